@@ -27,6 +27,7 @@ size_t model_accum_bytes(const struct model *m, int64_t elements)
 
 void model_do(struct model *m, int rc)
 {
+    flight_beat(m->flight);
     if (m->rc == 0) {
         m->rc = rc;
     }

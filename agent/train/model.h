@@ -79,6 +79,7 @@ struct model {
     char *gathered, *sums, *scratch; /* zero.h's; NULL where it needs none */
     double *loss; /* in device memory: the sum of the losses since model_begin() */
     int rc;       /* the first error of an operation */
+    struct flight *flight; /* whose heartbeat each operation is; NULL: nobody's */
 
     int64_t batch; /* what is reserved */
     int64_t seq;

@@ -166,6 +166,10 @@ static int open_model(struct run *r, bool resumed, struct err *e)
                             .tell = r->comm->rank == 0};
     int rc = setup_model(r->o, &r->config, r->k, &s, &r->model, e);
 
+    if (rc == 0) {
+        r->model->flight = r->comm->flight;
+        r->k->stream_watch(r->model->ks, comm_poll, r->comm);
+    }
     rc = rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
     rc = rc != 0 ? rc : r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
     return rc;
@@ -317,8 +321,9 @@ static int sum_of_ranks(struct run *r, double *x, struct err *e)
     struct model *m = r->model;
     int rc = model_put(m, r->shared, x, sizeof *x, e);
 
-    if (rc == 0 && r->comm->allreduce(r->comm, m->ks, DT_F64, r->shared, 1) != 0) {
-        rc = err_set(e, E_NETWORK, "%s: the ranks lost each other", r->comm->name);
+    if (rc == 0 && comm_allreduce(r->comm, m->ks, DT_F64, r->shared, 1) != 0) {
+        rc = err_set(e, E_NETWORK, "%s: the ranks lost each other: %s", r->comm->name,
+                     comm_fault(r->comm));
     }
     return rc != 0 ? rc : model_get(m, x, r->shared, sizeof *x, e);
 }
@@ -423,6 +428,7 @@ void run_close(struct run *r)
     model_close(&r->model);
     data_close(&r->data);
     data_close(&r->val);
+    watchdog_close(&r->watchdog);
     comm_close(&r->replicas);
     comm_close(&r->shards);
     comm_close(&r->comm);

@@ -10,6 +10,7 @@
 #include "agent/train/options.h"
 #include "agent/train/ranks.h"
 #include "agent/train/saver.h"
+#include "agent/train/watchdog.h"
 
 /* What ranks agree on after each step; summed over all. */
 enum { SHARED_STOP, SHARED_PREEMPTED, SHARED_SAVE, SHARED_COUNT };
@@ -21,6 +22,7 @@ struct run {
     struct comm *comm;
     struct comm *shards;   /* those that share out a model with this rank, and those with the same pieces; NULL: all, none */
     struct comm *replicas;
+    struct watchdog *watchdog;
     struct model_config config;
     int64_t seq;
     struct model *model;
@@ -39,7 +41,7 @@ struct run {
     int out_fd;    /* of --out, locked by the first rank; -1: not held */
 };
 
-/* Of a run with o, k, ranks, comm, and out_fd of -1. */
+/* Of a run with o, k, ranks, comm, watchdog, and out_fd of -1. */
 MUST_USE int run_open(struct run *r, struct err *e);
 void run_close(struct run *r);
 

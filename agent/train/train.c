@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include "agent/train/measure.h"
@@ -75,6 +76,7 @@ static int check_options(const struct options *o, struct err *e)
     if (rc == 0 && o->shard_group > 0 && o->zero == 0) {
         rc = err_set(e, E_USAGE, "--shard-group is for --zero 1, 2 or 3");
     }
+    rc = rc != 0 ? rc : setup_at_least("comm-timeout", o->comm_timeout, 1, e);
     return rc != 0 ? rc : check_numbers(o, e);
 }
 
@@ -96,9 +98,11 @@ static int parse_comm(const char *text, enum ranks_over *out, struct err *e)
 
 static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err *e)
 {
-    int rc = r->comm->allreduce(r->comm, r->model->ks, dt, buf, n);
+    int rc = comm_allreduce(r->comm, r->model->ks, dt, buf, n);
 
-    return rc == 0 ? 0 : err_set(e, rc, "%s: the ranks lost each other", r->comm->name);
+    return rc == 0 ? 0
+                   : err_set(e, rc, "%s: the ranks lost each other: %s", r->comm->name,
+                             comm_fault(r->comm));
 }
 
 /* Why a step is not taken; NULL when it is. */
@@ -195,6 +199,7 @@ static int save(struct run *r, struct err *e)
 {
     int rc = 0;
 
+    watchdog_patience(r->watchdog, true); /* until the next step is done: the one that writes may still be at it */
     if (r->saved_step != r->state.step) {
         rc = saver_save(r->saver, &r->state, e);
     }
@@ -206,7 +211,7 @@ static int save(struct run *r, struct err *e)
 static int save_to_the_end(struct run *r, struct err *e)
 {
     int rc = saver_wait(r->saver, e);
-    int together = r->comm->barrier(r->comm, r->model->ks);
+    int together = comm_barrier(r->comm, r->model->ks);
 
     return rc != 0 ? rc : together;
 }
@@ -297,12 +302,14 @@ static int run_steps(struct run *r, struct err *e)
         r->k->range_begin("step");
         rc = one_step(r, &report, e);
         r->k->range_end();
+        watchdog_patience(r->watchdog, false);
 
         if (rc == 0 && r->metrics != NULL) {
             metrics_step(r->metrics, &report, clock_now_ns());
         }
         last = r->state.step == end;
         if (rc == 0 && r->val != NULL && (last || every(r->state.step, r->o->val_every))) {
+            watchdog_patience(r->watchdog, true);
             rc = validate(r, e);
         }
         read_notices(r->o, shared);
@@ -334,6 +341,46 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
+/* What may go well from the last checkpoint on, on this machine or another. */
+static bool passes(int rc)
+{
+    return rc == E_NETWORK || rc == E_CUDA || rc == E_TIMEOUT;
+}
+
+/* After such an error freeing may hang, and so may CUDA's exit handlers. */
+NORETURN static void end_at_once(const struct err *e)
+{
+    fprintf(stderr, "trainer train: %s\n", e->text);
+    fflush(NULL);
+    _exit(EX_TEMPFAIL);
+}
+
+/* An error of one rank ends all of them; only a signal, which all have agreed on, is no error. */
+static void end_ranks(struct run *r, int rc, const struct err *e)
+{
+    if (passes(rc) && r->watchdog == NULL) {
+        end_at_once(e);
+    }
+    if (passes(rc)) {
+        watchdog_fail(r->watchdog, EX_TEMPFAIL, e->text);
+    }
+    if (rc != 0 && rc != E_AGAIN && r->watchdog != NULL && r->comm->size > 1) {
+        saver_close(&r->saver); /* a checkpoint that is being written is worth its time */
+        watchdog_fail(r->watchdog, err_sysexit(rc), e->text);
+    }
+}
+
+static int watch(struct run *r, struct err *e)
+{
+    const struct watchdog_options wo = {.comm = r->comm,
+                                        .k = r->k,
+                                        .out = r->o->out,
+                                        .host = r->ranks.master_addr,
+                                        .timeout_ms = (uint64_t)r->o->comm_timeout * 1000};
+
+    return watchdog_open(&wo, &r->watchdog, e);
+}
+
 int verb_train(struct options *o, struct err *e)
 {
     struct run r = {.o = o, .out_fd = -1};
@@ -348,9 +395,14 @@ int verb_train(struct options *o, struct err *e)
         setenv("NCCL_NVLS_ENABLE", "0",
                0); /* sums made in NVLink's switches differ from run to run */
     }
-    rc = rc != 0 ? rc : ranks_join(&r.ranks, r.k, &r.comm, e);
+    if (rc == 0) {
+        r.ranks.timeout_ms = LONG_WAIT * (uint64_t)o->comm_timeout * 1000;
+        rc = ranks_join(&r.ranks, r.k, &r.comm, e);
+    }
+    rc = rc != 0 ? rc : watch(&r, e);
     rc = rc != 0 ? rc : run_open(&r, e);
     rc = rc != 0 ? rc : run_steps(&r, e);
+    end_ranks(&r, rc, e);
     run_close(&r);
     return rc;
 }

@@ -1,0 +1,415 @@
+#include "agent/train/rollcall.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/endian.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+
+enum { MESSAGE_BYTES = 320, TOKEN_BYTES = 16, HOST_BYTES = 64, CONNECT_MS = 10000, STRANGERS = 16 };
+
+/* What rank 0 tells the others before they can connect. */
+enum { ADDRESS_BYTES = 2 + TOKEN_BYTES + HOST_BYTES };
+
+struct peer {
+    _Atomic int fd; /* -1: none */
+    int rank;       /* -1: has not said hello */
+    size_t have;
+    uint8_t in[MESSAGE_BYTES];
+};
+
+struct rollcall {
+    int rank;
+    int world;
+    _Atomic int listener; /* -1 on all ranks but the first */
+    int wake;
+    int peers; /* room for */
+    struct peer *peer;
+    struct pollfd *fds;
+    bool *met; /* ranks that have connected, on rank 0 */
+    uint8_t token[TOKEN_BYTES];
+};
+
+/* --- messages as bytes --------------------------------------------------------------------------------------------- */
+
+static void encode(const struct roll_message *m, uint8_t out[MESSAGE_BYTES])
+{
+    const struct flight_entry *w = &m->at.waits;
+
+    memset(out, 0, MESSAGE_BYTES);
+    le_put(out, 4, m->kind);
+    le_put(out + 4, 4, (unsigned)m->rank);
+    le_put(out + 8, 4, (unsigned)m->exit_code);
+    le_put(out + 12, 4, (unsigned)m->suspects);
+    for (int i = 0; i < ROLL_SUSPECTS; i++) {
+        le_put(out + 16 + 4 * i, 4, (unsigned)m->suspect[i]);
+    }
+    le_put(out + 48, 8, m->at.posted);
+    le_put(out + 56, 8, m->at.done);
+    le_put(out + 64, 8, w->seq);
+    le_put(out + 72, 4, (unsigned)w->op);
+    le_put(out + 76, 4, (unsigned)w->dt);
+    le_put(out + 80, 8, (uint64_t)w->count);
+    memcpy(out + 88, m->text, ROLL_TEXT);
+}
+
+static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
+{
+    struct roll_message m = {.kind = (enum roll_kind)le_get(in, 4),
+                             .rank = (int)le_get(in + 4, 4),
+                             .exit_code = (int)le_get(in + 8, 4),
+                             .suspects = (int)le_get(in + 12, 4),
+                             .at = {.posted = le_get(in + 48, 8),
+                                    .done = le_get(in + 56, 8),
+                                    .waits = {.seq = le_get(in + 64, 8),
+                                              .op = (enum flight_op)le_get(in + 72, 4),
+                                              .dt = (enum dtype)le_get(in + 76, 4),
+                                              .count = (int64_t)le_get(in + 80, 8)}}};
+
+    for (int i = 0; i < ROLL_SUSPECTS; i++) {
+        m.suspect[i] = (int)le_get(in + 16 + 4 * i, 4);
+    }
+    memcpy(m.text, in + 88, ROLL_TEXT);
+    m.text[ROLL_TEXT - 1] = '\0';
+    m.suspects = m.suspects > ROLL_SUSPECTS ? ROLL_SUSPECTS : m.suspects;
+    return m;
+}
+
+_Static_assert(88 + ROLL_TEXT <= MESSAGE_BYTES, "a message has room for its text");
+_Static_assert((int)ROLL_TEXT >= (int)TOKEN_BYTES, "a hello carries the token as its text");
+
+/* --- connecting ---------------------------------------------------------------------------------------------------- */
+
+static int listen_anywhere(int family, int *port)
+{
+    struct sockaddr_storage at = {.ss_family = (sa_family_t)family};
+    socklen_t size = family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), no = 0;
+
+    if (fd == -1) {
+        return -1;
+    }
+    if ((family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == -1) ||
+        bind(fd, (struct sockaddr *)&at, size) == -1 || listen(fd, 1024) == -1 ||
+        getsockname(fd, (struct sockaddr *)&at, &size) == -1) {
+        close(fd);
+        return -1;
+    }
+    *port = ntohs(family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&at)->sin6_port
+                                     : ((struct sockaddr_in *)(void *)&at)->sin_port);
+    return fd;
+}
+
+static int connect_within(const struct addrinfo *a, int timeout_ms)
+{
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    socklen_t size = sizeof error;
+
+    if (fd == -1) {
+        return -1;
+    }
+    if ((connect(fd, a->ai_addr, a->ai_addrlen) == -1 && errno != EINPROGRESS) ||
+        poll(&p, 1, timeout_ms) != 1 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == -1 ||
+        error != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* A machine's own name need not be known to its resolver. */
+static int connect_to(const char *host, int port)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    char service[16], own[HOST_BYTES] = "";
+    int fd = -1;
+
+    gethostname(own, sizeof own - 1);
+    snprintf(service, sizeof service, "%d", port);
+    if (getaddrinfo(strcmp(own, host) == 0 ? "localhost" : host, service, &hints, &list) != 0) {
+        return -1;
+    }
+    for (struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
+        fd = connect_within(a, CONNECT_MS);
+    }
+    freeaddrinfo(list);
+    return fd;
+}
+
+/* All ranks have rank 0's bytes afterwards: the others add zeros to them. */
+static int share_bytes(const struct kops *k, struct kstream *ks, struct comm *c, uint8_t *bytes,
+                       int n)
+{
+    double *x = mem_array((size_t)n, sizeof *x);
+    void *there = NULL;
+    int rc = k->mem_alloc(&there, (size_t)n * sizeof *x);
+
+    for (int i = 0; i < n; i++) {
+        x[i] = c->rank == 0 ? bytes[i] : 0;
+    }
+    rc = rc != 0 ? rc : k->mem_put(ks, there, x, (size_t)n * sizeof *x);
+    rc = rc != 0 ? rc : comm_allreduce(c, ks, DT_F64, there, n);
+    rc = rc != 0 ? rc : k->mem_get(ks, x, there, (size_t)n * sizeof *x);
+    for (int i = 0; rc == 0 && i < n; i++) {
+        bytes[i] = (uint8_t)x[i];
+    }
+    if (rc == 0) {
+        k->mem_free(there);
+    }
+    free(x);
+    return rc;
+}
+
+static void prepare(struct rollcall *x, const char *host, uint8_t address[ADDRESS_BYTES])
+{
+    char own[HOST_BYTES] = "";
+    int port = 0, fd;
+
+    gethostname(own, sizeof own - 1);
+    fd = listen_anywhere(AF_INET6, &port);
+    fd = fd != -1 ? fd : listen_anywhere(AF_INET, &port);
+    if (fd == -1 || getrandom(x->token, TOKEN_BYTES, 0) != TOKEN_BYTES) {
+        log_warn("rollcall.none", "cannot listen: of a rank that hangs the name will not be known");
+        return;
+    }
+    atomic_store(&x->listener, fd);
+    le_put(address, 2, (unsigned)port);
+    memcpy(address + 2, x->token, TOKEN_BYTES);
+    memcpy(address + 2 + TOKEN_BYTES, own, HOST_BYTES);
+    if (host != NULL && strlen(host) < HOST_BYTES) {
+        memset(address + 2 + TOKEN_BYTES, 0, HOST_BYTES);
+        memcpy(address + 2 + TOKEN_BYTES, host, strlen(host));
+    }
+}
+
+static void join(struct rollcall *x, const uint8_t address[ADDRESS_BYTES])
+{
+    struct roll_message m = {.kind = ROLL_HELLO, .rank = x->rank};
+    uint8_t hello[MESSAGE_BYTES];
+    char host[HOST_BYTES];
+    int port = (int)le_get(address, 2), fd;
+
+    memcpy(m.text, address + 2, TOKEN_BYTES);
+    memcpy(host, address + 2 + TOKEN_BYTES, HOST_BYTES);
+    host[HOST_BYTES - 1] = '\0';
+    encode(&m, hello);
+    fd = port != 0 ? connect_to(host, port) : -1;
+    if (fd == -1 || send(fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
+        log_warn("rollcall.none",
+                 "no connection to rank 0 at %s port %d: of a rank that hangs the name will not be "
+                 "known",
+                 host, port);
+        return;
+    }
+    x->peer[0].rank = 0;
+    atomic_store(&x->peer[0].fd, fd);
+}
+
+struct rollcall *rollcall_open(int rank, int world)
+{
+    struct rollcall *x = NEW(struct rollcall);
+
+    *x = (struct rollcall){.rank = rank,
+                           .world = world,
+                           .listener = -1,
+                           .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                           .peers = rank == 0 ? world + STRANGERS : 1};
+    x->peer = mem_array((size_t)x->peers, sizeof *x->peer);
+    x->fds = mem_array((size_t)x->peers + 2, sizeof *x->fds);
+    x->met = mem_array((size_t)world, sizeof *x->met);
+    for (int i = 0; i < x->peers; i++) {
+        x->peer[i] = (struct peer){.fd = -1, .rank = -1};
+    }
+    return x;
+}
+
+int rollcall_connect(struct rollcall *x, const struct kops *k, struct kstream *ks, struct comm *c,
+                     const char *host)
+{
+    uint8_t address[ADDRESS_BYTES] = {0};
+    int rc;
+
+    if (x->world == 1) {
+        return 0;
+    }
+    if (x->rank == 0) {
+        prepare(x, host, address);
+    }
+    rc = share_bytes(k, ks, c, address, ADDRESS_BYTES);
+    if (rc == 0 && x->rank != 0) {
+        join(x, address);
+    }
+    rollcall_wake(x);
+    return rc;
+}
+
+void rollcall_close(struct rollcall **xp)
+{
+    struct rollcall *x = *xp;
+
+    if (x == NULL) {
+        return;
+    }
+    *xp = NULL;
+    for (int i = 0; i < x->peers; i++) {
+        if (x->peer[i].fd != -1) {
+            close(x->peer[i].fd);
+        }
+    }
+    if (x->listener != -1) {
+        close(x->listener);
+    }
+    close(x->wake);
+    free(x->peer);
+    free(x->fds);
+    free(x->met);
+    free(x);
+}
+
+/* --- while it is open ---------------------------------------------------------------------------------------------- */
+
+void rollcall_wake(struct rollcall *x)
+{
+    uint64_t one = 1;
+    ssize_t n = write(x->wake, &one, sizeof one);
+
+    (void)n; /* it is awake already */
+}
+
+void rollcall_send(struct rollcall *x, const struct roll_message *m)
+{
+    uint8_t bytes[MESSAGE_BYTES];
+
+    encode(m, bytes);
+    for (int i = 0; i < x->peers; i++) {
+        if (x->peer[i].fd != -1 && x->peer[i].rank != -1) {
+            ssize_t n = send(x->peer[i].fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+            (void)n; /* small, and seldom: it fits the socket's buffer, or nobody reads */
+        }
+    }
+}
+
+bool rollcall_reaches(const struct rollcall *x, int rank)
+{
+    for (int i = 0; i < x->peers; i++) {
+        if (x->peer[i].fd != -1 && x->peer[i].rank == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool rollcall_has_met(const struct rollcall *x, int rank)
+{
+    return x->met[rank];
+}
+
+static void accept_one(struct rollcall *x)
+{
+    int fd = accept4(x->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    for (int i = 0; fd != -1 && i < x->peers; i++) {
+        if (x->peer[i].fd == -1) {
+            x->peer[i] = (struct peer){.fd = fd, .rank = -1};
+            return;
+        }
+    }
+    if (fd != -1) {
+        close(fd);
+    }
+}
+
+static void drop(struct peer *p)
+{
+    close(p->fd);
+    p->fd = -1;
+    p->have = 0;
+}
+
+/* A stranger who does not know the token is dropped. */
+static bool admit(struct rollcall *x, struct peer *p, const struct roll_message *m)
+{
+    if (m->kind != ROLL_HELLO || memcmp(m->text, x->token, TOKEN_BYTES) != 0 || m->rank < 1 ||
+        m->rank >= x->world || rollcall_reaches(x, m->rank)) {
+        return false;
+    }
+    p->rank = m->rank;
+    x->met[m->rank] = true;
+    return true;
+}
+
+/* False: the connection has ended. */
+static bool hear(struct rollcall *x, struct peer *p,
+                 void (*on_message)(void *arg, const struct roll_message *m), void *arg)
+{
+    ssize_t n = recv(p->fd, p->in + p->have, MESSAGE_BYTES - p->have, 0);
+    struct roll_message m;
+
+    if (n <= 0) {
+        return n == -1 && (errno == EAGAIN || errno == EINTR);
+    }
+    p->have += (size_t)n;
+    if (p->have < MESSAGE_BYTES) {
+        return true;
+    }
+    p->have = 0;
+    m = decode(p->in);
+    if (p->rank == -1) {
+        return admit(x, p, &m);
+    }
+    m.rank = p->rank;
+    if (m.kind == ROLL_LEAVES) {
+        p->rank = -1; /* the end of its connection is no news */
+    }
+    on_message(arg, &m);
+    return true;
+}
+
+void rollcall_poll(struct rollcall *x, int timeout_ms,
+                   void (*on_message)(void *arg, const struct roll_message *m), void *arg)
+{
+    uint64_t count;
+    ssize_t n;
+
+    for (int i = 0; i < x->peers; i++) {
+        x->fds[i] = (struct pollfd){.fd = x->peer[i].fd, .events = POLLIN};
+    }
+    x->fds[x->peers] = (struct pollfd){.fd = x->listener, .events = POLLIN};
+    x->fds[x->peers + 1] = (struct pollfd){.fd = x->wake, .events = POLLIN};
+    if (poll(x->fds, (nfds_t)x->peers + 2, timeout_ms) < 1) {
+        return;
+    }
+    n = read(x->wake, &count, sizeof count);
+    (void)n;
+    for (int i = 0; i < x->peers; i++) {
+        struct peer *p = &x->peer[i];
+        int rank = p->rank;
+
+        if (x->fds[i].revents == 0 || hear(x, p, on_message, arg)) {
+            continue;
+        }
+        drop(p);
+        if (rank != -1) {
+            struct roll_message lost = {.kind = ROLL_LOST, .rank = rank};
+
+            on_message(arg, &lost);
+        }
+    }
+    if (x->fds[x->peers].revents != 0) {
+        accept_one(x);
+    }
+}

@@ -1,0 +1,62 @@
+/* rollcall.h - the ranks' watchdogs tell each other how far they are and how it ends, over TCP, beside what they train with.
+ *
+ * Rank 0 listens; all others connect to it and stay connected. Nothing is sent while all is well. Of a rank that dies the
+ * kernel closes the connection. A rank that waits too long reports a fault to rank 0, which calls the roll: every rank says where
+ * it is, and rank 0 tells all of them the verdict.
+ *
+ *     rank k -> 0   HELLO token | FAULT text | HERE position | LEAVES exit code, text
+ *     rank 0 -> k   ROLL | END exit code, suspects, text | LEAVES exit code, text
+ *
+ * owns     rollcall_close() closes all connections and frees
+ * threads  open, connect and close on the main thread; poll and send on the watchdog's, where nothing allocates
+ * errors   none for a rank that cannot connect: it is logged, and this rank has no roll call
+ */
+#ifndef AGENT_TRAIN_ROLLCALL_H
+#define AGENT_TRAIN_ROLLCALL_H
+
+#include "common/base/err.h"
+#include "kernels/comm.h"
+
+enum roll_kind {
+    ROLL_HELLO = 1,
+    ROLL_FAULT,
+    ROLL_CALL,
+    ROLL_HERE,
+    ROLL_END,
+    ROLL_LEAVES,
+    ROLL_LOST
+};
+
+enum { ROLL_TEXT = 200, ROLL_SUSPECTS = 8 };
+
+struct roll_message {
+    enum roll_kind
+        kind; /* ROLL_LOST is never sent: the connection to `rank` ended without ROLL_LEAVES */
+    int rank; /* whose */
+    int exit_code;
+    int suspects; /* -1: not known; how many of suspect[] count otherwise */
+    int suspect[ROLL_SUSPECTS];
+    struct flight_view at; /* posted, done; of `waits` seq, op, dt and count */
+    char text[ROLL_TEXT];
+};
+
+struct rollcall;
+
+struct rollcall *rollcall_open(int rank, int world);
+/* A collective call, while another thread polls already: rank 0's address goes to the others through the comm. `host` is a name of
+ * rank 0's machine; NULL: its own is taken. An error is the comm's. */
+MUST_USE int rollcall_connect(struct rollcall *x, const struct kops *k, struct kstream *ks,
+                              struct comm *c, const char *host);
+void rollcall_close(struct rollcall **xp); /* NULL is fine */
+/* Waits for messages up to timeout_ms and gives them to on_message; returns early when rollcall_wake() was called. */
+void rollcall_poll(struct rollcall *x, int timeout_ms,
+                   void (*on_message)(void *arg, const struct roll_message *m), void *arg);
+void rollcall_wake(struct rollcall *x);
+/* From rank 0 to all others, from another to rank 0. What cannot be sent at once is dropped. */
+void rollcall_send(struct rollcall *x, const struct roll_message *m);
+/* Whether rank 0 has ever had a connection to it. */
+bool rollcall_has_met(const struct rollcall *x, int rank);
+/* Whether rank 0 has a connection to it, or this rank one to rank 0. */
+bool rollcall_reaches(const struct rollcall *x, int rank);
+
+#endif

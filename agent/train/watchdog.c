@@ -1,0 +1,613 @@
+#include "agent/train/watchdog.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "agent/train/rollcall.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+
+enum {
+    LOOK_MS = 1000,
+    ASLEEP_MS = 5000,
+    ROLL_MS = 3000,
+    ASKED_MS = 8000,
+    ABORT_MS = 5000,
+    OTHERS_MS =
+        1000, /* a launcher kills all when one has ended: the others write their records first */
+    LAST_RESORT_S = 25
+};
+
+enum state { WATCHING, ROLL, ASKED, ENDING };
+
+/* Where a rank is, as it said when the roll was called. */
+struct place {
+    bool here;
+    struct flight_view at;
+};
+
+struct watchdog {
+    struct watchdog_options o;
+    struct rollcall *roll;
+    struct place *place; /* of each rank, on rank 0 */
+    pthread_t thread;
+    char path[PATH_MAX];
+    sem_t abort_wanted, abort_done;
+
+    /* The thread's own. */
+    enum state state;
+    uint64_t until_ms;
+    uint64_t woke_ns;   /* when it last found that it had been stopped; 0: never */
+    uint64_t looked_ns; /* when it last came round */
+    uint64_t
+        awake_ns; /* nothing is older than this: before it the whole process was stopped, or not there */
+    char fault[ROLL_TEXT];
+    int fault_exit;
+
+    /* Of the main thread, which sets them before it wakes the other. */
+    atomic_bool closing, failed;
+    int failed_exit;
+    char failed_text[ROLL_TEXT];
+};
+
+/* --- the end ------------------------------------------------------------------------------------------------------- */
+
+static void *abort_thread(void *arg)
+{
+    struct watchdog *w = arg;
+
+    while (sem_wait(&w->abort_wanted) == -1) {
+    }
+    if (w->o.comm->abort != NULL) {
+        w->o.comm->abort(w->o.comm);
+    }
+    sem_post(&w->abort_done);
+    return NULL;
+}
+
+static void wait_for_abort(struct watchdog *w)
+{
+    struct timespec until;
+
+    sem_post(&w->abort_wanted);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ABORT_MS / 1000;
+    while (sem_timedwait(&w->abort_done, &until) == -1 && errno == EINTR) {
+    }
+}
+
+/* JSON's strings: of what a text may hold, quotes, backslashes and control bytes. */
+static void quote(const char *text, char *out, size_t room)
+{
+    size_t n = 0;
+
+    for (; *text != '\0' && n + 2 < room; text++) {
+        if (*text == '"' || *text == '\\') {
+            out[n++] = '\\';
+        }
+        out[n++] = (unsigned char)*text < ' ' ? ' ' : *text;
+    }
+    out[n] = '\0';
+}
+
+static void add(char *line, size_t room, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static void add(char *line, size_t room, const char *fmt, ...)
+{
+    size_t n = strlen(line);
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line + n, room - n, fmt, ap);
+    va_end(ap);
+}
+
+/* Integers and strings alone: printf() allocates for neither. */
+static void make_head(const struct watchdog *w, const struct roll_message *end, char *line,
+                      size_t room)
+{
+    const struct comm *c = w->o.comm;
+    struct flight_view v;
+    char text[2 * ROLL_TEXT], facts[2 * sizeof c->facts];
+
+    flight_look(c->flight, &v);
+    quote(end->text, text, sizeof text);
+    quote(c->facts, facts, sizeof facts);
+    line[0] = '\0';
+    add(line, room, "{\"rank\": %d, \"world\": %d, \"pid\": %d, \"unix_ms\": %" PRIu64, c->rank,
+        c->size, (int)getpid(), clock_unix_ms());
+    add(line, room, ", \"why\": \"%s\", \"exit\": %d, \"suspects\": ", text, end->exit_code);
+    for (int i = 0; i < end->suspects; i++) {
+        add(line, room, "%s%d", i == 0 ? "[" : ", ", end->suspect[i]);
+    }
+    add(line, room, end->suspects > 0 ? "]" : end->suspects == 0 ? "[]" : "null");
+    add(line, room, ", \"posted\": %" PRIu64 ", \"done\": %" PRIu64, v.posted, v.done);
+    if (v.waits.seq != 0) {
+        add(line, room,
+            ", \"waits_for\": {\"seq\": %" PRIu64
+            ", \"op\": \"%s\", \"dtype\": \"%s\", \"count\": %" PRId64
+            ", \"comm\": \"%s\", \"for_ms\": %" PRIu64 "}",
+            v.waits.seq, flight_op_name(v.waits.op), flight_dtype_name(v.waits.dt), v.waits.count,
+            v.waits.comm, (clock_now_ns() - v.waits.posted_ns) / 1000000u);
+    } else {
+        add(line, room, ", \"waits_for\": null");
+    }
+    add(line, room, ", \"comm\": \"%s\", \"facts\": \"%s\"}", c->name, facts);
+}
+
+static void say(const char *line)
+{
+    ssize_t n = write(STDERR_FILENO, line, strlen(line));
+
+    (void)n; /* nobody is left to tell */
+}
+
+NORETURN static void end(struct watchdog *w, const struct roll_message *m)
+{
+    char line[2048];
+    int rc;
+
+    w->state = ENDING;
+    alarm(LAST_RESORT_S);
+    make_head(w, m, line, sizeof line);
+    rc = flight_write(w->o.comm->flight, w->path, line);
+    line[0] = '\0';
+    add(line, sizeof line, "trainer train: rank %d of %d: %s; ", w->o.comm->rank, w->o.comm->size,
+        m->text);
+    if (rc == 0) {
+        add(line, sizeof line, "flight record: %s\n", w->path);
+    } else {
+        add(line, sizeof line, "no flight record: %s: %s\n", w->path, strerrordesc_np(-rc));
+    }
+    say(line);
+    if (w->o.comm->size > 1) {
+        poll(NULL, 0, OTHERS_MS);
+    }
+    wait_for_abort(w);
+    _exit(m->exit_code);
+}
+
+/* --- the verdict --------------------------------------------------------------------------------------------------- */
+
+static void suspect(struct roll_message *m, int rank)
+{
+    m->suspects = m->suspects < 0 ? 0 : m->suspects;
+    if (m->suspects < ROLL_SUSPECTS) {
+        m->suspect[m->suspects++] = rank;
+    }
+}
+
+/* "rank 2", "ranks 2, 3 and more" */
+static void name_suspects(struct roll_message *m, int all)
+{
+    add(m->text, sizeof m->text, all == 1 ? "rank " : "ranks ");
+    for (int i = 0; i < m->suspects; i++) {
+        add(m->text, sizeof m->text, "%s%d", i == 0 ? "" : ", ", m->suspect[i]);
+    }
+    if (all > m->suspects) {
+        add(m->text, sizeof m->text, " and %d more", all - m->suspects);
+    }
+}
+
+static bool judge_silence(const struct watchdog *w, struct roll_message *m)
+{
+    int silent = 0;
+
+    for (int i = 0; i < w->o.comm->size; i++) {
+        if (!w->place[i].here) {
+            suspect(m, i);
+            silent++;
+        }
+    }
+    if (silent > 0) {
+        name_suspects(m, silent);
+        add(m->text, sizeof m->text, silent == 1 ? " does not answer" : " do not answer");
+    }
+    return silent > 0;
+}
+
+/* The one that is furthest; where it waits, the others should be. */
+static const struct place *foremost(const struct watchdog *w)
+{
+    const struct place *best = &w->place[0];
+
+    for (int i = 1; i < w->o.comm->size; i++) {
+        if (w->place[i].at.posted > best->at.posted) {
+            best = &w->place[i];
+        }
+    }
+    return best;
+}
+
+static bool judge_laggards(const struct watchdog *w, struct roll_message *m)
+{
+    const struct place *best = foremost(w);
+    const struct flight_entry *x = &best->at.waits;
+    int behind = 0;
+
+    for (int i = 0; i < w->o.comm->size; i++) {
+        if (w->place[i].at.posted < (x->seq != 0 ? x->seq : best->at.posted)) {
+            suspect(m, i);
+            behind++;
+        }
+    }
+    if (behind > 0) {
+        name_suspects(m, behind);
+        add(m->text, sizeof m->text, " %s not come to ", behind == 1 ? "has" : "have");
+        if (x->seq != 0) {
+            add(m->text, sizeof m->text, "%s %" PRIu64 " (%s, %" PRId64 " elements)",
+                flight_op_name(x->op), x->seq, flight_dtype_name(x->dt), x->count);
+        } else {
+            add(m->text, sizeof m->text, "collective %" PRIu64, best->at.posted);
+        }
+    }
+    return behind > 0;
+}
+
+/* At the same number all ranks must call the same. */
+static bool judge_difference(const struct watchdog *w, struct roll_message *m)
+{
+    const struct flight_entry *a = &w->place[0].at.waits;
+
+    for (int i = 1; i < w->o.comm->size; i++) {
+        const struct flight_entry *b = &w->place[i].at.waits;
+
+        if (a->seq != 0 && b->seq == a->seq &&
+            (a->op != b->op || a->dt != b->dt || a->count != b->count)) {
+            suspect(m, i);
+            m->exit_code = EX_SOFTWARE;
+            add(m->text, sizeof m->text,
+                "collective %" PRIu64 " is %s (%s, %" PRId64 ") on rank 0 and %s (%s, %" PRId64
+                ") on rank %d",
+                a->seq, flight_op_name(a->op), flight_dtype_name(a->dt), a->count,
+                flight_op_name(b->op), flight_dtype_name(b->dt), b->count, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void judge(const struct watchdog *w, struct roll_message *m)
+{
+    if (!judge_silence(w, m) && !judge_difference(w, m) && !judge_laggards(w, m)) {
+        m->suspects = 0;
+        add(m->text, sizeof m->text, "all ranks are at the same place");
+    }
+    add(m->text, sizeof m->text, ": %s", w->fault);
+}
+
+/* --- faults -------------------------------------------------------------------------------------------------------- */
+
+static void call_the_roll(struct watchdog *w)
+{
+    const struct roll_message m = {.kind = ROLL_CALL};
+
+    memset(w->place, 0, (size_t)w->o.comm->size * sizeof *w->place);
+    flight_look(w->o.comm->flight, &w->place[0].at);
+    w->place[0].here = true;
+    w->state = ROLL;
+    w->until_ms = clock_now_ms() + ROLL_MS;
+    rollcall_send(w->roll, &m);
+}
+
+NORETURN static void pronounce(struct watchdog *w, struct roll_message *m)
+{
+    m->kind = ROLL_END;
+    rollcall_send(w->roll, m);
+    end(w, m);
+}
+
+static void found_fault(struct watchdog *w, int exit_code, const char *text)
+{
+    struct roll_message m = {
+        .kind = ROLL_FAULT, .rank = w->o.comm->rank, .exit_code = exit_code, .suspects = -1};
+
+    if (w->state != WATCHING) {
+        return;
+    }
+    snprintf(w->fault, sizeof w->fault, "%s", text);
+    w->fault_exit = exit_code;
+    snprintf(m.text, sizeof m.text, "%s", text);
+    if (w->o.comm->size == 1) {
+        end(w, &m);
+    }
+    if (w->o.comm->rank == 0) {
+        call_the_roll(w);
+        return;
+    }
+    if (!rollcall_reaches(w->roll, 0)) {
+        end(w, &m);
+    }
+    rollcall_send(w->roll, &m);
+    w->state = ASKED;
+    w->until_ms = clock_now_ms() + ASKED_MS;
+}
+
+static void out_of_time(struct watchdog *w)
+{
+    struct roll_message m = {.exit_code = w->fault_exit, .suspects = -1};
+
+    if (w->state == ROLL) {
+        judge(w, &m);
+        pronounce(w, &m);
+    }
+    suspect(&m, 0);
+    snprintf(m.text, sizeof m.text, "rank 0 does not answer: %.150s", w->fault);
+    end(w, &m);
+}
+
+static bool all_are_here(const struct watchdog *w)
+{
+    for (int i = 0; i < w->o.comm->size; i++) {
+        if (!w->place[i].here && rollcall_reaches(w->roll, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool longer_ago(uint64_t at_ns, uint64_t ms)
+{
+    return clock_now_ns() - at_ns > ms * 1000000u;
+}
+
+/* The watchdog comes round each second: after a longer time the whole process was stopped. */
+static bool stood_still(const struct watchdog *w)
+{
+    return longer_ago(w->looked_ns, ASLEEP_MS);
+}
+
+static bool woke_lately(const struct watchdog *w)
+{
+    return stood_still(w) || (w->woke_ns != 0 && !longer_ago(w->woke_ns, ASLEEP_MS));
+}
+
+/* A rank that died, or ended with an error of its own. */
+static void lost_rank(struct watchdog *w, const struct roll_message *m)
+{
+    struct roll_message v = {.exit_code = m->exit_code, .suspects = -1};
+
+    suspect(&v, m->rank);
+    if (woke_lately(w)) { /* they gave up on this one, not the other way round */
+        v.suspect[0] = w->o.comm->rank;
+        v.exit_code = EX_TEMPFAIL;
+        snprintf(v.text, sizeof v.text, "rank %d stood still, and rank %d has ended meanwhile",
+                 w->o.comm->rank, m->rank);
+    } else if (m->kind == ROLL_LOST) {
+        v.exit_code = EX_TEMPFAIL;
+        snprintf(v.text, sizeof v.text, "rank %d has died", m->rank);
+    } else {
+        snprintf(v.text, sizeof v.text, "rank %d has ended: %.150s", m->rank, m->text);
+    }
+    if (w->o.comm->rank == 0) {
+        pronounce(w, &v);
+    }
+    end(w, &v);
+}
+
+static void on_message(void *arg, const struct roll_message *m)
+{
+    struct watchdog *w = arg;
+    struct roll_message reply = {.kind = ROLL_HERE, .rank = w->o.comm->rank};
+    struct flight_view v;
+
+    if (atomic_load(&w->closing)) {
+        return; /* this rank has done all that it had to */
+    }
+    switch (m->kind) {
+    case ROLL_HELLO:
+        break;
+    case ROLL_FAULT:
+        if (w->o.comm->rank == 0 && w->state == WATCHING) {
+            snprintf(w->fault, sizeof w->fault, "%.190s", m->text);
+            w->fault_exit = EX_TEMPFAIL;
+            call_the_roll(w);
+        }
+        break;
+    case ROLL_CALL:
+        flight_look(w->o.comm->flight, &v);
+        reply.at = v;
+        rollcall_send(w->roll, &reply);
+        break;
+    case ROLL_HERE:
+        if (w->o.comm->rank == 0) {
+            w->place[m->rank] = (struct place){.here = true, .at = m->at};
+        }
+        break;
+    case ROLL_END:
+        end(w, m);
+    case ROLL_LEAVES:
+        if (m->exit_code != 0) {
+            lost_rank(w, m);
+        }
+        break;
+    case ROLL_LOST:
+        lost_rank(w, m);
+    }
+}
+
+/* --- watching ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t age_ms(const struct watchdog *w, uint64_t at_ns, uint64_t now_ns)
+{
+    uint64_t since = max_u64(at_ns, w->awake_ns);
+
+    return now_ns > since ? (now_ns - since) / 1000000u : 0;
+}
+
+static void look(struct watchdog *w)
+{
+    uint64_t now_ns = clock_now_ns(), age;
+    struct flight_view v;
+    char text[ROLL_TEXT];
+
+    flight_look(w->o.comm->flight, &v);
+    age = age_ms(w, v.waits.posted_ns, now_ns);
+    if (v.waits.seq != 0 && age > v.waits.limit_ms) {
+        snprintf(text, sizeof text,
+                 "%s %" PRIu64 " (%s, %" PRId64
+                 " elements, %s) on rank %d is not complete after %" PRIu64 " s",
+                 flight_op_name(v.waits.op), v.waits.seq, flight_dtype_name(v.waits.dt),
+                 v.waits.count, v.waits.comm, w->o.comm->rank, age / 1000);
+        found_fault(w, EX_TEMPFAIL, text);
+        return;
+    }
+    age = age_ms(w, v.beat_ns, now_ns);
+    if (age / 2 > v.limit_ms) {
+        snprintf(text, sizeof text,
+                 "the main thread of rank %d has done nothing for %" PRIu64
+                 " s after collective %" PRIu64,
+                 w->o.comm->rank, age / 1000, v.posted);
+        found_fault(w, EX_TEMPFAIL, text);
+    }
+}
+
+/* On rank 0: what it says last is for those too that have not connected yet. */
+static void await_ranks(struct watchdog *w)
+{
+    uint64_t until_ms = clock_now_ms() + ROLL_MS;
+    bool all = w->o.comm->rank != 0;
+
+    while (!all && clock_now_ms() < until_ms) {
+        all = true;
+        for (int i = 1; i < w->o.comm->size; i++) {
+            all = all && rollcall_has_met(w->roll, i);
+        }
+        if (!all) {
+            rollcall_poll(w->roll, LOOK_MS / 10, on_message, w);
+        }
+    }
+}
+
+static void main_failed(struct watchdog *w)
+{
+    struct roll_message m = {
+        .kind = ROLL_LEAVES, .exit_code = w->failed_exit, .rank = w->o.comm->rank, .suspects = -1};
+
+    if (w->failed_exit == EX_TEMPFAIL) {
+        found_fault(w, w->failed_exit, w->failed_text);
+        return;
+    }
+    snprintf(m.text, sizeof m.text, "%s", w->failed_text);
+    await_ranks(w);
+    rollcall_send(w->roll, &m);
+    end(w, &m);
+}
+
+static void leave(struct watchdog *w)
+{
+    const struct roll_message m = {.kind = ROLL_LEAVES, .rank = w->o.comm->rank};
+
+    await_ranks(w);
+    rollcall_send(w->roll, &m);
+}
+
+static void *run(void *arg)
+{
+    struct watchdog *w = arg;
+    sigset_t alarm_set;
+
+    sigemptyset(&alarm_set);
+    sigaddset(&alarm_set, SIGALRM);
+    pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
+    w->awake_ns = w->looked_ns = clock_now_ns();
+    while (!atomic_load(&w->closing)) {
+        rollcall_poll(w->roll, w->state == WATCHING ? LOOK_MS : LOOK_MS / 10, on_message, w);
+        if (stood_still(w)) {
+            w->awake_ns = w->woke_ns = clock_now_ns();
+        }
+        w->looked_ns = clock_now_ns();
+        if (atomic_exchange(&w->failed, false)) {
+            main_failed(w);
+        }
+        if (w->state == WATCHING) {
+            look(w);
+        } else if (clock_now_ms() >= w->until_ms || (w->state == ROLL && all_are_here(w))) {
+            out_of_time(w);
+        }
+    }
+    leave(w);
+    return NULL;
+}
+
+/* --- what callers see ---------------------------------------------------------------------------------------------- */
+
+static struct watchdog *start(const struct watchdog_options *o)
+{
+    struct watchdog *w = NEW(struct watchdog);
+
+    *w = (struct watchdog){.o = *o, .roll = rollcall_open(o->comm->rank, o->comm->size)};
+    snprintf(w->path, sizeof w->path, "%s/flight-%d.json", o->out, o->comm->rank);
+    w->place = mem_array((size_t)o->comm->size, sizeof *w->place);
+    sem_init(&w->abort_wanted, 0, 0);
+    sem_init(&w->abort_done, 0, 0);
+    watchdog_patience(w, true);
+    pthread_detach(thread_start("abort", abort_thread, w));
+    w->thread = thread_start("watchdog", run, w);
+    return w;
+}
+
+/* The first collectives, which connect the ranks: they are watched already. */
+int watchdog_open(const struct watchdog_options *o, struct watchdog **out, struct err *e)
+{
+    struct kstream *ks = NULL;
+    int rc = o->k->stream_open(&ks);
+
+    *out = NULL;
+    if (rc != 0) {
+        return err_set(e, rc, "%s: no stream: %s", o->k->name, o->k->fault());
+    }
+    *out = start(o);
+    o->k->stream_watch(ks, comm_poll, o->comm);
+    rc = comm_warm_up(o->comm, o->k, ks);
+    rc = rc != 0 ? rc : rollcall_connect((*out)->roll, o->k, ks, o->comm, o->host);
+    if (rc != 0) { /* the stream stays: to close it could hang */
+        return err_set(e, rc, "%s: the ranks did not connect: %s%s", o->comm->name,
+                       comm_fault(o->comm), o->k->fault());
+    }
+    o->k->stream_close(&ks);
+    return 0;
+}
+
+void watchdog_close(struct watchdog **wp)
+{
+    struct watchdog *w = *wp;
+
+    if (w == NULL) {
+        return;
+    }
+    *wp = NULL;
+    atomic_store(&w->closing, true);
+    rollcall_wake(w->roll);
+    pthread_join(w->thread, NULL);
+    rollcall_close(&w->roll);
+    free(w->place);
+    w->place =
+        NULL; /* w itself stays: the abort's thread waits in it for as long as the process lives */
+}
+
+void watchdog_patience(struct watchdog *w, bool long_wait)
+{
+    flight_allow(w->o.comm->flight, long_wait ? LONG_WAIT * w->o.timeout_ms : w->o.timeout_ms);
+}
+
+void watchdog_fail(struct watchdog *w, int exit_code, const char *text)
+{
+    w->failed_exit = exit_code;
+    snprintf(w->failed_text, sizeof w->failed_text, "%s", text);
+    atomic_store(&w->failed, true);
+    rollcall_wake(w->roll);
+    while (true) {
+        pause();
+    }
+}

@@ -1,0 +1,52 @@
+/* watchdog.h - a thread that ends this process when its rank, or another one, hangs: with 75, which asks to be started again.
+ *
+ * It looks every second, touches neither CUDA nor NCCL nor MPI, and allocates nothing once it runs: what it watches may hang in any of
+ * them. A fault is a collective that takes longer than its limit, a main thread whose heartbeat has stood still for twice that, a
+ * rank that died, or an error that the main thread reports.
+ *
+ *     WATCHING --fault on rank 0--> ROLL    all ranks are asked where they are; at most 3 s
+ *     WATCHING --fault elsewhere--> ASKED   rank 0 is told and calls the roll; at most 8 s
+ *     ROLL, ASKED, WATCHING --verdict--> ENDING    flight record, abort of the communicator (at most 5 s), _exit()
+ *
+ * The verdict names the ranks that do not answer, else those that have not come to the collective that the others wait in. Ranks
+ * that call different collectives have a bug: the verdict is 70 then, not 75. A rank that ends with an error of its own ends all others
+ * with its exit code.
+ *
+ * Nothing is freed in the end: cudaFree() and ncclCommDestroy() wait for the kernels that hang. Should even that hang, SIGALRM ends
+ * the process after 25 s.
+ *
+ * owns     watchdog_close() ends the thread; the comm must outlive it
+ * threads  opened, closed and failed by the main thread
+ */
+#ifndef AGENT_TRAIN_WATCHDOG_H
+#define AGENT_TRAIN_WATCHDOG_H
+
+#include "common/base/err.h"
+#include "kernels/comm.h"
+
+/* How many timeouts a long wait is. */
+enum { LONG_WAIT = 3 };
+
+struct watchdog_options {
+    struct comm *comm;
+    const struct kops *k;
+    const char *out;     /* folder for flight-<rank>.json */
+    const char *host;    /* rank 0's machine, NULL when not known */
+    uint64_t timeout_ms; /* for a collective, once the first step is done */
+};
+
+struct watchdog;
+
+/* Collective. After an error *out may be open, for watchdog_fail(). */
+MUST_USE int watchdog_open(const struct watchdog_options *o, struct watchdog **out, struct err *e);
+/* In good order: the other ranks are told that this one leaves. */
+void watchdog_close(struct watchdog **wp); /* NULL is fine */
+
+/* How long operations may take from now on: the timeout, or three times that (the first step, checkpoints, and whatever else one rank
+ * does while the others wait). */
+void watchdog_patience(struct watchdog *w, bool long_wait);
+
+/* The main thread's error ends all ranks, this process with the code: 75 when it can go on from its checkpoint. Does not return. */
+NORETURN void watchdog_fail(struct watchdog *w, int exit_code, const char *text);
+
+#endif

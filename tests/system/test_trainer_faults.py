@@ -1,0 +1,79 @@
+"""Ranks that die, stop or err: the others end with 75, and their flight records name the rank. Recovery is a restart."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from harness.mirrord import BUILD
+from harness.ranks import mpirun
+
+SHAPE = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 256, "n_positions": 16}'
+TIMEOUT = 5  # seconds: long enough for a busy machine's step, whose verdict is the same anyway
+
+needs_mpi = pytest.mark.skipif(not shutil.which("mpirun") or not (BUILD / "trainer-mpi.so").exists(), reason="no Open MPI here")
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "shape.json").write_text(SHAPE)
+    (tmp_path / "text").write_bytes(bytes(i * i % 251 for i in range(5000)))
+    subprocess.run([BUILD / "trainer", "tokenize", "--out", tmp_path / "data.bin", tmp_path / "text"], check=True, capture_output=True)
+    return tmp_path
+
+
+def train(data, *more, steps=1000000):
+    return [BUILD / "trainer", "train", "--config", data / "shape.json", "--data", data / "data.bin", "--out", data / "out", "--device",
+            "cpu", "--steps", steps, "--batch", 2, "--log-every", 1, "--comm-timeout", TIMEOUT, *more]
+
+
+def steps_done(data):
+    """The last step that metrics.jsonl knows of."""
+    try:
+        lines = (data / "out/metrics.jsonl").read_text().splitlines()
+    except OSError:
+        return 0
+    return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
+
+
+def record(data, rank):
+    """A flight record: its head and its entries; every line is whole."""
+    text = (data / f"out/flight-{rank}.json").read_text()
+    assert text.endswith("\n")
+    head, *entries = [json.loads(line) for line in text.splitlines()]
+    assert head["rank"] == rank and [e["seq"] for e in entries] == list(range(entries[0]["seq"], entries[0]["seq"] + len(entries)))
+    return head, entries
+
+
+@pytest.fixture
+def four(data):
+    started = []
+
+    def start(*more):
+        started.append(mpirun(4, train(data, *more), data / "log"))
+        started[-1].until(lambda: steps_done(data) >= 3, "a few steps")
+        return started[-1]
+
+    yield start
+    for ranks in started:
+        ranks.close()
+
+
+@needs_mpi
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_that_stops_is_named_and_the_others_end_with_75(four, data, victim):
+    ranks = four()
+    os.kill(ranks.pid(victim), signal.SIGSTOP)
+    assert ranks.wait() == 75, ranks.said
+    for rank in {0, 1, 2, 3} - {victim}:
+        head, entries = record(data, rank)
+        assert head["suspects"] == [victim] and head["exit"] == 75 and head["world"] == 4, head
+        assert f"rank {victim} does not answer" in head["why"]
+        waits = head["waits_for"]
+        assert waits["comm"] == "mpi" and waits["op"] == "allreduce" and waits["seq"] == head["posted"] == head["done"] + 1
+        assert entries[-1]["seq"] == waits["seq"] and entries[-1]["done_unix_ms"] is None
+        assert all(e["done_unix_ms"] for e in entries[:-1])
+    assert not list((data / "out").glob("*.part"))
+    assert f"rank {victim} does not answer" in ranks.said

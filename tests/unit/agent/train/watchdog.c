@@ -1,0 +1,354 @@
+/* Each rank is a process of its own, for the watchdog ends it; they share memory in place of a network. */
+#include "agent/train/watchdog.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "agent/train/rollcall.h"
+
+enum { RANKS = 3, ELEMENTS = 256 };
+
+/* A sum is complete when all have added theirs. One is under way at a time. */
+struct shared {
+    atomic_int came, left;
+    _Atomic double sum[ELEMENTS];
+};
+
+static struct shared *shared;
+static char folder[] = "/tmp/watchdog.XXXXXX";
+
+static void add_up(double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double old = atomic_load(&shared->sum[i]);
+        while (!atomic_compare_exchange_weak(&shared->sum[i], &old, old + x[i])) {
+        }
+    }
+}
+
+static void meet(atomic_int *at)
+{
+    int turn = atomic_fetch_add(at, 1) / RANKS;
+
+    while (atomic_load(at) < (turn + 1) * RANKS) {
+        poll(NULL, 0, 1);
+    }
+}
+
+static int shm_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
+{
+    double *x = buf;
+
+    (void)ks;
+    assert_true(dt == DT_F64 && n <= ELEMENTS);
+    add_up(x, n);
+    meet(&shared->came);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = atomic_load(&shared->sum[i]);
+    }
+    meet(&shared->left);
+    if (c->rank == 0) {
+        memset(shared->sum, 0, sizeof shared->sum);
+    }
+    return 0;
+}
+
+static int shm_barrier(struct comm *c, struct kstream *ks)
+{
+    (void)c;
+    (void)ks;
+    meet(&shared->came);
+    return 0;
+}
+
+static void never_returns(struct comm *c)
+{
+    (void)c;
+    while (true) {
+        pause();
+    }
+}
+
+/* What one rank does; its process's exit code is 99 when it comes back. */
+typedef void scenario(struct watchdog *w, struct comm *c);
+
+static void run_rank(int rank, int world, scenario *play)
+{
+    struct comm c = {.name = "shm",
+                     .rank = rank,
+                     .size = world,
+                     .facts = "a \"test\"",
+                     .flight = flight_open(),
+                     .allreduce = shm_allreduce,
+                     .barrier = shm_barrier};
+    const struct watchdog_options o = {
+        .comm = &c, .k = kops_cpu(), .out = folder, .timeout_ms = 1000};
+    struct watchdog *w = NULL;
+    int quiet = open("/dev/null", O_WRONLY);
+
+    dup2(quiet, STDERR_FILENO);
+    if (watchdog_open(&o, &w, NULL) != 0) {
+        _exit(98);
+    }
+    watchdog_patience(w, false);
+    play(w, &c);
+    _exit(99);
+}
+
+static void run_ranks(int world, scenario *const play[], int exit_code[])
+{
+    pid_t pid[RANKS];
+
+    memset(shared, 0, sizeof *shared);
+    for (int i = 0; i < world; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0) {
+            run_rank(i, world, play[i]);
+        }
+    }
+    for (int i = 0; i < world; i++) {
+        int status;
+
+        assert_int_equal(waitpid(pid[i], &status, 0), pid[i]);
+        exit_code[i] = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+}
+
+static char *record_of(int rank)
+{
+    static char text[1 << 16];
+    char path[128];
+    int fd;
+    ssize_t n;
+
+    snprintf(path, sizeof path, "%s/flight-%d.json", folder, rank);
+    fd = open(path, O_RDONLY);
+    assert_true(fd != -1);
+    n = read(fd, text, sizeof text - 1);
+    close(fd);
+    unlink(path);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static void assert_record(int rank, const char *says)
+{
+    char *text = record_of(rank);
+
+    if (strstr(text, says) == NULL) {
+        fail_msg("%s: not in %s", says, text);
+    }
+}
+
+/* --- what ranks do ------------------------------------------------------------------------------------------------- */
+
+static void ends_well(struct watchdog *w, struct comm *c)
+{
+    comm_barrier(c, NULL);
+    watchdog_close(&w);
+    _exit(0);
+}
+
+static void waits_in_barrier(struct watchdog *w, struct comm *c)
+{
+    (void)w;
+    comm_barrier(c, NULL);
+}
+
+static void sums_three(struct watchdog *w, struct comm *c)
+{
+    (void)w;
+    flight_post(c->flight, FLIGHT_ALLREDUCE, DT_F64, 3, "shm"); /* and it never ends */
+    never_returns(c);
+}
+
+static void does_something_else(struct watchdog *w, struct comm *c)
+{
+    (void)w;
+    while (true) {
+        flight_beat(c->flight);
+        poll(NULL, 0, 100);
+    }
+}
+
+static void does_nothing(struct watchdog *w, struct comm *c)
+{
+    (void)w;
+    never_returns(c);
+}
+
+static void dies(struct watchdog *w, struct comm *c)
+{
+    (void)w;
+    (void)c;
+    raise(SIGKILL);
+}
+
+static void has_bad_data(struct watchdog *w, struct comm *c)
+{
+    (void)c;
+    watchdog_fail(w, 65, "data.bin: damaged");
+}
+
+static void has_a_sick_gpu(struct watchdog *w, struct comm *c)
+{
+    (void)c;
+    watchdog_fail(w, 75, "cudaErrorECCUncorrectable");
+}
+
+static void cannot_abort(struct watchdog *w, struct comm *c)
+{
+    c->abort = never_returns;
+    has_a_sick_gpu(w, c);
+}
+
+/* --- tests --------------------------------------------------------------------------------------------------------- */
+
+static void test_good_order(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    run_ranks(3, (scenario *[]){ends_well, ends_well, ends_well}, code);
+    assert_true(code[0] == 0 && code[1] == 0 && code[2] == 0);
+}
+
+static void test_a_rank_that_does_not_come(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    for (int late = 0; late < 3; late++) {
+        scenario *play[] = {waits_in_barrier, waits_in_barrier, waits_in_barrier};
+        char says[80];
+
+        play[late] = does_something_else;
+        run_ranks(3, play, code);
+        assert_true(code[0] == 75 && code[1] == 75 && code[2] == 75);
+        snprintf(says, sizeof says, "\"why\": \"rank %d has not come to barrier 2 (", late);
+        assert_record(0, says);
+        assert_record(1, says);
+        snprintf(says, sizeof says, "\"exit\": 75, \"suspects\": [%d], ", late);
+        assert_record(2, says);
+    }
+}
+
+static void test_a_rank_whose_main_thread_hangs(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    run_ranks(1, (scenario *[]){does_nothing}, code);
+    assert_int_equal(code[0], 75);
+    assert_record(0, "\"why\": \"the main thread of rank 0 has done nothing for ");
+}
+
+static void test_a_rank_that_dies(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    run_ranks(3, (scenario *[]){waits_in_barrier, dies, waits_in_barrier}, code);
+    assert_true(code[0] == 75 && code[1] == -SIGKILL && code[2] == 75);
+    assert_record(0, "\"why\": \"rank 1 has died\", \"exit\": 75, \"suspects\": [1]");
+    assert_record(2, "\"waits_for\": {\"seq\": 2, \"op\": \"barrier\"");
+    run_ranks(3, (scenario *[]){dies, waits_in_barrier, waits_in_barrier}, code);
+    assert_true(code[0] == -SIGKILL && code[1] == 75 && code[2] == 75);
+    assert_record(1, "\"why\": \"rank 0 has died\", \"exit\": 75, \"suspects\": [0]");
+    assert_record(2, "\"suspects\": [0]");
+}
+
+/* One rank's own error is the end of all, with the same exit code: who starts them again must see that it is final. */
+static void test_an_error_that_is_final(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    run_ranks(3, (scenario *[]){waits_in_barrier, waits_in_barrier, has_bad_data}, code);
+    assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
+    assert_record(
+        0, "\"why\": \"rank 2 has ended: data.bin: damaged\", \"exit\": 65, \"suspects\": [2]");
+    assert_record(1, "rank 2 has ended");
+    assert_record(2, "data.bin: damaged");
+    run_ranks(3, (scenario *[]){has_bad_data, waits_in_barrier, waits_in_barrier}, code);
+    assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
+    for (int i = 0; i < 3; i++) {
+        record_of(i);
+    }
+}
+
+static void test_an_error_that_passes(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    run_ranks(3, (scenario *[]){waits_in_barrier, has_a_sick_gpu, waits_in_barrier}, code);
+    assert_true(code[0] == 75 && code[1] == 75 && code[2] == 75);
+    assert_record(0, ": cudaErrorECCUncorrectable\"");
+    assert_record(1, ": cudaErrorECCUncorrectable\"");
+    assert_record(2, ": cudaErrorECCUncorrectable\"");
+}
+
+static void test_an_abort_that_hangs(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    run_ranks(1, (scenario *[]){cannot_abort}, code);
+    assert_int_equal(code[0], 75);
+    assert_record(0, "\"facts\": \"a \\\"test\\\"\"}\n");
+}
+
+static void test_ranks_that_call_different_collectives(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    run_ranks(3, (scenario *[]){waits_in_barrier, waits_in_barrier, sums_three}, code);
+    assert_true(code[0] == 70 && code[1] == 70 && code[2] == 70);
+    assert_record(
+        0,
+        "\"why\": \"collective 2 is barrier (f32, 0) on rank 0 and allreduce (f64, 3) on rank 2");
+    record_of(1);
+    record_of(2);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return mkdtemp(folder) != NULL && shared != MAP_FAILED ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good_order),
+        cmocka_unit_test(test_a_rank_that_does_not_come),
+        cmocka_unit_test(test_a_rank_whose_main_thread_hangs),
+        cmocka_unit_test(test_a_rank_that_dies),
+        cmocka_unit_test(test_an_error_that_is_final),
+        cmocka_unit_test(test_an_error_that_passes),
+        cmocka_unit_test(test_an_abort_that_hangs),
+        cmocka_unit_test(test_ranks_that_call_different_collectives),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -23,7 +23,7 @@ test-heavy:
 	@tests/deps.sh build demo test heavy
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@MIRROR_HEAVY=1 $(PYTHON) tests/run.py --build $(B) $(addprefix --only ,$(HEAVY)) $(TESTS)
-test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/crash/failer.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/mpi/trainer $(B)/simt/driver/libcuda.so.1)
+test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/crash/failer.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/trainer $(B)/simt/driver/libcuda.so.1)
 
 demo:
 	@tests/deps.sh build demo

@@ -102,6 +102,15 @@ static int failed(struct nccl_comm *x, ncclResult_t rc)
     return code_of(rc);
 }
 
+static int device_failed(struct nccl_comm *x, cudaError_t rc)
+{
+    if (x->said[0] == '\0') {
+        snprintf(x->said, sizeof x->said, "%s (%d): %s", cudaGetErrorName(rc), (int)rc,
+                 cudaGetErrorString(rc));
+    }
+    return E_CUDA;
+}
+
 /* Until NCCL has done what it was asked for, on the host's side: it may do that in a thread of its own. */
 static int settle(struct nccl_comm *x, ncclResult_t rc, uint64_t deadline_ms)
 {
@@ -134,8 +143,10 @@ static int mark_here(struct nccl_comm *x, struct kstream *ks)
     unsigned at = x->last - x->first < MARKS ? x->last++ : x->last - 1;
     struct mark *m = &x->mark[at % MARKS];
 
+    cudaError_t rc = cudaEventRecord(m->event, ks->stream);
+
     m->seq = x->base.seq;
-    return cudaEventRecord(m->event, ks->stream) == cudaSuccess ? 0 : E_CUDA;
+    return rc == cudaSuccess ? 0 : device_failed(x, rc);
 }
 
 /* After a call that posts an operation, from within enter(). */
@@ -293,10 +304,7 @@ static int take_memory(struct nccl_comm *x)
         rc = cudaEventCreateWithFlags(&x->mark[i].event, cudaEventDisableTiming);
     }
     rc = rc != cudaSuccess ? rc : cudaDeviceSynchronize();
-    if (rc != cudaSuccess) {
-        snprintf(x->said, sizeof x->said, "%s", cudaGetErrorString(rc));
-    }
-    return rc == cudaSuccess ? 0 : E_CUDA;
+    return rc == cudaSuccess ? 0 : device_failed(x, rc);
 }
 
 static int nccl_split(struct comm *c, int color, struct comm **out);

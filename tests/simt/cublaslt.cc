@@ -343,39 +343,57 @@ static std::vector<double> lines(const void *x, cublasLtMatrixLayout_t l, bool r
     return out;
 }
 
+/* What a product was called with: it runs when its stream gets there, and descriptors may be gone by then. */
+struct simt_call {
+    struct simt_product product;
+    struct simt_layout la, lb, lc, ld;
+    double one, add;
+    const void *a, *b, *c;
+    void *d;
+    float ms;
+};
+
+static void multiply(const simt_call &x)
+{
+    cublasLtMatmulDesc_t op = const_cast<simt_product *>(&x.product);
+    cublasLtMatrixLayout_t la = const_cast<simt_layout *>(&x.la), lb = const_cast<simt_layout *>(&x.lb);
+    size_t k = static_cast<size_t>(op->transa ? la->rows : la->cols);
+    std::vector<double> left = lines(x.a, la, op->transa != 0);
+    std::vector<double> right = lines(x.b, lb, op->transb == 0);
+
+    simt_clock_advance(x.ms);
+    for (int64_t col = 0; col < x.ld.cols; col++) {
+        for (int64_t row = 0; row < x.ld.rows; row++) {
+            const double *u = &left[static_cast<size_t>(row) * k];
+            const double *v = &right[static_cast<size_t>(col) * k];
+            double sum = 0;
+
+            for (size_t i = 0; i < k; i++) {
+                sum += u[i] * v[i];
+            }
+            sum *= x.one;
+            if (x.add != 0) {
+                sum += x.add * get(x.lc.type, x.c, row + col * x.lc.ld);
+            }
+            put(x.ld.type, x.d, row + col * x.ld.ld, finish(op, x.ld.type, row, col, sum));
+        }
+    }
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t op, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t la, const void *b,
                               cublasLtMatrixLayout_t lb, const void *beta, const void *c,
                               cublasLtMatrixLayout_t lc, void *d, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t)
+                              const cublasLtMatmulAlgo_t *algo, void *, size_t, cudaStream_t stream)
 {
     cudaDataType_t scale = op->compute == CUBLAS_COMPUTE_64F ? CUDA_R_64F : CUDA_R_32F;
-    double one = get(scale, alpha, 0), add = get(scale, beta, 0);
-    size_t k = static_cast<size_t>(op->transa ? la->rows : la->cols);
-    std::vector<double> left = lines(a, la, op->transa != 0), right = lines(b, lb, op->transb == 0);
+    simt_call x = {*op, *la, *lb, *lc, *ld, get(scale, alpha, 0), get(scale, beta, 0), a, b, c, d, 0};
 
     if (takes_back) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     runs[algo->data[0]]++;
-    simt_clock_advance(algo->data[0] != SIMT_FASTEST ? 2.0f
-                       : algo->data[2] != SIMT_PARTS ? 1.0f
-                                                     : 0.5f);
-    for (int64_t col = 0; col < ld->cols; col++) {
-        for (int64_t row = 0; row < ld->rows; row++) {
-            const double *x = &left[static_cast<size_t>(row) * k];
-            const double *y = &right[static_cast<size_t>(col) * k];
-            double sum = 0;
-
-            for (size_t i = 0; i < k; i++) {
-                sum += x[i] * y[i];
-            }
-            sum *= one;
-            if (add != 0) {
-                sum += add * get(lc->type, c, row + col * lc->ld);
-            }
-            put(ld->type, d, row + col * ld->ld, finish(op, ld->type, row, col, sum));
-        }
-    }
+    x.ms = algo->data[0] != SIMT_FASTEST ? 2.0f : algo->data[2] != SIMT_PARTS ? 1.0f : 0.5f;
+    simt_enqueue_kernel(stream, [x] { multiply(x); });
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """rewrite.py - turns a .cu file into C++ for tests/simt/simt.h: rewrite.py IN.cu > OUT.cc
 
-    kernel<T><<<grid, block, shared, stream>>>(a, b);   ->  simt_launch(grid, ...)([&] { kernel<T>(a, b); });
+    kernel<T><<<grid, block, shared, stream>>>(a, b);   ->  simt_launch(grid, ...)(K(a, b));
+        with K = [&](auto... x) { return [=] { kernel<T>(x...); }; }, which has a and b as they are now
     extern __shared__ __align__(128) T name[];          ->  T *name = static_cast<T *>(simt_shared());
 """
 import pathlib
@@ -40,8 +41,9 @@ def launches(text):
         begin, config_end = kernel_before(text, mark), text.index(">>>", mark)
         arguments = text.index("(", config_end)
         end = close_of(text, arguments)
-        call = text[begin:mark].rstrip() + text[arguments:end]
-        text = f"{text[:begin]}simt_launch({text[mark + 3:config_end]})([&] {{ {call}; }}){text[end:]}"
+        kernel = text[begin:mark].rstrip()
+        later = f"[&](auto... x) {{ return [=] {{ {kernel}(x...); }}; }}{text[arguments:end]}"
+        text = f"{text[:begin]}simt_launch({text[mark + 3:config_end]})({later}){text[end:]}"
     return text
 
 

@@ -24,6 +24,8 @@
 #include <cmath>
 #include <functional>
 
+#include "tests/simt/runtime.h"
+
 /* --- the language ----------------------------------------------------------------------------------------------------- */
 
 #define __global__
@@ -74,14 +76,18 @@ void simt_run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
 struct simt_launch {
     dim3 grid, block;
     size_t shared_bytes;
-    simt_launch(dim3 g, dim3 b, size_t shared = 0, const void *stream = nullptr)
-        : grid(g), block(b), shared_bytes(shared)
+    const void *stream;
+    simt_launch(dim3 g, dim3 b, size_t shared = 0, const void *on = nullptr)
+        : grid(g), block(b), shared_bytes(shared), stream(on)
     {
-        (void)stream;
     }
+    /* The kernel has its arguments by value: it runs when its stream gets there. */
     void operator()(const std::function<void()> &kernel) const
     {
-        simt_run(grid, block, shared_bytes, kernel);
+        simt_launch now = *this;
+
+        simt_enqueue_kernel(stream,
+                            [now, kernel] { simt_run(now.grid, now.block, now.shared_bytes, kernel); });
     }
 };
 

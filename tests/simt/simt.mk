@@ -4,12 +4,14 @@ SIMT_SAN   := $(if $(SAN),,yes)
 SIMT_CU    := $(wildcard kernels/cuda/*.cu)
 SIMT_CUH   := $(filter-out kernels/cuda/mma.cuh,$(wildcard kernels/cuda/*.cuh))
 SIMT_SRC   := $(B)/simt/src
+# The doubles of CUDA's own libraries.
+SIMT_RUNTIME := $(patsubst %,$(B)/simt/tests/simt/%.o,simt runtime cublaslt)
 SIMT_O     := $(SIMT_CU:%.cu=$(B)/simt/%.o) \
               $(patsubst %,$(B)/simt/kernels/cuda/%.o,attention_plan attention_check cudnn_none \
-                fault matmul matmul_plan tuning) \
-              $(patsubst %,$(B)/simt/tests/simt/%.o,simt device cublaslt)
+                dev fault matmul matmul_plan range tuning) \
+              $(patsubst %,$(B)/simt/tests/simt/%.o,device) $(SIMT_RUNTIME)
 CXX        ?= g++
-SIMT_FLAGS  = -g -O2 -fsanitize=alignment -fsanitize-undefined-trap-on-error -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP
+SIMT_FLAGS  = -g -O2 -fPIC -fsanitize=alignment -fsanitize-undefined-trap-on-error -D_GNU_SOURCE -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function -Itests/simt -I$(SIMT_SRC) -I. -MMD -MP
 
 $(SIMT_SRC)/%: % tests/simt/rewrite.py
 	@mkdir -p $(@D)
@@ -58,13 +60,25 @@ $(B)/simt/gpu-check: $(call obj,$(wildcard tests/gpu/*.c)) $(B)/simt/tests/simt/
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(L_KERNELS) -ljansson $(L_BASE) -lstdc++ -o $@
 
-# The trainer with the host's GPU, and MPI beside it: tests/system/test_trainer.py.
-$(B)/simt/mpi/trainer: $(B)/obj/agent/train/main.o $(B)/simt/tests/simt/trainer.o $(call lib,train) $(call lib,simt) \
-                   $(call lib,kernels) $(call lib,common)
-	@mkdir -p $(@D)
+# The trainer as it is, beside CUDA and NCCL as the host has them: kernels/cuda/dev.c, table.c and comm_nccl.c are those of every build.
+# tests/system/test_trainer_doubles.py.
+SIMT_SO    := $(CC) $(SO_LDFLAGS) -Wl,-rpath,'$$ORIGIN' -L$(B)/simt
+$(B)/simt/libfakecuda.so: $(SIMT_RUNTIME)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,--allow-multiple-definition $^ $(L_TRAIN) -lstdc++ -o $@
-	@ln -sfn ../../trainer-mpi.so $(@D)/trainer-mpi.so
+	$(Q)$(SIMT_SO) $^ -lstdc++ -lm -o $@
+$(B)/simt/libfakenccl.so: $(B)/simt/tests/simt/nccl.o $(B)/simt/libfakecuda.so
+	$(call say,LINK,$@)
+	$(Q)$(SIMT_SO) $< -lfakecuda -lstdc++ -o $@
+$(B)/simt/trainer-cuda.so: $(filter-out $(SIMT_RUNTIME) $(B)/simt/tests/simt/device.o,$(SIMT_O)) $(B)/simt/kernels/cuda/table.o \
+                           $(B)/so/common/base/err.o $(B)/simt/libfakecuda.so
+	$(call say,LINK,$@)
+	$(Q)$(SIMT_SO) $(filter %.o,$^) -lfakecuda -lstdc++ -lm -o $@
+$(B)/simt/trainer-nccl.so: $(NCCL_C:%.c=$(B)/simt/%.o) $(B)/simt/libfakenccl.so $(B)/simt/libfakecuda.so
+	$(call say,LINK,$@)
+	$(Q)$(SIMT_SO) $(filter %.o,$^) -lfakenccl -lfakecuda -o $@
+$(B)/simt/trainer: $(B)/trainer $(B)/simt/trainer-cuda.so $(B)/simt/trainer-nccl.so
+	@cp $< $@
+	@ln -sfn ../trainer-mpi.so $(@D)/trainer-mpi.so
 
 # A driver that does not start: tests/system/test_gpu_check.py.
 $(B)/simt/driver/libcuda.so.1: tests/simt/driver.c

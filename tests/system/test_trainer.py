@@ -383,7 +383,7 @@ def test_a_file_tells_of_a_preemption(tmp_path):
             tmp_path / f"straight/checkpoint-{step + 3}" / name).read_bytes()
 
 
-SIMT = BUILD / "simt/mpi/trainer"
+SIMT = BUILD / "simt/trainer"
 
 
 def f32_tensors(path):

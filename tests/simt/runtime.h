@@ -1,0 +1,26 @@
+/* runtime.h - streams of the host's GPU: queues of work that runs later than it was asked for, as on a real one.
+ *
+ * A stream's work runs in its order; between streams only events give an order. Without SIMT_SEED work runs as soon as it can, with
+ * SIMT_SEED=N not before somebody waits, and N chooses among the streams that could go on: a missing wait then gives
+ * wrong numbers with some N. Work that says "not yet" (a collective whose peers have not come, an event's wait) holds up its
+ * stream, and whoever waits for that waits on, for ever if need be.
+ *
+ * FAKE_CUDA     "memory=BYTES;illegal=N;gpus=8", a number for all ranks or "1.illegal=N" for one: the N-th kernel reads bad
+ *               memory, and every call fails from then on
+ *
+ * threads  one of the host's
+ */
+#pragma once
+
+#include <functional>
+
+/* True: it is done. False: not yet, it is asked again. */
+using simt_work = std::function<bool()>;
+
+void simt_enqueue(const void *stream, simt_work work);
+/* A kernel: what FAKE_CUDA's illegal counts. */
+void simt_enqueue_kernel(const void *stream, std::function<void()> kernel);
+/* Device memory that a library takes. */
+bool simt_take_memory(size_t size_bytes);
+/* The number that `variable` has for `name`, or for "<rank>.<name>". */
+long simt_wish(const char *variable, const char *name, long otherwise);

@@ -1,0 +1,133 @@
+"""The trainer on a GPU and NCCL that the host plays (tests/simt): comm_nccl.c and dev.c as they are, with faults to order."""
+import json
+import os
+import random
+import socket
+import subprocess
+
+import pytest
+
+from harness.mirrord import BUILD
+
+TRAINER = BUILD / "simt/trainer"
+SHAPE = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 256, "n_positions": 16}'
+
+pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason="sanitizers do not understand threads that are fibers")
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "shape.json").write_text(SHAPE)
+    (tmp_path / "text").write_bytes(bytes(i * i % 251 for i in range(5000)))
+    subprocess.run([TRAINER, "tokenize", "--out", tmp_path / "data.bin", tmp_path / "text"], check=True, capture_output=True)
+    return tmp_path
+
+
+def two_free_ports():
+    """The second is where ranks meet."""
+    while True:
+        port = random.randrange(20000, 60000)
+        with socket.socket() as a, socket.socket() as b:
+            try:
+                a.bind(("127.0.0.1", port))
+                b.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def run_ranks(data, *more, n=2, out="out", timeout=5, **env):
+    """n ranks to their ends: their exit codes, and what they said."""
+    port = two_free_ports()
+    argv = [TRAINER, "train", "--config", data / "shape.json", "--data", data / "data.bin", "--out", data / out, "--device", "cuda",
+            "--batch", "2", "--log-every", "1", "--comm-timeout", str(timeout), *more]
+    ranks = []
+    for rank in range(n):
+        ranks.append(subprocess.Popen([str(a) for a in argv], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={
+            **os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(n),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": str(port), "XDG_CACHE_HOME": str(data / "cache"),
+            **env}))
+    try:
+        said = [r.communicate(timeout=400)[1] for r in ranks]
+    finally:
+        for r in ranks:
+            r.kill()
+    return [r.returncode for r in ranks], said
+
+
+def losses(data, out):
+    return [json.loads(line)["loss"] for line in (data / out / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+
+
+def record(data, rank, out="out"):
+    head, *entries = [json.loads(line) for line in (data / out / f"flight-{rank}.json").read_text().splitlines()]
+    return head, entries
+
+
+def test_two_ranks_train_whatever_order_the_streams_run_in(data):
+    runs = {}
+    for seed in (None, "1", "2", "3"):
+        codes, said = run_ranks(data, "--steps", 4, out=f"out-{seed}", timeout=600, **({"SIMT_SEED": seed} if seed else {}))
+        assert codes == [0, 0], said
+        runs[seed] = losses(data, f"out-{seed}")
+        assert not list((data / f"out-{seed}").glob("flight-*"))
+    assert len(runs[None]) == 4 and all(r == runs[None] for r in runs.values()), runs
+    codes, alone = run_ranks(data, "--steps", 4, "--batch", 4, n=1, out="alone", timeout=600)
+    assert codes == [0] and losses(data, "alone") == pytest.approx(runs[None], rel=1e-4), (alone, runs)
+    assert 'facts="NCCL 2.28.9, network Socket, via P2P/CUMEM, 24 channels, NVLS 16"' in said[0]
+
+
+def test_calls_that_take_their_time(data):
+    """A call of a communicator that does not block may be under way after it has returned."""
+    codes, said = run_ranks(data, "--steps", 2, timeout=600, FAKE_NCCL="inprogress=5")
+    assert codes == [0, 0], said
+
+
+STUCK = "all ranks are at the same place: allreduce"
+
+
+@pytest.mark.parametrize("nccl,cuda,codes,suspects,why", [
+    ("1.async=6;at=12", "", [75, 75], None, "remote process exited or there was a network error: NET/IB : Got completion from peer"),
+    ("1.never=1;at=12", "", [75, 75], [], STUCK),
+    ("never=1;at=12;abort=1", "", [75, 75], [], STUCK),
+    ("1.hang=1;at=12", "", [75, 75], [], STUCK),
+    ("never=1;at=2", "", [75, 75], None, "allreduce 2 (f32, 16384 elements, nccl) on rank "),  # before the ranks can ask each other
+    ("1.kill=1;at=12", "", [75, -9], [1], "rank 1 has died"),
+    ("0.kill=1;at=12", "", [-9, 75], [0], "rank 0 has died"),
+    ("", "1.illegal=150", [75, 75], [1], "cudaErrorIllegalAddress"),
+], ids=["async error", "never", "abort hangs", "call hangs", "first collectives", "peer dies", "rank 0 dies", "sick gpu"])
+def test_faults_end_all_ranks_with_75_and_a_flight_record(data, nccl, cuda, codes, suspects, why):
+    ended, said = run_ranks(data, "--steps", 1000, FAKE_NCCL=nccl, FAKE_CUDA=cuda)
+    assert ended == codes, said
+    for rank in (r for r in (0, 1) if codes[r] == 75):
+        head, entries = record(data, rank)
+        assert why in head["why"] and head["exit"] == 75 and (suspects is None or head["suspects"] == suspects), head
+        assert why in said[rank] and "flight record:" in said[rank]
+        if "at=12" in nccl and head["waits_for"]:
+            assert head["waits_for"]["comm"] == "nccl" and head["waits_for"]["op"] == "allreduce"
+            assert 10 <= head["waits_for"]["seq"] <= 12 and head["posted"] == entries[-1]["seq"]
+    assert not list(data.glob("out/*.part")) and not list(data.glob("out/checkpoint-*"))
+
+
+@pytest.mark.parametrize("nccl,code,why", [
+    ("init=2", 75, "unhandled system error (run with NCCL_DEBUG=INFO for details): Bootstrap : no socket interface found"),
+    ("init=5", 78, "invalid usage"),
+    ("initnever=1", 75, "the ranks did not connect in time"),
+], ids=["fails", "cannot be", "never ready"])
+def test_ranks_that_cannot_connect(data, nccl, code, why):
+    ended, said = run_ranks(data, "--steps", 2, timeout=2, FAKE_NCCL=nccl)
+    assert ended == [code, code] and all(why in text for text in said), said
+
+
+def batch_that_fits(said):
+    assert "--batch " in said[0] and " fits" in said[0], said
+    return int(said[0].split("--batch ")[1].split()[0])
+
+
+def test_what_nccl_takes_is_planned_for(data):
+    fits = {}
+    for taken in (0, 4 << 20):
+        codes, said = run_ranks(data, "--steps", 1, "--batch", 100000, FAKE_NCCL=f"memory={taken}", FAKE_CUDA=f"memory={408 << 20}")
+        assert codes == [73, 73], said
+        fits[taken] = batch_that_fits(said)
+    assert 0 < fits[4 << 20] < fits[0], fits

@@ -18,7 +18,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 
-enum { MESSAGE_BYTES = 320, TOKEN_BYTES = 16, HOST_BYTES = 64, CONNECT_MS = 10000, STRANGERS = 16 };
+enum { MESSAGE_BYTES = 448, TOKEN_BYTES = 16, HOST_BYTES = 64, CONNECT_MS = 10000, STRANGERS = 16 };
 
 /* What rank 0 tells the others before they can connect. */
 enum { ADDRESS_BYTES = 2 + TOKEN_BYTES + HOST_BYTES };
@@ -63,6 +63,7 @@ static void encode(const struct roll_message *m, uint8_t out[MESSAGE_BYTES])
     le_put(out + 76, 4, (unsigned)w->dt);
     le_put(out + 80, 8, (uint64_t)w->count);
     memcpy(out + 88, m->text, ROLL_TEXT);
+    le_put(out + 88 + ROLL_TEXT, 4, m->fault);
 }
 
 static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
@@ -70,6 +71,7 @@ static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
     struct roll_message m = {.kind = (enum roll_kind)le_get(in, 4),
                              .rank = (int)le_get(in + 4, 4),
                              .exit_code = (int)le_get(in + 8, 4),
+                             .fault = (enum roll_fault)le_get(in + 88 + ROLL_TEXT, 4),
                              .suspects = (int)le_get(in + 12, 4),
                              .at = {.posted = le_get(in + 48, 8),
                                     .done = le_get(in + 56, 8),
@@ -87,7 +89,7 @@ static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
     return m;
 }
 
-_Static_assert(88 + ROLL_TEXT <= MESSAGE_BYTES, "a message has room for its text");
+_Static_assert(88 + ROLL_TEXT + 4 <= MESSAGE_BYTES, "a message has room for its text");
 _Static_assert((int)ROLL_TEXT >= (int)TOKEN_BYTES, "a hello carries the token as its text");
 
 /* --- connecting ---------------------------------------------------------------------------------------------------- */

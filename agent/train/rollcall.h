@@ -27,14 +27,18 @@ enum roll_kind {
     ROLL_LOST
 };
 
-enum { ROLL_TEXT = 200, ROLL_SUSPECTS = 8 };
+enum { ROLL_TEXT = 320, ROLL_SUSPECTS = 8 };
+
+/* Why a rank reports a fault: what it waits for is late; the library says that a peer is gone; it is itself the sick one. */
+enum roll_fault { FAULT_LATE, FAULT_LOST, FAULT_OWN };
 
 struct roll_message {
     enum roll_kind
         kind; /* ROLL_LOST is never sent: the connection to `rank` ended without ROLL_LEAVES */
     int rank; /* whose */
     int exit_code;
-    int suspects; /* -1: not known; how many of suspect[] count otherwise */
+    enum roll_fault fault; /* of ROLL_FAULT */
+    int suspects;          /* -1: not known; how many of suspect[] count otherwise */
     int suspect[ROLL_SUSPECTS];
     struct flight_view at; /* posted, done; of `waits` seq, op, dt and count */
     char text[ROLL_TEXT];

@@ -10,6 +10,7 @@
 #include "agent/train/run.h"
 #include "agent/train/verbs.h"
 #include "agent/train/zero.h"
+#include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
@@ -101,8 +102,9 @@ static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err 
     int rc = comm_allreduce(r->comm, r->model->ks, dt, buf, n);
 
     return rc == 0 ? 0
-                   : err_set(e, rc, "%s: the ranks lost each other: %s", r->comm->name,
-                             comm_fault(r->comm));
+                   : err_set(e, rc, "%s: %s: %s%s", r->comm->name,
+                             rc == E_CUDA ? "the GPU failed" : "the ranks lost each other",
+                             comm_fault(r->comm), r->k->fault());
 }
 
 /* Why a step is not taken; NULL when it is. */
@@ -341,13 +343,7 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/* What may go well from the last checkpoint on, on this machine or another. */
-static bool passes(int rc)
-{
-    return rc == E_NETWORK || rc == E_CUDA || rc == E_TIMEOUT;
-}
-
-/* After such an error freeing may hang, and so may CUDA's exit handlers. */
+/* After an error of the GPU or the group freeing may hang, and so may CUDA's exit handlers. */
 NORETURN static void end_at_once(const struct err *e)
 {
     fprintf(stderr, "trainer train: %s\n", e->text);
@@ -358,15 +354,15 @@ NORETURN static void end_at_once(const struct err *e)
 /* An error of one rank ends all of them; only a signal, which all have agreed on, is no error. */
 static void end_ranks(struct run *r, int rc, const struct err *e)
 {
-    if (passes(rc) && r->watchdog == NULL) {
+    if (watchdog_may_pass(rc) && r->watchdog == NULL) {
         end_at_once(e);
     }
-    if (passes(rc)) {
-        watchdog_fail(r->watchdog, EX_TEMPFAIL, e->text);
+    if (watchdog_may_pass(rc)) {
+        watchdog_fail(r->watchdog, rc, e->text);
     }
     if (rc != 0 && rc != E_AGAIN && r->watchdog != NULL && r->comm->size > 1) {
         saver_close(&r->saver); /* a checkpoint that is being written is worth its time */
-        watchdog_fail(r->watchdog, err_sysexit(rc), e->text);
+        watchdog_fail(r->watchdog, rc, e->text);
     }
 }
 
@@ -378,7 +374,13 @@ static int watch(struct run *r, struct err *e)
                                         .host = r->ranks.master_addr,
                                         .timeout_ms = (uint64_t)r->o->comm_timeout * 1000};
 
-    return watchdog_open(&wo, &r->watchdog, e);
+    int rc = watchdog_open(&wo, &r->watchdog, e);
+
+    if (rc == 0 && r->comm->size > 1 && r->comm->rank == 0) {
+        log_info("comm.ready", "name=%s ranks=%d timeout_s=%lld facts=\"%s\"", r->comm->name,
+                 r->comm->size, (long long)r->o->comm_timeout, r->comm->facts);
+    }
+    return rc;
 }
 
 int verb_train(struct options *o, struct err *e)

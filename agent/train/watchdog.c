@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -52,12 +53,13 @@ struct watchdog {
     uint64_t looked_ns; /* when it last came round */
     uint64_t
         awake_ns; /* nothing is older than this: before it the whole process was stopped, or not there */
-    char fault[ROLL_TEXT];
-    int fault_exit;
+    char fault_text[ROLL_TEXT];
+    enum roll_fault fault;
+    int fault_rank; /* who found it */
 
     /* Of the main thread, which sets them before it wakes the other. */
     atomic_bool closing, failed;
-    int failed_exit;
+    int failed_rc;
     char failed_text[ROLL_TEXT];
 };
 
@@ -152,22 +154,38 @@ static void say(const char *line)
     (void)n; /* nobody is left to tell */
 }
 
-NORETURN static void end(struct watchdog *w, const struct roll_message *m)
+/* `note` gets where it lies, or why it does not. */
+static void record(const struct watchdog *w, const struct roll_message *m, char *note, size_t room)
 {
     char line[2048];
     int rc;
 
-    w->state = ENDING;
-    alarm(LAST_RESORT_S);
+    mkdir(w->o.out, 0755); /* a run that has just begun has none */
     make_head(w, m, line, sizeof line);
     rc = flight_write(w->o.comm->flight, w->path, line);
-    line[0] = '\0';
-    add(line, sizeof line, "trainer train: rank %d of %d: %s; ", w->o.comm->rank, w->o.comm->size,
-        m->text);
+    note[0] = '\0';
     if (rc == 0) {
-        add(line, sizeof line, "flight record: %s\n", w->path);
+        add(note, room, "; flight record: %s", w->path);
     } else {
-        add(line, sizeof line, "no flight record: %s: %s\n", w->path, strerrordesc_np(-rc));
+        add(note, room, "; no flight record: %s: %s", w->path, strerrordesc_np(-rc));
+    }
+}
+
+NORETURN static void end(struct watchdog *w, const struct roll_message *m)
+{
+    char note[PATH_MAX + 64] = "", line[PATH_MAX + 512] = "";
+
+    w->state = ENDING;
+    alarm(LAST_RESORT_S);
+    /* An error that a rank has of its own is no riddle. */
+    if (m->exit_code == EX_TEMPFAIL || m->exit_code == EX_SOFTWARE) {
+        record(w, m, note, sizeof note);
+    }
+    if (w->o.comm->size > 1) {
+        add(line, sizeof line, "trainer train: rank %d of %d: %s%s\n", w->o.comm->rank,
+            w->o.comm->size, m->text, note);
+    } else {
+        add(line, sizeof line, "trainer train: %s%s\n", m->text, note);
     }
     say(line);
     if (w->o.comm->size > 1) {
@@ -204,7 +222,7 @@ static bool judge_silence(const struct watchdog *w, struct roll_message *m)
     int silent = 0;
 
     for (int i = 0; i < w->o.comm->size; i++) {
-        if (!w->place[i].here) {
+        if (!w->place[i].here && rollcall_has_met(w->roll, i)) {
             suspect(m, i);
             silent++;
         }
@@ -277,13 +295,29 @@ static bool judge_difference(const struct watchdog *w, struct roll_message *m)
     return false;
 }
 
+/* Ranks that have not connected yet cannot answer. */
+static bool judge_strangers(const struct watchdog *w, struct roll_message *m)
+{
+    int strangers = 0;
+
+    for (int i = 0; i < w->o.comm->size; i++) {
+        strangers += !w->place[i].here;
+    }
+    if (strangers > 0) {
+        add(m->text, sizeof m->text, "where %d of %d ranks are is not known", strangers,
+            w->o.comm->size);
+    }
+    return strangers > 0;
+}
+
 static void judge(const struct watchdog *w, struct roll_message *m)
 {
-    if (!judge_silence(w, m) && !judge_difference(w, m) && !judge_laggards(w, m)) {
+    if (!judge_silence(w, m) && !judge_strangers(w, m) && w->fault == FAULT_LATE &&
+        !judge_difference(w, m) && !judge_laggards(w, m)) {
         m->suspects = 0;
         add(m->text, sizeof m->text, "all ranks are at the same place");
     }
-    add(m->text, sizeof m->text, ": %s", w->fault);
+    add(m->text, sizeof m->text, "%s%s", m->text[0] != '\0' ? ": " : "", w->fault_text);
 }
 
 /* --- faults -------------------------------------------------------------------------------------------------------- */
@@ -307,24 +341,39 @@ NORETURN static void pronounce(struct watchdog *w, struct roll_message *m)
     end(w, m);
 }
 
-static void found_fault(struct watchdog *w, int exit_code, const char *text)
+/* On rank 0: of its own, or reported to it. */
+static void take_fault(struct watchdog *w, int rank, enum roll_fault fault, const char *text)
 {
-    struct roll_message m = {
-        .kind = ROLL_FAULT, .rank = w->o.comm->rank, .exit_code = exit_code, .suspects = -1};
+    struct roll_message m = {.exit_code = EX_TEMPFAIL, .suspects = -1};
+
+    w->fault = fault;
+    snprintf(w->fault_text, sizeof w->fault_text, "%s", text);
+    if (fault != FAULT_OWN && w->o.comm->size > 1) {
+        call_the_roll(w);
+        return;
+    }
+    suspect(&m, rank);
+    snprintf(m.text, sizeof m.text, "%s", text);
+    pronounce(w, &m);
+}
+
+static void found_fault(struct watchdog *w, enum roll_fault fault, const char *text)
+{
+    struct roll_message m = {.kind = ROLL_FAULT,
+                             .rank = w->o.comm->rank,
+                             .exit_code = EX_TEMPFAIL,
+                             .fault = fault,
+                             .suspects = -1};
 
     if (w->state != WATCHING) {
         return;
     }
-    snprintf(w->fault, sizeof w->fault, "%s", text);
-    w->fault_exit = exit_code;
-    snprintf(m.text, sizeof m.text, "%s", text);
-    if (w->o.comm->size == 1) {
-        end(w, &m);
-    }
     if (w->o.comm->rank == 0) {
-        call_the_roll(w);
+        take_fault(w, 0, fault, text);
         return;
     }
+    snprintf(w->fault_text, sizeof w->fault_text, "%s", text);
+    snprintf(m.text, sizeof m.text, "%s", text);
     if (!rollcall_reaches(w->roll, 0)) {
         end(w, &m);
     }
@@ -335,14 +384,14 @@ static void found_fault(struct watchdog *w, int exit_code, const char *text)
 
 static void out_of_time(struct watchdog *w)
 {
-    struct roll_message m = {.exit_code = w->fault_exit, .suspects = -1};
+    struct roll_message m = {.exit_code = EX_TEMPFAIL, .suspects = -1};
 
     if (w->state == ROLL) {
         judge(w, &m);
         pronounce(w, &m);
     }
     suspect(&m, 0);
-    snprintf(m.text, sizeof m.text, "rank 0 does not answer: %.150s", w->fault);
+    snprintf(m.text, sizeof m.text, "rank 0 does not answer: %.270s", w->fault_text);
     end(w, &m);
 }
 
@@ -387,7 +436,7 @@ static void lost_rank(struct watchdog *w, const struct roll_message *m)
         v.exit_code = EX_TEMPFAIL;
         snprintf(v.text, sizeof v.text, "rank %d has died", m->rank);
     } else {
-        snprintf(v.text, sizeof v.text, "rank %d has ended: %.150s", m->rank, m->text);
+        snprintf(v.text, sizeof v.text, "rank %d has ended: %.270s", m->rank, m->text);
     }
     if (w->o.comm->rank == 0) {
         pronounce(w, &v);
@@ -409,9 +458,7 @@ static void on_message(void *arg, const struct roll_message *m)
         break;
     case ROLL_FAULT:
         if (w->o.comm->rank == 0 && w->state == WATCHING) {
-            snprintf(w->fault, sizeof w->fault, "%.190s", m->text);
-            w->fault_exit = EX_TEMPFAIL;
-            call_the_roll(w);
+            take_fault(w, m->rank, m->fault, m->text);
         }
         break;
     case ROLL_CALL:
@@ -459,7 +506,7 @@ static void look(struct watchdog *w)
                  " elements, %s) on rank %d is not complete after %" PRIu64 " s",
                  flight_op_name(v.waits.op), v.waits.seq, flight_dtype_name(v.waits.dt),
                  v.waits.count, v.waits.comm, w->o.comm->rank, age / 1000);
-        found_fault(w, EX_TEMPFAIL, text);
+        found_fault(w, FAULT_LATE, text);
         return;
     }
     age = age_ms(w, v.beat_ns, now_ns);
@@ -468,7 +515,7 @@ static void look(struct watchdog *w)
                  "the main thread of rank %d has done nothing for %" PRIu64
                  " s after collective %" PRIu64,
                  w->o.comm->rank, age / 1000, v.posted);
-        found_fault(w, EX_TEMPFAIL, text);
+        found_fault(w, FAULT_LATE, text);
     }
 }
 
@@ -491,14 +538,17 @@ static void await_ranks(struct watchdog *w)
 
 static void main_failed(struct watchdog *w)
 {
-    struct roll_message m = {
-        .kind = ROLL_LEAVES, .exit_code = w->failed_exit, .rank = w->o.comm->rank, .suspects = -1};
+    struct roll_message m = {.kind = ROLL_LEAVES,
+                             .rank = w->o.comm->rank,
+                             .exit_code = err_sysexit(w->failed_rc),
+                             .suspects = -1};
 
-    if (w->failed_exit == EX_TEMPFAIL) {
-        found_fault(w, w->failed_exit, w->failed_text);
+    snprintf(m.text, sizeof m.text, "%s", w->failed_text);
+    if (watchdog_may_pass(w->failed_rc)) {
+        add(m.text, sizeof m.text, " (rank %d)", w->o.comm->rank);
+        found_fault(w, w->failed_rc == E_CUDA ? FAULT_OWN : FAULT_LOST, m.text);
         return;
     }
-    snprintf(m.text, sizeof m.text, "%s", w->failed_text);
     await_ranks(w);
     rollcall_send(w->roll, &m);
     end(w, &m);
@@ -601,9 +651,14 @@ void watchdog_patience(struct watchdog *w, bool long_wait)
     flight_allow(w->o.comm->flight, long_wait ? LONG_WAIT * w->o.timeout_ms : w->o.timeout_ms);
 }
 
-void watchdog_fail(struct watchdog *w, int exit_code, const char *text)
+bool watchdog_may_pass(int rc)
 {
-    w->failed_exit = exit_code;
+    return rc == E_NETWORK || rc == E_CUDA || rc == E_TIMEOUT;
+}
+
+void watchdog_fail(struct watchdog *w, int rc, const char *text)
+{
+    w->failed_rc = rc;
     snprintf(w->failed_text, sizeof w->failed_text, "%s", text);
     atomic_store(&w->failed, true);
     rollcall_wake(w->roll);

@@ -46,7 +46,9 @@ void watchdog_close(struct watchdog **wp); /* NULL is fine */
  * does while the others wait). */
 void watchdog_patience(struct watchdog *w, bool long_wait);
 
-/* The main thread's error ends all ranks, this process with the code: 75 when it can go on from its checkpoint. Does not return. */
-NORETURN void watchdog_fail(struct watchdog *w, int exit_code, const char *text);
+/* Errors after which a run may go on from its checkpoint, on this machine or another: its exit code is 75. */
+bool watchdog_may_pass(int rc);
+/* The main thread's error ends all ranks. */
+NORETURN void watchdog_fail(struct watchdog *w, int rc, const char *text);
 
 #endif

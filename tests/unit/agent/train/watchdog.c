@@ -101,6 +101,9 @@ static void run_rank(int rank, int world, scenario *play)
     if (watchdog_open(&o, &w, NULL) != 0) {
         _exit(98);
     }
+    if (world > 1) {
+        comm_barrier(&c, NULL); /* all have connected */
+    }
     watchdog_patience(w, false);
     play(w, &c);
     _exit(99);
@@ -198,13 +201,13 @@ static void dies(struct watchdog *w, struct comm *c)
 static void has_bad_data(struct watchdog *w, struct comm *c)
 {
     (void)c;
-    watchdog_fail(w, 65, "data.bin: damaged");
+    watchdog_fail(w, E_INVALID, "data.bin: damaged");
 }
 
 static void has_a_sick_gpu(struct watchdog *w, struct comm *c)
 {
     (void)c;
-    watchdog_fail(w, 75, "cudaErrorECCUncorrectable");
+    watchdog_fail(w, E_CUDA, "cudaErrorECCUncorrectable");
 }
 
 static void cannot_abort(struct watchdog *w, struct comm *c)
@@ -236,7 +239,7 @@ static void test_a_rank_that_does_not_come(void **state)
         play[late] = does_something_else;
         run_ranks(3, play, code);
         assert_true(code[0] == 75 && code[1] == 75 && code[2] == 75);
-        snprintf(says, sizeof says, "\"why\": \"rank %d has not come to barrier 2 (", late);
+        snprintf(says, sizeof says, "\"why\": \"rank %d has not come to barrier 3 (", late);
         assert_record(0, says);
         assert_record(1, says);
         snprintf(says, sizeof says, "\"exit\": 75, \"suspects\": [%d], ", late);
@@ -262,7 +265,7 @@ static void test_a_rank_that_dies(void **state)
     run_ranks(3, (scenario *[]){waits_in_barrier, dies, waits_in_barrier}, code);
     assert_true(code[0] == 75 && code[1] == -SIGKILL && code[2] == 75);
     assert_record(0, "\"why\": \"rank 1 has died\", \"exit\": 75, \"suspects\": [1]");
-    assert_record(2, "\"waits_for\": {\"seq\": 2, \"op\": \"barrier\"");
+    assert_record(2, "\"waits_for\": {\"seq\": 3, \"op\": \"barrier\"");
     run_ranks(3, (scenario *[]){dies, waits_in_barrier, waits_in_barrier}, code);
     assert_true(code[0] == -SIGKILL && code[1] == 75 && code[2] == 75);
     assert_record(1, "\"why\": \"rank 0 has died\", \"exit\": 75, \"suspects\": [0]");
@@ -277,15 +280,9 @@ static void test_an_error_that_is_final(void **state)
     (void)state;
     run_ranks(3, (scenario *[]){waits_in_barrier, waits_in_barrier, has_bad_data}, code);
     assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
-    assert_record(
-        0, "\"why\": \"rank 2 has ended: data.bin: damaged\", \"exit\": 65, \"suspects\": [2]");
-    assert_record(1, "rank 2 has ended");
-    assert_record(2, "data.bin: damaged");
     run_ranks(3, (scenario *[]){has_bad_data, waits_in_barrier, waits_in_barrier}, code);
-    assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
-    for (int i = 0; i < 3; i++) {
-        record_of(i);
-    }
+    assert_true(code[0] == 65 && code[1] == 65 &&
+                code[2] == 65); /* no riddle, so no record: see remove_folder() */
 }
 
 static void test_an_error_that_passes(void **state)
@@ -295,9 +292,12 @@ static void test_an_error_that_passes(void **state)
     (void)state;
     run_ranks(3, (scenario *[]){waits_in_barrier, has_a_sick_gpu, waits_in_barrier}, code);
     assert_true(code[0] == 75 && code[1] == 75 && code[2] == 75);
-    assert_record(0, ": cudaErrorECCUncorrectable\"");
-    assert_record(1, ": cudaErrorECCUncorrectable\"");
-    assert_record(2, ": cudaErrorECCUncorrectable\"");
+    assert_record(
+        0, "\"why\": \"cudaErrorECCUncorrectable (rank 1)\", \"exit\": 75, \"suspects\": [1]");
+    assert_record(
+        1, "\"why\": \"cudaErrorECCUncorrectable (rank 1)\", \"exit\": 75, \"suspects\": [1]");
+    assert_record(
+        2, "\"why\": \"cudaErrorECCUncorrectable (rank 1)\", \"exit\": 75, \"suspects\": [1]");
 }
 
 static void test_an_abort_that_hangs(void **state)
@@ -319,7 +319,7 @@ static void test_ranks_that_call_different_collectives(void **state)
     assert_true(code[0] == 70 && code[1] == 70 && code[2] == 70);
     assert_record(
         0,
-        "\"why\": \"collective 2 is barrier (f32, 0) on rank 0 and allreduce (f64, 3) on rank 2");
+        "\"why\": \"collective 3 is barrier (f32, 0) on rank 0 and allreduce (f64, 3) on rank 2");
     record_of(1);
     record_of(2);
 }

@@ -91,7 +91,7 @@ static int poll_all(struct comm *c, uint64_t *complete)
     return rc;
 }
 
-int comm_poll(void *arg)
+static int poll_comm(void *arg)
 {
     struct comm *c = arg;
     uint64_t complete = 0;
@@ -101,6 +101,14 @@ int comm_poll(void *arg)
         flight_done(c->flight, complete);
     }
     return rc;
+}
+
+/* Where operations are complete when they return, nothing can hang behind them. */
+void comm_watch(struct comm *c, const struct kops *k, struct kstream *ks)
+{
+    if (c->poll != NULL) {
+        k->stream_watch(ks, poll_comm, c);
+    }
 }
 
 const char *comm_fault(struct comm *c)

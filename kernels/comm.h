@@ -57,9 +57,9 @@ int comm_split(struct comm *c, int color, struct comm **out);
 /* Lets the library take the memory that it needs, which is as much as its algorithms for small and for large sums do: before anybody
  * plans what is left. Sets `facts`. */
 int comm_warm_up(struct comm *c, const struct kops *k, struct kstream *ks);
-/* What a wait for the stream calls meanwhile (stream_watch of dev.h): completes the flight record's entries, beats its heart,
- * and returns E_NETWORK when the group is lost. `arg` is the comm. */
-int comm_poll(void *arg);
+/* Waits for the stream are waits for the comm's operations on it: they complete the flight record's entries, and give up with
+ * E_NETWORK when the group is lost. */
+void comm_watch(struct comm *c, const struct kops *k, struct kstream *ks);
 /* "" when the library has said nothing. */
 const char *comm_fault(struct comm *c);
 /* Leaves the group. Not after an error: what has failed may hang here. */

@@ -168,7 +168,7 @@ static int open_model(struct run *r, bool resumed, struct err *e)
 
     if (rc == 0) {
         r->model->flight = r->comm->flight;
-        r->k->stream_watch(r->model->ks, comm_poll, r->comm);
+        comm_watch(r->comm, r->k, r->model->ks);
     }
     rc = rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
     rc = rc != 0 ? rc : r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));

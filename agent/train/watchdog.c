@@ -618,7 +618,7 @@ int watchdog_open(const struct watchdog_options *o, struct watchdog **out, struc
         return err_set(e, rc, "%s: no stream: %s", o->k->name, o->k->fault());
     }
     *out = start(o);
-    o->k->stream_watch(ks, comm_poll, o->comm);
+    comm_watch(o->comm, o->k, ks);
     rc = comm_warm_up(o->comm, o->k, ks);
     rc = rc != 0 ? rc : rollcall_connect((*out)->roll, o->k, ks, o->comm, o->host);
     if (rc != 0) { /* the stream stays: to close it could hang */

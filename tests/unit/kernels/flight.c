@@ -140,9 +140,20 @@ static int poll_alone(struct comm *c, uint64_t *out)
     return lost;
 }
 
+static int (*poll_stream)(void *arg);
+static void *poll_arg;
+
+static void watch_stream(struct kstream *ks, int (*poll)(void *arg), void *arg)
+{
+    (void)ks;
+    poll_stream = poll;
+    poll_arg = arg;
+}
+
 static void test_every_collective_is_an_entry(void **state)
 {
     struct comm later = {.name = "later", .size = 2, .allreduce = post_alone, .poll = poll_alone};
+    const struct kops k = {.stream_watch = watch_stream};
     struct comm *c = NULL;
     struct flight_view v;
     float x = 3;
@@ -153,19 +164,22 @@ static void test_every_collective_is_an_entry(void **state)
     assert_int_equal(comm_barrier(c, NULL), 0);
     flight_look(c->flight, &v);
     assert_true(v.posted == 2 && v.done == 2);
+    comm_watch(c, &k, NULL);
+    assert_null(poll_stream);
     comm_close(&c);
     assert_null(c);
 
     later.flight = flight_open();
+    comm_watch(&later, &k, NULL);
     assert_int_equal(comm_allreduce(&later, NULL, DT_F32, &x, 1), 0);
     assert_int_equal(comm_allreduce(&later, NULL, DT_F32, &x, 1), 0);
     complete = 1;
-    assert_int_equal(comm_poll(&later), 0);
+    assert_int_equal(poll_stream(poll_arg), 0);
     flight_look(later.flight, &v);
     assert_true(v.posted == 2 && v.done == 1 && strcmp(v.waits.comm, "later") == 0);
     complete = 2;
     lost = -12;
-    assert_int_equal(comm_poll(&later), -12);
+    assert_int_equal(poll_stream(poll_arg), -12);
     flight_look(later.flight, &v);
     assert_true(v.done == 1);
     flight_close(&later.flight);

@@ -7,7 +7,7 @@
 #define AGENT_VERB_H
 
 #include "agent/agent.h"
-#include "agent/job/nodes.h"
+#include "agent/nodes.h"
 
 enum { EXPECT_WORDS = 64 };
 

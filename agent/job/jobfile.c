@@ -17,14 +17,12 @@ enum section { SECTION_FILE, SECTION_ARTIFACT, SECTION_RUN, SECTION_PUBLISH, SEC
 static const struct settings_key in_file[] = {{"mirror", false}};
 static const struct settings_key in_artifact[] = {
     {"from", false}, {"sha256", false}, {"unpack", false}, {"include", true}, {"exclude", true}};
-static const struct settings_key in_run[] = {{"command", true},   {"ranks", false},
-                                             {"restarts", false}, {"grace", false},
-                                             {"backoff", false},  {"out", false},
-                                             {"nodes", false},    {"node_rank", false},
-                                             {"elastic", false},  {"rendezvous", false},
-                                             {"rendezvous_id", false},
-                                             {"join_timeout", false},
-                                             {"node_timeout", false}};
+static const struct settings_key in_run[] = {
+    {"command", true},      {"ranks", false},         {"restarts", false},
+    {"grace", false},       {"backoff", false},       {"out", false},
+    {"nodes", false},       {"node_rank", false},     {"elastic", false},
+    {"rendezvous", false},  {"rendezvous_id", false}, {"join_timeout", false},
+    {"node_timeout", false}};
 static const struct settings_key in_publish[] = {{"from", false}, {"to", false}};
 
 static const struct settings_section sections[] = {

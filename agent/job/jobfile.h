@@ -13,7 +13,7 @@
 #ifndef AGENT_JOB_JOBFILE_H
 #define AGENT_JOB_JOBFILE_H
 
-#include "agent/job/nodes.h"
+#include "agent/nodes.h"
 #include "agent/preflight/expect.h"
 #include "common/base/arena.h"
 #include "common/base/err.h"

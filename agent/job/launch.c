@@ -49,11 +49,11 @@ struct attempt {
     int exit_code;
     bool failed; /* a rank did: the others are being ended */
     bool by_signal;
-    bool stopped;              /* by a signal to us */
-    bool begun;                /* the world is known */
-    bool others_failed;        /* this generation has ended on another node */
-    bool lost;                 /* the rendezvous is */
-    bool over;                 /* the job is, as `end` says */
+    bool stopped;       /* by a signal to us */
+    bool begun;         /* the world is known */
+    bool others_failed; /* this generation has ended on another node */
+    bool lost;          /* the rendezvous is */
+    bool over;          /* the job is, as `end` says */
     struct rdzv_message end;
     uint64_t kill_at_ms; /* UINT64_MAX: nobody is */
     struct notice *notice;
@@ -105,8 +105,8 @@ static void drop_openmpi(void)
         again = false;
         for (char **it = environ; *it != NULL && !again; it++) {
             struct slice name = slice_str(*it);
-            if (slice_starts(name, SLICE("OMPI_COMM_WORLD_")) || slice_starts(name, SLICE("PMIX_")) ||
-                slice_starts(name, SLICE("OMPI_UNIVERSE_"))) {
+            if (slice_starts(name, SLICE("OMPI_COMM_WORLD_")) ||
+                slice_starts(name, SLICE("PMIX_")) || slice_starts(name, SLICE("OMPI_UNIVERSE_"))) {
                 char variable[256];
                 name = slice_cut(&name, '=');
                 snprintf(variable, sizeof variable, SLICE_FMT, SLICE_ARG(name));
@@ -462,8 +462,8 @@ static int run_generation(struct attempt *a, struct err *e)
         return rc;
     }
     if (!a->failed) {
-        member_say(a->member, &(struct rdzv_message){.type = RDZV_DONE,
-                                                     .generation = a->world.generation});
+        member_say(a->member,
+                   &(struct rdzv_message){.type = RDZV_DONE, .generation = a->world.generation});
     }
     while (!a->others_failed && !a->over && !a->lost && !a->stopped) {
         wait_and_hear(a, UINT64_MAX);

@@ -13,16 +13,16 @@
 #ifndef AGENT_JOB_LAUNCH_H
 #define AGENT_JOB_LAUNCH_H
 
-#include "agent/job/nodes.h"
+#include "agent/nodes.h"
 
 struct launch_want {
     char *const *argv;
-    unsigned ranks; /* on this node; 0: one for each GPU, at least one */
+    unsigned ranks;            /* on this node; 0: one for each GPU, at least one */
     const struct nodes *nodes; /* NULL: this node is alone */
-    unsigned restarts;    /* without progress */
-    const char *progress; /* the folder that shows it (progress.h); NULL: there is none */
-    uint64_t grace_ms;    /* 0: 25 s, less than Slurm's KillWait */
-    uint64_t backoff_ms; /* 0: 1 s */
+    unsigned restarts;         /* without progress */
+    const char *progress;      /* the folder that shows it (progress.h); NULL: there is none */
+    uint64_t grace_ms;         /* 0: 25 s, less than Slurm's KillWait */
+    uint64_t backoff_ms;       /* 0: 1 s */
     /* Its notice ends the ranks as SIGTERM does (notice.h). NULL: there is none. */
     const char *preempt_url;
     /* Called before each restart, while nothing runs; an error ends the job. NULL: not called. */

@@ -62,9 +62,9 @@ bool rdzv_same(const uint8_t *a, const uint8_t *b, size_t n)
 
 static void numbers_of(struct rdzv_message *m, uint32_t *n[NUMBERS])
 {
-    uint32_t *const all[NUMBERS] = {&m->generation, &m->node,      &m->ranks,    &m->min,
-                                    &m->max,        &m->code,      &m->by_signal, &m->allow_ms,
-                                    &m->nodes,      &m->first,     &m->world,    &m->port};
+    uint32_t *const all[NUMBERS] = {&m->generation, &m->node,  &m->ranks,     &m->min,
+                                    &m->max,        &m->code,  &m->by_signal, &m->allow_ms,
+                                    &m->nodes,      &m->first, &m->world,     &m->port};
 
     memcpy(n, all, sizeof all);
 }

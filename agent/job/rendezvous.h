@@ -25,21 +25,23 @@ enum {
 };
 
 enum rdzv_type {
-    RDZV_ALIVE = 1, /* both ways, so that silence means something. allow_ms: nothing may come for so long */
-    RDZV_JOIN,      /* agent: my ranks do not run, I am ready for a generation. node, ranks, min, max */
-    RDZV_FAILED,    /* agent: a rank failed. generation, code, by_signal */
-    RDZV_DONE,      /* agent: all my ranks ended well. generation */
-    RDZV_LEAVE,     /* agent: I go, with code. text */
-    RDZV_WORLD,     /* service: start. generation, nodes, node (the index in it), first rank, world, port */
-    RDZV_STOP,      /* service: that generation has failed, end your ranks. generation, text */
-    RDZV_END,       /* service: the job is over. code, text */
-    RDZV_TAKEN,     /* service: another agent has your node rank. text */
-    RDZV_LOST,      /* not on the wire: the connection broke. text */
+    RDZV_ALIVE =
+        1, /* both ways, so that silence means something. allow_ms: nothing may come for so long */
+    RDZV_JOIN, /* agent: my ranks do not run, I am ready for a generation. node, ranks, min, max */
+    RDZV_FAILED, /* agent: a rank failed. generation, code, by_signal */
+    RDZV_DONE,   /* agent: all my ranks ended well. generation */
+    RDZV_LEAVE,  /* agent: I go, with code. text */
+    RDZV_WORLD, /* service: start. generation, nodes, node (the index in it), first rank, world, port */
+    RDZV_STOP,  /* service: that generation has failed, end your ranks. generation, text */
+    RDZV_END,   /* service: the job is over. code, text */
+    RDZV_TAKEN, /* service: another agent has your node rank. text */
+    RDZV_LOST,  /* not on the wire: the connection broke. text */
 };
 
 struct rdzv_message {
     enum rdzv_type type;
-    uint32_t generation, node, ranks, min, max, code, by_signal, allow_ms, nodes, first, world, port;
+    uint32_t generation, node, ranks, min, max, code, by_signal, allow_ms, nodes, first, world,
+        port;
     char text[RDZV_TEXT];
 };
 

@@ -452,7 +452,8 @@ static void welcome(struct service *s)
         drop_oldest_stranger(s);
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    if (getnameinfo((struct sockaddr *)&a, n, g.from, sizeof g.from, NULL, 0, NI_NUMERICHOST) != 0) {
+    if (getnameinfo((struct sockaddr *)&a, n, g.from, sizeof g.from, NULL, 0, NI_NUMERICHOST) !=
+        0) {
         snprintf(g.from, sizeof g.from, "an address");
     }
     g.quiet_ms = s->now_ms + STRANGER_MS;
@@ -507,8 +508,8 @@ static void look_at_clock(struct service *s)
 
 static bool is_over(const struct service *s)
 {
-    return s->phase == PHASE_OVER && (s->nguests == count(s, GUEST_STRANGER) ||
-                                      s->now_ms >= s->over_ms);
+    return s->phase == PHASE_OVER &&
+           (s->nguests == count(s, GUEST_STRANGER) || s->now_ms >= s->over_ms);
 }
 
 static void serve(struct service *s)
@@ -571,9 +572,9 @@ static int listen_at(const struct nodes *n, const struct addrinfo *a, unsigned p
             ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_ANY);
         }
     }
-    if (fd != -1 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
-                     bind(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1 ||
-                     listen(fd, 1024) == -1)) {
+    if (fd != -1 &&
+        (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
+         bind(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1 || listen(fd, 1024) == -1)) {
         int saved = errno;
         close(fd);
         errno = saved;
@@ -614,10 +615,8 @@ static int listen_on(const struct nodes *n, struct err *e)
 
 NORETURN static void be_service(const struct service_want *w, pid_t parent)
 {
-    struct service s = {.want = w,
-                        .nodes = w->nodes,
-                        .listener = -1,
-                        .room = w->nodes->max + STRANGERS + 64};
+    struct service s = {
+        .want = w, .nodes = w->nodes, .listener = -1, .room = w->nodes->max + STRANGERS + 64};
     uint64_t until_ms = clock_now_ms() + w->nodes->join_ms;
     char told[sizeof((struct err *)0)->text] = "";
     struct err why = {0};

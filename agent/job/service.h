@@ -21,7 +21,7 @@
 
 #include <sys/types.h>
 
-#include "agent/job/nodes.h"
+#include "agent/nodes.h"
 
 struct service_want {
     const struct nodes *nodes;

@@ -74,8 +74,8 @@ static int read_slurm_place(const char *(*env)(const char *), struct ranks *out,
         return 0;
     }
     if (!hostlist_first(slice_str(list), out->first_host)) {
-        return err_set(e, E_CONFIG, "Slurm's node list \"%.80s\" has no first host: set MASTER_ADDR",
-                       list);
+        return err_set(e, E_CONFIG,
+                       "Slurm's node list \"%.80s\" has no first host: set MASTER_ADDR", list);
     }
     out->master_addr = out->first_host;
     if (env("MASTER_PORT") == NULL) {

@@ -28,10 +28,10 @@ struct ranks {
     int rank;
     int world;
     int local_rank;
-    const char *master_addr; /* NULL when not said */
+    const char *master_addr;        /* NULL when not said */
     char first_host[HOSTLIST_NAME]; /* of Slurm's list, to which master_addr then points */
     int master_port;
-    const char *run_id; /* "" when not said */
+    const char *run_id;  /* "" when not said */
     char generation[64]; /* which attempt of the run this is; "" when nothing counts them */
     /* Not of the environment: */
     enum ranks_over over;

@@ -114,9 +114,9 @@ static int listen_at(const struct rendezvous *r, const struct addrinfo *a)
     if (is_for_this_host_alone(r, a)) {
         ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_ANY);
     }
-    if (fd != -1 && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
-                     bind(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1 ||
-                     listen(fd, 1024) == -1)) {
+    if (fd != -1 &&
+        (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
+         bind(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1 || listen(fd, 1024) == -1)) {
         saved = errno;
         close(fd);
         errno = saved;
@@ -274,8 +274,7 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
     }
     rc = listener < 0 ? listener : gather(r, listener, peer, deadline_ms, e);
     for (int i = 1; i < r->world; i++) {
-        if (rc == 0 &&
-            (!transmit(peer[i], reply, sizeof reply) || !transmit(peer[i], bytes, n))) {
+        if (rc == 0 && (!transmit(peer[i], reply, sizeof reply) || !transmit(peer[i], bytes, n))) {
             rc = err_set(e, E_AGAIN, "rendezvous: rank %d went away", i);
         }
         if (peer[i] != -1) {

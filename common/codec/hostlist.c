@@ -16,8 +16,7 @@ static bool first_number(struct slice *rest, char *out, size_t *n)
         }
         out[(*n)++] = inside.p[digits++];
     }
-    return digits > 0 &&
-           (digits == inside.n || inside.p[digits] == '-' || inside.p[digits] == ',');
+    return digits > 0 && (digits == inside.n || inside.p[digits] == '-' || inside.p[digits] == ',');
 }
 
 static bool in_name(char c)

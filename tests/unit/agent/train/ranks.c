@@ -55,11 +55,12 @@ static void test_launchers(void **state)
     assert_string_equal(r.run_id, "77");
     assert_true(r.launcher == LAUNCHER_SLURM && r.rank == 1 && r.world == 4 && r.local_rank == 1);
     assert_null(r.master_addr);
-    assert_int_equal(read_table(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4", "SLURM_JOB_ID",
-                                    "77", "SLURM_STEP_ID", "3", "SLURM_RESTART_COUNT", "2",
-                                    "SLURM_STEP_NODELIST", "gpu[07-09]"),
-                                &r),
-                     0);
+    assert_int_equal(
+        read_table(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4", "SLURM_JOB_ID", "77",
+                       "SLURM_STEP_ID", "3", "SLURM_RESTART_COUNT", "2", "SLURM_STEP_NODELIST",
+                       "gpu[07-09]"),
+                   &r),
+        0);
     assert_string_equal(r.master_addr, "gpu07");
     assert_true(r.master_port >= 29400 && r.master_port < 29400 + 1024);
     assert_string_equal(r.generation, "3.2");
@@ -68,10 +69,10 @@ static void test_launchers(void **state)
                                 &r),
                      0);
     assert_true(strcmp(r.master_addr, "m") == 0 && r.master_port == 7);
-    assert_int_equal(read_table(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4",
-                                    "SLURM_STEP_NODELIST", "[]"),
-                                &r),
-                     E_CONFIG);
+    assert_int_equal(
+        read_table(
+            ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "4", "SLURM_STEP_NODELIST", "[]"), &r),
+        E_CONFIG);
     assert_int_equal(read_table(ENV("RANK", "0", "WORLD_SIZE", "2", "TRAINAGENT_GENERATION", "3",
                                     "TORCHELASTIC_RESTART_COUNT", "9"),
                                 &r),

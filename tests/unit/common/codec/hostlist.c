@@ -16,8 +16,8 @@ static void test_the_first_host(void **state)
                 {"gpu[7]", "gpu7"},
                 {"gpu[7,9]-ib", "gpu7-ib"},
                 {"rack[1-2]n[03-4].x.org,y", "rack1n03.x.org"}};
-    static const char *const bad[] = {"",     ",n1",     "n[",      "n[1-2", "n[]", "n[a]", "n[-1]",
-                                      "n 1",  "n[1;2]x", "$(x),n1", "n/1",   "[",   "n]"};
+    static const char *const bad[] = {"",    ",n1",     "n[",      "n[1-2", "n[]", "n[a]", "n[-1]",
+                                      "n 1", "n[1;2]x", "$(x),n1", "n/1",   "[",   "n]"};
     char name[HOSTLIST_NAME];
     char text[600];
 

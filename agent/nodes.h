@@ -13,8 +13,8 @@
  *
  * errors   E_CONFIG: something is missing or contradicts; what to give is in the sentence
  */
-#ifndef AGENT_JOB_NODES_H
-#define AGENT_JOB_NODES_H
+#ifndef AGENT_NODES_H
+#define AGENT_NODES_H
 
 #include "common/base/err.h"
 
@@ -22,7 +22,7 @@ enum { NODES_MAX = 4096, NODES_PORT = 29400, NODES_TEXT = 256 };
 
 struct nodes_said { /* by the command line or a job file; zero and NULL: not said */
     unsigned nodes;
-    const char *node_rank; /* a number */
+    const char *node_rank;  /* a number */
     const char *rendezvous; /* "HOST:PORT" */
     const char *elastic;    /* "MIN:MAX" */
     const char *id;

@@ -1,4 +1,4 @@
-#include "agent/job/nodes.h"
+#include "agent/nodes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -53,8 +53,9 @@ static int read_range(const char *what, const char *text, struct nodes *out, str
         max = min;
     }
     if (min == 0 || max < min || max > NODES_MAX) {
-        return err_set(e, E_CONFIG, "%s is \"%.40s\", it must be a number of nodes or MIN:MAX, up "
-                                    "to %d",
+        return err_set(e, E_CONFIG,
+                       "%s is \"%.40s\", it must be a number of nodes or MIN:MAX, up "
+                       "to %d",
                        what, text, NODES_MAX);
     }
     out->min = (unsigned)min;
@@ -128,8 +129,9 @@ static int from_said(struct find *f, struct err *e)
     if (s->elastic != NULL) {
         rc = read_range("--elastic", s->elastic, f->out, e);
         if (rc == 0 && s->nodes != 0 && s->nodes != f->out->max) {
-            rc = err_set(e, E_CONFIG, "--nodes %u and --elastic %.40s contradict each other: leave "
-                                      "out --nodes",
+            rc = err_set(e, E_CONFIG,
+                         "--nodes %u and --elastic %.40s contradict each other: leave "
+                         "out --nodes",
                          s->nodes, s->elastic);
         }
     } else if (s->nodes != 0) {
@@ -176,8 +178,9 @@ static int slurm_place(struct find *f, const char *job, struct err *e)
         return 0;
     }
     if (list == NULL || !hostlist_first(slice_str(list), f->out->host)) {
-        return err_set(e, E_CONFIG, "Slurm's node list \"%.80s\" has no first host: give "
-                                    "--rendezvous HOST:PORT",
+        return err_set(e, E_CONFIG,
+                       "Slurm's node list \"%.80s\" has no first host: give "
+                       "--rendezvous HOST:PORT",
                        list != NULL ? list : "");
     }
     f->have_host = true;
@@ -203,9 +206,10 @@ static int from_slurm(struct find *f, struct err *e)
     rc = read_number("SLURM_STEP_NUM_NODES", nodes, 1, NODES_MAX, &nnodes, e);
     rc = rc != 0 ? rc : read_number("SLURM_STEP_NUM_TASKS", tasks, 1, UINT32_MAX, &ntasks, e);
     if (rc == 0 && ntasks != nnodes && !f->have_rank) {
-        rc = err_set(e, E_CONFIG, "srun started %u tasks on %u nodes, and each would be an agent: "
-                                  "add --ntasks-per-node=1, for an agent starts the ranks of its "
-                                  "node (or give --nodes 1, if they are to run alone)",
+        rc = err_set(e, E_CONFIG,
+                     "srun started %u tasks on %u nodes, and each would be an agent: "
+                     "add --ntasks-per-node=1, for an agent starts the ranks of its "
+                     "node (or give --nodes 1, if they are to run alone)",
                      ntasks, nnodes);
     }
     if (rc != 0) {
@@ -243,9 +247,10 @@ static int from_openmpi(struct find *f, struct err *e)
     }
     rc = take_rank(f, "OMPI_COMM_WORLD_RANK", variable(f, "OMPI_COMM_WORLD_RANK"), e);
     if (rc == 0 && !f->have_host) {
-        return err_set(e, E_CONFIG, "mpirun started %u agents and does not say where the first one "
-                                    "is: give --rendezvous HOST:PORT (or --nodes 1, if they are to "
-                                    "run alone)",
+        return err_set(e, E_CONFIG,
+                       "mpirun started %u agents and does not say where the first one "
+                       "is: give --rendezvous HOST:PORT (or --nodes 1, if they are to "
+                       "run alone)",
                        n);
     }
     return rc != 0 ? rc : take_id(f, "PMIX_NAMESPACE", job, e);
@@ -286,8 +291,9 @@ static int check(struct find *f, struct err *e)
     struct nodes *n = f->out;
 
     if (!f->have_rank) {
-        return err_set(e, E_CONFIG, "%u nodes: which one this is cannot be told, give --node-rank "
-                                    "(0 to %u)",
+        return err_set(e, E_CONFIG,
+                       "%u nodes: which one this is cannot be told, give --node-rank "
+                       "(0 to %u)",
                        n->max, n->max - 1);
     }
     if (n->rank >= n->max) {
@@ -295,8 +301,9 @@ static int check(struct find *f, struct err *e)
                        n->max);
     }
     if (!f->have_host) {
-        return err_set(e, E_CONFIG, "%u nodes: where they meet cannot be told, give --rendezvous "
-                                    "HOST:PORT, an address of node 0 that all nodes reach",
+        return err_set(e, E_CONFIG,
+                       "%u nodes: where they meet cannot be told, give --rendezvous "
+                       "HOST:PORT, an address of node 0 that all nodes reach",
                        n->max);
     }
     if (!f->have_id) {

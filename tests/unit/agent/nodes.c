@@ -1,4 +1,4 @@
-#include "agent/job/nodes.h"
+#include "agent/nodes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,10 +99,9 @@ static void test_torchruns_variables(void **state)
                      0);
     is(1, 4, 2, "m", 23456);
     assert_string_equal(found.id, "job");
-    assert_int_equal(
-        find(SAID(.node_rank = "1"), "h",
-             ENV("PET_NNODES", "2", "PET_NODE_RANK", "0", "PET_RDZV_ENDPOINT", "r:9")),
-        0);
+    assert_int_equal(find(SAID(.node_rank = "1"), "h",
+                          ENV("PET_NNODES", "2", "PET_NODE_RANK", "0", "PET_RDZV_ENDPOINT", "r:9")),
+                     0);
     is(2, 2, 1, "r", 9);
 }
 
@@ -120,19 +119,20 @@ static void test_slurm(void **state)
     is(4, 4, 3, "gpu03", port);
     assert_true(port >= 29400 && port < 29400 + 1024);
     assert_string_equal(found.id, "slurm-77-1-0");
-    assert_int_equal(find(SAID(.elastic = "2:4"), "h",
-                          ENV(STEP, "SLURM_JOB_NODELIST", "gpu[03-06]", "SLURM_RESTART_COUNT", "2")),
-                     0);
+    assert_int_equal(
+        find(SAID(.elastic = "2:4"), "h",
+             ENV(STEP, "SLURM_JOB_NODELIST", "gpu[03-06]", "SLURM_RESTART_COUNT", "2")),
+        0);
     is(2, 4, 3, "gpu03", port); /* agreed on by all: it comes of the job's id alone */
     assert_string_equal(found.id, "slurm-77-1-2");
     /* Never localhost. */
     assert_int_equal(find(SAID(0), "h", ENV(STEP)), E_CONFIG);
     assert_non_null(strstr(why.text, "give --rendezvous"));
     /* Eight agents a node would each start all ranks of the node. */
-    assert_int_equal(find(SAID(0), "h",
-                          ENV("SLURM_JOB_ID", "77", "SLURM_STEP_NUM_NODES", "1",
-                              "SLURM_STEP_NUM_TASKS", "8")),
-                     E_CONFIG);
+    assert_int_equal(
+        find(SAID(0), "h",
+             ENV("SLURM_JOB_ID", "77", "SLURM_STEP_NUM_NODES", "1", "SLURM_STEP_NUM_TASKS", "8")),
+        E_CONFIG);
     assert_non_null(strstr(why.text, "--ntasks-per-node=1"));
     assert_int_equal(find(SAID(.nodes = 1), "h", ENV(STEP)), 0);
     assert_int_equal(found.max, 1);
@@ -166,14 +166,15 @@ static void test_kubernetes(void **state)
     (void)state;
     assert_int_equal(find(SAID(.nodes = 16), pod, ENV("KUBERNETES_SERVICE_HOST", "10.0.0.1")), 0);
     is(16, 16, 12, "train-0.train.default.svc.cluster.local", 29400);
-    assert_int_equal(find(SAID(.nodes = 16), "train-12", ENV("KUBERNETES_SERVICE_HOST", "10.0.0.1")),
-                     E_CONFIG);
+    assert_int_equal(
+        find(SAID(.nodes = 16), "train-12", ENV("KUBERNETES_SERVICE_HOST", "10.0.0.1")), E_CONFIG);
     assert_non_null(strstr(why.text, "give --rendezvous"));
     assert_int_equal(find(SAID(.nodes = 2, .rendezvous = "job-0.svc"), "job-x7k2p",
                           ENV("KUBERNETES_SERVICE_HOST", "10.0.0.1", "JOB_COMPLETION_INDEX", "1")),
                      0);
     is(2, 2, 1, "job-0.svc", 29400);
-    assert_int_equal(find(SAID(.nodes = 2), pod, NOTHING), E_CONFIG); /* a name like that elsewhere */
+    assert_int_equal(find(SAID(.nodes = 2), pod, NOTHING),
+                     E_CONFIG); /* a name like that elsewhere */
     assert_int_equal(find(SAID(0), pod, ENV("KUBERNETES_SERVICE_HOST", "10.0.0.1")), 0);
     assert_int_equal(found.max, 1);
 }
@@ -181,9 +182,12 @@ static void test_kubernetes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_said),          cmocka_unit_test(test_what_is_missing_is_named),
-        cmocka_unit_test(test_torchruns_variables),   cmocka_unit_test(test_slurm),
-        cmocka_unit_test(test_openmpi),               cmocka_unit_test(test_kubernetes),
+        cmocka_unit_test(test_what_is_said),
+        cmocka_unit_test(test_what_is_missing_is_named),
+        cmocka_unit_test(test_torchruns_variables),
+        cmocka_unit_test(test_slurm),
+        cmocka_unit_test(test_openmpi),
+        cmocka_unit_test(test_kubernetes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-"""A whole Slurm on this machine, in namespaces of its own: munged, slurmctld, slurmd, one node (research/agent-and-ops 1.4). Files that
+"""A whole Slurm on this machine, in namespaces of its own: munged, slurmctld, one slurmd for each node (research/agent-and-ops 1.4). Files that
 programs look for at fixed places (/etc, /run, /var/cache) are its own, the network is a loopback of its own; one kill ends all of it."""
 import ctypes
 import os
@@ -23,8 +23,8 @@ mkdir -p {folder}/etc && cp -a /etc/. {folder}/etc/ && mount --bind {folder}/etc
 for at in /run /var/cache /var/log /var/spool; do mount -t tmpfs -o mode=755 tmpfs $at; done
 hostname node1
 ip link set lo up && ip addr add 192.0.2.1/32 dev lo   # with loopback addresses alone Slurm resolves none
-echo '127.0.0.1 localhost node1' >/etc/hosts
-mkdir -p /etc/trainagent /etc/slurm /run/bin /run/lib/trainagent /run/munge /run/systemd/journal /var/log/slurm /var/spool/ctld /var/spool/slurmd
+echo '127.0.0.1 localhost node1 node2' >/etc/hosts
+mkdir -p /etc/trainagent /etc/slurm /run/bin /run/lib/trainagent /run/munge /run/systemd/journal /var/log/slurm /var/spool/ctld
 chmod 755 /run/munge
 cp {trainagent} /run/bin/trainagent && chmod 755 /run/bin/trainagent
 for f in prolog taskprolog epilog; do ln -s ../../bin/trainagent /run/lib/trainagent/slurm-$f; done
@@ -53,12 +53,12 @@ Prolog=/run/lib/trainagent/slurm-prolog
 TaskProlog=/run/lib/trainagent/slurm-taskprolog
 Epilog=/run/lib/trainagent/slurm-epilog
 StateSaveLocation=/var/spool/ctld
-SlurmdSpoolDir=/var/spool/slurmd
+SlurmdSpoolDir=/var/spool/slurmd-%n
 SlurmctldLogFile=/var/log/slurm/ctld.log
-SlurmdLogFile=/var/log/slurm/slurmd.log
+SlurmdLogFile=/var/log/slurm/%n.log
 SlurmctldPidFile=/run/slurmctld.pid
-SlurmdPidFile=/run/slurmd.pid
-NodeName=node1 NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
+SlurmdPidFile=/run/%n.pid
+{nodes}
 PartitionName=p Nodes=ALL Default=YES State=UP OverSubscribe=YES
 END
 """
@@ -90,10 +90,11 @@ class Cluster:
         assert not check or done.returncode == 0, (args, done, self.logs())
         return done
 
-    def start(self, conf):
+    def start(self, conf, nodes=1):
         users = "".join(f"{name}:x:{uid}:{uid}::/tmp:/bin/sh\n" for name, uid in USERS.items())
         groups = "".join(f"{name}:x:{uid}:\n" for name, uid in USERS.items())
-        self.run("sh", "-c", SETUP.format(folder=self.folder, trainagent=BUILD / "trainagent", timeout=100 * SLOW))
+        self.run("sh", "-c", SETUP.format(folder=self.folder, trainagent=BUILD / "trainagent", timeout=100 * SLOW, nodes="\n".join(
+            f"NodeName=node{i + 1} NodeHostname=node1 NodeAddr=127.0.0.1 Port={17000 + i} CPUs=4 State=UNKNOWN" for i in range(nodes))))
         for name, text in (("passwd", users), ("group", groups)):
             with open(self.root / "etc" / name, "a", encoding="utf-8") as f:
                 f.write(text)
@@ -102,7 +103,8 @@ class Cluster:
         self.run("munged", "--force", "--key-file=/run/munge.key", "--socket=/run/munge/socket", "--pid-file=/run/munged.pid",
                  "--log-file=/var/log/munged.log", "--seed-file=/run/munge.seed")
         self.run("slurmctld")
-        self.run("slurmd", "-N", "node1")
+        for i in range(nodes):
+            self.run("slurmd", "-N", f"node{i + 1}")
         until(lambda: self.node() == "idle")
 
     def mirror(self, make):

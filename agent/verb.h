@@ -32,6 +32,7 @@ struct verb_line {
     int ranks;            /* 0: auto */
     unsigned restarts;
     const char *checkpoints; /* NULL: not said */
+    uint64_t grace_ms;       /* 0: not said */
     struct nodes_said nodes;
     const char *preempt_url; /* NULL: not said */
     const char *if_match;

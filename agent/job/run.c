@@ -537,14 +537,25 @@ static int look_for_launch(void *arg, struct err *e)
     return look_at_gpus(r->agent, r->began_ms, e);
 }
 
+/* As Kubeflow sets it for torchrun; 0: auto, as "gpu" and the like are here. */
+static unsigned torchrun_ranks(void)
+{
+    enum { RANKS_MAX = 1024 };
+    uint64_t n;
+
+    return slice_u64(slice_str(getenv("PET_NPROC_PER_NODE")), &n) && n <= RANKS_MAX ? (unsigned)n
+                                                                                     : 0;
+}
+
 int verb_launch(struct verb_line *v, struct err *e)
 {
     struct run r = {.agent = v->agent, .lock = -1, .began_ms = clock_now_ms()};
     struct launch_want w = {.argv = v->argv,
-                            .ranks = (unsigned)v->ranks,
+                            .ranks = v->ranks != 0 ? (unsigned)v->ranks : torchrun_ranks(),
                             .nodes = &r.nodes,
                             .restarts = v->restarts,
                             .preempt_url = v->preempt_url,
+                            .grace_ms = v->grace_ms,
                             .progress = v->checkpoints,
                             .may_restart = look_for_launch,
                             .arg = &r};

@@ -56,6 +56,18 @@ def test_the_pod_is_yaml():
         assert {v["name"] for v in c["volumeMounts"]} <= volumes and all(isinstance(e["value"], str) for e in c["env"])
 
 
+def test_the_pods_of_many_nodes_are_yaml():
+    yaml = pytest.importorskip("yaml")
+    service, group = yaml.safe_load_all((EXAMPLES / "kubernetes-nodes.yaml").read_text())
+    pod = group["spec"]["template"]["spec"]
+    volumes = {v["name"] for v in pod["volumes"]}
+    assert service["spec"]["clusterIP"] == "None" and group["spec"]["serviceName"] == service["metadata"]["name"]
+    for c in pod["containers"]:
+        assert {v["name"] for v in c["volumeMounts"]} <= volumes
+        assert f"--nodes {group['spec']['replicas']} " in c["args"][0]
+        subprocess.run(["sh", "-n", "-c", c["args"][0]], check=True, timeout=60)
+
+
 def test_a_nodes_file(tmp_path):
     """As it stands, and with every comment taken off a key."""
     text = (EXAMPLES / "preflight.conf").read_text()

@@ -539,11 +539,11 @@ def test_an_address_that_is_not_of_node_0(cluster):
 def test_as_kubeflow_says_it(cluster):
     for r in range(2):
         n = cluster.node.setdefault(r, Node(cluster, r))
-        n.start("launch", "--ranks", 1, "--", sys.executable, cluster.folder / "exchange.py", cluster.out, 4, 60, PET_NNODES="2",
+        n.start("launch", "--", sys.executable, cluster.folder / "exchange.py", cluster.out, 4, 60, PET_NNODES="2", PET_NPROC_PER_NODE="3",
                 PET_NODE_RANK=str(r), PET_MASTER_ADDR="127.0.0.2", PET_MASTER_PORT=str(cluster.port), PET_RDZV_ID="job")
     for r in range(2):
         cluster.node[r].ends(0)
-    assert cluster.state(4) == whole(2, 4)
+    assert cluster.state(4) == whole(6, 4)
 
 
 @pytest.mark.skipif(not any(os.access(f"{d}/mpirun", os.X_OK) for d in os.environ["PATH"].split(":")), reason="no Open MPI here")

@@ -179,3 +179,13 @@ def test_a_run_whose_rank_was_killed_equals_the_unbroken_one(agent, data, how):
     agent.end(child, 0)
     assert "launch.again" in agent.err
     assert weights(out, steps) == weights(agent.folder / "whole", steps)
+
+
+@MPI
+def test_a_run_goes_on_with_fewer_ranks(agent, data):
+    """As --elastic makes it: the checkpoint does not depend on the number of ranks, and the data go on where they were."""
+    out = agent.folder / "out"
+    subprocess.run(["mpirun", "--oversubscribe", "-n", "2", *map(str, train(out, data, 4))], env=agent.env, check=True, capture_output=True)
+    subprocess.run([*map(str, train(out, data, 6))], env=agent.env, check=True, capture_output=True)
+    state = json.loads((out / "checkpoint-6/trainer.json").read_text())
+    assert (state["step"], state["samples"]) == (6, 4 * 2 * 2 + 2 * 2), state

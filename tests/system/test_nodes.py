@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -99,7 +100,7 @@ except OSError as e:
 
 class Node:
     def __init__(self, cluster, rank):
-        self.cluster, self.rank, self.child = cluster, rank, None
+        self.cluster, self.rank, self.child, self.inside = cluster, rank, None, []
         self.folder = cluster.folder / f"node{rank}"
         self.folder.mkdir()
         self.address = f"127.0.0.{2 + rank}"
@@ -110,7 +111,7 @@ class Node:
         env = {"PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": str(self.folder), **SANITIZERS, "TRAINAGENT_STATE": str(self.folder / "state"),
                "TRAINAGENT_SHELF": str(self.folder / "shelf"), "TRAINAGENT_PREFLIGHT": str(self.folder / "node.conf"), **env}
         self.log = open(self.folder / "log", "ab")
-        self.child = subprocess.Popen([BUILD / "trainagent", *map(str, [*options, *command])], env=env, cwd=self.folder,
+        self.child = subprocess.Popen([*self.inside, BUILD / "trainagent", *map(str, [*options, *command])], env=env, cwd=self.folder,
                                       stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
         self.cluster.children.append(self.child)
         return self
@@ -251,6 +252,25 @@ def test_a_rank_that_is_killed(cluster, victim, step):
     assert {cluster.rank(2, r)["TORCHELASTIC_RESTART_COUNT"] for r in range(4)} == {"1"}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_kills_at_any_time(cluster, seed):
+    """While ranks start, meet, sum, save, end: whatever the moment, the sums are those of an unbroken run."""
+    dice = random.Random(seed)
+    nodes = cluster.all(steps=3000, restarts=50)
+    for _ in range(4):
+        time.sleep(dice.random())
+        found = [p for p in cluster.out.glob("rank-*") if p.exists()] if cluster.out.exists() else []
+        newest = [p for p in found if p.name.split("-")[1] == str(cluster.generations())]
+        for path in dice.sample(newest, min(1, len(newest))):
+            with contextlib.suppress(OSError, ValueError):  # half written, or gone
+                pid = json.loads(path.read_text())["PID"]
+                if str(cluster.out).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+    for n in nodes:
+        n.ends(0)
+    assert cluster.state(3000) == whole(4, 3000)
+
+
 def test_a_rank_that_is_stopped(cluster):
     """Its peers find it silent and end with 75, as the trainer does; it is killed with its generation."""
     cluster.hold(5)
@@ -285,6 +305,70 @@ def test_an_agent_that_is_killed_or_stopped_ends_the_others_with_75(cluster, vic
     for n in cluster.all(3):  # the scheduler starts it again
         n.ends(0)
     assert cluster.state() == whole(6)
+
+
+def test_the_rendezvous_is_killed(cluster):
+    cluster.hold(5)
+    nodes = cluster.all()
+    cluster.held(4)
+    agent = nodes[0].child.pid
+    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    [service] = [int(c) for c in children if Path(f"/proc/{c}/comm").read_text() == "rendezvous\n"]
+    os.kill(service, signal.SIGKILL)
+    for n in nodes:
+        n.ends(75)
+        assert "the rendezvous closed the connection: node 0 or its agent has ended" in n.said()
+
+
+@pytest.fixture
+def cable():
+    """Two networks of one host each, and a cable between them: [pid of one of its processes], cut()."""
+    if os.geteuid() != 0:
+        pytest.skip("networks of its own need root")
+    holders = [subprocess.Popen(["unshare", "-n", "--kill-child", "sleep", "infinity"]) for _ in range(2)]
+    mine = os.readlink("/proc/self/ns/net")
+    pids = [h.pid for h in holders]
+    until(lambda: all(os.readlink(f"/proc/{p}/ns/net") != mine for p in pids) or any(h.poll() is not None for h in holders))
+    if any(h.poll() is not None for h in holders):
+        pytest.skip("no networks of its own here")
+
+    def ip(i, *args):
+        subprocess.run(["nsenter", "-t", str(pids[i]), "-n", "ip", *args], check=True, capture_output=True)
+    ip(0, "link", "add", "c0", "type", "veth", "peer", "name", "c0", "netns", str(pids[1]))
+    for i in range(2):
+        ip(i, "address", "add", f"192.0.2.{i + 1}/24", "dev", "c0")
+        ip(i, "link", "set", "lo", "up")
+        ip(i, "link", "set", "c0", "up")
+    yield pids, lambda: ip(0, "link", "set", "c0", "down")
+    for h in holders:
+        h.kill()
+        h.wait()
+
+
+@pytest.mark.parametrize("nodes", [2, "1:2"])
+def test_a_cable_that_is_cut(cluster, cable, nodes):
+    """Nobody closes a connection: silence alone tells it, on both sides."""
+    pids, cut = cable
+    cluster.hold(5)
+    cluster.out.mkdir(exist_ok=True)
+    for r in range(2):
+        n = cluster.node.setdefault(r, Node(cluster, r))
+        n.inside = ["nsenter", "-t", str(pids[r]), "-n"]
+        n.start("launch", "--nodes" if nodes == 2 else "--elastic", nodes, "--node-rank", r, "--rendezvous", "192.0.2.1:29400", "--ranks", 1,
+                *FAST, "--", sys.executable, cluster.folder / "exchange.py", cluster.out, 30, 600)
+    cluster.held(2)
+    cut()
+    if nodes == 2:
+        cluster.node[0].ends(75)
+        cluster.node[1].ends(75)
+        assert "node 1 (192.0.2.2) was silent for too long" in cluster.node[0].said()
+        assert "the rendezvous was silent for too long" in cluster.node[1].said()
+        return
+    cluster.held(1, generation=2)
+    cluster.go()
+    cluster.node[0].ends(0)
+    cluster.node[1].ends(75)
+    assert cluster.rank(2, 0)["WORLD_SIZE"] == "1"
 
 
 def test_sigterm_to_one_agent(cluster):

@@ -452,8 +452,8 @@ static int run_generation(struct attempt *a, struct err *e)
     while (!a->begun && !a->over && !a->lost && !a->stopped) {
         wait_and_hear(a, UINT64_MAX);
     }
-    if (a->over || a->lost || a->stopped) {
-        return 0;
+    if (a->over || a->lost || a->stopped || a->others_failed) {
+        return 0; /* it failed elsewhere before it began here */
     }
     rc = run_attempt(a, e);
     if (rc != 0) {

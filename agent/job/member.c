@@ -26,6 +26,7 @@ struct member {
     struct rdzv_message join; /* said again on a new connection */
     bool joining;             /* no generation has begun since it was said */
     bool ever;                /* one has begun once */
+    bool tried;               /* it was dialled since it was said */
     uint64_t quiet_ms;        /* the service is lost if nothing came until then */
     uint64_t beat_ms;
     uint64_t redial_ms;
@@ -213,6 +214,7 @@ void member_join(struct member *m, unsigned ranks)
     m->join = (struct rdzv_message){
         .type = RDZV_JOIN, .node = n->rank, .ranks = ranks, .min = n->min, .max = n->max};
     m->joining = true;
+    m->tried = false;
     m->give_up_ms = clock_now_ms() + (m->ever ? n->lost_ms : n->join_ms);
     member_say(m, &m->join);
 }
@@ -288,7 +290,8 @@ void member_tick(struct member *m, uint64_t now_ms)
     if (!m->joining || now_ms < m->redial_ms) {
         return;
     }
-    if (now_ms < m->give_up_ms) {
+    if (now_ms < m->give_up_ms || !m->tried) {
+        m->tried = true;
         connect_to_service(m);
     } else {
         char why[RDZV_TEXT];

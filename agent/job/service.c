@@ -90,6 +90,18 @@ static unsigned count(const struct service *s, enum guest_state state)
     return n;
 }
 
+/* Those that still end their ranks. */
+static unsigned count_ending(const struct service *s)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < s->nguests; i++) {
+        const struct guest *g = &s->guest[i];
+        n += g->fd != -1 && g->state == GUEST_KNOWN && g->joined;
+    }
+    return n;
+}
+
 static void drop(struct guest *g)
 {
     if (g->fd != -1) {
@@ -315,6 +327,7 @@ static void look_whether_all_came(struct service *s)
 {
     unsigned here = count(s, GUEST_WAITING);
     bool enough = here >= s->nodes->min && node_0(s) != NULL && node_0(s)->state == GUEST_WAITING;
+    bool late = s->now_ms >= s->gather_ms; /* who comes later takes part in the next generation */
     char text[RDZV_TEXT];
 
     if (!enough) {
@@ -322,8 +335,8 @@ static void look_whether_all_came(struct service *s)
     } else if (s->last_call_ms == 0) {
         s->last_call_ms = s->now_ms + s->nodes->lost_ms;
     }
-    if (enough && count(s, GUEST_KNOWN) == 0 &&
-        (here == s->nodes->max || s->now_ms >= s->last_call_ms)) {
+    if (enough && (late || (count_ending(s) == 0 &&
+                            (here == s->nodes->max || s->now_ms >= s->last_call_ms)))) {
         if (s->failed && !judge(s)) {
             return;
         }
@@ -332,7 +345,7 @@ static void look_whether_all_came(struct service *s)
         }
         return;
     }
-    if (s->now_ms >= s->gather_ms) {
+    if (late) {
         snprintf(text, sizeof text, "only %u of %u nodes came to the rendezvous in time", here,
                  s->nodes->min);
         end(s, EX_TEMPFAIL, text);

@@ -185,7 +185,7 @@ def cluster(tmp_path):
         child.wait()
 
 
-FAST = ["--node-timeout", f"{4 * SLOW}s"]  # the subject of the tests that have it
+FAST = ["--node-timeout", f"{8 * SLOW}s"]  # the subject of the tests that have it
 
 
 # --- one world --------------------------------------------------------------------------------------------------------------
@@ -274,14 +274,14 @@ def test_kills_at_any_time(cluster, seed):
 def test_a_rank_that_is_stopped(cluster):
     """Its peers find it silent and end with 75, as the trainer does; it is killed with its generation."""
     cluster.hold(5)
-    nodes = cluster.all(patience=3 * SLOW)
+    nodes = cluster.all(patience=8 * SLOW)
     cluster.held(4)
     os.kill(cluster.rank(1, 3)["PID"], signal.SIGSTOP)
     cluster.go()
     pid = cluster.rank(1, 3)["PID"]
     for n in nodes:
         n.ends(0)
-    assert cluster.state() == whole(4) and cluster.generations() == 2
+    assert cluster.state() == whole(4) and cluster.generations() >= 2
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -389,10 +389,11 @@ def test_a_final_code_of_one_rank_ends_all(cluster, code):
 
 
 def test_restarts_are_bounded(cluster):
-    for n in cluster.all(command=["sh", "-c", "echo x >>tries; test $RANK = 2 && exit 75; sleep 600"], restarts=2):
+    nodes = cluster.all(command=["sh", "-c", "echo x >>tries-$RANK; test $RANK = 2 && exit 75; sleep 600"], restarts=2)
+    for n in nodes:
         n.ends(75)
-        assert (n.folder / "tries").read_text() == "x\n" * 6
         assert "after 2 restarts without a newer checkpoint" in n.said()
+    assert (nodes[1].folder / "tries-2").read_text() == "x\n" * 3
 
 
 def test_progress_lets_restarts_go_on(cluster):
@@ -538,17 +539,22 @@ def test_who_knows_the_id_and_lies_harms_nobody(cluster):
     cluster.held(4)
     for lie in (message(FAILED, 1, code=75), message(FAILED, 9, code=75), message(DONE, 1), message(99), message(JOIN, node=7, ranks=1, low=2, high=2),
                 message(JOIN, node=1, ranks=0, low=2, high=2), b"\xff\xff" + b"y" * 600, message(JOIN, node=1, ranks=2, low=2, high=2),
-                message(LEAVE, text=b"n" * 199), message(FAILED, 1)[:20]):
+                message(LEAVE, text=b"n" * 199), message(FAILED, 1)[:20], message(1)):
         s = greet(cluster.port, ident)
         s.sendall(lie)
         s.shutdown(socket.SHUT_WR)
         while s.recv(4096):
             pass
         s.close()
+    idle = greet(cluster.port, ident)  # takes no part, and is not waited for
+    idle.sendall(message(1))
+    os.kill(cluster.rank(1, 2)["PID"], signal.SIGKILL)
+    cluster.held(4, generation=2)
     cluster.go()
     for n in nodes:
         n.ends(0)
-    assert cluster.state() == whole(4) and cluster.generations() == 1
+    assert cluster.state() == whole(4) and cluster.generations() == 2
+    idle.close()
 
 
 def test_an_agent_of_another_job_or_with_other_nodes_is_told(cluster):

@@ -67,8 +67,8 @@ void check_write(struct look *l, struct finding *f)
     int rc;
 
     if (fd == -1 && (errno == ENOENT || errno == EOPNOTSUPP)) {
-        finding_skip(f, errno == ENOENT ? "there is no shelf yet"
-                                        : "the shelf's file system has no files without a name");
+        finding_skip(f, errno == ENOENT ? "there is no local cache yet"
+                                        : "the local cache's file system has no files without a name");
         return;
     }
     if (fd == -1) {
@@ -82,16 +82,16 @@ void check_write(struct look *l, struct finding *f)
     }
     if (rc != 0) {
         finding_bad(f, "WRITE_FAILED", "look at the mount, its rights and the kernel's log",
-                    "the shelf: %s", why.text);
+                    "the local cache: %s", why.text);
         return;
     }
     size_format(bytes_per_s, rate);
     if (expect_u64(&l->expect, EXPECT_disk_rate, &want) && bytes_per_s < want) {
         size_format(want, need);
         finding_bad(f, "WRITE_SLOW", "look at the disk (smartctl) and at what else writes to it",
-                    "the shelf takes %s/s, expected are %s/s", rate, need);
+                    "the local cache takes %s/s, expected are %s/s", rate, need);
     }
-    finding_ok(f, "the shelf takes %s/s, on disk", rate);
+    finding_ok(f, "the local cache takes %s/s, on disk", rate);
 }
 
 /* --- to a GPU and back ----------------------------------------------------------------------------------------------------- */

@@ -49,15 +49,15 @@ static void judge(const struct look *l, const char *what, const char *path, stru
     }
     if (expected && free_bytes < want) {
         size_format(want, need);
-        finding_bad(f, "DISK_FREE", "trainagent gc --keep SIZE makes room on the shelf",
+        finding_bad(f, "DISK_FREE", "trainagent gc --keep SIZE makes room in the local cache",
                     "%s, %.100s, has %s free, expected are %s", what, path, have, need);
     } else if (!expected && free_bytes < all_bytes / 20) {
-        finding_warn(f, "DISK_FREE", "trainagent gc --keep SIZE makes room on the shelf",
+        finding_warn(f, "DISK_FREE", "trainagent gc --keep SIZE makes room in the local cache",
                      "%s, %.100s, has %s free, less than 5 %%", what, path, have);
     }
     if (fs.f_files != 0 && fs.f_favail < fs.f_files / 20) {
         finding_warn(f, "DISK_INODES",
-                     "remove small files; trainagent gc --keep SIZE makes room on the shelf",
+                     "remove small files; trainagent gc --keep SIZE makes room in the local cache",
                      "%s, %.100s, has %" PRIu64 " inodes left, less than 5 %%", what, path,
                      (uint64_t)fs.f_favail);
     }
@@ -69,7 +69,7 @@ void check_disk(struct look *l, struct finding *f)
     const struct {
         const char *what;
         const char *path;
-    } folder[] = {{"the shelf", l->agent->shelf_dir},
+    } folder[] = {{"the local cache", l->agent->shelf_dir},
                   {"the folder of jobs", l->agent->state_dir},
                   {"the job's out", l->out}};
     dev_t seen[ARRAY_LEN(folder)];

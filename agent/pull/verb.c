@@ -50,7 +50,7 @@ static void say_plain(const struct artifact *a, uint64_t took_ms)
     span_format(took_ms, took);
     size_format(a->fetched_bytes * 1000 / max_u64(took_ms, 1), rate);
     if (a->fetched_bytes == 0) {
-        fprintf(stderr, "%s: %s, was on the shelf\n", a->from, size);
+        fprintf(stderr, "%s: %s, was in the local cache\n", a->from, size);
     } else {
         fprintf(stderr, "%s: %s in %s (%s/s), verified\n", a->from, size, took, rate);
     }

@@ -49,7 +49,7 @@ struct extraction {
 static int say_full(uint64_t free_bytes, uint64_t free_inodes, struct err *e)
 {
     return err_set(e, E_NOSPACE,
-                   "the shelf's disk is full: %" PRIu64 " MB and %" PRIu64
+                   "the disk of the local cache is full: %" PRIu64 " MB and %" PRIu64
                    " inodes are free, a twentieth is kept; run \"trainagent gc\" or give it a "
                    "larger disk",
                    free_bytes >> 20, free_inodes);

@@ -46,7 +46,7 @@ int shelf_open(const char *dir, struct shelf **out, struct err *e)
 
     *out = NULL;
     if (strlen(dir) > SHELF_DIR_MAX) {
-        rc = err_set(e, E_USAGE, "the shelf's path is too long");
+        rc = err_set(e, E_USAGE, "the path of the local cache is too long");
     }
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(folders); i++) {
         snprintf(path, sizeof path, "%s/%s", dir, folders[i]);

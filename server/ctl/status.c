@@ -13,7 +13,7 @@ static void print_fills(struct ctl *c, const json_t *fills)
     size_t i;
     json_t *f;
 
-    table_init(&t, c, "FILL,>HAVE,>OF,>PER SECOND,>READERS");
+    table_init(&t, c, "FETCH,>HAVE,>OF,>PER SECOND,>READERS");
     json_array_foreach(fills, i, f)
     {
         table_addf(&t, "%s/%s", get_str(f, "repo"), get_str(f, "key"));

@@ -78,7 +78,7 @@ static void print_fills(struct ctl *c, const struct look *l)
     struct table t;
     size_t i;
 
-    table_init(&t, c, "FILL,DONE,>HAVE,>OF,>PER SECOND,>LEFT,>READERS");
+    table_init(&t, c, "FETCH,DONE,>HAVE,>OF,>PER SECOND,>LEFT,>READERS");
     json_array_foreach(json_object_get(l->now, "fills"), i, f)
     {
         uint64_t have = get_u64(f, "have"), total = get_u64(f, "total"), per_s = get_u64(f, "rate");

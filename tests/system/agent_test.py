@@ -881,7 +881,7 @@ def test_a_full_disk_stays_as_full_as_it_was(agent, mirror, tmp_path, mount):
 
 
 def test_a_shelf_that_is_read_only(agent, mirror, tmp_path, mount):
-    """A node's shelf, filled by another user or mounted so: what is on it may be used."""
+    """A node's local cache, filled by another user or mounted so: what is on it may be used."""
     mirror.files["/d/a.tgz"] = tar_of(member("x/y.txt", b"text"))
     agent("pull", "d/big.bin")
     agent("pull", "d/a.tgz", "--unpack")

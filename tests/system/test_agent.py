@@ -239,7 +239,7 @@ publish {{ from = "{{out}}" to = "models/me/sums" }}
 
 
 def test_what_one_job_changes_in_an_archive_no_other_gets(agent, m, origin):
-    """As root, whom no mode binds: the folder on the shelf is that of all jobs of the node."""
+    """As root, whom no mode binds: the folder in the local cache is that of all jobs of the node."""
     archive = tar_of({"text/one": b"1", "text/two": b"2"})
     origin.put("/corpus.tar", body=archive)
     artifact = (f'artifact "corpus" {{ from = "data/corpus.tar" sha256 = "{hashlib.sha256(archive).hexdigest()}"'

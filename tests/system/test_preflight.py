@@ -310,7 +310,7 @@ def test_disks(node):
     node.look("--only", "disk", "--expect", "disk_free=1k", code=(0, 1))  # what is expected takes the place of 5 %
     assert node.checks["disk"]["code"] in ("", "DISK_INODES"), node.checks["disk"]
     node.look("--only", "disk", "--expect", "disk_free=900t", code=2)
-    node.found("disk", "CRIT", "the shelf, .*expected are 900 TiB", "DISK_FREE")
+    node.found("disk", "CRIT", "the local cache, .*expected are 900 TiB", "DISK_FREE")
     job = node.folder / "job.conf"
     job.write_text('run { command = {"true"} out = "/proc/nowhere" }\npreflight { disk_free = 1k }')
     node.look(job, "--only", "disk", code=2)
@@ -534,7 +534,7 @@ def test_what_only_full_asks(node):
 
 def test_writing_to_the_shelf(node):
     node.look("--only", "write", code=3)
-    node.found("write", "SKIP", "there is no shelf yet")
+    node.found("write", "SKIP", "there is no local cache yet")
     assert not (node.folder / "shelf").exists()  # root's would not be its user's
     (node.folder / "shelf").mkdir()
     try:
@@ -544,13 +544,13 @@ def test_writing_to_the_shelf(node):
         node.found("write", "SKIP", "no files without a name")
         pytest.skip(f"{node.folder}: O_TMPFILE: {why.strerror}")
     node.look("--only", "write")
-    node.found("write", "OK", "^the shelf takes .*/s, on disk$")
+    node.found("write", "OK", "^the local cache takes .*/s, on disk$")
     assert list((node.folder / "shelf").iterdir()) == []
     node.look("--only", "write", "--expect", "disk_rate=900t", code=1)
     node.found("write", "WARN", "expected are 900 TiB/s", "WRITE_SLOW")
     (node.folder / "file").write_text("")
     node.look("--only", "write", code=1, TRAINAGENT_SHELF=str(node.folder / "file"))
-    node.found("write", "WARN", "the shelf: ", "WRITE_FAILED")
+    node.found("write", "WARN", "the local cache: ", "WRITE_FAILED")
 
 
 @pytest.mark.parametrize("knobs,args,status,code,text", [

@@ -591,7 +591,7 @@ def test_records_of_jobs_long_gone_are_swept(node):
 
 
 def test_gc_sweeps_records_too(node, tmp_path):
-    """Where no job runs any more there is no epilog either. A shelf that is not the node's, and tickets that cannot be asked, leave all as it is."""
+    """Where no job runs any more there is no epilog either. A local cache that is not the node's, and tickets that cannot be asked, leave all as it is."""
     env = {"TRAINAGENT_CONF": str(tmp_path / "node.conf")}
     for job in (42, 43):
         node.prolog("mirror=data/two.txt", job)

@@ -15,6 +15,9 @@
 enum { XORB_BYTES_MAX = 72 << 20, SHARD_BYTES_MAX = 128 << 20 };
 #define XORB_PATH "xorb/"
 
+/* Removes all xorbs of an offer. Later uploads to its tree have another offer, so that their clients know of none of them. */
+MUST_USE int assemble_forget(struct uploads *u, const struct session *s, struct err *e);
+
 MUST_USE int assemble_run(struct uploads *u, const struct put *p, const struct session *s,
                           struct slice shard, struct upload_reply *reply, struct err *e);
 

@@ -18,8 +18,10 @@ enum {
 struct client_use {
     UT_hash_handle hh;
     uint64_t client;
-    uint32_t sessions;
-    uint64_t bytes;
+    uint32_t lives;    /* of its sessions */
+    uint32_t sessions; /* of those, not finished */
+    uint64_t bytes;    /* in them */
+    uint64_t kept;     /* of which files have been made */
 };
 
 struct live {
@@ -28,6 +30,8 @@ struct live {
     struct client_use
         *use;       /* of the client that began it; NULL: not known, it is of before the start */
     uint64_t bytes; /* of its stages, and of its files that are whole */
+    uint64_t kept;  /* of which files have been made; they stay for the offer's next ones */
+    bool finished;  /* it lives for what it has kept alone, and is no session of its client's */
     struct digest *awaited; /* what finishes this offer; NULL: it has files */
     size_t awaited_count;
     size_t files;
@@ -62,6 +66,7 @@ static struct client_use *use_begin(struct uploads *u, uint64_t client)
         use->client = client;
         HASH_ADD(hh, u->clients, client, sizeof use->client, use);
     }
+    use->lives++;
     use->sessions++;
     return use;
 }
@@ -74,47 +79,80 @@ static void use_end(struct uploads *u, struct live *l)
         return;
     }
     use->bytes -= l->bytes;
-    if (--use->sessions == 0) {
+    use->kept -= l->kept;
+    use->sessions -= l->finished ? 0 : 1;
+    if (--use->lives == 0) {
         HASH_DELETE(hh, u->clients, use);
         free(use);
     }
 }
 
 /* E_BUSY: there are SESSIONS_MAX already; E_AGAIN: so many of this client's. */
-static int live_add(struct uploads *u, const char *id, uint64_t client,
-                    const struct digest *awaited, size_t count)
+static int may_begin(struct uploads *u, const struct client_use *use)
 {
-    const struct client_use *use = use_find(u, client);
-    struct live *l;
-
-    if (HASH_COUNT(u->live) >= SESSIONS_MAX) {
+    if (HASH_COUNT(u->live) - u->finished_count >= SESSIONS_MAX) {
         return E_BUSY;
     }
-    if (use != NULL && use->sessions >= atomic_load(&u->client_sessions)) {
-        return E_AGAIN;
-    }
-    l = NEW(struct live);
-    memcpy(l->id, id, UPLOAD_ID);
-    l->use = client != 0 ? use_begin(u, client) : NULL;
+    return use != NULL && use->sessions >= atomic_load(&u->client_sessions) ? E_AGAIN : 0;
+}
+
+static void await(struct live *l, const struct digest *awaited, size_t count)
+{
+    free(l->awaited);
+    l->awaited = NULL;
     if (count != 0) {
         l->awaited = mem_array(count, sizeof *l->awaited);
         memcpy(l->awaited, awaited, count * sizeof *l->awaited);
     }
     l->awaited_count = count;
+}
+
+static int live_add(struct uploads *u, const char *id, uint64_t client,
+                    const struct digest *awaited, size_t count)
+{
+    int rc = may_begin(u, use_find(u, client));
+    struct live *l;
+
+    if (rc != 0) {
+        return rc;
+    }
+    l = NEW(struct live);
+    memcpy(l->id, id, UPLOAD_ID);
+    l->use = client != 0 ? use_begin(u, client) : NULL;
+    await(l, awaited, count);
     HASH_ADD(hh, u->live, id, UPLOAD_ID, l);
     return 0;
+}
+
+static int live_again(struct uploads *u, struct live *l, const struct digest *awaited,
+                      size_t count)
+{
+    int rc = may_begin(u, l->use);
+
+    if (rc == 0) {
+        l->finished = false;
+        l->use->sessions++;
+        u->finished_count--;
+        await(l, awaited, count);
+    }
+    return rc;
 }
 
 enum live_admitted live_admit_again(struct uploads *u, const char *id, uint64_t client,
                                     const struct digest *awaited, size_t count,
                                     struct upload_reply *out)
 {
+    struct live *l;
     bool there;
-    int rc;
+    int rc = 0;
 
     lock_take(&u->lock);
-    there = live_find(u, id) != NULL;
-    rc = there ? 0 : live_add(u, id, client, awaited, count);
+    l = live_find(u, id);
+    there = l != NULL && !l->finished;
+    if (!there) {
+        rc = l != NULL ? live_again(u, l, awaited, count)
+                       : live_add(u, id, client, awaited, count);
+    }
     lock_drop(&u->lock);
     if (rc == E_BUSY) {
         upload_refuse(out, 503, "%d uploads are open: come again later", SESSIONS_MAX);
@@ -135,6 +173,7 @@ bool live_admit(struct uploads *u, const char *id, uint64_t client, const struct
 
 static void live_delete(struct uploads *u, struct live *l)
 {
+    u->finished_count -= l->finished ? 1 : 0;
     use_end(u, l);
     HASH_DELETE(hh, u->live, l);
     free(l->awaited);
@@ -175,17 +214,32 @@ static void cross_off(struct live *l, const struct digest *d)
     }
 }
 
+static void came(struct uploads *u, struct live *l, const struct digest *d)
+{
+    if (l->awaited_count == 0) {
+        return;
+    }
+    cross_off(l, d);
+    if (l->awaited_count != 0) {
+        return;
+    }
+    if (l->kept == 0) {
+        live_delete(u, l);
+        return;
+    }
+    l->finished = true;
+    l->use->sessions--;
+    u->finished_count++;
+}
+
 void live_came(struct uploads *u, const char *id, const struct digest *d)
 {
     struct live *l;
 
     lock_take(&u->lock);
     l = live_find(u, id);
-    if (l != NULL && l->awaited_count != 0) {
-        cross_off(l, d);
-        if (l->awaited_count == 0) {
-            live_delete(u, l);
-        }
+    if (l != NULL) {
+        came(u, l, d);
     }
     lock_drop(&u->lock);
 }
@@ -202,6 +256,39 @@ static uint64_t client_most_bytes(struct uploads *u)
         most = space.quota_bytes / CLIENT_PART;
     }
     return most;
+}
+
+bool live_may_keep(struct uploads *u, const char *id)
+{
+    uint64_t most = client_most_bytes(u);
+    const struct live *l;
+    bool yes;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    yes = l == NULL || l->use == NULL ||
+          (l->use->kept + l->bytes <= most && u->finished_count < SESSIONS_MAX);
+    lock_drop(&u->lock);
+    return yes;
+}
+
+void live_assembled(struct uploads *u, const char *id, bool keeps)
+{
+    struct live *l;
+
+    lock_take(&u->lock);
+    l = live_find(u, id);
+    if (l != NULL && l->use != NULL) {
+        uint64_t n = keeps ? l->bytes : 0, gone = keeps ? 0 : l->kept;
+        l->bytes -= n;
+        l->use->bytes -= n;
+        l->kept += n - gone;
+        l->use->kept += n - gone;
+    }
+    if (l != NULL) {
+        came(u, l, AWAITED_ANY);
+    }
+    lock_drop(&u->lock);
 }
 
 /* One object, if that is all of its client's uploads so far, is bounded as one that is sent in one request: by the quota. */

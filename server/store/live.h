@@ -1,5 +1,6 @@
 /* live.h - the upload sessions that live, in memory: how many files each has, who writes to which right now, and how many sessions
- * and bytes each client has in those that it began since the start and has not finished.
+ * and bytes each client has in those that it began since the start and has not finished. What a finished one keeps for the next
+ * files of its offer is counted apart, and may be as much again.
  *
  * Sessions of files end with their commit; an offer (offer.h) is finished when what it was opened for has come, an append when
  * it is whole. One that files are put together in is finished by each list of them, and lives again with the next xorb. Finished ones give back what they had of their client's share, as do those that expire.
@@ -45,6 +46,7 @@ struct uploads {
     struct store *store;
     struct lock lock;
     struct live *live;          /* by id */
+    unsigned finished_count;    /* of `live`, that live for what they keep */
     struct client_use *clients; /* that have sessions */
     struct list writers;
     struct list joints; /* objects that come in parts (parts.h), the last one used in front */
@@ -87,6 +89,10 @@ enum live_admitted live_admit_again(struct uploads *u, const char *id, uint64_t 
 void live_came(struct uploads *u, const char *id, const struct digest *d);
 /* What an offer awaits whose objects are not known before they come: an append, lists of files that are put together. */
 #define AWAITED_ANY (&(const struct digest){{0}})
+/* Files have been made of what this offer has. May it keep that for the next ones? No: its client keeps as much as it may. */
+bool live_may_keep(struct uploads *u, const char *id);
+/* It keeps what it has, or all of that has been removed. It is finished then, if it awaits nothing else. */
+void live_assembled(struct uploads *u, const char *id, bool keeps);
 void live_remove(struct uploads *u, const char *id);
 /* It has a client's share: it is of a client, and of this life of the daemon. */
 bool live_is_counted(struct uploads *u, const char *id);

@@ -499,7 +499,9 @@ static int assemble(struct upload_sink *k, struct upload_reply *reply, struct er
     }
     rc = assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
     if (rc == 0 && reply->status == 200) {
-        live_came(k->u, k->session.id, AWAITED_ANY);
+        bool keeps = live_may_keep(k->u, k->session.id);
+        rc = keeps ? 0 : assemble_forget(k->u, &k->session, e);
+        live_assembled(k->u, k->session.id, keeps || rc != 0);
     }
     return rc;
 }

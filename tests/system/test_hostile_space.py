@@ -397,3 +397,29 @@ def test_what_xet_has_brought_counts(mirrord):
     assert m.put(place, b"", token=m.ci, method="DELETE").status == 204
     assert brings(7) == 200  # one upload alone is bounded by the quota
     assert m.ctl("verify").returncode == 0
+
+
+def test_what_xet_keeps_for_the_next_files_counts(mirrord):
+    """It lay there for a day, as much as a client cared to bring. No upload is refused for it: what was brought last is not kept."""
+    m = mirrord("""storage { quota = "256m" reserve = "16m" client_upload_bytes = "4m" }
+        repo "models" { protocol = "hosted" }""")
+    hub = Hub(m)
+
+    def used():
+        return m.metric("mirrord_cache_bytes")
+    before, kept = used(), []
+    for i in range(12):
+        tree = f"me/t{i}"
+        assert hub.create(f"t{i}").status == 200
+        m.ci = hub.token
+        at, pieces = xet_store(m, tree), [bytes([i, k]) * (64 * KIB) for k in range(8)]
+        for _ in range(2):  # again is not more
+            assert m.put(f"{at}/v1/xorbs/default/{i:064x}", b"".join(map(chunk, pieces)), token=m.ci, method="POST").status == 200
+        made = shard((sha(b"".join(pieces)), [(f"{i:064x}", 0, 8, MIB)]))
+        assert m.put(f"{at}/v1/shards", made, token=m.ci, method="POST").status == 200
+        known = m.put(f"{at}/v1/xorb-grants/default/{i:064x}", b"{}", token=m.ci, method="POST").status == 200
+        assert (xet_store(m, tree) == at) == known  # a client remembers what it brought to an address
+        kept.append(known)
+    assert kept == [True] * 3 + [False] * 9  # each is a little more than 1 MiB
+    until(lambda: used() - before < 16.5 * MIB)
+    assert m.ctl("verify").returncode == 0

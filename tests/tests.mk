@@ -10,17 +10,22 @@ FAKES      := $(addprefix $(B)/fake/,libnvidia-ml.so.1 libcuda.so.1 libnccl.so.2
 BENCH      := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
 
 deps:
-	@tests/deps.sh build demo test clients
+	@tests/deps.sh build demo unit test clients
 
-test: deps
-	@$(MAKE) $(JOBS) --no-print-directory test-programs
+# What only the running tests need is installed while they are built.
+test:
+	@tests/deps.sh build demo unit
+	@$(MAKE) $(JOBS) --no-print-directory deps-tests test-programs
 	@$(PYTHON) tests/run.py --build $(B) $(TESTS)
+
+deps-tests:
+	@tests/deps.sh test clients
 
 # What takes gigabytes to install: PyTorch and transformers, TensorBoard, Ceph's object gateway; and what takes a whole build, `make deb`
 # on a bare machine. Run it before a release.
 HEAVY      := clients/test_transformers.py clients/test_tensorboard.py clients/test_s3_peers.py system/test_newcomer.py
 test-heavy:
-	@tests/deps.sh build demo test heavy
+	@tests/deps.sh build demo unit test heavy
 	@$(MAKE) $(JOBS) --no-print-directory test-programs
 	@MIRROR_HEAVY=1 $(PYTHON) tests/run.py --build $(B) $(addprefix --only ,$(HEAVY)) $(TESTS)
 test-programs: all unit $(BENCH) $(HARNESS) $(B)/crash/recorder.so $(B)/crash/failer.so $(FAKES) $(B)/gpu-check $(if $(SAN),,$(B)/simt/gpu-check $(B)/simt/trainer $(B)/simt/driver/libcuda.so.1)
@@ -93,7 +98,7 @@ fuzz:
 	@tests/deps.sh build fuzz
 	@$(FUZZ_MAKE) $(JOBS) fuzz-build
 	@$(MAKE) --no-print-directory $(FUZZERS)
-.PHONY: fuzz-build test-programs $(FUZZERS)
+.PHONY: fuzz-build deps-tests test-programs $(FUZZERS)
 fuzz-build: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_C))
 $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call lib,ctl) $(call lib,server) $(call lib,agent) $(call lib,train) $(call lib,common)
 	@mkdir -p $(@D)

@@ -43,8 +43,11 @@ def main():
         return finish(Counts(0, 0, 1), may_be_empty=True)
     slow = 5 if args.build != "build" else 1  # sanitizers
     total = Counts(0, 0, 0)
+    compiling = None if args.only else compile_tests()
     if wanted(args.only, "unit"):
         total = add(total, run_units(args, slow))
+    if compiling:
+        compiling.wait()
     if any(wanted(args.only, folder) for folder in PYTEST_FOLDERS):
         total = add(total, run_pytest(args, slow))
     return finish(total)
@@ -124,9 +127,22 @@ def run_unit(program, limit_s):
 
 # --- pytest: whole programs on loopback --------------------------------------------------------------------------------
 
+def compile_tests():
+    """Every worker imports every test, and rewriting the asserts takes most of that. It is done once, beside the unit programs; the
+    workers read the bytecode."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen([sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider",
+                             *all_folders()], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.DEVNULL)
+
+
+def all_folders():
+    return [f"tests/{f}" for f in PYTEST_FOLDERS if pathlib.Path("tests", f).is_dir()]
+
+
 def run_pytest(args, slow):
     paths = [f"tests/{o}" for o in args.only if o.split("/")[0] in PYTEST_FOLDERS]
-    paths = paths or [f"tests/{f}" for f in PYTEST_FOLDERS if pathlib.Path("tests", f).is_dir()]
+    paths = paths or all_folders()
     report = ROOT / args.build / "pytest.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(args.workers), "--dist", "loadgroup",
                "--timeout", str(900 * slow), "--tb=short", "--no-header", "-p", "no:cacheprovider",

@@ -36,4 +36,11 @@ int matmul_cpu(struct kstream *ks, enum dtype dt, enum dtype out, void *c, const
                const void *b, int64_t m, int64_t n, int64_t k, unsigned flags,
                const struct matmul_tail *tail);
 
+/* The algorithms that the stream's products have taken so far, as text for a later process on a machine of the same kind: a line
+ * that names the machine, then one for each product. "" where there is nothing to choose. */
+enum { MATMUL_CHOICES_BYTES = 64 << 10 };
+int matmul_choices_cpu(struct kstream *ks, char *text, size_t room);
+/* Products take these from now on. What is of another machine, or fits no product, is passed over. */
+int matmul_choose_cpu(struct kstream *ks, const char *text);
+
 #endif

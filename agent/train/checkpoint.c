@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/train/manifest.h"
+#include "agent/train/products.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 
@@ -76,6 +77,9 @@ static int save_files(const char *dir, const struct checkpoint *c, struct err *e
     rc = save_text(dir, "config.json", &text, &manifest, e);
     rc = rc != 0 ? rc : companions_save(c->companions, dir, &manifest, e);
     rc = rc != 0 ? rc : save_tensors(dir, c, &manifest, e);
+    if (rc == 0 && c->products->n > 0) {
+        rc = save_text(dir, PRODUCTS_NAME, c->products, &manifest, e);
+    }
     buf_clear(&text);
     state_format(&c->state, &text);
     rc = rc != 0 ? rc : save_text(dir, "trainer.json", &text, &manifest, e);

@@ -4,6 +4,7 @@
  *     tokenizer.json and the like      of the model that the run began with, else of the data (companions.h)
  *     optimizer.safetensors            both moments: exp_avg.<tensor>, exp_avg_sq.<tensor>
  *     trainer.json                     where the run stands (state.h)
+ *     algorithms.txt                   with --deterministic on a GPU: those of its products (products.h)
  *     manifest.sha256                  of all others, as sha256sum -c reads it
  *
  * Tensor files beyond 5 GB are several with an index, as the Hub has them.
@@ -28,6 +29,7 @@ struct checkpoint {
     const struct companions *companions;
     struct weights_source param, m, v;
     struct train_state state;
+    const struct buf *products; /* empty: none */
 };
 
 /* Leaves nothing behind when it fails. */

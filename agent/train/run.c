@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/train/flops.h"
+#include "agent/train/products.h"
 #include "agent/train/verbs.h"
 #include "common/base/endian.h"
 #include "common/os/newfile.h"
@@ -212,6 +213,9 @@ static int resume(struct run *r, const char *dir, struct err *e)
     s.recipe = r->state.recipe;
     r->state = s;
     rc = checkpoint_load(dir, r->model, r->optim, e);
+    if (rc == 0 && r->o->deterministic) {
+        rc = products_load(r->model, dir, &r->products, e);
+    }
     optim_refresh(r->optim, s.updates);
     return rc;
 }
@@ -300,7 +304,8 @@ static int open_outputs(struct run *r, const char *resumed, struct err *e)
                                      .keep = r->o->keep,
                                      .writes = r->comm->rank == 0,
                                      .resumed_step = r->state.step,
-                                     .companions = &r->companions};
+                                     .companions = &r->companions,
+                                     .products = r->o->deterministic};
     const char *from = resumed != NULL ? resumed : r->o->model;
     int rc = r->comm->rank == 0 ? find_companions(r, from, e) : 0;
 
@@ -428,6 +433,7 @@ void run_close(struct run *r)
     model_close(&r->model);
     data_close(&r->data);
     data_close(&r->val);
+    buf_free(&r->products);
     watchdog_close(&r->watchdog);
     comm_close(&r->replicas);
     comm_close(&r->shards);

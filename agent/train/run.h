@@ -35,6 +35,7 @@ struct run {
     struct companions companions;
     struct train_state state;
     struct recipe before; /* of the checkpoint that the run goes on from */
+    struct buf products;  /* that checkpoint's, with --deterministic (products.h) */
     int64_t saved_step;
     int64_t skips; /* in a row */
     void *shared;  /* device memory for what the ranks agree on */

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "agent/train/products.h"
 #include "agent/train/zero.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
@@ -22,6 +23,7 @@ struct saver {
     struct model *m;
     struct optim *opt;
     struct checkpoint c;
+    struct buf products;
     struct whole whole[PARTS];
     int64_t
         good_step; /* of the last one that is known to be whole; of the thread alone, where there is one */
@@ -140,12 +142,14 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
                         .m = m,
                         .opt = opt,
                         .good_step = o->resumed_step,
+                        .products = BUF_INIT(2 * MATMUL_CHOICES_BYTES),
                         .whole = {{m, m->master, m->master_held, NULL},
                                   {m, opt->m, m->state_held, NULL},
                                   {m, opt->v, m->state_held, NULL}}};
     s->c = (struct checkpoint){.config = &m->config,
                                .layout = &m->layout,
                                .companions = o->companions,
+                               .products = &s->products,
                                .param = {.read = read_whole, .arg = &s->whole[PARAM]},
                                .m = {.read = read_whole, .arg = &s->whole[FIRST]},
                                .v = {.read = read_whole, .arg = &s->whole[SECOND]}};
@@ -201,6 +205,12 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
     int rc = 0;
 
     wait_idle(s);
+    if (s->o.products) {
+        rc = products_read(s->m, &s->products, e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
     s->c.state = *state;
     if (s->o.writes && !s->threaded) {
         struct err why = {0};
@@ -245,6 +255,7 @@ void saver_close(struct saver **sp)
         pthread_join(s->thread, NULL);
     }
     give_room(s);
+    buf_free(&s->products);
     cond_fini(&s->cond);
     lock_fini(&s->lock);
     free(s);

@@ -23,6 +23,7 @@ struct saver_options {
     bool writes;          /* not on all ranks: the others only give what they have of the state */
     int64_t resumed_step; /* of the checkpoint that the run goes on from; 0: of none */
     const struct companions *companions;
+    bool products; /* keep their algorithms, too (products.h) */
 };
 
 MUST_USE int saver_open(const struct saver_options *o, struct model *m, struct optim *opt,

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/train/measure.h"
+#include "agent/train/products.h"
 #include "agent/train/run.h"
 #include "agent/train/verbs.h"
 #include "agent/train/zero.h"
@@ -269,6 +270,28 @@ static int stopped(const struct run *r, const double shared[SHARED_COUNT], struc
                    (long long)r->state.step);
 }
 
+/* After the first step of this process: with --deterministic all ranks multiply as the first one does, and it as the
+ * checkpoint's run did. */
+static int settle_products(struct run *r, struct err *e)
+{
+    size_t changed = 0;
+    int rc = 0;
+
+    if (!r->o->deterministic) {
+        return 0;
+    }
+    if (r->products.n > 0 && r->comm->rank == 0) {
+        rc = products_changed(r->model, &r->products, &changed, e);
+    }
+    if (changed > 0) {
+        log_warn("deterministic.products",
+                 "%zu products take other algorithms than in the checkpoint's run: their bits may "
+                 "differ",
+                 changed);
+    }
+    return rc != 0 || r->comm->size == 1 ? rc : products_share(r->model, r->comm, e);
+}
+
 /* On all ranks. */
 static int validate(struct run *r, struct err *e)
 {
@@ -308,6 +331,9 @@ static int run_steps(struct run *r, struct err *e)
 
         if (rc == 0 && r->metrics != NULL) {
             metrics_step(r->metrics, &report, clock_now_ns());
+        }
+        if (rc == 0 && r->state.step == first + 1) {
+            rc = settle_products(r, e);
         }
         last = r->state.step == end;
         if (rc == 0 && r->val != NULL && (last || every(r->state.step, r->o->val_every))) {
@@ -385,7 +411,7 @@ static int watch(struct run *r, struct err *e)
 
 int verb_train(struct options *o, struct err *e)
 {
-    struct run r = {.o = o, .out_fd = -1};
+    struct run r = {.o = o, .out_fd = -1, .products = BUF_INIT(2 * MATMUL_CHOICES_BYTES)};
     int rc = check_options(o, e);
 
     listen_to_signals();

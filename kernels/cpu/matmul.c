@@ -57,6 +57,21 @@ int matmul_cpu(struct kstream *ks, enum dtype dt, enum dtype out, void *c, const
     return EACH_REAL(dt, matmul, (&job));
 }
 
+int matmul_choices_cpu(struct kstream *ks, char *text, size_t room)
+{
+    (void)ks;
+    CHECK(room > 0);
+    text[0] = '\0';
+    return 0;
+}
+
+int matmul_choose_cpu(struct kstream *ks, const char *text)
+{
+    (void)ks;
+    (void)text;
+    return 0;
+}
+
 #else
 
 static inline real FN(get_out)(const struct job *x, const void *matrix, int64_t at)

@@ -123,3 +123,15 @@ int matmul_cuda(struct kstream *ks, enum dtype dt, enum dtype out, void *c, cons
     }
     return rc;
 }
+
+int matmul_choices_cuda(struct kstream *ks, char *text, size_t room)
+{
+    matmul_plans_write(&ks->matmul, text, room);
+    return 0;
+}
+
+int matmul_choose_cuda(struct kstream *ks, const char *text)
+{
+    matmul_plans_take(&ks->matmul, text);
+    return 0;
+}

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/err.h"
 #include "kernels/cuda/fault.h"
@@ -298,16 +299,18 @@ static int fastest(const struct matmul_plans *p, cudaStream_t stream,
 static void name_machine(struct matmul_plans *p)
 {
     struct cudaDeviceProp prop;
-    char name[320];
     int device = 0, driver = 0;
 
+    if (p->opened) {
+        return;
+    }
     p->opened = true;
     if (cudaGetDevice(&device) == cudaSuccess &&
         cudaGetDeviceProperties(&prop, device) == cudaSuccess &&
         cudaDriverGetVersion(&driver) == cudaSuccess) {
-        snprintf(name, sizeof name, "%.60s driver %d cublasLt %zu", prop.name, driver,
+        snprintf(p->machine, sizeof p->machine, "%.60s driver %d cublasLt %zu", prop.name, driver,
                  cublasLtGetVersion());
-        tuning_open(&p->tuning, name);
+        tuning_open(&p->tuning, p->machine);
     }
 }
 
@@ -372,23 +375,36 @@ static int add_splits(const struct matmul_plans *p, const struct matmul_plan *pl
     return all;
 }
 
-/* plan->algo: the kept winner, else a new one, else the first proposal. */
+/* What another process chose for this product. */
+static bool take_given(const struct matmul_plans *p, struct matmul_plan *plan, const char *question)
+{
+    for (int i = 0; i < p->givens; i++) {
+        if (strcmp(p->given[i].question, question) == 0 && fits(p, plan, &p->given[i].algo)) {
+            plan->algo = p->given[i].algo;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* plan->algo: the given one, else the kept winner, else a new one, else the first proposal. */
 static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_plan *plan,
                    cublasLtMatmulHeuristicResult_t found[CANDIDATES], int n,
                    const struct matmul_operands *x)
 {
     const struct matmul_key *k = &plan->key;
-    char question[128];
+    char question[MATMUL_QUESTION_BYTES];
 
+    name_question(k, question, sizeof question);
+    if (take_given(p, plan, question)) {
+        return;
+    }
     plan->algo = found[0].algo;
     if (n == 1 || 2.0 * (double)k->m * (double)k->n * (double)k->k < p->worth_measuring ||
         capturing(stream)) {
         return;
     }
-    if (!p->opened) {
-        name_machine(p);
-    }
-    name_question(k, question, sizeof question);
+    name_machine(p);
     if (tuning_find(&p->tuning, question, &plan->algo, sizeof plan->algo)) {
         if (fits(p, plan, &plan->algo)) {
             return;
@@ -406,6 +422,86 @@ static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_pl
             !fits(p, plan, &plan->algo)) {
             plan->algo = found[0].algo;
         }
+    }
+}
+
+/* --- choices as text ------------------------------------------------------------------------------------------------- */
+
+/* "<the algorithm's bytes in hex> <question>" */
+static size_t write_plan(const struct matmul_plan *plan, char *text, size_t room)
+{
+    uint8_t bytes[sizeof plan->algo];
+    char hex[2 * sizeof bytes + 1], question[MATMUL_QUESTION_BYTES];
+    int n;
+
+    memcpy(bytes, &plan->algo, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    }
+    name_question(&plan->key, question, sizeof question);
+    n = snprintf(text, room, "%s %s\n", hex, question);
+    return n > 0 && (size_t)n < room ? (size_t)n : 0;
+}
+
+void matmul_plans_write(struct matmul_plans *p, char *text, size_t room)
+{
+    size_t at;
+
+    name_machine(p);
+    at = (size_t)snprintf(text, room, "for %s\n", p->machine);
+    for (int i = 0; i < p->count && at < room; i++) {
+        size_t n = p->plan[i].none ? 0 : write_plan(&p->plan[i], text + at, room - at);
+
+        text[at + n] = '\0';
+        at += n;
+    }
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* A line of n bytes; false when it is none. */
+static bool read_given(const char *line, size_t n, struct matmul_given *out)
+{
+    uint8_t bytes[sizeof out->algo];
+    size_t hex = 2 * sizeof bytes;
+
+    if (n < hex + 2 || line[hex] != ' ' || n - hex - 1 >= sizeof out->question) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        int high = digit(line[2 * i]), low = digit(line[2 * i + 1]);
+
+        if (high < 0 || low < 0) {
+            return false;
+        }
+        bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    memcpy(&out->algo, bytes, sizeof bytes);
+    memcpy(out->question, line + hex + 1, n - hex - 1);
+    out->question[n - hex - 1] = '\0';
+    return true;
+}
+
+void matmul_plans_take(struct matmul_plans *p, const char *text)
+{
+    char machine[MATMUL_MACHINE_BYTES + 8];
+    size_t n;
+
+    name_machine(p);
+    n = (size_t)snprintf(machine, sizeof machine, "for %s\n", p->machine);
+    if (strncmp(text, machine, n) != 0) {
+        return;
+    }
+    p->givens = 0;
+    for (text += n; *text != '\0' && p->givens < MATMUL_PLANS_MAX; text += n + (text[n] != '\0')) {
+        n = strcspn(text, "\n");
+        p->givens += read_given(text, n, &p->given[p->givens]);
+    }
+    while (p->count > 0) {
+        forget(&p->plan[--p->count]);
     }
 }
 

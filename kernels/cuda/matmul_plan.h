@@ -55,12 +55,23 @@ struct matmul_plan {
     cublasLtMatmulAlgo_t algo;
 };
 
+enum { MATMUL_QUESTION_BYTES = 128, MATMUL_MACHINE_BYTES = 320 };
+
+/* An algorithm that another process chose. */
+struct matmul_given {
+    char question[MATMUL_QUESTION_BYTES];
+    cublasLtMatmulAlgo_t algo;
+};
+
 struct matmul_plans {
     cublasLtHandle_t lt;
     void *workspace;
     double worth_measuring; /* floating point operations from which on it pays */
-    bool opened;            /* tuning */
+    bool opened;            /* tuning, and the machine named */
     struct tuning tuning;
+    char machine[MATMUL_MACHINE_BYTES];
+    struct matmul_given given[MATMUL_PLANS_MAX];
+    int givens;
     struct matmul_plan plan[MATMUL_PLANS_MAX];
     int count;
 };
@@ -70,6 +81,11 @@ extern "C" {
 #endif
 MUST_USE int matmul_plans_init(struct matmul_plans *p);
 void matmul_plans_fini(struct matmul_plans *p); /* zeroes are fine */
+
+/* matmul.h's text of all that were chosen; as many whole lines as there is room for. */
+void matmul_plans_write(struct matmul_plans *p, char *text, size_t room);
+/* Plans are made anew, of what such a text gives where that fits. */
+void matmul_plans_take(struct matmul_plans *p, const char *text);
 
 /* The alignment that all of these pointers have, up to 256. */
 uint32_t matmul_alignment(const struct matmul_operands *x);

@@ -417,6 +417,77 @@ def test_gpus_may_meet_over_mpi(tmp_path):
     assert auto.returncode == 69 and "trainer-nccl.so" in auto.stderr, auto.stderr  # NCCL is what GPUs use otherwise
 
 
+def choices(checkpoint):
+    """The first number of each algorithm, by what it multiplies."""
+    machine, *lines = (checkpoint / "algorithms.txt").read_text().splitlines()
+    assert machine.startswith("for the host driver 0 cublasLt ")
+    return {question: int.from_bytes(bytes.fromhex(algorithm)[:8], "little")
+            for algorithm, question in (line.split(" ", 1) for line in lines)}
+
+
+def reseal(checkpoint):
+    """The manifest, of what is in the folder now."""
+    files = sorted(p for p in checkpoint.iterdir() if p.name != "manifest.sha256")
+    (checkpoint / "manifest.sha256").write_text("".join(f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in files))
+
+
+def other_choices(checkpoint):
+    """Another algorithm for each product."""
+    path = checkpoint / "algorithms.txt"
+    machine, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([machine, *[(b"\2" + bytes.fromhex(line[:128])[1:]).hex() + line[128:] for line in lines]]) + "\n")
+    reseal(checkpoint)
+
+
+@pytest.mark.skipif(not SIMT.exists(), reason="sanitizers do not understand threads that are fibers")
+def test_a_resumed_run_multiplies_as_before(tmp_path):
+    """With --deterministic the algorithms of products are part of a checkpoint. The GPU is the host's, its cuBLASLt a double."""
+    tiny_shard(tmp_path / "data.bin")
+
+    def train(stop, *more):
+        run = subprocess.run([SIMT, "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--steps", "9", "--batch", "2",
+                              "--device", "cuda", "--dtype", "f32", "--keep", "0", "--out", tmp_path / "out", "--resume", "auto",
+                              "--stop-at", str(stop), *more], text=True, capture_output=True, check=False,
+                             env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path / "cache")))
+        assert run.returncode == 0, run.stderr
+        return run.stderr
+
+    said = train(1, "--deterministic")
+    first = choices(tmp_path / "out/checkpoint-1")
+    assert len(first) > 10 and set(first.values()) == {0}  # small products take what is proposed first
+    other_choices(tmp_path / "out/checkpoint-1")
+    said = train(2, "--deterministic")
+    assert choices(tmp_path / "out/checkpoint-2") == dict.fromkeys(first, 2) and "deterministic.products" not in said, said
+
+    path = tmp_path / "out/checkpoint-2/algorithms.txt"
+    path.write_text(path.read_text().replace("for the host", "for another"))
+    reseal(tmp_path / "out/checkpoint-2")
+    said = train(3, "--deterministic")  # what does not fit is chosen anew, and that is told
+    assert choices(tmp_path / "out/checkpoint-3") == first
+    assert f"deterministic.products {len(first)} products take other algorithms" in said, said
+
+    train(4)
+    assert not (tmp_path / "out/checkpoint-4/algorithms.txt").exists()
+
+
+@needs_mpi
+@pytest.mark.skipif(not SIMT.exists(), reason="sanitizers do not understand threads that are fibers")
+def test_ranks_multiply_alike(tmp_path):
+    """A rank on another node may have timed otherwise: with --deterministic all take the first one's algorithms."""
+    tiny_shard(tmp_path / "data.bin")
+
+    def rank(out, stop):
+        return [SIMT, "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--steps", 4, "--batch", 2, "--device", "cuda",
+                "--dtype", "f32", "--comm", "mpi", "--deterministic", "--out", tmp_path / out, "--resume", "auto", "--stop-at", stop]
+    begun = mpirun_each(rank("out", 1), rank("out", 1))
+    assert begun.returncode == 0 and "takes the algorithms" not in begun.stderr, begun.stderr
+    shutil.copytree(tmp_path / "out", tmp_path / "other")
+    other_choices(tmp_path / "other/checkpoint-1")
+    went_on = mpirun_each(rank("out", 2), rank("other", 2))
+    assert went_on.returncode == 0 and "rank=1 takes the algorithms of the first rank" in went_on.stderr, went_on.stderr
+    assert set(choices(tmp_path / "out/checkpoint-2").values()) == {0}
+
+
 def test_comm_refuses_what_cannot_be(tmp_path):
     tiny_shard(tmp_path / "data.bin")
 

@@ -260,6 +260,48 @@ static void test_what_is_taken_back(void **state)
     matmul_plans_fini(&w.plans);
 }
 
+/* What one process chose another one takes, whether it would have measured or not; and what is of another machine, or does
+ * not fit, changes nothing. */
+static void test_choices_are_taken_by_another(void **state)
+{
+    char text[MATMUL_CHOICES_BYTES], again[MATMUL_CHOICES_BYTES], *line;
+    struct world w;
+
+    (void)state;
+    open_world(&w);
+    matmul_plans_write(&w.plans, text, sizeof text);
+    assert_non_null(strstr(text, "for the host"));
+    assert_ptr_equal(strchr(text, '\n') + 1, text + strlen(text)); /* nothing is chosen yet */
+    assert_int_equal(chosen(&w), SIMT_FASTEST);
+    matmul_plans_write(&w.plans, text, sizeof text);
+    assert_non_null(strstr(text, " matmul 3x8x2 "));
+    matmul_plans_fini(&w.plans);
+
+    open_world(&w);
+    w.plans.worth_measuring = 1e6;
+    assert_int_equal(chosen(&w), 0);
+    matmul_plans_take(&w.plans, text); /* also in place of what is chosen already */
+    assert_int_equal(chosen(&w), SIMT_FASTEST);
+    assert_int_equal(all_runs(), 0);
+    matmul_plans_write(&w.plans, again, sizeof again);
+    assert_string_equal(again, text);
+    matmul_plans_fini(&w.plans);
+
+    line = strchr(text, '\n') + 1;
+    line[20] = line[20] == 'f' ? '0' : 'f'; /* not an algorithm any more */
+    open_world(&w);
+    w.plans.worth_measuring = 1e6;
+    matmul_plans_take(&w.plans, text);
+    assert_int_equal(chosen(&w), 0);
+    matmul_plans_take(&w.plans, "");
+    matmul_plans_take(&w.plans, "for the host");
+    matmul_plans_take(&w.plans, "nonsense\n\n 00 zz\n");
+    again[5] = 'T';
+    matmul_plans_take(&w.plans, again);
+    assert_int_equal(chosen(&w), 0);
+    matmul_plans_fini(&w.plans);
+}
+
 static void test_alignment(void **state)
 {
     struct matmul_operands x = {.d = (void *)0x1000, .a = (void *)0x2000, .b = (void *)0x3010};
@@ -285,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_long_sums_are_split),
         cmocka_unit_test(test_what_is_not_there),
         cmocka_unit_test(test_what_is_taken_back),
+        cmocka_unit_test(test_choices_are_taken_by_another),
         cmocka_unit_test(test_alignment),
     };
 

@@ -1,0 +1,118 @@
+#include "agent/train/products.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+
+int products_read(struct model *m, struct buf *out, struct err *e)
+{
+    char *text = mem_new(MATMUL_CHOICES_BYTES);
+    int rc = m->k->matmul_choices(m->ks, text, MATMUL_CHOICES_BYTES);
+
+    buf_clear(out);
+    if (rc == 0) {
+        buf_str(out, text);
+    }
+    free(text);
+    return rc == 0 ? 0 : err_set(e, rc, "%s: %s", m->k->device, m->k->fault());
+}
+
+static int choose(struct model *m, struct buf *text, struct err *e)
+{
+    int rc = m->k->matmul_choose(m->ks, buf_cstr(text));
+
+    return rc == 0 ? 0 : err_set(e, rc, "%s: %s", m->k->device, m->k->fault());
+}
+
+int products_load(struct model *m, const char *dir, struct buf *before, struct err *e)
+{
+    char path[PATH_MAX];
+    int rc;
+
+    snprintf(path, sizeof path, "%s/" PRODUCTS_NAME, dir);
+    rc = buf_read_file(before, path, e);
+    if (rc == E_NOTFOUND) {
+        buf_clear(before);
+        return 0;
+    }
+    return rc != 0 ? rc : choose(m, before, e);
+}
+
+/* Each byte travels as a float, and zeros from all ranks but the first: the sum is the first one's text. */
+static int exchange(struct model *m, struct comm *comm, void *device, char *text, struct err *e)
+{
+    float *x = mem_array(MATMUL_CHOICES_BYTES, sizeof *x);
+    size_t bytes = MATMUL_CHOICES_BYTES * sizeof *x;
+    int rc;
+
+    for (size_t i = 0; comm->rank == 0 && text[i] != '\0'; i++) {
+        x[i] = (float)(uint8_t)text[i];
+    }
+    rc = model_put(m, device, x, bytes, e);
+    if (rc == 0) {
+        rc = comm->allreduce(comm, m->ks, DT_F32, device, MATMUL_CHOICES_BYTES);
+        if (rc != 0) {
+            err_set(e, rc, "%s: the ranks lost each other", comm->name);
+        }
+    }
+    rc = rc != 0 ? rc : model_get(m, x, device, bytes, e);
+    for (size_t i = 0; rc == 0 && i < MATMUL_CHOICES_BYTES; i++) {
+        text[i] = (char)(uint8_t)x[i];
+    }
+    free(x);
+    return rc;
+}
+
+int products_share(struct model *m, struct comm *comm, struct err *e)
+{
+    struct buf text = BUF_INIT(2 * MATMUL_CHOICES_BYTES);
+    char *first = mem_new(MATMUL_CHOICES_BYTES);
+    void *device = NULL;
+    int rc = products_read(m, &text, e);
+
+    if (rc == 0 && text.n > 0) { /* on CPUs no rank has any */
+        memcpy(first, text.p, text.n);
+        rc = m->k->mem_alloc(&device, MATMUL_CHOICES_BYTES * sizeof(float));
+        rc = rc == 0 ? exchange(m, comm, device, first, e)
+                     : err_set(e, rc, "%s: no room for what the ranks exchange", m->k->device);
+        m->k->mem_free(device);
+    }
+    if (rc == 0 && text.n > 0 && strcmp(first, buf_cstr(&text)) != 0) {
+        log_info("deterministic.products", "rank=%d takes the algorithms of the first rank",
+                 comm->rank);
+        buf_clear(&text);
+        buf_str(&text, first);
+        rc = choose(m, &text, e);
+    }
+    buf_free(&text);
+    free(first);
+    return rc;
+}
+
+static bool has_line(const struct buf *text, struct slice line)
+{
+    struct slice rest = buf_slice(text);
+    bool found = false;
+
+    while (!found && rest.n > 0) {
+        found = slice_eq(slice_cut(&rest, '\n'), line);
+    }
+    return found;
+}
+
+int products_changed(struct model *m, const struct buf *before, size_t *count, struct err *e)
+{
+    struct buf now = BUF_INIT(2 * MATMUL_CHOICES_BYTES);
+    int rc = products_read(m, &now, e);
+    struct slice rest = buf_slice(&now);
+
+    *count = 0;
+    (void)slice_cut(&rest, '\n'); /* the machine's name: that of another may do as well */
+    while (rest.n > 0) {
+        *count += !has_line(before, slice_cut(&rest, '\n'));
+    }
+    buf_free(&now);
+    return rc;
+}

@@ -15,7 +15,7 @@
 #include "common/codec/jwrite.h"
 #include "common/codec/units.h"
 
-enum { JSON_MAX_BYTES = 256 << 20 };
+enum { JSON_MAX_BYTES = 256 << 20, RANKS_MAX = 1 << 16 };
 
 /* --- a model ------------------------------------------------------------------------------------------------------- */
 
@@ -31,6 +31,8 @@ struct about {
     const struct kops *k;
     int64_t seq;
     struct model_memory train, run;
+    int64_t most_train, most_run; /* batches that fit; 0: none */
+    size_t room;                  /* on the device */
 };
 
 static void json_config(const struct about *a, struct buf *out)
@@ -71,6 +73,11 @@ static void json_plan(const struct about *a, struct buf *out)
     jwrite_u64(out, "zero", a->o->zero);
     json_memory(out, "train", &a->train);
     json_memory(out, "eval", &a->run);
+    jwrite_u64(out, "free", a->room);
+    jwrite_open(out, "largest_batch", '{');
+    jwrite_u64(out, "train", a->most_train);
+    jwrite_u64(out, "eval", a->most_run);
+    jwrite_close(out, '}');
     jwrite_close(out, '}');
 }
 
@@ -188,6 +195,22 @@ static void print_memory(const char *what, const struct model_memory *m)
            weights, gradients, optimizer, activations);
 }
 
+static void print_plan(const struct about *a)
+{
+    char room[UNITS_TEXT], ranks[32] = "";
+
+    if (a->o->ranks > 1) {
+        snprintf(ranks, sizeof ranks, " of each of %lld ranks", (long long)a->o->ranks);
+    }
+    printf("memory%s at %lld x %lld tokens in %s on %s:\n", ranks, (long long)a->o->batch,
+           (long long)a->seq, a->o->dtype, a->k->device);
+    print_memory("train", &a->train);
+    print_memory("eval", &a->run);
+    size_format(a->room, room);
+    printf("largest batch in the %s that are free there: train %lld, eval %lld\n", room,
+           (long long)a->most_train, (long long)a->most_run);
+}
+
 static void print_text(const struct about *a)
 {
     const struct model_config *c = &a->config;
@@ -207,19 +230,41 @@ static void print_text(const struct about *a)
     if (a->tensors != NULL) {
         print_tensors(a);
     }
-    printf("memory at %lld x %lld tokens in %s on %s:\n", (long long)a->o->batch, (long long)a->seq,
-           a->o->dtype, a->k->device);
-    if (a->o->ranks > 1) {
-        printf("  (train: each of %lld ranks, --zero %lld)\n", (long long)a->o->ranks,
-               (long long)a->o->zero);
-    }
-    print_memory("train", &a->train);
-    print_memory("eval", &a->run);
+    print_plan(a);
 }
 
 /* --- finding it out ------------------------------------------------------------------------------------------------ */
 
-static int plan(struct about *a, bool training, struct model_memory *out, struct err *e)
+static bool fits(const struct about *a, struct model *m, int64_t batch)
+{
+    struct model_memory p;
+
+    return model_plan(m, batch, a->seq, &p, NULL) == 0 && model_memory_total(&p) <= a->room;
+}
+
+/* The largest batch that fits; 0: none does. */
+static int64_t largest_batch(const struct about *a, struct model *m)
+{
+    int64_t most = 0, not = 1;
+
+    while (not < INT32_MAX && fits(a, m, not )) {
+        most = not ;
+        not *= 2;
+    }
+    while (not -most > 1) {
+        int64_t mid = most + (not -most) / 2;
+
+        if (fits(a, m, mid)) {
+            most = mid;
+        } else {
+            not = mid;
+        }
+    }
+    return most;
+}
+
+static int plan(struct about *a, bool training, struct model_memory *out, int64_t *most,
+                struct err *e)
 {
     const struct setup s = {
         .world = training ? (int)a->o->ranks : 1, .passes = a->o->accum, .training = training};
@@ -227,6 +272,7 @@ static int plan(struct about *a, bool training, struct model_memory *out, struct
     int rc = setup_open(a->o, &a->config, a->k, &s, &m, e);
 
     rc = rc != 0 ? rc : model_plan(m, a->o->batch, a->seq, out, e);
+    *most = rc == 0 ? largest_batch(a, m) : 0;
     model_close(&m);
     return rc;
 }
@@ -236,18 +282,24 @@ static int tell(struct about *a, struct err *e)
     int rc = setup_at_least("batch", a->o->batch, 1, e);
 
     rc = rc != 0 ? rc : setup_at_least("accum", a->o->accum, 1, e);
-    rc = rc != 0 ? rc : setup_within("ranks", (double)a->o->ranks, 1, 1 << 20, e);
     rc = rc != 0 ? rc : setup_within("zero", (double)a->o->zero, 0, ZERO_STAGES, e);
-
     rc = rc != 0 ? rc : setup_at_least("seq", a->o->seq, 0, e);
+    rc = rc != 0 ? rc : setup_at_least("ranks", a->o->ranks, 1, e);
+    if (rc == 0 && a->o->ranks > RANKS_MAX) {
+        rc = err_set(e, E_USAGE, "--ranks %lld: at most %d", (long long)a->o->ranks, RANKS_MAX);
+    }
     rc = rc != 0 ? rc : setup_device(a->o, 0, &a->k, e);
     if (rc != 0) {
         return rc;
     }
     setup_dtype(a->o, a->k, "", true);
     a->seq = setup_seq(a->o, &a->config);
-    rc = plan(a, true, &a->train, e);
-    rc = rc != 0 ? rc : plan(a, false, &a->run, e);
+    rc = a->k->mem_room(&a->room);
+    if (rc != 0) {
+        return err_set(e, rc, "%s: cannot say how much memory is free", a->k->device);
+    }
+    rc = plan(a, true, &a->train, &a->most_train, e);
+    rc = rc != 0 ? rc : plan(a, false, &a->run, &a->most_run, e);
     if (rc != 0) {
         return rc;
     }

@@ -210,7 +210,10 @@ def test_info_of_a_bare_configuration(tmp_path):
     (tmp_path / "config.json").write_text(SHAPE)
     said = info(tmp_path / "config.json", "--batch", 4, "--seq", 16, "--dtype", "bf16")[0]
     assert said["parameters"] == 256 * 16 + 16 * 16 + 12 * 16 * 16 + 13 * 16 + 2 * 16 and said["layers"] == 1
-    assert "tensors" not in said and not said["verified"] and said == info(tmp_path, "--batch", 4, "--dtype", "bf16")[0]
+    again = info(tmp_path, "--batch", 4, "--dtype", "bf16")[0]
+    for now in ("free", "largest_batch"):  # of the machine at this moment
+        assert said["memory"].pop(now) and again["memory"].pop(now)
+    assert "tensors" not in said and not said["verified"] and said == again
     plan = said["memory"]
     assert (plan["batch"], plan["seq"], plan["dtype"], plan["device"]) == (4, 16, "bf16", "CPU")
     train = plan["train"]
@@ -220,6 +223,26 @@ def test_info_of_a_bare_configuration(tmp_path):
     assert info(tmp_path, "--recompute", "block", "--batch", 4)[0]["memory"]["train"]["total"] > 0
     assert "context of 16" in info(tmp_path, "--seq", 17, code=64)[1]
     assert "memory at 8 x 16 tokens in f32 on CPU" in trainer("info", tmp_path, "--device", "cpu")
+
+
+def test_info_tells_the_memory_of_a_rank_and_the_batch_that_fits(tmp_path):
+    def plan(*args):
+        said = subprocess.run([BUILD / "trainer", "info", "--config", "gpt2-124m", "--json", "--device", "cpu", "--seq", "1024",
+                               *map(str, args)], text=True, capture_output=True, check=True)
+        return json.loads(said.stdout.splitlines()[-1])["memory"]
+
+    one, seven = plan("--batch", 2), plan("--batch", 2, "--ranks", 7)
+    assert (one["ranks"], seven["ranks"]) == (1, 7)
+    # Each rank has all of it; groups are padded, so that the ranks can share each out in pieces of 256 bytes.
+    assert one["train"]["weights"] < seven["train"]["weights"] < one["train"]["weights"] + 14 * 7 * 256
+    assert seven["train"]["optimizer"] == 2 * seven["train"]["weights"] and seven["train"]["activations"] == one["train"]["activations"]
+    assert seven["eval"] == one["eval"]  # one process measures alone
+    for kind in ("train", "eval"):
+        most = one["largest_batch"][kind]
+        assert plan("--batch", most)[kind]["total"] <= one["free"] < plan("--batch", most + 1)[kind]["total"], (kind, most)
+    text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 7, "--batch", 2)
+    assert "memory of each of 7 ranks at 2 x 1024 tokens in f32 on CPU" in text and "largest batch in the " in text
+    assert "--ranks 0: at least 1" in trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 0, code=64)
 
 
 def test_info_compares_tensors_with_the_configuration(out, tmp_path):

@@ -68,10 +68,12 @@ struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
     struct snap snap;  /* NEED_HEAD */
     struct entry entry; /* NEED_ENTRY */
 };
-enum { FACTS_MAX = 12 };
+enum { FACTS_MAX = 12, FACTS_CHANGES = 2 };
 struct facts {
     size_t count;
-    /* The origin had other bytes than the plan rested on (want.content): what it said before then is old. 0: it had not. */
+    /* How often the origin had other bytes than the plan rested on (want.content), FACTS_CHANGES at most; what it said before
+     * since_unix_s is old. */
+    unsigned changes;
     uint64_t since_unix_s;
     struct fact fact[FACTS_MAX];
 };

@@ -187,10 +187,13 @@ bool call_again(struct call *c)
 
 bool call_changed(struct call *c)
 {
-    if (c->facts.since_unix_s != 0) {
+    unsigned changes = c->facts.changes + 1;
+
+    if (changes > FACTS_CHANGES) {
         return false;
     }
-    c->facts = (struct facts){.since_unix_s = c->desk->loop->unix_s + 1}; /* one of this very second is old, too */
+    /* A listing of this very second is old, too. */
+    c->facts = (struct facts){.changes = changes, .since_unix_s = c->desk->loop->unix_s + 1};
     call_advance(c);
     return true;
 }

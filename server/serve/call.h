@@ -58,8 +58,8 @@ bool call_allowed(struct call *c);
 bool call_forces_refresh(const struct call *c, struct slice subject);
 /* What was answered failed before a byte of it was used: plans again, once. False: that was done already. */
 bool call_again(struct call *c);
-/* The origin has other bytes than the plan rested on: plans again, once, from what the origin says from now on. False: that was
- * done already. */
+/* The origin has other bytes than the plan rested on: plans again, from what the origin says from now on. False: that was done
+ * FACTS_CHANGES times. */
 bool call_changed(struct call *c);
 
 /* Takes b's bytes: they live as long as the call. */

@@ -175,14 +175,31 @@ def test_content_that_moves(mirrord, hub):
     assert c.data(terms).status == 206 and c.by_chunks("d/big.bin").body == read(BIG)
 
 
+def test_what_is_kept_is_read_by_its_hash(mirrord, hub):
+    """Also when the file has another content since: a client has the hash from a listing of before."""
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1s }"))
+    for bucket in ("org/data", "org/secret"):
+        owner, new = Client(m, OWNER, bucket), Big(1000, 6)
+        assert owner.by_chunks("d/big.bin").body == read(BIG)
+        m.settle()
+        hub.buckets[bucket].files["d/big.bin"] = new
+        until(lambda c=owner, b=bucket, n=new: c.get(f"/hf/buckets/{b}/resolve/d/big.bin").body == read(n))
+        until(lambda c=owner: xet_of(BIG).encode() not in c.get(f"/hf/api/buckets/{c.bucket}/tree/d").body)
+        assert owner.by_chunks("d/big.bin").body == read(BIG)
+    for token in (STRANGER, NOBODY):
+        assert Client(m, token).by_chunks("d/big.bin").status in (401, 404)
+
+
 def test_a_hub_that_names_no_content(mirrord, hub):
-    """Bytes without a name are not taken for those of a hash."""
-    m = mirrord(hub.config())
-    url = hub.signed_url(sha256_of(BIG))
-    hub.order("^/buckets/org/data/resolve/d/big.bin", (302, {"Location": url}), times=100)
-    for _ in range(2):
-        reply = m.get("/hf/buckets/org/data/resolve/d/big.bin")
-        assert reply.status == 503 and b"X-Xet-Hash" in reply.body
+    """Bytes without a name are not taken for those of a hash: they are read by path, and revalidated as documents are."""
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1s }"))
+    c, new = Client(m, bucket="org/data"), Big(BIG.size, 5)
+    hub.order("^/buckets/org/data/resolve/d/big.bin", (302, {"Location": hub.signed_url(sha256_of(BIG))}), times=100)
+    assert m.get("/hf/buckets/org/data/resolve/d/big.bin").body == read(BIG)
+    assert c.by_chunks("d/big.bin").status == 404
+    hub.script.clear()
+    hub.buckets["org/data"].files["d/big.bin"] = new
+    until(lambda: m.get("/hf/buckets/org/data/resolve/d/big.bin").body == read(new))
 
 
 def test_files_without_a_hash(mirrord, hub):

@@ -161,16 +161,21 @@ static const struct fact *info_fact(struct hf_ask *k, struct slice rev, const ch
     return plan_gather(k->facts, slice_str(make), &w, true, k->p);
 }
 
-static struct slice row_of(struct hf_ask *k, struct slice key)
+struct slice access_row(struct hf_ask *k, struct slice key, struct slice principal)
 {
     struct buf b = BUF_INIT(PATH_BYTES);
     struct slice row;
 
-    object_key(&b, slice_str(k->r->name), key, SLICE(""));
+    object_key(&b, slice_str(k->r->name), key, principal);
     CHECK(b.rc == 0);
     row = arena_copy(k->a, buf_slice(&b));
     buf_free(&b);
     return row;
+}
+
+static struct slice row_of(struct hf_ask *k, struct slice key)
+{
+    return access_row(k, key, SLICE(""));
 }
 
 /* Of a request that names no branch: judged at `main`, which clients have just asked for, else at the default branch. A commit that

@@ -16,6 +16,7 @@
 #include "common/codec/jread.h"
 #include "common/codec/url.h"
 #include "common/os/clock.h"
+#include "server/cache/object.h"
 #include "server/repo/hf/catalog.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/xet.h"
@@ -27,6 +28,7 @@ enum { LISTING_BYTES = 4 << 20, PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
     "(hf://buckets/...), not with download_bucket_files, sync_bucket or `hf buckets`"
 
 #define EVERYWHERE "-" /* a hint: there is none */
+#define ENTITLED   "entitled" /* whose the bytes of a private bucket are, here */
 
 enum { LOOKUP_S = 3600 }; /* so old may a listing be in which a hash is found: the fetch notices what has changed */
 
@@ -292,7 +294,32 @@ static bool look_for_hash(struct hf_ask *k, struct slice below, uint32_t least_s
     return true;
 }
 
-/* Below the hint, else in the whole bucket, as it was or as it is now. False: the plan asks, or says that there is none. */
+/* A client may have the hash from a listing of before. What is kept under it is whole, so no path is needed; the hash stands in its
+ * place. False: the plan asks. */
+static bool look_for_kept(struct hf_ask *k, const struct digest *d, struct catalog_file *out,
+                          bool *here)
+{
+    struct slice row = access_row(k, key_bucket_file(k->at.id, d, k->a),
+                                  k->closed ? SLICE(ENTITLED) : SLICE(""));
+    const struct fact *f = plan_row(k->facts, TABLE_OBJECT, row, k->p);
+    char hex[DIGEST_HEX + 1];
+    struct object o;
+
+    if (f == NULL) {
+        return false;
+    }
+    *here = f->rc == 0 && object_decode(f->bytes, k->a, &o);
+    if (*here) {
+        digest_format(d, hex);
+        *out = (struct catalog_file){.path = arena_copy(k->a, slice_str(hex)),
+                                     .size_bytes = o.size_bytes,
+                                     .named = true,
+                                     .hash = *d};
+    }
+    return true;
+}
+
+/* Below the hint, else in the whole bucket, as it was or as it is now, else here. False: the plan asks, or says that there is none. */
 static bool find_hash(struct hf_ask *k, const struct digest *d, struct catalog_file *out)
 {
     const struct fact *f;
@@ -306,6 +333,8 @@ static bool find_hash(struct hf_ask *k, const struct digest *d, struct catalog_f
     }
     if (here) {
         rest_on(k, f);
+    } else if (!look_for_kept(k, d, out, &here) || here) {
+        return here;
     } else if (f->rc != 0) {
         say_fact(k, f);
     } else {
@@ -351,7 +380,7 @@ static bool want_content(struct hf_ask *k, const struct catalog_file *f)
     w.refusal_ends = false;
     if (k->closed) {
         w.authorization = k->token;
-        w.principal = SLICE("entitled");
+        w.principal = SLICE(ENTITLED);
     }
     k->p->kind = PLAN_WANT;
     k->p->want = w;
@@ -359,7 +388,7 @@ static bool want_content(struct hf_ask *k, const struct catalog_file *f)
     return true;
 }
 
-/* A file whose hash the Hub does not tell: by its path, and asked for again as a document is. */
+/* A file whose hash the Hub does not give: by its path, and asked for again as a document is. */
 static bool want_path(struct hf_ask *k)
 {
     struct slice key = resolve_path(k, k->at.path);
@@ -403,7 +432,7 @@ static void plan_file(struct hf_ask *k)
     if (!learn_open(k) || !find_file(k, &f)) {
         return;
     }
-    if (!f.named) {
+    if (!f.named || k->facts->changes == FACTS_CHANGES) { /* it changes all the time, or answers have no hash */
         if (want_path(k)) {
             say_file(k);
             say_how(k);
@@ -470,7 +499,12 @@ static void answer_data(struct hf_ask *k, const struct digest *d)
     if (!chunks_use_key(k, &at, d) || !learn_open(k)) {
         return;
     }
-    if (k->facts->since_unix_s != 0) { /* another content is at that path by now */
+    if (k->facts->changes == FACTS_CHANGES) {
+        say_error(k, 404, SLICE("EntryNotFound"),
+                  SLICE("the Hub does not give the bytes of that hash: list the bucket again"));
+        return;
+    }
+    if (k->facts->changes != 0) { /* another content is at that path by now */
         k->at.rev = SLICE(EVERYWHERE);
         if (!find_hash(k, d, &f)) {
             return;

@@ -104,6 +104,8 @@ const struct fact *access_listing(struct hf_ask *k, struct slice path, struct sl
 /* What the Hub says of whom something is open to, never from before (want.h: swr_s): as everybody sees it, else as the caller; as
  * the caller where k->reader is settled. */
 const struct fact *access_word(struct hf_ask *k, struct slice path, const char *make);
+/* The key of the row of what is kept under a want's key, fetched by this principal's credential. */
+struct slice access_row(struct hf_ask *k, struct slice key, struct slice principal);
 /* Asked for as the caller: kept apart from what everybody sees, and not for ever. */
 void access_as_caller(struct hf_ask *k, struct want *w);
 /* A want below the origin; rule_path is what rules are matched on. False: a rule denies it. */

@@ -197,10 +197,11 @@ static void print_memory(const char *what, const struct model_memory *m)
 
 static void print_plan(const struct about *a)
 {
-    char room[UNITS_TEXT], ranks[32] = "";
+    char room[UNITS_TEXT], ranks[80] = "";
 
     if (a->o->ranks > 1) {
-        snprintf(ranks, sizeof ranks, " of each of %lld ranks", (long long)a->o->ranks);
+        snprintf(ranks, sizeof ranks, " of each of %lld ranks with --zero %lld",
+                 (long long)a->o->ranks, (long long)a->o->zero);
     }
     printf("memory%s at %lld x %lld tokens in %s on %s:\n", ranks, (long long)a->o->batch,
            (long long)a->seq, a->o->dtype, a->k->device);

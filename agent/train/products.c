@@ -52,7 +52,7 @@ static int exchange(struct model *m, struct comm *comm, void *device, char *text
     }
     rc = model_put(m, device, x, bytes, e);
     if (rc == 0) {
-        rc = comm->allreduce(comm, m->ks, DT_F32, device, MATMUL_CHOICES_BYTES);
+        rc = comm_allreduce(comm, m->ks, DT_F32, device, MATMUL_CHOICES_BYTES);
         if (rc != 0) {
             err_set(e, rc, "%s: the ranks lost each other", comm->name);
         }

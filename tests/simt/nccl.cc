@@ -30,11 +30,12 @@
 #include "kernels/float16.h"
 #include "tests/simt/runtime.h"
 
-enum { RANKS_MAX = 8, PIECE_BYTES = 1 << 20, LARGE_BYTES = 4 << 20 };
+enum { RANKS_MAX = 8, SPLITS_MAX = 4, PIECE_BYTES = 1 << 20, LARGE_BYTES = 4 << 20 };
 
 /* What the ranks share. Of each piece: all have brought theirs, all have taken the sum. */
 struct meeting {
     std::atomic<int> joined;
+    std::atomic<int> color[SPLITS_MAX][RANKS_MAX]; /* of each split, + 1 */
     std::atomic<uint64_t> brought[RANKS_MAX], took[RANKS_MAX];
     alignas(64) char piece[RANKS_MAX][PIECE_BYTES];
 };
@@ -45,6 +46,9 @@ struct simt_nccl {
     long under_way; /* questions until the last call is done */
     uint64_t pieces;
     long operations;
+    int splits;
+    simt_nccl *parent; /* of a split that is not known to be complete yet */
+    int split;
     ncclResult_t state;
     bool initialised, finalised;
     std::atomic<bool> aborted;
@@ -114,36 +118,79 @@ const char *ncclGetLastError(ncclComm_t)
     return "";
 }
 
+static bool map_meeting(simt_nccl *c, int fd)
+{
+    void *map = fd == -1 ? MAP_FAILED
+                         : mmap(nullptr, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (fd != -1) {
+        close(fd);
+    }
+    c->with = map == MAP_FAILED ? nullptr : static_cast<meeting *>(map);
+    return c->with != nullptr;
+}
+
+static void join(simt_nccl *c)
+{
+    if (++c->with->joined == c->ranks) {
+        unlink(c->path.c_str());
+    }
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
     simt_nccl *c = new simt_nccl();
-    int fd = open(id.internal, O_RDWR);
-    void *map = fd != -1 ? mmap(nullptr, sizeof(meeting), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                         : MAP_FAILED;
 
     if (config->blocking != 0) {
         misused("a communicator that blocks hangs with its peers");
     }
-    close(fd);
-    if (map == MAP_FAILED || ranks > RANKS_MAX) {
+    if (ranks > RANKS_MAX || !map_meeting(c, open(id.internal, O_RDWR))) {
         return ncclSystemError;
     }
     c->rank = rank;
     c->ranks = ranks;
     c->path = id.internal;
-    c->with = static_cast<meeting *>(map);
     c->under_way = wish("inprogress");
-    if (++c->with->joined == ranks) {
-        unlink(c->path.c_str());
-    }
+    join(c);
     log_line("NCCL INFO Using network Socket");
     *out = c;
     return ncclInProgress;
 }
 
+/* All ranks of the parent have said their color: who is in this part is known. */
+static void look_for_part(simt_nccl *c)
+{
+    const std::atomic<int> *color = c->parent->with->color[c->split];
+    int mine = color[c->parent->rank], fd;
+
+    for (int r = 0; r < c->parent->ranks; r++) {
+        if (color[r] == 0) {
+            return;
+        }
+    }
+    for (int r = 0; r < c->parent->ranks; r++) {
+        c->rank += color[r] == mine && r < c->parent->rank;
+        c->ranks += color[r] == mine;
+    }
+    c->path = c->parent->path + "." + std::to_string(c->split) + "." + std::to_string(mine);
+    fd = open(c->path.c_str(), O_RDWR | O_CREAT, 0600);
+    if (fd == -1 || ftruncate(fd, sizeof(meeting)) == -1 || !map_meeting(c, fd)) {
+        c->state = ncclSystemError;
+        return;
+    }
+    c->parent = nullptr;
+    join(c);
+}
+
 static void look_whether_ready(simt_nccl *c)
 {
+    if (c->parent != nullptr) {
+        look_for_part(c);
+    }
+    if (c->with == nullptr) {
+        return;
+    }
     if (c->initialised || wish("initnever") != 0) {
         return;
     }
@@ -152,6 +199,33 @@ static void look_whether_ready(simt_nccl *c)
         c->state = static_cast<ncclResult_t>(wish("init"));
     }
     c->initialised = c->with->joined == c->ranks || c->state != ncclSuccess;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+{
+    simt_nccl *c = new simt_nccl();
+
+    if (config->blocking != 0 || key != parent->rank || parent->splits == SPLITS_MAX) {
+        misused("a split of another kind than this double knows");
+    }
+    c->parent = parent;
+    c->split = parent->splits++;
+    parent->with->color[c->split][parent->rank] = color + 1;
+    parent->under_way = c->under_way = wish("inprogress");
+    *out = c;
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t c, int *rank)
+{
+    *rank = c->rank;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t c, int *ranks)
+{
+    *ranks = c->ranks;
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
@@ -232,13 +306,16 @@ static void put(ncclDataType_t type, void *to, size_t i, double x)
     }
 }
 
-/* A sum that is under way on its stream. */
+enum kind { ALLREDUCE, REDUCE_SCATTER, ALLGATHER };
+
+/* A collective that is under way on its stream. */
 struct sum {
     simt_nccl *c;
+    kind what;
     const char *from;
     char *to;
     ncclDataType_t type;
-    size_t count, done;
+    size_t count, done; /* elements that each rank brings */
     bool brought;
 };
 
@@ -252,17 +329,35 @@ static bool all_are_at(const std::atomic<uint64_t> *at, int ranks, uint64_t want
     return true;
 }
 
-static void take(sum *s, size_t n)
+static void take_sum(sum *s, size_t n)
 {
-    char *to = s->to + s->done * bytes_of(s->type);
+    size_t mine = s->what == ALLREDUCE ? s->count : s->count / static_cast<size_t>(s->c->ranks);
+    size_t first = s->what == ALLREDUCE ? 0 : mine * static_cast<size_t>(s->c->rank);
 
     for (size_t i = 0; i < n; i++) {
         double x = 0;
 
+        if (s->done + i < first || s->done + i >= first + mine) {
+            continue;
+        }
         for (int r = 0; r < s->c->ranks; r++) {
             x += get(s->type, s->c->with->piece[r], i);
         }
-        put(s->type, to, i, x);
+        put(s->type, s->to, s->done + i - first, x);
+    }
+}
+
+static void take(sum *s, size_t n)
+{
+    size_t size = bytes_of(s->type);
+
+    if (s->what != ALLGATHER) {
+        take_sum(s, n);
+        return;
+    }
+    for (int r = 0; r < s->c->ranks; r++) {
+        memcpy(s->to + (static_cast<size_t>(r) * s->count + s->done) * size, s->c->with->piece[r],
+               n * size);
     }
 }
 
@@ -314,8 +409,8 @@ static ncclResult_t misbehave(simt_nccl *c, bool *never)
     return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
-                           ncclRedOp_t, ncclComm_t c, cudaStream_t stream)
+static ncclResult_t begin(kind what, const void *from, void *to, size_t count, ncclDataType_t type,
+                          ncclComm_t c, cudaStream_t stream)
 {
     bool never = false;
 
@@ -337,7 +432,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     }
     misbehave(c, &never);
     c->under_way = wish("inprogress");
-    sum *s = new sum{c, static_cast<const char *>(from), static_cast<char *>(to), type, count, 0, false};
+    sum *s = new sum{c, what, static_cast<const char *>(from), static_cast<char *>(to), type, count, 0, false};
     simt_enqueue(stream, [s, never] {
         if (never || (s->count > 0 && !go_on(s))) {
             return false;
@@ -346,4 +441,22 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
         return true;
     });
     return c->under_way > 0 ? ncclInProgress : ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t, ncclComm_t c, cudaStream_t stream)
+{
+    return begin(ALLREDUCE, from, to, count, type, c, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t, ncclComm_t c, cudaStream_t stream)
+{
+    return begin(REDUCE_SCATTER, from, to, count * static_cast<size_t>(c->ranks), type, c, stream);
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclComm_t c, cudaStream_t stream)
+{
+    return begin(ALLGATHER, from, to, count, type, c, stream);
 }

@@ -240,6 +240,9 @@ int verb_bench(struct options *o, struct err *e)
     struct report r = {.o = o};
     int rc = setup_at_least("batch", o->batch, 1, e);
 
+    if (o->bench_comm) {
+        return bench_comm(o, e);
+    }
     rc = rc != 0 ? rc : setup_at_least("seq", o->seq, 0, e);
     rc = rc != 0 ? rc : setup_at_least("steps", o->steps, 1, e);
     rc = rc != 0 ? rc : parse_only(o->only, &r.only, e);

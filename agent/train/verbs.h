@@ -12,6 +12,7 @@ int verb_eval(struct options *o, struct err *e);
 int verb_sample(struct options *o, struct err *e);
 int verb_tokenize(struct options *o, struct err *e);
 int verb_bench(struct options *o, struct err *e);
+int bench_comm(const struct options *o, struct err *e); /* bench --comm */
 int verb_info(struct options *o, struct err *e);
 
 /* The operations that --device asks for; a GPU is the machine's local_rank-th. */

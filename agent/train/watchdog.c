@@ -182,10 +182,10 @@ NORETURN static void end(struct watchdog *w, const struct roll_message *m)
         record(w, m, note, sizeof note);
     }
     if (w->o.comm->size > 1) {
-        add(line, sizeof line, "trainer train: rank %d of %d: %s%s\n", w->o.comm->rank,
+        add(line, sizeof line, "trainer: rank %d of %d: %s%s\n", w->o.comm->rank,
             w->o.comm->size, m->text, note);
     } else {
-        add(line, sizeof line, "trainer train: %s%s\n", m->text, note);
+        add(line, sizeof line, "trainer: %s%s\n", m->text, note);
     }
     say(line);
     if (w->o.comm->size > 1) {

@@ -131,3 +131,19 @@ def test_what_nccl_takes_is_planned_for(data):
         assert codes == [73, 73], said
         fits[taken] = batch_that_fits(said)
     assert 0 < fits[4 << 20] < fits[0], fits
+
+
+def test_bench_of_sums_ends_when_a_rank_hangs(data):
+    """Preflight asks: a group that hangs must not hang it."""
+    port = two_free_ports()
+    argv = [TRAINER, "bench", "--comm", "--device", "cuda", "--comm-timeout", "2"]
+    ranks = [subprocess.Popen(argv, cwd=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={
+        **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "FAKE_NCCL": "1.never=1;at=9"}) for rank in (0, 1)]
+    try:
+        said = [r.communicate(timeout=400) for r in ranks]
+    finally:
+        for r in ranks:
+            r.kill()
+    assert [r.returncode for r in ranks] == [75, 75], said
+    assert "2 ranks over nccl" in said[0][0] and "NVLS 16" in said[0][0] and "all ranks are at the same place" in said[0][1], said

@@ -77,3 +77,22 @@ def test_a_rank_that_stops_is_named_and_the_others_end_with_75(four, data, victi
         assert all(e["done_unix_ms"] for e in entries[:-1])
     assert not list((data / "out").glob("*.part"))
     assert f"rank {victim} does not answer" in ranks.said
+
+
+@needs_mpi
+@pytest.mark.parametrize("n", [2, 3])
+def test_bench_of_sums(tmp_path, n):
+    ranks = mpirun(n, [BUILD / "trainer", "bench", "--comm", "--device", "cpu", "--json"], tmp_path / "log")
+    try:
+        assert ranks.wait() == 0, ranks.said
+    finally:
+        ranks.close()
+    said = json.loads(next(line for line in ranks.said.splitlines() if line.startswith("{")))
+    assert said["comm"] == "mpi" and said["ranks"] == n and [r["bytes"] for r in said["rows"]] == [1024 * 4**i for i in range(8)]
+    for row in said["rows"]:
+        assert row["us"] > 0 and row["bus_gb_per_s"] == pytest.approx(row["gb_per_s"] * 2 * (n - 1) / n, rel=1e-3)
+
+
+def test_bench_of_sums_alone():
+    run = subprocess.run([BUILD / "trainer", "bench", "--comm", "--device", "cpu"], capture_output=True, text=True, check=True)
+    assert "1 rank over self" in run.stdout and "16.0 MiB" in run.stdout

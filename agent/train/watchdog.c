@@ -182,8 +182,8 @@ NORETURN static void end(struct watchdog *w, const struct roll_message *m)
         record(w, m, note, sizeof note);
     }
     if (w->o.comm->size > 1) {
-        add(line, sizeof line, "trainer: rank %d of %d: %s%s\n", w->o.comm->rank,
-            w->o.comm->size, m->text, note);
+        add(line, sizeof line, "trainer: rank %d of %d: %s%s\n", w->o.comm->rank, w->o.comm->size,
+            m->text, note);
     } else {
         add(line, sizeof line, "trainer: %s%s\n", m->text, note);
     }
@@ -334,9 +334,30 @@ static void call_the_roll(struct watchdog *w)
     rollcall_send(w->roll, &m);
 }
 
+static void on_message(void *arg, const struct roll_message *m);
+
+/* On rank 0: what it says last is for those too that have not connected yet. */
+static void await_ranks(struct watchdog *w)
+{
+    uint64_t until_ms = clock_now_ms() + ROLL_MS;
+    bool all = w->o.comm->rank != 0;
+
+    w->state = ENDING; /* nothing that is heard now changes the verdict */
+    while (!all && clock_now_ms() < until_ms) {
+        all = true;
+        for (int i = 1; i < w->o.comm->size; i++) {
+            all = all && rollcall_has_met(w->roll, i);
+        }
+        if (!all) {
+            rollcall_poll(w->roll, LOOK_MS / 10, on_message, w);
+        }
+    }
+}
+
 NORETURN static void pronounce(struct watchdog *w, struct roll_message *m)
 {
     m->kind = ROLL_END;
+    await_ranks(w);
     rollcall_send(w->roll, m);
     end(w, m);
 }
@@ -450,8 +471,8 @@ static void on_message(void *arg, const struct roll_message *m)
     struct roll_message reply = {.kind = ROLL_HERE, .rank = w->o.comm->rank};
     struct flight_view v;
 
-    if (atomic_load(&w->closing)) {
-        return; /* this rank has done all that it had to */
+    if (atomic_load(&w->closing) || w->state == ENDING) {
+        return; /* this rank has done all that it had to, or has its verdict */
     }
     switch (m->kind) {
     case ROLL_HELLO:
@@ -516,23 +537,6 @@ static void look(struct watchdog *w)
                  " s after collective %" PRIu64,
                  w->o.comm->rank, age / 1000, v.posted);
         found_fault(w, FAULT_LATE, text);
-    }
-}
-
-/* On rank 0: what it says last is for those too that have not connected yet. */
-static void await_ranks(struct watchdog *w)
-{
-    uint64_t until_ms = clock_now_ms() + ROLL_MS;
-    bool all = w->o.comm->rank != 0;
-
-    while (!all && clock_now_ms() < until_ms) {
-        all = true;
-        for (int i = 1; i < w->o.comm->size; i++) {
-            all = all && rollcall_has_met(w->roll, i);
-        }
-        if (!all) {
-            rollcall_poll(w->roll, LOOK_MS / 10, on_message, w);
-        }
     }
 }
 

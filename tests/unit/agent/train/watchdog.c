@@ -26,6 +26,9 @@ struct shared {
 };
 
 static struct shared *shared;
+/* Short where a timeout is the subject: never where something else must come before it. */
+enum { SHORT_MS = 3000, LONG_MS = 600000 };
+static uint64_t timeout_ms;
 static char folder[] = "/tmp/watchdog.XXXXXX";
 
 static void add_up(double *x, int64_t n)
@@ -93,7 +96,7 @@ static void run_rank(int rank, int world, scenario *play)
                      .allreduce = shm_allreduce,
                      .barrier = shm_barrier};
     const struct watchdog_options o = {
-        .comm = &c, .k = kops_cpu(), .out = folder, .timeout_ms = 1000};
+        .comm = &c, .k = kops_cpu(), .out = folder, .timeout_ms = timeout_ms};
     struct watchdog *w = NULL;
     int quiet = open("/dev/null", O_WRONLY);
 
@@ -223,6 +226,7 @@ static void test_good_order(void **state)
     int code[RANKS];
 
     (void)state;
+    timeout_ms = LONG_MS;
     run_ranks(3, (scenario *[]){ends_well, ends_well, ends_well}, code);
     assert_true(code[0] == 0 && code[1] == 0 && code[2] == 0);
 }
@@ -232,6 +236,7 @@ static void test_a_rank_that_does_not_come(void **state)
     int code[RANKS];
 
     (void)state;
+    timeout_ms = SHORT_MS;
     for (int late = 0; late < 3; late++) {
         scenario *play[] = {waits_in_barrier, waits_in_barrier, waits_in_barrier};
         char says[80];
@@ -252,6 +257,7 @@ static void test_a_rank_whose_main_thread_hangs(void **state)
     int code[RANKS];
 
     (void)state;
+    timeout_ms = SHORT_MS;
     run_ranks(1, (scenario *[]){does_nothing}, code);
     assert_int_equal(code[0], 75);
     assert_record(0, "\"why\": \"the main thread of rank 0 has done nothing for ");
@@ -262,10 +268,11 @@ static void test_a_rank_that_dies(void **state)
     int code[RANKS];
 
     (void)state;
+    timeout_ms = LONG_MS;
     run_ranks(3, (scenario *[]){waits_in_barrier, dies, waits_in_barrier}, code);
     assert_true(code[0] == 75 && code[1] == -SIGKILL && code[2] == 75);
     assert_record(0, "\"why\": \"rank 1 has died\", \"exit\": 75, \"suspects\": [1]");
-    assert_record(2, "\"waits_for\": {\"seq\": 3, \"op\": \"barrier\"");
+    assert_record(2, "\"why\": \"rank 1 has died\", \"exit\": 75, \"suspects\": [1]");
     run_ranks(3, (scenario *[]){dies, waits_in_barrier, waits_in_barrier}, code);
     assert_true(code[0] == -SIGKILL && code[1] == 75 && code[2] == 75);
     assert_record(1, "\"why\": \"rank 0 has died\", \"exit\": 75, \"suspects\": [0]");
@@ -278,6 +285,7 @@ static void test_an_error_that_is_final(void **state)
     int code[RANKS];
 
     (void)state;
+    timeout_ms = LONG_MS;
     run_ranks(3, (scenario *[]){waits_in_barrier, waits_in_barrier, has_bad_data}, code);
     assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
     run_ranks(3, (scenario *[]){has_bad_data, waits_in_barrier, waits_in_barrier}, code);
@@ -290,6 +298,7 @@ static void test_an_error_that_passes(void **state)
     int code[RANKS];
 
     (void)state;
+    timeout_ms = LONG_MS;
     run_ranks(3, (scenario *[]){waits_in_barrier, has_a_sick_gpu, waits_in_barrier}, code);
     assert_true(code[0] == 75 && code[1] == 75 && code[2] == 75);
     assert_record(
@@ -305,6 +314,7 @@ static void test_an_abort_that_hangs(void **state)
     int code[RANKS];
 
     (void)state;
+    timeout_ms = LONG_MS;
     run_ranks(1, (scenario *[]){cannot_abort}, code);
     assert_int_equal(code[0], 75);
     assert_record(0, "\"facts\": \"a \\\"test\\\"\"}\n");
@@ -315,6 +325,7 @@ static void test_ranks_that_call_different_collectives(void **state)
     int code[RANKS];
 
     (void)state;
+    timeout_ms = SHORT_MS;
     run_ranks(3, (scenario *[]){waits_in_barrier, waits_in_barrier, sums_three}, code);
     assert_true(code[0] == 70 && code[1] == 70 && code[2] == 70);
     assert_record(

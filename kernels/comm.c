@@ -14,21 +14,21 @@ static int posted(struct comm *c, int rc)
 int comm_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
 {
     c->seq = flight_post(c->flight, FLIGHT_ALLREDUCE, dt, n, c->name);
-    return posted(c, c->allreduce(c, ks, dt, buf, n));
+    return posted(c, c->post_allreduce(c, ks, dt, buf, n));
 }
 
 int comm_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
                         int64_t n)
 {
     c->seq = flight_post(c->flight, FLIGHT_REDUCE_SCATTER, dt, n * c->size, c->name);
-    return posted(c, c->reduce_scatter(c, ks, dt, src, dst, n));
+    return posted(c, c->post_reduce_scatter(c, ks, dt, src, dst, n));
 }
 
 int comm_allgather(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
                    int64_t n)
 {
     c->seq = flight_post(c->flight, FLIGHT_ALLGATHER, dt, n * c->size, c->name);
-    return posted(c, c->allgather(c, ks, dt, src, dst, n));
+    return posted(c, c->post_allgather(c, ks, dt, src, dst, n));
 }
 
 int comm_split(struct comm *c, int color, struct comm **out)
@@ -51,7 +51,7 @@ int comm_barrier(struct comm *c, struct kstream *ks)
     int rc;
 
     c->seq = flight_post(c->flight, FLIGHT_BARRIER, DT_F32, 0, c->name);
-    rc = c->barrier(c, ks);
+    rc = c->post_barrier(c, ks);
     if (rc == 0) {
         flight_done(c->flight, c->seq);
     }

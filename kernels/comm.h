@@ -24,15 +24,15 @@ struct comm {
     struct comm *part[2]; /* groups made by comm_split() and not closed yet; NULL: none */
     uint64_t seq; /* the flight record's number of the operation that is being posted */
     /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. mpi has no 16-bit types. */
-    int (*allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
+    int (*post_allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
     /* dst[i] = sum over ranks of src[rank * n + i]: each rank gets its piece of n elements. dst is src + rank * n, or elsewhere
      * (one rank alone: src). mpi adds in the order of the ranks. */
-    int (*reduce_scatter)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
+    int (*post_reduce_scatter)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
                           void *dst, int64_t n);
     /* dst[r * n + i] = src[i] of rank r. src is dst + rank * n, or elsewhere (one rank alone: dst). */
-    int (*allgather)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
+    int (*post_allgather)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
                      int64_t n);
-    int (*barrier)(struct comm *c, struct kstream *ks);
+    int (*post_barrier)(struct comm *c, struct kstream *ks);
     /* The ranks of one color become a group of their own, in the order they have here. All ranks call it together; close it before
      * its parent. */
     int (*split)(struct comm *c, int color, struct comm **out);

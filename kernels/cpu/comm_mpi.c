@@ -294,10 +294,10 @@ static int open_group(const struct kops *k, MPI_Comm group, bool ordered, struct
     x->k = k;
     x->group = group;
     x->base = (struct comm){.name = "mpi",
-                            .allreduce = mpi_allreduce,
-                            .reduce_scatter = mpi_reduce_scatter,
-                            .allgather = mpi_allgather,
-                            .barrier = mpi_barrier,
+                            .post_allreduce = mpi_allreduce,
+                            .post_reduce_scatter = mpi_reduce_scatter,
+                            .post_allgather = mpi_allgather,
+                            .post_barrier = mpi_barrier,
                             .split = mpi_split,
                             .close = mpi_close};
     /* Without this, MPI ends the process itself when a peer is gone, and no sentence is said. */

@@ -54,10 +54,10 @@ static struct comm *self_new(void)
 
     *c = (struct comm){.name = "self",
                        .size = 1,
-                       .allreduce = self_allreduce,
-                       .reduce_scatter = self_pieces,
-                       .allgather = self_pieces,
-                       .barrier = self_barrier,
+                       .post_allreduce = self_allreduce,
+                       .post_reduce_scatter = self_pieces,
+                       .post_allgather = self_pieces,
+                       .post_barrier = self_barrier,
                        .split = self_split,
                        .close = self_close};
     return c;

@@ -152,7 +152,8 @@ static void watch_stream(struct kstream *ks, int (*poll)(void *arg), void *arg)
 
 static void test_every_collective_is_an_entry(void **state)
 {
-    struct comm later = {.name = "later", .size = 2, .allreduce = post_alone, .poll = poll_alone};
+    struct comm later = {
+        .name = "later", .size = 2, .post_allreduce = post_alone, .poll = poll_alone};
     const struct kops k = {.stream_watch = watch_stream};
     struct comm *c = NULL;
     struct flight_view v;

@@ -93,8 +93,8 @@ static void run_rank(int rank, int world, scenario *play)
                      .size = world,
                      .facts = "a \"test\"",
                      .flight = flight_open(),
-                     .allreduce = shm_allreduce,
-                     .barrier = shm_barrier};
+                     .post_allreduce = shm_allreduce,
+                     .post_barrier = shm_barrier};
     const struct watchdog_options o = {
         .comm = &c, .k = kops_cpu(), .out = folder, .timeout_ms = timeout_ms};
     struct watchdog *w = NULL;

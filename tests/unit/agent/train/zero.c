@@ -238,9 +238,9 @@ static double *train(const struct training *t, int64_t *size, double *norm)
                                    .comm = {.base = {.name = "team",
                                                      .rank = r,
                                                      .size = t->ranks,
-                                                     .allreduce = team_allreduce,
-                                                     .reduce_scatter = team_reduce_scatter,
-                                                     .allgather = team_allgather},
+                                                     .post_allreduce = team_allreduce,
+                                                     .post_reduce_scatter = team_reduce_scatter,
+                                                     .post_allgather = team_allgather},
                                             .team = &team}};
         assert_int_equal(pthread_create(&run[r].thread, NULL, run_rank, &run[r]), 0);
     }

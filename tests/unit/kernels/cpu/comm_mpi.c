@@ -39,7 +39,7 @@ static bool sums_are_ordered_f32(struct comm *c, int64_t n)
         x[i] = (float)number(c->rank, i);
     }
     x[n] = 7; /* what is behind is not ours */
-    fine = c->allreduce(c, NULL, DT_F32, x, n) == 0 && x[n] == 7;
+    fine = c->post_allreduce(c, NULL, DT_F32, x, n) == 0 && x[n] == 7;
     for (int64_t i = 0; fine && i < n; i++) {
         float sum = (float)number(0, i);
 
@@ -61,7 +61,7 @@ static bool sums_are_ordered_f64(struct comm *c, int64_t n)
         x[i] = number(c->rank, i) / 3;
     }
     x[n] = 7;
-    fine = c->allreduce(c, NULL, DT_F64, x, n) == 0 && x[n] == 7;
+    fine = c->post_allreduce(c, NULL, DT_F64, x, n) == 0 && x[n] == 7;
     for (int64_t i = 0; fine && i < n; i++) {
         double sum = number(0, i) / 3;
 
@@ -102,7 +102,7 @@ static int run_rank(void)
         fine = sums_are_ordered_f32(c, size[i]) && sums_are_ordered_f64(c, size[i]) && fine;
     }
     fine = sums_are_ordered_f32(c, PIECE + 3) && fine;
-    fine = c->allreduce(c, NULL, DT_BF16, NULL, 0) == E_UNSUPPORTED && fine;
+    fine = c->post_allreduce(c, NULL, DT_BF16, NULL, 0) == E_UNSUPPORTED && fine;
     c->close(&c);
     return fine ? 0 : 1;
 }

@@ -202,7 +202,8 @@ static int save(struct run *r, struct err *e)
 {
     int rc = 0;
 
-    watchdog_patience(r->watchdog, true); /* until the next step is done: the one that writes may still be at it */
+    /* Until the next step is done: the one that writes may still be at it. */
+    watchdog_patience(r->watchdog, true);
     if (r->saved_step != r->state.step) {
         rc = saver_save(r->saver, &r->state, e);
     }

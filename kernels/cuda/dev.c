@@ -206,8 +206,8 @@ int mem_get_cuda(struct kstream *ks, void *to, const void *from, size_t size_byt
     /* Into pageable memory the copy itself waits for all that is before it. */
     int rc = ks->poll != NULL ? wait_by_asking(ks) : 0;
 
-    rc = rc != 0 ? rc
-                 : TRY_CUDA(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost,
-                                            ks->stream));
+    rc = rc != 0
+             ? rc
+             : TRY_CUDA(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToHost, ks->stream));
     return rc != 0 ? rc : stream_sync_cuda(ks);
 }

@@ -12,8 +12,8 @@ enum { SCRATCH_BYTES = 64 << 20 };
 
 struct kstream {
     cudaStream_t stream;
-    cudaEvent_t waited;        /* recorded behind what a wait is for */
-    int (*poll)(void *arg);    /* stream_watch() */
+    cudaEvent_t waited;     /* recorded behind what a wait is for */
+    int (*poll)(void *arg); /* stream_watch() */
     void *poll_arg;
     void *scratch; /* used and free again inside one operation */
     int sm;        /* the device's compute capability: 90 for 9.0 */

@@ -34,7 +34,8 @@ static void test_a_whole_job(void **state)
             "mirror = \"http://m:8080\"\n"
             "artifact \"corpus\" { from = \"d/w.tar.zst\" unpack = true }\n"
             "artifact \"model\" { from = \"hf/o/gpt2/\" include = {\"*.safetensors\", \"*.json\"} }\n"
-            "run { command = {\"trainer\", \"--out\", \"{out}\"} ranks = auto restarts = 3 grace = 5s }\n"
+            "run { command = {\"trainer\", \"--out\", \"{out}\"} ranks = auto restarts = 3 grace = 5s\n"
+            "      elastic = \"1:2\" node_rank = 1 rendezvous = \"n0:29400\" rendezvous_id = x join_timeout = 3m node_timeout = 9s }\n"
             "publish { from = \"{out}\" to = \"models/me/x\" }\n",
             &j, &why),
         0);
@@ -48,6 +49,12 @@ static void test_a_whole_job(void **state)
     assert_int_equal(j.ranks, 0);
     assert_int_equal(j.restarts, 3);
     assert_int_equal(j.grace_ms, 5000);
+    assert_int_equal(j.nodes.nodes, 0);
+    assert_string_equal(j.nodes.elastic, "1:2");
+    assert_string_equal(j.nodes.node_rank, "1");
+    assert_string_equal(j.nodes.rendezvous, "n0:29400");
+    assert_string_equal(j.nodes.id, "x");
+    assert_true(j.nodes.join_ms == 180000 && j.nodes.lost_ms == 9000);
     assert_string_equal(j.publish[0].to, "models/me/x");
     jobfile_fini(&j);
 }
@@ -68,6 +75,8 @@ static void test_complaints(void **state)
          "that name, did you mean \"artifact\"?"},
         {"# a comment\n\nartifact \"a\" {\n  form = \"x/y\"\n}",
          "job:4: unknown key \"form\", section artifact has none of that name, did you mean \"from\"?"},
+        {"run { command = {\"x\"} nodes = many }",
+         "job:1: nodes = \"many\", it is no number of nodes, write auto or 1 to 4096"},
         {"run { comand = {\"x\"} }",
          "job:1: unknown key \"comand\", section run has none of that name, did you mean \"command\"?"},
         {"artifact { from = \"x/y\" }", "job:1: "},

@@ -1,0 +1,116 @@
+"""The trainer over agents of two nodes, on a GPU and NCCL that the host plays (tests/simt): a rank that dies at any step, on any node, costs
+the steps since the checkpoint and not one bit of the result."""
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.mirrord import BUILD, SANITIZERS, SLOW, free_port, until
+
+TRAINER = BUILD / "simt/trainer"
+FIRST_ALONE = 'test "$TRAINAGENT_GENERATION" != 1 || export FAKE_NCCL="$FAULT"; exec "$@"'  # the fault is of the first generation
+SHAPE = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 256, "n_positions": 16}'
+
+pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason=f"{TRAINER} is not built: make test-programs")
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "shape.json").write_text(SHAPE)
+    (tmp_path / "text").write_bytes(bytes(i * i % 251 for i in range(5000)))
+    subprocess.run([TRAINER, "tokenize", "--out", tmp_path / "data.bin", tmp_path / "text"], check=True, capture_output=True)
+    return tmp_path
+
+
+class Nodes:
+    def __init__(self, data, out, steps=20, nodes="2", patience=600, fault=""):
+        self.data, self.out, self.port, self.logs = data, data / out, free_port(), []
+        self.agents = []
+        for r in range(2):
+            log = data / f"{out}-{r}.log"
+            self.logs.append(log)
+            env = {"PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": str(data), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(data / "cache"),
+                   "TRAINAGENT_STATE": str(data / f"state{r}"), **SANITIZERS, "FAULT": fault}
+            argv = [BUILD / "trainagent", "launch", "--elastic" if ":" in nodes else "--nodes", nodes, "--node-rank", r, "--rendezvous",
+                    f"127.0.0.2:{self.port}", "--ranks", 1, "--restarts", 5, "--checkpoints", self.out, "--", "sh", "-c", FIRST_ALONE, "sh", TRAINER, "train", "--config",
+                    data / "shape.json", "--data", data / "data.bin", "--out", self.out, "--device", "cuda", "--batch", 2, "--steps", steps,
+                    "--save-every", 2, "--keep", 2, "--resume", "auto", "--deterministic", "--comm-timeout", patience, "--log-every", 1]
+            with open(log, "wb") as f:
+                self.agents.append(subprocess.Popen([str(a) for a in argv], env=env, cwd=data, stdin=subprocess.DEVNULL, stdout=f, stderr=f))
+
+    def said(self):
+        return "\n".join(log.read_text() for log in self.logs)
+
+    def end(self, codes):
+        got = [a.wait(timeout=400) for a in self.agents]
+        assert got == codes, (got, self.said())
+
+    def rank(self, node):
+        """pid of the rank that this node's agent runs."""
+        pid = self.agents[node].pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if Path(f"/proc/{child}/comm").read_text() == "trainer\n":
+                return int(child)
+        return None
+
+    def step(self):
+        path = self.out / "metrics.jsonl"
+        return json.loads(path.read_text().rsplit("\n", 2)[-2])["step"] if path.exists() and path.read_text().count("\n") else 0
+
+
+@pytest.fixture
+def launch(data):
+    made = []
+
+    def start(*args, **more):
+        made.append(Nodes(data, *args, **more))
+        return made[-1]
+    yield start
+    for n in made:
+        for a in n.agents:
+            a.send_signal(signal.SIGCONT)
+            a.kill()
+            a.wait()
+
+
+def weights(out, step=20):
+    return hashlib.sha256((out / f"checkpoint-{step}/model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def whole(launch):
+    n = launch("whole")
+    n.end([0, 0])
+    assert "generation=2" not in n.said()
+    return weights(n.out)
+
+
+@pytest.mark.parametrize("victim,step,how", [(1, 3, signal.SIGKILL), (0, 9, signal.SIGKILL), (1, 6, signal.SIGSTOP)])
+def test_a_rank_that_dies_or_stands_still_costs_no_bit(launch, whole, victim, step, how):
+    """Of one that stands still its peer finds out, after --comm-timeout."""
+    n = launch("broken", patience=600 if how == signal.SIGKILL else 10 * SLOW)
+    until(lambda: n.step() >= step or any(a.poll() is not None for a in n.agents))
+    os.kill(n.rank(victim), how)
+    n.end([0, 0])
+    assert "rendezvous.start generation=2" in n.said() and weights(n.out) == whole, n.said()
+
+
+def test_a_fault_of_nccl_costs_no_bit(launch, whole):
+    n = launch("broken", fault="1.async=6;at=12")
+    n.end([0, 0])
+    assert "rendezvous.start generation=2" in n.said() and "ended with 75" in n.said() and weights(n.out) == whole, n.said()
+
+
+def test_elastic_goes_on_with_one_node(launch):
+    n = launch("out", steps=40, nodes="1:2")
+    until(lambda: n.step() >= 3)
+    n.agents[1].kill()
+    n.agents[0].wait(timeout=400)
+    assert n.agents[0].returncode == 0, n.said()
+    assert "generation=2 nodes=1 ranks=1" in n.said(), n.said()
+    state = json.loads((n.out / "checkpoint-40/trainer.json").read_text())
+    assert state["step"] == 40 and 40 * 2 < state["samples"] < 40 * 2 * 2, state  # two ranks, then one

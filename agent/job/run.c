@@ -544,7 +544,7 @@ static unsigned torchrun_ranks(void)
     uint64_t n;
 
     return slice_u64(slice_str(getenv("PET_NPROC_PER_NODE")), &n) && n <= RANKS_MAX ? (unsigned)n
-                                                                                     : 0;
+                                                                                    : 0;
 }
 
 int verb_launch(struct verb_line *v, struct err *e)

@@ -332,12 +332,27 @@ def test_ranks_that_do_not_begin_alike_are_refused(out):
                 "cpu", "--steps", 12, "--batch", 2, "--resume", "auto", "--out", folder, *more]
 
     for second in (train(out.parent / "elsewhere"), train(out, "--batch", 3), train(out, "--lr", "1e-3"),
-                   train(out, "--val", out.parent / "data.bin")):
+                   train(out, "--val", out.parent / "data.bin"), train(out, "--stop-at", 11)):
         refused = mpirun_each(train(out), second)
         assert refused.returncode != 0 and "1 of 2 ranks do not begin as the first does" in refused.stderr, refused.stderr
         assert not (out / "checkpoint-12").exists()
     went_on = mpirun_each(train(out), train(out))
     assert went_on.returncode == 0 and (out / "checkpoint-12").exists(), went_on.stderr
+
+
+@needs_mpi
+def test_a_run_goes_on_with_fewer_ranks(tmp_path):
+    """Two ranks, then one with twice the batch, which sees the samples that two would have seen."""
+    tiny_shard(tmp_path / "data.bin")
+
+    def train(stop, batch):
+        return [BUILD / "trainer", "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--device", "cpu", "--out",
+                tmp_path / "out", "--resume", "auto", "--steps", 9, "--batch", batch, "--stop-at", stop]
+    assert mpirun_each(*[train(2, 3)] * 2).returncode == 0
+    went_on = mpirun_each(train(3, 6))
+    assert went_on.returncode == 0, went_on.stderr
+    assert ("resumed with --batch 6 (was 3), ranks 1 (was 2): a step takes 48 tokens as before; the data go on at sample 13 of 624 in "
+            "epoch 1, none is left out or repeated") in went_on.stderr, went_on.stderr
 
 
 @needs_mpi

@@ -50,6 +50,16 @@ int stream_sync_cpu(struct kstream *ks);
 void stream_watch_cpu(struct kstream *ks, int (*poll)(void *arg), void *arg);
 void stream_close_cpu(struct kstream **sp); /* NULL is fine */
 
+/* A mark on a stream, for another stream. What waits for an event that was never recorded does not wait. */
+struct kevent;
+
+int event_open_cpu(struct kevent **out);
+void event_close_cpu(struct kevent **ep); /* NULL is fine */
+/* Marks what is queued on ks so far, in place of what it marked before. */
+int event_record_cpu(struct kevent *ev, struct kstream *ks);
+/* What is queued on ks from now on comes after what the event marks now. */
+int event_wait_cpu(struct kevent *ev, struct kstream *ks);
+
 int mem_alloc_cpu(void **out, size_t size_bytes); /* zeroed, 256-byte aligned */
 void mem_free_cpu(void *p);
 int mem_room_cpu(size_t *free_bytes); /* what may still be allocated, about */

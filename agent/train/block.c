@@ -176,7 +176,7 @@ void block_forward(struct model *m, int64_t block, struct block_acts *a, const v
     const struct layers l = layers_of(m, block, batch, seq);
     int g = l.qkv.group;
 
-    zero_need(m, g);
+    zero_need(m, g, out == NULL ? -1 : g + 1); /* after the last block the model's end */
     block_norm(m, a->norm1, a->mean1, a->rstd1, in, g, T_NORM1_G, l.rows);
     forward(m, a->qkv, a->norm1, &l.qkv, l.rows, (struct matmul_tail){0});
     attend(m, block, a, &l.heads);
@@ -202,8 +202,10 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
     const struct matmul_tail slope = {.gelu_at = a->fc};
     void *dfc = a->act; /* act has been used up when its own gradient is made */
     int g = l.qkv.group;
+    /* The group that is needed next: of the block before, or of the first one that is computed again. */
+    int64_t before = block % m->slots == 0 ? block + 1 - m->slots : block;
 
-    zero_need(m, g);
+    zero_need(m, g, before > 0 ? (int)before : -1);
     learn(m, m->dstream, a->act, &l.out, l.rows);
     if (m->config.mlp == MLP_SWIGLU) {
         backward(m, a->act, m->dstream, &l.out, l.rows, NULL);

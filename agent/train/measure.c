@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "agent/train/zero.h"
+
 enum { ROUND = 256 }; /* batches whose losses are exchanged at once */
 
 struct measuring {
@@ -46,7 +48,7 @@ static int exchange(struct measuring *x, size_t n, struct err *e)
     }
     rc = model_put(m, x->shared, x->sum, n * sizeof *x->sum, e);
     if (rc == 0) {
-        rc = comm_allreduce(x->comm, m->ks, DT_F64, x->shared, (int64_t)n);
+        rc = zero_allreduce(m, x->comm, DT_F64, x->shared, (int64_t)n);
         if (rc != 0) {
             err_set(e, rc, "%s: the ranks lost each other", x->comm->name);
         }

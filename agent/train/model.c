@@ -306,9 +306,7 @@ void model_refresh(struct model *m, const struct noise *noise)
         model_do(m, noise == NULL
                         ? m->k->convert(m->ks, m->dt, to, m->accum, master, from.n)
                         : m->k->convert_stochastic(m->ks, m->dt, to, master, from.n, &here));
-    }
-    if (m->master != m->param) {
-        zero_publish(m);
+        zero_publish(m, g);
     }
 }
 

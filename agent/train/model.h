@@ -77,6 +77,7 @@ struct model {
     char **group_param; /* where each group is, as block.h finds it; NULL: not whole on this rank */
     char **group_grad;
     char *gathered, *sums, *scratch; /* zero.h's; NULL where it needs none */
+    struct zero_traffic *traffic;    /* NULL: a rank alone */
     double *loss; /* in device memory: the sum of the losses since model_begin() */
     int rc;       /* the first error of an operation */
     struct flight *flight; /* whose heartbeat each operation is; NULL: nobody's */

@@ -50,6 +50,7 @@ void optim_clip(struct optim *o, double unscale)
 {
     struct model *m = o->model;
 
+    zero_settle(m);
     model_do(m, m->k->mem_zero(m->ks, o->scalar, sizeof *o->scalar));
     for (int g = 0; g < m->layout.groups; g++) {
         char *at;
@@ -115,8 +116,8 @@ void optim_update(struct optim *o, int64_t update_number)
     m->k->range_begin("update");
     for (int g = 0; g < m->layout.groups; g++) {
         update_group(o, g, &how);
+        zero_publish(m, g);
     }
-    zero_publish(m);
     m->k->range_end();
 }
 

@@ -36,7 +36,7 @@ static void forward(struct model *m, const int32_t *token, int64_t batch, int64_
 
     m->k->range_begin("forward");
     CHECK(batch >= 1 && seq >= 1 && seq <= m->seq && rows <= m->batch * m->seq);
-    zero_need(m, 0);
+    zero_need(m, 0, 1);
     places = block_param(m, 0, T_WPE);
     places = places == NULL ? NULL : places + model_bytes(m, m->known * c->hidden);
     model_do(m, m->k->mem_put(m->ks, m->token, token, (size_t)rows * sizeof *token));
@@ -45,7 +45,7 @@ static void forward(struct model *m, const int32_t *token, int64_t batch, int64_
     for (int64_t l = 0; l < c->layers; l++) {
         block_forward(m, l, acts_of(m, l), stream_before(m, l), stream_behind(m, l), batch, seq);
     }
-    zero_need(m, last_group(m));
+    zero_need(m, last_group(m), -1);
     block_norm(m, m->normf, m->meanf, m->rstdf, stream_behind(m, c->layers - 1), last_group(m),
                T_NORMF_G, rows);
     m->k->range_end();

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/train/zero.h"
 #include "common/base/log.h"
 
 int products_read(struct model *m, struct buf *out, struct err *e)
@@ -52,7 +53,7 @@ static int exchange(struct model *m, struct comm *comm, void *device, char *text
     }
     rc = model_put(m, device, x, bytes, e);
     if (rc == 0) {
-        rc = comm_allreduce(comm, m->ks, DT_F32, device, MATMUL_CHOICES_BYTES);
+        rc = zero_allreduce(m, comm, DT_F32, device, MATMUL_CHOICES_BYTES);
         if (rc != 0) {
             err_set(e, rc, "%s: the ranks lost each other", comm->name);
         }

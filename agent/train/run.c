@@ -11,6 +11,7 @@
 #include "agent/train/flops.h"
 #include "agent/train/products.h"
 #include "agent/train/verbs.h"
+#include "agent/train/zero.h"
 #include "common/base/endian.h"
 #include "common/os/newfile.h"
 
@@ -326,7 +327,7 @@ static int sum_of_ranks(struct run *r, double *x, struct err *e)
     struct model *m = r->model;
     int rc = model_put(m, r->shared, x, sizeof *x, e);
 
-    if (rc == 0 && comm_allreduce(r->comm, m->ks, DT_F64, r->shared, 1) != 0) {
+    if (rc == 0 && zero_allreduce(m, r->comm, DT_F64, r->shared, 1) != 0) {
         rc = err_set(e, E_NETWORK, "%s: the ranks lost each other: %s", r->comm->name,
                      comm_fault(r->comm));
     }

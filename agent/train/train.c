@@ -100,7 +100,7 @@ static int parse_comm(const char *text, enum ranks_over *out, struct err *e)
 
 static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err *e)
 {
-    int rc = comm_allreduce(r->comm, r->model->ks, dt, buf, n);
+    int rc = zero_allreduce(r->model, r->comm, dt, buf, n);
 
     return rc == 0 ? 0
                    : err_set(e, rc, "%s: %s: %s%s", r->comm->name,

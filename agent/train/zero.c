@@ -2,6 +2,19 @@
 
 #include <stdlib.h>
 
+/* Blocks' buffers of parameters, of gradients. A block's gradients are opened while the next one's are summed. */
+enum { PARAM_TURNS = 2, GRAD_TURNS = 3 };
+
+/* The stream of collectives, and what it and the model's have to wait for. */
+struct zero_traffic {
+    struct kstream *ks;
+    struct kevent *computed; /* on the model's stream */
+    struct kevent *settled;  /* on this one */
+    struct kevent **ready;   /* a group's parameters have come */
+    struct kevent **summed;  /* its gradients have */
+    int holder[GRAD_TURNS];  /* whose gradients lie, or lay, in each of the blocks' buffers */
+};
+
 static int ranks_of(const struct model *m)
 {
     return m->own.ranks;
@@ -28,20 +41,20 @@ static bool is_block(const struct layout *l, int group)
     return group > 0 && group < l->groups - 1;
 }
 
-/* Where a group's buffer begins, and behind the last: how many elements all of them have. */
-static int64_t buffer_at(const struct layout *l, int group)
+/* Where a group's buffer begins, and how many elements all of them have, with so many for the blocks. */
+static int64_t buffer_at(const struct layout *l, int group, int turns)
 {
     int64_t ends = l->group[0].size + l->group[l->groups - 1].size;
 
-    return group == 0           ? 0
-           : is_block(l, group) ? ends + group % ZERO_TURNS * largest_group(l, 1, l->groups - 1)
-                                : l->group[0].size;
+    return group == 0            ? 0
+           : !is_block(l, group) ? l->group[0].size
+                                 : ends + group % turns * largest_group(l, 1, l->groups - 1);
 }
 
-static int64_t buffers_size(const struct layout *l)
+static int64_t buffers_size(const struct layout *l, int turns)
 {
     return l->group[0].size + l->group[l->groups - 1].size +
-           ZERO_TURNS * largest_group(l, 1, l->groups - 1);
+           turns * largest_group(l, 1, l->groups - 1);
 }
 
 /* --- memory -------------------------------------------------------------------------------------------------------------- */
@@ -58,13 +71,13 @@ static struct sizes sizes_of(const struct model *m)
     const struct layout *l = &m->layout;
     int64_t own = partition_size(l, m->own), whole = l->size;
     struct sizes s = {.param = m->o.zero == 3 ? own : whole,
-                      .gathered = m->o.zero == 3 ? buffers_size(l) : 0};
+                      .gathered = m->o.zero == 3 ? buffers_size(l, PARAM_TURNS) : 0};
 
     if (!m->o.training) {
         return s;
     }
     s.master = m->dt == m->accum ? 0 : m->o.zero >= 1 ? own : whole;
-    s.grad = m->o.zero >= 2 ? buffers_size(l) : whole;
+    s.grad = m->o.zero >= 2 ? buffers_size(l, GRAD_TURNS) : whole;
     if (sums_each_pass(m)) {
         s.sums = own;
         s.scratch = m->o.passes > 1 ? largest_group(l, 0, l->groups) / ranks_of(m) : 0;
@@ -80,6 +93,42 @@ void zero_plan(const struct model *m, struct model_memory *out)
     out->weights_bytes = model_bytes(m, s.param + s.gathered);
     out->gradients_bytes = model_accum_bytes(m, s.grad + s.sums + s.scratch);
     out->optimizer_bytes = model_accum_bytes(m, s.master + moments);
+}
+
+static void close_traffic(struct model *m)
+{
+    struct zero_traffic *t = m->traffic;
+
+    for (int g = 0; t != NULL && g < m->layout.groups; g++) {
+        m->k->event_close(&t->ready[g]);
+        m->k->event_close(&t->summed[g]);
+    }
+    if (t != NULL) {
+        m->k->event_close(&t->computed);
+        m->k->event_close(&t->settled);
+        m->k->stream_close(&t->ks);
+        free(t->ready);
+        free(t->summed);
+        free(t);
+    }
+    m->traffic = NULL;
+}
+
+static void open_traffic(struct model *m)
+{
+    size_t groups = (size_t)m->layout.groups;
+    struct zero_traffic *t = NEW(struct zero_traffic);
+
+    m->traffic = t;
+    t->ready = mem_array(groups, sizeof(struct kevent *));
+    t->summed = mem_array(groups, sizeof(struct kevent *));
+    model_do(m, m->k->stream_open(&t->ks));
+    model_do(m, m->k->event_open(&t->computed));
+    model_do(m, m->k->event_open(&t->settled));
+    for (size_t g = 0; g < groups; g++) {
+        model_do(m, m->k->event_open(&t->ready[g]));
+        model_do(m, m->k->event_open(&t->summed[g]));
+    }
 }
 
 int zero_reserve(struct model *m, struct err *e)
@@ -105,19 +154,24 @@ int zero_reserve(struct model *m, struct err *e)
     if (rc == 0 && s.scratch > 0) {
         rc = model_take(m, &m->scratch, model_accum_bytes(m, s.scratch), e);
     }
+    if (rc == 0 && m->o.comm != NULL && ranks_of(m) > 1) {
+        open_traffic(m);
+        rc = m->rc != 0 ? err_set(e, m->rc, "%s: no stream: %s", m->k->name, m->k->fault()) : 0;
+    }
     for (int g = 0; rc == 0 && g < l->groups; g++) {
         int64_t offset = l->group[g].offset;
 
         m->group_param[g] = s.gathered > 0 ? NULL : m->param + model_bytes(m, offset);
         m->group_grad[g] =
             s.grad == 0 ? NULL
-                        : m->grad + model_accum_bytes(m, m->o.zero >= 2 ? buffer_at(l, g) : offset);
+                        : m->grad + model_accum_bytes(m, m->o.zero >= 2 ? buffer_at(l, g, GRAD_TURNS) : offset);
     }
     return rc;
 }
 
 void zero_release(struct model *m)
 {
+    close_traffic(m);
     m->k->mem_free(m->scratch);
     m->k->mem_free(m->sums);
     m->k->mem_free(m->grad);
@@ -128,40 +182,83 @@ void zero_release(struct model *m)
     m->k->mem_free(m->param);
 }
 
+/* --- two streams --------------------------------------------------------------------------------------------------------- */
+
+/* What goes on the wire next comes after what was computed. */
+static struct kstream *after_computing(struct model *m)
+{
+    struct zero_traffic *t = m->traffic;
+
+    model_do(m, m->k->event_record(t->computed, m->ks));
+    model_do(m, m->k->event_wait(t->computed, t->ks));
+    return t->ks;
+}
+
+void zero_settle(struct model *m)
+{
+    struct zero_traffic *t = m->traffic;
+
+    if (t != NULL) {
+        model_do(m, m->k->event_record(t->settled, t->ks));
+        model_do(m, m->k->event_wait(t->settled, m->ks));
+    }
+}
+
+int zero_allreduce(struct model *m, struct comm *c, enum dtype dt, void *buf, int64_t n)
+{
+    zero_settle(m);
+    model_do(m, comm_allreduce(c, m->ks, dt, buf, n));
+    return m->rc;
+}
+
 /* --- parameters ---------------------------------------------------------------------------------------------------------- */
 
-void zero_need(struct model *m, int group)
+/* The block that was in the buffer before has been computed, or will be before this comes. */
+static void gather(struct model *m, int group)
 {
     const struct layout *l = &m->layout;
     struct piece p = partition_group(l, m->own, group);
-    char *whole;
+    char *whole = m->gathered + model_bytes(m, buffer_at(l, group, PARAM_TURNS));
+    struct kstream *ks;
 
     if (m->group_param[group] != NULL) {
         return;
     }
-    whole = m->gathered + model_bytes(m, buffer_at(l, group));
     for (int g = 1; is_block(l, group) && g < l->groups - 1; g++) {
         m->group_param[g] = m->group_param[g] == whole ? NULL : m->group_param[g];
     }
-    model_do(m, comm_allgather(m->o.comm, m->ks, m->dt, m->param + model_bytes(m, p.at),
-                                     whole, p.n));
+    ks = after_computing(m);
+    model_do(m, comm_allgather(m->o.comm, ks, m->dt, m->param + model_bytes(m, p.at), whole, p.n));
+    model_do(m, m->k->event_record(m->traffic->ready[group], ks));
     m->group_param[group] = whole;
 }
 
-void zero_publish(struct model *m)
+void zero_need(struct model *m, int group, int next)
 {
-    const struct layout *l = &m->layout;
+    if (m->traffic == NULL) {
+        return;
+    }
+    if (m->o.zero == 3) {
+        gather(m, group);
+    }
+    model_do(m, m->k->event_wait(m->traffic->ready[group], m->ks));
+    if (m->o.zero == 3 && next >= 0) {
+        gather(m, next);
+    }
+}
 
-    for (int g = 0; ranks_of(m) > 1 && g < l->groups; g++) {
-        struct piece p = partition_group(l, m->own, g);
+void zero_publish(struct model *m, int group)
+{
+    struct piece p = partition_group(&m->layout, m->own, group);
+    struct kstream *ks;
 
-        if (m->o.zero == 3) {
-            m->group_param[g] = NULL;
-        } else if (m->o.zero >= 1) {
-            model_do(m, comm_allgather(m->o.comm, m->ks, m->dt,
-                                             m->param + model_bytes(m, p.offset), m->group_param[g],
-                                             p.n));
-        }
+    if (m->traffic != NULL && m->o.zero == 3) {
+        m->group_param[group] = NULL;
+    } else if (m->traffic != NULL && m->o.zero >= 1) {
+        ks = after_computing(m);
+        model_do(m, comm_allgather(m->o.comm, ks, m->dt, m->param + model_bytes(m, p.offset),
+                                   m->group_param[group], p.n));
+        model_do(m, m->k->event_record(m->traffic->ready[group], ks));
     }
 }
 
@@ -181,7 +278,16 @@ static int64_t first_added(const struct model *m, int group)
 void zero_open_gradients(struct model *m, int group)
 {
     int64_t first = first_added(m, group), size = m->layout.group[group].size;
+    struct zero_traffic *t = m->traffic;
+    int before = group;
 
+    if (t != NULL && m->o.zero >= 2 && is_block(&m->layout, group)) {
+        before = t->holder[group % GRAD_TURNS];
+        t->holder[group % GRAD_TURNS] = group;
+    }
+    if (t != NULL) { /* what lay in the buffer is on the wire no more */
+        model_do(m, m->k->event_wait(t->summed[before], m->ks));
+    }
     if (m->fresh && first < size) {
         model_do(m, m->k->mem_zero(m->ks, m->group_grad[group] + model_accum_bytes(m, first),
                                    model_accum_bytes(m, size - first)));
@@ -194,45 +300,47 @@ static void sum_replicas(struct model *m, char *mine, int64_t n)
     struct comm *c = m->o.replicas;
 
     if (c != NULL) {
-        model_do(m, comm_allreduce(c, m->ks, m->accum, mine, n));
+        model_do(m, comm_allreduce(c, m->traffic->ks, m->accum, mine, n));
     }
 }
 
 /* Once a step: into its place in the whole. */
 static void sum_once(struct model *m, int group)
 {
+    struct kstream *ks = m->traffic->ks;
     struct comm *c = m->o.comm;
     int64_t n = m->layout.group[group].size / ranks_of(m);
     char *whole = m->group_grad[group], *mine = whole + model_accum_bytes(m, n * m->own.rank);
 
     if (m->o.zero == 0 && !m->o.ordered) {
-        model_do(m, comm_allreduce(c, m->ks, m->accum, whole, m->layout.group[group].size));
+        model_do(m, comm_allreduce(c, ks, m->accum, whole, m->layout.group[group].size));
         return;
     }
-    model_do(m, comm_reduce_scatter(c, m->ks, m->accum, whole, mine, n));
+    model_do(m, comm_reduce_scatter(c, ks, m->accum, whole, mine, n));
     sum_replicas(m, mine, n);
     if (m->o.zero == 0) {
-        model_do(m, comm_allgather(c, m->ks, m->accum, mine, whole, n));
+        model_do(m, comm_allgather(c, ks, m->accum, mine, whole, n));
     }
 }
 
 /* The rank's piece is added to those of the passes before. */
 static void sum_this_pass(struct model *m, int group, bool last)
 {
+    struct kstream *ks = m->traffic->ks;
     struct comm *c = m->o.comm;
     struct piece p = partition_group(&m->layout, m->own, group);
     char *sum = m->sums + model_accum_bytes(m, p.at);
 
-    model_do(m, comm_reduce_scatter(c, m->ks, m->accum, m->group_grad[group],
+    model_do(m, comm_reduce_scatter(c, ks, m->accum, m->group_grad[group],
                                   m->pass == 0 ? sum : m->scratch, p.n));
     if (m->pass > 0) {
-        model_do(m, m->k->add(m->ks, m->accum, sum, sum, m->scratch, p.n));
+        model_do(m, m->k->add(ks, m->accum, sum, sum, m->scratch, p.n));
     }
     if (last) {
         sum_replicas(m, sum, p.n);
     }
     if (last && m->o.zero == 0) {
-        model_do(m, comm_allgather(c, m->ks, m->accum, sum, m->group_grad[group], p.n));
+        model_do(m, comm_allgather(c, ks, m->accum, sum, m->group_grad[group], p.n));
     }
 }
 
@@ -240,19 +348,21 @@ void zero_sum_gradients(struct model *m, int group)
 {
     bool last = m->pass == m->o.passes - 1;
 
-    if (m->o.comm == NULL || ranks_of(m) == 1) {
+    if (m->traffic == NULL || (!last && !sums_each_pass(m))) {
         return;
     }
+    (void)after_computing(m);
     if (sums_each_pass(m)) {
         sum_this_pass(m, group, last);
-    } else if (last) {
+    } else {
         sum_once(m, group);
     }
+    model_do(m, m->k->event_record(m->traffic->summed[group], m->traffic->ks));
 }
 
 bool zero_starts_anew(const struct model *m)
 {
-    return m->o.comm != NULL && ranks_of(m) > 1 && sums_each_pass(m);
+    return m->traffic != NULL && sums_each_pass(m);
 }
 
 struct piece zero_gradients(const struct model *m, int group, char **at)
@@ -275,8 +385,8 @@ struct piece zero_updates(const struct model *m, int group, char **at)
 
 void zero_sum(struct model *m, double *x)
 {
-    if (m->o.comm != NULL && ranks_of(m) > 1) {
-        model_do(m, comm_allreduce(m->o.comm, m->ks, DT_F64, x, 1));
+    if (m->traffic != NULL) {
+        (void)zero_allreduce(m, m->o.comm, DT_F64, x, 1);
     }
 }
 
@@ -287,6 +397,7 @@ char *zero_collect(struct model *m, char *set, struct partition held, int group)
     struct piece p = partition_group(&m->layout, held, group);
     char *mine = set + model_accum_bytes(m, p.at), *whole = m->group_grad[group];
 
+    zero_settle(m);
     if (held.ranks == 1) {
         return mine;
     }

@@ -7,7 +7,8 @@
  *     3       own          own         own
  *
  * "Own" is the rank's partition (layout.h). Where a pass reads or writes a group of which only a piece is kept, the whole group
- * lies in a buffer meanwhile: the embeddings and the model's end have one each, the blocks take turns in two.
+ * lies in a buffer meanwhile: the embeddings and the model's end have one each, the blocks take turns in two for parameters and
+ * three for gradients.
  *
  * Gradients are summed over the ranks group by group, each as soon as the backward pass has finished it. Stages 0 and 1 add up
  * all passes of a step and sum once; stages 2 and 3 sum after each pass and add up their own pieces. In an `ordered` model all
@@ -15,6 +16,12 @@
  *
  * With replicas, several groups of ranks share out a model each: pieces are summed inside a group, then over the groups. Traffic of
  * parameters stays inside.
+ *
+ * Collectives have a stream of their own, so that on a GPU a group is on the wire while others are computed:
+ *
+ *     backward   block g | sum of g beside block g - 1 | the optimizer waits for all sums
+ *     stage 3    block g | parameters of g + 1 (back: g - 1) beside it
+ *     update     group g | its parameters to the others beside the update of g + 1
  *
  * threads  the model's
  * errors   kept in the model, as those of its operations; E_NETWORK: the ranks lost each other
@@ -25,7 +32,7 @@
 
 #include "agent/train/model.h"
 
-enum { ZERO_STAGES = 4, ZERO_TURNS = 2 };
+enum { ZERO_STAGES = 4 };
 
 /* What parameters, gradients and the optimizer take. */
 void zero_plan(const struct model *m, struct model_memory *out);
@@ -33,8 +40,9 @@ void zero_plan(const struct model *m, struct model_memory *out);
 MUST_USE int zero_reserve(struct model *m, struct err *e);
 void zero_release(struct model *m);
 
-/* Before a group's parameters are read: makes them whole. */
-void zero_need(struct model *m, int group);
+/* Before a group's parameters are read: makes them whole. `next` is the one that is needed after it, which comes meanwhile; -1: none
+ * is known. */
+void zero_need(struct model *m, int group, int next);
 /* Before a pass writes to a group's gradients; a step's first pass finds zeros where it adds. */
 void zero_open_gradients(struct model *m, int group);
 /* The pass has finished them: they go to their owners when it is time. */
@@ -47,10 +55,14 @@ bool zero_starts_anew(const struct model *m);
  * in stage 0. */
 struct piece zero_gradients(const struct model *m, int group, char **at);
 struct piece zero_updates(const struct model *m, int group, char **at);
-/* Adds up a f64 in device memory over the ranks. */
+/* What is queued on the model's stream from now on comes after all that is on the wire. */
+void zero_settle(struct model *m);
+/* Adds up over the ranks of a comm, on the model's stream; an error is the model's too. */
+int zero_allreduce(struct model *m, struct comm *c, enum dtype dt, void *buf, int64_t n);
+/* Adds up a f64 in device memory over the ranks that share out the model. */
 void zero_sum(struct model *m, double *x);
-/* The owners have changed their parameters: all others get them, or will when they need them. */
-void zero_publish(struct model *m);
+/* The owners have changed a group's parameters: all others get them, or will when they need them. */
+void zero_publish(struct model *m, int group);
 
 /* A group of masters or moments, whole, in device memory: where it is in `set`, or collected where the group's gradients were.
  * Between steps; where it is in pieces all ranks call it together. */

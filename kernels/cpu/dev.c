@@ -11,6 +11,10 @@ struct kstream {
     int unused;
 };
 
+struct kevent {
+    int unused;
+};
+
 const char *fault_cpu(void)
 {
     return "";
@@ -41,6 +45,32 @@ void stream_close_cpu(struct kstream **sp)
 {
     free(*sp);
     *sp = NULL;
+}
+
+int event_open_cpu(struct kevent **out)
+{
+    *out = NEW(struct kevent);
+    return 0;
+}
+
+void event_close_cpu(struct kevent **ep)
+{
+    free(*ep);
+    *ep = NULL;
+}
+
+int event_record_cpu(struct kevent *ev, struct kstream *ks)
+{
+    (void)ev;
+    (void)ks;
+    return 0;
+}
+
+int event_wait_cpu(struct kevent *ev, struct kstream *ks)
+{
+    (void)ev;
+    (void)ks;
+    return 0;
 }
 
 int mem_alloc_cpu(void **out, size_t size_bytes)

@@ -115,6 +115,45 @@ void stream_close_cuda(struct kstream **sp)
     free(ks);
 }
 
+struct kevent {
+    cudaEvent_t event;
+};
+
+int event_open_cuda(struct kevent **out)
+{
+    struct kevent *ev = calloc(1, sizeof *ev);
+
+    *out = NULL;
+    if (ev == NULL) {
+        return E_NOSPACE;
+    }
+    if (TRY_CUDA(cudaEventCreateWithFlags(&ev->event, cudaEventDisableTiming)) != 0) {
+        free(ev);
+        return E_CUDA;
+    }
+    *out = ev;
+    return 0;
+}
+
+void event_close_cuda(struct kevent **ep)
+{
+    if (*ep != NULL) {
+        cudaEventDestroy((*ep)->event);
+        free(*ep);
+        *ep = NULL;
+    }
+}
+
+int event_record_cuda(struct kevent *ev, struct kstream *ks)
+{
+    return TRY_CUDA(cudaEventRecord(ev->event, ks->stream));
+}
+
+int event_wait_cuda(struct kevent *ev, struct kstream *ks)
+{
+    return TRY_CUDA(cudaStreamWaitEvent(ks->stream, ev->event, 0));
+}
+
 /* No room is an answer, not a broken device; but a broken device has no room either, and that is another matter. */
 static int no_room(cudaError_t rc, const char *who, int line)
 {

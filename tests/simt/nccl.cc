@@ -430,6 +430,8 @@ static ncclResult_t begin(kind what, const void *from, void *to, size_t count, n
         }
         has_taken = true;
     }
+    simt_trace(stream, what == ALLGATHER ? "allgather" : what == ALLREDUCE ? "allreduce" : "reduce_scatter",
+               count * bytes_of(type));
     misbehave(c, &never);
     c->under_way = wish("inprogress");
     sum *s = new sum{c, what, static_cast<const char *>(from), static_cast<char *>(to), type, count, 0, false};

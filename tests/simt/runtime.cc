@@ -12,12 +12,13 @@
 #include <string>
 #include <vector>
 
-enum { ALIGNMENT = 256, POISON_MAX = 1 << 20 };
+enum { ALIGNMENT = 256, POISON_MAX = 1 << 20, EVENTS_APART = 1000000 };
 
 /* What cudaEventRecord() and those that wait for it share; the handle may go first. */
 struct mark {
     uint64_t asked, reached;
     float ms;
+    uint64_t number; /* which event */
 };
 
 struct simt_event {
@@ -146,8 +147,25 @@ void simt_enqueue(const void *stream, simt_work work)
     }
 }
 
+void simt_trace(const void *stream, const char *what, uint64_t number)
+{
+    static FILE *f = [] {
+        const char *path = getenv("SIMT_TRACE"), *rank = getenv("RANK");
+        std::string name = std::string(path != nullptr ? path : "") + "." + (rank != nullptr ? rank : "0");
+
+        return path != nullptr ? fopen(name.c_str(), "w") : nullptr;
+    }();
+    size_t at = static_cast<size_t>(std::find(streams.begin(), streams.end(), stream_of(stream)) - streams.begin());
+
+    if (f != nullptr) {
+        fprintf(f, "%zu %s %llu\n", at, what, static_cast<unsigned long long>(number));
+        fflush(f);
+    }
+}
+
 void simt_enqueue_kernel(const void *stream, std::function<void()> kernel)
 {
+    simt_trace(stream, "kernel", 0);
     simt_enqueue(stream, [kernel] {
         if (++kernels == simt_wish("FAKE_CUDA", "illegal", 0)) {
             sticky = cudaErrorIllegalAddress;
@@ -274,6 +292,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     std::shared_ptr<mark> m = event->m;
     uint64_t want = m->asked;
 
+    simt_trace(stream, "wait", m->number * EVENTS_APART + want);
     simt_enqueue(stream, [m, want] { return m->reached >= want; });
     return sticky;
 }
@@ -286,7 +305,10 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *st
 
 cudaError_t cudaEventCreate(cudaEvent_t *out)
 {
+    static uint64_t events;
+
     *out = new simt_event{std::make_shared<mark>()};
+    (*out)->m->number = ++events;
     return sticky;
 }
 
@@ -305,6 +327,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     std::shared_ptr<mark> m = event->m;
     uint64_t now = ++m->asked;
+
+    simt_trace(stream, "record", m->number * EVENTS_APART + now);
 
     simt_enqueue(stream, [m, now] {
         m->reached = now;

@@ -5,12 +5,16 @@
  * wrong numbers with some N. Work that says "not yet" (a collective whose peers have not come, an event's wait) holds up its
  * stream, and whoever waits for that waits on, for ever if need be.
  *
+ * SIMT_TRACE    a file's name, to which ".<rank>" is added: a line for each kernel, collective, record and wait, with its stream's number,
+ *               in the order in which they were asked for (tests/harness/overlap.py makes a timeline of it)
  * FAKE_CUDA     "memory=BYTES;illegal=N;gpus=8", a number for all ranks or "1.illegal=N" for one: the N-th kernel reads bad
  *               memory, and every call fails from then on
  *
  * threads  one of the host's
  */
 #pragma once
+
+#include <stdint.h>
 
 #include <functional>
 
@@ -20,6 +24,8 @@ using simt_work = std::function<bool()>;
 void simt_enqueue(const void *stream, simt_work work);
 /* A kernel: what FAKE_CUDA's illegal counts. */
 void simt_enqueue_kernel(const void *stream, std::function<void()> kernel);
+/* A line of the trace. */
+void simt_trace(const void *stream, const char *what, uint64_t number);
 /* Device memory that a library takes. */
 bool simt_take_memory(size_t size_bytes);
 /* The number that `variable` has for `name`, or for "<rank>.<name>". */

@@ -121,13 +121,14 @@ static void expect_same(enum dtype dt, int ranks, int64_t batches)
     assert_int_equal(pthread_barrier_init(&table.met, NULL, (unsigned)ranks), 0);
     memset(table.given, 0, sizeof table.given);
     for (int i = 0; i < ranks; i++) {
-        rank[i] = (struct rank){.comm = {.rank = i, .size = ranks, .post_allreduce = add_up},
+        rank[i] = (struct rank){.comm = {.rank = i, .size = ranks, .post_allreduce = add_up, .flight = flight_open()},
                                 .m = tiny(dt),
                                 .batches = batches};
         assert_int_equal(pthread_create(&thread[i], NULL, run_rank, &rank[i]), 0);
     }
     for (int i = 0; i < ranks; i++) {
         assert_int_equal(pthread_join(thread[i], NULL), 0);
+        flight_close(&rank[i].comm.flight);
         assert_int_equal(rank[i].rc, 0);
         assert_true(isfinite(alone.loss) && rank[i].result.loss == alone.loss);
         assert_true(rank[i].result.windows == alone.windows &&

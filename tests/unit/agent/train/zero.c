@@ -240,13 +240,15 @@ static double *train(const struct training *t, int64_t *size, double *norm)
                                                      .size = t->ranks,
                                                      .post_allreduce = team_allreduce,
                                                      .post_reduce_scatter = team_reduce_scatter,
-                                                     .post_allgather = team_allgather},
+                                                     .post_allgather = team_allgather,
+                                                     .flight = flight_open()},
                                             .team = &team}};
         assert_int_equal(pthread_create(&run[r].thread, NULL, run_rank, &run[r]), 0);
     }
     for (int r = 0; r < t->ranks; r++) {
         pthread_join(run[r].thread, NULL);
         assert_true(run[r].memory_as_planned);
+        flight_close(&run[r].comm.base.flight);
         if (r > 0) {
             assert_memory_equal(run[0].param, run[r].param, (size_t)run[0].size * sizeof(double));
             free(run[r].param);

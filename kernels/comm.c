@@ -2,7 +2,7 @@
 
 #include "common/base/check.h"
 
-/* The operation `rc` of what was posted. */
+/* After an operation was posted, with what it returned. */
 static int posted(struct comm *c, int rc)
 {
     if (rc == 0 && c->poll == NULL) {
@@ -17,8 +17,8 @@ int comm_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf,
     return posted(c, c->post_allreduce(c, ks, dt, buf, n));
 }
 
-int comm_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
-                        int64_t n)
+int comm_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
+                        void *dst, int64_t n)
 {
     c->seq = flight_post(c->flight, FLIGHT_REDUCE_SCATTER, dt, n * c->size, c->name);
     return posted(c, c->post_reduce_scatter(c, ks, dt, src, dst, n));
@@ -36,8 +36,10 @@ int comm_split(struct comm *c, int color, struct comm **out)
     int slot = c->part[0] != NULL, rc;
 
     CHECK(c->part[slot] == NULL);
+    c->seq = flight_post(c->flight, FLIGHT_SPLIT, DT_F32, 0, c->name);
     rc = c->split(c, color, out);
     if (rc == 0) {
+        flight_done(c->flight, c->seq); /* all before it were waited for */
         (*out)->flight = c->flight;
         (*out)->parent = c;
         c->part[slot] = *out;
@@ -69,7 +71,14 @@ int comm_warm_up(struct comm *c, const struct kops *k, struct kstream *ks)
     }
     rc = k->mem_alloc(&x, (size_t)sizes[ARRAY_LEN(sizes) - 1] * sizeof(float));
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(sizes); i++) {
+        int64_t n = sizes[i] / c->size;
+        float *mine = (float *)x + c->rank * n;
+
         rc = comm_allreduce(c, ks, DT_F32, x, sizes[i]);
+        if (n > 0 && c->post_reduce_scatter != NULL) {
+            rc = rc != 0 ? rc : comm_reduce_scatter(c, ks, DT_F32, x, mine, n);
+            rc = rc != 0 ? rc : comm_allgather(c, ks, DT_F32, mine, x, n);
+        }
     }
     rc = rc != 0 ? rc : k->stream_sync(ks);
     if (rc == 0) {
@@ -78,7 +87,8 @@ int comm_warm_up(struct comm *c, const struct kops *k, struct kstream *ks)
     return rc;
 }
 
-/* The greatest number that is complete in the group or one of its parts: they queue on one stream. */
+/* The greatest number that is complete in the group or one of its parts. Their streams wait for each other before each operation
+ * (agent/train/zero.c), so operations complete in the order of their numbers. */
 static int poll_all(struct comm *c, uint64_t *complete)
 {
     uint64_t here = 0;
@@ -108,6 +118,18 @@ void comm_watch(struct comm *c, const struct kops *k, struct kstream *ks)
 {
     if (c->poll != NULL) {
         k->stream_watch(ks, poll_comm, c);
+    }
+}
+
+void comm_abort(struct comm *c)
+{
+    for (int i = 0; i < 2; i++) {
+        if (c->part[i] != NULL) {
+            comm_abort(c->part[i]);
+        }
+    }
+    if (c->abort != NULL) {
+        c->abort(c);
     }
 }
 

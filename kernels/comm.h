@@ -5,7 +5,8 @@
  *
  * order    every rank makes the same calls in the same order; each is an entry of the flight record (flight.h)
  * owns     comm_close() leaves the group; the operations given to comm_open_*() are borrowed
- * errors   0, or E_NETWORK when the library gave up: the group is then of no more use
+ * errors   E_NETWORK, E_TIMEOUT when the ranks lost each other, E_CUDA when the GPU failed: the group is then of no more use.
+ *          E_CONFIG when the library refuses the call itself, E_UNSUPPORTED a type, E_NOSPACE: no memory
  */
 #ifndef KERNELS_COMM_H
 #define KERNELS_COMM_H
@@ -18,20 +19,20 @@ struct comm {
     const char *name; /* "self", "mpi", "nccl" */
     int rank;
     int size;
-    char facts[200]; /* for people: version and transport; "" when there is nothing to say */
+    char facts[200];       /* for people: version and transport; "" when there is nothing to say */
     struct flight *flight; /* of a group made by comm_split() the parent's */
     struct comm *parent;
     struct comm *part[2]; /* groups made by comm_split() and not closed yet; NULL: none */
-    uint64_t seq; /* the flight record's number of the operation that is being posted */
+    uint64_t seq;         /* the flight record's number of the operation that is being posted */
     /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. mpi has no 16-bit types. */
     int (*post_allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
     /* dst[i] = sum over ranks of src[rank * n + i]: each rank gets its piece of n elements. dst is src + rank * n, or elsewhere
      * (one rank alone: src). mpi adds in the order of the ranks. */
     int (*post_reduce_scatter)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
-                          void *dst, int64_t n);
+                               void *dst, int64_t n);
     /* dst[r * n + i] = src[i] of rank r. src is dst + rank * n, or elsewhere (one rank alone: dst). */
-    int (*post_allgather)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
-                     int64_t n);
+    int (*post_allgather)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
+                          void *dst, int64_t n);
     int (*post_barrier)(struct comm *c, struct kstream *ks);
     /* The ranks of one color become a group of their own, in the order they have here. All ranks call it together; close it before
      * its parent. */
@@ -47,8 +48,8 @@ struct comm {
 };
 
 int comm_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
-int comm_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
-                        int64_t n);
+int comm_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
+                        void *dst, int64_t n);
 int comm_allgather(struct comm *c, struct kstream *ks, enum dtype dt, const void *src, void *dst,
                    int64_t n);
 int comm_barrier(struct comm *c, struct kstream *ks);
@@ -60,6 +61,8 @@ int comm_warm_up(struct comm *c, const struct kops *k, struct kstream *ks);
 /* Waits for the stream are waits for the comm's operations on it: they complete the flight record's entries, and give up with
  * E_NETWORK when the group is lost. */
 void comm_watch(struct comm *c, const struct kops *k, struct kstream *ks);
+/* Stops what is under way in the group and its parts, from any thread; may never return. */
+void comm_abort(struct comm *c);
 /* "" when the library has said nothing. */
 const char *comm_fault(struct comm *c);
 /* Leaves the group. Not after an error: what has failed may hang here. */

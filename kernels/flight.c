@@ -129,6 +129,8 @@ const char *flight_op_name(enum flight_op op)
         return "reduce_scatter";
     case FLIGHT_ALLGATHER:
         return "allgather";
+    case FLIGHT_SPLIT:
+        return "split";
     case FLIGHT_BARRIER:
         return "barrier";
     }

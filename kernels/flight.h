@@ -19,7 +19,13 @@
 
 enum { FLIGHT_ENTRIES = 1024 };
 
-enum flight_op { FLIGHT_ALLREDUCE, FLIGHT_REDUCE_SCATTER, FLIGHT_ALLGATHER, FLIGHT_BARRIER };
+enum flight_op {
+    FLIGHT_ALLREDUCE,
+    FLIGHT_REDUCE_SCATTER,
+    FLIGHT_ALLGATHER,
+    FLIGHT_SPLIT,
+    FLIGHT_BARRIER
+};
 
 struct flight_entry {
     uint64_t seq; /* from 1 */

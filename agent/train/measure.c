@@ -130,7 +130,9 @@ int measure(struct model *m, const struct data *d, int64_t batch, int64_t batche
     rc = rc != 0 ? rc : measure_all(&x, &total, e);
     *out = (struct measured){.windows = x.windows, .tokens = x.windows * (uint64_t)m->seq};
     out->loss = total / (double)out->tokens;
-    m->k->mem_free(x.shared);
+    if (rc == 0) { /* else a kernel may hang, and freeing waits for it */
+        m->k->mem_free(x.shared);
+    }
     free(x.token);
     free(x.target);
     return rc;

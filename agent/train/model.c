@@ -38,7 +38,9 @@ static int device_error(const struct model *m, struct err *e)
     const char *said = m->k->fault();
 
     if (m->rc == E_NETWORK) {
-        return err_set(e, m->rc, "%s: the ranks lost each other", m->o.comm->name);
+        struct comm *c = m->o.all != NULL ? m->o.all : m->o.comm;
+
+        return err_set(e, m->rc, "%s: the ranks lost each other: %s", c->name, comm_fault(c));
     }
     return err_set(e, m->rc, "%s (%s): an operation failed: %s%s%s", m->k->name, m->k->device,
                    err_plain(m->rc), said[0] != '\0' ? ": " : "", said);

@@ -29,10 +29,11 @@ struct model_options {
     struct comm
         *comm; /* between them, borrowed; NULL: gradients stay each rank's own, and `zero` is 0 */
     struct comm
-        *replicas;  /* those of other groups with the same pieces, borrowed; NULL: there are none */
-    int zero;       /* which of its stages (zero.h) */
-    bool ordered;   /* all of them give the same bits */
-    int64_t passes; /* forward and back in each step; 0: 1 */
+        *replicas; /* those of other groups with the same pieces, borrowed; NULL: there are none */
+    struct comm *all; /* with replicas: all ranks */
+    int zero;         /* which of its stages (zero.h) */
+    bool ordered;     /* all of them give the same bits */
+    int64_t passes;   /* forward and back in each step; 0: 1 */
     bool training;
     bool caching;      /* model_extend(); then batch is 1, and nothing is learned */
     bool any_order;    /* attention.h */
@@ -78,8 +79,8 @@ struct model {
     char **group_grad;
     char *gathered, *sums, *scratch; /* zero.h's; NULL where it needs none */
     struct zero_traffic *traffic;    /* NULL: a rank alone */
-    double *loss; /* in device memory: the sum of the losses since model_begin() */
-    int rc;       /* the first error of an operation */
+    double *loss;          /* in device memory: the sum of the losses since model_begin() */
+    int rc;                /* the first error of an operation */
     struct flight *flight; /* whose heartbeat each operation is; NULL: nobody's */
 
     int64_t batch; /* what is reserved */

@@ -78,7 +78,9 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
         rc = m->k->mem_alloc(&device, MATMUL_CHOICES_BYTES * sizeof(float));
         rc = rc == 0 ? exchange(m, comm, device, first, e)
                      : err_set(e, rc, "%s: no room for what the ranks exchange", m->k->device);
-        m->k->mem_free(device);
+        if (rc == 0) { /* else a kernel may hang, and freeing waits for it */
+            m->k->mem_free(device);
+        }
     }
     if (rc == 0 && text.n > 0 && strcmp(first, buf_cstr(&text)) != 0) {
         log_info("deterministic.products", "rank=%d takes the algorithms of the first rank",

@@ -138,6 +138,23 @@ static int open_loader(struct run *r, struct err *e)
     return loader_open(r->data, r->k, &p, &r->loader, e);
 }
 
+/* Takes the memory that the library needs for it, before the model's is planned. */
+static int warm_up(struct run *r, struct comm *part)
+{
+    struct kstream *ks;
+    int rc = r->k->stream_open(&ks);
+
+    if (rc != 0) {
+        return rc;
+    }
+    comm_watch(r->comm, r->k, ks);
+    rc = comm_warm_up(part, r->k, ks);
+    if (rc == 0) {
+        r->k->stream_close(&ks);
+    }
+    return rc;
+}
+
 /* Ranks that follow each other share out a model: they are on one node. */
 static int open_shards(struct run *r, struct err *e)
 {
@@ -152,7 +169,11 @@ static int open_shards(struct run *r, struct err *e)
     }
     rc = comm_split(r->comm, r->comm->rank / size, &r->shards);
     rc = rc != 0 ? rc : comm_split(r->comm, r->comm->rank % size, &r->replicas);
-    return rc != 0 ? err_set(e, rc, "%s: no groups of %d ranks", r->comm->name, size) : 0;
+    rc = rc != 0 ? rc : warm_up(r, r->shards);
+    rc = rc != 0 ? rc : warm_up(r, r->replicas);
+    return rc != 0 ? err_set(e, rc, "%s: no groups of %d ranks: %s%s", r->comm->name, size,
+                             comm_fault(r->comm), r->k->fault())
+                   : 0;
 }
 
 static int open_model(struct run *r, bool resumed, struct err *e)
@@ -160,6 +181,7 @@ static int open_model(struct run *r, bool resumed, struct err *e)
     const struct optim_options oo = optim_options(r->o);
     const struct setup s = {.comm = r->shards != NULL ? r->shards : r->comm,
                             .replicas = r->replicas,
+                            .all = r->comm,
                             .passes = r->o->accum,
                             .batch = r->o->batch,
                             .seq = r->seq,
@@ -168,13 +190,7 @@ static int open_model(struct run *r, bool resumed, struct err *e)
                             .tell = r->comm->rank == 0};
     int rc = setup_model(r->o, &r->config, r->k, &s, &r->model, e);
 
-    if (rc == 0) {
-        r->model->flight = r->comm->flight;
-        comm_watch(r->comm, r->k, r->model->ks);
-    }
-    rc = rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
-    rc = rc != 0 ? rc : r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
-    return rc;
+    return rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
 }
 
 static void begin(struct run *r)
@@ -321,26 +337,78 @@ static int open_outputs(struct run *r, const char *resumed, struct err *e)
     return rc;
 }
 
-/* *x becomes the sum of all ranks'. */
-static int sum_of_ranks(struct run *r, double *x, struct err *e)
-{
-    struct model *m = r->model;
-    int rc = model_put(m, r->shared, x, sizeof *x, e);
+/* --- ranks that begin alike ---------------------------------------------------------------------------------------- */
 
-    if (rc == 0 && zero_allreduce(m, r->comm, DT_F64, r->shared, 1) != 0) {
-        rc = err_set(e, E_NETWORK, "%s: the ranks lost each other: %s", r->comm->name,
-                     comm_fault(r->comm));
-    }
-    return rc != 0 ? rc : model_get(m, x, r->shared, sizeof *x, e);
+/* *x becomes the sum of all ranks'. */
+static int sum_of_ranks(struct run *r, struct kstream *ks, double *x, struct err *e)
+{
+    int rc = r->k->mem_put(ks, r->shared, x, sizeof *x);
+
+    rc = rc != 0 ? rc : comm_allreduce(r->comm, ks, DT_F64, r->shared, 1);
+    rc = rc != 0 ? rc : r->k->mem_get(ks, x, r->shared, sizeof *x);
+    return rc == 0 ? 0
+                   : err_set(e, rc, "%s: the ranks lost each other: %s%s", r->comm->name,
+                             comm_fault(r->comm), r->k->fault());
 }
 
-/* A number that ranks which begin alike have in common: of the shape, the options, the data and the place in them. */
-static double fingerprint(const struct run *r)
+/* A rank that begins otherwise would train beside the others, and nobody could tell from the loss; or they would wait for each other
+ * in different collectives. */
+static int agree_on(struct run *r, struct kstream *ks, const struct buf *text, int64_t step,
+                    struct err *e)
+{
+    struct digest d;
+    double mine, first, others;
+    int rc;
+
+    digest_of(buf_slice(text), &d);
+    mine = (double)le_get(d.b, 3); /* exact, also in sums */
+    first = r->comm->rank == 0 ? mine : 0;
+    rc = sum_of_ranks(r, ks, &first, e);
+    others = first != mine;
+    rc = rc != 0 ? rc : sum_of_ranks(r, ks, &others, e);
+    if (rc == 0 && others != 0) {
+        rc = err_set(e, E_CONFIG,
+                     "%.0f of %d ranks do not begin as the first does (this one is at step "
+                     "%lld): all need the same options and data, and --out where all see it",
+                     others, r->comm->size, (long long)step);
+    }
+    return rc;
+}
+
+/* Before the first collective that an option could change. */
+static int agree_on_options(struct run *r, int64_t step, struct err *e)
+{
+    const struct options *o = r->o;
+    struct buf text = BUF_INIT(1 << 16);
+    struct kstream *ks = NULL;
+    int rc = r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
+
+    rc = rc != 0 ? rc : r->k->stream_open(&ks);
+    if (rc != 0) {
+        return err_set(e, rc, "%s: no memory for what ranks tell each other: %s", r->k->name,
+                       r->k->fault());
+    }
+    buf_addf(&text, "%lld %lld %d %s %s %lld %lld %lld %lld %.17g %.17g %d", (long long)o->zero,
+             (long long)o->shard_group, o->deterministic, o->dtype, o->recompute,
+             (long long)o->batch, (long long)o->accum, (long long)r->seq, (long long)step,
+             o->skip_loss, o->skip_norm, r->val != NULL);
+    comm_watch(r->comm, r->k, ks);
+    rc = r->comm->size == 1 ? 0 : agree_on(r, ks, &text, step, e);
+    if (rc == 0) {
+        r->k->stream_close(&ks); /* else it stays: to close it could hang */
+    }
+    buf_free(&text);
+    return rc;
+}
+
+/* The shape, the rest of the options, the data and the place in them. */
+static int agree_on_start(struct run *r, struct err *e)
 {
     const struct options *o = r->o;
     const struct schedule *s = &r->optim->o.schedule;
     struct buf text = BUF_INIT(1 << 20);
     struct digest d = {{0}};
+    int rc;
 
     if (r->val != NULL) {
         data_identity(r->val, &d);
@@ -349,45 +417,24 @@ static double fingerprint(const struct run *r)
     }
     config_format(&r->config, &text);
     state_format(&r->state, &text);
-    buf_addf(
-        &text,
-        "%lld %lld %d %lld %lld %lld %lld %d %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
-        (long long)o->zero, (long long)o->shard_group, o->deterministic, (long long)o->batch,
-        (long long)o->accum, (long long)o->save_every, (long long)o->stop_at, r->model->dt, s->lr,
-        s->min_lr, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip, (long long)s->warmup,
-        (long long)s->steps);
-    digest_of(buf_slice(&text), &d);
+    buf_addf(&text, "%lld %lld %.17g %.17g %.17g %.17g %.17g %.17g %.17g %lld %lld",
+             (long long)o->save_every, (long long)o->stop_at, s->lr, s->min_lr, o->beta1, o->beta2,
+             o->eps, o->weight_decay, o->clip, (long long)s->warmup, (long long)s->steps);
+    zero_settle(r->model);
+    rc = r->comm->size == 1 ? 0 : agree_on(r, r->model->ks, &text, r->state.step, e);
     buf_free(&text);
-    return (double)le_get(d.b, 3); /* exact, also in sums */
-}
-
-/* A rank that does not see the others' checkpoint would begin anew beside them, and nobody could tell from the loss. */
-static int agree_on_start(struct run *r, struct err *e)
-{
-    double mine = fingerprint(r), first = r->comm->rank == 0 ? mine : 0, others;
-    int rc;
-
-    if (r->comm->size == 1) {
-        return 0;
-    }
-    rc = sum_of_ranks(r, &first, e);
-    others = first != mine;
-    rc = rc != 0 ? rc : sum_of_ranks(r, &others, e);
-    if (rc == 0 && others != 0) {
-        rc = err_set(e, E_CONFIG,
-                     "%.0f of %d ranks do not begin as the first does (this one is at step "
-                     "%lld): all need the same options and data, and --out where all see it",
-                     others, r->comm->size, (long long)r->state.step);
-    }
     return rc;
 }
 
+/* --- opening --------------------------------------------------------------------------------------------------------- */
+
 /* A run goes on in the type that it began with. */
-static int choose_dtype(struct run *r, const char *resume, struct err *e)
+static int choose_dtype(struct run *r, const char *resume, int64_t *step, struct err *e)
 {
     struct train_state s = {0};
     int rc = resume != NULL ? checkpoint_state(resume, &s, e) : 0;
 
+    *step = s.step;
     if (rc == 0) {
         setup_dtype(r->o, r->k, s.dtype, r->comm->rank == 0);
     }
@@ -397,9 +444,10 @@ static int choose_dtype(struct run *r, const char *resume, struct err *e)
 int run_open(struct run *r, struct err *e)
 {
     char *dir = NULL;
+    int64_t step = 0;
     int rc = find_resume(r->o, &dir, e);
 
-    rc = rc != 0 ? rc : choose_dtype(r, dir, e);
+    rc = rc != 0 ? rc : choose_dtype(r, dir, &step, e);
     rc = rc != 0 ? rc : find_config(r, dir, e);
     if (rc == 0) {
         r->seq = setup_seq(r->o, &r->config);
@@ -407,6 +455,7 @@ int run_open(struct run *r, struct err *e)
     }
     rc = rc != 0 ? rc : dir_make(r->o->out, 0755, e); /* before anything takes long */
     rc = rc != 0 ? rc : hold_out(r, e);
+    rc = rc != 0 ? rc : agree_on_options(r, step, e);
     rc = rc != 0 ? rc : open_shards(r, e);
     rc = rc != 0 ? rc : open_model(r, dir != NULL, e);
     if (rc == 0) {

@@ -20,7 +20,8 @@ struct run {
     const struct kops *k;
     struct ranks ranks;
     struct comm *comm;
-    struct comm *shards;   /* those that share out a model with this rank, and those with the same pieces; NULL: all, none */
+    struct comm *
+        shards; /* those that share out a model with this rank, and those with the same pieces; NULL: all, none */
     struct comm *replicas;
     struct watchdog *watchdog;
     struct model_config config;

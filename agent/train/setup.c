@@ -299,6 +299,7 @@ int setup_open(const struct options *o, const struct model_config *c, const stru
                                .rank = s->comm != NULL ? s->comm->rank : 0,
                                .comm = s->comm,
                                .replicas = s->replicas,
+                               .all = s->all,
                                .zero = shares ? (int)o->zero : 0,
                                .ordered = o->deterministic,
                                .passes = s->passes,
@@ -317,6 +318,10 @@ int setup_model(const struct options *o, const struct model_config *c, const str
 {
     int rc = setup_open(o, c, k, s, out, e);
 
+    if (rc == 0 && s->all != NULL) {
+        (*out)->flight = s->all->flight;
+        comm_watch(s->all, k, (*out)->ks);
+    }
     rc = rc != 0 ? rc : check_memory(*out, s, e);
     rc = rc != 0 ? rc : model_reserve(*out, s->batch, s->seq, e);
     rc = rc != 0 || s->blank ? rc : fill_model(o, *out, e);

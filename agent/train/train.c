@@ -78,7 +78,7 @@ static int check_options(const struct options *o, struct err *e)
     if (rc == 0 && o->shard_group > 0 && o->zero == 0) {
         rc = err_set(e, E_USAGE, "--shard-group is for --zero 1, 2 or 3");
     }
-    rc = rc != 0 ? rc : setup_at_least("comm-timeout", o->comm_timeout, 1, e);
+    rc = rc != 0 ? rc : setup_within("comm-timeout", (double)o->comm_timeout, 1, 1e7, e);
     return rc != 0 ? rc : check_numbers(o, e);
 }
 
@@ -258,10 +258,7 @@ static int agree(struct run *r, double shared[SHARED_COUNT], struct err *e)
     }
     model_do(m, r->k->mem_put(m->ks, r->shared, shared, SHARED_COUNT * sizeof *shared));
     rc = share(r, DT_F64, r->shared, SHARED_COUNT, e);
-    if (rc == 0) {
-        rc = r->k->mem_get(m->ks, shared, r->shared, SHARED_COUNT * sizeof *shared);
-    }
-    return rc;
+    return rc != 0 ? rc : model_get(m, shared, r->shared, SHARED_COUNT * sizeof *shared, e);
 }
 
 static int stopped(const struct run *r, const double shared[SHARED_COUNT], struct err *e)

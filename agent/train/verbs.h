@@ -30,9 +30,10 @@ int64_t setup_seq(const struct options *o, const struct model_config *c);
 /* What the verb wants of its model. */
 struct setup {
     int world;
-    struct comm *comm; /* borrowed, gives the world; NULL: for a plan, or without others */
+    struct comm *comm;     /* borrowed, gives the world; NULL: for a plan, or without others */
     struct comm *replicas; /* model.h */
-    int64_t passes;    /* of a training step; 0: 1 */
+    struct comm *all;      /* whose failure ends waits for the model's stream; NULL: nobody's */
+    int64_t passes;        /* of a training step; 0: 1 */
     int64_t batch;
     int64_t seq;
     bool training;

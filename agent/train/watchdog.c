@@ -71,9 +71,7 @@ static void *abort_thread(void *arg)
 
     while (sem_wait(&w->abort_wanted) == -1) {
     }
-    if (w->o.comm->abort != NULL) {
-        w->o.comm->abort(w->o.comm);
-    }
+    comm_abort(w->o.comm);
     sem_post(&w->abort_done);
     return NULL;
 }

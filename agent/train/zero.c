@@ -23,7 +23,7 @@ static int ranks_of(const struct model *m)
 /* Whether gradients are summed over the ranks after each pass, not once a step. */
 static bool sums_each_pass(const struct model *m)
 {
-    return m->o.zero >= 2 || (m->o.ordered && m->o.passes > 1);
+    return ranks_of(m) > 1 && (m->o.zero >= 2 || (m->o.ordered && m->o.passes > 1));
 }
 
 static int64_t largest_group(const struct layout *l, int from, int end)
@@ -163,8 +163,10 @@ int zero_reserve(struct model *m, struct err *e)
 
         m->group_param[g] = s.gathered > 0 ? NULL : m->param + model_bytes(m, offset);
         m->group_grad[g] =
-            s.grad == 0 ? NULL
-                        : m->grad + model_accum_bytes(m, m->o.zero >= 2 ? buffer_at(l, g, GRAD_TURNS) : offset);
+            s.grad == 0
+                ? NULL
+                : m->grad +
+                      model_accum_bytes(m, m->o.zero >= 2 ? buffer_at(l, g, GRAD_TURNS) : offset);
     }
     return rc;
 }
@@ -207,7 +209,9 @@ void zero_settle(struct model *m)
 int zero_allreduce(struct model *m, struct comm *c, enum dtype dt, void *buf, int64_t n)
 {
     zero_settle(m);
-    model_do(m, comm_allreduce(c, m->ks, dt, buf, n));
+    if (m->rc == 0) {
+        model_do(m, comm_allreduce(c, m->ks, dt, buf, n));
+    }
     return m->rc;
 }
 
@@ -221,7 +225,7 @@ static void gather(struct model *m, int group)
     char *whole = m->gathered + model_bytes(m, buffer_at(l, group, PARAM_TURNS));
     struct kstream *ks;
 
-    if (m->group_param[group] != NULL) {
+    if (m->group_param[group] != NULL || m->rc != 0) {
         return;
     }
     for (int g = 1; is_block(l, group) && g < l->groups - 1; g++) {
@@ -254,7 +258,7 @@ void zero_publish(struct model *m, int group)
 
     if (m->traffic != NULL && m->o.zero == 3) {
         m->group_param[group] = NULL;
-    } else if (m->traffic != NULL && m->o.zero >= 1) {
+    } else if (m->traffic != NULL && m->o.zero >= 1 && m->rc == 0) {
         ks = after_computing(m);
         model_do(m, comm_allgather(m->o.comm, ks, m->dt, m->param + model_bytes(m, p.offset),
                                    m->group_param[group], p.n));
@@ -332,7 +336,7 @@ static void sum_this_pass(struct model *m, int group, bool last)
     char *sum = m->sums + model_accum_bytes(m, p.at);
 
     model_do(m, comm_reduce_scatter(c, ks, m->accum, m->group_grad[group],
-                                  m->pass == 0 ? sum : m->scratch, p.n));
+                                    m->pass == 0 ? sum : m->scratch, p.n));
     if (m->pass > 0) {
         model_do(m, m->k->add(ks, m->accum, sum, sum, m->scratch, p.n));
     }
@@ -348,7 +352,7 @@ void zero_sum_gradients(struct model *m, int group)
 {
     bool last = m->pass == m->o.passes - 1;
 
-    if (m->traffic == NULL || (!last && !sums_each_pass(m))) {
+    if (m->traffic == NULL || m->rc != 0 || (!last && !sums_each_pass(m))) {
         return;
     }
     (void)after_computing(m);
@@ -385,8 +389,15 @@ struct piece zero_updates(const struct model *m, int group, char **at)
 
 void zero_sum(struct model *m, double *x)
 {
-    if (m->traffic != NULL) {
+    if (m->traffic != NULL && m->o.replicas == NULL) {
         (void)zero_allreduce(m, m->o.comm, DT_F64, x, 1);
+    }
+    /* Groups may add in another order each, and copies that differ by a bit drift apart: so one group's sum is that of all. */
+    if (m->o.replicas != NULL) {
+        if (m->o.replicas->rank != 0) {
+            model_do(m, m->k->mem_zero(m->ks, x, sizeof *x));
+        }
+        (void)zero_allreduce(m, m->o.all, DT_F64, x, 1);
     }
 }
 

@@ -316,6 +316,16 @@ static int open_group(const struct kops *k, MPI_Comm group, bool ordered, struct
     return 0;
 }
 
+/* Sums in the order of the ranks are other calls of MPI's: ranks that differ would wait for each other. */
+static bool all_say(bool x)
+{
+    int sum = x, size;
+
+    return MPI_Comm_size(MPI_COMM_WORLD, &size) == MPI_SUCCESS &&
+           MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS &&
+           sum == (x ? size : 0);
+}
+
 int plugin_mpi(const struct kops *k, bool ordered, struct comm **out, char *why, size_t room)
 {
     int level, rc;
@@ -324,6 +334,10 @@ int plugin_mpi(const struct kops *k, bool ordered, struct comm **out, char *why,
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) {
         snprintf(why, room, "MPI_Init failed");
         return E_NETWORK;
+    }
+    if (!all_say(ordered)) {
+        snprintf(why, room, "some ranks were started with --deterministic, others were not");
+        return E_CONFIG;
     }
     rc = open_group(k, MPI_COMM_WORLD, ordered, out);
     if (rc != 0) {

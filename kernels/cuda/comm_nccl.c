@@ -17,7 +17,13 @@
 #include "kernels/cuda/stream.h"
 #include "kernels/plugin.h"
 
-enum { MARKS = 64, PAUSE_NS = 50000, ABORT_PATIENCE_MS = 1000, CLOSE_MS = 30000, SPLIT_MS = 600000 };
+enum {
+    MARKS = 64,
+    PAUSE_NS = 50000,
+    ABORT_PATIENCE_MS = 1000,
+    CLOSE_MS = 30000,
+    SPLIT_MS = 600000
+};
 
 /* An event behind a collective, and the collective's number. */
 struct mark {
@@ -173,11 +179,18 @@ static int nccl_poll(struct comm *c, uint64_t *complete)
 {
     struct nccl_comm *x = (struct nccl_comm *)c;
     ncclResult_t asked, state = ncclSuccess;
+    cudaError_t got = cudaSuccess;
 
-    while (x->first != x->last && cudaEventQuery(x->mark[x->first % MARKS].event) == cudaSuccess) {
-        x->complete = x->mark[x->first++ % MARKS].seq;
+    while (x->first != x->last && got == cudaSuccess) {
+        got = cudaEventQuery(x->mark[x->first % MARKS].event);
+        if (got == cudaSuccess) {
+            x->complete = x->mark[x->first++ % MARKS].seq;
+        }
     }
     (void)cudaGetLastError(); /* not ready is no error */
+    if (got != cudaSuccess && got != cudaErrorNotReady) {
+        return device_failed(x, got);
+    }
     *complete = x->complete;
     if (x->complete != 0 && !x->connected) {
         x->connected = true;

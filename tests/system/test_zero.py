@@ -20,10 +20,12 @@ SHAPES = {
 TENSORS = ("model.safetensors", "optimizer.safetensors")
 
 
+ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+
 def run(ranks, *args):
     return subprocess.run(["mpirun", "--oversubscribe", "-n", str(ranks), BUILD / "trainer", *map(str, args)], text=True, capture_output=True,
-                          check=False, timeout=300, env=dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
-                                                             OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+                          check=False, timeout=300, env=ENV)
 
 
 class Job:
@@ -34,9 +36,9 @@ class Job:
         for name, shape in SHAPES.items():
             (folder / f"{name}.json").write_text(json.dumps(shape))
 
-    def args(self, shape, out, *more):
+    def args(self, shape, out, *more, deterministic=True):
         return ("train", "--config", self.folder / f"{shape}.json", "--data", self.folder / "data.bin", "--device", "cpu", "--steps", 20,
-                "--batch", 1, "--deterministic", "--out", out, *more)
+                "--batch", 1, *(["--deterministic"] if deterministic else []), "--out", out, *more)
 
     def train(self, ranks, shape, *more, out=None):
         """The tensors' digests of the newest checkpoint, and what was said."""
@@ -45,6 +47,14 @@ class Job:
         assert done.returncode == 0, done.stderr
         newest = max(out.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
         return [hashlib.sha256((newest / t).read_bytes()).hexdigest() for t in TENSORS], done.stderr
+
+
+    def start_apart(self, one, other, deterministic=True):
+        argv = ["mpirun", "--oversubscribe"]
+        for more in (one, other):
+            argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", BUILD / "trainer",
+                     *self.args("llama", self.folder / "apart", *more, deterministic=deterministic)]
+        return subprocess.run([*map(str, argv)], text=True, capture_output=True, check=False, timeout=300, env=ENV)
 
 
 @pytest.fixture
@@ -100,14 +110,19 @@ def test_fewer_ranks_go_on(job):
     assert "resumed with --accum 2 (was 1), ranks 2 (was 4): a step takes 64 tokens as before" in said
 
 
-def test_ranks_in_different_stages_are_refused(job):
-    argv = ["mpirun", "--oversubscribe"]
-    for zero in (1, 2):
-        argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", BUILD / "trainer",
-                 *job.args("gpt2", job.folder / "out", "--zero", zero)]
-    done = subprocess.run([*map(str, argv)], text=True, capture_output=True, check=False, timeout=300, env=dict(
-        os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
-    assert done.returncode != 0 and "1 of 2 ranks do not begin as the first does" in done.stderr
+@pytest.mark.parametrize("one,other", [
+    (["--zero", 1], ["--zero", 2]), (["--zero", 0, "--dtype", "bf16"], ["--zero", 1, "--dtype", "bf16"]),
+    (["--zero", 1, "--dtype", "bf16"], ["--zero", 1, "--dtype", "f32"]), (["--zero", 1, "--shard-group", 1], ["--zero", 1]),
+    (["--zero", 3, "--recompute", 2], ["--zero", 3]), (["--skip-norm", 3], [])], ids=str)
+def test_ranks_with_different_options_are_refused(job, one, other):
+    """Before a collective that only some of them would make."""
+    done = job.start_apart(one, other)
+    assert done.returncode == 78 and "1 of 2 ranks do not begin as the first does" in done.stderr, done.stderr
+
+
+def test_ranks_that_add_in_different_orders_are_refused(job):
+    done = job.start_apart(["--deterministic"], [], deterministic=False)
+    assert done.returncode == 78 and "some ranks were started with --deterministic, others were not" in done.stderr, done.stderr
 
 
 def test_an_unknown_stage_is_refused(job):

@@ -121,9 +121,10 @@ static void expect_same(enum dtype dt, int ranks, int64_t batches)
     assert_int_equal(pthread_barrier_init(&table.met, NULL, (unsigned)ranks), 0);
     memset(table.given, 0, sizeof table.given);
     for (int i = 0; i < ranks; i++) {
-        rank[i] = (struct rank){.comm = {.rank = i, .size = ranks, .post_allreduce = add_up, .flight = flight_open()},
-                                .m = tiny(dt),
-                                .batches = batches};
+        rank[i] = (struct rank){
+            .comm = {.rank = i, .size = ranks, .post_allreduce = add_up, .flight = flight_open()},
+            .m = tiny(dt),
+            .batches = batches};
         assert_int_equal(pthread_create(&thread[i], NULL, run_rank, &rank[i]), 0);
     }
     for (int i = 0; i < ranks; i++) {

@@ -35,12 +35,14 @@ void model_do(struct model *m, int rc)
 
 static int device_error(const struct model *m, struct err *e)
 {
+    struct comm *c = m->o.all != NULL ? m->o.all : m->o.comm;
     const char *said = m->k->fault();
 
     if (m->rc == E_NETWORK) {
-        struct comm *c = m->o.all != NULL ? m->o.all : m->o.comm;
-
         return err_set(e, m->rc, "%s: the ranks lost each other: %s", c->name, comm_fault(c));
+    }
+    if (said[0] == '\0' && c != NULL) {
+        said = comm_fault(c); /* it may have seen the fault first */
     }
     return err_set(e, m->rc, "%s (%s): an operation failed: %s%s%s", m->k->name, m->k->device,
                    err_plain(m->rc), said[0] != '\0' ? ": " : "", said);

@@ -66,9 +66,33 @@ static int exchange(struct model *m, struct comm *comm, void *device, char *text
     return rc;
 }
 
+static bool has_line(const struct buf *text, struct slice line)
+{
+    struct slice rest = buf_slice(text);
+    bool found = false;
+
+    while (!found && rest.n > 0) {
+        found = slice_eq(slice_cut(&rest, '\n'), line);
+    }
+    return found;
+}
+
+/* The first rank may have measured more, to say what its GPU can do. */
+static bool all_are_in(const struct buf *text, const struct buf *other)
+{
+    struct slice rest = buf_slice(text);
+    bool all = true;
+
+    while (all && rest.n > 0) {
+        all = has_line(other, slice_cut(&rest, '\n'));
+    }
+    return all;
+}
+
 int products_share(struct model *m, struct comm *comm, struct err *e)
 {
-    struct buf text = BUF_INIT(2 * MATMUL_CHOICES_BYTES);
+    struct buf text = BUF_INIT(2 * MATMUL_CHOICES_BYTES),
+               theirs = BUF_INIT(2 * MATMUL_CHOICES_BYTES);
     char *first = mem_new(MATMUL_CHOICES_BYTES);
     void *device = NULL;
     int rc = products_read(m, &text, e);
@@ -82,27 +106,16 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
             m->k->mem_free(device);
         }
     }
-    if (rc == 0 && text.n > 0 && strcmp(first, buf_cstr(&text)) != 0) {
+    buf_str(&theirs, first);
+    if (rc == 0 && !all_are_in(&text, &theirs)) {
         log_info("deterministic.products", "rank=%d takes the algorithms of the first rank",
                  comm->rank);
-        buf_clear(&text);
-        buf_str(&text, first);
-        rc = choose(m, &text, e);
+        rc = choose(m, &theirs, e);
     }
+    buf_free(&theirs);
     buf_free(&text);
     free(first);
     return rc;
-}
-
-static bool has_line(const struct buf *text, struct slice line)
-{
-    struct slice rest = buf_slice(text);
-    bool found = false;
-
-    while (!found && rest.n > 0) {
-        found = slice_eq(slice_cut(&rest, '\n'), line);
-    }
-    return found;
 }
 
 int products_changed(struct model *m, const struct buf *before, size_t *count, struct err *e)

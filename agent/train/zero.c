@@ -246,7 +246,8 @@ void zero_need(struct model *m, int group, int next)
         gather(m, group);
     }
     model_do(m, m->k->event_wait(m->traffic->ready[group], m->ks));
-    if (m->o.zero == 3 && next >= 0) {
+    if (m->o.zero == 3 && next >= 0 &&
+        buffer_at(&m->layout, next, PARAM_TURNS) != buffer_at(&m->layout, group, PARAM_TURNS)) {
         gather(m, next);
     }
 }

@@ -238,19 +238,33 @@ static int put(struct filler *fl, struct err *e)
     return rc;
 }
 
+static int put_if_admitted(struct filler *fl, struct err *e)
+{
+    struct fill *f = fl->fill;
+    bool may_wait = fl->held_since_ms == 0 || fl->held_since_ms + HELD_MAX_MS > clock_now_ms();
+    int rc = fill_admit(f, fl->data.n, may_wait, e);
+
+    if (rc == 0) {
+        rc = put(fl, e);
+        if (rc == E_NOSPACE && fill_make_room(f, e) == 0) {
+            rc = put(fl, e);
+        }
+    }
+    return rc;
+}
+
 static void write_out(struct job *j)
 {
     struct filler *fl = CONTAINER_OF(j, struct filler, job);
     struct fill *f = fl->fill;
     struct err *e = &fl->write_why;
-    bool may_wait = fl->held_since_ms == 0 || fl->held_since_ms + HELD_MAX_MS > clock_now_ms();
 
     fl->write_waits = false;
-    fl->write_rc = fill_admit(f, fl->data.n, may_wait, e);
-    if (fl->write_rc == 0) {
-        fl->write_rc = put(fl, e);
-        if (fl->write_rc == E_NOSPACE && fill_make_room(f, e) == 0) {
-            fl->write_rc = put(fl, e);
+    fl->write_rc = put_if_admitted(fl, e);
+    if (fl->write_rc == E_NOSPACE) {
+        fl->write_waits = fill_may_wait(f);
+        if (!fl->write_waits) { /* what was in the way may have been sealed since: then there is room now */
+            fl->write_rc = put_if_admitted(fl, e);
         }
     }
     if (fl->write_rc == 0) {
@@ -259,8 +273,6 @@ static void write_out(struct job *j)
         if (fl->hashing) {
             hasher_add(f->hasher, fl->data.p, fl->data.n);
         }
-    } else if (fl->write_rc == E_NOSPACE) {
-        fl->write_waits = fill_may_wait(f);
     }
 }
 

@@ -241,7 +241,7 @@ def test_info_tells_the_memory_of_a_rank_and_the_batch_that_fits(tmp_path):
         most = one["largest_batch"][kind]
         assert plan("--batch", most)[kind]["total"] <= one["free"] < plan("--batch", most + 1)[kind]["total"], (kind, most)
     text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 7, "--batch", 2)
-    assert "memory of each of 7 ranks at 2 x 1024 tokens in f32 on CPU" in text and "largest batch in the " in text
+    assert "memory of each of 7 ranks with --zero 0 at 2 x 1024 tokens in f32 on CPU" in text and "largest batch in the " in text
     assert "--ranks 0: at least 1" in trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 0, code=64)
 
 
@@ -443,16 +443,13 @@ def test_gpus_may_meet_over_mpi(tmp_path):
         return [json.loads(line)["loss"] for line in (tmp_path / out / "metrics.jsonl").read_text().splitlines()]
 
     two = mpirun_each(*[train("two", "--comm", "mpi", "--deterministic")] * 2)
-    assert two.returncode == 0 and "on NVIDIA H100 of the host's, 2 ranks, mpi" in two.stderr, two.stderr
+    assert two.returncode == 0 and "on the host, 2 ranks, mpi" in two.stderr, two.stderr
     one = subprocess.run(list(map(str, train("one", "--accum", 2, "--deterministic"))), text=True, capture_output=True, check=False)
     assert one.returncode == 0, one.stderr
     assert losses("two") == pytest.approx(losses("one"), rel=1e-6)
     for part in ("model", "optimizer"):
         a, b = (f32_tensors(tmp_path / out / "checkpoint-3" / f"{part}.safetensors") for out in ("one", "two"))
         assert len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 1e-6 * max(map(abs, a))
-
-    auto = mpirun_each(*[train("three")] * 2, env={"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"})
-    assert auto.returncode == 69 and "trainer-nccl.so" in auto.stderr, auto.stderr  # NCCL is what GPUs use otherwise
 
 
 def choices(checkpoint):

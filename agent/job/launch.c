@@ -304,7 +304,7 @@ static void hear_others(struct attempt *a)
             a->over = true;
             a->end = m;
             end_others(a);
-        } else if (m.type == RDZV_LOST) {
+        } else if (m.type == RDZV_LOST && !a->over) { /* what ended the job stays said */
             a->lost = true;
             a->end = m;
             end_others(a);

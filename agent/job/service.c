@@ -23,7 +23,7 @@
 #include "common/os/clock.h"
 #include "common/os/forked.h"
 
-enum { STRANGERS = 64, STRANGER_MS = 5000, TICK_MS = 100, OVER_MS = 10000, RANKS_MAX = 1 << 16 };
+enum { STRANGERS = 64, STRANGER_MS = 5000, TICK_MS = 100, RANKS_MAX = 1 << 16 };
 enum { ALLOW_MAX_MS = 600000 };
 
 enum phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_OVER };
@@ -62,7 +62,6 @@ struct service {
     uint64_t gather_ms;    /* when the gathering is given up */
     uint64_t last_call_ms; /* when it begins with those that are there; 0: not enough are */
     uint64_t not_before_ms;
-    uint64_t over_ms;
     struct rdzv_message ended; /* what everybody was told then */
     struct restart restart;
     struct progress began;
@@ -136,7 +135,6 @@ static void end(struct service *s, unsigned code, const char *text)
     s->ended = (struct rdzv_message){.type = RDZV_END, .code = code};
     snprintf(s->ended.text, sizeof s->ended.text, "%s", text);
     s->phase = PHASE_OVER;
-    s->over_ms = s->now_ms + OVER_MS;
     say_all(s, &s->ended);
 }
 
@@ -510,7 +508,7 @@ static void look_at_clock(struct service *s)
             }
         }
     }
-    if (s->phase != PHASE_OVER && s->now_ms - s->told_ms >= s->nodes->lost_ms / 8) {
+    if (s->now_ms - s->told_ms >= s->nodes->lost_ms / 8) {
         s->told_ms = s->now_ms;
         say_all(s, &alive);
     }
@@ -519,10 +517,15 @@ static void look_at_clock(struct service *s)
     }
 }
 
+/* An agent that takes part stays connected until its ranks have ended, or is found silent. */
 static bool is_over(const struct service *s)
 {
-    return s->phase == PHASE_OVER &&
-           (s->nguests == count(s, GUEST_STRANGER) || s->now_ms >= s->over_ms);
+    bool over = s->phase == PHASE_OVER;
+
+    for (size_t i = 0; over && i < s->nguests; i++) {
+        over = s->guest[i].fd == -1 || !s->guest[i].joined;
+    }
+    return over;
 }
 
 static void serve(struct service *s)

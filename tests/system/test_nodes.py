@@ -170,6 +170,16 @@ class Cluster:
         return "\n".join(f"node {r}:\n{n.said()}" for r, n in self.node.items())
 
 
+def service_of(node):
+    children = Path(f"/proc/{node.child.pid}/task/{node.child.pid}/children").read_text().split()
+    [service] = [int(c) for c in children if Path(f"/proc/{c}/comm").read_text() == "rendezvous\n"]
+    return service
+
+
+def connections(pid):
+    return sum(os.readlink(p).startswith("socket:") for p in Path(f"/proc/{pid}/fd").iterdir() if p.is_symlink())
+
+
 def whole(world, steps=30):
     return "".join(f"{s} {world * (s * s * 7 % 13)} {world}\n" for s in range(1, steps + 1))
 
@@ -311,10 +321,7 @@ def test_the_rendezvous_is_killed(cluster):
     cluster.hold(5)
     nodes = cluster.all()
     cluster.held(4)
-    agent = nodes[0].child.pid
-    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
-    [service] = [int(c) for c in children if Path(f"/proc/{c}/comm").read_text() == "rendezvous\n"]
-    os.kill(service, signal.SIGKILL)
+    os.kill(service_of(nodes[0]), signal.SIGKILL)
     for n in nodes:
         n.ends(75)
         assert "the rendezvous closed the connection: node 0 or its agent has ended" in n.said()
@@ -386,6 +393,20 @@ def test_sigterm_to_one_agent(cluster):
 def test_a_final_code_of_one_rank_ends_all(cluster, code):
     for n in cluster.all(command=["sh", "-c", f"test $RANK = 3 && exit {code}; sleep 600"]):
         n.ends(code)
+
+
+def test_the_code_that_ended_the_job_stays_when_the_rendezvous_is_gone_before_the_ranks(cluster):
+    """Ranks that write a checkpoint on SIGTERM may take longer than the rendezvous lasts."""
+    script = """test $RANK = 3 && { until [ -e $0/ready-0 -a -e $0/ready-1 -a -e $0/ready-2 ]; do sleep 0.05; done; exit 1; }
+        trap 'touch $0/told-$RANK; until [ -e $0/go ]; do sleep 0.05; done; exit 75' TERM; touch $0/ready-$RANK; while :; do sleep 0.05; done"""
+    cluster.out.mkdir()
+    nodes = cluster.all(command=["sh", "-c", script, cluster.out], options=["--grace", "300s"])
+    until(lambda: all((cluster.out / f"told-{r}").exists() for r in range(3)) or any(n.child.poll() is not None for n in nodes))
+    os.kill(service_of(nodes[0]), signal.SIGKILL)
+    until(lambda: connections(nodes[1].child.pid) == 0 or nodes[1].child.poll() is not None)
+    (cluster.out / "go").touch()
+    for n in nodes:
+        n.ends(1)
 
 
 def test_restarts_are_bounded(cluster):

@@ -50,6 +50,8 @@ struct attempt {
     bool failed; /* a rank did: the others are being ended */
     bool by_signal;
     bool stopped;       /* by a signal to us */
+    bool told_to_end;   /* by such a signal that was not the notice's: the next one kills */
+    bool preempted;     /* the notice has come */
     bool begun;         /* the world is known */
     bool others_failed; /* this generation has ended on another node */
     bool lost;          /* the rendezvous is */
@@ -259,18 +261,29 @@ static void reap(struct attempt *a)
     }
 }
 
-static void on_signal(struct attempt *a, int sig)
+/* The notice and the first signal of somebody else are one request, in whichever order they come: a node is often drained
+ * because of the notice. */
+static void on_end_signal(struct attempt *a, pid_t from)
 {
-    if (sig == SIGTERM || sig == SIGINT) {
-        if (!a->stopped && notice_came(a->notice)) {
-            log_warn("launch.preempted", "url=%s this machine is taken away: the ranks are ended",
-                     a->want->preempt_url);
-        }
-        if (a->stopped) {
+    if (!a->preempted && notice_came(a->notice)) {
+        a->preempted = true;
+        log_warn("launch.preempted", "url=%s this machine is taken away: the ranks are ended",
+                 a->want->preempt_url);
+    }
+    if (!notice_sent(a->notice, from)) {
+        if (a->told_to_end) {
             signal_all(a, SIGKILL);
         }
-        a->stopped = true;
-        end_others(a);
+        a->told_to_end = true;
+    }
+    a->stopped = true;
+    end_others(a);
+}
+
+static void on_signal(struct attempt *a, int sig, pid_t from)
+{
+    if (sig == SIGTERM || sig == SIGINT) {
+        on_end_signal(a, from);
         return;
     }
     for (size_t i = 0; i < ARRAY_LEN(passed_on); i++) {
@@ -329,7 +342,7 @@ static void wait_and_hear(struct attempt *a, uint64_t until_ms)
     }
     (void)poll(p, ARRAY_LEN(p), until_ms > now ? (int)(until_ms - now) : 0);
     while (read(a->signals, &s, sizeof s) == (ssize_t)sizeof s) {
-        on_signal(a, (int)s.ssi_signo);
+        on_signal(a, (int)s.ssi_signo, (pid_t)s.ssi_pid);
     }
     hear_others(a);
 }

@@ -2,7 +2,7 @@
  *
  * Each rank has its own process group and torchrun's variables. The first rank that fails ends the attempt: the others
  * get SIGTERM, after the grace SIGKILL with all they started. SIGTERM and SIGINT are passed on as SIGTERM (the second one
- * kills), SIGHUP, SIGUSR1 and SIGUSR2 as they are. A rank dies with its agent.
+ * kills; a notice of preemption is not counted), SIGHUP, SIGUSR1 and SIGUSR2 as they are. A rank dies with its agent.
  *
  * Agents of several nodes start their ranks as one world (service.h): a rank that fails ends the attempt on all of them.
  *

@@ -221,9 +221,15 @@ bool notice_came(const struct notice *n)
     return poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
 }
 
+bool notice_sent(const struct notice *n, pid_t from)
+{
+    return n != NULL && from == n->pid;
+}
+
 void notice_stop(struct notice **np)
 {
     const struct timespec now = {0};
+    siginfo_t info;
     struct notice *n = *np;
     sigset_t term;
 
@@ -234,11 +240,12 @@ void notice_stop(struct notice **np)
     kill(n->pid, SIGKILL);
     while (waitpid(n->pid, NULL, 0) == -1 && errno == EINTR) {
     }
-    if (notice_came(
-            n)) { /* the machine's end is not this program's, when the ranks have ended already */
+    if (notice_came(n)) { /* if the ranks have ended already, it is not for this program to end */
         sigemptyset(&term);
         sigaddset(&term, SIGTERM);
-        (void)sigtimedwait(&term, NULL, &now);
+        if (sigtimedwait(&term, &info, &now) == SIGTERM && !notice_sent(n, info.si_pid)) {
+            raise(SIGTERM); /* somebody else's: it is pending again */
+        }
     }
     close(n->fd);
     free(n);

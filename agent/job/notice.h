@@ -22,6 +22,8 @@
 #ifndef AGENT_JOB_NOTICE_H
 #define AGENT_JOB_NOTICE_H
 
+#include <sys/types.h>
+
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
@@ -30,7 +32,9 @@ struct notice;
 /* NULL is fine as a URL: then *out is NULL, and so is it for the others here. */
 MUST_USE int notice_start(const char *url, struct notice **out, struct err *e);
 bool notice_came(const struct notice *n);
-/* A SIGTERM that it sent and that nobody took yet is taken. */
+/* Whether `from` is the process that sends the notice's SIGTERM. */
+bool notice_sent(const struct notice *n, pid_t from);
+/* A SIGTERM that it sent and that nobody read yet is read. One that somebody else sent stays pending. */
 void notice_stop(struct notice **np);
 
 /* Whether such an answer is a notice. */

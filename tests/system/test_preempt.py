@@ -1,8 +1,11 @@
 """Notices of preemption as clouds give them, by HTTP: trainagent asks, the ranks write a checkpoint and end with 75."""
 import os
+import re
+import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +113,54 @@ def test_a_notice_stops_the_ranks(metadata, tmp_path, cloud, path):
     rc, said = ended(started)
     assert rc == 75 and "launch.preempted" in said, said
     assert (tmp_path / "starts").read_text() == "\n"  # 75 starts again, but not on a machine that goes away
+
+
+# Takes its time on SIGTERM, until "$0.go" is there.
+SLOW_TO_END = ["sh", "-c", 'trap "touch \\"$0.told\\"; until [ -e \\"$0.go\\" ]; do sleep 0.05; done; exit 75" TERM; touch "$0"; while :; do sleep 0.05; done']
+
+
+def sigterm(started):
+    """Sends it, and waits until it was read."""
+    started.send_signal(signal.SIGTERM)
+    bit = 1 << (signal.SIGTERM - 1)
+    until(lambda: started.poll() is not None or
+          not int(re.search(r"^ShdPnd:\s*(\w+)$", Path(f"/proc/{started.pid}/status").read_text(), re.M)[1], 16) & bit)
+
+
+def asker_is_gone(started):
+    """The process that asks ends when it has sent its signal."""
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    return any(Path(f"/proc/{c}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z" for c in children)
+
+
+@pytest.mark.parametrize("notice_first", [True, False])
+def test_a_notice_and_a_sigterm_are_one_request_to_end(metadata, tmp_path, notice_first):
+    """A node that is drained because of the notice: neither kills the ranks while they write what the other asked for."""
+    notice = threading.Event()
+    server = metadata(gcp(notice))
+    rank = tmp_path / "rank"
+    started = launch(server.url("/preempted"), *SLOW_TO_END, rank)
+    until(lambda: started.poll() is not None or rank.exists())
+    if notice_first:
+        notice.set()
+        until(lambda: started.poll() is not None or (tmp_path / "rank.told").exists() and asker_is_gone(started))
+        sigterm(started)
+    else:
+        sigterm(started)
+        notice.set()
+        until(lambda: started.poll() is not None or asker_is_gone(started))
+    (tmp_path / "rank.go").touch()
+    rc, said = ended(started)
+    assert rc == 75 and "launch.preempted" in said, said
+
+
+def test_the_second_sigterm_kills(metadata, tmp_path):
+    server = metadata(lambda h: (404, ""))
+    started = launch(server.url("/notice"), *SLOW_TO_END, tmp_path / "rank")
+    until(lambda: started.poll() is not None or (tmp_path / "rank").exists())
+    sigterm(started)
+    sigterm(started)
+    assert ended(started)[0] == 137
 
 
 @pytest.mark.parametrize("answer", [(200, "<html>who are you?</html>"), (200, "NONE"), (200, ""), (500, "TRUE"), (302, "TRUE"),

@@ -379,7 +379,7 @@ static void begin_attempt(struct attempt *a)
 
 /* 0: the attempt is followed by another, when the pause is over. Else its failure is final; *e has a sentence where the exit
  * code alone does not tell why. */
-static int judge(struct restart *r, const struct attempt *a, const struct progress *before,
+static int judge(struct restart *r, struct attempt *a, const struct progress *before,
                  uint64_t *wait_ms, struct err *e)
 {
     struct failure f = {.code = a->exit_code, .by_signal = a->by_signal};
@@ -388,8 +388,9 @@ static int judge(struct restart *r, const struct attempt *a, const struct progre
 
     progress_since(a->want->progress, before, &f.at);
     rc = restart_judge(r, &f, wait_ms, &why);
+    a->exit_code = rc != 0 ? restart_exit_code(r, &f, rc) : a->exit_code;
     if (rc == E_AGAIN && r->limit > 0) {
-        log_warn("launch.gave_up", "%s", why.text);
+        log_warn("launch.gave_up", "code=%d %s", a->exit_code, why.text);
     } else if (rc == E_INTERNAL) {
         *e = why;
     } else if (rc == 0) {
@@ -430,6 +431,7 @@ static int launch_alone(struct attempt *a, struct launch_result *out, struct err
             return rc;
         }
         rc = judge(&r, a, &began, &wait_ms, e);
+        out->exit_code = a->exit_code;
         if (rc != 0) {
             return rc == E_INTERNAL ? rc : 0;
         }

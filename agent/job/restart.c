@@ -65,3 +65,8 @@ int restart_judge(struct restart *r, const struct failure *f, uint64_t *wait_ms,
     r->next_ms = min_u64(2 * r->next_ms, BACKOFF_MAX_MS);
     return 0;
 }
+
+int restart_exit_code(const struct restart *r, const struct failure *f, int rc)
+{
+    return rc == E_INTERNAL || (rc == E_AGAIN && r->limit > 0) ? EX_SOFTWARE : f->code;
+}

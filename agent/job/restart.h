@@ -41,5 +41,8 @@ void restart_init(struct restart *r, unsigned limit, uint64_t backoff_ms, uint64
  * E_INTERNAL at the same step; the sentence is in *e. */
 MUST_USE int restart_judge(struct restart *r, const struct failure *f, uint64_t *wait_ms,
                            struct err *e);
+/* What the agent ends with when restart_judge() said rc: EX_SOFTWARE, which no scheduler starts again, when restarts are used up
+ * or it failed at the same step; else the command's own code, also where it was to have no restarts here. */
+int restart_exit_code(const struct restart *r, const struct failure *f, int rc);
 
 #endif

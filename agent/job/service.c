@@ -314,7 +314,7 @@ static bool judge(struct service *s)
 
     s->failed = false;
     if (rc != 0) {
-        end(s, rc == E_INTERNAL ? EX_SOFTWARE : (unsigned)s->failure.code, why.text);
+        end(s, (unsigned)restart_exit_code(&s->restart, &s->failure, rc), why.text);
         return false;
     }
     s->not_before_ms = s->now_ms + wait_ms;

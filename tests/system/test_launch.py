@@ -64,7 +64,7 @@ TRY = "echo x >>{out}/tries; n=$(wc -l <{out}/tries); "
 
 
 def test_restarts_are_bounded(agent):
-    agent("run", agent.job(TRY + "exit 75", "restarts = 3"), code=75)
+    agent("run", agent.job(TRY + "exit 75", "restarts = 3"), code=70)
     assert agent.tries() == 4
     assert "after 3 restarts without a newer checkpoint" in agent.err
     assert json.loads(agent("status", "--json"))["jobs"][0]["restarts"] == 3
@@ -77,7 +77,7 @@ def test_a_newer_checkpoint_is_progress(agent):
 
 
 def test_half_a_checkpoint_is_none(agent):
-    agent("run", agent.job(TRY + "mkdir {out}/checkpoint-$n.partial; exit 75", "restarts = 2"), code=75)
+    agent("run", agent.job(TRY + "mkdir {out}/checkpoint-$n.partial; exit 75", "restarts = 2"), code=70)
     assert agent.tries() == 3
 
 
@@ -123,14 +123,28 @@ def test_a_sick_gpu_gets_no_restart(agent, section):
     if not section:
         agent("launch", "--restarts", 3, "--ranks", 1, "--", "sh", "-c", "echo x >>out/launched; exit 75", code=71, **env)
         assert (agent.folder / "out/launched").read_text() == "x\n"
-        agent("run", path, code=75, FAKE_NVML="gpus=1", LD_LIBRARY_PATH=str(fakes))
+        agent("run", path, code=70, FAKE_NVML="gpus=1", LD_LIBRARY_PATH=str(fakes))
         assert agent.tries() == 1 + 6
 
 
 def test_launch_knows_progress_by_its_folder(agent):
     agent("launch", "--restarts", 1, "--checkpoints", "ckpt", "--", "sh", "-c",
           "n=$(ls -d ckpt/* 2>/dev/null | wc -l); test $n = 5 && exit 0; mkdir -p ckpt/checkpoint-$n; exit 75")
-    agent("launch", "--restarts", 1, "--", "sh", "-c", "echo x >>n; exit 75", code=75)
+    agent("launch", "--restarts", 1, "--", "sh", "-c", "echo x >>n; exit 75", code=70)
+    assert (agent.folder / "n").read_text() == "x\nx\n"
+
+
+def test_without_restarts_the_code_is_the_commands(agent):
+    """Whoever started the agent starts it again: 75 and a signal's code mean that it may."""
+    agent("launch", "--", "sh", "-c", "exit 75", code=75)
+    agent("launch", "--", "sh", "-c", "kill -9 $$", code=137)
+    agent("run", agent.job(TRY + "exit 75", "restarts = 0"), code=75)
+    assert agent.tries() == 1
+
+
+def test_restarts_that_are_used_up_by_signals(agent):
+    """A scheduler that starts 137 again would start such a job for ever."""
+    agent("launch", "--restarts", 1, "--", "sh", "-c", "echo x >>n; kill -9 $$", code=70)
     assert (agent.folder / "n").read_text() == "x\nx\n"
 
 

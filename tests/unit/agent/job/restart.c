@@ -53,6 +53,21 @@ static void test_restarts_are_counted_since_the_last_progress(void **state)
     assert_int_equal(judge(&r, 75, -1, -1, NULL), E_AGAIN);
 }
 
+static void test_used_up_restarts_have_a_code_that_is_final(void **state)
+{
+    const struct failure again = {.code = 75, .at = PROGRESS_NONE}, final = {.code = 3};
+    struct restart r;
+
+    (void)state;
+    restart_init(&r, 5, BACKOFF_MS, 1);
+    assert_int_equal(restart_exit_code(&r, &again, E_AGAIN), 70);
+    assert_int_equal(restart_exit_code(&r, &again, E_INTERNAL), 70);
+    assert_int_equal(restart_exit_code(&r, &final, E_INVALID), 3);
+    restart_init(&r, 0, BACKOFF_MS, 1); /* no restarts here: whoever started us starts it again */
+    assert_int_equal(restart_exit_code(&r, &again, E_AGAIN), 75);
+    assert_int_equal(restart_exit_code(&r, &again, E_INTERNAL), 70);
+}
+
 static void test_the_third_failure_at_a_step_is_final(void **state)
 {
     struct err e = {0};
@@ -110,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_which_codes_are_final),
         cmocka_unit_test(test_restarts_are_counted_since_the_last_progress),
+        cmocka_unit_test(test_used_up_restarts_have_a_code_that_is_final),
         cmocka_unit_test(test_the_third_failure_at_a_step_is_final),
         cmocka_unit_test(test_pauses_double_and_are_spread),
     };

@@ -326,8 +326,15 @@ int nodes_find(const struct nodes_said *said, const char *(*env)(const char *),
     rc = rc != 0 ? rc : from_slurm(&f, e);
     rc = rc != 0 ? rc : from_openmpi(&f, e);
     rc = rc != 0 ? rc : from_kubernetes(&f, e);
+    if (rc == 0 && out->max == 0 && (said->node_rank != NULL || said->rendezvous != NULL)) {
+        return err_set(e, E_CONFIG,
+                       "%s is given, but not the number of nodes: give --nodes (1, if this node is "
+                       "to run alone)",
+                       said->node_rank != NULL ? "--node-rank" : "--rendezvous");
+    }
     if (rc == 0 && out->max < 2) {
         out->min = out->max = 1;
+        out->rank = 0; /* among the others, of which none takes part */
         return 0;
     }
     return rc != 0 ? rc : check(&f, e);

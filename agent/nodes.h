@@ -9,7 +9,8 @@
  *   Kubernetes'   the number of nodes must be given; JOB_COMPLETION_INDEX or the ordinal at the end of a pod's name, and pod 0's name in
  *                 the headless service
  *
- * There is no fallback to localhost: a node that finds nobody must not train alone.
+ * There is no fallback to localhost: a node that finds nobody must not train alone. For the same reason a node rank or a rendezvous that
+ * was said needs a number of nodes.
  *
  * errors   E_CONFIG: something is missing or contradicts; what to give is in the sentence
  */
@@ -31,7 +32,7 @@ struct nodes_said { /* by the command line or a job file; zero and NULL: not sai
 };
 
 struct nodes {
-    unsigned min, max; /* max 1: this node is alone, and nothing below counts */
+    unsigned min, max; /* max 1: this node is alone, its rank is 0, and nothing below counts */
     unsigned rank;
     char host[NODES_TEXT]; /* of node 0 */
     unsigned port;

@@ -90,6 +90,30 @@ static void test_what_is_missing_is_named(void **state)
     }
 }
 
+static void test_a_node_alone_has_rank_0(void **state)
+{
+    (void)state;
+    assert_int_equal(find(SAID(.nodes = 1), "h", ENV("PET_NNODES", "4", "PET_NODE_RANK", "3")), 0);
+    is(1, 1, 0, "", found.port);
+    assert_int_equal(find(SAID(0), "h", ENV("PET_NNODES", "1", "PET_NODE_RANK", "3")), 0);
+    is(1, 1, 0, "", found.port);
+    assert_int_equal(find(SAID(.nodes = 1, .node_rank = "2", .rendezvous = "n0:1"), "h", NOTHING),
+                     0);
+    assert_int_equal(found.rank, 0);
+}
+
+static void test_a_place_among_others_needs_their_number(void **state)
+{
+    (void)state;
+    assert_int_equal(find(SAID(.node_rank = "1", .rendezvous = "n0:1"), "h", NOTHING), E_CONFIG);
+    assert_non_null(strstr(why.text, "give --nodes"));
+    assert_int_equal(find(SAID(.node_rank = "0"), "h", NOTHING), E_CONFIG);
+    assert_int_equal(find(SAID(.rendezvous = "n0:1"), "h", NOTHING), E_CONFIG);
+    /* A scheduler that says one node is heard. */
+    assert_int_equal(find(SAID(.rendezvous = "n0:1"), "h", ENV("PET_NNODES", "1")), 0);
+    assert_int_equal(found.max, 1);
+}
+
 static void test_torchruns_variables(void **state)
 {
     (void)state;
@@ -184,6 +208,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_said),
         cmocka_unit_test(test_what_is_missing_is_named),
+        cmocka_unit_test(test_a_node_alone_has_rank_0),
+        cmocka_unit_test(test_a_place_among_others_needs_their_number),
         cmocka_unit_test(test_torchruns_variables),
         cmocka_unit_test(test_slurm),
         cmocka_unit_test(test_openmpi),

@@ -24,14 +24,16 @@ bool failure_may_pass(const struct failure *f)
            (f->code > SIGNALLED && f->code <= SIGNALLED + SIGSYS);
 }
 
-static void note_progress(struct restart *r, const struct progress *at)
+static void note_progress(struct restart *r, const struct failure *f)
 {
+    const struct progress *at = &f->at;
+
     if (at->checkpoint > r->last.checkpoint) {
         r->last.checkpoint = at->checkpoint;
-        r->count = 0;
+        r->count = r->lost = 0;
         r->next_ms = r->backoff_ms;
     }
-    if (at->step < 0) {
+    if (at->step < 0 || f->lost) {
         return;
     }
     r->same = at->step == r->last.step ? r->same + 1 : 1;
@@ -42,16 +44,26 @@ int restart_judge(struct restart *r, const struct failure *f, uint64_t *wait_ms,
 {
     uint64_t half;
 
-    note_progress(r, &f->at);
+    note_progress(r, f);
+    if (f->lost && r->lost < r->spare) {
+        r->lost++;
+        r->total++;
+        *wait_ms = 0;
+        return 0;
+    }
     if (!failure_may_pass(f)) {
         return err_set(e, E_INVALID, "exit code %d is final", f->code);
     }
-    if (f->at.step >= 0 && r->same >= RESTART_SAME_STEP) {
+    if (f->at.step >= 0 && !f->lost && r->same >= RESTART_SAME_STEP) {
         return err_set(e, E_INTERNAL,
                        "the command failed %u times in a row after step %" PRId64
                        ", the last time with %d; it is not started again: the cause is likely "
                        "in the program or its data, see what it wrote",
                        r->same, f->at.step, f->code);
+    }
+    if (r->count >= r->limit && f->lost) {
+        return err_set(e, E_AGAIN, "a node was lost after %u restarts without a newer checkpoint",
+                       r->count);
     }
     if (r->count >= r->limit) {
         return err_set(e, E_AGAIN,

@@ -4,6 +4,7 @@
  * death by signal N as exit code 128 + N, which counts the same. All other codes are final.
  *
  *   limit       restarts without progress; a newer checkpoint than at the last failure is progress, and starts the count anew
+ *   lost nodes  the first `spare` without progress are free and have no pause; each further one counts as a restart
  *   same step   the third failure in a row at one step is final, for another try would fail there too
  *   pause       doubles from backoff_ms to five minutes, begins anew after progress, and is shortened at random by up to a half
  *
@@ -23,6 +24,8 @@ struct restart {
     uint64_t dice;       /* of the pauses; never 0 */
     unsigned total;      /* restarts so far */
     unsigned count;      /* those since the last progress */
+    unsigned spare;      /* lost nodes between two checkpoints that do not count; 0 */
+    unsigned lost;       /* those since the last progress */
     uint64_t next_ms;    /* the next pause, before it is shortened */
     struct progress last;
     unsigned same; /* failures in a row at last.step */
@@ -31,6 +34,7 @@ struct restart {
 struct failure {
     int code; /* as a shell reports it: 128 + signal */
     bool by_signal;
+    bool lost; /* not by the command: a node was lost, and others go on */
     struct progress at;
 };
 

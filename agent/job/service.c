@@ -45,6 +45,7 @@ struct guest {
     struct buf in;
     uint32_t node, ranks; /* of one that has joined */
     bool joined;          /* ever */
+    uint32_t ran;         /* the last generation that it had ranks of; 0: none */
     char from[64];
 };
 
@@ -163,6 +164,12 @@ static void stop_generation(struct service *s, const char *why)
     gather(s);
 }
 
+static void note_failure(struct service *s, const struct failure *f)
+{
+    s->failure = *f;
+    progress_since(s->want->progress, &s->began, &s->failure.at);
+}
+
 static void fail(struct service *s, const struct guest *g, const struct rdzv_message *m)
 {
     char why[RDZV_TEXT];
@@ -170,8 +177,7 @@ static void fail(struct service *s, const struct guest *g, const struct rdzv_mes
     if (s->phase != PHASE_RUNNING || m->generation != s->generation || g->state != GUEST_RUNNING) {
         return;
     }
-    s->failure = (struct failure){.code = (int)m->code, .by_signal = m->by_signal != 0};
-    progress_since(s->want->progress, &s->began, &s->failure.at);
+    note_failure(s, &(struct failure){.code = (int)m->code, .by_signal = m->by_signal != 0});
     snprintf(why, sizeof why, "a rank of node %" PRIu32 " ended with %" PRIu32, g->node, m->code);
     if (!failure_may_pass(&s->failure)) {
         end(s, m->code, why);
@@ -201,9 +207,15 @@ static void lose(struct service *s, struct guest *g, const char *how)
     } else if (s->nodes->min == s->nodes->max) {
         end(s, EX_TEMPFAIL, why);
     } else if (was == GUEST_RUNNING || was == GUEST_DONE) {
+        note_failure(s, &(struct failure){.code = EX_TEMPFAIL, .lost = true});
+        s->failed = true;
         stop_generation(s, why);
     } else {
-        s->failed = false; /* the ranks failed because of it: that is no restart of the command's */
+        /* If it had ranks of the generation that failed, they or their peers failed because of it. */
+        if (g->ran == s->generation - 1) {
+            s->failure.lost = true;
+            s->failure.code = EX_TEMPFAIL;
+        }
         log_warn("rendezvous.left", "%s", why);
     }
 }
@@ -297,6 +309,7 @@ static void start_generation(struct service *s)
     s->phase = PHASE_RUNNING;
     for (m.node = 0; m.node < m.nodes; m.node++) {
         member[m.node]->state = GUEST_RUNNING;
+        member[m.node]->ran = s->generation;
         say(member[m.node], &m);
         m.first += member[m.node]->ranks;
     }
@@ -644,6 +657,7 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
     }
     setpgid(0, 0); /* a terminal's ^C is for the agent to judge */
     restart_init(&s.restart, w->restarts, w->backoff_ms, clock_now_ns() ^ (uint64_t)getpid() << 32);
+    s.restart.spare = w->nodes->max - w->nodes->min;
     while ((s.listener = listen_on(w->nodes, &why)) < 0 && clock_now_ms() < until_ms) {
         if (strcmp(told, why.text) != 0) {
             snprintf(told, sizeof told, "%s", why.text);

@@ -501,6 +501,57 @@ def test_too_few_nodes(cluster):
     assert f"no rendezvous at 127.0.0.2, port {cluster.port}: Connection refused" in n.said()
 
 
+def test_elastic_a_node_that_is_lost_again_and_again(cluster):
+    """One loss is what 1:2 allows for; the next ones without a newer checkpoint count as restarts."""
+    script = "test $TRAINAGENT_GENERATION = 4 && exit 0; touch $0/began-$TRAINAGENT_GENERATION-$RANK; exec sleep 600"
+    cluster.out.mkdir()
+
+    def start(rank):
+        return cluster.launch(rank, ["sh", "-c", script, cluster.out], nodes="1:2", ranks=1, restarts=1)
+    first = start(0)
+    for generation in (1, 2, 3):
+        node = start(1)
+        until(lambda g=generation: (cluster.out / f"began-{g}-1").exists() or first.child.poll() is not None)
+        node.child.kill()
+        node.child.wait()
+    node = start(1)
+    first.ends(70)
+    node.ends(70)
+    assert "after 1 restarts without a newer checkpoint" in first.said()
+
+
+def test_elastic_losses_with_progress_between_go_on(cluster):
+    script = """test $TRAINAGENT_GENERATION = 5 && exit 0; mkdir -p $0/checkpoint-$TRAINAGENT_GENERATION
+        touch $0/began-$TRAINAGENT_GENERATION-$RANK; exec sleep 600"""
+    nodes = [cluster.launch(r, ["sh", "-c", script, cluster.out], nodes="1:2", ranks=1, restarts=0) for r in range(2)]
+    for generation in (1, 2, 3, 4):
+        until(lambda g=generation: (cluster.out / f"began-{g}-1").exists() or nodes[0].child.poll() is not None)
+        nodes[1].child.kill()
+        nodes[1].child.wait()
+        nodes[1] = cluster.launch(1, ["sh", "-c", script, cluster.out], nodes="1:2", ranks=1, restarts=0)
+    for n in nodes:
+        n.ends(0)
+
+
+def test_elastic_a_waiting_node_that_leaves_excuses_no_failure(cluster):
+    """It had no ranks in the generation that failed."""
+    script = """test $TRAINAGENT_GENERATION = 1 || exit 0; touch $0/began-$RANK
+        test $RANK = 0 && { until [ -e $0/fail ]; do sleep 0.05; done; exit 75; }
+        trap 'until [ -e $0/go ]; do sleep 0.05; done; exit 75' TERM; while :; do sleep 0.05; done"""
+    cluster.out.mkdir()
+    node = cluster.launch(0, ["sh", "-c", script, cluster.out], nodes="1:2", restarts=0, options=[*FAST, "--grace", "300s"])
+    until(lambda: (cluster.out / "began-0").exists() and (cluster.out / "began-1").exists() or node.child.poll() is not None)
+    spare = greet(cluster.port, f"127.0.0.2:{cluster.port}")
+    spare.sendall(message(JOIN, node=1, ranks=1, low=1, high=2))
+    (cluster.out / "fail").touch()
+    until(lambda: "rendezvous.failed" in node.said() or node.child.poll() is not None)
+    spare.close()
+    until(lambda: "rendezvous.left" in node.said() or node.child.poll() is not None)
+    (cluster.out / "go").touch()
+    node.ends(75)
+    assert "after 0 restarts" in node.said()
+
+
 # --- strangers --------------------------------------------------------------------------------------------------------------
 
 

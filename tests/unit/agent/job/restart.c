@@ -53,6 +53,35 @@ static void test_restarts_are_counted_since_the_last_progress(void **state)
     assert_int_equal(judge(&r, 75, -1, -1, NULL), E_AGAIN);
 }
 
+static void test_nodes_that_are_lost(void **state)
+{
+    struct failure lost = {.code = 75, .lost = true, .at = PROGRESS_NONE};
+    struct restart r;
+    uint64_t wait_ms;
+
+    (void)state;
+    restart_init(&r, 1, BACKOFF_MS, 1);
+    r.spare = 2;
+    for (int i = 0; i < 2; i++) { /* as many as may be missing do not count */
+        assert_int_equal(restart_judge(&r, &lost, &wait_ms, NULL), 0);
+        assert_true(wait_ms == 0 && r.count == 0);
+    }
+    assert_int_equal(restart_judge(&r, &lost, &wait_ms, NULL), 0);
+    assert_true(wait_ms > 0 && r.count == 1);
+    assert_int_equal(restart_judge(&r, &lost, &wait_ms, NULL), E_AGAIN);
+    lost.at.checkpoint = 10; /* both counts begin anew */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(restart_judge(&r, &lost, &wait_ms, NULL), 0);
+    }
+    assert_int_equal(restart_judge(&r, &lost, &wait_ms, NULL), E_AGAIN);
+    /* The step is not to blame. */
+    restart_init(&r, 100, BACKOFF_MS, 1);
+    lost.at.step = 15;
+    for (int i = 0; i < 9; i++) {
+        assert_int_equal(restart_judge(&r, &lost, &wait_ms, NULL), 0);
+    }
+}
+
 static void test_used_up_restarts_have_a_code_that_is_final(void **state)
 {
     const struct failure again = {.code = 75, .at = PROGRESS_NONE}, final = {.code = 3};
@@ -125,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_which_codes_are_final),
         cmocka_unit_test(test_restarts_are_counted_since_the_last_progress),
+        cmocka_unit_test(test_nodes_that_are_lost),
         cmocka_unit_test(test_used_up_restarts_have_a_code_that_is_final),
         cmocka_unit_test(test_the_third_failure_at_a_step_is_final),
         cmocka_unit_test(test_pauses_double_and_are_spread),

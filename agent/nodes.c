@@ -6,7 +6,7 @@
 #include "common/base/slice.h"
 #include "common/codec/hostlist.h"
 
-enum { JOIN_MS = 600000, LOST_MS = 30000, JOB_PORTS = 1024 };
+enum { JOIN_MS = 600000, LOST_MS = 30000, LOST_MIN_MS = 1000, JOB_PORTS = 1024 };
 
 struct find {
     const struct nodes_said *said;
@@ -305,6 +305,9 @@ static int check(struct find *f, struct err *e)
                        "%u nodes: where they meet cannot be told, give --rendezvous "
                        "HOST:PORT, an address of node 0 that all nodes reach",
                        n->max);
+    }
+    if (n->lost_ms < LOST_MIN_MS) {
+        return err_set(e, E_CONFIG, "--node-timeout must be at least 1s");
     }
     if (!f->have_id) {
         snprintf(n->id, sizeof n->id, "%.200s:%u", n->host, n->port);

@@ -38,7 +38,7 @@ struct nodes {
     unsigned port;
     char id[NODES_TEXT]; /* of the job: who does not know it is not let in */
     uint64_t join_ms;    /* how long nodes wait for each other */
-    uint64_t lost_ms;    /* how long a node may be silent */
+    uint64_t lost_ms;    /* how long a node may be silent; 1 s at least */
 };
 
 /* env: getenv() in programs, a table in tests. hostname: with its domain, "" when not known. */

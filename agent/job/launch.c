@@ -212,11 +212,16 @@ static void signal_all(const struct attempt *a, int sig)
     }
 }
 
+static uint64_t grace_ms(const struct launch_want *w)
+{
+    return w->grace_ms != 0 ? w->grace_ms : GRACE_MS;
+}
+
 static void end_others(struct attempt *a)
 {
     if (a->kill_at_ms == UINT64_MAX) {
         signal_all(a, SIGTERM);
-        a->kill_at_ms = clock_now_ms() + (a->want->grace_ms != 0 ? a->want->grace_ms : GRACE_MS);
+        a->kill_at_ms = clock_now_ms() + grace_ms(a->want);
     }
 }
 
@@ -518,6 +523,7 @@ static int launch_together(struct attempt *a, struct launch_result *out, struct 
     const struct service_want s = {.nodes = w->nodes,
                                    .restarts = w->restarts,
                                    .backoff_ms = backoff_ms(w),
+                                   .grace_ms = grace_ms(w),
                                    .progress = w->progress};
     int rc = member_open(&s, &a->member, e);
 

@@ -142,7 +142,7 @@ static void end(struct service *s, unsigned code, const char *text)
 static void gather(struct service *s)
 {
     s->phase = PHASE_GATHERING;
-    s->gather_ms = s->now_ms + s->nodes->join_ms;
+    s->gather_ms = s->now_ms + s->nodes->join_ms + (s->generation > 1 ? s->want->grace_ms : 0);
     s->last_call_ms = 0;
     s->not_before_ms = 0;
 }

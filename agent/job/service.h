@@ -27,6 +27,7 @@ struct service_want {
     const struct nodes *nodes;
     unsigned restarts;
     uint64_t backoff_ms;
+    uint64_t grace_ms;    /* how long ranks may take to end: all nodes join again after it */
     const char *progress; /* a folder, as node 0 sees it; NULL */
 };
 

@@ -417,6 +417,16 @@ def test_restarts_are_bounded(cluster):
     assert (nodes[1].folder / "tries-2").read_text() == "x\n" * 3
 
 
+def test_ranks_that_end_slowly_are_waited_for_beyond_the_join_timeout(cluster):
+    """Ranks that write a checkpoint may take the whole grace, and only then does their agent join again."""
+    script = f"""test $TRAINAGENT_GENERATION = 1 || exit 0; touch $0/began-$RANK
+        test $RANK = 0 && {{ until [ -e $0/began-1 ]; do sleep 0.05; done; exit 75; }}
+        trap 'sleep {12 * SLOW}; exit 75' TERM; while :; do sleep 0.05; done"""
+    cluster.out.mkdir()
+    for n in cluster.all(command=["sh", "-c", script, cluster.out], ranks=1, options=["--join-timeout", f"{10 * SLOW}s", "--grace", "300s"]):
+        n.ends(0)
+
+
 def test_progress_lets_restarts_go_on(cluster):
     """Each attempt comes one checkpoint further."""
     script = "n=$(ls -d $0/checkpoint-* 2>/dev/null | wc -l); test $n = 4 && exit 0; test $RANK = 0 || sleep 600; mkdir -p $0/checkpoint-$((n + 1)); exit 75"

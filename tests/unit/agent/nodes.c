@@ -79,6 +79,8 @@ static void test_what_is_missing_is_named(void **state)
         {{.elastic = "1:9999999"}, "--elastic is \"1:9999999\""},
         {{.elastic = "1:2:3"}, "--elastic is \"1:2:3\""},
         {{.elastic = "1:2", .nodes = 3}, "contradict"},
+        {{.nodes = 2, .node_rank = "0", .rendezvous = "n0:1", .lost_ms = 999},
+         "--node-timeout must be at least 1s"},
     };
 
     (void)state;

@@ -31,7 +31,9 @@ struct member {
     uint64_t beat_ms;
     uint64_t redial_ms;
     uint64_t give_up_ms;
-    bool lost; /* to be told */
+    unsigned at;    /* the port that it is connected to, of RDZV_PORTS */
+    unsigned first; /* the port that is tried first */
+    bool lost;      /* to be told */
     char why[RDZV_TEXT];
 };
 
@@ -124,24 +126,29 @@ static bool greet(const struct nodes *n, int fd)
            receive(fd, got, sizeof got, deadline_ms) && rdzv_same(want, got, sizeof want);
 }
 
-/* The service listens on the first of the ports that was free. */
+/* The service listens on the first of the ports that was free. After one where another job has our place, the next ones come
+ * first. */
 static int dial_ports(struct member *m, const struct addrinfo *list)
 {
     bool stranger = false; /* tells more than a port that refuses */
     int fd = -1;
 
     for (unsigned i = 0; fd == -1 && i < RDZV_PORTS; i++) {
+        unsigned port;
+
+        m->at = (m->first + i) % RDZV_PORTS;
+        port = m->nodes->port + m->at;
         for (const struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
             if (a->ai_family != AF_INET && a->ai_family != AF_INET6) {
                 continue;
             }
-            fd = dial(a, m->nodes->port + i);
+            fd = dial(a, port);
             if (fd == -1 && !stranger) {
                 snprintf(m->why, sizeof m->why, "%s", strerror(errno));
             } else if (fd != -1 && !greet(m->nodes, fd)) {
                 snprintf(m->why, sizeof m->why,
                          "port %u belongs to another job or program, or --rendezvous-id differs",
-                         m->nodes->port + i);
+                         port);
                 log_debug("rendezvous.stranger", "host=%s %s", m->nodes->host, m->why);
                 close(fd);
                 fd = -1;
@@ -150,6 +157,7 @@ static int dial_ports(struct member *m, const struct addrinfo *list)
             }
         }
         if (fd == -1 && errno == ETIMEDOUT) {
+            m->first = 0; /* that one is dropped by a filter, when an earlier one answered */
             break; /* the host does not answer: nor do its other ports */
         }
     }
@@ -257,6 +265,7 @@ bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out)
         case RDZV_TAKEN:
             snprintf(m->why, sizeof m->why, "%s", out->text);
             hang_up(m);
+            m->first = (m->at + 1) % RDZV_PORTS; /* it may be another job with our id */
             m->redial_ms = now_ms + 5 * REDIAL_MS;
             break;
         case RDZV_ALIVE:

@@ -5,7 +5,8 @@
  *   agent     nonce [16], HMAC-SHA256(key, "agent" service's nonce, agent's nonce) [32]
  *   service   HMAC-SHA256(key, "service", service's nonce, agent's nonce) [32]
  * The key is the SHA-256 of the job's id, which itself never crosses the wire. Whoever cannot prove that it knows the id learns
- * nothing and is dropped; an agent that reached another job's service, or another program, tries the next port.
+ * nothing and is dropped; an agent that reached another job's service, or another program, tries the next port. So does
+ * one whose node rank is taken: two jobs that were given no id have the same one at the same address.
  *
  * Then messages both ways: u16 BE length, u8 type, the numbers below as u32 BE in their order, a text.
  */

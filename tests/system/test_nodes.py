@@ -665,6 +665,23 @@ def test_a_node_rank_that_is_taken(cluster):
         n.ends(0)
 
 
+def test_two_jobs_at_one_address(cluster, tmp_path):
+    """Without an id both are known by the address alone: the second one meets on the next port."""
+    cluster.hold(3)
+    first = cluster.all()
+    cluster.held(4)
+    (tmp_path / "second").mkdir()
+    second = Cluster(tmp_path / "second")
+    second.port, second.children = cluster.port, cluster.children
+    for n in second.all(steps=3, options=["--join-timeout", f"{20 * SLOW}s"]):
+        n.ends(0)
+    assert second.state(3) == whole(4, 3)
+    cluster.go()
+    for n in first:
+        n.ends(0)
+    assert cluster.state() == whole(4)
+
+
 @pytest.mark.parametrize("talks", [False, True])
 def test_a_port_in_use(cluster, talks):
     """By a program that says nothing, or something else: agents meet on the next port."""

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@
 #include "common/os/clock.h"
 #include "common/os/forked.h"
 
-enum { STRANGERS = 64, STRANGER_MS = 5000, TICK_MS = 100, RANKS_MAX = 1 << 16 };
+enum { STRANGERS = 64, STRANGER_MS = 5000, TICK_MS = 100, FULL_MS = 100, RANKS_MAX = 1 << 16 };
 enum { ALLOW_MAX_MS = 600000 };
 
 enum phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_OVER };
@@ -63,6 +64,8 @@ struct service {
     uint64_t gather_ms;    /* when the gathering is given up */
     uint64_t last_call_ms; /* when it begins with those that are there; 0: not enough are */
     uint64_t not_before_ms;
+    uint64_t deaf_until_ms; /* there is no descriptor for another connection */
+    bool full;              /* that was logged */
     struct rdzv_message ended; /* what everybody was told then */
     struct restart restart;
     struct progress began;
@@ -444,7 +447,7 @@ static void read_guest(struct service *s, struct guest *g)
     }
 }
 
-static void drop_oldest_stranger(struct service *s)
+static bool drop_oldest_stranger(struct service *s)
 {
     struct guest *oldest = NULL;
 
@@ -458,6 +461,19 @@ static void drop_oldest_stranger(struct service *s)
     if (oldest != NULL) {
         drop(oldest);
     }
+    return oldest != NULL;
+}
+
+/* A connection waits that there is no descriptor for. The oldest stranger makes room; else it waits for somebody to leave. */
+static void make_room(struct service *s, int why)
+{
+    if (!s->full) {
+        s->full = true;
+        log_warn("rendezvous.full", "%s: raise the limit of open files", strerror(why));
+    }
+    if (!drop_oldest_stranger(s)) {
+        s->deaf_until_ms = s->now_ms + FULL_MS;
+    }
 }
 
 static void welcome(struct service *s)
@@ -470,10 +486,13 @@ static void welcome(struct service *s)
     int yes = 1;
 
     if (fd == -1) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            make_room(s, errno);
+        }
         return;
     }
     if (count(s, GUEST_STRANGER) >= STRANGERS) {
-        drop_oldest_stranger(s);
+        (void)drop_oldest_stranger(s);
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     if (getnameinfo((struct sockaddr *)&a, n, g.from, sizeof g.from, NULL, 0, NI_NUMERICHOST) !=
@@ -551,7 +570,8 @@ static void serve(struct service *s)
     while (!is_over(s)) {
         size_t n = s->nguests;
 
-        p[0] = (struct pollfd){.fd = s->listener, .events = POLLIN};
+        p[0] = (struct pollfd){.fd = s->now_ms >= s->deaf_until_ms ? s->listener : -1,
+                               .events = POLLIN};
         for (size_t i = 0; i < n; i++) {
             p[i + 1] = (struct pollfd){.fd = s->guest[i].fd, .events = POLLIN};
         }
@@ -649,6 +669,7 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
     uint64_t until_ms = clock_now_ms() + w->nodes->join_ms;
     char told[sizeof((struct err *)0)->text] = "";
     struct err why = {0};
+    struct rlimit files;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, "rendezvous");
@@ -656,6 +677,10 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
         _exit(1);
     }
     setpgid(0, 0); /* a terminal's ^C is for the agent to judge */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
     restart_init(&s.restart, w->restarts, w->backoff_ms, clock_now_ns() ^ (uint64_t)getpid() << 32);
     s.restart.spare = w->nodes->max - w->nodes->min;
     while ((s.listener = listen_on(w->nodes, &why)) < 0 && clock_now_ms() < until_ms) {

@@ -639,6 +639,35 @@ def test_who_knows_the_id_and_lies_harms_nobody(cluster):
     idle.close()
 
 
+def test_more_strangers_than_descriptors(cluster):
+    """The oldest ones make room, and the log has it once."""
+    n = cluster.node.setdefault(0, Node(cluster, 0))
+    n.inside = ["prlimit", "--nofile=24:24", "--"]
+    cluster.launch(0, steps=3)
+    until(lambda: socket.socket().connect_ex(("127.0.0.2", cluster.port)) == 0)
+    strangers = [socket.create_connection(("127.0.0.2", cluster.port)) for _ in range(60)]
+    until(lambda: "rendezvous.full" in n.said() or n.child.poll() is not None)
+    cluster.launch(1, steps=3).ends(0)
+    n.ends(0)
+    assert n.said().count("rendezvous.full") == 1
+    for s in strangers:
+        s.close()
+
+
+def test_descriptors_up_to_the_hard_limit(cluster):
+    n = cluster.node.setdefault(0, Node(cluster, 0))
+    n.inside = ["prlimit", "--nofile=24:4096", "--"]
+    cluster.launch(0, steps=3)
+    until(lambda: socket.socket().connect_ex(("127.0.0.2", cluster.port)) == 0)
+    strangers = [socket.create_connection(("127.0.0.2", cluster.port)) for _ in range(60)]
+    for s in strangers:  # each is greeted
+        assert s.recv(1) == b"m"
+        s.close()
+    cluster.launch(1, steps=3).ends(0)
+    n.ends(0)
+    assert "rendezvous.full" not in n.said()
+
+
 def test_an_agent_of_another_job_or_with_other_nodes_is_told(cluster):
     first = cluster.launch(0)
     other = cluster.launch(1, nodes="2:3")

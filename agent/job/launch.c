@@ -525,7 +525,7 @@ static int launch_together(struct attempt *a, struct launch_result *out, struct 
                                    .backoff_ms = backoff_ms(w),
                                    .grace_ms = grace_ms(w),
                                    .progress = w->progress};
-    int rc = member_open(&s, &a->member, e);
+    int rc = member_open(&s, a->signals, &a->member, e);
 
     while (rc == 0) {
         rc = run_generation(a, e);

@@ -20,6 +20,7 @@ enum { CONNECT_MS = 3000, GREETING_MS = 5000, REDIAL_MS = 200, SERVICE_END_MS = 
 
 struct member {
     const struct nodes *nodes;
+    int signals;   /* readable: a signal waits, and is heard before anything else */
     pid_t service; /* on node 0; 0: none */
     int fd;
     struct buf in;
@@ -39,22 +40,31 @@ struct member {
 
 /* --- dialling ------------------------------------------------------------------------------------------------------------- */
 
-static bool wait_for(int fd, short events, uint64_t deadline_ms)
+/* False: the time is up, or a signal came. */
+static bool wait_for(const struct member *m, int fd, short events, uint64_t deadline_ms)
 {
-    struct pollfd p = {.fd = fd, .events = events};
+    struct pollfd p[] = {{.fd = fd, .events = events}, {.fd = m->signals, .events = POLLIN}};
     uint64_t now = clock_now_ms();
 
-    return now < deadline_ms && poll(&p, 1, (int)(deadline_ms - now)) == 1;
+    return now < deadline_ms && poll(p, ARRAY_LEN(p), (int)(deadline_ms - now)) > 0 &&
+           p[1].revents == 0;
 }
 
-static bool receive(int fd, void *to, size_t n, uint64_t deadline_ms)
+static bool signal_waits(const struct member *m)
+{
+    struct pollfd p = {.fd = m->signals, .events = POLLIN};
+
+    return poll(&p, 1, 0) == 1;
+}
+
+static bool receive(const struct member *m, int fd, void *to, size_t n, uint64_t deadline_ms)
 {
     char *p = to;
 
     while (n > 0) {
         ssize_t got;
 
-        if (!wait_for(fd, POLLIN, deadline_ms)) {
+        if (!wait_for(m, fd, POLLIN, deadline_ms)) {
             return false;
         }
         got = recv(fd, p, n, 0);
@@ -78,7 +88,7 @@ static bool reached_itself(int fd)
            memcmp(&here, &there, n) == 0;
 }
 
-static int dial(const struct addrinfo *a, unsigned port)
+static int dial(const struct member *m, const struct addrinfo *a, unsigned port)
 {
     struct sockaddr_storage at = {0};
     socklen_t n = sizeof(int);
@@ -96,7 +106,7 @@ static int dial(const struct addrinfo *a, unsigned port)
     }
     if (connect(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1) {
         failed = errno;
-        if (failed == EINPROGRESS && wait_for(fd, POLLOUT, clock_now_ms() + CONNECT_MS)) {
+        if (failed == EINPROGRESS && wait_for(m, fd, POLLOUT, clock_now_ms() + CONNECT_MS)) {
             (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &n);
         } else if (failed == EINPROGRESS) {
             failed = ETIMEDOUT;
@@ -111,19 +121,20 @@ static int dial(const struct addrinfo *a, unsigned port)
     return fd;
 }
 
-static bool greet(const struct nodes *n, int fd)
+static bool greet(const struct member *m, int fd)
 {
+    const char *id = m->nodes->id;
     uint64_t deadline_ms = clock_now_ms() + GREETING_MS;
     uint8_t hello[RDZV_HELLO], proof[RDZV_PROOF], want[RDZV_MAC], got[RDZV_MAC];
 
-    if (!receive(fd, hello, sizeof hello, deadline_ms) || memcmp(hello, "mrdagnt1", 8) != 0 ||
+    if (!receive(m, fd, hello, sizeof hello, deadline_ms) || memcmp(hello, "mrdagnt1", 8) != 0 ||
         getrandom(proof, RDZV_NONCE, 0) != RDZV_NONCE) {
         return false;
     }
-    rdzv_mac(n->id, "agent", hello + 8, proof, proof + RDZV_NONCE);
-    rdzv_mac(n->id, "service", hello + 8, proof, want);
+    rdzv_mac(id, "agent", hello + 8, proof, proof + RDZV_NONCE);
+    rdzv_mac(id, "service", hello + 8, proof, want);
     return send(fd, proof, sizeof proof, MSG_NOSIGNAL) == sizeof proof &&
-           receive(fd, got, sizeof got, deadline_ms) && rdzv_same(want, got, sizeof want);
+           receive(m, fd, got, sizeof got, deadline_ms) && rdzv_same(want, got, sizeof want);
 }
 
 /* The service listens on the first of the ports that was free. After one where another job has our place, the next ones come
@@ -133,7 +144,7 @@ static int dial_ports(struct member *m, const struct addrinfo *list)
     bool stranger = false; /* tells more than a port that refuses */
     int fd = -1;
 
-    for (unsigned i = 0; fd == -1 && i < RDZV_PORTS; i++) {
+    for (unsigned i = 0; fd == -1 && i < RDZV_PORTS && !signal_waits(m); i++) {
         unsigned port;
 
         m->at = (m->first + i) % RDZV_PORTS;
@@ -142,10 +153,10 @@ static int dial_ports(struct member *m, const struct addrinfo *list)
             if (a->ai_family != AF_INET && a->ai_family != AF_INET6) {
                 continue;
             }
-            fd = dial(a, port);
+            fd = dial(m, a, port);
             if (fd == -1 && !stranger) {
                 snprintf(m->why, sizeof m->why, "%s", strerror(errno));
-            } else if (fd != -1 && !greet(m->nodes, fd)) {
+            } else if (fd != -1 && !greet(m, fd)) {
                 snprintf(m->why, sizeof m->why,
                          "port %u belongs to another job or program, or --rendezvous-id differs",
                          port);
@@ -328,12 +339,13 @@ int member_fd(const struct member *m)
     return m->fd;
 }
 
-int member_open(const struct service_want *w, struct member **out, struct err *e)
+int member_open(const struct service_want *w, int signals, struct member **out, struct err *e)
 {
     struct member *m = NEW(struct member);
     int rc;
 
-    *m = (struct member){.nodes = w->nodes, .fd = -1, .in = BUF_INIT(RDZV_BUFFER)};
+    *m = (struct member){
+        .nodes = w->nodes, .signals = signals, .fd = -1, .in = BUF_INIT(RDZV_BUFFER)};
     rc = w->nodes->rank == 0 ? service_start(w, &m->service, e) : 0;
     if (rc != 0) {
         member_close(&m);

@@ -1,6 +1,6 @@
 /* member.h - this agent among those of a job's nodes: it joins, hears when its ranks start and stop, says how they end.
  *
- *   member_open(&want, &m, e);
+ *   member_open(&want, signals, &m, e);
  *   member_join(m, ranks);                   // none of them runs
  *   for (;;) {
  *       poll(member_fd(m), ..., member_next_ms(m) - now);
@@ -12,7 +12,8 @@
  * RDZV_LOST.
  *
  * owns     a connection, on node 0 a process; member_close() ends both
- * threads  one; member_tick() may take some seconds where a stranger listens on the port
+ * threads  one; member_tick() may take up to 8 s a port where strangers listen, until a signal waits; a name server that does
+ *          not answer holds it for as long as the resolver waits
  */
 #ifndef AGENT_JOB_MEMBER_H
 #define AGENT_JOB_MEMBER_H
@@ -22,7 +23,9 @@
 
 struct member;
 
-MUST_USE int member_open(const struct service_want *w, struct member **out, struct err *e);
+/* signals: a signalfd. While it is readable, member_tick() stops dialling. */
+MUST_USE int member_open(const struct service_want *w, int signals, struct member **out,
+                         struct err *e);
 void member_close(struct member **mp); /* NULL is fine */
 int member_fd(const struct member *m); /* -1: not connected */
 uint64_t member_next_ms(const struct member *m);

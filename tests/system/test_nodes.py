@@ -743,6 +743,20 @@ def test_the_service_listens_on_its_address_alone(cluster):
         n.ends(0)
 
 
+def test_a_signal_is_heard_while_the_ports_are_tried(cluster):
+    """All are others', and silent: each is given its time, but not after SIGTERM."""
+    with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(socket.create_server(("127.0.0.2", cluster.port + i))) for i in range(8)]
+        node = cluster.launch(1)
+        kept = stack.enter_context(ports[0].accept()[0])
+        node.child.send_signal(signal.SIGTERM)
+        node.ends(75)
+        ports[7].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ports[7].accept()
+        kept.close()
+
+
 def test_an_address_that_is_not_of_node_0(cluster):
     n = Node(cluster, 0)
     cluster.node[0] = n

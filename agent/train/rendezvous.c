@@ -290,7 +290,19 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
 
 /* --- the others ---------------------------------------------------------------------------------------------------- */
 
-static int dial(const struct rendezvous *r)
+static bool connects(int fd, const struct addrinfo *a, uint64_t deadline_ms)
+{
+    socklen_t n = sizeof(int);
+    int failed = 0;
+
+    if (connect(fd, a->ai_addr, a->ai_addrlen) == 0) {
+        return true;
+    }
+    return errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline_ms) &&
+           getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &n) == 0 && failed == 0;
+}
+
+static int dial(const struct rendezvous *r, uint64_t deadline_ms)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     char service[16];
@@ -301,8 +313,8 @@ static int dial(const struct rendezvous *r)
         return -1;
     }
     for (struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
-        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd != -1 && connect(fd, a->ai_addr, a->ai_addrlen) == -1) {
+        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd != -1 && !connects(fd, a, deadline_ms)) {
             close(fd);
             fd = -1;
         }
@@ -320,7 +332,7 @@ static int ask(const struct rendezvous *r, void *bytes, size_t n, uint64_t deadl
     make_reply(r, want);
     while (clock_now_ms() <
            deadline_ms) { /* rank 0 may start later, or drop us while an old run still listens */
-        int fd = dial(r);
+        int fd = dial(r, deadline_ms);
         bool done = fd != -1 && transmit(fd, hello, sizeof hello) &&
                     receive(fd, reply, sizeof reply, deadline_ms) &&
                     memcmp(reply, want, sizeof want) == 0 && receive(fd, bytes, n, deadline_ms);

@@ -274,6 +274,34 @@ static void test_a_port_in_use(void **state)
     }
 }
 
+/* A listener whose queue is full drops SYNs, as a firewall does. */
+static void test_a_host_that_does_not_answer(void **state)
+{
+    enum { WAITING = 4 };
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int listener = socket(AF_INET, SOCK_STREAM, 0), waiting[WAITING];
+    socklen_t n = sizeof at;
+    struct rendezvous r;
+    char bytes[4];
+
+    (void)state;
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &n), 0);
+    for (int i = 0; i < WAITING; i++) {
+        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(waiting[i], (struct sockaddr *)&at, sizeof at);
+    }
+    r = member(ntohs(at.sin_port), 1, "run", 300);
+    alarm(60); /* a blocking connect() takes minutes */
+    assert_int_equal(rendezvous_share(&r, bytes, sizeof bytes, NULL), E_TIMEOUT);
+    alarm(0);
+    for (int i = 0; i < WAITING; i++) {
+        close(waiting[i]);
+    }
+    close(listener);
+}
+
 static void test_one_rank_needs_nobody(void **state)
 {
     struct rendezvous r = {.world = 1};
@@ -291,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_an_earlier_generation_does_not_get_in),
         cmocka_unit_test(test_strangers_hold_nobody_up),
         cmocka_unit_test(test_a_port_in_use),
+        cmocka_unit_test(test_a_host_that_does_not_answer),
         cmocka_unit_test(test_one_rank_needs_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,8 @@ enum { ARGUMENT_MAX = 64 << 10 };
 struct run {
     struct agent *agent;
     struct jobfile job;
-    char name[80];
+    char job_name[80]; /* the same on all nodes */
+    char name[96];     /* and of this node's part */
     char dir[PATH_MAX]; /* what this job keeps: lock, in/, out/, result.json */
     char out[PATH_MAX];
     struct artifact *artifact;
@@ -44,7 +45,8 @@ struct run {
 
 /* --- the job's folder ------------------------------------------------------------------------------------------------------ */
 
-/* "wiki-gpt2-1a2b3c4d": readable, and another job.conf elsewhere is another job. */
+/* "wiki-gpt2-1a2b3c4d": readable, and another job.conf elsewhere is another job. Node 3's part is "wiki-gpt2-1a2b3c4d-node3", as
+ * the nodes may share the folder of jobs; node 0's has no such end, so that a job may go on with one node. */
 static int name_job(struct run *r, const char *file, struct err *e)
 {
     char *full = realpath(file, NULL);
@@ -59,9 +61,18 @@ static int name_job(struct run *r, const char *file, struct err *e)
     free(full);
     base = base != NULL ? base + 1 : file;
     n = (int)strcspn(base, ".");
-    snprintf(r->name, sizeof r->name, "%.*s-%02x%02x%02x%02x", n < 64 ? n : 64, base, d.b[0],
-             d.b[1], d.b[2], d.b[3]);
+    snprintf(r->job_name, sizeof r->job_name, "%.*s-%02x%02x%02x%02x", n < 64 ? n : 64, base,
+             d.b[0], d.b[1], d.b[2], d.b[3]);
     return 0;
+}
+
+static void name_part(struct run *r)
+{
+    int n = snprintf(r->name, sizeof r->name, "%s", r->job_name);
+
+    if (r->nodes.rank > 0) {
+        snprintf(r->name + n, sizeof r->name - (size_t)n, "-node%u", r->nodes.rank);
+    }
 }
 
 static int open_folder(struct run *r, struct err *e)
@@ -92,7 +103,7 @@ static int open_folder(struct run *r, struct err *e)
     if (r->job.out != NULL) {
         snprintf(r->out, sizeof r->out, "%s", r->job.out);
     } else {
-        snprintf(r->out, sizeof r->out, "%.4000s/out", r->dir);
+        snprintf(r->out, sizeof r->out, "%.3800s/jobs/%s/out", r->agent->state_dir, r->job_name);
     }
     return dir_make(r->out, 0755, e);
 }
@@ -512,6 +523,7 @@ int verb_run(struct verb_line *v, struct err *e)
     if (rc == 0 && r.job.ncommand > 0) {
         rc = find_nodes(&v->nodes, &r.job.nodes, &r.nodes, e);
     }
+    name_part(&r);
     rc = rc != 0 ? rc : agent_open(v->agent, r.job.nartifacts + r.job.npublish > 0, e);
     rc = rc != 0 ? rc : open_folder(&r, e);
     if (rc == 0) {

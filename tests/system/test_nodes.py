@@ -241,6 +241,22 @@ def test_by_job_files_and_published_once(cluster, mirrord):
     assert [n.rank for n in uploads] == [0]
 
 
+def test_a_home_that_all_nodes_share(cluster):
+    """Their records and inputs are apart, and {out} is one folder."""
+    path, state = cluster.folder / "job.conf", cluster.folder / "state"
+    path.write_text(f"""run {{ command = {{"{sys.executable}", "{cluster.folder}/exchange.py", "{{out}}", "5", "60"}} ranks = 1
+                  nodes = 2 rendezvous = "127.0.0.2:{cluster.port}" join_timeout = {30 * SLOW}s }}\n""")
+    for r in (0, 1):
+        n = cluster.node.setdefault(r, Node(cluster, r))
+        n.start("run", path, "--node-rank", r, TRAINAGENT_STATE=str(state))
+    for r in (0, 1):
+        cluster.node[r].ends(0)
+    [out] = state.glob("jobs/*/out")
+    assert (out / "checkpoint-5/state").read_text() == whole(2, 5)
+    names = sorted(p.parent.name for p in state.glob("jobs/*/result.json"))
+    assert len(names) == 2 and names[1] == f"{names[0]}-node1", names
+
+
 # --- faults -----------------------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,18 @@ struct notice {
 
 /* --- what an answer means ------------------------------------------------------------------------------------------------ */
 
+/* Azure lists the events of the whole scale set, and in each the machines that it is about. vm NULL: ours is not known. */
+static bool concerns(const json_t *event, struct slice vm)
+{
+    const json_t *names = json_object_get(event, "Resources");
+    bool found = vm.p == NULL || json_array_size(names) == 0;
+
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        found = found || slice_ieq(jread_slice(json_array_get(names, i)), vm);
+    }
+    return found;
+}
+
 static bool takes_away(const json_t *event)
 {
     static const char *const types[] = {"Preempt", "Terminate", "Reboot", "Redeploy"};
@@ -35,18 +47,19 @@ static bool takes_away(const json_t *event)
     return found;
 }
 
-static bool json_is_notice(const json_t *root)
+static bool json_is_notice(const json_t *root, struct slice vm)
 {
     const json_t *events = json_object_get(root, "Events");
     bool found = jread_text(root, "action").n > 0;
 
     for (size_t i = 0; i < json_array_size(events); i++) {
-        found = found || takes_away(json_array_get(events, i));
+        const json_t *event = json_array_get(events, i);
+        found = found || (takes_away(event) && concerns(event, vm));
     }
     return found;
 }
 
-bool notice_is(int status, struct slice body)
+bool notice_is(int status, struct slice body, struct slice vm)
 {
     json_t *root;
     bool found;
@@ -56,7 +69,7 @@ bool notice_is(int status, struct slice body)
         return status == 200;
     }
     root = jread_parse(body, 0, jread_values_of(body.n));
-    found = json_is_notice(root);
+    found = json_is_notice(root, vm);
     json_decref(root);
     return found;
 }
@@ -125,15 +138,15 @@ static int ask(enum xfer_method method, struct slice url, const struct slice *fi
     return q.status;
 }
 
-/* Where Amazon gives tokens: "http://host/latest/api/token". */
-static void token_url(const char *url, struct buf *out)
+/* Another address of the same service. */
+static void same_host(const char *url, const char *path, struct buf *out)
 {
     struct url u;
 
     buf_clear(out);
     CHECK(url_split(slice_str(url), &u, NULL) == 0);
     url_write_origin(&u, out);
-    buf_str(out, "/latest/api/token");
+    buf_str(out, path);
 }
 
 static bool fetch_token(const char *url, struct buf *line)
@@ -142,7 +155,7 @@ static bool fetch_token(const char *url, struct buf *line)
     struct buf place = BUF_INIT(8192), token = BUF_INIT(BODY_MAX);
     bool got;
 
-    token_url(url, &place);
+    same_host(url, "/latest/api/token", &place);
     got = ask(XFER_PUT, buf_slice(&place), &lifetime, 1, &token) == 200 && token.n > 0 &&
           token.n <= TOKEN_MAX;
     buf_clear(line);
@@ -153,6 +166,24 @@ static bool fetch_token(const char *url, struct buf *line)
     buf_free(&place);
     buf_free(&token);
     return got;
+}
+
+/* False: it is another machine's. Where our name cannot be had it may be ours. */
+static bool is_ours(const char *url, struct slice body)
+{
+    static const struct slice azure = SLICE("Metadata: true");
+    struct buf place = BUF_INIT(8192), name = BUF_INIT(BODY_MAX);
+    bool ours = true;
+
+    if (!notice_is(200, body, SLICE(""))) { /* names machines */
+        same_host(url, "/metadata/instance/compute/name?api-version=2021-02-01&format=text",
+                  &place);
+        ours = ask(XFER_GET, buf_slice(&place), &azure, 1, &name) != 200 || name.n == 0 ||
+               notice_is(200, body, slice_trim(buf_slice(&name)));
+    }
+    buf_free(&place);
+    buf_free(&name);
+    return ours;
 }
 
 static bool ask_once(const char *url)
@@ -166,7 +197,7 @@ static bool ask_once(const char *url)
         fields[FIELDS_MAX - 1] = buf_slice(&token);
         status = ask(XFER_GET, slice_str(url), fields, FIELDS_MAX, &body);
     }
-    found = notice_is(status, buf_slice(&body));
+    found = notice_is(status, buf_slice(&body), SLICE_NONE) && is_ours(url, buf_slice(&body));
     buf_free(&body);
     buf_free(&token);
     return found;

@@ -7,9 +7,12 @@
  *     TRUE                                           Google: instance/preempted, FALSE until then
  *     {"Events": [{"EventType": "Preempt"}, ...]}    Azure: scheduledevents; Terminate, Reboot and Redeploy count as well
  *
- * when there is a notice. Everything else is none: another status or text, no answer within 5 s, nobody there. Redirects are
- * not followed and the environment's proxies not used, as the service is the machine's own. Where the GET is refused with 401
- * a token is fetched from the same host's /latest/api/token, as Amazon's IMDSv2 wants it.
+ * when there is a notice. An event of Azure's with "Resources" names machines. It is none where this one's name, which the same
+ * host's /metadata/instance/compute/name tells, is not among them.
+ *
+ * Everything else is none: another status or text, no answer within 5 s, nobody there. Redirects are not followed and the
+ * environment's proxies not used, as the service is the machine's own. Where the GET is refused with 401 a token is fetched from
+ * the same host's /latest/api/token, as Amazon's IMDSv2 wants it.
  *
  * A process of its own asks, so that no answer, however slow, holds up whoever watches the ranks. On a notice it sends
  * SIGTERM to the process that started it, once, and ends.
@@ -37,7 +40,7 @@ bool notice_sent(const struct notice *n, pid_t from);
 /* A SIGTERM that it sent and that nobody read yet is read. One that somebody else sent stays pending. */
 void notice_stop(struct notice **np);
 
-/* Whether such an answer is a notice. */
-bool notice_is(int status, struct slice body);
+/* Whether such an answer is a notice. vm: this machine's name among those of an event; SLICE_NONE: an event of any counts. */
+bool notice_is(int status, struct slice body, struct slice vm);
 
 #endif

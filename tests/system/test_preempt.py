@@ -115,6 +115,31 @@ def test_a_notice_stops_the_ranks(metadata, tmp_path, cloud, path):
     assert (tmp_path / "starts").read_text() == "\n"  # 75 starts again, but not on a machine that goes away
 
 
+@pytest.mark.parametrize("name", [(200, "train_3"), (404, "")])
+def test_azure_names_the_machines_of_an_event(metadata, tmp_path, name):
+    """The list is the whole scale set's. An event of another machine is none here, but for a machine whose own name is not known."""
+    first = threading.Event()
+
+    def answer(h):
+        if h.path.startswith("/metadata/instance/compute/name?"):
+            first.set()
+            return name if h.headers["Metadata"] == "true" else (400, "")
+        events = ['{"EventType":"Preempt","Resources":["train_2","TRAIN_33"]}']
+        if ours.is_set():
+            events.append('{"EventType":"Preempt","Resources":["other","TRAIN_3"]}')
+        return 200, '{"DocumentIncarnation":1,"Events":[%s]}' % ",".join(events)
+    ours = threading.Event()
+    server = metadata(answer)
+    path = "/metadata/scheduledevents?api-version=2020-07-01"
+    started = launch(server.url(path), *COMMAND, tmp_path / "starts")
+    until(lambda: started.poll() is not None or (server.asked.count(f"GET {path}") >= 2 and (tmp_path / "starts").exists()))
+    if name[0] == 200:
+        assert first.is_set() and started.poll() is None, ended(started)
+        ours.set()
+    rc, said = ended(started)
+    assert rc in (75, 143) and "launch.preempted" in said, said
+
+
 # Takes its time on SIGTERM, until "$0.go" is there.
 SLOW_TO_END = ["sh", "-c", 'trap "touch \\"$0.told\\"; until [ -e \\"$0.go\\" ]; do sleep 0.05; done; exit 75" TERM; touch "$0"; while :; do sleep 0.05; done']
 

@@ -8,6 +8,8 @@
  * nothing and is dropped; an agent that reached another job's service, or another program, tries the next port. So does
  * one whose node rank is taken: two jobs that were given no id have the same one at the same address.
  *
+ * The proofs are not bound to the connection: whoever listens at the agreed port first, or sits on the way, can pass them on.
+ *
  * Then messages both ways: u16 BE length, u8 type, the numbers below as u32 BE in their order, a text.
  */
 #ifndef AGENT_JOB_RENDEZVOUS_H

@@ -4,12 +4,15 @@
  *              did not come in time
  *   GATHERING ------------------------------------------------> RUNNING
  *       ^                                                          |
- *       |  a rank failed (restart.h says whether it goes on), or   |
- *       +----- a node was lost and MIN are left: STOP -------------+
+ *       |  a rank failed, or (--elastic) a node was lost: STOP     |
+ *       +----------------------------------------------------------+
  *       |                                                          |
  *       +------------------------> OVER <--------------------------+
  *          too few came, node 0 was lost,      all nodes are done, the failure is final,
- *          no restarts are left                a node was lost and too few are left
+ *          no restarts are left (restart.h)    node 0 was lost, or any node without --elastic
+ *
+ * A node that is lost with --elastic never ends the job at once: the next gathering finds out whether MIN are left, and restart.h whether
+ * it goes on. In OVER the service stays until all that took part have gone or are silent.
  *
  * A generation is one attempt of all nodes together. A node that comes while one runs waits for the next. A node that is silent for
  * lost_ms is lost, and what it says of an earlier generation is not heard.

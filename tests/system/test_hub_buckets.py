@@ -117,8 +117,12 @@ def test_addresses_of_data_are_ours(mirrord, hub):
     c = Client(m, bucket="org/data")
     terms = c.terms("a.txt")
     url = urllib.parse.urlsplit(next(iter(json.loads(terms.body)["fetch_info"].values()))[0]["url"])
+    for query in ("x", "key", "key=", "ke%79=x", "x&" + url.query):  # nobody's key: the size would be the caller's
+        forged = url.path.replace("6%2Fa.txt", "1%2Fa.txt")
+        assert m.get(f"{forged}?{query}").status == 403, query
+    assert c.get("/hf/buckets/org/data/resolve/a.txt").body == b"S3CRET", "no forged address disturbs a fetch"
     assert m.get(f"{url.path}?{url.query}").status == 200
-    for path, query in ((url.path, ""), (url.path.replace("6%2Fa.txt", "7%2Fa.txt"), url.query), (url.path, url.query[:-4] + "AAAA"),
+    for path, query in ((url.path, ""), (url.path, "x"), (url.path.replace("6%2Fa.txt", "7%2Fa.txt"), url.query), (url.path, url.query[:-4] + "AAAA"),
                         (url.path.replace("6%2Fa.txt", "300000%2Fd%2Fbig.bin"), url.query),
                         (url.path.replace(HASHES["a.txt"], HASHES["d/big.bin"]), url.query),
                         (url.path.replace("org/data", "org/secret"), url.query)):

@@ -471,7 +471,7 @@ static void plan_token(struct hf_ask *k)
     }
 }
 
-/* The data's address is always sealed: what it says of path and size is ours. */
+/* The data's address always has a key (answer_data() refuses others), so its path and size are those that were sealed here. */
 static void answer_terms(struct hf_ask *k, const struct digest *d)
 {
     struct catalog_file f;
@@ -491,12 +491,16 @@ static void answer_data(struct hf_ask *k, const struct digest *d)
 {
     struct xet_place at = place_at(k, k->at.rev);
     struct catalog_file f = {.path = k->at.rev, .named = true, .hash = *d};
+    enum xet_key key = chunks_use_key(k, &at, d);
 
-    if (k->req->query.n == 0 || !slice_u64(slice_cut(&f.path, '/'), &f.size_bytes)) {
+    if (key == XET_KEY_BAD) {
+        return;
+    }
+    if (key == XET_KEY_NONE || !slice_u64(slice_cut(&f.path, '/'), &f.size_bytes)) {
         say_error(k, 403, SLICE_NONE, SLICE("this address is not complete: ask for a new one"));
         return;
     }
-    if (!chunks_use_key(k, &at, d) || !learn_open(k)) {
+    if (!learn_open(k)) {
         return;
     }
     if (k->facts->changes == FACTS_CHANGES) {

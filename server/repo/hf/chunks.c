@@ -38,7 +38,7 @@ void chunks_token(struct hf_ask *k)
     }
 }
 
-bool chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct digest *d)
+enum xet_key chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct digest *d)
 {
     struct slice credential;
     enum xet_key key;
@@ -46,13 +46,11 @@ bool chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct d
     key = xet_key_open(k->r, at, d, k->req->query, clock_unix_s(), k->a, &credential);
     if (key == XET_KEY_BAD) {
         say_error(k, 403, SLICE_NONE, SLICE("this address is no longer good: ask for a new one"));
+    } else if (key == XET_KEY_GOOD) {
+        k->p->right = RIGHT_KNOWN;
+        access_as(k, credential);
     }
-    if (key != XET_KEY_GOOD) {
-        return key == XET_KEY_NONE;
-    }
-    k->p->right = RIGHT_KNOWN;
-    access_as(k, credential);
-    return true;
+    return key;
 }
 
 static void answer_terms(struct hf_ask *k, const struct manifest_entry *f)
@@ -94,7 +92,7 @@ void chunks_answer(struct hf_ask *k)
         return;
     }
     at.commit = k->at.rev;
-    if ((ask == XET_ASK_DATA && !chunks_use_key(k, &at, &d)) || !access_commit(k) ||
+    if ((ask == XET_ASK_DATA && chunks_use_key(k, &at, &d) == XET_KEY_BAD) || !access_commit(k) ||
         !access_manifest(k, &m)) {
         return;
     }

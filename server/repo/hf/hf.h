@@ -22,6 +22,7 @@
 #include "server/repo/hf/openness.h"
 #include "server/repo/hf/path.h"
 #include "server/repo/plan.h"
+#include "server/repo/xet.h"
 
 #define HF_MAIN "main" /* the default branch, but of a few repositories that have none of that name */
 
@@ -151,10 +152,10 @@ void details_close(struct details *d);
 void chunks_announce(struct hf_ask *k, const struct manifest_entry *f);
 void chunks_token(struct hf_ask *k);
 void chunks_answer(struct hf_ask *k); /* whatever HF_XET_STORE asks for */
-struct xet_place;
-/* Takes the credential that a data URL has sealed inside. Without a key the request's own counts, as everywhere. False: the plan
- * refuses the key. */
-bool chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct digest *d);
+/* Opens the key in the query of a data URL. XET_KEY_GOOD: the credential sealed in the key counts from here on. XET_KEY_NONE: the
+ * URL has no key, whatever else its query says; the request's own credential counts, and nothing in the URL is ours.
+ * XET_KEY_BAD: the plan refuses the key. */
+enum xet_key chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct digest *d);
 
 /* --- say.c --- */
 /* code, message: X-Error-Code and -Message; p == NULL: none. */

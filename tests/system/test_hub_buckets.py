@@ -1,6 +1,7 @@
 """Buckets of a Hub, question by question: which bytes leave for whom by which way, and what becomes of files that change while they are
 read. Clients: clients/test_buckets.py."""
 import json
+import time
 import urllib.parse
 
 import pytest
@@ -204,6 +205,27 @@ def test_a_hub_that_names_no_content(mirrord, hub):
     hub.script.clear()
     hub.buckets["org/data"].files["d/big.bin"] = new
     until(lambda: m.get("/hf/buckets/org/data/resolve/d/big.bin").body == read(new))
+
+
+def test_a_hub_that_names_no_content_is_not_asked_each_time(mirrord, hub):
+    """Two failed fetches and two listings tell that the answers have no name. That is not found out anew by each request, and the copy that
+    is kept by path is there while the Hub is gone."""
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 4s sie = 365d }"))
+    url = "/hf/buckets/org/data/resolve/d/big.bin"
+    hub.order("^/buckets/org/data/resolve/d/big.bin", (302, {"Location": hub.signed_url(sha256_of(BIG))}), times=10000)
+
+    def asked_for_a_copy():
+        before = len(hub.calls)
+        assert m.get(url).body == read(BIG)
+        return len(hub.calls) - before
+    until(lambda: asked_for_a_copy() == 0)
+    hub.down()
+    late = time.monotonic() + 9
+    while time.monotonic() < late:  # from when all is fresh until all is stale
+        got = m.get(url)
+        if time.monotonic() > late - 4:
+            assert (got.status, got.body) == (200, read(BIG))
+    hub.up()
 
 
 def test_files_without_a_hash(mirrord, hub):

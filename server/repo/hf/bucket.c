@@ -405,6 +405,44 @@ static bool want_path(struct hf_ask *k)
     return true;
 }
 
+/* By a rule that leaves it to the origin a copy by path holds for so long, too: there is no word of the origin on hashes. */
+enum { BY_PATH_S = 60 };
+
+/* Is the file's copy one that was kept by its path, because the Hub's answer named no content, or another one each time? While that
+ * copy is fresh, or the Hub is silent, the Hub is not asked for the content again. A copy under the listed hash goes first.
+ * False: the plan asks, or a rule denies the file. */
+static bool look_by_path(struct hf_ask *k, const struct catalog_file *file, bool *by_path)
+{
+    struct slice key = resolve_path(k, k->at.path);
+    struct catalog_file kept;
+    const struct fact *f;
+    uint64_t ttl_s;
+    struct object o;
+    struct want w;
+
+    *by_path = false;
+    if (!access_want(k, key, key, &w)) {
+        return false;
+    }
+    f = plan_row(k->facts, TABLE_OBJECT, access_row(k, key, k->closed ? k->caller : SLICE("")),
+                 k->p);
+    if (f == NULL) {
+        return false;
+    }
+    if (f->rc != 0 || !object_decode(f->bytes, k->a, &o)) {
+        return true;
+    }
+    ttl_s = w.ttl_s == TTL_ORIGIN ? BY_PATH_S : w.ttl_s;
+    if (!k->stale && k->req->unix_s >= max_u64(o.validated_unix_s, o.stored_unix_s) + ttl_s) {
+        return true;
+    }
+    if (!look_for_kept(k, &file->hash, &kept, by_path)) {
+        return false;
+    }
+    *by_path = !*by_path;
+    return true;
+}
+
 static void say_file(struct hf_ask *k)
 {
     k->p->own_fields = true;
@@ -428,11 +466,17 @@ static void plan_file(struct hf_ask *k)
 {
     struct catalog_file f;
     struct xet_place at;
+    bool by_path;
 
     if (!learn_open(k) || !find_file(k, &f)) {
         return;
     }
-    if (!f.named || k->facts->changes == FACTS_CHANGES) { /* it changes all the time, or answers have no hash */
+    by_path = !f.named || k->facts->changes == FACTS_CHANGES; /* it changes all the time, or answers have no hash */
+    if (!by_path && k->req->method == METHOD_GET && k->facts->changes == 0 && f.size_bytes != 0 &&
+        !look_by_path(k, &f, &by_path)) {
+        return;
+    }
+    if (by_path) {
         if (want_path(k)) {
             say_file(k);
             say_how(k);

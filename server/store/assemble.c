@@ -11,7 +11,7 @@
 #include "server/store/xorb.h"
 #include "server/store/xshard.h"
 
-enum { OPEN_MAX = 8, WRITE_BYTES = 1 << 20, FORGET_STEP = 256 };
+enum { OPEN_MAX = 8, WRITE_BYTES = 1 << 20 };
 
 struct open_xorb { /* the chunks of one that was used lately */
     char hash[XSHARD_HASH_HEX + 1];
@@ -279,43 +279,21 @@ static int on_file(void *arg, const struct xshard_file *f)
     return rc != 0 ? rc : a->reply->status != 0;
 }
 
-struct forget {
-    struct assembly a;
-    char hash[FORGET_STEP][XSHARD_HASH_HEX + 1];
-    size_t count;
-};
-
-static int note_xorb(void *arg, struct slice path, const struct session_file *file)
+static int forget_file(void *arg, const struct xshard_file *f)
 {
-    struct forget *f = arg;
-
-    (void)file;
-    if (slice_starts(path, SLICE(XORB_PATH)) &&
-        path.n == sizeof XORB_PATH - 1 + XSHARD_HASH_HEX) {
-        memcpy(f->hash[f->count++], path.p + sizeof XORB_PATH - 1, XSHARD_HASH_HEX);
-    }
-    return f->count == FORGET_STEP;
+    return forget_xorbs(arg, f);
 }
 
-int assemble_forget(struct uploads *u, const struct session *s, struct err *e)
+int assemble_forget(struct uploads *u, const struct session *s, struct slice shard, struct err *e)
 {
-    struct forget *f = NEW(struct forget);
+    struct assembly a = {.u = u, .session = s, .e = e};
     struct batch *b = batch_new();
     int rc;
 
-    f->a = (struct assembly){.u = u, .session = s, .e = e};
     offer_forget(u->store, s, OFFER_XET, b);
     rc = store_commit(u->store, &b, COMMIT_LAZY, e);
     batch_free(&b);
-    do {
-        f->count = 0;
-        rc = rc >= 0 ? session_each_file(u->store, s->id, note_xorb, f, e) : rc;
-        for (size_t i = 0; i < f->count && rc >= 0; i++) {
-            rc = forget_xorb(&f->a, f->hash[i]);
-        }
-    } while (rc >= 0 && f->count == FORGET_STEP);
-    free(f);
-    return rc > 0 ? 0 : rc;
+    return rc == 0 ? xshard_each(shard, forget_file, &a, e) : rc;
 }
 
 int assemble_run(struct uploads *u, const struct put *p, const struct session *s,

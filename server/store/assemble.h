@@ -15,8 +15,10 @@
 enum { XORB_BYTES_MAX = 72 << 20, SHARD_BYTES_MAX = 128 << 20 };
 #define XORB_PATH "xorb/"
 
-/* Removes all xorbs of an offer. Later uploads to its tree have another offer, so that their clients know of none of them. */
-MUST_USE int assemble_forget(struct uploads *u, const struct session *s, struct err *e);
+/* Removes the xorbs of an offer that this shard names; the others may be named by a shard that is still to come. Later uploads to
+ * the offer's tree have another offer, so that their clients know of none of them. */
+MUST_USE int assemble_forget(struct uploads *u, const struct session *s, struct slice shard,
+                             struct err *e);
 
 MUST_USE int assemble_run(struct uploads *u, const struct put *p, const struct session *s,
                           struct slice shard, struct upload_reply *reply, struct err *e);

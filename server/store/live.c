@@ -278,14 +278,13 @@ void live_assembled(struct uploads *u, const char *id, bool keeps)
 
     lock_take(&u->lock);
     l = live_find(u, id);
-    if (l != NULL && l->use != NULL) {
-        uint64_t n = keeps ? l->bytes : 0, gone = keeps ? 0 : l->kept;
-        l->bytes -= n;
-        l->use->bytes -= n;
-        l->kept += n - gone;
-        l->use->kept += n - gone;
+    if (l != NULL && l->use != NULL && keeps) {
+        l->kept += l->bytes;
+        l->use->kept += l->bytes;
+        l->use->bytes -= l->bytes;
+        l->bytes = 0;
     }
-    if (l != NULL) {
+    if (l != NULL && (keeps || l->bytes == 0)) {
         came(u, l, AWAITED_ANY);
     }
     lock_drop(&u->lock);
@@ -336,9 +335,11 @@ void charge_give(struct charge *c, uint64_t n)
     lock_take(&c->u->lock);
     l = live_find(c->u, c->id);
     if (l != NULL && l->use != NULL) {
-        n = min_u64(n, l->bytes);
-        l->bytes -= n;
-        l->use->bytes -= n;
+        uint64_t open = min_u64(n, l->bytes), kept = min_u64(n - open, l->kept);
+        l->bytes -= open;
+        l->use->bytes -= open;
+        l->kept -= kept; /* files have been made of it since it was counted */
+        l->use->kept -= kept;
     }
     lock_drop(&c->u->lock);
 }

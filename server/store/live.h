@@ -91,7 +91,8 @@ void live_came(struct uploads *u, const char *id, const struct digest *d);
 #define AWAITED_ANY (&(const struct digest){{0}})
 /* Files have been made of what this offer has. May it keep that for the next ones? No: its client keeps as much as it may. */
 bool live_may_keep(struct uploads *u, const char *id);
-/* It keeps what it has, or all of that has been removed. It is finished then, if it awaits nothing else. */
+/* It keeps what it has, or what the files were made of has been removed. It is finished then, if it awaits nothing else; where
+ * something is left that no file has been made of, it goes on. */
 void live_assembled(struct uploads *u, const char *id, bool keeps);
 void live_remove(struct uploads *u, const char *id);
 /* It has a client's share: it is of a client, and of this life of the daemon. */

@@ -500,7 +500,7 @@ static int assemble(struct upload_sink *k, struct upload_reply *reply, struct er
     rc = assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
     if (rc == 0 && reply->status == 200) {
         bool keeps = live_may_keep(k->u, k->session.id);
-        rc = keeps ? 0 : assemble_forget(k->u, &k->session, e);
+        rc = keeps ? 0 : assemble_forget(k->u, &k->session, buf_slice(&k->small), e);
         live_assembled(k->u, k->session.id, keeps || rc != 0);
     }
     return rc;

@@ -399,6 +399,31 @@ def test_what_xet_has_brought_counts(mirrord):
     assert m.ctl("verify").returncode == 0
 
 
+def test_an_upload_by_xet_may_end_in_several_shards(mirrord):
+    """All of its xorbs come first. Those of a shard that is still to come went with those of the first one, when the upload was larger than
+    what a client may keep."""
+    m = mirrord("""storage { quota = "128m" reserve = "16m" client_upload_bytes = "4m" }
+        repo "models" { protocol = "hosted" }""")
+    hub = Hub(m)
+    assert hub.create().status == 200
+    m.ci = hub.token
+    at = xet_store(m)
+
+    def pieces(i):
+        return [bytes([i, k]) * (64 * KIB) for k in range(8)]
+
+    def brings(i):
+        return m.put(f"{at}/v1/xorbs/default/{i:064x}", b"".join(map(chunk, pieces(i))), token=m.ci, method="POST").status
+    assert [brings(i) for i in range(1, 9)] == [200] * 8
+    for i in range(1, 9):
+        made = shard((sha(b"".join(pieces(i))), [(f"{i:064x}", 0, 8, MIB)]))
+        assert m.put(f"{at}/v1/shards", made, token=m.ci, method="POST").status == 200, i
+    place, at = opened(m, m.ci), xet_store(m)
+    assert m.put(f"{place}/f", bytes(MIB // 2), token=m.ci).status == 201
+    assert [brings(i) for i in (11, 12, 13, 14)] == [200] * 3 + [507], "what is left of the upload counts no more and no less"
+    assert m.ctl("verify").returncode == 0
+
+
 def test_what_xet_keeps_for_the_next_files_counts(mirrord):
     """It lay there for a day, as much as a client cared to bring. No upload is refused for it: what was brought last is not kept."""
     m = mirrord("""storage { quota = "256m" reserve = "16m" client_upload_bytes = "4m" }

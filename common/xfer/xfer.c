@@ -262,16 +262,16 @@ static int tell_tls(const struct xfer *x, struct err *e)
 
 enum { PROXY_BYTES = 128 };
 
-/* " to the proxy host:port", for instance. Its URL may have a password, which is left out. */
+/* " to the proxy host:port", for instance. Its URL may have a password, which is left out, whatever bytes it has: all that stands
+ * before the last '@' may be of it. */
 static void proxy_named(const struct xfer *x, const char *words, char out[PROXY_BYTES])
 {
     const char *scheme = strstr(x->want.proxy, "://");
     const char *from = scheme != NULL ? scheme + 3 : x->want.proxy;
-    size_t n = strcspn(from, "/?#");
-    const char *at = memrchr(from, '@', n);
+    const char *at = strrchr(from, '@');
 
-    n -= at != NULL ? (size_t)(at + 1 - from) : 0;
-    snprintf(out, PROXY_BYTES, "%s the proxy %.*s", words, (int)n, at != NULL ? at + 1 : from);
+    from = at != NULL ? at + 1 : from;
+    snprintf(out, PROXY_BYTES, "%s the proxy %.*s", words, (int)strcspn(from, "/?#"), from);
 }
 
 /* libcurl's sentence names the host that it tried to connect to, but for one that timed out. */

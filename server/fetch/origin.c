@@ -79,6 +79,16 @@ const struct origin_bucket *origin_bucket(const struct origin *o)
     return o->s3 != NULL ? &o->s3->bucket : NULL;
 }
 
+/* Readers of URLs take the first of those for the host's end, so they would connect to a part of the password. */
+static bool has_bare_password(const char *proxy)
+{
+    const char *scheme = strstr(proxy, "://");
+    const char *from = scheme != NULL ? scheme + 3 : proxy;
+    const char *at = strrchr(from, '@');
+
+    return at != NULL && strcspn(from, "/?#") < (size_t)(at - from);
+}
+
 int origin_new(const char *repo, const struct origin_settings *set, struct origin **out,
                struct err *e)
 {
@@ -107,6 +117,13 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     }
     if (o->split.query.p != NULL) {
         rc = err_set(e, E_CONFIG, "repo %s: origin: a base URL has no query", repo);
+        goto out;
+    }
+    if (set->proxy != NULL && has_bare_password(set->proxy)) {
+        rc = err_set(e, E_CONFIG,
+                     "repo %s: proxy: its user or password has a bare \"/\", \"?\" or \"#\": write "
+                     "%%2F, %%3F, %%23",
+                     repo);
         goto out;
     }
     o->repo = mem_strdup(repo);

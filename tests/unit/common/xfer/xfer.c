@@ -555,6 +555,30 @@ static void test_a_proxy_is_asked_for_what_was_admitted(void **state)
     assert_int_equal(s.dones, 3);
 }
 
+/* libcurl reads "u" as the host of such a URL. */
+static void test_no_byte_of_a_proxys_password_is_told(void **state)
+{
+    static const char *const proxies[] = {"http://u:s3c/ret@px.invalid:3128",
+                                          "http://u:s3c?ret@px.invalid:3128",
+                                          "u:s3c#r@et@px.invalid:3128",
+                                          "http://u:s3c%2Fret@px.invalid:3128/"};
+    struct seen s;
+    struct xfer_want w = {.url = SLICE("http://127.0.0.1:8443/x")};
+
+    (void)state;
+    seen_open(&s);
+    for (size_t i = 0; i < ARRAY_LEN(proxies); i++) {
+        w.proxy = proxies[i];
+        s.x = xfer_start(s.loop, &w, &events, &s);
+        event_base_dispatch(s.base);
+        assert_int_equal(s.rc, E_NETWORK);
+        assert_null(strstr(s.why.text, "s3c"));
+        assert_null(strstr(s.why.text, "et@"));
+        assert_non_null(strstr(s.why.text, "the proxy px.invalid:3128"));
+    }
+    seen_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -566,6 +590,7 @@ int main(void)
         cmocka_unit_test(test_cancelling_inside_an_event),
         cmocka_unit_test(test_head_may_refuse),
         cmocka_unit_test(test_admission_holds_for_kept_connections),
+        cmocka_unit_test(test_no_byte_of_a_proxys_password_is_told),
         cmocka_unit_test(test_a_proxy_is_asked_for_what_was_admitted),
         cmocka_unit_test(test_connections_are_kept),
         cmocka_unit_test(test_what_is_sent),

@@ -105,6 +105,29 @@ static void a_list_of_hosts_is_the_whole_list(void **state)
     origin_free(&none);
 }
 
+static void a_proxy_has_its_password_escaped(void **state)
+{
+    static const char *const bare[] = {"http://u:s3c/ret@px:3128", "http://u:s3c?ret@px:3128",
+                                       "u:s3c#ret@px:3128"};
+    static const char *const right[] = {"http://u:s3c%2Fret@px:3128/", "px:3128", "http://px:3128"};
+    struct origin_settings set = {.url = "https://o.example/"};
+    struct origin *o = NULL;
+    struct err e = {0};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bare); i++) {
+        set.proxy = bare[i];
+        assert_int_equal(origin_new("r", &set, &o, &e), E_CONFIG);
+        assert_null(strstr(e.text, "s3c"));
+        assert_null(strstr(e.text, "ret"));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(right); i++) {
+        set.proxy = right[i];
+        assert_int_equal(origin_new("r", &set, &o, &e), 0);
+        origin_free(&o);
+    }
+}
+
 static void no_proxy_is_for_what_the_configuration_names(void **state)
 {
     static const char *const hosts[] = {"files.example"};
@@ -258,6 +281,7 @@ int main(void)
         cmocka_unit_test(pages_over_https_name_other_hosts),
         cmocka_unit_test(hosts_of_the_inner_network_are_the_configurations_alone),
         cmocka_unit_test(a_list_of_hosts_is_the_whole_list),
+        cmocka_unit_test(a_proxy_has_its_password_escaped),
         cmocka_unit_test(no_proxy_is_for_what_the_configuration_names),
         cmocka_unit_test(keys_are_scheme_host_port),
         cmocka_unit_test(content_ranges_are_read_strictly),

@@ -403,15 +403,16 @@ static void renew_vary(struct object *o, const struct fetch_head *h, struct aren
     }
 }
 
-/* Some servers send the type of an error page with a 304, and clients of images go by an exact type: it may only say more of the
- * same type, its charset for instance. */
+/* Some servers send the type of an error page with a 304, or the type without its parameters, and clients of images go by an exact
+ * type: a 304 may only say more of the same type, its charset for instance. */
 static void renew_type(struct object *o, const struct fetch_head *h, struct arena *a)
 {
     struct slice is = slice_trim(fetch_field(h, "content-type")), was = o->content_type;
     struct slice fresh = is;
 
     if (is.n != 0 && is.n <= 1024 &&
-        slice_ieq(slice_trim(slice_cut(&is, ';')), slice_trim(slice_cut(&was, ';')))) {
+        slice_ieq(slice_trim(slice_cut(&is, ';')), slice_trim(slice_cut(&was, ';'))) &&
+        (slice_trim(is).n != 0 || slice_trim(was).n == 0)) {
         o->content_type = arena_copy(a, fresh);
     }
 }

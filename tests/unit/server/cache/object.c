@@ -92,6 +92,8 @@ static void a_304_renews_but_does_not_redescribe(void **state)
         {SLICE("content-type"), SLICE("Text/HTML; charset=utf-8")},
     };
     const struct fetch_head same_type = {.status = 304, .fields = type, .nfields = 1};
+    static const struct http_field bare[] = {{SLICE("content-type"), SLICE("text/html;")}};
+    const struct fetch_head no_charset = {.status = 304, .fields = bare, .nfields = 1};
     struct arena a = {0};
     struct object o = {0};
 
@@ -101,6 +103,8 @@ static void a_304_renews_but_does_not_redescribe(void **state)
     assert_true(slice_eqs(object_field(&o, "cache-control"), "max-age=9"));
     assert_true(slice_eqs(o.content_type, "text/html"));
     object_renew(&o, &same_type, &a);
+    assert_true(slice_eqs(o.content_type, "Text/HTML; charset=utf-8"));
+    object_renew(&o, &no_charset, &a);
     assert_true(slice_eqs(o.content_type, "Text/HTML; charset=utf-8"));
     assert_true(slice_eqs(o.last_modified, "Sun, 06 Nov 1994 08:49:37 GMT"));
     assert_null(object_field(&o, "set-cookie").p);

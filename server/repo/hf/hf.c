@@ -93,6 +93,12 @@ static int word_tree(const struct repo *r, const struct plan *p, struct buf *out
                  ? manifest_list(&m, p->entry.path, p->recursive, r->xet_from_bytes, out)
                  : E_PROTOCOL;
 
+    if (rc == E_PROTOCOL) {
+        return err_set(e, rc, "the Hub's listing of this commit is not understood");
+    }
+    if (rc == E_NOTFOUND) {
+        return err_set(e, rc, "this commit has no such folder");
+    }
     return rc == 0 ? 0 : err_set(e, rc, "this listing is too large");
 }
 

@@ -70,7 +70,8 @@ const struct fact *plan_resolve(const struct facts *f, const struct digest *root
                                 struct plan *p);
 const struct fact *plan_entry(const struct facts *f, const struct digest *root, struct slice path,
                               struct plan *p);
-/* what: as in need.key; w: its first part. Of equal keys and principals one fact. */
+/* what: as in need.key; w: its first part. One fact for equal keys, principals, ttls and one_part: a list that may be older, or its
+ * first part alone, is another. */
 const struct fact *plan_gather(const struct facts *f, struct slice what, const struct want *w,
                                bool one_part, struct plan *p);
 /* Made of a file of a tree: good for ever, as its bytes are. */

@@ -180,6 +180,18 @@ def test_content_that_moves(mirrord, hub):
     assert c.data(terms).status == 206 and c.by_chunks("d/big.bin").body == read(BIG)
 
 
+def test_a_file_that_was_added_is_found_by_its_hash(mirrord, hub):
+    """The listing of the whole bucket may be an hour old where it has the hash; where it has not, a new one is made."""
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1s }"))
+    c = Client(m, bucket="org/data")
+    assert c.terms("d/big.bin").status == 200
+    new = Big(1000, 7)
+    hub.buckets["org/data"].files["new.bin"] = new
+    time.sleep(2)
+    store, _ = c.store()
+    assert c.get(f"{store}/v1/reconstructions/{xet_of(new)}").status == 200
+
+
 def test_what_is_kept_is_read_by_its_hash(mirrord, hub):
     """Also when the file has another content since: a client has the hash from a listing of before."""
     m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1s }"))

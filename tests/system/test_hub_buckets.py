@@ -240,6 +240,33 @@ def test_a_hub_that_names_no_content_is_not_asked_each_time(mirrord, hub):
     hub.up()
 
 
+@pytest.mark.parametrize("name,asked", [("a", 1), ("b", 1), ("zz", 1)])
+def test_a_path_of_few_letters_lists_no_more_than_a_part(mirrord, hub, name, asked):
+    """The Hub matches paths by their beginning: that was all of the bucket, part by part, for whatever path or hint a client wrote."""
+    hub.page = 3
+    hub.buckets["org/data"].files.update({f"{c}/{i:03}": b"x" for c in "ab" for i in range(60)}, a=b"this", zz=b"that")
+    m = mirrord(hub.config())
+
+    def below():
+        return sum(urllib.parse.urlsplit(c[1]).path.endswith(f"/org/data/tree/{name}") for c in hub.calls)
+    got = m.get(f"/hf/buckets/org/data/resolve/{name}", head=True)
+    assert got.status == (404 if name == "b" else 200) and below() == asked
+    assert m.get(f"/hf/api/buckets/org/data/xet/{name}0/v1/reconstructions/{'0' * 64}").status == 404
+    assert m.get(f"/hf/api/buckets/org/data/xet/{name}/v1/reconstructions/{'0' * 64}").status == 404 and below() == asked
+
+
+def test_a_hub_that_lists_in_no_order(mirrord, hub):
+    """The file itself may be in a later part, then."""
+    files = [{"type": "file", "path": p, "size": 4, "xetHash": xet_of(b"this")} for p in ("ac", "ab", "a")]
+    at = f"{hub.url}/api/buckets/org/data/tree/a?recursive=true&cursor=2"
+    hub.order("^/api/buckets/org/data/tree/a.*cursor", (200, {"Content-Type": "application/json"}, json.dumps(files[2:]).encode()), times=9)
+    hub.order("^/api/buckets/org/data/tree/a", (200, {"Content-Type": "application/json", "Link": f'<{at}>; rel="next"'},
+                                                json.dumps(files[:2]).encode()), times=9)
+    m = mirrord(hub.config())
+    got = m.get("/hf/buckets/org/data/resolve/a", head=True)
+    assert (got.status, got["x-xet-hash"]) == (200, xet_of(b"this"))
+
+
 def test_files_without_a_hash(mirrord, hub):
     """A Hub whose listing tells no hash: by path, and asked for again like other documents."""
     m = mirrord(hub.config())

@@ -244,11 +244,30 @@ static struct slice folder_of(struct slice path)
     return slice_first(path, n > 0 ? n - 1 : 0);
 }
 
+/* The Hub's listing of all whose path begins with this one, as far as it is needed to find the file of that very path. That sorts
+ * before all others, so the first part is enough where the Hub lists in order: the rest may be the whole bucket, for a path of one
+ * letter that a client chose. NULL: the plan asks. */
+static const struct fact *list_at(struct hf_ask *k, struct slice path, struct catalog_file *out,
+                                  bool *here)
+{
+    struct slice page = page_of(k, "/tree", path), query = SLICE("recursive=true");
+    const struct fact *f = access_listing(k, page, query, HF_MAKE_PATHS, true, 0);
+
+    *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
+    if (f == NULL || f->rc != 0 || *here || f->next.p == NULL || catalog_in_order(f->bytes)) {
+        return f;
+    }
+    f = access_listing(k, page, query, HF_MAKE_PATHS, false, 0);
+    *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
+    return f;
+}
+
 /* Clients of HfFileSystem have just listed the folder: its first part is kept here. What is not in that is looked for by its own
  * path. False: the plan asks, or says that there is none. */
 static bool find_file(struct hf_ask *k, struct catalog_file *out)
 {
     const struct fact *f = NULL;
+    bool here;
 
     if (k->req->method == METHOD_GET) {
         f = access_listing(k, page_of(k, "/tree", folder_of(k->at.path)), SLICE("recursive=false"),
@@ -258,8 +277,7 @@ static bool find_file(struct hf_ask *k, struct catalog_file *out)
         }
     }
     if (f == NULL || f->rc != 0 || !catalog_find(f->bytes, k->at.path, out)) {
-        f = access_listing(k, page_of(k, "/tree", k->at.path), SLICE("recursive=true"),
-                           HF_MAKE_PATHS, false, 0);
+        f = list_at(k, k->at.path, out, &here);
         if (f == NULL) {
             return false;
         }
@@ -267,7 +285,7 @@ static bool find_file(struct hf_ask *k, struct catalog_file *out)
             say_fact(k, f);
             return false;
         }
-        if (!catalog_find(f->bytes, k->at.path, out)) {
+        if (!here) {
             say_error(k, 404, SLICE("EntryNotFound"),
                       arena_fmt(k->a, "no \"" SLICE_FMT "\" in bucket " SLICE_FMT,
                                 SLICE_ARG(k->at.path), SLICE_ARG(k->at.id)));
@@ -278,12 +296,25 @@ static bool find_file(struct hf_ask *k, struct catalog_file *out)
     return true;
 }
 
-/* In one listing. *here is false where it does not have the hash, or cannot be had. False: the plan asks. */
-static bool look_for_hash(struct hf_ask *k, struct slice below, uint32_t least_s,
-                          const struct digest *d, struct catalog_file *out, bool *here,
-                          const struct fact **fp)
+/* Is the file that the client looked at last the one that has the hash? The client says which one that was, so no more is listed
+ * for it than for any path. False: the plan asks. */
+static bool look_at_hint(struct hf_ask *k, const struct digest *d, struct catalog_file *out,
+                         bool *here, const struct fact **fp)
 {
-    const struct fact *f = access_listing(k, page_of(k, "/tree", below), SLICE("recursive=true"),
+    *here = false;
+    if (k->at.rev.n == 0 || slice_eqs(k->at.rev, EVERYWHERE)) {
+        return true;
+    }
+    *fp = list_at(k, k->at.rev, out, here);
+    *here = *here && out->named && digest_eq(&out->hash, d);
+    return *fp != NULL;
+}
+
+/* In the listing of the whole bucket. *here is false where it does not have the hash, or cannot be had. False: the plan asks. */
+static bool look_for_hash(struct hf_ask *k, uint32_t least_s, const struct digest *d,
+                          struct catalog_file *out, bool *here, const struct fact **fp)
+{
+    const struct fact *f = access_listing(k, page_of(k, "/tree", SLICE("")), SLICE("recursive=true"),
                                           HF_MAKE_HASHES, false, least_s);
 
     *fp = f;
@@ -319,16 +350,15 @@ static bool look_for_kept(struct hf_ask *k, const struct digest *d, struct catal
     return true;
 }
 
-/* Below the hint, else in the whole bucket, as it was or as it is now, else here. False: the plan asks, or says that there is none. */
+/* At the hint, else in the whole bucket, as it was or as it is now, else here. False: the plan asks, or says that there is none. */
 static bool find_hash(struct hf_ask *k, const struct digest *d, struct catalog_file *out)
 {
     const struct fact *f;
     bool here = false;
 
-    if ((k->at.rev.n != 0 && !slice_eqs(k->at.rev, EVERYWHERE) &&
-         !look_for_hash(k, k->at.rev, 0, d, out, &here, &f)) ||
-        (!here && !look_for_hash(k, SLICE(""), LOOKUP_S, d, out, &here, &f)) ||
-        (!here && !look_for_hash(k, SLICE(""), 0, d, out, &here, &f))) {
+    if (!look_at_hint(k, d, out, &here, &f) ||
+        (!here && !look_for_hash(k, LOOKUP_S, d, out, &here, &f)) ||
+        (!here && !look_for_hash(k, 0, d, out, &here, &f))) {
         return false;
     }
     if (here) {

@@ -18,6 +18,7 @@ struct record { /* the path follows */
 struct tail { /* the last bytes; u64 offsets of the records stand before it */
     uint64_t index_at;
     uint64_t count;
+    uint64_t in_order; /* as the Hub listed them */
 };
 
 static void read_record(const char *bytes, uint64_t at, struct catalog_file *out)
@@ -75,12 +76,16 @@ static int by_hash(const void *a, const void *b, void *bytes)
 static int finish(enum catalog_order order, struct buf *out, struct err *e)
 {
     struct buf index = BUF_INIT((size_t)FILES_MAX * sizeof(uint64_t));
-    struct tail t = {.index_at = out->n};
+    struct tail t = {.index_at = out->n, .in_order = true};
+    struct slice former = SLICE("");
     struct record r;
     int rc;
 
     for (uint64_t at = 0; at < out->n; at += sizeof r + r.path_n) {
         memcpy(&r, out->p + at, sizeof r);
+        struct slice path = slice_of(out->p + at + sizeof r, r.path_n);
+        t.in_order = t.in_order && slice_cmp(former, path) <= 0;
+        former = path;
         buf_add(&index, &at, sizeof at);
         t.count++;
     }
@@ -175,4 +180,15 @@ bool catalog_find(struct slice catalog, struct slice path, struct catalog_file *
 bool catalog_find_hash(struct slice catalog, const struct digest *hash, struct catalog_file *out)
 {
     return find(catalog, compare_hash, hash, out) && out->named;
+}
+
+bool catalog_in_order(struct slice catalog)
+{
+    struct tail t;
+
+    if (catalog.n < sizeof t) {
+        return false;
+    }
+    memcpy(&t, catalog.p + catalog.n - sizeof t, sizeof t);
+    return t.in_order != 0;
 }

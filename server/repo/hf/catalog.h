@@ -31,5 +31,7 @@ MUST_USE bool catalog_find(struct slice catalog, struct slice path, struct catal
 /* In a catalog by hash. */
 MUST_USE bool catalog_find_hash(struct slice catalog, const struct digest *hash,
                                 struct catalog_file *out);
+/* Did the Hub list the files in the order of their paths' bytes? */
+MUST_USE bool catalog_in_order(struct slice catalog);
 
 #endif

@@ -18,7 +18,14 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 
-enum { MESSAGE_BYTES = 448, TOKEN_BYTES = 16, HOST_BYTES = 64, CONNECT_MS = 10000, STRANGERS = 16 };
+enum {
+    MESSAGE_BYTES = 448,
+    TOKEN_BYTES = 16,
+    HOST_BYTES = 64,
+    CONNECT_MS = 10000,
+    PAUSE_MS = 50,
+    STRANGERS = 16
+};
 
 /* What rank 0 tells the others before they can connect. */
 enum { ADDRESS_BYTES = 2 + TOKEN_BYTES + HOST_BYTES };
@@ -26,6 +33,8 @@ enum { ADDRESS_BYTES = 2 + TOKEN_BYTES + HOST_BYTES };
 struct peer {
     _Atomic int fd; /* -1: none */
     int rank;       /* -1: has not said hello */
+    bool heard;     /* the other side has proved that it belongs to this run */
+    uint64_t came;  /* its number among all that were accepted */
     size_t have;
     uint8_t in[MESSAGE_BYTES];
 };
@@ -38,6 +47,7 @@ struct rollcall {
     int peers; /* room for */
     struct peer *peer;
     struct pollfd *fds;
+    uint64_t accepted;
     bool *met; /* ranks that have connected, on rank 0 */
     uint8_t token[TOKEN_BYTES];
 };
@@ -197,19 +207,62 @@ static void prepare(struct rollcall *x, const char *host, uint8_t address[ADDRES
     }
 }
 
-static void join(struct rollcall *x, const uint8_t address[ADDRESS_BYTES])
+enum answer { ANSWERED, CLOSED, SILENT };
+
+/* Reads rank 0's hello and no more: what follows is for the watchdog. */
+static enum answer await_hello(struct comm *c, int fd, uint64_t until_ms)
+{
+    uint8_t bytes[MESSAGE_BYTES];
+    size_t have = 0;
+
+    while (clock_now_ms() < until_ms) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        ssize_t n;
+
+        flight_beat(c->flight);
+        if (poll(&p, 1, PAUSE_MS) != 1) {
+            continue;
+        }
+        n = recv(fd, bytes + have, sizeof bytes - have, 0);
+        if (n == 0 || (n == -1 && errno != EAGAIN && errno != EINTR)) {
+            return CLOSED;
+        }
+        have += n > 0 ? (size_t)n : 0;
+        if (have == sizeof bytes) {
+            return decode(bytes).kind == ROLL_HELLO ? ANSWERED : CLOSED;
+        }
+    }
+    return have == 0 ? SILENT : CLOSED;
+}
+
+/* A connection that rank 0 closes before it answers was taken for a stranger's, and is made again. One that it has not answered in
+ * time is kept: its watchdog may stand still. */
+static void join(struct rollcall *x, struct comm *c, const uint8_t address[ADDRESS_BYTES])
 {
     struct roll_message m = {.kind = ROLL_HELLO, .rank = x->rank};
+    uint64_t until_ms = clock_now_ms() + CONNECT_MS;
     uint8_t hello[MESSAGE_BYTES];
     char host[HOST_BYTES];
     int port = (int)le_get(address, 2), fd;
+    enum answer answer = CLOSED;
 
     memcpy(m.text, address + 2, TOKEN_BYTES);
     memcpy(host, address + 2 + TOKEN_BYTES, HOST_BYTES);
     host[HOST_BYTES - 1] = '\0';
     encode(&m, hello);
     fd = port != 0 ? connect_to(host, port) : -1;
-    if (fd == -1 || send(fd, hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello) {
+    while (fd != -1) {
+        if (send(fd, hello, sizeof hello, MSG_NOSIGNAL) == (ssize_t)sizeof hello) {
+            answer = await_hello(c, fd, until_ms);
+        }
+        if (answer != CLOSED) {
+            break;
+        }
+        close(fd);
+        poll(NULL, 0, PAUSE_MS);
+        fd = clock_now_ms() < until_ms ? connect_to(host, port) : -1;
+    }
+    if (fd == -1) {
         log_warn("rollcall.none",
                  "no connection to rank 0 at %s port %d: of a rank that hangs the name will not be "
                  "known",
@@ -217,6 +270,7 @@ static void join(struct rollcall *x, const uint8_t address[ADDRESS_BYTES])
         return;
     }
     x->peer[0].rank = 0;
+    x->peer[0].heard = answer == ANSWERED;
     atomic_store(&x->peer[0].fd, fd);
 }
 
@@ -252,7 +306,7 @@ int rollcall_connect(struct rollcall *x, const struct kops *k, struct kstream *k
     }
     rc = share_bytes(k, ks, c, address, ADDRESS_BYTES);
     if (rc == 0 && x->rank != 0) {
-        join(x, address);
+        join(x, c, address);
     }
     rollcall_wake(x);
     return rc;
@@ -291,16 +345,21 @@ void rollcall_wake(struct rollcall *x)
     (void)n; /* it is awake already */
 }
 
-void rollcall_send(struct rollcall *x, const struct roll_message *m)
+static void send_to(const struct peer *p, const struct roll_message *m)
 {
     uint8_t bytes[MESSAGE_BYTES];
+    ssize_t n;
 
     encode(m, bytes);
+    n = send(p->fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)n; /* small, and seldom: it fits the socket's buffer, or nobody reads */
+}
+
+void rollcall_send(struct rollcall *x, const struct roll_message *m)
+{
     for (int i = 0; i < x->peers; i++) {
         if (x->peer[i].fd != -1 && x->peer[i].rank != -1) {
-            ssize_t n = send(x->peer[i].fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-            (void)n; /* small, and seldom: it fits the socket's buffer, or nobody reads */
+            send_to(&x->peer[i], m);
         }
     }
 }
@@ -320,37 +379,68 @@ bool rollcall_has_met(const struct rollcall *x, int rank)
     return x->met[rank];
 }
 
-static void accept_one(struct rollcall *x)
-{
-    int fd = accept4(x->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-    for (int i = 0; fd != -1 && i < x->peers; i++) {
-        if (x->peer[i].fd == -1) {
-            x->peer[i] = (struct peer){.fd = fd, .rank = -1};
-            return;
-        }
-    }
-    if (fd != -1) {
-        close(fd);
-    }
-}
-
 static void drop(struct peer *p)
 {
-    close(p->fd);
+    if (p->fd != -1) {
+        close(p->fd);
+    }
     p->fd = -1;
+    p->rank = -1;
+    p->heard = false;
     p->have = 0;
 }
 
-/* A stranger who does not know the token is dropped. */
+/* A free place, else the one of the oldest connection that has not said hello; there are more places than ranks. */
+static struct peer *find_place(struct rollcall *x)
+{
+    struct peer *oldest = NULL;
+
+    for (int i = 0; i < x->peers; i++) {
+        struct peer *p = &x->peer[i];
+
+        if (p->fd == -1) {
+            return p;
+        }
+        if (p->rank == -1 && (oldest == NULL || p->came < oldest->came)) {
+            oldest = p;
+        }
+    }
+    return oldest;
+}
+
+static void accept_one(struct rollcall *x)
+{
+    int fd = accept4(x->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct peer *p;
+
+    if (fd == -1) {
+        return;
+    }
+    p = find_place(x);
+    CHECK(p != NULL);
+    drop(p);
+    p->came = x->accepted++;
+    p->fd = fd;
+}
+
+/* A stranger who does not know the token is dropped. A rank that comes again has given up its earlier connection. */
 static bool admit(struct rollcall *x, struct peer *p, const struct roll_message *m)
 {
+    const struct roll_message hello = {.kind = ROLL_HELLO};
+
     if (m->kind != ROLL_HELLO || memcmp(m->text, x->token, TOKEN_BYTES) != 0 || m->rank < 1 ||
-        m->rank >= x->world || rollcall_reaches(x, m->rank)) {
+        m->rank >= x->world) {
         return false;
     }
+    for (int i = 0; i < x->peers; i++) {
+        if (x->peer[i].fd != -1 && x->peer[i].rank == m->rank) {
+            drop(&x->peer[i]);
+        }
+    }
     p->rank = m->rank;
+    p->heard = true;
     x->met[m->rank] = true;
+    send_to(p, &hello);
     return true;
 }
 
@@ -374,6 +464,7 @@ static bool hear(struct rollcall *x, struct peer *p,
         return admit(x, p, &m);
     }
     m.rank = p->rank;
+    p->heard = true;
     if (m.kind == ROLL_LEAVES) {
         p->rank = -1; /* the end of its connection is no news */
     }
@@ -400,12 +491,13 @@ void rollcall_poll(struct rollcall *x, int timeout_ms,
     for (int i = 0; i < x->peers; i++) {
         struct peer *p = &x->peer[i];
         int rank = p->rank;
+        bool heard = p->heard;
 
-        if (x->fds[i].revents == 0 || hear(x, p, on_message, arg)) {
+        if (x->fds[i].revents == 0 || p->fd != x->fds[i].fd || hear(x, p, on_message, arg)) {
             continue;
         }
         drop(p);
-        if (rank != -1) {
+        if (rank != -1 && heard) {
             struct roll_message lost = {.kind = ROLL_LOST, .rank = rank};
 
             on_message(arg, &lost);

@@ -1,11 +1,14 @@
 /* rollcall.h - the ranks' watchdogs tell each other how far they are and how it ends, over TCP, beside what they train with.
  *
- * Rank 0 listens; all others connect to it and stay connected. Nothing is sent while all is well. Of a rank that dies the
+ * Rank 0 listens; all others connect to it, are answered, and stay connected. Nothing is sent while all is well. Of a rank that dies the
  * kernel closes the connection. A rank that waits too long reports a fault to rank 0, which calls the roll: every rank says where
  * it is, and rank 0 tells all of them the verdict.
  *
  *     rank k -> 0   HELLO token | FAULT text | HERE position | LEAVES exit code, text
- *     rank 0 -> k   ROLL | END exit code, suspects, text | LEAVES exit code, text
+ *     rank 0 -> k   HELLO | CALL | END exit code, suspects, text | LEAVES exit code, text
+ *
+ * Anybody can connect to the port. The oldest connections that have not said hello make room for new ones, and only the end of one
+ * whose other side has proved to be a rank of this run means that a rank has died.
  *
  * owns     rollcall_close() closes all connections and frees
  * threads  open, connect and close on the main thread; poll and send on the watchdog's, where nothing allocates

@@ -14,6 +14,7 @@
 #include "common/codec/network.h"
 #include "common/hash/digest.h"
 #include "common/os/clock.h"
+#include "common/os/descriptor.h"
 
 enum { HELLO_BYTES = 48, REPLY_BYTES = 40, PAUSE_MS = 50, PEER_MS = 5000, STRANGERS = 64 };
 
@@ -268,6 +269,7 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
     int listener = open_listener(r, deadline_ms, e), rc;
     uint8_t reply[REPLY_BYTES];
 
+    descriptor_allow((size_t)r->world + STRANGERS);
     make_reply(r, reply);
     for (int i = 0; i < r->world; i++) {
         peer[i] = -1;

@@ -17,6 +17,7 @@
 #include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "common/os/descriptor.h"
 
 enum {
     MESSAGE_BYTES = 448,
@@ -24,6 +25,7 @@ enum {
     HOST_BYTES = 64,
     CONNECT_MS = 10000,
     PAUSE_MS = 50,
+    NO_ROOM_MS = 1000,
     STRANGERS = 16
 };
 
@@ -48,6 +50,7 @@ struct rollcall {
     struct peer *peer;
     struct pollfd *fds;
     uint64_t accepted;
+    uint64_t accept_from_ms; /* not before: there was no room for a connection */
     bool *met; /* ranks that have connected, on rank 0 */
     uint8_t token[TOKEN_BYTES];
 };
@@ -283,6 +286,9 @@ struct rollcall *rollcall_open(int rank, int world)
                            .listener = -1,
                            .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                            .peers = rank == 0 ? world + STRANGERS : 1};
+    if (rank == 0) {
+        descriptor_allow((size_t)x->peers);
+    }
     x->peer = mem_array((size_t)x->peers, sizeof *x->peer);
     x->fds = mem_array((size_t)x->peers + 2, sizeof *x->fds);
     x->met = mem_array((size_t)world, sizeof *x->met);
@@ -413,7 +419,8 @@ static void accept_one(struct rollcall *x)
     int fd = accept4(x->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct peer *p;
 
-    if (fd == -1) {
+    if (fd == -1) { /* one that waits stays: without a pause poll() would return at once, again and again */
+        x->accept_from_ms = clock_now_ms() + NO_ROOM_MS;
         return;
     }
     p = find_place(x);
@@ -475,13 +482,14 @@ static bool hear(struct rollcall *x, struct peer *p,
 void rollcall_poll(struct rollcall *x, int timeout_ms,
                    void (*on_message)(void *arg, const struct roll_message *m), void *arg)
 {
+    bool accepts = clock_now_ms() >= x->accept_from_ms;
     uint64_t count;
     ssize_t n;
 
     for (int i = 0; i < x->peers; i++) {
         x->fds[i] = (struct pollfd){.fd = x->peer[i].fd, .events = POLLIN};
     }
-    x->fds[x->peers] = (struct pollfd){.fd = x->listener, .events = POLLIN};
+    x->fds[x->peers] = (struct pollfd){.fd = accepts ? x->listener : -1, .events = POLLIN};
     x->fds[x->peers + 1] = (struct pollfd){.fd = x->wake, .events = POLLIN};
     if (poll(x->fds, (nfds_t)x->peers + 2, timeout_ms) < 1) {
         return;

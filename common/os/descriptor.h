@@ -9,10 +9,14 @@
 #ifndef COMMON_OS_DESCRIPTOR_H
 #define COMMON_OS_DESCRIPTOR_H
 
+#include <stddef.h>
+
 /* Eighths of RLIMIT_NOFILE. */
 enum descriptor_share { DESCRIPTORS_OF_CONNECTIONS = 4, DESCRIPTORS_OF_FILES = 6 };
 
 /* fd, or -1 with errno == EMFILE, and fd is closed: as many are open as may be for this. -1 and its errno are passed on. */
 int descriptor_within(enum descriptor_share share, int fd);
+/* Raises the soft limit, where it is too low and the hard one allows it, so that `n` fit beside what a program has open otherwise. */
+void descriptor_allow(size_t n);
 
 #endif

@@ -4,13 +4,13 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ static double address[ADDRESS];
 
 /* --- accept4() counts, and fails to order -------------------------------------------------------------------------- */
 
-static int accept_error, accept_calls, accepted, accepted_fd;
+static int accept_error, accept_calls, accepted;
 
 int accept4(int fd, struct sockaddr *at, socklen_t *size, int flags)
 {
@@ -36,7 +36,6 @@ int accept4(int fd, struct sockaddr *at, socklen_t *size, int flags)
     }
     got = (int)syscall(SYS_accept4, fd, at, size, flags);
     accepted += got != -1;
-    accepted_fd = got != -1 ? got : accepted_fd;
     return got;
 }
 
@@ -202,11 +201,61 @@ static void test_a_first_rank_that_never_answered_has_not_died(void **state)
     close_rank(&second);
 }
 
+/* What is waiting at the port stays there: without a pause each poll would return at once, for as long as the run lasts. */
+static void test_no_descriptor_is_left(void **state)
+{
+    struct rank first;
+    int stranger;
+
+    (void)state;
+    assert_int_equal(open_first(&first), 0);
+    accept_error = EMFILE;
+    stranger = call_port();
+    while (accept_calls == 0) {
+        poll_rank(&first, 10);
+    }
+    for (int i = 0; i < 1000; i++) {
+        poll_rank(&first, 0);
+    }
+    assert_true(accept_calls < 100);
+    accept_error = 0;
+    while (accepted == 0) {
+        poll_rank(&first, 10);
+    }
+    close(stranger);
+    close_rank(&first);
+}
+
+static void test_a_large_world_may_open_its_connections(void **state)
+{
+    struct rlimit before, r;
+    struct rollcall *x;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (before.rlim_max < 3000) {
+        skip();
+    }
+    r = (struct rlimit){.rlim_cur = 1024, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &r), 0);
+    x = rollcall_open(1, 2000);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
+    assert_int_equal(r.rlim_cur, 1024);
+    rollcall_close(&x);
+    x = rollcall_open(0, 2000);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
+    assert_true(r.rlim_cur > 2000);
+    rollcall_close(&x);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_silent_strangers_keep_no_rank_out),
         cmocka_unit_test(test_a_first_rank_that_never_answered_has_not_died),
+        cmocka_unit_test(test_no_descriptor_is_left),
+        cmocka_unit_test(test_a_large_world_may_open_its_connections),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,6 +27,8 @@ enum {
     CONNECT_MS = 10000,
     PAUSE_MS = 50,
     NO_ROOM_MS = 1000,
+    KEEPALIVE_S = 60,
+    KEEPALIVE_PROBES = 10,
     STRANGERS = 16
 };
 
@@ -127,6 +130,19 @@ static int listen_anywhere(int family, int *port)
     return fd;
 }
 
+/* Connections are silent for days, and firewalls forget such ones. A machine that is gone is noticed after 11 minutes; one that only
+ * hangs answers the probes. */
+static void keep_alive(int fd)
+{
+    int on = 1, idle_s = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
+
+    /* What fails leaves a connection that works, as long as nobody forgets it. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 static int connect_within(const struct addrinfo *a, int timeout_ms)
 {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
@@ -142,6 +158,7 @@ static int connect_within(const struct addrinfo *a, int timeout_ms)
         close(fd);
         return -1;
     }
+    keep_alive(fd);
     return fd;
 }
 
@@ -423,6 +440,7 @@ static void accept_one(struct rollcall *x)
         x->accept_from_ms = clock_now_ms() + NO_ROOM_MS;
         return;
     }
+    keep_alive(fd);
     p = find_place(x);
     CHECK(p != NULL);
     drop(p);

@@ -1,6 +1,6 @@
 /* rollcall.h - the ranks' watchdogs tell each other how far they are and how it ends, over TCP, beside what they train with.
  *
- * Rank 0 listens; all others connect to it, are answered, and stay connected. Nothing is sent while all is well. Of a rank that dies the
+ * Rank 0 listens; all others connect to it, are answered, and stay connected. While all is well nothing is sent but TCP keepalives. Of a rank that dies the
  * kernel closes the connection. A rank that waits too long reports a fault to rank 0, which calls the roll: every rank says where
  * it is, and rank 0 tells all of them the verdict.
  *

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -23,7 +24,7 @@ static double address[ADDRESS];
 
 /* --- accept4() counts, and fails to order -------------------------------------------------------------------------- */
 
-static int accept_error, accept_calls, accepted;
+static int accept_error, accept_calls, accepted, accepted_fd;
 
 int accept4(int fd, struct sockaddr *at, socklen_t *size, int flags)
 {
@@ -36,6 +37,7 @@ int accept4(int fd, struct sockaddr *at, socklen_t *size, int flags)
     }
     got = (int)syscall(SYS_accept4, fd, at, size, flags);
     accepted += got != -1;
+    accepted_fd = got != -1 ? got : accepted_fd;
     return got;
 }
 
@@ -226,6 +228,17 @@ static void test_no_descriptor_is_left(void **state)
     close_rank(&first);
 }
 
+static void assert_kept_alive(int fd)
+{
+    int on = 0, idle_s = 0;
+    socklen_t size = sizeof on;
+
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &size), 0);
+    size = sizeof idle_s;
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, &size), 0);
+    assert_true(on == 1 && idle_s <= 60);
+}
+
 static void test_a_large_world_may_open_its_connections(void **state)
 {
     struct rlimit before, r;
@@ -249,6 +262,37 @@ static void test_a_large_world_may_open_its_connections(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+/* One end may be an IPv4-mapped address: the port tells which socket it is. */
+static bool is_at(int fd, const struct sockaddr_storage *want)
+{
+    struct sockaddr_storage got;
+    socklen_t size = sizeof got;
+
+    return getsockname(fd, (struct sockaddr *)&got, &size) == 0 && got.ss_family == AF_INET &&
+           ((struct sockaddr_in *)&got)->sin_port == ((const struct sockaddr_in6 *)want)->sin6_port;
+}
+
+static void test_silent_connections_are_kept_alive(void **state)
+{
+    struct rank first, second;
+    struct sockaddr_storage at;
+    socklen_t size = sizeof at;
+    int end = -1;
+
+    (void)state;
+    assert_int_equal(open_first(&first), 0);
+    open_rank(&second, 1);
+    connect_to_first(&first, &second);
+    assert_kept_alive(accepted_fd);
+    assert_int_equal(getpeername(accepted_fd, (struct sockaddr *)&at, &size), 0);
+    for (int fd = 0; fd < 1024 && end == -1; fd++) {
+        end = is_at(fd, &at) ? fd : -1;
+    }
+    assert_kept_alive(end);
+    close_rank(&second);
+    close_rank(&first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_a_first_rank_that_never_answered_has_not_died),
         cmocka_unit_test(test_no_descriptor_is_left),
         cmocka_unit_test(test_a_large_world_may_open_its_connections),
+        cmocka_unit_test(test_silent_connections_are_kept_alive),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

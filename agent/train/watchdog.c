@@ -145,47 +145,47 @@ static void make_head(const struct watchdog *w, const struct roll_message *end, 
     add(line, room, ", \"comm\": \"%s\", \"facts\": \"%s\"}", c->name, facts);
 }
 
-static void say(const char *line)
+static void say(const struct watchdog *w, const char *text)
 {
-    ssize_t n = write(STDERR_FILENO, line, strlen(line));
+    const struct comm *c = w->o.comm;
+    char line[PATH_MAX + 512] = "trainer: ";
+    ssize_t n;
 
+    if (c->size > 1) {
+        add(line, sizeof line, "rank %d of %d: ", c->rank, c->size);
+    }
+    add(line, sizeof line, "%s\n", text);
+    n = write(STDERR_FILENO, line, strlen(line));
     (void)n; /* nobody is left to tell */
 }
 
-/* `note` gets where it lies, or why it does not. */
-static void record(const struct watchdog *w, const struct roll_message *m, char *note, size_t room)
+/* Says where it lies, or why it does not. */
+static void record(const struct watchdog *w, const struct roll_message *m)
 {
-    char line[2048];
+    char line[2048], note[PATH_MAX + 64] = "";
     int rc;
 
     mkdir(w->o.out, 0755); /* a run that has just begun has none */
     make_head(w, m, line, sizeof line);
     rc = flight_write(w->o.comm->flight, w->path, line);
-    note[0] = '\0';
     if (rc == 0) {
-        add(note, room, "; flight record: %s", w->path);
+        add(note, sizeof note, "flight record: %s", w->path);
     } else {
-        add(note, room, "; no flight record: %s: %s", w->path, strerrordesc_np(-rc));
+        add(note, sizeof note, "no flight record: %s: %s", w->path, strerrordesc_np(-rc));
     }
+    say(w, note);
 }
 
+/* The text comes first: a file system that hangs, which may be the fault, would keep it back. */
 NORETURN static void end(struct watchdog *w, const struct roll_message *m)
 {
-    char note[PATH_MAX + 64] = "", line[PATH_MAX + 512] = "";
-
     w->state = ENDING;
     alarm(LAST_RESORT_S);
+    say(w, m->text);
     /* An error that a rank has of its own is no riddle. */
     if (m->exit_code == EX_TEMPFAIL || m->exit_code == EX_SOFTWARE) {
-        record(w, m, note, sizeof note);
+        record(w, m);
     }
-    if (w->o.comm->size > 1) {
-        add(line, sizeof line, "trainer: rank %d of %d: %s%s\n", w->o.comm->rank, w->o.comm->size,
-            m->text, note);
-    } else {
-        add(line, sizeof line, "trainer: %s%s\n", m->text, note);
-    }
-    say(line);
     if (w->o.comm->size > 1) {
         poll(NULL, 0, OTHERS_MS);
     }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -30,6 +31,7 @@ static struct shared *shared;
 enum { SHORT_MS = 3000, LONG_MS = 600000 };
 static uint64_t timeout_ms;
 static char folder[] = "/tmp/watchdog.XXXXXX";
+static char errors[128] = "/dev/null"; /* where ranks write to */
 
 static void add_up(double *x, int64_t n)
 {
@@ -98,7 +100,7 @@ static void run_rank(int rank, int world, scenario *play)
     const struct watchdog_options o = {
         .comm = &c, .k = kops_cpu(), .out = folder, .timeout_ms = timeout_ms};
     struct watchdog *w = NULL;
-    int quiet = open("/dev/null", O_WRONLY);
+    int quiet = open(errors, O_WRONLY | O_CREAT | O_APPEND, 0644);
 
     dup2(quiet, STDERR_FILENO);
     if (watchdog_open(&o, &w, NULL) != 0) {
@@ -335,6 +337,45 @@ static void test_ranks_that_call_different_collectives(void **state)
     record_of(2);
 }
 
+/* A file system that hangs may be the fault itself: a FIFO that nobody reads stands for it. */
+static void test_the_verdict_is_said_before_anything_is_written(void **state)
+{
+    char fifo[128], said[1024] = "";
+    int fd = -1, status;
+    pid_t pid, ended = 0;
+
+    (void)state;
+    timeout_ms = LONG_MS;
+    snprintf(fifo, sizeof fifo, "%s/flight-0.json.part", folder);
+    snprintf(errors, sizeof errors, "%s/said", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    memset(shared, 0, sizeof *shared);
+    pid = fork();
+    if (pid == 0) {
+        run_rank(0, 1, has_a_sick_gpu);
+    }
+    while (ended == 0 && strstr(said, "trainer: cudaErrorECCUncorrectable") == NULL) {
+        poll(NULL, 0, 10);
+        ended = waitpid(pid, &status, WNOHANG);
+        fd = fd != -1 ? fd : open(errors, O_RDONLY);
+        (void)!pread(fd, said, sizeof said - 1, 0);
+    }
+    assert_int_equal(ended, 0);
+    close(fd);
+    fd = open(fifo, O_RDONLY); /* the file system goes on */
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 75);
+    close(fd);
+    fd = open(errors, O_RDONLY);
+    (void)!pread(fd, said, sizeof said - 1, 0);
+    close(fd);
+    assert_non_null(strstr(said, "trainer: flight record: "));
+    snprintf(fifo, sizeof fifo, "%s/flight-0.json", folder);
+    assert_int_equal(unlink(fifo), 0);
+    assert_int_equal(unlink(errors), 0);
+    snprintf(errors, sizeof errors, "/dev/null");
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -359,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_an_error_that_passes),
         cmocka_unit_test(test_an_abort_that_hangs),
         cmocka_unit_test(test_ranks_that_call_different_collectives),
+        cmocka_unit_test(test_the_verdict_is_said_before_anything_is_written),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

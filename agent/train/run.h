@@ -39,6 +39,7 @@ struct run {
     struct buf products;  /* that checkpoint's, with --deterministic (products.h) */
     int64_t saved_step;
     int64_t skips; /* in a row */
+    bool agreed_to_stop; /* by a signal or a notice, on all ranks */
     void *shared;  /* device memory for what the ranks agree on */
     int out_fd;    /* of --out, locked by the first rank; -1: not held */
 };

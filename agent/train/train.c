@@ -347,6 +347,7 @@ static int run_steps(struct run *r, struct err *e)
         }
         if (rc == 0 && stop && !last) {
             rc = save_to_the_end(r, e);
+            r->agreed_to_stop = rc == 0;
             return rc != 0 ? rc : stopped(r, shared, e);
         }
         if (rc != 0) {
@@ -375,7 +376,7 @@ NORETURN static void end_at_once(const struct err *e)
     _exit(EX_TEMPFAIL);
 }
 
-/* An error of one rank ends all of them; only a signal, which all have agreed on, is no error. */
+/* An error of one rank ends all of them; only a stop that all have agreed on is none. */
 static void end_ranks(struct run *r, int rc, const struct err *e)
 {
     if (watchdog_may_pass(rc) && r->watchdog == NULL) {
@@ -384,7 +385,7 @@ static void end_ranks(struct run *r, int rc, const struct err *e)
     if (watchdog_may_pass(rc)) {
         watchdog_fail(r->watchdog, rc, e->text);
     }
-    if (rc != 0 && rc != E_AGAIN && r->watchdog != NULL && r->comm->size > 1) {
+    if (rc != 0 && !r->agreed_to_stop && r->watchdog != NULL && r->comm->size > 1) {
         saver_close(&r->saver); /* a checkpoint that is being written is worth its time */
         watchdog_fail(r->watchdog, rc, e->text);
     }

@@ -79,6 +79,25 @@ def test_a_rank_that_stops_is_named_and_the_others_end_with_75(four, data, victi
     assert f"rank {victim} does not answer" in ranks.said
 
 
+def one_rank_fails(data, rank, order, *more, steps=1000000):
+    """Ranks of which one has disk calls that fail as crash/failer.c reads it from FAIL_FILE."""
+    setup = (f'if [ "$OMPI_COMM_WORLD_RANK" = {rank} ]; then export LD_PRELOAD={BUILD}/crash/failer.so FAIL_FILE={data}/order; fi; '
+             'exec "$@"')
+    (data / "order").write_text(order)
+    return ["sh", "-c", setup, "sh", *train(data, *more, steps=steps)]
+
+
+@needs_mpi
+def test_try_again_of_one_rank_alone_ends_all(data):
+    """Only a stop that all have agreed on ends a rank without a word to the others."""
+    ranks = mpirun(2, one_rank_fails(data, 0, "11 on open metrics.jsonl", steps=200), data / "log")
+    try:
+        assert ranks.wait() == 75, ranks.said
+    finally:
+        ranks.close()
+    assert "rank 1 of 2: rank 0 has ended: " in ranks.said and "metrics.jsonl: Resource temporarily unavailable" in ranks.said
+
+
 @needs_mpi
 @pytest.mark.parametrize("n", [2, 3])
 def test_bench_of_sums(tmp_path, n):

@@ -38,6 +38,7 @@ enum { ADDRESS_BYTES = 2 + TOKEN_BYTES + HOST_BYTES };
 struct peer {
     _Atomic int fd; /* -1: none */
     int rank;       /* -1: has not said hello */
+    bool leaves;    /* it has said so: the end of its connection is no news */
     bool heard;     /* the other side has proved that it belongs to this run */
     uint64_t came;  /* its number among all that were accepted */
     size_t have;
@@ -390,7 +391,7 @@ void rollcall_send(struct rollcall *x, const struct roll_message *m)
 bool rollcall_reaches(const struct rollcall *x, int rank)
 {
     for (int i = 0; i < x->peers; i++) {
-        if (x->peer[i].fd != -1 && x->peer[i].rank == rank) {
+        if (x->peer[i].fd != -1 && x->peer[i].rank == rank && !x->peer[i].leaves) {
             return true;
         }
     }
@@ -409,6 +410,7 @@ static void drop(struct peer *p)
     }
     p->fd = -1;
     p->rank = -1;
+    p->leaves = false;
     p->heard = false;
     p->have = 0;
 }
@@ -490,9 +492,7 @@ static bool hear(struct rollcall *x, struct peer *p,
     }
     m.rank = p->rank;
     p->heard = true;
-    if (m.kind == ROLL_LEAVES) {
-        p->rank = -1; /* the end of its connection is no news */
-    }
+    p->leaves = p->leaves || m.kind == ROLL_LEAVES;
     on_message(arg, &m);
     return true;
 }
@@ -517,13 +517,14 @@ void rollcall_poll(struct rollcall *x, int timeout_ms,
     for (int i = 0; i < x->peers; i++) {
         struct peer *p = &x->peer[i];
         int rank = p->rank;
-        bool heard = p->heard;
+        bool is_news;
 
         if (x->fds[i].revents == 0 || p->fd != x->fds[i].fd || hear(x, p, on_message, arg)) {
             continue;
         }
+        is_news = rank != -1 && p->heard && !p->leaves;
         drop(p);
-        if (rank != -1 && heard) {
+        if (is_news) {
             struct roll_message lost = {.kind = ROLL_LOST, .rank = rank};
 
             on_message(arg, &lost);

@@ -5,7 +5,7 @@
  * it is, and rank 0 tells all of them the verdict.
  *
  *     rank k -> 0   HELLO token | FAULT text | HERE position | LEAVES exit code, text
- *     rank 0 -> k   HELLO | CALL | END exit code, suspects, text | LEAVES exit code, text
+ *     rank 0 -> k   HELLO | CALL | WAIT | END exit code, suspects, text | LEAVES exit code, text
  *
  * Anybody can connect to the port. The oldest connections that have not said hello make room for new ones, and only the end of one
  * whose other side has proved to be a rank of this run means that a rank has died.
@@ -27,6 +27,7 @@ enum roll_kind {
     ROLL_HERE,
     ROLL_END,
     ROLL_LEAVES,
+    ROLL_WAIT, /* rank 0 has a verdict, and ends when its checkpoint is written */
     ROLL_LOST
 };
 

@@ -22,6 +22,7 @@ struct saver {
     struct saver_options o;
     struct model *m;
     struct optim *opt;
+    struct watchdog *watchdog; /* NULL: none */
     struct checkpoint c;
     struct buf products;
     struct whole whole[PARTS];
@@ -94,6 +95,7 @@ static void *run(void *arg)
         lock_take(&s->lock);
         s->last = why;
         s->busy = false;
+        watchdog_writes(s->watchdog, false);
         cond_broadcast(&s->cond);
     }
     lock_drop(&s->lock);
@@ -174,6 +176,11 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
     return 0;
 }
 
+void saver_watch(struct saver *s, struct watchdog *w)
+{
+    s->watchdog = w;
+}
+
 static void wait_idle(struct saver *s)
 {
     lock_take(&s->lock);
@@ -215,7 +222,9 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
     if (s->o.writes && !s->threaded) {
         struct err why = {0};
 
+        watchdog_writes(s->watchdog, true);
         write_one(s, &why);
+        watchdog_writes(s->watchdog, false);
         s->last = why;
         return s->m->rc != 0 ? err_set(e, why.code, "%s", why.text) : 0;
     }
@@ -225,6 +234,7 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
         }
     }
     if (rc == 0 && s->o.writes) {
+        watchdog_writes(s->watchdog, true);
         lock_take(&s->lock);
         s->busy = true;
         cond_broadcast(&s->cond);

@@ -14,6 +14,7 @@
 #define AGENT_TRAIN_SAVER_H
 
 #include "agent/train/checkpoint.h"
+#include "agent/train/watchdog.h"
 
 struct saver;
 
@@ -28,6 +29,8 @@ struct saver_options {
 
 MUST_USE int saver_open(const struct saver_options *o, struct model *m, struct optim *opt,
                         struct saver **out, struct err *e);
+/* From now on the watchdog knows when a checkpoint is being written. It must outlive the saver. */
+void saver_watch(struct saver *s, struct watchdog *w);
 /* Waits for the one under way; then fails only when the device does. All ranks call it together. */
 MUST_USE int saver_save(struct saver *s, const struct train_state *state, struct err *e);
 /* Until all is written; how the last one went. */

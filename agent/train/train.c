@@ -428,6 +428,9 @@ int verb_train(struct options *o, struct err *e)
     }
     rc = rc != 0 ? rc : watch(&r, e);
     rc = rc != 0 ? rc : run_open(&r, e);
+    if (rc == 0) {
+        saver_watch(r.saver, r.watchdog);
+    }
     rc = rc != 0 ? rc : run_steps(&r, e);
     end_ranks(&r, rc, e);
     run_close(&r);

@@ -30,7 +30,7 @@ enum {
     LAST_RESORT_S = 25
 };
 
-enum state { WATCHING, ROLL, ASKED, ENDING };
+enum state { WATCHING, ROLL, ASKED, WRITING, LEAVING, ENDING };
 
 /* Where a rank is, as it said when the roll was called. */
 struct place {
@@ -56,9 +56,12 @@ struct watchdog {
     char fault_text[ROLL_TEXT];
     enum roll_fault fault;
     int fault_rank; /* who found it */
+    struct roll_message verdict; /* in WRITING and LEAVING */
+    uint64_t said_wait_ms;
 
     /* Of the main thread, which sets them before it wakes the other. */
     atomic_bool closing, failed;
+    atomic_bool writes;
     int failed_rc;
     char failed_text[ROLL_TEXT];
 };
@@ -405,6 +408,12 @@ static void out_of_time(struct watchdog *w)
 {
     struct roll_message m = {.exit_code = EX_TEMPFAIL, .suspects = -1};
 
+    if (w->state == WRITING) {
+        pronounce(w, &w->verdict);
+    }
+    if (w->state == LEAVING) {
+        end(w, &w->verdict);
+    }
     if (w->state == ROLL) {
         judge(w, &m);
         pronounce(w, &m);
@@ -457,10 +466,28 @@ static void lost_rank(struct watchdog *w, const struct roll_message *m)
     } else {
         snprintf(v.text, sizeof v.text, "rank %d has ended: %.270s", m->rank, m->text);
     }
+    if (w->o.comm->rank == 0 && m->kind == ROLL_LEAVES && atomic_load(&w->writes)) {
+        w->verdict = v;
+        w->state = WRITING;
+        w->until_ms = clock_now_ms() + LONG_WAIT * w->o.timeout_ms;
+        return;
+    }
     if (w->o.comm->rank == 0) {
         pronounce(w, &v);
     }
     end(w, &v);
+}
+
+/* Other ranks have an end to wait for, and a launcher would end this one with the first of them. */
+static void say_wait(struct watchdog *w)
+{
+    const struct roll_message m = {.kind = ROLL_WAIT};
+    uint64_t now_ms = clock_now_ms();
+
+    if (now_ms - w->said_wait_ms >= LOOK_MS) {
+        w->said_wait_ms = now_ms;
+        rollcall_send(w->roll, &m);
+    }
 }
 
 static void on_message(void *arg, const struct roll_message *m)
@@ -471,6 +498,13 @@ static void on_message(void *arg, const struct roll_message *m)
 
     if (atomic_load(&w->closing) || w->state == ENDING) {
         return; /* this rank has done all that it had to, or has its verdict */
+    }
+    if (w->state == LEAVING && m->kind != ROLL_WAIT && m->kind != ROLL_CALL &&
+        m->kind != ROLL_HELLO) {
+        end(w, &w->verdict); /* rank 0 has ended, or says so */
+    }
+    if (w->state == WRITING) {
+        return;
     }
     switch (m->kind) {
     case ROLL_HELLO:
@@ -489,6 +523,9 @@ static void on_message(void *arg, const struct roll_message *m)
         if (w->o.comm->rank == 0) {
             w->place[m->rank] = (struct place){.here = true, .at = m->at};
         }
+        break;
+    case ROLL_WAIT:
+        w->until_ms = clock_now_ms() + ASKED_MS;
         break;
     case ROLL_END:
         end(w, m);
@@ -553,7 +590,12 @@ static void main_failed(struct watchdog *w)
     }
     await_ranks(w);
     rollcall_send(w->roll, &m);
-    end(w, &m);
+    if (w->o.comm->rank == 0 || !rollcall_reaches(w->roll, 0)) {
+        end(w, &m);
+    }
+    w->verdict = m;
+    w->state = LEAVING;
+    w->until_ms = clock_now_ms() + ASKED_MS;
 }
 
 static void leave(struct watchdog *w)
@@ -582,9 +624,12 @@ static void *run(void *arg)
         if (atomic_exchange(&w->failed, false)) {
             main_failed(w);
         }
+        if (w->state == WRITING) {
+            say_wait(w);
+        }
         if (w->state == WATCHING) {
             look(w);
-        } else if (clock_now_ms() >= w->until_ms || (w->state == ROLL && all_are_here(w))) {
+        } else if ((w->state == WRITING && !atomic_load(&w->writes)) || clock_now_ms() >= w->until_ms || (w->state == ROLL && all_are_here(w))) {
             out_of_time(w);
         }
     }
@@ -607,6 +652,13 @@ static struct watchdog *start(const struct watchdog_options *o)
     pthread_detach(thread_start("abort", abort_thread, w));
     w->thread = thread_start("watchdog", run, w);
     return w;
+}
+
+void watchdog_writes(struct watchdog *w, bool writes)
+{
+    if (w != NULL) {
+        atomic_store(&w->writes, writes);
+    }
 }
 
 /* The first collectives, which connect the ranks: they are watched already. */

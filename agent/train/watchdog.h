@@ -6,7 +6,9 @@
  *
  *     WATCHING --fault on rank 0--> ROLL    all ranks are asked where they are; at most 3 s
  *     WATCHING --fault elsewhere--> ASKED   rank 0 is told and calls the roll; at most 8 s
- *     ROLL, ASKED, WATCHING --verdict--> ENDING    flight record, abort of the communicator (at most 5 s), _exit()
+ *     WATCHING --another rank's final error, and rank 0 writes a checkpoint--> WRITING    until it is written; at most three timeouts
+ *     WATCHING --final error elsewhere--> LEAVING    rank 0 is told and ends all; at most 8 s without a word from it
+ *     ROLL, ASKED, WRITING, LEAVING, WATCHING --verdict--> ENDING    flight record, abort of the communicator (at most 5 s), _exit()
  *
  * The verdict names the ranks that do not answer, else those that have not come to the collective that the others wait in. Ranks
  * that call different collectives have a bug: the verdict is 70 then, not 75. A rank that ends with an error of its own ends all others
@@ -20,6 +22,8 @@
  */
 #ifndef AGENT_TRAIN_WATCHDOG_H
 #define AGENT_TRAIN_WATCHDOG_H
+
+#include <stdbool.h>
 
 #include "common/base/err.h"
 #include "kernels/comm.h"
@@ -45,6 +49,10 @@ void watchdog_close(struct watchdog **wp); /* NULL is fine */
 /* How long operations may take from now on: the timeout, or three times that (the first step, checkpoints, and whatever else one rank
  * does while the others wait). */
 void watchdog_patience(struct watchdog *w, bool long_wait);
+
+/* From any thread: a checkpoint is being written on this rank. It is worth its time when another rank ends with an error of its
+ * own. */
+void watchdog_writes(struct watchdog *w, bool writes); /* NULL is fine */
 
 /* Errors after which a run may go on from its checkpoint, on this machine or another: its exit code is 75. */
 bool watchdog_may_pass(int rc);

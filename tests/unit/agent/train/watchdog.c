@@ -24,6 +24,7 @@ enum { RANKS = 3, ELEMENTS = 256 };
 struct shared {
     atomic_int came, left;
     _Atomic double sum[ELEMENTS];
+    atomic_bool failing, written;
 };
 
 static struct shared *shared;
@@ -209,6 +210,25 @@ static void has_bad_data(struct watchdog *w, struct comm *c)
     watchdog_fail(w, E_INVALID, "data.bin: damaged");
 }
 
+static void fails_while_rank_0_writes(struct watchdog *w, struct comm *c)
+{
+    (void)c;
+    while (!atomic_load(&shared->failing)) {
+        poll(NULL, 0, 10);
+    }
+    watchdog_fail(w, E_INVALID, "data.bin: damaged");
+}
+
+static void writes_a_checkpoint(struct watchdog *w, struct comm *c)
+{
+    watchdog_writes(w, true);
+    atomic_store(&shared->failing, true);
+    poll(NULL, 0, 10000); /* longer than ranks wait for one that is silent */
+    atomic_store(&shared->written, true);
+    watchdog_writes(w, false);
+    never_returns(c);
+}
+
 static void has_a_sick_gpu(struct watchdog *w, struct comm *c)
 {
     (void)c;
@@ -293,6 +313,18 @@ static void test_an_error_that_is_final(void **state)
     run_ranks(3, (scenario *[]){has_bad_data, waits_in_barrier, waits_in_barrier}, code);
     assert_true(code[0] == 65 && code[1] == 65 &&
                 code[2] == 65); /* no riddle, so no record: see remove_folder() */
+}
+
+static void test_a_checkpoint_under_way_is_written_first(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    timeout_ms = LONG_MS;
+    run_ranks(
+        3, (scenario *[]){writes_a_checkpoint, waits_in_barrier, fails_while_rank_0_writes}, code);
+    assert_true(atomic_load(&shared->written));
+    assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
 }
 
 static void test_an_error_that_passes(void **state)
@@ -397,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_whose_main_thread_hangs),
         cmocka_unit_test(test_a_rank_that_dies),
         cmocka_unit_test(test_an_error_that_is_final),
+        cmocka_unit_test(test_a_checkpoint_under_way_is_written_first),
         cmocka_unit_test(test_an_error_that_passes),
         cmocka_unit_test(test_an_abort_that_hangs),
         cmocka_unit_test(test_ranks_that_call_different_collectives),

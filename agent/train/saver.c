@@ -1,5 +1,6 @@
 #include "agent/train/saver.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "agent/train/products.h"
@@ -16,6 +17,7 @@ struct whole {
     char *device;
     struct partition held;
     float *copy; /* NULL: there is no room for copies */
+    _Atomic uint64_t *progress;
 };
 
 struct saver {
@@ -26,6 +28,7 @@ struct saver {
     struct checkpoint c;
     struct buf products;
     struct whole whole[PARTS];
+    _Atomic uint64_t progress; /* pieces that were given to the writer */
     int64_t
         good_step; /* of the last one that is known to be whole; of the thread alone, where there is one */
     struct lock lock;
@@ -41,6 +44,7 @@ static int read_whole(void *arg, int64_t offset, int64_t n, float *out, struct e
 {
     const struct whole *w = arg;
 
+    atomic_fetch_add(w->progress, 1);
     if (w->copy == NULL) {
         return model_get(w->m, out, w->device + (size_t)offset * sizeof *out,
                          (size_t)n * sizeof *out, e);
@@ -145,9 +149,9 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
                         .opt = opt,
                         .good_step = o->resumed_step,
                         .products = BUF_INIT(2 * MATMUL_CHOICES_BYTES),
-                        .whole = {{m, m->master, m->master_held, NULL},
-                                  {m, opt->m, m->state_held, NULL},
-                                  {m, opt->v, m->state_held, NULL}}};
+                        .whole = {{m, m->master, m->master_held, NULL, &s->progress},
+                                  {m, opt->m, m->state_held, NULL, &s->progress},
+                                  {m, opt->v, m->state_held, NULL, &s->progress}}};
     s->c = (struct checkpoint){.config = &m->config,
                                .layout = &m->layout,
                                .companions = o->companions,
@@ -188,6 +192,25 @@ static void wait_idle(struct saver *s)
         cond_wait(&s->cond, &s->lock);
     }
     lock_drop(&s->lock);
+}
+
+bool saver_idle(struct saver *s, uint64_t wait_ms)
+{
+    uint64_t until_ms = clock_now_ms() + wait_ms, now_ms;
+    bool idle;
+
+    lock_take(&s->lock);
+    while (s->busy && (now_ms = clock_now_ms()) < until_ms) {
+        cond_wait_ms(&s->cond, &s->lock, until_ms - now_ms);
+    }
+    idle = !s->busy;
+    lock_drop(&s->lock);
+    return idle;
+}
+
+uint64_t saver_progress(const struct saver *s)
+{
+    return atomic_load(&s->progress);
 }
 
 /* Copies one of the wholes; of those in pieces all ranks give theirs, and the one that writes takes them. */

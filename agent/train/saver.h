@@ -33,6 +33,10 @@ MUST_USE int saver_open(const struct saver_options *o, struct model *m, struct o
 void saver_watch(struct saver *s, struct watchdog *w);
 /* Waits for the one under way; then fails only when the device does. All ranks call it together. */
 MUST_USE int saver_save(struct saver *s, const struct train_state *state, struct err *e);
+/* Waits up to wait_ms; true when nothing is under way. */
+bool saver_idle(struct saver *s, uint64_t wait_ms);
+/* A number that grows while the one under way is being written. */
+uint64_t saver_progress(const struct saver *s);
 /* Until all is written; how the last one went. */
 MUST_USE int saver_wait(struct saver *s, struct err *e);
 void saver_close(struct saver **sp); /* NULL is fine; waits */

@@ -18,6 +18,9 @@
 /* Steps in a row that are not taken before the run counts as lost. */
 enum { MAX_SKIPS = 20 };
 
+/* How often ranks meet while they wait for a checkpoint. */
+enum { MEET_MS = 1000 };
+
 /* What signals said. A handler it must be, and its flags global: OpenBLAS starts threads before main() does, so blocking
  * the signals and polling for them would let one of those threads take the default action. */
 static volatile sig_atomic_t told_to_stop;
@@ -198,6 +201,47 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
 
 /* --- saving and stopping ------------------------------------------------------------------------------------------- */
 
+/* What any rank was told, all ranks do, in the same step. */
+static int agree(struct run *r, double shared[SHARED_COUNT], struct err *e)
+{
+    struct model *m = r->model;
+    int rc;
+
+    if (r->comm->size == 1) {
+        return 0;
+    }
+    model_do(m, r->k->mem_put(m->ks, r->shared, shared, SHARED_COUNT * sizeof *shared));
+    rc = share(r, DT_F64, r->shared, SHARED_COUNT, e);
+    return rc != 0 ? rc : model_get(m, shared, r->shared, SHARED_COUNT * sizeof *shared, e);
+}
+
+/* Until the checkpoint under way is written. Ranks meet each second meanwhile: a slow disk of the first one is no collective that
+ * does not end. A disk that hangs is an error. */
+static int finish_writing(struct run *r, struct err *e)
+{
+    uint64_t stall_ms = 2 * LONG_WAIT * (uint64_t)r->o->comm_timeout * 1000;
+    uint64_t since_ms = clock_now_ms(), seen = saver_progress(r->saver), wait_ms = 0;
+    double shared[SHARED_COUNT];
+    int rc;
+
+    do {
+        shared[SHARED_STOP] = shared[SHARED_PREEMPTED] = 0;
+        shared[SHARED_SAVE] = !saver_idle(r->saver, wait_ms);
+        wait_ms = MEET_MS;
+        if (saver_progress(r->saver) != seen) {
+            seen = saver_progress(r->saver);
+            since_ms = clock_now_ms();
+        }
+        if (shared[SHARED_SAVE] > 0 && clock_now_ms() - since_ms > stall_ms) {
+            return err_set(e, E_TIMEOUT, "%s: nothing of the checkpoint was written for %llu s",
+                           r->o->out, (unsigned long long)stall_ms / 1000);
+        }
+        watchdog_patience(r->watchdog, true);
+        rc = agree(r, shared, e);
+    } while (rc == 0 && shared[SHARED_SAVE] > 0);
+    return rc;
+}
+
 static int save(struct run *r, struct err *e)
 {
     int rc = 0;
@@ -205,7 +249,10 @@ static int save(struct run *r, struct err *e)
     /* Until the next step is done: the one that writes may still be at it. */
     watchdog_patience(r->watchdog, true);
     if (r->saved_step != r->state.step) {
-        rc = saver_save(r->saver, &r->state, e);
+        rc = finish_writing(r, e);
+        watchdog_host_work(r->watchdog, true);
+        rc = rc != 0 ? rc : saver_save(r->saver, &r->state, e);
+        watchdog_host_work(r->watchdog, false);
     }
     r->saved_step = r->state.step;
     return rc;
@@ -214,9 +261,13 @@ static int save(struct run *r, struct err *e)
 /* Behind the last save: the others wait for the rank that writes, for a launcher ends them all when one has ended. */
 static int save_to_the_end(struct run *r, struct err *e)
 {
-    int rc = saver_wait(r->saver, e);
-    int together = comm_barrier(r->comm, r->model->ks);
+    int rc = finish_writing(r, e), together;
 
+    if (rc != 0) {
+        return rc;
+    }
+    rc = saver_wait(r->saver, e);
+    together = comm_barrier(r->comm, r->model->ks);
     return rc != 0 ? rc : together;
 }
 
@@ -245,20 +296,6 @@ static void listen_to_signals(void)
         sigaddset(&set, heard[i]);
     }
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-}
-
-/* What any rank was told, all ranks do, in the same step. */
-static int agree(struct run *r, double shared[SHARED_COUNT], struct err *e)
-{
-    struct model *m = r->model;
-    int rc;
-
-    if (r->comm->size == 1) {
-        return 0;
-    }
-    model_do(m, r->k->mem_put(m->ks, r->shared, shared, SHARED_COUNT * sizeof *shared));
-    rc = share(r, DT_F64, r->shared, SHARED_COUNT, e);
-    return rc != 0 ? rc : model_get(m, shared, r->shared, SHARED_COUNT * sizeof *shared, e);
 }
 
 static int stopped(const struct run *r, const double shared[SHARED_COUNT], struct err *e)
@@ -427,7 +464,9 @@ int verb_train(struct options *o, struct err *e)
         rc = ranks_join(&r.ranks, r.k, &r.comm, e);
     }
     rc = rc != 0 ? rc : watch(&r, e);
+    watchdog_host_work(r.watchdog, true); /* a checkpoint is verified, memory is pinned */
     rc = rc != 0 ? rc : run_open(&r, e);
+    watchdog_host_work(r.watchdog, false);
     if (rc == 0) {
         saver_watch(r.saver, r.watchdog);
     }

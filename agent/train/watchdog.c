@@ -21,6 +21,7 @@
 
 enum {
     LOOK_MS = 1000,
+    ALIVE_NS = 1000000, /* of the processor's time */
     ASLEEP_MS = 5000,
     ROLL_MS = 3000,
     ASKED_MS = 8000,
@@ -58,10 +59,12 @@ struct watchdog {
     int fault_rank; /* who found it */
     struct roll_message verdict; /* in WRITING and LEAVING */
     uint64_t said_wait_ms;
+    uint64_t main_used_ns;
 
     /* Of the main thread, which sets them before it wakes the other. */
     atomic_bool closing, failed;
-    atomic_bool writes;
+    atomic_bool writes, host_work;
+    clockid_t main_clock; /* the processor's time that the main thread has used */
     int failed_rc;
     char failed_text[ROLL_TEXT];
 };
@@ -548,12 +551,28 @@ static uint64_t age_ms(const struct watchdog *w, uint64_t at_ns, uint64_t now_ns
     return now_ns > since ? (now_ns - since) / 1000000u : 0;
 }
 
+static void beat_for_host_work(struct watchdog *w)
+{
+    struct timespec t;
+    uint64_t used_ns;
+
+    if (!atomic_load(&w->host_work) || clock_gettime(w->main_clock, &t) == -1) {
+        return;
+    }
+    used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (used_ns - w->main_used_ns >= ALIVE_NS) {
+        w->main_used_ns = used_ns;
+        flight_beat(w->o.comm->flight);
+    }
+}
+
 static void look(struct watchdog *w)
 {
     uint64_t now_ns = clock_now_ns(), age;
     struct flight_view v;
     char text[ROLL_TEXT];
 
+    beat_for_host_work(w);
     flight_look(w->o.comm->flight, &v);
     age = age_ms(w, v.waits.posted_ns, now_ns);
     if (v.waits.seq != 0 && age > v.waits.limit_ms) {
@@ -648,10 +667,19 @@ static struct watchdog *start(const struct watchdog_options *o)
     w->place = mem_array((size_t)o->comm->size, sizeof *w->place);
     sem_init(&w->abort_wanted, 0, 0);
     sem_init(&w->abort_done, 0, 0);
+    CHECK(pthread_getcpuclockid(pthread_self(), &w->main_clock) == 0);
     watchdog_patience(w, true);
     pthread_detach(thread_start("abort", abort_thread, w));
     w->thread = thread_start("watchdog", run, w);
     return w;
+}
+
+void watchdog_host_work(struct watchdog *w, bool begins)
+{
+    if (w != NULL) {
+        flight_beat(w->o.comm->flight);
+        atomic_store(&w->host_work, begins);
+    }
 }
 
 void watchdog_writes(struct watchdog *w, bool writes)

@@ -50,6 +50,9 @@ void watchdog_close(struct watchdog **wp); /* NULL is fine */
  * does while the others wait). */
 void watchdog_patience(struct watchdog *w, bool long_wait);
 
+/* The main thread reads and hashes large files, say: as long as it uses the processor it counts as alive. Not for the steps: waits for
+ * a GPU that hangs use the processor, too. */
+void watchdog_host_work(struct watchdog *w, bool begins); /* NULL is fine */
 /* From any thread: a checkpoint is being written on this rank. It is worth its time when another rank ends with an error of its
  * own. */
 void watchdog_writes(struct watchdog *w, bool writes); /* NULL is fine */

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -96,6 +97,20 @@ def test_try_again_of_one_rank_alone_ends_all(data):
     finally:
         ranks.close()
     assert "rank 1 of 2: rank 0 has ended: " in ranks.said and "metrics.jsonl: Resource temporarily unavailable" in ranks.said
+
+
+@needs_mpi
+def test_a_slow_last_checkpoint_is_waited_for(data):
+    """Longer than a collective may take (three timeouts), shorter than a disk may hang (six)."""
+    ranks = mpirun(2, one_rank_fails(data, 0, "0 on write model.safetensors", steps=2), data / "log")
+    try:
+        ranks.until(lambda: list((data / "out").glob("checkpoint-2.partial")), "the checkpoint")
+        time.sleep(3.6 * TIMEOUT)
+        (data / "order").unlink()
+        assert ranks.wait() == 0, ranks.said
+    finally:
+        ranks.close()
+    assert (data / "out/checkpoint-2/manifest.sha256").exists()
 
 
 @needs_mpi

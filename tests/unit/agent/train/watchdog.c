@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -197,6 +198,27 @@ static void does_nothing(struct watchdog *w, struct comm *c)
     never_returns(c);
 }
 
+static void hashes(struct watchdog *w, struct comm *c)
+{
+    struct timespec began, now;
+
+    (void)c;
+    watchdog_host_work(w, true);
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    do {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - began.tv_sec < 3 * SHORT_MS / 1000);
+    watchdog_host_work(w, false);
+    watchdog_close(&w);
+    _exit(0);
+}
+
+static void hangs_in_host_work(struct watchdog *w, struct comm *c)
+{
+    watchdog_host_work(w, true);
+    never_returns(c);
+}
+
 static void dies(struct watchdog *w, struct comm *c)
 {
     (void)w;
@@ -281,6 +303,19 @@ static void test_a_rank_whose_main_thread_hangs(void **state)
     (void)state;
     timeout_ms = SHORT_MS;
     run_ranks(1, (scenario *[]){does_nothing}, code);
+    assert_int_equal(code[0], 75);
+    assert_record(0, "\"why\": \"the main thread of rank 0 has done nothing for ");
+}
+
+static void test_long_work_of_the_host(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    timeout_ms = SHORT_MS;
+    run_ranks(1, (scenario *[]){hashes}, code);
+    assert_int_equal(code[0], 0);
+    run_ranks(1, (scenario *[]){hangs_in_host_work}, code);
     assert_int_equal(code[0], 75);
     assert_record(0, "\"why\": \"the main thread of rank 0 has done nothing for ");
 }
@@ -427,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_good_order),
         cmocka_unit_test(test_a_rank_that_does_not_come),
         cmocka_unit_test(test_a_rank_whose_main_thread_hangs),
+        cmocka_unit_test(test_long_work_of_the_host),
         cmocka_unit_test(test_a_rank_that_dies),
         cmocka_unit_test(test_an_error_that_is_final),
         cmocka_unit_test(test_a_checkpoint_under_way_is_written_first),

@@ -29,8 +29,8 @@ enum { ARGUMENT_MAX = 64 << 10 };
 struct run {
     struct agent *agent;
     struct jobfile job;
-    char job_name[80]; /* the same on all nodes */
-    char name[96];     /* and of this node's part */
+    char job_name[80];  /* the same on all nodes */
+    char name[96];      /* and of this node's part */
     char dir[PATH_MAX]; /* what this job keeps: lock, in/, out/, result.json */
     char out[PATH_MAX];
     struct artifact *artifact;

@@ -64,8 +64,8 @@ struct service {
     uint64_t gather_ms;    /* when the gathering is given up */
     uint64_t last_call_ms; /* when it begins with those that are there; 0: not enough are */
     uint64_t not_before_ms;
-    uint64_t deaf_until_ms; /* there is no descriptor for another connection */
-    bool full;              /* that was logged */
+    uint64_t deaf_until_ms;    /* there is no descriptor for another connection */
+    bool full;                 /* that was logged */
     struct rdzv_message ended; /* what everybody was told then */
     struct restart restart;
     struct progress began;

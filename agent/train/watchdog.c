@@ -658,12 +658,22 @@ static void *run(void *arg)
 
 /* --- what callers see ---------------------------------------------------------------------------------------------- */
 
+/* The record of an attempt before this one would stand beside the new ones of other ranks as if it were of the same fault. */
+static void put_aside_old_record(const struct watchdog *w)
+{
+    char old[PATH_MAX + 8];
+
+    snprintf(old, sizeof old, "%s.old", w->path);
+    (void)rename(w->path, old); /* most often there is none */
+}
+
 static struct watchdog *start(const struct watchdog_options *o)
 {
     struct watchdog *w = NEW(struct watchdog);
 
     *w = (struct watchdog){.o = *o, .roll = rollcall_open(o->comm->rank, o->comm->size)};
     snprintf(w->path, sizeof w->path, "%s/flight-%d.json", o->out, o->comm->rank);
+    put_aside_old_record(w);
     w->place = mem_array((size_t)o->comm->size, sizeof *w->place);
     sem_init(&w->abort_wanted, 0, 0);
     sem_init(&w->abort_done, 0, 0);

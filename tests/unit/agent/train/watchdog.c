@@ -170,6 +170,13 @@ static void ends_well(struct watchdog *w, struct comm *c)
     _exit(0);
 }
 
+static void leaves_at_once(struct watchdog *w, struct comm *c)
+{
+    (void)c;
+    watchdog_close(&w);
+    _exit(0);
+}
+
 static void waits_in_barrier(struct watchdog *w, struct comm *c)
 {
     (void)w;
@@ -273,6 +280,24 @@ static void test_good_order(void **state)
     timeout_ms = LONG_MS;
     run_ranks(3, (scenario *[]){ends_well, ends_well, ends_well}, code);
     assert_true(code[0] == 0 && code[1] == 0 && code[2] == 0);
+}
+
+/* Records are of this attempt; those of the one before stay for whoever looks into it. */
+static void test_a_record_of_an_earlier_attempt_is_put_aside(void **state)
+{
+    char path[128], old[128];
+    int fd, code[RANKS];
+
+    (void)state;
+    timeout_ms = LONG_MS;
+    snprintf(path, sizeof path, "%s/flight-0.json", folder);
+    snprintf(old, sizeof old, "%s.old", path);
+    fd = open(path, O_WRONLY | O_CREAT, 0644);
+    close(fd);
+    run_ranks(1, (scenario *[]){leaves_at_once}, code);
+    assert_int_equal(code[0], 0);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(unlink(old), 0);
 }
 
 static void test_a_rank_that_does_not_come(void **state)
@@ -460,6 +485,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good_order),
+        cmocka_unit_test(test_a_record_of_an_earlier_attempt_is_put_aside),
         cmocka_unit_test(test_a_rank_that_does_not_come),
         cmocka_unit_test(test_a_rank_whose_main_thread_hangs),
         cmocka_unit_test(test_long_work_of_the_host),

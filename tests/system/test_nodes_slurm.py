@@ -50,7 +50,8 @@ def test_eight_agents_a_node_are_refused(slurm):
 def test_a_failure_restarts_both_nodes_and_a_final_one_ends_the_job(slurm):
     script = """-- sh -c 'echo $TORCHELASTIC_RESTART_COUNT $RANK; test $RANK$TORCHELASTIC_RESTART_COUNT = 30 && kill -9 $$; sleep 1'"""
     state, said = slurm.wait(slurm.submit(f"srun -K --ntasks-per-node=1 sh -c {quote(LAUNCH + '--restarts 1 ' + script)}", None, "-N", "2"))
-    assert state == "COMPLETED" and sorted(w for w in said.splitlines() if len(w) == 3) == [f"{g} {r}" for g in range(2) for r in range(4)], said
+    began = {w for w in said.splitlines() if len(w) == 3}  # of the first generation some may be ended before they say so
+    assert state == "COMPLETED" and {"0 3", *(f"1 {r}" for r in range(4))} <= began <= {f"{g} {r}" for g in range(2) for r in range(4)}, said
     script = """-- sh -c 'test $RANK = 3 && exit 65; sleep 600'"""
     state, said = slurm.wait(slurm.submit(f"srun -K --ntasks-per-node=1 sh -c {quote(LAUNCH + script)}; exit $?", None, "-N", "2"))
     assert state == "FAILED" and "a rank of node 1 ended with 65" in said, said

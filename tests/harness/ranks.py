@@ -5,6 +5,8 @@ import subprocess
 import time
 import uuid
 
+from harness.mirrord import SLOW
+
 
 class Ranks:
     """argv under a launcher; each rank is found by what the launcher put into its environment."""
@@ -59,6 +61,24 @@ class Ranks:
         self.process.wait(60)
 
 
+MPI_ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
 def mpirun(n, argv, log, **env):
-    return Ranks(["mpirun", "--oversubscribe", "-n", n, *argv], log, "OMPI_COMM_WORLD_RANK",
-                 OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **env)
+    return Ranks(["mpirun", "--oversubscribe", "-n", n, *argv], log, "OMPI_COMM_WORLD_RANK", **MPI_ENV, **env)
+
+
+def mpirun_start(*commands, env=()):
+    """A rank for each command."""
+    argv = ["mpirun", "--oversubscribe"]
+    for command in commands:
+        argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", *map(str, command)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, "OMP_NUM_THREADS": "1", **MPI_ENV, **dict(env)})
+
+
+def mpirun_each(*commands, env=()):
+    """To its end, with what it said."""
+    started = mpirun_start(*commands, env=env)
+    out, err = started.communicate(timeout=240 * SLOW)
+    return subprocess.CompletedProcess(started.args, started.returncode, out, err)

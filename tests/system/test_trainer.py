@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from harness.mirrord import BUILD, SLOW, until
+from harness.ranks import mpirun_each, mpirun_start
 
 SHAPE = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 256, "n_positions": 16}'
 
@@ -294,21 +295,6 @@ def test_the_log_says_what_serves_attention(tmp_path, flag, order):
     run = subprocess.run([BUILD / "trainer", "bench", "--config", "tiny-gpt2", "--device", "cpu", "--only", "steps", "--steps", "1",
                           *flag], text=True, capture_output=True, check=True)
     assert f'attention.by kernel="plain loops" order={order} scratch_bytes=0' in run.stderr
-
-
-def mpirun_start(*commands, env=()):
-    """A rank for each command."""
-    argv = ["mpirun", "--oversubscribe"]
-    for command in commands:
-        argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", *map(str, command)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(
-        os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **dict(env)))
-
-
-def mpirun_each(*commands, env=()):
-    started = mpirun_start(*commands, env=env)
-    out, err = started.communicate(timeout=240 * SLOW)
-    return subprocess.CompletedProcess(started.args, started.returncode, out, err)
 
 
 def mpirun(ranks, *args, env=()):

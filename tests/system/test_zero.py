@@ -2,13 +2,13 @@
 import hashlib
 import itertools
 import json
-import os
 import shutil
 import subprocess
 
 import pytest
 
 from harness.mirrord import BUILD
+from harness.ranks import mpirun_each
 
 pytestmark = pytest.mark.skipif(not shutil.which("mpirun") or not (BUILD / "trainer-mpi.so").exists(), reason="no Open MPI here")
 
@@ -20,12 +20,8 @@ SHAPES = {
 TENSORS = ("model.safetensors", "optimizer.safetensors")
 
 
-ENV = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-
-
 def run(ranks, *args):
-    return subprocess.run(["mpirun", "--oversubscribe", "-n", str(ranks), BUILD / "trainer", *map(str, args)], text=True, capture_output=True,
-                          check=False, timeout=300, env=ENV)
+    return mpirun_each(*[[BUILD / "trainer", *args]] * ranks)
 
 
 class Job:
@@ -48,13 +44,9 @@ class Job:
         newest = max(out.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
         return [hashlib.sha256((newest / t).read_bytes()).hexdigest() for t in TENSORS], done.stderr
 
-
     def start_apart(self, one, other, deterministic=True):
-        argv = ["mpirun", "--oversubscribe"]
-        for more in (one, other):
-            argv += [*((":",) if len(argv) > 2 else ()), "-n", "1", BUILD / "trainer",
-                     *self.args("llama", self.folder / "apart", *more, deterministic=deterministic)]
-        return subprocess.run([*map(str, argv)], text=True, capture_output=True, check=False, timeout=300, env=ENV)
+        return mpirun_each(*[[BUILD / "trainer", *self.args("llama", self.folder / "apart", *more, deterministic=deterministic)]
+                             for more in (one, other)])
 
 
 @pytest.fixture

@@ -22,8 +22,9 @@ struct comm {
     char facts[200];       /* for people: version and transport; "" when there is nothing to say */
     struct flight *flight; /* of a group made by comm_split() the parent's */
     struct comm *parent;
-    struct comm *part[2]; /* groups made by comm_split() and not closed yet; NULL: none */
-    uint64_t seq;         /* the flight record's number of the operation that is being posted */
+    /* Groups made by comm_split() and not closed yet; NULL: none. comm_abort() may come from another thread. */
+    struct comm *_Atomic part[2];
+    uint64_t seq; /* the flight record's number of the operation that is being posted */
     /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. mpi has no 16-bit types. */
     int (*post_allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
     /* dst[i] = sum over ranks of src[rank * n + i]: each rank gets its piece of n elements. dst is src + rank * n, or elsewhere

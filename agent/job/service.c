@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 #include "common/base/log.h"
 #include "common/codec/network.h"
 #include "common/os/clock.h"
+#include "common/os/descriptor.h"
 #include "common/os/forked.h"
 
 enum { STRANGERS = 64, STRANGER_MS = 5000, TICK_MS = 100, FULL_MS = 100, RANKS_MAX = 1 << 16 };
@@ -669,7 +669,6 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
     uint64_t until_ms = clock_now_ms() + w->nodes->join_ms;
     char told[sizeof((struct err *)0)->text] = "";
     struct err why = {0};
-    struct rlimit files;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, "rendezvous");
@@ -677,10 +676,7 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
         _exit(1);
     }
     setpgid(0, 0); /* a terminal's ^C is for the agent to judge */
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-        files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files);
-    }
+    descriptor_allow(s.room);
     restart_init(&s.restart, w->restarts, w->backoff_ms, clock_now_ns() ^ (uint64_t)getpid() << 32);
     s.restart.spare = w->nodes->max - w->nodes->min;
     while ((s.listener = listen_on(w->nodes, &why)) < 0 && clock_now_ms() < until_ms) {

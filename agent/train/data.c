@@ -2,12 +2,12 @@
 
 #include <glob.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include "common/base/endian.h"
+#include "common/os/descriptor.h"
 #include "kernels/philox.h"
 
-enum { FEISTEL_ROUNDS = 6, OTHER_FILES = 256 };
+enum { FEISTEL_ROUNDS = 6 };
 
 struct data {
     struct shard *shard;
@@ -62,17 +62,6 @@ static int add_shard(struct data *d, const char *path, struct err *e)
     return 0;
 }
 
-/* A shard is an open file, and large corpora have more than the usual 1,024. */
-static void allow_files(size_t n)
-{
-    struct rlimit r;
-
-    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < n + OTHER_FILES) {
-        r.rlim_cur = r.rlim_max < n + OTHER_FILES ? r.rlim_max : n + OTHER_FILES;
-        (void)setrlimit(RLIMIT_NOFILE, &r); /* what does not open says so */
-    }
-}
-
 int data_open(const char *pattern, int64_t seq, uint64_t seed, struct data **out, struct err *e)
 {
     struct data *d = NEW(struct data);
@@ -86,7 +75,8 @@ int data_open(const char *pattern, int64_t seq, uint64_t seed, struct data **out
         rc = err_set(e, E_NOTFOUND, "%s: matches no file", pattern);
         goto out;
     }
-    allow_files(files.gl_pathc);
+    /* A shard is an open file, and large corpora have more than the usual 1,024. */
+    descriptor_allow(files.gl_pathc);
     d->shard = mem_array(files.gl_pathc, sizeof *d->shard);
     d->first = mem_array(files.gl_pathc, sizeof *d->first);
     for (size_t i = 0; rc == 0 && i < files.gl_pathc; i++) {

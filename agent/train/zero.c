@@ -131,29 +131,24 @@ static void open_traffic(struct model *m)
     }
 }
 
+/* Nothing where there is no such buffer. */
+static int take(struct model *m, char **out, size_t size_bytes, struct err *e)
+{
+    return size_bytes == 0 ? 0 : model_take(m, out, size_bytes, e);
+}
+
 int zero_reserve(struct model *m, struct err *e)
 {
     const struct layout *l = &m->layout;
     struct sizes s = sizes_of(m);
-    int rc = model_take(m, &m->param, model_bytes(m, s.param), e);
+    int rc = take(m, &m->param, model_bytes(m, s.param), e);
 
-    m->master = m->param;
-    if (rc == 0 && s.gathered > 0) {
-        rc = model_take(m, &m->gathered, model_bytes(m, s.gathered), e);
-    }
-    if (rc == 0 && s.master > 0) {
-        m->master = NULL;
-        rc = model_take(m, &m->master, model_accum_bytes(m, s.master), e);
-    }
-    if (rc == 0 && s.grad > 0) {
-        rc = model_take(m, &m->grad, model_accum_bytes(m, s.grad), e);
-    }
-    if (rc == 0 && s.sums > 0) {
-        rc = model_take(m, &m->sums, model_accum_bytes(m, s.sums), e);
-    }
-    if (rc == 0 && s.scratch > 0) {
-        rc = model_take(m, &m->scratch, model_accum_bytes(m, s.scratch), e);
-    }
+    m->master = s.master > 0 ? NULL : m->param;
+    rc = rc != 0 ? rc : take(m, &m->gathered, model_bytes(m, s.gathered), e);
+    rc = rc != 0 ? rc : take(m, &m->master, model_accum_bytes(m, s.master), e);
+    rc = rc != 0 ? rc : take(m, &m->grad, model_accum_bytes(m, s.grad), e);
+    rc = rc != 0 ? rc : take(m, &m->sums, model_accum_bytes(m, s.sums), e);
+    rc = rc != 0 ? rc : take(m, &m->scratch, model_accum_bytes(m, s.scratch), e);
     if (rc == 0 && m->o.comm != NULL && ranks_of(m) > 1) {
         open_traffic(m);
         rc = m->rc != 0 ? err_set(e, m->rc, "%s: no stream: %s", m->k->name, m->k->fault()) : 0;

@@ -192,10 +192,11 @@ static int leave_shelf_to_its_user(const struct agent *a, struct err *e)
     }
     return a->yields
                ? node_become(&a->node, e)
-               : err_set(e, E_DENIED,
-                         "the local cache %.80s is the user %.32s's, and root would make there what that "
-                         "one cannot use: runuser -u %.32s -- trainagent ..., or --shelf DIR",
-                         a->shelf_dir, a->node.user, a->node.user);
+               : err_set(
+                     e, E_DENIED,
+                     "the local cache %.80s is the user %.32s's, and root would make there what that "
+                     "one cannot use: runuser -u %.32s -- trainagent ..., or --shelf DIR",
+                     a->shelf_dir, a->node.user, a->node.user);
 }
 
 int agent_open(struct agent *a, bool needs_mirror, struct err *e)

@@ -177,11 +177,11 @@ bool call_allowed(struct call *c)
     }
     if (c->who.token == NULL) {
         forbid(c, 401,
-               arena_fmt(&c->arena,
-                         "%s needs a token: ask this mirror's operator for one with scope " SLICE_FMT
-                         " (`mirrorctl token create`)",
-                         publish ? "publishing" : "this repo",
-                         SLICE_ARG(scope_wanted(c, right, lacks))));
+               arena_fmt(
+                   &c->arena,
+                   "%s needs a token: ask this mirror's operator for one with scope " SLICE_FMT
+                   " (`mirrorctl token create`)",
+                   publish ? "publishing" : "this repo", SLICE_ARG(scope_wanted(c, right, lacks))));
     } else {
         forbid(c, 403,
                arena_fmt(&c->arena,
@@ -280,7 +280,8 @@ static void changed(struct call *c)
     struct err why;
 
     if (!call_changed(c)) {
-        reply_trouble(c, err_set(&why, E_CHANGED,
+        reply_trouble(c,
+                      err_set(&why, E_CHANGED,
                               "the origin does not give the bytes that it lists: the file changes "
                               "at this moment, or its answer has no X-Xet-Hash"),
                       &why);

@@ -169,7 +169,7 @@ static int dial_ports(struct member *m, const struct addrinfo *list)
         }
         if (fd == -1 && errno == ETIMEDOUT) {
             m->first = 0; /* that one is dropped by a filter, when an earlier one answered */
-            break; /* the host does not answer: nor do its other ports */
+            break;        /* the host does not answer: nor do its other ports */
         }
     }
     return fd;

@@ -37,8 +37,8 @@ struct run {
     char (*path)[PATH_MAX];         /* of each artifact, for {name} */
     struct shelf_lock **shelf_lock; /* shared, on what runs from the shelf itself: gc keeps off */
     int lock;
-    uint64_t began_ms;  /* the command's first attempt */
-    struct nodes nodes; /* among which this one is */
+    uint64_t began_ms;       /* the command's first attempt */
+    struct nodes nodes;      /* among which this one is */
     const char *preempt_url; /* NULL: not said */
     struct record record;
 };

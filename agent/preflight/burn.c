@@ -67,8 +67,9 @@ void check_write(struct look *l, struct finding *f)
     int rc;
 
     if (fd == -1 && (errno == ENOENT || errno == EOPNOTSUPP)) {
-        finding_skip(f, errno == ENOENT ? "there is no local cache yet"
-                                        : "the local cache's file system has no files without a name");
+        finding_skip(f, errno == ENOENT
+                            ? "there is no local cache yet"
+                            : "the local cache's file system has no files without a name");
         return;
     }
     if (fd == -1) {

@@ -81,19 +81,49 @@ enum { FCHMODAT2 = 452 }; /* on all architectures */
 static void no_network_no_programs(void)
 {
 #ifdef OUR_ARCH
-    static const unsigned refused[] = {
-        SYS_socket, SYS_socketpair, SYS_connect, SYS_bind, SYS_execve, SYS_execveat, SYS_ptrace,
-        SYS_kill, SYS_pidfd_send_signal, SYS_pidfd_getfd, SYS_process_vm_readv,
-        SYS_process_vm_writev, SYS_mount, SYS_setuid, SYS_setgid, SYS_unshare, SYS_setns, SYS_bpf,
-        /* Landlock does not judge what changes a file by its path but not its bytes. libarchive does that by descriptors, but
+    static const unsigned refused[] =
+    { SYS_socket,
+      SYS_socketpair,
+      SYS_connect,
+      SYS_bind,
+      SYS_execve,
+      SYS_execveat,
+      SYS_ptrace,
+      SYS_kill,
+      SYS_pidfd_send_signal,
+      SYS_pidfd_getfd,
+      SYS_process_vm_readv,
+      SYS_process_vm_writev,
+      SYS_mount,
+      SYS_setuid,
+      SYS_setgid,
+      SYS_unshare,
+      SYS_setns,
+      SYS_bpf,
+      /* Landlock does not judge what changes a file by its path but not its bytes. libarchive does that by descriptors, but
          * for the times of symbolic links (utimensat). */
-        SYS_truncate, SYS_fchownat, SYS_fchmodat, FCHMODAT2, SYS_setxattr, SYS_lsetxattr,
-        SYS_removexattr, SYS_lremovexattr, SYS_mknodat,
+      SYS_truncate,
+      SYS_fchownat,
+      SYS_fchmodat,
+      FCHMODAT2,
+      SYS_setxattr,
+      SYS_lsetxattr,
+      SYS_removexattr,
+      SYS_lremovexattr,
+      SYS_mknodat,
 #    if defined(__x86_64__)
-        SYS_chown, SYS_lchown, SYS_chmod, SYS_mknod, SYS_utime, SYS_utimes, SYS_futimesat,
+      SYS_chown,
+      SYS_lchown,
+      SYS_chmod,
+      SYS_mknod,
+      SYS_utime,
+      SYS_utimes,
+      SYS_futimesat,
 #    endif
-        /* The kernel does a ring's work by itself, and asks no filter. */
-        SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register};
+      /* The kernel does a ring's work by itself, and asks no filter. */
+      SYS_io_uring_setup,
+      SYS_io_uring_enter,
+      SYS_io_uring_register };
     enum { N = ARRAY_LEN(refused) };
     struct sock_filter code[N + 7]; /* jumps reach 255 lines */
     struct sock_fprog prog = {.filter = code};

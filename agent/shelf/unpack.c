@@ -90,7 +90,8 @@ static int fill_tree(struct shelf *s, const struct digest *d, const char *path, 
         rc = err_sys(e, "%s", temp);
     }
     if (!confine_knows_files()) {
-        log_warn("shelf.unconfined", "path=%s this kernel has no Landlock: its reader sees other files", path);
+        log_warn("shelf.unconfined",
+                 "path=%s this kernel has no Landlock: its reader sees other files", path);
     }
     rc = rc != 0 ? rc : extract_in_child(blob, (uint64_t)st.st_size, temp, e);
     rc = rc != 0 ? rc : stamp_seal(temp, path, e);

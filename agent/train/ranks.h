@@ -35,7 +35,7 @@ struct ranks {
     char generation[64]; /* which attempt of the run this is; "" when nothing counts them */
     /* Not of the environment: */
     enum ranks_over over;
-    bool ordered; /* sums in the order of the ranks */
+    bool ordered;        /* sums in the order of the ranks */
     uint64_t timeout_ms; /* for the group to form, once all have met */
 };
 

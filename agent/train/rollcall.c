@@ -55,7 +55,7 @@ struct rollcall {
     struct pollfd *fds;
     uint64_t accepted;
     uint64_t accept_from_ms; /* not before: there was no room for a connection */
-    bool *met; /* ranks that have connected, on rank 0 */
+    bool *met;               /* ranks that have connected, on rank 0 */
     uint8_t token[TOKEN_BYTES];
 };
 
@@ -438,7 +438,8 @@ static void accept_one(struct rollcall *x)
     int fd = accept4(x->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct peer *p;
 
-    if (fd == -1) { /* one that waits stays: without a pause poll() would return at once, again and again */
+    if (fd ==
+        -1) { /* one that waits stays: without a pause poll() would return at once, again and again */
         x->accept_from_ms = clock_now_ms() + NO_ROOM_MS;
         return;
     }

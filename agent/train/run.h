@@ -38,10 +38,10 @@ struct run {
     struct recipe before; /* of the checkpoint that the run goes on from */
     struct buf products;  /* that checkpoint's, with --deterministic (products.h) */
     int64_t saved_step;
-    int64_t skips; /* in a row */
+    int64_t skips;       /* in a row */
     bool agreed_to_stop; /* by a signal or a notice, on all ranks */
-    void *shared;  /* device memory for what the ranks agree on */
-    int out_fd;    /* of --out, locked by the first rank; -1: not held */
+    void *shared;        /* device memory for what the ranks agree on */
+    int out_fd;          /* of --out, locked by the first rank; -1: not held */
 };
 
 /* Of a run with o, k, ranks, comm, watchdog, and out_fd of -1. */

@@ -56,7 +56,7 @@ struct watchdog {
         awake_ns; /* nothing is older than this: before it the whole process was stopped, or not there */
     char fault_text[ROLL_TEXT];
     enum roll_fault fault;
-    int fault_rank; /* who found it */
+    int fault_rank;              /* who found it */
     struct roll_message verdict; /* in WRITING and LEAVING */
     uint64_t said_wait_ms;
     uint64_t main_used_ns;
@@ -648,7 +648,8 @@ static void *run(void *arg)
         }
         if (w->state == WATCHING) {
             look(w);
-        } else if ((w->state == WRITING && !atomic_load(&w->writes)) || clock_now_ms() >= w->until_ms || (w->state == ROLL && all_are_here(w))) {
+        } else if ((w->state == WRITING && !atomic_load(&w->writes)) ||
+                   clock_now_ms() >= w->until_ms || (w->state == ROLL && all_are_here(w))) {
             out_of_time(w);
         }
     }

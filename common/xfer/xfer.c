@@ -297,8 +297,7 @@ static int explain_no_connection(const struct xfer *x, struct err *e)
     if (number == 0) {
         return err_set(e, E_NETWORK, "%s: cannot connect%s", x->host, proxy);
     }
-    return err_set(e, E_NETWORK, "%s: cannot connect%s: %s", x->host, proxy,
-                   strerror((int)number));
+    return err_set(e, E_NETWORK, "%s: cannot connect%s: %s", x->host, proxy, strerror((int)number));
 }
 
 /* Before the origin is reached through it. */

@@ -54,7 +54,7 @@ struct xfer_want {
         idle_timeout_s; /* this long below idle_bytes_per_s fails it; a pause does not count; 60 s */
     uint64_t idle_bytes_per_s; /* 1 */
     bool http2;
-    const char *ca_file;  /* instead of the system's */
+    const char *ca_file; /* instead of the system's */
     const char *
         no_issuer; /* follows the reason when no authority that we trust vouches for the host; static, or NULL */
     const char *proxy;    /* "http://host:port" */

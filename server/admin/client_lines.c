@@ -10,8 +10,8 @@ enum { BASE_BYTES = 4096 };
 struct lines { /* those of one repo */
     struct buf *out;
     const struct repo *r;
-    struct slice base; /* "http://mirror:8080" */
-    struct slice safe; /* for what goes with a token: "https://mirror:8443", or the same */
+    struct slice base;  /* "http://mirror:8080" */
+    struct slice safe;  /* for what goes with a token: "https://mirror:8443", or the same */
     bool own_authority; /* at `safe`: clients have to be given its file */
     unsigned clients;   /* so far */
 };
@@ -22,9 +22,10 @@ static void client_begin(struct lines *l, const char *client)
 {
     unsigned n = l->clients++;
 
-    buf_addf(l->out,
-             "<input type=\"radio\" name=\"use-%s\" id=\"use-%s-%u\"%s><label for=\"use-%s-%u\">%s</label>",
-             l->r->name, l->r->name, n, n == 0 ? " checked" : "", l->r->name, n, client);
+    buf_addf(
+        l->out,
+        "<input type=\"radio\" name=\"use-%s\" id=\"use-%s-%u\"%s><label for=\"use-%s-%u\">%s</label>",
+        l->r->name, l->r->name, n, n == 0 ? " checked" : "", l->r->name, n, client);
     buf_str(l->out, "<pre>");
 }
 
@@ -161,8 +162,8 @@ static void upload_line(struct lines *l, const char *client, const char *authori
 static void hosted_lines(struct lines *l)
 {
     line(l, "hf download", "HF_ENDPOINT=", " hf download OWNER/NAME");
-    upload_line(l, "hf upload", "SSL_CERT_FILE", "HF_TOKEN=$TOKEN HF_ENDPOINT=",
-                " hf upload OWNER/NAME FOLDER .");
+    upload_line(l, "hf upload", "SSL_CERT_FILE",
+                "HF_TOKEN=$TOKEN HF_ENDPOINT=", " hf upload OWNER/NAME FOLDER .");
     upload_line(l, "curl", "CURL_CA_BUNDLE", "curl -H \"Authorization: Bearer $TOKEN\" -T FILE ",
                 "/OWNER/NAME/FILE");
     pip_line(l, "/simple/");
@@ -235,9 +236,10 @@ void client_lines(struct buf *out, const struct repo *r, const struct client_doo
         l.safe = buf_slice(&safe);
     }
 
-    buf_addf(out,
-             "<details name=\"use\"><summary>%s <span>%s</span></summary>\n<div class=\"clients\">\n",
-             r->name, r->ops->name);
+    buf_addf(
+        out,
+        "<details name=\"use\"><summary>%s <span>%s</span></summary>\n<div class=\"clients\">\n",
+        r->name, r->ops->name);
     agent = protocol_lines(&l);
     if (doors->rsync != NULL && r->anonymous_read && (r->synced || r->home == NULL)) {
         rsync_line(&l, doors->rsync);

@@ -10,7 +10,8 @@
 
 struct client_doors {
     struct slice base; /* "http://mirror:8080" */
-    const char *tls;   /* where clients come in by TLS, "0.0.0.0:8443", or NULL: uploads have tokens, and go there */
+    const char *
+        tls; /* where clients come in by TLS, "0.0.0.0:8443", or NULL: uploads have tokens, and go there */
     bool public;       /* its certificate needs no file of authorities */
     const char *rsync; /* where rsync clients come in, "0.0.0.0:873", or NULL */
 };

@@ -25,15 +25,18 @@ void index_page(const struct repo_set *set, struct buf *out)
     enum stock_kind kind;
 
     html_begin(out, SLICE("pages - mirrord"));
-    buf_str(out, "<header class=\"folder\">\n<h1><a href=\"/\">mirrord</a> / pages</h1>\n"
-                 "<p id=\"state\">the daemon's own pages</p>\n</header>\n<main>\n<table class=\"index\">\n");
+    buf_str(
+        out,
+        "<header class=\"folder\">\n<h1><a href=\"/\">mirrord</a> / pages</h1>\n"
+        "<p id=\"state\">the daemon's own pages</p>\n</header>\n<main>\n<table class=\"index\">\n");
     for (size_t i = 0; i < ARRAY_LEN(own); i++) {
         row(out, own[i].path, "", own[i].what);
     }
     for (size_t i = 0; i < set->count; i++) {
         if (stock_kind_of(set->repo[i], &kind)) {
             row(out, STOCK_PAGES, set->repo[i]->name,
-                kind == STOCK_HOSTED ? "repositories that were uploaded here" : "what is here of a Hub's repositories");
+                kind == STOCK_HOSTED ? "repositories that were uploaded here"
+                                     : "what is here of a Hub's repositories");
         }
     }
     buf_str(out, "</table>\n</main>\n");

@@ -110,8 +110,8 @@ static void write_sync(struct view *v, const struct sync_view *s)
     buf_str(v->out, "<tr><td>");
     write_name(v, s->name);
     buf_addf(v->out, "<td>%s%s%s%s<td>", bad ? "<b class=\"bad\">" : "",
-             s->running ? "running: " : "",
-             s->ever || s->running ? sync_word(s) : "not run yet", bad ? "</b>" : "");
+             s->running ? "running: " : "", s->ever || s->running ? sync_word(s) : "not run yet",
+             bad ? "</b>" : "");
     html_ago(v->out, s->last_ok_unix_s, clock_unix_s());
     buf_str(v->out, "<td>");
     write_next(v, s->paused ? 0 : s->next_unix_s);
@@ -319,7 +319,8 @@ static void write_certificates(struct view *v)
         const struct http_certificate *c = &v->s->certificate[i];
         if (!tls_validity_alarms(&c->valid, now)) {
             tls_validity_format(&c->valid, now, text);
-            buf_addf(v->out, "<p class=\"certificate\">The certificate of %s %s.</p>\n", c->listen, text);
+            buf_addf(v->out, "<p class=\"certificate\">The certificate of %s %s.</p>\n", c->listen,
+                     text);
         }
     }
 }
@@ -399,17 +400,27 @@ static const struct {
     const char *name;
     void (*write)(struct view *v);
 } marks[] = {
-    {"STYLE", write_style},     {"SCRIPT", write_script},
-    {"STATE", write_state},     {"HIT", write_hit},
-    {"OUT", write_out},         {"IN", write_in},
-    {"OPEN", write_open},       {"USED_SHARE", write_used_share},
-    {"USED", write_used},       {"REPOS", write_repos},
-    {"CLIENTS", write_clients}, {"SYNCS", write_syncs},
-    {"FILLS", write_fills},     {"NO_FILLS", write_no_fills},
-    {"SWARMS", write_swarms},   {"VERSION", write_version},
-    {"LOGOUT", write_logout},   {"COPY", write_copy},
+    {"STYLE", write_style},
+    {"SCRIPT", write_script},
+    {"STATE", write_state},
+    {"HIT", write_hit},
+    {"OUT", write_out},
+    {"IN", write_in},
+    {"OPEN", write_open},
+    {"USED_SHARE", write_used_share},
+    {"USED", write_used},
+    {"REPOS", write_repos},
+    {"CLIENTS", write_clients},
+    {"SYNCS", write_syncs},
+    {"FILLS", write_fills},
+    {"NO_FILLS", write_no_fills},
+    {"SWARMS", write_swarms},
+    {"VERSION", write_version},
+    {"LOGOUT", write_logout},
+    {"COPY", write_copy},
     {"CERTIFICATES", write_certificates},
-    {"ICON", write_icon},       {"TROUBLES", write_troubles},
+    {"ICON", write_icon},
+    {"TROUBLES", write_troubles},
     {"NO_TROUBLES", write_no_troubles},
 };
 

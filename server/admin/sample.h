@@ -21,7 +21,7 @@ struct sample {
     struct serve_stats serve;
     struct store_space space;
     bool healthy;
-    struct err trouble; /* why it is not */
+    struct err trouble;                     /* why it is not */
     uint64_t damaged, damaged_since_unix_s; /* store_damaged() */
     size_t fills;
     struct fill_info fill[SAMPLE_FILLS];

@@ -133,7 +133,9 @@ static void heading(struct buf *out, const struct stock_page *p, bool one)
     buf_addf(&title, "%s - mirrord", r->name);
     html_begin(out, buf_slice(&title));
     buf_free(&title);
-    buf_addf(out, "<header class=\"folder\">\n<h1><a href=\"/\">mirrord</a> / <a href=\"" STOCK_PAGES "%s/\">%s</a>",
+    buf_addf(out,
+             "<header class=\"folder\">\n<h1><a href=\"/\">mirrord</a> / <a href=\"" STOCK_PAGES
+             "%s/\">%s</a>",
              r->name, r->name);
     if (one) {
         buf_str(out, " / <bdi>");
@@ -429,8 +431,7 @@ int stock_page_one(const struct stock_page *p, struct buf *out, struct err *e)
     buf_addf(out,
              "<h2>Revisions</h2>\n<table class=\"stock revisions%s\"><thead><tr><th>Name<th>Commit"
              "<th>Files here<th colspan=\"2\">Size here<th>%s</thead>\n<tbody>",
-             is_pulled(p) ? " pulled" : "",
-             is_pulled(p) ? "Checked at the Hub" : "Made");
+             is_pulled(p) ? " pulled" : "", is_pulled(p) ? "Checked at the Hub" : "Made");
     rc = stock_revisions(&p->view, p->type, p->id, on_revision, &l, e);
     buf_str(out, "</tbody></table>\n");
     if (l.seen > ROWS) {

@@ -51,9 +51,8 @@ static void look_at_store(struct teller *l)
         return;
     }
     add_why(what, l->whole, l->s->trouble.text);
-    tell(l, &(struct trouble){.kind = "store",
-                              .what = what,
-                              .todo = "look at the disk and at the kernel's log"});
+    tell(l, &(struct trouble){
+                .kind = "store", .what = what, .todo = "look at the disk and at the kernel's log"});
 }
 
 /* Room is made from `high` on: what is far above it cannot be evicted. */
@@ -133,11 +132,12 @@ static void look_at_reload(struct teller *l)
     at_unix_s = d->reload_refused_unix_s;
     lock_drop(&d->lock);
     add_why(what, l->whole, why.text);
-    tell(l, &(struct trouble){.kind = "reload",
-                              .what = what,
-                              .todo = "`mirrorctl config test` names the line, `mirrorctl config reload` "
-                                      "tries again",
-                              .since_unix_s = at_unix_s});
+    tell(l, &(struct trouble){
+                .kind = "reload",
+                .what = what,
+                .todo = "`mirrorctl config test` names the line, `mirrorctl config reload` "
+                        "tries again",
+                .since_unix_s = at_unix_s});
 }
 
 static void look_at_certificates(struct teller *l)
@@ -196,15 +196,16 @@ static void tell_held(struct teller *l, const struct sync_view *v, bool seen)
 
     snprintf(what, sizeof what, "v%" PRIu64 " waits to be approved", v->held_seq);
     add_why(what, seen && v->last.outcome == RUN_HELD, v->last.why);
-    snprintf(todo, sizeof todo, "`mirrorctl snapshot diff %s v%" PRIu64
+    snprintf(todo, sizeof todo,
+             "`mirrorctl snapshot diff %s v%" PRIu64
              "` shows what would change, `mirrorctl sync approve %s` publishes it",
              v->name, v->held_seq, v->name);
-    tell(l, &(struct trouble){.kind = "held",
-                              .repo = v->name,
-                              .what = what,
-                              .todo = todo,
-                              .since_unix_s =
-                                  v->last.outcome == RUN_HELD ? v->last.ended_unix_s : 0});
+    tell(l,
+         &(struct trouble){.kind = "held",
+                           .repo = v->name,
+                           .what = what,
+                           .todo = todo,
+                           .since_unix_s = v->last.outcome == RUN_HELD ? v->last.ended_unix_s : 0});
 }
 
 static void look_at_sync(struct teller *l, const struct sync_view *v)
@@ -225,8 +226,9 @@ static void look_at_sync(struct teller *l, const struct sync_view *v)
         snprintf(what, sizeof what, "the last %" PRIu64 " syncs failed", v->failures);
     }
     add_why(what, seen && v->last.outcome == RUN_FAILED, v->last.why);
-    snprintf(todo, sizeof todo, "`mirrorctl sync logs %s` says more, `mirrorctl sync run %s` tries again",
-             v->name, v->name);
+    snprintf(todo, sizeof todo,
+             "`mirrorctl sync logs %s` says more, `mirrorctl sync run %s` tries again", v->name,
+             v->name);
     tell(l, &(struct trouble){.kind = "sync",
                               .repo = v->name,
                               .what = what,

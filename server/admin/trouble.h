@@ -14,10 +14,11 @@
 enum { TROUBLE_FAILURES = 3 };
 
 struct trouble {
-    const char *kind; /* "store", "disk", "damage", "certificate", "origin", "sync", "held", "reload" */
-    const char *repo; /* NULL: it concerns the whole daemon */
-    const char *what; /* "the last 5 requests to the origin failed: connection refused" */
-    const char *todo; /* a sentence, commands in `backticks` */
+    const char
+        *kind; /* "store", "disk", "damage", "certificate", "origin", "sync", "held", "reload" */
+    const char *repo;      /* NULL: it concerns the whole daemon */
+    const char *what;      /* "the last 5 requests to the origin failed: connection refused" */
+    const char *todo;      /* a sentence, commands in `backticks` */
     uint64_t since_unix_s; /* 0: not known */
 };
 

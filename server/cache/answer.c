@@ -116,8 +116,8 @@ static void describe_fields(struct answer_box *x, const struct object *o)
         bool withheld = lists && freshness_withholds(o->fields, o->nfields, f->name);
         p->once = p->once || withheld;
         if (!withheld || is_first_hand(p->state)) {
-            x->object.fields[p->nfields++] = (struct http_field){
-                arena_copy(&x->arena, f->name), arena_copy(&x->arena, f->value)};
+            x->object.fields[p->nfields++] = (struct http_field){arena_copy(&x->arena, f->name),
+                                                                 arena_copy(&x->arena, f->value)};
         }
     }
     x->object.nfields = p->nfields;
@@ -130,8 +130,8 @@ static void describe(struct answer_box *x, const struct object *o)
     struct answer *p = &x->pub;
 
     p->etag = copy(&x->arena, o->etag);
-    p->etag_weak = slice_starts(o->origin_etag, SLICE("W/\"")) ? copy(&x->arena, o->origin_etag)
-                                                               : SLICE_NONE;
+    p->etag_weak =
+        slice_starts(o->origin_etag, SLICE("W/\"")) ? copy(&x->arena, o->origin_etag) : SLICE_NONE;
     p->content_type = copy(&x->arena, o->content_type);
     p->url = copy(&x->arena, o->url);
     describe_fields(x, o);

@@ -67,7 +67,7 @@ struct answer {
     /* The origin's other end-to-end fields worth keeping (x-..., link, ...); of 401, 403, 404 and 410 x-error-... alone. */
     const struct http_field *fields;
     size_t nfields;
-    bool once;    /* some of them are for whoever asked first alone */
+    bool once;              /* some of them are for whoever asked first alone */
     uint64_t stored_unix_s; /* for Age */
     uint64_t fresh_until_unix_s;
     uint32_t retry_after_s; /* with 429 and 503 */

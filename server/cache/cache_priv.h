@@ -65,7 +65,7 @@ struct cache {
     struct letter close_letter;
 
     _Atomic uint64_t announced_bytes; /* of all fills */
-    _Atomic unsigned asks; /* out */
+    _Atomic unsigned asks;            /* out */
     void (*on_change)(void *arg, struct slice repo, struct slice key);
     void *on_change_arg;
     struct keeper *keeper;
@@ -120,8 +120,8 @@ struct cache_ask {
     struct list node;    /* in the entry */
     struct crowd_ask place;
     struct fair_clients clients; /* who wait for it: the want's, and whom cache_share() named */
-    uint64_t until_ms; /* the end of its patience; 0: it has no end */
-    bool until_silent; /* at that end it waits on, unless the origin is silent */
+    uint64_t until_ms;           /* the end of its patience; 0: it has no end */
+    bool until_silent;           /* at that end it waits on, unless the origin is silent */
     struct job job;
     struct letter letter;
     struct letter leaving; /* cache_cancel() */
@@ -168,11 +168,11 @@ void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /
 MUST_USE int partials_load(struct cache *c, struct err *e);
 /* Of the key, or of a variant behind it that w has the values of. NULL: none. */
 struct partial *partial_take(struct cache *c, struct slice row_key, const struct want *w);
-void partial_put(struct cache *c, struct partial **pp);     /* for whoever wants it next */
-struct partial *partial_of(struct fill *f);                 /* what its parked stage has */
-void partial_lose(struct cache *c, uint64_t stage_id);      /* nobody will: the keeper drops it */
+void partial_put(struct cache *c, struct partial **pp); /* for whoever wants it next */
+struct partial *partial_of(struct fill *f);             /* what its parked stage has */
+void partial_lose(struct cache *c, uint64_t stage_id);  /* nobody will: the keeper drops it */
 void partials_forget(struct cache *c, struct slice key, bool below); /* of row keys. Pool */
-void partial_drop(struct cache *c, uint64_t stage_id);      /* its row and its file. Pool */
+void partial_drop(struct cache *c, uint64_t stage_id); /* its row and its file. Pool */
 void partial_free(struct partial **pp);
 /* Drops those that nobody has come back for, and the oldest while they hold more than max_bytes. Keeper, pool. */
 void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes);

@@ -290,10 +290,9 @@ static struct entry *entry_new(struct cache *c, const struct cache_ask *k)
 static void rest_or_free(struct entry *n, uint64_t now_ms)
 {
     struct cache *c = n->cache;
-    bool remembers =
-        n->kin != NULL && !c->closing &&
-        ((n->memory != NULL && now_ms < n->memory_until_ms) || now_ms < n->trouble_until_ms ||
-         now_ms < n->failed_until_ms);
+    bool remembers = n->kin != NULL && !c->closing &&
+                     ((n->memory != NULL && now_ms < n->memory_until_ms) ||
+                      now_ms < n->trouble_until_ms || now_ms < n->failed_until_ms);
 
     hit_free(&n->old);
     if (!remembers) {

@@ -46,8 +46,9 @@ struct entry {
     struct fair_clients clients; /* of the asks: in their turns it looks and fetches */
     bool looking;
     unsigned settling; /* commits of its rows that the next look must see */
-    bool probing;     /* a HEAD asks for the length, for those who want a range from the end, or whether the origin is back, */
-    bool probed;      /* and that was just done */
+    bool
+        probing; /* a HEAD asks for the length, for those who want a range from the end, or whether the origin is back, */
+    bool probed; /* and that was just done */
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
     struct buf look_like;       /* the tail of a variant that was there, though not for these */
@@ -66,13 +67,14 @@ struct entry {
     uint64_t trouble_until_ms;
     struct err trouble;
     struct promise trouble_promise;
-    uint64_t failed_until_ms; /* the origin has answered with an error: until then another one makes it an outage */
-    struct list rest; /* in cache->resting */
+    uint64_t
+        failed_until_ms; /* the origin has answered with an error: until then another one makes it an outage */
+    struct list rest;       /* in cache->resting */
     struct event *patience; /* somebody's ends; NULL: nobody's ever did */
 };
 
 bool was_promised(const struct cache_ask *k, const struct promise *p);
-void entry_settled(struct entry *n); /* one of those commits is done */
+void entry_settled(struct entry *n);                     /* one of those commits is done */
 void entry_unlist(struct entry *n, struct cache_ask *k); /* it waits no longer */
 struct cache_ask *entry_first(struct entry *n);          /* of this round; or NULL */
 void entry_answer(struct entry *n, struct answer *a);    /* all of this round. Takes a */

@@ -313,8 +313,11 @@ static int fits_share(struct fill *f, struct err *e)
 
     if (asked > left) {
         struct unsealed u = unsealed_of(f);
-        left = share_left_of(f, &space); /* after: what is sealed now counts twice rather than not */
-        rc = asked <= left ? 0 : cache_room_beyond(f->cache, f->want.client, left, u.bytes, asked - left, e);
+        left =
+            share_left_of(f, &space); /* after: what is sealed now counts twice rather than not */
+        rc = asked <= left
+                 ? 0
+                 : cache_room_beyond(f->cache, f->want.client, left, u.bytes, asked - left, e);
     }
     return rc == E_NOSPACE ? over_share(f, &space, e) : rc;
 }

@@ -95,19 +95,19 @@ struct fill {
     struct fair_clients
         clients; /* in whose turns it is fetched and written: the want's, and who joined. The fetch thread's */
     struct origin *origin;
-    struct slice row_key; /* with the tail */
-    struct slice tail;    /* of the variant that it is (variant.h) */
-    struct object object; /* digest and size come with the seal */
-    bool splices;         /* parts of several requests may be joined; the fetch thread's */
-    bool named;           /* the stage survives a restart */
-    _Atomic bool keep;    /* becomes a row */
-    _Atomic bool too_large; /* more than the quota: ranges alone are given */
+    struct slice row_key;     /* with the tail */
+    struct slice tail;        /* of the variant that it is (variant.h) */
+    struct object object;     /* digest and size come with the seal */
+    bool splices;             /* parts of several requests may be joined; the fetch thread's */
+    bool named;               /* the stage survives a restart */
+    _Atomic bool keep;        /* becomes a row */
+    _Atomic bool too_large;   /* more than the quota: ranges alone are given */
     uint64_t announced_bytes; /* counted in the cache's sum */
-    _Atomic bool over_share; /* refused: its client has had its share */
-    bool brought;            /* nobody had the bytes that were sealed */
-    bool shared;          /* who asks once its head has come may have it too */
-    struct slice text;    /* during owner->other(): what came behind the head; or p == NULL */
-    bool replaces;        /* an older generation */
+    _Atomic bool over_share;  /* refused: its client has had its share */
+    bool brought;             /* nobody had the bytes that were sealed */
+    bool shared;              /* who asks once its head has come may have it too */
+    struct slice text;        /* during owner->other(): what came behind the head; or p == NULL */
+    bool replaces;            /* an older generation */
     struct slice
         led_to; /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */
     int fd;     /* a dup: outlives the stage */
@@ -146,7 +146,7 @@ struct fill {
     bool want_all;
     uint64_t hint_first, hint_end; /* as the want's; of a suffix, once the length is known */
     bool hash_busy;
-    bool stopping; /* the cache closes: park */
+    bool stopping;        /* the cache closes: park */
     uint64_t hastened_ms; /* the last retry that did not wait for its time; 0: none */
     struct hasher *hasher;
     uint64_t idle_since_ms; /* nobody wants it since then; 0: somebody does */
@@ -199,7 +199,7 @@ void fill_tick(struct fill *f, uint64_t now_ms);
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges);
 void fill_led(struct fill *f, const struct fetch_head *h); /* notes where a redirect led */
 void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end); /* any thread */
-void fill_wake_all(struct fill *f); /* any thread; takes the lock */
+void fill_wake_all(struct fill *f);                       /* any thread; takes the lock */
 void fill_trouble(struct fill *f, const struct err *why); /* a retry has brought nothing */
 /* A reader that has no byte yet, and waits for these since then, has waited long enough. Any thread, under the lock. */
 bool fill_is_troubled(const struct fill *f, uint64_t since_ms, uint64_t now_ms);
@@ -235,8 +235,8 @@ struct reader_need {
 bool fill_covers(const struct fill *f, uint64_t at); /* plan.c; under the lock */
 /* What the next stalled reader waits for; takes it off the list. Under the lock. */
 bool reader_need(struct fill *f, struct reader_need *out);
-void fill_save(struct fill *f, uint64_t now_ms);   /* partial.c */
-uint64_t fill_frontier(struct fill *f);            /* takes the lock */
+void fill_save(struct fill *f, uint64_t now_ms); /* partial.c */
+uint64_t fill_frontier(struct fill *f);          /* takes the lock */
 /* Pool. n bytes of it are about to be written: E_NOSPACE, its client has had its share and there is no other room (share.h), or,
  * where it may wait, what there is is kept for the client's elder fills. */
 MUST_USE int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e);
@@ -244,7 +244,7 @@ MUST_USE int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e
 bool fill_may_wait(struct fill *f);
 /* Its length is known, or forgotten with 0. */
 void fill_announce(struct fill *f, uint64_t bytes);
-void fill_wrote(struct fill *f, uint64_t n); /* pool: so they count */
+void fill_wrote(struct fill *f, uint64_t n);       /* pool: so they count */
 int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
 
 /* filler.c */

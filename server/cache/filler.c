@@ -375,7 +375,7 @@ static void try_again(struct filler *fl)
     struct fill *f = fl->fill;
     uint64_t ms = BACKOFF_MIN_MS;
 
-    fl->detour = true; /* what a signature opened closes after its time */
+    fl->detour = true;                    /* what a signature opened closes after its time */
     if (fl->fresh_bytes >= BLOCK_BYTES) { /* a trickle is no progress */
         fl->tries = fl->cuts = 0;
     }

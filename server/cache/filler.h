@@ -39,9 +39,9 @@ struct filler { /* one upstream request after the other, until its segment is th
     uint64_t wrote_ms;    /* when the last write was begun */
     struct event *timer;  /* gathered long enough; or the next try */
     bool writing;
-    bool held; /* `data` waits for room, the timer has it written again */
+    bool held;              /* `data` waits for room, the timer has it written again */
     uint64_t held_since_ms; /* since when no write had room; 0: the last one had */
-    bool hashing; /* the write hashes too: it stands at the frontier */
+    bool hashing;           /* the write hashes too: it stands at the frontier */
     struct job job;
     struct buf data; /* being written */
     uint64_t data_at;

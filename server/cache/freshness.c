@@ -51,8 +51,7 @@ static void read_directive(struct control *c, struct slice name, struct slice va
     if (slice_ieq(name, SLICE("no-store"))) {
         c->no_store = true;
     } else if (slice_ieq(name, SLICE("no-cache"))) {
-        c->no_cache =
-            c->no_cache || value.p == NULL; /* with field names: freshness_withholds() */
+        c->no_cache = c->no_cache || value.p == NULL; /* with field names: freshness_withholds() */
     } else if (slice_ieq(name, SLICE("private"))) {
         c->private = true;
     } else if (slice_ieq(name, SLICE("must-understand"))) {
@@ -92,7 +91,8 @@ static struct slice next_member(struct slice *rest)
 
 struct directive {
     struct slice name;
-    struct slice value; /* p == NULL: there is none, or blanks stand beside the '=', which makes a lifetime invalid */
+    struct slice
+        value; /* p == NULL: there is none, or blanks stand beside the '=', which makes a lifetime invalid */
 };
 
 static struct directive next_directive(struct slice *line)

@@ -232,8 +232,7 @@ static void vary_names(const struct fetch_head *h, bool count, struct vary_names
     out->n = 0;
     out->all = true;
     for (size_t i = 0; i < h->nfields; i++) {
-        struct slice rest =
-            slice_eqs(h->fields[i].name, "vary") ? h->fields[i].value : SLICE_NONE;
+        struct slice rest = slice_eqs(h->fields[i].name, "vary") ? h->fields[i].value : SLICE_NONE;
         while (rest.n > 0) {
             struct slice name = slice_trim(slice_cut(&rest, ','));
             size_t at = 0;

@@ -19,9 +19,8 @@
 
 enum origin_word patience_word(const struct cache_ask *k, struct err *why)
 {
-    return k->want.patience_ms != 0
-               ? fetcher_word(k->cache->fetcher, k->origin, k->want.url, why)
-               : ORIGIN_HEARD;
+    return k->want.patience_ms != 0 ? fetcher_word(k->cache->fetcher, k->origin, k->want.url, why)
+                                    : ORIGIN_HEARD;
 }
 
 static bool has_stale(const struct entry *n, const struct cache_ask *k)

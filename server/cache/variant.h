@@ -15,8 +15,9 @@ enum {
     VARIANTS_MAX = 16, /* of one object in the store: the least used goes */
     VARIANT_FIELDS = 8,
     VARIANT_VALUES = 2048, /* bytes of values, together */
-    VARIANT_NAMES = 16,    /* of one Vary, and of one request; an answer that varies by more is not kept */
-    VARIANT_VALUE = 64,    /* a longer one is held by its digest, unless its repo forwards it */
+    VARIANT_NAMES =
+        16, /* of one Vary, and of one request; an answer that varies by more is not kept */
+    VARIANT_VALUE = 64, /* a longer one is held by its digest, unless its repo forwards it */
     VARIANT_TAIL_MAX = (VARIANT_FIELDS + VARIANT_NAMES) * (66 + VARIANT_VALUE) + VARIANT_VALUES + 8,
 };
 

@@ -20,7 +20,8 @@ static int mapped(const struct want *w, int status)
 
 static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e);
 
-struct lazy { /* rows that no client waits for; who asks next does, for they would be read as they were */
+struct
+    lazy { /* rows that no client waits for; who asks next does, for they would be read as they were */
     struct commit_wait wait;
     struct entry *entry;
 };

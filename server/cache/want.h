@@ -77,7 +77,8 @@ struct want {
     /* Header fields, in small letters, that are obeyed in place of Cache-Control and Expires: the first that an answer has (RFC 9213). */
     const struct slice *targets;
     size_t ntargets;
-    bool varies; /* answers are told apart by any field that their Vary names, not by those in `forward` alone */
+    bool
+        varies; /* answers are told apart by any field that their Vary names, not by those in `forward` alone */
     bool digest_known;
     struct digest digest; /* checked before the last 64 KiB leave */
     bool git_known;       /* the same by git's name, where an index tells no SHA-256 */
@@ -86,16 +87,16 @@ struct want {
     struct sha512 sha512;
     bool
         digest_header; /* the origin's Repr-Digest (fetch_digest) is such a digest too, once its head is here */
-    uint64_t size_bytes;    /* that an index told, or LENGTH_UNKNOWN: another is refused early */
-    uint64_t max_bytes;     /* a larger one is refused, by a setting; 0: any */
-    bool document;          /* an index that is read as a whole: refused beyond document_bytes */
-    uint32_t ttl_s;         /* seconds, or TTL_ORIGIN */
-    uint32_t neg_ttl_s;     /* of 404 and 410 */
-    bool neg_ttl_ruled;     /* ... whatever the origin says of them */
-    uint32_t refusal_ttl_s; /* of 401 and 403; 0: they are not remembered */
-    bool refusal_ends;      /* a 401 or 403 ends what is kept, as a 404 does */
-    uint32_t swr_s;         /* stale while it is revalidated; or SWR_LIKE_TTL */
-    uint32_t sie_s;         /* stale if error; UINT32_MAX: without bound */
+    uint64_t size_bytes;       /* that an index told, or LENGTH_UNKNOWN: another is refused early */
+    uint64_t max_bytes;        /* a larger one is refused, by a setting; 0: any */
+    bool document;             /* an index that is read as a whole: refused beyond document_bytes */
+    uint32_t ttl_s;            /* seconds, or TTL_ORIGIN */
+    uint32_t neg_ttl_s;        /* of 404 and 410 */
+    bool neg_ttl_ruled;        /* ... whatever the origin says of them */
+    uint32_t refusal_ttl_s;    /* of 401 and 403; 0: they are not remembered */
+    bool refusal_ends;         /* a 401 or 403 ends what is kept, as a 404 does */
+    uint32_t swr_s;            /* stale while it is revalidated; or SWR_LIKE_TTL */
+    uint32_t sie_s;            /* stale if error; UINT32_MAX: without bound */
     bool swr_ruled, sie_ruled; /* ... whatever the origin allows; so it is with a ttl of ours */
     uint32_t
         floor_s; /* mutable: a client's Cache-Control counts so long after the last validation; or FLOOR_NEVER */
@@ -103,8 +104,9 @@ struct want {
         in_trouble; /* stale for the origin's trouble when last given: so it may be again, while the origin is asked */
     const struct status_map *status_map; /* origin's 403 -> 404, say; or NULL */
     size_t status_maps;
-    struct slice token_scope;   /* fetch.h; or p == NULL */
-    struct slice content; /* what the origin calls these bytes (fetch.h): others are a 412; or p == NULL */
+    struct slice token_scope; /* fetch.h; or p == NULL */
+    struct slice
+        content; /* what the origin calls these bytes (fetch.h): others are a 412; or p == NULL */
     struct slice authorization; /* the caller's own credential, or p == NULL: the origin's */
     struct slice
         principal; /* whose credential fetches it; "" for the service's: only equals may join a fill, and a 401 or 403 ends what is kept */
@@ -120,9 +122,9 @@ struct want {
      * only when they are others. */
     bool told_by_head;
     bool stays_home; /* redirects lead to the origin's own host, or nowhere */
-    bool head_only; /* HEAD: a cold object costs the origin a HEAD, no fill */
-    bool pass_on;   /* what is no object is given as the origin says it: status, fields, text */
-    struct demand demand;             /* of the client */
+    bool head_only;  /* HEAD: a cold object costs the origin a HEAD, no fill */
+    bool pass_on;    /* what is no object is given as the origin says it: status, fields, text */
+    struct demand demand; /* of the client */
     uint64_t
         patience_ms; /* how long whoever asks waits for a silent origin (patience.c); 0: until the request ends */
     const struct want_reader *reader; /* or NULL */

@@ -181,7 +181,8 @@ static int check_origin_names(const struct settings_node *nd, const struct repo_
                               r->name, l->key);
     }
     if (l->count > l->most) {
-        return settings_wrong(at, e, "repo \"%s\" has %zu fields in %s, %zu are the most, remove some",
+        return settings_wrong(at, e,
+                              "repo \"%s\" has %zu fields in %s, %zu are the most, remove some",
                               r->name, l->count, l->key, l->most);
     }
     for (size_t i = 0; i < l->count; i++) {
@@ -197,12 +198,11 @@ static int check_origin_names(const struct settings_node *nd, const struct repo_
 static int check_pass_headers(const struct settings_node *nd, const struct repo_conf *r,
                               struct err *e)
 {
-    return check_origin_names(nd, r,
-                              &(struct origin_names){"pass_headers", r->pass_headers,
-                                                     r->pass_headers_count, ORIGIN_FIELD_NAMES,
-                                                     origin_field_refuses,
-                                                     "remove it from the list"},
-                              e);
+    return check_origin_names(
+        nd, r,
+        &(struct origin_names){"pass_headers", r->pass_headers, r->pass_headers_count,
+                               ORIGIN_FIELD_NAMES, origin_field_refuses, "remove it from the list"},
+        e);
 }
 
 static int check_targeted(const struct settings_node *nd, const struct repo_conf *r, struct err *e)

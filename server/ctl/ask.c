@@ -121,10 +121,8 @@ int line_open(struct ctl *c, struct line **out, struct err *e)
     }
     if (rc == 0) {
         *out = NEW(struct line);
-        **out = (struct line){.fd = fd,
-                              .patience_s = c->patience_s,
-                              .came = -1,
-                              .in = BUF_INIT(LINE_MAX_BYTES)};
+        **out = (struct line){
+            .fd = fd, .patience_s = c->patience_s, .came = -1, .in = BUF_INIT(LINE_MAX_BYTES)};
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     }
     return rc;

@@ -94,10 +94,11 @@ static int settings_of(const char *config, struct buf *out, struct err *e)
     first_line(said, why, sizeof why);
     close(said);
     if (status != 0) {
-        return err_set(e, E_CONFIG,
-                       "where the daemon listens is not known, see `mirrorctl config test` with the "
-                       "same -c; if it runs, give --socket STATE_DIR/control.sock: %s",
-                       why[0] != '\0' ? why : config);
+        return err_set(
+            e, E_CONFIG,
+            "where the daemon listens is not known, see `mirrorctl config test` with the "
+            "same -c; if it runs, give --socket STATE_DIR/control.sock: %s",
+            why[0] != '\0' ? why : config);
     }
     return 0;
 }

@@ -22,8 +22,8 @@ struct ctl {            /* one run */
     char *found;        /* the same, to be freed */
     const char *config; /* for what works without a daemon */
     bool json, quiet, color;
-    bool plain; /* tables have a line of titles and RFC 3339 times, on a terminal too */
-    bool tty;   /* tables are for people; never with `plain` */
+    bool plain;          /* tables have a line of titles and RFC 3339 times, on a terminal too */
+    bool tty;            /* tables are for people; never with `plain` */
     unsigned patience_s; /* so long the daemon may say nothing; 0: as long as it likes */
     const struct verb *verb;
     /* what is left of the command line */

@@ -179,8 +179,7 @@ struct watch { /* a prefetch that is waited for */
 static void tell_how_to_end(struct watch *w)
 {
     if (!w->hint_told) {
-        fprintf(stderr,
-                "Ctrl-C leaves it running, `mirrorctl hf prefetch %s --stop` ends it\n",
+        fprintf(stderr, "Ctrl-C leaves it running, `mirrorctl hf prefetch %s --stop` ends it\n",
                 w->ctl->arg[0]);
     }
     w->hint_told = true;

@@ -12,9 +12,9 @@
 #include "common/os/newfile.h"
 #include "server/ctl/ctl.h"
 
-#define LISTEN "0.0.0.0:8080"
+#define LISTEN     "0.0.0.0:8080"
 #define ACCESS_LOG "/var/log/mirrord/access.log"
-#define RECIPES "conf.d"
+#define RECIPES    "conf.d"
 
 enum { SOURCES_MAX = 64, TEXT_BYTES = 1 << 20, NAME_BYTES = 48 };
 
@@ -335,28 +335,31 @@ enum { LIMIT_REQUESTS = 500 /* a second */, LIMIT_BURST = 5000, LIMIT_CONNECTION
 
 static void write_limits(struct buf *out)
 {
-    buf_addf(out,
-             "\n# This holds for each client address; a request beyond it is answered 429 with "
-             "Retry-After. Tools that fetch\n# thousands of files stay below it, a script that runs "
-             "away does not. Many nodes behind one NAT address are one\n# client: raise it, or give "
-             "their network a limit of its own.\nlimit \"anonymous\" {\n    requests = \"%d/s\"\n"
-             "    burst = %d\n    connections = %d\n}\n",
-             LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
+    buf_addf(
+        out,
+        "\n# This holds for each client address; a request beyond it is answered 429 with "
+        "Retry-After. Tools that fetch\n# thousands of files stay below it, a script that runs "
+        "away does not. Many nodes behind one NAT address are one\n# client: raise it, or give "
+        "their network a limit of its own.\nlimit \"anonymous\" {\n    requests = \"%d/s\"\n"
+        "    burst = %d\n    connections = %d\n}\n",
+        LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
 }
 
 /* installed: where the unit finds it, whose folders there are then. */
 static void write_all(struct buf *out, const struct found *f, bool installed)
 {
-    buf_str(out,
-            "# Written by `mirrorctl init` from this machine's own settings. See mirrord.conf(5).\n"
-            "\n"
-            "# The store. It takes what is free, less 5 % of the file system, and so changes as others fill the disk;\n"
-            "# storage { quota = ... } sets another size.\n"
-            "state_dir = \"/var/lib/mirrord\"\n");
+    buf_str(
+        out,
+        "# Written by `mirrorctl init` from this machine's own settings. See mirrord.conf(5).\n"
+        "\n"
+        "# The store. It takes what is free, less 5 % of the file system, and so changes as others fill the disk;\n"
+        "# storage { quota = ... } sets another size.\n"
+        "state_dir = \"/var/lib/mirrord\"\n");
     buf_str(out, installed ? "access_log = \"" ACCESS_LOG "\"\n" : "");
-    buf_str(out,
-            "\n# All addresses, plain HTTP: whoever reaches the port may read every repo that has no access section. TLS:\n"
-            "# `mirrorctl tls init`.\nlisten \"" LISTEN "\" { }\n");
+    buf_str(
+        out,
+        "\n# All addresses, plain HTTP: whoever reaches the port may read every repo that has no access section. TLS:\n"
+        "# `mirrorctl tls init`.\nlisten \"" LISTEN "\" { }\n");
     write_limits(out);
     for (size_t i = 0; i < f->count; i++) {
         write_source(out, &f->source[i]);
@@ -410,7 +413,8 @@ static int make_recipes(const char *path, struct err *e)
     char *folder = NULL;
     int rc = 0;
 
-    CHECK(asprintf(&folder, "%.*s" RECIPES, slash != NULL ? (int)(slash - path) + 1 : 0, path) >= 0);
+    CHECK(asprintf(&folder, "%.*s" RECIPES, slash != NULL ? (int)(slash - path) + 1 : 0, path) >=
+          0);
     if (mkdir(folder, 0755) == -1) {
         rc = errno == EEXIST ? 0 : err_sys(e, "%s cannot be made", folder);
     } else if (chmod(folder, 0755) == -1) { /* a umask may have closed it to the daemon's user */
@@ -439,9 +443,10 @@ int ctl_init(struct ctl *c, struct err *e)
         rc = make_recipes(path, e);
     }
     if (rc == 0 && c->json) {
-        json_t *ok = json_pack("{s:s, s:i, s:s, s:{s:i, s:i, s:i}}", "path", path, "origins",
-                               (int)f->count, "listen", LISTEN, "limit_anonymous", "requests_per_s",
-                               LIMIT_REQUESTS, "burst", LIMIT_BURST, "connections", LIMIT_CONNECTIONS);
+        json_t *ok =
+            json_pack("{s:s, s:i, s:s, s:{s:i, s:i, s:i}}", "path", path, "origins", (int)f->count,
+                      "listen", LISTEN, "limit_anonymous", "requests_per_s", LIMIT_REQUESTS,
+                      "burst", LIMIT_BURST, "connections", LIMIT_CONNECTIONS);
         if (strcmp(path, "-") == 0) {
             json_object_set_new(ok, "text", json_string(buf_cstr(&text)));
         }
@@ -451,7 +456,8 @@ int ctl_init(struct ctl *c, struct err *e)
         say(c, "wrote %s: %zu origins found\n", path, f->count);
         say(c,
             "chosen, since nothing was asked; the file says where to change it:\n"
-            "  listen " LISTEN ": every address of this machine, plain HTTP (`mirrorctl tls init` makes a "
+            "  listen " LISTEN
+            ": every address of this machine, plain HTTP (`mirrorctl tls init` makes a "
             "certificate)\n"
             "  everybody who reaches it may read every repo (access { anonymous = none } in a repo ends "
             "that)\n"

@@ -113,8 +113,9 @@ int ctl_sync_show(struct ctl *c, struct err *e)
     const json_t *last;
     char span[UNITS_TEXT];
     uint64_t next, now = clock_unix_s();
-    int rc = list(c, of_repo(c, "sync.show"),
-                  ">RUN,>BEGAN,>TOOK,OUTCOME,ENTRIES,>RECEIVED,>REUSED,VERSION,WHY", run_row, &ok, e);
+    int rc =
+        list(c, of_repo(c, "sync.show"),
+             ">RUN,>BEGAN,>TOOK,OUTCOME,ENTRIES,>RECEIVED,>REUSED,VERSION,WHY", run_row, &ok, e);
 
     if (rc == 0) {
         last = json_object_get(ok, "last");

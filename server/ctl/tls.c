@@ -38,9 +38,9 @@ struct tls_names {
 struct tls_files {
     char folder[PATH_MAX]; /* absolute once it is there */
     char *certificate, *request, *key;
-    bool has_reader; /* beside root: the daemon's user */
-    bool readable;   /* and that user gets to the key */
-    bool kept;       /* the pair was there and is good: nothing was written */
+    bool has_reader;   /* beside root: the daemon's user */
+    bool readable;     /* and that user gets to the key */
+    bool kept;         /* the pair was there and is good: nothing was written */
     const char *fault; /* why a pair that is there was not kept, or NULL */
     char fault_text[NAME_BYTES + 64];
     struct user reader;
@@ -299,9 +299,7 @@ static void find_reader(const struct ctl *c, struct tls_files *f)
 static int open_folder(const struct ctl *c, struct tls_files *f, int *dir, struct err *e)
 {
     const char *slash = strrchr(c->config, '/');
-    char *path = c->args > 0     ? mem_strdup(c->arg[0])
-                 : slash == NULL ? mem_strdup("tls")
-                                 : NULL;
+    char *path = c->args > 0 ? mem_strdup(c->arg[0]) : slash == NULL ? mem_strdup("tls") : NULL;
     bool made;
     int rc = 0;
 
@@ -362,7 +360,8 @@ static void names_of(const X509 *x, struct tls_names *n)
     n->count = 0;
     for (int i = 0; all != NULL && i < sk_GENERAL_NAME_num(all); i++) {
         const GENERAL_NAME *one = sk_GENERAL_NAME_value(all, i);
-        int len = one->type == GEN_DNS || one->type == GEN_IPADD ? ASN1_STRING_length(one->d.ia5) : 0;
+        int len =
+            one->type == GEN_DNS || one->type == GEN_IPADD ? ASN1_STRING_length(one->d.ia5) : 0;
         const unsigned char *data = len > 0 ? ASN1_STRING_get0_data(one->d.ia5) : NULL;
 
         if (one->type == GEN_DNS && len > 0 && len < NAME_BYTES) {
@@ -555,8 +554,10 @@ static void tell_people(struct ctl *c, const struct tls_files *f, const struct t
         say(c, ", which only %s can read.\n", geteuid() == 0 ? "root" : "you");
     }
     if (c->csr) {
-        say(c, "# Have the request signed, write the certificate and those of the authorities between "
-               "to\n# %s, then:\n", f->certificate);
+        say(c,
+            "# Have the request signed, write the certificate and those of the authorities between "
+            "to\n# %s, then:\n",
+            f->certificate);
     }
     say(c,
         "# Keep this section in a file of its own in conf.d, or append it to %s. Then run\n"
@@ -570,8 +571,8 @@ static void tell_people(struct ctl *c, const struct tls_files *f, const struct t
     }
 }
 
-static void tell_programs(const struct ctl *c, const struct tls_files *f,
-                          const struct tls_names *n, int64_t expires, const char *section)
+static void tell_programs(const struct ctl *c, const struct tls_files *f, const struct tls_names *n,
+                          int64_t expires, const char *section)
 {
     json_t *names = json_array();
     json_t *o;

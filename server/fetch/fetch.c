@@ -559,9 +559,8 @@ enum origin_word fetcher_word(struct fetcher *f, const struct origin *o, struct 
 {
     struct lane *l = lane_of_home(f, o, url);
 
-    return l != NULL
-               ? silence_word(lane_silence(l), origin_patience_ms(o), clock_now_ms(), why)
-               : ORIGIN_HEARD;
+    return l != NULL ? silence_word(lane_silence(l), origin_patience_ms(o), clock_now_ms(), why)
+                     : ORIGIN_HEARD;
 }
 
 bool fetcher_probes(struct fetcher *f, const struct origin *o, struct slice url)

@@ -41,7 +41,7 @@ struct fetch {
     bool follow;  /* ... it leads elsewhere: next_url */
     bool head_given;
     bool content_named; /* the origin has said that these are the bytes of want.content */
-    int status; /* of that head */
+    int status;         /* of that head */
     bool held_by_user;
     bool held_by_rate;
     bool in_event;

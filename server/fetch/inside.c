@@ -54,7 +54,8 @@ static bool inside_v6(const uint8_t *a)
     if (a[0] == 0x20 && a[1] == 0x02) { /* 6to4 carries a v4 address */
         return inside_v4(v4_at(a + 2));
     }
-    if ((a[8] & 0xfd) == isatap[0] && memcmp(a + 9, isatap + 1, 3) == 0 && inside_v4(v4_at(a + 12))) {
+    if ((a[8] & 0xfd) == isatap[0] && memcmp(a + 9, isatap + 1, 3) == 0 &&
+        inside_v4(v4_at(a + 12))) {
         return true;
     }
     return (a[0] & 0xfe) == 0xfc ||                   /* unique local */
@@ -127,6 +128,6 @@ bool host_is_private(struct slice host)
     return (slice_find(host, '.') < 0 && slice_find(host, ':') < 0) ||
            below(host, SLICE("internal")) || below(host, SLICE("local")) ||
            below(host, SLICE("localdomain")) || below(host, SLICE("home.arpa")) ||
-           below(host, SLICE("lan")) || below(host, SLICE("home")) ||
-           below(host, SLICE("corp")) || below(host, SLICE("intranet"));
+           below(host, SLICE("lan")) || below(host, SLICE("home")) || below(host, SLICE("corp")) ||
+           below(host, SLICE("intranet"));
 }

@@ -85,7 +85,8 @@ struct crowd *origin_crowd(struct origin *o);
 uint64_t origin_patience_ms(const struct origin *o);
 
 struct origin_health { /* how an origin's latest requests went */
-    uint64_t failures; /* in a row: no answer, an answer that broke off, or a 5xx; 0: the last one went well */
+    uint64_t
+        failures; /* in a row: no answer, an answer that broke off, or a 5xx; 0: the last one went well */
     uint64_t since_unix_s, last_unix_s; /* when the first and the latest of them failed */
     char why[200];                      /* of the latest */
 };
@@ -94,9 +95,9 @@ struct fetch_counters { /* fetch_counters_init() */
     _Atomic uint64_t requests, bytes, errors, throttled;
     struct lock lock; /* over all below */
     struct origin_health health;
-    uint64_t identity;     /* of the origin that `health` is about */
-    bool broke_off;        /* the latest answer began and did not end: a head alone proves nothing */
-    _Atomic bool failing;  /* health.failures > 0; read without the lock */
+    uint64_t identity;    /* of the origin that `health` is about */
+    bool broke_off;       /* the latest answer began and did not end: a head alone proves nothing */
+    _Atomic bool failing; /* health.failures > 0; read without the lock */
 };
 void fetch_counters_init(struct fetch_counters *c);
 void fetch_counters_fini(struct fetch_counters *c);

@@ -120,8 +120,7 @@ static void end_one(struct body_memory *m, struct body_holder *h)
 
     LIST_EACH (&h->uses, n) {
         struct body_use *u = LIST_ITEM(n, struct body_use, node);
-        if (u->kind == BODY_MAY_END && !u->ends &&
-            (most == NULL || u->bytes > most->bytes)) {
+        if (u->kind == BODY_MAY_END && !u->ends && (most == NULL || u->bytes > most->bytes)) {
             most = u;
         }
     }

@@ -112,7 +112,7 @@ void h2_fail(struct h2 *h, uint32_t code); /* GOAWAY, and no more */
 /* RST_STREAM; x is gone after it. */
 void h2_kill(struct h2 *h, struct exchange *x, uint32_t code);
 void h2_refuse(struct h2 *h, uint32_t stream,
-               uint32_t code); /* likewise, of one that never began */
+               uint32_t code);                     /* likewise, of one that never began */
 void h2_say_closed(struct h2 *h, uint32_t stream); /* RST_STREAM: it has ended long ago */
 /* Gives window back: of the connection, of a stream too. */
 void h2_consume(struct h2 *h, size_t n);

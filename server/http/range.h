@@ -19,7 +19,8 @@ struct validators {
     struct slice etag; /* with quotes, as sent; p == NULL without */
     struct slice
         etag_alias; /* a second form that conditionals accept ("sha256-..." beside "g-..."); or none */
-    struct slice etag_weak;   /* the origin's own, where that is weak: for If-None-Match alone; or none */
+    struct slice
+        etag_weak; /* the origin's own, where that is weak: for If-None-Match alone; or none */
     uint64_t last_modified_s; /* unix; 0 without */
     /* A rollback brings an older date: If-Modified-Since holds for the very same one alone. */
     bool may_go_back;

@@ -12,7 +12,7 @@
 struct listener {
     _Atomic unsigned holds;
     _Atomic bool retired;
-    int fd; /* -1 when retired */
+    int fd;     /* -1 when retired */
     bool again; /* the socket was another's, whose settings it has until listener_begin() */
     char address[SOCK_TEXT_BYTES];
     struct listener_settings set; /* copies */

@@ -19,7 +19,7 @@ struct listener_settings {
     const char *root;            /* repo that answers at '/', or NULL */
     const char *tls_certificate; /* PEM chain; NULL: cleartext */
     const char *tls_key;
-    struct tls_validity valid; /* of the certificate, as it was when the configuration was read */
+    struct tls_validity valid;  /* of the certificate, as it was when the configuration was read */
     const char *tcp_congestion; /* "cubic"; NULL: the system's */
 };
 

@@ -145,16 +145,14 @@ static bool is_public(SSL_CTX *ctx)
     return yes;
 }
 
-static int pair_read(const char *certificate, const char *key, struct tls_pair **out,
-                     struct err *e)
+static int pair_read(const char *certificate, const char *key, struct tls_pair **out, struct err *e)
 {
     SSL_CTX *ctx = NULL;
     int rc = context_new(certificate, key, &ctx, e);
 
     if (rc == 0) {
         *out = NEW(struct tls_pair);
-        **out = (struct tls_pair){
-            .ctx = ctx, .valid = validity_of(ctx), .public = is_public(ctx)};
+        **out = (struct tls_pair){.ctx = ctx, .valid = validity_of(ctx), .public = is_public(ctx)};
     }
     return rc;
 }
@@ -271,13 +269,12 @@ void tls_identity_close(struct tls_identity **tp)
 int tls_authorities_check(const char *path, struct err *e)
 {
     X509_STORE *authorities = X509_STORE_new();
-    STACK_OF(X509) *found;
+    STACK_OF(X509) * found;
     int rc;
 
     CHECK(authorities != NULL);
-    rc = X509_STORE_load_file(authorities, path) == 1
-             ? 0
-             : fail(e, "no certificate is in it", path);
+    rc =
+        X509_STORE_load_file(authorities, path) == 1 ? 0 : fail(e, "no certificate is in it", path);
     found = X509_STORE_get1_all_certs(authorities);
     if (rc == 0 && sk_X509_num(found) == 0) { /* a list of revocations alone */
         rc = err_set(e, E_CONFIG, "%s: no certificate is in it", path);

@@ -107,8 +107,7 @@ void html_begin(struct buf *out, struct slice title)
 {
     buf_str(out, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
                  "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                 "<meta name=\"color-scheme\" content=\"light dark\">\n"
-                 HTML_ICON "<title>");
+                 "<meta name=\"color-scheme\" content=\"light dark\">\n" HTML_ICON "<title>");
     html_text(out, title);
     buf_addf(out, "</title>\n<style>%s</style>\n", page_css);
 }

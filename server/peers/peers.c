@@ -9,7 +9,8 @@
 /* What announcements may make us keep, whoever sends them. */
 enum { BYTES_MAX = 256 << 20 };
 
-struct account { /* of a client that began swarms: they are on its account, with all of their members */
+struct
+    account { /* of a client that began swarms: they are on its account, with all of their members */
     UT_hash_handle hh;
     uint64_t client;
     size_t swarms, bytes;
@@ -29,7 +30,7 @@ struct entry {
 struct peers {
     struct lock lock;
     struct peers_settings set;
-    struct entry *all; /* uthash */
+    struct entry *all;        /* uthash */
     struct account *accounts; /* uthash, by client; without those that have nothing */
     size_t swarms, members, bytes;
     uint64_t announcements, refused, handed;

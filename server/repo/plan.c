@@ -323,8 +323,8 @@ static bool asks_same(const struct need *a, const struct need *b)
 {
     return a->kind == b->kind && a->table == b->table && slice_eq(a->key, b->key) &&
            slice_eq(a->name, b->name) && slice_eq(a->version, b->version) &&
-           digests_same(&a->root, &b->root) && slice_eq(a->path, b->path) && a->follow == b->follow &&
-           a->one_part == b->one_part && a->want.ttl_s == b->want.ttl_s;
+           digests_same(&a->root, &b->root) && slice_eq(a->path, b->path) &&
+           a->follow == b->follow && a->one_part == b->one_part && a->want.ttl_s == b->want.ttl_s;
 }
 
 static const struct fact *have(const struct facts *f, const struct need *n, struct plan *p)

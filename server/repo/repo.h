@@ -59,11 +59,11 @@ struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
     /* NEED_GATHER: */
     int status; /* the origin's 401, 403, 404, 410; else what to answer for rc; 0: rc is 0 */
     struct slice code,
-        message;           /* x-error-code and -message of the origin's no; or what went wrong */
-    uint64_t until_unix_s; /* good so long; UINT64_MAX: for ever */
+        message;            /* x-error-code and -message of the origin's no; or what went wrong */
+    uint64_t until_unix_s;  /* good so long; UINT64_MAX: for ever */
     uint64_t spoken_unix_s; /* when the origin said it last; of several parts the first time */
-    bool stale;            /* this is what the origin said before, */
-    bool in_trouble;       /* ... because it is in trouble: else it is being asked meanwhile */
+    bool stale;             /* this is what the origin said before, */
+    bool in_trouble;        /* ... because it is in trouble: else it is being asked meanwhile */
     struct slice next; /* with one_part: where the origin has the part behind it; p == NULL: none */
     struct snap snap;  /* NEED_HEAD */
     struct entry entry; /* NEED_ENTRY */
@@ -173,7 +173,8 @@ struct plan {
         until_unix_s; /* PLAN_WANT, PLAN_REPLY: what the plan rests on is good so long; 0: for ever */
     bool
         for_all; /* of a repo by_caller: whoever may ask here is answered so, whatever Authorization field comes */
-    bool cached; /* PLAN_REPLY, PLAN_WANT of what is here: its Cache-Status is `state`, of what the plan rests on */
+    bool
+        cached; /* PLAN_REPLY, PLAN_WANT of what is here: its Cache-Status is `state`, of what the plan rests on */
     enum cache_state state;
     /* PLAN_REPLY, 200: where it takes a while, the body is made of `text` by a maker's thread (serve/rendering.h), once for all whose
      * `variant` is the same. NULL: the body is `text`. */

@@ -25,7 +25,7 @@ struct options {
     bool seeded;
     struct slice checksum; /* chosen by the client: names are not exchanged then */
     bool compress;
-    bool level_zero; /* of compression: zlib is off then, in both of its kinds */
+    bool level_zero;            /* of compression: zlib is off then, in both of its kinds */
     struct slice compression;   /* the same of compression; empty: names are exchanged */
     struct slice skip_compress; /* endings, "gz/jpg" */
     int32_t seed;

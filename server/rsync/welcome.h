@@ -19,7 +19,8 @@
 enum module_kind { MODULE_NONE, MODULE_OPEN, MODULE_LOCKED };
 
 struct module {
-    struct slice tree; /* the one that is all of it; or p == NULL, then trees stand below their names */
+    struct slice
+        tree; /* the one that is all of it; or p == NULL, then trees stand below their names */
     bool passed_through; /* file by file from its origin: no snapshot of it is ever published */
 };
 

@@ -72,8 +72,8 @@ static int announce(struct announcing *a, struct daemon *d, struct err *e)
         peers_leave(d->peers, &a->digest, said.id);
         a->left = true;
     } else if (rc == 0) {
-        rc = peers_announce(d->peers, &a->digest, size_bytes, a->who->client, &said, a->from, a->now_ms, &a->answer,
-                            &began, e);
+        rc = peers_announce(d->peers, &a->digest, size_bytes, a->who->client, &said, a->from,
+                            a->now_ms, &a->answer, &began, e);
     }
     announcement_free(&said);
     if (rc == 0) {

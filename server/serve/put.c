@@ -359,8 +359,8 @@ void upload_flow_data(struct call *c, struct slice bytes, bool end)
     CHECK(f->gather.rc == 0); /* held at a quarter of that */
     f->ended = end;
     /* Where memory is short the body waits at its sender: what is being written now makes room. */
-    if (!exchange_keep(c->x, c->counted_bytes + f->gather.cap + f->block.cap, BODY_CAN_WAIT) && f->busy &&
-        !f->paused) {
+    if (!exchange_keep(c->x, c->counted_bytes + f->gather.cap + f->block.cap, BODY_CAN_WAIT) &&
+        f->busy && !f->paused) {
         f->paused = true;
         exchange_pause(c->x, true);
     }

@@ -148,9 +148,9 @@ void refuse_login(struct exchange *x)
     r->status = 401;
     reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\""));
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-    exchange_reply(x, r,
-                   body_of_bytes(say(exchange_req(x), "logged out", slice_str(text),
-                                     exchange_arena(x), r)));
+    exchange_reply(
+        x, r,
+        body_of_bytes(say(exchange_req(x), "logged out", slice_str(text), exchange_arena(x), r)));
 }
 
 void refuse_token(struct exchange *x, const char *why)

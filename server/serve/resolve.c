@@ -203,10 +203,9 @@ static void add_blob(struct call *c, struct hot *h, struct blob *b)
 /* It varies by a field that is not in the name of a reply in memory, or has fields that no other answer may have. */
 static bool is_for_some(const struct call *c, const struct answer *a)
 {
-    return a != NULL &&
-           (a->once || (c->plan.want.varies && variant_names_another(a->fields, a->nfields,
-                                                                     c->repo->forward,
-                                                                     c->repo->forwards)));
+    return a != NULL && (a->once || (c->plan.want.varies &&
+                                     variant_names_another(a->fields, a->nfields, c->repo->forward,
+                                                           c->repo->forwards)));
 }
 
 struct hot *resolve_object(struct call *c, struct slice name, struct slice key, struct answer *a,

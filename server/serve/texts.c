@@ -104,11 +104,10 @@ static enum text_kind kind_of(struct exchange *x)
 static void make(struct desk *d, struct exchange *x, enum text_kind kind, struct buf *out)
 {
     const struct placeholder *p = &d->serve->texts->placeholder;
-    struct slice base =
-        d->set->conf->public_url != NULL
-            ? own_base_url(exchange_req(x), d->set->conf, exchange_arena(x))
-            : arena_fmt(exchange_arena(x), "http%s://%s" PLACEHOLDER_PORT,
-                        exchange_req(x)->tls ? "s" : "", p->host);
+    struct slice base = d->set->conf->public_url != NULL
+                            ? own_base_url(exchange_req(x), d->set->conf, exchange_arena(x))
+                            : arena_fmt(exchange_arena(x), "http%s://%s" PLACEHOLDER_PORT,
+                                        exchange_req(x)->tls ? "s" : "", p->host);
 
     switch (kind) {
     case TEXT_METRICS:

@@ -31,7 +31,7 @@ struct append {
     uint64_t offset; /* bytes that are here */
     uint64_t saved;  /* of those, told of by a row */
     struct charge charge;
-    bool over;       /* whole, or dropped: nothing is kept for later */
+    bool over; /* whole, or dropped: nothing is kept for later */
 };
 
 /* The put says what the bytes are: it ends the upload. */

@@ -47,8 +47,8 @@ struct evictor {
     struct candidate oldest[SCANNED]; /* sorted by hour */
     size_t count;
     size_t room;
-    unsigned fruitless; /* rounds whose victims were wanted again */
-    unsigned young_s;   /* what came since then stays, as long as anything older can go */
+    unsigned fruitless;         /* rounds whose victims were wanted again */
+    unsigned young_s;           /* what came since then stays, as long as anything older can go */
     uint32_t unused_since_hour; /* what was used in that hour or later stays; 0: all may go */
     bool others;                /* a scan found such */
     struct err *e;

@@ -124,8 +124,7 @@ static int live_add(struct uploads *u, const char *id, uint64_t client,
     return 0;
 }
 
-static int live_again(struct uploads *u, struct live *l, const struct digest *awaited,
-                      size_t count)
+static int live_again(struct uploads *u, struct live *l, const struct digest *awaited, size_t count)
 {
     int rc = may_begin(u, l->use);
 
@@ -150,8 +149,7 @@ enum live_admitted live_admit_again(struct uploads *u, const char *id, uint64_t 
     l = live_find(u, id);
     there = l != NULL && !l->finished;
     if (!there) {
-        rc = l != NULL ? live_again(u, l, awaited, count)
-                       : live_add(u, id, client, awaited, count);
+        rc = l != NULL ? live_again(u, l, awaited, count) : live_add(u, id, client, awaited, count);
     }
     lock_drop(&u->lock);
     if (rc == E_BUSY) {

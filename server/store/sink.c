@@ -23,13 +23,14 @@ struct upload_sink {
     struct put put;
     struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT, PUT_XORB, PUT_SHARD */
     struct writer writer;
-    uint64_t length;     /* of this body; UNKNOWN */
-    uint64_t total;      /* of the whole file; UNKNOWN */
-    uint64_t offset;     /* bytes of the file that are here */
-    uint64_t saved;      /* of those, described by a row */
-    struct charge charge; /* of a session's file and of a xorb, until its row goes; of an object, while it comes */
+    uint64_t length; /* of this body; UNKNOWN */
+    uint64_t total;  /* of the whole file; UNKNOWN */
+    uint64_t offset; /* bytes of the file that are here */
+    uint64_t saved;  /* of those, described by a row */
+    struct charge
+        charge; /* of a session's file and of a xorb, until its row goes; of an object, while it comes */
     struct session_file old; /* PUT_XORB: what is there by its name, if sealed */
-    struct stage *stage; /* NULL: small */
+    struct stage *stage;     /* NULL: small */
     struct buf small;
     struct hasher *hasher;
     struct part *part;     /* PUT_PART: all that matters is there */

@@ -81,7 +81,7 @@ struct put {
     uint64_t first, total;            /* Content-Range; 0, UINT64_MAX without */
     const struct put_object *objects; /* PUT_OFFER: what is to come, */
     size_t objects_count; /* at most OFFER_OBJECTS_MAX; PUT_OBJECTS_SHARE: SHARE_OBJECTS_MAX */
-    uint32_t part, parts_count;       /* PUT_PART: from 1 on; PUT_PARTS_END */
+    uint32_t part, parts_count; /* PUT_PART: from 1 on; PUT_PARTS_END */
     bool
         again; /* PUT_OFFER without objects: the tree's last one, as long as it has half of its life before it */
     struct slice

@@ -17,7 +17,8 @@
 enum {
     TAKING_VALIDATOR_MAX = 1024,
     HASH_HERE_BYTES = 1 << 20,
-    RECENT_BYTES = 16 << 20, /* of all files of a run: written, and in memory until they are hashed */
+    RECENT_BYTES =
+        16 << 20, /* of all files of a run: written, and in memory until they are hashed */
 };
 
 struct taking {       /* one file under way */
@@ -33,8 +34,8 @@ struct taking {       /* one file under way */
         small; /* all, as long as it would lie in a row; then a block's beginning, not written yet */
     struct stage *stage;  /* from then on */
     struct recent recent; /* blocks of it that no job has yet */
-    uint64_t at;         /* bytes that came */
-    uint64_t progress;   /* at the last failure */
+    uint64_t at;          /* bytes that came */
+    uint64_t progress;    /* at the last failure */
     unsigned tries;
     bool again;     /* it was wrong once */
     bool small_one; /* it counts with those of engine_ops.smalls */

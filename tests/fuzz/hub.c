@@ -64,7 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         struct catalog_file f;
         struct digest d = {0};
         buf_clear(&b);
-        if (catalog_add(doc, i == 0 ? CATALOG_BY_PATH : CATALOG_BY_HASH, true, true, &b, NULL) == 0) {
+        if (catalog_add(doc, i == 0 ? CATALOG_BY_PATH : CATALOG_BY_HASH, true, true, &b, NULL) ==
+            0) {
             CHECK(!catalog_find_hash(buf_slice(&b), &d, &f) || f.named);
             (void)!catalog_find(buf_slice(&b), doc, &f);
         }

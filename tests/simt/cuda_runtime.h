@@ -23,7 +23,11 @@ typedef enum {
     cudaErrorSystemNotReady = 802
 } cudaError_t;
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice
+};
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16,

@@ -29,7 +29,10 @@ typedef enum { ncclSum } ncclRedOp_t;
 typedef struct {
     int blocking;
 } ncclConfig_t;
-#define NCCL_CONFIG_INITIALIZER {INT_MIN}
+#define NCCL_CONFIG_INITIALIZER                                                                    \
+    {                                                                                              \
+        INT_MIN                                                                                    \
+    }
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,7 +47,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config);
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
+                           ncclConfig_t *config);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank);
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *ranks);
 ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,

@@ -86,8 +86,8 @@ struct simt_launch {
     {
         simt_launch now = *this;
 
-        simt_enqueue_kernel(stream,
-                            [now, kernel] { simt_run(now.grid, now.block, now.shared_bytes, kernel); });
+        simt_enqueue_kernel(
+            stream, [now, kernel] { simt_run(now.grid, now.block, now.shared_bytes, kernel); });
     }
 };
 

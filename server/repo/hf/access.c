@@ -194,8 +194,9 @@ static const struct fact *whose_fact(struct hf_ask *k, const char *make, uint64_
         return info_fact(k, k->at.rev, make, since_unix_s, mine);
     }
     f = info_fact(k, SLICE(HF_MAIN), make, since_unix_s, mine);
-    return f != NULL && access_lacks_revision(f) ? info_fact(k, SLICE_NONE, make, since_unix_s, mine)
-                                                 : f;
+    return f != NULL && access_lacks_revision(f)
+               ? info_fact(k, SLICE_NONE, make, since_unix_s, mine)
+               : f;
 }
 
 /* A request that names no revision means the default branch. That is `main`, and one document is kept for both; only where
@@ -215,8 +216,7 @@ static const struct fact *branch_fact(struct hf_ask *k, const char *make, uint64
 /* branch: what it stands for is asked, too. */
 static const struct fact *look(struct hf_ask *k, bool branch, bool mine)
 {
-    return branch ? branch_fact(k, HF_MAKE_INFO, 0, mine)
-                  : whose_fact(k, HF_MAKE_OPEN, 0, mine);
+    return branch ? branch_fact(k, HF_MAKE_INFO, 0, mine) : whose_fact(k, HF_MAKE_OPEN, 0, mine);
 }
 
 /* --- whom it is open to (openness.h) ---------------------------------------------------------------------------------- */
@@ -456,8 +456,7 @@ static bool learn_carried(struct hf_ask *k, struct slice path, bool *carried)
     if (f == NULL || !note_of(k, k->at.id, &n)) {
         return false;
     }
-    *carried = f->rc == 0 && object_row_is_carried(f->bytes) &&
-               (!n.here || n.openness == HUB_OPEN);
+    *carried = f->rc == 0 && object_row_is_carried(f->bytes) && (!n.here || n.openness == HUB_OPEN);
     return true;
 }
 

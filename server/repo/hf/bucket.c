@@ -27,10 +27,12 @@ enum { LISTING_BYTES = 4 << 20, PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
     "bucket; this mirror has its Xet store switched off: read buckets with HfFileSystem "          \
     "(hf://buckets/...), not with download_bucket_files, sync_bucket or `hf buckets`"
 
-#define EVERYWHERE "-" /* a hint: there is none */
+#define EVERYWHERE "-"        /* a hint: there is none */
 #define ENTITLED   "entitled" /* whose the bytes of a private bucket are, here */
 
-enum { LOOKUP_S = 3600 }; /* so old may a listing be in which a hash is found: the fetch notices what has changed */
+enum {
+    LOOKUP_S = 3600
+}; /* so old may a listing be in which a hash is found: the fetch notices what has changed */
 
 static bool has_chunks(const struct hf_ask *k)
 {
@@ -314,8 +316,8 @@ static bool look_at_hint(struct hf_ask *k, const struct digest *d, struct catalo
 static bool look_for_hash(struct hf_ask *k, uint32_t least_s, const struct digest *d,
                           struct catalog_file *out, bool *here, const struct fact **fp)
 {
-    const struct fact *f = access_listing(k, page_of(k, "/tree", SLICE("")), SLICE("recursive=true"),
-                                          HF_MAKE_HASHES, false, least_s);
+    const struct fact *f = access_listing(k, page_of(k, "/tree", SLICE("")),
+                                          SLICE("recursive=true"), HF_MAKE_HASHES, false, least_s);
 
     *fp = f;
     if (f == NULL) {
@@ -330,8 +332,8 @@ static bool look_for_hash(struct hf_ask *k, uint32_t least_s, const struct diges
 static bool look_for_kept(struct hf_ask *k, const struct digest *d, struct catalog_file *out,
                           bool *here)
 {
-    struct slice row = access_row(k, key_bucket_file(k->at.id, d, k->a),
-                                  k->closed ? SLICE(ENTITLED) : SLICE(""));
+    struct slice row =
+        access_row(k, key_bucket_file(k->at.id, d, k->a), k->closed ? SLICE(ENTITLED) : SLICE(""));
     const struct fact *f = plan_row(k->facts, TABLE_OBJECT, row, k->p);
     char hex[DIGEST_HEX + 1];
     struct object o;
@@ -501,7 +503,8 @@ static void plan_file(struct hf_ask *k)
     if (!learn_open(k) || !find_file(k, &f)) {
         return;
     }
-    by_path = !f.named || k->facts->changes == FACTS_CHANGES; /* it changes all the time, or answers have no hash */
+    by_path = !f.named || k->facts->changes ==
+                              FACTS_CHANGES; /* it changes all the time, or answers have no hash */
     if (!by_path && k->req->method == METHOD_GET && k->facts->changes == 0 && f.size_bytes != 0 &&
         !look_by_path(k, &f, &by_path)) {
         return;
@@ -556,8 +559,8 @@ static void answer_terms(struct hf_ask *k, const struct digest *d)
         return;
     }
     at = place_at(k, arena_fmt(k->a, "%" PRIu64 "/" SLICE_FMT, f.size_bytes, SLICE_ARG(f.path)));
-    key = xet_key_seal(k->r, &at, d, k->token.p != NULL ? k->token : SLICE(""), clock_unix_s(),
-                       k->a);
+    key =
+        xet_key_seal(k->r, &at, d, k->token.p != NULL ? k->token : SLICE(""), clock_unix_s(), k->a);
     xet_terms(&at, k->req, d, f.size_bytes, key, k->a, k->p);
 }
 

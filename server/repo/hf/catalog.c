@@ -132,8 +132,9 @@ int catalog_add(struct slice page, enum catalog_order order, bool first, bool la
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
 /* The first file that is not less than the one that is looked for. False: none is. */
-static bool find(struct slice catalog, int (*compare)(const struct catalog_file *f, const void *key),
-                 const void *key, struct catalog_file *out)
+static bool find(struct slice catalog,
+                 int (*compare)(const struct catalog_file *f, const void *key), const void *key,
+                 struct catalog_file *out)
 {
     struct tail t;
     uint64_t low = 0, high;

@@ -110,12 +110,12 @@ static void plan_large_tree(struct hf_ask *k, const struct manifest *m, bool rec
     k->p->entry.path = k->at.path;
     k->p->recursive = recursive;
     /* All that the listing is made of: two callers, or two repositories that had the name, may have been told different ones. */
-    k->p->variant = arena_fmt(
-        k->a,
-        "tree %d %zu %" PRIu64 " " SLICE_FMT " " SLICE_FMT " " SLICE_FMT " " SLICE_FMT
-        " " SLICE_FMT,
-        recursive, m->bytes.n, k->since_unix_s, SLICE_ARG(k->reader), SLICE_ARG(k->at.type),
-        SLICE_ARG(access_id(k)), SLICE_ARG(k->commit), SLICE_ARG(k->at.path));
+    k->p->variant = arena_fmt(k->a,
+                              "tree %d %zu %" PRIu64 " " SLICE_FMT " " SLICE_FMT " " SLICE_FMT
+                              " " SLICE_FMT " " SLICE_FMT,
+                              recursive, m->bytes.n, k->since_unix_s, SLICE_ARG(k->reader),
+                              SLICE_ARG(k->at.type), SLICE_ARG(access_id(k)), SLICE_ARG(k->commit),
+                              SLICE_ARG(k->at.path));
     keep_json(k, SLICE(""), k->until_unix_s);
 }
 
@@ -554,15 +554,15 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
     if (slice_eqs(what, HF_MAKE_RIGHT)) {
         return right_read(part->doc, e);
     }
-    return slice_eqs(what, HF_MAKE_ABOUT)    ? info_about(part->doc, out, e)
-           : slice_eqs(what, HF_MAKE_JSON)   ? json_join(part->doc, part->first, out, e)
+    return slice_eqs(what, HF_MAKE_ABOUT)  ? info_about(part->doc, out, e)
+           : slice_eqs(what, HF_MAKE_JSON) ? json_join(part->doc, part->first, out, e)
            : slice_eqs(what, HF_MAKE_BUCKET)
                ? json_bucket(part->doc, r->xet_from_bytes != UINT64_MAX, part->first, out, e)
            : slice_eqs(what, HF_MAKE_PATHS)
                ? catalog_add(part->doc, CATALOG_BY_PATH, part->first, part->last, out, e)
            : slice_eqs(what, HF_MAKE_HASHES)
                ? catalog_add(part->doc, CATALOG_BY_HASH, part->first, part->last, out, e)
-                                             : 0;
+               : 0;
 }
 
 const struct repo_ops repo_hf = {

@@ -24,21 +24,22 @@
 #include "server/repo/plan.h"
 #include "server/repo/xet.h"
 
-#define HF_MAIN "main" /* the default branch, but of a few repositories that have none of that name */
+#define HF_MAIN                                                                                    \
+    "main" /* the default branch, but of a few repositories that have none of that name */
 
 /* What gatherings are made of (need.key). */
-#define HF_MAKE_INFO  "info"
-#define HF_MAKE_OPEN  "open" /* the same, never from a stale copy: whom the repository is open to */
+#define HF_MAKE_INFO "info"
+#define HF_MAKE_OPEN "open" /* the same, never from a stale copy: whom the repository is open to */
 #define HF_MAKE_ANEW                                                                               \
     "anew" /* the same, where that may be too old: asked after what was noted (openness.h) */
-#define HF_MAKE_TREE  "tree"
-#define HF_MAKE_JSON  "json"
-#define HF_MAKE_ABOUT "about" /* JSON that is about a repository */
+#define HF_MAKE_TREE   "tree"
+#define HF_MAKE_JSON   "json"
+#define HF_MAKE_ABOUT  "about"  /* JSON that is about a repository */
 #define HF_MAKE_BUCKET "bucket" /* JSON that is about a bucket */
 #define HF_MAKE_PATHS  "paths"  /* a catalog of a bucket's files, by path */
 #define HF_MAKE_HASHES "hashes" /* ... by hash */
-#define HF_MAKE_RIGHT "right" /* nothing: a yes of auth-check */
-#define HF_MAKE_PROBE "probe" /* nothing: that a file may be read is all */
+#define HF_MAKE_RIGHT  "right"  /* nothing: a yes of auth-check */
+#define HF_MAKE_PROBE  "probe"  /* nothing: that a file may be read is all */
 
 struct hf {                      /* repo->state */
     char *public_url;            /* "http://mirror:8080/hf/", or NULL: as the request says */
@@ -60,8 +61,8 @@ struct hf_ask {
     struct slice caller; /* names it without telling it; "" for nobody */
     /* access(): */
     struct slice commit;
-    struct slice id;       /* the Hub's own name for the repository, once its word was read */
-    struct slice reader;   /* whose metadata is looked at: "" for everybody's, or `caller` */
+    struct slice id;        /* the Hub's own name for the repository, once its word was read */
+    struct slice reader;    /* whose metadata is looked at: "" for everybody's, or `caller` */
     enum openness openness; /* to everybody (openness.h) */
     bool closed;            /* the files are for those alone whose right was tried */
     uint64_t until_unix_s;  /* what was learned of the repository is good so long; 0: nothing was */

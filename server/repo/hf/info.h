@@ -11,7 +11,7 @@
 #include "common/base/buf.h"
 
 struct repo_info {
-    struct slice id; /* the canonical one */
+    struct slice id;     /* the canonical one */
     struct slice number; /* "_id"; "" where the Hub does not tell */
     struct slice commit;
     bool closed; /* private, or gated: its files are not for everybody */
@@ -41,7 +41,6 @@ MUST_USE int json_sift(struct slice doc,
 MUST_USE int json_join(struct slice doc, bool first, struct buf *out, struct err *e);
 /* The same of a document about buckets. Clients expect the Xet hash of each file, which leads nowhere without the address of a
  * chunk store. hashes: it is kept, for our own store has the file under it; else it is null. */
-MUST_USE int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out,
-                         struct err *e);
+MUST_USE int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out, struct err *e);
 
 #endif

@@ -58,7 +58,8 @@ void hub_failed(const struct repo *r, const struct plan *p, int status, struct s
 
 /* --- of this folder --- */
 void hub_say(struct hub_ask *k, int status, const char *code, struct slice message);
-void hub_say_token(struct hub_ask *k, const char *what); /* a 401: `what` needs one that publishes */
+void hub_say_token(struct hub_ask *k,
+                   const char *what); /* a 401: `what` needs one that publishes */
 void hub_say_json(struct hub_ask *k, struct slice json);
 /* Sets the tree, by its type and id, and what it takes to reach it. */
 void hub_name(struct hub_ask *k);

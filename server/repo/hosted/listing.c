@@ -291,10 +291,10 @@ static int suggest_version(const struct listing *l, const struct repo *r, const 
 {
     bool file = slice_find(l->folder, '/') + 1 < (ptrdiff_t)l->folder.n;
 
-    return err_set(e, E_NOTFOUND,
-                   "no such file or folder; for a version of the tree write %s/" SLICE_FMT SLICE_FMT,
-                   r->name, SLICE_ARG(p->name),
-                   SLICE_ARG(slice_first(l->folder, l->folder.n - file)));
+    return err_set(
+        e, E_NOTFOUND,
+        "no such file or folder; for a version of the tree write %s/" SLICE_FMT SLICE_FMT, r->name,
+        SLICE_ARG(p->name), SLICE_ARG(slice_first(l->folder, l->folder.n - file)));
 }
 
 static int list_folder(struct listing *l, struct store *s, const struct repo *r,

@@ -162,7 +162,8 @@ static void test_silent_strangers_keep_no_rank_out(void **state)
         close(stranger[i]);
     }
     close_rank(&second);
-    while (first.heard[ROLL_LOST] == 0) { /* a rank that has answered and ends without a word has died */
+    while (first.heard[ROLL_LOST] ==
+           0) { /* a rank that has answered and ends without a word has died */
         poll_rank(&first, 10);
     }
     close_rank(&first);

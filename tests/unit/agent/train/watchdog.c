@@ -381,8 +381,8 @@ static void test_a_checkpoint_under_way_is_written_first(void **state)
 
     (void)state;
     timeout_ms = LONG_MS;
-    run_ranks(
-        3, (scenario *[]){writes_a_checkpoint, waits_in_barrier, fails_while_rank_0_writes}, code);
+    run_ranks(3, (scenario *[]){writes_a_checkpoint, waits_in_barrier, fails_while_rank_0_writes},
+              code);
     assert_true(atomic_load(&shared->written));
     assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
 }

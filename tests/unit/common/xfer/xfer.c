@@ -558,10 +558,9 @@ static void test_a_proxy_is_asked_for_what_was_admitted(void **state)
 /* libcurl reads "u" as the host of such a URL. */
 static void test_no_byte_of_a_proxys_password_is_told(void **state)
 {
-    static const char *const proxies[] = {"http://u:s3c/ret@px.invalid:3128",
-                                          "http://u:s3c?ret@px.invalid:3128",
-                                          "u:s3c#r@et@px.invalid:3128",
-                                          "http://u:s3c%2Fret@px.invalid:3128/"};
+    static const char *const proxies[] = {
+        "http://u:s3c/ret@px.invalid:3128", "http://u:s3c?ret@px.invalid:3128",
+        "u:s3c#r@et@px.invalid:3128", "http://u:s3c%2Fret@px.invalid:3128/"};
     struct seen s;
     struct xfer_want w = {.url = SLICE("http://127.0.0.1:8443/x")};
 

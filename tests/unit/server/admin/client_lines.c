@@ -96,8 +96,8 @@ static void uploads_use_tls(void **state)
         HAS("<pre>TWINE_CERT=cert.pem twine upload --repository-url https://mirror:8443/own/legacy/");
         HAS("<pre>docker push mirror:8443/own/OWNER/IMAGE:TAG</pre>");
     }
-    lines_at(&c, &(struct client_doors){
-                     .base = SLICE(MIRROR), .tls = "0.0.0.0:8443", .public = true});
+    lines_at(&c,
+             &(struct client_doors){.base = SLICE(MIRROR), .tls = "0.0.0.0:8443", .public = true});
     HAS("<pre>HF_TOKEN=$TOKEN HF_ENDPOINT=https://mirror:8443/own hf upload");
     LACKS("cert.pem");
     lines_at(&c, &(struct client_doors){.base = SLICE(MIRROR), .tls = "[::]:8443"});

@@ -71,8 +71,8 @@ static void told_by_all_that_vary_names(void **state)
     w.varies = sent.varies = true;
     assert_true(slice_eqs(tail_of(&w, "X-Zero, Accept,accept, User-Agent, Sec-Fetch-Mode"),
                           "~accept:a/b\nx-zero\n"));
-    assert_true(slice_eqs(variant_like(&w, SLICE("~x-kind:2\nx-zero:1\n"), &arena),
-                          "~x-kind:1\nx-zero\n"));
+    assert_true(
+        slice_eqs(variant_like(&w, SLICE("~x-kind:2\nx-zero:1\n"), &arena), "~x-kind:1\nx-zero\n"));
     memcpy(f, w.forward, 2 * sizeof *f);
     f[0].sent = SENT_ONCE_NAMED;
     f[1].sent = NEVER_SENT;

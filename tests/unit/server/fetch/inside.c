@@ -108,10 +108,10 @@ static void hosts_inside_are_known_in_every_spelling(void **state)
                                      ".",
                                      ""};
     static const char *const out[] = {
-        "8.8.8.8",       "134744072",       "0x08.8.8.8",     "203.0.113.7",       "2600::1",
-        "files.example", "localhost.x.org", "notlocalhost",   "127.0.0.1.example", "0x7f.example",
-        "127.0.0.256",   "1.2.3.4.5",       "files.internal", "::ffff:8.8.8.8",
-        "::ffff:0:808:808", "2a00::5efe:8.8.8.8"};
+        "8.8.8.8",           "134744072",      "0x08.8.8.8",       "203.0.113.7",
+        "2600::1",           "files.example",  "localhost.x.org",  "notlocalhost",
+        "127.0.0.1.example", "0x7f.example",   "127.0.0.256",      "1.2.3.4.5",
+        "files.internal",    "::ffff:8.8.8.8", "::ffff:0:808:808", "2a00::5efe:8.8.8.8"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(in); i++) {

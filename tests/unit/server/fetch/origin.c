@@ -242,7 +242,8 @@ static void health_is_of_the_latest_requests(void **state)
 
 static void another_origin_in_its_place_has_not_failed(void **state)
 {
-    struct origin *o = make("http://o.example/", NULL, 0), *next = make("http://p.example/", NULL, 0);
+    struct origin *o = make("http://o.example/", NULL, 0),
+                  *next = make("http://p.example/", NULL, 0);
     struct fetch_counters shared = {0};
 
     (void)state;

@@ -125,7 +125,8 @@ static void test_no_more_ends_than_is_needed(void **state)
     }
     body_memory_stats(w.memory, &st);
     assert_int_equal(st.ended, 1);
-    body_memory_spare(w.memory, &greedy[0]); /* whichever it was: it is counted again as one that stays */
+    body_memory_spare(w.memory,
+                      &greedy[0]); /* whichever it was: it is counted again as one that stays */
     body_memory_drop(w.memory, &modest);
     drop(greedy, 4);
     assert_int_equal(held(), 0);

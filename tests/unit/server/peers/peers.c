@@ -31,7 +31,8 @@ static int come_of(struct peers *p, uint64_t client, uint32_t file, size_t chunk
     int rc;
 
     memcpy(a.id, &n, sizeof n);
-    rc = peers_announce(p, &d, (chunks - 1) * CHUNK_BYTES + 1, client, &a, from, now_ms, out, &first, &e);
+    rc = peers_announce(p, &d, (chunks - 1) * CHUNK_BYTES + 1, client, &a, from, now_ms, out,
+                        &first, &e);
     if (began != NULL) {
         *began = first;
     }

@@ -45,7 +45,8 @@ static void what_is_missing_is_read(void **state)
     assert_int_equal(some.bytes, 2 * BLOCK);
     assert_int_equal(recent_hash(&some, h, fileno(f), 4 * BLOCK + 1, &e), 0);
     assert_int_equal(hasher_count(h), 4 * BLOCK + 1);
-    recent_take(&all, BYTES, &some); /* the first of these began before what is hashed: the file has its rest */
+    recent_take(&all, BYTES,
+                &some); /* the first of these began before what is hashed: the file has its rest */
     assert_int_equal(recent_hash(&some, h, fileno(f), BYTES, &e), 0);
     assert_int_equal(some.bytes + all.bytes, 0);
     hasher_final(h, &got);

@@ -6,13 +6,15 @@
 #define A32 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define B32 "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 
-static const char page1[] = "[{\"type\":\"file\",\"path\":\"d/b\",\"size\":2,\"xetHash\":\"" A32 B32 "\"},"
-                            "{\"type\":\"directory\",\"path\":\"d\"},"
-                            "{\"type\":\"file\",\"path\":\"none\",\"size\":3,\"xetHash\":null},"
-                            "{\"type\":\"file\",\"path\":\"hidden\",\"size\":3,\"xetHash\":\"**\"},"
-                            "{\"type\":\"file\",\"path\":\"../x\",\"size\":3}]";
-static const char page2[] = "[{\"type\":\"file\",\"path\":\"a\",\"size\":1,\"xetHash\":\"" B32 A32 "\"},"
-                            "{\"type\":\"file\",\"path\":\"d/b\",\"size\":2,\"xetHash\":\"" A32 B32 "\"}]";
+static const char page1[] =
+    "[{\"type\":\"file\",\"path\":\"d/b\",\"size\":2,\"xetHash\":\"" A32 B32 "\"},"
+    "{\"type\":\"directory\",\"path\":\"d\"},"
+    "{\"type\":\"file\",\"path\":\"none\",\"size\":3,\"xetHash\":null},"
+    "{\"type\":\"file\",\"path\":\"hidden\",\"size\":3,\"xetHash\":\"**\"},"
+    "{\"type\":\"file\",\"path\":\"../x\",\"size\":3}]";
+static const char page2[] =
+    "[{\"type\":\"file\",\"path\":\"a\",\"size\":1,\"xetHash\":\"" B32 A32 "\"},"
+    "{\"type\":\"file\",\"path\":\"d/b\",\"size\":2,\"xetHash\":\"" A32 B32 "\"}]";
 
 static struct slice catalog_of(struct buf *b, enum catalog_order order)
 {
@@ -78,18 +80,19 @@ static void broken_listings_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
         struct buf b = BUF_INIT(1 << 16);
-        assert_int_equal(
-            catalog_add(slice_str(broken[i]), CATALOG_BY_PATH, true, true, &b, NULL), E_PROTOCOL);
+        assert_int_equal(catalog_add(slice_str(broken[i]), CATALOG_BY_PATH, true, true, &b, NULL),
+                         E_PROTOCOL);
         buf_free(&b);
     }
 }
 
 static void clients_are_told_hashes_and_nothing_else(void **state)
 {
-    static const char doc[] = "[{\"type\":\"file\",\"path\":\"a\",\"xetHash\":\"" A32 B32
-                              "\",\"casUrl\":\"x\",\"accessToken\":\"x\"},"
-                              "{\"type\":\"file\",\"path\":\"b\",\"xetHash\":\"short\"},"
-                              "{\"type\":\"directory\",\"path\":\"c\",\"xetHash\":\"" A32 B32 "\"}]";
+    static const char doc[] =
+        "[{\"type\":\"file\",\"path\":\"a\",\"xetHash\":\"" A32 B32
+        "\",\"casUrl\":\"x\",\"accessToken\":\"x\"},"
+        "{\"type\":\"file\",\"path\":\"b\",\"xetHash\":\"short\"},"
+        "{\"type\":\"directory\",\"path\":\"c\",\"xetHash\":\"" A32 B32 "\"}]";
     struct buf b = BUF_INIT(1 << 16);
 
     (void)state;
@@ -99,8 +102,8 @@ static void clients_are_told_hashes_and_nothing_else(void **state)
                                 "{\"type\":\"directory\",\"path\":\"c\"}]");
     buf_clear(&b);
     assert_int_equal(json_bucket(slice_str(doc), false, true, &b, NULL), 0);
-    assert_true(slice_starts(buf_slice(&b),
-                             SLICE("[{\"type\":\"file\",\"path\":\"a\",\"xetHash\":null}")));
+    assert_true(
+        slice_starts(buf_slice(&b), SLICE("[{\"type\":\"file\",\"path\":\"a\",\"xetHash\":null}")));
     buf_free(&b);
 }
 

@@ -20,7 +20,7 @@
 #include "server/serve/sheaf.h"
 #include "server/store/keep.h"
 #include "server/store/tree.h"
-#include "server/store/upload.h"
+#include "server/upload/upload.h"
 #include "server/sync/sync.h"
 
 /* --- what changes while it runs --- */

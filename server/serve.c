@@ -1,6 +1,6 @@
 #include "server/serve.h"
 
-#include "server/store/xorb.h"
+#include "server/repo/hf/xorb.h"
 #include "server/gate/cross_site.h"
 #include "server/serve/entrance.h"
 #include "server/serve/index.h"

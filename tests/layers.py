@@ -17,7 +17,7 @@ COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfe
 AGENT = {f"agent/{p}" for p in ("pull", "peers", "shelf", "job", "preflight", "publish", "slurm")}
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
-SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "fetch", "page", "peers", "rsync", "hub")} | REPO | SYNC
+SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "hub")} | REPO | SYNC
 TOP = {"server", "server/serve", "server/admin", "server/hub"}  # they make the daemon of all the others, and see each other
 ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
 
@@ -35,6 +35,11 @@ ARROWS = {
     "server/net": COMMON,
     "server/http": COMMON | {"server/net"},
     "server/store": COMMON,
+    "server/upload": COMMON | {
+        "server/store",
+        "server/repo/hf/xorb.h",    # what assemble.c reads
+        "server/repo/hf/xshard.h",
+    },
     "server/gate": COMMON | {
         "server/http/msg.h",        # judges requests
         "server/http/h1_parse.h",   # what may stand in a host's name
@@ -55,9 +60,8 @@ ARROWS = {
     "server/repo": COMMON | {
         "server/http/msg.h",
         "server/http/principal.h",
-        "server/http/range.h",
         "server/cache",           # want.h; struct answer for the reply's fields
-        "server/store",           # tree.h: plans name heads and entries; batches for rows of a rewrite
+        "server/upload",          # plans name puts, and who reads their bodies
         "server/repo/oci/path.h",  # /v2/ is routed by its paths
     },
     # Adapters know the door, and of their brothers what both speak.
@@ -66,15 +70,17 @@ ARROWS = {
     "server/repo/python": COMMON,
     "server/repo/oci": ADAPTER,
     # files that are here without a listing; whether a digest is still everybody's
-    "server/repo/hf": ADAPTER | {"server/cache/object.h", "server/store/store.h"},
+    "server/repo/hf": ADAPTER | {"server/cache/object.h", "server/store/store.h", "server/http/range.h"},
     "server/repo/conda": ADAPTER | {
         "server/repo/generic/synced.h",
         "server/store/tree.h",
     },
     "server/repo/hosted": ADAPTER | {
-        "server/store",             # uploads, trees, their history
+        "server/store",             # trees, their history
+        "server/upload",
         "server/page",              # a folder is a page, too
         "server/repo/hf/path.h",    # it speaks as a Hub,
+        "server/repo/hf/xet.h",
         "server/repo/oci/path.h",   # a registry
         "server/repo/pypi",         # and an index do
         "server/repo/python",
@@ -107,7 +113,8 @@ ARROWS = {
         "server/repo/hf",  # a Hub's keys, paths, manifests
         "server/repo/hosted",
         "server/cache",  # what is here, and what is fetched ahead of demand as a client would
-        "server/store",  # trees, sessions, pins
+        "server/store",  # trees, pins
+        "server/upload", # sessions: what a bundle brings is held by one
         "server/http",   # body.h: how far a porter's object has come
         "server/net",    # loop.h
     },

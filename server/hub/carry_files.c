@@ -1,6 +1,6 @@
 /* carry_files.c - the files of what is carried in: those that are here already, and those that come, each checked by both its names.
  *
- * A large one goes the way of an upload (store/upload.h). Small ones lie in rows, and what a row costs is the wait for its commit:
+ * A large one goes the way of an upload (upload/upload.h). Small ones lie in rows, and what a row costs is the wait for its commit:
  * they are gathered and written together. Those that still wait when the process dies are asked for again. */
 #include "server/hub/carry_in.h"
 

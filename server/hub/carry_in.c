@@ -6,7 +6,7 @@
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "server/repo/hosted/hub.h"
-#include "server/store/live.h"
+#include "server/upload/live.h"
 #include "server/store/ref.h"
 
 /* --- its session -------------------------------------------------------------------------------------------------- */

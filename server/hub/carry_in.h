@@ -14,7 +14,7 @@
 #define SERVER_HUB_CARRY_IN_H
 
 #include "server/hub/carry.h"
-#include "server/store/session.h"
+#include "server/upload/session.h"
 
 struct carry_in_ask { /* as the client says it */
     struct slice type, id, rev, commit;

@@ -12,7 +12,7 @@
 #include "server/repo/hf/key.h"
 #include "server/store/blob.h"
 #include "server/store/keep.h"
-#include "server/store/live.h"
+#include "server/upload/live.h"
 
 enum { KEY_BYTES = 16 << 10, TRIES = 8, REFS_BYTES = 4 << 20 };
 

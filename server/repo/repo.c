@@ -6,7 +6,6 @@
 
 #include "server/repo/forward.h"
 #include "server/repo/origin_field.h"
-#include "server/repo/xet.h"
 
 enum { NAME_MAX_BYTES = 63 };
 
@@ -115,7 +114,6 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->name = mem_strdup(conf->name);
     r->anonymous_read = conf->anonymous_read;
     r->max_object_bytes = conf->max_object_bytes;
-    r->xet_from_bytes = xet_from_bytes(conf->xet);
     forward_open(r, conf);
     origin_field_open(r, conf);
     if (r->ops == NULL) {

@@ -13,9 +13,9 @@
 #include "server/http/principal.h"
 #include "server/repo/rule.h"
 #include "server/repo/sync_conf.h"
-#include "server/store/changes.h"
-#include "server/store/intake.h"
-#include "server/store/upload.h"
+#include "server/upload/changes.h"
+#include "server/upload/intake.h"
+#include "server/upload/upload.h"
 
 struct repo;
 struct plan;
@@ -147,7 +147,7 @@ struct plan {
     bool expand; /* of the Hub's: with the last commit of each path */
     bool sift; /* PLAN_LIST of trees: what the caller may not read is left out; there is a token */
     enum tree_form form;                   /* PLAN_LIST */
-    struct put put;                        /* PLAN_PUT: executed by store/upload.h */
+    struct put put;                        /* PLAN_PUT: executed by upload/upload.h */
     const struct put_reader *reader;       /* PUT_CHANGES */
     const struct form_reader *form_reader; /* PUT_FORM */
     int status;                            /* PLAN_REPLY: refusal, redirect */
@@ -163,7 +163,7 @@ struct plan {
     bool
         known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
     bool
-        xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (server/store/xorb.h), under an etag of its own */
+        xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (server/repo/hf/xorb.h), under an etag of its own */
     /* PLAN_BLOB, PLAN_WANT: a Range field of the request is passed over. PLAN_WANT: no byte of it before all are here and
      * verified, want.digest tells which they are then; a HEAD brings it, too. */
     bool whole;
@@ -283,7 +283,7 @@ struct repo {
     const char *public_url; /* what absolute links begin with; NULL: as the client reached us */
     uint64_t max_object_bytes;
     uint64_t
-        xet_from_bytes; /* files of so many bytes and more are offered by Xet's protocol, too (xet.h) */
+        xet_from_bytes; /* files of so many bytes and more are offered by Xet's protocol, too (hf/xet.h) */
     const char *
         *names; /* of a registry: hosts that `?ns=` may call it by; NULL at their end, or NULL */
     char **

@@ -6,12 +6,12 @@
 #include "common/base/log.h"
 #include "server/gate/gate.h"
 #include "server/serve/reply.h"
-#include "server/store/upload_reply.h"
+#include "server/upload/upload_reply.h"
 
 enum {
     GATHER_BYTES = 4 << 20,
     BLOCK_BYTES = 1 << 20,
-    REPLY_BYTES = 32 << 20,   /* addresses of parts (store/parts.h) */
+    REPLY_BYTES = 32 << 20,   /* addresses of parts (upload/parts.h) */
     WAIT_MS = TIMERS_STEP_MS, /* for another request to let go of the file, */
     WAITS_MAX = 100,          /* so often */
 };

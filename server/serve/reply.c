@@ -9,7 +9,7 @@
 #include "server/serve/rendering.h"
 #include "server/serve/resolve.h"
 #include "server/serve/xorb_body.h"
-#include "server/store/xorb.h"
+#include "server/repo/hf/xorb.h"
 
 const char *reply_cache_status(enum cache_state s)
 {

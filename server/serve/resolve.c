@@ -7,7 +7,7 @@
 #include "server/repo/origin_field.h"
 #include "server/serve/disposition.h"
 #include "server/serve/rendering.h"
-#include "server/store/xorb.h"
+#include "server/repo/hf/xorb.h"
 
 enum { TOLD_S = 300 };
 

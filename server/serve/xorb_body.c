@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "server/store/xorb.h"
+#include "server/repo/hf/xorb.h"
 
 struct xorb_body {
     struct body body;

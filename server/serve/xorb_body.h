@@ -1,4 +1,4 @@
-/* xorb_body.h - a body in Xet's chunk framing (server/store/xorb.h), made of one that gives the file's own bytes.
+/* xorb_body.h - a body in Xet's chunk framing (server/repo/hf/xorb.h), made of one that gives the file's own bytes.
  *
  * owns     takes `inner`, which begins at the file's byte that is first in [first, end) and reaches at least as far
  * threads  one loop, as all bodies

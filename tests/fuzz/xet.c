@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "server/store/xorb.h"
-#include "server/store/xshard.h"
+#include "server/repo/hf/xorb.h"
+#include "server/repo/hf/xshard.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

@@ -1,9 +1,9 @@
-/* no_changes.h - instead of store/changes.c, which is then not linked, for those who feed a reader (repo.h: put_reader): what it
+/* no_changes.h - instead of upload/changes.c, which is then not linked, for those who feed a reader (repo.h: put_reader): what it
  * calls is judged and forgotten. Once in a program. */
 #ifndef TESTS_HARNESS_NO_CHANGES_H
 #define TESTS_HARNESS_NO_CHANGES_H
 
-#include "server/store/changes.h"
+#include "server/upload/changes.h"
 
 static struct no_changes {
     struct put put;

@@ -1,4 +1,4 @@
-"""Files of a Hub by Xet's protocol: a chunk store that is made of whole files (server/repo/xet.h)."""
+"""Files of a Hub by Xet's protocol: a chunk store that is made of whole files (server/repo/hf/xet.h)."""
 import json
 import os
 import urllib.parse

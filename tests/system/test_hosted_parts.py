@@ -1,4 +1,4 @@
-"""Large objects of a hosted repository, in parts (server/store/parts.h): in any order, twice, broken off, over a SIGKILL; what is not the
+"""Large objects of a hosted repository, in parts (server/upload/parts.h): in any order, twice, broken off, over a SIGKILL; what is not the
 digest's never shows. Real clients: clients/test_hub_large.py."""
 import concurrent.futures
 import hashlib

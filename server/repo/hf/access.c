@@ -16,7 +16,7 @@
 #include "server/cache/object.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/openness.h"
-#include "server/repo/xet.h"
+#include "server/repo/hf/xet.h"
 
 enum {
     ALIAS_S = 60,  /* what a branch stands for */

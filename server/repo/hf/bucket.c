@@ -19,7 +19,7 @@
 #include "server/cache/object.h"
 #include "server/repo/hf/catalog.h"
 #include "server/repo/hf/key.h"
-#include "server/repo/xet.h"
+#include "server/repo/hf/xet.h"
 
 enum { LISTING_BYTES = 4 << 20, PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
 

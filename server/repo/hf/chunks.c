@@ -1,4 +1,4 @@
-/* chunks.c - a Hub's large files by Xet's protocol, for clients that have it (repo/xet.h).
+/* chunks.c - a Hub's large files by Xet's protocol, for clients that have it (repo/hf/xet.h).
  *
  * The Hub's own chunk store is never told of; what is offered instead is the very object that plain HTTP gives. Each of the
  * three requests looks at the caller's right anew. The last one comes without a credential, so the second gives it a URL
@@ -6,7 +6,7 @@
 #include "server/repo/hf/hf.h"
 
 #include "common/os/clock.h"
-#include "server/repo/xet.h"
+#include "server/repo/hf/xet.h"
 
 static struct xet_place place_of(const struct hf_ask *k)
 {

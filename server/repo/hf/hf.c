@@ -55,6 +55,7 @@ static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
     state->public_url = public_url(conf);
     state->service = ours;
     r->by_caller = !ours;
+    r->xet_from_bytes = xet_from_bytes(conf->xet);
     r->state = state;
     return 0;
 }

@@ -2,7 +2,7 @@
  *
  *   hf.c       what each route comes to               access.c  which commit, and who may have its files
  *   file.c     one file: resolve                      synced.c  the same out of a synced tree
- *   say.c      refusals in the Hub's own words        chunks.c  files by Xet's protocol (repo/xet.h)
+ *   say.c      refusals in the Hub's own words        chunks.c  files by Xet's protocol (repo/hf/xet.h)
  *   details.c  last commits and scans                 held.c    branches that are rolled back
  *   about.c    discussions and the like               bucket.c  buckets (catalog.c: what is in them)
  *   lfs.c      files by git-lfs                       openness.c what was last said to everybody
@@ -22,7 +22,7 @@
 #include "server/repo/hf/openness.h"
 #include "server/repo/hf/path.h"
 #include "server/repo/plan.h"
-#include "server/repo/xet.h"
+#include "server/repo/hf/xet.h"
 
 #define HF_MAIN                                                                                    \
     "main" /* the default branch, but of a few repositories that have none of that name */

@@ -23,7 +23,7 @@ enum hf_route {
     HF_COMMITS,    /* .../commits/{rev} */
     HF_AUTH_CHECK, /* .../auth-check; verb "write": .../auth-check/write */
     HF_XET,        /* .../xet-read-token/{rev} */
-    HF_XET_STORE,  /* .../xet/{commit}/{path}: ours (repo/xet.h) */
+    HF_XET_STORE,  /* .../xet/{commit}/{path}: ours (repo/hf/xet.h) */
     HF_XET_PUT,    /* .../xet-put/{upload}/{path}: ours, of hosted repositories */
     HF_FILE,       /* {P}{id}/resolve/{rev}/{path}, api/resolve-cache/{T}/{id}/{rev}/{path} */
     HF_ABOUT, /* what else is known of a repository; verb: "discussions", "likers", "safetensors-metadata" */

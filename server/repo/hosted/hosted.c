@@ -1,10 +1,11 @@
 /* hosted.c - trees of our own: /<repo>/<owner>/<name>[@version]/<path>, read, written, and published folder by folder.
- * What is written is told to store/upload.h by a struct put. docs/protocols/hosted.md */
+ * What is written is told to upload/upload.h by a struct put. docs/protocols/hosted.md */
 #include "server/repo/hosted/hosted.h"
 
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hosted/image.h"
 #include "server/repo/hosted/python.h"
+#include "server/repo/hf/xet.h"
 #include "server/store/rename.h"
 
 enum { SEGMENT_MAX_BYTES = 96 };
@@ -21,10 +22,10 @@ struct place {         /* a request's path, taken apart */
 
 static int hosted_open(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
-    (void)conf;
     if (r->origin != NULL) {
         return err_set(e, E_CONFIG, "protocol \"hosted\" keeps its own files: remove origin");
     }
+    r->xet_from_bytes = xet_from_bytes(conf->xet);
     return 0;
 }
 

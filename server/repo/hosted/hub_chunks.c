@@ -1,5 +1,5 @@
-/* hub_chunks.c - files of hosted trees by Xet's protocol: out (repo/xet.h), the blobs themselves, framed as they leave; and in
- * (store/assemble.h), xorbs and shards that belong to one offer.
+/* hub_chunks.c - files of hosted trees by Xet's protocol: out (repo/hf/xet.h), the blobs themselves, framed as they leave; and in
+ * (upload/assemble.h), xorbs and shards that belong to one offer.
  *
  * The address of the store that a client brings its xorbs to is the offer's own, so what it remembers of chunks that it has
  * brought before, by address, never reaches beyond what is still here. A tree has the same one for half a day: an upload
@@ -8,8 +8,8 @@
 
 #include "common/os/clock.h"
 #include "server/repo/hosted/hub.h"
-#include "server/repo/xet.h"
-#include "server/store/assemble.h"
+#include "server/repo/hf/xet.h"
+#include "server/upload/assemble.h"
 #include "server/store/keep.h"
 #include "server/store/row.h"
 

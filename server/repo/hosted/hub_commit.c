@@ -10,7 +10,7 @@
 #include "common/codec/base64.h"
 #include "server/repo/hosted/hosted.h"
 #include "server/repo/hosted/hub.h"
-#include "server/store/upload_reply.h"
+#include "server/upload/upload_reply.h"
 
 /* The longest file in base64, its path, some punctuation. A line has five values or so. */
 enum { LINE_BYTES = HUB_REGULAR_BYTES / 3 * 4 + 64 * 1024, LINE_VALUES = 1000 };

@@ -18,8 +18,8 @@
 #include "common/codec/jwrite.h"
 #include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
-#include "server/store/offer.h"
-#include "server/store/parts.h"
+#include "server/upload/offer.h"
+#include "server/upload/parts.h"
 
 enum { HREF_BYTES = 4096, OBJECTS_MAX = 4096, OFFERS_BYTES = 1 << 16 };
 

@@ -3,7 +3,7 @@
 #include "common/codec/form.h"
 #include "server/store/alias.h"
 #include "server/store/blob.h"
-#include "server/store/brought.h"
+#include "server/upload/brought.h"
 #include "server/store/keep.h"
 #include "server/store/row.h"
 

@@ -11,7 +11,7 @@
  *
  * A push of a manifest is one version of the tree, so versions, rollback, retention and collection are those of all trees. A blob
  * is read by its digest alone, as long as some version of the tree holds it. Until a manifest names it, it is an upload's
- * (store/append.h): seen by those who may publish there, gone when the upload expires.
+ * (upload/append.h): seen by those who may publish there, gone when the upload expires.
  *
  *   image.c           what each route comes to     image_manifest.c   what comes as a manifest, and what a deletion takes along
  *   image_put.c       uploads, and the answers     image_list.c       tags, referrers (a pool thread)

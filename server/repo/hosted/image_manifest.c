@@ -8,7 +8,7 @@
 
 #include "common/codec/jread.h"
 #include "server/repo/hosted/image.h"
-#include "server/store/upload_reply.h"
+#include "server/upload/upload_reply.h"
 
 enum { MANIFEST_BYTES = 4 << 20, MANIFEST_VALUES = 200000, WHY_BYTES = 512 };
 

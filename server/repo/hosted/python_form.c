@@ -17,7 +17,7 @@
 #include "server/repo/hosted/python_inside.h"
 #include "server/repo/python/distribution.h"
 #include "server/repo/python/name.h"
-#include "server/store/upload_reply.h"
+#include "server/upload/upload_reply.h"
 
 enum {
     FIELD_BYTES = 4096,      /* of those that are looked at */

@@ -4,7 +4,7 @@
 #include "server/repo/python/metadata.h"
 #include "server/repo/python/name.h"
 #include "server/repo/python/wheel.h"
-#include "server/store/upload_reply.h"
+#include "server/upload/upload_reply.h"
 
 enum {
     WHEEL_PART_BYTES = 33 << 20, /* the longest directory, and more */

@@ -10,7 +10,7 @@
 
 #include "server/repo/python/distribution.h"
 #include "server/store/blob.h"
-#include "server/store/upload.h"
+#include "server/upload/upload.h"
 
 struct python_inside {
     struct arena *arena;

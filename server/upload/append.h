@@ -1,0 +1,36 @@
+/* append.h - a loose object whose bytes come one behind the other, in as many requests as it takes, and whose digest is told at
+ * its end: layers of container images are pushed so.
+ *
+ * Each is an offer (offer.h) with one file row: the stage and what is durable of it, then the digest. So it outlives a
+ * restart, and goes with the offer when that expires. SHA-256 runs along in memory (joint.h); what it has missed, after a
+ * restart say, is taken from the file at the end, as is a SHA-512 where the client names it by that. Once it is whole the tree remembers
+ * which offer has it (brought.h), so that whoever may publish there finds it before a commit names it. A wrong digest ends the
+ * upload.
+ *
+ * owns     an append takes its place among the writers (live.h) until append_close()
+ * threads  pool threads: the calls of one upload in order
+ * errors   as upload.h. 416: what comes does not go on where it stands, the reply has the offset; 422: not the digest's bytes;
+ *          404: it was never begun here, or it has ended; E_BUSY: another request writes it, and was asked to yield
+ */
+#ifndef SERVER_UPLOAD_APPEND_H
+#define SERVER_UPLOAD_APPEND_H
+
+#include "server/upload/live.h"
+#include "server/upload/session.h"
+
+/* append_run.c. PUT_APPEND_OPEN, PUT_APPEND_STATUS, PUT_APPEND_DROP. */
+MUST_USE int append_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                        struct upload_reply *out, struct err *e);
+
+struct append;
+/* p: PUT_APPEND. *out is NULL when it is answered already. */
+MUST_USE int append_open(struct uploads *u, const struct put *p, const struct upload_body *body,
+                         struct append **out, struct upload_reply *reply, struct err *e);
+MUST_USE int append_write(struct append *x, struct slice bytes, struct upload_reply *reply,
+                          struct err *e);
+/* The body is whole: 202 with the offset; with a digest 201, it is here. It is to be closed, here as ever. */
+MUST_USE int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *reply,
+                           struct err *e);
+void append_close(struct append **xp); /* NULL is fine; what has come is kept, for going on */
+
+#endif

@@ -1,0 +1,45 @@
+/* offer.h - loose objects: bytes brought to a tree before the commit that names them (LFS, as clients of a Hub do it).
+ *
+ * An offer is a session without files (session.h): who knows its id may bring bytes by their digest, and it holds them so that
+ * nothing evicts them, for UPLOAD_EXPIRE_S. Nobody can read them by it. A tree "has" a digest when it holds it or an
+ * offer to it does: only then a commit may name it without bringing the bytes, or whoever may write one tree could read
+ * all others by their digests.
+ *
+ * threads  any; blocks
+ */
+#ifndef SERVER_UPLOAD_OFFER_H
+#define SERVER_UPLOAD_OFFER_H
+
+#include "server/upload/session.h"
+
+/* PUT_OFFER. */
+MUST_USE int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                       struct upload_reply *out, struct err *e);
+/* PUT_OBJECTS_SHARE. Answers 200 {"failed": [{"sha256", "error"}]}. */
+MUST_USE int offer_share(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                         struct upload_reply *out, struct err *e);
+/* What a tree remembers of its offers: row NUL repo NUL tree NUL what -> the id of the last one that brings `what`, a digest in
+ * hex or the files of OFFER_XET. The offer may have ended. */
+#define OFFER_XET SLICE("xet")
+void offer_remember(const struct session *s, struct slice what, struct batch *b);
+/* Adds to b, when it is still this one. */
+void offer_forget(struct store *store, const struct session *s, struct slice what, struct batch *b);
+void offer_remembered_key(struct slice repo, struct slice name, struct slice what, struct buf *key);
+/* p's tree, and with half of its life before it. E_NOTFOUND. Always session_free(). */
+MUST_USE int offer_recall(struct store *store, const struct put *p, struct slice what,
+                          uint64_t now_unix_s, struct session *out, struct err *e);
+/* PUT_OBJECT_KNOWN, PUT_XORB_KNOWN: 200, or 404. */
+MUST_USE int offer_known(struct store *s, const struct put *p, struct upload_reply *out,
+                         struct err *e);
+/* The offer that a put names. False: answered with 404; or *rc. Always session_free(). */
+MUST_USE bool offer_begin(struct store *s, const struct put *p, struct session *out,
+                          struct upload_reply *reply, int *rc, struct err *e);
+/* offers: ids of the tree's that hold it, 64 at most, one behind the other, UPLOAD_ID bytes each; may be NULL. */
+MUST_USE int offer_tree_has(struct store *s, const struct put *p, const struct digest *d, bool *yes,
+                            struct buf *offers, struct err *e);
+
+/* A version of the tree of that name holds it. */
+MUST_USE int offer_tree_holds(struct store *s, struct slice repo, struct slice name,
+                              const struct digest *d, bool *yes, struct err *e);
+
+#endif

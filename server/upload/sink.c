@@ -1,0 +1,567 @@
+/* sink.c - a body on its way into a hosted tree: staged, hashed and made durable while it arrives, then sealed. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "server/upload/append.h"
+#include "server/upload/assemble.h"
+#include "server/store/blob.h"
+#include "server/store/drop.h"
+#include "server/upload/live.h"
+#include "server/upload/offer.h"
+#include "server/upload/parts.h"
+#include "server/upload/publish.h"
+#include "server/upload/upload_reply.h"
+
+#define UNKNOWN UINT64_MAX
+/* A file of a session is made durable that often while it arrives: what a SIGKILL may cost. */
+#define SAVE_BYTES ((uint64_t)64 << 20)
+
+struct upload_sink {
+    struct uploads *u;
+    struct arena arena; /* strings of put */
+    struct put put;
+    struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT, PUT_XORB, PUT_SHARD */
+    struct writer writer;
+    uint64_t length; /* of this body; UNKNOWN */
+    uint64_t total;  /* of the whole file; UNKNOWN */
+    uint64_t offset; /* bytes of the file that are here */
+    uint64_t saved;  /* of those, described by a row */
+    struct charge
+        charge; /* of a session's file and of a xorb, until its row goes; of an object, while it comes */
+    struct session_file old; /* PUT_XORB: what is there by its name, if sealed */
+    struct stage *stage;     /* NULL: small */
+    struct buf small;
+    struct hasher *hasher;
+    struct part *part;     /* PUT_PART: all that matters is there */
+    struct append *append; /* PUT_APPEND: likewise */
+};
+
+static void sink_free(struct upload_sink **kp)
+{
+    struct upload_sink *k = *kp;
+
+    *kp = NULL;
+    if (k == NULL) {
+        return;
+    }
+    part_close(&k->part);
+    append_close(&k->append);
+    charge_settle(&k->charge);
+    live_leave(k->u, &k->writer);
+    stage_abort(&k->stage);
+    hasher_free(&k->hasher);
+    buf_free(&k->small);
+    session_free(&k->session);
+    arena_fini(&k->arena);
+    free(k);
+}
+
+/* Rows of this file: what they say now, NULL: gone. old_stage: one that is not wanted any more, or 0. */
+static void put_rows(struct upload_sink *k, const struct session_file *f, uint64_t old_stage,
+                     struct batch *b)
+{
+    session_require(&k->session, b);
+    session_stage_del(old_stage, b);
+    if (f == NULL) {
+        session_file_del(&k->session, k->put.path, b);
+        return;
+    }
+    session_file_put(&k->session, k->put.path, f, b);
+    if (!f->sealed) {
+        session_stage_put(&k->session, f->stage, b);
+    }
+}
+
+/* What is here becomes durable: data, then the row that speaks of it. */
+static int save(struct upload_sink *k, enum durability how, struct err *e)
+{
+    struct session_file f = {.stage = stage_id(k->stage), .bytes = k->offset, .total = k->total};
+    struct batch *b;
+    int rc = stage_sync(k->stage, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    b = batch_new();
+    put_rows(k, &f, 0, b);
+    rc = store_commit(k->u->store, &b, how, e);
+    if (rc == 0) {
+        k->saved = k->offset;
+        charge_keep(&k->charge, k->saved);
+    }
+    return rc;
+}
+
+/* The body begins within what is here: what lies behind its first byte goes, the row first. */
+static int cut(struct upload_sink *k, uint64_t old_bytes, struct err *e)
+{
+    int rc = save(k, COMMIT_SYNC, e);
+
+    if (rc == 0 && stage_unwrite(k->stage, k->offset, old_bytes - k->offset, NULL) == 0) {
+        charge_settle(&k->charge);
+    } else { /* the file system cannot do that: they count on */
+        charge_keep(&k->charge, old_bytes);
+    }
+    return rc;
+}
+
+/* A body that says where it begins: behind, or within, what is here. Sets reply when it does not fit. */
+static int resume(struct upload_sink *k, const struct session_file *old, struct upload_reply *reply,
+                  struct err *e)
+{
+    int rc;
+
+    if (old->sealed || k->put.first > old->bytes ||
+        (old->total != UNKNOWN && old->total != k->total)) {
+        upload_reply_file(reply, 409, k->put.path, old);
+        return 0;
+    }
+    rc = uploads_resume(k->u, old->stage, k->total, &k->stage, e);
+    if (rc == E_NOTFOUND) {
+        upload_reply_file(reply, 409, k->put.path, &(struct session_file){.total = k->total});
+        return 0;
+    }
+    if (rc == 0) { /* what an earlier request brought */
+        rc = hasher_add_file(k->hasher, stage_fd(k->stage), k->put.first, e);
+    }
+    k->offset = k->saved = k->put.first;
+    if (rc == 0 && k->offset < old->bytes) {
+        rc = cut(k, old->bytes, e);
+    }
+    return rc;
+}
+
+static int open_stage(struct upload_sink *k, bool named, struct err *e)
+{
+    return uploads_stage(k->u, k->total != UNKNOWN ? k->total : 0, named, &k->stage, e);
+}
+
+/* A file from its first byte; what an earlier try left goes. */
+static int start_over(struct upload_sink *k, const struct session_file *old, struct err *e)
+{
+    struct session_file f = {.total = k->total};
+    struct batch *b = batch_new();
+    uint64_t old_stage = old != NULL && !old->sealed ? old->stage : 0;
+    struct stage *gone = NULL;
+    int rc = open_stage(k, true, e);
+
+    if (rc == 0) {
+        f.stage = stage_id(k->stage);
+        put_rows(k, &f, old_stage, b);
+        if (old != NULL && old->sealed) {
+            session_unhold(&k->session, k->put.path, &old->digest, b);
+        }
+        rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+    }
+    if (rc == 0) {
+        k->writer.fresh = false;
+        charge_keep(&k->charge, 0);
+    }
+    if (rc == 0 && old_stage != 0 && stage_resume(k->u->store, old_stage, 0, &gone, NULL) == 0) {
+        stage_abort(&gone);
+    }
+    if (rc == 0 && old != NULL && old->sealed) {
+        drop_unheld(k->u->store, &old->digest, 1);
+    }
+    charge_settle(&k->charge);
+    batch_free(&b);
+    return rc;
+}
+
+static int open_session_file(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    struct session_file old;
+    const char *why;
+    bool there;
+    int rc;
+
+    if (!session_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
+        return rc;
+    }
+    k->writer.id = k->session.id;
+    k->writer.path = k->put.path;
+    rc = live_enter(k->u, &k->writer, &why);
+    if (rc == E_CHANGED) {
+        upload_refuse(reply, 409, "%s", why);
+        return 0;
+    }
+    if (rc != 0) {
+        return err_set(e, rc, "another request still writes this file");
+    }
+    /* From here on the row is ours alone. */
+    rc = session_file_load(k->u->store, k->session.id, k->put.path, &old, e);
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    there = rc == 0;
+    charge_begin(&k->charge, k->u, k->session.id, there ? old.bytes : 0);
+    if (!there && !live_count(k->u, &k->writer)) {
+        upload_refuse(reply, 413, "this upload has as many files as one may have");
+        return 0;
+    }
+    if (k->put.first != 0) {
+        return resume(k, there ? &old : &(struct session_file){.total = k->total}, reply, e);
+    }
+    if (k->length <= BLOB_INLINE_BYTES && k->length == k->total && !there) {
+        return 0; /* small: gathered in memory */
+    }
+    return start_over(k, there ? &old : NULL, e);
+}
+
+static int open_file(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    struct publish pub = {.store = k->u->store, .put = &k->put, .file = true};
+    int rc = publish_check(&pub, reply, e);
+
+    if (rc == 0 && reply->status == 0 && k->total > BLOB_INLINE_BYTES) {
+        rc = open_stage(k, false, e);
+    }
+    return rc;
+}
+
+/* It counts until its offer has made files of it. The offer may have done so before, of others: then it awaits more. */
+static int open_xorb(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    struct session *s = &k->session;
+    int rc = 0;
+
+    switch (live_admit_again(k->u, s->id, k->put.client, AWAITED_ANY, 1, reply)) {
+    case LIVE_ADMITTED: /* has it expired just before? */
+        session_free(s);
+        if (!offer_begin(k->u->store, &k->put, s, reply, &rc, e)) {
+            live_remove(k->u, s->id);
+            return rc;
+        }
+        break;
+    case LIVE_ALREADY:
+        break;
+    case LIVE_REFUSED:
+        return 0;
+    }
+    rc = session_file_load(k->u->store, s->id, k->put.path, &k->old, e);
+    if (rc != 0 && rc != E_NOTFOUND) {
+        return rc;
+    }
+    k->old.sealed = rc == 0 && k->old.sealed;
+    charge_begin(&k->charge, k->u, s->id, k->old.sealed ? k->old.bytes : 0);
+    k->charge.part = true;
+    return 0;
+}
+
+static int open_object(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    uint64_t most = k->put.kind == PUT_XORB    ? XORB_BYTES_MAX
+                    : k->put.kind == PUT_SHARD ? SHARD_BYTES_MAX
+                                               : UNKNOWN;
+    int rc;
+
+    if (most != UNKNOWN && k->length > most) {
+        upload_refuse(reply, k->length == UNKNOWN ? 411 : 413,
+                      "at most %" PRIu64 " bytes, and say how many", most);
+        return 0;
+    }
+
+    if (!offer_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
+        return rc;
+    }
+    if (k->put.kind == PUT_XORB) {
+        rc = open_xorb(k, reply, e);
+        if (rc != 0 || reply->status != 0) {
+            return rc;
+        }
+    } else {
+        charge_begin(&k->charge, k->u, k->session.id, 0);
+    }
+    if (k->put.kind == PUT_SHARD) {
+        k->small = BUF_INIT(SHARD_BYTES_MAX);
+        return 0;
+    }
+    return k->total > BLOB_INLINE_BYTES ? open_stage(k, false, e) : 0;
+}
+
+int upload_sink_open(struct uploads *u, const struct put *p, const struct upload_body *body,
+                     struct upload_sink **out, struct upload_reply *reply, struct err *e)
+{
+    struct upload_sink *k = NEW(struct upload_sink);
+    int rc = 0;
+
+    *out = NULL;
+    k->u = u;
+    k->put = put_copy(p, &k->arena);
+    k->length = body->length;
+    k->total = p->total != UNKNOWN ? p->total : p->first == 0 ? body->length : UNKNOWN;
+    k->writer.yield = body->yield;
+    k->writer.yield_arg = body->yield_arg;
+    k->small = BUF_INIT(BLOB_INLINE_BYTES);
+    k->hasher = hasher_new();
+    if (p->kind == PUT_PART) {
+        rc = part_open(u, p, body, &k->part, reply, e);
+    } else if (p->kind == PUT_APPEND) {
+        rc = append_open(u, p, body, &k->append, reply, e);
+    } else if (p->kind == PUT_UPLOAD_FILE) {
+        rc = open_session_file(k, reply, e);
+    } else if (p->kind == PUT_OBJECT || p->kind == PUT_XORB || p->kind == PUT_SHARD) {
+        rc = open_object(k, reply, e);
+    } else {
+        rc = open_file(k, reply, e);
+    }
+    if (rc == 0 && reply->status == 0) {
+        *out = k;
+        return 0;
+    }
+    if (p->kind == PUT_UPLOAD_FILE && k->stage != NULL) {
+        stage_park(&k->stage); /* as it was found */
+    }
+    sink_free(&k);
+    return upload_trouble(reply, rc, e);
+}
+
+int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_reply *reply,
+                      struct err *e)
+{
+    int rc = 0;
+
+    if (k->part != NULL) {
+        return upload_trouble(reply, part_write(k->part, bytes, reply, e), e);
+    }
+    if (k->append != NULL) {
+        return upload_trouble(reply, append_write(k->append, bytes, reply, e), e);
+    }
+    if (bytes.n > k->total - k->offset) {
+        upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced", k->total);
+        return 0;
+    }
+    if (k->put.max_bytes != 0 && bytes.n > k->put.max_bytes - k->offset) {
+        upload_refuse(reply, 413, "this file has at most %" PRIu64 " bytes", k->put.max_bytes);
+        return 0;
+    }
+    if (k->stage == NULL) {
+        rc = k->put.kind == PUT_UPLOAD_FILE ? charge_take(&k->charge, bytes.n, e) : 0;
+        buf_adds(&k->small, bytes);
+        CHECK(k->small.rc == 0); /* total is at most its maximum */
+    } else {
+        rc = uploads_write(k->u, k->put.kind != PUT_FILE ? &k->charge : NULL, k->stage, bytes.p,
+                           bytes.n, k->offset, e);
+    }
+    if (rc == 0) {
+        hasher_add(k->hasher, bytes.p, bytes.n);
+        k->offset += bytes.n;
+    }
+    if (rc == 0 && k->stage != NULL && stage_id(k->stage) != 0 &&
+        k->offset - k->saved >= SAVE_BYTES) {
+        rc = save(k, COMMIT_LAZY, e);
+    }
+    return upload_trouble(reply, rc, e);
+}
+
+/* The bytes become a blob, its rows in b. */
+static int seal(struct upload_sink *k, const struct digest *d, struct batch *b, struct blob **out,
+                struct err *e)
+{
+    size_t count;
+    const struct digest *chunk;
+
+    if (k->stage == NULL) {
+        return blob_put_bytes(k->u->store, buf_slice(&k->small), b, out, e);
+    }
+    chunk = hasher_chunks(k->hasher, &count);
+    return stage_seal(&k->stage, d, k->offset, chunk, count, b, out, e);
+}
+
+static int finish_session_file(struct upload_sink *k, const struct digest *d,
+                               struct upload_reply *reply, struct err *e)
+{
+    struct session_file f = {.sealed = true, .bytes = k->offset, .digest = *d};
+    uint64_t stage = k->stage != NULL ? stage_id(k->stage) : 0;
+    struct batch *b = batch_new();
+    struct blob *blob = NULL;
+    int rc = seal(k, d, b, &blob, e);
+
+    if (rc == 0) {
+        put_rows(k, &f, stage, b);
+        session_hold(&k->session, k->put.path, d, b);
+        rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
+    }
+    if (rc == E_CHANGED) {
+        upload_refuse(reply, 409, "this upload has ended meanwhile");
+        rc = 0;
+    } else if (rc == 0) {
+        k->writer.fresh = false;
+        charge_keep(&k->charge, f.bytes);
+        upload_reply_file(reply, 201, k->put.path, &f);
+    }
+    blob_release(&blob);
+    batch_free(&b);
+    return rc;
+}
+
+/* Upload of one and commit at once. The blob's rows first: a publish that has to begin anew cannot seal twice. */
+static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t now_unix_s,
+                       struct upload_reply *reply, struct err *e)
+{
+    struct tree_edit ed = {
+        .entry = {.path = k->put.path, .type = ENTRY_FILE, .size_bytes = k->offset, .digest = *d}};
+    struct publish pub = {.store = k->u->store,
+                          .put = &k->put,
+                          .edits = &ed,
+                          .count = 1,
+                          .file = true,
+                          .now_unix_s = now_unix_s};
+    struct batch *b = batch_new();
+    struct blob *blob = NULL;
+    int rc = seal(k, d, b, &blob, e);
+
+    if (rc == 0) {
+        publish_hold(&k->put, d, b);
+        rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+    }
+    if (rc == 0) {
+        rc = publish_run(&pub, reply, e);
+    }
+    blob_release(&blob);
+    batch_free(&b);
+    return rc;
+}
+
+/* It is the offer's, until a commit names it. */
+static int finish_object(struct upload_sink *k, const struct digest *d, struct upload_reply *reply,
+                         struct err *e)
+{
+    struct session_file f = {.sealed = true, .bytes = k->offset, .digest = *d};
+    bool xorb = k->put.kind == PUT_XORB;
+    struct batch *b = batch_new();
+    struct blob *blob = NULL;
+    int rc = seal(k, d, b, &blob, e);
+
+    if (rc == 0 && xorb) { /* found again by its name, and gone with the offer */
+        put_rows(k, &f, 0, b);
+        if (k->old.sealed) {
+            session_unhold(&k->session, k->put.path, &k->old.digest, b);
+        }
+    }
+    if (rc == 0) {
+        session_require(&k->session, b);
+        session_hold(&k->session, xorb ? k->put.path : SLICE_NONE, d, b);
+        rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
+    }
+    if (rc == E_CHANGED) {
+        upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
+        rc = 0;
+    } else if (rc == 0) {
+        upload_reply_file(reply, 200, k->put.path, &f);
+        charge_keep(&k->charge, xorb ? f.bytes : 0);
+        if (xorb && k->old.sealed) {
+            drop_unheld(k->u->store, &k->old.digest, 1);
+        }
+        if (k->put.kind == PUT_OBJECT) {
+            live_came(k->u, k->session.id, d);
+        }
+    }
+    blob_release(&blob);
+    batch_free(&b);
+    return rc;
+}
+
+/* Not what was announced: the bytes go, the next try begins anew. */
+static int discard(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    struct batch *b;
+    int rc;
+
+    upload_refuse(reply, 422, "the bytes are not those of %s: send them again",
+                  k->put.kind == PUT_OBJECT ? "this digest" : "Repr-Digest");
+    if (k->put.kind != PUT_UPLOAD_FILE || k->stage == NULL) {
+        return 0;
+    }
+    b = batch_new();
+    put_rows(k, NULL, stage_id(k->stage), b);
+    rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+    if (rc == 0) {
+        charge_keep(&k->charge, 0);
+    }
+    return rc;
+}
+
+/* One at a time of an offer: a client that has lost patience, and asks again, finds the files made instead of making them
+ * once more beside. */
+static int assemble(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+{
+    const char *why;
+    int rc;
+
+    k->writer.id = k->session.id;
+    k->writer.path = SLICE("shard");
+    k->writer.loose = true;
+    k->writer.yield = NULL;
+    if (live_enter(k->u, &k->writer, &why) != 0) {
+        upload_refuse(reply, 503, "files of this upload are being put together: ask again");
+        return 0;
+    }
+    rc = assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
+    if (rc == 0 && reply->status == 200) {
+        bool keeps = live_may_keep(k->u, k->session.id);
+        rc = keeps ? 0 : assemble_forget(k->u, &k->session, buf_slice(&k->small), e);
+        live_assembled(k->u, k->session.id, keeps || rc != 0);
+    }
+    return rc;
+}
+
+int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct upload_reply *reply,
+                       struct err *e)
+{
+    struct upload_sink *k = *kp;
+    struct digest d;
+    int rc;
+
+    *kp = NULL;
+    if (k->part != NULL || k->append != NULL) {
+        rc = k->part != NULL ? part_finish(k->part, reply, e)
+                             : append_finish(k->append, now_unix_s, reply, e);
+        sink_free(&k);
+        return upload_trouble(reply, rc, e);
+    }
+    if (k->put.kind == PUT_UPLOAD_FILE && k->total != UNKNOWN && k->offset < k->total) {
+        struct session_file f = {.bytes = k->offset};
+        rc = k->stage != NULL ? save(k, COMMIT_LAZY, e) : 0;
+        if (rc == 0) {
+            upload_reply_file(reply, 308, k->put.path, &f);
+        }
+        upload_sink_close(&k);
+        return upload_trouble(reply, rc, e);
+    }
+    if (k->total != UNKNOWN && k->offset != k->total) {
+        upload_refuse(reply, 400, "fewer bytes than were announced");
+        sink_free(&k);
+        return 0;
+    }
+    hasher_final(k->hasher, &d);
+    if (k->put.digest_known && !digest_eq(&d, &k->put.digest)) {
+        rc = discard(k, reply, e);
+    } else if (k->put.kind == PUT_UPLOAD_FILE) {
+        rc = finish_session_file(k, &d, reply, e);
+    } else if (k->put.kind == PUT_SHARD) {
+        rc = assemble(k, reply, e);
+    } else if (k->put.kind == PUT_OBJECT || k->put.kind == PUT_XORB) {
+        rc = finish_object(k, &d, reply, e);
+    } else {
+        rc = finish_file(k, &d, now_unix_s, reply, e);
+    }
+    sink_free(&k);
+    return upload_trouble(reply, rc, e);
+}
+
+void upload_sink_close(struct upload_sink **kp)
+{
+    struct upload_sink *k = *kp;
+    struct err e = {0};
+
+    if (k != NULL && k->put.kind == PUT_UPLOAD_FILE && k->stage != NULL) {
+        if (k->offset > k->saved && save(k, COMMIT_LAZY, &e) != 0) {
+            log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to resume from */
+            (void)!stage_unwrite(k->stage, k->saved, k->offset - k->saved, NULL);
+        }
+        stage_park(&k->stage);
+    }
+    sink_free(kp);
+}

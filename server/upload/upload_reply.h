@@ -1,0 +1,21 @@
+/* upload_reply.h - how the answers to puts are worded: refusals, what is there of a file, the tree that came of it. */
+#ifndef SERVER_UPLOAD_UPLOAD_REPLY_H
+#define SERVER_UPLOAD_UPLOAD_REPLY_H
+
+#include "server/upload/session.h"
+
+/* A status with {"error": "..."}. */
+void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* 404: it was never begun here, or it has ended. */
+void upload_refuse_gone(struct upload_reply *out);
+/* A full disk is the client's to know: 507 and 0; all else is ours and stays an rc. */
+int upload_trouble(struct upload_reply *out, int rc, struct err *e);
+/* A status with that JSON. */
+void upload_say(struct upload_reply *out, int status, const char *json);
+/* How much of a file is here, in the body and as offset. */
+void upload_reply_file(struct upload_reply *out, int status, struct slice path,
+                       const struct session_file *f);
+/* {"root", "version", "entries"} with that status. */
+void upload_reply_tree(struct upload_reply *out, int status, const struct snap *sn);
+
+#endif

@@ -78,6 +78,7 @@ gpu-kit: $(B)/trainer plugins $(B)/gpu-check
 # The headers that no source compiles first are compiled here.
 check-layers: | $(GENERATED)
 	@$(PYTHON) tests/layers.py
+	@$(PYTHON) tests/structure.py
 	@$(PYTHON) tests/layers.py --alone | xargs -n 1 $(CC) $(filter-out -MMD -MP,$(CFLAGS_ALL)) -Wno-unused -fsyntax-only -x c
 
 CLANG_TIDY ?= clang-tidy-14

@@ -1,4 +1,4 @@
-"""Who may include whom (tests/layers.py): the house keeps to it, and what does not would be seen."""
+"""Who may include whom (tests/layers.py) and how the sources are cut (tests/structure.py): the house keeps to it, and what does not would be seen."""
 import subprocess
 import sys
 
@@ -13,9 +13,13 @@ GOOD = {
 }
 
 
-def walk(*root):
-    done = subprocess.run([sys.executable, ROOT / "tests/layers.py", *root], capture_output=True, text=True, check=False, timeout=300)
+def script(name, *words):
+    done = subprocess.run([sys.executable, ROOT / "tests" / name, *words], capture_output=True, text=True, check=False, timeout=300)
     return done.returncode, done.stdout
+
+
+def walk(*root):
+    return script("layers.py", *root)
 
 
 def test_the_house():
@@ -42,3 +46,48 @@ def test_what_it_sees(tmp_path, name, text, said):
         (tmp_path / at).write_text(words)
     code, words = walk(tmp_path)
     assert code == 1 and said in words, words
+
+
+# --- figures of the sources ---
+
+CUT = {
+    "agent/a/a.h": "struct agent_a { bool b, c, d, e; bool f; bool g; bool h, i; };\nint a_used(void);\n",
+    "agent/a/a.c": '#include "agent/a/a.h"\n#include "agent/b/b.h"\n\nint a_used(void)\n{\n    /* b_unused */\n    return b_used("}");\n}\n',
+    "agent/b/b.h": '#include "agent/a/a.h"\nstruct agent_a { int x; };\n',
+    "agent/b/b.c": "int b_used(void)\n{\n    return 0;\n}\n\nint b_unused(void)\n{\n    return 0;\n}\n\nstatic int own(void)\n{\n    return 0;\n}\n",
+    "server/store/x.c": "/* no xorb */\nint put_xorb(void);\n",
+    "server/store/y.c": "/* no xorb */\nint box;\n",
+    "server/cache/fill.h": "struct fill {\n    int n;\n};\n",
+    "server/cache/look.c": '#include "server/cache/fill.h"\n\nint look(struct fill *f)\n{\n    return f->n;\n}\n',
+    "server/cache/hold.c": '#include "server/cache/fill.h"\n\nvoid hold(struct fill *f)\n{\n    pass(f);\n}\n',
+    "server/daemon.h": "struct daemon {\n    int n;\n};\n",
+    "server/far.h": '#include "server/daemon.h"\n',
+    "server/far.c": '#include "server/far.h"\n',
+}
+
+
+def test_figures_of_a_small_tree(tmp_path):
+    for at, words in CUT.items():
+        (tmp_path / at).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / at).write_text(words)
+    code, said = script("structure.py", tmp_path)
+    figures = {line[8:67].strip(): int(line[:7]) for line in said.splitlines() if line[:7].strip().isdigit()}
+    assert code == 0
+    assert figures["agent: exported functions that one other file uses, %"] == 33  # b_used of three
+    assert figures["structs with 8 bools or more"] == 1
+    assert figures["struct tags that two headers define"] == 1
+    assert figures["server: files that touch the fields of `struct fill`"] == 2  # its header and look.c
+    assert figures["server: .c files that see `struct daemon`"] == 1
+    assert figures["files of server/store that name a protocol"] == 1
+    assert figures["agent: folders in a ring of includes"] == 2
+    assert figures["server: folders in a ring of includes"] == 0
+    assert figures["lines of a function: median"] == 1
+
+
+def test_no_figure_is_worse_than_recorded():
+    code, said = script("structure.py")
+    assert code == 0, said
+
+
+def test_the_page_has_the_figures():
+    assert script("structure.py", "--table")[1] in (ROOT / "docs/architecture.md").read_text()

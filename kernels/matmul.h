@@ -1,6 +1,6 @@
-/* matmul.h - c = op(a) * op(b), row-major and dense; with MATMUL_ADD, c += instead.
+/* matmul.h - c = op(a) * op(b), row-major and dense; with MATMUL_ADD, c += instead, with MATMUL_SUB c -=.
  *
- * Without MATMUL_ADD a tail may follow: what a layer does with the sums before they are stored.
+ * Without these two a tail may follow: what a layer does with the sums before they are stored.
  *
  *     bias         is added to every row
  *     residual     is added
@@ -22,7 +22,7 @@
 
 #include "kernels/dev.h"
 
-enum { MATMUL_TA = 1, MATMUL_TB = 2, MATMUL_ADD = 4 };
+enum { MATMUL_TA = 1, MATMUL_TB = 2, MATMUL_ADD = 4, MATMUL_SUB = 8 };
 
 struct matmul_tail { /* NULL: not wanted */
     const void *bias;

@@ -20,6 +20,7 @@
 #include "kernels/gelu.h"
 #include "kernels/layernorm.h"
 #include "kernels/matmul.h"
+#include "kernels/orthonormal.h"
 #include "kernels/reduce.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"

@@ -14,7 +14,9 @@ struct job {
     void *c;
     const void *a, *b;
     int64_t m, n, k;
-    bool ta, tb, add;
+    bool ta, tb;
+    bool add; /* to what c holds; `sign` of the product */
+    int sign;
     bool accum; /* c and what is shaped like it are of the accumulation type, not of a's */
     struct matmul_tail tail;
 };
@@ -44,7 +46,8 @@ int matmul_cpu(struct kstream *ks, enum dtype dt, enum dtype out, void *c, const
                             .k = k,
                             .ta = (flags & MATMUL_TA) != 0,
                             .tb = (flags & MATMUL_TB) != 0,
-                            .add = (flags & MATMUL_ADD) != 0,
+                            .add = (flags & (MATMUL_ADD | MATMUL_SUB)) != 0,
+                            .sign = (flags & MATMUL_SUB) != 0 ? -1 : 1,
                             .accum = out != dt,
                             .tail = tail != NULL ? *tail : (struct matmul_tail){0}};
 
@@ -124,8 +127,8 @@ static void FN(gemm)(const struct job *x, const struct tile *t, const real *a, i
                      const real *b, int64_t b_step, int64_t k, real *sum, int64_t step, bool add)
 {
     GEMM(CblasRowMajor, x->ta ? CblasTrans : CblasNoTrans, x->tb ? CblasTrans : CblasNoTrans,
-         (int)t->rows, (int)t->cols, (int)k, 1, a, (int)a_step, b, (int)b_step, add ? 1 : 0, sum,
-         (int)step);
+         (int)t->rows, (int)t->cols, (int)k, (real)x->sign, a, (int)a_step, b, (int)b_step,
+         add ? 1 : 0, sum, (int)step);
 }
 
 #    if NARROW

@@ -101,7 +101,7 @@ int matmul_cuda(struct kstream *ks, enum dtype dt, enum dtype out, void *c, cons
                                    .dt = dt,
                                    .out = out,
                                    .flags = flags,
-                                   .adds = (flags & MATMUL_ADD) != 0};
+                                   .adds = (flags & (MATMUL_ADD | MATMUL_SUB)) != 0};
     int rc = E_UNSUPPORTED;
 
     if (out != dt && out != dtype_accum(dt)) {

@@ -216,16 +216,16 @@ static cublasStatus_t run(const struct matmul_plans *p, cudaStream_t stream,
                           const struct matmul_plan *plan, const cublasLtMatmulAlgo_t *algo,
                           const struct matmul_operands *x)
 {
-    const float one_f = 1, beta_f = (float)plan->key.adds;
-    const double one_d = 1, beta_d = plan->key.adds;
+    const double alpha_d = (plan->key.flags & MATMUL_SUB) != 0 ? -1 : 1, beta_d = plan->key.adds;
+    const float alpha_f = (float)alpha_d, beta_f = (float)beta_d;
     bool f64 = plan->key.dt == DT_F64;
     cublasStatus_t rc = point(plan, x);
 
-    return rc != 0
-               ? rc
-               : cublasLtMatmul(p->lt, plan->op, f64 ? (const void *)&one_d : &one_f, x->b, plan->b,
-                                x->a, plan->a, f64 ? (const void *)&beta_d : &beta_f, x->c, plan->c,
-                                x->d, plan->c, algo, p->workspace, MATMUL_WORKSPACE_BYTES, stream);
+    return rc != 0 ? rc
+                   : cublasLtMatmul(p->lt, plan->op, f64 ? (const void *)&alpha_d : &alpha_f, x->b,
+                                    plan->b, x->a, plan->a, f64 ? (const void *)&beta_d : &beta_f,
+                                    x->c, plan->c, x->d, plan->c, algo, p->workspace,
+                                    MATMUL_WORKSPACE_BYTES, stream);
 }
 
 /* The fastest of some runs behind one that warms up; infinite when it does not run. */

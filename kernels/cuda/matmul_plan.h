@@ -42,7 +42,7 @@ struct matmul_key {
 struct matmul_operands {
     void *d;
     const void *a, *b,
-        *c; /* d = op(a) op(b) + c, c being d or another; read only when the key adds */
+        *c; /* d = c + op(a) op(b), or less that, c being d or another; read only when the key adds */
     const void *bias;
     const void *aside; /* the sums in front of gelu: written forward, read backward */
 };

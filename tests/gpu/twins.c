@@ -357,14 +357,15 @@ static void check_bias(struct twins *c)
     drop(c, p, ARRAY_LEN(p));
 }
 
-/* Every way of storing the operands; without MATMUL_ADD also every tail. */
+/* Every way of storing the operands; where nothing is added to also every tail. */
 static void check_matmul(struct twins *c)
 {
     enum { C, A, B_, BIAS, RESIDUAL, PRE, AT };
 
-    for (unsigned flags = 0; flags < 8; flags++) {
+    for (unsigned turn = 0; turn < 12; turn++) {
+        unsigned flags = turn < 8 ? turn : turn - 8 + MATMUL_SUB;
         int64_t m = up_to(c, 300), n = up_to(c, 300), k = up_to(c, 300);
-        bool add = (flags & MATMUL_ADD) != 0;
+        bool add = (flags & (MATMUL_ADD | MATMUL_SUB)) != 0;
         enum dtype out = add || (flags + (unsigned)c->round) % 3 == 0 ? dtype_accum(c->dt) : c->dt;
         struct pair p[] = {make_as(c, out, m * n, 1), make(c, m * k, 1),
                            make(c, k * n, 1),         make(c, n, 1),
@@ -581,6 +582,33 @@ static void compare_double(struct twins *c, const double *device, double want)
     twins_worse(c, off * twins_bound(c->dt) / twins_bound(DT_F64));
 }
 
+/* Columns far from dependent, for rounding shows in the others; and a zero matrix, which becomes the seed's. */
+static void check_orthonormalize(struct twins *c)
+{
+    int64_t cols = between(c, 1, 9), rows = cols + columns(c, 0, up_to(c, 3000));
+
+    for (int zero = 0; zero < 2; zero++) {
+        struct pair x = make_sum(c, rows * cols, zero ? 0 : 1);
+
+        for (int64_t i = 0; !zero && i < cols; i++) {
+            x.host[i * cols + i] = (double)(float)(x.host[i * cols + i] + sqrt((double)rows));
+        }
+        if (x.dt == DT_F32) {
+            float *there = mem_array((size_t)(rows * cols), sizeof *there);
+
+            twins_trouble(c, convert_cpu(NULL, DT_F32, there, DT_F64, x.host, x.n), "convert");
+            twins_trouble(c, c->k->mem_put(c->ks, x.device, there, (size_t)x.n * sizeof *there),
+                          "mem_put");
+            free(there);
+        }
+        twins_shape(c, "%lld x %lld%s", (long long)rows, (long long)cols, zero ? ", zeros" : "");
+        DO(orthonormalize, (c->ks, x.dt, x.device, rows, cols, 7),
+           (NULL, DT_F64, x.host, rows, cols, 7));
+        compare(c, &x);
+        drop(c, &x, 1);
+    }
+}
+
 static void check_reduce(struct twins *c)
 {
     int64_t n = columns(c, 1, up_to(c, 300000));
@@ -697,6 +725,7 @@ const struct twin twins_of_operations[] = {
     {"bias", check_bias, TWIN_ALL, 0},
     {"crossentropy", check_crossentropy, TWIN_ALL, 0},
     {"embedding", check_embedding, TWIN_ALL, 0},
+    {"orthonormalize", check_orthonormalize, TWIN_F32, 0},
     {"reduce, clip", check_reduce, TWIN_ALL, 0},
     {"adamw", check_adamw, TWIN_ALL, 0},
     {0},

@@ -38,12 +38,15 @@ static void drop(struct operands *x)
 /* Three loops. */
 static double sum_at(const struct operands *x, int64_t i, int64_t j)
 {
-    double sum = x->flags & MATMUL_ADD ? x->c[i * x->n + j] : 0;
+    bool adds = (x->flags & (MATMUL_ADD | MATMUL_SUB)) != 0;
+    double sum = 0;
 
     for (int64_t p = 0; p < x->k; p++) {
         sum += (x->flags & MATMUL_TA ? x->a[p * x->m + i] : x->a[i * x->k + p]) *
                (x->flags & MATMUL_TB ? x->b[j * x->k + p] : x->b[p * x->n + j]);
     }
+    sum = x->flags & MATMUL_SUB ? -sum : sum;
+    sum += adds ? x->c[i * x->n + j] : 0;
     sum += x->bias != NULL ? x->bias[j] : 0;
     return sum + (x->residual != NULL ? x->residual[i * x->n + j] : 0);
 }
@@ -93,8 +96,9 @@ static void test_against_three_loops(void **state)
 
     (void)state;
     for (size_t s = 0; s < ARRAY_LEN(shape); s++) {
-        for (unsigned flags = 0; flags < 8; flags++) {
-            unsigned tails = flags & MATMUL_ADD ? 1 : PRE_GELU + GELU_AT;
+        for (unsigned turn = 0; turn < 12; turn++) {
+            unsigned flags = turn < 8 ? turn : turn - 8 + MATMUL_SUB;
+            unsigned tails = flags & (MATMUL_ADD | MATMUL_SUB) ? 1 : PRE_GELU + GELU_AT;
 
             for (unsigned with = 0; with < tails; with++) {
                 compare(shape[s][0], shape[s][1], shape[s][2], flags, with);

@@ -13,6 +13,9 @@ struct row {
     int64_t cols; /* 0: a vector */
 };
 
+/* How tensor parallel ranks share out a tensor. */
+enum cut { CUT_ROWS, CUT_VOCAB, CUT_COLUMNS, COPIED };
+
 static int64_t round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
@@ -23,17 +26,119 @@ static void begin_group(struct layout *l)
     l->group[l->groups] = (struct group){.offset = l->size, .first_tensor = l->tensors};
 }
 
+static enum cut cut_of(enum tensor_kind kind)
+{
+    switch (kind) {
+    case T_WTE:
+    case T_HEAD_W:
+        return CUT_VOCAB;
+    case T_QKV_W:
+    case T_QKV_B:
+    case T_FC_W:
+    case T_FC_B:
+        return CUT_ROWS;
+    case T_PROJ_W:
+    case T_OUT_W:
+        return CUT_COLUMNS;
+    case T_WPE:
+    case T_NORM1_G:
+    case T_NORM1_B:
+    case T_PROJ_B:
+    case T_NORM2_G:
+    case T_NORM2_B:
+    case T_OUT_B:
+    case T_NORMF_G:
+    case T_NORMF_B:
+    case T_KINDS:
+        break;
+    }
+    return COPIED;
+}
+
 static struct tensor *add_tensor(struct layout *l, enum tensor_kind kind, int64_t cols)
 {
     struct tensor *t = &l->tensor[l->tensors++];
+    enum cut cut = cut_of(kind);
 
     l->group[l->groups].tensors++;
-    *t = (struct tensor){.kind = kind, .cols = cols, .offset = l->size};
+    *t = (struct tensor){.kind = kind,
+                         .cols = cut == CUT_COLUMNS ? cols / l->cuts : cols,
+                         .offset = l->size,
+                         .whole_cols = cols,
+                         .copied = cut == COPIED};
     return t;
 }
 
-static void add_rows(struct layout *l, const char *prefix, bool transposed, const struct row *row,
-                     size_t n)
+/* Rows of the last Hub's tensor, behind what its own has already. Without any there is no slice; those that follow each other there
+ * as here are one. */
+static void add_slice(struct layout *l, struct tensor *t, int64_t row0, int64_t rows)
+{
+    struct hub_slice *s = l->slices > 0 ? &l->slice[l->slices - 1] : NULL;
+    int64_t first = t->rows;
+
+    t->rows = t->used_rows += rows;
+    if (rows == 0) {
+        return;
+    }
+    if (s != NULL && s->hub == l->hubs && s->row0 + s->rows == row0) {
+        s->rows += rows;
+        return;
+    }
+    l->slice[l->slices++] = (struct hub_slice){
+        .hub = l->hubs,
+        .tensor = l->tensors - 1,
+        .row0 = row0,
+        .rows = rows,
+        .col0 = t->copied || t->cols == t->whole_cols ? 0 : l->cut_rank * t->cols,
+        .cols = t->cols,
+        .offset = t->offset + first * t->cols};
+}
+
+/* The rows of a vocabulary with padding that each rank has. */
+static int64_t vocab_rows(const struct layout *l, int64_t vocab)
+{
+    return round_up(vocab, (int64_t)ALIGN_ELEMENTS * l->cuts) / l->cuts;
+}
+
+/* Rows that are cut apart follow each other: q, k and v where they are one tensor on the Hub. */
+static void add_cut_rows(struct layout *l, struct tensor *t, const struct row *row,
+                         const struct model_config *c)
+{
+    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    bool fused = (row->kind == T_QKV_W || row->kind == T_QKV_B) && row->rows == q + 2 * kv;
+    const int64_t section[] = {fused ? q : row->rows, fused ? kv : 0, fused ? kv : 0};
+    int64_t at = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(section); i++) {
+        int64_t n = section[i] / l->cuts;
+
+        add_slice(l, t, at + n * l->cut_rank, n);
+        at += section[i];
+    }
+}
+
+static void add_slices(struct layout *l, struct tensor *t, const struct row *row,
+                       const struct model_config *c)
+{
+    int64_t each = vocab_rows(l, row->rows);
+    int64_t first = each * l->cut_rank < row->rows ? each * l->cut_rank : row->rows;
+
+    switch (cut_of(t->kind)) {
+    case CUT_ROWS:
+        add_cut_rows(l, t, row, c);
+        break;
+    case CUT_VOCAB:
+        add_slice(l, t, first, row->rows - first < each ? row->rows - first : each);
+        break;
+    case CUT_COLUMNS:
+    case COPIED:
+        add_slice(l, t, 0, row->rows);
+        break;
+    }
+}
+
+static void add_rows(struct layout *l, const struct model_config *c, const char *prefix,
+                     bool transposed, const struct row *row, size_t n)
 {
     struct tensor *t = NULL;
 
@@ -48,25 +153,26 @@ static void add_rows(struct layout *l, const char *prefix, bool transposed, cons
             t = add_tensor(l, row[i].kind, cols);
         }
         *h = (struct hub_tensor){.tensor = l->tensors - 1,
-                                 .first_row = t->rows,
+                                 .first_row = t->whole_rows,
                                  .rows = row[i].rows,
                                  .cols = cols,
                                  .matrix = row[i].cols != 0,
                                  .transposed = transposed && row[i].cols != 0};
         snprintf(h->name, sizeof h->name, "%s%s", prefix, row[i].name);
+        add_slices(l, t, &row[i], c);
         l->hubs++;
         l->parameters += h->rows * cols;
-        t->rows = t->used_rows += h->rows;
-        l->size = t->offset + round_up(t->rows * cols, ALIGN_ELEMENTS);
+        t->whole_rows += h->rows;
+        l->size = t->offset + round_up(t->rows * t->cols, ALIGN_ELEMENTS);
     }
 }
 
 /* The embedding and the head have rows that no token uses. */
-static void pad_vocab(struct layout *l, const struct model_config *c)
+static void pad_vocab(struct layout *l)
 {
     struct tensor *t = &l->tensor[l->group[l->groups].first_tensor];
 
-    t->rows = config_padded_vocab(c);
+    t->rows = vocab_rows(l, t->whole_rows);
     l->size = t->offset + round_up(t->rows * t->cols, ALIGN_ELEMENTS);
 }
 
@@ -107,7 +213,7 @@ static void add_gpt2_block(struct layout *l, const struct model_config *c, int64
     char prefix[32];
 
     snprintf(prefix, sizeof prefix, "h.%lld.", (long long)block);
-    add_rows(l, prefix, true, row, ARRAY_LEN(row));
+    add_rows(l, c, prefix, true, row, ARRAY_LEN(row));
 }
 
 static void add_llama_block(struct layout *l, const struct model_config *c, int64_t block)
@@ -135,7 +241,7 @@ static void add_llama_block(struct layout *l, const struct model_config *c, int6
     char prefix[32];
 
     snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)block);
-    add_rows(l, prefix, false, row, ARRAY_LEN(row));
+    add_rows(l, c, prefix, false, row, ARRAY_LEN(row));
 }
 
 static void add_embeddings(struct layout *l, const struct model_config *c)
@@ -146,9 +252,9 @@ static void add_embeddings(struct layout *l, const struct model_config *c)
         {T_WPE, "wpe.weight", c->position == POSITION_LEARNED ? c->context : 0, c->hidden},
     };
 
-    add_rows(l, "", false, row, 1);
-    pad_vocab(l, c);
-    add_rows(l, "", false, row + 1, 1);
+    add_rows(l, c, "", false, row, 1);
+    pad_vocab(l);
+    add_rows(l, c, "", false, row + 1, 1);
 }
 
 static void add_end(struct layout *l, const struct model_config *c)
@@ -161,21 +267,14 @@ static void add_end(struct layout *l, const struct model_config *c)
     };
 
     if (!c->tied) {
-        add_rows(l, "", false, &head, 1);
-        pad_vocab(l, c);
+        add_rows(l, c, "", false, &head, 1);
+        pad_vocab(l);
     }
-    add_rows(l, "", false, row, ARRAY_LEN(row));
+    add_rows(l, c, "", false, row, ARRAY_LEN(row));
 }
 
-void layout_init(struct layout *l, const struct model_config *c, int world)
+static void lay_out(struct layout *l, const struct model_config *c, int world)
 {
-    size_t groups = (size_t)c->layers + 2;
-
-    *l = (struct layout){0};
-    l->tensor = mem_array(groups * MAX_HUBS_A_GROUP, sizeof *l->tensor);
-    l->hub = mem_array(groups * MAX_HUBS_A_GROUP, sizeof *l->hub);
-    l->group = mem_array(groups, sizeof *l->group);
-
     begin_group(l);
     add_embeddings(l, c);
     end_group(l, world);
@@ -193,10 +292,60 @@ void layout_init(struct layout *l, const struct model_config *c, int world)
     end_group(l, world);
 }
 
+void layout_init_cut(struct layout *l, const struct model_config *c, int world, int rank, int ranks)
+{
+    size_t groups = (size_t)c->layers + 2;
+    struct layout whole;
+
+    CHECK(rank >= 0 && rank < ranks);
+    *l = (struct layout){.cut_rank = rank, .cuts = ranks};
+    l->tensor = mem_array(groups * MAX_HUBS_A_GROUP, sizeof *l->tensor);
+    l->hub = mem_array(groups * MAX_HUBS_A_GROUP, sizeof *l->hub);
+    l->slice = mem_array(groups * MAX_HUBS_A_GROUP, sizeof *l->slice);
+    l->group = mem_array(groups, sizeof *l->group);
+    lay_out(l, c, world);
+    if (ranks == 1) {
+        for (int i = 0; i < l->tensors; i++) {
+            l->tensor[i].whole_offset = l->tensor[i].offset;
+        }
+        return;
+    }
+    layout_init(&whole, c, world);
+    for (int i = 0; i < l->tensors; i++) {
+        l->tensor[i].whole_offset = whole.tensor[i].offset;
+    }
+    layout_fini(&whole);
+}
+
+void layout_init(struct layout *l, const struct model_config *c, int world)
+{
+    layout_init_cut(l, c, world, 0, 1);
+}
+
+int layout_can_cut(const struct model_config *c, int64_t ranks, struct err *e)
+{
+    const struct {
+        const char *what;
+        int64_t n;
+    } cut[] = {
+        {"heads", c->heads}, {"key and value heads", c->kv_heads}, {"columns of the MLP", c->ffn}};
+
+    for (size_t i = 0; i < ARRAY_LEN(cut); i++) {
+        if (ranks < 1 || cut[i].n % ranks != 0) {
+            return err_set(e, E_USAGE,
+                           "--tp %lld: the model's %lld %s cannot be shared out evenly by so many "
+                           "ranks",
+                           (long long)ranks, (long long)cut[i].n, cut[i].what);
+        }
+    }
+    return 0;
+}
+
 void layout_fini(struct layout *l)
 {
     free(l->tensor);
     free(l->hub);
+    free(l->slice);
     free(l->group);
     *l = (struct layout){0};
 }

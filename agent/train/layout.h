@@ -7,6 +7,14 @@
  *
  * The same offsets serve parameters, gradients and both moments. Matrices are stored [out, in]. On the Hub some of our
  * tensors are several (Llama's q, k and v): hub[] lists those, each a run of rows of one of ours.
+ *
+ * Tensor parallel ranks cut a model: each has a layout of its own, of which every tensor is a part of the whole one, and all of
+ * these layouts have the same offsets. slice[] says which rectangle of a Hub's tensor lies where.
+ *
+ *     by rows      qkv (each of q, k and v by heads), fc (gate and up apart), with their biases; the embedding and the head,
+ *                  whose vocabulary is padded so that each rank has as many rows
+ *     by columns   proj, out
+ *     copied       norms, positions, the biases of proj and out
  */
 #ifndef AGENT_TRAIN_LAYOUT_H
 #define AGENT_TRAIN_LAYOUT_H
@@ -40,16 +48,34 @@ struct tensor {
     int64_t cols;
     int64_t used_rows; /* without the vocabulary's padding */
     int64_t offset;    /* elements from the start of the whole */
+    /* Of the tensor that is cut; of one that is not the same as above. */
+    int64_t whole_rows; /* without the vocabulary's padding */
+    int64_t whole_cols;
+    int64_t whole_offset; /* in the layout of a model that is not cut */
+    bool copied;          /* each tensor parallel rank has all of it */
 };
 
+/* As the file has it: the whole, of which slice[] lists what is here. */
 struct hub_tensor {
     char name[64];
     int tensor;        /* which one of ours */
-    int64_t first_row; /* of it */
+    int64_t first_row; /* of the whole one */
     int64_t rows;
     int64_t cols;
     bool matrix;     /* two extents in the file */
     bool transposed; /* [in, out] there (GPT-2's Conv1D) */
+};
+
+/* A rectangle of a Hub's tensor: rows of one of ours, which are as long, so it lies in one run. In the order of the Hub's
+ * tensors; where a model is not cut each of these is one slice. */
+struct hub_slice {
+    int hub;
+    int tensor;   /* the Hub's tensor's */
+    int64_t row0; /* of the Hub's tensor, as are all four */
+    int64_t rows;
+    int64_t col0;
+    int64_t cols;
+    int64_t offset; /* elements from the start of the whole */
 };
 
 struct group {
@@ -65,10 +91,14 @@ struct layout {
     int tensors;
     struct hub_tensor *hub;
     int hubs;
+    struct hub_slice *slice;
+    int slices;
     struct group *group;
     int groups;
     int64_t size;       /* elements of everything, with padding */
-    int64_t parameters; /* without any padding */
+    int64_t parameters; /* of the model that is cut, without any padding */
+    int cut_rank;       /* which of the tensor parallel ranks has this layout */
+    int cuts;           /* 1: the model is not cut */
 };
 
 /* What one of so many ranks holds of a set of tensors: of each group an equal piece, rank 0's first. Its buffer has the pieces
@@ -86,6 +116,11 @@ struct piece {
 };
 
 void layout_init(struct layout *l, const struct model_config *c, int world);
+/* Of a model cut for so many tensor parallel ranks, the layout of one of them. */
+void layout_init_cut(struct layout *l, const struct model_config *c, int world, int rank,
+                     int ranks);
+/* E_USAGE says why a model cannot be cut for so many. */
+MUST_USE int layout_can_cut(const struct model_config *c, int64_t ranks, struct err *e);
 void layout_fini(struct layout *l);
 /* The group's tensor of that kind, NULL when this model has none. */
 const struct tensor *layout_find(const struct layout *l, int group, enum tensor_kind kind);

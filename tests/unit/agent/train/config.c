@@ -2,6 +2,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #include "agent/train/layout.h"
@@ -190,12 +191,94 @@ static void test_sizes_of_the_family(void **state)
     }
 }
 
+/* Slices of all tensor parallel ranks have every element of the Hub's tensors once, and those that are copied on each rank. */
+static void expect_all_there(const struct model_config *c, int ranks)
+{
+    struct layout whole;
+
+    layout_init(&whole, c, 2);
+    for (int h = 0; h < whole.hubs; h++) {
+        const struct hub_tensor *hub = &whole.hub[h];
+        char *seen = mem_new((size_t)(hub->rows * hub->cols));
+        bool copied = whole.tensor[hub->tensor].copied;
+
+        memset(seen, 0, (size_t)(hub->rows * hub->cols));
+        for (int rank = 0; rank < ranks; rank++) {
+            struct layout l;
+
+            layout_init_cut(&l, c, 2, rank, ranks);
+            assert_int_equal(l.parameters, whole.parameters);
+            for (int i = 0; i < l.slices; i++) {
+                const struct hub_slice *s = &l.slice[i];
+                const struct tensor *t = &l.tensor[s->tensor];
+
+                if (s->hub != h) {
+                    continue;
+                }
+                assert_int_equal(t->whole_offset, whole.tensor[s->tensor].offset);
+                assert_int_equal(s->cols, t->cols);
+                assert_true(s->offset >= t->offset &&
+                            s->offset + s->rows * s->cols <= t->offset + t->used_rows * t->cols);
+                for (int64_t r = s->row0; r < s->row0 + s->rows; r++) {
+                    for (int64_t at = s->col0; at < s->col0 + s->cols; at++) {
+                        seen[r * hub->cols + at]++;
+                    }
+                }
+            }
+            layout_fini(&l);
+        }
+        for (int64_t i = 0; i < hub->rows * hub->cols; i++) {
+            assert_int_equal(seen[i], copied ? ranks : 1);
+        }
+        free(seen);
+    }
+    layout_fini(&whole);
+}
+
+static void test_tensor_parallel_layouts(void **state)
+{
+    static const char *const shapes[] = {"tiny-gpt2", "tiny-llama"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        struct model_config c;
+        struct layout one, other;
+        struct err e;
+
+        assert_int_equal(config_builtin(shapes[i], &c, NULL), 0);
+        expect_all_there(&c, 1);
+        expect_all_there(&c, 2);
+        c.vocab = 301;
+        c.heads = c.kv_heads = 4;
+        expect_all_there(&c, 4);
+        layout_init_cut(&one, &c, 3, 0, 4);
+        layout_init_cut(&other, &c, 3, 3, 4);
+        assert_int_equal(one.size, other.size); /* offsets are the same on all */
+        for (int t = 0; t < one.tensors; t++) {
+            assert_int_equal(one.tensor[t].offset, other.tensor[t].offset);
+        }
+        layout_fini(&one);
+        layout_fini(&other);
+        assert_int_equal(layout_can_cut(&c, 4, NULL), 0);
+        c.kv_heads = 2;
+        assert_int_equal(layout_can_cut(&c, 2, NULL), 0);
+        assert_int_equal(layout_can_cut(&c, 4, &e), E_USAGE);
+        assert_string_equal(e.text,
+                            "--tp 4: the model's 2 key and value heads cannot be shared out "
+                            "evenly by so many ranks");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_hubs_file), cmocka_unit_test(test_llamas_file),
-        cmocka_unit_test(test_rope_scaling),  cmocka_unit_test(test_written_and_read_back),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_sizes_of_the_family),
+        cmocka_unit_test(test_the_hubs_file),
+        cmocka_unit_test(test_llamas_file),
+        cmocka_unit_test(test_rope_scaling),
+        cmocka_unit_test(test_written_and_read_back),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sizes_of_the_family),
+        cmocka_unit_test(test_tensor_parallel_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

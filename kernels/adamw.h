@@ -26,7 +26,7 @@ struct adamw_step {
     double decay;
     double correct1; /* c1 and c2, computed once a step */
     double correct2;
-    struct noise noise; /* of the 16-bit types: `first` is the number of p[0] in the whole model */
+    struct noise noise; /* of the 16-bit types: numbers are those of the whole model */
 };
 
 int adamw_cpu(struct kstream *ks, enum dtype dt, void *p, void *master, void *m, void *v,

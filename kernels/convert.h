@@ -5,6 +5,8 @@
  *
  * The random bits are a function of the seed, the step and the element's number: `first` says which number y[0] has, so a
  * tensor may be converted in pieces. adamw() rounds its 16-bit parameters so: who has the masters alone gets the same ones.
+ * With cols, y is part of a rectangle so wide, out of a matrix whose rows have whole_cols elements: `first` is then the number of
+ * the rectangle's first element, and y[0] is the element `skip` of it.
  *
  * alias    nothing may overlap
  */
@@ -18,7 +20,22 @@ struct noise {
     uint64_t seed;
     uint64_t step;
     uint64_t first;
+    uint64_t cols, whole_cols, skip;
 };
+
+/* The number of y[i]. */
+static inline HOST_DEVICE uint64_t noise_number(const struct noise *n, uint64_t i)
+{
+    uint64_t at = n->skip + i;
+
+    return n->first + (n->cols == 0 ? at : at / n->cols * n->whole_cols + at % n->cols);
+}
+
+/* Whether four elements from a multiple of four on are one draw. */
+static inline bool noise_in_fours(const struct noise *n)
+{
+    return (n->first | n->cols | n->whole_cols | n->skip) % 4 == 0;
+}
 
 /* The bits of the elements with the numbers 4 * four to 4 * four + 3. */
 static inline HOST_DEVICE struct philox noise_of_four(const struct noise *n, uint64_t four)
@@ -29,7 +46,9 @@ static inline HOST_DEVICE struct philox noise_of_four(const struct noise *n, uin
 
 static inline HOST_DEVICE uint32_t noise_at(const struct noise *n, uint64_t i)
 {
-    return noise_of_four(n, (n->first + i) / 4).v[(n->first + i) % 4];
+    uint64_t number = noise_number(n, i);
+
+    return noise_of_four(n, number / 4).v[number % 4];
 }
 
 int convert_cpu(struct kstream *ks, enum dtype to, void *y, enum dtype from, const void *x,

@@ -1,6 +1,9 @@
 /* embedding.h - y[r] = wte[token[r]] + wpe[r mod seq]: rows of two tables, added.
  *
- * shapes   token [rows] int32, each in [0, vocab); wte [vocab, cols]; wpe [seq, cols] or NULL; y, dy [rows, cols]
+ * Where ranks share out the vocabulary, a token that is another rank's is negative: a row of zeros (and wpe), whose gradient
+ * goes to no row of dwte.
+ *
+ * shapes   token [rows] int32, each below vocab; wte [vocab, cols]; wpe [seq, cols] or NULL; y, dy [rows, cols]
  * alias    nothing may overlap
  * adds     backward adds to dwte and dwpe (NULL when there is no wpe)
  * cost     O(rows * cols), bound by memory

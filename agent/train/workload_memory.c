@@ -188,7 +188,7 @@ static double take_norm_of_gradients(struct job *j)
 static int run_adamw(void *arg)
 {
     struct job *j = arg;
-    const struct adamw_step how = {1e-4, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {1, 1, 0}};
+    const struct adamw_step how = {1e-4, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {.seed = 1, .step = 1}};
 
     return j->k->adamw(j->ks, j->m->dt, j->p[0], j->p[1], j->p[2], j->p[3], j->p[4], j->cols,
                        j->p[5], &how);

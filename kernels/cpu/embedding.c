@@ -25,11 +25,13 @@ static void FN(forward)(elem *y, const int32_t *token, const elem *wte, const el
                         int64_t rows, int64_t seq, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++) {
-        const elem *t = wte + token[r] * cols;
+        const elem *t = token[r] < 0 ? NULL : wte + token[r] * cols;
         const elem *p = wpe == NULL ? NULL : wpe + r % seq * cols;
 
         for (int64_t c = 0; c < cols; c++) {
-            y[r * cols + c] = p == NULL ? t[c] : PUT(GET(t[c]) + GET(p[c]));
+            y[r * cols + c] = t == NULL   ? (p == NULL ? 0 : p[c])
+                              : p == NULL ? t[c]
+                                          : PUT(GET(t[c]) + GET(p[c]));
         }
     }
 }
@@ -38,11 +40,13 @@ static void FN(backward)(real *dwte, real *dwpe, const elem *dy, const int32_t *
                          int64_t seq, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++) {
-        real *t = dwte + token[r] * cols;
+        real *t = token[r] < 0 ? NULL : dwte + token[r] * cols;
         real *p = dwpe == NULL ? NULL : dwpe + r % seq * cols;
 
         for (int64_t c = 0; c < cols; c++) {
-            t[c] += GET(dy[r * cols + c]);
+            if (t != NULL) {
+                t[c] += GET(dy[r * cols + c]);
+            }
             if (p != NULL) {
                 p[c] += GET(dy[r * cols + c]);
             }

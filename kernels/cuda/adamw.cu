@@ -46,7 +46,7 @@ extern "C" int adamw_cuda(struct kstream *ks, enum dtype dt, void *p, void *mast
                           const struct adamw_step *how)
 {
     bool vectors =
-        in_vectors(dtype_accum(dt), n, p, master, m, v, grad) && how->noise.first % 4 == 0;
+        in_vectors(dtype_accum(dt), n, p, master, m, v, grad) && noise_in_fours(&how->noise);
 
     if (n == 0) {
         return 0;

@@ -60,7 +60,7 @@ static void stochastic(struct kstream *ks, T *y, const void *x, int64_t n,
 extern "C" int convert_stochastic_cuda(struct kstream *ks, enum dtype dt, void *y, const void *x,
                                        int64_t n, const struct noise *noise)
 {
-    bool fours = in_vectors(DT_F32, n, y, x) && noise->first % 4 == 0;
+    bool fours = in_vectors(DT_F32, n, y, x) && noise_in_fours(noise);
 
     if (dtype_accum(dt) == dt) {
         return convert_cuda(ks, dt, y, dt, x, n);

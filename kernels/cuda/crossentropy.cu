@@ -246,3 +246,110 @@ extern "C" int crossentropy_cuda(struct kstream *ks, enum dtype dt, void *loss, 
                           static_cast<R>(scale));
     });
 }
+
+/* --- where the vocabulary is shared out -------------------------------------------------------------------------------
+ *
+ * A rank's tally of a row: top and sum as above, and the wanted logit, 0 where it is another rank's. */
+
+template <int N, typename T>
+static __global__ void tally_kernel(real<T> *tallies, const T *logits, const int32_t *target,
+                                    int64_t before, int vocab, int64_t stride)
+{
+    using R = real<T>;
+    const int64_t row = blockIdx.x, wanted = target[row] - before;
+    const T *x = logits + row * stride;
+    tally<R> t = {-INFINITY, 0};
+
+    for (int i = threadIdx.x; i * N < vocab; i += blockDim.x) {
+        count_in(t, take<N>(x, i, vocab));
+    }
+    t = block_tally(t);
+    if (threadIdx.x == 0) {
+        R *out = tallies + row * CROSSENTROPY_TALLY;
+
+        out[0] = t.top;
+        out[1] = t.sum;
+        out[2] = wanted >= 0 && wanted < vocab ? get(x[wanted]) : R(0);
+    }
+}
+
+template <int N, typename T>
+static __global__ void join_kernel(real<T> *loss, T *dlogits, const T *logits,
+                                   const real<T> *tallies, int ranks, const int32_t *target,
+                                   int64_t before, int vocab, int64_t stride, real<T> scale)
+{
+    using R = real<T>;
+    const int64_t row = blockIdx.x, step = static_cast<int64_t>(gridDim.x) * CROSSENTROPY_TALLY;
+    const T *x = logits + row * stride;
+    const R *t = tallies + row * CROSSENTROPY_TALLY;
+    const int64_t mine = target[row] - before;
+    const bool masked = target[row] < 0;
+    R top = t[0], sum = 0, at_target = 0;
+
+    for (int i = 1; i < ranks; i++) {
+        top = max(top, t[i * step]);
+    }
+    for (int i = 0; i < ranks; i++) {
+        sum += t[i * step + 1] * fast_exp2(t[i * step] - top);
+        at_target += t[i * step + 2];
+    }
+    if (threadIdx.x == 0) {
+        loss[row] = masked ? R(0) : (log2(sum) + top) * LN_OF_2<R> - at_target;
+    }
+    if (dlogits == nullptr) {
+        return;
+    }
+    const R s = masked ? R(0) : scale, share = s / sum;
+    const slope<T> to = {dlogits + row * stride,
+                         masked || mine < 0 || mine >= vocab ? -1 : static_cast<int>(mine), top,
+                         share, share * fast_exp2(at_target * LOG2_OF_E<R> - top) - s};
+
+    for (int i = threadIdx.x; i < stride / N; i += blockDim.x) {
+        if (i * N < vocab) {
+            turn(to, take<N>(x, i, vocab), i);
+        } else {
+            store<N>(to.to + static_cast<int64_t>(i) * N, vec<T, N>{});
+        }
+    }
+}
+
+static unsigned threads_of_row(int64_t vectors)
+{
+    return static_cast<unsigned>(warps_for(vectors, WARPS_MAX / 2) * WARP);
+}
+
+extern "C" int crossentropy_tally_cuda(struct kstream *ks, enum dtype dt, void *tally,
+                                       const void *logits, const int32_t *target, int64_t rows,
+                                       int64_t first, int64_t vocab, int64_t stride)
+{
+    if (rows == 0) {
+        return 0;
+    }
+    return each_vector(dt, in_vectors(dt, stride, logits), [&](auto t, auto w) {
+        using T = decltype(t);
+        constexpr int N = w.value;
+        tally_kernel<N>
+            <<<static_cast<unsigned>(rows), threads_of_row((vocab + N - 1) / N), 0, ks->stream>>>(
+                static_cast<real<T> *>(tally), static_cast<const T *>(logits), target, first,
+                static_cast<int>(vocab), stride);
+    });
+}
+
+extern "C" int crossentropy_join_cuda(struct kstream *ks, enum dtype dt, void *loss, void *dlogits,
+                                      const void *logits, const void *tallies, int ranks,
+                                      const int32_t *target, int64_t rows, int64_t first,
+                                      int64_t vocab, int64_t stride, double scale)
+{
+    if (rows == 0) {
+        return 0;
+    }
+    return each_vector(dt, in_vectors(dt, stride, dlogits, logits), [&](auto t, auto w) {
+        using T = decltype(t);
+        using R = real<T>;
+        constexpr int N = w.value;
+        join_kernel<N><<<static_cast<unsigned>(rows), threads_of_row(stride / N), 0, ks->stream>>>(
+            static_cast<R *>(loss), static_cast<T *>(dlogits), static_cast<const T *>(logits),
+            static_cast<const R *>(tallies), ranks, target, first, static_cast<int>(vocab), stride,
+            static_cast<R>(scale));
+    });
+}

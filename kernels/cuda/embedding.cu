@@ -10,7 +10,10 @@ static __global__ void forward_kernel(T *y, const int32_t *token, const T *wte, 
     if (c >= cols) {
         return;
     }
-    vec<T, N> v = load<N>(wte + token[row] * cols + c);
+    vec<T, N> v = {};
+    if (token[row] >= 0) {
+        v = load<N>(wte + token[row] * cols + c);
+    }
     if (wpe != nullptr) {
         vec<T, N> p = load<N>(wpe + row % seq * cols + c);
         for (int j = 0; j < N; j++) {
@@ -229,9 +232,11 @@ extern "C" int embedding_backward_cuda(struct kstream *ks, enum dtype dt, void *
         /* Narrow accesses, so that more rows can be on their way: 4 bytes a lane are 128 a warp. */
         constexpr int PAIR = N > 1 && sizeof(T) == 2 ? 2 : 1;
 
-        tokens_kernel<PAIR>
-            <<<grid_of<PAIR>(min(vocab, int64_t(BUCKETS)), cols), THREADS, 0, ks->stream>>>(
-                static_cast<R *>(dwte), static_cast<const T *>(dy), token, rows, cols, vocab);
+        if (vocab > 0) {
+            tokens_kernel<PAIR>
+                <<<grid_of<PAIR>(min(vocab, int64_t(BUCKETS)), cols), THREADS, 0, ks->stream>>>(
+                    static_cast<R *>(dwte), static_cast<const T *>(dy), token, rows, cols, vocab);
+        }
         if (dwpe != nullptr) {
             positions_kernel<N><<<grid_of<N>(min(seq, rows), cols), THREADS, 0, ks->stream>>>(
                 static_cast<R *>(dwpe), static_cast<const T *>(dy), rows, seq, cols);

@@ -23,7 +23,7 @@ static __device__ __forceinline__ vec<T, N> round_noisy(const vec<real<T>, N> &r
     if constexpr (sizeof(T) > 2) {
         out = r;
     } else if constexpr (N == 4) {
-        struct philox draw = noise_of_four(&n, (n.first + i) / 4);
+        struct philox draw = noise_of_four(&n, noise_number(&n, i) / 4);
 
         for (int j = 0; j < N; j++) {
             put_noisy(out.v[j], r.v[j], draw.v[j]);

@@ -520,6 +520,53 @@ static void check_crossentropy(struct twins *c)
     free(target);
 }
 
+/* Ranks that share out the vocabulary, one after another; the last one may have none of it. */
+static void check_cut_crossentropy(struct twins *c)
+{
+    int ranks = (int)between(c, 1, 3);
+    int64_t rows = between(c, 1, 60), vocab = between(c, 1, 900);
+    int64_t stride = columns(c, (vocab + ranks - 1) / ranks, (vocab + ranks - 1) / ranks + 40);
+    int32_t *target = mem_array((size_t)rows, sizeof *target), *device;
+
+    twins_shape(c, "%lld x %lld over %d of %lld", (long long)rows, (long long)vocab, ranks,
+                (long long)stride);
+    struct pair tallies = make_sum(c, ranks * rows * 3, 0), loss = make_sum(c, rows, 0);
+
+    for (int64_t r = 0; r < rows; r++) {
+        target[r] = (int32_t)between(c, -1, vocab - 1);
+    }
+    device = put_tokens(c, target, rows);
+    struct pair logits[3];
+    for (int i = 0; i < ranks; i++) {
+        int64_t first = i * stride, n = vocab - first < stride ? vocab - first : stride;
+        size_t at = (size_t)(i * rows * 3);
+
+        logits[i] = make(c, rows * stride, 8);
+        n = n < 0 ? 0 : n;
+        DO(crossentropy_tally,
+           (c->ks, c->dt, (char *)tallies.device + at * dtype_bytes(tallies.dt), logits[i].device,
+            device, rows, first, n, stride),
+           (NULL, DT_F64, tallies.host + at, logits[i].host, target, rows, first, n, stride));
+    }
+    for (int i = 0; i < ranks; i++) {
+        int64_t first = i * stride, n = vocab - first < stride ? vocab - first : stride;
+
+        n = n < 0 ? 0 : n;
+        DO(crossentropy_join,
+           (c->ks, c->dt, loss.device, logits[i].device, logits[i].device, tallies.device, ranks,
+            device, rows, first, n, stride, 0.5),
+           (NULL, DT_F64, loss.host, logits[i].host, logits[i].host, tallies.host, ranks, target,
+            rows, first, n, stride, 0.5));
+        compare(c, &loss);
+        compare(c, &logits[i]);
+    }
+    drop(c, logits, (size_t)ranks);
+    drop(c, &tallies, 1);
+    drop(c, &loss, 1);
+    c->k->mem_free(device);
+    free(target);
+}
+
 static void check_embedding(struct twins *c)
 {
     bool few = between(c, 0, 2) == 0; /* tokens, and so many rows of each that no list holds them */
@@ -535,7 +582,7 @@ static void check_embedding(struct twins *c)
     int32_t *token = mem_array((size_t)rows, sizeof *token), *device;
 
     for (int64_t r = 0; r < rows; r++) {
-        token[r] = (int32_t)between(c, 0, vocab - 1);
+        token[r] = (int32_t)between(c, few ? 0 : -1, vocab - 1); /* -1: another rank's */
     }
     device = put_tokens(c, token, rows);
     DO(embedding_forward,
@@ -640,12 +687,19 @@ static void check_adamw(struct twins *c)
     bool narrow = dtype_accum(c->dt) != c->dt, masters = narrow && between(c, 0, 3) > 0;
     struct pair p[] = {make(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 1), make_sum(c, n, 0),
                        make_sum(c, n, 1)};
-    struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {7, 3, (uint64_t)first}};
+    struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8,
+                             0.1,  0.5, 0.3,  {.seed = 7, .step = 3, .first = (uint64_t)first}};
     double scale = 0.5;
     void *device = NULL;
 
-    twins_shape(c, "%lld%s, noise from %lld", (long long)n, masters ? ", masters" : "",
-                (long long)first);
+    if (between(c, 0, 1) == 0) { /* the columns of a matrix that one of several ranks has */
+        how.noise.cols = (uint64_t)columns(c, 1, 50);
+        how.noise.whole_cols = how.noise.cols + (uint64_t)columns(c, 0, 50);
+        how.noise.skip = (uint64_t)columns(c, 0, 99);
+    }
+    twins_shape(c, "%lld%s, noise from %lld, columns %llu of %llu", (long long)n,
+                masters ? ", masters" : "", (long long)first, (unsigned long long)how.noise.cols,
+                (unsigned long long)how.noise.whole_cols);
     twins_trouble(c, c->k->mem_alloc(&device, sizeof scale), "mem_alloc");
     twins_trouble(c, c->k->mem_put(c->ks, device, &scale, sizeof scale), "mem_put");
     DO(adamw,
@@ -724,6 +778,7 @@ const struct twin twins_of_operations[] = {
     {"swiglu", check_swiglu, TWIN_ALL, 0},
     {"bias", check_bias, TWIN_ALL, 0},
     {"crossentropy", check_crossentropy, TWIN_ALL, 0},
+    {"crossentropy, cut", check_cut_crossentropy, TWIN_ALL, 0},
     {"embedding", check_embedding, TWIN_ALL, 0},
     {"orthonormalize", check_orthonormalize, TWIN_F32, 0},
     {"reduce, clip", check_reduce, TWIN_ALL, 0},

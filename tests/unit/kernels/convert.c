@@ -58,7 +58,7 @@ static void test_stochastic_depends_on_seed_step_and_number_alone(void **state)
     }
     assert_int_equal(convert_stochastic_cpu(NULL, DT_BF16, whole, x, N, &noise), 0);
     for (int i = 0; i < N; i += 10) { /* in pieces */
-        struct noise part = {5, 7, (uint64_t)(3 + i)};
+        struct noise part = {.seed = 5, .step = 7, .first = (uint64_t)(3 + i)};
 
         assert_int_equal(convert_stochastic_cpu(NULL, DT_BF16, other + i, x + i, 10, &part), 0);
     }
@@ -66,9 +66,45 @@ static void test_stochastic_depends_on_seed_step_and_number_alone(void **state)
     noise.step = 8;
     assert_int_equal(convert_stochastic_cpu(NULL, DT_BF16, other, x, N, &noise), 0);
     assert_memory_not_equal(whole, other, sizeof whole);
-    noise = (struct noise){6, 7, 3};
+    noise = (struct noise){.seed = 6, .step = 7, .first = 3};
     assert_int_equal(convert_stochastic_cpu(NULL, DT_BF16, other, x, N, &noise), 0);
     assert_memory_not_equal(whole, other, sizeof whole);
+}
+
+/* Of a matrix that is cut by columns, each part is rounded as the whole is. */
+static void test_stochastic_numbers_columns(void **state)
+{
+    enum { ROWS = 5, COLS = 10, LEFT = 4 };
+    float x[ROWS * COLS], part[ROWS * (COLS - LEFT)];
+    uint16_t whole[ROWS * COLS], got[ROWS * (COLS - LEFT)];
+    struct noise noise = {.seed = 5, .step = 7, .first = 3};
+
+    (void)state;
+    for (int i = 0; i < ROWS * COLS; i++) {
+        x[i] = 1.001f + (float)i;
+    }
+    assert_int_equal(convert_stochastic_cpu(NULL, DT_BF16, whole, x, ROWS * COLS, &noise), 0);
+    for (int from = 0; from < COLS; from += LEFT == from ? COLS : LEFT) {
+        int cols = from == 0 ? LEFT : COLS - LEFT;
+
+        for (int i = 0; i < ROWS * cols; i++) {
+            part[i] = x[i / cols * COLS + from + i % cols];
+        }
+        for (int i = 0, n = 7; i < ROWS * cols; i += n) { /* in pieces */
+            n = ROWS * cols - i < n ? ROWS * cols - i : n;
+            noise = (struct noise){.seed = 5,
+                                   .step = 7,
+                                   .first = (uint64_t)(3 + from),
+                                   .cols = (uint64_t)cols,
+                                   .whole_cols = COLS,
+                                   .skip = (uint64_t)i};
+            assert_int_equal(convert_stochastic_cpu(NULL, DT_BF16, got + i, part + i, n, &noise),
+                             0);
+        }
+        for (int i = 0; i < ROWS * cols; i++) {
+            assert_int_equal(got[i], whole[i / cols * COLS + from + i % cols]);
+        }
+    }
 }
 
 static void test_stochastic_keeps_the_mean(void **state)
@@ -105,6 +141,7 @@ int main(void)
         cmocka_unit_test(test_any_to_any),
         cmocka_unit_test(test_one_rounding),
         cmocka_unit_test(test_stochastic_depends_on_seed_step_and_number_alone),
+        cmocka_unit_test(test_stochastic_numbers_columns),
         cmocka_unit_test(test_stochastic_keeps_the_mean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #include "agent/train/block.h"
 
+#include "agent/train/tensor_parallel.h"
 #include "agent/train/zero.h"
 
 /* Where a group of that element type has a tensor. */
@@ -60,13 +61,35 @@ struct linear {
     int64_t out, in;
 };
 
-/* y = x * w^T + bias, and what else the tail says. */
+/* y = x * w^T, and what the tail says. */
+static void multiply(struct model *m, void *y, const void *x, const struct linear *l, int64_t rows,
+                     const struct matmul_tail *tail)
+{
+    model_do(m, m->k->matmul(m->ks, m->dt, m->dt, y, x, block_param(m, l->group, l->w), rows,
+                             l->out, l->in, MATMUL_TB, tail));
+}
+
+/* y = x * w^T + bias, and what else the tail says, of all rows; x has this rank's own. */
 static void forward(struct model *m, void *y, const void *x, const struct linear *l, int64_t rows,
                     struct matmul_tail tail)
 {
     tail.bias = block_param(m, l->group, l->b);
-    model_do(m, m->k->matmul(m->ks, m->dt, m->dt, y, x, block_param(m, l->group, l->w), rows,
-                             l->out, l->in, MATMUL_TB, &tail));
+    multiply(m, y, tp_gather(m, x, rows), l, rows, &tail);
+}
+
+/* y = residual + x * w^T + bias, of this rank's own rows; x has all. Partial sums get the bias once, and the residual after they are
+ * summed. */
+static void forward_to_stream(struct model *m, void *y, const void *x, const struct linear *l,
+                              const void *residual, int64_t rows)
+{
+    struct matmul_tail tail = {.bias = m->o.tp_rank == 0 ? block_param(m, l->group, l->b) : NULL,
+                               .residual = m->o.tp == 1 ? residual : NULL};
+
+    multiply(m, tp_sums(m, y), x, l, rows, &tail);
+    tp_scatter(m, y, rows);
+    if (m->o.tp > 1) {
+        model_do(m, m->k->add(m->ks, m->dt, y, y, residual, tp_rows(m, rows) * l->out));
+    }
 }
 
 /* A step's first product need not read what it adds to. */
@@ -75,7 +98,7 @@ static unsigned adding(const struct model *m)
     return m->fresh ? 0 : MATMUL_ADD;
 }
 
-/* Adds to the gradient of the weight. */
+/* Adds to the gradient of the weight; both of all rows. */
 static void learn(struct model *m, const void *dy, const void *x, const struct linear *l,
                   int64_t rows)
 {
@@ -101,16 +124,24 @@ static void backward(struct model *m, void *dx, const void *dy, const struct lin
                              l->in, l->out, 0, tail));
 }
 
-/* The four layers of a block. */
+/* The gradient of a norm's output, into dbranch: of this rank's own rows; dy has all. */
+static void backward_to_norm(struct model *m, const void *dy, const struct linear *l, int64_t rows)
+{
+    backward(m, tp_sums(m, m->dbranch), dy, l, rows, NULL);
+    tp_scatter(m, m->dbranch, rows);
+}
+
+/* The four layers of a block, as this rank has them. */
 struct layers {
     struct linear qkv, proj, fc, out;
     struct attention_shape heads;
-    int64_t rows;
+    int64_t rows; /* of all ranks */
+    int64_t own;
 };
 
 static struct layers layers_of(const struct model *m, int64_t block, int64_t batch, int64_t seq)
 {
-    const struct model_config *c = &m->config;
+    const struct model_config *c = &m->part;
     int64_t att = c->heads * c->head_dim, qkv = att + 2 * c->kv_heads * c->head_dim;
     int64_t fc = c->mlp == MLP_SWIGLU ? 2 * c->ffn : c->ffn;
     int g = (int)block + 1;
@@ -122,6 +153,7 @@ static struct layers layers_of(const struct model *m, int64_t block, int64_t bat
         .out = {g, T_OUT_W, T_OUT_B, c->hidden, c->ffn},
         .heads = {batch, seq, c->heads, c->kv_heads, c->head_dim, m->o.any_order},
         .rows = batch * seq,
+        .own = tp_rows(m, batch * seq),
     };
 }
 
@@ -177,20 +209,20 @@ void block_forward(struct model *m, int64_t block, struct block_acts *a, const v
     int g = l.qkv.group;
 
     zero_need(m, g, out == NULL ? -1 : g + 1); /* after the last block the model's end */
-    block_norm(m, a->norm1, a->mean1, a->rstd1, in, g, T_NORM1_G, l.rows);
+    block_norm(m, a->norm1, a->mean1, a->rstd1, in, g, T_NORM1_G, l.own);
     forward(m, a->qkv, a->norm1, &l.qkv, l.rows, (struct matmul_tail){0});
     attend(m, block, a, &l.heads);
-    forward(m, a->mid, a->att, &l.proj, l.rows, (struct matmul_tail){.residual = in});
+    forward_to_stream(m, a->mid, a->att, &l.proj, in, l.rows);
 
-    block_norm(m, a->norm2, a->mean2, a->rstd2, a->mid, g, T_NORM2_G, l.rows);
+    block_norm(m, a->norm2, a->mean2, a->rstd2, a->mid, g, T_NORM2_G, l.own);
     if (m->config.mlp == MLP_SWIGLU) {
         forward(m, a->fc, a->norm2, &l.fc, l.rows, (struct matmul_tail){0});
-        model_do(m, k->swiglu_forward(m->ks, m->dt, a->act, a->fc, l.rows, m->config.ffn));
+        model_do(m, k->swiglu_forward(m->ks, m->dt, a->act, a->fc, l.rows, m->part.ffn));
     } else {
         forward(m, a->act, a->norm2, &l.fc, l.rows, (struct matmul_tail){.pre_gelu = a->fc});
     }
     if (out != NULL) {
-        forward(m, out, a->act, &l.out, l.rows, (struct matmul_tail){.residual = a->mid});
+        forward_to_stream(m, out, a->act, &l.out, a->mid, l.rows);
     }
 }
 
@@ -201,35 +233,38 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
     const struct layers l = layers_of(m, block, batch, seq);
     const struct matmul_tail slope = {.gelu_at = a->fc};
     void *dfc = a->act; /* act has been used up when its own gradient is made */
+    const void *dy;
     int g = l.qkv.group;
     /* The group that is needed next: of the block before, or of the first one that is computed again. */
     int64_t before = block % m->slots == 0 ? block + 1 - m->slots : block;
 
     zero_need(m, g, before > 0 ? (int)before : -1);
-    learn(m, m->dstream, a->act, &l.out, l.rows);
+    dy = tp_gather(m, m->dstream, l.rows);
+    learn(m, dy, a->act, &l.out, l.rows);
     if (m->config.mlp == MLP_SWIGLU) {
-        backward(m, a->act, m->dstream, &l.out, l.rows, NULL);
-        model_do(m, k->swiglu_backward(m->ks, m->dt, a->fc, a->act, a->fc, l.rows, m->config.ffn));
+        backward(m, a->act, dy, &l.out, l.rows, NULL);
+        model_do(m, k->swiglu_backward(m->ks, m->dt, a->fc, a->act, a->fc, l.rows, m->part.ffn));
         dfc = a->fc;
     } else {
-        backward(m, a->act, m->dstream, &l.out, l.rows, &slope);
+        backward(m, a->act, dy, &l.out, l.rows, &slope);
     }
-    learn(m, dfc, a->norm2, &l.fc, l.rows);
+    learn(m, dfc, tp_gather(m, a->norm2, l.rows), &l.fc, l.rows);
     learn_bias(m, dfc, &l.fc, l.rows);
-    backward(m, m->dbranch, dfc, &l.fc, l.rows, NULL);
+    backward_to_norm(m, dfc, &l.fc, l.rows);
     block_norm_backward(m, a->mid, a->mean2, a->rstd2, g, T_NORM2_G, block_grad(m, g, T_PROJ_B),
-                        l.rows);
+                        l.own);
 
-    learn(m, m->dstream, a->att, &l.proj, l.rows);
-    backward(m, m->datt, m->dstream, &l.proj, l.rows, NULL);
+    dy = tp_gather(m, m->dstream, l.rows);
+    learn(m, dy, a->att, &l.proj, l.rows);
+    backward(m, m->datt, dy, &l.proj, l.rows, NULL);
     model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, m->datt, a->qkv, a->att, a->lse,
                                       &l.heads, m->attention_scratch));
     if (m->config.position == POSITION_ROPE) {
         model_do(m, k->rope_backward(m->ks, m->dt, m->dqkv, m->cos, m->sin, &l.heads));
     }
-    learn(m, m->dqkv, a->norm1, &l.qkv, l.rows);
+    learn(m, m->dqkv, tp_gather(m, a->norm1, l.rows), &l.qkv, l.rows);
     learn_bias(m, m->dqkv, &l.qkv, l.rows);
-    backward(m, m->dbranch, m->dqkv, &l.qkv, l.rows, NULL);
+    backward_to_norm(m, m->dqkv, &l.qkv, l.rows);
     block_norm_backward(m, in, a->mean1, a->rstd1, g, T_NORM1_G, block_grad(m, g - 1, T_OUT_B),
-                        l.rows);
+                        l.own);
 }

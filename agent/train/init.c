@@ -36,13 +36,12 @@ static double initial_std(const struct model_config *c, enum tensor_kind kind)
     return 0;
 }
 
-/* n values of tensor `index` from element `at` on; `at` is even, for normal numbers come in pairs. */
-static void initial_values(const struct model_config *c, const struct tensor *t, uint64_t seed,
+/* n values of tensor `index` from its element `at` on; normal numbers come in pairs. */
+static void initial_values(const struct model_config *c, enum tensor_kind kind, uint64_t seed,
                            uint64_t index, int64_t at, int64_t n, double *out)
 {
-    bool gain = t->kind == T_NORM1_G || t->kind == T_NORM2_G || t->kind == T_NORMF_G;
-    double std = initial_std(c, t->kind);
-    int64_t used = t->used_rows * t->cols - at;
+    bool gain = kind == T_NORM1_G || kind == T_NORM2_G || kind == T_NORMF_G;
+    double std = initial_std(c, kind);
 
     if (std == 0) {
         for (int64_t i = 0; i < n; i++) {
@@ -51,34 +50,56 @@ static void initial_values(const struct model_config *c, const struct tensor *t,
         return;
     }
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i += 2) {
-        struct philox r = philox_at(seed, index, (uint64_t)(at + i) / 2);
+    for (int64_t pair = at / 2; pair < (at + n + 1) / 2; pair++) {
+        struct philox r = philox_at(seed, index, (uint64_t)pair);
         double two[2];
 
         philox_normal(&r, two);
-        out[i] = i < used ? std * two[0] : 0;
-        if (i + 1 < n) {
-            out[i + 1] = i + 1 < used ? std * two[1] : 0;
+        for (int64_t i = 0; i < 2; i++) {
+            if (2 * pair + i >= at && 2 * pair + i < at + n) {
+                out[2 * pair + i - at] = std * two[i];
+            }
         }
     }
 }
 
-static int init_tensor(struct model *m, const struct tensor *t, uint64_t seed, uint64_t index,
-                       struct err *e)
+/* Values go by the element's number in the tensor that is not cut. */
+static void fill_rows(const struct model *m, const struct hub_slice *s, uint64_t seed, int64_t row,
+                      int64_t rows, double *out)
 {
-    int64_t total = t->rows * t->cols, room = total < CHUNK_ELEMENTS ? total : CHUNK_ELEMENTS;
-    double *wide = mem_array((size_t)room, sizeof *wide);
-    float *narrow = mem_array((size_t)room, sizeof *narrow);
+    const struct tensor *t = &m->layout.tensor[s->tensor];
+    int64_t first = m->layout.hub[s->hub].first_row + s->row0 + row;
+    int64_t n = s->cols;
+
+    if (s->cols == t->whole_cols) { /* rows that follow each other there, too */
+        n *= rows;
+        rows = 1;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        initial_values(&m->config, t->kind, seed, (uint64_t)s->tensor,
+                       (first + r) * t->whole_cols + s->col0, n, out + r * n);
+    }
+}
+
+static int init_slice(struct model *m, const struct hub_slice *s, uint64_t seed, struct err *e)
+{
+    int64_t step = s->cols < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / s->cols : 1, room;
+    double *wide;
+    float *narrow;
     int rc = 0;
 
-    for (int64_t at = 0; rc == 0 && at < total; at += room) {
-        int64_t n = total - at < room ? total - at : room;
+    step = step < s->rows ? step : s->rows;
+    room = step * s->cols;
+    wide = mem_array((size_t)room, sizeof *wide);
+    narrow = mem_array((size_t)room, sizeof *narrow);
+    for (int64_t row = 0; rc == 0 && row < s->rows; row += step) {
+        int64_t rows = s->rows - row < step ? s->rows - row : step, n = rows * s->cols;
 
-        initial_values(&m->config, t, seed, index, at, n, wide);
+        fill_rows(m, s, seed, row, rows, wide);
         for (int64_t i = 0; i < n; i++) {
             narrow[i] = (float)wide[i];
         }
-        rc = model_put_run(m, m->master, m->master_held, m->accum, t->offset + at, n,
+        rc = model_put_run(m, m->master, m->master_held, m->accum, s->offset + row * s->cols, n,
                            m->accum == DT_F64 ? (const void *)wide : narrow, e);
     }
     free(wide);
@@ -91,8 +112,8 @@ int model_init(struct model *m, uint64_t seed, struct err *e)
     int rc = 0;
 
     CHECK(m->dt == m->accum || m->master != m->param); /* there are masters to fill */
-    for (int i = 0; rc == 0 && i < m->layout.tensors; i++) {
-        rc = init_tensor(m, &m->layout.tensor[i], seed, (uint64_t)i, e);
+    for (int i = 0; rc == 0 && i < m->layout.slices; i++) {
+        rc = init_slice(m, &m->layout.slice[i], seed, e);
     }
     return rc;
 }

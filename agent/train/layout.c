@@ -362,6 +362,55 @@ const struct tensor *layout_find(const struct layout *l, int group, enum tensor_
     return NULL;
 }
 
+/* The last slice that begins at `offset` or before it; -1: none does. */
+static int slice_at(const struct layout *l, int64_t offset)
+{
+    int low = -1, high = l->slices;
+
+    while (high - low > 1) {
+        int mid = low + (high - low) / 2;
+
+        if (l->slice[mid].offset <= offset) {
+            low = mid;
+        } else {
+            high = mid;
+        }
+    }
+    return low;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+struct numbering layout_number(const struct layout *l, int64_t offset, int64_t n)
+{
+    int at = slice_at(l, offset);
+    const struct hub_slice *s = at < 0 ? NULL : &l->slice[at];
+    int64_t end = s == NULL ? 0 : s->offset + s->rows * s->cols, skip;
+    const struct tensor *t;
+    struct numbering out;
+
+    if (offset >= end) {
+        end = at + 1 < l->slices ? l->slice[at + 1].offset : l->size;
+        return (struct numbering){.n = least(n, end - offset), .first = -1};
+    }
+    t = &l->tensor[s->tensor];
+    skip = offset - s->offset;
+    out = (struct numbering){.n = least(n, end - offset),
+                             .first = t->whole_offset + s->col0 +
+                                      (l->hub[s->hub].first_row + s->row0) * t->whole_cols};
+    if (s->cols == t->whole_cols) {
+        out.first += skip;
+    } else {
+        out.cols = s->cols;
+        out.whole_cols = t->whole_cols;
+        out.skip = skip;
+    }
+    return out;
+}
+
 /* --- partitions ---------------------------------------------------------------------------------------------------------- */
 
 int64_t partition_size(const struct layout *l, struct partition p)

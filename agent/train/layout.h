@@ -125,6 +125,19 @@ void layout_fini(struct layout *l);
 /* The group's tensor of that kind, NULL when this model has none. */
 const struct tensor *layout_find(const struct layout *l, int group, enum tensor_kind kind);
 
+/* How a run of elements is numbered in the layout of a model that is not cut: one after another, or with cols in rows so wide, out of
+ * whole_cols, of which `skip` elements come before the run. */
+struct numbering {
+    int64_t n;     /* elements of the run */
+    int64_t first; /* the first one's number, or of the first of the rows; -1: they are padding */
+    int64_t cols;
+    int64_t whole_cols;
+    int64_t skip;
+};
+
+/* The longest run from `offset` on of n elements at most. */
+struct numbering layout_number(const struct layout *l, int64_t offset, int64_t n);
+
 /* Elements of a partition's buffer. */
 int64_t partition_size(const struct layout *l, struct partition p);
 /* All that it has of a group. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "agent/train/angles.h"
+#include "agent/train/tensor_parallel.h"
 #include "agent/train/zero.h"
 
 /* Logits are made, turned into gradients and used up in pieces of so many rows, and about so many bytes at most. Each piece
@@ -78,8 +79,9 @@ static void *carve(struct carver *c, size_t size_bytes)
 
 static void carve_block(struct model *m, struct carver *c, struct block_acts *b, int64_t rows)
 {
-    const struct model_config *k = &m->config;
-    size_t stat = model_accum_bytes(m, rows), stream = model_bytes(m, rows * k->hidden);
+    const struct model_config *k = &m->part;
+    int64_t own = tp_rows(m, rows);
+    size_t stat = model_accum_bytes(m, own), stream = model_bytes(m, own * k->hidden);
     int64_t fc = k->mlp == MLP_SWIGLU ? 2 * k->ffn : k->ffn;
 
     b->norm1 = carve(c, stream);
@@ -99,7 +101,7 @@ static void carve_block(struct model *m, struct carver *c, struct block_acts *b,
 
 static void carve_stream(struct model *m, struct carver *c, int64_t rows)
 {
-    size_t stream = model_bytes(m, rows * m->config.hidden);
+    size_t stream = model_bytes(m, tp_rows(m, rows) * m->config.hidden);
     int64_t segments = (m->config.layers + m->slots - 1) / m->slots;
 
     /* Without a backward pass a block may write over what it read. */
@@ -111,10 +113,15 @@ static void carve_stream(struct model *m, struct carver *c, int64_t rows)
     }
 }
 
+int64_t model_vocab_rows(const struct model *m)
+{
+    return layout_find(&m->layout, 0, T_WTE)->rows;
+}
+
 int64_t model_head_rows(const struct model *m, int64_t rows)
 {
     int64_t most = m->o.training ? HEAD_BYTES : HEAD_BYTES_FORWARD;
-    int64_t n = most / (int64_t)model_bytes(m, config_padded_vocab(&m->config));
+    int64_t n = most / (int64_t)model_bytes(m, model_vocab_rows(m));
 
     n = n < HEAD_ROWS ? n : HEAD_ROWS;
     n = n > HEAD_TILE ? n / HEAD_TILE * HEAD_TILE : n; /* whole tiles of a multiplication */
@@ -123,7 +130,7 @@ int64_t model_head_rows(const struct model *m, int64_t rows)
 
 static void carve_head(struct model *m, struct carver *c, int64_t rows)
 {
-    int64_t stride = config_padded_vocab(&m->config);
+    int64_t stride = model_vocab_rows(m);
     size_t logits;
 
     m->head_rows = model_head_rows(m, rows);
@@ -132,13 +139,16 @@ static void carve_head(struct model *m, struct carver *c, int64_t rows)
     m->logits =
         carve(c, logits > model_accum_bytes(m, stride) ? logits : model_accum_bytes(m, stride));
     m->loss_row = carve(c, model_accum_bytes(m, rows));
+    if (m->o.tp > 1) {
+        m->tallies = carve(c, model_accum_bytes(m, m->o.tp * m->head_rows * CROSSENTROPY_TALLY));
+    }
 }
 
 static void carve_all(struct model *m, struct carver *c, int64_t batch, int64_t seq)
 {
-    const struct model_config *k = &m->config;
-    int64_t rows = batch * seq, att = k->heads * k->head_dim;
-    size_t stream = model_bytes(m, rows * k->hidden), stat = model_accum_bytes(m, rows);
+    const struct model_config *k = &m->part;
+    int64_t rows = batch * seq, own = tp_rows(m, rows), att = k->heads * k->head_dim;
+    size_t stream = model_bytes(m, own * k->hidden), stat = model_accum_bytes(m, own);
     size_t angles = model_accum_bytes(m, seq * k->head_dim / 2);
 
     m->loss = carve(c, sizeof *m->loss);
@@ -149,6 +159,9 @@ static void carve_all(struct model *m, struct carver *c, int64_t batch, int64_t 
         m->sin = carve(c, angles);
     }
     carve_stream(m, c, rows);
+    if (m->o.tp > 1) {
+        m->wide = carve(c, model_bytes(m, rows * k->hidden));
+    }
     m->normf = carve(c, stream);
     m->meanf = k->norm == NORM_LAYER ? carve(c, stat) : NULL;
     m->rstdf = carve(c, stat);
@@ -176,7 +189,7 @@ size_t model_activations_bytes(struct model *m, int64_t batch, int64_t seq)
 
 int model_plan(struct model *m, int64_t batch, int64_t seq, struct model_memory *out, struct err *e)
 {
-    const struct model_config *k = &m->config;
+    const struct model_config *k = &m->part;
     const struct attention_shape heads = {batch,       seq,         k->heads,
                                           k->kv_heads, k->head_dim, m->o.any_order};
     int rc;
@@ -188,6 +201,10 @@ int model_plan(struct model *m, int64_t batch, int64_t seq, struct model_memory 
     if (seq > k->context) {
         return err_set(e, E_USAGE, "--seq %lld is longer than the model's context of %lld",
                        (long long)seq, (long long)k->context);
+    }
+    if (seq % m->o.tp != 0) {
+        return err_set(e, E_USAGE, "--seq %lld is not a multiple of --tp %d", (long long)seq,
+                       m->o.tp);
     }
     rc = m->k->attention_prepare(m->ks, m->dt, &heads, m->o.training, &m->attention);
     if (rc != 0) {
@@ -223,6 +240,17 @@ int model_take(struct model *m, char **out, size_t size_bytes, struct err *e)
     return 0;
 }
 
+/* What one of so many tensor parallel ranks computes of it. */
+static struct model_config part_of(const struct model_config *c, int ranks)
+{
+    struct model_config p = *c;
+
+    p.heads /= ranks;
+    p.kv_heads /= ranks;
+    p.ffn /= ranks;
+    return p;
+}
+
 static int64_t slots_for(const struct model_config *c, const struct model_options *o)
 {
     if (!o->training) {
@@ -234,14 +262,21 @@ static int64_t slots_for(const struct model_config *c, const struct model_option
 int model_open(const struct model_config *c, const struct kops *k, const struct model_options *o,
                struct model **out, struct err *e)
 {
-    struct model *m = NEW(struct model);
-    int rc;
+    int tp = o->tp == 0 ? 1 : o->tp;
+    struct model *m;
+    int rc = tp == 1 ? 0 : layout_can_cut(c, tp, e);
 
-    CHECK(!o->caching || !o->training);
+    CHECK(!o->caching || (!o->training && tp == 1));
     CHECK(o->zero == 0 || (o->training && o->zero < ZERO_STAGES));
     *out = NULL;
+    if (rc != 0) {
+        return rc;
+    }
+    m = NEW(struct model);
     *m = (struct model){.k = k, .dt = o->dt, .accum = dtype_accum(o->dt), .config = *c, .o = *o};
     m->o.passes = o->passes == 0 ? 1 : o->passes;
+    m->o.tp = tp;
+    m->part = part_of(c, tp);
     m->own = (struct partition){.rank = o->rank, .ranks = o->world};
     m->param_held = m->state_held = (struct partition){.ranks = 1};
     if (o->zero >= 1) {
@@ -249,7 +284,7 @@ int model_open(const struct model_config *c, const struct kops *k, const struct 
         m->param_held = o->zero == 3 ? m->own : m->param_held;
     }
     m->master_held = m->dt == m->accum ? m->param_held : m->state_held;
-    layout_init(&m->layout, c, o->world);
+    layout_init_cut(&m->layout, c, o->world, o->tp_rank, tp);
     m->group_param = mem_array((size_t)m->layout.groups, sizeof *m->group_param);
     m->group_grad = mem_array((size_t)m->layout.groups, sizeof *m->group_grad);
     m->slots = slots_for(c, o);
@@ -280,6 +315,7 @@ void model_close(struct model **mp)
     free(m->group_grad);
     free(m->slot);
     free(m->kept);
+    free(m->own_token);
     free(m);
 }
 
@@ -295,21 +331,45 @@ int model_put_run(struct model *m, char *set, struct partition held, enum dtype 
                                 (size_t)p.n * size, e);
 }
 
-void model_refresh(struct model *m, const struct noise *noise)
+int64_t model_noise(const struct model *m, int64_t offset, int64_t n, struct noise *noise)
+{
+    struct numbering at = {.n = n, .first = offset};
+
+    if (m->o.tp > 1 && m->dt != m->accum) { /* else there is one run, or no rounding */
+        at = layout_number(&m->layout, offset, n);
+        at.first = at.first < 0 ? offset : at.first;
+    }
+    noise->first = (uint64_t)at.first;
+    noise->cols = (uint64_t)at.cols;
+    noise->whole_cols = (uint64_t)at.whole_cols;
+    noise->skip = (uint64_t)at.skip;
+    return at.n;
+}
+
+static void refresh_group(struct model *m, int group, const struct noise *noise)
 {
     const struct layout *l = &m->layout;
+    struct piece p = partition_group(l, m->state_held, group);
+    char *to = m->param + model_bytes(m, partition_clip(l, m->param_held, p.offset, p.n).at);
+    const char *master = m->master + model_accum_bytes(m, p.at);
+    struct noise here;
 
-    for (int g = 0; m->master != m->param && g < l->groups; g++) {
-        struct piece from = partition_group(l, m->state_held, g);
-        char *to =
-            m->param + model_bytes(m, partition_clip(l, m->param_held, from.offset, from.n).at);
-        const char *master = m->master + model_accum_bytes(m, from.at);
-        struct noise here = noise != NULL ? *noise : (struct noise){0};
+    if (noise == NULL) {
+        model_do(m, m->k->convert(m->ks, m->dt, to, m->accum, master, p.n));
+        return;
+    }
+    here = *noise;
+    for (int64_t at = 0, n; at < p.n; at += n) {
+        n = model_noise(m, p.offset + at, p.n - at, &here);
+        model_do(m, m->k->convert_stochastic(m->ks, m->dt, to + model_bytes(m, at),
+                                             master + model_accum_bytes(m, at), n, &here));
+    }
+}
 
-        here.first = (uint64_t)from.offset;
-        model_do(m, noise == NULL
-                        ? m->k->convert(m->ks, m->dt, to, m->accum, master, from.n)
-                        : m->k->convert_stochastic(m->ks, m->dt, to, master, from.n, &here));
+void model_refresh(struct model *m, const struct noise *noise)
+{
+    for (int g = 0; m->master != m->param && g < m->layout.groups; g++) {
+        refresh_group(m, g, noise);
         zero_publish(m, g);
     }
 }
@@ -368,6 +428,10 @@ int model_reserve(struct model *m, int64_t batch, int64_t seq, struct err *e)
     }
     c.base = m->memory;
     carve_all(m, &c, batch, seq);
+    if (m->o.tp > 1) {
+        free(m->own_token);
+        m->own_token = mem_array((size_t)(batch * seq), sizeof *m->own_token);
+    }
     m->batch = batch;
     m->seq = seq;
     m->known = 0;

@@ -30,17 +30,21 @@ struct model_options {
         *comm; /* between them, borrowed; NULL: gradients stay each rank's own, and `zero` is 0 */
     struct comm
         *replicas; /* those of other groups with the same pieces, borrowed; NULL: there are none */
-    struct comm *all; /* with replicas: all ranks */
-    int zero;         /* which of its stages (zero.h) */
-    bool ordered;     /* all of them give the same bits */
-    int64_t passes;   /* forward and back in each step; 0: 1 */
+    struct comm *all; /* with replicas or tp: all ranks */
+    int tp;           /* ranks that cut the model (tensor_parallel.h); 0 or 1: it is whole */
+    int tp_rank;
+    struct comm *tp_comm; /* between them, borrowed; NULL: for a plan */
+    int zero;             /* which of its stages (zero.h) */
+    bool ordered;         /* all of them give the same bits */
+    int64_t passes;       /* forward and back in each step; 0: 1 */
     bool training;
     bool caching;      /* model_extend(); then batch is 1, and nothing is learned */
     bool any_order;    /* attention.h */
     int64_t recompute; /* K; 0: everything is kept */
 };
 
-/* One block's activations. All are [rows, ...]. */
+/* One block's activations. All are [rows, ...]; of a model that is cut the residual stream, norms and statistics of them have the
+ * rank's own rows. */
 struct block_acts {
     void *norm1, *mean1, *rstd1;
     void *qkv, *att, *lse;
@@ -64,6 +68,7 @@ struct model {
     enum dtype dt;
     enum dtype accum;
     struct model_config config;
+    struct model_config part; /* the same with this rank's share of heads and of the MLP */
     struct model_options o;
     struct layout layout;
     struct partition own;        /* what the rank has of what is shared out */
@@ -96,6 +101,9 @@ struct model {
     void *logits, *loss_row;
     int64_t head_rows; /* rows of logits held at a time */
     void *dstream, *dbranch, *datt, *dqkv;
+    void *wide,
+        *tallies; /* tensor_parallel.h's, as own_token, in host memory; NULL where the model is whole */
+    int32_t *own_token;
     void *attention_scratch;
     char *cache;   /* a block after another: keys and values of [seq, 2 * kv_heads, head_dim] */
     int64_t known; /* tokens in it; 0 while nothing is cached */
@@ -112,6 +120,8 @@ MUST_USE int model_plan(struct model *m, int64_t batch, int64_t seq, struct mode
 size_t model_memory_total(const struct model_memory *p);
 /* The activations of another batch, at most; after model_plan() for a larger one. */
 size_t model_activations_bytes(struct model *m, int64_t batch, int64_t seq);
+/* Rows of the embedding that this rank has, with padding. */
+int64_t model_vocab_rows(const struct model *m);
 /* Rows whose logits are made at a time in a pass of so many rows. */
 int64_t model_head_rows(const struct model *m, int64_t rows);
 /* Takes memory for such passes; parameters and gradients come with the first call, as zeros. */
@@ -144,6 +154,9 @@ void model_forget(struct model *m);
 /* The parameters become what the masters say: the nearest, or with `noise` (its `first` is not read) rounded by chance. Fills those
  * of all ranks. */
 void model_refresh(struct model *m, const struct noise *noise);
+
+/* How elements from number `offset` on are numbered for rounding by chance: as many of the n as it returns. */
+int64_t model_noise(const struct model *m, int64_t offset, int64_t n, struct noise *noise);
 
 /* Memory of the device, zeroed; E_NOSPACE says what helps. */
 MUST_USE int model_take(struct model *m, char **out, size_t size_bytes, struct err *e);

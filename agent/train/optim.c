@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "agent/train/tensor_parallel.h"
 #include "agent/train/zero.h"
 
 enum { SUMSQ, NORM, SCALE, SCALARS };
@@ -56,7 +57,7 @@ void optim_clip(struct optim *o, double unscale)
         char *at;
         struct piece mine = zero_gradients(m, g, &at);
 
-        model_do(m, m->k->sumsq_add(m->ks, m->accum, o->scalar + SUMSQ, at, mine.n));
+        tp_sumsq(m, o->scalar + SUMSQ, g, mine, at);
     }
     zero_sum(m, o->scalar + SUMSQ);
     model_do(m, m->k->clip_scale(m->ks, o->scalar + NORM, o->scalar + SCALE, o->scalar + SUMSQ,
@@ -68,21 +69,30 @@ int optim_norm(struct optim *o, double *norm, struct err *e)
     return model_get(o->model, norm, o->scalar + NORM, sizeof *norm, e);
 }
 
-/* A run of elements of one group, of those whose gradients and state are here. */
-static void update(struct optim *o, int64_t offset, int64_t n, const char *grad,
-                   struct adamw_step *how)
+/* A run of elements of one group, of those whose gradients and state are here, with numbers for the rounding. */
+static void update_run(struct optim *o, int64_t offset, int64_t n, const char *grad,
+                       struct adamw_step *how)
 {
     struct model *m = o->model;
     int64_t param = partition_clip(&m->layout, m->param_held, offset, n).at;
     size_t state = model_accum_bytes(m, partition_clip(&m->layout, m->state_held, offset, n).at);
 
-    if (n <= 0) {
-        return;
-    }
-    how->noise.first = (uint64_t)offset;
     model_do(m, m->k->adamw(m->ks, m->dt, m->param + model_bytes(m, param),
                             m->master == m->param ? NULL : m->master + state, o->m + state,
                             o->v + state, grad, n, o->scalar + SCALE, how));
+}
+
+static void update(struct optim *o, int64_t offset, int64_t n, const char *grad,
+                   struct adamw_step *how)
+{
+    while (n > 0) {
+        int64_t run = model_noise(o->model, offset, n, &how->noise);
+
+        update_run(o, offset, run, grad, how);
+        grad += model_accum_bytes(o->model, run);
+        offset += run;
+        n -= run;
+    }
 }
 
 static void update_group(struct optim *o, int group, struct adamw_step *how)

@@ -1,5 +1,6 @@
 /* The passes over a whole model: embedding, blocks, head; and back. */
 #include "agent/train/block.h"
+#include "agent/train/tensor_parallel.h"
 #include "agent/train/zero.h"
 
 /* --- the residual stream between blocks ---------------------------------------------------------------------------- */
@@ -37,17 +38,19 @@ static void forward(struct model *m, const int32_t *token, int64_t batch, int64_
     m->k->range_begin("forward");
     CHECK(batch >= 1 && seq >= 1 && seq <= m->seq && rows <= m->batch * m->seq);
     zero_need(m, 0, 1);
-    places = block_param(m, 0, T_WPE);
+    places = m->o.tp_rank == 0 ? block_param(m, 0, T_WPE) : NULL; /* added once */
     places = places == NULL ? NULL : places + model_bytes(m, m->known * c->hidden);
+    token = tp_tokens(m, token, rows);
     model_do(m, m->k->mem_put(m->ks, m->token, token, (size_t)rows * sizeof *token));
-    model_do(m, m->k->embedding_forward(m->ks, m->dt, m->kept[0], m->token,
+    model_do(m, m->k->embedding_forward(m->ks, m->dt, tp_sums(m, m->kept[0]), m->token,
                                         block_param(m, 0, T_WTE), places, rows, seq, c->hidden));
+    tp_scatter(m, m->kept[0], rows);
     for (int64_t l = 0; l < c->layers; l++) {
         block_forward(m, l, acts_of(m, l), stream_before(m, l), stream_behind(m, l), batch, seq);
     }
     zero_need(m, last_group(m), -1);
     block_norm(m, m->normf, m->meanf, m->rstdf, stream_behind(m, c->layers - 1), last_group(m),
-               T_NORMF_G, rows);
+               T_NORMF_G, tp_rows(m, rows));
     m->k->range_end();
 }
 
@@ -62,21 +65,22 @@ static void *head_of(const struct model *m,
 static void head(struct model *m, const int32_t *target, int64_t rows, bool learn, double scale)
 {
     const struct kops *k = m->k;
-    int64_t hidden = m->config.hidden, stride = config_padded_vocab(&m->config);
+    int64_t hidden = m->config.hidden, stride = model_vocab_rows(m);
     void *w = head_of(m, block_param);
+    const char *normed = tp_gather(m, m->normf, rows);
+    char *sums = tp_sums(m, m->dbranch); /* where `normed` is, it has been used up */
 
     k->range_begin("head");
     model_do(m, k->mem_put(m->ks, m->target, target, (size_t)rows * sizeof *target));
     for (int64_t at = 0; at < rows; at += m->head_rows) {
         int64_t n = rows - at < m->head_rows ? rows - at : m->head_rows;
-        const char *x = (const char *)m->normf + model_bytes(m, at * hidden);
-        char *dx = (char *)m->dbranch + model_bytes(m, at * hidden);
+        const char *x = normed + model_bytes(m, at * hidden);
+        char *dx = sums + model_bytes(m, at * hidden);
 
         model_do(
             m, k->matmul(m->ks, m->dt, m->dt, m->logits, x, w, n, stride, hidden, MATMUL_TB, NULL));
-        model_do(m, k->crossentropy(m->ks, m->dt, (char *)m->loss_row + model_accum_bytes(m, at),
-                                    learn ? m->logits : NULL, m->logits, m->target + at, n,
-                                    m->config.vocab, stride, scale));
+        tp_crossentropy(m, (char *)m->loss_row + model_accum_bytes(m, at), m->target + at, n, learn,
+                        scale);
         if (learn) {
             unsigned adding = m->fresh && at == 0 ? 0 : MATMUL_ADD;
 
@@ -85,6 +89,9 @@ static void head(struct model *m, const int32_t *target, int64_t rows, bool lear
             model_do(m,
                      k->matmul(m->ks, m->dt, m->dt, dx, m->logits, w, n, hidden, stride, 0, NULL));
         }
+    }
+    if (learn) {
+        tp_scatter(m, m->dbranch, rows);
     }
     model_do(m, k->sum_add(m->ks, m->accum, m->loss, m->loss_row, rows));
     k->range_end();
@@ -107,13 +114,13 @@ static void recompute(struct model *m, int64_t last, int64_t batch, int64_t seq)
 static void backward(struct model *m, int64_t batch, int64_t seq)
 {
     const struct model_config *c = &m->config;
-    int64_t rows = batch * seq;
+    int64_t rows = batch * seq, own = tp_rows(m, rows);
 
     m->k->range_begin("backward");
-    model_do(m, m->k->mem_zero(m->ks, m->dstream, model_bytes(m, rows * c->hidden)));
+    model_do(m, m->k->mem_zero(m->ks, m->dstream, model_bytes(m, own * c->hidden)));
     zero_open_gradients(m, last_group(m) - 1);
     block_norm_backward(m, stream_behind(m, c->layers - 1), m->meanf, m->rstdf, last_group(m),
-                        T_NORMF_G, block_grad(m, last_group(m) - 1, T_OUT_B), rows);
+                        T_NORMF_G, block_grad(m, last_group(m) - 1, T_OUT_B), own);
     zero_sum_gradients(m, last_group(m));
     for (int64_t l = c->layers - 1; l >= 0; l--) {
         if (l % m->slots == m->slots - 1 && l != c->layers - 1) {
@@ -127,8 +134,9 @@ static void backward(struct model *m, int64_t batch, int64_t seq)
         zero_sum_gradients(m, (int)l + 1);
     }
     model_do(m, m->k->embedding_backward(m->ks, m->dt, block_grad(m, 0, T_WTE),
-                                         block_grad(m, 0, T_WPE), m->dstream, m->token, rows, seq,
-                                         c->hidden, c->vocab));
+                                         block_grad(m, 0, T_WPE), tp_gather(m, m->dstream, rows),
+                                         m->token, rows, seq, c->hidden,
+                                         layout_find(&m->layout, 0, T_WTE)->used_rows));
     zero_sum_gradients(m, 0);
     m->k->range_end();
 }
@@ -173,12 +181,13 @@ static int logits_of(struct model *m, int64_t n, void *logits, struct err *e)
     const char *last = (const char *)m->normf + model_bytes(m, (n - 1) * m->config.hidden);
 
     model_do(m, m->k->matmul(m->ks, m->dt, m->accum, m->logits, last, head_of(m, block_param), 1,
-                             config_padded_vocab(&m->config), m->config.hidden, MATMUL_TB, NULL));
+                             model_vocab_rows(m), m->config.hidden, MATMUL_TB, NULL));
     return model_get(m, logits, m->logits, model_accum_bytes(m, m->config.vocab), e);
 }
 
 int model_next(struct model *m, const int32_t *token, int64_t n, void *logits, struct err *e)
 {
+    CHECK(m->o.tp == 1);
     model_forget(m);
     forward(m, token, 1, n);
     return logits_of(m, n, logits, e);

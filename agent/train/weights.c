@@ -12,11 +12,11 @@
 /* Tensors pass through host memory in pieces of so many elements. */
 enum { CHUNK_ELEMENTS = 1 << 20 };
 
-static int64_t chunk_rows(const struct hub_tensor *h)
+static int64_t chunk_rows(int64_t rows, int64_t cols)
 {
-    int64_t rows = h->cols >= CHUNK_ELEMENTS ? 1 : CHUNK_ELEMENTS / h->cols;
+    int64_t n = cols >= CHUNK_ELEMENTS ? 1 : CHUNK_ELEMENTS / cols;
 
-    return rows < h->rows ? rows : h->rows;
+    return n < rows ? n : rows;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */
@@ -85,19 +85,24 @@ static int read_run(const struct incoming *x, int64_t at, int64_t n, double *out
     return rc;
 }
 
-/* Rows `first` and the n - 1 behind it, in our layout. */
-static int read_rows(const struct incoming *x, const struct hub_tensor *h, int64_t first, int64_t n,
-                     double *out, struct err *e)
+/* Rows `first` and the n - 1 behind it of a slice, in our layout; nothing else is read of the file. */
+static int read_rows(const struct incoming *x, const struct hub_tensor *h,
+                     const struct hub_slice *s, int64_t first, int64_t n, double *out,
+                     struct err *e)
 {
+    int64_t row = s->row0 + first;
     int rc = 0;
 
-    if (!h->transposed) {
-        return read_run(x, first * h->cols, n * h->cols, out, e);
+    if (!h->transposed && s->cols == h->cols) {
+        return read_run(x, row * h->cols, n * h->cols, out, e);
     }
-    for (int64_t c = 0; rc == 0 && c < h->cols; c++) {
-        rc = read_run(x, c * h->rows + first, n, x->run, e);
+    for (int64_t r = 0; rc == 0 && !h->transposed && r < n; r++) {
+        rc = read_run(x, (row + r) * h->cols + s->col0, s->cols, out + r * s->cols, e);
+    }
+    for (int64_t c = 0; rc == 0 && h->transposed && c < s->cols; c++) {
+        rc = read_run(x, (s->col0 + c) * h->rows + row, n, x->run, e);
         for (int64_t r = 0; rc == 0 && r < n; r++) {
-            out[r * h->cols + c] = x->run[r];
+            out[r * s->cols + c] = x->run[r];
         }
     }
     return rc;
@@ -135,16 +140,45 @@ bool weights_same_type(const struct st_tensor *s)
     return s->dtype == ST_F64 || s->dtype == ST_F32 || s->dtype == ST_BF16 || s->dtype == ST_F16;
 }
 
-static int load_one(struct model *m, const struct weights_part *part, const struct hub_tensor *h,
+/* What of a slice this rank holds. */
+static int load_slice(struct model *m, const struct weights_part *part, const struct hub_slice *s,
+                      struct incoming *x, struct err *e)
+{
+    const struct hub_tensor *h = &m->layout.hub[s->hub];
+    int64_t step = chunk_rows(s->rows, s->cols), room = step * s->cols;
+    double *wide = mem_array((size_t)room, sizeof *wide);
+    char *host = mem_new((size_t)room * dtype_bytes(part->dt));
+    int rc = 0;
+
+    x->raw = mem_array((size_t)room, sizeof(double));
+    x->run = mem_array((size_t)step, sizeof *x->run);
+    for (int64_t r = 0; rc == 0 && r < s->rows; r += step) {
+        int64_t rows = s->rows - r < step ? s->rows - r : step, n = rows * s->cols;
+        int64_t offset = s->offset + r * s->cols;
+
+        if (partition_clip(&m->layout, part->held, offset, n).n == 0) {
+            continue;
+        }
+        rc = read_rows(x, h, s, r, rows, wide, e);
+        if (rc == 0) {
+            narrow(part->dt, wide, n, host);
+            rc = model_put_run(m, part->set, part->held, part->dt, offset, n, host, e);
+        }
+    }
+    free(x->raw);
+    free(x->run);
+    free(wide);
+    free(host);
+    return rc;
+}
+
+/* Of a Hub's tensor; *slice is the first that may be of it, and becomes the first of those behind it. */
+static int load_one(struct model *m, const struct weights_part *part, int hub, int *slice,
                     const struct tensorset *s, struct err *e)
 {
-    const struct tensor *t = &m->layout.tensor[h->tensor];
-    int64_t step = chunk_rows(h), room = step * h->cols;
-    size_t size = dtype_bytes(part->dt);
+    const struct hub_tensor *h = &m->layout.hub[hub];
     struct incoming x = {0};
     const struct st_tensor *from = weights_find(s, part->prefix, h->name, &x.in);
-    double *wide;
-    char *host;
     int rc = 0;
 
     if (from == NULL) {
@@ -157,25 +191,9 @@ static int load_one(struct model *m, const struct weights_part *part, const stru
         return err_set(e, E_CORRUPT, "tensor %s has another shape than config.json says", h->name);
     }
     x.t = from;
-    x.raw = mem_array((size_t)room, sizeof(double));
-    x.run = mem_array((size_t)step, sizeof *x.run);
-    wide = mem_array((size_t)room, sizeof *wide);
-    host = mem_new((size_t)room * size);
-    for (int64_t r = 0; rc == 0 && r < h->rows; r += step) {
-        int64_t n = h->rows - r < step ? h->rows - r : step;
-
-        rc = read_rows(&x, h, r, n, wide, e);
-        if (rc != 0) {
-            break;
-        }
-        narrow(part->dt, wide, n * h->cols, host);
-        rc = model_put_run(m, part->set, part->held, part->dt,
-                           t->offset + (h->first_row + r) * h->cols, n * h->cols, host, e);
+    while (rc == 0 && *slice < m->layout.slices && m->layout.slice[*slice].hub == hub) {
+        rc = load_slice(m, part, &m->layout.slice[(*slice)++], &x, e);
     }
-    free(x.raw);
-    free(x.run);
-    free(wide);
-    free(host);
     return rc;
 }
 
@@ -189,8 +207,10 @@ int weights_load(struct model *m, const struct weights_part *part, size_t parts,
         return rc;
     }
     for (size_t p = 0; rc == 0 && p < parts; p++) {
+        int slice = 0;
+
         for (int i = 0; rc == 0 && i < m->layout.hubs; i++) {
-            rc = load_one(m, &part[p], &m->layout.hub[i], s, e);
+            rc = load_one(m, &part[p], i, &slice, s, e);
         }
     }
     if (rc != 0) {
@@ -277,7 +297,7 @@ static int put_tensor(const struct save *s, const struct entry *n, struct sink *
 {
     const struct hub_tensor *h = n->hub;
     int64_t at = s->layout->tensor[h->tensor].offset + h->first_row * h->cols;
-    int64_t step = h->transposed ? h->rows : chunk_rows(h);
+    int64_t step = h->transposed ? h->rows : chunk_rows(h->rows, h->cols);
     float *rows = mem_array((size_t)(step * h->cols), sizeof *rows);
     int rc = 0;
 

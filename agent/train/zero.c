@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "agent/train/tensor_parallel.h"
+
 /* Blocks' buffers of parameters, of gradients. A block's gradients are opened while the next one's are summed. */
 enum { PARAM_TURNS = 2, GRAD_TURNS = 3 };
 
@@ -348,7 +350,11 @@ void zero_sum_gradients(struct model *m, int group)
 {
     bool last = m->pass == m->o.passes - 1;
 
-    if (m->traffic == NULL || m->rc != 0 || (!last && !sums_each_pass(m))) {
+    if (m->rc != 0 || (!last && !sums_each_pass(m))) {
+        return;
+    }
+    tp_sum_gradients(m, group);
+    if (m->traffic == NULL || m->rc != 0) {
         return;
     }
     (void)after_computing(m);
@@ -385,15 +391,14 @@ struct piece zero_updates(const struct model *m, int group, char **at)
 
 void zero_sum(struct model *m, double *x)
 {
-    if (m->traffic != NULL && m->o.replicas == NULL) {
-        (void)zero_allreduce(m, m->o.comm, DT_F64, x, 1);
+    /* Groups may add in another order each, and copies that differ by a bit drift apart: so one sum is made for all ranks. */
+    if (m->o.replicas != NULL && m->o.replicas->rank != 0) {
+        model_do(m, m->k->mem_zero(m->ks, x, sizeof *x));
     }
-    /* Groups may add in another order each, and copies that differ by a bit drift apart: so one group's sum is that of all. */
-    if (m->o.replicas != NULL) {
-        if (m->o.replicas->rank != 0) {
-            model_do(m, m->k->mem_zero(m->ks, x, sizeof *x));
-        }
+    if (m->o.replicas != NULL || m->o.tp > 1) {
         (void)zero_allreduce(m, m->o.all, DT_F64, x, 1);
+    } else if (m->traffic != NULL) {
+        (void)zero_allreduce(m, m->o.comm, DT_F64, x, 1);
     }
 }
 

@@ -59,7 +59,7 @@ struct piece zero_updates(const struct model *m, int group, char **at);
 void zero_settle(struct model *m);
 /* Adds up over the ranks of a comm, on the model's stream; an error is the model's too. */
 int zero_allreduce(struct model *m, struct comm *c, enum dtype dt, void *buf, int64_t n);
-/* Adds up a f64 in device memory over the ranks that share out the model. */
+/* Adds up a f64 in device memory over the ranks that share out the model, or have another part of it. */
 void zero_sum(struct model *m, double *x);
 /* The owners have changed a group's parameters: all others get them, or will when they need them. */
 void zero_publish(struct model *m, int group);

@@ -4,85 +4,16 @@
 
 #include <math.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "agent/train/optim.h"
 #include "agent/train/saver.h"
 #include "common/os/newfile.h"
+#include "tests/unit/agent/train/team.h"
 #include "tests/unit/kernels/finite.h"
 
-enum { MOST_RANKS = 8, PASSES = 2, BATCH = 2, SEQ = 7, STEPS = 3, ROWS = BATCH * SEQ };
-
-/* --- ranks ----------------------------------------------------------------------------------------------------------------- */
-
-struct team {
-    pthread_barrier_t meet;
-    const char *src[MOST_RANKS];
-};
-
-struct member {
-    struct comm base;
-    struct team *team;
-};
-
-/* out[i] = sum of every rank's src[from + i]. */
-static void sum(struct member *x, enum dtype dt, const void *src, int64_t from, void *out,
-                int64_t n)
-{
-    char *whole = mem_new((size_t)n * dtype_bytes(dt) + 1);
-
-    x->team->src[x->base.rank] = src;
-    pthread_barrier_wait(&x->team->meet);
-    for (int64_t i = 0; i < n; i++) {
-        double d = 0;
-        float f = 0;
-
-        for (int r = 0; r < x->base.size; r++) {
-            const char *at = x->team->src[r] + (size_t)(from + i) * dtype_bytes(dt);
-
-            d = dt == DT_F64 ? d + *(const double *)(const void *)at : d;
-            f = dt == DT_F32 ? f + *(const float *)(const void *)at : f;
-        }
-        memcpy(whole + (size_t)i * dtype_bytes(dt), dt == DT_F64 ? (void *)&d : (void *)&f,
-               dtype_bytes(dt));
-    }
-    pthread_barrier_wait(&x->team->meet); /* nobody reads any more */
-    memcpy(out, whole, (size_t)n * dtype_bytes(dt));
-    free(whole);
-}
-
-static int team_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
-{
-    (void)ks;
-    sum((struct member *)c, dt, buf, 0, buf, n);
-    return 0;
-}
-
-static int team_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
-                               void *dst, int64_t n)
-{
-    (void)ks;
-    sum((struct member *)c, dt, src, c->rank * n, dst, n);
-    return 0;
-}
-
-static int team_allgather(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
-                          void *dst, int64_t n)
-{
-    struct member *x = (struct member *)c;
-    size_t size = (size_t)n * dtype_bytes(dt);
-
-    (void)ks;
-    x->team->src[c->rank] = src;
-    pthread_barrier_wait(&x->team->meet);
-    for (int r = 0; r < c->size; r++) {
-        memmove((char *)dst + (size_t)r * size, x->team->src[r], size);
-    }
-    pthread_barrier_wait(&x->team->meet);
-    return 0;
-}
+enum { PASSES = 2, BATCH = 2, SEQ = 7, STEPS = 3, ROWS = BATCH * SEQ };
 
 /* --- memory that is counted -------------------------------------------------------------------------------------------------- */
 
@@ -231,30 +162,21 @@ static double *train(const struct training *t, int64_t *size, double *norm)
     struct rank_run run[MOST_RANKS] = {{0}};
     struct team team;
 
-    pthread_barrier_init(&team.meet, NULL, (unsigned)t->ranks);
-    CHECK(t->ranks <= MOST_RANKS);
+    team_init(&team, t->ranks);
     for (int r = 0; r < t->ranks; r++) {
-        run[r] = (struct rank_run){.how = t,
-                                   .comm = {.base = {.name = "team",
-                                                     .rank = r,
-                                                     .size = t->ranks,
-                                                     .post_allreduce = team_allreduce,
-                                                     .post_reduce_scatter = team_reduce_scatter,
-                                                     .post_allgather = team_allgather,
-                                                     .flight = flight_open()},
-                                            .team = &team}};
+        run[r] = (struct rank_run){.how = t, .comm = member_open(&team, r, t->ranks)};
         assert_int_equal(pthread_create(&run[r].thread, NULL, run_rank, &run[r]), 0);
     }
     for (int r = 0; r < t->ranks; r++) {
         pthread_join(run[r].thread, NULL);
         assert_true(run[r].memory_as_planned);
-        flight_close(&run[r].comm.base.flight);
+        member_close(&run[r].comm);
         if (r > 0) {
             assert_memory_equal(run[0].param, run[r].param, (size_t)run[0].size * sizeof(double));
             free(run[r].param);
         }
     }
-    pthread_barrier_destroy(&team.meet);
+    team_fini(&team);
     *size = run[0].size;
     *norm = run[0].norm;
     return run[0].param;

@@ -1,0 +1,398 @@
+/* Tensor parallel ranks as threads of one process: losses, gradients and what is learned are those of a rank that has the whole
+ * model, but for rounding; with ZeRO beside it too. */
+#include "agent/train/tensor_parallel.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/train/optim.h"
+#include "agent/train/zero.h"
+#include "tests/unit/agent/train/team.h"
+#include "tests/unit/kernels/finite.h"
+
+enum { BATCH = 2, SEQ = 8, ROWS = BATCH * SEQ, STEPS = 3 };
+
+/* --- memory that is counted ---------------------------------------------------------------------------------------- */
+
+static _Thread_local size_t taken_bytes;
+
+static int counted_alloc(void **out, size_t size_bytes)
+{
+    taken_bytes += size_bytes;
+    return kops_cpu()->mem_alloc(out, size_bytes);
+}
+
+/* --- a run --------------------------------------------------------------------------------------------------------- */
+
+struct training {
+    struct model_config config;
+    enum dtype dt;
+    int tp;
+    int ranks; /* that have the same part: they divide the samples */
+    int zero;
+    int64_t passes; /* of each rank, in a step */
+    int64_t recompute;
+    int64_t steps;
+};
+
+/* Of the Hub's tensors one after another, as f64; NaN where a rank has nothing. */
+struct result {
+    double *param; /* masters after the steps */
+    double *grad;  /* of the first step; NULL where ranks share them out */
+    int64_t size;
+    double loss, norm; /* of the first step */
+};
+
+struct rank_run {
+    const struct training *how;
+    struct member tp_comm, comm, all;
+    pthread_t thread;
+    struct result got;
+};
+
+static void fill(const struct training *t, int32_t *token, int64_t sample, int add)
+{
+    for (int i = 0; i < ROWS; i++) {
+        token[i] = (int32_t)((i * 37 + i * i + sample * 11 + add) % t->config.vocab);
+    }
+}
+
+/* Sample numbers go through the ranks' passes in turn, so that one rank with as many passes sees the same. */
+static void learn(const struct rank_run *r, struct model *m, int64_t step)
+{
+    const struct training *t = r->how;
+    int64_t all = t->ranks * t->passes;
+    int32_t token[ROWS], target[ROWS];
+
+    model_begin(m);
+    for (int64_t pass = 0; pass < t->passes; pass++) {
+        int64_t sample = step * all + pass * t->ranks + r->comm.base.rank;
+
+        fill(t, token, sample, 0);
+        fill(t, target, sample, 5);
+        target[3] = -1; /* nothing to predict */
+        model_learn(m, token, target, BATCH, SEQ, 1.0 / (double)(ROWS * all));
+    }
+}
+
+static double element(enum dtype dt, const char *set, int64_t i)
+{
+    return dt == DT_F64 ? ((const double *)(const void *)set)[i]
+                        : (double)((const float *)(const void *)set)[i];
+}
+
+/* Where each of the Hub's tensors begins in a result. */
+static int64_t place_of(const struct layout *l, int hub)
+{
+    int64_t at = 0;
+
+    for (int i = 0; i < hub; i++) {
+        at += l->hub[i].rows * l->hub[i].cols;
+    }
+    return at;
+}
+
+/* The group's slices from `whole`, which has all of the group. */
+static void spread_group(const struct model *m, int group, const char *whole, double *out)
+{
+    const struct layout *l = &m->layout;
+    const struct group *g = &l->group[group];
+
+    for (int i = 0; i < l->slices; i++) {
+        const struct hub_slice *s = &l->slice[i];
+        double *to = out + place_of(l, s->hub);
+
+        if (s->tensor < g->first_tensor || s->tensor >= g->first_tensor + g->tensors) {
+            continue;
+        }
+        for (int64_t r = 0; r < s->rows; r++) {
+            for (int64_t c = 0; c < s->cols; c++) {
+                to[(s->row0 + r) * l->hub[s->hub].cols + s->col0 + c] =
+                    element(m->accum, whole, s->offset - g->offset + r * s->cols + c);
+            }
+        }
+    }
+}
+
+static double *nothing(int64_t n)
+{
+    double *x = mem_array((size_t)n, sizeof *x);
+
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = NAN;
+    }
+    return x;
+}
+
+static void read_results(struct rank_run *r, struct model *m)
+{
+    r->got.size = m->layout.parameters;
+    r->got.param = nothing(r->got.size);
+    for (int g = 0; g < m->layout.groups; g++) {
+        spread_group(m, g, zero_collect(m, m->master, m->master_held, g), r->got.param);
+    }
+}
+
+static void read_gradients(struct rank_run *r, struct model *m)
+{
+    r->got.grad = nothing(m->layout.parameters);
+    for (int g = 0; g < m->layout.groups; g++) {
+        zero_settle(m);
+        spread_group(m, g, m->group_grad[g], r->got.grad);
+    }
+}
+
+static struct model_options options_of(struct rank_run *r)
+{
+    const struct training *t = r->how;
+
+    return (struct model_options){.dt = t->dt,
+                                  .world = t->ranks,
+                                  .rank = r->comm.base.rank,
+                                  .comm = &r->comm.base,
+                                  .all = &r->all.base,
+                                  .tp = t->tp,
+                                  .tp_rank = r->tp_comm.base.rank,
+                                  .tp_comm = &r->tp_comm.base,
+                                  .zero = t->zero,
+                                  .ordered = true,
+                                  .passes = t->passes,
+                                  .training = true,
+                                  .recompute = t->recompute};
+}
+
+static void *run_rank(void *arg)
+{
+    struct rank_run *r = arg;
+    const struct training *t = r->how;
+    const struct optim_options oo = {.schedule = {.lr = 0.01, .min_lr = 0.001, .steps = STEPS},
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.95,
+                                     .eps = 1e-8,
+                                     .decay = 0.1,
+                                     .clip = 0.5,
+                                     .seed = 3};
+    const struct model_options mo = options_of(r);
+    struct model_memory plan;
+    struct kops k = *kops_cpu();
+    struct model *m;
+    struct optim *o;
+
+    k.mem_alloc = counted_alloc;
+    taken_bytes = 0;
+    CHECK(model_open(&t->config, &k, &mo, &m, NULL) == 0);
+    CHECK(model_plan(m, BATCH, SEQ, &plan, NULL) == 0);
+    CHECK(model_reserve(m, BATCH, SEQ, NULL) == 0);
+    CHECK(optim_open(m, &oo, &o, NULL) == 0);
+    CHECK(taken_bytes >= model_memory_total(&plan) &&
+          taken_bytes < model_memory_total(&plan) + 64); /* the norm's scalars */
+    CHECK(model_init(m, 42, NULL) == 0);
+    optim_refresh(o, 0);
+    for (int64_t step = 0; step < t->steps; step++) {
+        learn(r, m, step);
+        if (step == 0) {
+            tp_count_once(m, m->loss);
+            CHECK(comm_allreduce(&r->all.base, m->ks, DT_F64, m->loss, 1) == 0);
+            CHECK(model_loss(m, &r->got.loss, NULL) == 0);
+        }
+        if (step == 0 && t->zero == 0) {
+            read_gradients(r, m);
+        }
+        optim_step(o, step + 1);
+        CHECK(step > 0 || optim_norm(o, &r->got.norm, NULL) == 0);
+    }
+    read_results(r, m);
+    CHECK(m->rc == 0);
+    optim_close(&o);
+    model_close(&m);
+    return NULL;
+}
+
+/* What one rank has goes into the whole; what several have is the same to the bit. */
+static void join(double **whole, double *part, int64_t n)
+{
+    if (*whole == NULL) {
+        *whole = part;
+        return;
+    }
+    for (int64_t i = 0; part != NULL && i < n; i++) {
+        if (isnan((*whole)[i])) {
+            (*whole)[i] = part[i];
+        }
+        assert_true(isnan(part[i]) || part[i] == (*whole)[i]);
+    }
+    free(part);
+}
+
+static struct result train(const struct training *t)
+{
+    struct rank_run run[MOST_RANKS] = {{0}};
+    struct team all, tensor[MOST_RANKS], copies[MOST_RANKS];
+    int n = t->tp * t->ranks;
+
+    team_init(&all, n);
+    for (int i = 0; i < MOST_RANKS; i++) {
+        team_init(&tensor[i], t->tp);
+        team_init(&copies[i], t->ranks);
+    }
+    for (int r = 0; r < n; r++) {
+        run[r] = (struct rank_run){.how = t,
+                                   .tp_comm = member_open(&tensor[r / t->tp], r % t->tp, t->tp),
+                                   .comm = member_open(&copies[r % t->tp], r / t->tp, t->ranks),
+                                   .all = member_open(&all, r, n)};
+        assert_int_equal(pthread_create(&run[r].thread, NULL, run_rank, &run[r]), 0);
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(run[r].thread, NULL);
+        member_close(&run[r].tp_comm);
+        member_close(&run[r].comm);
+        member_close(&run[r].all);
+        if (r > 0) {
+            join(&run[0].got.param, run[r].got.param, run[0].got.size);
+            join(&run[0].got.grad, run[r].got.grad, run[0].got.size);
+            assert_true(run[0].got.loss == run[r].got.loss && run[0].got.norm == run[r].got.norm);
+        }
+    }
+    team_fini(&all);
+    for (int i = 0; i < MOST_RANKS; i++) {
+        team_fini(&tensor[i]);
+        team_fini(&copies[i]);
+    }
+    return run[0].got;
+}
+
+static void result_free(struct result *r)
+{
+    free(r->param);
+    free(r->grad);
+}
+
+/* --- comparing ----------------------------------------------------------------------------------------------------- */
+
+/* Relative to the largest number: gradients of single elements may cancel out. */
+static void expect_near(const double *want, const double *got, int64_t n, double tolerance)
+{
+    double most = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(want[i]));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(fabs(want[i] - got[i]) <= tolerance * most);
+    }
+}
+
+static void expect_as_one(struct training t, double tolerance)
+{
+    struct training one = t;
+    struct result want, got;
+
+    one.passes = t.ranks * t.passes;
+    one.tp = one.ranks = 1;
+    one.zero = 0;
+    want = train(&one);
+    got = train(&t);
+    assert_int_equal(want.size, got.size);
+    assert_true(fabs(want.loss - got.loss) <= tolerance * want.loss);
+    assert_true(fabs(want.norm - got.norm) <= tolerance * want.norm);
+    if (got.grad != NULL) {
+        expect_near(want.grad, got.grad, want.size, tolerance);
+    }
+    expect_near(want.param, got.param, want.size, t.steps == 0 ? 0 : tolerance);
+    result_free(&want);
+    result_free(&got);
+}
+
+static struct model_config shape(const char *name, int64_t kv_heads, int64_t vocab)
+{
+    struct model_config c;
+
+    assert_int_equal(config_builtin(name, &c, NULL), 0);
+    c.kv_heads = kv_heads;
+    c.vocab = vocab;
+    if (c.norm == NORM_LAYER) {
+        c.heads = kv_heads;
+        c.head_dim = c.hidden / c.heads;
+    }
+    return c;
+}
+
+static void test_llama_as_one(void **state)
+{
+    struct training t = {.dt = DT_F64, .ranks = 1, .passes = 1, .steps = STEPS};
+
+    (void)state;
+    t.tp = 2;
+    t.config = shape("tiny-llama", 2, 48); /* the second rank has no token */
+    expect_as_one(t, 1e-12);
+    t.config = shape("tiny-llama", 2, 301);
+    expect_as_one(t, 1e-12);
+    t.config.tied = true;
+    t.config.attention_bias = t.config.mlp_bias = true;
+    expect_as_one(t, 1e-12);
+    t.tp = 4;
+    t.config = shape("tiny-llama", 4, 301);
+    expect_as_one(t, 1e-12);
+    t.recompute = 1;
+    t.passes = 3;
+    expect_as_one(t, 1e-12);
+}
+
+static void test_gpt2_as_one(void **state)
+{
+    struct training t = {.dt = DT_F64, .ranks = 1, .passes = 2, .steps = STEPS};
+
+    (void)state;
+    t.tp = 2;
+    t.config = shape("tiny-gpt2", 2, 301);
+    expect_as_one(t, 1e-12);
+    t.tp = 4;
+    t.config = shape("tiny-gpt2", 4, 301);
+    expect_as_one(t, 1e-12);
+}
+
+/* Rank by rank the values are those of the whole model: nothing depends on how it is cut. */
+static void test_fresh_weights_are_the_same_bits(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 4; tp += 2) {
+        struct training t = {.dt = DT_F32, .ranks = 1, .passes = 1, .tp = tp};
+
+        t.config = shape("tiny-llama", 4, 301);
+        expect_as_one(t, 0);
+        t.config = shape("tiny-gpt2", 4, 301);
+        expect_as_one(t, 0);
+    }
+}
+
+static void test_beside_every_stage(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < ZERO_STAGES; zero++) {
+        struct training t = {.dt = DT_F64,
+                             .tp = 2,
+                             .ranks = 2,
+                             .zero = zero,
+                             .passes = 1 + zero % 2,
+                             .recompute = zero == 3 ? 1 : 0,
+                             .steps = STEPS};
+
+        t.config = shape("tiny-llama", 2, 301);
+        expect_as_one(t, 1e-12);
+        t.config = shape("tiny-gpt2", 2, 130);
+        expect_as_one(t, 1e-12);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fresh_weights_are_the_same_bits),
+        cmocka_unit_test(test_llama_as_one),
+        cmocka_unit_test(test_gpt2_as_one),
+        cmocka_unit_test(test_beside_every_stage),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -31,7 +31,7 @@ FIGURES = {
     "daemon": ("server: .c files that see `struct daemon`", 68, 10),
     "protocols_serve": ("files of server/serve that name a protocol", 10, 0),
     "protocols_store": ("files of server/store that name a protocol", 14, 0),
-    "rings_server": ("server: folders in a ring of includes", 7, 0),
+    "rings_server": ("server: folders in a ring of includes", 9, 0),
     "rings_agent": ("agent: folders in a ring of includes", 8, 0),
     "median": ("lines of a function: median", 9, 9),
     "p90": ("lines of a function: 90 % have at most", 23, 23),

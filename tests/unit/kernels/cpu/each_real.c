@@ -299,7 +299,8 @@ static void test_matmul(void **state)
 static void test_adamw(void **state)
 {
     enum { N = 1001 };
-    const struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {11, 4, 6}};
+    const struct adamw_step how = {1e-2, 0.9, 0.95, 1e-8,
+                                   0.1,  0.5, 0.3,  {.seed = 11, .step = 4, .first = 6}};
     double scale = 0.5;
 
     (void)state;

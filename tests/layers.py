@@ -35,11 +35,7 @@ ARROWS = {
     "server/net": COMMON,
     "server/http": COMMON | {"server/net"},
     "server/store": COMMON,
-    "server/upload": COMMON | {
-        "server/store",
-        "server/repo/hf/xorb.h",    # what assemble.c reads
-        "server/repo/hf/xshard.h",
-    },
+    "server/upload": COMMON | {"server/store"},
     "server/gate": COMMON | {
         "server/http/msg.h",        # judges requests
         "server/http/h1_parse.h",   # what may stand in a host's name
@@ -81,6 +77,8 @@ ARROWS = {
         "server/page",              # a folder is a page, too
         "server/repo/hf/path.h",    # it speaks as a Hub,
         "server/repo/hf/xet.h",
+        "server/repo/hf/xorb.h",
+        "server/repo/hf/xshard.h",
         "server/repo/oci/path.h",   # a registry
         "server/repo/pypi",         # and an index do
         "server/repo/python",

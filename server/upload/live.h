@@ -3,7 +3,7 @@
  * files of its offer is counted apart, and may be as much again.
  *
  * Sessions of files end with their commit; an offer (offer.h) is finished when what it was opened for has come, an append when
- * it is whole. One that files are put together in is finished by each list of them, and lives again with the next xorb. Finished ones give back what they had of their client's share, as do those that expire.
+ * it is whole. One that files are put together in is finished by each list of them, and lives again with the next piece. Finished ones give back what they had of their client's share, as do those that expire.
  *
  * One writer a path, none during a commit. Who comes last has the path: a writer that stands in the way is asked to yield,
  * once, and is gone when its sink is closed.

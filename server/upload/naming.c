@@ -93,10 +93,10 @@ static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struc
     case PUT_APPEND:
     case PUT_APPEND_STATUS:
     case PUT_APPEND_DROP:
-    case PUT_XORB_KNOWN:
+    case PUT_PIECE_KNOWN:
     case PUT_OBJECT_KNOWN:
-    case PUT_XORB:
-    case PUT_SHARD:
+    case PUT_PIECE:
+    case PUT_ASSEMBLE:
     case PUT_CHANGES:
     case PUT_FORM:
         break;

@@ -204,7 +204,7 @@ static bool begin_again(struct store *store, const struct put *p, uint64_t now_u
                         struct upload_reply *out)
 {
     struct session s;
-    bool yes = offer_recall(store, p, OFFER_XET, now_unix_s, &s, NULL) == 0;
+    bool yes = offer_recall(store, p, OFFER_PIECES, now_unix_s, &s, NULL) == 0;
 
     if (yes) {
         answer(&s, out);
@@ -261,7 +261,7 @@ int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struc
     b = batch_new();
     session_put(&s, b);
     if (p->again) {
-        offer_remember(&s, OFFER_XET, b);
+        offer_remember(&s, OFFER_PIECES, b);
     }
     rc = look_at_all(u->store, p, &s, out, b, e);
     count = rc == 0 ? awaited_of(p, &s, out, awaited) : 0;
@@ -354,7 +354,7 @@ static int knows(struct store *store, const struct put *p, const struct session 
     struct blob *blob = NULL;
     int rc;
 
-    if (p->kind == PUT_XORB_KNOWN) {
+    if (p->kind == PUT_PIECE_KNOWN) {
         rc = session_file_load(store, s->id, p->path, &f, e);
         return rc == 0 && f.sealed ? blob_exists(store, &f.digest, yes, e) : rc;
     }

@@ -19,8 +19,8 @@ MUST_USE int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix
 MUST_USE int offer_share(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                          struct upload_reply *out, struct err *e);
 /* What a tree remembers of its offers: row NUL repo NUL tree NUL what -> the id of the last one that brings `what`, a digest in
- * hex or the files of OFFER_XET. The offer may have ended. */
-#define OFFER_XET SLICE("xet")
+ * hex or OFFER_PIECES for pieces of files. The offer may have ended. */
+#define OFFER_PIECES SLICE("xet") /* as rows have it */
 void offer_remember(const struct session *s, struct slice what, struct batch *b);
 /* Adds to b, when it is still this one. */
 void offer_forget(struct store *store, const struct session *s, struct slice what, struct batch *b);
@@ -28,7 +28,7 @@ void offer_remembered_key(struct slice repo, struct slice name, struct slice wha
 /* p's tree, and with half of its life before it. E_NOTFOUND. Always session_free(). */
 MUST_USE int offer_recall(struct store *store, const struct put *p, struct slice what,
                           uint64_t now_unix_s, struct session *out, struct err *e);
-/* PUT_OBJECT_KNOWN, PUT_XORB_KNOWN: 200, or 404. */
+/* PUT_OBJECT_KNOWN, PUT_PIECE_KNOWN: 200, or 404. */
 MUST_USE int offer_known(struct store *s, const struct put *p, struct upload_reply *out,
                          struct err *e);
 /* The offer that a put names. False: answered with 404; or *rc. Always session_free(). */

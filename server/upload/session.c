@@ -372,7 +372,7 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
         rc = session_each_file(u->store, id, drop_file, &d, e);
     }
     if (rc == 0 && d.session.offer) {
-        offer_forget(u->store, &d.session, OFFER_XET, d.batch);
+        offer_forget(u->store, &d.session, OFFER_PIECES, d.batch);
     }
     batch_del(d.batch, TABLE_UPLOAD, key);
     if (rc == 0) {

@@ -4,7 +4,7 @@
 
 #include "common/base/log.h"
 #include "server/upload/append.h"
-#include "server/upload/assemble.h"
+
 #include "server/store/blob.h"
 #include "server/store/drop.h"
 #include "server/upload/live.h"
@@ -21,15 +21,15 @@ struct upload_sink {
     struct uploads *u;
     struct arena arena; /* strings of put */
     struct put put;
-    struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT, PUT_XORB, PUT_SHARD */
+    struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT, PUT_PIECE, PUT_ASSEMBLE */
     struct writer writer;
     uint64_t length; /* of this body; UNKNOWN */
     uint64_t total;  /* of the whole file; UNKNOWN */
     uint64_t offset; /* bytes of the file that are here */
     uint64_t saved;  /* of those, described by a row */
     struct charge
-        charge; /* of a session's file and of a xorb, until its row goes; of an object, while it comes */
-    struct session_file old; /* PUT_XORB: what is there by its name, if sealed */
+        charge; /* of a session's file and of a piece, until its row goes; of an object, while it comes */
+    struct session_file old; /* PUT_PIECE: what is there by its name, if sealed */
     struct stage *stage;     /* NULL: small */
     struct buf small;
     struct hasher *hasher;
@@ -221,7 +221,7 @@ static int open_file(struct upload_sink *k, struct upload_reply *reply, struct e
 }
 
 /* It counts until its offer has made files of it. The offer may have done so before, of others: then it awaits more. */
-static int open_xorb(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+static int open_piece(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     struct session *s = &k->session;
     int rc = 0;
@@ -251,9 +251,9 @@ static int open_xorb(struct upload_sink *k, struct upload_reply *reply, struct e
 
 static int open_object(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
-    uint64_t most = k->put.kind == PUT_XORB    ? XORB_BYTES_MAX
-                    : k->put.kind == PUT_SHARD ? SHARD_BYTES_MAX
-                                               : UNKNOWN;
+    uint64_t most = k->put.kind == PUT_PIECE      ? k->put.assembler->piece_bytes_max
+                    : k->put.kind == PUT_ASSEMBLE ? k->put.assembler->list_bytes_max
+                                                  : UNKNOWN;
     int rc;
 
     if (most != UNKNOWN && k->length > most) {
@@ -265,16 +265,16 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
     if (!offer_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
         return rc;
     }
-    if (k->put.kind == PUT_XORB) {
-        rc = open_xorb(k, reply, e);
+    if (k->put.kind == PUT_PIECE) {
+        rc = open_piece(k, reply, e);
         if (rc != 0 || reply->status != 0) {
             return rc;
         }
     } else {
         charge_begin(&k->charge, k->u, k->session.id, 0);
     }
-    if (k->put.kind == PUT_SHARD) {
-        k->small = BUF_INIT(SHARD_BYTES_MAX);
+    if (k->put.kind == PUT_ASSEMBLE) {
+        k->small = BUF_INIT((size_t)k->put.assembler->list_bytes_max);
         return 0;
     }
     return k->total > BLOB_INLINE_BYTES ? open_stage(k, false, e) : 0;
@@ -301,7 +301,7 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
         rc = append_open(u, p, body, &k->append, reply, e);
     } else if (p->kind == PUT_UPLOAD_FILE) {
         rc = open_session_file(k, reply, e);
-    } else if (p->kind == PUT_OBJECT || p->kind == PUT_XORB || p->kind == PUT_SHARD) {
+    } else if (p->kind == PUT_OBJECT || p->kind == PUT_PIECE || p->kind == PUT_ASSEMBLE) {
         rc = open_object(k, reply, e);
     } else {
         rc = open_file(k, reply, e);
@@ -429,12 +429,12 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
                          struct err *e)
 {
     struct session_file f = {.sealed = true, .bytes = k->offset, .digest = *d};
-    bool xorb = k->put.kind == PUT_XORB;
+    bool piece = k->put.kind == PUT_PIECE;
     struct batch *b = batch_new();
     struct blob *blob = NULL;
     int rc = seal(k, d, b, &blob, e);
 
-    if (rc == 0 && xorb) { /* found again by its name, and gone with the offer */
+    if (rc == 0 && piece) { /* found again by its name, and gone with the offer */
         put_rows(k, &f, 0, b);
         if (k->old.sealed) {
             session_unhold(&k->session, k->put.path, &k->old.digest, b);
@@ -442,7 +442,7 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
     }
     if (rc == 0) {
         session_require(&k->session, b);
-        session_hold(&k->session, xorb ? k->put.path : SLICE_NONE, d, b);
+        session_hold(&k->session, piece ? k->put.path : SLICE_NONE, d, b);
         rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
@@ -450,8 +450,8 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
         rc = 0;
     } else if (rc == 0) {
         upload_reply_file(reply, 200, k->put.path, &f);
-        charge_keep(&k->charge, xorb ? f.bytes : 0);
-        if (xorb && k->old.sealed) {
+        charge_keep(&k->charge, piece ? f.bytes : 0);
+        if (piece && k->old.sealed) {
             drop_unheld(k->u->store, &k->old.digest, 1);
         }
         if (k->put.kind == PUT_OBJECT) {
@@ -498,10 +498,10 @@ static int assemble(struct upload_sink *k, struct upload_reply *reply, struct er
         upload_refuse(reply, 503, "files of this upload are being put together: ask again");
         return 0;
     }
-    rc = assemble_run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
+    rc = k->put.assembler->run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
     if (rc == 0 && reply->status == 200) {
         bool keeps = live_may_keep(k->u, k->session.id);
-        rc = keeps ? 0 : assemble_forget(k->u, &k->session, buf_slice(&k->small), e);
+        rc = keeps ? 0 : k->put.assembler->forget(k->u, &k->session, buf_slice(&k->small), e);
         live_assembled(k->u, k->session.id, keeps || rc != 0);
     }
     return rc;
@@ -540,9 +540,9 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
         rc = discard(k, reply, e);
     } else if (k->put.kind == PUT_UPLOAD_FILE) {
         rc = finish_session_file(k, &d, reply, e);
-    } else if (k->put.kind == PUT_SHARD) {
+    } else if (k->put.kind == PUT_ASSEMBLE) {
         rc = assemble(k, reply, e);
-    } else if (k->put.kind == PUT_OBJECT || k->put.kind == PUT_XORB) {
+    } else if (k->put.kind == PUT_OBJECT || k->put.kind == PUT_PIECE) {
         rc = finish_object(k, &d, reply, e);
     } else {
         rc = finish_file(k, &d, now_unix_s, reply, e);

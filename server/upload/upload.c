@@ -303,7 +303,7 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return offer_share(u, p, now_unix_s, out, e);
     case PUT_PARTS_END:
         return upload_trouble(out, parts_end(u, p, out, e), e);
-    case PUT_XORB_KNOWN:
+    case PUT_PIECE_KNOWN:
     case PUT_OBJECT_KNOWN:
         return offer_known(u->store, p, out, e);
     case PUT_APPEND_OPEN:
@@ -322,8 +322,8 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_UPLOAD_FILE:
     case PUT_OBJECT:
     case PUT_APPEND:
-    case PUT_XORB:
-    case PUT_SHARD:
+    case PUT_PIECE:
+    case PUT_ASSEMBLE:
     case PUT_CHANGES:
     case PUT_FORM:
         break;
@@ -349,5 +349,6 @@ struct put put_copy(const struct put *p, struct arena *a)
 bool put_has_body(enum put_kind k)
 {
     return k == PUT_FILE || k == PUT_UPLOAD_FILE || k == PUT_OBJECT || k == PUT_PART ||
-           k == PUT_APPEND || k == PUT_XORB || k == PUT_SHARD || k == PUT_CHANGES || k == PUT_FORM;
+           k == PUT_APPEND || k == PUT_PIECE || k == PUT_ASSEMBLE || k == PUT_CHANGES ||
+           k == PUT_FORM;
 }

@@ -39,12 +39,12 @@ enum put_kind {
     PUT_APPEND, /* body: its next bytes, from put.first on (UINT64_MAX: not said); called: its last. Without an id all at once */
     PUT_APPEND_STATUS,
     PUT_APPEND_DROP,
-    PUT_XORB,       /* body: chunks for one (assemble.h), of the path's name */
-    PUT_XORB_KNOWN, /* is it here? */
-    PUT_SHARD,      /* body: what files consist of them */
-    PUT_CHANGES,    /* body: read by an adapter into changes.h, committed at its end */
-    PUT_FORM,       /* body: a form with a file in it (intake.h), which an adapter reads */
-    PUT_REF_ADD,    /* ref names a version from now on (naming.h); 409 when the name is taken */
+    PUT_PIECE, /* body: what an assembler makes objects of, kept under the path's name while the offer lasts */
+    PUT_PIECE_KNOWN, /* is it here? */
+    PUT_ASSEMBLE,    /* body: which objects consist of which pieces, for the assembler */
+    PUT_CHANGES,     /* body: read by an adapter into changes.h, committed at its end */
+    PUT_FORM,        /* body: a form with a file in it (intake.h), which an adapter reads */
+    PUT_REF_ADD,     /* ref names a version from now on (naming.h); 409 when the name is taken */
     PUT_REF_DROP,
     PUT_SQUASH,    /* the branch's history begins anew, with the files that it has */
     PUT_TREE_MOVE, /* the tree is called `to` from now on; 409 when there is one */
@@ -55,6 +55,19 @@ enum { OFFER_OBJECTS_MAX = 256, SHARE_OBJECTS_MAX = 1000 };
 struct put_object {
     struct digest digest;
     uint64_t size_bytes;
+};
+struct put;
+struct uploads;
+struct session;
+struct upload_reply;
+/* Makes loose objects of pieces, for an adapter that knows their format (PUT_PIECE, PUT_ASSEMBLE). Pool threads. */
+struct assembler {
+    uint64_t piece_bytes_max, list_bytes_max;
+    /* The offer's session holds what comes of the list; 200, or a refusal, in *reply. */
+    int (*run)(struct uploads *u, const struct put *p, const struct session *s, struct slice list,
+               struct upload_reply *reply, struct err *e);
+    /* Removes the pieces that this list names; the offer may have no more of them. */
+    int (*forget)(struct uploads *u, const struct session *s, struct slice list, struct err *e);
 };
 struct put {
     enum put_kind kind;
@@ -81,7 +94,8 @@ struct put {
     uint64_t first, total;            /* Content-Range; 0, UINT64_MAX without */
     const struct put_object *objects; /* PUT_OFFER: what is to come, */
     size_t objects_count; /* at most OFFER_OBJECTS_MAX; PUT_OBJECTS_SHARE: SHARE_OBJECTS_MAX */
-    uint32_t part, parts_count; /* PUT_PART: from 1 on; PUT_PARTS_END */
+    const struct assembler *assembler; /* PUT_PIECE, PUT_ASSEMBLE */
+    uint32_t part, parts_count;        /* PUT_PART: from 1 on; PUT_PARTS_END */
     bool
         again; /* PUT_OFFER without objects: the tree's last one, as long as it has half of its life before it */
     struct slice
@@ -109,7 +123,6 @@ struct upload_reply {
 };
 void upload_reply_free(struct upload_reply *r);
 
-struct uploads;
 struct uploads *uploads_open(struct store *s);
 void uploads_close(struct uploads **up);
 /* How many sessions a client may have open at a time, 256 unless said, and bytes in them; 0: a quarter of the quota. */

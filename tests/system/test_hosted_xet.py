@@ -1,4 +1,4 @@
-"""Uploads by Xet's protocol (server/upload/assemble.h): xorbs and shards as hf_xet sends them, and as nobody should."""
+"""Uploads by Xet's protocol (server/repo/hosted/assemble.h): xorbs and shards as hf_xet sends them, and as nobody should."""
 import hashlib
 import json
 import os

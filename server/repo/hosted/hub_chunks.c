@@ -1,5 +1,5 @@
 /* hub_chunks.c - files of hosted trees by Xet's protocol: out (repo/hf/xet.h), the blobs themselves, framed as they leave; and in
- * (upload/assemble.h), xorbs and shards that belong to one offer.
+ * (repo/hosted/assemble.h), xorbs and shards that belong to one offer.
  *
  * The address of the store that a client brings its xorbs to is the offer's own, so what it remembers of chunks that it has
  * brought before, by address, never reaches beyond what is still here. A tree has the same one for half a day: an upload
@@ -9,7 +9,7 @@
 #include "common/os/clock.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hf/xet.h"
-#include "server/upload/assemble.h"
+#include "server/repo/hosted/assemble.h"
 #include "server/store/keep.h"
 #include "server/store/row.h"
 
@@ -167,14 +167,14 @@ static enum put_kind kind_of(struct slice path, struct slice *xorb)
     *xorb = hash_behind(path, SLICE("xorbs/default/"));
     *xorb = xorb->p != NULL ? *xorb : hash_behind(path, SLICE("xorb/default/"));
     if (xorb->p != NULL) {
-        return PUT_XORB;
+        return PUT_PIECE;
     }
     *xorb = hash_behind(path, SLICE("xorb-grants/default/"));
     if (xorb->p != NULL) {
-        return PUT_XORB_KNOWN;
+        return PUT_PIECE_KNOWN;
     }
     return slice_eqs(path, "shards") || hash_behind(path, SLICE("shard/default/")).p != NULL
-               ? PUT_SHARD
+               ? PUT_ASSEMBLE
                : PUT_FILE; /* none of these */
 }
 
@@ -192,6 +192,7 @@ void hub_chunks_put(struct hub_ask *k)
         plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
     } else {
         hub_put(k, kind);
+        k->p->put.assembler = &xet_assembler;
         k->p->put.upload_id = k->at.rev;
         k->p->put.path =
             xorb.p != NULL ? arena_fmt(k->a, XORB_PATH SLICE_FMT, SLICE_ARG(xorb)) : SLICE("");
@@ -208,11 +209,11 @@ void hub_chunks_answer(const struct plan *p, struct upload_reply *u)
         return;
     }
     buf_clear(&u->body);
-    if (p->put.kind == PUT_XORB_KNOWN) {
+    if (p->put.kind == PUT_PIECE_KNOWN) {
         buf_str(&u->body, "{}");
-    } else if (p->put.kind == PUT_XORB) {
+    } else if (p->put.kind == PUT_PIECE) {
         buf_str(&u->body, "{\"was_inserted\":true}");
-    } else if (p->put.kind == PUT_SHARD) {
+    } else if (p->put.kind == PUT_ASSEMBLE) {
         buf_str(&u->body, "{\"result\":1}");
     } else {
         int n = snprintf(at, sizeof at, SLICE_FMT "%s", SLICE_ARG(store), u->upload);

@@ -369,8 +369,8 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
     }
     if (p->put.kind == PUT_CREATE && (good || u->status == 412)) {
         answer_created(p, u);
-    } else if ((p->put.kind == PUT_OFFER && p->put.objects == NULL) || p->put.kind == PUT_XORB ||
-               p->put.kind == PUT_XORB_KNOWN || p->put.kind == PUT_SHARD) {
+    } else if ((p->put.kind == PUT_OFFER && p->put.objects == NULL) || p->put.kind == PUT_PIECE ||
+               p->put.kind == PUT_PIECE_KNOWN || p->put.kind == PUT_ASSEMBLE) {
         hub_chunks_answer(p, u);
     } else if (p->put.kind == PUT_OFFER && good) {
         hub_objects_answer(p, u);

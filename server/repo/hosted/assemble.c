@@ -1,4 +1,4 @@
-#include "server/upload/assemble.h"
+#include "server/repo/hosted/assemble.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -284,20 +284,20 @@ static int forget_file(void *arg, const struct xshard_file *f)
     return forget_xorbs(arg, f);
 }
 
-int assemble_forget(struct uploads *u, const struct session *s, struct slice shard, struct err *e)
+static int forget(struct uploads *u, const struct session *s, struct slice shard, struct err *e)
 {
     struct assembly a = {.u = u, .session = s, .e = e};
     struct batch *b = batch_new();
     int rc;
 
-    offer_forget(u->store, s, OFFER_XET, b);
+    offer_forget(u->store, s, OFFER_PIECES, b);
     rc = store_commit(u->store, &b, COMMIT_LAZY, e);
     batch_free(&b);
     return rc == 0 ? xshard_each(shard, forget_file, &a, e) : rc;
 }
 
-int assemble_run(struct uploads *u, const struct put *p, const struct session *s,
-                 struct slice shard, struct upload_reply *reply, struct err *e)
+static int assemble(struct uploads *u, const struct put *p, const struct session *s,
+                    struct slice shard, struct upload_reply *reply, struct err *e)
 {
     struct assembly a = {.u = u, .put = p, .session = s, .reply = reply, .e = e};
     int rc;
@@ -320,3 +320,6 @@ int assemble_run(struct uploads *u, const struct put *p, const struct session *s
     }
     return rc > 0 ? 0 : rc;
 }
+
+const struct assembler xet_assembler = {
+    .piece_bytes_max = 72 << 20, .list_bytes_max = 128 << 20, .run = assemble, .forget = forget};

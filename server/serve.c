@@ -214,9 +214,8 @@ static bool takes_method(struct call *c)
     enum plan_kind k = c->plan.kind;
 
     if ((k != PLAN_WANT && k != PLAN_BLOB && k != PLAN_LIST) ||
-        (k == PLAN_LIST && (c->plan.form == LIST_HUB_PATHS || c->plan.form == LIST_HUB_MODES ||
-                            c->plan.form == LIST_HUB_OBJECTS)) ||
-        c->req.method == METHOD_GET || c->req.method == METHOD_HEAD) {
+        (k == PLAN_LIST && c->plan.posted) || c->req.method == METHOD_GET ||
+        c->req.method == METHOD_HEAD) {
         return true;
     }
     refuse_reading(c);

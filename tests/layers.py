@@ -58,6 +58,7 @@ ARROWS = {
         "server/http/principal.h",
         "server/cache",           # want.h; struct answer for the reply's fields
         "server/upload",          # plans name puts, and who reads their bodies
+        "server/page",            # a folder is a page, too
         "server/repo/oci/path.h",  # /v2/ is routed by its paths
     },
     # Adapters know the door, and of their brothers what both speak.
@@ -74,7 +75,6 @@ ARROWS = {
     "server/repo/hosted": ADAPTER | {
         "server/store",             # trees, their history
         "server/upload",
-        "server/page",              # a folder is a page, too
         "server/repo/hf/path.h",    # it speaks as a Hub,
         "server/repo/hf/xet.h",
         "server/repo/hf/xorb.h",

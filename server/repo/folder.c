@@ -1,4 +1,4 @@
-#include "server/repo/hosted/listing.h"
+#include "server/repo/folder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,9 +8,6 @@
 #include "common/codec/units.h"
 #include "common/codec/url.h"
 #include "server/page/html.h"
-#include "server/repo/hosted/hub.h"
-#include "server/repo/hosted/image.h"
-#include "server/repo/hosted/python.h"
 
 struct group { /* trees that share the next segment of their names: one folder of the page */
     struct buf name;
@@ -18,6 +15,7 @@ struct group { /* trees that share the next segment of their names: one folder o
 };
 
 struct listing {
+    bool (*hides)(struct slice tree); /* NULL: none */
     bool html;
     bool recursive;
     struct buf *out;
@@ -32,11 +30,6 @@ struct listing {
 /* Longer than any path, so that folder + these bytes sorts after all that lies below the folder. */
 enum { SKIP_BYTES = 4096, NAME_BYTES = 4096, WHEN_BYTES = 32 };
 #define SIZE_NONE UINT64_MAX
-
-void hosted_listing_policy(struct buf *out)
-{
-    html_policy(out, HTML_FOLDER);
-}
 
 /* --- pages ---
  * Every entry is a plain, percent-encoded <a href="name">, and only entries are written so: rclone, wget, lftp and fsspec
@@ -383,8 +376,8 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
     char hex[DIGEST_HEX + 1];
     char version[24];
 
-    if (!slice_starts(name, l->folder) || (l->html && image_is_tree(name))) {
-        return 0; /* no page of ours shows an image */
+    if (!slice_starts(name, l->folder) || (l->html && l->hides != NULL && l->hides(name))) {
+        return 0;
     }
     l->count++;
     if (l->html) {
@@ -441,31 +434,19 @@ static struct slice with_slash(struct slice folder, struct buf *copy)
     return buf_slice(copy);
 }
 
-int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
-                   const struct listing_sight *sight, struct listing_out *out, struct err *e)
+int folder_list_but(const struct repo *r, const struct plan *p, struct store *s,
+                    bool (*hides)(struct slice tree), struct listing_out *out, struct err *e)
 {
     struct buf *body = out->body;
     struct buf copy = BUF_INIT(2 * SKIP_BYTES);
-    struct listing l = {.html = p->html,
+    struct listing l = {.hides = hides,
+                        .html = p->html,
                         .recursive = p->recursive,
                         .out = body,
                         .skip = BUF_INIT(3 * SKIP_BYTES),
                         .group.name = BUF_INIT(NAME_BYTES)};
     int rc;
 
-    if (p->form == LIST_IMAGE_TAGS || p->form == LIST_IMAGE_REFERRERS) {
-        buf_free(&l.skip);
-        return image_listing(s, p, out, e);
-    }
-    if (p->form == LIST_PYTHON_PROJECTS || p->form == LIST_PYTHON_PROJECT) {
-        buf_free(&l.skip);
-        return python_listing(s, r, p, sight, out, e);
-    }
-    if (p->form != LIST_OURS) {
-        buf_free(&l.skip);
-        return p->form == LIST_HUB_TREES ? hub_trees(s, r, p, sight, out, e)
-                                         : hub_listing(s, r, p, body, &out->content_type, e);
-    }
     out->content_type = p->html ? SLICE("text/html; charset=utf-8") : SLICE("application/json");
     l.folder = with_slash(p->entry.path, &copy);
     rc = p->name.p == NULL ? list_trees(&l, s, r, p, e) : list_folder(&l, s, r, p, e);
@@ -476,4 +457,11 @@ int hosted_listing(struct store *s, const struct repo *r, const struct plan *p,
     buf_free(&l.group.name);
     buf_free(&copy);
     return rc;
+}
+
+int folder_list(const struct repo *r, const struct plan *p, struct store *s,
+                const struct listing_sight *sight, struct listing_out *out, struct err *e)
+{
+    (void)sight;
+    return folder_list_but(r, p, s, NULL, out, e);
 }

@@ -78,24 +78,6 @@ struct facts {
     struct fact fact[FACTS_MAX];
 };
 
-/* What a PLAN_LIST makes of a tree: ours, or documents of a Hub (hosted/hub.h). */
-enum tree_form {
-    LIST_OURS,
-    LIST_HUB_INFO,
-    LIST_HUB_TREE,
-    LIST_HUB_PATHS, /* of the paths in plan.text, a form */
-    LIST_HUB_TREES, /* the repositories of a kind */
-    LIST_HUB_MODES, /* of the files in plan.text, a preupload's body */
-    LIST_HUB_REFS,
-    LIST_HUB_COMMITS,
-    LIST_HUB_OBJECTS, /* of an LFS batch, plan.text: where what the tree has is read */
-    LIST_HUB_TENSORS, /* headers of the files that the index at the path plan.text names */
-    LIST_IMAGE_TAGS,  /* of a container image (hosted/image.h) */
-    LIST_IMAGE_REFERRERS,
-    LIST_PYTHON_PROJECTS, /* pages of a package index (hosted/python.h) in the form that plan.text names */
-    LIST_PYTHON_PROJECT
-};
-
 /* Reads a body that says what is to be changed (PUT_CHANGES), as it comes. Pool threads, one at a time. */
 struct put_reader {
     void *(*open)(const struct repo *r);
@@ -143,18 +125,21 @@ struct plan {
     struct entry entry; /* PLAN_BLOB: digest, size; PLAN_LIST: path = folder */
     struct snap snap;   /* of PLAN_BLOB and PLAN_LIST */
     struct slice name;  /* PLAN_LIST: tree name, p == NULL: list of trees */
-    bool recursive, html;
-    bool expand; /* of the Hub's: with the last commit of each path */
+    bool recursive;
+    bool html;   /* PLAN_LIST of a folder: as a page of ours (page/html.h) */
+    bool expand; /* PLAN_LIST: with more of each path */
     bool sift; /* PLAN_LIST of trees: what the caller may not read is left out; there is a token */
-    enum tree_form form;                   /* PLAN_LIST */
-    struct put put;                        /* PLAN_PUT: executed by upload/upload.h */
+    int form; /* PLAN_LIST: what of, for ops->list; 0: a folder, or the repo's trees (plan_folder()) */
+    bool posted;    /* PLAN_LIST: a POST asks for it, too: its body, in `text`, says what of */
+    bool alone;     /* PLAN_LIST: made for this caller, nobody else is given it */
+    struct put put; /* PLAN_PUT: executed by upload/upload.h */
     const struct put_reader *reader;       /* PUT_CHANGES */
     const struct form_reader *form_reader; /* PUT_FORM */
     int status;                            /* PLAN_REPLY: refusal, redirect */
-    /* Body: what, why, what to do. LIST_OURS as HTML: the canonical path that was requested. */
+    /* Body: what, why, what to do. PLAN_LIST: what ops->list makes of it; of a folder as HTML the canonical path that was requested. */
     struct slice text;
     struct slice
-        location; /* redirects, relative; oci: what links to the next part of a list begin with; LIST_OURS as HTML: the folder's path with its '/', when the request lacks it */
+        location; /* redirects, relative; PLAN_LIST: what links to the next part begin with; of a folder as HTML its path with a '/', when the request lacks that */
     struct slice allow;        /* 405: the methods that are taken */
     struct slice content_type; /* our own, for PLAN_BLOB and PLAN_WANT when the origin gives none */
     struct slice cache_control; /* for the client; p == NULL: derived from the class */
@@ -167,7 +152,8 @@ struct plan {
     /* PLAN_BLOB, PLAN_WANT: a Range field of the request is passed over. PLAN_WANT: no byte of it before all are here and
      * verified, want.digest tells which they are then; a HEAD brings it, too. */
     bool whole;
-    bool passing;    /* PLAN_BLOB: who comes next may not have it: it is planned anew each time */
+    bool
+        passing; /* PLAN_BLOB, PLAN_LIST: who comes next may not have it: it is planned anew each time */
     bool own_fields; /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
     uint64_t
         until_unix_s; /* PLAN_WANT, PLAN_REPLY: what the plan rests on is good so long; 0: for ever */
@@ -218,6 +204,16 @@ struct rewrite_out {
     struct batch *rows;        /* to be committed (lazily) before the document is sent; or NULL */
 };
 
+struct listing_sight { /* may the caller read that? "<repo>/<tree>/" */
+    bool (*sees)(const void *arg, struct slice subject);
+    const void *arg;
+};
+struct listing_out {
+    struct buf *body;
+    struct slice content_type; /* static */
+    struct buf next;           /* the address of the list's next part; empty: there is none */
+};
+
 struct gather_part { /* one document of several, in order */
     const struct need *need;
     struct slice doc;
@@ -262,6 +258,9 @@ struct repo_ops {
     int (*rewrite)(const struct repo *r, const struct plan *p, struct slice doc,
                    struct slice content_type, struct slice url, struct rewrite_out *out,
                    struct err *e);
+    /* For PLAN_LIST: writes the listing. sight: of a list of trees, NULL: all of them. A maker's thread. */
+    int (*list)(const struct repo *r, const struct plan *p, struct store *st,
+                const struct listing_sight *sight, struct listing_out *out, struct err *e);
     /* Optional, of a repo by_caller: may everybody still have what everybody was once given under this key? A pool thread. */
     bool (*is_open)(const struct repo *r, struct slice key, struct store *st);
     /* Optional: a key that no request's path spells -> what it is wanted as, but for digest and URL. False: it is none. */

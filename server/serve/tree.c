@@ -5,7 +5,7 @@
 
 #include "common/base/log.h"
 #include "server/gate/token.h"
-#include "server/repo/hosted/listing.h"
+#include "server/page/html.h"
 #include "server/serve/opening.h"
 #include "server/serve/refusal.h"
 #include "server/serve/rendering.h"
@@ -84,7 +84,7 @@ static int make(void *arg, struct buf *out, struct rendering *about, struct err 
     struct listing_work *l = arg;
     struct listing_sight sight = {sees, l->who};
     struct listing_out to = {.body = out, .next = BUF_INIT(NEXT_BYTES)};
-    int rc = hosted_listing(l->store, l->repo, l->plan, l->who != NULL ? &sight : NULL, &to, e);
+    int rc = l->repo->ops->list(l->repo, l->plan, l->store, l->who != NULL ? &sight : NULL, &to, e);
 
     about->content_type = to.content_type;
     about->next = to.next.n != 0 ? mem_strdup(buf_cstr(&to.next)) : NULL;
@@ -122,14 +122,14 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
         refuse_listing(c, rc, why);
         return;
     }
-    if (c->plan.form == LIST_OURS && c->plan.html && c->plan.location.p != NULL) {
+    if (c->plan.html && c->plan.location.p != NULL) {
         send_to_page(c);
         return;
     }
     h = resolve_rendering(c, c->plan.entry.path, r);
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
-    if (c->plan.form == LIST_OURS && c->plan.html) {
-        hosted_listing_policy(&policy);
+    if (c->plan.html) {
+        html_policy(&policy, HTML_FOLDER);
         h->reply.policy = arena_copy(&h->arena, buf_slice(&policy));
         buf_free(&policy);
     }
@@ -137,10 +137,9 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
     if (r->next != NULL) {
         reply_addf(&h->reply, &h->arena, "link", "<%s>; rel=\"next\"", r->next);
     }
-    opening_send(c, h, c->plan.form != LIST_HUB_TREES); /* its links name the host that was asked */
+    opening_send(c, h, !c->plan.passing);
 }
 
-/* An LFS batch tells what uploads have brought that no version has yet, and carries the caller's credential. */
 static struct slice key_of(struct call *c)
 {
     const struct plan *p = &c->plan;
@@ -148,7 +147,7 @@ static struct slice key_of(struct call *c)
     char asked[DIGEST_HEX + 1];
     struct digest of_text;
 
-    if (p->form == LIST_HUB_OBJECTS) {
+    if (p->alone) {
         return SLICE_NONE;
     }
     digest_format(&p->snap.root, root);
@@ -157,7 +156,7 @@ static struct slice key_of(struct call *c)
     return arena_fmt(&c->arena,
                      "folder %s " SLICE_FMT " %d %d %d %d %s %s %" PRIu64 " " SLICE_FMT
                      " / " SLICE_FMT,
-                     p->sift ? token_id(c->who.token) : "", SLICE_ARG(p->location), (int)p->form,
+                     p->sift ? token_id(c->who.token) : "", SLICE_ARG(p->location), p->form,
                      p->html, p->recursive, p->expand, asked, root, p->snap.seq, SLICE_ARG(p->name),
                      SLICE_ARG(p->entry.path));
 }

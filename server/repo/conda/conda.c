@@ -10,6 +10,7 @@
 #include "server/repo/conda/shards.h"
 #include "server/repo/conda/strip.h"
 #include "server/repo/conda/told.h"
+#include "server/repo/folder.h"
 #include "server/repo/generic/synced.h"
 #include "server/repo/plan.h"
 #include "server/repo/unpack.h"
@@ -371,5 +372,6 @@ const struct repo_ops repo_conda = {
     .path_tokens = true,
     .open = conda_open,
     .plan = conda_plan,
+    .list = folder_list,
     .rewrite = conda_rewrite,
 };

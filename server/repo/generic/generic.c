@@ -1,6 +1,7 @@
 /* generic.c - any tree of files at an origin: a path below the repo is that path below the origin, the rules say how long it
  * is good. With a sync section it is mirrored whole and answered from its snapshot. docs/protocols/generic.md */
 #include "server/repo/forward.h"
+#include "server/repo/folder.h"
 #include "server/repo/generic/synced.h"
 #include "server/repo/plan.h"
 
@@ -66,4 +67,5 @@ const struct repo_ops repo_generic = {
     .name = "generic",
     .open = generic_open,
     .plan = generic_plan,
+    .list = folder_list,
 };

@@ -2,6 +2,7 @@
  * What is written is told to upload/upload.h by a struct put. docs/protocols/hosted.md */
 #include "server/repo/hosted/hosted.h"
 
+#include "server/repo/folder.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hosted/image.h"
 #include "server/repo/hosted/python.h"
@@ -471,12 +472,41 @@ static void hosted_put_answer(const struct repo *r, const struct plan *p, struct
     }
 }
 
+/* No page of ours shows an image. */
+static int hosted_list(const struct repo *r, const struct plan *p, struct store *s,
+                       const struct listing_sight *sight, struct listing_out *out, struct err *e)
+{
+    switch ((enum hosted_list)p->form) {
+    case LIST_HOSTED_FOLDER:
+        return folder_list_but(r, p, s, image_is_tree, out, e);
+    case LIST_HUB_TREES:
+        return hub_trees(s, r, p, sight, out, e);
+    case LIST_HUB_INFO:
+    case LIST_HUB_TREE:
+    case LIST_HUB_PATHS:
+    case LIST_HUB_MODES:
+    case LIST_HUB_REFS:
+    case LIST_HUB_COMMITS:
+    case LIST_HUB_OBJECTS:
+    case LIST_HUB_TENSORS:
+        return hub_listing(s, r, p, out->body, &out->content_type, e);
+    case LIST_IMAGE_TAGS:
+    case LIST_IMAGE_REFERRERS:
+        return image_listing(s, p, out, e);
+    case LIST_PYTHON_PROJECTS:
+    case LIST_PYTHON_PROJECT:
+        return python_listing(s, r, p, sight, out, e);
+    }
+    return err_set(e, E_INTERNAL, "no such listing");
+}
+
 const struct repo_ops repo_hosted = {
     .name = "hosted",
     .by_host = true,
     .registry = true,
     .open = hosted_open,
     .plan = hosted_plan,
+    .list = hosted_list,
     .put_answer = hosted_put_answer,
     .failed = hub_failed,
 };

@@ -4,6 +4,23 @@
 
 #include "common/base/slice.h"
 
+enum hosted_list { /* plan.form */
+                   LIST_HOSTED_FOLDER,
+                   LIST_HUB_INFO,
+                   LIST_HUB_TREE,
+                   LIST_HUB_PATHS, /* of the paths in plan.text, a form */
+                   LIST_HUB_TREES, /* the repositories of a kind */
+                   LIST_HUB_MODES, /* of the files in plan.text, a preupload's body */
+                   LIST_HUB_REFS,
+                   LIST_HUB_COMMITS,
+                   LIST_HUB_OBJECTS, /* of an LFS batch, plan.text: where what the tree has is read */
+                   LIST_HUB_TENSORS, /* headers of the files that the index at the path plan.text names */
+                   LIST_IMAGE_TAGS,
+                   LIST_IMAGE_REFERRERS,
+                   LIST_PYTHON_PROJECTS, /* pages of a package index in the form that plan.text names */
+                   LIST_PYTHON_PROJECT
+};
+
 bool hosted_segment_valid(struct slice s); /* an owner, a tree's name */
 bool hosted_version_valid(struct slice v); /* "v7", a branch, a tag, a label, a root */
 /* "datasets/" and "spaces/" begin the names of trees of these kinds: "datasets/<owner>/<name>"; of models nothing does. Takes it

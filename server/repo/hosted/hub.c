@@ -220,7 +220,7 @@ static void say_commit(struct hub_ask *k)
     plan_field(k->p, SLICE("x-repo-commit"), arena_copy(k->a, slice_str(k->commit)));
 }
 
-static void plan_listing(struct hub_ask *k, enum tree_form form)
+static void plan_listing(struct hub_ask *k, enum hosted_list form)
 {
     const struct snap *sn = hub_version(k);
 
@@ -228,7 +228,7 @@ static void plan_listing(struct hub_ask *k, enum tree_form form)
         return;
     }
     k->p->kind = PLAN_LIST;
-    k->p->form = form;
+    k->p->form = (int)form;
     k->p->snap = *sn;
     k->p->name = k->tree;
     k->p->entry.path =
@@ -262,6 +262,7 @@ static void plan_paths(struct hub_ask *k)
         return;
     }
     plan_listing(k, LIST_HUB_PATHS);
+    k->p->posted = true;
     k->p->text = body->bytes;
     k->p->expand = k->p->expand || hub_query(body->bytes, "expand", SLICE("true"));
 }
@@ -369,6 +370,7 @@ static void plan_trees(struct hub_ask *k)
     k->p->right = k->p->sift ? RIGHT_KNOWN : RIGHT_READ;
     k->p->kind = PLAN_LIST;
     k->p->form = LIST_HUB_TREES;
+    k->p->passing = true; /* its links name the host that was asked */
     k->p->entry.path = k->at.type;
     k->p->text = k->req->query;
     k->p->location =

@@ -22,7 +22,8 @@
 #include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
 #include "server/repo/hf/path.h"
-#include "server/repo/hosted/listing.h"
+#include "server/repo/hosted/hosted.h"
+#include "server/repo/repo.h"
 #include "server/repo/plan.h"
 
 enum {

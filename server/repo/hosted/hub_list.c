@@ -281,7 +281,7 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
             goto out;
         }
     }
-    switch (p->form) {
+    switch ((enum hosted_list)p->form) {
     case LIST_HUB_INFO:
         rc = hub_info(s, r, p, body, e);
         break;
@@ -311,7 +311,7 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
     case LIST_IMAGE_REFERRERS:
     case LIST_PYTHON_PROJECTS:
     case LIST_PYTHON_PROJECT:
-    case LIST_OURS:
+    case LIST_HOSTED_FOLDER:
         break;
     }
     if (rc == E_TOOBIG || (rc == 0 && body->rc != 0)) {

@@ -151,6 +151,7 @@ static void plan_preupload(struct hub_ask *k)
     }
     k->p->kind = PLAN_LIST;
     k->p->form = LIST_HUB_MODES;
+    k->p->posted = true;
     k->p->snap = *sn;
     k->p->name = k->at.id;
     k->p->entry.path = SLICE("");
@@ -201,6 +202,9 @@ static void batch_out(struct hub_ask *k)
     k->p->expand = publisher != NULL && publisher->rc == 0;
     k->p->kind = PLAN_LIST;
     k->p->form = LIST_HUB_OBJECTS;
+    k->p->posted = true;
+    /* It tells what uploads have brought that no version has yet, and carries the caller's credential. */
+    k->p->alone = true;
     k->p->name = k->tree;
     k->p->entry.path = SLICE("");
     k->p->text = plan_request_body(k->facts, k->p)->bytes;

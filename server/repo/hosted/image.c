@@ -245,10 +245,10 @@ static void plan_manifest(struct image_ask *k)
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
 
-static void plan_list(struct image_ask *k, enum tree_form form, const struct snap *sn)
+static void plan_list(struct image_ask *k, enum hosted_list form, const struct snap *sn)
 {
     k->p->kind = PLAN_LIST;
-    k->p->form = form;
+    k->p->form = (int)form;
     k->p->snap = *sn;
     k->p->name = k->tree;
     k->p->entry.path = SLICE("");

@@ -22,7 +22,8 @@
 #ifndef SERVER_REPO_HOSTED_IMAGE_H
 #define SERVER_REPO_HOSTED_IMAGE_H
 
-#include "server/repo/hosted/listing.h"
+#include "server/repo/hosted/hosted.h"
+#include "server/repo/repo.h"
 #include "server/repo/oci/path.h"
 #include "server/repo/plan.h"
 

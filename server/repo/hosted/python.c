@@ -52,7 +52,7 @@ static bool wants_tree(const struct http_req *req)
 }
 
 /* False: it takes none of ours, and was told. */
-static bool page_form(struct python_ask *k, enum tree_form form)
+static bool page_form(struct python_ask *k, enum hosted_list form)
 {
     enum page_format f = page_format_of(http_req_list(k->req, "accept"), k->req->query);
 
@@ -63,7 +63,7 @@ static bool page_form(struct python_ask *k, enum tree_form form)
         return false;
     }
     k->p->kind = PLAN_LIST;
-    k->p->form = form;
+    k->p->form = (int)form;
     k->p->text = page_format_name(f);
     k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
     return true;

@@ -20,7 +20,8 @@
 #ifndef SERVER_REPO_HOSTED_PYTHON_H
 #define SERVER_REPO_HOSTED_PYTHON_H
 
-#include "server/repo/hosted/listing.h"
+#include "server/repo/hosted/hosted.h"
+#include "server/repo/repo.h"
 #include "server/repo/plan.h"
 
 enum { PYTHON_NAME_MAX = 96, PYTHON_WHY_MAX = 4096, PYTHON_ASC_MAX = 64 << 10 };

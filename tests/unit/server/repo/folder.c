@@ -1,4 +1,4 @@
-#include "server/repo/hosted/listing.h"
+#include "server/repo/folder.h"
 
 #include "tests/harness/store.h"
 
@@ -38,7 +38,7 @@ static int list(struct fixture *f, struct plan *p, struct buf *out)
 
     buf_clear(out);
     p->kind = PLAN_LIST;
-    rc = hosted_listing(f->s, &r, p, NULL, &to, &e);
+    rc = folder_list(&r, p, f->s, NULL, &to, &e);
     assert_int_equal(slice_starts(to.content_type, SLICE("text/html")), p->html);
     return rc;
 }

@@ -94,7 +94,7 @@ static void pages(void **state)
     assert_slice(k.plan.need.name, "simple/demo");
     assert_int_equal(ask(&k, METHOD_GET, "/simple/demo/?recursive=1"), 0);
     assert_int_equal(ask_again(&k, &(struct fact){.snap = {.seq = 3}}), 0);
-    assert_int_equal(k.plan.form, LIST_OURS);
+    assert_int_equal(k.plan.form, LIST_HOSTED_FOLDER);
     ask_forget(&k);
 }
 

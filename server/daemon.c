@@ -16,6 +16,7 @@
 #include "server/modules.h"
 #include "server/moved.h"
 #include "server/notices.h"
+#include "server/registry/registry.h"
 #include "server/serve.h"
 #include "server/serve/sheaf.h"
 #include "server/store/keep.h"
@@ -150,6 +151,7 @@ void daemon_log_level(const struct conf *c)
 
 int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
 {
+    static const struct entrance *const doors[] = {&entrance_registry, NULL};
     struct daemon *d = NEW(struct daemon);
     struct http_listeners listeners;
     struct conf *c = NULL;
@@ -210,7 +212,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->readers = pool_open("reader", 4, 0);
     d->pieces = pool_open("pieces", 1, 10);
     d->cache = cache_open(d->store, d->disk, &c->cache);
-    d->serve = serve_open(d);
+    d->serve = serve_open(d, doors);
     cache_on_change(d->cache, on_change, d);
     uploads_on_full(d->uploads, make_room, d->cache);
     uploads_limit(d->uploads, c->store.client_uploads, c->store.client_upload_bytes);

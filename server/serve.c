@@ -1,6 +1,5 @@
 #include "server/serve.h"
 
-#include "server/repo/hf/xorb.h"
 #include "server/gate/cross_site.h"
 #include "server/serve/entrance.h"
 #include "server/serve/index.h"
@@ -37,7 +36,7 @@ static void on_request(void *arg, struct exchange *x)
 
     (void)arg;
     exchange_set_user(x, v);
-    v->entrance = entrance_of(req);
+    v->entrance = entrance_of(d->serve->doors, req);
     if (gate_client(d->daemon->gate, req, &behind)) {
         exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
     }
@@ -51,7 +50,8 @@ static void on_request(void *arg, struct exchange *x)
     }
     if (to.repo == NULL) {
         v->entrance->answer(d, x, v, &to);
-    } else if (from_hot(d, x, v, to.repo, hot_name(req, to.repo, to.path))) {
+    } else if (from_hot(d, x, v, to.repo,
+                        hot_name(req, to.repo, to.path, v->entrance->by_target))) {
         return;
     } else {
         struct call *c = call_new(d, x, v, to.repo, to.path);
@@ -282,14 +282,14 @@ static void changed(struct call *c)
         reply_trouble(c,
                       err_set(&why, E_CHANGED,
                               "the origin does not give the bytes that it lists: the file changes "
-                              "at this moment, or its answer has no X-Xet-Hash"),
+                              "at this moment, or its answer does not say which bytes it has"),
                       &why);
     }
 }
 
 static void on_want_answer(struct call *c, struct answer *a)
 {
-    struct slice name = hot_name(&c->req, c->repo, c->path);
+    struct slice name = call_hot_name(c);
 
     c->visit->cached = true;
     c->visit->state = c->plan.cached && a->state == CACHE_HIT ? c->plan.state : a->state;
@@ -318,6 +318,7 @@ static void say_state(struct call *c)
 
 static void execute_want(struct call *c)
 {
+    const struct framing *f = c->plan.framing;
     struct want *w = &c->plan.want;
     bool whole = c->plan.rewrite || c->plan.whole;
     bool suffix = false;
@@ -338,13 +339,14 @@ static void execute_want(struct call *c)
     w->hint_suffix = 0;
     if (!whole && c->req.method == METHOD_GET &&
         range_peek(&c->req, &w->hint_first, &w->hint_end, &suffix) && suffix) {
-        w->hint_suffix = c->plan.xorb ? 0 : w->hint_first; /* of ours; theirs has another length */
+        /* Framed, the end lies elsewhere than the origin's. */
+        w->hint_suffix = f != NULL ? 0 : w->hint_first;
         w->hint_first = 0;
         w->hint_end = LENGTH_UNKNOWN;
     }
-    if (c->plan.xorb) {
-        w->hint_first = xorb_plain(w->hint_first);
-        w->hint_end = w->hint_end != LENGTH_UNKNOWN ? xorb_plain(w->hint_end) : LENGTH_UNKNOWN;
+    if (f != NULL) {
+        w->hint_first = f->plain(w->hint_first);
+        w->hint_end = w->hint_end != LENGTH_UNKNOWN ? f->plain(w->hint_end) : LENGTH_UNKNOWN;
     }
     call_want(c, w, on_want_answer);
 }

@@ -14,7 +14,9 @@
 #include "server/http/exchange.h"
 
 struct serve;
-struct serve *serve_open(struct daemon *d);
+struct entrance;
+/* doors: of protocols whose clients have a root of their own (serve/entrance.h); NULL at their end, lives as long. */
+struct serve *serve_open(struct daemon *d, const struct entrance *const *doors);
 struct exchange_handler serve_handler(struct serve *s);
 /* Gives every loop its desk, with the repos of d->set: once before listening, and after each reload. */
 void serve_settle(struct serve *s);

@@ -17,8 +17,8 @@ COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfe
 AGENT = {f"agent/{p}" for p in ("pull", "peers", "shelf", "job", "preflight", "publish", "slurm")}
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
-SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "hub")} | REPO | SYNC
-TOP = {"server", "server/serve", "server/admin", "server/hub"}  # they make the daemon of all the others, and see each other
+SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "hub", "registry")} | REPO | SYNC
+TOP = {"server", "server/serve", "server/admin", "server/hub", "server/registry"}  # they make the daemon of all the others, and see each other
 ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
 
 ARROWS = {
@@ -67,7 +67,8 @@ ARROWS = {
     "server/repo/python": COMMON,
     "server/repo/oci": ADAPTER,
     # files that are here without a listing; whether a digest is still everybody's
-    "server/repo/hf": ADAPTER | {"server/cache/object.h", "server/store/store.h", "server/http/range.h"},
+    "server/repo/hf": ADAPTER | {"server/cache/object.h", "server/store/store.h", "server/http/range.h",
+                                "server/http/body.h"},  # a framing makes one of another
     "server/repo/conda": ADAPTER | {
         "server/repo/generic/synced.h",
         "server/store/tree.h",
@@ -78,6 +79,7 @@ ARROWS = {
         "server/repo/hf/path.h",    # it speaks as a Hub,
         "server/repo/hf/xet.h",
         "server/repo/hf/xorb.h",
+        "server/repo/hf/xorb_body.h",
         "server/repo/hf/xshard.h",
         "server/repo/oci/path.h",   # a registry
         "server/repo/pypi",         # and an index do
@@ -116,13 +118,17 @@ ARROWS = {
         "server/http",   # body.h: how far a porter's object has come
         "server/net",    # loop.h
     },
+    "server/registry": COMMON | {
+        "server/serve",        # an entrance of its own
+        "server/repo/oci",     # paths, codes
+    },
     "server/page": COMMON,
     "server/peers": COMMON,
     "server/ctl": COMMON,
     # The top: conf, daemon, serve and admin see all of the server but its control tool.
     "server": COMMON | SERVER | {"server/serve", "server/admin"},
     "server/serve": COMMON | SERVER | {"server", "server/admin"},
-    "server/admin": COMMON | SERVER | {"server"},  # daemon.h
+    "server/admin": COMMON | SERVER | {"server", "server/serve"},  # daemon.h; a page that is a call
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -105,6 +105,17 @@ struct form_reader {
     void (*close)(void *state);
 };
 
+/* Another representation of a file, made of its bytes as they leave. */
+struct framing {
+    uint64_t (*framed)(
+        uint64_t plain); /* how many bytes the first `plain` ones of the file become, */
+    uint64_t (*plain)(
+        uint64_t framed); /* and how many of the file's are within the first `framed` */
+    /* [first, end) of the framed bytes of a file of plain_bytes. Takes `inner`, which begins at the file's byte that is first in
+     * them and reaches at least as far. */
+    struct body *(*body)(struct body *inner, uint64_t plain_bytes, uint64_t first, uint64_t end);
+};
+
 enum { PLAN_FIELDS = 12 };
 enum plan_kind { PLAN_NEED, PLAN_WANT, PLAN_BLOB, PLAN_LIST, PLAN_PUT, PLAN_REPLY };
 struct plan {
@@ -147,8 +158,8 @@ struct plan {
         etag; /* PLAN_WANT, PLAN_BLOB: with quotes, instead of the cache's own; p == NULL: that one */
     bool
         known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
-    bool
-        xorb; /* PLAN_WANT, PLAN_BLOB: sent in Xet's framing (server/repo/hf/xorb.h), under an etag of its own */
+    const struct framing
+        *framing; /* PLAN_WANT, PLAN_BLOB: sent so, under an etag of its own; NULL: as it is */
     /* PLAN_BLOB, PLAN_WANT: a Range field of the request is passed over. PLAN_WANT: no byte of it before all are here and
      * verified, want.digest tells which they are then; a HEAD brings it, too. */
     bool whole;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/serve/document.h"
+#include "server/serve/entrance.h"
 #include "server/serve/gather.h"
 #include "server/serve/need.h"
 #include "server/serve/opening.h"
@@ -252,4 +253,9 @@ void call_step(struct call *c, struct pool *p, struct step *s)
     s->job.done = step_done;
     s->job.reply = c->desk->loop->mail;
     pool_submit(p, &s->job, c->who.client);
+}
+
+struct slice call_hot_name(const struct call *c)
+{
+    return hot_name(&c->req, c->repo, c->path, c->visit->entrance->by_target);
 }

@@ -83,4 +83,6 @@ struct step {
 /* s is malloc()ed (as the first member of something), the call is held while it is out. */
 void call_step(struct call *c, struct pool *p, struct step *s);
 
+struct slice call_hot_name(const struct call *c); /* hot_name() of what it asks for */
+
 #endif

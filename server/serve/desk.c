@@ -21,12 +21,13 @@ static size_t hot_files(unsigned loops)
     return (size_t)min_u64(r.rlim_cur / HOT_FILES_SHARE / loops, HOT_ENTRIES);
 }
 
-struct serve *serve_open(struct daemon *d)
+struct serve *serve_open(struct daemon *d, const struct entrance *const *doors)
 {
     struct serve *s = NEW(struct serve);
     unsigned n = loops_count(d->loops);
 
     s->daemon = d;
+    s->doors = doors;
     s->renderings = renderings_open(d->store, d->disk);
     s->texts = texts_open();
     s->desk = mem_array(n, sizeof s->desk[0]);

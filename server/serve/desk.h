@@ -15,6 +15,7 @@ struct serve {
     struct daemon *daemon;
     struct renderings *renderings;
     struct texts *texts;
+    const struct entrance *const *doors;
     struct desk *desk; /* [loops] */
 };
 

@@ -3,7 +3,6 @@
 #include "server/serve/own.h"
 #include "server/serve/path_token.h"
 #include "server/serve/refusal.h"
-#include "server/serve/registry.h"
 
 static struct route route(struct desk *d, struct exchange *x)
 {
@@ -42,7 +41,7 @@ static struct slice words(const struct http_req *req, struct slice why, struct a
     return refusal_words(req, arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why)), a, r);
 }
 
-const struct entrance *entrance_of(const struct http_req *req)
+const struct entrance *entrance_of(const struct entrance *const *doors, const struct http_req *req)
 {
     static const struct entrance front = {
         .route = route,
@@ -54,5 +53,10 @@ const struct entrance *entrance_of(const struct http_req *req)
         .words = words,
     };
 
-    return registry_asked(req) ? &entrance_registry : &front;
+    for (; *doors != NULL; doors++) {
+        if ((*doors)->asked(req)) {
+            return *doors;
+        }
+    }
+    return &front;
 }

@@ -1,7 +1,7 @@
-/* entrance.h - the two ways in: below /v2/, as clients of container registries ask, and by all other paths.
+/* entrance.h - the ways in: one for each root that a protocol's clients insist on (/v2/, say), and one for all other paths.
  *
- * An entrance knows whose a request is, what is nobody's there, and in which words its clients read a no. Between the two, from
- * the plan to the body, nobody asks which it was.
+ * An entrance knows whose a request is, what is nobody's there, and in which words its clients read a no. From the plan to the
+ * body nobody asks which it was.
  */
 #ifndef SERVER_SERVE_ENTRANCE_H
 #define SERVER_SERVE_ENTRANCE_H
@@ -10,6 +10,8 @@
 #include "server/serve/call.h"
 
 struct entrance {
+    bool (*asked)(const struct http_req *req); /* comes it in here? Of the front: NULL */
+    bool by_target; /* resolved answers are kept by the whole target (hot.h) */
     /* Whose it is; of no repo: nobody's. May take a token out of the request's path. */
     struct route (*route)(struct desk *d, struct exchange *x);
     /* What is no repo's: a page of ours, or a no. */
@@ -26,6 +28,7 @@ struct entrance {
                           struct http_reply *r);
 };
 
-const struct entrance *entrance_of(const struct http_req *req);
+/* doors: all but the front, NULL at their end. */
+const struct entrance *entrance_of(const struct entrance *const *doors, const struct http_req *req);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/os/clock.h"
-#include "server/repo/oci/path.h"
+
 #include "server/serve/rendering.h"
 
 enum {
@@ -53,11 +53,11 @@ static struct slice forwarded(const struct http_req *req, const struct repo *r)
     return s;
 }
 
-struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path)
+struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path,
+                      bool by_target)
 {
-    /* Below /v2/ the same path is another document than elsewhere, and its links begin with what stands before it. */
-    bool v2 = oci_asked(req);
-    const char *from = v2 ? req->target.p : path.p;
+
+    const char *from = by_target ? req->target.p : path.p;
     struct slice rest = slice_of(from, (size_t)(req->target.p + req->target.n - from));
     struct slice repo = slice_str(r->name);
     struct slice accept = SLICE("");
@@ -83,7 +83,7 @@ struct slice hot_name(const struct http_req *req, const struct repo *r, struct s
         return SLICE_NONE;
     }
     name = to = arena_alloc(req->arena, 4 + repo.n + rest.n + accept.n + host.n + forward.n);
-    to = put(to, v2 ? 'v' : by_host && req->tls ? 's' : ' ', repo);
+    to = put(to, by_target ? 'v' : by_host && req->tls ? 's' : ' ', repo);
     to = put(to, '/', rest); /* a target has no blank */
     to = put(to, ' ', accept);
     to = put(to, '\n', host);

@@ -34,7 +34,8 @@ struct hot {           /* what each hit looks at stands together, in front */
     struct buf bytes;            /* ... or are these */
     struct validators valid;
     struct http_reply reply; /* 200, without the fields that depend on the request */
-    /* Not 0: in Xet's framing, of a file of so many; valid.total_bytes is the framed length. */
+    /* Not NULL: of a file of plain_bytes; valid.total_bytes is the framed length. */
+    const struct framing *framing;
     uint64_t plain_bytes;
     struct list lru;
     struct list same_key; /* those whose key falls into the same slot */
@@ -49,7 +50,9 @@ struct hot_table *hot_open(size_t entries, size_t files_max, uint64_t bytes_max)
 void hot_close(struct hot_table **tp);
 /* Repo, path and query (path points into req's target), what a rendering is chosen by, and what links begin with: in req's
  * arena. p == NULL: not for the table. */
-struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path);
+/* by_target: the same path is another document than by the other entrance (entrance.h). */
+struct slice hot_name(const struct http_req *req, const struct repo *r, struct slice path,
+                      bool by_target);
 /* May it answer this request? Some are for HEAD alone, some only for those who come without a credential. */
 bool hot_serves(const struct hot *h, const struct http_req *req);
 struct hot *hot_find(struct hot_table *t, const struct repo *r, struct slice name, uint64_t unix_s);

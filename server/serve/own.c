@@ -13,7 +13,7 @@
 #include "server/serve/right.h"
 #include "server/serve/roots.h"
 #include "server/serve/sheaf.h"
-#include "server/serve/stock_pages.h"
+#include "server/admin/stock_pages.h"
 #include "server/serve/texts.h"
 #include "server/store/pieces.h"
 

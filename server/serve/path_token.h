@@ -1,7 +1,7 @@
 /* path_token.h - a token that clients of channels write into the path: "/t/<token>/forge/..." or "/forge/t/<token>/...".
  *
  * It is taken out before anybody looks at the path: no key, log or origin ever has it, whosesoever it is. One of ours then counts as if it
- * had come in an Authorization field; conda ends a token at the first '_', so that ours may be written with '-' there.
+ * had come in an Authorization field; some clients end a token at the first '_', so that ours may be written with '-' there.
  */
 #ifndef SERVER_SERVE_PATH_TOKEN_H
 #define SERVER_SERVE_PATH_TOKEN_H

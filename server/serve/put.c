@@ -170,7 +170,7 @@ static void answer(struct upload_flow *f)
         return;
     }
     if (f->rc == E_BUSY) {
-        /* Clients of a Hub try again after 503, not after 409. */
+        /* Clients that bring parts try again after 503, not after 409. */
         upload_refuse(u, f->put.kind == PUT_PART || f->put.kind == PUT_PARTS_END ? 503 : 409,
                       "another request writes this file and does not end");
         reply_add(r, SLICE("retry-after"), SLICE("1"));

@@ -8,8 +8,6 @@
 #include "server/serve/entrance.h"
 #include "server/serve/rendering.h"
 #include "server/serve/resolve.h"
-#include "server/serve/xorb_body.h"
-#include "server/repo/hf/xorb.h"
 
 const char *reply_cache_status(enum cache_state s)
 {
@@ -82,11 +80,11 @@ static struct body *body_of(struct desk *d, struct hot *h, uint64_t first, uint6
 {
     struct body *plain;
 
-    if (h->plain_bytes == 0 || head) {
+    if (h->framing == NULL || h->plain_bytes == 0 || head) {
         return plain_body(d, h, first, end, head);
     }
-    plain = plain_body(d, h, xorb_plain(first), xorb_plain(end), false);
-    return xorb_body_new(plain, h->plain_bytes, first, end);
+    plain = plain_body(d, h, h->framing->plain(first), h->framing->plain(end), false);
+    return h->framing->body(plain, h->plain_bytes, first, end);
 }
 
 /* --- what this request makes of it --- */

@@ -7,7 +7,6 @@
 #include "server/repo/origin_field.h"
 #include "server/serve/disposition.h"
 #include "server/serve/rendering.h"
-#include "server/repo/hf/xorb.h"
 
 enum { TOLD_S = 300 };
 
@@ -132,7 +131,7 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     struct slice etag = c->plan.etag.p != NULL ? c->plan.etag : a->etag;
     char hex[DIGEST_HEX + 1];
 
-    if (c->plan.whole && c->plan.etag.p == NULL) { /* as registries write it */
+    if (c->plan.whole && c->plan.etag.p == NULL) { /* as adapters that ask for this write it */
         digest_format(&c->plan.want.digest, hex);
         etag = arena_fmt(&h->arena, "\"sha256:%s\"", hex);
     }
@@ -157,7 +156,7 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
         httpdate_format(a->last_modified_s, date);
         add(h, "last-modified", slice_str(date));
     }
-    if (a->digest_known && !c->plan.xorb) {
+    if (a->digest_known && c->plan.framing == NULL) {
         add_digest(h, &a->digest);
     }
     if (!own) {
@@ -195,7 +194,7 @@ static void add_blob(struct call *c, struct hot *h, struct blob *b)
         httpdate_format(h->valid.last_modified_s, date);
         add(h, "last-modified", slice_str(date));
     }
-    if (!c->plan.xorb) {
+    if (c->plan.framing == NULL) {
         add_digest(h, blob_digest(b));
     }
 }
@@ -227,10 +226,11 @@ struct hot *resolve_object(struct call *c, struct slice name, struct slice key, 
     } else if (b != NULL) {
         add_blob(c, h, b);
     }
-    if (c->plan.xorb) {
+    if (c->plan.framing != NULL) {
+        h->framing = c->plan.framing;
         h->plain_bytes =
             h->valid.total_bytes != LENGTH_UNKNOWN ? h->valid.total_bytes : c->plan.want.size_bytes;
-        h->valid.total_bytes = xorb_framed(h->plain_bytes);
+        h->valid.total_bytes = h->framing->framed(h->plain_bytes);
     }
     if (h->valid.etag.p != NULL) {
         reply_add(&h->reply, SLICE("etag"), h->valid.etag);
@@ -260,7 +260,7 @@ static uint64_t told_until(const struct call *c)
 /* A PLAN_REPLY, but for its body. */
 static struct hot *resolve_reply(struct call *c)
 {
-    struct hot *h = hot_new(c->set, c->repo, hot_name(&c->req, c->repo, c->path), c->plan.want.key);
+    struct hot *h = hot_new(c->set, c->repo, call_hot_name(c), c->plan.want.key);
 
     h->generation = c->repo_generation;
     h->for_all = c->plan.for_all;
@@ -294,8 +294,7 @@ struct hot *resolve_worded(struct call *c, struct rendering *r)
 
 struct hot *resolve_known(struct call *c)
 {
-    struct hot *h =
-        resolve_object(c, hot_name(&c->req, c->repo, c->path), c->plan.want.key, NULL, NULL);
+    struct hot *h = resolve_object(c, call_hot_name(c), c->plan.want.key, NULL, NULL);
 
     h->head_only = true;
     h->fresh_until_unix_s = told_until(c);
@@ -311,7 +310,7 @@ struct hot *resolve_known(struct call *c)
 
 struct hot *resolve_rendering(struct call *c, struct slice key, struct rendering *r)
 {
-    struct hot *h = resolve_object(c, hot_name(&c->req, c->repo, c->path), key, NULL, NULL);
+    struct hot *h = resolve_object(c, call_hot_name(c), key, NULL, NULL);
 
     h->rendering = rendering_hold(r);
     h->valid.etag = slice_str(r->etag);

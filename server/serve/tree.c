@@ -41,10 +41,8 @@ static void blob_done(struct step *s)
                s->rc == E_NOTFOUND ? err_plain(E_CORRUPT) : err_plain(s->rc));
         return;
     }
-    opening_send(
-        c,
-        resolve_object(c, hot_name(&c->req, c->repo, c->path), c->plan.entry.path, NULL, b->blob),
-        !c->plan.passing);
+    opening_send(c, resolve_object(c, call_hot_name(c), c->plan.entry.path, NULL, b->blob),
+                 !c->plan.passing);
     b->blob = NULL;
 }
 

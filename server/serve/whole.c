@@ -9,7 +9,7 @@
 
 static void send_with(struct call *c, struct answer *a, uint64_t size_bytes)
 {
-    struct slice name = hot_name(&c->req, c->repo, c->path);
+    struct slice name = call_hot_name(c);
     bool keep = a->blob != NULL && !cache_state_is_stale(a->state);
     struct hot *h = resolve_object(c, name, c->plan.want.key, a, NULL);
 

@@ -20,6 +20,7 @@
 #include "server/repo/hf/catalog.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/xet.h"
+#include "server/repo/hf/xorb_body.h"
 
 enum { LISTING_BYTES = 4 << 20, PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
 
@@ -593,7 +594,7 @@ static void answer_data(struct hf_ask *k, const struct digest *d)
     }
     if (want_content(k, &f)) {
         say_file(k);
-        k->p->xorb = true;
+        k->p->framing = &xorb_framing;
         k->p->etag = arena_fmt(k->a, "\"xorb-" SLICE_FMT, SLICE_ARG(slice_from(k->p->etag, 1)));
     }
 }

@@ -7,6 +7,7 @@
 
 #include "common/os/clock.h"
 #include "server/repo/hf/xet.h"
+#include "server/repo/hf/xorb_body.h"
 
 static struct xet_place place_of(const struct hf_ask *k)
 {
@@ -70,7 +71,8 @@ static void answer_data(struct hf_ask *k, const struct manifest *m, const struct
     if (!file_want(k, m, f)) {
         return;
     }
-    k->p->xorb = k->p->own_fields = true;
+    k->p->framing = &xorb_framing;
+    k->p->own_fields = true;
     k->p->until_unix_s = k->until_unix_s;
     k->p->etag = arena_fmt(k->a, "\"xorb-" SLICE_FMT, SLICE_ARG(slice_from(k->p->etag, 1)));
     k->p->content_type = SLICE("application/octet-stream");

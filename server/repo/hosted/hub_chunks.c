@@ -9,6 +9,7 @@
 #include "common/os/clock.h"
 #include "server/repo/hosted/hub.h"
 #include "server/repo/hf/xet.h"
+#include "server/repo/hf/xorb_body.h"
 #include "server/repo/hosted/assemble.h"
 #include "server/store/keep.h"
 #include "server/store/row.h"
@@ -104,7 +105,7 @@ static void answer_data(struct hub_ask *k, const struct entry *en)
     digest_format(&en->digest, hex);
     k->p->kind = PLAN_BLOB;
     k->p->entry = *en;
-    k->p->xorb = true;
+    k->p->framing = &xorb_framing;
     k->p->etag = arena_fmt(k->a, "\"xorb-%s\"", hex);
     k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
 }

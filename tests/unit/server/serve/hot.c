@@ -44,7 +44,7 @@ static struct http_req request(const char *method, const char *target, const cha
 
 static struct slice name_of(const struct http_req *r)
 {
-    return hot_name(r, &repo, slice_from(r->path, 4));
+    return hot_name(r, &repo, slice_from(r->path, 4), false);
 }
 
 static struct hot *add(struct hot_table *t, const char *target, const char *key)

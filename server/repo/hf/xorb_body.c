@@ -1,8 +1,9 @@
-#include "server/serve/xorb_body.h"
+#include "server/repo/hf/xorb_body.h"
 
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "server/http/body.h"
 #include "server/repo/hf/xorb.h"
 
 struct xorb_body {
@@ -69,7 +70,8 @@ static void xorb_close(struct body *b)
     free(x);
 }
 
-struct body *xorb_body_new(struct body *inner, uint64_t plain_bytes, uint64_t first, uint64_t end)
+static struct body *xorb_body_new(struct body *inner, uint64_t plain_bytes, uint64_t first,
+                                  uint64_t end)
 {
     static const struct body_ops ops = {xorb_poll, xorb_close, xorb_bytes};
     struct xorb_body *x = NEW(struct xorb_body);
@@ -79,3 +81,6 @@ struct body *xorb_body_new(struct body *inner, uint64_t plain_bytes, uint64_t fi
     x->plain_bytes = plain_bytes;
     return &x->body;
 }
+
+const struct framing xorb_framing = {
+    .framed = xorb_framed, .plain = xorb_plain, .body = xorb_body_new};

@@ -1,4 +1,4 @@
-#include "server/serve/stock_pages.h"
+#include "server/admin/stock_pages.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include "server/admin/stock_page.h"
 #include "server/page/html.h"
 #include "server/repo/hf/synced.h"
+#include "server/serve/call.h"
 #include "server/serve/refusal.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"

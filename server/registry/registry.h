@@ -5,12 +5,11 @@
  * gives those with a token that token, and the others one that says nothing: so nobody needs an account to pull what
  * everybody may read, and a push finds its way.
  */
-#ifndef SERVER_SERVE_REGISTRY_H
-#define SERVER_SERVE_REGISTRY_H
+#ifndef SERVER_REGISTRY_REGISTRY_H
+#define SERVER_REGISTRY_REGISTRY_H
 
 #include "server/serve/entrance.h"
 
-bool registry_asked(const struct http_req *req); /* "/v2" and what lies below */
-extern const struct entrance entrance_registry;
+extern const struct entrance entrance_registry; /* "/v2" and what lies below */
 
 #endif

@@ -1,4 +1,4 @@
-#include "server/serve/registry.h"
+#include "server/registry/registry.h"
 
 #include <inttypes.h>
 
@@ -12,7 +12,7 @@
 
 enum { TOKEN_S = 3600, SCOPE_MAX = 1024 };
 
-bool registry_asked(const struct http_req *req)
+static bool asked(const struct http_req *req)
 {
     return oci_asked(req) || slice_eqs(req->path, "/v2");
 }
@@ -259,7 +259,10 @@ static bool counted(const struct http_req *req)
     return true;
 }
 
+/* The same path is another document than elsewhere, and its links begin with what stands before it. */
 const struct entrance entrance_registry = {
+    .asked = asked,
+    .by_target = true,
     .route = route,
     .answer = answer,
     .counted = counted,

@@ -19,7 +19,7 @@ enum {
 };
 enum { IDLE_MS = 200 }; /* a request of a connection that was idle for less may be on its way */
 
-static const struct conn_ops hello_ops;
+static const struct conn_ops greeting_ops;
 static const struct conn_ops linger_ops;
 
 /* --- the lane ---------------------------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ void lane_fini(struct lane *l)
     struct list *n;
 
     while ((n = list_pop_front(&l->spare)) != NULL) {
-        struct exchange *x = LIST_ITEM(n, struct exchange, node);
+        struct exchange *x = LIST_ITEM(n, struct exchange, spare);
         arena_fini(&x->arena);
         free(x);
     }
@@ -168,7 +168,7 @@ static void settle(struct conn *c, int rc)
     if (rc == CONN_END && h1_end_would_lie(c)) {
         rc = E_CANCELLED;
     }
-    if (rc == CONN_END && flushed == E_AGAIN && c->ops != &linger_ops) {
+    if (rc == CONN_END && flushed == E_AGAIN && c->state != CONN_LINGERING) {
         conn_linger(c); /* the last bytes are not out yet */
         rc = 0;
     } else if (rc == CONN_END && flushed == 0) {
@@ -266,6 +266,25 @@ static void on_timer(struct timer *t)
     settle(c, rc);
 }
 
+bool conn_may_become(enum conn_state from, enum conn_state to)
+{
+    static const bool may[CONN_STATES][CONN_STATES] = {
+        [CONN_GREETING] = {[CONN_HTTP1] = true, [CONN_HTTP2] = true},
+        [CONN_HTTP1] = {[CONN_LINGERING] = true},
+        [CONN_HTTP2] = {[CONN_LINGERING] = true},
+    };
+
+    return may[from][to];
+}
+
+void conn_become(struct conn *c, enum conn_state to, const struct conn_ops *ops)
+{
+    CHECK(conn_may_become(c->state, to));
+    c->state = to;
+    c->ops = ops;
+    c->again = true;
+}
+
 void conn_restart(struct conn *c)
 {
     c->since_ms = c->lane->loop->now_ms;
@@ -326,7 +345,8 @@ void conn_open(struct lane *l, const struct accepted *a)
 
     *c = (struct conn){.magic = CONN_MAGIC,
                        .lane = l,
-                       .ops = &hello_ops,
+                       .state = CONN_GREETING,
+                       .ops = &greeting_ops,
                        .listener = a->listener,
                        .peer = a->peer,
                        .client_id = client_of(&a->peer),
@@ -458,7 +478,7 @@ static int choose_clear(struct conn *c)
     }
 }
 
-static int hello_drive(struct conn *c)
+static int greeting_drive(struct conn *c)
 {
     int rc;
 
@@ -475,11 +495,10 @@ static int hello_drive(struct conn *c)
             h1_start(c);
         }
     }
-    c->again = c->ops != &hello_ops;
     return rc;
 }
 
-static uint64_t hello_due(const struct conn *c)
+static uint64_t greeting_due(const struct conn *c)
 {
     const struct http_limits *limits = c->lane->limits;
 
@@ -515,21 +534,20 @@ static void drain_idle(struct conn *c)
     conn_kick(c);
 }
 
-static const struct conn_ops hello_ops = {.drive = hello_drive,
-                                          .due = hello_due,
-                                          .expire = end_now,
-                                          .idle_ms = since_ms,
-                                          .drain = drain_idle,
-                                          .wake = no_exchange,
-                                          .close = nothing};
+static const struct conn_ops greeting_ops = {.drive = greeting_drive,
+                                             .due = greeting_due,
+                                             .expire = end_now,
+                                             .idle_ms = since_ms,
+                                             .drain = drain_idle,
+                                             .wake = no_exchange,
+                                             .close = nothing};
 
 /* --- lingering --------------------------------------------------------------------------------------------------------- */
 
 void conn_linger(struct conn *c)
 {
     c->ops->close(c);
-    c->ops = &linger_ops;
-    c->again = true;
+    conn_become(c, CONN_LINGERING, &linger_ops);
     c->h1 = (struct h1){.x = NULL};
     conn_consume(c, c->in.n);
 }

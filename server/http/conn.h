@@ -33,6 +33,54 @@ enum { CORK_BYTES = 256 * 1024 };
 
 struct conn;
 
+/* What a connection does at the moment.
+ *
+ *   GREETING --the first bytes, or the handshake--> HTTP1 or HTTP2 --a last answer--> LINGERING
+ *      |                                              |    |                             |
+ *      +----------------------------------------------+----+-----------------------------+--> conn_close()
+ */
+enum conn_state {
+    CONN_GREETING,  /* the TLS handshake, or the bytes that tell HTTP/1 from HTTP/2 */
+    CONN_HTTP1,     /* h1.c */
+    CONN_HTTP2,     /* h2.c */
+    CONN_LINGERING, /* everything is said: what the peer still sends is read and dropped */
+    CONN_STATES
+};
+
+/* The handler and the body of the request. A body that is not wanted, or no longer, is discarded.
+ *
+ *   UNREAD --exchange_read()--> READING <--exchange_pause()--> PAUSED
+ *     |                          |    |                          |
+ *     |                          |    +--the last byte--> READ   |
+ *     +--------exchange_reply()--+------------------> DROPPED <--+
+ *
+ * A handler that wants the rest of the body after its answer says exchange_read() again: from DROPPED to READING.
+ */
+enum request_state {
+    REQUEST_UNREAD,  /* the handler has not asked for it */
+    REQUEST_READING, /* it goes to the handler as it comes */
+    REQUEST_PAUSED,  /* the handler holds the peer by back-pressure */
+    REQUEST_READ,    /* the handler has all of it */
+    REQUEST_DROPPED, /* it was answered before its end: nobody reads on */
+    REQUEST_STATES
+};
+
+/* The answer.
+ *
+ *   AWAITED --exchange_reply()--> READY --the head is written--> SENDING --the last byte--> SENT
+ *                                                                 |    ^
+ *                                                                 v    |
+ *                                                                 STARVED (HTTP/2)
+ */
+enum answer_state {
+    ANSWER_AWAITED, /* of the handler */
+    ANSWER_READY,   /* its head is to be written */
+    ANSWER_SENDING, /* its body is being sent */
+    ANSWER_STARVED, /* HTTP/2: its body has no bytes for now; a wake will come */
+    ANSWER_SENT,
+    ANSWER_STATES
+};
+
 struct lane_counters { /* written by the lane's loop only */
     _Atomic uint64_t accepted, h2, tls, bytes_in, bytes_out, protocol_errors, limited;
 };
@@ -55,7 +103,7 @@ struct lane {
     struct list paced;   /* exchanges whose rate holds them */
     struct event *pace;
     struct http_field *fields; /* room for a head's, while it is parsed */
-    struct list spare;         /* exchanges for reuse */
+    struct list spare;         /* exchanges for reuse: their `spare` */
     unsigned nspare;
     uint64_t next_id;
     uint64_t clock_ns; /* as read a moment ago; 0: a new moment has begun */
@@ -99,11 +147,13 @@ struct h1 {
 };
 
 struct h2;
+struct h2_stream;
 
 struct conn {
     uint32_t magic;
+    enum conn_state state;
     struct lane *lane;
-    const struct conn_ops *ops;
+    const struct conn_ops *ops; /* the state's */
     struct wire wire;
     struct event ev;
     struct timer timer;
@@ -131,48 +181,37 @@ struct conn {
 struct exchange {
     struct http_req req;
     struct conn *conn;
+    struct h2_stream *stream; /* in the arena; NULL over HTTP/1 */
     struct arena arena;
-    struct list node;      /* spare, or the h2 connection's streams */
-    struct list paced;     /* in the lane */
-    struct list woken;     /* h2: something to say, or to hear */
-    struct list sending;   /* h2: has bytes of a body to send, and a window for them */
-    struct exchange *next; /* h2: in its slot of the streams */
-    uint32_t stream_id;
-    int64_t window;           /* h2: what the peer lets us send */
-    struct reader_rate taken; /* h2: likewise of this stream alone */
-    int64_t room;             /* h2: what we let it send */
-    uint32_t granted, owed;   /* h2: of room: all of it, and what is to be given back */
-    uint64_t announced;       /* h2: the request's Content-Length, or LENGTH_UNKNOWN */
-    uint8_t pseudo;           /* h2: fields that stand once, as seen (h2_rules.c) */
+    struct list spare; /* in the lane */
+    struct list paced; /* in the lane */
     const struct exchange_events *ev;
     void *ev_arg;
     void *user;
+    bool dispatched;     /* the handler knows of it */
     uint64_t client;     /* whose share it takes; 0: its address's */
     struct body_use use; /* of memory */
-    size_t kept;         /* bytes of its body that the handler has */
+
+    enum request_state request;
+    bool arrived; /* all of the request's body has come, and may wait for the handler */
+    bool expect_continue;
     bool
-        handler_sheds; /* ... and would free, and answer (on_shed): the rest of the body still comes */
+        handler_sheds; /* what the handler has of the body it would free, and answer (on_shed): the rest still comes */
+    size_t kept;     /* bytes of it that the handler has */
+    struct buf held; /* HTTP/2: those that wait for the handler */
+    uint64_t received;
+    uint64_t window_ms, window_bytes; /* its minimum rate */
+
+    enum answer_state answer;
+    bool cut; /* its file could not be read */
     const struct http_reply *reply;
     struct body *body;
     struct pages_job *pages;
     uint64_t present_end; /* bytes before it were just brought into memory */
     uint64_t probed_end;  /* bytes before it were seen in memory a moment ago */
     uint64_t began_ns, first_ns, body_bytes, inflight;
-    struct pace *pace;                /* NULL: none */
-    uint64_t moved_ms;                /* h2: when a byte of either body moved */
-    uint64_t window_ms, window_bytes; /* the upload's minimum rate */
-    uint64_t received;                /* of the request's body */
-    uint64_t discarded;               /* h2: of it, since nobody reads */
-    struct buf held;                  /* h2: body bytes that wait for the handler */
-    size_t header_bytes;              /* h2: as RFC 9113 6.5.2 counts */
-    struct http_field *fields;        /* h2: being collected */
-    struct slice authority;           /* h2 */
-    int refuse_status;                /* h2: answer this instead of asking the handler */
-    bool expect_continue;
-    bool reading, paused, received_all, end_told;
-    bool head_sent, sent_all, cut, deferred, dispatched;
-    bool shed;                    /* h2: its stream is to be reset, its body's memory is needed */
-    bool refused_more, malformed; /* h2: its body was refused; its head breaks a rule */
+    struct pace *pace; /* NULL: none */
+    uint64_t moved_ms; /* when a byte of either body moved */
 };
 
 static inline void count(_Atomic uint64_t *counter,
@@ -207,7 +246,10 @@ void conn_kick(struct conn *c); /* drive() soon: after what runs now */
 int conn_more(struct conn *c);  /* reads: > 0, 0 at the end, E_AGAIN, E_TOOBIG, E_* */
 void conn_consume(struct conn *c, size_t n);
 void conn_yield(struct conn *c);   /* drive() again after the others had their turn */
-void conn_restart(struct conn *c); /* a new state begins: its time counts from now */
+void conn_restart(struct conn *c); /* its state's time counts from now */
+bool conn_may_become(enum conn_state from, enum conn_state to);
+/* The state's operations from now on; it is driven again at once. */
+void conn_become(struct conn *c, enum conn_state to, const struct conn_ops *ops);
 /* After a last answer: reads on a little, so that a reset does not destroy what the peer has not read yet. */
 void conn_linger(struct conn *c);
 void server_conn_gone(struct http_server *s); /* server.c: counts down */
@@ -217,11 +259,14 @@ extern const struct conn_ops h1_ops;
 void h1_start(struct conn *c);
 bool h1_end_would_lie(const struct conn *c);
 int h2_start(struct conn *c);
-void h2_shed(
-    struct exchange *x); /* the stream is reset in the next turn: its body's memory is needed */
+/* The stream is reset in the next turn: the memory of its body is needed. */
+void h2_shed(struct exchange *x);
 
 /* exchange.c */
 struct exchange *exchange_new(struct conn *c);
+bool request_may_become(enum request_state from, enum request_state to);
+bool answer_may_become(enum answer_state from, enum answer_state to);
+void exchange_answer_becomes(struct exchange *x, enum answer_state to);
 void exchange_begin(struct exchange *x); /* the head is complete: asks the handler */
 void exchange_refuse(struct exchange *x,
                      int status); /* ... or answers itself, the handler hears nothing */

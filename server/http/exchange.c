@@ -7,6 +7,45 @@
 
 enum { SPARES_MAX = 256, PROBE_BYTES = DRIVE_BYTES, RATE_WINDOW_MS = 10000 };
 
+/* --- states ---------------------------------------------------------------------------------------------------------- */
+
+bool request_may_become(enum request_state from, enum request_state to)
+{
+    static const bool may[REQUEST_STATES][REQUEST_STATES] = {
+        [REQUEST_UNREAD] = {[REQUEST_READING] = true, [REQUEST_DROPPED] = true},
+        [REQUEST_READING] =
+            {[REQUEST_PAUSED] = true, [REQUEST_READ] = true, [REQUEST_DROPPED] = true},
+        [REQUEST_PAUSED] = {[REQUEST_READING] = true, [REQUEST_DROPPED] = true},
+        [REQUEST_DROPPED] = {[REQUEST_READING] = true},
+    };
+
+    return may[from][to];
+}
+
+static void request_becomes(struct exchange *x, enum request_state to)
+{
+    CHECK(request_may_become(x->request, to));
+    x->request = to;
+}
+
+bool answer_may_become(enum answer_state from, enum answer_state to)
+{
+    static const bool may[ANSWER_STATES][ANSWER_STATES] = {
+        [ANSWER_AWAITED] = {[ANSWER_READY] = true},
+        [ANSWER_READY] = {[ANSWER_SENDING] = true},
+        [ANSWER_SENDING] = {[ANSWER_STARVED] = true, [ANSWER_SENT] = true},
+        [ANSWER_STARVED] = {[ANSWER_SENDING] = true},
+    };
+
+    return may[from][to];
+}
+
+void exchange_answer_becomes(struct exchange *x, enum answer_state to)
+{
+    CHECK(answer_may_become(x->answer, to));
+    x->answer = to;
+}
+
 /* --- life ------------------------------------------------------------------------------------------------------------ */
 
 struct exchange *exchange_new(struct conn *c)
@@ -17,7 +56,7 @@ struct exchange *exchange_new(struct conn *c)
 
     if (n != NULL) {
         struct arena arena;
-        x = LIST_ITEM(n, struct exchange, node);
+        x = LIST_ITEM(n, struct exchange, spare);
         arena = x->arena;
         l->nspare--;
         *x = (struct exchange){.arena = arena};
@@ -41,7 +80,7 @@ static void exchange_free(struct exchange *x)
     if (l->nspare < SPARES_MAX) {
         arena_reset(&x->arena);
         l->nspare++;
-        list_push_front(&l->spare, &x->node);
+        list_push_front(&l->spare, &x->spare);
     } else {
         arena_fini(&x->arena);
         free(x);
@@ -106,14 +145,13 @@ void exchange_refuse(struct exchange *x, int status)
 void exchange_finish(struct exchange *x, bool complete)
 {
     struct lane *l = x->conn->lane;
-    struct exchange_end end = {.status = x->head_sent ? x->reply->status : 0,
+    struct exchange_end end = {.status = x->answer >= ANSWER_SENDING ? x->reply->status : 0,
                                .body_bytes = x->body_bytes,
                                .first_ns = x->first_ns,
                                .complete = complete};
 
     x->conn->answered++;
     list_remove_if(&x->paced);
-    list_remove_if(&x->woken);
     pages_cancel(&x->pages);
     if (x->dispatched) {
         end.took_ns = lane_clock_ns(l) - x->began_ns;
@@ -212,7 +250,7 @@ bool exchange_keep(struct exchange *x, size_t bytes, enum body_kind kind)
 
 bool exchange_holds(struct exchange *x, size_t n)
 {
-    return hold(x, x->kept + n, x->reading ? x->use.kind : BODY_MAY_END);
+    return hold(x, x->kept + n, x->request == REQUEST_UNREAD ? BODY_MAY_END : x->use.kind);
 }
 
 void exchange_end_use(struct body_use *u)
@@ -228,7 +266,7 @@ void exchange_end_use(struct body_use *u)
         x->kept = 0;
         body_memory_drop(c->lane->memory, u);
         x->ev->on_shed(x->ev_arg);
-    } else if (x->req.version == HTTP_2) {
+    } else if (x->stream != NULL) {
         h2_shed(x);
     } else { /* answered since: the handler has let go of the body */
         body_memory_drop(c->lane->memory, u);
@@ -257,22 +295,28 @@ static void wake_exchange(struct exchange *x)
     conn_kick(x->conn);
 }
 
+/* The minimum rate counts from now: the time in which we held the peer is not the peer's slowness. */
+static void start_reading(struct exchange *x)
+{
+    request_becomes(x, REQUEST_READING);
+    x->window_ms = x->moved_ms = x->conn->lane->loop->now_ms;
+    x->window_bytes = 0;
+    wake_exchange(x);
+}
+
 void exchange_read(struct exchange *x)
 {
-    x->reading = true;
-    x->window_ms = x->moved_ms = x->conn->lane->loop->now_ms;
-    wake_exchange(x);
+    if (x->request != REQUEST_READ) { /* else it was read for another purpose before */
+        start_reading(x);
+    }
 }
 
 void exchange_pause(struct exchange *x, bool paused)
 {
-    bool resumed = x->paused && !paused;
-
-    x->paused = paused;
-    if (resumed) { /* the time we held the peer is not the peer's slowness */
-        x->window_ms = x->moved_ms = x->conn->lane->loop->now_ms;
-        x->window_bytes = 0;
-        wake_exchange(x);
+    if (paused && x->request == REQUEST_READING) {
+        request_becomes(x, REQUEST_PAUSED);
+    } else if (!paused && x->request == REQUEST_PAUSED) {
+        start_reading(x);
     }
 }
 
@@ -288,11 +332,11 @@ static void on_wake(void *arg)
 
 void exchange_reply(struct exchange *x, const struct http_reply *r, struct body *body)
 {
-    CHECK(x->reply == NULL);
+    exchange_answer_becomes(x, ANSWER_READY);
     x->reply = r;
     x->body = body;
-    if (!x->end_told) { /* early: of the request's body nobody reads the rest */
-        x->reading = x->paused = false;
+    if (x->request != REQUEST_READ) { /* early */
+        request_becomes(x, REQUEST_DROPPED);
     }
     if (body != NULL) {
         CHECK(body->off <= body->end);
@@ -313,7 +357,9 @@ void exchange_deliver(struct exchange *x, struct slice bytes, bool end)
 {
     x->moved_ms = x->conn->lane->loop->now_ms;
     x->window_bytes += bytes.n;
-    x->end_told = end;
+    if (end) {
+        request_becomes(x, REQUEST_READ);
+    }
     if (x->ev != NULL && x->ev->on_data != NULL) {
         x->ev->on_data(x->ev_arg, bytes, end);
     }
@@ -321,7 +367,7 @@ void exchange_deliver(struct exchange *x, struct slice bytes, bool end)
 
 uint64_t exchange_slow_due(const struct exchange *x)
 {
-    if (!x->reading || x->paused || x->received_all) {
+    if (x->request != REQUEST_READING || x->arrived) {
         return UINT64_MAX;
     }
     return min_u64(x->moved_ms + x->conn->lane->limits->stall_ms, x->window_ms + RATE_WINDOW_MS);

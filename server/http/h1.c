@@ -14,8 +14,7 @@ enum progress { MOVED, WAITS, ENDS };
 void h1_start(struct conn *c)
 {
     c->h1 = (struct h1){.x = NULL};
-    c->ops = &h1_ops;
-    c->again = true;
+    conn_become(c, CONN_HTTP1, &h1_ops);
     if (c->wire.ssl != NULL) {
         conn_restart(c);
     }
@@ -47,7 +46,7 @@ static bool body_is_in_the_way(const struct conn *c)
 {
     const struct h1 *h = &c->h1;
 
-    return !h->x->received_all && !h->x->reading &&
+    return !h->x->arrived && h->x->request == REQUEST_DROPPED &&
            (h->x->expect_continue || h->framing == H1_CHUNKED ||
             h->body_left > c->lane->limits->discard_bytes);
 }
@@ -68,7 +67,7 @@ static int send_head(struct conn *c)
     h->close = h->close || !h->keep_alive || conn_drains(c) || body_is_in_the_way(c);
     frame(h, &a);
     wire_commit(&c->wire, h1_answer_write(wire_reserve(&c->wire, bound), &a));
-    x->head_sent = true;
+    exchange_answer_becomes(x, ANSWER_SENDING);
     lane_tick(c->lane);
     x->first_ns = lane_clock_ns(c->lane) - x->began_ns;
     return 0;
@@ -127,7 +126,7 @@ static enum progress finish_body(struct conn *c)
     if (c->h1.chunked) {
         wire_put(&c->wire, SLICE("0\r\n\r\n"));
     }
-    c->h1.x->sent_all = true;
+    exchange_answer_becomes(c->h1.x, ANSWER_SENT);
     wire_cork(&c->wire, false);
     return MOVED;
 }
@@ -138,7 +137,7 @@ bool h1_end_would_lie(const struct conn *c)
 {
     const struct exchange *x = c->h1.x;
 
-    return x != NULL && x->head_sent && c->h1.until_close && !x->sent_all;
+    return x != NULL && x->answer == ANSWER_SENDING && c->h1.until_close;
 }
 
 static enum progress send_body(struct conn *c)
@@ -175,18 +174,16 @@ static enum progress h1_send(struct conn *c)
 {
     struct exchange *x = c->h1.x;
 
-    if (x == NULL) {
+    if (x == NULL || x->answer == ANSWER_AWAITED || x->answer == ANSWER_SENT ||
+        wire_flush(&c->wire, true) == E_AGAIN) {
         return WAITS;
     }
-    if (x->reply == NULL || x->sent_all || wire_flush(&c->wire, true) == E_AGAIN) {
-        return WAITS;
-    }
-    if (!x->head_sent && send_head(c) != 0) {
+    if (x->answer == ANSWER_READY && send_head(c) != 0) {
         log_error("http.reply", "status=%d reply_too_long=yes", x->reply->status);
         return ENDS;
     }
     if (!exchange_sends_body(x)) {
-        x->sent_all = true;
+        exchange_answer_becomes(x, ANSWER_SENT);
         return MOVED;
     }
     return send_body(c);
@@ -248,7 +245,7 @@ static enum progress begin_exchange(struct conn *c, size_t n, const struct h1_li
                      .keep_alive = head.keep_alive,
                      .body_left = head.framing == H1_LENGTH ? head.content_length : 0};
     x->expect_continue = head.expect_continue;
-    x->received_all = head.framing == H1_NO_BODY;
+    x->arrived = head.framing == H1_NO_BODY;
     x->req.version = head.version;
     x->req.method_text = head.method;
     x->req.target = head.target;
@@ -310,7 +307,7 @@ static enum progress take_body(struct conn *c)
         rc = h1_chunks_feed(&h->chunks, slice_of(c->in.p, c->in.n), &used, &data);
         if (rc < 0) {
             count(&c->lane->counters.protocol_errors, 1);
-            if (x->head_sent) {
+            if (x->answer >= ANSWER_SENDING) {
                 return ENDS;
             }
             h1_close(c);
@@ -319,10 +316,10 @@ static enum progress take_body(struct conn *c)
     }
     conn_consume(c, used);
     x->received += data.n;
-    x->received_all = rc == 1;
-    if (x->reading) {
-        if (data.n > 0 || x->received_all) {
-            exchange_deliver(x, data, x->received_all);
+    x->arrived = rc == 1;
+    if (x->request == REQUEST_READING) {
+        if (data.n > 0 || x->arrived) {
+            exchange_deliver(x, data, x->arrived);
         }
     } else {
         h->discarded += data.n;
@@ -338,12 +335,13 @@ static enum progress receive_body(struct conn *c)
     struct exchange *x = c->h1.x;
     int got;
 
-    if (x->reading ? x->paused : !x->sent_all) {
+    if (x->request == REQUEST_PAUSED ||
+        (x->request != REQUEST_READING && x->answer != ANSWER_SENT)) {
         return WAITS; /* the socket's own window holds the peer */
     }
-    if (x->reading && x->expect_continue) {
+    if (x->request == REQUEST_READING && x->expect_continue) {
         x->expect_continue = false;
-        if (!x->head_sent) {
+        if (x->answer < ANSWER_SENDING) {
             wire_put(&c->wire, SLICE("HTTP/1.1 100 Continue\r\n\r\n"));
             wire_flush(&c->wire, false);
         }
@@ -363,7 +361,7 @@ static enum progress watch(struct conn *c)
     if (c->in.n > 0) {
         return WAITS;
     }
-    if (c->h1.x->reply == NULL) {
+    if (c->h1.x->answer == ANSWER_AWAITED) {
         wire_look_again(&c->wire);
     }
     got = conn_more(c);
@@ -373,7 +371,7 @@ static enum progress watch(struct conn *c)
     /* A peer that half-closes after its request still gets an answer that has begun; one that we have not even begun
      * is not worth the work: nearly always the peer is gone altogether. */
     c->h1.close = true;
-    return got == 0 && c->h1.x->reply != NULL ? WAITS : ENDS;
+    return got == 0 && c->h1.x->answer != ANSWER_AWAITED ? WAITS : ENDS;
 }
 
 static enum progress h1_receive(struct conn *c)
@@ -383,7 +381,7 @@ static enum progress h1_receive(struct conn *c)
     if (x == NULL) {
         return receive_head(c);
     }
-    return x->received_all ? watch(c) : receive_body(c);
+    return x->arrived ? watch(c) : receive_body(c);
 }
 
 /* --- the state machine ------------------------------------------------------------------------------------------------- */
@@ -391,7 +389,7 @@ static enum progress h1_receive(struct conn *c)
 static int next_request(struct conn *c)
 {
     struct h1 *h = &c->h1;
-    bool unread = !h->x->received_all;
+    bool unread = !h->x->arrived;
     bool ends = h->close;
 
     if (h->x->body_bytes > COPY_BYTES) {
@@ -415,7 +413,8 @@ static bool finished(const struct h1 *h)
 {
     const struct exchange *x = h->x;
 
-    return x != NULL && x->sent_all && (x->received_all || (h->close && !x->reading));
+    return x != NULL && x->answer == ANSWER_SENT &&
+           (x->arrived || (h->close && x->request == REQUEST_DROPPED));
 }
 
 static int h1_drive(struct conn *c)
@@ -430,7 +429,7 @@ static int h1_drive(struct conn *c)
             break;
         }
         in = h1_receive(c);
-        if (in == ENDS || c->ops != &h1_ops) {
+        if (in == ENDS || c->state != CONN_HTTP1) {
             return in == ENDS ? CONN_END : 0;
         }
         out = h1_send(c);
@@ -439,7 +438,7 @@ static int h1_drive(struct conn *c)
         }
         if (finished(&c->h1)) {
             int rc = next_request(c);
-            if (rc != 0 || c->ops != &h1_ops) {
+            if (rc != 0 || c->state != CONN_HTTP1) {
                 return rc;
             }
             in = MOVED;
@@ -453,7 +452,8 @@ static bool waits_for_reader(const struct conn *c)
 {
     const struct exchange *x = c->h1.x;
 
-    return wire_blocked(&c->wire) || (x != NULL && x->reply != NULL && !c->wire.writable);
+    return wire_blocked(&c->wire) ||
+           (x != NULL && x->answer != ANSWER_AWAITED && !c->wire.writable);
 }
 
 static uint64_t h1_due(const struct conn *c)
@@ -468,7 +468,8 @@ static uint64_t h1_due(const struct conn *c)
         return c->h1.head_begun_ms != 0 ? c->h1.head_begun_ms + l->header_ms
                                         : c->since_ms + l->idle_ms;
     }
-    return x->sent_all && !x->reading ? c->out_ms + l->stall_ms : exchange_slow_due(x);
+    return x->answer == ANSWER_SENT && x->request == REQUEST_DROPPED ? c->out_ms + l->stall_ms
+                                                                     : exchange_slow_due(x);
 }
 
 static int h1_expire(struct conn *c)

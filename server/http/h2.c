@@ -19,6 +19,52 @@ enum {
 
 static const struct conn_ops h2_ops;
 
+/* --- states ------------------------------------------------------------------------------------------------------------ */
+
+bool h2_stream_may_become(enum h2_stream_state from, enum h2_stream_state to)
+{
+    static const bool may[H2_STREAM_STATES][H2_STREAM_STATES] = {
+        [H2_STREAM_HEAD] = {[H2_STREAM_OPEN] = true,
+                            [H2_STREAM_HALF_CLOSED_REMOTE] = true,
+                            [H2_STREAM_CLOSED] = true},
+        [H2_STREAM_OPEN] = {[H2_STREAM_HALF_CLOSED_REMOTE] = true,
+                            [H2_STREAM_HALF_CLOSED_LOCAL] = true,
+                            [H2_STREAM_CLOSED] = true},
+        [H2_STREAM_HALF_CLOSED_REMOTE] = {[H2_STREAM_CLOSED] = true},
+        [H2_STREAM_HALF_CLOSED_LOCAL] = {[H2_STREAM_CLOSED] = true},
+    };
+
+    return may[from][to];
+}
+
+void h2_stream_becomes(struct h2_stream *st, enum h2_stream_state to)
+{
+    CHECK(h2_stream_may_become(st->state, to));
+    st->state = to;
+}
+
+bool h2_may_open(enum h2_opening from, enum h2_opening to)
+{
+    return to == from + 1 && to < H2_OPENINGS;
+}
+
+void h2_opening_becomes(struct h2 *h, enum h2_opening to)
+{
+    CHECK(h2_may_open(h->opening, to));
+    h->opening = to;
+}
+
+bool h2_may_close(enum h2_closing from, enum h2_closing to)
+{
+    return from != H2_OVER && (to == from + 1 || to == H2_OVER);
+}
+
+void h2_closing_becomes(struct h2 *h, enum h2_closing to)
+{
+    CHECK(h2_may_close(h->closing, to));
+    h->closing = to;
+}
+
 /* --- limits ---------------------------------------------------------------------------------------------------------- */
 
 static bool take(struct bucket *b, uint64_t now_ms, uint32_t burst, uint32_t per_s)
@@ -63,22 +109,21 @@ static bool floods(const struct h2 *h)
 
 /* --- opening and closing ----------------------------------------------------------------------------------------------- */
 
-struct exchange *h2_stream(const struct h2 *h, uint32_t id)
+struct h2_stream *h2_stream(const struct h2 *h, uint32_t id)
 {
-    struct exchange *x = h->slot[id / 2 % STREAM_SLOTS];
+    struct h2_stream *st = h->slot[id / 2 % STREAM_SLOTS];
 
-    while (x != NULL && x->stream_id != id) {
-        x = x->next;
+    while (st != NULL && st->id != id) {
+        st = st->next;
     }
-    return x;
+    return st;
 }
 
 /* RFC 9113 6.8: first a warning, then, after what was under way in the peer's direction, the last stream. */
 static void h2_drain(struct conn *c)
 {
-    if (c->h2->goaway_ms == 0 &&
-        !c->h2->closed_to_new) { /* 6.8: a second warning would name more than was named */
-        c->h2->notice = true;
+    if (c->h2->closing == H2_SERVING) { /* 6.8: a second warning would name more than was named */
+        h2_closing_becomes(c->h2, H2_WARNING);
     }
     conn_kick(c);
 }
@@ -100,8 +145,7 @@ int h2_start(struct conn *c)
     h2_settings(h);
     sock_short_queue(c->wire.fd);
     c->h2 = h;
-    c->ops = &h2_ops;
-    c->again = true;
+    conn_become(c, CONN_HTTP2, &h2_ops);
     conn_restart(c);
     count(&c->lane->counters.h2, 1);
     if (listener_retired(c->listener)) {
@@ -115,22 +159,26 @@ void h2_note_cut(struct h2 *h, uint32_t stream)
     h->cut[h->cut_at++ % CUT_STREAMS] = stream;
 }
 
-void h2_stream_end(struct h2 *h, struct exchange *x, bool complete)
+void h2_stream_end(struct h2 *h, struct h2_stream *st, bool complete)
 {
-    struct exchange **at = &h->slot[x->stream_id / 2 % STREAM_SLOTS];
+    struct h2_stream **at = &h->slot[st->id / 2 % STREAM_SLOTS];
 
-    while (*at != x) {
+    while (*at != st) {
         at = &(*at)->next;
     }
-    *at = x->next;
-    if (!x->received_all) {
-        h2_note_cut(h, x->stream_id);
+    *at = st->next;
+    if (!h2_has_all(st)) {
+        h2_note_cut(h, st->id);
     }
-    list_remove(&x->node);
-    list_remove_if(&x->sending);
+    if (st->state != H2_STREAM_CLOSED) { /* a reset, or the end of the connection */
+        h2_stream_becomes(st, H2_STREAM_CLOSED);
+    }
+    list_remove(&st->node);
+    list_remove_if(&st->sending);
+    list_remove_if(&st->woken);
     h->nstreams--;
-    h2_consume(h, x->held.n); /* nobody will */
-    exchange_finish(x, complete);
+    h2_consume(h, st->x->held.n); /* nobody will */
+    exchange_finish(st->x, complete);
     conn_restart(h->conn);
 }
 
@@ -138,9 +186,11 @@ static void h2_close(struct conn *c)
 {
     struct h2 *h = c->h2;
 
-    h->over = true;
+    if (h->closing != H2_OVER) {
+        h2_closing_becomes(h, H2_OVER);
+    }
     while (!list_empty(&h->streams)) {
-        h2_stream_end(h, LIST_ITEM(h->streams.next, struct exchange, node), false);
+        h2_stream_end(h, LIST_ITEM(h->streams.next, struct h2_stream, node), false);
     }
     nghttp2_hd_inflate_del(h->inflater);
     hpack_fini(&h->heads);
@@ -187,14 +237,14 @@ static void answer_woken(struct h2 *h)
         list_push_back(&batch, n);
     }
     while ((n = list_pop_front(&batch)) != NULL) {
-        struct exchange *x = LIST_ITEM(n, struct exchange, woken);
-        if (x->shed) {
+        struct h2_stream *st = LIST_ITEM(n, struct h2_stream, woken);
+        if (st->doom == H2_SHED) {
             count(&h->conn->lane->counters.limited, 1);
-            h2_kill(h, x, NGHTTP2_ENHANCE_YOUR_CALM);
+            h2_kill(h, st, NGHTTP2_ENHANCE_YOUR_CALM);
             continue;
         }
-        h2_feed(h, x);
-        h2_answer(h, x);
+        h2_feed(h, st);
+        h2_answer(h, st);
     }
 }
 
@@ -204,8 +254,8 @@ static int h2_drive(struct conn *c)
     int got = 1;
 
     h->budget = DRIVE_BYTES;
-    if (h->notice) {
-        h->notice = false;
+    if (h->closing == H2_WARNING) {
+        h2_closing_becomes(h, H2_WARNED);
         h2_goaway(h, LAST_STREAM, NGHTTP2_NO_ERROR);
         h->goaway_ms = c->lane->loop->now_ms + NOTICE_MS;
     }
@@ -217,17 +267,17 @@ static int h2_drive(struct conn *c)
         h->queued = wire_blocked(&c->wire) && wire_flush(&c->wire, false) != 0 ? h->queued : 0;
         lane_tick(c->lane);
         got = receive(h);
-        if (h->over) {
+        if (h->closing == H2_OVER) {
             break;
         }
         lane_tick(c->lane);
         answer_woken(h);
         h2_send(h);
     }
-    if (h->over || got < 0) {
+    if (h->closing == H2_OVER || got < 0) {
         return CONN_END;
     }
-    if (h->going && h->nstreams == 0) {
+    if ((h->closing == H2_LAST_NAMED || h->peer_leaves) && h->nstreams == 0) {
         conn_linger(c); /* the peer gives windows back while it reads its last answer */
         return 0;
     }
@@ -248,29 +298,29 @@ static uint64_t h2_due(const struct conn *c)
     if (h->head_begun_ms != 0) {
         due = min_u64(due, h->head_begun_ms + l->header_ms);
     }
-    if (h->goaway_ms != 0) {
+    if (h->closing == H2_WARNED) {
         due = min_u64(due, h->goaway_ms);
     }
     return wire_blocked(&c->wire) ? min_u64(due, c->out_ms + l->stall_ms) : due;
 }
 
 /* Who has a window and waits for its turn is as idle as all of them: a slow peer may well need minutes for a round of many. */
-static uint64_t moved_ms(const struct h2 *h, const struct exchange *x)
+static uint64_t moved_ms(const struct h2 *h, const struct h2_stream *st)
 {
-    return list_linked(&x->sending) ? max_u64(x->moved_ms, h->sent_ms) : x->moved_ms;
+    return list_linked(&st->sending) ? max_u64(st->x->moved_ms, h->sent_ms) : st->x->moved_ms;
 }
 
 /* A peer that gives no window for an answer, trickles its upload, or has not ended a body so long after its answer, loses
  * that stream. */
-static bool is_sending(const struct exchange *x)
+static bool is_sending(const struct h2_stream *st)
 {
-    return x->head_sent && !x->sent_all && !x->deferred;
+    return st->x->answer == ANSWER_SENDING;
 }
 
 /* The peer holds this stream alone. */
-static bool is_held(const struct h2 *h, const struct exchange *x)
+static bool is_held(const struct h2 *h, const struct h2_stream *st)
 {
-    return is_sending(x) && x->window <= 0 && h->window > 0 && !wire_blocked(&h->conn->wire);
+    return is_sending(st) && st->window <= 0 && h->window > 0 && !wire_blocked(&h->conn->wire);
 }
 
 /* Or all of them: then they are judged together, many on a slow line have little each. */
@@ -280,7 +330,7 @@ static bool all_are_held(const struct h2 *h)
         return false;
     }
     LIST_EACH (&h->streams, n) {
-        if (is_sending(LIST_ITEM(n, struct exchange, node))) {
+        if (is_sending(LIST_ITEM(n, struct h2_stream, node))) {
             return true;
         }
     }
@@ -293,14 +343,15 @@ static void scan_streams(struct h2 *h, uint64_t now_ms)
 
     h->scanned_ms = now_ms;
     LIST_EACH (&h->streams, n) {
-        struct exchange *x = LIST_ITEM(n, struct exchange, node);
-        bool idle = now_ms - moved_ms(h, x) >= l->stall_ms;
-        bool starved = idle && x->head_sent && !x->sent_all && !x->deferred;
-        bool left = idle && x->sent_all && !x->received_all;
-        bool slow = reader_rate_look(&x->taken, &l->reader, now_ms, is_held(h, x), x->body_bytes);
-        if (starved || left || slow || exchange_too_slow(x, now_ms)) {
+        struct h2_stream *st = LIST_ITEM(n, struct h2_stream, node);
+        bool idle = now_ms - moved_ms(h, st) >= l->stall_ms;
+        bool starved = idle && is_sending(st);
+        bool left = idle && st->state == H2_STREAM_HALF_CLOSED_LOCAL;
+        bool slow =
+            reader_rate_look(&st->taken, &l->reader, now_ms, is_held(h, st), st->x->body_bytes);
+        if (starved || left || slow || exchange_too_slow(st->x, now_ms)) {
             count(&h->conn->lane->counters.limited, 1);
-            h2_kill(h, x, NGHTTP2_CANCEL);
+            h2_kill(h, st, NGHTTP2_CANCEL);
         }
     }
 }
@@ -319,10 +370,9 @@ static int h2_expire(struct conn *c)
         h2_calm(h);
         return CONN_END;
     }
-    if (h->goaway_ms != 0 && now_ms >= h->goaway_ms) {
-        h->goaway_ms = 0;
+    if (h->closing == H2_WARNED && now_ms >= h->goaway_ms) {
+        h2_closing_becomes(h, H2_LAST_NAMED);
         h2_goaway(h, h->last_stream, NGHTTP2_NO_ERROR);
-        h->going = h->closed_to_new = true;
         return 0;
     }
     if (h->nstreams > 0) {
@@ -350,18 +400,15 @@ static uint64_t h2_idle_ms(const struct conn *c)
 
 void h2_shed(struct exchange *x)
 {
-    struct conn *c = x->conn;
-
-    x->shed =
-        true; /* frames are written in a turn of the connection alone: the scratch is every connection's */
-    c->ops->wake(x);
-    conn_kick(c);
+    x->stream->doom = H2_SHED;
+    x->conn->ops->wake(x);
+    conn_kick(x->conn);
 }
 
 static void h2_wake(struct exchange *x)
 {
-    if (!list_linked(&x->woken)) {
-        list_push_back(&x->conn->h2->woken, &x->woken);
+    if (!list_linked(&x->stream->woken)) {
+        list_push_back(&x->conn->h2->woken, &x->stream->woken);
     }
 }
 

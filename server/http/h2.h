@@ -35,8 +35,79 @@ struct bucket { /* how often something may happen: `burst` at once, then `per_s`
     uint64_t at_ms;
 };
 
+/* A stream (RFC 9113 5.1), from the first piece of its head on. Ours is closed when it is gone.
+ *
+ *   HEAD --the block is complete--> OPEN --END_STREAM of the peer--> HALF_CLOSED_REMOTE --ours--> CLOSED
+ *     |                              |                                                              |
+ *     +--and ends the request--> HALF_CLOSED_REMOTE                                                 |
+ *                                    +--END_STREAM of ours--> HALF_CLOSED_LOCAL --the peer's--------+
+ *   each --RST_STREAM of either side, or the connection's end--> CLOSED
+ */
+enum h2_stream_state {
+    H2_STREAM_HEAD,
+    H2_STREAM_OPEN,
+    H2_STREAM_HALF_CLOSED_REMOTE, /* the request is complete */
+    H2_STREAM_HALF_CLOSED_LOCAL,  /* the answer is */
+    H2_STREAM_CLOSED,
+    H2_STREAM_STATES
+};
+
+/* What is to happen to a stream in the connection's next turn. Frames are written in turns alone: the scratch is every
+ * connection's. */
+enum h2_doom {
+    H2_LIVES,
+    H2_BODY_REFUSED, /* its answer is out, and more of its body comes than is let in */
+    H2_SHED          /* the memory of its body is needed */
+};
+
+struct h2_stream {
+    uint32_t id;
+    enum h2_stream_state state;
+    enum h2_doom doom;
+    struct exchange *x;
+    struct h2_stream *next;   /* in its slot */
+    struct list node;         /* of all */
+    struct list woken;        /* something to say, or to hear */
+    struct list sending;      /* has bytes of a body to send, and a window for them */
+    int64_t window;           /* what the peer lets us send */
+    struct reader_rate taken; /* by the peer, of this stream alone */
+    int64_t room;             /* what we let it send */
+    uint32_t granted, owed;   /* of room: all of it, and what is to be given back */
+    uint64_t discarded;       /* of the request's body, since nobody reads */
+
+    /* The head, while it is collected. */
+    uint64_t announced;        /* the request's Content-Length, or LENGTH_UNKNOWN */
+    size_t header_bytes;       /* as RFC 9113 6.5.2 counts */
+    struct http_field *fields; /* in the exchange's arena */
+    struct slice authority;    /* likewise */
+    uint8_t pseudo;            /* fields that stand once, as seen (h2_rules.c) */
+    bool malformed;            /* it breaks a rule */
+    int refuse_status;         /* answer this instead of asking the handler */
+};
+
+/* How a connection begins (RFC 9113 3.4). */
+enum h2_opening { H2_AWAITS_PREFACE, H2_AWAITS_SETTINGS, H2_OPENED, H2_OPENINGS };
+
+/* How it ends (RFC 9113 6.8).
+ *
+ *   SERVING --drained--> WARNING --GOAWAY of all streams--> WARNED --after NOTICE_MS, GOAWAY of the last one--> LAST_NAMED
+ *      |                    |                                 |                                               |
+ *      +--------------------+---------------------------------+--a GOAWAY with an error, or of an idle one----+--> OVER
+ */
+enum h2_closing {
+    H2_SERVING,
+    H2_WARNING,    /* "no new streams, please" is to be said */
+    H2_WARNED,     /* it was said: streams that were under way then are served */
+    H2_LAST_NAMED, /* and so was the last stream that is served: later ones are not */
+    H2_OVER,       /* our last word is said */
+    H2_CLOSINGS
+};
+
 struct h2 {
     struct conn *conn;
+    enum h2_opening opening;
+    enum h2_closing closing;
+    bool peer_leaves; /* the peer has said that it wants no new streams */
     nghttp2_hd_inflater *inflater;
     struct hpack heads;
     struct
@@ -46,10 +117,10 @@ struct h2 {
         uint8_t n;
         char bytes[SAID_BYTES];
     } said;
-    struct list streams; /* exchange.node */
-    struct list woken;   /* exchange.woken */
-    struct list sending; /* exchange.sending; whose turn it is stands in front */
-    struct exchange *slot[STREAM_SLOTS];
+    struct list streams; /* h2_stream.node */
+    struct list woken;   /* h2_stream.woken */
+    struct list sending; /* h2_stream.sending; whose turn it is stands in front */
+    struct h2_stream *slot[STREAM_SLOTS];
     unsigned nstreams;
     uint32_t last_stream; /* the highest that we serve, or have served */
     uint32_t opened;      /* the highest that the peer has opened: above it streams are idle */
@@ -62,7 +133,7 @@ struct h2 {
     uint64_t head_begun_ms; /* a header block that is not complete; 0: none */
     uint64_t sent_ms;       /* when bytes of a body were sent last, of any stream */
     uint64_t scanned_ms;    /* when the streams' deadlines were looked at */
-    uint64_t goaway_ms;     /* draining: when the last stream to be served is named */
+    uint64_t goaway_ms;     /* WARNED: when the last stream to be served is named */
     size_t budget;          /* DATA bytes left for this drive */
     unsigned queued;        /* control frames since the wire is blocked */
     int64_t window;         /* what the peer lets us send, in all */
@@ -81,21 +152,27 @@ struct h2 {
         size_t left, padding;
         bool ends;
     } data;
-    bool waits;         /* what came last is the beginning of a frame */
-    bool greeted;       /* the preface came */
-    bool settled;       /* and the peer's first SETTINGS */
-    bool notice;        /* drained: "no new streams, please" is to be said */
-    bool going;         /* we or the peer want no new streams */
-    bool closed_to_new; /* we have named the last one */
-    bool over;          /* our last word is said */
+    bool waits; /* what came last is the beginning of a frame */
 };
 
+/* The peer has sent all of its request, or all that it will. */
+static inline bool h2_has_all(const struct h2_stream *st)
+{
+    return st->state == H2_STREAM_HALF_CLOSED_REMOTE || st->state == H2_STREAM_CLOSED;
+}
+
 /* h2.c */
+bool h2_stream_may_become(enum h2_stream_state from, enum h2_stream_state to);
+bool h2_may_open(enum h2_opening from, enum h2_opening to);
+void h2_opening_becomes(struct h2 *h, enum h2_opening to);
+void h2_stream_becomes(struct h2_stream *st, enum h2_stream_state to);
+bool h2_may_close(enum h2_closing from, enum h2_closing to);
+void h2_closing_becomes(struct h2 *h, enum h2_closing to);
 void h2_calm(struct h2 *h); /* GOAWAY ENHANCE_YOUR_CALM */
 void h2_useless(struct h2 *h);
 void h2_reset(struct h2 *h); /* one was received, or the peer caused it */
-void h2_stream_end(struct h2 *h, struct exchange *x, bool complete);
-struct exchange *h2_stream(const struct h2 *h, uint32_t id); /* NULL: idle, or closed */
+void h2_stream_end(struct h2 *h, struct h2_stream *st, bool complete);
+struct h2_stream *h2_stream(const struct h2 *h, uint32_t id); /* NULL: idle, or closed */
 /* It is closed, and the peer may not know yet: what it still sends there is no error. */
 void h2_note_cut(struct h2 *h, uint32_t stream);
 
@@ -109,32 +186,32 @@ char *h2_frame_head(char *to, size_t n, uint8_t type, uint8_t flags, uint32_t st
 void h2_settings(struct h2 *h); /* ours */
 void h2_goaway(struct h2 *h, uint32_t last, uint32_t code);
 void h2_fail(struct h2 *h, uint32_t code); /* GOAWAY, and no more */
-/* RST_STREAM; x is gone after it. */
-void h2_kill(struct h2 *h, struct exchange *x, uint32_t code);
+/* RST_STREAM; the stream is gone after it. */
+void h2_kill(struct h2 *h, struct h2_stream *st, uint32_t code);
 void h2_refuse(struct h2 *h, uint32_t stream,
                uint32_t code);                     /* likewise, of one that never began */
 void h2_say_closed(struct h2 *h, uint32_t stream); /* RST_STREAM: it has ended long ago */
 /* Gives window back: of the connection, of a stream too. */
 void h2_consume(struct h2 *h, size_t n);
-void h2_consume_stream(struct h2 *h, struct exchange *x, size_t n);
-void h2_widen(struct h2 *h, struct exchange *x, uint32_t window);
+void h2_consume_stream(struct h2 *h, struct h2_stream *st, size_t n);
+void h2_widen(struct h2 *h, struct h2_stream *st, uint32_t window);
 
 /* h2_request.c */
-struct exchange *h2_request(struct h2 *h, uint32_t id); /* begins */
+struct h2_stream *h2_request(struct h2 *h, uint32_t id); /* begins */
 void h2_head_piece(struct h2 *h, const char *p, size_t n, bool last);
-void h2_body(struct h2 *h, struct exchange *x, struct slice bytes);
-void h2_body_end(struct h2 *h, struct exchange *x);
-void h2_feed(struct h2 *h, struct exchange *x); /* held bytes go to the handler, when it reads */
-void h2_drop_held(struct h2 *h, struct exchange *x); /* nobody will read them: it is answered */
+void h2_body(struct h2 *h, struct h2_stream *st, struct slice bytes);
+void h2_body_end(struct h2 *h, struct h2_stream *st);
+void h2_feed(struct h2 *h, struct h2_stream *st); /* held bytes go to the handler, when it reads */
+void h2_drop_held(struct h2 *h, struct h2_stream *st); /* nobody will read them: it is answered */
 
 /* h2_rules.c: what RFC 9113 8 says of a head. False: malformed. */
-bool h2_field_allowed(struct exchange *x, struct slice name, struct slice value, bool trailer);
-bool h2_head_allowed(const struct exchange *x);
+bool h2_field_allowed(struct h2_stream *st, struct slice name, struct slice value, bool trailer);
+bool h2_head_allowed(const struct h2_stream *st);
 
 /* h2_answer.c */
-/* Says what x has to say, as far as it may. x may be gone after it. */
-void h2_answer(struct h2 *h, struct exchange *x);
-void h2_send(struct h2 *h);                       /* bodies, turn by turn */
-void h2_resume(struct h2 *h, struct exchange *x); /* its window has opened */
+/* Says what the stream has to say, as far as it may. It may be gone after that. */
+void h2_answer(struct h2 *h, struct h2_stream *st);
+void h2_send(struct h2 *h);                         /* bodies, turn by turn */
+void h2_resume(struct h2 *h, struct h2_stream *st); /* its window has opened */
 
 #endif

@@ -84,66 +84,71 @@ static char *put_head(struct h2 *h2, char *to, const struct exchange *x)
 }
 
 /* A head too long for one frame, which few are. */
-static void put_pieces(struct h2 *h, struct exchange *x, size_t bound, uint8_t flags)
+static void put_pieces(struct h2 *h, struct h2_stream *st, size_t bound, uint8_t flags)
 {
-    char *block = arena_alloc(&x->arena, bound);
-    struct slice rest = slice_of(block, (size_t)(put_head(h, block, x) - block));
+    char *block = arena_alloc(&st->x->arena, bound);
+    struct slice rest = slice_of(block, (size_t)(put_head(h, block, st->x) - block));
     uint8_t type = NGHTTP2_HEADERS;
 
     do {
         struct slice piece = slice_first(rest, min_u64(rest.n, FRAME_USUAL));
         rest = slice_from(rest, piece.n);
-        h2_put(h, type, flags | (rest.n == 0 ? NGHTTP2_FLAG_END_HEADERS : 0), x->stream_id, piece);
+        h2_put(h, type, flags | (rest.n == 0 ? NGHTTP2_FLAG_END_HEADERS : 0), st->id, piece);
         type = NGHTTP2_CONTINUATION;
         flags = 0;
     } while (rest.n != 0);
 }
 
-static void say_head(struct h2 *h, struct exchange *x, bool ends)
+static void say_head(struct h2 *h, struct h2_stream *st, bool ends)
 {
     struct wire *w = &h->conn->wire;
+    struct exchange *x = st->x;
     uint8_t flags = ends ? NGHTTP2_FLAG_END_STREAM : 0;
     size_t bound = head_bound(x);
     char *to, *end;
 
-    if (!x->reading) {
-        h2_drop_held(h, x); /* who sends all of it before it listens must be able to go on */
+    if (x->request == REQUEST_DROPPED) {
+        h2_drop_held(h, st); /* who sends all of it before it listens must be able to go on */
     }
-    x->head_sent = true;
+    exchange_answer_becomes(x, ANSWER_SENDING);
     x->first_ns = x->began_ns != 0 ? lane_clock_ns(x->conn->lane) - x->began_ns : 0;
     if (bound > FRAME_USUAL) {
-        put_pieces(h, x, bound, flags);
+        put_pieces(h, st, bound, flags);
         return;
     }
     to = wire_reserve(w, FRAME_HEAD_BYTES + bound);
     end = put_head(h, to + FRAME_HEAD_BYTES, x);
     h2_frame_head(to, (size_t)(end - to) - FRAME_HEAD_BYTES, NGHTTP2_HEADERS,
-                  flags | NGHTTP2_FLAG_END_HEADERS, x->stream_id);
+                  flags | NGHTTP2_FLAG_END_HEADERS, st->id);
     wire_commit(w, (size_t)(end - to));
 }
 
 /* --- bodies ------------------------------------------------------------------------------------------------------------ */
 
 /* More of the request's body is on its way, or was, than is let in. */
-static bool body_is_too_long(const struct exchange *x)
+static bool body_is_too_long(const struct h2_stream *st)
 {
-    uint64_t bound = x->conn->lane->limits->discard_bytes;
+    uint64_t bound = st->x->conn->lane->limits->discard_bytes;
+    uint64_t length = st->x->req.content_length;
 
-    return !x->received_all && !x->reading &&
-           (x->discarded > bound ||
-            (x->req.content_length != LENGTH_UNKNOWN && x->req.content_length > bound));
+    return !h2_has_all(st) && st->x->request == REQUEST_DROPPED &&
+           (st->discarded > bound || (length != LENGTH_UNKNOWN && length > bound));
 }
 
-/* x may be gone after it. */
-static void said_all(struct h2 *h, struct exchange *x)
+/* The stream may be gone after it. */
+static void said_all(struct h2 *h, struct h2_stream *st)
 {
-    x->sent_all = true;
+    exchange_answer_becomes(st->x, ANSWER_SENT);
+    if (st->state == H2_STREAM_HALF_CLOSED_REMOTE) {
+        h2_stream_becomes(st, H2_STREAM_CLOSED);
+        h2_stream_end(h, st, true);
+        return;
+    }
+    h2_stream_becomes(st, H2_STREAM_HALF_CLOSED_LOCAL);
     /* RFC 9113 8.1: send no more of that body. What is nearly here anyway is let in and dropped: clients (libcurl
      * 7.88 among them) lose the answer when its stream is reset behind it. */
-    if (body_is_too_long(x)) {
-        h2_kill(h, x, NGHTTP2_NO_ERROR);
-    } else if (x->received_all) {
-        h2_stream_end(h, x, true);
+    if (body_is_too_long(st)) {
+        h2_kill(h, st, NGHTTP2_NO_ERROR);
     }
 }
 
@@ -153,32 +158,32 @@ static size_t frame_bound(const struct h2 *h)
 }
 
 /* Of one turn: a frame, or as many of usual size as one read fills. */
-static size_t turn_bound(const struct h2 *h, const struct exchange *x)
+static size_t turn_bound(const struct h2 *h, const struct h2_stream *st)
 {
-    int64_t window = h->window < x->window ? h->window : x->window;
+    int64_t window = h->window < st->window ? h->window : st->window;
     size_t most = max_u64(frame_bound(h), FRAMES_A_READ * FRAME_USUAL);
 
     return window <= 0 ? 0 : (size_t)min_u64((uint64_t)window, most);
 }
 
 /* A frame is in the scratch, or a piece of a file is promised. */
-static void count_sent(struct h2 *h, struct exchange *x, size_t n)
+static void count_sent(struct h2 *h, struct h2_stream *st, size_t n)
 {
-    exchange_sent(x, n);
+    exchange_sent(st->x, n);
     h->useful_bytes += n;
-    h->sent_ms = x->moved_ms;
+    h->sent_ms = st->x->moved_ms;
     h->window -= (int64_t)n;
-    x->window -= (int64_t)n;
+    st->window -= (int64_t)n;
     h->budget -= min_u64(h->budget, n);
 }
 
-static uint8_t end_flag(const struct exchange *x, size_t n)
+static uint8_t end_flag(const struct h2_stream *st, size_t n)
 {
-    return x->body->off + n == x->body->end ? NGHTTP2_FLAG_END_STREAM : 0;
+    return st->x->body->off + n == st->x->body->end ? NGHTTP2_FLAG_END_STREAM : 0;
 }
 
 /* Its bytes behind room for a header in the scratch: > 0; E_BUSY: the wire is blocked; E_*. */
-static ssize_t send_copy(struct h2 *h, struct exchange *x, size_t n)
+static ssize_t send_copy(struct h2 *h, struct h2_stream *st, size_t n)
 {
     struct wire *w = &h->conn->wire;
     char *to = wire_reserve(w, FRAME_HEAD_BYTES + n);
@@ -187,16 +192,16 @@ static ssize_t send_copy(struct h2 *h, struct exchange *x, size_t n)
     if (wire_blocked(w)) {
         return E_BUSY;
     }
-    got = exchange_pull(x, to + FRAME_HEAD_BYTES, n);
+    got = exchange_pull(st->x, to + FRAME_HEAD_BYTES, n);
     if (got > 0) {
-        h2_frame_head(to, (size_t)got, NGHTTP2_DATA, end_flag(x, (size_t)got), x->stream_id);
+        h2_frame_head(to, (size_t)got, NGHTTP2_DATA, end_flag(st, (size_t)got), st->id);
         wire_commit(w, FRAME_HEAD_BYTES + (size_t)got);
     }
     return got;
 }
 
 /* Frames of usual size, filled by one read: a read is as dear as what is done for a frame beside it. */
-static ssize_t send_copies(struct h2 *h, struct exchange *x, size_t n)
+static ssize_t send_copies(struct h2 *h, struct h2_stream *st, size_t n)
 {
     enum { STEP = FRAME_HEAD_BYTES + FRAME_USUAL };
     struct wire *w = &h->conn->wire;
@@ -212,28 +217,28 @@ static ssize_t send_copies(struct h2 *h, struct exchange *x, size_t n)
         part[i].iov_base = to + i * STEP + FRAME_HEAD_BYTES;
         part[i].iov_len = min_u64(n - i * FRAME_USUAL, FRAME_USUAL);
     }
-    got = exchange_pull_pieces(x, part, (int)count);
+    got = exchange_pull_pieces(st->x, part, (int)count);
     for (size_t at = 0; got > 0 && at < (size_t)got; at += FRAME_USUAL) {
         size_t piece = min_u64((size_t)got - at, FRAME_USUAL);
-        h2_frame_head(to + at / FRAME_USUAL * STEP, piece, NGHTTP2_DATA, end_flag(x, at + piece),
-                      x->stream_id);
+        h2_frame_head(to + at / FRAME_USUAL * STEP, piece, NGHTTP2_DATA, end_flag(st, at + piece),
+                      st->id);
         wire_commit(w, FRAME_HEAD_BYTES + piece);
     }
     return got;
 }
 
-static ssize_t send_file(struct h2 *h, struct exchange *x, size_t most)
+static ssize_t send_file(struct h2 *h, struct h2_stream *st, size_t most)
 {
     struct wire *w = &h->conn->wire;
-    const struct body *b = x->body;
-    ssize_t n = exchange_present(x, most);
+    const struct body *b = st->x->body;
+    ssize_t n = exchange_present(st->x, most);
     size_t done = 0;
 
     if (n <= 0) {
         return n;
     }
     h2_frame_head(wire_reserve(w, FRAME_HEAD_BYTES), (size_t)n, NGHTTP2_DATA,
-                  end_flag(x, (size_t)n), x->stream_id);
+                  end_flag(st, (size_t)n), st->id);
     wire_commit(w, FRAME_HEAD_BYTES);
     wire_flush(w, true);
     while (done < (size_t)n && !w->broken && !wire_blocked(w)) {
@@ -255,56 +260,56 @@ static ssize_t send_file(struct h2 *h, struct exchange *x, size_t most)
 
 /* Measured, CPU per GB: frames of 16 KiB 0.41 by sendfile and 0.16 by a copy, of 64 KiB 0.19 and 0.14; from 256 KiB
  * on sendfile wins, 0.11. Only peers that announce such frames get there. */
-static ssize_t send_frames(struct h2 *h, struct exchange *x, size_t n)
+static ssize_t send_frames(struct h2 *h, struct h2_stream *st, size_t n)
 {
     size_t frame = frame_bound(h);
 
-    if (body_is_file(x->body) && min_u64(n, frame) >= FILE_FROM_BYTES) {
-        return send_file(h, x, min_u64(n, frame));
+    if (body_is_file(st->x->body) && min_u64(n, frame) >= FILE_FROM_BYTES) {
+        return send_file(h, st, min_u64(n, frame));
     }
-    if (body_is_file(x->body) && n > FRAME_USUAL && frame == FRAME_USUAL) {
-        return send_copies(h, x, min_u64(n, FRAMES_A_READ * FRAME_USUAL));
+    if (body_is_file(st->x->body) && n > FRAME_USUAL && frame == FRAME_USUAL) {
+        return send_copies(h, st, min_u64(n, FRAMES_A_READ * FRAME_USUAL));
     }
-    return send_copy(h, x, min_u64(min_u64(n, frame), WIRE_PLAIN_BYTES - FRAME_HEAD_BYTES));
+    return send_copy(h, st, min_u64(min_u64(n, frame), WIRE_PLAIN_BYTES - FRAME_HEAD_BYTES));
 }
 
 /* A turn of x's body. True: it waits for its next turn; else it has ended, or something will wake it. */
-static bool send_some(struct h2 *h, struct exchange *x)
+static bool send_some(struct h2 *h, struct h2_stream *st)
 {
-    size_t most = turn_bound(h, x);
-    ssize_t n = x->cut ? E_IO : exchange_ready(x, most != 0 ? most : 1);
+    size_t most = turn_bound(h, st);
+    ssize_t n = st->x->cut ? E_IO : exchange_ready(st->x, most != 0 ? most : 1);
 
     if (n > 0 && most == 0) {
-        return x->window > 0; /* else h2_resume() */
+        return st->window > 0; /* else h2_resume() */
     }
     if (n > 0) {
-        n = send_frames(h, x, (size_t)n);
+        n = send_frames(h, st, (size_t)n);
     } else if (n == 0) { /* it has become known that this was all */
-        h2_put(h, NGHTTP2_DATA, NGHTTP2_FLAG_END_STREAM, x->stream_id, SLICE_NONE);
+        h2_put(h, NGHTTP2_DATA, NGHTTP2_FLAG_END_STREAM, st->id, SLICE_NONE);
     }
     if (n == E_BUSY) {
         return true;
     }
     if (n == E_AGAIN) {
-        x->deferred = true;
+        exchange_answer_becomes(st->x, ANSWER_STARVED);
         return false;
     }
     if (n < 0) {
-        h2_kill(h, x, NGHTTP2_INTERNAL_ERROR);
+        h2_kill(h, st, NGHTTP2_INTERNAL_ERROR);
         return false;
     }
-    count_sent(h, x, (size_t)n);
-    if (x->body->off == x->body->end) {
-        said_all(h, x);
+    count_sent(h, st, (size_t)n);
+    if (st->x->body->off == st->x->body->end) {
+        said_all(h, st);
         return false;
     }
     return true;
 }
 
-static void take_turn(struct h2 *h, struct exchange *x)
+static void take_turn(struct h2 *h, struct h2_stream *st)
 {
-    if (send_some(h, x)) {
-        list_push_back(&h->sending, &x->sending);
+    if (send_some(h, st)) {
+        list_push_back(&h->sending, &st->sending);
     }
 }
 
@@ -321,45 +326,45 @@ void h2_send(struct h2 *h)
         size_t before = h->budget;
         lane_tick(h->conn->lane);
         struct list *n = list_pop_front(&h->sending);
-        take_turn(h, LIST_ITEM(n, struct exchange, sending));
+        take_turn(h, LIST_ITEM(n, struct h2_stream, sending));
         idle = h->budget == before ? idle + 1 : 0;
     }
 }
 
-void h2_resume(struct h2 *h, struct exchange *x)
+void h2_resume(struct h2 *h, struct h2_stream *st)
 {
-    if (x->window > 0 && x->head_sent && !x->sent_all && !x->deferred &&
-        !list_linked(&x->sending)) {
-        list_push_back(&h->sending, &x->sending);
+    if (st->window > 0 && st->x->answer == ANSWER_SENDING && !list_linked(&st->sending)) {
+        list_push_back(&h->sending, &st->sending);
     }
 }
 
-void h2_answer(struct h2 *h, struct exchange *x)
+void h2_answer(struct h2 *h, struct h2_stream *st)
 {
+    struct exchange *x = st->x;
     bool body;
 
-    if (x->refused_more && x->sent_all) {
-        h2_kill(h, x, NGHTTP2_NO_ERROR);
+    if (st->doom == H2_BODY_REFUSED) {
+        h2_kill(h, st, NGHTTP2_NO_ERROR);
         return;
     }
-    if (x->head_sent && x->deferred) { /* even without a window: its end needs none */
-        x->deferred = false;
-        list_push_back(&h->sending, &x->sending);
+    if (x->answer == ANSWER_STARVED) { /* even without a window: its end needs none */
+        exchange_answer_becomes(x, ANSWER_SENDING);
+        list_push_back(&h->sending, &st->sending);
     }
-    if (x->reply == NULL || x->head_sent) {
+    if (x->answer != ANSWER_READY) {
         return;
     }
     if (wire_blocked(&h->conn->wire)) {
-        x->conn->ops->wake(x); /* which its handler may have done already */
+        h->conn->ops->wake(x); /* which its handler may have done already */
         return;
     }
     body = exchange_sends_body(x) && (x->body->ops->poll != NULL || x->body->off != x->body->end);
-    say_head(h, x, !body);
+    say_head(h, st, !body);
     if (!body) {
-        said_all(h, x);
+        said_all(h, st);
     } else if (may_send(h)) {
-        take_turn(h, x);
+        take_turn(h, st);
     } else {
-        list_push_back(&h->sending, &x->sending);
+        list_push_back(&h->sending, &st->sending);
     }
 }

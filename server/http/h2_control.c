@@ -27,7 +27,7 @@ void h2_put(struct h2 *h, uint8_t type, uint8_t flags, uint32_t stream, struct s
     struct wire *w = &h->conn->wire;
     char *to;
 
-    if (h->over) {
+    if (h->closing == H2_OVER) {
         return; /* the peer has our last word */
     }
     to = wire_reserve(w, FRAME_HEAD_BYTES + payload.n);
@@ -77,14 +77,14 @@ void h2_goaway(struct h2 *h, uint32_t last, uint32_t code)
 
 void h2_fail(struct h2 *h, uint32_t code)
 {
-    if (h->over) {
+    if (h->closing == H2_OVER) {
         return;
     }
     if (code != NGHTTP2_NO_ERROR) {
         count(&h->conn->lane->counters.protocol_errors, 1);
     }
     h2_goaway(h, h->last_stream, code);
-    h->over = true;
+    h2_closing_becomes(h, H2_OVER);
 }
 
 /* Of these the peer is the cause: "made you reset". */
@@ -108,10 +108,10 @@ void h2_say_closed(struct h2 *h, uint32_t stream)
     put_number(h, NGHTTP2_RST_STREAM, stream, NGHTTP2_STREAM_CLOSED);
 }
 
-void h2_kill(struct h2 *h, struct exchange *x, uint32_t code)
+void h2_kill(struct h2 *h, struct h2_stream *st, uint32_t code)
 {
-    h2_refuse(h, x->stream_id, code);
-    h2_stream_end(h, x, x->sent_all);
+    h2_refuse(h, st->id, code);
+    h2_stream_end(h, st, st->x->answer == ANSWER_SENT);
 }
 
 /* --- windows ------------------------------------------------------------------------------------------------------------- */
@@ -126,22 +126,22 @@ void h2_consume(struct h2 *h, size_t n)
     }
 }
 
-void h2_consume_stream(struct h2 *h, struct exchange *x, size_t n)
+void h2_consume_stream(struct h2 *h, struct h2_stream *st, size_t n)
 {
     h2_consume(h, n);
-    x->owed += (uint32_t)n;
-    if (x->owed >= x->granted / 2 && !x->received_all) {
-        put_number(h, NGHTTP2_WINDOW_UPDATE, x->stream_id, x->owed);
-        x->room += x->owed;
-        x->owed = 0;
+    st->owed += (uint32_t)n;
+    if (st->owed >= st->granted / 2 && !h2_has_all(st)) {
+        put_number(h, NGHTTP2_WINDOW_UPDATE, st->id, st->owed);
+        st->room += st->owed;
+        st->owed = 0;
     }
 }
 
-void h2_widen(struct h2 *h, struct exchange *x, uint32_t window)
+void h2_widen(struct h2 *h, struct h2_stream *st, uint32_t window)
 {
-    if (x->granted < window) {
-        put_number(h, NGHTTP2_WINDOW_UPDATE, x->stream_id, window - x->granted);
-        x->room += window - x->granted;
-        x->granted = window;
+    if (st->granted < window) {
+        put_number(h, NGHTTP2_WINDOW_UPDATE, st->id, window - st->granted);
+        st->room += window - st->granted;
+        st->granted = window;
     }
 }

@@ -34,7 +34,7 @@ static bool is_idle(const struct h2 *h, uint32_t stream)
 
 static void take_window(struct h2 *h, const struct frame *f)
 {
-    struct exchange *x = h2_stream(h, f->stream);
+    struct h2_stream *st = h2_stream(h, f->stream);
     uint32_t n;
 
     if (f->n != 4) {
@@ -47,18 +47,18 @@ static void take_window(struct h2 *h, const struct frame *f)
         if (n == 0 || h->window > WINDOW_MAX) {
             h2_fail(h, n == 0 ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_FLOW_CONTROL_ERROR);
         }
-    } else if (x == NULL) {
+    } else if (st == NULL) {
         if (is_idle(h, f->stream)) {
             h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
         }
     } else if (n == 0) {
-        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR);
+        h2_kill(h, st, NGHTTP2_PROTOCOL_ERROR);
     } else {
-        x->window += n;
-        if (x->window > WINDOW_MAX) {
-            h2_kill(h, x, NGHTTP2_FLOW_CONTROL_ERROR);
+        st->window += n;
+        if (st->window > WINDOW_MAX) {
+            h2_kill(h, st, NGHTTP2_FLOW_CONTROL_ERROR);
         } else {
-            h2_resume(h, x);
+            h2_resume(h, st);
         }
     }
 }
@@ -75,13 +75,13 @@ static void set_first_window(struct h2 *h, uint32_t window)
     }
     h->first_window = window;
     LIST_EACH (&h->streams, n) {
-        struct exchange *x = LIST_ITEM(n, struct exchange, node);
-        x->window += more;
-        if (x->window > WINDOW_MAX) {
+        struct h2_stream *st = LIST_ITEM(n, struct h2_stream, node);
+        st->window += more;
+        if (st->window > WINDOW_MAX) {
             h2_fail(h, NGHTTP2_FLOW_CONTROL_ERROR);
             return;
         }
-        h2_resume(h, x);
+        h2_resume(h, st);
     }
 }
 
@@ -128,12 +128,14 @@ static void take_settings(struct h2 *h, const struct frame *f)
         h2_calm(h);
         return;
     }
-    for (size_t i = 0; i < f->n && !h->over; i += 6) {
+    for (size_t i = 0; i < f->n && h->closing != H2_OVER; i += 6) {
         set(h, (unsigned)f->p[i] << 8 | f->p[i + 1], be32(f->p + i + 2));
     }
     if (!ack) {
         h2_put(h, NGHTTP2_SETTINGS, NGHTTP2_FLAG_ACK, 0, SLICE_NONE);
-        h->settled = true;
+        if (h->opening == H2_AWAITS_SETTINGS) {
+            h2_opening_becomes(h, H2_OPENED);
+        }
     }
     h2_useless(h);
 }
@@ -190,20 +192,20 @@ static void take_late_data(struct h2 *h, uint32_t stream)
 
 static void open_stream(struct h2 *h, const struct frame *f, bool ends)
 {
-    struct exchange *x = h2_stream(h, f->stream);
+    struct h2_stream *st = h2_stream(h, f->stream);
 
     h->block.stream = f->stream;
     h->block.pieces = 0;
     h->block.bytes = 0;
     h->block.ends = ends;
-    h->block.trailer = x != NULL;
+    h->block.trailer = st != NULL;
     h->block.refused = false;
-    if (x != NULL) {
-        if (x->received_all) {
+    if (st != NULL) {
+        if (h2_has_all(st)) {
             h2_fail(h, NGHTTP2_STREAM_CLOSED);
         }
-        x->malformed =
-            x->malformed || !ends; /* 8.1: a second head is the last thing of a request */
+        st->malformed =
+            st->malformed || !ends; /* 8.1: a second head is the last thing of a request */
         return;
     }
     if (f->stream <= h->opened) {
@@ -211,7 +213,7 @@ static void open_stream(struct h2 *h, const struct frame *f, bool ends)
         return;
     }
     note_opened(h, f->stream);
-    if (h->closed_to_new) {
+    if (h->closing == H2_LAST_NAMED) {
         h2_note_cut(h, f->stream);
         return; /* 6.8: above the stream that we named; what follows on it is nothing either */
     }
@@ -252,7 +254,7 @@ static void take_head(struct h2 *h, const struct frame *f)
         return;
     }
     open_stream(h, f, (f->flags & NGHTTP2_FLAG_END_STREAM) != 0);
-    if (h->over) {
+    if (h->closing == H2_OVER) {
         return;
     }
     if (h->head_begun_ms == 0) {
@@ -276,12 +278,12 @@ static void take_continuation(struct h2 *h, const struct frame *f)
 
 static void end_data(struct h2 *h)
 {
-    struct exchange *x = h2_stream(h, h->data.stream);
+    struct h2_stream *st = h2_stream(h, h->data.stream);
     bool ends = h->data.ends;
 
     h->data.stream = 0;
-    if (ends && x != NULL) {
-        h2_body_end(h, x);
+    if (ends && st != NULL) {
+        h2_body_end(h, st);
     }
 }
 
@@ -290,21 +292,21 @@ static size_t begin_data(struct h2 *h, const struct frame *f, size_t have)
 {
     bool padded = (f->flags & NGHTTP2_FLAG_PADDED) != 0;
     size_t padding = padded && f->n > 0 && have > 0 ? (size_t)f->p[0] : 0;
-    struct exchange *x = h2_stream(h, f->stream);
+    struct h2_stream *st = h2_stream(h, f->stream);
 
     if (padded && f->n > 0 && have == 0) {
         return 0;
     }
     if (is_idle(h, f->stream) || (padded && padding >= f->n)) {
         h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
-    } else if (x != NULL && x->received_all) {
+    } else if (st != NULL && h2_has_all(st)) {
         h2_fail(h, NGHTTP2_STREAM_CLOSED);
     }
     h->room -= (int64_t)f->n;
     if (h->room < 0) {
         h2_fail(h, NGHTTP2_FLOW_CONTROL_ERROR);
     }
-    if (h->over) {
+    if (h->closing == H2_OVER) {
         return FRAME_HEAD_BYTES;
     }
     h->data.stream = f->stream;
@@ -314,15 +316,15 @@ static size_t begin_data(struct h2 *h, const struct frame *f, size_t have)
     if (f->n == 0 && !h->data.ends) {
         h2_useless(h);
     }
-    if (x == NULL) {
+    if (st == NULL) {
         take_late_data(h, f->stream);
         h2_consume(h, padding + padded);
-    } else if (x->room < (int64_t)f->n) {
+    } else if (st->room < (int64_t)f->n) {
         h2_consume(h, padding + padded);
-        h2_kill(h, x, NGHTTP2_FLOW_CONTROL_ERROR);
+        h2_kill(h, st, NGHTTP2_FLOW_CONTROL_ERROR);
     } else {
-        x->room -= (int64_t)f->n;
-        h2_consume_stream(h, x, padding + padded);
+        st->room -= (int64_t)f->n;
+        h2_consume_stream(h, st, padding + padded);
     }
     if (h->data.left == 0 && padding == 0) {
         end_data(h);
@@ -334,14 +336,14 @@ static size_t take_data(struct h2 *h, const char *p, size_t n)
 {
     size_t part = n < h->data.left ? n : h->data.left;
     size_t skip = min_u64(n - part, h->data.padding);
-    struct exchange *x = h2_stream(h, h->data.stream);
+    struct h2_stream *st = h2_stream(h, h->data.stream);
 
     h->data.left -= part;
     h->data.padding -= skip;
     if (part != 0) {
         h->useful_bytes += part;
-        if (x != NULL) {
-            h2_body(h, x, slice_of(p, part));
+        if (st != NULL) {
+            h2_body(h, st, slice_of(p, part));
         } else {
             h2_consume(h, part);
         }
@@ -356,7 +358,7 @@ static size_t take_data(struct h2 *h, const char *p, size_t n)
 
 static void take_reset(struct h2 *h, const struct frame *f)
 {
-    struct exchange *x = h2_stream(h, f->stream);
+    struct h2_stream *st = h2_stream(h, f->stream);
 
     if (f->n != 4) {
         h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
@@ -364,9 +366,9 @@ static void take_reset(struct h2 *h, const struct frame *f)
         h2_fail(h, NGHTTP2_PROTOCOL_ERROR);
     } else {
         h2_reset(h);
-        if (x != NULL) {
-            x->received_all = true; /* nothing may follow on it */
-            h2_stream_end(h, x, x->sent_all);
+        if (st != NULL) {
+            h2_stream_becomes(st, H2_STREAM_CLOSED); /* nothing may follow on it */
+            h2_stream_end(h, st, st->x->answer == ANSWER_SENT);
         }
     }
 }
@@ -389,17 +391,17 @@ static void take_goaway(struct h2 *h, const struct frame *f)
         h2_fail(h, f->stream != 0 ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_FRAME_SIZE_ERROR);
         return;
     }
-    h->going = true;
+    h->peer_leaves = true;
     h2_useless(h);
 }
 
 /* 6.3: a wrong length is an error of the stream. An idle stream cannot be reset, so there it is one of the connection. */
 static void take_odd_priority(struct h2 *h, uint32_t stream)
 {
-    struct exchange *x = h2_stream(h, stream);
+    struct h2_stream *st = h2_stream(h, stream);
 
-    if (x != NULL) {
-        h2_kill(h, x, NGHTTP2_FRAME_SIZE_ERROR);
+    if (st != NULL) {
+        h2_kill(h, st, NGHTTP2_FRAME_SIZE_ERROR);
     } else if (is_idle(h, stream)) {
         h2_fail(h, NGHTTP2_FRAME_SIZE_ERROR);
     } else {
@@ -456,7 +458,8 @@ static void take_frame(struct h2 *h, const struct frame *f)
 
 static bool in_its_place(const struct h2 *h, const struct frame *f)
 {
-    if (!h->settled && (f->type != NGHTTP2_SETTINGS || (f->flags & NGHTTP2_FLAG_ACK) != 0)) {
+    if (h->opening != H2_OPENED &&
+        (f->type != NGHTTP2_SETTINGS || (f->flags & NGHTTP2_FLAG_ACK) != 0)) {
         return false; /* 3.4 */
     }
     return h->block.stream == 0 ||
@@ -506,7 +509,7 @@ static size_t greet(struct h2 *h, const char *p, size_t n)
     if (have < sizeof preface - 1) {
         return 0;
     }
-    h->greeted = true;
+    h2_opening_becomes(h, H2_AWAITS_SETTINGS);
     return have;
 }
 
@@ -515,11 +518,11 @@ size_t h2_take(struct h2 *h, const char *p, size_t n)
     size_t done = 0;
     size_t used = 1;
 
-    while (used != 0 && done < n && !h->over) {
-        used = !h->greeted           ? greet(h, p + done, n - done)
-               : h->data.stream != 0 ? take_data(h, p + done, n - done)
-                                     : next_frame(h, p + done, n - done);
+    while (used != 0 && done < n && h->closing != H2_OVER) {
+        used = h->opening == H2_AWAITS_PREFACE ? greet(h, p + done, n - done)
+               : h->data.stream != 0           ? take_data(h, p + done, n - done)
+                                               : next_frame(h, p + done, n - done);
         done += used;
     }
-    return h->over ? n : done;
+    return h->closing == H2_OVER ? n : done;
 }

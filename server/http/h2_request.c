@@ -10,117 +10,125 @@ enum {
 
 /* --- heads ------------------------------------------------------------------------------------------------------------- */
 
-struct exchange *h2_request(struct h2 *h, uint32_t id)
+struct h2_stream *h2_request(struct h2 *h, uint32_t id)
 {
     struct exchange *x = exchange_new(h->conn);
-    struct exchange **slot = &h->slot[id / 2 % STREAM_SLOTS];
+    struct h2_stream **slot = &h->slot[id / 2 % STREAM_SLOTS];
+    struct h2_stream *st = ARENA_NEW(&x->arena, struct h2_stream);
 
-    x->stream_id = id;
+    x->stream = st;
     x->held = BUF_INIT(STREAM_WINDOW + 64 * 1024);
     x->req.version = HTTP_2;
-    x->announced = LENGTH_UNKNOWN;
-    x->window = h->first_window;
-    x->room = x->granted = WINDOW_USUAL;
-    x->next = *slot;
-    *slot = x;
-    list_push_back(&h->streams, &x->node);
+    *st = (struct h2_stream){.id = id,
+                             .x = x,
+                             .announced = LENGTH_UNKNOWN,
+                             .window = h->first_window,
+                             .room = WINDOW_USUAL,
+                             .granted = WINDOW_USUAL,
+                             .next = *slot};
+    *slot = st;
+    list_push_back(&h->streams, &st->node);
     h->nstreams++;
-    return x;
+    return st;
 }
 
-static void add_field(struct exchange *x, struct slice name, struct slice value)
+static void add_field(struct h2_stream *st, struct slice name, struct slice value)
 {
-    if ((x->req.nfields & (x->req.nfields - 1)) == 0 &&
-        (x->req.nfields == 0 || x->req.nfields >= FIELDS_FIRST)) {
-        size_t room = x->req.nfields == 0 ? FIELDS_FIRST : 2 * x->req.nfields;
-        struct http_field *more = arena_alloc(&x->arena, room * sizeof *more);
-        if (x->req.nfields != 0) {
-            memcpy(more, x->fields, x->req.nfields * sizeof *more);
+    struct arena *a = &st->x->arena;
+    struct http_req *r = &st->x->req;
+
+    if ((r->nfields & (r->nfields - 1)) == 0 && (r->nfields == 0 || r->nfields >= FIELDS_FIRST)) {
+        size_t room = r->nfields == 0 ? FIELDS_FIRST : 2 * r->nfields;
+        struct http_field *more = arena_alloc(a, room * sizeof *more);
+        if (r->nfields != 0) {
+            memcpy(more, st->fields, r->nfields * sizeof *more);
         }
-        x->fields = more;
+        st->fields = more;
     }
-    x->fields[x->req.nfields++] =
-        (struct http_field){arena_copy(&x->arena, name), arena_copy(&x->arena, value)};
+    st->fields[r->nfields++] = (struct http_field){arena_copy(a, name), arena_copy(a, value)};
 }
 
-static void take_pseudo(struct exchange *x, struct slice name, struct slice value)
+static void take_pseudo(struct h2_stream *st, struct slice name, struct slice value)
 {
     if (slice_eq(name, SLICE(":method"))) {
-        x->req.method_text = arena_copy(&x->arena, value);
+        st->x->req.method_text = arena_copy(&st->x->arena, value);
     } else if (slice_eq(name, SLICE(":path"))) {
-        x->req.target = arena_copy(&x->arena, value);
+        st->x->req.target = arena_copy(&st->x->arena, value);
     } else if (slice_eq(name, SLICE(":authority"))) {
-        x->authority = arena_copy(&x->arena, value);
+        st->authority = arena_copy(&st->x->arena, value);
     }
 }
 
-static void take_field(struct exchange *x, struct slice name, struct slice value)
+static void take_field(struct h2_stream *st, struct slice name, struct slice value)
 {
     if (name.p[0] == ':') {
-        take_pseudo(x, name, value);
+        take_pseudo(st, name, value);
     } else if (slice_eq(name, SLICE("host"))) {
-        x->req.host = arena_copy(&x->arena, value);
+        st->x->req.host = arena_copy(&st->x->arena, value);
     } else if (slice_eq(name, SLICE("content-length"))) {
-        x->req.content_length = x->announced;
+        st->x->req.content_length = st->announced;
     } else if (slice_eq(name, SLICE("expect"))) {
-        x->expect_continue = slice_ieq(value, SLICE("100-continue"));
+        st->x->expect_continue = slice_ieq(value, SLICE("100-continue"));
     } else if (!slice_eq(name, SLICE("te")) && !slice_eq(name, SLICE("trailer"))) {
-        add_field(x, name, value);
+        add_field(st, name, value);
     }
 }
 
-static void hear_field(struct h2 *h, struct exchange *x, struct slice name, struct slice value)
+static void hear_field(struct h2 *h, struct h2_stream *st, struct slice name, struct slice value)
 {
     const struct http_limits *l = h->conn->lane->limits;
 
-    x->header_bytes += name.n + value.n + FIELD_OVERHEAD_BYTES;
-    if (x->header_bytes > l->header_bytes || x->req.nfields >= l->header_fields) {
-        x->refuse_status = 431;
+    st->header_bytes += name.n + value.n + FIELD_OVERHEAD_BYTES;
+    if (st->header_bytes > l->header_bytes || st->x->req.nfields >= l->header_fields) {
+        st->refuse_status = 431;
     }
-    if (x->malformed || !h2_field_allowed(x, name, value, h->block.trailer)) {
-        x->malformed = true;
-    } else if (!h->block.trailer && x->refuse_status == 0) { /* a trailer nobody sees */
-        take_field(x, name, slice_trim(value));
+    if (st->malformed || !h2_field_allowed(st, name, value, h->block.trailer)) {
+        st->malformed = true;
+    } else if (!h->block.trailer && st->refuse_status == 0) { /* a trailer nobody sees */
+        take_field(st, name, slice_trim(value));
     }
 }
 
-static int judge_head(struct exchange *x)
+static int judge_head(const struct h2_stream *st)
 {
-    const struct http_limits *l = x->conn->lane->limits;
+    const struct http_limits *l = st->x->conn->lane->limits;
+    struct http_req *r = &st->x->req;
 
-    if (x->refuse_status != 0) {
-        return x->refuse_status;
+    if (st->refuse_status != 0) {
+        return st->refuse_status;
     }
-    if (x->req.target.n > l->uri_bytes) {
+    if (r->target.n > l->uri_bytes) {
         return 414;
     }
-    if (x->authority.p != NULL) {
-        if (x->req.host.p != NULL && !slice_ieq(x->authority, x->req.host)) {
+    if (st->authority.p != NULL) {
+        if (r->host.p != NULL && !slice_ieq(st->authority, r->host)) {
             return 400;
         }
-        x->req.host = x->authority;
+        r->host = st->authority;
     }
-    if (slice_eqs(x->req.target, "*")) {
+    if (slice_eqs(r->target, "*")) {
         return 501;
     }
-    return x->req.target.n > 0 && x->req.target.p[0] == '/' && h1_valid_target(x->req.target) &&
-                   h1_valid_host(x->req.host)
+    return r->target.n > 0 && r->target.p[0] == '/' && h1_valid_target(r->target) &&
+                   h1_valid_host(r->host)
                ? 0
                : 400;
 }
 
-static void begin_request(struct h2 *h, struct exchange *x, bool ends)
+static void begin_request(struct h2 *h, struct h2_stream *st, bool ends)
 {
+    struct exchange *x = st->x;
     int status;
 
-    h->useful_bytes += x->header_bytes;
-    x->req.fields = x->fields;
+    h2_stream_becomes(st, ends ? H2_STREAM_HALF_CLOSED_REMOTE : H2_STREAM_OPEN);
+    h->useful_bytes += st->header_bytes;
+    x->req.fields = st->fields;
     x->req.has_body = !ends;
-    x->received_all = ends;
+    x->arrived = ends;
     if (!ends && x->req.content_length == 0) {
         x->req.content_length = LENGTH_UNKNOWN;
     }
-    status = judge_head(x);
+    status = judge_head(st);
     if (status != 0) {
         count(&h->conn->lane->counters.protocol_errors, 1);
         exchange_refuse(x, status);
@@ -131,29 +139,30 @@ static void begin_request(struct h2 *h, struct exchange *x, bool ends)
 
 static void end_head(struct h2 *h)
 {
-    struct exchange *x = h2_stream(h, h->block.stream);
+    struct h2_stream *st = h2_stream(h, h->block.stream);
     uint32_t stream = h->block.stream;
 
     h->block.stream = 0;
     h->head_begun_ms = 0;
     if (h->block.refused) {
         h2_refuse(h, stream, NGHTTP2_REFUSED_STREAM);
-    } else if (x != NULL && (x->malformed ||
-                             (!h->block.trailer && x->refuse_status == 0 && !h2_head_allowed(x)))) {
-        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR);
-    } else if (x != NULL && h->block.trailer) {
-        h2_body_end(h, x);
-    } else if (x != NULL && h->block.ends && x->announced != LENGTH_UNKNOWN && x->announced != 0) {
-        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR); /* 8.1.1: a body was announced */
-    } else if (x != NULL) {
-        begin_request(h, x, h->block.ends);
+    } else if (st != NULL && (st->malformed || (!h->block.trailer && st->refuse_status == 0 &&
+                                                !h2_head_allowed(st)))) {
+        h2_kill(h, st, NGHTTP2_PROTOCOL_ERROR);
+    } else if (st != NULL && h->block.trailer) {
+        h2_body_end(h, st);
+    } else if (st != NULL && h->block.ends && st->announced != LENGTH_UNKNOWN &&
+               st->announced != 0) {
+        h2_kill(h, st, NGHTTP2_PROTOCOL_ERROR); /* 8.1.1: a body was announced */
+    } else if (st != NULL) {
+        begin_request(h, st, h->block.ends);
     }
 }
 
 /* A block that nobody wants is read like any other: later ones refer to what it puts into the table. */
 void h2_head_piece(struct h2 *h, const char *p, size_t n, bool last)
 {
-    struct exchange *x = h2_stream(h, h->block.stream);
+    struct h2_stream *st = h2_stream(h, h->block.stream);
     const uint8_t *at = (const uint8_t *)p;
 
     for (;;) {
@@ -173,8 +182,8 @@ void h2_head_piece(struct h2 *h, const char *p, size_t n, bool last)
                     h); /* 431 is for who errs; this one wants us to unpack a byte to thousands */
                 return;
             }
-            if (x != NULL) {
-                hear_field(h, x, slice_of(field.name, field.namelen),
+            if (st != NULL) {
+                hear_field(h, st, slice_of(field.name, field.namelen),
                            slice_of(field.value, field.valuelen));
             }
         } else if ((flags & NGHTTP2_HD_INFLATE_FINAL) != 0) {
@@ -189,93 +198,97 @@ void h2_head_piece(struct h2 *h, const char *p, size_t n, bool last)
 
 /* --- bodies -------------------------------------------------------------------------------------------------------------- */
 
-void h2_feed(struct h2 *h, struct exchange *x)
+void h2_feed(struct h2 *h, struct h2_stream *st)
 {
+    struct exchange *x = st->x;
     struct buf held;
 
-    if (!x->reading || x->paused || x->end_told) {
+    if (x->request != REQUEST_READING) {
         return;
     }
-    if (x->expect_continue) {
-        x->expect_continue = false;
-        if (x->reply == NULL) {
-            char block[HPACK_UPDATE_BYTES + HPACK_INT_BYTES];
-            char *end = hpack_status(hpack_begin(&h->heads, block), 100);
-            h2_put(h, NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, x->stream_id,
-                   slice_of(block, (size_t)(end - block)));
-        }
+    if (x->expect_continue && x->answer == ANSWER_AWAITED) {
+        char block[HPACK_UPDATE_BYTES + HPACK_INT_BYTES];
+        char *end = hpack_status(hpack_begin(&h->heads, block), 100);
+
+        h2_put(h, NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, st->id,
+               slice_of(block, (size_t)(end - block)));
     }
-    if (!x->received_all) {
-        h2_widen(h, x, STREAM_WINDOW); /* somebody reads: now the peer may send at full speed */
+    x->expect_continue = false;
+    if (!x->arrived) {
+        h2_widen(h, st, STREAM_WINDOW); /* somebody reads: now the peer may send at full speed */
     }
-    if (x->held.n == 0 && !x->received_all) {
+    if (x->held.n == 0 && !x->arrived) {
         return;
     }
     held = x->held;
     x->held = BUF_INIT(held.max);
-    exchange_deliver(x, buf_slice(&held), x->received_all);
-    h2_consume_stream(h, x, held.n);
+    exchange_deliver(x, buf_slice(&held), x->arrived);
+    h2_consume_stream(h, st, held.n);
     buf_free(&held);
 }
 
 /* Past the bound the peer gets no more window, and its stream an end: but not before the answer has left. */
-static void discard(struct h2 *h, struct exchange *x, size_t n)
+static void discard(struct h2 *h, struct h2_stream *st, size_t n)
 {
-    x->discarded += n;
-    if (x->discarded <= h->conn->lane->limits->discard_bytes) {
-        h2_consume_stream(h, x, n);
+    st->discarded += n;
+    if (st->discarded <= h->conn->lane->limits->discard_bytes) {
+        h2_consume_stream(h, st, n);
         return;
     }
     h2_consume(h, n);
-    if (x->sent_all) {
-        x->refused_more = true;
-        x->conn->ops->wake(x);
+    if (st->x->answer == ANSWER_SENT && st->doom == H2_LIVES) {
+        st->doom = H2_BODY_REFUSED;
+        h->conn->ops->wake(st->x);
     }
 }
 
-void h2_drop_held(struct h2 *h, struct exchange *x)
+void h2_drop_held(struct h2 *h, struct h2_stream *st)
 {
-    size_t n = x->held.n;
+    size_t n = st->x->held.n;
 
     if (n != 0) {
-        buf_free(&x->held);
-        discard(h, x, n);
+        buf_free(&st->x->held);
+        discard(h, st, n);
     }
 }
 
-void h2_body(struct h2 *h, struct exchange *x, struct slice bytes)
+void h2_body(struct h2 *h, struct h2_stream *st, struct slice bytes)
 {
+    struct exchange *x = st->x;
+
     x->received += bytes.n;
-    if (x->announced != LENGTH_UNKNOWN && x->received > x->announced) {
+    if (st->announced != LENGTH_UNKNOWN && x->received > st->announced) {
         h2_consume(h, bytes.n);
-        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR);
-    } else if (x->reply != NULL && !x->reading) {
-        discard(h, x, bytes.n);
-    } else if (x->reading && !x->paused && x->held.n == 0) {
+        h2_kill(h, st, NGHTTP2_PROTOCOL_ERROR);
+    } else if (x->request == REQUEST_DROPPED) {
+        discard(h, st, bytes.n);
+    } else if (x->request == REQUEST_READING && x->held.n == 0) {
         exchange_deliver(x, bytes, false);
-        h2_consume_stream(h, x, bytes.n);
+        h2_consume_stream(h, st, bytes.n);
     } else if (!exchange_holds(x, x->held.n + bytes.n)) {
         h2_consume(h, bytes.n);
-        h2_kill(h, x, NGHTTP2_ENHANCE_YOUR_CALM);
+        h2_kill(h, st, NGHTTP2_ENHANCE_YOUR_CALM);
     } else {
         buf_adds(&x->held, bytes); /* bounded by the window that we do not give back */
         if (x->held.rc != 0) {
             h2_consume(h, bytes.n);
-            h2_kill(h, x, NGHTTP2_INTERNAL_ERROR);
+            h2_kill(h, st, NGHTTP2_INTERNAL_ERROR);
         }
     }
 }
 
-void h2_body_end(struct h2 *h, struct exchange *x)
+void h2_body_end(struct h2 *h, struct h2_stream *st)
 {
-    if (x->announced != LENGTH_UNKNOWN && x->received != x->announced) {
-        h2_kill(h, x, NGHTTP2_PROTOCOL_ERROR);
+    if (st->announced != LENGTH_UNKNOWN && st->x->received != st->announced) {
+        h2_kill(h, st, NGHTTP2_PROTOCOL_ERROR);
         return;
     }
-    x->received_all = true;
-    if (x->sent_all) {
-        h2_stream_end(h, x, true);
+    st->x->arrived = true;
+    if (st->state == H2_STREAM_HALF_CLOSED_LOCAL) {
+        h2_stream_becomes(st, H2_STREAM_CLOSED);
+        h2_stream_end(h, st, true);
     } else {
-        h2_feed(h, x);
+        h2_stream_becomes(st, H2_STREAM_HALF_CLOSED_REMOTE);
+        h2_feed(h, st);
     }
 }

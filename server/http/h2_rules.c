@@ -13,31 +13,31 @@ enum { /* exchange.pseudo */
        SEEN_CONNECT = 128,
 };
 
-static bool first_of(struct exchange *x, unsigned bit, struct slice value)
+static bool first_of(struct h2_stream *st, unsigned bit, struct slice value)
 {
-    bool first = (x->pseudo & bit) == 0 && value.n > 0;
+    bool first = (st->pseudo & bit) == 0 && value.n > 0;
 
-    x->pseudo |= (uint8_t)bit;
+    st->pseudo |= (uint8_t)bit;
     return first;
 }
 
-static bool pseudo_allowed(struct exchange *x, struct slice name, struct slice value)
+static bool pseudo_allowed(struct h2_stream *st, struct slice name, struct slice value)
 {
-    if ((x->pseudo & SEEN_FIELD) != 0) {
+    if ((st->pseudo & SEEN_FIELD) != 0) {
         return false;
     }
     if (slice_eq(name, SLICE(":path"))) {
-        return first_of(x, SEEN_PATH, value);
+        return first_of(st, SEEN_PATH, value);
     }
     if (slice_eq(name, SLICE(":method"))) {
-        x->pseudo |= slice_eq(value, SLICE("CONNECT")) ? SEEN_CONNECT : 0;
-        return first_of(x, SEEN_METHOD, value) &&
+        st->pseudo |= slice_eq(value, SLICE("CONNECT")) ? SEEN_CONNECT : 0;
+        return first_of(st, SEEN_METHOD, value) &&
                nghttp2_check_method((const uint8_t *)value.p, value.n) != 0;
     }
     if (slice_eq(name, SLICE(":scheme"))) {
-        return first_of(x, SEEN_SCHEME, value);
+        return first_of(st, SEEN_SCHEME, value);
     }
-    return slice_eq(name, SLICE(":authority")) && first_of(x, SEEN_AUTHORITY, value);
+    return slice_eq(name, SLICE(":authority")) && first_of(st, SEEN_AUTHORITY, value);
 }
 
 /* 8.2.2: fields that are about the connection have no place here. */
@@ -59,35 +59,35 @@ static bool about_connection(struct slice name, struct slice value)
     }
 }
 
-bool h2_field_allowed(struct exchange *x, struct slice name, struct slice value, bool trailer)
+bool h2_field_allowed(struct h2_stream *st, struct slice name, struct slice value, bool trailer)
 {
     bool pseudo = name.n > 0 && name.p[0] == ':';
 
     if (pseudo) { /* their values are judged as those of HTTP/1's first line are */
-        return !trailer && pseudo_allowed(x, name, value);
+        return !trailer && pseudo_allowed(st, name, value);
     }
-    x->pseudo |= SEEN_FIELD;
+    st->pseudo |= SEEN_FIELD;
     if (nghttp2_check_header_name((const uint8_t *)name.p, name.n) == 0 ||
         nghttp2_check_header_value((const uint8_t *)value.p, value.n) == 0 ||
         about_connection(name, value)) {
         return false;
     }
     if (slice_eq(name, SLICE("host"))) {
-        return first_of(x, SEEN_HOST, value);
+        return first_of(st, SEEN_HOST, value);
     }
     if (slice_eq(name, SLICE("content-length"))) {
-        return trailer || (first_of(x, SEEN_LENGTH, value) && slice_u64(value, &x->announced) &&
-                           x->announced != LENGTH_UNKNOWN);
+        return trailer || (first_of(st, SEEN_LENGTH, value) && slice_u64(value, &st->announced) &&
+                           st->announced != LENGTH_UNKNOWN);
     }
     return true;
 }
 
-bool h2_head_allowed(const struct exchange *x)
+bool h2_head_allowed(const struct h2_stream *st)
 {
     const unsigned all = SEEN_METHOD | SEEN_SCHEME | SEEN_PATH;
 
-    if ((x->pseudo & SEEN_CONNECT) != 0) {
-        return (x->pseudo & (SEEN_SCHEME | SEEN_PATH)) == 0 && (x->pseudo & SEEN_AUTHORITY) != 0;
+    if ((st->pseudo & SEEN_CONNECT) != 0) {
+        return (st->pseudo & (SEEN_SCHEME | SEEN_PATH)) == 0 && (st->pseudo & SEEN_AUTHORITY) != 0;
     }
-    return (x->pseudo & all) == all && (x->pseudo & (SEEN_AUTHORITY | SEEN_HOST)) != 0;
+    return (st->pseudo & all) == all && (st->pseudo & (SEEN_AUTHORITY | SEEN_HOST)) != 0;
 }

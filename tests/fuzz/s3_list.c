@@ -1,4 +1,5 @@
 /* What a stranger's bucket says: pages of its list (an even first byte), its noes, the query that is signed, times. */
+#include "common/codec/isotime.h"
 #include "server/fetch/s3.h"
 #include "server/fetch/sigv4.h"
 #include "server/sync/http/s3_page.h"
@@ -64,6 +65,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     }
     read_no(all);
     read_query(all);
-    (void)!s3_time(all, &ns);
+    (void)!isotime_parse(all, &ns);
     return 0;
 }

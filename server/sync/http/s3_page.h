@@ -33,7 +33,5 @@ struct s3_page {
 
 MUST_USE int s3_page_read(struct slice doc, const struct s3_page_events *ev, struct s3_page *out,
                           struct err *e);
-/* "2013-05-24T00:00:00.123Z"; false when it is none, or before 1970 or after 2200. */
-MUST_USE bool s3_time(struct slice text, int64_t *unix_ns);
 
 #endif

@@ -179,36 +179,6 @@ static void who_takes_the_objects_may_end_it(void **state)
     buf_free(&s.text);
 }
 
-static void times_of_lists(void **state)
-{
-    static const char *const bad[] = {"",
-                                      "2013-05-24",
-                                      "2013-05-24T00:00:00",
-                                      "2013-05-24T00:00:00+01:00",
-                                      "2013-13-24T00:00:00Z",
-                                      "2013-05-32T00:00:00Z",
-                                      "2013-05-24T24:00:00Z",
-                                      "2013-05-24T00:60:00Z",
-                                      "2013-05-24T00:00:61Z",
-                                      "1969-12-31T23:59:59Z",
-                                      "9999-12-31T23:59:59Z",
-                                      "2013-05-24T00:00:00.Z",
-                                      "2013-05-24T00:00:00.0000000001Z",
-                                      "2013-05-24T00:00:00.1",
-                                      "2013-05-24T00:00:00.1Zx",
-                                      "2013-05-24T00:00:00Zx",
-                                      "2013-5-24T00:00:00Z"};
-    int64_t ns = 0;
-
-    (void)state;
-    assert_true(s3_time(SLICE("2013-05-24T00:00:00Z"), &ns) && ns == 1369353600000000000);
-    assert_true(s3_time(SLICE("2013-05-24T00:00:00.1Z"), &ns) && ns == 1369353600100000000);
-    assert_true(s3_time(SLICE("2013-05-24T00:00:00.123456789Z"), &ns) && ns == 1369353600123456789);
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        assert_false(s3_time(slice_str(bad[i]), &ns));
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,7 +188,6 @@ int main(void)
         cmocka_unit_test(pages_that_are_none),
         cmocka_unit_test(texts_and_tokens_have_bounds),
         cmocka_unit_test(who_takes_the_objects_may_end_it),
-        cmocka_unit_test(times_of_lists),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@ hub.expire() the CDN refuses every address that was signed before. It gives no f
 """
 import base64
 import dataclasses
+import datetime
 import email.utils
 import hashlib
 import hmac
@@ -134,9 +135,25 @@ class Repo:
         return self.refs.get(rev) or self.refs.get("refs/heads/" + rev) or (short[0] if len(short) == 1 else None)
 
 
+class BucketFiles(dict):
+    """Notes when each file was put there. What was there from the beginning was uploaded long ago."""
+
+    def __init__(self, files):
+        super().__init__(files)
+        self.uploaded = {}
+
+    def __setitem__(self, path, data):
+        super().__setitem__(path, data)
+        self.uploaded[path] = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def update(self, *args, **files):
+        for path, data in dict(*args, **files).items():
+            self[path] = data
+
+
 class Bucket:
     def __init__(self, name, files, private=False, readers=()):
-        self.name, self.files, self.private, self.readers = name, dict(files), private, set(readers)
+        self.name, self.files, self.private, self.readers = name, BucketFiles(files), private, set(readers)
 
     def entries(self, prefix, recursive):
         """As the Hub lists: the prefix is matched letter by letter."""
@@ -149,7 +166,7 @@ class Bucket:
                 folders.add(path[:len(path) - len(below)] + below.split("/")[0])
                 continue
             out.append({"type": "file", "path": path, "size": size_of(data), "xetHash": xet_of(data), "mtime": "2026-01-02T03:04:05.000Z",
-                        "uploadedAt": "2026-01-02T03:04:05.000Z"})
+                        "uploadedAt": self.files.uploaded.get(path, "2026-01-02T03:04:05.000Z")})
         return out + [{"type": "directory", "path": f, "uploadedAt": "2026-01-02T03:04:05.000Z"} for f in sorted(folders)]
 
 

@@ -170,6 +170,47 @@ def test_a_file_that_changes_after_it_was_listed(mirrord, hub, wire):
     assert hub.cdn_bytes == {sha256_of(new): new.size, sha256_of(BIG): BIG.size}
 
 
+@pytest.mark.parametrize("witness,times", [("a file", 1), ("a listing", 2), ("paths", 1)])
+def test_answers_about_a_bucket_agree(mirrord, hub, witness, times):
+    """Listings are kept each for a time of its own. One that shows an upload ends those that were kept before it."""
+    m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1h }"))
+    c, files = Client(m, bucket="org/data"), hub.buckets["org/data"].files
+
+    def paths(*some):
+        reply = m.get("/hf/api/buckets/org/data/paths-info", args=["-H", "Content-Type: application/json", "--data-binary",
+                                                                  json.dumps({"paths": some})])
+        return {f["path"]: f["xetHash"] for f in json.loads(reply.body)}
+
+    def hashes():
+        """Of the file, by all answers."""
+        trees = [c.get(f"/hf/api/buckets/org/data/tree{at}").body for at in ("?recursive=true", "/d", "/d?recursive=false", "/d/big.bin")]
+        listed = [f["xetHash"] for t in trees for f in json.loads(t) if f["path"] == "d/big.bin"]
+        return {*listed, *paths("d/big.bin").values(), *paths("d/big.bin", "d/none").values(), c.get(url, head=True)["x-xet-hash"],
+                c.get(url, Range="bytes=0-0")["x-xet-hash"]}
+    url = "/hf/buckets/org/data/resolve/d/big.bin"
+    assert hashes() == {xet_of(BIG)} and len(files) == 2
+    for seed in range(times):
+        time.sleep(6 * seed)  # so long the Hub is not asked for all of it again
+        files["d/big.bin"] = new = Big(BIG.size, 5 + seed)
+        if witness == "a file":
+            files["d/more.bin"] = b"of the same folder"
+            assert m.get("/hf/buckets/org/data/resolve/d/more.bin").body == b"of the same folder"
+        elif witness == "a listing":
+            c.get(f"/hf/api/buckets/org/data/tree?recursive=true&seen={seed}")
+        else:
+            assert paths("d/big.bin", "d/b~") == {"d/big.bin": xet_of(new)}
+        assert hashes() == {xet_of(new)}
+        assert m.get(url).body == read(new)
+        HASHES["d/new"] = xet_of(new)
+        assert c.by_chunks("d/new").body == read(new)
+
+    def asked():
+        before = len(hub.calls)
+        assert hashes() == {xet_of(new)}
+        return len(hub.calls) - before
+    until(lambda: asked() == 0)  # what was listed in the very second of the upload is asked for once more
+
+
 def test_content_that_moves(mirrord, hub):
     """The same bytes at another path: a client that knows their hash gets them."""
     m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1h }"))

@@ -650,6 +650,7 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
     } else if (k->reader.n != 0) {
         access_as_caller(k, &w);
     }
+    w.since_unix_s = k->changed_unix_s;
     f = plan_gather(k->facts, make, &w, in_parts, k->p);
     if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
         k->reader = k->caller; /* what comes now is not everybody's */
@@ -668,7 +669,7 @@ const struct fact *access_listing(struct hf_ask *k, struct slice path, struct sl
         return NULL;
     }
     w.ttl_s = w.ttl_s < least_s ? least_s : w.ttl_s;
-    w.since_unix_s = k->facts->since_unix_s;
+    w.since_unix_s = max_u64(k->facts->since_unix_s, least_s == 0 ? k->changed_unix_s : 0);
     if (k->reader.n != 0) {
         access_as_caller(k, &w);
     }

@@ -4,6 +4,9 @@
  * by that hash, for ever; which hash a path has is asked again when the listing is old. A fetch names the hash that it expects
  * (want.content), so that bytes of another content are never kept under it: the Hub is asked for the listing anew then.
  *
+ * Listings are kept one by one, each for a time of its own, but what leaves of a bucket is of one state: a listing that shows an
+ * upload ends those that came before it (learn_change()). So no answer is kept in memory that the next request might not get.
+ *
  * Clients read a path over HTTP, or a hash from a chunk store. Ours is chunks.c's, with other addresses: the Hub gives bytes by
  * path alone, and a client of a chunk store says nothing but the hash. So the token's address has the path that the client looked
  * at last (`rev`, a hint where to look for hashes), and the data's address has size and path.
@@ -13,6 +16,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 
+#include "common/base/endian.h"
 #include "common/codec/jread.h"
 #include "common/codec/url.h"
 #include "common/os/clock.h"
@@ -54,6 +58,91 @@ static struct slice page_of(struct hf_ask *k, const char *behind, struct slice p
                      path.n != 0 ? "/" : "", SLICE_ARG(url_encoded(path, k->a)));
 }
 
+/* --- what has changed --------------------------------------------------------------------------------------------- */
+
+/* The note (TABLE_HUB) is a row of 8 bytes for each bucket in which an upload was seen while it was read. */
+enum { NOTE_BYTES = 8, CALM_S = 5 };
+
+static struct slice note_key(struct hf_ask *k)
+{
+    return openness_key(k->r->name, SLICE("listings"), k->at.id, k->a);
+}
+
+/* Settles changed_unix_s. False: the plan asks. */
+static bool learn_note(struct hf_ask *k)
+{
+    const struct fact *f = plan_row(k->facts, TABLE_HUB, note_key(k), k->p);
+
+    if (f != NULL && f->rc == 0 && f->bytes.n == NOTE_BYTES) {
+        k->changed_unix_s = be_get(f->bytes.p, NOTE_BYTES);
+    }
+    if (k->changed_unix_s > k->req->unix_s + 1) {
+        k->changed_unix_s = 0; /* the clock has been set back */
+    }
+    return f != NULL;
+}
+
+/* From when on a listing has this upload, as the mirror dates them: in seconds, and by its own clock. A Hub whose clock is ahead
+ * dates uploads later than the listing that shows them. */
+static uint64_t listed_since(uint64_t uploaded_unix_s, uint64_t listed_unix_s)
+{
+    return uploaded_unix_s <= listed_unix_s ? uploaded_unix_s + 1 : listed_unix_s;
+}
+
+/* What was listed before the last upload in this listing is old. It is noted where such a listing may be here, and not for each of
+ * many uploads: between two notes the listings live for CALM_S, so that the Hub is not asked for all of them again and again.
+ * False: the plan writes. */
+static bool learn_change(struct hf_ask *k, const struct fact *listing, uint64_t uploaded_unix_s)
+{
+    uint64_t former = k->changed_unix_s;
+    uint64_t since = listed_since(uploaded_unix_s, listing->spoken_unix_s);
+    uint64_t life_s = 2 * (uint64_t)listing->need.want.ttl_s; /* and stale for as long as fresh */
+    const struct fact *row;
+    char *bytes;
+
+    if (uploaded_unix_s == 0 || since <= former || k->req->unix_s < former + CALM_S ||
+        since + life_s <= k->req->unix_s) {
+        return true;
+    }
+    k->changed_unix_s = since;
+    if (k->change_noted) {
+        return true;
+    }
+    k->change_noted = true;
+    row = plan_row(k->facts, TABLE_HUB, note_key(k), k->p);
+    if (row == NULL) {
+        return false;
+    }
+    bytes = arena_alloc(k->a, NOTE_BYTES);
+    be_put(bytes, NOTE_BYTES, since);
+    return plan_put_row(k->facts, TABLE_HUB, note_key(k), row->rc == 0 ? row->bytes : SLICE_NONE,
+                        slice_of(bytes, NOTE_BYTES), k->p) != NULL;
+}
+
+/* A catalog, as access_listing() says. NULL: the plan asks, or writes. */
+static const struct fact *list(struct hf_ask *k, struct slice page, struct slice query,
+                               const char *make, bool one_part, uint32_t least_s)
+{
+    const struct fact *f = access_listing(k, page, query, make, one_part, least_s);
+
+    return f != NULL && f->rc == 0 && !learn_change(k, f, catalog_uploaded_unix_s(f->bytes)) ? NULL
+                                                                                             : f;
+}
+
+/* The same of a listing that is passed on. */
+static const struct fact *list_json(struct hf_ask *k, struct slice page, struct slice query,
+                                    bool one_part)
+{
+    const struct fact *f = access_json(k, page, query, false), *up;
+
+    if (f == NULL || f->rc != 0) {
+        return f;
+    }
+    up = access_listing(k, page, query, HF_MAKE_UPLOADS, one_part, 0);
+    return up == NULL || (up->rc == 0 && !learn_change(k, up, uploads_unix_s(up->bytes))) ? NULL
+                                                                                          : f;
+}
+
 /* --- whom it is open to ------------------------------------------------------------------------------------------- */
 
 static bool is_private(struct slice info)
@@ -93,7 +182,7 @@ static bool learn_open(struct hf_ask *k)
     k->until_unix_s = k->open_until_unix_s = f->stale ? 1 : f->until_unix_s;
     k->stale = f->stale;
     k->in_trouble = f->in_trouble;
-    return true;
+    return learn_note(k);
 }
 
 static void rest_on(struct hf_ask *k, const struct fact *f)
@@ -208,8 +297,7 @@ static void paths_of(struct hf_ask *k, const json_t *paths)
     if (!learn_open(k)) {
         return;
     }
-    f = access_json(k, page_of(k, "/tree", arena_copy(k->a, prefix)), SLICE("recursive=true"),
-                    false);
+    f = list_json(k, page_of(k, "/tree", arena_copy(k->a, prefix)), SLICE("recursive=true"), false);
     if (f == NULL) {
         return;
     }
@@ -254,13 +342,13 @@ static const struct fact *list_at(struct hf_ask *k, struct slice path, struct ca
                                   bool *here)
 {
     struct slice page = page_of(k, "/tree", path), query = SLICE("recursive=true");
-    const struct fact *f = access_listing(k, page, query, HF_MAKE_PATHS, true, 0);
+    const struct fact *f = list(k, page, query, HF_MAKE_PATHS, true, 0);
 
     *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
     if (f == NULL || f->rc != 0 || *here || f->next.p == NULL || catalog_in_order(f->bytes)) {
         return f;
     }
-    f = access_listing(k, page, query, HF_MAKE_PATHS, false, 0);
+    f = list(k, page, query, HF_MAKE_PATHS, false, 0);
     *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
     return f;
 }
@@ -273,8 +361,8 @@ static bool find_file(struct hf_ask *k, struct catalog_file *out)
     bool here;
 
     if (k->req->method == METHOD_GET) {
-        f = access_listing(k, page_of(k, "/tree", folder_of(k->at.path)), SLICE("recursive=false"),
-                           HF_MAKE_PATHS, true, 0);
+        f = list(k, page_of(k, "/tree", folder_of(k->at.path)), SLICE("recursive=false"),
+                 HF_MAKE_PATHS, true, 0);
         if (f == NULL) {
             return false;
         }
@@ -317,8 +405,8 @@ static bool look_at_hint(struct hf_ask *k, const struct digest *d, struct catalo
 static bool look_for_hash(struct hf_ask *k, uint32_t least_s, const struct digest *d,
                           struct catalog_file *out, bool *here, const struct fact **fp)
 {
-    const struct fact *f = access_listing(k, page_of(k, "/tree", SLICE("")),
-                                          SLICE("recursive=true"), HF_MAKE_HASHES, false, least_s);
+    const struct fact *f = list(k, page_of(k, "/tree", SLICE("")), SLICE("recursive=true"),
+                                HF_MAKE_HASHES, false, least_s);
 
     *fp = f;
     if (f == NULL) {
@@ -513,6 +601,7 @@ static void plan_file(struct hf_ask *k)
     if (by_path) {
         if (want_path(k)) {
             say_file(k);
+            k->p->until_unix_s = 1; /* another listing may tell of a change */
             say_how(k);
         }
         return;
@@ -521,6 +610,7 @@ static void plan_file(struct hf_ask *k)
         return;
     }
     say_file(k);
+    k->p->until_unix_s = 1;
     k->p->known = true;
     if (k->req->method == METHOD_GET && f.size_bytes == 0) {
         give_empty(k);
@@ -613,6 +703,16 @@ static void plan_store(struct hf_ask *k)
     }
 }
 
+static void plan_tree(struct hf_ask *k)
+{
+    struct slice page = page_of(k, "/tree", k->at.path);
+
+    if (learn_open(k) && list_json(k, page, k->req->query, true) != NULL) {
+        hf_plan_json(k, page, false);
+        k->p->keep = false;
+    }
+}
+
 void bucket_plan(struct hf_ask *k)
 {
     if (slice_eqs(k->at.verb, "resolve")) {
@@ -624,9 +724,7 @@ void bucket_plan(struct hf_ask *k)
     } else if (slice_eqs(k->at.verb, "paths-info")) {
         plan_paths(k);
     } else if (slice_eqs(k->at.verb, "tree")) {
-        if (learn_open(k)) {
-            hf_plan_json(k, page_of(k, "/tree", k->at.path), false);
-        }
+        plan_tree(k);
     } else {
         hf_plan_json(k, page_of(k, "", SLICE("")), false);
     }

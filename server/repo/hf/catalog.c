@@ -3,13 +3,15 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "common/codec/isotime.h"
 #include "common/codec/jread.h"
 #include "server/repo/hf/path.h"
 
-enum { FILES_MAX = 4 << 20 };
+enum { FILES_MAX = 4 << 20, SECOND_NS = 1000000000 };
 
 struct record { /* the path follows */
     uint64_t size_bytes;
+    uint64_t uploaded_unix_s;
     struct digest hash;
     uint32_t path_n;
     uint32_t named;
@@ -18,7 +20,8 @@ struct record { /* the path follows */
 struct tail { /* the last bytes; u64 offsets of the records stand before it */
     uint64_t index_at;
     uint64_t count;
-    uint64_t in_order; /* as the Hub listed them */
+    uint64_t in_order;        /* as the Hub listed them */
+    uint64_t uploaded_unix_s; /* the last of them */
 };
 
 static void read_record(const char *bytes, uint64_t at, struct catalog_file *out)
@@ -30,6 +33,13 @@ static void read_record(const char *bytes, uint64_t at, struct catalog_file *out
                                  .size_bytes = r.size_bytes,
                                  .named = r.named != 0,
                                  .hash = r.hash};
+}
+
+static uint64_t upload_of(const json_t *file)
+{
+    int64_t ns;
+
+    return isotime_parse(jread_text(file, "uploadedAt"), &ns) ? (uint64_t)ns / SECOND_NS : 0;
 }
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
@@ -45,6 +55,7 @@ static int add_file(const json_t *v, struct buf *out, struct err *e)
     if (!jread_u64(v, "size", &r.size_bytes)) {
         return err_set(e, E_PROTOCOL, "the Hub's listing has no size of \"%.100s\"", path.p);
     }
+    r.uploaded_unix_s = upload_of(v);
     r.named = digest_parse(jread_text(v, "xetHash"), &r.hash);
     if (!r.named) {
         memset(&r.hash, 0, sizeof r.hash);
@@ -85,6 +96,7 @@ static int finish(enum catalog_order order, struct buf *out, struct err *e)
         memcpy(&r, out->p + at, sizeof r);
         struct slice path = slice_of(out->p + at + sizeof r, r.path_n);
         t.in_order = t.in_order && slice_cmp(former, path) <= 0;
+        t.uploaded_unix_s = max_u64(t.uploaded_unix_s, r.uploaded_unix_s);
         former = path;
         buf_add(&index, &at, sizeof at);
         t.count++;
@@ -127,6 +139,26 @@ int catalog_add(struct slice page, enum catalog_order order, bool first, bool la
         rc = err_set(e, E_TOOBIG, "the Hub's listing is too large");
     }
     return rc == 0 && last ? finish(order, out, e) : rc;
+}
+
+int uploads_add(struct slice page, bool first, struct buf *out, struct err *e)
+{
+    uint64_t last = first ? 0 : uploads_unix_s(buf_slice(out));
+    json_t *v = jread_parse(page, 0, jread_values_of(page.n));
+    const json_t *one;
+    size_t i;
+
+    if (v == NULL) {
+        return err_set(e, E_PROTOCOL, "the Hub's listing is not JSON");
+    }
+    json_array_foreach(v, i, one)
+    {
+        last = max_u64(last, upload_of(one));
+    }
+    json_decref(v);
+    buf_clear(out);
+    buf_add(out, &last, sizeof last);
+    return out->rc;
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
@@ -183,13 +215,32 @@ bool catalog_find_hash(struct slice catalog, const struct digest *hash, struct c
     return find(catalog, compare_hash, hash, out) && out->named;
 }
 
+static struct tail tail_of(struct slice catalog)
+{
+    struct tail t = {0};
+
+    if (catalog.n >= sizeof t) {
+        memcpy(&t, catalog.p + catalog.n - sizeof t, sizeof t);
+    }
+    return t;
+}
+
 bool catalog_in_order(struct slice catalog)
 {
-    struct tail t;
+    return tail_of(catalog).in_order != 0;
+}
 
-    if (catalog.n < sizeof t) {
-        return false;
+uint64_t catalog_uploaded_unix_s(struct slice catalog)
+{
+    return tail_of(catalog).uploaded_unix_s;
+}
+
+uint64_t uploads_unix_s(struct slice uploads)
+{
+    uint64_t last = 0;
+
+    if (uploads.n == sizeof last) {
+        memcpy(&last, uploads.p, sizeof last);
     }
-    memcpy(&t, catalog.p + catalog.n - sizeof t, sizeof t);
-    return t.in_order != 0;
+    return last;
 }

@@ -4,6 +4,8 @@
  * Bytes without pointers, made of the Hub's listing, page by page. Files without a hash are in it, folders are not. A bucket may
  * change between two pages, so a path may be there twice.
  *
+ * Of a listing that is passed on as it is, the last upload alone is kept: uploads_add().
+ *
  * owns     what is read from a catalog are slices of its bytes
  * threads  any; finding is O(log files)
  * errors   E_PROTOCOL: the listing is broken
@@ -20,6 +22,10 @@ enum catalog_order { CATALOG_BY_PATH, CATALOG_BY_HASH };
 MUST_USE int catalog_add(struct slice page, enum catalog_order order, bool first, bool last,
                          struct buf *out, struct err *e);
 
+/* *out becomes the time of the last upload in all pages so far, for uploads_unix_s(). */
+MUST_USE int uploads_add(struct slice page, bool first, struct buf *out, struct err *e);
+MUST_USE uint64_t uploads_unix_s(struct slice uploads);
+
 struct catalog_file {
     struct slice path;
     uint64_t size_bytes;
@@ -31,6 +37,8 @@ MUST_USE bool catalog_find(struct slice catalog, struct slice path, struct catal
 /* In a catalog by hash. */
 MUST_USE bool catalog_find_hash(struct slice catalog, const struct digest *hash,
                                 struct catalog_file *out);
+/* When the file was uploaded that was uploaded last, by the Hub's clock. 0: the Hub tells no times, or there is no file. */
+MUST_USE uint64_t catalog_uploaded_unix_s(struct slice catalog);
 /* Did the Hub list the files in the order of their paths' bytes? */
 MUST_USE bool catalog_in_order(struct slice catalog);
 

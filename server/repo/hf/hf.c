@@ -563,7 +563,8 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
                ? catalog_add(part->doc, CATALOG_BY_PATH, part->first, part->last, out, e)
            : slice_eqs(what, HF_MAKE_HASHES)
                ? catalog_add(part->doc, CATALOG_BY_HASH, part->first, part->last, out, e)
-               : 0;
+           : slice_eqs(what, HF_MAKE_UPLOADS) ? uploads_add(part->doc, part->first, out, e)
+                                              : 0;
 }
 
 const struct repo_ops repo_hf = {

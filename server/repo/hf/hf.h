@@ -32,14 +32,15 @@
 #define HF_MAKE_OPEN "open" /* the same, never from a stale copy: whom the repository is open to */
 #define HF_MAKE_ANEW                                                                               \
     "anew" /* the same, where that may be too old: asked after what was noted (openness.h) */
-#define HF_MAKE_TREE   "tree"
-#define HF_MAKE_JSON   "json"
-#define HF_MAKE_ABOUT  "about"  /* JSON that is about a repository */
-#define HF_MAKE_BUCKET "bucket" /* JSON that is about a bucket */
-#define HF_MAKE_PATHS  "paths"  /* a catalog of a bucket's files, by path */
-#define HF_MAKE_HASHES "hashes" /* ... by hash */
-#define HF_MAKE_RIGHT  "right"  /* nothing: a yes of auth-check */
-#define HF_MAKE_PROBE  "probe"  /* nothing: that a file may be read is all */
+#define HF_MAKE_TREE    "tree"
+#define HF_MAKE_JSON    "json"
+#define HF_MAKE_ABOUT   "about"   /* JSON that is about a repository */
+#define HF_MAKE_BUCKET  "bucket"  /* JSON that is about a bucket */
+#define HF_MAKE_PATHS   "paths"   /* a catalog of a bucket's files, by path */
+#define HF_MAKE_HASHES  "hashes"  /* ... by hash */
+#define HF_MAKE_UPLOADS "uploads" /* when a bucket's file was uploaded last */
+#define HF_MAKE_RIGHT   "right"   /* nothing: a yes of auth-check */
+#define HF_MAKE_PROBE   "probe"   /* nothing: that a file may be read is all */
 
 struct hf {                      /* repo->state */
     char *public_url;            /* "http://mirror:8080/hf/", or NULL: as the request says */
@@ -69,6 +70,9 @@ struct hf_ask {
     uint64_t open_until_unix_s; /* the same of its openness */
     uint64_t
         since_unix_s; /* the name was another repository's before; 0: never, as far as is known */
+    uint64_t
+        changed_unix_s; /* what the Hub listed of a bucket before is old; 0: nothing is, as far as is known */
+    bool change_noted; /* ... by this request */
     bool stale;
     bool in_trouble;         /* ... for the Hub's trouble */
     const struct fact *info; /* of the revision, when it was looked at */

@@ -73,6 +73,34 @@ static void an_empty_bucket_has_no_file(void **state)
     buf_free(&b);
 }
 
+static void the_last_upload_is_known(void **state)
+{
+    static const char *const pages[] = {
+        "[{\"type\":\"file\",\"path\":\"b\",\"size\":1,\"uploadedAt\":\"2026-01-02T03:04:06.789Z\"}]",
+        "[{\"type\":\"file\",\"path\":\"a\",\"size\":1,\"uploadedAt\":\"2026-01-02T03:04:05.000Z\"},"
+        "{\"type\":\"file\",\"path\":\"c\",\"size\":1,\"uploadedAt\":\"soon\"},"
+        "{\"type\":\"file\",\"path\":\"d\",\"size\":1}]"};
+    struct buf catalog = BUF_INIT(1 << 16), uploads = BUF_INIT(1 << 16), none;
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(
+            catalog_add(slice_str(pages[i]), CATALOG_BY_PATH, i == 0, i == 1, &catalog, NULL), 0);
+        assert_int_equal(uploads_add(slice_str(pages[i]), i == 0, &uploads, NULL), 0);
+    }
+    assert_int_equal(catalog_uploaded_unix_s(buf_slice(&catalog)), 1767323046);
+    assert_int_equal(uploads_unix_s(buf_slice(&uploads)), 1767323046);
+    assert_int_equal(uploads_add(SLICE("[]"), true, &uploads, NULL), 0);
+    assert_int_equal(uploads_unix_s(buf_slice(&uploads)), 0);
+    assert_int_equal(uploads_add(SLICE("{"), true, &uploads, NULL), E_PROTOCOL);
+    assert_int_equal(catalog_uploaded_unix_s(catalog_of(&none, CATALOG_BY_HASH)), 0);
+    assert_int_equal(catalog_uploaded_unix_s(SLICE("")), 0);
+    assert_int_equal(uploads_unix_s(SLICE("")), 0);
+    buf_free(&catalog);
+    buf_free(&uploads);
+    buf_free(&none);
+}
+
 static void broken_listings_are_refused(void **state)
 {
     static const char *const broken[] = {"", "{}", "[{\"type\":\"file\",\"path\":\"a\"}]"};
@@ -108,5 +136,6 @@ static void clients_are_told_hashes_and_nothing_else(void **state)
 }
 
 TESTS(cmocka_unit_test(files_are_found_by_path), cmocka_unit_test(files_are_found_by_hash),
-      cmocka_unit_test(an_empty_bucket_has_no_file), cmocka_unit_test(broken_listings_are_refused),
+      cmocka_unit_test(an_empty_bucket_has_no_file), cmocka_unit_test(the_last_upload_is_known),
+ cmocka_unit_test(broken_listings_are_refused),
       cmocka_unit_test(clients_are_told_hashes_and_nothing_else))

@@ -49,6 +49,15 @@ void lock_take(struct lock *l)
     CHECK(pthread_mutex_lock(&l->mutex) == 0);
 }
 
+bool lock_try(struct lock *l)
+{
+    if (pthread_mutex_trylock(&l->mutex) != 0) {
+        return false;
+    }
+    rank_taken(l->rank);
+    return true;
+}
+
 void lock_drop(struct lock *l)
 {
     enum lock_rank rank = l->rank; /* whoever waits may free the lock once it is dropped */

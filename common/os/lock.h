@@ -23,6 +23,7 @@ struct lock {
 void lock_init(struct lock *l, enum lock_rank rank);
 void lock_fini(struct lock *l);
 void lock_take(struct lock *l);
+MUST_USE bool lock_try(struct lock *l); /* false: somebody holds it */
 void lock_drop(struct lock *l);
 
 struct cond {

@@ -184,7 +184,6 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
 {
     struct cache *c = NEW(struct cache);
     struct timeval soon = {1, 0};
-    struct err e;
 
     c->store = st;
     c->disk = disk;
@@ -195,7 +194,6 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
     list_init(&c->fills);
     list_init(&c->resting);
     list_init(&c->forsaken);
-    list_init(&c->partials_lost);
     c->base = event_base_new();
     CHECK(c->base != NULL);
     c->mail = mailbox_open(c->base);
@@ -204,9 +202,6 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
     CHECK(c->forsake != NULL);
     c->tick = evtimer_new(c->base, on_tick, c);
     CHECK(c->tick != NULL && evtimer_add(c->tick, &soon) == 0);
-    if (partials_load(c, &e) != 0) {
-        log_warn("cache.partials", "why=\"%s\"", e.text); /* they are fetched again */
-    }
     c->thread = thread_start("fetch", run, c);
     c->keeper = keeper_open(c);
     return c;
@@ -227,7 +222,6 @@ void cache_close(struct cache **cp)
     event_free(c->tick);
     event_free(c->forsake);
     event_base_free(c->base);
-    partials_free(c);
     share_close(&c->share);
     lock_fini(&c->keep_lock);
     lock_fini(&c->lock);

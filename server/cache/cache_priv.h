@@ -16,21 +16,6 @@ enum {
         1 << 20, /* of a larger one that may have changed, a HEAD asks the origin for a HEAD */
 };
 
-struct partial { /* parked, in this life or an earlier one: what its row says */
-    UT_hash_handle hh;
-    struct list node; /* in partials_lost */
-    struct arena arena;
-    struct slice key; /* the object row's */
-    uint64_t stage_id;
-    uint64_t saved_unix_s;
-    uint64_t total_bytes;
-    uint64_t origin; /* identity */
-    struct slice origin_etag;
-    bool digest_known;
-    struct digest digest;
-    struct extents have;
-};
-
 /* Whoever is busy and does not say for how long is left alone so long: an origin by us, we by clients. */
 enum { BUSY_S = 5 };
 
@@ -44,12 +29,9 @@ struct cache {
     struct event *tick;
     pthread_t thread;
 
-    struct lock
-        lock; /* guards `partials`, `partials_lost`, and the links of `fills` against cache_fills() */
+    struct lock lock; /* guards the links of `fills` against cache_fills() */
     struct list fills;
-    struct partial *partials;  /* uthash, by key */
-    struct list partials_lost; /* nobody will resume them: the keeper drops them */
-    struct kin *kins;          /* uthash; the fetch thread's, as all below */
+    struct kin *kins; /* uthash; the fetch thread's, as all below */
     struct list
         forsaken; /* entries that all who asked have left, until the event has seen to them */
     struct event *forsake;
@@ -165,20 +147,9 @@ void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tell
 void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
 
 /* --- partial.c --- */
-MUST_USE int partials_load(struct cache *c, struct err *e);
-/* Of the key, or of a variant behind it that w has the values of. NULL: none. */
-struct partial *partial_take(struct cache *c, struct slice row_key, const struct want *w);
-void partial_put(struct cache *c, struct partial **pp); /* for whoever wants it next */
-struct partial *partial_of(struct fill *f);             /* what its parked stage has */
-void partial_lose(struct cache *c, uint64_t stage_id);  /* nobody will: the keeper drops it */
 void partials_forget(struct cache *c, struct slice key, bool below); /* of row keys. Pool */
-void partial_drop(struct cache *c, uint64_t stage_id); /* its row and its file. Pool */
-void partial_free(struct partial **pp);
 /* Drops those that nobody has come back for, and the oldest while they hold more than max_bytes. Keeper, pool. */
 void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes);
-void partials_free(struct cache *c);
-/* Syncs the stage, then writes the row that says what it has. Pool. */
-MUST_USE int partial_save(struct fill *f, struct err *e);
 
 /* --- keeper.c --- */
 struct keeper *keeper_open(struct cache *c);

@@ -36,14 +36,13 @@ void fill_release(struct fill **fp)
     if (f == NULL || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1) {
         return;
     }
-    CHECK(f->magic == FILL_MAGIC && f->stage == NULL && f->jobs == 0);
+    CHECK(f->magic == FILL_MAGIC && f->ingest == NULL && f->jobs == 0);
     while ((n = list_pop_front(&f->audiences)) != NULL) {
         free(LIST_ITEM(n, struct audience, node));
     }
     if (f->fd != -1) {
         close(f->fd);
     }
-    hasher_free(&f->hasher);
     extents_fini(&f->have);
     origin_free(&f->origin);
     lock_fini(&f->lock);
@@ -107,29 +106,15 @@ static void first_gap(const struct fill *f, uint64_t *first, uint64_t *end)
     *end = min_u64(*end, *first + most);
 }
 
-/* An earlier life left a part of it: ask for what is missing, on the condition that it is still the same. */
+/* An earlier life left a part of it. */
 static bool resume_earlier(struct fill *f, uint64_t *first, uint64_t *end)
 {
-    struct partial *p = partial_take(f->cache, f->row_key, &f->want);
-    bool same;
-
-    if (p == NULL) {
+    if (!fill_take_part(f)) {
         return false;
     }
-    same = f->want.digest_known
-               ? p->digest_known && digest_eq(&p->digest, &f->want.digest)
-               : etag_is_strong(p->origin_etag) && origin_owns(f->origin, p->origin);
-    if (same && extents_bytes(&p->have) < p->total_bytes) {
-        f->resume_id = p->stage_id;
-        f->object.origin_etag =
-            p->origin_etag.p != NULL ? arena_copy(&f->arena, p->origin_etag) : SLICE_NONE;
-        f->total_bytes = p->total_bytes;
-        extents_copy(&f->have, &p->have);
-        place_suffix(f, p->total_bytes);
-        first_gap(f, first, end);
-    }
-    f->earlier = p;
-    return f->resume_id != 0;
+    place_suffix(f, f->total_bytes);
+    first_gap(f, first, end);
+    return true;
 }
 
 struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_key,
@@ -156,7 +141,6 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
     list_init(&f->stalled);
     f->owner = owner;
     f->owner_arg = arg;
-    f->hasher = hasher_new();
     f->replaces = old != NULL;
     f->want_all = w->hint_first == 0 && w->hint_end == LENGTH_UNKNOWN && w->hint_suffix == 0;
     f->hint_first = w->hint_first;
@@ -372,16 +356,17 @@ void fill_announce(struct fill *f, uint64_t bytes)
 static void open_stage(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
-    uint64_t expect = f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes;
     struct store *s = f->cache->store;
+    struct ingest_how how = {.length_bytes = f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes,
+                             .named = f->named};
 
-    fill_announce(f, expect);
+    fill_announce(f, how.length_bytes);
 
     if (f->resume_id != 0 && f->have.count > 0) {
-        f->job_rc = stage_resume(s, f->resume_id, 0, &f->stage, &f->job_why);
+        f->job_rc = ingest_resume(s, f->resume_id, 0, &how, &f->ingest, &f->job_why);
     }
-    if (f->earlier != NULL && f->stage == NULL) { /* it is not what is being fetched now */
-        partial_drop(f->cache, f->earlier->stage_id);
+    if (f->earlier != NULL && f->ingest == NULL) { /* it is not what is being fetched now */
+        partial_drop(s, &f->earlier);
         lock_take(&f->lock);
         extents_fini(&f->have);
         lock_drop(&f->lock);
@@ -392,17 +377,16 @@ static void open_stage(struct job *j)
     f->too_large = f->job_rc != 0;
     f->job_rc = f->want_all ? f->job_rc : 0;
     f->job_rc = f->job_rc == 0 ? fits_share(f, &f->job_why) : f->job_rc;
-    if (f->stage == NULL && f->job_rc == 0) {
-        f->job_rc = stage_open(s, 0, f->named, &f->stage, &f->job_why);
+    if (f->ingest == NULL && f->job_rc == 0) {
+        f->job_rc = ingest_open(s, &how, &f->ingest, &f->job_why);
     }
     if (f->job_rc == E_NOSPACE && !f->too_large && !f->over_share &&
         cache_make_room(f->cache, 0, &f->job_why) == 0) {
-        f->job_rc = stage_open(s, 0, f->named, &f->stage, &f->job_why);
+        f->job_rc = ingest_open(s, &how, &f->ingest, &f->job_why);
     }
     if (f->job_rc == 0) {
-        stage_expect(f->stage, expect);
-        f->fd =
-            descriptor_within(DESCRIPTORS_OF_FILES, fcntl(stage_fd(f->stage), F_DUPFD_CLOEXEC, 0));
+        f->fd = descriptor_within(DESCRIPTORS_OF_FILES,
+                                  fcntl(ingest_fd(f->ingest), F_DUPFD_CLOEXEC, 0));
         f->job_rc = f->fd == -1 ? err_sys(&f->job_why, "dup") : 0;
     }
 }
@@ -649,24 +633,8 @@ static bool may_be_resumed(const struct fill *f)
 static void drop_stage(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
-    uint64_t id = stage_id(f->stage);
-    char key[STAGE_KEY_BYTES];
-    struct err e = {0};
 
-    if (id != 0 && may_be_resumed(f) && partial_save(f, &e) == 0) {
-        f->parked_id = id;
-        stage_park(&f->stage);
-        return;
-    }
-    if (id != 0) {
-        struct batch *b = batch_new();
-        stage_key(id, key);
-        batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
-        if (store_commit(f->cache->store, &b, COMMIT_LAZY, &e) != 0) {
-            log_warn("fill.partial", "why=\"%s\"", e.text); /* a sweep takes it at the next start */
-        }
-    }
-    stage_abort(&f->stage);
+    fill_put_away(f, may_be_resumed(f));
 }
 
 static void leave(struct fill *f)
@@ -674,17 +642,14 @@ static void leave(struct fill *f)
     struct err why = f->why;
 
     f->state = FILL_ENDED;
-    if (f->parked_id != 0) {
-        f->earlier = partial_of(f);
-    }
     if (f->earlier != NULL && f->keep) {
-        partial_put(f->cache, &f->earlier);
+        partial_give(f->cache->store, &f->earlier);
     } else if (f->earlier != NULL) { /* removed meanwhile */
-        partial_lose(f->cache, f->earlier->stage_id);
+        partial_lose(f->cache->store, f->earlier->id);
         partial_free(&f->earlier);
     }
     if (f->sealed_id != 0) {
-        partial_lose(f->cache, f->sealed_id);
+        partial_lose(f->cache->store, f->sealed_id);
     }
     lock_take(&f->lock);
     f->ended = true;
@@ -713,7 +678,7 @@ void fill_settle(struct fill *f)
     if (!ending || f->state == FILL_ENDED || f->jobs > 0 || filler_count(f) > 0) {
         return;
     }
-    if (f->stage != NULL) {
+    if (f->ingest != NULL) {
         fill_job(f, &f->stage_job, drop_stage, on_dropped);
     } else {
         leave(f);

@@ -23,9 +23,9 @@
 #include "common/os/lock.h"
 #include "common/os/pool.h"
 #include "server/cache/cache.h"
-#include "server/cache/extent.h"
 #include "server/cache/object.h"
 #include "server/fetch/fetch.h"
+#include "server/store/ingest.h"
 
 #define BLOCK_BYTES    ((uint64_t)64 << 10) /* segments for readers begin and end on these */
 #define WITHHELD_BYTES ((uint64_t)64 << 10) /* until length and digest hold */
@@ -110,7 +110,7 @@ struct fill {
     bool replaces;            /* an older generation */
     struct slice
         led_to; /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */
-    int fd;     /* a dup: outlives the stage */
+    int fd;     /* a dup: outlives the ingest */
     uint64_t born_ms;
 
     struct lock lock; /* --- guards from here ... */
@@ -139,19 +139,18 @@ struct fill {
     enum fill_state state;
     const struct fill_owner *owner;
     void *owner_arg;
-    struct stage *stage;
+    struct ingest *ingest;
     struct filler *fillers[FILLERS_MAX];
     unsigned jobs; /* on the pool */
     bool framed;
     bool want_all;
     uint64_t hint_first, hint_end; /* as the want's; of a suffix, once the length is known */
-    bool hash_busy;
-    bool stopping;        /* the cache closes: park */
-    uint64_t hastened_ms; /* the last retry that did not wait for its time; 0: none */
-    struct hasher *hasher;
-    uint64_t idle_since_ms; /* nobody wants it since then; 0: somebody does */
-    bool going_on;          /* nobody wants it, and it is fetched to its end all the same, */
-    struct going *going;    /* ... on its client's account; NULL: on nobody's (abandon.c) */
+    bool hash_busy;                /* a job hashes, or seals */
+    bool stopping;                 /* the cache closes: park */
+    uint64_t hastened_ms;          /* the last retry that did not wait for its time; 0: none */
+    uint64_t idle_since_ms;        /* nobody wants it since then; 0: somebody does */
+    bool going_on;                 /* nobody wants it, and it is fetched to its end all the same, */
+    struct going *going;           /* ... on its client's account; NULL: on nobody's (abandon.c) */
     struct job stage_job;
     struct job hash_job;
     struct job seal_job;
@@ -160,14 +159,11 @@ struct fill {
     struct err job_why;
     struct batch *batch;
     struct commit_wait commit;
-    uint64_t synced_bytes;
-    uint64_t synced_ms;
     int sync_rc;
     struct err sync_why;
     bool sync_busy;
-    struct partial *earlier;  /* taken; goes back when the fill ends before it has a stage */
+    struct partial *earlier;  /* taken, or parked: goes back when the fill ends */
     uint64_t resume_id;       /* its stage, when that is what is being fetched; or 0 */
-    uint64_t parked_id;       /* the stage that stays behind, or 0 */
     uint64_t sealed_id;       /* one that was sealed, until that is committed; or 0 */
     uint64_t rate_mark_bytes; /* for fill_info */
     uint64_t rate_mark_ms;
@@ -235,8 +231,11 @@ struct reader_need {
 bool fill_covers(const struct fill *f, uint64_t at); /* plan.c; under the lock */
 /* What the next stalled reader waits for; takes it off the list. Under the lock. */
 bool reader_need(struct fill *f, struct reader_need *out);
-void fill_save(struct fill *f, uint64_t now_ms); /* partial.c */
-uint64_t fill_frontier(struct fill *f);          /* takes the lock */
+/* partial.c: an earlier fill's part, taken when there is one. True: it is gone on with, if it is still the same. */
+MUST_USE bool fill_take_part(struct fill *f);
+void fill_save(struct fill *f, uint64_t now_ms);
+void fill_put_away(struct fill *f, bool worth); /* pool: what has come is parked, or dropped */
+uint64_t fill_frontier(struct fill *f);         /* takes the lock */
 /* Pool. n bytes of it are about to be written: E_NOSPACE, its client has had its share and there is no other room (share.h), or,
  * where it may wait, what there is is kept for the client's elder fills. */
 MUST_USE int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e);

@@ -231,7 +231,7 @@ static int put(struct filler *fl, struct err *e)
         upto = min_u64(end, there > at ? there : next);
         fl->fresh_bytes += there > at ? 0 : upto - at;
         rc = there > at ? compare(f, p, (size_t)(upto - at), at, e)
-                        : stage_write(f->stage, p, (size_t)(upto - at), at, e);
+                        : ingest_write(f->ingest, p, (size_t)(upto - at), at, e);
         p += upto - at;
         at = upto;
     }
@@ -270,9 +270,7 @@ static void write_out(struct job *j)
     if (fl->write_rc == 0) {
         fill_wrote(f, fl->data.n);
         fill_publish(f, fl->slot, fl->data_at, fl->data_at + fl->data.n); /* readers first */
-        if (fl->hashing) {
-            hasher_add(f->hasher, fl->data.p, fl->data.n);
-        }
+        ingest_hash_along(f->ingest, buf_slice(&fl->data), fl->data_at);
     }
 }
 
@@ -305,7 +303,6 @@ static void on_written(struct job *j)
 
     fill_job_done(f);
     fl->writing = false;
-    f->hash_busy = f->hash_busy && !fl->hashing;
     if (!fl->dead && f->rc == 0 && fl->write_rc == E_NOSPACE && hold(fl)) {
         fill_release(&f);
         return;
@@ -354,8 +351,6 @@ static void write_data(struct filler *fl)
 
     fl->held = false;
     fl->writing = true;
-    fl->hashing = !f->hash_busy && !fl->replay && fl->data_at == hasher_count(f->hasher);
-    f->hash_busy = f->hash_busy || fl->hashing;
     fill_job(f, &fl->job, write_out, on_written);
 }
 

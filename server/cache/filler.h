@@ -41,7 +41,6 @@ struct filler { /* one upstream request after the other, until its segment is th
     bool writing;
     bool held;              /* `data` waits for room, the timer has it written again */
     uint64_t held_since_ms; /* since when no write had room; 0: the last one had */
-    bool hashing;           /* the write hashes too: it stands at the frontier */
     struct job job;
     struct buf data; /* being written */
     uint64_t data_at;

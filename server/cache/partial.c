@@ -1,81 +1,41 @@
 /* partial.c - what of a large unfinished fill survives it: rows written after the data they describe is durable.
  *
- * A fill that was stopped, abandoned or left alone by its origin parks its stage; the next one for the key resumes it. Who
- * takes a partial out of the table owns it. */
-
-#include <inttypes.h>
-#include <stdlib.h>
+ * A fill that was stopped, abandoned or left alone by its origin parks its stage; the next one for the key resumes it. Whoever
+ * takes a partial out of the store's table owns it. */
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 #include "server/cache/variant.h"
-#include "server/cache/wire.h"
 
-enum {
-    SAVE_MS = 5000,
-    SAVE_BYTES = 64 << 20,
-    ROW_MAX = 4 << 20,
-    KEEP_S = 7 * 86400,
-    PARTIALS_MAX = 4096
-};
-#define ROW_KIND  SLICE("fill") /* the table is shared with uploads */
-#define ROW_MAGIC SLICE("fill3")
-
-static void encode(struct fill *f, struct buf *out)
+static struct partial *describe(struct fill *f)
 {
-    buf_adds(out, ROW_MAGIC);
-    wire_put_slice(out, f->row_key);
-    buf_be(out, 8, clock_unix_s());
-    buf_be(out, 8, f->total_bytes);
-    buf_be(out, 8, f->object.origin);
-    wire_put_slice(out, f->object.origin_etag);
-    buf_byte(out, f->want.digest_known);
-    buf_add(out, f->want.digest.b, DIGEST_BYTES);
+    struct partial *p = partial_new(PARTIAL_FILL, f->row_key);
+    char origin[8];
+
+    be_put(origin, sizeof origin, f->object.origin);
+    p->total_bytes = f->total_bytes;
+    p->source = arena_copy(&p->arena, slice_of(origin, sizeof origin));
+    p->validator = arena_copy(&p->arena, f->object.origin_etag);
+    p->digest_known = f->want.digest_known;
+    p->digest = f->want.digest;
     lock_take(&f->lock);
-    extents_encode(&f->have, out);
+    extents_copy(&p->have, &f->have);
     lock_drop(&f->lock);
+    return p;
 }
 
-static bool decode(struct slice row, struct partial *p)
+/* Described first: what is published while we sync is not yet durable. */
+static int save_part(struct fill *f, struct partial **out, struct err *e)
 {
-    struct slice known;
-    struct slice digest;
+    struct partial *p = describe(f);
+    int rc = ingest_save(f->ingest, p, NULL, COMMIT_LAZY, e);
 
-    if (!slice_starts(row, ROW_MAGIC)) {
-        return false;
+    if (rc == 0 && out != NULL) {
+        *out = p;
+    } else {
+        partial_free(&p);
     }
-    row = slice_from(row, ROW_MAGIC.n);
-    if (!wire_get_slice(&row, &p->key) || !slice_be(&row, 8, &p->saved_unix_s) ||
-        !slice_be(&row, 8, &p->total_bytes) || !slice_be(&row, 8, &p->origin) ||
-        !wire_get_slice(&row, &p->origin_etag) || !slice_take(&row, 1, &known) ||
-        !slice_take(&row, DIGEST_BYTES, &digest) ||
-        !extents_decode(&p->have, &row, p->total_bytes) || p->key.n == 0) {
-        return false;
-    }
-    p->digest_known = known.p[0] != 0;
-    memcpy(p->digest.b, digest.p, DIGEST_BYTES);
-    p->key = arena_copy(&p->arena, p->key);
-    p->origin_etag = p->origin_etag.p != NULL ? arena_copy(&p->arena, p->origin_etag) : SLICE_NONE;
-    return true;
-}
-
-int partial_save(struct fill *f, struct err *e)
-{
-    struct buf row = BUF_INIT(ROW_MAX);
-    struct batch *b = batch_new();
-    char key[STAGE_KEY_BYTES];
-    int rc;
-
-    encode(f, &row); /* first: what is published while we sync is not yet durable */
-    rc = row.rc != 0 ? err_set(e, row.rc, "too many pieces") : stage_sync(f->stage, e);
-    if (rc == 0) {
-        stage_key(stage_id(f->stage), key);
-        batch_put(b, TABLE_PARTIAL, slice_of(key, sizeof key), buf_slice(&row));
-        rc = store_commit(f->cache->store, &b, COMMIT_LAZY, e);
-    }
-    batch_free(&b);
-    buf_free(&row);
     return rc;
 }
 
@@ -83,7 +43,7 @@ static void save(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, sync_job);
 
-    f->sync_rc = partial_save(f, &f->sync_why);
+    f->sync_rc = save_part(f, NULL, &f->sync_why);
 }
 
 static void on_saved(struct job *j)
@@ -107,242 +67,99 @@ void fill_save(struct fill *f, uint64_t now_ms)
 {
     uint64_t have;
 
-    if (f->sync_busy || !f->keep || f->stage == NULL || stage_id(f->stage) == 0) {
+    if (f->sync_busy || !f->keep || f->ingest == NULL) {
         return;
     }
     lock_take(&f->lock);
     have = extents_bytes(&f->have);
     lock_drop(&f->lock);
-    if (have == f->synced_bytes ||
-        (have - f->synced_bytes < SAVE_BYTES && now_ms - f->synced_ms < SAVE_MS)) {
-        return;
-    }
-    f->synced_bytes = have;
-    f->synced_ms = now_ms;
-    f->sync_busy = true;
-    fill_job(f, &f->sync_job, save, on_saved);
-}
-
-/* --- parked ones -------------------------------------------------------------------------------------------------- */
-
-void partial_free(struct partial **pp)
-{
-    struct partial *p = *pp;
-
-    *pp = NULL;
-    if (p != NULL) {
-        extents_fini(&p->have);
-        arena_fini(&p->arena);
-        free(p);
+    if (ingest_save_is_due(f->ingest, have, now_ms)) {
+        f->sync_busy = true;
+        fill_job(f, &f->sync_job, save, on_saved);
     }
 }
 
-struct partial *partial_of(struct fill *f)
+/* Worth it is what nothing was wrong with. */
+void fill_put_away(struct fill *f, bool worth)
 {
-    struct partial *p = NEW(struct partial);
-
-    p->key = arena_copy(&p->arena, f->row_key);
-    p->stage_id = f->parked_id;
-    p->saved_unix_s = clock_unix_s();
-    p->total_bytes = f->total_bytes;
-    p->origin = f->object.origin;
-    if (f->object.origin_etag.p != NULL) {
-        p->origin_etag = arena_copy(&p->arena, f->object.origin_etag);
-    }
-    p->digest_known = f->want.digest_known;
-    p->digest = f->want.digest;
-    extents_copy(&p->have, &f->have);
-    return p;
-}
-
-/* Two lives began the same object: the fuller one is kept. */
-void partial_put(struct cache *c, struct partial **pp)
-{
-    struct partial *p = *pp;
-    struct partial *other = NULL;
-
-    *pp = NULL;
-    lock_take(&c->lock);
-    HASH_FIND(hh, c->partials, p->key.p, p->key.n, other);
-    if (other != NULL && extents_bytes(&other->have) >= extents_bytes(&p->have)) {
-        list_push_back(&c->partials_lost, &p->node);
-    } else {
-        if (other != NULL) {
-            HASH_DEL(c->partials, other);
-            list_push_back(&c->partials_lost, &other->node);
-        }
-        HASH_ADD_KEYPTR(hh, c->partials, p->key.p, p->key.n, p);
-    }
-    lock_drop(&c->lock);
-}
-
-void partial_lose(struct cache *c, uint64_t stage_id)
-{
-    struct partial *p = NEW(struct partial);
-
-    p->stage_id = stage_id;
-    lock_take(&c->lock);
-    list_push_back(&c->partials_lost, &p->node);
-    lock_drop(&c->lock);
-}
-
-/* They are few: only large ones are parked. */
-static struct partial *find_variant(struct cache *c, struct slice row_key, const struct want *w)
-{
-    struct partial *p;
-    struct partial *tmp;
-
-    HASH_ITER(hh, c->partials, p, tmp)
-    {
-        struct slice tail = variant_of_row(object_key_tail(p->key));
-        if (tail.n != 0 && p->key.n == row_key.n + 1 + tail.n && slice_starts(p->key, row_key) &&
-            variant_suits(tail, w)) {
-            return p;
-        }
-    }
-    return NULL;
-}
-
-struct partial *partial_take(struct cache *c, struct slice row_key, const struct want *w)
-{
-    struct partial *p;
-
-    lock_take(&c->lock);
-    p = want_varies(w) ? find_variant(c, row_key, w) : NULL;
-    if (p == NULL) {
-        HASH_FIND(hh, c->partials, row_key.p, row_key.n, p);
-    }
-    if (p != NULL) {
-        HASH_DEL(c->partials, p);
-    }
-    lock_drop(&c->lock);
-    return p;
-}
-
-void partial_drop(struct cache *c, uint64_t stage_id)
-{
-    struct batch *b = batch_new();
-    struct stage *st = NULL;
-    char key[STAGE_KEY_BYTES];
     struct err e;
 
-    if (stage_resume(c->store, stage_id, 0, &st, &e) == 0) {
-        stage_abort(&st);
-    }
-    stage_key(stage_id, key);
-    batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
-    if (store_commit(c->store, &b, COMMIT_LAZY, &e) != 0) {
-        log_warn("fill.partial", "why=\"%s\"", e.text); /* a sweep takes it at the next start */
-    }
-}
-
-/* --- their end ---------------------------------------------------------------------------------------------------- */
-
-static struct partial *oldest(struct cache *c, uint64_t *sum_bytes)
-{
-    struct partial *first = NULL;
-    struct partial *p;
-    struct partial *tmp;
-
-    *sum_bytes = 0;
-    HASH_ITER(hh, c->partials, p, tmp)
-    {
-        *sum_bytes += extents_bytes(&p->have);
-        first = first == NULL || p->saved_unix_s < first->saved_unix_s ? p : first;
-    }
-    return first;
-}
-
-/* Out of the table, so that no fill resumes it; NULL: all that are left may stay. */
-static struct partial *next_to_go(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes)
-{
-    struct partial *p;
-    struct list *lost;
-    uint64_t sum_bytes;
-
-    lock_take(&c->lock);
-    lost = list_pop_front(&c->partials_lost);
-    if (lost != NULL) {
-        p = LIST_ITEM(lost, struct partial, node);
+    if (worth && ingest_id(f->ingest) != 0 && ingest_state(f->ingest) == INGEST_FILE &&
+        save_part(f, &f->earlier, &e) == 0) {
+        ingest_park(&f->ingest);
     } else {
-        p = oldest(c, &sum_bytes);
-        if (p != NULL && sum_bytes <= max_bytes && HASH_COUNT(c->partials) <= PARTIALS_MAX &&
-            p->saved_unix_s + KEEP_S > now_unix_s) {
-            p = NULL;
-        }
-        if (p != NULL) {
-            HASH_DEL(c->partials, p);
-        }
+        ingest_drop(&f->ingest);
     }
-    lock_drop(&c->lock);
-    return p;
 }
+
+/* --- the next one ------------------------------------------------------------------------------------------------- */
+
+struct wanted {
+    struct slice row_key;
+    const struct want *w;
+};
+
+static bool is_variant(void *arg, const struct partial *p)
+{
+    const struct wanted *x = arg;
+    struct slice name = partial_name(p);
+    struct slice tail = variant_of_row(object_key_tail(name));
+
+    return tail.n != 0 && name.n == x->row_key.n + 1 + tail.n && slice_starts(name, x->row_key) &&
+           variant_suits(tail, x->w);
+}
+
+/* An earlier life left a part of it. True: what is missing is to be asked for, on the condition that it is still the same. */
+bool fill_take_part(struct fill *f)
+{
+    struct wanted x = {f->row_key, &f->want};
+    struct store *s = f->cache->store;
+    struct partial *p = NULL;
+    bool same;
+
+    if (want_varies(&f->want)) { /* they are few: only large ones are parked */
+        p = partial_take_if(s, PARTIAL_FILL, is_variant, &x);
+    }
+    p = p != NULL ? p : partial_take(s, PARTIAL_FILL, f->row_key);
+    f->earlier = p;
+    if (p == NULL) {
+        return false;
+    }
+    same = f->want.digest_known ? p->digest_known && digest_eq(&p->digest, &f->want.digest)
+                                : etag_is_strong(p->validator) && p->source.n == 8 &&
+                                      origin_owns(f->origin, be_get(p->source.p, 8));
+    if (!same || extents_bytes(&p->have) >= p->total_bytes) {
+        return false;
+    }
+    f->resume_id = p->id;
+    f->object.origin_etag = p->validator.n != 0 ? arena_copy(&f->arena, p->validator) : SLICE_NONE;
+    f->total_bytes = p->total_bytes;
+    extents_copy(&f->have, &p->have);
+    return true;
+}
+
+/* --- removal ------------------------------------------------------------------------------------------------------ */
 
 void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes)
 {
-    struct partial *p;
+    partials_lose_old(c->store, now_unix_s, max_bytes);
+    partials_drop_lost(c->store);
+}
 
-    while ((p = next_to_go(c, now_unix_s, max_bytes)) != NULL) {
-        log_info("partial.dropped", "bytes=%" PRIu64, extents_bytes(&p->have));
-        partial_drop(c, p->stage_id);
-        partial_free(&p);
-    }
+struct forgotten {
+    struct slice key;
+    bool below;
+};
+
+static bool is_forgotten(void *arg, const struct partial *p)
+{
+    const struct forgotten *x = arg;
+
+    return object_key_is(partial_name(p), x->key, x->below);
 }
 
 void partials_forget(struct cache *c, struct slice key, bool below)
 {
-    struct partial *p;
-    struct partial *tmp;
-
-    lock_take(&c->lock);
-    HASH_ITER(hh, c->partials, p, tmp)
-    {
-        if (object_key_is(p->key, key, below)) {
-            HASH_DEL(c->partials, p);
-            list_push_back(&c->partials_lost, &p->node);
-        }
-    }
-    lock_drop(&c->lock);
-    partials_expire(c, clock_unix_s(), UINT64_MAX);
-}
-
-/* --- start and end of the cache ----------------------------------------------------------------------------------- */
-
-static int load_row(void *arg, struct slice key, struct slice row)
-{
-    struct cache *c = arg;
-    struct partial *p = NEW(struct partial);
-
-    if (!slice_starts(row, ROW_KIND) || !slice_be(&key, 8, &p->stage_id)) {
-        partial_free(&p);
-    } else if (decode(row, p)) {
-        partial_put(c, &p);
-    } else { /* of another version, or damaged */
-        lock_take(&c->lock);
-        list_push_back(&c->partials_lost, &p->node);
-        lock_drop(&c->lock);
-    }
-    return 0;
-}
-
-int partials_load(struct cache *c, struct err *e)
-{
-    return store_scan(c->store, TABLE_PARTIAL, SLICE_NONE, SLICE_NONE, load_row, c, e);
-}
-
-void partials_free(struct cache *c)
-{
-    struct partial *p;
-    struct partial *tmp;
-    struct list *n;
-
-    HASH_ITER(hh, c->partials, p, tmp)
-    {
-        HASH_DEL(c->partials, p);
-        partial_free(&p);
-    }
-    while ((n = list_pop_front(&c->partials_lost)) != NULL) {
-        p = LIST_ITEM(n, struct partial, node);
-        partial_free(&p);
-    }
+    partials_lose(c->store, PARTIAL_FILL, is_forgotten, &(struct forgotten){key, below});
+    partials_drop_lost(c->store);
 }

@@ -61,21 +61,31 @@ int cache_list(struct cache *c, struct slice repo, struct slice prefix,
     return rc > 0 ? 0 : rc; /* 1: past the prefix */
 }
 
+struct unfinished {
+    struct slice repo;
+    void (*each)(void *arg, struct slice tail, uint64_t have_bytes, uint64_t total_bytes);
+    void *arg;
+};
+
+static void each_part(void *arg, const struct partial *p)
+{
+    const struct unfinished *x = arg;
+    struct slice tail = partial_name(p);
+
+    if (slice_eq(slice_cut(&tail, '\0'), x->repo)) {
+        x->each(x->arg, tail, extents_bytes(&p->have), p->total_bytes);
+    }
+}
+
 void cache_unfinished(struct cache *c, struct slice repo,
                       void (*each)(void *arg, struct slice tail, uint64_t have_bytes,
                                    uint64_t total_bytes),
                       void *arg)
 {
-    struct partial *p, *next;
+    struct unfinished x = {repo, each, arg};
 
     lock_take(&c->lock);
-    HASH_ITER(hh, c->partials, p, next)
-    {
-        struct slice tail = p->key;
-        if (slice_eq(slice_cut(&tail, '\0'), repo)) {
-            each(arg, tail, extents_bytes(&p->have), p->total_bytes);
-        }
-    }
+    partials_each(c->store, PARTIAL_FILL, each_part, &x);
     LIST_EACH (&c->fills, it) {
         struct fill *f = LIST_ITEM(it, struct fill, node);
         struct slice tail = f->row_key;

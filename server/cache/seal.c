@@ -1,4 +1,4 @@
-/* seal.c - hashing behind the frontier, and the door from a fill to a blob (DESIGN 3.4). */
+/* seal.c - hashing behind the frontier, and the way from a fill to a blob (server/store/ingest.h). */
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,9 +21,9 @@ bool fill_complete(struct fill *f)
 static void hash_step(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, hash_job);
-    uint64_t end = min_u64(fill_frontier(f), hasher_count(f->hasher) + STEP_BYTES);
+    uint64_t end = min_u64(fill_frontier(f), ingest_hashed(f->ingest) + STEP_BYTES);
 
-    f->job_rc = hasher_add_file(f->hasher, f->fd, end, &f->job_why);
+    f->job_rc = ingest_hash(f->ingest, end, &f->job_why);
 }
 
 static void on_hashed(struct job *j)
@@ -59,11 +59,10 @@ static void drop_old_holder(struct fill *f, struct batch *b)
     buf_free(&key);
 }
 
-static void put_rows(struct fill *f, uint64_t stage, struct batch *b)
+static void put_rows(struct fill *f, struct batch *b)
 {
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
     struct buf key = BUF_INIT(OBJECT_KEY_MAX);
-    char partial[STAGE_KEY_BYTES];
 
     drop_old_holder(f, b);
     if (want_varies(&f->want)) {
@@ -73,10 +72,6 @@ static void put_rows(struct fill *f, uint64_t stage, struct batch *b)
     batch_put(b, TABLE_OBJECT, f->row_key, buf_slice(&row));
     holder_key(&key, &f->object.digest, f->want.repo, 'o', object_key_tail(f->row_key));
     batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
-    if (stage != 0) {
-        stage_key(stage, partial);
-        batch_del(b, TABLE_PARTIAL, slice_of(partial, sizeof partial));
-    }
     CHECK(row.rc == 0 && key.rc == 0);
     buf_free(&row);
     buf_free(&key);
@@ -125,18 +120,13 @@ static void seal(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, seal_job);
     struct object *o = &f->object;
-    const struct digest *chunks;
-    size_t count;
     bool there = false;
 
-    f->job_rc = hasher_add_file(f->hasher, f->fd, f->total_bytes, &f->job_why);
-    if (f->job_rc != 0) {
-        return;
-    }
-    hasher_final(f->hasher, &o->digest);
-    chunks = hasher_chunks(f->hasher, &count);
     o->size_bytes = f->total_bytes;
-    f->job_rc = verify(f, &f->job_why);
+    f->job_rc = ingest_finish(f->ingest, f->total_bytes, &o->digest, &f->job_why);
+    if (f->job_rc == 0) {
+        f->job_rc = verify(f, &f->job_why);
+    }
     if (f->job_rc == 0 && f->want.reader != NULL) {
         f->job_rc = fill_note(f, &f->job_why);
     }
@@ -148,12 +138,11 @@ static void seal(struct job *j)
         return;
     }
     f->batch = batch_new();
-    f->sealed_id = stage_id(f->stage);
+    f->sealed_id = ingest_id(f->ingest);
     f->brought = blob_exists(f->cache->store, &o->digest, &there, NULL) == 0 && !there;
-    f->job_rc = stage_seal(&f->stage, &o->digest, o->size_bytes, chunks, count, f->batch, NULL,
-                           &f->job_why);
+    f->job_rc = ingest_seal(&f->ingest, f->batch, NULL, &f->job_why);
     if (f->job_rc == 0) {
-        put_rows(f, f->sealed_id, f->batch);
+        put_rows(f, f->batch);
     } else {
         batch_free(&f->batch);
     }
@@ -219,7 +208,7 @@ void fill_hash(struct fill *f)
         f->state = FILL_SEALING;
         f->hash_busy = true;
         fill_job(f, &f->seal_job, seal, on_sealed);
-    } else if (frontier >= hasher_count(f->hasher) + LAG_BYTES) {
+    } else if (frontier >= ingest_hashed(f->ingest) + LAG_BYTES) {
         f->hash_busy = true;
         fill_job(f, &f->hash_job, hash_step, on_hashed);
     }

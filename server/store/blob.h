@@ -73,6 +73,9 @@ MUST_USE int stage_seal(struct stage **sp, const struct digest *digest, uint64_t
 /* One call for small things that are in memory: hashes, seals. */
 MUST_USE int blob_put_bytes(struct store *s, struct slice bytes, struct batch *b, struct blob **out,
                             struct err *e);
+/* The same for up to BLOB_INLINE_BYTES whose digest is known. */
+void blob_put_small(struct store *s, const struct digest *d, struct slice bytes, struct batch *b,
+                    struct blob **out);
 void stage_abort(struct stage **sp); /* removes it; NULL is fine */
 void stage_park(struct stage **sp);  /* closes a named one but keeps its file for stage_resume() */
 /* At the start: names under partial/ that no row in TABLE_PARTIAL describes, and rows without a file, are removed; what is

@@ -344,8 +344,8 @@ static void put_rows(struct batch *b, const struct digest *d, const struct blob_
     }
 }
 
-static void put_inline(struct store *s, struct batch *b, const struct digest *d, struct slice bytes,
-                       struct blob **out)
+void blob_put_small(struct store *s, const struct digest *d, struct slice bytes, struct batch *b,
+                    struct blob **out)
 {
     struct blob_row r = {BLOB_INLINE, bytes.n, clock_unix_s(), 0};
 
@@ -365,7 +365,7 @@ static int seal_inline(struct stage *st, const struct digest *d, uint64_t size_b
     int rc = fd_pread_all(st->fd, bytes, (size_t)size_bytes, 0, e);
 
     if (rc == 0) {
-        put_inline(st->s, b, d, slice_of(bytes, (size_t)size_bytes), out);
+        blob_put_small(st->s, d, slice_of(bytes, (size_t)size_bytes), b, out);
     }
     return rc;
 }
@@ -527,7 +527,7 @@ int blob_put_bytes(struct store *s, struct slice bytes, struct batch *b, struct 
     }
     if (bytes.n <= BLOB_INLINE_BYTES) {
         digest_of(bytes, &d);
-        put_inline(s, b, &d, bytes, out);
+        blob_put_small(s, &d, bytes, b, out);
         return 0;
     }
     rc = stage_open(s, bytes.n, false, &st, e);

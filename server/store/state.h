@@ -6,6 +6,7 @@
 #include "server/store/blob.h"
 #include "server/store/commit.h"
 #include "server/store/kv.h"
+#include "server/store/partial.h"
 #include "server/store/seal.h"
 #include "server/store/space.h"
 
@@ -26,6 +27,7 @@ struct store {
     struct committer *committer;
     struct list stages;    /* open ones; under space.lock */
     struct parked *parked; /* the same */
+    struct partials *partials;
 };
 
 enum { BLOB_PATH = 6 + DIGEST_HEX + 1 }; /* "ab/cd/<hex>" and NUL */

@@ -212,7 +212,8 @@ static int open_rows(struct store *s, uint64_t cache_bytes, struct err *e)
     }
     s->was_clean = s->was_clean || fresh;
     committer_open(s, &counts);
-    return mark_open(s, fresh, e);
+    rc = partials_open(s, &s->partials, e);
+    return rc == 0 ? mark_open(s, fresh, e) : rc;
 }
 
 /* --- open and close --- */
@@ -226,6 +227,7 @@ static void free_store(struct store *s)
     atimes_fini(&s->atimes);
     seals_fini(&s->seals);
     parked_fini(s);
+    partials_close(&s->partials);
     space_fini(&s->space);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
         if (*fds[i] != -1) {

@@ -27,12 +27,12 @@ struct keeping { /* a job */
     struct job job;
     enum keeping_what what;
     struct takes *all;
-    struct taking *t;      /* NULL: it has left, and the stage is ours */
-    struct stage *stage;   /* t's, or ours */
-    struct hasher *hasher; /* t's meanwhile, or ours */
-    struct recent recent;  /* blocks to hash, */
-    uint64_t recent_bytes; /* and how much that was */
-    uint64_t from, upto;   /* bytes of the stage that it is to see */
+    struct taking *t;       /* NULL: it has left, and the stage is ours */
+    struct stage *stage;    /* t's, or ours */
+    struct hasher *hasher;  /* t's meanwhile, or ours */
+    struct unhashed recent; /* blocks to hash, */
+    uint64_t recent_bytes;  /* and how much that was */
+    uint64_t from, upto;    /* bytes of the stage that it is to see */
     struct part part;
     struct buf text;      /* the part's path and validator */
     struct keeping *next; /* ours: to be saved after this */
@@ -61,7 +61,7 @@ static struct keeping *keeping_new(struct taking *t, enum keeping_what what)
     k->t = t;
     k->stage = t->stage;
     k->has_row = t->has_row;
-    recent_init(&k->recent);
+    unhashed_init(&k->recent);
     k->text = BUF_INIT(TEXT_MAX);
     k->part.stage_id = stage_id(t->stage);
     return k;
@@ -73,7 +73,7 @@ static void keeping_free(struct keeping **kp)
 
     *kp = NULL;
     k->all->recent_bytes -= k->recent_bytes;
-    recent_drop(&k->recent);
+    unhashed_drop(&k->recent);
     hasher_free(&k->hasher);
     buf_free(&k->text);
     free(k);
@@ -131,7 +131,7 @@ static void work(struct job *j)
 {
     struct keeping *k = CONTAINER_OF(j, struct keeping, job);
 
-    k->rc = recent_hash(&k->recent, k->hasher, stage_fd(k->stage), k->upto, &k->why);
+    k->rc = unhashed_hash(&k->recent, k->hasher, stage_fd(k->stage), k->upto, &k->why);
     if (k->rc == 0 && k->what == KEEPING_SAVES) {
         k->rc = save(k);
     } else if (k->rc == 0 && k->what == KEEPING_CHECKS) {
@@ -262,7 +262,7 @@ static void start(struct taking *t, enum keeping_what what, uint64_t upto)
     k->from = hasher_count(t->hasher);
     k->upto = upto;
     k->hasher = t->hasher;
-    recent_take(&t->recent, upto, &k->recent);
+    unhashed_take(&t->recent, upto, &k->recent);
     k->recent_bytes = k->recent.bytes;
     t->hasher = NULL;
     t->keeping = k;

@@ -285,7 +285,7 @@ static void start_one(struct takes *x, uint32_t index, bool twin, bool small_one
     t->listed_validator = BUF_INIT(TAKING_VALIDATOR_MAX);
     t->old_row = BUF_INIT(2 * TAKING_VALIDATOR_MAX);
     t->small = BUF_INIT(SPARSE_BLOCK);
-    recent_init(&t->recent);
+    unhashed_init(&t->recent);
     t->hasher = hasher_new();
     t->timer = evtimer_new(r->base, on_timer, t);
     CHECK(t->timer != NULL);

@@ -71,7 +71,7 @@ static int put(struct taking *t, struct slice bytes, uint64_t at, struct err *e)
 void taking_drop_recent(struct taking *t)
 {
     t->all->recent_bytes -= t->recent.bytes;
-    recent_drop(&t->recent);
+    unhashed_drop(&t->recent);
 }
 
 /* A block was written: it stays in memory until it is hashed, where there is room for it. */
@@ -84,7 +84,7 @@ static void written(struct taking *t, uint64_t at)
         return;
     }
     x->recent_bytes += t->small.n;
-    recent_put(&t->recent, at, &t->small);
+    unhashed_put(&t->recent, at, &t->small);
 }
 
 int taking_flush(struct taking *t, struct err *e)

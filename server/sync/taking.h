@@ -11,7 +11,7 @@
 #define SERVER_SYNC_TAKING_H
 
 #include "server/sync/part.h"
-#include "server/sync/recent.h"
+#include "server/store/unhashed.h"
 #include "server/sync/run_priv.h"
 
 enum {
@@ -32,10 +32,10 @@ struct taking {       /* one file under way */
     struct hasher *hasher; /* NULL: a job has it */
     struct buf
         small; /* all, as long as it would lie in a row; then a block's beginning, not written yet */
-    struct stage *stage;  /* from then on */
-    struct recent recent; /* blocks of it that no job has yet */
-    uint64_t at;          /* bytes that came */
-    uint64_t progress;    /* at the last failure */
+    struct stage *stage;    /* from then on */
+    struct unhashed recent; /* blocks of it that no job has yet */
+    uint64_t at;            /* bytes that came */
+    uint64_t progress;      /* at the last failure */
     unsigned tries;
     bool again;     /* it was wrong once */
     bool small_one; /* it counts with those of engine_ops.smalls */

@@ -1,4 +1,4 @@
-#include "server/sync/recent.h"
+#include "server/store/unhashed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static void what_is_missing_is_read(void **state)
 {
     FILE *f = tmpfile();
     struct hasher *h = hasher_new();
-    struct recent all, some;
+    struct unhashed all, some;
     struct digest want, got;
     struct err e = {0};
 
@@ -31,23 +31,24 @@ static void what_is_missing_is_read(void **state)
         bytes[i] = (char)(i * 31 >> 3);
     }
     assert_true(f != NULL && fwrite(bytes, 1, BYTES, f) == BYTES && fflush(f) == 0);
-    recent_init(&all);
-    recent_init(&some);
+    unhashed_init(&all);
+    unhashed_init(&some);
     for (size_t i = 2; i < BLOCKS; i++) {
         if (i != 5 && i != 8) {
             struct buf b = copy_of(i * BLOCK, BLOCK);
-            recent_put(&all, i * BLOCK, &b);
+            unhashed_put(&all, i * BLOCK, &b);
             assert_null(b.p);
         }
     }
     assert_int_equal(all.bytes, 6 * BLOCK);
-    recent_take(&all, 4 * BLOCK + 1, &some);
+    unhashed_take(&all, 4 * BLOCK + 1, &some);
     assert_int_equal(some.bytes, 2 * BLOCK);
-    assert_int_equal(recent_hash(&some, h, fileno(f), 4 * BLOCK + 1, &e), 0);
+    assert_int_equal(unhashed_hash(&some, h, fileno(f), 4 * BLOCK + 1, &e), 0);
     assert_int_equal(hasher_count(h), 4 * BLOCK + 1);
-    recent_take(&all, BYTES,
-                &some); /* the first of these began before what is hashed: the file has its rest */
-    assert_int_equal(recent_hash(&some, h, fileno(f), BYTES, &e), 0);
+    unhashed_take(
+        &all, BYTES,
+        &some); /* the first of these began before what is hashed: the file has its rest */
+    assert_int_equal(unhashed_hash(&some, h, fileno(f), BYTES, &e), 0);
     assert_int_equal(some.bytes + all.bytes, 0);
     hasher_final(h, &got);
     digest_of(slice_of(bytes, BYTES), &want);
@@ -60,15 +61,15 @@ static void a_file_that_is_too_short(void **state)
 {
     FILE *f = tmpfile();
     struct hasher *h = hasher_new();
-    struct recent r;
+    struct unhashed r;
     struct buf b = copy_of(BLOCK, BLOCK);
     struct err e = {0};
 
     (void)state;
     assert_non_null(f);
-    recent_init(&r);
-    recent_put(&r, BLOCK, &b);
-    assert_int_not_equal(recent_hash(&r, h, fileno(f), (uint64_t)2 * BLOCK, &e), 0);
+    unhashed_init(&r);
+    unhashed_put(&r, BLOCK, &b);
+    assert_int_not_equal(unhashed_hash(&r, h, fileno(f), (uint64_t)2 * BLOCK, &e), 0);
     assert_int_equal(r.bytes, 0);
     hasher_free(&h);
     fclose(f);

@@ -1,4 +1,4 @@
-#include "server/cache/extent.h"
+#include "server/store/extent.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "server/cache/extent.h"
+#include "server/store/extent.h"
 
 #include <stdlib.h>
 

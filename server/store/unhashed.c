@@ -1,4 +1,4 @@
-#include "server/sync/recent.h"
+#include "server/store/unhashed.h"
 
 #include <stdlib.h>
 
@@ -8,18 +8,18 @@ struct block {
     struct buf bytes;
 };
 
-void recent_init(struct recent *r)
+void unhashed_init(struct unhashed *r)
 {
     list_init(&r->blocks);
     r->bytes = 0;
 }
 
-static struct block *first_of(struct recent *r)
+static struct block *first_of(struct unhashed *r)
 {
     return list_empty(&r->blocks) ? NULL : LIST_ITEM(r->blocks.next, struct block, node);
 }
 
-static void block_remove(struct recent *r, struct block *b)
+static void block_remove(struct unhashed *r, struct block *b)
 {
     r->bytes -= b->bytes.n;
     list_remove(&b->node);
@@ -31,7 +31,7 @@ static void block_free(struct block *b)
     free(b);
 }
 
-void recent_put(struct recent *r, uint64_t at, struct buf *block)
+void unhashed_put(struct unhashed *r, uint64_t at, struct buf *block)
 {
     struct block *b = NEW(struct block);
 
@@ -42,7 +42,7 @@ void recent_put(struct recent *r, uint64_t at, struct buf *block)
     list_push_back(&r->blocks, &b->node);
 }
 
-void recent_take(struct recent *from, uint64_t upto, struct recent *to)
+void unhashed_take(struct unhashed *from, uint64_t upto, struct unhashed *to)
 {
     struct block *b;
 
@@ -53,7 +53,7 @@ void recent_take(struct recent *from, uint64_t upto, struct recent *to)
     }
 }
 
-int recent_hash(struct recent *r, struct hasher *h, int fd, uint64_t upto, struct err *e)
+int unhashed_hash(struct unhashed *r, struct hasher *h, int fd, uint64_t upto, struct err *e)
 {
     struct block *b;
     int rc = 0;
@@ -68,11 +68,11 @@ int recent_hash(struct recent *r, struct hasher *h, int fd, uint64_t upto, struc
         block_remove(r, b);
         block_free(b);
     }
-    recent_drop(r);
+    unhashed_drop(r);
     return rc == 0 ? hasher_add_file(h, fd, upto, e) : rc;
 }
 
-void recent_drop(struct recent *r)
+void unhashed_drop(struct unhashed *r)
 {
     struct block *b;
 

@@ -3,8 +3,8 @@
  * owns     extents_fini() frees the runs; a zeroed struct is empty
  * threads  one at a time
  */
-#ifndef SERVER_CACHE_EXTENT_H
-#define SERVER_CACHE_EXTENT_H
+#ifndef SERVER_STORE_EXTENT_H
+#define SERVER_STORE_EXTENT_H
 
 #include "common/base/buf.h"
 #include "common/base/slice.h"

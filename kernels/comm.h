@@ -5,7 +5,7 @@
  *
  * order    every rank makes the same calls in the same order; each is an entry of the flight record (flight.h)
  * owns     comm_close() leaves the group; the operations given to comm_open_*() are borrowed
- * errors   E_NETWORK, E_TIMEOUT when the ranks lost each other, E_CUDA when the GPU failed: the group is then of no more use.
+ * errors   E_NETWORK, E_TIMEOUT when the ranks lost each other, E_CUDA or E_SICK when the GPU failed: the group is then of no more use.
  *          E_CONFIG when the library refuses the call itself, E_UNSUPPORTED a type, E_NOSPACE: no memory
  */
 #ifndef KERNELS_COMM_H

@@ -1,7 +1,7 @@
 /* dev.h - element types, streams and memory: what every backend has beside its operations.
  *
  * An operation is a function `<name>_cpu` with a twin `<name>_cuda` of the same type; ops.h gathers them into tables.
- * All of them take the stream first, run on it in order, and return 0 or E_CUDA / E_UNSUPPORTED. On the CPU a stream is
+ * All of them take the stream first, run on it in order, and return 0 or E_CUDA / E_SICK / E_UNSUPPORTED. On the CPU a stream is
  * a formality and calls return when the work is done; on CUDA they return when it is queued.
  *
  * memory   belongs to the backend that allocated it; on CUDA only mem_put and mem_get cross the border
@@ -39,8 +39,8 @@ static inline enum dtype dtype_accum(enum dtype dt)
 
 struct kstream;
 
-/* What the device said when an operation first failed, for people, with its place; "" when none has. For E_CUDA: after it the
- * device is of no more use to this process. */
+/* What the device said when an operation first failed, for people, with its place; "" when none has. For E_CUDA and E_SICK: after them
+ * the device is of no more use to this process, and after E_SICK to no other one. */
 const char *fault_cpu(void);
 
 int stream_open_cpu(struct kstream **out);

@@ -29,7 +29,9 @@
 struct kops {
     const char *name; /* "cpu", "cuda" */
     char device[96];  /* for people: the chip's name */
-    bool bf16;        /* the device multiplies in it at full speed */
+    char place
+        [32]; /* and where it sits, as the kernel's log names it: "0000:19:00.0"; "" when not known */
+    bool bf16; /* the device multiplies in it at full speed */
 #define OP(name) __typeof__(name##_cpu) *name;
 #include "kernels/ops.def"
 #undef OP

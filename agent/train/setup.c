@@ -44,6 +44,9 @@ int setup_device(const struct options *o, int local_rank, const struct kops **ou
         return err_set(e, E_USAGE, "--device %.20s: auto, cuda or cpu", o->device);
     }
     *out = kops_cuda(local_rank, &why);
+    if (*out == NULL && why.code == E_SICK) {
+        return err_set(e, E_SICK, "--device %s: %s", o->device, why.text);
+    }
     if (*out == NULL && strcmp(o->device, "cuda") == 0) {
         return err_set(e, E_UNSUPPORTED, "--device cuda: %s", why.text);
     }

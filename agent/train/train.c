@@ -107,7 +107,8 @@ static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err 
 
     return rc == 0 ? 0
                    : err_set(e, rc, "%s: %s: %s%s", r->comm->name,
-                             rc == E_CUDA ? "the GPU failed" : "the ranks lost each other",
+                             rc == E_CUDA || rc == E_SICK ? "the GPU failed"
+                                                          : "the ranks lost each other",
                              comm_fault(r->comm), r->k->fault());
 }
 
@@ -406,18 +407,18 @@ static const char *environment(const char *name)
 }
 
 /* After an error of the GPU or the group freeing may hang, and so may CUDA's exit handlers. */
-NORETURN static void end_at_once(const struct err *e)
+NORETURN static void end_at_once(int rc, const struct err *e)
 {
     fprintf(stderr, "trainer train: %s\n", e->text);
     fflush(NULL);
-    _exit(EX_TEMPFAIL);
+    _exit(rc == E_SICK ? err_sysexit(rc) : EX_TEMPFAIL);
 }
 
 /* An error of one rank ends all of them; only a stop that all have agreed on is none. */
 static void end_ranks(struct run *r, int rc, const struct err *e)
 {
     if (watchdog_may_pass(rc) && r->watchdog == NULL) {
-        end_at_once(e);
+        end_at_once(rc, e);
     }
     if (watchdog_may_pass(rc)) {
         watchdog_fail(r->watchdog, rc, e->text);

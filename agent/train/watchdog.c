@@ -58,6 +58,7 @@ struct watchdog {
     enum roll_fault fault;
     int fault_rank;              /* who found it */
     struct roll_message verdict; /* in WRITING and LEAVING */
+    bool sick; /* this rank's GPU is broken: it ends with 71 where the others end with 75 */
     uint64_t said_wait_ms;
     uint64_t main_used_ns;
 
@@ -183,13 +184,18 @@ static void record(const struct watchdog *w, const struct roll_message *m)
 }
 
 /* The text comes first: a file system that hangs, which may be the fault, would keep it back. */
-NORETURN static void end(struct watchdog *w, const struct roll_message *m)
+NORETURN static void end(struct watchdog *w, const struct roll_message *verdict)
 {
+    struct roll_message own = *verdict, *m = &own;
+
+    if (w->sick && own.exit_code == EX_TEMPFAIL) {
+        own.exit_code = err_sysexit(E_SICK);
+    }
     w->state = ENDING;
     alarm(LAST_RESORT_S);
     say(w, m->text);
     /* An error that a rank has of its own is no riddle. */
-    if (m->exit_code == EX_TEMPFAIL || m->exit_code == EX_SOFTWARE) {
+    if (m->exit_code == EX_TEMPFAIL || m->exit_code == EX_SOFTWARE || w->sick) {
         record(w, m);
     }
     if (w->o.comm->size > 1) {
@@ -603,8 +609,12 @@ static void main_failed(struct watchdog *w)
 
     snprintf(m.text, sizeof m.text, "%s", w->failed_text);
     if (watchdog_may_pass(w->failed_rc)) {
-        add(m.text, sizeof m.text, " (rank %d)", w->o.comm->rank);
-        found_fault(w, w->failed_rc == E_CUDA ? FAULT_OWN : FAULT_LOST, m.text);
+        const char *place = w->failed_rc == E_SICK ? w->o.k->place : "";
+
+        w->sick = w->failed_rc == E_SICK;
+        add(m.text, sizeof m.text, " (rank %d%s%s)", w->o.comm->rank,
+            place[0] != '\0' ? ", GPU " : "", place);
+        found_fault(w, w->failed_rc == E_CUDA || w->sick ? FAULT_OWN : FAULT_LOST, m.text);
         return;
     }
     await_ranks(w);
@@ -746,7 +756,7 @@ void watchdog_patience(struct watchdog *w, bool long_wait)
 
 bool watchdog_may_pass(int rc)
 {
-    return rc == E_NETWORK || rc == E_CUDA || rc == E_TIMEOUT;
+    return rc == E_NETWORK || rc == E_CUDA || rc == E_SICK || rc == E_TIMEOUT;
 }
 
 void watchdog_fail(struct watchdog *w, int rc, const char *text)

@@ -12,7 +12,7 @@
  *
  * The verdict names the ranks that do not answer, else those that have not come to the collective that the others wait in. Ranks
  * that call different collectives have a bug: the verdict is 70 then, not 75. A rank that ends with an error of its own ends all others
- * with its exit code.
+ * with its exit code. A rank whose GPU is broken (E_SICK) ends with 71, the others with 75: they may go on elsewhere.
  *
  * Nothing is freed in the end: cudaFree() and ncclCommDestroy() wait for the kernels that hang. Should even that hang, SIGALRM ends
  * the process after 25 s.
@@ -57,7 +57,8 @@ void watchdog_host_work(struct watchdog *w, bool begins); /* NULL is fine */
  * own. */
 void watchdog_writes(struct watchdog *w, bool writes); /* NULL is fine */
 
-/* Errors after which a run may go on from its checkpoint, on this machine or another: its exit code is 75. */
+/* Errors after which a run may go on from its checkpoint, on this machine or another: the other ranks' exit code is 75, and so is this
+ * one's, but for E_SICK. */
 bool watchdog_may_pass(int rc);
 /* The main thread's error ends all ranks. */
 NORETURN void watchdog_fail(struct watchdog *w, int rc, const char *text);

@@ -13,6 +13,7 @@
 
 #include "common/base/err.h"
 #include "common/os/clock.h"
+#include "kernels/cuda/fault.h"
 #include "kernels/cuda/nccl_log.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/plugin.h"
@@ -114,7 +115,7 @@ static int device_failed(struct nccl_comm *x, cudaError_t rc)
         snprintf(x->said, sizeof x->said, "%s (%d): %s", cudaGetErrorName(rc), (int)rc,
                  cudaGetErrorString(rc));
     }
-    return E_CUDA;
+    return fault_code(rc);
 }
 
 /* Until NCCL has done what it was asked for, on the host's side: it may do that in a thread of its own. */

@@ -5,7 +5,8 @@
  * told here.
  *
  * threads  any
- * errors   fault_at() and fault_said() return E_CUDA, fault_at() 0 when there was nothing to say
+ * errors   fault_at() and fault_said() return E_CUDA, or E_SICK when it was the device itself that broke; fault_at() 0 when there was
+ *          nothing to say
  */
 #ifndef KERNELS_CUDA_FAULT_H
 #define KERNELS_CUDA_FAULT_H
@@ -15,6 +16,15 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "common/base/err.h"
+
+/* E_SICK: memory or a link of this device is broken, and another process fails on it as well. All other faults may have their cause in
+ * a kernel, cudaErrorHardwareStackError and cudaErrorContained (a bad access to a peer's memory) among them. */
+static inline int fault_code(cudaError_t rc)
+{
+    return rc == cudaErrorECCUncorrectable || rc == cudaErrorNvlinkUncorrectable ? E_SICK : E_CUDA;
+}
 
 /* The runtime keeps its last error until somebody asks: it is taken away here, so that no later call is blamed. */
 int fault_at(cudaError_t rc, const char *who, int line);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "common/base/err.h"
+#include "kernels/cuda/fault.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/twins.h"
 #include "kernels/plugin.h"
@@ -67,7 +68,7 @@ static int explain(cudaError_t rc, const struct cudaDeviceProp *prop, char *why,
     } else {
         snprintf(why, room, "%s (%d): %s", cudaGetErrorName(rc), (int)rc, cudaGetErrorString(rc));
     }
-    return E_UNSUPPORTED;
+    return fault_code(rc) == E_SICK ? E_SICK : E_UNSUPPORTED;
 }
 
 /* Who sees one device alone was given that one (Slurm's --gpus-per-task), whatever its number on the node is. */
@@ -109,6 +110,10 @@ int plugin_cuda(int device, struct kops *out, char *why, size_t room)
 #undef OP
     };
     snprintf(out->device, sizeof out->device, "%.80s", prop.name);
+    if (cudaDeviceGetPCIBusId(out->place, sizeof out->place, device) != cudaSuccess) {
+        (void)cudaGetLastError(); /* no later call is to be blamed */
+        out->place[0] = '\0';
+    }
     out->bf16 = prop.major >= 8; /* since Ampere */
     return 0;
 }

@@ -12,7 +12,8 @@ Collective = collections.namedtuple("Collective", "what bytes begin end hidden")
 def read(path):
     for line in pathlib.Path(path).read_text().splitlines():
         stream, what, number = line.split()
-        yield int(stream), what, int(number)
+        if what != "end" and not what.startswith("begin:"):
+            yield int(stream), what, int(number)
 
 
 def timeline(entries):

@@ -17,6 +17,8 @@ typedef enum {
     cudaErrorInvalidDeviceFunction = 98,
     cudaErrorNoDevice = 100,
     cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorECCUncorrectable = 214,
+    cudaErrorNvlinkUncorrectable = 220,
     cudaErrorUnsupportedPtxVersion = 222,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
@@ -55,6 +57,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
+cudaError_t cudaDeviceGetPCIBusId(char *name, int room, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);

@@ -14,7 +14,7 @@ const struct kops *simt_kops(void)
 
     table = (struct kops)
     {
-        .name = "simt", .device = "the host", .bf16 = true,
+        .name = "simt", .device = "the host", .place = "", .bf16 = true,
 #define OP(name) .name = name##_cuda,
 #include "kernels/ops.def"
 #undef OP

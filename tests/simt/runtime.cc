@@ -1,7 +1,9 @@
 #include "tests/simt/runtime.h"
 
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -167,13 +169,34 @@ void simt_enqueue_kernel(const void *stream, std::function<void()> kernel)
 {
     simt_trace(stream, "kernel", 0);
     simt_enqueue(stream, [kernel] {
-        if (++kernels == simt_wish("FAKE_CUDA", "illegal", 0)) {
+        kernels++;
+        if (kernels == simt_wish("FAKE_CUDA", "kill", 0)) {
+            raise(SIGKILL);
+        }
+        if (kernels == simt_wish("FAKE_CUDA", "stop", 0)) {
+            raise(SIGSTOP);
+        }
+        if (kernels == simt_wish("FAKE_CUDA", "illegal", 0)) {
             sticky = cudaErrorIllegalAddress;
+        } else if (kernels == simt_wish("FAKE_CUDA", "ecc", 0)) {
+            sticky = cudaErrorECCUncorrectable;
         } else {
             kernel();
         }
         return true;
     });
+}
+
+int nvtxRangePushA(const char *name)
+{
+    simt_trace(nullptr, (std::string("begin:") + name).c_str(), 0);
+    return 0;
+}
+
+int nvtxRangePop(void)
+{
+    simt_trace(nullptr, "end", 0);
+    return 0;
 }
 
 bool simt_take_memory(size_t size_bytes)
@@ -196,6 +219,7 @@ const char *cudaGetErrorName(cudaError_t rc)
 {
     return rc == cudaErrorInvalidConfiguration ? "cudaErrorInvalidConfiguration"
            : rc == cudaErrorIllegalAddress     ? "cudaErrorIllegalAddress"
+           : rc == cudaErrorECCUncorrectable   ? "cudaErrorECCUncorrectable"
                                                : "cudaErrorMemoryAllocation";
 }
 
@@ -226,6 +250,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int)
     *prop = {};
     strcpy(prop->name, "the host");
     return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *name, int room, int device)
+{
+    snprintf(name, static_cast<size_t>(room), "0000:%02x:00.0", 0x10 + device);
+    return sticky;
 }
 
 /* Little shared memory, so that rows need not be long to have no room in it. */

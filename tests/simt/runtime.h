@@ -6,9 +6,10 @@
  * stream, and whoever waits for that waits on, for ever if need be.
  *
  * SIMT_TRACE    a file's name, to which ".<rank>" is added: a line for each kernel, collective, record and wait, with its stream's number,
- *               in the order in which they were asked for (tests/harness/overlap.py makes a timeline of it)
- * FAKE_CUDA     "memory=BYTES;illegal=N;gpus=8", a number for all ranks or "1.illegal=N" for one: the N-th kernel reads bad
- *               memory, and every call fails from then on
+ *               and for the begin and end of each named range, in the order in which they were asked for (tests/harness/overlap.py makes a timeline of it)
+ * FAKE_CUDA     "memory=BYTES;illegal=N;ecc=N;kill=N;stop=N;gpus=8", a number for all ranks or "1.illegal=N" for one: the N-th
+ *               kernel reads bad memory, or memory that is broken, and every call fails from then on; or its process is killed or
+ *               stopped there
  *
  * threads  one of the host's
  */

@@ -109,6 +109,24 @@ def test_faults_end_all_ranks_with_75_and_a_flight_record(data, nccl, cuda, code
     assert not list(data.glob("out/*.part")) and not list(data.glob("out/checkpoint-*"))
 
 
+@pytest.mark.parametrize("victim", [0, 1])
+def test_broken_memory_of_a_gpu(data, victim):
+    """Its rank ends with 71, which takes its node out of the job, and the other one with 75."""
+    ended, said = run_ranks(data, "--steps", 1000, FAKE_CUDA=f"{victim}.ecc=150")
+    assert ended == [71 if rank == victim else 75 for rank in (0, 1)], said
+    for rank in (0, 1):
+        head, _ = record(data, rank)
+        assert head["exit"] == ended[rank] and head["suspects"] == [victim], head
+        assert "cudaErrorECCUncorrectable" in head["why"] and f"(rank {victim}, GPU 0000:1{victim}:00.0)" in head["why"], head
+
+
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_broken_memory_of_a_gpu_at_the_start(data, device):
+    """Nor does it go on without the GPU."""
+    [code], [said] = run_ranks(data, "--steps", 1, "--device", device, n=1, FAKE_CUDA="ecc=1")
+    assert code == 71 and f"--device {device}: CUDA: cudaErrorECCUncorrectable (214)" in said, said
+
+
 @pytest.mark.parametrize("nccl,code,why", [
     ("init=2", 75, "unhandled system error (run with NCCL_DEBUG=INFO for details): Bootstrap : no socket interface found"),
     ("init=5", 78, "invalid usage"),

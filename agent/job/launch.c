@@ -49,6 +49,8 @@ struct attempt {
     int exit_code;
     bool failed; /* a rank did: the others are being ended */
     bool by_signal;
+    bool sick; /* a rank found this node unfit */
+    unsigned sick_rank;
     bool stopped;       /* by a signal to us */
     bool told_to_end;   /* by such a signal that was not the notice's: the next one kills */
     bool preempted;     /* the notice has come */
@@ -229,10 +231,11 @@ static void end_others(struct attempt *a)
 static void say_failed(struct attempt *a)
 {
     if (a->member != NULL && !a->stopped && !a->others_failed && !a->lost && !a->over) {
-        member_say(a->member, &(struct rdzv_message){.type = RDZV_FAILED,
-                                                     .generation = a->world.generation,
-                                                     .code = (uint32_t)a->exit_code,
-                                                     .by_signal = a->by_signal});
+        member_say(a->member,
+                   &(struct rdzv_message){.type = RDZV_FAILED,
+                                          .generation = a->world.generation,
+                                          .code = a->sick ? EX_TEMPFAIL : (uint32_t)a->exit_code,
+                                          .by_signal = a->by_signal});
     }
 }
 
@@ -244,6 +247,10 @@ static void rank_ended(struct attempt *a, unsigned i, int status)
     kill(-a->rank[i].pid, SIGKILL); /* what it started and left behind */
     a->rank[i].pid = 0;
     a->alive--;
+    if (code == EX_OSERR && !a->sick) {
+        a->sick = true;
+        a->sick_rank = i;
+    }
     if (code != 0 && !a->failed) {
         a->failed = true;
         a->exit_code = code;
@@ -375,9 +382,18 @@ static int run_attempt(struct attempt *a, struct err *e)
 
 static void begin_attempt(struct attempt *a)
 {
-    a->failed = a->by_signal = a->begun = a->others_failed = a->lost = a->over = false;
+    a->failed = a->by_signal = a->sick = a->begun = a->others_failed = a->lost = a->over = false;
     a->exit_code = 0;
     a->kill_at_ms = UINT64_MAX;
+}
+
+static int say_sick(const struct attempt *a, struct err *e)
+{
+    return err_set(
+        e, E_SICK,
+        "rank %u (rank %u of this node) ended with %d: it found its GPU or this node broken, see what it wrote; "
+        "nothing is started here again",
+        a->world.first + a->sick_rank, a->sick_rank, EX_OSERR);
 }
 
 /* --- one node alone ------------------------------------------------------------------------------------------------------ */
@@ -432,6 +448,9 @@ static int launch_alone(struct attempt *a, struct launch_result *out, struct err
         rc = run_attempt(a, e);
         out->exit_code = a->exit_code;
         out->restarts = r.total;
+        if (rc == 0 && a->sick) {
+            return say_sick(a, e);
+        }
         if (rc != 0 || !a->failed || a->stopped) {
             return rc;
         }
@@ -530,6 +549,11 @@ static int launch_together(struct attempt *a, struct launch_result *out, struct 
     while (rc == 0) {
         rc = run_generation(a, e);
         out->restarts = a->begun ? a->world.generation - 1 : out->restarts;
+        if (rc == 0 && a->sick) {
+            rc = say_sick(a, e);
+            leave(a, EX_OSERR, e->text);
+            break;
+        }
         if (rc == 0 && is_over(a, out)) {
             if (a->stopped) {
                 leave(a, (unsigned)out->exit_code, "it was stopped by a signal");

@@ -6,7 +6,9 @@
  *
  * Agents of several nodes start their ranks as one world (service.h): a rank that fails ends the attempt on all of them.
  *
- * Which failures start all ranks again, how often and after what pause: restart.h.
+ * A rank that ends with 71 says that this node is not fit, be it the first one to fail or not: E_SICK. Of several nodes this one leaves.
+ *
+ * Which other failures start all ranks again, how often and after what pause: restart.h.
  *
  * threads  before threads are started or when they are joined: it forks, and takes the process' signals for itself
  */

@@ -58,6 +58,7 @@ static void read_metrics(int folder, struct progress *out)
     }
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
         n = pread(fd, tail, sizeof tail, st.st_size > TAIL_BYTES ? st.st_size - TAIL_BYTES : 0);
+        out->step = n == 0 ? 0 : -1; /* the trainer has made it, and no step is done */
         out->changed_ns = st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
     }
     close(fd);

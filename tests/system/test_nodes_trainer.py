@@ -12,7 +12,7 @@ import pytest
 from harness.mirrord import BUILD, SANITIZERS, SLOW, free_port, until
 
 TRAINER = BUILD / "simt/trainer"
-FIRST_ALONE = 'test "$TRAINAGENT_GENERATION" != 1 || export FAKE_NCCL="$FAULT"; exec "$@"'  # the fault is of the first generation
+FIRST_ALONE = 'test "$TRAINAGENT_GENERATION" != 1 || export FAKE_NCCL="$FAULT" FAKE_CUDA="$GPU_FAULT"; exec "$@"'  # faults are of the first generation
 SHAPE = '{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16, "vocab_size": 256, "n_positions": 16}'
 
 pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason=f"{TRAINER} is not built: make test-programs")
@@ -27,16 +27,16 @@ def data(tmp_path):
 
 
 class Nodes:
-    def __init__(self, data, out, steps=20, nodes="2", patience=600, fault=""):
+    def __init__(self, data, out, steps=20, nodes="2", patience=600, fault="", gpu_fault="", options=()):
         self.data, self.out, self.port, self.logs = data, data / out, free_port(), []
         self.agents = []
         for r in range(2):
             log = data / f"{out}-{r}.log"
             self.logs.append(log)
             env = {"PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": str(data), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(data / "cache"),
-                   "TRAINAGENT_STATE": str(data / f"state{r}"), **SANITIZERS, "FAULT": fault}
+                   "TRAINAGENT_STATE": str(data / f"state{r}"), **SANITIZERS, "FAULT": fault, "GPU_FAULT": gpu_fault}
             argv = [BUILD / "trainagent", "launch", "--elastic" if ":" in nodes else "--nodes", nodes, "--node-rank", r, "--rendezvous",
-                    f"127.0.0.2:{self.port}", "--ranks", 1, "--restarts", 5, "--checkpoints", self.out, "--", "sh", "-c", FIRST_ALONE, "sh", TRAINER, "train", "--config",
+                    f"127.0.0.2:{self.port}", "--ranks", 1, "--restarts", 5, "--checkpoints", self.out, *options, "--", "sh", "-c", FIRST_ALONE, "sh", TRAINER, "train", "--config",
                     data / "shape.json", "--data", data / "data.bin", "--out", self.out, "--device", "cuda", "--batch", 2, "--steps", steps,
                     "--save-every", 2, "--keep", 2, "--resume", "auto", "--deterministic", "--comm-timeout", patience, "--log-every", 1]
             with open(log, "wb") as f:
@@ -103,6 +103,32 @@ def test_a_fault_of_nccl_costs_no_bit(launch, whole):
     n = launch("broken", fault="1.async=6;at=12")
     n.end([0, 0])
     assert "rendezvous.start generation=2" in n.said() and "ended with 75" in n.said() and weights(n.out) == whole, n.said()
+
+
+def test_elastic_goes_on_without_a_node_whose_gpu_broke(launch):
+    n = launch("out", steps=4, nodes="1:2", gpu_fault="1.ecc=100", options=["--node-timeout", f"{8 * SLOW}s"])
+    n.end([0, 71])
+    assert "generation=2 nodes=1 ranks=1" in n.said(), n.said()
+    assert "rank 1 (rank 0 of this node) ended with 71: " in n.logs[1].read_text() and "node 1 (127.0.0.1) left: rank 1 " in n.logs[0].read_text()
+
+
+def test_the_node_whose_gpu_broke_ends_with_71_and_the_other_with_75(launch):
+    n = launch("out", gpu_fault="0.ecc=100")
+    n.end([71, 75])
+    assert "GPU 0000:10:00.0" in n.logs[0].read_text() and "rank 0 (rank 0 of this node) ended with 71: " in n.logs[0].read_text(), n.said()
+    assert "generation=2" not in n.said()
+
+
+@pytest.mark.parametrize("kernel,after", [(20, 0), (60, 1)])
+def test_a_kernel_that_fails_at_one_step_again_and_again(data, kernel, after):
+    """Of one node alone: three times, then it is final; also where it never comes beyond its first step."""
+    env = {"PATH": f"{BUILD}:{os.environ['PATH']}", "HOME": str(data), "XDG_CACHE_HOME": str(data / "cache"), "TRAINAGENT_STATE": str(data / "state"),
+           **SANITIZERS, "FAKE_CUDA": f"illegal={kernel}"}
+    argv = [BUILD / "trainagent", "launch", "--ranks", 1, "--restarts", 50, "--checkpoints", data / "out", "--", TRAINER, "train", "--config",
+            data / "shape.json", "--data", data / "data.bin", "--out", data / "out", "--device", "cuda", "--batch", 2, "--steps", 1000, "--resume",
+            "auto", "--deterministic"]
+    run = subprocess.run([str(a) for a in argv], env=env, cwd=data, capture_output=True, text=True, check=False, timeout=400)
+    assert run.returncode == 70 and f"failed 3 times in a row after step {after}," in run.stderr and run.stderr.count("launch.again") == 2, run.stderr
 
 
 def test_elastic_goes_on_with_one_node(launch):

@@ -10,10 +10,17 @@
 
 #define MANIFEST_NAME "manifest.sha256"
 
-enum { MANIFEST_MAX_BYTES = 1 << 20 };
+enum { MANIFEST_MAX_BYTES = 16 << 20 };
 
 void manifest_add(struct buf *manifest, const struct digest *d, const char *name);
+/* Reads the folder's manifest: names each of its files to `file`, which ends it by an error; at least `least` of them. */
+MUST_USE int manifest_each(const char *dir, int least,
+                           int (*file)(void *arg, const char *dir, const char *name,
+                                       const struct digest *want, struct err *e),
+                           void *arg, struct err *e);
 /* Checks every file that the folder's manifest names; at least `least` of them. */
 MUST_USE int manifest_verify(const char *dir, int least, struct err *e);
+MUST_USE int manifest_verify_file(const char *dir, const char *name, const struct digest *want,
+                                  struct err *e);
 
 #endif

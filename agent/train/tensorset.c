@@ -16,6 +16,8 @@ struct tensorset {
         struct safetensors *st;
     } * file;
     size_t files;
+    char only[NAME_MAX];         /* name of the only one */
+    struct integrity *integrity; /* NULL: reads are not verified */
 };
 
 static int bad_index(struct err *e, const char *why)
@@ -116,6 +118,7 @@ int tensorset_open(const char *dir, const char *base, struct tensorset **out, st
     if (access(one, F_OK) == 0) {
         s->file = mem_array(1, sizeof *s->file);
         s->files = 1;
+        snprintf(s->only, sizeof s->only, "%s.safetensors", base);
         rc = safetensors_open(one, &s->file[0].st, e);
     } else if (access(many, F_OK) == 0) {
         rc = open_indexed(s, dir, many, e);
@@ -164,6 +167,37 @@ const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice n
     }
     *in = st;
     return safetensors_find(st, name);
+}
+
+static const char *name_of(const struct tensorset *s, const struct file *f)
+{
+    return f->name != NULL ? f->name : s->only;
+}
+
+int tensorset_verify(struct tensorset *s, struct integrity *i, struct err *e)
+{
+    int rc = 0;
+
+    s->integrity = i;
+    for (size_t f = 0; rc == 0 && f < s->files; f++) {
+        rc = integrity_range(i, name_of(s, &s->file[f]), 0, safetensors_header_bytes(s->file[f].st),
+                             e);
+    }
+    return rc;
+}
+
+int tensorset_read(const struct tensorset *s, const struct safetensors *in,
+                   const struct st_tensor *t, uint64_t from, void *to, size_t n, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t f = 0; s->integrity != NULL && rc == 0 && f < s->files; f++) {
+        if (s->file[f].st == in) {
+            rc = integrity_range(s->integrity, name_of(s, &s->file[f]),
+                                 safetensors_header_bytes(in) + t->begin + from, n, e);
+        }
+    }
+    return rc != 0 ? rc : safetensors_read(in, t, from, to, n, e);
 }
 
 size_t tensorset_count(const struct tensorset *s)

@@ -10,6 +10,7 @@
 #ifndef AGENT_TRAIN_TENSORSET_H
 #define AGENT_TRAIN_TENSORSET_H
 
+#include "agent/train/integrity.h"
 #include "common/codec/safetensors.h"
 
 struct tensorset;
@@ -20,6 +21,12 @@ void tensorset_close(struct tensorset **sp); /* NULL is fine */
 /* NULL when there is none; *in is the file to read it from. */
 const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice name,
                                        const struct safetensors **in);
+/* Verifies the files' headers, and from now on what is read; `i` must outlive the set. */
+MUST_USE int tensorset_verify(struct tensorset *s, struct integrity *i, struct err *e);
+/* n bytes of a tensor that tensorset_find() gave, from number `from` on. */
+MUST_USE int tensorset_read(const struct tensorset *s, const struct safetensors *in,
+                            const struct st_tensor *t, uint64_t from, void *to, size_t n,
+                            struct err *e);
 /* All of them, file by file: NULL where the index leads elsewhere for that name. */
 size_t tensorset_count(const struct tensorset *s);
 const struct st_tensor *tensorset_at(const struct tensorset *s, size_t i);

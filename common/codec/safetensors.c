@@ -337,6 +337,11 @@ const struct st_tensor *safetensors_find(const struct safetensors *s, struct sli
     return bsearch(&key, s->tensor, s->count, sizeof *s->tensor, by_name);
 }
 
+uint64_t safetensors_header_bytes(const struct safetensors *s)
+{
+    return s->data_offset;
+}
+
 int safetensors_read(const struct safetensors *s, const struct st_tensor *t, uint64_t from,
                      void *to, size_t n, struct err *e)
 {

@@ -62,6 +62,7 @@ void safetensors_close(struct safetensors **sp); /* NULL is fine */
 size_t safetensors_count(const struct safetensors *s);
 const struct st_tensor *safetensors_at(const struct safetensors *s, size_t i); /* sorted by name */
 const struct st_tensor *safetensors_find(const struct safetensors *s, struct slice name);
+uint64_t safetensors_header_bytes(const struct safetensors *s); /* before the first data byte */
 /* n of the tensor's bytes from number `from` on, of an opened file. */
 MUST_USE int safetensors_read(const struct safetensors *s, const struct st_tensor *t, uint64_t from,
                               void *to, size_t n, struct err *e);

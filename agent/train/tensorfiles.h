@@ -1,0 +1,69 @@
+/* tensorfiles.h - safetensors files to be written: which tensors go into which of them, and then the bytes.
+ *
+ * Whole tensors are in the Hub's form: one file, or several with an index. Slices of tensors (region.h) are in our order of rows,
+ * 1-D, in one file of each rank. All is f32. Beside each file lies a chunk list, <file>.chunks (digest.h): the digests of each
+ * 8 MiB, so that a reader can verify the part that it needs.
+ *
+ * Writing knows nothing of the model: a thread can do it from a copy while the model learns on.
+ *
+ * owns     the names; sources and the layout are borrowed
+ * threads  one at a time
+ * errors   the file system's; a source's
+ */
+#ifndef AGENT_TRAIN_TENSORFILES_H
+#define AGENT_TRAIN_TENSORFILES_H
+
+#include <limits.h>
+
+#include "agent/train/region.h"
+#include "common/base/buf.h"
+
+/* A set of tensors (parameters, a moment), and what its names begin with: read() copies n elements from number `offset` of the
+ * whole. */
+struct tensor_source {
+    const char *prefix;
+    int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
+    void *arg;
+};
+
+/* A slice, and the number of its first element in the whole. */
+struct tensor_slice {
+    int hub;
+    struct region region;
+    int64_t offset;
+};
+
+struct tensor_files;
+
+/* Files beyond this size are split, as the Hub has them; nor are several ranks to write less than the other one each. */
+#define TENSOR_FILE_MOST_BYTES  (UINT64_C(5) * 1000 * 1000 * 1000)
+#define TENSOR_FILE_LEAST_BYTES (UINT64_C(64) << 20)
+
+/* All tensors of each source, whole, in files of about the same size: one for each of so many writers, or fewer, or more where a file
+ * would be larger than most_bytes. File number i is that of writer i % writers. */
+void tensor_files_whole(const struct layout *l, const struct tensor_source *source, size_t sources,
+                        const char *base, int writers, uint64_t least_bytes, uint64_t most_bytes,
+                        struct tensor_files **out);
+/* One file of slices of each source: that of rank `rank`. */
+void tensor_files_slices(const struct layout *l, const struct tensor_slice *slice, size_t slices,
+                         const struct tensor_source *source, size_t sources, const char *base,
+                         int rank, int ranks, struct tensor_files **out);
+void tensor_files_close(struct tensor_files **fp); /* NULL is fine */
+
+size_t tensor_files_count(const struct tensor_files *f);
+void tensor_files_name(const struct tensor_files *f, size_t file, char out[NAME_MAX]);
+/* Which file has a tensor of the first source. */
+size_t tensor_files_of(const struct tensor_files *f, int hub);
+/* Writes and syncs one of them and its chunk list, in a folder that nobody looks into yet. */
+MUST_USE int tensor_files_write(const struct tensor_files *f, size_t file, const char *dir,
+                                struct err *e);
+/* The index; nothing where the files need none. */
+void tensor_files_index(const struct tensor_files *f, char name[NAME_MAX], struct buf *out);
+
+/* Of a rank's file of slices. */
+void tensor_slices_name(const char *base, int rank, int ranks, char out[NAME_MAX]);
+
+#define CHUNK_LIST_SUFFIX ".chunks"
+enum { CHUNK_LIST_MAX_BYTES = 64 << 20 };
+
+#endif

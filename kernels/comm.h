@@ -28,7 +28,7 @@ struct comm {
     /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. mpi has no 16-bit types. */
     int (*post_allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
     /* dst[i] = sum over ranks of src[rank * n + i]: each rank gets its piece of n elements. dst is src + rank * n, or elsewhere
-     * (one rank alone: src). mpi adds in the order of the ranks. */
+     * (one rank alone: src). mpi adds in the order of the ranks, 16-bit types in f32. */
     int (*post_reduce_scatter)(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
                                void *dst, int64_t n);
     /* dst[r * n + i] = src[i] of rank r. src is dst + rank * n, or elsewhere (one rank alone: dst). */

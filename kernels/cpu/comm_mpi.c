@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "kernels/float16.h"
 #include "kernels/plugin.h"
 
 /* MPI counts in int, and staging need not hold everything. */
@@ -103,13 +104,36 @@ static void add_up_f64(double *to, const double *from, size_t step, int n, int r
     }
 }
 
-/* `step` elements from one rank's to the next's. */
-static void add_up(MPI_Datatype type, void *to, const void *from, size_t step, int n, int ranks)
+/* Widened, added up and rounded once. */
+static void add_up_16(enum dtype dt, uint16_t *to, const uint16_t *from, size_t step, int n,
+                      int ranks)
 {
-    if (type == MPI_DOUBLE) {
+    for (int i = 0; i < n; i++) {
+        float sum = 0;
+
+        for (int r = 0; r < ranks; r++) {
+            uint16_t x = from[(size_t)r * step + (size_t)i];
+
+            sum += dt == DT_BF16 ? bf16_widen(x) : f16_widen(x);
+        }
+        to[i] = dt == DT_BF16 ? bf16_round(sum) : f16_round(sum);
+    }
+}
+
+/* `step` elements from one rank's to the next's. */
+static void add_up(enum dtype dt, void *to, const void *from, size_t step, int n, int ranks)
+{
+    switch (dt) {
+    case DT_F64:
         add_up_f64(to, from, step, n, ranks);
-    } else {
+        break;
+    case DT_F32:
         add_up_f32(to, from, step, n, ranks);
+        break;
+    case DT_BF16:
+    case DT_F16:
+        add_up_16(dt, to, from, step, n, ranks);
+        break;
     }
 }
 
@@ -124,7 +148,8 @@ static int sum_in_order(const struct mpi_comm *x, MPI_Datatype type, void *p, in
     if (rc != MPI_SUCCESS) {
         return rc;
     }
-    add_up(type, (char *)p + (size_t)o->first[rank] * (type == MPI_DOUBLE ? 8 : 4), o->received,
+    add_up(type == MPI_DOUBLE ? DT_F64 : DT_F32,
+           (char *)p + (size_t)o->first[rank] * (type == MPI_DOUBLE ? 8 : 4), o->received,
            (size_t)o->count[rank], o->count[rank], ranks);
     return MPI_Allgatherv(MPI_IN_PLACE, 0, type, p, o->count, o->first, type, x->group);
 }
@@ -202,7 +227,7 @@ static int mpi_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt,
     size_t size = dtype_bytes(dt), step = PIECE_BYTES / (size_t)c->size / size * size;
     size_t room = step * (size_t)c->size, all = (size_t)n * size;
     char *in = malloc(room), *out = malloc(room);
-    int rc = dtype_accum(dt) != dt ? E_UNSUPPORTED : in == NULL || out == NULL ? E_NOSPACE : 0;
+    int rc = in == NULL || out == NULL ? E_NOSPACE : 0;
 
     for (size_t at = 0; rc == 0 && at < all; at += step) {
         size_t bytes = all - at < step ? all - at : step;
@@ -214,8 +239,7 @@ static int mpi_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt,
         }
         rc = rc != 0 ? rc : exchange(x, out, step, in, step, (int)bytes);
         if (rc == 0) {
-            add_up(dt == DT_F64 ? MPI_DOUBLE : MPI_FLOAT, out, in, step / size, (int)(bytes / size),
-                   c->size);
+            add_up(dt, out, in, step / size, (int)(bytes / size), c->size);
             rc = x->k->mem_put(ks, (char *)dst + at, out, bytes);
         }
     }

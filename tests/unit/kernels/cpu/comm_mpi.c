@@ -11,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "common/base/err.h"
+#include "kernels/float16.h"
 #include "kernels/plugin.h"
 
 #define PIECE (INT64_C(1) << 22) /* comm_mpi.c's */
@@ -74,6 +75,41 @@ static bool sums_are_ordered_f64(struct comm *c, int64_t n)
     return fine;
 }
 
+static float widen(enum dtype dt, uint16_t x)
+{
+    return dt == DT_BF16 ? bf16_widen(x) : f16_widen(x);
+}
+
+static uint16_t narrow(enum dtype dt, double x)
+{
+    return dt == DT_BF16 ? bf16_round((float)x) : f16_round((float)x);
+}
+
+/* Each rank gets its piece of sums that are made in f32 and rounded once; and then all pieces. */
+static bool narrow_pieces_are_ordered(struct comm *c, enum dtype dt, int64_t n)
+{
+    uint16_t *x = mem_array((size_t)(n * c->size) + 1, sizeof *x);
+    uint16_t *mine = x + c->rank * n;
+    bool fine;
+
+    for (int64_t i = 0; i < n * c->size; i++) {
+        x[i] = narrow(dt, number(c->rank, i) / 1024);
+    }
+    x[n * c->size] = 7;
+    fine = c->post_reduce_scatter(c, NULL, dt, x, mine, n) == 0;
+    fine = c->post_allgather(c, NULL, dt, mine, x, n) == 0 && fine && x[n * c->size] == 7;
+    for (int64_t i = 0; fine && i < n * c->size; i++) {
+        float sum = 0;
+
+        for (int r = 0; r < c->size; r++) {
+            sum += widen(dt, narrow(dt, number(r, i) / 1024));
+        }
+        fine = narrow(dt, (double)sum) == x[i];
+    }
+    free(x);
+    return fine;
+}
+
 static plugin_mpi_fn *find_plugin(void)
 {
     char path[600];
@@ -100,6 +136,8 @@ static int run_rank(void)
     }
     for (size_t i = 0; i < ARRAY_LEN(size); i++) {
         fine = sums_are_ordered_f32(c, size[i]) && sums_are_ordered_f64(c, size[i]) && fine;
+        fine = narrow_pieces_are_ordered(c, DT_BF16, size[i]) &&
+               narrow_pieces_are_ordered(c, DT_F16, size[i]) && fine;
     }
     fine = sums_are_ordered_f32(c, PIECE + 3) && fine;
     fine = c->post_allreduce(c, NULL, DT_BF16, NULL, 0) == E_UNSUPPORTED && fine;

@@ -71,6 +71,7 @@ static void json_plan(const struct about *a, struct buf *out)
     jwrite_u64(out, "seq", a->seq);
     jwrite_u64(out, "ranks", a->o->ranks);
     jwrite_u64(out, "zero", a->o->zero);
+    jwrite_u64(out, "tp", a->o->tp);
     json_memory(out, "train", &a->train);
     json_memory(out, "eval", &a->run);
     jwrite_u64(out, "free", a->room);
@@ -197,11 +198,14 @@ static void print_memory(const char *what, const struct model_memory *m)
 
 static void print_plan(const struct about *a)
 {
-    char room[UNITS_TEXT], ranks[80] = "";
+    char room[UNITS_TEXT], ranks[80] = "", tp[40] = "";
 
+    if (a->o->tp > 1) {
+        snprintf(tp, sizeof tp, " and --tp %lld", (long long)a->o->tp);
+    }
     if (a->o->ranks > 1) {
-        snprintf(ranks, sizeof ranks, " of each of %lld ranks with --zero %lld",
-                 (long long)a->o->ranks, (long long)a->o->zero);
+        snprintf(ranks, sizeof ranks, " of each of %lld ranks with --zero %lld%s",
+                 (long long)a->o->ranks, (long long)a->o->zero, tp);
     }
     printf("memory%s at %lld x %lld tokens in %s on %s:\n", ranks, (long long)a->o->batch,
            (long long)a->seq, a->o->dtype, a->k->device);
@@ -267,8 +271,9 @@ static int64_t largest_batch(const struct about *a, struct model *m)
 static int plan(struct about *a, bool training, struct model_memory *out, int64_t *most,
                 struct err *e)
 {
-    const struct setup s = {
-        .world = training ? (int)a->o->ranks : 1, .passes = a->o->accum, .training = training};
+    const struct setup s = {.world = training ? (int)(a->o->ranks / a->o->tp) : 1,
+                            .passes = a->o->accum,
+                            .training = training};
     struct model *m = NULL;
     int rc = setup_open(a->o, &a->config, a->k, &s, &m, e);
 
@@ -288,6 +293,11 @@ static int tell(struct about *a, struct err *e)
     rc = rc != 0 ? rc : setup_at_least("ranks", a->o->ranks, 1, e);
     if (rc == 0 && a->o->ranks > RANKS_MAX) {
         rc = err_set(e, E_USAGE, "--ranks %lld: at most %d", (long long)a->o->ranks, RANKS_MAX);
+    }
+    rc = rc != 0 ? rc : layout_can_cut(&a->config, a->o->tp, e);
+    if (rc == 0 && a->o->ranks % a->o->tp != 0) {
+        rc = err_set(e, E_USAGE, "--tp %lld: --ranks %lld is not a multiple of that",
+                     (long long)a->o->tp, (long long)a->o->ranks);
     }
     rc = rc != 0 ? rc : setup_device(a->o, 0, &a->k, e);
     if (rc != 0) {

@@ -132,8 +132,8 @@ static int open_loader(struct run *r, struct err *e)
                                   .batch = r->o->batch,
                                   .micros = r->o->accum,
                                   .seq = r->seq,
-                                  .rank = r->comm->rank,
-                                  .ranks = r->comm->size};
+                                  .rank = r->dp->rank,
+                                  .ranks = r->dp->size};
 
     return loader_open(r->data, r->k, &p, &r->loader, e);
 }
@@ -155,33 +155,61 @@ static int warm_up(struct run *r, struct comm *part)
     return rc;
 }
 
-/* Ranks that follow each other share out a model: they are on one node. */
-static int open_shards(struct run *r, struct err *e)
+/* Cuts `of` into groups of `size` ranks that follow each other, and those of the ranks with the same place in each. */
+static int open_groups(struct run *r, struct comm *of, int size, struct comm **near,
+                       struct comm **far, struct err *e)
 {
-    int size = (int)r->o->shard_group, rc;
+    int rc = comm_split(of, of->rank / size, near);
 
-    if (size <= 1 || size == r->comm->size) {
-        return 0;
-    }
-    if (r->comm->size % size != 0) {
-        return err_set(e, E_USAGE, "--shard-group %d: %d ranks are not a multiple of that", size,
-                       r->comm->size);
-    }
-    rc = comm_split(r->comm, r->comm->rank / size, &r->shards);
-    rc = rc != 0 ? rc : comm_split(r->comm, r->comm->rank % size, &r->replicas);
-    rc = rc != 0 ? rc : warm_up(r, r->shards);
-    rc = rc != 0 ? rc : warm_up(r, r->replicas);
+    rc = rc != 0 ? rc : comm_split(of, of->rank % size, far);
+    rc = rc != 0 ? rc : warm_up(r, *near);
+    rc = rc != 0 ? rc : warm_up(r, *far);
     return rc != 0 ? err_set(e, rc, "%s: no groups of %d ranks: %s%s", r->comm->name, size,
                              comm_fault(r->comm), r->k->fault())
                    : 0;
 }
 
+/* Neighbours cut a model: they talk the most. */
+static int open_tp(struct run *r, struct err *e)
+{
+    int size = (int)r->o->tp;
+    int rc = layout_can_cut(&r->config, r->o->tp, e);
+
+    r->dp = r->comm;
+    if (rc != 0 || size == 1) {
+        return rc;
+    }
+    if (r->comm->size % size != 0) {
+        return err_set(e, E_USAGE, "--tp %d: %d ranks are not a multiple of that", size,
+                       r->comm->size);
+    }
+    rc = open_groups(r, r->comm, size, &r->tp, &r->same_part, e);
+    r->dp = r->same_part;
+    return rc;
+}
+
+/* Ranks that follow each other share out a model: they are on one node. */
+static int open_shards(struct run *r, struct err *e)
+{
+    int size = (int)r->o->shard_group;
+
+    if (size <= 1 || size == r->dp->size) {
+        return 0;
+    }
+    if (r->dp->size % size != 0) {
+        return err_set(e, E_USAGE, "--shard-group %d: %d ranks%s are not a multiple of that", size,
+                       r->dp->size, r->o->tp > 1 ? " with the same part of a model" : "");
+    }
+    return open_groups(r, r->dp, size, &r->shards, &r->replicas, e);
+}
+
 static int open_model(struct run *r, bool resumed, struct err *e)
 {
     const struct optim_options oo = optim_options(r->o);
-    const struct setup s = {.comm = r->shards != NULL ? r->shards : r->comm,
+    const struct setup s = {.comm = r->shards != NULL ? r->shards : r->dp,
                             .replicas = r->replicas,
                             .all = r->comm,
+                            .tp = r->tp,
                             .passes = r->o->accum,
                             .batch = r->o->batch,
                             .seq = r->seq,
@@ -202,7 +230,7 @@ static void begin(struct run *r)
     r->state.recipe = (struct recipe){.schedule = r->optim->o.schedule,
                                       .batch = r->o->batch,
                                       .accum = r->o->accum,
-                                      .ranks = r->comm->size};
+                                      .ranks = r->dp->size};
     snprintf(r->state.dtype, sizeof r->state.dtype, "%s", r->o->dtype);
     scaler_init(&r->state.scaler, r->model->dt == DT_F16, r->o->loss_scale);
 }
@@ -283,10 +311,15 @@ static int open_metrics(struct run *r, const char *resumed, struct err *e)
     about.memory_bytes = model_memory_total(&r->model->taken);
     rc = metrics_open(r->o->out, &about, &r->metrics, e);
     if (rc == 0) {
-        metrics_say(r->metrics, "%s: %s of %.2f M parameters in %s on %s, %d rank%s, %s",
+        char cut[40] = "";
+
+        if (r->tp != NULL) {
+            snprintf(cut, sizeof cut, ", each model cut over %d", r->tp->size);
+        }
+        metrics_say(r->metrics, "%s: %s of %.2f M parameters in %s on %s, %d rank%s, %s%s",
                     resumed == NULL ? "new run" : resumed, config_family(&r->config),
                     (double)r->model->layout.parameters / 1e6, r->o->dtype, r->k->device,
-                    r->comm->size, r->comm->size == 1 ? "" : "s", r->comm->name);
+                    r->comm->size, r->comm->size == 1 ? "" : "s", r->comm->name, cut);
     }
     if (rc == 0 && peak.per_s > 0) {
         metrics_say(r->metrics, "mfu is of %.4g TFLOP/s a rank, %s", peak.per_s / 1e12,
@@ -388,10 +421,10 @@ static int agree_on_options(struct run *r, int64_t step, struct err *e)
         return err_set(e, rc, "%s: no memory for what ranks tell each other: %s", r->k->name,
                        r->k->fault());
     }
-    buf_addf(&text, "%lld %lld %d %s %s %lld %lld %lld %lld %.17g %.17g %d", (long long)o->zero,
-             (long long)o->shard_group, o->deterministic, o->dtype, o->recompute,
-             (long long)o->batch, (long long)o->accum, (long long)r->seq, (long long)step,
-             o->skip_loss, o->skip_norm, r->val != NULL);
+    buf_addf(&text, "%lld %lld %lld %d %s %s %lld %lld %lld %lld %.17g %.17g %d",
+             (long long)o->zero, (long long)o->shard_group, (long long)o->tp, o->deterministic,
+             o->dtype, o->recompute, (long long)o->batch, (long long)o->accum, (long long)r->seq,
+             (long long)step, o->skip_loss, o->skip_norm, r->val != NULL);
     comm_watch(r->comm, r->k, ks);
     rc = r->comm->size == 1 ? 0 : agree_on(r, ks, &text, step, e);
     if (rc == 0) {
@@ -456,6 +489,7 @@ int run_open(struct run *r, struct err *e)
     rc = rc != 0 ? rc : dir_make(r->o->out, 0755, e); /* before anything takes long */
     rc = rc != 0 ? rc : hold_out(r, e);
     rc = rc != 0 ? rc : agree_on_options(r, step, e);
+    rc = rc != 0 ? rc : open_tp(r, e);
     rc = rc != 0 ? rc : open_shards(r, e);
     rc = rc != 0 ? rc : open_model(r, dir != NULL, e);
     if (rc == 0) {
@@ -487,6 +521,8 @@ void run_close(struct run *r)
     watchdog_close(&r->watchdog);
     comm_close(&r->replicas);
     comm_close(&r->shards);
+    comm_close(&r->same_part);
+    comm_close(&r->tp);
     comm_close(&r->comm);
     if (r->out_fd != -1) {
         close(r->out_fd);

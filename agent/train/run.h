@@ -20,8 +20,11 @@ struct run {
     const struct kops *k;
     struct ranks ranks;
     struct comm *comm;
+    /* With --tp: those that cut a model with this rank, and those with the same part of it; NULL: there are none. */
+    struct comm *tp, *same_part;
+    struct comm *dp; /* those that divide the samples: same_part, or all */
     struct comm *
-        shards; /* those that share out a model with this rank, and those with the same pieces; NULL: all, none */
+        shards; /* those of dp that share out a model with this rank, and those with the same pieces; NULL: all, none */
     struct comm *replicas;
     struct watchdog *watchdog;
     struct model_config config;

@@ -26,6 +26,9 @@ struct saver {
     struct optim *opt;
     struct watchdog *watchdog; /* NULL: none */
     struct checkpoint c;
+    struct layout layout; /* of the copies: that of a model that is not cut */
+    struct layout *part;  /* of each tensor parallel rank; NULL: the model is not cut */
+    float *pieces;        /* of all of them, on their way into a copy */
     struct buf products;
     struct whole whole[PARTS];
     _Atomic uint64_t progress; /* pieces that were given to the writer */
@@ -109,7 +112,7 @@ static void *run(void *arg)
 /* Half of what the host has may go into copies. */
 static void take_room(struct saver *s)
 {
-    size_t bytes = model_accum_bytes(s->m, s->m->layout.size), room = 0;
+    size_t bytes = model_accum_bytes(s->m, s->layout.size), room = 0;
 
     if (kops_cpu()->mem_room(&room) != 0 || PARTS * bytes > room / 2) {
         log_info("checkpoint.direct", "no room for a copy of %.1f GiB: training waits for each",
@@ -134,6 +137,46 @@ static void give_room(struct saver *s)
     }
 }
 
+/* Elements of each tensor parallel rank that pass through m->wide at a time. */
+static int64_t elements_of_piece(const struct model *m)
+{
+    size_t room = model_bytes(m, m->batch * m->seq * m->config.hidden);
+
+    return (int64_t)(room / sizeof(float)) / m->o.tp;
+}
+
+/* Whether ranks have to give what they have. */
+static bool is_in_parts(const struct model *m)
+{
+    return m->state_held.ranks > 1 || m->o.tp > 1;
+}
+
+static void open_layouts(struct saver *s)
+{
+    struct model *m = s->m;
+
+    /* Numbers of elements in a part are places in the whole. */
+    layout_init(&s->layout, &m->config, m->o.world);
+    if (m->o.tp == 1) {
+        return;
+    }
+    s->part = mem_array((size_t)m->o.tp, sizeof *s->part);
+    for (int r = 0; r < m->o.tp; r++) {
+        layout_init_cut(&s->part[r], &m->config, m->o.world, r, m->o.tp);
+    }
+    s->pieces = mem_array((size_t)(elements_of_piece(m) * m->o.tp), sizeof *s->pieces);
+}
+
+static void close_layouts(struct saver *s)
+{
+    for (int r = 0; s->part != NULL && r < s->m->o.tp; r++) {
+        layout_fini(&s->part[r]);
+    }
+    free(s->part);
+    free(s->pieces);
+    layout_fini(&s->layout);
+}
+
 int saver_open(const struct saver_options *o, struct model *m, struct optim *opt,
                struct saver **out, struct err *e)
 {
@@ -153,12 +196,13 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
                                   {m, opt->m, m->state_held, NULL, &s->progress},
                                   {m, opt->v, m->state_held, NULL, &s->progress}}};
     s->c = (struct checkpoint){.config = &m->config,
-                               .layout = &m->layout,
+                               .layout = &s->layout,
                                .companions = o->companions,
                                .products = &s->products,
                                .param = {.read = read_whole, .arg = &s->whole[PARAM]},
                                .m = {.read = read_whole, .arg = &s->whole[FIRST]},
                                .v = {.read = read_whole, .arg = &s->whole[SECOND]}};
+    open_layouts(s);
     lock_init(&s->lock, LOCK_LEAF);
     cond_init(&s->cond);
     if (o->writes) {
@@ -170,11 +214,11 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
     } else {
         give_room(s);
     }
-    if (o->writes && !s->threaded && m->state_held.ranks > 1) {
+    if (o->writes && !s->threaded && is_in_parts(m)) {
         saver_close(&s);
         return err_set(e, E_NOSPACE,
-                       "a checkpoint of shards is collected in the first rank's memory: it has no "
-                       "room for them; --zero 0 needs none");
+                       "a checkpoint of parts is collected in the first rank's memory: it has no "
+                       "room for them; without --zero and --tp it needs none");
     }
     *out = s;
     return 0;
@@ -213,6 +257,48 @@ uint64_t saver_progress(const struct saver *s)
     return atomic_load(&s->progress);
 }
 
+/* Elements of a tensor parallel rank's layout, from number `offset` on, into their places. */
+static void place(const struct layout *part, int64_t offset, const float *from, int64_t n,
+                  float *copy)
+{
+    struct numbering run;
+
+    for (; n > 0; offset += run.n, from += run.n, n -= run.n) {
+        run = layout_number(part, offset, n);
+        if (run.first >= 0 && run.cols == 0) {
+            memcpy(copy + run.first, from, (size_t)run.n * sizeof *copy);
+        }
+        for (int64_t i = 0; run.first >= 0 && run.cols > 0 && i < run.n; i++) {
+            int64_t at = run.skip + i;
+
+            copy[run.first + at / run.cols * run.whole_cols + at % run.cols] = from[i];
+        }
+    }
+}
+
+/* A group of which each tensor parallel rank has a part, at `from`. */
+static int copy_parts(struct saver *s, const struct whole *w, const struct group *g,
+                      const char *from, struct err *e)
+{
+    struct model *m = s->m;
+    int64_t step = elements_of_piece(m);
+    int rc = 0;
+
+    for (int64_t at = 0; rc == 0 && at < g->size; at += step) {
+        int64_t n = g->size - at < step ? g->size - at : step;
+
+        model_do(m, comm_allgather(m->o.tp_comm, m->ks, m->accum, from + model_accum_bytes(m, at),
+                                   m->wide, n));
+        if (s->o.writes || m->rc != 0) {
+            rc = model_get(m, s->pieces, m->wide, model_accum_bytes(m, n * m->o.tp), e);
+        }
+        for (int r = 0; rc == 0 && s->o.writes && r < m->o.tp; r++) {
+            place(&s->part[r], g->offset + at, s->pieces + r * n, n, w->copy);
+        }
+    }
+    return rc;
+}
+
 /* Copies one of the wholes; of those in pieces all ranks give theirs, and the one that writes takes them. */
 static int copy_whole(struct saver *s, struct whole *w, struct err *e)
 {
@@ -223,7 +309,9 @@ static int copy_whole(struct saver *s, struct whole *w, struct err *e)
         const struct group *r = &m->layout.group[g];
         const char *from = zero_collect(m, w->device, w->held, g);
 
-        if (s->o.writes) {
+        if (m->o.tp > 1) {
+            rc = copy_parts(s, w, r, from, e);
+        } else if (s->o.writes) {
             rc = model_get(m, w->copy + r->offset, from, model_accum_bytes(m, r->size), e);
         }
     }
@@ -252,7 +340,7 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
         return s->m->rc != 0 ? err_set(e, why.code, "%s", why.text) : 0;
     }
     for (int i = 0; rc == 0 && i < PARTS; i++) {
-        if (s->o.writes || s->whole[i].held.ranks > 1) {
+        if (s->o.writes || s->whole[i].held.ranks > 1 || s->m->o.tp > 1) {
             rc = copy_whole(s, &s->whole[i], e);
         }
     }
@@ -288,6 +376,7 @@ void saver_close(struct saver **sp)
         pthread_join(s->thread, NULL);
     }
     give_room(s);
+    close_layouts(s);
     buf_free(&s->products);
     cond_fini(&s->cond);
     lock_fini(&s->lock);

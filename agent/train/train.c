@@ -9,6 +9,7 @@
 #include "agent/train/measure.h"
 #include "agent/train/products.h"
 #include "agent/train/run.h"
+#include "agent/train/tensor_parallel.h"
 #include "agent/train/verbs.h"
 #include "agent/train/zero.h"
 #include "common/base/log.h"
@@ -78,6 +79,7 @@ static int check_options(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_at_least("val-batches", o->val_batches, 1, e);
     rc = rc != 0 ? rc : setup_within("zero", (double)o->zero, 0, ZERO_STAGES, e);
     rc = rc != 0 ? rc : setup_at_least("shard-group", o->shard_group, 0, e);
+    rc = rc != 0 ? rc : setup_at_least("tp", o->tp, 1, e);
     if (rc == 0 && o->shard_group > 0 && o->zero == 0) {
         rc = err_set(e, E_USAGE, "--shard-group is for --zero 1, 2 or 3");
     }
@@ -168,7 +170,7 @@ static int64_t last_step(const struct options *o)
 static int one_step(struct run *r, struct step_report *report, struct err *e)
 {
     struct model *m = r->model;
-    int64_t samples = r->o->accum * r->comm->size * r->o->batch;
+    int64_t samples = r->o->accum * r->dp->size * r->o->batch;
     double tokens = (double)(samples * r->seq), scale = r->state.scaler.scale, sum = 0;
     const int32_t *token, *target;
     int rc;
@@ -180,6 +182,7 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
 
         model_learn(m, token + at, target + at, r->o->batch, r->seq, scale / tokens);
     }
+    tp_count_once(m, m->loss);
     rc = rc != 0 ? rc : share(r, DT_F64, m->loss, 1, e);
     if (rc != 0) {
         return rc;
@@ -332,7 +335,7 @@ static int settle_products(struct run *r, struct err *e)
 static int validate(struct run *r, struct err *e)
 {
     struct measured result;
-    int rc = measure(r->model, r->val, r->o->batch, r->o->val_batches, r->comm, &result, e);
+    int rc = measure(r->model, r->val, r->o->batch, r->o->val_batches, r->dp, &result, e);
 
     if (rc == 0 && r->metrics != NULL) {
         metrics_val(r->metrics, r->state.step, result.loss);
@@ -459,6 +462,10 @@ int verb_train(struct options *o, struct err *e)
         r.ranks.ordered = true;
         setenv("NCCL_NVLS_ENABLE", "0",
                0); /* sums made in NVLink's switches differ from run to run */
+    }
+    if (o->tp > 1) {
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1",
+               0); /* two streams have collectives under way: all ranks begin them in one order */
     }
     if (rc == 0) {
         r.ranks.timeout_ms = LONG_WAIT * (uint64_t)o->comm_timeout * 1000;

@@ -140,11 +140,14 @@ bool weights_same_type(const struct st_tensor *s)
     return s->dtype == ST_F64 || s->dtype == ST_F32 || s->dtype == ST_BF16 || s->dtype == ST_F16;
 }
 
-/* What of a slice this rank holds. */
+/* The rows of a slice of which this rank holds something. */
 static int load_slice(struct model *m, const struct weights_part *part, const struct hub_slice *s,
                       struct incoming *x, struct err *e)
 {
     const struct hub_tensor *h = &m->layout.hub[s->hub];
+    struct piece held = partition_clip(&m->layout, part->held, s->offset, s->rows * s->cols);
+    int64_t first = (held.offset - s->offset) / s->cols;
+    int64_t end = held.n == 0 ? first : (held.offset + held.n - s->offset - 1) / s->cols + 1;
     int64_t step = chunk_rows(s->rows, s->cols), room = step * s->cols;
     double *wide = mem_array((size_t)room, sizeof *wide);
     char *host = mem_new((size_t)room * dtype_bytes(part->dt));
@@ -152,17 +155,14 @@ static int load_slice(struct model *m, const struct weights_part *part, const st
 
     x->raw = mem_array((size_t)room, sizeof(double));
     x->run = mem_array((size_t)step, sizeof *x->run);
-    for (int64_t r = 0; rc == 0 && r < s->rows; r += step) {
-        int64_t rows = s->rows - r < step ? s->rows - r : step, n = rows * s->cols;
-        int64_t offset = s->offset + r * s->cols;
+    for (int64_t r = first; rc == 0 && r < end; r += step) {
+        int64_t rows = end - r < step ? end - r : step, n = rows * s->cols;
 
-        if (partition_clip(&m->layout, part->held, offset, n).n == 0) {
-            continue;
-        }
         rc = read_rows(x, h, s, r, rows, wide, e);
         if (rc == 0) {
             narrow(part->dt, wide, n, host);
-            rc = model_put_run(m, part->set, part->held, part->dt, offset, n, host, e);
+            rc = model_put_run(m, part->set, part->held, part->dt, s->offset + r * s->cols, n, host,
+                               e);
         }
     }
     free(x->raw);

@@ -2,12 +2,15 @@
  * model, but for rounding; with ZeRO beside it too. */
 #include "agent/train/tensor_parallel.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "agent/train/optim.h"
+#include "agent/train/saver.h"
 #include "agent/train/zero.h"
+#include "common/os/newfile.h"
 #include "tests/unit/agent/train/team.h"
 #include "tests/unit/kernels/finite.h"
 
@@ -34,6 +37,9 @@ struct training {
     int64_t passes; /* of each rank, in a step */
     int64_t recompute;
     int64_t steps;
+    bool rounds;      /* nothing is learned; the result has working weights in place of masters */
+    const char *load; /* a checkpoint to begin with; NULL: fresh weights */
+    const char *save; /* where to write one at the end; NULL: nowhere */
 };
 
 /* Of the Hub's tensors one after another, as f64; NaN where a rank has nothing. */
@@ -41,7 +47,8 @@ struct result {
     double *param; /* masters after the steps */
     double *grad;  /* of the first step; NULL where ranks share them out */
     int64_t size;
-    double loss, norm; /* of the first step */
+    double loss, norm;  /* of the first step */
+    int64_t read_bytes; /* by the thread, of the checkpoint */
 };
 
 struct rank_run {
@@ -78,6 +85,9 @@ static void learn(const struct rank_run *r, struct model *m, int64_t step)
 
 static double element(enum dtype dt, const char *set, int64_t i)
 {
+    if (dt == DT_BF16) {
+        return (double)bf16_widen(((const uint16_t *)(const void *)set)[i]);
+    }
     return dt == DT_F64 ? ((const double *)(const void *)set)[i]
                         : (double)((const float *)(const void *)set)[i];
 }
@@ -94,7 +104,8 @@ static int64_t place_of(const struct layout *l, int hub)
 }
 
 /* The group's slices from `whole`, which has all of the group. */
-static void spread_group(const struct model *m, int group, const char *whole, double *out)
+static void spread_group(const struct model *m, int group, enum dtype dt, const char *whole,
+                         double *out)
 {
     const struct layout *l = &m->layout;
     const struct group *g = &l->group[group];
@@ -109,7 +120,7 @@ static void spread_group(const struct model *m, int group, const char *whole, do
         for (int64_t r = 0; r < s->rows; r++) {
             for (int64_t c = 0; c < s->cols; c++) {
                 to[(s->row0 + r) * l->hub[s->hub].cols + s->col0 + c] =
-                    element(m->accum, whole, s->offset - g->offset + r * s->cols + c);
+                    element(dt, whole, s->offset - g->offset + r * s->cols + c);
             }
         }
     }
@@ -130,7 +141,10 @@ static void read_results(struct rank_run *r, struct model *m)
     r->got.size = m->layout.parameters;
     r->got.param = nothing(r->got.size);
     for (int g = 0; g < m->layout.groups; g++) {
-        spread_group(m, g, zero_collect(m, m->master, m->master_held, g), r->got.param);
+        spread_group(m, g, r->how->rounds ? m->dt : m->accum,
+                     r->how->rounds ? m->group_param[g]
+                                    : zero_collect(m, m->master, m->master_held, g),
+                     r->got.param);
     }
 }
 
@@ -139,8 +153,46 @@ static void read_gradients(struct rank_run *r, struct model *m)
     r->got.grad = nothing(m->layout.parameters);
     for (int g = 0; g < m->layout.groups; g++) {
         zero_settle(m);
-        spread_group(m, g, m->group_grad[g], r->got.grad);
+        spread_group(m, g, m->accum, m->group_grad[g], r->got.grad);
     }
+}
+
+static void save(struct rank_run *r, struct model *m, struct optim *o)
+{
+    const struct companions none = {0};
+    const struct saver_options so = {
+        .out = r->how->save, .writes = r->all.base.rank == 0, .companions = &none};
+    const struct train_state state = {.step = r->how->steps, .dtype = "f32"};
+    struct saver *s;
+
+    CHECK(saver_open(&so, m, o, &s, NULL) == 0);
+    CHECK(saver_save(s, &state, NULL) == 0);
+    CHECK(saver_wait(s, NULL) == 0);
+    saver_close(&s);
+}
+
+/* What this thread has read so far, as the system counts it. */
+static int64_t bytes_read(void)
+{
+    FILE *f = fopen("/proc/thread-self/io", "r");
+    long long n = 0;
+
+    CHECK(f != NULL && fscanf(f, "rchar: %lld", &n) == 1);
+    CHECK(fclose(f) == 0);
+    return n;
+}
+
+static void begin(struct rank_run *r, struct model *m, struct optim *o)
+{
+    int64_t before = bytes_read();
+
+    if (r->how->load == NULL) {
+        CHECK(model_init(m, 42, NULL) == 0);
+    } else {
+        CHECK(checkpoint_load(r->how->load, m, o, NULL) == 0);
+    }
+    r->got.read_bytes = bytes_read() - before;
+    optim_refresh(o, 0);
 }
 
 static struct model_options options_of(struct rank_run *r)
@@ -166,7 +218,8 @@ static void *run_rank(void *arg)
 {
     struct rank_run *r = arg;
     const struct training *t = r->how;
-    const struct optim_options oo = {.schedule = {.lr = 0.01, .min_lr = 0.001, .steps = STEPS},
+    double lr = t->rounds ? 0 : 0.01;
+    const struct optim_options oo = {.schedule = {.lr = lr, .min_lr = lr / 10, .steps = STEPS},
                                      .beta1 = 0.9,
                                      .beta2 = 0.95,
                                      .eps = 1e-8,
@@ -187,8 +240,7 @@ static void *run_rank(void *arg)
     CHECK(optim_open(m, &oo, &o, NULL) == 0);
     CHECK(taken_bytes >= model_memory_total(&plan) &&
           taken_bytes < model_memory_total(&plan) + 64); /* the norm's scalars */
-    CHECK(model_init(m, 42, NULL) == 0);
-    optim_refresh(o, 0);
+    begin(r, m, o);
     for (int64_t step = 0; step < t->steps; step++) {
         learn(r, m, step);
         if (step == 0) {
@@ -201,6 +253,9 @@ static void *run_rank(void *arg)
         }
         optim_step(o, step + 1);
         CHECK(step > 0 || optim_norm(o, &r->got.norm, NULL) == 0);
+    }
+    if (t->save != NULL) {
+        save(r, m, o);
     }
     read_results(r, m);
     CHECK(m->rc == 0);
@@ -251,6 +306,7 @@ static struct result train(const struct training *t)
         if (r > 0) {
             join(&run[0].got.param, run[r].got.param, run[0].got.size);
             join(&run[0].got.grad, run[r].got.grad, run[0].got.size);
+            run[0].got.read_bytes += run[r].got.read_bytes;
             assert_true(run[0].got.loss == run[r].got.loss && run[0].got.norm == run[r].got.norm);
         }
     }
@@ -385,6 +441,108 @@ static void test_beside_every_stage(void **state)
     }
 }
 
+/* --- checkpoints --------------------------------------------------------------------------------------------------- */
+
+static int64_t expect_same_file(const char *a, const char *b, const char *name)
+{
+    struct buf one = BUF_INIT(1 << 24), two = BUF_INIT(1 << 24);
+    char path[PATH_MAX];
+    int64_t n;
+
+    snprintf(path, sizeof path, "%s/%s", a, name);
+    assert_int_equal(buf_read_file(&one, path, NULL), 0);
+    snprintf(path, sizeof path, "%s/%s", b, name);
+    assert_int_equal(buf_read_file(&two, path, NULL), 0);
+    assert_int_equal(one.n, two.n);
+    assert_memory_equal(one.p, two.p, one.n);
+    n = (int64_t)one.n;
+    buf_free(&one);
+    buf_free(&two);
+    return n;
+}
+
+/* Saved by ranks that cut a model in one way, loaded by others, saved again: every tensor's bytes are the same. No rank reads what is
+ * another's: all together no more than the files have, but for copies and headers. */
+static void expect_any_cut_goes_on(struct training t, const char *dir)
+{
+    static const struct {
+        int tp, ranks, zero;
+        enum dtype dt;
+    } next[] = {{1, 1, 0, DT_F32}, {2, 1, 0, DT_F32}, {4, 1, 0, DT_BF16}, {2, 2, 3, DT_F32}};
+    char first[128], load[160], other[128], again[160];
+    struct result r;
+
+    snprintf(first, sizeof first, "%s/%s-%d", dir, config_family(&t.config), t.tp);
+    assert_int_equal(dir_make(first, 0755, NULL), 0);
+    t.save = first;
+    r = train(&t);
+    result_free(&r);
+    snprintf(load, sizeof load, "%s/checkpoint-%d", first, STEPS);
+    for (size_t i = 0; i < ARRAY_LEN(next); i++) {
+        struct training then = {.config = t.config,
+                                .dt = next[i].dt,
+                                .tp = next[i].tp,
+                                .ranks = next[i].ranks,
+                                .zero = next[i].zero,
+                                .passes = 1,
+                                .load = load,
+                                .save = other};
+        int64_t bytes;
+
+        snprintf(other, sizeof other, "%s/then-%zu", first, i);
+        assert_int_equal(dir_make(other, 0755, NULL), 0);
+        r = train(&then);
+        snprintf(again, sizeof again, "%s/checkpoint-0", other);
+        bytes = expect_same_file(load, again, "model.safetensors") +
+                expect_same_file(load, again, "optimizer.safetensors");
+        assert_true(r.read_bytes >= bytes / 10 * 9 && r.read_bytes < bytes / 10 * 13);
+        result_free(&r);
+    }
+}
+
+static void test_checkpoints_know_no_cut(void **state)
+{
+    struct training t = {.dt = DT_F32, .passes = 1, .steps = STEPS};
+    char dir[] = "/tmp/tensor-parallel-XXXXXX";
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (t.tp = 1; t.tp <= 4; t.tp *= 2) {
+        t.ranks = t.tp == 2 ? 2 : 1;
+        t.zero = t.ranks - 1;
+        t.config = shape("tiny-llama", 4, 301);
+        expect_any_cut_goes_on(t, dir);
+        t.config = shape("tiny-gpt2", 4, 301);
+        expect_any_cut_goes_on(t, dir);
+    }
+    assert_int_equal(dir_remove_tree(dir, NULL), 0);
+}
+
+/* Working weights are rounded by the number of an element in the whole model, not by who has it. */
+static void test_rounding_knows_no_cut(void **state)
+{
+    static const char *const shapes[] = {"tiny-llama", "tiny-gpt2"};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LEN(shapes); i++) {
+        struct training t = {.dt = DT_BF16,
+                             .tp = 1,
+                             .ranks = 1 + (int)i / 2,
+                             .zero = (int)i / 2,
+                             .passes = 1,
+                             .steps = 1,
+                             .rounds = true,
+                             .config = shape(shapes[i % 2], 2, 301)};
+        struct result want = train(&t), got;
+
+        t.tp = 2;
+        got = train(&t);
+        expect_near(want.param, got.param, want.size, 0);
+        result_free(&want);
+        result_free(&got);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +550,8 @@ int main(void)
         cmocka_unit_test(test_llama_as_one),
         cmocka_unit_test(test_gpt2_as_one),
         cmocka_unit_test(test_beside_every_stage),
+        cmocka_unit_test(test_checkpoints_know_no_cut),
+        cmocka_unit_test(test_rounding_knows_no_cut),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

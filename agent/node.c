@@ -1,11 +1,12 @@
 #include "agent/node.h"
 
+#include <grp.h>
 #include <pwd.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/slurm/detach.h"
 #include "common/codec/settings.h"
 #include "common/codec/units.h"
 
@@ -221,6 +222,19 @@ int node_user(const struct node *n, uid_t *uid, gid_t *gid, struct err *e)
     return 0;
 }
 
+/* For good: the user's rights and nobody else's. */
+static int take_rights(uid_t uid, gid_t gid, struct err *e)
+{
+    if (geteuid() == uid && getuid() == uid) {
+        return 0;
+    }
+    if (setgroups(0, NULL) == -1 || setresgid(gid, gid, gid) == -1 ||
+        setresuid(uid, uid, uid) == -1 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == -1) {
+        return err_sys(e, "becoming user %u", (unsigned)uid);
+    }
+    return 0;
+}
+
 int node_become(const struct node *n, struct err *e)
 {
     uid_t uid;
@@ -233,7 +247,7 @@ int node_become(const struct node *n, struct err *e)
     if (mkdir(n->shelf, 0755) == 0 && chown(n->shelf, uid, gid) == -1) {
         return err_sys(e, "%s", n->shelf);
     }
-    return detach_become(uid, gid, e);
+    return take_rights(uid, gid, e);
 }
 
 bool node_is_ours(const struct node *n)

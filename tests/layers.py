@@ -3,8 +3,8 @@
 
 A part is a folder below; a file belongs to the longest one that its path begins with. A part may
 include itself and what it names here: a part, or one header of it. What nobody uses is no arrow.
-Parts form no ring, be it by headers or by sources, and headers none among themselves; where rings
-are the house's own, between the parts of the agent, those of headers alone are looked for.
+Parts form no ring, be it by headers or by sources, and headers none among themselves. In the agent no
+files do either, a source and its header counting as one.
 
 And of each file: includes are written from the root, a source's own header comes first (so that it
 compiles alone; `make check-layers` compiles the others, --alone names them), guards are the path.
@@ -14,7 +14,6 @@ import re
 import sys
 
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
-AGENT = {f"agent/{p}" for p in ("pull", "peers", "shelf", "job", "preflight", "publish", "slurm")}
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
 SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "hub", "registry")} | REPO | SYNC
@@ -30,8 +29,32 @@ ARROWS = {
     "kernels": COMMON,
     "agent/train": COMMON | {"kernels"},
     "agent/late": set(),  # libraries; nobody includes it
-    "agent": COMMON | AGENT,
-    **{part: COMMON | AGENT | {"agent"} for part in AGENT},  # agent.h, node.h: what the command line and the node said
+    # The agent: its cache lies lowest, then what every verb knows (agent.h, node.h, ask.h), then what verbs do, then the verbs.
+    "agent/shelf": COMMON,
+    "agent": COMMON | {"agent/shelf/shelf.h"},
+    "agent/pull": COMMON | {"agent", "agent/shelf"},
+    "agent/peers": COMMON | {"agent", "agent/pull/peer_ops.h"},  # called back by a pull
+    "agent/preflight": COMMON | {"agent"},
+    "agent/publish": COMMON | {"agent", "agent/shelf"},
+    "agent/job": COMMON | {"agent", "agent/peers/peers.h", "agent/preflight", "agent/publish/publish.h", "agent/pull/artifact.h", "agent/shelf"},
+    "agent/slurm": COMMON | {
+        "agent",
+        "agent/job/jobfile.h",  # what a task is told of its job
+        "agent/peers/peers.h",
+        "agent/preflight/preflight.h",
+        "agent/pull/artifact.h",
+        "agent/shelf",
+    },
+    "agent/verbs": COMMON | {
+        "agent",
+        "agent/job",
+        "agent/peers/peers.h",
+        "agent/preflight",
+        "agent/publish/publish.h",
+        "agent/pull/artifact.h",
+        "agent/shelf",
+        "agent/slurm",
+    },
     "server/net": COMMON,
     "server/http": COMMON | {"server/net"},
     "server/store": COMMON,
@@ -155,6 +178,7 @@ class House:
         self.header_arrows = {}  # part -> parts, by headers
         self.arrows = {}         # the same, by all files; the top is one part
         self.headers = {}        # header -> headers
+        self.modules = {}        # of the agent: file -> files, without their suffix
         self.files = [f for top in FOLDERS for f in sorted((self.root / top).rglob("*"))
                       if f.suffix in (".c", ".h", ".cu", ".def")]
 
@@ -182,27 +206,29 @@ class House:
             return
         if name.endswith(".h"):
             self.headers.setdefault(name, set()).add(target)
+        if name.startswith("agent/") and not name.startswith("agent/train/") and target.endswith(".h") and name[:-2] != target[:-2]:
+            self.modules.setdefault(name[:-2], set()).add(target[:-2])
         if theirs == mine:
             return
-        if target in ARROWS[mine]:
-            self.used.add((mine, target))
-            return
-        self.used.add((mine, theirs))
-        if theirs not in ARROWS[mine]:
+        arrow = target if target in ARROWS[mine] else theirs
+        self.used.add((mine, arrow))
+        if arrow not in ARROWS[mine]:
             self.wrong.append(f"{name}: {mine} may not include {target}")
+            return
+        if arrow == target and not mine.startswith("agent"):
             return
         if name.endswith(".h"):
             self.header_arrows.setdefault(mine, set()).add(theirs)
         a, b = ("the top" if part in TOP else part for part in (mine, theirs))
-        if a != b and mine not in AGENT | {"agent"}:
+        if a != b:
             self.arrows.setdefault(a, set()).add(b)
 
     def judge(self):
-        for what, graph in (("headers of parts", self.header_arrows), ("parts", self.arrows), ("headers", self.headers)):
+        for what, graph in (("headers of parts", self.header_arrows), ("parts", self.arrows), ("headers", self.headers), ("files", self.modules)):
             for ring in rings(graph):
                 self.wrong.append(f"{what} form a ring: " + " -> ".join(ring))
         for part, arrows in ARROWS.items():
-            if part in TOP or part in AGENT | {"agent"}:
+            if part in TOP:
                 continue  # they may see all of their kind
             for arrow in sorted(arrows - COMMON - REPO - SYNC - ADAPTER):
                 if (part, arrow) not in self.used:

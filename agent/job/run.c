@@ -17,7 +17,8 @@
 #include "agent/job/record.h"
 #include "agent/preflight/preflight.h"
 #include "agent/publish/publish.h"
-#include "agent/pull/pulling.h"
+#include "agent/peers/peers.h"
+#include "agent/pull/artifact.h"
 #include "agent/shelf/unpack.h"
 #include "agent/verb.h"
 #include "common/base/log.h"
@@ -378,7 +379,8 @@ static int bring_inputs(struct run *r, struct err *e)
                                            .nexclude = j->nexclude};
     }
     if (n > 0) {
-        rc = pulling(r->agent, r->artifact, n, e);
+        const struct artifacts_want w = {.peer_ops = &peers_ops};
+        rc = artifacts_pull(r->agent, r->artifact, n, &w, e);
     }
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = settle_input(r, i, e);

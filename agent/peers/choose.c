@@ -69,7 +69,7 @@ static bool unasked(const struct choose_from *c, uint64_t *dice, size_t *chunk)
     return seen > 0;
 }
 
-enum choice choose(const struct choose_from *c, uint64_t *dice, size_t *chunk, size_t *giver)
+enum peer_choice choose(const struct choose_from *c, uint64_t *dice, size_t *chunk, size_t *giver)
 {
     if (c->brings && is_mine(c, chunk)) {
         return CHOOSE_MIRROR;

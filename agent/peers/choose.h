@@ -11,7 +11,7 @@
 #ifndef AGENT_PEERS_CHOOSE_H
 #define AGENT_PEERS_CHOOSE_H
 
-#include "agent/pull/parts.h"
+#include "agent/pull/peer_ops.h"
 
 enum { CHOOSE_AMONG = 64 };
 
@@ -33,9 +33,7 @@ struct choose_from {
     bool starved;
 };
 
-enum choice { CHOOSE_MIRROR, CHOOSE_GIVER, CHOOSE_NONE };
-
 /* dice: common/base/dice.h's; moves on. */
-enum choice choose(const struct choose_from *c, uint64_t *dice, size_t *chunk, size_t *giver);
+enum peer_choice choose(const struct choose_from *c, uint64_t *dice, size_t *chunk, size_t *giver);
 
 #endif

@@ -1,4 +1,4 @@
-/* give.h - the thread that listens for other nodes and gives them chunks (guest.h), on a loop of its own: neither a slow disk nor
+/* give.h - the thread that listens for other nodes and gives them chunks (HTTP/1.1 over TLS with the key of what is asked for, psk.h), on a loop of its own: neither a slow disk nor
  * a slow guest holds up our own pulls.
  *
  * At most GIVE_GUESTS connections; one more is closed as it comes. `address` and `port` as the node's file says; port 0: any.
@@ -20,5 +20,14 @@ MUST_USE int give_open(struct gifts *gifts, const char *address, uint16_t port, 
                        struct give **out, struct err *e);
 uint16_t give_port(const struct give *g);
 void give_close(struct give **gp); /* NULL is fine */
+
+/* A request's head without its last empty line: what is asked for. False: it is none of ours. */
+struct guest_request {
+    struct slice digest_hex;
+    bool have; /* the bitmap, and no chunk */
+    uint64_t chunk;
+    bool closes;
+};
+bool guest_read(struct slice head, struct guest_request *out);
 
 #endif

@@ -1,28 +1,38 @@
 #include "agent/pull/artifact.h"
 
 #include <event2/event.h>
+#include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
-#include "agent/peers/peers.h"
-#include "agent/pull/ask.h"
+#include "agent/ask.h"
+#include "agent/pull/batch.h"
 #include "agent/pull/hub.h"
-#include "agent/pull/known.h"
-#include "agent/pull/listing.h"
-#include "agent/pull/parts.h"
-#include "agent/pull/pull.h"
-#include "agent/pull/sheaves.h"
 #include "agent/shelf/place.h"
 #include "common/codec/glob.h"
+#include "common/codec/hub_id.h"
+#include "common/codec/jread.h"
+#include "common/codec/jwrite.h"
+#include "common/codec/progress.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-enum { LISTING_MAX = 256 << 20 };
+enum {
+    LISTING_MAX = 256 << 20,
+    FILES_MAX = 4 << 20,
+    KNOWN_MAX = 256 << 20,
+    NAME_MAX_BYTES = 64 << 10,
+    ETAG_MAX = 256
+};
 
 struct artifacts {
-    struct puller *pl;
+    struct pull_loop *loop;
     struct artifact *one;
     size_t count;
+    const struct artifacts_want *want;
+    struct progress *bar;
     int rc;
     struct err why;
 };
@@ -38,7 +48,7 @@ static void stop(struct artifact *a, int rc, const struct err *why)
         a->run->rc = rc;
         a->run->why = *why;
     }
-    puller_stop(a->run->pl);
+    pull_loop_stop(a->run->loop);
 }
 
 /* "repo/a b" -> "repo/a%20b"; escapes that are there stay. */
@@ -108,7 +118,9 @@ static void on_file(void *arg, const struct pull_result *r)
     a->size_bytes += r->size_bytes;
     a->fetched_bytes += r->fetched_bytes;
     a->peer_bytes += r->peer_bytes;
-    a->peers = peers_givers(a->run->pl->peers);
+    if (a->run->loop->peers != NULL) {
+        a->peers = a->run->loop->peer_ops->givers(a->run->loop->peers);
+    }
 }
 
 static void on_first_try(void *arg, const struct pull_result *r);
@@ -116,7 +128,7 @@ static void on_first_try(void *arg, const struct pull_result *r);
 /* The digest of a folder's file has an address of its own: the head may move while we fetch. */
 static void pull_next(struct artifact *a)
 {
-    const struct agent *ag = a->run->pl->agent;
+    const struct agent *ag = a->run->loop->agent;
     struct artifact_file *f = &a->file[a->next];
     struct waiting *w = NEW(struct waiting);
     struct pull_want want = {.digest = f->digest, .size_bytes = SIZE_UNKNOWN};
@@ -137,13 +149,291 @@ static void pull_next(struct artifact *a)
     }
     want.url = buf_slice(&url);
     want.other_url = buf_slice(&other);
-    if (a->is_folder && sheaves_fit(a->run->pl->sheaves, &want)) {
-        sheaves_add(a->run->pl->sheaves, &want, on_file, w);
-    } else {
-        pull_add(a->run->pl, &want, a->is_folder ? on_file : on_first_try, w);
+    if (!a->is_folder || !batch_add(a->run->loop, &want, on_file, w)) {
+        pull_add(a->run->loop, &want, a->is_folder ? on_file : on_first_try, w);
     }
     buf_free(&url);
     buf_free(&other);
+}
+
+/* --- what a folder of the mirror consists of: {"root", "entries": [{"path", "size", "sha256"}]} (docs/protocols/hosted.md) --- */
+
+static int read_entry(struct artifact *a, const json_t *j, struct err *e)
+{
+    struct artifact_file *f = &a->file[a->nfiles];
+    const char *name = json_string_value(json_object_get(j, "path"));
+    const char *hex = json_string_value(json_object_get(j, "sha256"));
+    const json_t *size = json_object_get(j, "size");
+
+    if (name != NULL && json_is_null(json_object_get(j, "sha256"))) {
+        return 0; /* a folder or a link: what is in it has entries of its own */
+    }
+    if (name == NULL || hex == NULL || !json_is_integer(size) || json_integer_value(size) < 0 ||
+        !digest_parse(slice_str(hex), &f->digest)) {
+        return err_set(e, E_PROTOCOL, "%s: a listing that is none", a->from);
+    }
+    if (!place_name_ok(slice_str(name))) {
+        return err_set(e, E_INVALID, "%s: the listing holds a name that leads elsewhere", a->from);
+    }
+    if (artifact_wants(a, name)) {
+        f->name = arena_copy(&a->arena, slice_str(name));
+        f->size_bytes = (uint64_t)json_integer_value(size);
+        a->nfiles++;
+    }
+    return 0;
+}
+
+static int read_listing(struct artifact *a, struct slice text, struct err *e)
+{
+    json_error_t where;
+    json_t *doc = json_loadb(text.p, text.n, 0, &where);
+    const json_t *entries = json_object_get(doc, "entries");
+    const char *root = json_string_value(json_object_get(doc, "root"));
+    size_t n = json_array_size(entries);
+    int rc = 0;
+
+    if (!json_is_array(entries) || n > FILES_MAX ||
+        (root != NULL && !digest_parse(slice_str(root), &a->root))) {
+        rc = err_set(e, E_PROTOCOL, "%s: neither a file nor a folder listing", a->from);
+    }
+    free(a->file);
+    a->file = mem_array(n + 1, sizeof a->file[0]);
+    a->nfiles = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = read_entry(a, json_array_get(entries, i), e);
+    }
+    json_decref(doc);
+    if (rc == 0 && a->nfiles == 0) {
+        rc = err_set(e, E_NOTFOUND, "%s: %s", a->from,
+                     n == 0 ? "the folder is empty" : "no file there matches the patterns");
+    }
+    return rc;
+}
+
+/* --- what was found before: not asked again where it cannot change, and not sent again where it has not --------------------
+ *
+ *   known/<key>   {"from", "etag", "root", "files": [{"name", "sha256", "size", "etag"}]}; key: of the mirror, the FROM, and
+ *                 whether a token was shown
+ *
+ * A repository of a Hub at a commit, and a folder of a hosted tree at a root (`models/me/gpt@<64 hex digits>/`), are fixed: nobody is asked. Of a
+ * branch its commit is asked for, and then the commit's list is this one. Any other folder is asked for with the ETag of its last listing.
+ * The list is of a pull that ended well, whole, each file checked against what the mirror calls it. It is a hint: one that is lost or torn
+ * costs a question. Its mtime is its last use, and that of all files in it (gc); those that nobody used for 90 days are removed by gc. */
+
+/* One name for all the ways in which the same thing may be written. */
+static bool known_name(const struct artifact *a, struct buf *out)
+{
+    struct slice path = slice_str(a->from);
+
+    if (a->hub != NULL) {
+        buf_addf(out, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT "@" SLICE_FMT, SLICE_ARG(a->hub->repo),
+                 SLICE_ARG(a->hub->type), SLICE_ARG(a->hub->id), SLICE_ARG(a->hub->commit));
+        return a->hub->commit.p != NULL && out->rc == 0;
+    }
+    path = slice_cut(&path, '#');
+    while (path.n > 0 && path.p[0] == '/') {
+        path = slice_from(path, 1);
+    }
+    while (path.n > 0 && path.p[path.n - 1] == '/') {
+        path.n--;
+    }
+    buf_adds(out, path);
+    return path.n > 0 && out->rc == 0;
+}
+
+static void known_path(const struct agent *ag, struct slice name, char out[PATH_MAX])
+{
+    struct buf text = BUF_INIT(NAME_MAX_BYTES);
+    char hex[DIGEST_HEX + 1];
+    struct digest key;
+
+    /* What a token brought answers nobody who has none: it is for the mirror to say who may read. */
+    buf_addf(&text, SLICE_FMT "/" SLICE_FMT "%s", SLICE_ARG(ag->mirror), SLICE_ARG(name),
+             ag->auth_line.n != 0 ? " by token" : "");
+    shelf_key_of_url(buf_slice(&text), &key);
+    buf_free(&text);
+    digest_format(&key, hex);
+    snprintf(out, PATH_MAX, "%.4000s/known/%s", shelf_dir(ag->shelf), hex);
+}
+
+/* `models/me/gpt@<64 hex digits>/...`: of a hosted tree, a root. */
+static bool root_in(const char *from, struct digest *out)
+{
+    struct slice rest = slice_str(from);
+    struct slice part;
+
+    while (rest.n > 0) {
+        ptrdiff_t at;
+        part = slice_cut(&rest, '/');
+        at = slice_find(part, '@');
+        if (at >= 0 && digest_parse(slice_from(part, (size_t)at + 1), out)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool known_is_fixed(struct artifact *a)
+{
+    struct digest root;
+
+    if (a->hub == NULL) {
+        return root_in(a->from, &root);
+    }
+    if (hf_is_commit(a->hub->rev)) {
+        a->hub->commit = a->hub->rev;
+        return true;
+    }
+    return false;
+}
+
+/* False: not one of ours. */
+static bool read_known_file(struct artifact *a, const json_t *o, struct artifact_file *f)
+{
+    struct slice name = jread_text(o, "name");
+    struct slice etag = jread_text(o, "etag");
+
+    if (name.p == NULL || !place_name_ok(name) ||
+        (a->hub != NULL && (etag.p == NULL || !place_name_ok(etag))) ||
+        !digest_parse(jread_text(o, "sha256"), &f->digest) ||
+        !jread_u64(o, "size", &f->size_bytes)) {
+        return false;
+    }
+    f->name = name;
+    f->etag = etag;
+    return true;
+}
+
+/* The files that the patterns let in. */
+static struct artifact_file *read_known_files(struct artifact *a, const json_t *files, size_t *n)
+{
+    size_t all = json_array_size(files);
+    struct artifact_file *out = mem_array(all + 1, sizeof out[0]);
+
+    *n = 0;
+    for (size_t i = 0; i < all; i++) {
+        const json_t *o = json_array_get(files, i);
+        struct artifact_file f;
+        if (!read_known_file(a, o, &f)) {
+            free(out);
+            return NULL;
+        }
+        if (artifact_wants(a, json_string_value(json_object_get(o, "name")))) {
+            f.name = arena_copy(&a->arena, f.name);
+            f.etag = arena_copy(&a->arena, f.etag);
+            out[(*n)++] = f;
+        }
+    }
+    if (*n == 0) {
+        free(out);
+        return NULL;
+    }
+    return out;
+}
+
+/* Does the list say of itself that it is this one? Goes into a line of a request: */
+static bool etag_ok(struct slice etag)
+{
+    for (size_t i = 0; i < etag.n; i++) {
+        if ((uint8_t)etag.p[i] <= ' ' || (uint8_t)etag.p[i] >= 0x7f) {
+            return false;
+        }
+    }
+    return etag.n > 0 && etag.n < ETAG_MAX;
+}
+
+static bool read_known(struct artifact *a, struct slice name, const json_t *o)
+{
+    struct artifact_file *file;
+    struct digest root = {0};
+    struct digest want;
+    size_t n;
+    bool rooted = digest_parse(jread_text(o, "root"), &root);
+
+    if (!slice_eq(jread_text(o, "from"), name) ||
+        (a->hub == NULL && root_in(a->from, &want) && (!rooted || !digest_eq(&root, &want)))) {
+        return false;
+    }
+    file = read_known_files(a, json_object_get(o, "files"), &n);
+    if (file == NULL) {
+        return false;
+    }
+    free(a->file);
+    a->file = file;
+    a->nfiles = n;
+    a->root = root;
+    a->etag = arena_copy(&a->arena, jread_text(o, "etag"));
+    a->etag = etag_ok(a->etag) ? a->etag : SLICE_NONE;
+    a->is_folder = a->known = true;
+    return true;
+}
+
+static bool known_read(const struct agent *ag, struct artifact *a)
+{
+    struct buf name = BUF_INIT(NAME_MAX_BYTES);
+    char path[PATH_MAX];
+    json_t *o = NULL;
+    bool ok = known_name(a, &name);
+
+    if (ok) {
+        known_path(ag, buf_slice(&name), path);
+        o = json_load_file(path, 0, NULL);
+        ok = o != NULL && read_known(a, buf_slice(&name), o);
+    }
+    if (ok) {
+        (void)!utimensat(AT_FDCWD, path, NULL, 0);
+    }
+    json_decref(o);
+    buf_free(&name);
+    return ok;
+}
+
+static void format_known(const struct artifact *a, struct slice name, struct buf *out)
+{
+    jwrite_open(out, NULL, '{');
+    jwrite_text(out, "from", name);
+    if (a->hub == NULL) {
+        jwrite_text(out, "etag", a->etag);
+        jwrite_hex(out, "root", a->root.b, DIGEST_BYTES);
+    }
+    jwrite_open(out, "files", '[');
+    for (size_t i = 0; i < a->nfiles; i++) {
+        const struct artifact_file *f = &a->file[i];
+        jwrite_open(out, NULL, '{');
+        jwrite_text(out, "name", f->name);
+        jwrite_hex(out, "sha256", f->digest.b, DIGEST_BYTES);
+        jwrite_u64(out, "size", f->size_bytes);
+        if (a->hub != NULL) {
+            jwrite_text(out, "etag", f->etag);
+        }
+        jwrite_close(out, '}');
+    }
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
+}
+
+static void known_write(const struct agent *ag, const struct artifact *a)
+{
+    struct buf text = BUF_INIT(KNOWN_MAX);
+    struct buf name = BUF_INIT(NAME_MAX_BYTES);
+    struct newfile *f = NULL;
+    char path[PATH_MAX];
+    char *slash;
+
+    if (a->is_folder && !a->known && a->ninclude + a->nexclude == 0 && known_name(a, &name)) {
+        known_path(ag, buf_slice(&name), path);
+        format_known(a, buf_slice(&name), &text);
+        slash = strrchr(path, '/');
+        *slash = '\0';
+        (void)!mkdir(path, 0755);
+        *slash = '/';
+        if (text.rc == 0 && newfile_open(path, 0644, &f, NULL) == 0) {
+            newfile_write(f, text.p, text.n);
+            (void)!newfile_commit_unsynced(&f, NULL);
+        }
+    }
+    buf_free(&name);
+    buf_free(&text);
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------------------- */
@@ -168,7 +458,7 @@ static bool is_laid(struct artifact *a)
 static void begin_files(struct artifact *a)
 {
     if (a->hub != NULL) {
-        a->url = hub_files_url(a->hub, a->run->pl->agent->mirror, &a->arena);
+        a->url = hub_files_url(a->hub, a->run->loop->agent->mirror, &a->arena);
     }
     a->next = 0;
     if (is_laid(a)) {
@@ -176,7 +466,7 @@ static void begin_files(struct artifact *a)
         return;
     }
     for (size_t i = 0; i < a->nfiles; i++) {
-        a->run->pl->known_bytes += a->file[i].size_bytes;
+        a->run->loop->known_bytes += a->file[i].size_bytes;
     }
 }
 
@@ -189,7 +479,7 @@ static void list_again(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (!a->run->pl->stopping) {
+    if (!a->run->loop->stopping) {
         start_listing(a);
     }
 }
@@ -200,7 +490,7 @@ static int read_answer(struct artifact *a, const struct ask_answer *ans, struct 
         return read_hub(a, ans->body, e);
     }
     a->etag = arena_copy(&a->arena, ans->etag);
-    return listing_read(a, ans->body, e);
+    return read_listing(a, ans->body, e);
 }
 
 static void on_listing(void *arg, int rc, const struct err *why, const struct ask_answer *ans)
@@ -220,10 +510,10 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
         }
     }
     if ((rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT) &&
-        ++a->tries < a->run->pl->agent->tries) {
+        ++a->tries < a->run->loop->agent->tries) {
         const struct timeval wait =
-            clock_timeval(puller_pause_ms(a->run->pl, a->tries, ans->retry_after_s));
-        event_base_once(a->run->pl->base, -1, EV_TIMEOUT, list_again, a, &wait);
+            clock_timeval(pull_loop_pause_ms(a->run->loop, a->tries, ans->retry_after_s));
+        event_base_once(a->run->loop->base, -1, EV_TIMEOUT, list_again, a, &wait);
         return;
     }
     a->listing = false;
@@ -237,41 +527,40 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
 
 static void start_listing(struct artifact *a)
 {
-    const struct puller *pl = a->run->pl;
+    const struct pull_loop *l = a->run->loop;
     struct slice fields[2] = {SLICE("Accept: application/json")};
     struct ask_want w = {.fields = fields, .nfields = 1, .body_max = LISTING_MAX};
 
     a->is_folder = a->listing = true;
-    if (a->hub == NULL && known_read(pl->agent, a) && a->etag.n != 0) {
+    if (a->hub == NULL && known_read(l->agent, a) && a->etag.n != 0) {
         fields[w.nfields++] = arena_fmt(&a->arena, "If-None-Match: " SLICE_FMT, SLICE_ARG(a->etag));
     }
     w.url =
         a->hub != NULL
-            ? arena_fmt(&a->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(pl->agent->mirror),
+            ? arena_fmt(&a->arena, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(l->agent->mirror),
                         SLICE_ARG(hub_next_url(a->hub, &a->arena)))
-            : arena_fmt(&a->arena, SLICE_FMT "?recursive=1", SLICE_ARG(folder_url(a, pl->agent)));
-    a->ask = ask_start(pl->xfers, pl->agent, &w, on_listing, a);
+            : arena_fmt(&a->arena, SLICE_FMT "?recursive=1", SLICE_ARG(folder_url(a, l->agent)));
+    a->ask = ask_start(l->xfers, l->agent, &w, on_listing, a);
 }
 
 /* --- a Hub's repository: two documents, then its files ---------------------------------------------------------------- */
 
-static int add_hub_file(void *arg, const struct hub_file *h)
+static int add_hub_file(void *arg, const struct artifact_file *f)
 {
     struct artifact *a = arg;
 
-    if (!place_name_ok(slice_str(h->name))) {
+    if (!place_name_ok(f->name)) {
         return E_INVALID;
     }
-    if (artifact_wants(a, h->name)) {
+    if (artifact_wants(a, f->name.p)) {
         if ((a->nfiles & (a->nfiles - 1)) == 0) { /* full at 1, 2, 4, ... */
             a->file = reallocarray(a->file, max_u64(1, 2 * a->nfiles), sizeof a->file[0]);
             CHECK(a->file != NULL);
         }
-        a->file[a->nfiles++] =
-            (struct artifact_file){.name = arena_copy(&a->arena, slice_str(h->name)),
-                                   .digest = h->digest,
-                                   .size_bytes = h->size_bytes,
-                                   .etag = arena_copy(&a->arena, slice_str(h->etag))};
+        a->file[a->nfiles++] = (struct artifact_file){.name = arena_copy(&a->arena, f->name),
+                                                      .digest = f->digest,
+                                                      .size_bytes = f->size_bytes,
+                                                      .etag = arena_copy(&a->arena, f->etag)};
     }
     return 0;
 }
@@ -282,7 +571,7 @@ static int read_hub(struct artifact *a, struct slice doc, struct err *e)
 
     if (a->hub->commit.p == NULL) {
         rc = hub_read_info(a->hub, doc, &a->arena, e);
-        if (rc == 0 && !known_read(a->run->pl->agent, a)) {
+        if (rc == 0 && !known_read(a->run->loop->agent, a)) {
             a->tries = 0;
             start_listing(a);
         }
@@ -305,7 +594,7 @@ static void on_first_try(void *arg, const struct pull_result *r)
     struct waiting *w = arg;
     struct artifact *a = w->a;
 
-    if (r->rc == E_NOTFOUND && digest_is_zero(&a->file[0].digest) && !a->run->pl->stopping) {
+    if (r->rc == E_NOTFOUND && digest_is_zero(&a->file[0].digest) && !a->run->loop->stopping) {
         free(w);
         start_listing(a);
     } else {
@@ -356,7 +645,7 @@ static int read_from(const struct agent *ag, struct artifact *a, struct err *e)
 
 static int start_one(struct artifact *a, struct err *e)
 {
-    const struct agent *ag = a->run->pl->agent;
+    const struct agent *ag = a->run->loop->agent;
     int rc = read_from(ag, a, e);
 
     if (rc == 0 && known_is_fixed(a) && known_read(ag, a)) {
@@ -369,7 +658,7 @@ static int start_one(struct artifact *a, struct err *e)
 }
 
 /* The next file of the first artifact that has one. */
-static enum puller_more more(void *arg)
+static enum pull_more more(void *arg)
 {
     struct artifacts *r = arg;
     bool listing = false;
@@ -386,41 +675,89 @@ static enum puller_more more(void *arg)
     return listing ? MORE_LATER : MORE_NONE;
 }
 
-int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct err *e)
+/* --- the run ---------------------------------------------------------------------------------------------------------- */
+
+static void on_tick(void *arg, const struct pull_loop *l)
 {
-    struct artifacts run = {.pl = pl, .one = a, .count = count};
+    struct artifacts *r = arg;
+
+    progress_draw(r->bar, l->done_bytes, l->known_bytes != 0 ? l->known_bytes : UINT64_MAX,
+                  clock_now_ms());
+    if (r->want->is_gone != NULL && r->want->is_gone(r->want->arg)) {
+        pull_loop_stop(r->loop);
+    }
+}
+
+static int run_all(struct artifacts *r, struct err *e)
+{
     int rc = 0;
 
-    pl->more = more;
-    pl->more_arg = &run;
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        a[i].run = &run;
-        rc = start_one(&a[i], e);
+    for (size_t i = 0; rc == 0 && i < r->count; i++) {
+        r->one[i].run = r;
+        rc = start_one(&r->one[i], e);
         if (rc != 0) {
-            run.rc = rc;
-            run.why = *e;
-            puller_stop(pl);
+            stop(&r->one[i], rc, e);
         }
     }
-    rc = puller_run(pl, e);
-    for (size_t i = 0; i < count; i++) {
-        ask_cancel(&a[i].ask);
-        a[i].run = NULL;
+    rc = pull_loop_run(r->loop, e);
+    for (size_t i = 0; i < r->count; i++) {
+        ask_cancel(&r->one[i].ask);
+        r->one[i].run = NULL;
     }
-    if (run.rc != 0) {
-        *e = run.why;
-        return run.rc;
+    if (r->rc != 0) {
+        *e = r->why;
+        return r->rc;
     }
-    for (size_t i = 0; rc == 0 && !pl->stopping && i < count; i++) {
-        rc = a[i].hub != NULL && !a[i].known && !a[i].laid ? hub_check(pl->agent, &a[i], e) : 0;
-        if (rc == 0) {
-            known_write(pl->agent, &a[i]);
-        }
-    }
-    return pl->stopping
-               ? err_set(e, E_CANCELLED, "stopped; what was fetched is kept for the next run")
-               : rc;
+    return rc;
 }
+
+/* What came is held against what it was called, and noted for the next run. */
+static int settle(const struct artifacts *r, struct err *e)
+{
+    const struct agent *ag = r->loop->agent;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < r->count; i++) {
+        struct artifact *a = &r->one[i];
+        rc = a->hub != NULL && !a->known && !a->laid ? hub_check(ag, a->file, a->nfiles, e) : 0;
+        if (rc == 0) {
+            known_write(ag, a);
+        }
+    }
+    return rc;
+}
+
+int artifacts_pull(const struct agent *ag, struct artifact *a, size_t count,
+                   const struct artifacts_want *w, struct err *e)
+{
+    struct artifacts run = {.one = a, .count = count, .want = w};
+    const struct pull_loop_want lw = {.kind = {&batch_kind, &pull_kind},
+                                      .peer_ops = w->peer_ops,
+                                      .more = more,
+                                      .more_arg = &run,
+                                      .on_tick = on_tick,
+                                      .tick_arg = &run};
+    struct err first;
+    int rc = pull_loop_open(ag, &lw, &run.loop, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    run.bar = ag->quiet || ag->json ? NULL : progress_open(count == 1 ? a->from : "artifacts");
+    rc = run_all(&run, &first);
+    rc = rc != 0 ? rc : settle(&run, &first);
+    if (run.loop->stopping && run.rc == 0) {
+        rc = err_set(&first, E_CANCELLED, "stopped; what was fetched is kept for the next run");
+    }
+    if (rc != 0 && e != NULL) {
+        *e = first;
+    }
+    pull_loop_close(&run.loop);
+    progress_close(&run.bar);
+    return rc;
+}
+
+/* --- without asking anybody --------------------------------------------------------------------------------------------- */
 
 static bool all_here(const struct agent *ag, struct artifact *a)
 {
@@ -486,7 +823,7 @@ int artifact_place(const struct agent *ag, const struct artifact *a, const char 
     struct placer *p;
 
     if (rc != 0 || a->hub != NULL) {
-        return rc != 0 ? rc : hub_place(ag, a, dir, e);
+        return rc != 0 ? rc : hub_place(ag, a->hub, a->file, a->nfiles, dir, e);
     }
     p = placer_open(ag->shelf, dir, ag->copy, ag->fleeting);
     for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
@@ -503,6 +840,15 @@ void artifact_path(const struct artifact *a, const char *dir, char out[PATH_MAX]
     } else {
         snprintf(out, PATH_MAX, "%.3900s%s" SLICE_FMT, dir, a->is_folder ? "" : "/",
                  SLICE_ARG(a->is_folder ? SLICE_NONE : a->file[0].name));
+    }
+}
+
+void artifact_home(const struct artifact *a, const char *dir, char out[PATH_MAX])
+{
+    if (a->hub != NULL) {
+        hub_folder(a->hub, dir, out);
+    } else {
+        snprintf(out, PATH_MAX, "%s", dir);
     }
 }
 

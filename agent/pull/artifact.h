@@ -13,17 +13,12 @@
 
 #include <limits.h>
 
-#include "agent/pull/puller.h"
+#include "agent/agent.h"
+#include "agent/pull/file.h"
 #include "common/hash/digest.h"
 
-struct artifact_file {
-    struct slice name; /* below the folder; of a single file its last segment */
-    struct digest digest;
-    uint64_t size_bytes;
-    struct slice etag; /* of a Hub's file */
-};
-
 struct hub;
+struct peer_ops;
 struct artifact {
     const char *from;
     struct digest digest;       /* of a file, when the job names one; zero else */
@@ -38,7 +33,7 @@ struct artifact {
 
     struct arena arena;
     bool is_folder;
-    bool known;         /* its files were not asked for: known.h */
+    bool known;         /* its files were not asked for, but read from known/ of the cache */
     bool laid;          /* lay() said so */
     struct hub *hub;    /* NULL: not one of a Hub's */
     struct digest root; /* of a folder; zero when the mirror did not say */
@@ -57,8 +52,15 @@ struct artifact {
     unsigned tries; /* of the listing */
 };
 
-/* Brings all of them onto the shelf, at the same time. The first failure stops the others. */
-MUST_USE int artifacts_pull(struct puller *pl, struct artifact *a, size_t count, struct err *e);
+struct artifacts_want {
+    const struct peer_ops *peer_ops; /* NULL: from the mirror alone */
+    bool (*is_gone)(void *arg); /* asked now and then: whoever waits for it; NULL: nobody does */
+    void *arg;
+};
+
+/* Brings all of them into the local cache, at the same time, with a progress bar at a terminal. The first failure stops the others. */
+MUST_USE int artifacts_pull(const struct agent *ag, struct artifact *a, size_t count,
+                            const struct artifacts_want *w, struct err *e);
 /* True: it cannot change, what it consists of is known, and all of that is on the shelf: nobody need be asked. */
 MUST_USE bool artifact_at_hand(const struct agent *ag, struct artifact *a);
 /* Do its patterns let a name in? */
@@ -68,6 +70,8 @@ MUST_USE int artifact_place(const struct agent *ag, const struct artifact *a, co
                             struct err *e);
 /* What of dir is the artifact: the file, the folder, the snapshot of a Hub's repository. */
 void artifact_path(const struct artifact *a, const char *dir, char out[PATH_MAX]);
+/* What of dir is the artifact alone: of a Hub's repository what its client calls its cache of it, else dir. */
+void artifact_home(const struct artifact *a, const char *dir, char out[PATH_MAX]);
 /* What stands for its content: the file's digest, the folder's root and patterns. */
 void artifact_key(const struct artifact *a, struct digest *out);
 void artifact_fini(struct artifact *a);

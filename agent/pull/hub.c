@@ -122,30 +122,33 @@ int hub_read_info(struct hub *h, struct slice doc, struct arena *a, struct err *
     return rc;
 }
 
-static int read_file(const json_t *v, int (*each)(void *arg, const struct hub_file *f), void *arg,
-                     struct err *e)
+static int read_file(const json_t *v, int (*each)(void *arg, const struct artifact_file *f),
+                     void *arg, struct err *e)
 {
     const json_t *lfs = json_object_get(v, "lfs");
     const json_t *size = json_object_get(v, "size");
     const char *type = json_string_value(json_object_get(v, "type"));
     const char *oid = json_string_value(json_object_get(json_is_object(lfs) ? lfs : v, "oid"));
-    struct hub_file f = {.name = json_string_value(json_object_get(v, "path")), .etag = oid};
+    const char *name = json_string_value(json_object_get(v, "path"));
+    struct artifact_file f = {0};
     struct git_oid git;
 
     if (type != NULL && strcmp(type, "directory") == 0) {
         return 0;
     }
-    if (f.name == NULL || oid == NULL || !json_is_integer(size) || json_integer_value(size) < 0 ||
+    if (name == NULL || oid == NULL || !json_is_integer(size) || json_integer_value(size) < 0 ||
         !(json_is_object(lfs) ? digest_parse(slice_str(oid), &f.digest)
                               : git_oid_parse(slice_str(oid), &git))) {
         return err_set(e, E_PROTOCOL, "a listing that is none");
     }
+    f.name = slice_str(name);
+    f.etag = slice_str(oid);
     f.size_bytes = (uint64_t)json_integer_value(size);
     return each(arg, &f);
 }
 
-int hub_read_files(struct slice doc, int (*each)(void *arg, const struct hub_file *f), void *arg,
-                   struct err *e)
+int hub_read_files(struct slice doc, int (*each)(void *arg, const struct artifact_file *f),
+                   void *arg, struct err *e)
 {
     json_error_t where;
     json_t *v = json_loadb(doc.p != NULL ? doc.p : "", doc.n, 0, &where);
@@ -207,12 +210,12 @@ static int check_git(const struct agent *ag, const struct artifact_file *f, stru
     return rc;
 }
 
-int hub_check(const struct agent *ag, const struct artifact *a, struct err *e)
+int hub_check(const struct agent *ag, const struct artifact_file *f, size_t n, struct err *e)
 {
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
-        rc = check_git(ag, &a->file[i], e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = check_git(ag, &f[i], e);
     }
     return rc;
 }
@@ -286,7 +289,8 @@ static int write_ref(const struct agent *ag, const struct hub *h, const char *fo
     return rc;
 }
 
-int hub_place(const struct agent *ag, const struct artifact *a, const char *home, struct err *e)
+int hub_place(const struct agent *ag, const struct hub *h, const struct artifact_file *f, size_t n,
+              const char *home, struct err *e)
 {
     char folder[PATH_MAX];
     char blobs[PATH_MAX];
@@ -294,20 +298,19 @@ int hub_place(const struct agent *ag, const struct artifact *a, const char *home
     struct placer *p;
     int rc;
 
-    hub_folder(a->hub, home, folder);
+    hub_folder(h, home, folder);
     snprintf(blobs, sizeof blobs, "%.4000s/blobs", folder);
-    hub_snapshot(a->hub, home, snapshot);
+    hub_snapshot(h, home, snapshot);
     rc = place_folder(blobs, ag->fleeting, e);
     p = placer_open(ag->shelf, blobs, ag->copy, ag->fleeting);
-    for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
-        const struct artifact_file *f = &a->file[i];
-        rc = placer_put(p, &f->digest, f->etag, e);
-        rc = rc != 0 ? rc : link_file(ag, snapshot, f, e);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = placer_put(p, &f[i].digest, f[i].etag, e);
+        rc = rc != 0 ? rc : link_file(ag, snapshot, &f[i], e);
     }
     placer_close(&p);
     /* The name last: whoever finds it finds all that it leads to. */
-    if (rc == 0 && !slice_eq(a->hub->rev, a->hub->commit)) {
-        rc = write_ref(ag, a->hub, folder, e);
+    if (rc == 0 && !slice_eq(h->rev, h->commit)) {
+        rc = write_ref(ag, h, folder, e);
     }
     return rc;
 }

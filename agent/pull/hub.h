@@ -10,7 +10,10 @@
 #ifndef AGENT_PULL_HUB_H
 #define AGENT_PULL_HUB_H
 
-#include "agent/pull/artifact.h"
+#include <limits.h>
+
+#include "agent/agent.h"
+#include "agent/pull/file.h"
 
 struct hub {
     struct slice repo;   /* of the mirror: "hf" */
@@ -27,22 +30,17 @@ bool hub_from(struct slice from, struct arena *a, struct hub *out);
 struct slice hub_next_url(const struct hub *h, struct arena *a);
 /* Reads the first: sets commit. */
 MUST_USE int hub_read_info(struct hub *h, struct slice doc, struct arena *a, struct err *e);
-/* Reads the second; each() for every file, nonzero ends it. */
-struct hub_file {
-    const char *name;
-    struct digest digest; /* zero: git's name is all that is known */
-    uint64_t size_bytes;
-    const char *etag; /* what the client calls its blob by */
-};
-MUST_USE int hub_read_files(struct slice doc, int (*each)(void *arg, const struct hub_file *f),
+/* Reads the second; each() for every file, whose name ends with a NUL; nonzero ends it. */
+MUST_USE int hub_read_files(struct slice doc, int (*each)(void *arg, const struct artifact_file *f),
                             void *arg, struct err *e);
 /* Where the files are, ends in '/'. */
 struct slice hub_files_url(const struct hub *h, struct slice mirror, struct arena *a);
-/* What came is what the listing called it; the shelf has all files. E_CORRUPT. */
-MUST_USE int hub_check(const struct agent *ag, const struct artifact *a, struct err *e);
-/* Below home; the shelf has all files. */
-MUST_USE int hub_place(const struct agent *ag, const struct artifact *a, const char *home,
+/* What came is what the listing called it; the cache has all files. E_CORRUPT. */
+MUST_USE int hub_check(const struct agent *ag, const struct artifact_file *f, size_t n,
                        struct err *e);
+/* Below home; the cache has all files. */
+MUST_USE int hub_place(const struct agent *ag, const struct hub *h, const struct artifact_file *f,
+                       size_t n, const char *home, struct err *e);
 /* All that hub_place() makes: home/hub/models--owner--name. */
 void hub_folder(const struct hub *h, const char *home, char out[PATH_MAX]);
 /* The snapshot's folder below home. */

@@ -10,6 +10,7 @@
 #define AGENT_PULL_PARTS_H
 
 #include "agent/shelf/shelf.h"
+#include "common/os/pool.h"
 
 #define PART_BYTES   CHUNK_BYTES
 #define SIZE_UNKNOWN UINT64_MAX
@@ -52,5 +53,23 @@ uint64_t parts_done_bytes(const struct parts *p);
 void parts_snapshot(const struct parts *p, struct buf *out);
 MUST_USE int parts_save(struct shelf *s, const struct digest *key, int fd, struct slice snapshot,
                         struct err *e);
+
+/* The SHA-256 of a growing file: reads behind the part that is complete, out of the page cache.
+ *
+ * The digest of the whole can only be computed in order while parts arrive in any; so it follows, on a thread of its
+ * own, and is done a moment after the last part.
+ *
+ * owns     follow_free() needs it idle
+ * threads  the loop's; moved() is called there whenever a stretch has been read
+ */
+struct follow;
+
+struct follow *follow_new(struct pool *pool, struct mailbox *reply, int fd,
+                          void (*moved)(void *arg, int rc, const struct err *why), void *arg);
+void follow_to(struct follow *f, uint64_t end); /* all bytes before `end` are there */
+bool follow_busy(const struct follow *f);
+uint64_t follow_at(const struct follow *f);
+void follow_final(struct follow *f, struct digest *out);
+void follow_free(struct follow **fp);
 
 #endif

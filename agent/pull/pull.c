@@ -1,287 +1,756 @@
+/* pull.c - the states of a pull:
+ *
+ *   NEW ──▶ ASKING ──▶ LOCKING ──▶ LISTING ──▶ FETCHING ──▶ SEALING ──▶ DONE
+ *    │        │          │ │                   ▲ │  ▲ │
+ *    │        │          │ └── no list ────────┘ │  │ └─ the wrong digest ─▶ CHECKING
+ *    ├────────┼──────────┼───────────────────────┼──┼─── some parts are damaged ──┘
+ *    │        └ in the cache already ─▶ DONE     │  │
+ *    └─ a digest and a size were given ─▶ LOCKING│
+ *                                                ▼
+ *   ASKING, FETCHING, CHECKING ──▶ RESTARTING ──▶ NEW      the object changed, or what came is of no use
+ *   all before DONE ──▶ FAILING ──▶ FAILED                 RESTARTING too
+ *
+ * RESTARTING and FAILING wait for the jobs of worker threads, which use what is torn down after them.
+ */
 #include "agent/pull/pull.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/peers/swarm.h"
+#include "agent/ask.h"
+#include "agent/pull/transfer.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
-#include "common/os/newfile.h"
 
-enum {
-    RESTARTS_MAX = 3,
-    SAVE_EVERY_MS = 2000,
-    SAVE_EVERY_BYTES = 256 << 20,
+enum { RESTARTS_MAX = 3, LIST_MAX = 64 << 20 };
+
+struct pull {
+    struct list node;
+    struct pull_loop *loop;
+    enum pull_state state;
+    struct arena arena;
+    struct pull_want want;
+    void (*on_done)(void *arg, const struct pull_result *r);
+    void *arg;
+    struct pull_object object;
+    bool
+        bound; /* the digest was asked for: by the job or a listing, not learned from this answer */
+    bool list_lies;
+    bool checked; /* the parts, since it began */
+    bool discard; /* the partial file, when it restarts or fails */
+    struct slice list_url;
+    struct ask *ask;
+    struct shelf_lock *lock;
+    struct digest key;
+    uint64_t waits_since_ms;   /* for the lock; UINT64_MAX: and it was said */
+    struct transfer *transfer; /* from FETCHING on */
+    struct job job;
+    struct sealing sealing;
+    uint64_t not_before_ms;
+    unsigned tries;
+    unsigned restarts;
+    struct pull_tally tally;
+    struct pull_result result;
 };
+
+/* --- states ------------------------------------------------------------------------------------------------------------- */
+
+#define TO(state) (1U << PULL_##state)
+
+static const unsigned ways[PULL_STATES] = {
+    [PULL_NEW] = TO(ASKING) | TO(LOCKING) | TO(FAILING) | TO(DONE),
+    [PULL_ASKING] = TO(LOCKING) | TO(RESTARTING) | TO(FAILING) | TO(DONE),
+    [PULL_LOCKING] = TO(LISTING) | TO(FETCHING) | TO(FAILING) | TO(DONE),
+    [PULL_LISTING] = TO(FETCHING) | TO(FAILING),
+    [PULL_FETCHING] = TO(CHECKING) | TO(SEALING) | TO(RESTARTING) | TO(FAILING),
+    [PULL_CHECKING] = TO(FETCHING) | TO(RESTARTING) | TO(FAILING),
+    [PULL_SEALING] = TO(FAILING) | TO(DONE),
+    [PULL_RESTARTING] = TO(NEW) | TO(FAILING),
+    [PULL_FAILING] = TO(FAILED),
+};
+
+void pull_state_move(enum pull_state *at, enum pull_state to)
+{
+    CHECK((ways[*at] & 1U << to) != 0);
+    *at = to;
+}
+
+static void move(struct pull *p, enum pull_state to)
+{
+    pull_state_move(&p->state, to);
+}
+
+static bool has_ended(const struct pull *p)
+{
+    return p->state == PULL_DONE || p->state == PULL_FAILED;
+}
 
 /* --- ends and beginnings ------------------------------------------------------------------------------------------------ */
 
-struct pull *pull_add(struct puller *pl, const struct pull_want *w,
-                      void (*on_done)(void *arg, const struct pull_result *r), void *arg)
+void pull_add(struct pull_loop *l, const struct pull_want *w,
+              void (*on_done)(void *arg, const struct pull_result *r), void *arg)
 {
     struct pull *p = NEW(struct pull);
 
-    p->pl = pl;
+    p->loop = l;
     p->want = *w;
     p->want.url = arena_copy(&p->arena, w->url);
     p->want.other_url = arena_copy(&p->arena, w->other_url);
-    p->url = p->want.url;
+    p->object.url = p->want.url;
+    p->object.size_bytes = SIZE_UNKNOWN;
     p->bound = !digest_is_zero(&w->digest);
-    p->size_bytes = SIZE_UNKNOWN;
     p->on_done = on_done;
     p->arg = arg;
-    p->snapshot = BUF_INIT(PARTS_MAX / 8 + 4096);
-    list_init(&p->lanes);
     if (w->size_bytes != SIZE_UNKNOWN) {
-        p->shown_known = w->size_bytes; /* counted already by whoever learned it */
+        p->tally.known_bytes = w->size_bytes; /* counted already by whoever learned it */
     }
-    CHECK(pl->seats > 0);
-    pl->seats--;
-    list_push_back(&pl->pulls, &p->node);
-    return p;
-}
-
-static void stop_asking(struct pull *p)
-{
-    if (p->ask != NULL) {
-        ask_cancel(&p->ask);
-        puller_give_conn(p->pl);
-    }
+    CHECK(l->seats > 0);
+    l->seats--;
+    list_push_back(&l->pulls, &p->node);
 }
 
 static void drop_work(struct pull *p)
 {
-    if (p->phase == PULL_DONE && p->result.rc == 0) {
-        swarm_finish(&p->swarm);
-    } else {
-        swarm_leave(&p->swarm);
-    }
-    follow_free(&p->follow);
-    if (p->discard) {
-        parts_discard(p->pl->agent->shelf, &p->parts);
-    }
-    parts_close(&p->parts);
-    chunks_free(&p->list);
-    free(p->bad_tries);
-    p->bad_tries = NULL;
+    transfer_close(&p->transfer, p->state == PULL_DONE, p->discard);
     shelf_unlock(&p->lock);
 }
 
-void pull_end(struct pull *p)
+static void end(struct pull *p)
 {
     struct pull_result *r = &p->result;
     struct slice shown = p->want.url;
 
-    CHECK(p->phase == PULL_DONE && p->jobs == 0 && list_empty(&p->lanes));
     shown = slice_cut(&shown, '?'); /* a query may be signed */
     err_prefix(&r->why, SLICE_FMT, SLICE_ARG(shown));
+    r->fetched_bytes = p->tally.fetched_bytes;
+    r->peer_bytes = p->tally.peer_bytes;
     list_remove(&p->node);
-    p->pl->seats++;
+    p->loop->seats++;
     p->on_done(p->arg, r);
     drop_work(p);
-    buf_free(&p->snapshot);
     arena_fini(&p->arena);
     free(p);
 }
 
-void pull_succeed(struct pull *p, const struct digest *d, uint64_t size_bytes, bool was_there)
+static void succeed(struct pull *p, const struct digest *d, uint64_t size_bytes, bool was_there)
 {
     p->result.digest = *d;
     p->result.size_bytes = size_bytes;
     p->result.was_there = was_there;
-    p->size_bytes = size_bytes;
-    shelf_note(p->pl->agent->shelf, d, size_bytes, slice_str(p->etag), p->want.url);
-    p->pl->done_bytes += size_bytes - p->shown_bytes;
-    p->pl->known_bytes += size_bytes - p->shown_known;
-    p->shown_bytes = p->shown_known = size_bytes;
-    p->phase = PULL_DONE;
+    shelf_note(p->loop->agent->shelf, d, size_bytes, slice_str(p->object.etag), p->want.url);
+    pull_loop_show(p->loop, &p->tally, size_bytes, size_bytes);
+    move(p, PULL_DONE);
 }
 
-/* --- the resume state, saved now and then ------------------------------------------------------------------------------------ */
-
-static void save_work(struct job *j)
-{
-    struct pull *p = CONTAINER_OF(j, struct pull, saving);
-    struct err why;
-
-    if (parts_save(p->pl->agent->shelf, &p->key, p->parts->fd, buf_slice(&p->snapshot), &why) !=
-        0) {
-        log_warn("pull.state", "not saved: %s",
-                 why.text); /* costs bytes after a crash, nothing else */
-    }
-}
-
-static void save_done(struct job *j)
-{
-    struct pull *p = CONTAINER_OF(j, struct pull, saving);
-
-    p->jobs--;
-    p->save_runs = false;
-    p->saved_at_ms = clock_now_ms();
-    pull_job_ended(p);
-    puller_feed(p->pl);
-}
-
-void pull_tick(struct pull *p, uint64_t now_ms)
-{
-    if (p->phase != PULL_FETCH) {
-        return;
-    }
-    fetch_tick(p, now_ms);
-    if (p->save_runs || p->dirty_bytes == 0 || p->parts->stateless ||
-        (p->dirty_bytes < SAVE_EVERY_BYTES && now_ms < p->saved_at_ms + SAVE_EVERY_MS)) {
-        return;
-    }
-    buf_clear(&p->snapshot);
-    parts_snapshot(p->parts, &p->snapshot);
-    p->dirty_bytes = 0;
-    p->save_runs = true;
-    p->saving = (struct job){.work = save_work, .done = save_done, .reply = p->pl->mail};
-    p->jobs++;
-    pool_submit(p->pl->workers, &p->saving, CLIENT_PROGRAM);
-}
-
-static void save_last(struct pull *p)
-{
-    struct err why;
-
-    if (p->parts != NULL && !p->discard && p->dirty_bytes > 0 && !p->parts->stateless) {
-        buf_clear(&p->snapshot);
-        parts_snapshot(p->parts, &p->snapshot);
-        if (parts_save(p->pl->agent->shelf, &p->key, p->parts->fd, buf_slice(&p->snapshot), &why) !=
-            0) {
-            log_warn("pull.state", "what was fetched is lost: %s", why.text);
-        }
-    }
-}
-
-int pull_differs(const struct pull *p, const struct digest *got, struct err *e)
+static int differs(const struct pull *p, const struct digest *got, struct err *e)
 {
     char have[DIGEST_HEX + 1];
     char want[DIGEST_HEX + 1];
 
     digest_format(got, have);
-    digest_format(&p->digest, want);
+    digest_format(&p->object.digest, want);
     return err_set(e, E_CORRUPT, "sha256 is %s, not %.16s... as %s", have, want,
                    p->bound ? "asked for" : "the mirror says");
 }
 
-/* --- draining: nothing may be torn down under a job that still runs ---------------------------------------------------------- */
-
-void pull_drained(struct pull *p)
+/* What waits for jobs goes on when none is left. */
+static void go_on_when_idle(struct pull *p)
 {
-    if (p->phase != PULL_DRAIN || p->jobs != 0 || (p->follow != NULL && follow_busy(p->follow))) {
+    if (p->transfer != NULL && !transfer_is_idle(p->transfer)) {
         return;
     }
-    switch (p->drained) {
-    case NEXT_RESTART:
+    if (p->state == PULL_RESTARTING) {
         drop_work(p);
-        p->discard = p->rescanned = p->chunked = p->hashed = false;
-        p->dirty_bytes = 0;
-        p->phase = PULL_START;
-        break;
-    case NEXT_RESCAN:
-        seal_rescan(p);
-        break;
-    case NEXT_FAIL:
-        save_last(p);
-        p->phase = PULL_DONE;
-        break;
+        p->discard = p->checked = false;
+        move(p, PULL_NEW);
+    } else if (p->state == PULL_FAILING) {
+        if (p->transfer != NULL && !p->discard) {
+            transfer_save(p->transfer);
+        }
+        move(p, PULL_FAILED);
     }
 }
 
-void pull_drain(struct pull *p, enum pull_next next)
+static void stop_work(struct pull *p)
 {
-    stop_asking(p);
-    fetch_cancel_lanes(p);
-    p->phase = PULL_DRAIN;
-    p->drained = next;
-    pull_drained(p);
+    if (p->ask != NULL) {
+        ask_cancel(&p->ask);
+        pull_loop_give_conn(p->loop);
+    }
+    if (p->transfer != NULL) {
+        transfer_stop(p->transfer);
+    }
+    go_on_when_idle(p);
 }
 
-void pull_fail(struct pull *p, int rc, const struct err *why)
+static void fail(struct pull *p, int rc, const struct err *why)
 {
-    if (p->phase == PULL_DONE || (p->phase == PULL_DRAIN && p->drained == NEXT_FAIL)) {
+    if (has_ended(p) || p->state == PULL_FAILING) {
         return; /* the first reason stands */
     }
     p->result.rc = rc;
     p->result.why = *why;
     p->result.why.code = rc;
-    pull_drain(p, NEXT_FAIL);
+    move(p, PULL_FAILING);
+    stop_work(p);
 }
 
-void pull_restart(struct pull *p, bool discard, int rc, const struct err *why)
+/* How it is said that no restart has helped. */
+static int too_many_restarts(const struct pull *p, int rc, struct err *e)
 {
-    if (p->phase == PULL_DRAIN || p->phase == PULL_DONE) {
+    char hex[DIGEST_HEX + 1];
+
+    if (rc != E_CHANGED) {
+        return rc;
+    }
+    if (p->bound && p->want.other_url.n == 0) {
+        digest_format(&p->want.digest, hex);
+        return err_set(e, E_CORRUPT, "not the sha256 %.16s... asked for, %d times", hex,
+                       RESTARTS_MAX);
+    }
+    return err_set(e, rc, "it changed on the mirror while it was fetched, %d times", RESTARTS_MAX);
+}
+
+static void restart(struct pull *p, bool discard, int rc, const struct err *why)
+{
+    struct err last = *why;
+
+    if (p->state == PULL_RESTARTING || p->state == PULL_FAILING || has_ended(p)) {
         return;
     }
     if (rc == E_CHANGED && p->want.other_url.n != 0) {
-        p->url = p->want.other_url; /* the name moved on; the digest has an address of its own */
+        p->object.url =
+            p->want.other_url; /* the name moved on; the digest has an address of its own */
     }
     if (++p->restarts > RESTARTS_MAX) {
-        struct err last = *why;
-        if (rc == E_CHANGED && p->bound && p->want.other_url.n == 0) {
-            char hex[DIGEST_HEX + 1];
-            digest_format(&p->want.digest, hex);
-            rc = err_set(&last, E_CORRUPT, "not the sha256 %.16s... asked for, %d times", hex,
-                         RESTARTS_MAX);
-        } else if (rc == E_CHANGED) {
-            err_set(&last, rc, "it changed on the mirror while it was fetched, %d times",
-                    RESTARTS_MAX);
-        }
-        pull_fail(p, rc, &last);
+        rc = too_many_restarts(p, rc, &last);
+        fail(p, rc, &last);
         return;
     }
     p->discard = discard;
-    pull_drain(p, NEXT_RESTART);
+    move(p, PULL_RESTARTING);
+    stop_work(p);
 }
 
-void pull_retry_later(struct pull *p, int rc, const struct err *why, uint64_t after_s)
+static void retry_later(struct pull *p, int rc, const struct err *why, uint64_t after_s)
 {
-    uint64_t wait_ms = puller_pause_ms(p->pl, p->tries, after_s);
+    uint64_t wait_ms = pull_loop_pause_ms(p->loop, p->tries, after_s);
     uint64_t now_ms = clock_now_ms();
 
     if (now_ms < p->not_before_ms) {
         return; /* one outage, and many connections that it hits */
     }
-    if (++p->tries > p->pl->agent->tries) {
-        pull_fail(p, rc, why);
+    if (++p->tries > p->loop->agent->tries) {
+        fail(p, rc, why);
         return;
     }
     p->not_before_ms = now_ms + wait_ms;
     log_debug("pull.retry", "wait_ms=%" PRIu64 " why=\"%s\"", wait_ms, why->text);
 }
 
-void pull_stop(struct pull *p)
-{
-    struct err why;
+/* --- NEW, ASKING: is it in the cache, what is it? ------------------------------------------------------------------------ */
 
-    if (p->phase != PULL_SEAL) { /* all there: a moment, and it is on the shelf */
-        err_set(&why, E_CANCELLED, "stopped");
-        pull_fail(p, E_CANCELLED, &why);
+static bool on_shelf(struct pull *p)
+{
+    uint64_t size;
+
+    if (!p->object.known && p->object.etag[0] != '\0') {
+        struct digest d;
+        if (shelf_recall(p->loop->agent->shelf, p->want.url, slice_str(p->object.etag), &d) &&
+            shelf_find(p->loop->agent->shelf, &d, &size, NULL) == 0) {
+            succeed(p, &d, size, true);
+            return true;
+        }
+    }
+    if (p->object.known && shelf_find(p->loop->agent->shelf, &p->object.digest, &size, NULL) == 0) {
+        succeed(p, &p->object.digest, size, true);
+        return true;
+    }
+    return false;
+}
+
+static void start(struct pull *p)
+{
+    char hex[DIGEST_HEX + 1];
+
+    p->object.known = p->bound;
+    p->object.digest = p->want.digest;
+    p->object.size_bytes = p->want.size_bytes;
+    p->object.etag[0] = '\0';
+    p->list_url = SLICE_NONE;
+    if (on_shelf(p)) {
+        return;
+    }
+    if (p->bound && p->object.size_bytes != SIZE_UNKNOWN) { /* a listing told all that HEAD could */
+        digest_format(&p->object.digest, hex);
+        p->list_url =
+            arena_fmt(&p->arena, SLICE_FMT "/-/chunks/%s", SLICE_ARG(p->loop->agent->mirror), hex);
+        move(p, PULL_LOCKING);
+    } else {
+        move(p, PULL_ASKING);
     }
 }
+
+/* The target of the link whose rel is describedby: `</-/chunks/...>; rel="describedby"`. */
+static struct slice described_by(struct slice link)
+{
+    while (link.n > 0) {
+        struct slice item = slice_cut(&link, ',');
+        ptrdiff_t from = slice_find(item, '<');
+        ptrdiff_t to = slice_find(item, '>');
+
+        if (from >= 0 && to > from &&
+            memmem(item.p + to, item.n - (size_t)to, "rel=\"describedby\"", 17) != NULL) {
+            return slice_of(item.p + from + 1, (size_t)(to - from) - 1);
+        }
+    }
+    return SLICE_NONE;
+}
+
+static void learn(struct pull *p, const struct ask_answer *a)
+{
+    struct slice link = described_by(a->link);
+    struct buf url = BUF_INIT(8192);
+    struct url list;
+    struct digest says;
+    struct err why;
+
+    p->object.size_bytes = a->content_length;
+    if (a->etag.n > 0 && a->etag.p[0] == '"' && a->etag.n < PARTS_ETAG_ROOM) {
+        memcpy(p->object.etag, a->etag.p, a->etag.n);
+        p->object.etag[a->etag.n] = '\0';
+    }
+    if (digest_from_field(a->digest, &says)) {
+        if (p->bound && !digest_eq(&says, &p->object.digest)) {
+            int rc = differs(p, &says, &why);
+            if (p->want.other_url.n != 0 && !slice_eq(p->object.url, p->want.other_url)) {
+                restart(p, false, E_CHANGED, &why);
+            } else { /* asked for by the caller: no other try will match it */
+                fail(p, rc, &why);
+            }
+            return;
+        }
+        p->object.digest = says;
+        p->object.known = true;
+    }
+    /* The list is asked for with our token: at the mirror's own host only. */
+    if (link.n > 0 && url_resolve(a->url, link, &url, NULL) == 0 &&
+        url_split(buf_slice(&url), &list, NULL) == 0 &&
+        url_same_host(&list, &p->loop->agent->mirror_url)) {
+        p->list_url = arena_copy(&p->arena, buf_slice(&url));
+    }
+    buf_free(&url);
+    move(p, PULL_LOCKING);
+    (void)on_shelf(p);
+}
+
+static void on_asked(void *arg, int rc, const struct err *why, const struct ask_answer *a)
+{
+    struct pull *p = arg;
+    struct err e = *why;
+
+    p->ask = NULL;
+    pull_loop_give_conn(p->loop);
+    if (rc == E_DENIED || rc == E_INVALID || rc == E_TOOBIG) {
+        fail(p, rc, &e);
+    } else if (rc != 0) {
+        retry_later(p, rc, &e, 0);
+    } else if (a->status == 405 || a->status == 501) {
+        move(p, PULL_LOCKING); /* no HEAD here: the stream will tell what it is */
+    } else {
+        rc = a->status / 100 == 3 && slice_ends(a->location, SLICE("/"))
+                 ? err_set(&e, E_NOTFOUND, "it is a folder")
+                 : ask_judge(a->status, &a->reason, &e);
+        if (rc == 0) {
+            p->object.url = arena_copy(&p->arena, a->url);
+            learn(p, a);
+        } else if (rc == E_AGAIN) {
+            retry_later(p, rc, &e, a->retry_after_s);
+        } else {
+            fail(p, rc, &e);
+        }
+    }
+    pull_loop_feed(p->loop);
+}
+
+static void ask(struct pull *p, enum xfer_method method, struct slice url, size_t body_max,
+                void (*done)(void *, int, const struct err *, const struct ask_answer *))
+{
+    const struct ask_want w = {
+        .method = method, .url = url, .body_max = body_max, .head_reason = true};
+
+    if (p->ask == NULL && clock_now_ms() >= p->not_before_ms && pull_loop_take_conn(p->loop)) {
+        p->ask = ask_start(p->loop->xfers, p->loop->agent, &w, done, p);
+    }
+}
+
+/* --- LOCKING, LISTING: the partial file, and the digests of its parts ------------------------------------------------------ */
+
+static void on_transfer(void *arg, enum transfer_event what, int rc, const struct err *why,
+                        uint64_t after_s);
+static void go_on_when_whole(struct pull *p);
+
+static void open_transfer(struct pull *p, struct chunk_list *list)
+{
+    const struct transfer_want w = {.key = &p->key,
+                                    .object = &p->object,
+                                    .tally = &p->tally,
+                                    .list = list,
+                                    .on_event = on_transfer,
+                                    .arg = p};
+    struct err why;
+    int rc = transfer_open(p->loop, &w, &p->transfer, &why);
+
+    if (rc != 0) {
+        fail(p, rc, &why);
+        return;
+    }
+    move(p, PULL_FETCHING);
+    go_on_when_whole(p); /* an earlier run may have left nothing to fetch */
+}
+
+/* Another job on this node fetches it. One that hangs would have us hang in silence. */
+static void say_waiting(struct pull *p, uint64_t now_ms)
+{
+    if (p->waits_since_ms == 0) {
+        p->waits_since_ms = now_ms;
+    } else if (now_ms - p->waits_since_ms > (uint64_t)p->loop->agent->idle_timeout_s * 1000 &&
+               p->waits_since_ms != UINT64_MAX) {
+        struct slice shown = p->want.url;
+        p->waits_since_ms = UINT64_MAX;
+        shown = slice_cut(&shown, '?');
+        log_warn("pull.waits", "url=" SLICE_FMT " another process on this node fetches it",
+                 SLICE_ARG(shown));
+    }
+}
+
+static bool wants_list(const struct pull *p)
+{
+    return p->list_url.n != 0 && !p->list_lies && !p->object.no_ranges &&
+           p->object.size_bytes != SIZE_UNKNOWN && p->object.size_bytes > PART_BYTES;
+}
+
+static void take_lock(struct pull *p)
+{
+    struct err why;
+    int rc;
+
+    if (p->object.known) {
+        p->key = p->object.digest;
+    } else {
+        shelf_key_of_url(p->want.url, &p->key);
+    }
+    rc = shelf_try_lock(p->loop->agent->shelf, &p->key, false, &p->lock, &why);
+    if (rc == E_BUSY) {
+        say_waiting(p, clock_now_ms());
+        return; /* the next tick looks again */
+    }
+    if (rc != 0) {
+        fail(p, rc, &why);
+        return;
+    }
+    if (on_shelf(p)) { /* it came while we waited */
+        return;
+    }
+    if (wants_list(p)) {
+        move(p, PULL_LISTING);
+    } else {
+        open_transfer(p, NULL);
+    }
+}
+
+static bool list_fits(const struct pull *p, struct slice bytes, struct chunk_list *out)
+{
+    struct err why = {0};
+
+    if (chunks_decode(bytes, out, &why) == 0) {
+        if (out->chunk_bytes == PART_BYTES && out->size_bytes == p->object.size_bytes &&
+            (!p->object.known || digest_eq(&out->whole, &p->object.digest))) {
+            return true;
+        }
+        err_set(&why, E_INVALID, "it is of another object");
+    }
+    log_warn("pull.chunks", "the mirror's chunk list is not used: %s", why.text);
+    chunks_free(out);
+    return false;
+}
+
+static void on_list(void *arg, int rc, const struct err *why, const struct ask_answer *a)
+{
+    struct pull *p = arg;
+    struct chunk_list list = {0};
+    struct err e;
+
+    p->ask = NULL;
+    pull_loop_give_conn(p->loop);
+    if (rc != 0 && rc != E_TOOBIG) {
+        retry_later(p, rc, why, 0);
+    } else if (rc == 0 && (a->status == 429 || a->status == 503)) {
+        rc = ask_judge(a->status, &a->reason, &e);
+        retry_later(p, rc, &e, a->retry_after_s);
+    } else { /* without a list: one stream, which is as safe */
+        bool fits = rc == 0 && a->status == 200 && list_fits(p, a->body, &list);
+        open_transfer(p, fits ? &list : NULL);
+        chunks_free(&list);
+    }
+    pull_loop_feed(p->loop);
+}
+
+/* --- SEALING: large files each by itself, small ones together --------------------------------------------------------------- */
+
+static void seal_large(struct job *j)
+{
+    struct pull *p = CONTAINER_OF(j, struct pull, job);
+    struct shelf_sealing *one = &p->sealing.one;
+
+    shelf_seal(p->loop->agent->shelf, &one, 1);
+}
+
+static void sealed(struct sealing *s)
+{
+    struct pull *p = CONTAINER_OF(s, struct pull, sealing);
+
+    if (s->one.rc == 0) {
+        succeed(p, &p->object.digest, p->object.size_bytes, false);
+    } else {
+        fail(p, s->one.rc, &s->one.why);
+    }
+}
+
+static void seal_large_done(struct job *j)
+{
+    struct pull *p = CONTAINER_OF(j, struct pull, job);
+
+    sealed(&p->sealing);
+    pull_loop_feed(p->loop);
+}
+
+static void seal(struct pull *p)
+{
+    const struct parts *parts = transfer_parts(p->transfer);
+
+    move(p, PULL_SEALING);
+    p->sealing = (struct sealing){.one = {.key = p->key,
+                                          .digest = p->object.digest,
+                                          .fd = parts->fd,
+                                          .stateless = parts->stateless},
+                                  .done = sealed};
+    if (p->object.size_bytes <= PART_BYTES) {
+        pull_loop_seal(p->loop, &p->sealing);
+        return;
+    }
+    p->job = (struct job){.work = seal_large, .done = seal_large_done, .reply = p->loop->mail};
+    pool_submit(p->loop->workers, &p->job, CLIENT_PROGRAM);
+}
+
+/* --- FETCHING, CHECKING ------------------------------------------------------------------------------------------------------ */
+
+static void wrong_digest(struct pull *p, const struct digest *got)
+{
+    bool chunked = transfer_is_chunked(p->transfer);
+    struct err why;
+    int rc = differs(p, got, &why);
+
+    if (chunked && !p->checked) {
+        p->checked = true;
+        move(p, PULL_CHECKING);
+        transfer_check(p->transfer);
+    } else if (chunked || transfer_parts(p->transfer)->resumed > 0) {
+        p->list_lies = p->list_lies || chunked;
+        restart(p, true, rc, &why);
+    } else {
+        p->discard = true;
+        fail(p, rc, &why);
+    }
+}
+
+/* The whole digest, what to do when it is another, and the way into the cache. */
+static void go_on_when_whole(struct pull *p)
+{
+    struct digest got;
+
+    if (p->state != PULL_FETCHING || !transfer_is_whole(p->transfer, &got)) {
+        return;
+    }
+    if (p->object.known && !digest_eq(&got, &p->object.digest)) {
+        wrong_digest(p, &got);
+        return;
+    }
+    p->object.digest = got;
+    seal(p);
+}
+
+/* Not the digest, but each part was what the list says: either the list is wrong, or the disk. */
+static void on_checked(struct pull *p, int bad, const struct err *why)
+{
+    if (p->state != PULL_CHECKING) {
+        return;
+    }
+    if (bad < 0) {
+        fail(p, bad, why);
+    } else if (bad == 0) {
+        log_warn("pull.chunks",
+                 "the mirror's chunk list does not belong to the digest: one stream instead");
+        p->list_lies = true;
+        restart(p, true, E_CORRUPT, &(struct err){0});
+    } else {
+        log_warn("pull.rotten", "%d parts of an earlier run were damaged: fetched again", bad);
+        move(p, PULL_FETCHING);
+    }
+}
+
+static void on_transfer(void *arg, enum transfer_event what, int rc, const struct err *why,
+                        uint64_t after_s)
+{
+    struct pull *p = arg;
+
+    switch (what) {
+    case TRANSFER_MOVED:
+        break;
+    case TRANSFER_WRITTEN:
+        p->tries = 0;
+        break;
+    case TRANSFER_LATER:
+        retry_later(p, rc, why, after_s);
+        break;
+    case TRANSFER_CHANGED:
+        restart(p, rc != E_CHANGED || !p->bound, rc, why);
+        break;
+    case TRANSFER_FAILED:
+        p->discard = p->discard || rc == E_NOSPACE; /* others need the disk, too */
+        fail(p, rc, why);
+        break;
+    case TRANSFER_CHECKED:
+        on_checked(p, rc, why);
+        break;
+    }
+    go_on_when_idle(p);
+    go_on_when_whole(p);
+    pull_loop_feed(p->loop);
+}
+
+/* --- all of the loop's --------------------------------------------------------------------------------------------------- */
 
 static void feed_once(struct pull *p)
 {
-    if (p->phase == PULL_FETCH) {
-        fetch_feed(p);
-    } else {
-        learn_feed(p);
+    switch (p->state) {
+    case PULL_NEW:
+        start(p);
+        break;
+    case PULL_ASKING:
+        ask(p, XFER_HEAD, p->object.url, 0, on_asked);
+        break;
+    case PULL_LOCKING:
+        take_lock(p);
+        break;
+    case PULL_LISTING:
+        ask(p, XFER_GET, p->list_url, LIST_MAX, on_list);
+        break;
+    case PULL_FETCHING:
+        transfer_feed(p->transfer, p->not_before_ms);
+        break;
+    case PULL_CHECKING:
+    case PULL_SEALING:
+    case PULL_RESTARTING:
+    case PULL_FAILING:
+    case PULL_FAILED:
+    case PULL_DONE:
+        break;
     }
 }
 
-void pull_feed(struct pull *p)
+static void stop(struct pull *p)
 {
-    enum pull_phase before;
+    struct err why;
 
-    if (p->pl->stopping) {
-        pull_stop(p);
+    if (p->state != PULL_SEALING && p->state != PULL_CHECKING) { /* a moment, and it is there */
+        err_set(&why, E_CANCELLED, "stopped");
+        fail(p, E_CANCELLED, &why);
+    }
+}
+
+static void feed(struct pull *p)
+{
+    enum pull_state before;
+
+    if (p->loop->stopping) {
+        stop(p);
         return;
     }
     do {
-        before = p->phase;
+        before = p->state;
         feed_once(p);
-    } while (p->phase != before);
+    } while (p->state != before);
 }
+
+static void feed_all(struct pull_loop *l)
+{
+    LIST_EACH (&l->pulls, n) {
+        feed(LIST_ITEM(n, struct pull, node));
+    }
+}
+
+static void tick_all(struct pull_loop *l, uint64_t now_ms)
+{
+    LIST_EACH (&l->pulls, n) {
+        struct pull *p = LIST_ITEM(n, struct pull, node);
+        if (p->state == PULL_FETCHING) {
+            transfer_tick(p->transfer, now_ms);
+        }
+    }
+}
+
+static void stop_all(struct pull_loop *l)
+{
+    LIST_EACH (&l->pulls, n) {
+        stop(LIST_ITEM(n, struct pull, node));
+    }
+}
+
+static struct pull *first_ended(struct pull_loop *l)
+{
+    LIST_EACH (&l->pulls, n) {
+        struct pull *p = LIST_ITEM(n, struct pull, node);
+        if (has_ended(p)) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static bool reap_all(struct pull_loop *l)
+{
+    bool any = false;
+    struct pull *p;
+
+    while ((p = first_ended(l)) != NULL) {
+        end(p);
+        any = true;
+    }
+    return any;
+}
+
+static bool none_left(const struct pull_loop *l)
+{
+    return list_empty(&l->pulls);
+}
+
+static bool is_seat_free(const struct pull_loop *l)
+{
+    return l->seats > 0;
+}
+
+static void close_all(struct pull_loop *l)
+{
+    CHECK(list_empty(&l->pulls));
+}
+
+const struct pull_kind pull_kind = {
+    .feed = feed_all,
+    .tick = tick_all,
+    .stop = stop_all,
+    .reap = reap_all,
+    .is_idle = none_left,
+    .has_room = is_seat_free,
+    .close = close_all,
+};

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "agent/shelf/pins.h"
-#include "agent/shelf/private.h"
 #include "agent/shelf/spare.h"
 #include "agent/shelf/stamp.h"
 #include "common/base/log.h"
@@ -93,7 +92,7 @@ static int look(struct shelf *s, enum thing_kind kind, const char *folder, struc
     FTS *walk;
     FTSENT *f;
 
-    snprintf(path, sizeof path, "%s/%s", s->dir, folder);
+    snprintf(path, sizeof path, "%s/%s", shelf_dir(s), folder);
     walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
     if (walk == NULL) {
         return err_sys(e, "%s", path);
@@ -136,7 +135,7 @@ static void use(struct things *t, const struct digest *d, uint64_t at_unix_s)
     }
 }
 
-/* A list of files that was used is a use of each of them (agent/pull/known.h): a line for all would be a journal of its own. */
+/* A list of files that was used is a use of each of them (agent/pull/artifact.c): a line for all would be a journal of its own. */
 static void learn_list(struct things *t, const char *path, uint64_t used_unix_s)
 {
     json_t *o = json_load_file(path, 0, NULL);
@@ -159,7 +158,7 @@ static void learn_lists(const struct shelf *s, struct things *t)
     struct stat st;
     DIR *d;
 
-    snprintf(path, sizeof path, "%s/known", s->dir);
+    snprintf(path, sizeof path, "%s/known", shelf_dir(s));
     d = opendir(path);
     while (d != NULL && (it = readdir(d)) != NULL) {
         if (fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
@@ -174,17 +173,17 @@ static void learn_lists(const struct shelf *s, struct things *t)
 
 static void learn_uses(struct shelf *s, struct things *t)
 {
-    struct buf text = BUF_INIT(JOURNAL_MAX);
-    struct journal_use line;
+    struct buf text = BUF_INIT(SHELF_JOURNAL_MAX);
+    struct shelf_use line;
     struct slice rest;
 
     if (t->n == 0) {
         return;
     }
     qsort(t->at, t->n, sizeof t->at[0], by_key);
-    if (journal_read(s->journal, &text) == 0) {
+    if (shelf_journal_read(s, &text) == 0) {
         rest = buf_slice(&text);
-        while (journal_line(&rest, &line)) {
+        while (shelf_journal_line(&rest, &line)) {
             use(t, &line.digest, line.at_unix_s);
         }
     }
@@ -271,7 +270,7 @@ static int remove_partial(struct shelf *s, const struct digest *key, struct err 
     shelf_partial_path(s, key, ".state", path);
     unlink(path);
     digest_format(key, hex);
-    snprintf(path, sizeof path, "%s/partial", s->dir);
+    snprintf(path, sizeof path, "%s/partial", shelf_dir(s));
     d = opendir(path);
     if (d == NULL) {
         return err_sys(e, "%s", path);
@@ -351,12 +350,12 @@ static int learn_pins(struct shelf *s, struct things *t, struct err *e)
 /* The newer half: hints grow worthless with age. */
 static void halve_journal(struct shelf *s)
 {
-    struct buf text = BUF_INIT(JOURNAL_MAX);
+    struct buf text = BUF_INIT(SHELF_JOURNAL_MAX);
     struct newfile *f = NULL;
     struct slice rest;
-    const char *path = journal_path(s->journal);
+    const char *path = shelf_journal_path(s);
 
-    if (journal_read(s->journal, &text) == 0 && text.n > JOURNAL_LARGE &&
+    if (shelf_journal_read(s, &text) == 0 && text.n > JOURNAL_LARGE &&
         newfile_open(path, 0644, &f, NULL) == 0) {
         rest = slice_from(buf_slice(&text), text.n / 2);
         (void)slice_cut(&rest, '\n');
@@ -368,7 +367,7 @@ static void halve_journal(struct shelf *s)
     buf_free(&text);
 }
 
-/* What is known of repositories (agent/pull/known.h); a use renews the mtime. */
+/* What is known of repositories (agent/pull/artifact.c); a use renews the mtime. */
 static void forget_known(const struct shelf *s, uint64_t now_unix_s)
 {
     char path[PATH_MAX];
@@ -376,7 +375,7 @@ static void forget_known(const struct shelf *s, uint64_t now_unix_s)
     struct stat st;
     DIR *d;
 
-    snprintf(path, sizeof path, "%s/known", s->dir);
+    snprintf(path, sizeof path, "%s/known", shelf_dir(s));
     d = opendir(path);
     while (d != NULL && (it = readdir(d)) != NULL) {
         if (fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&

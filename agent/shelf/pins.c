@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "agent/shelf/place.h"
-#include "agent/shelf/private.h"
 #include "agent/shelf/spare.h"
 #include "common/base/log.h"
 #include "common/codec/jread.h"
@@ -32,12 +31,12 @@ bool pins_job_ok(const char *job)
 
 static void folder_of_jobs(const struct shelf *s, char out[PATH_MAX])
 {
-    snprintf(out, PATH_MAX, "%s/jobs", s->dir);
+    snprintf(out, PATH_MAX, "%s/jobs", shelf_dir(s));
 }
 
 void pins_folder(const struct shelf *s, const char *job, char out[PATH_MAX])
 {
-    snprintf(out, PATH_MAX, "%s/jobs/%s", s->dir, job);
+    snprintf(out, PATH_MAX, "%s/jobs/%s", shelf_dir(s), job);
 }
 
 void pins_refusal(const char *shelf, const char *job, char out[PATH_MAX])
@@ -47,7 +46,7 @@ void pins_refusal(const char *shelf, const char *job, char out[PATH_MAX])
 
 static void record_path(const struct shelf *s, const char *job, char out[PATH_MAX])
 {
-    snprintf(out, PATH_MAX, "%s/jobs/%s.json", s->dir, job);
+    snprintf(out, PATH_MAX, "%s/jobs/%s.json", shelf_dir(s), job);
 }
 
 static void format(const char *job, const struct pins *p, struct buf *out)
@@ -144,7 +143,7 @@ static void hand_on(struct shelf *s, const char *job)
         struct digest key;
 
         if (stamp.n == 16 && digest_parse(jread_text(one, "key"), &key) && place_name_ok(at)) {
-            snprintf(path, sizeof path, "%s/jobs/%s/" SLICE_FMT, s->dir, job, SLICE_ARG(at));
+            snprintf(path, sizeof path, "%s/jobs/%s/" SLICE_FMT, shelf_dir(s), job, SLICE_ARG(at));
             spare_give(s, &key, strtoull(stamp.p, NULL, 16), job, path);
         }
     }
@@ -169,7 +168,7 @@ int pins_drop(struct shelf *s, const char *job, struct err *e)
     }
     snprintf(torn, sizeof torn, "%.4080s" TORN, path);
     unlink(torn);
-    pins_refusal(s->dir, job, path);
+    pins_refusal(shelf_dir(s), job, path);
     unlink(path);
     return rc;
 }

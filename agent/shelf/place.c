@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/shelf/private.h"
 #include "common/os/newfile.h"
 
 enum { NAME_LENGTH = 4096, SEGMENT_LENGTH = 240 }; /* room for the temporary name's ends */
@@ -133,7 +132,9 @@ static int make_copy(int blob, int folder, const char *temp, bool sync, struct e
  * read-only as that would be. */
 static int make_clone(struct shelf *s, int blob, int folder, const char *temp)
 {
-    int fd = s->no_clone ? -1 : openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    int fd = *shelf_no_clone(s)
+                 ? -1
+                 : openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
     int rc;
 
     if (fd == -1) {
@@ -142,7 +143,7 @@ static int make_clone(struct shelf *s, int blob, int folder, const char *temp)
     rc = ioctl(fd, FICLONE, blob);
     close(fd);
     if (rc == -1) {
-        s->no_clone = true; /* nor for the next thousand files */
+        *shelf_no_clone(s) = true; /* nor for the next thousand files */
         unlinkat(folder, temp, 0);
     }
     return rc;
@@ -261,8 +262,8 @@ int placer_put(struct placer *p, const struct digest *d, struct slice name, stru
     }
     shelf_blob_path(p->shelf, d, path);
     rc = go_to_folder(p, name, base, e);
-    if (rc == 0 &&
-        (p->copy || !p->shelf->no_clone || linkat(AT_FDCWD, path, p->folder, base, 0) == -1)) {
+    if (rc == 0 && (p->copy || !*shelf_no_clone(p->shelf) ||
+                    linkat(AT_FDCWD, path, p->folder, base, 0) == -1)) {
         rc = put_over(p, path, base, e);
     }
     if (rc != 0) {

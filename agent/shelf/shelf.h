@@ -7,7 +7,7 @@
  *   partial/<key>.whole, locks/small-<0..f>   small files that come many at once (stage.h)
  *   jobs/<job>.json, jobs/<job>/   what a job of the node's scheduler uses (pins.h)
  *   spare/<key>/             what such jobs left for the next one that wants the same (spare.h)
- *   known/<key>              what a folder, or a commit of a Hub's repository, consists of (agent/pull/known.h)
+ *   known/<key>              what a folder, or a commit of a Hub's repository, consists of (agent/pull/artifact.c)
  *   journal                  a line a use: what gc goes by, and which digest a URL had
  *
  * A key is a digest, or shelf_key_of_url() while the digest is not known yet. A sealed blob has mtime 1: what somebody
@@ -40,6 +40,8 @@ void shelf_partial_path(const struct shelf *s, const struct digest *key, const c
 /* E_NOTFOUND, or the blob's size. */
 MUST_USE int shelf_find(struct shelf *s, const struct digest *d, uint64_t *size_bytes,
                         struct err *e);
+#define SHELF_STAGED ".whole" /* the suffix of a staged file (stage.h) */
+
 struct shelf_sealing { /* partial/<key>.part, open as fd and known to hash to `digest` */
     struct digest key, digest;
     int fd;
@@ -51,6 +53,11 @@ struct shelf_sealing { /* partial/<key>.part, open as fd and known to hash to `d
 /* They become blobs. Alone: durable when it returns. Many share what a disk takes longest for: what has a name is whole after
  * a power cut, but the name may be missing, which costs a download. */
 void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n);
+
+/* The mtime of a sealed blob. */
+MUST_USE int shelf_mark(int fd, struct err *e);
+/* This file system, or the one where files are placed, is known to have no clones. */
+_Atomic bool *shelf_no_clone(struct shelf *s);
 
 /* A blob that was there is gone: E_CHANGED, with gc as the likely reason; or errno. */
 int shelf_lost(const char *path, struct err *e);
@@ -72,6 +79,20 @@ void shelf_note_line(struct buf *lines, const struct digest *d, uint64_t size_by
 void shelf_note_lines(struct shelf *s, struct slice lines);
 MUST_USE bool shelf_recall(struct shelf *s, struct slice url, struct slice etag,
                            struct digest *out);
+
+/* The journal, for gc: a line a use, `<unix_s> <hex> <size> <etag or -> <url or ->`. Any number of processes add to it; gc writes it anew
+ * when it is large. All of it is hints: a line that is torn or lost costs a download. A use's slices are the text's. */
+enum { SHELF_JOURNAL_MAX = 64 << 20 };
+struct shelf_use {
+    uint64_t at_unix_s;
+    struct digest digest;
+    uint64_t size_bytes;
+    struct slice etag;
+    struct slice url;
+};
+const char *shelf_journal_path(const struct shelf *s);
+MUST_USE int shelf_journal_read(const struct shelf *s, struct buf *out);
+MUST_USE bool shelf_journal_line(struct slice *rest, struct shelf_use *out); /* false at the end */
 
 struct shelf_gc_want {
     uint64_t keep_bytes; /* UINT64_MAX: any number */

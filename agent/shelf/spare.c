@@ -11,7 +11,6 @@
 
 #include <xxhash.h>
 
-#include "agent/shelf/private.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 
@@ -107,7 +106,7 @@ static void folder_of(const struct shelf *s, const struct digest *key, char out[
     char hex[DIGEST_HEX + 1];
 
     digest_format(key, hex);
-    snprintf(out, PATH_MAX, "%s/spare/%s", s->dir, hex);
+    snprintf(out, PATH_MAX, "%s/spare/%s", shelf_dir(s), hex);
 }
 
 /* "<16 hex>.<job>"; false: none of ours. */
@@ -238,7 +237,7 @@ void spare_sweep(struct shelf *s, uint64_t before_unix_s)
     const struct dirent *it;
     DIR *d;
 
-    snprintf(path, sizeof path, "%s/spare", s->dir);
+    snprintf(path, sizeof path, "%s/spare", shelf_dir(s));
     d = opendir(path);
     while (d != NULL && (it = readdir(d)) != NULL) {
         if (it->d_name[0] != '.') {

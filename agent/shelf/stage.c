@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/shelf/private.h"
 #include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
@@ -31,7 +30,7 @@ int stage_open(struct shelf *s, struct stage **out, struct err *e)
         st->locks[i] = -1;
     }
     for (int i = 0; i < LOCK_FILES && rc == 0; i++) {
-        snprintf(path, sizeof path, "%s/locks/small-%x", s->dir, (unsigned)i);
+        snprintf(path, sizeof path, "%s/locks/small-%x", shelf_dir(s), (unsigned)i);
         st->locks[i] = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         rc = st->locks[i] != -1 ? 0 : err_sys(e, "%s", path);
     }
@@ -92,7 +91,7 @@ bool stage_find(struct shelf *s, const struct digest *d, uint64_t size_bytes)
     bool right;
     int fd;
 
-    shelf_partial_path(s, d, STAGE_SUFFIX, path);
+    shelf_partial_path(s, d, SHELF_STAGED, path);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd == -1) {
         return false;
@@ -117,7 +116,7 @@ int stage_put(struct shelf *s, const struct digest *d, struct slice bytes, struc
     int fd;
     int rc;
 
-    shelf_partial_path(s, d, STAGE_SUFFIX, path);
+    shelf_partial_path(s, d, SHELF_STAGED, path);
     fd = open_new(path);
     if (fd == -1 && errno == EEXIST) { /* it was in nobody's way when it was looked for */
         unlink(path);

@@ -15,8 +15,6 @@
 
 #include "agent/shelf/shelf.h"
 
-#define STAGE_SUFFIX ".whole"
-
 struct stage;
 
 MUST_USE int stage_open(struct shelf *s, struct stage **out, struct err *e);

@@ -132,15 +132,3 @@ int detach(void (*work)(void *arg), void *arg, int fd, uint64_t until_ms, enum d
     (void)waitpid(pid, NULL, WNOHANG);
     return 0;
 }
-
-int detach_become(uid_t uid, gid_t gid, struct err *e)
-{
-    if (geteuid() == uid && getuid() == uid) {
-        return 0;
-    }
-    if (setgroups(0, NULL) == -1 || setresgid(gid, gid, gid) == -1 ||
-        setresuid(uid, uid, uid) == -1 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == -1) {
-        return err_sys(e, "becoming user %u", (unsigned)uid);
-    }
-    return 0;
-}

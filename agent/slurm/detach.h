@@ -25,7 +25,4 @@ enum detach_end { DETACH_ENDED, DETACH_GOES_ON };
 MUST_USE int detach(void (*work)(void *arg), void *arg, int fd, uint64_t until_ms,
                     enum detach_end *out, struct err *e);
 
-/* For good: the user's rights and nobody else's. Does nothing when we are that user already. */
-MUST_USE int detach_become(uid_t uid, gid_t gid, struct err *e);
-
 #endif

@@ -38,7 +38,7 @@ enum node_act outcome_act(const struct node_slurm *s, enum outcome o)
 #define OUTCOME(name, key, absent, words)                                                          \
     case OUTCOME_##name:                                                                           \
         return s->on_##key;
-#include "agent/slurm/outcomes.def"
+#include "agent/outcomes.def"
 #undef OUTCOME
     }
     return ACT_FAIL;
@@ -52,7 +52,7 @@ const char *outcome_name(enum outcome o)
 #define OUTCOME(name, key, absent, words)                                                          \
     case OUTCOME_##name:                                                                           \
         return #key;
-#include "agent/slurm/outcomes.def"
+#include "agent/outcomes.def"
 #undef OUTCOME
     }
     return "?";
@@ -66,7 +66,7 @@ const char *outcome_words(enum outcome o)
 #define OUTCOME(name, key, absent, words)                                                          \
     case OUTCOME_##name:                                                                           \
         return words;
-#include "agent/slurm/outcomes.def"
+#include "agent/outcomes.def"
 #undef OUTCOME
     }
     return "?";

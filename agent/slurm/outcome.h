@@ -7,7 +7,7 @@
 enum outcome {
     OUTCOME_HERE,
 #define OUTCOME(name, key, absent, words) OUTCOME_##name,
-#include "agent/slurm/outcomes.def"
+#include "agent/outcomes.def"
 #undef OUTCOME
 };
 

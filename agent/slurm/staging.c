@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/peers/peers.h"
 #include "agent/pull/artifact.h"
-#include "agent/pull/hub.h"
 #include "agent/shelf/pins.h"
 #include "agent/shelf/spare.h"
 #include "agent/slurm/detach.h"
@@ -25,9 +25,8 @@ enum { SPARE_FILES_MIN = 8 }; /* a link costs less than a look for a spare */
 
 struct stager {
     const struct staging *s;
-    struct agent agent;    /* with the node's token */
-    struct agent anyone;   /* the same without it */
-    struct puller *puller; /* of the wish that is being pulled */
+    struct agent agent;  /* with the node's token */
+    struct agent anyone; /* the same without it */
     char folder[PATH_MAX];
     struct shelf_lock *lock;
     struct digest *pin;
@@ -124,27 +123,18 @@ static int open_folder(struct stager *st, struct err *e)
 
 /* --- one wish --------------------------------------------------------------------------------------------------------------- */
 
-static void stop_when_gone(void *arg, const struct puller *pl, bool last)
+static bool job_is_gone(void *arg)
 {
     const struct stager *st = arg;
 
-    (void)pl;
-    if (!last && ticket_gone(st->s->ticket)) {
-        puller_stop(st->puller);
-    }
+    return ticket_gone(st->s->ticket);
 }
 
 static int pull(struct stager *st, const struct agent *as, struct artifact *a, struct err *e)
 {
-    int rc = puller_open(as, &st->puller, e);
+    const struct artifacts_want w = {.peer_ops = &peers_ops, .is_gone = job_is_gone, .arg = st};
 
-    if (rc == 0) {
-        st->puller->on_tick = stop_when_gone;
-        st->puller->tick_arg = st;
-        rc = artifacts_pull(st->puller, a, 1, e);
-    }
-    puller_close(&st->puller);
-    return rc;
+    return artifacts_pull(as, a, 1, &w, e);
 }
 
 static int write_pins(struct stager *st, struct err *e)
@@ -185,11 +175,7 @@ static void spare_place(const struct stager *st, const struct artifact *a, char 
     char dir[PATH_MAX];
 
     place_of(st, a, dir);
-    if (a->hub != NULL) {
-        hub_folder(a->hub, dir, out);
-    } else {
-        snprintf(out, PATH_MAX, "%s", dir);
-    }
+    artifact_home(a, dir, out);
 }
 
 /* For the record, which tells who drops the job what to keep. */

@@ -1,5 +1,5 @@
 /* What another node asks of us. */
-#include "agent/peers/guest.h"
+#include "agent/peers/give.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -22,6 +22,11 @@ def walk(*root):
     return script("layers.py", *root)
 
 
+def guarded(path, text):
+    guard = path.upper().replace("/", "_").replace(".", "_")
+    return f"#ifndef {guard}\n#define {guard}\n{text}#endif\n"
+
+
 def test_the_house():
     code, said = walk()
     assert code == 0, said
@@ -38,9 +43,14 @@ def test_the_house():
     ("common/base/a.h", '#ifndef COMMON_BASE_A_H\n#define COMMON_BASE_A_H\n#include "common/base/b.h"\n#endif\n',
      "headers form a ring: common/base/a.h -> common/base/b.h -> common/base/a.h"),
     ("server/store/x.c", '#include "server/gate/x.h"\n', "server/store may not include server/gate/x.h"),
+    ("agent/peers/x.c", '#include "agent/pull/pull.h"\n', "agent/peers may not include agent/pull/pull.h"),
+    ("agent/pull/x.c", '#include "agent/peers/peers.h"\n', "agent/pull may not include agent/peers/peers.h"),
+    ("agent/x.c", '#include "agent/verbs/x.h"\n', "agent may not include agent/verbs/x.h"),
+    ("agent/shelf/y.c", '#include "agent/shelf/y.h"\n#include "agent/shelf/x.h"\n', "files form a ring: agent/shelf/x -> agent/shelf/y -> agent/shelf/x"),
 ])
 def test_what_it_sees(tmp_path, name, text, said):
-    tree = {**GOOD, "common/base/b.h": '#ifndef COMMON_BASE_B_H\n#define COMMON_BASE_B_H\n#include "common/base/a.h"\n#endif\n'}
+    tree = {**GOOD, "agent/shelf/x.h": guarded("agent/shelf/x.h", '#include "agent/shelf/y.h"\n'), "agent/shelf/y.h": guarded("agent/shelf/y.h", ""),
+            "common/base/b.h": '#ifndef COMMON_BASE_B_H\n#define COMMON_BASE_B_H\n#include "common/base/a.h"\n#endif\n'}
     for at, words in {**tree, name: text}.items():
         (tmp_path / at).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / at).write_text(words)

@@ -1,5 +1,6 @@
 #include "agent/pull/parts.h"
 
+#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -164,6 +165,62 @@ static void test_unknown_size(void **state)
     parts_close(&p);
 }
 
+/* --- the SHA-256 of the whole, as it grows --- */
+
+struct followed {
+    struct event_base *base;
+    struct follow *follow;
+    unsigned times;
+};
+
+static void moved(void *arg, int rc, const struct err *why)
+{
+    struct followed *f = arg;
+
+    (void)why;
+    assert_int_equal(rc, 0);
+    f->times++;
+    if (!follow_busy(f->follow)) {
+        event_base_loopbreak(f->base);
+    }
+}
+
+static void test_hashing_what_grows(void **state)
+{
+    struct world *w = *state;
+    struct followed f = {.base = event_base_new()};
+    struct mailbox *mail = mailbox_open(f.base);
+    struct pool *pool = pool_open("test", 1, 0);
+    struct digest got, want;
+    char path[PATH_MAX];
+    char bytes[1000];
+    int fd;
+
+    snprintf(path, sizeof path, "%s/grows", w->dir);
+    fd = open(path, O_RDWR | O_CREAT, 0600);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (char)(i * 13);
+    }
+    f.follow = follow_new(pool, mail, fd, moved, &f);
+    for (size_t end = 100; end <= sizeof bytes; end += 300) {
+        assert_int_equal(pwrite(fd, bytes, end, 0), end);
+        follow_to(f.follow, end);
+        event_base_dispatch(f.base);
+        assert_int_equal(follow_at(f.follow), end);
+    }
+    follow_to(f.follow, 5); /* is behind it: nothing to do */
+    assert_false(follow_busy(f.follow));
+    assert_int_equal(f.times, 4);
+    follow_final(f.follow, &got);
+    digest_of(slice_of(bytes, sizeof bytes), &want);
+    assert_true(digest_eq(&got, &want));
+    follow_free(&f.follow);
+    pool_close(&pool);
+    mailbox_close(&mail);
+    event_base_free(f.base);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +232,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_part_beyond_the_file_is_not_there, shelf_setup,
                                         shelf_teardown),
         cmocka_unit_test_setup_teardown(test_unknown_size, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_hashing_what_grows, shelf_setup, shelf_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

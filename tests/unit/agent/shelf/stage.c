@@ -24,7 +24,7 @@ static bool is_staged(const struct world *w)
 {
     char path[PATH_MAX];
 
-    shelf_partial_path(w->shelf, &w->digest, STAGE_SUFFIX, path);
+    shelf_partial_path(w->shelf, &w->digest, SHELF_STAGED, path);
     return access(path, F_OK) == 0;
 }
 
@@ -33,7 +33,7 @@ static void leave(const struct world *w, const char *bytes, size_t n)
     char path[PATH_MAX];
     int fd;
 
-    shelf_partial_path(w->shelf, &w->digest, STAGE_SUFFIX, path);
+    shelf_partial_path(w->shelf, &w->digest, SHELF_STAGED, path);
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     assert_int_equal(write(fd, bytes, n), n);
     close(fd);
@@ -126,7 +126,7 @@ static void test_a_link_is_not_followed(void **state)
     struct stat st;
 
     snprintf(away, sizeof away, "%s/away", w->dir);
-    shelf_partial_path(w->shelf, &w->digest, STAGE_SUFFIX, path);
+    shelf_partial_path(w->shelf, &w->digest, SHELF_STAGED, path);
     assert_int_equal(symlink(away, path), 0);
     assert_false(stage_find(w->shelf, &w->digest, text.n));
     assert_int_equal(stage_put(w->shelf, &w->digest, text, NULL), 0);

@@ -1,4 +1,4 @@
-/* verb.c - trainagent preflight. */
+/* preflight.c - trainagent preflight. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-/* verb.c - trainagent pull: one artifact, onto the shelf and to where the user wants it. */
+/* pull.c - trainagent pull: one artifact, onto the shelf and to where the user wants it. */
 #include "agent/verb.h"
 
 #include <inttypes.h>
@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "agent/peers/peers.h"
 #include "agent/pull/artifact.h"
-#include "agent/pull/pulling.h"
 #include "agent/shelf/unpack.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
@@ -119,7 +119,8 @@ int verb_pull(struct verb_line *v, struct err *e)
     v->agent->lingers = true;
     rc = agent_open(v->agent, true, e);
     if (rc == 0) {
-        rc = pulling(v->agent, &a, 1, e);
+        const struct artifacts_want w = {.peer_ops = &peers_ops};
+        rc = artifacts_pull(v->agent, &a, 1, &w, e);
     }
     if (rc == 0) {
         rc = settle(v, &a, path, e);

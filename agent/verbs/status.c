@@ -1,4 +1,4 @@
-/* verbs.c - trainagent status and gc. */
+/* status.c - trainagent status and gc. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* verb.c - trainagent publish. */
+/* publish.c - trainagent publish. */
 #include "agent/verb.h"
 
 #include <inttypes.h>

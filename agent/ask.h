@@ -5,8 +5,8 @@
  *
  * events   on_done exactly once, on the loop; the answer lives until it returns
  */
-#ifndef AGENT_PULL_ASK_H
-#define AGENT_PULL_ASK_H
+#ifndef AGENT_ASK_H
+#define AGENT_ASK_H
 
 #include "agent/agent.h"
 #include "common/xfer/xfer.h"

@@ -1,4 +1,4 @@
-/* verbs.c - trainagent prolog, epilog and taskprolog, as slurmd starts them.
+/* slurm.c - trainagent prolog, epilog and taskprolog, as slurmd starts them.
  *
  * Prolog and epilog run as root with no PATH, no HOME and a pipe for stdout that slurmd reads to its end; one that fails drains the node,
  * and what is on the mirror is no reason for that. So all that takes time or could go wrong happens in a worker (detach.h), and these

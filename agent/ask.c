@@ -1,4 +1,4 @@
-#include "agent/pull/ask.h"
+#include "agent/ask.h"
 
 #include <stdlib.h>
 #include <string.h>

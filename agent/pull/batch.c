@@ -1,0 +1,869 @@
+#include "agent/pull/batch.h"
+
+#include <stdlib.h>
+
+#include <uthash.h>
+
+#include "agent/ask.h"
+#include "agent/shelf/stage.h"
+#include "common/base/log.h"
+#include "common/codec/sheaf.h"
+#include "common/os/clock.h"
+
+enum {
+    SMALLS_MAX = 4096,
+    SHEAVES_MAX = 8,
+    LINES_MAX = 16 << 20,
+    WRONG_MAX = 8, /* records */
+    TRIES_UNKNOWN =
+        2, /* of a mirror that has never answered one: something on the way may not carry them */
+};
+
+struct small {        /* one file */
+    struct list node; /* waiting, busy, alone or ended */
+    UT_hash_handle hh;
+    struct batch *of;
+    struct pull_want want; /* its strings are ours */
+    struct small *twin;    /* the same bytes under another name: ends when we do */
+    void (*on_done)(void *arg, const struct pull_result *r);
+    void *arg;
+    struct sealing sealing;
+    struct pull_tally tally;
+    bool claimed; /* until it is sealed, or all is over */
+    bool noted;   /* in the journal, by pull.c */
+    struct pull_result result;
+};
+
+enum sheaf_outcome {
+    SHEAF_MISSED, /* has not come */
+    SHEAF_STAGED,
+    SHEAF_WRONG,  /* other bytes */
+    SHEAF_ITSELF, /* the mirror has it not, or gives it by itself alone */
+    SHEAF_FAILED, /* could not be staged: `disk` says why */
+};
+
+struct sheaf_file {
+    struct small *x;
+    enum sheaf_outcome outcome;
+};
+
+/* One request for many files. It is read on a worker when the transfer has ended, however it has: an answer that broke off is good as far
+ * as it goes. One that was read to its end may be cleared and used again. */
+struct sheaf {
+    struct list node;
+    struct batch *of;
+    struct xfer *x; /* with a connection */
+    struct buf asked, came;
+    uint64_t retry_after_s; /* that the mirror asked for, else 0 */
+    int rc; /* of the transfer, then of what is in it; E_UNSUPPORTED: the mirror knows no sheaves */
+    struct err why, disk;
+    struct job job;
+    size_t count;
+    size_t done; /* records that came whole */
+    struct sheaf_file file[SHEAF_COUNT_MAX];
+};
+
+struct batch {
+    struct pull_loop *loop;
+    char *url;
+    struct stage *stage; /* NULL: not opened yet */
+    struct small *all;   /* uthash, by digest; without twins */
+    struct list waiting, busy, alone, ended;
+    size_t n, nwaiting;
+    uint64_t waiting_bytes;
+    uint64_t busy_since_ms; /* 0: nobody is in our way; UINT64_MAX: and it was said */
+    struct list sheaves, spare;
+    unsigned nsheaves;
+    bool singly;    /* no more sheaves */
+    bool proven;    /* the mirror has answered one */
+    unsigned wrong; /* records */
+    unsigned tries; /* in a row that brought nothing */
+    uint64_t not_before_ms;
+};
+
+static char *copy(struct slice *text)
+{
+    char *p = mem_new(text->n + 1);
+
+    memcpy(p, text->n != 0 ? text->p : "", text->n);
+    text->p = p;
+    return p;
+}
+
+static void unclaim(struct small *x)
+{
+    if (x->claimed) {
+        x->claimed = false;
+        stage_drop(x->of->stage, &x->want.digest);
+    }
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------------ */
+
+static void wait_at(struct small *x, bool front)
+{
+    struct batch *s = x->of;
+
+    unclaim(x);
+    if (front) {
+        list_push_front(&s->waiting, &x->node);
+    } else {
+        list_push_back(&s->waiting, &x->node);
+    }
+    s->nwaiting++;
+    s->waiting_bytes += x->want.size_bytes;
+}
+
+/* NULL: none waits. */
+static struct small *wait_no_more(struct batch *s)
+{
+    struct list *n = list_pop_front(&s->waiting);
+    struct small *x = n != NULL ? LIST_ITEM(n, struct small, node) : NULL;
+
+    if (x != NULL) {
+        s->nwaiting--;
+        s->waiting_bytes -= x->want.size_bytes;
+    }
+    return x;
+}
+
+static void small_add(struct batch *s, const struct pull_want *w,
+                      void (*on_done)(void *arg, const struct pull_result *r), void *arg)
+{
+    struct small *x = NEW(struct small);
+    struct small *first;
+
+    s->n++;
+    x->of = s;
+    x->want = *w;
+    x->on_done = on_done;
+    x->arg = arg;
+    (void)copy(&x->want.url);
+    (void)copy(&x->want.other_url);
+    HASH_FIND(hh, s->all, &x->want.digest, sizeof x->want.digest, first);
+    if (first != NULL) {
+        x->twin = first->twin;
+        first->twin = x;
+    } else {
+        HASH_ADD(hh, s->all, want.digest, sizeof x->want.digest, x);
+        wait_at(x, false);
+    }
+}
+
+/* --- its end: it is in no list ------------------------------------------------------------------------------------------ */
+
+static void show(struct small *x, uint64_t bytes)
+{
+    pull_loop_show(x->of->loop, &x->tally, bytes, x->tally.known_bytes);
+}
+
+static void end(struct small *x, int rc, const struct err *why)
+{
+    x->result.rc = rc;
+    if (rc == 0) {
+        x->result.digest = x->want.digest;
+        x->result.size_bytes = x->want.size_bytes;
+    } else {
+        x->result.why = *why;
+        x->result.why.code = rc;
+        err_prefix(&x->result.why, SLICE_FMT, SLICE_ARG(x->want.url)); /* a folder's: no query */
+    }
+    show(x, rc == 0 ? x->want.size_bytes : 0);
+    unclaim(x);
+    list_push_back(&x->of->ended, &x->node);
+}
+
+static void cancel(struct small *x)
+{
+    struct err why;
+
+    err_set(&why, E_CANCELLED, "stopped");
+    end(x, E_CANCELLED, &why);
+}
+
+static void small_alone(struct small *x);
+
+static void on_sealed(struct sealing *y)
+{
+    struct small *x = CONTAINER_OF(y, struct small, sealing);
+
+    if (y->one.rc == E_NOTFOUND) { /* gc has taken it: as if it had not come */
+        small_alone(x);
+    } else {
+        end(x, y->one.rc, &y->one.why);
+    }
+}
+
+static void seal(struct small *x)
+{
+    show(x, x->want.size_bytes);
+    x->sealing = (struct sealing){
+        .one = {.key = x->want.digest, .digest = x->want.digest, .fd = -1, .staged = true},
+        .done = on_sealed};
+    pull_loop_seal(x->of->loop, &x->sealing);
+}
+
+/* --- to be fetched ------------------------------------------------------------------------------------------------------ */
+
+/* True: it is to be fetched, and claimed. First what is staged, then the shelf: it goes from the one to the other. */
+static bool look(struct small *x)
+{
+    struct batch *s = x->of;
+    struct shelf *shelf = s->loop->agent->shelf;
+    const struct digest *d = &x->want.digest;
+    int rc = s->stage == NULL ? stage_open(shelf, &s->stage, NULL) : 0;
+    uint64_t size;
+
+    rc = rc == 0 ? stage_claim(s->stage, d, NULL) : rc;
+    x->claimed = rc == 0;
+    if (x->claimed && stage_find(shelf, d, x->want.size_bytes)) {
+        seal(x);
+    } else if (shelf_find(shelf, d, &size, NULL) == 0) {
+        x->result.was_there = true;
+        end(x, 0, NULL);
+    } else if (x->claimed) {
+        return true;
+    } else if (rc == E_BUSY) {
+        list_push_back(&s->busy, &x->node);
+    } else { /* a shelf that cannot be written to: pull.c has the words for it */
+        small_alone(x);
+    }
+    return false;
+}
+
+static struct small *small_next(struct batch *s)
+{
+    struct small *x;
+
+    do {
+        x = wait_no_more(s);
+    } while (x != NULL && !look(x));
+    return x;
+}
+
+static void small_came(struct small *x)
+{
+    x->result.fetched_bytes = x->want.size_bytes;
+    seal(x);
+}
+
+static void small_again(struct small *x)
+{
+    if (x->of->loop->stopping) {
+        cancel(x);
+    } else {
+        wait_at(x, true);
+    }
+}
+
+static void small_failed(struct small *x, const struct err *why)
+{
+    end(x, why->code, why);
+}
+
+/* --- by itself ---------------------------------------------------------------------------------------------------------- */
+
+static void small_alone(struct small *x)
+{
+    show(x, 0);
+    unclaim(x); /* pull.c has a lock of its own */
+    if (x->of->loop->stopping) {
+        cancel(x);
+    } else {
+        list_push_back(&x->of->alone, &x->node);
+    }
+}
+
+static void send_all_alone(struct batch *s)
+{
+    struct small *x;
+
+    while ((x = wait_no_more(s)) != NULL) {
+        small_alone(x);
+    }
+}
+
+static void on_pulled(void *arg, const struct pull_result *r)
+{
+    struct small *x = arg;
+    uint64_t fetched_bytes = x->result.fetched_bytes;
+
+    x->result = *r;
+    x->result.fetched_bytes += fetched_bytes;
+    x->noted = true;
+    unclaim(x);
+    list_push_back(&x->of->ended, &x->node);
+}
+
+static void feed_alone(struct batch *s)
+{
+    struct list *n;
+
+    while (s->loop->seats > 0 && (n = list_pop_front(&s->alone)) != NULL) {
+        struct small *x = LIST_ITEM(n, struct small, node);
+        pull_add(s->loop, &x->want, on_pulled, x);
+    }
+}
+
+/* --- now and then ------------------------------------------------------------------------------------------------------- */
+
+static void say_waiting(struct batch *s, uint64_t now_ms)
+{
+    const struct small *x = LIST_ITEM(s->busy.next, struct small, node);
+
+    if (s->busy_since_ms == 0) {
+        s->busy_since_ms = now_ms;
+    } else if (s->busy_since_ms != UINT64_MAX &&
+               now_ms - s->busy_since_ms > (uint64_t)s->loop->agent->idle_timeout_s * 1000) {
+        s->busy_since_ms = UINT64_MAX;
+        log_warn("pull.waits", "url=" SLICE_FMT " another process on this node fetches it",
+                 SLICE_ARG(x->want.url));
+    }
+}
+
+/* What another process fetched may be here by now, or free. */
+static void batch_tick(struct batch *s, uint64_t now_ms)
+{
+    struct list *n;
+
+    if (list_empty(&s->busy)) {
+        s->busy_since_ms = 0;
+        return;
+    }
+    say_waiting(s, now_ms);
+    while ((n = list_pop_front(&s->busy)) != NULL) {
+        wait_at(LIST_ITEM(n, struct small, node), false);
+    }
+}
+
+static void stop_smalls(struct batch *s)
+{
+    struct small *x;
+    struct list *n;
+
+    while ((x = wait_no_more(s)) != NULL) {
+        cancel(x);
+    }
+    while ((n = list_pop_front(&s->busy)) != NULL || (n = list_pop_front(&s->alone)) != NULL) {
+        cancel(LIST_ITEM(n, struct small, node));
+    }
+}
+
+static void tell(struct small *x, const struct pull_result *r)
+{
+    x->on_done(x->arg, r);
+    free((char *)(uintptr_t)x->want.url.p);
+    free((char *)(uintptr_t)x->want.other_url.p);
+    x->of->n--;
+    free(x);
+}
+
+static void tell_all(struct small *x, struct buf *lines)
+{
+    struct pull_result r = x->result;
+    struct small *twin = x->twin;
+
+    HASH_DELETE(hh, x->of->all, x);
+    if (r.rc == 0 && !x->noted) {
+        shelf_note_line(lines, &r.digest, r.size_bytes, SLICE_NONE, SLICE_NONE);
+    }
+    tell(x, &r);
+    r.fetched_bytes = 0;
+    r.was_there = true;
+    while (twin != NULL) {
+        struct small *next = twin->twin;
+        show(twin, r.rc == 0 ? r.size_bytes : 0);
+        tell(twin, &r);
+        twin = next;
+    }
+}
+
+static bool batch_reap(struct batch *s)
+{
+    struct buf lines = BUF_INIT(LINES_MAX);
+    bool any = false;
+    struct list *n;
+
+    while ((n = list_pop_front(&s->ended)) != NULL) {
+        tell_all(LIST_ITEM(n, struct small, node), &lines);
+        any = true;
+    }
+    if (lines.n != 0) {
+        shelf_note_lines(s->loop->agent->shelf, buf_slice(&lines));
+    }
+    buf_free(&lines);
+    return any;
+}
+
+static void on_end(struct sheaf *b);
+
+static enum sheaf_outcome take_record(struct sheaf *b, const struct pull_want *w,
+                                      struct slice bytes)
+{
+    struct digest got;
+
+    digest_of(bytes, &got);
+    if (bytes.n != w->size_bytes || !digest_eq(&got, &w->digest)) {
+        return SHEAF_WRONG;
+    }
+    return stage_put(b->of->loop->agent->shelf, &got, bytes, &b->disk) == 0 ? SHEAF_STAGED
+                                                                            : SHEAF_FAILED;
+}
+
+static void read_records(struct job *j)
+{
+    struct sheaf *b = CONTAINER_OF(j, struct sheaf, job);
+    struct slice rest = buf_slice(&b->came), bytes = SLICE_NONE, some;
+    struct sheaf_reader r;
+    struct err why;
+    int step;
+
+    sheaf_reader_init(&r, b->count);
+    while ((step = sheaf_next(&r, &rest, &some, &why)) > SHEAF_NEED) {
+        if (step == SHEAF_SOME) {
+            bytes = some;
+        } else if (step == SHEAF_WHOLE) {
+            b->file[b->done].outcome = take_record(b, &b->file[b->done].x->want, bytes);
+            b->done++;
+            bytes = SLICE_NONE;
+        } else if (r.n == SHEAF_ABSENT || r.n == SHEAF_ALONE) {
+            b->file[b->done++].outcome = SHEAF_ITSELF;
+        }
+    }
+    if (step < 0) {
+        b->rc = step;
+        b->why = why;
+    } else if (b->rc == 0 && !sheaf_between(&r)) {
+        b->rc = err_set(&b->why, E_PROTOCOL, "an answer ends in the midst of a file");
+    }
+}
+
+static void on_read(struct job *j)
+{
+    struct sheaf *b = CONTAINER_OF(j, struct sheaf, job);
+    struct pull_loop *l = b->of->loop;
+
+    on_end(b);
+    pull_loop_feed(l);
+}
+
+/* --- the transfer ------------------------------------------------------------------------------------------------------- */
+
+static int on_head(void *arg, const struct xfer_head *h)
+{
+    struct sheaf *b = arg;
+
+    if (!slice_u64(xfer_head_field(h, "retry-after"), &b->retry_after_s)) {
+        b->retry_after_s = 0;
+    }
+    if (h->status != 200) {
+        struct ask_reason reason;
+        ask_reason_head(&reason, h);
+        b->rc = ask_judge(h->status, &reason, &b->why);
+        if (b->rc == 0 || h->status == 405 || h->status == 501) {
+            b->rc =
+                err_set(&b->why, E_UNSUPPORTED, "asked for many, the mirror answers %d", h->status);
+        }
+    } else if (!slice_eqs(slice_trim(xfer_head_field(h, "content-type")), SHEAF_BLOBS)) {
+        b->rc = err_set(&b->why, E_UNSUPPORTED, "asked for many, the mirror sends other things");
+    }
+    return b->rc;
+}
+
+static int on_body(void *arg, struct slice bytes)
+{
+    struct sheaf *b = arg;
+
+    buf_adds(&b->came, bytes);
+    if (b->came.rc != 0) {
+        b->rc = err_set(&b->why, E_PROTOCOL, "an answer is longer than one can be");
+    }
+    return b->rc;
+}
+
+static void on_sent(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+{
+    struct sheaf *b = arg;
+    struct pull_loop *l = b->of->loop;
+
+    (void)body_bytes;
+    b->x = NULL;
+    pull_loop_give_conn(l);
+    if (b->rc == 0 && rc != 0) {
+        b->rc = rc;
+        b->why = *why;
+    }
+    if (b->came.n != 0 && b->came.rc == 0) {
+        b->job = (struct job){.work = read_records, .done = on_read, .reply = l->mail};
+        pool_submit(l->workers, &b->job, CLIENT_PROGRAM);
+    } else {
+        on_end(b);
+    }
+    pull_loop_feed(l);
+}
+
+static void sheaf_send(struct sheaf *b, struct slice url)
+{
+    static const struct xfer_events events = {on_head, on_body, on_sent};
+    static const struct slice fields[] = {
+        {"Accept: " SHEAF_BLOBS, 8 + sizeof SHEAF_BLOBS - 1},
+        {"Content-Type: " SHEAF_DIGESTS, 14 + sizeof SHEAF_DIGESTS - 1}};
+    struct slice lines[ARRAY_LEN(fields) + 1];
+    struct xfer_want w =
+        ask_xfer_want(b->of->loop->agent, XFER_POST, url, lines, fields, ARRAY_LEN(fields));
+
+    w.body = buf_slice(&b->asked);
+    b->x = xfer_start(b->of->loop->xfers, &w, &events, b);
+}
+
+static bool sheaf_cancel(struct sheaf *b)
+{
+    if (b->x == NULL) {
+        return false;
+    }
+    xfer_cancel(&b->x);
+    pull_loop_give_conn(b->of->loop);
+    b->rc = E_CANCELLED;
+    return true;
+}
+
+/* --- its life ----------------------------------------------------------------------------------------------------------- */
+
+static void sheaf_add(struct sheaf *b, struct small *x)
+{
+    CHECK(b->count < SHEAF_COUNT_MAX);
+    b->file[b->count++] = (struct sheaf_file){.x = x};
+    buf_add(&b->asked, x->want.digest.b, DIGEST_BYTES);
+}
+
+static void sheaf_clear(struct sheaf *b)
+{
+    buf_clear(&b->asked);
+    buf_clear(&b->came);
+    b->count = b->done = 0;
+    b->rc = 0;
+    b->why = (struct err){0};
+    b->retry_after_s = 0;
+}
+
+static struct sheaf *sheaf_open(struct batch *s)
+{
+    struct sheaf *b = NEW(struct sheaf);
+
+    b->of = s;
+    b->asked = BUF_INIT(SHEAF_COUNT_MAX * DIGEST_BYTES);
+    b->came = BUF_INIT(SHEAF_ANSWER_MAX);
+    return b;
+}
+
+static void sheaf_close(struct sheaf **bp)
+{
+    struct sheaf *b = *bp;
+
+    if (b == NULL) {
+        return;
+    }
+    *bp = NULL;
+    buf_free(&b->asked);
+    buf_free(&b->came);
+    free(b);
+}
+
+/* --- the end of a sheaf ------------------------------------------------------------------------------------------------- */
+
+static void give_up(struct batch *s, const char *why, bool usual)
+{
+    if (!s->singly) {
+        s->singly = true;
+        if (usual) {
+            log_debug("pull.singly", "small files are asked for one by one: %s", why);
+        } else {
+            log_warn("pull.singly", "small files are asked for one by one from here on: %s", why);
+        }
+    }
+}
+
+static void try_later(struct batch *s, const struct sheaf *b)
+{
+    uint64_t now_ms = clock_now_ms();
+    unsigned most = s->proven || b->rc == E_AGAIN ? s->loop->agent->tries : TRIES_UNKNOWN;
+
+    if (now_ms < s->not_before_ms) {
+        return; /* one outage, and many connections that it hits */
+    }
+    if (s->tries >= most) {
+        give_up(s, b->why.text, false);
+        return;
+    }
+    s->not_before_ms = now_ms + pull_loop_pause_ms(s->loop, s->tries, b->retry_after_s);
+    s->tries++;
+}
+
+static void judge(struct batch *s, const struct sheaf *b)
+{
+    if (b->done != 0) {
+        s->tries = 0;
+        s->proven = true;
+    }
+    switch (b->rc) {
+    case 0:
+        if (b->done == 0) {
+            give_up(s, "an answer without a file", false);
+        }
+        break;
+    case E_NOTFOUND:
+    case E_UNSUPPORTED:
+        give_up(s, b->why.text, true);
+        break;
+    case E_AGAIN:
+    case E_NETWORK:
+    case E_TIMEOUT:
+        if (b->done == 0) {
+            try_later(s, b);
+        }
+        break;
+    case E_CANCELLED:
+        break;
+    default: /* the request of a single file has the right words for it */
+        give_up(s, b->why.text, b->rc == E_DENIED);
+    }
+}
+
+static void came_wrong(struct batch *s, struct small *x)
+{
+    log_warn("pull.sheaf", "url=" SLICE_FMT " came wrong among others: asked for by itself",
+             SLICE_ARG(x->want.url));
+    if (++s->wrong == WRONG_MAX) {
+        give_up(s, "too many came wrong", false);
+    }
+    small_alone(x);
+}
+
+static void settle(struct batch *s, const struct sheaf *b, const struct sheaf_file *f)
+{
+    struct small *x = f->x;
+
+    switch (f->outcome) {
+    case SHEAF_MISSED:
+        small_again(x);
+        break;
+    case SHEAF_STAGED:
+        small_came(x);
+        break;
+    case SHEAF_WRONG:
+        came_wrong(s, x);
+        break;
+    case SHEAF_ITSELF:
+        small_alone(x);
+        break;
+    case SHEAF_FAILED:
+        small_failed(x, &b->disk);
+        break;
+    }
+}
+
+static void on_end(struct sheaf *b)
+{
+    struct batch *s = b->of;
+
+    judge(s, b);
+    for (size_t i = b->count; i-- > 0;) { /* backwards: those that wait again go to the front */
+        settle(s, b, &b->file[i]);
+    }
+    s->nsheaves--;
+    list_remove(&b->node);
+    list_push_back(&s->spare, &b->node);
+}
+
+/* --- the next one ------------------------------------------------------------------------------------------------------- */
+
+static struct sheaf *take_spare(struct batch *s)
+{
+    struct list *n = list_pop_front(&s->spare);
+    struct sheaf *b = n != NULL ? LIST_ITEM(n, struct sheaf, node) : sheaf_open(s);
+
+    sheaf_clear(b);
+    return b;
+}
+
+static void fill(struct batch *s, struct sheaf *b)
+{
+    uint64_t bytes = 0;
+    struct small *x;
+
+    while (b->count < SHEAF_COUNT_MAX && bytes < SHEAF_BYTES && (x = small_next(s)) != NULL) {
+        bytes += x->want.size_bytes;
+        sheaf_add(b, x);
+    }
+}
+
+/* With a connection in hand. */
+static void start(struct batch *s)
+{
+    struct sheaf *b = take_spare(s);
+
+    fill(s, b);
+    if (b->count > 1) {
+        list_push_back(&s->sheaves, &b->node);
+        s->nsheaves++;
+        sheaf_send(b, slice_str(s->url));
+        return;
+    }
+    if (b->count == 1) { /* as short by itself, and told as what it is */
+        small_alone(b->file[0].x);
+    }
+    list_push_back(&s->spare, &b->node);
+    pull_loop_give_conn(s->loop);
+}
+
+static bool any_fetching(struct batch *s)
+{
+    LIST_EACH (&s->sheaves, it) {
+        if (LIST_ITEM(it, struct sheaf, node)->x != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_due(struct batch *s)
+{
+    bool full = s->nwaiting >= SHEAF_COUNT_MAX || s->waiting_bytes >= SHEAF_BYTES;
+
+    return s->nwaiting > 0 && s->nsheaves < SHEAVES_MAX &&
+           (full || s->loop->no_more || !any_fetching(s)) && clock_now_ms() >= s->not_before_ms;
+}
+
+static void batch_feed(struct batch *s)
+{
+    if (s->loop->stopping) {
+        return;
+    }
+    if (s->singly) {
+        send_all_alone(s);
+    }
+    while (is_due(s) && pull_loop_take_conn(s->loop)) {
+        start(s);
+    }
+    feed_alone(s);
+}
+
+/* --- its life ----------------------------------------------------------------------------------------------------------- */
+
+static void batch_stop(struct batch *s)
+{
+    LIST_EACH (&s->sheaves, it) {
+        struct sheaf *b = LIST_ITEM(it, struct sheaf, node);
+        if (sheaf_cancel(b)) { /* those that workers read go their way */
+            on_end(b);
+        }
+    }
+    stop_smalls(s);
+}
+
+static struct batch *batch_open(struct pull_loop *l)
+{
+    struct batch *s = NEW(struct batch);
+    struct slice mirror = l->agent->mirror;
+
+    s->loop = l;
+    s->url = mem_new(mirror.n + sizeof SHEAF_PATH);
+    memcpy(s->url, mirror.p, mirror.n);
+    memcpy(s->url + mirror.n, SHEAF_PATH, sizeof SHEAF_PATH);
+    list_init(&s->waiting);
+    list_init(&s->busy);
+    list_init(&s->alone);
+    list_init(&s->ended);
+    list_init(&s->sheaves);
+    list_init(&s->spare);
+    return s;
+}
+
+bool batch_add(struct pull_loop *l, const struct pull_want *w,
+               void (*on_done)(void *arg, const struct pull_result *r), void *arg)
+{
+    if (digest_is_zero(&w->digest) || w->size_bytes > SHEAF_BLOB_MAX) {
+        return false;
+    }
+    if (l->batch == NULL) {
+        l->batch = batch_open(l);
+    }
+    if (l->batch->singly) {
+        return false;
+    }
+    CHECK(l->batch->n < SMALLS_MAX);
+    small_add(l->batch, w, on_done, arg);
+    return true;
+}
+
+static void batch_close(struct batch **sp)
+{
+    struct batch *s = *sp;
+    struct list *n;
+
+    if (s == NULL) {
+        return;
+    }
+    *sp = NULL;
+    CHECK(s->n == 0 && list_empty(&s->sheaves));
+    while ((n = list_pop_front(&s->spare)) != NULL) {
+        struct sheaf *b = LIST_ITEM(n, struct sheaf, node);
+        sheaf_close(&b);
+    }
+    stage_close(&s->stage);
+    free(s->url);
+    free(s);
+}
+
+/* --- as the loop sees them; there are none before the first file ------------------------------------------------------- */
+
+static void feed_batch(struct pull_loop *l)
+{
+    if (l->batch != NULL) {
+        batch_feed(l->batch);
+    }
+}
+
+static void tick_batch(struct pull_loop *l, uint64_t now_ms)
+{
+    if (l->batch != NULL) {
+        batch_tick(l->batch, now_ms);
+    }
+}
+
+static void stop_batch(struct pull_loop *l)
+{
+    if (l->batch != NULL) {
+        batch_stop(l->batch);
+    }
+}
+
+static bool reap_batch(struct pull_loop *l)
+{
+    return l->batch != NULL && batch_reap(l->batch);
+}
+
+static bool is_batch_idle(const struct pull_loop *l)
+{
+    return l->batch == NULL || l->batch->n == 0;
+}
+
+static bool has_batch_room(const struct pull_loop *l)
+{
+    return l->batch == NULL || l->batch->n < SMALLS_MAX;
+}
+
+static void close_batch(struct pull_loop *l)
+{
+    batch_close(&l->batch);
+}
+
+const struct pull_kind batch_kind = {
+    .feed = feed_batch,
+    .tick = tick_batch,
+    .stop = stop_batch,
+    .reap = reap_batch,
+    .is_idle = is_batch_idle,
+    .has_room = has_batch_room,
+    .close = close_batch,
+};

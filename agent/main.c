@@ -9,35 +9,16 @@
 #include "agent/options.h"
 #include "common/codec/nearest.h"
 
-static const struct verb {
-    const char *name;
-    int (*run)(struct verb_line *v, struct err *e);
-    const char *line;
-} verbs[] = {
-    {"pull", verb_pull, "pull FROM [--to DIR] [--unpack]   bring a file or folder here, verified"},
-    {"run", verb_run,
-     "run JOB                           pull, launch, restart, publish, as the job file says"},
-    {"launch", verb_launch,
-     "launch [--ranks N] -- CMD...      start the ranks of a command and watch them, on one or many nodes"},
-    {"preflight", verb_preflight,
-     "preflight [JOB] [--full]          is this node fit: driver, GPUs, fabric, disks, memory"},
-    {"publish", verb_publish,
-     "publish DIR TO                    put a folder into a hosted repository, whole or not"},
-    {"status", verb_status,
-     "status                            what is in the local cache, which jobs ran"},
-    {"gc", verb_gc, "gc [--keep SIZE] [--age SPAN]     make room in the local cache"},
-    {"prolog", verb_prolog,
-     "prolog [--deadline SPAN]          Slurm's: bring what a job's comment names"},
-    {"taskprolog", verb_taskprolog,
-     "taskprolog                        Slurm's: what a task is told, and where its files are"},
-    {"epilog", verb_epilog, "epilog [--deadline SPAN]          Slurm's: take away what a job had"},
+static const struct agent_verb *const verbs[] = {
+    &verb_pull,   &verb_run, &verb_launch, &verb_preflight,  &verb_publish,
+    &verb_status, &verb_gc,  &verb_prolog, &verb_taskprolog, &verb_epilog,
 };
 
 static void usage(FILE *to)
 {
     fputs("usage: trainagent [options] VERB ...\n\n", to);
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        fprintf(to, "  %s\n", verbs[i].line);
+        fprintf(to, "  %s\n", verbs[i]->line);
     }
     fputs(
         "\nFROM is <repo>/<path>[@version][#sha256=<hex>] below the mirror; a '/' at its end means a folder;\n"
@@ -46,15 +27,15 @@ static void usage(FILE *to)
     options_help(to);
 }
 
-static int find_verb(const char *said, const struct verb **out, struct err *e)
+static int find_verb(const char *said, const struct agent_verb **out, struct err *e)
 {
     const char *name[ARRAY_LEN(verbs)];
     const char *near;
 
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        name[i] = verbs[i].name;
-        if (strcmp(said, verbs[i].name) == 0) {
-            *out = &verbs[i];
+        name[i] = verbs[i]->name;
+        if (strcmp(said, verbs[i]->name) == 0) {
+            *out = verbs[i];
             return 0;
         }
     }
@@ -101,20 +82,20 @@ static char **spell_out(struct arena *a, int *argc, char **argv)
  * are read. What stands behind another verb is that one's. */
 static bool must_not_fail(int argc, char **argv)
 {
-    const struct verb *verb = NULL;
+    const struct agent_verb *verb = NULL;
 
     for (int i = 1; i < argc && verb == NULL; i++) {
         for (size_t j = 0; j < ARRAY_LEN(verbs) && verb == NULL; j++) {
-            verb = strcmp(argv[i], verbs[j].name) == 0 ? &verbs[j] : NULL;
+            verb = strcmp(argv[i], verbs[j]->name) == 0 ? verbs[j] : NULL;
         }
     }
-    return verb != NULL && (verb->run == verb_prolog || verb->run == verb_epilog) &&
+    return verb != NULL && (verb == &verb_prolog || verb == &verb_epilog) &&
            getenv("SLURM_JOB_ID") != NULL;
 }
 
 static int do_verb(struct verb_line *v, uint64_t said, struct err *e)
 {
-    const struct verb *verb = NULL;
+    const struct agent_verb *verb = NULL;
     int rc = find_verb(v->argv[0], &verb, e);
 
     rc = rc != 0 ? rc : options_check(verb->name, said, e);

@@ -40,15 +40,13 @@ struct verb_line {
     int exit_code;
 };
 
-int verb_pull(struct verb_line *v, struct err *e);
-int verb_run(struct verb_line *v, struct err *e);
-int verb_launch(struct verb_line *v, struct err *e);
-int verb_preflight(struct verb_line *v, struct err *e);
-int verb_publish(struct verb_line *v, struct err *e);
-int verb_status(struct verb_line *v, struct err *e);
-int verb_gc(struct verb_line *v, struct err *e);
-int verb_prolog(struct verb_line *v, struct err *e);
-int verb_taskprolog(struct verb_line *v, struct err *e);
-int verb_epilog(struct verb_line *v, struct err *e);
+struct agent_verb {
+    const char *name;
+    int (*run)(struct verb_line *v, struct err *e);
+    const char *line; /* of --help */
+};
+
+extern const struct agent_verb verb_pull, verb_run, verb_launch, verb_preflight, verb_publish,
+    verb_status, verb_gc, verb_prolog, verb_taskprolog, verb_epilog;
 
 #endif

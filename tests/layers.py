@@ -39,7 +39,6 @@ ARROWS = {
     "agent/job": COMMON | {"agent", "agent/peers/peers.h", "agent/preflight", "agent/publish/publish.h", "agent/pull/artifact.h", "agent/shelf"},
     "agent/slurm": COMMON | {
         "agent",
-        "agent/job/jobfile.h",  # what a task is told of its job
         "agent/peers/peers.h",
         "agent/preflight/preflight.h",
         "agent/pull/artifact.h",

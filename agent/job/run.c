@@ -506,7 +506,7 @@ static void close_run(struct run *r)
     jobfile_fini(&r->job);
 }
 
-int verb_run(struct verb_line *v, struct err *e)
+static int run_run(struct verb_line *v, struct err *e)
 {
     struct run r = {.agent = v->agent, .lock = -1, .preempt_url = v->preempt_url};
     int rc;
@@ -561,7 +561,7 @@ static unsigned torchrun_ranks(void)
                                                                                     : 0;
 }
 
-int verb_launch(struct verb_line *v, struct err *e)
+static int run_launch(struct verb_line *v, struct err *e)
 {
     struct run r = {.agent = v->agent, .lock = -1, .began_ms = clock_now_ms()};
     struct launch_want w = {.argv = v->argv,
@@ -585,3 +585,17 @@ int verb_launch(struct verb_line *v, struct err *e)
     v->exit_code = got.exit_code;
     return rc;
 }
+
+const struct agent_verb verb_run = {
+    .name = "run",
+    .run = run_run,
+    .line =
+        "run JOB                           pull, launch, restart, publish, as the job file says",
+};
+
+const struct agent_verb verb_launch = {
+    .name = "launch",
+    .run = run_launch,
+    .line =
+        "launch [--ranks N] -- CMD...      start the ranks of a command and watch them, on one or many nodes",
+};

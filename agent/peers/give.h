@@ -10,7 +10,22 @@
 #ifndef AGENT_PEERS_GIVE_H
 #define AGENT_PEERS_GIVE_H
 
-#include "agent/peers/gift.h"
+#include "common/hash/digest.h"
+#include "common/xfer/psk.h"
+
+struct gifts;
+struct gift;
+
+struct gifts *gifts_open(void);
+void gifts_close(struct gifts **gp); /* all references have been dropped */
+
+/* Nobody can ask for it before it has a key. */
+MUST_USE int gifts_offer(struct gifts *g, const struct digest *d, uint64_t size_bytes, int fd,
+                         struct gift **out, struct err *e);
+void gift_key(struct gift *x, const uint8_t key[PSK_KEY_BYTES]);
+void gift_chunk(struct gift *x, size_t i, bool there);
+void gift_withdraw(struct gift *x);
+void gift_drop(struct gift **xp); /* NULL is fine */
 
 enum { GIVE_GUESTS = 256 };
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "agent/preflight/gpus.h"
+#include "agent/preflight/gpu.h"
 #include "agent/preflight/pci.h"
 #include "common/codec/units.h"
 

@@ -1,8 +1,66 @@
 /* gpu.c - what each GPU tells of itself: its memory, its speed, its modes. */
+#include "agent/preflight/gpu.h"
+
 #include <stdio.h>
 
-#include "agent/preflight/gpus.h"
 #include "common/codec/units.h"
+
+/* --- the GPUs that NVML names, as the checks go through them.
+ *
+ * NVML is opened by the first check of a process that asks; where it does not start, or names no GPU, a check is skipped and says why. */
+
+const struct nvml *gpus_of(struct look *l, struct finding *f)
+{
+    if (!l->nvml_asked) {
+        l->nvml_asked = true;
+        l->nvml_rc = nvml_open(&l->nvml, &l->nvml_why);
+    }
+    if (l->nvml_rc != 0) {
+        if (l->nvml_rc == E_NOTFOUND) {
+            finding_skip(f, "no NVIDIA driver here");
+        } else {
+            finding_skip(f, "%s", l->nvml_why.text);
+        }
+        return NULL;
+    }
+    if (l->nvml->n == 0) {
+        finding_skip(f, "no GPU");
+        return NULL;
+    }
+    return l->nvml;
+}
+
+/* The last word of a check: so many have told it. */
+static void gpus_told(struct finding *f, unsigned told, const char *fine)
+{
+    if (told == 0) {
+        finding_skip(f, "no GPU here tells it");
+    } else {
+        finding_ok(f, "%u %s: %s", told, plural(told, "GPU", "GPUs"), fine);
+    }
+}
+
+/* Asks each; ask() gives false where a GPU does not tell, which is skipped when it is all of them. `fine`: what is so when nothing is
+ * wrong with those that tell. */
+static void gpus_each(struct look *l, struct finding *f,
+                      bool (*ask)(const struct nvml *n, const struct nvml_gpu *g,
+                                  struct finding *f),
+                      const char *fine)
+{
+    const struct nvml *n = gpus_of(l, f);
+    unsigned told = 0;
+
+    if (n == NULL) {
+        return;
+    }
+    EACH_GPU(n, g)
+    {
+        told += ask(n, g, f);
+    }
+    gpus_told(f, told, fine);
+}
+
+/* --- the checks --- */
 
 /* --- memory that fails --------------------------------------------------------------------------------------------------- */
 

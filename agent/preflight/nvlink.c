@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "agent/preflight/gpus.h"
+#include "agent/preflight/gpu.h"
 #include "agent/preflight/pci.h"
 #include "common/codec/units.h"
 

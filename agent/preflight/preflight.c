@@ -1,11 +1,303 @@
 #include "agent/preflight/preflight.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "agent/preflight/probe.h"
+#include "agent/preflight/look.h"
 #include "common/os/clock.h"
+#include "common/os/forked.h"
+
+/* --- checks in processes of their own, watched: one group after its own clock, all groups at once.
+ *
+ * A process has no descriptor of ours but its pipe, and a process group of its own. A check without an answer within its
+ * limit: the group is killed and the check told as hanging. A process that ends early: as crashed. The checks behind it get
+ * another process; after two that were lost the rest is not looked at. A process that stays when it was killed (in an ioctl of a
+ * driver that never returns) is left behind, and told of. */
+
+enum { LOST_MAX = 2, PIPE_FD = 3, REAP_MS = 2000, REAP_AT_LAST_MS = 60000 };
+
+_Static_assert(sizeof(struct finding) <= PIPE_BUF, "a finding crosses the pipe in one piece");
+
+struct probe_group {
+    pid_t pid; /* 0: none runs */
+    int fd;
+    size_t check[CHECKS]; /* of this group, in order */
+    size_t n, done;
+    unsigned lost;
+    uint64_t until_ms; /* of the check that is being looked at */
+    uint64_t since_ms;
+};
+
+struct probe {
+    const struct look *look;
+    const struct probe_check *check;
+    struct finding *finding;
+    struct probe_group group[PROBE_GROUPS];
+};
+
+/* --- the process that looks ------------------------------------------------------------------------------------------ */
+
+static void plain_signals(void)
+{
+    sigset_t none;
+
+    for (int sig = 1; sig < NSIG; sig++) {
+        signal(sig, SIG_DFL); /* SIGKILL and SIGSTOP refuse */
+    }
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Whoever reads our output must not wait for a process that cannot be killed: it holds nothing of ours. */
+static void leave_files(int pipe_fd)
+{
+    int null = open("/dev/null", O_RDWR);
+
+    for (int fd = 0; null != -1 && fd < 3; fd++) {
+        dup2(null, fd);
+    }
+    if (pipe_fd != PIPE_FD) {
+        dup2(pipe_fd, PIPE_FD);
+    }
+    closefrom(PIPE_FD + 1);
+    fcntl(PIPE_FD, F_SETFD, FD_CLOEXEC);
+}
+
+NORETURN static void become_group(const struct probe *p, const struct probe_group *g, pid_t parent,
+                                  int fd)
+{
+    struct look l = *p->look;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(1);
+    }
+    plain_signals();
+    leave_files(fd);
+    for (size_t i = g->done; i < g->n; i++) {
+        struct finding f = p->finding[g->check[i]];
+        uint64_t began = clock_now_ms();
+
+        p->check[g->check[i]].look(&l, &f);
+        f.took_ms = (uint32_t)(clock_now_ms() - began);
+        if (write(PIPE_FD, &f, sizeof f) != (ssize_t)sizeof f) {
+            _exit(1);
+        }
+    }
+    _exit(0); /* nothing is closed in order: libraries that hang would do so here */
+}
+
+/* --- watching it ------------------------------------------------------------------------------------------------------ */
+
+static void next_check(const struct probe *p, struct probe_group *g)
+{
+    g->since_ms = clock_now_ms();
+    g->until_ms = g->done < g->n ? g->since_ms + p->check[g->check[g->done]].limit_ms : UINT64_MAX;
+}
+
+static int start_group(struct probe *p, struct probe_group *g, struct err *e)
+{
+    pid_t me = getpid();
+    pid_t pid;
+    int fd;
+    int rc = forked_start(&pid, &fd, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    if (pid == 0) {
+        become_group(p, g, me, fd);
+    }
+    setpgid(pid, pid); /* in both: whoever comes first */
+    g->pid = pid;
+    g->fd = fd;
+    next_check(p, g);
+    return 0;
+}
+
+/* Waits in the kernel where no signal reaches it; on a busy machine others are only late. */
+static bool is_stuck(pid_t pid)
+{
+    char path[64], text[512];
+    const char *state;
+    ssize_t n = -1;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd != -1) {
+        n = read(fd, text, sizeof text - 1);
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    state = strrchr(text, ')'); /* "123 (name) D ..." */
+    return state != NULL && strncmp(state, ") D", 3) == 0;
+}
+
+/* What it ended by; -1: it does not end. */
+static int end_process(struct probe_group *g)
+{
+    uint64_t began = clock_now_ms(), waited = 0;
+    int status = 0;
+    pid_t got;
+
+    kill(-g->pid, SIGKILL);
+    while ((got = waitpid(g->pid, &status, WNOHANG)) == 0 && waited < REAP_AT_LAST_MS &&
+           (waited < REAP_MS || !is_stuck(g->pid))) {
+        poll(NULL, 0, 2);
+        waited = clock_now_ms() - began;
+    }
+    close(g->fd);
+    g->pid = 0;
+    return got == 0 ? -1 : status;
+}
+
+static void lose(struct probe *p, struct probe_group *g, bool hung)
+{
+    size_t i = g->check[g->done];
+    struct finding *f = &p->finding[i];
+    double limit_s = (double)p->check[i].limit_ms / 1000;
+    int status;
+
+    /* Its end shows in the pipe before waitpid() knows how. */
+    for (int tries = 0; !hung && tries < REAP_AT_LAST_MS; tries++) {
+        siginfo_t seen = {0};
+        if (waitid(P_PID, (id_t)g->pid, &seen, WEXITED | WNOHANG | WNOWAIT) == -1 ||
+            seen.si_pid != 0) {
+            break;
+        }
+        poll(NULL, 0, 1);
+    }
+    status = end_process(g);
+    f->took_ms = (uint32_t)(clock_now_ms() - g->since_ms);
+    if (hung && status == -1) {
+        finding_bad(f, "STUCK",
+                    "reboot the node: a driver or a file server holds the process for good",
+                    "no answer within %g s, and the process that asked cannot be killed", limit_s);
+    } else if (hung && !p->check[i].asks_driver) {
+        finding_warn(f, "HANGS", "is the machine busy; timeout = 30s gives it longer",
+                     "no answer within %g s", limit_s);
+    } else if (hung) {
+        finding_bad(f, "HANGS", "look at the kernel's log; timeout = 30s gives it longer",
+                    "no answer within %g s", limit_s);
+    } else if (WIFSIGNALED(status)) {
+        finding_bad(f, "CRASHED", "look at the kernel's log and at the libraries of the driver",
+                    "the check was ended by %s", strsignal(WTERMSIG(status)));
+    } else {
+        finding_bad(f, "CRASHED", "look at the kernel's log and at the libraries of the driver",
+                    "the check ended without an answer (exit %d)", WEXITSTATUS(status));
+    }
+    g->done++;
+    g->lost++;
+}
+
+/* What hung twice hangs again: the rest is not asked for, so that the whole has an end. */
+static int go_on(struct probe *p, struct probe_group *g, struct err *e)
+{
+    if (g->done < g->n && g->lost < LOST_MAX) {
+        return start_group(p, g, e);
+    }
+    for (; g->done < g->n; g->done++) {
+        finding_skip(&p->finding[g->check[g->done]],
+                     "not looked at: %u checks of its kind before it gave no answer", g->lost);
+    }
+    return 0;
+}
+
+static int hear(struct probe *p, struct probe_group *g, struct err *e)
+{
+    struct finding f;
+    ssize_t n = read(g->fd, &f, sizeof f);
+
+    if (n == -1 && (errno == EINTR || errno == EAGAIN)) {
+        return 0;
+    }
+    if (n == (ssize_t)sizeof f) {
+        p->finding[g->check[g->done++]] = f;
+        next_check(p, g);
+        if (g->done == g->n) {
+            end_process(g); /* it has said all; whether it ends by itself is not waited for */
+        }
+        return 0;
+    }
+    lose(p, g, false);
+    return go_on(p, g, e);
+}
+
+static int watch(struct probe *p, struct err *e)
+{
+    for (;;) {
+        struct pollfd fd[PROBE_GROUPS];
+        struct probe_group *of[PROBE_GROUPS];
+        uint64_t first = UINT64_MAX, now = clock_now_ms();
+        nfds_t n = 0;
+        int rc = 0;
+
+        for (size_t i = 0; i < PROBE_GROUPS; i++) {
+            struct probe_group *g = &p->group[i];
+            if (g->pid != 0) {
+                fd[n] = (struct pollfd){.fd = g->fd, .events = POLLIN};
+                of[n++] = g;
+                first = min_u64(first, g->until_ms);
+            }
+        }
+        if (n == 0) {
+            return 0;
+        }
+        if (poll(fd, n, first > now ? (int)min_u64(first - now + 1, 60000) : 0) == -1 &&
+            errno != EINTR) {
+            return err_sys(e, "poll");
+        }
+        now = clock_now_ms();
+        for (nfds_t i = 0; rc == 0 && i < n; i++) {
+            if (fd[i].revents != 0) {
+                rc = hear(p, of[i], e); /* what came in time counts, also when we come late */
+            } else if (of[i]->until_ms <= now) {
+                lose(p, of[i], true);
+                rc = go_on(p, of[i], e);
+            }
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+}
+
+int probe_run(const struct look *l, const struct probe_check *check, struct finding *finding,
+              size_t n, struct err *e)
+{
+    struct probe p = {.look = l, .check = check, .finding = finding};
+    int rc = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct probe_group *g = &p.group[check[i].group];
+        CHECK(check[i].group < PROBE_GROUPS && g->n < CHECKS);
+        g->check[g->n++] = i;
+    }
+    for (size_t i = 0; rc == 0 && i < PROBE_GROUPS; i++) {
+        rc = p.group[i].n > 0 ? start_group(&p, &p.group[i], e) : 0;
+    }
+    rc = rc != 0 ? rc : watch(&p, e);
+    for (size_t i = 0; i < PROBE_GROUPS; i++) {
+        if (p.group[i].pid != 0) {
+            end_process(&p.group[i]);
+        }
+    }
+    return rc;
+}
+
+/* --- the checks, and what came of them --- */
 
 #define NODE_FILE "/etc/trainagent/preflight.conf"
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/shelf/place.h"
+#include "agent/shelf/shelf.h"
 
 enum { FILES_MAX = 100000 };
 
@@ -51,7 +51,7 @@ static int add_file(struct publish_files *f, const char *path, struct slice name
     int fd;
     int rc;
 
-    if (f->n == FILES_MAX || !place_name_ok(name)) {
+    if (f->n == FILES_MAX || !shelf_name_ok(name)) {
         return f->n == FILES_MAX
                    ? err_set(e, E_TOOBIG, "more than %d files", FILES_MAX)
                    : err_set(e, E_INVALID, "%s: a name that the mirror would refuse", path);

@@ -172,7 +172,7 @@ static int read_entry(struct artifact *a, const json_t *j, struct err *e)
         !digest_parse(slice_str(hex), &f->digest)) {
         return err_set(e, E_PROTOCOL, "%s: a listing that is none", a->from);
     }
-    if (!place_name_ok(slice_str(name))) {
+    if (!shelf_name_ok(slice_str(name))) {
         return err_set(e, E_INVALID, "%s: the listing holds a name that leads elsewhere", a->from);
     }
     if (artifact_wants(a, name)) {
@@ -293,8 +293,8 @@ static bool read_known_file(struct artifact *a, const json_t *o, struct artifact
     struct slice name = jread_text(o, "name");
     struct slice etag = jread_text(o, "etag");
 
-    if (name.p == NULL || !place_name_ok(name) ||
-        (a->hub != NULL && (etag.p == NULL || !place_name_ok(etag))) ||
+    if (name.p == NULL || !shelf_name_ok(name) ||
+        (a->hub != NULL && (etag.p == NULL || !shelf_name_ok(etag))) ||
         !digest_parse(jread_text(o, "sha256"), &f->digest) ||
         !jread_u64(o, "size", &f->size_bytes)) {
         return false;
@@ -549,7 +549,7 @@ static int add_hub_file(void *arg, const struct artifact_file *f)
 {
     struct artifact *a = arg;
 
-    if (!place_name_ok(f->name)) {
+    if (!shelf_name_ok(f->name)) {
         return E_INVALID;
     }
     if (artifact_wants(a, f->name.p)) {
@@ -611,7 +611,7 @@ static int read_from(const struct agent *ag, struct artifact *a, struct err *e)
     struct hub hub;
     ptrdiff_t slash;
 
-    if (hub_from(slice_str(a->from), &a->arena, &hub)) {
+    if (slice_starts(path, SLICE(HUB_REPO "/")) && hub_from(slice_str(a->from), &a->arena, &hub)) {
         a->hub = ARENA_NEW(&a->arena, struct hub);
         *a->hub = hub;
         return 0;
@@ -633,7 +633,7 @@ static int read_from(const struct agent *ag, struct artifact *a, struct err *e)
     while ((slash = slice_find(name, '/')) >= 0) {
         name = slice_from(name, (size_t)slash + 1);
     }
-    if (!place_name_ok(name)) {
+    if (!shelf_name_ok(name)) {
         return err_set(e, E_USAGE, "%s: its last part is no file name", a->from);
     }
     a->file = mem_array(1, sizeof a->file[0]);
@@ -677,52 +677,51 @@ static enum pull_more more(void *arg)
 
 /* --- the run ---------------------------------------------------------------------------------------------------------- */
 
-static void on_tick(void *arg, const struct pull_loop *l)
+static void begin(void *arg, struct pull_loop *l)
 {
     struct artifacts *r = arg;
+    struct err why;
+    int rc = 0;
 
-    progress_draw(r->bar, l->done_bytes, l->known_bytes != 0 ? l->known_bytes : UINT64_MAX,
-                  clock_now_ms());
+    r->loop = l;
+    for (size_t i = 0; rc == 0 && i < r->count; i++) {
+        r->one[i].run = r;
+        rc = start_one(&r->one[i], &why);
+        if (rc != 0) {
+            stop(&r->one[i], rc, &why);
+        }
+    }
+}
+
+static void on_tick(void *arg)
+{
+    const struct artifacts *r = arg;
+
+    progress_draw(r->bar, r->loop->done_bytes,
+                  r->loop->known_bytes != 0 ? r->loop->known_bytes : UINT64_MAX, clock_now_ms());
     if (r->want->is_gone != NULL && r->want->is_gone(r->want->arg)) {
         pull_loop_stop(r->loop);
     }
 }
 
-static int run_all(struct artifacts *r, struct err *e)
+static void end(void *arg)
 {
-    int rc = 0;
+    struct artifacts *r = arg;
 
-    for (size_t i = 0; rc == 0 && i < r->count; i++) {
-        r->one[i].run = r;
-        rc = start_one(&r->one[i], e);
-        if (rc != 0) {
-            stop(&r->one[i], rc, e);
-        }
-    }
-    rc = pull_loop_run(r->loop, e);
     for (size_t i = 0; i < r->count; i++) {
         ask_cancel(&r->one[i].ask);
         r->one[i].run = NULL;
     }
-    if (r->rc != 0) {
-        *e = r->why;
-        return r->rc;
-    }
-    return rc;
+    r->loop = NULL;
 }
 
 /* What came is held against what it was called, and noted for the next run. */
-static int settle(const struct artifacts *r, struct err *e)
+static int settle(const struct agent *ag, struct artifact *a, struct err *e)
 {
-    const struct agent *ag = r->loop->agent;
-    int rc = 0;
+    int rc = a->hub != NULL && !a->known && !a->laid ? hub_check(ag, a->file, a->nfiles, e) : 0;
 
-    for (size_t i = 0; rc == 0 && i < r->count; i++) {
-        struct artifact *a = &r->one[i];
-        rc = a->hub != NULL && !a->known && !a->laid ? hub_check(ag, a->file, a->nfiles, e) : 0;
-        if (rc == 0) {
-            known_write(ag, a);
-        }
+    if (rc == 0) {
+        known_write(ag, a);
     }
     return rc;
 }
@@ -731,28 +730,23 @@ int artifacts_pull(const struct agent *ag, struct artifact *a, size_t count,
                    const struct artifacts_want *w, struct err *e)
 {
     struct artifacts run = {.one = a, .count = count, .want = w};
-    const struct pull_loop_want lw = {.kind = {&batch_kind, &pull_kind},
-                                      .peer_ops = w->peer_ops,
+    const struct pull_loop_want lw = {.peer_ops = w->peer_ops,
+                                      .begin = begin,
                                       .more = more,
-                                      .more_arg = &run,
                                       .on_tick = on_tick,
-                                      .tick_arg = &run};
-    struct err first;
-    int rc = pull_loop_open(ag, &lw, &run.loop, e);
+                                      .end = end,
+                                      .arg = &run};
+    int rc;
 
-    if (rc != 0) {
-        return rc;
-    }
     run.bar = ag->quiet || ag->json ? NULL : progress_open(count == 1 ? a->from : "artifacts");
-    rc = run_all(&run, &first);
-    rc = rc != 0 ? rc : settle(&run, &first);
-    if (run.loop->stopping && run.rc == 0) {
-        rc = err_set(&first, E_CANCELLED, "stopped; what was fetched is kept for the next run");
+    rc = pull_loop_run(ag, &lw, e);
+    if (run.rc != 0) { /* why it was stopped */
+        *e = run.why;
+        rc = run.rc;
     }
-    if (rc != 0 && e != NULL) {
-        *e = first;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = settle(ag, &a[i], e);
     }
-    pull_loop_close(&run.loop);
     progress_close(&run.bar);
     return rc;
 }

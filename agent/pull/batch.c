@@ -779,23 +779,6 @@ static struct batch *batch_open(struct pull_loop *l)
     return s;
 }
 
-bool batch_add(struct pull_loop *l, const struct pull_want *w,
-               void (*on_done)(void *arg, const struct pull_result *r), void *arg)
-{
-    if (digest_is_zero(&w->digest) || w->size_bytes > SHEAF_BLOB_MAX) {
-        return false;
-    }
-    if (l->batch == NULL) {
-        l->batch = batch_open(l);
-    }
-    if (l->batch->singly) {
-        return false;
-    }
-    CHECK(l->batch->n < SMALLS_MAX);
-    small_add(l->batch, w, on_done, arg);
-    return true;
-}
-
 static void batch_close(struct batch **sp)
 {
     struct batch *s = *sp;
@@ -815,55 +798,67 @@ static void batch_close(struct batch **sp)
     free(s);
 }
 
-/* --- as the loop sees them; there are none before the first file ------------------------------------------------------- */
+/* --- as the loop sees them --------------------------------------------------------------------------------------------------- */
 
-static void feed_batch(struct pull_loop *l)
+static void feed_all(struct pull_loop *l)
 {
-    if (l->batch != NULL) {
-        batch_feed(l->batch);
-    }
+    batch_feed(l->batch);
 }
 
-static void tick_batch(struct pull_loop *l, uint64_t now_ms)
+static void tick_all(struct pull_loop *l, uint64_t now_ms)
 {
-    if (l->batch != NULL) {
-        batch_tick(l->batch, now_ms);
-    }
+    batch_tick(l->batch, now_ms);
 }
 
-static void stop_batch(struct pull_loop *l)
+static void stop_all(struct pull_loop *l)
 {
-    if (l->batch != NULL) {
-        batch_stop(l->batch);
-    }
+    batch_stop(l->batch);
 }
 
-static bool reap_batch(struct pull_loop *l)
+static bool reap_all(struct pull_loop *l)
 {
-    return l->batch != NULL && batch_reap(l->batch);
+    return batch_reap(l->batch);
 }
 
-static bool is_batch_idle(const struct pull_loop *l)
+static bool none_left(const struct pull_loop *l)
 {
-    return l->batch == NULL || l->batch->n == 0;
+    return l->batch->n == 0;
 }
 
-static bool has_batch_room(const struct pull_loop *l)
+static bool has_room(const struct pull_loop *l)
 {
-    return l->batch == NULL || l->batch->n < SMALLS_MAX;
+    return l->batch->n < SMALLS_MAX;
 }
 
-static void close_batch(struct pull_loop *l)
+static void close_all(struct pull_loop *l)
 {
     batch_close(&l->batch);
 }
 
-const struct pull_kind batch_kind = {
-    .feed = feed_batch,
-    .tick = tick_batch,
-    .stop = stop_batch,
-    .reap = reap_batch,
-    .is_idle = is_batch_idle,
-    .has_room = has_batch_room,
-    .close = close_batch,
+static const struct pull_kind batches = {
+    .feed = feed_all,
+    .tick = tick_all,
+    .stop = stop_all,
+    .reap = reap_all,
+    .is_idle = none_left,
+    .has_room = has_room,
+    .close = close_all,
 };
+
+bool batch_add(struct pull_loop *l, const struct pull_want *w,
+               void (*on_done)(void *arg, const struct pull_result *r), void *arg)
+{
+    if (digest_is_zero(&w->digest) || w->size_bytes > SHEAF_BLOB_MAX) {
+        return false;
+    }
+    if (l->batch == NULL) {
+        l->batch = batch_open(l);
+        l->kind[KIND_BATCH] = &batches;
+    }
+    if (l->batch->singly) {
+        return false;
+    }
+    CHECK(l->batch->n < SMALLS_MAX);
+    small_add(l->batch, w, on_done, arg);
+    return true;
+}

@@ -24,6 +24,4 @@
 /* False: it is none for a batch, pull it by itself. There is room for it. */
 MUST_USE bool batch_add(struct pull_loop *l, const struct pull_want *w,
                         void (*on_done)(void *arg, const struct pull_result *r), void *arg);
-extern const struct pull_kind batch_kind; /* the loop's business */
-
 #endif

@@ -55,7 +55,7 @@ bool hub_from(struct slice from, struct arena *a, struct hub *out)
     struct slice name;
 
     *out = (struct hub){.repo = slice_cut(&rest, '/')};
-    if (!slice_eqs(out->repo, "hf") || from.n != 0) {
+    if (!slice_eqs(out->repo, HUB_REPO) || from.n != 0) {
         return false;
     }
     take_type(&rest, out);
@@ -67,7 +67,7 @@ bool hub_from(struct slice from, struct arena *a, struct hub *out)
     name = out->id;
     owner = slice_cut(&name, '/');
     if (!is_name(owner) || (owner.n != out->id.n && !is_name(name)) || out->rev.n == 0 ||
-        !place_name_ok(out->rev)) {
+        !shelf_name_ok(out->rev)) {
         return false;
     }
     out->id = arena_copy(a, out->id);

@@ -15,8 +15,10 @@
 #include "agent/agent.h"
 #include "agent/pull/file.h"
 
+#define HUB_REPO "hf" /* of the mirror, as a FROM begins */
+
 struct hub {
-    struct slice repo;   /* of the mirror: "hf" */
+    struct slice repo;   /* of the mirror: HUB_REPO */
     struct slice type;   /* "models", "datasets", "spaces"; static */
     struct slice prefix; /* of file URLs: "", "datasets/"; static */
     struct slice id;

@@ -20,15 +20,15 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     for (size_t i = 0; i < PULL_KINDS; i++) {
-        l->want.kind[i]->tick(l, now_ms);
+        if (l->kind[i] != NULL) {
+            l->kind[i]->tick(l, now_ms);
+        }
     }
     if (l->peers != NULL) {
         l->peer_ops->tick(l->peers, now_ms);
     }
     pull_loop_feed(l);
-    if (l->want.on_tick != NULL) {
-        l->want.on_tick(l->want.tick_arg, l);
-    }
+    l->want.on_tick(l->want.arg);
 }
 
 static void on_peers(void *arg)
@@ -75,8 +75,8 @@ static void add_events(struct pull_loop *l)
     CHECK(event_add(l->stop[0], NULL) == 0 && event_add(l->stop[1], NULL) == 0);
 }
 
-int pull_loop_open(const struct agent *a, const struct pull_loop_want *w, struct pull_loop **out,
-                   struct err *e)
+static int open_loop(const struct agent *a, const struct pull_loop_want *w, struct pull_loop **out,
+                     struct err *e)
 {
     struct pull_loop *l = NEW(struct pull_loop);
     bool peers = a->peers && w->peer_ops != NULL;
@@ -112,7 +112,7 @@ int pull_loop_open(const struct agent *a, const struct pull_loop_want *w, struct
     return 0;
 }
 
-void pull_loop_close(struct pull_loop **lp)
+static void close_loop(struct pull_loop **lp)
 {
     struct pull_loop *l = *lp;
     struct list *n;
@@ -127,7 +127,9 @@ void pull_loop_close(struct pull_loop **lp)
         l->peer_ops->close(&l->peers);
     }
     for (size_t i = 0; i < PULL_KINDS; i++) {
-        l->want.kind[i]->close(l);
+        if (l->kind[i] != NULL) {
+            l->kind[i]->close(l);
+        }
     }
     pool_close(&l->followers);
     mailbox_close(&l->mail);
@@ -150,7 +152,7 @@ static bool reap(struct pull_loop *l)
     bool any = false;
 
     for (size_t i = 0; i < PULL_KINDS; i++) {
-        any = l->want.kind[i]->reap(l) || any;
+        any = (l->kind[i] != NULL && l->kind[i]->reap(l)) || any;
     }
     return any;
 }
@@ -160,7 +162,7 @@ static bool has_room(const struct pull_loop *l)
     bool room = !l->stopping;
 
     for (size_t i = 0; i < PULL_KINDS; i++) {
-        room = room && l->want.kind[i]->has_room(l);
+        room = room && (l->kind[i] == NULL || l->kind[i]->has_room(l));
     }
     return room;
 }
@@ -170,7 +172,7 @@ static enum pull_more fill_seats(struct pull_loop *l)
     enum pull_more m = MORE_ADDED;
 
     while (m == MORE_ADDED && has_room(l)) {
-        m = l->want.more(l->want.more_arg);
+        m = l->want.more(l->want.arg);
     }
     l->no_more = m == MORE_NONE;
     return l->stopping ? MORE_NONE : m;
@@ -181,12 +183,12 @@ static bool all_done(const struct pull_loop *l, enum pull_more m)
     bool idle = m == MORE_NONE;
 
     for (size_t i = 0; i < PULL_KINDS; i++) {
-        idle = idle && l->want.kind[i]->is_idle(l);
+        idle = idle && (l->kind[i] == NULL || l->kind[i]->is_idle(l));
     }
     return idle;
 }
 
-int pull_loop_run(struct pull_loop *l, struct err *e)
+static int run(struct pull_loop *l, struct err *e)
 {
     enum pull_more m;
     bool whole = false; /* a signal that comes while it stays for others stops no pull */
@@ -208,8 +210,22 @@ int pull_loop_run(struct pull_loop *l, struct err *e)
     }
     l->stopping = l->stopping && !whole;
     return l->stopping
-               ? err_set(e, E_CANCELLED, "stopped; what was fetched is kept, run it again to go on")
+               ? err_set(e, E_CANCELLED, "stopped; what was fetched is kept for the next run")
                : 0;
+}
+
+int pull_loop_run(const struct agent *a, const struct pull_loop_want *w, struct err *e)
+{
+    struct pull_loop *l = NULL;
+    int rc = open_loop(a, w, &l, e);
+
+    if (rc == 0) {
+        w->begin(w->arg, l);
+        rc = run(l, e);
+        w->end(w->arg);
+        close_loop(&l);
+    }
+    return rc;
 }
 
 /* --- small files into the cache, many with one sync ------------------------------------------------------------------- */
@@ -263,7 +279,9 @@ void pull_loop_seal(struct pull_loop *l, struct sealing *x)
 void pull_loop_feed(struct pull_loop *l)
 {
     for (size_t i = 0; i < PULL_KINDS; i++) {
-        l->want.kind[i]->feed(l);
+        if (l->kind[i] != NULL) {
+            l->kind[i]->feed(l);
+        }
     }
     seal_gathered(l);
 }
@@ -272,7 +290,9 @@ void pull_loop_stop(struct pull_loop *l)
 {
     l->stopping = true;
     for (size_t i = 0; i < PULL_KINDS; i++) {
-        l->want.kind[i]->stop(l);
+        if (l->kind[i] != NULL) {
+            l->kind[i]->stop(l);
+        }
     }
 }
 

@@ -4,7 +4,7 @@
  * costs no more files and memory than one of a hundred. Pulls are fed in the order in which they were added; one large file
  * takes all connections, many small files one each (batch.h).
  *
- * owns     pull_loop_close() after pull_loop_run(); a pull belongs to the loop and is gone after its on_done
+ * owns     a pull belongs to the loop and is gone after its on_done
  * threads  all on the thread that calls pull_loop_run(), which is where events run
  */
 #ifndef AGENT_PULL_LOOP_H
@@ -58,8 +58,10 @@ enum pull_more {
     MORE_NONE,
 };
 
-struct
-    pull_kind { /* one of the two kinds of downloads: small files, many in an answer (batch.h); one file (pull.h) */
+/* The two kinds of downloads, in the order in which they are fed: small files, many in an answer (batch.h); one file by itself (pull.h). Each
+ * says what it is when the first of it is added. */
+enum { KIND_BATCH, KIND_SINGLE, PULL_KINDS };
+struct pull_kind {
     void (*feed)(struct pull_loop *l); /* something became free */
     void (*tick)(struct pull_loop *l, uint64_t now_ms);
     void (*stop)(struct pull_loop *l); /* cancel all; what they have is kept for the next run */
@@ -68,15 +70,14 @@ struct
     bool (*has_room)(const struct pull_loop *l);
     void (*close)(struct pull_loop *l);
 };
-enum { PULL_KINDS = 2 };
 
 struct pull_loop_want {
-    const struct pull_kind *kind[PULL_KINDS]; /* in the order in which they are fed */
-    const struct peer_ops *peer_ops;          /* NULL: from the mirror alone */
-    enum pull_more (*more)(void *arg);        /* there is a seat: adds one pull, if there is one */
-    void *more_arg;
-    void (*on_tick)(void *arg, const struct pull_loop *l); /* NULL: nobody is told */
-    void *tick_arg;
+    const struct peer_ops *peer_ops;               /* NULL: from the mirror alone */
+    void (*begin)(void *arg, struct pull_loop *l); /* once, before anything else */
+    enum pull_more (*more)(void *arg); /* there is a seat: adds one pull, if there is one */
+    void (*on_tick)(void *arg);        /* now and then */
+    void (*end)(void *arg);            /* once; the loop is gone after it */
+    void *arg;
 };
 
 struct pull_loop { /* the first half is for all to use, and changed by loop.c alone */
@@ -84,9 +85,10 @@ struct pull_loop { /* the first half is for all to use, and changed by loop.c al
     struct event_base *base;
     struct xfer_loop *xfers;
     struct mailbox *mail;
-    struct pool *workers;   /* hash and write parts, sync, seal */
-    struct pool *followers; /* hash whole files */
-    struct batch *batch;    /* NULL: no small files yet (batch.h) */
+    struct pool *workers;                     /* hash and write parts, sync, seal */
+    struct pool *followers;                   /* hash whole files */
+    const struct pull_kind *kind[PULL_KINDS]; /* NULL: there has been none */
+    struct batch *batch;                      /* batch.h's */
     const struct peer_ops *peer_ops;
     struct peers *peers; /* NULL: none */
     bool stopping;       /* a signal came, or a pull failed */
@@ -111,11 +113,8 @@ struct pull_loop { /* the first half is for all to use, and changed by loop.c al
     uint64_t dice; /* of pull_loop_pause_ms(): never 0 */
 };
 
-MUST_USE int pull_loop_open(const struct agent *a, const struct pull_loop_want *w,
-                            struct pull_loop **out, struct err *e);
 /* Runs until no pull is left and more() has none. A SIGINT or SIGTERM saves what is there and ends it: E_CANCELLED. */
-MUST_USE int pull_loop_run(struct pull_loop *l, struct err *e);
-void pull_loop_close(struct pull_loop **lp);
+MUST_USE int pull_loop_run(const struct agent *a, const struct pull_loop_want *w, struct err *e);
 
 void pull_loop_feed(struct pull_loop *l); /* something became free: who can use it? */
 void pull_loop_stop(struct pull_loop *l); /* cancels all; what they have is kept for the next run */

@@ -171,38 +171,11 @@ int parts_open(struct shelf *s, const struct digest *key, const struct digest *d
 out:
     buf_free(&text);
     if (rc != 0) {
-        parts_close(&p);
+        parts_close(&p, NULL);
         return err_prefix(e, "%s", part_path);
     }
     *out = p;
     return 0;
-}
-
-void parts_close(struct parts **pp)
-{
-    struct parts *p = *pp;
-
-    if (p != NULL) {
-        *pp = NULL;
-        if (p->fd != -1) {
-            close(p->fd);
-        }
-        free(p->state);
-        free(p);
-    }
-}
-
-void parts_discard(struct shelf *s, struct parts **pp)
-{
-    char path[PATH_MAX];
-
-    if (*pp != NULL) {
-        shelf_partial_path(s, &(*pp)->key, ".state", path);
-        unlink(path);
-        shelf_partial_path(s, &(*pp)->key, ".part", path);
-        unlink(path);
-        parts_close(pp);
-    }
 }
 
 size_t parts_next(const struct parts *p)
@@ -220,6 +193,8 @@ size_t parts_length(const struct parts *p, size_t i)
     return (size_t)min_u64(PART_BYTES, p->size_bytes - i * PART_BYTES);
 }
 
+static void follow_to(struct follow *f, uint64_t end);
+
 void parts_mark(struct parts *p, size_t i, enum part_state st)
 {
     CHECK(i < PARTS_MAX && (p->size_bytes == SIZE_UNKNOWN || i < p->count));
@@ -231,6 +206,9 @@ void parts_mark(struct parts *p, size_t i, enum part_state st)
     }
     while (p->prefix < p->count && p->state[p->prefix] == PART_DONE) {
         p->prefix++;
+    }
+    if (st == PART_DONE && p->follow != NULL && !p->hashed) {
+        follow_to(p->follow, parts_prefix_bytes(p));
     }
 }
 
@@ -319,8 +297,8 @@ static void on_read(struct job *j)
     f->moved(f->arg, rc, &why);
 }
 
-struct follow *follow_new(struct pool *pool, struct mailbox *reply, int fd,
-                          void (*moved)(void *arg, int rc, const struct err *why), void *arg)
+static struct follow *follow_new(struct pool *pool, struct mailbox *reply, int fd,
+                                 void (*moved)(void *arg, int rc, const struct err *why), void *arg)
 {
     struct follow *f = NEW(struct follow);
 
@@ -333,29 +311,13 @@ struct follow *follow_new(struct pool *pool, struct mailbox *reply, int fd,
     return f;
 }
 
-void follow_to(struct follow *f, uint64_t end)
+static void follow_to(struct follow *f, uint64_t end)
 {
     f->end = max_u64(f->end, end);
     submit(f);
 }
 
-bool follow_busy(const struct follow *f)
-{
-    return f->busy;
-}
-
-uint64_t follow_at(const struct follow *f)
-{
-    return f->at;
-}
-
-void follow_final(struct follow *f, struct digest *out)
-{
-    CHECK(!f->busy);
-    hasher_final(f->hasher, out);
-}
-
-void follow_free(struct follow **fp)
+static void follow_free(struct follow **fp)
 {
     struct follow *f = *fp;
 
@@ -365,4 +327,63 @@ void follow_free(struct follow **fp)
         hasher_free(&f->hasher);
         free(f);
     }
+}
+
+void parts_hash(struct parts *p, struct pool *pool, struct mailbox *reply,
+                void (*moved)(void *arg, int rc, const struct err *why), void *arg)
+{
+    follow_free(&p->follow);
+    p->follow = follow_new(pool, reply, p->fd, moved, arg);
+    p->hashed = false;
+    follow_to(p->follow, parts_prefix_bytes(p));
+}
+
+void parts_hashed(struct parts *p, const struct digest *d)
+{
+    p->hashed = true;
+    p->got = *d;
+}
+
+bool parts_is_hashing(const struct parts *p)
+{
+    return p->follow != NULL && p->follow->busy;
+}
+
+bool parts_digest(struct parts *p, struct digest *out)
+{
+    if (!parts_complete(p)) {
+        return false;
+    }
+    if (!p->hashed) {
+        if (p->follow->busy || p->follow->at != p->size_bytes) {
+            return false;
+        }
+        hasher_final(p->follow->hasher, &p->got);
+        p->hashed = true;
+    }
+    *out = p->got;
+    return true;
+}
+
+void parts_close(struct parts **pp, struct shelf *discard_of)
+{
+    struct parts *p = *pp;
+    char path[PATH_MAX];
+
+    if (p == NULL) {
+        return;
+    }
+    *pp = NULL;
+    follow_free(&p->follow);
+    if (discard_of != NULL) {
+        shelf_partial_path(discard_of, &p->key, ".state", path);
+        unlink(path);
+        shelf_partial_path(discard_of, &p->key, ".part", path);
+        unlink(path);
+    }
+    if (p->fd != -1) {
+        close(p->fd);
+    }
+    free(p->state);
+    free(p);
 }

@@ -33,14 +33,17 @@ struct parts {
     bool stateless; /* one part: there is nothing to resume, and no .state */
     uint8_t *state;
     size_t room;
+    struct follow *follow; /* hashes; NULL: nobody asked for it */
+    bool hashed;           /* it did, and `got` is what came of it */
+    struct digest got;
 };
 
 /* Takes up what an earlier run left when it is of the same object: the same digest, or without one the same ETag; and
  * the same size. Else begins anew. */
 MUST_USE int parts_open(struct shelf *s, const struct digest *key, const struct digest *digest,
                         uint64_t size_bytes, const char *etag, struct parts **out, struct err *e);
-void parts_close(struct parts **pp); /* the files stay */
-void parts_discard(struct shelf *s, struct parts **pp);
+/* discard_of: the files go, which are that cache's; NULL: they stay. */
+void parts_close(struct parts **pp, struct shelf *discard_of);
 
 size_t parts_next(const struct parts *p); /* the first missing one; == count when none is */
 size_t parts_length(const struct parts *p, size_t i);
@@ -54,22 +57,15 @@ void parts_snapshot(const struct parts *p, struct buf *out);
 MUST_USE int parts_save(struct shelf *s, const struct digest *key, int fd, struct slice snapshot,
                         struct err *e);
 
-/* The SHA-256 of a growing file: reads behind the part that is complete, out of the page cache.
- *
- * The digest of the whole can only be computed in order while parts arrive in any; so it follows, on a thread of its
- * own, and is done a moment after the last part.
- *
- * owns     follow_free() needs it idle
- * threads  the loop's; moved() is called there whenever a stretch has been read
- */
-struct follow;
-
-struct follow *follow_new(struct pool *pool, struct mailbox *reply, int fd,
-                          void (*moved)(void *arg, int rc, const struct err *why), void *arg);
-void follow_to(struct follow *f, uint64_t end); /* all bytes before `end` are there */
-bool follow_busy(const struct follow *f);
-uint64_t follow_at(const struct follow *f);
-void follow_final(struct follow *f, struct digest *out);
-void follow_free(struct follow **fp);
+/* The SHA-256 of the whole: it can only be computed in order while parts arrive in any; so it is read behind what is complete, out of the page
+ * cache, on a thread of its own, and is known a moment after the last part. moved(), on the loop, whenever a stretch has been read. Called
+ * again, it begins again. */
+void parts_hash(struct parts *p, struct pool *pool, struct mailbox *reply,
+                void (*moved)(void *arg, int rc, const struct err *why), void *arg);
+/* It is known already, for the one part is all of the file. */
+void parts_hashed(struct parts *p, const struct digest *d);
+bool parts_is_hashing(const struct parts *p); /* not while parts_close() is called */
+/* True: all parts are there, and *out is what they hash to. */
+MUST_USE bool parts_digest(struct parts *p, struct digest *out);
 
 #endif

@@ -1,14 +1,14 @@
 /* pull.c - the states of a pull:
  *
- *   NEW ──▶ ASKING ──▶ LOCKING ──▶ LISTING ──▶ FETCHING ──▶ SEALING ──▶ DONE
- *    │        │          │ │                   ▲ │  ▲ │
- *    │        │          │ └── no list ────────┘ │  │ └─ the wrong digest ─▶ CHECKING
- *    ├────────┼──────────┼───────────────────────┼──┼─── some parts are damaged ──┘
- *    │        └ in the cache already ─▶ DONE     │  │
- *    └─ a digest and a size were given ─▶ LOCKING│
- *                                                ▼
- *   ASKING, FETCHING, CHECKING ──▶ RESTARTING ──▶ NEW      the object changed, or what came is of no use
- *   all before DONE ──▶ FAILING ──▶ FAILED                 RESTARTING too
+ *   NEW ────▶ ASKING ────▶ LOCKING ────▶ LISTING ────▶ FETCHING ────▶ SEALING ────▶ DONE
+ *    │ digest and size     ▲ │ there is no list        ▲ │      ▲
+ *    └─ were given ────────┘ └─────────────────────────┘ │      │ some parts are damaged
+ *                                                        └─▶ CHECKING
+ *                                                   the wrong digest
+ *
+ *   NEW, ASKING, LOCKING ──▶ DONE                         it is in the cache already
+ *   ASKING, FETCHING, CHECKING ──▶ RESTARTING ──▶ NEW     the object changed, or what came is of no use
+ *   every state but DONE and FAILED ──▶ FAILING ──▶ FAILED
  *
  * RESTARTING and FAILING wait for the jobs of worker threads, which use what is torn down after them.
  */
@@ -87,31 +87,14 @@ static bool has_ended(const struct pull *p)
 
 /* --- ends and beginnings ------------------------------------------------------------------------------------------------ */
 
-void pull_add(struct pull_loop *l, const struct pull_want *w,
-              void (*on_done)(void *arg, const struct pull_result *r), void *arg)
-{
-    struct pull *p = NEW(struct pull);
-
-    p->loop = l;
-    p->want = *w;
-    p->want.url = arena_copy(&p->arena, w->url);
-    p->want.other_url = arena_copy(&p->arena, w->other_url);
-    p->object.url = p->want.url;
-    p->object.size_bytes = SIZE_UNKNOWN;
-    p->bound = !digest_is_zero(&w->digest);
-    p->on_done = on_done;
-    p->arg = arg;
-    if (w->size_bytes != SIZE_UNKNOWN) {
-        p->tally.known_bytes = w->size_bytes; /* counted already by whoever learned it */
-    }
-    CHECK(l->seats > 0);
-    l->seats--;
-    list_push_back(&l->pulls, &p->node);
-}
-
 static void drop_work(struct pull *p)
 {
-    transfer_close(&p->transfer, p->state == PULL_DONE, p->discard);
+    enum transfer_end how = p->state == PULL_DONE     ? TRANSFER_WHOLE
+                            : p->discard              ? TRANSFER_DISCARD
+                            : p->state == PULL_FAILED ? TRANSFER_SAVE
+                                                      : TRANSFER_KEEP;
+
+    transfer_close(&p->transfer, how);
     shelf_unlock(&p->lock);
 }
 
@@ -164,9 +147,6 @@ static void go_on_when_idle(struct pull *p)
         p->discard = p->checked = false;
         move(p, PULL_NEW);
     } else if (p->state == PULL_FAILING) {
-        if (p->transfer != NULL && !p->discard) {
-            transfer_save(p->transfer);
-        }
         move(p, PULL_FAILED);
     }
 }
@@ -527,14 +507,12 @@ static void seal_large_done(struct job *j)
 
 static void seal(struct pull *p)
 {
-    const struct parts *parts = transfer_parts(p->transfer);
+    struct transfer_view v = transfer_view(p->transfer);
 
     move(p, PULL_SEALING);
-    p->sealing = (struct sealing){.one = {.key = p->key,
-                                          .digest = p->object.digest,
-                                          .fd = parts->fd,
-                                          .stateless = parts->stateless},
-                                  .done = sealed};
+    p->sealing = (struct sealing){
+        .one = {.key = p->key, .digest = p->object.digest, .fd = v.fd, .stateless = v.stateless},
+        .done = sealed};
     if (p->object.size_bytes <= PART_BYTES) {
         pull_loop_seal(p->loop, &p->sealing);
         return;
@@ -547,16 +525,16 @@ static void seal(struct pull *p)
 
 static void wrong_digest(struct pull *p, const struct digest *got)
 {
-    bool chunked = transfer_is_chunked(p->transfer);
+    struct transfer_view v = transfer_view(p->transfer);
     struct err why;
     int rc = differs(p, got, &why);
 
-    if (chunked && !p->checked) {
+    if (v.chunked && !p->checked) {
         p->checked = true;
         move(p, PULL_CHECKING);
         transfer_check(p->transfer);
-    } else if (chunked || transfer_parts(p->transfer)->resumed > 0) {
-        p->list_lies = p->list_lies || chunked;
+    } else if (v.chunked || v.resumed) {
+        p->list_lies = p->list_lies || v.chunked;
         restart(p, true, rc, &why);
     } else {
         p->discard = true;
@@ -745,7 +723,7 @@ static void close_all(struct pull_loop *l)
     CHECK(list_empty(&l->pulls));
 }
 
-const struct pull_kind pull_kind = {
+static const struct pull_kind single = {
     .feed = feed_all,
     .tick = tick_all,
     .stop = stop_all,
@@ -754,3 +732,26 @@ const struct pull_kind pull_kind = {
     .has_room = is_seat_free,
     .close = close_all,
 };
+
+void pull_add(struct pull_loop *l, const struct pull_want *w,
+              void (*on_done)(void *arg, const struct pull_result *r), void *arg)
+{
+    struct pull *p = NEW(struct pull);
+
+    p->loop = l;
+    p->want = *w;
+    p->want.url = arena_copy(&p->arena, w->url);
+    p->want.other_url = arena_copy(&p->arena, w->other_url);
+    p->object.url = p->want.url;
+    p->object.size_bytes = SIZE_UNKNOWN;
+    p->bound = !digest_is_zero(&w->digest);
+    p->on_done = on_done;
+    p->arg = arg;
+    if (w->size_bytes != SIZE_UNKNOWN) {
+        p->tally.known_bytes = w->size_bytes; /* counted already by whoever learned it */
+    }
+    l->kind[KIND_SINGLE] = &single;
+    CHECK(l->seats > 0);
+    l->seats--;
+    list_push_back(&l->pulls, &p->node);
+}

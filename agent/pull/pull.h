@@ -6,7 +6,7 @@
  *
  * A pull holds a seat of its loop from pull_add() on: files open, buffers, connections are bounded by those.
  *
- * events   on_done exactly once, never inside pull_add()
+ * events   on_done exactly once, never inside pull_add(); it may add pulls, or stop them all
  * threads  the loop's
  */
 #ifndef AGENT_PULL_PULL_H

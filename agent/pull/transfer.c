@@ -46,9 +46,6 @@ struct transfer {
     struct arena arena;
     struct digest key;
     struct parts *parts;
-    struct follow *follow;
-    bool hashed; /* small enough to be hashed where it was written: nothing to follow */
-    struct digest got;
     struct chunk_list list;
     bool chunked;       /* there is a list */
     uint8_t *bad_tries; /* one a chunk */
@@ -221,9 +218,6 @@ static void part_is_there(struct transfer *t, size_t index, size_t n)
     if (t->swarm != NULL) {
         t->loop->peer_ops->have(t->swarm, index, true);
     }
-    if (!t->hashed) {
-        follow_to(t->follow, parts_prefix_bytes(t->parts));
-    }
 }
 
 static void block_written(struct job *j)
@@ -238,8 +232,9 @@ static void block_written(struct job *j)
     int rc = b->rc;
 
     t->jobs--;
-    t->hashed = b->whole && rc == 0;
-    t->got = b->digest;
+    if (b->whole && rc == 0) {
+        parts_hashed(t->parts, &b->digest);
+    }
     pull_loop_give_block(t->loop, b);
     parts_mark(t->parts, index, rc == 0 ? PART_DONE : PART_MISSING);
     if (rc == 0) {
@@ -707,11 +702,10 @@ void transfer_tick(struct transfer *t, uint64_t now_ms)
     }
 }
 
-void transfer_save(struct transfer *t)
+static void save_last(struct transfer *t)
 {
     struct err why;
 
-    CHECK(transfer_is_idle(t));
     if (t->dirty_bytes > 0 && !t->parts->stateless) {
         take_snapshot(t);
         if (save(t, &why) != 0) {
@@ -727,26 +721,14 @@ static void followed(void *arg, int rc, const struct err *why)
     tell(arg, rc != 0 ? TRANSFER_FAILED : TRANSFER_MOVED, rc, why);
 }
 
-static void follow_from_start(struct transfer *t)
+static void hash_from_start(struct transfer *t)
 {
-    follow_free(&t->follow);
-    t->follow = follow_new(t->loop->followers, t->loop->mail, t->parts->fd, followed, t);
-    follow_to(t->follow, parts_prefix_bytes(t->parts));
+    parts_hash(t->parts, t->loop->followers, t->loop->mail, followed, t);
 }
 
 bool transfer_is_whole(struct transfer *t, struct digest *got)
 {
-    if (t->jobs != 0 || !list_empty(&t->lanes) || !parts_complete(t->parts)) {
-        return false;
-    }
-    if (!t->hashed) {
-        if (follow_busy(t->follow) || follow_at(t->follow) != t->object->size_bytes) {
-            return false;
-        }
-        follow_final(t->follow, &t->got);
-    }
-    *got = t->got;
-    return true;
+    return t->jobs == 0 && list_empty(&t->lanes) && parts_digest(t->parts, got);
 }
 
 static void check_work(struct job *j)
@@ -783,7 +765,7 @@ static void check_done(struct job *j)
     free(t->rotten);
     t->rotten = NULL;
     if (t->job_rc == 0 && bad > 0) {
-        follow_from_start(t);
+        hash_from_start(t);
     }
     tell(t, TRANSFER_CHECKED, t->job_rc != 0 ? t->job_rc : bad, &t->job_why);
 }
@@ -798,14 +780,12 @@ void transfer_check(struct transfer *t)
     pool_submit(t->loop->workers, &t->checking, CLIENT_PROGRAM);
 }
 
-bool transfer_is_chunked(const struct transfer *t)
+struct transfer_view transfer_view(const struct transfer *t)
 {
-    return t->chunked;
-}
-
-const struct parts *transfer_parts(const struct transfer *t)
-{
-    return t->parts;
+    return (struct transfer_view){.fd = t->parts->fd,
+                                  .stateless = t->parts->stateless,
+                                  .chunked = t->chunked,
+                                  .resumed = t->parts->resumed > 0};
 }
 
 /* --- its life ----------------------------------------------------------------------------------------------------------- */
@@ -858,7 +838,7 @@ int transfer_open(struct pull_loop *l, const struct transfer_want *w, struct tra
         t->bad_tries = mem_array(parts->count + 1, 1);
     }
     join_swarm(t);
-    follow_from_start(t);
+    hash_from_start(t);
     t->saved_at_ms = clock_now_ms();
     *out = t;
     return 0;
@@ -874,10 +854,10 @@ void transfer_stop(struct transfer *t)
 
 bool transfer_is_idle(const struct transfer *t)
 {
-    return t->jobs == 0 && list_empty(&t->lanes) && !follow_busy(t->follow);
+    return t->jobs == 0 && list_empty(&t->lanes) && !parts_is_hashing(t->parts);
 }
 
-void transfer_close(struct transfer **tp, bool whole, bool discard)
+void transfer_close(struct transfer **tp, enum transfer_end how)
 {
     struct transfer *t = *tp;
 
@@ -887,13 +867,12 @@ void transfer_close(struct transfer **tp, bool whole, bool discard)
     *tp = NULL;
     CHECK(transfer_is_idle(t));
     if (t->swarm != NULL) {
-        t->loop->peer_ops->leave(&t->swarm, whole);
+        t->loop->peer_ops->leave(&t->swarm, how == TRANSFER_WHOLE);
     }
-    follow_free(&t->follow);
-    if (discard) {
-        parts_discard(t->loop->agent->shelf, &t->parts);
+    if (how == TRANSFER_SAVE) {
+        save_last(t);
     }
-    parts_close(&t->parts);
+    parts_close(&t->parts, how == TRANSFER_DISCARD ? t->loop->agent->shelf : NULL);
     chunks_free(&t->list);
     free(t->bad_tries);
     buf_free(&t->snapshot);

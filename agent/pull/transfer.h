@@ -47,24 +47,33 @@ struct transfer_want {
 /* Takes up what an earlier run left. */
 MUST_USE int transfer_open(struct pull_loop *l, const struct transfer_want *w,
                            struct transfer **out, struct err *e);
-/* whole: it got its name, and peers are given it on. discard: the partial file goes. */
-void transfer_close(struct transfer **tp, bool whole, bool discard);
+enum transfer_end {
+    TRANSFER_WHOLE,   /* it got its name in the cache, and peers are given it on */
+    TRANSFER_SAVE,    /* the partial file stays, and what is in it is noted */
+    TRANSFER_KEEP,    /* the partial file stays, as far as it has been noted */
+    TRANSFER_DISCARD, /* the partial file goes */
+};
+void transfer_close(struct transfer **tp, enum transfer_end how); /* NULL is fine */
 
 /* Starts what can be started; the mirror is not asked before not_before_ms. */
 void transfer_feed(struct transfer *t, uint64_t not_before_ms);
 void transfer_tick(struct transfer *t, uint64_t now_ms); /* saves progress, replaces what crawls */
-/* Cancels all requests; what is being written goes on until it is idle. Then `save` what came. */
+/* Cancels all requests; what is being written goes on until it is idle. */
 void transfer_stop(struct transfer *t);
 bool transfer_is_idle(const struct transfer *t);
-void transfer_save(struct transfer *t);
 
 /* True: all bytes are there, and hash to *got. */
 MUST_USE bool transfer_is_whole(struct transfer *t, struct digest *got);
 /* They hash to another digest than they should: what an earlier run wrote may have rotted. Reads all of it anew; TRANSFER_CHECKED tells
  * how many parts are not what the chunk list says, as rc, or an E_*. Those are missing from then on. */
 void transfer_check(struct transfer *t);
-bool transfer_is_chunked(const struct transfer *t);
-const struct parts *transfer_parts(const struct transfer *t);
+struct transfer_view { /* of its partial file */
+    int fd;
+    bool stateless; /* no .state beside it */
+    bool chunked;   /* each part was checked against the chunk list */
+    bool resumed;   /* some of it is an earlier run's */
+};
+struct transfer_view transfer_view(const struct transfer *t);
 
 /* What a head means for the range first..last of the object, or without `ranged` for all of it: 0, or why it is of no use. Adds to
  * the object what the head tells of all of it. Pure. */

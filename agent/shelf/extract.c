@@ -146,7 +146,7 @@ static bool hard_link_ok(struct slice name, struct slice to)
     char target[PATH_MAX];
     ssize_t n;
 
-    if (!place_name_ok(to) || to.n >= sizeof path) {
+    if (!shelf_name_ok(to) || to.n >= sizeof path) {
         return false;
     }
     memcpy(path, to.p, to.n);
@@ -160,7 +160,7 @@ static int judge_entry(struct archive_entry *entry, struct slice name, struct er
     const char *hard = archive_entry_hardlink(entry);
     const char *soft = archive_entry_symlink(entry);
 
-    if (!place_name_ok(name)) {
+    if (!shelf_name_ok(name)) {
         return err_set(e, E_INVALID, "an entry's name leads out of the folder");
     }
     if (hard != NULL) {

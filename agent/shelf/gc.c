@@ -13,7 +13,7 @@
 
 #include "agent/shelf/pins.h"
 #include "agent/shelf/spare.h"
-#include "agent/shelf/stamp.h"
+#include "agent/shelf/unpack.h"
 #include "common/base/log.h"
 #include "common/codec/jread.h"
 #include "common/os/newfile.h"
@@ -353,8 +353,9 @@ static void halve_journal(struct shelf *s)
     struct buf text = BUF_INIT(SHELF_JOURNAL_MAX);
     struct newfile *f = NULL;
     struct slice rest;
-    const char *path = shelf_journal_path(s);
+    char path[PATH_MAX];
 
+    snprintf(path, sizeof path, "%s/journal", shelf_dir(s));
     if (shelf_journal_read(s, &text) == 0 && text.n > JOURNAL_LARGE &&
         newfile_open(path, 0644, &f, NULL) == 0) {
         rest = slice_from(buf_slice(&text), text.n / 2);

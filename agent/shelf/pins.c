@@ -142,7 +142,7 @@ static void hand_on(struct shelf *s, const char *job)
         struct slice at = jread_text(one, "at");
         struct digest key;
 
-        if (stamp.n == 16 && digest_parse(jread_text(one, "key"), &key) && place_name_ok(at)) {
+        if (stamp.n == 16 && digest_parse(jread_text(one, "key"), &key) && shelf_name_ok(at)) {
             snprintf(path, sizeof path, "%s/jobs/%s/" SLICE_FMT, shelf_dir(s), job, SLICE_ARG(at));
             spare_give(s, &key, strtoull(stamp.p, NULL, 16), job, path);
         }

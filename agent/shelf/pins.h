@@ -3,7 +3,7 @@
  *   jobs/<job>.json   {"job": "42", "at": <unix_s>, "files": ["<sha256>", ...], "laid": [{"key", "stamp", "at"}, ...]}; there before the
  *                     folder is, gone after it. What is "laid" (spare.h) is kept for the next job that wants it
  *   jobs/<job>/       hard links or copies; MIRROR_STAGED of the job
- *   jobs/<job>.refused   why it has no files, where that could not be said on its ticket (agent/slurm/ticket.h)
+ *   jobs/<job>.refused   why it has no files, where that could not be said on its ticket (agent/slurm/staging.h)
  *
  * The record comes whole or not at all. Whatever instant its maker is killed at, what is left is a record, a folder
  * with some files, or both, and pins_drop() or pins_sweep() takes them away.

@@ -11,8 +11,6 @@
 
 #include "common/os/newfile.h"
 
-enum { NAME_LENGTH = 4096, SEGMENT_LENGTH = 240 }; /* room for the temporary name's ends */
-
 struct placer {
     struct shelf *shelf;
     char *dir;
@@ -22,34 +20,14 @@ struct placer {
     struct buf way; /* to it, below dir */
 };
 
-bool place_name_ok(struct slice name)
-{
-    if (name.n == 0 || name.n > NAME_LENGTH || name.p[name.n - 1] == '/') {
-        return false;
-    }
-    for (size_t i = 0; i < name.n; i++) {
-        if ((uint8_t)name.p[i] < 0x20 || name.p[i] == 0x7f) {
-            return false;
-        }
-    }
-    while (name.n > 0) {
-        struct slice seg = slice_cut(&name, '/');
-        if (seg.n == 0 || seg.n > SEGMENT_LENGTH || slice_eq(seg, SLICE(".")) ||
-            slice_eq(seg, SLICE(".."))) {
-            return false;
-        }
-    }
-    return true;
-}
-
 int place_folder(const char *dir, bool fleeting, struct err *e)
 {
     return fleeting ? dir_make_unsynced(dir, 0755, e) : dir_make(dir, 0755, e);
 }
 
 /* Opens the folder of `name` below dir, making what is missing; *base is the last segment. */
-static int open_folder(const char *dir, struct slice name, char base[SEGMENT_LENGTH + 1], int *out,
-                       struct err *e)
+static int open_folder(const char *dir, struct slice name, char base[SHELF_SEGMENT_MAX + 1],
+                       int *out, struct err *e)
 {
     int fd = open(dir, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
 
@@ -161,7 +139,7 @@ static int make_any(struct placer *p, const char *path, int blob, const char *te
 /* Made under another name, then renamed over what is there. */
 static int replace(struct placer *p, const char *path, int blob, const char *base, struct err *e)
 {
-    char temp[SEGMENT_LENGTH + 16];
+    char temp[SHELF_SEGMENT_MAX + 16];
     int rc;
 
     snprintf(temp, sizeof temp, ".%s.%d~", base, (int)getpid());
@@ -187,7 +165,7 @@ struct placer *placer_open(struct shelf *s, const char *dir, bool copy, bool fle
     p->copy = copy;
     p->fleeting = fleeting;
     p->folder = -1;
-    p->way = BUF_INIT(NAME_LENGTH);
+    p->way = BUF_INIT(SHELF_NAME_MAX);
     return p;
 }
 
@@ -206,7 +184,7 @@ void placer_close(struct placer **pp)
     }
 }
 
-static int go_to_folder(struct placer *p, struct slice name, char base[SEGMENT_LENGTH + 1],
+static int go_to_folder(struct placer *p, struct slice name, char base[SHELF_SEGMENT_MAX + 1],
                         struct err *e)
 {
     const char *slash = memrchr(name.p, '/', name.n);
@@ -254,10 +232,10 @@ out:
 int placer_put(struct placer *p, const struct digest *d, struct slice name, struct err *e)
 {
     char path[PATH_MAX];
-    char base[SEGMENT_LENGTH + 1];
+    char base[SHELF_SEGMENT_MAX + 1];
     int rc;
 
-    if (!place_name_ok(name)) {
+    if (!shelf_name_ok(name)) {
         return err_set(e, E_INVALID, "a file name that is none");
     }
     shelf_blob_path(p->shelf, d, path);

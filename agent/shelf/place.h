@@ -11,7 +11,6 @@
 
 #include "agent/shelf/shelf.h"
 
-bool place_name_ok(struct slice name);
 /* mkdir -p. fleeting, here and below: what will be gone after a power cut anyway is not synced. */
 MUST_USE int place_folder(const char *dir, bool fleeting, struct err *e);
 /* Copies are slower, but may be written to. */

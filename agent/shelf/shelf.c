@@ -190,6 +190,26 @@ void shelf_partial_path(const struct shelf *s, const struct digest *key, const c
     snprintf(out, PATH_MAX, "%s/partial/%s%s", s->dir, hex, suffix);
 }
 
+bool shelf_name_ok(struct slice name)
+{
+    if (name.n == 0 || name.n > SHELF_NAME_MAX || name.p[name.n - 1] == '/') {
+        return false;
+    }
+    for (size_t i = 0; i < name.n; i++) {
+        if ((uint8_t)name.p[i] < 0x20 || name.p[i] == 0x7f) {
+            return false;
+        }
+    }
+    while (name.n > 0) {
+        struct slice seg = slice_cut(&name, '/');
+        if (seg.n == 0 || seg.n > SHELF_SEGMENT_MAX || slice_eq(seg, SLICE(".")) ||
+            slice_eq(seg, SLICE(".."))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int shelf_mark(int fd, struct err *e)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = SEALED_MTIME}};
@@ -491,11 +511,6 @@ bool shelf_journal_line(struct slice *rest, struct shelf_use *out)
 int shelf_journal_read(const struct shelf *s, struct buf *out)
 {
     return buf_read_file(out, s->journal->path, NULL);
-}
-
-const char *shelf_journal_path(const struct shelf *s)
-{
-    return s->journal->path;
 }
 
 static void learn(struct journal *j, struct slice lines)

@@ -54,6 +54,9 @@ struct shelf_sealing { /* partial/<key>.part, open as fd and known to hash to `d
  * a power cut, but the name may be missing, which costs a download. */
 void shelf_seal(struct shelf *s, struct shelf_sealing *const *all, size_t n);
 
+/* A name from a listing that stays below the folder it is put into: no '.', '..', empty segment or control byte. */
+bool shelf_name_ok(struct slice name);
+enum { SHELF_NAME_MAX = 4096, SHELF_SEGMENT_MAX = 240 }; /* leaves room for a temporary name */
 /* The mtime of a sealed blob. */
 MUST_USE int shelf_mark(int fd, struct err *e);
 /* This file system, or the one where files are placed, is known to have no clones. */
@@ -90,7 +93,6 @@ struct shelf_use {
     struct slice etag;
     struct slice url;
 };
-const char *shelf_journal_path(const struct shelf *s);
 MUST_USE int shelf_journal_read(const struct shelf *s, struct buf *out);
 MUST_USE bool shelf_journal_line(struct slice *rest, struct shelf_use *out); /* false at the end */
 

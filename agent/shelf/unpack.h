@@ -1,7 +1,7 @@
 /* unpack.h - an archive of the shelf as a folder (extract.h).
  *
  * The folder is shared by all jobs of the node: nothing in it may be written, and one that was changed all the same is
- * unpacked anew before the next job gets it (stamp.h).
+ * unpacked anew before the next job gets it .
  *
  * threads  call it before threads are started, or when they are joined: it forks
  * errors   E_CHANGED (gc took it), E_BUSY (changed by a job that goes on), E_INVALID (not such an archive, or one that breaks the rules), E_TOOBIG, E_NOSPACE
@@ -16,5 +16,8 @@ MUST_USE int unpack_blob(struct shelf *s, const struct digest *d, char path[PATH
                          struct shelf_lock **hold, struct err *e);
 /* The same, as hard links or copies, into a folder of the user's. */
 MUST_USE int unpack_copy(const char *tree, const char *to, struct err *e);
+
+/* The stamp of a folder that is removed (unpack.c). */
+void stamp_remove(const char *path);
 
 #endif

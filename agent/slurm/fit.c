@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "agent/preflight/preflight.h"
-#include "agent/slurm/verdict.h"
+#include "agent/slurm/staging.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 
@@ -90,7 +90,7 @@ NORETURN static void be_looker(const struct fit_ask *ask, pid_t parent, int to)
     struct answer a = {0};
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    /* A prolog that is killed takes it along, and it what it started (agent/preflight/probe.h). */
+    /* A prolog that is killed takes it along, and it what it started (agent/preflight/preflight.h). */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == -1 || getppid() != parent) {
         _exit(1);
     }

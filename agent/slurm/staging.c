@@ -1,9 +1,13 @@
 #include "agent/slurm/staging.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,8 +16,9 @@
 #include "agent/shelf/pins.h"
 #include "agent/shelf/spare.h"
 #include "agent/slurm/detach.h"
-#include "agent/slurm/ticket.h"
-#include "agent/slurm/verdict.h"
+#include "agent/slurm/outcome.h"
+#include "common/base/buf.h"
+#include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 #include "common/os/clock.h"
 #include "common/os/crash.h"
@@ -37,6 +42,277 @@ struct stager {
     uint64_t stamp;    /* of what was laid out for it */
     struct verdict verdict;
 };
+
+/* --- one small file for each job whose files are brought: what its tasks go by. /run/trainagent/<job>
+ *
+ * The prolog makes it, as root, before anything else; whoever brings the files holds a lock on it as long as he lives, and writes into it
+ * at the end, through the descriptor that he was given, how it went. So a reader knows three things without asking anybody: there is
+ * none (nothing was asked for), somebody still holds it, or nobody does and it says what became of it. One that nobody holds and that does not
+ * say is of somebody who was killed. The epilog removes it, which its holder sees; a boot does as well.
+ *
+ *   {"job": "42", "state": "staging"}
+ *   {"job": "42", "state": "done", "staged": "/var/cache/trainagent/jobs/42", "run": true, "say": ["..."], "artifacts": [...]}
+ *
+ * threads  any; blocks as long as its file system does
+ * errors   E_INVALID: no job's number */
+
+static int path_of(const char *dir, const char *job, char out[PATH_MAX], struct err *e)
+{
+    if (!pins_job_ok(job)) {
+        return err_set(e, E_INVALID, "SLURM_JOB_ID is no number");
+    }
+    snprintf(out, PATH_MAX, "%.4000s/%s", dir, job);
+    return 0;
+}
+
+/* Until it is locked. */
+static void new_path(const char *dir, const char *job, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%.4000s/.%s.new", dir, job);
+}
+
+static int make(const char *temp, const char *path, const char *job, int *out, struct err *e)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "{\"job\":\"%s\",\"state\":\"staging\"}\n", job);
+    int fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int rc = fd == -1 ? err_sys(e, "%s", temp) : 0;
+
+    /* Before others may read it nobody else can hold it. */
+    if (rc == 0 && (flock(fd, LOCK_EX | LOCK_NB) == -1 || fchmod(fd, 0644) == -1)) {
+        rc = err_sys(e, "%s: lock", temp);
+    }
+    rc = rc != 0 ? rc : fd_write_all(fd, text, (size_t)n, e);
+    if (rc == 0 && rename(temp, path) == -1) {
+        rc = err_sys(e, "%s", path);
+    }
+    if (rc != 0 && fd != -1) {
+        unlink(temp);
+        close(fd);
+        fd = -1;
+    }
+    *out = fd;
+    return rc;
+}
+
+int ticket_new(const char *dir, const char *job, int *fd, struct err *e)
+{
+    char path[PATH_MAX];
+    char temp[PATH_MAX];
+    int rc = path_of(dir, job, path, e);
+
+    *fd = -1;
+    rc = rc != 0 ? rc : dir_make(dir, 0755, e);
+    if (rc == 0) {
+        new_path(dir, job, temp);
+        unlink(temp);
+        rc = make(temp, path, job, fd, e);
+    }
+    return rc;
+}
+
+int ticket_say(int fd, struct slice text, struct err *e)
+{
+    int rc = fd_pwrite_all(fd, text.p, text.n, 0, e);
+
+    if (rc == 0 && ftruncate(fd, (off_t)text.n) == -1) {
+        rc = err_sys(e, "a job's ticket");
+    }
+    return rc;
+}
+
+bool ticket_gone(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
+void ticket_remove(const char *dir, const char *job)
+{
+    char path[PATH_MAX];
+
+    if (path_of(dir, job, path, NULL) == 0) {
+        unlink(path);
+        new_path(dir, job, path);
+        unlink(path);
+    }
+}
+
+bool ticket_exists(const char *dir, const char *job)
+{
+    char path[PATH_MAX];
+
+    return path_of(dir, job, path, NULL) == 0 && access(path, F_OK) == 0;
+}
+
+int ticket_look(const char *dir, const char *job, bool *held, struct buf *text, struct err *e)
+{
+    char path[PATH_MAX];
+    int rc = path_of(dir, job, path, e);
+    int fd;
+
+    *held = false;
+    if (rc != 0) {
+        return rc;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd == -1) {
+        return err_sys(e, "%s", path);
+    }
+    if (flock(fd, LOCK_SH | LOCK_NB) == -1) {
+        *held = errno == EWOULDBLOCK;
+        rc = *held ? 0 : err_sys(e, "%s: lock", path);
+    }
+    buf_clear(text);
+    rc = rc != 0 ? rc : buf_read_file(text, path, e);
+    close(fd);
+    return rc;
+}
+
+/* --- the verdict --- */
+
+/* --- how it went with all that a job asked for: may its tasks start, and what are they told?
+ *
+ * The worker makes one and writes it on the ticket; each task's prolog reads it there. Texts of strangers (a comment, a mirror) become
+ * lines of printable bytes: nothing in them can be a line of its own, for Slurm takes "export NAME=value" of a task's prolog.
+ *
+ * owns     verdict_fini(); the policy outlives it
+ * threads  one at a time */
+
+enum { TEXT_MAX = 1 << 20, LINE_MAX_BYTES = 1024 };
+
+void verdict_init(struct verdict *v, const struct node_slurm *policy)
+{
+    *v = (struct verdict){
+        .policy = policy, .say = BUF_INIT(TEXT_MAX), .artifacts = BUF_INIT(TEXT_MAX)};
+}
+
+void verdict_fini(struct verdict *v)
+{
+    buf_free(&v->say);
+    buf_free(&v->artifacts);
+}
+
+void verdict_tame(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((uint8_t)*text < 0x20 || (uint8_t)*text >= 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
+static void say(struct verdict *v, const char *from, enum outcome o, const char *why)
+{
+    struct buf line = BUF_INIT(LINE_MAX_BYTES);
+
+    buf_addf(&line, "%.600s%s%s%s%.240s%s", from != NULL ? from : "", from != NULL ? ": " : "",
+             outcome_words(o), why[0] != '\0' ? " (" : "", why, why[0] != '\0' ? ")" : "");
+    jwrite_str(&v->say, NULL, buf_cstr(&line));
+    buf_free(&line);
+}
+
+void verdict_add(struct verdict *v, const char *from, enum outcome o, bool optional,
+                 uint64_t size_bytes, uint64_t fetched_bytes, const char *why)
+{
+    struct buf *out = &v->artifacts;
+
+    if (from != NULL) {
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "from", from);
+        jwrite_str(out, "outcome", outcome_name(o));
+        jwrite_bool(out, "optional", optional);
+        jwrite_u64(out, "size", size_bytes);
+        jwrite_u64(out, "fetched_bytes", fetched_bytes);
+        jwrite_close(out, '}');
+    }
+    if (o != OUTCOME_HERE) {
+        v->fails = v->fails || (!optional && outcome_act(v->policy, o) == ACT_FAIL);
+        say(v, from, o, why);
+    }
+}
+
+int verdict_say(const struct verdict *v, int ticket, const char *job, const char *staged,
+                struct err *e)
+{
+    struct buf text = BUF_INIT(3 * TEXT_MAX);
+    int rc;
+
+    jwrite_open(&text, NULL, '{');
+    jwrite_str(&text, "job", job);
+    jwrite_str(&text, "state", "done");
+    jwrite_str(&text, "staged", staged);
+    jwrite_bool(&text, "run", !v->fails);
+    jwrite_key(&text, SLICE("say"));
+    buf_byte(&text, '[');
+    buf_adds(&text, buf_slice(&v->say));
+    buf_byte(&text, ']');
+    jwrite_key(&text, SLICE("artifacts"));
+    buf_byte(&text, '[');
+    buf_adds(&text, buf_slice(&v->artifacts));
+    buf_str(&text, "]}\n");
+    rc = v->say.rc != 0 || v->artifacts.rc != 0 || text.rc != 0
+             ? err_set(e, E_TOOBIG, "too much to say")
+             : ticket_say(ticket, buf_slice(&text), e);
+    buf_free(&text);
+    return rc;
+}
+
+/* --- the other end ---------------------------------------------------------------------------------------------------- */
+
+static const char *tamed(struct arena *a, const json_t *v)
+{
+    const char *text = json_string_value(v);
+    char *out = text != NULL ? arena_cstr(a, slice_str(text)) : NULL;
+
+    if (out != NULL) {
+        verdict_tame(out);
+    }
+    return out;
+}
+
+void verdict_read(struct slice text, struct verdict_read *out)
+{
+    json_t *o = json_loadb(text.p != NULL ? text.p : "", text.n, 0, NULL);
+    const char *state = json_string_value(json_object_get(o, "state"));
+    const json_t *lines = json_object_get(o, "say");
+    const char **list;
+
+    *out = (struct verdict_read){.run = json_is_true(json_object_get(o, "run"))};
+    out->done = state != NULL && strcmp(state, "done") == 0;
+    out->staged = tamed(&out->arena, json_object_get(o, "staged"));
+    list = arena_alloc(&out->arena, (json_array_size(lines) + 1) * sizeof list[0]);
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const char *line = tamed(&out->arena, json_array_get(lines, i));
+        if (line != NULL) {
+            list[out->nsay++] = line;
+        }
+    }
+    out->say = list;
+    if (out->staged != NULL && out->staged[0] == '\0') {
+        out->staged = NULL;
+    }
+    json_decref(o);
+}
+
+bool verdict_is_done(struct slice text)
+{
+    struct verdict_read got;
+    bool done;
+
+    verdict_read(text, &got);
+    done = got.done;
+    verdict_read_fini(&got);
+    return done;
+}
+
+void verdict_read_fini(struct verdict_read *v)
+{
+    arena_fini(&v->arena);
+}
+
+/* --- bringing it all --- */
 
 /* --- the log ---------------------------------------------------------------------------------------------------------- */
 

@@ -14,6 +14,7 @@
 #include "agent/node.h"
 #include "agent/slurm/comment.h"
 #include "agent/slurm/outcome.h"
+#include "common/base/buf.h"
 
 struct shelf;
 
@@ -43,5 +44,71 @@ MUST_USE int staging_sweep(struct shelf *shelf, const struct node *n, size_t *dr
                            struct err *e);
 /* Takes away what a job has, as the node's user; for detach(). */
 void staging_clear(void *staging);
+
+/* --- the ticket: one small file for each job whose files are brought: what its tasks go by. /run/trainagent/<job>
+ *
+ * The prolog makes it, as root, before anything else; whoever brings the files holds a lock on it as long as he lives, and writes into it
+ * at the end, through the descriptor that he was given, how it went. So a reader knows three things without asking anybody: there is
+ * none (nothing was asked for), somebody still holds it, or nobody does and it says what became of it. One that nobody holds and that does not
+ * say is of somebody who was killed. The epilog removes it, which its holder sees; a boot does as well.
+ *
+ *   {"job": "42", "state": "staging"}
+ *   {"job": "42", "state": "done", "staged": "/var/cache/trainagent/jobs/42", "run": true, "say": ["..."], "artifacts": [...]}
+ *
+ * threads  any; blocks as long as its file system does
+ * errors   E_INVALID: no job's number */
+
+/* A new one, which no descriptor from before knows; locked by *fd and its copies in children. */
+MUST_USE int ticket_new(const char *dir, const char *job, int *fd, struct err *e);
+/* The last word. It lies in memory (tmpfs), so a full disk does not matter. */
+MUST_USE int ticket_say(int fd, struct slice text, struct err *e);
+/* It was removed, or another has its name. */
+bool ticket_gone(int fd);
+void ticket_remove(const char *dir, const char *job);
+bool ticket_exists(const char *dir, const char *job);
+
+/* 0: *text is what it says, which may be half of it while it is *held; E_NOTFOUND: there is none. Held by whom cannot be known, for all may read
+ * it: a last word (verdict_is_done()) counts whatever *held says. */
+MUST_USE int ticket_look(const char *dir, const char *job, bool *held, struct buf *text,
+                         struct err *e);
+
+/* --- the verdict: how it went with all that a job asked for: may its tasks start, and what are they told?
+ *
+ * The worker makes one and writes it on the ticket; each task's prolog reads it there. Texts of strangers (a comment, a mirror) become
+ * lines of printable bytes: nothing in them can be a line of its own, for Slurm takes "export NAME=value" of a task's prolog.
+ *
+ * owns     verdict_fini(); the policy outlives it
+ * threads  one at a time */
+
+struct verdict {
+    const struct node_slurm *policy;
+    bool fails;     /* the tasks do not start */
+    struct buf say; /* JSON texts */
+    struct buf artifacts;
+};
+
+void verdict_init(struct verdict *v, const struct node_slurm *policy);
+/* from NULL: all of them. */
+void verdict_add(struct verdict *v, const char *from, enum outcome o, bool optional,
+                 uint64_t size_bytes, uint64_t fetched_bytes, const char *why);
+MUST_USE int verdict_say(const struct verdict *v, int ticket, const char *job, const char *staged,
+                         struct err *e);
+void verdict_fini(struct verdict *v);
+
+/* As a task's prolog reads it. */
+struct verdict_read {
+    struct arena arena;
+    const char *staged; /* NULL: no folder */
+    const char *const *say;
+    size_t nsay;
+    bool done; /* false: whoever was to bring it was killed */
+    bool run;
+};
+void verdict_read(struct slice text, struct verdict_read *out);
+void verdict_read_fini(struct verdict_read *v);
+/* Is it the last word? Half of one is none. */
+bool verdict_is_done(struct slice text);
+/* Printable, on one line. */
+void verdict_tame(char *text);
 
 #endif

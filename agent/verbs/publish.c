@@ -9,7 +9,7 @@
 #include "agent/publish/publish.h"
 #include "common/codec/units.h"
 
-int verb_publish(struct verb_line *v, struct err *e)
+static int run_publish(struct verb_line *v, struct err *e)
 {
     struct publish_want w = {.if_match = v->if_match};
     struct publish_result r;
@@ -45,3 +45,9 @@ int verb_publish(struct verb_line *v, struct err *e)
     }
     return 0;
 }
+
+const struct agent_verb verb_publish = {
+    .name = "publish",
+    .run = run_publish,
+    .line = "publish DIR TO                    put a folder into a hosted repository, whole or not",
+};

@@ -102,7 +102,7 @@ static void say_where(const struct verb_line *v, const struct artifact *a, const
     }
 }
 
-int verb_pull(struct verb_line *v, struct err *e)
+static int run_pull(struct verb_line *v, struct err *e)
 {
     struct artifact a = {.from = v->argc == 1 ? v->argv[0] : NULL};
     char path[PATH_MAX] = "";
@@ -136,3 +136,9 @@ int verb_pull(struct verb_line *v, struct err *e)
     artifact_fini(&a);
     return rc;
 }
+
+const struct agent_verb verb_pull = {
+    .name = "pull",
+    .run = run_pull,
+    .line = "pull FROM [--to DIR] [--unpack]   bring a file or folder here, verified",
+};

@@ -30,7 +30,7 @@ static void say(const struct agent *a, const struct shelf_totals *t, const char 
            plural(t->partials, "download", "downloads"), partials);
 }
 
-int verb_status(struct verb_line *v, struct err *e)
+static int run_status(struct verb_line *v, struct err *e)
 {
     struct shelf_totals t;
     int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "status takes no argument");
@@ -54,7 +54,7 @@ int verb_status(struct verb_line *v, struct err *e)
     return 0;
 }
 
-int verb_gc(struct verb_line *v, struct err *e)
+static int run_gc(struct verb_line *v, struct err *e)
 {
     struct shelf_gc_want w = {v->keep_bytes, v->keep_age_s, clock_unix_s()};
     struct shelf_totals removed;
@@ -78,3 +78,15 @@ int verb_gc(struct verb_line *v, struct err *e)
     }
     return rc;
 }
+
+const struct agent_verb verb_status = {
+    .name = "status",
+    .run = run_status,
+    .line = "status                            what is in the local cache, which jobs ran",
+};
+
+const struct agent_verb verb_gc = {
+    .name = "gc",
+    .run = run_gc,
+    .line = "gc [--keep SIZE] [--age SPAN]     make room in the local cache",
+};

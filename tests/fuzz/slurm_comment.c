@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         struct slice from = w.one[i].from;
         CHECK(from.n > 0 && from.n <= WISH_MAX && from.p[0] != '-' && from.p[0] != '/');
         CHECK(slice_find(from, ':') < 0 && slice_find(from, '%') < 0 && slice_find(from, '?') < 0);
-        CHECK(place_name_ok(wish_place(from)));
+        CHECK(shelf_name_ok(wish_place(from)));
     }
     return 0;
 }

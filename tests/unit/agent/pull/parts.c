@@ -55,7 +55,7 @@ static void test_counting(void **state)
     parts_mark(p, 3, PART_MISSING);
     assert_int_equal(parts_next(p), 3);
     assert_int_equal(parts_prefix_bytes(p), 3 * PART_BYTES);
-    parts_close(&p);
+    parts_close(&p, NULL);
 }
 
 static void test_resume(void **state)
@@ -68,25 +68,25 @@ static void test_resume(void **state)
     parts_mark(p, 5, PART_BUSY);
     save(w, p);
     parts_mark(p, 6, PART_DONE); /* not saved any more */
-    parts_close(&p);
+    parts_close(&p, NULL);
 
     p = open_it(w, &key, size_bytes, "\"other\""); /* the digest says that it is the same */
     assert_int_equal(p->resumed, 2);
     assert_true(p->state[0] == PART_DONE && p->state[4] == PART_DONE &&
                 p->state[6] == PART_MISSING);
-    parts_close(&p);
+    parts_close(&p, NULL);
 
     p = open_it(w, &none, size_bytes, "\"e\""); /* another object: begins anew */
     assert_int_equal(p->resumed, 0);
     parts_mark(p, 1, PART_DONE);
     save(w, p);
-    parts_close(&p);
+    parts_close(&p, NULL);
     p = open_it(w, &none, size_bytes, "\"e\"");
     assert_int_equal(p->resumed, 1);
-    parts_close(&p);
+    parts_close(&p, NULL);
     p = open_it(w, &none, size_bytes, "\"f\"");
     assert_int_equal(p->resumed, 0);
-    parts_close(&p);
+    parts_close(&p, NULL);
 }
 
 static void test_nothing_is_believed_without_an_etag_or_digest(void **state)
@@ -96,10 +96,10 @@ static void test_nothing_is_believed_without_an_etag_or_digest(void **state)
 
     parts_mark(p, 0, PART_DONE);
     save(w, p);
-    parts_close(&p);
+    parts_close(&p, NULL);
     p = open_it(w, &none, size_bytes, "");
     assert_int_equal(p->resumed, 0);
-    parts_close(&p);
+    parts_close(&p, NULL);
 }
 
 /* Every flipped byte and every cut of .state means: begin anew. */
@@ -112,7 +112,7 @@ static void test_damaged_state(void **state)
 
     parts_mark(p, 0, PART_DONE);
     parts_snapshot(p, &good);
-    parts_close(&p);
+    parts_close(&p, NULL);
     shelf_partial_path(w->shelf, &key, ".state", path);
     for (size_t i = 0; i < 2 * good.n; i++) {
         FILE *f = fopen(path, "w");
@@ -124,7 +124,7 @@ static void test_damaged_state(void **state)
         fclose(f);
         p = open_it(w, &key, size_bytes, "\"e\"");
         assert_int_equal(p->resumed, 0);
-        parts_close(&p);
+        parts_close(&p, NULL);
     }
     buf_free(&good);
 }
@@ -138,10 +138,10 @@ static void test_part_beyond_the_file_is_not_there(void **state)
     parts_mark(p, 7, PART_DONE);
     save(w, p);
     assert_int_equal(ftruncate(p->fd, (off_t)(2 * PART_BYTES)), 0);
-    parts_close(&p);
+    parts_close(&p, NULL);
     p = open_it(w, &key, size_bytes, "");
     assert_int_equal(p->resumed, 1);
-    parts_close(&p);
+    parts_close(&p, NULL);
 }
 
 static void test_unknown_size(void **state)
@@ -158,67 +158,92 @@ static void test_unknown_size(void **state)
     parts_mark(p, 1, PART_DONE);
     assert_true(parts_complete(p));
     assert_int_equal(parts_done_bytes(p), PART_BYTES + 5);
-    parts_discard(w->shelf, &p);
+    parts_close(&p, w->shelf);
     p = open_it(w, &none, SIZE_UNKNOWN, "");
     parts_end(p, 0);
     assert_true(parts_complete(p));
-    parts_close(&p);
+    parts_close(&p, NULL);
 }
 
 /* --- the SHA-256 of the whole, as it grows --- */
 
-struct followed {
+struct hashing {
     struct event_base *base;
-    struct follow *follow;
+    struct parts *parts;
     unsigned times;
 };
 
 static void moved(void *arg, int rc, const struct err *why)
 {
-    struct followed *f = arg;
+    struct hashing *h = arg;
 
     (void)why;
     assert_int_equal(rc, 0);
-    f->times++;
-    if (!follow_busy(f->follow)) {
-        event_base_loopbreak(f->base);
+    h->times++;
+    if (!parts_is_hashing(h->parts)) {
+        event_base_loopbreak(h->base);
+    }
+}
+
+static void mark_and_wait(struct hashing *h, size_t i)
+{
+    parts_mark(h->parts, i, PART_DONE);
+    if (parts_is_hashing(h->parts)) {
+        event_base_dispatch(h->base);
     }
 }
 
 static void test_hashing_what_grows(void **state)
 {
+    enum { ALL = PART_BYTES + 1000 };
     struct world *w = *state;
-    struct followed f = {.base = event_base_new()};
-    struct mailbox *mail = mailbox_open(f.base);
+    struct hashing h = {.base = event_base_new(), .parts = open_it(w, &key, ALL, "")};
+    struct mailbox *mail = mailbox_open(h.base);
     struct pool *pool = pool_open("test", 1, 0);
+    char *bytes = mem_new(ALL);
     struct digest got, want;
-    char path[PATH_MAX];
-    char bytes[1000];
-    int fd;
 
-    snprintf(path, sizeof path, "%s/grows", w->dir);
-    fd = open(path, O_RDWR | O_CREAT, 0600);
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        bytes[i] = (char)(i * 13);
+    for (size_t i = 0; i < ALL; i++) {
+        bytes[i] = (char)(i * 13 + i / 999);
     }
-    f.follow = follow_new(pool, mail, fd, moved, &f);
-    for (size_t end = 100; end <= sizeof bytes; end += 300) {
-        assert_int_equal(pwrite(fd, bytes, end, 0), end);
-        follow_to(f.follow, end);
-        event_base_dispatch(f.base);
-        assert_int_equal(follow_at(f.follow), end);
-    }
-    follow_to(f.follow, 5); /* is behind it: nothing to do */
-    assert_false(follow_busy(f.follow));
-    assert_int_equal(f.times, 4);
-    follow_final(f.follow, &got);
-    digest_of(slice_of(bytes, sizeof bytes), &want);
+    digest_of(slice_of(bytes, ALL), &want);
+    assert_int_equal(pwrite(h.parts->fd, bytes, ALL, 0), ALL);
+    parts_hash(h.parts, pool, mail, moved, &h);
+    mark_and_wait(&h, 1); /* there is a gap before it */
+    assert_int_equal(h.times, 0);
+    assert_false(parts_digest(h.parts, &got));
+    mark_and_wait(&h, 0);
+    assert_true(parts_digest(h.parts, &got));
     assert_true(digest_eq(&got, &want));
-    follow_free(&f.follow);
+    /* Another first byte: hashed again, from the start. */
+    bytes[0] = 'x';
+    assert_int_equal(pwrite(h.parts->fd, "x", 1, 0), 1);
+    digest_of(slice_of(bytes, ALL), &want);
+    parts_hash(h.parts, pool, mail, moved, &h);
+    event_base_dispatch(h.base);
+    assert_true(parts_digest(h.parts, &got));
+    assert_true(digest_eq(&got, &want));
+    parts_close(&h.parts, w->shelf);
     pool_close(&pool);
     mailbox_close(&mail);
-    event_base_free(f.base);
-    close(fd);
+    event_base_free(h.base);
+    free(bytes);
+}
+
+static void test_one_part_that_was_hashed_where_it_came(void **state)
+{
+    struct world *w = *state;
+    struct parts *p = open_it(w, &key, 3, "");
+    struct digest d, got;
+
+    digest_of(SLICE("abc"), &d);
+    assert_false(parts_digest(p, &got));
+    parts_hashed(p, &d);
+    parts_mark(p, 0, PART_DONE);
+    assert_false(parts_is_hashing(p));
+    assert_true(parts_digest(p, &got));
+    assert_true(digest_eq(&got, &d));
+    parts_close(&p, w->shelf);
 }
 
 int main(void)
@@ -233,6 +258,8 @@ int main(void)
                                         shelf_teardown),
         cmocka_unit_test_setup_teardown(test_unknown_size, shelf_setup, shelf_teardown),
         cmocka_unit_test_setup_teardown(test_hashing_what_grows, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_one_part_that_was_hashed_where_it_came, shelf_setup,
+                                        shelf_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -264,7 +264,7 @@ static void test_a_part_that_rotted(void **state)
     parts_snapshot(p, &state_text);
     assert_int_equal(parts_save(s->world->shelf, &o.digest, p->fd, buf_slice(&state_text), NULL),
                      0);
-    parts_close(&p);
+    parts_close(&p, NULL);
     buf_free(&state_text);
     assert_int_equal(scene_pull(s, "m/a.bin", answer, &o), 0);
     assert_true(scene_has(s, slice_of(o.p, BYTES)));

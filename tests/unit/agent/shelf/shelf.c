@@ -177,11 +177,11 @@ static void test_names(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        assert_false(place_name_ok(slice_str(bad[i])));
+        assert_false(shelf_name_ok(slice_str(bad[i])));
     }
-    assert_false(place_name_ok(slice_of("a\0b", 3)));
+    assert_false(shelf_name_ok(slice_of("a\0b", 3)));
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
-        assert_true(place_name_ok(slice_str(good[i])));
+        assert_true(shelf_name_ok(slice_str(good[i])));
     }
 }
 

@@ -1,9 +1,9 @@
-/* gpus.h - the GPUs that NVML names, as the checks go through them.
+/* gpu.h - the GPUs that NVML names, as the checks go through them.
  *
  * NVML is opened by the first check of a process that asks; where it does not start, or names no GPU, a check is skipped and says why.
  */
-#ifndef AGENT_PREFLIGHT_GPUS_H
-#define AGENT_PREFLIGHT_GPUS_H
+#ifndef AGENT_PREFLIGHT_GPU_H
+#define AGENT_PREFLIGHT_GPU_H
 
 #include "agent/preflight/look.h"
 #include "agent/preflight/nvml.h"
@@ -18,13 +18,5 @@ const struct nvml *gpus_of(struct look *l, struct finding *f);
 #define EACH_GPU(n, g)                                                                             \
     for (const struct nvml_gpu *g = (n)->gpu; g < (n)->gpu + (n)->n; g++)                          \
         if (g->dev != NULL)
-
-/* Asks each; ask() gives false where a GPU does not tell, which is skipped when it is all of them. `fine`: what is so when nothing is
- * wrong with those that tell. */
-void gpus_each(struct look *l, struct finding *f,
-               bool (*ask)(const struct nvml *n, const struct nvml_gpu *g, struct finding *f),
-               const char *fine);
-/* The last word of a check: so many have told it. */
-void gpus_told(struct finding *f, unsigned told, const char *fine);
 
 #endif

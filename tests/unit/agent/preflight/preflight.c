@@ -1,4 +1,4 @@
-#include "agent/preflight/probe.h"
+#include "agent/preflight/preflight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

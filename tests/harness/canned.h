@@ -26,11 +26,16 @@ struct canned { /* the first three may be set anew when nothing is under way */
 
 static inline bool canned_is_whole(struct slice text)
 {
-    const char *end = text.n != 0 ? memmem(text.p, text.n, "\r\n\r\n", 4) : NULL;
-    const char *length = end != NULL ? memmem(text.p, text.n, "Content-Length: ", 16) : NULL;
-    size_t body = length != NULL && length < end ? strtoul(length + 16, NULL, 10) : 0;
+    const char *end, *length;
 
-    return end != NULL && text.n >= (size_t)(end + 4 - text.p) + body;
+    if (text.p == NULL) {
+        return false;
+    }
+    end = memmem(text.p, text.n, "\r\n\r\n", 4);
+    length = memmem(text.p, text.n, "Content-Length: ", 16);
+    return end != NULL &&
+           text.n >= (size_t)(end + 4 - text.p) +
+                         (length != NULL && length < end ? strtoul(length + 16, NULL, 10) : 0);
 }
 
 static inline void canned_serve(struct canned *c, int fd)

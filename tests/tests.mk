@@ -98,7 +98,7 @@ FUZZ_MAKE  := $(MAKE) --no-print-directory CC=clang SAN=address,undefined B=$(FU
 fuzz:
 	@tests/deps.sh build fuzz
 	@$(FUZZ_MAKE) $(JOBS) fuzz-build
-	@$(MAKE) --no-print-directory $(FUZZERS)
+	@$(MAKE) --no-print-directory FUZZ_BUILT=1 $(FUZZERS)
 .PHONY: fuzz-build deps-tests test-programs $(FUZZERS)
 fuzz-build: $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(FUZZ_C))
 $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call lib,ctl) $(call lib,server) $(call lib,agent) $(call lib,train) $(call lib,common)
@@ -107,6 +107,7 @@ $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call lib,ctl) $(call lib,server) $(call l
 	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer $^ $(sort $(L_SERVER) $(L_AGENT)) -o $@
 # New inputs are kept beside the build; only what is worth keeping is added to tests/fuzz/corpus by hand.
 $(FUZZERS): fuzz-%:
+	@$(if $(FUZZ_BUILT),,$(FUZZ_MAKE) $(JOBS) $(FUZZ_B)/fuzz/$*)
 	@mkdir -p $(FUZZ_B)/found/$* tests/fuzz/corpus/$*
 	@cd $(FUZZ_B) && fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
 	    -verbosity=0 -artifact_prefix=found/$*- found/$* ../../tests/fuzz/corpus/$* >found/$*.log 2>&1 \

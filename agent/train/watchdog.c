@@ -27,7 +27,8 @@ enum {
     ASKED_MS = 8000,
     ABORT_MS = 5000,
     OTHERS_MS =
-        1000, /* a launcher kills all when one has ended: the others write their records first */
+        1000,   /* a launcher kills all when one has ended: the others write their records first */
+    END_S = 10, /* what comes after the verdict takes that long at most, unless it hangs */
     LAST_RESORT_S = 25
 };
 
@@ -192,7 +193,7 @@ NORETURN static void end(struct watchdog *w, const struct roll_message *verdict)
         own.exit_code = err_sysexit(E_SICK);
     }
     w->state = ENDING;
-    alarm(LAST_RESORT_S);
+    alarm((unsigned)min_u64(LAST_RESORT_S, END_S + w->o.timeout_ms / 1000));
     say(w, m->text);
     /* An error that a rank has of its own is no riddle. */
     if (m->exit_code == EX_TEMPFAIL || m->exit_code == EX_SOFTWARE || w->sick) {

@@ -15,7 +15,7 @@
  * with its exit code. A rank whose GPU is broken (E_SICK) ends with 71, the others with 75: they may go on elsewhere.
  *
  * Nothing is freed in the end: cudaFree() and ncclCommDestroy() wait for the kernels that hang. Should even that hang, SIGALRM ends
- * the process after 25 s.
+ * the process after 25 s, or 10 s and the timeout if that is less.
  *
  * owns     watchdog_close() ends the thread; the comm must outlive it
  * threads  opened, closed and failed by the main thread

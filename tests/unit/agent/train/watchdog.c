@@ -261,7 +261,13 @@ static void writes_a_checkpoint(struct watchdog *w, struct comm *c)
 static void has_a_sick_gpu(struct watchdog *w, struct comm *c)
 {
     (void)c;
-    watchdog_fail(w, E_CUDA, "cudaErrorECCUncorrectable");
+    watchdog_fail(w, E_CUDA, "cudaErrorIllegalAddress");
+}
+
+static void has_broken_memory(struct watchdog *w, struct comm *c)
+{
+    (void)c;
+    watchdog_fail(w, E_SICK, "cudaErrorECCUncorrectable");
 }
 
 static void cannot_abort(struct watchdog *w, struct comm *c)
@@ -395,12 +401,36 @@ static void test_an_error_that_passes(void **state)
     timeout_ms = LONG_MS;
     run_ranks(3, (scenario *[]){waits_in_barrier, has_a_sick_gpu, waits_in_barrier}, code);
     assert_true(code[0] == 75 && code[1] == 75 && code[2] == 75);
-    assert_record(
-        0, "\"why\": \"cudaErrorECCUncorrectable (rank 1)\", \"exit\": 75, \"suspects\": [1]");
-    assert_record(
-        1, "\"why\": \"cudaErrorECCUncorrectable (rank 1)\", \"exit\": 75, \"suspects\": [1]");
-    assert_record(
-        2, "\"why\": \"cudaErrorECCUncorrectable (rank 1)\", \"exit\": 75, \"suspects\": [1]");
+    assert_record(0,
+                  "\"why\": \"cudaErrorIllegalAddress (rank 1)\", \"exit\": 75, \"suspects\": [1]");
+    assert_record(1,
+                  "\"why\": \"cudaErrorIllegalAddress (rank 1)\", \"exit\": 75, \"suspects\": [1]");
+    assert_record(2,
+                  "\"why\": \"cudaErrorIllegalAddress (rank 1)\", \"exit\": 75, \"suspects\": [1]");
+}
+
+/* Its node is of no more use to the run, the others are. */
+static void test_a_gpu_that_is_broken(void **state)
+{
+    int code[RANKS];
+
+    (void)state;
+    timeout_ms = LONG_MS;
+    for (int broken = 0; broken < 2; broken++) {
+        scenario *play[] = {waits_in_barrier, waits_in_barrier, waits_in_barrier};
+        char says[120];
+
+        play[broken] = has_broken_memory;
+        run_ranks(3, play, code);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(code[i], i == broken ? 71 : 75);
+            snprintf(
+                says, sizeof says,
+                "\"why\": \"cudaErrorECCUncorrectable (rank %d)\", \"exit\": %d, \"suspects\": [%d]",
+                broken, code[i], broken);
+            assert_record(i, says);
+        }
+    }
 }
 
 static void test_an_abort_that_hangs(void **state)
@@ -446,7 +476,7 @@ static void test_the_verdict_is_said_before_anything_is_written(void **state)
     if (pid == 0) {
         run_rank(0, 1, has_a_sick_gpu);
     }
-    while (ended == 0 && strstr(said, "trainer: cudaErrorECCUncorrectable") == NULL) {
+    while (ended == 0 && strstr(said, "trainer: cudaErrorIllegalAddress") == NULL) {
         poll(NULL, 0, 10);
         ended = waitpid(pid, &status, WNOHANG);
         fd = fd != -1 ? fd : open(errors, O_RDONLY);
@@ -466,6 +496,27 @@ static void test_the_verdict_is_said_before_anything_is_written(void **state)
     assert_int_equal(unlink(fifo), 0);
     assert_int_equal(unlink(errors), 0);
     snprintf(errors, sizeof errors, "/dev/null");
+}
+
+/* Nothing lets it go: the alarm does, after the timeout and the few seconds that an end takes. */
+static void test_a_file_system_that_hangs_for_ever(void **state)
+{
+    char fifo[128];
+    int status;
+    pid_t pid;
+
+    (void)state;
+    timeout_ms = 1;
+    snprintf(fifo, sizeof fifo, "%s/flight-0.json.part", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    memset(shared, 0, sizeof *shared);
+    pid = fork();
+    if (pid == 0) {
+        run_rank(0, 1, has_a_sick_gpu);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM);
+    assert_int_equal(unlink(fifo), 0);
 }
 
 static int make_folder(void **state)
@@ -493,9 +544,11 @@ int main(void)
         cmocka_unit_test(test_an_error_that_is_final),
         cmocka_unit_test(test_a_checkpoint_under_way_is_written_first),
         cmocka_unit_test(test_an_error_that_passes),
+        cmocka_unit_test(test_a_gpu_that_is_broken),
         cmocka_unit_test(test_an_abort_that_hangs),
         cmocka_unit_test(test_ranks_that_call_different_collectives),
         cmocka_unit_test(test_the_verdict_is_said_before_anything_is_written),
+        cmocka_unit_test(test_a_file_system_that_hangs_for_ever),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -10,7 +10,7 @@
 #include "common/codec/nearest.h"
 
 static const struct agent_verb *const verbs[] = {
-    &verb_pull,   &verb_run, &verb_launch, &verb_preflight,  &verb_publish,
+    &verb_pull,   &verb_run, &verb_launch, &verb_rendezvous, &verb_preflight, &verb_publish,
     &verb_status, &verb_gc,  &verb_prolog, &verb_taskprolog, &verb_epilog,
 };
 

@@ -139,6 +139,7 @@ static int from_said(struct find *f, struct err *e)
     }
     rc = rc != 0 ? rc : take_rank(f, "--node-rank", s->node_rank, e);
     rc = rc != 0 ? rc : take_place(f, "--rendezvous", s->rendezvous, e);
+    f->out->external = s->external;
     rc = rc != 0 ? rc : take_id(f, "--rendezvous-id", s->id, e);
     return rc != 0
                ? rc
@@ -225,7 +226,7 @@ static int from_slurm(struct find *f, struct err *e)
              again != NULL ? again : "0");
     rc = take_rank(f, "SLURM_NODEID", variable(f, "SLURM_NODEID"), e);
     rc = rc != 0 ? rc : slurm_place(f, job, e);
-    return rc != 0 ? rc : take_id(f, "SLURM_JOB_ID", id, e);
+    return rc != 0 || f->out->external ? rc : take_id(f, "SLURM_JOB_ID", id, e);
 }
 
 static int from_openmpi(struct find *f, struct err *e)
@@ -253,7 +254,7 @@ static int from_openmpi(struct find *f, struct err *e)
                        "run alone)",
                        n);
     }
-    return rc != 0 ? rc : take_id(f, "PMIX_NAMESPACE", job, e);
+    return rc != 0 || f->out->external ? rc : take_id(f, "PMIX_NAMESPACE", job, e);
 }
 
 /* Pod "train-3" of a StatefulSet; its name with the domain is "train-3.train.default.svc.cluster.local". */
@@ -282,6 +283,16 @@ static int from_kubernetes(struct find *f, struct err *e)
         rc = take_place(f, "the pod's name", place, e);
     }
     return rc;
+}
+
+/* Node 0's address, which a scheduler would say, is not where that one is. */
+static int check_external(const struct find *f, struct err *e)
+{
+    return !f->out->external || f->have_host
+               ? 0
+               : err_set(e, E_CONFIG,
+                         "--rendezvous-external: give --rendezvous HOST:PORT, where `trainagent "
+                         "rendezvous` listens");
 }
 
 /* --- together ----------------------------------------------------------------------------------------------------------- */
@@ -326,6 +337,7 @@ int nodes_find(const struct nodes_said *said, const char *(*env)(const char *),
                           .lost_ms = said->lost_ms != 0 ? said->lost_ms : LOST_MS};
     rc = from_said(&f, e);
     rc = rc != 0 ? rc : from_torchrun(&f, e);
+    rc = rc != 0 ? rc : check_external(&f, e);
     rc = rc != 0 ? rc : from_slurm(&f, e);
     rc = rc != 0 ? rc : from_openmpi(&f, e);
     rc = rc != 0 ? rc : from_kubernetes(&f, e);

@@ -9,6 +9,8 @@
  *   Kubernetes'   the number of nodes must be given; JOB_COMPLETION_INDEX or the ordinal at the end of a pod's name, and pod 0's name in
  *                 the headless service
  *
+ * A rendezvous that is not node 0's knows no scheduler: it must be given, and the job's id is then made of its address.
+ *
  * There is no fallback to localhost: a node that finds nobody must not train alone. For the same reason a node rank or a rendezvous that
  * was said needs a number of nodes.
  *
@@ -27,6 +29,7 @@ struct nodes_said { /* by the command line or a job file; zero and NULL: not sai
     const char *rendezvous; /* "HOST:PORT" */
     const char *elastic;    /* "MIN:MAX" */
     const char *id;
+    bool external;
     uint64_t join_ms;
     uint64_t lost_ms;
 };
@@ -34,8 +37,9 @@ struct nodes_said { /* by the command line or a job file; zero and NULL: not sai
 struct nodes {
     unsigned min, max; /* max 1: this node is alone, its rank is 0, and nothing below counts */
     unsigned rank;
-    char host[NODES_TEXT]; /* of node 0 */
+    char host[NODES_TEXT]; /* of node 0, or where `trainagent rendezvous` runs */
     unsigned port;
+    bool external;       /* the rendezvous is that one's: node 0 is a node like any other */
     char id[NODES_TEXT]; /* of the job: who does not know it is not let in */
     uint64_t join_ms;    /* how long nodes wait for each other */
     uint64_t lost_ms;    /* how long a node may be silent; 1 s at least */

@@ -46,7 +46,7 @@ struct agent_verb {
     const char *line; /* of --help */
 };
 
-extern const struct agent_verb verb_pull, verb_run, verb_launch, verb_preflight, verb_publish,
-    verb_status, verb_gc, verb_prolog, verb_taskprolog, verb_epilog;
+extern const struct agent_verb verb_pull, verb_run, verb_launch, verb_rendezvous, verb_preflight,
+    verb_publish, verb_status, verb_gc, verb_prolog, verb_taskprolog, verb_epilog;
 
 #endif

@@ -18,11 +18,11 @@ static const struct settings_key in_file[] = {{"mirror", false}};
 static const struct settings_key in_artifact[] = {
     {"from", false}, {"sha256", false}, {"unpack", false}, {"include", true}, {"exclude", true}};
 static const struct settings_key in_run[] = {
-    {"command", true},      {"ranks", false},         {"restarts", false},
-    {"grace", false},       {"backoff", false},       {"out", false},
-    {"nodes", false},       {"node_rank", false},     {"elastic", false},
-    {"rendezvous", false},  {"rendezvous_id", false}, {"join_timeout", false},
-    {"node_timeout", false}};
+    {"command", true},       {"ranks", false},         {"restarts", false},
+    {"grace", false},        {"backoff", false},       {"out", false},
+    {"nodes", false},        {"node_rank", false},     {"elastic", false},
+    {"rendezvous", false},   {"rendezvous_id", false}, {"rendezvous_external", false},
+    {"join_timeout", false}, {"node_timeout", false}};
 static const struct settings_key in_publish[] = {{"from", false}, {"to", false}};
 
 static const struct settings_section sections[] = {
@@ -117,7 +117,8 @@ static int read_nodes(struct nodes_said *n, const struct settings_node *nd, stru
     n->rendezvous = settings_text(nd, "rendezvous", NULL);
     n->id = settings_text(nd, "rendezvous_id", NULL);
     n->elastic = settings_text(nd, "elastic", NULL);
-    rc = read_span(nd, "join_timeout", "0", &n->join_ms, e);
+    rc = read_bool(nd, "rendezvous_external", &n->external, e);
+    rc = rc != 0 ? rc : read_span(nd, "join_timeout", "0", &n->join_ms, e);
     return rc != 0 ? rc : read_span(nd, "node_timeout", "0", &n->lost_ms, e);
 }
 

@@ -23,7 +23,7 @@
 #include "common/os/clock.h"
 #include "common/os/forked.h"
 
-enum { GRACE_MS = 25000, BACKOFF_MS = 1000, CANNOT_START = 127 };
+enum { CANNOT_START = 127 };
 
 struct rank {
     pid_t pid; /* 0: gone */
@@ -43,6 +43,7 @@ struct attempt {
     int signals;           /* a signalfd */
     struct member *member; /* NULL: this node is alone */
     struct world world;
+    char host[RDZV_TEXT]; /* the world's, where the rendezvous said it */
     struct rank *rank;
     unsigned nranks;
     unsigned alive;
@@ -216,7 +217,7 @@ static void signal_all(const struct attempt *a, int sig)
 
 static uint64_t grace_ms(const struct launch_want *w)
 {
-    return w->grace_ms != 0 ? w->grace_ms : GRACE_MS;
+    return w->grace_ms != 0 ? w->grace_ms : LAUNCH_GRACE_MS;
 }
 
 static void end_others(struct attempt *a)
@@ -313,7 +314,8 @@ static void hear_others(struct attempt *a)
     while (a->member != NULL && member_event(a->member, clock_now_ms(), &m)) {
         if (m.type == RDZV_WORLD && !a->begun) {
             a->begun = true;
-            a->world = (struct world){.host = a->want->nodes->host,
+            snprintf(a->host, sizeof a->host, "%s", m.text);
+            a->world = (struct world){.host = m.text[0] != '\0' ? a->host : a->want->nodes->host,
                                       .id = a->want->nodes->id,
                                       .generation = m.generation,
                                       .nodes = m.nodes,
@@ -423,7 +425,7 @@ static int judge(struct restart *r, struct attempt *a, const struct progress *be
 
 static uint64_t backoff_ms(const struct launch_want *w)
 {
-    return w->backoff_ms != 0 ? w->backoff_ms : BACKOFF_MS;
+    return w->backoff_ms != 0 ? w->backoff_ms : LAUNCH_BACKOFF_MS;
 }
 
 static int launch_alone(struct attempt *a, struct launch_result *out, struct err *e)
@@ -432,6 +434,7 @@ static int launch_alone(struct attempt *a, struct launch_result *out, struct err
     struct restart r;
     int rc;
 
+    out->first = true;
     restart_init(&r, w->restarts, backoff_ms(w), clock_now_ns() ^ (uint64_t)getpid() << 32);
     for (;;) {
         struct progress began;
@@ -529,7 +532,7 @@ static bool is_over(const struct attempt *a, struct launch_result *out)
     if (a->lost) {
         log_warn("launch.lost", "%s", a->end.text);
         out->exit_code = EX_TEMPFAIL;
-        return !a->begun || n->rank == 0 || n->min == n->max;
+        return !a->begun || (n->rank == 0 && !n->external) || n->min == n->max;
     }
     return false;
 }
@@ -549,6 +552,7 @@ static int launch_together(struct attempt *a, struct launch_result *out, struct 
     while (rc == 0) {
         rc = run_generation(a, e);
         out->restarts = a->begun ? a->world.generation - 1 : out->restarts;
+        out->first = a->begun ? a->world.node == 0 : out->first;
         if (rc == 0 && a->sick) {
             rc = say_sick(a, e);
             leave(a, EX_OSERR, e->text);

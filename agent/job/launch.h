@@ -17,14 +17,16 @@
 
 #include "agent/nodes.h"
 
+enum { LAUNCH_GRACE_MS = 25000, LAUNCH_BACKOFF_MS = 1000 };
+
 struct launch_want {
     char *const *argv;
     unsigned ranks;            /* on this node; 0: one for each GPU, at least one */
     const struct nodes *nodes; /* NULL: this node is alone */
     unsigned restarts;         /* without progress */
     const char *progress;      /* the folder that shows it (progress.h); NULL: there is none */
-    uint64_t grace_ms;         /* 0: 25 s, less than Slurm's KillWait */
-    uint64_t backoff_ms;       /* 0: 1 s */
+    uint64_t grace_ms;         /* 0: LAUNCH_GRACE_MS, less than Slurm's KillWait */
+    uint64_t backoff_ms;       /* 0: LAUNCH_BACKOFF_MS */
     /* Its notice ends the ranks as SIGTERM does (notice.h). NULL: there is none. */
     const char *preempt_url;
     /* Called before each restart, while nothing runs; an error ends the job. NULL: not called. */
@@ -36,6 +38,7 @@ struct launch_result {
     int exit_code; /* of the first rank that failed; 128 + signal */
     unsigned restarts;
     bool stopped; /* a signal to us ended it */
+    bool first;   /* rank 0 of the last attempt was on this node */
 };
 
 /* How the command ended is in *out. An error: it could not be started, or must not be started again. */

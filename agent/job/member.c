@@ -290,7 +290,9 @@ bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out)
         }
     }
     if (m->fd != -1 && rc != 0) {
-        lose(m, "the rendezvous closed the connection: node 0 or its agent has ended");
+        lose(m, m->nodes->external
+                    ? "the rendezvous closed the connection: it has ended"
+                    : "the rendezvous closed the connection: node 0 or its agent has ended");
     }
     return take_lost(m, out);
 }
@@ -298,7 +300,9 @@ bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out)
 void member_tick(struct member *m, uint64_t now_ms)
 {
     if (m->fd != -1 && now_ms >= m->quiet_ms) {
-        lose(m, "the rendezvous was silent for too long: node 0 or the way to it is gone");
+        lose(m, m->nodes->external
+                    ? "the rendezvous was silent for too long: its machine or the way to it is gone"
+                    : "the rendezvous was silent for too long: node 0 or the way to it is gone");
     }
     if (m->fd != -1) {
         if (now_ms >= m->beat_ms) {
@@ -346,7 +350,7 @@ int member_open(const struct service_want *w, int signals, struct member **out, 
 
     *m = (struct member){
         .nodes = w->nodes, .signals = signals, .fd = -1, .in = BUF_INIT(RDZV_BUFFER)};
-    rc = w->nodes->rank == 0 ? service_start(w, &m->service, e) : 0;
+    rc = w->nodes->rank == 0 && !w->nodes->external ? service_start(w, &m->service, e) : 0;
     if (rc != 0) {
         member_close(&m);
         return rc;

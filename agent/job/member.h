@@ -8,7 +8,7 @@
  *       member_tick(m, now);
  *   }
  *
- * Node 0's holds the rendezvous too (service.h). A connection that breaks before the ranks start is made again; later it is
+ * Node 0's holds the rendezvous too (service.h), unless that is external. A connection that breaks before the ranks start is made again; later it is
  * RDZV_LOST.
  *
  * owns     a connection, on node 0 a process; member_close() ends both

@@ -15,6 +15,7 @@
 #include "agent/job/jobfile.h"
 #include "agent/job/launch.h"
 #include "agent/job/record.h"
+#include "agent/job/service.h"
 #include "agent/preflight/preflight.h"
 #include "agent/publish/publish.h"
 #include "agent/peers/peers.h"
@@ -212,6 +213,7 @@ static int find_nodes(const struct nodes_said *line, const struct nodes_said *fi
     said.node_rank = said.node_rank != NULL ? said.node_rank : file->node_rank;
     said.rendezvous = said.rendezvous != NULL ? said.rendezvous : file->rendezvous;
     said.id = said.id != NULL ? said.id : file->id;
+    said.external = said.external || file->external;
     said.join_ms = said.join_ms != 0 ? said.join_ms : file->join_ms;
     said.lost_ms = said.lost_ms != 0 ? said.lost_ms : file->lost_ms;
     full_hostname(host);
@@ -467,7 +469,7 @@ static int publish_results(struct run *r, struct err *e)
 
 static int run_all(struct run *r, struct verb_line *v, struct err *e)
 {
-    struct launch_result got = {0};
+    struct launch_result got = {.first = true};
     int rc;
 
     r->record.phase = "preflight";
@@ -484,7 +486,7 @@ static int run_all(struct run *r, struct verb_line *v, struct err *e)
             rc = err_set(e, E_CANCELLED, "%s: stopped; run it again to go on", r->name);
         }
     }
-    if (rc == 0 && v->exit_code == 0 && r->nodes.rank == 0) { /* once, and not by each node */
+    if (rc == 0 && v->exit_code == 0 && got.first) { /* once, and not by each node */
         r->record.phase = "publish";
         rc = publish_results(r, e);
     }
@@ -586,6 +588,30 @@ static int run_launch(struct verb_line *v, struct err *e)
     return rc;
 }
 
+/* The command's line has what node 0 says else: its agents follow this one in restarts. */
+static int run_rendezvous(struct verb_line *v, struct err *e)
+{
+    struct nodes_said said = v->nodes;
+    struct nodes nodes;
+    const struct service_want w = {.nodes = &nodes,
+                                   .restarts = v->restarts,
+                                   .grace_ms = v->grace_ms != 0 ? v->grace_ms : LAUNCH_GRACE_MS,
+                                   .backoff_ms = LAUNCH_BACKOFF_MS,
+                                   .progress = v->checkpoints};
+    int rc;
+
+    if (v->argc != 0) {
+        return err_set(e, E_USAGE, "rendezvous takes options alone, no %.40s", v->argv[0]);
+    }
+    said.node_rank = "0"; /* of none: nobody asks for it */
+    said.external = true;
+    rc = find_nodes(&said, &(struct nodes_said){0}, &nodes, e);
+    if (rc == 0 && nodes.max < 2) {
+        rc = err_set(e, E_USAGE, "rendezvous is for two nodes or more: give --nodes or --elastic");
+    }
+    return rc != 0 ? rc : service_run(&w, &v->exit_code, e);
+}
+
 const struct agent_verb verb_run = {
     .name = "run",
     .run = run_run,
@@ -598,4 +624,11 @@ const struct agent_verb verb_launch = {
     .run = run_launch,
     .line =
         "launch [--ranks N] -- CMD...      start the ranks of a command and watch them, on one or many nodes",
+};
+
+const struct agent_verb verb_rendezvous = {
+    .name = "rendezvous",
+    .run = run_rendezvous,
+    .line =
+        "rendezvous --nodes N --rendezvous HOST:PORT   where the agents of a job meet, apart from them",
 };

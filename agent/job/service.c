@@ -202,7 +202,7 @@ static void lose(struct service *s, struct guest *g, const char *how)
         return;
     }
     snprintf(why, sizeof why, "node %" PRIu32 " (%s) %s", g->node, g->from, how);
-    if (g->node == 0) {
+    if (g->node == 0 && !s->nodes->external) {
         end(s, EX_TEMPFAIL, why);
     } else if (s->nodes->min == s->nodes->max && s->generation == 1 &&
                s->phase == PHASE_GATHERING) {
@@ -268,8 +268,9 @@ static void join(struct service *s, struct guest *g, const struct rdzv_message *
     if (m->min != s->nodes->min || m->max != s->nodes->max) {
         snprintf(text, sizeof text,
                  "node %" PRIu32 " was started for %" PRIu32 ":%" PRIu32
-                 " nodes, node 0 for %u:%u: give all the same --nodes or --elastic",
-                 m->node, m->min, m->max, s->nodes->min, s->nodes->max);
+                 " nodes, %s for %u:%u: give all the same --nodes or --elastic",
+                 m->node, m->min, m->max, s->nodes->external ? "the rendezvous" : "node 0",
+                 s->nodes->min, s->nodes->max);
         refuse(g, RDZV_END, EX_CONFIG, text);
         return;
     }
@@ -296,6 +297,16 @@ static int by_node(const void *a, const void *b)
     return (*x)->node < (*y)->node ? -1 : (*x)->node > (*y)->node;
 }
 
+/* Where the others find rank 0. One that comes from this machine itself is where we are. */
+static void say_place(const struct service *s, const struct guest *first, char out[RDZV_TEXT])
+{
+    bool here = strncmp(first->from, "127.", 4) == 0 || strcmp(first->from, "::1") == 0;
+
+    if (s->nodes->external) {
+        snprintf(out, RDZV_TEXT, "%s", here ? s->nodes->host : first->from);
+    }
+}
+
 static void start_generation(struct service *s)
 {
     struct guest **member = mem_array(s->nguests, sizeof member[0]);
@@ -308,6 +319,7 @@ static void start_generation(struct service *s)
         }
     }
     qsort(member, m.nodes, sizeof member[0], by_node);
+    say_place(s, member[0], m.text);
     progress_read(s->want->progress, &s->began);
     s->phase = PHASE_RUNNING;
     for (m.node = 0; m.node < m.nodes; m.node++) {
@@ -340,10 +352,15 @@ static bool judge(struct service *s)
 static void look_whether_all_came(struct service *s)
 {
     unsigned here = count(s, GUEST_WAITING);
-    bool enough = here >= s->nodes->min && node_0(s) != NULL && node_0(s)->state == GUEST_WAITING;
+    bool enough = here >= s->nodes->min &&
+                  (s->nodes->external || (node_0(s) != NULL && node_0(s)->state == GUEST_WAITING));
     bool late = s->now_ms >= s->gather_ms; /* who comes later takes part in the next generation */
     char text[RDZV_TEXT];
 
+    if (s->nodes->external && s->generation == 1 && here == 0) {
+        gather(s); /* the job may wait in a line for days */
+        return;
+    }
     if (!enough) {
         s->last_call_ms = 0;
     } else if (s->last_call_ms == 0) {
@@ -594,6 +611,16 @@ static void serve(struct service *s)
     free(p);
 }
 
+static unsigned port_of(int fd)
+{
+    struct sockaddr_storage a = {0};
+    socklen_t n = sizeof a;
+
+    (void)getsockname(fd, (struct sockaddr *)&a, &n);
+    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&a)->sin6_port
+                                         : ((struct sockaddr_in *)(void *)&a)->sin_port);
+}
+
 /* --- the process ---------------------------------------------------------------------------------------------------------- */
 
 /* Many a host's own name leads to 127.0.1.1 there, where no other node would find us. */
@@ -655,17 +682,52 @@ static int listen_on(const struct nodes *n, struct err *e)
     if (fd == -1) {
         err_set(e, E_AGAIN, "%.100s, ports %u to %u: %s%s", n->host, n->port,
                 n->port + RDZV_PORTS - 1, strerror(errno),
-                errno == EADDRNOTAVAIL ? " (--rendezvous names an address of node 0, is this it?)"
-                                       : "");
+                errno != EADDRNOTAVAIL ? ""
+                : n->external ? " (--rendezvous names an address of this machine, is it one?)"
+                              : " (--rendezvous names an address of node 0, is this it?)");
     }
     freeaddrinfo(list);
     return fd != -1 ? fd : E_AGAIN;
 }
 
+static void service_init(struct service *s, const struct service_want *w)
+{
+    *s = (struct service){
+        .want = w, .nodes = w->nodes, .listener = -1, .room = w->nodes->max + STRANGERS + 64};
+    descriptor_allow(s->room);
+    restart_init(&s->restart, w->restarts, w->backoff_ms,
+                 clock_now_ns() ^ (uint64_t)getpid() << 32);
+    s->restart.spare = w->nodes->max - w->nodes->min;
+    s->guest = mem_array(s->room, sizeof s->guest[0]);
+}
+
+int service_run(const struct service_want *w, int *exit_code, struct err *e)
+{
+    struct service s;
+    int rc = 0;
+
+    service_init(&s, w);
+    s.listener = listen_on(w->nodes, e);
+    if (s.listener < 0) {
+        rc = s.listener;
+        goto out;
+    }
+    log_info("rendezvous.listen", "host=%s port=%u nodes=%u:%u", w->nodes->host,
+             port_of(s.listener), w->nodes->min, w->nodes->max);
+    serve(&s);
+    close(s.listener);
+    *exit_code = (int)s.ended.code;
+    if (s.ended.code != 0) {
+        log_warn("rendezvous.over", "code=%" PRIu32 " %s", s.ended.code, s.ended.text);
+    }
+out:
+    free(s.guest);
+    return rc;
+}
+
 NORETURN static void be_service(const struct service_want *w, pid_t parent)
 {
-    struct service s = {
-        .want = w, .nodes = w->nodes, .listener = -1, .room = w->nodes->max + STRANGERS + 64};
+    struct service s;
     uint64_t until_ms = clock_now_ms() + w->nodes->join_ms;
     char told[sizeof((struct err *)0)->text] = "";
     struct err why = {0};
@@ -676,9 +738,7 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
         _exit(1);
     }
     setpgid(0, 0); /* a terminal's ^C is for the agent to judge */
-    descriptor_allow(s.room);
-    restart_init(&s.restart, w->restarts, w->backoff_ms, clock_now_ns() ^ (uint64_t)getpid() << 32);
-    s.restart.spare = w->nodes->max - w->nodes->min;
+    service_init(&s, w);
     while ((s.listener = listen_on(w->nodes, &why)) < 0 && clock_now_ms() < until_ms) {
         if (strcmp(told, why.text) != 0) {
             snprintf(told, sizeof told, "%s", why.text);
@@ -689,7 +749,6 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
     if (s.listener < 0) {
         _exit(1);
     }
-    s.guest = mem_array(s.room, sizeof s.guest[0]);
     serve(&s);
     _exit(0);
 }

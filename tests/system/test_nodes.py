@@ -145,6 +145,12 @@ class Cluster:
     def all(self, nodes=2, **more):
         return [self.launch(r, nodes=nodes, **more) for r in range(nodes)]
 
+    def rendezvous(self, nodes, restarts=3, options=()):
+        """A process of its own; agents get --rendezvous-external."""
+        n = self.node.setdefault("rendezvous", Node(self, 90))
+        return n.start("rendezvous", "--nodes" if isinstance(nodes, int) else "--elastic", nodes, "--rendezvous", f"127.0.0.2:{self.port}",
+                       "--restarts", restarts, "--checkpoints", self.out, *options)
+
     def hold(self, step):
         self.out.mkdir(exist_ok=True)
         (self.out / "hold").write_text(str(step))
@@ -470,6 +476,104 @@ def test_a_node_that_fell_sick_is_left(cluster):
     nodes[1].ends(71)
     nodes[0].ends(75)
     assert "this node is not fit for the job: ecc: " in nodes[1].said() and "node 1 (127.0.0.1) left: this node is not fit" in nodes[0].said()
+
+
+# --- a rendezvous of its own -------------------------------------------------------------------------------------------------
+
+EXTERNAL = ["--rendezvous-external"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_node_0_may_be_lost(cluster, how):
+    cluster.hold(10)
+    service = cluster.rendezvous("2:3", restarts=0, options=FAST)
+    nodes = [cluster.launch(r, nodes="2:3", options=[*EXTERNAL, *FAST]) for r in range(3)]
+    cluster.held(6)
+    nodes[0].child.send_signal(how)
+    until(lambda: all((cluster.out / f"held-2-{r}").exists() for r in range(4)) or service.child.poll() is not None)
+    cluster.go()
+    for n in (nodes[1], nodes[2], service):
+        n.ends(0)
+    assert cluster.state().splitlines() == whole(6).splitlines()[:10] + whole(4).splitlines()[10:]
+    first = cluster.rank(2, 0)
+    assert first["GROUP_RANK"] == "0" and first["WORLD_SIZE"] == "4" and first["HOME"] == str(nodes[1].folder)
+    assert nodes[0].child.wait(240) != 0 and "node 0 (127.0.0.1) " in service.said()
+
+
+def test_node_0_that_is_lost_without_elastic(cluster):
+    cluster.hold(5)
+    service = cluster.rendezvous(2, options=FAST)
+    nodes = cluster.all(2, options=[*EXTERNAL, *FAST])
+    cluster.held(4)
+    nodes[0].child.kill()
+    nodes[1].ends(75)
+    service.ends(75)
+    assert cluster.generations() == 1
+
+
+def test_a_rendezvous_of_its_own_is_killed(cluster):
+    cluster.hold(5)
+    service = cluster.rendezvous(2)
+    nodes = cluster.all(2, options=EXTERNAL)
+    cluster.held(4)
+    service.child.kill()
+    for n in nodes:
+        n.ends(75)
+        assert "the rendezvous closed the connection: it has ended" in n.said()
+
+
+def test_a_rendezvous_of_its_own_waits_for_the_first_agent(cluster):
+    """The job may wait in a line."""
+    service = cluster.rendezvous(2, options=["--join-timeout", "1s"])
+    until(lambda: "rendezvous.listen" in service.said())
+    time.sleep(2)
+    first = cluster.launch(0, options=EXTERNAL)
+    first.ends(75)  # but not for the last one
+    service.ends(75)
+    assert "only 1 of 2 nodes came to the rendezvous in time" in service.said()
+
+
+def test_a_final_code_is_that_of_the_rendezvous_too(cluster):
+    service = cluster.rendezvous(2)
+    for n in [*cluster.all(2, command=["sh", "-c", "test $RANK = 3 && exit 65; sleep 600"], options=EXTERNAL), service]:
+        n.ends(65)
+
+
+def test_rank_0_is_found_where_its_agent_came_from(cluster, cable):
+    pids, _ = cable
+    cluster.out.mkdir(exist_ok=True)
+    service = cluster.node.setdefault("rendezvous", Node(cluster, 90))
+    service.inside = ["nsenter", "-t", str(pids[0]), "-n"]
+    service.start("rendezvous", "--nodes", 2, "--rendezvous", "192.0.2.1:29400")
+    for r in range(2):
+        n = cluster.node.setdefault(r, Node(cluster, r))
+        n.inside = ["nsenter", "-t", str(pids[1 - r]), "-n"]
+        n.start("launch", "--nodes", 2, "--node-rank", r, "--rendezvous", "192.0.2.1:29400", *EXTERNAL, "--ranks", 1, "--", sys.executable,
+                cluster.folder / "exchange.py", cluster.out, 5, 60)
+    for n in cluster.node.values():
+        n.ends(0)
+    assert {cluster.rank(1, r)["MASTER_ADDR"] for r in range(2)} == {"192.0.2.2"} and cluster.state(5) == whole(2, 5)
+
+
+def test_the_first_node_that_is_left_publishes(cluster, mirrord):
+    m = mirrord('repo "models" { protocol = "hosted" }\n')
+    (cluster.folder / "token").write_text(m.token("publisher", "publish:models/me/*"))
+    cluster.hold(3)
+    cluster.rendezvous("1:2", options=FAST)
+    for r in (0, 1):
+        n = cluster.node.setdefault(r, Node(cluster, r))
+        path = n.folder / "job.conf"
+        path.write_text(f"""mirror = "{m.url("")}"
+            run {{ command = {{"{sys.executable}", "{cluster.folder}/exchange.py", "{{out}}", "5", "60"}} ranks = 1 elastic = "1:2" node_rank = {r}
+                  rendezvous = "127.0.0.2:{cluster.port}" rendezvous_external = true out = "{cluster.out}" }}
+            publish {{ from = "{{out}}" to = "models/me/sums" }}\n""")
+        n.start("run", path, TRAINAGENT_TOKEN_FILE=str(cluster.folder / "token"))
+    cluster.held(2)
+    cluster.node[0].child.kill()
+    cluster.held(1, generation=2)
+    cluster.go()
+    cluster.node[1].ends(0)
+    assert m.get("/models/me/sums/state").body.decode() == cluster.state(5)
 
 
 # --- elastic ----------------------------------------------------------------------------------------------------------------

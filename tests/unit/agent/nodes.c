@@ -79,6 +79,8 @@ static void test_what_is_missing_is_named(void **state)
         {{.elastic = "1:9999999"}, "--elastic is \"1:9999999\""},
         {{.elastic = "1:2:3"}, "--elastic is \"1:2:3\""},
         {{.elastic = "1:2", .nodes = 3}, "contradict"},
+        {{.nodes = 2, .node_rank = "0", .external = true},
+         "--rendezvous-external: give --rendezvous HOST:PORT"},
         {{.nodes = 2, .node_rank = "0", .rendezvous = "n0:1", .lost_ms = 999},
          "--node-timeout must be at least 1s"},
     };
@@ -90,6 +92,25 @@ static void test_what_is_missing_is_named(void **state)
             fail_msg("%s: %s", bad[i].says, why.text);
         }
     }
+}
+
+/* It runs where no scheduler says anything, and the agents must find the same id. */
+static void test_an_external_rendezvous_has_no_id_of_a_scheduler(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        find(SAID(.rendezvous = "login:5", .external = true), "h",
+             ENV("SLURM_JOB_ID", "7", "SLURM_STEP_NUM_NODES", "2", "SLURM_STEP_NUM_TASKS", "2",
+                 "SLURM_NODEID", "1", "SLURM_STEP_NODELIST", "n[0-1]")),
+        0);
+    is(2, 2, 1, "login", 5);
+    assert_true(found.external);
+    assert_string_equal(found.id, "login:5");
+    assert_int_equal(
+        find(SAID(.external = true), "h",
+             ENV("SLURM_JOB_ID", "7", "SLURM_STEP_NUM_NODES", "2", "SLURM_STEP_NUM_TASKS", "2",
+                 "SLURM_NODEID", "1", "SLURM_STEP_NODELIST", "n[0-1]")),
+        E_CONFIG);
 }
 
 static void test_a_node_alone_has_rank_0(void **state)
@@ -210,6 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_said),
         cmocka_unit_test(test_what_is_missing_is_named),
+        cmocka_unit_test(test_an_external_rendezvous_has_no_id_of_a_scheduler),
         cmocka_unit_test(test_a_node_alone_has_rank_0),
         cmocka_unit_test(test_a_place_among_others_needs_their_number),
         cmocka_unit_test(test_torchruns_variables),

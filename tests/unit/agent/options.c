@@ -37,7 +37,8 @@ static void test_every_option_fills_its_field(void **state)
         "--mirror http://m --shelf=/s --state /st --node-file /n --token-file /t "
         "--plaintext-token --ca-file /ca --connections 9 --idle-timeout 70 --tries 3 VERB "
         "--to here --unpack --sha256 ab --copy --jitter 2s --ranks 4 --restarts 5 --checkpoints /ck "
-        "--nodes 2 --node-rank 1 --rendezvous h:1 --rendezvous-id x --elastic 1:2 --join-timeout 3m "
+        "--nodes 2 --node-rank 1 --rendezvous h:1 --rendezvous-id x --elastic 1:2 "
+        "--rendezvous-external --join-timeout 3m "
         "--node-timeout 4s --grace 6s "
         "--if-match root --keep 3k --age 2m --full --only a --skip b --expect gpus=8 -c "
         "/c --expect numa=2 --textfile /p --explain --root /r --list --deadline 4s --json "
@@ -72,6 +73,7 @@ static void test_every_option_fills_its_field(void **state)
     assert_string_equal(line.nodes.rendezvous, "h:1");
     assert_string_equal(line.nodes.id, "x");
     assert_string_equal(line.nodes.elastic, "1:2");
+    assert_true(line.nodes.external);
     assert_int_equal(line.nodes.join_ms, 180000);
     assert_int_equal(line.nodes.lost_ms, 4000);
     assert_int_equal(line.grace_ms, 6000);

@@ -363,7 +363,7 @@ static void open_stage(struct job *j)
     fill_announce(f, how.length_bytes);
 
     if (f->resume_id != 0 && f->have.count > 0) {
-        f->job_rc = ingest_resume(s, f->resume_id, 0, &how, &f->ingest, &f->job_why);
+        f->job_rc = ingest_resume(s, f->earlier, &how, &f->ingest, &f->job_why);
     }
     if (f->earlier != NULL && f->ingest == NULL) { /* it is not what is being fetched now */
         partial_drop(s, &f->earlier);

@@ -120,7 +120,7 @@ static int open_stage(struct ingest *in, struct err *e)
     uint64_t expect = in->how.reserve ? in->how.length_bytes : 0;
     int rc = stage_open(in->s, expect, in->how.named, &in->stage, e);
 
-    if (rc == E_NOSPACE && makes_room(in, expect)) {
+    if (rc == E_NOSPACE && makes_room(in, max_u64(expect, in->at))) {
         rc = stage_open(in->s, expect, in->how.named, &in->stage, e);
     }
     return rc;
@@ -199,19 +199,36 @@ int ingest_open(struct store *s, const struct ingest_how *how, struct ingest **o
     return rc;
 }
 
-int ingest_resume(struct store *s, uint64_t id, uint64_t at, const struct ingest_how *how,
+static int verify(struct ingest *in, const struct partial *p, struct err *e)
+{
+    struct digest got;
+    int rc = ingest_hash(in, in->at, e);
+
+    if (rc == 0) {
+        hasher_so_far(in->hasher, &got);
+        rc = digest_eq(&got, &p->sum) ? 0 : err_set(e, E_CORRUPT, "what was kept is damaged");
+    }
+    return rc;
+}
+
+int ingest_resume(struct store *s, const struct partial *p, const struct ingest_how *how,
                   struct ingest **out, struct err *e)
 {
     struct ingest *in = ingest_new(s, how, INGEST_FILE);
     int rc;
 
-    in->at = in->saved_bytes = at;
+    in->at = extents_until(&p->have, 0);
+    in->saved_bytes = extents_bytes(&p->have);
     in->has_row = true;
-    rc = resume_stage(in, id, e);
-    if (rc != 0) {
-        end(&in);
-    } else {
+    rc = resume_stage(in, p->id, e);
+    if (rc == 0) {
         expect(in);
+        rc = p->summed ? verify(in, p, e) : 0;
+    }
+    if (rc != 0 && in->stage != NULL) {
+        ingest_park(&in); /* it is for the caller to drop it */
+    } else if (rc != 0) {
+        end(&in);
     }
     *out = in;
     return rc;

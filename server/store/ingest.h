@@ -51,8 +51,9 @@ struct ingest_how {
 struct ingest;
 MUST_USE int ingest_open(struct store *s, const struct ingest_how *how, struct ingest **out,
                          struct err *e);
-/* E_NOTFOUND, E_BUSY. What is appended goes behind `at`. */
-MUST_USE int ingest_resume(struct store *s, uint64_t id, uint64_t at, const struct ingest_how *how,
+/* Goes on with what p says is there: what is appended goes behind its first run. E_NOTFOUND, E_BUSY; E_CORRUPT: p has a sum, and it is
+ * another (all of it is read for that). */
+MUST_USE int ingest_resume(struct store *s, const struct partial *p, const struct ingest_how *how,
                            struct ingest **out, struct err *e);
 MUST_USE int ingest_append(struct ingest *in, struct slice bytes, struct err *e);
 MUST_USE int ingest_flush(struct ingest *in, struct err *e);

@@ -374,6 +374,18 @@ void partial_drop(struct store *s, struct partial **pp)
     batch_free(&b);
 }
 
+int partial_peek(struct store *s, const struct partial *p, struct blob **out, struct err *e)
+{
+    struct stage *st = NULL;
+    int rc = stage_resume(s, p->id, 0, &st, e);
+
+    if (rc == 0) {
+        rc = stage_peek(st, extents_until(&p->have, 0), out, e);
+        stage_park(&st);
+    }
+    return rc;
+}
+
 void partials_drop_lost(struct store *s)
 {
     struct list *n;

@@ -64,6 +64,10 @@ void partials_lose_old(struct store *s, uint64_t now_unix_s, uint64_t max_bytes)
 void partials_drop_lost(struct store *s);
 /* Row and file, unless somebody has the stage open. */
 void partial_drop(struct store *s, struct partial **pp);
+/* The first run of what it has, to be read: a handle without a digest. It stays parked. */
+struct blob;
+MUST_USE int partial_peek(struct store *s, const struct partial *p, struct blob **out,
+                          struct err *e);
 void partials_each(struct store *s, enum partial_kind kind,
                    void (*each)(void *arg, const struct partial *p), void *arg);
 

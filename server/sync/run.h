@@ -101,5 +101,7 @@ void run_close(struct run **rp);
 
 const char *run_stage_name(enum run_stage s);
 const char *run_outcome_name(enum run_outcome o);
+/* Of what is left of the repo's files, nothing is wanted any more. */
+void run_drop_left(struct store *s, struct slice repo);
 
 #endif

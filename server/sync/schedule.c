@@ -3,7 +3,6 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
-#include "server/sync/part.h"
 #include "server/sync/sync_priv.h"
 
 enum { TICK_MS = 500, AGAIN_S = 60 };
@@ -163,7 +162,7 @@ static bool reap_one(struct sync *s)
             char *name = mem_strdup(t->name);
             task_free(t);
             lock_drop(&s->lock);
-            parts_drop(s->world.store, slice_str(name));
+            run_drop_left(s->world.store, slice_str(name));
             lock_take(&s->lock);
             free(name);
         }

@@ -10,7 +10,7 @@
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "server/sync/hook.h"
-#include "server/sync/part.h"
+#include "server/store/partial.h"
 #include "server/sync/sync_priv.h"
 
 struct sync *sync_open(const struct run_world *w)
@@ -113,16 +113,18 @@ struct named {
     size_t count;
 };
 
-static bool is_named(void *arg, struct slice repo)
+static bool is_nobodys(void *arg, const struct partial *p)
 {
     const struct named *n = arg;
+    struct slice path = partial_name(p);
+    struct slice repo = slice_cut(&path, '\0');
 
     for (size_t i = 0; i < n->count; i++) {
         if (slice_eqs(repo, n->repos[i].repo->name)) {
-            return true;
+            return false;
         }
     }
-    return false;
+    return true;
 }
 
 int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t count,
@@ -168,7 +170,8 @@ int sync_set(struct sync *s, const struct sync_repo_settings *repos, size_t coun
     free(fresh);
     if (rc == 0) {
         struct named n = {repos, count};
-        parts_sweep(s->world.store, is_named, &n, clock_unix_s());
+        partials_lose(s->world.store, PARTIAL_SYNC, is_nobodys, &n);
+        partials_drop_lost(s->world.store);
     }
     return rc;
 }

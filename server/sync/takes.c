@@ -49,7 +49,7 @@ static void give_up_entry(struct taking *t, int rc, const struct err *why)
     lock_take(&r->lock);
     r->look.kept++;
     lock_drop(&r->lock);
-    keeping_forget(t);
+    taking_forget(t);
     taking_free(t);
     takes_look_over(x);
 }
@@ -82,10 +82,10 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 static void try_again(struct taking *t, int rc, const struct err *why)
 {
-    if (t->at > t->progress) {
+    if (taking_at(t) > t->progress) {
         t->tries = 0;
     }
-    t->progress = t->at;
+    t->progress = taking_at(t);
     if (++t->tries >= TRIES || t->all->run->broken) {
         give_up_run(t, rc, why);
     } else {
@@ -97,10 +97,13 @@ static void try_again(struct taking *t, int rc, const struct err *why)
 static void judge(struct taking *t)
 {
     struct err why = {0};
+    int rc = taking_finish(t, &why);
     bool right;
 
-    hasher_final(t->hasher, &t->seen.digest);
-    t->seen.size_bytes = t->at;
+    if (rc != 0) {
+        give_up_run(t, rc, &why);
+        return;
+    }
     right = (!t->entry.digest_known || digest_eq(&t->seen.digest, &t->entry.digest)) &&
             (!t->got.digest_known || digest_eq(&t->seen.digest, &t->got.digest));
     if (right) {
@@ -131,21 +134,17 @@ void takes_came(struct taking *t)
 static void finish(struct taking *t, const struct take_got *got)
 {
     struct err why = {0};
-    int rc = taking_flush(t, &why);
+    int rc;
 
-    if (rc != 0) {
-        give_up_run(t, rc, &why);
-        return;
-    }
-    t->came = true;
     t->got = *got;
     if (got->validator.n != 0 && got->validator.p != t->validator.p) { /* it stays that long */
         buf_clear(&t->validator);
         buf_adds(&t->validator, got->validator);
         t->got.validator = buf_slice(&t->validator);
     }
-    if (!keeping_hash_rest(t)) {
-        takes_came(t);
+    rc = taking_came(t, &why);
+    if (rc != 0) {
+        give_up_run(t, rc, &why);
     }
 }
 
@@ -214,11 +213,11 @@ void takes_ask(struct taking *t)
     struct take_want w = {.entry = &t->entry,
                           .basis = t->basis,
                           .basis_begins = t->basis_begins,
-                          .have_bytes = t->at,
+                          .have_bytes = taking_at(t),
                           .validator = buf_slice(&t->validator),
                           .again = t->again};
 
-    if (t->at == 0 && t->was_seen && t->old_seen.validator.n != 0) {
+    if (taking_at(t) == 0 && t->was_seen && t->old_seen.validator.n != 0) {
         w.validator = t->old_seen.validator;
         w.unchanged_is_fine = true;
     }
@@ -284,9 +283,6 @@ static void start_one(struct takes *x, uint32_t index, bool twin, bool small_one
     t->validator = BUF_INIT(TAKING_VALIDATOR_MAX);
     t->listed_validator = BUF_INIT(TAKING_VALIDATOR_MAX);
     t->old_row = BUF_INIT(2 * TAKING_VALIDATOR_MAX);
-    t->small = BUF_INIT(SPARSE_BLOCK);
-    unhashed_init(&t->recent);
-    t->hasher = hasher_new();
     t->timer = evtimer_new(r->base, on_timer, t);
     CHECK(t->timer != NULL);
     roster_get(r->roster, index, &t->entry);
@@ -299,9 +295,8 @@ static void start_one(struct takes *x, uint32_t index, bool twin, bool small_one
     if (twin && take_twin(t)) {
         return;
     }
-    t->kept_ms = clock_now_ms();
     look_back(t);
-    if (!keeping_resume(t, &x->parts)) {
+    if (!taking_resume(t)) {
         takes_ask(t);
     }
 }
@@ -356,7 +351,7 @@ static void stop_all(struct takes *x)
     LIST_EACH (&x->active, it) {
         taking_free(LIST_ITEM(it, struct taking, node));
     }
-    while (x->count > 0 || x->keepings > 0) {
+    while (x->count > 0 || x->jobs > 0) {
         (void)!event_base_loop(x->run->base, EVLOOP_ONCE);
     }
 }
@@ -380,16 +375,17 @@ void run_takes_broken(struct run *r, int rc, const struct err *why)
     }
 }
 
-/* What belongs to nothing that is listed now goes when all has come; before that, another attempt may want it. */
-static void leave_parts(struct takes *x, bool all_came)
+static bool is_of_repo(void *arg, const struct partial *p)
 {
-    LIST_EACH (&x->parts, it) {
-        struct part *p = LIST_ITEM(it, struct part, node);
-        if (all_came) {
-            part_drop(x->run->world.store, &p);
-        }
-    }
-    parts_free(&x->parts);
+    struct slice path = partial_name(p);
+
+    return slice_eq(slice_cut(&path, '\0'), *(const struct slice *)arg);
+}
+
+void run_drop_left(struct store *s, struct slice repo)
+{
+    partials_lose(s, PARTIAL_SYNC, is_of_repo, &repo);
+    partials_drop_lost(s);
 }
 
 int run_take_all(struct run *r, struct err *e)
@@ -399,18 +395,15 @@ int run_take_all(struct run *r, struct err *e)
 
     list_init(&x.active);
     list_init(&x.whole);
-    list_init(&x.parts);
-    rc = parts_load(r->world.store, slice_str(r->job->repo), &x.parts, e);
-    if (rc != 0) {
-        return rc;
-    }
     r->takes = &x;
     start_more(&x);
     x.over = x.count == 0;
     rc = run_turn(r, &x.over, e);
     stop_all(&x);
     r->takes = NULL;
-    leave_parts(&x, rc == 0 && x.rc == 0);
+    if (rc == 0 && x.rc == 0) { /* before that, another attempt may want what was left */
+        run_drop_left(r->world.store, slice_str(r->job->repo));
+    }
     if (rc == 0 && x.rc != 0) {
         rc = x.rc;
         *e = x.why;

@@ -1,12 +1,402 @@
 #include "server/sync/taking.h"
 
-#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/os/clock.h"
+#include "common/os/crash.h"
 #include "common/os/newfile.h"
+#include "server/sync/stage_row.h"
 
-enum { WRITEBACK_BYTES = 8 << 20 };
+enum {
+    HASH_HERE_BYTES = 1 << 20,
+    LEAST_BYTES = 4 << 20, /* of a file that is worth to be saved */
+    LAG_BYTES = 1 << 20,   /* written and not hashed: worth a job, */
+    HASH_BYTES = 8 << 20,  /* of so many at most; */
+    BEHIND_BYTES =
+        64
+        << 20, /* no more may come meanwhile: what is hashed lies in memory still, and an end waits for little */
+    NAME_MAX_BYTES = 8192,
+};
+
+enum keeping_what {
+    KEEPING_HASHES,
+    KEEPING_SAVES,
+    KEEPING_RESUMES, /* opens and verifies what is left of an earlier time */
+    KEEPING_LEAVES,  /* parks it for a later one, or drops it */
+};
+
+struct keeping { /* a job */
+    struct job job;
+    enum keeping_what what;
+    struct takes *all;
+    struct taking *t;  /* NULL: it has left, */
+    struct ingest *in; /* and this is ours; KEEPING_RESUMES: ours until it is open */
+    uint64_t upto;     /* bytes to hash */
+    struct ingest_how how;
+    struct partial *part; /* what is saved, or resumed */
+    struct partial *kept; /* KEEPING_LEAVES: what its row says */
+    bool is_void;         /* the same: nothing of it is worth anything */
+    struct keeping *next; /* ours: KEEPING_LEAVES */
+    int rc;
+    struct err why;
+};
+
+uint64_t taking_at(const struct taking *t)
+{
+    return t->in != NULL ? ingest_bytes(t->in) : 0;
+}
+
+static uint64_t kept_bytes(const struct taking *t)
+{
+    return t->kept != NULL ? extents_bytes(&t->kept->have) : 0;
+}
+
+static struct ingest_how how_of(const struct taking *t)
+{
+    const struct sync_entry *en = &t->entry;
+    const struct run_world *w = &t->all->run->world;
+    bool sized = en->size_bytes != SYNC_SIZE_UNKNOWN && en->size_step <= 1;
+
+    return (struct ingest_how){.length_bytes = sized ? en->size_bytes : 0,
+                               .reserve = true,
+                               .named = en->size_bytes == SYNC_SIZE_UNKNOWN ||
+                                        en->size_bytes >= LEAST_BYTES,
+                               .small = true,
+                               .blocks = true,
+                               .hash_bytes = HASH_HERE_BYTES,
+                               .recent_bytes = &t->all->recent_bytes,
+                               .make_room = w->make_room,
+                               .make_room_arg = w->arg};
+}
+
+static int open_ingest(struct taking *t, struct err *e)
+{
+    struct ingest_how how = how_of(t);
+
+    return t->in != NULL ? 0 : ingest_open(t->all->run->world.store, &how, &t->in, e);
+}
+
+/* --- what is kept of it ------------------------------------------------------------------------------------------- */
+
+static void name_of(struct buf *out, struct slice repo, struct slice path)
+{
+    buf_adds(out, repo);
+    buf_byte(out, 0);
+    buf_adds(out, path);
+}
+
+/* It is the beginning of what is listed now, as far as a list can tell. */
+static void source_of(struct buf *out, const struct taking *t)
+{
+    const struct sync_entry *en = &t->entry;
+
+    buf_adds(out, t->all->run->site.url);
+    buf_be(out, 8, en->size_bytes);
+    buf_be(out, 8, (uint64_t)en->mtime_ns);
+    buf_be(out, 8, en->size_step);
+    buf_be(out, 4, en->mtime_step_s);
+}
+
+static struct partial *describe(const struct taking *t, uint64_t bytes)
+{
+    struct buf text = BUF_INIT(NAME_MAX_BYTES);
+    struct partial *p;
+
+    name_of(&text, slice_str(t->all->run->job->repo), t->entry.path);
+    p = partial_new(PARTIAL_SYNC, buf_slice(&text));
+    buf_clear(&text);
+    source_of(&text, t);
+    p->source = arena_copy(&p->arena, buf_slice(&text));
+    p->validator = arena_copy(&p->arena, buf_slice(&t->validator));
+    p->digest_known = t->entry.digest_known;
+    p->digest = t->entry.digest;
+    p->total_bytes = UINT64_MAX;
+    p->summed = true;
+    extents_add(&p->have, 0, bytes);
+    buf_free(&text);
+    return p;
+}
+
+static bool fits(const struct partial *p, const struct taking *t)
+{
+    struct buf source = BUF_INIT(NAME_MAX_BYTES);
+    bool same;
+
+    if (t->entry.digest_known) {
+        return p->digest_known && digest_eq(&p->digest, &t->entry.digest);
+    }
+    source_of(&source, t);
+    same = !p->digest_known && slice_eq(p->source, buf_slice(&source));
+    buf_free(&source);
+    return same;
+}
+
+static bool is_worth(const struct taking *t)
+{
+    return t->in != NULL && ingest_id(t->in) != 0 && ingest_state(t->in) == INGEST_FILE &&
+           taking_at(t) >= LEAST_BYTES;
+}
+
+/* --- jobs --------------------------------------------------------------------------------------------------------- */
+
+static int save(struct keeping *k)
+{
+    int rc = ingest_save(k->in, k->part, NULL, COMMIT_LAZY, &k->why);
+
+    if (rc == 0) {
+        crash_point("sync.kept");
+    }
+    return rc;
+}
+
+/* What is damaged goes, what there is no room for now stays for another time. */
+static int resume(struct keeping *k)
+{
+    struct store *s = k->all->run->world.store;
+    int rc = ingest_resume(s, k->part, &k->how, &k->in, &k->why);
+
+    if (rc == E_NOSPACE) {
+        partial_give(s, &k->part);
+    } else if (rc != 0) {
+        partial_drop(s, &k->part);
+    }
+    return rc;
+}
+
+static int leave(struct keeping *k)
+{
+    if (k->part != NULL) {
+        k->rc = save(k);
+        if (k->rc == 0) {
+            partial_free(&k->kept);
+            k->kept = k->part;
+            k->part = NULL;
+        }
+    }
+    if (k->kept != NULL && !k->is_void && ingest_state(k->in) != INGEST_LOST) {
+        ingest_park(&k->in);
+        partial_give(k->all->run->world.store, &k->kept);
+    } else {
+        ingest_drop(&k->in);
+    }
+    return k->rc;
+}
+
+static void work(struct job *j)
+{
+    struct keeping *k = CONTAINER_OF(j, struct keeping, job);
+
+    switch (k->what) {
+    case KEEPING_HASHES:
+        k->rc = ingest_hash(k->in, k->upto, &k->why);
+        break;
+    case KEEPING_SAVES:
+        k->rc = save(k);
+        break;
+    case KEEPING_RESUMES:
+        k->rc = resume(k);
+        break;
+    case KEEPING_LEAVES:
+        k->rc = leave(k);
+        break;
+    }
+}
+
+static void on_worked(struct job *j);
+
+static void submit(struct keeping *k)
+{
+    k->job = (struct job){.work = work, .done = on_worked, .reply = k->all->run->box};
+    k->all->jobs++;
+    pool_submit(k->all->run->world.disk, &k->job, k->all->run->client);
+}
+
+static struct keeping *keeping_new(struct taking *t, enum keeping_what what)
+{
+    struct keeping *k = NEW(struct keeping);
+
+    k->what = what;
+    k->all = t->all;
+    k->t = t;
+    k->in = t->in;
+    k->how = how_of(t);
+    return k;
+}
+
+static void keeping_free(struct keeping **kp)
+{
+    struct keeping *k = *kp;
+
+    *kp = NULL;
+    partial_free(&k->part);
+    partial_free(&k->kept);
+    free(k);
+}
+
+static void start(struct taking *t, enum keeping_what what, uint64_t upto)
+{
+    struct keeping *k = keeping_new(t, what);
+
+    k->upto = upto;
+    k->part = what == KEEPING_SAVES ? describe(t, upto) : NULL;
+    t->job = k;
+    submit(k);
+}
+
+static void counted(struct taking *t, uint64_t bytes)
+{
+    struct run *r = t->all->run;
+
+    lock_take(&r->lock);
+    r->look.bytes_done += bytes;
+    lock_drop(&r->lock);
+}
+
+static void look(struct taking *t);
+static bool hash_rest(struct taking *t);
+
+static void settle(struct keeping *k, struct taking *t)
+{
+    t->job = NULL;
+    if (k->what == KEEPING_RESUMES) {
+        t->in = k->in;
+        t->progress = kept_bytes(t);
+        if (k->rc == 0) {
+            counted(t, t->progress);
+        } else {
+            buf_clear(&t->validator);
+        }
+        takes_ask(t);
+    } else if (ingest_hashed(t->in) < k->upto ||
+               ingest_state(t->in) == INGEST_LOST) { /* our own disk */
+        run_say(k->all->run, "failed: " SLICE_FMT ": %s", SLICE_ARG(t->entry.path), k->why.text);
+        takes_fail(k->all, k->rc, &k->why);
+    } else if (!t->came) {
+        look(t);
+    } else if (!hash_rest(t)) {
+        takes_came(t);
+    }
+}
+
+static void settle_left(struct keeping *k, struct partial **kept)
+{
+    struct keeping *next = k->next;
+
+    if (next == NULL) {
+        return;
+    }
+    next->in = k->in;
+    if (*kept != NULL) {
+        partial_free(&next->kept);
+        next->kept = *kept;
+        *kept = NULL;
+    }
+    if (next->in != NULL) {
+        submit(next);
+    } else {
+        keeping_free(&next);
+    }
+}
+
+/* A file that is not kept comes all the same. */
+static void on_worked(struct job *j)
+{
+    struct keeping *k = CONTAINER_OF(j, struct keeping, job);
+    struct takes *x = k->all;
+    struct partial *kept = NULL;
+
+    x->jobs--;
+    if (k->rc != 0 && k->what != KEEPING_HASHES) {
+        run_say(x->run, SLICE_FMT ": not %s: %s",
+                SLICE_ARG(k->t != NULL ? k->t->entry.path : SLICE("a file that was cut")),
+                k->what == KEEPING_RESUMES ? "gone on with" : "kept", k->why.text);
+    } else if (k->rc == 0 && k->what != KEEPING_LEAVES) {
+        kept = k->part;
+        k->part = NULL;
+    }
+    if (k->t != NULL) {
+        if (kept != NULL) {
+            partial_free(&k->t->kept);
+            k->t->kept = kept;
+        }
+        settle(k, k->t);
+    } else {
+        settle_left(k, &kept);
+        partial_free(&kept);
+    }
+    keeping_free(&k);
+    takes_look_over(x);
+}
+
+bool taking_resume(struct taking *t)
+{
+    struct run *r = t->all->run;
+    struct buf name = BUF_INIT(NAME_MAX_BYTES);
+    struct blob *b = NULL;
+    struct partial *p;
+
+    name_of(&name, slice_str(r->job->repo), t->entry.path);
+    p = partial_take(r->world.store, PARTIAL_SYNC, buf_slice(&name));
+    buf_free(&name);
+    if (p == NULL) {
+        return false;
+    }
+    if (!fits(p, t) || extents_bytes(&p->have) < LEAST_BYTES) {
+        partial_drop(r->world.store, &p);
+        return false;
+    }
+    if (!r->ops->from_basis) {
+        buf_adds(&t->validator, p->validator);
+        t->job = keeping_new(t, KEEPING_RESUMES);
+        t->job->part = p;
+        submit(t->job);
+        return true;
+    }
+    /* The engine copies what still fits from what is here. It stays until all has come: another cut leaves the longer one. */
+    if (partial_peek(r->world.store, p, &b, NULL) == 0) {
+        blob_release(&t->basis);
+        t->basis = b;
+        t->basis_begins = true;
+    }
+    partial_give(r->world.store, &p);
+    return false;
+}
+
+/* Has the last word: what is kept is parked, unless all of it is void. */
+static void let_go(struct taking *t, bool is_void)
+{
+    struct keeping *k;
+
+    if (t->in == NULL && t->job == NULL) {
+        return;
+    }
+    k = keeping_new(t, KEEPING_LEAVES);
+    k->t = NULL;
+    k->is_void = is_void;
+    if (!is_void && is_worth(t)) {
+        (void)!ingest_flush(t->in, NULL); /* else without the last block */
+        if (ingest_written(t->in) > kept_bytes(t)) {
+            k->part = describe(t, ingest_written(t->in));
+        }
+    }
+    k->kept = t->kept;
+    t->kept = NULL;
+    t->in = NULL;
+    t->save_at = 0;
+    if (t->job != NULL) {
+        t->job->t = NULL;
+        t->job->next = k;
+        t->job = NULL;
+    } else {
+        submit(k);
+    }
+}
+
+void taking_forget(struct taking *t)
+{
+    let_go(t, true);
+}
 
 void taking_free(struct taking *t)
 {
@@ -15,11 +405,9 @@ void taking_free(struct taking *t)
     if (t->take != NULL) {
         x->run->ops->cancel(&t->take);
     }
-    keeping_leave(t);
-    hasher_free(&t->hasher);
-    taking_drop_recent(t);
+    let_go(t, false);
+    partial_free(&t->kept);
     event_free(t->timer);
-    buf_free(&t->small);
     buf_free(&t->path);
     buf_free(&t->validator);
     buf_free(&t->listed_validator);
@@ -31,159 +419,72 @@ void taking_free(struct taking *t)
     free(t);
 }
 
-/* The disk is at work while bytes come: what the seal's sync finds left to do is little. */
-static void begin_writeback(struct taking *t, uint64_t at, uint64_t upto)
-{
-    uint64_t from = at / WRITEBACK_BYTES * WRITEBACK_BYTES;
-
-    if (upto - from >= WRITEBACK_BYTES) {
-        (void)!sync_file_range(stage_fd(t->stage), (off_t)from, (off_t)(upto - from),
-                               SYNC_FILE_RANGE_WRITE);
-    }
-}
-
-uint64_t taking_expects(const struct taking *t)
-{
-    const struct sync_entry *en = &t->entry;
-
-    return en->size_bytes != SYNC_SIZE_UNKNOWN && en->size_step <= 1 ? en->size_bytes : 0;
-}
-
-uint64_t taking_written(const struct taking *t)
-{
-    return t->stage != NULL ? t->at - t->small.n : 0;
-}
-
-static int put(struct taking *t, struct slice bytes, uint64_t at, struct err *e)
-{
-    const struct run_world *w = &t->all->run->world;
-    int rc = stage_write(t->stage, bytes.p, bytes.n, at, e);
-
-    if (rc == E_NOSPACE && w->make_room(w->arg, bytes.n) == 0) {
-        rc = stage_write(t->stage, bytes.p, bytes.n, at, e);
-    }
-    if (rc == 0) {
-        begin_writeback(t, at, at + bytes.n);
-    }
-    return rc;
-}
-
-void taking_drop_recent(struct taking *t)
-{
-    t->all->recent_bytes -= t->recent.bytes;
-    unhashed_drop(&t->recent);
-}
-
-/* A block was written: it stays in memory until it is hashed, where there is room for it. */
-static void written(struct taking *t, uint64_t at)
-{
-    struct takes *x = t->all;
-
-    if (at < HASH_HERE_BYTES || x->recent_bytes + t->small.n > RECENT_BYTES) {
-        buf_clear(&t->small);
-        return;
-    }
-    x->recent_bytes += t->small.n;
-    unhashed_put(&t->recent, at, &t->small);
-}
-
-int taking_flush(struct taking *t, struct err *e)
-{
-    uint64_t at = taking_written(t);
-    int rc = 0;
-
-    if (t->stage != NULL && t->small.n != 0) {
-        rc = put(t, buf_slice(&t->small), at, e);
-        if (rc == 0) {
-            written(t, at);
-        }
-    }
-    return rc;
-}
-
-static int open_stage(struct taking *t, struct err *e)
-{
-    const struct run_world *w = &t->all->run->world;
-    uint64_t expect = taking_expects(t);
-    bool named = keeping_worth(&t->entry);
-    int rc = stage_open(w->store, expect, named, &t->stage, e);
-
-    if (rc == E_NOSPACE && w->make_room(w->arg, expect) == 0) {
-        rc = stage_open(w->store, expect, named, &t->stage, e);
-    }
-    return rc;
-}
-
-/* Whole blocks, as they lie in the file: cut as they come they cost half as many calls more, smaller folios in the page cache, and
- * zeros that nobody sees. Moves t->at with what it takes. */
-static int write_on(struct taking *t, struct slice bytes, struct err *e)
-{
-    int rc = 0;
-
-    if (t->stage == NULL && t->at + bytes.n <= BLOB_INLINE_BYTES) {
-        buf_adds(&t->small, bytes);
-        t->at += bytes.n;
-        return 0;
-    }
-    if (t->stage == NULL) {
-        rc = open_stage(t, e);
-    }
-    while (rc == 0 && bytes.n != 0) {
-        size_t n = (size_t)min_u64(bytes.n, SPARSE_BLOCK - t->at % SPARSE_BLOCK);
-        if (t->small.n == 0 && n == SPARSE_BLOCK - t->at % SPARSE_BLOCK) {
-            n += (bytes.n - n) / SPARSE_BLOCK * SPARSE_BLOCK;
-            rc = put(t, slice_first(bytes, n), t->at, e);
-            t->at += rc == 0 ? n : 0;
-        } else {
-            (void)buf_room(&t->small, SPARSE_BLOCK - t->small.n);
-            buf_adds(&t->small, slice_first(bytes, n));
-            t->at += n;
-            rc = t->at % SPARSE_BLOCK == 0 ? taking_flush(t, e) : 0;
-        }
-        bytes = slice_from(bytes, n);
-    }
-    return rc;
-}
-
 void taking_begin_anew(struct taking *t)
 {
-    struct run *r = t->all->run;
-
-    keeping_forget(t);
-    taking_drop_recent(t);
-    buf_clear(&t->small);
-    hasher_free(&t->hasher);
-    t->hasher = hasher_new();
+    counted(t, 0 - taking_at(t)); /* they come again */
+    taking_forget(t);
     t->came = false;
-    lock_take(&r->lock);
-    r->look.bytes_done -= t->at; /* they come again */
-    lock_drop(&r->lock);
-    t->at = 0;
 }
 
-void taking_counted(struct taking *t, uint64_t bytes)
-{
-    struct run *r = t->all->run;
+/* --- bytes -------------------------------------------------------------------------------------------------------- */
 
-    lock_take(&r->lock);
-    r->look.bytes_done += bytes;
-    lock_drop(&r->lock);
+/* Bytes came: hashed behind the writer, saved now and then. The hasher never is beyond save_at: no job begins before that one is
+ * saved, whatever comes meanwhile. */
+static void look(struct taking *t)
+{
+    uint64_t written = ingest_written(t->in);
+
+    if (t->save_at == 0 && is_worth(t) && ingest_save_is_due(t->in, written, clock_now_ms())) {
+        t->save_at = written;
+    }
+    if (t->job != NULL) {
+        return;
+    }
+    if (t->save_at != 0) {
+        start(t, KEEPING_SAVES, t->save_at);
+        t->save_at = 0;
+    } else if (written >= ingest_hashed(t->in) + LAG_BYTES) {
+        start(t, KEEPING_HASHES, min_u64(written, ingest_hashed(t->in) + HASH_BYTES));
+    }
 }
 
-static void count_bytes(struct run *r, uint64_t n, uint64_t wire_bytes, bool copied)
+/* True: there is a job at it. */
+static bool hash_rest(struct taking *t)
 {
-    lock_take(&r->lock);
-    r->look.bytes_done += n;
-    r->look.wire_bytes += wire_bytes;
-    r->look.saved_bytes += copied ? n : 0;
-    lock_drop(&r->lock);
+    uint64_t hashed = ingest_hashed(t->in);
+
+    if (t->job == NULL && t->save_at != 0) {
+        start(t, KEEPING_SAVES, t->save_at);
+        t->save_at = 0;
+    } else if (t->job == NULL && hashed < taking_at(t)) {
+        start(t, KEEPING_HASHES, min_u64(taking_at(t), hashed + HASH_BYTES));
+    }
+    return t->job != NULL;
+}
+
+int taking_came(struct taking *t, struct err *e)
+{
+    int rc = open_ingest(t, e);
+
+    rc = rc == 0 ? ingest_flush(t->in, e) : rc;
+    t->came = rc == 0;
+    if (rc == 0 && !hash_rest(t)) {
+        takes_came(t);
+    }
+    return rc;
+}
+
+int taking_finish(struct taking *t, struct err *e)
+{
+    t->seen.size_bytes = taking_at(t);
+    return ingest_finish(t->in, t->seen.size_bytes, &t->seen.digest, e);
 }
 
 int taking_on_begin(void *arg, uint64_t at, struct slice validator)
 {
     struct taking *t = arg;
 
-    if (at != t->at) {
+    if (at != taking_at(t)) {
         if (at != 0) {
             return E_INTERNAL;
         }
@@ -201,22 +502,23 @@ void taking_timer(struct taking *t, uint64_t ms)
     evtimer_add(t->timer, &tv);
 }
 
-static int take_bytes(struct taking *t, struct slice bytes, uint64_t wire_bytes, uint64_t now_ms,
-                      bool copied)
+static int take_bytes(struct taking *t, struct slice bytes, uint64_t wire_bytes, bool copied)
 {
+    struct run *r = t->all->run;
     struct err e = {0};
-    bool hash_here = t->at + bytes.n <= HASH_HERE_BYTES;
-    int rc = write_on(t, bytes, &e);
+    int rc = open_ingest(t, &e);
 
+    rc = rc == 0 ? ingest_append(t->in, bytes, &e) : rc;
     if (rc != 0) {
         takes_fail(t->all, rc, &e);
         return rc;
     }
-    if (hash_here) {
-        hasher_add(t->hasher, bytes.p, bytes.n);
-    }
-    count_bytes(t->all->run, bytes.n, wire_bytes, copied);
-    keeping_look(t, now_ms);
+    lock_take(&r->lock);
+    r->look.bytes_done += bytes.n;
+    r->look.wire_bytes += wire_bytes;
+    r->look.saved_bytes += copied ? bytes.n : 0;
+    lock_drop(&r->lock);
+    look(t);
     return 0;
 }
 
@@ -224,7 +526,7 @@ static int go_on_in(struct taking *t, uint64_t pause_ms)
 {
     enum { BEHIND_MS = 5 }; /* in which a core hashes less than may wait */
 
-    if (keeping_behind(t)) {
+    if (ingest_written(t->in) > ingest_hashed(t->in) + BEHIND_BYTES) {
         pause_ms = max_u64(pause_ms, BEHIND_MS);
     }
     if (pause_ms == 0) {
@@ -236,7 +538,7 @@ static int go_on_in(struct taking *t, uint64_t pause_ms)
 
 int taking_on_copy(void *arg, struct slice bytes)
 {
-    int rc = take_bytes(arg, bytes, 0, clock_now_ms(), true);
+    int rc = take_bytes(arg, bytes, 0, true);
 
     return rc != 0 ? rc : go_on_in(arg, 0);
 }
@@ -249,12 +551,113 @@ int taking_on_body(void *arg, struct slice bytes)
 int taking_on_packed(void *arg, struct slice bytes, uint64_t wire_bytes)
 {
     struct taking *t = arg;
-    uint64_t now_ms = clock_now_ms();
-    int rc = take_bytes(t, bytes, wire_bytes, now_ms, false);
+    int rc = take_bytes(t, bytes, wire_bytes, false);
 
-    return rc != 0
-               ? rc
-               : go_on_in(t, pace_spend(&t->all->run->pace, wire_bytes, now_ms, clock_unix_s()));
+    return rc != 0 ? rc
+                   : go_on_in(t, pace_spend(&t->all->run->pace, wire_bytes, clock_now_ms(),
+                                            clock_unix_s()));
+}
+
+/* --- sealing ------------------------------------------------------------------------------------------------------ */
+
+enum { SEALERS = 2, FILES_A_SEALER = 1024, BYTES_A_SEALER = 4 << 20 };
+
+struct sealing { /* a job */
+    struct job job;
+    struct takes *all;
+    struct list these;
+    bool small;
+    int rc;
+    struct err why;
+};
+
+static int seal_one(struct taking *t, struct batch *b, struct err *e)
+{
+    /* Unchanged: the bytes are the published ones, only the row is new. */
+    int rc = t->unchanged ? 0 : ingest_seal(&t->in, b, NULL, e);
+
+    if (rc == 0) {
+        stage_row_put(b, slice_str(t->all->run->job->repo), t->entry.path, &t->seen);
+    }
+    return rc;
+}
+
+static void seal(struct job *j)
+{
+    struct sealing *g = CONTAINER_OF(j, struct sealing, job);
+    struct batch *b = batch_new();
+
+    LIST_EACH (&g->these, it) {
+        if (g->rc == 0) {
+            g->rc = seal_one(LIST_ITEM(it, struct taking, node), b, &g->why);
+        }
+    }
+    crash_point("sync.seal");
+    if (g->rc == 0) {
+        g->rc = store_commit(g->all->run->world.store, &b, COMMIT_LAZY, &g->why);
+    }
+    batch_free(&b);
+}
+
+static void start_small(struct takes *x);
+
+static void on_sealed(struct job *j)
+{
+    struct sealing *g = CONTAINER_OF(j, struct sealing, job);
+    struct takes *x = g->all;
+    struct run *r = x->run;
+    uint64_t files = 0;
+    struct list *n;
+
+    while ((n = list_pop_front(&g->these)) != NULL) {
+        struct taking *t = LIST_ITEM(n, struct taking, node);
+        if (g->rc == 0) {
+            r->plan.fate[t->index] = FATE_STAGED;
+            files++;
+        }
+        taking_free(t);
+    }
+    if (g->rc != 0) {
+        takes_fail(x, g->rc, &g->why);
+    }
+    x->done += files;
+    lock_take(&r->lock);
+    r->look.files_done += files;
+    lock_drop(&r->lock);
+    x->sealers -= g->small;
+    free(g);
+    start_small(x);
+    takes_look_over(x);
+}
+
+static struct sealing *sealing_new(struct takes *x, bool small)
+{
+    struct sealing *g = NEW(struct sealing);
+
+    g->all = x;
+    g->small = small;
+    g->job = (struct job){.work = seal, .done = on_sealed, .reply = x->run->box};
+    list_init(&g->these);
+    return g;
+}
+
+static void start_small(struct takes *x)
+{
+    struct sealing *g;
+    uint64_t bytes = 0;
+
+    if (x->sealers == SEALERS || list_empty(&x->whole)) {
+        return;
+    }
+    g = sealing_new(x, true);
+    for (size_t i = 0; i < FILES_A_SEALER && bytes < BYTES_A_SEALER && !list_empty(&x->whole);
+         i++) {
+        struct list *n = list_pop_front(&x->whole);
+        bytes += taking_at(LIST_ITEM(n, struct taking, node));
+        list_push_back(&g->these, n);
+    }
+    x->sealers++;
+    pool_submit(x->run->world.disk, &g->job, x->run->client);
 }
 
 static void seen_of_take(struct taking *t, const struct take_got *got)
@@ -288,8 +691,17 @@ static void seen_of_take(struct taking *t, const struct take_got *got)
 
 void taking_seal(struct taking *t, const struct take_got *got)
 {
+    struct takes *x = t->all;
+
+    CHECK(t->job == NULL);
     seen_of_take(t, got);
-    t->seal_due = true;
-    CHECK(t->keeping == NULL);
-    sealing_add(t);
+    list_remove(&t->node);
+    if (t->in == NULL || ingest_fd(t->in) == -1) {
+        list_push_back(&x->whole, &t->node);
+        start_small(x);
+    } else {
+        struct sealing *g = sealing_new(x, false);
+        list_push_back(&g->these, &t->node);
+        pool_submit(x->run->world.disk, &g->job, x->run->client);
+    }
 }

@@ -1,25 +1,25 @@
-/* taking.h - one file of the fetch stage under way, for takes.c, taking.c, keeping.c and sealing.c alone: where its bytes go,
- * how they are hashed, kept and sealed.
+/* taking.h - one file of the fetch stage under way, for takes.c and taking.c alone: its bytes go into an ingest, and what came whole
+ * becomes a blob.
  *
  * The first HASH_HERE_BYTES are hashed as they come. What follows is hashed after it was written, on the disk pool, so that a large
- * file's way takes two cores: from memory as far as RECENT_BYTES reach, else from the page cache. The hasher is the job's meanwhile.
+ * file's way takes two cores. A large file outlives its try: it is saved now and then and when it is given up, and found and
+ * verified when it is asked for again. One job at a time is at a file; a taking that leaves before its job has ended leaves the
+ * ingest to it.
+ *
+ * Small files share jobs and commits: what comes while both sealers are at work is the next one's, so a lone file waits for nobody
+ * and a hundred thousand do not wait for as many commits.
  *
  * owns     takes.c makes it, taking_free() ends it, its engine's take included
- * threads  the run's; hashing and sealing on the disk pool meanwhile
+ * threads  the run's; hashing, saving and sealing on the disk pool
  */
 #ifndef SERVER_SYNC_TAKING_H
 #define SERVER_SYNC_TAKING_H
 
-#include "server/sync/part.h"
-#include "server/store/unhashed.h"
+#include "server/store/ingest.h"
 #include "server/sync/run_priv.h"
+#include "server/sync/seen.h"
 
-enum {
-    TAKING_VALIDATOR_MAX = 1024,
-    HASH_HERE_BYTES = 1 << 20,
-    RECENT_BYTES =
-        16 << 20, /* of all files of a run: written, and in memory until they are hashed */
-};
+enum { TAKING_VALIDATOR_MAX = 1024 };
 
 struct taking {       /* one file under way */
     struct list node; /* of takes.active, takes.whole, or a sealing */
@@ -28,14 +28,12 @@ struct taking {       /* one file under way */
     struct sync_entry entry; /* its slices point into the bufs below */
     struct buf path, validator, listed_validator;
     struct take *take;
-    struct event *timer;   /* the next try */
-    struct hasher *hasher; /* NULL: a job has it */
-    struct buf
-        small; /* all, as long as it would lie in a row; then a block's beginning, not written yet */
-    struct stage *stage;    /* from then on */
-    struct unhashed recent; /* blocks of it that no job has yet */
-    uint64_t at;            /* bytes that came */
-    uint64_t progress;      /* at the last failure */
+    struct event *timer;  /* the next try */
+    struct ingest *in;    /* NULL: nothing has come */
+    struct partial *kept; /* what its row says; NULL: there is none */
+    struct keeping *job;  /* at the ingest; or NULL */
+    uint64_t save_at;     /* what came by then is to be saved as soon as it is hashed; 0: not yet */
+    uint64_t progress;    /* at the last failure */
     unsigned tries;
     bool again;     /* it was wrong once */
     bool small_one; /* it counts with those of engine_ops.smalls */
@@ -44,15 +42,10 @@ struct taking {       /* one file under way */
     struct seen old_seen;
     struct buf old_row; /* what old_seen points into */
     struct blob *basis;
-    bool basis_begins;       /* it is what a former run left */
-    struct keeping *keeping; /* a job at the stage; or NULL */
-    bool has_row;            /* in TABLE_PARTIAL, for kept_bytes of the stage */
-    bool seal_due;           /* it came whole */
-    uint64_t kept_bytes, kept_ms, save_next_ms;
-    uint64_t save_at; /* what came by then is to be saved as soon as it is hashed; 0: not yet */
-    bool came;        /* all of it, and is being hashed to its end */
-    struct take_got got;
+    bool basis_begins; /* it is what a former run left */
+    bool came;         /* all of it, and is being hashed to its end */
     bool unchanged;
+    struct take_got got;
     struct seen seen;
 };
 
@@ -63,10 +56,9 @@ struct takes {
     unsigned sealers;  /* jobs that seal small ones */
     size_t next;       /* in plan.todo */
     unsigned count;
-    unsigned smalls;   /* of them, beside the window */
-    unsigned keepings; /* jobs */
-    uint64_t recent_bytes;
-    struct list parts; /* of earlier runs and attempts, nobody's yet */
+    unsigned smalls; /* of them, beside the window */
+    unsigned jobs;   /* at their bytes */
+    _Atomic uint64_t recent_bytes;
     uint64_t vanished, done;
     bool over, closing;
     int rc;
@@ -74,37 +66,24 @@ struct takes {
 };
 
 void taking_free(struct taking *t);
-uint64_t
-taking_expects(const struct taking *t); /* bytes, for the store to keep free; 0: who knows */
-uint64_t taking_written(const struct taking *t); /* of what came, bytes that are in the stage */
-MUST_USE int taking_flush(struct taking *t, struct err *e); /* all of them */
-void taking_drop_recent(struct taking *t);
-/* Nothing of it has come. */
+uint64_t taking_at(const struct taking *t); /* bytes that came */
+/* Nothing of it has come, or what has is void. */
+void taking_forget(struct taking *t);
 void taking_begin_anew(struct taking *t);
-void taking_counted(struct taking *t, uint64_t bytes); /* for those who watch */
+/* True: bytes of an earlier time are being verified, then takes_ask(). False: there are none, or they are the basis. */
+MUST_USE bool taking_resume(struct taking *t);
 void taking_timer(struct taking *t, uint64_t ms);
 /* Events of the engine. */
 MUST_USE int taking_on_begin(void *arg, uint64_t at, struct slice validator);
 MUST_USE int taking_on_body(void *arg, struct slice bytes);
 MUST_USE int taking_on_packed(void *arg, struct slice bytes, uint64_t wire_bytes);
 MUST_USE int taking_on_copy(void *arg, struct slice bytes);
-/* All of it is here and right: sealed, noted, freed; then takes_look_over(). */
+/* All came: takes_came() follows, at once or when it is hashed. */
+MUST_USE int taking_came(struct taking *t, struct err *e);
+/* It is hashed: seen.digest and seen.size_bytes are its own. */
+MUST_USE int taking_finish(struct taking *t, struct err *e);
+/* All of it is here and right: sealed, noted, freed; then takes_look_over(). It leaves `active`; what is being sealed is waited for. */
 void taking_seal(struct taking *t, const struct take_got *got);
-
-/* sealing.c: takes it off `active`; what is being sealed is waited for. */
-void sealing_add(struct taking *t);
-
-/* keeping.c */
-bool keeping_worth(const struct sync_entry *en); /* its stage gets a name */
-/* Bytes came: hashed behind the writer, saved now and then. */
-bool keeping_behind(const struct taking *t); /* the hashing is: more should wait */
-void keeping_look(struct taking *t, uint64_t now_ms);
-/* All came, and was flushed. True: the rest is being hashed, then takes_came(). */
-MUST_USE bool keeping_hash_rest(struct taking *t);
-void keeping_forget(struct taking *t); /* they are void */
-void keeping_leave(struct taking *t);  /* nobody goes on with it for now: what is worth it stays */
-/* True: bytes of an earlier time are being verified, then takes_ask(). False: none, or they are the basis. */
-MUST_USE bool keeping_resume(struct taking *t, struct list *parts);
 
 void takes_ask(struct taking *t);
 void takes_came(struct taking *t); /* all is here and hashed: judged, sealed */

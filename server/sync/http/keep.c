@@ -4,16 +4,15 @@
 #include <stdlib.h>
 
 #include "common/os/clock.h"
+#include "server/store/ingest.h"
 #include "server/sync/stage_row.h"
 
 struct keep {
     const struct engine_site *site;
     char *path, *validator;
     uint64_t max_bytes;
-    struct hasher *hasher;
-    struct buf small;    /* as long as it would lie in a row */
-    struct stage *stage; /* from then on */
-    uint64_t at;         /* bytes that came */
+    struct ingest *in;
+    uint64_t at; /* bytes that came */
     struct seen seen;
     struct job job;
     bool sealing;
@@ -30,68 +29,38 @@ struct keep *keep_open(const struct engine_site *site, const char *path, uint64_
     k->site = site;
     k->path = mem_strdup(path);
     k->max_bytes = max_bytes;
-    k->small = BUF_INIT(BLOB_INLINE_BYTES);
     keep_begin(k);
     return k;
 }
 
 void keep_begin(struct keep *k)
 {
-    stage_abort(&k->stage);
-    buf_clear(&k->small);
-    hasher_free(&k->hasher);
-    k->hasher = hasher_new();
+    const struct ingest_how how = {.small = true,
+                                   .hash_bytes = UINT64_MAX,
+                                   .make_room = k->site->make_room,
+                                   .make_room_arg = k->site->make_room_arg};
+
+    ingest_drop(&k->in);
     k->at = 0;
-}
-
-static int write_on(struct keep *k, struct slice bytes, struct err *e)
-{
-    int rc = 0;
-
-    if (k->stage == NULL) {
-        rc = stage_open(k->site->store, 0, false, &k->stage, e);
-        if (rc == 0) {
-            rc = stage_write(k->stage, k->small.p, k->small.n, 0, e);
-        }
-        if (rc != 0) { /* once more means from the beginning */
-            stage_abort(&k->stage);
-        }
-    }
-    return rc == 0 ? stage_write(k->stage, bytes.p, bytes.n, k->at, e) : rc;
+    CHECK(ingest_open(k->site->store, &how, &k->in, NULL) == 0); /* it begins in memory */
 }
 
 int keep_add(struct keep *k, struct slice bytes, struct err *e)
 {
-    int rc;
-
     if (bytes.n > k->max_bytes - k->at) {
         return err_set(e, E_TOOBIG, "an index of more than %llu bytes",
                        (unsigned long long)k->max_bytes);
     }
-    hasher_add(k->hasher, bytes.p, bytes.n);
-    if (k->stage == NULL && k->at + bytes.n <= BLOB_INLINE_BYTES) {
-        buf_adds(&k->small, bytes);
-        k->at += bytes.n;
-        return 0;
-    }
-    rc = write_on(k, bytes, e);
-    if (rc == E_NOSPACE && k->site->make_room(k->site->make_room_arg, k->small.n + bytes.n) == 0) {
-        rc = write_on(k, bytes, e);
-    }
     k->at += bytes.n;
-    return rc;
+    return ingest_append(k->in, bytes, e);
 }
 
 static void seal_work(struct job *j)
 {
     struct keep *k = CONTAINER_OF(j, struct keep, job);
     struct batch *b = batch_new();
-    size_t chunks = 0;
-    const struct digest *chunk = hasher_chunks(k->hasher, &chunks);
 
-    k->rc = k->stage == NULL
-                ? blob_put_bytes(k->site->store, buf_slice(&k->small), b, NULL, &k->why)
-                : stage_seal(&k->stage, &k->seen.digest, k->at, chunk, chunks, b, NULL, &k->why);
+    k->rc = k->rc == 0 ? ingest_seal(&k->in, b, NULL, &k->why) : k->rc;
     if (k->rc == 0) {
         stage_row_put(b, k->site->repo, slice_str(k->path), &k->seen);
         k->rc = store_commit(k->site->store, &b, COMMIT_LAZY, &k->why);
@@ -121,7 +90,7 @@ void keep_seal(struct keep *k, int64_t mtime_ns, const char *validator,
                             .size_bytes = k->at,
                             .mtime_ns = mtime_ns != SYNC_TIME_UNKNOWN ? mtime_ns : 0,
                             .validator = slice_str(k->validator)};
-    hasher_final(k->hasher, &k->seen.digest);
+    k->rc = ingest_finish(k->in, k->at, &k->seen.digest, &k->why);
     k->sealing = true;
     k->job = (struct job){.work = seal_work, .done = seal_done, .reply = k->site->box};
     pool_submit(k->site->disk, &k->job, k->site->client);
@@ -149,9 +118,7 @@ void keep_free(struct keep **kp)
     while (k->sealing) { /* its letter is on the way to this loop */
         (void)!event_base_loop(k->site->base, EVLOOP_ONCE);
     }
-    stage_abort(&k->stage);
-    hasher_free(&k->hasher);
-    buf_free(&k->small);
+    ingest_drop(&k->in);
     free(k->path);
     free(k->validator);
     free(k);

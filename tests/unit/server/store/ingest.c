@@ -150,16 +150,16 @@ static void test_park_and_resume(void **state)
     assert_true(digest_eq(&p->sum, &half));
     assert_int_equal(extents_until(&p->have, 0), HALF);
 
-    assert_int_equal(ingest_resume(f->s, p->id, HALF, &named, &in, NULL), 0);
+    assert_int_equal(ingest_resume(f->s, p, &named, &in, NULL), 0);
     assert_int_equal(ingest_state(in), INGEST_FILE);
-    assert_int_equal(ingest_hashed(in), 0);
-    assert_int_equal(ingest_hash(in, HALF, NULL), 0);
+    assert_int_equal(ingest_bytes(in), HALF);
+    assert_int_equal(ingest_hashed(in), HALF); /* they were verified */
     append(in, slice_from(bytes, HALF), 10007);
     assert_int_equal(ingest_hashed(in), SIZE);
     d = sealed(f, &in);
     assert_blob(f->s, &d, SIZE);
     assert_int_equal(rows(f), 0);
-    assert_int_equal(ingest_resume(f->s, p->id, 0, &named, &in, NULL), E_NOTFOUND);
+    assert_int_equal(ingest_resume(f->s, p, &named, &in, NULL), E_NOTFOUND);
     assert_null(in);
     partial_free(&p);
     free((char *)(uintptr_t)bytes.p);
@@ -171,20 +171,22 @@ static void test_ends(void **state)
     struct ingest *in = opened(f, &named);
     struct partial *p;
     struct digest d;
-    uint64_t id;
 
     ingest_park(&in); /* no row speaks of it: it goes */
     in = opened(f, &named);
     append(in, SLICE("abc"), 3);
     p = save(in, 3);
-    id = ingest_id(in);
-    partial_free(&p);
     assert_int_equal(ingest_finish(in, 3, &d, NULL), 0);
     ingest_park(&in); /* WHOLE, and not sealed */
-    assert_int_equal(ingest_resume(f->s, id, 3, &named, &in, NULL), 0);
+    p->sum.b[0]++;
+    assert_int_equal(ingest_resume(f->s, p, &named, &in, NULL), E_CORRUPT);
+    assert_null(in);
+    p->sum.b[0]--;
+    assert_int_equal(ingest_resume(f->s, p, &named, &in, NULL), 0);
     ingest_drop(&in);
     assert_int_equal(rows(f), 0);
-    assert_int_equal(ingest_resume(f->s, id, 3, &named, &in, NULL), E_NOTFOUND);
+    assert_int_equal(ingest_resume(f->s, p, &named, &in, NULL), E_NOTFOUND);
+    partial_free(&p);
 }
 
 /* A pipe cannot be synced: as a disk that fails. */
@@ -439,7 +441,7 @@ static void test_in_use(void **state)
     struct partial *p = partial_take(f->s, PARTIAL_SYNC, SLICE("a"));
     struct ingest *in = NULL;
 
-    assert_int_equal(ingest_resume(f->s, id, 1, &named, &in, NULL), 0);
+    assert_int_equal(ingest_resume(f->s, p, &named, &in, NULL), 0);
     partial_drop(f->s, &p);
     assert_int_equal(rows(f), 1);
     ingest_park(&in);
@@ -550,7 +552,7 @@ static void test_store_of_before(void **state)
     assert_true(slice_eqs(p->validator, "\"e\""));
     assert_true(p->digest_known && p->digest.b[31] == 7 && !p->summed);
     assert_int_equal(extents_bytes(&p->have), 8);
-    assert_int_equal(ingest_resume(f->s, p->id, 0, &named, &in, NULL), 0);
+    assert_int_equal(ingest_resume(f->s, p, &named, &in, NULL), 0);
     assert_int_equal(pread(ingest_fd(in), got, 4, 6), 4);
     assert_memory_equal(got, "6789", 4);
     ingest_park(&in);

@@ -25,10 +25,11 @@ struct ingest {
     struct stage *stage; /* NULL: MEMORY */
     struct buf small;    /* MEMORY: all; else the beginning of a block that is not written yet */
     uint64_t at;         /* where the next appended byte goes */
-    bool has_row;
+    _Atomic bool has_row;
     uint64_t saved_bytes, saved_ms; /* when a save was last due */
     struct lock lock;               /* of the hasher, held while it works, */
     struct hasher *hasher;
+    struct hasher *mark;
     _Atomic uint64_t hashed;
     struct lock recent_lock; /* and of the blocks that it finds in memory */
     struct unhashed recent;
@@ -77,9 +78,13 @@ static bool is(const struct ingest *in, enum ingest_state state)
     return ingest_state(in) == state;
 }
 
+static bool takes_bytes(const struct ingest *in)
+{
+    return is(in, INGEST_MEMORY) || is(in, INGEST_FILE) || is(in, INGEST_LOST);
+}
+
 static int refuse_lost(const struct ingest *in, struct err *e)
 {
-    CHECK(is(in, INGEST_MEMORY) || is(in, INGEST_FILE) || is(in, INGEST_LOST));
     return is(in, INGEST_LOST) ? err_set(e, E_IO, "the disk has lost bytes of it") : 0;
 }
 
@@ -172,6 +177,7 @@ static void end(struct ingest **ip)
     recent_gone(in, in->recent.bytes);
     unhashed_drop(&in->recent);
     hasher_free(&in->hasher);
+    hasher_free(&in->mark);
     buf_free(&in->small);
     lock_fini(&in->recent_lock);
     lock_fini(&in->lock);
@@ -267,12 +273,10 @@ void ingest_drop(struct ingest **ip)
 
 int ingest_write(struct ingest *in, const void *p, size_t n, uint64_t off, struct err *e)
 {
-    int rc = refuse_lost(in, e);
+    int rc;
 
-    CHECK(in->stage != NULL);
-    if (rc == 0) {
-        rc = stage_write(in->stage, p, n, off, e);
-    }
+    CHECK(takes_bytes(in) && in->stage != NULL);
+    rc = stage_write(in->stage, p, n, off, e);
     if (rc == E_NOSPACE && makes_room(in, n)) {
         rc = stage_write(in->stage, p, n, off, e);
     }
@@ -347,9 +351,10 @@ static int append_blocks(struct ingest *in, struct slice bytes, struct err *e)
 
 static int append(struct ingest *in, struct slice bytes, struct err *e)
 {
-    int rc = refuse_lost(in, e);
+    int rc = 0;
 
-    if (rc == 0 && is(in, INGEST_MEMORY)) {
+    CHECK(takes_bytes(in));
+    if (is(in, INGEST_MEMORY)) {
         if (in->at + bytes.n <= BLOB_INLINE_BYTES) {
             buf_adds(&in->small, bytes);
             in->at += bytes.n;
@@ -385,12 +390,21 @@ int ingest_cut(struct ingest *in, uint64_t off, uint64_t n, struct err *e)
 {
     lock_take(&in->lock);
     if (hasher_count(in->hasher) > off) {
+        bool back = in->mark != NULL && hasher_count(in->mark) <= off;
         hasher_free(&in->hasher);
-        in->hasher = hasher_new();
-        atomic_store(&in->hashed, 0);
+        in->hasher = back ? hasher_copy(in->mark) : hasher_new();
+        atomic_store(&in->hashed, hasher_count(in->hasher));
     }
     lock_drop(&in->lock);
     return stage_unwrite(in->stage, off, n, e);
+}
+
+void ingest_mark(struct ingest *in)
+{
+    lock_take(&in->lock);
+    hasher_free(&in->mark);
+    in->mark = hasher_copy(in->hasher);
+    lock_drop(&in->lock);
 }
 
 /* --- the digest --------------------------------------------------------------------------------------------------- */
@@ -440,9 +454,9 @@ int ingest_hash(struct ingest *in, uint64_t upto, struct err *e)
 
 int ingest_finish(struct ingest *in, uint64_t size_bytes, struct digest *out, struct err *e)
 {
-    int rc = refuse_lost(in, e);
+    int rc = ingest_flush(in, e);
 
-    rc = rc == 0 ? ingest_flush(in, e) : rc;
+    CHECK(takes_bytes(in));
     rc = rc == 0 ? ingest_hash(in, size_bytes, e) : rc;
     if (rc != 0) {
         return rc;
@@ -451,8 +465,35 @@ int ingest_finish(struct ingest *in, uint64_t size_bytes, struct digest *out, st
     in->size_bytes = size_bytes;
     hasher_final(in->hasher, &in->digest);
     *out = in->digest;
-    become(in, INGEST_WHOLE);
+    if (!is(in, INGEST_LOST)) {
+        become(in, INGEST_WHOLE);
+    }
     return 0;
+}
+
+struct hasher *ingest_hasher_take(struct ingest *in)
+{
+    struct hasher *h = is(in, INGEST_WHOLE) ? NULL : in->hasher; /* that one has ended */
+
+    if (h != NULL) {
+        in->hasher = NULL; /* it is parked or dropped next */
+    }
+    return h;
+}
+
+void ingest_hasher_give(struct ingest *in, struct hasher **hp)
+{
+    CHECK(is(in, INGEST_FILE));
+    hasher_free(&in->hasher);
+    in->hasher = *hp;
+    *hp = NULL;
+    atomic_store(&in->hashed, hasher_count(in->hasher));
+}
+
+int ingest_peek(const struct ingest *in, uint64_t size_bytes, struct blob **out, struct err *e)
+{
+    CHECK(in->stage != NULL);
+    return stage_peek(in->stage, size_bytes, out, e);
 }
 
 int ingest_sha512(const struct ingest *in, uint64_t size_bytes, struct sha512 *out, struct err *e)
@@ -500,12 +541,12 @@ int ingest_save(struct ingest *in, struct partial *p, struct batch **bp, enum du
     struct batch *b = bp != NULL ? *bp : batch_new();
     int rc = refuse_lost(in, e);
 
-    CHECK(ingest_id(in) != 0);
+    CHECK(takes_bytes(in) && ingest_id(in) != 0);
     p->id = ingest_id(in);
     p->saved_unix_s = clock_unix_s();
     rc = rc == 0 && p->summed ? sum(in, p, e) : rc;
     if (rc == 0) {
-        rc = stage_sync(in->stage, e);
+        rc = stage_written_bytes(in->stage) != 0 ? stage_sync(in->stage, e) : 0;
         if (stage_lost(in->stage)) {
             become(in, INGEST_LOST);
         }
@@ -528,7 +569,12 @@ int ingest_seal(struct ingest **ip, struct batch *b, struct blob **out, struct e
     const struct digest *chunk = hasher_chunks(in->hasher, &count);
     int rc;
 
-    CHECK(is(in, INGEST_WHOLE));
+    CHECK(is(in, INGEST_WHOLE) || is(in, INGEST_LOST));
+    rc = refuse_lost(in, e);
+    if (rc != 0) {
+        ingest_drop(ip);
+        return rc;
+    }
     if (in->stage == NULL) {
         blob_put_small(in->s, &in->digest, buf_slice(&in->small), b, out);
         rc = 0;

@@ -14,9 +14,9 @@
  * (ingest_seal). A parked one is found by its struct partial.
  *
  * owns     the one who opened it; the last three calls take it, also when they fail
- * threads  any; all block. One thread calls ingest_append(), any number ingest_write(), in places that do not overlap; beside them one
- *          thread at a time ingest_hash() or ingest_save(). The others are called when nobody is at it
- * errors   E_NOSPACE after make_room() was asked once; E_IO of one that is LOST: nothing that was not saved before can be trusted
+ * threads  any; all block. One thread calls ingest_append(), any number ingest_write(), in places that do not overlap; beside them any
+ *          number ingest_hash() and ingest_save(). The others are called when nobody is at it
+ * errors   E_NOSPACE after make_room() was asked once; E_IO: a LOST one cannot be saved or sealed
  */
 #ifndef SERVER_STORE_INGEST_H
 #define SERVER_STORE_INGEST_H
@@ -28,8 +28,8 @@
 enum ingest_state {
     INGEST_MEMORY, /* there is no file yet */
     INGEST_FILE,   /* bytes go to a stage */
-    INGEST_LOST,   /* of a stage that the disk did not take */
-    INGEST_WHOLE,  /* it is hashed to its end, and nothing comes any more */
+    INGEST_LOST, /* the disk did not take all: bytes can be read, nothing is saved or sealed any more */
+    INGEST_WHOLE, /* it is hashed to its end, and nothing comes any more */
     INGEST_ENDED,
 };
 
@@ -66,15 +66,21 @@ MUST_USE int ingest_hash(struct ingest *in, uint64_t upto, struct err *e);
  * where it is to have one. Takes *bp (NULL: a batch of its own). */
 MUST_USE int ingest_save(struct ingest *in, struct partial *p, struct batch **bp,
                          enum durability how, struct err *e);
-/* What lies there goes: no row speaks of it, or will when it is hashed or saved again. */
+/* What lies there goes: no row speaks of it, or will any more. The digest goes back to where ingest_mark() was called last, or to the
+ * front. */
 MUST_USE int ingest_cut(struct ingest *in, uint64_t off, uint64_t n, struct err *e);
+void ingest_mark(struct ingest *in);
 /* [0, size) are all. */
 MUST_USE int ingest_finish(struct ingest *in, uint64_t size_bytes, struct digest *out,
                            struct err *e);
 /* A WHOLE one becomes a blob with b, as any number of others may: stage_seal(). Its row goes with b. */
 MUST_USE int ingest_seal(struct ingest **ip, struct batch *b, struct blob **out, struct err *e);
-void ingest_park(
-    struct ingest **ip); /* the file stays, for ingest_resume(); dropped when it has no name */
+/* A hasher outlives a parked one: taken before it is parked (NULL: it has come to its end), given to one that was resumed, whose
+ * beginning it has seen. */
+struct hasher *ingest_hasher_take(struct ingest *in);
+void ingest_hasher_give(struct ingest *in, struct hasher **hp);
+/* The file stays, for ingest_resume(); dropped when no row speaks of it. */
+void ingest_park(struct ingest **ip);
 void ingest_drop(struct ingest **ip); /* with its row; NULL is fine */
 
 /* --- what it is like --- */
@@ -87,6 +93,9 @@ uint64_t ingest_hashed(const struct ingest *in);  /* from the front */
 /* Enough has come since the last save, which its owner begins now. */
 bool ingest_save_is_due(struct ingest *in, uint64_t have_bytes, uint64_t now_ms);
 int ingest_fd(const struct ingest *in); /* -1: MEMORY */
+/* A handle without a digest. Not of one in MEMORY. */
+MUST_USE int ingest_peek(const struct ingest *in, uint64_t size_bytes, struct blob **out,
+                         struct err *e);
 MUST_USE int ingest_sha512(const struct ingest *in, uint64_t size_bytes, struct sha512 *out,
                            struct err *e);
 

@@ -24,8 +24,8 @@ struct stage {
     int fd;
     uint64_t id; /* of its file under partial/; 0: it has no name */
     bool named;  /* the caller may resume it; else the name is a stand-in for O_TMPFILE */
-    bool name_synced;
-    bool lost; /* bytes that the disk did not take; the kernel tells it once */
+    _Atomic bool name_synced;
+    _Atomic bool lost; /* bytes that the disk did not take; the kernel tells it once */
     uint64_t reserved_bytes;
     uint64_t written_bytes; /* never more than reserved */
     uint64_t length_bytes;  /* the file's: what is written below may leave holes */

@@ -24,12 +24,8 @@ struct append {
     bool at_once;   /* no upload was begun: all of it comes in this body */
     struct writer writer;
     struct joint *joint; /* remembers the hasher between requests; NULL: at_once */
-    struct hasher *hasher;
-    unsigned epoch;
-    struct stage *stage; /* NULL: in `small` */
-    struct buf small;
-    uint64_t offset; /* bytes that are here */
-    uint64_t saved;  /* of those, told of by a row */
+    struct ingest *in;   /* NULL: not yet */
+    uint64_t saved;      /* bytes that a row tells of */
     struct charge charge;
     bool over; /* whole, or dropped: nothing is kept for later */
 };
@@ -42,22 +38,33 @@ static bool ends(const struct put *p)
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
+static uint64_t offset_of(const struct append *x)
+{
+    return x->in != NULL ? ingest_bytes(x->in) : 0;
+}
+
+/* All that there will be is small: no file for it. */
+static bool is_small(const struct append *x, uint64_t length)
+{
+    return ends(&x->put) && length <= BLOB_INLINE_BYTES;
+}
+
 /* The row that tells of a new stage comes before its bytes, so that no sweep takes them. */
-static int new_stage(struct append *x, uint64_t expect_bytes, struct err *e)
+static int begin(struct append *x, uint64_t length, struct err *e)
 {
     struct session_file f = {.total = UNKNOWN};
+    bool named = !x->at_once && !is_small(x, length);
     struct batch *b;
-    int rc = uploads_stage(x->u, expect_bytes, !x->at_once, &x->stage, e);
+    int rc = uploads_open_ingest(x->u, length, named, &x->in, e);
 
-    if (rc != 0 || x->at_once) {
+    if (rc != 0 || !named) {
         return rc;
     }
-    f.stage = stage_id(x->stage);
+    f.stage = ingest_id(x->in);
     b = batch_new();
     session_require(&x->session, b);
     session_file_put(&x->session, BROUGHT_FILE, &f, b);
-    session_stage_put(&x->session, f.stage, b);
-    rc = store_commit(x->u->store, &b, COMMIT_LAZY, e);
+    rc = session_save(&x->session, x->in, &b, COMMIT_LAZY, e);
     if (rc == 0) { /* of a stage that was lost nothing is left */
         charge_keep(&x->charge, 0);
         charge_settle(&x->charge);
@@ -94,31 +101,30 @@ static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
     }
     charge_begin(&x->charge, x->u, x->session.id, f.bytes);
     if (f.stage != 0) {
-        rc = stage_resume(x->u->store, f.stage, 0, &x->stage, e);
-        x->offset = x->saved = rc == 0 ? f.bytes : 0;
+        rc = uploads_resume(x->u, f.stage, f.bytes, UNKNOWN, &x->in, e);
+        x->saved = offset_of(x);
     }
     if (rc != 0 && rc != E_NOTFOUND) {
         return rc;
     }
-    if (x->put.first != UNKNOWN && x->put.first != x->offset) {
+    if (x->put.first != UNKNOWN && x->put.first != offset_of(x)) {
         upload_refuse(reply, 416, "%" PRIu64 " bytes of this upload are here: go on behind them",
-                      x->offset);
+                      offset_of(x));
         reply->offset_known = true;
-        reply->offset = x->offset;
+        reply->offset = offset_of(x);
     }
     return 0;
 }
 
-/* One that has run ahead of what is told of it, when the disk was full, begins again. */
+/* What was hashed in earlier requests; but not by one that has run ahead of what is told of it, when the disk was full. */
 static void take_hasher(struct append *x)
 {
-    x->hasher = joint_hash_take(x->u, x->joint, UNKNOWN, &x->epoch);
-    CHECK(x->hasher != NULL); /* it has one user */
-    if (hasher_count(x->hasher) > x->offset) {
-        joint_hash_void(x->u, x->joint);
-        joint_hash_give(x->u, x->joint, x->hasher, x->epoch);
-        x->hasher = joint_hash_take(x->u, x->joint, UNKNOWN, &x->epoch);
+    struct hasher *h = joint_hasher_take(x->joint);
+
+    if (h != NULL && x->in != NULL && hasher_count(h) <= offset_of(x)) {
+        ingest_hasher_give(x->in, &h);
     }
+    hasher_free(&h);
 }
 
 static int enter(struct append *x, const struct upload_body *body, struct upload_reply *reply,
@@ -149,12 +155,6 @@ static int enter(struct append *x, const struct upload_body *body, struct upload
     return rc;
 }
 
-/* All that there will be is small: no file for it. */
-static bool is_small(const struct append *x, const struct upload_body *body)
-{
-    return ends(&x->put) && x->stage == NULL && body->length <= BLOB_INLINE_BYTES;
-}
-
 int append_open(struct uploads *u, const struct put *p, const struct upload_body *body,
                 struct append **out, struct upload_reply *reply, struct err *e)
 {
@@ -164,18 +164,16 @@ int append_open(struct uploads *u, const struct put *p, const struct upload_body
     *out = x;
     x->u = u;
     x->put = *p;
-    x->small = BUF_INIT(BLOB_INLINE_BYTES);
     x->at_once = p->upload_id.n == 0;
     charge_begin(&x->charge, u, x->session.id, 0);
     if (x->at_once) {
         CHECK(ends(p));
-        x->hasher = hasher_new();
         rc = publish_check(&(struct publish){.store = u->store, .put = p}, reply, e);
     } else {
         rc = enter(x, body, reply, e);
     }
-    if (rc == 0 && reply->status == 0 && x->stage == NULL && !is_small(x, body)) {
-        rc = new_stage(x, body->length != UNKNOWN ? body->length : 0, e);
+    if (rc == 0 && reply->status == 0 && x->in == NULL) {
+        rc = begin(x, body->length, e);
     }
     if (rc == E_CHANGED) {
         upload_refuse_gone(reply);
@@ -192,19 +190,16 @@ int append_open(struct uploads *u, const struct put *p, const struct upload_body
 /* Data, then the row that speaks of it. */
 static int save(struct append *x, struct err *e)
 {
-    struct session_file f = {.stage = stage_id(x->stage), .bytes = x->offset, .total = UNKNOWN};
-    struct batch *b;
-    int rc = stage_sync(x->stage, e);
+    struct session_file f = {
+        .stage = ingest_id(x->in), .bytes = ingest_bytes(x->in), .total = UNKNOWN};
+    struct batch *b = batch_new();
+    int rc;
 
-    if (rc != 0) {
-        return rc;
-    }
-    b = batch_new();
     session_require(&x->session, b);
     session_file_put(&x->session, BROUGHT_FILE, &f, b);
-    rc = store_commit(x->u->store, &b, COMMIT_LAZY, e);
+    rc = session_save(&x->session, x->in, &b, COMMIT_LAZY, e);
     if (rc == 0) {
-        x->saved = x->offset;
+        x->saved = f.bytes;
         charge_keep(&x->charge, x->saved);
     }
     return rc;
@@ -212,23 +207,10 @@ static int save(struct append *x, struct err *e)
 
 int append_write(struct append *x, struct slice bytes, struct upload_reply *reply, struct err *e)
 {
-    bool along = hasher_count(x->hasher) == x->offset;
-    int rc = 0;
+    bool small = ingest_state(x->in) == INGEST_MEMORY;
+    int rc = uploads_append(small ? NULL : &x->charge, x->in, bytes, e);
 
-    if (x->stage == NULL) {
-        buf_adds(&x->small, bytes);
-        CHECK(x->small.rc == 0); /* the body is at most as long */
-    } else {
-        rc = uploads_write(x->u, &x->charge, x->stage, bytes.p, bytes.n, x->offset, e);
-    }
-    if (rc != 0) {
-        return rc;
-    }
-    if (along) {
-        hasher_add(x->hasher, bytes.p, bytes.n);
-    }
-    x->offset += bytes.n;
-    if (x->stage != NULL && !x->at_once && x->offset - x->saved >= SAVE_BYTES) {
+    if (rc == 0 && ingest_id(x->in) != 0 && ingest_bytes(x->in) - x->saved >= SAVE_BYTES) {
         rc = save(x, e);
     }
     if (rc == E_CHANGED) {
@@ -240,24 +222,10 @@ int append_write(struct append *x, struct slice bytes, struct upload_reply *repl
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* The bytes become a blob, its rows in b. */
-static int seal(struct append *x, struct hasher *whole, const struct digest *d, struct batch *b,
-                struct blob **out, struct err *e)
-{
-    const struct digest *chunk;
-    size_t count;
-
-    if (x->stage == NULL) {
-        return blob_put_bytes(x->u->store, buf_slice(&x->small), b, out, e);
-    }
-    chunk = hasher_chunks(whole, &count);
-    return stage_seal(&x->stage, d, x->offset, chunk, count, b, out, e);
-}
-
-static int keep(struct append *x, struct hasher *whole, const struct digest *d, uint64_t now_unix_s,
+static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
                 struct upload_reply *reply, struct err *e)
 {
-    uint64_t stage = x->stage != NULL ? stage_id(x->stage) : 0;
+    uint64_t bytes = ingest_bytes(x->in);
     struct batch *b = batch_new();
     struct blob *blob = NULL;
     int rc = 0;
@@ -268,13 +236,13 @@ static int keep(struct append *x, struct hasher *whole, const struct digest *d, 
         session_put(&x->session, b);
     }
     if (rc == 0 && reply->status == 0) {
-        rc = seal(x, whole, d, b, &blob, e);
+        rc = ingest_seal(&x->in, b, &blob, e);
     }
     if (rc == 0 && reply->status == 0) {
         if (x->put.called.by == CALLED_SHA512) {
             alias_put(b, &x->put.called.sha512, d);
         }
-        brought_put(&x->session, d, x->offset, stage, b);
+        brought_put(&x->session, d, bytes, b);
         rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
@@ -296,7 +264,7 @@ static int discard(struct append *x, struct upload_reply *reply, struct err *e)
     if (x->at_once) {
         return 0;
     }
-    stage_abort(&x->stage);
+    ingest_drop(&x->in);
     return session_drop(x->u, x->session.id, e);
 }
 
@@ -310,39 +278,27 @@ static int compare(struct append *x, const struct digest *d, bool *same, struct 
         *same = digest_eq(d, &x->put.called.sha256);
         return 0;
     }
-    if (x->stage != NULL) {
-        rc = sha512_of_fd(stage_fd(x->stage), x->offset, &other, e);
-    } else {
-        sha512_of(buf_slice(&x->small), &other);
-    }
+    rc = ingest_sha512(x->in, ingest_bytes(x->in), &other, e);
     *same = rc == 0 && sha512_eq(&other, &x->put.called.sha512);
     return rc;
 }
 
 static int end(struct append *x, uint64_t now_unix_s, struct upload_reply *reply, struct err *e)
 {
-    struct hasher *whole;
     struct digest d;
     bool same;
-    int rc = 0;
+    int rc = ingest_finish(x->in, ingest_bytes(x->in), &d, e);
 
-    if (x->stage != NULL) {
-        rc = hasher_add_file(x->hasher, stage_fd(x->stage), x->offset, e);
+    if (rc == 0) {
+        rc = compare(x, &d, &same, e);
     }
-    if (rc != 0) {
-        return rc;
-    }
-    whole = hasher_copy(x->hasher);
-    hasher_final(whole, &d);
-    rc = compare(x, &d, &same, e);
     if (rc == 0 && !same) {
         x->over = true;
         rc = discard(x, reply, e);
     } else if (rc == 0) {
-        rc = keep(x, whole, &d, now_unix_s, reply, e);
+        rc = keep(x, &d, now_unix_s, reply, e);
         x->over = rc == 0;
     }
-    hasher_free(&whole);
     return rc;
 }
 
@@ -361,32 +317,34 @@ int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *re
     if (rc == 0) {
         reply->status = 202;
         reply->offset_known = true;
-        reply->offset = x->offset;
+        reply->offset = x->saved;
     }
     return rc;
 }
 
 static void park(struct append *x)
 {
+    uint64_t offset = offset_of(x);
     struct err e = {0};
     int rc = 0;
 
-    if (x->stage == NULL || x->over || x->at_once) {
-        stage_abort(&x->stage);
+    if (x->in == NULL || x->over || ingest_id(x->in) == 0) {
+        ingest_drop(&x->in);
         return;
     }
-    if (x->offset > x->saved) {
+    if (offset > x->saved && ingest_state(x->in) != INGEST_WHOLE) {
         rc = save(x, &e);
     }
     if (rc == E_CHANGED) { /* the upload has ended: nobody goes on with this */
-        stage_abort(&x->stage);
+        ingest_drop(&x->in);
         return;
     }
-    if (rc != 0) {
+    if (offset > x->saved) {
         log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to go on from */
-        (void)!stage_unwrite(x->stage, x->saved, x->offset - x->saved, NULL);
+        (void)!ingest_cut(x->in, x->saved, offset - x->saved, NULL);
     }
-    stage_park(&x->stage);
+    joint_hasher_put(x->joint, ingest_hasher_take(x->in));
+    ingest_park(&x->in);
 }
 
 void append_close(struct append **xp)
@@ -399,17 +357,11 @@ void append_close(struct append **xp)
     }
     park(x);
     charge_settle(&x->charge);
-    if (x->joint == NULL) {
-        hasher_free(&x->hasher);
-    } else if (x->hasher != NULL) {
-        joint_hash_give(x->u, x->joint, x->hasher, x->epoch);
-    }
     if (x->joint != NULL && x->over) {
         joint_dead(x->u, x->joint);
     }
     joint_leave(x->u, &x->joint);
     live_leave(x->u, &x->writer);
     session_free(&x->session);
-    buf_free(&x->small);
     free(x);
 }

@@ -27,7 +27,7 @@ static int take_over(struct uploads *u, const struct put *p, const struct digest
     }
     b = batch_new();
     session_put(s, b);
-    brought_put(s, d, blob_size_bytes(blob), 0, b);
+    brought_put(s, d, blob_size_bytes(blob), b);
     rc = store_commit(u->store, &b, COMMIT_SYNC, e);
     blob_release(&blob);
     if (rc == 0) {

@@ -16,13 +16,12 @@ static struct slice what_of(const struct digest *d, char out[WHAT_BYTES])
 }
 
 void brought_put(const struct session *s, const struct digest *d, uint64_t size_bytes,
-                 uint64_t old_stage, struct batch *b)
+                 struct batch *b)
 {
     struct session_file f = {.sealed = true, .bytes = size_bytes, .digest = *d};
     char what[WHAT_BYTES];
 
     session_file_put(s, BROUGHT_FILE, &f, b);
-    session_stage_del(old_stage, b);
     session_hold(s, SLICE_NONE, d, b);
     offer_remember(s, what_of(d, what), b);
 }

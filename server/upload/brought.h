@@ -12,9 +12,9 @@
 
 #define BROUGHT_FILE SLICE("append") /* the offer's one file, and its writer's path (live.h) */
 
-/* Adds to b: it is whole, and s has it. old_stage: one that is not wanted any more, or 0. */
+/* Adds to b: it is whole, and s has it. */
 void brought_put(const struct session *s, const struct digest *d, uint64_t size_bytes,
-                 uint64_t old_stage, struct batch *b);
+                 struct batch *b);
 /* The row in TABLE_UPLOAD that has the id of the offer that brought a digest to a tree: of use as long as that holds it. */
 void brought_key(struct buf *out, struct slice repo, struct slice name, const struct digest *d);
 /* Adds to b, with the rest of an offer that ends: nothing tells of it any more. */

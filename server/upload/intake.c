@@ -13,9 +13,7 @@ struct intake {
     struct uploads *u;
     struct arena arena;
     struct put put;
-    struct stage *stage; /* NULL: no byte yet */
-    struct hasher *hasher;
-    uint64_t bytes;
+    struct ingest *in; /* NULL: no byte yet */
     bool whole;
     struct digest digest; /* when whole */
 };
@@ -26,7 +24,6 @@ struct intake *intake_open(struct uploads *u, const struct put *p)
 
     k->u = u;
     k->put = put_copy(p, &k->arena);
-    k->hasher = hasher_new();
     return k;
 }
 
@@ -36,8 +33,7 @@ void intake_close(struct intake **kp)
 
     *kp = NULL;
     if (k != NULL) {
-        stage_abort(&k->stage);
-        hasher_free(&k->hasher);
+        ingest_drop(&k->in);
         arena_fini(&k->arena);
         free(k);
     }
@@ -45,15 +41,17 @@ void intake_close(struct intake **kp)
 
 uint64_t intake_bytes(const struct intake *k)
 {
-    return k->bytes;
+    return k->in != NULL ? ingest_bytes(k->in) : 0;
 }
 
 const struct digest *intake_digest(struct intake *k)
 {
-    if (!k->whole) {
-        k->whole = true;
-        hasher_final(k->hasher, &k->digest);
+    if (!k->whole && k->in != NULL) { /* it was hashed as it came */
+        CHECK(ingest_finish(k->in, ingest_bytes(k->in), &k->digest, NULL) == 0);
+    } else if (!k->whole) {
+        digest_of(SLICE(""), &k->digest);
     }
+    k->whole = true;
     return &k->digest;
 }
 
@@ -62,28 +60,24 @@ int intake_write(struct intake *k, struct slice bytes, struct upload_reply *out,
     int rc = 0;
 
     CHECK(!k->whole);
-    if (k->put.max_bytes != 0 && bytes.n > k->put.max_bytes - k->bytes) {
+    if (k->put.max_bytes != 0 && bytes.n > k->put.max_bytes - intake_bytes(k)) {
         upload_refuse(out, 413, "files of this repo have at most %" PRIu64 " bytes (max_object)",
                       k->put.max_bytes);
         return 0;
     }
-    if (k->stage == NULL) {
-        rc = uploads_stage(k->u, bytes.n, false, &k->stage, e);
+    if (k->in == NULL) {
+        rc = uploads_open_ingest(k->u, UINT64_MAX, false, &k->in, e);
     }
     if (rc == 0) {
-        rc = uploads_write(k->u, NULL, k->stage, bytes.p, bytes.n, k->bytes, e);
-    }
-    if (rc == 0) {
-        hasher_add(k->hasher, bytes.p, bytes.n);
-        k->bytes += bytes.n;
+        rc = ingest_append(k->in, bytes, e);
     }
     return upload_trouble(out, rc, e);
 }
 
 int intake_look(struct intake *k, struct blob **out, struct err *e)
 {
-    return k->stage == NULL ? err_set(e, E_INVALID, "it is empty")
-                            : stage_peek(k->stage, k->bytes, out, e);
+    return k->in == NULL ? err_set(e, E_INVALID, "it is empty")
+                         : ingest_peek(k->in, ingest_bytes(k->in), out, e);
 }
 
 /* --- publishing --------------------------------------------------------------------------------------------------- */
@@ -100,9 +94,8 @@ static int seal_all(struct intake *k, const struct intake_beside *beside, size_t
 {
     struct batch *b = batch_new();
     struct blob *blob[BESIDE_MAX + 1] = {NULL};
-    size_t chunks;
-    const struct digest *chunk = hasher_chunks(k->hasher, &chunks);
-    int rc = stage_seal(&k->stage, &k->digest, k->bytes, chunk, chunks, b, &blob[count], e);
+    uint64_t bytes = intake_bytes(k);
+    int rc = ingest_seal(&k->in, b, &blob[count], e);
 
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = blob_put_bytes(k->u->store, beside[i].bytes, b, &blob[i], e);
@@ -112,7 +105,7 @@ static int seal_all(struct intake *k, const struct intake_beside *beside, size_t
         }
     }
     if (rc == 0) {
-        edit[0] = edit_of(k->put.path, &k->digest, k->bytes);
+        edit[0] = edit_of(k->put.path, &k->digest, bytes);
         publish_hold(&k->put, &k->digest, b);
         rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
     }
@@ -162,7 +155,7 @@ int intake_publish(struct intake *k, struct slice tree, struct slice path,
                           .now_unix_s = now_unix_s};
     int rc;
 
-    CHECK(count <= BESIDE_MAX && k->stage != NULL);
+    CHECK(count <= BESIDE_MAX && k->in != NULL);
     (void)intake_digest(k);
     k->put.name = arena_copy(&k->arena, tree);
     k->put.path = arena_copy(&k->arena, path);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "common/hash/digest.h"
-#include "server/store/blob.h"
 
 enum { JOINTS_MAX = 64 }; /* without users: a hasher has 32 bytes for each 8 MiB that it has seen */
 
@@ -22,7 +21,7 @@ static struct joint *joint_find(struct uploads *u, const char *id, const struct 
 
 static void joint_free(struct uploads *u, struct joint *j)
 {
-    CHECK(j->users == 0 && j->stage == NULL);
+    CHECK(j->users == 0 && j->in == NULL);
     list_remove(&j->node);
     u->joints_count--;
     hasher_free(&j->hasher);
@@ -41,6 +40,20 @@ static void drop_oldest(struct uploads *u)
     }
 }
 
+struct hasher *joint_hasher_take(struct joint *j)
+{
+    struct hasher *h = j->hasher;
+
+    j->hasher = NULL;
+    return h;
+}
+
+void joint_hasher_put(struct joint *j, struct hasher *h)
+{
+    hasher_free(&j->hasher);
+    j->hasher = h;
+}
+
 static struct joint *joint_new(struct uploads *u, const char *id, const struct digest *d)
 {
     struct joint *j = NEW(struct joint);
@@ -50,7 +63,6 @@ static struct joint *joint_new(struct uploads *u, const char *id, const struct d
     }
     memcpy(j->id, id, UPLOAD_ID);
     j->digest = *d;
-    j->hasher = hasher_new();
     list_push_front(&u->joints, &j->node);
     u->joints_count++;
     return j;
@@ -82,7 +94,7 @@ int joint_enter(struct uploads *u, const char *id, const struct digest *d, bool 
 void joint_leave(struct uploads *u, struct joint **jp)
 {
     struct joint *j = *jp;
-    struct stage *st = NULL;
+    struct ingest *in = NULL;
     bool dead;
 
     *jp = NULL;
@@ -92,18 +104,21 @@ void joint_leave(struct uploads *u, struct joint **jp)
     lock_take(&u->lock);
     dead = j->dead;
     if (--j->users == 0) {
-        st = j->stage;
-        j->stage = NULL;
+        in = j->in;
+        j->in = NULL;
         j->closing = false;
+        if (in != NULL) {
+            joint_hasher_put(j, ingest_hasher_take(in));
+        }
         if (dead) {
             joint_free(u, j);
         }
     }
     lock_drop(&u->lock);
-    if (st != NULL && dead) {
-        stage_abort(&st);
-    } else if (st != NULL) {
-        stage_park(&st); /* who comes before this is done is told E_BUSY by stage_resume() */
+    if (in != NULL && dead) {
+        ingest_drop(&in);
+    } else if (in != NULL) {
+        ingest_park(&in); /* who comes before this is done is told E_BUSY by stage_resume() */
     }
 }
 
@@ -132,66 +147,18 @@ bool joint_opens(struct uploads *u, struct joint *j, int *rc)
     bool mine;
 
     lock_take(&u->lock);
-    mine = j->stage == NULL && !j->opening;
-    *rc = j->stage == NULL && j->opening ? E_BUSY : 0;
+    mine = j->in == NULL && !j->opening;
+    *rc = j->in == NULL && j->opening ? E_BUSY : 0;
     j->opening = j->opening || mine;
     lock_drop(&u->lock);
     return mine;
 }
 
-void joint_opened(struct uploads *u, struct joint *j, struct stage *st)
+void joint_opened(struct uploads *u, struct joint *j, struct ingest *in)
 {
     lock_take(&u->lock);
-    j->stage = st;
+    j->in = in;
     j->opening = false;
-    lock_drop(&u->lock);
-}
-
-/* --- the digest --------------------------------------------------------------------------------------------------- */
-
-struct hasher *joint_hash_take(struct uploads *u, struct joint *j, uint64_t at, unsigned *epoch)
-{
-    struct hasher *h = NULL;
-
-    lock_take(&u->lock);
-    if (!j->hashing && (at == UINT64_MAX || at == j->hashed)) {
-        j->hashing = true;
-        *epoch = j->epoch;
-        h = j->hasher;
-    }
-    lock_drop(&u->lock);
-    return h;
-}
-
-static void start_anew(struct joint *j)
-{
-    hasher_free(&j->hasher);
-    j->hasher = hasher_new();
-    j->hashed = 0;
-}
-
-void joint_hash_give(struct uploads *u, struct joint *j, struct hasher *h, unsigned epoch)
-{
-    lock_take(&u->lock);
-    if (h != j->hasher) {
-        hasher_free(&j->hasher);
-        j->hasher = h;
-    }
-    j->hashed = hasher_count(h);
-    j->hashing = false;
-    if (epoch != j->epoch) {
-        start_anew(j);
-    }
-    lock_drop(&u->lock);
-}
-
-void joint_hash_void(struct uploads *u, struct joint *j)
-{
-    lock_take(&u->lock);
-    j->epoch++;
-    if (!j->hashing) {
-        start_anew(j);
-    }
     lock_drop(&u->lock);
 }
 

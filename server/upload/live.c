@@ -546,54 +546,60 @@ static int fits_quota(struct uploads *u, uint64_t bytes, struct err *e)
                          bytes, space.quota_bytes);
 }
 
-static bool makes_room(struct uploads *u, uint64_t need_bytes)
+static int room_for(void *arg, uint64_t n)
 {
-    return u->make_room != NULL && u->make_room(u->make_room_arg, need_bytes) == 0;
+    struct uploads *u = arg;
+
+    return u->make_room != NULL ? u->make_room(u->make_room_arg, n != 0 ? ROOM_BYTES + n : 0)
+                                : E_NOSPACE;
 }
 
-int uploads_stage(struct uploads *u, uint64_t expect_bytes, bool named, struct stage **out,
-                  struct err *e)
+static struct ingest_how how_of(struct uploads *u, uint64_t expect_bytes)
 {
-    int rc = fits_quota(u, expect_bytes, e);
+    return (struct ingest_how){.length_bytes = expect_bytes != UINT64_MAX ? expect_bytes : 0,
+                               .hash_bytes = UINT64_MAX,
+                               .make_room = room_for,
+                               .make_room_arg = u};
+}
+
+int uploads_open_ingest(struct uploads *u, uint64_t expect_bytes, bool named, struct ingest **out,
+                        struct err *e)
+{
+    struct ingest_how how = how_of(u, expect_bytes);
+    int rc = fits_quota(u, how.length_bytes, e);
 
     *out = NULL;
+    how.named = named;
+    how.small = !named && expect_bytes <= BLOB_INLINE_BYTES;
+    return rc == 0 ? ingest_open(u->store, &how, out, e) : rc;
+}
+
+int uploads_resume(struct uploads *u, uint64_t id, uint64_t at, uint64_t expect_bytes,
+                   struct ingest **out, struct err *e)
+{
+    struct partial *p = partial_new(PARTIAL_UPLOAD, SLICE_NONE);
+    struct ingest_how how = how_of(u, expect_bytes);
+    int rc;
+
+    how.named = true;
+    p->id = id;
+    if (at != 0) {
+        extents_add(&p->have, 0, at);
+    }
+    rc = ingest_resume(u->store, p, &how, out, e);
+    partial_free(&p);
+    return rc;
+}
+
+int uploads_append(struct charge *c, struct ingest *in, struct slice bytes, struct err *e)
+{
+    int rc = c != NULL ? charge_take(c, bytes.n, e) : 0;
+
     if (rc == 0) {
-        rc = stage_open(u->store, 0, named, out, e);
-        if (rc == E_NOSPACE && makes_room(u, 0)) {
-            rc = stage_open(u->store, 0, named, out, e);
+        rc = ingest_append(in, bytes, e);
+        if (rc != 0 && c != NULL) {
+            charge_give(c, bytes.n);
         }
-    }
-    if (rc == 0) {
-        stage_expect(*out, expect_bytes);
-    }
-    return rc;
-}
-
-int uploads_resume(struct uploads *u, uint64_t id, uint64_t expect_bytes, struct stage **out,
-                   struct err *e)
-{
-    int rc = stage_resume(u->store, id, 0, out, e);
-
-    if (rc == 0 && expect_bytes != UINT64_MAX) {
-        stage_expect(*out, expect_bytes);
-    }
-    return rc;
-}
-
-int uploads_write(struct uploads *u, struct charge *c, struct stage *st, const void *p, size_t n,
-                  uint64_t off, struct err *e)
-{
-    int rc = c != NULL ? charge_take(c, n, e) : 0;
-
-    if (rc != 0) {
-        return rc;
-    }
-    rc = stage_write(st, p, n, off, e);
-    if (rc == E_NOSPACE && makes_room(u, ROOM_BYTES + n)) {
-        rc = stage_write(st, p, n, off, e);
-    }
-    if (rc != 0 && c != NULL) {
-        charge_give(c, n);
     }
     return rc;
 }

@@ -17,6 +17,7 @@
 
 #include "common/base/list.h"
 #include "common/os/lock.h"
+#include "server/store/ingest.h"
 #include "server/upload/upload.h"
 
 enum { SESSIONS_MAX = 4096, CLIENT_SESSIONS = 256 };
@@ -66,16 +67,14 @@ void charge_keep(struct charge *c, uint64_t row_bytes); /* the row was committed
 /* Returns what no row says. A charge that was not begun is fine. */
 void charge_settle(struct charge *c);
 
-/* stage_open(); a full disk is asked once to make room. */
-struct stage;
-MUST_USE int uploads_stage(struct uploads *u, uint64_t expect_bytes, bool named, struct stage **out,
-                           struct err *e);
-/* stage_write(), likewise. Space is taken as bytes come: an announced length takes none, it only must not exceed the quota. The
- * charge, or NULL, takes them first. */
-MUST_USE int uploads_write(struct uploads *u, struct charge *c, struct stage *st, const void *p,
-                           size_t n, uint64_t off, struct err *e);
-MUST_USE int uploads_resume(struct uploads *u, uint64_t id, uint64_t expect_bytes,
-                            struct stage **out, struct err *e);
+/* ingest_open(), ingest_resume(); a full disk is asked once to make room. Space is taken as bytes come: an announced length (or
+ * UINT64_MAX) takes none, it only must not exceed the quota. */
+MUST_USE int uploads_open_ingest(struct uploads *u, uint64_t expect_bytes, bool named,
+                                 struct ingest **out, struct err *e);
+MUST_USE int uploads_resume(struct uploads *u, uint64_t id, uint64_t at, uint64_t expect_bytes,
+                            struct ingest **out, struct err *e);
+/* ingest_append(). The charge, or NULL, takes the bytes first. */
+MUST_USE int uploads_append(struct charge *c, struct ingest *in, struct slice bytes, struct err *e);
 /* awaited: of an offer, the distinct objects that will finish it, `count` of them; 0: it has files. client 0: the program's own,
  * it has no share. False: answered with 429, this client has as many as one may have, or with 503, all have. */
 MUST_USE bool live_admit(struct uploads *u, const char *id, uint64_t client,

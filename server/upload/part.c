@@ -28,8 +28,6 @@ struct part {
     bool there; /* it is durable: what comes is compared */
     struct digest sum;
     XXH3_state_t *summing;
-    struct hasher *before, *hasher; /* the joint's, and its copy that runs along; or NULL */
-    unsigned epoch;
     struct charge charge;
 };
 
@@ -96,8 +94,9 @@ static int begin(struct part *x, struct err *e)
         x->there = true;
         x->sum = f.digest;
     } else if (rc == E_NOTFOUND) {
-        x->before = joint_hash_take(x->u, x->joint, x->first, &x->epoch);
-        x->hasher = x->before != NULL ? hasher_copy(x->before) : NULL;
+        if (ingest_hashed(x->joint->in) == x->first) {
+            ingest_mark(x->joint->in); /* where the digest goes back to if this one is cut off */
+        }
         rc = 0;
     }
     x->summing = XXH3_createState();
@@ -130,10 +129,28 @@ int part_open(struct uploads *u, const struct put *p, const struct upload_body *
     return rc;
 }
 
-/* Not stage_sync(): other requests write and sync the same stage. Its name is durable. */
+/* What its end then has not to wait for. */
 static int sync_bytes(struct part *x, struct err *e)
 {
-    return fdatasync(stage_fd(x->joint->stage)) == 0 ? 0 : err_sys(e, "fdatasync");
+    return fdatasync(ingest_fd(x->joint->in)) == 0 ? 0 : err_sys(e, "fdatasync");
+}
+
+static int write_on(struct part *x, struct slice bytes, struct err *e)
+{
+    struct ingest *in = x->joint->in;
+    uint64_t at = x->first + x->written;
+    int rc = charge_take(&x->charge, bytes.n, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ingest_write(in, bytes.p, bytes.n, at, e);
+    if (rc == 0) {
+        ingest_hash_along(in, bytes, at);
+    } else {
+        charge_give(&x->charge, bytes.n);
+    }
+    return rc;
 }
 
 int part_write(struct part *x, struct slice bytes, struct upload_reply *reply, struct err *e)
@@ -146,11 +163,7 @@ int part_write(struct part *x, struct slice bytes, struct upload_reply *reply, s
     }
     CHECK(XXH3_128bits_update(x->summing, bytes.p, bytes.n) == XXH_OK);
     if (!x->there) {
-        rc = uploads_write(x->u, &x->charge, x->joint->stage, bytes.p, bytes.n,
-                           x->first + x->written, e);
-    }
-    if (rc == 0 && x->hasher != NULL) {
-        hasher_add(x->hasher, bytes.p, bytes.n);
+        rc = write_on(x, bytes, e);
     }
     x->written += bytes.n;
     if (rc == 0 && !x->there && x->written - x->synced >= SYNC_BYTES && x->written < x->bytes) {
@@ -174,7 +187,7 @@ static void void_bytes(struct part *x)
 {
     struct err e;
 
-    if (stage_unwrite(x->joint->stage, x->first, x->charge.bytes, &e) == 0) {
+    if (ingest_cut(x->joint->in, x->first, x->charge.bytes, &e) == 0) {
         charge_keep(&x->charge, 0);
     } else {
         log_warn("upload.part", "why=\"%s\"", e.text);
@@ -190,7 +203,6 @@ static int differs(struct part *x, struct upload_reply *reply, struct err *e)
 
     session_require(&x->session, b);
     parts_row_put(&x->session, &x->joint->digest, x->n, NULL, b);
-    joint_hash_void(x->u, x->joint);
     upload_refuse(reply, 503, "part %" PRIu32 " differs from what came of it before: send it again",
                   x->n);
     rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
@@ -203,22 +215,14 @@ static int differs(struct part *x, struct upload_reply *reply, struct err *e)
 static int keep(struct part *x, const struct digest *sum, struct err *e)
 {
     struct session_file f = {.sealed = true, .bytes = x->bytes, .digest = *sum};
-    struct batch *b;
-    int rc = sync_bytes(x, e);
+    struct batch *b = batch_new();
+    int rc;
 
-    if (rc != 0) {
-        return rc;
-    }
-    b = batch_new();
     session_require(&x->session, b);
     parts_row_put(&x->session, &x->joint->digest, x->n, &f, b);
-    rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
+    rc = session_save(&x->session, x->joint->in, &b, COMMIT_SYNC, e);
     if (rc == 0) {
         charge_keep(&x->charge, x->bytes);
-    }
-    if (rc == 0 && x->hasher != NULL) {
-        joint_hash_give(x->u, x->joint, x->hasher, x->epoch);
-        x->hasher = x->before = NULL;
     }
     return rc != 0 ? rc : parts_hash_on(x->u, x->joint, &x->awaited, CATCH_UP, e);
 }
@@ -259,10 +263,6 @@ void part_close(struct part **xp)
     if (x == NULL) {
         return;
     }
-    if (x->before != NULL) {
-        joint_hash_give(x->u, x->joint, x->before, x->epoch);
-    }
-    hasher_free(&x->hasher);
     XXH3_freeState(x->summing);
     if (!x->there && x->charge.bytes != 0 && x->charge.kept == 0) { /* cut off */
         void_bytes(x);

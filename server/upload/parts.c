@@ -125,5 +125,5 @@ void parts_rows_drop(struct store *store, const struct session *s, const struct 
         parts_row_put(s, d, n, NULL, b);
     }
     offer_forget(store, s, slice_of(hex, DIGEST_HEX), b);
-    session_stage_del(f->stage, b);
+    partial_del(b, f->stage);
 }

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 
-#include "server/store/blob.h"
 #include "server/upload/offer.h"
 #include "server/upload/upload_reply.h"
 
@@ -55,17 +54,14 @@ static int drop(struct ending *x)
     return rc;
 }
 
-static int seal(struct ending *x, struct hasher *h)
+static int seal(struct ending *x)
 {
-    struct stage *st = x->joint->stage;
+    struct ingest *in = x->joint->in;
     struct batch *b = batch_new();
-    const struct digest *chunk;
-    size_t count;
     int rc;
 
-    chunk = hasher_chunks(h, &count);
-    joint_opened(x->u, x->joint, NULL); /* the stage is the seal's */
-    rc = stage_seal(&st, &x->put->digest, x->f.total, chunk, count, b, NULL, x->e);
+    joint_opened(x->u, x->joint, NULL); /* it is the seal's */
+    rc = ingest_seal(&in, b, NULL, x->e);
     if (rc == 0) {
         parts_rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
         session_require(x->session, b);
@@ -82,26 +78,16 @@ static int seal(struct ending *x, struct hasher *h)
 
 static int close_object(struct ending *x)
 {
-    unsigned epoch;
-    struct hasher *h;
-    struct hasher *whole;
     struct digest d;
     int rc = parts_stage_open(x->u, x->joint, x->session, x->e);
 
     if (rc == 0) {
-        rc = parts_hash_on(x->u, x->joint, &x->f, UINT32_MAX, x->e);
+        rc = ingest_finish(x->joint->in, x->f.total, &d, x->e);
     }
-    h = rc == 0 ? joint_hash_take(x->u, x->joint, x->f.total, &epoch) : NULL;
-    if (h == NULL) {
-        return rc != 0 ? rc
-                       : err_set(x->e, E_INTERNAL, "the digest of parts did not come to its end");
+    if (rc != 0) {
+        return rc;
     }
-    whole = hasher_copy(h);
-    joint_hash_give(x->u, x->joint, h, epoch);
-    hasher_final(whole, &d);
-    rc = digest_eq(&d, &x->put->digest) ? seal(x, whole) : drop(x);
-    hasher_free(&whole);
-    return rc;
+    return digest_eq(&d, &x->put->digest) ? seal(x) : drop(x);
 }
 
 static int end_object(struct ending *x)

@@ -1,10 +1,6 @@
 /* parts_stage.c - the one stage that an object's parts are written into, and how far its digest has been taken. */
 #include "server/upload/parts_priv.h"
 
-#include <stdlib.h>
-
-#include "server/store/blob.h"
-
 /* What the rows of the object's parts say is here. */
 static int rows_bytes(struct store *store, const struct session *s, const struct digest *d,
                       const struct session_file *f, uint64_t *bytes, struct err *e)
@@ -23,18 +19,15 @@ static int rows_bytes(struct store *store, const struct session *s, const struct
 
 /* A new one, where there is none yet, or its file is lost; parts that were in that one are, too. */
 static int begin_stage(struct uploads *u, const struct session *s, const struct digest *d,
-                       struct session_file *f, struct stage **out, struct err *e)
+                       struct session_file *f, struct ingest **out, struct err *e)
 {
     struct charge lost;
     struct batch *b;
     uint64_t bytes = 0;
-    int rc = uploads_stage(u, f->total, true, out, e);
+    int rc = uploads_open_ingest(u, f->total, true, out, e);
 
     if (rc == 0 && f->stage != 0) {
         rc = rows_bytes(u->store, s, d, f, &bytes, e);
-    }
-    if (rc == 0) {
-        rc = stage_sync(*out, e); /* its name, before rows tell of parts in it */
     }
     if (rc != 0) {
         return rc;
@@ -45,11 +38,10 @@ static int begin_stage(struct uploads *u, const struct session *s, const struct 
         parts_rows_drop(u->store, s, d, f, b);
         parts_await(s, &(struct put_object){*d, f->total}, f->bytes, b);
     }
-    f->stage = stage_id(*out);
+    f->stage = ingest_id(*out);
     parts_row_put(s, d, 0, f, b);
-    session_stage_put(s, f->stage, b);
     charge_begin(&lost, u, s->id, bytes);
-    rc = store_commit(u->store, &b, COMMIT_LAZY, e);
+    rc = session_save(s, *out, &b, COMMIT_LAZY, e);
     if (rc == 0) {
         charge_keep(&lost, 0);
         charge_settle(&lost);
@@ -60,7 +52,8 @@ static int begin_stage(struct uploads *u, const struct session *s, const struct 
 int parts_stage_open(struct uploads *u, struct joint *j, const struct session *s, struct err *e)
 {
     struct session_file f;
-    struct stage *st = NULL;
+    struct ingest *in = NULL;
+    struct hasher *h;
     int rc;
 
     if (!joint_opens(u, j, &rc)) {
@@ -68,13 +61,21 @@ int parts_stage_open(struct uploads *u, struct joint *j, const struct session *s
     }
     rc = parts_row_load(u->store, s->id, &j->digest, 0, &f, e);
     if (rc == 0) {
-        rc = f.stage != 0 ? uploads_resume(u, f.stage, f.total, &st, e) : E_NOTFOUND;
-        rc = rc == E_NOTFOUND ? begin_stage(u, s, &j->digest, &f, &st, e) : rc;
+        rc = f.stage != 0 ? uploads_resume(u, f.stage, 0, f.total, &in, e) : E_NOTFOUND;
+    }
+    if (rc == 0) {
+        h = joint_hasher_take(j);
+        if (h != NULL) {
+            ingest_hasher_give(in, &h);
+        }
+    } else if (rc == E_NOTFOUND) {
+        joint_hasher_put(j, NULL); /* what it has seen has to come again */
+        rc = begin_stage(u, s, &j->digest, &f, &in, e);
     }
     if (rc != 0) {
-        stage_abort(&st);
+        ingest_drop(&in);
     }
-    joint_opened(u, j, st);
+    joint_opened(u, j, in);
     return rc;
 }
 
@@ -83,24 +84,15 @@ int parts_stage_open(struct uploads *u, struct joint *j, const struct session *s
 int parts_hash_on(struct uploads *u, struct joint *j, const struct session_file *awaited,
                   uint32_t most, struct err *e)
 {
-    unsigned epoch;
-    struct hasher *h = joint_hash_take(u, j, UINT64_MAX, &epoch);
+    struct session_file f;
     int rc = 0;
 
-    for (uint32_t i = 0; h != NULL && rc == 0 && i < most && hasher_count(h) < awaited->total;
-         i++) {
-        struct session_file f;
-        uint32_t next = (uint32_t)(hasher_count(h) / awaited->bytes) + 1;
-        if (parts_row_load(u->store, j->id, &j->digest, next, &f, NULL) != 0) {
+    for (uint32_t i = 0; rc == 0 && i < most && ingest_hashed(j->in) < awaited->total; i++) {
+        uint64_t before = ingest_hashed(j->in) / awaited->bytes; /* whole parts */
+        if (parts_row_load(u->store, j->id, &j->digest, (uint32_t)before + 1, &f, NULL) != 0) {
             break;
         }
-        rc = hasher_add_file(h, stage_fd(j->stage), hasher_count(h) + f.bytes, e);
-    }
-    if (h != NULL && rc != 0) { /* part of a part: of no use */
-        joint_hash_void(u, j);
-    }
-    if (h != NULL) {
-        joint_hash_give(u, j, h, epoch);
+        rc = ingest_hash(j->in, before * awaited->bytes + f.bytes, e);
     }
     return rc;
 }

@@ -235,25 +235,14 @@ void session_file_del(const struct session *s, struct slice path, struct batch *
     buf_free(&key);
 }
 
-void session_stage_put(const struct session *s, uint64_t stage_id, struct batch *b)
+int session_save(const struct session *s, struct ingest *in, struct batch **bp, enum durability how,
+                 struct err *e)
 {
-    struct buf row = BUF_INIT(64);
-    char key[STAGE_KEY_BYTES];
+    struct partial *p = partial_new(PARTIAL_UPLOAD, slice_str(s->id));
+    int rc = ingest_save(in, p, bp, how, e);
 
-    stage_key(stage_id, key);
-    buf_addf(&row, "upload %s", s->id);
-    batch_put(b, TABLE_PARTIAL, slice_of(key, sizeof key), buf_slice(&row));
-    buf_free(&row);
-}
-
-void session_stage_del(uint64_t stage_id, struct batch *b)
-{
-    char key[STAGE_KEY_BYTES];
-
-    if (stage_id != 0) {
-        stage_key(stage_id, key);
-        batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
-    }
+    partial_free(&p);
+    return rc;
 }
 
 void session_require(const struct session *s, struct batch *b)
@@ -347,11 +336,7 @@ static int drop_file(void *arg, struct slice path, const struct session_file *f)
         offer_forget(d->u->store, &d->session, parts_awaited(path), d->batch);
     }
     if (f->stage != 0) {
-        struct stage *st = NULL;
-        if (stage_resume(d->u->store, f->stage, 0, &st, NULL) == 0) {
-            stage_abort(&st);
-        }
-        session_stage_del(f->stage, d->batch);
+        partial_lose(d->u->store, f->stage);
     }
     return 0;
 }
@@ -380,6 +365,7 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
     }
     batch_free(&d.batch);
     buf_free(&row);
+    partials_drop_lost(u->store);
     /* What is nobody's share waits for the collector: an import across an air gap that is given again finds what had come. */
     if (rc == 0 && live_is_counted(u, id)) {
         drop_unheld(u->store, (const struct digest *)(const void *)d.held.p,

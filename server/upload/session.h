@@ -48,13 +48,14 @@ MUST_USE bool session_begin(struct store *store, const struct put *p, struct ses
 void session_free(struct session *s);
 MUST_USE int session_file_load(struct store *s, const char *id, struct slice path,
                                struct session_file *out, struct err *e);
-/* Each adds to b: the row of a file; that it goes; whose a stage is (the sweep at a start leaves those alone that a row
- * describes); that it is nobody's any more, of 0 nothing. */
+/* Each adds to b: the row of a file; that it goes. */
 void session_file_put(const struct session *s, struct slice path, const struct session_file *f,
                       struct batch *b);
 void session_file_del(const struct session *s, struct slice path, struct batch *b);
-void session_stage_put(const struct session *s, uint64_t stage_id, struct batch *b);
-void session_stage_del(uint64_t stage_id, struct batch *b);
+/* ingest_save(), as a stage of this session. */
+struct ingest;
+MUST_USE int session_save(const struct session *s, struct ingest *in, struct batch **bp,
+                          enum durability how, struct err *e);
 /* Adds to b: the session still stands as it was read. */
 void session_require(const struct session *s, struct batch *b);
 /* Adds to b: while it lasts, the session's file at that path holds the digest, or the session itself where path.p is NULL, so that

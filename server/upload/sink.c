@@ -25,16 +25,14 @@ struct upload_sink {
     struct writer writer;
     uint64_t length; /* of this body; UNKNOWN */
     uint64_t total;  /* of the whole file; UNKNOWN */
-    uint64_t offset; /* bytes of the file that are here */
     uint64_t saved;  /* of those, described by a row */
     struct charge
         charge; /* of a session's file and of a piece, until its row goes; of an object, while it comes */
     struct session_file old; /* PUT_PIECE: what is there by its name, if sealed */
-    struct stage *stage;     /* NULL: small */
-    struct buf small;
-    struct hasher *hasher;
-    struct part *part;     /* PUT_PART: all that matters is there */
-    struct append *append; /* PUT_APPEND: likewise */
+    struct ingest *in;       /* NULL: PUT_ASSEMBLE, PUT_PART, PUT_APPEND */
+    struct buf list;         /* PUT_ASSEMBLE: all of it */
+    struct part *part;       /* PUT_PART: all that matters is there */
+    struct append *append;   /* PUT_APPEND: likewise */
 };
 
 static void sink_free(struct upload_sink **kp)
@@ -49,45 +47,42 @@ static void sink_free(struct upload_sink **kp)
     append_close(&k->append);
     charge_settle(&k->charge);
     live_leave(k->u, &k->writer);
-    stage_abort(&k->stage);
-    hasher_free(&k->hasher);
-    buf_free(&k->small);
+    ingest_drop(&k->in);
+    buf_free(&k->list);
     session_free(&k->session);
     arena_fini(&k->arena);
     free(k);
 }
 
-/* Rows of this file: what they say now, NULL: gone. old_stage: one that is not wanted any more, or 0. */
-static void put_rows(struct upload_sink *k, const struct session_file *f, uint64_t old_stage,
-                     struct batch *b)
+/* Bytes of the file that are here. */
+static uint64_t offset_of(const struct upload_sink *k)
+{
+    return k->in != NULL ? ingest_bytes(k->in) : k->list.n;
+}
+
+/* The row of this file: what it says now, NULL: gone. */
+static void put_row(struct upload_sink *k, const struct session_file *f, struct batch *b)
 {
     session_require(&k->session, b);
-    session_stage_del(old_stage, b);
     if (f == NULL) {
         session_file_del(&k->session, k->put.path, b);
-        return;
-    }
-    session_file_put(&k->session, k->put.path, f, b);
-    if (!f->sealed) {
-        session_stage_put(&k->session, f->stage, b);
+    } else {
+        session_file_put(&k->session, k->put.path, f, b);
     }
 }
 
 /* What is here becomes durable: data, then the row that speaks of it. */
 static int save(struct upload_sink *k, enum durability how, struct err *e)
 {
-    struct session_file f = {.stage = stage_id(k->stage), .bytes = k->offset, .total = k->total};
-    struct batch *b;
-    int rc = stage_sync(k->stage, e);
+    struct session_file f = {
+        .stage = ingest_id(k->in), .bytes = ingest_bytes(k->in), .total = k->total};
+    struct batch *b = batch_new();
+    int rc;
 
-    if (rc != 0) {
-        return rc;
-    }
-    b = batch_new();
-    put_rows(k, &f, 0, b);
-    rc = store_commit(k->u->store, &b, how, e);
+    put_row(k, &f, b);
+    rc = session_save(&k->session, k->in, &b, how, e);
     if (rc == 0) {
-        k->saved = k->offset;
+        k->saved = f.bytes;
         charge_keep(&k->charge, k->saved);
     }
     return rc;
@@ -98,7 +93,7 @@ static int cut(struct upload_sink *k, uint64_t old_bytes, struct err *e)
 {
     int rc = save(k, COMMIT_SYNC, e);
 
-    if (rc == 0 && stage_unwrite(k->stage, k->offset, old_bytes - k->offset, NULL) == 0) {
+    if (rc == 0 && ingest_cut(k->in, k->saved, old_bytes - k->saved, NULL) == 0) {
         charge_settle(&k->charge);
     } else { /* the file system cannot do that: they count on */
         charge_keep(&k->charge, old_bytes);
@@ -117,24 +112,19 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
         upload_reply_file(reply, 409, k->put.path, old);
         return 0;
     }
-    rc = uploads_resume(k->u, old->stage, k->total, &k->stage, e);
+    rc = uploads_resume(k->u, old->stage, k->put.first, k->total, &k->in, e);
     if (rc == E_NOTFOUND) {
         upload_reply_file(reply, 409, k->put.path, &(struct session_file){.total = k->total});
         return 0;
     }
     if (rc == 0) { /* what an earlier request brought */
-        rc = hasher_add_file(k->hasher, stage_fd(k->stage), k->put.first, e);
+        rc = ingest_hash(k->in, k->put.first, e);
     }
-    k->offset = k->saved = k->put.first;
-    if (rc == 0 && k->offset < old->bytes) {
+    k->saved = k->put.first;
+    if (rc == 0 && k->saved < old->bytes) {
         rc = cut(k, old->bytes, e);
     }
     return rc;
-}
-
-static int open_stage(struct upload_sink *k, bool named, struct err *e)
-{
-    return uploads_stage(k->u, k->total != UNKNOWN ? k->total : 0, named, &k->stage, e);
 }
 
 /* A file from its first byte; what an earlier try left goes. */
@@ -142,26 +132,24 @@ static int start_over(struct upload_sink *k, const struct session_file *old, str
 {
     struct session_file f = {.total = k->total};
     struct batch *b = batch_new();
-    uint64_t old_stage = old != NULL && !old->sealed ? old->stage : 0;
-    struct stage *gone = NULL;
-    int rc = open_stage(k, true, e);
+    int rc = uploads_open_ingest(k->u, k->total, true, &k->in, e);
 
     if (rc == 0) {
-        f.stage = stage_id(k->stage);
-        put_rows(k, &f, old_stage, b);
+        f.stage = ingest_id(k->in);
+        put_row(k, &f, b);
         if (old != NULL && old->sealed) {
             session_unhold(&k->session, k->put.path, &old->digest, b);
         }
-        rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
+        rc = session_save(&k->session, k->in, &b, COMMIT_LAZY, e);
     }
     if (rc == 0) {
         k->writer.fresh = false;
         charge_keep(&k->charge, 0);
     }
-    if (rc == 0 && old_stage != 0 && stage_resume(k->u->store, old_stage, 0, &gone, NULL) == 0) {
-        stage_abort(&gone);
-    }
-    if (rc == 0 && old != NULL && old->sealed) {
+    if (rc == 0 && old != NULL && !old->sealed) {
+        partial_lose(k->u->store, old->stage);
+        partials_drop_lost(k->u->store);
+    } else if (rc == 0 && old != NULL) {
         drop_unheld(k->u->store, &old->digest, 1);
     }
     charge_settle(&k->charge);
@@ -204,7 +192,7 @@ static int open_session_file(struct upload_sink *k, struct upload_reply *reply, 
         return resume(k, there ? &old : &(struct session_file){.total = k->total}, reply, e);
     }
     if (k->length <= BLOB_INLINE_BYTES && k->length == k->total && !there) {
-        return 0; /* small: gathered in memory */
+        return uploads_open_ingest(k->u, k->total, false, &k->in, e);
     }
     return start_over(k, there ? &old : NULL, e);
 }
@@ -214,10 +202,8 @@ static int open_file(struct upload_sink *k, struct upload_reply *reply, struct e
     struct publish pub = {.store = k->u->store, .put = &k->put, .file = true};
     int rc = publish_check(&pub, reply, e);
 
-    if (rc == 0 && reply->status == 0 && k->total > BLOB_INLINE_BYTES) {
-        rc = open_stage(k, false, e);
-    }
-    return rc;
+    return rc == 0 && reply->status == 0 ? uploads_open_ingest(k->u, k->total, false, &k->in, e)
+                                         : rc;
 }
 
 /* It counts until its offer has made files of it. The offer may have done so before, of others: then it awaits more. */
@@ -274,10 +260,10 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
         charge_begin(&k->charge, k->u, k->session.id, 0);
     }
     if (k->put.kind == PUT_ASSEMBLE) {
-        k->small = BUF_INIT((size_t)k->put.assembler->list_bytes_max);
+        k->list = BUF_INIT((size_t)k->put.assembler->list_bytes_max);
         return 0;
     }
-    return k->total > BLOB_INLINE_BYTES ? open_stage(k, false, e) : 0;
+    return uploads_open_ingest(k->u, k->total, false, &k->in, e);
 }
 
 int upload_sink_open(struct uploads *u, const struct put *p, const struct upload_body *body,
@@ -293,8 +279,6 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
     k->total = p->total != UNKNOWN ? p->total : p->first == 0 ? body->length : UNKNOWN;
     k->writer.yield = body->yield;
     k->writer.yield_arg = body->yield_arg;
-    k->small = BUF_INIT(BLOB_INLINE_BYTES);
-    k->hasher = hasher_new();
     if (p->kind == PUT_PART) {
         rc = part_open(u, p, body, &k->part, reply, e);
     } else if (p->kind == PUT_APPEND) {
@@ -310,8 +294,8 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
         *out = k;
         return 0;
     }
-    if (p->kind == PUT_UPLOAD_FILE && k->stage != NULL) {
-        stage_park(&k->stage); /* as it was found */
+    if (p->kind == PUT_UPLOAD_FILE && k->in != NULL) {
+        ingest_park(&k->in); /* as it was found */
     }
     sink_free(&k);
     return upload_trouble(reply, rc, e);
@@ -328,58 +312,39 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
     if (k->append != NULL) {
         return upload_trouble(reply, append_write(k->append, bytes, reply, e), e);
     }
-    if (bytes.n > k->total - k->offset) {
+    if (bytes.n > k->total - offset_of(k)) {
         upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced", k->total);
         return 0;
     }
-    if (k->put.max_bytes != 0 && bytes.n > k->put.max_bytes - k->offset) {
+    if (k->put.max_bytes != 0 && bytes.n > k->put.max_bytes - offset_of(k)) {
         upload_refuse(reply, 413, "this file has at most %" PRIu64 " bytes", k->put.max_bytes);
         return 0;
     }
-    if (k->stage == NULL) {
-        rc = k->put.kind == PUT_UPLOAD_FILE ? charge_take(&k->charge, bytes.n, e) : 0;
-        buf_adds(&k->small, bytes);
-        CHECK(k->small.rc == 0); /* total is at most its maximum */
+    if (k->put.kind == PUT_ASSEMBLE) {
+        buf_adds(&k->list, bytes);
+        CHECK(k->list.rc == 0); /* total is at most its maximum */
     } else {
-        rc = uploads_write(k->u, k->put.kind != PUT_FILE ? &k->charge : NULL, k->stage, bytes.p,
-                           bytes.n, k->offset, e);
+        bool free = k->put.kind == PUT_FILE ||
+                    (k->put.kind != PUT_UPLOAD_FILE && ingest_state(k->in) == INGEST_MEMORY);
+        rc = uploads_append(free ? NULL : &k->charge, k->in, bytes, e);
     }
-    if (rc == 0) {
-        hasher_add(k->hasher, bytes.p, bytes.n);
-        k->offset += bytes.n;
-    }
-    if (rc == 0 && k->stage != NULL && stage_id(k->stage) != 0 &&
-        k->offset - k->saved >= SAVE_BYTES) {
+    if (rc == 0 && k->in != NULL && ingest_id(k->in) != 0 &&
+        ingest_bytes(k->in) - k->saved >= SAVE_BYTES) {
         rc = save(k, COMMIT_LAZY, e);
     }
     return upload_trouble(reply, rc, e);
 }
 
-/* The bytes become a blob, its rows in b. */
-static int seal(struct upload_sink *k, const struct digest *d, struct batch *b, struct blob **out,
-                struct err *e)
-{
-    size_t count;
-    const struct digest *chunk;
-
-    if (k->stage == NULL) {
-        return blob_put_bytes(k->u->store, buf_slice(&k->small), b, out, e);
-    }
-    chunk = hasher_chunks(k->hasher, &count);
-    return stage_seal(&k->stage, d, k->offset, chunk, count, b, out, e);
-}
-
 static int finish_session_file(struct upload_sink *k, const struct digest *d,
                                struct upload_reply *reply, struct err *e)
 {
-    struct session_file f = {.sealed = true, .bytes = k->offset, .digest = *d};
-    uint64_t stage = k->stage != NULL ? stage_id(k->stage) : 0;
+    struct session_file f = {.sealed = true, .bytes = offset_of(k), .digest = *d};
     struct batch *b = batch_new();
     struct blob *blob = NULL;
-    int rc = seal(k, d, b, &blob, e);
+    int rc = ingest_seal(&k->in, b, &blob, e);
 
     if (rc == 0) {
-        put_rows(k, &f, stage, b);
+        put_row(k, &f, b);
         session_hold(&k->session, k->put.path, d, b);
         rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
     }
@@ -401,7 +366,8 @@ static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t n
                        struct upload_reply *reply, struct err *e)
 {
     struct tree_edit ed = {
-        .entry = {.path = k->put.path, .type = ENTRY_FILE, .size_bytes = k->offset, .digest = *d}};
+        .entry = {
+            .path = k->put.path, .type = ENTRY_FILE, .size_bytes = offset_of(k), .digest = *d}};
     struct publish pub = {.store = k->u->store,
                           .put = &k->put,
                           .edits = &ed,
@@ -410,7 +376,7 @@ static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t n
                           .now_unix_s = now_unix_s};
     struct batch *b = batch_new();
     struct blob *blob = NULL;
-    int rc = seal(k, d, b, &blob, e);
+    int rc = ingest_seal(&k->in, b, &blob, e);
 
     if (rc == 0) {
         publish_hold(&k->put, d, b);
@@ -428,14 +394,14 @@ static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t n
 static int finish_object(struct upload_sink *k, const struct digest *d, struct upload_reply *reply,
                          struct err *e)
 {
-    struct session_file f = {.sealed = true, .bytes = k->offset, .digest = *d};
+    struct session_file f = {.sealed = true, .bytes = offset_of(k), .digest = *d};
     bool piece = k->put.kind == PUT_PIECE;
     struct batch *b = batch_new();
     struct blob *blob = NULL;
-    int rc = seal(k, d, b, &blob, e);
+    int rc = ingest_seal(&k->in, b, &blob, e);
 
     if (rc == 0 && piece) { /* found again by its name, and gone with the offer */
-        put_rows(k, &f, 0, b);
+        put_row(k, &f, b);
         if (k->old.sealed) {
             session_unhold(&k->session, k->put.path, &k->old.digest, b);
         }
@@ -471,11 +437,11 @@ static int discard(struct upload_sink *k, struct upload_reply *reply, struct err
 
     upload_refuse(reply, 422, "the bytes are not those of %s: send them again",
                   k->put.kind == PUT_OBJECT ? "this digest" : "Repr-Digest");
-    if (k->put.kind != PUT_UPLOAD_FILE || k->stage == NULL) {
+    if (k->put.kind != PUT_UPLOAD_FILE || ingest_id(k->in) == 0) {
         return 0;
     }
     b = batch_new();
-    put_rows(k, NULL, stage_id(k->stage), b);
+    put_row(k, NULL, b);
     rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
     if (rc == 0) {
         charge_keep(&k->charge, 0);
@@ -498,10 +464,10 @@ static int assemble(struct upload_sink *k, struct upload_reply *reply, struct er
         upload_refuse(reply, 503, "files of this upload are being put together: ask again");
         return 0;
     }
-    rc = k->put.assembler->run(k->u, &k->put, &k->session, buf_slice(&k->small), reply, e);
+    rc = k->put.assembler->run(k->u, &k->put, &k->session, buf_slice(&k->list), reply, e);
     if (rc == 0 && reply->status == 200) {
         bool keeps = live_may_keep(k->u, k->session.id);
-        rc = keeps ? 0 : k->put.assembler->forget(k->u, &k->session, buf_slice(&k->small), e);
+        rc = keeps ? 0 : k->put.assembler->forget(k->u, &k->session, buf_slice(&k->list), e);
         live_assembled(k->u, k->session.id, keeps || rc != 0);
     }
     return rc;
@@ -521,21 +487,30 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
         sink_free(&k);
         return upload_trouble(reply, rc, e);
     }
-    if (k->put.kind == PUT_UPLOAD_FILE && k->total != UNKNOWN && k->offset < k->total) {
-        struct session_file f = {.bytes = k->offset};
-        rc = k->stage != NULL ? save(k, COMMIT_LAZY, e) : 0;
+    if (k->put.kind == PUT_UPLOAD_FILE && k->total != UNKNOWN && offset_of(k) < k->total) {
+        struct session_file f = {.bytes = offset_of(k)};
+        rc = ingest_id(k->in) != 0 ? save(k, COMMIT_LAZY, e) : 0;
         if (rc == 0) {
             upload_reply_file(reply, 308, k->put.path, &f);
         }
         upload_sink_close(&k);
         return upload_trouble(reply, rc, e);
     }
-    if (k->total != UNKNOWN && k->offset != k->total) {
+    if (k->total != UNKNOWN && offset_of(k) != k->total) {
         upload_refuse(reply, 400, "fewer bytes than were announced");
         sink_free(&k);
         return 0;
     }
-    hasher_final(k->hasher, &d);
+    if (k->in != NULL) {
+        rc = ingest_finish(k->in, ingest_bytes(k->in), &d, e);
+    } else {
+        rc = 0;
+        digest_of(buf_slice(&k->list), &d);
+    }
+    if (rc != 0) {
+        upload_sink_close(&k);
+        return upload_trouble(reply, rc, e);
+    }
     if (k->put.digest_known && !digest_eq(&d, &k->put.digest)) {
         rc = discard(k, reply, e);
     } else if (k->put.kind == PUT_UPLOAD_FILE) {
@@ -556,12 +531,13 @@ void upload_sink_close(struct upload_sink **kp)
     struct upload_sink *k = *kp;
     struct err e = {0};
 
-    if (k != NULL && k->put.kind == PUT_UPLOAD_FILE && k->stage != NULL) {
-        if (k->offset > k->saved && save(k, COMMIT_LAZY, &e) != 0) {
+    if (k != NULL && k->put.kind == PUT_UPLOAD_FILE && k->in != NULL && ingest_id(k->in) != 0) {
+        uint64_t offset = ingest_bytes(k->in);
+        if (offset > k->saved && save(k, COMMIT_LAZY, &e) != 0) {
             log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to resume from */
-            (void)!stage_unwrite(k->stage, k->saved, k->offset - k->saved, NULL);
+            (void)!ingest_cut(k->in, k->saved, offset - k->saved, NULL);
         }
-        stage_park(&k->stage);
+        ingest_park(&k->in);
     }
     sink_free(kp);
 }

@@ -29,10 +29,8 @@ struct assembly {
     struct err *e;
     struct open_xorb *xorb; /* OPEN_MAX */
     uint64_t clock;
-    struct stage *stage; /* of the file at hand */
-    struct hasher *hasher;
-    uint64_t written;
-    uint8_t *out; /* WRITE_BYTES, of which out_n wait to be written */
+    struct ingest *in; /* the file at hand */
+    uint8_t *out;      /* WRITE_BYTES, of which out_n wait to be written */
     size_t out_n;
     bool wrong; /* the file at hand came out wrong: one of its xorbs may be */
 };
@@ -104,10 +102,8 @@ static int find_xorb(struct assembly *a, const char *hash, struct open_xorb **ou
 
 static int flush(struct assembly *a)
 {
-    int rc = uploads_write(a->u, NULL, a->stage, a->out, a->out_n, a->written, a->e);
+    int rc = ingest_append(a->in, slice_of(a->out, a->out_n), a->e);
 
-    hasher_add(a->hasher, a->out, a->out_n);
-    a->written += a->out_n;
     a->out_n = 0;
     return rc;
 }
@@ -137,7 +133,7 @@ static int add_chunk(struct assembly *a, const struct open_xorb *x, uint32_t i)
 
 static int add_term(struct assembly *a, const struct xshard_term *t)
 {
-    uint64_t before = a->written + a->out_n;
+    uint64_t before = ingest_bytes(a->in) + a->out_n;
     struct open_xorb *x;
     int rc = find_xorb(a, t->xorb, &x);
 
@@ -158,7 +154,7 @@ static int add_term(struct assembly *a, const struct xshard_term *t)
         upload_refuse(a->reply, 400, "xorb %.16s...: %s", t->xorb, a->e->text);
         return 0;
     }
-    if (rc == 0 && a->written + a->out_n - before != t->bytes) {
+    if (rc == 0 && ingest_bytes(a->in) + a->out_n - before != t->bytes) {
         upload_refuse(a->reply, 400, "the shard tells another size of a term than its chunks have");
     }
     return rc;
@@ -168,14 +164,8 @@ static int add_term(struct assembly *a, const struct xshard_term *t)
 static int hold(struct assembly *a, const struct xshard_file *f)
 {
     struct batch *b = batch_new();
-    const struct digest *chunk;
-    size_t count;
-    int rc = 0;
+    int rc = a->in != NULL ? ingest_seal(&a->in, b, NULL, a->e) : 0;
 
-    if (a->stage != NULL) {
-        chunk = hasher_chunks(a->hasher, &count);
-        rc = stage_seal(&a->stage, &f->sha256, a->written, chunk, count, b, NULL, a->e);
-    }
     if (rc == 0) {
         session_require(a->session, b);
         session_hold(a->session, SLICE_NONE, &f->sha256, b);
@@ -200,11 +190,8 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
         xshard_term(f, i, &t);
         total += t.bytes;
     }
-    a->written = 0;
     a->out_n = 0;
-    hasher_free(&a->hasher);
-    a->hasher = hasher_new();
-    rc = uploads_stage(a->u, total, false, &a->stage, a->e);
+    rc = uploads_open_ingest(a->u, total, false, &a->in, a->e);
     for (uint32_t i = 0; rc == 0 && a->reply->status == 0 && i < f->terms; i++) {
         xshard_term(f, i, &t);
         rc = add_term(a, &t);
@@ -213,7 +200,7 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
         return rc;
     }
     rc = flush(a);
-    hasher_final(a->hasher, &d);
+    rc = rc == 0 ? ingest_finish(a->in, ingest_bytes(a->in), &d, a->e) : rc;
     if (rc == 0 && !digest_eq(&d, &f->sha256)) {
         a->wrong = true;
         upload_refuse(a->reply, 400, "the chunks of a file do not make up its SHA-256");
@@ -275,7 +262,7 @@ static int on_file(void *arg, const struct xshard_file *f)
     } else if (rc == 0 && a->wrong) {
         rc = forget_xorbs(a, f);
     }
-    stage_abort(&a->stage);
+    ingest_drop(&a->in);
     return rc != 0 ? rc : a->reply->status != 0;
 }
 
@@ -312,7 +299,6 @@ static int assemble(struct uploads *u, const struct put *p, const struct session
     for (size_t i = 0; i < OPEN_MAX; i++) {
         blob_release(&a.xorb[i].blob);
     }
-    hasher_free(&a.hasher);
     free(a.out);
     free(a.xorb);
     if (rc >= 0 && reply->status == 0) {

@@ -31,6 +31,8 @@ struct about {
     const struct kops *k;
     int64_t seq;
     struct model_memory train, run;
+    double sent_plain,
+        sent_compressed; /* bytes of gradients that a rank sends in a step; 0: it is alone */
     int64_t most_train, most_run; /* batches that fit; 0: none */
     size_t room;                  /* on the device */
 };
@@ -75,6 +77,12 @@ static void json_plan(const struct about *a, struct buf *out)
     json_memory(out, "train", &a->train);
     json_memory(out, "eval", &a->run);
     jwrite_u64(out, "free", a->room);
+    if (a->sent_plain > 0) {
+        jwrite_open(out, "gradient_bytes", '{');
+        jwrite_u64(out, "plain", (uint64_t)a->sent_plain);
+        jwrite_u64(out, "compressed", (uint64_t)a->sent_compressed);
+        jwrite_close(out, '}');
+    }
     jwrite_open(out, "largest_batch", '{');
     jwrite_u64(out, "train", a->most_train);
     jwrite_u64(out, "eval", a->most_run);
@@ -196,6 +204,20 @@ static void print_memory(const char *what, const struct model_memory *m)
            weights, gradients, optimizer, activations);
 }
 
+static void print_sent(const struct about *a)
+{
+    char plain[UNITS_TEXT], compressed[UNITS_TEXT];
+
+    size_format((uint64_t)a->sent_plain, plain);
+    size_format((uint64_t)a->sent_compressed, compressed);
+    if (a->sent_plain > a->sent_compressed) {
+        printf("each rank sends %s of gradients in a step, %s once --compress has begun\n", plain,
+               compressed);
+    } else if (a->sent_plain > 0) {
+        printf("each rank sends %s of gradients in a step\n", plain);
+    }
+}
+
 static void print_plan(const struct about *a)
 {
     char room[UNITS_TEXT], ranks[80] = "", tp[40] = "";
@@ -211,6 +233,7 @@ static void print_plan(const struct about *a)
            (long long)a->seq, a->o->dtype, a->k->device);
     print_memory("train", &a->train);
     print_memory("eval", &a->run);
+    print_sent(a);
     size_format(a->room, room);
     printf("largest batch in the %s that are free there: train %lld, eval %lld\n", room,
            (long long)a->most_train, (long long)a->most_run);
@@ -279,6 +302,10 @@ static int plan(struct about *a, bool training, struct model_memory *out, int64_
 
     rc = rc != 0 ? rc : model_plan(m, a->o->batch, a->seq, out, e);
     *most = rc == 0 ? largest_batch(a, m) : 0;
+    if (rc == 0 && training) {
+        a->sent_plain = zero_gradient_bytes(m, false);
+        a->sent_compressed = zero_gradient_bytes(m, true);
+    }
     model_close(&m);
     return rc;
 }

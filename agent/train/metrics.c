@@ -196,6 +196,9 @@ static void write_step(struct metrics *m, const struct step_report *r, double ra
     if (r->loss_scale > 0) {
         add_number(&line, "loss_scale", r->loss_scale);
     }
+    if (r->sent_bytes > 0) {
+        buf_addf(&line, ",\"gradient_bytes\":%.0f", r->sent_bytes);
+    }
     buf_addf(&line, ",\"tokens\":%llu}\n", (unsigned long long)r->tokens);
     append(m, &line);
     tboard_add(m->tb, (double)clock_unix_ms() / 1000, r->step, scalars,

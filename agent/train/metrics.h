@@ -20,6 +20,7 @@ struct step_report {
     double lr;
     double grad_norm;
     double loss_scale;    /* 0: none */
+    double sent_bytes;    /* of gradients, by this rank; 0: it is alone */
     uint64_t tokens;      /* so far */
     uint64_t step_tokens; /* in this step */
 };

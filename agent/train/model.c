@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "agent/train/angles.h"
+#include "agent/train/powersgd.h"
 #include "agent/train/tensor_parallel.h"
 #include "agent/train/zero.h"
 
@@ -268,6 +269,7 @@ int model_open(const struct model_config *c, const struct kops *k, const struct 
 
     CHECK(!o->caching || (!o->training && tp == 1));
     CHECK(o->zero == 0 || (o->training && o->zero < ZERO_STAGES));
+    CHECK(o->compress.rank == 0 || (o->zero <= 1 && o->replicas == NULL && tp == 1));
     *out = NULL;
     if (rc != 0) {
         return rc;
@@ -285,6 +287,7 @@ int model_open(const struct model_config *c, const struct kops *k, const struct 
     }
     m->master_held = m->dt == m->accum ? m->param_held : m->state_held;
     layout_init_cut(&m->layout, c, o->world, o->tp_rank, tp);
+    m->powersgd = o->training && o->world > 1 && o->compress.rank > 0 ? powersgd_new(m) : NULL;
     m->group_param = mem_array((size_t)m->layout.groups, sizeof *m->group_param);
     m->group_grad = mem_array((size_t)m->layout.groups, sizeof *m->group_grad);
     m->slots = slots_for(c, o);

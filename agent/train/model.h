@@ -22,6 +22,13 @@
 #include "kernels/comm.h"
 #include "kernels/ops.h"
 
+/* Gradients as products of thin matrices (powersgd.h). */
+struct compression {
+    int64_t rank;  /* columns of the factors; 0: gradients are summed as they are */
+    int64_t start; /* the first so many steps are, too */
+    double gain;   /* so many times the elements of its factors a matrix must have */
+};
+
 struct model_options {
     enum dtype dt;
     int world; /* ranks that share out each group */
@@ -33,10 +40,11 @@ struct model_options {
     struct comm *all; /* with replicas or tp: all ranks */
     int tp;           /* ranks that cut the model (tensor_parallel.h); 0 or 1: it is whole */
     int tp_rank;
-    struct comm *tp_comm; /* between them, borrowed; NULL: for a plan */
-    int zero;             /* which of its stages (zero.h) */
-    bool ordered;         /* all of them give the same bits */
-    int64_t passes;       /* forward and back in each step; 0: 1 */
+    struct comm *tp_comm;        /* between them, borrowed; NULL: for a plan */
+    int zero;                    /* which of its stages (zero.h) */
+    bool ordered;                /* all of them give the same bits */
+    struct compression compress; /* of stages 0 and 1, without replicas and tp */
+    int64_t passes;              /* forward and back in each step; 0: 1 */
     bool training;
     bool caching;      /* model_extend(); then batch is 1, and nothing is learned */
     bool any_order;    /* attention.h */
@@ -84,6 +92,8 @@ struct model {
     char **group_grad;
     char *gathered, *sums, *scratch; /* zero.h's; NULL where it needs none */
     struct zero_traffic *traffic;    /* NULL: a rank alone */
+    struct powersgd *powersgd;       /* NULL: gradients are not compressed */
+    double sent_bytes;               /* of gradients since model_begin(), by this rank (zero.h) */
     double *loss;          /* in device memory: the sum of the losses since model_begin() */
     int rc;                /* the first error of an operation */
     struct flight *flight; /* whose heartbeat each operation is; NULL: nobody's */

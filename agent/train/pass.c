@@ -147,6 +147,7 @@ void model_begin(struct model *m)
 {
     m->fresh = true;
     m->pass = 0;
+    m->sent_bytes = 0;
     model_do(m, m->k->mem_zero(m->ks, m->loss, sizeof *m->loss));
 }
 

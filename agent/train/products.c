@@ -7,14 +7,32 @@
 #include "agent/train/zero.h"
 #include "common/base/log.h"
 
+/* Of two streams. */
+enum { TEXT_BYTES = 2 * MATMUL_CHOICES_BYTES };
+
+/* With compression the stream of collectives multiplies, too. */
+static struct kstream *other_stream(const struct model *m)
+{
+    return m->powersgd != NULL ? zero_stream(m) : NULL;
+}
+
 int products_read(struct model *m, struct buf *out, struct err *e)
 {
     char *text = mem_new(MATMUL_CHOICES_BYTES);
     int rc = m->k->matmul_choices(m->ks, text, MATMUL_CHOICES_BYTES);
+    struct slice lines;
 
     buf_clear(out);
     if (rc == 0) {
         buf_str(out, text);
+    }
+    if (rc == 0 && other_stream(m) != NULL) {
+        rc = m->k->matmul_choices(other_stream(m), text, MATMUL_CHOICES_BYTES);
+        lines = slice_str(text);
+        if (rc == 0 && out->n > 0) {
+            (void)slice_cut(&lines, '\n'); /* the machine is the same */
+        }
+        buf_add(out, lines.p, rc == 0 ? lines.n : 0);
     }
     free(text);
     return rc == 0 ? 0 : err_set(e, rc, "%s: %s", m->k->device, m->k->fault());
@@ -23,6 +41,10 @@ int products_read(struct model *m, struct buf *out, struct err *e)
 static int choose(struct model *m, struct buf *text, struct err *e)
 {
     int rc = m->k->matmul_choose(m->ks, buf_cstr(text));
+
+    if (rc == 0 && other_stream(m) != NULL) {
+        rc = m->k->matmul_choose(other_stream(m), buf_cstr(text));
+    }
 
     return rc == 0 ? 0 : err_set(e, rc, "%s: %s", m->k->device, m->k->fault());
 }
@@ -44,8 +66,8 @@ int products_load(struct model *m, const char *dir, struct buf *before, struct e
 /* Each byte travels as a float, and zeros from all ranks but the first: the sum is the first one's text. */
 static int exchange(struct model *m, struct comm *comm, void *device, char *text, struct err *e)
 {
-    float *x = mem_array(MATMUL_CHOICES_BYTES, sizeof *x);
-    size_t bytes = MATMUL_CHOICES_BYTES * sizeof *x;
+    float *x = mem_array(TEXT_BYTES, sizeof *x);
+    size_t bytes = TEXT_BYTES * sizeof *x;
     int rc;
 
     for (size_t i = 0; comm->rank == 0 && text[i] != '\0'; i++) {
@@ -53,13 +75,13 @@ static int exchange(struct model *m, struct comm *comm, void *device, char *text
     }
     rc = model_put(m, device, x, bytes, e);
     if (rc == 0) {
-        rc = zero_allreduce(m, comm, DT_F32, device, MATMUL_CHOICES_BYTES);
+        rc = zero_allreduce(m, comm, DT_F32, device, TEXT_BYTES);
         if (rc != 0) {
             err_set(e, rc, "%s: the ranks lost each other", comm->name);
         }
     }
     rc = rc != 0 ? rc : model_get(m, x, device, bytes, e);
-    for (size_t i = 0; rc == 0 && i < MATMUL_CHOICES_BYTES; i++) {
+    for (size_t i = 0; rc == 0 && i < TEXT_BYTES; i++) {
         text[i] = (char)(uint8_t)x[i];
     }
     free(x);
@@ -91,15 +113,14 @@ static bool all_are_in(const struct buf *text, const struct buf *other)
 
 int products_share(struct model *m, struct comm *comm, struct err *e)
 {
-    struct buf text = BUF_INIT(2 * MATMUL_CHOICES_BYTES),
-               theirs = BUF_INIT(2 * MATMUL_CHOICES_BYTES);
-    char *first = mem_new(MATMUL_CHOICES_BYTES);
+    struct buf text = BUF_INIT(TEXT_BYTES), theirs = BUF_INIT(TEXT_BYTES);
+    char *first = mem_new(TEXT_BYTES);
     void *device = NULL;
     int rc = products_read(m, &text, e);
 
     if (rc == 0 && text.n > 0) { /* on CPUs no rank has any */
         memcpy(first, text.p, text.n);
-        rc = m->k->mem_alloc(&device, MATMUL_CHOICES_BYTES * sizeof(float));
+        rc = m->k->mem_alloc(&device, TEXT_BYTES * sizeof(float));
         rc = rc == 0 ? exchange(m, comm, device, first, e)
                      : err_set(e, rc, "%s: no room for what the ranks exchange", m->k->device);
         if (rc == 0) { /* else a kernel may hang, and freeing waits for it */
@@ -120,7 +141,7 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
 
 int products_changed(struct model *m, const struct buf *before, size_t *count, struct err *e)
 {
-    struct buf now = BUF_INIT(2 * MATMUL_CHOICES_BYTES);
+    struct buf now = BUF_INIT(TEXT_BYTES);
     int rc = products_read(m, &now, e);
     struct slice rest = buf_slice(&now);
 

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "agent/train/flops.h"
+#include "agent/train/powersgd.h"
 #include "agent/train/products.h"
 #include "agent/train/verbs.h"
 #include "agent/train/zero.h"
 #include "common/base/endian.h"
+#include "common/codec/units.h"
 #include "common/os/newfile.h"
 
 /* A run that goes on from an older checkpoint than its folder's newest would lose what it does: the next --resume auto takes
@@ -211,6 +213,7 @@ static int open_model(struct run *r, bool resumed, struct err *e)
                             .all = r->comm,
                             .tp = r->tp,
                             .passes = r->o->accum,
+                            .compress_start = setup_compress_start(r->o, &oo.schedule),
                             .batch = r->o->batch,
                             .seq = r->seq,
                             .training = true,
@@ -218,7 +221,11 @@ static int open_model(struct run *r, bool resumed, struct err *e)
                             .tell = r->comm->rank == 0};
     int rc = setup_model(r->o, &r->config, r->k, &s, &r->model, e);
 
-    return rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
+    rc = rc != 0 ? rc : optim_open(r->model, &oo, &r->optim, e);
+    if (rc == 0 && r->model->powersgd != NULL) {
+        powersgd_rehearse(r->model, zero_stream(r->model));
+    }
+    return rc;
 }
 
 static void begin(struct run *r)
@@ -347,6 +354,32 @@ static void say_changes(const struct run *r)
     buf_free(&text);
 }
 
+/* When gradients are compressed, and what that saves. */
+static void say_compression(const struct run *r, bool resumed)
+{
+    const struct model *m = r->model;
+    int64_t start = m->o.compress.start;
+    char plain[UNITS_TEXT], compressed[UNITS_TEXT];
+
+    size_format((uint64_t)zero_gradient_bytes(m, false), plain);
+    size_format((uint64_t)zero_gradient_bytes(m, true), compressed);
+    if (m->powersgd == NULL) {
+        metrics_say(r->metrics,
+                    "--compress does nothing: one rank has nobody to send gradients to");
+    } else if (start >= r->o->steps) {
+        metrics_say(r->metrics,
+                    "--compress does nothing: it begins after step %lld, and --steps is %lld",
+                    (long long)start, (long long)r->o->steps);
+    } else {
+        metrics_say(r->metrics,
+                    "gradients are compressed from step %lld on: a rank sends %s in a step, not %s",
+                    (long long)start + 1, compressed, plain);
+    }
+    if (m->powersgd != NULL && resumed && r->state.step > start) {
+        metrics_say(r->metrics, "what the compressed steps so far left out is dropped");
+    }
+}
+
 /* The first rank writes; the others give it what only they have. */
 static int open_outputs(struct run *r, const char *resumed, struct err *e)
 {
@@ -366,6 +399,9 @@ static int open_outputs(struct run *r, const char *resumed, struct err *e)
     rc = open_metrics(r, resumed, e);
     if (rc == 0) {
         say_changes(r);
+    }
+    if (rc == 0 && strcmp(r->o->compress, "none") != 0) {
+        say_compression(r, resumed != NULL);
     }
     return rc;
 }
@@ -425,6 +461,7 @@ static int agree_on_options(struct run *r, int64_t step, struct err *e)
              (long long)o->zero, (long long)o->shard_group, (long long)o->tp, o->deterministic,
              o->dtype, o->recompute, (long long)o->batch, (long long)o->accum, (long long)r->seq,
              (long long)step, o->skip_loss, o->skip_norm, r->val != NULL);
+    buf_addf(&text, " %s %lld", o->compress, (long long)o->compress_start);
     comm_watch(r->comm, r->k, ks);
     rc = r->comm->size == 1 ? 0 : agree_on(r, ks, &text, step, e);
     if (rc == 0) {
@@ -498,6 +535,9 @@ int run_open(struct run *r, struct err *e)
     }
     r->saved_step = r->state.step;
     rc = rc != 0 ? rc : agree_on_start(r, e);
+    if (rc == 0 && r->model->powersgd != NULL) { /* else copies would differ by what is rounded */
+        rc = products_share(r->model, r->comm, e);
+    }
     rc = rc != 0 ? rc : open_loader(r, e);
     rc = rc != 0 ? rc : open_outputs(r, dir, e);
     free(dir);

@@ -3,13 +3,16 @@
 #include <unistd.h>
 
 #include "agent/train/checkpoint.h"
+#include "agent/train/powersgd.h"
 #include "agent/train/tokenizer.h"
 #include "agent/train/verbs.h"
 #include "agent/train/weights.h"
 #include "common/base/log.h"
 #include "common/codec/units.h"
 
-enum { USUAL_SEQ = 1024 };
+enum { USUAL_SEQ = 1024, COMPRESS_START = 1000 };
+/* A matrix whose factors are half as large is not worth the products. */
+#define COMPRESS_GAIN 2
 
 int setup_at_least(const char *name, int64_t value, int64_t least, struct err *e)
 {
@@ -238,6 +241,53 @@ static int parse_recompute(const char *text, int64_t *out, struct err *e)
     return 0;
 }
 
+int setup_compress(const struct options *o, int64_t *rank, struct err *e)
+{
+    struct slice text = slice_str(o->compress);
+    uint64_t r = 0;
+
+    *rank = 0;
+    if (slice_eqs(text, "none")) {
+        return o->compress_start < 0
+                   ? 0
+                   : err_set(e, E_USAGE, "--compress-start is for --compress powersgd:RANK");
+    }
+    if (!slice_starts(text, SLICE("powersgd:")) ||
+        !slice_u64(slice_from(text, strlen("powersgd:")), &r) || r < 1 || r > POWERSGD_RANK_MAX) {
+        return err_set(e, E_USAGE,
+                       "--compress %.30s: none or powersgd:RANK, with a rank of 1 to %d",
+                       o->compress, POWERSGD_RANK_MAX);
+    }
+    if (o->zero >= 2) {
+        return err_set(e, E_USAGE,
+                       "--compress needs whole gradients on each rank, and --zero %lld divides "
+                       "them: --zero 0 or 1",
+                       (long long)o->zero);
+    }
+    if (o->tp > 1) {
+        return err_set(
+            e, E_USAGE,
+            "--compress needs whole matrices on each rank, and --tp %lld cuts them: leave out "
+            "--tp",
+            (long long)o->tp);
+    }
+    if (o->shard_group != 0) {
+        return err_set(e, E_USAGE,
+                       "--compress is not for groups of ranks: leave out --shard-group");
+    }
+    *rank = (int64_t)r;
+    return 0;
+}
+
+int64_t setup_compress_start(const struct options *o, const struct schedule *s)
+{
+    int64_t start = s->steps / 10;
+
+    start = start < COMPRESS_START ? COMPRESS_START : start;
+    start = start < s->warmup ? s->warmup : start;
+    return o->compress_start >= 0 ? o->compress_start : start;
+}
+
 static const struct dtype_name {
     const char *name;
     enum dtype dt;
@@ -308,6 +358,7 @@ int setup_open(const struct options *o, const struct model_config *c, const stru
                                .tp_comm = s->tp,
                                .zero = shares ? (int)o->zero : 0,
                                .ordered = o->deterministic,
+                               .compress = {.start = s->compress_start, .gain = COMPRESS_GAIN},
                                .passes = s->passes,
                                .training = s->training,
                                .caching = s->caching,
@@ -315,6 +366,8 @@ int setup_open(const struct options *o, const struct model_config *c, const stru
     int rc = parse_recompute(o->recompute, &mo.recompute, e);
 
     *out = NULL;
+    rc = rc != 0 ? rc : setup_compress(o, &mo.compress.rank, e);
+    mo.compress.rank = s->training ? mo.compress.rank : 0;
     rc = rc != 0 ? rc : parse_dtype(o->dtype, &mo.dt, e);
     return rc != 0 ? rc : model_open(c, k, &mo, out, e);
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/train/measure.h"
+#include "agent/train/powersgd.h"
 #include "agent/train/products.h"
 #include "agent/train/run.h"
 #include "agent/train/tensor_parallel.h"
@@ -63,6 +64,7 @@ static int check_numbers(const struct options *o, struct err *e)
 
 static int check_options(const struct options *o, struct err *e)
 {
+    int64_t rank;
     int rc = 0;
 
     if (o->data == NULL || o->out == NULL) {
@@ -83,6 +85,8 @@ static int check_options(const struct options *o, struct err *e)
     if (rc == 0 && o->shard_group > 0 && o->zero == 0) {
         rc = err_set(e, E_USAGE, "--shard-group is for --zero 1, 2 or 3");
     }
+    rc = rc != 0 ? rc : setup_at_least("compress-start", o->compress_start, -1, e);
+    rc = rc != 0 ? rc : setup_compress(o, &rank, e);
     rc = rc != 0 ? rc : setup_within("comm-timeout", (double)o->comm_timeout, 1, 1e7, e);
     return rc != 0 ? rc : check_numbers(o, e);
 }
@@ -139,9 +143,13 @@ static int judge_step(struct run *r, const struct step_report *p, struct err *e)
 {
     struct scaler *scaler = &r->state.scaler;
     bool finite = isfinite(p->grad_norm) && isfinite(p->loss);
+    double before = scaler->scale;
     const char *why = objection(r, p);
 
     scaler_step(scaler, finite);
+    if (why != NULL || scaler->scale != before) {
+        powersgd_forget(r->model);
+    }
     if (why == NULL) {
         r->skips = 0;
         optim_update(r->optim, ++r->state.updates);
@@ -177,6 +185,7 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
 
     rc = loader_next(r->loader, &token, &target, e);
     model_begin(m);
+    powersgd_begin(m, r->state.step + 1);
     for (int64_t micro = 0; rc == 0 && micro < r->o->accum; micro++) {
         int64_t at = micro * r->o->batch * r->seq;
 
@@ -199,6 +208,7 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
     report->lr = schedule_lr(&r->optim->o.schedule, r->state.updates + 1);
     report->loss_scale = r->state.scaler.on ? scale : 0;
     report->tokens = r->state.tokens;
+    report->sent_bytes = m->sent_bytes;
     report->step_tokens = (uint64_t)(samples * r->seq);
     return rc != 0 ? rc : judge_step(r, report, e);
 }

@@ -5,6 +5,7 @@
 #include "agent/train/data.h"
 #include "agent/train/model.h"
 #include "agent/train/options.h"
+#include "agent/train/schedule.h"
 
 /* Each fills in what the options left open, and returns 0 or an error for main() to print; E_AGAIN asks to be started again (exit 75). */
 int verb_train(struct options *o, struct err *e);
@@ -35,6 +36,7 @@ struct setup {
     struct comm *all;      /* whose failure ends waits for the model's stream; NULL: nobody's */
     struct comm *tp;       /* those that cut the model with this one; NULL: for a plan, or nobody */
     int64_t passes;        /* of a training step; 0: 1 */
+    int64_t compress_start; /* steps before --compress begins */
     int64_t batch;
     int64_t seq;
     bool training;
@@ -43,6 +45,10 @@ struct setup {
     bool tell;    /* says on stderr what memory it takes, before it takes any */
 };
 
+/* The rank that --compress asks for, 0 for none; refuses what does not go with it. */
+MUST_USE int setup_compress(const struct options *o, int64_t *rank, struct err *e);
+/* Steps that are not compressed, of a run by that schedule. */
+int64_t setup_compress_start(const struct options *o, const struct schedule *s);
 /* A model that has taken no memory yet: as far as model_open() goes. */
 MUST_USE int setup_open(const struct options *o, const struct model_config *c, const struct kops *k,
                         const struct setup *s, struct model **out, struct err *e);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "agent/train/powersgd.h"
 #include "agent/train/tensor_parallel.h"
 
 /* Blocks' buffers of parameters, of gradients. A block's gradients are opened while the next one's are summed. */
@@ -25,7 +26,8 @@ static int ranks_of(const struct model *m)
 /* Whether gradients are summed over the ranks after each pass, not once a step. */
 static bool sums_each_pass(const struct model *m)
 {
-    return ranks_of(m) > 1 && (m->o.zero >= 2 || (m->o.ordered && m->o.passes > 1));
+    return ranks_of(m) > 1 &&
+           (m->o.zero >= 2 || (m->o.ordered && m->o.passes > 1 && m->powersgd == NULL));
 }
 
 static int64_t largest_group(const struct layout *l, int from, int end)
@@ -93,7 +95,7 @@ void zero_plan(const struct model *m, struct model_memory *out)
     int64_t moments = m->o.training ? 2 * partition_size(&m->layout, m->state_held) : 0;
 
     out->weights_bytes = model_bytes(m, s.param + s.gathered);
-    out->gradients_bytes = model_accum_bytes(m, s.grad + s.sums + s.scratch);
+    out->gradients_bytes = model_accum_bytes(m, s.grad + s.sums + s.scratch) + powersgd_bytes(m);
     out->optimizer_bytes = model_accum_bytes(m, s.master + moments);
 }
 
@@ -151,6 +153,7 @@ int zero_reserve(struct model *m, struct err *e)
     rc = rc != 0 ? rc : take(m, &m->grad, model_accum_bytes(m, s.grad), e);
     rc = rc != 0 ? rc : take(m, &m->sums, model_accum_bytes(m, s.sums), e);
     rc = rc != 0 ? rc : take(m, &m->scratch, model_accum_bytes(m, s.scratch), e);
+    rc = rc != 0 ? rc : powersgd_reserve(m, e);
     if (rc == 0 && m->o.comm != NULL && ranks_of(m) > 1) {
         open_traffic(m);
         rc = m->rc != 0 ? err_set(e, m->rc, "%s: no stream: %s", m->k->name, m->k->fault()) : 0;
@@ -171,6 +174,7 @@ int zero_reserve(struct model *m, struct err *e)
 void zero_release(struct model *m)
 {
     close_traffic(m);
+    powersgd_free(m);
     m->k->mem_free(m->scratch);
     m->k->mem_free(m->sums);
     m->k->mem_free(m->grad);
@@ -296,6 +300,32 @@ void zero_open_gradients(struct model *m, int group)
     }
 }
 
+/* Of n elements, by this rank; an all-reduce has twice the traffic of a scatter. */
+static void count(struct model *m, const struct comm *c, int times, int64_t n)
+{
+    m->sent_bytes += times * (double)model_accum_bytes(m, n) * (c->size - 1) / c->size;
+}
+
+void zero_sum_run(struct model *m, char *at, int64_t n)
+{
+    if (n > 0) {
+        model_do(m, comm_allreduce(m->o.comm, m->traffic->ks, m->accum, at, n));
+        count(m, m->o.comm, 2, n);
+    }
+}
+
+static void scatter(struct model *m, const char *whole, char *mine, int64_t n)
+{
+    model_do(m, comm_reduce_scatter(m->o.comm, m->traffic->ks, m->accum, whole, mine, n));
+    count(m, m->o.comm, 1, n * ranks_of(m));
+}
+
+static void gather_sums(struct model *m, const char *mine, char *whole, int64_t n)
+{
+    model_do(m, comm_allgather(m->o.comm, m->traffic->ks, m->accum, mine, whole, n));
+    count(m, m->o.comm, 1, n * ranks_of(m));
+}
+
 /* A step's piece, over the groups. */
 static void sum_replicas(struct model *m, char *mine, int64_t n)
 {
@@ -303,46 +333,44 @@ static void sum_replicas(struct model *m, char *mine, int64_t n)
 
     if (c != NULL) {
         model_do(m, comm_allreduce(c, m->traffic->ks, m->accum, mine, n));
+        count(m, c, 2, n);
     }
 }
 
 /* Once a step: into its place in the whole. */
 static void sum_once(struct model *m, int group)
 {
-    struct kstream *ks = m->traffic->ks;
-    struct comm *c = m->o.comm;
     int64_t n = m->layout.group[group].size / ranks_of(m);
     char *whole = m->group_grad[group], *mine = whole + model_accum_bytes(m, n * m->own.rank);
 
-    if (m->o.zero == 0 && !m->o.ordered) {
-        model_do(m, comm_allreduce(c, ks, m->accum, whole, m->layout.group[group].size));
-        return;
-    }
-    model_do(m, comm_reduce_scatter(c, ks, m->accum, whole, mine, n));
-    sum_replicas(m, mine, n);
-    if (m->o.zero == 0) {
-        model_do(m, comm_allgather(c, ks, m->accum, mine, whole, n));
+    if (powersgd_takes(m, group)) {
+        powersgd_sum(m, m->traffic->ks, group);
+    } else if (m->o.zero == 0 && !m->o.ordered) {
+        zero_sum_run(m, whole, m->layout.group[group].size);
+    } else {
+        scatter(m, whole, mine, n);
+        sum_replicas(m, mine, n);
+        if (m->o.zero == 0) {
+            gather_sums(m, mine, whole, n);
+        }
     }
 }
 
 /* The rank's piece is added to those of the passes before. */
 static void sum_this_pass(struct model *m, int group, bool last)
 {
-    struct kstream *ks = m->traffic->ks;
-    struct comm *c = m->o.comm;
     struct piece p = partition_group(&m->layout, m->own, group);
     char *sum = m->sums + model_accum_bytes(m, p.at);
 
-    model_do(m, comm_reduce_scatter(c, ks, m->accum, m->group_grad[group],
-                                    m->pass == 0 ? sum : m->scratch, p.n));
+    scatter(m, m->group_grad[group], m->pass == 0 ? sum : m->scratch, p.n);
     if (m->pass > 0) {
-        model_do(m, m->k->add(ks, m->accum, sum, sum, m->scratch, p.n));
+        model_do(m, m->k->add(m->traffic->ks, m->accum, sum, sum, m->scratch, p.n));
     }
     if (last) {
         sum_replicas(m, sum, p.n);
     }
     if (last && m->o.zero == 0) {
-        model_do(m, comm_allgather(c, ks, m->accum, sum, m->group_grad[group], p.n));
+        gather_sums(m, sum, m->group_grad[group], p.n);
     }
 }
 
@@ -364,6 +392,25 @@ void zero_sum_gradients(struct model *m, int group)
         sum_once(m, group);
     }
     model_do(m, m->k->event_record(m->traffic->summed[group], m->traffic->ks));
+}
+
+double zero_gradient_bytes(const struct model *m, bool compressed)
+{
+    double n = ranks_of(m), sent = 0;
+    int64_t times = sums_each_pass(m) ? m->o.passes + (m->o.zero == 0) : m->o.zero == 0 ? 2 : 1;
+
+    for (int g = 0; g < m->layout.groups; g++) {
+        bool factors = compressed && powersgd_has(m, g);
+
+        sent += factors ? 2 * (double)powersgd_elements(m, g)
+                        : (double)times * (double)m->layout.group[g].size;
+    }
+    return sent * (double)dtype_bytes(m->accum) * (n - 1) / n;
+}
+
+struct kstream *zero_stream(const struct model *m)
+{
+    return m->traffic != NULL ? m->traffic->ks : NULL;
 }
 
 bool zero_starts_anew(const struct model *m)

@@ -17,6 +17,9 @@
  * With replicas, several groups of ranks share out a model each: pieces are summed inside a group, then over the groups. Traffic of
  * parameters stays inside.
  *
+ * What a rank sends of gradients is counted, and can be told beforehand: of N ranks each sends (N - 1) / N of what is scattered or
+ * gathered, and twice that of an all-reduce, as rings do.
+ *
  * Collectives have a stream of their own, so that on a GPU a group is on the wire while others are computed:
  *
  *     backward   block g | sum of g beside block g - 1 | the optimizer waits for all sums
@@ -47,6 +50,13 @@ void zero_need(struct model *m, int group, int next);
 void zero_open_gradients(struct model *m, int group);
 /* The pass has finished them: they go to their owners when it is time. */
 void zero_sum_gradients(struct model *m, int group);
+
+/* Sums a run of a group's gradients, or of what stands for them, over the ranks: on the stream of collectives. */
+void zero_sum_run(struct model *m, char *at, int64_t n);
+/* Bytes that a rank sends of gradients in a step: before compression begins, and from then on. */
+double zero_gradient_bytes(const struct model *m, bool compressed);
+/* Whose operations go on it, beside the model's own; NULL: a rank alone. */
+struct kstream *zero_stream(const struct model *m);
 
 /* Whether the step's next pass writes gradients anew. */
 bool zero_starts_anew(const struct model *m);

@@ -20,6 +20,7 @@ struct team {
 struct member {
     struct comm base;
     struct team *team;
+    double sent_bytes; /* as rings would, by this rank */
 };
 
 static float team_float(enum dtype dt, const char *at)
@@ -66,9 +67,15 @@ static void team_sum(struct member *x, enum dtype dt, const void *src, int64_t f
     free(whole);
 }
 
+static void team_count(struct comm *c, int times, int64_t bytes)
+{
+    ((struct member *)c)->sent_bytes += times * (double)bytes * (c->size - 1) / c->size;
+}
+
 static int team_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
 {
     (void)ks;
+    team_count(c, 2, n * (int64_t)dtype_bytes(dt));
     team_sum((struct member *)c, dt, buf, 0, buf, n);
     return 0;
 }
@@ -77,6 +84,7 @@ static int team_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt
                                void *dst, int64_t n)
 {
     (void)ks;
+    team_count(c, 1, c->size * n * (int64_t)dtype_bytes(dt));
     team_sum((struct member *)c, dt, src, c->rank * n, dst, n);
     return 0;
 }
@@ -88,6 +96,7 @@ static int team_allgather(struct comm *c, struct kstream *ks, enum dtype dt, con
     size_t size = (size_t)n * dtype_bytes(dt);
 
     (void)ks;
+    team_count(c, 1, c->size * (int64_t)size);
     x->team->src[c->rank] = src;
     pthread_barrier_wait(&x->team->meet);
     for (int r = 0; r < c->size; r++) {

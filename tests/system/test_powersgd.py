@@ -1,0 +1,108 @@
+"""Ranks under mpirun that send thin factors instead of gradients (--compress): what is learned, what is sent, what is refused."""
+import hashlib
+import itertools
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from harness.mirrord import BUILD
+from harness.ranks import mpirun_each
+
+pytestmark = pytest.mark.skipif(not shutil.which("mpirun") or not (BUILD / "trainer-mpi.so").exists(), reason="no Open MPI here")
+
+SHAPE = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64,
+         "intermediate_size": 96, "vocab_size": 256, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+         "tie_word_embeddings": False}
+COMPRESSED = ("--compress", "powersgd:4", "--compress-start", 5)
+
+
+def run(ranks, *args):
+    return mpirun_each(*[[BUILD / "trainer", *args]] * ranks)
+
+
+class Job:
+    def __init__(self, folder):
+        self.folder, self.names = folder, itertools.count()
+        (folder / "text").write_bytes(bytes(i * i % 251 for i in range(9000)))
+        subprocess.run([BUILD / "trainer", "tokenize", "--out", folder / "data.bin", folder / "text"], check=True, capture_output=True)
+        (folder / "shape.json").write_text(json.dumps(SHAPE))
+
+    def args(self, out, *more):
+        return ("train", "--config", self.folder / "shape.json", "--data", self.folder / "data.bin", "--device", "cpu", "--steps", 30,
+                "--batch", 1, "--out", out, *more)
+
+    def train(self, ranks, *more, out=None):
+        """What metrics.jsonl has of each step, the tensors' digests of the newest checkpoint, and what was said."""
+        out = out or self.folder / str(next(self.names))
+        done = run(ranks, *self.args(out, *more))
+        assert done.returncode == 0, done.stderr
+        newest = max(out.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
+        steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        tensors = [hashlib.sha256((newest / f"{name}.safetensors").read_bytes()).hexdigest() for name in ("model", "optimizer")]
+        return steps, tensors, done.stderr
+
+    def info(self, *more):
+        done = subprocess.run([BUILD / "trainer", "info", "--config", self.folder / "shape.json", "--device", "cpu", "--batch", "1", "--json",
+                               *map(str, more)], check=True, text=True, capture_output=True)
+        return json.loads(done.stdout.splitlines()[-1])["memory"]
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path)
+
+
+def test_less_is_sent_and_as_much_learned(job):
+    plain, _, _ = job.train(2)
+    steps, _, said = job.train(2, *COMPRESSED)
+    told = job.info("--ranks", 2, *COMPRESSED[:2])["gradient_bytes"]
+    assert [s["gradient_bytes"] for s in steps] == [told["plain"]] * 5 + [told["compressed"]] * 25
+    assert [s["gradient_bytes"] for s in plain] == [told["plain"]] * 30
+    # q, o: 64 x 64, k, v: 32 x 64, gate, up, down: 96 x 64; and what is between two ranks is 2 / 2 of a sum.
+    saved = 2 * 4 * (2 * (64 * 64 - 4 * 128) + 2 * (32 * 64 - 4 * 96) + 3 * (96 * 64 - 4 * 160))
+    assert told["plain"] - told["compressed"] == saved
+    assert [s["loss"] for s in steps[:6]] == [s["loss"] for s in plain[:6]]
+    assert steps[-1]["loss"] < 1.02 * plain[-1]["loss"] < 0.95 * plain[0]["loss"]
+    assert "gradients are compressed from step 6 on: a rank sends " in said
+
+
+def test_memory_is_as_told(job):
+    plain, compressed = (job.info("--ranks", 2, *more)["train"] for more in ([], COMPRESSED[:2]))
+    matrices = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64)  # E; Q of each, and P of a block
+    factors = 2 * 4 * (6 * 64 + 96) + 4 * (2 * 64 + 2 * 32 + 2 * 96 + 64)
+    assert compressed["gradients"] - plain["gradients"] == 4 * (matrices + factors)
+    assert {**compressed, "gradients": 0, "total": 0} == {**plain, "gradients": 0, "total": 0}
+
+
+@pytest.mark.parametrize("more", [["--zero", 1, "--accum", 2], ["--dtype", "bf16"], ["--dtype", "fp16", "--loss-scale", 1e9]], ids=str)
+def test_the_same_bits_each_time(job, more):
+    """With fp16, after steps that overflow and are not taken."""
+    one, other = (job.train(3, "--deterministic", "--compress", "powersgd:2", "--compress-start", 0, *more) for _ in range(2))
+    assert one[1] == other[1]
+    assert one[0][-1]["loss"] < 0.95 * one[0][0]["loss"]
+    assert ("the gradient overflowed" in one[2]) == ("fp16" in more)
+
+
+@pytest.mark.parametrize("args,said", [
+    (["--compress", "powersgd:4", "--zero", 2], "--compress needs whole gradients on each rank, and --zero 2 divides them"),
+    (["--compress", "powersgd:4", "--zero", 3], "--zero 0 or 1"),
+    (["--compress", "powersgd:4", "--zero", 1, "--shard-group", 2], "leave out --shard-group"),
+    (["--compress", "powersgd:4", "--tp", 2], "--compress needs whole matrices on each rank, and --tp 2 cuts them"),
+    (["--compress", "powersgd:0"], "with a rank of 1 to 256"), (["--compress", "powersgd:257"], "with a rank of 1 to 256"),
+    (["--compress", "powersgd"], "none or powersgd:RANK"), (["--compress", "topk:4"], "--compress topk:4: none or powersgd:RANK"),
+    (["--compress-start", 4], "--compress-start is for --compress"), (["--compress-start", -2], "--compress-start -2")], ids=str)
+def test_what_does_not_go_together_is_refused(job, args, said):
+    done = run(1, *job.args(job.folder / "no", *args))
+    assert done.returncode == 64 and said in done.stderr, done.stderr
+
+
+def test_ranks_that_compress_otherwise_are_refused(job):
+    done = mpirun_each(*[[BUILD / "trainer", *job.args(job.folder / "apart", *more)] for more in (COMPRESSED, COMPRESSED[:2])])
+    assert done.returncode == 78 and "1 of 2 ranks do not begin as the first does" in done.stderr, done.stderr
+
+
+def test_what_does_nothing_is_said(job):
+    assert "--compress does nothing: one rank has nobody to send gradients to" in job.train(1, *COMPRESSED)[2]
+    assert "--compress does nothing: it begins after step 1000, and --steps is 30" in job.train(2, *COMPRESSED[:2])[2]

@@ -77,6 +77,19 @@ def test_two_ranks_train_whatever_order_the_streams_run_in(data):
     assert 'facts="NCCL 2.28.9, network Socket, via P2P/CUMEM, 24 channels, NVLS 16"' in said[0]
 
 
+def test_compressed_gradients_too(data):
+    """Their products are on the stream of collectives, beside the backward pass; all ranks take the first one's algorithms."""
+    runs = {}
+    for seed in (None, "1", "2"):
+        codes, said = run_ranks(data, "--steps", 4, "--compress", "powersgd:1", "--compress-start", 1, out=f"out-{seed}", timeout=600,
+                                **({"SIMT_SEED": seed} if seed else {}))
+        assert codes == [0, 0], said
+        runs[seed] = losses(data, f"out-{seed}")
+    assert all(r == runs[None] for r in runs.values()), runs
+    codes, said = run_ranks(data, "--steps", 4, out="whole", timeout=600)
+    assert codes == [0, 0] and losses(data, "whole")[:2] == runs[None][:2] and losses(data, "whole")[2:] != runs[None][2:], (runs, said)
+
+
 def test_calls_that_take_their_time(data):
     """A call of a communicator that does not block may be under way after it has returned."""
     codes, said = run_ranks(data, "--steps", 2, timeout=600, FAKE_NCCL="inprogress=5")

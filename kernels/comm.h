@@ -25,7 +25,8 @@ struct comm {
     /* Groups made by comm_split() and not closed yet; NULL: none. comm_abort() may come from another thread. */
     struct comm *_Atomic part[2];
     uint64_t seq; /* the flight record's number of the operation that is being posted */
-    /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. mpi has no 16-bit types. */
+    /* buf[i] = sum over ranks of buf[i], in device memory; the same bits on every rank. mpi adds 16-bit types
+     * in f32, in the order of the ranks. */
     int (*post_allreduce)(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n);
     /* dst[i] = sum over ranks of src[rank * n + i]: each rank gets its piece of n elements. dst is src + rank * n, or elsewhere
      * (one rank alone: src). mpi adds in the order of the ranks, 16-bit types in f32. */

@@ -7,15 +7,19 @@
 #include "kernels/float16.h"
 #include "kernels/plugin.h"
 
-/* MPI counts in int, and staging need not hold everything. */
-enum { PIECE_ELEMENTS = 1 << 22, PIECE_BYTES = 32 << 20 };
+/* MPI counts in int, and staging need not hold everything. What goes from the caller's memory to the caller's goes at once. */
+enum { PIECE_ELEMENTS = 1 << 22, PIECE_BYTES = 32 << 20, DIRECT_BYTES = 1 << 30 };
 
 struct mpi_comm {
     struct comm base;
     const struct kops *k;
-    MPI_Comm group;          /* all ranks, or those of a split */
-    char *stage;             /* host memory that device memory passes through; NULL on the CPU */
-    struct ordered *ordered; /* NULL: MPI chooses the order of sums */
+    MPI_Comm group;       /* all ranks, or those of a split */
+    bool ordered;         /* sums are; else MPI chooses their order, but for 16-bit types */
+    char *stage;          /* host memory that device memory passes through; NULL on the CPU */
+    struct ordered *sums; /* as all below NULL until it is first needed */
+    char *received;       /* a piece of each rank's, PIECE_BYTES of all together */
+    char *sent;           /* the same; of device memory */
+    MPI_Request *request; /* two for each rank */
 };
 
 plugin_mpi_fn plugin_mpi;
@@ -137,44 +141,65 @@ static void add_up(enum dtype dt, void *to, const void *from, size_t step, int n
     }
 }
 
-/* In place, of host memory. */
-static int sum_in_order(const struct mpi_comm *x, MPI_Datatype type, void *p, int n)
+/* MPI only moves these: 16-bit types are numbers to us alone. */
+static MPI_Datatype type_of(enum dtype dt)
 {
-    struct ordered *o = x->ordered;
-    int rank = x->base.rank, ranks = x->base.size, rc;
-
-    cut(o, n, rank, ranks);
-    rc = MPI_Alltoallv(p, o->count, o->first, type, o->received, o->mine, o->place, type, x->group);
-    if (rc != MPI_SUCCESS) {
-        return rc;
+    switch (dt) {
+    case DT_F64:
+        return MPI_DOUBLE;
+    case DT_F32:
+        return MPI_FLOAT;
+    case DT_BF16:
+    case DT_F16:
+        break;
     }
-    add_up(type == MPI_DOUBLE ? DT_F64 : DT_F32,
-           (char *)p + (size_t)o->first[rank] * (type == MPI_DOUBLE ? 8 : 4), o->received,
+    return MPI_UINT16_T;
+}
+
+/* In place, of host memory. */
+static int sum_in_order(struct mpi_comm *x, enum dtype dt, void *p, int n)
+{
+    MPI_Datatype type = type_of(dt);
+    int rank = x->base.rank, ranks = x->base.size;
+    struct ordered *o;
+
+    x->sums = x->sums != NULL ? x->sums : ordered_open(ranks);
+    o = x->sums;
+    if (o == NULL) {
+        return E_NOSPACE;
+    }
+    cut(o, n, rank, ranks);
+    if (MPI_Alltoallv(p, o->count, o->first, type, o->received, o->mine, o->place, type,
+                      x->group) != MPI_SUCCESS) {
+        return E_NETWORK;
+    }
+    add_up(dt, (char *)p + (size_t)o->first[rank] * dtype_bytes(dt), o->received,
            (size_t)o->count[rank], o->count[rank], ranks);
-    return MPI_Allgatherv(MPI_IN_PLACE, 0, type, p, o->count, o->first, type, x->group);
+    return MPI_Allgatherv(MPI_IN_PLACE, 0, type, p, o->count, o->first, type, x->group) ==
+                   MPI_SUCCESS
+               ? 0
+               : E_NETWORK;
 }
 
 /* --- the operations ------------------------------------------------------------------------------------------------ */
 
-static int sum_on_host(const struct mpi_comm *x, MPI_Datatype type, void *p, int n)
+static int sum_on_host(struct mpi_comm *x, enum dtype dt, void *p, int n)
 {
-    return x->ordered != NULL ? sum_in_order(x, type, p, n)
-                              : MPI_Allreduce(MPI_IN_PLACE, p, n, type, MPI_SUM, x->group);
+    if (x->ordered || dtype_accum(dt) != dt) {
+        return sum_in_order(x, dt, p, n);
+    }
+    return MPI_Allreduce(MPI_IN_PLACE, p, n, type_of(dt), MPI_SUM, x->group) == MPI_SUCCESS
+               ? 0
+               : E_NETWORK;
 }
 
-static int sum_piece(const struct mpi_comm *x, struct kstream *ks, enum dtype dt, char *p, int n)
+static int sum_piece(struct mpi_comm *x, struct kstream *ks, enum dtype dt, char *p, int n)
 {
-    MPI_Datatype type = dt == DT_F64 ? MPI_DOUBLE : MPI_FLOAT;
     size_t bytes = (size_t)n * dtype_bytes(dt);
     char *host = x->stage != NULL ? x->stage : p;
-    int rc = 0;
+    int rc = x->stage != NULL ? x->k->mem_get(ks, host, p, bytes) : 0;
 
-    if (x->stage != NULL) {
-        rc = x->k->mem_get(ks, host, p, bytes);
-    }
-    if (rc == 0 && sum_on_host(x, type, host, n) != MPI_SUCCESS) {
-        rc = E_NETWORK;
-    }
+    rc = rc != 0 ? rc : sum_on_host(x, dt, host, n);
     if (rc == 0 && x->stage != NULL) {
         rc = x->k->mem_put(ks, p, host, bytes);
     }
@@ -184,7 +209,7 @@ static int sum_piece(const struct mpi_comm *x, struct kstream *ks, enum dtype dt
 static int mpi_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
 {
     char *p = buf;
-    int rc = dtype_accum(dt) == dt ? 0 : E_UNSUPPORTED; /* MPI knows no 16-bit floats */
+    int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < n; i += PIECE_ELEMENTS) {
         int count = (int)(n - i < PIECE_ELEMENTS ? n - i : PIECE_ELEMENTS);
@@ -196,28 +221,55 @@ static int mpi_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void
 /* --- pieces ------------------------------------------------------------------------------------------------------------ */
 
 /* Sends bytes of `out` + p * step to each other rank p, and receives as many from it at `in` + p * step. */
-static int exchange(const struct mpi_comm *x, const char *out, size_t out_step, char *in,
-                    size_t in_step, int bytes)
+static int exchange(struct mpi_comm *x, const char *out, size_t out_step, char *in, size_t in_step,
+                    int bytes)
 {
-    int size = x->base.size, n = 0, rc = 0;
-    MPI_Request *request = calloc((size_t)(2 * size), sizeof(MPI_Request));
+    MPI_Request *request = x->request;
+    int n = 0;
 
-    if (request == NULL) {
-        return E_NOSPACE;
-    }
-    for (int p = 0; rc == 0 && p < size; p++) {
+    for (int p = 0; p < x->base.size; p++) {
         if (p != x->base.rank && (MPI_Irecv(in + (size_t)p * in_step, bytes, MPI_BYTE, p, 0,
                                             x->group, &request[n++]) != MPI_SUCCESS ||
                                   MPI_Isend(out + (size_t)p * out_step, bytes, MPI_BYTE, p, 0,
                                             x->group, &request[n++]) != MPI_SUCCESS)) {
-            rc = E_NETWORK;
+            return E_NETWORK;
         }
     }
-    if (rc == 0 && MPI_Waitall(n, request, MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
-        rc = E_NETWORK;
+    return MPI_Waitall(n, request, MPI_STATUSES_IGNORE) == MPI_SUCCESS ? 0 : E_NETWORK;
+}
+
+/* Memory for what is received, and on a device for what is sent: taken once. */
+static int take_room(struct mpi_comm *x)
+{
+    size_t ranks = (size_t)x->base.size;
+
+    x->request = x->request != NULL ? x->request : calloc(2 * ranks, sizeof(MPI_Request));
+    x->received = x->received != NULL ? x->received : malloc(PIECE_BYTES);
+    if (x->stage != NULL && x->sent == NULL) {
+        x->sent = malloc(PIECE_BYTES);
     }
-    free(request);
-    return rc;
+    return x->request == NULL || x->received == NULL || (x->stage != NULL && x->sent == NULL)
+               ? E_NOSPACE
+               : 0;
+}
+
+/* `bytes` of each rank's piece, from byte `at` on; the pieces have `all`. Each rank's part lies in `received` then, this one's as
+ * well: what is sent comes from where it is, but for a device's memory. */
+static int trade(struct mpi_comm *x, struct kstream *ks, const char *src, size_t all, size_t at,
+                 size_t step, size_t bytes)
+{
+    int rank = x->base.rank;
+    int rc =
+        x->k->mem_get(ks, x->received + (size_t)rank * step, src + (size_t)rank * all + at, bytes);
+
+    for (int p = 0; x->stage != NULL && rc == 0 && p < x->base.size; p++) {
+        if (p != rank) {
+            rc = x->k->mem_get(ks, x->sent + (size_t)p * step, src + (size_t)p * all + at, bytes);
+        }
+    }
+    return rc != 0            ? rc
+           : x->stage != NULL ? exchange(x, x->sent, step, x->received, step, (int)bytes)
+                              : exchange(x, src + at, all, x->received, step, (int)bytes);
 }
 
 static int mpi_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
@@ -225,26 +277,42 @@ static int mpi_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt,
 {
     struct mpi_comm *x = (struct mpi_comm *)c;
     size_t size = dtype_bytes(dt), step = PIECE_BYTES / (size_t)c->size / size * size;
-    size_t room = step * (size_t)c->size, all = (size_t)n * size;
-    char *in = malloc(room), *out = malloc(room);
-    int rc = in == NULL || out == NULL ? E_NOSPACE : 0;
+    size_t all = (size_t)n * size;
+    int rc = take_room(x);
 
     for (size_t at = 0; rc == 0 && at < all; at += step) {
         size_t bytes = all - at < step ? all - at : step;
+        char *sum = x->stage != NULL ? x->sent : (char *)dst + at;
 
-        for (int p = 0; rc == 0 && p < c->size; p++) {
-            char *to = (p == c->rank ? in : out) + (size_t)p * step;
-
-            rc = x->k->mem_get(ks, to, (const char *)src + (size_t)p * all + at, bytes);
-        }
-        rc = rc != 0 ? rc : exchange(x, out, step, in, step, (int)bytes);
+        rc = trade(x, ks, src, all, at, step, bytes);
         if (rc == 0) {
-            add_up(dt, out, in, step / size, (int)(bytes / size), c->size);
-            rc = x->k->mem_put(ks, (char *)dst + at, out, bytes);
+            add_up(dt, sum, x->received, step / size, (int)(bytes / size), c->size);
+        }
+        if (rc == 0 && x->stage != NULL) {
+            rc = x->k->mem_put(ks, (char *)dst + at, sum, bytes);
         }
     }
-    free(in);
-    free(out);
+    return rc;
+}
+
+/* Device memory, through the host's. */
+static int gather_staged(struct mpi_comm *x, struct kstream *ks, const char *src, char *dst,
+                         size_t all)
+{
+    size_t step = PIECE_BYTES / (size_t)x->base.size;
+    int rc = 0;
+
+    for (size_t at = 0; rc == 0 && at < all; at += step) {
+        size_t bytes = all - at < step ? all - at : step;
+        char *mine = x->received + (size_t)x->base.rank * step;
+
+        rc = x->k->mem_get(ks, mine, src + at, bytes);
+        rc = rc != 0 ? rc : exchange(x, mine, 0, x->received, step, (int)bytes);
+        for (int p = 0; rc == 0 && p < x->base.size; p++) {
+            rc = x->k->mem_put(ks, dst + (size_t)p * all + at, x->received + (size_t)p * step,
+                               bytes);
+        }
+    }
     return rc;
 }
 
@@ -252,22 +320,21 @@ static int mpi_allgather(struct comm *c, struct kstream *ks, enum dtype dt, cons
                          void *dst, int64_t n)
 {
     struct mpi_comm *x = (struct mpi_comm *)c;
-    size_t step = PIECE_BYTES / (size_t)c->size, all = (size_t)n * dtype_bytes(dt);
-    char *in = malloc(step * (size_t)c->size);
-    int rc = in == NULL ? E_NOSPACE : 0;
+    size_t all = (size_t)n * dtype_bytes(dt);
+    char *mine = (char *)dst + (size_t)c->rank * all;
+    int rc = take_room(x);
 
-    for (size_t at = 0; rc == 0 && at < all; at += step) {
-        size_t bytes = all - at < step ? all - at : step;
-        char *mine = in + (size_t)c->rank * step;
-
-        rc = x->k->mem_get(ks, mine, (const char *)src + at, bytes);
-        rc = rc != 0 ? rc : exchange(x, mine, 0, in, step, (int)bytes);
-        for (int p = 0; rc == 0 && p < c->size; p++) {
-            rc =
-                x->k->mem_put(ks, (char *)dst + (size_t)p * all + at, in + (size_t)p * step, bytes);
-        }
+    if (rc == 0 && x->stage != NULL) {
+        return gather_staged(x, ks, src, dst, all);
     }
-    free(in);
+    if (rc == 0 && mine != src && all > 0) {
+        memcpy(mine, src, all);
+    }
+    for (size_t at = 0; rc == 0 && at < all; at += DIRECT_BYTES) {
+        size_t bytes = all - at < DIRECT_BYTES ? all - at : DIRECT_BYTES;
+
+        rc = exchange(x, mine + at, 0, (char *)dst + at, all, (int)bytes);
+    }
     return rc;
 }
 
@@ -282,8 +349,11 @@ static void mpi_close(struct comm **cp)
     struct mpi_comm *x = (struct mpi_comm *)*cp;
 
     *cp = NULL;
-    ordered_close(&x->ordered);
+    ordered_close(&x->sums);
     free(x->stage);
+    free(x->received);
+    free(x->sent);
+    free(x->request);
     if (x->group == MPI_COMM_WORLD) {
         MPI_Finalize();
     } else {
@@ -302,7 +372,7 @@ static int mpi_split(struct comm *c, int color, struct comm **out)
     *out = NULL;
     return MPI_Comm_split(x->group, color, c->rank, &group) != MPI_SUCCESS
                ? E_NETWORK
-               : open_group(x->k, group, x->ordered != NULL, out);
+               : open_group(x->k, group, x->ordered, out);
 }
 
 /* Takes the group, also when it fails. */
@@ -331,9 +401,9 @@ static int open_group(const struct kops *k, MPI_Comm group, bool ordered, struct
     if (!on_host) {
         x->stage = malloc((size_t)PIECE_ELEMENTS * sizeof(double));
     }
-    x->ordered = ordered ? ordered_open(x->base.size) : NULL;
+    x->ordered = ordered;
     *out = &x->base;
-    if ((!on_host && x->stage == NULL) || (ordered && x->ordered == NULL)) {
+    if (!on_host && x->stage == NULL) {
         mpi_close(out);
         return E_NOSPACE;
     }

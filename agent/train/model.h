@@ -43,6 +43,7 @@ struct model_options {
     struct comm *tp_comm;        /* between them, borrowed; NULL: for a plan */
     int zero;                    /* which of its stages (zero.h) */
     bool ordered;                /* all of them give the same bits */
+    bool narrow_sums;            /* gradients go between ranks in bf16 */
     struct compression compress; /* of stages 0 and 1, without replicas and tp */
     int64_t passes;              /* forward and back in each step; 0: 1 */
     bool training;
@@ -90,10 +91,10 @@ struct model {
     int64_t pass;       /* of the step, from 0 */
     char **group_param; /* where each group is, as block.h finds it; NULL: not whole on this rank */
     char **group_grad;
-    char *gathered, *sums, *scratch; /* zero.h's; NULL where it needs none */
-    struct zero_traffic *traffic;    /* NULL: a rank alone */
-    struct powersgd *powersgd;       /* NULL: gradients are not compressed */
-    double sent_bytes;               /* of gradients since model_begin(), by this rank (zero.h) */
+    char *gathered, *sums, *scratch, *narrow; /* zero.h's; NULL where it needs none */
+    struct zero_traffic *traffic;             /* NULL: a rank alone */
+    struct powersgd *powersgd;                /* NULL: gradients are not compressed */
+    double sent_bytes;     /* of gradients since model_begin(), by this rank (zero.h) */
     double *loss;          /* in device memory: the sum of the losses since model_begin() */
     int rc;                /* the first error of an operation */
     struct flight *flight; /* whose heartbeat each operation is; NULL: nobody's */

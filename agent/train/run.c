@@ -461,7 +461,7 @@ static int agree_on_options(struct run *r, int64_t step, struct err *e)
              (long long)o->zero, (long long)o->shard_group, (long long)o->tp, o->deterministic,
              o->dtype, o->recompute, (long long)o->batch, (long long)o->accum, (long long)r->seq,
              (long long)step, o->skip_loss, o->skip_norm, r->val != NULL);
-    buf_addf(&text, " %s %lld", o->compress, (long long)o->compress_start);
+    buf_addf(&text, " %s %lld %s", o->compress, (long long)o->compress_start, o->reduce_dtype);
     comm_watch(r->comm, r->k, ks);
     rc = r->comm->size == 1 ? 0 : agree_on(r, ks, &text, step, e);
     if (rc == 0) {

@@ -241,6 +241,17 @@ static int parse_recompute(const char *text, int64_t *out, struct err *e)
     return 0;
 }
 
+static int parse_reduce(const struct options *o, bool *narrow, struct err *e)
+{
+    *narrow = strcmp(o->reduce_dtype, "bf16") == 0;
+    if (!*narrow && strcmp(o->reduce_dtype, "f32") != 0) {
+        return err_set(e, E_USAGE, "--reduce-dtype %.20s: f32 or bf16", o->reduce_dtype);
+    }
+    return *narrow && strcmp(o->compress, "none") != 0
+               ? err_set(e, E_USAGE, "--reduce-dtype bf16 is not for --compress, which sums in f32")
+               : 0;
+}
+
 int setup_compress(const struct options *o, int64_t *rank, struct err *e)
 {
     struct slice text = slice_str(o->compress);
@@ -367,6 +378,8 @@ int setup_open(const struct options *o, const struct model_config *c, const stru
 
     *out = NULL;
     rc = rc != 0 ? rc : setup_compress(o, &mo.compress.rank, e);
+    rc = rc != 0 ? rc : parse_reduce(o, &mo.narrow_sums, e);
+    mo.narrow_sums = mo.narrow_sums && shares;
     mo.compress.rank = s->training ? mo.compress.rank : 0;
     rc = rc != 0 ? rc : parse_dtype(o->dtype, &mo.dt, e);
     return rc != 0 ? rc : model_open(c, k, &mo, out, e);

@@ -68,6 +68,7 @@ struct sizes {
     int64_t param, gathered;
     int64_t master; /* beside narrower parameters */
     int64_t grad, sums, scratch;
+    int64_t narrow; /* in bf16 */
 };
 
 static struct sizes sizes_of(const struct model *m)
@@ -86,6 +87,7 @@ static struct sizes sizes_of(const struct model *m)
         s.sums = own;
         s.scratch = m->o.passes > 1 ? largest_group(l, 0, l->groups) / ranks_of(m) : 0;
     }
+    s.narrow = m->o.narrow_sums && ranks_of(m) > 1 ? largest_group(l, 0, l->groups) : 0;
     return s;
 }
 
@@ -95,7 +97,8 @@ void zero_plan(const struct model *m, struct model_memory *out)
     int64_t moments = m->o.training ? 2 * partition_size(&m->layout, m->state_held) : 0;
 
     out->weights_bytes = model_bytes(m, s.param + s.gathered);
-    out->gradients_bytes = model_accum_bytes(m, s.grad + s.sums + s.scratch) + powersgd_bytes(m);
+    out->gradients_bytes = model_accum_bytes(m, s.grad + s.sums + s.scratch) +
+                           (size_t)s.narrow * dtype_bytes(DT_BF16) + powersgd_bytes(m);
     out->optimizer_bytes = model_accum_bytes(m, s.master + moments);
 }
 
@@ -153,6 +156,7 @@ int zero_reserve(struct model *m, struct err *e)
     rc = rc != 0 ? rc : take(m, &m->grad, model_accum_bytes(m, s.grad), e);
     rc = rc != 0 ? rc : take(m, &m->sums, model_accum_bytes(m, s.sums), e);
     rc = rc != 0 ? rc : take(m, &m->scratch, model_accum_bytes(m, s.scratch), e);
+    rc = rc != 0 ? rc : take(m, &m->narrow, (size_t)s.narrow * dtype_bytes(DT_BF16), e);
     rc = rc != 0 ? rc : powersgd_reserve(m, e);
     if (rc == 0 && m->o.comm != NULL && ranks_of(m) > 1) {
         open_traffic(m);
@@ -175,6 +179,7 @@ void zero_release(struct model *m)
 {
     close_traffic(m);
     powersgd_free(m);
+    m->k->mem_free(m->narrow);
     m->k->mem_free(m->scratch);
     m->k->mem_free(m->sums);
     m->k->mem_free(m->grad);
@@ -300,30 +305,88 @@ void zero_open_gradients(struct model *m, int group)
     }
 }
 
-/* Of n elements, by this rank; an all-reduce has twice the traffic of a scatter. */
-static void count(struct model *m, const struct comm *c, int times, int64_t n)
+/* Gradients on their way. */
+static enum dtype wire_type(const struct model *m)
 {
-    m->sent_bytes += times * (double)model_accum_bytes(m, n) * (c->size - 1) / c->size;
+    return m->narrow != NULL ? DT_BF16 : m->accum;
+}
+
+/* Of n elements, by this rank; an all-reduce has twice the traffic of a scatter. */
+static void count(struct model *m, const struct comm *c, int times, enum dtype dt, int64_t n)
+{
+    m->sent_bytes += times * (double)n * (double)dtype_bytes(dt) * (c->size - 1) / c->size;
+}
+
+/* Of the buffer that gradients are rounded into. */
+static char *narrow_at(const struct model *m, int64_t n)
+{
+    return m->narrow + (size_t)n * dtype_bytes(DT_BF16);
+}
+
+static void round_to_wire(struct model *m, int64_t at, const char *from, int64_t n)
+{
+    model_do(m, m->k->convert(m->traffic->ks, DT_BF16, narrow_at(m, at), m->accum, from, n));
+}
+
+static void widen_from_wire(struct model *m, char *to, int64_t at, int64_t n)
+{
+    model_do(m, m->k->convert(m->traffic->ks, m->accum, to, DT_BF16, narrow_at(m, at), n));
+}
+
+static void sum_run(struct model *m, struct comm *c, char *at, int64_t n)
+{
+    enum dtype dt = wire_type(m);
+
+    if (dt != m->accum) {
+        round_to_wire(m, 0, at, n);
+    }
+    model_do(m, comm_allreduce(c, m->traffic->ks, dt, dt != m->accum ? m->narrow : at, n));
+    if (dt != m->accum) {
+        widen_from_wire(m, at, 0, n);
+    }
+    count(m, c, 2, dt, n);
 }
 
 void zero_sum_run(struct model *m, char *at, int64_t n)
 {
     if (n > 0) {
-        model_do(m, comm_allreduce(m->o.comm, m->traffic->ks, m->accum, at, n));
-        count(m, m->o.comm, 2, n);
+        sum_run(m, m->o.comm, at, n);
     }
 }
 
 static void scatter(struct model *m, const char *whole, char *mine, int64_t n)
 {
-    model_do(m, comm_reduce_scatter(m->o.comm, m->traffic->ks, m->accum, whole, mine, n));
-    count(m, m->o.comm, 1, n * ranks_of(m));
+    enum dtype dt = wire_type(m);
+    int64_t all = n * ranks_of(m), own = n * m->own.rank;
+
+    if (dt != m->accum) {
+        round_to_wire(m, 0, whole, all);
+        whole = m->narrow;
+    }
+    model_do(m, comm_reduce_scatter(m->o.comm, m->traffic->ks, dt, whole,
+                                    dt != m->accum ? narrow_at(m, own) : mine, n));
+    if (dt != m->accum) {
+        widen_from_wire(m, mine, own, n);
+    }
+    count(m, m->o.comm, 1, dt, all);
 }
 
-static void gather_sums(struct model *m, const char *mine, char *whole, int64_t n)
+/* `rounded`: the sums are numbers of the type that they were sent in, and may be sent so again. */
+static void gather_sums(struct model *m, const char *mine, char *whole, int64_t n, bool rounded)
 {
-    model_do(m, comm_allgather(m->o.comm, m->traffic->ks, m->accum, mine, whole, n));
-    count(m, m->o.comm, 1, n * ranks_of(m));
+    enum dtype dt = rounded ? wire_type(m) : m->accum;
+    int64_t all = n * ranks_of(m), own = n * m->own.rank;
+
+    if (dt != m->accum) {
+        round_to_wire(m, own, mine, n);
+        mine = narrow_at(m, own);
+    }
+    model_do(m, comm_allgather(m->o.comm, m->traffic->ks, dt, mine,
+                               dt != m->accum ? m->narrow : whole, n));
+    if (dt != m->accum) {
+        widen_from_wire(m, whole, 0, all);
+    }
+    count(m, m->o.comm, 1, dt, all);
 }
 
 /* A step's piece, over the groups. */
@@ -332,8 +395,7 @@ static void sum_replicas(struct model *m, char *mine, int64_t n)
     struct comm *c = m->o.replicas;
 
     if (c != NULL) {
-        model_do(m, comm_allreduce(c, m->traffic->ks, m->accum, mine, n));
-        count(m, c, 2, n);
+        sum_run(m, c, mine, n);
     }
 }
 
@@ -351,7 +413,7 @@ static void sum_once(struct model *m, int group)
         scatter(m, whole, mine, n);
         sum_replicas(m, mine, n);
         if (m->o.zero == 0) {
-            gather_sums(m, mine, whole, n);
+            gather_sums(m, mine, whole, n, true);
         }
     }
 }
@@ -370,7 +432,7 @@ static void sum_this_pass(struct model *m, int group, bool last)
         sum_replicas(m, sum, p.n);
     }
     if (last && m->o.zero == 0) {
-        gather_sums(m, sum, m->group_grad[group], p.n);
+        gather_sums(m, sum, m->group_grad[group], p.n, m->o.passes == 1);
     }
 }
 
@@ -396,16 +458,17 @@ void zero_sum_gradients(struct model *m, int group)
 
 double zero_gradient_bytes(const struct model *m, bool compressed)
 {
-    double n = ranks_of(m), sent = 0;
-    int64_t times = sums_each_pass(m) ? m->o.passes + (m->o.zero == 0) : m->o.zero == 0 ? 2 : 1;
+    double n = ranks_of(m), sent = 0, accum = (double)dtype_bytes(m->accum);
+    double wire = m->o.narrow_sums ? (double)dtype_bytes(DT_BF16) : accum;
+    double times = sums_each_pass(m) ? (double)m->o.passes : 1;
+    /* Of an element: scattered, and in stage 0 gathered. */
+    double each = times * wire + (m->o.zero > 0 ? 0 : times > 1 ? accum : wire);
 
     for (int g = 0; g < m->layout.groups; g++) {
-        bool factors = compressed && powersgd_has(m, g);
-
-        sent += factors ? 2 * (double)powersgd_elements(m, g)
-                        : (double)times * (double)m->layout.group[g].size;
+        sent += compressed && powersgd_has(m, g) ? 2 * accum * (double)powersgd_elements(m, g)
+                                                 : each * (double)m->layout.group[g].size;
     }
-    return sent * (double)dtype_bytes(m->accum) * (n - 1) / n;
+    return sent * (n - 1) / n;
 }
 
 struct kstream *zero_stream(const struct model *m)

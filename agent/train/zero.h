@@ -14,6 +14,9 @@
  * all passes of a step and sum once; stages 2 and 3 sum after each pass and add up their own pieces. In an `ordered` model all
  * stages do the latter, by reduce-scatter: then all four give the same bits.
  *
+ * With narrow_sums a group's gradients are rounded to bf16 on their way: each rank's before they are summed, and the sums. What a
+ * rank adds up by itself stays of the accumulation type.
+ *
  * With replicas, several groups of ranks share out a model each: pieces are summed inside a group, then over the groups. Traffic of
  * parameters stays inside.
  *

@@ -34,6 +34,7 @@ struct training {
     int zero;
     int64_t passes; /* of each rank, in a step */
     bool loose;     /* not ordered */
+    bool narrow;    /* sums in bf16 */
     int64_t recompute;
     int64_t steps;
     const char *load; /* a checkpoint to begin with; NULL: fresh weights */
@@ -123,6 +124,7 @@ static void *run_rank(void *arg)
                                      .comm = &r->comm.base,
                                      .zero = t->zero,
                                      .ordered = !t->loose,
+                                     .narrow_sums = t->narrow,
                                      .passes = t->passes,
                                      .training = true,
                                      .recompute = t->recompute};
@@ -217,8 +219,37 @@ static void test_stages_give_the_same_bits(void **state)
         }
         expect_same_in_all_stages((struct training){
             .shape = shapes[s], .dt = DT_F32, .ranks = 3, .passes = 1, .recompute = 1});
+        expect_same_in_all_stages((struct training){.shape = shapes[s],
+                                                    .dt = DT_F32,
+                                                    .ranks = 3,
+                                                    .passes = 1 + (int64_t)s,
+                                                    .narrow = true});
         expect_same_in_all_stages((struct training){
             .shape = shapes[s], .dt = DT_F16, .ranks = 2, .passes = 3, .recompute = 2});
+    }
+}
+
+/* Gradients are rounded, which shows in each step and decides none. */
+static void test_narrow_sums_are_near(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < ZERO_STAGES; zero++) {
+        for (int loose = 0; loose < 2; loose++) {
+            struct training t = {.shape = "tiny-llama",
+                                 .dt = DT_F32,
+                                 .ranks = 3,
+                                 .zero = zero,
+                                 .passes = 2,
+                                 .loose = loose != 0,
+                                 .steps = 1};
+            double norm, narrow_norm;
+            int64_t size;
+
+            free(train(&t, &size, &norm));
+            t.narrow = true;
+            free(train(&t, &size, &narrow_norm));
+            assert_true(norm != narrow_norm && fabs(norm - narrow_norm) <= 0.002 * norm);
+        }
     }
 }
 
@@ -369,6 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_partitions_have_everything_once),
         cmocka_unit_test(test_stages_give_the_same_bits),
+        cmocka_unit_test(test_narrow_sums_are_near),
         cmocka_unit_test(test_ranks_are_one_rank),
         cmocka_unit_test(test_checkpoints_know_no_ranks),
     };

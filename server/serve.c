@@ -1,6 +1,7 @@
 #include "server/serve.h"
 
 #include "server/gate/cross_site.h"
+#include "server/http/status.h"
 #include "server/serve/entrance.h"
 #include "server/serve/index.h"
 #include "server/serve/need.h"
@@ -74,10 +75,7 @@ void call_advance(struct call *c)
                             &why);
     if (rc != 0) {
         struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
-        r->status = rc == E_NOTFOUND                    ? 404
-                    : rc == E_DENIED                    ? 403
-                    : rc == E_INVALID || rc == E_TOOBIG ? 400
-                                                        : 500;
+        r->status = status_of_error(rc, STATUS_REQUEST);
         reply_add(r, SLICE("cache-control"), SLICE("no-store"));
         reply_failure(c, r, arena_copy(&c->arena, slice_str(why.text)));
         return;

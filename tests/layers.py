@@ -73,6 +73,7 @@ ARROWS = {
         "server/fetch",
         "server/http/body.h",  # a fill is a body that is still growing
         "server/http/msg.h",
+        "server/http/status.h",
         "server/net/loop.h",   # answers come back to the loop that asked
     },
     "server/repo": COMMON | {

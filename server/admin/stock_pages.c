@@ -5,6 +5,7 @@
 
 #include "common/codec/form.h"
 #include "server/admin/stock_page.h"
+#include "server/http/status.h"
 #include "server/page/html.h"
 #include "server/repo/hf/synced.h"
 #include "server/serve/call.h"
@@ -70,7 +71,7 @@ static void on_made(struct call *c, struct rendering *r, int rc, const struct er
     struct buf policy = BUF_INIT(1024);
 
     if (rc != 0) {
-        refuse(c->x, rc == E_NOTFOUND ? 404 : 500, "%s\n", why->text);
+        refuse(c->x, status_of_error(rc, STATUS_REQUEST), "%s\n", why->text);
         return;
     }
     if (r->bytes == NULL) { /* memory is short, and a page is not worth a file */

@@ -12,6 +12,7 @@
  */
 
 #include "server/cache/entry.h"
+#include "server/http/status.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -364,27 +365,11 @@ void entries_expire(struct cache *c, struct slice key, bool below)
 
 /* --- trouble ------------------------------------------------------------------------------------------------------ */
 
-static int status_of_trouble(int rc)
-{
-    switch (rc) {
-    case E_TIMEOUT:
-    case E_BUSY:
-    case E_CANCELLED:
-        return 503; /* never 504: installers do not try again after that one */
-    case E_NOSPACE:
-        return 507;
-    case E_REFUSED:
-        return 403;
-    default:
-        return 502;
-    }
-}
-
 static struct answer *answer_of_trouble(struct entry *n, const struct want *w, int rc,
                                         const struct err *why)
 {
     struct cache *c = n->cache;
-    int status = status_of_trouble(rc);
+    int status = status_of_error(rc, STATUS_ORIGIN);
 
     if (n->old != NULL && rc != E_REFUSED &&
         freshness_allows_stale_on_error(&n->old->object, w, clock_unix_s())) {
@@ -798,7 +783,8 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         return;
     }
     if (is_coming(n, k) && fill_turns_away(n->fill, &k->want, &why)) {
-        ask_answer(k, answer_of_status(c, status_of_trouble(why.code), CACHE_FAILED, BUSY_S, &why));
+        ask_answer(k, answer_of_status(c, status_of_error(why.code, STATUS_ORIGIN), CACHE_FAILED,
+                                       BUSY_S, &why));
         return;
     }
     if (is_coming(n, k)) {

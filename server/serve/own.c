@@ -5,6 +5,7 @@
 #include "common/codec/sheaf.h"
 #include "server/admin/index_page.h"
 #include "server/admin/stock_page.h"
+#include "server/http/status.h"
 #include "server/page/html.h"
 #include "server/serve/peers.h"
 #include "server/serve/refusal.h"
@@ -94,10 +95,7 @@ static void digest_done(struct step *s)
         return;
     }
     if (s->rc != 0) {
-        refuse(c->x,
-               s->rc == E_NOTFOUND    ? 404
-               : s->rc == E_CANCELLED ? 503
-                                      : 500,
+        refuse(c->x, status_of_error(s->rc, STATUS_REQUEST),
                "%s: no such digest here, or no right to it\n", err_plain(s->rc));
         return;
     }

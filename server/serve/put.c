@@ -5,6 +5,7 @@
 
 #include "common/base/log.h"
 #include "server/gate/gate.h"
+#include "server/http/status.h"
 #include "server/serve/reply.h"
 #include "server/upload/upload_reply.h"
 
@@ -176,7 +177,7 @@ static void answer(struct upload_flow *f)
         reply_add(r, SLICE("retry-after"), SLICE("1"));
     } else if (f->rc != 0) {
         log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
-        r->status = f->rc == E_NOSPACE ? 507 : 500;
+        r->status = status_of_error(f->rc, STATUS_OURS);
         reply_add(r, SLICE("cache-control"), SLICE("no-store"));
         reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(f->rc), f->why.text));
         return;

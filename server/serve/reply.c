@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "server/http/status.h"
 #include "server/repo/origin_field.h"
 #include "server/serve/disposition.h"
 #include "server/serve/entrance.h"
@@ -242,34 +243,11 @@ void reply_status(struct call *c, const struct answer *a)
     reply_in_words(c, r, words_of(c, a, why), why);
 }
 
-static int status_of_trouble(int rc)
-{
-    switch (rc) {
-    case E_NETWORK:
-    case E_TIMEOUT:
-    case E_CHANGED:
-    case E_BUSY:
-    case E_CANCELLED:
-        return 503;
-    case E_TOOBIG:
-    case E_CORRUPT:
-    case E_PROTOCOL:
-    case E_UNSUPPORTED:
-        return 502;
-    case E_NOSPACE:
-        return 507;
-    case E_REFUSED:
-        return 403;
-    default:
-        return 500;
-    }
-}
-
 void reply_trouble(struct call *c, int rc, const struct err *why)
 {
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
 
-    r->status = status_of_trouble(rc);
+    r->status = status_of_error(rc, STATUS_ORIGIN);
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
     reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(rc), why->text));
 }

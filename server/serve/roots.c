@@ -4,6 +4,7 @@
 
 #include "common/codec/url.h"
 #include "common/codec/jwrite.h"
+#include "server/http/status.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 #include "server/store/seek.h"
@@ -170,7 +171,7 @@ static void roots_done(struct step *s)
     struct hot *h;
 
     if (s->rc != 0) {
-        refuse(c->x, s->rc == E_NOTFOUND || s->rc == E_INVALID ? 404 : 500, "%s: %s\n",
+        refuse(c->x, s->rc == E_INVALID ? 404 : status_of_error(s->rc, STATUS_REQUEST), "%s: %s\n",
                err_plain(s->rc),
                rs->is_head ? "no such tree, or nothing is published in it yet"
                            : "that snapshot is not kept here, or the node is not where you say");

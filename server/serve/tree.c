@@ -5,6 +5,7 @@
 
 #include "common/base/log.h"
 #include "server/gate/token.h"
+#include "server/http/status.h"
 #include "server/page/html.h"
 #include "server/serve/opening.h"
 #include "server/serve/refusal.h"
@@ -94,7 +95,7 @@ static void refuse_listing(struct call *c, int rc, const struct err *why)
 {
     struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
 
-    r->status = rc == E_NOTFOUND ? 404 : rc == E_INVALID ? 400 : 500;
+    r->status = status_of_error(rc, STATUS_REQUEST);
     reply_failure(c, r, arena_fmt(&c->arena, "%s: %s", err_plain(rc), why->text));
 }
 

@@ -41,9 +41,13 @@ static bool want_of(const struct listing *l, struct slice key, struct arena *a, 
         f->rc = store_get(l->t->d->store, p.need.table, p.need.key, &row, NULL);
         f->bytes = arena_copy(a, buf_slice(&row));
         buf_free(&row);
+        p = (struct plan){0};
+    }
+    if (rc != 0 || p.kind != PLAN_WANT) {
+        return false;
     }
     *out = p.want;
-    return rc == 0 && p.kind == PLAN_WANT;
+    return true;
 }
 
 static void freshness_members(struct buf *row, const struct listing *l, const struct object_info *o)

@@ -146,7 +146,8 @@ static int words_synced(struct carry *c, struct err *e)
 
 static int words_hosted(struct carry *c, struct err *e)
 {
-    struct plan p = {.name = hub_tree(c->type, c->asked, &c->arena), .entry.path = SLICE("")};
+    struct plan p = {
+        .kind = PLAN_LIST, .name = hub_tree(c->type, c->asked, &c->arena), .entry.path = SLICE("")};
     struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
     struct slice type;
     int rc = snap_find(c->d->store, slice_str(c->repo->name), p.name, c->rev, &p.snap, e);

@@ -321,7 +321,11 @@ int errand_want(struct errand *x, struct slice prefix, struct slice id, struct s
         rc = judge(x, id, &p, e);
     }
     if (rc == 0) {
-        *out = p.want;
+        if (p.kind == PLAN_WANT) {
+            *out = p.want;
+        } else {
+            *out = p.brings != NULL ? *p.brings : (struct want){0};
+        }
     }
     return rc;
 }

@@ -87,6 +87,14 @@ struct slice plan_key(struct slice path, struct slice query, struct arena *a)
     return settle(&b, a);
 }
 
+void plan_become(struct plan *p, enum plan_kind kind)
+{
+    size_t own = offsetof(struct plan, need); /* the union is last */
+
+    p->kind = kind;
+    memset((char *)p + own, 0, sizeof *p - own);
+}
+
 void plan_reply(struct plan *p, int status, struct slice text)
 {
     *p = (struct plan){.kind = PLAN_REPLY, .status = status, .text = text};

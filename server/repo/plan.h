@@ -17,6 +17,8 @@ struct slice plan_url(const char *base, struct slice path, struct slice query, s
 /* The key of a path and its query; a '?' that belongs to the path is kept apart from the one between the two. */
 struct slice plan_key(struct slice path, struct slice query, struct arena *a);
 
+/* The plan is of that kind from now on: its own part begins empty, what all kinds share stays. */
+void plan_become(struct plan *p, enum plan_kind kind);
 void plan_reply(struct plan *p, int status, struct slice text);
 void plan_redirect(struct plan *p, struct slice location);               /* 301 */
 void plan_method(struct plan *p, struct slice allow, struct slice text); /* 405 */
@@ -47,7 +49,7 @@ bool plan_asks(struct slice query, struct slice wanted);
 /* 301 to the canonical path with a '/' appended. */
 void plan_redirect_to_folder(struct plan *p, const struct http_req *req, struct slice at,
                              struct arena *a);
-/* A PLAN_LIST of a folder, as HTML or JSON. at: the canonical path that was requested; folder: where that is in the tree.
+/* A PLAN_LIST of a folder, as HTML or JSON; p is one, or a PLAN_BLOB, and has its snap and name. at: the canonical path that was requested; folder: where that is in the tree.
  * HTML of a folder whose path lacks the '/' becomes a redirect, provided that the folder exists. */
 void plan_folder(struct plan *p, const struct http_req *req, struct slice at, struct slice folder,
                  struct arena *a);

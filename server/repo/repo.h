@@ -118,6 +118,9 @@ struct framing {
 
 enum { PLAN_FIELDS = 12 };
 enum plan_kind { PLAN_NEED, PLAN_WANT, PLAN_BLOB, PLAN_LIST, PLAN_PUT, PLAN_REPLY };
+
+/* What plan() comes to. The kind says which member of the union holds; plan_become() changes it. What stands before the union is of
+ * every kind that is answered with a document or a file, unless it says another. */
 struct plan {
     enum plan_kind kind;
     enum {
@@ -128,59 +131,70 @@ struct plan {
     } right;        /* checked by the gate on `subject` before anything is done */
     struct slice subject; /* "<repo>/<path>" */
     struct slice also;    /* another one on which the right is needed; p == NULL: none */
-    struct need need;
-    struct want want;
-    bool rewrite; /* the document goes through ops->rewrite before it is sent */
-    struct slice
-        variant; /* of the rewritten document: names the rendering ("json", "html"), part of the hot key */
-    struct entry entry; /* PLAN_BLOB: digest, size; PLAN_LIST: path = folder */
-    struct snap snap;   /* of PLAN_BLOB and PLAN_LIST */
-    struct slice name;  /* PLAN_LIST: tree name, p == NULL: list of trees */
-    bool recursive;
-    bool html;   /* PLAN_LIST of a folder: as a page of ours (page/html.h) */
-    bool expand; /* PLAN_LIST: with more of each path */
-    bool sift; /* PLAN_LIST of trees: what the caller may not read is left out; there is a token */
-    int form; /* PLAN_LIST: what of, for ops->list; 0: a folder, or the repo's trees (plan_folder()) */
-    bool posted;    /* PLAN_LIST: a POST asks for it, too: its body, in `text`, says what of */
-    bool alone;     /* PLAN_LIST: made for this caller, nobody else is given it */
-    struct put put; /* PLAN_PUT: executed by upload/upload.h */
-    const struct put_reader *reader;       /* PUT_CHANGES */
-    const struct form_reader *form_reader; /* PUT_FORM */
-    int status;                            /* PLAN_REPLY: refusal, redirect */
-    /* Body: what, why, what to do. PLAN_LIST: what ops->list makes of it; of a folder as HTML the canonical path that was requested. */
+    /* PLAN_REPLY: the body: what, why, what to do. PLAN_LIST: what ops->list makes of it; of a folder as HTML the canonical path
+     * that was requested. PLAN_PUT: for ops->put_answer. */
     struct slice text;
     struct slice
         location; /* redirects, relative; PLAN_LIST: what links to the next part begin with; of a folder as HTML its path with a '/', when the request lacks that */
-    struct slice allow;        /* 405: the methods that are taken */
-    struct slice content_type; /* our own, for PLAN_BLOB and PLAN_WANT when the origin gives none */
-    struct slice cache_control; /* for the client; p == NULL: derived from the class */
     struct slice
-        etag; /* PLAN_WANT, PLAN_BLOB: with quotes, instead of the cache's own; p == NULL: that one */
-    bool
-        known; /* PLAN_WANT: etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
-    const struct framing
-        *framing; /* PLAN_WANT, PLAN_BLOB: sent so, under an etag of its own; NULL: as it is */
-    /* PLAN_BLOB, PLAN_WANT: a Range field of the request is passed over. PLAN_WANT: no byte of it before all are here and
-     * verified, want.digest tells which they are then; a HEAD brings it, too. */
-    bool whole;
-    bool
-        passing; /* PLAN_BLOB, PLAN_LIST: who comes next may not have it: it is planned anew each time */
-    bool own_fields; /* PLAN_WANT: none of the origin's fields are passed on, nor its type */
-    uint64_t
-        until_unix_s; /* PLAN_WANT, PLAN_REPLY: what the plan rests on is good so long; 0: for ever */
+        variant; /* names a rendering ("json", "html"), part of the hot key; PLAN_PUT: for ops->put_answer */
+    struct slice content_type;  /* our own, where the origin gives none */
+    struct slice cache_control; /* for the client; p == NULL: derived from the class */
+    struct slice etag;          /* with quotes, instead of the cache's own; p == NULL: that one */
+    const struct framing *framing;         /* sent so, under an etag of its own; NULL: as it is */
+    uint64_t until_unix_s;                 /* what the plan rests on is good so long; 0: for ever */
+    struct http_field fields[PLAN_FIELDS]; /* further ones of the reply */
+    size_t nfields;
+    enum cache_state state;
+    bool cached; /* of what is here: its Cache-Status is `state`, of what the plan rests on */
     bool
         for_all; /* of a repo by_caller: whoever may ask here is answered so, whatever Authorization field comes */
-    bool
-        cached; /* PLAN_REPLY, PLAN_WANT of what is here: its Cache-Status is `state`, of what the plan rests on */
-    enum cache_state state;
-    /* PLAN_REPLY, 200: where it takes a while, the body is made of `text` by a maker's thread (serve/rendering.h), once for all whose
-     * `variant` is the same. NULL: the body is `text`. */
-    int (*word)(const struct repo *r, const struct plan *p, struct buf *out, struct err *e);
-    bool
-        keep; /* PLAN_REPLY, 200: the next who asks by this path and query is answered so, until until_unix_s */
-    struct http_field
-        fields[PLAN_FIELDS]; /* further ones of the reply: PLAN_WANT's 200, PLAN_REPLY */
-    size_t nfields;
+    /* A Range field of the request is passed over. PLAN_WANT: no byte of it before all are here and verified, want.digest tells
+     * which they are then; a HEAD brings it, too. */
+    bool whole;
+    bool passing; /* who comes next may not have it: it is planned anew each time */
+    union {
+        struct need need; /* PLAN_NEED */
+        struct {          /* PLAN_WANT */
+            struct want want;
+            bool rewrite; /* the document goes through ops->rewrite before it is sent */
+            bool
+                known; /* etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
+            bool own_fields; /* none of the origin's fields are passed on, nor its type */
+        };
+        struct { /* PLAN_BLOB, PLAN_LIST */
+            struct snap snap;
+            struct slice name;  /* of the tree; PLAN_LIST: p == NULL: list of trees */
+            struct entry entry; /* PLAN_BLOB: digest, size; PLAN_LIST: path = folder */
+            /* PLAN_LIST: */
+            int form; /* what of, for ops->list; 0: a folder, or the repo's trees (plan_folder()) */
+            bool recursive;
+            bool html;   /* a folder as a page of ours (page/html.h) */
+            bool expand; /* with more of each path */
+            bool sift;   /* of trees: what the caller may not read is left out; there is a token */
+            bool posted; /* a POST asks for it, too: its body, in `text`, says what of */
+            bool alone;  /* made for this caller, nobody else is given it */
+        };
+        struct {                                   /* PLAN_PUT */
+            struct put put;                        /* executed by upload/upload.h */
+            const struct put_reader *reader;       /* PUT_CHANGES */
+            const struct form_reader *form_reader; /* PUT_FORM */
+        };
+        struct { /* PLAN_REPLY: refusal, redirect, a document of the adapter's */
+            int status;
+            struct slice allow; /* 405: the methods that are taken */
+            /* 200: where it takes a while, the body is made of `text` by a maker's thread (serve/rendering.h), once for all whose
+             * `variant` is the same. NULL: the body is `text`. */
+            int (*word)(const struct repo *r, const struct plan *p, struct buf *out, struct err *e);
+            struct slice folder; /* for word() */
+            bool deep;           /* likewise */
+            bool
+                keep; /* 200: the next who asks by this path and query is answered so, until until_unix_s */
+            struct slice key; /* with keep: of the object that it is made of, and forgotten with */
+            const struct want *
+                brings; /* 200: of a file whose bytes nobody needs: what would bring them all the same */
+        };
+    };
 };
 
 struct repo_conf { /* one `repo` section, as read */

@@ -260,7 +260,7 @@ static uint64_t told_until(const struct call *c)
 /* A PLAN_REPLY, but for its body. */
 static struct hot *resolve_reply(struct call *c)
 {
-    struct hot *h = hot_new(c->set, c->repo, call_hot_name(c), c->plan.want.key);
+    struct hot *h = hot_new(c->set, c->repo, call_hot_name(c), c->plan.key);
 
     h->generation = c->repo_generation;
     h->for_all = c->plan.for_all;

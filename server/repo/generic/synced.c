@@ -53,6 +53,7 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
     if (sn == NULL) {
         return;
     }
+    plan_become(p, PLAN_BLOB);
     p->snap = *sn;
     p->name = slice_str(r->name);
     if (path.n == 0) {

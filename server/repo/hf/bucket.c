@@ -503,7 +503,7 @@ static bool want_content(struct hf_ask *k, const struct catalog_file *f)
         w.authorization = k->token;
         w.principal = SLICE(ENTITLED);
     }
-    k->p->kind = PLAN_WANT;
+    plan_become(k->p, PLAN_WANT);
     k->p->want = w;
     k->p->etag = arena_fmt(k->a, "\"%s\"", hex);
     return true;
@@ -521,7 +521,7 @@ static bool want_path(struct hf_ask *k)
     if (k->closed) {
         access_as_caller(k, &w);
     }
-    k->p->kind = PLAN_WANT;
+    plan_become(k->p, PLAN_WANT);
     k->p->want = w;
     return true;
 }
@@ -709,7 +709,9 @@ static void plan_tree(struct hf_ask *k)
 
     if (learn_open(k) && list_json(k, page, k->req->query, true) != NULL) {
         hf_plan_json(k, page, false);
-        k->p->keep = false;
+        if (k->p->kind == PLAN_REPLY) {
+            k->p->keep = false;
+        }
     }
 }
 

@@ -72,7 +72,6 @@ static void answer_data(struct hf_ask *k, const struct manifest *m, const struct
         return;
     }
     k->p->framing = &xorb_framing;
-    k->p->own_fields = true;
     k->p->until_unix_s = k->until_unix_s;
     k->p->etag = arena_fmt(k->a, "\"xorb-" SLICE_FMT, SLICE_ARG(slice_from(k->p->etag, 1)));
     k->p->content_type = SLICE("application/octet-stream");

@@ -87,8 +87,9 @@ bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest
         w.authorization = k->token;
         w.principal = SLICE("entitled");
     }
-    k->p->kind = PLAN_WANT;
+    plan_become(k->p, PLAN_WANT);
     k->p->want = w;
+    k->p->own_fields = true;
     return true;
 }
 
@@ -110,9 +111,12 @@ static bool is_empty(const struct manifest_entry *f)
 static void give_empty(struct hf_ask *k)
 {
     struct plan *p = k->p;
+    struct want *w = ARENA_NEW(k->a, struct want);
 
-    p->kind = PLAN_REPLY;
+    *w = p->want;
+    plan_become(p, PLAN_REPLY);
     p->status = 200;
+    p->brings = w;
     p->text = SLICE("");
     plan_field(p, SLICE("etag"), p->etag);
     if (p->cache_control.p != NULL) {
@@ -164,7 +168,9 @@ void file_plan(struct hf_ask *k)
     if (!file_want(k, &m, &f)) {
         return;
     }
-    k->p->known = k->p->own_fields = true;
+    if (k->p->kind == PLAN_WANT) {
+        k->p->known = true;
+    }
     k->p->for_all = k->reader.n == 0 && !k->closed;
     k->p->until_unix_s = k->until_unix_s;
     k->p->content_type = type_of(k->at.path);

@@ -82,7 +82,7 @@ static bool is_yes(struct slice v)
 static void keep_json(struct hf_ask *k, struct slice key, uint64_t until_unix_s)
 {
     k->p->keep = k->p->for_all = k->reader.n == 0;
-    k->p->want.key = key;
+    k->p->key = key;
     k->p->until_unix_s = k->stale ? 1 : until_unix_s;
 }
 
@@ -91,7 +91,7 @@ static int word_tree(const struct repo *r, const struct plan *p, struct buf *out
 {
     struct manifest m;
     int rc = manifest_open(p->text, &m)
-                 ? manifest_list(&m, p->entry.path, p->recursive, r->xet_from_bytes, out)
+                 ? manifest_list(&m, p->folder, p->deep, r->xet_from_bytes, out)
                  : E_PROTOCOL;
 
     if (rc == E_PROTOCOL) {
@@ -108,8 +108,8 @@ static void plan_large_tree(struct hf_ask *k, const struct manifest *m, bool rec
 {
     say_json(k, m->bytes);
     k->p->word = word_tree;
-    k->p->entry.path = k->at.path;
-    k->p->recursive = recursive;
+    k->p->folder = k->at.path;
+    k->p->deep = recursive;
     /* All that the listing is made of: two callers, or two repositories that had the name, may have been told different ones. */
     k->p->variant = arena_fmt(k->a,
                               "tree %d %zu %" PRIu64 " " SLICE_FMT " " SLICE_FMT " " SLICE_FMT

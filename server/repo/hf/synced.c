@@ -174,7 +174,7 @@ bool synced_file(struct hf_ask *k, struct slice path)
         say_no_file(k);
         return false;
     }
-    k->p->kind = PLAN_BLOB;
+    plan_become(k->p, PLAN_BLOB);
     k->p->entry = f->entry;
     k->p->snap = *k->snap;
     k->p->name = slice_str(k->r->name);

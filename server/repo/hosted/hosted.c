@@ -182,6 +182,7 @@ static void plan_read(const struct repo *r, const struct http_req *req, const st
         plan_moved(r, req, at, facts, a, p);
         return;
     }
+    plan_become(p, PLAN_BLOB);
     p->snap = head->snap;
     p->name = at->tree;
     if (at->path.n == 0 || at->path.p[at->path.n - 1] == '/') {
@@ -432,11 +433,12 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
         } else if (at.bare) {
             plan_redirect_to_folder(out, req, clean, arena);
         } else {
+            plan_become(out, PLAN_LIST);
             plan_folder(out, req, clean, at.path, arena);
         }
         return 0;
     }
-    out->kind = PLAN_PUT;
+    plan_become(out, PLAN_PUT);
     out->put.repo = slice_str(r->name);
     out->put.name = at.tree;
     out->put.total = LENGTH_UNKNOWN;

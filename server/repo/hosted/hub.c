@@ -227,7 +227,7 @@ static void plan_listing(struct hub_ask *k, enum hosted_list form)
     if (sn == NULL) {
         return;
     }
-    k->p->kind = PLAN_LIST;
+    plan_become(k->p, PLAN_LIST);
     k->p->form = (int)form;
     k->p->snap = *sn;
     k->p->name = k->tree;
@@ -288,7 +288,7 @@ static void plan_file(struct hub_ask *k)
         return;
     }
     digest_format(&f->entry.digest, hex);
-    k->p->kind = PLAN_BLOB;
+    plan_become(k->p, PLAN_BLOB);
     k->p->entry = f->entry;
     k->p->snap = *sn;
     k->p->etag = arena_fmt(k->a, "\"%s\"", hex);
@@ -366,9 +366,9 @@ static void plan_trees(struct hub_ask *k)
         return;
     }
     k->p->subject = arena_fmt(k->a, "%s/", k->r->name);
+    plan_become(k->p, PLAN_LIST);
     k->p->sift = !k->r->anonymous_read && k->who->token != NULL;
     k->p->right = k->p->sift ? RIGHT_KNOWN : RIGHT_READ;
-    k->p->kind = PLAN_LIST;
     k->p->form = LIST_HUB_TREES;
     k->p->passing = true; /* its links name the host that was asked */
     k->p->entry.path = k->at.type;

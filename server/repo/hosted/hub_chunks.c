@@ -103,7 +103,7 @@ static void answer_data(struct hub_ask *k, const struct entry *en)
     char hex[DIGEST_HEX + 1];
 
     digest_format(&en->digest, hex);
-    k->p->kind = PLAN_BLOB;
+    plan_become(k->p, PLAN_BLOB);
     k->p->entry = *en;
     k->p->framing = &xorb_framing;
     k->p->etag = arena_fmt(k->a, "\"xorb-%s\"", hex);

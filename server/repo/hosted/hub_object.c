@@ -278,7 +278,7 @@ static void plan_word(struct hub_ask *k, bool verify)
     if (o == NULL) {
         return;
     }
-    k->p->kind = PLAN_PUT;
+    plan_become(k->p, PLAN_PUT);
     k->p->put = put;
     if (verify) {
         plan_verify(k, o);
@@ -301,7 +301,7 @@ static void read_object(struct hub_ask *k, struct slice hex)
     if (!digest_parse(hex, &d)) {
         hub_say(k, 404, "EntryNotFound", SLICE("an object is named by its SHA-256"));
     } else if (hub_held(k, &d, upload, &en)) {
-        k->p->kind = PLAN_BLOB;
+        plan_become(k->p, PLAN_BLOB);
         k->p->entry = en;
         k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(hex));
         k->p->content_type = SLICE("application/octet-stream");

@@ -33,7 +33,7 @@ json_t *hub_body(struct hub_ask *k)
 
 void hub_put(struct hub_ask *k, enum put_kind kind)
 {
-    k->p->kind = PLAN_PUT;
+    plan_become(k->p, PLAN_PUT);
     k->p->put = (struct put){.kind = kind,
                              .repo = slice_str(k->r->name),
                              .name = k->tree,
@@ -149,7 +149,7 @@ static void plan_preupload(struct hub_ask *k)
         hub_say(k, 413, NULL, SLICE("a request of more than 1 MiB: ask in parts"));
         return;
     }
-    k->p->kind = PLAN_LIST;
+    plan_become(k->p, PLAN_LIST);
     k->p->form = LIST_HUB_MODES;
     k->p->posted = true;
     k->p->snap = *sn;
@@ -199,8 +199,8 @@ static void batch_out(struct hub_ask *k)
     if (k->who->token != NULL && publisher == NULL) {
         return;
     }
+    plan_become(k->p, PLAN_LIST);
     k->p->expand = publisher != NULL && publisher->rc == 0;
-    k->p->kind = PLAN_LIST;
     k->p->form = LIST_HUB_OBJECTS;
     k->p->posted = true;
     /* It tells what uploads have brought that no version has yet, and carries the caller's credential. */

@@ -104,7 +104,7 @@ static bool find_blob(struct image_ask *k, const struct digest *d, bool *asks)
 
 static void send_blob(struct image_ask *k, const struct digest *d, uint64_t size_bytes)
 {
-    k->p->kind = PLAN_BLOB;
+    plan_become(k->p, PLAN_BLOB);
     k->p->entry = (struct entry){
         .path = SLICE(""), .type = ENTRY_FILE, .digest = *d, .size_bytes = size_bytes};
     k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(k->at.reference));
@@ -233,7 +233,7 @@ static void plan_manifest(struct image_ask *k)
         return;
     }
     name = name_of(k, &f->entry.digest);
-    k->p->kind = PLAN_BLOB;
+    plan_become(k->p, PLAN_BLOB);
     k->p->entry = f->entry;
     k->p->snap = *sn;
     k->p->whole = true;
@@ -247,7 +247,7 @@ static void plan_manifest(struct image_ask *k)
 
 static void plan_list(struct image_ask *k, enum hosted_list form, const struct snap *sn)
 {
-    k->p->kind = PLAN_LIST;
+    plan_become(k->p, PLAN_LIST);
     k->p->form = (int)form;
     k->p->snap = *sn;
     k->p->name = k->tree;

@@ -10,7 +10,7 @@ enum { VALUE_MAX = 1024, TYPE_MAX = 255 };
 
 static void put(struct image_ask *k, enum put_kind kind)
 {
-    k->p->kind = PLAN_PUT;
+    plan_become(k->p, PLAN_PUT);
     k->p->put = (struct put){.kind = kind,
                              .repo = slice_str(k->r->name),
                              .name = k->tree,

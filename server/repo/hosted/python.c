@@ -62,7 +62,7 @@ static bool page_form(struct python_ask *k, enum hosted_list form)
                          "...v1+html or text/html; as a tree's listing with ?recursive=1\n"));
         return false;
     }
-    k->p->kind = PLAN_LIST;
+    plan_become(k->p, PLAN_LIST);
     k->p->form = (int)form;
     k->p->text = page_format_name(f);
     k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
@@ -74,10 +74,13 @@ static bool page_form(struct python_ask *k, enum hosted_list form)
 /* Of a closed repo each sees what their token's scopes name. */
 static void plan_projects(struct python_ask *k)
 {
+    bool sift = !k->r->anonymous_read && k->who->token != NULL;
+
     k->p->subject = arena_fmt(k->a, "%s/simple/", k->r->name);
-    k->p->sift = !k->r->anonymous_read && k->who->token != NULL;
-    k->p->right = k->p->sift ? RIGHT_KNOWN : RIGHT_READ;
-    (void)page_form(k, LIST_PYTHON_PROJECTS);
+    k->p->right = sift ? RIGHT_KNOWN : RIGHT_READ;
+    if (page_form(k, LIST_PYTHON_PROJECTS)) {
+        k->p->sift = sift;
+    }
 }
 
 static struct slice tree_of(const struct python_ask *k, const struct spot *at)
@@ -123,7 +126,7 @@ static void plan_file(struct python_ask *k, const struct spot *at)
         plan_reply(p, 404, SLICE("this project has no such file\n"));
         return;
     }
-    p->kind = PLAN_BLOB;
+    plan_become(p, PLAN_BLOB);
     p->entry = file->entry;
     p->snap = head->snap;
     p->name = tree_of(k, at);
@@ -142,7 +145,7 @@ static void plan_put(struct python_ask *k, const struct spot *at, enum put_kind 
 {
     struct put *put = &k->p->put;
 
-    k->p->kind = PLAN_PUT;
+    plan_become(k->p, PLAN_PUT);
     k->p->right = RIGHT_PUBLISH;
     put->kind = kind;
     put->repo = slice_str(k->r->name);
@@ -206,7 +209,7 @@ static void plan_upload(struct python_ask *k)
     p->variant =
         asks_for(k->req, "application/problem+json") ? SLICE("python problem") : SLICE("python");
     if (k->who->token == NULL) {
-        p->kind = PLAN_PUT; /* answered with 401 */
+        plan_become(p, PLAN_PUT); /* answered with 401 */
     } else if (!multipart_boundary(http_req_field(k->req, "content-type"), k->a, &boundary)) {
         plan_reply(p, 415,
                    SLICE("an upload is a multipart/form-data form, as twine and uv publish send "
@@ -220,7 +223,7 @@ static void plan_upload(struct python_ask *k)
                    arena_fmt(k->a, "files of this repo have at most %llu bytes (max_object)\n",
                              (unsigned long long)k->r->max_object_bytes));
     } else {
-        p->kind = PLAN_PUT;
+        plan_become(p, PLAN_PUT);
         p->form_reader = &python_form_reader;
         p->text = boundary;
         p->put.kind = PUT_FORM;

@@ -378,7 +378,8 @@ static void oci_answer(const struct repo *r, const struct plan *p, const struct 
     if (a != NULL && p->location.p != NULL) {
         add_next(p, a, arena, reply);
     }
-    if (p->whole && p->etag.p == NULL) { /* a tag: the digest is known by now */
+    if (p->kind == PLAN_WANT && p->whole &&
+        p->etag.p == NULL) { /* a tag: the digest is known by now */
         char hex[DIGEST_HEX + 1];
         digest_format(&p->want.digest, hex);
         reply_addf(reply, arena, "docker-content-digest", "sha256:%s", hex);

@@ -339,7 +339,7 @@ static void plan_entry_of(const struct repo *r, const struct facts *facts, const
                    SLICE("this mirror keeps what its settings require, and this is none of it\n"));
         return;
     }
-    p->kind = PLAN_BLOB;
+    plan_become(p, PLAN_BLOB);
     p->entry = f->entry;
     p->snap = *sn;
     p->name = slice_str(r->name);
@@ -423,7 +423,7 @@ static void pypi_answer(const struct repo *r, const struct plan *p, const struct
     (void)r;
     (void)a;
     (void)arena;
-    if (p->rewrite) {
+    if (p->kind == PLAN_WANT && p->rewrite) {
         reply_add(reply, SLICE("vary"), SLICE("accept"));
     }
 }

@@ -81,6 +81,7 @@ ARROWS = {
         "server/http/principal.h",
         "server/cache",           # want.h; struct answer for the reply's fields
         "server/upload",          # plans name puts, and who reads their bodies
+        "server/store/tree.h",    # what plans need to know of trees
         "server/page",            # a folder is a page, too
         "server/repo/oci/path.h",  # /v2/ is routed by its paths
     },

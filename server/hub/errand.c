@@ -140,6 +140,7 @@ static struct need keep_need(struct errand *x, const struct need *n)
     out.key = keep(x, n->key);
     out.path = keep(x, n->path);
     out.name = keep(x, n->name);
+    out.version = keep(x, n->version);
     out.want.repo = slice_str(x->r->name);
     out.want.key = keep(x, n->want.key);
     out.want.url = keep(x, n->want.url);
@@ -154,25 +155,18 @@ static int resolve(struct errand *x, const struct need *asked, struct err *e)
 {
     struct fact *f = &x->facts.fact[x->facts.count];
     struct buf *made = &x->made[x->facts.count];
-    bool row = asked->kind == NEED_ROW || asked->kind == NEED_ROWS || asked->kind == NEED_PUT;
+    bool stored = need_is_stored(asked->kind);
     struct need n;
     int rc;
 
-    if (x->facts.count == FACTS_MAX || (!row && asked->kind != NEED_GATHER) || asked->of_blob) {
+    if (x->facts.count == FACTS_MAX || (!stored && asked->kind != NEED_GATHER) || asked->of_blob) {
         return err_set(e, E_INTERNAL, "the plan for this repository asks for what is not there");
     }
     n = keep_need(x, asked);
     *made = BUF_INIT(MADE_BYTES);
-    if (row) { /* its absence is a fact, too */
-        *f =
-            (struct fact){.rc = n.kind == NEED_ROW ? store_get(x->d->store, n.table, n.key, made, e)
-                                : n.kind == NEED_ROWS ? rows_read(x->d->store, &n, made, e)
-                                                      : row_put(x->d->store, &n, e)};
-        f->bytes = buf_slice(made);
-        rc = f->rc == E_NOTFOUND || f->rc == E_CHANGED ? 0 : f->rc;
-    } else {
-        rc = gather(x, &n, made, f, e);
-    }
+    *f = (struct fact){.need = n};
+    rc = stored ? need_read(x->d->store, slice_str(x->r->name), f, made, &x->arena, e)
+                : gather(x, &n, made, f, e);
     f->need = n;
     if (rc == 0) {
         x->facts.count++;

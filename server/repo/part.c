@@ -1,7 +1,9 @@
 #include "server/repo/part.h"
 
+#include "common/base/check.h"
 #include "common/codec/url.h"
 #include "common/codec/weblink.h"
+#include "server/store/tree.h"
 
 enum { URL_BYTES = 16384, MESSAGE_BYTES = 512, ROWS_BYTES = 64 << 10 };
 
@@ -21,7 +23,7 @@ static int add_row(void *arg, struct slice key, struct slice value)
     return 0;
 }
 
-int rows_read(struct store *s, const struct need *n, struct buf *out, struct err *e)
+static int rows_read(struct store *s, const struct need *n, struct buf *out, struct err *e)
 {
     struct scan x = {n, out};
     int rc = store_scan(s, n->table, n->key, SLICE_NONE, add_row, &x, e);
@@ -29,7 +31,7 @@ int rows_read(struct store *s, const struct need *n, struct buf *out, struct err
     return rc < 0 ? rc : out->n == 0 ? E_NOTFOUND : 0;
 }
 
-int row_put(struct store *s, const struct need *n, struct err *e)
+static int row_put(struct store *s, const struct need *n, struct err *e)
 {
     struct batch *b = batch_new();
 
@@ -40,6 +42,51 @@ int row_put(struct store *s, const struct need *n, struct err *e)
     }
     batch_put(b, n->table, n->key, n->path);
     return store_commit(s, &b, COMMIT_SYNC, e);
+}
+
+bool need_is_stored(enum need_kind k)
+{
+    return k == NEED_ROW || k == NEED_ROWS || k == NEED_HEAD || k == NEED_ENTRY || k == NEED_PUT;
+}
+
+static int entry_read(struct store *s, struct fact *f, struct arena *a, struct err *e)
+{
+    const struct need *n = &f->need;
+    int rc = n->follow ? tree_resolve(s, &n->root, n->path, a, &f->entry, e)
+                       : tree_get(s, &n->root, n->path, a, &f->entry, e);
+
+    return rc == E_INVALID ? E_NOTFOUND : rc; /* links that lead nowhere */
+}
+
+int need_read(struct store *s, struct slice repo, struct fact *f, struct buf *bytes,
+              struct arena *a, struct err *e)
+{
+    const struct need *n = &f->need;
+
+    switch (n->kind) {
+    case NEED_ROW:
+        f->rc = store_get(s, n->table, n->key, bytes, e);
+        break;
+    case NEED_ROWS:
+        f->rc = rows_read(s, n, bytes, e);
+        break;
+    case NEED_HEAD:
+        f->rc = snap_find(s, repo, n->name, n->version, &f->snap, e);
+        break;
+    case NEED_ENTRY:
+        f->rc = entry_read(s, f, a, e);
+        break;
+    case NEED_PUT:
+        f->rc = row_put(s, n, e);
+        break;
+    case NEED_DOCUMENT:
+    case NEED_GATHER:
+    case NEED_BODY:
+    case NEED_RIGHT:
+        CHECK(need_is_stored(n->kind));
+    }
+    f->bytes = buf_slice(bytes);
+    return f->rc == E_NOTFOUND || f->rc == E_CHANGED ? 0 : f->rc;
 }
 
 /* A client may end its query in "+1": then that would be a part of the question without it. No query has a blank. */

@@ -4,7 +4,7 @@
  * Two go this way, serve/gather.c on a loop for clients, and hub/errand.c on a thread for a prefetch: what one of them brought,
  * and only what is called the same, the other finds.
  *
- * threads  any; pure, but for the rows
+ * threads  any; pure, but for need_read()
  */
 #ifndef SERVER_REPO_PART_H
 #define SERVER_REPO_PART_H
@@ -13,9 +13,12 @@
 
 enum { GATHER_PARTS_MAX = 2000 };
 
-/* NEED_ROWS, NEED_PUT. Block. */
-MUST_USE int rows_read(struct store *s, const struct need *n, struct buf *out, struct err *e);
-MUST_USE int row_put(struct store *s, const struct need *n, struct err *e);
+/* Of what the store knows: NEED_ROW, NEED_ROWS, NEED_HEAD, NEED_ENTRY, NEED_PUT. */
+bool need_is_stored(enum need_kind k);
+/* Learns f->need, one of these; that there is nothing, or that it has changed, is a fact, too. f->bytes are in *bytes, the
+ * entry's strings in *a. Blocks. */
+MUST_USE int need_read(struct store *s, struct slice repo, struct fact *f, struct buf *bytes,
+                       struct arena *a, struct err *e);
 
 /* The key of a part: the gathering's own, "key+1", "key+2" ...; "key?query +1" behind a query. */
 struct slice part_key(struct slice key, unsigned part, struct arena *a);

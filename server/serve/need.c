@@ -30,33 +30,9 @@ enum { ROW_BYTES = 1 << 20 };
 static void row_work(struct step *s)
 {
     struct row_step *r = (struct row_step *)s;
-    struct store *st = s->call->desk->daemon->store;
-    const struct need *n = &r->fact.need;
 
-    switch (n->kind) {
-    case NEED_ROW:
-        s->rc = store_get(st, n->table, n->key, &r->bytes, &s->why);
-        break;
-    case NEED_ROWS:
-        s->rc = rows_read(st, n, &r->bytes, &s->why);
-        break;
-    case NEED_HEAD:
-        s->rc = snap_find(st, r->repo, n->name, n->version, &r->fact.snap, &s->why);
-        break;
-    case NEED_ENTRY:
-        s->rc = n->follow ? tree_resolve(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why)
-                          : tree_get(st, &n->root, n->path, &r->arena, &r->fact.entry, &s->why);
-        s->rc = s->rc == E_INVALID ? E_NOTFOUND : s->rc; /* links that lead nowhere */
-        break;
-    case NEED_PUT:
-        s->rc = row_put(st, n, &s->why);
-        break;
-    case NEED_DOCUMENT:
-    case NEED_GATHER:
-    case NEED_BODY:
-    case NEED_RIGHT:
-        break;
-    }
+    s->rc =
+        need_read(s->call->desk->daemon->store, r->repo, &r->fact, &r->bytes, &r->arena, &s->why);
 }
 
 static void row_done(struct step *s)
@@ -64,13 +40,12 @@ static void row_done(struct step *s)
     struct row_step *r = (struct row_step *)s;
     struct call *c = s->call;
 
-    if (s->rc != 0 && s->rc != E_NOTFOUND && s->rc != E_CHANGED) {
+    if (s->rc != 0) {
         log_error("serve.read_failed", "repo=%s why=\"%s\"", c->repo->name, s->why.text);
         reply_trouble(c, s->rc, &s->why);
         return;
     }
-    r->fact.rc = s->rc;
-    r->fact.bytes = arena_copy(&c->arena, buf_slice(&r->bytes));
+    r->fact.bytes = arena_copy(&c->arena, r->fact.bytes);
     r->fact.entry.path = arena_copy(&c->arena, r->fact.entry.path);
     r->fact.entry.target = arena_copy(&c->arena, r->fact.entry.target);
     need_learn(c, &r->fact);

@@ -15,6 +15,13 @@ static const struct repo_ops *const adapters[] = {
 #undef REPO
 };
 
+/* ", conda, generic": begins with what stands between two. */
+static const char protocols[] =
+#define REPO(protocol) ", " #protocol
+#include "server/repo/repos.def"
+#undef REPO
+    ;
+
 const struct repo_ops *repo_ops_find(const char *protocol)
 {
     for (size_t i = 0; protocol != NULL && i < ARRAY_LEN(adapters); i++) {
@@ -117,10 +124,8 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     forward_open(r, conf);
     origin_field_open(r, conf);
     if (r->ops == NULL) {
-        rc = err_set(
-            e, E_CONFIG,
-            "%s: repo \"%s\": no protocol \"%s\"; there are conda, generic, hf, hosted, oci, pypi",
-            conf->source, conf->name, conf->protocol != NULL ? conf->protocol : "");
+        rc = err_set(e, E_CONFIG, "%s: repo \"%s\": no protocol \"%s\"; there are %s", conf->source,
+                     conf->name, conf->protocol != NULL ? conf->protocol : "", protocols + 2);
         goto out;
     }
     rc = fill(r, conf, e);

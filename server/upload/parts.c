@@ -2,11 +2,18 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <xxhash.h>
 
+#include "common/base/log.h"
+#include "server/store/blob.h"
+#include "server/upload/joint.h"
 #include "server/upload/offer.h"
-#include "server/upload/parts_priv.h"
+#include "server/upload/upload_reply.h"
 
 #define ROWS "part/"
+enum { PARTS_NAME_BYTES = 5 + DIGEST_HEX + 12 };
 _Static_assert(PARTS_NAME_BYTES >= sizeof ROWS + DIGEST_HEX + 11, "a row's name has room");
 
 /* --- how an object is divided ------------------------------------------------------------------------------------- */
@@ -40,7 +47,7 @@ void parts_divide(const struct put_object *object, size_t count, uint64_t *part_
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
-struct slice parts_row_name(const struct digest *d, uint32_t n, char out[PARTS_NAME_BYTES])
+static struct slice row_name(const struct digest *d, uint32_t n, char out[PARTS_NAME_BYTES])
 {
     char hex[DIGEST_HEX + 1];
 
@@ -60,24 +67,24 @@ struct slice parts_awaited(struct slice path)
     return hex.n == DIGEST_HEX && hex.p != path.p ? hex : SLICE_NONE;
 }
 
-void parts_row_put(const struct session *s, const struct digest *d, uint32_t n,
-                   const struct session_file *f, struct batch *b)
+static void row_put(const struct session *s, const struct digest *d, uint32_t n,
+                    const struct session_file *f, struct batch *b)
 {
     char name[PARTS_NAME_BYTES];
 
     if (f != NULL) {
-        session_file_put(s, parts_row_name(d, n, name), f, b);
+        session_file_put(s, row_name(d, n, name), f, b);
     } else {
-        session_file_del(s, parts_row_name(d, n, name), b);
+        session_file_del(s, row_name(d, n, name), b);
     }
 }
 
-int parts_row_load(struct store *store, const char *id, const struct digest *d, uint32_t n,
-                   struct session_file *out, struct err *e)
+static int row_load(struct store *store, const char *id, const struct digest *d, uint32_t n,
+                    struct session_file *out, struct err *e)
 {
     char name[PARTS_NAME_BYTES];
 
-    return session_file_load(store, id, parts_row_name(d, n, name), out, e);
+    return session_file_load(store, id, row_name(d, n, name), out, e);
 }
 
 void parts_await(const struct session *s, const struct put_object *o, uint64_t part_bytes,
@@ -87,7 +94,7 @@ void parts_await(const struct session *s, const struct put_object *o, uint64_t p
     char hex[DIGEST_HEX + 1];
 
     digest_format(&o->digest, hex);
-    parts_row_put(s, &o->digest, 0, &f, b);
+    row_put(s, &o->digest, 0, &f, b);
     offer_remember(s, slice_of(hex, DIGEST_HEX), b);
 }
 
@@ -102,7 +109,7 @@ int parts_recall(struct store *store, const struct put *p, const struct put_obje
     digest_format(&o->digest, hex);
     rc = offer_recall(store, p, slice_of(hex, DIGEST_HEX), now_unix_s, &s, e);
     if (rc == 0) {
-        rc = parts_row_load(store, s.id, &o->digest, 0, &f, e);
+        rc = row_load(store, s.id, &o->digest, 0, &f, e);
     }
     if (rc == 0 && f.total != o->size_bytes) {
         rc = E_NOTFOUND;
@@ -115,15 +122,509 @@ int parts_recall(struct store *store, const struct put *p, const struct put_obje
     return rc;
 }
 
-void parts_rows_drop(struct store *store, const struct session *s, const struct digest *d,
-                     const struct session_file *f, struct batch *b)
+static void rows_drop(struct store *store, const struct session *s, const struct digest *d,
+                      const struct session_file *f, struct batch *b)
 {
     char hex[DIGEST_HEX + 1];
 
     digest_format(d, hex);
     for (uint32_t n = 0; n <= parts_count(f->total, f->bytes); n++) {
-        parts_row_put(s, d, n, NULL, b);
+        row_put(s, d, n, NULL, b);
     }
     offer_forget(store, s, slice_of(hex, DIGEST_HEX), b);
     partial_del(b, f->stage);
+}
+
+/* --- the one stage that all parts are written into, and how far its digest has been taken --- */
+
+/* What the rows of the object's parts say is here. */
+static int rows_bytes(struct store *store, const struct session *s, const struct digest *d,
+                      const struct session_file *f, uint64_t *bytes, struct err *e)
+{
+    struct session_file part;
+    int rc = 0;
+
+    *bytes = 0;
+    for (uint32_t n = 1; rc == 0 && n <= parts_count(f->total, f->bytes); n++) {
+        rc = row_load(store, s->id, d, n, &part, e);
+        *bytes += rc == 0 ? part.bytes : 0;
+        rc = rc == E_NOTFOUND ? 0 : rc;
+    }
+    return rc;
+}
+
+/* A new one, where there is none yet, or its file is lost; parts that were in that one are, too. */
+static int begin_stage(struct uploads *u, const struct session *s, const struct digest *d,
+                       struct session_file *f, struct ingest **out, struct err *e)
+{
+    struct charge lost;
+    struct batch *b;
+    uint64_t bytes = 0;
+    int rc = uploads_open_ingest(u, f->total, true, out, e);
+
+    if (rc == 0 && f->stage != 0) {
+        rc = rows_bytes(u->store, s, d, f, &bytes, e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    b = batch_new();
+    session_require(s, b);
+    if (f->stage != 0) {
+        rows_drop(u->store, s, d, f, b);
+        parts_await(s, &(struct put_object){*d, f->total}, f->bytes, b);
+    }
+    f->stage = ingest_id(*out);
+    row_put(s, d, 0, f, b);
+    charge_begin(&lost, u, s->id, bytes);
+    rc = session_save(s, *out, &b, COMMIT_LAZY, e);
+    if (rc == 0) {
+        charge_keep(&lost, 0);
+        charge_settle(&lost);
+    }
+    return rc;
+}
+
+static int open_stage(struct uploads *u, struct joint *j, const struct session *s, struct err *e)
+{
+    struct session_file f;
+    struct ingest *in = NULL;
+    struct hasher *h;
+    int rc;
+
+    if (!joint_opens(u, j, &rc)) {
+        return rc;
+    }
+    rc = row_load(u->store, s->id, &j->digest, 0, &f, e);
+    if (rc == 0) {
+        rc = f.stage != 0 ? uploads_resume(u, f.stage, 0, f.total, &in, e) : E_NOTFOUND;
+    }
+    if (rc == 0) {
+        h = joint_hasher_take(j);
+        if (h != NULL) {
+            ingest_hasher_give(in, &h);
+        }
+    } else if (rc == E_NOTFOUND) {
+        joint_hasher_put(j, NULL); /* what it has seen has to come again */
+        rc = begin_stage(u, s, &j->digest, &f, &in, e);
+    }
+    if (rc != 0) {
+        ingest_drop(&in);
+    }
+    joint_opened(u, j, in);
+    return rc;
+}
+
+static int hash_on(struct uploads *u, struct joint *j, const struct session_file *awaited,
+                   uint32_t most, struct err *e)
+{
+    struct session_file f;
+    int rc = 0;
+
+    for (uint32_t i = 0; rc == 0 && i < most && ingest_hashed(j->in) < awaited->total; i++) {
+        uint64_t before = ingest_hashed(j->in) / awaited->bytes; /* whole parts */
+        if (row_load(u->store, j->id, &j->digest, (uint32_t)before + 1, &f, NULL) != 0) {
+            break;
+        }
+        rc = ingest_hash(j->in, before * awaited->bytes + f.bytes, e);
+    }
+    return rc;
+}
+
+/* --- one part: into its place in the stage, or compared with what came before --- */
+
+#define SYNC_BYTES ((uint64_t)64 << 20) /* of a part that is longer: what its end has to wait for */
+enum { CATCH_UP = 4 };                  /* parts whose digest is made up for at the end of one */
+
+struct part {
+    struct uploads *u;
+    struct session session;
+    struct joint *joint;
+    struct writer writer;
+    char name[PARTS_NAME_BYTES]; /* the writer's path, and the row's */
+    uint32_t n;
+    struct session_file awaited; /* the whole object */
+    uint64_t first, bytes;
+    uint64_t written, synced;
+    bool there; /* it is durable: what comes is compared */
+    struct digest sum;
+    XXH3_state_t *summing;
+    struct charge charge;
+};
+
+/* What is to come, from its row. False: answered. */
+static bool find_place(struct part *x, const struct put *p, uint64_t length,
+                       struct upload_reply *reply, int *rc, struct err *e)
+{
+    struct session_file *f = &x->awaited;
+
+    *rc = row_load(x->u->store, x->session.id, &p->digest, 0, f, e);
+    if (*rc == E_NOTFOUND) {
+        upload_refuse(reply, 404, "no parts of this object are awaited: ask for addresses anew");
+        *rc = 0;
+        return false;
+    }
+    if (*rc != 0) {
+        return false;
+    }
+    if (p->part == 0 || p->part > parts_count(f->total, f->bytes)) {
+        upload_refuse(reply, 404, "this object has %" PRIu32 " parts",
+                      parts_count(f->total, f->bytes));
+        return false;
+    }
+    x->first = (p->part - 1) * f->bytes;
+    x->bytes = min_u64(f->bytes, f->total - x->first);
+    if (length != UINT64_MAX && length != x->bytes) {
+        upload_refuse(reply, 400, "part %" PRIu32 " has %" PRIu64 " bytes", p->part, x->bytes);
+        return false;
+    }
+    return true;
+}
+
+static int enter(struct part *x, const struct put *p, const struct upload_body *body, struct err *e)
+{
+    const char *why = "";
+    int rc;
+
+    x->n = p->part;
+    x->writer = (struct writer){.id = x->session.id,
+                                .path = row_name(&p->digest, p->part, x->name),
+                                .loose = true,
+                                .yield = body->yield,
+                                .yield_arg = body->yield_arg};
+    rc = live_enter(x->u, &x->writer, &why);
+    if (rc != 0) {
+        return err_set(e, E_BUSY, "another request still writes this part");
+    }
+    return joint_enter(x->u, x->session.id, &p->digest, false, &x->joint, e);
+}
+
+static int begin(struct part *x, struct err *e)
+{
+    struct session_file f;
+    int rc = open_stage(x->u, x->joint, &x->session, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    /* From here on the row is ours alone, and the stage stays: an object is not closed while somebody is at a part. */
+    rc = session_file_load(x->u->store, x->session.id, x->writer.path, &f, e);
+    charge_begin(&x->charge, x->u, x->session.id, rc == 0 ? x->bytes : 0);
+    x->charge.part = true;
+    if (rc == 0) {
+        x->there = true;
+        x->sum = f.digest;
+    } else if (rc == E_NOTFOUND) {
+        if (ingest_hashed(x->joint->in) == x->first) {
+            ingest_mark(x->joint->in); /* where the digest goes back to if this one is cut off */
+        }
+        rc = 0;
+    }
+    x->summing = XXH3_createState();
+    CHECK(x->summing != NULL && XXH3_128bits_reset(x->summing) == XXH_OK);
+    return rc;
+}
+
+int part_open(struct uploads *u, const struct put *p, const struct upload_body *body,
+              struct part **out, struct upload_reply *reply, struct err *e)
+{
+    struct part *x = NEW(struct part);
+    int rc;
+
+    x->u = u;
+    *out = x;
+    if (offer_begin(u->store, p, &x->session, reply, &rc, e) &&
+        find_place(x, p, body->length, reply, &rc, e)) {
+        rc = enter(x, p, body, e);
+        if (rc == 0) {
+            rc = begin(x, e);
+        }
+    }
+    if (rc != 0 || reply->status != 0) {
+        part_close(out);
+    }
+    if (rc == E_CHANGED) {
+        upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
+        rc = 0;
+    }
+    return rc;
+}
+
+/* What its end then has not to wait for. */
+static int sync_bytes(struct part *x, struct err *e)
+{
+    return fdatasync(ingest_fd(x->joint->in)) == 0 ? 0 : err_sys(e, "fdatasync");
+}
+
+static int write_on(struct part *x, struct slice bytes, struct err *e)
+{
+    struct ingest *in = x->joint->in;
+    uint64_t at = x->first + x->written;
+    int rc = charge_take(&x->charge, bytes.n, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ingest_write(in, bytes.p, bytes.n, at, e);
+    if (rc == 0) {
+        ingest_hash_along(in, bytes, at);
+    } else {
+        charge_give(&x->charge, bytes.n);
+    }
+    return rc;
+}
+
+int part_write(struct part *x, struct slice bytes, struct upload_reply *reply, struct err *e)
+{
+    int rc = 0;
+
+    if (bytes.n > x->bytes - x->written) {
+        upload_refuse(reply, 400, "more bytes than the %" PRIu64 " of this part", x->bytes);
+        return 0;
+    }
+    CHECK(XXH3_128bits_update(x->summing, bytes.p, bytes.n) == XXH_OK);
+    if (!x->there) {
+        rc = write_on(x, bytes, e);
+    }
+    x->written += bytes.n;
+    if (rc == 0 && !x->there && x->written - x->synced >= SYNC_BYTES && x->written < x->bytes) {
+        rc = sync_bytes(x, e);
+        x->synced = x->written;
+    }
+    return rc;
+}
+
+static void answer(const struct digest *sum, struct upload_reply *reply)
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(sum, hex);
+    snprintf(reply->etag, sizeof reply->etag, "\"%.32s\"", hex);
+    reply->status = 200;
+}
+
+/* No row speaks of its bytes: they leave the stage. When the file system cannot do that, they count until the session ends. */
+static void void_bytes(struct part *x)
+{
+    struct err e;
+
+    if (ingest_cut(x->joint->in, x->first, x->charge.bytes, &e) == 0) {
+        charge_keep(&x->charge, 0);
+    } else {
+        log_warn("upload.part", "why=\"%s\"", e.text);
+        charge_keep(&x->charge, x->charge.bytes);
+    }
+}
+
+/* Which of the two is right nobody can say: both are void, and the client is asked for a third. */
+static int differs(struct part *x, struct upload_reply *reply, struct err *e)
+{
+    struct batch *b = batch_new();
+    int rc;
+
+    session_require(&x->session, b);
+    row_put(&x->session, &x->joint->digest, x->n, NULL, b);
+    upload_refuse(reply, 503, "part %" PRIu32 " differs from what came of it before: send it again",
+                  x->n);
+    rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
+    if (rc == 0) {
+        void_bytes(x);
+    }
+    return rc;
+}
+
+static int keep(struct part *x, const struct digest *sum, struct err *e)
+{
+    struct session_file f = {.sealed = true, .bytes = x->bytes, .digest = *sum};
+    struct batch *b = batch_new();
+    int rc;
+
+    session_require(&x->session, b);
+    row_put(&x->session, &x->joint->digest, x->n, &f, b);
+    rc = session_save(&x->session, x->joint->in, &b, COMMIT_SYNC, e);
+    if (rc == 0) {
+        charge_keep(&x->charge, x->bytes);
+    }
+    return rc != 0 ? rc : hash_on(x->u, x->joint, &x->awaited, CATCH_UP, e);
+}
+
+int part_finish(struct part *x, struct upload_reply *reply, struct err *e)
+{
+    XXH128_canonical_t canonical;
+    struct digest sum = {{0}};
+    int rc = 0;
+
+    if (x->written != x->bytes) {
+        upload_refuse(reply, 400, "fewer bytes than the %" PRIu64 " of this part", x->bytes);
+        return 0;
+    }
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(x->summing));
+    memcpy(sum.b, canonical.digest, sizeof canonical.digest);
+    if (x->there && !digest_eq(&sum, &x->sum)) {
+        rc = differs(x, reply, e);
+    } else if (!x->there) {
+        rc = keep(x, &sum, e);
+    }
+    if (rc == E_CHANGED) {
+        upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
+        joint_dead(x->u, x->joint);
+        return 0;
+    }
+    if (rc == 0 && reply->status == 0) {
+        answer(&sum, reply);
+    }
+    return rc;
+}
+
+void part_close(struct part **xp)
+{
+    struct part *x = *xp;
+
+    *xp = NULL;
+    if (x == NULL) {
+        return;
+    }
+    XXH3_freeState(x->summing);
+    if (!x->there && x->charge.bytes != 0 && x->charge.kept == 0) { /* cut off */
+        void_bytes(x);
+    }
+    charge_settle(&x->charge);
+    live_leave(x->u, &x->writer);
+    joint_leave(x->u, &x->joint);
+    session_free(&x->session);
+    free(x);
+}
+
+/* --- all parts are here: they become a blob, when they are what was announced --- */
+
+struct ending {
+    struct uploads *u;
+    const struct put *put;
+    const struct session *session;
+    struct joint *joint;
+    struct session_file f; /* what was awaited */
+    struct charge charge;
+    struct upload_reply *out;
+    struct err *e;
+};
+
+static int all_here(struct ending *x)
+{
+    uint32_t count = parts_count(x->f.total, x->f.bytes);
+    struct session_file f;
+    int rc = 0;
+
+    if (x->put->parts_count != count) {
+        upload_refuse(x->out, 400, "this object has %" PRIu32 " parts, not %" PRIu32, count,
+                      x->put->parts_count);
+    }
+    for (uint32_t n = 1; rc == 0 && x->out->status == 0 && n <= count; n++) {
+        rc = row_load(x->u->store, x->session->id, &x->put->digest, n, &f, x->e);
+        if (rc == E_NOTFOUND) {
+            upload_refuse(x->out, 400, "part %" PRIu32 " of %" PRIu32 " is not here: send it", n,
+                          count);
+            rc = 0;
+        }
+    }
+    return rc;
+}
+
+/* As it is: whole, and of another digest. */
+static int drop(struct ending *x)
+{
+    struct batch *b = batch_new();
+    int rc;
+
+    upload_refuse(x->out, 422, "the parts do not make up this digest: send them all again");
+    rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
+    joint_dead(x->u, x->joint);
+    rc = store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
+    if (rc == 0) {
+        charge_keep(&x->charge, 0);
+    }
+    return rc;
+}
+
+static int seal(struct ending *x)
+{
+    struct ingest *in = x->joint->in;
+    struct batch *b = batch_new();
+    int rc;
+
+    joint_opened(x->u, x->joint, NULL); /* it is the seal's */
+    rc = ingest_seal(&in, b, NULL, x->e);
+    if (rc == 0) {
+        rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
+        session_require(x->session, b);
+        session_hold(x->session, SLICE_NONE, &x->put->digest, b);
+        rc = store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
+    }
+    if (rc == 0) {
+        charge_keep(&x->charge, 0);
+        live_came(x->u, x->session->id, &x->put->digest);
+    }
+    batch_free(&b);
+    return rc;
+}
+
+static int close_object(struct ending *x)
+{
+    struct digest d;
+    int rc = open_stage(x->u, x->joint, x->session, x->e);
+
+    if (rc == 0) {
+        rc = ingest_finish(x->joint->in, x->f.total, &d, x->e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    return digest_eq(&d, &x->put->digest) ? seal(x) : drop(x);
+}
+
+static int end_object(struct ending *x)
+{
+    bool has = false;
+    int rc = offer_tree_has(x->u->store, x->put, &x->put->digest, &has, NULL, x->e);
+
+    if (rc == 0 && !has) {
+        rc = row_load(x->u->store, x->session->id, &x->put->digest, 0, &x->f, x->e);
+    }
+    if (rc == E_NOTFOUND) {
+        upload_refuse(x->out, 404, "no parts of this object are awaited: ask for addresses anew");
+        return 0;
+    }
+    if (rc == 0 && !has) {
+        rc = all_here(x);
+    }
+    if (rc == 0 && !has && x->out->status == 0) {
+        charge_begin(&x->charge, x->u, x->session->id, x->f.total); /* of all its parts */
+        rc = close_object(x);
+        charge_settle(&x->charge);
+    }
+    if (rc == E_CHANGED) {
+        upload_refuse(x->out, 404, "this upload has ended meanwhile: ask for one anew");
+        joint_dead(x->u, x->joint);
+        return 0;
+    }
+    if (rc == 0 && x->out->status == 0) {
+        x->out->status = 200;
+    }
+    return rc;
+}
+
+int parts_end(struct uploads *u, const struct put *p, struct upload_reply *out, struct err *e)
+{
+    struct session s;
+    struct ending x = {.u = u, .put = p, .session = &s, .out = out, .e = e};
+    int rc;
+
+    if (offer_begin(u->store, p, &s, out, &rc, e)) {
+        rc = joint_enter(u, s.id, &p->digest, true, &x.joint, e);
+        if (rc == 0) {
+            rc = end_object(&x);
+        }
+        joint_leave(u, &x.joint);
+    }
+    session_free(&s);
+    return rc;
 }

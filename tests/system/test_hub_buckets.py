@@ -286,6 +286,7 @@ def test_a_path_of_few_letters_lists_no_more_than_a_part(mirrord, hub, name, ask
     """The Hub matches paths by their beginning: that was all of the bucket, part by part, for whatever path or hint a client wrote."""
     hub.page = 3
     hub.buckets["org/data"].files.update({f"{c}/{i:03}": b"x" for c in "ab" for i in range(60)}, a=b"this", zz=b"that")
+    hub.buckets["org/data"].files.uploaded.clear()  # long ago: what was listed before an upload is listed again
     m = mirrord(hub.config())
 
     def below():

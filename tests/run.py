@@ -26,9 +26,9 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORES = os.cpu_count() or 1
 SLOWEST = 20  # that are named at the end
-# In the order of their start. The longest chains of tests that one worker runs one by one (xdist_group) are clients'; begun last, they
-# would leave the other workers idle.
-PYTEST_FOLDERS = ("clients", "system", "crash")
+# In the order of their start. The longest chains of tests that one worker runs one by one (xdist_group) are clients', and the longest test
+# is a crash test; begun last, they would leave the other workers idle.
+PYTEST_FOLDERS = ("clients", "crash", "system")
 Counts = collections.namedtuple("Counts", "passed failed skipped")
 
 

@@ -39,8 +39,8 @@ struct block { /* one part's bytes on their way to the disk */
 struct sealing { /* a small file on its way into the cache, with others */
     struct list node;
     struct shelf_sealing one; /* rc and why tell how it went */
-    void (*done)(struct sealing
-                     *s); /* never inside pull_loop_seal(); the struct is its caller's until then */
+    /* Never inside pull_loop_seal(); until then the struct is its caller's. */
+    void (*done)(struct sealing *s);
 };
 
 struct pull_tally {       /* of one file, over all its tries */

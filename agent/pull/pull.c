@@ -33,8 +33,7 @@ struct pull {
     void (*on_done)(void *arg, const struct pull_result *r);
     void *arg;
     struct pull_object object;
-    bool
-        bound; /* the digest was asked for: by the job or a listing, not learned from this answer */
+    bool bound; /* the digest was asked for, by the job or a listing */
     bool list_lies;
     bool checked; /* the parts, since it began */
     bool discard; /* the partial file, when it restarts or fails */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/train/manifest.h"
+#include "agent/train/powersgd_state.h"
 #include "agent/train/products.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
@@ -68,6 +69,33 @@ static int save_tensors(const char *dir, const struct checkpoint *c, struct buf 
                                   manifest, e);
 }
 
+/* What the ranks have written themselves. */
+static int note_left_out(const char *dir, int ranks, struct buf *manifest, struct err *e)
+{
+    char name[NAME_MAX], path[PATH_MAX];
+    struct digest digest;
+    struct stat st;
+    int rc = 0;
+
+    for (int r = 0; rc == 0 && r < ranks; r++) {
+        int fd;
+
+        powersgd_file_name(r, ranks, name);
+        join(path, dir, name);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        rc = fd == -1 || fstat(fd, &st) == -1
+                 ? err_sys(e, "%s (do all ranks see the same --out?)", path)
+                 : digest_of_fd(fd, (uint64_t)st.st_size, &digest, e);
+        if (rc == 0) {
+            manifest_add(manifest, &digest, name);
+        }
+        if (fd != -1) {
+            close(fd);
+        }
+    }
+    return rc;
+}
+
 static int save_files(const char *dir, const struct checkpoint *c, struct err *e)
 {
     struct buf manifest = BUF_INIT(MANIFEST_MAX_BYTES), text = BUF_INIT(SMALL_FILE_BYTES);
@@ -77,6 +105,7 @@ static int save_files(const char *dir, const struct checkpoint *c, struct err *e
     rc = save_text(dir, "config.json", &text, &manifest, e);
     rc = rc != 0 ? rc : companions_save(c->companions, dir, &manifest, e);
     rc = rc != 0 ? rc : save_tensors(dir, c, &manifest, e);
+    rc = rc != 0 ? rc : note_left_out(dir, c->left_out, &manifest, e);
     if (rc == 0 && c->products->n > 0) {
         rc = save_text(dir, PRODUCTS_NAME, c->products, &manifest, e);
     }
@@ -89,15 +118,29 @@ static int save_files(const char *dir, const struct checkpoint *c, struct err *e
     return rc;
 }
 
+void checkpoint_folder(const char *out, int64_t step, char dir[PATH_MAX])
+{
+    snprintf(dir, PATH_MAX, "%s/%s%lld%s", out, prefix, (long long)step, partial);
+}
+
+int checkpoint_begin(const char *out, int64_t step, struct err *e)
+{
+    char dir[PATH_MAX];
+    int rc;
+
+    checkpoint_folder(out, step, dir);
+    rc = dir_remove_tree(dir, e);
+    return rc != 0 ? rc : dir_make(dir, 0755, e);
+}
+
 int checkpoint_write(const char *out, const struct checkpoint *c, struct err *e)
 {
     char temp[PATH_MAX], final[PATH_MAX];
     int rc;
 
     snprintf(final, sizeof final, "%s/%s%lld", out, prefix, (long long)c->state.step);
-    snprintf(temp, sizeof temp, "%s/%s%lld%s", out, prefix, (long long)c->state.step, partial);
-    rc = dir_remove_tree(temp, e);
-    rc = rc != 0 ? rc : dir_make(temp, 0755, e);
+    checkpoint_folder(out, c->state.step, temp);
+    rc = c->left_out > 0 ? 0 : checkpoint_begin(out, c->state.step, e);
     rc = rc != 0 ? rc : save_files(temp, c, e);
     /* There may be a damaged one of the same step, which --resume auto passed over. */
     rc = rc != 0 ? rc : dir_remove_tree(final, e);
@@ -144,9 +187,15 @@ int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct er
     const struct weights_part param = {"", m->master, m->master_held, m->accum};
     const struct weights_part moments[] = {{first_moment, o->m, m->state_held, m->accum},
                                            {second_moment, o->v, m->state_held, m->accum}};
+    bool found = false;
     int rc = weights_load(m, &param, 1, dir, "model", e);
 
-    return rc != 0 ? rc : weights_load(m, moments, 2, dir, "optimizer", e);
+    rc = rc != 0 ? rc : weights_load(m, moments, 2, dir, "optimizer", e);
+    if (rc == 0 && m->powersgd != NULL) {
+        rc = powersgd_load(dir, m, &found, e);
+        powersgd_set_resumed(m, rc == 0 && found);
+    }
+    return rc;
 }
 
 /* --- the folder of checkpoints ------------------------------------------------------------------------------------- */

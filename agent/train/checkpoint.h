@@ -3,6 +3,7 @@
  *     model.safetensors, config.json   as on the Hub: any program that reads the family loads the folder
  *     tokenizer.json and the like      of the model that the run began with, else of the data (companions.h)
  *     optimizer.safetensors            both moments: exp_avg.<tensor>, exp_avg_sq.<tensor>
+ *     powersgd-*.safetensors           with --compress, once it has begun: what each rank has left out (powersgd_state.h)
  *     trainer.json                     where the run stands (state.h)
  *     algorithms.txt                   with --deterministic on a GPU: those of its products (products.h)
  *     manifest.sha256                  of all others, as sha256sum -c reads it
@@ -17,6 +18,8 @@
 #ifndef AGENT_TRAIN_CHECKPOINT_H
 #define AGENT_TRAIN_CHECKPOINT_H
 
+#include <limits.h>
+
 #include "agent/train/companions.h"
 #include "agent/train/optim.h"
 #include "agent/train/state.h"
@@ -30,11 +33,15 @@ struct checkpoint {
     struct weights_source param, m, v;
     struct train_state state;
     const struct buf *products; /* empty: none */
+    int left_out; /* ranks whose files are in the folder of checkpoint_begin() already; 0: it was not called */
 };
 
+/* For files that the ranks write themselves: makes the folder, and says where. */
+MUST_USE int checkpoint_begin(const char *out, int64_t step, struct err *e);
+void checkpoint_folder(const char *out, int64_t step, char dir[PATH_MAX]);
 /* Leaves nothing behind when it fails. */
 MUST_USE int checkpoint_write(const char *out, const struct checkpoint *c, struct err *e);
-/* The tensors; the model's shape came from the folder's config.json. */
+/* The tensors, with compression what this rank has left out as well; the model's shape came from the folder's config.json. */
 MUST_USE int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct err *e);
 /* Checks every file against the manifest. */
 MUST_USE int checkpoint_verify(const char *dir, struct err *e);

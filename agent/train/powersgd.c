@@ -23,6 +23,7 @@ struct powersgd {
     char *error, *q, *p;
     int64_t step;
     bool on;
+    bool resumed;
 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -157,11 +158,33 @@ void powersgd_begin(struct model *m, int64_t step)
     }
 }
 
+void powersgd_set_resumed(struct model *m, bool resumed)
+{
+    m->powersgd->resumed = resumed;
+}
+
+bool powersgd_resumed(const struct model *m)
+{
+    return m->powersgd != NULL && m->powersgd->resumed;
+}
+
+bool powersgd_begun(const struct model *m)
+{
+    return m->powersgd != NULL && m->powersgd->on && powersgd_bytes(m) > 0;
+}
+
 void powersgd_forget(struct model *m)
+{
+    if (powersgd_begun(m)) {
+        powersgd_clear(m);
+    }
+}
+
+void powersgd_clear(struct model *m)
 {
     struct powersgd *p = m->powersgd;
 
-    if (p != NULL && p->on && powersgd_bytes(m) > 0) {
+    if (powersgd_bytes(m) > 0) {
         zero_settle(m);
         model_do(m, m->k->mem_zero(m->ks, p->error, model_accum_bytes(m, p->errors)));
         model_do(m, m->k->mem_zero(m->ks, p->q, model_accum_bytes(m, p->qs)));
@@ -231,22 +254,31 @@ static void each(struct model *m, struct kstream *ks, int group,
     }
 }
 
+char *powersgd_set(const struct model *m, enum powersgd_set set, int64_t *elements)
+{
+    const struct powersgd *p = m->powersgd;
+
+    *elements = p == NULL ? 0 : set == POWERSGD_ERRORS ? p->errors : p->qs;
+    return p == NULL ? NULL : set == POWERSGD_ERRORS ? p->error : p->q;
+}
+
 bool powersgd_tensor(const struct model *m, int number, struct powersgd_tensor *out)
 {
     const struct powersgd *p = m->powersgd;
+    bool error = number % 2 == 0;
     const struct factored *x;
+    int64_t all;
 
     if (p == NULL || number >= 2 * p->first[m->layout.groups]) {
         return false;
     }
     x = &p->matrix[number / 2];
-    *out = number % 2 == 0
-               ? (struct powersgd_tensor){.rows = x->rows,
-                                          .cols = x->cols,
-                                          .at = p->error + model_accum_bytes(m, x->error)}
-               : (struct powersgd_tensor){
-                     .rows = x->cols, .cols = x->rank, .at = p->q + model_accum_bytes(m, x->q)};
-    snprintf(out->name, sizeof out->name, "%s.%s", number % 2 == 0 ? "error" : "factor", x->name);
+    *out = (struct powersgd_tensor){.set = error ? POWERSGD_ERRORS : POWERSGD_FACTORS,
+                                    .offset = error ? x->error : x->q,
+                                    .rows = error ? x->rows : x->cols,
+                                    .cols = error ? x->cols : x->rank};
+    out->at = powersgd_set(m, out->set, &all) + model_accum_bytes(m, out->offset);
+    snprintf(out->name, sizeof out->name, "%s.%s", error ? "error" : "factor", x->name);
     return true;
 }
 

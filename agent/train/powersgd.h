@@ -39,6 +39,12 @@ void powersgd_free(struct model *m); /* NULL is fine */
 
 /* The next pass belongs to this step, 1, 2, ...: whether it is compressed, and what is drawn in it. */
 void powersgd_begin(struct model *m, int64_t step);
+/* Whether there has been one that was: until then E and Q are zeros. */
+bool powersgd_begun(const struct model *m);
+void powersgd_clear(struct model *m); /* they become zeros again */
+/* Whether E and Q came from a checkpoint. */
+void powersgd_set_resumed(struct model *m, bool resumed);
+bool powersgd_resumed(const struct model *m);
 /* The step was not taken, or gradients will be of another scale. */
 void powersgd_forget(struct model *m);
 
@@ -48,10 +54,15 @@ void powersgd_sum(struct model *m, struct kstream *ks, int group);
 /* Whether a compressed step has factors of the group, and the elements that the ranks then sum. */
 bool powersgd_has(const struct model *m, int group);
 int64_t powersgd_elements(const struct model *m, int group);
-/* What a rank has to keep for a run that goes on to the same bits: E and Q of each matrix, in device memory, of the accumulation
- * type. Q is the same on all ranks. Numbers from 0; false: there are no more. */
+/* What a rank has to keep for a run that goes on to the same bits (powersgd_state.h): all E, and all Q, which are the same on all
+ * ranks. In device memory, of the accumulation type. */
+enum powersgd_set { POWERSGD_ERRORS, POWERSGD_FACTORS, POWERSGD_SETS };
+char *powersgd_set(const struct model *m, enum powersgd_set set, int64_t *elements);
+/* One of them; numbers from 0, false: there are no more. */
 struct powersgd_tensor {
     char name[96]; /* "error." or "factor.", and the Hub's */
+    enum powersgd_set set;
+    int64_t offset; /* in the set */
     int64_t rows, cols;
     char *at;
 };

@@ -375,8 +375,10 @@ static void say_compression(const struct run *r, bool resumed)
                     "gradients are compressed from step %lld on: a rank sends %s in a step, not %s",
                     (long long)start + 1, compressed, plain);
     }
-    if (m->powersgd != NULL && resumed && r->state.step > start) {
-        metrics_say(r->metrics, "what the compressed steps so far left out is dropped");
+    if (m->powersgd != NULL && resumed && r->state.step > start && !powersgd_resumed(m)) {
+        metrics_say(r->metrics,
+                    "what the compressed steps so far left out is dropped: the checkpoint has it "
+                    "for as many ranks and the same --compress alone");
     }
 }
 

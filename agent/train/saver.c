@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "agent/train/powersgd_state.h"
 #include "agent/train/products.h"
 #include "agent/train/zero.h"
 #include "common/base/log.h"
@@ -71,7 +72,9 @@ static void write_one(struct saver *s, struct err *e)
     uint64_t began = clock_now_ms();
     int rc;
 
-    prune(s); /* room for this one */
+    if (s->c.left_out == 0) { /* else its folder is there, and room was made */
+        prune(s);
+    }
     rc = checkpoint_write(s->o.out, &s->c, e);
     if (rc == 0) {
         s->good_step = s->c.state.step;
@@ -318,8 +321,60 @@ static int copy_whole(struct saver *s, struct whole *w, struct err *e)
     return rc;
 }
 
+/* *x becomes the sum of all ranks'; between steps the losses' place is free. */
+static int sum_of_ranks(struct model *m, double *x, struct err *e)
+{
+    int rc = model_put(m, m->loss, x, sizeof *x, e);
+
+    zero_sum(m, m->loss);
+    return rc != 0 ? rc : model_get(m, x, m->loss, sizeof *x, e);
+}
+
+/* Each rank writes what compression has left out on it, while the model waits. *good: all could, or there is nothing of it. */
+static int save_left_out(struct saver *s, bool *good, struct err *e)
+{
+    int64_t step = s->c.state.step;
+    struct model *m = s->m;
+    struct err why = {0};
+    char dir[PATH_MAX];
+    double failed;
+    int rc;
+
+    *good = true;
+    s->c.left_out = 0;
+    if (!powersgd_begun(m)) {
+        return 0;
+    }
+    if (s->o.writes) {
+        prune(s);
+    }
+    failed = s->o.writes && checkpoint_begin(s->o.out, step, &why) != 0;
+    rc = sum_of_ranks(m, &failed, e);
+    if (rc == 0 && failed == 0) {
+        checkpoint_folder(s->o.out, step, dir);
+        failed = powersgd_save(dir, m, &why) != 0;
+        rc = sum_of_ranks(m, &failed, e);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    s->c.left_out = m->own.ranks;
+    *good = failed == 0;
+    if (why.code != 0 || (!*good && s->o.writes)) {
+        log_warn("checkpoint.failed", "step=%lld %s", (long long)step,
+                 why.code != 0 ? why.text : "another rank could not write its part");
+    }
+    if (!*good && s->o.writes) {
+        (void)err_set(&s->last, why.code != 0 ? why.code : E_IO, "%s",
+                      why.code != 0 ? why.text : "another rank could not write its part");
+        prune(s); /* it may hold the space that was missing */
+    }
+    return 0;
+}
+
 int saver_save(struct saver *s, const struct train_state *state, struct err *e)
 {
+    bool good;
     int rc = 0;
 
     wait_idle(s);
@@ -330,6 +385,10 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
         return rc;
     }
     s->c.state = *state;
+    rc = save_left_out(s, &good, e);
+    if (rc != 0 || !good) {
+        return rc;
+    }
     if (s->o.writes && !s->threaded) {
         struct err why = {0};
 

@@ -40,7 +40,7 @@ class Job:
         assert done.returncode == 0, done.stderr
         newest = max(out.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
         steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        tensors = [hashlib.sha256((newest / f"{name}.safetensors").read_bytes()).hexdigest() for name in ("model", "optimizer")]
+        tensors = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in newest.glob("*.safetensors")}
         return steps, tensors, done.stderr
 
     def info(self, *more):
@@ -101,6 +101,51 @@ def test_what_does_not_go_together_is_refused(job, args, said):
 def test_ranks_that_compress_otherwise_are_refused(job):
     done = mpirun_each(*[[BUILD / "trainer", *job.args(job.folder / "apart", *more)] for more in (COMPRESSED, COMPRESSED[:2])])
     assert done.returncode == 78 and "1 of 2 ranks do not begin as the first does" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--zero", 1, "--deterministic", "--accum", 2], ["--dtype", "bf16"]], ids=str)
+def test_a_resumed_run_goes_on_to_the_same_bits(job, more):
+    """From a checkpoint before compression begins, and from one after."""
+    _, whole, _ = job.train(2, *COMPRESSED, *more)
+    assert sum(name.startswith("powersgd-0000") for name in whole) == 2
+    out = job.folder / "out"
+    _, early, _ = job.train(2, *COMPRESSED, *more, "--stop-at", 4, out=out)
+    assert not any(name.startswith("powersgd") for name in early)
+    job.train(2, *COMPRESSED, *more, "--resume", "auto", "--stop-at", 11, out=out)
+    _, again, said = job.train(2, *COMPRESSED, *more, "--resume", "auto", out=out)
+    assert again == whole and "is dropped" not in said
+
+
+@pytest.mark.parametrize("ranks,more", [(3, []), (2, ["--compress", "powersgd:2"])], ids=str)
+def test_what_fits_no_more_is_dropped(job, ranks, more):
+    out = job.folder / "out"
+    job.train(2, *COMPRESSED, "--stop-at", 11, out=out)
+    steps, _, said = job.train(ranks, *COMPRESSED, *more, "--resume", "auto", out=out)
+    assert "what the compressed steps so far left out is dropped" in said and steps[-1]["loss"] < steps[0]["loss"]
+
+
+def test_a_damaged_part_is_seen(job):
+    """The whole checkpoint counts as damaged then, and the one before it is taken."""
+    out = job.folder / "out"
+    job.train(2, *COMPRESSED, "--save-every", 8, "--stop-at", 16, out=out)
+    part = out / "checkpoint-16/powersgd-00002-of-00002.safetensors"
+    damaged = bytearray(part.read_bytes())
+    damaged[-5] ^= 1
+    part.write_bytes(damaged)
+    _, again, said = job.train(2, *COMPRESSED, "--resume", "auto", out=out)
+    assert "checkpoint-16" in said and "checkpoint-8" in said
+    assert again == job.train(2, *COMPRESSED)[1]
+
+
+def test_a_rank_that_cannot_write_voids_the_checkpoint(job):
+    """Of that step alone: the run goes on, and nothing of it is left."""
+    out = job.folder / "out"
+    (job.folder / "order").write_text("28 1 write powersgd-00002")
+    argv = [BUILD / "trainer", *job.args(out, *COMPRESSED, "--save-every", 8, "--keep", 0)]
+    fails = ["sh", "-c", f'export LD_PRELOAD={BUILD}/crash/failer.so FAIL_FILE={job.folder}/order; exec "$@"', "sh", *argv]
+    done = mpirun_each(argv, fails)
+    assert done.returncode == 0 and "another rank could not write its part" in done.stderr and "No space left" in done.stderr, done.stderr
+    assert sorted(p.name for p in out.glob("checkpoint-*")) == ["checkpoint-16", "checkpoint-24", "checkpoint-30"]
 
 
 def test_what_does_nothing_is_said(job):

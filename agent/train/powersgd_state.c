@@ -1,0 +1,164 @@
+#include "agent/train/powersgd_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent/train/zero.h"
+#include "common/codec/safetensors.h"
+#include "common/os/newfile.h"
+
+/* Tensors pass through host memory in pieces of so many elements. */
+enum { CHUNK_ELEMENTS = 1 << 20 };
+
+void powersgd_file_name(int rank, int ranks, char out[NAME_MAX])
+{
+    snprintf(out, NAME_MAX, "powersgd-%05d-of-%05d.safetensors", rank + 1, ranks);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------------ */
+
+/* All that there are, to be freed. */
+static struct powersgd_tensor *list(const struct model *m, size_t *n)
+{
+    struct powersgd_tensor t, *all;
+
+    for (*n = 0; powersgd_tensor(m, (int)*n, &t);) {
+        ++*n;
+    }
+    all = mem_array(*n + 1, sizeof *all);
+    for (size_t i = 0; i < *n; i++) {
+        (void)powersgd_tensor(m, (int)i, &all[i]);
+    }
+    return all;
+}
+
+static const struct powersgd_tensor *named(const struct powersgd_tensor *all, size_t n,
+                                           struct slice name)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].name == name.p) {
+            return &all[i];
+        }
+    }
+    CHECK(!"every tensor of the header came from the list");
+    return NULL;
+}
+
+static int put(struct model *m, const struct powersgd_tensor *t, float *host, struct newfile *f,
+               struct err *e)
+{
+    int64_t all = t->rows * t->cols, n = 0;
+    int rc = 0;
+
+    for (int64_t at = 0; rc == 0 && at < all; at += n) {
+        n = all - at < CHUNK_ELEMENTS ? all - at : CHUNK_ELEMENTS;
+        rc = model_get(m, host, t->at + model_accum_bytes(m, at), (size_t)n * sizeof *host, e);
+        if (rc == 0) {
+            newfile_write(f, host, (size_t)n * sizeof *host);
+            rc = newfile_check(f, e);
+        }
+    }
+    return rc;
+}
+
+int powersgd_save(const char *dir, struct model *m, struct err *e)
+{
+    struct buf header = BUF_INIT(SAFETENSORS_MAX_HEADER);
+    float *host = mem_array(CHUNK_ELEMENTS, sizeof *host);
+    size_t n;
+    struct powersgd_tensor *all = list(m, &n);
+    struct st_tensor *st = mem_array(n + 1, sizeof *st);
+    struct newfile *f = NULL;
+    char name[NAME_MAX], path[PATH_MAX];
+    int rc;
+
+    for (size_t i = 0; i < n; i++) {
+        st[i] = (struct st_tensor){.name = slice_str(all[i].name), .dtype = ST_F32, .rank = 2};
+        st[i].shape[0] = (uint64_t)all[i].rows;
+        st[i].shape[1] = (uint64_t)all[i].cols;
+    }
+    powersgd_file_name(m->own.rank, m->own.ranks, name);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    rc = safetensors_header(st, n, "pt", &header, e);
+    rc = rc != 0 ? rc : newfile_open(path, 0644, &f, e);
+    if (rc == 0) {
+        zero_settle(m);
+        newfile_write(f, header.p, header.n);
+    }
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = put(m, named(all, n, st[i].name), host, f, e);
+    }
+    rc = rc != 0 ? rc : newfile_commit(&f, e);
+    newfile_abort(&f);
+    buf_free(&header);
+    free(host);
+    free(all);
+    free(st);
+    return rc;
+}
+
+/* --- loading ------------------------------------------------------------------------------------------------------------ */
+
+static const struct st_tensor *find(const struct safetensors *f, const struct powersgd_tensor *t)
+{
+    const struct st_tensor *s = safetensors_find(f, slice_str(t->name));
+
+    return s != NULL && s->dtype == ST_F32 && s->rank == 2 && s->shape[0] == (uint64_t)t->rows &&
+                   s->shape[1] == (uint64_t)t->cols
+               ? s
+               : NULL;
+}
+
+/* Of the same factors of the same matrices. */
+static bool fits(const struct safetensors *f, const struct model *m)
+{
+    struct powersgd_tensor t;
+    int n = 0;
+
+    for (; powersgd_tensor(m, n, &t); n++) {
+        if (find(f, &t) == NULL) {
+            return false;
+        }
+    }
+    return (size_t)n == safetensors_count(f);
+}
+
+static int load_tensor(const struct safetensors *f, struct model *m,
+                       const struct powersgd_tensor *t, float *host, struct err *e)
+{
+    const struct st_tensor *s = find(f, t);
+    uint64_t all = (uint64_t)(t->rows * t->cols) * sizeof *host, n = 0;
+    int rc = 0;
+
+    for (uint64_t at = 0; rc == 0 && at < all; at += n) {
+        n = min_u64(all - at, CHUNK_ELEMENTS * sizeof *host);
+        rc = safetensors_read(f, s, at, host, (size_t)n, e);
+        rc = rc != 0 ? rc : model_put(m, t->at + at, host, (size_t)n, e);
+    }
+    return rc;
+}
+
+int powersgd_load(const char *dir, struct model *m, bool *found, struct err *e)
+{
+    float *host = mem_array(CHUNK_ELEMENTS, sizeof *host);
+    struct safetensors *f = NULL;
+    struct powersgd_tensor t;
+    char name[NAME_MAX], path[PATH_MAX];
+    int rc = 0;
+
+    powersgd_file_name(m->own.rank, m->own.ranks, name);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    powersgd_clear(m);
+    *found = false;
+    if (access(path, F_OK) == 0) {
+        rc = safetensors_open(path, &f, e);
+        *found = rc == 0 && fits(f, m);
+    }
+    for (int n = 0; rc == 0 && *found && powersgd_tensor(m, n, &t); n++) {
+        rc = load_tensor(f, m, &t, host, e);
+    }
+    safetensors_close(&f);
+    free(host);
+    return rc;
+}

@@ -372,6 +372,46 @@ static void test_places(void **state)
     free((char *)(uintptr_t)bytes.p);
 }
 
+/* Of two parts the second one is cut off: the first need not be hashed again, not by the next ingest either. */
+static void test_mark_and_hasher(void **state)
+{
+    struct fixture *f = *state;
+    struct slice bytes = sample_bytes(6, SIZE);
+    struct ingest *in = opened(f, &named);
+    struct partial *p = partial_new(PARTIAL_UPLOAD, SLICE("id"));
+    struct digest d, want;
+    struct hasher *h;
+
+    assert_int_equal(ingest_write(in, bytes.p, HALF, 0, NULL), 0);
+    ingest_hash_along(in, slice_first(bytes, HALF), 0);
+    ingest_mark(in);
+    assert_int_equal(ingest_write(in, "wrong", 5, HALF, NULL), 0);
+    ingest_hash_along(in, SLICE("wrong"), HALF);
+    assert_int_equal(ingest_hashed(in), HALF + 5);
+    assert_int_equal(ingest_cut(in, HALF, 5, NULL), 0);
+    assert_int_equal(ingest_hashed(in), HALF);
+    assert_int_equal(ingest_save(in, p, NULL, COMMIT_LAZY, NULL), 0);
+    h = ingest_hasher_take(in);
+    ingest_park(&in);
+    assert_int_equal(ingest_resume(f->s, p, &named, &in, NULL), 0);
+    assert_int_equal(ingest_hashed(in), 0);
+    ingest_hasher_give(in, &h);
+    assert_null(h);
+    assert_int_equal(ingest_hashed(in), HALF);
+    assert_int_equal(ingest_cut(in, 0, HALF, NULL), 0); /* before any mark: from the front */
+    assert_int_equal(ingest_hashed(in), 0);
+    assert_int_equal(ingest_write(in, bytes.p, SIZE, 0, NULL), 0);
+    assert_int_equal(ingest_finish(in, SIZE, &d, NULL), 0);
+    digest_of(bytes, &want);
+    assert_true(digest_eq(&d, &want));
+    assert_null(ingest_hasher_take(in)); /* it has come to its end */
+    ingest_drop(&in);
+    assert_int_equal(rows(f), 0);
+    fixture_reopen(f); /* an upload's row is not in the table */
+    partial_free(&p);
+    free((char *)(uintptr_t)bytes.p);
+}
+
 static void test_when_to_save(void **state)
 {
     struct fixture *f = *state;
@@ -585,10 +625,19 @@ int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_table),         TEST(test_memory), TEST(test_park_and_resume),
-        TEST(test_ends),          TEST(test_lost),   TEST(test_misuse),
-        TEST(test_blocks),        TEST(test_places), TEST(test_when_to_save),
-        TEST(test_those_that_go), TEST(test_in_use), TEST(test_store_of_before),
+        TEST(test_table),
+        TEST(test_memory),
+        TEST(test_park_and_resume),
+        TEST(test_ends),
+        TEST(test_lost),
+        TEST(test_misuse),
+        TEST(test_blocks),
+        TEST(test_places),
+        TEST(test_when_to_save),
+        TEST(test_mark_and_hasher),
+        TEST(test_those_that_go),
+        TEST(test_in_use),
+        TEST(test_store_of_before),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

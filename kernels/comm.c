@@ -87,16 +87,17 @@ int comm_warm_up(struct comm *c, const struct kops *k, struct kstream *ks)
     return rc;
 }
 
-/* The greatest number that is complete in the group or one of its parts. Their streams wait for each other before each operation
- * (agent/train/zero.c), so operations complete in the order of their numbers. */
-static int poll_all(struct comm *c, uint64_t *complete)
+/* Of the group and its parts, whose operations are on several streams: the oldest number that is not known to be complete, 0 when all
+ * are, and the last one that was posted. */
+static int poll_all(struct comm *c, uint64_t *oldest, uint64_t *last)
 {
     uint64_t here = 0;
     int rc = c->poll != NULL ? c->poll(c, &here) : 0;
 
-    *complete = here > *complete ? here : *complete;
+    *oldest = *oldest == 0 || (here != 0 && here < *oldest) ? here : *oldest;
+    *last = c->seq > *last ? c->seq : *last;
     for (int i = 0; rc == 0 && i < 2; i++) {
-        rc = c->part[i] != NULL ? poll_all(c->part[i], complete) : 0;
+        rc = c->part[i] != NULL ? poll_all(c->part[i], oldest, last) : 0;
     }
     return rc;
 }
@@ -104,11 +105,11 @@ static int poll_all(struct comm *c, uint64_t *complete)
 static int poll_comm(void *arg)
 {
     struct comm *c = arg;
-    uint64_t complete = 0;
-    int rc = poll_all(c, &complete);
+    uint64_t oldest = 0, last = 0;
+    int rc = poll_all(c, &oldest, &last);
 
     if (rc == 0) {
-        flight_done(c->flight, complete);
+        flight_done(c->flight, oldest != 0 ? oldest - 1 : last);
     }
     return rc;
 }

@@ -39,9 +39,9 @@ struct comm {
     /* The ranks of one color become a group of their own, in the order they have here. All ranks call it together; close it before
      * its parent. */
     int (*split)(struct comm *c, int color, struct comm **out);
-    /* NULL: operations are complete when they return. Else the greatest number that is complete, or E_NETWORK when the group
-     * is lost. */
-    int (*poll)(struct comm *c, uint64_t *complete);
+    /* NULL: operations are complete when they return. Else the number of the oldest that is not known to be complete, 0 when all
+     * are; or E_NETWORK when the group is lost. */
+    int (*poll)(struct comm *c, uint64_t *oldest);
     /* Stops what is under way, from any thread; may never return. NULL: there is nothing to stop. */
     void (*abort)(struct comm *c);
     /* What the library said when it failed, for people; NULL: it says nothing. */

@@ -26,7 +26,7 @@ enum {
     SPLIT_MS = 600000
 };
 
-/* An event behind a collective, and the collective's number. */
+/* An event behind one or more collectives, and the first one's number. */
 struct mark {
     cudaEvent_t event;
     uint64_t seq;
@@ -39,7 +39,6 @@ struct nccl_comm {
     /* Collectives that are not known to be complete, oldest first: mark[first % MARKS] up to mark[last % MARKS]. */
     struct mark mark[MARKS];
     unsigned first, last;
-    uint64_t complete;
     bool connected; /* the first collective is complete: the log tells how */
     char said[200]; /* what failed, in NCCL's words */
     atomic_bool inside, dying;
@@ -147,12 +146,14 @@ static int settle(struct nccl_comm *x, ncclResult_t rc, uint64_t deadline_ms)
 /* Without a free mark the youngest moves on: what is behind it is complete when it is. */
 static int mark_here(struct nccl_comm *x, struct kstream *ks)
 {
-    unsigned at = x->last - x->first < MARKS ? x->last++ : x->last - 1;
-    struct mark *m = &x->mark[at % MARKS];
-
+    bool free_one = x->last - x->first < MARKS;
+    struct mark *m = &x->mark[(free_one ? x->last : x->last - 1) % MARKS];
     cudaError_t rc = cudaEventRecord(m->event, ks->stream);
 
-    m->seq = x->base.seq;
+    if (free_one) {
+        x->last++;
+        m->seq = x->base.seq;
+    }
     return rc == cudaSuccess ? 0 : device_failed(x, rc);
 }
 
@@ -176,24 +177,23 @@ static int nccl_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, voi
     return posted(x, ks, rc);
 }
 
-static int nccl_poll(struct comm *c, uint64_t *complete)
+static int nccl_poll(struct comm *c, uint64_t *oldest)
 {
     struct nccl_comm *x = (struct nccl_comm *)c;
     ncclResult_t asked, state = ncclSuccess;
     cudaError_t got = cudaSuccess;
+    unsigned before = x->first;
 
     while (x->first != x->last && got == cudaSuccess) {
         got = cudaEventQuery(x->mark[x->first % MARKS].event);
-        if (got == cudaSuccess) {
-            x->complete = x->mark[x->first++ % MARKS].seq;
-        }
+        x->first += got == cudaSuccess;
     }
     (void)cudaGetLastError(); /* not ready is no error */
     if (got != cudaSuccess && got != cudaErrorNotReady) {
         return device_failed(x, got);
     }
-    *complete = x->complete;
-    if (x->complete != 0 && !x->connected) {
+    *oldest = x->first != x->last ? x->mark[x->first % MARKS].seq : 0;
+    if (x->first != before && !x->connected) {
         x->connected = true;
         nccl_log_facts(c->facts, sizeof c->facts);
     }
@@ -229,11 +229,11 @@ static int nccl_allgather(struct comm *c, struct kstream *ks, enum dtype dt, con
 static int nccl_barrier(struct comm *c, struct kstream *ks)
 {
     struct nccl_comm *x = (struct nccl_comm *)c;
-    uint64_t complete = 0;
+    uint64_t oldest = 0;
     int rc = nccl_allreduce(c, ks, DT_F32, x->token, 1);
 
     while (rc == 0 && x->first != x->last) {
-        rc = nccl_poll(c, &complete);
+        rc = nccl_poll(c, &oldest);
         if (rc == 0 && x->first != x->last) {
             nap();
         }

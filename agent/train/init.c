@@ -75,6 +75,7 @@ static void fill_rows(const struct model *m, const struct hub_slice *s, uint64_t
         n *= rows;
         rows = 1;
     }
+#pragma omp parallel for schedule(static) if (rows > 1)
     for (int64_t r = 0; r < rows; r++) {
         initial_values(&m->config, t->kind, seed, (uint64_t)s->tensor,
                        (first + r) * t->whole_cols + s->col0, n, out + r * n);

@@ -40,7 +40,8 @@ SHAPES = (("gpt2-124m", 64, 1024, 550e3, 0.860e9), ("llama-1b", 8, 4096, 60e3, 9
 PARTS = ("twins", "resume", "speed", "tables", "sanitizer", "torch")
 QUICK = ("twins", "training")
 NEAR_COPY = ("norm backward", "cross-entropy")  # within 1.15 of a copy's time
-SHARING = ("attention, our own", "attention, one more", "layernorm", "bias", "crossentropy", "embedding", "reduce, clip")
+SHARING = ("attention, our own", "attention, one more", "layernorm", "bias", "crossentropy", "crossentropy, cut", "embedding",
+           "reduce, clip")
 FAILURES_TOLD = 24  # lines: what comes back of a run may be its last pages alone
 END_S = 10  # a program that was killed is given so long to go
 

@@ -90,6 +90,25 @@ def test_compressed_gradients_too(data):
     assert codes == [0, 0] and losses(data, "whole")[:2] == runs[None][:2] and losses(data, "whole")[2:] != runs[None][2:], (runs, said)
 
 
+def test_a_compressed_run_goes_on_to_the_same_bits(data):
+    """With the algorithms of both streams' products, which the checkpoint has."""
+    how = ["--steps", 6, "--deterministic", "--compress", "powersgd:1", "--compress-start", 1]
+    for out, *more in (["whole"], ["parts", "--stop-at", 3], ["parts", "--resume", "auto"]):
+        codes, said = run_ranks(data, *how, *more, out=out, timeout=600)
+        assert codes == [0, 0] and "is dropped" not in said[0], said
+    whole, parts = (data / out / "checkpoint-6" for out in ("whole", "parts"))
+    names = sorted(p.name for p in whole.glob("*.safetensors"))
+    assert "powersgd-00002-of-00002.safetensors" in names
+    assert all((whole / n).read_bytes() == (parts / n).read_bytes() for n in names)
+
+
+def test_sums_of_bf16_too(data):
+    codes, said = run_ranks(data, "--steps", 4, "--reduce-dtype", "bf16", "--zero", 2, timeout=600)
+    assert codes == [0, 0], said
+    codes, said = run_ranks(data, "--steps", 4, out="wide", timeout=600)
+    assert codes == [0, 0] and losses(data, "wide") == pytest.approx(losses(data, "out"), rel=1e-3) and losses(data, "wide") != losses(data, "out")
+
+
 def test_calls_that_take_their_time(data):
     """A call of a communicator that does not block may be under way after it has returned."""
     codes, said = run_ranks(data, "--steps", 2, timeout=600, FAKE_NCCL="inprogress=5")

@@ -36,6 +36,7 @@ struct verb_line {
     struct nodes_said nodes;
     const char *preempt_url; /* NULL: not said */
     const char *if_match;
+    bool follow;
     struct preflight_line preflight;
     int exit_code;
 };

@@ -153,6 +153,19 @@ static const char *newest_checkpoint(struct publish_files *f, const char *dir)
     return newest;
 }
 
+int64_t publish_files_newest_step(const char *dir)
+{
+    struct publish_files f = {0};
+    const char *newest = newest_checkpoint(&f, dir);
+    uint64_t step;
+    int64_t found = newest != NULL && step_of(strrchr(newest, '/') + 1, &step) && step <= INT64_MAX
+                        ? (int64_t)step
+                        : -1;
+
+    publish_files_fini(&f);
+    return found;
+}
+
 int publish_files_list(const char *dir, struct publish_files *f, struct err *e)
 {
     const char *newest;

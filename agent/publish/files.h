@@ -23,5 +23,7 @@ struct publish_files {
 
 MUST_USE int publish_files_list(const char *dir, struct publish_files *out, struct err *e);
 void publish_files_fini(struct publish_files *f);
+/* Step of the newest complete checkpoint in the folder; -1: there is none. */
+int64_t publish_files_newest_step(const char *dir);
 
 #endif

@@ -902,6 +902,11 @@ static int publish_all(struct publisher *p, const char *if_match, struct publish
     return rc;
 }
 
+int64_t publish_newest_step(const char *dir)
+{
+    return publish_files_newest_step(dir);
+}
+
 int publish(const struct agent *a, const struct publish_want *w, struct publish_result *out,
             struct err *e)
 {

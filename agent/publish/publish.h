@@ -23,6 +23,8 @@ struct publish_result {
 };
 
 bool publish_to_ok(struct slice to);
+/* Step of the newest complete checkpoint in the folder; -1: there is none. */
+int64_t publish_newest_step(const char *dir);
 MUST_USE int publish(const struct agent *a, const struct publish_want *w,
                      struct publish_result *out, struct err *e);
 

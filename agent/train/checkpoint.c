@@ -9,17 +9,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/train/integrity.h"
 #include "agent/train/manifest.h"
+#include "agent/train/moments.h"
 #include "agent/train/powersgd_state.h"
 #include "agent/train/products.h"
+#include "agent/train/weights.h"
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 
-enum { SMALL_FILE_BYTES = 1 << 20, LEAST_FILES = 4 };
+enum { SMALL_FILE_BYTES = 1 << 20, INDEX_MAX_BYTES = 32 << 20, LEAST_FILES = 4 };
 
 static const char prefix[] = "checkpoint-";
 static const char partial[] = ".partial";
-static const char first_moment[] = "exp_avg.", second_moment[] = "exp_avg_sq.";
 
 static void join(char out[PATH_MAX], const char *dir, const char *name)
 {
@@ -54,19 +56,134 @@ static int save_text(const char *dir, const char *name, const struct buf *text,
     return rc;
 }
 
-static int save_tensors(const char *dir, const struct checkpoint *c, struct buf *manifest,
-                        struct err *e)
+static void path_of(char path[PATH_MAX], const char *out, int64_t step, const char *suffix)
 {
-    struct weights_source param = c->param, moments[] = {c->m, c->v};
+    snprintf(path, PATH_MAX, "%s/%s%lld%s", out, prefix, (long long)step, suffix);
+}
+
+void checkpoint_folder(const char *out, int64_t step, char dir[PATH_MAX])
+{
+    path_of(dir, out, step, partial);
+}
+
+int checkpoint_begin(const char *out, const struct checkpoint *c, struct err *e)
+{
+    char temp[PATH_MAX];
     int rc;
 
-    param.prefix = "";
-    moments[0].prefix = first_moment;
-    moments[1].prefix = second_moment;
-    rc = weights_save(c->layout, &param, 1, dir, "model", WEIGHTS_SPLIT_BYTES, manifest, e);
-    return rc != 0 ? rc
-                   : weights_save(c->layout, moments, 2, dir, "optimizer", WEIGHTS_SPLIT_BYTES,
-                                  manifest, e);
+    path_of(temp, out, c->state.step, partial);
+    rc = dir_remove_tree(temp, e);
+    return rc != 0 ? rc : dir_make(temp, 0755, e);
+}
+
+int checkpoint_part(const char *out, const struct checkpoint *c, struct err *e)
+{
+    char temp[PATH_MAX];
+    size_t ranks = (size_t)c->ranks;
+    int rc = 0;
+
+    path_of(temp, out, c->state.step, partial);
+    for (size_t i = (size_t)c->rank; rc == 0 && i < tensor_files_count(c->model); i += ranks) {
+        rc = tensor_files_write(c->model, i, temp, e);
+    }
+    for (size_t i = 0; rc == 0 && i < tensor_files_count(c->moments); i++) {
+        rc = tensor_files_write(c->moments, i, temp, e);
+    }
+    return rc;
+}
+
+/* A file of a checkpoint, and the rank that writes it. */
+struct written {
+    char name[NAME_MAX];
+    int rank;
+};
+
+/* The tensor files of all ranks, by number; false: there are no more. */
+static bool tensor_file_at(const struct checkpoint *c, size_t i, struct written *w)
+{
+    size_t models = tensor_files_count(c->model);
+
+    if (i < models) {
+        w->rank = (int)(i % (size_t)c->ranks);
+        tensor_files_name(c->model, i, w->name);
+        return true;
+    }
+    i -= models;
+    if (c->ranks == 1 && i < tensor_files_count(c->moments)) {
+        w->rank = 0;
+        tensor_files_name(c->moments, i, w->name);
+        return true;
+    }
+    w->rank = (int)i;
+    tensor_slices_name(MOMENTS_BASE, w->rank, c->ranks, w->name);
+    return c->ranks > 1 && i < (size_t)c->ranks;
+}
+
+bool checkpoint_parts_there(const char *out, const struct checkpoint *c)
+{
+    char temp[PATH_MAX], list[PATH_MAX + NAME_MAX + 16];
+    struct written w;
+
+    path_of(temp, out, c->state.step, partial);
+    for (size_t i = 0; tensor_file_at(c, i, &w); i++) {
+        snprintf(list, sizeof list, "%s/%s" CHUNK_LIST_SUFFIX, temp, w.name);
+        if (access(list, F_OK) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What its rank has noted of it; it must be there, for the rank may have another folder of this name. */
+static int note_tensor_file(const char *dir, const struct written *w, struct buf *manifest,
+                            struct err *e)
+{
+    struct buf text = BUF_INIT(CHUNK_LIST_MAX_BYTES);
+    struct chunk_list list = {0};
+    char path[PATH_MAX], name[NAME_MAX + 16];
+    struct digest digest;
+    struct stat st;
+    int rc;
+
+    snprintf(name, sizeof name, "%s" CHUNK_LIST_SUFFIX, w->name);
+    join(path, dir, name);
+    rc = buf_read_file(&text, path, e);
+    rc = rc != 0 ? rc : chunks_decode(buf_slice(&text), &list, e);
+    join(path, dir, w->name);
+    if (rc == 0 && (stat(path, &st) == -1 || (uint64_t)st.st_size != list.size_bytes)) {
+        rc = err_set(e, E_NOTFOUND, "%s is not there as it was written", path);
+    }
+    if (rc == 0) {
+        manifest_add(manifest, &list.whole, w->name);
+        digest_of(buf_slice(&text), &digest);
+        manifest_add(manifest, &digest, name);
+    } else {
+        err_prefix(e, "the part of rank %d (do all ranks see the same folder?)", w->rank);
+    }
+    chunks_free(&list);
+    buf_free(&text);
+    return rc;
+}
+
+static int note_tensors(const char *dir, const struct checkpoint *c, struct buf *manifest,
+                        struct err *e)
+{
+    const struct tensor_files *indexed[] = {c->model, c->moments};
+    struct buf text = BUF_INIT(INDEX_MAX_BYTES);
+    char name[NAME_MAX];
+    struct written w;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && tensor_file_at(c, i, &w); i++) {
+        rc = note_tensor_file(dir, &w, manifest, e);
+    }
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(indexed); i++) {
+        buf_clear(&text);
+        tensor_files_index(indexed[i], name, &text);
+        rc = text.n > 0 || text.rc != 0 ? save_text(dir, name, &text, manifest, e) : 0;
+    }
+    buf_free(&text);
+    return rc;
 }
 
 /* What the ranks have written themselves. */
@@ -104,7 +221,7 @@ static int save_files(const char *dir, const struct checkpoint *c, struct err *e
     config_format(c->config, &text);
     rc = save_text(dir, "config.json", &text, &manifest, e);
     rc = rc != 0 ? rc : companions_save(c->companions, dir, &manifest, e);
-    rc = rc != 0 ? rc : save_tensors(dir, c, &manifest, e);
+    rc = rc != 0 ? rc : note_tensors(dir, c, &manifest, e);
     rc = rc != 0 ? rc : note_left_out(dir, c->left_out, &manifest, e);
     if (rc == 0 && c->products->n > 0) {
         rc = save_text(dir, PRODUCTS_NAME, c->products, &manifest, e);
@@ -118,40 +235,32 @@ static int save_files(const char *dir, const struct checkpoint *c, struct err *e
     return rc;
 }
 
-void checkpoint_folder(const char *out, int64_t step, char dir[PATH_MAX])
+void checkpoint_drop(const char *out, const struct checkpoint *c, struct err *e)
 {
-    snprintf(dir, PATH_MAX, "%s/%s%lld%s", out, prefix, (long long)step, partial);
+    char temp[PATH_MAX];
+
+    path_of(temp, out, c->state.step, partial);
+    /* It may hold the space that was missing. */
+    if (dir_remove_tree(temp, NULL) != 0) {
+        err_prefix(e, "%s is left behind", temp);
+    }
 }
 
-int checkpoint_begin(const char *out, int64_t step, struct err *e)
-{
-    char dir[PATH_MAX];
-    int rc;
-
-    checkpoint_folder(out, step, dir);
-    rc = dir_remove_tree(dir, e);
-    return rc != 0 ? rc : dir_make(dir, 0755, e);
-}
-
-int checkpoint_write(const char *out, const struct checkpoint *c, struct err *e)
+int checkpoint_commit(const char *out, const struct checkpoint *c, struct err *e)
 {
     char temp[PATH_MAX], final[PATH_MAX];
     int rc;
 
-    snprintf(final, sizeof final, "%s/%s%lld", out, prefix, (long long)c->state.step);
-    checkpoint_folder(out, c->state.step, temp);
-    rc = c->left_out > 0 ? 0 : checkpoint_begin(out, c->state.step, e);
-    rc = rc != 0 ? rc : save_files(temp, c, e);
+    path_of(temp, out, c->state.step, partial);
+    path_of(final, out, c->state.step, "");
+    rc = save_files(temp, c, e);
     /* There may be a damaged one of the same step, which --resume auto passed over. */
     rc = rc != 0 ? rc : dir_remove_tree(final, e);
     if (rc == 0 && rename(temp, final) == -1) {
         rc = err_sys(e, "rename %s", temp);
     }
     if (rc != 0) {
-        /* It may hold the space that was missing. */
-        if (dir_remove_tree(temp, NULL) != 0) {
-            err_prefix(e, "%s is left behind", temp);
-        }
+        checkpoint_drop(out, c, e);
         return rc;
     }
     return dir_sync(out, e);
@@ -162,6 +271,16 @@ int checkpoint_write(const char *out, const struct checkpoint *c, struct err *e)
 int checkpoint_verify(const char *dir, struct err *e)
 {
     return manifest_verify(dir, LEAST_FILES, e);
+}
+
+int checkpoint_check(const char *dir, struct err *e)
+{
+    struct integrity *i;
+    int rc = integrity_open(dir, &i, e);
+
+    rc = rc != 0 ? rc : integrity_rest(i, e);
+    integrity_close(&i);
+    return rc;
 }
 
 int checkpoint_state(const char *dir, struct train_state *s, struct err *e)
@@ -185,16 +304,21 @@ int checkpoint_state(const char *dir, struct train_state *s, struct err *e)
 int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct err *e)
 {
     const struct weights_part param = {"", m->master, m->master_held, m->accum};
-    const struct weights_part moments[] = {{first_moment, o->m, m->state_held, m->accum},
-                                           {second_moment, o->v, m->state_held, m->accum}};
+    struct integrity *i;
     bool found = false;
-    int rc = weights_load(m, &param, 1, dir, "model", e);
+    int rc = integrity_open(dir, &i, e);
 
-    rc = rc != 0 ? rc : weights_load(m, moments, 2, dir, "optimizer", e);
+    rc = rc != 0 ? rc : weights_load(m, &param, 1, dir, "model", i, e);
+    rc = rc != 0 ? rc : moments_load(dir, m, o, i, e);
     if (rc == 0 && m->powersgd != NULL) {
         rc = powersgd_load(dir, m, &found, e);
         powersgd_set_resumed(m, rc == 0 && found);
     }
+    if (rc == 0) {
+        log_debug("checkpoint.read", "dir=%s verified_bytes=%llu", dir,
+                  (unsigned long long)integrity_read_bytes(i));
+    }
+    integrity_close(&i);
     return rc;
 }
 
@@ -269,43 +393,71 @@ int64_t checkpoint_last_step(const char *out)
     return last;
 }
 
-int checkpoint_newest(const char *out, char **dir, struct err *e)
+char *checkpoint_path(const char *out, int64_t step)
+{
+    char path[PATH_MAX];
+
+    path_of(path, out, step, "");
+    return mem_strdup(path);
+}
+
+/* The newest before step `below` that passes the check. */
+static int find_newest(const char *out, int64_t below, int (*check)(const char *dir, struct err *e),
+                       int64_t *step, struct err *e)
 {
     char path[PATH_MAX];
     struct err why = {0};
-    size_t n;
+    size_t n, tried = 0;
     int64_t *steps = list(out, "", &n);
     int rc = E_NOTFOUND;
 
-    *dir = NULL;
-    for (size_t i = 0; i < n && *dir == NULL; i++) {
-        snprintf(path, sizeof path, "%s/%s%lld", out, prefix, (long long)steps[i]);
-        rc = checkpoint_verify(path, &why);
+    *step = -1;
+    for (size_t i = 0; i < n && *step == -1; i++) {
+        if (steps[i] >= below) {
+            continue;
+        }
+        tried++;
+        path_of(path, out, steps[i], "");
+        rc = check(path, &why);
         if (rc == 0) {
-            *dir = mem_strdup(path);
+            *step = steps[i];
         } else {
             log_warn("checkpoint.damaged", "%s", why.text);
         }
     }
     free(steps);
-    return *dir != NULL ? 0
-           : n == 0     ? err_set(e, E_NOTFOUND, "%s: no checkpoint", out)
+    return *step != -1  ? 0
+           : tried == 0 ? err_set(e, E_NOTFOUND, "%s: no checkpoint", out)
                         : err_set(e, rc, "%s: no checkpoint is whole: %s", out, why.text);
+}
+
+int checkpoint_newest(const char *out, char **dir, struct err *e)
+{
+    int64_t step;
+    int rc = find_newest(out, INT64_MAX, checkpoint_verify, &step, e);
+
+    *dir = rc == 0 ? checkpoint_path(out, step) : NULL;
+    return rc;
+}
+
+int checkpoint_newest_below(const char *out, int64_t below, int64_t *step, struct err *e)
+{
+    return find_newest(out, below, checkpoint_check, step, e);
 }
 
 static int remove_one(const char *out, int64_t step, struct err *e)
 {
     char name[PATH_MAX], gone[PATH_MAX];
 
-    snprintf(name, sizeof name, "%s/%s%lld", out, prefix, (long long)step);
-    snprintf(gone, sizeof gone, "%s/%s%lld%s", out, prefix, (long long)step, partial);
+    path_of(name, out, step, "");
+    path_of(gone, out, step, partial);
     if (rename(name, gone) == -1) {
         return err_sys(e, "rename %s", name);
     }
     return dir_remove_tree(gone, e);
 }
 
-int checkpoint_prune(const char *out, int64_t good, int64_t keep, struct err *e)
+int checkpoint_prune(const char *out, int64_t writing, int64_t good, int64_t keep, struct err *e)
 {
     char path[PATH_MAX];
     int first = 0;
@@ -315,8 +467,8 @@ int checkpoint_prune(const char *out, int64_t good, int64_t keep, struct err *e)
 
     for (size_t i = 0; i < n; i++) {
         int rc;
-        snprintf(path, sizeof path, "%s/%s%lld%s", out, prefix, (long long)steps[i], partial);
-        rc = dir_remove_tree(path, first == 0 ? e : NULL);
+        path_of(path, out, steps[i], partial);
+        rc = steps[i] == writing ? 0 : dir_remove_tree(path, first == 0 ? e : NULL);
         first = first != 0 ? first : rc;
     }
     free(steps);

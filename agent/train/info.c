@@ -9,6 +9,7 @@
 
 #include "agent/train/checkpoint.h"
 #include "agent/train/inventory.h"
+#include "agent/train/saver.h"
 #include "agent/train/shard.h"
 #include "agent/train/verbs.h"
 #include "agent/train/zero.h"
@@ -35,6 +36,7 @@ struct about {
         sent_compressed; /* bytes of gradients that a rank sends in a step; 0: it is alone */
     int64_t most_train, most_run; /* batches that fit; 0: none */
     size_t room;                  /* on the device */
+    uint64_t host_bytes;          /* of a rank's share of a checkpoint */
 };
 
 static void json_config(const struct about *a, struct buf *out)
@@ -76,6 +78,7 @@ static void json_plan(const struct about *a, struct buf *out)
     jwrite_u64(out, "tp", a->o->tp);
     json_memory(out, "train", &a->train);
     json_memory(out, "eval", &a->run);
+    jwrite_u64(out, "checkpoint_host", a->host_bytes);
     jwrite_u64(out, "free", a->room);
     if (a->sent_plain > 0) {
         jwrite_open(out, "gradient_bytes", '{');
@@ -220,7 +223,7 @@ static void print_sent(const struct about *a)
 
 static void print_plan(const struct about *a)
 {
-    char room[UNITS_TEXT], ranks[80] = "", tp[40] = "";
+    char room[UNITS_TEXT], host[UNITS_TEXT], ranks[80] = "", tp[40] = "";
 
     if (a->o->tp > 1) {
         snprintf(tp, sizeof tp, " and --tp %lld", (long long)a->o->tp);
@@ -234,6 +237,9 @@ static void print_plan(const struct about *a)
     print_memory("train", &a->train);
     print_memory("eval", &a->run);
     print_sent(a);
+    size_format(a->host_bytes, host);
+    printf("  host   %10s: a rank's share of a checkpoint, which is copied before it is written\n",
+           host);
     size_format(a->room, room);
     printf("largest batch in the %s that are free there: train %lld, eval %lld\n", room,
            (long long)a->most_train, (long long)a->most_run);
@@ -301,6 +307,9 @@ static int plan(struct about *a, bool training, struct model_memory *out, int64_
     int rc = setup_open(a->o, &a->config, a->k, &s, &m, e);
 
     rc = rc != 0 ? rc : model_plan(m, a->o->batch, a->seq, out, e);
+    if (rc == 0 && training) {
+        a->host_bytes = saver_share_bytes(&m->layout, (int)a->o->ranks);
+    }
     *most = rc == 0 ? largest_batch(a, m) : 0;
     if (rc == 0 && training) {
         a->sent_plain = zero_gradient_bytes(m, false);

@@ -16,12 +16,13 @@ enum {
 
 static const struct names {
     enum launcher launcher;
-    const char *rank, *world, *local;
+    const char *rank, *world, *local, *local_world;
 } table[] = {
-    {LAUNCHER_TORCHRUN, "RANK", "WORLD_SIZE", "LOCAL_RANK"},
-    {LAUNCHER_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {LAUNCHER_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+    {LAUNCHER_TORCHRUN, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {LAUNCHER_OPENMPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {LAUNCHER_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+     "SLURM_NTASKS_PER_NODE"},
 };
 
 static int read_count(const char *(*env)(const char *), const char *name, int otherwise, int *out,
@@ -100,6 +101,7 @@ int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *
         rc = read_count(env, n->rank, 0, &out->rank, e);
         rc = rc != 0 ? rc : read_count(env, n->world, 1, &out->world, e);
         rc = rc != 0 ? rc : read_count(env, n->local, 0, &out->local_rank, e);
+        rc = rc != 0 ? rc : read_count(env, n->local_world, 0, &out->local_world, e);
         if (rc == 0 && out->rank >= out->world) {
             rc = err_set(e, E_CONFIG, "%s=%d is not below %s=%d", n->rank, out->rank, n->world,
                          out->world);

@@ -28,6 +28,7 @@ struct ranks {
     int rank;
     int world;
     int local_rank;
+    int local_world;                /* ranks on this host; 0: not said */
     const char *master_addr;        /* NULL when not said */
     char first_host[HOSTLIST_NAME]; /* of Slurm's list, to which master_addr then points */
     int master_port;

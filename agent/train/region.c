@@ -6,9 +6,10 @@
 #define MOST_EXTENT   ((int64_t)1 << 31)
 #define MOST_ELEMENTS ((int64_t)1 << 50)
 
-struct region region_of(const struct hub_tensor *h)
+struct region region_of(const struct hub_slice *s)
 {
-    return (struct region){.rows = h->rows, .cols = h->cols, .n = h->rows * h->cols};
+    return (struct region){
+        .row = s->row0, .rows = s->rows, .col = s->col0, .cols = s->cols, .n = s->rows * s->cols};
 }
 
 void region_name(const char *prefix, const char *tensor, const struct region *r,

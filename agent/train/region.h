@@ -18,8 +18,8 @@ struct region {
 
 enum { REGION_NAME = 256 };
 
-/* All that our tensor has of it. */
-struct region region_of(const struct hub_tensor *h);
+/* All of what a layout has there. */
+struct region region_of(const struct hub_slice *s);
 void region_name(const char *prefix, const char *tensor, const struct region *r,
                  char out[REGION_NAME]);
 /* The name of the tensor and the region; false: no such text. */

@@ -14,6 +14,7 @@
 #include "agent/train/verbs.h"
 #include "agent/train/zero.h"
 #include "common/base/endian.h"
+#include "common/base/log.h"
 #include "common/codec/units.h"
 #include "common/os/newfile.h"
 
@@ -23,7 +24,7 @@ static int check_resume(const char *out, const char *dir, struct err *e)
 {
     int64_t last = checkpoint_last_step(out);
     struct train_state s;
-    int rc = checkpoint_verify(dir, e);
+    int rc = checkpoint_check(dir, e);
 
     rc = rc != 0 ? rc : checkpoint_state(dir, &s, e);
     if (rc == 0 && last > s.step) {
@@ -36,10 +37,42 @@ static int check_resume(const char *out, const char *dir, struct err *e)
     return rc;
 }
 
-/* The checkpoint to go on from, NULL to begin anew. */
-static int find_resume(const struct options *o, char **dir, struct err *e)
+/* *x becomes the sum of all ranks'. */
+static int sum_of_ranks(struct run *r, struct kstream *ks, double *x, struct err *e)
 {
-    *dir = NULL;
+    int rc = r->k->mem_put(ks, r->shared, x, sizeof *x);
+
+    rc = rc != 0 ? rc : comm_allreduce(r->comm, ks, DT_F64, r->shared, 1);
+    rc = rc != 0 ? rc : r->k->mem_get(ks, x, r->shared, sizeof *x);
+    return rc == 0 ? 0
+                   : err_set(e, rc, "%s: the ranks lost each other: %s%s", r->comm->name,
+                             comm_fault(r->comm), r->k->fault());
+}
+
+/* The first rank looks for the newest checkpoint before step `below`, and all take that one: r->resumed, NULL when there is none. The
+ * others need not read all of it for that. */
+static int choose_checkpoint(struct run *r, struct kstream *ks, int64_t below, struct err *e)
+{
+    double step = -1;
+    int64_t found = -1;
+    int rc = 0;
+
+    if (r->comm->rank == 0 && checkpoint_count(r->o->out) > 0) {
+        rc = checkpoint_newest_below(r->o->out, below, &found, e);
+    }
+    step = r->comm->rank == 0 ? (double)found : 0;
+    rc = rc != 0 || r->comm->size == 1 ? rc : sum_of_ranks(r, ks, &step, e);
+    r->resumed_step = (int64_t)step;
+    free(r->resumed);
+    r->resumed = rc == 0 && step >= 0 ? checkpoint_path(r->o->out, (int64_t)step) : NULL;
+    return rc;
+}
+
+/* The checkpoint to go on from, if any. */
+static int find_resume(struct run *r, struct kstream *ks, struct err *e)
+{
+    const struct options *o = r->o;
+
     if (strcmp(o->resume, "none") == 0) {
         return checkpoint_count(o->out) > 0
                    ? err_set(e, E_EXISTS,
@@ -49,10 +82,16 @@ static int find_resume(const struct options *o, char **dir, struct err *e)
                    : 0;
     }
     if (strcmp(o->resume, "auto") == 0) {
-        return checkpoint_count(o->out) > 0 ? checkpoint_newest(o->out, dir, e) : 0;
+        int rc = choose_checkpoint(r, ks, INT64_MAX, e);
+
+        if (rc == 0 && r->resumed != NULL && access(r->resumed, F_OK) != 0) {
+            free(r->resumed); /* not where all see it: agree_on_options() says so */
+            r->resumed = NULL;
+        }
+        return rc;
     }
-    *dir = mem_strdup(o->resume);
-    return check_resume(o->out, o->resume, e);
+    r->resumed = mem_strdup(o->resume);
+    return r->comm->rank == 0 ? check_resume(o->out, o->resume, e) : 0;
 }
 
 /* Two runs in one folder would write over each other's checkpoints. Whoever dies lets go; where a file system has no locks
@@ -71,29 +110,44 @@ static int hold_out(struct run *r, struct err *e)
                : 0;
 }
 
-/* A resumed run takes its shape from the checkpoint; a --config beside it must say the same. */
-static int find_config(struct run *r, const char *resume, struct err *e)
+static int same_shape(const struct model_config *a, const struct model_config *b, const char *dir,
+                      struct err *e)
 {
     struct buf here = BUF_INIT(1 << 16), there = BUF_INIT(1 << 16);
-    struct model_config other;
-    char path[PATH_MAX];
-    int rc;
+    int rc = 0;
 
-    if (resume == NULL) {
-        return setup_config(r->o, &r->config, e);
-    }
-    snprintf(path, sizeof path, "%s/config.json", resume);
-    rc = config_load(path, &r->config, e);
-    if (rc == 0 && (r->o->config != NULL || r->o->model != NULL)) {
-        rc = setup_config(r->o, &other, e);
-        config_format(&r->config, &here);
-        config_format(&other, &there);
-        if (rc == 0 && !slice_eq(buf_slice(&here), buf_slice(&there))) {
-            rc = err_set(e, E_INVALID, "%s holds a model of another shape", resume);
-        }
+    config_format(a, &here);
+    config_format(b, &there);
+    if (!slice_eq(buf_slice(&here), buf_slice(&there))) {
+        rc = err_set(e, E_INVALID, "%s holds a model of another shape", dir);
     }
     buf_free(&here);
     buf_free(&there);
+    return rc;
+}
+
+static int config_of(const char *dir, struct model_config *out, struct err *e)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    return config_load(path, out, e);
+}
+
+/* A resumed run takes its shape from the checkpoint; a --config beside it must say the same. */
+static int find_config(struct run *r, struct err *e)
+{
+    struct model_config other;
+    int rc;
+
+    if (r->resumed == NULL) {
+        return setup_config(r->o, &r->config, e);
+    }
+    rc = config_of(r->resumed, &r->config, e);
+    if (rc == 0 && (r->o->config != NULL || r->o->model != NULL)) {
+        rc = setup_config(r->o, &other, e);
+        rc = rc != 0 ? rc : same_shape(&r->config, &other, r->resumed, e);
+    }
     return rc;
 }
 
@@ -242,11 +296,14 @@ static void begin(struct run *r)
     scaler_init(&r->state.scaler, r->model->dt == DT_F16, r->o->loss_scale);
 }
 
-static int resume(struct run *r, const char *dir, struct err *e)
+static int resume_from(struct run *r, const char *dir, struct err *e)
 {
+    struct model_config shape;
     struct train_state s;
     int rc = checkpoint_state(dir, &s, e);
 
+    rc = rc != 0 ? rc : config_of(dir, &shape, e);
+    rc = rc != 0 ? rc : same_shape(&r->config, &shape, dir, e);
     if (rc != 0) {
         return rc;
     }
@@ -264,11 +321,56 @@ static int resume(struct run *r, const char *dir, struct err *e)
     r->before = s.recipe;
     s.recipe = r->state.recipe;
     r->state = s;
-    rc = checkpoint_load(dir, r->model, r->optim, e);
-    if (rc == 0 && r->o->deterministic) {
-        rc = products_load(r->model, dir, &r->products, e);
+    return checkpoint_load(dir, r->model, r->optim, e);
+}
+
+static bool is_damage(int rc)
+{
+    return rc == E_CORRUPT || rc == E_NOTFOUND || rc == E_IO;
+}
+
+/* Each rank reads and verifies what it needs. Where one finds damage, all take the checkpoint before: what was loaded of this one is
+ * written over. */
+static int resume(struct run *r, struct err *e)
+{
+    bool chosen = strcmp(r->o->resume, "auto") == 0;
+    double damaged;
+    int rc;
+
+    while (true) {
+        struct err why = {0};
+
+        rc = resume_from(r, r->resumed, &why);
+        if (rc != 0 && !is_damage(rc)) {
+            return err_set(e, rc, "%s", why.text);
+        }
+        damaged = rc != 0;
+        zero_settle(r->model);
+        if (r->comm->size > 1 && sum_of_ranks(r, r->model->ks, &damaged, e) != 0) {
+            return e->code;
+        }
+        if (damaged == 0) {
+            break;
+        }
+        if (rc != 0) {
+            log_warn("checkpoint.damaged", "%s", why.text);
+        }
+        if (!chosen) {
+            return rc != 0 ? err_set(e, rc, "%s", why.text)
+                           : err_set(e, E_CORRUPT, "%s: another rank found it damaged", r->resumed);
+        }
+        rc = choose_checkpoint(r, r->model->ks, r->resumed_step, e);
+        if (rc == 0 && r->resumed == NULL) {
+            rc = err_set(e, E_CORRUPT, "%s: no checkpoint is whole", r->o->out);
+        }
+        if (rc != 0) {
+            return rc;
+        }
     }
-    optim_refresh(r->optim, s.updates);
+    if (r->o->deterministic) {
+        rc = products_load(r->model, r->resumed, &r->products, e);
+    }
+    optim_refresh(r->optim, r->state.updates);
     return rc;
 }
 
@@ -382,45 +484,35 @@ static void say_compression(const struct run *r, bool resumed)
     }
 }
 
-/* The first rank writes; the others give it what only they have. */
-static int open_outputs(struct run *r, const char *resumed, struct err *e)
+/* The first rank speaks for all; each writes its share of the checkpoints. */
+static int open_outputs(struct run *r, struct err *e)
 {
     const struct saver_options so = {.out = r->o->out,
                                      .keep = r->o->keep,
-                                     .writes = r->comm->rank == 0,
+                                     .comm = r->comm,
+                                     .host_ranks = r->ranks.local_world,
+                                     .patience_ms = LONG_WAIT * (uint64_t)r->o->comm_timeout * 1000,
                                      .resumed_step = r->state.step,
                                      .companions = &r->companions,
                                      .products = r->o->deterministic};
-    const char *from = resumed != NULL ? resumed : r->o->model;
+    const char *from = r->resumed != NULL ? r->resumed : r->o->model;
     int rc = r->comm->rank == 0 ? find_companions(r, from, e) : 0;
 
     rc = rc != 0 ? rc : saver_open(&so, r->model, r->optim, &r->saver, e);
     if (rc != 0 || r->comm->rank != 0) {
         return rc;
     }
-    rc = open_metrics(r, resumed, e);
+    rc = open_metrics(r, r->resumed, e);
     if (rc == 0) {
         say_changes(r);
     }
     if (rc == 0 && strcmp(r->o->compress, "none") != 0) {
-        say_compression(r, resumed != NULL);
+        say_compression(r, r->resumed != NULL);
     }
     return rc;
 }
 
 /* --- ranks that begin alike ---------------------------------------------------------------------------------------- */
-
-/* *x becomes the sum of all ranks'. */
-static int sum_of_ranks(struct run *r, struct kstream *ks, double *x, struct err *e)
-{
-    int rc = r->k->mem_put(ks, r->shared, x, sizeof *x);
-
-    rc = rc != 0 ? rc : comm_allreduce(r->comm, ks, DT_F64, r->shared, 1);
-    rc = rc != 0 ? rc : r->k->mem_get(ks, x, r->shared, sizeof *x);
-    return rc == 0 ? 0
-                   : err_set(e, rc, "%s: the ranks lost each other: %s%s", r->comm->name,
-                             comm_fault(r->comm), r->k->fault());
-}
 
 /* A rank that begins otherwise would train beside the others, and nobody could tell from the loss; or they would wait for each other
  * in different collectives. */
@@ -447,28 +539,18 @@ static int agree_on(struct run *r, struct kstream *ks, const struct buf *text, i
 }
 
 /* Before the first collective that an option could change. */
-static int agree_on_options(struct run *r, int64_t step, struct err *e)
+static int agree_on_options(struct run *r, struct kstream *ks, int64_t step, struct err *e)
 {
     const struct options *o = r->o;
     struct buf text = BUF_INIT(1 << 16);
-    struct kstream *ks = NULL;
-    int rc = r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
+    int rc;
 
-    rc = rc != 0 ? rc : r->k->stream_open(&ks);
-    if (rc != 0) {
-        return err_set(e, rc, "%s: no memory for what ranks tell each other: %s", r->k->name,
-                       r->k->fault());
-    }
     buf_addf(&text, "%lld %lld %lld %d %s %s %lld %lld %lld %lld %.17g %.17g %d",
              (long long)o->zero, (long long)o->shard_group, (long long)o->tp, o->deterministic,
              o->dtype, o->recompute, (long long)o->batch, (long long)o->accum, (long long)r->seq,
              (long long)step, o->skip_loss, o->skip_norm, r->val != NULL);
     buf_addf(&text, " %s %lld %s", o->compress, (long long)o->compress_start, o->reduce_dtype);
-    comm_watch(r->comm, r->k, ks);
     rc = r->comm->size == 1 ? 0 : agree_on(r, ks, &text, step, e);
-    if (rc == 0) {
-        r->k->stream_close(&ks); /* else it stays: to close it could hang */
-    }
     buf_free(&text);
     return rc;
 }
@@ -500,11 +582,25 @@ static int agree_on_start(struct run *r, struct err *e)
 
 /* --- opening --------------------------------------------------------------------------------------------------------- */
 
+/* For what the ranks tell each other before there is a model. */
+static int open_shared(struct run *r, struct kstream **ks, struct err *e)
+{
+    int rc = r->k->mem_alloc(&r->shared, SHARED_COUNT * sizeof(double));
+
+    rc = rc != 0 ? rc : r->k->stream_open(ks);
+    if (rc != 0) {
+        return err_set(e, rc, "%s: no memory for what ranks tell each other: %s", r->k->name,
+                       r->k->fault());
+    }
+    comm_watch(r->comm, r->k, *ks);
+    return 0;
+}
+
 /* A run goes on in the type that it began with. */
-static int choose_dtype(struct run *r, const char *resume, int64_t *step, struct err *e)
+static int choose_dtype(struct run *r, int64_t *step, struct err *e)
 {
     struct train_state s = {0};
-    int rc = resume != NULL ? checkpoint_state(resume, &s, e) : 0;
+    int rc = r->resumed != NULL ? checkpoint_state(r->resumed, &s, e) : 0;
 
     *step = s.step;
     if (rc == 0) {
@@ -515,25 +611,29 @@ static int choose_dtype(struct run *r, const char *resume, int64_t *step, struct
 
 int run_open(struct run *r, struct err *e)
 {
-    char *dir = NULL;
+    struct kstream *ks = NULL;
     int64_t step = 0;
-    int rc = find_resume(r->o, &dir, e);
+    int rc = open_shared(r, &ks, e);
 
-    rc = rc != 0 ? rc : choose_dtype(r, dir, &step, e);
-    rc = rc != 0 ? rc : find_config(r, dir, e);
+    rc = rc != 0 ? rc : find_resume(r, ks, e);
+    rc = rc != 0 ? rc : choose_dtype(r, &step, e);
+    rc = rc != 0 ? rc : find_config(r, e);
     if (rc == 0) {
         r->seq = setup_seq(r->o, &r->config);
         rc = open_data(r, e);
     }
     rc = rc != 0 ? rc : dir_make(r->o->out, 0755, e); /* before anything takes long */
     rc = rc != 0 ? rc : hold_out(r, e);
-    rc = rc != 0 ? rc : agree_on_options(r, step, e);
+    rc = rc != 0 ? rc : agree_on_options(r, ks, step, e);
+    if (rc == 0) {
+        r->k->stream_close(&ks); /* else it stays: to close it could hang */
+    }
     rc = rc != 0 ? rc : open_tp(r, e);
     rc = rc != 0 ? rc : open_shards(r, e);
-    rc = rc != 0 ? rc : open_model(r, dir != NULL, e);
+    rc = rc != 0 ? rc : open_model(r, r->resumed != NULL, e);
     if (rc == 0) {
         begin(r);
-        rc = dir != NULL ? resume(r, dir, e) : 0;
+        rc = r->resumed != NULL ? resume(r, e) : 0;
     }
     r->saved_step = r->state.step;
     rc = rc != 0 ? rc : agree_on_start(r, e);
@@ -541,9 +641,7 @@ int run_open(struct run *r, struct err *e)
         rc = products_share(r->model, r->comm, e);
     }
     rc = rc != 0 ? rc : open_loader(r, e);
-    rc = rc != 0 ? rc : open_outputs(r, dir, e);
-    free(dir);
-    return rc;
+    return rc != 0 ? rc : open_outputs(r, e);
 }
 
 void run_close(struct run *r)
@@ -560,6 +658,7 @@ void run_close(struct run *r)
     data_close(&r->data);
     data_close(&r->val);
     buf_free(&r->products);
+    free(r->resumed);
     watchdog_close(&r->watchdog);
     comm_close(&r->replicas);
     comm_close(&r->shards);

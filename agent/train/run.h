@@ -13,7 +13,14 @@
 #include "agent/train/watchdog.h"
 
 /* What ranks agree on after each step; summed over all. */
-enum { SHARED_STOP, SHARED_PREEMPTED, SHARED_SAVE, SHARED_COUNT };
+enum {
+    SHARED_STOP,
+    SHARED_PREEMPTED,
+    SHARED_SAVE,
+    SHARED_BUSY, /* saver_tell()'s */
+    SHARED_FAILED,
+    SHARED_COUNT
+};
 
 struct run {
     struct options *o;
@@ -38,6 +45,8 @@ struct run {
     struct saver *saver;
     struct companions companions;
     struct train_state state;
+    char *resumed;        /* that checkpoint's folder; NULL: the run begins anew */
+    int64_t resumed_step; /* its number, with --resume auto */
     struct recipe before; /* of the checkpoint that the run goes on from */
     struct buf products;  /* that checkpoint's, with --deterministic (products.h) */
     int64_t saved_step;

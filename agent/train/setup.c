@@ -344,7 +344,7 @@ static int fill_model(const struct options *o, struct model *m, struct err *e)
 {
     bool masters = m->master != m->param;
     const struct weights_part param = {"", m->master, m->master_held, masters ? m->accum : m->dt};
-    int rc = o->model != NULL ? weights_load(m, &param, 1, o->model, "model", e)
+    int rc = o->model != NULL ? weights_load(m, &param, 1, o->model, "model", NULL, e)
                               : model_init(m, (uint64_t)o->seed, e);
 
     if (rc == 0) {

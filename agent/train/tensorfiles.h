@@ -37,7 +37,7 @@ struct tensor_files;
 
 /* Files beyond this size are split, as the Hub has them; nor are several ranks to write less than the other one each. */
 #define TENSOR_FILE_MOST_BYTES  (UINT64_C(5) * 1000 * 1000 * 1000)
-#define TENSOR_FILE_LEAST_BYTES (UINT64_C(64) << 20)
+#define TENSOR_FILE_LEAST_BYTES (UINT64_C(16) << 20)
 
 /* All tensors of each source, whole, in files of about the same size: one for each of so many writers, or fewer, or more where a file
  * would be larger than most_bytes. File number i is that of writer i % writers. */

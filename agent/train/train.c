@@ -229,30 +229,48 @@ static int agree(struct run *r, double shared[SHARED_COUNT], struct err *e)
     return rc != 0 ? rc : model_get(m, shared, r->shared, SHARED_COUNT * sizeof *shared, e);
 }
 
-/* Until the checkpoint under way is written. Ranks meet each second meanwhile: a slow disk of the first one is no collective that
- * does not end. A disk that hangs is an error. */
+static void tell_saver(struct run *r, double shared[SHARED_COUNT], uint64_t wait_ms)
+{
+    struct saver_report mine = saver_tell(r->saver, wait_ms);
+
+    shared[SHARED_BUSY] = mine.busy;
+    shared[SHARED_FAILED] = mine.failed;
+}
+
+/* True when a checkpoint is still under way on some rank. */
+static bool settle_saver(struct run *r, const double shared[SHARED_COUNT])
+{
+    const struct saver_report sum = {.busy = shared[SHARED_BUSY], .failed = shared[SHARED_FAILED]};
+
+    return saver_settle(r->saver, &sum);
+}
+
+/* Until the checkpoint under way is written by all ranks. They meet each second meanwhile: a slow disk of one of them is no collective
+ * that does not end. A disk that hangs is an error. */
 static int finish_writing(struct run *r, struct err *e)
 {
     uint64_t stall_ms = 2 * LONG_WAIT * (uint64_t)r->o->comm_timeout * 1000;
     uint64_t since_ms = clock_now_ms(), seen = saver_progress(r->saver), wait_ms = 0;
-    double shared[SHARED_COUNT];
+    bool under_way;
     int rc;
 
     do {
-        shared[SHARED_STOP] = shared[SHARED_PREEMPTED] = 0;
-        shared[SHARED_SAVE] = !saver_idle(r->saver, wait_ms);
+        double shared[SHARED_COUNT] = {0};
+
+        tell_saver(r, shared, wait_ms);
         wait_ms = MEET_MS;
         if (saver_progress(r->saver) != seen) {
             seen = saver_progress(r->saver);
             since_ms = clock_now_ms();
         }
-        if (shared[SHARED_SAVE] > 0 && clock_now_ms() - since_ms > stall_ms) {
+        if (shared[SHARED_BUSY] > 0 && clock_now_ms() - since_ms > stall_ms) {
             return err_set(e, E_TIMEOUT, "%s: nothing of the checkpoint was written for %llu s",
                            r->o->out, (unsigned long long)stall_ms / 1000);
         }
         watchdog_patience(r->watchdog, true);
         rc = agree(r, shared, e);
-    } while (rc == 0 && shared[SHARED_SAVE] > 0);
+        under_way = rc == 0 && settle_saver(r, shared);
+    } while (under_way);
     return rc;
 }
 
@@ -260,7 +278,7 @@ static int save(struct run *r, struct err *e)
 {
     int rc = 0;
 
-    /* Until the next step is done: the one that writes may still be at it. */
+    /* Until the next step is done: those that write may still be at it. */
     watchdog_patience(r->watchdog, true);
     if (r->saved_step != r->state.step) {
         rc = finish_writing(r, e);
@@ -272,17 +290,14 @@ static int save(struct run *r, struct err *e)
     return rc;
 }
 
-/* Behind the last save: the others wait for the rank that writes, for a launcher ends them all when one has ended. */
+/* After the last save. The ranks wait for each other, for a launcher ends them all when one has ended; but a rank that could not
+ * write ends the others by its error. */
 static int save_to_the_end(struct run *r, struct err *e)
 {
-    int rc = finish_writing(r, e), together;
+    int rc = finish_writing(r, e);
 
-    if (rc != 0) {
-        return rc;
-    }
-    rc = saver_wait(r->saver, e);
-    together = comm_barrier(r->comm, r->model->ks);
-    return rc != 0 ? rc : together;
+    rc = rc != 0 ? rc : saver_wait(r->saver, e);
+    return rc != 0 ? rc : comm_barrier(r->comm, r->model->ks);
 }
 
 /* What this rank was told: by signals, and by a file that something on its node makes. */
@@ -390,7 +405,11 @@ static int run_steps(struct run *r, struct err *e)
             rc = validate(r, e);
         }
         read_notices(r->o, shared);
+        tell_saver(r, shared, 0);
         rc = rc != 0 ? rc : agree(r, shared, e);
+        if (rc == 0) {
+            (void)settle_saver(r, shared);
+        }
         stop = shared[SHARED_STOP] > 0 || shared[SHARED_PREEMPTED] > 0;
         if (rc == 0 &&
             (last || stop || shared[SHARED_SAVE] > 0 || every(r->state.step, r->o->save_every))) {

@@ -66,6 +66,7 @@ struct watchdog {
     /* Of the main thread, which sets them before it wakes the other. */
     atomic_bool closing, failed;
     atomic_bool writes, host_work;
+    atomic_bool waits;    /* in WRITING */
     clockid_t main_clock; /* the processor's time that the main thread has used */
     int failed_rc;
     char failed_text[ROLL_TEXT];
@@ -479,6 +480,7 @@ static void lost_rank(struct watchdog *w, const struct roll_message *m)
     if (w->o.comm->rank == 0 && m->kind == ROLL_LEAVES && atomic_load(&w->writes)) {
         w->verdict = v;
         w->state = WRITING;
+        atomic_store(&w->waits, true);
         w->until_ms = clock_now_ms() + LONG_WAIT * w->o.timeout_ms;
         return;
     }
@@ -753,6 +755,11 @@ void watchdog_close(struct watchdog **wp)
 void watchdog_patience(struct watchdog *w, bool long_wait)
 {
     flight_allow(w->o.comm->flight, long_wait ? LONG_WAIT * w->o.timeout_ms : w->o.timeout_ms);
+}
+
+bool watchdog_waits(struct watchdog *w)
+{
+    return w != NULL && atomic_load(&w->waits);
 }
 
 bool watchdog_may_pass(int rc)

@@ -56,6 +56,8 @@ void watchdog_host_work(struct watchdog *w, bool begins); /* NULL is fine */
 /* From any thread: a checkpoint is being written on this rank. It is worth its time when another rank ends with an error of its
  * own. */
 void watchdog_writes(struct watchdog *w, bool writes); /* NULL is fine */
+/* From any thread: another rank's error ends the run as soon as this one's checkpoint is written. */
+bool watchdog_waits(struct watchdog *w); /* NULL is fine */
 
 /* Errors after which a run may go on from its checkpoint, on this machine or another: the other ranks' exit code is 75, and so is this
  * one's, but for E_SICK. */

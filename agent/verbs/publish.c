@@ -7,7 +7,44 @@
 #include <unistd.h>
 
 #include "agent/publish/publish.h"
+#include "common/base/log.h"
 #include "common/codec/units.h"
+
+/* How often a folder is looked into, and after which pause an error of the moment is tried again. */
+enum { LOOK_S = 1, AGAIN_S = 5 };
+
+/* The checkpoint may have made room for newer ones while it was read or sent, and the mirror may be away. */
+static bool may_pass(int rc)
+{
+    return rc == E_NOTFOUND || rc == E_CHANGED || rc == E_NETWORK || rc == E_TIMEOUT ||
+           rc == E_AGAIN;
+}
+
+/* Each is all or nothing, as publish() does it; those that come while one is sent may be left out. Returns with an error that stays. */
+static int follow(const struct verb_line *v, const struct publish_want *w, struct err *e)
+{
+    int64_t done = -1;
+
+    while (true) {
+        int64_t step = publish_newest_step(w->dir);
+        struct publish_result r;
+        int rc = 0;
+
+        if (step > done) {
+            rc = publish(v->agent, w, &r, e);
+        }
+        if (rc == 0 && step > done) {
+            log_info("publish.followed", "to=%s step=%" PRId64 " files=%" PRIu64 " version=%s",
+                     w->to, step, r.files, r.version);
+            done = step;
+        } else if (rc != 0 && may_pass(rc)) {
+            log_warn("publish.later", "step=%" PRId64 " %s", step, e->text);
+        } else if (rc != 0) {
+            return rc;
+        }
+        sleep(rc == 0 ? LOOK_S : AGAIN_S);
+    }
+}
 
 static int run_publish(struct verb_line *v, struct err *e)
 {
@@ -21,9 +58,15 @@ static int run_publish(struct verb_line *v, struct err *e)
         return err_set(e, E_USAGE,
                        "publish takes DIR and TO: trainagent publish out models/me/gpt2");
     }
+    if (v->follow && v->if_match != NULL) {
+        return err_set(e, E_USAGE, "--follow publishes more than once: --if-match is for one");
+    }
     w.dir = v->argv[0];
     w.to = v->argv[1];
     rc = agent_open(v->agent, true, e);
+    if (rc == 0 && v->follow) {
+        return follow(v, &w, e);
+    }
     if (rc == 0) {
         rc = publish(v->agent, &w, &r, e);
     }

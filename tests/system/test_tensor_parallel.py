@@ -1,5 +1,4 @@
 """Ranks under mpirun that cut a model between them (--tp): as one rank that has it all, with the same files."""
-import hashlib
 import itertools
 import json
 import shutil
@@ -7,6 +6,7 @@ import subprocess
 
 import pytest
 
+from harness.checkpoint import digests
 from harness.mirrord import BUILD
 from harness.ranks import mpirun_each
 
@@ -19,7 +19,6 @@ SHAPES = {
               "intermediate_size": 48, "vocab_size": 301, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
               "tie_word_embeddings": False}}
 SHAPES["gqa"] = {**SHAPES["llama"], "num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}
-TENSORS = ("model.safetensors", "optimizer.safetensors")
 
 
 class Job:
@@ -46,10 +45,6 @@ class Job:
 def losses(checkpoint, key="loss"):
     lines = map(json.loads, (checkpoint.parent / "metrics.jsonl").read_text().splitlines())
     return [line[key] for line in lines if key in line]
-
-
-def digests(checkpoint):
-    return [hashlib.sha256((checkpoint / t).read_bytes()).hexdigest() for t in TENSORS]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from harness.checkpoint import digests, model, moments
 from harness.mirrord import BUILD, SLOW, until
 from harness.ranks import mpirun_each, mpirun_start
 
@@ -371,7 +372,7 @@ def test_deterministic_ranks_do_not_depend_on_mpis_algorithms(tmp_path):
         run = mpirun(4, "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--steps", 5, "--batch", 2, "--device", "cpu",
                      "--out", tmp_path / name, *options, env=dict(env, OMPI_MCA_coll_tuned_use_dynamic_rules="1"))
         assert run.returncode == 0, run.stderr
-        return [(tmp_path / name / "checkpoint-5" / f"{part}.safetensors").read_bytes() for part in ("model", "optimizer")]
+        return digests(tmp_path / name / "checkpoint-5")
 
     first = weights("1", "--deterministic", allreduce=1, alltoallv=1, allgatherv=1)
     assert weights("2", "--deterministic", allreduce=4, alltoallv=2, allgatherv=3) == first
@@ -402,7 +403,7 @@ def test_a_file_tells_of_a_preemption(tmp_path):
     rest = ("--stop-at", step + 3, "--preempt-file", tmp_path / "notice")
     assert mpirun_each(*[train("run", *rest)] * 2).returncode == 0
     assert mpirun_each(*[train("straight", *rest)] * 2).returncode == 0
-    for name in ("model.safetensors", "optimizer.safetensors", "trainer.json"):
+    for name in ("model.safetensors", "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors", "trainer.json"):
         assert (tmp_path / f"run/checkpoint-{step + 3}" / name).read_bytes() == (
             tmp_path / f"straight/checkpoint-{step + 3}" / name).read_bytes()
 
@@ -410,9 +411,10 @@ def test_a_file_tells_of_a_preemption(tmp_path):
 SIMT = BUILD / "simt/trainer"
 
 
-def f32_tensors(path):
-    raw = path.read_bytes()
-    return memoryview(raw)[8 + int.from_bytes(raw[:8], "little"):].cast("f")
+def f32_tensors(folder):
+    """Of the model, and the moments."""
+    return [memoryview(b"".join(data for _, data in sorted(pairs))).cast("f") for pairs in (
+        [(name, data) for name, (_, data) in model(folder).items()], moments(folder).items())]
 
 
 @needs_mpi
@@ -433,8 +435,7 @@ def test_gpus_may_meet_over_mpi(tmp_path):
     one = subprocess.run(list(map(str, train("one", "--accum", 2, "--deterministic"))), text=True, capture_output=True, check=False)
     assert one.returncode == 0, one.stderr
     assert losses("two") == pytest.approx(losses("one"), rel=1e-6)
-    for part in ("model", "optimizer"):
-        a, b = (f32_tensors(tmp_path / out / "checkpoint-3" / f"{part}.safetensors") for out in ("one", "two"))
+    for a, b in zip(*(f32_tensors(tmp_path / out / "checkpoint-3") for out in ("one", "two"))):
         assert len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 1e-6 * max(map(abs, a))
 
 
@@ -504,6 +505,7 @@ def test_ranks_multiply_alike(tmp_path):
     assert begun.returncode == 0 and "takes the algorithms" not in begun.stderr, begun.stderr
     shutil.copytree(tmp_path / "out", tmp_path / "other")
     other_choices(tmp_path / "other/checkpoint-1")
+    (tmp_path / "other/checkpoint-2.partial").symlink_to(tmp_path / "out/checkpoint-2.partial")  # both write to one folder
     went_on = mpirun_each(rank("out", 2), rank("other", 2))
     assert went_on.returncode == 0 and "rank=1 takes the algorithms of the first rank" in went_on.stderr, went_on.stderr
     assert set(choices(tmp_path / "out/checkpoint-2").values()) == {0}

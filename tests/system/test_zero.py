@@ -1,5 +1,4 @@
 """Ranks under mpirun that share out what they train (--zero): the same bits in every stage, and from every checkpoint."""
-import hashlib
 import itertools
 import json
 import shutil
@@ -7,6 +6,7 @@ import subprocess
 
 import pytest
 
+from harness.checkpoint import digests
 from harness.mirrord import BUILD
 from harness.ranks import mpirun_each
 
@@ -17,7 +17,6 @@ SHAPES = {
     "llama": {"model_type": "llama", "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
               "intermediate_size": 48, "vocab_size": 256, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
               "tie_word_embeddings": False}}
-TENSORS = ("model.safetensors", "optimizer.safetensors")
 
 
 def run(ranks, *args):
@@ -42,7 +41,7 @@ class Job:
         done = run(ranks, *self.args(shape, out, *more))
         assert done.returncode == 0, done.stderr
         newest = max(out.glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
-        return [hashlib.sha256((newest / t).read_bytes()).hexdigest() for t in TENSORS], done.stderr
+        return digests(newest), done.stderr
 
     def start_apart(self, one, other, deterministic=True):
         return mpirun_each(*[[BUILD / "trainer", *self.args("llama", self.folder / "apart", *more, deterministic=deterministic)]
@@ -126,7 +125,8 @@ def test_info_predicts_what_each_rank_takes():
     def rank(*more):
         done = subprocess.run([BUILD / "trainer", "info", "--config", "llama-8b", "--device", "cpu", "--dtype", "bf16", "--recompute",
                                "block", "--batch", "1", "--seq", "4096", "--json", *map(str, more)], check=True, text=True, capture_output=True)
-        return json.loads(done.stdout.splitlines()[-1])["memory"]["train"]
+        memory = json.loads(done.stdout.splitlines()[-1])["memory"]
+        return {**memory["train"], "host": memory["checkpoint_host"]}
 
     alone, shared = rank(), [rank("--ranks", 8, "--zero", z) for z in range(4)]
     assert shared[0]["weights"] == pytest.approx(alone["weights"], rel=1e-3)
@@ -134,3 +134,4 @@ def test_info_predicts_what_each_rank_takes():
     assert shared[1]["gradients"] == shared[0]["gradients"] > 2 * shared[2]["gradients"]
     assert shared[2]["weights"] > 3 * shared[3]["weights"]
     assert shared[3]["total"] < 40 << 30
+    assert alone["host"] == pytest.approx(12 * 8.03e9, rel=1e-2) and shared[3]["host"] < 1.2 * alone["host"] / 8

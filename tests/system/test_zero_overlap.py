@@ -1,9 +1,8 @@
 """ZeRO on a GPU and NCCL that the host plays: collectives lie under compute, and no stream forgets to wait for the other."""
-import hashlib
-
 import pytest
 
 from harness import overlap
+from harness.checkpoint import digests
 from test_trainer_doubles import TRAINER, data, run_ranks  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason="sanitizers do not understand threads that are fibers")
@@ -15,8 +14,7 @@ def train(folder, out, zero, *more, n=2, **env):
     (folder / "shape.json").write_text(SHAPE)
     codes, said = run_ranks(folder, "--zero", str(zero), "--deterministic", "--steps", "3", *more, n=n, out=out, timeout=60, **env)
     assert codes == [0] * n, said
-    tensors = [(folder / out / "checkpoint-3" / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
-    return [hashlib.sha256(t).hexdigest() for t in tensors]
+    return digests(folder / out / "checkpoint-3")
 
 
 def test_no_stream_forgets_to_wait(data):  # noqa: F811

@@ -50,7 +50,7 @@ static struct golden open_golden(const char *family, const char *base, enum dtyp
     assert_int_equal(model_open(&c, kops_cpu(), &o, &g.m, &e), 0);
     assert_int_equal(model_reserve(g.m, BATCH, SEQ, &e), 0);
     const struct weights_part part = {"", g.m->master, g.m->master_held, g.m->accum};
-    assert_int_equal(weights_load(g.m, &part, 1, g.dir, "model", &e), 0);
+    assert_int_equal(weights_load(g.m, &part, 1, g.dir, "model", NULL, &e), 0);
     if (g.m->master != g.m->param) {
         assert_int_equal(
             g.m->k->convert(g.m->ks, dt, g.m->param, g.m->accum, g.m->master, g.m->layout.size), 0);

@@ -106,6 +106,13 @@ static int team_allgather(struct comm *c, struct kstream *ks, enum dtype dt, con
     return 0;
 }
 
+static int team_barrier(struct comm *c, struct kstream *ks)
+{
+    (void)ks;
+    pthread_barrier_wait(&((struct member *)c)->team->meet);
+    return 0;
+}
+
 static void team_init(struct team *t, int ranks)
 {
     CHECK(ranks <= MOST_RANKS);
@@ -126,6 +133,7 @@ static struct member member_open(struct team *t, int rank, int ranks)
                                     .post_allreduce = team_allreduce,
                                     .post_reduce_scatter = team_reduce_scatter,
                                     .post_allgather = team_allgather,
+                                    .post_barrier = team_barrier,
                                     .flight = flight_open()},
                            .team = t};
 }

@@ -9,6 +9,7 @@
 
 #include "agent/train/optim.h"
 #include "agent/train/saver.h"
+#include "agent/train/weights.h"
 #include "agent/train/zero.h"
 #include "common/os/newfile.h"
 #include "tests/unit/agent/train/team.h"
@@ -48,7 +49,7 @@ struct result {
     double *grad;  /* of the first step; NULL where ranks share them out */
     int64_t size;
     double loss, norm;  /* of the first step */
-    int64_t read_bytes; /* by the thread, of the checkpoint */
+    int64_t read_bytes; /* by the thread, of the checkpoint's model */
 };
 
 struct rank_run {
@@ -161,12 +162,17 @@ static void save(struct rank_run *r, struct model *m, struct optim *o)
 {
     const struct companions none = {0};
     const struct saver_options so = {
-        .out = r->how->save, .writes = r->all.base.rank == 0, .companions = &none};
+        .out = r->how->save, .comm = &r->all.base, .companions = &none};
     const struct train_state state = {.step = r->how->steps, .dtype = "f32"};
+    struct saver_report sum;
     struct saver *s;
 
     CHECK(saver_open(&so, m, o, &s, NULL) == 0);
     CHECK(saver_save(s, &state, NULL) == 0);
+    do {
+        sum = saver_tell(s, 10);
+        CHECK(comm_allreduce(&r->all.base, m->ks, DT_F64, &sum, 2) == 0);
+    } while (saver_settle(s, &sum));
     CHECK(saver_wait(s, NULL) == 0);
     saver_close(&s);
 }
@@ -184,14 +190,16 @@ static int64_t bytes_read(void)
 
 static void begin(struct rank_run *r, struct model *m, struct optim *o)
 {
+    const struct weights_part param = {"", m->master, m->master_held, m->accum};
     int64_t before = bytes_read();
 
     if (r->how->load == NULL) {
         CHECK(model_init(m, 42, NULL) == 0);
     } else {
+        CHECK(weights_load(m, &param, 1, r->how->load, "model", NULL, NULL) == 0);
+        r->got.read_bytes = bytes_read() - before;
         CHECK(checkpoint_load(r->how->load, m, o, NULL) == 0);
     }
-    r->got.read_bytes = bytes_read() - before;
     optim_refresh(o, 0);
 }
 
@@ -461,15 +469,32 @@ static int64_t expect_same_file(const char *a, const char *b, const char *name)
     return n;
 }
 
+/* A folder with what one rank makes of a checkpoint: whole tensors. */
+static void save_whole(struct training t, const char *load, const char *out)
+{
+    struct training alone = {.config = t.config,
+                             .dt = DT_F32,
+                             .tp = 1,
+                             .ranks = 1,
+                             .passes = 1,
+                             .load = load,
+                             .save = out};
+    struct result r;
+
+    assert_int_equal(dir_make(out, 0755, NULL), 0);
+    r = train(&alone);
+    result_free(&r);
+}
+
 /* Saved by ranks that cut a model in one way, loaded by others, saved again: every tensor's bytes are the same. No rank reads what is
- * another's: all together no more than the files have, but for copies and headers. */
+ * another's of the model: all together no more than the files have, but for copies and headers. */
 static void expect_any_cut_goes_on(struct training t, const char *dir)
 {
     static const struct {
         int tp, ranks, zero;
         enum dtype dt;
     } next[] = {{1, 1, 0, DT_F32}, {2, 1, 0, DT_F32}, {4, 1, 0, DT_BF16}, {2, 2, 3, DT_F32}};
-    char first[128], load[160], other[128], again[160];
+    char first[128], load[160], other[160], again[192], whole[160], whole_again[192];
     struct result r;
 
     snprintf(first, sizeof first, "%s/%s-%d", dir, config_family(&t.config), t.tp);
@@ -478,6 +503,9 @@ static void expect_any_cut_goes_on(struct training t, const char *dir)
     r = train(&t);
     result_free(&r);
     snprintf(load, sizeof load, "%s/checkpoint-%d", first, STEPS);
+    snprintf(other, sizeof other, "%s/whole", first);
+    save_whole(t, load, other);
+    snprintf(whole, sizeof whole, "%s/whole/checkpoint-0", first);
     for (size_t i = 0; i < ARRAY_LEN(next); i++) {
         struct training then = {.config = t.config,
                                 .dt = next[i].dt,
@@ -493,8 +521,12 @@ static void expect_any_cut_goes_on(struct training t, const char *dir)
         assert_int_equal(dir_make(other, 0755, NULL), 0);
         r = train(&then);
         snprintf(again, sizeof again, "%s/checkpoint-0", other);
-        bytes = expect_same_file(load, again, "model.safetensors") +
-                expect_same_file(load, again, "optimizer.safetensors");
+        bytes = expect_same_file(load, again, "model.safetensors");
+        snprintf(other, sizeof other, "%s/whole-%zu", first, i);
+        save_whole(t, again, other);
+        snprintf(whole_again, sizeof whole_again, "%s/checkpoint-0", other);
+        (void)expect_same_file(whole, whole_again, "model.safetensors");
+        (void)expect_same_file(whole, whole_again, "optimizer.safetensors");
         assert_true(r.read_bytes >= bytes / 10 * 9 && r.read_bytes < bytes / 10 * 13);
         result_free(&r);
     }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "agent/train/manifest.h"
+#include "agent/train/tensorfiles.h"
 #include "agent/train/tensorset.h"
 #include "common/os/newfile.h"
 
@@ -104,7 +104,7 @@ static void expect_loaded(const struct model_config *c, const char *prefix, cons
     assert_int_equal(model_open(c, kops_cpu(), &o, &m, &e), 0);
     assert_int_equal(model_reserve(m, 1, 1, &e), 0);
     part = (struct weights_part){prefix, m->param, {0, 1}, DT_F32};
-    assert_int_equal(weights_load(m, &part, 1, dir, "model", &e), 0);
+    assert_int_equal(weights_load(m, &part, 1, dir, "model", NULL, &e), 0);
     got = (float *)(void *)m->param;
     for (int64_t i = 0; i < m->layout.size; i++) {
         assert_true(got[i] == whole[i]);
@@ -119,34 +119,51 @@ static int read_copy(void *arg, int64_t offset, int64_t n, float *out, struct er
     return 0;
 }
 
-static void round_trip(const char *shape, uint64_t split_bytes, int files)
+/* All files, as so many ranks write them. */
+static void write_files(const struct layout *l, float *whole, int writers, uint64_t split_bytes,
+                        size_t want)
 {
-    struct buf manifest = BUF_INIT(MANIFEST_MAX_BYTES);
+    const struct tensor_source source = {"", read_copy, whole};
+    struct buf index = BUF_INIT(1 << 20);
+    struct tensor_files *f;
+    char name[NAME_MAX];
+
+    tensor_files_whole(l, &source, 1, "model", writers, 1, split_bytes, &f);
+    assert_int_equal(tensor_files_count(f), want);
+    for (size_t i = 0; i < want; i++) {
+        assert_int_equal(tensor_files_write(f, i, dir, NULL), 0);
+    }
+    tensor_files_index(f, name, &index);
+    assert_int_equal(index.n > 0, want > 1);
+    if (want > 1) {
+        assert_string_equal(name, "model.safetensors.index.json");
+        write_text(name, buf_cstr(&index));
+    }
+    buf_free(&index);
+    tensor_files_close(&f);
+}
+
+static void round_trip(const char *shape, int writers, uint64_t split_bytes, size_t files)
+{
     struct model_config c;
     struct layout l;
-    struct err e;
     float *whole;
 
     assert_int_equal(config_builtin(shape, &c, NULL), 0);
     layout_init(&l, &c, 1);
     whole = marked(&l);
-    const struct weights_source part = {"", read_copy, whole};
-    assert_int_equal(weights_save(&l, &part, 1, dir, "model", split_bytes, &manifest, &e), 0);
-    write_text(MANIFEST_NAME, buf_cstr(&manifest));
-    assert_int_equal(manifest_verify(dir, files, &e), 0);
-    assert_int_equal(manifest_verify(dir, files + 1, &e), E_CORRUPT);
+    write_files(&l, whole, writers, split_bytes, files);
     expect_on_the_hub(&l, "");
     expect_loaded(&c, "", whole);
     free(whole);
     layout_fini(&l);
-    buf_free(&manifest);
 }
 
 static void test_one_file(void **state)
 {
     (void)state;
-    round_trip("tiny-gpt2", WEIGHTS_SPLIT_BYTES, 1);
-    round_trip("tiny-llama", WEIGHTS_SPLIT_BYTES, 1);
+    round_trip("tiny-gpt2", 1, TENSOR_FILE_MOST_BYTES, 1);
+    round_trip("tiny-llama", 1, TENSOR_FILE_MOST_BYTES, 1);
 }
 
 /* 30 kB of tensors in files of at most 8 kB, and the index. */
@@ -155,11 +172,17 @@ static void test_several_files(void **state)
     char path[128];
 
     (void)state;
-    round_trip("tiny-gpt2", 8000, 6);
+    round_trip("tiny-gpt2", 1, 8000, 5);
     snprintf(path, sizeof path, "%s/model-00001-of-00005.safetensors", dir);
     assert_int_equal(access(path, F_OK), 0);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     assert_int_equal(access(path, F_OK), -1);
+}
+
+static void test_files_of_several_writers(void **state)
+{
+    (void)state;
+    round_trip("tiny-llama", 4, TENSOR_FILE_MOST_BYTES, 4);
 }
 
 static void test_hostile_indexes(void **state)
@@ -233,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_file, begin, end),
         cmocka_unit_test_setup_teardown(test_several_files, begin, end),
+        cmocka_unit_test_setup_teardown(test_files_of_several_writers, begin, end),
         cmocka_unit_test_setup_teardown(test_hostile_indexes, begin, end),
         cmocka_unit_test_setup_teardown(test_an_index_binds, begin, end),
     };

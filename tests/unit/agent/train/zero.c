@@ -37,8 +37,9 @@ struct training {
     bool narrow;    /* sums in bf16 */
     int64_t recompute;
     int64_t steps;
-    const char *load; /* a checkpoint to begin with; NULL: fresh weights */
-    const char *save; /* where to write one at the end; NULL: nowhere */
+    const char *load;     /* a checkpoint to begin with; NULL: fresh weights */
+    const char *save;     /* where to write one at the end; NULL: nowhere */
+    uint64_t least_bytes; /* of a rank's file of the model */
 };
 
 struct rank_run {
@@ -96,13 +97,20 @@ static void read_masters(struct rank_run *r, struct model *m)
 static void save(struct rank_run *r, struct model *m, struct optim *o)
 {
     const struct companions none = {0};
-    const struct saver_options so = {
-        .out = r->how->save, .writes = r->comm.base.rank == 0, .companions = &none};
+    const struct saver_options so = {.out = r->how->save,
+                                     .comm = &r->comm.base,
+                                     .companions = &none,
+                                     .least_bytes = r->how->least_bytes};
     const struct train_state state = {.step = r->how->steps, .dtype = "f32"};
+    struct saver_report sum;
     struct saver *s;
 
     CHECK(saver_open(&so, m, o, &s, NULL) == 0);
     CHECK(saver_save(s, &state, NULL) == 0);
+    do {
+        sum = saver_tell(s, 10);
+        CHECK(comm_allreduce(&r->comm.base, m->ks, DT_F64, &sum, 2) == 0);
+    } while (saver_settle(s, &sum));
     CHECK(saver_wait(s, NULL) == 0);
     saver_close(&s);
 }
@@ -305,7 +313,7 @@ static void expect_same_file(const char *a, const char *b, const char *name)
     struct buf one = BUF_INIT(1 << 24), two = BUF_INIT(1 << 24);
     char path[PATH_MAX];
 
-    snprintf(path, sizeof path, "%s/checkpoint-%d/%s", a, STEPS, name);
+    snprintf(path, sizeof path, "%s/checkpoint-0/%s", a, name);
     assert_int_equal(buf_read_file(&one, path, NULL), 0);
     snprintf(path, sizeof path, "%s/checkpoint-0/%s", b, name);
     assert_int_equal(buf_read_file(&two, path, NULL), 0);
@@ -315,44 +323,69 @@ static void expect_same_file(const char *a, const char *b, const char *name)
     buf_free(&two);
 }
 
-/* Saved by four ranks, loaded by others in other stages, saved again: every tensor's bytes are the same. */
+/* What so many ranks make of a checkpoint, saved as it was loaded: a new folder's name. */
+static void save_again(struct training how, int64_t from_step, char dir[64])
+{
+    char load[PATH_MAX];
+    const char *from = how.load;
+    int64_t size;
+    double norm;
+
+    assert_int_equal(dir_make(dir, 0755, NULL), 0);
+    snprintf(load, sizeof load, "%s/checkpoint-%lld", from, (long long)from_step);
+    assert_int_equal(checkpoint_verify(load, NULL), 0);
+    how.load = load;
+    how.save = dir;
+    how.passes = 1;
+    free(train(&how, &size, &norm));
+}
+
+/* Saved by four ranks, loaded by others in other stages, saved again: every tensor's bytes are the same, as one rank saves them. */
 static void test_checkpoints_know_no_ranks(void **state)
 {
     static const struct {
         int ranks, zero;
         enum dtype dt;
-    } next[] = {{1, 0, DT_F32}, {2, 1, DT_F32}, {3, 2, DT_BF16}, {4, 3, DT_F32}, {8, 3, DT_BF16}};
-    char dir[] = "/tmp/zero-XXXXXX", first[PATH_MAX], load[PATH_MAX], other[PATH_MAX];
+    } next[] = {{1, 0, DT_F32},  {2, 0, DT_F32}, {2, 1, DT_F32},
+                {3, 2, DT_BF16}, {4, 3, DT_F32}, {8, 3, DT_BF16}};
+    static const char *const shapes[] = {"tiny-gpt2", "tiny-llama"};
+    char dir[] = "/tmp/zero-XXXXXX", first[64], whole[64], other[64], again[64];
     int64_t size;
     double norm;
 
     (void)state;
     assert_non_null(mkdtemp(dir));
     for (int zero = 0; zero < ZERO_STAGES; zero++) {
+        const char *shape = shapes[zero % 2];
+
         snprintf(first, sizeof first, "%s/first-%d", dir, zero);
         assert_int_equal(dir_make(first, 0755, NULL), 0);
-        free(train(&(struct training){.shape = "tiny-llama",
+        free(train(&(struct training){.shape = shape,
                                       .dt = zero % 2 == 0 ? DT_F32 : DT_BF16,
                                       .ranks = 4,
                                       .zero = zero,
                                       .passes = PASSES,
                                       .steps = STEPS,
-                                      .save = first},
+                                      .save = first,
+                                      .least_bytes = zero < 2 ? 1 : 0},
                    &size, &norm));
-        snprintf(load, sizeof load, "%s/checkpoint-%d", first, STEPS);
+        snprintf(whole, sizeof whole, "%s/whole-%d", dir, zero);
+        save_again((struct training){.shape = shape, .dt = DT_F32, .ranks = 1, .load = first},
+                   STEPS, whole);
         for (size_t i = 0; i < ARRAY_LEN(next); i++) {
             snprintf(other, sizeof other, "%s/then-%d-%zu", dir, zero, i);
-            assert_int_equal(dir_make(other, 0755, NULL), 0);
-            free(train(&(struct training){.shape = "tiny-llama",
-                                          .dt = next[i].dt,
-                                          .ranks = next[i].ranks,
-                                          .zero = next[i].zero,
-                                          .passes = 1,
-                                          .load = load,
-                                          .save = other},
-                       &size, &norm));
-            expect_same_file(first, other, "model.safetensors");
-            expect_same_file(first, other, "optimizer.safetensors");
+            snprintf(again, sizeof again, "%s/again-%d-%zu", dir, zero, i);
+            save_again((struct training){.shape = shape,
+                                         .dt = next[i].dt,
+                                         .ranks = next[i].ranks,
+                                         .zero = next[i].zero,
+                                         .load = first,
+                                         .least_bytes = i % 2},
+                       STEPS, other);
+            save_again((struct training){.shape = shape, .dt = DT_F32, .ranks = 1, .load = other},
+                       0, again);
+            expect_same_file(whole, again, "model.safetensors");
+            expect_same_file(whole, again, "optimizer.safetensors");
         }
     }
     assert_int_equal(dir_remove_tree(dir, NULL), 0);

@@ -22,9 +22,7 @@ def cert(tmp_path_factory):
     return certificate(tmp_path_factory.mktemp("cert"))
 
 
-@pytest.fixture
-def mirrord(cert, request):
-    """mirrord(config) starts one; all are stopped in order at the end, and must have nothing to complain about."""
+def starter(cert, request):
     if not (BUILD / "mirrord").exists():
         pytest.fail(f"{BUILD}/mirrord is not built: run make")
     running = []
@@ -46,8 +44,27 @@ def mirrord(cert, request):
 
 
 @pytest.fixture
+def mirrord(cert, request):
+    """mirrord(config) starts one; all are stopped in order at the end, and must have nothing to complain about."""
+    yield from starter(cert, request)
+
+
+@pytest.fixture(scope="module")
+def shared_mirrord(cert, request):
+    """The same for all tests of a file that a worker runs: for tests that ask for names of their own, and look at nothing else."""
+    yield from starter(cert, request)
+
+
+@pytest.fixture
 def origin():
     """The fake origin of harness/origin.py, on a free loopback port."""
+    from harness.origin import Origin
+    with Origin() as o:
+        yield o
+
+
+@pytest.fixture(scope="module")
+def shared_origin():
     from harness.origin import Origin
     with Origin() as o:
         yield o
@@ -78,5 +95,5 @@ def pytest_runtest_makereport(item, call):
     """A failed test shows the end of every mirrord's log."""
     report = (yield).get_result()
     if report.failed:
-        for m in getattr(item, "mirrords", ()):
+        for m in [*getattr(item, "mirrords", ()), *getattr(item.getparent(pytest.Module), "mirrords", ())]:
             report.sections.append((f"log of mirrord on port {m.port}", m.log()[-6000:]))

@@ -1,4 +1,5 @@
 """The generic protocol: cold, warm, ranges, conditionals, freshness, and an origin in trouble, over every wire."""
+import itertools
 import socket
 import subprocess
 
@@ -12,43 +13,76 @@ from harness.tls import Authority, server_context
 MIB = 1 << 20
 
 
-@pytest.fixture
-def data(mirrord, origin):
-    """A mirrord with one generic repo: *.bin is immutable, *.txt fresh for no time at all."""
-    m = mirrord(f"""repo "data" {{
+def before(origin):
+    """One generic repo: *.bin is immutable, *.txt fresh for no time at all."""
+    return f"""repo "data" {{
         protocol = "generic" origin = "{origin.url}/"
         rule '\\.bin(\\?|$)' {{ class = immutable }}
         rule '\\.txt$' {{ class = mutable ttl = 0s neg_ttl = 30s sie = 1h }}
-        rule '\\.forbidden$' {{ class = deny }} }}""")
+        rule '\\.forbidden$' {{ class = deny }} }}"""
+
+
+@pytest.fixture
+def data(mirrord, origin):
+    m = mirrord(before(origin))
     m.origin = origin
     return m
 
 
-def test_cold_then_warm(data, wire):
-    thing = data.origin.put("/a.bin", size=3 * MIB)
-    cold = data.get("/data/a.bin", wire)
-    data.settle()
-    warm = data.get("/data/a.bin", wire)
+@pytest.fixture(scope="module")
+def common(shared_mirrord, shared_origin):
+    m = shared_mirrord(before(shared_origin))
+    m.origin = shared_origin
+    return m
+
+
+@pytest.fixture
+def corner(common):
+    """A folder of the origin's, and of the repo before it, that is this test's own. For tests after which the next finds all as before."""
+    return Corner(common)
+
+
+class Corner:
+    count = itertools.count()
+
+    def __init__(self, m):
+        self.m, self.folder, self.settle = m, f"/{next(self.count)}", m.settle
+
+    def put(self, path, **script):
+        return self.m.origin.put(self.folder + path, **script)
+
+    def bytes_of(self, path, *span):
+        return self.m.origin.bytes_of(self.folder + path, *span)
+
+    def get(self, path, *wire, **how):
+        return self.m.get(f"/data{self.folder}{path}", *wire, **how)
+
+
+def test_cold_then_warm(corner, wire):
+    thing = corner.put("/a.bin", size=3 * MIB)
+    cold = corner.get("/a.bin", wire)
+    corner.settle()
+    warm = corner.get("/a.bin", wire)
     assert cold.status == warm.status == 200
-    assert cold.body == warm.body == data.origin.bytes_of("/a.bin")
+    assert cold.body == warm.body == corner.bytes_of("/a.bin")
     assert thing.bytes == 3 * MIB and "hit" in warm["cache-status"] and "fwd" in cold["cache-status"]
     assert warm["accept-ranges"] == "bytes" and warm["etag"] == cold["etag"] and warm["x-request-id"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 1024, 32 << 10, (32 << 10) + 1, 64 << 10, 5 * MIB + 3])
-def test_sizes(data, wire, size):
+def test_sizes(corner, wire, size):
     """Empty, inline, and file blobs, with a boundary on either side."""
-    data.origin.put("/a.bin", size=size)
+    corner.put("/a.bin", size=size)
     for _ in range(2):
-        reply = data.get("/data/a.bin", wire)
-        assert (reply.status, reply.body) == (200, data.origin.bytes_of("/a.bin"))
+        reply = corner.get("/a.bin", wire)
+        assert (reply.status, reply.body) == (200, corner.bytes_of("/a.bin"))
         assert reply["content-length"] == str(size)
 
 
-def test_length_unknown_until_the_end(data, wire):
-    thing = data.origin.put("/a.bin", size=2 * MIB, chunked=True)
+def test_length_unknown_until_the_end(corner, wire):
+    thing = corner.put("/a.bin", size=2 * MIB, chunked=True)
     for _ in range(2):
-        assert data.get("/data/a.bin", wire).body == data.origin.bytes_of("/a.bin")
+        assert corner.get("/a.bin", wire).body == corner.bytes_of("/a.bin")
     assert thing.bytes == 2 * MIB
 
 
@@ -88,12 +122,12 @@ FAR = {"bytes=18446744073709500000-": 416, "bytes=18446744073709551614-184467440
 
 @pytest.mark.parametrize("name", ["a.bin", "a.dat"])
 @pytest.mark.parametrize("asked", FAR)
-def test_ranges_at_the_end_of_numbers(data, asked, name):
+def test_ranges_at_the_end_of_numbers(corner, asked, name):
     """Cold, where the range decides what the origin is asked first."""
-    data.origin.put(f"/{name}", size=MIB)
-    reply = data.get(f"/data/{name}", headers={"Range": asked})
+    corner.put(f"/{name}", size=MIB)
+    reply = corner.get(f"/{name}", headers={"Range": asked})
     assert reply.status == FAR[asked]
-    assert reply.status == 416 or reply.body == data.origin.bytes_of(f"/{name}")
+    assert reply.status == 416 or reply.body == corner.bytes_of(f"/{name}")
 
 
 RANGES = [("bytes=0-0", 0, 1), ("bytes=100-199", 100, 200), ("bytes=2097000-", 2097000, 2 * MIB), ("bytes=-7", 2 * MIB - 7, 2 * MIB),
@@ -102,44 +136,44 @@ RANGES = [("bytes=0-0", 0, 1), ("bytes=100-199", 100, 200), ("bytes=2097000-", 2
 
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 @pytest.mark.parametrize("spec,first,end", RANGES, ids=[r[0] for r in RANGES])
-def test_range(data, wire, warm, spec, first, end):
-    data.origin.put("/a.bin", size=2 * MIB)
+def test_range(corner, wire, warm, spec, first, end):
+    corner.put("/a.bin", size=2 * MIB)
     if warm:
-        data.get("/data/a.bin", wire)
-    reply = data.get("/data/a.bin", wire, headers={"Range": spec})
-    assert reply.body == data.origin.bytes_of("/a.bin", first, end)
+        corner.get("/a.bin", wire)
+    reply = corner.get("/a.bin", wire, headers={"Range": spec})
+    assert reply.body == corner.bytes_of("/a.bin", first, end)
     if reply.status == 206:
         assert reply["content-range"] == f"bytes {first}-{end - 1}/{2 * MIB}"
     else:
         assert (first, end) == (0, 2 * MIB) or "," in spec
 
 
-def test_range_that_cannot_be(data, wire):
-    data.origin.put("/a.bin", size=100)
-    data.get("/data/a.bin", wire)
-    reply = data.get("/data/a.bin", wire, headers={"Range": "bytes=100-200"})
+def test_range_that_cannot_be(corner, wire):
+    corner.put("/a.bin", size=100)
+    corner.get("/a.bin", wire)
+    reply = corner.get("/a.bin", wire, headers={"Range": "bytes=100-200"})
     assert (reply.status, reply["content-range"]) == (416, "bytes */100")
-    assert data.get("/data/a.bin", wire, headers={"Range": "lines=1-2"}).status == 200
+    assert corner.get("/a.bin", wire, headers={"Range": "lines=1-2"}).status == 200
 
 
-def test_head(data, wire):
-    data.origin.put("/a.bin", size=MIB)
+def test_head(corner, wire):
+    corner.put("/a.bin", size=MIB)
     for _ in range(2):
-        reply = data.get("/data/a.bin", wire, head=True)
+        reply = corner.get("/a.bin", wire, head=True)
         assert (reply.status, reply["content-length"], reply.body) == (200, str(MIB), b"")
-        data.get("/data/a.bin", wire)
+        corner.get("/a.bin", wire)
 
 
-def test_conditionals(data, wire):
-    data.origin.put("/a.bin", size=1000)
-    have = data.get("/data/a.bin", wire)
-    assert data.get("/data/a.bin", wire, headers={"If-None-Match": have["etag"]}).status == 304
-    assert data.get("/data/a.bin", wire, headers={"If-None-Match": '"other"'}).status == 200
-    assert data.get("/data/a.bin", wire, headers={"If-Modified-Since": have["last-modified"]}).status == 304
-    assert data.get("/data/a.bin", wire, headers={"If-Match": '"other"'}).status == 412
+def test_conditionals(corner, wire):
+    corner.put("/a.bin", size=1000)
+    have = corner.get("/a.bin", wire)
+    assert corner.get("/a.bin", wire, headers={"If-None-Match": have["etag"]}).status == 304
+    assert corner.get("/a.bin", wire, headers={"If-None-Match": '"other"'}).status == 200
+    assert corner.get("/a.bin", wire, headers={"If-Modified-Since": have["last-modified"]}).status == 304
+    assert corner.get("/a.bin", wire, headers={"If-Match": '"other"'}).status == 412
     part = {"Range": "bytes=0-9"}
-    assert data.get("/data/a.bin", wire, headers={**part, "If-Range": have["etag"]}).status == 206
-    assert data.get("/data/a.bin", wire, headers={**part, "If-Range": '"other"'}).status == 200
+    assert corner.get("/a.bin", wire, headers={**part, "If-Range": have["etag"]}).status == 206
+    assert corner.get("/a.bin", wire, headers={**part, "If-Range": '"other"'}).status == 200
 
 
 def test_etag_survives_sealing_and_restart(data):
@@ -152,21 +186,21 @@ def test_etag_survives_sealing_and_restart(data):
     assert len(tags) == 1 and data.upstream_requests() == 0
 
 
-def test_two_queries_are_two_objects(data, wire):
-    data.origin.put("/a.bin?v=1", size=10, seed=1)
-    data.origin.put("/a.bin?v=2", size=10, seed=2)
-    assert data.get("/data/a.bin?v=1", wire).body == data.origin.bytes_of("/a.bin?v=1")
-    assert data.get("/data/a.bin?v=2", wire).body == data.origin.bytes_of("/a.bin?v=2")
+def test_two_queries_are_two_objects(corner, wire):
+    corner.put("/a.bin?v=1", size=10, seed=1)
+    corner.put("/a.bin?v=2", size=10, seed=2)
+    assert corner.get("/a.bin?v=1", wire).body == corner.bytes_of("/a.bin?v=1")
+    assert corner.get("/a.bin?v=2", wire).body == corner.bytes_of("/a.bin?v=2")
 
 
-def test_mutable_is_revalidated_then_replaced(data, wire):
-    thing = data.origin.put("/n.txt", size=500)
+def test_mutable_is_revalidated_then_replaced(corner, wire):
+    thing = corner.put("/n.txt", size=500)
     for _ in range(3):
-        assert data.get("/data/n.txt", wire).status == 200
-        data.settle()  # else the next may still share that very answer
+        assert corner.get("/n.txt", wire).status == 200
+        corner.settle()  # else the next may still share that very answer
     assert (thing.bytes, thing.not_modified) == (500, 2)
-    data.origin.put("/n.txt", size=600, seed=9)
-    assert data.get("/data/n.txt", wire).body == data.origin.bytes_of("/n.txt")
+    corner.put("/n.txt", size=600, seed=9)
+    assert corner.get("/n.txt", wire).body == corner.bytes_of("/n.txt")
 
 
 def test_not_found_is_remembered(data, wire):

@@ -1,5 +1,6 @@
 """Pages of an origin or an upload in a browser: they must not act for their reader on the mirror's other repos."""
 import base64
+import itertools
 import subprocess
 import urllib.error
 import urllib.request
@@ -15,26 +16,35 @@ SAVED = ["text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "imag
 SHOWN = ["text/plain", "application/json", "image/png", "text/css", "application/gzip"]
 
 
-@pytest.fixture
-def data(mirrord, origin):
+def open_to_all(mirrord, origin):
     m = mirrord(f"""repo "data" {{ protocol = "generic" origin = "{origin.url}/" }}
                     repo "home" {{ protocol = "hosted" access {{ anonymous = read }} }}""")
     m.origin = origin
     return m
 
 
+@pytest.fixture
+def data(mirrord, origin):
+    return open_to_all(mirrord, origin)
+
+
+@pytest.fixture(scope="module")
+def shared_data(shared_mirrord, shared_origin):
+    return open_to_all(shared_mirrord, shared_origin)
+
+
 def is_sandboxed(reply):
     assert (reply["content-security-policy"], reply["x-content-type-options"]) == (SANDBOX, "nosniff")
 
 
-@pytest.mark.parametrize("type_", SAVED + SHOWN)
-def test_what_is_saved_and_what_is_shown(data, type_):
-    data.origin.put("/x", body=b"<script>evil()</script>", type=type_)
+@pytest.mark.parametrize("number, type_", list(enumerate(SAVED + SHOWN)))
+def test_what_is_saved_and_what_is_shown(shared_data, number, type_):
+    shared_data.origin.put(f"/x{number}", body=b"<script>evil()</script>", type=type_)
     for headers in ({}, {}, {"Range": "bytes=0-3"}):
-        reply = data.get("/data/x", headers=headers)
+        reply = shared_data.get(f"/data/x{number}", headers=headers)
         is_sandboxed(reply)
         assert (reply["content-type"], reply["content-disposition"]) == (type_, "attachment" if type_ in SAVED else None)
-        data.settle()
+        shared_data.settle()
 
 
 def test_a_saved_file_keeps_its_name(data):
@@ -92,8 +102,7 @@ def test_pages_of_ours_have_a_policy_of_their_own(mirrord):
 # --- a reader who has logged in ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def private(mirrord, origin):
+def closed(mirrord, origin):
     m = mirrord(f"""repo "a" {{ protocol = "generic" origin = "{origin.url}/" access {{ anonymous = none }} }}
                     repo "b" {{ protocol = "hosted" access {{ anonymous = none }} }}""")
     m.origin = origin
@@ -103,6 +112,16 @@ def private(mirrord, origin):
     return m
 
 
+@pytest.fixture
+def private(mirrord, origin):
+    return closed(mirrord, origin)
+
+
+@pytest.fixture(scope="module")
+def shared_private(shared_mirrord, shared_origin):
+    return closed(shared_mirrord, shared_origin)
+
+
 def challenges(m, path, **kw):
     """Of the raw head: the harness keeps the last of a repeated field."""
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(urllib.request.Request(m.url(path), **kw)) as r:
@@ -110,41 +129,43 @@ def challenges(m, path, **kw):
 
 
 @pytest.mark.parametrize("path, headers", [("/a/x", {}), ("/b/models/me/x/y", {}), ("/-/logout", {}), ("/a/x", {"Authorization": "Bearer mrd_no"})])
-def test_a_401_asks_in_fields_of_their_own(private, path, headers):
+def test_a_401_asks_in_fields_of_their_own(shared_private, path, headers):
     with pytest.raises(urllib.error.HTTPError) as refused:
-        challenges(private, path, headers=headers)
+        challenges(shared_private, path, headers=headers)
     assert refused.value.code == 401
     assert refused.value.headers.get_all("WWW-Authenticate") == ['Basic realm="mirrord"'] + ["Bearer"] * (path != "/-/logout")
 
 
-def test_logging_out(private, wire):
-    reply = private.get("/-/logout", wire, headers=private.login)
+def test_logging_out(shared_private, wire):
+    reply = shared_private.get("/-/logout", wire, headers=shared_private.login)
     assert reply.status == 401 and reply["www-authenticate"] == 'Basic realm="mirrord"' and reply["cache-control"] == "no-store"
     assert b"You are logged out" in reply.body
-    assert b'href="/-/logout"' in private.get("/", wire, headers=private.login).body
-    assert b"logout" not in private.get("/", wire).body
+    assert b'href="/-/logout"' in shared_private.get("/", wire, headers=shared_private.login).body
+    assert b"logout" not in shared_private.get("/", wire).body
 
 
 ELSEWHERE = [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": "http://127.0.0.1:1"},
              {"Sec-Fetch-Site": "cross-site", "Origin": "{ours}"}]
+names = itertools.count()  # of files that are new
 HERE = [{}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": "{ours}"}]
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "PATCH"])
 @pytest.mark.parametrize("says", ELSEWHERE)
-def test_a_page_of_another_site_cannot_write(private, method, says, wire):
-    says = {n: v.format(ours=private.url("", wire)) for n, v in says.items()}
-    reply = private.get("/b/models/me/x/secret.txt", wire, method=method, data=b"changed", headers={**private.login, **says})
+def test_a_page_of_another_site_cannot_write(shared_private, method, says, wire):
+    says = {n: v.format(ours=shared_private.url("", wire)) for n, v in says.items()}
+    reply = shared_private.get("/b/models/me/x/secret.txt", wire, method=method, data=b"changed", headers={**shared_private.login, **says})
     assert reply.status == 403 and b"refused: a web page of another site" in reply.body
-    assert private.get("/b/models/me/x/secret.txt", wire, headers={**private.login, **says}).body == b"the secret of b"
+    assert shared_private.get("/b/models/me/x/secret.txt", wire, headers={**shared_private.login, **says}).body == b"the secret of b"
 
 
 @pytest.mark.parametrize("says", HERE)
-def test_pages_of_ours_and_programs_can(private, says, wire):
-    says = {n: v.format(ours=private.url("", wire)) for n, v in says.items()}
-    assert private.get("/b/models/me/x/new.txt", wire, method="PUT", data=b"new", headers={**private.login, **says}).status == 201
-    bearer = {"Authorization": f"Bearer {private.reader}", "Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}  # no browser sends it by itself
-    assert private.get("/b/models/me/x/more.txt", wire, method="PUT", data=b"new", headers=bearer).status == 201
+def test_pages_of_ours_and_programs_can(shared_private, says, wire):
+    name = next(names)
+    says = {n: v.format(ours=shared_private.url("", wire)) for n, v in says.items()}
+    assert shared_private.get(f"/b/models/me/x/{name}/new.txt", wire, method="PUT", data=b"new", headers={**shared_private.login, **says}).status == 201
+    bearer = {"Authorization": f"Bearer {shared_private.reader}", "Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}  # no browser sends it by itself
+    assert shared_private.get(f"/b/models/me/x/{name}/more.txt", wire, method="PUT", data=b"new", headers=bearer).status == 201
 
 
 HOSTILE = """<title>a page</title><p id=out>not run</p><script>

@@ -329,21 +329,58 @@ static bool all_are_at(const std::atomic<uint64_t> *at, int ranks, uint64_t want
     return true;
 }
 
+/* Elements [from, to) of this piece; `to_first` is where the first one goes. */
+static void add_up(const sum *s, size_t from, size_t to, char *to_first)
+{
+    const struct meeting *with = s->c->with;
+
+    for (size_t i = from; i < to; i++) {
+        double x = 0;
+
+        for (int r = 0; r < s->c->ranks; r++) {
+            x += get(s->type, with->piece[r], i);
+        }
+        put(s->type, to_first, i - from, x);
+    }
+}
+
+/* The same for what almost all elements are. */
+static void add_up_floats(const sum *s, size_t from, size_t to, float *to_first)
+{
+    const struct meeting *with = s->c->with;
+    const float *piece[RANKS_MAX];
+
+    for (int r = 0; r < s->c->ranks; r++) {
+        piece[r] = reinterpret_cast<const float *>(with->piece[r]);
+    }
+    for (size_t i = from; i < to; i++) {
+        double x = 0;
+
+        for (int r = 0; r < s->c->ranks; r++) {
+            x += static_cast<double>(piece[r][i]);
+        }
+        to_first[i - from] = static_cast<float>(x);
+    }
+}
+
 static void take_sum(sum *s, size_t n)
 {
     size_t mine = s->what == ALLREDUCE ? s->count : s->count / static_cast<size_t>(s->c->ranks);
     size_t first = s->what == ALLREDUCE ? 0 : mine * static_cast<size_t>(s->c->rank);
 
-    for (size_t i = 0; i < n; i++) {
-        double x = 0;
+    size_t from = first > s->done ? first - s->done : 0;
+    size_t to = first + mine > s->done ? first + mine - s->done : 0;
+    size_t size = bytes_of(s->type);
 
-        if (s->done + i < first || s->done + i >= first + mine) {
-            continue;
-        }
-        for (int r = 0; r < s->c->ranks; r++) {
-            x += get(s->type, s->c->with->piece[r], i);
-        }
-        put(s->type, s->to, s->done + i - first, x);
+    to = to < n ? to : n;
+    if (from >= to) {
+        return;
+    }
+    char *at = s->to + (s->done + from - first) * size;
+    if (s->type == ncclFloat) {
+        add_up_floats(s, from, to, reinterpret_cast<float *>(at));
+    } else {
+        add_up(s, from, to, at);
     }
 }
 

@@ -144,6 +144,7 @@ static const char *newest_checkpoint(struct publish_files *f, const char *dir)
         if (step_of(it->d_name, &step) && (newest == NULL || step >= best) &&
             fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
             best = step;
+            f->step = (int64_t)step;
             newest = arena_fmt(&f->arena, "%s/%s", dir, it->d_name).p;
         }
     }
@@ -153,26 +154,17 @@ static const char *newest_checkpoint(struct publish_files *f, const char *dir)
     return newest;
 }
 
-int64_t publish_files_newest_step(const char *dir)
-{
-    struct publish_files f = {0};
-    const char *newest = newest_checkpoint(&f, dir);
-    uint64_t step;
-    int64_t found = newest != NULL && step_of(strrchr(newest, '/') + 1, &step) && step <= INT64_MAX
-                        ? (int64_t)step
-                        : -1;
-
-    publish_files_fini(&f);
-    return found;
-}
-
-int publish_files_list(const char *dir, struct publish_files *f, struct err *e)
+int publish_files_list(const char *dir, const int64_t *after, struct publish_files *f,
+                       struct err *e)
 {
     const char *newest;
     int rc;
 
-    *f = (struct publish_files){0};
+    *f = (struct publish_files){.step = -1};
     newest = newest_checkpoint(f, dir);
+    if (after != NULL && f->step <= *after) {
+        return 0;
+    }
     if (newest != NULL) {
         rc = add_below(f, newest, false, e);
         rc = rc != 0 ? rc : add_below(f, dir, true, e);

@@ -19,11 +19,12 @@ struct publish_files {
     struct publish_file *at;
     size_t n, room;
     uint64_t bytes;
+    int64_t step; /* of the checkpoint among them; -1: there is none */
 };
 
-MUST_USE int publish_files_list(const char *dir, struct publish_files *out, struct err *e);
+/* With `after`, nothing unless there is a checkpoint of a later step. */
+MUST_USE int publish_files_list(const char *dir, const int64_t *after, struct publish_files *out,
+                                struct err *e);
 void publish_files_fini(struct publish_files *f);
-/* Step of the newest complete checkpoint in the folder; -1: there is none. */
-int64_t publish_files_newest_step(const char *dir);
 
 #endif

@@ -902,11 +902,6 @@ static int publish_all(struct publisher *p, const char *if_match, struct publish
     return rc;
 }
 
-int64_t publish_newest_step(const char *dir)
-{
-    return publish_files_newest_step(dir);
-}
-
 int publish(const struct agent *a, const struct publish_want *w, struct publish_result *out,
             struct err *e)
 {
@@ -920,13 +915,18 @@ int publish(const struct agent *a, const struct publish_want *w, struct publish_
                        "%s: publish goes to <repo>/<owner>/<name>, such as models/me/gpt2", w->to);
     }
     /* Before signals are ours: reading it all may take a while, and there is nothing to tidy up. */
-    rc = publish_files_list(w->dir, &files, e);
+    rc = publish_files_list(w->dir, w->after, &files, e);
     if (rc != 0) {
         return err_prefix(e, "%s", w->to);
+    }
+    if (files.n == 0) {
+        publish_files_fini(&files);
+        return 0;
     }
     open_publisher(&p, a, w, &files);
     rc = publish_all(&p, w->if_match, out);
     out->files = p.files.n;
+    out->step = p.files.step;
     out->bytes = p.files.bytes;
     if (rc != 0) {
         *e = p.why;

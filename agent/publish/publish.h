@@ -13,18 +13,18 @@ struct publish_want {
     const char *dir;
     const char *to;       /* "<repo>/[datasets/|spaces/]<owner>/<name>[@<branch>]" */
     const char *if_match; /* the root that must still be there; NULL: whatever is */
+    const int64_t *after; /* only a checkpoint of a later step; NULL: whatever is there */
 };
 
 struct publish_result {
     struct digest root; /* zero when the mirror did not say */
-    uint64_t files;
+    uint64_t files;     /* 0: there was nothing to publish */
     uint64_t bytes;
+    int64_t step;     /* of the checkpoint; -1: it is none */
     char version[64]; /* "" when the mirror did not say */
 };
 
 bool publish_to_ok(struct slice to);
-/* Step of the newest complete checkpoint in the folder; -1: there is none. */
-int64_t publish_newest_step(const char *dir);
 MUST_USE int publish(const struct agent *a, const struct publish_want *w,
                      struct publish_result *out, struct err *e);
 

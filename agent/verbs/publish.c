@@ -23,22 +23,20 @@ static bool may_pass(int rc)
 /* Each is all or nothing, as publish() does it; those that come while one is sent may be left out. Returns with an error that stays. */
 static int follow(const struct verb_line *v, const struct publish_want *w, struct err *e)
 {
+    struct publish_want later = *w;
     int64_t done = -1;
 
+    later.after = &done;
     while (true) {
-        int64_t step = publish_newest_step(w->dir);
         struct publish_result r;
-        int rc = 0;
+        int rc = publish(v->agent, &later, &r, e);
 
-        if (step > done) {
-            rc = publish(v->agent, w, &r, e);
-        }
-        if (rc == 0 && step > done) {
+        if (rc == 0 && r.files != 0) {
             log_info("publish.followed", "to=%s step=%" PRId64 " files=%" PRIu64 " version=%s",
-                     w->to, step, r.files, r.version);
-            done = step;
+                     w->to, r.step, r.files, r.version);
+            done = r.step;
         } else if (rc != 0 && may_pass(rc)) {
-            log_warn("publish.later", "step=%" PRId64 " %s", step, e->text);
+            log_warn("publish.later", "%s", e->text);
         } else if (rc != 0) {
             return rc;
         }

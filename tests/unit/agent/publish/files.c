@@ -56,7 +56,7 @@ static void a_checkpoints_file_goes_before_its_namesake(void **state)
         put(path, "model.safetensors", "weights");
         put(path, "config.json", step == 10 ? "new" : "older");
     }
-    assert_int_equal(publish_files_list(dir, &f, NULL), 0);
+    assert_int_equal(publish_files_list(dir, NULL, &f, NULL), 0);
     assert_int_equal(f.n, 4);
     assert_non_null(find(&f, "model.safetensors"));
     assert_non_null(find(&f, "metrics.jsonl"));

@@ -26,6 +26,7 @@ static int of_origin(int rc)
     case E_CORRUPT:
     case E_PROTOCOL:
     case E_UNSUPPORTED:
+    case E_CONFIG: /* it is not what the configuration says: no such bucket */
         return 502;
     default:
         return 500;

@@ -2,6 +2,7 @@
 stream forgets to wait for the other."""
 import pytest
 
+from harness.checkpoint import digests
 from test_trainer_doubles import TRAINER, data, losses, run_ranks  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason="sanitizers do not understand threads that are fibers")
@@ -17,7 +18,7 @@ def train(folder, out, shape, *more, n=2, **env):
     codes, said = run_ranks(folder, "--deterministic", "--steps", "2", "--lr", "3e-3", *more, n=n, out=out, timeout=600, **env)
     assert codes == [0] * n, said
     assert not list((folder / out).glob("flight-*"))
-    return [(folder / out / "checkpoint-2" / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
+    return digests(folder / out / "checkpoint-2")
 
 
 @pytest.mark.parametrize("shape,n,more,seeds", [

@@ -379,7 +379,7 @@ int setup_open(const struct options *o, const struct model_config *c, const stru
     *out = NULL;
     rc = rc != 0 ? rc : setup_compress(o, &mo.compress.rank, e);
     rc = rc != 0 ? rc : parse_reduce(o, &mo.narrow_sums, e);
-    mo.narrow_sums = mo.narrow_sums && shares;
+    mo.narrow_sums = mo.narrow_sums && s->training && world > 1;
     mo.compress.rank = s->training ? mo.compress.rank : 0;
     rc = rc != 0 ? rc : parse_dtype(o->dtype, &mo.dt, e);
     return rc != 0 ? rc : model_open(c, k, &mo, out, e);

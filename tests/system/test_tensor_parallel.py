@@ -112,6 +112,7 @@ def test_goes_on_with_another_cut(job):
     (3, "gpt2", ["--tp", 2], "--tp 2: 3 ranks are not a multiple of that"),
     (2, "gpt2", ["--tp", 2, "--seq", 7], "--seq 7 is not a multiple of --tp 2"),
     (1, "gpt2", ["--tp", 0], "--tp 0: at least 1"),
+    (1, "gpt2", ["--zero", 1, "--shard-group", 2**32 + 1], "--shard-group 4.29497e+09: at least 0, below"),
     (4, "llama", ["--tp", 2, "--zero", 1, "--shard-group", 3], "--shard-group 3: 2 ranks with the same part of a model are not a multiple")],
     ids=str)
 def test_refused(job, ranks, shape, more, said):

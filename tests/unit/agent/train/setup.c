@@ -1,4 +1,4 @@
-/* What --dtype auto means: by the device, and by the checkpoint that a run goes on from. */
+/* What options come to: --dtype auto by the device and by the checkpoint that a run goes on from, --reduce-dtype by the ranks. */
 #include "agent/train/verbs.h"
 
 #include <setjmp.h>
@@ -54,6 +54,34 @@ static void test_it_is_the_default(void **state)
     }
 }
 
+/* Groups of one rank hold copies, and sum gradients all the same. */
+static void test_sums_are_narrow_wherever_ranks_sum(void **state)
+{
+    static const struct {
+        int64_t group;
+        int world;
+        bool narrow;
+    } of[] = {{0, 4, true}, {2, 4, true}, {1, 4, true}, {0, 1, false}};
+    struct model_config c;
+    struct options o;
+
+    (void)state;
+    assert_int_equal(options_parse(TRAIN, 0, NULL, &o, NULL), 0);
+    assert_int_equal(config_builtin("gpt2-124m", &c, NULL), 0);
+    o.dtype = "f32";
+    o.zero = 1;
+    o.reduce_dtype = "bf16";
+    for (size_t i = 0; i < ARRAY_LEN(of); i++) {
+        const struct setup s = {.world = of[i].world, .training = true};
+        struct model *m;
+
+        o.shard_group = of[i].group;
+        assert_int_equal(setup_open(&o, &c, kops_cpu(), &s, &m, NULL), 0);
+        assert_int_equal(m->o.narrow_sums, of[i].narrow);
+        model_close(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -61,6 +89,7 @@ int main(void)
         cmocka_unit_test(test_a_run_goes_on_in_its_own_type),
         cmocka_unit_test(test_what_was_said_stays),
         cmocka_unit_test(test_it_is_the_default),
+        cmocka_unit_test(test_sums_are_narrow_wherever_ranks_sum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

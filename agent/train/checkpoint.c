@@ -102,6 +102,7 @@ struct written {
 static bool tensor_file_at(const struct checkpoint *c, size_t i, struct written *w)
 {
     size_t models = tensor_files_count(c->model);
+    size_t moments = c->ranks == 1 ? tensor_files_count(c->moments) : (size_t)c->ranks;
 
     if (i < models) {
         w->rank = (int)(i % (size_t)c->ranks);
@@ -109,14 +110,20 @@ static bool tensor_file_at(const struct checkpoint *c, size_t i, struct written 
         return true;
     }
     i -= models;
-    if (c->ranks == 1 && i < tensor_files_count(c->moments)) {
+    if (c->ranks == 1 && i < moments) {
         w->rank = 0;
         tensor_files_name(c->moments, i, w->name);
         return true;
     }
+    if (i < moments) {
+        w->rank = (int)i;
+        tensor_slices_name(MOMENTS_BASE, w->rank, c->ranks, w->name);
+        return true;
+    }
+    i -= moments;
     w->rank = (int)i;
-    tensor_slices_name(MOMENTS_BASE, w->rank, c->ranks, w->name);
-    return c->ranks > 1 && i < (size_t)c->ranks;
+    powersgd_file_name(w->rank, c->left_out, w->name);
+    return i < (size_t)c->left_out;
 }
 
 bool checkpoint_parts_there(const char *out, const struct checkpoint *c)
@@ -186,33 +193,6 @@ static int note_tensors(const char *dir, const struct checkpoint *c, struct buf 
     return rc;
 }
 
-/* What the ranks have written themselves. */
-static int note_left_out(const char *dir, int ranks, struct buf *manifest, struct err *e)
-{
-    char name[NAME_MAX], path[PATH_MAX];
-    struct digest digest;
-    struct stat st;
-    int rc = 0;
-
-    for (int r = 0; rc == 0 && r < ranks; r++) {
-        int fd;
-
-        powersgd_file_name(r, ranks, name);
-        join(path, dir, name);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        rc = fd == -1 || fstat(fd, &st) == -1
-                 ? err_sys(e, "%s (do all ranks see the same --out?)", path)
-                 : digest_of_fd(fd, (uint64_t)st.st_size, &digest, e);
-        if (rc == 0) {
-            manifest_add(manifest, &digest, name);
-        }
-        if (fd != -1) {
-            close(fd);
-        }
-    }
-    return rc;
-}
-
 static int save_files(const char *dir, const struct checkpoint *c, struct err *e)
 {
     struct buf manifest = BUF_INIT(MANIFEST_MAX_BYTES), text = BUF_INIT(SMALL_FILE_BYTES);
@@ -222,7 +202,6 @@ static int save_files(const char *dir, const struct checkpoint *c, struct err *e
     rc = save_text(dir, "config.json", &text, &manifest, e);
     rc = rc != 0 ? rc : companions_save(c->companions, dir, &manifest, e);
     rc = rc != 0 ? rc : note_tensors(dir, c, &manifest, e);
-    rc = rc != 0 ? rc : note_left_out(dir, c->left_out, &manifest, e);
     if (rc == 0 && c->products->n > 0) {
         rc = save_text(dir, PRODUCTS_NAME, c->products, &manifest, e);
     }
@@ -311,7 +290,7 @@ int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct er
     rc = rc != 0 ? rc : weights_load(m, &param, 1, dir, "model", i, e);
     rc = rc != 0 ? rc : moments_load(dir, m, o, i, e);
     if (rc == 0 && m->powersgd != NULL) {
-        rc = powersgd_load(dir, m, &found, e);
+        rc = powersgd_load(dir, m, i, &found, e);
         powersgd_set_resumed(m, rc == 0 && found);
     }
     if (rc == 0) {

@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "agent/train/tensorfiles.h"
 #include "agent/train/zero.h"
 #include "common/codec/safetensors.h"
 #include "common/os/newfile.h"
@@ -45,8 +45,19 @@ static const struct powersgd_tensor *named(const struct powersgd_tensor *all, si
     return NULL;
 }
 
-static int put(struct model *m, const struct powersgd_tensor *t, float *host, struct newfile *f,
-               struct err *e)
+struct sink {
+    struct newfile *file;
+    struct hasher *hash;
+};
+
+static void put(struct sink *s, const void *p, size_t n)
+{
+    newfile_write(s->file, p, n);
+    hasher_add(s->hash, p, n);
+}
+
+static int put_tensor(struct model *m, const struct powersgd_tensor *t, float *host, struct sink *s,
+                      struct err *e)
 {
     int64_t all = t->rows * t->cols, n = 0;
     int rc = 0;
@@ -55,8 +66,8 @@ static int put(struct model *m, const struct powersgd_tensor *t, float *host, st
         n = all - at < CHUNK_ELEMENTS ? all - at : CHUNK_ELEMENTS;
         rc = model_get(m, host, t->at + model_accum_bytes(m, at), (size_t)n * sizeof *host, e);
         if (rc == 0) {
-            newfile_write(f, host, (size_t)n * sizeof *host);
-            rc = newfile_check(f, e);
+            put(s, host, (size_t)n * sizeof *host);
+            rc = newfile_check(s->file, e);
         }
     }
     return rc;
@@ -69,7 +80,7 @@ int powersgd_save(const char *dir, struct model *m, struct err *e)
     size_t n;
     struct powersgd_tensor *all = list(m, &n);
     struct st_tensor *st = mem_array(n + 1, sizeof *st);
-    struct newfile *f = NULL;
+    struct sink sink = {.hash = hasher_new()};
     char name[NAME_MAX], path[PATH_MAX];
     int rc;
 
@@ -81,16 +92,18 @@ int powersgd_save(const char *dir, struct model *m, struct err *e)
     powersgd_file_name(m->own.rank, m->own.ranks, name);
     snprintf(path, sizeof path, "%s/%s", dir, name);
     rc = safetensors_header(st, n, "pt", &header, e);
-    rc = rc != 0 ? rc : newfile_open(path, 0644, &f, e);
+    rc = rc != 0 ? rc : newfile_open(path, 0644, &sink.file, e);
     if (rc == 0) {
         zero_settle(m);
-        newfile_write(f, header.p, header.n);
+        put(&sink, header.p, header.n);
     }
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = put(m, named(all, n, st[i].name), host, f, e);
+        rc = put_tensor(m, named(all, n, st[i].name), host, &sink, e);
     }
-    rc = rc != 0 ? rc : newfile_commit(&f, e);
-    newfile_abort(&f);
+    rc = rc != 0 ? rc : newfile_commit(&sink.file, e);
+    rc = rc != 0 ? rc : chunk_list_write(path, sink.hash, e);
+    newfile_abort(&sink.file);
+    hasher_free(&sink.hash);
     buf_free(&header);
     free(host);
     free(all);
@@ -124,41 +137,52 @@ static bool fits(const struct safetensors *f, const struct model *m)
     return (size_t)n == safetensors_count(f);
 }
 
-static int load_tensor(const struct safetensors *f, struct model *m,
-                       const struct powersgd_tensor *t, float *host, struct err *e)
+/* A rank's file, under its name in the manifest. */
+struct part {
+    char name[NAME_MAX];
+    struct safetensors *st;
+    struct integrity *integrity;
+};
+
+static int load_tensor(const struct part *p, struct model *m, const struct powersgd_tensor *t,
+                       float *host, struct err *e)
 {
+    const struct safetensors *f = p->st;
     const struct st_tensor *s = find(f, t);
     uint64_t all = (uint64_t)(t->rows * t->cols) * sizeof *host, n = 0;
     int rc = 0;
 
     for (uint64_t at = 0; rc == 0 && at < all; at += n) {
         n = min_u64(all - at, CHUNK_ELEMENTS * sizeof *host);
-        rc = safetensors_read(f, s, at, host, (size_t)n, e);
+        rc = integrity_range(p->integrity, p->name, safetensors_header_bytes(f) + s->begin + at, n,
+                             e);
+        rc = rc != 0 ? rc : safetensors_read(f, s, at, host, (size_t)n, e);
         rc = rc != 0 ? rc : model_put(m, t->at + at, host, (size_t)n, e);
     }
     return rc;
 }
 
-int powersgd_load(const char *dir, struct model *m, bool *found, struct err *e)
+int powersgd_load(const char *dir, struct model *m, struct integrity *i, bool *found, struct err *e)
 {
     float *host = mem_array(CHUNK_ELEMENTS, sizeof *host);
-    struct safetensors *f = NULL;
+    struct part p = {.integrity = i};
     struct powersgd_tensor t;
-    char name[NAME_MAX], path[PATH_MAX];
+    char path[PATH_MAX];
     int rc = 0;
 
-    powersgd_file_name(m->own.rank, m->own.ranks, name);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    powersgd_file_name(m->own.rank, m->own.ranks, p.name);
+    snprintf(path, sizeof path, "%s/%s", dir, p.name);
     powersgd_clear(m);
     *found = false;
-    if (access(path, F_OK) == 0) {
-        rc = safetensors_open(path, &f, e);
-        *found = rc == 0 && fits(f, m);
+    if (integrity_has(i, p.name)) {
+        rc = safetensors_open(path, &p.st, e);
+        rc = rc != 0 ? rc : integrity_range(i, p.name, 0, safetensors_header_bytes(p.st), e);
+        *found = rc == 0 && fits(p.st, m);
     }
     for (int n = 0; rc == 0 && *found && powersgd_tensor(m, n, &t); n++) {
-        rc = load_tensor(f, m, &t, host, e);
+        rc = load_tensor(&p, m, &t, host, e);
     }
-    safetensors_close(&f);
+    safetensors_close(&p.st);
     free(host);
     return rc;
 }

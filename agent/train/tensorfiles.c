@@ -5,7 +5,6 @@
 
 #include "common/base/arena.h"
 #include "common/codec/safetensors.h"
-#include "common/hash/digest.h"
 #include "common/os/newfile.h"
 
 /* Tensors pass through memory in pieces of so many elements. */
@@ -253,8 +252,7 @@ static int put_tensor(const struct entry *n, struct sink *sink, struct err *e)
     return rc;
 }
 
-/* After the file itself: where the list is, the file is whole. */
-static int write_chunks(const char *path, struct hasher *hash, struct err *e)
+int chunk_list_write(const char *path, struct hasher *hash, struct err *e)
 {
     struct buf text = BUF_INIT(CHUNK_LIST_MAX_BYTES);
     struct newfile *f;
@@ -303,7 +301,7 @@ int tensor_files_write(const struct tensor_files *f, size_t file, const char *di
         }
     }
     rc = rc != 0 ? rc : newfile_commit(&sink.file, e);
-    rc = rc != 0 ? rc : write_chunks(path, sink.hash, e);
+    rc = rc != 0 ? rc : chunk_list_write(path, sink.hash, e);
     newfile_abort(&sink.file);
     hasher_free(&sink.hash);
     buf_free(&header);

@@ -17,6 +17,7 @@
 
 #include "agent/train/region.h"
 #include "common/base/buf.h"
+#include "common/hash/digest.h"
 
 /* A set of tensors (parameters, a moment), and what its names begin with: read() copies n elements from number `offset` of the
  * whole. */
@@ -65,5 +66,8 @@ void tensor_slices_name(const char *base, int rank, int ranks, char out[NAME_MAX
 
 #define CHUNK_LIST_SUFFIX ".chunks"
 enum { CHUNK_LIST_MAX_BYTES = 64 << 20 };
+
+/* Of the file at `path`, all bytes of which have passed through the hasher. After the file itself: where the list is, it is whole. */
+MUST_USE int chunk_list_write(const char *path, struct hasher *hash, struct err *e);
 
 #endif

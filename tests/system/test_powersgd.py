@@ -125,7 +125,7 @@ def test_what_fits_no_more_is_dropped(job, ranks, more):
 
 
 def test_a_damaged_part_is_seen(job):
-    """The whole checkpoint counts as damaged then, and the one before it is taken."""
+    """By its rank: the first one reads its own alone. The whole checkpoint counts as damaged then, and the one before it is taken."""
     out = job.folder / "out"
     job.train(2, *COMPRESSED, "--save-every", 8, "--stop-at", 16, out=out)
     part = out / "checkpoint-16/powersgd-00002-of-00002.safetensors"
@@ -134,6 +134,7 @@ def test_a_damaged_part_is_seen(job):
     part.write_bytes(damaged)
     _, again, said = job.train(2, *COMPRESSED, "--resume", "auto", out=out)
     assert "checkpoint-16" in said and "checkpoint-8" in said
+    assert "powersgd-00002-of-00002.safetensors: differs from the manifest, within " in said
     assert again == job.train(2, *COMPRESSED)[1]
 
 

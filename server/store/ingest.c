@@ -535,6 +535,16 @@ static int sum(struct ingest *in, struct partial *p, struct err *e)
     return rc;
 }
 
+int ingest_sync(struct ingest *in, struct err *e)
+{
+    int rc = stage_sync(in->stage, e);
+
+    if (stage_lost(in->stage)) {
+        become(in, INGEST_LOST);
+    }
+    return rc;
+}
+
 int ingest_save(struct ingest *in, struct partial *p, struct batch **bp, enum durability how,
                 struct err *e)
 {
@@ -545,12 +555,7 @@ int ingest_save(struct ingest *in, struct partial *p, struct batch **bp, enum du
     p->id = ingest_id(in);
     p->saved_unix_s = clock_unix_s();
     rc = rc == 0 && p->summed ? sum(in, p, e) : rc;
-    if (rc == 0) {
-        rc = stage_written_bytes(in->stage) != 0 ? stage_sync(in->stage, e) : 0;
-        if (stage_lost(in->stage)) {
-            become(in, INGEST_LOST);
-        }
-    }
+    rc = rc == 0 && stage_written_bytes(in->stage) != 0 ? ingest_sync(in, e) : rc;
     rc = rc == 0 ? partial_put(b, p, e) : rc;
     rc = rc == 0 ? store_commit(in->s, &b, how, e) : rc;
     in->has_row = in->has_row || rc == 0;

@@ -62,7 +62,9 @@ MUST_USE int ingest_write(struct ingest *in, const void *p, size_t n, uint64_t o
 void ingest_hash_along(struct ingest *in, struct slice bytes, uint64_t off);
 /* Hashes what was written, as far as upto. */
 MUST_USE int ingest_hash(struct ingest *in, uint64_t upto, struct err *e);
-/* Makes durable what was written before, then commits b with p as the stage's row: sets its id and time, and the sum of what it has,
+/* Makes durable what was written before. What the disk has not taken is lost for all who have part in it. */
+MUST_USE int ingest_sync(struct ingest *in, struct err *e);
+/* The same, then commits b with p as the stage's row: sets its id and time, and the sum of what it has,
  * where it is to have one. Takes *bp (NULL: a batch of its own). */
 MUST_USE int ingest_save(struct ingest *in, struct partial *p, struct batch **bp,
                          enum durability how, struct err *e);

@@ -25,7 +25,8 @@ struct stage {
     uint64_t id; /* of its file under partial/; 0: it has no name */
     bool named;  /* the caller may resume it; else the name is a stand-in for O_TMPFILE */
     _Atomic bool name_synced;
-    _Atomic bool lost; /* bytes that the disk did not take; the kernel tells it once */
+    _Atomic bool lost;   /* bytes that the disk did not take; the kernel tells it once: */
+    struct lock syncing; /* so one at a time asks, and the next one sees what it was told */
     uint64_t reserved_bytes;
     uint64_t written_bytes; /* never more than reserved */
     uint64_t length_bytes;  /* the file's: what is written below may leave holes */
@@ -96,6 +97,7 @@ static struct stage *stage_new(struct store *s, int fd, uint64_t id, bool named,
     st->named = named;
     st->reserved_bytes = reserved_bytes;
     st->length_bytes = length_of(fd, reserved_bytes);
+    lock_init(&st->syncing, LOCK_LEAF);
     lock_take(&s->space.lock);
     list_push_back(&s->stages, &st->node);
     lock_drop(&s->space.lock);
@@ -241,6 +243,7 @@ static void stage_free(struct stage **sp)
     lock_drop(&st->s->space.lock);
     space_release(st->s, st->reserved_bytes, st->written_bytes);
     close(st->fd);
+    lock_fini(&st->syncing);
     free(st);
 }
 
@@ -310,11 +313,27 @@ int stage_unwrite(struct stage *st, uint64_t off, uint64_t n, struct err *e)
     return 0;
 }
 
-int stage_sync(struct stage *st, struct err *e)
+static int sync_data(struct stage *st, struct err *e)
 {
+    int rc = 0;
+
+    lock_take(&st->syncing);
     if (fdatasync(st->fd) == -1) {
         st->lost = true;
-        return note_full(st->s, err_sys(e, "fdatasync"));
+        rc = err_sys(e, "fdatasync");
+    } else if (st->lost) {
+        rc = err_set(e, E_IO, "the disk has lost bytes of it");
+    }
+    lock_drop(&st->syncing);
+    return rc;
+}
+
+int stage_sync(struct stage *st, struct err *e)
+{
+    int rc = sync_data(st, e);
+
+    if (rc != 0) {
+        return note_full(st->s, rc);
     }
     if (st->id != 0 && !st->name_synced) {
         if (fsync(st->s->partial_fd) == -1) {

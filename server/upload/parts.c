@@ -350,12 +350,6 @@ int part_open(struct uploads *u, const struct put *p, const struct upload_body *
     return rc;
 }
 
-/* What its end then has not to wait for. */
-static int sync_bytes(struct part *x, struct err *e)
-{
-    return fdatasync(ingest_fd(x->joint->in)) == 0 ? 0 : err_sys(e, "fdatasync");
-}
-
 static int write_on(struct part *x, struct slice bytes, struct err *e)
 {
     struct ingest *in = x->joint->in;
@@ -388,7 +382,7 @@ int part_write(struct part *x, struct slice bytes, struct upload_reply *reply, s
     }
     x->written += bytes.n;
     if (rc == 0 && !x->there && x->written - x->synced >= SYNC_BYTES && x->written < x->bytes) {
-        rc = sync_bytes(x, e);
+        rc = ingest_sync(x->joint->in, e); /* what its end then has not to wait for */
         x->synced = x->written;
     }
     return rc;

@@ -2,8 +2,11 @@
  * also when a version before this one parked it. */
 #include "server/store/ingest.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "tests/harness/store.h"
@@ -235,6 +238,58 @@ static void test_lost(void **state)
     batch_free(&b);
     partial_free(&p);
     free((char *)(uintptr_t)bytes.p);
+}
+
+/* A disk that fails once, and two saves at a time: the kernel tells one of them alone. The first waits for the other a while. */
+enum { OTHER_MS = 500 };
+static atomic_int syncs = -1; /* < 0: the disk is well */
+
+int fdatasync(int fd)
+{
+    int n;
+
+    if (atomic_load(&syncs) < 0) {
+        return fsync(fd);
+    }
+    n = atomic_fetch_add(&syncs, 1);
+    for (int ms = 0; n == 0 && ms < OTHER_MS && atomic_load(&syncs) < 2; ms++) {
+        usleep(1000);
+    }
+    errno = EIO;
+    return n == 0 ? -1 : 0;
+}
+
+static void *save_of(void *arg)
+{
+    struct partial *p = partial_new(PARTIAL_SYNC, SLICE("x"));
+    int rc;
+
+    extents_add(&p->have, 0, 1);
+    rc = ingest_save(arg, p, NULL, COMMIT_LAZY, NULL);
+    partial_free(&p);
+    return (void *)(intptr_t)rc;
+}
+
+static void test_lost_by_another(void **state)
+{
+    struct fixture *f = *state;
+    struct ingest *in = opened(f, &named);
+    pthread_t thread[2];
+
+    assert_int_equal(ingest_write(in, "x", 1, 0, NULL), 0);
+    atomic_store(&syncs, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&thread[i], NULL, save_of, in), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        void *rc;
+        assert_int_equal(pthread_join(thread[i], &rc), 0);
+        assert_int_equal((intptr_t)rc, E_IO);
+    }
+    atomic_store(&syncs, -1);
+    assert_int_equal(ingest_state(in), INGEST_LOST);
+    assert_int_equal(rows(f), 0);
+    ingest_drop(&in);
 }
 
 /* --- what no state allows ----------------------------------------------------------------------------------------- */
@@ -630,6 +685,7 @@ int main(void)
         TEST(test_park_and_resume),
         TEST(test_ends),
         TEST(test_lost),
+        TEST(test_lost_by_another),
         TEST(test_misuse),
         TEST(test_blocks),
         TEST(test_places),

@@ -246,6 +246,34 @@ static void broken_off(void **state)
     assert_here(&w.digest, SIZE);
 }
 
+/* The disk has lost what came, while the digest of it is remembered: all of it comes again, and counts anew. */
+static void a_lost_stage(void **state)
+{
+    struct slice other = sample_bytes(8, SIZE / 2);
+    struct put p = put_of(PUT_APPEND);
+    char line[256];
+
+    (void)state;
+    snprintf(line, sizeof line, "rm -f %s/partial/*", fix->dir);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(send_some(put_of(PUT_APPEND), slice_first(w.bytes, SIZE / 2), true), 202);
+        assert_int_equal(system(line), 0); /* NOLINT: a folder of our own */
+        p.first = SIZE / 2;
+        assert_int_equal(send_some(p, slice_from(w.bytes, SIZE / 2), true), 416);
+        assert_int_equal(w.reply.offset, 0);
+        p.first = 0;
+        assert_int_equal(send_some(p, i == 0 ? other : slice_first(w.bytes, SIZE / 2), true), 202);
+        assert_int_equal(send_some(last(), slice_from(w.bytes, SIZE / 2), true),
+                         i == 0 ? 422 : 201);
+        if (i == 0) {
+            assert_nothing(&w.digest);
+            begin();
+        }
+    }
+    assert_here(&w.digest, SIZE);
+    free((char *)(uintptr_t)other.p);
+}
+
 /* Who comes last has it: the one before is asked to yield, once. */
 static void one_writer(void **state)
 {
@@ -436,6 +464,7 @@ int main(void)
         T(at_once),         T(in_pieces),      T(over_restarts),   T(out_of_order),
         T(broken_off),      T(one_writer),     T(wrong_bytes_go),  T(dropped_and_expired),
         T(ended_meanwhile), T(brought_before), T(by_another_name), T(brought_to_many),
+        T(a_lost_stage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

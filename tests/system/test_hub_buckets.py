@@ -211,6 +211,17 @@ def test_answers_about_a_bucket_agree(mirrord, hub, witness, times):
     until(lambda: asked() == 0)  # what was listed in the very second of the upload is asked for once more
 
 
+def test_an_empty_file_has_the_etag_of_its_listing(mirrord, hub):
+    hub.buckets["org/data"].files["none.txt"] = hub.buckets["org/secret"].files["none.txt"] = b""
+    m = mirrord(hub.config())
+    for bucket in "org/data", "org/secret":
+        c = Client(m, OWNER, bucket)
+        got, head = (c.get(f"/hf/buckets/{bucket}/resolve/none.txt", head=h) for h in (False, True))
+        assert (got.status, got.body, head.status) == (200, b"", 200)
+        assert got["etag"] == head["etag"] == f'"{xet_of(b"")}"'
+        assert got["cache-control"] == head["cache-control"] == ("no-cache" if bucket == "org/data" else "private, no-cache")
+
+
 def test_content_that_moves(mirrord, hub):
     """The same bytes at another path: a client that knows their hash gets them."""
     m = mirrord(hub.config(more="rule '^(api|buckets)' { ttl = 1h }"))

@@ -576,9 +576,11 @@ static void say_file(struct hf_ask *k)
 /* Nothing is missing of it, and no chunk store has it. */
 static void give_empty(struct hf_ask *k)
 {
+    struct slice etag = k->p->etag; /* which the reply does not keep */
+
     plan_reply(k->p, 200, SLICE(""));
     k->p->content_type = SLICE("application/octet-stream");
-    plan_field(k->p, SLICE("etag"), k->p->etag);
+    plan_field(k->p, SLICE("etag"), etag);
     plan_field(k->p, SLICE("cache-control"),
                k->closed ? SLICE("private, no-cache") : SLICE("no-cache"));
 }

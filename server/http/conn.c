@@ -269,7 +269,7 @@ static void on_timer(struct timer *t)
 bool conn_may_become(enum conn_state from, enum conn_state to)
 {
     static const bool may[CONN_STATES][CONN_STATES] = {
-        [CONN_GREETING] = {[CONN_HTTP1] = true, [CONN_HTTP2] = true},
+        [CONN_GREETING] = {[CONN_HTTP1] = true, [CONN_HTTP2] = true, [CONN_LINGERING] = true},
         [CONN_HTTP1] = {[CONN_LINGERING] = true},
         [CONN_HTTP2] = {[CONN_LINGERING] = true},
     };

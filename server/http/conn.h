@@ -35,7 +35,8 @@ struct conn;
 
 /* What a connection does at the moment.
  *
- *   GREETING --the first bytes, or the handshake--> HTTP1 or HTTP2 --a last answer--> LINGERING
+ *   GREETING --the first bytes, or the handshake--> HTTP1 or HTTP2 --a last answer--> LINGERING (from
+ *      |                                              |    |          GREETING, too: its last bytes are not out yet)
  *      |                                              |    |                             |
  *      +----------------------------------------------+----+-----------------------------+--> conn_close()
  */

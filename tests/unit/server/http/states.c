@@ -29,6 +29,7 @@ static void connections(void **state)
 {
     static const struct step legal[] = {{CONN_GREETING, CONN_HTTP1},
                                         {CONN_GREETING, CONN_HTTP2},
+                                        {CONN_GREETING, CONN_LINGERING},
                                         {CONN_HTTP1, CONN_LINGERING},
                                         {CONN_HTTP2, CONN_LINGERING}};
 

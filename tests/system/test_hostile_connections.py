@@ -5,8 +5,10 @@ import socket
 import ssl
 import time
 
+import pytest
+
 from harness.crowd import Client
-from harness.mirrord import SLOW, until
+from harness.mirrord import SLOW, certificate, until
 
 GREEDY, MODEST = "127.0.0.2", "127.0.0.3"
 REPO = 'repo "data" {{ protocol = "generic" origin = "{}/" rule "." {{ class = immutable }} }}\n'
@@ -128,3 +130,23 @@ def test_status_counts_against_limits(mirrord):
     for path in ("/metrics", "/-/status.json", "/-/tunasync.json", "/"):
         until(lambda: asker.ask(path)[0] == 429)
     assert [asker.ask("/healthz")[0] for _ in range(10)] == [200] * 10
+
+
+def test_a_handshake_whose_answer_nobody_reads(mirrord, tmp_path):
+    """The server's flight is more than the socket holds; its last bytes are still to be sent when the connection's time is over."""
+    m = mirrord("")
+    m.cert = certificate(tmp_path)
+    m.cert[0].write_text(m.cert[0].read_text() * 800)
+    m.reload()
+    hello = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        s.settimeout(120 * SLOW)
+        s.connect(("127.0.0.1", m.tls_port))
+        s.sendall(hello.read())
+        assert s.recv(1)
+        m.stop()  # which fails where the daemon does not end in order

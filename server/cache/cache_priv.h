@@ -41,7 +41,7 @@ struct cache {
     unsigned busy;        /* jobs and commits of entries */
     unsigned idle;       /* fills that nobody wants, and that wait for somebody: at the last tick */
     unsigned idle_now;   /* the same, as far as this tick has come */
-    struct going *going; /* uthash, by client (abandon.c) */
+    struct going *going; /* uthash, by client (fill.c) */
     unsigned going_count; /* fills on their accounts */
     bool closing;
     struct letter close_letter;
@@ -146,7 +146,7 @@ void entries_rest_tick(struct cache *c, uint64_t now_ms);
 void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tells on_change */
 void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
 
-/* --- partial.c --- */
+/* --- seal.c --- */
 void partials_forget(struct cache *c, struct slice key, bool below); /* of row keys. Pool */
 /* Drops those that nobody has come back for, and the oldest while they hold more than max_bytes. Keeper, pool. */
 void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes);

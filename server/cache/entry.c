@@ -483,7 +483,7 @@ static void on_headed(void *arg, struct fill *f)
         n->first_told = true;
         ask_answer(k, answer_of_fill(f, &k->want, state));
     }
-    if (!n->first_told) { /* all have left: abandon.c decides, once it runs */
+    if (!n->first_told) { /* all have left: it is decided once it runs */
         lock_take(&f->lock);
         fill_post_demand(f);
         lock_drop(&f->lock);

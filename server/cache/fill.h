@@ -5,12 +5,11 @@
  * readers' loops are told, one letter a loop. Bytes are hashed in order behind the frontier; when all are there the blob
  * is sealed and its rows are committed.
  *
- *   filler.c  segments: upstream requests, writes, retries     splice.c  which answers may be joined
- *   plan.c    which bytes next, and for whom                   reader.c  growing bodies
- *   seal.c    hashing, verification, sealing, the rows         partial.c what survives a restart
- *   note.c    what an index tells of other keys            trim.c    which variants make room
- *   share.c   whose bytes make room for whose
- *   abandon.c what becomes of it when nobody wants it any more
+ *   fill.c    its life, and what becomes of it when nobody wants it any more
+ *   filler.c  segments: which bytes next, upstream requests, which answers may be joined, writes, retries
+ *   seal.c    hashing, verification, sealing, the rows; what an index tells of other keys; what survives a restart
+ *   reader.c  growing bodies
+ *   trim.c    which variants make room                         share.c   whose bytes make room for whose
  *
  * owns     counted: the entry, every answer, every posted letter and job hold it
  * threads  the fetch thread, but for what `lock` guards and what is constant once headed
@@ -150,7 +149,7 @@ struct fill {
     uint64_t hastened_ms;          /* the last retry that did not wait for its time; 0: none */
     uint64_t idle_since_ms;        /* nobody wants it since then; 0: somebody does */
     bool going_on;                 /* nobody wants it, and it is fetched to its end all the same, */
-    struct going *going;           /* ... on its client's account; NULL: on nobody's (abandon.c) */
+    struct going *going;           /* ... on its client's account; NULL: on nobody's */
     struct job stage_job;
     struct job hash_job;
     struct job seal_job;
@@ -176,7 +175,7 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
 struct fill *fill_hold(struct fill *f);
 void fill_release(struct fill **fp);
 bool fill_is_headed(const struct fill *f);
-/* An answer made of it is given out for that want; the last one given back: abandon.c decides what becomes of it. */
+/* An answer made of it is given out for that want; the last one given back: what becomes of it is decided. */
 void fill_answered(struct fill *f, const struct want *w);
 void fill_given_back(struct fill *f); /* any thread */
 /* Another client waits for it: what it queues for is done in whichever's turn comes first. */
@@ -205,21 +204,16 @@ void fill_job(struct fill *f, struct job *j, void (*work)(struct job *),
               void (*done)(struct job *));
 void fill_job_done(struct fill *f); /* first thing in a done() that fill_job() started */
 void fill_settle(struct fill *f);   /* an end that waited for jobs may now happen */
-void fill_plan(struct fill *f);     /* plan.c */
-void fill_post_demand(
-    struct fill *f); /* under the lock: fill_on_demand() is called on the fetch thread */
-/* abandon.c: a fill that nobody wants stops asking, or goes on to its end; and ends when nobody has come back. */
+void fill_plan(struct fill *f);     /* filler.c */
+/* Under the lock. On the fetch thread, later: whether it is still wanted, and which bytes are. */
+void fill_post_demand(struct fill *f);
+/* A fill that nobody wants stops asking, or goes on to its end; and ends when nobody has come back. */
 void fill_abandon(struct fill *f);
-void fill_goes_on(struct fill *f, bool yes);
-void fill_rest(struct fill *f, uint64_t now_ms);
 bool fill_nearly_there(struct fill *f);
-void fill_on_demand(struct letter *l);
 void fill_hash(struct fill *f); /* seal.c: hashes on behind the frontier, seals when all is there */
 bool fill_complete(struct fill *f);
 /* A 200 or 206 that cannot be what is wanted (want.h: no_html), by its head. */
 bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
-/* note.c: all bytes are there: has the want's reader read them, and its rows committed. Pool. */
-MUST_USE int fill_note(struct fill *f, struct err *e);
 /* trim.c; pool. The rows that its own puts out. True: they are pinned, and it is not kept itself. */
 void variants_trim(struct fill *f, struct batch *b);
 MUST_USE bool variants_refuse(struct fill *f);
@@ -228,10 +222,10 @@ struct reader_need {
     uint64_t at;
     uint64_t end;
 };
-bool fill_covers(const struct fill *f, uint64_t at); /* plan.c; under the lock */
+bool fill_covers(const struct fill *f, uint64_t at); /* filler.c; under the lock */
 /* What the next stalled reader waits for; takes it off the list. Under the lock. */
 bool reader_need(struct fill *f, struct reader_need *out);
-/* partial.c: an earlier fill's part, taken when there is one. True: it is gone on with, if it is still the same. */
+/* seal.c: an earlier fill's part, taken when there is one. True: it is gone on with, if it is still the same. */
 MUST_USE bool fill_take_part(struct fill *f);
 void fill_save(struct fill *f, uint64_t now_ms);
 void fill_put_away(struct fill *f, bool worth); /* pool: what has come is parked, or dropped */
@@ -258,7 +252,5 @@ void filler_finish_all(struct fill *f);
 void filler_share_all(struct fill *f, uint64_t client); /* fill_share()'s part */
 void filler_go(struct fill *f); /* the stage is open: gathered bytes may be written */
 unsigned filler_count(const struct fill *f);
-/* Gives up what lies at and behind `end`. */
-void filler_shorten(struct fill *f, unsigned slot, uint64_t end);
 
 #endif

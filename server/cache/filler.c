@@ -1,5 +1,11 @@
-#include "server/cache/filler.h"
-
+/* filler.c - what a fill asks of its origin: the segments that are fetched, by whom, and which answers may be joined.
+ *
+ * A filler sends one request after the other until its segment is there. Each answer is judged by its head: only what has one strong
+ * validator, or a digest that judges the whole, is put together out of several answers. Anything else is another generation: the
+ * fill begins anew, or ends. What is fetched next is what a reader waits for, then the gaps from the front.
+ *
+ * threads  the fetch thread; a filler's job: a pool thread, which touches `data` and what write_out() says
+ */
 #include <event2/event.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
+#include "server/cache/cache_priv.h"
 
 enum {
     BACKOFF_MIN_MS = 250,
@@ -21,9 +28,247 @@ enum {
     HELD_MAX_MS = 60000, /* ... and so long */
 };
 
+struct filler { /* one upstream request after the other, until its segment is there */
+    struct fill *fill;
+    unsigned slot;
+    struct fetch *fetch;      /* NULL between two requests */
+    const struct object *old; /* borrowed during the first request: what is revalidated */
+    uint64_t end;             /* of the segment; LENGTH_UNKNOWN: to the end, wherever it is */
+    uint64_t recv;            /* next byte to come */
+    uint64_t ask_end;         /* of the request under way; LENGTH_UNKNOWN: no Range */
+    struct buf gather;        /* what came, [recv - gather.n, recv) */
+    bool paused;
+    bool
+        resting; /* nobody wants its bytes for the moment: the origin is not read from, nor asked again */
+    bool replay; /* from byte 0 again: what is there is compared, not written */
+    bool again;  /* the answer does not fit: ask anew, for all of it */
+    bool other;  /* the first head was the owner's business */
+    const struct fetch_head
+        *no;       /* it is, once its text is in `gather`; or NULL. In the fill's arena */
+    bool over;     /* the request ended, with rc */
+    bool straight; /* this request went where an earlier one was led, */
+    bool detour;   /* ... the next asks again where that is */
+    bool dead;     /* stopped; its write is still out */
+    int rc;
+    struct err why;
+    uint64_t fresh_bytes; /* new ones since the last trouble */
+    unsigned tries;       /* since the last progress */
+    unsigned cuts;        /* of these, the origin gave a head and no body */
+    bool headed;          /* this request has its head */
+    uint64_t wrote_ms;    /* when the last write was begun */
+    struct event *timer;  /* gathered long enough; or the next try */
+    bool writing;
+    bool held;              /* `data` waits for room, the timer has it written again */
+    uint64_t held_since_ms; /* since when no write had room; 0: the last one had */
+    struct job job;
+    struct buf data; /* being written */
+    uint64_t data_at;
+    bool write_waits; /* without room it is held: other fills of its client are not sealed yet */
+    int write_rc;
+    struct err write_why;
+};
+
 static void ask(struct filler *fl);
 static void settle(struct filler *fl);
 static void on_done(void *arg, int rc, const struct err *why);
+static void filler_claim(struct filler *fl);
+/* Gives up what lies at and behind `end`. */
+static void filler_shorten(struct fill *f, unsigned slot, uint64_t end);
+static void filler_stop(struct filler *fl); /* no event comes any more; it may still be writing */
+
+/* --- answers that may be joined ---------------------------------------------------------------------------------- */
+
+/* n: the length as announced, or (a lower bound) what has come of it. The repo's bound, an index's size and the bound of
+ * documents are held before the first byte is passed on, else as soon as they are passed. */
+static int splice_check_length(const struct fill *f, uint64_t n, bool whole, struct err *e)
+{
+    uint64_t want = f->want.size_bytes;
+    uint64_t max = f->want.max_bytes;
+
+    if (max != 0 && n > max) {
+        return err_set(e, E_REFUSED,
+                       "the object has %s%" PRIu64 " bytes, this repo takes up to %" PRIu64
+                       " (max_object)",
+                       whole ? "" : "more than ", whole ? n : max, max);
+    }
+    if (want != LENGTH_UNKNOWN && (n > want || (whole && n != want))) {
+        COUNT(f->cache, verify_failures, 1);
+        return err_set(e, E_CORRUPT,
+                       "the origin has %s%" PRIu64 " bytes, the index promises %" PRIu64,
+                       whole ? "" : "more than ", whole ? n : want, want);
+    }
+    if (f->want.document && n > f->cache->set.document_bytes) {
+        return err_set(e, E_TOOBIG, "the index document is larger than %" PRIu64 " bytes",
+                       f->cache->set.document_bytes);
+    }
+    return 0;
+}
+
+static void set_total(struct fill *f, uint64_t total)
+{
+    lock_take(&f->lock);
+    f->total_bytes = total;
+    lock_drop(&f->lock);
+}
+
+static bool same_validator(const struct fill *f, const struct fetch_head *h)
+{
+    struct slice etag = slice_trim(fetch_field(h, "etag"));
+
+    return slice_eq(etag, f->object.origin_etag);
+}
+
+/* May parts be joined? A strong validator, or a digest that judges the whole (research/package-protocols 6.17). */
+static bool part_can_be_joined(const struct fill *f, const struct fetch_head *h)
+{
+    return h->framed && h->total != LENGTH_UNKNOWN &&
+           fetch_field(h, "content-encoding").p == NULL &&
+           (f->want.digest_known || etag_is_strong(slice_trim(fetch_field(h, "etag"))));
+}
+
+static void splice_forget_earlier(struct fill *f)
+{
+    lock_take(&f->lock);
+    extents_fini(&f->have);
+    f->total_bytes = LENGTH_UNKNOWN;
+    lock_drop(&f->lock);
+    f->object.origin_etag = SLICE_NONE;
+}
+
+static int ask_for_all(struct filler *fl)
+{
+    fl->again = true;
+    return 1;
+}
+
+/* Is the text behind it wanted, too? Of trouble only where there is no older generation to be given instead. */
+static bool has_words(const struct fill *f, const struct fetch_head *h)
+{
+    return f->want.pass_on && !f->want.head_only && h->status != 304 && h->status != 429 &&
+           (h->status < 500 || !f->replaces) &&
+           (h->content_length == LENGTH_UNKNOWN || h->content_length <= TEXT_MAX);
+}
+
+static const struct fetch_head *keep_head(struct fill *f, const struct fetch_head *h)
+{
+    struct fetch_head *kept = ARENA_NEW(&f->arena, struct fetch_head);
+    struct http_field *fields = arena_alloc(&f->arena, (h->nfields + 1) * sizeof *fields);
+
+    *kept = *h;
+    for (size_t i = 0; i < h->nfields; i++) {
+        fields[i].name = arena_copy(&f->arena, h->fields[i].name);
+        fields[i].value = arena_copy(&f->arena, h->fields[i].value);
+    }
+    kept->fields = fields;
+    kept->url = arena_copy(&f->arena, h->url);
+    kept->why = SLICE_NONE;
+    return kept;
+}
+
+static void splice_tell(struct filler *fl, bool whole)
+{
+    struct fill *f = fl->fill;
+    struct slice text = buf_slice(&fl->gather);
+
+    f->text = !whole ? SLICE_NONE : text.p != NULL ? text : SLICE("");
+    f->owner->other(f->owner_arg, f, fl->no);
+    f->text = SLICE_NONE;
+    fl->no = NULL;
+}
+
+/* The head of the fill's first request. 0: its body may come; else it is cancelled, and `other`, `again`, rc or the fill's end say why. */
+static int splice_first(struct filler *fl, const struct fetch_head *h)
+{
+    struct fill *f = fl->fill;
+    bool resumed = f->resume_id != 0 && f->total_bytes != LENGTH_UNKNOWN;
+    uint64_t total = h->status == 206 ? h->total : h->content_length;
+
+    if (h->status == 416 && fl->ask_end != LENGTH_UNKNOWN && !f->want.head_only) {
+        return ask_for_all(fl); /* empty, or shorter than the hint */
+    }
+    if (h->status != 200 && h->status != 206) {
+        fl->other = true;
+        if (has_words(f, h)) {
+            fl->no = keep_head(f, h);
+            return 0;
+        }
+        f->owner->other(f->owner_arg, f, h);
+        return 1;
+    }
+    if (total != LENGTH_UNKNOWN && splice_check_length(f, total, true, &fl->why) != 0) {
+        fl->rc = fl->why.code;
+        return 1;
+    }
+    if (f->want.head_only || fill_is_refused(f, h)) {
+        fl->other = true;
+        f->owner->other(f->owner_arg, f, h);
+        return 1;
+    }
+    if (h->status == 206) {
+        if (!part_can_be_joined(f, h) && (fl->recv > 0 || h->total > fl->ask_end)) {
+            return ask_for_all(fl);
+        }
+        if (resumed && (h->total != f->total_bytes || !same_validator(f, h))) {
+            return ask_for_all(fl);
+        }
+        set_total(f, h->total);
+        fl->end = min_u64(fl->end, h->total);
+    } else {
+        if (resumed) {
+            splice_forget_earlier(f);
+        }
+        fl->recv = 0;
+        fl->end = h->content_length;
+        f->want_all = true;
+        set_total(f, h->content_length);
+    }
+    filler_claim(fl);
+    fill_learn(f, h, h->status == 206 || fl->ask_end == LENGTH_UNKNOWN || resumed);
+    return 0;
+}
+
+/* A later request of the same fill: anything but the same object is another generation, and never spliced. */
+static int splice_later(struct filler *fl, const struct fetch_head *h)
+{
+    struct fill *f = fl->fill;
+    struct err why;
+
+    if (h->status == 206 && h->total == f->total_bytes && same_validator(f, h)) {
+        if (!fl->straight) {
+            fl->detour = false;
+            fill_led(f, h);
+        }
+        return 0;
+    }
+    if (h->status == 200 && same_validator(f, h) &&
+        (h->content_length == f->total_bytes || f->total_bytes == LENGTH_UNKNOWN)) {
+        if (filler_count(f) >
+            1) { /* the origin has stopped giving ranges: one stream does it all */
+            f->splices = false;
+            for (unsigned i = 0; i < FILLERS_MAX; i++) {
+                if (f->fillers[i] != NULL && f->fillers[i] != fl) {
+                    filler_stop(f->fillers[i]);
+                }
+            }
+        }
+        fl->replay = true;
+        fl->recv = 0;
+        fl->end = f->total_bytes;
+        filler_claim(fl);
+        return 0;
+    }
+    if (h->status == 200 || h->status == 206 || h->status == 412 || h->status == 416) {
+        err_set(&why, E_CHANGED, "the origin's file changed while it was fetched");
+        fill_fail(f, E_CHANGED, &why);
+        return 1;
+    }
+    err_set(&fl->why, E_NETWORK, "the origin answered %d in mid-fill", h->status);
+    fl->rc = E_NETWORK;
+    fl->tries += !fl->straight && h->status >= 400 && h->status < 500 && h->status != 429 ? 3 : 0;
+    return 1;
+}
+
+/* --- requests ---------------------------------------------------------------------------------------------------- */
 
 static void timer_in(struct filler *fl, uint64_t ms)
 {
@@ -31,7 +276,7 @@ static void timer_in(struct filler *fl, uint64_t ms)
     evtimer_add(fl->timer, &tv);
 }
 
-void filler_claim(struct filler *fl)
+static void filler_claim(struct filler *fl)
 {
     struct claim *c = &fl->fill->claims[fl->slot];
 
@@ -65,7 +310,7 @@ unsigned filler_count(const struct fill *f)
     return n;
 }
 
-void filler_stop(struct filler *fl)
+static void filler_stop(struct filler *fl)
 {
     fetch_cancel(&fl->fetch);
     evtimer_del(fl->timer);
@@ -181,7 +426,7 @@ void filler_share_all(struct fill *f, uint64_t client)
     }
 }
 
-void filler_shorten(struct fill *f, unsigned slot, uint64_t end)
+static void filler_shorten(struct fill *f, unsigned slot, uint64_t end)
 {
     struct filler *fl = f->fillers[slot];
 
@@ -646,4 +891,192 @@ void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct obj
     CHECK(fl->timer != NULL);
     filler_claim(fl);
     ask(fl);
+}
+
+/* --- which bytes next -------------------------------------------------------------------------------------------- */
+
+/* Somebody fetches towards `at` and will be there soon, or it is there. */
+bool fill_covers(const struct fill *f, uint64_t at)
+{
+    if (extents_until(&f->have, at) > at) {
+        return true;
+    }
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        const struct claim *c = &f->claims[i];
+        if (c->active && c->cur <= at && at < c->end && at - c->cur <= f->cache->set.jump_bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* First byte at or after `from` that is neither there nor claimed; *end: where that stops being so. Under the lock. */
+static bool next_gap(const struct fill *f, uint64_t from, uint64_t *first, uint64_t *end)
+{
+    uint64_t at = from;
+    bool moved = true;
+
+    while (moved) {
+        uint64_t until = extents_until(&f->have, at);
+        moved = until > at;
+        at = until;
+        for (unsigned i = 0; i < FILLERS_MAX; i++) {
+            const struct claim *c = &f->claims[i];
+            if (c->active && c->cur <= at && at < c->end) {
+                at = c->end;
+                moved = true;
+            }
+        }
+    }
+    if (at >= f->total_bytes) {
+        return false;
+    }
+    *first = at;
+    *end = min_u64(extents_next(&f->have, at), f->total_bytes);
+    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+        const struct claim *c = &f->claims[i];
+        if (c->active && c->cur > at) {
+            *end = min_u64(*end, c->cur);
+        }
+    }
+    return true;
+}
+
+/* As long as what is there already, from a jump's length to a segment's: see first_segment(). */
+static void start_segment(struct fill *f, uint64_t first, uint64_t end)
+{
+    const struct cache_settings *set = &f->cache->set;
+    uint64_t step;
+
+    lock_take(&f->lock);
+    step = max_u64(set->jump_bytes, extents_bytes(&f->have));
+    lock_drop(&f->lock);
+    filler_start(f, first, min_u64(end, first + min_u64(step, set->segment_bytes)), NULL);
+}
+
+/* A segment for a reader that waits at `at`: block by block around what it asked for, cut out of whoever is on the way
+ * there but still far. */
+static void fetch_for(struct fill *f, const struct reader_need *n)
+{
+    uint64_t first = n->at / BLOCK_BYTES * BLOCK_BYTES;
+    uint64_t end =
+        n->end == LENGTH_UNKNOWN || n->end > f->total_bytes
+            ? f->total_bytes
+            : min_u64((n->end + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES, f->total_bytes);
+    unsigned holder = FILLERS_MAX;
+
+    lock_take(&f->lock);
+    if (!fill_covers(f, n->at)) {
+        uint64_t behind = 0; /* where what is there or claimed before `at` ends */
+        for (size_t i = 0; i < f->have.count && f->have.run[i].end <= n->at; i++) {
+            behind = f->have.run[i].end;
+        }
+        end = min_u64(end, extents_next(&f->have, n->at));
+        for (unsigned i = 0; i < FILLERS_MAX; i++) {
+            const struct claim *c = &f->claims[i];
+            if (c->active && c->cur <= n->at && n->at < c->end) {
+                holder = i;
+                behind = max_u64(behind, c->cur);
+            } else if (c->active && c->end <= n->at) {
+                behind = max_u64(behind, c->end);
+            } else if (c->active) {
+                end = min_u64(end, c->cur);
+            }
+        }
+        first = max_u64(first, behind);
+    } else {
+        first = end;
+    }
+    lock_drop(&f->lock);
+    if (first >= end) {
+        return;
+    }
+    if (holder < FILLERS_MAX) {
+        filler_shorten(f, holder, first);
+    }
+    start_segment(f, first, end);
+}
+
+/* While all fillers are out the others stay on the list: the next plan serves them. */
+static void serve_readers(struct fill *f)
+{
+    while (filler_count(f) < FILLERS_MAX) {
+        struct reader_need need;
+        bool more;
+        lock_take(&f->lock);
+        more = reader_need(f, &need);
+        lock_drop(&f->lock);
+        if (!more) {
+            return;
+        }
+        fetch_for(f, &need);
+    }
+}
+
+/* A range alone does not make us fetch all of it, unless next to nothing is missing. */
+static void decide_about_the_rest(struct fill *f)
+{
+    bool little = fill_nearly_there(f);
+
+    lock_take(&f->lock);
+    f->want_all = f->want_all || f->whole_wanted ||
+                  (f->answers > 0 && (little || f->total_bytes <= PEEK_WHOLE_BYTES));
+    lock_drop(&f->lock);
+}
+
+static void fetch_gaps(struct fill *f)
+{
+    unsigned most = f->total_bytes >= f->cache->set.parallel_bytes ? f->cache->set.fillers : 1;
+
+    while (filler_count(f) < most && filler_count(f) < FILLERS_MAX) {
+        uint64_t first;
+        uint64_t end;
+        bool gap;
+        lock_take(&f->lock);
+        gap = next_gap(f, 0, &first, &end);
+        lock_drop(&f->lock);
+        if (!gap) {
+            return;
+        }
+        start_segment(f, first, end);
+    }
+}
+
+void fill_plan(struct fill *f)
+{
+    if (f->state != FILL_RUNNING || f->rc != 0 || f->total_bytes == LENGTH_UNKNOWN) {
+        return;
+    }
+    if (f->splices) {
+        serve_readers(f);
+    }
+    if (filler_count(f) == 0) {
+        decide_about_the_rest(f);
+    }
+    if (f->want_all && (f->splices || filler_count(f) == 0)) {
+        fetch_gaps(f);
+    }
+}
+
+static void on_demand(struct letter *l)
+{
+    struct fill *f = CONTAINER_OF(l, struct fill, demand);
+
+    lock_take(&f->lock);
+    f->demand_posted = false;
+    f->want_all = f->want_all || f->whole_wanted;
+    lock_drop(&f->lock);
+    fill_abandon(f);
+    fill_plan(f);
+    fill_release(&f);
+}
+
+void fill_post_demand(struct fill *f)
+{
+    if (!f->demand_posted && !f->ended) {
+        f->demand_posted = true;
+        f->demand.deliver = on_demand;
+        fill_hold(f);
+        mailbox_post(f->cache->mail, &f->demand);
+    }
 }

@@ -1,11 +1,120 @@
-/* seal.c - hashing behind the frontier, and the way from a fill to a blob (server/store/ingest.h). */
-
+/* seal.c - what becomes of a fill's bytes: hashed behind the frontier, read for what they tell of other keys, and sealed; or parked, for
+ * a fill after a restart.
+ *
+ * An index that has come whole is read for what it tells of other keys (want.h: want_reader). Its rows are there before its own is,
+ * and before the last of its bytes leave: whoever has read it and asks for what it names finds them.
+ *
+ * A fill that was stopped, abandoned or left alone by its origin parks its stage (server/store/partial.h); the next one for the key
+ * resumes it. Whoever takes a partial out of the store's table owns it.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/codec/httpdate.h"
 #include "common/os/clock.h"
+#include "common/os/newfile.h"
 #include "server/cache/cache_priv.h"
+#include "server/cache/variant.h"
+
+/* --- what an index tells ----------------------------------------------------------------------------------------- */
+
+enum {
+    PIECE_BYTES = 256 << 10,
+    ROWS_BYTES = 1 << 20, /* a commit: others wait behind it */
+    TOLD_MAX = 4 << 20,   /* of one index: many times what the largest channels name */
+};
+
+struct note {
+    struct want_rows rows;
+    struct fill *fill;
+    uint64_t told;
+    bool changed;
+};
+
+static int keep_rows(struct note *n, struct err *e)
+{
+    struct fill *f = n->fill;
+    struct batch *b = n->rows.batch;
+    bool replaces;
+    int rc = 0;
+
+    n->rows.batch = batch_new();
+    if (batch_sift(b, f->cache->store, f->want.reader->replaces, &replaces)) {
+        batch_free(&b);
+    } else {
+        rc = store_commit(f->cache->store, &b, COMMIT_LAZY, e);
+        /* The first word on a file counts for those who had it without any. Shards say little each, and are many. */
+        n->changed = n->changed || replaces || f->want.class == WANT_MUTABLE;
+    }
+    return rc;
+}
+
+static int on_told(struct want_rows *rows, struct err *e)
+{
+    struct note *n = CONTAINER_OF(rows, struct note, rows);
+
+    if (n->told == TOLD_MAX) {
+        return err_set(e, E_TOOBIG, "an index that names more than %d things", TOLD_MAX);
+    }
+    n->told++;
+    return batch_bytes(rows->batch) < ROWS_BYTES ? 0 : keep_rows(n, e);
+}
+
+static int read_all(struct note *n, void *state, struct buf *piece, struct err *e)
+{
+    struct fill *f = n->fill;
+    const struct want_reader *r = f->want.reader;
+    int rc = 0;
+
+    for (uint64_t at = 0; rc == 0 && at < f->total_bytes; at += PIECE_BYTES) {
+        size_t bytes = (size_t)min_u64(PIECE_BYTES, f->total_bytes - at);
+        char *to;
+        buf_clear(piece);
+        to = buf_room(piece, bytes);
+        CHECK(to != NULL);
+        rc = fd_pread_all(f->fd, to, bytes, at, e);
+        if (rc == 0) {
+            rc = r->feed(state, slice_of(to, bytes), &n->rows, e);
+        }
+    }
+    return rc == 0 ? r->finish(state, &n->rows, e) : rc;
+}
+
+static int read_notes(struct fill *f, struct err *e)
+{
+    const struct object *o = &f->object;
+    struct buf piece = BUF_INIT(PIECE_BYTES);
+    struct note n = {.rows = {batch_new(), on_told}, .fill = f};
+    struct cache *c = f->cache;
+    uint64_t began_ms = clock_now_ms();
+    uint64_t modified = 0;
+    struct err why = {0};
+    void *state;
+    int rc, kept;
+
+    if (o->last_modified.p == NULL ||
+        !httpdate_parse(o->last_modified, clock_unix_s(), &modified)) {
+        modified = 0;
+    }
+    state = f->want.reader->open(&f->want, o->url, modified, o->validated_unix_s);
+    rc = read_all(&n, state, &piece, e);
+    f->want.reader->close(state);
+    kept = keep_rows(&n, &why); /* also of one that is refused: they say what to do about it */
+    if (kept != 0) {
+        log_warn("fill.note", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(f->want.repo), why.text);
+    }
+    if (n.changed && c->on_change != NULL) { /* once: it voids all answers of the repo */
+        c->on_change(c->on_change_arg, f->want.repo, SLICE_NONE);
+    }
+    batch_free(&n.rows.batch);
+    buf_free(&piece);
+    log_debug("fill.noted", "repo=" SLICE_FMT " bytes=%" PRIu64 " took_ms=%" PRIu64 " rc=%d",
+              SLICE_ARG(f->want.repo), f->total_bytes, clock_now_ms() - began_ms, rc);
+    return rc;
+}
+
+/* --- hashing and sealing ----------------------------------------------------------------------------------------- */
 
 enum {
     STEP_BYTES = 8 << 20, /* hashed by one job */
@@ -128,7 +237,7 @@ static void seal(struct job *j)
         f->job_rc = verify(f, &f->job_why);
     }
     if (f->job_rc == 0 && f->want.reader != NULL) {
-        f->job_rc = fill_note(f, &f->job_why);
+        f->job_rc = read_notes(f, &f->job_why);
     }
     if (f->job_rc != 0) {
         return;
@@ -212,4 +321,162 @@ void fill_hash(struct fill *f)
         f->hash_busy = true;
         fill_job(f, &f->hash_job, hash_step, on_hashed);
     }
+}
+
+/* --- what survives a fill ---------------------------------------------------------------------------------------- */
+
+static struct partial *describe(struct fill *f)
+{
+    struct partial *p = partial_new(PARTIAL_FILL, f->row_key);
+    char origin[8];
+
+    be_put(origin, sizeof origin, f->object.origin);
+    p->total_bytes = f->total_bytes;
+    p->source = arena_copy(&p->arena, slice_of(origin, sizeof origin));
+    p->validator = arena_copy(&p->arena, f->object.origin_etag);
+    p->digest_known = f->want.digest_known;
+    p->digest = f->want.digest;
+    lock_take(&f->lock);
+    extents_copy(&p->have, &f->have);
+    lock_drop(&f->lock);
+    return p;
+}
+
+/* Described first: what is published while we sync is not yet durable. */
+static int save_part(struct fill *f, struct partial **out, struct err *e)
+{
+    struct partial *p = describe(f);
+    int rc = ingest_save(f->ingest, p, NULL, COMMIT_LAZY, e);
+
+    if (rc == 0 && out != NULL) {
+        *out = p;
+    } else {
+        partial_free(&p);
+    }
+    return rc;
+}
+
+static void save(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, sync_job);
+
+    f->sync_rc = save_part(f, NULL, &f->sync_why);
+}
+
+static void on_saved(struct job *j)
+{
+    struct fill *f = CONTAINER_OF(j, struct fill, sync_job);
+
+    fill_job_done(f);
+    f->sync_busy = false;
+    if (f->sync_rc != 0) {
+        log_warn("fill.partial", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(f->want.repo),
+                 f->sync_why.text);
+    }
+    if (f->rc != 0) {
+        fill_settle(f);
+    } else {
+        fill_hash(f); /* a seal waits for the save: it would bring the row back */
+    }
+}
+
+void fill_save(struct fill *f, uint64_t now_ms)
+{
+    uint64_t have;
+
+    if (f->sync_busy || !f->keep || f->ingest == NULL) {
+        return;
+    }
+    lock_take(&f->lock);
+    have = extents_bytes(&f->have);
+    lock_drop(&f->lock);
+    if (ingest_save_is_due(f->ingest, have, now_ms)) {
+        f->sync_busy = true;
+        fill_job(f, &f->sync_job, save, on_saved);
+    }
+}
+
+/* Worth it is what nothing was wrong with. */
+void fill_put_away(struct fill *f, bool worth)
+{
+    struct err e;
+
+    if (worth && ingest_id(f->ingest) != 0 && ingest_state(f->ingest) == INGEST_FILE &&
+        save_part(f, &f->earlier, &e) == 0) {
+        ingest_park(&f->ingest);
+    } else {
+        ingest_drop(&f->ingest);
+    }
+}
+
+/* --- the next one ------------------------------------------------------------------------------------------------- */
+
+struct wanted {
+    struct slice row_key;
+    const struct want *w;
+};
+
+static bool is_variant(void *arg, const struct partial *p)
+{
+    const struct wanted *x = arg;
+    struct slice name = partial_name(p);
+    struct slice tail = variant_of_row(object_key_tail(name));
+
+    return tail.n != 0 && name.n == x->row_key.n + 1 + tail.n && slice_starts(name, x->row_key) &&
+           variant_suits(tail, x->w);
+}
+
+/* An earlier life left a part of it. True: what is missing is to be asked for, on the condition that it is still the same. */
+bool fill_take_part(struct fill *f)
+{
+    struct wanted x = {f->row_key, &f->want};
+    struct store *s = f->cache->store;
+    struct partial *p = NULL;
+    bool same;
+
+    if (want_varies(&f->want)) { /* they are few: only large ones are parked */
+        p = partial_take_if(s, PARTIAL_FILL, is_variant, &x);
+    }
+    p = p != NULL ? p : partial_take(s, PARTIAL_FILL, f->row_key);
+    f->earlier = p;
+    if (p == NULL) {
+        return false;
+    }
+    same = f->want.digest_known ? p->digest_known && digest_eq(&p->digest, &f->want.digest)
+                                : etag_is_strong(p->validator) && p->source.n == 8 &&
+                                      origin_owns(f->origin, be_get(p->source.p, 8));
+    if (!same || extents_bytes(&p->have) >= p->total_bytes) {
+        return false;
+    }
+    f->resume_id = p->id;
+    f->object.origin_etag = p->validator.n != 0 ? arena_copy(&f->arena, p->validator) : SLICE_NONE;
+    f->total_bytes = p->total_bytes;
+    extents_copy(&f->have, &p->have);
+    return true;
+}
+
+/* --- removal ------------------------------------------------------------------------------------------------------ */
+
+void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes)
+{
+    partials_lose_old(c->store, now_unix_s, max_bytes);
+    partials_drop_lost(c->store);
+}
+
+struct forgotten {
+    struct slice key;
+    bool below;
+};
+
+static bool is_forgotten(void *arg, const struct partial *p)
+{
+    const struct forgotten *x = arg;
+
+    return object_key_is(partial_name(p), x->key, x->below);
+}
+
+void partials_forget(struct cache *c, struct slice key, bool below)
+{
+    partials_lose(c->store, PARTIAL_FILL, is_forgotten, &(struct forgotten){key, below});
+    partials_drop_lost(c->store);
 }

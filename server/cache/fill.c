@@ -28,6 +28,17 @@ enum {
 static void goes_on(struct fill *f, bool yes);
 static void rest(struct fill *f, uint64_t now_ms);
 
+bool fill_may_become(enum fill_state from, enum fill_state to)
+{
+    return from != FILL_ENDED && (to == from + 1 || to == FILL_ENDED);
+}
+
+void fill_becomes(struct fill *f, enum fill_state to)
+{
+    CHECK(fill_may_become(f->state, to));
+    f->state = to;
+}
+
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
 struct fill *fill_hold(struct fill *f)
@@ -199,7 +210,7 @@ static void on_staged(struct job *j)
     } else if (f->job_rc != 0) {
         fill_fail(f, f->job_rc, &f->job_why);
     } else {
-        f->state = FILL_RUNNING;
+        fill_becomes(f, FILL_RUNNING);
         f->owner->headed(f->owner_arg, f);
         filler_go(f);
         fill_plan(f);
@@ -469,7 +480,7 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
     f->keep = f->keep && (h->framed || f->want.digest_known);
     f->named = f->keep && f->splices && f->total_bytes != LENGTH_UNKNOWN &&
                f->total_bytes >= (f->want_all ? RESUMED_BYTES : PEEK_WHOLE_BYTES);
-    f->state = FILL_STAGING;
+    fill_becomes(f, FILL_STAGING);
     fill_job(f, &f->stage_job, open_stage, on_staged);
 }
 
@@ -650,7 +661,7 @@ static void leave(struct fill *f)
 {
     struct err why = f->why;
 
-    f->state = FILL_ENDED;
+    fill_becomes(f, FILL_ENDED);
     if (f->earlier != NULL && f->keep) {
         partial_give(f->cache->store, &f->earlier);
     } else if (f->earlier != NULL) { /* removed meanwhile */

@@ -45,12 +45,41 @@ enum {
     GATHER_MS = 8,
 };
 
+/* A fill.
+ *
+ *   ASKING --the head of a 200 or 206--> STAGING --the stage is open--> RUNNING --every byte is here--> SEALING --> ENDED
+ *
+ * From each of them to ENDED once it has failed (`rc`) and nothing is under way for it any more.
+ */
 enum fill_state {
     FILL_ASKING,  /* no head yet */
     FILL_STAGING, /* headed, the stage is being opened */
-    FILL_RUNNING,
-    FILL_SEALING,
-    FILL_ENDED,
+    FILL_RUNNING, /* bytes are written, and given to readers */
+    FILL_SEALING, /* the last ones are hashed, the blob is sealed, its rows are committed */
+    FILL_ENDED,   /* its owner knows */
+    FILL_STATES
+};
+
+/* A filler: one request of a segment after the other.
+ *
+ *   DUE --asked--> ASKED --its end, or a break--> OVER --its bytes are written--> gone, or DUE for the next request
+ *    ^               |
+ *    +--put off------+      each --stopped while a job writes its bytes--> STOPPED --> gone
+ */
+enum filler_state {
+    FILLER_DUE,     /* no request is under way; a timer, or whoever wakes it, sends the next */
+    FILLER_ASKED,   /* one is */
+    FILLER_OVER,    /* it has ended, and what came of it may still have to be written */
+    FILLER_STOPPED, /* it is not needed any more, but for the job that has its bytes */
+    FILLER_STATES
+};
+
+/* The bytes that it has gathered: NONE --> OUT --> NONE, or --no room yet--> HELD --> OUT. */
+enum filler_write {
+    FILLER_WRITES_NONE,
+    FILLER_WRITE_OUT,  /* a job has them */
+    FILLER_WRITE_HELD, /* they wait for room; the timer has them written again */
+    FILLER_WRITES
 };
 
 struct fill;
@@ -190,6 +219,8 @@ void fill_stop(struct fill *f);
 void fill_tick(struct fill *f, uint64_t now_ms);
 
 /* --- between the files of this module --- */
+bool fill_may_become(enum fill_state from, enum fill_state to);
+void fill_becomes(struct fill *f, enum fill_state to);
 /* The first head: a 200 or 206. gives_ranges: no range was asked for, or it was given. */
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges);
 void fill_led(struct fill *f, const struct fetch_head *h); /* notes where a redirect led */
@@ -241,6 +272,8 @@ void fill_wrote(struct fill *f, uint64_t n);       /* pool: so they count */
 int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
 
 /* filler.c */
+bool filler_may_become(enum filler_state from, enum filler_state to);
+bool filler_may_write(enum filler_write from, enum filler_write to);
 void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct object *old);
 void filler_stop_all(struct fill *f);
 /* Nobody wants their bytes for the moment: they read no more, until they are woken, or finished with what has come. */

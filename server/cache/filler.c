@@ -31,7 +31,8 @@ enum {
 struct filler { /* one upstream request after the other, until its segment is there */
     struct fill *fill;
     unsigned slot;
-    struct fetch *fetch;      /* NULL between two requests */
+    enum filler_state state;
+    struct fetch *fetch;      /* ASKED; else NULL */
     const struct object *old; /* borrowed during the first request: what is revalidated */
     uint64_t end;             /* of the segment; LENGTH_UNKNOWN: to the end, wherever it is */
     uint64_t recv;            /* next byte to come */
@@ -41,15 +42,16 @@ struct filler { /* one upstream request after the other, until its segment is th
     bool
         resting; /* nobody wants its bytes for the moment: the origin is not read from, nor asked again */
     bool replay; /* from byte 0 again: what is there is compared, not written */
-    bool again;  /* the answer does not fit: ask anew, for all of it */
-    bool other;  /* the first head was the owner's business */
+    enum {
+        HEAD_JOINS, /* or is awaited */
+        HEAD_AGAIN, /* the answer does not fit: ask anew, for all of it */
+        HEAD_OTHER, /* the first head was the owner's business */
+    } verdict;
     const struct fetch_head
         *no;       /* it is, once its text is in `gather`; or NULL. In the fill's arena */
-    bool over;     /* the request ended, with rc */
     bool straight; /* this request went where an earlier one was led, */
     bool detour;   /* ... the next asks again where that is */
-    bool dead;     /* stopped; its write is still out */
-    int rc;
+    int rc;        /* OVER: with that */
     struct err why;
     uint64_t fresh_bytes; /* new ones since the last trouble */
     unsigned tries;       /* since the last progress */
@@ -57,8 +59,7 @@ struct filler { /* one upstream request after the other, until its segment is th
     bool headed;          /* this request has its head */
     uint64_t wrote_ms;    /* when the last write was begun */
     struct event *timer;  /* gathered long enough; or the next try */
-    bool writing;
-    bool held;              /* `data` waits for room, the timer has it written again */
+    enum filler_write write;
     uint64_t held_since_ms; /* since when no write had room; 0: the last one had */
     struct job job;
     struct buf data; /* being written */
@@ -137,7 +138,7 @@ static void splice_forget_earlier(struct fill *f)
 
 static int ask_for_all(struct filler *fl)
 {
-    fl->again = true;
+    fl->verdict = HEAD_AGAIN;
     return 1;
 }
 
@@ -187,7 +188,7 @@ static int splice_first(struct filler *fl, const struct fetch_head *h)
         return ask_for_all(fl); /* empty, or shorter than the hint */
     }
     if (h->status != 200 && h->status != 206) {
-        fl->other = true;
+        fl->verdict = HEAD_OTHER;
         if (has_words(f, h)) {
             fl->no = keep_head(f, h);
             return 0;
@@ -200,7 +201,7 @@ static int splice_first(struct filler *fl, const struct fetch_head *h)
         return 1;
     }
     if (f->want.head_only || fill_is_refused(f, h)) {
-        fl->other = true;
+        fl->verdict = HEAD_OTHER;
         f->owner->other(f->owner_arg, f, h);
         return 1;
     }
@@ -270,6 +271,56 @@ static int splice_later(struct filler *fl, const struct fetch_head *h)
 
 /* --- requests ---------------------------------------------------------------------------------------------------- */
 
+bool filler_may_become(enum filler_state from, enum filler_state to)
+{
+    static const bool may[FILLER_STATES][FILLER_STATES] = {
+        [FILLER_DUE] = {[FILLER_ASKED] = true, [FILLER_OVER] = true, [FILLER_STOPPED] = true},
+        [FILLER_ASKED] = {[FILLER_DUE] = true, [FILLER_OVER] = true, [FILLER_STOPPED] = true},
+        [FILLER_OVER] = {[FILLER_DUE] = true, [FILLER_STOPPED] = true},
+    };
+
+    return may[from][to];
+}
+
+bool filler_may_write(enum filler_write from, enum filler_write to)
+{
+    static const bool may[FILLER_WRITES][FILLER_WRITES] = {
+        [FILLER_WRITES_NONE] = {[FILLER_WRITE_OUT] = true},
+        [FILLER_WRITE_OUT] = {[FILLER_WRITES_NONE] = true, [FILLER_WRITE_HELD] = true},
+        [FILLER_WRITE_HELD] = {[FILLER_WRITE_OUT] = true},
+    };
+
+    return may[from][to];
+}
+
+static void becomes(struct filler *fl, enum filler_state to)
+{
+    CHECK(filler_may_become(fl->state, to));
+    fl->state = to;
+}
+
+static void write_becomes(struct filler *fl, enum filler_write to)
+{
+    CHECK(filler_may_write(fl->write, to));
+    fl->write = to;
+}
+
+/* Its request is under way no more, and says nothing of its end. */
+static void put_off(struct filler *fl)
+{
+    if (fl->state == FILLER_ASKED) {
+        fetch_cancel(&fl->fetch);
+        becomes(fl, FILLER_DUE);
+    }
+}
+
+static void end_request(struct filler *fl)
+{
+    if (fl->state != FILLER_OVER) {
+        becomes(fl, FILLER_OVER);
+    }
+}
+
 static void timer_in(struct filler *fl, uint64_t ms)
 {
     struct timeval tv = clock_timeval(ms);
@@ -312,10 +363,13 @@ unsigned filler_count(const struct fill *f)
 
 static void filler_stop(struct filler *fl)
 {
-    fetch_cancel(&fl->fetch);
+    if (fl->state == FILLER_STOPPED) {
+        return;
+    }
+    put_off(fl);
     evtimer_del(fl->timer);
-    if (fl->writing) {
-        fl->dead = true; /* on_written() frees it */
+    if (fl->write == FILLER_WRITE_OUT) {
+        becomes(fl, FILLER_STOPPED); /* on_written() frees it */
     } else {
         filler_free(fl);
     }
@@ -350,9 +404,9 @@ void filler_rest_all(struct fill *f)
             continue;
         }
         fl->resting = true;
-        if (fl->fetch != NULL && !fetch_has_turn(fl->fetch)) {
-            fetch_cancel(&fl->fetch); /* filler_wake_all() has it asked anew */
-        } else if (fl->fetch != NULL) {
+        if (fl->state == FILLER_ASKED && !fetch_has_turn(fl->fetch)) {
+            put_off(fl); /* filler_wake_all() has it asked anew */
+        } else if (fl->state == FILLER_ASKED) {
             fetch_rest(fl->fetch, on_wanted);
         }
     }
@@ -360,7 +414,7 @@ void filler_rest_all(struct fill *f)
 
 static void resume(struct filler *fl)
 {
-    if (fl->paused && !fl->resting && fl->fetch != NULL && fl->gather.n < GATHER_MAX / 2) {
+    if (fl->paused && !fl->resting && fl->state == FILLER_ASKED && fl->gather.n < GATHER_MAX / 2) {
         fl->paused = false;
         fetch_resume(fl->fetch);
     }
@@ -374,11 +428,11 @@ void filler_wake_all(struct fill *f)
             continue;
         }
         fl->resting = false;
-        if (fl->fetch != NULL) {
+        if (fl->state == FILLER_ASKED) {
             fetch_rest(fl->fetch, NULL);
         }
         resume(fl);
-        if (fl->fetch == NULL && !fl->over) {
+        if (fl->state == FILLER_DUE) {
             timer_in(fl, 0); /* its next try may have been due meanwhile */
         }
     }
@@ -388,7 +442,7 @@ void filler_hasten_all(struct fill *f)
 {
     for (unsigned i = 0; i < FILLERS_MAX; i++) {
         struct filler *fl = f->fillers[i];
-        if (fl != NULL && fl->fetch == NULL && !fl->over && !fl->resting && fl->tries > 1) {
+        if (fl != NULL && fl->state == FILLER_DUE && !fl->resting && fl->tries > 1) {
             fl->tries--;
             timer_in(fl, 0);
         }
@@ -399,14 +453,15 @@ void filler_finish_all(struct fill *f)
 {
     for (unsigned i = 0; i < FILLERS_MAX; i++) {
         struct filler *fl = f->fillers[i];
-        if (fl == NULL || fl->replay || fl->again || fl->no != NULL) {
+        if (fl == NULL || fl->state == FILLER_STOPPED || fl->replay || fl->verdict == HEAD_AGAIN ||
+            fl->no != NULL) {
             continue;
         }
-        fetch_cancel(&fl->fetch);
+        put_off(fl);
         evtimer_del(fl->timer);
         filler_shorten(f, i, fl->recv);
         fl->paused = fl->resting = false;
-        fl->over = true;
+        end_request(fl);
         fl->rc = 0;
         settle(fl); /* may free it */
     }
@@ -419,7 +474,7 @@ void filler_share_all(struct fill *f, uint64_t client)
         if (fl == NULL) {
             continue;
         }
-        if (fl->fetch != NULL) {
+        if (fl->state == FILLER_ASKED) {
             fetch_share(fl->fetch, client);
         }
         pool_move(f->cache->disk, &fl->job, client);
@@ -534,7 +589,7 @@ static bool hold(struct filler *fl)
                  SLICE_ARG(f->want.repo), fl->data_at, fl->write_why.text);
     }
     f->over_share = false;
-    fl->held = true;
+    write_becomes(fl, FILLER_WRITE_HELD);
     timer_in(fl, HELD_MS);
     return true;
 }
@@ -547,14 +602,14 @@ static void on_written(struct job *j)
     struct fill *f = fill_hold(fl->fill);
 
     fill_job_done(f);
-    fl->writing = false;
-    if (!fl->dead && f->rc == 0 && fl->write_rc == E_NOSPACE && hold(fl)) {
+    if (fl->state != FILLER_STOPPED && f->rc == 0 && fl->write_rc == E_NOSPACE && hold(fl)) {
         fill_release(&f);
         return;
     }
+    write_becomes(fl, FILLER_WRITES_NONE);
     buf_clear(&fl->data);
     fl->held_since_ms = 0;
-    if (fl->dead) {
+    if (fl->state == FILLER_STOPPED) {
         filler_free(fl);
         fill_settle(f);
         fill_plan(f); /* it was stopped for another: the fill may have waited for it alone */
@@ -576,10 +631,10 @@ static void write_on(struct filler *fl)
     uint64_t now = clock_now_ms();
     struct buf data = fl->data;
 
-    if (f->state != FILL_RUNNING || fl->writing || fl->held || fl->gather.n == 0) {
+    if (f->state != FILL_RUNNING || fl->write != FILLER_WRITES_NONE || fl->gather.n == 0) {
         return;
     }
-    if (!fl->over && fl->gather.n < GATHER_BYTES && now < fl->wrote_ms + GATHER_MS) {
+    if (fl->state != FILLER_OVER && fl->gather.n < GATHER_BYTES && now < fl->wrote_ms + GATHER_MS) {
         timer_in(fl, fl->wrote_ms + GATHER_MS - now);
         return;
     }
@@ -594,8 +649,7 @@ static void write_data(struct filler *fl)
 {
     struct fill *f = fl->fill;
 
-    fl->held = false;
-    fl->writing = true;
+    write_becomes(fl, FILLER_WRITE_OUT);
     fill_job(f, &fl->job, write_out, on_written);
 }
 
@@ -642,7 +696,7 @@ static void try_again(struct filler *fl)
         filler_shorten(f, fl->slot, f->total_bytes);
         fl->end = f->total_bytes;
     }
-    fl->over = false;
+    becomes(fl, FILLER_DUE);
     timer_in(fl, ms / 2 + (clock_now_ns() >> 10) % ms);
 }
 
@@ -670,19 +724,20 @@ static void settle(struct filler *fl)
 {
     struct fill *f = fl->fill;
 
-    if (fl->held) {
+    if (fl->write == FILLER_WRITE_HELD) {
         timer_in(fl, HELD_MS); /* the caller may have stopped it */
         return;
     }
     write_on(fl);
-    if (!fl->over || fl->writing || fl->gather.n > 0 || f->rc != 0) {
+    if (fl->state != FILLER_OVER || fl->write != FILLER_WRITES_NONE || fl->gather.n > 0 ||
+        f->rc != 0) {
         return;
     }
     if (fl->rc != 0 && fl->recv < fl->end) { /* else what is missing is somebody else's by now */
         try_again(fl);
     } else if (fl->end != LENGTH_UNKNOWN &&
                fl->recv < fl->end) { /* a bounded request: on to the next */
-        fl->over = false;
+        becomes(fl, FILLER_DUE);
         if (!fl->resting) { /* filler_wake_all() has it asked */
             ask(fl);
         }
@@ -698,17 +753,19 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (fl->held) {
+    if (fl->write == FILLER_WRITE_HELD) {
         write_data(fl);
     } else if (fl->no != NULL) { /* a trickle of words is not worth waiting for */
         fetch_cancel(&fl->fetch);
         on_done(fl, E_TIMEOUT, NULL);
-    } else if (fl->fetch == NULL && !fl->over && fl->recv < fl->end) {
+    } else if (fl->state == FILLER_DUE && fl->recv < fl->end) {
         if (!fl->resting) {
             ask(fl);
         }
     } else {
-        fl->over = fl->over || fl->fetch == NULL;
+        if (fl->state == FILLER_DUE) {
+            end_request(fl);
+        }
         settle(fl);
     }
     fill_release(&f);
@@ -776,26 +833,27 @@ static void on_done(void *arg, int rc, const struct err *why)
     bool whole = rc == 0 || (rc == E_CANCELLED && fl->recv >= fl->end);
 
     fl->fetch = NULL;
+    becomes(fl, FILLER_DUE);
     fl->paused = false;
     if (fl->no != NULL) {
         evtimer_del(fl->timer);
         splice_tell(fl, rc == 0);
         fill_fail(f, E_CANCELLED, why);
-    } else if (fl->again) {
+    } else if (fl->verdict == HEAD_AGAIN) {
         if (f->resume_id != 0) {
             splice_forget_earlier(f);
         }
-        fl->again = false;
+        fl->verdict = HEAD_JOINS;
         fl->recv = 0;
         fl->end = LENGTH_UNKNOWN;
         f->want_all = true;
         filler_claim(fl);
         ask(fl);
-    } else if (f->state == FILL_ASKING || fl->other) {
+    } else if (f->state == FILL_ASKING || fl->verdict == HEAD_OTHER) {
         bool ours = fl->rc != 0; /* on_head() had a reason */
         fill_fail(f, ours ? fl->rc : rc != 0 ? rc : E_CANCELLED, ours ? &fl->why : why);
     } else {
-        fl->over = true;
+        becomes(fl, FILLER_OVER);
         if (whole && due != LENGTH_UNKNOWN && fl->recv < due) {
             fl->rc = err_set(&fl->why, E_NETWORK, "the body ended early");
         } else if (whole) {
@@ -866,6 +924,7 @@ static void ask(struct filler *fl)
         w.if_modified_since = w.if_none_match.p == NULL ? fl->old->last_modified : SLICE_NONE;
         fl->old = NULL; /* asked a second time: for all of it */
     }
+    becomes(fl, FILLER_ASKED);
     fl->fetch = fetch_start(f->cache->fetcher, &w, &events, fl);
     for (unsigned i = 1; i < f->clients.count; i++) {
         fetch_share(fl->fetch, f->clients.client[i]);

@@ -314,7 +314,7 @@ void fill_hash(struct fill *f)
     }
     frontier = fill_frontier(f);
     if (fill_complete(f) && filler_count(f) == 0 && !f->sync_busy) {
-        f->state = FILL_SEALING;
+        fill_becomes(f, FILL_SEALING);
         f->hash_busy = true;
         fill_job(f, &f->seal_job, seal, on_sealed);
     } else if (frontier >= ingest_hashed(f->ingest) + LAG_BYTES) {

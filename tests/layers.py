@@ -83,7 +83,6 @@ ARROWS = {
         "server/upload",          # plans name puts, and who reads their bodies
         "server/store/tree.h",    # what plans need to know of trees
         "server/page",            # a folder is a page, too
-        "server/repo/oci/path.h",  # /v2/ is routed by its paths
     },
     # Adapters know the door, and of their brothers what both speak.
     "server/repo/generic": ADAPTER,
@@ -145,6 +144,7 @@ ARROWS = {
     "server/registry": COMMON | {
         "server/serve",        # an entrance of its own
         "server/repo/oci",     # paths, codes
+        "server/repo/repo.h",  # whose a path is
     },
     "server/page": COMMON,
     "server/peers": COMMON,

@@ -4,6 +4,7 @@
 
 #include "common/codec/form.h"
 #include "common/codec/jwrite.h"
+#include "server/registry/route.h"
 #include "server/repo/oci/path.h"
 #include "server/serve/own.h"
 #include "server/serve/reply.h"
@@ -249,8 +250,8 @@ static struct route route(struct desk *d, struct exchange *x)
     if (!oci_asked(req)) { /* "/v2" itself */
         return (struct route){0};
     }
-    return route_v2(d->set->repo, d->set->count, req->path, req->query,
-                    listener_root(req->listener), exchange_arena(x));
+    return registry_route(d->set->repo, d->set->count, req->path, req->query,
+                          listener_root(req->listener), exchange_arena(x));
 }
 
 static bool counted(const struct http_req *req)

@@ -337,13 +337,9 @@ struct route {
     struct repo *repo; /* NULL: nobody's */
     struct slice path; /* below the repo, raw */
     bool reserved;
-    struct slice ns; /* route_v2(): as asked, in the arena; p == NULL: not asked */
+    struct slice ns; /* registry/route.h: as asked, in the arena; p == NULL: not asked */
 };
+struct repo *repo_named(struct repo *const *repos, size_t count, struct slice name); /* or NULL */
 struct route route_of(struct repo *const *repos, size_t count, struct slice path, const char *root);
-/* Of a path that begins with "/v2/": whose image it is. A client that says `?ns=<host>` names the registry that it means: a key
- * to look up here, never a host to call, and the path is that registry's own (or has our repo's name in front). Else the
- * first segment is a repo, else all of it is of the listener's. Only repos whose ops say `registry` count. */
-struct route route_v2(struct repo *const *repos, size_t count, struct slice path,
-                      struct slice query, const char *root, struct arena *a);
 
 #endif

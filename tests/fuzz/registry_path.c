@@ -1,6 +1,6 @@
 /* registry_path.c - fuzzes paths below /v2/ and where they lead: what is read is what the grammar allows. */
+#include "server/registry/route.h"
 #include "server/repo/oci/path.h"
-#include "server/repo/repo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     struct slice query = slice_of(p, n);
     struct slice path = slice_cut(&query, '?');
     struct slice whole = arena_fmt(&a, OCI_ROOT SLICE_FMT, SLICE_ARG(path));
-    struct route to = route_v2(repos, 1, whole, query, n % 2 != 0 ? "hub" : NULL, &a);
+    struct route to = registry_route(repos, 1, whole, query, n % 2 != 0 ? "hub" : NULL, &a);
 
     CHECK(to.path.p >= whole.p && to.path.p + to.path.n == whole.p + whole.n);
     check_path(to.path, &a);

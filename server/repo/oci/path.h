@@ -1,7 +1,7 @@
 /* path.h - what a request below /v2/ is about: the image's name, and what of it.
  *
  * Shared by all who speak to clients of registries: the pull-through adapter beside this, and hosted repos that take pushes.
- * A plan is asked for a path of /v2/ when its ops say `registry` (repo.h); route_v2() has taken the repo off its front, so
+ * A plan is asked for a path of /v2/ when its ops say `registry` (repo.h); registry_route() has taken the repo off its front, so
  * what is read here is "<name>/manifests/<reference>" and the like. Names may hold words such as "manifests": the end of
  * the path decides.
  *

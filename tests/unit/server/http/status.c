@@ -32,7 +32,7 @@ static void test_whose_bytes(void **state)
     } all[] = {
         {E_NOTFOUND, 404, 500, 500},    {E_DENIED, 403, 502, 500},  {E_INVALID, 400, 502, 500},
         {E_TOOBIG, 400, 502, 500},      {E_CORRUPT, 500, 502, 500}, {E_PROTOCOL, 500, 502, 500},
-        {E_UNSUPPORTED, 500, 502, 500},
+        {E_UNSUPPORTED, 500, 502, 500}, {E_CONFIG, 500, 502, 500},
     };
 
     (void)state;

@@ -35,10 +35,10 @@ struct conn;
 
 /* What a connection does at the moment.
  *
- *   GREETING --the first bytes, or the handshake--> HTTP1 or HTTP2 --a last answer--> LINGERING (from
- *      |                                              |    |          GREETING, too: its last bytes are not out yet)
- *      |                                              |    |                             |
- *      +----------------------------------------------+----+-----------------------------+--> conn_close()
+ *   GREETING --the first bytes, or the handshake--> HTTP1 or HTTP2 --a last answer--> LINGERING
+ *
+ * From GREETING to LINGERING, too, when the connection ends before the last bytes of its handshake are out. Each of them ends in
+ * conn_close().
  */
 enum conn_state {
     CONN_GREETING,  /* the TLS handshake, or the bytes that tell HTTP/1 from HTTP/2 */

@@ -234,6 +234,9 @@ static void print_plan(const struct about *a)
     }
     printf("memory%s at %lld x %lld tokens in %s on %s:\n", ranks, (long long)a->o->batch,
            (long long)a->seq, a->o->dtype, a->k->device);
+    if (a->o->ranks <= 1 && a->o->zero > 0) {
+        printf("--zero %lld changes nothing on one rank: give --ranks\n", (long long)a->o->zero);
+    }
     print_memory("train", &a->train);
     print_memory("eval", &a->run);
     print_sent(a);

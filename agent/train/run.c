@@ -470,7 +470,8 @@ static void say_compression(const struct run *r, bool resumed)
                     "--compress does nothing: one rank has nobody to send gradients to");
     } else if (start >= r->o->steps) {
         metrics_say(r->metrics,
-                    "--compress does nothing: it begins after step %lld, and --steps is %lld",
+                    "--compress does nothing: it begins after step %lld, and --steps is %lld; "
+                    "--compress-start begins it sooner",
                     (long long)start, (long long)r->o->steps);
     } else {
         metrics_say(r->metrics,

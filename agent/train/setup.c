@@ -176,8 +176,13 @@ static int refuse_one(struct model *m, const struct setup *s, const char *left, 
     size_format(other, fixed);
     size_format(one, more);
     if (other >= room) {
-        return err_set(e, E_NOSPACE, "%s are free on %s, weights%s alone take %s", left,
-                       m->k->device, s->training ? ", gradients and optimiser" : "", fixed);
+        return err_set(
+            e, E_NOSPACE, "%s are free on %s, weights%s alone take %s%s", left, m->k->device,
+            s->training ? ", gradients and optimiser" : "", fixed,
+            s->training
+                ? ": more ranks with --zero or --tp take less each, `trainer info --ranks N` "
+                  "says how much"
+                : "");
     }
     return err_set(e, E_NOSPACE,
                    "%s are free on %s, beside %s not even one sequence of %lld tokens fits (%s): a "

@@ -151,4 +151,4 @@ def test_a_rank_that_cannot_write_voids_the_checkpoint(job):
 
 def test_what_does_nothing_is_said(job):
     assert "--compress does nothing: one rank has nobody to send gradients to" in job.train(1, *COMPRESSED)[2]
-    assert "--compress does nothing: it begins after step 1000, and --steps is 30" in job.train(2, *COMPRESSED[:2])[2]
+    assert "--compress does nothing: it begins after step 1000, and --steps is 30; --compress-start begins it sooner" in job.train(2, *COMPRESSED[:2])[2]

@@ -244,6 +244,8 @@ def test_info_tells_the_memory_of_a_rank_and_the_batch_that_fits(tmp_path):
         assert plan("--batch", most)[kind]["total"] <= one["free"] < plan("--batch", most + 1)[kind]["total"], (kind, most)
     text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 7, "--batch", 2)
     assert "memory of each of 7 ranks with --zero 0 at 2 x 1024 tokens in f32 on CPU" in text and "largest batch in the " in text
+    text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--zero", 3)
+    assert "--zero 3 changes nothing on one rank: give --ranks" in text and "changes nothing" not in trainer("info", "--config", "gpt2-124m", "--device", "cpu")
     assert "--ranks 0: at least 1" in trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 0, code=64)
 
 

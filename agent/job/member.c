@@ -1,6 +1,7 @@
 #include "agent/job/member.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -235,6 +236,10 @@ void member_join(struct member *m, unsigned ranks)
     m->joining = true;
     m->tried = false;
     m->give_up_ms = clock_now_ms() + (m->ever ? n->lost_ms : n->join_ms);
+    if (!m->ever) {
+        log_info("launch.waiting", "host=%s port=%u for_s=%" PRIu64, n->host, n->port,
+                 n->join_ms / 1000);
+    }
     member_say(m, &m->join);
 }
 

@@ -14,8 +14,8 @@ enum { INPUT_MORE = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24, REAP_MAX =
 enum {
     ANSWER_COST = 16 * 1024,
     TURN_COST = DRIVE_BYTES,
-    TURNS_MORE = 64,
-    ROUND_COST = 1024 * 1024
+    TURNS_MORE = 32,
+    ROUND_COST = 512 * 1024
 };
 enum { IDLE_MS = 200 }; /* a request of a connection that was idle for less may be on its way */
 

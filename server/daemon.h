@@ -12,7 +12,7 @@
 
 #include "common/os/lock.h"
 #include "server/gate/seats.h"
-#include "server/repo_set.h"
+#include "server/live/repo_set.h"
 
 struct access_log;
 

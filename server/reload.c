@@ -8,9 +8,9 @@
 #include "server/admin/admin.h"
 #include "server/daemon.h"
 #include "server/hub/holding.h"
-#include "server/moved.h"
-#include "server/notices.h"
-#include "server/serve.h"
+#include "server/live/moved.h"
+#include "server/live/notices.h"
+#include "server/serve/serve.h"
 
 static bool same(const char *a, const char *b)
 {

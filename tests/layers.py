@@ -16,8 +16,8 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
-SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "hub", "registry")} | REPO | SYNC
-TOP = {"server", "server/serve", "server/admin", "server/hub", "server/registry"}  # they make the daemon of all the others, and see each other
+SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "conf", "hub", "registry")} | REPO | SYNC
+TOP = {"server", "server/live", "server/serve", "server/admin", "server/hub", "server/registry"}  # they make the daemon of all the others, and see each other
 ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
 
 ARROWS = {
@@ -132,6 +132,7 @@ ARROWS = {
     },
     "server/hub": COMMON | {
         "server",        # daemon.h: which repos there are
+        "server/live",
         "server/repo",   # the adapter's plan
         "server/repo/hf",  # a Hub's keys, paths, manifests
         "server/repo/hosted",
@@ -146,13 +147,26 @@ ARROWS = {
         "server/repo/oci",     # paths, codes
         "server/repo/repo.h",  # whose a path is
     },
+    "server/conf": COMMON | {  # settings of each part, as it takes them
+        "server/cache/cache.h",
+        "server/gate/gate.h",
+        "server/http/server.h",
+        "server/net/tls.h",       # until when a certificate is valid
+        "server/peers/peers.h",
+        "server/repo",
+        "server/repo/oci/names.h",
+        "server/rsync",
+        "server/store/store.h",
+        "server/sync/sync.h",
+    },
     "server/page": COMMON,
     "server/peers": COMMON,
     "server/ctl": COMMON,
-    # The top: conf, daemon, serve and admin see all of the server but its control tool.
-    "server": COMMON | SERVER | {"server/serve", "server/admin"},
-    "server/serve": COMMON | SERVER | {"server", "server/admin"},
-    "server/admin": COMMON | SERVER | {"server", "server/serve"},  # daemon.h; a page that is a call
+    # The top: daemon, live, serve and admin see all of the server but its control tool.
+    "server": COMMON | SERVER | {"server/live", "server/serve", "server/admin"},
+    "server/live": COMMON | SERVER | {"server", "server/serve"},
+    "server/serve": COMMON | SERVER | {"server", "server/live", "server/admin"},
+    "server/admin": COMMON | SERVER | {"server", "server/live", "server/serve"},  # daemon.h; a page that is a call
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

@@ -7,9 +7,9 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/talk.h"
-#include "server/admin/traffic.h"
+#include "server/serve/traffic.h"
 #include "server/fetch/fetch.h"
-#include "server/notices.h"
+#include "server/live/notices.h"
 
 enum { CLIENTS_TOLD = 256 };
 

@@ -5,7 +5,7 @@
 #ifndef SERVER_ADMIN_INDEX_PAGE_H
 #define SERVER_ADMIN_INDEX_PAGE_H
 
-#include "server/repo_set.h"
+#include "server/live/repo_set.h"
 
 void index_page(const struct repo_set *set, struct buf *out);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/os/clock.h"
-#include "server/modules.h"
+#include "server/live/modules.h"
 
 /* Runs over HTTP count in their repo's slot, too, those of rsync do not. */
 static uint64_t fetched(struct traffic *t, const struct sync_view *sync, size_t syncs)

@@ -6,9 +6,9 @@
 #ifndef SERVER_ADMIN_SAMPLE_H
 #define SERVER_ADMIN_SAMPLE_H
 
-#include "server/admin/traffic.h"
+#include "server/serve/traffic.h"
 #include "server/daemon.h"
-#include "server/serve.h"
+#include "server/serve/serve.h"
 #include "server/sync/sync.h"
 
 enum { SAMPLE_FILLS = 64, SAMPLE_SYNCS = 256, SAMPLE_SWARMS = 64, SAMPLE_CERTIFICATES = 64 };

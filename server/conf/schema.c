@@ -2,11 +2,11 @@
 
 #include <stddef.h>
 
-#include "server/conf.h"
+#include "server/conf/conf.h"
 
 #define SECTION(name, text, parent, titled, type, doc) typedef type section_type_##name;
 #define SETTING(section, key, kind, field, def, range, doc)
-#include "server/settings.def"
+#include "server/conf/settings.def"
 #undef SECTION
 #undef SETTING
 
@@ -20,7 +20,7 @@ static const struct setting settings[] = {
      def,                                                                                          \
      range,                                                                                        \
      doc},
-#include "server/settings.def"
+#include "server/conf/settings.def"
 #undef SECTION
 #undef SETTING
 };
@@ -28,7 +28,7 @@ static const struct setting settings[] = {
 static const struct section_info sections[SECTIONS] = {
 #define SECTION(name, text, parent, titled, type, doc) {text, SECTION_##parent, titled, doc},
 #define SETTING(section, key, kind, field, def, range, doc)
-#include "server/settings.def"
+#include "server/conf/settings.def"
 #undef SECTION
 #undef SETTING
 };
@@ -180,7 +180,7 @@ static void doc_section(struct buf *out, enum section sec)
 void schema_doc(struct buf *out)
 {
     buf_str(out, "# Every setting of mirrord.conf\n\n"
-                 "Made from `server/settings.def` by `make docs`. The syntax is told in "
+                 "Made from `server/conf/settings.def` by `make docs`. The syntax is told in "
                  "`mirrord.conf(5)`. Sizes are\n"
                  "written `64k 10g` (powers of 1024), times `250ms 30s 5m 1d`, rates `100m/s`, "
                  "shares `5%`.\n\n");

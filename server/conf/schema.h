@@ -11,7 +11,7 @@
 enum section {
 #define SECTION(name, text, parent, titled, type, doc) SECTION_##name,
 #define SETTING(section, key, kind, field, def, range, doc)
-#include "server/settings.def"
+#include "server/conf/settings.def"
 #undef SECTION
 #undef SETTING
     SECTIONS

@@ -6,7 +6,7 @@
 #ifndef SERVER_CONF_SECTION_H
 #define SERVER_CONF_SECTION_H
 
-#include "server/conf.h"
+#include "server/conf/conf.h"
 #include "server/conf/schema.h"
 
 /* One of those that stand once; where it does not stand, an empty one is put, so that `-T` shows its defaults. Children stand in

@@ -1,4 +1,4 @@
-/* exchange.h - one request and its answer, seen from the server's corridor (serve.c).
+/* exchange.h - one request and its answer, seen from the server's corridor (serve/serve.c).
  *
  * http calls handler->on_request() when a request's head is complete. The handler answers once, now or later, with
  * exchange_reply(); what fails after that fails in the body's poll(). When the client goes first, on_gone() is called once and

@@ -317,7 +317,7 @@ struct repo {
     size_t passes;
     struct slice *targets; /* targeted_cache_control, in small letters */
     size_t ntargets;
-    unsigned slot; /* of its counters (admin/traffic.h) */
+    unsigned slot; /* of its counters (serve/traffic.h) */
     void *state;   /* the adapter's */
     _Atomic uint64_t
         generation; /* bumped by publish, rollback, reload: resolved answers of older ones are void */

@@ -2,8 +2,8 @@
 #ifndef SERVER_SERVE_DESK_H
 #define SERVER_SERVE_DESK_H
 
-#include "server/admin/traffic.h"
-#include "server/serve.h"
+#include "server/serve/traffic.h"
+#include "server/serve/serve.h"
 #include "server/serve/hot.h"
 
 struct desk;

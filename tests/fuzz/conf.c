@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
-#include "server/conf.h"
+#include "server/conf/conf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -67,7 +67,7 @@ def test_the_manual_of_trainer_names_no_option_that_no_verb_has():
 
 def test_the_manual_of_the_configuration_has_every_section_and_protocol():
     text = MANUALS["mirrord.conf.5"]
-    for section in re.findall(r'^SECTION\(\w+, "(\w+)"', (ROOT / "server/settings.def").read_text(), re.M):
+    for section in re.findall(r'^SECTION\(\w+, "(\w+)"', (ROOT / "server/conf/settings.def").read_text(), re.M):
         assert re.search(rf"^\.It Ic {section}\b", text, re.M), section
     for protocol in re.findall(r"^REPO\((\w+)\)", (ROOT / "server/repo/repos.def").read_text(), re.M):
         assert re.search(rf"\b{protocol}\b", text), protocol

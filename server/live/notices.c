@@ -1,4 +1,4 @@
-#include "server/notices.h"
+#include "server/live/notices.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 #include "common/codec/nearest.h"
 #include "common/codec/network.h"
 #include "common/os/clock.h"
+#include "server/daemon.h"
 
 enum { SAID_BYTES = 1 << 20, LINE_BYTES = 4096 };
 

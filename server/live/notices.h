@@ -3,10 +3,12 @@
  *
  * threads  any; no disk
  */
-#ifndef SERVER_NOTICES_H
-#define SERVER_NOTICES_H
+#ifndef SERVER_LIVE_NOTICES_H
+#define SERVER_LIVE_NOTICES_H
 
-#include "server/daemon.h"
+#include "server/live/repo_set.h"
+
+struct daemon;
 
 /* Logs each; *said: the same sentences for mirrorctl, one a line, or NULL. */
 void notices_say(struct daemon *d, const struct conf *c, struct buf *said);

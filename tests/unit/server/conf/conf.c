@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/os/newfile.h"
-#include "server/conf.h"
+#include "server/conf/conf.h"
 
 static char folder[] = "/tmp/conf-test-XXXXXX";
 

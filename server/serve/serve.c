@@ -1,4 +1,4 @@
-#include "server/serve.h"
+#include "server/serve/serve.h"
 
 #include "server/gate/cross_site.h"
 #include "server/http/status.h"

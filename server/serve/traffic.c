@@ -1,4 +1,4 @@
-#include "server/admin/traffic.h"
+#include "server/serve/traffic.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -4,10 +4,10 @@
  *
  * threads  one at a time; blocks
  */
-#ifndef SERVER_MOVED_H
-#define SERVER_MOVED_H
+#ifndef SERVER_LIVE_MOVED_H
+#define SERVER_LIVE_MOVED_H
 
-#include "server/daemon.h"
+#include "server/live/repo_set.h"
 
 /* Logs each change and notes it; *said: the same sentences for mirrorctl, one a line, or NULL. */
 void moved_note(struct store *s, const struct repo_set *rs, struct buf *said);

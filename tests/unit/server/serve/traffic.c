@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "server/admin/traffic.h"
+#include "server/serve/traffic.h"
 
 static void add(struct traffic *t, unsigned shard, unsigned repo, int status, unsigned state,
                 uint64_t took_ns)

@@ -1,4 +1,4 @@
-#include "server/conf.h"
+#include "server/conf/conf.h"
 
 #include <stdlib.h>
 #include <sys/un.h>

@@ -6,8 +6,8 @@
  *
  * threads  traffic_add: the loop that owns the shard, wait-free; traffic_repo: any, a short lock; sums: any, racy
  */
-#ifndef SERVER_ADMIN_TRAFFIC_H
-#define SERVER_ADMIN_TRAFFIC_H
+#ifndef SERVER_SERVE_TRAFFIC_H
+#define SERVER_SERVE_TRAFFIC_H
 
 #include "server/cache/cache.h"
 #include "server/fetch/origin.h"

@@ -3,10 +3,10 @@
  * owns     counted; the last release closes its repos and frees its conf
  * threads  any; nothing in it changes but what is atomic
  */
-#ifndef SERVER_REPO_SET_H
-#define SERVER_REPO_SET_H
+#ifndef SERVER_LIVE_REPO_SET_H
+#define SERVER_LIVE_REPO_SET_H
 
-#include "server/conf.h"
+#include "server/conf/conf.h"
 
 struct daemon;
 struct traffic;

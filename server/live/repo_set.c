@@ -1,8 +1,8 @@
-#include "server/repo_set.h"
+#include "server/live/repo_set.h"
 
 #include <stdlib.h>
 
-#include "server/admin/traffic.h"
+#include "server/serve/traffic.h"
 #include "server/daemon.h"
 
 static void repo_set_free(struct repo_set *rs)

@@ -6,8 +6,8 @@
  *
  * owns     counted: the last conf_free() releases everything that pointers in here lead to
  */
-#ifndef SERVER_CONF_H
-#define SERVER_CONF_H
+#ifndef SERVER_CONF_CONF_H
+#define SERVER_CONF_CONF_H
 
 #include "server/cache/cache.h"
 #include "server/gate/gate.h"

@@ -7,8 +7,8 @@
  *
  * threads  everything on the loop of the connection; steps that block go to d->readers or d->disk and come back
  */
-#ifndef SERVER_SERVE_H
-#define SERVER_SERVE_H
+#ifndef SERVER_SERVE_SERVE_H
+#define SERVER_SERVE_SERVE_H
 
 #include "server/daemon.h"
 #include "server/http/exchange.h"

@@ -1,8 +1,9 @@
-#include "server/modules.h"
+#include "server/live/modules.h"
 
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "server/daemon.h"
 #include "server/sync/sync.h"
 
 static enum module_kind find(void *arg, struct slice name, struct module *out)

@@ -1,4 +1,4 @@
-#include "server/moved.h"
+#include "server/live/moved.h"
 
 #include "common/base/log.h"
 

@@ -54,5 +54,6 @@ def test_a_failure_restarts_both_nodes_and_a_final_one_ends_the_job(slurm):
     assert state == "COMPLETED" and {"0 3", *(f"1 {r}" for r in range(4))} <= began <= {f"{g} {r}" for g in range(2) for r in range(4)}, said
     script = """-- sh -c 'test $RANK = 3 && exit 65; sleep 600'"""
     state, said = slurm.wait(slurm.submit(f"srun -K --ntasks-per-node=1 sh -c {quote(LAUNCH + script)}; exit $?", None, "-N", "2"))
-    assert state == "FAILED" and "code=65" in said, said  # -K may end the other agent before it says why
+    # -K may end slurmstepd before it has forwarded an agent's last line; srun's own line is about the first task that ended
+    assert state == "FAILED" and ("Exited with exit code 65" in said or "code=65" in said), said
     until(lambda: slurm.node().splitlines() in (["idle"], ["idle", "idle"]))

@@ -176,6 +176,9 @@ static void carve_all(struct model *m, struct carver *c, int64_t batch, int64_t 
     if (m->o.caching) {
         m->cache = carve(c, model_bytes(m, k->layers * rows * 2 * k->kv_heads * k->head_dim));
     }
+    if (m->o.training && m->o.tp > 1) {
+        m->copies = carve(c, model_accum_bytes(m, tp_copied(&m->layout)));
+    }
     m->attention_scratch = carve(c, m->attention.scratch_bytes);
 }
 

@@ -112,8 +112,8 @@ struct model {
     void *logits, *loss_row;
     int64_t head_rows; /* rows of logits held at a time */
     void *dstream, *dbranch, *datt, *dqkv;
-    void *wide,
-        *tallies; /* tensor_parallel.h's, as own_token, in host memory; NULL where the model is whole */
+    void *wide, *tallies,
+        *copies; /* tensor_parallel.h's, as own_token, in host memory; NULL where the model is whole */
     int32_t *own_token;
     void *attention_scratch;
     char *cache;   /* a block after another: keys and values of [seq, 2 * kv_heads, head_dim] */

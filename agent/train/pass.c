@@ -161,6 +161,9 @@ void model_learn(struct model *m, const int32_t *token, const int32_t *target, i
     head(m, target, batch * seq, true, scale);
     backward(m, batch, seq);
     m->pass++;
+    if (m->pass == m->o.passes) {
+        tp_sum_gradients(m);
+    }
     m->fresh = zero_starts_anew(m);
 }
 

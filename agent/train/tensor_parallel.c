@@ -1,5 +1,7 @@
 #include "agent/train/tensor_parallel.h"
 
+#include "agent/train/zero.h"
+
 static bool is_cut(const struct model *m)
 {
     return m->o.tp > 1;
@@ -86,38 +88,66 @@ void tp_crossentropy(struct model *m, void *loss, const int32_t *target, int64_t
 
 /* --- gradients of what all ranks have ------------------------------------------------------------------------------ */
 
-/* Whether each rank's gradient is a sum over its own rows. */
-static bool is_partial(const struct tensor *t)
+int64_t tp_copied(const struct layout *l)
 {
-    return t->copied && t->kind != T_WPE;
+    int64_t n = 0;
+
+    for (int i = 0; l->cuts > 1 && i < l->tensors; i++) {
+        n += l->tensor[i].copied ? l->tensor[i].rows * l->tensor[i].cols : 0;
+    }
+    return n;
 }
 
-/* Those that follow each other in one message. */
-void tp_sum_gradients(struct model *m, int group)
+/* Gradients of the position table are made of all rows on each rank, the others of the rank's own rows. Of groups that hold the same
+ * pieces, one has all sums. */
+static bool contributes(const struct model *m, const struct tensor *t)
 {
-    const struct group *g = &m->layout.group[group];
-    const struct tensor *t = &m->layout.tensor[g->first_tensor];
-    int i = 0;
+    return (m->o.tp_rank == 0 || t->kind != T_WPE) &&
+           (m->o.replicas == NULL || m->o.replicas->rank == 0);
+}
 
-    while (is_cut(m) && i < g->tensors) {
-        int first = i;
-        int64_t from, end;
+/* Between the gradients of copied tensors, as far as they are in this rank's pieces, and m->copies. */
+static void move_copies(struct model *m, bool back)
+{
+    const struct layout *l = &m->layout;
+    int64_t at = 0;
 
-        while (i < g->tensors && is_partial(&t[i])) {
-            i++;
-        }
-        if (i == first) {
-            i++;
-            continue;
-        }
-        from = t[first].offset - g->offset;
-        end = i < g->tensors ? t[i].offset - g->offset : g->size;
-        if (m->rc == 0) {
-            model_do(m,
-                     comm_allreduce(m->o.tp_comm, m->ks, m->accum,
-                                    m->group_grad[group] + model_accum_bytes(m, from), end - from));
+    for (int g = 0; g < l->groups; g++) {
+        char *grad;
+        struct piece p = back ? zero_updates(m, g, &grad) : zero_gradients(m, g, &grad);
+
+        for (int i = 0; i < l->group[g].tensors; i++) {
+            const struct tensor *t = &l->tensor[l->group[g].first_tensor + i];
+            int64_t size = t->rows * t->cols, behind = t->offset + size;
+            int64_t from = t->offset > p.offset ? t->offset : p.offset;
+            int64_t end = behind < p.offset + p.n ? behind : p.offset + p.n;
+            char *here = grad + model_accum_bytes(m, from - p.offset);
+            char *copy = (char *)m->copies + model_accum_bytes(m, at + from - t->offset);
+
+            if (t->copied && end > from && (back || contributes(m, t))) {
+                model_do(m, m->k->mem_copy(m->ks, back ? here : copy, back ? copy : here,
+                                           model_accum_bytes(m, end - from)));
+            }
+            at += t->copied ? size : 0;
         }
     }
+}
+
+/* One sum over all ranks: sums of several groups of ranks may differ by what is rounded, and copies that differ by a bit drift apart. */
+void tp_sum_gradients(struct model *m)
+{
+    int64_t n = tp_copied(&m->layout);
+
+    if (!is_cut(m)) {
+        return;
+    }
+    zero_settle(m);
+    model_do(m, m->k->mem_zero(m->ks, m->copies, model_accum_bytes(m, n)));
+    move_copies(m, false);
+    if (m->rc == 0) {
+        model_do(m, comm_allreduce(m->o.all, m->ks, m->accum, m->copies, n));
+    }
+    move_copies(m, true);
 }
 
 /* Of a group's gradients from element p.offset on, those in a run. */

@@ -9,7 +9,8 @@
  *     backward   own rows of the gradient | gather | ... | scatter; and what a norm gave is gathered once more
  *
  * Gathered rows and partial sums take turns in one buffer, m->wide. Gradients of what all ranks have a copy of (norms, biases of
- * proj and out) are sums over own rows, and so summed over the ranks; the position table's are made of all rows on each.
+ * proj and out) are sums over own rows, and so summed over the ranks; the position table's are made of all rows on each. They are
+ * summed once a step, over all ranks at once, so that copies are the same bits whatever order a library adds in.
  *
  * A model that is not cut has all rows, and none of this does anything.
  *
@@ -35,8 +36,10 @@ const int32_t *tp_tokens(struct model *m, const int32_t *token, int64_t rows);
 /* crossentropy.h, of m->logits, which become gradients when learning. */
 void tp_crossentropy(struct model *m, void *loss, const int32_t *target, int64_t rows, bool learn,
                      double scale);
-/* Sums up a group's gradients that are sums over own rows. */
-void tp_sum_gradients(struct model *m, int group);
+/* Elements of what all ranks have a copy of. */
+int64_t tp_copied(const struct layout *l);
+/* After a step's gradients have been summed over the ranks that divide the samples: sums up those of what all ranks have a copy of. */
+void tp_sum_gradients(struct model *m);
 /* Adds to *sum the squares of gradients (of a group's elements from number `offset` on): of what ranks have copies of, on the first
  * one only. */
 void tp_sumsq(struct model *m, double *sum, int group, struct piece p, const char *gradients);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "agent/train/powersgd.h"
-#include "agent/train/tensor_parallel.h"
 
 /* Blocks' buffers of parameters, of gradients. A block's gradients are opened while the next one's are summed. */
 enum { PARAM_TURNS = 2, GRAD_TURNS = 3 };
@@ -440,11 +439,7 @@ void zero_sum_gradients(struct model *m, int group)
 {
     bool last = m->pass == m->o.passes - 1;
 
-    if (m->rc != 0 || (!last && !sums_each_pass(m))) {
-        return;
-    }
-    tp_sum_gradients(m, group);
-    if (m->traffic == NULL || m->rc != 0) {
+    if (m->traffic == NULL || m->rc != 0 || (!last && !sums_each_pass(m))) {
         return;
     }
     (void)after_computing(m);

@@ -21,6 +21,7 @@ struct member {
     struct comm base;
     struct team *team;
     double sent_bytes; /* as rings would, by this rank */
+    double off; /* sums of this group are off by so much of themselves: another order of adding */
 };
 
 static float team_float(enum dtype dt, const char *at)
@@ -55,6 +56,8 @@ static void team_sum(struct member *x, enum dtype dt, const void *src, int64_t f
             d = dt == DT_F64 ? d + *(const double *)(const void *)at : d;
             f += dt == DT_F64 ? 0 : team_float(dt, at);
         }
+        d += d * x->off;
+        f += f * (float)x->off;
         h = dt == DT_BF16 ? bf16_round(f) : f16_round(f);
         memcpy(whole + (size_t)i * dtype_bytes(dt),
                dt == DT_F64   ? (void *)&d

@@ -23,6 +23,7 @@ enum {
     PAUSE_NS = 50000,
     ABORT_PATIENCE_MS = 1000,
     CLOSE_MS = 30000,
+    LAUNCH_ORDER_VERSION = 22600, /* the first with NCCL_LAUNCH_ORDER_IMPLICIT */
     SPLIT_MS = 600000
 };
 
@@ -371,6 +372,17 @@ static int nccl_split(struct comm *c, int color, struct comm **out)
     return done;
 }
 
+/* On one GPU two kernels that wait for their peers can keep each other out, unless all ranks begin them in one order. */
+static void judge_version(struct nccl_comm *x)
+{
+    char version[24];
+
+    if (nccl_log_version(version, sizeof version) < LAUNCH_ORDER_VERSION) {
+        snprintf(x->base.one_group, sizeof x->base.one_group,
+                 "NCCL %s does not begin them in one order on all ranks, 2.26 does", version);
+    }
+}
+
 /* What has failed is left as it is: its process ends, and to free it could hang. */
 int plugin_nccl(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct comm **out, char *why,
                 size_t room)
@@ -394,6 +406,7 @@ int plugin_nccl(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct com
         snprintf(why, room, "%s", x->said);
         return rc;
     }
+    judge_version(x);
     *out = &x->base;
     return 0;
 }

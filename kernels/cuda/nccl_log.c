@@ -104,14 +104,22 @@ static int count_of(const char *text, const char *what)
     return p == at ? 0 : atoi(p);
 }
 
+int nccl_log_version(char *out, size_t room)
+{
+    int version = 0;
+
+    (void)ncclGetVersion(&version);
+    snprintf(out, room, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    return version;
+}
+
 void nccl_log_facts(char *out, size_t room)
 {
     const char *p;
     char word[32], *text;
-    int version = 0;
 
-    (void)ncclGetVersion(&version);
-    snprintf(out, room, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    (void)nccl_log_version(word, sizeof word);
+    snprintf(out, room, "NCCL %s", word);
     text = read_log();
     if (text == NULL) {
         return;

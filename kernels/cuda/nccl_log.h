@@ -11,6 +11,8 @@
 
 /* Before the first call of NCCL's. */
 void nccl_log_begin(void);
+/* 22809, and "2.28.9". */
+int nccl_log_version(char *out, size_t room);
 /* "NCCL 2.28.9, network IB, via P2P/CUMEM NET/IB/0, 24 channels, NVLS 16"; after the first collective, which connects. */
 void nccl_log_facts(char *out, size_t room);
 /* "" when there is none. */

@@ -38,3 +38,12 @@ def test_a_rank_that_stands_still_is_found(data):  # noqa: F811
     (data / "shape.json").write_text(SHAPES["llama"])
     ended, said = run_ranks(data, "--steps", 1000, "--tp", 2, "--zero", 1, n=4, timeout=5, FAKE_NCCL="1.never=1;at=60")
     assert ended == [75] * 4, said
+
+
+def test_a_library_that_begins_collectives_in_any_order(data):  # noqa: F811
+    """NCCL_LAUNCH_ORDER_IMPLICIT came with 2.26. One group at a time needs no order."""
+    (data / "shape.json").write_text(SHAPES["llama"])
+    ended, said = run_ranks(data, "--steps", 1, "--tp", 2, timeout=600, FAKE_NCCL="version=22505")
+    assert ended == [69] * 2 and all("NCCL 2.25.5 does not begin them in one order" in s and "--zero 3" in s for s in said), said
+    train(data, "newer", "llama", "--tp", "2", FAKE_NCCL="version=22602")
+    train(data, "whole", "llama", "--zero", "3", FAKE_NCCL="version=22505")

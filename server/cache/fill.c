@@ -84,7 +84,7 @@ static void first_segment(const struct fill *f, uint64_t *first, uint64_t *end)
     const struct cache_settings *set = &f->cache->set;
 
     /* Short at first: who asks for a place further on gets a request of its own, and a long one that had to be cut for it
-     * would have brought bytes twice. plan.c lets them grow. */
+     * would have brought bytes twice. start_segment() lets them grow. */
     *first = 0;
     *end = LENGTH_UNKNOWN;
     if (f->hint_first != 0 || f->hint_end != LENGTH_UNKNOWN) {
@@ -529,7 +529,7 @@ void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end)
         f->troubled_ms = 0;
     }
     extents_add(&f->have, first, end);
-    f->claims[slot].cur = end;
+    f->claims.of[slot].cur = end;
     tell_audiences(f);
     lock_drop(&f->lock);
     COUNT(f->cache, fill_bytes, end - first);

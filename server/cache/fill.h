@@ -6,9 +6,9 @@
  * is sealed and its rows are committed.
  *
  *   fill.c    its life, and what becomes of it when nobody wants it any more
- *   filler.c  segments: which bytes next, upstream requests, which answers may be joined, writes, retries
+ *   filler.c  segments: upstream requests, which answers may be joined, writes, retries
  *   seal.c    hashing, verification, sealing, the rows; what an index tells of other keys; what survives a restart
- *   reader.c  growing bodies
+ *   claims.c  which bytes are fetched next                     reader.c  growing bodies
  *   trim.c    which variants make room                         share.c   whose bytes make room for whose
  *
  * owns     counted: the entry, every answer, every posted letter and job hold it
@@ -22,11 +22,11 @@
 #include "common/os/lock.h"
 #include "common/os/pool.h"
 #include "server/cache/cache.h"
+#include "server/cache/claims.h"
 #include "server/cache/object.h"
 #include "server/fetch/fetch.h"
 #include "server/store/ingest.h"
 
-#define BLOCK_BYTES    ((uint64_t)64 << 10) /* segments for readers begin and end on these */
 #define WITHHELD_BYTES ((uint64_t)64 << 10) /* until length and digest hold */
 /* Up to this size an object is fetched whole although only a range was asked for. */
 #define PEEK_WHOLE_BYTES ((uint64_t)1 << 20)
@@ -37,8 +37,6 @@
 
 enum {
     FILL_MAGIC = 0x66696c6c,
-    FILLERS_MAX =
-        8, /* segments under way: `fillers` of them in the background, the rest for readers */
     GATHER_BYTES =
         256 << 10,        /* a write, and so a wake-up of all readers, waits for so much or 8 ms */
     GATHER_MAX = 1 << 20, /* then the origin is paused */
@@ -90,12 +88,6 @@ struct fill_owner { /* all on the fetch thread */
     void (*other)(void *arg, struct fill *f, const struct fetch_head *h);
     /* Once, last. rc 0: sealed and committed (or complete and not to be kept). The owner's count is still its own. */
     void (*ended)(void *arg, struct fill *f, int rc, const struct err *why);
-};
-
-struct claim { /* [cur, end) is somebody's work */
-    bool active;
-    uint64_t cur;
-    uint64_t end;
 };
 
 struct filler; /* filler.c */
@@ -152,8 +144,8 @@ struct fill {
     uint64_t gave_up_ms; /* a reader did last, for that reason */
     struct err trouble;
     struct list audiences;
-    struct list stalled; /* readers whose bytes nobody fetches */
-    struct claim claims[FILLERS_MAX];
+    struct list stalled;  /* readers whose bytes nobody fetches */
+    struct claims claims; /* by slot of `fillers` */
     uint32_t readers;
     uint32_t answers; /* that somebody holds: without any, nobody wants it */
     bool several;     /* more than one client has asked for all of it */
@@ -168,7 +160,7 @@ struct fill {
     const struct fill_owner *owner;
     void *owner_arg;
     struct ingest *ingest;
-    struct filler *fillers[FILLERS_MAX];
+    struct filler *fillers[CLAIMS_MAX];
     unsigned jobs; /* on the pool */
     bool framed;
     bool want_all;
@@ -249,11 +241,6 @@ bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
 void variants_trim(struct fill *f, struct batch *b);
 MUST_USE bool variants_refuse(struct fill *f);
 void reader_wake(struct list *node); /* reader.c: a member of an audience */
-struct reader_need {
-    uint64_t at;
-    uint64_t end;
-};
-bool fill_covers(const struct fill *f, uint64_t at); /* filler.c; under the lock */
 /* What the next stalled reader waits for; takes it off the list. Under the lock. */
 bool reader_need(struct fill *f, struct reader_need *out);
 /* seal.c: an earlier fill's part, taken when there is one. True: it is gone on with, if it is still the same. */

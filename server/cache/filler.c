@@ -246,7 +246,7 @@ static int splice_later(struct filler *fl, const struct fetch_head *h)
         if (filler_count(f) >
             1) { /* the origin has stopped giving ranges: one stream does it all */
             f->splices = false;
-            for (unsigned i = 0; i < FILLERS_MAX; i++) {
+            for (unsigned i = 0; i < CLAIMS_MAX; i++) {
                 if (f->fillers[i] != NULL && f->fillers[i] != fl) {
                     filler_stop(f->fillers[i]);
                 }
@@ -329,7 +329,7 @@ static void timer_in(struct filler *fl, uint64_t ms)
 
 static void filler_claim(struct filler *fl)
 {
-    struct claim *c = &fl->fill->claims[fl->slot];
+    struct claim *c = &fl->fill->claims.of[fl->slot];
 
     lock_take(&fl->fill->lock);
     *c = (struct claim){true, fl->recv - fl->gather.n - fl->data.n, fl->end};
@@ -341,7 +341,7 @@ static void filler_free(struct filler *fl)
     struct fill *f = fl->fill;
 
     lock_take(&f->lock);
-    f->claims[fl->slot].active = false;
+    f->claims.of[fl->slot].active = false;
     lock_drop(&f->lock);
     f->fillers[fl->slot] = NULL;
     fetch_cancel(&fl->fetch);
@@ -355,7 +355,7 @@ unsigned filler_count(const struct fill *f)
 {
     unsigned n = 0;
 
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
         n += f->fillers[i] != NULL;
     }
     return n;
@@ -377,7 +377,7 @@ static void filler_stop(struct filler *fl)
 
 void filler_stop_all(struct fill *f)
 {
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
         if (f->fillers[i] != NULL) {
             filler_stop(f->fillers[i]);
         }
@@ -398,7 +398,7 @@ static void on_wanted(void *arg)
 
 void filler_rest_all(struct fill *f)
 {
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
         struct filler *fl = f->fillers[i];
         if (fl == NULL) {
             continue;
@@ -422,7 +422,7 @@ static void resume(struct filler *fl)
 
 void filler_wake_all(struct fill *f)
 {
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
         struct filler *fl = f->fillers[i];
         if (fl == NULL || !fl->resting) {
             continue;
@@ -440,7 +440,7 @@ void filler_wake_all(struct fill *f)
 
 void filler_hasten_all(struct fill *f)
 {
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
         struct filler *fl = f->fillers[i];
         if (fl != NULL && fl->state == FILLER_DUE && !fl->resting && fl->tries > 1) {
             fl->tries--;
@@ -451,7 +451,7 @@ void filler_hasten_all(struct fill *f)
 
 void filler_finish_all(struct fill *f)
 {
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
         struct filler *fl = f->fillers[i];
         if (fl == NULL || fl->state == FILLER_STOPPED || fl->replay || fl->verdict == HEAD_AGAIN ||
             fl->no != NULL) {
@@ -469,7 +469,7 @@ void filler_finish_all(struct fill *f)
 
 void filler_share_all(struct fill *f, uint64_t client)
 {
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
         struct filler *fl = f->fillers[i];
         if (fl == NULL) {
             continue;
@@ -487,7 +487,7 @@ static void filler_shorten(struct fill *f, unsigned slot, uint64_t end)
 
     fl->end = end;
     lock_take(&f->lock);
-    f->claims[slot].end = end;
+    f->claims.of[slot].end = end;
     lock_drop(&f->lock);
 }
 
@@ -655,7 +655,7 @@ static void write_data(struct filler *fl)
 
 void filler_go(struct fill *f)
 {
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
+    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
         if (f->fillers[i] != NULL) {
             settle(f->fillers[i]);
         }
@@ -938,7 +938,7 @@ void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct obj
     fl->fill = f;
     while (f->fillers[fl->slot] != NULL) {
         fl->slot++;
-        CHECK(fl->slot < FILLERS_MAX);
+        CHECK(fl->slot < CLAIMS_MAX);
     }
     f->fillers[fl->slot] = fl;
     fl->recv = first;
@@ -954,53 +954,6 @@ void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct obj
 
 /* --- which bytes next -------------------------------------------------------------------------------------------- */
 
-/* Somebody fetches towards `at` and will be there soon, or it is there. */
-bool fill_covers(const struct fill *f, uint64_t at)
-{
-    if (extents_until(&f->have, at) > at) {
-        return true;
-    }
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
-        const struct claim *c = &f->claims[i];
-        if (c->active && c->cur <= at && at < c->end && at - c->cur <= f->cache->set.jump_bytes) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* First byte at or after `from` that is neither there nor claimed; *end: where that stops being so. Under the lock. */
-static bool next_gap(const struct fill *f, uint64_t from, uint64_t *first, uint64_t *end)
-{
-    uint64_t at = from;
-    bool moved = true;
-
-    while (moved) {
-        uint64_t until = extents_until(&f->have, at);
-        moved = until > at;
-        at = until;
-        for (unsigned i = 0; i < FILLERS_MAX; i++) {
-            const struct claim *c = &f->claims[i];
-            if (c->active && c->cur <= at && at < c->end) {
-                at = c->end;
-                moved = true;
-            }
-        }
-    }
-    if (at >= f->total_bytes) {
-        return false;
-    }
-    *first = at;
-    *end = min_u64(extents_next(&f->have, at), f->total_bytes);
-    for (unsigned i = 0; i < FILLERS_MAX; i++) {
-        const struct claim *c = &f->claims[i];
-        if (c->active && c->cur > at) {
-            *end = min_u64(*end, c->cur);
-        }
-    }
-    return true;
-}
-
 /* As long as what is there already, from a jump's length to a segment's: see first_segment(). */
 static void start_segment(struct fill *f, uint64_t first, uint64_t end)
 {
@@ -1013,53 +966,29 @@ static void start_segment(struct fill *f, uint64_t first, uint64_t end)
     filler_start(f, first, min_u64(end, first + min_u64(step, set->segment_bytes)), NULL);
 }
 
-/* A segment for a reader that waits at `at`: block by block around what it asked for, cut out of whoever is on the way
- * there but still far. */
+/* A segment for a reader, cut out of whoever is on the way there but still far. */
 static void fetch_for(struct fill *f, const struct reader_need *n)
 {
-    uint64_t first = n->at / BLOCK_BYTES * BLOCK_BYTES;
-    uint64_t end =
-        n->end == LENGTH_UNKNOWN || n->end > f->total_bytes
-            ? f->total_bytes
-            : min_u64((n->end + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES, f->total_bytes);
-    unsigned holder = FILLERS_MAX;
+    struct extent segment;
+    unsigned holder;
+    bool lacks;
 
     lock_take(&f->lock);
-    if (!fill_covers(f, n->at)) {
-        uint64_t behind = 0; /* where what is there or claimed before `at` ends */
-        for (size_t i = 0; i < f->have.count && f->have.run[i].end <= n->at; i++) {
-            behind = f->have.run[i].end;
-        }
-        end = min_u64(end, extents_next(&f->have, n->at));
-        for (unsigned i = 0; i < FILLERS_MAX; i++) {
-            const struct claim *c = &f->claims[i];
-            if (c->active && c->cur <= n->at && n->at < c->end) {
-                holder = i;
-                behind = max_u64(behind, c->cur);
-            } else if (c->active && c->end <= n->at) {
-                behind = max_u64(behind, c->end);
-            } else if (c->active) {
-                end = min_u64(end, c->cur);
-            }
-        }
-        first = max_u64(first, behind);
-    } else {
-        first = end;
-    }
+    lacks = claims_cut(&f->claims, &f->have, n, f->total_bytes, f->cache->set.jump_bytes, &segment,
+                       &holder);
     lock_drop(&f->lock);
-    if (first >= end) {
-        return;
+    if (lacks && holder < CLAIMS_MAX) {
+        filler_shorten(f, holder, segment.first);
     }
-    if (holder < FILLERS_MAX) {
-        filler_shorten(f, holder, first);
+    if (lacks) {
+        start_segment(f, segment.first, segment.end);
     }
-    start_segment(f, first, end);
 }
 
 /* While all fillers are out the others stay on the list: the next plan serves them. */
 static void serve_readers(struct fill *f)
 {
-    while (filler_count(f) < FILLERS_MAX) {
+    while (filler_count(f) < CLAIMS_MAX) {
         struct reader_need need;
         bool more;
         lock_take(&f->lock);
@@ -1087,17 +1016,16 @@ static void fetch_gaps(struct fill *f)
 {
     unsigned most = f->total_bytes >= f->cache->set.parallel_bytes ? f->cache->set.fillers : 1;
 
-    while (filler_count(f) < most && filler_count(f) < FILLERS_MAX) {
-        uint64_t first;
-        uint64_t end;
-        bool gap;
+    while (filler_count(f) < most && filler_count(f) < CLAIMS_MAX) {
+        struct extent gap;
+        bool lacks;
         lock_take(&f->lock);
-        gap = next_gap(f, 0, &first, &end);
+        lacks = claims_gap(&f->claims, &f->have, f->total_bytes, &gap);
         lock_drop(&f->lock);
-        if (!gap) {
+        if (!lacks) {
             return;
         }
-        start_segment(f, first, end);
+        start_segment(f, gap.first, gap.end);
     }
 }
 

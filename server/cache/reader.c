@@ -69,7 +69,9 @@ static void wait_here(struct reader *r, uint64_t there)
 
     r->waiting = true;
     r->audience->wanted = true;
-    if (there == r->body.off && !fill_covers(f, r->body.off) && !list_linked(&r->stalled)) {
+    if (there == r->body.off &&
+        !claims_cover(&f->claims, &f->have, r->body.off, f->cache->set.jump_bytes) &&
+        !list_linked(&r->stalled)) {
         r->need_at = r->body.off;
         list_push_back(&f->stalled, &r->stalled);
         fill_post_demand(f);

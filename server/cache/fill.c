@@ -28,15 +28,18 @@ enum {
 static void goes_on(struct fill *f, bool yes);
 static void rest(struct fill *f, uint64_t now_ms);
 
-bool fill_may_become(enum fill_state from, enum fill_state to)
-{
-    return from != FILL_ENDED && (to == from + 1 || to == FILL_ENDED);
-}
+static const struct state of_fill[] = {
+    [FILL_ASKING] = {"asking", STATE(FILL_STAGING) | STATE(FILL_ENDED)},
+    [FILL_STAGING] = {"staging", STATE(FILL_RUNNING) | STATE(FILL_ENDED)},
+    [FILL_RUNNING] = {"running", STATE(FILL_SEALING) | STATE(FILL_ENDED)},
+    [FILL_SEALING] = {"sealing", STATE(FILL_ENDED)},
+    [FILL_ENDED] = {"ended", 0},
+};
+const struct state_table fill_states = STATE_TABLE("fill", of_fill);
 
 void fill_becomes(struct fill *f, enum fill_state to)
 {
-    CHECK(fill_may_become(f->state, to));
-    f->state = to;
+    f->state = state_step(&fill_states, f->state, to);
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */

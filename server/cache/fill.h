@@ -19,6 +19,7 @@
 
 #include <stdatomic.h>
 
+#include "common/base/state.h"
 #include "common/os/lock.h"
 #include "common/os/pool.h"
 #include "server/cache/cache.h"
@@ -211,7 +212,7 @@ void fill_stop(struct fill *f);
 void fill_tick(struct fill *f, uint64_t now_ms);
 
 /* --- between the files of this module --- */
-bool fill_may_become(enum fill_state from, enum fill_state to);
+extern const struct state_table fill_states;
 void fill_becomes(struct fill *f, enum fill_state to);
 /* The first head: a 200 or 206. gives_ranges: no range was asked for, or it was given. */
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges);
@@ -259,8 +260,7 @@ void fill_wrote(struct fill *f, uint64_t n);       /* pool: so they count */
 int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
 
 /* filler.c */
-bool filler_may_become(enum filler_state from, enum filler_state to);
-bool filler_may_write(enum filler_write from, enum filler_write to);
+extern const struct state_table filler_states, filler_writes;
 void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct object *old);
 void filler_stop_all(struct fill *f);
 /* Nobody wants their bytes for the moment: they read no more, until they are woken, or finished with what has come. */

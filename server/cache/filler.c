@@ -271,38 +271,28 @@ static int splice_later(struct filler *fl, const struct fetch_head *h)
 
 /* --- requests ---------------------------------------------------------------------------------------------------- */
 
-bool filler_may_become(enum filler_state from, enum filler_state to)
-{
-    static const bool may[FILLER_STATES][FILLER_STATES] = {
-        [FILLER_DUE] = {[FILLER_ASKED] = true, [FILLER_OVER] = true, [FILLER_STOPPED] = true},
-        [FILLER_ASKED] = {[FILLER_DUE] = true, [FILLER_OVER] = true, [FILLER_STOPPED] = true},
-        [FILLER_OVER] = {[FILLER_DUE] = true, [FILLER_STOPPED] = true},
-    };
-
-    return may[from][to];
-}
-
-bool filler_may_write(enum filler_write from, enum filler_write to)
-{
-    static const bool may[FILLER_WRITES][FILLER_WRITES] = {
-        [FILLER_WRITES_NONE] = {[FILLER_WRITE_OUT] = true},
-        [FILLER_WRITE_OUT] = {[FILLER_WRITES_NONE] = true, [FILLER_WRITE_HELD] = true},
-        [FILLER_WRITE_HELD] = {[FILLER_WRITE_OUT] = true},
-    };
-
-    return may[from][to];
-}
+static const struct state of_filler[] = {
+    [FILLER_DUE] = {"due", STATE(FILLER_ASKED) | STATE(FILLER_OVER) | STATE(FILLER_STOPPED)},
+    [FILLER_ASKED] = {"asked", STATE(FILLER_DUE) | STATE(FILLER_OVER) | STATE(FILLER_STOPPED)},
+    [FILLER_OVER] = {"over", STATE(FILLER_DUE) | STATE(FILLER_STOPPED)},
+    [FILLER_STOPPED] = {"stopped", 0},
+};
+static const struct state of_write[] = {
+    [FILLER_WRITES_NONE] = {"nothing to write", STATE(FILLER_WRITE_OUT)},
+    [FILLER_WRITE_OUT] = {"write out", STATE(FILLER_WRITES_NONE) | STATE(FILLER_WRITE_HELD)},
+    [FILLER_WRITE_HELD] = {"write held", STATE(FILLER_WRITE_OUT)},
+};
+const struct state_table filler_states = STATE_TABLE("filler", of_filler);
+const struct state_table filler_writes = STATE_TABLE("filler's write", of_write);
 
 static void becomes(struct filler *fl, enum filler_state to)
 {
-    CHECK(filler_may_become(fl->state, to));
-    fl->state = to;
+    fl->state = state_step(&filler_states, fl->state, to);
 }
 
 static void write_becomes(struct filler *fl, enum filler_write to)
 {
-    CHECK(filler_may_write(fl->write, to));
-    fl->write = to;
+    fl->write = state_step(&filler_writes, fl->write, to);
 }
 
 /* Its request is under way no more, and says nothing of its end. */

@@ -266,21 +266,17 @@ static void on_timer(struct timer *t)
     settle(c, rc);
 }
 
-bool conn_may_become(enum conn_state from, enum conn_state to)
-{
-    static const bool may[CONN_STATES][CONN_STATES] = {
-        [CONN_GREETING] = {[CONN_HTTP1] = true, [CONN_HTTP2] = true, [CONN_LINGERING] = true},
-        [CONN_HTTP1] = {[CONN_LINGERING] = true},
-        [CONN_HTTP2] = {[CONN_LINGERING] = true},
-    };
-
-    return may[from][to];
-}
+static const struct state of_conn[] = {
+    [CONN_GREETING] = {"greeting", STATE(CONN_HTTP1) | STATE(CONN_HTTP2) | STATE(CONN_LINGERING)},
+    [CONN_HTTP1] = {"HTTP/1", STATE(CONN_LINGERING)},
+    [CONN_HTTP2] = {"HTTP/2", STATE(CONN_LINGERING)},
+    [CONN_LINGERING] = {"lingering", 0},
+};
+const struct state_table conn_states = STATE_TABLE("connection", of_conn);
 
 void conn_become(struct conn *c, enum conn_state to, const struct conn_ops *ops)
 {
-    CHECK(conn_may_become(c->state, to));
-    c->state = to;
+    c->state = state_step(&conn_states, c->state, to);
     c->ops = ops;
     c->again = true;
 }

@@ -14,6 +14,7 @@
 #include <event2/event_struct.h>
 
 #include "common/base/fair_queue.h"
+#include "common/base/state.h"
 #include "server/http/body_memory.h"
 #include "server/http/clients.h"
 #include "server/http/h1_parse.h"
@@ -248,7 +249,7 @@ int conn_more(struct conn *c);  /* reads: > 0, 0 at the end, E_AGAIN, E_TOOBIG, 
 void conn_consume(struct conn *c, size_t n);
 void conn_yield(struct conn *c);   /* drive() again after the others had their turn */
 void conn_restart(struct conn *c); /* its state's time counts from now */
-bool conn_may_become(enum conn_state from, enum conn_state to);
+extern const struct state_table conn_states, request_states, answer_states;
 /* The state's operations from now on; it is driven again at once. */
 void conn_become(struct conn *c, enum conn_state to, const struct conn_ops *ops);
 /* After a last answer: reads on a little, so that a reset does not destroy what the peer has not read yet. */
@@ -265,8 +266,6 @@ void h2_shed(struct exchange *x);
 
 /* exchange.c */
 struct exchange *exchange_new(struct conn *c);
-bool request_may_become(enum request_state from, enum request_state to);
-bool answer_may_become(enum answer_state from, enum answer_state to);
 void exchange_answer_becomes(struct exchange *x, enum answer_state to);
 void exchange_begin(struct exchange *x); /* the head is complete: asks the handler */
 void exchange_refuse(struct exchange *x,

@@ -9,41 +9,32 @@ enum { SPARES_MAX = 256, PROBE_BYTES = DRIVE_BYTES, RATE_WINDOW_MS = 10000 };
 
 /* --- states ---------------------------------------------------------------------------------------------------------- */
 
-bool request_may_become(enum request_state from, enum request_state to)
-{
-    static const bool may[REQUEST_STATES][REQUEST_STATES] = {
-        [REQUEST_UNREAD] = {[REQUEST_READING] = true, [REQUEST_DROPPED] = true},
-        [REQUEST_READING] =
-            {[REQUEST_PAUSED] = true, [REQUEST_READ] = true, [REQUEST_DROPPED] = true},
-        [REQUEST_PAUSED] = {[REQUEST_READING] = true, [REQUEST_DROPPED] = true},
-        [REQUEST_DROPPED] = {[REQUEST_READING] = true},
-    };
-
-    return may[from][to];
-}
+static const struct state of_request[] = {
+    [REQUEST_UNREAD] = {"unread", STATE(REQUEST_READING) | STATE(REQUEST_DROPPED)},
+    [REQUEST_READING] = {"reading",
+                         STATE(REQUEST_PAUSED) | STATE(REQUEST_READ) | STATE(REQUEST_DROPPED)},
+    [REQUEST_PAUSED] = {"paused", STATE(REQUEST_READING) | STATE(REQUEST_DROPPED)},
+    [REQUEST_READ] = {"read", 0},
+    [REQUEST_DROPPED] = {"dropped", STATE(REQUEST_READING)},
+};
+static const struct state of_answer[] = {
+    [ANSWER_AWAITED] = {"awaited", STATE(ANSWER_READY)},
+    [ANSWER_READY] = {"ready", STATE(ANSWER_SENDING)},
+    [ANSWER_SENDING] = {"sending", STATE(ANSWER_STARVED) | STATE(ANSWER_SENT)},
+    [ANSWER_STARVED] = {"starved", STATE(ANSWER_SENDING)},
+    [ANSWER_SENT] = {"sent", 0},
+};
+const struct state_table request_states = STATE_TABLE("request", of_request);
+const struct state_table answer_states = STATE_TABLE("answer", of_answer);
 
 static void request_becomes(struct exchange *x, enum request_state to)
 {
-    CHECK(request_may_become(x->request, to));
-    x->request = to;
-}
-
-bool answer_may_become(enum answer_state from, enum answer_state to)
-{
-    static const bool may[ANSWER_STATES][ANSWER_STATES] = {
-        [ANSWER_AWAITED] = {[ANSWER_READY] = true},
-        [ANSWER_READY] = {[ANSWER_SENDING] = true},
-        [ANSWER_SENDING] = {[ANSWER_STARVED] = true, [ANSWER_SENT] = true},
-        [ANSWER_STARVED] = {[ANSWER_SENDING] = true},
-    };
-
-    return may[from][to];
+    x->request = state_step(&request_states, x->request, to);
 }
 
 void exchange_answer_becomes(struct exchange *x, enum answer_state to)
 {
-    CHECK(answer_may_become(x->answer, to));
-    x->answer = to;
+    x->answer = state_step(&answer_states, x->answer, to);
 }
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */

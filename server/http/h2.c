@@ -21,48 +21,44 @@ static const struct conn_ops h2_ops;
 
 /* --- states ------------------------------------------------------------------------------------------------------------ */
 
-bool h2_stream_may_become(enum h2_stream_state from, enum h2_stream_state to)
-{
-    static const bool may[H2_STREAM_STATES][H2_STREAM_STATES] = {
-        [H2_STREAM_HEAD] = {[H2_STREAM_OPEN] = true,
-                            [H2_STREAM_HALF_CLOSED_REMOTE] = true,
-                            [H2_STREAM_CLOSED] = true},
-        [H2_STREAM_OPEN] = {[H2_STREAM_HALF_CLOSED_REMOTE] = true,
-                            [H2_STREAM_HALF_CLOSED_LOCAL] = true,
-                            [H2_STREAM_CLOSED] = true},
-        [H2_STREAM_HALF_CLOSED_REMOTE] = {[H2_STREAM_CLOSED] = true},
-        [H2_STREAM_HALF_CLOSED_LOCAL] = {[H2_STREAM_CLOSED] = true},
-    };
-
-    return may[from][to];
-}
+static const struct state of_stream[] = {
+    [H2_STREAM_HEAD] = {"head", STATE(H2_STREAM_OPEN) | STATE(H2_STREAM_HALF_CLOSED_REMOTE) |
+                                    STATE(H2_STREAM_CLOSED)},
+    [H2_STREAM_OPEN] = {"open", STATE(H2_STREAM_HALF_CLOSED_REMOTE) |
+                                    STATE(H2_STREAM_HALF_CLOSED_LOCAL) | STATE(H2_STREAM_CLOSED)},
+    [H2_STREAM_HALF_CLOSED_REMOTE] = {"half-closed (remote)", STATE(H2_STREAM_CLOSED)},
+    [H2_STREAM_HALF_CLOSED_LOCAL] = {"half-closed (local)", STATE(H2_STREAM_CLOSED)},
+    [H2_STREAM_CLOSED] = {"closed", 0},
+};
+static const struct state of_opening[] = {
+    [H2_AWAITS_PREFACE] = {"awaits the preface", STATE(H2_AWAITS_SETTINGS)},
+    [H2_AWAITS_SETTINGS] = {"awaits SETTINGS", STATE(H2_OPENED)},
+    [H2_OPENED] = {"opened", 0},
+};
+static const struct state of_closing[] = {
+    [H2_SERVING] = {"serving", STATE(H2_WARNING) | STATE(H2_OVER)},
+    [H2_WARNING] = {"warning", STATE(H2_WARNED) | STATE(H2_OVER)},
+    [H2_WARNED] = {"warned", STATE(H2_LAST_NAMED) | STATE(H2_OVER)},
+    [H2_LAST_NAMED] = {"last named", STATE(H2_OVER)},
+    [H2_OVER] = {"over", 0},
+};
+const struct state_table h2_stream_states = STATE_TABLE("HTTP/2 stream", of_stream);
+const struct state_table h2_openings = STATE_TABLE("opening of HTTP/2", of_opening);
+const struct state_table h2_closings = STATE_TABLE("end of HTTP/2", of_closing);
 
 void h2_stream_becomes(struct h2_stream *st, enum h2_stream_state to)
 {
-    CHECK(h2_stream_may_become(st->state, to));
-    st->state = to;
-}
-
-bool h2_may_open(enum h2_opening from, enum h2_opening to)
-{
-    return to == from + 1 && to < H2_OPENINGS;
+    st->state = state_step(&h2_stream_states, st->state, to);
 }
 
 void h2_opening_becomes(struct h2 *h, enum h2_opening to)
 {
-    CHECK(h2_may_open(h->opening, to));
-    h->opening = to;
-}
-
-bool h2_may_close(enum h2_closing from, enum h2_closing to)
-{
-    return from != H2_OVER && (to == from + 1 || to == H2_OVER);
+    h->opening = state_step(&h2_openings, h->opening, to);
 }
 
 void h2_closing_becomes(struct h2 *h, enum h2_closing to)
 {
-    CHECK(h2_may_close(h->closing, to));
-    h->closing = to;
+    h->closing = state_step(&h2_closings, h->closing, to);
 }
 
 /* --- limits ---------------------------------------------------------------------------------------------------------- */

@@ -162,11 +162,9 @@ static inline bool h2_has_all(const struct h2_stream *st)
 }
 
 /* h2.c */
-bool h2_stream_may_become(enum h2_stream_state from, enum h2_stream_state to);
-bool h2_may_open(enum h2_opening from, enum h2_opening to);
+extern const struct state_table h2_stream_states, h2_openings, h2_closings;
 void h2_opening_becomes(struct h2 *h, enum h2_opening to);
 void h2_stream_becomes(struct h2_stream *st, enum h2_stream_state to);
-bool h2_may_close(enum h2_closing from, enum h2_closing to);
 void h2_closing_becomes(struct h2 *h, enum h2_closing to);
 void h2_calm(struct h2 *h); /* GOAWAY ENHANCE_YOUR_CALM */
 void h2_useless(struct h2 *h);

@@ -39,21 +39,14 @@ struct ingest {
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-bool ingest_may_become(enum ingest_state from, enum ingest_state to)
-{
-    switch (from) {
-    case INGEST_MEMORY:
-        return to == INGEST_FILE || to == INGEST_WHOLE || to == INGEST_ENDED;
-    case INGEST_FILE:
-        return to == INGEST_LOST || to == INGEST_WHOLE || to == INGEST_ENDED;
-    case INGEST_LOST:
-    case INGEST_WHOLE:
-        return to == INGEST_ENDED;
-    case INGEST_ENDED:
-        return false;
-    }
-    return false;
-}
+static const struct state of_ingest[] = {
+    [INGEST_MEMORY] = {"in memory", STATE(INGEST_FILE) | STATE(INGEST_WHOLE) | STATE(INGEST_ENDED)},
+    [INGEST_FILE] = {"file", STATE(INGEST_LOST) | STATE(INGEST_WHOLE) | STATE(INGEST_ENDED)},
+    [INGEST_LOST] = {"lost", STATE(INGEST_ENDED)},
+    [INGEST_WHOLE] = {"whole", STATE(INGEST_ENDED)},
+    [INGEST_ENDED] = {"ended", 0},
+};
+const struct state_table ingest_states = STATE_TABLE("ingest", of_ingest);
 
 /* Two saves of a stage may both find that it is lost. */
 static void become(struct ingest *in, enum ingest_state to)
@@ -64,7 +57,7 @@ static void become(struct ingest *in, enum ingest_state to)
         if (from == to && to == INGEST_LOST) {
             return;
         }
-        CHECK(ingest_may_become(from, to));
+        (void)state_step(&ingest_states, from, to);
     } while (!atomic_compare_exchange_weak(&in->state, &from, to));
 }
 

@@ -21,6 +21,7 @@
 #ifndef SERVER_STORE_INGEST_H
 #define SERVER_STORE_INGEST_H
 
+#include "common/base/state.h"
 #include "common/hash/sha512.h"
 #include "server/store/blob.h"
 #include "server/store/partial.h"
@@ -87,7 +88,7 @@ void ingest_drop(struct ingest **ip); /* with its row; NULL is fine */
 
 /* --- what it is like --- */
 enum ingest_state ingest_state(const struct ingest *in);
-bool ingest_may_become(enum ingest_state from, enum ingest_state to);
+extern const struct state_table ingest_states;
 uint64_t ingest_id(const struct ingest *in);      /* 0: it has no name */
 uint64_t ingest_bytes(const struct ingest *in);   /* appended, and those before; */
 uint64_t ingest_written(const struct ingest *in); /* of them, what the file has */

@@ -9,9 +9,512 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/crash.h"
-#include "server/sync/hook.h"
+#include "common/os/lock.h"
 #include "server/store/partial.h"
-#include "server/sync/sync_priv.h"
+#include "server/sync/cron.h"
+#include "server/sync/hook.h"
+
+struct task { /* one repo */
+    struct list node;
+    struct sync *sync;
+    char *name;
+    struct setup *setup;   /* NULL: not synced any more, goes when its run has ended */
+    struct setup *running; /* the run's */
+    struct run_job job;    /* the run's: setup's with its own flags */
+    struct run *run;       /* or NULL */
+    bool ended;            /* run_close() is due */
+    bool due;
+    uint64_t next_unix_s; /* 0: never */
+    uint64_t last_id;
+    struct run_report
+        last; /* of this life: the disk may have been too full for its row. id 0: none */
+    uint64_t runs[RUN_INTERRUPTED + 1];
+    uint64_t wire_bytes;
+    uint64_t fresh, changed, gone, kept, files, attempts_failed, took_s;
+};
+
+struct sync {
+    struct run_world world;
+    struct lock lock;
+    struct cond news;
+    struct list tasks; /* by name */
+    unsigned together;
+    bool stop;
+    pthread_t thread;
+    struct lock seen_lock; /* guards what follows: loops take it, and nobody blocks under it */
+    struct sync_view *seen;
+    size_t seen_count;
+};
+
+struct setup {
+    unsigned holds; /* under sync.lock */
+    struct sync_repo_settings of;
+    const struct sync_conf *conf;
+    struct run_upstream *upstream; /* job.upstreams of them */
+    struct run_job job;
+    struct cron cron;
+    bool scheduled;
+};
+
+static void count(struct task *t, const struct run_report *last);
+static int sync_need(struct sync *s, struct slice repo, struct task **out, struct err *e);
+
+/* --- setup ---
+ *
+ * A synced repo as the configuration has it: what a run needs of it, kept until the run has ended.
+ *
+ * owns     counted, under sync.lock; holds the configuration that it was made from
+ */
+
+/* NULL is fine */
+static void setup_release(struct setup **sp)
+{
+    struct setup *u = *sp;
+
+    *sp = NULL;
+    if (u == NULL || --u->holds != 0) {
+        return;
+    }
+    for (size_t i = 0; i < u->job.upstreams; i++) {
+        struct origin *o = (struct origin *)(uintptr_t)u->job.upstream[i].origin;
+        origin_free(&o);
+    }
+    free(u->upstream);
+    u->of.release(u->of.held);
+    free(u);
+}
+
+/* Its key is the origin's own; another bucket of the same service is reached by the same ones. */
+static bool same_key(const char *a, const char *b)
+{
+    return strncmp(a, "s3://", 5) == 0 && strncmp(b, "s3://", 5) == 0;
+}
+
+static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, struct err *e)
+{
+    size_t n = 1 + u->conf->upstreams_count;
+    struct run_upstream *up = mem_array(n, sizeof *up);
+    int rc = 0;
+
+    u->job.upstream = u->upstream = up;
+    up[0].url = r->conf->origin.url;
+    up[0].origin = r->repo->origin != NULL ? origin_hold(r->repo->origin) : NULL;
+    u->job.upstreams = 1;
+    for (size_t i = 1; rc == 0 && i < n; i++) {
+        struct origin_settings set = r->conf->origin;
+        struct origin *o = NULL;
+        set.url = up[i].url = u->conf->upstreams[i - 1];
+        set.moved_from_count = 0;
+        if (!same_key(set.url, r->conf->origin.url)) {
+            set.authorization = NULL;
+        }
+        if (origin_speaks(set.url)) {
+            rc = origin_new(r->repo->name, &set, &o, e);
+        }
+        up[i].origin = o;
+        u->job.upstreams += rc == 0;
+    }
+    return rc;
+}
+
+/* What stands alone in its file was read as a token of HTTP's: others have no such word before it. */
+static const char *bare(const char *authorization)
+{
+    static const char word[] = "Bearer ";
+    bool has = authorization != NULL && strncmp(authorization, word, sizeof word - 1) == 0;
+
+    return has ? authorization + sizeof word - 1 : authorization;
+}
+
+/* Takes what r holds, also when it fails. */
+static int setup_new(const struct sync_repo_settings *r, struct setup **out, struct err *e)
+{
+    struct setup *u = NEW(struct setup);
+    const struct origin_settings *o = &r->conf->origin;
+    int rc = 0;
+
+    u->holds = 1;
+    u->of = *r;
+    u->conf = r->conf->sync;
+    u->job = (struct run_job){
+        .repo = r->conf->name,
+        .conf = u->conf,
+        .secret = origin_speaks(o->url) ? NULL : bare(o->authorization),
+        .ca_file = o->ca_file,
+        .proxy = o->proxy,
+        .no_proxy = o->no_proxy,
+        .connect_ms = o->connect_ms,
+        .stall_ms = o->stall_ms,
+    };
+    u->scheduled = u->conf->schedule != NULL;
+    if (u->scheduled) {
+        rc = cron_parse(slice_str(u->conf->schedule), &u->cron, e);
+    }
+    if (rc == 0) {
+        rc = add_upstreams(u, r, e);
+    }
+    if (rc != 0) {
+        setup_release(&u);
+    }
+    *out = u;
+    return rc;
+}
+
+/* --- view ---
+ *
+ * What people see of the repos that are synced.
+ */
+
+static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct err *e)
+{
+    struct slice repo = slice_str(t->name);
+    struct sync_state st;
+    int rc = sync_state_get(s->world.store, repo, &st, e);
+
+    *v = (struct sync_view){.running = t->run != NULL && !t->ended,
+                            .waiting = t->due && t->run == NULL,
+                            .next_unix_s = t->next_unix_s};
+    memcpy(v->runs, t->runs, sizeof v->runs);
+    v->wire_bytes = t->wire_bytes;
+    v->fresh = t->fresh;
+    v->changed = t->changed;
+    v->gone = t->gone;
+    v->kept = t->kept;
+    v->files = t->files;
+    v->attempts_failed = t->attempts_failed;
+    v->took_s = t->took_s;
+    snprintf(v->name, sizeof v->name, "%s", t->name);
+    snprintf(v->upstream, sizeof v->upstream, "%s", t->setup->job.upstream[0].url);
+    snprintf(v->schedule, sizeof v->schedule, "%s",
+             t->setup->conf->schedule != NULL ? t->setup->conf->schedule : "");
+    if (rc != 0) {
+        return rc;
+    }
+    v->paused = st.paused;
+    v->held_seq = st.held_seq;
+    v->failures = st.failures;
+    v->last_ok_unix_s = st.last_ok_unix_s;
+    if (v->running) {
+        run_look(t->run, &v->last);
+        v->ever = true;
+    } else {
+        rc = history_get(s->world.store, repo, 0, &v->last, e);
+        if (t->last.id != 0 && (rc == E_NOTFOUND || (rc == 0 && v->last.id < t->last.id) ||
+                                (rc == 0 && v->last.outcome == RUN_RUNNING))) {
+            v->last = t->last;
+            rc = 0;
+        }
+        v->ever = rc == 0;
+        rc = rc == E_NOTFOUND ? 0 : rc;
+    }
+    if (rc == 0) {
+        rc = head_get(s->world.store, repo, SLICE(SYNC_TREE), &v->head, e);
+        v->head.seq = rc == 0 ? v->head.seq : 0;
+    }
+    if (rc == 0) {
+        rc = head_held(s->world.store, repo, SLICE(SYNC_TREE), &v->hold, e);
+    }
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+/* what sync_glance() tells */
+static void sync_refresh(struct sync *s)
+{
+    struct sync_view *old, *view;
+    struct err e = {0};
+    size_t count = 0, room = 0;
+
+    LIST_EACH (&s->tasks, it) {
+        room += it != NULL;
+    }
+    view = mem_array(room + 1, sizeof *view);
+    LIST_EACH (&s->tasks, it2) {
+        struct task *t = LIST_ITEM(it2, struct task, node);
+        count += t->setup != NULL && view_of(s, t, &view[count], &e) == 0;
+    }
+    lock_take(&s->seen_lock);
+    old = s->seen;
+    s->seen = view;
+    s->seen_count = count;
+    lock_drop(&s->seen_lock);
+    free(old);
+}
+
+size_t sync_glance(struct sync *s, struct sync_view *out, size_t room)
+{
+    size_t n;
+
+    lock_take(&s->seen_lock);
+    n = s->seen_count < room ? s->seen_count : room;
+    if (n != 0) {
+        memcpy(out, s->seen, n * sizeof *out);
+    }
+    lock_drop(&s->seen_lock);
+    return n;
+}
+
+int sync_look(struct sync *s, struct slice repo, struct sync_view *out, struct err *e)
+{
+    struct task *t;
+    int rc;
+
+    lock_take(&s->lock);
+    rc = sync_need(s, repo, &t, e);
+    if (rc == 0) {
+        rc = view_of(s, t, out, e);
+    }
+    lock_drop(&s->lock);
+    return rc;
+}
+
+/* They are told when the lock is given back: who is told may be slow. */
+int sync_each(struct sync *s, int (*each)(void *arg, const struct sync_view *v), void *arg,
+              struct err *e)
+{
+    struct sync_view *view;
+    size_t count = 0, room = 0;
+    int rc = 0;
+
+    lock_take(&s->lock);
+    LIST_EACH (&s->tasks, it) {
+        room += it != NULL;
+    }
+    view = mem_array(room + 1, sizeof *view);
+    LIST_EACH (&s->tasks, it2) {
+        struct task *t = LIST_ITEM(it2, struct task, node);
+        if (t->setup != NULL && rc == 0) {
+            rc = view_of(s, t, &view[count++], e);
+        }
+    }
+    lock_drop(&s->lock);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = each(arg, &view[i]);
+    }
+    free(view);
+    return rc;
+}
+
+/* --- schedule ---
+ *
+ * When runs begin, which may go together, and what becomes of those that have ended: one thread for all repos.
+ */
+
+enum { TICK_MS = 500, AGAIN_S = 60 };
+
+static uint64_t jitter_of(const struct task *t)
+{
+    uint64_t span_s = t->setup->conf->jitter_ms / 1000;
+
+    return span_s != 0 ? slice_hash(slice_str(t->name)) % (span_s + 1) : 0;
+}
+
+/* last_unix_s: when the last run began, 0: it never ran. What was missed while we were away is due at once. */
+static void task_plan_next(struct task *t, uint64_t last_unix_s, uint64_t now_unix_s)
+{
+    uint64_t next;
+
+    if (t->setup == NULL || !t->setup->scheduled) {
+        t->next_unix_s = 0;
+        return;
+    }
+    if (last_unix_s == 0) {
+        /* A cron line names its times; an interval begins now. */
+        next = t->setup->cron.every_s != 0 ? now_unix_s : cron_next(&t->setup->cron, now_unix_s);
+    } else {
+        next = cron_next(&t->setup->cron, last_unix_s);
+    }
+    t->next_unix_s = next == UINT64_MAX ? 0 : next + jitter_of(t);
+}
+
+static void on_run_ended(void *arg, struct run *r)
+{
+    struct task *t = arg;
+
+    lock_take(&t->sync->lock);
+    run_look(r, &t->last);
+    t->ended = true;
+    cond_broadcast(&t->sync->news);
+    lock_drop(&t->sync->lock);
+}
+
+/* of run_open() */
+static int task_launch(struct task *t, bool dry, bool force, struct err *e)
+{
+    int rc;
+
+    t->due = false;
+    t->running = t->setup;
+    t->running->holds++;
+    t->job = t->setup->job;
+    t->job.dry = dry;
+    t->job.force = force;
+    t->ended = false;
+    rc = run_open(&t->sync->world, &t->job, t->last_id + 1, on_run_ended, t, &t->run, e);
+    if (rc == 0) {
+        t->last_id++;
+    } else {
+        setup_release(&t->running);
+    }
+    return rc;
+}
+
+/* A bucket's is that of its service. */
+static struct slice first_url(const struct setup *u)
+{
+    const struct run_upstream *up = &u->job.upstream[0];
+
+    return slice_str(up->origin != NULL ? origin_url(up->origin) : up->url);
+}
+
+static bool same_host(const struct setup *a, const struct setup *b)
+{
+    struct slice x = first_url(a), y = first_url(b);
+
+    for (unsigned i = 0; i < 3; i++) { /* scheme, nothing, host */
+        struct slice p = slice_cut(&x, '/'), q = slice_cut(&y, '/');
+        if (i == 2) {
+            return slice_ieq(p, q);
+        }
+    }
+    return false;
+}
+
+static bool may_begin(struct sync *s, const struct task *t)
+{
+    unsigned active = 0;
+
+    LIST_EACH (&s->tasks, it) {
+        const struct task *o = LIST_ITEM(it, struct task, node);
+        if (o->run != NULL && !o->ended && run_is_busy(o->run)) {
+            active++;
+            if (same_host(o->running, t->setup)) {
+                return false;
+            }
+        }
+    }
+    return active < s->together;
+}
+
+static bool is_paused(struct sync *s, const struct task *t)
+{
+    struct sync_state st;
+    struct err e = {0};
+
+    if (sync_state_get(s->world.store, slice_str(t->name), &st, &e) != 0) {
+        log_warn("sync.state", "repo=%s why=\"%s\"", t->name, e.text);
+        return true;
+    }
+    return st.paused;
+}
+
+static void task_free(struct task *t)
+{
+    list_remove_if(&t->node);
+    setup_release(&t->setup);
+    setup_release(&t->running);
+    free(t->name);
+    free(t);
+}
+
+static void count(struct task *t, const struct run_report *last)
+{
+    bool good = last->outcome == RUN_PUBLISHED || last->outcome == RUN_UNCHANGED ||
+                last->outcome == RUN_HELD || last->outcome == RUN_PLANNED ||
+                last->outcome == RUN_STOPPED;
+
+    t->wire_bytes += last->wire_bytes;
+    t->files += last->files_done;
+    if (last->outcome == RUN_PUBLISHED) {
+        t->fresh += last->fresh;
+        t->changed += last->changed;
+        t->gone += last->gone;
+        t->kept += last->kept;
+    }
+    t->attempts_failed += last->attempts - (good && last->attempts != 0);
+    t->took_s = last->ended_unix_s - min_u64(last->started_unix_s, last->ended_unix_s);
+}
+
+/* Joins runs that have ended. The lock is given back meanwhile. */
+static bool reap_one(struct sync *s)
+{
+    LIST_EACH (&s->tasks, it) {
+        struct task *t = LIST_ITEM(it, struct task, node);
+        struct run *r = t->run;
+        struct run_report last;
+        uint64_t now = clock_unix_s();
+        if (r == NULL || !t->ended) {
+            continue;
+        }
+        run_look(r, &last);
+        t->runs[last.outcome]++;
+        count(t, &last);
+        lock_drop(&s->lock);
+        run_close(&r);
+        lock_take(&s->lock);
+        t->run = NULL;
+        setup_release(&t->running);
+        task_plan_next(t, now, now);
+        if (t->setup == NULL) { /* not synced any more */
+            char *name = mem_strdup(t->name);
+            task_free(t);
+            lock_drop(&s->lock);
+            run_drop_left(s->world.store, slice_str(name));
+            lock_take(&s->lock);
+            free(name);
+        }
+        cond_broadcast(&s->news);
+        return true;
+    }
+    return false;
+}
+
+static void begin(struct task *t, uint64_t now_unix_s)
+{
+    struct err e = {0};
+
+    if (task_launch(t, false, false, &e) != 0) {
+        log_warn("sync.start", "repo=%s why=\"%s\" again_s=%d", t->name, e.text, AGAIN_S);
+        t->next_unix_s = now_unix_s + AGAIN_S;
+    }
+}
+
+static void begin_due(struct sync *s)
+{
+    uint64_t now = clock_unix_s();
+
+    LIST_EACH (&s->tasks, it) {
+        struct task *t = LIST_ITEM(it, struct task, node);
+        if (t->run != NULL || t->setup == NULL || t->next_unix_s == 0 || now < t->next_unix_s) {
+            continue;
+        }
+        if (is_paused(s, t)) {
+            t->due = false;
+            task_plan_next(t, now, now);
+            continue;
+        }
+        t->due = true;
+        if (may_begin(s, t)) {
+            begin(t, now);
+        }
+    }
+}
+
+/* its thread */
+static void *schedule_main(void *sync)
+{
+    struct sync *s = sync;
+
+    lock_take(&s->lock);
+    while (!s->stop) {
+        while (reap_one(s)) {
+        }
+        begin_due(s);
+        sync_refresh(s);
+        (void)cond_wait_ms(&s->news, &s->lock, TICK_MS);
+    }
+    lock_drop(&s->lock);
+    return NULL;
+}
 
 struct sync *sync_open(const struct run_world *w)
 {
@@ -209,7 +712,7 @@ void sync_close(struct sync **sp)
 
 /* --- by hand --- */
 
-int sync_need(struct sync *s, struct slice repo, struct task **out, struct err *e)
+static int sync_need(struct sync *s, struct slice repo, struct task **out, struct err *e)
 {
     *out = find(s, repo);
     return *out != NULL ? 0
@@ -308,6 +811,7 @@ int sync_pause(struct sync *s, struct slice repo, bool pause, struct err *e)
 }
 
 static void say_for_hook(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
 static void say_for_hook(void *arg, const char *fmt, ...)
 {
     char text[1024];

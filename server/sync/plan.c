@@ -7,7 +7,7 @@
 #include "server/store/keep.h"
 #include "server/store/seek.h"
 #include "server/store/set64.h"
-#include "server/sync/stage_row.h"
+#include "server/sync/seen.h"
 
 enum { ROWS_A_BATCH = 256, ROW_MAX = 64 << 10 };
 

@@ -29,7 +29,7 @@ struct plan_of_run {
     bool has_base;
     struct digest base; /* root of the published tree; the empty one without */
     uint64_t base_entries;
-    struct slice own; /* an entry of ours, that no list has (trace.h); or n == 0 */
+    struct slice own; /* an entry of ours, that no list has (trace of sync_conf); or n == 0 */
     uint8_t *fate;    /* enum fate, by the roster's index */
     uint32_t *todo;
     size_t todo_count, todo_room;

@@ -1,4 +1,4 @@
-/* run_priv.h - a run from within, for run.c, attempt.c, land.c, takes.c and taking.c alone.
+/* run_priv.h - a run from within, for run.c, land.c and takes.c alone.
  *
  * threads  the run's; `look` is copied under its lock for everybody else
  */
@@ -69,17 +69,13 @@ void run_at(struct run *r, enum run_stage s);
 /* Turns the loop until *done, a stop, or the end of the run's time; E_CANCELLED, E_TIMEOUT. */
 MUST_USE int run_turn(struct run *r, const bool *done, struct err *e);
 
-void run_wake(evutil_socket_t fd, short what, void *arg); /* sets the bool that arg is */
 void run_outcome(struct run *r, enum run_outcome o, uint64_t seq, const struct digest *root);
 MUST_USE int run_put_state(struct run *r, struct err *e);
 
-/* attempt.c */
-MUST_USE int run_attempt(struct run *r, const struct run_upstream *u, struct err *e);
-void run_close_attempt(struct run *r);
-/* foretell.c: the plan, into the log. */
-MUST_USE int run_foretell(struct run *r, struct err *e);
-/* land.c: builds, judges, publishes or parks. */
+/* land.c: builds, judges, publishes or parks; and whether the published tree has our trace, or needs none. */
 MUST_USE int run_land(struct run *r, struct err *e);
+MUST_USE int trace_is_there(struct plan_of_run *p, const struct sync_conf *c, bool *yes,
+                            struct err *e);
 /* takes.c: everything on the plan's todo list; fates become FATE_STAGED, FATE_KEEP or FATE_DROP. */
 MUST_USE int run_take_all(struct run *r, struct err *e);
 /* The engine answers no take any more: the stage ends. */

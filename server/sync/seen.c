@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/endian.h"
+#include "server/store/keep.h"
 
 enum {
     ROW_HEAD = 1 + 1 + 8 * 6 + 4 + DIGEST_BYTES,
@@ -241,4 +242,39 @@ int seen_walk_next(struct seen_walk *w, struct slice *path, struct seen *out, st
         rc = seen_decode(value, out, e);
     }
     return rc;
+}
+
+/* --- rows of what is fetched and not yet published ---
+ *
+ * Bytes that are here and not yet published: the row that tells of them, and the holder that keeps them.
+ *
+ * threads  any
+ */
+
+enum { STAGE_KEY_ROOM = 8192, ROW_ROOM = 8192 };
+
+void stage_row_put(struct batch *b, struct slice repo, struct slice path, const struct seen *s)
+{
+    struct buf key = BUF_INIT(STAGE_KEY_ROOM), row = BUF_INIT(ROW_ROOM);
+
+    seen_key(&key, repo, path);
+    seen_encode(s, &row);
+    batch_put(b, TABLE_STAGE, buf_slice(&key), buf_slice(&row));
+    buf_clear(&key);
+    holder_key(&key, &s->digest, repo, 's', path);
+    batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
+    buf_free(&key);
+    buf_free(&row);
+}
+
+void stage_row_del(struct batch *b, struct slice repo, struct slice path, const struct digest *d)
+{
+    struct buf key = BUF_INIT(STAGE_KEY_ROOM);
+
+    seen_key(&key, repo, path);
+    batch_del(b, TABLE_STAGE, buf_slice(&key));
+    buf_clear(&key);
+    holder_key(&key, d, repo, 's', path);
+    batch_del(b, TABLE_HOLDER, buf_slice(&key));
+    buf_free(&key);
 }

@@ -55,4 +55,9 @@ MUST_USE int seen_walk_to(struct seen_walk *w, struct slice path, struct seen *o
 MUST_USE int seen_walk_next(struct seen_walk *w, struct slice *path, struct seen *out,
                             struct err *e);
 
+/* Adds to b: the stage row of a path and its blob's holder. */
+void stage_row_put(struct batch *b, struct slice repo, struct slice path, const struct seen *s);
+/* Adds to b: both go. */
+void stage_row_del(struct batch *b, struct slice repo, struct slice path, const struct digest *d);
+
 #endif

@@ -1,11 +1,790 @@
 /* takes.c - the fetch stage: what the plan wants is asked of the engine, so many at once; what fails in passing is asked
  * again, from where it broke. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/os/clock.h"
+#include "common/os/crash.h"
 #include "common/os/newfile.h"
-#include "server/sync/taking.h"
+#include "server/store/ingest.h"
+#include "server/sync/run_priv.h"
+#include "server/sync/seen.h"
+
+enum { TAKING_VALIDATOR_MAX = 1024 };
+
+struct taking {       /* one file under way */
+    struct list node; /* of takes.active, takes.whole, or a sealing */
+    struct takes *all;
+    uint32_t index;          /* in the roster */
+    struct sync_entry entry; /* its slices point into the bufs below */
+    struct buf path, validator, listed_validator;
+    struct take *take;
+    struct event *timer;  /* the next try */
+    struct ingest *in;    /* NULL: nothing has come */
+    struct partial *kept; /* what its row says; NULL: there is none */
+    struct keeping *job;  /* at the ingest; or NULL */
+    uint64_t save_at;     /* what came by then is to be saved as soon as it is hashed; 0: not yet */
+    uint64_t progress;    /* at the last failure */
+    unsigned tries;
+    bool again;     /* it was wrong once */
+    bool small_one; /* it counts with those of engine_ops.smalls */
+    bool was_there; /* the published tree has a file of this path */
+    bool was_seen;  /* and this is known of it */
+    struct seen old_seen;
+    struct buf old_row; /* what old_seen points into */
+    struct blob *basis;
+    bool basis_begins; /* it is what a former run left */
+    bool came;         /* all of it, and is being hashed to its end */
+    bool unchanged;
+    struct take_got got;
+    struct seen seen;
+};
+
+struct takes {
+    struct run *run;
+    struct list active;
+    struct list whole; /* small ones that wait for a sealer */
+    unsigned sealers;  /* jobs that seal small ones */
+    size_t next;       /* in plan.todo */
+    unsigned count;
+    unsigned smalls; /* of them, beside the window */
+    unsigned jobs;   /* at their bytes */
+    _Atomic uint64_t recent_bytes;
+    uint64_t vanished, done;
+    bool over, closing;
+    int rc;
+    struct err why;
+};
+
+static void takes_ask(struct taking *t);
+static void takes_fail(struct takes *x, int rc, const struct err *why);
+static void takes_came(struct taking *t);
+static void takes_look_over(struct takes *x);
+static int taking_on_packed(void *arg, struct slice bytes, uint64_t wire_bytes);
+
+/* --- one file under way ---
+ *
+ * Its bytes go into an ingest, and what came whole
+ * becomes a blob.
+ *
+ * The first HASH_HERE_BYTES are hashed as they come. What follows is hashed after it was written, on the disk pool, so that a large
+ * file's way takes two cores. A large file outlives its try: it is saved now and then and when it is given up, and found and
+ * verified when it is asked for again. One job at a time is at a file; a taking that leaves before its job has ended leaves the
+ * ingest to it.
+ *
+ * Small files share jobs and commits: what comes while both sealers are at work is the next one's, so a lone file waits for nobody
+ * and a hundred thousand do not wait for as many commits.
+ *
+ * threads  the run's; hashing, saving and sealing on the disk pool
+ */
+
+enum {
+    HASH_HERE_BYTES = 1 << 20,
+    LEAST_BYTES = 4 << 20, /* of a file that is worth to be saved */
+    LAG_BYTES = 1 << 20,   /* written and not hashed: worth a job, */
+    HASH_BYTES = 8 << 20,  /* of so many at most; */
+    BEHIND_BYTES =
+        64
+        << 20, /* no more may come meanwhile: what is hashed lies in memory still, and an end waits for little */
+    NAME_MAX_BYTES = 8192,
+};
+
+enum keeping_what {
+    KEEPING_HASHES,
+    KEEPING_SAVES,
+    KEEPING_RESUMES, /* opens and verifies what is left of an earlier time */
+    KEEPING_LEAVES,  /* parks it for a later one, or drops it */
+};
+
+struct keeping { /* a job */
+    struct job job;
+    enum keeping_what what;
+    struct takes *all;
+    struct taking *t;  /* NULL: it has left, */
+    struct ingest *in; /* and this is ours; KEEPING_RESUMES: ours until it is open */
+    uint64_t upto;     /* bytes to hash */
+    struct ingest_how how;
+    struct partial *part; /* what is saved, or resumed */
+    struct partial *kept; /* KEEPING_LEAVES: what its row says */
+    bool is_void;         /* the same: nothing of it is worth anything */
+    struct keeping *next; /* ours: KEEPING_LEAVES */
+    int rc;
+    struct err why;
+};
+
+/* bytes that came */
+static uint64_t taking_at(const struct taking *t)
+{
+    return t->in != NULL ? ingest_bytes(t->in) : 0;
+}
+
+static uint64_t kept_bytes(const struct taking *t)
+{
+    return t->kept != NULL ? extents_bytes(&t->kept->have) : 0;
+}
+
+static struct ingest_how how_of(const struct taking *t)
+{
+    const struct sync_entry *en = &t->entry;
+    const struct run_world *w = &t->all->run->world;
+    bool sized = en->size_bytes != SYNC_SIZE_UNKNOWN && en->size_step <= 1;
+
+    return (struct ingest_how){.length_bytes = sized ? en->size_bytes : 0,
+                               .reserve = true,
+                               .named = en->size_bytes == SYNC_SIZE_UNKNOWN ||
+                                        en->size_bytes >= LEAST_BYTES,
+                               .small = true,
+                               .blocks = true,
+                               .hash_bytes = HASH_HERE_BYTES,
+                               .recent_bytes = &t->all->recent_bytes,
+                               .make_room = w->make_room,
+                               .make_room_arg = w->arg};
+}
+
+static int open_ingest(struct taking *t, struct err *e)
+{
+    struct ingest_how how = how_of(t);
+
+    return t->in != NULL ? 0 : ingest_open(t->all->run->world.store, &how, &t->in, e);
+}
+
+/* --- what is kept of it ------------------------------------------------------------------------------------------- */
+
+static void name_of(struct buf *out, struct slice repo, struct slice path)
+{
+    buf_adds(out, repo);
+    buf_byte(out, 0);
+    buf_adds(out, path);
+}
+
+/* It is the beginning of what is listed now, as far as a list can tell. */
+static void source_of(struct buf *out, const struct taking *t)
+{
+    const struct sync_entry *en = &t->entry;
+
+    buf_adds(out, t->all->run->site.url);
+    buf_be(out, 8, en->size_bytes);
+    buf_be(out, 8, (uint64_t)en->mtime_ns);
+    buf_be(out, 8, en->size_step);
+    buf_be(out, 4, en->mtime_step_s);
+}
+
+static struct partial *describe(const struct taking *t, uint64_t bytes)
+{
+    struct buf text = BUF_INIT(NAME_MAX_BYTES);
+    struct partial *p;
+
+    name_of(&text, slice_str(t->all->run->job->repo), t->entry.path);
+    p = partial_new(PARTIAL_SYNC, buf_slice(&text));
+    buf_clear(&text);
+    source_of(&text, t);
+    p->source = arena_copy(&p->arena, buf_slice(&text));
+    p->validator = arena_copy(&p->arena, buf_slice(&t->validator));
+    p->digest_known = t->entry.digest_known;
+    p->digest = t->entry.digest;
+    p->total_bytes = UINT64_MAX;
+    p->summed = true;
+    extents_add(&p->have, 0, bytes);
+    buf_free(&text);
+    return p;
+}
+
+static bool fits(const struct partial *p, const struct taking *t)
+{
+    struct buf source = BUF_INIT(NAME_MAX_BYTES);
+    bool same;
+
+    if (t->entry.digest_known) {
+        return p->digest_known && digest_eq(&p->digest, &t->entry.digest);
+    }
+    source_of(&source, t);
+    same = !p->digest_known && slice_eq(p->source, buf_slice(&source));
+    buf_free(&source);
+    return same;
+}
+
+static bool is_worth(const struct taking *t)
+{
+    return t->in != NULL && ingest_id(t->in) != 0 && ingest_state(t->in) == INGEST_FILE &&
+           taking_at(t) >= LEAST_BYTES;
+}
+
+/* --- jobs --------------------------------------------------------------------------------------------------------- */
+
+static int save(struct keeping *k)
+{
+    int rc = ingest_save(k->in, k->part, NULL, COMMIT_LAZY, &k->why);
+
+    if (rc == 0) {
+        crash_point("sync.kept");
+    }
+    return rc;
+}
+
+/* What is damaged goes, what there is no room for now stays for another time. */
+static int resume(struct keeping *k)
+{
+    struct store *s = k->all->run->world.store;
+    int rc = ingest_resume(s, k->part, &k->how, &k->in, &k->why);
+
+    if (rc == E_NOSPACE) {
+        partial_give(s, &k->part);
+    } else if (rc != 0) {
+        partial_drop(s, &k->part);
+    }
+    return rc;
+}
+
+static int leave(struct keeping *k)
+{
+    if (k->part != NULL) {
+        k->rc = save(k);
+        if (k->rc == 0) {
+            partial_free(&k->kept);
+            k->kept = k->part;
+            k->part = NULL;
+        }
+    }
+    if (k->kept != NULL && !k->is_void && ingest_state(k->in) != INGEST_LOST) {
+        ingest_park(&k->in);
+        partial_give(k->all->run->world.store, &k->kept);
+    } else {
+        ingest_drop(&k->in);
+    }
+    return k->rc;
+}
+
+static void work(struct job *j)
+{
+    struct keeping *k = CONTAINER_OF(j, struct keeping, job);
+
+    switch (k->what) {
+    case KEEPING_HASHES:
+        k->rc = ingest_hash(k->in, k->upto, &k->why);
+        break;
+    case KEEPING_SAVES:
+        k->rc = save(k);
+        break;
+    case KEEPING_RESUMES:
+        k->rc = resume(k);
+        break;
+    case KEEPING_LEAVES:
+        k->rc = leave(k);
+        break;
+    }
+}
+
+static void on_worked(struct job *j);
+
+static void submit(struct keeping *k)
+{
+    k->job = (struct job){.work = work, .done = on_worked, .reply = k->all->run->box};
+    k->all->jobs++;
+    pool_submit(k->all->run->world.disk, &k->job, k->all->run->client);
+}
+
+static struct keeping *keeping_new(struct taking *t, enum keeping_what what)
+{
+    struct keeping *k = NEW(struct keeping);
+
+    k->what = what;
+    k->all = t->all;
+    k->t = t;
+    k->in = t->in;
+    k->how = how_of(t);
+    return k;
+}
+
+static void keeping_free(struct keeping **kp)
+{
+    struct keeping *k = *kp;
+
+    *kp = NULL;
+    partial_free(&k->part);
+    partial_free(&k->kept);
+    free(k);
+}
+
+static void start(struct taking *t, enum keeping_what what, uint64_t upto)
+{
+    struct keeping *k = keeping_new(t, what);
+
+    k->upto = upto;
+    k->part = what == KEEPING_SAVES ? describe(t, upto) : NULL;
+    t->job = k;
+    submit(k);
+}
+
+static void counted(struct taking *t, uint64_t bytes)
+{
+    struct run *r = t->all->run;
+
+    lock_take(&r->lock);
+    r->look.bytes_done += bytes;
+    lock_drop(&r->lock);
+}
+
+static void look(struct taking *t);
+static bool hash_rest(struct taking *t);
+
+static void settle(struct keeping *k, struct taking *t)
+{
+    t->job = NULL;
+    if (k->what == KEEPING_RESUMES) {
+        t->in = k->in;
+        t->progress = kept_bytes(t);
+        if (k->rc == 0) {
+            counted(t, t->progress);
+        } else {
+            buf_clear(&t->validator);
+        }
+        takes_ask(t);
+    } else if (ingest_hashed(t->in) < k->upto ||
+               ingest_state(t->in) == INGEST_LOST) { /* our own disk */
+        run_say(k->all->run, "failed: " SLICE_FMT ": %s", SLICE_ARG(t->entry.path), k->why.text);
+        takes_fail(k->all, k->rc, &k->why);
+    } else if (!t->came) {
+        look(t);
+    } else if (!hash_rest(t)) {
+        takes_came(t);
+    }
+}
+
+static void settle_left(struct keeping *k, struct partial **kept)
+{
+    struct keeping *next = k->next;
+
+    if (next == NULL) {
+        return;
+    }
+    next->in = k->in;
+    if (*kept != NULL) {
+        partial_free(&next->kept);
+        next->kept = *kept;
+        *kept = NULL;
+    }
+    if (next->in != NULL) {
+        submit(next);
+    } else {
+        keeping_free(&next);
+    }
+}
+
+/* A file that is not kept comes all the same. */
+static void on_worked(struct job *j)
+{
+    struct keeping *k = CONTAINER_OF(j, struct keeping, job);
+    struct takes *x = k->all;
+    struct partial *kept = NULL;
+
+    x->jobs--;
+    if (k->rc != 0 && k->what != KEEPING_HASHES) {
+        run_say(x->run, SLICE_FMT ": not %s: %s",
+                SLICE_ARG(k->t != NULL ? k->t->entry.path : SLICE("a file that was cut")),
+                k->what == KEEPING_RESUMES ? "gone on with" : "kept", k->why.text);
+    } else if (k->rc == 0 && k->what != KEEPING_LEAVES) {
+        kept = k->part;
+        k->part = NULL;
+    }
+    if (k->t != NULL) {
+        if (kept != NULL) {
+            partial_free(&k->t->kept);
+            k->t->kept = kept;
+        }
+        settle(k, k->t);
+    } else {
+        settle_left(k, &kept);
+        partial_free(&kept);
+    }
+    keeping_free(&k);
+    takes_look_over(x);
+}
+
+/* True: bytes of an earlier time are being verified, then takes_ask(). False: there are none, or they are the basis. */
+static bool taking_resume(struct taking *t)
+{
+    struct run *r = t->all->run;
+    struct buf name = BUF_INIT(NAME_MAX_BYTES);
+    struct blob *b = NULL;
+    struct partial *p;
+
+    name_of(&name, slice_str(r->job->repo), t->entry.path);
+    p = partial_take(r->world.store, PARTIAL_SYNC, buf_slice(&name));
+    buf_free(&name);
+    if (p == NULL) {
+        return false;
+    }
+    if (!fits(p, t) || extents_bytes(&p->have) < LEAST_BYTES) {
+        partial_drop(r->world.store, &p);
+        return false;
+    }
+    if (!r->ops->from_basis) {
+        buf_adds(&t->validator, p->validator);
+        t->job = keeping_new(t, KEEPING_RESUMES);
+        t->job->part = p;
+        submit(t->job);
+        return true;
+    }
+    /* The engine copies what still fits from what is here. It stays until all has come: another cut leaves the longer one. */
+    if (partial_peek(r->world.store, p, &b, NULL) == 0) {
+        blob_release(&t->basis);
+        t->basis = b;
+        t->basis_begins = true;
+    }
+    partial_give(r->world.store, &p);
+    return false;
+}
+
+/* Has the last word: what is kept is parked, unless all of it is void. */
+static void let_go(struct taking *t, bool is_void)
+{
+    struct keeping *k;
+
+    if (t->in == NULL && t->job == NULL) {
+        return;
+    }
+    k = keeping_new(t, KEEPING_LEAVES);
+    k->t = NULL;
+    k->is_void = is_void;
+    if (!is_void && is_worth(t)) {
+        (void)!ingest_flush(t->in, NULL); /* else without the last block */
+        if (ingest_written(t->in) > kept_bytes(t)) {
+            k->part = describe(t, ingest_written(t->in));
+        }
+    }
+    k->kept = t->kept;
+    t->kept = NULL;
+    t->in = NULL;
+    t->save_at = 0;
+    if (t->job != NULL) {
+        t->job->t = NULL;
+        t->job->next = k;
+        t->job = NULL;
+    } else {
+        submit(k);
+    }
+}
+
+/* Nothing of it has come, or what has is void. */
+static void taking_forget(struct taking *t)
+{
+    let_go(t, true);
+}
+
+static void taking_free(struct taking *t)
+{
+    struct takes *x = t->all;
+
+    if (t->take != NULL) {
+        x->run->ops->cancel(&t->take);
+    }
+    let_go(t, false);
+    partial_free(&t->kept);
+    event_free(t->timer);
+    buf_free(&t->path);
+    buf_free(&t->validator);
+    buf_free(&t->listed_validator);
+    buf_free(&t->old_row);
+    blob_release(&t->basis);
+    list_remove_if(&t->node);
+    x->count--;
+    x->smalls -= t->small_one;
+    free(t);
+}
+
+static void taking_begin_anew(struct taking *t)
+{
+    counted(t, 0 - taking_at(t)); /* they come again */
+    taking_forget(t);
+    t->came = false;
+}
+
+/* --- bytes -------------------------------------------------------------------------------------------------------- */
+
+/* Bytes came: hashed behind the writer, saved now and then. The hasher never is beyond save_at: no job begins before that one is
+ * saved, whatever comes meanwhile. */
+static void look(struct taking *t)
+{
+    uint64_t written = ingest_written(t->in);
+
+    if (t->save_at == 0 && is_worth(t) && ingest_save_is_due(t->in, written, clock_now_ms())) {
+        t->save_at = written;
+    }
+    if (t->job != NULL) {
+        return;
+    }
+    if (t->save_at != 0) {
+        start(t, KEEPING_SAVES, t->save_at);
+        t->save_at = 0;
+    } else if (written >= ingest_hashed(t->in) + LAG_BYTES) {
+        start(t, KEEPING_HASHES, min_u64(written, ingest_hashed(t->in) + HASH_BYTES));
+    }
+}
+
+/* True: there is a job at it. */
+static bool hash_rest(struct taking *t)
+{
+    uint64_t hashed = ingest_hashed(t->in);
+
+    if (t->job == NULL && t->save_at != 0) {
+        start(t, KEEPING_SAVES, t->save_at);
+        t->save_at = 0;
+    } else if (t->job == NULL && hashed < taking_at(t)) {
+        start(t, KEEPING_HASHES, min_u64(taking_at(t), hashed + HASH_BYTES));
+    }
+    return t->job != NULL;
+}
+
+/* All came: takes_came() follows, at once or when it is hashed. */
+static int taking_came(struct taking *t, struct err *e)
+{
+    int rc = open_ingest(t, e);
+
+    rc = rc == 0 ? ingest_flush(t->in, e) : rc;
+    t->came = rc == 0;
+    if (rc == 0 && !hash_rest(t)) {
+        takes_came(t);
+    }
+    return rc;
+}
+
+/* It is hashed: seen.digest and seen.size_bytes are its own. */
+static int taking_finish(struct taking *t, struct err *e)
+{
+    t->seen.size_bytes = taking_at(t);
+    return ingest_finish(t->in, t->seen.size_bytes, &t->seen.digest, e);
+}
+
+/* Events of the engine. */
+static int taking_on_begin(void *arg, uint64_t at, struct slice validator)
+{
+    struct taking *t = arg;
+
+    if (at != taking_at(t)) {
+        if (at != 0) {
+            return E_INTERNAL;
+        }
+        taking_begin_anew(t);
+    }
+    buf_clear(&t->validator);
+    buf_adds(&t->validator,
+             slice_first(validator, validator.n < TAKING_VALIDATOR_MAX ? validator.n : 0));
+    return 0;
+}
+
+static void taking_timer(struct taking *t, uint64_t ms)
+{
+    struct timeval tv = clock_timeval(ms);
+    evtimer_add(t->timer, &tv);
+}
+
+static int take_bytes(struct taking *t, struct slice bytes, uint64_t wire_bytes, bool copied)
+{
+    struct run *r = t->all->run;
+    struct err e = {0};
+    int rc = open_ingest(t, &e);
+
+    rc = rc == 0 ? ingest_append(t->in, bytes, &e) : rc;
+    if (rc != 0) {
+        takes_fail(t->all, rc, &e);
+        return rc;
+    }
+    lock_take(&r->lock);
+    r->look.bytes_done += bytes.n;
+    r->look.wire_bytes += wire_bytes;
+    r->look.saved_bytes += copied ? bytes.n : 0;
+    lock_drop(&r->lock);
+    look(t);
+    return 0;
+}
+
+static int go_on_in(struct taking *t, uint64_t pause_ms)
+{
+    enum { BEHIND_MS = 5 }; /* in which a core hashes less than may wait */
+
+    if (ingest_written(t->in) > ingest_hashed(t->in) + BEHIND_BYTES) {
+        pause_ms = max_u64(pause_ms, BEHIND_MS);
+    }
+    if (pause_ms == 0) {
+        return 0;
+    }
+    taking_timer(t, pause_ms);
+    return TAKE_PAUSE;
+}
+
+static int taking_on_copy(void *arg, struct slice bytes)
+{
+    int rc = take_bytes(arg, bytes, 0, true);
+
+    return rc != 0 ? rc : go_on_in(arg, 0);
+}
+
+static int taking_on_body(void *arg, struct slice bytes)
+{
+    return taking_on_packed(arg, bytes, bytes.n);
+}
+
+static int taking_on_packed(void *arg, struct slice bytes, uint64_t wire_bytes)
+{
+    struct taking *t = arg;
+    int rc = take_bytes(t, bytes, wire_bytes, false);
+
+    return rc != 0 ? rc
+                   : go_on_in(t, pace_spend(&t->all->run->pace, wire_bytes, clock_now_ms(),
+                                            clock_unix_s()));
+}
+
+/* --- sealing ------------------------------------------------------------------------------------------------------ */
+
+enum { SEALERS = 2, FILES_A_SEALER = 1024, BYTES_A_SEALER = 4 << 20 };
+
+struct sealing { /* a job */
+    struct job job;
+    struct takes *all;
+    struct list these;
+    bool small;
+    int rc;
+    struct err why;
+};
+
+static int seal_one(struct taking *t, struct batch *b, struct err *e)
+{
+    /* Unchanged: the bytes are the published ones, only the row is new. */
+    int rc = t->unchanged ? 0 : ingest_seal(&t->in, b, NULL, e);
+
+    if (rc == 0) {
+        stage_row_put(b, slice_str(t->all->run->job->repo), t->entry.path, &t->seen);
+    }
+    return rc;
+}
+
+static void seal(struct job *j)
+{
+    struct sealing *g = CONTAINER_OF(j, struct sealing, job);
+    struct batch *b = batch_new();
+
+    LIST_EACH (&g->these, it) {
+        if (g->rc == 0) {
+            g->rc = seal_one(LIST_ITEM(it, struct taking, node), b, &g->why);
+        }
+    }
+    crash_point("sync.seal");
+    if (g->rc == 0) {
+        g->rc = store_commit(g->all->run->world.store, &b, COMMIT_LAZY, &g->why);
+    }
+    batch_free(&b);
+}
+
+static void start_small(struct takes *x);
+
+static void on_sealed(struct job *j)
+{
+    struct sealing *g = CONTAINER_OF(j, struct sealing, job);
+    struct takes *x = g->all;
+    struct run *r = x->run;
+    uint64_t files = 0;
+    struct list *n;
+
+    while ((n = list_pop_front(&g->these)) != NULL) {
+        struct taking *t = LIST_ITEM(n, struct taking, node);
+        if (g->rc == 0) {
+            r->plan.fate[t->index] = FATE_STAGED;
+            files++;
+        }
+        taking_free(t);
+    }
+    if (g->rc != 0) {
+        takes_fail(x, g->rc, &g->why);
+    }
+    x->done += files;
+    lock_take(&r->lock);
+    r->look.files_done += files;
+    lock_drop(&r->lock);
+    x->sealers -= g->small;
+    free(g);
+    start_small(x);
+    takes_look_over(x);
+}
+
+static struct sealing *sealing_new(struct takes *x, bool small)
+{
+    struct sealing *g = NEW(struct sealing);
+
+    g->all = x;
+    g->small = small;
+    g->job = (struct job){.work = seal, .done = on_sealed, .reply = x->run->box};
+    list_init(&g->these);
+    return g;
+}
+
+static void start_small(struct takes *x)
+{
+    struct sealing *g;
+    uint64_t bytes = 0;
+
+    if (x->sealers == SEALERS || list_empty(&x->whole)) {
+        return;
+    }
+    g = sealing_new(x, true);
+    for (size_t i = 0; i < FILES_A_SEALER && bytes < BYTES_A_SEALER && !list_empty(&x->whole);
+         i++) {
+        struct list *n = list_pop_front(&x->whole);
+        bytes += taking_at(LIST_ITEM(n, struct taking, node));
+        list_push_back(&g->these, n);
+    }
+    x->sealers++;
+    pool_submit(x->run->world.disk, &g->job, x->run->client);
+}
+
+static void seen_of_take(struct taking *t, const struct take_got *got)
+{
+    const struct sync_entry *en = &t->entry;
+    bool sized = en->size_bytes != SYNC_SIZE_UNKNOWN && en->size_step <= 1;
+    bool timed = en->mtime_ns != SYNC_TIME_UNKNOWN && en->mtime_step_s == 0;
+
+    t->seen.listed_size = en->size_bytes;
+    t->seen.listed_mtime_ns = en->mtime_ns;
+    t->seen.mtime_step_s = en->mtime_step_s;
+    t->seen.size_step = en->size_step;
+    t->seen.taken_unix_s = clock_unix_s();
+    t->seen.doubtful = sized && !en->digest_known && en->size_bytes != t->seen.size_bytes;
+    /* An exact time of the list is what the next list is compared with. */
+    t->seen.mtime_ns = timed                                ? en->mtime_ns
+                       : got->mtime_ns != SYNC_TIME_UNKNOWN ? got->mtime_ns
+                       : got->unchanged                     ? t->seen.mtime_ns
+                       : en->mtime_ns != SYNC_TIME_UNKNOWN  ? en->mtime_ns
+                                                            : 0;
+    if (en->validator.n != 0 || got->validator.n != 0) {
+        struct slice v = en->validator.n != 0 ? en->validator : got->validator;
+        if (v.p != t->validator.p) {
+            buf_clear(&t->validator);
+            buf_adds(&t->validator, v);
+        }
+    }
+    /* A digest says more than any of them. */
+    t->seen.validator = en->digest_known ? SLICE_NONE : buf_slice(&t->validator);
+}
+
+/* All of it is here and right: sealed, noted, freed; then takes_look_over(). It leaves `active`; what is being sealed is waited for. */
+static void taking_seal(struct taking *t, const struct take_got *got)
+{
+    struct takes *x = t->all;
+
+    CHECK(t->job == NULL);
+    seen_of_take(t, got);
+    list_remove(&t->node);
+    if (t->in == NULL || ingest_fd(t->in) == -1) {
+        list_push_back(&x->whole, &t->node);
+        start_small(x);
+    } else {
+        struct sealing *g = sealing_new(x, false);
+        list_push_back(&g->these, &t->node);
+        pool_submit(x->run->world.disk, &g->job, x->run->client);
+    }
+}
+
+/* --- all of them --- */
 
 enum {
     TRIES = 5, /* of one file, without progress */
@@ -16,7 +795,8 @@ enum {
 
 static void start_more(struct takes *x);
 
-void takes_fail(struct takes *x, int rc, const struct err *why)
+/* The first trouble that a retry does not mend ends the stage. */
+static void takes_fail(struct takes *x, int rc, const struct err *why)
 {
     if (x->rc == 0) {
         x->rc = rc;
@@ -26,7 +806,8 @@ void takes_fail(struct takes *x, int rc, const struct err *why)
     x->over = true;
 }
 
-void takes_look_over(struct takes *x)
+/* after a file is done with */
+static void takes_look_over(struct takes *x)
 {
     if (x->rc == 0 && !x->closing) {
         start_more(x);
@@ -119,7 +900,8 @@ static void judge(struct taking *t)
     }
 }
 
-void takes_came(struct taking *t)
+/* all is here and hashed: judged, sealed */
+static void takes_came(struct taking *t)
 {
     struct takes *x = t->all;
 
@@ -207,7 +989,7 @@ static const struct take_events events = {.on_begin = taking_on_begin,
                                           .on_copy = taking_on_copy,
                                           .on_done = on_done};
 
-void takes_ask(struct taking *t)
+static void takes_ask(struct taking *t)
 {
     struct run *r = t->all->run;
     struct take_want w = {.entry = &t->entry,

@@ -5,7 +5,7 @@
 
 #include "common/os/clock.h"
 #include "server/store/ingest.h"
-#include "server/sync/stage_row.h"
+#include "server/sync/seen.h"
 
 struct keep {
     const struct engine_site *site;

@@ -1,6 +1,6 @@
 /* engine.c - the exec-rsync engine of the pipeline: the program runs to its end, then its tree is walked. */
-#include <errno.h>
 #include <dirent.h>
+#include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,10 +10,426 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/codec/url.h"
 #include "common/os/clock.h"
 #include "server/sync/exec/exec_engine.h"
 #include "server/sync/exec/verdict.h"
 #include "server/sync/exec/walk.h"
+#include "server/sync/proxy.h"
+#include "server/sync/rsync/rsyncurl.h"
+#include "server/sync/sshurl.h"
+
+/* --- what the program is called with ---
+ *
+ * The words and variables that the rsync program is started with.
+ */
+
+enum { WORDS_MAX = 40 };
+
+static bool is_ssh(const struct engine_site *site)
+{
+    return slice_starts(site->url, SLICE("ssh://"));
+}
+
+/* rsync cuts what it is given for -e at blanks, and knows quotes; what has one itself cannot be said. */
+static int check_quotable(const char *key, const char *text, struct err *e)
+{
+    return text == NULL || (text[0] != '\0' && strpbrk(text, "'\"\n") == NULL)
+               ? 0
+               : err_set(e, E_CONFIG, "%s: it is empty, or has a quote in it", key);
+}
+
+/* What the program is called with. All from the arena. */
+static int exec_check(const struct engine_site *site, struct err *e)
+{
+    const struct sync_conf *c = site->conf;
+    struct rsync_url r;
+    struct ssh_url s;
+    struct proxy p;
+    bool through;
+    int rc;
+
+    if (!is_ssh(site)) {
+        rc = rsync_url_parse(site->url, &r, e);
+        rc = rc == 0 ? proxy_choose(site->proxy, site->no_proxy, r.host, &p, &through, e) : rc;
+        return rc == 0 && r.tls ? err_set(e, E_CONFIG, "exec-rsync does not speak rsyncs") : rc;
+    }
+    rc = ssh_url_parse(site->url, &s, e);
+    rc = rc == 0 ? check_quotable("ssh", c->ssh, e) : rc;
+    rc = rc == 0 ? check_quotable("ssh_key", c->ssh_key, e) : rc;
+    return rc == 0 ? check_quotable("known_hosts", c->known_hosts, e) : rc;
+}
+
+/* The program starts elsewhere than we did. */
+static const char *whole_path(struct arena *a, const char *path)
+{
+    char room[PATH_MAX];
+
+    return realpath(path, room) != NULL ? arena_cstr(a, slice_str(room)) : path;
+}
+
+static const char *shell(struct arena *a, const struct engine_site *site, const struct ssh_url *u)
+{
+    const struct sync_conf *c = site->conf;
+    struct buf b = BUF_INIT(16 << 10);
+    const char *text;
+
+    buf_addf(&b, "'%s' -oBatchMode=yes -oClearAllForwardings=yes -oConnectTimeout=%u",
+             c->ssh != NULL ? c->ssh : "ssh", site->connect_ms / 1000 + 1);
+    if (u->port != 0) {
+        buf_addf(&b, " -p %u", (unsigned)u->port);
+    }
+    if (c->ssh_key != NULL) {
+        buf_addf(&b, " -oIdentitiesOnly=yes -i '%s'", whole_path(a, c->ssh_key));
+    }
+    if (c->known_hosts != NULL) {
+        buf_addf(&b, " '-oUserKnownHostsFile=\"%s\"' -oStrictHostKeyChecking=yes",
+                 whole_path(a, c->known_hosts));
+    }
+    text = arena_cstr(a, buf_slice(&b));
+    buf_free(&b);
+    return text;
+}
+
+static const char *source_ssh(struct arena *a, const struct ssh_url *u)
+{
+    return arena_fmt(a, SLICE_FMT "%s" SLICE_FMT ":" SLICE_FMT, SLICE_ARG(u->user),
+                     u->user.n != 0 ? "@" : "", SLICE_ARG(u->host), SLICE_ARG(u->path))
+        .p;
+}
+
+/* "user:password", or the password of the URL's user. */
+static struct slice secret_of(const struct engine_site *site, struct slice *user)
+{
+    struct slice rest = slice_str(site->secret != NULL ? site->secret : "");
+
+    if (slice_find(rest, ':') >= 0) {
+        struct slice named = slice_cut(&rest, ':');
+        *user = user->n != 0 ? *user : named;
+    }
+    return rest;
+}
+
+static const char *source_daemon(struct arena *a, const struct engine_site *site)
+{
+    struct rsync_url u;
+    bool six;
+
+    (void)!rsync_url_parse(site->url, &u, NULL); /* it was fine when we were opened */
+    (void)secret_of(site, &u.user);
+    six = slice_find(u.host, ':') >= 0;
+    return arena_fmt(a, "rsync://" SLICE_FMT "%s%s" SLICE_FMT "%s:%u/" SLICE_FMT "/" SLICE_FMT,
+                     SLICE_ARG(u.user), u.user.n != 0 ? "@" : "", six ? "[" : "", SLICE_ARG(u.host),
+                     six ? "]" : "", (unsigned)u.port, SLICE_ARG(u.module), SLICE_ARG(u.path))
+        .p;
+}
+
+static const char *const *exec_argv(struct exec_engine *g)
+{
+    /* Of what is given here the other end sees nothing that rsync 2.6 does not know. */
+    static const char *const always[] = {
+        "-rltHp",
+        "--no-inc-recursive",
+        "--chmod=ug-s,Du+rwx,Fu+rw",
+        "--delete",
+        "--delete-excluded",
+        "--munge-links",
+        "--modify-window=-1", /* nanoseconds count */
+        "--no-motd",
+        "--no-human-readable",
+        "--info=progress2,skip1,nonreg1",
+    };
+    const struct engine_site *site = g->site;
+    struct arena *a = &g->arena;
+    struct ssh_url ssh;
+    size_t rules, n = 0;
+    const char *const *rule = sift_rules(site->sift, &rules);
+    const char **w = arena_alloc(a, (WORDS_MAX + rules) * sizeof *w);
+
+    w[n++] = g->program;
+    for (size_t i = 0; i < ARRAY_LEN(always); i++) {
+        w[n++] = always[i];
+    }
+    w[n++] = arena_fmt(a, "--temp-dir=%s/tmp", g->home).p;
+    if (site->stall_ms != 0) {
+        w[n++] = arena_fmt(a, "--timeout=%u", site->stall_ms / 1000 + 1).p;
+    }
+    if (site->conf->max_size_bytes != 0) {
+        w[n++] = arena_fmt(a, "--max-size=%llu", (unsigned long long)site->conf->max_size_bytes).p;
+    }
+    for (size_t i = 0; i < rules; i++) {
+        w[n++] = arena_fmt(a, "--filter=%s", rule[i]).p;
+    }
+    if (is_ssh(site)) {
+        (void)!ssh_url_parse(site->url, &ssh, NULL);
+        w[n++] = "-e";
+        w[n++] = shell(a, site, &ssh);
+        w[n++] = "--";
+        w[n++] = source_ssh(a, &ssh);
+    } else {
+        w[n++] = arena_fmt(a, "--contimeout=%u", site->connect_ms / 1000 + 1).p;
+        w[n++] = "--";
+        w[n++] = source_daemon(a, site);
+    }
+    w[n++] = "tree/";
+    w[n] = NULL;
+    return w;
+}
+
+/* As the program reads it: no scheme, a port in any case, escapes undone. NULL: straight. */
+static const char *way_of(struct arena *a, const struct engine_site *site)
+{
+    struct buf user = BUF_INIT(PROXY_USER_MAX);
+    struct rsync_url u;
+    struct proxy p;
+    bool through = false;
+    const char *way = NULL;
+
+    (void)!rsync_url_parse(site->url, &u, NULL);
+    (void)!proxy_choose(site->proxy, site->no_proxy, u.host, &p, &through, NULL);
+    if (through && url_decode(p.user, &user)) {
+        way =
+            arena_fmt(a, "RSYNC_PROXY=" SLICE_FMT "%s" SLICE_FMT ":%u", SLICE_ARG(buf_slice(&user)),
+                      user.n != 0 ? "@" : "", SLICE_ARG(p.host), (unsigned)p.port)
+                .p;
+    }
+    buf_free(&user);
+    return way;
+}
+
+/* Of our own environment only what programs need: it may hold where secrets are. */
+static const char *const *exec_env(struct exec_engine *g)
+{
+    static const char *const passed_on[] = {"PATH", "HOME", "USER", "SSH_AUTH_SOCK", "TZ"};
+    const struct engine_site *site = g->site;
+    const char **env = arena_alloc(&g->arena, (ARRAY_LEN(passed_on) + 4) * sizeof *env);
+    struct slice user = SLICE(""), password = secret_of(site, &user);
+    const char *proxy;
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(passed_on); i++) {
+        const char *value = getenv(passed_on[i]);
+        if (value != NULL) {
+            env[n++] = arena_fmt(&g->arena, "%s=%s", passed_on[i], value).p;
+        }
+    }
+    env[n++] = "LC_ALL=C";
+    if (!is_ssh(site)) { /* an empty one, too: else it would ask at a terminal, and wait */
+        env[n++] = arena_fmt(&g->arena, "RSYNC_PASSWORD=" SLICE_FMT, SLICE_ARG(password)).p;
+    }
+    if (!is_ssh(site) && (proxy = way_of(&g->arena, site)) != NULL) {
+        env[n++] = proxy;
+    }
+    env[n] = NULL;
+    return env;
+}
+
+/* --- files of the working tree ---
+ *
+ * The bytes of one file, read from the working tree piece by piece on the disk pool.
+ */
+
+enum { PIECE_BYTES = 256 << 10 };
+
+struct take {
+    struct list node;
+    struct exec_engine *g;
+    struct take_events ev;
+    void *arg;
+    struct job job;
+    bool working; /* the job is under way */
+    bool telling; /* inside an event */
+    bool cancelled, begun;
+    bool resumed; /* while it was telling */
+    int fd;
+    uint64_t size, at;
+    int rc;
+    struct err why;
+    size_t n; /* of piece */
+    char *piece;
+    char path[];
+};
+
+static void take_free(struct take *t)
+{
+    list_remove_if(&t->node);
+    if (t->fd != -1) {
+        close(t->fd);
+    }
+    free(t->piece);
+    free(t);
+}
+
+/* --- on the pool --- */
+
+static int open_file(struct take *t)
+{
+    struct stat st;
+
+    /* O_NONBLOCK: should it be a pipe by now, nobody waits for its writer. */
+    t->fd = walk_open(t->g->top, t->path, O_RDONLY | O_NONBLOCK);
+    if (t->fd == -1) {
+        return err_sys(&t->why, "the working tree's file");
+    }
+    if (fstat(t->fd, &st) == -1) {
+        return err_sys(&t->why, "the working tree's file");
+    }
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != t->size) {
+        return err_set(&t->why, E_CHANGED, "somebody else changes the working tree");
+    }
+    return 0;
+}
+
+static int read_piece(struct take *t)
+{
+    size_t want = (size_t)min_u64(PIECE_BYTES, t->size - t->at);
+
+    t->n = 0;
+    while (t->n < want) {
+        ssize_t n = pread(t->fd, t->piece + t->n, want - t->n, (off_t)(t->at + t->n));
+        if (n == -1 && errno != EINTR) {
+            return err_sys(&t->why, "the working tree's file");
+        }
+        if (n == 0) {
+            return err_set(&t->why, E_CHANGED, "somebody else changes the working tree");
+        }
+        t->n += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static void work(struct job *j)
+{
+    struct take *t = CONTAINER_OF(j, struct take, job);
+
+    if (atomic_load(&t->g->close)) {
+        return;
+    }
+    t->rc = t->fd == -1 ? open_file(t) : 0;
+    if (t->rc == 0) {
+        t->rc = read_piece(t);
+    }
+}
+
+/* --- on the run's thread --- */
+
+static void submit(struct take *t)
+{
+    t->working = true;
+    t->g->jobs++;
+    pool_submit(t->g->site->disk, &t->job, t->g->site->client);
+}
+
+static void end(struct take *t, int rc)
+{
+    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
+
+    t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
+    take_free(t);
+}
+
+static int tell(struct take *t)
+{
+    int rc = 0;
+
+    t->telling = true;
+    t->resumed = false;
+    if (!t->begun) {
+        t->begun = true;
+        rc = t->ev.on_begin(t->arg, 0, SLICE_NONE);
+    }
+    if (rc == 0 && t->n != 0 && !t->cancelled) {
+        t->at += t->n;
+        rc = t->ev.on_body(t->arg, slice_of(t->piece, t->n));
+    }
+    t->telling = false;
+    return rc == TAKE_PAUSE && t->resumed ? 0 : rc;
+}
+
+static void go_on(struct take *t)
+{
+    if (t->at == t->size) {
+        end(t, 0);
+    } else {
+        submit(t);
+    }
+}
+
+static void done(struct job *j)
+{
+    struct take *t = CONTAINER_OF(j, struct take, job);
+    int rc;
+
+    t->working = false;
+    t->g->jobs--;
+    if (t->cancelled) {
+        take_free(t);
+        return;
+    }
+    rc = t->rc == 0 ? tell(t) : t->rc;
+    if (t->cancelled) {
+        take_free(t);
+    } else if (rc == 0) {
+        go_on(t);
+    } else if (rc != TAKE_PAUSE) {
+        if (t->why.code == 0) {
+            err_set(&t->why, rc, "given up here");
+        }
+        end(t, rc);
+    }
+}
+
+/* --- doors --- */
+
+static struct take *exec_take(struct engine *eg, const struct take_want *w,
+                              const struct take_events *ev, void *arg)
+{
+    struct exec_engine *g = (struct exec_engine *)eg;
+    size_t n = w->entry->path.n;
+    struct take *t = mem_new(sizeof *t + n + 1);
+
+    t->g = g;
+    t->ev = *ev;
+    t->arg = arg;
+    t->fd = -1;
+    t->size = w->entry->size_bytes;
+    t->piece = mem_new(PIECE_BYTES);
+    memcpy(t->path, w->entry->path.p, n);
+    t->job = (struct job){.work = work, .done = done, .reply = g->site->box};
+    list_push_back(&g->takes, &t->node);
+    submit(t);
+    return t;
+}
+
+static void exec_resume(struct take *t)
+{
+    t->resumed = t->telling;
+    if (!t->working && !t->telling) {
+        go_on(t);
+    }
+}
+
+static void exec_cancel(struct take **tp)
+{
+    struct take *t = *tp;
+
+    *tp = NULL;
+    if (t == NULL) {
+        return;
+    }
+    t->cancelled = true;
+    if (!t->working && !t->telling) {
+        take_free(t);
+    }
+}
+
+static void exec_takes_cancel(struct exec_engine *g)
+{
+    LIST_EACH (&g->takes, it) {
+        struct take *t = LIST_ITEM(it, struct take, node);
+        exec_cancel(&t);
+    }
+}
 
 enum {
     WINDOW = 16,

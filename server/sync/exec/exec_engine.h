@@ -43,16 +43,4 @@ struct exec_engine {
     _Atomic bool close; /* they may stop */
 };
 
-/* command.c: what the program is called with. All from the arena. */
-MUST_USE int exec_check(const struct engine_site *site, struct err *e);
-const char *const *exec_argv(struct exec_engine *g);
-const char *const *exec_env(struct exec_engine *g);
-
-/* take.c */
-struct take *exec_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
-                       void *arg);
-void exec_resume(struct take *t);
-void exec_cancel(struct take **tp);
-void exec_takes_cancel(struct exec_engine *g);
-
 #endif

@@ -48,8 +48,6 @@ struct ask *ask_start(struct core *g, char *url, const char *accept, const struc
 void ask_free(struct ask **ap); /* NULL is fine; cancels */
 
 struct walk;
-struct walk *walk_start(struct core *g);
-void walk_free(struct walk **wp); /* NULL is fine */
 
 struct core {
     const struct engine_ops *ops;
@@ -88,9 +86,6 @@ struct core {
 };
 extern const struct engine_ops engine_mirrord;
 
-void core_soon(struct core *g, void (*news)(struct core *g));
-/* Ends the list. */
-void core_listed(struct core *g, int rc, const struct err *why);
 /* What an upstream's status means where 200 was hoped for. */
 int core_refused(int status, struct err *e);
 
@@ -125,27 +120,10 @@ void core_takes_cancel(struct core *g);
 void take_whole(struct take *t);
 /* [got, end) of it; then patching_went_on(). */
 void take_part(struct take *t, uint64_t end);
-/* The last of it: the take is gone when this returns. */
-void take_done(struct take *t, int rc);
-
-/* patching.c: the list of the new version's pieces is asked for, that of the former one made here; what lies in both is
- * copied. Whatever fails before the first byte ends in take_whole(). */
-bool patching_fits(const struct core *g, const struct take_want *w);
-void patching_start(struct take *t, const struct take_want *w);
-void patching_went_on(struct take *t);
-void patching_resume(struct take *t);
-void patching_free(struct patching **pp); /* NULL is fine */
-/* Not again by pieces: the whole was not right, or ranges are not given. */
-void patching_give_up(struct core *g, const struct digest *d);
 
 /* sheaves.c: small files, many in a request. */
 void sheaves_init(struct core *g);
 void sheaves_fini(struct core *g); /* when the takes have gone */
-/* Counts and says what came wrong in one. */
-bool sheaves_fit(struct core *g, const struct take_want *w);
-void sheaves_add(struct take *t);
-void sheaves_resume(struct take *t);
-void sheaves_leave(struct take *t); /* it is cancelled */
 unsigned sheaves_smalls(const struct core *g, uint64_t *upto_bytes);
 
 #endif

@@ -42,6 +42,13 @@ struct greeting {
     struct buf out; /* to be sent and dropped by the caller */
 };
 
+enum compat { /* what both can do, a byte after the seed */
+              COMPAT_INC_RECURSE = 1,
+              COMPAT_SAFE_LIST = 8,
+              COMPAT_SEED_FIRST = 0x20,
+              COMPAT_VARINT = 0x80,
+};
+
 void greeting_init(struct greeting *g, unsigned offer, struct slice module, struct slice user,
                    struct slice password);
 void greeting_fini(struct greeting *g);

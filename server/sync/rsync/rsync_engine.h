@@ -43,27 +43,4 @@ struct engine {
     struct err early; /* of list(), told by kick */
 };
 
-/* engine.c: the visit is over; what it was good for decides whom that is told. */
-void rsync_ended(struct engine *g, int rc, const struct err *why);
-
-/* listed.c: the machine's event */
-MUST_USE int rsync_on_list(void *arg, struct file_list *l);
-
-/* take.c: as many requests as the machine takes now */
-void rsync_fill(struct engine *g);
-void rsync_go_on(struct engine *g); /* after a pause */
-bool rsync_takes_answered(const struct engine *g);
-void rsync_takes_free(struct engine *g);
-/* the machine's events, */
-MUST_USE int rsync_on_begin(void *arg, int32_t index);
-MUST_USE int rsync_on_bytes(void *arg, struct slice bytes, bool here);
-MUST_USE int rsync_read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e);
-MUST_USE int rsync_on_end(void *arg, int32_t index, bool good);
-void rsync_on_missing(void *arg, int32_t index);
-/* and the engine's doors */
-struct take *rsync_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
-                        void *arg);
-void rsync_resume(struct take *t);
-void rsync_cancel(struct take **tp);
-
 #endif

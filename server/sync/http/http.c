@@ -2,8 +2,377 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/codec/httpdate.h"
 #include "common/codec/url.h"
+#include "common/os/clock.h"
 #include "server/sync/http/http_engine.h"
+
+/* --- takes ---
+ *
+ * The bytes of one file by HTTP: conditional where the published ones may still be right, from where they broke
+ * where the digest of the whole is known, or a strong ETag vouches for both halves. Where the list names an ETag, that object is
+ * taken or none.
+ */
+
+enum { VALIDATOR_MAX = 1000 };
+#define ANSWERS  "the upstream answers %d%s" SLICE_FMT
+#define END_OPEN ((uint64_t)1 << 62) /* servers reckon in signed 64 bits */
+
+struct take {
+    struct list node;
+    struct http_engine *g;
+    struct take_events ev;
+    void *arg;
+    struct fetch *fetch;
+    struct arena arena;
+    struct slice asked;       /* the validator that was asked with */
+    struct slice listed_etag; /* of the very object that is wanted; or empty */
+    bool conditional;
+    uint64_t have, got, due; /* due LENGTH_UNKNOWN: the end is not announced */
+    uint64_t listed;
+    bool framed, unchanged;
+    bool by_hash; /* asked for by its digest; when that is not there, by its name */
+    bool optional, absent;
+    struct source source; /* of listers that say where their entries are */
+    struct git_hasher *git;
+    struct event *soon; /* of bytes that were made here */
+    bool paused;
+    char *url, *hash_url;
+    struct fetch_want want; /* its slices: url, asked */
+    struct slice validator;
+    int64_t mtime_ns;
+    bool digest_known; /* the bucket knows it; other upstreams' words are their index's */
+    struct digest digest;
+    struct err why; /* ours: says more than what fetch makes of it */
+};
+
+static bool is_etag(struct slice v)
+{
+    return v.n > 1 && v.p[0] == '"';
+}
+
+static void take_free(struct take *t)
+{
+    fetch_cancel(&t->fetch);
+    list_remove(&t->node);
+    arena_fini(&t->arena);
+    git_hasher_free(&t->git);
+    if (t->soon != NULL) {
+        event_free(t->soon);
+    }
+    free(t->url);
+    free(t->hash_url);
+    free(t);
+}
+
+static int refuse(struct take *t, const struct fetch_head *h)
+{
+    int status = h->status;
+    struct slice why = h->why.p != NULL ? h->why : SLICE("");
+    const char *colon = why.n != 0 ? ", " : "";
+
+    if (status == 403 && slice_starts(why, SLICE("AccessDenied"))) {
+        /* A bucket's policy, which is seldom about one object. */
+        return err_set(&t->why, E_DENIED, ANSWERS, status, colon, SLICE_ARG(why));
+    }
+    switch (status) {
+    case 403: /* one file that cannot be read is no reason to stop, where others are of use without it */
+        return err_set(&t->why, t->source.whole ? E_DENIED : E_NOTFOUND, ANSWERS, status, colon,
+                       SLICE_ARG(why));
+    case 404:
+    case 410:
+        return err_set(&t->why, E_NOTFOUND, ANSWERS, status, colon, SLICE_ARG(why));
+    case 412:
+    case 416: /* shorter than what is here already */
+        return err_set(&t->why, E_CHANGED, "the upstream's file is another now");
+    case 401:
+    case 407:
+        return err_set(&t->why, E_DENIED, ANSWERS, status, colon, SLICE_ARG(why));
+    case 429:
+    case 503:
+        return err_set(&t->why, E_BUSY, ANSWERS, status, colon, SLICE_ARG(why));
+    default:
+        return err_set(&t->why, status >= 500 ? E_AGAIN : E_PROTOCOL, ANSWERS, status, colon,
+                       SLICE_ARG(why));
+    }
+}
+
+static void learn(struct take *t, const struct fetch_head *h)
+{
+    struct slice etag = fetch_field(h, "etag"), date = fetch_field(h, "last-modified");
+    uint64_t unix_s;
+
+    t->mtime_ns = SYNC_TIME_UNKNOWN;
+    if (date.p != NULL && httpdate_parse(date, clock_unix_s(), &unix_s) &&
+        unix_s < (uint64_t)1 << 33) {
+        t->mtime_ns = (int64_t)unix_s * 1000000000;
+    }
+    t->validator = is_etag(etag)                      ? arena_copy(&t->arena, etag)
+                   : t->mtime_ns != SYNC_TIME_UNKNOWN ? arena_copy(&t->arena, date)
+                                                      : SLICE_NONE;
+    if (t->validator.n > VALIDATOR_MAX) {
+        t->validator = SLICE_NONE;
+    }
+}
+
+static int on_head(void *arg, const struct fetch_head *h)
+{
+    struct take *t = arg;
+    int rc;
+
+    if (h->status == 304 && t->conditional) {
+        t->unchanged = true;
+        learn(t, h);
+        return 0;
+    }
+    if (h->status != 200 && h->status != 206) {
+        return refuse(t, h);
+    }
+    learn(t, h);
+    if (t->listed_etag.n != 0 && t->validator.n != 0 && is_etag(t->validator) &&
+        !slice_eq(t->validator, t->listed_etag)) {
+        return err_set(&t->why, E_CHANGED, "the upstream's file is another than was listed");
+    }
+    t->digest_known = origin_bucket(t->g->site->origin) != NULL && fetch_digest(h, &t->digest);
+    t->got = h->status == 206 ? t->have : 0;
+    t->framed = h->framed;
+    t->due = h->status == 206                      ? h->total
+             : h->content_length != LENGTH_UNKNOWN ? h->content_length
+                                                   : LENGTH_UNKNOWN;
+    rc = t->ev.on_begin(t->arg, t->got, t->validator);
+    return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
+}
+
+static int on_body(void *arg, struct slice bytes)
+{
+    struct take *t = arg;
+    int rc;
+
+    if (t->unchanged) {
+        return 0;
+    }
+    t->got += bytes.n;
+    if (t->git != NULL) {
+        git_hasher_add(t->git, bytes);
+    }
+    rc = t->ev.on_body(t->arg, bytes);
+    if (rc == TAKE_PAUSE) {
+        return FETCH_PAUSE;
+    }
+    return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
+}
+
+/* An end that was not announced looks like a cut: the list's size tells. */
+static int check_end(struct take *t)
+{
+    if (t->unchanged || (t->framed && (t->due == LENGTH_UNKNOWN || t->got == t->due))) {
+        return 0;
+    }
+    if (t->framed || (t->listed != SYNC_SIZE_UNKNOWN && t->got < t->listed)) {
+        return err_set(&t->why, E_NETWORK, "the answer was cut after %llu bytes",
+                       (unsigned long long)t->got);
+    }
+    return 0;
+}
+
+static int check_git(struct take *t)
+{
+    struct git_oid got;
+
+    if (t->git == NULL || t->unchanged) {
+        return 0;
+    }
+    git_hasher_final(t->git, &got);
+    return git_oid_eq(&got, &t->source.git)
+               ? 0
+               : err_set(&t->why, E_CORRUPT, "its SHA-1 is not the one that git knows it by");
+}
+
+/* What the list cannot be without is no matter of one entry: later, or by another list. */
+static int as_whole(struct take *t, int rc)
+{
+    if (!t->source.whole || (rc != E_NOTFOUND && rc != E_CHANGED && rc != E_CORRUPT)) {
+        return rc;
+    }
+    t->why.code = E_AGAIN;
+    return E_AGAIN;
+}
+
+static void begin(struct take *t);
+
+static void on_done(void *arg, int rc, const struct err *why)
+{
+    struct take *t = arg;
+    struct take_got got;
+
+    t->fetch = NULL;
+    if (t->why.code != 0) {
+        rc = t->why.code;
+    } else if (rc == 0) {
+        rc = check_end(t);
+        rc = rc == 0 ? check_git(t) : rc;
+    } else if (why != NULL) {
+        t->why = *why;
+    }
+    rc = as_whole(t, rc);
+    if (rc == E_NOTFOUND && t->by_hash) {
+        t->by_hash = false;
+        err_clear(&t->why);
+        begin(t);
+        return;
+    }
+    t->absent = rc == E_NOTFOUND && t->optional;
+    rc = t->absent ? 0 : rc;
+    got = (struct take_got){
+        .unchanged = t->unchanged,
+        .absent = t->absent,
+        .mtime_ns = t->mtime_ns,
+        .validator = t->unchanged && t->validator.n == 0 ? t->asked : t->validator,
+        .digest_known = t->digest_known,
+        .digest = t->digest,
+    };
+    t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
+    take_free(t);
+}
+
+static void begin(struct take *t)
+{
+    static const struct fetch_events events = {on_head, on_body, on_done};
+
+    t->want.url = slice_str(t->by_hash ? t->hash_url : t->url);
+    git_hasher_free(&t->git);
+    t->git = t->source.git_known ? git_hasher_new(t->listed) : NULL;
+    t->fetch = fetch_start(t->g->site->fetcher, &t->want, &events, t);
+}
+
+/* "dists/x/main/binary-amd64/Packages.gz" -> ".../binary-amd64/by-hash/SHA256/<hex>" */
+static char *hash_url_of(const struct http_engine *g, const struct sync_entry *en)
+{
+    struct buf path = BUF_INIT(8192);
+    char hex[DIGEST_HEX + 1];
+    size_t n = slice_behind(en->path, '/');
+    char *url;
+
+    digest_format(&en->digest, hex);
+    buf_add(&path, en->path.p, n);
+    buf_addf(&path, "by-hash/SHA256/%s", hex);
+    url = http_url_of(g, buf_slice(&path));
+    buf_free(&path);
+    return url;
+}
+
+/* --- bytes that were made here --- */
+
+static void made_done(struct take *t)
+{
+    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
+
+    t->ev.on_done(t->arg, 0, NULL, &got);
+    take_free(t);
+}
+
+static void take_on_soon(evutil_socket_t fd, short what, void *arg)
+{
+    struct take *t = arg;
+    int rc = t->ev.on_begin(t->arg, 0, SLICE_NONE);
+
+    (void)fd;
+    (void)what;
+    if (rc == 0 && t->source.bytes.n != 0) {
+        rc = t->ev.on_body(t->arg, t->source.bytes);
+    }
+    if (rc == TAKE_PAUSE) {
+        t->paused = true;
+    } else if (rc == 0) {
+        made_done(t);
+    } else {
+        err_set(&t->why, rc, "given up here");
+        t->ev.on_done(t->arg, rc, &t->why, NULL);
+        take_free(t);
+    }
+}
+
+static struct take *give_made(struct take *t)
+{
+    struct timeval now = {0};
+
+    t->soon = evtimer_new(t->g->site->base, take_on_soon, t);
+    CHECK(t->soon != NULL);
+    evtimer_add(t->soon, &now);
+    return t;
+}
+
+static struct take *http_take(struct engine *eg, const struct take_want *w,
+                              const struct take_events *ev, void *arg)
+{
+    struct http_engine *g = (struct http_engine *)eg;
+    struct take *t = NEW(struct take);
+    struct fetch_want *f = &t->want;
+
+    t->g = g;
+    t->ev = *ev;
+    t->arg = arg;
+    t->mtime_ns = SYNC_TIME_UNKNOWN;
+    t->listed = w->entry->size_step <= 1 ? w->entry->size_bytes : SYNC_SIZE_UNKNOWN;
+    t->asked = w->validator.p != NULL ? arena_copy(&t->arena, w->validator) : SLICE_NONE;
+    t->optional = (w->entry->ref & REF_OPTIONAL) != 0;
+    t->by_hash = (w->entry->ref & REF_BY_HASH) != 0 && w->entry->digest_known;
+    if (g->lister->source != NULL) {
+        g->lister->source(g, w->entry, &t->source);
+    }
+    list_push_back(&g->takes, &t->node);
+    if (t->source.bytes.p != NULL) {
+        return give_made(t);
+    }
+    t->url = t->source.url != NULL ? t->source.url : http_url_of(g, w->entry->path);
+    t->hash_url = t->by_hash ? hash_url_of(g, w->entry) : NULL;
+    *f =
+        (struct fetch_want){.origin = g->site->origin, .via = t->source.via, .end = LENGTH_UNKNOWN};
+    if (is_etag(w->entry->validator)) {
+        f->if_match = t->listed_etag = arena_copy(&t->arena, w->entry->validator);
+        if (w->have_bytes > 0 && slice_eq(t->asked, t->listed_etag) && w->have_bytes < t->listed) {
+            t->have = f->first = w->have_bytes;
+            f->end = t->listed != SYNC_SIZE_UNKNOWN ? t->listed : END_OPEN;
+        }
+    } else if (w->unchanged_is_fine && t->asked.n != 0 && !t->source.git_known) {
+        t->conditional = true;
+        *(is_etag(t->asked) ? &f->if_none_match : &f->if_modified_since) = t->asked;
+    } else if (w->have_bytes > 0 && !t->source.git_known &&
+               (w->entry->digest_known || is_etag(t->asked))) {
+        t->have = w->have_bytes;
+        f->first = w->have_bytes;
+        f->end = t->listed != SYNC_SIZE_UNKNOWN && t->listed > t->have ? t->listed : END_OPEN;
+        f->if_range = w->entry->digest_known ? SLICE_NONE : t->asked;
+    }
+    begin(t);
+    return t;
+}
+
+static void http_take_resume(struct take *t)
+{
+    if (t->fetch != NULL) {
+        fetch_resume(t->fetch);
+    } else if (t->paused) {
+        made_done(t);
+    }
+}
+
+static void http_take_cancel(struct take **tp)
+{
+    struct take *t = *tp;
+
+    *tp = NULL;
+    if (t != NULL) {
+        take_free(t);
+    }
+}
+
+static void http_takes_cancel(struct http_engine *g)
+{
+    LIST_EACH (&g->takes, it) {
+        take_free(LIST_ITEM(it, struct take, node));
+    }
+}
 
 enum { PROBE_BYTES = 4 << 20 };
 

@@ -132,11 +132,4 @@ void http_listed(struct http_engine *g, int rc, const struct err *why,
 void http_soon(struct http_engine *g, void (*news)(struct http_engine *g));
 void http_probed(struct http_engine *g, enum probe_answer a);
 
-/* take.c */
-struct take *http_take(struct engine *g, const struct take_want *w, const struct take_events *ev,
-                       void *arg);
-void http_take_resume(struct take *t);
-void http_take_cancel(struct take **tp);
-void http_takes_cancel(struct http_engine *g);
-
 #endif

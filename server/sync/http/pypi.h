@@ -115,7 +115,6 @@ struct given {                  /* an entry */
     bool html, metadata;
 };
 
-/* --- pypi_choose.c --- */
 /* Reads a page's files into the project. E_PROTOCOL. */
 MUST_USE int pypi_read_page(struct py_project *p, struct slice doc, const char *content_type,
                             struct err *e);
@@ -124,23 +123,17 @@ void pypi_choose(struct py_project *p);
 /* A want that nothing satisfies anywhere; NULL: all is well. */
 const struct py_want *pypi_unsatisfied(const struct py_project *p);
 
-/* --- pypi.c --- */
 void pypi_say(const struct py_lister *l, const char *fmt, ...) PRINTF_LIKE(2, 3); /* into the log */
 /* One that was asked (l->busy) has been: the next, or the end. */
 void pypi_answered(struct py_lister *l, int rc, const struct err *why);
 
-/* --- pypi_want.c --- */
-void pypi_make_dirty(struct py_project *p);
 /* by: whose metadata says so; NULL: the settings. */
 MUST_USE int pypi_require(struct py_lister *l, const struct requirement *r, uint64_t envs,
                           const struct py_project *by, struct err *e);
 /* Its strings are kept. *left: it is at an address of its own, and said. */
 MUST_USE int pypi_read_requirement(struct py_lister *l, struct slice text, struct requirement *r,
                                    bool *left, struct err *e);
-/* The environments, and what the settings require. */
-MUST_USE int pypi_require_settings(struct py_lister *l, struct err *e);
 
-/* --- pypi_meta.c --- */
 /* A file that is new here: what does it require? It gets f->meta, mostly to be asked for (l->unread). */
 void pypi_meta_want(struct py_project *p, struct py_file *f);
 /* True: it is here already, in m->bytes. */
@@ -152,21 +145,5 @@ MUST_USE int pypi_meta_learn(struct py_meta *m, struct err *e);
 MUST_USE int pypi_meta_apply(struct py_meta *m, struct err *e);
 void pypi_meta_free(struct py_meta *m);
 struct slice pypi_meta_url(const struct py_file *f, struct arena *a);
-/* In rc E_INVALID, E_TOOBIG, E_UNSUPPORTED it cannot be told what it requires; all else ends the run. */
-void pypi_wheel_read(struct py_meta *m, int rc, struct err *why);
-
-/* --- pypi_doubt.c --- */
-char *pypi_doubt(struct py_lister *l); /* NULL: all is well */
-
-/* --- pypi_wheel.c --- */
-/* Whose METADATA stands for f's: the smallest chosen one of its version and platform, or the one that was read. */
-struct py_file *pypi_wheel_of(struct py_project *p, struct py_file *f);
-/* True: the wheel is here already, and m->bytes are its METADATA. */
-MUST_USE bool pypi_wheel_have(struct py_meta *m);
-void pypi_wheel_ask(struct py_meta *m); /* ends with pypi_wheel_read() */
-
-/* --- pypi_give.c --- */
-MUST_USE int pypi_give_all(struct py_lister *l, struct err *e);
-void pypi_source(struct http_engine *g, const struct sync_entry *en, struct source *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* proxy.h - an HTTP proxy on the way to a peer: what it is called, what it is asked (CONNECT, RFC 9110 9.3.6), what it answers.
  *
- * Takes bytes and gives bytes; rsync/tunnel.h has the socket. A proxy's name is read as curl reads it, so that `proxy` and `no_proxy`
+ * Takes bytes and gives bytes; rsync/dial.c has the socket. A proxy's name is read as curl reads it, so that `proxy` and `no_proxy`
  * mean the same to every engine: "http://[user:password@]host[:port]", "http://" may be left out, port 1080 unless written.
  *
  * owns     struct proxy borrows from the text it was read from

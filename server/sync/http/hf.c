@@ -229,7 +229,7 @@ static void hf_source(struct http_engine *g, const struct sync_entry *en, struct
 
 /* --- hf ---
  *
- * Repositories of a Hub as a list, from within, for hf.c (what is asked of the Hub) and hf_give.c (entries made of it) alone.
+ * Repositories of a Hub as a list.
  *
  * owns     struct hub_repo its strings and documents, until the engine is closed
  * threads  the run's

@@ -1,10 +1,9 @@
 /* pypi.h - a Python index's projects as requirements want them, from within: what is asked of whom, what was chosen.
  *
- *   pypi.c         pages as they come, until nobody asks for more: the closure
- *   pypi_want.c    requirements, and whose they become     pypi_choose.c  which files of a project
- *   pypi_meta.c    what a file requires                    pypi_wheel.c   the same out of wheels, where nothing lies beside them
- *   pypi_give.c    what was chosen as entries, and the pages that name it
- *   pypi_doubt.c   what somebody should look at first
+ *   pypi.c         pages as they come, until nobody asks for more: the closure; requirements, and whose they become;
+ *                  what was chosen as entries, and the pages that name it; doubts
+ *   pypi_choose.c  which files of a project
+ *   pypi_meta.c    what a file requires, also out of wheels where nothing lies beside them
  *
  * The closure is a union: each requirement that anybody states gets its newest versions, and so does each project's
  * requirements taken together; what cannot be installed at once is still mirrored.

@@ -1,5 +1,5 @@
 /* dial.h - a connection to a host by its name: looked up (lookup.h), its addresses raced (race.h); or through a proxy, whose name
- * is then the one that is looked up (tunnel.h).
+ * is then the one that is looked up (proxy.h).
  *
  * owns     the socket until it is handed over; dial_close() at any time, in done() too; nothing comes after it
  * threads  the loop's; done() never runs inside dial_open. There is no deadline: the owner has one

@@ -31,7 +31,7 @@ struct options {
     int32_t seed;
     bool names;          /* the client sends a list of them, each below its one path */
     bool absent_is_fine; /* what is not there is passed over */
-    bool cvs;            /* -C: see cvs.h */
+    bool cvs;            /* -C (--cvs-exclude) */
 };
 
 /* args: NUL-terminated, one after the other, without the empty one at the end. *out is filled as far as it was read, also

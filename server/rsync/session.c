@@ -5,11 +5,470 @@
 #include <sys/random.h>
 
 #include "common/os/clock.h"
-#include "server/rsync/choice.h"
-#include "server/rsync/cvs.h"
 #include "server/rsync/groups.h"
-#include "server/rsync/listout.h"
 #include "server/rsync/sender.h"
+#include "server/rsync/view.h"
+#include "server/sync/rsync/list.h"
+#include "server/sync/rsync/varint.h"
+
+enum { CHOICE_BYTES_MAX = 256 << 20, CHOICE_STALLS = 10 };
+
+enum {
+    CHOICE_EXIT_SYNTAX = 1,
+    CHOICE_EXIT_REFUSED = 4,
+    CHOICE_EXIT_SELECTING = 3,
+    CHOICE_EXIT_TIMEOUT = 30
+}; /* rsync(1) */
+
+struct choice { /* the first five are the caller's to fill */
+    struct stream *stream;
+    const struct welcome *welcome;
+    const struct options *options;
+    const struct filter *filter;
+    struct budget *budget;
+    struct view view;
+    bool missing; /* something was, and the client was told */
+    int32_t
+        io_error; /* not all that was asked for could be looked at: the client removes nothing */
+    int32_t exit_code; /* of the client, when all is refused */
+};
+
+struct list_written { /* what client and server agreed on, and the client asked for */
+    bool varint_flags, safe, nsec;
+    bool owner, group, numeric, links;
+};
+
+struct list_writer {
+    struct list_written form;
+    bool any; /* has been written; the rest is of the last one */
+    int64_t mtime_s;
+    uint32_t mode;
+    size_t name_n;
+    char name[LIST_PATH_MAX + 1];
+};
+
+/* --- -C (--cvs-exclude) ---
+ *
+ * What a client's -C (--cvs-exclude) leaves out of a view.
+ *
+ * These are the names of files that CVS ignores by itself, as rules after the client's own. The installed server reads more
+ * such names from .cvsignore files in the tree. No file of a tree is read for rules here, so a view that one of them would
+ * narrow is refused.
+ *
+ * threads  any
+ * errors   E_UNSUPPORTED: a .cvsignore file concerns the view; E_TOOBIG: too many rules, or the budget is spent
+ * source   rsync(1), -C
+ */
+
+enum { CVS_ENTRY_STEPS = 8 }; /* of a budget: an entry of a list is looked at */
+
+static const char *const ignored[] = {
+    "RCS",         "SCCS",         "CVS",   "CVS.adm", "RCSLOG", "cvslog.*", "tags", "TAGS",
+    ".make.state", ".nse_depinfo", "*~",    "#*",      ".#*",    ",*",       "_$*",  "*$",
+    "*.old",       "*.bak",        "*.BAK", "*.orig",  "*.rej",  ".del-*",   "*.a",  "*.olb",
+    "*.o",         "*.obj",        "*.so",  "*.exe",   "*.Z",    "*.elc",    "*.ln", "core",
+    ".svn/",       ".git/",        ".hg/",  ".bzr/",
+};
+
+static int cvs_rules(struct filter *f, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(ignored) && rc == 0; i++) {
+        struct buf rule = BUF_INIT(32);
+        buf_addf(&rule, "- %s", ignored[i]);
+        rc = filter_add(f, buf_slice(&rule), e);
+        buf_free(&rule);
+    }
+    return rc;
+}
+
+/* Is an entry of the view in that folder? */
+static int concerns(const struct view *v, struct slice folder, struct err *e)
+{
+    for (uint32_t i = 0; i < v->count; i++) {
+        int rc = budget_spend(v->budget, CVS_ENTRY_STEPS, e);
+        if (rc != 0) {
+            return rc;
+        }
+        if (slice_eq(list_folder(v->list, view_at(v, i)), folder)) {
+            return err_set(e, E_UNSUPPORTED,
+                           "-C is not served for this tree: its .cvsignore files are not read as "
+                           "rules; give the rules themselves (--exclude)");
+        }
+    }
+    return 0;
+}
+
+static int cvs_judge(const struct view *v, struct err *e)
+{
+    int rc = 0;
+
+    for (uint32_t i = 0; i < list_count(v->list) && rc == 0; i++) {
+        const struct list_entry *en = list_at(v->list, i);
+        rc = budget_spend(v->budget, 1, e);
+        if (rc == 0 && (list_type(en) == LIST_FILE || list_type(en) == LIST_LINK) &&
+            slice_eqs(list_name(v->list, en), ".cvsignore")) {
+            rc = concerns(v, list_folder(v->list, en), e);
+        }
+    }
+    return rc;
+}
+
+/* --- what a client chooses ---
+ *
+ * What of a module a client chooses: the paths of its arguments, or a list of names that it sends (--files-from).
+ *
+ * Names end with a NUL, the list with a name of nothing; before protocol 31 they stand between the frames, not in them. What is
+ * not there is told, and the rest comes; what may not be had refuses all. A list has bounds: CHOICE_BYTES_MAX, CHOICE_STALLS
+ * times the stall from its first byte to its last.
+ *
+ * owns     the view; view_fini() is the caller's
+ * threads  its session's own; blocks
+ * errors   E_DENIED, E_INVALID, E_TOOBIG, E_NOTFOUND: the client is to be told, with exit_code; E_TIMEOUT too, while it sends names;
+ *          those of the stream
+ * source   sessions of the installed client and server
+ */
+
+enum { NAME_STEPS = 64 }; /* of a budget: a name is read and understood */
+
+/* The paths of a client's arguments are its module's, with that in front. */
+static int cut_module(struct choice *c, struct slice *path, struct err *e)
+{
+    struct slice module = slice_cut(path, '/');
+
+    return slice_eqs(module, c->welcome->module)
+               ? 0
+               : err_set(e, E_INVALID, "the path is not of this module");
+}
+
+static int tell_missing(struct choice *c, const char *before, struct slice path,
+                        const struct err *why, struct err *e)
+{
+    struct buf text = BUF_INIT(MUX_TEXT_MAX);
+
+    c->io_error |= why->code != E_NOTFOUND;
+    if (why->code == E_NOTFOUND && c->options->absent_is_fine) {
+        return 0;
+    }
+    c->missing = true;
+    buf_addf(&text, "rsync: [sender] link_stat \"%s", before);
+    buf_adds(&text, path);
+    buf_addf(&text, "\" (in %s) failed: %s\n", c->welcome->module, why->text);
+    stream_message(c->stream, MUX_ERROR_XFER, buf_slice(&text));
+    buf_free(&text);
+    return stream_push(c->stream, e);
+}
+
+static int allowed(const struct choice *c, const struct ask *a, struct err *e)
+{
+    return welcome_reads(c->welcome, slice_of(a->path, a->path_n))
+               ? 0
+               : err_set(e, E_DENIED, "that path is not yours to read");
+}
+
+static bool is_absent(int rc)
+{
+    return rc == E_NOTFOUND || rc == E_INVALID;
+}
+
+/* --- arguments ------------------------------------------------------------------------------------------------------------ */
+
+static int add_paths(struct choice *c, struct err *e)
+{
+    struct slice rest = c->options->paths;
+    int rc = 0;
+
+    while (rest.n > 0 && rc == 0) {
+        struct slice path = slice_cut(&rest, '\0');
+        struct ask a;
+        rc = cut_module(c, &path, e);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = ask_path(path, c->options, &a, e);
+        rc = rc != 0 ? rc : allowed(c, &a, e);
+        rc = rc != 0 ? rc : view_add(&c->view, &a, c->options, c->filter, e);
+        if (is_absent(rc)) {
+            const struct err why = *e;
+            rc = tell_missing(c, "", path, &why, e);
+        }
+    }
+    return rc;
+}
+
+/* --- names ---------------------------------------------------------------------------------------------------------------- */
+
+/* The folder that all names stand in: one path, and without it there is nothing to do. */
+static int find_base(struct choice *c, struct ask *base, struct err *e)
+{
+    static const struct options plain = {.recurse = false};
+    struct slice rest = c->options->paths;
+    struct slice path = slice_cut(&rest, '\0');
+    const char *why;
+    uint32_t at;
+    int rc = cut_module(c, &path, e);
+
+    rc = rc != 0 ? rc : ask_path(path, &plain, base, e);
+    if (rc != 0) {
+        return rc;
+    }
+    if (rest.n > 0 || base->pattern.n > 0) {
+        return err_set(e, E_INVALID, "a list of names stands below one folder");
+    }
+    if (base->path_n == 0) { /* of the module itself each name is judged alone */
+        return 0;
+    }
+    rc = allowed(c, base, e);
+    if (rc != 0 || list_find(c->view.list, slice_of(base->path, base->path_n), true, &at)) {
+        return rc;
+    }
+    why = list_find(c->view.list, slice_of(base->path, base->path_n), false, &at)
+              ? "Not a directory (20)"
+              : "No such file or directory (2)";
+    c->exit_code = CHOICE_EXIT_SELECTING;
+    return err_set(e, E_NOTFOUND, "rsync: [sender] change_dir \"" SLICE_FMT "\" (in %s) failed: %s",
+                   SLICE_ARG(slice_of(base->path, base->path_n)), c->welcome->module, why);
+}
+
+static int add_name(struct choice *c, const struct ask *base, struct slice name, struct err *e)
+{
+    struct err why = {.code = 0};
+    struct ask a;
+    int rc = ask_name(base, name, c->options, &a, &why);
+
+    if (rc != 0) {
+        return tell_missing(c, "", name, &why, e);
+    }
+    rc = allowed(c, &a, &why);
+    rc = rc != 0 ? rc : view_add_name(&c->view, &a, c->options, c->filter, &why);
+    if (is_absent(rc)) {
+        return tell_missing(c, base->path_n > 0 ? "/" : "", slice_of(a.path, a.path_n), &why, e);
+    }
+    if (rc != 0) {
+        *e = why;
+    }
+    return rc;
+}
+
+/* The time of each is looked at: a list that comes slowly ends as one that does not end. */
+static int next_name(struct choice *c, struct buf *name, uint64_t *left, struct err *e)
+{
+    int rc = stream_until(c->stream, '\0', name, left, e);
+
+    if (rc == E_TOOBIG) {
+        return err_set(e, rc, "the list of names goes on beyond %d MiB: give it in parts",
+                       CHOICE_BYTES_MAX >> 20);
+    }
+    if (rc == E_TIMEOUT) {
+        c->exit_code = CHOICE_EXIT_TIMEOUT;
+        return err_set(e, rc, "the list of names has no end, or comes too slowly");
+    }
+    return rc != 0 ? rc : budget_spend(c->budget, NAME_STEPS + name->n, e);
+}
+
+static int choice_read_names(struct choice *c, const struct ask *base, struct err *e)
+{
+    static const struct err too_long = {.code = E_INVALID, .text = "File name too long (36)"};
+    struct buf name = BUF_INIT(LIST_PATH_MAX);
+    uint64_t left = CHOICE_BYTES_MAX;
+    int rc;
+
+    while ((rc = next_name(c, &name, &left, e)) == 0 && (name.n > 0 || name.rc != 0)) {
+        rc = name.rc == 0 ? add_name(c, base, buf_slice(&name), e)
+                          : tell_missing(c, "...", SLICE_NONE, &too_long, e);
+        if (rc != 0) {
+            break;
+        }
+    }
+    buf_free(&name);
+    return rc;
+}
+
+static int add_names(struct choice *c, struct err *e)
+{
+    bool bare = c->welcome->version < 31;
+    struct ask base;
+    int rc = bare ? stream_bare(c->stream, true, e) : 0;
+
+    rc = rc != 0 ? rc : find_base(c, &base, e);
+    c->stream->deadline_ms = clock_now_ms() + (uint64_t)c->stream->stall_ms * CHOICE_STALLS;
+    rc = rc != 0 ? rc : choice_read_names(c, &base, e);
+    if (rc == 0 && bare) {
+        rc = stream_bare(c->stream, false, e);
+    }
+    return rc != 0 ? rc : view_settle(&c->view, e);
+}
+
+static int choice_make(struct choice *c, const struct file_list *l, struct err *e)
+{
+    c->exit_code = CHOICE_EXIT_REFUSED;
+    view_init(&c->view, l, c->budget);
+    return c->options->names ? add_names(c, e) : add_paths(c, e);
+}
+
+/* --- a list as it is written for a client ---
+ *
+ * A list as it is written for a client: names by what they share, facts only where they change.
+ *
+ * threads  one at a time; plain memory
+ * source   research/sync 1.1 (6); sessions of the installed client and server
+ */
+
+enum {
+    SAY_TOP = 1,
+    SAY_SAME_MODE = 2,
+    SAY_MORE = 4,
+    SAY_SAME_UID = 8,
+    SAY_SAME_GID = 0x10,
+    SAY_SAME_NAME = 0x20,
+    SAY_LONG_NAME = 0x40,
+    SAY_SAME_TIME = 0x80,
+    SAY_BARE = 0x100,
+    SAY_LINKED = 0x200,
+    SAY_LINKED_FIRST = 0x1000,
+    SAY_NSEC = 0x2000,
+    SAY_ERROR_END = 0x1000,
+    SHARED_MAX = 255,
+};
+
+static void put_flags(const struct list_written *form, struct buf *b, uint32_t flags)
+{
+    if (form->varint_flags) {
+        put_varint(b, (int32_t)(flags != 0 ? flags : SAY_MORE));
+    } else if (flags > 0xff || flags == 0) {
+        buf_byte(b, (uint8_t)(flags | SAY_MORE));
+        buf_byte(b, (uint8_t)(flags >> 8));
+    } else {
+        buf_byte(b, (uint8_t)flags);
+    }
+}
+
+static void put_name(struct buf *b, uint32_t flags, size_t shared, struct slice path)
+{
+    if ((flags & SAY_SAME_NAME) != 0) {
+        buf_byte(b, (uint8_t)shared);
+    }
+    if ((flags & SAY_LONG_NAME) != 0) {
+        put_varint(b, (int32_t)(path.n - shared));
+    } else {
+        buf_byte(b, (uint8_t)(path.n - shared));
+    }
+    buf_adds(b, slice_from(path, shared));
+}
+
+static size_t shared_with(const struct list_writer *w, struct slice path)
+{
+    size_t n = 0;
+
+    while (n < w->name_n && n < path.n && n < SHARED_MAX && w->name[n] == path.p[n]) {
+        n++;
+    }
+    return n;
+}
+
+/* An owner is told with the first entry, and is the same from there on. */
+static uint32_t flags_of(const struct list_writer *w, const struct list_entry *en, int64_t mtime_s,
+                         int32_t nsec, size_t shared, struct slice path)
+{
+    uint32_t flags = 0;
+
+    flags |= shared > 0 ? SAY_SAME_NAME : 0;
+    flags |= path.n - shared > SHARED_MAX ? SAY_LONG_NAME : 0;
+    flags |= w->any && w->mtime_s == mtime_s ? SAY_SAME_TIME : 0;
+    flags |= w->any && w->mode == en->mode ? SAY_SAME_MODE : 0;
+    flags |= !w->form.owner || w->any ? SAY_SAME_UID : 0;
+    flags |= !w->form.group || w->any ? SAY_SAME_GID : 0;
+    flags |= nsec != 0 && w->form.nsec ? SAY_NSEC : 0;
+    return flags;
+}
+
+static int64_t seconds_of(const struct list_entry *en)
+{
+    int64_t s = en->mtime_ns / 1000000000;
+    return s - (s * 1000000000 > en->mtime_ns);
+}
+
+static int32_t nsec_of(const struct list_entry *en)
+{
+    return (int32_t)(en->mtime_ns - seconds_of(en) * 1000000000);
+}
+
+static void put_facts(const struct list_writer *w, struct buf *to, const struct file_list *l,
+                      const struct list_entry *en, uint32_t flags)
+{
+    put_varlong(to, (int64_t)list_size(l, en), 3);
+    if ((flags & SAY_SAME_TIME) == 0) {
+        put_varlong(to, seconds_of(en), 4);
+    }
+    if ((flags & SAY_NSEC) != 0) {
+        put_varint(to, nsec_of(en));
+    }
+    if ((flags & SAY_SAME_MODE) == 0) {
+        put_int(to, en->mode);
+    }
+    if ((flags & SAY_SAME_UID) == 0) {
+        put_varint(to, 0);
+    }
+    if ((flags & SAY_SAME_GID) == 0) {
+        put_varint(to, 0);
+    }
+    if (w->form.links && list_type(en) == LIST_LINK) {
+        struct slice target = list_target(l, en);
+        put_varint(to, (int32_t)target.n);
+        buf_adds(to, target);
+    }
+}
+
+/* path: as the client is to know it. say: VIEW_... of view.h; link: of hard links, as groups.h says it. */
+static void list_write(struct list_writer *w, struct buf *to, const struct file_list *l,
+                       const struct list_entry *en, struct slice path, unsigned say, int32_t link)
+{
+    int64_t mtime_s = seconds_of(en);
+    size_t shared = shared_with(w, path);
+    uint32_t flags = flags_of(w, en, mtime_s, nsec_of(en), shared, path);
+
+    flags |= (say & VIEW_TOP) != 0 ? SAY_TOP : 0;
+    flags |= (say & VIEW_BARE) != 0 ? SAY_BARE : 0;
+    flags |= link != GROUP_NONE ? SAY_LINKED : 0;
+    flags |= link == GROUP_FIRST ? SAY_LINKED_FIRST : 0;
+    put_flags(&w->form, to, flags);
+    put_name(to, flags, shared, path);
+    if (link >= 0) { /* all else is as it was said of that one */
+        put_varint(to, link);
+    } else {
+        put_facts(w, to, l, en, flags);
+    }
+    memcpy(w->name, path.p, path.n);
+    w->name_n = path.n;
+    w->mtime_s = mtime_s;
+    w->mode = en->mode;
+    w->any = true;
+}
+
+/* io_error: nonzero when not all could be listed. */
+static void list_write_end(const struct list_written *form, struct buf *to, int32_t io_error)
+{
+    if (form->varint_flags) {
+        put_varint(to, 0);
+        put_varint(to, io_error);
+    } else if (form->safe && io_error != 0) {
+        buf_byte(to, SAY_MORE);
+        buf_byte(to, SAY_ERROR_END >> 8);
+        put_varint(to, io_error);
+    } else {
+        buf_byte(to, 0);
+    }
+    /* Names of owners: all is root's, whose number needs none. */
+    if (form->owner && !form->numeric) {
+        put_varint(to, 0);
+    }
+    if (form->group && !form->numeric) {
+        put_varint(to, 0);
+    }
+}
+
+/* --- a session --- */
 
 enum {
     ENTRY_STEPS = 16, /* of a budget: an entry of the list is written */

@@ -27,7 +27,7 @@
 struct core;
 
 /* One document, in memory, of a known maximum. */
-struct ask {
+struct query {
     struct list node; /* in the engine's list */
     struct core *g;
     struct fetch *fetch;
@@ -39,13 +39,13 @@ struct ask {
     unsigned tries;
     int status; /* 200, 304 */
     struct err why;
-    void (*done)(struct ask *a, int rc); /* then ask_free(): it is not freed by itself */
+    void (*done)(struct query *a, int rc); /* then query_free(): it is not freed by itself */
     void *arg;
 };
 /* Takes url. Retries what may pass. done() never runs inside. */
-struct ask *ask_start(struct core *g, char *url, const char *accept, const struct digest *etag,
-                      size_t max_bytes, void (*done)(struct ask *a, int rc), void *arg);
-void ask_free(struct ask **ap); /* NULL is fine; cancels */
+struct query *query_start(struct core *g, char *url, const char *accept, const struct digest *etag,
+                          size_t max_bytes, void (*done)(struct query *a, int rc), void *arg);
+void query_free(struct query **ap); /* NULL is fine; cancels */
 
 struct walk;
 
@@ -60,7 +60,7 @@ struct core {
     char *core;         /* "http://core:8080" */
     struct event *soon; /* news that may not be told inside a call */
     void (*news)(struct core *g);
-    struct ask *head_ask;
+    struct query *head_ask;
     bool has_head; /* the probe has brought it */
     struct snap head;
     struct walk *walk;

@@ -10,14 +10,14 @@
 static void core_listed(struct core *g, int rc, const struct err *why);
 static void core_soon(struct core *g, void (*news)(struct core *g));
 
-/* --- ask ---
+/* --- queries ---
  *
  * One small document of the core: its head, a node.
  */
 
 enum { TRIES = 4, RETRY_MS = 300 };
 
-static void begin(struct ask *a);
+static void begin(struct query *a);
 
 static void on_retry(evutil_socket_t fd, short what, void *arg)
 {
@@ -47,9 +47,9 @@ int core_refused(int status, struct err *e)
     }
 }
 
-static int ask_on_head(void *arg, const struct fetch_head *h)
+static int query_on_head(void *arg, const struct fetch_head *h)
 {
-    struct ask *a = arg;
+    struct query *a = arg;
 
     a->status = h->status;
     if (h->status == 304 && a->etag[0] != '\0') {
@@ -67,7 +67,7 @@ static int ask_on_head(void *arg, const struct fetch_head *h)
 
 static int on_body(void *arg, struct slice bytes)
 {
-    struct ask *a = arg;
+    struct query *a = arg;
     struct core *g = a->g;
 
     g->wire_bytes += bytes.n;
@@ -80,7 +80,7 @@ static int on_body(void *arg, struct slice bytes)
 
 static void on_done(void *arg, int rc, const struct err *why)
 {
-    struct ask *a = arg;
+    struct query *a = arg;
 
     a->fetch = NULL;
     if (a->why.code != 0) {
@@ -98,9 +98,9 @@ static void on_done(void *arg, int rc, const struct err *why)
     a->done(a, rc);
 }
 
-static void begin(struct ask *a)
+static void begin(struct query *a)
 {
-    static const struct fetch_events events = {ask_on_head, on_body, on_done};
+    static const struct fetch_events events = {query_on_head, on_body, on_done};
     struct fetch_want w = {.origin = a->g->site->origin,
                            .url = slice_str(a->url),
                            .end = LENGTH_UNKNOWN,
@@ -111,10 +111,10 @@ static void begin(struct ask *a)
     a->fetch = fetch_start(a->g->site->fetcher, &w, &events, a);
 }
 
-struct ask *ask_start(struct core *g, char *url, const char *accept, const struct digest *etag,
-                      size_t max_bytes, void (*done)(struct ask *a, int rc), void *arg)
+struct query *query_start(struct core *g, char *url, const char *accept, const struct digest *etag,
+                          size_t max_bytes, void (*done)(struct query *a, int rc), void *arg)
 {
-    struct ask *a = NEW(struct ask);
+    struct query *a = NEW(struct query);
     char hex[DIGEST_HEX + 1];
 
     a->g = g;
@@ -134,9 +134,9 @@ struct ask *ask_start(struct core *g, char *url, const char *accept, const struc
     return a;
 }
 
-void ask_free(struct ask **ap)
+void query_free(struct query **ap)
 {
-    struct ask *a = *ap;
+    struct query *a = *ap;
 
     *ap = NULL;
     if (a == NULL) {
@@ -179,7 +179,7 @@ struct coming { /* a node that is asked for */
     struct walk *w;
     struct inner *parent; /* NULL: the root */
     size_t index;
-    struct ask *ask;
+    struct query *ask;
 };
 
 struct walk {
@@ -205,7 +205,7 @@ static void inner_release(struct inner *x)
 
 static void coming_free(struct coming *c)
 {
-    ask_free(&c->ask);
+    query_free(&c->ask);
     list_remove(&c->node);
     c->w->count--;
     inner_release(c->parent);
@@ -369,7 +369,7 @@ static void end(struct walk *w, int rc, struct err *why)
     core_listed(w->g, rc, why);
 }
 
-static int unpack(const struct ask *a, struct buf *out, struct err *e)
+static int unpack(const struct query *a, struct buf *out, struct err *e)
 {
     struct slice body = buf_slice(&a->body);
 
@@ -407,7 +407,7 @@ static int take_node(struct walk *w, const struct coming *c, struct err *e)
     return accept_node(w, c->parent, c->index, &n, e);
 }
 
-static void on_node(struct ask *a, int rc)
+static void on_node(struct query *a, int rc)
 {
     struct coming *c = a->arg;
     struct walk *w = c->w;
@@ -461,7 +461,8 @@ static void fetch_node(struct walk *w, struct inner *parent, size_t index)
     }
     list_push_back(&w->coming, &c->node);
     w->count++;
-    c->ask = ask_start(w->g, url_of(w, parent, index), WIRE_NODE_ZSTD, NULL, FRAME_MAX, on_node, c);
+    c->ask =
+        query_start(w->g, url_of(w, parent, index), WIRE_NODE_ZSTD, NULL, FRAME_MAX, on_node, c);
 }
 
 /* One node: from here, or asked for. */
@@ -613,8 +614,8 @@ static void core_close(struct engine **gp)
     core_takes_cancel(g);
     sheaves_fini(g);
     LIST_EACH (&g->asks, it) {
-        struct ask *a = LIST_ITEM(it, struct ask, node);
-        ask_free(&a);
+        struct query *a = LIST_ITEM(it, struct query, node);
+        query_free(&a);
     }
     while (g->jobs != 0) { /* they are told to stop, and come back soon */
         (void)!event_base_loop(g->site->base, EVLOOP_ONCE);
@@ -658,18 +659,18 @@ static int core_open(const struct engine_site *site, const struct engine_events 
 /* --- the head --- */
 
 static void ask_head(struct core *g, const struct digest *known,
-                     void (*done)(struct ask *a, int rc))
+                     void (*done)(struct query *a, int rc))
 {
     struct buf url = BUF_INIT(URL_ROOM);
 
     buf_str(&url, g->tree);
     buf_str(&url, "/head");
-    g->head_ask =
-        ask_start(g, mem_strdup(buf_cstr(&url)), "application/json", known, WIRE_HEAD_MAX, done, g);
+    g->head_ask = query_start(g, mem_strdup(buf_cstr(&url)), "application/json", known,
+                              WIRE_HEAD_MAX, done, g);
     buf_free(&url);
 }
 
-static int take_head(struct core *g, const struct ask *a, struct err *e)
+static int take_head(struct core *g, const struct query *a, struct err *e)
 {
     int rc = wire_head_read(buf_slice(&a->body), &g->head, e);
 
@@ -681,7 +682,7 @@ static int take_head(struct core *g, const struct ask *a, struct err *e)
     return rc;
 }
 
-static void on_probed(struct ask *a, int rc)
+static void on_probed(struct query *a, int rc)
 {
     struct core *g = a->arg;
     enum probe_answer answer = PROBE_UNKNOWN;
@@ -694,7 +695,7 @@ static void on_probed(struct ask *a, int rc)
         /* A cache in between may not know of conditions. */
         answer = memcmp(hex, a->etag + 1, DIGEST_HEX) == 0 ? PROBE_SAME : PROBE_CHANGED;
     }
-    ask_free(&g->head_ask);
+    query_free(&g->head_ask);
     g->ev.on_probe(g->arg, answer);
 }
 
@@ -723,7 +724,7 @@ static void start_walk(struct core *g)
     g->walk = walk_start(g);
 }
 
-static void on_head(struct ask *a, int rc)
+static void on_head(struct query *a, int rc)
 {
     struct core *g = a->arg;
     struct err why = a->why;
@@ -731,7 +732,7 @@ static void on_head(struct ask *a, int rc)
     if (rc == 0) {
         rc = take_head(g, a, &why);
     }
-    ask_free(&g->head_ask);
+    query_free(&g->head_ask);
     if (rc == 0) {
         start_walk(g);
     } else {

@@ -530,7 +530,7 @@ struct cutting { /* a job: the former version's list; outlives the patching that
 struct patching {
     struct take *t;
     struct blob *basis;
-    struct ask *ask;
+    struct query *ask;
     struct cutting *cutting;
     struct pieces want;
     uint64_t list_bytes;
@@ -573,7 +573,7 @@ static void patching_free(struct patching **pp)
     if (p == NULL) {
         return;
     }
-    ask_free(&p->ask);
+    query_free(&p->ask);
     if (p->cutting != NULL) {
         p->cutting->p = NULL;
         p->cutting->stop = true;
@@ -765,7 +765,7 @@ static void cut_former(struct patching *p)
     pool_submit(c->g->site->disk, &c->job, c->g->site->client);
 }
 
-static void on_list(struct ask *a, int rc)
+static void on_list(struct query *a, int rc)
 {
     struct patching *p = a->arg;
     struct take *t = p->t;
@@ -779,7 +779,7 @@ static void on_list(struct ask *a, int rc)
     if (rc == 0 && (p->want.size_bytes != t->size || !digest_eq(&p->want.whole, &t->digest))) {
         rc = err_set(&why, E_PROTOCOL, "the core gave another file's list");
     }
-    ask_free(&p->ask);
+    query_free(&p->ask);
     if (rc == 0) {
         cut_former(p);
     } else {
@@ -803,8 +803,8 @@ static void patching_start(struct take *t, const struct take_want *w)
     p->turn = evtimer_new(t->g->site->base, patching_on_turn, p);
     CHECK(p->turn != NULL);
     snprintf(url, room, "%s%s", t->g->lists, t->validator);
-    p->ask =
-        ask_start(t->g, url, "application/vnd.mirrord.pieces", NULL, PIECES_BYTES_MAX, on_list, p);
+    p->ask = query_start(t->g, url, "application/vnd.mirrord.pieces", NULL, PIECES_BYTES_MAX,
+                         on_list, p);
 }
 
 static void take_free(struct take *t)

@@ -36,7 +36,7 @@ static void strip_way(struct ask *a)
 }
 
 /* Empty parts and "." are passed over; the last part may be a pattern. */
-int ask_path(struct slice path, const struct options *o, struct ask *out, struct err *e)
+int ask_path(struct slice path, const struct client_options *o, struct ask *out, struct err *e)
 {
     struct slice rest = path;
     bool marked = false;
@@ -82,8 +82,8 @@ static void leave_part(struct ask *a, size_t foot)
 }
 
 /* As above, but ".." leads back as far as the base, as with the installed program where it serves a module. */
-int ask_name(const struct ask *base, struct slice name, const struct options *o, struct ask *out,
-             struct err *e)
+int ask_name(const struct ask *base, struct slice name, const struct client_options *o,
+             struct ask *out, struct err *e)
 {
     size_t foot = base->path_n;
     size_t top = foot > 0 ? foot + 1 : 0;

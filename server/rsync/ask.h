@@ -22,9 +22,10 @@ struct ask { /* one path, as it was understood */
     bool dotted;          /* its name began with "./": the folder that it stands in is told too */
     size_t strip;         /* bytes that are not told */
 };
-MUST_USE int ask_path(struct slice path, const struct options *o, struct ask *out, struct err *e);
+MUST_USE int ask_path(struct slice path, const struct client_options *o, struct ask *out,
+                      struct err *e);
 /* A name of a list that stands below the folder `base`: no pattern, and what leads above it stays in it. */
-MUST_USE int ask_name(const struct ask *base, struct slice name, const struct options *o,
+MUST_USE int ask_name(const struct ask *base, struct slice name, const struct client_options *o,
                       struct ask *out, struct err *e);
 
 #endif

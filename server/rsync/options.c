@@ -86,7 +86,7 @@ static bool stands_in(struct slice a, const char *const *table, size_t n, bool p
     return false;
 }
 
-static int long_option(struct slice a, struct options *o, struct err *e)
+static int long_option(struct slice a, struct client_options *o, struct err *e)
 {
     uint64_t v;
 
@@ -134,7 +134,7 @@ static int long_option(struct slice a, struct options *o, struct err *e)
     return 0;
 }
 
-static int letters(struct slice a, struct options *o, struct err *e)
+static int letters(struct slice a, struct client_options *o, struct err *e)
 {
     for (size_t i = 1; i < a.n; i++) {
         switch (a.p[i]) {
@@ -230,11 +230,11 @@ bool options_secluded(struct slice args)
     return yes;
 }
 
-int options_parse(struct slice args, struct options *out, struct err *e)
+int options_parse(struct slice args, struct client_options *out, struct err *e)
 {
     int rc = 0;
 
-    *out = (struct options){.sender = is_sender(args)};
+    *out = (struct client_options){.sender = is_sender(args)};
     while (args.n > 0 && rc == 0) {
         struct slice a = slice_cut(&args, '\0');
         if (slice_eqs(a, ".")) {

@@ -15,7 +15,7 @@
 
 enum { OPTIONS_BYTES_MAX = 64 << 10, OPTIONS_COUNT_MAX = 256 };
 
-struct options {
+struct client_options {
     bool sender; /* the client receives; without it the client wants to push */
     bool recurse, folders, links, owner, group, numeric_ids, dry_run, list_only, hard_links,
         relative;
@@ -36,7 +36,7 @@ struct options {
 
 /* args: NUL-terminated, one after the other, without the empty one at the end. *out is filled as far as it was read, also
  * when it fails. */
-MUST_USE int options_parse(struct slice args, struct options *out, struct err *e);
+MUST_USE int options_parse(struct slice args, struct client_options *out, struct err *e);
 /* The same arguments: does a second list follow them? */
 bool options_secluded(struct slice args);
 

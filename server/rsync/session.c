@@ -23,7 +23,7 @@ enum {
 struct choice { /* the first five are the caller's to fill */
     struct stream *stream;
     const struct welcome *welcome;
-    const struct options *options;
+    const struct client_options *options;
     const struct filter *filter;
     struct budget *budget;
     struct view view;
@@ -202,7 +202,7 @@ static int add_paths(struct choice *c, struct err *e)
 /* The folder that all names stand in: one path, and without it there is nothing to do. */
 static int find_base(struct choice *c, struct ask *base, struct err *e)
 {
-    static const struct options plain = {.recurse = false};
+    static const struct client_options plain = {.recurse = false};
     struct slice rest = c->options->paths;
     struct slice path = slice_cut(&rest, '\0');
     const char *why;
@@ -488,7 +488,7 @@ struct session {
     const struct session_peer *peer;
     struct budget budget;
     struct stream stream;
-    struct options options;
+    struct client_options options;
     struct welcome welcome;
     struct filter filter;
     struct listing *listing;

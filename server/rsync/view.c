@@ -18,7 +18,7 @@ enum {
 struct choosing {
     struct view *v;
     const struct ask *a;
-    const struct options *o;
+    const struct client_options *o;
     const struct filter *f;
     size_t strip;
     size_t known; /* of the way to it: was told with the name before */
@@ -348,8 +348,8 @@ void view_init(struct view *v, const struct file_list *l, struct budget *budget)
     *v = (struct view){.list = l, .budget = budget};
 }
 
-int view_add(struct view *v, const struct ask *a, const struct options *o, const struct filter *f,
-             struct err *e)
+int view_add(struct view *v, const struct ask *a, const struct client_options *o,
+             const struct filter *f, struct err *e)
 {
     struct choosing c = {.v = v, .a = a, .o = o, .f = f, .strip = a->strip, .e = e};
     uint32_t half = v->count;
@@ -399,7 +399,7 @@ static size_t way_shared(struct view *v, const struct ask *a)
 }
 
 /* Sorted when as much has come as the list has entries: no name costs that alone, and memory has a bound. */
-int view_add_name(struct view *v, const struct ask *a, const struct options *o,
+int view_add_name(struct view *v, const struct ask *a, const struct client_options *o,
                   const struct filter *f, struct err *e)
 {
     bool mixed = v->mixed;

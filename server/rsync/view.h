@@ -43,10 +43,10 @@ struct view {
 };
 
 void view_init(struct view *v, const struct file_list *l, struct budget *budget);
-MUST_USE int view_add(struct view *v, const struct ask *a, const struct options *o,
+MUST_USE int view_add(struct view *v, const struct ask *a, const struct client_options *o,
                       const struct filter *f, struct err *e);
 /* One of many: what is told stands in order, and counts, after view_settle() alone. */
-MUST_USE int view_add_name(struct view *v, const struct ask *a, const struct options *o,
+MUST_USE int view_add_name(struct view *v, const struct ask *a, const struct client_options *o,
                            const struct filter *f, struct err *e);
 MUST_USE int view_settle(struct view *v, struct err *e);
 const struct list_entry *view_at(const struct view *v, uint32_t index);

@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     struct slice rest = slice_of(p, n);
     struct slice arguments = slice_cut(&rest, '\n');
     struct filter f = {.count = 0};
-    struct options o;
+    struct client_options o;
     struct budget budget = {.max = 0};
     struct view v;
     struct ask a;

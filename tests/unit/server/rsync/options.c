@@ -8,7 +8,7 @@
 
 static void a_usual_client(void **state)
 {
-    struct options o;
+    struct client_options o;
     struct err e;
 
     (void)state;
@@ -25,7 +25,7 @@ static void a_usual_client(void **state)
 
 static void a_client_with_a_list(void **state)
 {
-    struct options o;
+    struct client_options o;
 
     (void)state;
     assert_int_equal(options_parse(ARGS("--server\0--sender\0-tRe.LsfxCIvu\0--ignore-missing-args\0"
@@ -58,7 +58,7 @@ static void what_is_not_served_is_named(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(v); i++) {
-        struct options o;
+        struct client_options o;
         struct err e = {.code = 0};
         assert_int_not_equal(options_parse(v[i].args, &o, &e), 0);
         if (strstr(e.text, v[i].word) == NULL) {
@@ -69,7 +69,7 @@ static void what_is_not_served_is_named(void **state)
 
 static void abilities_are_known_although_something_is_refused(void **state)
 {
-    struct options o;
+    struct client_options o;
 
     (void)state;
     assert_int_not_equal(options_parse(ARGS("--server\0-re.vf\0--append\0.\0m/\0"), &o, NULL), 0);

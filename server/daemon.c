@@ -26,23 +26,12 @@
 
 /* --- what changes while it runs --- */
 
-void daemon_repo_changed(struct daemon *d, struct slice repo)
-{
-    struct repo_set *rs = repo_set_hold(d);
-    struct repo *r = repo_set_find(rs, repo);
-
-    if (r != NULL) {
-        atomic_fetch_add(&r->generation, 1);
-    }
-    repo_set_release(&rs);
-}
-
 static void on_change(void *arg, struct slice repo, struct slice key)
 {
     struct daemon *d = arg;
 
     if (key.p == NULL) {
-        daemon_repo_changed(d, repo);
+        repos_changed(d->repos, repo);
     } else {
         serve_forget(d->serve, repo, key);
     }
@@ -57,7 +46,9 @@ enum { COLLECT_GRACE_S = 3600 };
 
 static void on_published(void *arg, struct slice repo)
 {
-    daemon_repo_changed(arg, repo);
+    struct daemon *d = arg;
+
+    repos_changed(d->repos, repo);
 }
 
 static void collect_for_sync(void *arg)
@@ -154,13 +145,12 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     static const struct entrance *const doors[] = {&entrance_registry, NULL};
     struct daemon *d = NEW(struct daemon);
     struct http_listeners listeners;
+    struct repo_set *set = NULL;
     struct conf *c = NULL;
     int rc;
 
-    lock_init(&d->reloading, LOCK_RELOAD);
-    lock_init(&d->lock, LOCK_DAEMON);
+    d->lifecycle = lifecycle_open();
     d->conf_path = conf_path;
-    d->started_unix_s = clock_unix_s();
     rc = conf_read(conf_path, &c, e);
     if (rc != 0) {
         goto out;
@@ -169,11 +159,13 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     raise_nofile();
     d->loops = loops_open(loops_wanted(c));
     d->traffic = traffic_open(loops_count(d->loops));
-    rc = repo_set_open(c, d->traffic, &d->set, e);
+    rc = repo_set_open(c, &set, e);
     if (rc != 0) {
         goto out;
     }
-    d->first = repo_set_hold(d);
+    traffic_follow(d->traffic, set);
+    d->repos = repos_open(set);
+    d->first = repo_set_hold(d->repos);
     notify_systemd("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=opening the store");
     rc = store_open(&c->store, &d->store, e);
     if (rc == 0) {
@@ -186,8 +178,8 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         log_info("store.unclean",
                  "the last run was cut off; `mirrorctl verify` removes what it left");
     }
-    moved_note(d->store, d->set, NULL);
-    rc = holding_load(d->store, d->set, e);
+    moved_note(d->store, set, NULL);
+    rc = holding_load(d->store, set, e);
     if (rc != 0) {
         goto out;
     }
@@ -223,11 +215,12 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     http_server_listen(d->http, &listeners);
-    notices_say(d, c, NULL);
+    notices_say(d->gate, c, NULL);
     d->sync = open_sync(d);
-    rc = daemon_set_sync(d, d->set, e);
+    rc = daemon_set_sync(d, set, e);
     if (rc == 0) {
-        rc = modules_open(d, c, e);
+        const struct modules_parts parts = {d->store, d->gate, d->access, d->repos};
+        rc = modules_open(&parts, c, &d->modules, e);
     }
     if (rc != 0) {
         goto out;
@@ -254,7 +247,7 @@ void daemon_close(struct daemon **dp)
     *dp = NULL;
     control_close(&d->control);
     prefetches_close(&d->prefetches);
-    modules_close(d);
+    modules_close(&d->modules);
     sync_close(&d->sync);
     http_server_close(&d->http);
     pool_close(&d->readers);
@@ -273,10 +266,9 @@ void daemon_close(struct daemon **dp)
     uploads_close(&d->uploads);
     store_close(&d->store);
     repo_set_release(&d->first);
-    repo_set_release(&d->set);
+    repos_close(&d->repos);
     traffic_close(&d->traffic);
-    lock_fini(&d->lock);
-    lock_fini(&d->reloading);
+    lifecycle_close(&d->lifecycle);
     free(d);
 }
 
@@ -301,16 +293,16 @@ static void drained(void *arg)
 static void drain(struct daemon *d)
 {
     struct drain dr = {0};
-    struct repo_set *rs = repo_set_hold(d);
+    struct repo_set *rs = repo_set_hold(d->repos);
 
     notify_systemd("STOPPING=1\nSTATUS=draining");
     log_info("daemon.draining", "at_most_ms=%" PRIu32, rs->conf->drain_ms);
     lock_init(&dr.lock, LOCK_LEAF);
     cond_init(&dr.over);
-    lock_take(&d->reloading); /* a reload under way ends first, none begins after */
-    d->draining = true;
+    lock_take(&d->lifecycle->reloading); /* a reload under way ends first, none begins after */
+    d->lifecycle->draining = true;
     http_server_drain(d->http, rs->conf->drain_ms, drained, &dr);
-    lock_drop(&d->reloading);
+    lock_drop(&d->lifecycle->reloading);
     lock_take(&dr.lock);
     while (!dr.done) {
         cond_wait(&dr.over, &dr.lock);
@@ -395,14 +387,16 @@ void daemon_addresses(struct daemon *d, struct buf *out)
 
 static void say_ready(struct daemon *d)
 {
+    struct repo_set *rs = repo_set_hold(d->repos);
     struct buf listens = BUF_INIT(64 << 10);
 
-    lock_take(&d->reloading); /* mirrorctl may be at it already */
+    lock_take(&d->lifecycle->reloading); /* mirrorctl may be at it already */
     daemon_addresses(d, &listens);
-    log_info("daemon.ready", "version=%s repos=%zu loops=%u listen=%s", MIRROR_VERSION,
-             d->set->count, loops_count(d->loops), buf_cstr(&listens));
-    lock_drop(&d->reloading);
+    log_info("daemon.ready", "version=%s repos=%zu loops=%u listen=%s", MIRROR_VERSION, rs->count,
+             loops_count(d->loops), buf_cstr(&listens));
+    lock_drop(&d->lifecycle->reloading);
     buf_free(&listens);
+    repo_set_release(&rs);
 }
 
 /* RocksDB writes nothing more, and the disk does: a new start is all that helps (docs/decisions/0018). Never soon after the
@@ -417,7 +411,7 @@ static bool must_restart(struct daemon *d, uint64_t started_ms)
     if (stuck_ms == 0) {
         return false;
     }
-    rs = repo_set_hold(d);
+    rs = repo_set_hold(d->repos);
     every_ms = rs->conf->store.restart_ms;
     repo_set_release(&rs);
     return every_ms != 0 && stuck_ms >= min_u64(STUCK_MS, every_ms) && now - started_ms >= every_ms;
@@ -438,10 +432,10 @@ int daemon_run(struct daemon *d, struct err *e)
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGUSR1);
     http_server_start(d->http);
-    modules_start(d);
-    d->ready = true;
-    d->reload_ok = true;
-    d->reload_ok_unix_s = clock_unix_s();
+    modules_start(d->modules);
+    d->lifecycle->ready = true;
+    d->lifecycle->reload_ok = true;
+    d->lifecycle->reload_ok_unix_s = clock_unix_s();
     notify_systemd("READY=1\nSTATUS=serving");
     say_ready(d);
     for (;;) {

@@ -4,14 +4,14 @@
  * come and go, those that stay are kept. What cannot change while running (threads, state_dir...) is named in the log and to
  * mirrorctl.
  *
- * threads  fields are set before the loops start; `set` changes on reload: a loop has its own in its desk, others take it
- *          by repo_set_hold()
+ * threads  fields are set before the loops start; the repos in force change on reload: a loop has its own in its desk, others
+ *          take them by repo_set_hold()
  */
 #ifndef SERVER_DAEMON_H
 #define SERVER_DAEMON_H
 
-#include "common/os/lock.h"
 #include "server/gate/seats.h"
+#include "server/live/lifecycle.h"
 #include "server/live/repo_set.h"
 
 struct access_log;
@@ -31,19 +31,10 @@ struct daemon {
     struct http_server *http;
     struct serve *serve;
     struct control *control;
-    struct door **doors; /* for rsync clients */
-    size_t doors_count;
-    uint64_t started_unix_s;
-    _Atomic bool draining;
-    struct seats sheaves; /* answers of many blobs, made or on their way */
-    _Atomic bool ready;
-    _Atomic uint64_t reloads, reload_ok_unix_s;
-    _Atomic bool reload_ok;
-    struct err reload_why; /* the last one was refused; under `lock`, as is: */
-    uint64_t reload_refused_unix_s;
-    struct lock reloading; /* SIGHUP and mirrorctl, one after the other */
-    struct lock lock;      /* guards `set` */
-    struct repo_set *set;
+    struct modules *modules; /* for rsync clients */
+    struct seats sheaves;    /* answers of many blobs, made or on their way */
+    struct lifecycle *lifecycle;
+    struct repos *repos;           /* in force */
     struct repo_set *first;        /* as started: its conf has what only a restart changes */
     struct sync *sync;             /* repos that are mirrored whole */
     struct prefetches *prefetches; /* fetched ahead of demand: server/hub/prefetch.h */
@@ -71,7 +62,5 @@ void daemon_log_level(const struct conf *c);
 void daemon_addresses(struct daemon *d, struct buf *out);
 /* The synced repos of a configuration, from now on. */
 MUST_USE int daemon_set_sync(struct daemon *d, const struct repo_set *rs, struct err *e);
-/* A published, rolled back or removed tree or object: resolved answers of that repo are void from now on. */
-void daemon_repo_changed(struct daemon *d, struct slice repo);
 
 #endif

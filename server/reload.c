@@ -11,6 +11,7 @@
 #include "server/live/moved.h"
 #include "server/live/notices.h"
 #include "server/serve/serve.h"
+#include "server/serve/traffic.h"
 
 static bool same(const char *a, const char *b)
 {
@@ -83,14 +84,14 @@ int daemon_try(struct daemon *d, const struct conf *c, struct err *e)
 {
     int rc = try_repos(c, e);
 
-    lock_take(&d->reloading);
+    lock_take(&d->lifecycle->reloading);
     if (rc == 0) {
         rc = http_server_try(d->http, c->listeners, c->listeners_count, e);
     }
     if (rc == 0) {
         rc = access_log_try(d->access, c->access_log, e);
     }
-    lock_drop(&d->reloading);
+    lock_drop(&d->lifecycle->reloading);
     return rc;
 }
 
@@ -106,10 +107,7 @@ static void put_in_force(struct daemon *d, struct repo_set *fresh)
     uploads_limit(d->uploads, c->store.client_uploads, c->store.client_upload_bytes);
     cache_limit(d->cache, c->store.client_store_bytes);
     daemon_log_level(c);
-    lock_take(&d->lock);
-    old = d->set;
-    d->set = fresh;
-    lock_drop(&d->lock);
+    old = repos_replace(d->repos, fresh);
     serve_settle(d->serve);
     for (size_t i = 0; i < old->count; i++) {
         serve_forget(d->serve, slice_str(old->repo[i]->name), SLICE_NONE);
@@ -125,9 +123,10 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
     int rc = conf_read(d->conf_path, &c, e);
 
     if (rc == 0) {
-        rc = repo_set_open(c, d->traffic, &fresh, e);
+        rc = repo_set_open(c, &fresh, e);
     }
     if (rc == 0) {
+        traffic_follow(d->traffic, fresh);
         rc = holding_load(d->store, fresh, e);
     }
     if (rc == 0) {
@@ -147,7 +146,7 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
     }
     put_in_force(d, fresh);
     http_server_listen(d->http, &listeners); /* last: a new root may be a new repo */
-    notices_say(d, c, &news->warnings);
+    notices_say(d->gate, c, &news->warnings);
     return 0;
 }
 
@@ -156,25 +155,22 @@ int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e)
     struct buf listens = BUF_INIT(64 << 10);
     int rc;
 
-    lock_take(&d->reloading);
+    lock_take(&d->lifecycle->reloading);
     notify_systemd("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_ns() / 1000);
-    rc = d->draining ? err_set(e, E_CANCELLED, "the daemon is stopping") : reload(d, news, e);
-    d->reload_ok = rc == 0;
-    d->reloads++;
+    rc = d->lifecycle->draining ? err_set(e, E_CANCELLED, "the daemon is stopping")
+                                : reload(d, news, e);
+    lifecycle_reloaded(d->lifecycle, rc, e);
     if (rc == 0) {
-        d->reload_ok_unix_s = clock_unix_s();
+        struct repo_set *rs = repo_set_hold(d->repos);
         daemon_addresses(d, &listens);
-        log_info("reload.done", "file=%s repos=%zu listen=%s", d->conf_path, d->set->count,
+        log_info("reload.done", "file=%s repos=%zu listen=%s", d->conf_path, rs->count,
                  buf_cstr(&listens));
+        repo_set_release(&rs);
     } else {
         log_error("reload.refused", "the old settings stay: %s", e->text);
-        lock_take(&d->lock);
-        d->reload_why = *e;
-        d->reload_refused_unix_s = clock_unix_s();
-        lock_drop(&d->lock);
     }
     notify_systemd("READY=1");
-    lock_drop(&d->reloading);
+    lock_drop(&d->lifecycle->reloading);
     buf_free(&listens);
     return rc;
 }

@@ -16,8 +16,8 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
-SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "conf", "hub", "registry")} | REPO | SYNC
-TOP = {"server", "server/live", "server/serve", "server/admin", "server/hub", "server/registry"}  # they make the daemon of all the others, and see each other
+SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "conf", "live", "hub", "registry")} | REPO | SYNC
+TOP = {"server", "server/serve", "server/admin", "server/hub", "server/registry"}  # they make the daemon of all the others, and see each other
 ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
 
 ARROWS = {
@@ -131,8 +131,8 @@ ARROWS = {
         "server/sync/rsync",  # the wire's numbers, frames and lists are the same from both ends
     },
     "server/hub": COMMON | {
-        "server",        # daemon.h: which repos there are
-        "server/live",
+        "server",        # daemon.h
+        "server/live",   # the repos in force
         "server/repo",   # the adapter's plan
         "server/repo/hf",  # a Hub's keys, paths, manifests
         "server/repo/hosted",
@@ -159,14 +159,17 @@ ARROWS = {
         "server/store/store.h",
         "server/sync/sync.h",
     },
+    "server/live": COMMON | {  # the repos in force
+        "server/conf/conf.h",
+        "server/sync/sync.h",  # the name of a synced tree
+    },
     "server/page": COMMON,
     "server/peers": COMMON,
     "server/ctl": COMMON,
-    # The top: daemon, live, serve and admin see all of the server but its control tool.
-    "server": COMMON | SERVER | {"server/live", "server/serve", "server/admin"},
-    "server/live": COMMON | SERVER | {"server", "server/serve"},
-    "server/serve": COMMON | SERVER | {"server", "server/live", "server/admin"},
-    "server/admin": COMMON | SERVER | {"server", "server/live", "server/serve"},  # daemon.h; a page that is a call
+    # The top: daemon, serve and admin see all of the server but its control tool.
+    "server": COMMON | SERVER | {"server/serve", "server/admin"},
+    "server/serve": COMMON | SERVER | {"server", "server/admin"},
+    "server/admin": COMMON | SERVER | {"server", "server/serve"},  # daemon.h; a page that is a call
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

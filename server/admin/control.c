@@ -70,7 +70,7 @@ int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out
     struct slice name;
     int rc = talk_need(t, "repo", &name, e);
 
-    *rs = repo_set_hold(t->d);
+    *rs = repo_set_hold(t->d->repos);
     *out = rc == 0 ? repo_set_find(*rs, name) : NULL;
     if (rc == 0 && *out == NULL) {
         rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\", see `mirrorctl repo ls`",

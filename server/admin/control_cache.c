@@ -164,7 +164,7 @@ static int need_scope(struct talk *t, struct slice *scope, struct err *e)
         return rc;
     }
     rest = *scope;
-    rs = repo_set_hold(t->d);
+    rs = repo_set_hold(t->d->repos);
     if (repo_set_find(rs, slice_cut(&rest, '/')) == NULL) {
         rc = err_set(e, E_NOTFOUND,
                      "\"" SLICE_FMT "\" begins with no repo's name, a scope is REPO or "
@@ -225,7 +225,7 @@ static int first_object(void *arg, const struct object_info *o)
 static int not_hosted(struct talk *t, struct slice scope, struct err *e)
 {
     struct slice rest = scope;
-    struct repo_set *rs = repo_set_hold(t->d);
+    struct repo_set *rs = repo_set_hold(t->d->repos);
     const struct repo *r = repo_set_find(rs, slice_cut(&rest, '/'));
     int rc = 0;
 
@@ -282,7 +282,7 @@ int verb_cache_rm(struct talk *t, struct err *e)
         return rc < 0 ? rc : 0;
     }
     rc = cache_remove(t->d->cache, repo, rest, &removed, e);
-    daemon_repo_changed(t->d, repo);
+    repos_changed(t->d->repos, repo);
     jwrite_u64(t->result, "removed", removed);
     return rc;
 }
@@ -321,7 +321,7 @@ static int expire(struct listing *l, const json_t *prefixes, struct err *e)
             all += rc == 0 ? expired : 0;
         }
     }
-    daemon_repo_changed(l->t->d, repo);
+    repos_changed(l->t->d->repos, repo);
     jwrite_u64(l->t->result, "marked", all);
     return rc;
 }

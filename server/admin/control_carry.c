@@ -83,7 +83,7 @@ static int say_revision(struct talk *t, const struct carry *c, struct err *e)
 
 int verb_hf_export(struct talk *t, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(t->d);
+    struct repo_set *rs = repo_set_hold(t->d->repos);
     struct stock_name n;
     struct carry c;
     struct slice id;

@@ -40,7 +40,7 @@ static void clients_members(struct talk *t)
 int verb_status(struct talk *t, struct err *e)
 {
     struct buf status = BUF_INIT(4 << 20);
-    struct repo_set *rs = repo_set_hold(t->d);
+    struct repo_set *rs = repo_set_hold(t->d->repos);
     struct slice s;
     int rc;
 
@@ -81,7 +81,7 @@ static void repo_members(struct talk *t, struct buf *out, const struct repo *r)
 
 int verb_repo_ls(struct talk *t, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(t->d);
+    struct repo_set *rs = repo_set_hold(t->d->repos);
 
     (void)e;
     for (size_t i = 0; i < rs->count; i++) {
@@ -173,7 +173,7 @@ int verb_config_test(struct talk *t, struct err *e)
         rc = err_set(e, E_CONFIG, "%s: a reload would be refused: %s", t->d->conf_path, why.text);
     }
     if (rc == 0) {
-        notices_of_conf(t->d, c, &warnings);
+        notices_of_conf(t->d->gate, c, &warnings);
         jwrite_str(t->result, "path", t->d->conf_path);
         jwrite_u64(t->result, "repos", c->repos_count);
         jwrite_u64(t->result, "listeners", c->listeners_count);
@@ -219,7 +219,7 @@ static bool names_a_repo(const struct conf *c, struct slice scope)
 /* A token may be made before its repo is; mostly it is a slip. */
 static void warn_of_scopes(struct talk *t, const char *const *scopes, size_t n)
 {
-    struct repo_set *rs = repo_set_hold(t->d);
+    struct repo_set *rs = repo_set_hold(t->d->repos);
     const char **names = mem_array(rs->conf->repos_count + 1, sizeof names[0]);
     struct buf text = BUF_INIT(64 << 10);
 

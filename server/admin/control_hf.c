@@ -45,7 +45,7 @@ static int on_repo(void *arg, const struct stock_repo *x)
 int verb_hf_ls(struct talk *t, struct err *e)
 {
     struct slice only = talk_text(t, "repo"), prefix = talk_text(t, "prefix");
-    struct repo_set *rs = repo_set_hold(t->d);
+    struct repo_set *rs = repo_set_hold(t->d->repos);
     enum stock_kind k;
     bool found = false;
     int rc = 0;
@@ -111,7 +111,7 @@ int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *
     struct slice repo = talk_text(t, "repo"), id;
     int rc = talk_need(t, "id", &id, e);
 
-    *rs = repo_set_hold(t->d);
+    *rs = repo_set_hold(t->d->repos);
     return rc == 0 ? stock_name_read(*rs, repo, id, out, e) : rc;
 }
 

@@ -210,7 +210,7 @@ static int pin(struct talk *t, const struct stock_name *n, struct slice authoriz
     int rc;
 
     porters_init(&porters);
-    errand_init(&x, t->d, n->repo, &porters, authorization, &t->d->draining);
+    errand_init(&x, t->d, n->repo, &porters, authorization, &t->d->lifecycle->draining);
     rc = errand_list(&x, n->type, n->id, rev, &c, e);
     if (rc == 0) {
         rc = pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);

@@ -331,7 +331,7 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
     }
     batch_free(&b);
     if (rc == 0) {
-        daemon_repo_changed(t->d, x.repo_name);
+        repos_changed(t->d->repos, x.repo_name);
         snap_members(t->result, &sn);
         rc = head_held(t->d->store, x.repo_name, x.name, &hold, e);
         jwrite_bool(t->result, "hold", hold);
@@ -350,7 +350,7 @@ int verb_snapshot_tag(struct talk *t, struct err *e)
         rc = snap_tag(t->d->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
     }
     if (rc == 0) {
-        daemon_repo_changed(t->d, x.repo_name); /* "@label" and lists of names are remembered */
+        repos_changed(t->d->repos, x.repo_name); /* "@label" and lists of names are remembered */
         jwrite_u64(t->result, "seq", sn.seq);
         jwrite_text(t->result, "label", talk_text(t, "label"));
     }
@@ -383,7 +383,7 @@ int verb_snapshot_rm(struct talk *t, struct err *e)
         rc = snap_remove(t->d->store, x.repo_name, x.name, sn.seq, e);
     }
     if (rc == 0) {
-        daemon_repo_changed(t->d, x.repo_name); /* "@v7" and labels lead nowhere now */
+        repos_changed(t->d->repos, x.repo_name); /* "@v7" and labels lead nowhere now */
         jwrite_u64(t->result, "seq", sn.seq);
     }
     repo_set_release(&x.set);

@@ -253,7 +253,7 @@ static void process(struct text *t)
     head(t, "process_resident_memory_bytes", "gauge", "Memory in use.");
     one(t, (double)resident_bytes());
     head(t, "process_start_time_seconds", "gauge", "When the process started, unix time.");
-    one(t, (double)t->s->d->started_unix_s);
+    one(t, (double)t->s->d->lifecycle->started_unix_s);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         head(t, "process_max_fds", "gauge", "Most files open at once.");
         one(t, (double)files.rlim_cur);

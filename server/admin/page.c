@@ -7,6 +7,7 @@
 #include "server/admin/sample.h"
 #include "server/admin/stock_page.h"
 #include "server/admin/trouble.h"
+#include "server/live/modules.h"
 #include "server/fetch/fetch.h"
 #include "server/page/html.h"
 #include "server/rsync/door.h"
@@ -179,7 +180,7 @@ static void write_clients(struct view *v)
         .base = v->base,
         .tls = tls != NULL ? tls->listen : NULL,
         .public = tls != NULL && tls->public,
-        .rsync = d->doors_count > 0 ? door_address(d->doors[0]) : NULL,
+        .rsync = modules_address(d->modules),
     };
 
     for (size_t i = 0; i < v->s->set->count; i++) {
@@ -296,12 +297,12 @@ static void write_state(struct view *v)
     size_t troubles = trouble_each(v->s, false, NULL, NULL);
 
     buf_addf(v->out, "<p id=\"state\"%s>%s",
-             troubles > 0 || d->draining || !d->ready ? " class=\"bad\"" : "",
-             d->draining        ? "draining: it stops when all transfers are done"
-             : !d->ready        ? "not ready"
-             : !v->s->healthy   ? "serving only what is cached"
-             : v->s->space.full ? "serving only what is cached"
-                                : "serving");
+             troubles > 0 || d->lifecycle->draining || !d->lifecycle->ready ? " class=\"bad\"" : "",
+             d->lifecycle->draining ? "draining: it stops when all transfers are done"
+             : !d->lifecycle->ready ? "not ready"
+             : !v->s->healthy       ? "serving only what is cached"
+             : v->s->space.full     ? "serving only what is cached"
+                                    : "serving");
     if (troubles > 0) {
         buf_addf(v->out, ", %zu %s attention", troubles,
                  plural(troubles, "thing needs", "things need"));

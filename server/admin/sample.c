@@ -25,7 +25,7 @@ void sample_take(struct daemon *d, struct sample *out)
 {
     memset(out, 0, sizeof(*out));
     out->d = d;
-    out->set = repo_set_hold(d);
+    out->set = repo_set_hold(d->repos);
     http_server_stats(d->http, &out->http);
     out->certificate = mem_array(SAMPLE_CERTIFICATES, sizeof *out->certificate);
     out->certificates = http_server_certificates(d->http, out->certificate, SAMPLE_CERTIFICATES);
@@ -41,7 +41,7 @@ void sample_take(struct daemon *d, struct sample *out)
     out->swarms = peers_look(d->peers, clock_now_ms(), out->swarm, SAMPLE_SWARMS);
     peers_stats(d->peers, &out->peers);
     out->fetched_bytes = fetched(d->traffic, out->sync, out->syncs);
-    modules_sum(d, &out->rsync);
+    modules_sum(d->modules, &out->rsync);
     out->ratelimited = gate_limited(d->gate);
     out->access_log_dropped = access_log_dropped(d->access);
 }

@@ -2,6 +2,7 @@
 #include "server/admin/admin.h"
 #include "common/codec/jwrite.h"
 #include "server/admin/trouble.h"
+#include "server/live/modules.h"
 #include "server/fetch/fetch.h"
 
 /* A ratio that does not exist yet is null, not 0. */
@@ -117,14 +118,14 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     jwrite_text(out, "version", SLICE(MIRROR_VERSION));
     jwrite_text(out, "base_url", base_url);
     jwrite_u64(out, "now_ms", clock_unix_ms());
-    jwrite_u64(out, "started_unix_s", d->started_unix_s);
-    jwrite_bool(out, "ready", d->ready && s.healthy);
+    jwrite_u64(out, "started_unix_s", d->lifecycle->started_unix_s);
+    jwrite_bool(out, "ready", d->lifecycle->ready && s.healthy);
     trouble_json(&s, whole, out);
-    jwrite_bool(out, "draining", d->draining);
+    jwrite_bool(out, "draining", d->lifecycle->draining);
     jwrite_open(out, "reload", '{');
-    jwrite_bool(out, "ok", d->reload_ok);
-    jwrite_u64(out, "count", d->reloads);
-    jwrite_u64(out, "at_unix_s", d->reload_ok_unix_s);
+    jwrite_bool(out, "ok", d->lifecycle->reload_ok);
+    jwrite_u64(out, "count", d->lifecycle->reloads);
+    jwrite_u64(out, "at_unix_s", d->lifecycle->reload_ok_unix_s);
     jwrite_close(out, '}');
     jwrite_open(out, "connections", '{');
     jwrite_u64(out, "open", s.http.open);
@@ -132,7 +133,7 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     jwrite_u64(out, "tls", s.http.open_tls);
     jwrite_close(out, '}');
     certificates_json(out, &s);
-    if (d->doors_count > 0) {
+    if (modules_address(d->modules) != NULL) {
         jwrite_open(out, "rsync", '{');
         jwrite_u64(out, "open", s.rsync.open);
         jwrite_u64(out, "served", s.rsync.sessions[DOOR_SERVED]);

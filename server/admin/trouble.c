@@ -119,18 +119,15 @@ static void look_at_damage(struct teller *l)
 
 static void look_at_reload(struct teller *l)
 {
-    struct daemon *d = l->s->d;
+    struct lifecycle *life = l->s->d->lifecycle;
     char what[SENTENCE] = "the last reload was refused, the old settings stay in force";
     struct err why;
     uint64_t at_unix_s;
 
-    if (!d->ready || d->reload_ok) {
+    if (!life->ready || life->reload_ok) {
         return;
     }
-    lock_take(&d->lock);
-    why = d->reload_why;
-    at_unix_s = d->reload_refused_unix_s;
-    lock_drop(&d->lock);
+    at_unix_s = lifecycle_refusal(life, &why);
     add_why(what, l->whole, why.text);
     tell(l, &(struct trouble){
                 .kind = "reload",

@@ -197,7 +197,7 @@ int carry_in_commit(struct carry_in *c, struct err *e)
     }
     if (rc == 0) {
         c->id[0] = '\0';
-        daemon_repo_changed(c->is.d, slice_str(c->is.repo->name));
+        repos_changed(c->is.d->repos, slice_str(c->is.repo->name));
         crash_point("carry.committed");
     }
     return rc;

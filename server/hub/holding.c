@@ -99,10 +99,10 @@ static int put_row(struct daemon *d, const struct repo *r, struct slice type, st
     } else {
         batch_del(b, TABLE_HELD, buf_slice(&key));
     }
-    lock_take(&d->reloading);
+    lock_take(&d->lifecycle->reloading);
     rc = store_commit(d->store, &b, COMMIT_SYNC, e);
     if (rc == 0) {
-        struct repo_set *rs = repo_set_hold(d); /* a reload may have made another of it */
+        struct repo_set *rs = repo_set_hold(d->repos); /* a reload may have made another of it */
         const struct repo *now = repo_set_find(rs, slice_str(r->name));
         enum stock_kind k;
         if (now != NULL && stock_kind_of(now, &k) && k == STOCK_PULLED) {
@@ -110,8 +110,8 @@ static int put_row(struct daemon *d, const struct repo *r, struct slice type, st
         }
         repo_set_release(&rs);
     }
-    lock_drop(&d->reloading);
-    daemon_repo_changed(d, slice_str(r->name));
+    lock_drop(&d->lifecycle->reloading);
+    repos_changed(d->repos, slice_str(r->name));
     buf_free(&key);
     return rc;
 }
@@ -134,7 +134,7 @@ static int find_commit(struct daemon *d, const struct stock_name *n, struct slic
         struct porters porters;
         struct errand x;
         porters_init(&porters);
-        errand_init(&x, d, n->repo, &porters, SLICE_NONE, &d->draining);
+        errand_init(&x, d, n->repo, &porters, SLICE_NONE, &d->lifecycle->draining);
         rc = errand_list(&x, n->type, n->id, rev, &c, e);
         if (rc == 0) {
             snprintf(out->commit, sizeof out->commit, SLICE_FMT, SLICE_ARG(c.commit));
@@ -267,7 +267,7 @@ static int set_tree(struct daemon *d, const struct stock_name *n, struct slice t
         rc = store_commit(d->store, &b, COMMIT_SYNC, e);
     }
     batch_free(&b);
-    daemon_repo_changed(d, repo);
+    repos_changed(d->repos, repo);
     return rc;
 }
 

@@ -388,7 +388,7 @@ static int run_in(struct prefetch *p, const struct repo *r, struct err *e)
 
 int prefetch_run(struct prefetch *p, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(p->all->daemon);
+    struct repo_set *rs = repo_set_hold(p->all->daemon->repos);
     const struct repo *r = repo_set_find(rs, p->want.repo);
     enum stock_kind k;
     int rc;

@@ -3,12 +3,18 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "server/daemon.h"
 #include "server/sync/sync.h"
+
+struct modules {
+    struct modules_parts parts;
+    struct door **door;
+    size_t doors;
+};
 
 static enum module_kind find(void *arg, struct slice name, struct module *out)
 {
-    struct repo_set *rs = repo_set_hold(arg);
+    struct modules *m = arg;
+    struct repo_set *rs = repo_set_hold(m->parts.repos);
     const struct repo *r = repo_set_find(rs, name);
     enum module_kind kind = r == NULL           ? MODULE_NONE
                             : r->anonymous_read ? MODULE_OPEN
@@ -31,14 +37,14 @@ static int seen(void *arg, struct slice name, const struct snap *sn)
 /* Those that have something, and that anybody may read. */
 static void each(void *arg, void (*tell)(void *to, const char *module), void *to)
 {
-    struct daemon *d = arg;
-    struct repo_set *rs = repo_set_hold(d);
+    struct modules *m = arg;
+    struct repo_set *rs = repo_set_hold(m->parts.repos);
 
     for (size_t i = 0; i < rs->count; i++) {
         bool some = false;
         const struct repo *r = rs->repo[i];
-        if (r->anonymous_read && head_list(d->store, slice_str(r->name), seen, &some, NULL) >= 0 &&
-            some) {
+        if (r->anonymous_read &&
+            head_list(m->parts.store, slice_str(r->name), seen, &some, NULL) >= 0 && some) {
             tell(to, r->name);
         }
     }
@@ -66,14 +72,14 @@ static int status_of(int rc)
 
 static void ended(void *arg, const struct door_visit *v)
 {
-    struct daemon *d = arg;
+    struct modules *m = arg;
     struct principal who = {.name = slice_str(v->end.user)};
     struct buf path = BUF_INIT(WELCOME_MODULE_MAX + 2);
     struct http_req r = {.method_text = SLICE("RSYNC"), .peer = v->peer, .id = "-"};
 
     buf_addf(&path, "/%s", v->end.module);
     r.path = buf_slice(&path);
-    access_log_write(d->access, ACCESS_NO_LOOP,
+    access_log_write(m->parts.access, ACCESS_NO_LOOP,
                      &(struct access_entry){.req = &r,
                                             .who = &who,
                                             .repo = slice_str(v->end.module),
@@ -88,33 +94,45 @@ static void ended(void *arg, const struct door_visit *v)
     buf_free(&path);
 }
 
-int modules_open(struct daemon *d, const struct conf *c, struct err *e)
+int modules_open(const struct modules_parts *p, const struct conf *c, struct modules **out,
+                 struct err *e)
 {
-    struct door_site site = {d->store, d->gate, find, each, ended, d};
+    struct modules *m = NEW(struct modules);
+    struct door_site site = {p->store, p->gate, find, each, ended, m};
     int rc = 0;
 
-    d->doors = mem_array(c->doors_count + 1, sizeof d->doors[0]);
+    m->parts = *p;
+    m->door = mem_array(c->doors_count + 1, sizeof m->door[0]);
     for (size_t i = 0; i < c->doors_count && rc == 0; i++) {
-        rc = door_open(&c->doors[i], &site, &d->doors[i], e);
-        d->doors_count += rc == 0;
+        rc = door_open(&c->doors[i], &site, &m->door[i], e);
+        m->doors += rc == 0;
     }
+    if (rc != 0) {
+        modules_close(&m);
+    }
+    *out = m;
     return rc;
 }
 
-void modules_start(struct daemon *d)
+void modules_start(struct modules *m)
 {
-    for (size_t i = 0; i < d->doors_count; i++) {
-        door_start(d->doors[i]);
-        log_info("rsync.ready", "listen=%s", door_address(d->doors[i]));
+    for (size_t i = 0; i < m->doors; i++) {
+        door_start(m->door[i]);
+        log_info("rsync.ready", "listen=%s", door_address(m->door[i]));
     }
 }
 
-void modules_sum(const struct daemon *d, struct door_stats *out)
+const char *modules_address(const struct modules *m)
+{
+    return m->doors > 0 ? door_address(m->door[0]) : NULL;
+}
+
+void modules_sum(const struct modules *m, struct door_stats *out)
 {
     *out = (struct door_stats){.open = 0};
-    for (size_t i = 0; i < d->doors_count; i++) {
+    for (size_t i = 0; i < m->doors; i++) {
         struct door_stats one;
-        door_stats(d->doors[i], &one);
+        door_stats(m->door[i], &one);
         out->open += one.open;
         out->files += one.files;
         out->bytes += one.bytes;
@@ -127,10 +145,17 @@ void modules_sum(const struct daemon *d, struct door_stats *out)
     }
 }
 
-void modules_close(struct daemon *d)
+void modules_close(struct modules **mp)
 {
-    for (size_t i = 0; i < d->doors_count; i++) {
-        door_close(&d->doors[i]);
+    struct modules *m = *mp;
+
+    if (m == NULL) {
+        return;
     }
-    free(d->doors);
+    *mp = NULL;
+    for (size_t i = 0; i < m->doors; i++) {
+        door_close(&m->door[i]);
+    }
+    free(m->door);
+    free(m);
 }

@@ -7,10 +7,20 @@
 
 #include "server/live/repo_set.h"
 
-struct daemon;
-MUST_USE int modules_open(struct daemon *d, const struct conf *c, struct err *e);
-void modules_start(struct daemon *d);
-void modules_sum(const struct daemon *d, struct door_stats *out); /* of all doors */
-void modules_close(struct daemon *d);
+struct access_log;
+struct modules;
+struct modules_parts { /* what it uses */
+    struct store *store;
+    struct gate *gate;
+    struct access_log *access;
+    struct repos *repos;
+};
+/* A door for each `rsync` section. NULL when it fails. */
+MUST_USE int modules_open(const struct modules_parts *p, const struct conf *c, struct modules **out,
+                          struct err *e);
+void modules_start(struct modules *m);
+const char *modules_address(const struct modules *m); /* of the first door; NULL: there is none */
+void modules_sum(const struct modules *m, struct door_stats *out); /* of all doors */
+void modules_close(struct modules **mp);                           /* NULL is fine */
 
 #endif

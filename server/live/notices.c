@@ -7,7 +7,6 @@
 #include "common/codec/nearest.h"
 #include "common/codec/network.h"
 #include "common/os/clock.h"
-#include "server/daemon.h"
 
 enum { SAID_BYTES = 1 << 20, LINE_BYTES = 4096 };
 
@@ -53,12 +52,12 @@ static void add_line(struct buf *said, const char *fmt, ...)
     va_end(ap);
 }
 
-static void of_limits(struct daemon *d, const struct conf *c, struct buf *said)
+static void of_limits(struct gate *g, const struct conf *c, struct buf *said)
 {
     struct names names = {0};
 
     add_name(&names, "anonymous");
-    token_each(d->gate, on_token, &names);
+    token_each(g, on_token, &names);
     for (size_t i = 0; i < c->limits_count; i++) {
         struct slice title = slice_str(c->limits[i].title);
         const char *near;
@@ -106,19 +105,19 @@ static void of_origins(const struct conf *c, struct buf *said)
     buf_free(&line);
 }
 
-void notices_of_conf(struct daemon *d, const struct conf *c, struct buf *said)
+void notices_of_conf(struct gate *g, const struct conf *c, struct buf *said)
 {
-    of_limits(d, c, said);
+    of_limits(g, c, said);
     of_certificates(c, said);
     of_origins(c, said);
 }
 
-void notices_say(struct daemon *d, const struct conf *c, struct buf *said)
+void notices_say(struct gate *g, const struct conf *c, struct buf *said)
 {
     struct buf lines = BUF_INIT(SAID_BYTES);
     struct slice rest;
 
-    notices_of_conf(d, c, &lines);
+    notices_of_conf(g, c, &lines);
     rest = buf_slice(&lines);
     if (said != NULL && rest.n > 0) {
         buf_addf(said, "%s" SLICE_FMT, said->n > 0 ? "\n" : "", SLICE_ARG(rest));

@@ -8,11 +8,9 @@
 
 #include "server/live/repo_set.h"
 
-struct daemon;
-
 /* Logs each; *said: the same sentences for mirrorctl, one a line, or NULL. */
-void notices_say(struct daemon *d, const struct conf *c, struct buf *said);
+void notices_say(struct gate *g, const struct conf *c, struct buf *said);
 /* The same without the log: for a configuration that is not in force. */
-void notices_of_conf(struct daemon *d, const struct conf *c, struct buf *said);
+void notices_of_conf(struct gate *g, const struct conf *c, struct buf *said);
 
 #endif

@@ -2,8 +2,12 @@
 
 #include <stdlib.h>
 
-#include "server/serve/traffic.h"
-#include "server/daemon.h"
+#include "common/os/lock.h"
+
+struct repos {
+    struct lock lock; /* guards `set` */
+    struct repo_set *set;
+};
 
 static void repo_set_free(struct repo_set *rs)
 {
@@ -15,15 +19,7 @@ static void repo_set_free(struct repo_set *rs)
     free(rs);
 }
 
-static void count_in_slot(struct repo *r, struct traffic *t)
-{
-    r->slot = traffic_repo(t, r->name);
-    if (r->origin != NULL) {
-        origin_count_in(r->origin, traffic_upstream(t, r->slot));
-    }
-}
-
-int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out, struct err *e)
+int repo_set_open(struct conf *conf, struct repo_set **out, struct err *e)
 {
     struct repo_set *rs = NEW(struct repo_set);
     int rc = 0;
@@ -35,7 +31,6 @@ int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out, s
         rc = repo_open(&conf->repos[i], &rs->repo[i], e);
         if (rc == 0) {
             rs->repo[i]->public_url = conf->public_url;
-            count_in_slot(rs->repo[i], t);
             rs->count++;
         } else {
             err_prefix(e, "%s", conf->repos[i].source);
@@ -47,17 +42,6 @@ int repo_set_open(struct conf *conf, struct traffic *t, struct repo_set **out, s
     }
     *out = rs;
     return 0;
-}
-
-struct repo_set *repo_set_hold(struct daemon *d)
-{
-    struct repo_set *rs;
-
-    lock_take(&d->lock);
-    rs = d->set;
-    atomic_fetch_add(&rs->holds, 1);
-    lock_drop(&d->lock);
-    return rs;
 }
 
 struct repo_set *repo_set_share(struct repo_set *rs)
@@ -84,4 +68,59 @@ struct repo *repo_set_find(const struct repo_set *rs, struct slice name)
         }
     }
     return NULL;
+}
+
+/* --- the set in force --- */
+
+struct repos *repos_open(struct repo_set *first)
+{
+    struct repos *r = NEW(struct repos);
+
+    lock_init(&r->lock, LOCK_DAEMON);
+    r->set = first;
+    return r;
+}
+
+void repos_close(struct repos **rp)
+{
+    struct repos *r = *rp;
+
+    if (r != NULL) {
+        *rp = NULL;
+        repo_set_release(&r->set);
+        lock_fini(&r->lock);
+        free(r);
+    }
+}
+
+struct repo_set *repo_set_hold(struct repos *in_force)
+{
+    struct repo_set *rs;
+
+    lock_take(&in_force->lock);
+    rs = repo_set_share(in_force->set);
+    lock_drop(&in_force->lock);
+    return rs;
+}
+
+struct repo_set *repos_replace(struct repos *in_force, struct repo_set *fresh)
+{
+    struct repo_set *old;
+
+    lock_take(&in_force->lock);
+    old = in_force->set;
+    in_force->set = fresh;
+    lock_drop(&in_force->lock);
+    return old;
+}
+
+void repos_changed(struct repos *in_force, struct slice repo)
+{
+    struct repo_set *rs = repo_set_hold(in_force);
+    struct repo *r = repo_set_find(rs, repo);
+
+    if (r != NULL) {
+        atomic_fetch_add(&r->generation, 1);
+    }
+    repo_set_release(&rs);
 }

@@ -38,7 +38,7 @@ struct serve *serve_open(struct daemon *d, const struct entrance *const *doors)
         k->loop = loops_at(d->loops, i);
         k->hot = hot_open(HOT_ENTRIES, hot_files(n), HOT_BYTES);
         k->gathers = gathers_open(k);
-        k->set = repo_set_hold(d);
+        k->set = repo_set_hold(d->repos);
         k->loop->local = k; /* before the first connection: no loop looks at it yet */
     }
     return s;
@@ -50,7 +50,7 @@ static void settle(struct loop *l, void *arg)
 
     (void)arg;
     repo_set_release(&k->set);
-    k->set = repo_set_hold(k->daemon);
+    k->set = repo_set_hold(k->daemon->repos);
     gathers_forget(k->gathers, SLICE_NONE, SLICE_NONE);
 }
 

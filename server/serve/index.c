@@ -29,7 +29,7 @@ static int keep_rows(struct rewriting *w, struct batch **rows, struct err *e)
     }
     rc = store_commit(w->daemon->store, rows, COMMIT_LAZY, e);
     if (replaces) {
-        daemon_repo_changed(w->daemon, slice_str(w->repo->name));
+        repos_changed(w->daemon->repos, slice_str(w->repo->name));
     }
     return rc;
 }

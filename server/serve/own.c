@@ -64,7 +64,7 @@ static void digest_work(struct step *s)
     case DIGEST_PIECES: /* whoever was before us in the queue may have made it */
         s->rc = pieces_get(st, &ds->digest, &ds->list, &s->why);
         if (s->rc == E_NOTFOUND && ds->make) {
-            s->rc = pieces_make(st, &ds->digest, &d->draining, &ds->list, &s->why);
+            s->rc = pieces_make(st, &ds->digest, &d->lifecycle->draining, &ds->list, &s->why);
         } else if (s->rc == E_NOTFOUND) {
             s->rc = E_AGAIN;
         }
@@ -166,7 +166,7 @@ static void answer_ready(struct desk *d, struct exchange *x)
 {
     struct err why = {0};
 
-    if (d->daemon->draining) {
+    if (d->daemon->lifecycle->draining) {
         refuse(x, 503, "draining: this server is stopping\n");
     } else if (!store_healthy(d->daemon->store, &why)) {
         refuse(x, 503, "the store is in trouble: %s\n", why.text);

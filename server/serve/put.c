@@ -165,7 +165,7 @@ static void answer(struct upload_flow *f)
 
     f->answered = true;
     if (u->published) {
-        daemon_repo_changed(c->desk->daemon, f->put.repo);
+        repos_changed(c->desk->daemon->repos, f->put.repo);
     }
     if (c->x == NULL) {
         return;

@@ -11,6 +11,7 @@
 
 #include "server/cache/cache.h"
 #include "server/fetch/origin.h"
+#include "server/live/repo_set.h"
 
 enum {
     TRAFFIC_OWN = 0,
@@ -35,6 +36,8 @@ struct traffic_event {
 struct traffic *traffic_open(unsigned shards); /* loops_count() */
 /* The slot of a repo's name, for good. */
 unsigned traffic_repo(struct traffic *t, const char *name);
+/* Gives each repo of a set that is not in force yet its slot, where its origins count, too. */
+void traffic_follow(struct traffic *t, const struct repo_set *rs);
 /* Where the origins of that repo count. */
 struct fetch_counters *traffic_upstream(struct traffic *t, unsigned repo);
 bool traffic_fetched(struct traffic *t, unsigned repo,

@@ -1,0 +1,30 @@
+/* lifecycle.h - what the daemon is at: ready, draining; and how its last reload ended.
+ *
+ * threads  any
+ */
+#ifndef SERVER_LIVE_LIFECYCLE_H
+#define SERVER_LIVE_LIFECYCLE_H
+
+#include "common/base/err.h"
+#include "common/os/lock.h"
+
+struct lifecycle {
+    uint64_t started_unix_s;
+    _Atomic bool ready;    /* listeners are open */
+    _Atomic bool draining; /* it stops when all transfers are done */
+    struct lock reloading; /* held for a whole reload; what a reload reads is not changed meanwhile */
+    _Atomic uint64_t reloads, reload_ok_unix_s;
+    _Atomic bool reload_ok;
+    struct lock lock; /* guards what follows */
+    struct err refusal;
+    uint64_t refused_unix_s;
+};
+
+struct lifecycle *lifecycle_open(void);
+void lifecycle_close(struct lifecycle **lp); /* NULL is fine */
+/* A reload ended: rc == 0, or the old settings stay, and *why says why. */
+void lifecycle_reloaded(struct lifecycle *l, int rc, const struct err *why);
+/* Why the last reload was refused, and when: only if `reload_ok` is false. */
+uint64_t lifecycle_refusal(struct lifecycle *l, struct err *why);
+
+#endif

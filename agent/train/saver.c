@@ -187,6 +187,7 @@ static void *run(void *arg)
         if (stage == WRITING) {
             s->part = why;
             s->stage = WRITTEN;
+            watchdog_writes(s->watchdog, why.code == 0); /* else there is nothing to wait for */
         } else {
             s->last = why;
             s->stage = IDLE;
@@ -599,11 +600,12 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
         return rc;
     }
     save_left_out(s, &why);
-    watchdog_writes(s->watchdog, true);
+    watchdog_writes(s->watchdog, why.code == 0);
     next = s->copies && why.code == 0 ? WRITING : WRITTEN;
     if (!s->copies && why.code == 0) {
         write_part(s, &why);
         rc = s->m->rc != 0 ? err_set(e, why.code, "%s", why.text) : 0;
+        watchdog_writes(s->watchdog, why.code == 0);
     }
     lock_take(&s->lock);
     s->last = (struct err){0};

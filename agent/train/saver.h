@@ -13,7 +13,7 @@
  * ranks. A rank alone settles by itself. One checkpoint is under way at a time.
  *
  * One that cannot be written leaves nothing, is told as a warning, and does not stop the run: the next one is tried in its turn.
- * saver_wait() gives the last one's error, for the end, where there is no next. When another rank's error ends the run, or
+ * saver_wait() gives the last one's error, for the end, where there is no next. When a rank's error ends the run (watchdog.h), or
  * saver_close() comes first, the first rank still commits what all have written.
  *
  * The first rank removes what crashes left behind and what is older than the newest `keep`, before and after.

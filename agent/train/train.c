@@ -456,7 +456,9 @@ static void end_ranks(struct run *r, int rc, const struct err *e)
         watchdog_fail(r->watchdog, rc, e->text);
     }
     if (rc != 0 && !r->agreed_to_stop && r->watchdog != NULL && r->comm->size > 1) {
-        saver_close(&r->saver); /* a checkpoint that is being written is worth its time */
+        if (r->comm->rank != 0) {
+            saver_close(&r->saver); /* this rank's part of a checkpoint is worth its time */
+        }
         watchdog_fail(r->watchdog, rc, e->text);
     }
 }

@@ -415,10 +415,21 @@ static void found_fault(struct watchdog *w, enum roll_fault fault, const char *t
     w->until_ms = clock_now_ms() + ASKED_MS;
 }
 
+/* With an error of this rank's own, which the others hear from it. */
+NORETURN static void leave_with_error(struct watchdog *w, const struct roll_message *m)
+{
+    await_ranks(w);
+    rollcall_send(w->roll, m);
+    end(w, m);
+}
+
 static void out_of_time(struct watchdog *w)
 {
     struct roll_message m = {.exit_code = EX_TEMPFAIL, .suspects = -1};
 
+    if (w->state == WRITING && w->verdict.kind == ROLL_LEAVES) {
+        leave_with_error(w, &w->verdict);
+    }
     if (w->state == WRITING) {
         pronounce(w, &w->verdict);
     }
@@ -460,6 +471,15 @@ static bool woke_lately(const struct watchdog *w)
     return stood_still(w) || (w->woke_ns != 0 && !longer_ago(w->woke_ns, ASLEEP_MS));
 }
 
+/* On rank 0: all end when its checkpoint is written. */
+static void wait_for_checkpoint(struct watchdog *w, const struct roll_message *verdict)
+{
+    w->verdict = *verdict;
+    w->state = WRITING;
+    w->until_ms = clock_now_ms() + LONG_WAIT * w->o.timeout_ms;
+    atomic_store(&w->waits, true);
+}
+
 /* A rank that died, or ended with an error of its own. */
 static void lost_rank(struct watchdog *w, const struct roll_message *m)
 {
@@ -478,10 +498,7 @@ static void lost_rank(struct watchdog *w, const struct roll_message *m)
         snprintf(v.text, sizeof v.text, "rank %d has ended: %.270s", m->rank, m->text);
     }
     if (w->o.comm->rank == 0 && m->kind == ROLL_LEAVES && atomic_load(&w->writes)) {
-        w->verdict = v;
-        w->state = WRITING;
-        atomic_store(&w->waits, true);
-        w->until_ms = clock_now_ms() + LONG_WAIT * w->o.timeout_ms;
+        wait_for_checkpoint(w, &v);
         return;
     }
     if (w->o.comm->rank == 0) {
@@ -620,11 +637,17 @@ static void main_failed(struct watchdog *w)
         found_fault(w, w->failed_rc == E_CUDA || w->sick ? FAULT_OWN : FAULT_LOST, m.text);
         return;
     }
-    await_ranks(w);
-    rollcall_send(w->roll, &m);
-    if (w->o.comm->rank == 0 || !rollcall_reaches(w->roll, 0)) {
-        end(w, &m);
+    if (w->state == WRITING) {
+        return; /* the first verdict stands */
     }
+    if (w->o.comm->rank == 0 && atomic_load(&w->writes)) {
+        wait_for_checkpoint(w, &m);
+        return;
+    }
+    if (w->o.comm->rank == 0 || !rollcall_reaches(w->roll, 0)) {
+        leave_with_error(w, &m);
+    }
+    rollcall_send(w->roll, &m);
     w->verdict = m;
     w->state = LEAVING;
     w->until_ms = clock_now_ms() + ASKED_MS;

@@ -6,7 +6,7 @@
  *
  *     WATCHING --fault on rank 0--> ROLL    all ranks are asked where they are; at most 3 s
  *     WATCHING --fault elsewhere--> ASKED   rank 0 is told and calls the roll; at most 8 s
- *     WATCHING --another rank's final error, and rank 0 writes a checkpoint--> WRITING    until it is written; at most three timeouts
+ *     WATCHING --a rank's final error, and rank 0 writes a checkpoint--> WRITING    until it is written; at most three timeouts
  *     WATCHING --final error elsewhere--> LEAVING    rank 0 is told and ends all; at most 8 s without a word from it
  *     ROLL, ASKED, WRITING, LEAVING, WATCHING --verdict--> ENDING    flight record, abort of the communicator (at most 5 s), _exit()
  *
@@ -53,16 +53,15 @@ void watchdog_patience(struct watchdog *w, bool long_wait);
 /* The main thread reads and hashes large files, say: as long as it uses the processor it counts as alive. Not for the steps: waits for
  * a GPU that hangs use the processor, too. */
 void watchdog_host_work(struct watchdog *w, bool begins); /* NULL is fine */
-/* From any thread: a checkpoint is being written on this rank. It is worth its time when another rank ends with an error of its
- * own. */
+/* From any thread: a checkpoint is being written on this rank. It is worth its time when a rank ends with an error of its own. */
 void watchdog_writes(struct watchdog *w, bool writes); /* NULL is fine */
-/* From any thread: another rank's error ends the run as soon as this one's checkpoint is written. */
+/* From any thread: an error ends the run as soon as this rank's checkpoint is written. */
 bool watchdog_waits(struct watchdog *w); /* NULL is fine */
 
 /* Errors after which a run may go on from its checkpoint, on this machine or another: the other ranks' exit code is 75, and so is this
  * one's, but for E_SICK. */
 bool watchdog_may_pass(int rc);
-/* The main thread's error ends all ranks. */
+/* The main thread's error ends all ranks; on rank 0 the checkpoint that is being written comes first, if the error is final. */
 NORETURN void watchdog_fail(struct watchdog *w, int rc, const char *text);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -258,6 +259,24 @@ static void writes_a_checkpoint(struct watchdog *w, struct comm *c)
     never_returns(c);
 }
 
+static void *finishes_writing(void *arg)
+{
+    poll(NULL, 0, 10000); /* longer than the others wait in their collective */
+    atomic_store(&shared->written, true);
+    watchdog_writes(arg, false);
+    return NULL;
+}
+
+static void errs_while_it_writes(struct watchdog *w, struct comm *c)
+{
+    pthread_t writer;
+
+    (void)c;
+    watchdog_writes(w, true);
+    assert_int_equal(pthread_create(&writer, NULL, finishes_writing, w), 0);
+    watchdog_fail(w, E_INVALID, "data.bin: damaged");
+}
+
 static void has_a_sick_gpu(struct watchdog *w, struct comm *c)
 {
     (void)c;
@@ -389,6 +408,10 @@ static void test_a_checkpoint_under_way_is_written_first(void **state)
     timeout_ms = LONG_MS;
     run_ranks(3, (scenario *[]){writes_a_checkpoint, waits_in_barrier, fails_while_rank_0_writes},
               code);
+    assert_true(atomic_load(&shared->written));
+    assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
+    timeout_ms = 2 * SHORT_MS;
+    run_ranks(3, (scenario *[]){errs_while_it_writes, waits_in_barrier, waits_in_barrier}, code);
     assert_true(atomic_load(&shared->written));
     assert_true(code[0] == 65 && code[1] == 65 && code[2] == 65);
 }

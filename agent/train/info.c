@@ -327,7 +327,7 @@ static int tell(struct about *a, struct err *e)
     int rc = setup_at_least("batch", a->o->batch, 1, e);
 
     rc = rc != 0 ? rc : setup_at_least("accum", a->o->accum, 1, e);
-    rc = rc != 0 ? rc : setup_within("zero", (double)a->o->zero, 0, ZERO_STAGES, e);
+    rc = rc != 0 ? rc : setup_zero(a->o, e);
     rc = rc != 0 ? rc : setup_at_least("seq", a->o->seq, 0, e);
     rc = rc != 0 ? rc : setup_at_least("ranks", a->o->ranks, 1, e);
     if (rc == 0 && a->o->ranks > RANKS_MAX) {

@@ -1,5 +1,6 @@
 #include "agent/train/powersgd_state.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -185,4 +186,19 @@ int powersgd_load(const char *dir, struct model *m, struct integrity *i, bool *f
     safetensors_close(&p.st);
     free(host);
     return rc;
+}
+
+bool powersgd_is_saved(const char *dir)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *x;
+    bool any = false;
+
+    while (d != NULL && !any && (x = readdir(d)) != NULL) {
+        any = slice_starts(slice_str(x->d_name), SLICE("powersgd-"));
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return any;
 }

@@ -22,4 +22,7 @@ MUST_USE int powersgd_save(const char *dir, struct model *m, struct err *e);
 MUST_USE int powersgd_load(const char *dir, struct model *m, struct integrity *i, bool *found,
                            struct err *e);
 
+/* Whether the checkpoint has any of these files. */
+bool powersgd_is_saved(const char *dir);
+
 #endif

@@ -10,6 +10,7 @@
 
 #include "agent/train/flops.h"
 #include "agent/train/powersgd.h"
+#include "agent/train/powersgd_state.h"
 #include "agent/train/products.h"
 #include "agent/train/verbs.h"
 #include "agent/train/zero.h"
@@ -299,7 +300,8 @@ static void begin(struct run *r)
     r->state.recipe = (struct recipe){.schedule = r->optim->o.schedule,
                                       .batch = r->o->batch,
                                       .accum = r->o->accum,
-                                      .ranks = r->dp->size};
+                                      .ranks = r->dp->size,
+                                      .tp = r->o->tp};
     snprintf(r->state.dtype, sizeof r->state.dtype, "%s", r->o->dtype);
     scaler_init(&r->state.scaler, r->model->dt == DT_F16, r->o->loss_scale);
 }
@@ -517,6 +519,11 @@ static int open_outputs(struct run *r, struct err *e)
     }
     if (rc == 0 && strcmp(r->o->compress, "none") != 0) {
         say_compression(r, r->resumed != NULL);
+    }
+    if (rc == 0 && r->resumed != NULL && r->model->powersgd == NULL &&
+        powersgd_is_saved(r->resumed)) {
+        metrics_say(r->metrics, "what the compressed steps so far left out is dropped: gradients "
+                                "are summed whole from here on");
     }
     return rc;
 }

@@ -35,6 +35,17 @@ static void add_number(struct buf *out, const char *name, double before, double 
     }
 }
 
+static void add_ranks(struct buf *out, const struct recipe *before, const struct recipe *now)
+{
+    bool cut = before->tp > 1 || now->tp > 1;
+
+    add_count(out, "ranks", before->ranks * before->tp, now->ranks * now->tp);
+    add_count(out, "--tp", before->tp, now->tp);
+    if (cut) {
+        add_count(out, "data-parallel ranks", before->ranks, now->ranks);
+    }
+}
+
 static void add_schedule(struct buf *out, const struct schedule *before, const struct schedule *now,
                          int64_t update)
 {
@@ -96,7 +107,7 @@ void recipe_changes(const struct recipe *before, const struct recipe *now,
     of_schedule = out->n;
     add_count(out, "--batch", before->batch, now->batch);
     add_count(out, "--accum", before->accum, now->accum);
-    add_count(out, "ranks", before->ranks, now->ranks);
+    add_ranks(out, before, now);
     of_data = out->n - of_schedule;
     if (of_schedule > 0) {
         buf_str(out, ": ");

@@ -23,7 +23,8 @@ struct recipe {
     struct schedule schedule; /* its steps are 0: not known, as in checkpoints of before */
     int64_t batch;            /* sequences of a micro-batch on a rank */
     int64_t accum;            /* micro-batches of a step */
-    int64_t ranks;
+    int64_t ranks;            /* that divide the samples */
+    int64_t tp;               /* ranks that cut each one's model */
 };
 
 /* Where a run stands that goes on. */

@@ -7,6 +7,7 @@
 #include "agent/train/tokenizer.h"
 #include "agent/train/verbs.h"
 #include "agent/train/weights.h"
+#include "agent/train/zero.h"
 #include "common/base/log.h"
 #include "common/codec/units.h"
 
@@ -26,6 +27,13 @@ int setup_within(const char *name, double value, double low, double high, struct
     return value >= low && value < high
                ? 0
                : err_set(e, E_USAGE, "--%s %g: at least %g, below %g", name, value, low, high);
+}
+
+int setup_zero(const struct options *o, struct err *e)
+{
+    return o->zero >= 0 && o->zero < ZERO_STAGES
+               ? 0
+               : err_set(e, E_USAGE, "--zero %lld: give 0, 1, 2 or 3", (long long)o->zero);
 }
 
 /* As far as the system's own files tell. */

@@ -35,9 +35,13 @@ static void add_recipe(struct buf *out, const struct recipe *r)
     if (recipe_known(r)) {
         buf_addf(out,
                  ",\"recipe\":{\"steps\":%lld,\"warmup\":%lld,\"lr\":%.17g,\"min_lr\":%.17g,"
-                 "\"batch\":%lld,\"accum\":%lld,\"ranks\":%lld}",
+                 "\"batch\":%lld,\"accum\":%lld,\"ranks\":%lld",
                  (long long)r->schedule.steps, (long long)r->schedule.warmup, r->schedule.lr,
                  r->schedule.min_lr, (long long)r->batch, (long long)r->accum, (long long)r->ranks);
+        if (r->tp > 1) {
+            buf_addf(out, ",\"tp\":%lld", (long long)r->tp);
+        }
+        buf_str(out, "}");
     }
 }
 
@@ -98,17 +102,19 @@ static bool get_count(const json_t *object, const char *key, int64_t *out)
     return fine;
 }
 
-/* Absent in checkpoints of before. */
+/* Absent in checkpoints of before; so is tp in those of models that are not cut. */
 static bool get_recipe(const json_t *v, struct recipe *r)
 {
     struct schedule *s = &r->schedule;
 
+    r->tp = 1;
     return v == NULL ||
            (get_count(v, "steps", &s->steps) && s->steps > 0 &&
             get_count(v, "warmup", &s->warmup) && get_number(json_object_get(v, "lr"), &s->lr) &&
             get_number(json_object_get(v, "min_lr"), &s->min_lr) &&
             get_count(v, "batch", &r->batch) && get_count(v, "accum", &r->accum) &&
-            get_count(v, "ranks", &r->ranks));
+            get_count(v, "ranks", &r->ranks) &&
+            (json_object_get(v, "tp") == NULL || (get_count(v, "tp", &r->tp) && r->tp > 0)));
 }
 
 static bool get_all(const json_t *root, struct train_state *s)

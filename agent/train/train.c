@@ -79,7 +79,7 @@ static int check_options(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_at_least("seed", o->seed, 0, e);
     rc = rc != 0 ? rc : setup_at_least("save-every", o->save_every, 0, e);
     rc = rc != 0 ? rc : setup_at_least("val-batches", o->val_batches, 1, e);
-    rc = rc != 0 ? rc : setup_within("zero", (double)o->zero, 0, ZERO_STAGES, e);
+    rc = rc != 0 ? rc : setup_zero(o, e);
     rc = rc != 0 ? rc : setup_within("shard-group", (double)o->shard_group, 0, 1 << 30, e);
     rc = rc != 0 ? rc : setup_at_least("tp", o->tp, 1, e);
     if (rc == 0 && o->shard_group > 0 && o->zero == 0) {

@@ -61,6 +61,8 @@ MUST_USE int setup_model(const struct options *o, const struct model_config *c,
 MUST_USE int setup_same_tokenizer(const char *path, const struct data *d, struct err *e);
 /* Refuses an option's value below its least. */
 MUST_USE int setup_at_least(const char *name, int64_t value, int64_t least, struct err *e);
+/* A stage of ZeRO that there is not. */
+MUST_USE int setup_zero(const struct options *o, struct err *e);
 /* One outside of [low, high). */
 MUST_USE int setup_within(const char *name, double value, double low, double high, struct err *e);
 

@@ -90,6 +90,7 @@ def test_the_same_bits_each_time(job, more):
     (["--compress", "powersgd:4", "--zero", 3], "--zero 0 or 1"),
     (["--compress", "powersgd:4", "--zero", 1, "--shard-group", 2], "leave out --shard-group"),
     (["--compress", "powersgd:4", "--tp", 2], "--compress needs whole matrices on each rank, and --tp 2 cuts them"),
+    (["--zero", 4], "--zero 4: give 0, 1, 2 or 3"), (["--zero", -1], "--zero -1: give 0, 1, 2 or 3"),
     (["--compress", "powersgd:0"], "with a rank of 1 to 256"), (["--compress", "powersgd:257"], "with a rank of 1 to 256"),
     (["--compress", "powersgd"], "none or powersgd:RANK"), (["--compress", "topk:4"], "--compress topk:4: none or powersgd:RANK"),
     (["--compress-start", 4], "--compress-start is for --compress"), (["--compress-start", -2], "--compress-start -2")], ids=str)
@@ -116,12 +117,20 @@ def test_a_resumed_run_goes_on_to_the_same_bits(job, more):
     assert again == whole and "is dropped" not in said
 
 
-@pytest.mark.parametrize("ranks,more", [(3, []), (2, ["--compress", "powersgd:2"])], ids=str)
+@pytest.mark.parametrize("ranks,more", [(3, []), (2, ["--compress", "powersgd:2"]), (1, [])], ids=str)
 def test_what_fits_no_more_is_dropped(job, ranks, more):
     out = job.folder / "out"
     job.train(2, *COMPRESSED, "--stop-at", 11, out=out)
     steps, _, said = job.train(ranks, *COMPRESSED, *more, "--resume", "auto", out=out)
     assert "what the compressed steps so far left out is dropped" in said and steps[-1]["loss"] < steps[0]["loss"]
+
+
+def test_a_run_that_compresses_no_more_says_what_it_drops(job):
+    out = job.folder / "out"
+    job.train(2, *COMPRESSED, "--stop-at", 11, out=out)
+    _, _, said = job.train(2, "--stop-at", 12, "--resume", "auto", out=out)
+    assert "what the compressed steps so far left out is dropped: gradients are summed whole from here on" in said
+    assert "is dropped" not in job.train(2, "--resume", "auto", out=out)[2]
 
 
 def test_a_damaged_part_is_seen(job):

@@ -102,7 +102,7 @@ def test_goes_on_with_another_cut(job):
     job.train(2, "gqa", *more, "--tp", 2, "--stop-at", 4, out=out)
     job.train(1, "gqa", *more, "--resume", "auto", "--stop-at", 8, out=out)
     cut, said = job.train(2, "gqa", *more, "--resume", "auto", "--tp", 2, out=out)
-    assert "resumed with" not in said # the same samples in each step
+    assert "resumed with ranks 2 (was 1), --tp 2 (was 1): a step takes 32 tokens as before" in said
     assert losses(cut) == pytest.approx(losses(whole), rel=1e-4)
 
 

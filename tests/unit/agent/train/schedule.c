@@ -10,7 +10,8 @@ static const struct recipe usual = {
     .schedule = {.lr = 0.1, .min_lr = 0.01, .warmup = 4, .steps = 20},
     .batch = 2,
     .accum = 1,
-    .ranks = 4};
+    .ranks = 4,
+    .tp = 1};
 static const struct recipe_place place = {
     .step = 10, .updates = 9, .samples = 80, .windows = 50, .tokens = 1280, .seq = 16};
 
@@ -61,6 +62,25 @@ static void test_other_ranks(void **state)
         "data go on at sample 31 of 50 in epoch 2, none is left out or repeated");
 }
 
+/* Ranks that cut a model see the same samples. */
+static void test_another_cut(void **state)
+{
+    struct recipe now = usual;
+
+    (void)state;
+    now.ranks = 1;
+    now.tp = 2;
+    expect(
+        &usual, &now,
+        "resumed with ranks 2 (was 4), --tp 2 (was 1), data-parallel ranks 1 (was 4): a step "
+        "takes 32 tokens (was 128), the run ends after 1600 (was to end after 2560); the data go "
+        "on at sample 31 of 50 in epoch 2, none is left out or repeated");
+    now.ranks = 4;
+    expect(&now, &usual,
+           "resumed with ranks 4 (was 8), --tp 1 (was 2): a step takes 128 tokens as before; the "
+           "data go on at sample 31 of 50 in epoch 2, none is left out or repeated");
+}
+
 /* The learning rate goes by the steps that were taken, of which there are 9. */
 static void test_another_schedule(void **state)
 {
@@ -84,6 +104,7 @@ int main(void)
         cmocka_unit_test(test_rises_and_falls),
         cmocka_unit_test(test_nothing_changed_or_nothing_known),
         cmocka_unit_test(test_other_ranks),
+        cmocka_unit_test(test_another_cut),
         cmocka_unit_test(test_another_schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

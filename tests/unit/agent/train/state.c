@@ -31,8 +31,8 @@ static void test_written_and_read_back(void **state)
 
     (void)state;
     memset(a.data.b, 0x5a, sizeof a.data.b); /* may be absent, as the tokenizer's and the recipe */
-    a.recipe =
-        (struct recipe){.schedule = {0.1, 1.0 / 3, 0, 300}, .batch = 4, .accum = 1, .ranks = 2};
+    a.recipe = (struct recipe){
+        .schedule = {0.1, 1.0 / 3, 0, 300}, .batch = 4, .accum = 1, .ranks = 2, .tp = 2};
     state_format(&a, &text);
     assert_int_equal(state_parse(buf_slice(&text), &b, NULL), 0);
     state_format(&b, &again);
@@ -41,6 +41,12 @@ static void test_written_and_read_back(void **state)
     assert_memory_equal(&a.recipe, &b.recipe, sizeof a.recipe);
     assert_true(b.tokens == a.tokens && b.norm.window[0] == 0.1 && digest_eq(&a.data, &b.data) &&
                 b.scaler.good == 17);
+    a.recipe.tp = 1; /* as in checkpoints of before, which do not say it */
+    buf_clear(&text);
+    state_format(&a, &text);
+    assert_null(strstr(buf_cstr(&text), "\"tp\""));
+    assert_int_equal(state_parse(buf_slice(&text), &b, NULL), 0);
+    assert_int_equal(b.recipe.tp, 1);
     buf_free(&text);
     buf_free(&again);
 }

@@ -103,7 +103,11 @@ static int team_allgather(struct comm *c, struct kstream *ks, enum dtype dt, con
     x->team->src[c->rank] = src;
     pthread_barrier_wait(&x->team->meet);
     for (int r = 0; r < c->size; r++) {
-        memmove((char *)dst + (size_t)r * size, x->team->src[r], size);
+        char *to = (char *)dst + (size_t)r * size;
+
+        if (to != x->team->src[r]) { /* else it is there, and others read it */
+            memcpy(to, x->team->src[r], size);
+        }
     }
     pthread_barrier_wait(&x->team->meet);
     return 0;

@@ -174,14 +174,14 @@ struct answer *answer_of_fill(struct fill *f, const struct want *w, enum cache_s
 {
     struct answer_box *x = box_new(200, state);
 
-    describe(x, &f->object);
+    describe(x, fill_object(f));
     x->fill = fill_hold(f);
     fill_answered(f, w);
-    x->pub.total_bytes = f->total_bytes;
-    if (f->want.digest_known) {
-        set_digest(x, &f->want.digest);
+    x->pub.total_bytes = fill_total_bytes(f);
+    if (fill_want(f)->digest_known) {
+        set_digest(x, &fill_want(f)->digest);
     }
-    x->pub.fresh_until_unix_s = f->keep ? freshness_until(&f->object, &f->want) : 0;
+    x->pub.fresh_until_unix_s = fill_keeps(f) ? freshness_until(fill_object(f), fill_want(f)) : 0;
     return &x->pub;
 }
 

@@ -56,39 +56,13 @@ void cache_changed_post(struct cache *c, struct slice repo, struct slice key)
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-static void print_slice(char *out, size_t room, struct slice s)
-{
-    size_t n = min_u64(s.n, room - 1);
-
-    memcpy(out, s.p, n);
-    out[n] = '\0';
-}
-
 size_t cache_fills(struct cache *c, struct fill_info *out, size_t room)
 {
-    uint64_t now = clock_now_ms();
     size_t n = 0;
 
     lock_take(&c->lock);
     LIST_EACH (&c->fills, it) {
-        struct fill *f = LIST_ITEM(it, struct fill, node);
-        bool idle;
-        lock_take(&f->lock);
-        idle = f->idle;
-        lock_drop(&f->lock);
-        if (n == room || idle || f->want.head_only) {
-            continue;
-        }
-        print_slice(out[n].repo, sizeof out[n].repo, f->want.repo);
-        print_slice(out[n].key, sizeof out[n].key, f->want.key);
-        lock_take(&f->lock);
-        out[n].have_bytes = extents_bytes(&f->have);
-        out[n].total_bytes = f->total_bytes;
-        out[n].readers = f->readers;
-        lock_drop(&f->lock);
-        out[n].rate_bytes_per_s = atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed);
-        out[n].age_ms = now - f->born_ms;
-        n++;
+        n += n < room && fill_describe(fill_of(it), &out[n]);
     }
     lock_drop(&c->lock);
     return n;
@@ -135,7 +109,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     }
     c->idle_now = 0;
     LIST_EACH (&c->fills, it) {
-        struct fill *f = fill_hold(LIST_ITEM(it, struct fill, node));
+        struct fill *f = fill_hold(fill_of(it));
         fill_tick(f, now);
         fill_release(&f);
     }
@@ -157,7 +131,7 @@ static void on_close(struct letter *l)
 
     c->closing = true;
     LIST_EACH (&c->fills, it) {
-        struct fill *f = fill_hold(LIST_ITEM(it, struct fill, node));
+        struct fill *f = fill_hold(fill_of(it));
         fill_stop(f);
         fill_release(&f);
     }

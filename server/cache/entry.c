@@ -334,7 +334,7 @@ static void forget(struct entry *n)
 {
     leave_table(n);
     if (n->fill != NULL) {
-        n->fill->keep = false;
+        fill_keep_no_more(n->fill);
     } else if (!is_at_work(n)) {
         entry_free(n);
     }
@@ -348,7 +348,7 @@ void entries_forget(struct cache *c, struct slice key, bool below)
 /* What never changes goes on: nobody asks for it anew. */
 static void expire(struct entry *n)
 {
-    const struct want *w = n->fill != NULL ? &n->fill->want
+    const struct want *w = n->fill != NULL ? fill_want(n->fill)
                            : list_empty(&n->asks)
                                ? NULL
                                : &LIST_ITEM(n->asks.next, struct cache_ask, node)->want;
@@ -470,23 +470,19 @@ static void on_headed(void *arg, struct fill *f)
 
     patience_end(n);
     n->failed_until_ms = 0;
-    entry_is_for(n, f->tail);
+    entry_is_for(n, fill_tail(f));
     if (entry_first(n) == NULL) { /* all who asked want another variant: as if they had left */
-        lock_take(&f->lock);
-        fill_post_demand(f);
-        lock_drop(&f->lock);
+        fill_look_again(f);
     }
     while ((k = take_ask(n)) != NULL) {
-        enum cache_state state = n->first_told ? CACHE_COLLAPSED
-                                 : f->replaces ? CACHE_REFRESHED
-                                               : CACHE_MISS;
+        enum cache_state state = n->first_told      ? CACHE_COLLAPSED
+                                 : fill_replaces(f) ? CACHE_REFRESHED
+                                                    : CACHE_MISS;
         n->first_told = true;
         ask_answer(k, answer_of_fill(f, &k->want, state));
     }
     if (!n->first_told) { /* all have left: it is decided once it runs */
-        lock_take(&f->lock);
-        fill_post_demand(f);
-        lock_drop(&f->lock);
+        fill_look_again(f);
     }
 }
 
@@ -523,15 +519,15 @@ static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
     patience_end(n);
     if (rc == 0) {
         log_info("fill.done", "repo=" SLICE_FMT " bytes=%" PRIu64 " took_ms=%" PRIu64 " kept=%d",
-                 SLICE_ARG(n->repo), f->total_bytes, clock_now_ms() - f->born_ms, f->keep);
+                 SLICE_ARG(n->repo), fill_total_bytes(f), fill_age_ms(f), fill_keeps(f));
         cache_changed(c, n->row_key);
     } else if (rc == E_CHANGED) { /* its readers are cut; who asks from now on gets the new one */
         log_info("fill.changed", "repo=" SLICE_FMT, SLICE_ARG(n->repo));
     } else if (rc == E_CANCELLED && !c->closing) {
         /* Nobody read it any more, or its head was dealt with: who has come meanwhile begins anew. */
-    } else if (rc == E_NOSPACE && f->over_share) {
+    } else if (rc == E_NOSPACE && fill_is_over_share(f)) {
         log_info("fill.over_share", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
-        answer_over_share(n, f->want.client, why);
+        answer_over_share(n, fill_want(f)->client, why);
     } else if (!n->answered) {
         log_warn("fill.failed", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
         n->tail_known = n->memory != NULL; /* no word of the origin's: it concerns all */
@@ -582,6 +578,7 @@ static void begin_fill(struct entry *n, bool asks_back)
 {
     static const struct fill_owner owner = {on_headed, on_other, on_ended};
     struct cache_ask *k = entry_first(n);
+    struct fill_begin how;
     struct want w;
 
     LIST_EACH (&n->asks, it) { /* one GET serves the HEADs too */
@@ -608,11 +605,13 @@ static void begin_fill(struct entry *n, bool asks_back)
     n->probing = n->probed = must_probe(n, &w);
     n->probing = n->probing || (asks_back && n->old == NULL && !w.document);
     w.head_only = w.head_only || n->probing;
-    n->fill = fill_start(n->cache, &w, n->row_key,
-                         n->old != NULL && !n->ask_plainly ? &n->old->object : NULL, &owner, n);
+    how = (struct fill_begin){.want = &w,
+                              .row_key = n->row_key,
+                              .old = n->old != NULL && !n->ask_plainly ? &n->old->object : NULL,
+                              .replaces = n->old != NULL,
+                              .found = n->kin != NULL};
+    n->fill = fill_start(n->cache, &how, &owner, n);
     n->ask_plainly = false;
-    n->fill->replaces = n->old != NULL;
-    n->fill->keep = n->kin != NULL;
     for (unsigned i = 0; i < n->clients.count; i++) {
         fill_share(n->fill, n->clients.client[i]);
     }
@@ -742,9 +741,9 @@ static bool is_coming(const struct entry *n, const struct cache_ask *k)
 {
     struct fill *f = n->fill;
 
-    return f != NULL && fill_is_headed(f) && f->rc == 0 && f->shared &&
-           was_promised(k, &n->promise) &&
-           (!fill_complete(f) || freshness_judge(&f->object, &k->want, clock_unix_s()) != STALE);
+    return f != NULL && fill_may_be_joined(f) && was_promised(k, &n->promise) &&
+           (!fill_complete(f) ||
+            freshness_judge(fill_object(f), &k->want, clock_unix_s()) != STALE);
 }
 
 /* Somebody has asked the origin, or it was in trouble just now: no need of a revalidation in the background. */
@@ -777,7 +776,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     if (n == NULL) {
         n = entry_new(c, k);
     }
-    if (is_coming(n, k) && n->fill->too_large && want_is_whole(&k->want)) {
+    if (is_coming(n, k) && fill_gives_ranges_alone(n->fill) && want_is_whole(&k->want)) {
         err_set(&why, E_NOSPACE, "the object has more bytes than the quota: ask for ranges of it");
         ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, &why));
         return;
@@ -791,7 +790,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         ask_answer(k, answer_of_fill(n->fill, &k->want, CACHE_COLLAPSED));
         return;
     }
-    if (n->fill != NULL && fill_is_headed(n->fill) && !n->fill->shared) {
+    if (n->fill != NULL && fill_is_for_askers(n->fill)) {
         forget(n); /* that answer goes on for those who have it */
         n = entry_new(c, k);
     }

@@ -10,7 +10,7 @@
 #include "common/codec/httpdate.h"
 #include "common/os/clock.h"
 #include "common/os/descriptor.h"
-#include "server/cache/cache_priv.h"
+#include "server/cache/fill_priv.h"
 #include "server/cache/variant.h"
 
 enum {
@@ -23,10 +23,18 @@ enum {
     ROOM_BYTES = 2 << 20,       /* for a write, with the step in which space is taken */
     TROUBLED_MS = 2000,         /* who has no byte yet is told why, before clients give up (10 s) */
     HASTEN_MS = 5000, /* a new reader may have the origin asked before its time, so often */
+    TAIL_BYTES = 1 << 20,
 };
+#define WITHHELD_BYTES ((uint64_t)64 << 10) /* until length and digest hold */
+/* Up to this size a fetch goes on to its end when its clients have left. */
+#define SMALL_BYTES ((uint64_t)4 << 20)
+/* From this size on a whole fetch is resumed after a restart; one that began with a range, from PEEK_WHOLE_BYTES on. */
+#define RESUMED_BYTES ((uint64_t)64 << 20)
 
-static void goes_on(struct fill *f, bool yes);
+static void go_on_alone(struct fill *f);
+static void release_going(struct fill *f);
 static void rest(struct fill *f, uint64_t now_ms);
+static void abandon(struct fill *f);
 
 static const struct state of_fill[] = {
     [FILL_ASKING] = {"asking", STATE(FILL_STAGING) | STATE(FILL_ENDED)},
@@ -35,11 +43,52 @@ static const struct state of_fill[] = {
     [FILL_SEALING] = {"sealing", STATE(FILL_ENDED)},
     [FILL_ENDED] = {"ended", 0},
 };
+static const struct state of_aim[] = {
+    [AIM_RANGES] = {"ranges", STATE(AIM_WHOLE) | STATE(AIM_ALONE) | STATE(AIM_NOTHING)},
+    [AIM_WHOLE] = {"whole", STATE(AIM_ALONE) | STATE(AIM_NOTHING)},
+    [AIM_ALONE] = {"alone", STATE(AIM_WHOLE)},
+    [AIM_NOTHING] = {"nothing", STATE(AIM_RANGES)},
+};
 const struct state_table fill_states = STATE_TABLE("fill", of_fill);
+const struct state_table fill_aims = STATE_TABLE("aim of a fill", of_aim);
 
 void fill_becomes(struct fill *f, enum fill_state to)
 {
+    lock_take(&f->lock);
     f->state = state_step(&fill_states, f->state, to);
+    lock_drop(&f->lock);
+}
+
+/* Under the lock. */
+static void aim_becomes(struct fill *f, enum fill_aim to)
+{
+    f->aim = state_step(&fill_aims, f->aim, to);
+}
+
+enum fill_aim fill_aim(struct fill *f)
+{
+    enum fill_aim aim;
+
+    lock_take(&f->lock);
+    aim = f->aim;
+    lock_drop(&f->lock);
+    return aim;
+}
+
+void fill_aim_at_whole(struct fill *f)
+{
+    lock_take(&f->lock);
+    if (f->aim == AIM_RANGES) {
+        aim_becomes(f, AIM_WHOLE);
+    }
+    lock_drop(&f->lock);
+}
+
+void fill_use_less(struct fill *f, enum fill_use most)
+{
+    if (f->use > most) {
+        f->use = most;
+    }
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -115,24 +164,70 @@ static void place_suffix(struct fill *f, uint64_t total)
 static void first_gap(const struct fill *f, uint64_t *first, uint64_t *end)
 {
     uint64_t most = f->cache->set.segment_bytes;
+    bool all = f->aim == AIM_WHOLE;
 
-    *first = extents_until(&f->have, f->want_all ? 0 : f->hint_first / BLOCK_BYTES * BLOCK_BYTES);
-    if (!f->want_all && (*first >= f->hint_end || *first >= f->total_bytes)) {
+    *first = extents_until(&f->have, all ? 0 : f->hint_first / BLOCK_BYTES * BLOCK_BYTES);
+    if (!all && (*first >= f->hint_end || *first >= f->total_bytes)) {
         *first = extents_until(&f->have, 0);
         most = BLOCK_BYTES;
-    } else if (!f->want_all && f->hint_end != LENGTH_UNKNOWN) {
+    } else if (!all && f->hint_end != LENGTH_UNKNOWN) {
         most = min_u64(most, block_end(f->hint_end) - *first);
-    } else if (!f->want_all) {
+    } else if (!all) {
         most = min_u64(most, f->cache->set.jump_bytes);
     }
     *end = min_u64(extents_next(&f->have, *first), f->total_bytes);
     *end = min_u64(*end, *first + most);
 }
 
-/* An earlier life left a part of it. */
+/* --- an earlier fill's part --- */
+
+struct wanted {
+    struct slice row_key;
+    const struct want *w;
+};
+
+static bool is_variant(void *arg, const struct partial *p)
+{
+    const struct wanted *x = arg;
+    struct slice name = partial_name(p);
+    struct slice tail = variant_of_row(object_key_tail(name));
+
+    return tail.n != 0 && name.n == x->row_key.n + 1 + tail.n && slice_starts(name, x->row_key) &&
+           variant_suits(tail, x->w);
+}
+
+/* An earlier life left a part of it. True: it is gone on with, on the condition that it is still the same. */
+static bool take_part(struct fill *f)
+{
+    struct wanted x = {f->row_key, &f->want};
+    struct store *s = f->cache->store;
+    struct partial *p = NULL;
+    bool same;
+
+    if (want_varies(&f->want)) { /* they are few: only large ones are parked */
+        p = partial_take_if(s, PARTIAL_FILL, is_variant, &x);
+    }
+    p = p != NULL ? p : partial_take(s, PARTIAL_FILL, f->row_key);
+    f->earlier = p;
+    if (p == NULL) {
+        return false;
+    }
+    same = f->want.digest_known ? p->digest_known && digest_eq(&p->digest, &f->want.digest)
+                                : etag_is_strong(p->validator) && p->source.n == 8 &&
+                                      origin_owns(f->origin, be_get(p->source.p, 8));
+    if (!same || extents_bytes(&p->have) >= p->total_bytes) {
+        return false;
+    }
+    f->resume_id = p->id;
+    f->object.origin_etag = p->validator.n != 0 ? arena_copy(&f->arena, p->validator) : SLICE_NONE;
+    f->total_bytes = p->total_bytes;
+    extents_copy(&f->have, &p->have);
+    return true;
+}
+
 static bool resume_earlier(struct fill *f, uint64_t *first, uint64_t *end)
 {
-    if (!fill_take_part(f)) {
+    if (!take_part(f)) {
         return false;
     }
     place_suffix(f, f->total_bytes);
@@ -140,9 +235,10 @@ static bool resume_earlier(struct fill *f, uint64_t *first, uint64_t *end)
     return true;
 }
 
-struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_key,
-                        const struct object *old, const struct fill_owner *owner, void *arg)
+struct fill *fill_start(struct cache *c, const struct fill_begin *how,
+                        const struct fill_owner *owner, void *arg)
 {
+    const struct want *w = how->want;
     struct fill *f = NEW(struct fill);
     uint64_t first = 0;
     uint64_t end = LENGTH_UNKNOWN;
@@ -153,19 +249,21 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
     want_copy(&f->arena, w, &f->want);
     fair_clients_add(&f->clients, w->client);
     f->origin = origin_hold(w->origin);
-    f->row_key = arena_copy(&f->arena, row_key);
+    f->row_key = arena_copy(&f->arena, how->row_key);
     f->tail = SLICE("");
     f->fd = -1;
     f->born_ms = clock_now_ms();
-    f->keep = true;
+    f->use = how->found ? USE_KEPT : USE_ALL;
     lock_init(&f->lock, LOCK_FILL);
     f->total_bytes = LENGTH_UNKNOWN;
     list_init(&f->audiences);
     list_init(&f->stalled);
     f->owner = owner;
     f->owner_arg = arg;
-    f->replaces = old != NULL;
-    f->want_all = w->hint_first == 0 && w->hint_end == LENGTH_UNKNOWN && w->hint_suffix == 0;
+    f->replaces = how->replaces;
+    f->aim = w->hint_first == 0 && w->hint_end == LENGTH_UNKNOWN && w->hint_suffix == 0
+                 ? AIM_WHOLE
+                 : AIM_RANGES;
     f->hint_first = w->hint_first;
     f->hint_end = w->hint_end;
     place_suffix(f, w->size_bytes);
@@ -176,13 +274,134 @@ struct fill *fill_start(struct cache *c, const struct want *w, struct slice row_
     list_push_back(&c->fills, &f->node);
     lock_drop(&c->lock);
     COUNT(c, fills, w->head_only ? 0 : 1);
-    filler_start(f, first, end, old);
+    filler_start(f, first, end, how->old);
     return f;
+}
+
+/* --- what it is like ---------------------------------------------------------------------------------------------- */
+
+struct fill *fill_of(struct list *node)
+{
+    return LIST_ITEM(node, struct fill, node);
+}
+
+void fill_go_on_alone(struct fill *f)
+{
+    f->want.background = true;
+}
+
+void fill_keep_no_more(struct fill *f)
+{
+    fill_use_less(f, USE_ALL);
 }
 
 bool fill_is_headed(const struct fill *f)
 {
     return f->state == FILL_RUNNING || f->state == FILL_SEALING;
+}
+
+bool fill_may_be_joined(const struct fill *f)
+{
+    return fill_is_headed(f) && f->rc == 0 && f->use >= USE_ALL;
+}
+
+bool fill_is_for_askers(const struct fill *f)
+{
+    return fill_is_headed(f) && f->use == USE_ASKERS;
+}
+
+bool fill_complete(struct fill *f)
+{
+    return f->total_bytes != LENGTH_UNKNOWN && fill_frontier(f) >= f->total_bytes;
+}
+
+bool fill_keeps(const struct fill *f)
+{
+    return f->use == USE_KEPT;
+}
+
+bool fill_gives_ranges_alone(const struct fill *f)
+{
+    return f->counts_as == SHARE_RANGE;
+}
+
+bool fill_is_over_share(const struct fill *f)
+{
+    return f->over_share;
+}
+
+bool fill_replaces(const struct fill *f)
+{
+    return f->replaces;
+}
+
+struct slice fill_text(const struct fill *f)
+{
+    return f->text;
+}
+
+const struct want *fill_want(const struct fill *f)
+{
+    return &f->want;
+}
+
+const struct object *fill_object(const struct fill *f)
+{
+    return &f->object;
+}
+
+struct slice fill_tail(const struct fill *f)
+{
+    return f->tail;
+}
+
+uint64_t fill_total_bytes(const struct fill *f)
+{
+    return f->total_bytes;
+}
+
+uint64_t fill_age_ms(const struct fill *f)
+{
+    return clock_now_ms() - f->born_ms;
+}
+
+int fill_fd(const struct fill *f)
+{
+    return f->fd;
+}
+
+static void print_slice(char *out, size_t room, struct slice s)
+{
+    size_t n = min_u64(s.n, room - 1);
+
+    memcpy(out, s.p, n);
+    out[n] = '\0';
+}
+
+bool fill_describe(struct fill *f, struct fill_info *out)
+{
+    bool rests;
+
+    lock_take(&f->lock);
+    rests = f->aim == AIM_NOTHING;
+    out->have_bytes = extents_bytes(&f->have);
+    out->total_bytes = f->total_bytes;
+    out->readers = f->readers;
+    lock_drop(&f->lock);
+    print_slice(out->repo, sizeof out->repo, f->want.repo);
+    print_slice(out->key, sizeof out->key, f->want.key);
+    out->rate_bytes_per_s = atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed);
+    out->age_ms = fill_age_ms(f);
+    return !rests && !f->want.head_only;
+}
+
+struct slice fill_progress(struct fill *f, uint64_t *have_bytes, uint64_t *total_bytes)
+{
+    lock_take(&f->lock);
+    *have_bytes = extents_bytes(&f->have);
+    *total_bytes = f->total_bytes;
+    lock_drop(&f->lock);
+    return f->want.head_only ? SLICE_NONE : f->row_key;
 }
 
 /* --- the first head ----------------------------------------------------------------------------------------------- */
@@ -233,29 +452,25 @@ static int fits_quota(const struct fill *f, struct err *e)
 
 /* --- its client's share (share.h) */
 
-static enum share_kind kind_of(const struct fill *f)
-{
-    return f->too_large ? SHARE_RANGE : SHARE_OBJECT;
-}
-
 static uint64_t share_left_of(struct fill *f, struct store_space *space)
 {
     store_space(f->cache->store, space);
-    return share_left(f->cache->share, f->want.client, kind_of(f), space->quota_bytes,
+    return share_left(f->cache->share, f->want.client, f->counts_as, space->quota_bytes,
                       clock_now_ms() / 1000);
 }
 
 static int over_share(struct fill *f, const struct store_space *space, struct err *e)
 {
     f->over_share = true;
-    return share_refuse(f->cache->share, kind_of(f), space->quota_bytes, e);
+    return share_refuse(f->cache->share, f->counts_as, space->quota_bytes, e);
 }
 
 /* What was asked for of it, and is not here. 0: not known. */
-static uint64_t asked_bytes(const struct fill *f)
+static uint64_t asked_bytes(struct fill *f)
 {
-    uint64_t end = f->want_all ? f->total_bytes : min_u64(f->hint_end, f->total_bytes);
-    uint64_t first = f->want_all ? 0 : min_u64(f->hint_first, end);
+    bool all = fill_aim(f) == AIM_WHOLE;
+    uint64_t end = all ? f->total_bytes : min_u64(f->hint_end, f->total_bytes);
+    uint64_t first = all ? 0 : min_u64(f->hint_first, end);
     uint64_t have = extents_bytes(&f->have);
 
     if (end == LENGTH_UNKNOWN) {
@@ -278,10 +493,10 @@ static void unsealed_add(struct unsealed *u, struct fill *g, bool elder)
 
     lock_take(&g->lock);
     have = extents_bytes(&g->have);
-    if (g->total_bytes != LENGTH_UNKNOWN && (g->want_all || g->whole_wanted)) {
+    if (g->total_bytes != LENGTH_UNKNOWN && (g->aim == AIM_WHOLE || g->aim == AIM_ALONE)) {
         lack = g->total_bytes - min_u64(g->total_bytes, have);
     }
-    if (!g->idle && (elder || have == g->total_bytes)) {
+    if (g->aim != AIM_NOTHING && (elder || have == g->total_bytes)) {
         u->bytes += have;
         u->lack += lack;
     }
@@ -302,7 +517,7 @@ static struct unsealed unsealed_of(struct fill *f)
     LIST_EACH (&c->fills, it) {
         struct fill *g = LIST_ITEM(it, struct fill, node);
         elder = elder && g != f;
-        if (g != f && g->want.client == f->want.client && !g->too_large) {
+        if (g != f && g->want.client == f->want.client && !fill_gives_ranges_alone(g)) {
             unsealed_add(&u, g, elder);
         }
     }
@@ -366,14 +581,22 @@ int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e)
 
 void fill_wrote(struct fill *f, uint64_t n)
 {
-    share_wrote(f->cache->share, f->want.client, kind_of(f), n, clock_now_ms() / 1000);
+    share_wrote(f->cache->share, f->want.client, f->counts_as, n, clock_now_ms() / 1000);
 }
 
-void fill_announce(struct fill *f, uint64_t bytes)
+/* Its length is known, or forgotten with 0. */
+static void announce(struct fill *f, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&f->cache->announced_bytes, bytes - f->announced_bytes,
                               memory_order_relaxed);
     f->announced_bytes = bytes;
+}
+
+/* Does its stage survive a restart? */
+static bool is_named(struct fill *f)
+{
+    return fill_keeps(f) && f->splices && f->total_bytes != LENGTH_UNKNOWN &&
+           f->total_bytes >= (fill_aim(f) == AIM_WHOLE ? RESUMED_BYTES : PEEK_WHOLE_BYTES);
 }
 
 static void open_stage(struct job *j)
@@ -381,10 +604,9 @@ static void open_stage(struct job *j)
     struct fill *f = CONTAINER_OF(j, struct fill, stage_job);
     struct store *s = f->cache->store;
     struct ingest_how how = {.length_bytes = f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes,
-                             .named = f->named};
+                             .named = is_named(f)};
 
-    fill_announce(f, how.length_bytes);
-
+    announce(f, how.length_bytes);
     if (f->resume_id != 0 && f->have.count > 0) {
         f->job_rc = ingest_resume(s, f->earlier, &how, &f->ingest, &f->job_why);
     }
@@ -397,13 +619,13 @@ static void open_stage(struct job *j)
     partial_free(&f->earlier);
     /* An announced size takes no room: bytes do, as they come. What can never be kept whole is not begun. */
     f->job_rc = fits_quota(f, &f->job_why);
-    f->too_large = f->job_rc != 0;
-    f->job_rc = f->want_all ? f->job_rc : 0;
+    f->counts_as = f->job_rc != 0 ? SHARE_RANGE : SHARE_OBJECT;
+    f->job_rc = fill_aim(f) == AIM_WHOLE ? f->job_rc : 0;
     f->job_rc = f->job_rc == 0 ? fits_share(f, &f->job_why) : f->job_rc;
     if (f->ingest == NULL && f->job_rc == 0) {
         f->job_rc = ingest_open(s, &how, &f->ingest, &f->job_why);
     }
-    if (f->job_rc == E_NOSPACE && !f->too_large && !f->over_share &&
+    if (f->job_rc == E_NOSPACE && f->counts_as == SHARE_OBJECT && !f->over_share &&
         cache_make_room(f->cache, 0, &f->job_why) == 0) {
         f->job_rc = ingest_open(s, &how, &f->ingest, &f->job_why);
     }
@@ -441,8 +663,8 @@ static void learn_tail(struct fill *f, const struct fetch_head *h)
     if (!want_varies(&f->want)) {
         return;
     }
-    f->tail = f->shared ? variant_of_answer(&f->want, h->fields, h->nfields, &f->arena)
-                        : variant_of_all(&f->want, h->fields, h->nfields, &f->arena);
+    f->tail = f->use >= USE_ALL ? variant_of_answer(&f->want, h->fields, h->nfields, &f->arena)
+                                : variant_of_all(&f->want, h->fields, h->nfields, &f->arena);
     variant_key(&key, f->row_key, f->tail);
     CHECK(key.rc == 0);
     lock_take(&f->cache->lock); /* cache_unfinished() reads it */
@@ -473,16 +695,15 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
     o->must_revalidate = fresh.must_revalidate;
     o->etag = make_etag(f);
     fill_led(f, h);
-    f->framed = h->framed;
     f->splices = gives_ranges && h->ranges && coding.p == NULL && h->framed &&
                  (etag_is_strong(o->origin_etag) || f->want.digest_known);
-    f->shared = freshness_keeps(&fresh, &f->want);
+    if (!freshness_keeps(&fresh, &f->want)) {
+        fill_use_less(f, USE_ASKERS);
+    } else if (!h->framed && !f->want.digest_known) {
+        /* Without a marked end a cut looks like the end: such bytes are passed on, but never kept as complete. */
+        fill_use_less(f, USE_ALL);
+    }
     learn_tail(f, h);
-    f->keep = f->keep && f->shared;
-    /* Without a marked end a cut looks like the end: such bytes are passed on, but never kept as complete. */
-    f->keep = f->keep && (h->framed || f->want.digest_known);
-    f->named = f->keep && f->splices && f->total_bytes != LENGTH_UNKNOWN &&
-               f->total_bytes >= (f->want_all ? RESUMED_BYTES : PEEK_WHOLE_BYTES);
     fill_becomes(f, FILL_STAGING);
     fill_job(f, &f->stage_job, open_stage, on_staged);
 }
@@ -505,8 +726,9 @@ static void deliver(struct letter *l)
     }
     /* A reader that is woken may close itself or others: each leaves whatever list it is in. */
     while ((n = list_pop_front(&waiting)) != NULL) {
+        struct fill_reader *r = LIST_ITEM(n, struct fill_reader, node);
         list_push_back(&a->readers, n);
-        reader_wake(n);
+        r->wake(r);
     }
     fill_release(&f);
 }
@@ -557,7 +779,8 @@ void fill_trouble(struct fill *f, const struct err *why)
     lock_drop(&f->lock);
 }
 
-bool fill_is_troubled(const struct fill *f, uint64_t since_ms, uint64_t now_ms)
+/* A reader that has no byte yet, and waits for these since then, has waited long enough. Any thread, under the lock. */
+static bool is_troubled(const struct fill *f, uint64_t since_ms, uint64_t now_ms)
 {
     return f->troubled_ms != 0 && now_ms >= max_u64(f->troubled_ms, since_ms) + TROUBLED_MS;
 }
@@ -578,7 +801,7 @@ bool fill_turns_away(struct fill *f, const struct want *w, struct err *why)
     bool in_vain, waited;
 
     lock_take(&f->lock);
-    in_vain = fill_is_troubled(f, 0, now) && !is_here(f, w);
+    in_vain = is_troubled(f, 0, now) && !is_here(f, w);
     waited = f->gave_up_ms != 0 && now < f->gave_up_ms + TROUBLED_MS;
     *why = f->trouble;
     lock_drop(&f->lock);
@@ -598,6 +821,168 @@ uint64_t fill_frontier(struct fill *f)
     at = extents_until(&f->have, 0);
     lock_drop(&f->lock);
     return at;
+}
+
+static void on_demand(struct letter *l)
+{
+    struct fill *f = CONTAINER_OF(l, struct fill, demand);
+
+    lock_take(&f->lock);
+    f->demand_posted = false;
+    lock_drop(&f->lock);
+    abandon(f);
+    fill_plan(f);
+    fill_release(&f);
+}
+
+void fill_post_demand(struct fill *f)
+{
+    if (!f->demand_posted && f->state != FILL_ENDED) {
+        f->demand_posted = true;
+        f->demand.deliver = on_demand;
+        fill_hold(f);
+        mailbox_post(f->cache->mail, &f->demand);
+    }
+}
+
+void fill_look_again(struct fill *f)
+{
+    lock_take(&f->lock);
+    fill_post_demand(f);
+    lock_drop(&f->lock);
+}
+
+/* --- readers ------------------------------------------------------------------------------------------------------ */
+
+bool fill_need(struct fill *f, struct reader_need *out)
+{
+    struct list *it = list_pop_front(&f->stalled);
+
+    if (it != NULL) {
+        *out = LIST_ITEM(it, struct fill_reader, stalled)->need;
+    }
+    return it != NULL;
+}
+
+/* How far this reader may see. Under the lock. */
+static uint64_t horizon(const struct fill *f, const struct fill_reader *r, uint64_t there)
+{
+    uint64_t known = f->total_bytes != LENGTH_UNKNOWN ? f->total_bytes : there;
+
+    if (!r->withheld || f->verified) {
+        return there;
+    }
+    return min_u64(there, known > WITHHELD_BYTES ? known - WITHHELD_BYTES : 0);
+}
+
+/* Nothing to send yet: the audience is told when there is; and the fill, when nobody fetches these bytes. */
+static void wait_here(struct fill *f, struct fill_reader *r, uint64_t at, uint64_t there)
+{
+    r->audience->wanted = true;
+    if (there == at && !list_linked(&r->stalled) &&
+        !claims_cover(&f->claims, &f->have, at, f->cache->set.jump_bytes)) {
+        r->need.at = at;
+        list_push_back(&f->stalled, &r->stalled);
+        fill_post_demand(f);
+    }
+}
+
+int fill_read(struct fill *f, struct fill_reader *r, uint64_t at, uint64_t *end, uint64_t *upto)
+{
+    uint64_t now = clock_now_ms();
+    uint64_t there;
+    int rc = 0;
+
+    lock_take(&f->lock);
+    if (f->total_bytes != LENGTH_UNKNOWN) {
+        *end = min_u64(*end, f->total_bytes);
+    }
+    there = extents_until(&f->have, at);
+    *upto = max_u64(min_u64(horizon(f, r, there), *end), at);
+    if (f->rc != 0) {
+        rc = f->rc; /* nothing of a fill that failed may look complete */
+    } else if (*upto == at && at < *end) {
+        if (at == r->first && is_troubled(f, r->born_ms, now)) {
+            rc = f->trouble.code; /* nothing was sent: that can still be said */
+            f->gave_up_ms = now;
+        } else {
+            wait_here(f, r, at, there);
+        }
+    }
+    lock_drop(&f->lock);
+    return rc;
+}
+
+void fill_leave(struct fill *f, struct fill_reader *r)
+{
+    list_remove_if(&r->node);
+    lock_take(&f->lock);
+    list_remove_if(&r->stalled);
+    f->readers--;
+    lock_drop(&f->lock);
+}
+
+/* Under the lock. */
+static struct audience *audience_of(struct fill *f, struct loop *l)
+{
+    struct audience *a;
+
+    LIST_EACH (&f->audiences, it) {
+        a = LIST_ITEM(it, struct audience, node);
+        if (a->loop == l) {
+            return a;
+        }
+    }
+    a = NEW(struct audience);
+    a->fill = f;
+    a->loop = l;
+    list_init(&a->readers);
+    list_push_back(&f->audiences, &a->node);
+    return a;
+}
+
+/* Are the bytes before a range that reaches the end no more than the range itself? Then it is the rest of a whole file that is
+ * read on, and not a peek at its end. Under the lock. */
+static bool is_the_rest(const struct fill *f, uint64_t first, uint64_t end)
+{
+    struct extents before = {0};
+    uint64_t missing;
+
+    extents_copy(&before, &f->have);
+    extents_add(&before, first, UINT64_MAX);
+    missing = first - (extents_bytes(&before) - (UINT64_MAX - first));
+    extents_fini(&before);
+    return missing <= end - first;
+}
+
+static bool is_verified_later(const struct want *w)
+{
+    return w->digest_known || w->git_known || w->sha512_known || w->reader != NULL;
+}
+
+void fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first, uint64_t *end)
+{
+    bool to_the_end;
+
+    r->need.end = *end;
+    r->first = first;
+    r->born_ms = clock_now_ms();
+    lock_take(&f->lock);
+    f->readers++;
+    if (f->total_bytes != LENGTH_UNKNOWN) {
+        *end = min_u64(*end, f->total_bytes);
+    }
+    to_the_end = *end >= f->total_bytes;
+    /* A short range at the end is what lazy readers ask first; whoever reads on to the end wants a whole file. */
+    r->withheld = is_verified_later(&f->want) && to_the_end &&
+                  (first == 0 || (*end - first > TAIL_BYTES && is_the_rest(f, first, *end)));
+    if ((r->withheld || (first == 0 && to_the_end)) && f->aim == AIM_RANGES) {
+        aim_becomes(f, AIM_WHOLE);
+        fill_post_demand(f);
+    }
+    r->audience = audience_of(f, l);
+    lock_drop(&f->lock);
+    list_push_back(&r->audience->readers, &r->node);
 }
 
 /* --- jobs and the end --------------------------------------------------------------------------------------------- */
@@ -648,9 +1033,8 @@ int fill_make_room(struct fill *f, struct err *e)
 /* What came so far is worth keeping when nothing was wrong with it. */
 static bool may_be_resumed(const struct fill *f)
 {
-    bool left_alone = f->rc == E_NETWORK || f->rc == E_TIMEOUT || f->rc == E_BUSY;
-
-    return f->keep && (f->stopping || left_alone);
+    return fill_keeps(f) &&
+           (f->rc == E_CANCELLED || f->rc == E_NETWORK || f->rc == E_TIMEOUT || f->rc == E_BUSY);
 }
 
 static void drop_stage(struct job *j)
@@ -665,7 +1049,7 @@ static void leave(struct fill *f)
     struct err why = f->why;
 
     fill_becomes(f, FILL_ENDED);
-    if (f->earlier != NULL && f->keep) {
+    if (f->earlier != NULL && fill_keeps(f)) {
         partial_give(f->cache->store, &f->earlier);
     } else if (f->earlier != NULL) { /* removed meanwhile */
         partial_lose(f->cache->store, f->earlier->id);
@@ -674,14 +1058,11 @@ static void leave(struct fill *f)
     if (f->sealed_id != 0) {
         partial_lose(f->cache->store, f->sealed_id);
     }
-    lock_take(&f->lock);
-    f->ended = true;
-    lock_drop(&f->lock);
     lock_take(&f->cache->lock);
     list_remove(&f->node);
     lock_drop(&f->cache->lock);
-    fill_announce(f, 0);
-    goes_on(f, false);
+    announce(f, 0);
+    release_going(f);
     f->owner->ended(f->owner_arg, f, f->rc, &why);
 }
 
@@ -730,7 +1111,6 @@ void fill_stop(struct fill *f)
 {
     struct err why;
 
-    f->stopping = true;
     err_set(&why, E_CANCELLED, "the server is going down");
     fill_fail(f, E_CANCELLED, &why);
 }
@@ -758,7 +1138,7 @@ static void measure(struct fill *f, uint64_t now_ms)
 static void wake_the_waiting(struct fill *f, uint64_t now_ms)
 {
     lock_take(&f->lock);
-    if (fill_is_troubled(f, 0, now_ms)) {
+    if (is_troubled(f, 0, now_ms)) {
         tell_audiences(f);
     }
     lock_drop(&f->lock);
@@ -791,10 +1171,12 @@ void fill_answered(struct fill *f, const struct want *w)
 
     lock_take(&f->lock);
     f->answers++;
-    f->idle = false;
+    if (f->aim == AIM_ALONE || f->aim == AIM_NOTHING) {
+        aim_becomes(f, f->aim == AIM_ALONE ? AIM_WHOLE : AIM_RANGES);
+    }
     f->several = f->several || (whole && w->client != f->want.client);
     lock_drop(&f->lock);
-    goes_on(f, false);
+    release_going(f);
     f->idle_since_ms = 0;
     fill_share(f, w->client);
     filler_wake_all(f);
@@ -836,13 +1218,15 @@ static struct going *going_of(struct cache *c, uint64_t client)
 }
 
 /* What the mirror fetches of its own accord is on no client's account. */
-static void goes_on(struct fill *f, bool yes)
+static void go_on_alone(struct fill *f)
 {
     struct cache *c = f->cache;
-    struct going *g = f->going;
+    struct going *g;
 
-    f->going_on = yes;
-    if (yes && g == NULL && !f->want.background) {
+    lock_take(&f->lock);
+    aim_becomes(f, AIM_ALONE);
+    lock_drop(&f->lock);
+    if (!f->want.background) {
         g = going_of(c, f->want.client);
         if (g == NULL) {
             g = NEW(struct going);
@@ -852,7 +1236,15 @@ static void goes_on(struct fill *f, bool yes)
         f->going = g;
         g->fills++;
         c->going_count++;
-    } else if (!yes && g != NULL) {
+    }
+}
+
+static void release_going(struct fill *f)
+{
+    struct cache *c = f->cache;
+    struct going *g = f->going;
+
+    if (g != NULL) {
         f->going = NULL;
         c->going_count--;
         if (--g->fills == 0) {
@@ -874,7 +1266,8 @@ static bool worth_finishing(struct fill *f)
     if (f->want.background) {
         return true;
     }
-    return (fill_nearly_there(f) || f->several || (f->want_all && f->total_bytes <= SMALL_BYTES)) &&
+    return (fill_nearly_there(f) || f->several ||
+            (fill_aim(f) == AIM_WHOLE && f->total_bytes <= SMALL_BYTES)) &&
            has_room_to_go_on(f);
 }
 
@@ -883,7 +1276,6 @@ static void end(struct fill *f)
     struct err why;
 
     err_set(&why, E_CANCELLED, "nobody reads it any more");
-    f->stopping = true;
     fill_fail(f, E_CANCELLED, &why);
 }
 
@@ -894,26 +1286,24 @@ void fill_forsake(struct fill *f)
     }
 }
 
-void fill_abandon(struct fill *f)
+/* A fill that nobody wants stops asking, or goes on to its end; and ends when nobody has come back. */
+static void abandon(struct fill *f)
 {
-    bool wanted;
+    bool left;
 
     lock_take(&f->lock);
-    wanted = f->answers > 0;
+    left = f->answers == 0 && (f->aim == AIM_RANGES || f->aim == AIM_WHOLE);
     lock_drop(&f->lock);
-    if (wanted || f->going_on || f->state != FILL_RUNNING || f->rc != 0 || fill_complete(f)) {
+    if (!left || f->state != FILL_RUNNING || f->rc != 0 || fill_complete(f)) {
         return;
     }
     if (worth_finishing(f)) {
-        goes_on(f, true);
-        f->want_all = true;
+        go_on_alone(f);
     } else if (!f->splices || f->total_bytes == LENGTH_UNKNOWN) {
         end(f); /* there is no way to go on later */
     } else {
-        f->want_all = false;
         lock_take(&f->lock);
-        f->whole_wanted = false;
-        f->idle = true;
+        aim_becomes(f, AIM_NOTHING);
         lock_drop(&f->lock);
         filler_rest_all(f);
     }
@@ -922,27 +1312,28 @@ void fill_abandon(struct fill *f)
 static void rest(struct fill *f, uint64_t now_ms)
 {
     struct cache *c = f->cache;
-    bool wanted, idle;
+    enum fill_aim aim;
+    bool wanted;
 
     lock_take(&f->lock);
     wanted = f->answers > 0;
-    idle = f->idle;
+    aim = f->aim;
     lock_drop(&f->lock);
     if (wanted || fill_complete(f)) {
         return;
     }
-    c->idle_now += !f->going_on;
+    c->idle_now += aim != AIM_ALONE;
     if (f->idle_since_ms == 0) {
         f->idle_since_ms = now_ms;
         return;
     }
-    if (idle && f->state == FILL_RUNNING && now_ms - f->idle_since_ms >= REST_MS) {
+    if (aim == AIM_NOTHING && f->state == FILL_RUNNING && now_ms - f->idle_since_ms >= REST_MS) {
         filler_finish_all(f);
     }
-    if (f->going_on ? now_ms - f->idle_since_ms >= c->set.grace_ms &&
-                          atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed) <
-                              TRICKLE_BYTES_PER_S
-                    : now_ms - f->idle_since_ms >= c->set.grace_ms || c->idle > IDLE_MAX) {
+    if (aim == AIM_ALONE ? now_ms - f->idle_since_ms >= c->set.grace_ms &&
+                               atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed) <
+                                   TRICKLE_BYTES_PER_S
+                         : now_ms - f->idle_since_ms >= c->set.grace_ms || c->idle > IDLE_MAX) {
         end(f);
     }
 }

@@ -14,7 +14,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
-#include "server/cache/cache_priv.h"
+#include "server/cache/fill_priv.h"
 
 enum {
     BACKOFF_MIN_MS = 250,
@@ -220,7 +220,7 @@ static int splice_first(struct filler *fl, const struct fetch_head *h)
         }
         fl->recv = 0;
         fl->end = h->content_length;
-        f->want_all = true;
+        fill_aim_at_whole(f);
         set_total(f, h->content_length);
     }
     filler_claim(fl);
@@ -836,7 +836,7 @@ static void on_done(void *arg, int rc, const struct err *why)
         fl->verdict = HEAD_JOINS;
         fl->recv = 0;
         fl->end = LENGTH_UNKNOWN;
-        f->want_all = true;
+        fill_aim_at_whole(f);
         filler_claim(fl);
         ask(fl);
     } else if (f->state == FILL_ASKING || fl->verdict == HEAD_OTHER) {
@@ -982,7 +982,7 @@ static void serve_readers(struct fill *f)
         struct reader_need need;
         bool more;
         lock_take(&f->lock);
-        more = reader_need(f, &need);
+        more = fill_need(f, &need);
         lock_drop(&f->lock);
         if (!more) {
             return;
@@ -994,12 +994,15 @@ static void serve_readers(struct fill *f)
 /* A range alone does not make us fetch all of it, unless next to nothing is missing. */
 static void decide_about_the_rest(struct fill *f)
 {
-    bool little = fill_nearly_there(f);
+    bool little = fill_nearly_there(f) || f->total_bytes <= PEEK_WHOLE_BYTES;
+    bool wanted;
 
     lock_take(&f->lock);
-    f->want_all = f->want_all || f->whole_wanted ||
-                  (f->answers > 0 && (little || f->total_bytes <= PEEK_WHOLE_BYTES));
+    wanted = f->answers > 0;
     lock_drop(&f->lock);
+    if (wanted && little) {
+        fill_aim_at_whole(f);
+    }
 }
 
 static void fetch_gaps(struct fill *f)
@@ -1021,6 +1024,8 @@ static void fetch_gaps(struct fill *f)
 
 void fill_plan(struct fill *f)
 {
+    enum fill_aim aim;
+
     if (f->state != FILL_RUNNING || f->rc != 0 || f->total_bytes == LENGTH_UNKNOWN) {
         return;
     }
@@ -1030,30 +1035,8 @@ void fill_plan(struct fill *f)
     if (filler_count(f) == 0) {
         decide_about_the_rest(f);
     }
-    if (f->want_all && (f->splices || filler_count(f) == 0)) {
+    aim = fill_aim(f);
+    if ((aim == AIM_WHOLE || aim == AIM_ALONE) && (f->splices || filler_count(f) == 0)) {
         fetch_gaps(f);
-    }
-}
-
-static void on_demand(struct letter *l)
-{
-    struct fill *f = CONTAINER_OF(l, struct fill, demand);
-
-    lock_take(&f->lock);
-    f->demand_posted = false;
-    f->want_all = f->want_all || f->whole_wanted;
-    lock_drop(&f->lock);
-    fill_abandon(f);
-    fill_plan(f);
-    fill_release(&f);
-}
-
-void fill_post_demand(struct fill *f)
-{
-    if (!f->demand_posted && !f->ended) {
-        f->demand_posted = true;
-        f->demand.deliver = on_demand;
-        fill_hold(f);
-        mailbox_post(f->cache->mail, &f->demand);
     }
 }

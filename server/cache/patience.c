@@ -58,8 +58,8 @@ static void set_timer(struct entry *n, uint64_t now_ms)
 static void goes_on_alone(struct entry *n)
 {
     if (list_empty(&n->asks) && n->fill != NULL && !fill_is_headed(n->fill) &&
-        (n->old != NULL || n->fill->want.document)) {
-        n->fill->want.background = true;
+        (n->old != NULL || fill_want(n->fill)->document)) {
+        fill_go_on_alone(n->fill);
     }
 }
 

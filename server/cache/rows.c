@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "server/cache/cache_priv.h"
 #include "server/cache/wire.h"
+#include "server/store/partial.h"
 
 enum { KEYS_MAX = 1 << 30 };
 
@@ -87,17 +88,11 @@ void cache_unfinished(struct cache *c, struct slice repo,
     lock_take(&c->lock);
     partials_each(c->store, PARTIAL_FILL, each_part, &x);
     LIST_EACH (&c->fills, it) {
-        struct fill *f = LIST_ITEM(it, struct fill, node);
-        struct slice tail = f->row_key;
         uint64_t have, total;
-        if (f->want.head_only || !slice_eq(slice_cut(&tail, '\0'), repo)) {
-            continue;
+        struct slice tail = fill_progress(fill_of(it), &have, &total);
+        if (tail.p != NULL && slice_eq(slice_cut(&tail, '\0'), repo)) {
+            each(arg, tail, have, total);
         }
-        lock_take(&f->lock);
-        have = extents_bytes(&f->have);
-        total = f->total_bytes;
-        lock_drop(&f->lock);
-        each(arg, tail, have, total);
     }
     lock_drop(&c->lock);
 }

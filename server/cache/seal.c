@@ -14,7 +14,7 @@
 #include "common/codec/httpdate.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
-#include "server/cache/cache_priv.h"
+#include "server/cache/fill_priv.h"
 #include "server/cache/variant.h"
 
 /* --- what an index tells ----------------------------------------------------------------------------------------- */
@@ -122,11 +122,6 @@ enum {
 };
 #define SYNCED_ROW_BYTES ((uint64_t)1 << 20) /* from here on a lost row costs more than a sync */
 
-bool fill_complete(struct fill *f)
-{
-    return f->total_bytes != LENGTH_UNKNOWN && fill_frontier(f) >= f->total_bytes;
-}
-
 static void hash_step(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, hash_job);
@@ -140,7 +135,7 @@ static void on_hashed(struct job *j)
     struct fill *f = CONTAINER_OF(j, struct fill, hash_job);
 
     fill_job_done(f);
-    f->hash_busy = false;
+    f->busy &= ~(unsigned)FILL_HASHES;
     if (f->rc != 0) {
         fill_settle(f);
     } else if (f->job_rc != 0) {
@@ -168,14 +163,23 @@ static void drop_old_holder(struct fill *f, struct batch *b)
     buf_free(&key);
 }
 
+static struct variant_comes variant_of(const struct fill *f)
+{
+    size_t tail = f->tail.n != 0 ? 1 + f->tail.n : 0;
+
+    return (struct variant_comes){f->cache, &f->want, slice_first(f->row_key, f->row_key.n - tail),
+                                  f->tail};
+}
+
 static void put_rows(struct fill *f, struct batch *b)
 {
+    struct variant_comes v = variant_of(f);
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
     struct buf key = BUF_INIT(OBJECT_KEY_MAX);
 
     drop_old_holder(f, b);
     if (want_varies(&f->want)) {
-        variants_trim(f, b);
+        variants_trim(&v, b);
     }
     object_encode(&f->object, &row);
     batch_put(b, TABLE_OBJECT, f->row_key, buf_slice(&row));
@@ -229,6 +233,7 @@ static void seal(struct job *j)
 {
     struct fill *f = CONTAINER_OF(j, struct fill, seal_job);
     struct object *o = &f->object;
+    struct variant_comes v = variant_of(f);
     bool there = false;
 
     o->size_bytes = f->total_bytes;
@@ -243,7 +248,7 @@ static void seal(struct job *j)
         return;
     }
     mark_verified(f); /* readers do not wait for the disk */
-    if (!f->keep || (want_varies(&f->want) && variants_refuse(f))) {
+    if (!fill_keeps(f) || (want_varies(&f->want) && variants_refuse(&v))) {
         return;
     }
     f->batch = batch_new();
@@ -264,7 +269,7 @@ static void finish(struct fill *f, int rc, const struct err *why)
     } else if (f->verified) {
         /* The bytes are good and readers have them: only keeping them failed. */
         log_warn("fill.seal", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(f->want.repo), why->text);
-        f->keep = false;
+        fill_use_less(f, USE_ALL);
         fill_settle(f);
     } else {
         fill_fail(f, rc, why);
@@ -288,12 +293,13 @@ static void on_sealed(struct job *j)
     struct fill *f = CONTAINER_OF(j, struct fill, seal_job);
 
     fill_job_done(f);
-    f->hash_busy = false;
-    if (!f->keep) { /* removed meanwhile */
+    if (!fill_keeps(f)) { /* removed meanwhile */
         batch_free(&f->batch);
     }
     if (f->batch == NULL) {
-        f->keep = f->keep && f->job_rc != 0;
+        if (f->job_rc == 0) {
+            fill_use_less(f, USE_ALL);
+        }
         finish(f, f->job_rc, &f->job_why);
         return;
     }
@@ -309,16 +315,15 @@ void fill_hash(struct fill *f)
 {
     uint64_t frontier;
 
-    if (f->state != FILL_RUNNING || f->rc != 0 || f->hash_busy) {
+    if (f->state != FILL_RUNNING || f->rc != 0 || (f->busy & FILL_HASHES) != 0) {
         return;
     }
     frontier = fill_frontier(f);
-    if (fill_complete(f) && filler_count(f) == 0 && !f->sync_busy) {
+    if (fill_complete(f) && filler_count(f) == 0 && f->busy == 0) {
         fill_becomes(f, FILL_SEALING);
-        f->hash_busy = true;
         fill_job(f, &f->seal_job, seal, on_sealed);
     } else if (frontier >= ingest_hashed(f->ingest) + LAG_BYTES) {
-        f->hash_busy = true;
+        f->busy |= FILL_HASHES;
         fill_job(f, &f->hash_job, hash_step, on_hashed);
     }
 }
@@ -368,7 +373,7 @@ static void on_saved(struct job *j)
     struct fill *f = CONTAINER_OF(j, struct fill, sync_job);
 
     fill_job_done(f);
-    f->sync_busy = false;
+    f->busy &= ~(unsigned)FILL_SAVES;
     if (f->sync_rc != 0) {
         log_warn("fill.partial", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(f->want.repo),
                  f->sync_why.text);
@@ -384,14 +389,14 @@ void fill_save(struct fill *f, uint64_t now_ms)
 {
     uint64_t have;
 
-    if (f->sync_busy || !f->keep || f->ingest == NULL) {
+    if ((f->busy & FILL_SAVES) != 0 || !fill_keeps(f) || f->ingest == NULL) {
         return;
     }
     lock_take(&f->lock);
     have = extents_bytes(&f->have);
     lock_drop(&f->lock);
     if (ingest_save_is_due(f->ingest, have, now_ms)) {
-        f->sync_busy = true;
+        f->busy |= FILL_SAVES;
         fill_job(f, &f->sync_job, save, on_saved);
     }
 }
@@ -407,52 +412,6 @@ void fill_put_away(struct fill *f, bool worth)
     } else {
         ingest_drop(&f->ingest);
     }
-}
-
-/* --- the next one ------------------------------------------------------------------------------------------------- */
-
-struct wanted {
-    struct slice row_key;
-    const struct want *w;
-};
-
-static bool is_variant(void *arg, const struct partial *p)
-{
-    const struct wanted *x = arg;
-    struct slice name = partial_name(p);
-    struct slice tail = variant_of_row(object_key_tail(name));
-
-    return tail.n != 0 && name.n == x->row_key.n + 1 + tail.n && slice_starts(name, x->row_key) &&
-           variant_suits(tail, x->w);
-}
-
-/* An earlier life left a part of it. True: what is missing is to be asked for, on the condition that it is still the same. */
-bool fill_take_part(struct fill *f)
-{
-    struct wanted x = {f->row_key, &f->want};
-    struct store *s = f->cache->store;
-    struct partial *p = NULL;
-    bool same;
-
-    if (want_varies(&f->want)) { /* they are few: only large ones are parked */
-        p = partial_take_if(s, PARTIAL_FILL, is_variant, &x);
-    }
-    p = p != NULL ? p : partial_take(s, PARTIAL_FILL, f->row_key);
-    f->earlier = p;
-    if (p == NULL) {
-        return false;
-    }
-    same = f->want.digest_known ? p->digest_known && digest_eq(&p->digest, &f->want.digest)
-                                : etag_is_strong(p->validator) && p->source.n == 8 &&
-                                      origin_owns(f->origin, be_get(p->source.p, 8));
-    if (!same || extents_bytes(&p->have) >= p->total_bytes) {
-        return false;
-    }
-    f->resume_id = p->id;
-    f->object.origin_etag = p->validator.n != 0 ? arena_copy(&f->arena, p->validator) : SLICE_NONE;
-    f->total_bytes = p->total_bytes;
-    extents_copy(&f->have, &p->have);
-    return true;
 }
 
 /* --- removal ------------------------------------------------------------------------------------------------------ */

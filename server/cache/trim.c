@@ -2,7 +2,7 @@
  * is pinned stays: then the newcomer is not kept, or anybody could put it out by asking for another a few times. */
 
 #include "common/base/log.h"
-#include "server/cache/cache_priv.h"
+#include "server/cache/fill_priv.h"
 #include "server/cache/variant.h"
 #include "server/store/atime.h"
 #include "server/store/pin.h"
@@ -14,9 +14,8 @@ struct rival {
 };
 
 struct trim {
-    struct fill *fill;
+    const struct variant_comes *comes;
     struct batch *batch;
-    struct slice row_key; /* without a tail */
     struct arena arena;
     struct rival rival[VARIANTS_MAX];
     size_t rivals;
@@ -27,9 +26,10 @@ static void drop(struct trim *t, const struct rival *r)
     struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
     struct buf holder = BUF_INIT(OBJECT_KEY_MAX);
 
-    variant_key(&row_key, t->row_key, r->tail);
+    variant_key(&row_key, t->comes->row_key, r->tail);
     batch_del(t->batch, TABLE_OBJECT, buf_slice(&row_key));
-    holder_key(&holder, &r->digest, t->fill->want.repo, 'o', object_key_tail(buf_slice(&row_key)));
+    holder_key(&holder, &r->digest, t->comes->want->repo, 'o',
+               object_key_tail(buf_slice(&row_key)));
     batch_del(t->batch, TABLE_HOLDER, buf_slice(&holder));
     CHECK(row_key.rc == 0 && holder.rc == 0);
     buf_free(&row_key);
@@ -73,13 +73,13 @@ static int on_variant(void *arg, struct slice tail, struct slice row)
     struct arena a = {0};
     struct object o;
 
-    if (slice_eq(tail, t->fill->tail)) {
+    if (slice_eq(tail, t->comes->tail)) {
         return 0; /* its row is replaced */
     }
     if (object_decode(row, &a, &o)) {
         r.digest = o.digest;
-        r.used = used(t->fill->cache, &o);
-        if (variant_suits(tail, &t->fill->want)) {
+        r.used = used(t->comes->cache, &o);
+        if (variant_suits(tail, t->comes->want)) {
             drop(t, &r);
         } else {
             stays(t, &r);
@@ -89,13 +89,8 @@ static int on_variant(void *arg, struct slice tail, struct slice row)
     return 0;
 }
 
-static struct slice without_tail(const struct fill *f)
-{
-    return slice_first(f->row_key, f->row_key.n - (f->tail.n != 0 ? 1 + f->tail.n : 0));
-}
-
 struct tally {
-    const struct fill *fill;
+    const struct variant_comes *comes;
     size_t others;
     bool replaces; /* one of them: none has to go */
 };
@@ -107,36 +102,36 @@ static int tally_variant(void *arg, struct slice tail, struct slice row)
     (void)row;
     y->others++;
     y->replaces =
-        y->replaces || slice_eq(tail, y->fill->tail) || variant_suits(tail, &y->fill->want);
+        y->replaces || slice_eq(tail, y->comes->tail) || variant_suits(tail, y->comes->want);
     return 0;
 }
 
-static bool is_pinned(const struct fill *f)
+static bool is_pinned(const struct variant_comes *v)
 {
     struct pins pins;
     struct err e;
-    bool yes = pins_load(f->cache->store, &pins, &e) >= 0 &&
-               pins_cover(&pins, f->want.repo, object_key_tail(without_tail(f)));
+    bool yes = pins_load(v->cache->store, &pins, &e) >= 0 &&
+               pins_cover(&pins, v->want->repo, object_key_tail(v->row_key));
 
     pins_free(&pins);
     return yes;
 }
 
-bool variants_refuse(struct fill *f)
+bool variants_refuse(const struct variant_comes *v)
 {
-    struct tally y = {.fill = f};
+    struct tally y = {.comes = v};
     struct err e;
 
-    return f->tail.n != 0 && variants_each(f->cache, without_tail(f), tally_variant, &y, &e) == 0 &&
-           !y.replaces && y.others >= VARIANTS_MAX && is_pinned(f);
+    return v->tail.n != 0 && variants_each(v->cache, v->row_key, tally_variant, &y, &e) == 0 &&
+           !y.replaces && y.others >= VARIANTS_MAX && is_pinned(v);
 }
 
-void variants_trim(struct fill *f, struct batch *b)
+void variants_trim(const struct variant_comes *v, struct batch *b)
 {
-    struct trim t = {.fill = f, .batch = b, .row_key = without_tail(f)};
+    struct trim t = {.comes = v, .batch = b};
     struct err e;
 
-    if (variants_each(f->cache, t.row_key, on_variant, &t, &e) != 0) {
+    if (variants_each(v->cache, v->row_key, on_variant, &t, &e) != 0) {
         log_warn("cache.variants", "why=\"%s\"", e.text); /* one too many does no harm */
     }
     arena_fini(&t.arena);

@@ -94,10 +94,10 @@ static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
     struct freshness fresh;
 
     object_renew(o, h, &n->old->arena);
-    freshness_read(h->fields, h->nfields, &f->want, clock_unix_s(), n->cache->set.default_ttl_s,
+    freshness_read(h->fields, h->nfields, fill_want(f), clock_unix_s(), n->cache->set.default_ttl_s,
                    &fresh);
     o->validated_unix_s = clock_unix_s();
-    o->origin = origin_identity(f->origin);
+    o->origin = origin_identity(fill_want(f)->origin);
     o->age_s = fresh.age_s;
     o->fresh_until_unix_s = fresh.fresh_until_unix_s;
     o->swr_s = fresh.swr_s;
@@ -107,16 +107,16 @@ static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
     if (n->kin != NULL) {
         renew_row(n);
     }
-    entry_answer(n, answer_of_blob(n->cache, o, n->old->blob, &f->want, CACHE_REVALIDATED));
+    entry_answer(n, answer_of_blob(n->cache, o, n->old->blob, fill_want(f), CACHE_REVALIDATED));
     n->answered = true;
 }
 
 /* By other fields than the row that we have is named after. */
 static bool varies_otherwise(struct entry *n, const struct fill *f, const struct fetch_head *h)
 {
-    return want_varies(&f->want) && fetch_field(h, "vary").p != NULL &&
+    return want_varies(fill_want(f)) && fetch_field(h, "vary").p != NULL &&
            !variant_alike(n->old->tail,
-                          variant_of_answer(&f->want, h->fields, h->nfields, &n->old->arena));
+                          variant_of_answer(fill_want(f), h->fields, h->nfields, &n->old->arena));
 }
 
 static void not_modified(struct entry *n, struct fill *f, const struct fetch_head *h)
@@ -147,8 +147,8 @@ static void told_by_head(struct entry *n, struct fill *f, const struct fetch_hea
 static struct answer *word_of(const struct entry *n, const struct fill *f, int status,
                               enum cache_state state, const struct fetch_head *h)
 {
-    return f->text.p != NULL && status == h->status
-               ? answer_of_words(n->cache, status, state, h, f->text)
+    return fill_text(f).p != NULL && status == h->status
+               ? answer_of_words(n->cache, status, state, h, fill_text(f))
                : answer_of_refusal(status, state, h);
 }
 
@@ -159,7 +159,8 @@ static void refused(struct entry *n, struct fill *f, int status, uint32_t ttl_s,
     if (ttl_s > 0) {
         answer_release(&n->memory);
         n->memory = word_of(n, f, status, CACHE_NEGATIVE, h);
-        n->memory_is_head = f->want.head_only && f->want.pass_on; /* it has no words for a GET */
+        n->memory_is_head =
+            fill_want(f)->head_only && fill_want(f)->pass_on; /* it has no words for a GET */
         n->memory_promise = n->promise;
         n->memory_until_ms = clock_now_ms() + (uint64_t)ttl_s * 1000;
     }
@@ -184,7 +185,7 @@ static bool may_be_guessed(int status)
 static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int status,
                             const struct fetch_head *h)
 {
-    const struct want *w = &f->want;
+    const struct want *w = fill_want(f);
     bool gone = status == 404 || status == 410;
     uint64_t now = clock_unix_s();
     struct freshness fresh;
@@ -198,7 +199,7 @@ static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int sta
     if (!w->pass_on) {
         return 0;
     }
-    freshness_read(h->fields, h->nfields, &f->want, now, n->cache->set.default_ttl_s, &fresh);
+    freshness_read(h->fields, h->nfields, fill_want(f), now, n->cache->set.default_ttl_s, &fresh);
     if (fresh.no_store || fresh.forbidden) {
         return 0;
     }
@@ -245,7 +246,7 @@ static void gone(struct entry *n, struct fill *f, int status, const struct fetch
 static void head_only(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     answer_release(&n->memory);
-    n->memory = answer_of_head(n->cache, h, &f->want);
+    n->memory = answer_of_head(n->cache, h, fill_want(f));
     n->memory_is_head = true;
     n->memory_promise = n->promise;
     n->memory_until_ms = clock_now_ms() + HEAD_MEMORY_MS;
@@ -273,10 +274,10 @@ static bool trouble_has_words(const struct entry *n, const struct fill *f,
 {
     struct freshness fresh;
 
-    if (f->text.p == NULL) {
+    if (fill_text(f).p == NULL) {
         return false;
     }
-    freshness_read(h->fields, h->nfields, &f->want, clock_unix_s(), n->cache->set.default_ttl_s,
+    freshness_read(h->fields, h->nfields, fill_want(f), clock_unix_s(), n->cache->set.default_ttl_s,
                    &fresh);
     return !fresh.no_store && !fresh.forbidden;
 }
@@ -289,7 +290,7 @@ static bool is_lone_error(struct entry *n, const struct fill *f, const struct fe
     bool first = now >= n->failed_until_ms;
 
     n->failed_until_ms = now + OUTAGE_MS;
-    return first && f->want.pass_on && n->old == NULL && h->status >= 500 &&
+    return first && fill_want(f)->pass_on && n->old == NULL && h->status >= 500 &&
            fetch_field(h, "retry-after").p == NULL;
 }
 
@@ -313,7 +314,7 @@ static void origin_trouble(struct entry *n, struct fill *f, int status, const st
     if (busy && !lone) {
         n->trouble_until_ms = clock_now_ms() + (uint64_t)retry_after_s(h) * 1000;
     }
-    if (!told && f->text.p != NULL) {
+    if (!told && fill_text(f).p != NULL) {
         refused(n, f, status, 0, h);
         return;
     }
@@ -331,20 +332,20 @@ static void settle_whom(struct entry *n, const struct fill *f, int status,
     bool trouble = status >= 500 || status == 429;
     bool kept;
 
-    if (!want_varies(&f->want) || (status == 304 && n->old != NULL)) {
+    if (!want_varies(fill_want(f)) || (status == 304 && n->old != NULL)) {
         return;
     }
-    freshness_read(h->fields, h->nfields, &f->want, clock_unix_s(), 0, &fresh);
+    freshness_read(h->fields, h->nfields, fill_want(f), clock_unix_s(), 0, &fresh);
     kept = (status == 200 || status == 206 || status == 404 || status == 410) &&
-           freshness_keeps(&fresh, &f->want);
-    entry_is_for(n, kept ? variant_of_answer(&f->want, h->fields, h->nfields, &a)
-                         : variant_of_all(&f->want, h->fields, trouble ? 0 : h->nfields, &a));
+           freshness_keeps(&fresh, fill_want(f));
+    entry_is_for(n, kept ? variant_of_answer(fill_want(f), h->fields, h->nfields, &a)
+                         : variant_of_all(fill_want(f), h->fields, trouble ? 0 : h->nfields, &a));
     arena_fini(&a);
 }
 
 void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
-    int status = mapped(&f->want, h->status);
+    int status = mapped(fill_want(f), h->status);
     struct err why;
 
     settle_whom(n, f, status, h);
@@ -363,14 +364,14 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
         entry_remember_trouble(n, E_PROTOCOL, &why);
         entry_answer_trouble(n, E_PROTOCOL, &why);
         n->answered = true;
-    } else if (f->want.told_by_head && f->want.head_only && n->old != NULL &&
+    } else if (fill_want(f)->told_by_head && fill_want(f)->head_only && n->old != NULL &&
                (status < 400 || status == 405 || status == 501)) {
         told_by_head(n, f, h);
-    } else if (ends_row(&f->want, status)) {
+    } else if (ends_row(fill_want(f), status)) {
         gone(n, f, status, h);
-    } else if (f->want.head_only && status == 200) {
+    } else if (fill_want(f)->head_only && status == 200) {
         head_only(n, f, h);
-    } else if (f->want.head_only && (status == 405 || status == 501)) {
+    } else if (fill_want(f)->head_only && (status == 405 || status == 501)) {
         LIST_EACH (&n->asks, it) { /* it does not speak HEAD: a GET says the same */
             LIST_ITEM(it, struct cache_ask, node)->want.head_only = false;
         }
@@ -381,7 +382,7 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
         denied(n, f, status, h);
     } else if (status >= 400) {
         refused(n, f, status, words_ttl_s(n, f, status, h), h);
-    } else if (f->text.p != NULL) {
+    } else if (fill_text(f).p != NULL) {
         refused(n, f, status, words_ttl_s(n, f, status, h), h);
     } else {
         err_set(&why, E_PROTOCOL, "the origin answered %d", status);

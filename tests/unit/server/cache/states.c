@@ -1,5 +1,5 @@
 /* Which states of a fill, a filler and its writes follow which: all pairs, legal or not. */
-#include "server/cache/fill.h"
+#include "server/cache/fill_priv.h"
 
 #include "tests/harness/states.h"
 
@@ -12,6 +12,15 @@ static void fills(void **state)
 
     (void)state;
     assert_states(&fill_states, FILL_STATES, drawn);
+}
+
+static void aims(void **state)
+{
+    static const char *const drawn[AIMS] = {
+        [AIM_RANGES] = ".xxx", [AIM_WHOLE] = "..xx", [AIM_ALONE] = ".x..", [AIM_NOTHING] = "x..."};
+
+    (void)state;
+    assert_states(&fill_aims, AIMS, drawn);
 }
 
 static void fillers(void **state)
@@ -43,6 +52,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fills),
+        cmocka_unit_test(aims),
         cmocka_unit_test(fillers),
         cmocka_unit_test(writes),
     };

@@ -1,0 +1,249 @@
+/* fill_priv.h - a fill's inside, for fill.c, filler.c and seal.c.
+ *
+ * threads  the fetch thread, but for what `lock` guards and what is constant once headed
+ */
+#ifndef SERVER_CACHE_FILL_PRIV_H
+#define SERVER_CACHE_FILL_PRIV_H
+
+#include <stdatomic.h>
+
+#include "common/base/state.h"
+#include "common/os/lock.h"
+#include "common/os/pool.h"
+#include "server/cache/cache_priv.h"
+#include "server/store/ingest.h"
+
+/* Up to this size an object is fetched whole although only a range was asked for. */
+#define PEEK_WHOLE_BYTES ((uint64_t)1 << 20)
+
+enum {
+    FILL_MAGIC = 0x66696c6c,
+    GATHER_BYTES =
+        256 << 10,        /* a write, and so a wake-up of all readers, waits for so much or 8 ms */
+    GATHER_MAX = 1 << 20, /* then the origin is paused */
+    GATHER_MS = 8,
+};
+
+/* A fill.
+ *
+ *   ASKING --the head of a 200 or 206--> STAGING --the stage is open--> RUNNING --every byte is here--> SEALING --> ENDED
+ *
+ * From each of them to ENDED once it has failed (`rc`) and nothing is under way for it any more.
+ */
+enum fill_state {
+    FILL_ASKING,  /* no head yet */
+    FILL_STAGING, /* headed, the stage is being opened */
+    FILL_RUNNING, /* bytes are written, and given to readers */
+    FILL_SEALING, /* the last ones are hashed, the blob is sealed, its rows are committed */
+    FILL_ENDED,   /* its owner knows */
+    FILL_STATES
+};
+
+/* How much of it is fetched.
+ *
+ *   RANGES --somebody wants all of it, or the origin gives all--> WHOLE
+ *   RANGES, WHOLE --nobody wants it any more--> ALONE, where that is worth it, or NOTHING
+ *   NOTHING --somebody comes--> RANGES      ALONE --somebody comes--> WHOLE
+ */
+enum fill_aim {
+    AIM_RANGES,  /* what its readers wait for */
+    AIM_WHOLE,   /* all of it */
+    AIM_ALONE,   /* the same, though nobody wants it any more */
+    AIM_NOTHING, /* nobody wants it, and it asks for nothing */
+    AIMS
+};
+
+/* For whom it is: only ever less. */
+enum fill_use {
+    USE_ASKERS, /* those who had asked before its head came */
+    USE_ALL,    /* whoever asks */
+    USE_KEPT,   /* the same, and it becomes a row */
+};
+
+/* Jobs that a seal waits for: a set. */
+enum {
+    FILL_HASHES = 1,
+    FILL_SAVES = 2,
+};
+
+/* A filler: one request of a segment after the other.
+ *
+ *   DUE --asked--> ASKED --its end, or a break--> OVER --its bytes are written--> gone, or DUE for the next request
+ *    ^               |
+ *    +--put off------+      each --stopped while a job writes its bytes--> STOPPED --> gone
+ */
+enum filler_state {
+    FILLER_DUE,     /* no request is under way; a timer, or whoever wakes it, sends the next */
+    FILLER_ASKED,   /* one is */
+    FILLER_OVER,    /* it has ended, and what came of it may still have to be written */
+    FILLER_STOPPED, /* it is not needed any more, but for the job that has its bytes */
+    FILLER_STATES
+};
+
+/* The bytes that it has gathered: NONE --> OUT --> NONE, or --no room yet--> HELD --> OUT. */
+enum filler_write {
+    FILLER_WRITES_NONE,
+    FILLER_WRITE_OUT,  /* a job has them */
+    FILLER_WRITE_HELD, /* they wait for room; the timer has them written again */
+    FILLER_WRITES
+};
+
+extern const struct state_table fill_states, fill_aims, filler_states, filler_writes;
+
+struct filler; /* filler.c */
+
+struct audience { /* the readers of one loop */
+    struct list node;
+    struct fill *fill;
+    struct loop *loop;
+    struct list readers; /* the loop's own */
+    bool wanted;         /* under the fill's lock: somebody waits */
+    bool posted;         /* the same: a letter is on its way */
+    struct letter letter;
+};
+
+enum { TEXT_MAX = 16 << 10 }; /* of an answer that is no object */
+
+struct fill {
+    uint32_t magic;
+    _Atomic uint32_t refs;
+    struct cache *cache;
+
+    /* Constant once headed. */
+    struct arena arena;
+    struct want want; /* own copies */
+    struct fair_clients
+        clients; /* in whose turns it is fetched and written: the want's, and who joined. The fetch thread's */
+    struct origin *origin;
+    struct slice row_key; /* with the tail */
+    struct slice tail;    /* of the variant that it is (variant.h) */
+    struct object object; /* digest and size come with the seal */
+    bool splices;         /* parts of several requests may be joined; the fetch thread's */
+    bool replaces;        /* an older generation */
+    _Atomic enum fill_use use;
+    _Atomic enum share_kind counts_as; /* a RANGE: more than the quota, ranges alone are given */
+    _Atomic bool over_share;           /* refused: its client has had its share */
+    uint64_t announced_bytes;          /* counted in the cache's sum */
+    struct slice text; /* during owner->other(): what came behind the head; or p == NULL */
+    struct slice
+        led_to; /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */
+    int fd;     /* a dup: outlives the ingest */
+    uint64_t born_ms;
+
+    struct lock lock; /* --- guards from here ... */
+    struct extents have;
+    uint64_t total_bytes; /* LENGTH_UNKNOWN until known */
+    bool verified;
+    int rc; /* failed */
+    struct err why;
+    /* It was asked for again, and no byte has come of that: since then, and for that reason. 0: bytes come. */
+    uint64_t troubled_ms;
+    uint64_t gave_up_ms; /* a reader did last, for that reason */
+    struct err trouble;
+    struct list audiences;
+    struct list stalled;  /* readers whose bytes nobody fetches */
+    struct claims claims; /* by slot of `fillers` */
+    uint32_t readers;
+    uint32_t answers; /* that somebody holds: without any, nobody wants it */
+    bool several;     /* more than one client has asked for all of it */
+    enum fill_aim aim;
+    enum fill_state state; /* the fetch thread reads it without */
+    bool demand_posted;    /* ... to here */
+    struct letter demand;
+
+    struct list node; /* in cache->fills */
+    const struct fill_owner *owner;
+    void *owner_arg;
+    struct ingest *ingest;
+    struct filler *fillers[CLAIMS_MAX];
+    unsigned jobs;                 /* on the pool */
+    unsigned busy;                 /* with FILL_HASHES, FILL_SAVES */
+    uint64_t hint_first, hint_end; /* as the want's; of a suffix, once the length is known */
+    uint64_t hastened_ms;          /* the last retry that did not wait for its time; 0: none */
+    uint64_t idle_since_ms;        /* nobody wants it since then; 0: somebody does */
+    struct going *going;           /* AIM_ALONE: on its client's account; NULL: on nobody's */
+    struct job stage_job;
+    struct job hash_job;
+    struct job seal_job;
+    struct job sync_job;
+    int job_rc;
+    struct err job_why;
+    struct batch *batch;
+    struct commit_wait commit;
+    int sync_rc;
+    struct err sync_why;
+    struct partial *earlier;  /* taken, or parked: goes back when the fill ends */
+    uint64_t resume_id;       /* its stage, when that is what is being fetched; or 0 */
+    uint64_t sealed_id;       /* one that was sealed, until that is committed; or 0 */
+    bool brought;             /* nobody had the bytes that were sealed */
+    uint64_t rate_mark_bytes; /* for fill_info */
+    uint64_t rate_mark_ms;
+    _Atomic uint64_t rate_bytes_per_s;
+};
+
+/* --- fill.c --- */
+void fill_becomes(struct fill *f, enum fill_state to);
+/* Takes the lock, as the next. */
+enum fill_aim fill_aim(struct fill *f);
+/* All of it is to be fetched from now on; nothing new where it is already. */
+void fill_aim_at_whole(struct fill *f);
+/* Its use is no more than that. */
+void fill_use_less(struct fill *f, enum fill_use most);
+/* Breaks it off: readers are cut. ended() runs when nothing is under way any more. */
+void fill_fail(struct fill *f, int rc, const struct err *why);
+/* The first head: a 200 or 206. gives_ranges: no range was asked for, or it was given. */
+void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges);
+void fill_led(struct fill *f, const struct fetch_head *h); /* notes where a redirect led */
+void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end); /* any thread */
+void fill_wake_all(struct fill *f);                       /* any thread; takes the lock */
+void fill_trouble(struct fill *f, const struct err *why); /* a retry has brought nothing */
+void fill_job(struct fill *f, struct job *j, void (*work)(struct job *),
+              void (*done)(struct job *));
+void fill_job_done(struct fill *f); /* first thing in a done() that fill_job() started */
+void fill_settle(struct fill *f);   /* an end that waited for jobs may now happen */
+/* Under the lock. On the fetch thread, later: whether it is still wanted, and which bytes are. */
+void fill_post_demand(struct fill *f);
+bool fill_nearly_there(struct fill *f);
+uint64_t fill_frontier(struct fill *f); /* takes the lock */
+/* What the next stalled reader waits for; takes it off the list. Under the lock. */
+bool fill_need(struct fill *f, struct reader_need *out);
+/* Pool. n bytes of it are about to be written: E_NOSPACE, its client has had its share and there is no other room (share.h), or,
+ * where it may wait, what there is is kept for the client's elder fills. */
+MUST_USE int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e);
+/* After E_NOSPACE: there may be room when others of the client's fills are sealed. */
+bool fill_may_wait(struct fill *f);
+void fill_wrote(struct fill *f, uint64_t n);       /* pool: so they count */
+int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
+
+/* --- filler.c --- */
+void fill_plan(struct fill *f); /* which bytes next, and whether any more */
+void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct object *old);
+void filler_stop_all(struct fill *f);
+/* Nobody wants their bytes for the moment: they read no more, until they are woken, or finished with what has come. */
+void filler_rest_all(struct fill *f);
+void filler_wake_all(struct fill *f);
+/* Those that wait for their next try begin it now; it does not count. */
+void filler_hasten_all(struct fill *f);
+void filler_finish_all(struct fill *f);
+void filler_share_all(struct fill *f, uint64_t client); /* fill_share()'s part */
+void filler_go(struct fill *f); /* the stage is open: gathered bytes may be written */
+unsigned filler_count(const struct fill *f);
+
+/* --- seal.c --- */
+void fill_hash(struct fill *f); /* hashes on behind the frontier, seals when all is there */
+void fill_save(struct fill *f, uint64_t now_ms);
+void fill_put_away(struct fill *f, bool worth); /* pool: what has come is parked, or dropped */
+
+/* --- trim.c: pool. `tail`: of the variant that comes; row_key: without it --- */
+struct variant_comes {
+    struct cache *cache;
+    const struct want *want;
+    struct slice row_key;
+    struct slice tail;
+};
+/* The rows that it puts out. */
+void variants_trim(const struct variant_comes *v, struct batch *b);
+/* True: they are pinned, and it is not kept itself. */
+MUST_USE bool variants_refuse(const struct variant_comes *v);
+
+#endif

@@ -19,4 +19,7 @@ void committer_close(struct committer **cp); /* drains the queue */
 /* From a check on the commit thread: corrects the counters, with the batch that is being admitted. */
 void committer_adjust(struct store *s, const struct counts *add, const struct counts *sub);
 
+/* The counters of TABLE_META; E_NOTFOUND in a new store. */
+MUST_USE int counts_load(struct store *s, struct counts *out, struct err *e);
+
 #endif

@@ -21,7 +21,5 @@ MUST_USE int damage_confirm(struct store *s, const struct digest *d, enum damage
                             struct err *e);
 /* Looks for DAMAGE_PLACE. E_NOTFOUND: no row; E_CORRUPT with a sentence. */
 MUST_USE int damage_look(struct store *s, const struct digest *d, struct err *e);
-/* Hashes the blob, twice when it seems wrong. E_CORRUPT: blob_open() found it damaged and has dropped it. E_IO: unreadable. */
-MUST_USE int blob_hash_check(struct store *s, const struct digest *d, bool *whole, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* kv.h - RocksDB behind one door: only kv.c and its options (kv_options.h) include rocksdb/c.h.
+/* kv.h - RocksDB behind one door: only kv.c includes rocksdb/c.h.
  *
  * A table is a column family, or a one-byte prefix within "default" (tables.def); callers see tables only. Writes go
  * through a kv_batch that can be read before it is written, which is how the commit thread checks a precondition

@@ -7,20 +7,298 @@
  *   trees      a snapshot reads whole, its files are there and held
  *   counters   are the sum of the rows
  */
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "common/base/endian.h"
+#include "common/os/clock.h"
 #include "server/store/damage.h"
 #include "server/store/drop.h"
 #include "server/store/head.h"
+#include "server/store/keep.h"
 #include "server/store/mark.h"
 #include "server/store/ref.h"
-#include "server/store/verify_priv.h"
+#include "server/store/row.h"
+#include "server/store/state.h"
+
+struct verify {
+    struct store *s;
+    bool deep;
+    bool repair;
+    bool (*progress)(void *arg, uint64_t done, uint64_t total);
+    void (*finding)(void *arg, const char *what);
+    void *arg;
+    struct verify_report *out;
+    struct counts sum;
+    uint64_t total;
+    enum table table; /* of a pass over side rows */
+    struct buf key;
+    struct buf row;
+    struct err *e;
+};
+
+static void verify_found(struct verify *v, uint64_t *kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+static bool verify_has_row(struct verify *v, enum table t, struct slice key);
+
+/* --- scrub --- */
+
+enum { SCRUB_ROW_MAX = 4096 };
+
+#define CURSOR SLICE("scrub_cursor")
+
+struct scrub {
+    struct store *s;
+    struct buf key;
+    struct buf row;
+    uint64_t before_unix_s;
+    struct err *e;
+};
+
+/* Notes that the blob was whole now; when its row changed meanwhile, the newer row stands. */
+static void note_verified(struct scrub *x, const struct digest *d, struct blob_row r)
+{
+    char row[BLOB_ROW_BYTES];
+    struct batch *b = batch_new();
+
+    r.verified_unix_s = clock_unix_s();
+    blob_row_encode(&r, row);
+    batch_require_value(b, TABLE_BLOB, digest_key(d), buf_slice(&x->row));
+    batch_put(b, TABLE_BLOB, digest_key(d), slice_of(row, sizeof row));
+    if (store_commit(x->s, &b, COMMIT_LAZY, NULL) != 0) {
+        return; /* it is hashed again in the next round */
+    }
+}
+
+static int hash_blob(struct store *s, const struct digest *d, bool *same, struct err *e)
+{
+    struct blob *b = NULL;
+    struct digest got;
+    int rc = blob_open(s, d, &b, e);
+
+    if (rc == 0 && blob_fd(b) == -1) {
+        digest_of(blob_bytes(b), &got);
+    } else if (rc == 0) {
+        rc = digest_of_fd(blob_fd(b), blob_size_bytes(b), &got, e);
+        if (rc == E_CORRUPT) { /* it ends early */
+            memset(&got, 0, sizeof got);
+            rc = 0;
+        }
+        /* What nobody else reads shall not push out what clients do. */
+        (void)posix_fadvise(blob_fd(b), 0, 0, POSIX_FADV_DONTNEED);
+    }
+    *same = rc == 0 && digest_eq(&got, d);
+    blob_release(&b);
+    return rc;
+}
+
+/* Hashes the blob, twice when it seems wrong. E_CORRUPT: blob_open() found it damaged and has dropped it. E_IO: unreadable. */
+static int blob_hash_check(struct store *s, const struct digest *d, bool *whole, struct err *e)
+{
+    int rc = hash_blob(s, d, whole, e);
+
+    if (rc == E_IO || (rc == 0 && !*whole)) { /* once more: memory and cables err too */
+        rc = hash_blob(s, d, whole, e);
+    }
+    return rc;
+}
+
+static int scrub_one(struct scrub *x, const struct digest *d, uint64_t *read_bytes,
+                     uint64_t *damaged)
+{
+    struct blob_row r;
+    bool whole = false;
+    int rc = blob_row_decode(buf_slice(&x->row), &r, x->e);
+
+    if (rc == 0 && max_u64(r.verified_unix_s, r.created_unix_s) >= x->before_unix_s) {
+        return 0;
+    }
+    if (rc == 0) {
+        *read_bytes += r.size_bytes;
+        rc = blob_hash_check(x->s, d, &whole, x->e);
+    }
+    if (rc == 0 && whole) {
+        note_verified(x, d, r);
+    } else if (rc == 0 || rc == E_CORRUPT || rc == E_IO) {
+        enum damage how = rc == E_IO ? DAMAGE_UNREADABLE : DAMAGE_BYTES;
+        int dropped = rc == E_CORRUPT ? 0 : damage_confirm(x->s, d, how, x->e);
+        *damaged += dropped == 0 || dropped == E_IO;
+        rc = dropped == E_CHANGED || dropped == E_IO ? 0 : dropped;
+    }
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+static void set_cursor(struct scrub *x, struct slice at)
+{
+    struct batch *b = batch_new();
+
+    batch_put(b, TABLE_META, CURSOR, at);
+    if (store_commit(x->s, &b, COMMIT_LAZY, NULL) != 0) {
+        return; /* some blobs are hashed twice */
+    }
+}
+
+int scrub_step(struct store *s, uint64_t budget_bytes, uint64_t before_unix_s, uint64_t *read_bytes,
+               uint64_t *damaged, struct err *e)
+{
+    struct scrub x = {s, BUF_INIT(SCRUB_ROW_MAX), BUF_INIT(SCRUB_ROW_MAX), before_unix_s, e};
+    struct buf at = BUF_INIT(SCRUB_ROW_MAX);
+    int rc = kv_get(s->kv, TABLE_META, CURSOR, &at, e);
+
+    *read_bytes = *damaged = 0;
+    rc = rc == E_NOTFOUND ? 0 : rc;
+    while (rc == 0 && *read_bytes < budget_bytes) {
+        struct digest d;
+        rc = kv_first(s->kv, TABLE_BLOB, buf_slice(&at), &x.key, &x.row, e);
+        if (rc == E_NOTFOUND) { /* the round is done; the next step begins another */
+            buf_clear(&at);
+            rc = 0;
+            break;
+        }
+        if (rc != 0) {
+            break;
+        }
+        if (x.key.n == DIGEST_BYTES) {
+            memcpy(d.b, x.key.p, DIGEST_BYTES);
+            rc = scrub_one(&x, &d, read_bytes, damaged);
+        }
+        buf_clear(&at);
+        buf_adds(&at, buf_slice(&x.key));
+        buf_byte(&at, 0);
+    }
+    set_cursor(&x, buf_slice(&at));
+    buf_free(&at);
+    buf_free(&x.key);
+    buf_free(&x.row);
+    return rc;
+}
+
+/* --- files ---
+ *
+ * Of a verify, what lies in the folders: each blob's file has its row, each partial one a fill or an upload.
+ */
+
+enum { PARTIAL_OLD_S = 3600 };
+
+static void check_name(struct verify *v, const char *folder, const char *name)
+{
+    struct digest d;
+    char path[BLOB_PATH];
+    int fd;
+
+    if (!digest_parse(slice_str(name), &d)) {
+        verify_found(v, &v->out->bad_rows, "blobs/%s/%.80s: not ours", folder, name);
+        return;
+    }
+    blob_path(&d, path);
+    if (memcmp(path, folder, 5) != 0 || strcmp(path + 6, name) != 0) {
+        verify_found(v, &v->out->bad_rows, "blobs/%s/%.80s: in the wrong folder", folder, name);
+        return;
+    }
+    if (verify_has_row(v, TABLE_BLOB, digest_key(&d)) || seal_entered(v->s, &d)) {
+        return;
+    }
+    fd = seal_remove_file(v->s, &d, SEAL_UNLINK);
+    if (fd != -1) {
+        close(fd);
+        verify_found(v, &v->out->orphans, "blobs/%s: orphan, removed", path);
+        v->out->repaired++;
+    }
+}
+
+static DIR *open_dir(int at, const char *name)
+{
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd != -1 ? fdopendir(fd) : NULL;
+
+    if (d == NULL && fd != -1) {
+        close(fd);
+    }
+    return d;
+}
+
+static void check_folder(struct verify *v, const char *folder)
+{
+    DIR *d = open_dir(v->s->blobs_fd, folder);
+    struct dirent *ent;
+
+    while (d != NULL && (ent = readdir(d)) != NULL) {
+        if (ent->d_name[0] != '.') {
+            check_name(v, folder, ent->d_name);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+}
+
+/* Passes: orphans are removed and counted, what is in the wrong place is said. */
+/* blobs/ */
+static int verify_files(struct verify *v)
+{
+    char folder[6];
+
+    for (unsigned i = 0; i < 256; i++) {
+        snprintf(folder, sizeof folder, "%02x", i);
+        if (faccessat(v->s->blobs_fd, folder, F_OK, AT_SYMLINK_NOFOLLOW) == -1) {
+            continue;
+        }
+        for (unsigned j = 0; j < 256; j++) {
+            snprintf(folder, sizeof folder, "%02x/%02x", i, j);
+            check_folder(v, folder);
+        }
+    }
+    return 0;
+}
+
+/* Young ones belong to a fill whose row is on its way. */
+static void check_partial(struct verify *v, const char *name)
+{
+    struct stat st;
+    uint8_t raw[STAGE_KEY_BYTES];
+    uint64_t now = clock_unix_s();
+
+    if (fstatat(v->s->partial_fd, name, &st, AT_SYMLINK_NOFOLLOW) == -1 ||
+        (uint64_t)st.st_mtime + PARTIAL_OLD_S > now) {
+        return;
+    }
+    if (slice_hex(slice_str(name), raw, sizeof raw) &&
+        (stage_is_open(v->s, be_get(raw, sizeof raw)) ||
+         verify_has_row(v, TABLE_PARTIAL, slice_of(raw, sizeof raw)))) {
+        return;
+    }
+    if (unlinkat(v->s->partial_fd, name, 0) == 0) {
+        verify_found(v, &v->out->orphans, "partial/%.80s: orphan, removed", name);
+        v->out->repaired++;
+    }
+}
+
+/* partial/ */
+static int verify_partials(struct verify *v)
+{
+    DIR *d = open_dir(v->s->partial_fd, ".");
+    struct dirent *ent;
+
+    while (d != NULL && (ent = readdir(d)) != NULL) {
+        if (ent->d_name[0] != '.') {
+            check_partial(v, ent->d_name);
+        }
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return 0;
+}
 
 enum { ROW_MAX = 64 << 20, KEY_MAX = 64 << 10 };
 
-void verify_found(struct verify *v, uint64_t *kind, const char *fmt, ...)
+/* Counts it, and says it to whoever listens. */
+static void verify_found(struct verify *v, uint64_t *kind, const char *fmt, ...)
 {
     char text[512];
     va_list ap;
@@ -34,7 +312,8 @@ void verify_found(struct verify *v, uint64_t *kind, const char *fmt, ...)
     }
 }
 
-bool verify_has_row(struct verify *v, enum table t, struct slice key)
+/* A row of that key, and be it one that cannot be read. */
+static bool verify_has_row(struct verify *v, enum table t, struct slice key)
 {
     return kv_get(v->s->kv, t, key, &v->row, NULL) != E_NOTFOUND;
 }

@@ -2,10 +2,45 @@
  * here by a HEAD. Nothing in a manifest is rewritten. docs/protocols/oci.md */
 #include <stdlib.h>
 
+#include "common/codec/form.h"
 #include "common/codec/url.h"
+#include "server/repo/oci/code.h"
 #include "server/repo/oci/names.h"
 #include "server/repo/oci/path.h"
-#include "server/repo/oci/say.h"
+#include "server/repo/plan.h"
+
+/* --- answers ---
+ *
+ * Plans' answers in the words of registries.
+ *
+ * threads  any; everything is made in the arena that is given
+ */
+
+enum { NS_MAX = 300 };
+
+/* What every answer has. */
+static void oci_fields(const struct http_req *req, struct plan *p, struct arena *a)
+{
+    struct slice query = req->query;
+    struct slice ns = form_find(&query, "ns", NS_MAX, a);
+
+    plan_field(p, SLICE("docker-distribution-api-version"), SLICE("registry/2.0"));
+    if (ns.n != 0) { /* it scoped the request */
+        plan_field(p, SLICE("oci-namespace"), plan_line(ns, a));
+    }
+}
+
+/* A no, with its code's usual status; a 405 names GET and HEAD. message: what, why, what to do. */
+static void oci_say(struct plan *p, enum oci_code c, struct slice message, struct arena *a)
+{
+    plan_reply(p, oci_code_status(c), oci_errors(c, message, a));
+    p->content_type = OCI_ERRORS_TYPE;
+    if (p->status == 405) {
+        p->allow = SLICE("GET, HEAD");
+    }
+    plan_field(p, SLICE("docker-distribution-api-version"), SLICE("registry/2.0"));
+    plan_field(p, SLICE("cache-control"), SLICE("no-store"));
+}
 
 enum { TAG_TTL_S = 60, NO_TTL_S = 10 };
 

@@ -5,12 +5,10 @@
  * root, so the same files have the same id everywhere (docs/decisions/0013). All files are told of as LFS files, which have the name
  * that the tree gives them: their SHA-256.
  *
- *   hub.c         what each route comes to              hub_write.c    creating, preupload, LFS batch, commit
- *   hub_commit.c  the lines of a commit, as they come   hub_list.c     documents made of a tree (a pool thread)
- *   hub_chunks.c  files by Xet's protocol               hub_name.c     branches, tags; moving and deleting
- *   hub_object.c  objects by LFS, whole and in parts    hub_modes.c    preupload
- *   hub_trees.c   lists of repositories                 hub_about.c  info, branches and tags, commits
- *   hub_copy.c    from one repository to another        hub_tensors.c  headers of safetensors files
+ *   hub.c         what each route comes to, files by Xet's protocol    hub_commit.c  the lines of a commit, as they come
+ *   hub_write.c   creating, preupload, LFS batch, commit; branches and tags; moving, deleting, copying
+ *   hub_list.c    documents made of a tree (a pool thread)            hub_trees.c   lists of repositories
+ *   hub_object.c  objects by LFS, whole and in parts
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */
@@ -73,30 +71,17 @@ const struct snap *hub_version(struct hub_ask *k);
 void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1]);
 /* The request's body as an object, to be json_decref()ed; NULL: the plan has become something else. */
 json_t *hub_body(struct hub_ask *k);
-/* A repository may be called so; else the plan says what may. */
-bool hub_id_free(struct hub_ask *k, struct slice id);
-/* o's "type": model (or none), dataset, space. Sets at.type. False: another, the plan says so. */
-bool hub_take_type(struct hub_ask *k, const json_t *o);
 bool hub_query(struct slice query, const char *name, struct slice value);
 void hub_write(struct hub_ask *k);
 /* A request to an address that a batch gave out: <tree>/-/objects/<hex>?upload=... */
 void hub_object(struct hub_ask *k, struct slice hex);
 /* What a batch gives out: p->put.objects, and what the store says of each. */
 void hub_objects_answer(const struct plan *p, struct upload_reply *u);
-/* The branch that a revision names, for a put; false: it is none, or not yet known. */
-bool hub_branch(struct hub_ask *k);
 bool hub_names(struct hub_ask *k); /* hub_write() of its own verbs; false: another's */
-void hub_names_answer(const struct plan *p, struct upload_reply *u, struct http_reply *reply);
-bool hub_copies(struct hub_ask *k); /* the same */
-void hub_copies_answer(const struct plan *p, struct upload_reply *u, struct http_reply *reply);
 /* What a kept version of the tree holds, by its digest; upload.n != 0: or the offer of that id. False: none does, or the plan asks. */
 bool hub_held(struct hub_ask *k, const struct digest *d, struct slice upload, struct entry *out);
-void hub_announce(struct hub_ask *k, const struct entry *en);
-void hub_token(struct hub_ask *k);
-void hub_store(struct hub_ask *k);       /* whatever HF_XET_STORE asks for */
 void hub_write_token(struct hub_ask *k); /* of a tree that is there, by one who may publish */
-void hub_chunks_put(struct hub_ask *k);
-/* The answer to what those two put. */
+/* The answer to what comes by Xet's protocol. */
 void hub_chunks_answer(const struct plan *p, struct upload_reply *u);
 /* A PLAN_PUT of this tree; its answer's links begin with p->text, the tree's own address. */
 void hub_put(struct hub_ask *k, enum put_kind kind);
@@ -108,9 +93,6 @@ MUST_USE int hub_modes(struct store *s, const struct plan *p, struct buf *out, s
  * own address, a blank, and the Authorization field that they are to be asked with; "": none. E_INVALID. */
 MUST_USE int hub_objects(struct store *s, const struct repo *r, const struct plan *p,
                          struct buf *out, struct err *e);
-/* E_NOTFOUND: no such index, or it names what is no safetensors file. */
-MUST_USE int hub_tensors(struct store *s, const struct plan *p, struct buf *out, struct err *e);
-bool hub_modes_large(struct slice body); /* one of them comes before the commit */
 
 /* p: a PLAN_LIST whose form is one of the Hub's and speaks of one tree. */
 MUST_USE int hub_listing(struct store *s, const struct repo *r, const struct plan *p,
@@ -118,17 +100,7 @@ MUST_USE int hub_listing(struct store *s, const struct repo *r, const struct pla
 /* ... and of the repositories of a kind, p->entry.path; p->text is the query. */
 MUST_USE int hub_trees(struct store *s, const struct repo *r, const struct plan *p,
                        const struct listing_sight *sight, struct listing_out *out, struct err *e);
-/* Of one tree at p->snap, as a whole. */
-MUST_USE int hub_info(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
-                      struct err *e);
-MUST_USE int hub_refs(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
-                      struct err *e);
-MUST_USE int hub_commits(struct store *s, const struct repo *r, const struct plan *p,
-                         struct buf *out, struct err *e);
 void hub_when(struct buf *out, const char *key, uint64_t unix_s);
-/* A file's size, and its names as LFS and git have them; id, digest: what documents call those. */
-void hub_lfs(struct buf *out, const struct entry *en, const char *id, const char *digest);
 struct note;
-struct slice hub_title(const struct snap *sn, const struct note *n, struct arena *a);
 
 #endif

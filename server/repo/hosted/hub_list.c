@@ -1,5 +1,6 @@
-/* hub_list.c - documents of a tree as a Hub words them: listings and single paths; hub_about.c has what is said of the whole. */
+/* hub_list.c - documents of a tree as a Hub words them: listings, single paths, and what is said of the whole. */
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -7,8 +8,380 @@
 #include "common/codec/jwrite.h"
 #include "common/hash/git_oid.h"
 #include "server/repo/hosted/hub.h"
+#include "server/store/blob.h"
 #include "server/store/lineage.h"
 #include "server/store/note.h"
+#include "server/store/ref.h"
+
+static void hub_lfs(struct buf *out, const struct entry *en, const char *id, const char *digest);
+static struct slice hub_title(const struct snap *sn, const struct note *n, struct arena *a);
+
+/* --- info, branches and tags, commits ---
+ *
+ * What a Hub says of a repository as a whole: its info at a version, its branches and tags, its commits.
+ */
+
+enum { COMMITS_MAX = 1000 };
+
+struct about {
+    struct buf *out;
+    struct store *s;
+    const struct repo *r;
+    const struct plan *p;
+};
+
+/* --- info --------------------------------------------------------------------------------------------------------- */
+
+static int on_sibling(void *arg, const struct entry *en)
+{
+    struct about *l = arg;
+
+    if (l->out->rc != 0) {
+        return E_TOOBIG;
+    }
+    if (en->type != ENTRY_FILE) {
+        return 0;
+    }
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "rfilename", en->path);
+    if (l->p->recursive) { /* sizes and digests too */
+        hub_lfs(l->out, en, "blobId", "sha256");
+    }
+    jwrite_close(l->out, '}');
+    return 0;
+}
+
+/* Of one tree at p->snap, as a whole. */
+static int hub_info(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
+                    struct err *e)
+{
+    struct about about = {out, s, r, p}, *l = &about;
+    const struct snap *sn = &l->p->snap;
+    struct slice rest = l->p->name;
+    struct slice type = hub_cut_type(&rest);
+    char id[HUB_COMMIT_HEX + 1];
+    int rc;
+
+    hub_commit_id(&sn->root, id);
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "_id", slice_first(slice_str(id), 24));
+    jwrite_text(l->out, "id", rest);
+    if (slice_eqs(type, "models")) {
+        jwrite_text(l->out, "modelId", rest);
+    }
+    jwrite_text(l->out, "author", slice_cut(&rest, '/'));
+    jwrite_str(l->out, "sha", id);
+    hub_when(l->out, "lastModified", sn->created_unix_s);
+    hub_when(l->out, "createdAt", sn->created_unix_s);
+    jwrite_bool(l->out, "private", !l->r->anonymous_read);
+    jwrite_bool(l->out, "gated", false);
+    jwrite_bool(l->out, "disabled", false);
+    jwrite_word(l->out, "tags", SLICE("[]"));
+    jwrite_u64(l->out, "downloads", 0);
+    jwrite_u64(l->out, "likes", 0);
+    jwrite_u64(l->out, "usedStorage", sn->bytes);
+    jwrite_open(l->out, "siblings", '[');
+    rc = tree_walk(l->s, &sn->root, SLICE(""), SLICE_NONE, on_sibling, l, e);
+    jwrite_close(l->out, ']');
+    jwrite_close(l->out, '}');
+    return rc;
+}
+
+/* --- branches and tags -------------------------------------------------------------------------------------------- */
+
+static void ref_row(struct about *l, const char *prefix, struct slice name, const struct snap *sn)
+{
+    struct buf ref = BUF_INIT(2 * REF_NAME_MAX);
+    char id[HUB_COMMIT_HEX + 1];
+
+    hub_commit_id(&sn->root, id);
+    buf_str(&ref, prefix);
+    buf_adds(&ref, name);
+    jwrite_open(l->out, NULL, '{');
+    jwrite_text(l->out, "name", name);
+    jwrite_text(l->out, "ref", buf_slice(&ref));
+    jwrite_str(l->out, "targetCommit", id);
+    jwrite_close(l->out, '}');
+    buf_free(&ref);
+}
+
+struct refs {
+    struct about *l;
+    enum ref_kind kind;
+    struct err *e;
+};
+
+static int on_ref(void *arg, const struct ref *r)
+{
+    struct refs *w = arg;
+    struct about *l = w->l;
+    struct snap sn;
+    int rc;
+
+    if (r->kind != w->kind) {
+        return 0;
+    }
+    rc = snap_get(l->s, slice_str(l->r->name), l->p->name, r->seq, &sn, w->e);
+    if (rc == 0) {
+        ref_row(l, r->kind == REF_BRANCH ? "refs/heads/" : "refs/tags/", r->name, &sn);
+    }
+    return rc;
+}
+
+/* What `mirrorctl snapshot tag` gave. */
+static int on_label(void *arg, const struct snap *sn)
+{
+    if (sn->label[0] != '\0') {
+        ref_row(arg, "refs/tags/", slice_str(sn->label), sn);
+    }
+    return 0;
+}
+
+static int hub_refs(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
+                    struct err *e)
+{
+    struct about about = {out, s, r, p}, *l = &about;
+    struct slice repo = slice_str(l->r->name);
+    struct refs w = {.l = l, .kind = REF_BRANCH, .e = e};
+    int rc;
+
+    jwrite_open(l->out, NULL, '{');
+    jwrite_open(l->out, "branches", '[');
+    ref_row(l, "refs/heads/", SLICE("main"), &l->p->snap);
+    rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
+    jwrite_close(l->out, ']');
+    jwrite_word(l->out, "converts", SLICE("[]"));
+    jwrite_open(l->out, "tags", '[');
+    w.kind = REF_TAG;
+    if (rc == 0) {
+        rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
+    }
+    if (rc == 0) {
+        rc = snap_list(l->s, repo, l->p->name, on_label, l, e);
+    }
+    jwrite_close(l->out, ']');
+    jwrite_close(l->out, '}');
+    return rc;
+}
+
+/* --- commits ------------------------------------------------------------------------------------------------------ */
+
+static int commit_row(struct about *l, const struct snap *sn, struct err *e)
+{
+    struct arena a = {0};
+    struct note n;
+    char id[HUB_COMMIT_HEX + 1];
+    int rc = note_get(l->s, slice_str(l->r->name), l->p->name, sn->seq, &a, &n, e);
+
+    if (rc == 0 || rc == E_NOTFOUND) {
+        hub_commit_id(&sn->root, id);
+        jwrite_open(l->out, NULL, '{');
+        jwrite_str(l->out, "id", id);
+        jwrite_text(l->out, "title", hub_title(sn, &n, &a));
+        jwrite_text(l->out, "message", n.message);
+        hub_when(l->out, "date", sn->created_unix_s);
+        jwrite_open(l->out, "authors", '[');
+        if (n.author.n != 0) {
+            jwrite_open(l->out, NULL, '{');
+            jwrite_text(l->out, "user", n.author);
+            jwrite_close(l->out, '}');
+        }
+        jwrite_close(l->out, ']');
+        jwrite_close(l->out, '}');
+        rc = 0;
+    }
+    arena_fini(&a);
+    return rc;
+}
+
+/* Newest first: the version that was asked for, and what each was made from. */
+static int hub_commits(struct store *s, const struct repo *r, const struct plan *p, struct buf *out,
+                       struct err *e)
+{
+    struct about about = {out, s, r, p}, *l = &about;
+    struct snap sn = l->p->snap;
+    int rc = 0;
+
+    jwrite_open(l->out, NULL, '[');
+    for (int i = 0; rc == 0 && i < COMMITS_MAX; i++) {
+        rc = commit_row(l, &sn, e);
+        if (rc == 0 && sn.parent_seq == 0) {
+            break;
+        }
+        if (rc == 0) {
+            rc = snap_get(l->s, slice_str(l->r->name), l->p->name, sn.parent_seq, &sn, e);
+        }
+    }
+    jwrite_close(l->out, ']');
+    return rc == E_NOTFOUND ? 0 : rc; /* a history that was cut by an older mirrord */
+}
+
+/* --- headers of safetensors files ---
+ *
+ * What a sharded model consists of: the header of each safetensors file that its index names, in one document.
+ * The index and the headers are files of the tree, so all of it is read here, within bounds.
+ *
+ * source   huggingface_hub, HfApi.get_sharded_safetensors_metadata(); the safetensors format: u64 length, JSON of that length
+ */
+
+enum { INDEX_BYTES = 64 << 20, HEADER_BYTES = 100 << 20, LENGTH_BYTES = 8, SHARDS_MAX = 10000 };
+
+struct tensors {
+    struct store *s;
+    const struct plan *p;
+    struct buf *out;
+};
+
+static int no(struct err *e, const char *what, struct slice path)
+{
+    return err_set(e, E_NOTFOUND, "%s: " SLICE_FMT, what, SLICE_ARG(path));
+}
+
+static int open_file(const struct tensors *t, struct slice path, struct blob **out, struct err *e)
+{
+    struct arena a = {0};
+    struct entry en;
+    int rc = path.p != NULL && tree_path_valid(path)
+                 ? tree_get(t->s, &t->p->snap.root, path, &a, &en, e)
+                 : E_NOTFOUND;
+
+    if (rc == E_NOTFOUND || (rc == 0 && en.type != ENTRY_FILE)) {
+        rc = no(e, "no such file", path);
+    }
+    if (rc == 0) {
+        rc = blob_open(t->s, &en.digest, out, e);
+    }
+    arena_fini(&a);
+    return rc;
+}
+
+/* n bytes of the file from `at` on, as a JSON object; NULL: they are none. */
+static json_t *read_object(struct blob *b, uint64_t at, uint64_t n, struct buf *text, struct err *e)
+{
+    char *room;
+    json_t *o;
+
+    buf_clear(text);
+    room = buf_room(text, n);
+    if (room == NULL || blob_read(b, at, room, n, e) != 0) {
+        return NULL;
+    }
+    buf_grew(text, n);
+    o = jread_parse(buf_slice(text), 0, jread_values_of(n));
+    if (!json_is_object(o)) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+/* The header is passed on as the file has it. */
+static int write_header(const struct tensors *t, const char *shard, struct buf *text, struct err *e)
+{
+    struct slice path = slice_str(shard);
+    uint8_t length[LENGTH_BYTES];
+    struct blob *b = NULL;
+    json_t *o = NULL;
+    uint64_t n = 0;
+    int rc = open_file(t, path, &b, e);
+
+    if (rc == 0 && blob_size_bytes(b) < LENGTH_BYTES) {
+        rc = no(e, "not a safetensors file", path);
+    }
+    if (rc == 0) {
+        rc = blob_read(b, 0, length, sizeof length, e);
+    }
+    for (int i = LENGTH_BYTES; rc == 0 && i-- > 0;) {
+        n = n << 8 | length[i];
+    }
+    if (rc == 0 && (n > HEADER_BYTES || n > blob_size_bytes(b) - LENGTH_BYTES ||
+                    (o = read_object(b, LENGTH_BYTES, n, text, e)) == NULL)) {
+        rc = no(e, "not a safetensors file", path);
+    }
+    if (rc == 0) {
+        jwrite_key(t->out, path);
+        jwrite_word(t->out, NULL, slice_trim(buf_slice(text)));
+        rc = t->out->rc;
+    }
+    json_decref(o);
+    blob_release(&b);
+    return rc;
+}
+
+/* Each shard once, however many tensors are in it. */
+static int write_headers(const struct tensors *t, const json_t *index, struct err *e)
+{
+    const json_t *map = json_object_get(index, "weight_map");
+    json_t *seen = json_object(), *shard;
+    struct buf text = BUF_INIT(HEADER_BYTES);
+    const char *key;
+    int rc = 0;
+
+    CHECK(seen != NULL);
+    jwrite_open(t->out, "headers", '{');
+    json_object_foreach((json_t *)(uintptr_t)map, key, shard)
+    {
+        const char *name = json_string_value(shard);
+        if (rc != 0 || (name != NULL && json_object_get(seen, name) != NULL)) {
+            continue;
+        }
+        if (name == NULL || json_object_size(seen) == SHARDS_MAX) {
+            rc = err_set(e, E_NOTFOUND, "the index names something other than files, or too many");
+            continue;
+        }
+        CHECK(json_object_set_new(seen, name, json_true()) == 0);
+        rc = write_header(t, name, &text, e);
+    }
+    jwrite_close(t->out, '}');
+    buf_free(&text);
+    json_decref(seen);
+    return rc;
+}
+
+static int into_buf(const char *p, size_t n, void *arg)
+{
+    buf_add(arg, p, n);
+    return ((struct buf *)arg)->rc != 0 ? -1 : 0;
+}
+
+/* The index without its weight_map, which repeats the names in the headers. */
+static int write_index(const struct tensors *t, const json_t *index)
+{
+    const json_t *metadata = json_object_get(index, "metadata");
+
+    jwrite_open(t->out, "index", '{');
+    if (metadata != NULL) {
+        jwrite_key(t->out, SLICE("metadata"));
+        (void)json_dump_callback(metadata, into_buf, t->out, JSON_COMPACT | JSON_ENCODE_ANY);
+    }
+    jwrite_close(t->out, '}');
+    return t->out->rc;
+}
+
+/* E_NOTFOUND: no such index, or it names what is no safetensors file. */
+static int hub_tensors(struct store *s, const struct plan *p, struct buf *out, struct err *e)
+{
+    struct tensors t = {s, p, out};
+    struct buf text = BUF_INIT(INDEX_BYTES);
+    struct blob *b = NULL;
+    json_t *index = NULL;
+    int rc = open_file(&t, p->text, &b, e);
+
+    if (rc == 0 && (blob_size_bytes(b) > INDEX_BYTES ||
+                    (index = read_object(b, 0, blob_size_bytes(b), &text, e)) == NULL)) {
+        rc = no(e, "not an index of safetensors files", p->text);
+    }
+    if (rc == 0) {
+        jwrite_open(out, NULL, '{');
+        rc = write_index(&t, index);
+        rc = rc == 0 ? write_headers(&t, index, e) : rc;
+        jwrite_close(out, '}');
+    }
+    json_decref(index);
+    buf_free(&text);
+    blob_release(&b);
+    return rc;
+}
 
 enum { SKIP_BYTES = 4096, POINTER_BYTES = 256 };
 
@@ -57,7 +430,8 @@ static size_t pointer_of(const struct entry *en, const char *hex, char oid[GIT_O
     return (size_t)n;
 }
 
-void hub_lfs(struct buf *out, const struct entry *en, const char *id, const char *digest)
+/* A file's size, and its names as LFS and git have them; id, digest: what documents call those. */
+static void hub_lfs(struct buf *out, const struct entry *en, const char *id, const char *digest)
 {
     char hex[DIGEST_HEX + 1];
     char oid[GIT_OID_HEX + 1];
@@ -94,7 +468,7 @@ static bool find_last(struct hub_list *l, uint64_t seq)
     return l->last.seq == seq;
 }
 
-struct slice hub_title(const struct snap *sn, const struct note *n, struct arena *a)
+static struct slice hub_title(const struct snap *sn, const struct note *n, struct arena *a)
 {
     return n->title.n != 0 ? n->title : arena_fmt(a, "v%" PRIu64, sn->seq);
 }

@@ -1,12 +1,585 @@
 /* hub_write.c - what changes a repository, in the Hub's words: create, preupload, LFS batch, commit. */
+#include <jansson.h>
 #include <stdio.h>
 
-#include <jansson.h>
-
+#include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
+#include "common/hash/git_oid.h"
 #include "server/repo/hosted/hosted.h"
 #include "server/repo/hosted/hub.h"
+#include "server/store/blob.h"
 #include "server/store/rename.h"
+
+static bool hub_id_free(struct hub_ask *k, struct slice id);
+static bool hub_take_type(struct hub_ask *k, const json_t *o);
+static bool hub_branch(struct hub_ask *k);
+
+/* --- from one repository to another ---
+ *
+ * What one repository takes from another without its bytes travelling: all of it (duplicate), or objects that a
+ * commit is about to name (lfs-files/duplicate). The caller must be able to read the one and to publish to the other.
+ */
+
+/* May the caller read the tree? False: the plan asks, or says no. Without a right it is as if it were not there. */
+static bool may_read(struct hub_ask *k, struct slice tree)
+{
+    const struct fact *f;
+
+    if (k->r->anonymous_read) {
+        return true;
+    }
+    f = plan_right(k->facts, SLICE("read"),
+                   arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(tree)), k->p);
+    if (f != NULL && f->rc != 0) {
+        hub_say(k, 404, "RepoNotFound",
+                arena_fmt(k->a, "no tree " SLICE_FMT " that this token may read in \"%s\"",
+                          SLICE_ARG(tree), k->r->name));
+    }
+    return f != NULL && f->rc == 0;
+}
+
+/* The source is there, and readable. Its name in *tree: it may have been asked for by a former one. */
+static bool source(struct hub_ask *k, struct slice *tree)
+{
+    if (!may_read(k, k->tree) || hub_version(k) == NULL) {
+        return false;
+    }
+    *tree = k->tree;
+    return may_read(k, k->tree);
+}
+
+/* From now on the plan is about the tree that is written to. */
+static void become(struct hub_ask *k, struct slice id)
+{
+    k->at.id = arena_copy(k->a, id);
+    hub_name(k);
+    k->p->right = RIGHT_PUBLISH;
+}
+
+static bool has_token(struct hub_ask *k)
+{
+    if (k->who->token == NULL) {
+        hub_say_token(k, "this");
+    }
+    return k->who->token != NULL;
+}
+
+/* --- a whole repository ------------------------------------------------------------------------------------------- */
+
+static void duplicate(struct hub_ask *k, const json_t *o)
+{
+    struct slice to = jread_text(o, "repository");
+    struct slice visibility = jread_text(o, "visibility");
+    struct slice from;
+
+    if (json_object_get(o, "hardware") != NULL || json_object_get(o, "secrets") != NULL ||
+        json_object_get(o, "variables") != NULL || json_object_get(o, "volumes") != NULL) {
+        hub_say(k, 400, NULL,
+                SLICE("this mirror keeps the files of spaces and runs none: duplicate it without "
+                      "hardware, secrets, variables and volumes"));
+        return;
+    }
+    if (k->r->anonymous_read && slice_eqs(visibility, "private")) {
+        hub_say(k, 400, NULL,
+                SLICE("nothing is private here: all of this mirror's repo may be read without a "
+                      "token (its configuration says so); duplicate it as public"));
+        return;
+    }
+    if (!hub_id_free(k, to) || !source(k, &from)) {
+        return;
+    }
+    become(k, to);
+    to = k->tree;
+    hub_put(k, PUT_TREE_COPY); /* p->text: the new tree's address */
+    k->p->put.name = from;
+    k->p->put.to = to;
+}
+
+/* --- objects ------------------------------------------------------------------------------------------------------ */
+
+static bool read_files(struct hub_ask *k, const json_t *list)
+{
+    struct put_object *out;
+    size_t i;
+    const json_t *o;
+
+    if (!json_is_array(list) || json_array_size(list) > SHARE_OBJECTS_MAX) {
+        return false;
+    }
+    out = arena_alloc(k->a, (json_array_size(list) + 1) * sizeof *out);
+    json_array_foreach(list, i, o)
+    {
+        out[i].size_bytes = LENGTH_UNKNOWN;
+        if (!digest_parse(jread_text(o, "sha256"), &out[i].digest)) {
+            return false;
+        }
+    }
+    k->p->put.objects = out;
+    k->p->put.objects_count = json_array_size(list);
+    return true;
+}
+
+static void share(struct hub_ask *k, const json_t *o)
+{
+    const json_t *target = json_object_get(o, "target");
+    struct slice to = jread_text(target, "name");
+    struct slice from;
+
+    if (!hub_id_free(k, to) || !source(k, &from)) {
+        return;
+    }
+    if (hub_take_type(k, target)) {
+        become(k, to);
+        if (hub_version(k) == NULL) {
+            return;
+        }
+        hub_put(k, PUT_OBJECTS_SHARE);
+        k->p->put.to = from;
+        if (!read_files(k, json_object_get(o, "files"))) {
+            hub_say(k, 400, NULL, SLICE("files: a list of {sha256, filename}, of at most 1000"));
+        }
+    }
+}
+
+/* --- both --------------------------------------------------------------------------------------------------------- */
+
+/* the same */
+static bool hub_copies(struct hub_ask *k)
+{
+    bool whole = slice_eqs(k->at.verb, "duplicate");
+    json_t *o;
+
+    if (!whole && !(slice_eqs(k->at.verb, "lfs-files") && slice_eqs(k->at.path, "duplicate"))) {
+        return false;
+    }
+    k->at.path = SLICE("");
+    if (k->req->method != METHOD_POST) {
+        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+    } else if (has_token(k)) {
+        k->p->right = RIGHT_KNOWN; /* what is written to, the body says */
+        o = hub_body(k);
+        if (o != NULL) {
+            (whole ? duplicate : share)(k, o);
+            json_decref(o);
+        }
+    }
+    return true;
+}
+
+static void hub_copies_answer(const struct plan *p, struct upload_reply *u,
+                              struct http_reply *reply)
+{
+    if (p->put.kind != PUT_TREE_COPY) {
+        return;
+    }
+    if (u->status == 404) {
+        reply_add(reply, SLICE("x-error-code"), SLICE("RepoNotFound"));
+    }
+    if (u->status != 200 && u->status != 409) {
+        return;
+    }
+    buf_clear(&u->body);
+    jwrite_open(&u->body, NULL, '{');
+    if (u->status == 409) {
+        jwrite_str(&u->body, "error", "You already created this repo");
+    }
+    jwrite_text(&u->body, "url", p->text); /* clients read it of a 409 too */
+    jwrite_bool(&u->body, "filesCopyPending", false);
+    jwrite_close(&u->body, '}');
+}
+
+/* --- preupload ---
+ *
+ * What a client is told before it sends files: how each is to come, and what the tree has under that name, so that
+ * it leaves out what has not changed. LFS files are compared by SHA-256, the others by git's name for their bytes, which
+ * the tree does not keep: it is made of those that have the announced size, within a bound.
+ */
+
+enum { FILES_MAX = 4096, HASH_BYTES = 256 << 20 };
+
+struct file {
+    struct slice path;
+    uint64_t size_bytes;
+};
+
+static bool read_file(const json_t *o, struct file *out)
+{
+    out->path = jread_text(o, "path");
+    return out->path.p != NULL && jread_u64(o, "size", &out->size_bytes);
+}
+
+/* Before the commit: what is long, and, as on the Hub, the files that datasets writes: it throws its own away as soon as they
+ * were brought, however small, and does not have them any more when it commits. */
+static bool comes_before(const struct file *f)
+{
+    return f->size_bytes > HUB_REGULAR_BYTES ||
+           (f->size_bytes != 0 &&
+            (slice_ends(f->path, SLICE(".parquet")) || slice_ends(f->path, SLICE(".arrow"))));
+}
+
+/* one of them comes before the commit */
+static bool hub_modes_large(struct slice body)
+{
+    json_t *o = jread_parse(body, JSON_REJECT_DUPLICATES, HUB_BODY_VALUES);
+    const json_t *files = json_object_get(o, "files");
+    bool large = false;
+    size_t i;
+    const json_t *one;
+    struct file f;
+
+    json_array_foreach(files, i, one)
+    {
+        large = large || (read_file(one, &f) && comes_before(&f));
+    }
+    json_decref(o);
+    return large;
+}
+
+/* What git would call the file. */
+static int git_name(struct store *s, const struct entry *en, char out[GIT_OID_HEX + 1],
+                    struct err *e)
+{
+    struct blob *blob = NULL;
+    struct git_oid oid;
+    int rc = blob_open(s, &en->digest, &blob, e);
+
+    if (rc == 0) {
+        rc = blob_git_oid(blob, &oid, e);
+    }
+    if (rc == 0) {
+        git_oid_format(&oid, out);
+    }
+    blob_release(&blob);
+    return rc;
+}
+
+/* *left: bytes that may still be hashed for this answer. "" : it has changed, or is new, or nobody knows. */
+static int name_of(struct store *s, const struct plan *p, const struct file *f, uint64_t *left,
+                   char out[DIGEST_HEX + 1], struct err *e)
+{
+    struct arena a = {0};
+    struct entry en;
+    int rc =
+        tree_path_valid(f->path) ? tree_get(s, &p->snap.root, f->path, &a, &en, e) : E_NOTFOUND;
+
+    out[0] = '\0';
+    if (rc == 0 && en.type == ENTRY_FILE && en.size_bytes == f->size_bytes) {
+        if (comes_before(f)) {
+            digest_format(&en.digest, out);
+        } else if (en.size_bytes <= *left) {
+            *left -= en.size_bytes;
+            rc = git_name(s, &en, out, e);
+        }
+    }
+    arena_fini(&a);
+    return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
+}
+
+static int write_file(struct store *s, const struct plan *p, const struct file *f, uint64_t *left,
+                      struct buf *out, struct err *e)
+{
+    char oid[DIGEST_HEX + 1];
+    int rc = name_of(s, p, f, left, oid, e);
+
+    jwrite_open(out, NULL, '{');
+    jwrite_text(out, "path", f->path);
+    jwrite_str(out, "uploadMode", comes_before(f) ? "lfs" : "regular");
+    jwrite_bool(out, "shouldIgnore", false);
+    if (oid[0] != '\0') {
+        jwrite_str(out, "oid", oid);
+    } else {
+        jwrite_null(out, "oid");
+    }
+    jwrite_close(out, '}');
+    return rc;
+}
+
+int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err *e)
+{
+    json_t *o = jread_parse(p->text, JSON_REJECT_DUPLICATES, HUB_BODY_VALUES);
+    const json_t *files = json_object_get(o, "files");
+    uint64_t left = HASH_BYTES;
+    struct file f;
+    size_t i;
+    const json_t *one;
+    int rc = json_is_array(files) && json_array_size(files) <= FILES_MAX ? 0 : E_INVALID;
+
+    jwrite_open(out, NULL, '{');
+    jwrite_open(out, "files", '[');
+    json_array_foreach(files, i, one)
+    {
+        rc = rc == 0 && !read_file(one, &f) ? E_INVALID : rc;
+        if (rc == 0) {
+            rc = write_file(s, p, &f, &left, out, e);
+        }
+    }
+    jwrite_close(out, ']');
+    jwrite_close(out, '}');
+    json_decref(o);
+    return rc == E_INVALID ? err_set(e, rc, "files: a list of {path, size}, of at most 4096") : rc;
+}
+
+/* --- branches, tags; moving and deleting ---
+ *
+ * What changes names, in the Hub's words: branches and tags; moving and deleting a repository.
+ */
+
+/* --- what names there may be -------------------------------------------------------------------------------------- */
+
+/* o's "type": model (or none), dataset, space. Sets at.type. False: another, the plan says so. */
+static bool hub_take_type(struct hub_ask *k, const json_t *o)
+{
+    const json_t *said = json_object_get(o, "type");
+    struct slice singular = jread_text(o, "type");
+
+    if (said == NULL || json_is_null(said) || slice_eqs(singular, "model")) {
+        k->at.type = SLICE("models");
+    } else if (slice_eqs(singular, "dataset")) {
+        k->at.type = SLICE("datasets");
+    } else if (slice_eqs(singular, "space")) {
+        k->at.type = SLICE("spaces");
+    } else {
+        hub_say(k, 400, NULL,
+                SLICE("this mirror's own repositories are models, datasets and spaces"));
+        return false;
+    }
+    return true;
+}
+
+/* As owners these would be read as something else. */
+static bool is_reserved(struct slice owner)
+{
+    return slice_eqs(owner, "api") || slice_eqs(owner, "datasets") || slice_eqs(owner, "spaces") ||
+           slice_eqs(owner, "kernels") || slice_eqs(owner, "simple"); /* python.h */
+}
+
+/* A repository may be called so; else the plan says what may. */
+static bool hub_id_free(struct hub_ask *k, struct slice id)
+{
+    struct slice name = id;
+    struct slice owner = slice_cut(&name, '/');
+
+    if (hosted_segment_valid(owner) && hosted_segment_valid(name) && !is_reserved(owner)) {
+        return true;
+    }
+    hub_say(k, 400, NULL,
+            SLICE("a repository is called <owner>/<name>: letters, digits, '_', '.', '-'; and api, "
+                  "datasets, spaces, kernels, simple own none"));
+    return false;
+}
+
+static bool ref_good(struct hub_ask *k, struct slice name)
+{
+    if (ref_name_valid(name)) {
+        return true;
+    }
+    hub_say(k, 400, NULL,
+            arena_fmt(k->a,
+                      "no name for a branch or tag: \"" SLICE_FMT
+                      "\"; none begins with refs/, looks like a commit's id, or holds what git "
+                      "forbids, and main is there",
+                      SLICE_ARG(name)));
+    return false;
+}
+
+/* --- branches and tags -------------------------------------------------------------------------------------------- */
+
+static void put_ref(struct hub_ask *k, enum put_kind what, enum ref_kind kind, struct slice name)
+{
+    hub_put(k, what);
+    k->p->put.ref = (struct ref){.kind = kind, .name = name, .message = SLICE("")};
+}
+
+static void create_branch(struct hub_ask *k, const json_t *o)
+{
+    struct slice name = k->at.rev;
+    const struct snap *from;
+
+    k->at.rev = jread_text(o, "startingPoint");
+    if (k->at.rev.p != NULL) {
+        k->at.rev = arena_copy(k->a, k->at.rev); /* a need outlives the body */
+    }
+    from = hub_version(k);
+    if (from == NULL) {
+        return;
+    }
+    if (slice_eqs(name, "main")) {
+        hub_say(k, 409, NULL, SLICE("the branch main is always there"));
+    } else if (ref_good(k, name)) {
+        put_ref(k, PUT_REF_ADD, REF_BRANCH, name);
+        k->p->put.ref.seq = from->seq;
+    }
+}
+
+static void create_tag(struct hub_ask *k, const json_t *o)
+{
+    struct slice name = jread_text(o, "tag");
+    struct slice message = jread_text(o, "message");
+    const struct snap *of = hub_version(k);
+
+    if (of == NULL || !ref_good(k, name)) {
+        return;
+    }
+    if (message.n > REF_MESSAGE_MAX) {
+        hub_say(k, 413, NULL, SLICE("the message of a tag has at most 2048 bytes"));
+        return;
+    }
+    put_ref(k, PUT_REF_ADD, REF_TAG, arena_copy(k->a, name));
+    k->p->put.ref.seq = of->seq;
+    k->p->put.ref.message = arena_copy(k->a, message);
+}
+
+static void delete_ref(struct hub_ask *k, enum ref_kind kind)
+{
+    struct slice name = k->at.rev;
+
+    k->at.rev = SLICE_NONE;
+    if (hub_version(k) == NULL) {
+        return;
+    }
+    if (slice_eqs(name, "main")) {
+        hub_say(k, 403, NULL, SLICE("main cannot be deleted: it is what a repository begins with"));
+    } else {
+        put_ref(k, PUT_REF_DROP, kind, name);
+    }
+}
+
+static void plan_ref(struct hub_ask *k, enum ref_kind kind)
+{
+    json_t *o;
+
+    k->p->right = RIGHT_PUBLISH;
+    if (k->req->method == METHOD_DELETE) {
+        delete_ref(k, kind);
+    } else if (k->req->method != METHOD_POST) {
+        plan_method(k->p, SLICE("POST, DELETE"), SLICE("this path takes POST and DELETE\n"));
+    } else if ((o = hub_body(k)) != NULL) {
+        (kind == REF_BRANCH ? create_branch : create_tag)(k, o);
+        json_decref(o);
+    }
+}
+
+static void squash(struct hub_ask *k, const json_t *o)
+{
+    struct slice message = jread_text(o, "message");
+
+    if (!hub_branch(k)) {
+        return;
+    }
+    hub_put(k, PUT_SQUASH);
+    k->p->put.note.title =
+        message.p != NULL ? arena_copy(k->a, message) : SLICE("Super-squash branch");
+    if (!note_fits(&k->p->put.note)) {
+        hub_say(k, 413, NULL, SLICE("a commit's summary has at most 4096 bytes"));
+    }
+}
+
+static void plan_squash(struct hub_ask *k)
+{
+    json_t *o;
+
+    k->p->right = RIGHT_PUBLISH;
+    if (k->req->method != METHOD_POST) {
+        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+    } else if ((o = hub_body(k)) != NULL) {
+        squash(k, o);
+        json_decref(o);
+    }
+}
+
+/* --- moving and deleting ------------------------------------------------------------------------------------------ */
+
+static void delete_named(struct hub_ask *k, const json_t *o)
+{
+    struct slice owner = jread_text(o, "organization");
+
+    if (!hub_take_type(k, o)) {
+        return;
+    }
+    owner = owner.p != NULL ? owner : k->who->name;
+    k->at.id = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(owner),
+                         SLICE_ARG(jread_text(o, "name")));
+    k->p->right = RIGHT_PUBLISH;
+    hub_name(k);
+    if (hub_version(k) != NULL) {
+        hub_put(k, PUT_TREE_DROP);
+    }
+}
+
+static void move_named(struct hub_ask *k, const json_t *o)
+{
+    struct slice from = jread_text(o, "fromRepo");
+    struct slice to = jread_text(o, "toRepo");
+
+    if (!hub_take_type(k, o) || !hub_id_free(k, to)) {
+        return;
+    }
+    k->p->right = RIGHT_PUBLISH;
+    k->at.id = arena_copy(k->a, to);
+    hub_name(k);
+    k->p->also = k->p->subject;
+    to = k->tree;
+    k->at.id = arena_copy(k->a, from);
+    hub_name(k);
+    if (hub_version(k) != NULL) {
+        hub_put(k, PUT_TREE_MOVE);
+        k->p->put.to = to;
+    }
+}
+
+/* The name, and so the right, is in the body. An old name is none here: what it leads to was not meant. */
+static void plan_repo(struct hub_ask *k, enum method method,
+                      void (*with)(struct hub_ask *k, const json_t *o))
+{
+    json_t *o;
+
+    if (k->req->method != method) {
+        plan_method(k->p, method == METHOD_POST ? SLICE("POST") : SLICE("DELETE"),
+                    SLICE("repositories are moved by POST, deleted by DELETE\n"));
+        return;
+    }
+    if (k->who->token == NULL) {
+        hub_say_token(k, "this");
+        return;
+    }
+    k->p->right = RIGHT_KNOWN;
+    k->strict = true;
+    o = hub_body(k);
+    if (o != NULL) {
+        with(k, o);
+        json_decref(o);
+    }
+}
+
+bool hub_names(struct hub_ask *k)
+{
+    struct slice verb = k->at.verb;
+
+    if (slice_eqs(verb, "branch")) {
+        plan_ref(k, REF_BRANCH);
+    } else if (slice_eqs(verb, "tag")) {
+        plan_ref(k, REF_TAG);
+    } else if (slice_eqs(verb, "super-squash")) {
+        plan_squash(k);
+    } else if (slice_eqs(verb, "repos/delete")) {
+        plan_repo(k, METHOD_DELETE, delete_named);
+    } else if (slice_eqs(verb, "repos/move")) {
+        plan_repo(k, METHOD_POST, move_named);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void hub_names_answer(const struct plan *p, struct upload_reply *u, struct http_reply *reply)
+{
+    bool ref = p->put.kind != PUT_TREE_MOVE && p->put.kind != PUT_TREE_DROP;
+
+    if (u->status == 404) {
+        reply_add(reply, SLICE("x-error-code"),
+                  ref ? SLICE("RevisionNotFound") : SLICE("RepoNotFound"));
+    }
+}
 
 enum { KEY_BYTES = 8192 };
 
@@ -136,7 +709,7 @@ static void plan_create(struct hub_ask *k)
 
 /* --- preupload ---------------------------------------------------------------------------------------------------- */
 
-/* How each file is to come, and whether it has changed: made of the tree (hub_modes.c). */
+/* How each file is to come, and whether it has changed: made of the tree. */
 static void plan_preupload(struct hub_ask *k)
 {
     const struct snap *sn = hub_version(k);
@@ -249,7 +822,8 @@ static void plan_commit(struct hub_ask *k)
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-bool hub_branch(struct hub_ask *k)
+/* The branch that a revision names, for a put; false: it is none, or not yet known. */
+static bool hub_branch(struct hub_ask *k)
 {
     struct slice rev = k->at.rev;
     const struct fact *f;

@@ -13,8 +13,8 @@
  * is read by its digest alone, as long as some version of the tree holds it. Until a manifest names it, it is an upload's
  * (upload/append.h): seen by those who may publish there, gone when the upload expires.
  *
- *   image.c           what each route comes to     image_manifest.c   what comes as a manifest, and what a deletion takes along
- *   image_put.c       uploads, and the answers     image_list.c       tags, referrers (a pool thread)
+ *   image.c           what each route comes to; uploads; lists of tags and referrers (a pool thread)
+ *   image_manifest.c  what comes as a manifest, and what a deletion takes along
  *
  * threads  plan: loops; everything it makes is in the request's arena
  * source   OCI distribution-spec 1.1, image-spec 1.1
@@ -50,13 +50,6 @@ void image_put_answer(const struct plan *p, struct upload_reply *u, struct arena
 /* What those who list repositories of files pass over. */
 bool image_is_tree(struct slice name);
 
-/* --- of this folder --- */
-void image_say(struct image_ask *k, enum oci_code code, const char *why);
-/* May the caller do that to the image `name`? False: no, or, with *asks, not known yet. */
-bool image_may(struct image_ask *k, const char *right, struct slice name, bool *asks);
-/* Below an image; "" for the top. */
-struct slice image_subject(const struct image_ask *k, struct slice name);
-void image_write(struct image_ask *k); /* all but GET and HEAD; and of an upload these too */
 extern const struct put_reader image_manifest_reader, image_removal_reader;
 /* The paths of a manifest's folder, and of a digest's referrers; both end in '/'. */
 struct slice image_manifest_folder(const struct digest *d, struct arena *a);

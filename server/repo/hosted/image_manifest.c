@@ -242,7 +242,7 @@ static char *descriptor_text(const struct manifest *m, struct slice type)
     return text;
 }
 
-/* image_put.c words the answer with it: the manifest's name and, behind a blank, its subject's. */
+/* image.c words the answer with it: the manifest's name and, behind a blank, its subject's. */
 static void tell(struct manifest *m, struct slice subject)
 {
     int n = snprintf(m->out->word, sizeof m->out->word, SLICE_FMT "%s" SLICE_FMT,

@@ -12,8 +12,8 @@
  *   <file>.asc         a signature that came along
  *   <file>.yanked      a mark, with its reason (PEP 592)
  *
- *   python.c         what each request comes to            python_form.c    an upload, as it comes
- *   python_page.c    pages made of trees (a pool thread)   python_inside.c  what a file says of itself
+ *   python.c         what each request comes to            python_form.c    an upload, as it comes, and what it says of itself
+ *   python_page.c    pages made of trees (a pool thread)
  *
  * threads  plan: loops; everything it makes is in the request's arena
  */

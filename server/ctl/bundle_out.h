@@ -35,8 +35,6 @@ struct bundle_out { /* what both have; each goes on behind it */
 
 /* to: a folder, made when it is not there; "FILE.tar"; "-": a tar on standard output. force: replace FILE.tar. */
 MUST_USE int bundle_out_open(const char *to, bool force, struct bundle_out **out, struct err *e);
-MUST_USE int bundle_folder_open(const char *path, struct bundle_out **out, struct err *e);
-MUST_USE int bundle_tar_open(const char *path, bool force, struct bundle_out **out, struct err *e);
 bool bundle_is_tar(const char *path); /* by its name; "-" is one */
 void bundle_out_close(struct bundle_out **op);
 

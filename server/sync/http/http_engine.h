@@ -14,11 +14,11 @@
 #include "common/base/list.h"
 #include "common/hash/git_oid.h"
 #include "server/sync/http/heads.h"
-#include "server/sync/http/keep.h"
 #include "common/hash/sum.h"
 #include "server/sync/engine.h"
 
 struct http_engine;
+struct keep;
 
 /* One document, in memory or kept in the store, of a known maximum. */
 struct doc_want {
@@ -28,7 +28,7 @@ struct doc_want {
     uint64_t max_bytes;
     /* Bytes [first, end) of it, or all of it where the upstream knows no ranges; end == 0: all. */
     uint64_t first, end;
-    /* Into the store, as the run's file of this path (keep.h): `keep` then has it, and `body` nothing. NULL: in memory. */
+    /* Into the store, as the run's file of this path: `keep` then has it, and `body` nothing. NULL: in memory. */
     const char *keep_as;
     /* A doc's validator: the same document is E_EXISTS, another E_CHANGED, and neither is read. NULL: it is. */
     const char *unlike;
@@ -67,6 +67,9 @@ struct doc *doc_ask_via(struct http_engine *g, const char *url, struct slice via
                         const char *accept, size_t max_bytes, void (*done)(struct doc *d, int rc),
                         void *arg);
 void doc_free(struct doc **dp); /* NULL is fine; cancels */
+/* Of a document that is kept, once done(0) was called: its name in the store, and its bytes. */
+const struct digest *keep_digest(const struct keep *k);
+uint64_t keep_size(const struct keep *k);
 
 /* Where the bytes of an entry come from, when not from its path below the upstream. */
 struct source {

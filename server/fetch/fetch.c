@@ -183,9 +183,7 @@ static int fetch_ask(struct fetch *x, const struct xfer_events *events)
                  ? err_set(&x->why, E_TOOBIG, "its URL has more than %zu bytes", x->url.max)
                  : origin_admits(o, w.url, x->via_set ? buf_slice(&x->via) : x->want.via, &x->why);
 
-    if (rc == 0) {
-        rc = url_split(w.url, &u, &x->why);
-    }
+    rc = rc != 0 ? rc : url_split(w.url, &u, &x->why);
     if (rc != 0) {
         return rc;
     }

@@ -824,9 +824,7 @@ int session_run(const struct session_peer *peer, const struct session_site *site
     s->stream.deadline_ms = clock_now_ms() + BEGIN_MS;
     rc = begin(s, e);
     s->stream.deadline_ms = 0;
-    if (rc == 0) {
-        rc = serve(s, e);
-    }
+    rc = rc != 0 ? rc : serve(s, e);
     rc = s->welcome.listed ? 0 : rc;
     snprintf(out->module, sizeof out->module, "%s", s->welcome.module);
     snprintf(out->user, sizeof out->user, SLICE_FMT, SLICE_ARG(s->welcome.who.name));

@@ -198,9 +198,7 @@ static int admission_take(struct admission *a, const struct batch *b, struct err
         return rc;
     }
     rc = b->check != NULL ? b->check(a->s, b->check_arg, e) : 0;
-    if (rc == 0) {
-        rc = check_steps(a, b, e);
-    }
+    rc = rc != 0 ? rc : check_steps(a, b, e);
     if (rc == 0) {
         kv_batch_mark(a->kvb);
         rc = change_steps(a, b, e);
@@ -246,9 +244,7 @@ int counts_load(struct store *s, struct counts *out, struct err *e)
     struct buf row = BUF_INIT(256);
     int rc = kv_get(s->kv, TABLE_META, COUNTS_KEY, &row, e);
 
-    if (rc == 0) {
-        rc = counts_decode(buf_slice(&row), out, e);
-    }
+    rc = rc != 0 ? rc : counts_decode(buf_slice(&row), out, e);
     buf_free(&row);
     return rc;
 }

@@ -245,9 +245,7 @@ int kv_open(const char *dir, uint64_t cache_bytes, struct kv **out, struct err *
     kv->lazy = rocksdb_writeoptions_create();
     rocksdb_writeoptions_set_sync(kv->sync, 1);
     rc = refuse_unknown(kv, dir, base, e);
-    if (rc == 0) {
-        rc = open_families(kv, dir, base, cache_bytes, e);
-    }
+    rc = rc != 0 ? rc : open_families(kv, dir, base, cache_bytes, e);
     rocksdb_options_destroy(base);
     if (rc != 0) {
         kv_close(&kv);

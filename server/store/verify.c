@@ -587,12 +587,9 @@ static int check_trees(struct verify *v)
     struct mark m = {0};
     int rc = kv_scan_once(v->s->kv, view, TABLE_HEAD, SLICE_NONE, SLICE_NONE, check_head, v, v->e);
 
-    if (rc == 0) {
-        rc = kv_scan(v->s->kv, view, TABLE_REF, SLICE_NONE, SLICE_NONE, check_ref, v, v->e);
-    }
-    if (rc == 0) {
-        rc = mark_run(v->s, view, &ev, &m, v->e);
-    }
+    rc = rc != 0 ? rc
+                 : kv_scan(v->s->kv, view, TABLE_REF, SLICE_NONE, SLICE_NONE, check_ref, v, v->e);
+    rc = rc != 0 ? rc : mark_run(v->s, view, &ev, &m, v->e);
     mark_free(&m);
     kv_view_close(&view);
     return rc;

@@ -185,9 +185,7 @@ static int flush(struct builder *x)
                 build_hold(b, x->p->repo, &x->edit[i].entry.digest);
             }
         }
-        if (rc == 0) {
-            rc = store_commit(x->p->store, &b, COMMIT_LAZY, x->e);
-        }
+        rc = rc != 0 ? rc : store_commit(x->p->store, &b, COMMIT_LAZY, x->e);
         if (rc == 0) {
             *x->out = next;
             crash_point("sync.nodes");
@@ -325,7 +323,7 @@ static int leader_entry(struct builder *x, struct slice leader, struct entry *ou
     } else {
         seen_key(&key, x->p->repo, en.path);
         rc = store_get(x->p->store, TABLE_STAGE, buf_slice(&key), &row, x->e);
-        rc = rc == 0 ? seen_decode(buf_slice(&row), &s, x->e) : rc;
+        rc = rc != 0 ? rc : seen_decode(buf_slice(&row), &s, x->e);
         if (rc == 0) {
             from_seen(&en, &s, out);
         }
@@ -407,9 +405,7 @@ static int build_tree(struct plan_of_run *p, bool keep_gone, struct built *out, 
     for (size_t i = 0; rc == 0 && i < roster_count(p->roster); i++) {
         rc = write_entry(&x, i);
     }
-    if (rc == 0) {
-        rc = flush(&x);
-    }
+    rc = rc != 0 ? rc : flush(&x);
     seek_close(&x.base);
     seen_walk_close(&x.staged);
     arena_fini(&x.arena);
@@ -467,7 +463,7 @@ static int settle_stage(struct settling *x, struct slice path, const struct seen
 
     if (i >= 0 && x->p->fate[i] == FATE_STAGED) {
         rc = hold_again(x, &s->digest);
-        rc = rc == 0 ? settle_seen(x, path, s) : rc;
+        rc = rc != 0 ? rc : settle_seen(x, path, s);
     }
     if (rc == 0) {
         stage_row_del(x->b, x->p->repo, path, &s->digest);
@@ -769,9 +765,7 @@ int run_land(struct run *r, struct err *e)
         return err_set(e, E_CONFIG, "max_delete does not read");
     }
     rc = build_tree(&r->plan, r->keep_gone, &b, e);
-    if (rc == 0) {
-        rc = check_root(r, &b, e);
-    }
+    rc = rc != 0 ? rc : check_root(r, &b, e);
     if (rc != 0) {
         return rc;
     }
@@ -807,12 +801,8 @@ int run_land(struct run *r, struct err *e)
         return park(r, &b, &plain, &reason, e);
     }
     run_at(r, RUN_PUBLISH);
-    if (rc == 0) {
-        rc = move_head(r, &b, e);
-    }
-    if (rc == 0) {
-        rc = build_settle(&r->plan, e);
-    }
+    rc = rc != 0 ? rc : move_head(r, &b, e);
+    rc = rc != 0 ? rc : build_settle(&r->plan, e);
     crash_point("sync.settled");
     if (rc == 0) {
         let_go(r);

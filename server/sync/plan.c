@@ -279,9 +279,7 @@ int plan_make(struct plan_of_run *p, struct err *e)
     x.seen = seen_walk_open(p->store, TABLE_SEEN, p->repo);
     x.staged = seen_walk_open(p->store, TABLE_STAGE, p->repo);
     rc = judge_all(&x);
-    if (rc == 0) {
-        rc = flush(&x);
-    }
+    rc = rc != 0 ? rc : flush(&x);
     for (size_t i = 0; i < x.twins; i++) {
         push(&p->todo, &p->todo_count, &p->todo_room, x.twin[i]);
     }

@@ -436,12 +436,8 @@ static int run_attempt(struct run *r, const struct run_upstream *u, struct err *
     bool same = false;
     int rc = read_base(r, e);
 
-    if (rc == 0) {
-        rc = open_engine(r, u, e);
-    }
-    if (rc == 0) {
-        rc = probe(r, &same, e);
-    }
+    rc = rc != 0 ? rc : open_engine(r, u, e);
+    rc = rc != 0 ? rc : probe(r, &same, e);
     if (rc == 0 && same) {
         run_say(r, "the probe says that nothing changed");
         run_outcome(r, RUN_UNCHANGED, r->head.seq, &r->head.root);
@@ -449,12 +445,8 @@ static int run_attempt(struct run *r, const struct run_upstream *u, struct err *
         r->state.last_ok_unix_s = clock_unix_s();
         return run_put_state(r, e);
     }
-    if (rc == 0) {
-        rc = list(r, e);
-    }
-    if (rc == 0) {
-        rc = plan(r, e);
-    }
+    rc = rc != 0 ? rc : list(r, e);
+    rc = rc != 0 ? rc : plan(r, e);
     if (rc == 0 && r->job->dry) {
         rc = run_foretell(r, e);
         if (rc != 0) {
@@ -898,7 +890,7 @@ static void *run_main(void *arg)
     evtimer_add(alarm, &tv);
     log_info("sync.start", "repo=%s run=%" PRIu64 " dry=%d", r->job->repo, r->look.id, r->job->dry);
     rc = history_put(r->world.store, repo_of(r), &r->look, &e);
-    rc = rc == 0 ? start_hook(r, HOOK_BEFORE, &e) : rc;
+    rc = rc != 0 ? rc : start_hook(r, HOOK_BEFORE, &e);
     if (rc != 0) {
         fail_run(r, rc, &e);
     } else {

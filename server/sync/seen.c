@@ -233,9 +233,7 @@ int seen_walk_next(struct seen_walk *w, struct slice *path, struct seen *out, st
     size_t next;
     int rc = w->begun ? 0 : load(w, SLICE(""), e);
 
-    if (rc == 0) {
-        rc = at_hand(w, path, &value, &next, e);
-    }
+    rc = rc != 0 ? rc : at_hand(w, path, &value, &next, e);
     if (rc == 0) {
         w->at = next;
         w->left--;

@@ -150,9 +150,7 @@ static int setup_new(const struct sync_repo_settings *r, struct setup **out, str
     if (u->scheduled) {
         rc = cron_parse(slice_str(u->conf->schedule), &u->cron, e);
     }
-    if (rc == 0) {
-        rc = add_upstreams(u, r, e);
-    }
+    rc = rc != 0 ? rc : add_upstreams(u, r, e);
     if (rc != 0) {
         setup_release(&u);
     }
@@ -211,9 +209,7 @@ static int view_of(struct sync *s, struct task *t, struct sync_view *v, struct e
         rc = head_get(s->world.store, repo, SLICE(SYNC_TREE), &v->head, e);
         v->head.seq = rc == 0 ? v->head.seq : 0;
     }
-    if (rc == 0) {
-        rc = head_held(s->world.store, repo, SLICE(SYNC_TREE), &v->hold, e);
-    }
+    rc = rc != 0 ? rc : head_held(s->world.store, repo, SLICE(SYNC_TREE), &v->hold, e);
     return rc == E_NOTFOUND ? 0 : rc;
 }
 
@@ -260,9 +256,7 @@ int sync_look(struct sync *s, struct slice repo, struct sync_view *out, struct e
 
     lock_take(&s->lock);
     rc = sync_need(s, repo, &t, e);
-    if (rc == 0) {
-        rc = view_of(s, t, out, e);
-    }
+    rc = rc != 0 ? rc : view_of(s, t, out, e);
     lock_drop(&s->lock);
     return rc;
 }
@@ -877,9 +871,7 @@ int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err
     char version[32];
     int rc = stop_and_wait(s, repo, e);
 
-    if (rc == 0) {
-        rc = sync_state_get(s->world.store, repo, &st, e);
-    }
+    rc = rc != 0 ? rc : sync_state_get(s->world.store, repo, &st, e);
     if (rc == 0 && st.held_seq == 0) {
         rc = err_set(e, E_NOTFOUND, "nothing of \"" SLICE_FMT "\" is held", SLICE_ARG(repo));
     }
@@ -887,9 +879,7 @@ int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err
         snprintf(version, sizeof version, "v%" PRIu64, st.held_seq);
         rc = snap_find(s->world.store, repo, SLICE(SYNC_TREE), slice_str(version), out, e);
     }
-    if (rc == 0) {
-        rc = publish_held(s, repo, &st, out->seq, e);
-    }
+    rc = rc != 0 ? rc : publish_held(s, repo, &st, out->seq, e);
     if (rc == 0) {
         s->world.on_published(s->world.arg, repo);
         hook_approved(s, repo, out);

@@ -541,7 +541,7 @@ static int taking_came(struct taking *t, struct err *e)
 {
     int rc = open_ingest(t, e);
 
-    rc = rc == 0 ? ingest_flush(t->in, e) : rc;
+    rc = rc != 0 ? rc : ingest_flush(t->in, e);
     t->came = rc == 0;
     if (rc == 0 && !hash_rest(t)) {
         takes_came(t);
@@ -585,7 +585,7 @@ static int take_bytes(struct taking *t, struct slice bytes, uint64_t wire_bytes,
     struct err e = {0};
     int rc = open_ingest(t, &e);
 
-    rc = rc == 0 ? ingest_append(t->in, bytes, &e) : rc;
+    rc = rc != 0 ? rc : ingest_append(t->in, bytes, &e);
     if (rc != 0) {
         takes_fail(t->all, rc, &e);
         return rc;

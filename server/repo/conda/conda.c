@@ -220,9 +220,7 @@ static int finish_repodata(void *state, struct want_rows *rows, struct err *e)
     int rc = unpack_finish(r->unpack, e);
 
     r->rows = rows;
-    if (rc == 0) {
-        rc = repodata_finish(r->repodata, e);
-    }
+    rc = rc != 0 ? rc : repodata_finish(r->repodata, e);
     if (rc != 0) {
         return rc;
     }
@@ -573,7 +571,7 @@ static int unpack_whole(enum packing how, struct slice doc, uint64_t max_bytes,
     struct unpack *u = unpack_open(how, fn, arg, max_bytes);
     int rc = unpack_feed(u, doc, e);
 
-    rc = rc == 0 ? unpack_finish(u, e) : rc;
+    rc = rc != 0 ? rc : unpack_finish(u, e);
     unpack_close(&u);
     return rc;
 }
@@ -585,7 +583,7 @@ static int rewrite_repodata(struct slice key, struct slice doc, struct buf *out,
     struct strip *s = strip_open(how == PACKING_NONE ? out : &plain);
     int rc = unpack_whole(how, doc, out->max, to_strip, s, e);
 
-    rc = rc == 0 ? strip_finish(s, e) : rc;
+    rc = rc != 0 ? rc : strip_finish(s, e);
     strip_close(&s);
     if (rc == 0 && how == PACKING_ZSTD) {
         rc = pack_zstd(buf_slice(&plain), out, e);
@@ -630,9 +628,9 @@ static int rewrite_shards(const struct repo *r, struct slice key, struct slice d
     struct shards_places was;
     int rc = unpack_whole(PACKING_ZSTD, doc, LIST_BYTES, to_buf, &plain, e);
 
-    rc = rc == 0 ? shards_rewrite(buf_slice(&plain), &was, &ours, e) : rc;
-    rc = rc == 0 ? note_places(r, key, url, &was, out->rows, e) : rc;
-    rc = rc == 0 ? pack_zstd(buf_slice(&ours), &out->body, e) : rc;
+    rc = rc != 0 ? rc : shards_rewrite(buf_slice(&plain), &was, &ours, e);
+    rc = rc != 0 ? rc : note_places(r, key, url, &was, out->rows, e);
+    rc = rc != 0 ? rc : pack_zstd(buf_slice(&ours), &out->body, e);
     buf_free(&plain);
     buf_free(&ours);
     return rc;

@@ -153,12 +153,8 @@ static int hub_refs(struct store *s, const struct repo *r, const struct plan *p,
     jwrite_word(l->out, "converts", SLICE("[]"));
     jwrite_open(l->out, "tags", '[');
     w.kind = REF_TAG;
-    if (rc == 0) {
-        rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
-    }
-    if (rc == 0) {
-        rc = snap_list(l->s, repo, l->p->name, on_label, l, e);
-    }
+    rc = rc != 0 ? rc : ref_list(l->s, repo, l->p->name, on_ref, &w, e);
+    rc = rc != 0 ? rc : snap_list(l->s, repo, l->p->name, on_label, l, e);
     jwrite_close(l->out, ']');
     jwrite_close(l->out, '}');
     return rc;
@@ -248,9 +244,7 @@ static int open_file(const struct tensors *t, struct slice path, struct blob **o
     if (rc == E_NOTFOUND || (rc == 0 && en.type != ENTRY_FILE)) {
         rc = no(e, "no such file", path);
     }
-    if (rc == 0) {
-        rc = blob_open(t->s, &en.digest, out, e);
-    }
+    rc = rc != 0 ? rc : blob_open(t->s, &en.digest, out, e);
     arena_fini(&a);
     return rc;
 }
@@ -288,9 +282,7 @@ static int write_header(const struct tensors *t, const char *shard, struct buf *
     if (rc == 0 && blob_size_bytes(b) < LENGTH_BYTES) {
         rc = no(e, "not a safetensors file", path);
     }
-    if (rc == 0) {
-        rc = blob_read(b, 0, length, sizeof length, e);
-    }
+    rc = rc != 0 ? rc : blob_read(b, 0, length, sizeof length, e);
     for (int i = LENGTH_BYTES; rc == 0 && i-- > 0;) {
         n = n << 8 | length[i];
     }
@@ -374,7 +366,7 @@ static int hub_tensors(struct store *s, const struct plan *p, struct buf *out, s
     if (rc == 0) {
         jwrite_open(out, NULL, '{');
         rc = write_index(&t, index);
-        rc = rc == 0 ? write_headers(&t, index, e) : rc;
+        rc = rc != 0 ? rc : write_headers(&t, index, e);
         jwrite_close(out, '}');
     }
     json_decref(index);
@@ -461,9 +453,7 @@ static bool find_last(struct hub_list *l, uint64_t seq)
     arena_fini(&l->last_arena);
     l->last_arena = (struct arena){0};
     rc = snap_get(l->s, repo, l->p->name, seq, &l->last, NULL);
-    if (rc == 0) {
-        rc = note_get(l->s, repo, l->p->name, seq, &l->last_arena, &l->last_note, NULL);
-    }
+    rc = rc != 0 ? rc : note_get(l->s, repo, l->p->name, seq, &l->last_arena, &l->last_note, NULL);
     l->last.seq = rc == 0 || rc == E_NOTFOUND ? l->last.seq : 0;
     return l->last.seq == seq;
 }

@@ -243,9 +243,7 @@ static int git_name(struct store *s, const struct entry *en, char out[GIT_OID_HE
     struct git_oid oid;
     int rc = blob_open(s, &en->digest, &blob, e);
 
-    if (rc == 0) {
-        rc = blob_git_oid(blob, &oid, e);
-    }
+    rc = rc != 0 ? rc : blob_git_oid(blob, &oid, e);
     if (rc == 0) {
         git_oid_format(&oid, out);
     }
@@ -309,9 +307,7 @@ int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err
     json_array_foreach(files, i, one)
     {
         rc = rc == 0 && !read_file(one, &f) ? E_INVALID : rc;
-        if (rc == 0) {
-            rc = write_file(s, p, &f, &left, out, e);
-        }
+        rc = rc != 0 ? rc : write_file(s, p, &f, &left, out, e);
     }
     jwrite_close(out, ']');
     jwrite_close(out, '}');

@@ -103,7 +103,7 @@ static int read_wheel(struct python_inside *in, struct blob *b, struct err *e)
         room = buf_room(&part, n + 1);
         rc = room == NULL ? err_set(e, E_TOOBIG, "its directory is too long")
                           : blob_read(b, first, room, n, e);
-        rc = rc == 0 ? wheel_feed(&w, first, slice_of(room, n), &in->metadata, e) : rc;
+        rc = rc != 0 ? rc : wheel_feed(&w, first, slice_of(room, n), &in->metadata, e);
     }
     buf_free(&part);
     return rc;
@@ -612,9 +612,7 @@ static int form_finish(void *state, uint64_t now_unix_s, struct intake *to,
     f->to = to;
     f->out = out;
     rc = multipart_end(&f->parser, &why);
-    if (rc == 0) {
-        rc = judge_name(f, &why);
-    }
+    rc = rc != 0 ? rc : judge_name(f, &why);
     if (rc == 0 && check_words(f, &d) && check_digests(f)) {
         rc = check_inside(f, &d, &why);
     }

@@ -51,12 +51,12 @@ static int exec_check(const struct engine_site *site, struct err *e)
 
     if (!is_ssh(site)) {
         rc = rsync_url_parse(site->url, &r, e);
-        rc = rc == 0 ? proxy_choose(site->proxy, site->no_proxy, r.host, &p, &through, e) : rc;
+        rc = rc != 0 ? rc : proxy_choose(site->proxy, site->no_proxy, r.host, &p, &through, e);
         return rc == 0 && r.tls ? err_set(e, E_CONFIG, "exec-rsync does not speak rsyncs") : rc;
     }
     rc = ssh_url_parse(site->url, &s, e);
-    rc = rc == 0 ? check_quotable("ssh", c->ssh, e) : rc;
-    rc = rc == 0 ? check_quotable("ssh_key", c->ssh_key, e) : rc;
+    rc = rc != 0 ? rc : check_quotable("ssh", c->ssh, e);
+    rc = rc != 0 ? rc : check_quotable("ssh_key", c->ssh_key, e);
     return rc == 0 ? check_quotable("known_hosts", c->known_hosts, e) : rc;
 }
 
@@ -653,8 +653,8 @@ static int home_of(struct exec_engine *g, struct err *e)
     rc = make_folder(arena_fmt(&g->arena, "%s/exec", room).p, e);
     g->home = arena_cstr(
         &g->arena, arena_fmt(&g->arena, "%s/exec/" SLICE_FMT, room, SLICE_ARG(g->site->repo)));
-    rc = rc == 0 ? make_folder(g->home, e) : rc;
-    rc = rc == 0 ? make_folder(arena_fmt(&g->arena, "%s/tree", g->home).p, e) : rc;
+    rc = rc != 0 ? rc : make_folder(g->home, e);
+    rc = rc != 0 ? rc : make_folder(arena_fmt(&g->arena, "%s/tree", g->home).p, e);
     return rc == 0 ? make_folder(arena_fmt(&g->arena, "%s/tmp", g->home).p, e) : rc;
 }
 
@@ -710,8 +710,8 @@ static void try_lock(struct exec_engine *g)
                  ? err_set(&e, E_BUSY, "an rsync of an earlier run still writes to %.100s", g->home)
                  : err_sys(&e, "%.150s", g->home);
     }
-    rc = rc == 0 ? empty_tmp(g, &e) : rc;
-    rc = rc == 0 ? start_child(g, &e) : rc;
+    rc = rc != 0 ? rc : empty_tmp(g, &e);
+    rc = rc != 0 ? rc : start_child(g, &e);
     if (rc != 0) {
         not_listed(g, rc, &e);
     }
@@ -722,7 +722,7 @@ static void start(struct exec_engine *g)
     struct err e = {.code = 0};
     int rc = home_of(g, &e);
 
-    rc = rc == 0 ? open_home(g, &e) : rc;
+    rc = rc != 0 ? rc : open_home(g, &e);
     if (rc != 0) {
         not_listed(g, rc, &e);
     } else {

@@ -63,7 +63,7 @@ static int give(struct hub_repo *r, const char *below, struct slice more, struct
     if (path.rc != 0 || !tree_path_valid(en->path)) {
         rc = err_set(&l->g->why, E_UNSUPPORTED, "it has a path that no tree here can have");
     }
-    rc = rc == 0 ? l->g->ev.on_entry(l->g->arg, en) : rc;
+    rc = rc != 0 ? rc : l->g->ev.on_entry(l->g->arg, en);
     buf_free(&path);
     return rc;
 }
@@ -136,9 +136,9 @@ static int hf_give_repo(struct hub_repo *r)
 {
     int rc = sift_info(r, &r->all->g->why);
 
-    rc = rc == 0 ? give_made(r, "info.json", &r->info, REF_INFO) : rc;
-    rc = rc == 0 ? give_made(r, "tree.json", &r->tree, REF_TREE) : rc;
-    rc = rc == 0 ? give_files(r) : rc;
+    rc = rc != 0 ? rc : give_made(r, "info.json", &r->info, REF_INFO);
+    rc = rc != 0 ? rc : give_made(r, "tree.json", &r->tree, REF_TREE);
+    rc = rc != 0 ? rc : give_files(r);
     buf_free(&r->manifest);
     return rc;
 }
@@ -438,8 +438,8 @@ static int add_page(struct hub_repo *r, struct doc *d, struct err *e)
     int rc = s != NULL ? json_sift(page, is_wanted, s, &sifted, e) : 0;
 
     page = s != NULL ? buf_slice(&sifted) : page;
-    rc = rc == 0 ? manifest_add(page, slice_str(d->final_url), first, last, &r->manifest, e) : rc;
-    rc = rc == 0 ? json_join(page, first, &r->tree, e) : rc;
+    rc = rc != 0 ? rc : manifest_add(page, slice_str(d->final_url), first, last, &r->manifest, e);
+    rc = rc != 0 ? rc : json_join(page, first, &r->tree, e);
     r->all->made_bytes += r->tree.n - min_u64(before, r->tree.n);
     if (rc == 0 && (r->all->made_bytes > MADE_BYTES || ++r->pages > PAGES_MAX)) {
         rc = err_set(e, E_TOOBIG, "listings of more than %d pages or %d MiB", PAGES_MAX,

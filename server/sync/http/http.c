@@ -210,7 +210,7 @@ static void on_done(void *arg, int rc, const struct err *why)
         rc = t->why.code;
     } else if (rc == 0) {
         rc = check_end(t);
-        rc = rc == 0 ? check_git(t) : rc;
+        rc = rc != 0 ? rc : check_git(t);
     } else if (why != NULL) {
         t->why = *why;
     }

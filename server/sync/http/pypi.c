@@ -208,7 +208,7 @@ static int give_project(struct py_lister *l, struct py_project *p, struct err *e
         arena_fmt(&a, SLICE_FMT SLICE_FMT "/index", SLICE_ARG(l->index), SLICE_ARG(p->name));
     int rc = write_page(p, PAGE_JSON, &p->json, e);
 
-    rc = rc == 0 ? write_page(p, PAGE_HTML, &p->html, e) : rc;
+    rc = rc != 0 ? rc : write_page(p, PAGE_HTML, &p->html, e);
     if (rc == 0) {
         rc = give_made(l, arena_fmt(&a, "%s.json", at.p).p, &p->json, (struct given){.project = p});
     }
@@ -256,7 +256,7 @@ static int pypi_give_all(struct py_lister *l, struct err *e)
 
     HASH_SORT(l->by_name, by_name);
     rc = write_list(l, PAGE_JSON, &l->json, e);
-    rc = rc == 0 ? write_list(l, PAGE_HTML, &l->html, e) : rc;
+    rc = rc != 0 ? rc : write_list(l, PAGE_HTML, &l->html, e);
     if (rc == 0) {
         rc = give_made(l, arena_fmt(&a, SLICE_FMT "index.json", SLICE_ARG(l->index)).p, &l->json,
                        (struct given){0});
@@ -527,9 +527,7 @@ static int settle(struct py_project *p, struct err *e)
         }
     }
     LIST_EACH (&p->metas, it) {
-        if (rc == 0) {
-            rc = pypi_meta_apply(LIST_ITEM(it, struct py_meta, node), e);
-        }
+        rc = rc != 0 ? rc : pypi_meta_apply(LIST_ITEM(it, struct py_meta, node), e);
     }
     return rc;
 }

@@ -73,7 +73,7 @@ static bool pypi_wheel_have(struct py_meta *m)
         size_t n = (size_t)(end - first);
         char *room = buf_room(&part, n + 1);
         rc = room != NULL ? blob_read(b, first, room, n, NULL) : E_TOOBIG;
-        rc = rc == 0 ? wheel_feed(&w, first, slice_of(room, n), &m->bytes, NULL) : rc;
+        rc = rc != 0 ? rc : wheel_feed(&w, first, slice_of(room, n), &m->bytes, NULL);
     }
     buf_free(&part);
     blob_release(&b);

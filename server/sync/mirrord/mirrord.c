@@ -729,9 +729,7 @@ static void on_head(struct query *a, int rc)
     struct core *g = a->arg;
     struct err why = a->why;
 
-    if (rc == 0) {
-        rc = take_head(g, a, &why);
-    }
+    rc = rc != 0 ? rc : take_head(g, a, &why);
     query_free(&g->head_ask);
     if (rc == 0) {
         start_walk(g);

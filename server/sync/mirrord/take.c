@@ -404,7 +404,7 @@ static int sheaf_on_body(void *arg, struct slice bytes)
         buf_adds(&s->in, bytes);
     }
     CHECK(s->in.rc == 0); /* nothing comes while it pauses */
-    rc = rc == 0 ? advance(s) : rc;
+    rc = rc != 0 ? rc : advance(s);
     return rc == TAKE_PAUSE ? FETCH_PAUSE : rc;
 }
 
@@ -773,9 +773,7 @@ static void on_list(struct query *a, int rc)
 
     p->list_bytes = a->body.n;
     t->beside += a->body.n;
-    if (rc == 0) {
-        rc = pieces_decode(buf_slice(&a->body), &p->want, &why);
-    }
+    rc = rc != 0 ? rc : pieces_decode(buf_slice(&a->body), &p->want, &why);
     if (rc == 0 && (p->want.size_bytes != t->size || !digest_eq(&p->want.whole, &t->digest))) {
         rc = err_set(&why, E_PROTOCOL, "the core gave another file's list");
     }

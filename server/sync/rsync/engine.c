@@ -663,9 +663,7 @@ static int open_engine(const struct engine_site *site, const struct engine_event
     bool proxied;
     int rc = rsync_url_parse(site->url, &url, e);
 
-    if (rc == 0) {
-        rc = proxy_choose(site->proxy, site->no_proxy, url.host, &proxy, &proxied, e);
-    }
+    rc = rc != 0 ? rc : proxy_choose(site->proxy, site->no_proxy, url.host, &proxy, &proxied, e);
     if (rc != 0) {
         return rc;
     }

@@ -16,9 +16,9 @@
 #include "server/live/modules.h"
 #include "server/live/moved.h"
 #include "server/live/notices.h"
+#include "server/own/own.h"
 #include "server/registry/registry.h"
 #include "server/serve/serve.h"
-#include "server/serve/sheaf.h"
 #include "server/store/keep.h"
 #include "server/store/tree.h"
 #include "server/upload/upload.h"
@@ -140,9 +140,29 @@ void daemon_log_level(const struct conf *c)
     }
 }
 
+static struct serve *open_serve(struct daemon *d)
+{
+    static const struct entrance *const doors[] = {&entrance_registry, &entrance_front};
+    struct serve_parts p = {.loops = d->loops,
+                            .disk = d->disk,
+                            .readers = d->readers,
+                            .pieces = d->pieces,
+                            .store = d->store,
+                            .cache = d->cache,
+                            .uploads = d->uploads,
+                            .gate = d->gate,
+                            .peers = d->peers,
+                            .access = d->access,
+                            .traffic = d->traffic,
+                            .repos = d->repos};
+
+    d->own = own_open(d, d->lifecycle);
+    p.own = d->own;
+    return serve_open(&p, doors);
+}
+
 int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
 {
-    static const struct entrance *const doors[] = {&entrance_registry, NULL};
     struct daemon *d = NEW(struct daemon);
     struct http_listeners listeners;
     struct repo_set *set = NULL;
@@ -191,7 +211,6 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
                                       ? c->http.client_connections
                                       : (uint32_t)max_u64(c->http.connections / 4, 16));
     gate_set_proxies(d->gate, c->trusted_proxies, c->trusted_proxies_count);
-    seats_init(&d->sheaves, SHEAF_SEATS, SHEAF_SEATS / 2);
     d->peers = peers_open(&c->peers);
     rc = access_log_open(c->access_log, c->access_log_format, loops_count(d->loops), &d->access, e);
     if (rc != 0) {
@@ -204,7 +223,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->readers = pool_open("reader", 4, 0);
     d->pieces = pool_open("pieces", 1, 10);
     d->cache = cache_open(d->store, d->disk, &c->cache);
-    d->serve = serve_open(d, doors);
+    d->serve = open_serve(d);
     cache_on_change(d->cache, on_change, d);
     uploads_on_full(d->uploads, make_room, d->cache);
     uploads_limit(d->uploads, c->store.client_uploads, c->store.client_upload_bytes);
@@ -259,10 +278,10 @@ void daemon_close(struct daemon **dp)
     pool_close(&d->disk);
     loops_close(&d->loops);
     serve_close(&d->serve);
+    own_close(&d->own);
     access_log_close(&d->access);
     peers_close(&d->peers);
     gate_close(&d->gate);
-    seats_fini(&d->sheaves);
     uploads_close(&d->uploads);
     store_close(&d->store);
     repo_set_release(&d->first);

@@ -10,7 +10,6 @@
 #ifndef SERVER_DAEMON_H
 #define SERVER_DAEMON_H
 
-#include "server/gate/seats.h"
 #include "server/live/lifecycle.h"
 #include "server/live/repo_set.h"
 
@@ -29,10 +28,10 @@ struct daemon {
     struct peers *peers; /* nodes that share a file */
     struct access_log *access;
     struct http_server *http;
+    struct own *own; /* the front entrance */
     struct serve *serve;
     struct control *control;
     struct modules *modules; /* for rsync clients */
-    struct seats sheaves;    /* answers of many blobs, made or on their way */
     struct lifecycle *lifecycle;
     struct repos *repos;           /* in force */
     struct repo_set *first;        /* as started: its conf has what only a restart changes */

@@ -16,8 +16,8 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
-SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "conf", "live", "hub", "registry")} | REPO | SYNC
-TOP = {"server", "server/serve", "server/admin", "server/hub", "server/registry"}  # they make the daemon of all the others, and see each other
+SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "conf", "live", "serve", "hub", "registry")} | REPO | SYNC
+TOP = {"server", "server/own", "server/admin", "server/hub"}  # they make the daemon of all the others, and see each other
 ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
 
 ARROWS = {
@@ -166,10 +166,22 @@ ARROWS = {
     "server/page": COMMON,
     "server/peers": COMMON,
     "server/ctl": COMMON,
-    # The top: daemon, serve and admin see all of the server but its control tool.
-    "server": COMMON | SERVER | {"server/serve", "server/admin"},
-    "server/serve": COMMON | SERVER | {"server", "server/admin"},
-    "server/admin": COMMON | SERVER | {"server", "server/serve"},  # daemon.h; a page that is a call
+    "server/serve": COMMON | {  # the corridor
+        "server/cache",
+        "server/fetch/origin.h",  # what a repo's origins were asked is counted with what was answered
+        "server/gate",
+        "server/http",
+        "server/live",    # the repos in force
+        "server/page",
+        "server/repo",
+        "server/store",
+        "server/sync/mirrord/wire.h",  # what a mirror asks another for
+        "server/upload",
+    },
+    # The top: daemon, own and admin see all of the server but its control tool.
+    "server": COMMON | SERVER | {"server/own", "server/admin"},
+    "server/own": COMMON | SERVER | {"server", "server/admin"},
+    "server/admin": COMMON | SERVER | {"server"},  # daemon.h
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)

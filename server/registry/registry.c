@@ -6,7 +6,6 @@
 #include "common/codec/jwrite.h"
 #include "server/registry/route.h"
 #include "server/repo/oci/path.h"
-#include "server/serve/own.h"
 #include "server/serve/reply.h"
 
 #define TOKEN_PATH OCI_ROOT "-/token"
@@ -58,7 +57,7 @@ static struct slice bearer(const struct http_req *req, const struct conf *conf, 
 {
     /* The image as the client names it: a listener's root and ?ns= stand for a repo that it does not know of. */
     struct slice path = oci_asked(req) ? slice_from(req->path, strlen(OCI_ROOT)) : SLICE("");
-    struct slice base = own_base_url(req, conf, a);
+    struct slice base = reply_base_url(req, conf, a);
     struct oci_path at;
     enum oci_code code;
 

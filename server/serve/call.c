@@ -131,7 +131,7 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
     c->repo = r;
     c->repo_generation = r->generation;
     c->path = slice_of(c->req.target.p + (path.p - req->target.p), path.n);
-    gate_hold(d->daemon->gate, &v->who, &c->who);
+    gate_hold(d->parts->gate, &v->who, &c->who);
     v->call = c; /* this count is given back at the exchange's end */
     exchange_on(x, &events, c);
     return c;
@@ -154,7 +154,7 @@ void call_release(struct call **cp)
     }
     CHECK(c->ask == NULL && c->document == NULL && c->opening == NULL && c->flow == NULL);
     CHECK(c->body == NULL);
-    gate_release(c->desk->daemon->gate, &c->who);
+    gate_release(c->desk->parts->gate, &c->who);
     repo_set_release(&c->set);
     gather_drop(c);
     drop_kept(c);
@@ -218,7 +218,7 @@ void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, 
     c->answered = false;
     mine = *w;
     mine.client = c->who.client;
-    ask = cache_want(c->desk->daemon->cache, c->desk->loop, &mine, on_answer, c);
+    ask = cache_want(c->desk->parts->cache, c->desk->loop, &mine, on_answer, c);
     if (!c->answered) {
         c->ask = ask;
     }

@@ -5,7 +5,7 @@
 
 #include "server/serve/gather.h"
 #include "server/serve/rendering.h"
-#include "server/serve/texts.h"
+#include "server/serve/sheaf.h"
 
 enum { HOT_ENTRIES = 8192, HOT_BYTES = 64 << 20, HOT_FILES_SHARE = 4 };
 
@@ -21,24 +21,24 @@ static size_t hot_files(unsigned loops)
     return (size_t)min_u64(r.rlim_cur / HOT_FILES_SHARE / loops, HOT_ENTRIES);
 }
 
-struct serve *serve_open(struct daemon *d, const struct entrance *const *doors)
+struct serve *serve_open(const struct serve_parts *parts, const struct entrance *const *doors)
 {
     struct serve *s = NEW(struct serve);
-    unsigned n = loops_count(d->loops);
+    unsigned n = loops_count(parts->loops);
 
-    s->daemon = d;
+    s->parts = *parts;
     s->doors = doors;
-    s->renderings = renderings_open(d->store, d->disk);
-    s->texts = texts_open();
+    s->renderings = renderings_open(parts->store, parts->disk);
+    seats_init(&s->sheaves, SHEAF_SEATS, SHEAF_SEATS / 2);
     s->desk = mem_array(n, sizeof s->desk[0]);
     for (unsigned i = 0; i < n; i++) {
         struct desk *k = &s->desk[i];
         k->serve = s;
-        k->daemon = d;
-        k->loop = loops_at(d->loops, i);
+        k->parts = &s->parts;
+        k->loop = loops_at(parts->loops, i);
         k->hot = hot_open(HOT_ENTRIES, hot_files(n), HOT_BYTES);
         k->gathers = gathers_open(k);
-        k->set = repo_set_hold(d->repos);
+        k->set = repo_set_hold(parts->repos);
         k->loop->local = k; /* before the first connection: no loop looks at it yet */
     }
     return s;
@@ -50,13 +50,13 @@ static void settle(struct loop *l, void *arg)
 
     (void)arg;
     repo_set_release(&k->set);
-    k->set = repo_set_hold(k->daemon->repos);
+    k->set = repo_set_hold(k->parts->repos);
     gathers_forget(k->gathers, SLICE_NONE, SLICE_NONE);
 }
 
 void serve_settle(struct serve *s)
 {
-    loops_each(s->daemon->loops, settle, s);
+    loops_each(s->parts.loops, settle, s);
 }
 
 struct forget {
@@ -91,8 +91,8 @@ void serve_forget(struct serve *s, struct slice repo, struct slice key)
         memcpy(f->text + repo.n, key.p, key.n);
         f->key = slice_of(f->text + repo.n, key.n);
     }
-    f->left = loops_count(s->daemon->loops);
-    loops_each(s->daemon->loops, forget, f);
+    f->left = loops_count(s->parts.loops);
+    loops_each(s->parts.loops, forget, f);
 }
 
 struct quiet {
@@ -134,12 +134,12 @@ static void empty_desk(struct loop *l, void *arg)
 
 void serve_quiet(struct serve *s)
 {
-    struct quiet q = {.left = loops_count(s->daemon->loops)};
+    struct quiet q = {.left = loops_count(s->parts.loops)};
 
     renderings_stop(s->renderings);
     lock_init(&q.lock, LOCK_LEAF);
     cond_init(&q.all);
-    loops_each(s->daemon->loops, empty_desk, &q);
+    loops_each(s->parts.loops, empty_desk, &q);
     lock_take(&q.lock);
     while (q.left != 0) {
         cond_wait(&q.all, &q.lock);
@@ -164,7 +164,7 @@ void serve_close(struct serve **sp)
     if (s != NULL) {
         *sp = NULL;
         renderings_close(&s->renderings);
-        texts_close(&s->texts);
+        seats_fini(&s->sheaves);
         free(s->desk);
         free(s);
     }

@@ -2,26 +2,26 @@
 #ifndef SERVER_SERVE_DESK_H
 #define SERVER_SERVE_DESK_H
 
-#include "server/serve/traffic.h"
-#include "server/serve/serve.h"
+#include "server/gate/seats.h"
 #include "server/serve/hot.h"
+#include "server/serve/serve.h"
+#include "server/serve/traffic.h"
 
 struct desk;
 struct entrance;
 struct gathers;
 struct quiet;
-struct texts;
 struct serve {
-    struct daemon *daemon;
+    struct serve_parts parts;
     struct renderings *renderings;
-    struct texts *texts;
+    struct seats sheaves; /* answers of many blobs, made or on their way */
     const struct entrance *const *doors;
     struct desk *desk; /* [loops] */
 };
 
 struct desk { /* loop->local */
     struct serve *serve;
-    struct daemon *daemon;
+    const struct serve_parts *parts;
     struct loop *loop;
     struct repo_set *set; /* held */
     struct hot_table *hot;

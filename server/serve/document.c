@@ -45,7 +45,7 @@ void document_whole(struct desk *k, struct answer *a, struct document_wait **slo
 
     CHECK(*slot == NULL);
     *w = (struct document_wait){.slot = slot, .answer = a, .done = done, .arg = arg};
-    w->body = answer_body(k->daemon->cache, a, k->loop, 0, a->total_bytes);
+    w->body = answer_body(k->parts->cache, a, k->loop, 0, a->total_bytes);
     w->body->wake = look;
     w->body->wake_arg = w;
     *slot = w;

@@ -11,6 +11,8 @@
 
 struct entrance {
     bool (*asked)(const struct http_req *req); /* comes it in here? Of the front: NULL */
+    /* Health and the like: answered when no other connection is. NULL: nothing is. */
+    bool (*vital)(const struct http_req *req);
     bool by_target; /* resolved answers are kept by the whole target (hot.h) */
     /* Whose it is; of no repo: nobody's. May take a token out of the request's path. */
     struct route (*route)(struct desk *d, struct exchange *x);
@@ -28,7 +30,7 @@ struct entrance {
                           struct http_reply *r);
 };
 
-/* doors: all but the front, NULL at their end. */
+/* doors: the front is the last. */
 const struct entrance *entrance_of(const struct entrance *const *doors, const struct http_req *req);
 
 #endif

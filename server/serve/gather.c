@@ -220,7 +220,7 @@ static void forget_part(struct gather *g)
 {
     struct err why;
 
-    if (cache_remove_key(g->all->desk->daemon->cache, g->want.repo, g->want.key, &why) != 0) {
+    if (cache_remove_key(g->all->desk->parts->cache, g->want.repo, g->want.key, &why) != 0) {
         log_warn("serve.gather_remove", "repo=%s why=\"%s\"", g->repo->name, why.text);
     }
 }
@@ -238,7 +238,7 @@ static void work(struct job *j)
 
     g->why.code = g->doc != NULL
                       ? document_read(g->doc, &doc, &g->why)
-                      : blob_read_whole(g->all->desk->daemon->store, &g->need.root, &doc, &g->why);
+                      : blob_read_whole(g->all->desk->parts->store, &g->need.root, &doc, &g->why);
     if (g->why.code == 0) {
         part.doc = buf_slice(&doc);
         g->why.code = g->repo->ops->gather(g->repo, &part, &g->out, &g->why);
@@ -303,9 +303,9 @@ static void put_to_work(struct gather *g)
 {
     g->busy = true;
     g->job = (struct job){.work = work, .done = worked, .reply = g->all->desk->loop->mail};
-    pool_submit(g->all->desk->daemon->readers, &g->job, g->clients.client[0]);
+    pool_submit(g->all->desk->parts->readers, &g->job, g->clients.client[0]);
     for (unsigned i = 1; i < g->clients.count; i++) {
-        pool_move(g->all->desk->daemon->readers, &g->job, g->clients.client[i]);
+        pool_move(g->all->desk->parts->readers, &g->job, g->clients.client[i]);
     }
 }
 
@@ -362,7 +362,7 @@ static void ask_part(struct gather *g)
 
     g->holds++; /* it may be over before cache_want() returns */
     g->answered = false;
-    ask = cache_want(g->all->desk->daemon->cache, g->all->desk->loop, &g->want, on_answer, g);
+    ask = cache_want(g->all->desk->parts->cache, g->all->desk->loop, &g->want, on_answer, g);
     if (!g->answered) {
         g->ask = ask;
         for (unsigned i = 1; i < g->clients.count; i++) {
@@ -381,7 +381,7 @@ static void share(struct gather *g, uint64_t client)
     if (g->ask != NULL) {
         cache_share(g->ask, client);
     } else if (g->busy) {
-        pool_move(g->all->desk->daemon->readers, &g->job, client);
+        pool_move(g->all->desk->parts->readers, &g->job, client);
     }
 }
 
@@ -422,7 +422,7 @@ static void touch(struct gather *g, uint64_t unix_s)
     for (size_t at = 0; at < g->digests.n; at += sizeof(struct digest)) {
         struct digest d;
         memcpy(&d, g->digests.p + at, sizeof d);
-        blob_touch(g->all->desk->daemon->store, &d, unix_s);
+        blob_touch(g->all->desk->parts->store, &d, unix_s);
     }
 }
 

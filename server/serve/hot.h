@@ -11,7 +11,7 @@
 #define SERVER_SERVE_HOT_H
 
 #include "server/cache/cache.h"
-#include "server/daemon.h"
+#include "server/live/repo_set.h"
 #include "server/http/range.h"
 
 struct hot {           /* what each hit looks at stands together, in front */

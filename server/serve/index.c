@@ -10,7 +10,7 @@
 #include "server/serve/resolve.h"
 
 struct rewriting { /* what the maker has; all but the document is the call's */
-    struct daemon *daemon;
+    const struct serve_parts *parts;
     const struct repo *repo;
     const struct plan *plan;
     struct document *doc;
@@ -24,12 +24,12 @@ static int keep_rows(struct rewriting *w, struct batch **rows, struct err *e)
     bool replaces;
     int rc;
 
-    if (*rows == NULL || batch_prune(*rows, w->daemon->store, &replaces)) {
+    if (*rows == NULL || batch_prune(*rows, w->parts->store, &replaces)) {
         return 0;
     }
-    rc = store_commit(w->daemon->store, rows, COMMIT_LAZY, e);
+    rc = store_commit(w->parts->store, rows, COMMIT_LAZY, e);
     if (replaces) {
-        repos_changed(w->daemon->repos, slice_str(w->repo->name));
+        repos_changed(w->parts->repos, slice_str(w->repo->name));
     }
     return rc;
 }
@@ -91,7 +91,7 @@ static void on_whole(struct call *c, struct document *d)
 
     c->index.stored_unix_s = a->stored_unix_s;
     c->index.fresh_until_unix_s = a->fresh_until_unix_s;
-    w->daemon = c->desk->daemon;
+    w->parts = c->desk->parts;
     w->repo = c->repo;
     w->plan = &c->plan;
     w->doc = d;

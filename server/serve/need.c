@@ -32,7 +32,7 @@ static void row_work(struct step *s)
     struct row_step *r = (struct row_step *)s;
 
     s->rc =
-        need_read(s->call->desk->daemon->store, r->repo, &r->fact, &r->bytes, &r->arena, &s->why);
+        need_read(s->call->desk->parts->store, r->repo, &r->fact, &r->bytes, &r->arena, &s->why);
 }
 
 static void row_done(struct step *s)
@@ -69,7 +69,7 @@ static void read_row(struct call *c)
     r->step.work = row_work;
     r->step.done = row_done;
     r->step.free = row_free;
-    call_step(c, c->desk->daemon->readers, &r->step);
+    call_step(c, c->desk->parts->readers, &r->step);
 }
 
 /* --- documents: through the cache like any other object --- */
@@ -117,7 +117,7 @@ static void on_whole(struct call *c, struct document *doc)
     d->step.work = document_work;
     d->step.done = document_done;
     d->step.free = document_step_free;
-    call_step(c, c->desk->daemon->readers, &d->step);
+    call_step(c, c->desk->parts->readers, &d->step);
 }
 
 static void on_answer(struct call *c, struct answer *a)

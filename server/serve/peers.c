@@ -57,31 +57,31 @@ static int size_of(struct store *s, const struct digest *d, uint64_t *out, struc
     return rc == 0 && *out == 0 ? E_NOTFOUND : rc; /* of nothing there are no chunks */
 }
 
-static int announce(struct announcing *a, struct daemon *d, struct err *e)
+static int announce(struct announcing *a, const struct serve_parts *parts, struct err *e)
 {
     struct announcement said;
     uint64_t size_bytes;
     bool began = false;
-    int rc = size_of(d->store, &a->digest, &size_bytes, e);
+    int rc = size_of(parts->store, &a->digest, &size_bytes, e);
 
     if (rc != 0) {
         return rc;
     }
     rc = announcement_read(a->body, &said, e);
     if (rc == 0 && said.leave) {
-        peers_leave(d->peers, &a->digest, said.id);
+        peers_leave(parts->peers, &a->digest, said.id);
         a->left = true;
     } else if (rc == 0) {
-        rc = peers_announce(d->peers, &a->digest, size_bytes, a->who->client, &said, a->from,
+        rc = peers_announce(parts->peers, &a->digest, size_bytes, a->who->client, &said, a->from,
                             a->now_ms, &a->answer, &began, e);
     }
     announcement_free(&said);
     if (rc == 0) {
-        blob_touch(d->store, &a->digest, a->now_unix_s); /* what is being pulled stays */
+        blob_touch(parts->store, &a->digest, a->now_unix_s); /* what is being pulled stays */
     }
     if (began) {
-        struct naming n = {0, d->peers, a->set, &a->digest};
-        (void)!holder_each(d->store, &a->digest, name_it, &n,
+        struct naming n = {0, parts->peers, a->set, &a->digest};
+        (void)!holder_each(parts->store, &a->digest, name_it, &n,
                            NULL); /* without one it is a digest */
     }
     return rc;
@@ -90,11 +90,11 @@ static int announce(struct announcing *a, struct daemon *d, struct err *e)
 static void announce_work(struct step *s)
 {
     struct announcing *a = (struct announcing *)s;
-    struct daemon *d = s->call->desk->daemon;
+    const struct serve_parts *parts = s->call->desk->parts;
 
-    s->rc = right_to_digest(d->store, a->set, a->who, &a->digest, NULL, &s->why);
+    s->rc = right_to_digest(parts->store, a->set, a->who, &a->digest, NULL, &s->why);
     if (s->rc == 0) {
-        s->rc = announce(a, d, &s->why);
+        s->rc = announce(a, parts, &s->why);
     }
 }
 
@@ -175,7 +175,7 @@ static void on_body(struct call *c, int rc, struct slice body)
     a->now_unix_s = c->desk->loop->unix_s;
     a->step.work = announce_work;
     a->step.done = announce_done;
-    call_step(c, c->desk->daemon->readers, &a->step);
+    call_step(c, c->desk->parts->readers, &a->step);
 }
 
 void peers_answer(struct desk *d, struct exchange *x, struct visit *v, struct slice hex)
@@ -183,7 +183,7 @@ void peers_answer(struct desk *d, struct exchange *x, struct visit *v, struct sl
     const struct http_req *req = exchange_req(x);
     struct digest digest;
 
-    if (d->set->count == 0 || !peers_on(d->daemon->peers)) {
+    if (d->set->count == 0 || !peers_on(d->parts->peers)) {
         refuse(x, 404,
                "not found: nodes share nothing through this mirror, it has no peers section\n");
     } else if (!digest_parse(hex, &digest)) {

@@ -165,7 +165,7 @@ static void answer(struct upload_flow *f)
 
     f->answered = true;
     if (u->published) {
-        repos_changed(c->desk->daemon->repos, f->put.repo);
+        repos_changed(c->desk->parts->repos, f->put.repo);
     }
     if (c->x == NULL) {
         return;
@@ -237,7 +237,7 @@ static void submit(struct upload_flow *f, enum flow_next next)
     f->job.work = work;
     f->job.done = worked;
     f->job.reply = f->call->desk->loop->mail;
-    pool_submit(f->call->desk->daemon->disk, &f->job, f->call->who.client);
+    pool_submit(f->call->desk->parts->disk, &f->job, f->call->who.client);
 }
 
 static void on_yield(struct letter *l)
@@ -334,7 +334,7 @@ void upload_flow_start(struct call *c)
     struct upload_flow *f = NEW(struct upload_flow);
 
     f->call = call_hold(c);
-    f->uploads = c->desk->daemon->uploads;
+    f->uploads = c->desk->parts->uploads;
     f->put = c->plan.put;
     f->put.client = c->who.client;
     f->gather = BUF_INIT(GATHER_BYTES * 2);

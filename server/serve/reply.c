@@ -57,7 +57,7 @@ static struct body *plain_body(struct desk *d, struct hot *h, uint64_t first, ui
     struct hot_body *hb;
 
     if (h->answer != NULL && !head) {
-        return answer_body(d->daemon->cache, h->answer, d->loop, first, end);
+        return answer_body(d->parts->cache, h->answer, d->loop, first, end);
     }
     hb = NEW(struct hot_body);
     hb->body.ops = &ops;
@@ -276,4 +276,13 @@ void reply_page(struct exchange *x, struct slice html, struct slice policy)
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
     r->policy = policy;
     exchange_reply(x, r, body_of_bytes(html));
+}
+
+struct slice reply_base_url(const struct http_req *req, const struct conf *conf, struct arena *a)
+{
+    if (conf->public_url != NULL) {
+        struct slice u = slice_str(conf->public_url);
+        return u.n != 0 && u.p[u.n - 1] == '/' ? slice_first(u, u.n - 1) : u;
+    }
+    return arena_fmt(a, "http%s://" SLICE_FMT, req->tls ? "s" : "", SLICE_ARG(req->host));
 }

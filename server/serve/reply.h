@@ -24,5 +24,7 @@ void reply_text(struct exchange *x, int status, struct slice text);
 void reply_bytes(struct exchange *x, int status, struct slice content_type, struct slice bytes);
 /* HTML of ours: with a policy that lets it load nothing from elsewhere. */
 void reply_page(struct exchange *x, struct slice html, struct slice policy);
+/* "scheme://host" as the client reaches us: public_url, else by the request. In the arena. */
+struct slice reply_base_url(const struct http_req *req, const struct conf *conf, struct arena *a);
 
 #endif

@@ -5,7 +5,7 @@
 #ifndef SERVER_SERVE_RIGHT_H
 #define SERVER_SERVE_RIGHT_H
 
-#include "server/daemon.h"
+#include "server/live/repo_set.h"
 #include "server/http/principal.h"
 #include "server/store/store.h"
 

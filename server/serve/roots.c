@@ -140,7 +140,7 @@ static int walk_down(struct roots_step *rs, struct store *s, struct err *e)
 static void roots_work(struct step *s)
 {
     struct roots_step *rs = (struct roots_step *)s;
-    struct store *st = s->call->desk->daemon->store;
+    struct store *st = s->call->desk->parts->store;
     char hex[DIGEST_HEX + 1];
 
     if (!rs->is_head) {
@@ -260,5 +260,5 @@ void roots_answer(struct desk *d, struct exchange *x, struct visit *v, struct sl
     rs->step.work = roots_work;
     rs->step.done = roots_done;
     rs->step.free = roots_free;
-    call_step(c, d->daemon->readers, &rs->step);
+    call_step(c, d->parts->readers, &rs->step);
 }

@@ -6,7 +6,6 @@
 #include "server/serve/index.h"
 #include "server/serve/need.h"
 #include "server/serve/opening.h"
-#include "server/serve/own.h"
 #include "server/serve/put.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
@@ -38,10 +37,10 @@ static void on_request(void *arg, struct exchange *x)
     (void)arg;
     exchange_set_user(x, v);
     v->entrance = entrance_of(d->serve->doors, req);
-    if (gate_client(d->daemon->gate, req, &behind)) {
+    if (gate_client(d->parts->gate, req, &behind)) {
         exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
     }
-    if (exchange_is_spare(x) && !own_is_vital(req)) {
+    if (exchange_is_spare(x) && (v->entrance->vital == NULL || !v->entrance->vital(req))) {
         refuse_busy(x, "all connections that this server takes are in use; come again\n");
         return;
     }
@@ -113,7 +112,7 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
     struct gate_verdict g = {.pass = true};
     struct err why = {0};
 
-    if (gate_identify(d->daemon->gate, req, &v->who, &why) != 0) {
+    if (gate_identify(d->parts->gate, req, &v->who, &why) != 0) {
         v->entrance->refuse_token(d, x, why.text);
         return false;
     }
@@ -123,7 +122,7 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
         return false;
     }
     if (!ours || v->entrance->counted(req)) {
-        gate_spend(d->daemon->gate, &v->who, req->peer, d->loop->now_ms, &g);
+        gate_spend(d->parts->gate, &v->who, req->peer, d->loop->now_ms, &g);
     }
     if (!g.pass) {
         v->entrance->refuse_haste(x, &g);
@@ -264,7 +263,7 @@ static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct
     v->state = CACHE_HIT;
     v->hot = hot_hold(h);
     if (h->answer != NULL && h->answer->digest_known) {
-        blob_touch(d->daemon->store, &h->answer->digest, d->loop->unix_s);
+        blob_touch(d->parts->store, &h->answer->digest, d->loop->unix_s);
     }
     reply_send(x, v, h);
     return true;
@@ -414,7 +413,7 @@ static void on_end(void *arg, struct exchange *x, const struct exchange_end *end
         .first_ns = end->first_ns,
         .complete = end->complete,
     };
-    access_log_write(d->daemon->access, d->loop->index, &entry);
+    access_log_write(d->parts->access, d->loop->index, &entry);
     event = (struct traffic_event){
         .repo = v->repo != NULL ? v->repo->slot : TRAFFIC_OWN,
         .status = end->status,
@@ -423,10 +422,10 @@ static void on_end(void *arg, struct exchange *x, const struct exchange_end *end
         .took_ns = end->took_ns,
         .complete = end->complete,
     };
-    traffic_add(d->daemon->traffic, d->loop->index, &event);
+    traffic_add(d->parts->traffic, d->loop->index, &event);
     hot_release(&v->hot);
     pace_release(&v->pace);
-    gate_release(d->daemon->gate, &v->who);
+    gate_release(d->parts->gate, &v->who);
     if (v->call != NULL) {
         v->call->x = NULL;
         call_release(&v->call);
@@ -438,13 +437,13 @@ static void on_end(void *arg, struct exchange *x, const struct exchange_end *end
 static bool on_connect(void *arg, const struct sockaddr_storage *peer)
 {
     struct serve *s = arg;
-    return gate_connect(s->daemon->gate, peer);
+    return gate_connect(s->parts.gate, peer);
 }
 
 static void on_disconnect(void *arg, const struct sockaddr_storage *peer)
 {
     struct serve *s = arg;
-    gate_disconnect(s->daemon->gate, peer);
+    gate_disconnect(s->parts.gate, peer);
 }
 
 struct exchange_handler serve_handler(struct serve *s)

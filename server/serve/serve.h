@@ -1,24 +1,45 @@
 /* serve.h - the corridor: a request's way from the parsed head to the answer.
  *
- * listen -> parse -> route -> gate -> plan -> cache -> answer. serve.c is that list on one page; the steps stand in
- * serve/: desk (what a loop has at hand), call (one request under way), hot (resolved answers), need (facts for a plan),
+ * listen -> parse -> route -> gate -> plan -> cache -> answer. serve.c is that list on one page; the other files are its steps:
+ * desk (what a loop has at hand), call (one request under way), hot (resolved answers), need (facts for a plan),
  * document (a whole one, gathered), rendering (one of our own), index (pages rewritten), tree (hosted files and folders), put (uploads), reply and refusal
- * (how an answer is worded), opening (till its first byte), own (our own paths).
+ * (how an answer is worded), opening (till its first byte), entrance (the ways in).
  *
- * threads  everything on the loop of the connection; steps that block go to d->readers or d->disk and come back
+ * threads  everything on the loop of the connection; steps that block go to parts->readers or parts->disk and come back
  */
 #ifndef SERVER_SERVE_SERVE_H
 #define SERVER_SERVE_SERVE_H
 
-#include "server/daemon.h"
 #include "server/http/exchange.h"
+#include "server/live/repo_set.h"
 
-struct serve;
+struct access_log;
 struct entrance;
-/* doors: of protocols whose clients have a root of their own (serve/entrance.h); NULL at their end, lives as long. */
-struct serve *serve_open(struct daemon *d, const struct entrance *const *doors);
+struct own;
+struct serve;
+struct traffic;
+struct uploads;
+
+struct serve_parts { /* what it uses; all of it lives longer */
+    struct loops *loops;
+    struct pool *disk;
+    struct pool *readers; /* row lookups, rewriting, listings */
+    struct pool *pieces; /* one thread that reads files whole, for lists of what they are made of */
+    struct store *store;
+    struct cache *cache;
+    struct uploads *uploads;
+    struct gate *gate;
+    struct peers *peers;
+    struct access_log *access;
+    struct traffic *traffic; /* counters by repo, kind and class */
+    struct repos *repos;
+    struct own *own; /* for the front entrance (own/own.h) */
+};
+
+/* doors: of protocols whose clients have a root of their own, and at the end the front (serve/entrance.h); live as long. */
+struct serve *serve_open(const struct serve_parts *parts, const struct entrance *const *doors);
 struct exchange_handler serve_handler(struct serve *s);
-/* Gives every loop its desk, with the repos of d->set: once before listening, and after each reload. */
+/* Gives every loop its desk, with the repos in force: after each reload. */
 void serve_settle(struct serve *s);
 /* Resolved answers of that key (p == NULL: of the whole repo) are void on every loop. Any thread. */
 void serve_forget(struct serve *s, struct slice repo, struct slice key);

@@ -24,7 +24,7 @@ struct gleaning {
     struct buf one; /* blob */
     struct buf out;
     bool may_pack, packed;
-    unsigned seat; /* of daemon.sheaves; 0: a body has taken it over */
+    unsigned seat; /* of serve.sheaves; 0: a body has taken it over */
 };
 
 /* Its length and bytes, or why they are not here. */
@@ -71,7 +71,7 @@ static void pack(struct gleaning *ss)
 static void sheaf_work(struct step *st)
 {
     struct gleaning *ss = (struct gleaning *)st;
-    struct store *s = st->call->desk->daemon->store;
+    struct store *s = st->call->desk->parts->store;
     struct digest d;
 
     for (size_t at = 0; at < ss->digests.n && ss->out.n < SHEAF_BYTES; at += DIGEST_BYTES) {
@@ -88,7 +88,7 @@ static void sheaf_work(struct step *st)
 struct sheaf_body {
     struct body body;
     struct buf bytes;
-    struct daemon *daemon;
+    struct seats *seats;
     unsigned seat;
 };
 
@@ -96,7 +96,7 @@ static void sheaf_close(struct body *b)
 {
     struct sheaf_body *sb = CONTAINER_OF(b, struct sheaf_body, body);
 
-    seats_leave(&sb->daemon->sheaves, &sb->seat);
+    seats_leave(sb->seats, &sb->seat);
     buf_free(&sb->bytes);
     free(sb);
 }
@@ -110,7 +110,7 @@ static void sheaf_done(struct step *st)
     struct sheaf_body *sb = NEW(struct sheaf_body);
 
     sb->bytes = ss->out;
-    sb->daemon = c->desk->daemon;
+    sb->seats = &c->desk->serve->sheaves;
     sb->body = (struct body){.ops = &ops, .end = sb->bytes.n, .fd = -1, .bytes = sb->bytes.p};
     ss->out = BUF_INIT(0);
     sb->seat = ss->seat;
@@ -126,7 +126,7 @@ static void sheaf_free(struct step *st)
 {
     struct gleaning *ss = (struct gleaning *)st;
 
-    seats_leave(&st->call->desk->daemon->sheaves, &ss->seat);
+    seats_leave(&st->call->desk->serve->sheaves, &ss->seat);
     buf_free(&ss->last.holder);
     buf_free(&ss->one);
     buf_free(&ss->out);
@@ -156,7 +156,7 @@ static void refuse_asked(struct exchange *x, int status)
 
 static void on_digests(struct call *c, int rc, struct slice digests)
 {
-    struct daemon *d = c->desk->daemon;
+    const struct serve_parts *parts = c->desk->parts;
     struct gleaning *ss;
     unsigned seat;
 
@@ -164,12 +164,12 @@ static void on_digests(struct call *c, int rc, struct slice digests)
         refuse_asked(c->x, rc != 0 ? 413 : 400);
         return;
     }
-    seat = seats_take(&d->sheaves, c->who.client);
+    seat = seats_take(&c->desk->serve->sheaves, c->who.client);
     if (seat == 0) {
         refuse_crowd(c->x);
         return;
     }
-    gate_owe(d->gate, &c->who, c->req.peer, c->desk->loop->now_ms,
+    gate_owe(parts->gate, &c->who, c->req.peer, c->desk->loop->now_ms,
              (unsigned)(digests.n / DIGEST_BYTES / SHEAF_COUNT_AS_ONE));
     ss = NEW(struct gleaning);
     ss->set = c->set;
@@ -183,7 +183,7 @@ static void on_digests(struct call *c, int rc, struct slice digests)
     ss->step.work = sheaf_work;
     ss->step.done = sheaf_done;
     ss->step.free = sheaf_free;
-    call_step(c, d->readers, &ss->step);
+    call_step(c, parts->readers, &ss->step);
 }
 
 void sheaf_answer(struct desk *d, struct exchange *x, struct visit *v)

@@ -26,7 +26,7 @@ struct blob_step {
 static void blob_work(struct step *s)
 {
     struct blob_step *b = (struct blob_step *)s;
-    s->rc = blob_open(s->call->desk->daemon->store, &b->digest, &b->blob, &s->why);
+    s->rc = blob_open(s->call->desk->parts->store, &b->digest, &b->blob, &s->why);
 }
 
 static void blob_done(struct step *s)
@@ -60,7 +60,7 @@ void tree_send_file(struct call *c)
     b->step.work = blob_work;
     b->step.done = blob_done;
     b->step.free = blob_free;
-    call_step(c, c->desk->daemon->readers, &b->step);
+    call_step(c, c->desk->parts->readers, &b->step);
 }
 
 /* --- folders --- */
@@ -165,7 +165,7 @@ void tree_send_listing(struct call *c)
     static const struct rendering_work work = {make, free};
     struct listing_work *l = NEW(struct listing_work);
 
-    l->store = c->desk->daemon->store;
+    l->store = c->desk->parts->store;
     l->repo = c->repo;
     l->plan = &c->plan;
     l->who = c->plan.sift ? &c->who : NULL;

@@ -77,7 +77,7 @@ static void on_whole(struct call *c, struct document *d)
     n->step.work = name_work;
     n->step.done = name_done;
     n->step.free = name_free;
-    call_step(c, c->desk->daemon->readers, &n->step);
+    call_step(c, c->desk->parts->readers, &n->step);
 }
 
 void whole_send(struct call *c, struct answer *a)

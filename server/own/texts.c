@@ -1,4 +1,4 @@
-#include "server/serve/texts.h"
+#include "server/own/texts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/random.h>
 
 #include "server/admin/admin.h"
-#include "server/serve/own.h"
+#include "server/own/own.h"
 #include "server/serve/reply.h"
 
 enum { TEXT_BYTES = 16 << 20, HOST_BYTES = 32 };
@@ -103,31 +103,31 @@ static enum text_kind kind_of(struct exchange *x)
 
 static void make(struct desk *d, struct exchange *x, enum text_kind kind, struct buf *out)
 {
-    const struct placeholder *p = &d->serve->texts->placeholder;
+    const struct placeholder *p = &d->parts->own->texts->placeholder;
     struct slice base = d->set->conf->public_url != NULL
-                            ? own_base_url(exchange_req(x), d->set->conf, exchange_arena(x))
+                            ? reply_base_url(exchange_req(x), d->set->conf, exchange_arena(x))
                             : arena_fmt(exchange_arena(x), "http%s://%s" PLACEHOLDER_PORT,
                                         exchange_req(x)->tls ? "s" : "", p->host);
 
     switch (kind) {
     case TEXT_METRICS:
     case TEXT_OPENMETRICS:
-        metrics_text(d->daemon, kind == TEXT_OPENMETRICS, out);
+        metrics_text(d->parts->own->daemon, kind == TEXT_OPENMETRICS, out);
         break;
     case TEXT_TUNASYNC:
-        tunasync_json(d->daemon, out);
+        tunasync_json(d->parts->own->daemon, out);
         break;
     case TEXT_STATUS:
     case TEXT_STATUS_TLS:
-        status_json(d->daemon, base, false, out);
+        status_json(d->parts->own->daemon, base, false, out);
         break;
     case TEXT_PAGE:
     case TEXT_PAGE_TLS:
-        status_page(d->daemon, base, false, out);
+        status_page(d->parts->own->daemon, base, false, out);
         break;
     case TEXT_PAGE_LOGGED_IN:
     case TEXT_PAGE_LOGGED_IN_TLS:
-        status_page(d->daemon, base, true, out);
+        status_page(d->parts->own->daemon, base, true, out);
         break;
     case TEXT_KINDS:
         break;
@@ -216,7 +216,7 @@ static void keep(struct texts *t, enum text_kind kind, struct slice bytes)
 
 void texts_answer(struct desk *d, struct exchange *x)
 {
-    struct texts *t = d->serve->texts;
+    struct texts *t = d->parts->own->texts;
     uint64_t age_ms = d->set->conf->status_age_ms;
     enum text_kind kind = kind_of(x);
     struct buf text = BUF_INIT(TEXT_BYTES), out = BUF_INIT(TEXT_BYTES + (1 << 20));

@@ -1,4 +1,4 @@
-#include "server/admin/stock_pages.h"
+#include "server/own/stock_pages.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 #include "common/codec/form.h"
 #include "server/admin/stock_page.h"
 #include "server/http/status.h"
+#include "server/own/own.h"
 #include "server/page/html.h"
 #include "server/repo/hf/synced.h"
 #include "server/serve/call.h"
@@ -115,7 +116,8 @@ void stock_pages_answer(struct desk *d, struct exchange *x, struct visit *v, str
     const struct http_req *req = exchange_req(x);
     struct slice rest = path, page;
     struct repo *r = repo_set_find(d->set, slice_cut(&rest, '/'));
-    struct stock_page p = {.view = {d->daemon, r, false}, .now_unix_s = d->loop->unix_s};
+    struct stock_page p = {.view = {d->parts->own->daemon, r, false},
+                           .now_unix_s = d->loop->unix_s};
     struct hf_spec spec;
     enum stock_kind k;
     struct call *c;

@@ -5,8 +5,8 @@
  *
  * threads  any loop; a short lock, not held while a text is made
  */
-#ifndef SERVER_SERVE_TEXTS_H
-#define SERVER_SERVE_TEXTS_H
+#ifndef SERVER_OWN_TEXTS_H
+#define SERVER_OWN_TEXTS_H
 
 #include "server/serve/desk.h"
 

@@ -1,6 +1,6 @@
 /* stock_pages.h - /-/repos/<repo>/...: the pages of a repo's repositories (admin/stock_page.h), made where nobody waits for them. */
-#ifndef SERVER_ADMIN_STOCK_PAGES_H
-#define SERVER_ADMIN_STOCK_PAGES_H
+#ifndef SERVER_OWN_STOCK_PAGES_H
+#define SERVER_OWN_STOCK_PAGES_H
 
 #include "common/base/slice.h"
 

@@ -1,4 +1,4 @@
-#include "server/serve/own.h"
+#include "server/own/own.h"
 
 #include <stdlib.h>
 
@@ -6,7 +6,10 @@
 #include "server/admin/index_page.h"
 #include "server/admin/stock_page.h"
 #include "server/http/status.h"
+#include "server/own/stock_pages.h"
+#include "server/own/texts.h"
 #include "server/page/html.h"
+#include "server/serve/path_token.h"
 #include "server/serve/peers.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
@@ -14,18 +17,7 @@
 #include "server/serve/right.h"
 #include "server/serve/roots.h"
 #include "server/serve/sheaf.h"
-#include "server/admin/stock_pages.h"
-#include "server/serve/texts.h"
 #include "server/store/pieces.h"
-
-struct slice own_base_url(const struct http_req *req, const struct conf *conf, struct arena *a)
-{
-    if (conf->public_url != NULL) {
-        struct slice u = slice_str(conf->public_url);
-        return u.n != 0 && u.p[u.n - 1] == '/' ? slice_first(u, u.n - 1) : u;
-    }
-    return arena_fmt(a, "http%s://" SLICE_FMT, req->tls ? "s" : "", SLICE_ARG(req->host));
-}
 
 /* --- /-/blob/<sha256>, /-/chunks/<sha256>, /-/sync/cdc/<sha256>: by right to any path that holds the digest --- */
 
@@ -47,8 +39,8 @@ struct digest_step {
 static void digest_work(struct step *s)
 {
     struct digest_step *ds = (struct digest_step *)s;
-    struct daemon *d = s->call->desk->daemon;
-    struct store *st = d->store;
+    const struct serve_parts *parts = s->call->desk->parts;
+    struct store *st = parts->store;
 
     s->rc = right_to_digest(st, ds->set, ds->who, &ds->digest, NULL, &s->why);
     if (s->rc != 0) {
@@ -64,7 +56,8 @@ static void digest_work(struct step *s)
     case DIGEST_PIECES: /* whoever was before us in the queue may have made it */
         s->rc = pieces_get(st, &ds->digest, &ds->list, &s->why);
         if (s->rc == E_NOTFOUND && ds->make) {
-            s->rc = pieces_make(st, &ds->digest, &d->lifecycle->draining, &ds->list, &s->why);
+            s->rc =
+                pieces_make(st, &ds->digest, &parts->own->lifecycle->draining, &ds->list, &s->why);
         } else if (s->rc == E_NOTFOUND) {
             s->rc = E_AGAIN;
         }
@@ -77,7 +70,7 @@ static void digest_start(struct call *c, const struct digest_step *from, bool ma
 /* Made where nothing else waits: it reads the whole file. */
 static void make_list(struct call *c, const struct digest_step *ds)
 {
-    if (pool_waiting_of(c->desk->daemon->pieces, c->who.client) >= LISTS_WAITING) {
+    if (pool_waiting_of(c->desk->parts->pieces, c->who.client) >= LISTS_WAITING) {
         refuse(c->x, 503, "busy with other lists; fetch the file, or come again\n");
     } else {
         digest_start(c, ds, true);
@@ -112,7 +105,7 @@ static void digest_done(struct step *s)
         reply_add(&h->reply, SLICE("content-type"), c->plan.content_type);
         reply_add(&h->reply, SLICE("cache-control"), c->plan.cache_control);
     } else {
-        blob_touch(c->desk->daemon->store, &ds->digest, c->desk->loop->unix_s);
+        blob_touch(c->desk->parts->store, &ds->digest, c->desk->loop->unix_s);
         h = resolve_object(c, SLICE(""), SLICE(""), NULL, ds->blob);
         ds->blob = NULL;
     }
@@ -130,7 +123,7 @@ static void digest_free(struct step *s)
 static void digest_start(struct call *c, const struct digest_step *from, bool make)
 {
     struct digest_step *ds = NEW(struct digest_step);
-    struct daemon *d = c->desk->daemon;
+    const struct serve_parts *parts = c->desk->parts;
 
     ds->kind = from->kind;
     ds->digest = from->digest;
@@ -141,7 +134,7 @@ static void digest_start(struct call *c, const struct digest_step *from, bool ma
     ds->step.work = digest_work;
     ds->step.done = digest_done;
     ds->step.free = digest_free;
-    call_step(c, make ? d->pieces : d->readers, &ds->step);
+    call_step(c, make ? parts->pieces : parts->readers, &ds->step);
 }
 
 static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, struct slice hex,
@@ -166,9 +159,9 @@ static void answer_ready(struct desk *d, struct exchange *x)
 {
     struct err why = {0};
 
-    if (d->daemon->lifecycle->draining) {
+    if (d->parts->own->lifecycle->draining) {
         refuse(x, 503, "draining: this server is stopping\n");
-    } else if (!store_healthy(d->daemon->store, &why)) {
+    } else if (!store_healthy(d->parts->store, &why)) {
         refuse(x, 503, "the store is in trouble: %s\n", why.text);
     } else {
         reply_text(x, 200, SLICE("ready\n"));
@@ -186,17 +179,18 @@ static void answer_index(struct desk *d, struct exchange *x)
     buf_free(&policy);
 }
 
-bool own_is_vital(const struct http_req *req)
+static bool vital(const struct http_req *req)
 {
     return slice_eqs(req->path, "/healthz") || slice_eqs(req->path, "/readyz") ||
            slice_eqs(req->path, "/metrics");
 }
 
-void own_answer(struct desk *d, struct exchange *x, struct visit *v)
+static void answer(struct desk *d, struct exchange *x, struct visit *v, const struct route *to)
 {
     const struct http_req *req = exchange_req(x);
     struct slice path = req->path;
 
+    (void)to;
     if (slice_eqs(path, SHEAF_PATH)) {
         sheaf_answer(d, x, v);
     } else if (slice_starts(path, SLICE("/-/peers/"))) {
@@ -216,7 +210,7 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
         texts_answer(d, x);
     } else if (slice_starts(path, SLICE(STOCK_PAGES))) {
         stock_pages_answer(d, x, v, slice_from(path, strlen(STOCK_PAGES)),
-                           own_base_url(req, d->set->conf, exchange_arena(x)));
+                           reply_base_url(req, d->set->conf, exchange_arena(x)));
     } else if (slice_starts(path, SLICE("/-/chunks/"))) {
         answer_digest(d, x, v, slice_from(path, 10), DIGEST_CHUNKS);
     } else if (slice_starts(path, SLICE("/-/blob/"))) {
@@ -230,5 +224,70 @@ void own_answer(struct desk *d, struct exchange *x, struct visit *v)
         refuse(x, 404,
                "not found: no repo and no page of this server has this path; the page at / lists "
                "the repos\n");
+    }
+}
+
+/* --- the front entrance --- */
+
+static struct route route(struct desk *d, struct exchange *x)
+{
+    return path_token_take(x, d->set->repo, d->set->count,
+                           listener_root(exchange_req(x)->listener));
+}
+
+/* Health is not: who looks after a busy server must see that it lives. */
+static bool counted(const struct http_req *req)
+{
+    return !slice_eqs(req->path, "/healthz") && !slice_eqs(req->path, "/readyz");
+}
+
+static void refuse_stranger(struct desk *d, struct exchange *x, const char *why)
+{
+    (void)d;
+    refuse_token(x, why);
+}
+
+static void challenge(const struct http_req *req, const struct conf *conf, bool publish,
+                      struct arena *a, struct http_reply *r)
+{
+    (void)req, (void)conf, (void)publish, (void)a;
+    refusal_challenge(r);
+}
+
+static struct slice words(const struct http_req *req, struct slice why, struct arena *a,
+                          struct http_reply *r)
+{
+    return refusal_words(req, arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why)), a, r);
+}
+
+const struct entrance entrance_front = {
+    .vital = vital,
+    .route = route,
+    .answer = answer,
+    .counted = counted,
+    .refuse_token = refuse_stranger,
+    .refuse_haste = refuse_haste,
+    .challenge = challenge,
+    .words = words,
+};
+
+/* --- what it shows --- */
+
+struct own *own_open(struct daemon *d, struct lifecycle *l)
+{
+    struct own *o = NEW(struct own);
+
+    *o = (struct own){.daemon = d, .lifecycle = l, .texts = texts_open()};
+    return o;
+}
+
+void own_close(struct own **op)
+{
+    struct own *o = *op;
+
+    if (o != NULL) {
+        *op = NULL;
+        texts_close(&o->texts);
+        free(o);
     }
 }

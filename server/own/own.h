@@ -1,0 +1,24 @@
+/* own.h - the front entrance: repos by the first part of a path, and the paths that are ours, not a repo's: health, metrics, the
+ * pages, digests.
+ *
+ * threads  as serve/: the loop of the connection
+ */
+#ifndef SERVER_OWN_OWN_H
+#define SERVER_OWN_OWN_H
+
+#include "server/serve/entrance.h"
+
+struct daemon;
+struct lifecycle;
+struct texts;
+struct own { /* what the pages show */
+    struct daemon *daemon;
+    struct lifecycle *lifecycle;
+    struct texts *texts;
+};
+struct own *own_open(struct daemon *d, struct lifecycle *l);
+void own_close(struct own **op); /* NULL is fine; after serve_close() */
+
+extern const struct entrance entrance_front;
+
+#endif

@@ -156,7 +156,7 @@ static struct serve *open_serve(struct daemon *d)
                             .traffic = d->traffic,
                             .repos = d->repos};
 
-    d->own = own_open(d, d->lifecycle);
+    d->own = own_open(d, &d->hub, d->lifecycle);
     p.own = d->own;
     return serve_open(&p, doors);
 }
@@ -223,6 +223,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->readers = pool_open("reader", 4, 0);
     d->pieces = pool_open("pieces", 1, 10);
     d->cache = cache_open(d->store, d->disk, &c->cache);
+    d->hub = (struct hub_parts){d->store, d->cache, d->uploads, d->loops, d->repos, d->lifecycle};
     d->serve = open_serve(d);
     cache_on_change(d->cache, on_change, d);
     uploads_on_full(d->uploads, make_room, d->cache);
@@ -244,7 +245,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     if (rc != 0) {
         goto out;
     }
-    d->prefetches = prefetches_open(d);
+    d->prefetches = prefetches_open(&d->hub);
     rc = control_open(d, c->control_socket, &d->control, e);
 out:
     if (rc != 0) {

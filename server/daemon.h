@@ -10,6 +10,7 @@
 #ifndef SERVER_DAEMON_H
 #define SERVER_DAEMON_H
 
+#include "server/hub/parts.h"
 #include "server/live/lifecycle.h"
 #include "server/live/repo_set.h"
 
@@ -36,6 +37,7 @@ struct daemon {
     struct repos *repos;           /* in force */
     struct repo_set *first;        /* as started: its conf has what only a restart changes */
     struct sync *sync;             /* repos that are mirrored whole */
+    struct hub_parts hub;          /* repositories of a Hub: what they use */
     struct prefetches *prefetches; /* fetched ahead of demand: server/hub/prefetch.h */
     _Atomic bool collecting;       /* one gc_run() at a time */
     struct traffic *traffic;       /* counters by repo, kind and class: server/admin/metrics.c */

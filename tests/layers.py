@@ -17,7 +17,7 @@ COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfe
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
 SERVER = {f"server/{p}" for p in ("net", "http", "gate", "cache", "store", "upload", "fetch", "page", "peers", "rsync", "conf", "live", "serve", "hub", "registry")} | REPO | SYNC
-TOP = {"server", "server/own", "server/admin", "server/hub"}  # they make the daemon of all the others, and see each other
+TOP = {"server", "server/own", "server/admin"}  # they make the daemon of all the others, and see each other
 ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
 
 ARROWS = {
@@ -131,7 +131,6 @@ ARROWS = {
         "server/sync/rsync",  # the wire's numbers, frames and lists are the same from both ends
     },
     "server/hub": COMMON | {
-        "server",        # daemon.h
         "server/live",   # the repos in force
         "server/repo",   # the adapter's plan
         "server/repo/hf",  # a Hub's keys, paths, manifests
@@ -139,7 +138,6 @@ ARROWS = {
         "server/cache",  # what is here, and what is fetched ahead of demand as a client would
         "server/store",  # trees, pins
         "server/upload", # sessions: what a bundle brings is held by one
-        "server/http",   # body.h: how far a porter's object has come
         "server/net",    # loop.h
     },
     "server/registry": COMMON | {

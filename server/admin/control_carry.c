@@ -93,7 +93,7 @@ int verb_hf_export(struct talk *t, struct err *e)
         rc = stock_name_read(rs, talk_text(t, "repo"), id, &n, e);
     }
     if (rc == 0) {
-        rc = carry_find(t->d, &n, &c, e);
+        rc = carry_find(&t->d->hub, &n, &c, e);
         rc = rc == 0 ? say_revision(t, &c, e) : rc;
         carry_free(&c);
     }
@@ -260,7 +260,7 @@ int verb_hf_import(struct talk *t, struct err *e)
     rc = rc != 0 ? rc : talk_need(t, "revision", &ask.rev, e);
     rc = rc != 0 ? rc : talk_need(t, "commit", &ask.commit, e);
     rc = rc != 0 ? rc : read_words(t, &words, &ask, e);
-    rc = rc != 0 ? rc : carry_in_begin(t->d, rs, r, &ask, &c, e);
+    rc = rc != 0 ? rc : carry_in_begin(&t->d->hub, rs, r, &ask, &c, e);
     if (rc == 0) {
         rc = keep_import(t, c, e);
         if (rc != 0) {

@@ -210,7 +210,7 @@ static int pin(struct talk *t, const struct stock_name *n, struct slice authoriz
     int rc;
 
     porters_init(&porters);
-    errand_init(&x, t->d, n->repo, &porters, authorization, &t->d->lifecycle->draining);
+    errand_init(&x, &t->d->hub, n->repo, &porters, authorization, &t->d->lifecycle->draining);
     rc = errand_list(&x, n->type, n->id, rev, &c, e);
     if (rc == 0) {
         rc = pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);
@@ -245,7 +245,7 @@ int verb_hf_pin(struct talk *t, struct err *e)
 /* Pins are of the canonical name; people may write another. */
 static struct slice canonical(struct talk *t, const struct stock_name *n, struct arena *a)
 {
-    struct stock_view v = {t->d, n->repo, true};
+    struct stock_view v = {&t->d->hub, n->repo, true};
     struct slice id = n->id;
     struct err unused;
 

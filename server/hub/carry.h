@@ -15,7 +15,7 @@
 enum { CARRY_WORDS_BYTES = 512 << 20 }; /* info and listing of a revision */
 
 struct carry { /* a revision, as this mirror has it */
-    struct daemon *d;
+    const struct hub_parts *hub;
     const struct repo *repo;
     enum stock_kind kind;
     struct arena arena; /* of what follows */
@@ -35,7 +35,7 @@ struct carry { /* a revision, as this mirror has it */
 /* E_UNSUPPORTED: repo keeps no such repositories. */
 MUST_USE int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e);
 /* E_NOTFOUND: this mirror does not know it, or not its listing. Always to be freed. */
-MUST_USE int carry_find(struct daemon *d, const struct stock_name *n, struct carry *out,
+MUST_USE int carry_find(const struct hub_parts *hub, const struct stock_name *n, struct carry *out,
                         struct err *e);
 /* A file's SHA-256, and whether its bytes are here. E_NOTFOUND: they never were, and it is not known. */
 MUST_USE int carry_digest(const struct carry *c, const struct manifest_entry *f, struct digest *out,

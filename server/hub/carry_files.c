@@ -26,7 +26,7 @@ static bool is_here(struct carry_in *c, const struct carry_in_file *f)
     bool yes;
 
     manifest_at(&c->is.files, f->at, &en);
-    if (blob_open(c->is.d->store, &f->digest, &b, NULL) != 0) {
+    if (blob_open(c->is.hub->store, &f->digest, &b, NULL) != 0) {
         return false;
     }
     yes = blob_size_bytes(b) == en.size_bytes;
@@ -63,7 +63,7 @@ static int hold_some(struct carry_in *c, const struct session *s, size_t first, 
             put_file(c, s, &c->file[i], b);
         }
     }
-    rc = store_commit(c->is.d->store, &b, COMMIT_LAZY, e);
+    rc = store_commit(c->is.hub->store, &b, COMMIT_LAZY, e);
     for (size_t i = first; rc != 0 && i < end; i++) {
         c->file[i].here = false;
     }
@@ -189,7 +189,7 @@ static int open_sink(struct carry_in *c, const struct carry_in_file *f,
     p.digest_known = true;
     p.digest = f->digest;
     p.total = entry->size_bytes;
-    rc = upload_sink_open(c->is.d->uploads, &p, &body, &t->sink, &t->reply, e);
+    rc = upload_sink_open(c->is.hub->uploads, &p, &body, &t->sink, &t->reply, e);
     return rc == 0 && t->sink == NULL ? carry_in_refusal(&t->reply, e) : rc;
 }
 
@@ -250,7 +250,7 @@ static int gather(struct carry_in *c, const struct carry_in_file *f, struct slic
     }
     rc = begin_group(c, e);
     if (rc == 0) {
-        rc = blob_put_bytes(c->is.d->store, bytes, g->batch, NULL, e);
+        rc = blob_put_bytes(c->is.hub->store, bytes, g->batch, NULL, e);
     }
     if (rc == 0) {
         put_file(c, &g->session, f, g->batch);
@@ -264,7 +264,7 @@ static int gather(struct carry_in *c, const struct carry_in_file *f, struct slic
 int carry_in_flush(struct carry_in *c, struct err *e)
 {
     struct carry_group *g = &c->group;
-    int rc = g->batch != NULL ? store_commit(c->is.d->store, &g->batch, COMMIT_LAZY, e) : 0;
+    int rc = g->batch != NULL ? store_commit(c->is.hub->store, &g->batch, COMMIT_LAZY, e) : 0;
 
     carry_files_drop(c);
     return rc == E_CHANGED ? carry_in_ended(e) : rc;

@@ -30,7 +30,7 @@ int carry_in_ended(struct err *e)
 int carry_in_session(const struct carry_in *c, struct session *out, struct err *e)
 {
     struct put p = carry_in_put(c, PUT_UPLOAD_STATUS);
-    int rc = session_load(c->is.d->store, &p, out, e);
+    int rc = session_load(c->is.hub->store, &p, out, e);
 
     return rc == E_NOTFOUND ? carry_in_ended(e) : rc;
 }
@@ -60,7 +60,7 @@ static int open_session(struct carry_in *c, struct err *e)
     int rc;
 
     p.location = SLICE("");
-    rc = upload_run(c->is.d->uploads, &p, clock_unix_s(), &reply, e);
+    rc = upload_run(c->is.hub->uploads, &p, clock_unix_s(), &reply, e);
     if (rc == 0 && reply.status != 201) {
         rc = carry_in_refusal(&reply, e);
     }
@@ -94,7 +94,7 @@ static void copy_names(struct carry_in *c, const struct carry_in_ask *ask)
                                    SLICE_ARG(c->is.id), SLICE_ARG(c->is.rev));
 }
 
-int carry_in_begin(struct daemon *d, struct repo_set *set, struct repo *r,
+int carry_in_begin(const struct hub_parts *hub, struct repo_set *set, struct repo *r,
                    const struct carry_in_ask *ask, struct carry_in **out, struct err *e)
 {
     struct carry_in *c = NEW(struct carry_in);
@@ -104,7 +104,7 @@ int carry_in_begin(struct daemon *d, struct repo_set *set, struct repo *r,
     c->set = repo_set_share(set);
     c->open = ask->open;
     c->pin = ask->pin;
-    c->is = (struct carry){.d = d,
+    c->is = (struct carry){.hub = hub,
                            .repo = r,
                            .info = BUF_INIT(CARRY_WORDS_BYTES),
                            .tree = BUF_INIT(CARRY_WORDS_BYTES),
@@ -150,15 +150,15 @@ static int need_branch(struct carry_in *c, bool *first, struct err *e)
                     .message = SLICE("")};
     struct slice repo = slice_str(c->is.repo->name);
     struct snap sn;
-    int rc = head_get(c->is.d->store, repo, c->tree_name, &sn, e);
+    int rc = head_get(c->is.hub->store, repo, c->tree_name, &sn, e);
 
     *first = rc == E_NOTFOUND;
     if (rc != 0) {
         return *first ? 0 : rc;
     }
     r.seq = sn.seq;
-    rc = ref_get(c->is.d->store, repo, c->tree_name, REF_BRANCH, c->is.rev, &sn, e);
-    return rc == E_NOTFOUND ? ref_create(c->is.d->store, repo, c->tree_name, &r, e) : rc;
+    rc = ref_get(c->is.hub->store, repo, c->tree_name, REF_BRANCH, c->is.rev, &sn, e);
+    return rc == E_NOTFOUND ? ref_create(c->is.hub->store, repo, c->tree_name, &r, e) : rc;
 }
 
 static int end_hosted(struct carry_in *c, struct err *e)
@@ -170,7 +170,7 @@ static int end_hosted(struct carry_in *c, struct err *e)
 
     p.replace = true;
     p.branch = first ? SLICE("") : c->is.rev;
-    rc = rc == 0 ? upload_run(c->is.d->uploads, &p, clock_unix_s(), &reply, e) : rc;
+    rc = rc == 0 ? upload_run(c->is.hub->uploads, &p, clock_unix_s(), &reply, e) : rc;
     if (rc == 0 && reply.status != 201) {
         rc = carry_in_refusal(&reply, e);
     }
@@ -197,7 +197,7 @@ int carry_in_commit(struct carry_in *c, struct err *e)
     }
     if (rc == 0) {
         c->id[0] = '\0';
-        repos_changed(c->is.d->repos, slice_str(c->is.repo->name));
+        repos_changed(c->is.hub->repos, slice_str(c->is.repo->name));
         crash_point("carry.committed");
     }
     return rc;
@@ -207,7 +207,7 @@ int carry_in_abort(struct carry_in *c, struct err *e)
 {
     struct upload_reply reply = {.body = BUF_INIT(4096)};
     struct put p = carry_in_put(c, PUT_UPLOAD_ABORT);
-    int rc = c->id[0] != '\0' ? upload_run(c->is.d->uploads, &p, clock_unix_s(), &reply, e) : 0;
+    int rc = c->id[0] != '\0' ? upload_run(c->is.hub->uploads, &p, clock_unix_s(), &reply, e) : 0;
 
     carry_files_drop(c);
     c->id[0] = '\0';

@@ -58,7 +58,7 @@ struct carry_in {
 };
 
 /* Takes a hold of set. */
-MUST_USE int carry_in_begin(struct daemon *d, struct repo_set *set, struct repo *r,
+MUST_USE int carry_in_begin(const struct hub_parts *hub, struct repo_set *set, struct repo *r,
                             const struct carry_in_ask *ask, struct carry_in **out, struct err *e);
 /* E_NOTFOUND: it has no such file. */
 MUST_USE int carry_in_find(const struct carry_in *c, struct slice path, struct carry_in_file **out,

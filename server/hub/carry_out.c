@@ -60,7 +60,7 @@ static int read_word(struct carry *c, const struct home *x, struct err *e)
                                     "this mirror has not asked the Hub for " SLICE_FMT "@" SLICE_FMT
                                     " yet, add --fetch, or let a client ask for it",
                                     SLICE_ARG(c->asked), SLICE_ARG(c->rev))
-                          : blob_read_whole(c->d->store, &word->digest, &doc, e);
+                          : blob_read_whole(c->hub->store, &word->digest, &doc, e);
 
     if (rc == 0) {
         c->seen_unix_s = word->asked_unix_s;
@@ -72,7 +72,7 @@ static int read_word(struct carry *c, const struct home *x, struct err *e)
 
 static int words_through(struct carry *c, struct err *e)
 {
-    const struct stock_view v = {c->d, c->repo, true};
+    const struct stock_view v = {c->hub, c->repo, true};
     struct homes h = HOMES_OF(&v);
     struct home *x = NULL;
     int rc = homes_ask(&h, c->type, c->asked, &x, e);
@@ -99,11 +99,11 @@ static int entry_bytes(struct carry *c, struct slice path, struct slice *where, 
                        struct err *e)
 {
     struct entry en;
-    int rc = tree_resolve(c->d->store, &c->root, path, &c->arena, &en, e);
+    int rc = tree_resolve(c->hub->store, &c->root, path, &c->arena, &en, e);
 
     if (rc == 0 && en.type == ENTRY_FILE) {
         *where = en.path;
-        rc = blob_read_whole(c->d->store, &en.digest, out, e);
+        rc = blob_read_whole(c->hub->store, &en.digest, out, e);
     }
     return rc;
 }
@@ -113,7 +113,7 @@ static int words_synced(struct carry *c, struct err *e)
     struct buf path = BUF_INIT(FOLDER_BYTES), doc = BUF_INIT(CARRY_WORDS_BYTES);
     struct slice at = SLICE_NONE, tree;
     struct snap sn;
-    int rc = head_get(c->d->store, slice_str(c->repo->name), SLICE(SYNC_TREE), &sn, e);
+    int rc = head_get(c->hub->store, slice_str(c->repo->name), SLICE(SYNC_TREE), &sn, e);
 
     c->root = sn.root;
     c->seen_unix_s = sn.created_unix_s;
@@ -150,7 +150,7 @@ static int words_hosted(struct carry *c, struct err *e)
         .kind = PLAN_LIST, .name = hub_tree(c->type, c->asked, &c->arena), .entry.path = SLICE("")};
     struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
     struct slice type;
-    int rc = snap_find(c->d->store, slice_str(c->repo->name), p.name, c->rev, &p.snap, e);
+    int rc = snap_find(c->hub->store, slice_str(c->repo->name), p.name, c->rev, &p.snap, e);
 
     if (rc == E_NOTFOUND) {
         err_set(e, rc,
@@ -162,7 +162,7 @@ static int words_hosted(struct carry *c, struct err *e)
     c->seen_unix_s = p.snap.created_unix_s;
     p.form = LIST_HUB_INFO;
     if (rc == 0) {
-        rc = hub_listing(c->d->store, c->repo, &p, &doc, &type, e);
+        rc = hub_listing(c->hub->store, c->repo, &p, &doc, &type, e);
     }
     if (rc == 0) {
         rc = learn(c, buf_slice(&doc), e);
@@ -172,7 +172,7 @@ static int words_hosted(struct carry *c, struct err *e)
     p.recursive = true;
     buf_clear(&doc);
     if (rc == 0) {
-        rc = hub_listing(c->d->store, c->repo, &p, &doc, &type, e);
+        rc = hub_listing(c->hub->store, c->repo, &p, &doc, &type, e);
     }
     if (rc == 0) {
         rc = json_join(buf_slice(&doc), true, &c->tree, e);
@@ -183,11 +183,12 @@ static int words_hosted(struct carry *c, struct err *e)
 
 /* --- both --------------------------------------------------------------------------------------------------------- */
 
-int carry_find(struct daemon *d, const struct stock_name *n, struct carry *out, struct err *e)
+int carry_find(const struct hub_parts *hub, const struct stock_name *n, struct carry *out,
+               struct err *e)
 {
     int rc;
 
-    *out = (struct carry){.d = d,
+    *out = (struct carry){.hub = hub,
                           .repo = n->repo,
                           .info = BUF_INIT(CARRY_WORDS_BYTES),
                           .tree = BUF_INIT(CARRY_WORDS_BYTES),
@@ -227,23 +228,23 @@ int carry_digest(const struct carry *c, const struct manifest_entry *f, struct d
     if (f->lfs) {
         *out = f->sha256;
     } else if (c->kind == STOCK_PULLED) {
-        rc = kept_row(c->d->store, slice_str(c->repo->name), key_file(c->type, c->id, f, &a), &row,
-                      e);
+        rc = kept_row(c->hub->store, slice_str(c->repo->name), key_file(c->type, c->id, f, &a),
+                      &row, e);
         if (rc == 0 && !object_row_digest(buf_slice(&row), out)) {
             rc = err_set(e, E_CORRUPT, "a file's row does not decode");
         }
     } else if (c->kind == STOCK_SYNCED) {
         rc = tree_get(
-            c->d->store, &c->root,
+            c->hub->store, &c->root,
             arena_fmt(&a, SLICE_FMT "files/" SLICE_FMT, SLICE_ARG(c->folder), SLICE_ARG(f->path)),
             &a, &en, e);
         *out = rc == 0 ? en.digest : (struct digest){0};
     } else {
-        rc = tree_get(c->d->store, &c->root, f->path, &a, &en, e);
+        rc = tree_get(c->hub->store, &c->root, f->path, &a, &en, e);
         *out = rc == 0 ? en.digest : (struct digest){0};
     }
     if (rc == 0) {
-        rc = blob_exists(c->d->store, out, here, e);
+        rc = blob_exists(c->hub->store, out, here, e);
     }
     buf_free(&row);
     arena_fini(&a);

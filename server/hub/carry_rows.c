@@ -365,7 +365,7 @@ static void put_pins(struct rows *w)
 static int attempt(struct carry_in *c, struct err *e)
 {
     struct rows w = {.c = c,
-                     .store = c->is.d->store,
+                     .store = c->is.hub->store,
                      .repo = slice_str(c->is.repo->name),
                      .b = batch_new(),
                      .now_unix_s = clock_unix_s()};
@@ -408,7 +408,7 @@ int carry_rows_commit(struct carry_in *c, struct err *e)
         rc = attempt(c, e);
     }
     if (rc == 0) {
-        live_remove(c->is.d->uploads, id);
+        live_remove(c->is.hub->uploads, id);
     }
     return rc;
 }

@@ -13,11 +13,11 @@ enum {
     WAIT_MS = 200,
 };
 
-void errand_init(struct errand *x, struct daemon *d, const struct repo *r, struct porters *ps,
-                 struct slice authorization, const _Atomic bool *stop)
+void errand_init(struct errand *x, const struct hub_parts *hub, const struct repo *r,
+                 struct porters *ps, struct slice authorization, const _Atomic bool *stop)
 {
-    *x = (struct errand){.d = d, .r = r, .porters = ps, .stop = stop, .unix_s = clock_unix_s()};
-    x->loop = loops_at(d->loops, 0);
+    *x = (struct errand){.hub = hub, .r = r, .porters = ps, .stop = stop, .unix_s = clock_unix_s()};
+    x->loop = loops_at(hub->loops, 0);
     if (authorization.p != NULL) {
         x->authorization =
             (struct http_field){SLICE("authorization"), arena_copy(&x->arena, authorization)};
@@ -113,7 +113,7 @@ static int gather(struct errand *x, const struct need *n, struct buf *out, struc
     w.document = !w.head_only;
     for (unsigned i = 0; rc == 0 && (i == 0 || next.p != NULL); i++) {
         w.key = part_key(n->want.key, i, &x->arena);
-        struct porter *p = porter_start(x->porters, x->d->cache, x->loop, &w);
+        struct porter *p = porter_start(x->porters, x->hub->cache, x->loop, &w);
         rc = wait_for(x, p, e);
         if (rc == 0 && porter_rc(p, NULL) != 0) {
             learn_no(x, p, f);
@@ -165,7 +165,7 @@ static int resolve(struct errand *x, const struct need *asked, struct err *e)
     n = keep_need(x, asked);
     *made = BUF_INIT(MADE_BYTES);
     *f = (struct fact){.need = n};
-    rc = stored ? need_read(x->d->store, slice_str(x->r->name), f, made, &x->arena, e)
+    rc = stored ? need_read(x->hub->store, slice_str(x->r->name), f, made, &x->arena, e)
                 : gather(x, &n, made, f, e);
     f->need = n;
     if (rc == 0) {

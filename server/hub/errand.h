@@ -11,13 +11,13 @@
 #ifndef SERVER_HUB_ERRAND_H
 #define SERVER_HUB_ERRAND_H
 
-#include "server/daemon.h"
+#include "server/hub/parts.h"
 #include "server/hub/porter.h"
 #include "server/repo/hf/manifest.h"
 #include "server/repo/repo.h"
 
 struct errand {
-    struct daemon *d;
+    const struct hub_parts *hub;
     const struct repo *r;
     struct porters *porters;
     struct loop *loop;
@@ -31,8 +31,8 @@ struct errand {
 };
 
 /* authorization: the caller's "Bearer ...", p == NULL: nobody's. */
-void errand_init(struct errand *x, struct daemon *d, const struct repo *r, struct porters *ps,
-                 struct slice authorization, const _Atomic bool *stop);
+void errand_init(struct errand *x, const struct hub_parts *hub, const struct repo *r,
+                 struct porters *ps, struct slice authorization, const _Atomic bool *stop);
 void errand_fini(struct errand *x);
 
 /* path: raw, below the repo. The plan is PLAN_WANT, PLAN_BLOB or PLAN_REPLY. */

@@ -83,8 +83,8 @@ int holding_load(struct store *s, const struct repo_set *rs, struct err *e)
 /* --- pulled through ----------------------------------------------------------------------------------------------- */
 
 /* commit.p == NULL: released. */
-static int put_row(struct daemon *d, const struct repo *r, struct slice type, struct slice id,
-                   struct slice branch, struct slice commit, struct err *e)
+static int put_row(const struct hub_parts *hub, const struct repo *r, struct slice type,
+                   struct slice id, struct slice branch, struct slice commit, struct err *e)
 {
     struct buf key = BUF_INIT(KEY_MAX);
     struct batch *b = batch_new();
@@ -99,28 +99,28 @@ static int put_row(struct daemon *d, const struct repo *r, struct slice type, st
     } else {
         batch_del(b, TABLE_HELD, buf_slice(&key));
     }
-    lock_take(&d->lifecycle->reloading);
-    rc = store_commit(d->store, &b, COMMIT_SYNC, e);
+    lock_take(&hub->lifecycle->reloading);
+    rc = store_commit(hub->store, &b, COMMIT_SYNC, e);
     if (rc == 0) {
-        struct repo_set *rs = repo_set_hold(d->repos); /* a reload may have made another of it */
+        struct repo_set *rs = repo_set_hold(hub->repos); /* a reload may have made another of it */
         const struct repo *now = repo_set_find(rs, slice_str(r->name));
         enum stock_kind k;
         if (now != NULL && stock_kind_of(now, &k) && k == STOCK_PULLED) {
-            rc = load(d->store, now, e);
+            rc = load(hub->store, now, e);
         }
         repo_set_release(&rs);
     }
-    lock_drop(&d->lifecycle->reloading);
-    repos_changed(d->repos, slice_str(r->name));
+    lock_drop(&hub->lifecycle->reloading);
+    repos_changed(hub->repos, slice_str(r->name));
     buf_free(&key);
     return rc;
 }
 
 /* Its listing must be here, or come: clients are to be served with it at once. */
-static int find_commit(struct daemon *d, const struct stock_name *n, struct slice rev,
+static int find_commit(const struct hub_parts *hub, const struct stock_name *n, struct slice rev,
                        struct holding_news *out, struct err *e)
 {
-    struct stock_view v = {d, n->repo, true};
+    struct stock_view v = {hub, n->repo, true};
     struct stock_revision about;
     struct arena a = {0};
     struct err unused;
@@ -134,7 +134,7 @@ static int find_commit(struct daemon *d, const struct stock_name *n, struct slic
         struct porters porters;
         struct errand x;
         porters_init(&porters);
-        errand_init(&x, d, n->repo, &porters, SLICE_NONE, &d->lifecycle->draining);
+        errand_init(&x, hub, n->repo, &porters, SLICE_NONE, &hub->lifecycle->draining);
         rc = errand_list(&x, n->type, n->id, rev, &c, e);
         if (rc == 0) {
             snprintf(out->commit, sizeof out->commit, SLICE_FMT, SLICE_ARG(c.commit));
@@ -149,10 +149,10 @@ static int find_commit(struct daemon *d, const struct stock_name *n, struct slic
     return rc;
 }
 
-static int set_pulled(struct daemon *d, const struct stock_name *n, struct slice branch,
+static int set_pulled(const struct hub_parts *hub, const struct stock_name *n, struct slice branch,
                       struct slice rev, struct holding_news *out, struct err *e)
 {
-    struct stock_view v = {d, n->repo, true};
+    struct stock_view v = {hub, n->repo, true};
     struct arena a = {0};
     struct err unused;
     struct slice id = n->id;
@@ -163,13 +163,13 @@ static int set_pulled(struct daemon *d, const struct stock_name *n, struct slice
                        "a commit cannot be rolled back, it never changes, name a "
                        "branch: ID@BRANCH COMMIT");
     }
-    rc = find_commit(d, n, rev, out, e);
+    rc = find_commit(hub, n, rev, out, e);
     if (rc == 0 && stock_id(&v, n->type, n->id, &a, &id, &unused) != 0) {
         id = n->id;
     }
     if (rc == 0) {
         snprintf(out->id, sizeof out->id, SLICE_FMT, SLICE_ARG(id));
-        rc = put_row(d, n->repo, n->type, id, branch, slice_str(out->commit), e);
+        rc = put_row(hub, n->repo, n->type, id, branch, slice_str(out->commit), e);
     }
     if (rc == 0) {
         log_info("hf.held", "repo=%s id=" SLICE_FMT " branch=" SLICE_FMT " commit=%s",
@@ -179,10 +179,10 @@ static int set_pulled(struct daemon *d, const struct stock_name *n, struct slice
     return rc;
 }
 
-static int release_pulled(struct daemon *d, const struct stock_name *n, struct slice branch,
-                          struct err *e)
+static int release_pulled(const struct hub_parts *hub, const struct stock_name *n,
+                          struct slice branch, struct err *e)
 {
-    struct stock_view v = {d, n->repo, true};
+    struct stock_view v = {hub, n->repo, true};
     const struct held_branch *b;
     struct arena a = {0};
     struct err unused;
@@ -196,7 +196,7 @@ static int release_pulled(struct daemon *d, const struct stock_name *n, struct s
     rc = b == NULL ? err_set(e, E_NOTFOUND,
                              SLICE_FMT " of " SLICE_FMT " is not held, see `mirrorctl hf show`",
                              SLICE_ARG(branch), SLICE_ARG(n->id))
-                   : put_row(d, n->repo, b->type, b->id, branch, SLICE_NONE, e);
+                   : put_row(hub, n->repo, b->type, b->id, branch, SLICE_NONE, e);
     arena_fini(&a);
     return rc;
 }
@@ -228,22 +228,22 @@ static int on_snap(void *arg, const struct snap *sn)
     return same ? 1 : 0;
 }
 
-static int find_synced(struct daemon *d, const struct stock_name *n, struct slice branch,
+static int find_synced(const struct hub_parts *hub, const struct stock_name *n, struct slice branch,
                        struct slice rev, struct snap *out, struct err *e)
 {
     struct slice repo = slice_str(n->repo->name);
     struct arena a = {0};
-    struct searching x = {.s = d->store};
+    struct searching x = {.s = hub->store};
     int rc;
 
     if (!hf_is_commit(rev)) { /* "v7", a label */
-        return snap_find(d->store, repo, SLICE(SYNC_TREE), rev, out, e);
+        return snap_find(hub->store, repo, SLICE(SYNC_TREE), rev, out, e);
     }
     x.link = arena_fmt(&a, SLICE_FMT "/" SLICE_FMT "@" SLICE_FMT "/info.json", SLICE_ARG(n->type),
                        SLICE_ARG(n->id), SLICE_ARG(rev));
     x.info = arena_fmt(&a, SLICE_FMT "/" SLICE_FMT "@" SLICE_FMT "/info.json", SLICE_ARG(n->type),
                        SLICE_ARG(n->id), SLICE_ARG(branch));
-    rc = snap_list(d->store, repo, SLICE(SYNC_TREE), on_snap, &x, e);
+    rc = snap_list(hub->store, repo, SLICE(SYNC_TREE), on_snap, &x, e);
     *out = x.found;
     arena_fini(&a);
     return rc < 0   ? rc
@@ -254,25 +254,25 @@ static int find_synced(struct daemon *d, const struct stock_name *n, struct slic
                               n->repo->name, SLICE_ARG(n->id), n->repo->name);
 }
 
-static int set_tree(struct daemon *d, const struct stock_name *n, struct slice tree,
+static int set_tree(const struct hub_parts *hub, const struct stock_name *n, struct slice tree,
                     struct slice branch, const struct snap *sn, struct err *e)
 {
     struct slice repo = slice_str(n->repo->name);
     struct batch *b = batch_new();
     int rc = slice_eqs(branch, "main") || n->repo->synced
-                 ? head_set(d->store, repo, tree, sn->seq, b, e)
-                 : branch_set(d->store, repo, tree, branch, sn->seq, b, e);
+                 ? head_set(hub->store, repo, tree, sn->seq, b, e)
+                 : branch_set(hub->store, repo, tree, branch, sn->seq, b, e);
 
     if (rc == 0) {
-        rc = store_commit(d->store, &b, COMMIT_SYNC, e);
+        rc = store_commit(hub->store, &b, COMMIT_SYNC, e);
     }
     batch_free(&b);
-    repos_changed(d->repos, repo);
+    repos_changed(hub->repos, repo);
     return rc;
 }
 
-int holding_set(struct daemon *d, const struct stock_name *n, struct slice branch, struct slice rev,
-                struct holding_news *out, struct err *e)
+int holding_set(const struct hub_parts *hub, const struct stock_name *n, struct slice branch,
+                struct slice rev, struct holding_news *out, struct err *e)
 {
     struct arena a = {0};
     enum stock_kind k;
@@ -282,15 +282,15 @@ int holding_set(struct daemon *d, const struct stock_name *n, struct slice branc
     *out = (struct holding_news){0};
     CHECK(stock_kind_of(n->repo, &k));
     if (k == STOCK_PULLED) {
-        return set_pulled(d, n, branch, rev, out, e);
+        return set_pulled(hub, n, branch, rev, out, e);
     }
     if (k == STOCK_SYNCED) {
-        rc = find_synced(d, n, branch, rev, &sn, e);
-        rc = rc == 0 ? set_tree(d, n, SLICE(SYNC_TREE), branch, &sn, e) : rc;
+        rc = find_synced(hub, n, branch, rev, &sn, e);
+        rc = rc == 0 ? set_tree(hub, n, SLICE(SYNC_TREE), branch, &sn, e) : rc;
     } else {
-        rc = snap_find(d->store, slice_str(n->repo->name), hub_tree(n->type, n->id, &a), rev, &sn,
+        rc = snap_find(hub->store, slice_str(n->repo->name), hub_tree(n->type, n->id, &a), rev, &sn,
                        e);
-        rc = rc == 0 ? set_tree(d, n, hub_tree(n->type, n->id, &a), branch, &sn, e) : rc;
+        rc = rc == 0 ? set_tree(hub, n, hub_tree(n->type, n->id, &a), branch, &sn, e) : rc;
     }
     if (rc == 0) {
         hub_commit_id(&sn.root, out->commit);
@@ -304,7 +304,7 @@ int holding_set(struct daemon *d, const struct stock_name *n, struct slice branc
     return rc;
 }
 
-int holding_release(struct daemon *d, const struct stock_name *n, struct slice branch,
+int holding_release(const struct hub_parts *hub, const struct stock_name *n, struct slice branch,
                     struct err *e)
 {
     struct slice repo = slice_str(n->repo->name);
@@ -314,9 +314,9 @@ int holding_release(struct daemon *d, const struct stock_name *n, struct slice b
 
     CHECK(stock_kind_of(n->repo, &k));
     if (k == STOCK_PULLED) {
-        return release_pulled(d, n, branch, e);
+        return release_pulled(hub, n, branch, e);
     }
-    rc = head_hold(d->store, repo,
+    rc = head_hold(hub->store, repo,
                    k == STOCK_SYNCED ? SLICE(SYNC_TREE) : hub_tree(n->type, n->id, &a), false, e);
     arena_fini(&a);
     return rc;

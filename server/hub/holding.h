@@ -20,9 +20,10 @@ struct holding_news {
     struct stock_sum sum; /* of its files; not known: listed when they are asked for */
 };
 /* rev: a commit (seven digits do), a branch or tag, of trees also "v7". */
-MUST_USE int holding_set(struct daemon *d, const struct stock_name *n, struct slice branch,
-                         struct slice rev, struct holding_news *out, struct err *e);
-MUST_USE int holding_release(struct daemon *d, const struct stock_name *n, struct slice branch,
-                             struct err *e);
+MUST_USE int holding_set(const struct hub_parts *hub, const struct stock_name *n,
+                         struct slice branch, struct slice rev, struct holding_news *out,
+                         struct err *e);
+MUST_USE int holding_release(const struct hub_parts *hub, const struct stock_name *n,
+                             struct slice branch, struct err *e);
 
 #endif

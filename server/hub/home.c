@@ -60,7 +60,7 @@ static void note_asked(const struct reading *r, struct home *x, const struct obj
     uint32_t hour = 0;
     struct err unused;
 
-    if (atime_hour(r->homes->view->d->store, &o->digest, &hour, &unused) != 0) {
+    if (atime_hour(r->homes->view->hub->store, &o->digest, &hour, &unused) != 0) {
         hour = 0;
     }
     x->last_asked_unix_s =
@@ -169,7 +169,7 @@ int homes_read(struct homes *h, struct slice type, struct slice id, struct err *
 {
     struct reading r = {h, type, id};
     struct slice repo = slice_str(h->view->r->name);
-    struct cache *c = h->view->d->cache;
+    struct cache *c = h->view->hub->cache;
     struct arena *a = &h->arena;
     int rc =
         cache_list(c, repo, type.p != NULL ? key_words(type, id, a) : SLICE(""), on_object, &r, e);
@@ -204,7 +204,7 @@ static void learn(struct homes *h, struct home *x)
         struct repo_info info;
         struct err unused;
         if (!d->listing && !d->understood &&
-            blob_read_whole(h->view->d->store, &d->digest, &doc, &unused) == 0 &&
+            blob_read_whole(h->view->hub->store, &d->digest, &doc, &unused) == 0 &&
             info_make(buf_slice(&doc), &made, &unused) == 0 && info_read(buf_slice(&made), &info)) {
             d->understood = true;
             d->closed = info.closed;
@@ -257,7 +257,8 @@ void homes_learn(struct homes *h)
     }
     HASH_ITER(hh, h->by_name, x, next)
     {
-        if (!h->view->all && openness_hides(h->view->d->store, h->view->r->name, x->type, x->id)) {
+        if (!h->view->all &&
+            openness_hides(h->view->hub->store, h->view->r->name, x->type, x->id)) {
             x->docs = NULL; /* what was everybody's before is not shown to everybody */
         }
     }
@@ -330,7 +331,7 @@ static int each_part(const struct homes *h, const struct home_doc *d,
                doc = BUF_INIT(DOC_BYTES);
     struct slice principal = d->row_key;
     struct slice key = slice_cut(&principal, '\0');
-    struct store *s = h->view->d->store;
+    struct store *s = h->view->hub->store;
     struct gather_part p = {.last = false};
     struct arena a = {0};
     int rc = 0;

@@ -54,7 +54,7 @@ static void add_listing(struct keys *k, const struct errand *x, struct slice key
     add(k, key);
     for (unsigned i = 1; i < GATHER_PARTS_MAX; i++) {
         struct slice part = part_key(key, i, k->a);
-        if (!kept_is_here(x->d->store, slice_str(x->r->name), part)) {
+        if (!kept_is_here(x->hub->store, slice_str(x->r->name), part)) {
             return;
         }
         add(k, part);
@@ -97,7 +97,7 @@ int pinning_set(struct errand *x, struct slice type, struct slice id, struct sli
         ++*files;
         add(&k, key_file(type, c->id, &f, &a));
     }
-    rc = pin_set_keys(x->d->store, scope, owner, k.at, k.count, e);
+    rc = pin_set_keys(x->hub->store, scope, owner, k.at, k.count, e);
     free(k.at);
     arena_fini(&a);
     return rc;

@@ -186,16 +186,16 @@ static void on_loaded(void *arg, struct prefetch *p)
     log_info("prefetch.resumed", "repo=%s id=%s/%s", p->view.repo, p->view.type, p->view.name);
 }
 
-struct prefetches *prefetches_open(struct daemon *d)
+struct prefetches *prefetches_open(const struct hub_parts *hub)
 {
     struct prefetches *all = NEW(struct prefetches);
     struct err why;
 
-    all->daemon = d;
+    all->hub = hub;
     lock_init(&all->lock, LOCK_HUB);
     cond_init(&all->work);
     list_init(&all->jobs);
-    if (prefetch_load(d->store, on_loaded, all, &why) != 0) {
+    if (prefetch_load(hub->store, on_loaded, all, &why) != 0) {
         log_error("prefetch.load", "why=\"%s\"", why.text);
     }
     all->worker = mem_array(WORKERS, sizeof all->worker[0]);
@@ -296,7 +296,7 @@ static void forget_oldest(struct prefetches *all)
     lock_take(&all->lock);
     p = take_oldest(all);
     lock_drop(&all->lock);
-    if (p != NULL && prefetch_forget(all->daemon->store, p->view.id, &why) != 0) {
+    if (p != NULL && prefetch_forget(all->hub->store, p->view.id, &why) != 0) {
         log_warn("prefetch.forget", "why=\"%s\"", why.text);
     }
     prefetch_free(&p);

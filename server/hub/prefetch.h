@@ -13,7 +13,7 @@
 #ifndef SERVER_HUB_PREFETCH_H
 #define SERVER_HUB_PREFETCH_H
 
-#include "server/daemon.h"
+#include "server/hub/parts.h"
 
 struct prefetches;
 
@@ -50,7 +50,7 @@ struct prefetch_view {
     uint64_t gives_up_unix_s; /* of one that waits, if nothing comes until then */
 };
 
-struct prefetches *prefetches_open(struct daemon *d);
+struct prefetches *prefetches_open(const struct hub_parts *hub);
 void prefetches_close(struct prefetches **pp); /* NULL is fine */
 
 /* *joined: the same is under way already, *id is that. */

@@ -37,7 +37,7 @@ void prefetch_want_copy(struct prefetch *p, const struct prefetch_want *w);
 void prefetch_free(struct prefetch **pp);
 
 struct prefetches {
-    struct daemon *daemon;
+    const struct hub_parts *hub;
     struct lock lock; /* LOCK_HUB */
     struct cond work;
     struct list jobs; /* oldest first */

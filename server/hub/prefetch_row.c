@@ -120,7 +120,7 @@ int prefetch_save(struct prefetch *p, struct err *e)
         be_put(key, KEY_BYTES, p->view.id);
         b = batch_new();
         batch_put(b, TABLE_PREFETCH, slice_of(key, KEY_BYTES), buf_slice(&row));
-        rc = store_commit(p->all->daemon->store, &b, COMMIT_SYNC, e);
+        rc = store_commit(p->all->hub->store, &b, COMMIT_SYNC, e);
     }
     buf_free(&row);
     return rc;

@@ -138,8 +138,8 @@ static void start(struct attempt *x, struct hand *h)
                      &why);
     if (rc == 0) {
         h->porter = porter_start(
-            x->errand.porters, x->errand.d->cache,
-            loops_at(x->errand.d->loops, (unsigned)(x->next % loops_count(x->errand.d->loops))),
+            x->errand.porters, x->errand.hub->cache,
+            loops_at(x->errand.hub->loops, (unsigned)(x->next % loops_count(x->errand.hub->loops))),
             &w);
         x->busy++;
         return;
@@ -238,7 +238,7 @@ static int check_room(struct attempt *x, struct err *e)
     char wanted[UNITS_TEXT], most[UNITS_TEXT];
     struct store_space sp;
 
-    store_space(x->errand.d->store, &sp);
+    store_space(x->errand.hub->store, &sp);
     if (x->p->view.bytes <= sp.high_bytes) {
         return 0;
     }
@@ -254,7 +254,7 @@ static int check_room(struct attempt *x, struct err *e)
 static bool is_kept(struct attempt *x, const struct manifest_entry *f)
 {
     struct arena a = {0};
-    bool kept = kept_is_here(x->errand.d->store, slice_str(x->errand.r->name),
+    bool kept = kept_is_here(x->errand.hub->store, slice_str(x->errand.r->name),
                              key_file(x->p->want.type, x->commit.id, f, &a));
 
     arena_fini(&a);
@@ -264,7 +264,7 @@ static bool is_kept(struct attempt *x, const struct manifest_entry *f)
 /* So are its listing and what the Hub said of the revision, which small files may overtake: who exports it next reads them. */
 static bool words_are_kept(const struct attempt *x)
 {
-    const struct stock_view v = {x->errand.d, x->errand.r, true};
+    const struct stock_view v = {x->errand.hub, x->errand.r, true};
     struct stock_revision about;
     struct arena a = {0};
     int rc = stock_files(&v, x->p->want.type, x->p->want.id, x->p->want.rev, &a, &about, NULL, NULL,
@@ -369,7 +369,7 @@ static int run_in(struct prefetch *p, const struct repo *r, struct err *e)
     int rc;
 
     porters_init(&porters);
-    errand_init(&x.errand, p->all->daemon, r, &porters, p->want.authorization, &p->stop);
+    errand_init(&x.errand, p->all->hub, r, &porters, p->want.authorization, &p->stop);
     x.prefix = slice_eqs(p->want.type, "models")
                    ? SLICE("")
                    : arena_fmt(&x.errand.arena, SLICE_FMT "/", SLICE_ARG(p->want.type));
@@ -388,7 +388,7 @@ static int run_in(struct prefetch *p, const struct repo *r, struct err *e)
 
 int prefetch_run(struct prefetch *p, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(p->all->daemon->repos);
+    struct repo_set *rs = repo_set_hold(p->all->hub->repos);
     const struct repo *r = repo_set_find(rs, p->want.repo);
     enum stock_kind k;
     int rc;

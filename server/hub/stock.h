@@ -13,12 +13,12 @@
 #define SERVER_HUB_STOCK_H
 
 #include "common/hash/git_oid.h"
-#include "server/daemon.h"
+#include "server/hub/parts.h"
 
 enum stock_kind { STOCK_PULLED, STOCK_SYNCED, STOCK_HOSTED };
 
 struct stock_view {
-    struct daemon *d;
+    const struct hub_parts *hub;
     const struct repo *r;
     bool all;
 };

@@ -12,7 +12,7 @@ enum { NAME_ROOM = 32 };
 
 static struct store *store_of(const struct stock_view *v)
 {
-    return v->d->store;
+    return v->hub->store;
 }
 
 /* --- of any trees ------------------------------------------------------------------------------------------------- */

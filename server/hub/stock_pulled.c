@@ -72,7 +72,7 @@ static bool all_pinned(const struct homes *h, const struct home *x)
     struct err unused;
     bool yes = false;
 
-    if (pins_load(h->view->d->store, &pins, &unused) >= 0) {
+    if (pins_load(h->view->hub->store, &pins, &unused) >= 0) {
         key = arena_fmt(&a, SLICE_FMT "0", SLICE_ARG(key_files(x->type, x->id, &a)));
         yes = pins_cover(&pins, repo, key);
     }
@@ -97,7 +97,7 @@ static void mark(struct homes *h, const struct home *x, struct revisions *all)
     }
     for (size_t i = 0; i < all->count; i++) {
         struct stock_revision *r = &all->at[i];
-        r->pinned = pinned || pinning_has(h->view->d->store, slice_str(h->view->r->name), x->type,
+        r->pinned = pinned || pinning_has(h->view->hub->store, slice_str(h->view->r->name), x->type,
                                           x->id, r->commit);
     }
 }

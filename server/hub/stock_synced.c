@@ -7,7 +7,7 @@ enum { DOC_BYTES = 64 << 20 };
 
 static struct store *store_of(const struct stock_view *v)
 {
-    return v->d->store;
+    return v->hub->store;
 }
 
 struct folder {        /* "models/org/name@main/" and what is below it */

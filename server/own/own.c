@@ -273,11 +273,11 @@ const struct entrance entrance_front = {
 
 /* --- what it shows --- */
 
-struct own *own_open(struct daemon *d, struct lifecycle *l)
+struct own *own_open(struct daemon *d, const struct hub_parts *hub, struct lifecycle *l)
 {
     struct own *o = NEW(struct own);
 
-    *o = (struct own){.daemon = d, .lifecycle = l, .texts = texts_open()};
+    *o = (struct own){.daemon = d, .hub = hub, .lifecycle = l, .texts = texts_open()};
     return o;
 }
 

@@ -116,8 +116,7 @@ void stock_pages_answer(struct desk *d, struct exchange *x, struct visit *v, str
     const struct http_req *req = exchange_req(x);
     struct slice rest = path, page;
     struct repo *r = repo_set_find(d->set, slice_cut(&rest, '/'));
-    struct stock_page p = {.view = {d->parts->own->daemon, r, false},
-                           .now_unix_s = d->loop->unix_s};
+    struct stock_page p = {.view = {d->parts->own->hub, r, false}, .now_unix_s = d->loop->unix_s};
     struct hf_spec spec;
     enum stock_kind k;
     struct call *c;

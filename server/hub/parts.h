@@ -1,0 +1,20 @@
+/* parts.h - what server/hub uses of a running mirrord. The daemon fills it in before anything of it is called. */
+#ifndef SERVER_HUB_PARTS_H
+#define SERVER_HUB_PARTS_H
+
+#include "server/cache/cache.h"
+#include "server/live/lifecycle.h"
+#include "server/live/repo_set.h"
+#include "server/net/loop.h"
+
+struct uploads;
+struct hub_parts {
+    struct store *store;
+    struct cache *cache;
+    struct uploads *uploads;
+    struct loops *loops; /* what is asked of the cache comes back there */
+    struct repos *repos;
+    struct lifecycle *lifecycle;
+};
+
+#endif

@@ -5,11 +5,16 @@
 
 #include "agent/train/zero.h"
 
-enum { ALIGN_ELEMENTS = 4 }; /* 16 bytes of f32: what a GPU's products are fastest with */
+enum {
+    ALIGN_ELEMENTS = 4, /* 16 bytes of f32: what a GPU's products are fastest with */
+    MARK_EVERY = 50,    /* steps */
+    MARK_ELEMENTS = 1 << 18
+};
 
 /* A matrix that is compressed. */
 struct factored {
     const char *name; /* the Hub's; the layout's */
+    int tensor;       /* of the layout */
     int64_t rows, cols, rank;
     int64_t offset; /* of M, from the start of the whole */
     int64_t error;  /* of E, P and Q in their buffers; P's is the group's own */
@@ -60,6 +65,7 @@ static void add_matrix(struct powersgd *p, struct factored *x, const struct mode
     const struct tensor *t = &m->layout.tensor[h->tensor];
 
     *x = (struct factored){.name = h->name,
+                           .tensor = h->tensor,
                            .rows = h->rows,
                            .cols = h->cols,
                            .rank = least(m->o.compress.rank, least(h->rows, h->cols)),
@@ -191,12 +197,6 @@ void powersgd_clear(struct model *m)
     }
 }
 
-/* Another one for each matrix, step and factor. */
-static uint64_t seed_of(const struct powersgd *p, const struct factored *x, bool q)
-{
-    return ((uint64_t)p->step << 24) + 2 * (uint64_t)(x - p->matrix) + q;
-}
-
 /* Where a matrix's three are, and its gradient. */
 struct places {
     char *e, *p, *q, *m;
@@ -211,6 +211,35 @@ static struct places places_of(const struct model *m, int group, const struct fa
                            .q = p->q + model_accum_bytes(m, x->q),
                            .m = m->group_grad[group] +
                                 model_accum_bytes(m, x->offset - m->layout.group[group].offset)};
+}
+
+/* The first compressed step is compared, and then some: a matrix after the other. */
+int powersgd_mark(struct model *m, uint16_t *mark, struct err *e)
+{
+    const struct powersgd *p = m->powersgd;
+    int64_t since = p != NULL ? p->step - m->o.compress.start - 1 : -1, n;
+    const struct factored *x;
+    void *made;
+    int group, rc;
+
+    *mark = 0;
+    if (since < 0 || since % MARK_EVERY != 0 || m->o.zero != 0 || !powersgd_begun(m)) {
+        return 0;
+    }
+    x = &p->matrix[since / MARK_EVERY % p->first[m->layout.groups]];
+    group = group_of(&m->layout, x->tensor);
+    n = least(x->rows * x->cols, MARK_ELEMENTS);
+    made = mem_new(model_accum_bytes(m, n));
+    rc = model_get(m, made, places_of(m, group, x).m, model_accum_bytes(m, n), e);
+    *mark = (uint16_t)slice_hash(slice_of(made, model_accum_bytes(m, n)));
+    free(made);
+    return rc;
+}
+
+/* Another one for each matrix, step and factor. */
+static uint64_t seed_of(const struct powersgd *p, const struct factored *x, bool q)
+{
+    return ((uint64_t)p->step << 24) + 2 * (uint64_t)(x - p->matrix) + q;
 }
 
 static void make_p(struct model *m, struct kstream *ks, const struct factored *x, struct places at)

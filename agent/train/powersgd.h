@@ -17,6 +17,10 @@
  * The first `start` steps are summed whole: early gradients are not of low rank. E and Q begin when these have passed; a step
  * that is not taken, or another loss scale, drops E and Q, for what is not finite would stay in them.
  *
+ * Each rank makes M, and Q and P orthonormal, by itself from the same numbers. Processors of different kinds do not round alike: in
+ * stage 0, where each rank updates all weights, copies would drift apart. The ranks compare what they have made from time to time; in
+ * stage 1 every weight comes from one rank.
+ *
  * owns     struct powersgd, of a model
  * threads  the model's; on the stream of collectives (zero.h)
  * errors   kept in the model
@@ -45,6 +49,8 @@ void powersgd_clear(struct model *m); /* they become zeros again */
 /* Whether E and Q came from a checkpoint. */
 void powersgd_set_resumed(struct model *m, bool resumed);
 bool powersgd_resumed(const struct model *m);
+/* 16 bits of what this rank has made of the step's gradients, the same on all ranks. Most often 0: nothing is compared in this step. */
+MUST_USE int powersgd_mark(struct model *m, uint16_t *mark, struct err *e);
 /* The step was not taken, or gradients will be of another scale. */
 void powersgd_forget(struct model *m);
 

@@ -19,6 +19,8 @@ enum {
     SHARED_SAVE,
     SHARED_BUSY, /* saver_tell()'s */
     SHARED_FAILED,
+    SHARED_MARK, /* powersgd_mark()'s, and its square */
+    SHARED_MARK_SQUARE,
     SHARED_COUNT
 };
 

@@ -237,6 +237,30 @@ static void tell_saver(struct run *r, double shared[SHARED_COUNT], uint64_t wait
     shared[SHARED_FAILED] = mine.failed;
 }
 
+static int mark_step(struct run *r, double shared[SHARED_COUNT], struct err *e)
+{
+    uint16_t mark;
+    int rc = powersgd_mark(r->model, &mark, e);
+
+    shared[SHARED_MARK] = mark;
+    shared[SHARED_MARK_SQUARE] = (double)mark * mark;
+    return rc;
+}
+
+/* Numbers are equal when their sum's square is that of their squares, times how many there are; all of these are integers. */
+static int compare_marks(const struct run *r, const double shared[SHARED_COUNT], struct err *e)
+{
+    uint64_t sum = (uint64_t)shared[SHARED_MARK], squares = (uint64_t)shared[SHARED_MARK_SQUARE];
+
+    return sum * sum == squares * (uint64_t)r->comm->size
+               ? 0
+               : err_set(e, E_CONFIG,
+                         "--compress: the ranks have different bits after step %lld, for their "
+                         "processors do not round alike: take hosts of one kind, or --zero 1, or "
+                         "on CPUs one OPENBLAS_CORETYPE (Haswell) for all",
+                         (long long)r->state.step);
+}
+
 /* True when a checkpoint is still under way on some rank. */
 static bool settle_saver(struct run *r, const double shared[SHARED_COUNT])
 {
@@ -406,10 +430,12 @@ static int run_steps(struct run *r, struct err *e)
         }
         read_notices(r->o, shared);
         tell_saver(r, shared, 0);
+        rc = rc != 0 ? rc : mark_step(r, shared, e);
         rc = rc != 0 ? rc : agree(r, shared, e);
         if (rc == 0) {
             (void)settle_saver(r, shared);
         }
+        rc = rc != 0 || r->comm->size == 1 ? rc : compare_marks(r, shared, e);
         stop = shared[SHARED_STOP] > 0 || shared[SHARED_PREEMPTED] > 0;
         if (rc == 0 &&
             (last || stop || shared[SHARED_SAVE] > 0 || every(r->state.step, r->o->save_every))) {

@@ -2,6 +2,7 @@
 import hashlib
 import itertools
 import json
+import platform
 import shutil
 import subprocess
 
@@ -131,6 +132,18 @@ def test_a_run_that_compresses_no_more_says_what_it_drops(job):
     _, _, said = job.train(2, "--stop-at", 12, "--resume", "auto", out=out)
     assert "what the compressed steps so far left out is dropped: gradients are summed whole from here on" in said
     assert "is dropped" not in job.train(2, "--resume", "auto", out=out)[2]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="OPENBLAS_CORETYPE has other names here")
+@pytest.mark.parametrize("zero", [0, 1])
+def test_processors_that_round_in_different_ways(job, zero):
+    """In stage 0 each rank would go on with weights of its own; in stage 1 each weight comes from one rank."""
+    argv = [BUILD / "trainer", *job.args(job.folder / "out", *COMPRESSED, "--zero", zero)]
+    done = mpirun_each(*[["env", f"OPENBLAS_CORETYPE={core}", *argv] for core in ("Prescott", "Haswell")])
+    if zero == 0:
+        assert done.returncode == 78 and "--compress: the ranks have different bits after step 6" in done.stderr, done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_damaged_part_is_seen(job):

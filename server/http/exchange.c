@@ -253,13 +253,16 @@ void exchange_end_use(struct body_use *u)
         body_memory_spare(c->lane->memory, u);
         return;
     }
-    if (x->reply == NULL && x->handler_sheds) {
+    if (x->reply !=
+        NULL) { /* the handler has let go of the body, and nobody reads what still comes */
+        body_memory_drop(c->lane->memory, u);
+    } else if (x->handler_sheds) {
         x->kept = 0;
         body_memory_drop(c->lane->memory, u);
         x->ev->on_shed(x->ev_arg);
     } else if (x->stream != NULL) {
         h2_shed(x);
-    } else { /* answered since: the handler has let go of the body */
+    } else {
         body_memory_drop(c->lane->memory, u);
     }
 }

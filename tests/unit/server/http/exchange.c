@@ -1,0 +1,47 @@
+/* What becomes of the memory of a request's body when others need it. */
+#include "server/http/exchange.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "common/os/mailbox.h"
+#include "server/http/h2.h"
+
+static uint64_t held(struct body_memory *m)
+{
+    struct body_memory_stats stats;
+
+    body_memory_stats(m, &stats);
+    return stats.bytes;
+}
+
+/* The handler has let go of the body by its answer: what is sent of that goes on. */
+static void an_answered_stream_is_not_reset(void **state)
+{
+    struct http_reply reply = {.status = 200};
+    struct lane lane = {.memory = body_memory_open(1 << 20)};
+    struct conn conn = {.lane = &lane};
+    struct h2_stream stream = {.doom = H2_LIVES};
+    struct exchange x = {.conn = &conn, .stream = &stream, .reply = &reply, .handler_sheds = true};
+
+    (void)state;
+    list_init(&lane.port.uses);
+    assert_true(body_memory_hold(lane.memory, &lane.port, &x.use, 1, BODY_MAY_END, 1000));
+    assert_true(held(lane.memory) != 0);
+    exchange_end_use(&x.use);
+    assert_int_equal(stream.doom, H2_LIVES);
+    assert_int_equal(held(lane.memory), 0);
+    body_memory_close(&lane.memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answered_stream_is_not_reset),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

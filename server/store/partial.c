@@ -315,33 +315,43 @@ void partials_lose(struct store *s, enum partial_kind kind,
     lock_drop(&s->partials->lock);
 }
 
-struct fills {
-    uint64_t bytes;
-    unsigned count;
-    struct partial *oldest;
-};
-
-static struct fills count_fills(struct partials *x)
+static int by_age(const void *a, const void *b)
 {
-    struct fills f = {0};
+    const struct partial *const *x = a;
+    const struct partial *const *y = b;
+
+    return (*x)->saved_unix_s < (*y)->saved_unix_s ? -1 : (*x)->saved_unix_s > (*y)->saved_unix_s;
+}
+
+/* The oldest fills, until the others are few enough and have at most that many bytes. */
+static void lose_oldest_fills(struct partials *x, uint64_t max_bytes)
+{
+    struct partial **fill = mem_array(HASH_COUNT(x->parked) + 1, sizeof *fill);
     struct partial *p, *tmp;
+    uint64_t bytes = 0;
+    size_t count = 0;
 
     HASH_ITER(hh, x->parked, p, tmp)
     {
         if (is_kind(p, PARTIAL_FILL)) {
-            f.bytes += extents_bytes(&p->have);
-            f.count++;
-            f.oldest = f.oldest == NULL || p->saved_unix_s < f.oldest->saved_unix_s ? p : f.oldest;
+            bytes += extents_bytes(&p->have);
+            fill[count++] = p;
         }
     }
-    return f;
+    if (bytes > max_bytes || count > FILLS_MAX) {
+        qsort(fill, count, sizeof(struct partial *), by_age);
+    }
+    for (size_t i = 0; bytes > max_bytes || count - i > FILLS_MAX; i++) {
+        bytes -= extents_bytes(&fill[i]->have);
+        lose(x, fill[i]);
+    }
+    free(fill);
 }
 
 void partials_lose_old(struct store *s, uint64_t now_unix_s, uint64_t max_bytes)
 {
     struct partials *x = s->partials;
     struct partial *p, *tmp;
-    struct fills f;
 
     lock_take(&x->lock);
     HASH_ITER(hh, x->parked, p, tmp)
@@ -350,9 +360,7 @@ void partials_lose_old(struct store *s, uint64_t now_unix_s, uint64_t max_bytes)
             lose(x, p);
         }
     }
-    for (f = count_fills(x); f.bytes > max_bytes || f.count > FILLS_MAX; f = count_fills(x)) {
-        lose(x, f.oldest);
-    }
+    lose_oldest_fills(x, max_bytes);
     lock_drop(&x->lock);
 }
 
@@ -365,6 +373,7 @@ void partial_drop(struct store *s, struct partial **pp)
 
     partial_free(pp);
     if (stage_resume(s, id, 0, &st, &e) != E_BUSY) { /* else somebody goes on with it */
+        log_info("partial.dropped", "bytes=%" PRIu64, st != NULL ? stage_written_bytes(st) : 0);
         stage_abort(&st);
         partial_del(b, id);
         if (store_commit(s, &b, COMMIT_LAZY, &e) != 0) { /* swept at the next start */
@@ -399,7 +408,6 @@ void partials_drop_lost(struct store *s)
             return;
         }
         p = LIST_ITEM(n, struct partial, node);
-        log_info("partial.dropped", "bytes=%" PRIu64, extents_bytes(&p->have));
         partial_drop(s, &p);
     }
 }

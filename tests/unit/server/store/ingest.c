@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 
+#include "common/base/log.h"
 #include "tests/harness/states.h"
 #include "tests/harness/store.h"
 
@@ -534,6 +536,57 @@ static void test_those_that_go(void **state)
     assert_int_equal(rows(f), 0);
 }
 
+static char said[256];
+
+static void note(enum log_level level, const char *line)
+{
+    (void)level;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+/* The log says what the disk has back, also of one that is known by its id alone. */
+static void test_bytes_of_those_that_go(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t id = park(f, PARTIAL_SYNC, SLICE("a"), 1);
+    struct partial *p = partial_take(f->s, PARTIAL_SYNC, SLICE("a"));
+    uint64_t bytes = 0;
+
+    partial_free(&p);
+    partial_lose(f->s, id);
+    log_divert(note);
+    partials_drop_lost(f->s);
+    log_divert(NULL);
+    assert_int_equal(sscanf(said, "partial.dropped bytes=%" SCNu64, &bytes), 1);
+    assert_true(bytes > 0);
+}
+
+/* The oldest go, however many there are. */
+static void test_the_oldest_go(void **state)
+{
+    enum { COUNT = 100 };
+    struct fixture *f = *state;
+    char name[16];
+
+    for (int i = 0; i < COUNT; i++) {
+        struct partial *p;
+        snprintf(name, sizeof name, "%d", i);
+        p = partial_new(PARTIAL_FILL, slice_str(name));
+        p->id = (uint64_t)i + 1;
+        p->saved_unix_s = (uint64_t)(i * 37 % COUNT); /* each once */
+        extents_add(&p->have, 0, 10);
+        partial_give(f->s, &p);
+    }
+    partials_lose_old(f->s, 0, 10 * 10);
+    for (int i = 0; i < COUNT; i++) {
+        struct partial *p;
+        snprintf(name, sizeof name, "%d", i);
+        p = partial_take(f->s, PARTIAL_FILL, slice_str(name));
+        assert_int_equal(p != NULL, i * 37 % COUNT >= COUNT - 10);
+        partial_free(&p);
+    }
+}
+
 /* Somebody has the stage open: neither row nor file goes. */
 static void test_in_use(void **state)
 {
@@ -680,6 +733,8 @@ int main(void)
         TEST(test_park_and_resume),
         TEST(test_ends),
         TEST(test_lost),
+        TEST(test_bytes_of_those_that_go),
+        TEST(test_the_oldest_go),
         TEST(test_lost_by_another),
         TEST(test_misuse),
         TEST(test_blocks),

@@ -567,9 +567,12 @@ static int close_object(struct ending *x)
     int rc = open_stage(x->u, x->joint, x->session, x->e);
 
     if (rc == 0) {
+        rc = all_here(x); /* again: where its file was lost, all are to be sent anew */
+    }
+    if (rc == 0 && x->out->status == 0) {
         rc = ingest_finish(x->joint->in, x->f.total, &d, x->e);
     }
-    if (rc != 0) {
+    if (rc != 0 || x->out->status != 0) {
         return rc;
     }
     return digest_eq(&d, &x->put->digest) ? seal(x) : drop(x);

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/log.h"
 #include "server/store/alias.h"
 #include "server/store/blob.h"
+#include "server/upload/arrival.h"
 #include "server/upload/brought.h"
 #include "server/upload/joint.h"
 #include "server/upload/offer.h"
@@ -14,8 +14,6 @@
 #include "server/upload/upload_reply.h"
 
 #define UNKNOWN UINT64_MAX
-/* Made durable that often while it comes: what a SIGKILL may cost. */
-#define SAVE_BYTES ((uint64_t)64 << 20)
 
 struct append {
     struct uploads *u;
@@ -24,9 +22,8 @@ struct append {
     bool at_once;   /* no upload was begun: all of it comes in this body */
     struct writer writer;
     struct joint *joint; /* remembers the hasher between requests; NULL: at_once */
-    struct ingest *in;   /* NULL: not yet */
-    uint64_t saved;      /* bytes that a row tells of */
     struct charge charge;
+    struct arrival file;
     bool over; /* whole, or dropped: nothing is kept for later */
 };
 
@@ -38,35 +35,22 @@ static bool ends(const struct put *p)
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t offset_of(const struct append *x)
-{
-    return x->in != NULL ? ingest_bytes(x->in) : 0;
-}
-
 /* All that there will be is small: no file for it. */
 static bool is_small(const struct append *x, uint64_t length)
 {
     return ends(&x->put) && length <= BLOB_INLINE_BYTES;
 }
 
-/* The row that tells of a new stage comes before its bytes, so that no sweep takes them. */
 static int begin(struct append *x, uint64_t length, struct err *e)
 {
-    struct session_file f = {.total = UNKNOWN};
     bool named = !x->at_once && !is_small(x, length);
-    struct batch *b;
-    int rc = uploads_open_ingest(x->u, length, named, &x->in, e);
+    int rc = uploads_open_ingest(x->u, length, named, &x->file.in, e);
 
     if (rc != 0 || !named) {
         return rc;
     }
-    f.stage = ingest_id(x->in);
-    b = batch_new();
-    session_require(&x->session, b);
-    session_file_put(&x->session, BROUGHT_FILE, &f, b);
-    rc = session_save(&x->session, x->in, &b, COMMIT_LAZY, e);
+    rc = arrival_begin(&x->file, NULL, e);
     if (rc == 0) { /* of a stage that was lost nothing is left */
-        charge_keep(&x->charge, 0);
         charge_settle(&x->charge);
     }
     return rc;
@@ -101,17 +85,17 @@ static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
     }
     charge_begin(&x->charge, x->u, x->session.id, f.bytes);
     if (f.stage != 0) {
-        rc = uploads_resume(x->u, f.stage, f.bytes, UNKNOWN, &x->in, e);
-        x->saved = offset_of(x);
+        rc = uploads_resume(x->u, f.stage, f.bytes, UNKNOWN, &x->file.in, e);
+        x->file.saved = arrival_bytes(&x->file);
     }
     if (rc != 0 && rc != E_NOTFOUND) {
         return rc;
     }
-    if (x->put.first != UNKNOWN && x->put.first != offset_of(x)) {
+    if (x->put.first != UNKNOWN && x->put.first != arrival_bytes(&x->file)) {
         upload_refuse(reply, 416, "%" PRIu64 " bytes of this upload are here: go on behind them",
-                      offset_of(x));
+                      arrival_bytes(&x->file));
         reply->offset_known = true;
-        reply->offset = offset_of(x);
+        reply->offset = arrival_bytes(&x->file);
     }
     return 0;
 }
@@ -121,8 +105,8 @@ static void take_hasher(struct append *x)
 {
     struct hasher *h = joint_hasher_take(x->joint);
 
-    if (h != NULL && x->in != NULL && hasher_count(h) <= offset_of(x)) {
-        ingest_hasher_give(x->in, &h);
+    if (h != NULL && x->file.in != NULL && hasher_count(h) <= arrival_bytes(&x->file)) {
+        ingest_hasher_give(x->file.in, &h);
     }
     hasher_free(&h);
 }
@@ -165,6 +149,8 @@ int append_open(struct uploads *u, const struct put *p, const struct upload_body
     x->u = u;
     x->put = *p;
     x->at_once = p->upload_id.n == 0;
+    x->file = (struct arrival){
+        .session = &x->session, .charge = &x->charge, .path = BROUGHT_FILE, .total = UNKNOWN};
     charge_begin(&x->charge, u, x->session.id, 0);
     if (x->at_once) {
         CHECK(ends(p));
@@ -172,7 +158,7 @@ int append_open(struct uploads *u, const struct put *p, const struct upload_body
     } else {
         rc = enter(x, body, reply, e);
     }
-    if (rc == 0 && reply->status == 0 && x->in == NULL) {
+    if (rc == 0 && reply->status == 0 && x->file.in == NULL) {
         rc = begin(x, body->length, e);
     }
     if (rc == E_CHANGED) {
@@ -187,31 +173,13 @@ int append_open(struct uploads *u, const struct put *p, const struct upload_body
 
 /* --- what comes --------------------------------------------------------------------------------------------------- */
 
-/* Data, then the row that speaks of it. */
-static int save(struct append *x, struct err *e)
-{
-    struct session_file f = {
-        .stage = ingest_id(x->in), .bytes = ingest_bytes(x->in), .total = UNKNOWN};
-    struct batch *b = batch_new();
-    int rc;
-
-    session_require(&x->session, b);
-    session_file_put(&x->session, BROUGHT_FILE, &f, b);
-    rc = session_save(&x->session, x->in, &b, COMMIT_LAZY, e);
-    if (rc == 0) {
-        x->saved = f.bytes;
-        charge_keep(&x->charge, x->saved);
-    }
-    return rc;
-}
-
 int append_write(struct append *x, struct slice bytes, struct upload_reply *reply, struct err *e)
 {
-    bool small = ingest_state(x->in) == INGEST_MEMORY;
-    int rc = uploads_append(small ? NULL : &x->charge, x->in, bytes, e);
+    bool small = ingest_state(x->file.in) == INGEST_MEMORY;
+    int rc = uploads_append(small ? NULL : &x->charge, x->file.in, bytes, e);
 
-    if (rc == 0 && ingest_id(x->in) != 0 && ingest_bytes(x->in) - x->saved >= SAVE_BYTES) {
-        rc = save(x, e);
+    if (rc == 0) {
+        rc = arrival_save_if_due(&x->file, e);
     }
     if (rc == E_CHANGED) {
         upload_refuse_gone(reply);
@@ -225,7 +193,7 @@ int append_write(struct append *x, struct slice bytes, struct upload_reply *repl
 static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
                 struct upload_reply *reply, struct err *e)
 {
-    uint64_t bytes = ingest_bytes(x->in);
+    uint64_t bytes = ingest_bytes(x->file.in);
     struct batch *b = batch_new();
     struct blob *blob = NULL;
     int rc = 0;
@@ -236,7 +204,7 @@ static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
         session_put(&x->session, b);
     }
     if (rc == 0 && reply->status == 0) {
-        rc = ingest_seal(&x->in, b, &blob, e);
+        rc = ingest_seal(&x->file.in, b, &blob, e);
     }
     if (rc == 0 && reply->status == 0) {
         if (x->put.called.by == CALLED_SHA512) {
@@ -264,7 +232,7 @@ static int discard(struct append *x, struct upload_reply *reply, struct err *e)
     if (x->at_once) {
         return 0;
     }
-    ingest_drop(&x->in);
+    ingest_drop(&x->file.in);
     return session_drop(x->u, x->session.id, e);
 }
 
@@ -278,7 +246,7 @@ static int compare(struct append *x, const struct digest *d, bool *same, struct 
         *same = digest_eq(d, &x->put.called.sha256);
         return 0;
     }
-    rc = ingest_sha512(x->in, ingest_bytes(x->in), &other, e);
+    rc = ingest_sha512(x->file.in, ingest_bytes(x->file.in), &other, e);
     *same = rc == 0 && sha512_eq(&other, &x->put.called.sha512);
     return rc;
 }
@@ -287,7 +255,7 @@ static int end(struct append *x, uint64_t now_unix_s, struct upload_reply *reply
 {
     struct digest d;
     bool same;
-    int rc = ingest_finish(x->in, ingest_bytes(x->in), &d, e);
+    int rc = ingest_finish(x->file.in, ingest_bytes(x->file.in), &d, e);
 
     if (rc == 0) {
         rc = compare(x, &d, &same, e);
@@ -309,7 +277,7 @@ int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *re
     if (ends(&x->put)) {
         return end(x, now_unix_s, reply, e);
     }
-    rc = save(x, e);
+    rc = arrival_save(&x->file, COMMIT_LAZY, e);
     if (rc == E_CHANGED) {
         upload_refuse_gone(reply);
         return 0;
@@ -317,34 +285,19 @@ int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *re
     if (rc == 0) {
         reply->status = 202;
         reply->offset_known = true;
-        reply->offset = x->saved;
+        reply->offset = x->file.saved;
     }
     return rc;
 }
 
 static void park(struct append *x)
 {
-    uint64_t offset = offset_of(x);
-    struct err e = {0};
-    int rc = 0;
-
-    if (x->in == NULL || x->over || ingest_id(x->in) == 0) {
-        ingest_drop(&x->in);
-        return;
+    if (x->over) {
+        ingest_drop(&x->file.in);
+    } else if (arrival_settle(&x->file)) {
+        joint_hasher_put(x->joint, ingest_hasher_take(x->file.in));
+        ingest_park(&x->file.in);
     }
-    if (offset > x->saved && ingest_state(x->in) != INGEST_WHOLE) {
-        rc = save(x, &e);
-    }
-    if (rc == E_CHANGED) { /* the upload has ended: nobody goes on with this */
-        ingest_drop(&x->in);
-        return;
-    }
-    if (offset > x->saved) {
-        log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to go on from */
-        (void)!ingest_cut(x->in, x->saved, offset - x->saved, NULL);
-    }
-    joint_hasher_put(x->joint, ingest_hasher_take(x->in));
-    ingest_park(&x->in);
 }
 
 void append_close(struct append **xp)

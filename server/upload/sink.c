@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/log.h"
 #include "server/upload/append.h"
+#include "server/upload/arrival.h"
 
 #include "server/store/blob.h"
 #include "server/store/drop.h"
@@ -14,8 +14,6 @@
 #include "server/upload/upload_reply.h"
 
 #define UNKNOWN UINT64_MAX
-/* A file of a session is made durable that often while it arrives: what a SIGKILL may cost. */
-#define SAVE_BYTES ((uint64_t)64 << 20)
 
 struct upload_sink {
     struct uploads *u;
@@ -24,12 +22,10 @@ struct upload_sink {
     struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT, PUT_PIECE, PUT_ASSEMBLE */
     struct writer writer;
     uint64_t length; /* of this body; UNKNOWN */
-    uint64_t total;  /* of the whole file; UNKNOWN */
-    uint64_t saved;  /* of those, described by a row */
     struct charge
         charge; /* of a session's file and of a piece, until its row goes; of an object, while it comes */
     struct session_file old; /* PUT_PIECE: what is there by its name, if sealed */
-    struct ingest *in;       /* NULL: PUT_ASSEMBLE, PUT_PART, PUT_APPEND */
+    struct arrival file;     /* in: NULL: PUT_ASSEMBLE, PUT_PART, PUT_APPEND */
     struct buf list;         /* PUT_ASSEMBLE: all of it */
     struct part *part;       /* PUT_PART: all that matters is there */
     struct append *append;   /* PUT_APPEND: likewise */
@@ -47,7 +43,7 @@ static void sink_free(struct upload_sink **kp)
     append_close(&k->append);
     charge_settle(&k->charge);
     live_leave(k->u, &k->writer);
-    ingest_drop(&k->in);
+    ingest_drop(&k->file.in);
     buf_free(&k->list);
     session_free(&k->session);
     arena_fini(&k->arena);
@@ -57,43 +53,15 @@ static void sink_free(struct upload_sink **kp)
 /* Bytes of the file that are here. */
 static uint64_t offset_of(const struct upload_sink *k)
 {
-    return k->in != NULL ? ingest_bytes(k->in) : k->list.n;
-}
-
-/* The row of this file: what it says now, NULL: gone. */
-static void put_row(struct upload_sink *k, const struct session_file *f, struct batch *b)
-{
-    session_require(&k->session, b);
-    if (f == NULL) {
-        session_file_del(&k->session, k->put.path, b);
-    } else {
-        session_file_put(&k->session, k->put.path, f, b);
-    }
-}
-
-/* What is here becomes durable: data, then the row that speaks of it. */
-static int save(struct upload_sink *k, enum durability how, struct err *e)
-{
-    struct session_file f = {
-        .stage = ingest_id(k->in), .bytes = ingest_bytes(k->in), .total = k->total};
-    struct batch *b = batch_new();
-    int rc;
-
-    put_row(k, &f, b);
-    rc = session_save(&k->session, k->in, &b, how, e);
-    if (rc == 0) {
-        k->saved = f.bytes;
-        charge_keep(&k->charge, k->saved);
-    }
-    return rc;
+    return k->file.in != NULL ? ingest_bytes(k->file.in) : k->list.n;
 }
 
 /* The body begins within what is here: what lies behind its first byte goes, the row first. */
 static int cut(struct upload_sink *k, uint64_t old_bytes, struct err *e)
 {
-    int rc = save(k, COMMIT_SYNC, e);
+    int rc = arrival_save(&k->file, COMMIT_SYNC, e);
 
-    if (rc == 0 && ingest_cut(k->in, k->saved, old_bytes - k->saved, NULL) == 0) {
+    if (rc == 0 && ingest_cut(k->file.in, k->file.saved, old_bytes - k->file.saved, NULL) == 0) {
         charge_settle(&k->charge);
     } else { /* the file system cannot do that: they count on */
         charge_keep(&k->charge, old_bytes);
@@ -108,20 +76,20 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
     int rc;
 
     if (old->sealed || k->put.first > old->bytes ||
-        (old->total != UNKNOWN && old->total != k->total)) {
+        (old->total != UNKNOWN && old->total != k->file.total)) {
         upload_reply_file(reply, 409, k->put.path, old);
         return 0;
     }
-    rc = uploads_resume(k->u, old->stage, k->put.first, k->total, &k->in, e);
+    rc = uploads_resume(k->u, old->stage, k->put.first, k->file.total, &k->file.in, e);
     if (rc == E_NOTFOUND) {
-        upload_reply_file(reply, 409, k->put.path, &(struct session_file){.total = k->total});
+        upload_reply_file(reply, 409, k->put.path, &(struct session_file){.total = k->file.total});
         return 0;
     }
     if (rc == 0) { /* what an earlier request brought */
-        rc = ingest_hash(k->in, k->put.first, e);
+        rc = ingest_hash(k->file.in, k->put.first, e);
     }
-    k->saved = k->put.first;
-    if (rc == 0 && k->saved < old->bytes) {
+    k->file.saved = k->put.first;
+    if (rc == 0 && k->file.saved < old->bytes) {
         rc = cut(k, old->bytes, e);
     }
     return rc;
@@ -130,21 +98,17 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
 /* A file from its first byte; what an earlier try left goes. */
 static int start_over(struct upload_sink *k, const struct session_file *old, struct err *e)
 {
-    struct session_file f = {.total = k->total};
     struct batch *b = batch_new();
-    int rc = uploads_open_ingest(k->u, k->total, true, &k->in, e);
+    int rc = uploads_open_ingest(k->u, k->file.total, true, &k->file.in, e);
 
     if (rc == 0) {
-        f.stage = ingest_id(k->in);
-        put_row(k, &f, b);
         if (old != NULL && old->sealed) {
             session_unhold(&k->session, k->put.path, &old->digest, b);
         }
-        rc = session_save(&k->session, k->in, &b, COMMIT_LAZY, e);
+        rc = arrival_begin(&k->file, &b, e);
     }
     if (rc == 0) {
         k->writer.fresh = false;
-        charge_keep(&k->charge, 0);
     }
     if (rc == 0 && old != NULL && !old->sealed) {
         partial_lose(k->u->store, old->stage);
@@ -189,10 +153,10 @@ static int open_session_file(struct upload_sink *k, struct upload_reply *reply, 
         return 0;
     }
     if (k->put.first != 0) {
-        return resume(k, there ? &old : &(struct session_file){.total = k->total}, reply, e);
+        return resume(k, there ? &old : &(struct session_file){.total = k->file.total}, reply, e);
     }
-    if (k->length <= BLOB_INLINE_BYTES && k->length == k->total && !there) {
-        return uploads_open_ingest(k->u, k->total, false, &k->in, e);
+    if (k->length <= BLOB_INLINE_BYTES && k->length == k->file.total && !there) {
+        return uploads_open_ingest(k->u, k->file.total, false, &k->file.in, e);
     }
     return start_over(k, there ? &old : NULL, e);
 }
@@ -202,8 +166,9 @@ static int open_file(struct upload_sink *k, struct upload_reply *reply, struct e
     struct publish pub = {.store = k->u->store, .put = &k->put, .file = true};
     int rc = publish_check(&pub, reply, e);
 
-    return rc == 0 && reply->status == 0 ? uploads_open_ingest(k->u, k->total, false, &k->in, e)
-                                         : rc;
+    return rc == 0 && reply->status == 0
+               ? uploads_open_ingest(k->u, k->file.total, false, &k->file.in, e)
+               : rc;
 }
 
 /* It counts until its offer has made files of it. The offer may have done so before, of others: then it awaits more. */
@@ -263,7 +228,7 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
         k->list = BUF_INIT((size_t)k->put.assembler->list_bytes_max);
         return 0;
     }
-    return uploads_open_ingest(k->u, k->total, false, &k->in, e);
+    return uploads_open_ingest(k->u, k->file.total, false, &k->file.in, e);
 }
 
 int upload_sink_open(struct uploads *u, const struct put *p, const struct upload_body *body,
@@ -276,7 +241,8 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
     k->u = u;
     k->put = put_copy(p, &k->arena);
     k->length = body->length;
-    k->total = p->total != UNKNOWN ? p->total : p->first == 0 ? body->length : UNKNOWN;
+    k->file = (struct arrival){.session = &k->session, .charge = &k->charge, .path = k->put.path};
+    k->file.total = p->total != UNKNOWN ? p->total : p->first == 0 ? body->length : UNKNOWN;
     k->writer.yield = body->yield;
     k->writer.yield_arg = body->yield_arg;
     if (p->kind == PUT_PART) {
@@ -294,8 +260,8 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
         *out = k;
         return 0;
     }
-    if (p->kind == PUT_UPLOAD_FILE && k->in != NULL) {
-        ingest_park(&k->in); /* as it was found */
+    if (p->kind == PUT_UPLOAD_FILE && k->file.in != NULL) {
+        ingest_park(&k->file.in); /* as it was found */
     }
     sink_free(&k);
     return upload_trouble(reply, rc, e);
@@ -312,8 +278,9 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
     if (k->append != NULL) {
         return upload_trouble(reply, append_write(k->append, bytes, reply, e), e);
     }
-    if (bytes.n > k->total - offset_of(k)) {
-        upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced", k->total);
+    if (bytes.n > k->file.total - offset_of(k)) {
+        upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced",
+                      k->file.total);
         return 0;
     }
     if (k->put.max_bytes != 0 && bytes.n > k->put.max_bytes - offset_of(k)) {
@@ -325,12 +292,11 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
         CHECK(k->list.rc == 0); /* total is at most its maximum */
     } else {
         bool free = k->put.kind == PUT_FILE ||
-                    (k->put.kind != PUT_UPLOAD_FILE && ingest_state(k->in) == INGEST_MEMORY);
-        rc = uploads_append(free ? NULL : &k->charge, k->in, bytes, e);
+                    (k->put.kind != PUT_UPLOAD_FILE && ingest_state(k->file.in) == INGEST_MEMORY);
+        rc = uploads_append(free ? NULL : &k->charge, k->file.in, bytes, e);
     }
-    if (rc == 0 && k->in != NULL && ingest_id(k->in) != 0 &&
-        ingest_bytes(k->in) - k->saved >= SAVE_BYTES) {
-        rc = save(k, COMMIT_LAZY, e);
+    if (rc == 0) {
+        rc = arrival_save_if_due(&k->file, e);
     }
     return upload_trouble(reply, rc, e);
 }
@@ -341,10 +307,10 @@ static int finish_session_file(struct upload_sink *k, const struct digest *d,
     struct session_file f = {.sealed = true, .bytes = offset_of(k), .digest = *d};
     struct batch *b = batch_new();
     struct blob *blob = NULL;
-    int rc = ingest_seal(&k->in, b, &blob, e);
+    int rc = ingest_seal(&k->file.in, b, &blob, e);
 
     if (rc == 0) {
-        put_row(k, &f, b);
+        arrival_put(&k->file, &f, b);
         session_hold(&k->session, k->put.path, d, b);
         rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
     }
@@ -376,7 +342,7 @@ static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t n
                           .now_unix_s = now_unix_s};
     struct batch *b = batch_new();
     struct blob *blob = NULL;
-    int rc = ingest_seal(&k->in, b, &blob, e);
+    int rc = ingest_seal(&k->file.in, b, &blob, e);
 
     if (rc == 0) {
         publish_hold(&k->put, d, b);
@@ -398,10 +364,10 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
     bool piece = k->put.kind == PUT_PIECE;
     struct batch *b = batch_new();
     struct blob *blob = NULL;
-    int rc = ingest_seal(&k->in, b, &blob, e);
+    int rc = ingest_seal(&k->file.in, b, &blob, e);
 
     if (rc == 0 && piece) { /* found again by its name, and gone with the offer */
-        put_row(k, &f, b);
+        arrival_put(&k->file, &f, b);
         if (k->old.sealed) {
             session_unhold(&k->session, k->put.path, &k->old.digest, b);
         }
@@ -437,11 +403,11 @@ static int discard(struct upload_sink *k, struct upload_reply *reply, struct err
 
     upload_refuse(reply, 422, "the bytes are not those of %s: send them again",
                   k->put.kind == PUT_OBJECT ? "this digest" : "Repr-Digest");
-    if (k->put.kind != PUT_UPLOAD_FILE || ingest_id(k->in) == 0) {
+    if (k->put.kind != PUT_UPLOAD_FILE || ingest_id(k->file.in) == 0) {
         return 0;
     }
     b = batch_new();
-    put_row(k, NULL, b);
+    arrival_put(&k->file, NULL, b);
     rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
     if (rc == 0) {
         charge_keep(&k->charge, 0);
@@ -487,22 +453,23 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
         sink_free(&k);
         return upload_trouble(reply, rc, e);
     }
-    if (k->put.kind == PUT_UPLOAD_FILE && k->total != UNKNOWN && offset_of(k) < k->total) {
+    if (k->put.kind == PUT_UPLOAD_FILE && k->file.total != UNKNOWN &&
+        offset_of(k) < k->file.total) {
         struct session_file f = {.bytes = offset_of(k)};
-        rc = ingest_id(k->in) != 0 ? save(k, COMMIT_LAZY, e) : 0;
+        rc = ingest_id(k->file.in) != 0 ? arrival_save(&k->file, COMMIT_LAZY, e) : 0;
         if (rc == 0) {
             upload_reply_file(reply, 308, k->put.path, &f);
         }
         upload_sink_close(&k);
         return upload_trouble(reply, rc, e);
     }
-    if (k->total != UNKNOWN && offset_of(k) != k->total) {
+    if (k->file.total != UNKNOWN && offset_of(k) != k->file.total) {
         upload_refuse(reply, 400, "fewer bytes than were announced");
         sink_free(&k);
         return 0;
     }
-    if (k->in != NULL) {
-        rc = ingest_finish(k->in, ingest_bytes(k->in), &d, e);
+    if (k->file.in != NULL) {
+        rc = ingest_finish(k->file.in, ingest_bytes(k->file.in), &d, e);
     } else {
         rc = 0;
         digest_of(buf_slice(&k->list), &d);
@@ -529,15 +496,9 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
 void upload_sink_close(struct upload_sink **kp)
 {
     struct upload_sink *k = *kp;
-    struct err e = {0};
 
-    if (k != NULL && k->put.kind == PUT_UPLOAD_FILE && k->in != NULL && ingest_id(k->in) != 0) {
-        uint64_t offset = ingest_bytes(k->in);
-        if (offset > k->saved && save(k, COMMIT_LAZY, &e) != 0) {
-            log_warn("upload.save", "why=\"%s\"", e.text); /* less is there to resume from */
-            (void)!ingest_cut(k->in, k->saved, offset - k->saved, NULL);
-        }
-        ingest_park(&k->in);
+    if (k != NULL && k->put.kind == PUT_UPLOAD_FILE && arrival_settle(&k->file)) {
+        ingest_park(&k->file.in);
     }
     sink_free(kp);
 }

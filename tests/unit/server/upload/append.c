@@ -1,6 +1,11 @@
 #include "server/upload/append.h"
 
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "common/base/log.h"
 #include "server/store/alias.h"
+#include "server/upload/arrival.h"
 #include "server/upload/brought.h"
 #include "server/upload/offer.h"
 #include "tests/harness/store.h"
@@ -274,6 +279,104 @@ static void a_lost_stage(void **state)
     free((char *)(uintptr_t)other.p);
 }
 
+/* --- what is left of a body that breaks off --- */
+
+static atomic_bool disk_fails;
+static char said[256];
+
+int fdatasync(int fd)
+{
+    errno = EIO;
+    return atomic_load(&disk_fails) ? -1 : fsync(fd);
+}
+
+static void note(enum log_level level, const char *line)
+{
+    (void)level;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+struct coming {
+    struct session session;
+    struct charge charge;
+    struct arrival file;
+};
+
+/* 1000 bytes are saved, 500 more have come. */
+static void come(struct coming *x)
+{
+    struct put p = put_of(PUT_APPEND);
+    int rc;
+
+    fresh_reply();
+    assert_true(offer_begin(fix->s, &p, &x->session, &w.reply, &rc, NULL));
+    charge_begin(&x->charge, w.u, x->session.id, 0);
+    x->file = (struct arrival){
+        .session = &x->session, .charge = &x->charge, .path = BROUGHT_FILE, .total = UINT64_MAX};
+    assert_int_equal(uploads_open_ingest(w.u, UINT64_MAX, true, &x->file.in, NULL), 0);
+    assert_int_equal(arrival_begin(&x->file, NULL, NULL), 0);
+    assert_int_equal(uploads_append(&x->charge, x->file.in, slice_first(w.bytes, 1000), NULL), 0);
+    assert_int_equal(arrival_save(&x->file, COMMIT_LAZY, NULL), 0);
+    assert_int_equal(
+        uploads_append(&x->charge, x->file.in, slice_first(slice_from(w.bytes, 1000), 500), NULL),
+        0);
+    said[0] = '\0';
+}
+
+/* It is gone on with behind the saved bytes. */
+static void leave(struct coming *x, const char *why)
+{
+    log_divert(note);
+    assert_true(arrival_settle(&x->file));
+    log_divert(NULL);
+    assert_non_null(strstr(said, "bytes=1000 lost=500"));
+    assert_non_null(strstr(said, why));
+    ingest_park(&x->file.in);
+    charge_settle(&x->charge);
+    session_free(&x->session);
+    assert_int_equal(run(put_of(PUT_APPEND_STATUS)), 204);
+    assert_int_equal(w.reply.offset, 1000);
+    assert_int_equal(send_some(last(), slice_from(w.bytes, 1000), true), 201);
+    assert_here(&w.digest, SIZE);
+}
+
+static void broken_off_when_whole(void **state)
+{
+    struct coming x = {0};
+    struct digest d;
+
+    (void)state;
+    come(&x);
+    assert_int_equal(ingest_finish(x.file.in, 1500, &d, NULL), 0);
+    leave(&x, "why=\"its end could not be told from another's\"");
+}
+
+static void broken_off_when_lost(void **state)
+{
+    struct coming x = {0};
+
+    (void)state;
+    come(&x);
+    atomic_store(&disk_fails, true);
+    assert_int_equal(arrival_save(&x.file, COMMIT_LAZY, NULL), E_IO);
+    atomic_store(&disk_fails, false);
+    assert_int_equal(ingest_state(x.file.in), INGEST_LOST);
+    leave(&x, "why=\"the disk has lost bytes of it\"");
+}
+
+static void broken_off_when_the_upload_has_ended(void **state)
+{
+    struct coming x = {0};
+
+    (void)state;
+    come(&x);
+    assert_int_equal(session_drop(w.u, w.id, NULL), 0);
+    assert_false(arrival_settle(&x.file));
+    assert_null(x.file.in);
+    charge_settle(&x.charge);
+    session_free(&x.session);
+}
+
 /* Who comes last has it: the one before is asked to yield, once. */
 static void one_writer(void **state)
 {
@@ -461,10 +564,22 @@ static void brought_to_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(at_once),         T(in_pieces),      T(over_restarts),   T(out_of_order),
-        T(broken_off),      T(one_writer),     T(wrong_bytes_go),  T(dropped_and_expired),
-        T(ended_meanwhile), T(brought_before), T(by_another_name), T(brought_to_many),
+        T(at_once),
+        T(in_pieces),
+        T(over_restarts),
+        T(out_of_order),
+        T(broken_off),
+        T(one_writer),
+        T(wrong_bytes_go),
+        T(dropped_and_expired),
+        T(ended_meanwhile),
+        T(brought_before),
+        T(by_another_name),
+        T(brought_to_many),
         T(a_lost_stage),
+        T(broken_off_when_whole),
+        T(broken_off_when_lost),
+        T(broken_off_when_the_upload_has_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,9 +156,42 @@ static struct serve *open_serve(struct daemon *d)
                             .traffic = d->traffic,
                             .repos = d->repos};
 
-    d->own = own_open(d, &d->hub, d->lifecycle);
+    d->own = own_open(&d->admin, &d->hub, d->lifecycle);
     p.own = d->own;
     return serve_open(&p, doors);
+}
+
+static int reload(void *arg, struct reload_news *news, struct err *e)
+{
+    return daemon_reload(arg, news, e);
+}
+
+static int try_conf(void *arg, const struct conf *c, struct err *e)
+{
+    return daemon_try(arg, c, e);
+}
+
+static void fill_admin(struct daemon *d)
+{
+    d->admin = (struct admin_parts){.conf_path = d->conf_path,
+                                    .store = d->store,
+                                    .cache = d->cache,
+                                    .disk = d->disk,
+                                    .readers = d->readers,
+                                    .gate = d->gate,
+                                    .access = d->access,
+                                    .http = d->http,
+                                    .serve = d->serve,
+                                    .traffic = d->traffic,
+                                    .peers = d->peers,
+                                    .repos = d->repos,
+                                    .lifecycle = d->lifecycle,
+                                    .modules = d->modules,
+                                    .sync = d->sync,
+                                    .prefetches = d->prefetches,
+                                    .hub = &d->hub,
+                                    .collecting = &d->collecting,
+                                    .ops = {reload, try_conf, d}};
 }
 
 int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
@@ -246,7 +279,8 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     d->prefetches = prefetches_open(&d->hub);
-    rc = control_open(d, c->control_socket, &d->control, e);
+    fill_admin(d);
+    rc = control_open(&d->admin, c->control_socket, &d->control, e);
 out:
     if (rc != 0) {
         daemon_close(&d);

@@ -10,11 +10,10 @@
 #ifndef SERVER_DAEMON_H
 #define SERVER_DAEMON_H
 
+#include "server/admin/parts.h"
 #include "server/hub/parts.h"
 #include "server/live/lifecycle.h"
 #include "server/live/repo_set.h"
-
-struct access_log;
 
 struct daemon {
     const char *conf_path;
@@ -40,19 +39,14 @@ struct daemon {
     struct hub_parts hub;          /* repositories of a Hub: what they use */
     struct prefetches *prefetches; /* fetched ahead of demand: server/hub/prefetch.h */
     _Atomic bool collecting;       /* one gc_run() at a time */
-    struct traffic *traffic;       /* counters by repo, kind and class: server/admin/metrics.c */
+    struct admin_parts admin;      /* what is shown and steered */
+    struct traffic *traffic;       /* counters by repo, kind and class: server/serve/traffic.h */
 };
 
 MUST_USE int daemon_open(const char *conf_path, struct daemon **out, struct err *e);
 /* Until SIGTERM/SIGINT: 0. SIGHUP reloads, SIGUSR1 reopens logs. E_IO: only a new start helps. */
 MUST_USE int daemon_run(struct daemon *d, struct err *e);
 void daemon_close(struct daemon **dp);
-struct reload_news {          /* what a reload that went well has to say */
-    struct buf needs_restart; /* what of the new settings awaits one, by name */
-    struct buf warnings;      /* sentences, one a line */
-};
-#define RELOAD_NEWS ((struct reload_news){BUF_INIT(64 << 10), BUF_INIT(1 << 20)})
-void reload_news_fini(struct reload_news *news);
 /* Any thread but a loop; the old settings stay when it fails. */
 MUST_USE int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e);
 /* Whether a reload with this configuration would be refused; changes nothing. Any thread but a loop. */

@@ -174,9 +174,3 @@ int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e)
     buf_free(&listens);
     return rc;
 }
-
-void reload_news_fini(struct reload_news *news)
-{
-    buf_free(&news->needs_restart);
-    buf_free(&news->warnings);
-}

@@ -7,16 +7,17 @@
 #ifndef SERVER_ADMIN_ADMIN_H
 #define SERVER_ADMIN_ADMIN_H
 
-#include "server/daemon.h"
+#include "server/admin/parts.h"
 
 /* Prometheus text 0.0.4 (or OpenMetrics when asked): all of metrics.def, never blocks. */
-void metrics_text(struct daemon *d, bool openmetrics, struct buf *out);
+void metrics_text(const struct admin_parts *parts, bool openmetrics, struct buf *out);
 void metrics_doc(struct buf *out); /* docs/metrics.md */
 /* /-/status.json; stable keys, documented in docs/operations.md. whole: for who may see everything; else of a repo that not
  * everybody may read, neither its origin nor what is in it is told. */
-void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf *out);
+void status_json(const struct admin_parts *parts, struct slice base_url, bool whole,
+                 struct buf *out);
 /* /-/tunasync.json: the synced repos that everybody may read, as tunasync's managers tell theirs. */
-void tunasync_json(struct daemon *d, struct buf *out);
+void tunasync_json(const struct admin_parts *parts, struct buf *out);
 struct sample;
 void sync_status_json(const struct sample *s, bool whole, struct buf *out); /* "sync": [...] */
 struct swarm_view;
@@ -26,7 +27,8 @@ struct sync_view;
 const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */
 /* logged_in: with a link to log out.
  * The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */
-void status_page(struct daemon *d, struct slice base_url, bool logged_in, struct buf *out);
+void status_page(const struct admin_parts *parts, struct slice base_url, bool logged_in,
+                 struct buf *out);
 
 /* The page's Content-Security-Policy: our own style and script by their hashes, nothing else. */
 void status_policy(struct buf *out);
@@ -36,7 +38,7 @@ struct verify_report;
 void report_json(const struct verify_report *r, struct buf *out);
 
 struct control;
-MUST_USE int control_open(struct daemon *d, const char *path, struct control **out,
+MUST_USE int control_open(const struct admin_parts *parts, const char *path, struct control **out,
                           struct err *e); /* own thread */
 void control_close(struct control **cp);
 

@@ -28,7 +28,7 @@ struct client {
 };
 
 struct control {
-    struct daemon *d;
+    const struct admin_parts *parts;
     char *path;
     int fd;
     pthread_t acceptor;
@@ -70,7 +70,7 @@ int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out
     struct slice name;
     int rc = talk_need(t, "repo", &name, e);
 
-    *rs = repo_set_hold(t->d->repos);
+    *rs = repo_set_hold(t->parts->repos);
     *out = rc == 0 ? repo_set_find(*rs, name) : NULL;
     if (rc == 0 && *out == NULL) {
         rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\", see `mirrorctl repo ls`",
@@ -188,10 +188,10 @@ static void set_quiet(int fd, time_t s)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &quiet, sizeof(quiet));
 }
 
-void talk_keep(struct talk *t, void *kept, void (*drop)(struct daemon *d, void *kept))
+void talk_keep(struct talk *t, void *kept, void (*drop)(void *kept))
 {
     if (t->kept != NULL) {
-        t->drop(t->d, t->kept);
+        t->drop(t->kept);
     }
     t->kept = kept;
     t->drop = drop;
@@ -344,7 +344,8 @@ static void *serve_client(void *arg)
 {
     struct client *cl = arg;
     struct buf in = BUF_INIT(REQUEST_BYTES), out = BUF_INIT(RESULT_BYTES * 2);
-    struct talk t = {.d = cl->control->d, .out = &out, .fd = cl->fd, .came = -1, .leaves = -1};
+    struct talk t = {
+        .parts = cl->control->parts, .out = &out, .fd = cl->fd, .came = -1, .leaves = -1};
 
     while (!t.gone) {
         ptrdiff_t end = slice_find(buf_slice(&in), '\n');
@@ -431,7 +432,8 @@ static void *accept_on(void *arg)
     }
 }
 
-int control_open(struct daemon *d, const char *path, struct control **out, struct err *e)
+int control_open(const struct admin_parts *parts, const char *path, struct control **out,
+                 struct err *e)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct control *c;
@@ -454,7 +456,7 @@ int control_open(struct daemon *d, const char *path, struct control **out, struc
         return rc;
     }
     c = NEW(struct control);
-    c->d = d;
+    c->parts = parts;
     c->fd = fd;
     c->path = mem_strdup(path);
     lock_init(&c->lock, LOCK_LEAF);

@@ -38,7 +38,7 @@ static bool want_of(const struct listing *l, struct slice key, struct arena *a, 
         struct fact *f = &facts.fact[facts.count++];
         struct buf row = BUF_INIT(1 << 20);
         f->need = p.need;
-        f->rc = store_get(l->t->d->store, p.need.table, p.need.key, &row, NULL);
+        f->rc = store_get(l->t->parts->store, p.need.table, p.need.key, &row, NULL);
         f->bytes = arena_copy(a, buf_slice(&row));
         buf_free(&row);
         p = (struct plan){0};
@@ -112,8 +112,8 @@ int verb_cache_ls(struct talk *t, struct err *e)
     int rc = talk_need_repo(t, &rs, &l.repo, e);
 
     if (rc == 0) {
-        rc = cache_list(t->d->cache, slice_str(l.repo->name), talk_text(t, "prefix"), on_object, &l,
-                        e);
+        rc = cache_list(t->parts->cache, slice_str(l.repo->name), talk_text(t, "prefix"), on_object,
+                        &l, e);
         jwrite_bool(t->result, "more", l.rows > l.most);
     }
     repo_set_release(&rs);
@@ -128,8 +128,8 @@ int verb_cache_stats(struct talk *t, struct err *e)
     struct cache_stats st;
 
     (void)e;
-    store_space(t->d->store, &sp);
-    cache_stats(t->d->cache, &st);
+    store_space(t->parts->store, &sp);
+    cache_stats(t->parts->cache, &st);
     jwrite_u64(t->result, "used", sp.used_bytes);
     jwrite_u64(t->result, "quota", sp.quota_bytes);
     jwrite_u64(t->result, "small", sp.small_bytes);
@@ -164,7 +164,7 @@ static int need_scope(struct talk *t, struct slice *scope, struct err *e)
         return rc;
     }
     rest = *scope;
-    rs = repo_set_hold(t->d->repos);
+    rs = repo_set_hold(t->parts->repos);
     if (repo_set_find(rs, slice_cut(&rest, '/')) == NULL) {
         rc = err_set(e, E_NOTFOUND,
                      "\"" SLICE_FMT "\" begins with no repo's name, a scope is REPO or "
@@ -180,7 +180,7 @@ int verb_cache_pin(struct talk *t, struct err *e)
     struct slice scope;
     int rc = need_scope(t, &scope, e);
 
-    return rc != 0 ? rc : pin_set(t->d->store, scope, SLICE("mirrorctl"), e);
+    return rc != 0 ? rc : pin_set(t->parts->store, scope, SLICE("mirrorctl"), e);
 }
 
 int verb_cache_unpin(struct talk *t, struct err *e)
@@ -188,7 +188,7 @@ int verb_cache_unpin(struct talk *t, struct err *e)
     struct slice scope;
     int rc = talk_need(t, "scope", &scope, e); /* its repo may be gone from the configuration */
 
-    return rc != 0 ? rc : pin_clear(t->d->store, scope, e);
+    return rc != 0 ? rc : pin_clear(t->parts->store, scope, e);
 }
 
 static int on_pin(void *arg, const struct pin_info *p)
@@ -202,7 +202,7 @@ static int on_pin(void *arg, const struct pin_info *p)
 
 int verb_cache_pins(struct talk *t, struct err *e)
 {
-    int rc = pin_list(t->d->store, on_pin, t, e);
+    int rc = pin_list(t->parts->store, on_pin, t, e);
 
     return rc < 0 ? rc : 0;
 }
@@ -225,7 +225,7 @@ static int first_object(void *arg, const struct object_info *o)
 static int not_hosted(struct talk *t, struct slice scope, struct err *e)
 {
     struct slice rest = scope;
-    struct repo_set *rs = repo_set_hold(t->d->repos);
+    struct repo_set *rs = repo_set_hold(t->parts->repos);
     const struct repo *r = repo_set_find(rs, slice_cut(&rest, '/'));
     int rc = 0;
 
@@ -248,7 +248,7 @@ static int need_kept_scope(struct talk *t, struct slice *scope, struct err *e)
 
     if (rc == 0) {
         rest = *scope;
-        rc = cache_list(t->d->cache, slice_cut(&rest, '/'), SLICE_NONE, first_object, &kept, e);
+        rc = cache_list(t->parts->cache, slice_cut(&rest, '/'), SLICE_NONE, first_object, &kept, e);
     }
     if (rc < 0) {
         return rc;
@@ -276,13 +276,13 @@ int verb_cache_rm(struct talk *t, struct err *e)
     }
     if (talk_flag(t, "dry_run")) {
         uint64_t rows = 0;
-        rc = cache_list(t->d->cache, repo, rest, count_object, &rows, e);
+        rc = cache_list(t->parts->cache, repo, rest, count_object, &rows, e);
         jwrite_u64(t->result, "removed", 0);
         jwrite_u64(t->result, "would_remove", rows);
         return rc < 0 ? rc : 0;
     }
-    rc = cache_remove(t->d->cache, repo, rest, &removed, e);
-    repos_changed(t->d->repos, repo);
+    rc = cache_remove(t->parts->cache, repo, rest, &removed, e);
+    repos_changed(t->parts->repos, repo);
     jwrite_u64(t->result, "removed", removed);
     return rc;
 }
@@ -316,12 +316,12 @@ static int expire(struct listing *l, const json_t *prefixes, struct err *e)
         const char *prefix = json_string_value(one);
         if (rc == 0) {
             rc = prefix == NULL ? err_set(e, E_USAGE, "\"prefixes\" has what is no text")
-                                : cache_expire(l->t->d->cache, repo, slice_str(prefix), may_change,
-                                               l, &expired, e);
+                                : cache_expire(l->t->parts->cache, repo, slice_str(prefix),
+                                               may_change, l, &expired, e);
             all += rc == 0 ? expired : 0;
         }
     }
-    repos_changed(l->t->d->repos, repo);
+    repos_changed(l->t->parts->repos, repo);
     jwrite_u64(l->t->result, "marked", all);
     return rc;
 }

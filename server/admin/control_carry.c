@@ -83,7 +83,7 @@ static int say_revision(struct talk *t, const struct carry *c, struct err *e)
 
 int verb_hf_export(struct talk *t, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(t->d->repos);
+    struct repo_set *rs = repo_set_hold(t->parts->repos);
     struct stock_name n;
     struct carry c;
     struct slice id;
@@ -93,7 +93,7 @@ int verb_hf_export(struct talk *t, struct err *e)
         rc = stock_name_read(rs, talk_text(t, "repo"), id, &n, e);
     }
     if (rc == 0) {
-        rc = carry_find(&t->d->hub, &n, &c, e);
+        rc = carry_find(t->parts->hub, &n, &c, e);
         rc = rc == 0 ? say_revision(t, &c, e) : rc;
         carry_free(&c);
     }
@@ -118,7 +118,7 @@ int verb_hf_export_file(struct talk *t, struct err *e)
             jwrite_u64(t->result, "size", 0);
             return give_bytes(t, SLICE(""), SLICE(""), e);
         }
-        rc = blob_open(t->d->store, &d, &b, e);
+        rc = blob_open(t->parts->store, &d, &b, e);
         rc =
             rc == E_NOTFOUND ? err_set(e, rc, "its bytes are not here any more: export again") : rc;
     }
@@ -138,11 +138,10 @@ int verb_hf_export_file(struct talk *t, struct err *e)
 
 /* --- import ------------------------------------------------------------------------------------------------------- */
 
-static void drop_imports(struct daemon *d, void *kept)
+static void drop_imports(void *kept)
 {
     struct carry_in *next;
 
-    (void)d;
     for (struct carry_in *c = kept; c != NULL; c = next) {
         next = c->next;
         carry_in_free(&c);
@@ -260,7 +259,7 @@ int verb_hf_import(struct talk *t, struct err *e)
     rc = rc != 0 ? rc : talk_need(t, "revision", &ask.rev, e);
     rc = rc != 0 ? rc : talk_need(t, "commit", &ask.commit, e);
     rc = rc != 0 ? rc : read_words(t, &words, &ask, e);
-    rc = rc != 0 ? rc : carry_in_begin(&t->d->hub, rs, r, &ask, &c, e);
+    rc = rc != 0 ? rc : carry_in_begin(t->parts->hub, rs, r, &ask, &c, e);
     if (rc == 0) {
         rc = keep_import(t, c, e);
         if (rc != 0) {

@@ -19,7 +19,7 @@ static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
 static void clients_members(struct talk *t)
 {
     struct http_client *c = NULL;
-    size_t n = http_server_clients(t->d->http, &c);
+    size_t n = http_server_clients(t->parts->http, &c);
 
     jwrite_open(t->result, "clients", '[');
     for (size_t i = 0; i < n && i < CLIENTS_TOLD; i++) {
@@ -40,11 +40,11 @@ static void clients_members(struct talk *t)
 int verb_status(struct talk *t, struct err *e)
 {
     struct buf status = BUF_INIT(4 << 20);
-    struct repo_set *rs = repo_set_hold(t->d->repos);
+    struct repo_set *rs = repo_set_hold(t->parts->repos);
     struct slice s;
     int rc;
 
-    status_json(t->d, slice_str(rs->conf->public_url), true, &status);
+    status_json(t->parts, slice_str(rs->conf->public_url), true, &status);
     repo_set_release(&rs);
     rc = status.rc != 0 ? err_set(e, status.rc, "the status is too big, there are too many repos")
                         : 0;
@@ -65,7 +65,7 @@ static void repo_members(struct talk *t, struct buf *out, const struct repo *r)
 {
     struct traffic_sum sum;
 
-    traffic_sum(t->d->traffic, r->slot, &sum);
+    traffic_sum(t->parts->traffic, r->slot, &sum);
     jwrite_str(out, "name", r->name);
     jwrite_str(out, "protocol", r->ops->name);
     jwrite_str(out, "origin", r->home);
@@ -81,7 +81,7 @@ static void repo_members(struct talk *t, struct buf *out, const struct repo *r)
 
 int verb_repo_ls(struct talk *t, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(t->d->repos);
+    struct repo_set *rs = repo_set_hold(t->parts->repos);
 
     (void)e;
     for (size_t i = 0; i < rs->count; i++) {
@@ -128,8 +128,8 @@ int verb_repo_show(struct talk *t, struct err *e)
     }
     repo_members(t, t->result, r);
     rc = r->origin != NULL
-             ? cache_list(t->d->cache, slice_str(r->name), SLICE_NONE, on_object, &held, e)
-             : head_list(t->d->store, slice_str(r->name), on_head, &held, e);
+             ? cache_list(t->parts->cache, slice_str(r->name), SLICE_NONE, on_object, &held, e)
+             : head_list(t->parts->store, slice_str(r->name), on_head, &held, e);
     jwrite_u64(t->result, "objects", held.objects);
     jwrite_u64(t->result, "object_bytes", held.bytes);
     if (r->origin != NULL) {
@@ -153,7 +153,8 @@ static bool means_ours(struct talk *t)
     struct slice path = talk_text(t, "path"), version = talk_text(t, "version");
     char real[PATH_MAX];
 
-    return (path.p == NULL || (realpath(t->d->conf_path, real) != NULL && slice_eqs(path, real))) &&
+    return (path.p == NULL ||
+            (realpath(t->parts->conf_path, real) != NULL && slice_eqs(path, real))) &&
            (version.p == NULL || slice_eqs(version, MIRROR_VERSION));
 }
 
@@ -168,13 +169,14 @@ int verb_config_test(struct talk *t, struct err *e)
         jwrite_bool(t->result, "other", true);
         return 0;
     }
-    rc = conf_read(t->d->conf_path, &c, e);
-    if (rc == 0 && daemon_try(t->d, c, &why) != 0) {
-        rc = err_set(e, E_CONFIG, "%s: a reload would be refused: %s", t->d->conf_path, why.text);
+    rc = conf_read(t->parts->conf_path, &c, e);
+    if (rc == 0 && t->parts->ops.try(t->parts->ops.arg, c, &why) != 0) {
+        rc = err_set(e, E_CONFIG, "%s: a reload would be refused: %s", t->parts->conf_path,
+                     why.text);
     }
     if (rc == 0) {
-        notices_of_conf(t->d->gate, c, &warnings);
-        jwrite_str(t->result, "path", t->d->conf_path);
+        notices_of_conf(t->parts->gate, c, &warnings);
+        jwrite_str(t->result, "path", t->parts->conf_path);
         jwrite_u64(t->result, "repos", c->repos_count);
         jwrite_u64(t->result, "listeners", c->listeners_count);
         jwrite_text(t->result, "warnings", buf_slice(&warnings));
@@ -187,7 +189,7 @@ int verb_config_test(struct talk *t, struct err *e)
 int verb_config_reload(struct talk *t, struct err *e)
 {
     struct reload_news news = RELOAD_NEWS;
-    int rc = daemon_reload(t->d, &news, e);
+    int rc = t->parts->ops.reload(t->parts->ops.arg, &news, e);
 
     jwrite_text(t->result, "needs_restart", buf_slice(&news.needs_restart));
     jwrite_text(t->result, "warnings", buf_slice(&news.warnings));
@@ -219,7 +221,7 @@ static bool names_a_repo(const struct conf *c, struct slice scope)
 /* A token may be made before its repo is; mostly it is a slip. */
 static void warn_of_scopes(struct talk *t, const char *const *scopes, size_t n)
 {
-    struct repo_set *rs = repo_set_hold(t->d->repos);
+    struct repo_set *rs = repo_set_hold(t->parts->repos);
     const char **names = mem_array(rs->conf->repos_count + 1, sizeof names[0]);
     struct buf text = BUF_INIT(64 << 10);
 
@@ -266,8 +268,8 @@ int verb_token_create(struct talk *t, struct err *e)
         }
     }
     if (rc == 0) {
-        rc = token_create(t->d->gate, name, scopes, n, life_s != 0 ? clock_unix_s() + life_s : 0,
-                          secret, e);
+        rc = token_create(t->parts->gate, name, scopes, n,
+                          life_s != 0 ? clock_unix_s() + life_s : 0, secret, e);
     }
     if (rc == 0) {
         jwrite_text(t->result, "name", name);
@@ -298,7 +300,7 @@ static void on_token(void *arg, const struct token_info *tok)
 int verb_token_ls(struct talk *t, struct err *e)
 {
     (void)e;
-    token_each(t->d->gate, on_token, t);
+    token_each(t->parts->gate, on_token, t);
     return 0;
 }
 
@@ -307,5 +309,5 @@ int verb_token_revoke(struct talk *t, struct err *e)
     struct slice name;
     int rc = talk_need(t, "name", &name, e);
 
-    return rc != 0 ? rc : token_revoke(t->d->gate, name, e);
+    return rc != 0 ? rc : token_revoke(t->parts->gate, name, e);
 }

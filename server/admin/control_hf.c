@@ -45,13 +45,13 @@ static int on_repo(void *arg, const struct stock_repo *x)
 int verb_hf_ls(struct talk *t, struct err *e)
 {
     struct slice only = talk_text(t, "repo"), prefix = talk_text(t, "prefix");
-    struct repo_set *rs = repo_set_hold(t->d->repos);
+    struct repo_set *rs = repo_set_hold(t->parts->repos);
     enum stock_kind k;
     bool found = false;
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < rs->count; i++) {
-        struct stock_view v = {&t->d->hub, rs->repo[i], true};
+        struct stock_view v = {t->parts->hub, rs->repo[i], true};
         struct telling w = {t, rs->repo[i]};
         if (stock_kind_of(v.r, &k) && (only.p == NULL || slice_eqs(only, v.r->name))) {
             found = true;
@@ -111,7 +111,7 @@ int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *
     struct slice repo = talk_text(t, "repo"), id;
     int rc = talk_need(t, "id", &id, e);
 
-    *rs = repo_set_hold(t->d->repos);
+    *rs = repo_set_hold(t->parts->repos);
     return rc == 0 ? stock_name_read(*rs, repo, id, out, e) : rc;
 }
 
@@ -151,7 +151,7 @@ int verb_hf_show(struct talk *t, struct err *e)
     struct stock_revision about;
     struct arena a = {0};
     struct stock_name n;
-    struct stock_view v = {&t->d->hub, NULL, true};
+    struct stock_view v = {t->parts->hub, NULL, true};
     struct telling w = {t, NULL};
     struct repo_set *rs;
     int rc = talk_need_id(t, &rs, &n, e);
@@ -198,8 +198,8 @@ int verb_hf_rollback(struct talk *t, struct err *e)
                      "see `mirrorctl hf show`");
     }
     if (rc == 0) {
-        rc = release ? holding_release(&t->d->hub, &n, branch, e)
-                     : holding_set(&t->d->hub, &n, branch, rev, &news, e);
+        rc = release ? holding_release(t->parts->hub, &n, branch, e)
+                     : holding_set(t->parts->hub, &n, branch, rev, &news, e);
     }
     if (rc == 0) {
         jwrite_str(t->result, "repo", n.repo->name);

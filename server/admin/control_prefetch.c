@@ -107,7 +107,7 @@ static int watch(struct talk *t, uint64_t id, bool begin, struct prefetch_view *
     uint64_t began_ms = clock_now_ms(), told_ms = 0, told = UINT64_MAX;
     int rc;
 
-    while ((rc = prefetch_look(t->d->prefetches, id, v, e)) == 0 && !prefetch_is_over(v)) {
+    while ((rc = prefetch_look(t->parts->prefetches, id, v, e)) == 0 && !prefetch_is_over(v)) {
         uint64_t now_ms = clock_now_ms();
         bool waits = v->state == PREFETCH_WAITING && v->why[0] != '\0';
         if (begin && (v->state == PREFETCH_FETCHING || waits || now_ms - began_ms > BEGIN_MS)) {
@@ -148,7 +148,7 @@ int verb_hf_prefetch(struct talk *t, struct err *e)
         w.type = n.type;
         w.id = n.id;
         w.rev = n.rev.p != NULL ? n.rev : SLICE("main");
-        rc = prefetch_add(t->d->prefetches, &w, &id, &joined, e);
+        rc = prefetch_add(t->parts->prefetches, &w, &id, &joined, e);
     }
     repo_set_release(&rs); /* not held while it runs */
     if (w.authorization.p != NULL) {
@@ -177,7 +177,7 @@ static int on_view(void *arg, const struct prefetch_view *v)
 int verb_hf_prefetches(struct talk *t, struct err *e)
 {
     (void)e;
-    (void)prefetch_each(t->d->prefetches, on_view, t);
+    (void)prefetch_each(t->parts->prefetches, on_view, t);
     return 0;
 }
 
@@ -189,8 +189,8 @@ int verb_hf_stop(struct talk *t, struct err *e)
     int rc = talk_need_id(t, &rs, &n, e);
 
     if (rc == 0) {
-        rc = prefetch_stop(t->d->prefetches, slice_str(n.repo->name), n.type, n.id, n.rev, &count,
-                           e);
+        rc = prefetch_stop(t->parts->prefetches, slice_str(n.repo->name), n.type, n.id, n.rev,
+                           &count, e);
     }
     jwrite_u64(t->result, "stopped", count);
     repo_set_release(&rs);
@@ -210,7 +210,8 @@ static int pin(struct talk *t, const struct stock_name *n, struct slice authoriz
     int rc;
 
     porters_init(&porters);
-    errand_init(&x, &t->d->hub, n->repo, &porters, authorization, &t->d->lifecycle->draining);
+    errand_init(&x, t->parts->hub, n->repo, &porters, authorization,
+                &t->parts->lifecycle->draining);
     rc = errand_list(&x, n->type, n->id, rev, &c, e);
     if (rc == 0) {
         rc = pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);
@@ -245,7 +246,7 @@ int verb_hf_pin(struct talk *t, struct err *e)
 /* Pins are of the canonical name; people may write another. */
 static struct slice canonical(struct talk *t, const struct stock_name *n, struct arena *a)
 {
-    struct stock_view v = {&t->d->hub, n->repo, true};
+    struct stock_view v = {t->parts->hub, n->repo, true};
     struct slice id = n->id;
     struct err unused;
 
@@ -265,7 +266,7 @@ int verb_hf_unpin(struct talk *t, struct err *e)
 
     rc = rc == 0 ? must_pull(&n, "unpin", e) : rc;
     if (rc == 0) {
-        rc = pinning_clear(t->d->store, slice_str(n.repo->name), n.type, canonical(t, &n, &a),
+        rc = pinning_clear(t->parts->store, slice_str(n.repo->name), n.type, canonical(t, &n, &a),
                            n.rev, &count, e);
     }
     jwrite_u64(t->result, "unpinned", count);

@@ -41,8 +41,8 @@ static int need_tree(const struct talk *t, bool whole, struct tree *out, struct 
 static int branch_get(const struct talk *t, const struct tree *x, struct snap *out, struct err *e)
 {
     int rc = x->branch.n == 0
-                 ? head_get(t->d->store, x->repo_name, x->name, out, e)
-                 : ref_get(t->d->store, x->repo_name, x->name, REF_BRANCH, x->branch, out, e);
+                 ? head_get(t->parts->store, x->repo_name, x->name, out, e)
+                 : ref_get(t->parts->store, x->repo_name, x->name, REF_BRANCH, x->branch, out, e);
 
     if (rc != E_NOTFOUND) {
         return rc;
@@ -65,7 +65,7 @@ static int need_snap(const struct talk *t, const struct tree *x, const char *key
     int rc = talk_need(t, key, &version, e);
 
     if (rc == 0) {
-        rc = snap_find(t->d->store, x->repo_name, x->name, version, out, e);
+        rc = snap_find(t->parts->store, x->repo_name, x->name, version, out, e);
     }
     if (rc == E_NOTFOUND) {
         return err_set(
@@ -144,7 +144,7 @@ static void snaps_free(struct snaps *s)
 /* Who published it and why, where that is known, and what leads to it. */
 static int say_more(struct snaps *s, struct buf *row, uint64_t seq)
 {
-    struct store *store = s->t->d->store;
+    struct store *store = s->t->parts->store;
     struct arena a = {0};
     struct note n;
     int rc = note_get(store, s->x->repo_name, s->x->name, seq, &a, &n, NULL);
@@ -181,7 +181,7 @@ static int list_history(struct snaps *s, struct snap sn, struct err *e)
     int rc = on_snap(s, &sn);
 
     while (rc == 0 && sn.parent_seq != 0) {
-        rc = snap_get(s->t->d->store, s->x->repo_name, s->x->name, sn.parent_seq, &sn, e);
+        rc = snap_get(s->t->parts->store, s->x->repo_name, s->x->name, sn.parent_seq, &sn, e);
         rc = rc == 0 ? on_snap(s, &sn) : rc;
     }
     return rc == E_NOTFOUND ? 0 : rc;
@@ -195,17 +195,17 @@ int verb_snapshot_ls(struct talk *t, struct err *e)
     int rc = need_tree(t, true, &x, e);
 
     if (rc == 0 && x.name.n == 0) {
-        rc = head_list(t->d->store, x.repo_name, on_head, &s, e);
+        rc = head_list(t->parts->store, x.repo_name, on_head, &s, e);
     } else if (rc == 0) {
         rc = branch_get(t, &x, &head, e);
         s.head_seq = rc == 0 ? head.seq : 0;
         if (rc == 0) {
-            rc = ref_list(t->d->store, x.repo_name, x.name, on_name, &s, e);
+            rc = ref_list(t->parts->store, x.repo_name, x.name, on_name, &s, e);
         }
         if (rc == 0 && x.branch.n != 0) {
             rc = list_history(&s, head, e);
         } else if (rc == 0) {
-            rc = snap_list(t->d->store, x.repo_name, x.name, on_snap, &s, e);
+            rc = snap_list(t->parts->store, x.repo_name, x.name, on_snap, &s, e);
         } else if (rc == E_NOTFOUND && x.repo->synced) {
             rc = 0; /* nothing is published yet */
         }
@@ -231,13 +231,13 @@ int verb_snapshot_show(struct talk *t, struct err *e)
         rc = talk_text(t, "version").n != 0 ? need_snap(t, &x, "version", &sn, e) : 0;
     }
     if (rc == 0) {
-        rc = head_held(t->d->store, x.repo_name, x.name, &held, e);
+        rc = head_held(t->parts->store, x.repo_name, x.name, &held, e);
     }
     if (rc == 0) {
         snap_members(t->result, &sn);
         jwrite_bool(t->result, "live", sn.seq == head.seq);
         jwrite_bool(t->result, "hold", held);
-        rc = ref_list(t->d->store, x.repo_name, x.name, on_name, &s, e);
+        rc = ref_list(t->parts->store, x.repo_name, x.name, on_name, &s, e);
     }
     if (rc == 0) {
         rc = say_more(&s, t->result, sn.seq);
@@ -297,7 +297,7 @@ int verb_snapshot_diff(struct talk *t, struct err *e)
         rc = talk_text(t, "to").n != 0 ? need_snap(t, &x, "to", &to, e) : branch_get(t, &x, &to, e);
     }
     if (rc == 0) {
-        rc = tree_diff(t->d->store, &from.root, &to.root, on_difference, &d, e);
+        rc = tree_diff(t->parts->store, &from.root, &to.root, on_difference, &d, e);
     }
     if (rc == 0) {
         jwrite_u64(t->result, "from_seq", from.seq);
@@ -323,17 +323,18 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
     int rc = need_version(t, "version", &x, &sn, e);
 
     if (rc == 0) {
-        rc = x.branch.n == 0 ? head_set(t->d->store, x.repo_name, x.name, sn.seq, b, e)
-                             : branch_set(t->d->store, x.repo_name, x.name, x.branch, sn.seq, b, e);
+        rc = x.branch.n == 0
+                 ? head_set(t->parts->store, x.repo_name, x.name, sn.seq, b, e)
+                 : branch_set(t->parts->store, x.repo_name, x.name, x.branch, sn.seq, b, e);
     }
     if (rc == 0) {
-        rc = store_commit(t->d->store, &b, COMMIT_SYNC, e);
+        rc = store_commit(t->parts->store, &b, COMMIT_SYNC, e);
     }
     batch_free(&b);
     if (rc == 0) {
-        repos_changed(t->d->repos, x.repo_name);
+        repos_changed(t->parts->repos, x.repo_name);
         snap_members(t->result, &sn);
-        rc = head_held(t->d->store, x.repo_name, x.name, &hold, e);
+        rc = head_held(t->parts->store, x.repo_name, x.name, &hold, e);
         jwrite_bool(t->result, "hold", hold);
     }
     repo_set_release(&x.set);
@@ -347,10 +348,11 @@ int verb_snapshot_tag(struct talk *t, struct err *e)
     int rc = need_version(t, "version", &x, &sn, e);
 
     if (rc == 0) {
-        rc = snap_tag(t->d->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
+        rc = snap_tag(t->parts->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
     }
     if (rc == 0) {
-        repos_changed(t->d->repos, x.repo_name); /* "@label" and lists of names are remembered */
+        repos_changed(t->parts->repos,
+                      x.repo_name); /* "@label" and lists of names are remembered */
         jwrite_u64(t->result, "seq", sn.seq);
         jwrite_text(t->result, "label", talk_text(t, "label"));
     }
@@ -364,7 +366,7 @@ int verb_snapshot_hold(struct talk *t, struct err *e)
     int rc = need_tree(t, false, &x, e);
 
     if (rc == 0) {
-        rc = head_hold(t->d->store, x.repo_name, x.name, !talk_flag(t, "off"), e);
+        rc = head_hold(t->parts->store, x.repo_name, x.name, !talk_flag(t, "off"), e);
     }
     if (rc == 0) {
         jwrite_bool(t->result, "hold", !talk_flag(t, "off"));
@@ -380,10 +382,10 @@ int verb_snapshot_rm(struct talk *t, struct err *e)
     int rc = need_version(t, "version", &x, &sn, e);
 
     if (rc == 0) {
-        rc = snap_remove(t->d->store, x.repo_name, x.name, sn.seq, e);
+        rc = snap_remove(t->parts->store, x.repo_name, x.name, sn.seq, e);
     }
     if (rc == 0) {
-        repos_changed(t->d->repos, x.repo_name); /* "@v7" and labels lead nowhere now */
+        repos_changed(t->parts->repos, x.repo_name); /* "@v7" and labels lead nowhere now */
         jwrite_u64(t->result, "seq", sn.seq);
     }
     repo_set_release(&x.set);

@@ -49,7 +49,7 @@ int verb_verify(struct talk *t, struct err *e)
 {
     struct checking c = {.t = t};
     struct verify_report r = {0};
-    int rc = verify_run(t->d->store, talk_flag(t, "deep"), talk_flag(t, "repair"), on_progress,
+    int rc = verify_run(t->parts->store, talk_flag(t, "deep"), talk_flag(t, "repair"), on_progress,
                         on_finding, &c, &r, e);
 
     report_json(&r, t->result);
@@ -63,11 +63,11 @@ int verb_cache_gc(struct talk *t, struct err *e)
     struct gc_report r = {0};
     int rc;
 
-    if (atomic_exchange(&t->d->collecting, true)) {
+    if (atomic_exchange(t->parts->collecting, true)) {
         return err_set(e, E_BUSY, "a collection is under way, wait for its end, try again");
     }
-    rc = gc_run(t->d->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
-    t->d->collecting = false;
+    rc = gc_run(t->parts->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
+    *t->parts->collecting = false;
     jwrite_u64(t->result, "blobs", r.blobs);
     jwrite_u64(t->result, "bytes", r.bytes);
     jwrite_u64(t->result, "nodes", r.nodes);

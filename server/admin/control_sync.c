@@ -84,7 +84,7 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
     int rc;
 
     for (;;) {
-        rc = sync_look(t->d->sync, repo, &v, e);
+        rc = sync_look(t->parts->sync, repo, &v, e);
         if (rc != 0 || v.last.id != id || !v.running) {
             break;
         }
@@ -99,12 +99,12 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
         if (talk_left(t)) {
             return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
         }
-        sync_await(t->d->sync, repo, id, LOOK_MS);
+        sync_await(t->parts->sync, repo, id, LOOK_MS);
     }
     if (rc == 0 && v.last.id == id) {
         *out = v.last; /* also where there was no room to write it down */
     } else if (rc == 0) {
-        rc = history_get(t->d->store, repo, id, out, e);
+        rc = history_get(t->parts->store, repo, id, out, e);
     }
     return rc;
 }
@@ -117,7 +117,8 @@ int verb_sync_run(struct talk *t, struct err *e)
     int rc = talk_need(t, "repo", &repo, e);
 
     if (rc == 0) {
-        rc = sync_start(t->d->sync, repo, talk_flag(t, "dry_run"), talk_flag(t, "force"), &id, e);
+        rc = sync_start(t->parts->sync, repo, talk_flag(t, "dry_run"), talk_flag(t, "force"), &id,
+                        e);
     }
     if (rc == 0 && !talk_flag(t, "wait")) {
         jwrite_u64(t->result, "run", id);
@@ -142,7 +143,7 @@ static int on_view(void *arg, const struct sync_view *v)
 
 int verb_sync_ls(struct talk *t, struct err *e)
 {
-    int rc = sync_each(t->d->sync, on_view, t, e);
+    int rc = sync_each(t->parts->sync, on_view, t, e);
 
     return rc < 0 ? rc : 0;
 }
@@ -163,10 +164,10 @@ int verb_sync_show(struct talk *t, struct err *e)
     int rc = talk_need(t, "repo", &repo, e);
 
     if (rc == 0) {
-        rc = sync_look(t->d->sync, repo, &v, e);
+        rc = sync_look(t->parts->sync, repo, &v, e);
     }
     if (rc == 0) {
-        rc = history_list(t->d->store, repo, on_report, t, e);
+        rc = history_list(t->parts->store, repo, on_report, t, e);
         rc = rc < 0 ? rc : 0;
     }
     if (rc == 0) {
@@ -193,16 +194,16 @@ int verb_sync_logs(struct talk *t, struct err *e)
     int rc = talk_need(t, "repo", &repo, e);
 
     if (rc == 0) {
-        rc = sync_look(t->d->sync, repo, &v, e);
+        rc = sync_look(t->parts->sync, repo, &v, e);
     }
     if (rc == 0 && r.id == 0 && v.ever) {
         r = v.last;
     } else if (rc == 0) {
-        rc = history_get(t->d->store, repo, r.id, &r, e);
+        rc = history_get(t->parts->store, repo, r.id, &r, e);
     }
     if (rc == 0) {
         jwrite_u64(t->result, "run", r.id);
-        rc = history_lines(t->d->store, repo, r.id, on_line, t, e);
+        rc = history_lines(t->parts->store, repo, r.id, on_line, t, e);
     }
     return rc;
 }
@@ -213,7 +214,7 @@ static int pause_or_not(struct talk *t, bool pause, struct err *e)
     int rc = talk_need(t, "repo", &repo, e);
 
     if (rc == 0) {
-        rc = sync_pause(t->d->sync, repo, pause, e);
+        rc = sync_pause(t->parts->sync, repo, pause, e);
     }
     if (rc == 0) {
         jwrite_bool(t->result, "paused", pause);
@@ -236,7 +237,7 @@ int verb_sync_stop(struct talk *t, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    return rc == 0 ? sync_cancel(t->d->sync, repo, e) : rc;
+    return rc == 0 ? sync_cancel(t->parts->sync, repo, e) : rc;
 }
 
 int verb_sync_approve(struct talk *t, struct err *e)
@@ -246,7 +247,7 @@ int verb_sync_approve(struct talk *t, struct err *e)
     int rc = talk_need(t, "repo", &repo, e);
 
     if (rc == 0) {
-        rc = sync_approve(t->d->sync, repo, &sn, e);
+        rc = sync_approve(t->parts->sync, repo, &sn, e);
     }
     if (rc == 0) {
         jwrite_u64(t->result, "seq", sn.seq);

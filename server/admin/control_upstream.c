@@ -129,7 +129,7 @@ static void tell(struct talk *t, const struct probe *p)
 int verb_upstream_check(struct talk *t, struct err *e)
 {
     struct slice only = talk_text(t, "repo");
-    struct repo_set *rs = repo_set_hold(t->d->repos);
+    struct repo_set *rs = repo_set_hold(t->parts->repos);
     struct probe *probes = mem_array(rs->conf->repos_count + 1, sizeof(*probes));
     struct event_base *base = event_base_new();
     struct mailbox *box;

@@ -125,7 +125,7 @@ static void print_build(struct text *t)
 /* Classes and states that never came are left out, but for a repo's hits and misses: rates need a zero to start from. */
 static void print_requests(struct text *t)
 {
-    struct traffic *tr = t->s->d->traffic;
+    struct traffic *tr = t->s->parts->traffic;
     struct traffic_sum sum;
 
     for (unsigned r = 0; r < traffic_repos(tr); r++) {
@@ -145,7 +145,7 @@ static void print_requests(struct text *t)
 
 static void print_bytes(struct text *t)
 {
-    struct traffic *tr = t->s->d->traffic;
+    struct traffic *tr = t->s->parts->traffic;
     struct traffic_sum sum;
 
     for (unsigned r = 0; r < traffic_repos(tr); r++) {
@@ -161,7 +161,7 @@ static void print_bytes(struct text *t)
 
 static void print_cut(struct text *t)
 {
-    struct traffic *tr = t->s->d->traffic;
+    struct traffic *tr = t->s->parts->traffic;
     struct traffic_sum sum;
 
     for (unsigned r = 0; r < traffic_repos(tr); r++) {
@@ -175,7 +175,7 @@ static void print_times(struct text *t)
     struct traffic_times times;
     uint64_t below = 0;
 
-    traffic_times(t->s->d->traffic, &times);
+    traffic_times(t->s->parts->traffic, &times);
     for (unsigned i = 0; i < TRAFFIC_BUCKETS; i++) {
         below += times.bucket[i];
         buf_addf(t->out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", t->name, traffic_bounds_s[i], below);
@@ -187,7 +187,7 @@ static void print_times(struct text *t)
 
 static void print_upstream(struct text *t, size_t field)
 {
-    struct traffic *tr = t->s->d->traffic;
+    struct traffic *tr = t->s->parts->traffic;
     struct fetch_stats st;
 
     for (unsigned r = 0; r < traffic_repos(tr); r++) {
@@ -220,8 +220,8 @@ static void print_upstream_throttled(struct text *t)
 
 static void print_pools(struct text *t)
 {
-    buf_addf(t->out, "%s{pool=\"disk\"} %u\n", t->name, pool_waiting(t->s->d->disk));
-    buf_addf(t->out, "%s{pool=\"readers\"} %u\n", t->name, pool_waiting(t->s->d->readers));
+    buf_addf(t->out, "%s{pool=\"disk\"} %u\n", t->name, pool_waiting(t->s->parts->disk));
+    buf_addf(t->out, "%s{pool=\"readers\"} %u\n", t->name, pool_waiting(t->s->parts->readers));
 }
 
 /* --- the process, under the names that every exporter uses --- */
@@ -253,7 +253,7 @@ static void process(struct text *t)
     head(t, "process_resident_memory_bytes", "gauge", "Memory in use.");
     one(t, (double)resident_bytes());
     head(t, "process_start_time_seconds", "gauge", "When the process started, unix time.");
-    one(t, (double)t->s->d->lifecycle->started_unix_s);
+    one(t, (double)t->s->parts->lifecycle->started_unix_s);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         head(t, "process_max_fds", "gauge", "Most files open at once.");
         one(t, (double)files.rlim_cur);
@@ -271,7 +271,7 @@ static void rocksdb(struct text *t)
     struct buf lines = BUF_INIT(1 << 20);
     struct slice rest;
 
-    store_metrics(t->s->d->store, &lines);
+    store_metrics(t->s->parts->store, &lines);
     rest = buf_slice(&lines);
     while (rest.n > 0) {
         struct slice value = slice_cut(&rest, '\n'), name = slice_cut(&value, ' ');
@@ -286,13 +286,13 @@ static void rocksdb(struct text *t)
     buf_free(&lines);
 }
 
-void metrics_text(struct daemon *d, bool openmetrics, struct buf *out)
+void metrics_text(const struct admin_parts *parts, bool openmetrics, struct buf *out)
 {
     struct sample sample;
     const struct sample *s = &sample;
     struct text t = {.out = out, .s = s, .openmetrics = openmetrics};
 
-    sample_take(d, &sample);
+    sample_take(parts, &sample);
 #define METRIC(name, type, value, help)                                                            \
     head(&t, "mirrord_" #name, #type, help);                                                       \
     one(&t, (value));

@@ -74,7 +74,7 @@ static void write_repo(struct view *v, const struct repo *r)
 {
     struct traffic_sum sum;
 
-    traffic_sum(v->s->d->traffic, r->slot, &sum);
+    traffic_sum(v->s->parts->traffic, r->slot, &sum);
     buf_addf(v->out, "<tr data-repo=\"%s\"%s><td>", r->name,
              origin_fails(r) ? " class=\"fails\"" : "");
     write_name(v, r->name);
@@ -174,13 +174,13 @@ static void write_repos(struct view *v)
 
 static void write_clients(struct view *v)
 {
-    const struct daemon *d = v->s->d;
+    const struct admin_parts *parts = v->s->parts;
     const struct http_certificate *tls = v->s->certificates > 0 ? &v->s->certificate[0] : NULL;
     struct client_doors doors = {
         .base = v->base,
         .tls = tls != NULL ? tls->listen : NULL,
         .public = tls != NULL && tls->public,
-        .rsync = modules_address(d->modules),
+        .rsync = modules_address(parts->modules),
     };
 
     for (size_t i = 0; i < v->s->set->count; i++) {
@@ -293,16 +293,18 @@ static void write_no_troubles(struct view *v)
 
 static void write_state(struct view *v)
 {
-    const struct daemon *d = v->s->d;
+    const struct admin_parts *parts = v->s->parts;
     size_t troubles = trouble_each(v->s, false, NULL, NULL);
 
     buf_addf(v->out, "<p id=\"state\"%s>%s",
-             troubles > 0 || d->lifecycle->draining || !d->lifecycle->ready ? " class=\"bad\"" : "",
-             d->lifecycle->draining ? "draining: it stops when all transfers are done"
-             : !d->lifecycle->ready ? "not ready"
-             : !v->s->healthy       ? "serving only what is cached"
-             : v->s->space.full     ? "serving only what is cached"
-                                    : "serving");
+             troubles > 0 || parts->lifecycle->draining || !parts->lifecycle->ready
+                 ? " class=\"bad\""
+                 : "",
+             parts->lifecycle->draining ? "draining: it stops when all transfers are done"
+             : !parts->lifecycle->ready ? "not ready"
+             : !v->s->healthy           ? "serving only what is cached"
+             : v->s->space.full         ? "serving only what is cached"
+                                        : "serving");
     if (troubles > 0) {
         buf_addf(v->out, ", %zu %s attention", troubles,
                  plural(troubles, "thing needs", "things need"));
@@ -445,16 +447,17 @@ static void expand(struct view *v)
     buf_str(v->out, rest);
 }
 
-void status_page(struct daemon *d, struct slice base_url, bool logged_in, struct buf *out)
+void status_page(const struct admin_parts *parts, struct slice base_url, bool logged_in,
+                 struct buf *out)
 {
     struct view v = {.out = out, .base = base_url, .logged_in = logged_in};
     struct traffic_sum one;
     struct sample s;
 
-    sample_take(d, &s);
+    sample_take(parts, &s);
     v.s = &s;
-    for (unsigned i = 1; i < traffic_repos(d->traffic); i++) {
-        traffic_sum(d->traffic, i, &one);
+    for (unsigned i = 1; i < traffic_repos(parts->traffic); i++) {
+        traffic_sum(parts->traffic, i, &one);
         traffic_join(&v.all, &one);
     }
     expand(&v);

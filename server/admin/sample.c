@@ -21,29 +21,30 @@ static uint64_t fetched(struct traffic *t, const struct sync_view *sync, size_t 
     return sum;
 }
 
-void sample_take(struct daemon *d, struct sample *out)
+void sample_take(const struct admin_parts *parts, struct sample *out)
 {
     memset(out, 0, sizeof(*out));
-    out->d = d;
-    out->set = repo_set_hold(d->repos);
-    http_server_stats(d->http, &out->http);
+    out->parts = parts;
+    out->set = repo_set_hold(parts->repos);
+    http_server_stats(parts->http, &out->http);
     out->certificate = mem_array(SAMPLE_CERTIFICATES, sizeof *out->certificate);
-    out->certificates = http_server_certificates(d->http, out->certificate, SAMPLE_CERTIFICATES);
-    cache_stats(d->cache, &out->cache);
-    serve_stats(d->serve, &out->serve);
-    store_space(d->store, &out->space);
-    out->healthy = store_healthy(d->store, &out->trouble);
-    out->damaged = store_damaged(d->store, &out->damaged_since_unix_s);
-    out->fills = cache_fills(d->cache, out->fill, SAMPLE_FILLS);
+    out->certificates =
+        http_server_certificates(parts->http, out->certificate, SAMPLE_CERTIFICATES);
+    cache_stats(parts->cache, &out->cache);
+    serve_stats(parts->serve, &out->serve);
+    store_space(parts->store, &out->space);
+    out->healthy = store_healthy(parts->store, &out->trouble);
+    out->damaged = store_damaged(parts->store, &out->damaged_since_unix_s);
+    out->fills = cache_fills(parts->cache, out->fill, SAMPLE_FILLS);
     out->sync = mem_array(SAMPLE_SYNCS, sizeof *out->sync);
-    out->syncs = d->sync != NULL ? sync_glance(d->sync, out->sync, SAMPLE_SYNCS) : 0;
+    out->syncs = parts->sync != NULL ? sync_glance(parts->sync, out->sync, SAMPLE_SYNCS) : 0;
     out->swarm = mem_array(SAMPLE_SWARMS, sizeof *out->swarm);
-    out->swarms = peers_look(d->peers, clock_now_ms(), out->swarm, SAMPLE_SWARMS);
-    peers_stats(d->peers, &out->peers);
-    out->fetched_bytes = fetched(d->traffic, out->sync, out->syncs);
-    modules_sum(d->modules, &out->rsync);
-    out->ratelimited = gate_limited(d->gate);
-    out->access_log_dropped = access_log_dropped(d->access);
+    out->swarms = peers_look(parts->peers, clock_now_ms(), out->swarm, SAMPLE_SWARMS);
+    peers_stats(parts->peers, &out->peers);
+    out->fetched_bytes = fetched(parts->traffic, out->sync, out->syncs);
+    modules_sum(parts->modules, &out->rsync);
+    out->ratelimited = gate_limited(parts->gate);
+    out->access_log_dropped = access_log_dropped(parts->access);
 }
 
 void sample_drop(struct sample *s)

@@ -6,15 +6,15 @@
 #ifndef SERVER_ADMIN_SAMPLE_H
 #define SERVER_ADMIN_SAMPLE_H
 
-#include "server/serve/traffic.h"
-#include "server/daemon.h"
+#include "server/admin/parts.h"
 #include "server/serve/serve.h"
+#include "server/serve/traffic.h"
 #include "server/sync/sync.h"
 
 enum { SAMPLE_FILLS = 64, SAMPLE_SYNCS = 256, SAMPLE_SWARMS = 64, SAMPLE_CERTIFICATES = 64 };
 
 struct sample {
-    struct daemon *d;
+    const struct admin_parts *parts;
     struct repo_set *set;
     struct http_stats http;
     struct cache_stats cache;
@@ -37,7 +37,7 @@ struct sample {
     uint64_t ratelimited, access_log_dropped;
 };
 
-void sample_take(struct daemon *d, struct sample *out);
+void sample_take(const struct admin_parts *parts, struct sample *out);
 void sample_drop(struct sample *s);
 
 #endif

@@ -23,7 +23,7 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     struct fetch_stats up = {0};
     struct traffic_sum sum;
 
-    traffic_sum(s->d->traffic, r->slot, &sum);
+    traffic_sum(s->parts->traffic, r->slot, &sum);
     jwrite_open(out, NULL, '{');
     jwrite_str(out, "name", r->name);
     jwrite_str(out, "protocol", r->ops->name);
@@ -103,29 +103,31 @@ static void certificates_json(struct buf *out, const struct sample *s)
     jwrite_close(out, ']');
 }
 
-void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf *out)
+void status_json(const struct admin_parts *parts, struct slice base_url, bool whole,
+                 struct buf *out)
 {
     struct traffic_sum all = {0}, one;
-    struct fetch_stats up = traffic_fetched_all(d->traffic);
+    struct fetch_stats up = traffic_fetched_all(parts->traffic);
     struct sample s;
 
-    sample_take(d, &s);
-    for (unsigned i = 1; i < traffic_repos(d->traffic); i++) { /* our own pages are no traffic */
-        traffic_sum(d->traffic, i, &one);
+    sample_take(parts, &s);
+    for (unsigned i = 1; i < traffic_repos(parts->traffic);
+         i++) { /* our own pages are no traffic */
+        traffic_sum(parts->traffic, i, &one);
         traffic_join(&all, &one);
     }
     jwrite_open(out, NULL, '{');
     jwrite_text(out, "version", SLICE(MIRROR_VERSION));
     jwrite_text(out, "base_url", base_url);
     jwrite_u64(out, "now_ms", clock_unix_ms());
-    jwrite_u64(out, "started_unix_s", d->lifecycle->started_unix_s);
-    jwrite_bool(out, "ready", d->lifecycle->ready && s.healthy);
+    jwrite_u64(out, "started_unix_s", parts->lifecycle->started_unix_s);
+    jwrite_bool(out, "ready", parts->lifecycle->ready && s.healthy);
     trouble_json(&s, whole, out);
-    jwrite_bool(out, "draining", d->lifecycle->draining);
+    jwrite_bool(out, "draining", parts->lifecycle->draining);
     jwrite_open(out, "reload", '{');
-    jwrite_bool(out, "ok", d->lifecycle->reload_ok);
-    jwrite_u64(out, "count", d->lifecycle->reloads);
-    jwrite_u64(out, "at_unix_s", d->lifecycle->reload_ok_unix_s);
+    jwrite_bool(out, "ok", parts->lifecycle->reload_ok);
+    jwrite_u64(out, "count", parts->lifecycle->reloads);
+    jwrite_u64(out, "at_unix_s", parts->lifecycle->reload_ok_unix_s);
     jwrite_close(out, '}');
     jwrite_open(out, "connections", '{');
     jwrite_u64(out, "open", s.http.open);
@@ -133,7 +135,7 @@ void status_json(struct daemon *d, struct slice base_url, bool whole, struct buf
     jwrite_u64(out, "tls", s.http.open_tls);
     jwrite_close(out, '}');
     certificates_json(out, &s);
-    if (modules_address(d->modules) != NULL) {
+    if (modules_address(parts->modules) != NULL) {
         jwrite_open(out, "rsync", '{');
         jwrite_u64(out, "open", s.rsync.open);
         jwrite_u64(out, "served", s.rsync.sessions[DOOR_SERVED]);

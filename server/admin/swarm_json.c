@@ -46,8 +46,8 @@ void swarms_status_json(const struct sample *s, bool whole, struct buf *out)
 int verb_peers_ls(struct talk *t, struct err *e)
 {
     struct swarm_view *v = mem_array(SWARMS_MAX, sizeof *v);
-    size_t n = peers_look(t->d->peers, clock_now_ms(), v, SWARMS_MAX);
-    int rc = peers_on(t->d->peers)
+    size_t n = peers_look(t->parts->peers, clock_now_ms(), v, SWARMS_MAX);
+    int rc = peers_on(t->parts->peers)
                  ? 0
                  : err_set(e, E_NOTFOUND,
                            "nodes share nothing through this mirror, it has no peers section, "

@@ -99,12 +99,12 @@ static void size_text(uint64_t bytes, char out[24])
     snprintf(out, 24, u == 0 ? "%.0f%c" : "%.2f%c", n, units[u]);
 }
 
-void tunasync_json(struct daemon *d, struct buf *out)
+void tunasync_json(const struct admin_parts *parts, struct buf *out)
 {
     struct sample s;
     char size[24];
 
-    sample_take(d, &s);
+    sample_take(parts, &s);
     jwrite_open(out, NULL, '[');
     for (size_t i = 0; i < s.syncs; i++) {
         const struct sync_view *v = &s.sync[i];

@@ -11,10 +11,10 @@
 #include <jansson.h>
 
 #include "common/codec/jwrite.h"
-#include "server/daemon.h"
+#include "server/admin/parts.h"
 
 struct talk {
-    struct daemon *d;
+    const struct admin_parts *parts;
     const json_t *request;
     struct buf *result;
     struct buf *out; /* private, as all below */
@@ -23,7 +23,7 @@ struct talk {
     int came;   /* a descriptor that the request brought, or -1: talk_take_fd() */
     int leaves; /* one that goes out with the answer, or -1 */
     void *kept; /* talk_keep() */
-    void (*drop)(struct daemon *d, void *kept);
+    void (*drop)(void *kept);
 };
 
 struct slice talk_text(const struct talk *t, const char *key); /* p == NULL when absent */
@@ -54,7 +54,7 @@ void talk_give_fd(struct talk *t, int fd);                         /* takes it *
 
 /* What one request leaves for the next ones of its connection; drop() runs when the client leaves, or something else is kept
  * (kept may be NULL: nothing). */
-void talk_keep(struct talk *t, void *kept, void (*drop)(struct daemon *d, void *kept));
+void talk_keep(struct talk *t, void *kept, void (*drop)(void *kept));
 
 /* VERB(name, function) */
 #define VERBS(VERB)                                                                                \

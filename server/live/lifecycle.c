@@ -51,3 +51,9 @@ uint64_t lifecycle_refusal(struct lifecycle *l, struct err *why)
     lock_drop(&l->lock);
     return at_unix_s;
 }
+
+void reload_news_fini(struct reload_news *news)
+{
+    buf_free(&news->needs_restart);
+    buf_free(&news->warnings);
+}

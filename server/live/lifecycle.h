@@ -5,6 +5,7 @@
 #ifndef SERVER_LIVE_LIFECYCLE_H
 #define SERVER_LIVE_LIFECYCLE_H
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/os/lock.h"
 
@@ -12,7 +13,8 @@ struct lifecycle {
     uint64_t started_unix_s;
     _Atomic bool ready;    /* listeners are open */
     _Atomic bool draining; /* it stops when all transfers are done */
-    struct lock reloading; /* held for a whole reload; what a reload reads is not changed meanwhile */
+    struct lock
+        reloading; /* held for a whole reload; what a reload reads is not changed meanwhile */
     _Atomic uint64_t reloads, reload_ok_unix_s;
     _Atomic bool reload_ok;
     struct lock lock; /* guards what follows */
@@ -26,5 +28,12 @@ void lifecycle_close(struct lifecycle **lp); /* NULL is fine */
 void lifecycle_reloaded(struct lifecycle *l, int rc, const struct err *why);
 /* Why the last reload was refused, and when: only if `reload_ok` is false. */
 uint64_t lifecycle_refusal(struct lifecycle *l, struct err *why);
+
+struct reload_news {          /* what a reload that went well has to say */
+    struct buf needs_restart; /* what of the new settings awaits one, by name */
+    struct buf warnings;      /* sentences, one a line */
+};
+#define RELOAD_NEWS ((struct reload_news){BUF_INIT(64 << 10), BUF_INIT(1 << 20)})
+void reload_news_fini(struct reload_news *news);
 
 #endif

@@ -273,11 +273,12 @@ const struct entrance entrance_front = {
 
 /* --- what it shows --- */
 
-struct own *own_open(struct daemon *d, const struct hub_parts *hub, struct lifecycle *l)
+struct own *own_open(const struct admin_parts *admin, const struct hub_parts *hub,
+                     struct lifecycle *l)
 {
     struct own *o = NEW(struct own);
 
-    *o = (struct own){.daemon = d, .hub = hub, .lifecycle = l, .texts = texts_open()};
+    *o = (struct own){.admin = admin, .hub = hub, .lifecycle = l, .texts = texts_open()};
     return o;
 }
 

@@ -8,17 +8,18 @@
 
 #include "server/serve/entrance.h"
 
-struct daemon;
+struct admin_parts;
 struct hub_parts;
 struct lifecycle;
 struct texts;
 struct own { /* what the pages show */
-    struct daemon *daemon;
+    const struct admin_parts *admin;
     const struct hub_parts *hub;
     struct lifecycle *lifecycle;
     struct texts *texts;
 };
-struct own *own_open(struct daemon *d, const struct hub_parts *hub, struct lifecycle *l);
+struct own *own_open(const struct admin_parts *admin, const struct hub_parts *hub,
+                     struct lifecycle *l);
 void own_close(struct own **op); /* NULL is fine; after serve_close() */
 
 extern const struct entrance entrance_front;

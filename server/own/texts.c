@@ -112,22 +112,22 @@ static void make(struct desk *d, struct exchange *x, enum text_kind kind, struct
     switch (kind) {
     case TEXT_METRICS:
     case TEXT_OPENMETRICS:
-        metrics_text(d->parts->own->daemon, kind == TEXT_OPENMETRICS, out);
+        metrics_text(d->parts->own->admin, kind == TEXT_OPENMETRICS, out);
         break;
     case TEXT_TUNASYNC:
-        tunasync_json(d->parts->own->daemon, out);
+        tunasync_json(d->parts->own->admin, out);
         break;
     case TEXT_STATUS:
     case TEXT_STATUS_TLS:
-        status_json(d->parts->own->daemon, base, false, out);
+        status_json(d->parts->own->admin, base, false, out);
         break;
     case TEXT_PAGE:
     case TEXT_PAGE_TLS:
-        status_page(d->parts->own->daemon, base, false, out);
+        status_page(d->parts->own->admin, base, false, out);
         break;
     case TEXT_PAGE_LOGGED_IN:
     case TEXT_PAGE_LOGGED_IN_TLS:
-        status_page(d->parts->own->daemon, base, true, out);
+        status_page(d->parts->own->admin, base, true, out);
         break;
     case TEXT_KINDS:
         break;

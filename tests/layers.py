@@ -6,6 +6,10 @@ include itself and what it names here: a part, or one header of it. What nobody 
 Parts form no ring, be it by headers or by sources, and headers none among themselves. In the agent no
 files do either, a source and its header counting as one.
 
+  layers.py            walks them
+  layers.py --table    the table of docs/architecture.md: which folders each one includes, the lowest first
+  layers.py --alone    headers that no source compiles first
+
 And of each file: includes are written from the root, a source's own header comes first (so that it
 compiles alone; `make check-layers` compiles the others, --alone names them), guards are the path.
 """
@@ -226,6 +230,10 @@ def part_of(path):
     return best
 
 
+def folder_of(part):
+    return "/".join(part.split("/")[:2])
+
+
 class House:
     def __init__(self, root):
         self.root = pathlib.Path(root)
@@ -285,6 +293,27 @@ class House:
                 if (part, arrow) not in self.used:
                     self.wrong.append(f"{part}: nobody uses its arrow to {arrow}")
 
+    def table(self):
+        """Folders of the server and the agent, each with those that it includes beside common/: a line may name what stands above it."""
+        graph = {}
+        for part in ARROWS:
+            graph.setdefault(folder_of(part), set())
+        for mine, parts in self.arrows.items():
+            graph[folder_of(mine)] |= {folder_of(theirs) for theirs in parts} - {folder_of(mine)}
+        order = []
+
+        def place(folder):
+            for lower in sorted(graph[folder]):
+                place(lower)
+            if folder not in order:
+                order.append(folder)
+        for folder in sorted(graph):
+            place(folder)
+        rows = [(f, sorted((g for g in graph[f] if not g.startswith("common")), key=order.index)) for f in order]
+        return "\n".join(["| folder | includes |", "|---|---|", *(
+            f"| `{f}` | {', '.join(g.removeprefix(f.split('/')[0] + '/') for g in lower) or '-'} |"
+            for f, lower in rows if f.split("/")[0] in ("server", "agent"))])
+
     def alone(self):
         """Headers that no source compiles first."""
         return [f for f in self.files if f.suffix == ".h" and not f.with_suffix(".c").exists()
@@ -296,6 +325,11 @@ def main():
     words = sys.argv[1:]
     if words[:1] == ["--alone"]:
         print("\n".join(str(f.relative_to(here)) for f in House(here).alone()))
+        return 0
+    if words == ["--table"]:
+        house = House(here)
+        house.walk()
+        print(house.table())
         return 0
     house = House(words[0] if words else here)
     house.walk()

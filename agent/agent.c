@@ -1,9 +1,10 @@
 #include "agent/agent.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/codec/network.h"
 
 enum { TOKEN_MAX = 4096 };
 
@@ -45,18 +46,10 @@ static const char *default_folder(struct agent *a, const char *system, const cha
 
 static bool is_loopback(struct slice host)
 {
-    char text[64];
-    struct in_addr v4;
+    struct network n;
 
-    if (slice_ieq(host, SLICE("localhost")) || slice_eq(host, SLICE("::1"))) {
-        return true;
-    }
-    if (host.n >= sizeof text) {
-        return false;
-    }
-    memcpy(text, host.p, host.n);
-    text[host.n] = '\0';
-    return inet_pton(AF_INET, text, &v4) == 1 && (ntohl(v4.s_addr) >> 24) == 127;
+    return slice_ieq(host, SLICE("localhost")) ||
+           (network_parse(host, &n) && n.bits == 128 && address_is_loopback(n.address));
 }
 
 static int read_token(struct agent *a, struct err *e)

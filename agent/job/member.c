@@ -1,10 +1,7 @@
 #include "agent/job/member.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +13,7 @@
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "common/xfer/tcp.h"
 
 enum { CONNECT_MS = 3000, GREETING_MS = 5000, REDIAL_MS = 200, SERVICE_END_MS = 15000 };
 
@@ -41,16 +39,6 @@ struct member {
 
 /* --- dialling ------------------------------------------------------------------------------------------------------------- */
 
-/* False: the time is up, or a signal came. */
-static bool wait_for(const struct member *m, int fd, short events, uint64_t deadline_ms)
-{
-    struct pollfd p[] = {{.fd = fd, .events = events}, {.fd = m->signals, .events = POLLIN}};
-    uint64_t now = clock_now_ms();
-
-    return now < deadline_ms && poll(p, ARRAY_LEN(p), (int)(deadline_ms - now)) > 0 &&
-           p[1].revents == 0;
-}
-
 static bool signal_waits(const struct member *m)
 {
     struct pollfd p = {.fd = m->signals, .events = POLLIN};
@@ -58,84 +46,26 @@ static bool signal_waits(const struct member *m)
     return poll(&p, 1, 0) == 1;
 }
 
-static bool receive(const struct member *m, int fd, void *to, size_t n, uint64_t deadline_ms)
+/* A signal is heard before anything else. */
+static struct tcp_limit within(const struct member *m, uint64_t ms)
 {
-    char *p = to;
-
-    while (n > 0) {
-        ssize_t got;
-
-        if (!wait_for(m, fd, POLLIN, deadline_ms)) {
-            return false;
-        }
-        got = recv(fd, p, n, 0);
-        if (got <= 0) {
-            return false;
-        }
-        p += got;
-        n -= (size_t)got;
-    }
-    return true;
-}
-
-/* A port of connections that nobody listens on may be connected to itself. */
-static bool reached_itself(int fd)
-{
-    struct sockaddr_storage here = {0}, there = {0};
-    socklen_t n = sizeof here, m = sizeof there;
-
-    return getsockname(fd, (struct sockaddr *)&here, &n) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &m) == 0 && n == m &&
-           memcmp(&here, &there, n) == 0;
-}
-
-static int dial(const struct member *m, const struct addrinfo *a, unsigned port)
-{
-    struct sockaddr_storage at = {0};
-    socklen_t n = sizeof(int);
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int failed = 0, yes = 1;
-
-    memcpy(&at, a->ai_addr, a->ai_addrlen);
-    if (a->ai_family == AF_INET6) {
-        ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
-    } else {
-        ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
-    }
-    if (fd == -1) {
-        return -1;
-    }
-    if (connect(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1) {
-        failed = errno;
-        if (failed == EINPROGRESS && wait_for(m, fd, POLLOUT, clock_now_ms() + CONNECT_MS)) {
-            (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &n);
-        } else if (failed == EINPROGRESS) {
-            failed = ETIMEDOUT;
-        }
-    }
-    if (failed != 0 || reached_itself(fd)) {
-        close(fd);
-        errno = failed != 0 ? failed : ECONNREFUSED;
-        return -1;
-    }
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    return fd;
+    return (struct tcp_limit){.until_ms = clock_now_ms() + ms, .wake = m->signals};
 }
 
 static bool greet(const struct member *m, int fd)
 {
     const char *id = m->nodes->id;
-    uint64_t deadline_ms = clock_now_ms() + GREETING_MS;
+    struct tcp_limit limit = within(m, GREETING_MS);
     uint8_t hello[RDZV_HELLO], proof[RDZV_PROOF], want[RDZV_MAC], got[RDZV_MAC];
 
-    if (!receive(m, fd, hello, sizeof hello, deadline_ms) || memcmp(hello, "mrdagnt1", 8) != 0 ||
+    if (tcp_receive(fd, hello, sizeof hello, limit) != 0 || memcmp(hello, "mrdagnt1", 8) != 0 ||
         getrandom(proof, RDZV_NONCE, 0) != RDZV_NONCE) {
         return false;
     }
     rdzv_mac(id, "agent", hello + 8, proof, proof + RDZV_NONCE);
     rdzv_mac(id, "service", hello + 8, proof, want);
     return send(fd, proof, sizeof proof, MSG_NOSIGNAL) == sizeof proof &&
-           receive(m, fd, got, sizeof got, deadline_ms) && rdzv_same(want, got, sizeof want);
+           tcp_receive(fd, got, sizeof got, limit) == 0 && rdzv_same(want, got, sizeof want);
 }
 
 /* The service listens on the first of the ports that was free. After one where another job has our place, the next ones come
@@ -143,7 +73,7 @@ static bool greet(const struct member *m, int fd)
 static int dial_ports(struct member *m, const struct addrinfo *list)
 {
     bool stranger = false; /* tells more than a port that refuses */
-    int fd = -1;
+    int fd = -1, rc = 0;
 
     for (unsigned i = 0; fd == -1 && i < RDZV_PORTS && !signal_waits(m); i++) {
         unsigned port;
@@ -151,24 +81,22 @@ static int dial_ports(struct member *m, const struct addrinfo *list)
         m->at = (m->first + i) % RDZV_PORTS;
         port = m->nodes->port + m->at;
         for (const struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
-            if (a->ai_family != AF_INET && a->ai_family != AF_INET6) {
-                continue;
-            }
-            fd = dial(m, a, port);
-            if (fd == -1 && !stranger) {
-                snprintf(m->why, sizeof m->why, "%s", strerror(errno));
-            } else if (fd != -1 && !greet(m, fd)) {
+            struct err why;
+
+            rc = tcp_connect(a, port, within(m, CONNECT_MS), &fd, &why);
+            if (rc != 0 && !stranger) {
+                snprintf(m->why, sizeof m->why, "%s", why.text);
+            } else if (rc == 0 && !greet(m, fd)) {
                 snprintf(m->why, sizeof m->why,
                          "port %u belongs to another job or program, or --rendezvous-id differs",
                          port);
                 log_debug("rendezvous.stranger", "host=%s %s", m->nodes->host, m->why);
                 close(fd);
                 fd = -1;
-                errno = 0;
                 stranger = true;
             }
         }
-        if (fd == -1 && errno == ETIMEDOUT) {
+        if (rc == E_TIMEOUT) {
             m->first = 0; /* that one is dropped by a filter, when an earlier one answered */
             break;        /* the host does not answer: nor do its other ports */
         }
@@ -272,6 +200,7 @@ bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out)
         m->quiet_ms = now_ms + m->nodes->lost_ms;
         switch (out->type) {
         case RDZV_WORLD:
+            tcp_localize(m->fd, out->text, sizeof out->text);
             m->joining = false;
             m->ever = true;
             return true;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -19,10 +18,10 @@
 #include "agent/job/rendezvous.h"
 #include "agent/job/restart.h"
 #include "common/base/log.h"
-#include "common/codec/network.h"
 #include "common/os/clock.h"
 #include "common/os/descriptor.h"
 #include "common/os/forked.h"
+#include "common/xfer/tcp.h"
 
 enum { STRANGERS = 64, STRANGER_MS = 5000, TICK_MS = 100, FULL_MS = 100, RANKS_MAX = 1 << 16 };
 enum { ALLOW_MAX_MS = 600000 };
@@ -47,7 +46,8 @@ struct guest {
     uint32_t node, ranks; /* of one that has joined */
     bool joined;          /* ever */
     uint32_t ran;         /* the last generation that it had ranks of; 0: none */
-    char from[64];
+    bool here;            /* it came from this machine itself */
+    char from[TCP_ADDRESS_TEXT];
 };
 
 struct service {
@@ -300,10 +300,8 @@ static int by_node(const void *a, const void *b)
 /* Where the others find rank 0. One that comes from this machine itself is where we are. */
 static void say_place(const struct service *s, const struct guest *first, char out[RDZV_TEXT])
 {
-    bool here = strncmp(first->from, "127.", 4) == 0 || strcmp(first->from, "::1") == 0;
-
     if (s->nodes->external) {
-        snprintf(out, RDZV_TEXT, "%s", here ? s->nodes->host : first->from);
+        snprintf(out, RDZV_TEXT, "%s", first->here ? s->nodes->host : first->from);
     }
 }
 
@@ -512,10 +510,8 @@ static void welcome(struct service *s)
         (void)drop_oldest_stranger(s);
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    if (getnameinfo((struct sockaddr *)&a, n, g.from, sizeof g.from, NULL, 0, NI_NUMERICHOST) !=
-        0) {
-        snprintf(g.from, sizeof g.from, "an address");
-    }
+    tcp_address((struct sockaddr *)&a, n, g.from);
+    g.here = tcp_is_loopback((struct sockaddr *)&a);
     g.quiet_ms = s->now_ms + STRANGER_MS;
     memcpy(hello, "mrdagnt1", 8);
     if (getrandom(g.nonce, sizeof g.nonce, 0) != sizeof g.nonce) {
@@ -611,83 +607,20 @@ static void serve(struct service *s)
     free(p);
 }
 
-static unsigned port_of(int fd)
-{
-    struct sockaddr_storage a = {0};
-    socklen_t n = sizeof a;
-
-    (void)getsockname(fd, (struct sockaddr *)&a, &n);
-    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&a)->sin6_port
-                                         : ((struct sockaddr_in *)(void *)&a)->sin_port);
-}
-
 /* --- the process ---------------------------------------------------------------------------------------------------------- */
 
-/* Many a host's own name leads to 127.0.1.1 there, where no other node would find us. */
-static bool is_no_address_for_others(const struct nodes *n, const struct sockaddr *a)
-{
-    struct network literal;
-
-    return a->sa_family == AF_INET && strcmp(n->host, "localhost") != 0 &&
-           !network_parse(slice_str(n->host), &literal) &&
-           (ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24) == 127;
-}
-
-static int listen_at(const struct nodes *n, const struct addrinfo *a, unsigned port)
-{
-    struct sockaddr_storage at = {0};
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int yes = 1;
-
-    memcpy(&at, a->ai_addr, a->ai_addrlen);
-    if (a->ai_family == AF_INET6) {
-        ((struct sockaddr_in6 *)&at)->sin6_port = htons((uint16_t)port);
-    } else {
-        ((struct sockaddr_in *)&at)->sin_port = htons((uint16_t)port);
-        if (is_no_address_for_others(n, a->ai_addr)) {
-            ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_ANY);
-        }
-    }
-    if (fd != -1 &&
-        (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
-         bind(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1 || listen(fd, 1024) == -1)) {
-        int saved = errno;
-        close(fd);
-        errno = saved;
-        fd = -1;
-    }
-    return fd;
-}
-
 /* On the first of the ports that is free. */
-static int listen_on(const struct nodes *n, struct err *e)
+static int listen_on(const struct nodes *n, int *fd, struct err *e)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *list = NULL;
-    int rc = getaddrinfo(n->host, NULL, &hints, &list);
-    int fd = -1;
+    struct err why = {0};
+    int rc = tcp_listen(n->host, n->port, RDZV_PORTS, fd, &why);
 
-    if (rc != 0) {
-        return err_set(e, E_AGAIN, "%.100s: %s", n->host, gai_strerror(rc));
-    }
-    for (unsigned i = 0; fd == -1 && i < RDZV_PORTS; i++) {
-        for (struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
-            if (a->ai_family == AF_INET || a->ai_family == AF_INET6) {
-                fd = listen_at(n, a, n->port + i);
-            }
-        }
-        if (fd == -1 && errno != EADDRINUSE) {
-            break;
-        }
-    }
-    if (fd == -1) {
-        err_set(e, E_AGAIN, "%.100s, ports %u to %u: %s%s", n->host, n->port,
-                n->port + RDZV_PORTS - 1, strerror(errno),
-                errno != EADDRNOTAVAIL ? ""
-                : n->external ? " (--rendezvous names an address of this machine, is it one?)"
-                              : " (--rendezvous names an address of node 0, is this it?)");
-    }
-    freeaddrinfo(list);
-    return fd != -1 ? fd : E_AGAIN;
+    return rc == 0 ? 0
+                   : err_set(e, E_AGAIN, "%s%s", why.text,
+                             rc != E_NOTFOUND ? ""
+                             : n->external
+                                 ? " (--rendezvous names an address of this machine, is it one?)"
+                                 : " (--rendezvous names an address of node 0, is this it?)");
 }
 
 static void service_init(struct service *s, const struct service_want *w)
@@ -704,16 +637,15 @@ static void service_init(struct service *s, const struct service_want *w)
 int service_run(const struct service_want *w, int *exit_code, struct err *e)
 {
     struct service s;
-    int rc = 0;
+    int rc;
 
     service_init(&s, w);
-    s.listener = listen_on(w->nodes, e);
-    if (s.listener < 0) {
-        rc = s.listener;
+    rc = listen_on(w->nodes, &s.listener, e);
+    if (rc != 0) {
         goto out;
     }
     log_info("rendezvous.listen", "host=%s port=%u nodes=%u:%u", w->nodes->host,
-             port_of(s.listener), w->nodes->min, w->nodes->max);
+             tcp_port(s.listener), w->nodes->min, w->nodes->max);
     serve(&s);
     close(s.listener);
     *exit_code = (int)s.ended.code;
@@ -739,14 +671,14 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
     }
     setpgid(0, 0); /* a terminal's ^C is for the agent to judge */
     service_init(&s, w);
-    while ((s.listener = listen_on(w->nodes, &why)) < 0 && clock_now_ms() < until_ms) {
+    while (listen_on(w->nodes, &s.listener, &why) != 0 && clock_now_ms() < until_ms) {
         if (strcmp(told, why.text) != 0) {
             snprintf(told, sizeof told, "%s", why.text);
             log_warn("rendezvous.listen", "%s; it is tried again", why.text);
         }
         poll(NULL, 0, 500);
     }
-    if (s.listener < 0) {
+    if (s.listener == -1) {
         _exit(1);
     }
     serve(&s);

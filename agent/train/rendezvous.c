@@ -1,8 +1,6 @@
 #include "agent/train/rendezvous.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +9,10 @@
 #include <unistd.h>
 
 #include "common/base/endian.h"
-#include "common/codec/network.h"
 #include "common/hash/digest.h"
 #include "common/os/clock.h"
 #include "common/os/descriptor.h"
+#include "common/xfer/tcp.h"
 
 enum { HELLO_BYTES = 48, REPLY_BYTES = 40, PAUSE_MS = 50, PEER_MS = 5000, STRANGERS = 64 };
 
@@ -51,42 +49,6 @@ static void make_reply(const struct rendezvous *r, uint8_t out[REPLY_BYTES])
     memcpy(out + 8, run.b, DIGEST_BYTES);
 }
 
-static bool wait_for(int fd, short events, uint64_t deadline_ms)
-{
-    struct pollfd p = {.fd = fd, .events = events};
-    uint64_t now;
-    int rc = -1;
-
-    /* A signal is for the run that comes, not for this wait. */
-    while (rc == -1 && (now = clock_now_ms()) < deadline_ms) {
-        rc = poll(&p, 1, (int)(deadline_ms - now));
-        if (rc == -1 && errno != EINTR) {
-            return false;
-        }
-    }
-    return rc == 1;
-}
-
-static bool receive(int fd, void *to, size_t n, uint64_t deadline_ms)
-{
-    char *p = to;
-
-    while (n > 0) {
-        ssize_t got;
-
-        if (!wait_for(fd, POLLIN, deadline_ms)) {
-            return false;
-        }
-        got = recv(fd, p, n, 0);
-        if (got <= 0) {
-            return false;
-        }
-        p += got;
-        n -= (size_t)got;
-    }
-    return true;
-}
-
 static bool transmit(int fd, const void *from, size_t n)
 {
     return send(fd, from, n, MSG_NOSIGNAL) == (ssize_t)n; /* small: fits any socket buffer */
@@ -94,64 +56,15 @@ static bool transmit(int fd, const void *from, size_t n)
 
 /* --- rank 0 -------------------------------------------------------------------------------------------------------- */
 
-/* Many a host's own name leads to 127.0.1.1 there, where no other host finds us. */
-static bool is_for_this_host_alone(const struct rendezvous *r, const struct addrinfo *a)
-{
-    struct network literal;
-
-    return a->ai_family == AF_INET && strcmp(r->host, "localhost") != 0 &&
-           !network_parse(slice_str(r->host), &literal) &&
-           ntohl(((const struct sockaddr_in *)(const void *)a->ai_addr)->sin_addr.s_addr) >> 24 ==
-               127;
-}
-
-static int listen_at(const struct rendezvous *r, const struct addrinfo *a)
-{
-    struct sockaddr_storage at = {0};
-    int yes = 1, saved;
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    memcpy(&at, a->ai_addr, a->ai_addrlen);
-    if (is_for_this_host_alone(r, a)) {
-        ((struct sockaddr_in *)&at)->sin_addr.s_addr = htonl(INADDR_ANY);
-    }
-    if (fd != -1 &&
-        (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == -1 ||
-         bind(fd, (struct sockaddr *)&at, a->ai_addrlen) == -1 || listen(fd, 1024) == -1)) {
-        saved = errno;
-        close(fd);
-        errno = saved;
-        fd = -1;
-    }
-    return fd;
-}
-
 /* A late process of an earlier attempt may have the port for a while, and a name may not be known at once. */
-static int open_listener(const struct rendezvous *r, uint64_t deadline_ms, struct err *e)
+static int open_listener(const struct rendezvous *r, uint64_t deadline_ms, int *fd, struct err *e)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    char service[16];
-    int fd = -1;
-
-    snprintf(service, sizeof service, "%d", r->port);
     for (;;) {
-        struct addrinfo *list = NULL;
-        int rc = getaddrinfo(r->host, service, &hints, &list);
+        int rc = tcp_listen(r->host, (unsigned)r->port, 1, fd, e);
 
-        if (rc != 0) {
-            err_set(e, E_AGAIN, "rendezvous at %s:%d: %s", r->host, r->port, gai_strerror(rc));
-        }
-        for (struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
-            fd = listen_at(r, a);
-        }
-        if (fd == -1 && rc == 0) {
-            err_set(e, E_AGAIN, "rendezvous at %s:%d: %s", r->host, r->port, strerror(errno));
-        }
-        if (list != NULL) {
-            freeaddrinfo(list);
-        }
-        if (fd != -1 || clock_now_ms() >= deadline_ms) {
-            return fd != -1 ? fd : E_AGAIN;
+        if (rc == 0 || clock_now_ms() >= deadline_ms) {
+            err_prefix(e, "rendezvous");
+            return rc;
         }
         poll(NULL, 0, PAUSE_MS);
     }
@@ -266,7 +179,7 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
                  struct err *e)
 {
     int *peer = mem_array((size_t)r->world, sizeof *peer);
-    int listener = open_listener(r, deadline_ms, e), rc;
+    int listener, rc = open_listener(r, deadline_ms, &listener, e);
     uint8_t reply[REPLY_BYTES];
 
     descriptor_allow((size_t)r->world + STRANGERS);
@@ -274,7 +187,7 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
     for (int i = 0; i < r->world; i++) {
         peer[i] = -1;
     }
-    rc = listener < 0 ? listener : gather(r, listener, peer, deadline_ms, e);
+    rc = rc != 0 ? rc : gather(r, listener, peer, deadline_ms, e);
     for (int i = 1; i < r->world; i++) {
         if (rc == 0 && (!transmit(peer[i], reply, sizeof reply) || !transmit(peer[i], bytes, n))) {
             rc = err_set(e, E_AGAIN, "rendezvous: rank %d went away", i);
@@ -283,7 +196,7 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
             close(peer[i]);
         }
     }
-    if (listener >= 0) {
+    if (listener != -1) {
         close(listener);
     }
     free(peer);
@@ -292,52 +205,21 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
 
 /* --- the others ---------------------------------------------------------------------------------------------------- */
 
-static bool connects(int fd, const struct addrinfo *a, uint64_t deadline_ms)
-{
-    socklen_t n = sizeof(int);
-    int failed = 0;
-
-    if (connect(fd, a->ai_addr, a->ai_addrlen) == 0) {
-        return true;
-    }
-    return errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline_ms) &&
-           getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &n) == 0 && failed == 0;
-}
-
-static int dial(const struct rendezvous *r, uint64_t deadline_ms)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    char service[16];
-    int fd = -1;
-
-    snprintf(service, sizeof service, "%d", r->port);
-    if (getaddrinfo(r->host, service, &hints, &list) != 0) {
-        return -1;
-    }
-    for (struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
-        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd != -1 && !connects(fd, a, deadline_ms)) {
-            close(fd);
-            fd = -1;
-        }
-    }
-    freeaddrinfo(list);
-    return fd;
-}
-
 static int ask(const struct rendezvous *r, void *bytes, size_t n, uint64_t deadline_ms,
                struct err *e)
 {
     uint8_t hello[HELLO_BYTES], reply[REPLY_BYTES], want[REPLY_BYTES];
+    struct tcp_limit limit = {.until_ms = deadline_ms, .wake = -1};
 
     make_hello(r, r->rank, hello);
     make_reply(r, want);
     while (clock_now_ms() <
            deadline_ms) { /* rank 0 may start later, or drop us while an old run still listens */
-        int fd = dial(r, deadline_ms);
-        bool done = fd != -1 && transmit(fd, hello, sizeof hello) &&
-                    receive(fd, reply, sizeof reply, deadline_ms) &&
-                    memcmp(reply, want, sizeof want) == 0 && receive(fd, bytes, n, deadline_ms);
+        int fd;
+        bool done = tcp_dial(r->host, (unsigned)r->port, limit, &fd, NULL) == 0 &&
+                    transmit(fd, hello, sizeof hello) &&
+                    tcp_receive(fd, reply, sizeof reply, limit) == 0 &&
+                    memcmp(reply, want, sizeof want) == 0 && tcp_receive(fd, bytes, n, limit) == 0;
 
         if (fd != -1) {
             close(fd);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -19,6 +18,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/descriptor.h"
+#include "common/xfer/tcp.h"
 
 enum {
     MESSAGE_BYTES = 448,
@@ -121,13 +121,11 @@ static int listen_anywhere(int family, int *port)
         return -1;
     }
     if ((family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == -1) ||
-        bind(fd, (struct sockaddr *)&at, size) == -1 || listen(fd, 1024) == -1 ||
-        getsockname(fd, (struct sockaddr *)&at, &size) == -1) {
+        bind(fd, (struct sockaddr *)&at, size) == -1 || listen(fd, 1024) == -1) {
         close(fd);
         return -1;
     }
-    *port = ntohs(family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&at)->sin6_port
-                                     : ((struct sockaddr_in *)(void *)&at)->sin_port);
+    *port = (int)tcp_port(fd);
     return fd;
 }
 
@@ -144,41 +142,18 @@ static void keep_alive(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static int connect_within(const struct addrinfo *a, int timeout_ms)
-{
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    socklen_t size = sizeof error;
-
-    if (fd == -1) {
-        return -1;
-    }
-    if ((connect(fd, a->ai_addr, a->ai_addrlen) == -1 && errno != EINPROGRESS) ||
-        poll(&p, 1, timeout_ms) != 1 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == -1 ||
-        error != 0) {
-        close(fd);
-        return -1;
-    }
-    keep_alive(fd);
-    return fd;
-}
-
 /* A machine's own name need not be known to its resolver. */
 static int connect_to(const char *host, int port)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    char service[16], own[HOST_BYTES] = "";
-    int fd = -1;
+    struct tcp_limit limit = {.until_ms = clock_now_ms() + CONNECT_MS, .wake = -1};
+    char own[HOST_BYTES] = "";
+    int fd;
 
     gethostname(own, sizeof own - 1);
-    snprintf(service, sizeof service, "%d", port);
-    if (getaddrinfo(strcmp(own, host) == 0 ? "localhost" : host, service, &hints, &list) != 0) {
-        return -1;
+    if (tcp_dial(strcmp(own, host) == 0 ? "localhost" : host, (unsigned)port, limit, &fd, NULL) ==
+        0) {
+        keep_alive(fd);
     }
-    for (struct addrinfo *a = list; a != NULL && fd == -1; a = a->ai_next) {
-        fd = connect_within(a, CONNECT_MS);
-    }
-    freeaddrinfo(list);
     return fd;
 }
 

@@ -555,6 +555,28 @@ def test_rank_0_is_found_where_its_agent_came_from(cluster, cable):
     assert {cluster.rank(1, r)["MASTER_ADDR"] for r in range(2)} == {"192.0.2.2"} and cluster.state(5) == whole(2, 5)
 
 
+def test_rank_0_is_found_at_a_link_local_address(cluster, cable):
+    """Each node by the name that its own interface has."""
+    pids, _ = cable
+    for i, name in enumerate(("c0", "d0")):
+        for args in (["link", "set", "c0", "down"], ["link", "set", "c0", "name", name], ["link", "set", name, "up"],
+                     ["address", "add", f"fe80::{i + 1}/64", "dev", name, "nodad"]):
+            if args[-1] != "c0" or args[-2] != "name":
+                subprocess.run(["nsenter", "-t", str(pids[i]), "-n", "ip", *args], check=True, capture_output=True)
+    cluster.out.mkdir(exist_ok=True)
+    service = cluster.node.setdefault("rendezvous", Node(cluster, 90))
+    service.inside = ["nsenter", "-t", str(pids[0]), "-n"]
+    service.start("rendezvous", "--nodes", 2, "--rendezvous", "[fe80::1%c0]:29400", "--rendezvous-id", "job")
+    for r, (pid, name) in enumerate(((pids[1], "d0"), (pids[0], "c0"))):
+        n = cluster.node.setdefault(r, Node(cluster, r))
+        n.inside = ["nsenter", "-t", str(pid), "-n"]
+        n.start("launch", "--nodes", 2, "--node-rank", r, "--rendezvous", f"[fe80::1%{name}]:29400", "--rendezvous-id", "job", *EXTERNAL, "--ranks", 1,
+                "--", "sh", "-c", 'echo $MASTER_ADDR >$0/at-$RANK', cluster.out)
+    for n in cluster.node.values():
+        n.ends(0)
+    assert [(cluster.out / f"at-{r}").read_text() for r in range(2)] == ["fe80::2%d0\n", "fe80::2%c0\n"]
+
+
 def test_the_first_node_that_is_left_publishes(cluster, mirrord):
     m = mirrord('repo "models" { protocol = "hosted" }\n')
     (cluster.folder / "token").write_text(m.token("publisher", "publish:models/me/*"))

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/train/rollcall.h"
+#include "common/base/text.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
 
@@ -110,17 +110,6 @@ static void quote(const char *text, char *out, size_t room)
     out[n] = '\0';
 }
 
-static void add(char *line, size_t room, const char *fmt, ...) PRINTF_LIKE(3, 4);
-static void add(char *line, size_t room, const char *fmt, ...)
-{
-    size_t n = strlen(line);
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(line + n, room - n, fmt, ap);
-    va_end(ap);
-}
-
 /* Integers and strings alone: printf() allocates for neither. */
 static void make_head(const struct watchdog *w, const struct roll_message *end, char *line,
                       size_t room)
@@ -133,25 +122,25 @@ static void make_head(const struct watchdog *w, const struct roll_message *end, 
     quote(end->text, text, sizeof text);
     quote(c->facts, facts, sizeof facts);
     line[0] = '\0';
-    add(line, room, "{\"rank\": %d, \"world\": %d, \"pid\": %d, \"unix_ms\": %" PRIu64, c->rank,
-        c->size, (int)getpid(), clock_unix_ms());
-    add(line, room, ", \"why\": \"%s\", \"exit\": %d, \"suspects\": ", text, end->exit_code);
+    text_addf(line, room, "{\"rank\": %d, \"world\": %d, \"pid\": %d, \"unix_ms\": %" PRIu64,
+              c->rank, c->size, (int)getpid(), clock_unix_ms());
+    text_addf(line, room, ", \"why\": \"%s\", \"exit\": %d, \"suspects\": ", text, end->exit_code);
     for (int i = 0; i < end->suspects; i++) {
-        add(line, room, "%s%d", i == 0 ? "[" : ", ", end->suspect[i]);
+        text_addf(line, room, "%s%d", i == 0 ? "[" : ", ", end->suspect[i]);
     }
-    add(line, room, end->suspects > 0 ? "]" : end->suspects == 0 ? "[]" : "null");
-    add(line, room, ", \"posted\": %" PRIu64 ", \"done\": %" PRIu64, v.posted, v.done);
+    text_addf(line, room, end->suspects > 0 ? "]" : end->suspects == 0 ? "[]" : "null");
+    text_addf(line, room, ", \"posted\": %" PRIu64 ", \"done\": %" PRIu64, v.posted, v.done);
     if (v.waits.seq != 0) {
-        add(line, room,
-            ", \"waits_for\": {\"seq\": %" PRIu64
-            ", \"op\": \"%s\", \"dtype\": \"%s\", \"count\": %" PRId64
-            ", \"comm\": \"%s\", \"for_ms\": %" PRIu64 "}",
-            v.waits.seq, flight_op_name(v.waits.op), flight_dtype_name(v.waits.dt), v.waits.count,
-            v.waits.comm, (clock_now_ns() - v.waits.posted_ns) / 1000000u);
+        text_addf(line, room,
+                  ", \"waits_for\": {\"seq\": %" PRIu64
+                  ", \"op\": \"%s\", \"dtype\": \"%s\", \"count\": %" PRId64
+                  ", \"comm\": \"%s\", \"for_ms\": %" PRIu64 "}",
+                  v.waits.seq, flight_op_name(v.waits.op), flight_dtype_name(v.waits.dt),
+                  v.waits.count, v.waits.comm, (clock_now_ns() - v.waits.posted_ns) / 1000000u);
     } else {
-        add(line, room, ", \"waits_for\": null");
+        text_addf(line, room, ", \"waits_for\": null");
     }
-    add(line, room, ", \"comm\": \"%s\", \"facts\": \"%s\"}", c->name, facts);
+    text_addf(line, room, ", \"comm\": \"%s\", \"facts\": \"%s\"}", c->name, facts);
 }
 
 static void say(const struct watchdog *w, const char *text)
@@ -161,9 +150,9 @@ static void say(const struct watchdog *w, const char *text)
     ssize_t n;
 
     if (c->size > 1) {
-        add(line, sizeof line, "rank %d of %d: ", c->rank, c->size);
+        text_addf(line, sizeof line, "rank %d of %d: ", c->rank, c->size);
     }
-    add(line, sizeof line, "%s\n", text);
+    text_addf(line, sizeof line, "%s\n", text);
     n = write(STDERR_FILENO, line, strlen(line));
     (void)n; /* nobody is left to tell */
 }
@@ -178,9 +167,9 @@ static void record(const struct watchdog *w, const struct roll_message *m)
     make_head(w, m, line, sizeof line);
     rc = flight_write(w->o.comm->flight, w->path, line);
     if (rc == 0) {
-        add(note, sizeof note, "flight record: %s", w->path);
+        text_addf(note, sizeof note, "flight record: %s", w->path);
     } else {
-        add(note, sizeof note, "no flight record: %s: %s", w->path, strerrordesc_np(-rc));
+        text_addf(note, sizeof note, "no flight record: %s: %s", w->path, strerrordesc_np(-rc));
     }
     say(w, note);
 }
@@ -220,12 +209,12 @@ static void suspect(struct roll_message *m, int rank)
 /* "rank 2", "ranks 2, 3 and more" */
 static void name_suspects(struct roll_message *m, int all)
 {
-    add(m->text, sizeof m->text, all == 1 ? "rank " : "ranks ");
+    text_addf(m->text, sizeof m->text, all == 1 ? "rank " : "ranks ");
     for (int i = 0; i < m->suspects; i++) {
-        add(m->text, sizeof m->text, "%s%d", i == 0 ? "" : ", ", m->suspect[i]);
+        text_addf(m->text, sizeof m->text, "%s%d", i == 0 ? "" : ", ", m->suspect[i]);
     }
     if (all > m->suspects) {
-        add(m->text, sizeof m->text, " and %d more", all - m->suspects);
+        text_addf(m->text, sizeof m->text, " and %d more", all - m->suspects);
     }
 }
 
@@ -241,7 +230,7 @@ static bool judge_silence(const struct watchdog *w, struct roll_message *m)
     }
     if (silent > 0) {
         name_suspects(m, silent);
-        add(m->text, sizeof m->text, silent == 1 ? " does not answer" : " do not answer");
+        text_addf(m->text, sizeof m->text, silent == 1 ? " does not answer" : " do not answer");
     }
     return silent > 0;
 }
@@ -273,12 +262,12 @@ static bool judge_laggards(const struct watchdog *w, struct roll_message *m)
     }
     if (behind > 0) {
         name_suspects(m, behind);
-        add(m->text, sizeof m->text, " %s not come to ", behind == 1 ? "has" : "have");
+        text_addf(m->text, sizeof m->text, " %s not come to ", behind == 1 ? "has" : "have");
         if (x->seq != 0) {
-            add(m->text, sizeof m->text, "%s %" PRIu64 " (%s, %" PRId64 " elements)",
-                flight_op_name(x->op), x->seq, flight_dtype_name(x->dt), x->count);
+            text_addf(m->text, sizeof m->text, "%s %" PRIu64 " (%s, %" PRId64 " elements)",
+                      flight_op_name(x->op), x->seq, flight_dtype_name(x->dt), x->count);
         } else {
-            add(m->text, sizeof m->text, "collective %" PRIu64, best->at.posted);
+            text_addf(m->text, sizeof m->text, "collective %" PRIu64, best->at.posted);
         }
     }
     return behind > 0;
@@ -296,11 +285,11 @@ static bool judge_difference(const struct watchdog *w, struct roll_message *m)
             (a->op != b->op || a->dt != b->dt || a->count != b->count)) {
             suspect(m, i);
             m->exit_code = EX_SOFTWARE;
-            add(m->text, sizeof m->text,
-                "collective %" PRIu64 " is %s (%s, %" PRId64 ") on rank 0 and %s (%s, %" PRId64
-                ") on rank %d",
-                a->seq, flight_op_name(a->op), flight_dtype_name(a->dt), a->count,
-                flight_op_name(b->op), flight_dtype_name(b->dt), b->count, i);
+            text_addf(m->text, sizeof m->text,
+                      "collective %" PRIu64 " is %s (%s, %" PRId64
+                      ") on rank 0 and %s (%s, %" PRId64 ") on rank %d",
+                      a->seq, flight_op_name(a->op), flight_dtype_name(a->dt), a->count,
+                      flight_op_name(b->op), flight_dtype_name(b->dt), b->count, i);
             return true;
         }
     }
@@ -316,8 +305,8 @@ static bool judge_strangers(const struct watchdog *w, struct roll_message *m)
         strangers += !w->place[i].here;
     }
     if (strangers > 0) {
-        add(m->text, sizeof m->text, "where %d of %d ranks are is not known", strangers,
-            w->o.comm->size);
+        text_addf(m->text, sizeof m->text, "where %d of %d ranks are is not known", strangers,
+                  w->o.comm->size);
     }
     return strangers > 0;
 }
@@ -327,9 +316,9 @@ static void judge(const struct watchdog *w, struct roll_message *m)
     if (!judge_silence(w, m) && !judge_strangers(w, m) && w->fault == FAULT_LATE &&
         !judge_difference(w, m) && !judge_laggards(w, m)) {
         m->suspects = 0;
-        add(m->text, sizeof m->text, "all ranks are at the same place");
+        text_addf(m->text, sizeof m->text, "all ranks are at the same place");
     }
-    add(m->text, sizeof m->text, "%s%s", m->text[0] != '\0' ? ": " : "", w->fault_text);
+    text_addf(m->text, sizeof m->text, "%s%s", m->text[0] != '\0' ? ": " : "", w->fault_text);
 }
 
 /* --- faults -------------------------------------------------------------------------------------------------------- */
@@ -632,8 +621,8 @@ static void main_failed(struct watchdog *w)
         const char *place = w->failed_rc == E_SICK ? w->o.k->place : "";
 
         w->sick = w->failed_rc == E_SICK;
-        add(m.text, sizeof m.text, " (rank %d%s%s)", w->o.comm->rank,
-            place[0] != '\0' ? ", GPU " : "", place);
+        text_addf(m.text, sizeof m.text, " (rank %d%s%s)", w->o.comm->rank,
+                  place[0] != '\0' ? ", GPU " : "", place);
         found_fault(w, w->failed_rc == E_CUDA || w->sick ? FAULT_OWN : FAULT_LOST, m.text);
         return;
     }

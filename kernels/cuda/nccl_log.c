@@ -1,7 +1,6 @@
 #include "kernels/cuda/nccl_log.h"
 
 #include <nccl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/base/text.h"
 
 enum { READ_MAX = 4 << 20, VIAS = 3, VIA_BYTES = 24 };
 
@@ -54,17 +55,6 @@ static char *read_log(void)
     return text;
 }
 
-static void add(char *out, size_t room, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void add(char *out, size_t room, const char *fmt, ...)
-{
-    size_t n = strlen(out);
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(out + n, room - n, fmt, ap);
-    va_end(ap);
-}
-
 /* Up to the next space or the line's end. */
 static void word_at(const char *p, char *out, size_t room)
 {
@@ -87,7 +77,7 @@ static void add_transports(const char *text, char *out, size_t room)
         }
         if (is_new) {
             memcpy(seen[n], via, sizeof via);
-            add(out, room, "%s%s", n == 0 ? ", via " : " ", via);
+            text_addf(out, room, "%s%s", n == 0 ? ", via " : " ", via);
             n++;
         }
     }
@@ -127,14 +117,14 @@ void nccl_log_facts(char *out, size_t room)
     p = strstr(text, "Using network ");
     if (p != NULL) {
         word_at(p + strlen("Using network "), word, sizeof word);
-        add(out, room, ", network %s", word);
+        text_addf(out, room, ", network %s", word);
     }
     add_transports(text, out, room);
     if (count_of(text, " coll channels") > 0) {
-        add(out, room, ", %d channels", count_of(text, " coll channels"));
+        text_addf(out, room, ", %d channels", count_of(text, " coll channels"));
     }
     if (count_of(text, " nvls channels") > 0) {
-        add(out, room, ", NVLS %d", count_of(text, " nvls channels"));
+        text_addf(out, room, ", NVLS %d", count_of(text, " nvls channels"));
     }
     free(text);
 }

@@ -5,6 +5,9 @@
 /* After an operation was posted, with what it returned. */
 static int posted(struct comm *c, int rc)
 {
+    if (rc == 0) {
+        flight_returned(c->flight, c->seq);
+    }
     if (rc == 0 && c->poll == NULL) {
         flight_done(c->flight, c->seq);
     }
@@ -39,6 +42,7 @@ int comm_split(struct comm *c, int color, struct comm **out)
     c->seq = flight_post(c->flight, FLIGHT_SPLIT, DT_F32, 0, c->name);
     rc = c->split(c, color, out);
     if (rc == 0) {
+        flight_returned(c->flight, c->seq);
         flight_done(c->flight, c->seq); /* all before it were waited for */
         (*out)->flight = c->flight;
         (*out)->parent = c;
@@ -55,6 +59,7 @@ int comm_barrier(struct comm *c, struct kstream *ks)
     c->seq = flight_post(c->flight, FLIGHT_BARRIER, DT_F32, 0, c->name);
     rc = c->post_barrier(c, ks);
     if (rc == 0) {
+        flight_returned(c->flight, c->seq);
         flight_done(c->flight, c->seq);
     }
     return rc;

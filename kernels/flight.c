@@ -24,7 +24,7 @@ struct cell {
 
 struct flight {
     struct cell cell[FLIGHT_ENTRIES];
-    _Atomic uint64_t posted, done;
+    _Atomic uint64_t posted, returned, done;
     _Atomic uint64_t beat_ns, limit_ms;
 };
 
@@ -61,6 +61,12 @@ uint64_t flight_post(struct flight *f, enum flight_op op, enum dtype dt, int64_t
     atomic_store(&f->posted, seq);
     flight_beat(f);
     return seq;
+}
+
+void flight_returned(struct flight *f, uint64_t seq)
+{
+    atomic_store(&f->returned, seq);
+    flight_beat(f);
 }
 
 void flight_done(struct flight *f, uint64_t seq)
@@ -112,6 +118,7 @@ static bool read_cell(const struct flight *f, uint64_t seq, struct flight_entry 
 void flight_look(const struct flight *f, struct flight_view *out)
 {
     *out = (struct flight_view){.done = atomic_load(&f->done),
+                                .returned = atomic_load(&f->returned),
                                 .posted = atomic_load(&f->posted),
                                 .beat_ns = atomic_load(&f->beat_ns),
                                 .limit_ms = atomic_load(&f->limit_ms)};

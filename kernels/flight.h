@@ -40,8 +40,9 @@ struct flight_entry {
 
 /* What stands still, if anything does. */
 struct flight_view {
-    uint64_t posted; /* the last number that was posted, that is complete; 0: none */
-    uint64_t done;
+    uint64_t posted;           /* the last number that was posted; 0: none */
+    uint64_t returned;         /* the last one whose call has returned */
+    uint64_t done;             /* the last one that is complete */
     struct flight_entry waits; /* the oldest that is not complete; its seq is 0 when all are */
     uint64_t beat_ns;          /* when the main thread was last seen to work */
     uint64_t limit_ms;         /* what holds for an operation posted now */
@@ -53,9 +54,12 @@ struct flight;
 struct flight *flight_open(void);
 void flight_close(struct flight **fp); /* NULL is fine */
 
-/* From the main thread. All up to and including `seq` are complete. */
+/* From the main thread, as are the two that follow. */
 uint64_t flight_post(struct flight *f, enum flight_op op, enum dtype dt, int64_t count,
                      const char *comm);
+/* The call that posted `seq` has returned. */
+void flight_returned(struct flight *f, uint64_t seq);
+/* All up to and including `seq` are complete. */
 void flight_done(struct flight *f, uint64_t seq);
 void flight_beat(struct flight *f); /* NULL is fine */
 /* How long operations may take that are posted from now on. */

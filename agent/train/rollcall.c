@@ -81,6 +81,7 @@ static void encode(const struct roll_message *m, uint8_t out[MESSAGE_BYTES])
     le_put(out + 80, 8, (uint64_t)w->count);
     memcpy(out + 88, m->text, ROLL_TEXT);
     le_put(out + 88 + ROLL_TEXT, 4, m->fault);
+    le_put(out + 92 + ROLL_TEXT, 8, m->at.returned);
 }
 
 static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
@@ -91,6 +92,7 @@ static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
                              .fault = (enum roll_fault)le_get(in + 88 + ROLL_TEXT, 4),
                              .suspects = (int)le_get(in + 12, 4),
                              .at = {.posted = le_get(in + 48, 8),
+                                    .returned = le_get(in + 92 + ROLL_TEXT, 8),
                                     .done = le_get(in + 56, 8),
                                     .waits = {.seq = le_get(in + 64, 8),
                                               .op = (enum flight_op)le_get(in + 72, 4),
@@ -106,7 +108,7 @@ static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
     return m;
 }
 
-_Static_assert(88 + ROLL_TEXT + 4 <= MESSAGE_BYTES, "a message has room for its text");
+_Static_assert(92 + ROLL_TEXT + 8 <= MESSAGE_BYTES, "a message has room for its text");
 _Static_assert((int)ROLL_TEXT >= (int)TOKEN_BYTES, "a hello carries the token as its text");
 
 /* --- connecting ---------------------------------------------------------------------------------------------------- */

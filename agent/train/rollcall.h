@@ -44,7 +44,7 @@ struct roll_message {
     enum roll_fault fault; /* of ROLL_FAULT */
     int suspects;          /* -1: not known; how many of suspect[] count otherwise */
     int suspect[ROLL_SUSPECTS];
-    struct flight_view at; /* posted, done; of `waits` seq, op, dt and count */
+    struct flight_view at; /* posted, returned, done; of `waits` seq, op, dt and count */
     char text[ROLL_TEXT];
 };
 

@@ -475,6 +475,9 @@ NORETURN static void end_at_once(int rc, const struct err *e)
 /* An error of one rank ends all of them; only a stop that all have agreed on is none. */
 static void end_ranks(struct run *r, int rc, const struct err *e)
 {
+    if (watchdog_may_pass(rc) && r->comm == NULL && r->ranks.world > 1) {
+        watchdog_record_alone(r->o->out, r->ranks.rank, r->ranks.world, rc, e->text);
+    }
     if (watchdog_may_pass(rc) && r->watchdog == NULL) {
         end_at_once(rc, e);
     }

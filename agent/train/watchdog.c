@@ -129,7 +129,9 @@ static void make_head(const struct watchdog *w, const struct roll_message *end, 
         text_addf(line, room, "%s%d", i == 0 ? "[" : ", ", end->suspect[i]);
     }
     text_addf(line, room, end->suspects > 0 ? "]" : end->suspects == 0 ? "[]" : "null");
-    text_addf(line, room, ", \"posted\": %" PRIu64 ", \"done\": %" PRIu64, v.posted, v.done);
+    text_addf(line, room,
+              ", \"posted\": %" PRIu64 ", \"returned\": %" PRIu64 ", \"done\": %" PRIu64, v.posted,
+              v.returned, v.done);
     if (v.waits.seq != 0) {
         text_addf(line, room,
                   ", \"waits_for\": {\"seq\": %" PRIu64
@@ -248,6 +250,11 @@ static const struct place *foremost(const struct watchdog *w)
     return best;
 }
 
+static const char *has(int ranks)
+{
+    return ranks == 1 ? "has" : "have";
+}
+
 static bool judge_laggards(const struct watchdog *w, struct roll_message *m)
 {
     const struct place *best = foremost(w);
@@ -262,7 +269,7 @@ static bool judge_laggards(const struct watchdog *w, struct roll_message *m)
     }
     if (behind > 0) {
         name_suspects(m, behind);
-        text_addf(m->text, sizeof m->text, " %s not come to ", behind == 1 ? "has" : "have");
+        text_addf(m->text, sizeof m->text, " %s not come to ", has(behind));
         if (x->seq != 0) {
             text_addf(m->text, sizeof m->text, "%s %" PRIu64 " (%s, %" PRId64 " elements)",
                       flight_op_name(x->op), x->seq, flight_dtype_name(x->dt), x->count);
@@ -271,6 +278,29 @@ static bool judge_laggards(const struct watchdog *w, struct roll_message *m)
         }
     }
     return behind > 0;
+}
+
+/* Calls of one collective that have not returned, where other ranks' have; if all hang, it is no rank's fault. */
+static bool judge_calls(const struct watchdog *w, struct roll_message *m)
+{
+    const struct flight_entry *x = &foremost(w)->at.waits;
+    int inside = 0;
+
+    for (int i = 0; i < w->o.comm->size; i++) {
+        inside += w->place[i].at.returned < x->seq;
+    }
+    if (inside == 0 || inside == w->o.comm->size) {
+        return false;
+    }
+    for (int i = 0; i < w->o.comm->size; i++) {
+        if (w->place[i].at.returned < x->seq) {
+            suspect(m, i);
+        }
+    }
+    name_suspects(m, inside);
+    text_addf(m->text, sizeof m->text, " %s not returned from the call of %s %" PRIu64, has(inside),
+              flight_op_name(x->op), x->seq);
+    return true;
 }
 
 /* At the same number all ranks must call the same. */
@@ -314,7 +344,7 @@ static bool judge_strangers(const struct watchdog *w, struct roll_message *m)
 static void judge(const struct watchdog *w, struct roll_message *m)
 {
     if (!judge_silence(w, m) && !judge_strangers(w, m) && w->fault == FAULT_LATE &&
-        !judge_difference(w, m) && !judge_laggards(w, m)) {
+        !judge_difference(w, m) && !judge_laggards(w, m) && !judge_calls(w, m)) {
         m->suspects = 0;
         text_addf(m->text, sizeof m->text, "all ranks are at the same place");
     }
@@ -684,11 +714,13 @@ static void *run(void *arg)
 
 /* --- what callers see ---------------------------------------------------------------------------------------------- */
 
-/* The record of an attempt before this one would stand beside the new ones of other ranks as if it were of the same fault. */
-static void put_aside_old_record(const struct watchdog *w)
+/* The record of an attempt before this one would stand beside the new ones of other ranks as if it were of the same fault: it is put
+ * aside. */
+static void name_record(struct watchdog *w)
 {
     char old[PATH_MAX + 8];
 
+    snprintf(w->path, sizeof w->path, "%s/flight-%d.json", w->o.out, w->o.comm->rank);
     snprintf(old, sizeof old, "%s.old", w->path);
     (void)rename(w->path, old); /* most often there is none */
 }
@@ -698,8 +730,7 @@ static struct watchdog *start(const struct watchdog_options *o)
     struct watchdog *w = NEW(struct watchdog);
 
     *w = (struct watchdog){.o = *o, .roll = rollcall_open(o->comm->rank, o->comm->size)};
-    snprintf(w->path, sizeof w->path, "%s/flight-%d.json", o->out, o->comm->rank);
-    put_aside_old_record(w);
+    name_record(w);
     w->place = mem_array((size_t)o->comm->size, sizeof *w->place);
     sem_init(&w->abort_wanted, 0, 0);
     sem_init(&w->abort_done, 0, 0);
@@ -772,6 +803,22 @@ void watchdog_patience(struct watchdog *w, bool long_wait)
 bool watchdog_waits(struct watchdog *w)
 {
     return w != NULL && atomic_load(&w->waits);
+}
+
+void watchdog_record_alone(const char *out, int rank, int world, int rc, const char *text)
+{
+    struct comm none = {.name = "", .rank = rank, .size = world, .flight = flight_open()};
+    struct watchdog w = {.o = {.comm = &none, .out = out}};
+    struct roll_message m = {.exit_code = rc == E_SICK ? err_sysexit(rc) : EX_TEMPFAIL,
+                             .suspects = -1};
+
+    if (rc != E_TIMEOUT) {
+        suspect(&m, rank);
+    }
+    snprintf(m.text, sizeof m.text, "%.250s (rank %d)", text, rank);
+    name_record(&w);
+    record(&w, &m);
+    flight_close(&none.flight);
 }
 
 bool watchdog_may_pass(int rc)

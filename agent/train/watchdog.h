@@ -10,8 +10,8 @@
  *     WATCHING --final error elsewhere--> LEAVING    rank 0 is told and ends all; at most 8 s without a word from it
  *     ROLL, ASKED, WRITING, LEAVING, WATCHING --verdict--> ENDING    flight record, abort of the communicator (at most 5 s), _exit()
  *
- * The verdict names the ranks that do not answer, else those that have not come to the collective that the others wait in. Ranks
- * that call different collectives have a bug: the verdict is 70 then, not 75. A rank that ends with an error of its own ends all others
+ * The verdict names the ranks that do not answer, else those that have not come to the collective that the others wait in, else those
+ * whose call of it has not returned. Ranks that call different collectives have a bug: the verdict is 70 then, not 75. A rank that ends with an error of its own ends all others
  * with its exit code. A rank whose GPU is broken (E_SICK) ends with 71, the others with 75: they may go on elsewhere.
  *
  * Nothing is freed in the end: cudaFree() and ncclCommDestroy() wait for the kernels that hang. Should even that hang, SIGALRM ends
@@ -61,6 +61,9 @@ bool watchdog_waits(struct watchdog *w); /* NULL is fine */
 /* Errors after which a run may go on from its checkpoint, on this machine or another: the other ranks' exit code is 75, and so is this
  * one's, but for E_SICK. */
 bool watchdog_may_pass(int rc);
+/* Of a rank that could not join the others, so that there is no comm and no watchdog: its flight record, which accuses it unless it has only
+ * waited for them. */
+void watchdog_record_alone(const char *out, int rank, int world, int rc, const char *text);
 /* The main thread's error ends all ranks; on rank 0 the checkpoint that is being written comes first, if the error is final. */
 NORETURN void watchdog_fail(struct watchdog *w, int rc, const char *text);
 

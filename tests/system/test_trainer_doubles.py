@@ -122,7 +122,7 @@ STUCK = "all ranks are at the same place: allreduce"
     ("1.async=6;at=25", "", [75, 75], None, "remote process exited or there was a network error: NET/IB : Got completion from peer"),
     ("1.never=1;at=25", "", [75, 75], [], STUCK),
     ("never=1;at=25;abort=1", "", [75, 75], [], STUCK),
-    ("1.hang=1;at=25", "", [75, 75], [], STUCK),
+    ("1.hang=1;at=25", "", [75, 75], [1], "rank 1 has not returned from the call of allreduce 25: "),
     ("never=1;at=2", "", [75, 75], None, "allreduce 2 (f32, 16384 elements, nccl) on rank "),  # before the ranks can ask each other
     ("1.kill=1;at=25", "", [75, -9], [1], "rank 1 has died"),
     ("0.kill=1;at=25", "", [-9, 75], [0], "rank 0 has died"),
@@ -167,6 +167,9 @@ def test_broken_memory_of_a_gpu_at_the_start(data, device):
 def test_ranks_that_cannot_connect(data, nccl, code, why):
     ended, said = run_ranks(data, "--steps", 2, timeout=2, FAKE_NCCL=nccl)
     assert ended == [code, code] and all(why in text for text in said), said
+    for rank in (0, 1) if code == 75 else ():
+        head, entries = record(data, rank)
+        assert why in head["why"] and head["suspects"] == (None if "initnever" in nccl else [rank]) and entries == [], head
 
 
 def batch_that_fits(said):

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -182,12 +183,46 @@ def test_the_writer_dies_in_a_save(job, whole):
     check_first_attempt(j, 0, "rank 0 has died")
 
 
+def collective_in(trace, step):
+    """The number of a collective in the midst of a step, from 1."""
+    steps, numbers, count = 0, [], 0
+    for what in trace:
+        steps += what == "begin:step"
+        count += what == "allreduce"
+        if what == "allreduce" and steps == step:
+            numbers.append(count)
+    return numbers[len(numbers) // 2]
+
+
+@needs_double
+@pytest.mark.parametrize("fault,suspects,why", [
+    ("async=6", None, "remote process exited or there was a network error: NET/IB : Got completion from peer with status=12 (rank 2)"),
+    ("hang=1", [2], "rank 2 has not returned from the call of allreduce "),
+    ("never=1", [], "all ranks are at the same place: allreduce "),
+], ids=["async error", "hangs in its call", "hangs on the GPU"])
+def test_a_fault_of_nccl_on_one_of_four(job, whole, fault, suspects, why):
+    """After the checkpoint of step 2. Of a collective that hangs on the GPUs nobody knows whose fault it is: the records name the collective."""
+    weights, traces = whole
+    j = job(nccl_fault=f"2.{fault};at={collective_in(traces[2], 3)}")
+    j.until(lambda: "launch.again" in j.said())
+    ended = time.time()
+    struck = (j.folder / "trace.2").stat().st_mtime  # the last that rank 2 did
+    assert j.ends_well() == weights
+    assert j.said().count("launch.again code=75") == j.said().count("launch.again") == 1 and ended - struck <= TIMEOUT + 30 * SLOW, j.said()
+    records = j.records()
+    assert set(records) == {0, 1, 2, 3}, (records, j.said())
+    for head in records.values():
+        assert head["exit"] == 75 and head["suspects"] == suspects and why in head["why"], head
+
+
 @needs_double
 def test_nccl_that_cannot_connect(job, whole):
-    """Ranks that never met have no flight record."""
-    j = job(nccl_fault="init=2", timeout=600)
+    """Its record accuses the rank; the others, which wait for it, are ended with it."""
+    j = job(nccl_fault="2.init=2", timeout=600)
     assert j.ends_well() == whole[0]
     assert j.said().count("launch.again code=75") == 1 and "no socket interface found" in j.said(), j.said()
+    [head] = j.records().values()
+    assert head["exit"] == 75 and head["suspects"] == [2] == [head["rank"]] and "no socket interface found (rank 2)" in head["why"], head
 
 
 @pytest.fixture(scope="module")

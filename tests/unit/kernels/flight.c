@@ -68,6 +68,10 @@ static void test_the_oldest_unfinished_is_what_is_waited_for(void **state)
     assert_int_equal(flight_post(f, FLIGHT_BARRIER, DT_F32, 0, "nccl"), 2);
     flight_look(f, &v);
     assert_true(v.posted == 2 && v.done == 0 && v.waits.seq == 1 && v.waits.count == 7);
+    assert_true(v.returned == 0);
+    flight_returned(f, 2);
+    flight_look(f, &v);
+    assert_true(v.returned == 2 && v.done == 0 && v.waits.seq == 1);
     assert_true(v.waits.limit_ms == 600000 && v.limit_ms == 1800000 && v.waits.done_ns == 0);
     assert_int_equal(flight_bytes(&v.waits), 28);
     flight_done(f, 1);

@@ -61,9 +61,12 @@ static void path_of(char path[PATH_MAX], const char *out, int64_t step, const ch
     snprintf(path, PATH_MAX, "%s/%s%lld%s", out, prefix, (long long)step, suffix);
 }
 
-void checkpoint_folder(const char *out, int64_t step, char dir[PATH_MAX])
+void checkpoint_folder(const char *out, const struct checkpoint *c, char dir[PATH_MAX])
 {
-    path_of(dir, out, step, partial);
+    char suffix[32 + sizeof partial];
+
+    snprintf(suffix, sizeof suffix, ".%llu%s", (unsigned long long)c->attempt, partial);
+    path_of(dir, out, c->state.step, suffix);
 }
 
 int checkpoint_begin(const char *out, const struct checkpoint *c, struct err *e)
@@ -71,7 +74,7 @@ int checkpoint_begin(const char *out, const struct checkpoint *c, struct err *e)
     char temp[PATH_MAX];
     int rc;
 
-    path_of(temp, out, c->state.step, partial);
+    checkpoint_folder(out, c, temp);
     rc = dir_remove_tree(temp, e);
     return rc != 0 ? rc : dir_make(temp, 0755, e);
 }
@@ -82,7 +85,7 @@ int checkpoint_part(const char *out, const struct checkpoint *c, struct err *e)
     size_t ranks = (size_t)c->ranks;
     int rc = 0;
 
-    path_of(temp, out, c->state.step, partial);
+    checkpoint_folder(out, c, temp);
     for (size_t i = (size_t)c->rank; rc == 0 && i < tensor_files_count(c->model); i += ranks) {
         rc = tensor_files_write(c->model, i, temp, e);
     }
@@ -131,7 +134,7 @@ bool checkpoint_parts_there(const char *out, const struct checkpoint *c)
     char temp[PATH_MAX], list[PATH_MAX + NAME_MAX + 16];
     struct written w;
 
-    path_of(temp, out, c->state.step, partial);
+    checkpoint_folder(out, c, temp);
     for (size_t i = 0; tensor_file_at(c, i, &w); i++) {
         snprintf(list, sizeof list, "%s/%s" CHUNK_LIST_SUFFIX, temp, w.name);
         if (access(list, F_OK) != 0) {
@@ -218,7 +221,7 @@ void checkpoint_drop(const char *out, const struct checkpoint *c, struct err *e)
 {
     char temp[PATH_MAX];
 
-    path_of(temp, out, c->state.step, partial);
+    checkpoint_folder(out, c, temp);
     /* It may hold the space that was missing. */
     if (dir_remove_tree(temp, NULL) != 0) {
         err_prefix(e, "%s is left behind", temp);
@@ -230,7 +233,7 @@ int checkpoint_commit(const char *out, const struct checkpoint *c, struct err *e
     char temp[PATH_MAX], final[PATH_MAX];
     int rc;
 
-    path_of(temp, out, c->state.step, partial);
+    checkpoint_folder(out, c, temp);
     path_of(final, out, c->state.step, "");
     rc = save_files(temp, c, e);
     /* There may be a damaged one of the same step, which --resume auto passed over. */
@@ -303,17 +306,16 @@ int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct er
 
 /* --- the folder of checkpoints ------------------------------------------------------------------------------------- */
 
-/* The step in "checkpoint-<step>" followed by `suffix`, or -1. */
-static int64_t step_of(const char *name, const char *suffix)
+/* The step in "checkpoint-<step>", or -1. */
+static int64_t step_of(const char *name)
 {
     struct slice s = slice_str(name);
     uint64_t step;
 
-    if (!slice_starts(s, slice_str(prefix)) || !slice_ends(s, slice_str(suffix))) {
+    if (!slice_starts(s, slice_str(prefix))) {
         return -1;
     }
     s = slice_from(s, strlen(prefix));
-    s.n -= s.n >= strlen(suffix) ? strlen(suffix) : 0;
     return slice_u64(s, &step) && step <= INT64_MAX ? (int64_t)step : -1;
 }
 
@@ -324,8 +326,8 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Steps of the folders with that suffix, newest first; an absent folder holds none. To be freed. */
-static int64_t *list(const char *out, const char *suffix, size_t *count)
+/* Their steps, newest first; an absent folder holds none. To be freed. */
+static int64_t *list(const char *out, size_t *count)
 {
     DIR *d = opendir(out);
     int64_t *steps = NULL;
@@ -334,7 +336,7 @@ static int64_t *list(const char *out, const char *suffix, size_t *count)
 
     *count = 0;
     while (d != NULL && (ent = readdir(d)) != NULL) {
-        int64_t step = step_of(ent->d_name, suffix);
+        int64_t step = step_of(ent->d_name);
 
         if (step < 0) {
             continue;
@@ -359,14 +361,14 @@ size_t checkpoint_count(const char *out)
 {
     size_t n;
 
-    free(list(out, "", &n));
+    free(list(out, &n));
     return n;
 }
 
 int64_t checkpoint_last_step(const char *out)
 {
     size_t n;
-    int64_t *steps = list(out, "", &n), last = n > 0 ? steps[0] : -1;
+    int64_t *steps = list(out, &n), last = n > 0 ? steps[0] : -1;
 
     free(steps);
     return last;
@@ -387,7 +389,7 @@ static int find_newest(const char *out, int64_t below, int (*check)(const char *
     char path[PATH_MAX];
     struct err why = {0};
     size_t n, tried = 0;
-    int64_t *steps = list(out, "", &n);
+    int64_t *steps = list(out, &n);
     int rc = E_NOTFOUND;
 
     *step = -1;
@@ -436,22 +438,60 @@ static int remove_one(const char *out, int64_t step, struct err *e)
     return dir_remove_tree(gone, e);
 }
 
-int checkpoint_prune(const char *out, int64_t writing, int64_t good, int64_t keep, struct err *e)
+/* The attempt in "checkpoint-<step>.<attempt>.partial"; 0 where there is none. False: no name of what is not complete. */
+static bool attempt_of(const char *name, uint64_t *out)
 {
-    char path[PATH_MAX];
-    int first = 0;
-    int64_t kept = 0;
-    size_t n;
-    int64_t *steps = list(out, partial, &n);
+    struct slice rest = slice_str(name);
 
-    for (size_t i = 0; i < n; i++) {
+    *out = 0;
+    if (!slice_starts(rest, slice_str(prefix)) || !slice_ends(rest, slice_str(partial))) {
+        return false;
+    }
+    (void)slice_cut(&rest, '.');
+    if (!slice_u64(slice_cut(&rest, '.'), out)) {
+        *out = 0;
+    }
+    return true;
+}
+
+/* What earlier attempts left behind, and this one where its own folder is not the exception. */
+static int sweep(const char *out, uint64_t attempt, const char *writing, struct err *e)
+{
+    DIR *d = opendir(out);
+    struct dirent *ent;
+    int first = 0;
+
+    while (d != NULL && (ent = readdir(d)) != NULL) {
+        char path[PATH_MAX];
+        uint64_t whose;
         int rc;
-        path_of(path, out, steps[i], partial);
-        rc = steps[i] == writing ? 0 : dir_remove_tree(path, first == 0 ? e : NULL);
+
+        join(path, out, ent->d_name);
+        if (!attempt_of(ent->d_name, &whose) || whose > attempt || strcmp(path, writing) == 0) {
+            continue;
+        }
+        rc = dir_remove_tree(path, first == 0 ? e : NULL);
         first = first != 0 ? first : rc;
     }
-    free(steps);
-    steps = list(out, "", &n);
+    if (d != NULL) {
+        closedir(d);
+    }
+    return first;
+}
+
+int checkpoint_prune(const char *out, const struct checkpoint *c, bool writing, int64_t good,
+                     int64_t keep, struct err *e)
+{
+    char folder[PATH_MAX] = "";
+    int first;
+    int64_t kept = 0, *steps;
+    size_t n;
+
+    if (writing) {
+        checkpoint_folder(out, c, folder);
+    }
+    first = sweep(out, c->attempt, folder, e);
+    steps = list(out, &n);
     for (size_t i = 0; keep > 0 && i < n; i++) {
         if (steps[i] <= good && kept++ >= keep) {
             int rc = remove_one(out, steps[i], first == 0 ? e : NULL);

@@ -13,12 +13,13 @@
  * model's files, and its own slices of the moments.
  *
  * It goes like this:
- *     first rank   begin: makes checkpoint-<step>.partial
+ *     first rank   begin: makes checkpoint-<step>.<attempt>.partial
  *     every rank   part:  writes and syncs its files
  *     first rank   commit, when all have: the small files, the manifest of all, sync, rename to checkpoint-<step>
  *                  drop, when one could not: removes the folder
- * It is removed by renaming it back first. So a folder called checkpoint-<number> is complete, and what a crash leaves ends in .partial
- * and is swept.
+ * It is removed by renaming it to checkpoint-<step>.partial first. So a folder called checkpoint-<number> is complete, and what a crash
+ * leaves ends in .partial and is swept. Each attempt of a run has a number of its own, so a rank of an earlier one that wakes up late
+ * finds its folder gone, and cannot write into another's.
  *
  * errors   E_CORRUPT when a file differs from the manifest, E_NOTFOUND when there is no checkpoint
  */
@@ -39,6 +40,7 @@ struct checkpoint {
     const struct buf *products; /* empty: none */
     const struct tensor_files *model;
     const struct tensor_files *moments; /* with several ranks: this one's slices */
+    uint64_t attempt;                   /* the same on all ranks, and on no others */
     int rank;
     int ranks;
     int left_out; /* ranks that write a file of powersgd_state.h into the folder; 0: none do */
@@ -47,7 +49,7 @@ struct checkpoint {
 
 MUST_USE int checkpoint_begin(const char *out, const struct checkpoint *c, struct err *e);
 /* Where the files are until then. */
-void checkpoint_folder(const char *out, int64_t step, char dir[PATH_MAX]);
+void checkpoint_folder(const char *out, const struct checkpoint *c, char dir[PATH_MAX]);
 /* The rank's own files. */
 MUST_USE int checkpoint_part(const char *out, const struct checkpoint *c, struct err *e);
 /* Whether all ranks have written theirs, by what lies in the folder. */
@@ -73,10 +75,11 @@ MUST_USE int checkpoint_newest_below(const char *out, int64_t below, int64_t *st
 char *checkpoint_path(const char *out, int64_t step);
 size_t checkpoint_count(const char *out);
 int64_t checkpoint_last_step(const char *out); /* of the newest, whole or not; -1: none */
-/* Removes what crashes left behind, but for the folder of step `writing`, which is being written (-1: none), and, of the checkpoints up to step `good`, which is known to be whole, all but the newest
- * `keep` (0: none). Later ones stay: they were passed over as damaged, and the run writes them again.
+/* Removes what crashes of this attempt and of earlier ones left behind, but for the folder of c while that is being written, and, of
+ * the checkpoints up to step `good`, which is known to be whole, all but the newest `keep` (0: none). Later ones stay: they were passed
+ * over as damaged, and the run writes them again.
  * All that can be is removed; the error is of the first that cannot. */
-MUST_USE int checkpoint_prune(const char *out, int64_t writing, int64_t good, int64_t keep,
-                              struct err *e);
+MUST_USE int checkpoint_prune(const char *out, const struct checkpoint *c, bool writing,
+                              int64_t good, int64_t keep, struct err *e);
 
 #endif

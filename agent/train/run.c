@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "agent/train/flops.h"
@@ -17,6 +18,7 @@
 #include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/codec/units.h"
+#include "common/os/clock.h"
 #include "common/os/newfile.h"
 
 /* A run that goes on from an older checkpoint than its folder's newest would lose what it does: the next --resume auto takes
@@ -499,6 +501,7 @@ static void say_compression(const struct run *r, bool resumed)
 static int open_outputs(struct run *r, struct err *e)
 {
     const struct saver_options so = {.out = r->o->out,
+                                     .attempt = r->attempt,
                                      .keep = r->o->keep,
                                      .comm = r->comm,
                                      .host_ranks = r->ranks.local_world,
@@ -551,6 +554,26 @@ static int agree_on(struct run *r, struct kstream *ks, const struct buf *text, i
                      "%lld): all need the same options and data, and --out where all see it",
                      others, r->comm->size, (long long)step);
     }
+    return rc;
+}
+
+enum { DRAWN_BITS = 16 };
+
+/* The first rank says it: launchers count, if at all, from 1 again when they are started again. By the clock, so that later ones are
+ * greater, and by chance where clocks go back. */
+static int agree_on_attempt(struct run *r, struct kstream *ks, struct err *e)
+{
+    uint16_t drawn;
+    double number;
+    int rc = 0;
+
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) {
+        return err_sys(e, "getrandom");
+    }
+    number = r->comm->rank == 0 ? (double)(clock_unix_s() << DRAWN_BITS | drawn)
+                                : 0; /* exact, also in sums */
+    rc = r->comm->size > 1 ? sum_of_ranks(r, ks, &number, e) : 0;
+    r->attempt = (uint64_t)number;
     return rc;
 }
 
@@ -640,6 +663,7 @@ int run_open(struct run *r, struct err *e)
     }
     rc = rc != 0 ? rc : dir_make(r->o->out, 0755, e); /* before anything takes long */
     rc = rc != 0 ? rc : hold_out(r, e);
+    rc = rc != 0 ? rc : agree_on_attempt(r, ks, e);
     rc = rc != 0 ? rc : agree_on_options(r, ks, step, e);
     if (rc == 0) {
         r->k->stream_close(&ks); /* else it stays: to close it could hang */

@@ -51,6 +51,7 @@ struct run {
     int64_t resumed_step; /* its number, with --resume auto */
     struct recipe before; /* of the checkpoint that the run goes on from */
     struct buf products;  /* that checkpoint's, with --deterministic (products.h) */
+    uint64_t attempt;     /* which no other attempt of the run has */
     int64_t saved_step;
     int64_t skips;       /* in a row */
     bool agreed_to_stop; /* by a signal or a notice, on all ranks */

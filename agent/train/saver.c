@@ -102,11 +102,11 @@ static int read_whole(void *arg, int64_t offset, int64_t n, float *out, struct e
 /* --- writing: the thread ----------------------------------------------------------------------------------------------------- */
 
 /* What cannot be removed (a file that somebody has open on NFS, another user's folder) costs room and no checkpoint. */
-static void prune(const struct saver *s, int64_t writing)
+static void prune(const struct saver *s, bool writing)
 {
     struct err why = {0};
 
-    if (checkpoint_prune(s->o.out, writing, s->good_step, s->o.keep, &why) != 0) {
+    if (checkpoint_prune(s->o.out, &s->c, writing, s->good_step, s->o.keep, &why) != 0) {
         log_warn("checkpoint.prune", "%s", why.text);
     }
 }
@@ -114,7 +114,7 @@ static void prune(const struct saver *s, int64_t writing)
 static void write_part(struct saver *s, struct err *why)
 {
     if (first_rank(s)) {
-        prune(s, s->c.state.step); /* room for this one */
+        prune(s, true); /* room for this one */
     }
     if (checkpoint_part(s->o.out, &s->c, why) != 0 && s->c.ranks > 1) {
         log_warn("checkpoint.part", "step=%lld rank=%d %s", (long long)s->c.state.step, s->c.rank,
@@ -127,7 +127,7 @@ static void end_one(struct saver *s, bool good, struct err *why)
 {
     if (good && checkpoint_commit(s->o.out, &s->c, why) == 0) {
         s->good_step = s->c.state.step;
-        prune(s, -1);
+        prune(s, false);
         log_debug("checkpoint.written", "step=%lld took_ms=%llu", (long long)s->c.state.step,
                   (unsigned long long)(clock_now_ms() - s->began_ms));
         return;
@@ -412,6 +412,7 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
     s->c = (struct checkpoint){.config = &m->config,
                                .companions = o->companions,
                                .products = &s->products,
+                               .attempt = o->attempt,
                                .rank = o->comm != NULL ? o->comm->rank : 0,
                                .ranks = o->comm != NULL ? o->comm->size : 1};
     for (int i = 0; i < PARTS; i++) {
@@ -573,7 +574,7 @@ static void save_left_out(struct saver *s, struct err *why)
 
     s->c.left_out = powersgd_begun(s->m) ? s->m->own.ranks : 0;
     if (s->c.left_out > 0 && why->code == 0) {
-        checkpoint_folder(s->o.out, s->c.state.step, dir);
+        checkpoint_folder(s->o.out, &s->c, dir);
         if (powersgd_save(dir, s->m, why) != 0) {
             log_warn("checkpoint.part", "step=%lld rank=%d %s", (long long)s->c.state.step,
                      s->c.rank, why->text);

@@ -31,6 +31,7 @@ struct saver;
 
 struct saver_options {
     const char *out;
+    uint64_t attempt; /* of the run, as checkpoint.h has it */
     int64_t keep;
     struct comm *comm;    /* of all ranks; NULL: one alone */
     int host_ranks;       /* how many share this host's memory; 0: this one alone */

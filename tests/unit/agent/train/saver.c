@@ -18,6 +18,7 @@
 #include "tests/unit/agent/train/team.h"
 
 enum { RANKS = 3, FOREVER = 1 << 30, KILLS = 25 };
+enum { THIS_ATTEMPT = 1, NEXT_ATTEMPT };
 
 static char dir[32];
 
@@ -42,6 +43,7 @@ struct saving {
     int zero;
     int64_t first, last; /* steps */
     int unable;          /* which rank cannot write at step `first`; -1: none */
+    bool outlived;       /* at step `first`, the next attempt begins before these ranks write */
 };
 
 struct rank_run {
@@ -93,8 +95,12 @@ static void *run_rank(void *arg)
     struct rank_run *r = arg;
     const struct saving *how = r->how;
     const struct companions none = {0};
-    const struct saver_options so = {
-        .out = dir, .keep = 2, .comm = &r->comm.base, .companions = &none, .least_bytes = 1};
+    const struct saver_options so = {.out = dir,
+                                     .attempt = THIS_ATTEMPT,
+                                     .keep = 2,
+                                     .comm = &r->comm.base,
+                                     .companions = &none,
+                                     .least_bytes = 1};
     struct saver_report sum;
     struct saver *s;
     struct model *m;
@@ -127,10 +133,25 @@ static int barrier_of_the_unable(struct comm *c, struct kstream *ks)
     char path[PATH_MAX];
     int rc = team_barrier(c, ks);
 
-    snprintf(path, sizeof path, "%s/checkpoint-%lld.partial/optimizer-%05d-of-%05d.safetensors/x",
-             dir, (long long)r->how->first, c->rank + 1, c->size);
+    snprintf(path, sizeof path,
+             "%s/checkpoint-%lld.%d.partial/optimizer-%05d-of-%05d.safetensors/x", dir,
+             (long long)r->how->first, THIS_ATTEMPT, c->rank + 1, c->size);
     CHECK(dir_make(path, 0755, NULL) == 0);
     return rc;
+}
+
+/* The ranks stand still where they are about to write, and the next attempt comes to the same step. */
+static int barrier_of_the_outlived(struct comm *c, struct kstream *ks)
+{
+    const struct rank_run *r = (const struct rank_run *)c;
+    const struct checkpoint next = {.state.step = r->how->first, .attempt = NEXT_ATTEMPT};
+    int rc = team_barrier(c, ks);
+
+    if (c->rank == 0) {
+        CHECK(checkpoint_prune(dir, &next, false, 0, 0, NULL) == 0);
+        CHECK(checkpoint_begin(dir, &next, NULL) == 0);
+    }
+    return rc != 0 ? rc : team_barrier(c, ks);
 }
 
 static void save(const struct saving *how, int failed[MOST_RANKS])
@@ -144,6 +165,9 @@ static void save(const struct saving *how, int failed[MOST_RANKS])
         run[r].comm = member_open(&team, r, how->ranks);
         if (r == how->unable) {
             run[r].comm.base.post_barrier = barrier_of_the_unable;
+        }
+        if (how->outlived) {
+            run[r].comm.base.post_barrier = barrier_of_the_outlived;
         }
         CHECK(pthread_create(&run[r].thread, NULL, run_rank, &run[r]) == 0);
     }
@@ -213,11 +237,11 @@ static int64_t newest(void)
 
 /* --- tests ------------------------------------------------------------------------------------------------------------------------ */
 
-static bool is_there(int64_t step)
+static bool is_there(int64_t step, int attempt)
 {
     char path[PATH_MAX], name[64];
 
-    snprintf(name, sizeof name, "checkpoint-%lld.partial", (long long)step);
+    snprintf(name, sizeof name, "checkpoint-%lld.%d.partial", (long long)step, attempt);
     return access(path_in(name, path), F_OK) == 0;
 }
 
@@ -229,14 +253,14 @@ static void kill_while_saving(int64_t after, int zero, useconds_t delay_us)
 
     assert_true(child != -1);
     if (child == 0) {
-        const struct saving how = {RANKS, zero, after + 1, FOREVER, -1};
+        const struct saving how = {RANKS, zero, after + 1, FOREVER, -1, false};
         int failed[MOST_RANKS];
 
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         save(&how, failed);
         _exit(1);
     }
-    while (!is_there(after + 1) && checkpoint_last_step(dir) == after &&
+    while (!is_there(after + 1, THIS_ATTEMPT) && checkpoint_last_step(dir) == after &&
            waitpid(child, &status, WNOHANG) == 0) {
         usleep(200);
     }
@@ -250,7 +274,7 @@ static void kill_while_saving(int64_t after, int zero, useconds_t delay_us)
 static void test_killed_at_any_instant(void **state)
 {
     const char *text = getenv("KILLS");
-    const struct saving one = {RANKS, 3, 1, 1, -1};
+    const struct saving one = {RANKS, 3, 1, 1, -1, false};
     int failed[MOST_RANKS], kills = text != NULL && atoi(text) > 0 ? atoi(text) : KILLS;
 
     (void)state;
@@ -262,17 +286,18 @@ static void test_killed_at_any_instant(void **state)
         assert_true(newest() >= step);
         expect_of_step(newest());
     }
-    const struct saving next = {2, 1, newest() + 1, newest() + 1, -1};
+    const struct saving next = {2, 1, newest() + 1, newest() + 1, -1, false};
     save(&next, failed); /* sweeps what the last one left */
     expect_of_step(next.first);
-    assert_int_equal(checkpoint_prune(dir, -1, 0, 0, NULL), 0);
-    assert_false(is_there(next.first));
+    assert_int_equal(
+        checkpoint_prune(dir, &(struct checkpoint){.attempt = THIS_ATTEMPT}, false, 0, 0, NULL), 0);
+    assert_false(is_there(next.first, THIS_ATTEMPT));
 }
 
 static void test_a_rank_that_cannot_write(void **state)
 {
-    const struct saving before = {RANKS, 2, 4, 4, -1}, bad = {RANKS, 2, 5, 5, 1},
-                        after = {RANKS, 2, 6, 6, -1};
+    const struct saving before = {RANKS, 2, 4, 4, -1, false}, bad = {RANKS, 2, 5, 5, 1, false},
+                        after = {RANKS, 2, 6, 6, -1, false};
     int failed[MOST_RANKS];
 
     (void)state;
@@ -280,11 +305,29 @@ static void test_a_rank_that_cannot_write(void **state)
     save(&bad, failed);
     assert_true(failed[0] == 0 && failed[1] != 0 && failed[2] == 0);
     assert_int_equal(newest(), 4);
-    assert_false(is_there(5));
+    assert_false(is_there(5, THIS_ATTEMPT));
     save(&after, failed);
     assert_true(failed[0] == 0 && failed[1] == 0 && failed[2] == 0);
     expect_of_step(6);
     expect_of_step(4);
+}
+
+/* Ranks of an attempt that is over: what they write goes nowhere, least of all into the folder of the one that came after. */
+static void test_ranks_that_wake_up_in_another_attempt(void **state)
+{
+    const struct saving late = {RANKS, 2, 8, 8, -1, true};
+    char path[PATH_MAX], name[64];
+    int failed[MOST_RANKS];
+
+    (void)state;
+    save(&late, failed);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_not_equal(failed[r], 0);
+    }
+    assert_false(is_there(8, THIS_ATTEMPT));
+    assert_true(is_there(8, NEXT_ATTEMPT));
+    snprintf(name, sizeof name, "checkpoint-8.%d.partial", NEXT_ATTEMPT);
+    assert_int_equal(rmdir(path_in(name, path)), 0); /* it is empty */
 }
 
 static int64_t count(const char *set, int64_t n, float value)
@@ -300,7 +343,7 @@ static int64_t count(const char *set, int64_t n, float value)
 /* What a rank alone wrote, and what a trainer of before did: without chunk lists. */
 static void test_whole_tensors_are_read_by_many(void **state)
 {
-    const struct saving alone = {1, 0, 7, 7, -1};
+    const struct saving alone = {1, 0, 7, 7, -1, false};
     static const char *const lists[] = {"model.safetensors.chunks", "optimizer.safetensors.chunks"};
     struct buf manifest = BUF_INIT(1 << 16), old = BUF_INIT(1 << 16);
     char path[PATH_MAX];
@@ -398,7 +441,7 @@ static void expect_found(const char *name, enum harm harm, bool by_check)
 
 static void test_damage_is_found(void **state)
 {
-    const struct saving one = {RANKS, 3, 1, 1, -1};
+    const struct saving one = {RANKS, 3, 1, 1, -1, false};
     int failed[MOST_RANKS];
 
     (void)state;
@@ -419,6 +462,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_rank_that_cannot_write, begin, end),
+        cmocka_unit_test_setup_teardown(test_ranks_that_wake_up_in_another_attempt, begin, end),
         cmocka_unit_test_setup_teardown(test_whole_tensors_are_read_by_many, begin, end),
         cmocka_unit_test_setup_teardown(test_damage_is_found, begin, end),
         cmocka_unit_test_setup_teardown(test_killed_at_any_instant, begin, end),

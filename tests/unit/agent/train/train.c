@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -329,6 +330,20 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state)
     expect_same_run("whole", "hurt");
 }
 
+static int partials(const char *name)
+{
+    char pattern[128];
+    glob_t found;
+    int n;
+
+    snprintf(pattern, sizeof pattern, "%s/%s/*.partial", dir, name);
+    n = glob(pattern, 0, NULL, &found) == 0 ? (int)found.gl_pathc : 0;
+    if (n > 0) {
+        globfree(&found);
+    }
+    return n;
+}
+
 /* The run goes on, the end says it, nothing is left behind, and what was there stays. */
 static void test_a_checkpoint_that_cannot_be_written(void **state)
 {
@@ -345,8 +360,7 @@ static void test_a_checkpoint_that_cannot_be_written(void **state)
     assert_int_equal(checkpoint_verify(path, &e), 0);
     snprintf(path, sizeof path, "%s/f", dir);
     assert_int_equal(checkpoint_count(path), 1);
-    snprintf(path, sizeof path, "%s/f/checkpoint-6.partial", dir);
-    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(partials("f"), 0);
     assert_int_equal(train("f", "--resume=auto", NULL, NULL, &e), 0);
     assert_int_equal(train("whole", NULL, NULL, NULL, &e), 0);
     expect_same_run("f", "whole");

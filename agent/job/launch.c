@@ -38,6 +38,14 @@ struct world {
     unsigned port;
 };
 
+/* What the rendezvous has said that ends a generation on this node; a later one may follow an earlier one, not the other way round. */
+enum word {
+    WORD_NONE,
+    WORD_STOP, /* the generation has ended on another node */
+    WORD_LOST, /* the rendezvous is lost */
+    WORD_OVER, /* the job is over, as attempt.end says */
+};
+
 struct attempt {
     const struct launch_want *want;
     int signals;           /* a signalfd */
@@ -52,13 +60,11 @@ struct attempt {
     bool by_signal;
     bool sick; /* a rank found this node unfit */
     unsigned sick_rank;
-    bool stopped;       /* by a signal to us */
-    bool told_to_end;   /* by such a signal that was not the notice's: the next one kills */
-    bool preempted;     /* the notice has come */
-    bool begun;         /* the world is known */
-    bool others_failed; /* this generation has ended on another node */
-    bool lost;          /* the rendezvous is */
-    bool over;          /* the job is, as `end` says */
+    bool stopped;     /* by a signal to us */
+    bool told_to_end; /* by such a signal that was not the notice's: the next one kills */
+    bool preempted;   /* the notice has come */
+    bool begun;       /* the world is known */
+    enum word word;   /* of this generation */
     struct rdzv_message end;
     uint64_t kill_at_ms; /* UINT64_MAX: nobody is */
     struct notice *notice;
@@ -231,7 +237,7 @@ static void end_others(struct attempt *a)
 /* At once: the ranks of other nodes wait for this one's, and may do so for long. */
 static void say_failed(struct attempt *a)
 {
-    if (a->member != NULL && !a->stopped && !a->others_failed && !a->lost && !a->over) {
+    if (a->member != NULL && !a->stopped && a->word == WORD_NONE) {
         member_say(a->member,
                    &(struct rdzv_message){.type = RDZV_FAILED,
                                           .generation = a->world.generation,
@@ -306,6 +312,12 @@ static void on_signal(struct attempt *a, int sig, pid_t from)
     }
 }
 
+static void note_word(struct attempt *a, enum word word)
+{
+    a->word = word > a->word ? word : a->word;
+    end_others(a);
+}
+
 /* What the other nodes' agents say. */
 static void hear_others(struct attempt *a)
 {
@@ -325,16 +337,14 @@ static void hear_others(struct attempt *a)
                                       .port = m.port};
         } else if (m.type == RDZV_STOP && a->begun && m.generation == a->world.generation) {
             log_warn("launch.stopped", "generation=%u %s", a->world.generation, m.text);
-            a->others_failed = true;
-            end_others(a);
+            note_word(a, WORD_STOP);
         } else if (m.type == RDZV_END) {
-            a->over = true;
             a->end = m;
-            end_others(a);
-        } else if (m.type == RDZV_LOST && !a->over) { /* what ended the job stays said */
-            a->lost = true;
+            note_word(a, WORD_OVER);
+        } else if (m.type == RDZV_LOST &&
+                   a->word != WORD_OVER) { /* what ended the job stays said */
             a->end = m;
-            end_others(a);
+            note_word(a, WORD_LOST);
         }
     }
     if (a->member != NULL) {
@@ -384,7 +394,8 @@ static int run_attempt(struct attempt *a, struct err *e)
 
 static void begin_attempt(struct attempt *a)
 {
-    a->failed = a->by_signal = a->sick = a->begun = a->others_failed = a->lost = a->over = false;
+    a->failed = a->by_signal = a->sick = a->begun = false;
+    a->word = WORD_NONE;
     a->exit_code = 0;
     a->kill_at_ms = UINT64_MAX;
 }
@@ -491,10 +502,10 @@ static int run_generation(struct attempt *a, struct err *e)
 
     begin_attempt(a);
     member_join(a->member, a->nranks);
-    while (!a->begun && !a->over && !a->lost && !a->stopped) {
+    while (!a->begun && a->word == WORD_NONE && !a->stopped) {
         wait_and_hear(a, UINT64_MAX);
     }
-    if (a->over || a->lost || a->stopped || a->others_failed) {
+    if (a->word != WORD_NONE || a->stopped) {
         return 0; /* it failed elsewhere before it began here */
     }
     rc = run_attempt(a, e);
@@ -507,7 +518,7 @@ static int run_generation(struct attempt *a, struct err *e)
         member_say(a->member,
                    &(struct rdzv_message){.type = RDZV_DONE, .generation = a->world.generation});
     }
-    while (!a->others_failed && !a->over && !a->lost && !a->stopped) {
+    while (a->word == WORD_NONE && !a->stopped) {
         wait_and_hear(a, UINT64_MAX);
     }
     return 0;
@@ -522,14 +533,14 @@ static bool is_over(const struct attempt *a, struct launch_result *out)
         out->exit_code = a->exit_code != 0 ? a->exit_code : EX_TEMPFAIL;
         return true;
     }
-    if (a->over) {
+    if (a->word == WORD_OVER) {
         out->exit_code = (int)a->end.code;
         if (a->end.code != 0) {
             log_warn("launch.over", "code=%" PRIu32 " %s", a->end.code, a->end.text);
         }
         return true;
     }
-    if (a->lost) {
+    if (a->word == WORD_LOST) {
         log_warn("launch.lost", "%s", a->end.text);
         out->exit_code = EX_TEMPFAIL;
         return !a->begun || (n->rank == 0 && !n->external) || n->min == n->max;

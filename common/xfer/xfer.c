@@ -17,9 +17,9 @@
 #include "common/xfer/multi.h"
 #include "common/xfer/psk.h"
 
-struct answer {
+struct head_parser {
     struct buf text; /* all lines, names in lower case */
-    struct answer_field {
+    struct head_parser_field {
         size_t name_at, name_n, value_at, value_n;
     } * field;
     struct xfer_field *view;
@@ -39,19 +39,19 @@ struct answer {
  *
  * The head of an answer, gathered line by line as libcurl hands it over; 1xx heads are swallowed.
  *
- * owns     answer_fini() frees; what answer_view() gives borrows from it
+ * owns     head_parser_fini() frees; what head_parser_view() gives borrows from it
  * threads  one at a time
  * errors   E_PROTOCOL, E_TOOBIG
  */
 
-static void answer_init(struct answer *a, size_t max_bytes, size_t max_fields, bool head_only)
+static void head_parser_init(struct head_parser *a, size_t max_bytes, size_t max_fields, bool head_only)
 {
-    *a = (struct answer){
+    *a = (struct head_parser){
         .text = BUF_INIT(max_bytes), .max_fields = max_fields, .no_body = head_only};
     a->field = mem_array(max_fields, sizeof a->field[0]);
 }
 
-static void answer_fini(struct answer *a)
+static void head_parser_fini(struct head_parser *a)
 {
     buf_free(&a->text);
     free(a->field);
@@ -61,7 +61,7 @@ static void answer_fini(struct answer *a)
 }
 
 /* A new head begins: after 100 Continue, say. */
-static int status_line(struct answer *a, struct slice line, struct err *e)
+static int status_line(struct head_parser *a, struct slice line, struct err *e)
 {
     struct slice version = slice_cut(&line, ' ');
     uint64_t status;
@@ -85,7 +85,7 @@ static bool is_token(char c)
 
 /* libcurl looks at the field only when the body comes, which is too late to tell a client. It would undo compression, too; but
  * nobody asked for any, and it does not see that the end of what was compressed is missing. */
-static int learn_coding(struct answer *a, struct slice value, struct err *e)
+static int learn_coding(struct head_parser *a, struct slice value, struct err *e)
 {
     struct slice rest = value;
 
@@ -102,7 +102,7 @@ static int learn_coding(struct answer *a, struct slice value, struct err *e)
     return 0;
 }
 
-static int learn_framing(struct answer *a, struct slice name, struct slice value, struct err *e)
+static int learn_framing(struct head_parser *a, struct slice name, struct slice value, struct err *e)
 {
     uint64_t n;
 
@@ -118,10 +118,10 @@ static int learn_framing(struct answer *a, struct slice name, struct slice value
     return 0;
 }
 
-static int field_line(struct answer *a, struct slice line, struct err *e)
+static int field_line(struct head_parser *a, struct slice line, struct err *e)
 {
     ptrdiff_t colon = slice_find(line, ':');
-    struct answer_field *f;
+    struct head_parser_field *f;
     struct slice value;
     char *name;
 
@@ -133,7 +133,7 @@ static int field_line(struct answer *a, struct slice line, struct err *e)
     }
     value = slice_trim(slice_from(line, (size_t)colon + 1));
     f = &a->field[a->nfields++];
-    *f = (struct answer_field){a->text.n, (size_t)colon, a->text.n + (size_t)colon, value.n};
+    *f = (struct head_parser_field){a->text.n, (size_t)colon, a->text.n + (size_t)colon, value.n};
     buf_adds(&a->text, slice_first(line, (size_t)colon));
     buf_adds(&a->text, value);
     if (a->text.rc != 0) {
@@ -157,7 +157,7 @@ static int field_line(struct answer *a, struct slice line, struct err *e)
 }
 
 /* Sets *whole when this line ended the final head. Trailers are ignored. */
-static int answer_line(struct answer *a, struct slice line, bool *whole, struct err *e)
+static int head_parser_line(struct head_parser *a, struct slice line, bool *whole, struct err *e)
 {
     *whole = false;
     if (line.n > 0 && line.p[line.n - 1] == '\n') {
@@ -185,14 +185,14 @@ static int answer_line(struct answer *a, struct slice line, bool *whole, struct 
     return 0;
 }
 
-static void answer_view(struct answer *a, struct xfer_head *out)
+static void head_parser_view(struct head_parser *a, struct xfer_head *out)
 {
     bool empty = a->no_body || a->status == 204 || a->status == 304;
 
     free(a->view);
     a->view = mem_array(a->nfields + 1, sizeof a->view[0]);
     for (size_t i = 0; i < a->nfields; i++) {
-        const struct answer_field *f = &a->field[i];
+        const struct head_parser_field *f = &a->field[i];
         a->view[i].name = slice_of(a->text.p + f->name_at, f->name_n);
         a->view[i].value = slice_of(a->text.p + f->value_at, f->value_n);
     }
@@ -247,7 +247,7 @@ struct xfer {
     struct curl_slist *lines[EASY_LISTS];
     struct psk key;
     struct lookup *lookup; /* of the host's name, before a proxy is asked; NULL: none runs */
-    struct answer answer;
+    struct head_parser answer;
     struct err why; /* set by a callback that ends the transfer, or by a bad want */
     uint64_t body_bytes;
     uint64_t sent_bytes;
@@ -286,11 +286,11 @@ static size_t on_header(char *p, size_t one, size_t n, void *arg)
     int rc;
 
     (void)one;
-    if (x->cancelled || answer_line(&x->answer, slice_of(p, n), &whole, &x->why) != 0) {
+    if (x->cancelled || head_parser_line(&x->answer, slice_of(p, n), &whole, &x->why) != 0) {
         return 0;
     }
     if (whole) {
-        answer_view(&x->answer, &head);
+        head_parser_view(&x->answer, &head);
         rc = x->ev.on_head != NULL ? x->ev.on_head(x->arg, &head) : 0;
         if (rc != 0) {
             err_set(&x->why, rc, "%s: answer %d refused", x->host, head.status);
@@ -606,7 +606,7 @@ static void xfer_free(struct xfer *x)
     curl_easy_cleanup(x->easy);
     curl_slist_free_all(x->lines[0]);
     curl_slist_free_all(x->lines[1]);
-    answer_fini(&x->answer);
+    head_parser_fini(&x->answer);
     x->magic = 0;
     explicit_bzero(&x->key, sizeof x->key);
     free(x);
@@ -835,7 +835,8 @@ struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_want *w,
         x->want.body_bytes = w->body.n;
     }
     list_push_back(&l->all, &x->in_all);
-    answer_init(&x->answer, l->limits.head_bytes, l->limits.head_fields, w->method == XFER_HEAD);
+    head_parser_init(&x->answer, l->limits.head_bytes, l->limits.head_fields,
+                     w->method == XFER_HEAD);
     if (open_easy(x) != 0) {
         x->easy = NULL; /* on_done will tell */
     } else if (needs_lookup(w)) {

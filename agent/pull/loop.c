@@ -139,7 +139,7 @@ static void close_loop(struct pull_loop **lp)
     event_free(l->stop[1]);
     event_base_free(l->base);
     while ((n = list_pop_front(&l->free_blocks)) != NULL) {
-        struct block *b = LIST_ITEM(n, struct block, node);
+        struct pull_block *b = LIST_ITEM(n, struct pull_block, node);
         free(b->p);
         free(b);
     }
@@ -326,16 +326,16 @@ void pull_loop_give_conn(struct pull_loop *l)
     l->conns_left++;
 }
 
-struct block *pull_loop_take_block(struct pull_loop *l)
+struct pull_block *pull_loop_take_block(struct pull_loop *l)
 {
     struct list *n = list_pop_front(&l->free_blocks);
-    struct block *b;
+    struct pull_block *b;
 
     if (n != NULL) {
-        b = LIST_ITEM(n, struct block, node);
+        b = LIST_ITEM(n, struct pull_block, node);
     } else if (l->blocks_left > 0) {
         l->blocks_left--;
-        b = NEW(struct block);
+        b = NEW(struct pull_block);
         b->p = malloc(PART_BYTES +
                       XFER_SLICE_MAX); /* untouched pages cost nothing: a small file needs few */
         CHECK(b->p != NULL);
@@ -348,7 +348,7 @@ struct block *pull_loop_take_block(struct pull_loop *l)
     return b;
 }
 
-void pull_loop_give_block(struct pull_loop *l, struct block *b)
+void pull_loop_give_block(struct pull_loop *l, struct pull_block *b)
 {
     list_push_back(&l->free_blocks, &b->node);
 }

@@ -21,7 +21,7 @@ struct batch;
 struct transfer;
 struct pull_loop;
 
-struct block { /* one part's bytes on their way to the disk */
+struct pull_block { /* one part's bytes on their way to the disk */
     struct list node;
     struct job job;
     struct transfer *of;
@@ -123,8 +123,8 @@ void pull_loop_stop(struct pull_loop *l); /* cancels all; what they have is kept
 uint64_t pull_loop_pause_ms(struct pull_loop *l, unsigned tries, uint64_t retry_after_s);
 MUST_USE bool pull_loop_take_conn(struct pull_loop *l);
 void pull_loop_give_conn(struct pull_loop *l);
-struct block *pull_loop_take_block(struct pull_loop *l); /* NULL: none is free */
-void pull_loop_give_block(struct pull_loop *l, struct block *b);
+struct pull_block *pull_loop_take_block(struct pull_loop *l); /* NULL: none is free */
+void pull_loop_give_block(struct pull_loop *l, struct pull_block *b);
 /* A small file into the cache. One batch with one sync at a time: the next one gathers meanwhile, and is the larger the slower the disk
  * is. Those that are added in one turn of the loop go together. */
 void pull_loop_seal(struct pull_loop *l, struct sealing *x);

@@ -25,8 +25,8 @@ struct lane { /* one request under way */
     struct list node;
     struct transfer *of;
     struct xfer *x;
-    struct neighbour *from; /* NULL: the mirror */
-    struct block *block;    /* being filled */
+    struct neighbour *from;   /* NULL: the mirror */
+    struct pull_block *block; /* being filled */
     struct transfer_range range;
     uint64_t asked_ms;
     unsigned hurried;       /* how often it was asked for anew for being slow */
@@ -179,7 +179,7 @@ static void lane_close(struct lane *l, int rc)
 
 static void write_block(struct job *j)
 {
-    struct block *b = CONTAINER_OF(j, struct block, job);
+    struct pull_block *b = CONTAINER_OF(j, struct pull_block, job);
     const struct transfer *t = b->of;
     uint64_t at = b->index * PART_BYTES;
 
@@ -222,7 +222,7 @@ static void part_is_there(struct transfer *t, size_t index, size_t n)
 
 static void block_written(struct job *j)
 {
-    struct block *b = CONTAINER_OF(j, struct block, job);
+    struct pull_block *b = CONTAINER_OF(j, struct pull_block, job);
     struct transfer *t = b->of;
     enum transfer_event what = TRANSFER_MOVED;
     struct err why = b->why;
@@ -251,7 +251,7 @@ static void block_written(struct job *j)
     tell(t, what, rc, &why);
 }
 
-static void block_submit(struct transfer *t, struct block *b, struct neighbour *from)
+static void block_submit(struct transfer *t, struct pull_block *b, struct neighbour *from)
 {
     b->from = from;
     b->of = t;
@@ -306,8 +306,8 @@ static int on_head(void *arg, const struct xfer_head *h)
 /* The stream's block is full: on with another, which takes what ran over. False when none is free. */
 static bool turn_block(struct lane *l)
 {
-    struct block *full = l->block;
-    struct block *next = pull_loop_take_block(l->of->loop);
+    struct pull_block *full = l->block;
+    struct pull_block *next = pull_loop_take_block(l->of->loop);
 
     if (next == NULL) {
         return false;
@@ -326,7 +326,7 @@ static int on_body(void *arg, struct slice bytes)
 {
     struct lane *l = arg;
     struct transfer *t = l->of;
-    struct block *b = l->block;
+    struct pull_block *b = l->block;
 
     if (l->refused != 0) {
         ask_reason_body(&l->reason, bytes);
@@ -421,7 +421,7 @@ static enum transfer_event trouble(int rc)
 static int stream_ended(struct lane *l, struct err *e)
 {
     struct transfer *t = l->of;
-    struct block *b = l->block;
+    struct pull_block *b = l->block;
     uint64_t total = b->index * PART_BYTES + b->n;
 
     if (!l->framed && !t->object->known && t->object->size_bytes == SIZE_UNKNOWN) {
@@ -489,8 +489,8 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 
 /* --- starting ----------------------------------------------------------------------------------------------------------- */
 
-static void lane_start(struct transfer *t, struct block *b, struct neighbour *from, bool ranged,
-                       uint64_t first, uint64_t last)
+static void lane_start(struct transfer *t, struct pull_block *b, struct neighbour *from,
+                       bool ranged, uint64_t first, uint64_t last)
 {
     struct lane *l = NEW(struct lane);
 
@@ -543,7 +543,7 @@ static void feed_chunks(struct transfer *t, uint64_t not_before_ms)
     size_t i;
 
     while (parts_next(t->parts) < t->parts->count && pull_loop_take_conn(t->loop)) {
-        struct block *b = pull_loop_take_block(t->loop);
+        struct pull_block *b = pull_loop_take_block(t->loop);
 
         if (b == NULL || !choose_chunk(t, not_before_ms, &i, &from)) {
             if (b != NULL) {
@@ -565,7 +565,7 @@ static void feed_stream(struct transfer *t)
     struct parts *parts = t->parts;
     uint64_t from = parts_prefix_bytes(parts);
     bool resume = from > 0 && can_resume(t);
-    struct block *b;
+    struct pull_block *b;
 
     if (t->jobs != 0 || !list_empty(&t->lanes) || !pull_loop_take_conn(t->loop)) {
         return;

@@ -16,15 +16,34 @@ static const struct agent_verb *const verbs[] = {
 
 static void usage(FILE *to)
 {
+    int width = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        int n = (int)(strlen(verbs[i]->name) + strlen(verbs[i]->args)) + 1;
+        width = n > width ? n : width;
+    }
     fputs("usage: trainagent [options] VERB ...\n\n", to);
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        fprintf(to, "  %s\n", verbs[i]->line);
+        fprintf(to, "  %s %-*s  %s\n", verbs[i]->name, width - (int)strlen(verbs[i]->name) - 1,
+                verbs[i]->args, verbs[i]->help);
     }
+    options_help(NULL, "Options of every verb:", to);
     fputs(
-        "\nFROM is <repo>/<path>[@version][#sha256=<hex>] below the mirror; a '/' at its end means a folder;\n"
-        "or hf/<owner>/<name>[@<rev>]: a repository of a Hub, laid out as the Hub's client keeps it.\n\n",
+        "\n`trainagent VERB --help` has those of one verb, and an example; `man trainagent` has all.\n",
         to);
-    options_help(to);
+}
+
+static void usage_of(const struct agent_verb *verb)
+{
+    printf("usage: trainagent %s [options]%s%s\n\n", verb->name, verb->args[0] != '\0' ? " " : "",
+           verb->args);
+    printf("%s - %s\n", verb->name, verb->help);
+    if (verb->more != NULL) {
+        printf("\n%s\n", verb->more);
+    }
+    options_help(verb->name, "Options:", stdout);
+    printf("\nExample:\n\n  %s\n", verb->example);
+    puts("\n`trainagent --help` has the options of every verb; `man trainagent` has all.");
 }
 
 static int find_verb(const char *said, const struct agent_verb **out, struct err *e)
@@ -42,6 +61,21 @@ static int find_verb(const char *said, const struct agent_verb **out, struct err
     near = nearest_word(name, ARRAY_LEN(verbs), slice_str(said));
     return near != NULL ? err_set(e, E_USAGE, "%s: no such verb; did you mean %s?", said, near)
                         : err_set(e, E_USAGE, "%s: no such verb; try trainagent --help", said);
+}
+
+/* "--help", "help", and either of them with a verb. */
+static int help(struct verb_line *v, struct err *e)
+{
+    const struct agent_verb *verb = NULL;
+    int skip = v->argc > 0 && strcmp(v->argv[0], "help") == 0;
+    int rc = v->argc > skip ? find_verb(v->argv[skip], &verb, e) : 0;
+
+    if (rc == 0 && verb != NULL) {
+        usage_of(verb);
+    } else if (rc == 0) {
+        usage(stdout);
+    }
+    return rc;
 }
 
 /* --- as slurmd starts us ---------------------------------------------------------------------------------------------------- */
@@ -115,8 +149,7 @@ static int do_line(struct verb_line *v, int argc, char **argv, struct err *e)
     }
     if (rc == OPTIONS_HELP ||
         (rc == OPTIONS_DONE && v->argc > 0 && strcmp(v->argv[0], "help") == 0)) {
-        usage(stdout);
-        return 0;
+        return help(v, e);
     }
     if (rc == OPTIONS_DONE && v->argc == 0) {
         usage(stderr);

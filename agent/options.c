@@ -34,7 +34,7 @@ static const struct row {
         enum { NOWHERE, IN_AGENT, IN_LINE } in;
         size_t offset;
     } field;
-    const char *verbs, *help;
+    const char *verbs, *value, *help;
 } rows[] = {
 #define IS_FLAG                                                                                    \
     {                                                                                              \
@@ -100,8 +100,8 @@ static const struct row {
     {                                                                                              \
         NOWHERE, 0                                                                                 \
     }
-#define OPTION(name, letter, type, field, verbs, help)                                             \
-    {name, letter, IS_##type, field, verbs, help},
+#define OPTION(name, letter, type, field, verbs, value, help)                                      \
+    {name, letter, IS_##type, field, verbs, value, help},
 #include "agent/options.def"
 #undef OPTION
 };
@@ -187,6 +187,12 @@ static bool belongs(const struct row *r, const char *verb)
     return r->verbs[0] == '\0';
 }
 
+/* Of this verb and no everybody's; verb NULL: everybody's. */
+static bool is_own(const struct row *r, const char *verb)
+{
+    return verb == NULL ? r->verbs[0] == '\0' : r->verbs[0] != '\0' && belongs(r, verb);
+}
+
 /* verb NULL: of all. */
 static const char *nearest_option(struct slice said, const char *verb)
 {
@@ -205,7 +211,7 @@ static const char *nearest_option(struct slice said, const char *verb)
 static void own_options(const char *verb, struct buf *out)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        if (rows[i].verbs[0] != '\0' && belongs(&rows[i], verb)) {
+        if (is_own(&rows[i], verb)) {
             buf_addf(out, "%s--%s", out->n > 0 ? " " : "", rows[i].name);
         }
     }
@@ -239,7 +245,7 @@ int options_check(const char *verb, uint64_t said, struct err *e)
 
 /* --- the line ----------------------------------------------------------------------------------------------------------- */
 
-enum { BEHIND_LETTERS = 256, SHORT_ROOM = 2 * ARRAY_LEN(rows) + 2 };
+enum { BEHIND_LETTERS = 256, LEFT_ROOM = 64, SHORT_ROOM = 2 * ARRAY_LEN(rows) + 2 };
 
 static bool has_value(const struct row *r)
 {
@@ -291,6 +297,7 @@ int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, str
 {
     struct option names[ARRAY_LEN(rows) + 1];
     char letters[SHORT_ROOM];
+    enum options_next next = OPTIONS_DONE;
     int opt;
 
     spell(letters, names);
@@ -309,10 +316,12 @@ int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, str
         while (value_of(i) != opt) {
             i++;
         }
-        if (rows[i].is.type == HELP || rows[i].is.type == VERSION) {
-            return rows[i].is.type == HELP ? OPTIONS_HELP : OPTIONS_VERSION;
+        if (rows[i].is.type == VERSION) {
+            return OPTIONS_VERSION;
         }
-        if (!take(v, &rows[i], optarg)) {
+        if (rows[i].is.type == HELP) {
+            next = OPTIONS_HELP;
+        } else if (!take(v, &rows[i], optarg)) {
             return err_set(e, E_USAGE,
                            "--%s takes no \"%.80s\"; `trainagent --help` says what it takes",
                            rows[i].name, optarg);
@@ -321,14 +330,37 @@ int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, str
     }
     v->argc = argc - optind;
     v->argv = argv + optind;
-    return OPTIONS_DONE;
+    return next;
 }
 
-void options_help(FILE *to)
+/* "-c, --config FILE" */
+static void left_of(const struct row *r, char out[LEFT_ROOM])
 {
+    char letter[8] = "";
+
+    if (r->letter != 0) {
+        snprintf(letter, sizeof letter, "-%c, ", r->letter);
+    }
+    snprintf(out, LEFT_ROOM, "%s--%s%s%s", letter, r->name, r->value[0] != '\0' ? " " : "",
+             r->value);
+}
+
+void options_help(const char *verb, const char *title, FILE *to)
+{
+    char left[LEFT_ROOM];
+    size_t width = 0;
+
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        if (rows[i].help != NULL) {
-            fprintf(to, "  %s\n", rows[i].help);
+        left_of(&rows[i], left);
+        width = is_own(&rows[i], verb) && strlen(left) > width ? strlen(left) : width;
+    }
+    if (width > 0) {
+        fprintf(to, "\n%s\n\n", title);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (is_own(&rows[i], verb)) {
+            left_of(&rows[i], left);
+            fprintf(to, "  %-*s  %s\n", (int)width, left, rows[i].help);
         }
     }
 }

@@ -44,7 +44,10 @@ struct verb_line {
 struct agent_verb {
     const char *name;
     int (*run)(struct verb_line *v, struct err *e);
-    const char *line; /* of --help */
+    const char *args; /* what stands behind it in a line of --help */
+    const char *help; /* what it does, in half a sentence */
+    const char *more; /* of its own --help; NULL: that is all */
+    const char *example;
 };
 
 extern const struct agent_verb verb_pull, verb_run, verb_launch, verb_rendezvous, verb_preflight,

@@ -615,20 +615,23 @@ static int run_rendezvous(struct verb_line *v, struct err *e)
 const struct agent_verb verb_run = {
     .name = "run",
     .run = run_run,
-    .line =
-        "run JOB                           pull, launch, restart, publish, as the job file says",
+    .args = "JOB",
+    .help = "pull, launch, restart, publish, as the job file says",
+    .example = "trainagent run job.conf",
 };
 
 const struct agent_verb verb_launch = {
     .name = "launch",
     .run = run_launch,
-    .line =
-        "launch [--ranks N] -- CMD...      start the ranks of a command and watch them, on one or many nodes",
+    .args = "-- CMD...",
+    .help = "start the ranks of a command and watch them, on one or many nodes",
+    .example = "trainagent launch --ranks auto --restarts 3 --checkpoints out -- python3 train.py",
 };
 
 const struct agent_verb verb_rendezvous = {
     .name = "rendezvous",
     .run = run_rendezvous,
-    .line =
-        "rendezvous --nodes N --rendezvous HOST:PORT   where the agents of a job meet, apart from them",
+    .args = "--nodes N --rendezvous HOST:PORT",
+    .help = "where the agents of a job meet, apart from them",
+    .example = "trainagent rendezvous --elastic 2:4 --rendezvous login1:29400",
 };

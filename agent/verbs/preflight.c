@@ -454,6 +454,7 @@ static int run_preflight(struct verb_line *v, struct err *e)
 const struct agent_verb verb_preflight = {
     .name = "preflight",
     .run = run_preflight,
-    .line =
-        "preflight [JOB] [--full]          is this node fit: driver, GPUs, fabric, disks, memory",
+    .args = "[JOB]",
+    .help = "is this node fit: driver, GPUs, fabric, disks, memory",
+    .example = "trainagent preflight --full --expect gpus=8",
 };

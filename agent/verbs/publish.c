@@ -90,5 +90,7 @@ static int run_publish(struct verb_line *v, struct err *e)
 const struct agent_verb verb_publish = {
     .name = "publish",
     .run = run_publish,
-    .line = "publish DIR TO                    put a folder into a hosted repository, whole or not",
+    .args = "DIR TO",
+    .help = "put a folder into a hosted repository, whole or not",
+    .example = "trainagent publish out/checkpoint-1000 models/me/gpt",
 };

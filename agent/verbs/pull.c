@@ -140,5 +140,10 @@ static int run_pull(struct verb_line *v, struct err *e)
 const struct agent_verb verb_pull = {
     .name = "pull",
     .run = run_pull,
-    .line = "pull FROM [--to DIR] [--unpack]   bring a file or folder here, verified",
+    .args = "FROM",
+    .help = "bring a file or folder here, verified",
+    .more =
+        "FROM is <repo>/<path>[@version][#sha256=<hex>] below the mirror; a '/' at its end means a folder;\n"
+        "or hf/<owner>/<name>[@<rev>]: a repository of a Hub, laid out as the Hub's client keeps it.",
+    .example = "trainagent pull hf/openai-community/gpt2 --to ./hf-home",
 };

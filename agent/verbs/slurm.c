@@ -398,18 +398,23 @@ static int run_taskprolog(struct verb_line *v, struct err *e)
 const struct agent_verb verb_prolog = {
     .name = "prolog",
     .run = run_prolog,
-    .line = "prolog [--deadline SPAN]          Slurm's: bring what a job's comment names",
+    .args = "",
+    .help = "Slurm's: bring what a job's comment names",
+    .example = "trainagent prolog --deadline 60s",
 };
 
 const struct agent_verb verb_taskprolog = {
     .name = "taskprolog",
     .run = run_taskprolog,
-    .line =
-        "taskprolog                        Slurm's: what a task is told, and where its files are",
+    .args = "",
+    .help = "Slurm's: what a task is told, and where its files are",
+    .example = "trainagent taskprolog",
 };
 
 const struct agent_verb verb_epilog = {
     .name = "epilog",
     .run = run_epilog,
-    .line = "epilog [--deadline SPAN]          Slurm's: take away what a job had",
+    .args = "",
+    .help = "Slurm's: take away what a job had",
+    .example = "trainagent epilog --deadline 60s",
 };

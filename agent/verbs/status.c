@@ -82,11 +82,15 @@ static int run_gc(struct verb_line *v, struct err *e)
 const struct agent_verb verb_status = {
     .name = "status",
     .run = run_status,
-    .line = "status                            what is in the local cache, which jobs ran",
+    .args = "",
+    .help = "what is in the local cache, which jobs ran",
+    .example = "trainagent status",
 };
 
 const struct agent_verb verb_gc = {
     .name = "gc",
     .run = run_gc,
-    .line = "gc [--keep SIZE] [--age SPAN]     make room in the local cache",
+    .args = "",
+    .help = "make room in the local cache",
+    .example = "trainagent gc --keep 200g --age 14d",
 };

@@ -107,7 +107,8 @@ def test_mirrorctl_offers_every_noun_verb_and_option(shell):
 
 
 @pytest.mark.parametrize("line,has,lacks", [
-    ("trainagent p", {"pull", "publish"}, {"run"}), ("trainagent pull --t", {"--to", "--token-file", "--tries"}, {"--shelf"}),
+    ("trainagent p", {"pull", "publish"}, {"run"}), ("trainagent pull --t", {"--to", "--token-file", "--tries"}, {"--shelf", "--textfile"}),
+    ("trainagent --tries 3 preflight --te", {"--textfile"}, {"--to"}), ("trainagent --t", {"--token-file", "--tries"}, {"--to"}),
     ("trainer t", {"train", "tokenize"}, {"eval"}), ("trainer eval --b", {"--batch", "--batches"}, {"--beta1"}),
     ("trainer train --beta", {"--beta1", "--beta2"}, {"--batch"}), ("mirrord --p", {"--print"}, {"--test"}),
     ("mirrord --", {"--config", "--test", "--verify", "--deep"}, set())])

@@ -11,6 +11,7 @@ from harness.mirrord import BUILD, ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/protocols").glob("*.md"))]
 MANUALS = {m.name: m.read_text() for m in sorted((ROOT / "docs/man").iterdir())}
 VERBS = re.findall(r'^VERB\("([^"]*)", "([^"]*)", "[^"]*", \d+, \d+, "([^"]*)"', (ROOT / "server/ctl/verbs.def").read_text(), re.M)
+OF_TRAINAGENT = ("pull", "run", "launch", "rendezvous", "preflight", "publish", "status", "gc", "prolog", "taskprolog", "epilog")
 OF_TRAINER = ("train", "eval", "sample", "tokenize", "bench", "info")
 
 
@@ -36,7 +37,35 @@ def options_of_manual(name):
 @pytest.mark.parametrize("program,manual", [("mirrord", "mirrord.8"), ("trainagent", "trainagent.1")])
 def test_a_manual_has_the_options_that_help_has(program, manual):
     has = options(said(program, "--help"))
+    for verb in OF_TRAINAGENT if program == "trainagent" else ():
+        has |= options(said(program, verb, "--help"))
     assert has - {"help"} == options_of_manual(manual) - {"help"}
+
+
+def synopses():
+    """Of trainagent(1): the options of each verb, of two verbs in one paragraph those of both."""
+    found = {}
+    for part in re.split(r"^\.br$", MANUALS["trainagent.1"].split(".SH SYNOPSIS")[1].split(".SH")[0], flags=re.M):
+        words = set(re.findall(r"^\.B (?:trainagent )?([a-z]+)$", part, re.M)) - {"trainagent"}
+        for verb in words:
+            found[verb] = set(re.findall(r"--([a-z][a-z0-9-]+)", part.replace("\\-", "-")))
+    return found
+
+
+def test_the_help_of_each_verb_of_trainagent_is_its_own():
+    told = synopses()
+    examples = MANUALS["trainagent.1"].split(".SH EXAMPLES")[1].split(".SH")[0].replace("\\-", "-")
+    assert set(told) == set(OF_TRAINAGENT)
+    for verb in OF_TRAINAGENT:
+        text = said("trainagent", verb, "--help")
+        assert text == said("trainagent", "help", verb) == said("trainagent", "--help", verb)
+        assert re.match(rf"usage: trainagent {verb} \[options\].*\n\n{verb} - ", text), text
+        own = options(text.split("\nExample:")[0])
+        assert own == (told[verb] if verb != "taskprolog" else set()) and bool(own) == ("\nOptions:\n" in text), (verb, told[verb] ^ own)
+        [example] = re.findall(r"\nExample:\n\n  (.*)\n", text)
+        assert example in examples.splitlines(), example
+        assert example.split()[1] == verb and options(example.split(" -- ")[0]) <= own, example
+    assert "no such verb; did you mean pull?" in subprocess.run([BUILD / "trainagent", "pul", "--help"], capture_output=True, text=True, check=False).stderr
 
 
 def test_the_manual_of_mirrorctl_has_every_verb_with_its_options():
@@ -153,7 +182,7 @@ def test_pages_name_verbs_and_options_that_the_others_have():
         if verb and re.fullmatch(r"[a-z]+", verb):
             assert re.search(rf"^  {verb} ", agent, re.M), (page, words)
             own = words[:words.index("--")] if "--" in words else words  # what follows is the command's
-            assert options(" ".join(own)) <= options(agent), (page, words)
+            assert options(" ".join(own)) <= options(agent) | options(said("trainagent", verb, "--help")), (page, words)
     for page, words in commands("trainer"):
         if words[0] in OF_TRAINER:
             assert options(" ".join(words)) <= options(said("trainer", words[0], "--help")), (page, words)

@@ -100,6 +100,12 @@ static void test_what_ends_the_line(void **state)
 
     (void)state;
     assert_int_equal(read_words("--quiet --help", &said, NULL), OPTIONS_HELP);
+    assert_int_equal(line.argc, 0);
+    assert_int_equal(read_words("--help pull --copy", &said, NULL), OPTIONS_HELP);
+    assert_string_equal(line.argv[0], "pull");
+    assert_int_equal(read_words("launch --help -- true", &said, NULL), OPTIONS_HELP);
+    assert_string_equal(line.argv[0], "launch");
+    assert_int_equal(read_words("launch -- true --help", &said, NULL), OPTIONS_DONE);
     assert_int_equal(read_words("--version --bananas", &said, NULL), OPTIONS_VERSION);
     assert_int_equal(read_words("-- --version", &said, NULL), OPTIONS_DONE);
     assert_int_equal(line.argc, 1);

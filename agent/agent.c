@@ -174,7 +174,7 @@ static bool same_folder(const char *a, const char *b)
 }
 
 /* What root makes there is not the user's to write, and from then on no job of Slurm's would get its files. */
-static int leave_shelf_to_its_user(const struct agent *a, struct err *e)
+static int leave_shelf_to_its_user(const struct agent *a, bool yields, struct err *e)
 {
     uid_t uid;
     gid_t gid;
@@ -183,7 +183,7 @@ static int leave_shelf_to_its_user(const struct agent *a, struct err *e)
         node_user(&a->node, &uid, &gid, NULL) != 0 || uid == 0) {
         return 0;
     }
-    return a->yields
+    return yields
                ? node_become(&a->node, e)
                : err_set(
                      e, E_DENIED,
@@ -192,13 +192,13 @@ static int leave_shelf_to_its_user(const struct agent *a, struct err *e)
                      a->shelf_dir, a->node.user, a->node.user);
 }
 
-int agent_open(struct agent *a, bool needs_mirror, struct err *e)
+int agent_open(struct agent *a, unsigned use, struct err *e)
 {
-    int rc = agent_settle(a, needs_mirror, e);
+    int rc = agent_settle(a, (use & AGENT_MIRROR) != 0, e);
 
     if (rc == 0 && a->token_file != NULL && a->mirror.n != 0) {
         rc = read_token(a, e);
     }
-    rc = rc != 0 ? rc : leave_shelf_to_its_user(a, e);
+    rc = rc != 0 ? rc : leave_shelf_to_its_user(a, (use & AGENT_YIELDS) != 0, e);
     return rc != 0 ? rc : shelf_open(a->shelf_dir, &a->shelf, e);
 }

@@ -41,14 +41,20 @@ struct agent {
     bool copy; /* place copies, never hard links */
     bool
         fleeting; /* what is placed goes with its job: after a power cut there is no such job, and nothing need be synced */
-    bool yields;  /* root gives itself up for the node's user, where the shelf is the node's */
+};
+
+/* Of what a verb does with it. */
+enum agent_use {
+    AGENT_MIRROR = 1, /* E_USAGE without one */
+    AGENT_YIELDS =
+        2, /* root gives itself up for the node's user, where the shelf is the node's; else that is E_DENIED */
 };
 
 void agent_init(struct agent *a);
 /* Fills in what the command line left open, and touches nothing. needs_mirror: E_USAGE without one. */
 MUST_USE int agent_settle(struct agent *a, bool needs_mirror, struct err *e);
-/* The same, and reads the token, opens the shelf. E_DENIED: root, on the node's shelf, and it does not yield. */
-MUST_USE int agent_open(struct agent *a, bool needs_mirror, struct err *e);
+/* The same, and reads the token, opens the shelf. use: of enum agent_use, or'ed. */
+MUST_USE int agent_open(struct agent *a, unsigned use, struct err *e);
 void agent_fini(struct agent *a);
 
 #endif

@@ -528,7 +528,9 @@ static int run_run(struct verb_line *v, struct err *e)
         rc = find_nodes(&v->nodes, &r.job.nodes, &r.nodes, e);
     }
     name_part(&r);
-    rc = rc != 0 ? rc : agent_open(v->agent, r.job.nartifacts + r.job.npublish > 0, e);
+    rc = rc != 0
+             ? rc
+             : agent_open(v->agent, r.job.nartifacts + r.job.npublish > 0 ? AGENT_MIRROR : 0, e);
     rc = rc != 0 ? rc : open_folder(&r, e);
     if (rc == 0) {
         jitter_wait(v->jitter_ms);

@@ -377,7 +377,7 @@ static int open_shelf(struct stager *st, struct err *e)
     st->agent.conf_file = st->s->conf_file;
     st->agent.shelf_dir = st->s->node->shelf;
     st->agent.quiet = st->agent.fleeting = true;
-    rc = agent_open(&st->agent, true, e);
+    rc = agent_open(&st->agent, AGENT_MIRROR, e);
     st->anyone = st->agent;
     if (!st->s->node->slurm.comment_token) {
         st->anyone.auth_line = SLICE_NONE;

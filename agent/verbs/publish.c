@@ -61,7 +61,7 @@ static int run_publish(struct verb_line *v, struct err *e)
     }
     w.dir = v->argv[0];
     w.to = v->argv[1];
-    rc = agent_open(v->agent, true, e);
+    rc = agent_open(v->agent, AGENT_MIRROR, e);
     if (rc == 0 && v->follow) {
         return follow(v, &w, e);
     }

@@ -117,7 +117,7 @@ static int run_pull(struct verb_line *v, struct err *e)
         return err_set(e, E_USAGE, "--sha256 takes 64 hex digits");
     }
     v->agent->lingers = true;
-    rc = agent_open(v->agent, true, e);
+    rc = agent_open(v->agent, AGENT_MIRROR, e);
     if (rc == 0) {
         const struct artifacts_want w = {.peer_ops = &peers_ops};
         rc = artifacts_pull(v->agent, &a, 1, &w, e);

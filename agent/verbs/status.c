@@ -35,8 +35,7 @@ static int run_status(struct verb_line *v, struct err *e)
     struct shelf_totals t;
     int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "status takes no argument");
 
-    v->agent->yields = true;
-    rc = rc != 0 ? rc : agent_open(v->agent, false, e);
+    rc = rc != 0 ? rc : agent_open(v->agent, AGENT_YIELDS, e);
     if (rc == 0) {
         rc = shelf_measure(v->agent->shelf, &t, e);
     }
@@ -61,8 +60,7 @@ static int run_gc(struct verb_line *v, struct err *e)
     size_t jobs = 0;
     int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "gc takes no argument");
 
-    v->agent->yields = true;
-    rc = rc != 0 ? rc : agent_open(v->agent, false, e);
+    rc = rc != 0 ? rc : agent_open(v->agent, AGENT_YIELDS, e);
     rc = rc != 0 ? rc : staging_sweep(v->agent->shelf, &v->agent->node, &jobs, e);
     if (rc == 0) {
         rc = shelf_gc(v->agent->shelf, &w, &removed, e);

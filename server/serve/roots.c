@@ -106,7 +106,7 @@ static void write_head(struct roots_step *rs)
 /* Down the way that was told; what is at its end must be what was asked for. */
 static int walk_down(struct roots_step *rs, struct store *s, struct err *e)
 {
-    struct node at, next;
+    struct tree_node at, next;
     struct digest id = rs->root;
     int rc = node_load(s, &id, &at, e);
 

@@ -4,12 +4,12 @@
 
 struct side {
     struct store *s;
-    struct node node[NODE_LEVELS];
+    struct tree_node node[NODE_LEVELS];
     size_t at[NODE_LEVELS];
     size_t depth; /* nodes on the way; 0: at the end */
 };
 
-static struct node *top(struct side *x)
+static struct tree_node *top(struct side *x)
 {
     return &x->node[x->depth - 1];
 }

@@ -146,13 +146,13 @@ static void note_upper(struct editor *x, const struct digest *id)
     x->upper[x->uppers++] = *id;
 }
 
-static int list_below(struct editor *x, const struct node *n, struct err *e)
+static int list_below(struct editor *x, const struct tree_node *n, struct err *e)
 {
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < n->count; i++) {
         struct child c = n->child[i];
-        struct node below;
+        struct tree_node below;
         if (n->level == 1) {
             c.first = arena_copy(&x->arena, c.first);
             push_node(&x->leaves, &c);
@@ -170,7 +170,7 @@ static int list_below(struct editor *x, const struct node *n, struct err *e)
 
 static int list_base(struct editor *x, const struct digest *root, struct err *e)
 {
-    struct node n;
+    struct tree_node n;
     int rc = node_load(x->s, root, &n, e);
 
     if (rc != 0) {
@@ -378,7 +378,7 @@ static int fill_edit(struct editor *x, size_t i, struct err *e)
 static int merge_leaf(struct editor *x, const struct child *leaf, size_t *at, size_t end,
                       struct err *e)
 {
-    struct node n;
+    struct tree_node n;
     int rc = seek_load(x->s, leaf, 0, &n, e);
 
     if (rc != 0) {

@@ -85,7 +85,7 @@ static int mark_file(struct marker *x, const struct entry *en)
 static int mark_node(struct marker *x, const struct digest *id, const struct child *said,
                      unsigned level)
 {
-    struct node n;
+    struct tree_node n;
     int rc;
 
     if (!set64_add(&x->m->seen, hash_in_tree(x->tree_hash, id->b, DIGEST_BYTES))) {

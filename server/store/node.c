@@ -182,12 +182,12 @@ static void take_child(struct reader *r, struct child *c)
     r->bad = r->bad || !tree_path_valid(c->first) || c->entries == 0;
 }
 
-static struct slice path_of(const struct node *n, size_t i)
+static struct slice path_of(const struct tree_node *n, size_t i)
 {
     return n->level == 0 ? n->entry[i].path : n->child[i].first;
 }
 
-static void take_items(struct reader *r, struct node *n)
+static void take_items(struct reader *r, struct tree_node *n)
 {
     if (n->level == 0) {
         n->entry = mem_array(n->count + 1, sizeof n->entry[0]);
@@ -204,12 +204,12 @@ static void take_items(struct reader *r, struct node *n)
     }
 }
 
-int node_decode(struct slice bytes, struct node *out, struct err *e)
+int node_decode(struct slice bytes, struct tree_node *out, struct err *e)
 {
     struct reader r = {bytes, bytes.n > NODE_BYTES_MAX};
     uint64_t version, level, count;
 
-    *out = (struct node){.bytes = BUF_INIT(NODE_BYTES_MAX + NODE_TIME)};
+    *out = (struct tree_node){.bytes = BUF_INIT(NODE_BYTES_MAX + NODE_TIME)};
     version = take_number(&r, 1);
     level = take_number(&r, 1);
     count = take_number(&r, 4);
@@ -227,7 +227,7 @@ int node_decode(struct slice bytes, struct node *out, struct err *e)
     return 0;
 }
 
-void node_free(struct node *n)
+void node_free(struct tree_node *n)
 {
     free(n->entry);
     free(n->child);
@@ -248,14 +248,14 @@ void tree_empty_root(struct digest *out)
 
 static const char empty[NODE_HEAD] = {1};
 
-struct slice node_encoding(const struct node *n)
+struct slice node_encoding(const struct tree_node *n)
 {
     return n->bytes.n != 0 ? slice_from(buf_slice(&n->bytes), NODE_TIME)
                            : slice_of(empty, sizeof empty);
 }
 
 /* The empty tree has no row: it is the same everywhere. */
-static int load_empty(const struct digest *id, struct node *out, struct err *e)
+static int load_empty(const struct digest *id, struct tree_node *out, struct err *e)
 {
     struct digest root;
 
@@ -266,14 +266,14 @@ static int load_empty(const struct digest *id, struct node *out, struct err *e)
     return node_decode(slice_of(empty, sizeof empty), out, e);
 }
 
-int node_load(struct store *s, const struct digest *id, struct node *out, struct err *e)
+int node_load(struct store *s, const struct digest *id, struct tree_node *out, struct err *e)
 {
     struct buf row = BUF_INIT(NODE_BYTES_MAX + NODE_TIME);
     struct slice bytes;
     struct digest got;
     int rc = kv_get(s->kv, TABLE_NODE, digest_key(id), &row, e);
 
-    *out = (struct node){.bytes = row};
+    *out = (struct tree_node){.bytes = row};
     if (rc != 0) {
         buf_free(&row);
         return rc == E_NOTFOUND ? load_empty(id, out, e) : rc;
@@ -290,7 +290,7 @@ int node_load(struct store *s, const struct digest *id, struct node *out, struct
     return rc;
 }
 
-ptrdiff_t node_find(const struct node *n, struct slice path)
+ptrdiff_t node_find(const struct tree_node *n, struct slice path)
 {
     size_t low = 0, high = n->count;
 

@@ -28,7 +28,7 @@ struct child {
     uint64_t bytes;
 };
 
-struct node {
+struct tree_node {
     unsigned level;
     size_t count;
     struct entry *entry; /* level 0 */
@@ -37,12 +37,13 @@ struct node {
 };
 
 /* E_CORRUPT: not a node. The node borrows `bytes`. */
-MUST_USE int node_decode(struct slice bytes, struct node *out, struct err *e);
+MUST_USE int node_decode(struct slice bytes, struct tree_node *out, struct err *e);
 /* Reads and checks against its id; the node owns its bytes. Absent: E_CORRUPT, for whoever has an id has a tree. */
-MUST_USE int node_load(struct store *s, const struct digest *id, struct node *out, struct err *e);
-void node_free(struct node *n);
+MUST_USE int node_load(struct store *s, const struct digest *id, struct tree_node *out,
+                       struct err *e);
+void node_free(struct tree_node *n);
 /* The encoding of one that was loaded: what its id is the SHA-256 of. Borrowed. */
-struct slice node_encoding(const struct node *n);
+struct slice node_encoding(const struct tree_node *n);
 
 /* Appends one item behind a head that node_put() completes. */
 void node_add_entry(struct buf *to, const struct entry *en);
@@ -54,6 +55,6 @@ void node_put(struct buf *encoding, unsigned level, size_t count, struct batch *
 /* Of a finished encoding, without a row. */
 void node_name(struct buf *encoding, unsigned level, size_t count, struct digest *id);
 /* Index of the last item whose path is <= path; -1 when all are behind it. */
-ptrdiff_t node_find(const struct node *n, struct slice path);
+ptrdiff_t node_find(const struct tree_node *n, struct slice path);
 
 #endif

@@ -96,7 +96,7 @@ static int hold_file(struct renaming *x, const struct digest *d)
 
 static int hold_node(struct renaming *x, const struct digest *id)
 {
-    struct node n;
+    struct tree_node n;
     int rc;
 
     if (!set64_add(&x->seen, XXH3_64bits_withSeed(id->b, DIGEST_BYTES, x->seed))) {

@@ -14,7 +14,7 @@ void seek_close(struct seek *k)
     }
 }
 
-int seek_load(struct store *s, const struct child *c, unsigned level, struct node *out,
+int seek_load(struct store *s, const struct child *c, unsigned level, struct tree_node *out,
               struct err *e)
 {
     int rc = node_load(s, &c->id, out, e);
@@ -31,8 +31,8 @@ int seek_load(struct store *s, const struct child *c, unsigned level, struct nod
 }
 
 /* parent NULL: the root. */
-static int step(struct seek *k, size_t depth, const struct node *parent, const struct child *c,
-                struct node **out, struct err *e)
+static int step(struct seek *k, size_t depth, const struct tree_node *parent, const struct child *c,
+                struct tree_node **out, struct err *e)
 {
     const struct digest *id = c != NULL ? &c->id : &k->root;
     int rc;
@@ -58,10 +58,10 @@ static int step(struct seek *k, size_t depth, const struct node *parent, const s
 }
 
 /* Down to the leaf where `path` is or would be; *next: where the following leaf begins, or p == NULL. */
-static int descend(struct seek *k, struct slice path, struct node **leaf, struct slice *next,
+static int descend(struct seek *k, struct slice path, struct tree_node **leaf, struct slice *next,
                    struct err *e)
 {
-    struct node *n = NULL;
+    struct tree_node *n = NULL;
     int rc = step(k, 0, NULL, NULL, &n, e);
 
     *next = SLICE_NONE;
@@ -79,7 +79,7 @@ static int descend(struct seek *k, struct slice path, struct node **leaf, struct
 
 int seek_get(struct seek *k, struct slice path, const struct entry **out, struct err *e)
 {
-    struct node *leaf;
+    struct tree_node *leaf;
     struct slice next;
     ptrdiff_t at;
     int rc = descend(k, path, &leaf, &next, e);
@@ -98,7 +98,7 @@ int seek_get(struct seek *k, struct slice path, const struct entry **out, struct
 int seek_from(struct seek *k, struct slice path, bool behind, const struct entry **out,
               struct err *e)
 {
-    struct node *leaf;
+    struct tree_node *leaf;
     struct slice next;
     ptrdiff_t at;
     int rc = descend(k, path, &leaf, &next, e);

@@ -15,7 +15,7 @@ struct seek {
     struct digest root;
     struct {
         struct digest id;
-        struct node node;
+        struct tree_node node;
         bool full;
     } way[NODE_LEVELS];
 };
@@ -28,7 +28,7 @@ MUST_USE int seek_get(struct seek *k, struct slice path, const struct entry **ou
 MUST_USE int seek_from(struct seek *k, struct slice path, bool behind, const struct entry **out,
                        struct err *e);
 /* Loads a child, checked against what its parent says of it. */
-MUST_USE int seek_load(struct store *s, const struct child *c, unsigned level, struct node *out,
-                       struct err *e);
+MUST_USE int seek_load(struct store *s, const struct child *c, unsigned level,
+                       struct tree_node *out, struct err *e);
 
 #endif

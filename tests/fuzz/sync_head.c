@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct slice bytes = slice_of(data, size);
     struct buf out = BUF_INIT(NODE_BYTES_MAX), again = BUF_INIT(2 * NODE_BYTES_MAX);
     struct snap sn;
-    struct node n;
+    struct tree_node n;
 
     (void)!wire_head_read(bytes, &sn, NULL);
     if (wire_node_unpack(bytes, &out, NULL) == 0) {

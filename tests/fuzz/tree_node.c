@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct slice bytes = slice_of(data, size);
     struct buf again = BUF_INIT(NODE_BYTES_MAX);
     struct digest id;
-    struct node n;
+    struct tree_node n;
 
     if (node_decode(bytes, &n, NULL) != 0) {
         return 0;

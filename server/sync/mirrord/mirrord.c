@@ -171,7 +171,7 @@ struct inner {        /* a node above the leaves, while one of its children is t
     struct inner *parent;
     size_t index; /* in the parent */
     size_t next;  /* child to look at */
-    struct node n;
+    struct tree_node n;
 };
 
 struct coming { /* a node that is asked for */
@@ -219,7 +219,7 @@ static const struct digest *id_of(const struct walk *w, const struct inner *pare
 
 /* --- is it what its parent says? --- */
 
-static struct slice path_at(const struct node *n, size_t i)
+static struct slice path_at(const struct tree_node *n, size_t i)
 {
     return n->level == 0 ? n->entry[i].path : n->child[i].first;
 }
@@ -235,7 +235,7 @@ static struct slice bound_of(const struct inner *parent, size_t index)
     return SLICE_NONE;
 }
 
-static bool counts(const struct node *n, uint64_t said)
+static bool counts(const struct tree_node *n, uint64_t said)
 {
     uint64_t sum = n->level == 0 ? n->count : 0;
 
@@ -248,7 +248,7 @@ static bool counts(const struct node *n, uint64_t said)
 }
 
 static int check(const struct walk *w, const struct inner *parent, size_t index,
-                 const struct node *n, struct err *e)
+                 const struct tree_node *n, struct err *e)
 {
     struct slice bound = bound_of(parent, index);
     bool good;
@@ -295,7 +295,7 @@ static int tell(struct core *g, const struct entry *en)
 }
 
 /* Takes n. */
-static int accept_node(struct walk *w, struct inner *parent, size_t index, struct node *n,
+static int accept_node(struct walk *w, struct inner *parent, size_t index, struct tree_node *n,
                        struct err *e)
 {
     struct inner *x;
@@ -332,7 +332,7 @@ static int flush(struct walk *w, struct err *e)
     return rc;
 }
 
-static int keep(struct walk *w, struct slice encoding, const struct node *n, struct err *e)
+static int keep(struct walk *w, struct slice encoding, const struct tree_node *n, struct err *e)
 {
     struct buf copy = BUF_INIT(NODE_BYTES_MAX);
     struct digest id;
@@ -385,7 +385,7 @@ static int take_node(struct walk *w, const struct coming *c, struct err *e)
 {
     struct buf bytes = BUF_INIT(NODE_BYTES_MAX);
     struct digest got;
-    struct node n;
+    struct tree_node n;
     int rc = unpack(c->ask, &bytes, e);
 
     if (rc == 0) {
@@ -468,7 +468,7 @@ static void fetch_node(struct walk *w, struct inner *parent, size_t index)
 /* One node: from here, or asked for. */
 static int visit(struct walk *w, struct inner *parent, size_t index, struct err *e)
 {
-    struct node n;
+    struct tree_node n;
     int rc = node_load(w->g->site->store, id_of(w, parent, index), &n, NULL);
 
     if (rc == 0) {

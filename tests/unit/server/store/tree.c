@@ -473,7 +473,7 @@ static void test_hostile_nodes(void **state)
     struct tree_edit e1 = file_edit(&a, "a", 1), e2 = file_edit(&a, "b", 2);
     struct digest id;
     struct entry en;
-    struct node n;
+    struct tree_node n;
 
     node_begin(&good);
     node_add_entry(&good, &e1.entry);

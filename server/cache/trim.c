@@ -108,7 +108,7 @@ static int tally_variant(void *arg, struct slice tail, struct slice row)
 
 static bool is_pinned(const struct variant_comes *v)
 {
-    struct pins pins;
+    struct pin_table pins;
     struct err e;
     bool yes = pins_load(v->cache->store, &pins, &e) >= 0 &&
                pins_cover(&pins, v->want->repo, object_key_tail(v->row_key));

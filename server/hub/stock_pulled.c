@@ -68,7 +68,7 @@ static bool all_pinned(const struct homes *h, const struct home *x)
 {
     struct slice key, repo = slice_str(h->view->r->name);
     struct arena a = {0};
-    struct pins pins;
+    struct pin_table pins;
     struct err unused;
     bool yes = false;
 

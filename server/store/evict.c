@@ -38,7 +38,7 @@ struct candidate {
 struct evictor {
     struct store *s;
     const struct evict_events *ev;
-    struct pins pins;
+    struct pin_table pins;
     uint64_t now_unix_s;
     uint64_t goal_bytes; /* of `used`, */
     uint64_t held_bytes; /* ... with so much staged and parked beside it */

@@ -94,7 +94,7 @@ static uint64_t hash_of(struct slice repo, struct slice key)
     return slice_hash(repo) * 31 + slice_hash(key);
 }
 
-static void load_keys(struct pins *p, const struct pin_info *from)
+static void load_keys(struct pin_table *p, const struct pin_info *from)
 {
     struct slice rest = from->scope, keys = from->keys;
     struct slice repo = slice_cut(&rest, '/');
@@ -106,7 +106,7 @@ static void load_keys(struct pins *p, const struct pin_info *from)
 
 static int load_pin(void *arg, const struct pin_info *from)
 {
-    struct pins *p = arg;
+    struct pin_table *p = arg;
 
     if (from->keys.n != 0) {
         load_keys(p, from);
@@ -118,9 +118,9 @@ static int load_pin(void *arg, const struct pin_info *from)
     return 0;
 }
 
-int pins_load(struct store *s, struct pins *out, struct err *e)
+int pins_load(struct store *s, struct pin_table *out, struct err *e)
 {
-    *out = (struct pins){0};
+    *out = (struct pin_table){0};
     return pin_list(s, load_pin, out, e);
 }
 
@@ -143,7 +143,7 @@ static bool covers(struct slice scope, struct slice repo, struct slice key)
     return slice_starts(key, scope);
 }
 
-bool pins_cover(const struct pins *p, struct slice repo, struct slice key)
+bool pins_cover(const struct pin_table *p, struct slice repo, struct slice key)
 {
     for (size_t i = 0; i < p->count; i++) {
         if (covers(p->scope[i], repo, key)) {
@@ -153,10 +153,10 @@ bool pins_cover(const struct pins *p, struct slice repo, struct slice key)
     return set64_has(&p->keys, hash_of(repo, slice_cut(&key, '\0')));
 }
 
-void pins_free(struct pins *p)
+void pins_free(struct pin_table *p)
 {
     free(p->scope);
     set64_free(&p->keys);
     arena_fini(&p->arena);
-    *p = (struct pins){0};
+    *p = (struct pin_table){0};
 }

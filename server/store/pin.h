@@ -6,15 +6,15 @@
 #include "server/store/keep.h"
 #include "server/store/set64.h"
 
-struct pins {
+struct pin_table {
     struct arena arena;
     struct slice *scope;
     size_t count;
     struct set64 keys; /* hashes: one too many keeps something for longer */
 };
 
-MUST_USE int pins_load(struct store *s, struct pins *out, struct err *e);
-bool pins_cover(const struct pins *p, struct slice repo, struct slice key);
-void pins_free(struct pins *p);
+MUST_USE int pins_load(struct store *s, struct pin_table *out, struct err *e);
+bool pins_cover(const struct pin_table *p, struct slice repo, struct slice key);
+void pins_free(struct pin_table *p);
 
 #endif

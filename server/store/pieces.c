@@ -30,7 +30,7 @@ int pieces_decode(struct slice bytes, struct pieces *out, struct err *e)
     }
     p += HEAD;
     for (size_t i = 0; good && i < out->count; i++, p += ITEM) {
-        struct piece *x = &out->piece[i];
+        struct blob_piece *x = &out->piece[i];
         x->off = off;
         x->n = (uint32_t)be_get(p, 4);
         memcpy(x->id, p + 4, PIECE_ID);

@@ -19,7 +19,7 @@
 
 enum { PIECE_ID = 16, PIECES_BYTES_MAX = 64 << 20 };
 
-struct piece {
+struct blob_piece {
     uint64_t off;
     uint32_t n;
     uint8_t id[PIECE_ID];
@@ -29,7 +29,7 @@ struct pieces {
     struct digest whole;
     uint64_t size_bytes;
     size_t count;
-    struct piece *piece; /* one behind the other, without a gap */
+    struct blob_piece *piece; /* one behind the other, without a gap */
 };
 
 MUST_USE int pieces_decode(struct slice bytes, struct pieces *out, struct err *e);

@@ -31,12 +31,12 @@ static void index_open(struct index *x, const struct pieces *have)
     }
 }
 
-static const struct piece *find(const struct index *x, const struct piece *p)
+static const struct blob_piece *find(const struct index *x, const struct blob_piece *p)
 {
     size_t at = (size_t)be_get(p->id, 8) & x->mask;
 
     for (; x->slot[at] != 0; at = (at + 1) & x->mask) {
-        const struct piece *got = &x->have->piece[x->slot[at] - 1];
+        const struct blob_piece *got = &x->have->piece[x->slot[at] - 1];
         if (memcmp(got->id, p->id, PIECE_ID) == 0) {
             return got->n == p->n ? got : NULL;
         }
@@ -46,7 +46,7 @@ static const struct piece *find(const struct index *x, const struct piece *p)
 
 /* --- stretches --- */
 
-static void add(struct patch *out, const struct piece *p, const struct piece *got)
+static void add(struct patch *out, const struct blob_piece *p, const struct blob_piece *got)
 {
     struct stretch *last = out->count != 0 ? &out->stretch[out->count - 1] : NULL;
 

@@ -19,7 +19,7 @@ static struct pieces of(const char *letters)
 
     p.piece = mem_array(p.count + 1, sizeof p.piece[0]);
     for (size_t i = 0; i < p.count; i++) {
-        p.piece[i] = (struct piece){.off = i * (uint64_t)UNIT, .n = UNIT};
+        p.piece[i] = (struct blob_piece){.off = i * (uint64_t)UNIT, .n = UNIT};
         memset(p.piece[i].id, letters[i], PIECE_ID);
     }
     return p;

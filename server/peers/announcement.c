@@ -35,7 +35,7 @@ static int read_take(const json_t *o, unsigned *out, struct err *e)
     return 0;
 }
 
-static int read_have(const json_t *o, struct announcement *out, struct err *e)
+static int read_have(const json_t *o, struct node_announcement *out, struct err *e)
 {
     struct slice text = jread_text(o, "have");
 
@@ -59,12 +59,12 @@ static int read_leave(const json_t *o, bool *out, struct err *e)
                : err_set(e, E_INVALID, "\"leave\" is not true or false");
 }
 
-int announcement_read(struct slice body, struct announcement *out, struct err *e)
+int announcement_read(struct slice body, struct node_announcement *out, struct err *e)
 {
     json_t *o = jread_parse(body, JSON_REJECT_DUPLICATES, 4 * ANNOUNCEMENT_TAKE_MAX);
     int rc = 0;
 
-    *out = (struct announcement){0};
+    *out = (struct node_announcement){0};
     if (!json_is_object(o)) {
         rc = err_set(e, E_INVALID, "the body is no JSON object");
     } else if (!slice_hex(jread_text(o, "id"), out->id, sizeof out->id)) {
@@ -81,7 +81,7 @@ int announcement_read(struct slice body, struct announcement *out, struct err *e
     return rc;
 }
 
-void announcement_free(struct announcement *a)
+void announcement_free(struct node_announcement *a)
 {
     free(a->have);
     a->have = NULL;

@@ -15,7 +15,7 @@ enum {
     ANNOUNCEMENT_ID = 16,
 };
 
-struct announcement {
+struct node_announcement {
     uint8_t id[ANNOUNCEMENT_ID];
     bool leave;    /* all below is void then */
     uint16_t port; /* 0: it takes and does not give */
@@ -24,8 +24,8 @@ struct announcement {
     size_t have_bytes;
 };
 
-MUST_USE int announcement_read(struct slice body, struct announcement *out, struct err *e);
-void announcement_free(struct announcement *a);
+MUST_USE int announcement_read(struct slice body, struct node_announcement *out, struct err *e);
+void announcement_free(struct node_announcement *a);
 
 enum { SWARM_KEY = 32, SWARM_PEERS = 16, SWARM_ADDRESS = 16 };
 

@@ -192,7 +192,7 @@ static int room_for(struct peers *p, const struct entry *x, uint64_t size_bytes,
 }
 
 static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes, uint64_t client,
-                    const struct announcement *a, const uint8_t from[SWARM_ADDRESS],
+                    const struct node_announcement *a, const uint8_t from[SWARM_ADDRESS],
                     uint64_t now_ms, struct swarm_answer *out, bool *began, struct err *e)
 {
     struct swarm_rules rules = rules_of(p);
@@ -223,8 +223,8 @@ static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes
 }
 
 int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes, uint64_t client,
-                   const struct announcement *a, const uint8_t from[SWARM_ADDRESS], uint64_t now_ms,
-                   struct swarm_answer *out, bool *began, struct err *e)
+                   const struct node_announcement *a, const uint8_t from[SWARM_ADDRESS],
+                   uint64_t now_ms, struct swarm_answer *out, bool *began, struct err *e)
 {
     int rc;
 

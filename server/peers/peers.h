@@ -30,7 +30,7 @@ bool peers_on(struct peers *p);
 
 /* size_bytes: of the blob. client: who announces; a swarm that it begins is on its account. *began: it is the first of a swarm, whose name may be told by peers_name(). */
 MUST_USE int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
-                            uint64_t client, const struct announcement *a,
+                            uint64_t client, const struct node_announcement *a,
                             const uint8_t from[SWARM_ADDRESS], uint64_t now_ms,
                             struct swarm_answer *out, bool *began, struct err *e);
 void peers_leave(struct peers *p, const struct digest *d, const uint8_t id[ANNOUNCEMENT_ID]);

@@ -115,7 +115,7 @@ static void recount(struct swarm *s, struct member *m, size_t word, uint64_t is)
     }
 }
 
-static uint64_t word_of(const struct announcement *a, size_t word)
+static uint64_t word_of(const struct node_announcement *a, size_t word)
 {
     uint8_t bytes[8] = {0};
     size_t from = word * sizeof bytes, left = a->have_bytes - from;
@@ -399,7 +399,7 @@ void swarm_free(struct swarm **sp)
     free(s);
 }
 
-static int judge(const struct swarm *s, const struct announcement *a, struct err *e)
+static int judge(const struct swarm *s, const struct node_announcement *a, struct err *e)
 {
     size_t wanted = (s->chunks + 7) / 8;
 
@@ -414,9 +414,9 @@ static int judge(const struct swarm *s, const struct announcement *a, struct err
     return 0;
 }
 
-int swarm_announce(struct swarm *s, const struct announcement *a, const uint8_t from[SWARM_ADDRESS],
-                   const struct swarm_rules *r, uint64_t now_ms, struct swarm_answer *out,
-                   struct err *e)
+int swarm_announce(struct swarm *s, const struct node_announcement *a,
+                   const uint8_t from[SWARM_ADDRESS], const struct swarm_rules *r, uint64_t now_ms,
+                   struct swarm_answer *out, struct err *e)
 {
     struct member *m;
     int rc = judge(s, a, e);

@@ -25,7 +25,7 @@ struct swarm *swarm_new(size_t chunks, const uint8_t key[SWARM_KEY], uint64_t se
 void swarm_free(struct swarm **sp);
 
 /* from: the announcer's address. E_INVALID: the bitmap is not of this blob; E_BUSY: it is full. */
-MUST_USE int swarm_announce(struct swarm *s, const struct announcement *a,
+MUST_USE int swarm_announce(struct swarm *s, const struct node_announcement *a,
                             const uint8_t from[SWARM_ADDRESS], const struct swarm_rules *r,
                             uint64_t now_ms, struct swarm_answer *out, struct err *e);
 void swarm_leave(struct swarm *s, const uint8_t id[ANNOUNCEMENT_ID]); /* unknown is fine */

@@ -59,7 +59,7 @@ static int size_of(struct store *s, const struct digest *d, uint64_t *out, struc
 
 static int announce(struct announcing *a, const struct serve_parts *parts, struct err *e)
 {
-    struct announcement said;
+    struct node_announcement said;
     uint64_t size_bytes;
     bool began = false;
     int rc = size_of(parts->store, &a->digest, &size_bytes, e);

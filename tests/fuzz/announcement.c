@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct swarm_rules rules = {.again_s = 1, .lease_ms = 700, .members = 5};
     uint8_t from[SWARM_ADDRESS] = {[10] = 0xff, [11] = 0xff, [12] = 10};
     struct swarm *s;
-    struct announcement a;
+    struct node_announcement a;
     struct err e = {0};
     uint64_t now_ms = 0;
 

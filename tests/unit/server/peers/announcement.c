@@ -14,7 +14,7 @@ static void what_is_said(void **state)
 {
     static const uint8_t id[] = {0,    0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
                                  0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff};
-    struct announcement a;
+    struct node_announcement a;
 
     (void)state;
     assert_int_equal(
@@ -62,7 +62,7 @@ static void what_says_nothing(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
-        struct announcement a;
+        struct node_announcement a;
         struct err e = {0};
         assert_int_equal(announcement_read(slice_str(wrong[i]), &a, &e), E_INVALID);
         assert_true(e.text[0] != '\0');
@@ -70,7 +70,7 @@ static void what_says_nothing(void **state)
     }
     for (unsigned deep = 1; deep < 100000; deep *= 10) { /* the reader has a bound of its own */
         struct buf b = BUF_INIT(1 << 20);
-        struct announcement a;
+        struct node_announcement a;
         for (unsigned i = 0; i < deep; i++) {
             buf_byte(&b, '[');
         }

@@ -23,7 +23,7 @@ static int come_of(struct peers *p, uint64_t client, uint32_t file, size_t chunk
                    uint64_t now_ms, struct swarm_answer *out, bool *began)
 {
     static const uint8_t from[SWARM_ADDRESS] = {[10] = 0xff, [11] = 0xff, 10, 0, 0, 1};
-    struct announcement a = {
+    struct node_announcement a = {
         .port = 1, .take = 1, .have = calloc(1, chunks), .have_bytes = (chunks + 7) / 8};
     struct digest d = name(file);
     struct err e = {0};
@@ -205,7 +205,7 @@ static void who_holds_most_memory_gives_way(void **state)
 static void a_swarm_that_nobody_got_into_is_none(void **state)
 {
     struct peers *p = peers_open(&on);
-    struct announcement a = {.port = 1, .have = calloc(1, 9), .have_bytes = 9};
+    struct node_announcement a = {.port = 1, .have = calloc(1, 9), .have_bytes = 9};
     const uint8_t from[SWARM_ADDRESS] = {0};
     struct digest d = name(1);
     struct swarm_answer out;

@@ -24,9 +24,9 @@ static void address(uint8_t out[SWARM_ADDRESS], uint8_t net, uint32_t n)
     out[15] = (uint8_t)n;
 }
 
-static struct announcement said(uint32_t n, uint8_t have[(CHUNKS + 7) / 8], unsigned take)
+static struct node_announcement said(uint32_t n, uint8_t have[(CHUNKS + 7) / 8], unsigned take)
 {
-    struct announcement a = {.port = 4000, .take = take, .have = have, .have_bytes = 19};
+    struct node_announcement a = {.port = 4000, .take = take, .have = have, .have_bytes = 19};
 
     memcpy(a.id, &n, sizeof n);
     return a;
@@ -40,7 +40,7 @@ static void put(uint8_t *have, size_t chunk)
 static struct swarm_answer come(struct swarm *s, uint32_t n, uint8_t *have, unsigned take,
                                 uint64_t now_ms)
 {
-    struct announcement a = said(n, have, take);
+    struct node_announcement a = said(n, have, take);
     uint8_t from[SWARM_ADDRESS];
     struct swarm_answer out;
     struct err e = {0};
@@ -106,7 +106,7 @@ static void what_a_member_had_is_open_when_it_goes(void **state)
     struct swarm *s = swarm_new(CHUNKS, key, 1);
     uint8_t none[19] = {0}, b[19] = {0};
     struct swarm_answer out;
-    struct announcement gone = said(2, b, 0);
+    struct node_announcement gone = said(2, b, 0);
 
     (void)state;
     put(b, 0);
@@ -172,7 +172,7 @@ static void as_many_as_come_in_seconds(void **state)
         memset(have, 0, sizeof have);
         for (unsigned round = 0; round < ROUNDS; round++) {
             for (uint32_t n = 0; n < NODES; n++) {
-                struct announcement a = said(n, have[n], 64);
+                struct node_announcement a = said(n, have[n], 64);
                 uint8_t from[SWARM_ADDRESS];
                 struct swarm_answer out;
                 address(from, 10, n);
@@ -202,7 +202,7 @@ static void bounds(void **state)
     struct swarm *s = swarm_new(CHUNKS, key, 1);
     const struct swarm_rules two = {.again_s = 5, .lease_ms = 60000, .members = 2};
     uint8_t have[20] = {0}, from[SWARM_ADDRESS];
-    struct announcement a = said(1, have, 64);
+    struct node_announcement a = said(1, have, 64);
     struct swarm_answer out;
     struct err e;
 
@@ -248,7 +248,7 @@ static void drawn_from_all_that_give(void **state)
     (void)state;
     for (unsigned round = 0; round < 200; round++) {
         for (uint32_t n = 0; n < 120; n++) {
-            struct announcement a = {
+            struct node_announcement a = {
                 .port = (uint16_t)(n < 100 ? 4000 + n : 0), .have = have, .have_bytes = 1};
             memcpy(a.id, &n, sizeof n);
             address(from, n < 3 ? 127 : 10, n);
@@ -300,7 +300,7 @@ static void as_the_plain_model(void **state)
         dice ^= dice << 17;
         size_t who = dice % MEMBERS, chunk = (dice >> 8) % CHUNKS;
         if ((dice >> 20) % 16 == 0) {
-            struct announcement a = said((uint32_t)who, have[who], 0);
+            struct node_announcement a = said((uint32_t)who, have[who], 0);
             swarm_leave(s, a.id);
             in[who] = false;
             memset(have[who], 0, sizeof have[who]);

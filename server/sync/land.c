@@ -529,13 +529,13 @@ static int build_settle(struct plan_of_run *p, struct err *e)
     return rc == 0 ? settle_table(p, TABLE_SEEN, e) : rc;
 }
 
-static struct slice repo_of(const struct run *r)
+static struct slice repo_of(const struct sync_run *r)
 {
     return slice_str(r->job->repo);
 }
 
 /* A snapshot that waits; plain: its root before we put anything of ours in, by which it is known again. Without a head there is nothing to compare with: then it is a failure. */
-static int park(struct run *r, const struct built *b, const struct digest *plain,
+static int park(struct sync_run *r, const struct built *b, const struct digest *plain,
                 const struct err *reason, struct err *e)
 {
     struct batch *batch = batch_new();
@@ -581,7 +581,7 @@ static int park(struct run *r, const struct built *b, const struct digest *plain
     return rc;
 }
 
-int run_put_state(struct run *r, struct err *e)
+int run_put_state(struct sync_run *r, struct err *e)
 {
     struct batch *b = batch_new();
 
@@ -589,7 +589,7 @@ int run_put_state(struct run *r, struct err *e)
     return store_commit(r->world.store, &b, COMMIT_LAZY, e);
 }
 
-void run_outcome(struct run *r, enum run_outcome o, uint64_t seq, const struct digest *root)
+void run_outcome(struct sync_run *r, enum run_outcome o, uint64_t seq, const struct digest *root)
 {
     lock_take(&r->lock);
     r->look.outcome = o;
@@ -598,7 +598,7 @@ void run_outcome(struct run *r, enum run_outcome o, uint64_t seq, const struct d
     lock_drop(&r->lock);
 }
 
-static void note_success(struct run *r, uint64_t seq)
+static void note_success(struct sync_run *r, uint64_t seq)
 {
     r->state.failures = 0;
     r->state.last_ok_unix_s = clock_unix_s();
@@ -608,14 +608,14 @@ static void note_success(struct run *r, uint64_t seq)
 }
 
 /* What waited is overtaken: forgotten, unless it is live now. */
-static void drop_held(struct run *r, uint64_t held)
+static void drop_held(struct sync_run *r, uint64_t held)
 {
     if (held != 0) {
         (void)!snap_remove(r->world.store, repo_of(r), SLICE(SYNC_TREE), held, NULL);
     }
 }
 
-static int move_head(struct run *r, const struct built *b, struct err *e)
+static int move_head(struct sync_run *r, const struct built *b, struct err *e)
 {
     const bool fresh = r->head.seq == 0;
     struct batch *batch = batch_new();
@@ -646,7 +646,7 @@ static int move_head(struct run *r, const struct built *b, struct err *e)
     return 0;
 }
 
-static int settle_unchanged(struct run *r, const struct built *b, struct err *e)
+static int settle_unchanged(struct sync_run *r, const struct built *b, struct err *e)
 {
     uint64_t held = r->state.held_seq;
     int rc;
@@ -663,7 +663,7 @@ static int settle_unchanged(struct run *r, const struct built *b, struct err *e)
     return rc;
 }
 
-static int check_closure(struct run *r, const struct built *b, struct err *e)
+static int check_closure(struct sync_run *r, const struct built *b, struct err *e)
 {
     struct closure_want w = {.store = r->world.store,
                              .root = &b->root,
@@ -689,7 +689,7 @@ static int check_closure(struct run *r, const struct built *b, struct err *e)
 }
 
 /* The run has published: that older ones stay longer than they should is no failure of it. */
-static void let_go(struct run *r)
+static void let_go(struct sync_run *r)
 {
     struct err e = {0};
     uint64_t gone = 0;
@@ -706,7 +706,7 @@ static void let_go(struct run *r)
 
 /* Who told the root has told every bit of the tree: what differs is not what the upstream has published, unless we left
  * something out. */
-static int check_root(const struct run *r, const struct built *b, struct err *e)
+static int check_root(const struct sync_run *r, const struct built *b, struct err *e)
 {
     if (!r->root_told || r->sifted != 0 || digest_eq(&b->root, &r->told_root)) {
         return 0;
@@ -732,7 +732,8 @@ static int count_unwanted(void *arg, const struct entry *en)
 }
 
 /* What the settings exclude now was taken away by who wrote them, not by the upstream: it is judged without. */
-static int judge(struct run *r, const struct gate_limit *limit, struct err *reason, struct err *e)
+static int judge(struct sync_run *r, const struct gate_limit *limit, struct err *reason,
+                 struct err *e)
 {
     struct unwanted u = {.sift = r->sift};
     uint64_t listed = roster_count(r->roster), before = r->head.entries;
@@ -751,7 +752,7 @@ static int judge(struct run *r, const struct gate_limit *limit, struct err *reas
                       r->plan.gone - min_u64(r->plan.gone, u.n), reason);
 }
 
-int run_land(struct run *r, struct err *e)
+int run_land(struct sync_run *r, struct err *e)
 {
     struct gate_limit limit = {0};
     struct err reason = {0};

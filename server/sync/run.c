@@ -25,7 +25,7 @@ static void run_wake(evutil_socket_t fd, short what, void *arg);
 enum { SAID_MAX = 5000 }; /* of a log that keeps twice as many lines */
 
 struct telling {
-    struct run *r;
+    struct sync_run *r;
     uint64_t said, unsaid;
     size_t at; /* in the roster: both are in the order of paths */
 };
@@ -93,7 +93,7 @@ static int tell_listed(struct telling *x, struct err *e)
 }
 
 /* The plan, into the log. */
-static int run_foretell(struct run *r, struct err *e)
+static int run_foretell(struct sync_run *r, struct err *e)
 {
     struct telling x = {.r = r};
     int rc = tell_listed(&x, e);
@@ -118,7 +118,7 @@ enum { FINISH_MS = 10000, PRINT_BYTES = 8 };
 
 static void on_probe(void *arg, enum probe_answer a)
 {
-    struct run *r = arg;
+    struct sync_run *r = arg;
 
     r->probe = a;
     r->answered = true;
@@ -126,7 +126,7 @@ static void on_probe(void *arg, enum probe_answer a)
 
 static int on_entry(void *arg, const struct sync_entry *en)
 {
-    struct run *r = arg;
+    struct sync_run *r = arg;
     struct sync_entry alone = *en;
     struct err why = {0};
     int rc;
@@ -163,7 +163,7 @@ static int on_entry(void *arg, const struct sync_entry *en)
 }
 
 /* Before the engine's own stands what was made of the list: with other settings the same upstream gives another tree. */
-static void put_cursor(struct run *r, struct slice cursor)
+static void put_cursor(struct sync_run *r, struct slice cursor)
 {
     r->cursor_bytes = 0;
     if (cursor.n != 0 && cursor.n <= sizeof r->cursor - PRINT_BYTES) {
@@ -174,7 +174,7 @@ static void put_cursor(struct run *r, struct slice cursor)
 }
 
 /* SLICE_NONE: none, or of other settings. */
-static struct slice get_cursor(const struct run *r)
+static struct slice get_cursor(const struct sync_run *r)
 {
     const struct sync_state *st = &r->state;
 
@@ -187,7 +187,7 @@ static struct slice get_cursor(const struct run *r)
 
 static void on_listed(void *arg, int rc, const struct err *why, const struct engine_listed *l)
 {
-    struct run *r = arg;
+    struct sync_run *r = arg;
 
     r->answered = true;
     r->rc = rc;
@@ -212,7 +212,7 @@ static void on_listed(void *arg, int rc, const struct err *why, const struct eng
 
 static void on_finished(void *arg, int rc, const struct err *why)
 {
-    struct run *r = arg;
+    struct sync_run *r = arg;
 
     if (rc != 0) {
         run_say(r, "the goodbye failed: %s", why->text);
@@ -222,7 +222,7 @@ static void on_finished(void *arg, int rc, const struct err *why)
 
 static void on_broken(void *arg, int rc, const struct err *why)
 {
-    struct run *r = arg;
+    struct sync_run *r = arg;
 
     r->broken = r->answered = true;
     r->rc = rc;
@@ -234,7 +234,7 @@ static void on_broken(void *arg, int rc, const struct err *why)
 static const struct engine_events engine_events = {on_probe, on_entry, on_listed, on_finished,
                                                    on_broken};
 
-static int await(struct run *r, struct err *e)
+static int await(struct sync_run *r, struct err *e)
 {
     int rc = run_turn(r, &r->answered, e);
 
@@ -248,7 +248,7 @@ static int await(struct run *r, struct err *e)
 
 /* --- one attempt --- */
 
-static int open_engine(struct run *r, const struct run_upstream *u, struct err *e)
+static int open_engine(struct sync_run *r, const struct run_upstream *u, struct err *e)
 {
     const struct sync_conf *c = r->job->conf;
     int rc = sift_new(c, &r->sift, e);
@@ -292,7 +292,7 @@ static int open_engine(struct run *r, const struct run_upstream *u, struct err *
     return r->ops->open(&r->site, &engine_events, r, &r->engine, e);
 }
 
-static void run_close_attempt(struct run *r)
+static void run_close_attempt(struct sync_run *r)
 {
     if (r->engine != NULL) {
         r->ops->close(&r->engine);
@@ -303,7 +303,7 @@ static void run_close_attempt(struct run *r)
 }
 
 /* True: nothing has changed since the head that is live now was published. */
-static int probe(struct run *r, bool *same, struct err *e)
+static int probe(struct sync_run *r, bool *same, struct err *e)
 {
     bool fits = r->head.seq != 0 && r->state.cursor_seq == r->head.seq && r->state.held_seq == 0;
     struct slice cursor = get_cursor(r);
@@ -320,7 +320,7 @@ static int probe(struct run *r, bool *same, struct err *e)
     return rc;
 }
 
-static int list(struct run *r, struct err *e)
+static int list(struct sync_run *r, struct err *e)
 {
     uint64_t left_out = 0;
     int rc;
@@ -352,7 +352,7 @@ static int list(struct run *r, struct err *e)
     return 0;
 }
 
-static int plan(struct run *r, struct err *e)
+static int plan(struct sync_run *r, struct err *e)
 {
     struct plan_of_run *p = &r->plan;
     bool traced = false;
@@ -402,7 +402,7 @@ static int plan(struct run *r, struct err *e)
 }
 
 /* All bytes are here: a goodbye that fails or hangs is nobody's loss. */
-static void finish_engine(struct run *r)
+static void finish_engine(struct sync_run *r)
 {
     struct err why = {0};
     struct event *t;
@@ -420,7 +420,7 @@ static void finish_engine(struct run *r)
     event_free(t);
 }
 
-static int read_base(struct run *r, struct err *e)
+static int read_base(struct sync_run *r, struct err *e)
 {
     int rc = head_get(r->world.store, slice_str(r->job->repo), SLICE(SYNC_TREE), &r->head, e);
 
@@ -431,7 +431,7 @@ static int read_base(struct run *r, struct err *e)
     return rc == 0 ? sync_state_get(r->world.store, slice_str(r->job->repo), &r->state, e) : rc;
 }
 
-static int run_attempt(struct run *r, const struct run_upstream *u, struct err *e)
+static int run_attempt(struct sync_run *r, const struct run_upstream *u, struct err *e)
 {
     bool same = false;
     int rc = read_base(r, e);
@@ -520,12 +520,12 @@ const char *run_outcome_name(enum run_outcome o)
 
 /* --- what is told --- */
 
-static struct slice repo_of(const struct run *r)
+static struct slice repo_of(const struct sync_run *r)
 {
     return slice_str(r->job->repo);
 }
 
-static void commit_lines(struct run *r)
+static void commit_lines(struct sync_run *r)
 {
     struct err e = {0};
     struct batch *b;
@@ -550,9 +550,9 @@ static void make_plain(char *text)
     }
 }
 
-static void say(struct run *r, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
+static void say(struct sync_run *r, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 
-static void say(struct run *r, const char *fmt, va_list ap)
+static void say(struct sync_run *r, const char *fmt, va_list ap)
 {
     char text[1024];
 
@@ -573,7 +573,7 @@ static void say(struct run *r, const char *fmt, va_list ap)
     }
 }
 
-void run_say(struct run *r, const char *fmt, ...)
+void run_say(struct sync_run *r, const char *fmt, ...)
 {
     va_list ap;
 
@@ -591,7 +591,7 @@ void run_say_of(void *run, const char *fmt, ...)
     va_end(ap);
 }
 
-void run_at(struct run *r, enum run_stage s)
+void run_at(struct sync_run *r, enum run_stage s)
 {
     lock_take(&r->lock);
     r->look.stage = s;
@@ -599,7 +599,7 @@ void run_at(struct run *r, enum run_stage s)
     lock_drop(&r->lock);
 }
 
-void run_look(struct run *r, struct run_report *out)
+void run_look(struct sync_run *r, struct run_report *out)
 {
     lock_take(&r->lock);
     *out = r->look;
@@ -607,7 +607,7 @@ void run_look(struct run *r, struct run_report *out)
     lock_drop(&r->lock);
 }
 
-bool run_is_busy(struct run *r)
+bool run_is_busy(struct sync_run *r)
 {
     bool busy;
 
@@ -617,7 +617,7 @@ bool run_is_busy(struct run *r)
     return busy;
 }
 
-bool run_is_over(struct run *r)
+bool run_is_over(struct sync_run *r)
 {
     bool over;
 
@@ -629,7 +629,7 @@ bool run_is_over(struct run *r)
 
 /* --- the loop --- */
 
-int run_turn(struct run *r, const bool *done, struct err *e)
+int run_turn(struct sync_run *r, const bool *done, struct err *e)
 {
     while (!*done && !r->stopping && !r->too_late) {
         if (event_base_loop(r->base, EVLOOP_ONCE) == -1) {
@@ -651,7 +651,7 @@ static void run_wake(evutil_socket_t fd, short what, void *arg)
 }
 
 /* False: stopped meanwhile. */
-static bool rest(struct run *r, uint64_t ms)
+static bool rest(struct sync_run *r, uint64_t ms)
 {
     bool over = false;
     struct event *t = evtimer_new(r->base, run_wake, &over);
@@ -667,7 +667,7 @@ static bool rest(struct run *r, uint64_t ms)
 
 /* --- the whole --- */
 
-static uint64_t backoff_ms(const struct run *r, uint32_t round)
+static uint64_t backoff_ms(const struct sync_run *r, uint32_t round)
 {
     uint64_t ms = r->job->conf->backoff_ms;
     uint64_t dice = clock_now_ns() / 1000;
@@ -679,7 +679,7 @@ static uint64_t backoff_ms(const struct run *r, uint32_t round)
     return ms / 2 + dice % (ms + 1);
 }
 
-static void fail_run(struct run *r, int rc, const struct err *why)
+static void fail_run(struct sync_run *r, int rc, const struct err *why)
 {
     struct err e = {0};
 
@@ -698,7 +698,7 @@ static void fail_run(struct run *r, int rc, const struct err *why)
 }
 
 /* The pause before the next attempt, with the reason of the last one. */
-static bool rest_between(struct run *r, uint64_t ms, const char *why)
+static bool rest_between(struct sync_run *r, uint64_t ms, const char *why)
 {
     bool rested;
 
@@ -740,7 +740,7 @@ static bool turns_next(struct turns *t, bool never)
     return true;
 }
 
-static void run_attempts(struct run *r)
+static void run_attempts(struct sync_run *r)
 {
     const struct run_job *job = r->job;
     struct turns turns = {.never = mem_array(job->upstreams, sizeof *turns.never),
@@ -793,7 +793,7 @@ static void run_attempts(struct run *r)
 
 /* --- the operator's programs --- */
 
-static int start_hook(struct run *r, enum hook h, struct err *e)
+static int start_hook(struct sync_run *r, enum hook h, struct err *e)
 {
     const struct hook_site site = {r->base, &r->stopping, run_say_of, r};
     struct run_report look;
@@ -807,7 +807,7 @@ static int start_hook(struct run *r, enum hook h, struct err *e)
 }
 
 /* The run is over and written down: how they end changes nothing of it. */
-static void tell_hooks(struct run *r)
+static void tell_hooks(struct sync_run *r)
 {
     struct err e = {0};
     int rc = 0;
@@ -841,7 +841,7 @@ static void too_late(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    ((struct run *)arg)->too_late = true;
+    ((struct sync_run *)arg)->too_late = true;
 }
 
 static void on_stop(struct letter *l)
@@ -849,7 +849,7 @@ static void on_stop(struct letter *l)
     (void)l; /* it woke the loop: that is all */
 }
 
-static void report(struct run *r)
+static void report(struct sync_run *r)
 {
     struct run_report look;
     struct err e = {0};
@@ -873,7 +873,7 @@ static void report(struct run *r)
 
 static void *run_main(void *arg)
 {
-    struct run *r = arg;
+    struct sync_run *r = arg;
     struct event *alarm;
     struct timeval tv = {(time_t)r->job->conf->timeout_s, 0};
     struct err e = {0};
@@ -909,7 +909,7 @@ static void *run_main(void *arg)
     return NULL;
 }
 
-static void run_free(struct run *r)
+static void run_free(struct sync_run *r)
 {
     batch_free(&r->lines);
     lock_fini(&r->lock);
@@ -917,9 +917,10 @@ static void run_free(struct run *r)
 }
 
 int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
-             void (*ended)(void *arg, struct run *r), void *arg, struct run **out, struct err *e)
+             void (*ended)(void *arg, struct sync_run *r), void *arg, struct sync_run **out,
+             struct err *e)
 {
-    struct run *r = NEW(struct run);
+    struct sync_run *r = NEW(struct sync_run);
 
     r->world = *w;
     r->job = job;
@@ -947,7 +948,7 @@ int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
     return 0;
 }
 
-void run_stop(struct run *r)
+void run_stop(struct sync_run *r)
 {
     lock_take(&r->lock);
     if (!r->stopping) {
@@ -959,9 +960,9 @@ void run_stop(struct run *r)
     lock_drop(&r->lock);
 }
 
-void run_close(struct run **rp)
+void run_close(struct sync_run **rp)
 {
-    struct run *r = *rp;
+    struct sync_run *r = *rp;
 
     *rp = NULL;
     if (r == NULL) {

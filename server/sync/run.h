@@ -88,16 +88,17 @@ struct run_report {
     uint64_t next_try_unix_s; /* of RUN_WAIT, else 0 */
 };
 
-struct run;
+struct sync_run;
 /* `ended` is called on the run's thread, as the last thing. E_BUSY: the system has no thread for it. */
 MUST_USE int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
-                      void (*ended)(void *arg, struct run *r), void *arg, struct run **out,
-                      struct err *e);
-void run_stop(struct run *r);
-void run_look(struct run *r, struct run_report *out);
-bool run_is_busy(struct run *r); /* it takes an upstream's time, not only an operator's program */
-bool run_is_over(struct run *r); /* its outcome is told, and no operator's program runs */
-void run_close(struct run **rp);
+                      void (*ended)(void *arg, struct sync_run *r), void *arg,
+                      struct sync_run **out, struct err *e);
+void run_stop(struct sync_run *r);
+void run_look(struct sync_run *r, struct run_report *out);
+bool run_is_busy(
+    struct sync_run *r); /* it takes an upstream's time, not only an operator's program */
+bool run_is_over(struct sync_run *r); /* its outcome is told, and no operator's program runs */
+void run_close(struct sync_run **rp);
 
 const char *run_stage_name(enum run_stage s);
 const char *run_outcome_name(enum run_outcome o);

@@ -14,11 +14,11 @@
 #include "server/sync/pace.h"
 #include "server/sync/plan.h"
 
-struct run {
+struct sync_run {
     struct run_world world;
     const struct run_job *job;
     uint64_t client; /* by this name it takes turns with clients and other runs */
-    void (*ended)(void *arg, struct run *r);
+    void (*ended)(void *arg, struct sync_run *r);
     void *ended_arg;
     pthread_t thread;
     struct event_base *base;
@@ -62,23 +62,23 @@ struct run {
     unsigned open_gates; /* attempts whose indexes named what is not there */
 };
 
-void run_say(struct run *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a line of the log */
+void run_say(struct sync_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a line of the log */
 /* The same, for those to whom a run is an argument. */
 void run_say_of(void *run, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void run_at(struct run *r, enum run_stage s);
+void run_at(struct sync_run *r, enum run_stage s);
 /* Turns the loop until *done, a stop, or the end of the run's time; E_CANCELLED, E_TIMEOUT. */
-MUST_USE int run_turn(struct run *r, const bool *done, struct err *e);
+MUST_USE int run_turn(struct sync_run *r, const bool *done, struct err *e);
 
-void run_outcome(struct run *r, enum run_outcome o, uint64_t seq, const struct digest *root);
-MUST_USE int run_put_state(struct run *r, struct err *e);
+void run_outcome(struct sync_run *r, enum run_outcome o, uint64_t seq, const struct digest *root);
+MUST_USE int run_put_state(struct sync_run *r, struct err *e);
 
 /* land.c: builds, judges, publishes or parks; and whether the published tree has our trace, or needs none. */
-MUST_USE int run_land(struct run *r, struct err *e);
+MUST_USE int run_land(struct sync_run *r, struct err *e);
 MUST_USE int trace_is_there(struct plan_of_run *p, const struct sync_conf *c, bool *yes,
                             struct err *e);
 /* takes.c: everything on the plan's todo list; fates become FATE_STAGED, FATE_KEEP or FATE_DROP. */
-MUST_USE int run_take_all(struct run *r, struct err *e);
+MUST_USE int run_take_all(struct sync_run *r, struct err *e);
 /* The engine answers no take any more: the stage ends. */
-void run_takes_broken(struct run *r, int rc, const struct err *why);
+void run_takes_broken(struct sync_run *r, int rc, const struct err *why);
 
 #endif

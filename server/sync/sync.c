@@ -21,7 +21,7 @@ struct task { /* one repo */
     struct setup *setup;   /* NULL: not synced any more, goes when its run has ended */
     struct setup *running; /* the run's */
     struct run_job job;    /* the run's: setup's with its own flags */
-    struct run *run;       /* or NULL */
+    struct sync_run *run;  /* or NULL */
     bool ended;            /* run_close() is due */
     bool due;
     uint64_t next_unix_s; /* 0: never */
@@ -320,7 +320,7 @@ static void task_plan_next(struct task *t, uint64_t last_unix_s, uint64_t now_un
     t->next_unix_s = next == UINT64_MAX ? 0 : next + jitter_of(t);
 }
 
-static void on_run_ended(void *arg, struct run *r)
+static void on_run_ended(void *arg, struct sync_run *r)
 {
     struct task *t = arg;
 
@@ -433,7 +433,7 @@ static bool reap_one(struct sync *s)
 {
     LIST_EACH (&s->tasks, it) {
         struct task *t = LIST_ITEM(it, struct task, node);
-        struct run *r = t->run;
+        struct sync_run *r = t->run;
         struct run_report last;
         uint64_t now = clock_unix_s();
         if (r == NULL || !t->ended) {

@@ -42,7 +42,7 @@ struct taking {       /* one file under way */
 };
 
 struct takes {
-    struct run *run;
+    struct sync_run *run;
     struct list active;
     struct list whole; /* small ones that wait for a sealer */
     unsigned sealers;  /* jobs that seal small ones */
@@ -318,7 +318,7 @@ static void start(struct taking *t, enum keeping_what what, uint64_t upto)
 
 static void counted(struct taking *t, uint64_t bytes)
 {
-    struct run *r = t->all->run;
+    struct sync_run *r = t->all->run;
 
     lock_take(&r->lock);
     r->look.bytes_done += bytes;
@@ -404,7 +404,7 @@ static void on_worked(struct job *j)
 /* True: bytes of an earlier time are being verified, then takes_ask(). False: there are none, or they are the basis. */
 static bool taking_resume(struct taking *t)
 {
-    struct run *r = t->all->run;
+    struct sync_run *r = t->all->run;
     struct buf name = BUF_INIT(NAME_MAX_BYTES);
     struct blob *b = NULL;
     struct partial *p;
@@ -581,7 +581,7 @@ static void taking_timer(struct taking *t, uint64_t ms)
 
 static int take_bytes(struct taking *t, struct slice bytes, uint64_t wire_bytes, bool copied)
 {
-    struct run *r = t->all->run;
+    struct sync_run *r = t->all->run;
     struct err e = {0};
     int rc = open_ingest(t, &e);
 
@@ -682,7 +682,7 @@ static void on_sealed(struct job *j)
 {
     struct sealing *g = CONTAINER_OF(j, struct sealing, job);
     struct takes *x = g->all;
-    struct run *r = x->run;
+    struct sync_run *r = x->run;
     uint64_t files = 0;
     struct list *n;
 
@@ -820,7 +820,7 @@ static void takes_look_over(struct takes *x)
 static void give_up_entry(struct taking *t, int rc, const struct err *why)
 {
     struct takes *x = t->all;
-    struct run *r = x->run;
+    struct sync_run *r = x->run;
     bool there = t->was_there;
 
     run_say(r, "%s: " SLICE_FMT ": %s", there ? "kept as it was" : "left out",
@@ -991,7 +991,7 @@ static const struct take_events events = {.on_begin = taking_on_begin,
 
 static void takes_ask(struct taking *t)
 {
-    struct run *r = t->all->run;
+    struct sync_run *r = t->all->run;
     struct take_want w = {.entry = &t->entry,
                           .basis = t->basis,
                           .basis_begins = t->basis_begins,
@@ -1009,7 +1009,7 @@ static void takes_ask(struct taking *t)
 /* The path's published bytes: a basis, something to keep, maybe unchanged. */
 static void look_back(struct taking *t)
 {
-    struct run *r = t->all->run;
+    struct sync_run *r = t->all->run;
     struct arena a = {0};
     struct entry old;
     struct seen s;
@@ -1055,7 +1055,7 @@ static bool take_twin(struct taking *t)
 
 static void start_one(struct takes *x, uint32_t index, bool twin, bool small_one)
 {
-    struct run *r = x->run;
+    struct sync_run *r = x->run;
     struct taking *t = NEW(struct taking);
 
     t->all = x;
@@ -1150,7 +1150,7 @@ static int judge_vanished(const struct takes *x, struct err *e)
     return 0;
 }
 
-void run_takes_broken(struct run *r, int rc, const struct err *why)
+void run_takes_broken(struct sync_run *r, int rc, const struct err *why)
 {
     if (r->takes != NULL) {
         takes_fail(r->takes, rc, why);
@@ -1170,7 +1170,7 @@ void run_drop_left(struct store *s, struct slice repo)
     partials_drop_lost(s);
 }
 
-int run_take_all(struct run *r, struct err *e)
+int run_take_all(struct sync_run *r, struct err *e)
 {
     struct takes x = {.run = r};
     int rc;

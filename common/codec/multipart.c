@@ -192,9 +192,7 @@ static int read_head(struct multipart *m, struct err *e)
     if (rc == 0 && ++m->parts > MULTIPART_PARTS_MAX) {
         rc = err_set(e, E_TOOBIG, "a form of more than %d fields", MULTIPART_PARTS_MAX);
     }
-    if (rc == 0) {
-        rc = m->ev->on_part(m->arg, &p, e);
-    }
+    rc = rc != 0 ? rc : m->ev->on_part(m->arg, &p, e);
     arena_fini(&a);
     return rc;
 }

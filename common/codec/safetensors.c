@@ -235,9 +235,7 @@ int safetensors_parse(struct slice head, uint64_t file_bytes, struct safetensors
     }
     s->data_offset = PREFIX_BYTES + n;
     rc = read_header(s, slice_of(head.p + PREFIX_BYTES, n), e);
-    if (rc == 0) {
-        rc = check_tiling(s, file_bytes - s->data_offset, e);
-    }
+    rc = rc != 0 ? rc : check_tiling(s, file_bytes - s->data_offset, e);
     if (rc == 0) {
         *out = s;
         s = NULL;

@@ -387,9 +387,7 @@ int child_start(struct event_base *base, const struct child_want *w, const struc
     c->alarm = evtimer_new(base, on_alarm, c);
     CHECK(c->alarm != NULL);
     rc = ends_open(c, w, &x, e);
-    if (rc == 0) {
-        rc = spawn(c, w, &x, e);
-    }
+    rc = rc != 0 ? rc : spawn(c, w, &x, e);
     for (int i = 0; i < 3; i++) {
         if (x.ours[i]) {
             close_fd(&x.fd[i]);

@@ -238,24 +238,16 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
             nd->title);
     }
     rc = check_protocol(nd, r, e);
-    if (rc == 0) {
-        rc = check_authorities(nd, r, e);
-    }
-    if (rc == 0) {
-        rc = check_names(nd, r, e);
-    }
-    if (rc == 0) {
-        rc = s3_origin_check(nd, r, e);
-    }
-    if (rc == 0) {
-        rc = section_single(nd, SECTION_ACCESS, &access, a, e);
-    }
+    rc = rc != 0 ? rc : check_authorities(nd, r, e);
+    rc = rc != 0 ? rc : check_names(nd, r, e);
+    rc = rc != 0 ? rc : s3_origin_check(nd, r, e);
+    rc = rc != 0 ? rc : section_single(nd, SECTION_ACCESS, &access, a, e);
     if (rc == 0) {
         r->anonymous_read = strcmp(access.anonymous, "read") == 0;
         rc = read_rules(nd, r, a, e);
     }
-    rc = rc == 0 ? section_sync(nd, r, a, e) : rc;
-    rc = rc == 0 ? check_forward(nd, r, e) : rc;
-    rc = rc == 0 ? check_targeted(nd, r, e) : rc;
+    rc = rc != 0 ? rc : section_sync(nd, r, a, e);
+    rc = rc != 0 ? rc : check_forward(nd, r, e);
+    rc = rc != 0 ? rc : check_targeted(nd, r, e);
     return rc == 0 ? check_pass_headers(nd, r, e) : rc;
 }

@@ -104,9 +104,7 @@ int section_sync(struct settings_node *nd, struct repo_conf *r, struct arena *a,
                          r->name);
     }
     rc = section_single(nd, SECTION_SYNC, c, a, e);
-    if (rc == 0) {
-        rc = settle_list(nd, r, c, e);
-    }
+    rc = rc != 0 ? rc : settle_list(nd, r, c, e);
     for (const struct settings_node *s = nd->child; s != NULL && rc == 0; s = s->next) {
         rc = s->section == SECTION_SYNC ? check_filter(s, e) : 0;
     }

@@ -268,7 +268,7 @@ int ask(struct ctl *c, json_t *req, void (*row)(void *arg, const json_t *row),
         return rc;
     }
     rc = line_say(l, req, -1, e);
-    rc = rc == 0 ? line_hear(l, row, progress, arg, ok, NULL, e) : rc;
+    rc = rc != 0 ? rc : line_hear(l, row, progress, arg, ok, NULL, e);
     line_close(&l);
     return rc;
 }

@@ -349,9 +349,7 @@ int bundle_in_manifest(struct bundle_in *in, const struct digest *sha256, struct
     int rc = text(in, BUNDLE_SUMS, &sums, e);
 
     *out = (struct bundle){0};
-    if (rc == 0) {
-        rc = text(in, BUNDLE_MANIFEST, &manifest, e);
-    }
+    rc = rc != 0 ? rc : text(in, BUNDLE_MANIFEST, &manifest, e);
     if (rc == 0 && !bundle_sums_read(buf_slice(&sums), &said)) {
         rc =
             err_set(e, E_INVALID,

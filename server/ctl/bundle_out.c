@@ -60,7 +60,7 @@ static int copy_plainly(int from, int to, uint64_t at, uint64_t n, struct err *e
     while (rc == 0 && n > 0) {
         size_t k = (size_t)min_u64(FOLDER_READ_BYTES, n);
         rc = fd_pread_all(from, room, k, at, e);
-        rc = rc == 0 ? fd_pwrite_all(to, room, k, at, e) : rc;
+        rc = rc != 0 ? rc : fd_pwrite_all(to, room, k, at, e);
         at += k;
         n -= k;
     }
@@ -198,7 +198,7 @@ static int folder_write_file(struct bundle_out *o, const struct bundle_item *it,
         rc = err_set(e, E_CORRUPT, "%.160s is not on the disk as it was written, see to the disk",
                      it->path);
     }
-    rc = rc == 0 ? name_it(f, it, e) : rc;
+    rc = rc != 0 ? rc : name_it(f, it, e);
     if (rc != 0) {
         (void)unlinkat(f->fd, part_name, 0);
     }
@@ -239,7 +239,7 @@ static int folder_finish(struct bundle_out *o, struct slice manifest, struct sli
     struct folder *f = folder_of(o);
     int rc = syncfs(f->fd) == 0 ? 0 : err_sys(e, "%s: sync", f->path);
 
-    rc = rc == 0 ? folder_put_text(f, BUNDLE_SUMS, sums, e) : rc;
+    rc = rc != 0 ? rc : folder_put_text(f, BUNDLE_SUMS, sums, e);
     return rc == 0 ? folder_put_text(f, BUNDLE_MANIFEST, manifest, e) : rc;
 }
 
@@ -381,7 +381,7 @@ static int write_file(struct bundle_out *o, const struct bundle_item *it, int fd
         if (rc == 0 && o->deep) {
             hasher_add(h, t->room, n);
         }
-        rc = rc == 0 ? put_bytes(t, slice_of(t->room, n), e) : rc;
+        rc = rc != 0 ? rc : put_bytes(t, slice_of(t->room, n), e);
         o->on_bytes(o->arg, n);
         at += n;
     }
@@ -459,7 +459,7 @@ static int bundle_tar_open(const char *path, bool force, struct bundle_out **out
     if (!to_stdout) {
         rc = newfile_open(path, 0644, &t->file, e);
     }
-    rc = rc == 0 ? open_archive(t, e) : rc;
+    rc = rc != 0 ? rc : open_archive(t, e);
     if (rc != 0) {
         close_tar(&t->o);
         return rc;

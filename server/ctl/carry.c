@@ -147,7 +147,7 @@ static int ask_revision(struct exporting *x, const char *repo, const char *id, s
     }
     json_object_set_new(req, "id", json_string(id));
     rc = line_say(x->line, req, -1, e);
-    rc = rc == 0 ? line_hear(x->line, on_file, NULL, x, &ok, &fd, e) : rc;
+    rc = rc != 0 ? rc : line_hear(x->line, on_file, NULL, x, &ok, &fd, e);
     if (rc == 0) {
         r->type = copy(x, ok, "type");
         r->id = copy(x, ok, "id");
@@ -239,7 +239,7 @@ static int read_manifest(const char *path, bool absent_is_fine, struct bundle *o
         return 0;
     }
     rc = buf_read_file(&text, file, e);
-    rc = rc == 0 ? bundle_read(buf_slice(&text), out, e) : rc;
+    rc = rc != 0 ? rc : bundle_read(buf_slice(&text), out, e);
     buf_free(&text);
     return rc == 0 ? 0 : err_prefix(e, "%.100s", file);
 }
@@ -300,7 +300,7 @@ static int stored_fd(struct exporting *x, const struct bundle_item *it, int *out
     digest_format(&it->sha256, hex);
     json_object_set_new(req, "sha256", json_string(hex));
     rc = line_say(x->line, req, -1, e);
-    rc = rc == 0 ? line_hear(x->line, NULL, NULL, NULL, &ok, out, e) : rc;
+    rc = rc != 0 ? rc : line_hear(x->line, NULL, NULL, NULL, &ok, out, e);
     if (rc == 0 && (*out == -1 || get_u64(ok, "size") != it->size_bytes)) {
         rc =
             err_set(e, E_CORRUPT, "the store has other bytes of it, run `mirrorctl verify --deep`");
@@ -349,7 +349,7 @@ static int carry_item(struct exporting *x, const struct bundle_item *it, struct 
         rc = x->out->ops->again(x->out, it, as->item, e);
     } else {
         rc = item_fd(x, it, &fd, e);
-        rc = rc == 0 ? x->out->ops->file(x->out, it, fd, e) : rc;
+        rc = rc != 0 ? rc : x->out->ops->file(x->out, it, fd, e);
     }
     if (fd != -1) {
         close(fd);
@@ -379,7 +379,7 @@ static int carry_all(struct exporting *x, struct digest *digest, struct err *e)
             }
         }
     }
-    rc = rc == 0 ? x->out->ops->finish(x->out, buf_slice(&manifest), buf_slice(&sums), e) : rc;
+    rc = rc != 0 ? rc : x->out->ops->finish(x->out, buf_slice(&manifest), buf_slice(&sums), e);
     set_free(&done);
     buf_free(&manifest);
     buf_free(&sums);

@@ -110,7 +110,7 @@ static int take_words(struct importing *x, const struct bundle_item *it,
     } else {
         rc = bundle_in_bytes(x->in, it, &b, e);
     }
-    rc = rc == 0 ? give_words(x, it, buf_slice(&b)) : rc;
+    rc = rc != 0 ? rc : give_words(x, it, buf_slice(&b));
     buf_free(&b);
     return rc;
 }
@@ -189,8 +189,8 @@ static int begin_one(struct importing *x, size_t i, struct err *e)
     int fd, rc = words_fd(r, c, &fd, e);
 
     x->now = c;
-    rc = rc == 0 ? line_say(x->line, begin_request(x, r, c), fd, e) : rc;
-    rc = rc == 0 ? line_hear(x->line, on_missing, NULL, x, &ok, NULL, e) : rc;
+    rc = rc != 0 ? rc : line_say(x->line, begin_request(x, r, c), fd, e);
+    rc = rc != 0 ? rc : line_hear(x->line, on_missing, NULL, x, &ok, NULL, e);
     if (fd != -1) {
         close(fd);
     }
@@ -261,7 +261,7 @@ static int begin_all(struct importing *x, struct err *e)
         }
         rc = begin_one(x, i, e);
     }
-    rc = rc == 0 ? check_left_out(x, e) : rc;
+    rc = rc != 0 ? rc : check_left_out(x, e);
     sum_up(x);
     return rc;
 }
@@ -321,8 +321,8 @@ static int send_file(struct importing *x, const struct bundle_item *it,
     if (rc == 0 && fd == -1) {
         return send_piped(x, it, at, e);
     }
-    rc = rc == 0 ? line_say(x->line, file_request(x, at), fd, e) : rc;
-    rc = rc == 0 ? hear(x, e) : rc;
+    rc = rc != 0 ? rc : line_say(x->line, file_request(x, at), fd, e);
+    rc = rc != 0 ? rc : hear(x, e);
     if (fd != -1) {
         close(fd);
     }
@@ -375,7 +375,7 @@ static int take_all(struct importing *x, struct err *e)
             rc = take_words(x, it, as, e);
         } else if (it->kind == ITEM_FILE) {
             rc = x->begun ? 0 : begin_all(x, e);
-            rc = rc == 0 ? take_file(x, it, as, e) : rc;
+            rc = rc != 0 ? rc : take_file(x, it, as, e);
         }
         if (rc != 0) {
             return rc;
@@ -401,7 +401,7 @@ static int commit_all(struct importing *x, struct err *e)
     for (size_t i = 0; rc == 0 && i < x->b.revisions; i++) {
         json_t *ok = NULL;
         rc = line_say(x->line, end_request(&x->coming[i], "hf.import.commit"), -1, e);
-        rc = rc == 0 ? line_hear(x->line, NULL, NULL, NULL, &ok, NULL, e) : rc;
+        rc = rc != 0 ? rc : line_hear(x->line, NULL, NULL, NULL, &ok, NULL, e);
         if (rc == 0) {
             x->coming[i].begun = false;
             x->coming[i].kept_later = get_bool(ok, "kept_later");

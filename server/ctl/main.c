@@ -408,9 +408,7 @@ int main(int argc, char **argv)
         help_all(help ? stdout : stderr);
         return help ? 0 : 64;
     }
-    if (rc == 0) {
-        rc = check_texts(argc, argv, &e);
-    }
+    rc = rc != 0 ? rc : check_texts(argc, argv, &e);
     if (rc == 0) {
         rc = find_verb(&c, argv + optind, argc - optind, &e);
         if (rc != 0 && help && argc - optind == 1 && help_verbs(stdout, argv[optind])) {
@@ -421,12 +419,8 @@ int main(int argc, char **argv)
         help_verb(c.verb);
         return 0;
     }
-    if (rc == 0) {
-        rc = check_options(&c, used, &e);
-    }
-    if (rc == 0) {
-        rc = check_args(&c, &e);
-    }
+    rc = rc != 0 ? rc : check_options(&c, used, &e);
+    rc = rc != 0 ? rc : check_args(&c, &e);
     if (rc == 0) {
         rc = c.verb->run(&c, &e);
         free(c.found);

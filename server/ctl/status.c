@@ -125,9 +125,7 @@ int ctl_status(struct ctl *c, struct err *e)
 
     c->patience_s = STATUS_PATIENCE_S;
     rc = act(c, request("status"), &ok, e);
-    if (rc == 0) {
-        rc = print_troubles(c, ok);
-    }
+    rc = rc != 0 ? rc : print_troubles(c, ok);
     if (rc < 0 || c->json) {
         json_decref(ok);
         return rc;

@@ -475,16 +475,16 @@ static int write_files(const struct ctl *c, const struct tls_files *f, EVP_PKEY 
     const char *beside = c->csr ? f->request : f->certificate;
     int rc = check_absent(c, f->key, f->fault, e);
 
-    rc = rc == 0 ? check_absent(c, beside, NULL, e) : rc;
+    rc = rc != 0 ? rc : check_absent(c, beside, NULL, e);
     if (rc == 0 && PEM_write_bio_PrivateKey(text, key, NULL, NULL, 0, NULL, NULL) != 1) {
         rc = fail(e, "the key's file");
     }
     if (rc == 0) {
         rc = stage(f->key, f->has_reader ? 0640 : 0600, f->has_reader ? f : NULL, text, &first, e);
     }
-    rc = rc == 0 ? stage(beside, 0644, NULL, signed_, &second, e) : rc;
-    rc = rc == 0 ? newfile_commit(&first, e) : rc;
-    rc = rc == 0 ? newfile_commit(&second, e) : rc;
+    rc = rc != 0 ? rc : stage(beside, 0644, NULL, signed_, &second, e);
+    rc = rc != 0 ? rc : newfile_commit(&first, e);
+    rc = rc != 0 ? rc : newfile_commit(&second, e);
     newfile_abort(&first);
     newfile_abort(&second);
     BIO_free(text);
@@ -603,9 +603,7 @@ int ctl_tls_init(struct ctl *c, struct err *e)
     int dir = -1;
     int rc = key != NULL && text != NULL ? 0 : fail(e, "the key");
 
-    if (rc == 0) {
-        rc = collect_names(c, n, e);
-    }
+    rc = rc != 0 ? rc : collect_names(c, n, e);
     if (rc == 0) {
         rc = c->csr ? make_request(key, n, text, e) : make_certificate(key, n, text, &expires, e);
     }

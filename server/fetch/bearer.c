@@ -450,9 +450,7 @@ static int learn(struct bearer *t, const struct challenge *c, struct err *e)
     struct url u;
     int rc = bearer_admits(o, c->realm, e);
 
-    if (rc == 0) {
-        rc = url_split(c->realm, &u, e);
-    }
+    rc = rc != 0 ? rc : url_split(c->realm, &u, e);
     if (rc != 0) {
         return rc;
     }

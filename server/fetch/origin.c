@@ -110,7 +110,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     }
     o->url = mem_strdup(buf_cstr(&url));
     take_identity(o, set);
-    rc = rc == 0 ? url_split(slice_str(o->url), &o->split, e) : rc;
+    rc = rc != 0 ? rc : url_split(slice_str(o->url), &o->split, e);
     if (rc != 0) {
         err_prefix(e, "repo %s: origin", repo);
         goto out;

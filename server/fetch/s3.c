@@ -136,15 +136,9 @@ int s3_open(const struct origin_settings *set, struct s3 **out, struct buf *url,
     int rc = read_url(set->url, &b->bucket, e);
 
     *out = NULL;
-    if (rc == 0) {
-        rc = read_region(set->region, &b->bucket, e);
-    }
-    if (rc == 0) {
-        rc = make_url(set, &b->bucket, e);
-    }
-    if (rc == 0) {
-        rc = read_keys(set->authorization, b, e);
-    }
+    rc = rc != 0 ? rc : read_region(set->region, &b->bucket, e);
+    rc = rc != 0 ? rc : make_url(set, &b->bucket, e);
+    rc = rc != 0 ? rc : read_keys(set->authorization, b, e);
     if (rc != 0) {
         s3_close(&b);
         return rc;
@@ -236,9 +230,7 @@ int s3_sign(const struct s3 *b, bool head, uint64_t unix_s, struct buf *url, str
         return 0;
     }
     rc = url_split(buf_slice(url), &u, e);
-    if (rc == 0) {
-        rc = canonical_url(&u, a, &r.path, &r.query, e);
-    }
+    rc = rc != 0 ? rc : canonical_url(&u, a, &r.path, &r.query, e);
     if (rc != 0) {
         return rc;
     }

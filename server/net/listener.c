@@ -69,9 +69,7 @@ int listener_open(const struct listener_settings *set, struct listener **out, st
     struct listener *l = listener_new(set);
     int rc = sock_listen(set->address, &l->fd, e);
 
-    if (rc == 0) {
-        rc = prepare(l, e);
-    }
+    rc = rc != 0 ? rc : prepare(l, e);
     if (rc == 0 && set->tcp_congestion != NULL) {
         set_congestion(l);
     }

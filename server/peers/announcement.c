@@ -74,8 +74,8 @@ int announcement_read(struct slice body, struct node_announcement *out, struct e
     }
     if (rc == 0 && !out->leave) {
         rc = read_port(o, &out->port, e);
-        rc = rc == 0 ? read_take(o, &out->take, e) : rc;
-        rc = rc == 0 ? read_have(o, out, e) : rc;
+        rc = rc != 0 ? rc : read_take(o, &out->take, e);
+        rc = rc != 0 ? rc : read_have(o, out, e);
     }
     json_decref(o);
     return rc;

@@ -101,9 +101,7 @@ static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
         r->home =
             r->origin != NULL ? mem_strdup(origin_url(r->origin)) : without_user(conf->origin.url);
     }
-    if (rc == 0) {
-        rc = r->ops->open(r, conf, e);
-    }
+    rc = rc != 0 ? rc : r->ops->open(r, conf, e);
     return rc != 0 ? err_prefix(e, "%s: repo \"%s\"", conf->source, conf->name) : 0;
 }
 

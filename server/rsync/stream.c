@@ -151,9 +151,7 @@ static int more(struct stream *s, struct err *e)
             return rc;
         }
     }
-    if (rc == 0) {
-        rc = wait_for(s, POLLIN, patience(s), &got, e);
-    }
+    rc = rc != 0 ? rc : wait_for(s, POLLIN, patience(s), &got, e);
     return rc != 0 ? rc : receive(s, e);
 }
 

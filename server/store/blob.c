@@ -138,9 +138,7 @@ int blob_open(struct store *s, const struct digest *d, struct blob **out, struct
     *out = NULL;
     for (int i = 0; i < OPEN_TRIES; i++) {
         rc = kv_get(s->kv, TABLE_BLOB, digest_key(d), &row, e);
-        if (rc == 0) {
-            rc = try_open(s, d, &row, out, e);
-        }
+        rc = rc != 0 ? rc : try_open(s, d, &row, out, e);
         if (rc != E_CORRUPT || damage_confirm(s, d, DAMAGE_PLACE, NULL) != E_CHANGED) {
             break;
         }

@@ -44,9 +44,7 @@ int damage_look(struct store *s, const struct digest *d, struct err *e)
     struct drop x;
     int rc = drop_look(s, d, &x, e);
 
-    if (rc == 0) {
-        rc = look_place(s, &x, e);
-    }
+    rc = rc != 0 ? rc : look_place(s, &x, e);
     drop_free(&x);
     return rc;
 }

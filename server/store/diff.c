@@ -157,9 +157,7 @@ int tree_diff(struct store *s, const struct digest *old_root, const struct diges
         return 0;
     }
     rc = side_open(&p.old, s, old_root, e);
-    if (rc == 0) {
-        rc = side_open(&p.new, s, new_root, e);
-    }
+    rc = rc != 0 ? rc : side_open(&p.new, s, new_root, e);
     while (rc == 0 && (p.old.depth != 0 || p.new.depth != 0)) {
         if (p.old.depth == 0 || p.new.depth == 0) {
             rc = one_sided(&p, p.old.depth != 0, e);

@@ -38,9 +38,7 @@ int drop_look(struct store *s, const struct digest *d, struct drop *out, struct 
     if (rc == 0 && out->holders.rc != 0) {
         rc = err_set(e, out->holders.rc, "a blob has too many holders");
     }
-    if (rc == 0) {
-        rc = blob_row_decode(buf_slice(&out->row_bytes), &out->row, e);
-    }
+    rc = rc != 0 ? rc : blob_row_decode(buf_slice(&out->row_bytes), &out->row, e);
     buf_free(&end);
     return rc;
 }

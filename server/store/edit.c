@@ -447,15 +447,9 @@ static int edit_tree(struct editor *x, const struct digest *base, const struct t
 {
     int rc = sort_edits(x, edits, count, e);
 
-    if (rc == 0) {
-        rc = list_base(x, base, e);
-    }
-    if (rc == 0) {
-        rc = check_clashes(x, e);
-    }
-    if (rc == 0) {
-        rc = merge_leaves(x, e);
-    }
+    rc = rc != 0 ? rc : list_base(x, base, e);
+    rc = rc != 0 ? rc : check_clashes(x, e);
+    rc = rc != 0 ? rc : merge_leaves(x, e);
     return rc == 0 ? build_above(x, e) : rc;
 }
 

@@ -305,14 +305,10 @@ static int evict_round(struct evictor *x, size_t *gone)
     } else {
         x->count = 0;
     }
-    if (rc == 0) {
-        rc = evict_oldest(x, ROUND, gone);
-    }
+    rc = rc != 0 ? rc : evict_oldest(x, ROUND, gone);
     if (rc == 0 && *gone == 0) {
         rc = scan(x);
-        if (rc == 0) {
-            rc = evict_oldest(x, SCANNED, gone);
-        }
+        rc = rc != 0 ? rc : evict_oldest(x, SCANNED, gone);
     }
     return rc;
 }
@@ -414,9 +410,7 @@ int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *e
     }
     x.goal_bytes = min_u64(x.goal_bytes, sp.quota_bytes - held);
     rc = pins_load(s, &x.pins, e);
-    if (rc == 0) {
-        rc = evict_to_goal(&x);
-    }
+    rc = rc != 0 ? rc : evict_to_goal(&x);
     pins_free(&x.pins);
     *freed = x.freed;
     if (x.freed != 0) {
@@ -462,9 +456,7 @@ int evict_bounded(struct store *s, uint64_t need_bytes, const struct evict_bound
     x.goal_bytes = sp.low_bytes - min_u64(sp.low_bytes, x.held_bytes);
     x.goal_bytes -= min_u64(x.goal_bytes, need_bytes);
     rc = pins_load(s, &x.pins, e);
-    if (rc == 0) {
-        rc = evict_own(&x, bounds->own, bounds->count);
-    }
+    rc = rc != 0 ? rc : evict_own(&x, bounds->own, bounds->count);
     if (rc == 0 && bounds->unused_since_hour != 0) {
         rc = evict_to_goal(&x);
     } else if (rc == 0 && !enough(&x)) {

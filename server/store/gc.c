@@ -227,21 +227,15 @@ static int sweep(struct gc *g)
     struct kv *kv = g->s->kv;
     int rc = kv_scan_once(kv, NULL, TABLE_HOLDER, SLICE_NONE, SLICE_NONE, sweep_holder, g, g->e);
 
-    if (rc == 0) {
-        rc = flush_rows(g);
-    }
-    if (rc == 0) {
-        rc = kv_scan_once(kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, sweep_blob, g, g->e);
-    }
-    if (rc == 0) {
-        rc = flush_drops(g);
-    }
+    rc = rc != 0 ? rc : flush_rows(g);
+    rc = rc != 0 ? rc
+                 : kv_scan_once(kv, NULL, TABLE_BLOB, SLICE_NONE, SLICE_NONE, sweep_blob, g, g->e);
+    rc = rc != 0 ? rc : flush_drops(g);
     if (rc == 0) {
         rc = kv_scan_once(kv, NULL, TABLE_ALIAS, SLICE_NONE, SLICE_NONE, sweep_alias, g, g->e);
     }
-    if (rc == 0) {
-        rc = kv_scan_once(kv, NULL, TABLE_NODE, SLICE_NONE, SLICE_NONE, sweep_node, g, g->e);
-    }
+    rc = rc != 0 ? rc
+                 : kv_scan_once(kv, NULL, TABLE_NODE, SLICE_NONE, SLICE_NONE, sweep_node, g, g->e);
     return rc == 0 ? flush_rows(g) : rc;
 }
 
@@ -263,9 +257,7 @@ int gc_run(struct store *s, uint64_t grace_s, bool dry, struct gc_report *out, s
     g->e = e;
     rc = mark_run(s, view, NULL, &g->mark, e);
     kv_view_close(&view);
-    if (rc == 0) {
-        rc = sweep(g);
-    }
+    rc = rc != 0 ? rc : sweep(g);
     for (size_t i = 0; i < g->drops; i++) {
         drop_free(&g->drop[i]);
     }

@@ -98,9 +98,7 @@ static int on_head(void *arg, struct slice key, struct slice value)
     struct snap sn;
     int rc = head_decode(value, &h, w->e);
 
-    if (rc == 0) {
-        rc = snap_get(w->s, repo, name, h.live_seq, &sn, w->e);
-    }
+    rc = rc != 0 ? rc : snap_get(w->s, repo, name, h.live_seq, &sn, w->e);
     return rc == 0 ? w->each(w->arg, name, &sn) : rc;
 }
 
@@ -196,9 +194,7 @@ int head_set(struct store *s, struct slice repo, struct slice name, uint64_t seq
     struct snap sn;
     int rc = head_load(s, repo, name, &key, &old, &h, e);
 
-    if (rc == 0) {
-        rc = snap_get(s, repo, name, seq, &sn, e);
-    }
+    rc = rc != 0 ? rc : snap_get(s, repo, name, seq, &sn, e);
     if (rc == 0) {
         batch_require_value(b, TABLE_HEAD, buf_slice(&key), buf_slice(&old));
         h.live_seq = seq;

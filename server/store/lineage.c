@@ -57,9 +57,7 @@ int lineage_open(struct store *s, struct slice repo, struct slice tree, const st
     for (int i = 0; rc == 0 && i < LINEAGE_VERSIONS && at.parent_seq != 0; i++) {
         l->seq = at.seq;
         rc = snap_get(s, repo, tree, at.parent_seq, &older, e);
-        if (rc == 0) {
-            rc = tree_diff(s, &older.root, &at.root, on_difference, l, e);
-        }
+        rc = rc != 0 ? rc : tree_diff(s, &older.root, &at.root, on_difference, l, e);
         at = rc == 0 ? older : at;
     }
     l->oldest_seq = at.seq;

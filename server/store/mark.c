@@ -152,8 +152,6 @@ int mark_run(struct store *s, struct kv_view *view, const struct mark_events *ev
 
     *out = (struct mark){0};
     rc = kv_scan(s->kv, view, TABLE_HEAD, SLICE_NONE, SLICE_NONE, mark_head, &x, e);
-    if (rc == 0) {
-        rc = kv_scan(s->kv, view, TABLE_SNAP, SLICE_NONE, SLICE_NONE, mark_snap, &x, e);
-    }
+    rc = rc != 0 ? rc : kv_scan(s->kv, view, TABLE_SNAP, SLICE_NONE, SLICE_NONE, mark_snap, &x, e);
     return rc;
 }

@@ -70,9 +70,7 @@ int note_get(struct store *s, struct slice repo, struct slice tree, uint64_t seq
     *out = (struct note){SLICE(""), SLICE(""), SLICE("")};
     snap_key(&key, repo, tree, seq);
     rc = store_get(s, TABLE_NOTE, buf_slice(&key), &row, e);
-    if (rc == 0) {
-        rc = decode(arena_copy(a, buf_slice(&row)), out, e);
-    }
+    rc = rc != 0 ? rc : decode(arena_copy(a, buf_slice(&row)), out, e);
     buf_free(&key);
     buf_free(&row);
     return rc;

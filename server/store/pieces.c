@@ -132,9 +132,7 @@ int pieces_make(struct store *s, const struct digest *d, const _Atomic bool *sto
     int rc = store_get(s, TABLE_BLOB, digest_key(d), &blob_row, e);
 
     buf_clear(out);
-    if (rc == 0) {
-        rc = blob_open(s, d, &b, e);
-    }
+    rc = rc != 0 ? rc : blob_open(s, d, &b, e);
     if (rc == 0) {
         buf_add(out, magic, sizeof magic);
         buf_be(out, 8, blob_size_bytes(b));

@@ -223,17 +223,13 @@ int ref_create(struct store *s, struct slice repo, struct slice tree, const stru
     if (rc == 0 && (!ref_name_valid(r->name) || r->message.n > REF_MESSAGE_MAX)) {
         rc = err_set(e, E_INVALID, "no name for a branch or tag: " SLICE_FMT, SLICE_ARG(r->name));
     }
-    if (rc == 0) {
-        rc = name_is_free(s, repo, tree, r->name, e);
-    }
+    rc = rc != 0 ? rc : name_is_free(s, repo, tree, r->name, e);
     if (rc == 0) {
         rc = ref_list(s, repo, tree, count_ref, &count, e);
         rc = rc == E_TOOBIG ? err_set(e, rc, "a tree has at most %d branches and tags", REFS_MAX)
                             : rc;
     }
-    if (rc == 0) {
-        rc = snap_get(s, repo, tree, r->seq, &sn, e);
-    }
+    rc = rc != 0 ? rc : snap_get(s, repo, tree, r->seq, &sn, e);
     if (rc == 0) {
         ref_key(&key, repo, tree, (char)r->kind, r->name);
         put_ref(b, buf_slice(&key), r);
@@ -334,9 +330,7 @@ int branch_set(struct store *s, struct slice repo, struct slice tree, struct sli
     struct ref r;
     int rc = branch_begin(s, repo, tree, branch, &n, &key, &row, &r, b, e);
 
-    if (rc == 0) {
-        rc = snap_get(s, repo, tree, seq, &sn, e);
-    }
+    rc = rc != 0 ? rc : snap_get(s, repo, tree, seq, &sn, e);
     if (rc == 0) {
         r.seq = seq;
         put_ref(b, buf_slice(&key), &r);

@@ -242,15 +242,11 @@ static int run(struct renaming *x)
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(tables); i++) {
         rc = move_table(x, tables[i]);
     }
-    if (rc == 0) {
-        rc = move_holders(x);
-    }
+    rc = rc != 0 ? rc : move_holders(x);
     if (rc == 0 && !x->copy) {
         rc = move_leads(x);
     }
-    if (rc == 0) {
-        rc = store_commit(x->s, &x->b, COMMIT_SYNC, x->e);
-    }
+    rc = rc != 0 ? rc : store_commit(x->s, &x->b, COMMIT_SYNC, x->e);
     batch_free(&x->b);
     set64_free(&x->seen);
     buf_free(&x->key);
@@ -287,7 +283,7 @@ int rename_copy(struct store *s, struct slice repo, struct slice from, struct sl
     int rc = slice_eq(from, to) ? err_set(e, E_EXISTS, "it has that name already")
                                 : head_name_valid(repo, to, e);
 
-    rc = rc == 0 ? refuse_lead(s, repo, to, e) : rc;
+    rc = rc != 0 ? rc : refuse_lead(s, repo, to, e);
     return rc == 0 ? run(&x) : rc;
 }
 

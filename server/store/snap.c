@@ -268,9 +268,7 @@ static int tag_once(struct store *s, struct slice repo, struct slice name, uint6
     if (rc == 0 && label.n >= sizeof sn.label) {
         rc = err_set(e, E_INVALID, "a tag has at most %zu bytes", sizeof sn.label - 1);
     }
-    if (rc == 0) {
-        rc = snap_get(s, repo, name, seq, &sn, e);
-    }
+    rc = rc != 0 ? rc : snap_get(s, repo, name, seq, &sn, e);
     if (rc == 0) {
         memset(sn.label, 0, sizeof sn.label);
         memcpy(sn.label, label.n != 0 ? label.p : "", label.n);
@@ -347,16 +345,12 @@ static int remove_once(struct store *s, struct slice repo, struct slice name, ui
     if (rc == 0 && h.live_seq == seq) {
         rc = err_set(e, E_BUSY, "v%" PRIu64 " is the live snapshot", seq);
     }
-    if (rc == 0) {
-        rc = ref_list(s, repo, name, names_it, &x, e);
-    }
+    rc = rc != 0 ? rc : ref_list(s, repo, name, names_it, &x, e);
     if (rc == 0) {
         rc = snap_get(s, repo, name, seq, &gone, e);
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
-    if (rc == 0) {
-        rc = snap_list(s, repo, name, take_over, &x, e);
-    }
+    rc = rc != 0 ? rc : snap_list(s, repo, name, take_over, &x, e);
     if (rc == 0) {
         batch_require_value(b, TABLE_HEAD, buf_slice(&key), buf_slice(&old));
         h.names++; /* nobody else removes one of the same history meanwhile */

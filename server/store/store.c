@@ -87,15 +87,9 @@ static int open_folders(struct store *s, struct err *e)
         return err_sys(e, "%s", s->dir);
     }
     rc = take_lock(s, e);
-    if (rc == 0) {
-        rc = open_folder(s, "blobs", &s->blobs_fd, e);
-    }
-    if (rc == 0) {
-        rc = open_folder(s, "partial", &s->partial_fd, e);
-    }
-    if (rc == 0) {
-        rc = open_folder(s, "quarantine", &s->quarantine_fd, e);
-    }
+    rc = rc != 0 ? rc : open_folder(s, "blobs", &s->blobs_fd, e);
+    rc = rc != 0 ? rc : open_folder(s, "partial", &s->partial_fd, e);
+    rc = rc != 0 ? rc : open_folder(s, "quarantine", &s->quarantine_fd, e);
     /* Small blobs and tokens' hashes lie in there: not for everybody, which is how RocksDB would make it. */
     if (rc == 0 && mkdirat(s->dir_fd, "meta", 0750) == -1 && errno != EEXIST) {
         rc = err_sys(e, "mkdir %s/meta", s->dir);
@@ -198,15 +192,9 @@ static int open_rows(struct store *s, uint64_t cache_bytes, struct err *e)
     snprintf(meta, n, "%s/meta", s->dir);
     rc = kv_open(meta, cache_bytes, &s->kv, e);
     free(meta);
-    if (rc == 0) {
-        rc = check_schema(s, &fresh, e);
-    }
-    if (rc == 0) {
-        rc = take_clean_mark(s, e);
-    }
-    if (rc == 0) {
-        rc = load_counts(s, &counts, e);
-    }
+    rc = rc != 0 ? rc : check_schema(s, &fresh, e);
+    rc = rc != 0 ? rc : take_clean_mark(s, e);
+    rc = rc != 0 ? rc : load_counts(s, &counts, e);
     if (rc != 0) {
         return rc;
     }
@@ -251,12 +239,8 @@ int store_open(const struct store_settings *set, struct store **out, struct err 
     seals_init(&s->seals);
     atimes_init(&s->atimes);
     rc = open_folders(s, e);
-    if (rc == 0) {
-        rc = space_open(s, e);
-    }
-    if (rc == 0) {
-        rc = open_rows(s, set->block_cache_bytes, e);
-    }
+    rc = rc != 0 ? rc : space_open(s, e);
+    rc = rc != 0 ? rc : open_rows(s, set->block_cache_bytes, e);
     if (rc != 0) {
         free_store(s);
         return rc;

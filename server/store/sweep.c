@@ -93,9 +93,8 @@ int stage_sweep(struct store *s, struct err *e)
     struct sweep w = {.s = s, .batch = batch_new()};
     int rc = sweep_names(&w, e);
 
-    if (rc == 0) {
-        rc = kv_scan(s->kv, NULL, TABLE_PARTIAL, SLICE_NONE, SLICE_NONE, sweep_row, &w, e);
-    }
+    rc = rc != 0 ? rc
+                 : kv_scan(s->kv, NULL, TABLE_PARTIAL, SLICE_NONE, SLICE_NONE, sweep_row, &w, e);
     if (rc == 0 && w.rows != 0) {
         rc = store_commit(s, &w.batch, COMMIT_LAZY, e);
     }

@@ -108,7 +108,7 @@ int tree_resolve(struct store *s, const struct digest *root, struct slice path, 
         rc = hops == HOPS_MAX ? err_set(e, E_INVALID, "too many links, maybe a ring")
                               : follow_first(&k, &at, e);
         if (rc != 1) {
-            rc = rc == 0 ? E_NOTFOUND : rc;
+            rc = rc != 0 ? rc : E_NOTFOUND;
             break;
         }
     }

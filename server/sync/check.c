@@ -176,12 +176,8 @@ static int check_hooks(const struct sync_conf *c, struct err *e)
 {
     int rc = hook_check("hook_before", c->hook_before, c->hook_before_count, e);
 
-    if (rc == 0) {
-        rc = hook_check("hook_published", c->hook_published, c->hook_published_count, e);
-    }
-    if (rc == 0) {
-        rc = hook_check("hook_held", c->hook_held, c->hook_held_count, e);
-    }
+    rc = rc != 0 ? rc : hook_check("hook_published", c->hook_published, c->hook_published_count, e);
+    rc = rc != 0 ? rc : hook_check("hook_held", c->hook_held, c->hook_held_count, e);
     return rc == 0 ? hook_check("hook_failed", c->hook_failed, c->hook_failed_count, e) : rc;
 }
 

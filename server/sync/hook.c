@@ -269,7 +269,7 @@ int hook_run(const struct hook_site *s, const struct sync_conf *c, enum hook h, 
         }
         CHECK(event_base_loop(s->base, EVLOOP_ONCE) != -1);
     }
-    rc = rc == 0 ? judge(&x, e) : rc;
+    rc = rc != 0 ? rc : judge(&x, e);
     child_close(&x.child);
     buf_free(&x.line);
     buf_free(&document);

@@ -17,9 +17,7 @@ static int each_piece(struct store *s, const struct digest *d, struct unpack *u,
     while (rc == 0 && at < blob_size_bytes(b)) {
         size_t n = (size_t)min_u64(PIECE_BYTES, blob_size_bytes(b) - at);
         rc = blob_read(b, at, piece, n, e);
-        if (rc == 0) {
-            rc = unpack_feed(u, slice_of(piece, n), e);
-        }
+        rc = rc != 0 ? rc : unpack_feed(u, slice_of(piece, n), e);
         at += n;
     }
     blob_release(&b);

@@ -87,9 +87,7 @@ int retain_run(struct store *s, struct slice repo, const struct sync_conf *c, ui
 
     *gone = 0;
     g.live_seq = rc == 0 ? live.seq : 0;
-    if (rc == 0) {
-        rc = snap_list(s, repo, SLICE(SYNC_TREE), on_snap, &g, e);
-    }
+    rc = rc != 0 ? rc : snap_list(s, repo, SLICE(SYNC_TREE), on_snap, &g, e);
     if (rc == 0) {
         retain_judge(c, g.snap, g.count);
     }

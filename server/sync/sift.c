@@ -36,7 +36,7 @@ int sift_new(const struct sync_conf *c, struct sift **out, struct err *e)
         bytes += strlen(c->filter[i]);
         rc = filter_add_own(&s->filter, slice_str(c->filter[i]), e);
     }
-    rc = rc == 0 ? filter_check(&s->filter, &bad, e) : rc;
+    rc = rc != 0 ? rc : filter_check(&s->filter, &bad, e);
     if (rc == 0 && bytes > RULES_BYTES) {
         rc = err_set(e, E_TOOBIG, "more than %d bytes of rules", RULES_BYTES);
     }

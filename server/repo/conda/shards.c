@@ -79,7 +79,7 @@ static int package(struct slice *rest,
     uint64_t fields = 0;
     int rc = key(rest, &f.name, e);
 
-    rc = rc == 0 ? map(rest, &fields, e) : rc;
+    rc = rc != 0 ? rc : map(rest, &fields, e);
     for (uint64_t i = 0; rc == 0 && i < fields; i++) {
         rc = field(rest, &f, e);
     }
@@ -131,7 +131,7 @@ static int info(struct slice *rest, struct shards_places *was, struct said *said
         bool packages, shards;
         rc = key(rest, &name, e);
         value = *rest;
-        rc = rc == 0 ? mp_skip(rest, e) : rc;
+        rc = rc != 0 ? rc : mp_skip(rest, e);
         packages = rc == 0 && slice_eqs(name, "base_url");
         shards = rc == 0 && slice_eqs(name, "shards_base_url");
         if (!packages && !shards) {
@@ -168,7 +168,7 @@ int shards_rewrite(struct slice doc, struct shards_places *was, struct buf *out,
             rc = slice_eqs(name, "info") ? info(&rest, was, said, &count, e) : mp_skip(&rest, e);
         }
     }
-    rc = rc == 0 ? only(rest, e) : rc;
+    rc = rc != 0 ? rc : only(rest, e);
     if (rc != 0 || !any) {
         return rc != 0 ? rc : err_set(e, E_INVALID, "a list of shards without shards");
     }

@@ -86,9 +86,7 @@ static int find_xorb(struct assembly *a, const char *hash, struct open_xorb **ou
         return 0;
     }
     blob_release(&oldest->blob);
-    if (rc == 0) {
-        rc = blob_open(a->u->store, &f.digest, &oldest->blob, a->e);
-    }
+    rc = rc != 0 ? rc : blob_open(a->u->store, &f.digest, &oldest->blob, a->e);
     if (rc == 0) {
         memcpy(oldest->hash, hash, sizeof oldest->hash);
         oldest->used = ++a->clock;
@@ -118,9 +116,8 @@ static int add_chunk(struct assembly *a, const struct open_xorb *x, uint32_t i)
     if (a->out_n + XORB_CHUNK_BYTES > WRITE_BYTES) {
         rc = flush(a);
     }
-    if (rc == 0) {
-        rc = blob_read(x->blob, x->at[i], stored, (size_t)min_u64(left, sizeof stored), a->e);
-    }
+    rc = rc != 0 ? rc
+                 : blob_read(x->blob, x->at[i], stored, (size_t)min_u64(left, sizeof stored), a->e);
     if (rc == 0 && !xorb_head(stored, &c)) {
         rc = err_set(a->e, E_CORRUPT, "a chunk's head is damaged");
     }
@@ -200,7 +197,7 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
         return rc;
     }
     rc = flush(a);
-    rc = rc == 0 ? ingest_finish(a->in, ingest_bytes(a->in), &d, a->e) : rc;
+    rc = rc != 0 ? rc : ingest_finish(a->in, ingest_bytes(a->in), &d, a->e);
     if (rc == 0 && !digest_eq(&d, &f->sha256)) {
         a->wrong = true;
         upload_refuse(a->reply, 400, "the chunks of a file do not make up its SHA-256");

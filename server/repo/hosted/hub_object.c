@@ -204,7 +204,7 @@ int hub_objects(struct store *s, const struct repo *r, const struct plan *p, str
     jwrite_open(out, "objects", '[');
     json_array_foreach(list, i, one)
     {
-        rc = rc == 0 ? write_object(s, r, p, one, out, e) : rc;
+        rc = rc != 0 ? rc : write_object(s, r, p, one, out, e);
     }
     jwrite_close(out, ']');
     jwrite_close(out, '}');

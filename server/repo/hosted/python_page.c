@@ -255,9 +255,7 @@ int python_listing(struct store *s, const struct repo *r, const struct plan *p,
         struct projects all = {&page, r, sight};
         rc = head_list(s, slice_str(r->name), on_tree, &all, e);
     }
-    if (rc == 0) {
-        rc = page_finish(&page, out->body, e);
-    }
+    rc = rc != 0 ? rc : page_finish(&page, out->body, e);
     out->content_type = page_format_type(f);
     page_fini(&page);
     return rc;

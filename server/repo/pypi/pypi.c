@@ -482,9 +482,7 @@ static int pypi_rewrite(const struct repo *r, const struct plan *p, struct slice
         rc = page_edit_json(&page, doc, &out->body, e);
     } else {
         rc = kind == DOCUMENT_JSON ? page_read_json(&page, doc, e) : page_read_html(&page, doc, e);
-        if (rc == 0) {
-            rc = page_finish(&page, &out->body, e);
-        }
+        rc = rc != 0 ? rc : page_finish(&page, &out->body, e);
     }
     page_fini(&page);
     return rc;

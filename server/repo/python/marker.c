@@ -292,8 +292,8 @@ static int read_one(struct eval *v, bool *out)
         return rc;
     }
     rc = read_value(v, &l);
-    rc = rc == 0 ? read_op(v, &how, &op) : rc;
-    rc = rc == 0 ? read_value(v, &r) : rc;
+    rc = rc != 0 ? rc : read_op(v, &how, &op);
+    rc = rc != 0 ? rc : read_value(v, &r);
     if (rc == 0) {
         *out = judge(&l, how, op, &r);
     }

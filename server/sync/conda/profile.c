@@ -71,9 +71,7 @@ static int check_index(struct closure *x, const struct closure_file *f, struct e
     closure_name_of(f->path, &r.folder);
     p = repodata_open(&ev);
     rc = pieces_read(closure_store(x), &f->digest, packing_of(f->path, NULL), feed, p, e);
-    if (rc == 0) {
-        rc = repodata_finish(p, e);
-    }
+    rc = rc != 0 ? rc : repodata_finish(p, e);
     repodata_close(&p);
     buf_free(&r.path);
     closure_report(x)->indexes += rc == 0;

@@ -64,9 +64,7 @@ static int check_index(struct reading *r, const struct closure_file *f, bool sou
 
     r->index = f->path;
     rc = pieces_read(closure_store(r->x), &f->digest, packing_of(f->path, NULL), feed, p, e);
-    if (rc == 0) {
-        rc = packages_finish(p, e);
-    }
+    rc = rc != 0 ? rc : packages_finish(p, e);
     packages_close(&p);
     closure_report(r->x)->indexes += rc == 0;
     return rc != 0 ? err_prefix(e, SLICE_FMT, SLICE_ARG(f->path)) : 0;
@@ -135,9 +133,7 @@ static int load(struct reading *r, const struct digest *d, struct release *out, 
     struct buf text = BUF_INIT(RELEASE_BYTES);
     int rc = pieces_load(closure_store(r->x), d, &text, e);
 
-    if (rc == 0) {
-        rc = release_read(buf_slice(&text), out, e);
-    }
+    rc = rc != 0 ? rc : release_read(buf_slice(&text), out, e);
     buf_free(&text);
     return rc;
 }

@@ -126,9 +126,7 @@ int release_read(struct slice bytes, struct release *out, struct err *e)
     *out = (struct release){0};
     deb822_init(&d, &ev);
     rc = deb822_feed(&d, signed_text(bytes), e);
-    if (rc == 0) {
-        rc = deb822_finish(&d, e);
-    }
+    rc = rc != 0 ? rc : deb822_finish(&d, e);
     if (rc == 0 && !x.sums) {
         rc = err_set(e, E_INVALID, "this is no Release file, or it tells no SHA256");
     }

@@ -235,7 +235,7 @@ int walk_tree(const struct walk_want *want, struct file_list **out, uint64_t *le
     push(w, "");
     while ((n = list_pop_front(&w->folders)) != NULL) {
         struct folder *f = LIST_ITEM(n, struct folder, node);
-        rc = rc == 0 ? read_folder(w, f->path, e) : rc;
+        rc = rc != 0 ? rc : read_folder(w, f->path, e);
         free(f);
     }
     if (rc == 0) {

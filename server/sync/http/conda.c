@@ -68,9 +68,7 @@ static int read_packages(struct conda *c, const struct digest *d, struct err *e)
     int rc =
         pieces_read(c->g->site->store, d, packing_of(slice_str(forms[c->form]), NULL), feed, r, e);
 
-    if (rc == 0) {
-        rc = repodata_finish(r, e);
-    }
+    rc = rc != 0 ? rc : repodata_finish(r, e);
     repodata_close(&r);
     return rc == E_INVALID ? E_AGAIN : rc; /* maybe it is being written */
 }
@@ -106,9 +104,7 @@ static int take_index(struct conda *c, const struct doc *d, struct err *e)
     memcpy(sum.b, keep_digest(d->keep)->b, DIGEST_BYTES);
     heads_note(c->g, buf_slice(&c->path), d->validator);
     rc = http_give(c->g, buf_slice(&c->path), keep_size(d->keep), &sum, 0, e);
-    if (rc == 0) {
-        rc = read_packages(c, keep_digest(d->keep), e);
-    }
+    rc = rc != 0 ? rc : read_packages(c, keep_digest(d->keep), e);
     return rc == 0 ? give_beside(c, e) : rc;
 }
 

@@ -190,9 +190,7 @@ static int read_index(struct index *x, struct err *e)
     int rc = pieces_read(x->d->g->site->store, &x->form[x->at].digest,
                          packing_of(slice_str(x->path), NULL), feed, p, e);
 
-    if (rc == 0) {
-        rc = packages_finish(p, e);
-    }
+    rc = rc != 0 ? rc : packages_finish(p, e);
     packages_close(&p);
     return rc;
 }

@@ -412,9 +412,7 @@ int index_html_read(struct slice html, struct slice url, struct index_events *ev
             rc = take_tag(&p);
         }
     }
-    if (rc == 0) {
-        rc = finish_link(&p);
-    }
+    rc = rc != 0 ? rc : finish_link(&p);
     buf_free(&p.here);
     buf_free(&p.href);
     buf_free(&p.target);

@@ -80,9 +80,7 @@ int index_json_read(struct slice page, struct index_events *ev, struct err *e)
     }
     json_array_foreach(list, i, o)
     {
-        if (rc == 0) {
-            rc = take_item(o, ev);
-        }
+        rc = rc != 0 ? rc : take_item(o, ev);
     }
     json_decref(doc);
     return rc;

@@ -95,9 +95,7 @@ static int read_packages(struct rpm *x, const struct digest *d, struct err *e)
     struct slice path = repomd_find(&x->md, "primary")->path;
     int rc = pieces_read(x->g->site->store, d, packing_of(path, NULL), feed, p, e);
 
-    if (rc == 0) {
-        rc = primary_finish(p, e);
-    }
+    rc = rc != 0 ? rc : primary_finish(p, e);
     primary_close(&p);
     return rc;
 }
@@ -113,12 +111,8 @@ static void take_primary(struct rpm *x, const struct digest *d, uint64_t size_by
     if (rc == 0 && !sum_eq(&got, &named->sum)) {
         rc = err_set(&e, E_AGAIN, "it is not the one that repomd.xml vouches for");
     }
-    if (rc == 0) {
-        rc = give_kept(x, named->path, d, size_bytes, &e);
-    }
-    if (rc == 0) {
-        rc = read_packages(x, d, &e);
-    }
+    rc = rc != 0 ? rc : give_kept(x, named->path, d, size_bytes, &e);
+    rc = rc != 0 ? rc : read_packages(x, d, &e);
     if (rc != 0) {
         (void)path_of(&x->path, x->folder, named->path);
         fail(x, rc, &e);

@@ -158,9 +158,7 @@ int s3_page_read(struct slice doc, const struct s3_page_events *ev, struct s3_pa
         rc = err_set(e, E_INVALID,
                      "the list goes on and does not say where: the server has no ListObjectsV2");
     }
-    if (rc == 0) {
-        rc = s3_xml_read(doc, &parts, e);
-    }
+    rc = rc != 0 ? rc : s3_xml_read(doc, &parts, e);
     buf_free(&r.key);
     buf_free(&r.raw_key);
     buf_free(&r.etag);

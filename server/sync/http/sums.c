@@ -119,9 +119,7 @@ static void on_sums(struct doc *doc, int rc)
         err_clear(&why);
         digest_of(buf_slice(&doc->body), &d);
         rc = on_file(g, slice_str(names[x->name]), &d, &why);
-        if (rc == 0) {
-            rc = sums_read(buf_slice(&doc->body), &ev, &why);
-        }
+        rc = rc != 0 ? rc : sums_read(buf_slice(&doc->body), &ev, &why);
     }
     l.left_out = ev.left_out;
     doc_free(&x->doc);

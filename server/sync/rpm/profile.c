@@ -64,9 +64,7 @@ static int check_primary(struct reading *r, const struct repomd_data *d, struct 
         r->index = f.path;
         p = primary_open(&ev);
         rc = pieces_read(closure_store(r->x), &f.digest, packing_of(f.path, NULL), feed, p, e);
-        if (rc == 0) {
-            rc = primary_finish(p, e);
-        }
+        rc = rc != 0 ? rc : primary_finish(p, e);
         primary_close(&p);
         closure_report(r->x)->indexes += rc == 0;
     }
@@ -83,9 +81,7 @@ static int check_repomd(struct closure *x, const struct closure_file *f, struct 
     int rc = pieces_load(closure_store(x), &f->digest, &text, e);
 
     r.root = slice_first(f->path, f->path.n - strlen("repodata/repomd.xml"));
-    if (rc == 0) {
-        rc = repomd_read(buf_slice(&text), &m, e);
-    }
+    rc = rc != 0 ? rc : repomd_read(buf_slice(&text), &m, e);
     buf_free(&text);
     if (rc != 0) {
         return rc;

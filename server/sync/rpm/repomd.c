@@ -122,9 +122,7 @@ int repomd_read(struct slice bytes, struct repomd *out, struct err *e)
 
     *out = (struct repomd){0};
     rc = xml_feed(p, bytes, e);
-    if (rc == 0) {
-        rc = xml_finish(p, e);
-    }
+    rc = rc != 0 ? rc : xml_finish(p, e);
     if (rc == 0 && repomd_find(out, "primary") == NULL) {
         rc = err_set(e, E_INVALID, "repomd.xml names no primary index");
     }

@@ -7,7 +7,7 @@
  * Listings are kept one by one, each for a time of its own, but what leaves of a bucket is of one state: a listing that shows an
  * upload ends those that came before it (learn_change()). So no answer is kept in memory that the next request might not get.
  *
- * Clients read a path over HTTP, or a hash from a chunk store. Ours is chunks.c's, with other addresses: the Hub gives bytes by
+ * Clients read a path over HTTP, or a hash from a chunk store. Ours is file.c's, with other addresses: the Hub gives bytes by
  * path alone, and a client of a chunk store says nothing but the hash. So the token's address has the path that the client looked
  * at last (`rev`, a hint where to look for hashes), and the data's address has size and path.
  */

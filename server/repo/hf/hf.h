@@ -1,11 +1,11 @@
 /* hf.h - one request to a Hub on its way through the plan, for this folder's own files.
  *
- *   hf.c       what each route comes to               access.c  which commit, and who may have its files
- *   file.c     one file: resolve                      synced.c  the same out of a synced tree
- *   say.c      refusals in the Hub's own words        chunks.c  files by Xet's protocol (repo/hf/xet.h)
- *   details.c  last commits and scans                 held.c    branches that are rolled back
- *   about.c    discussions and the like               bucket.c  buckets (catalog.c: what is in them)
- *   lfs.c      files by git-lfs                       openness.c what was last said to everybody
+ *   hf.c       what each route comes to; last commits, scans, discussions and the like
+ *   file.c     one file: resolve, and its chunks by Xet's protocol (repo/hf/xet.h)
+ *   access.c   which commit, and who may have its files
+ *   synced.c   the same out of a synced tree          held.c      branches that are rolled back
+ *   bucket.c   buckets (catalog.c: what is in them)   lfs.c       files by git-lfs
+ *   say.c      refusals in the Hub's own words        openness.c  what was last said to everybody
  *   path.c, info.c, manifest.c   what is read         key.c     under which keys it is kept
  *
  * All but `state` lives in the request's arena. Functions that return false have put what is to be done (a need, a refusal)
@@ -117,13 +117,16 @@ void access_as_caller(struct hf_ask *k, struct want *w);
 /* A want below the origin; rule_path is what rules are matched on. False: a rule denies it. */
 bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, struct want *w);
 
-/* --- file.c --- */
+/* --- file.c: a file and its chunks --- */
 void file_plan(struct hf_ask *k); /* whatever HF_FILE asks for */
-/* The plan becomes this file's bytes. False: a rule denies it. */
-bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
+void chunks_token(struct hf_ask *k);
+void chunks_answer(struct hf_ask *k); /* whatever HF_XET_STORE asks for */
+/* Opens the key in the query of a data URL. XET_KEY_GOOD: the credential sealed in the key counts from here on. XET_KEY_NONE: the
+ * URL has no key, whatever else its query says; the request's own credential counts, and nothing in the URL is ours.
+ * XET_KEY_BAD: the plan refuses the key. */
+enum xet_key chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct digest *d);
 
-/* --- about.c, bucket.c, lfs.c --- */
-void about_plan(struct hf_ask *k);  /* whatever HF_ABOUT asks for */
+/* --- bucket.c, lfs.c --- */
 void bucket_plan(struct hf_ask *k); /* ... HF_BUCKET */
 void lfs_plan(struct hf_ask *k);    /* an LFS batch */
 
@@ -133,34 +136,6 @@ void hf_plan_json(struct hf_ask *k, struct slice path, bool for_ever);
 /* A branch that is rolled back becomes the commit that it is held at. Before access_commit(). */
 void hf_hold(struct hf_ask *k);
 void hf_refuse_write(struct hf_ask *k);
-/* Fields of a list's answer: its next part leads here. */
-void hf_say_next(struct hf_ask *k, struct slice next);
-
-/* --- details.c --- */
-enum { DETAILS_FOLDERS_MAX = 2 };
-struct json_t;
-struct details { /* of entries: what the Hub tells of the folders that they are in */
-    struct slice folder[DETAILS_FOLDERS_MAX];
-    struct json_t *entries[DETAILS_FOLDERS_MAX]; /* by path; NULL: nothing */
-    size_t count;
-};
-bool details_wanted(struct slice form); /* a query, or a form */
-/* True: the listing was asked for with details, and the plan says them, or what they take. */
-bool details_tree(struct hf_ask *k);
-/* False: the plan asks. Always details_close(). */
-bool details_learn(struct hf_ask *k, struct slice path, struct details *d);
-/* False: nothing is known beyond the manifest. */
-bool details_say(const struct details *d, struct slice path, struct buf *out);
-void details_close(struct details *d);
-
-/* --- chunks.c --- */
-void chunks_announce(struct hf_ask *k, const struct manifest_entry *f);
-void chunks_token(struct hf_ask *k);
-void chunks_answer(struct hf_ask *k); /* whatever HF_XET_STORE asks for */
-/* Opens the key in the query of a data URL. XET_KEY_GOOD: the credential sealed in the key counts from here on. XET_KEY_NONE: the
- * URL has no key, whatever else its query says; the request's own credential counts, and nothing in the URL is ours.
- * XET_KEY_BAD: the plan refuses the key. */
-enum xet_key chunks_use_key(struct hf_ask *k, const struct xet_place *at, const struct digest *d);
 
 /* --- say.c --- */
 /* code, message: X-Error-Code and -Message; p == NULL: none. */

@@ -50,6 +50,11 @@ struct slice arena_copy(struct arena *a, struct slice s)
     return slice_of(arena_cstr(a, s), s.n);
 }
 
+struct slice arena_copy_opt(struct arena *a, struct slice s)
+{
+    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
+}
+
 char *arena_cstr(struct arena *a, struct slice s)
 {
     char *p = take(a, s.n + 1);

@@ -18,6 +18,7 @@ struct arena {
 void *arena_alloc(struct arena *a, size_t n); /* zeroed, aligned for anything */
 void *arena_raw(struct arena *a, size_t n);   /* likewise, not zeroed */
 struct slice arena_copy(struct arena *a, struct slice s);
+struct slice arena_copy_opt(struct arena *a, struct slice s); /* SLICE_NONE stays that */
 char *arena_cstr(struct arena *a, struct slice s);
 struct slice arena_fmt(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3); /* NUL behind it */
 struct slice arena_u64(struct arena *a, uint64_t v); /* in decimal, likewise */

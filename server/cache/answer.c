@@ -81,11 +81,6 @@ int answer_rc(const struct answer *a)
                                                   : E_NETWORK;
 }
 
-static struct slice copy(struct arena *a, struct slice s)
-{
-    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
-}
-
 /* The origin has just given or confirmed it, for this request. */
 static bool is_first_hand(enum cache_state s)
 {
@@ -129,11 +124,12 @@ static void describe(struct answer_box *x, const struct object *o)
 {
     struct answer *p = &x->pub;
 
-    p->etag = copy(&x->arena, o->etag);
-    p->etag_weak =
-        slice_starts(o->origin_etag, SLICE("W/\"")) ? copy(&x->arena, o->origin_etag) : SLICE_NONE;
-    p->content_type = copy(&x->arena, o->content_type);
-    p->url = copy(&x->arena, o->url);
+    p->etag = arena_copy_opt(&x->arena, o->etag);
+    p->etag_weak = slice_starts(o->origin_etag, SLICE("W/\""))
+                       ? arena_copy_opt(&x->arena, o->origin_etag)
+                       : SLICE_NONE;
+    p->content_type = arena_copy_opt(&x->arena, o->content_type);
+    p->url = arena_copy_opt(&x->arena, o->url);
     describe_fields(x, o);
     /* Age counts from when the origin made it: what was old on arrival was stored earlier, so to say. */
     p->stored_unix_s = o->validated_unix_s - min_u64(o->age_s, o->validated_unix_s);

@@ -5,11 +5,6 @@
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 
-static struct slice copy(struct arena *a, struct slice s)
-{
-    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
-}
-
 static const struct want_field *copy_forward(struct arena *a, const struct want *w)
 {
     struct want_field *to;
@@ -21,8 +16,8 @@ static const struct want_field *copy_forward(struct arena *a, const struct want 
     for (size_t i = 0; i < w->forwards; i++) {
         to[i].sent = w->forward[i].sent;
         to[i].name = arena_copy(a, w->forward[i].name);
-        to[i].value = copy(a, w->forward[i].value);
-        to[i].same = copy(a, w->forward[i].same);
+        to[i].value = arena_copy_opt(a, w->forward[i].value);
+        to[i].same = arena_copy_opt(a, w->forward[i].same);
     }
     return to;
 }
@@ -46,16 +41,16 @@ void want_copy(struct arena *a, const struct want *w, struct want *out)
     struct status_map *map = arena_alloc(a, (w->status_maps + 1) * sizeof *map);
 
     *out = *w;
-    out->repo = copy(a, w->repo);
-    out->key = copy(a, w->key);
-    out->url = copy(a, w->url);
-    out->via = copy(a, w->via);
-    out->accept = copy(a, w->accept);
-    out->authorization = copy(a, w->authorization);
-    out->principal = copy(a, w->principal);
-    out->token_scope = copy(a, w->token_scope);
-    out->content = copy(a, w->content);
-    out->held_by = copy(a, w->held_by);
+    out->repo = arena_copy_opt(a, w->repo);
+    out->key = arena_copy_opt(a, w->key);
+    out->url = arena_copy_opt(a, w->url);
+    out->via = arena_copy_opt(a, w->via);
+    out->accept = arena_copy_opt(a, w->accept);
+    out->authorization = arena_copy_opt(a, w->authorization);
+    out->principal = arena_copy_opt(a, w->principal);
+    out->token_scope = arena_copy_opt(a, w->token_scope);
+    out->content = arena_copy_opt(a, w->content);
+    out->held_by = arena_copy_opt(a, w->held_by);
     out->forward = copy_forward(a, w);
     out->targets = copy_targets(a, w);
     if (w->status_maps > 0) {

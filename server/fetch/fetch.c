@@ -690,11 +690,6 @@ struct fetcher *fetcher_open(struct event_base *base, enum fetcher_use use)
     return f;
 }
 
-static struct slice copy(struct arena *a, struct slice s)
-{
-    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
-}
-
 static void copy_fields(struct fetch *x, const struct fetch_want *w)
 {
     struct http_field *to = arena_alloc(&x->arena, (w->nfields + 1) * sizeof *to);
@@ -724,19 +719,19 @@ struct fetch *fetch_start(struct fetcher *f, const struct fetch_want *w,
     x->ev = *ev;
     x->arg = arg;
     x->want = *w;
-    x->want.url = copy(&x->arena, w->url);
-    x->want.via = copy(&x->arena, w->via);
-    x->want.if_range = copy(&x->arena, w->if_range);
-    x->want.if_match = copy(&x->arena, w->if_match);
-    x->want.if_none_match = copy(&x->arena, w->if_none_match);
-    x->want.if_modified_since = copy(&x->arena, w->if_modified_since);
-    x->want.accept = copy(&x->arena, w->accept);
+    x->want.url = arena_copy_opt(&x->arena, w->url);
+    x->want.via = arena_copy_opt(&x->arena, w->via);
+    x->want.if_range = arena_copy_opt(&x->arena, w->if_range);
+    x->want.if_match = arena_copy_opt(&x->arena, w->if_match);
+    x->want.if_none_match = arena_copy_opt(&x->arena, w->if_none_match);
+    x->want.if_modified_since = arena_copy_opt(&x->arena, w->if_modified_since);
+    x->want.accept = arena_copy_opt(&x->arena, w->accept);
     copy_fields(x, w);
-    x->want.body = copy(&x->arena, w->body);
-    x->want.body_type = copy(&x->arena, w->body_type);
-    x->want.authorization = copy(&x->arena, w->authorization);
-    x->want.token_scope = copy(&x->arena, w->token_scope);
-    x->want.content = copy(&x->arena, w->content);
+    x->want.body = arena_copy_opt(&x->arena, w->body);
+    x->want.body_type = arena_copy_opt(&x->arena, w->body_type);
+    x->want.authorization = arena_copy_opt(&x->arena, w->authorization);
+    x->want.token_scope = arena_copy_opt(&x->arena, w->token_scope);
+    x->want.content = arena_copy_opt(&x->arena, w->content);
     x->url = BUF_INIT(16384);
     x->via = BUF_INIT(16384);
     buf_adds(&x->url, w->url);

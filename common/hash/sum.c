@@ -10,7 +10,7 @@ static const struct {
              {"sha256", SUM_SHA256}, {"sha512", SUM_SHA512}, {"sha-1", SUM_SHA1},
              {"sha-256", SUM_SHA256}};
 
-size_t sum_bytes(enum sum_kind kind)
+static size_t sum_bytes(enum sum_kind kind)
 {
     switch (kind) {
     case SUM_NONE:

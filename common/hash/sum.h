@@ -18,7 +18,6 @@ struct sum {
 
 /* False: no such kind ("sha256", "SHA512", "sha" for SHA-1...), or not its number of hex digits. */
 MUST_USE bool sum_parse(struct slice kind, struct slice hex, struct sum *out);
-size_t sum_bytes(enum sum_kind kind);
 bool sum_eq(const struct sum *a, const struct sum *b);
 /* True: it is the SHA-256 that the store names things by. */
 bool sum_digest(const struct sum *s, struct digest *out);

@@ -64,7 +64,7 @@ static void note(struct atimes *x, const struct digest *d, uint32_t hour)
     }
 }
 
-void atime_touch(struct atimes *x, const struct digest *d, uint32_t hour)
+static void atime_touch(struct atimes *x, const struct digest *d, uint32_t hour)
 {
     uint32_t tag = ((uint32_t)be_get(d->b + 2, 3) << 8) | (hour & 255);
     _Atomic uint32_t *seen = &x->recent[be_get(d->b, 2)].tag;

@@ -77,7 +77,6 @@ void hub_write(struct hub_ask *k);
 void hub_object(struct hub_ask *k, struct slice hex);
 /* What a batch gives out: p->put.objects, and what the store says of each. */
 void hub_objects_answer(const struct plan *p, struct upload_reply *u);
-bool hub_names(struct hub_ask *k); /* hub_write() of its own verbs; false: another's */
 /* What a kept version of the tree holds, by its digest; upload.n != 0: or the offer of that id. False: none does, or the plan asks. */
 bool hub_held(struct hub_ask *k, const struct digest *d, struct slice upload, struct entry *out);
 void hub_write_token(struct hub_ask *k); /* of a tree that is there, by one who may publish */

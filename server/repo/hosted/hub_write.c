@@ -547,7 +547,8 @@ static void plan_repo(struct hub_ask *k, enum method method,
     }
 }
 
-bool hub_names(struct hub_ask *k)
+/* hub_write() of its own verbs; false: another's */
+static bool hub_names(struct hub_ask *k)
 {
     struct slice verb = k->at.verb;
 

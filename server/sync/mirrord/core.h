@@ -116,10 +116,6 @@ struct take *core_take(struct engine *g, const struct take_want *w, const struct
 void core_take_resume(struct take *t);
 void core_take_cancel(struct take **tp);
 void core_takes_cancel(struct core *g);
-/* From `got` to its end. */
-void take_whole(struct take *t);
-/* [got, end) of it; then patching_went_on(). */
-void take_part(struct take *t, uint64_t end);
 
 /* sheaves.c: small files, many in a request. */
 void sheaves_init(struct core *g);

@@ -10,6 +10,8 @@
 #include "server/sync/mirrord/patch.h"
 
 static void take_done(struct take *t, int rc);
+static void take_whole(struct take *t);
+static void take_part(struct take *t, uint64_t end);
 
 /* --- sheaves ---
  *
@@ -887,7 +889,8 @@ static void on_done(void *arg, int rc, const struct err *why)
     }
 }
 
-static void begin(struct take *t, uint64_t end)
+/* [got, end) of it; then patching_went_on(). */
+static void take_part(struct take *t, uint64_t end)
 {
     static const struct fetch_events events = {on_head, on_body, on_done};
     struct fetch_want f = {
@@ -901,15 +904,11 @@ static void begin(struct take *t, uint64_t end)
     t->fetch = fetch_start(t->g->site->fetcher, &f, &events, t);
 }
 
-void take_whole(struct take *t)
+/* From `got` to its end. */
+static void take_whole(struct take *t)
 {
     patching_free(&t->patching);
-    begin(t, t->size);
-}
-
-void take_part(struct take *t, uint64_t end)
-{
-    begin(t, end);
+    take_part(t, t->size);
 }
 
 struct take *core_take(struct engine *eg, const struct take_want *w, const struct take_events *ev,

@@ -21,7 +21,7 @@
 #include "server/store/drop.h"
 #include "server/store/head.h"
 #include "server/store/keep.h"
-#include "server/store/mark.h"
+#include "server/store/gc.h"
 #include "server/store/ref.h"
 #include "server/store/row.h"
 #include "server/store/state.h"

@@ -1,11 +1,11 @@
-/* mark.h - what the snapshots of all trees reach, as sets of 64-bit hashes.
+/* gc.h - what the snapshots of all trees reach, as sets of 64-bit hashes.
  *
  * owns     mark_free() releases the sets
  * threads  one at a time; blocks, and reads every node of every snapshot once a tree
  * errors   E_CORRUPT when a tree does not read and nobody takes on_bad: what is reached is then not known
  */
-#ifndef SERVER_STORE_MARK_H
-#define SERVER_STORE_MARK_H
+#ifndef SERVER_STORE_GC_H
+#define SERVER_STORE_GC_H
 
 #include "server/store/kv.h"
 #include "server/store/set64.h"
@@ -29,9 +29,5 @@ struct mark_events {
 MUST_USE int mark_run(struct store *s, struct kv_view *view, const struct mark_events *ev,
                       struct mark *out, struct err *e);
 void mark_free(struct mark *m);
-bool mark_has_node(const struct mark *m, const struct digest *id);
-bool mark_has_digest(const struct mark *m, const struct digest *d);
-bool mark_has_held(const struct mark *m, struct slice tree, const struct digest *d);
-bool mark_has_head(const struct mark *m, struct slice tree, uint64_t newest_seq);
 
 #endif

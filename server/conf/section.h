@@ -22,9 +22,6 @@ MUST_USE int section_rsync(const struct settings_node *nd, struct rsync_conf *d,
 /* repo.c */
 MUST_USE int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
                           struct err *e);
-/* sync.c: of the repo's section `nd`, when it has one. */
-MUST_USE int section_sync(struct settings_node *nd, struct repo_conf *r, struct arena *a,
-                          struct err *e);
 
 /* print.c: all below the root, as it was written; defaults where nothing was. */
 void section_print(const struct settings_node *root, struct buf *out);

@@ -122,6 +122,43 @@ void loops_each(struct loops *ls, void (*fn)(struct loop *l, void *arg), void *a
     }
 }
 
+struct summons { /* loop_call()'s */
+    struct letter letter;
+    struct loop *loop;
+    void (*fn)(struct loop *l, void *arg);
+    void *arg;
+    struct lock lock;
+    struct cond news;
+    bool over;
+};
+
+static void on_summons(struct letter *letter)
+{
+    struct summons *s = CONTAINER_OF(letter, struct summons, letter);
+
+    s->fn(s->loop, s->arg);
+    lock_take(&s->lock);
+    s->over = true;
+    cond_signal(&s->news);
+    lock_drop(&s->lock);
+}
+
+void loop_call(struct loop *l, void (*fn)(struct loop *l, void *arg), void *arg)
+{
+    struct summons s = {.letter.deliver = on_summons, .loop = l, .fn = fn, .arg = arg};
+
+    lock_init(&s.lock, LOCK_LEAF);
+    cond_init(&s.news);
+    mailbox_post(l->mail, &s.letter);
+    lock_take(&s.lock);
+    while (!s.over) {
+        cond_wait(&s.news, &s.lock);
+    }
+    lock_drop(&s.lock);
+    cond_fini(&s.news);
+    lock_fini(&s.lock);
+}
+
 static void on_stop(struct letter *letter)
 {
     struct loop_thread *t = CONTAINER_OF(letter, struct loop_thread, stop);

@@ -38,6 +38,8 @@ void loop_refresh(
     struct loop *l); /* reads the clocks: for who woke the loop by an event of its own */
 /* Runs fn(loop, arg) on every loop's thread, in no order, without waiting. */
 void loops_each(struct loops *ls, void (*fn)(struct loop *l, void *arg), void *arg);
+/* ... on this one, and waits until it has returned. Any thread but a loop. */
+void loop_call(struct loop *l, void (*fn)(struct loop *l, void *arg), void *arg);
 void loops_close(struct loops **lsp); /* all connections must be gone; joins the threads */
 
 #endif

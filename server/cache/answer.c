@@ -173,7 +173,7 @@ struct answer *answer_of_fill(struct fill *f, const struct want *w, enum cache_s
     describe(x, fill_object(f));
     x->fill = fill_hold(f);
     fill_answered(f, w);
-    x->pub.total_bytes = fill_total_bytes(f);
+    x->pub.total_bytes = fill_view(f).total_bytes;
     if (fill_want(f)->digest_known) {
         set_digest(x, &fill_want(f)->digest);
     }

@@ -56,13 +56,40 @@ void cache_changed_post(struct cache *c, struct slice repo, struct slice key)
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
+static void print_slice(char *out, size_t room, struct slice s)
+{
+    size_t n = min_u64(s.n, room - 1);
+
+    memcpy(out, s.p, n);
+    out[n] = '\0';
+}
+
+/* False: it rests, or is a HEAD. */
+static bool describe(struct fill *f, struct fill_info *out)
+{
+    const struct want *w = fill_want(f);
+    struct fill_view v = fill_view(f);
+
+    if (v.rests || w->head_only) {
+        return false;
+    }
+    print_slice(out->repo, sizeof out->repo, w->repo);
+    print_slice(out->key, sizeof out->key, w->key);
+    out->have_bytes = v.have_bytes;
+    out->total_bytes = v.total_bytes;
+    out->readers = v.readers;
+    out->rate_bytes_per_s = v.rate_bytes_per_s;
+    out->age_ms = v.age_ms;
+    return true;
+}
+
 size_t cache_fills(struct cache *c, struct fill_info *out, size_t room)
 {
     size_t n = 0;
 
     lock_take(&c->lock);
     LIST_EACH (&c->fills, it) {
-        n += n < room && fill_describe(fill_of(it), &out[n]);
+        n += n < room && describe(fill_of(it), &out[n]);
     }
     lock_drop(&c->lock);
     return n;

@@ -466,18 +466,19 @@ void entry_is_for(struct entry *n, struct slice tail)
 static void on_headed(void *arg, struct fill *f)
 {
     struct entry *n = arg;
+    struct fill_view v = fill_view(f);
     struct cache_ask *k;
 
     patience_end(n);
     n->failed_until_ms = 0;
-    entry_is_for(n, fill_tail(f));
+    entry_is_for(n, v.tail);
     if (entry_first(n) == NULL) { /* all who asked want another variant: as if they had left */
         fill_look_again(f);
     }
     while ((k = take_ask(n)) != NULL) {
-        enum cache_state state = n->first_told      ? CACHE_COLLAPSED
-                                 : fill_replaces(f) ? CACHE_REFRESHED
-                                                    : CACHE_MISS;
+        enum cache_state state = n->first_told ? CACHE_COLLAPSED
+                                 : v.replaces  ? CACHE_REFRESHED
+                                               : CACHE_MISS;
         n->first_told = true;
         ask_answer(k, answer_of_fill(f, &k->want, state));
     }
@@ -514,18 +515,19 @@ static void answer_over_share(struct entry *n, uint64_t client, const struct err
 static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
 {
     struct entry *n = arg;
+    struct fill_view v = fill_view(f);
     struct cache *c = n->cache;
 
     patience_end(n);
     if (rc == 0) {
         log_info("fill.done", "repo=" SLICE_FMT " bytes=%" PRIu64 " took_ms=%" PRIu64 " kept=%d",
-                 SLICE_ARG(n->repo), fill_total_bytes(f), fill_age_ms(f), fill_keeps(f));
+                 SLICE_ARG(n->repo), v.total_bytes, v.age_ms, v.use == USE_KEPT);
         cache_changed(c, n->row_key);
     } else if (rc == E_CHANGED) { /* its readers are cut; who asks from now on gets the new one */
         log_info("fill.changed", "repo=" SLICE_FMT, SLICE_ARG(n->repo));
     } else if (rc == E_CANCELLED && !c->closing) {
         /* Nobody read it any more, or its head was dealt with: who has come meanwhile begins anew. */
-    } else if (rc == E_NOSPACE && fill_is_over_share(f)) {
+    } else if (rc == E_NOSPACE && v.over_share) {
         log_info("fill.over_share", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
         answer_over_share(n, fill_want(f)->client, why);
     } else if (!n->answered) {
@@ -740,8 +742,13 @@ static bool remembered(struct entry *n, struct cache_ask *k)
 static bool is_coming(const struct entry *n, const struct cache_ask *k)
 {
     struct fill *f = n->fill;
+    struct fill_view v;
 
-    return f != NULL && fill_may_be_joined(f) && was_promised(k, &n->promise) &&
+    if (f == NULL || !fill_is_headed(f) || !was_promised(k, &n->promise)) {
+        return false;
+    }
+    v = fill_view(f);
+    return !v.failed && v.use != USE_ASKERS &&
            (!fill_complete(f) ||
             freshness_judge(fill_object(f), &k->want, clock_unix_s()) != STALE);
 }
@@ -776,7 +783,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     if (n == NULL) {
         n = entry_new(c, k);
     }
-    if (is_coming(n, k) && fill_gives_ranges_alone(n->fill) && want_is_whole(&k->want)) {
+    if (is_coming(n, k) && fill_view(n->fill).ranges_alone && want_is_whole(&k->want)) {
         err_set(&why, E_NOSPACE, "the object has more bytes than the quota: ask for ranges of it");
         ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, &why));
         return;
@@ -790,7 +797,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         ask_answer(k, answer_of_fill(n->fill, &k->want, CACHE_COLLAPSED));
         return;
     }
-    if (n->fill != NULL && fill_is_for_askers(n->fill)) {
+    if (n->fill != NULL && fill_is_headed(n->fill) && fill_view(n->fill).use == USE_ASKERS) {
         forget(n); /* that answer goes on for those who have it */
         n = entry_new(c, k);
     }

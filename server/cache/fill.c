@@ -300,16 +300,6 @@ bool fill_is_headed(const struct fill *f)
     return f->state == FILL_RUNNING || f->state == FILL_SEALING;
 }
 
-bool fill_may_be_joined(const struct fill *f)
-{
-    return fill_is_headed(f) && f->rc == 0 && f->use >= USE_ALL;
-}
-
-bool fill_is_for_askers(const struct fill *f)
-{
-    return fill_is_headed(f) && f->use == USE_ASKERS;
-}
-
 bool fill_complete(struct fill *f)
 {
     return f->total_bytes != LENGTH_UNKNOWN && fill_frontier(f) >= f->total_bytes;
@@ -320,19 +310,27 @@ bool fill_keeps(const struct fill *f)
     return f->use == USE_KEPT;
 }
 
-bool fill_gives_ranges_alone(const struct fill *f)
+struct fill_view fill_view(struct fill *f)
 {
-    return f->counts_as == SHARE_RANGE;
-}
+    struct fill_view v = {
+        .use = f->use,
+        .replaces = f->replaces,
+        .ranges_alone = f->counts_as == SHARE_RANGE,
+        .over_share = f->over_share,
+        .row_key = f->row_key,
+        .tail = f->tail,
+        .rate_bytes_per_s = atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed),
+        .age_ms = clock_now_ms() - f->born_ms,
+    };
 
-bool fill_is_over_share(const struct fill *f)
-{
-    return f->over_share;
-}
-
-bool fill_replaces(const struct fill *f)
-{
-    return f->replaces;
+    lock_take(&f->lock);
+    v.failed = f->rc != 0;
+    v.rests = f->aim == AIM_NOTHING;
+    v.have_bytes = extents_bytes(&f->have);
+    v.total_bytes = f->total_bytes;
+    v.readers = f->readers;
+    lock_drop(&f->lock);
+    return v;
 }
 
 struct slice fill_text(const struct fill *f)
@@ -348,60 +346,6 @@ const struct want *fill_want(const struct fill *f)
 const struct object *fill_object(const struct fill *f)
 {
     return &f->object;
-}
-
-struct slice fill_tail(const struct fill *f)
-{
-    return f->tail;
-}
-
-uint64_t fill_total_bytes(const struct fill *f)
-{
-    return f->total_bytes;
-}
-
-uint64_t fill_age_ms(const struct fill *f)
-{
-    return clock_now_ms() - f->born_ms;
-}
-
-int fill_fd(const struct fill *f)
-{
-    return f->fd;
-}
-
-static void print_slice(char *out, size_t room, struct slice s)
-{
-    size_t n = min_u64(s.n, room - 1);
-
-    memcpy(out, s.p, n);
-    out[n] = '\0';
-}
-
-bool fill_describe(struct fill *f, struct fill_info *out)
-{
-    bool rests;
-
-    lock_take(&f->lock);
-    rests = f->aim == AIM_NOTHING;
-    out->have_bytes = extents_bytes(&f->have);
-    out->total_bytes = f->total_bytes;
-    out->readers = f->readers;
-    lock_drop(&f->lock);
-    print_slice(out->repo, sizeof out->repo, f->want.repo);
-    print_slice(out->key, sizeof out->key, f->want.key);
-    out->rate_bytes_per_s = atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed);
-    out->age_ms = fill_age_ms(f);
-    return !rests && !f->want.head_only;
-}
-
-struct slice fill_progress(struct fill *f, uint64_t *have_bytes, uint64_t *total_bytes)
-{
-    lock_take(&f->lock);
-    *have_bytes = extents_bytes(&f->have);
-    *total_bytes = f->total_bytes;
-    lock_drop(&f->lock);
-    return f->want.head_only ? SLICE_NONE : f->row_key;
 }
 
 /* --- the first head ----------------------------------------------------------------------------------------------- */
@@ -517,7 +461,7 @@ static struct unsealed unsealed_of(struct fill *f)
     LIST_EACH (&c->fills, it) {
         struct fill *g = LIST_ITEM(it, struct fill, node);
         elder = elder && g != f;
-        if (g != f && g->want.client == f->want.client && !fill_gives_ranges_alone(g)) {
+        if (g != f && g->want.client == f->want.client && g->counts_as == SHARE_OBJECT) {
             unsealed_add(&u, g, elder);
         }
     }
@@ -659,15 +603,17 @@ bool fill_is_refused(const struct fill *f, const struct fetch_head *h)
 static void learn_tail(struct fill *f, const struct fetch_head *h)
 {
     struct buf key = BUF_INIT(OBJECT_KEY_MAX);
+    struct slice tail;
 
     if (!want_varies(&f->want)) {
         return;
     }
-    f->tail = f->use >= USE_ALL ? variant_of_answer(&f->want, h->fields, h->nfields, &f->arena)
-                                : variant_of_all(&f->want, h->fields, h->nfields, &f->arena);
-    variant_key(&key, f->row_key, f->tail);
+    tail = f->use >= USE_ALL ? variant_of_answer(&f->want, h->fields, h->nfields, &f->arena)
+                             : variant_of_all(&f->want, h->fields, h->nfields, &f->arena);
+    variant_key(&key, f->row_key, tail);
     CHECK(key.rc == 0);
-    lock_take(&f->cache->lock); /* cache_unfinished() reads it */
+    lock_take(&f->cache->lock); /* others look at it: fill_view() */
+    f->tail = tail;
     f->row_key = arena_copy(&f->arena, buf_slice(&key));
     lock_drop(&f->cache->lock);
     buf_free(&key);
@@ -960,7 +906,7 @@ static bool is_verified_later(const struct want *w)
     return w->digest_known || w->git_known || w->sha512_known || w->reader != NULL;
 }
 
-void fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first, uint64_t *end)
+int fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first, uint64_t *end)
 {
     bool to_the_end;
 
@@ -983,6 +929,7 @@ void fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t f
     r->audience = audience_of(f, l);
     lock_drop(&f->lock);
     list_push_back(&r->audience->readers, &r->node);
+    return f->fd;
 }
 
 /* --- jobs and the end --------------------------------------------------------------------------------------------- */

@@ -73,29 +73,36 @@ void fill_given_back(struct fill *f); /* any thread */
 bool fill_turns_away(struct fill *f, const struct want *w, struct err *why);
 
 /* --- what it is like --- */
-bool fill_is_headed(const struct fill *f);
-/* Headed and whole so far: who asks now may have it, too. Else, of one that is headed, it is for those who had asked. */
-bool fill_may_be_joined(const struct fill *f);
-bool fill_is_for_askers(const struct fill *f);
-bool fill_complete(struct fill *f);
-bool fill_keeps(const struct fill *f);              /* it becomes a row; any thread, as the next */
-bool fill_gives_ranges_alone(const struct fill *f); /* it has more bytes than the quota */
-bool fill_is_over_share(const struct fill *f);      /* E_NOSPACE: its client has had its share */
-bool fill_replaces(const struct fill *f);
-/* A 200 or 206 that cannot be what is wanted (want.h: no_html), by its head. */
-bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
+/* For whom it is: only ever less. */
+enum fill_use {
+    USE_ASKERS, /* those who had asked before its head came */
+    USE_ALL,    /* whoever asks */
+    USE_KEPT,   /* the same, and it becomes a row */
+};
+
+struct fill_view {
+    enum fill_use use;
+    bool failed;
+    bool replaces;                    /* an older generation */
+    bool ranges_alone;                /* it has more bytes than the quota */
+    bool over_share;                  /* E_NOSPACE: its client has had its share */
+    bool rests;                       /* nobody wants it, and it asks for nothing */
+    struct slice row_key;             /* with the tail */
+    struct slice tail;                /* of the variant that it is (variant.h) */
+    uint64_t have_bytes, total_bytes; /* LENGTH_UNKNOWN until known */
+    uint64_t readers, rate_bytes_per_s, age_ms;
+};
+struct fill_view fill_view(struct fill *f); /* the fetch thread, or under the cache's lock */
 /* During other(): what came behind the head; p == NULL: nothing that may be given. */
 struct slice fill_text(const struct fill *f);
 /* Constant, and once it is headed: */
 const struct want *fill_want(const struct fill *f);
 const struct object *fill_object(const struct fill *f); /* digest and size come with the seal */
-struct slice fill_tail(const struct fill *f);           /* of the variant that it is (variant.h) */
-uint64_t fill_total_bytes(const struct fill *f);        /* LENGTH_UNKNOWN until known */
-uint64_t fill_age_ms(const struct fill *f);
-/* Under the cache's lock. False: it rests, or is a HEAD. */
-bool fill_describe(struct fill *f, struct fill_info *out);
-/* The same. p == NULL: it is a HEAD. */
-struct slice fill_progress(struct fill *f, uint64_t *have_bytes, uint64_t *total_bytes);
+bool fill_is_headed(const struct fill *f);
+bool fill_complete(struct fill *f);
+bool fill_keeps(const struct fill *f); /* USE_KEPT; any thread */
+/* A 200 or 206 that cannot be what is wanted (want.h: no_html), by its head. */
+bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
 
 /* --- readers: reader.c --- */
 struct fill_reader {
@@ -110,13 +117,11 @@ struct fill_reader {
     void (*wake)(struct fill_reader *r); /* on its loop: there may be bytes */
 };
 
-/* Any thread, all of them; the reader's loop is `l`. [first, *end) is what it reads; *end becomes the object's. */
-void fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first,
-               uint64_t *end);
+/* Any thread, all of them; the reader's loop is `l`. [first, *end) is what it reads; *end becomes the object's. Where its bytes lie. */
+int fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first, uint64_t *end);
 /* How far it may read on from `at`; 0 bytes before *end: it is woken when there are more. Nonzero: there will be none. */
 MUST_USE int fill_read(struct fill *f, struct fill_reader *r, uint64_t at, uint64_t *end,
                        uint64_t *upto);
 void fill_leave(struct fill *f, struct fill_reader *r);
-int fill_fd(const struct fill *f);
 
 #endif

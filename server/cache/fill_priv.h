@@ -53,13 +53,6 @@ enum fill_aim {
     AIMS
 };
 
-/* For whom it is: only ever less. */
-enum fill_use {
-    USE_ASKERS, /* those who had asked before its head came */
-    USE_ALL,    /* whoever asks */
-    USE_KEPT,   /* the same, and it becomes a row */
-};
-
 /* Jobs that a seal waits for: a set. */
 enum {
     FILL_HASHES = 1,

@@ -55,12 +55,13 @@ struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64
 {
     static const struct body_ops ops = {.poll = reader_poll, .close = reader_close};
     struct reader *r = NEW(struct reader);
+    int fd;
 
     r->magic = READER_MAGIC;
     r->fill = f;
     r->answer = answer_hold(a);
     r->at.wake = wake;
-    fill_join(f, &r->at, l, first, &end);
-    r->body = (struct body){.ops = &ops, .off = first, .end = end, .fd = fill_fd(f)};
+    fd = fill_join(f, &r->at, l, first, &end);
+    r->body = (struct body){.ops = &ops, .off = first, .end = end, .fd = fd};
     return &r->body;
 }

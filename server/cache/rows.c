@@ -88,10 +88,11 @@ void cache_unfinished(struct cache *c, struct slice repo,
     lock_take(&c->lock);
     partials_each(c->store, PARTIAL_FILL, each_part, &x);
     LIST_EACH (&c->fills, it) {
-        uint64_t have, total;
-        struct slice tail = fill_progress(fill_of(it), &have, &total);
-        if (tail.p != NULL && slice_eq(slice_cut(&tail, '\0'), repo)) {
-            each(arg, tail, have, total);
+        struct fill *f = fill_of(it);
+        struct fill_view v = fill_view(f);
+        struct slice tail = v.row_key;
+        if (!fill_want(f)->head_only && slice_eq(slice_cut(&tail, '\0'), repo)) {
+            each(arg, tail, v.have_bytes, v.total_bytes);
         }
     }
     lock_drop(&c->lock);

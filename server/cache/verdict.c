@@ -112,7 +112,7 @@ static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
 }
 
 /* By other fields than the row that we have is named after. */
-static bool varies_otherwise(struct entry *n, const struct fill *f, const struct fetch_head *h)
+static bool varies_otherwise(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     return want_varies(fill_want(f)) && fetch_field(h, "vary").p != NULL &&
            !variant_alike(n->old->tail,
@@ -144,7 +144,7 @@ static void told_by_head(struct entry *n, struct fill *f, const struct fetch_hea
     }
 }
 
-static struct answer *word_of(const struct entry *n, const struct fill *f, int status,
+static struct answer *word_of(const struct entry *n, struct fill *f, int status,
                               enum cache_state state, const struct fetch_head *h)
 {
     return fill_text(f).p != NULL && status == h->status
@@ -182,7 +182,7 @@ static bool may_be_guessed(int status)
 
 /* How long the origin's word holds for an answer that is no object. A lifetime beyond WORDS_MAX_S would hide for too long what
  * is published under the name. */
-static uint32_t words_ttl_s(const struct entry *n, const struct fill *f, int status,
+static uint32_t words_ttl_s(const struct entry *n, struct fill *f, int status,
                             const struct fetch_head *h)
 {
     const struct want *w = fill_want(f);
@@ -218,7 +218,7 @@ static bool ends_row(const struct want *w, int status)
 }
 
 /* A no to one wish says nothing of what we have for all. */
-static bool speaks_of_old(struct entry *n, const struct fill *f, const struct fetch_head *h)
+static bool speaks_of_old(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     return n->old != NULL && n->kin != NULL && !varies_otherwise(n, f, h);
 }
@@ -269,8 +269,7 @@ static uint32_t retry_after_s(const struct fetch_head *h)
 }
 
 /* In words that may be told to others than those who have asked by now? */
-static bool trouble_has_words(const struct entry *n, const struct fill *f,
-                              const struct fetch_head *h)
+static bool trouble_has_words(const struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     struct freshness fresh;
 
@@ -284,7 +283,7 @@ static bool trouble_has_words(const struct entry *n, const struct fill *f,
 
 /* The first error in a row, with nothing that could be given instead? Such an answer may be used once (RFC 9111 3): it says nothing
  * of the next request, which often succeeds. Those who waited have shared it. A 429 and a Retry-After ask to be left alone. */
-static bool is_lone_error(struct entry *n, const struct fill *f, const struct fetch_head *h)
+static bool is_lone_error(struct entry *n, struct fill *f, const struct fetch_head *h)
 {
     uint64_t now = clock_now_ms();
     bool first = now >= n->failed_until_ms;
@@ -324,8 +323,7 @@ static void origin_trouble(struct entry *n, struct fill *f, int status, const st
 
 /* What is neither the object nor its absence, or is not to be kept, is for those alone who asked the same; a 304 speaks of what
  * we have. An origin in trouble is not asked once more for the words in another form. */
-static void settle_whom(struct entry *n, const struct fill *f, int status,
-                        const struct fetch_head *h)
+static void settle_whom(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
     struct freshness fresh;
     struct arena a = {0};

@@ -17,6 +17,7 @@
 #include "server/live/moved.h"
 #include "server/live/notices.h"
 #include "server/own/own.h"
+#include "server/plan/run.h"
 #include "server/registry/registry.h"
 #include "server/serve/serve.h"
 #include "server/store/keep.h"
@@ -154,7 +155,8 @@ static struct serve *open_serve(struct daemon *d)
                             .peers = d->peers,
                             .access = d->access,
                             .traffic = d->traffic,
-                            .repos = d->repos};
+                            .repos = d->repos,
+                            .planners = d->planners};
 
     d->own = own_open(&d->admin, &d->hub, d->lifecycle);
     p.own = d->own;
@@ -256,7 +258,13 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->readers = pool_open("reader", 4, 0);
     d->pieces = pool_open("pieces", 1, 10);
     d->cache = cache_open(d->store, d->disk, &c->cache);
-    d->hub = (struct hub_parts){d->store, d->cache, d->uploads, d->loops, d->repos, d->lifecycle};
+    d->planners = planners_open(&(struct planner_parts){.store = d->store,
+                                                        .cache = d->cache,
+                                                        .readers = d->readers,
+                                                        .document_bytes = c->cache.document_bytes},
+                                d->loops);
+    d->hub = (struct hub_parts){d->store,    d->cache, d->uploads,  d->loops,
+                                d->planners, d->repos, d->lifecycle};
     d->serve = open_serve(d);
     cache_on_change(d->cache, on_change, d);
     uploads_on_full(d->uploads, make_room, d->cache);
@@ -314,6 +322,7 @@ void daemon_close(struct daemon **dp)
     loops_close(&d->loops);
     serve_close(&d->serve);
     own_close(&d->own);
+    planners_close(&d->planners);
     access_log_close(&d->access);
     peers_close(&d->peers);
     gate_close(&d->gate);

@@ -23,6 +23,7 @@ struct daemon {
     struct pool *pieces; /* one thread that reads files whole, for lists of what they are made of */
     struct loops *loops;
     struct cache *cache;
+    struct planners *planners; /* one a loop: they make plans of requests */
     struct uploads *uploads;
     struct gate *gate;
     struct peers *peers; /* nodes that share a file */

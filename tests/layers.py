@@ -83,7 +83,6 @@ ARROWS = {
         "server/http/principal.h",
         "server/cache",           # want.h; struct answer for the reply's fields
         "server/upload",          # plans name puts, and who reads their bodies
-        "server/store/tree.h",    # what plans need to know of trees
         "server/page",            # a folder is a page, too
     },
     # Adapters know the door, and of their brothers what both speak.
@@ -110,6 +109,13 @@ ARROWS = {
         "server/repo/pypi",         # and an index do
         "server/repo/python",
     },
+    "server/plan": COMMON | {
+        "server/repo",         # whose plans it makes
+        "server/cache",        # documents that a plan needs
+        "server/gate",         # whether the caller has a right that a plan asks for
+        "server/net/loop.h",
+        "server/store/tree.h",  # rows, heads, entries
+    },
     "server/sync": COMMON | REPO | {"server/store", "server/fetch"},
     "server/sync/rsync": COMMON | {
         "server/sync",   # engine.h: what the pipeline asks
@@ -134,7 +140,8 @@ ARROWS = {
     },
     "server/hub": COMMON | {
         "server/live",   # the repos in force
-        "server/repo",   # the adapter's plan
+        "server/plan",   # the adapter's plan
+        "server/repo",
         "server/repo/hf",  # a Hub's keys, paths, manifests
         "server/repo/hosted",
         "server/cache",  # what is here, and what is fetched ahead of demand as a client would
@@ -172,6 +179,7 @@ ARROWS = {
         "server/gate",
         "server/http",
         "server/live",    # the repos in force
+        "server/plan",    # makes plans of requests
         "server/page",
         "server/repo",
         "server/store",
@@ -185,6 +193,7 @@ ARROWS = {
         "server/http",
         "server/hub",
         "server/live",
+        "server/plan",    # for how long an object is good
         "server/page",
         "server/rsync",
         "server/serve/serve.h",
@@ -204,6 +213,7 @@ ARROWS = {
         "server/conf/schema.h",
         "server/hub",
         "server/live",
+        "server/plan",
         "server/own/own.h",
         "server/registry/registry.h",
         "server/serve",

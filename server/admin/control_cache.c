@@ -3,6 +3,7 @@
 #include "server/admin/talk.h"
 #include "server/cache/freshness.h"
 #include "server/cache/variant.h"
+#include "server/plan/run.h"
 #include "server/repo/plan.h"
 #include "server/store/keep.h"
 
@@ -15,39 +16,43 @@ struct listing {
     uint64_t most, rows;
 };
 
-/* For how long an object is good is the rules' word, not the row's: the adapter plans a request for its key. False: no
- * request leads to it (any more), or not by rows alone. */
-static bool want_of(const struct listing *l, struct slice key, struct arena *a, struct want *out)
-{
-    struct http_req req = {.method = METHOD_GET, .method_text = SLICE("GET"), .arena = a};
-    struct principal nobody = {.name = SLICE("")};
-    struct facts facts = {0};
-    struct slice path;
-    struct plan p = {0};
-    int rc = 0;
+struct asked { /* a request that nobody has made */
+    struct arena arena;
+    struct http_req req;
+    struct plan plan;
+    struct plan_run run;
+};
 
-    if (l->repo->ops->kept != NULL && l->repo->ops->kept(l->repo, key, a, out)) {
-        return true;
+static void asked_fini(struct asked *x)
+{
+    plan_run_fini(&x->run);
+    arena_fini(&x->arena);
+}
+
+/* For how long an object is good is the rules' word, not the row's: the adapter plans a request for its key. NULL: no
+ * request leads to it (any more), or not by rows alone. */
+static const struct want *want_of(const struct listing *l, struct slice key, struct asked *x)
+{
+    static const struct principal nobody = {.name = SLICE_NONE};
+    struct arena *a = &x->arena;
+
+    *x = (struct asked){.req = {.method = METHOD_GET, .method_text = SLICE("GET"), .arena = a}};
+    x->run = (struct plan_run){.planner = planners_at(l->t->parts->hub->planners, 0),
+                               .repo = l->repo,
+                               .req = &x->req,
+                               .who = &nobody,
+                               .arena = a,
+                               .plan = &x->plan,
+                               .reads_only = true};
+    plan_run_init(&x->run);
+    if (l->repo->ops->kept != NULL && l->repo->ops->kept(l->repo, key, a, &x->plan.want)) {
+        return &x->plan.want;
     }
-    path = slice_cut(&key, '?');
-    req.query = key.n > 0 ? key : SLICE_NONE;
-    path = plan_url("", path, SLICE_NONE, a);
-    req.path = arena_fmt(a, "/%s/" SLICE_FMT, l->repo->name, SLICE_ARG(path));
-    while ((rc = l->repo->ops->plan(l->repo, &req, path, &nobody, &facts, a, &p, NULL)) == 0 &&
-           p.kind == PLAN_NEED && p.need.kind == NEED_ROW && facts.count < FACTS_MAX) {
-        struct fact *f = &facts.fact[facts.count++];
-        struct buf row = BUF_INIT(1 << 20);
-        f->need = p.need;
-        f->rc = store_get(l->t->parts->store, p.need.table, p.need.key, &row, NULL);
-        f->bytes = arena_copy(a, buf_slice(&row));
-        buf_free(&row);
-        p = (struct plan){0};
-    }
-    if (rc != 0 || p.kind != PLAN_WANT) {
-        return false;
-    }
-    *out = p.want;
-    return true;
+    x->run.path = plan_url("", slice_cut(&key, '?'), SLICE_NONE, a);
+    x->req.query = key.n > 0 ? key : SLICE_NONE;
+    x->req.path = arena_fmt(a, "/%s/" SLICE_FMT, l->repo->name, SLICE_ARG(x->run.path));
+    return plan_run_wait(&x->run, NULL, NULL) == 0 && x->plan.kind == PLAN_WANT ? &x->plan.want
+                                                                                : NULL;
 }
 
 static void freshness_members(struct buf *row, const struct listing *l, const struct object_info *o)
@@ -57,26 +62,27 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
                            .validated_unix_s = o->validated_unix_s,
                            .fresh_until_unix_s = o->fresh_until_unix_s,
                            .must_ask = o->must_ask};
-    struct arena a = {0};
-    struct want w;
     struct slice variant = variant_of_row(o->key);
+    struct asked x;
+    const struct want *w =
+        want_of(l, slice_first(o->key, o->key.n - (variant.n != 0 ? variant.n + 1 : 0)), &x);
     uint64_t until_s;
 
-    if (!want_of(l, slice_first(o->key, o->key.n - (variant.n != 0 ? variant.n + 1 : 0)), &a, &w)) {
+    if (w == NULL) {
         jwrite_str(row, "state", "unreachable");
         jwrite_null(row, "fresh_until_unix_s");
-    } else if (!object_answers(&known, &w)) {
+    } else if (!object_answers(&known, w)) {
         jwrite_str(row, "state", "other-origin");
         jwrite_null(row, "fresh_until_unix_s");
-    } else if (w.class == WANT_IMMUTABLE) {
+    } else if (w->class == WANT_IMMUTABLE) {
         jwrite_str(row, "state", "immutable");
         jwrite_null(row, "fresh_until_unix_s");
     } else {
-        until_s = known.must_ask ? 0 : freshness_until(&known, &w);
+        until_s = known.must_ask ? 0 : freshness_until(&known, w);
         jwrite_str(row, "state", l->now_unix_s < until_s ? "fresh" : "stale");
         jwrite_u64(row, "fresh_until_unix_s", until_s);
     }
-    arena_fini(&a);
+    asked_fini(&x);
 }
 
 static int on_object(void *arg, const struct object_info *o)
@@ -295,11 +301,11 @@ static bool may_change(void *arg, const struct object_info *o)
     const struct listing *l = arg;
     struct slice variant = variant_of_row(o->key);
     struct slice key = slice_first(o->key, o->key.n - (variant.n != 0 ? variant.n + 1 : 0));
-    struct arena a = {0};
-    struct want w;
-    bool may = !want_of(l, key, &a, &w) || w.class == WANT_MUTABLE;
+    struct asked x;
+    const struct want *w = want_of(l, key, &x);
+    bool may = w == NULL || w->class == WANT_MUTABLE;
 
-    arena_fini(&a);
+    asked_fini(&x);
     return may;
 }
 

@@ -204,14 +204,11 @@ static int pin(struct talk *t, const struct stock_name *n, struct slice authoriz
 {
     struct slice rev = n->rev.p != NULL ? n->rev : SLICE("main");
     struct errand_commit c;
-    struct porters porters;
     struct errand x;
     uint64_t files = 0;
     int rc;
 
-    porters_init(&porters);
-    errand_init(&x, t->parts->hub, n->repo, &porters, authorization,
-                &t->parts->lifecycle->draining);
+    errand_init(&x, t->parts->hub, n->repo, authorization, &t->parts->lifecycle->draining);
     rc = errand_list(&x, n->type, n->id, rev, &c, e);
     if (rc == 0) {
         rc = pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);
@@ -223,7 +220,6 @@ static int pin(struct talk *t, const struct stock_name *n, struct slice authoriz
         jwrite_u64(t->result, "files", files);
     }
     errand_fini(&x);
-    porters_fini(&porters);
     return rc;
 }
 

@@ -1,5 +1,5 @@
-/* errand.h - what a repo's adapter makes of a request that nobody has made: its plan, with the facts that the plan needs fetched
- * through the cache, as serve/ would have done it for a client. Single flight, the origin's budget and its rate hold as ever.
+/* errand.h - what a repo's adapter makes of a request that nobody has made: its plan (plan/run.h), as a client's request would have it.
+ * Single flight, the origin's budget and its rate hold as ever.
  *
  * Facts are kept from one question to the next: a listing that was read for one file is there for all others. So an errand is
  * about one repository, and does not live long.
@@ -12,27 +12,23 @@
 #define SERVER_HUB_ERRAND_H
 
 #include "server/hub/parts.h"
-#include "server/hub/porter.h"
+#include "server/plan/run.h"
 #include "server/repo/hf/manifest.h"
-#include "server/repo/repo.h"
 
 struct errand {
     const struct hub_parts *hub;
     const struct repo *r;
-    struct porters *porters;
-    struct loop *loop;
     const _Atomic bool *stop;
     uint64_t unix_s; /* when it began */
     struct arena arena;
-    struct facts facts;
-    struct buf made[FACTS_MAX]; /* of facts */
+    struct plan_run run;
     struct http_field authorization;
     size_t nfields;
 };
 
 /* authorization: the caller's "Bearer ...", p == NULL: nobody's. */
-void errand_init(struct errand *x, const struct hub_parts *hub, const struct repo *r,
-                 struct porters *ps, struct slice authorization, const _Atomic bool *stop);
+void errand_init(struct errand *x, const struct hub_parts *hub, struct repo *r,
+                 struct slice authorization, const _Atomic bool *stop);
 void errand_fini(struct errand *x);
 
 /* path: raw, below the repo. The plan is PLAN_WANT, PLAN_BLOB or PLAN_REPLY. */

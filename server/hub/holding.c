@@ -131,10 +131,8 @@ static int find_commit(const struct hub_parts *hub, const struct stock_name *n, 
         out->sum = about.sum;
     } else {
         struct errand_commit c;
-        struct porters porters;
         struct errand x;
-        porters_init(&porters);
-        errand_init(&x, hub, n->repo, &porters, SLICE_NONE, &hub->lifecycle->draining);
+        errand_init(&x, hub, n->repo, SLICE_NONE, &hub->lifecycle->draining);
         rc = errand_list(&x, n->type, n->id, rev, &c, e);
         if (rc == 0) {
             snprintf(out->commit, sizeof out->commit, SLICE_FMT, SLICE_ARG(c.commit));
@@ -143,7 +141,6 @@ static int find_commit(const struct hub_parts *hub, const struct stock_name *n, 
             out->sum = about.sum;
         }
         errand_fini(&x);
-        porters_fini(&porters);
     }
     arena_fini(&a);
     return rc;

@@ -7,7 +7,7 @@
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/openness.h"
 #include "server/repo/hf/path.h"
-#include "server/repo/part.h"
+#include "server/plan/gather.h"
 #include "server/store/atime.h"
 
 enum {
@@ -322,7 +322,7 @@ int homes_ask(struct homes *h, struct slice type, struct slice id, struct home *
 
 /* --- listings ----------------------------------------------------------------------------------------------------- */
 
-/* Of one listing, as repo/part.h calls its parts, each with the caller's mark behind it. */
+/* Of one listing, as plan/gather.h calls its parts, each with the caller's mark behind it. */
 static int each_part(const struct homes *h, const struct home_doc *d,
                      int (*each)(void *arg, const struct gather_part *p, struct err *e), void *arg,
                      struct err *e)

@@ -6,6 +6,7 @@
 #include "server/live/lifecycle.h"
 #include "server/live/repo_set.h"
 #include "server/net/loop.h"
+#include "server/plan/run.h"
 
 struct uploads;
 struct hub_parts {
@@ -13,6 +14,7 @@ struct hub_parts {
     struct cache *cache;
     struct uploads *uploads;
     struct loops *loops; /* what is asked of the cache comes back there */
+    struct planners *planners;
     struct repos *repos;
     struct lifecycle *lifecycle;
 };

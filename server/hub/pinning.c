@@ -4,7 +4,7 @@
 
 #include "server/hub/kept.h"
 #include "server/repo/hf/key.h"
-#include "server/repo/part.h"
+#include "server/plan/gather.h"
 #include "server/store/pin.h"
 
 #define OWNER "mirrorctl hf pin "

@@ -53,11 +53,26 @@ static bool chosen(const void *arg, struct slice path)
 
 /* --- one attempt -------------------------------------------------------------------------------------------------- */
 
-struct hand { /* one file under way */
-    struct porter *porter;
+struct attempt;
+
+struct
+    hand { /* brings one file as a client's GET would: whoever else asks for it meanwhile joins the same fill */
+    struct attempt *of;
+    struct loop *loop; /* that it is followed on; NULL: nothing is under way */
     struct arena arena;
     char *path;
     uint64_t size_bytes;
+    struct want want;
+    struct letter begins;
+    _Atomic uint64_t done_bytes; /* in order, from the first on */
+    bool over;                   /* it came whole, or never will; under of->lock */
+    /* The loop's, until it is over: */
+    struct cache_ask *ask;
+    bool answered; /* inside cache_want() */
+    struct answer *answer;
+    struct body *body;
+    int rc;
+    struct err why;
 };
 
 struct attempt {
@@ -69,6 +84,8 @@ struct attempt {
     size_t picks, next;
     struct hand hand[HANDS];
     unsigned busy;
+    struct lock lock;
+    struct cond news;            /* a hand is over */
     uint64_t files, bytes, here; /* done */
     uint64_t failed;             /* files that no new try would bring */
     int rc; /* the first trouble; stops what is not begun, but for failed files */
@@ -76,14 +93,135 @@ struct attempt {
     struct err failed_why;
 };
 
+/* --- a file, on its loop ------------------------------------------------------------------------------------------ */
+
+static void over(struct hand *h, int rc)
+{
+    h->rc = rc;
+    lock_take(&h->of->lock);
+    h->over = true;
+    cond_signal(&h->of->news);
+    lock_drop(&h->of->lock);
+}
+
+/* As far as it has come; the last 64 KiB show when all of it was found right. */
+static void look(void *arg)
+{
+    struct hand *h = arg;
+    struct body *b = h->body;
+    int rc = body_follow(b);
+
+    atomic_store_explicit(&h->done_bytes, rc > 0 ? b->end : b->off, memory_order_relaxed);
+    if (rc == 0) {
+        return;
+    }
+    b->wake = NULL;
+    over(h, rc > 0 ? 0 : err_set(&h->why, rc, "it broke off, or was not what was promised"));
+}
+
+static void on_answer(void *arg, struct answer *a)
+{
+    struct hand *h = arg;
+
+    h->ask = NULL;
+    h->answered = true;
+    h->answer = a;
+    if (a->status != 200) {
+        int rc = answer_rc(a);
+        if (a->why.code != 0) {
+            h->why = a->why;
+        } else {
+            err_set(&h->why, rc, "the origin answers %d", a->status);
+        }
+        over(h, rc);
+        return;
+    }
+    h->body = answer_body(h->of->errand.hub->cache, a, h->loop, 0, a->total_bytes);
+    h->body->wake = look;
+    h->body->wake_arg = h;
+    look(h);
+}
+
+static void begin(struct letter *l)
+{
+    struct hand *h = CONTAINER_OF(l, struct hand, begins);
+    struct cache_ask *ask = cache_want(h->of->errand.hub->cache, h->loop, &h->want, on_answer, h);
+
+    if (!h->answered) {
+        h->ask = ask;
+    }
+}
+
+static void let_go(struct loop *l, void *arg)
+{
+    struct hand *h = arg;
+
+    (void)l;
+    cache_cancel(&h->ask);
+    body_close(&h->body);
+    answer_release(&h->answer);
+}
+
+/* --- file by file ------------------------------------------------------------------------------------------------- */
+
+static void hand_start(struct attempt *x, struct hand *h)
+{
+    h->of = x;
+    h->loop =
+        loops_at(x->errand.hub->loops, (unsigned)(x->next % loops_count(x->errand.hub->loops)));
+    h->done_bytes = 0;
+    h->over = h->answered = false;
+    h->why = (struct err){0};
+    h->want.hint_first = 0;
+    h->want.hint_end = LENGTH_UNKNOWN;
+    h->want.hint_suffix = 0;
+    h->begins.deliver = begin;
+    mailbox_post(h->loop->mail, &h->begins);
+    x->busy++;
+}
+
+/* Also before it is over: it is given up. */
+static void hand_end(struct attempt *x, struct hand *h)
+{
+    loop_call(h->loop, let_go, h); /* letters keep their order: it has begun by then */
+    h->loop = NULL;
+    arena_reset(&h->arena);
+    x->busy--;
+}
+
+static bool hand_is_over(struct hand *h)
+{
+    bool yes;
+
+    lock_take(&h->of->lock);
+    yes = h->over;
+    lock_drop(&h->of->lock);
+    return yes;
+}
+
+/* Until one more is over, or a while. */
+static void wait_for_hands(struct attempt *x)
+{
+    bool any = false;
+
+    lock_take(&x->lock);
+    for (size_t k = 0; k < HANDS; k++) {
+        any = any || (x->hand[k].loop != NULL && x->hand[k].over);
+    }
+    if (!any) {
+        (void)cond_wait_ms(&x->news, &x->lock, LOOK_MS);
+    }
+    lock_drop(&x->lock);
+}
+
 static void tell(struct attempt *x, enum prefetch_state state)
 {
     struct prefetch *p = x->p;
     uint64_t bytes = x->bytes;
 
     for (size_t i = 0; i < HANDS; i++) {
-        if (x->hand[i].porter != NULL) {
-            bytes += porter_done_bytes(x->hand[i].porter);
+        if (x->hand[i].loop != NULL) {
+            bytes += atomic_load_explicit(&x->hand[i].done_bytes, memory_order_relaxed);
         }
     }
     lock_take(&p->all->lock);
@@ -123,7 +261,6 @@ static void file_failed(struct attempt *x, const char *path, int rc, struct err 
 static void start(struct attempt *x, struct hand *h)
 {
     struct manifest_entry f;
-    struct want w;
     struct err why = {0};
     int rc;
 
@@ -134,14 +271,10 @@ static void start(struct attempt *x, struct hand *h)
         return;
     }
     h->path = arena_cstr(&h->arena, f.path);
-    rc = errand_want(&x->errand, x->prefix, x->p->want.id, x->commit.commit, f.path, &h->arena, &w,
-                     &why);
+    rc = errand_want(&x->errand, x->prefix, x->p->want.id, x->commit.commit, f.path, &h->arena,
+                     &h->want, &why);
     if (rc == 0) {
-        h->porter = porter_start(
-            x->errand.porters, x->errand.hub->cache,
-            loops_at(x->errand.hub->loops, (unsigned)(x->next % loops_count(x->errand.hub->loops))),
-            &w);
-        x->busy++;
+        hand_start(x, h);
         return;
     }
     if (rc == E_DENIED) { /* a right to one is a right to all */
@@ -155,20 +288,14 @@ static void start(struct attempt *x, struct hand *h)
 
 static void finish(struct attempt *x, struct hand *h)
 {
-    const struct answer *a = porter_answer(h->porter);
-    struct err why = {0};
-    int rc = porter_rc(h->porter, &why);
-
-    if (rc == 0) {
+    if (h->rc == 0) {
         x->files++;
         x->bytes += h->size_bytes;
-        x->here += a->state == CACHE_HIT ? h->size_bytes : 0;
+        x->here += h->answer->state == CACHE_HIT ? h->size_bytes : 0;
     } else {
-        file_failed(x, h->path, rc, &why);
+        file_failed(x, h->path, h->rc, &h->why);
     }
-    porter_end(&h->porter);
-    arena_reset(&h->arena);
-    x->busy--;
+    hand_end(x, h);
 }
 
 static bool may_start(const struct attempt *x)
@@ -178,26 +305,21 @@ static bool may_start(const struct attempt *x)
 
 static void fetch_all(struct attempt *x)
 {
-    uint64_t seen = 0;
-
-    for (size_t i = 0; may_start(x) || x->busy != 0; i++) {
+    while (may_start(x) || x->busy != 0) {
         for (size_t k = 0; k < HANDS; k++) {
             struct hand *h = &x->hand[k];
-            while (h->porter == NULL && may_start(x)) {
+            while (h->loop == NULL && may_start(x)) {
                 start(x, h);
             }
-            if (h->porter != NULL && (porter_over(h->porter) || x->p->stop)) {
-                if (porter_over(h->porter)) {
-                    finish(x, h);
-                } else {
-                    porter_end(&h->porter);
-                    x->busy--;
-                }
+            if (h->loop != NULL && hand_is_over(h)) {
+                finish(x, h);
+            } else if (h->loop != NULL && x->p->stop) {
+                hand_end(x, h);
             }
         }
         tell(x, PREFETCH_FETCHING);
         if (x->busy != 0) {
-            porters_wait(x->errand.porters, &seen, LOOK_MS);
+            wait_for_hands(x);
         }
     }
     for (size_t k = 0; k < HANDS; k++) {
@@ -362,14 +484,14 @@ static int verdict(struct attempt *x, struct err *e)
     return settle(x, e);
 }
 
-static int run_in(struct prefetch *p, const struct repo *r, struct err *e)
+static int run_in(struct prefetch *p, struct repo *r, struct err *e)
 {
     struct attempt x = {.p = p};
-    struct porters porters;
     int rc;
 
-    porters_init(&porters);
-    errand_init(&x.errand, p->all->hub, r, &porters, p->want.authorization, &p->stop);
+    lock_init(&x.lock, LOCK_LEAF);
+    cond_init(&x.news);
+    errand_init(&x.errand, p->all->hub, r, p->want.authorization, &p->stop);
     x.prefix = slice_eqs(p->want.type, "models")
                    ? SLICE("")
                    : arena_fmt(&x.errand.arena, SLICE_FMT "/", SLICE_ARG(p->want.type));
@@ -382,14 +504,15 @@ static int run_in(struct prefetch *p, const struct repo *r, struct err *e)
     }
     free(x.pick);
     errand_fini(&x.errand);
-    porters_fini(&porters);
+    cond_fini(&x.news);
+    lock_fini(&x.lock);
     return rc;
 }
 
 int prefetch_run(struct prefetch *p, struct err *e)
 {
     struct repo_set *rs = repo_set_hold(p->all->hub->repos);
-    const struct repo *r = repo_set_find(rs, p->want.repo);
+    struct repo *r = repo_set_find(rs, p->want.repo);
     enum stock_kind k;
     int rc;
 

@@ -9,8 +9,10 @@ struct repos {
     struct repo_set *set;
 };
 
-static void repo_set_free(struct repo_set *rs)
+static void repo_set_free(struct repo_owner *o)
 {
+    struct repo_set *rs = CONTAINER_OF(o, struct repo_set, owner);
+
     for (size_t i = 0; i < rs->count; i++) {
         repo_close(&rs->repo[i]);
     }
@@ -24,20 +26,22 @@ int repo_set_open(struct conf *conf, struct repo_set **out, struct err *e)
     struct repo_set *rs = NEW(struct repo_set);
     int rc = 0;
 
-    rs->holds = 1;
+    rs->owner.holds = 1;
+    rs->owner.last = repo_set_free;
     rs->conf = conf;
     rs->repo = mem_array(conf->repos_count, sizeof rs->repo[0]);
     for (size_t i = 0; rc == 0 && i < conf->repos_count; i++) {
         rc = repo_open(&conf->repos[i], &rs->repo[i], e);
         if (rc == 0) {
             rs->repo[i]->public_url = conf->public_url;
+            rs->repo[i]->owner = &rs->owner;
             rs->count++;
         } else {
             err_prefix(e, "%s", conf->repos[i].source);
         }
     }
     if (rc != 0) {
-        repo_set_free(rs);
+        repo_set_free(&rs->owner);
         return rc;
     }
     *out = rs;
@@ -46,7 +50,7 @@ int repo_set_open(struct conf *conf, struct repo_set **out, struct err *e)
 
 struct repo_set *repo_set_share(struct repo_set *rs)
 {
-    atomic_fetch_add(&rs->holds, 1);
+    atomic_fetch_add(&rs->owner.holds, 1);
     return rs;
 }
 
@@ -55,8 +59,8 @@ void repo_set_release(struct repo_set **rp)
     struct repo_set *rs = *rp;
 
     *rp = NULL;
-    if (rs != NULL && atomic_fetch_sub(&rs->holds, 1) == 1) {
-        repo_set_free(rs);
+    if (rs != NULL && atomic_fetch_sub(&rs->owner.holds, 1) == 1) {
+        repo_set_free(&rs->owner);
     }
 }
 

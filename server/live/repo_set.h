@@ -10,7 +10,7 @@
 #include "server/conf/conf.h"
 
 struct repo_set { /* counted */
-    _Atomic unsigned holds;
+    struct repo_owner owner;
     struct conf *conf;
     struct repo **repo;
     size_t count;

@@ -136,6 +136,24 @@ out:
     return rc;
 }
 
+struct repo *repo_hold(struct repo *r)
+{
+    if (r->owner != NULL) {
+        atomic_fetch_add(&r->owner->holds, 1);
+    }
+    return r;
+}
+
+void repo_release(struct repo **rp)
+{
+    struct repo_owner *o = (*rp)->owner;
+
+    *rp = NULL;
+    if (o != NULL && atomic_fetch_sub(&o->holds, 1) == 1) {
+        o->last(o);
+    }
+}
+
 void repo_close(struct repo **rp)
 {
     struct repo *r = *rp;

@@ -1,7 +1,7 @@
 /* repo.h - one repository as configured, and the protocol adapter that speaks for it (STYLE 7).
  *
  * plan() looks at a request and says what is to be done; it does no I/O. When it needs a fact first (a row, a head, a tree
- * entry, a document) it says NEED; the corridor resolves it and asks again with the fact added, at most FACTS_MAX times.
+ * entry, what documents tell) it says NEED; plan/run.h brings it and asks again with the fact added, at most FACTS_MAX times.
  *
  * threads  plan and answer run on loops, rewrite on a pool thread; a repo is immutable after open (a reload makes new ones)
  */
@@ -30,7 +30,6 @@ enum need_kind {
     NEED_ROWS,
     NEED_HEAD,
     NEED_ENTRY,
-    NEED_DOCUMENT,
     NEED_GATHER,
     NEED_BODY,
     NEED_RIGHT,
@@ -46,7 +45,7 @@ struct need {
     struct digest root;         /* NEED_ENTRY; NEED_GATHER of_blob: the file's */
     struct slice path;
     bool follow;      /* links on the way; the fact's entry.path is then where they led */
-    struct want want; /* NEED_DOCUMENT: its bytes; NEED_GATHER: its first part */
+    struct want want; /* NEED_GATHER: its first part */
     bool
         of_blob; /* NEED_GATHER: its one part is a file of a tree, `want` says no more than its name */
     bool one_part; /* NEED_GATHER: what its Link leads to is not looked at */
@@ -55,7 +54,7 @@ struct need {
 struct fact { /* what came of a need; rc 0 or E_NOTFOUND, of NEED_GATHER any */
     struct need need;
     int rc;
-    struct slice bytes; /* NEED_ROW, NEED_ROWS, NEED_DOCUMENT, NEED_GATHER, NEED_BODY */
+    struct slice bytes; /* NEED_ROW, NEED_ROWS, NEED_GATHER, NEED_BODY */
     /* NEED_GATHER: */
     int status; /* the origin's 401, 403, 404, 410; else what to answer for rc; 0: rc is 0 */
     struct slice code,
@@ -292,6 +291,11 @@ struct repo_ops {
     bool (*kept)(const struct repo *r, struct slice key, struct arena *arena, struct want *out);
 };
 
+struct repo_owner { /* of repos that were opened together */
+    _Atomic unsigned holds;
+    void (*last)(struct repo_owner *o); /* nobody holds one of them any more: closes them */
+};
+
 struct repo {
     const char *name;
     const struct repo_ops *ops;
@@ -317,13 +321,17 @@ struct repo {
     size_t passes;
     struct slice *targets; /* targeted_cache_control, in small letters */
     size_t ntargets;
-    unsigned slot; /* of its counters (serve/traffic.h) */
-    void *state;   /* the adapter's */
+    unsigned slot;            /* of its counters (serve/traffic.h) */
+    void *state;              /* the adapter's */
+    struct repo_owner *owner; /* NULL: whoever opened it closes it, and nobody holds it */
     _Atomic uint64_t
         generation; /* bumped by publish, rollback, reload: resolved answers of older ones are void */
     _Atomic uint64_t requests, bytes_out, hits; /* for the page */
 };
 
+/* It lives on at least until it is released. Any thread. */
+struct repo *repo_hold(struct repo *r);
+void repo_release(struct repo **rp);
 MUST_USE int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e);
 void repo_close(struct repo **rp);
 const struct repo_ops *repo_ops_find(const char *protocol); /* repos.def; NULL: unknown */

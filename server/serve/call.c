@@ -2,13 +2,13 @@
 
 #include <stdlib.h>
 
-#include "server/serve/document.h"
+#include "server/plan/document.h"
 #include "server/serve/entrance.h"
-#include "server/serve/gather.h"
 #include "server/serve/need.h"
 #include "server/serve/opening.h"
 #include "server/serve/put.h"
 #include "server/serve/refusal.h"
+#include "server/serve/reply.h"
 
 /* The exchange's arena dies with it; the plan's slices must not. */
 static void copy_request(struct arena *a, const struct http_req *from, struct http_req *to)
@@ -80,7 +80,7 @@ static void on_gone(void *arg)
     cache_cancel(&c->ask);
     document_cancel(&c->document);
     opening_cancel(&c->opening);
-    gather_leave(c);
+    plan_run_leave(&c->run);
     need_body_gone(c);
     upload_flow_gone(c);
 }
@@ -132,6 +132,15 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
     c->repo_generation = r->generation;
     c->path = slice_of(c->req.target.p + (path.p - req->target.p), path.n);
     gate_hold(d->parts->gate, &v->who, &c->who);
+    c->run = (struct plan_run){.planner = d->planner,
+                               .repo = r,
+                               .generation = c->repo_generation,
+                               .req = &c->req,
+                               .path = c->path,
+                               .who = &c->who,
+                               .arena = &c->arena,
+                               .plan = &c->plan};
+    plan_run_init(&c->run);
     v->call = c; /* this count is given back at the exchange's end */
     exchange_on(x, &events, c);
     return c;
@@ -156,23 +165,10 @@ void call_release(struct call **cp)
     CHECK(c->body == NULL);
     gate_release(c->desk->parts->gate, &c->who);
     repo_set_release(&c->set);
-    gather_drop(c);
+    plan_run_fini(&c->run);
     drop_kept(c);
     arena_fini(&c->arena);
     free(c);
-}
-
-/* What was read of rows: an index that came in meanwhile may have told what it is to be asked for. */
-static void forget_rows(struct facts *f)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < f->count; i++) {
-        if (f->fact[i].need.kind != NEED_ROW && f->fact[i].need.kind != NEED_ROWS) {
-            f->fact[kept++] = f->fact[i];
-        }
-    }
-    f->count = kept;
 }
 
 bool call_again(struct call *c)
@@ -181,20 +177,20 @@ bool call_again(struct call *c)
         return false;
     }
     c->asked_again = true;
-    forget_rows(&c->facts);
+    plan_run_forget_rows(&c->run);
     call_advance(c);
     return true;
 }
 
 bool call_changed(struct call *c)
 {
-    unsigned changes = c->facts.changes + 1;
+    unsigned changes = c->run.facts.changes + 1;
 
     if (changes > FACTS_CHANGES) {
         return false;
     }
     /* A listing of this very second is old, too. */
-    c->facts = (struct facts){.changes = changes, .since_unix_s = c->desk->loop->unix_s + 1};
+    c->run.facts = (struct facts){.changes = changes, .since_unix_s = c->desk->loop->unix_s + 1};
     call_advance(c);
     return true;
 }
@@ -223,6 +219,26 @@ void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, 
         c->ask = ask;
     }
     call_release(&c);
+}
+
+static void on_document(void *arg, struct document *d, int rc)
+{
+    struct call *c = arg;
+    struct err why;
+
+    if (rc == 0) {
+        c->on_document(c, d);
+    } else if (!call_again(c)) {
+        err_set(&why, rc, "the origin's document did not arrive whole");
+        reply_trouble(c, rc, &why);
+    }
+}
+
+void call_document(struct call *c, struct answer *a,
+                   void (*ready)(struct call *c, struct document *d))
+{
+    c->on_document = ready;
+    document_whole(c->desk->parts->cache, c->desk->loop, a, &c->document, on_document, c);
 }
 
 static void step_work(struct job *j)

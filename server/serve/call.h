@@ -9,10 +9,10 @@
 #ifndef SERVER_SERVE_CALL_H
 #define SERVER_SERVE_CALL_H
 
+#include "server/plan/run.h"
 #include "server/serve/desk.h"
 
 struct document;
-struct gather_use;
 struct call {
     unsigned holds;
     size_t counted_bytes; /* of memory for bodies: the call itself, with its copy of the request */
@@ -25,9 +25,9 @@ struct call {
     struct repo *repo;
     struct slice path;    /* below the repo, raw */
     struct principal who; /* its own count */
-    struct facts facts;
-    struct list kept; /* bytes of facts */
     struct plan plan;
+    struct plan_run run; /* makes the plan; has the facts that it rests on */
+    struct list kept;    /* bytes that live as long as the call */
     struct cache_ask *ask;
     void (*on_answer)(struct call *c, struct answer *a);
     bool answered;
@@ -36,8 +36,7 @@ struct call {
     uint64_t repo_generation;       /* the repo's, likewise */
     struct document_wait *document; /* being gathered; or NULL */
     void (*on_document)(struct call *c, struct document *d);
-    struct gather_use *use; /* of what is waited for, or facts point into; NULL: none */
-    struct buf *body;       /* the request's, while it is read (need.h); or NULL */
+    struct buf *body; /* the request's, while it is read (need.h); or NULL */
     void (*on_body)(struct call *c, int rc, struct slice body);
     struct {
         uint64_t stored_unix_s, fresh_until_unix_s;
@@ -51,16 +50,19 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
                       struct slice path);
 struct call *call_hold(struct call *c);
 void call_release(struct call **cp);
-void call_advance(struct call *c); /* serve.c: plans again, with the facts that have come */
+void call_advance(struct call *c); /* serve.c: plans, with the facts that have come */
 /* serve.c: may the caller do what the plan says, to its subject? False: answered with 401 or 403. */
 bool call_allowed(struct call *c);
-/* Does the caller say no-cache, with a token that may have the origin asked at any time? */
-bool call_forces_refresh(const struct call *c, struct slice subject);
 /* What was answered failed before a byte of it was used: plans again, once. False: that was done already. */
 bool call_again(struct call *c);
 /* The origin has other bytes than the plan rested on: plans again, from what the origin says from now on. False: that was done
  * FACTS_CHANGES times. */
 bool call_changed(struct call *c);
+
+/* Takes a, a 200, and gives it as a whole (plan/document.h): ready() takes d, unless the client leaves. What does not arrive whole is asked
+ * for again, once. */
+void call_document(struct call *c, struct answer *a,
+                   void (*ready)(struct call *c, struct document *d));
 
 /* Takes b's bytes: they live as long as the call. */
 struct slice call_keep(struct call *c, struct buf *b);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "server/serve/gather.h"
+#include "server/plan/run.h"
 #include "server/serve/rendering.h"
 #include "server/serve/sheaf.h"
 
@@ -37,7 +37,7 @@ struct serve *serve_open(const struct serve_parts *parts, const struct entrance 
         k->parts = &s->parts;
         k->loop = loops_at(parts->loops, i);
         k->hot = hot_open(HOT_ENTRIES, hot_files(n), HOT_BYTES);
-        k->gathers = gathers_open(k);
+        k->planner = planners_at(parts->planners, i);
         k->set = repo_set_hold(parts->repos);
         k->loop->local = k; /* before the first connection: no loop looks at it yet */
     }
@@ -51,7 +51,7 @@ static void settle(struct loop *l, void *arg)
     (void)arg;
     repo_set_release(&k->set);
     k->set = repo_set_hold(k->parts->repos);
-    gathers_forget(k->gathers, SLICE_NONE, SLICE_NONE);
+    planner_forget(k->planner, SLICE_NONE, SLICE_NONE);
 }
 
 void serve_settle(struct serve *s)
@@ -75,7 +75,7 @@ static void forget(struct loop *l, void *arg)
     if (k->hot != NULL) { /* emptied already, when the last fills end with the daemon */
         hot_forget(k->hot, f->repo, f->key);
     }
-    gathers_forget(k->gathers, f->repo, f->key);
+    planner_forget(k->planner, f->repo, f->key);
     if (atomic_fetch_sub(&f->left, 1) == 1) {
         free(f);
     }
@@ -109,7 +109,6 @@ static void empty_when_quiet(struct desk *k)
         return;
     }
     hot_close(&k->hot);
-    gathers_close(&k->gathers);
     repo_set_release(&k->set);
     lock_take(&q->lock);
     if (--q->left == 0) {

@@ -9,7 +9,7 @@
 
 struct desk;
 struct entrance;
-struct gathers;
+struct planner;
 struct quiet;
 struct serve {
     struct serve_parts parts;
@@ -25,7 +25,7 @@ struct desk { /* loop->local */
     struct loop *loop;
     struct repo_set *set; /* held */
     struct hot_table *hot;
-    struct gathers *gathers;
+    struct planner *planner;
     unsigned flows;      /* uploads under way: they need the disk pool to end in order */
     struct quiet *quiet; /* who waits for the last of them; NULL: nobody */
     /* Of forgetting: an answer resolved before the last hot_forget() may not be added after it. */

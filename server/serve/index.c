@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "server/serve/document.h"
+#include "server/plan/document.h"
 #include "server/serve/opening.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
@@ -101,5 +101,5 @@ static void on_whole(struct call *c, struct document *d)
 
 void index_send(struct call *c, struct answer *a)
 {
-    document_await(c, a, on_whole);
+    call_document(c, a, on_whole);
 }

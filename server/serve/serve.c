@@ -20,7 +20,7 @@ static void on_request(void *arg, struct exchange *x); /* listen, parse: http br
 static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours); /* gate */
 static bool from_hot(struct desk *d, struct exchange *x, struct visit *v, struct repo *r,
                      struct slice name);
-/* call_advance(): plan, until it needs nothing more; then one of these */
+/* plan (plan/run.h), until it needs nothing more; then one of these */
 static void execute_want(struct call *c);  /* cache */
 static void execute_reply(struct call *c); /* refusal, redirect */
 /* and at the very end */
@@ -63,28 +63,43 @@ static void on_request(void *arg, struct exchange *x)
 
 static bool takes_method(struct call *c);
 
-void call_advance(struct call *c)
+static bool admit(void *arg)
 {
-    struct err why = {0};
-    int rc;
+    return call_allowed(arg) && takes_method(arg);
+}
 
-    c->visit->repo = c->repo;
-    c->plan = (struct plan){0};
-    rc = c->repo->ops->plan(c->repo, &c->req, c->path, &c->who, &c->facts, &c->arena, &c->plan,
-                            &why);
-    if (rc != 0) {
-        struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
-        r->status = status_of_error(rc, STATUS_REQUEST);
-        reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-        reply_failure(c, r, arena_copy(&c->arena, slice_str(why.text)));
-        return;
-    }
-    if (c->plan.kind != PLAN_REPLY && (!call_allowed(c) || !takes_method(c))) {
-        return;
-    }
+static void on_body(struct call *c, int rc, struct slice body)
+{
+    plan_run_body(&c->run, rc, body);
+}
+
+static void read_body(void *arg)
+{
+    need_body(arg, BODY_BYTES, on_body);
+}
+
+static void on_refused(void *arg, int rc, const struct err *why)
+{
+    struct call *c = arg;
+    struct http_reply *r = ARENA_NEW(&c->arena, struct http_reply);
+
+    r->status = status_of_error(rc, STATUS_REQUEST);
+    reply_add(r, SLICE("cache-control"), SLICE("no-store"));
+    reply_failure(c, r, arena_copy(&c->arena, slice_str(why->text)));
+}
+
+static void on_failed(void *arg, int rc, const struct err *why)
+{
+    reply_trouble(arg, rc, why);
+}
+
+static void on_planned(void *arg)
+{
+    struct call *c = arg;
+
     switch (c->plan.kind) {
     case PLAN_NEED:
-        need_resolve(c);
+        CHECK(c->plan.kind != PLAN_NEED);
         return;
     case PLAN_WANT:
         execute_want(c);
@@ -102,6 +117,18 @@ void call_advance(struct call *c)
         execute_reply(c);
         return;
     }
+}
+
+void call_advance(struct call *c)
+{
+    static const struct plan_events events = {.admit = admit,
+                                              .body = read_body,
+                                              .planned = on_planned,
+                                              .refused = on_refused,
+                                              .failed = on_failed};
+
+    c->visit->repo = c->repo;
+    plan_run_start(&c->run, &events, c);
 }
 
 /* ================================================================== gate ==== */
@@ -186,14 +213,6 @@ bool call_allowed(struct call *c)
                          SLICE_ARG(c->who.name), right, SLICE_ARG(lacks)));
     }
     return false;
-}
-
-bool call_forces_refresh(const struct call *c, struct slice subject)
-{
-    struct demand d;
-
-    demand_read(&c->req, &d);
-    return d.refresh && gate_allows(&c->who, "sync", subject);
 }
 
 static void refuse_reading(struct call *c)
@@ -326,7 +345,7 @@ static void execute_want(struct call *c)
         return;
     }
     demand_read(&c->req, &w->demand);
-    if (call_forces_refresh(c, c->plan.subject)) {
+    if (plan_run_forces_refresh(&c->run, c->plan.subject)) {
         w->floor_s = 0;
     }
     w->document = whole;

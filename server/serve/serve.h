@@ -1,8 +1,8 @@
 /* serve.h - the corridor: a request's way from the parsed head to the answer.
  *
- * listen -> parse -> route -> gate -> plan -> cache -> answer. serve.c is that list on one page; the other files are its steps:
- * desk (what a loop has at hand), call (one request under way), hot (resolved answers), need (facts for a plan),
- * document (a whole one, gathered), rendering (one of our own), index (pages rewritten), tree (hosted files and folders), put (uploads), reply and refusal
+ * listen -> parse -> route -> gate -> plan -> cache -> answer. serve.c is that list on one page; the other files are its
+ * steps: desk (what a loop has at hand), call (one request under way), hot (resolved answers), need (its own small body),
+ * rendering (one of our own), index (pages rewritten), tree (hosted files and folders), put (uploads), reply and refusal
  * (how an answer is worded), opening (till its first byte), entrance (the ways in).
  *
  * threads  everything on the loop of the connection; steps that block go to parts->readers or parts->disk and come back
@@ -16,6 +16,7 @@
 struct access_log;
 struct entrance;
 struct own;
+struct planners;
 struct serve;
 struct traffic;
 struct uploads;
@@ -33,7 +34,8 @@ struct serve_parts { /* what it uses; all of it lives longer */
     struct access_log *access;
     struct traffic *traffic; /* counters by repo, kind and class */
     struct repos *repos;
-    struct own *own; /* for the front entrance (own/own.h) */
+    struct planners *planners; /* plan/run.h */
+    struct own *own;           /* for the front entrance (own/own.h) */
 };
 
 /* doors: of protocols whose clients have a root of their own, and at the end the front (serve/entrance.h); live as long. */

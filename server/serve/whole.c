@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "server/serve/document.h"
+#include "server/plan/document.h"
 #include "server/serve/opening.h"
 #include "server/serve/reply.h"
 #include "server/serve/resolve.h"
@@ -86,6 +86,6 @@ void whole_send(struct call *c, struct answer *a)
         know(c, &a->digest);
         send_with(c, a, a->total_bytes);
     } else {
-        document_await(c, a, on_whole);
+        call_document(c, a, on_whole);
     }
 }

@@ -2,7 +2,7 @@
  *
  *   api/{type}/{id}                   the Hub's word on the default branch
  *   api/{type}/{id}/revision/{rev}    ... on another; one segment, escaped
- *   api/{type}/{id}/tree/{commit}     a commit's listing, its first part (repo/part.h)
+ *   api/{type}/{id}/tree/{commit}     a commit's listing, its first part (plan/gather.h)
  *   {type}/{id}/blobs/{etag}          a file, under whatever paths and in whatever commits
  *   buckets/{id}/blobs/{hash}         a bucket's file, by its Xet hash; .../resolve/{path}: one that the Hub tells no hash of
  *   rights/auth-check/{type}/{id}     a caller's right, by auth-check; rights/file/...: tried on a file

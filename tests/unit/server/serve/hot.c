@@ -7,7 +7,7 @@
 static struct arena arena;
 static struct repo_ops ops = {.name = "hf"};
 static struct repo repo = {.name = "hf", .ops = &ops, .anonymous_read = true};
-static struct repo_set set = {.holds = 1}; /* ours: never the last */
+static struct repo_set set = {.owner.holds = 1}; /* ours: never the last */
 
 static int setup(void **state)
 {
@@ -24,7 +24,7 @@ static int teardown(void **state)
     struct hot_table *t = *state;
 
     hot_close(&t);
-    assert_int_equal(set.holds, 1);
+    assert_int_equal(set.owner.holds, 1);
     arena_fini(&arena);
     return 0;
 }

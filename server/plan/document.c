@@ -1,9 +1,8 @@
-#include "server/serve/document.h"
+#include "server/plan/document.h"
 
 #include <stdlib.h>
 
 #include "common/os/newfile.h"
-#include "server/serve/reply.h"
 
 struct document_wait {
     struct document_wait **slot;
@@ -38,38 +37,18 @@ static void look(void *arg)
     }
 }
 
-void document_whole(struct desk *k, struct answer *a, struct document_wait **slot,
+void document_whole(struct cache *c, struct loop *l, struct answer *a, struct document_wait **slot,
                     void (*done)(void *arg, struct document *d, int rc), void *arg)
 {
     struct document_wait *w = NEW(struct document_wait);
 
     CHECK(*slot == NULL);
     *w = (struct document_wait){.slot = slot, .answer = a, .done = done, .arg = arg};
-    w->body = answer_body(k->parts->cache, a, k->loop, 0, a->total_bytes);
+    w->body = answer_body(c, a, l, 0, a->total_bytes);
     w->body->wake = look;
     w->body->wake_arg = w;
     *slot = w;
     look(w);
-}
-
-static void on_document(void *arg, struct document *d, int rc)
-{
-    struct call *c = arg;
-    struct err why;
-
-    if (rc == 0) {
-        c->on_document(c, d);
-    } else if (!call_again(c)) {
-        err_set(&why, rc, "the origin's document did not arrive whole");
-        reply_trouble(c, rc, &why);
-    }
-}
-
-void document_await(struct call *c, struct answer *a,
-                    void (*ready)(struct call *c, struct document *d))
-{
-    c->on_document = ready;
-    document_whole(c->desk, a, &c->document, on_document, c); /* the call cancels it */
 }
 
 void document_cancel(struct document_wait **dp)

@@ -1,12 +1,12 @@
-#include "server/serve/gather.h"
+#include "server/plan/gather.h"
 
 #include <stdlib.h>
 #include <uthash.h>
 
 #include "common/base/log.h"
-#include "server/repo/part.h"
-#include "server/serve/document.h"
-#include "server/serve/need.h"
+#include "common/codec/url.h"
+#include "common/codec/weblink.h"
+#include "server/plan/document.h"
 
 enum {
     GATHER_MAGIC = 0x67617468,
@@ -16,28 +16,20 @@ enum {
     STALE_S = 5,    /* with the origin in trouble nobody asks it again for so long */
     TOUCH_S = 3600, /* what is used from memory counts as read, so often */
     TEXT_BYTES = 512,
-};
-
-struct gathers {
-    struct desk *desk;
-    struct gather *by_name;
-    struct list lru; /* ready ones, used last in front */
-    uint64_t bytes;
-    unsigned count;
+    URL_BYTES = 16384,
 };
 
 struct gather {
     uint32_t magic;
     UT_hash_handle hh;
     struct list lru;
-    struct gathers *all;
+    struct planner *all;
     unsigned holds;
     bool listed; /* in by_name: one count */
     bool ready;
     struct arena arena;
     struct slice name;
-    struct repo_set *set; /* held: keeps repo alive */
-    struct repo *repo;
+    struct repo *repo; /* held */
     uint64_t generation;
     struct need need;
     struct list waiters;         /* uses */
@@ -59,14 +51,93 @@ struct gather {
     uint64_t touched_unix_s;
 };
 
-struct gather_use { /* a call's count of a gathering */
+struct gather_use { /* a run's count of a gathering */
     struct gather_use *next;
     struct list node; /* among its waiters */
-    struct call *call;
+    struct plan_run *run;
+    void (*came)(struct plan_run *r, const struct fact *f);
     struct gather *g;
 };
 
 static void ask_part(struct gather *g);
+
+/* --- a part --------------------------------------------------------------------------------------------------------- */
+
+/* A client may end its query in "+1": then that would be a part of the question without it. No query has a blank. */
+static struct slice mark_of(struct slice key)
+{
+    return slice_find(key, '?') >= 0 ? SLICE(" +") : SLICE("+");
+}
+
+struct slice part_key(struct slice key, unsigned part, struct arena *a)
+{
+    return part == 0 ? key
+                     : arena_fmt(a, SLICE_FMT SLICE_FMT "%u", SLICE_ARG(key),
+                                 SLICE_ARG(mark_of(key)), part);
+}
+
+bool part_is_of(struct slice part, struct slice key)
+{
+    return slice_eq(part, key) ||
+           (slice_starts(part, key) && slice_starts(slice_from(part, key.n), mark_of(key)));
+}
+
+int part_next(const struct answer *a, unsigned part, struct arena *arena, struct slice *next,
+              struct err *e)
+{
+    struct buf url = BUF_INIT(URL_BYTES);
+    struct slice to = SLICE_NONE;
+    int rc;
+
+    *next = SLICE_NONE;
+    for (size_t i = 0; i < a->nfields && to.p == NULL; i++) {
+        if (slice_eqs(a->fields[i].name, "link")) { /* there may be several */
+            to = weblink_next(a->fields[i].value);
+        }
+    }
+    if (to.p == NULL) {
+        return 0;
+    }
+    rc = part + 1 == GATHER_PARTS_MAX
+             ? err_set(e, E_TOOBIG, "the origin's listing has more than %d parts", GATHER_PARTS_MAX)
+             : url_resolve(a->url, to, &url, e);
+    if (rc == 0) {
+        *next = arena_copy(arena, buf_slice(&url));
+    }
+    buf_free(&url);
+    return rc;
+}
+
+void part_note(const struct answer *a, struct fact *f)
+{
+    f->until_unix_s = min_u64(f->until_unix_s, a->fresh_until_unix_s);
+    f->stale = f->stale || cache_state_is_stale(a->state);
+    f->in_trouble = f->in_trouble || a->state == CACHE_STALE;
+    f->spoken_unix_s =
+        f->spoken_unix_s == 0 ? a->stored_unix_s : min_u64(f->spoken_unix_s, a->stored_unix_s);
+}
+
+int part_of_head(const struct answer *a, const struct want *w, uint64_t now_unix_s, struct fact *f,
+                 struct err *e)
+{
+    part_note(a, f);
+    f->until_unix_s = now_unix_s + w->ttl_s;
+    return a->total_bytes == w->size_bytes
+               ? 0
+               : err_set(e, E_PROTOCOL, "what the origin has at this path is of another size");
+}
+
+void part_refused(const struct answer *a, struct arena *arena, struct fact *f)
+{
+    struct slice code = answer_field(a, "x-error-code");
+    struct slice message = answer_field(a, "x-error-message");
+
+    message = message.p != NULL ? message : slice_str(a->why.text);
+    f->rc = answer_rc(a);
+    f->status = a->status;
+    f->code = code.p != NULL ? arena_copy(arena, code) : SLICE_NONE;
+    f->message = arena_copy(arena, slice_first(message, min_u64(message.n, TEXT_BYTES)));
+}
 
 /* --- its life ----------------------------------------------------------------------------------------------------- */
 
@@ -80,7 +151,7 @@ static void release(struct gather *g)
     document_free(&g->doc);
     buf_free(&g->out);
     buf_free(&g->digests);
-    repo_set_release(&g->set);
+    repo_release(&g->repo);
     arena_fini(&g->arena);
     g->magic = 0;
     free(g);
@@ -88,7 +159,7 @@ static void release(struct gather *g)
 
 static void unlist(struct gather *g)
 {
-    struct gathers *all = g->all;
+    struct planner *all = g->all;
 
     if (!g->listed) {
         return;
@@ -103,7 +174,7 @@ static void unlist(struct gather *g)
     release(g);
 }
 
-static void trim(struct gathers *all)
+static void trim(struct planner *all)
 {
     while (all->count > 1 && (all->bytes > KEPT_BYTES || all->count > KEPT_MAX)) {
         unlist(LIST_ITEM(all->lru.prev, struct gather, lru));
@@ -138,16 +209,15 @@ static struct slice name_of(struct arena *a, const struct repo *r, const struct 
     return name;
 }
 
-static struct gather *gather_new(struct call *c, struct slice name)
+static struct gather *gather_new(struct plan_run *r, struct slice name)
 {
     struct gather *g = NEW(struct gather);
-    const struct need *n = &c->plan.need;
+    const struct need *n = &r->plan->need;
 
     g->magic = GATHER_MAGIC;
-    g->all = c->desk->gathers;
-    g->set = repo_set_share(c->set);
-    g->repo = c->repo;
-    g->generation = c->repo_generation;
+    g->all = r->planner;
+    g->repo = repo_hold(r->repo);
+    g->generation = r->generation;
     g->name = arena_copy(&g->arena, name);
     g->need = *n;
     g->need.key = copy(&g->arena, n->key);
@@ -156,11 +226,11 @@ static struct gather *gather_new(struct call *c, struct slice name)
     g->need.want.accept = copy(&g->arena, n->want.accept);
     g->need.want.authorization = copy(&g->arena, n->want.authorization);
     g->need.want.principal = g->need.name = copy(&g->arena, n->want.principal);
-    g->need.want.repo = slice_str(c->repo->name);
+    g->need.want.repo = slice_str(r->repo->name);
     g->need.want.document = !n->want.head_only; /* its size is no matter then */
-    g->need.want.client = c->who.client;
+    g->need.want.client = r->who->client;
     g->want = g->need.want;
-    fair_clients_add(&g->clients, c->who.client);
+    fair_clients_add(&g->clients, r->who->client);
     list_init(&g->waiters);
     g->out = BUF_INIT(OUT_BYTES);
     g->digests = BUF_INIT(GATHER_PARTS_MAX * sizeof(struct digest));
@@ -173,12 +243,12 @@ static struct gather *gather_new(struct call *c, struct slice name)
 
 /* --- telling ------------------------------------------------------------------------------------------------------ */
 
-static void tell(struct gather *g, struct call *c)
+static void tell(struct gather_use *u)
 {
-    struct fact f = g->fact;
+    struct fact f = u->g->fact;
 
-    f.need = c->plan.need;
-    need_learn(c, &f);
+    f.need = u->g->need; /* the same as was asked, and it lives as long */
+    u->came(u->run, &f);
 }
 
 static void finish(struct gather *g, int rc)
@@ -189,7 +259,7 @@ static void finish(struct gather *g, int rc)
     g->fact.bytes = buf_slice(&g->out);
     g->ready = true;
     if (g->fact.stale) {
-        g->fact.until_unix_s = g->all->desk->loop->unix_s + STALE_S;
+        g->fact.until_unix_s = g->all->loop->unix_s + STALE_S;
     }
     g->holds++;
     if (rc != 0) {
@@ -201,7 +271,7 @@ static void finish(struct gather *g, int rc)
         trim(g->all);
     }
     while ((n = list_pop_front(&g->waiters)) != NULL) {
-        tell(g, LIST_ITEM(n, struct gather_use, node)->call);
+        tell(LIST_ITEM(n, struct gather_use, node));
     }
     release(g);
 }
@@ -220,7 +290,7 @@ static void forget_part(struct gather *g)
 {
     struct err why;
 
-    if (cache_remove_key(g->all->desk->parts->cache, g->want.repo, g->want.key, &why) != 0) {
+    if (cache_remove_key(g->all->parts.cache, g->want.repo, g->want.key, &why) != 0) {
         log_warn("serve.gather_remove", "repo=%s why=\"%s\"", g->repo->name, why.text);
     }
 }
@@ -228,7 +298,7 @@ static void forget_part(struct gather *g)
 static void work(struct job *j)
 {
     struct gather *g = CONTAINER_OF(j, struct gather, job);
-    struct buf doc = BUF_INIT((size_t)g->set->conf->cache.document_bytes);
+    struct buf doc = BUF_INIT(g->all->parts.document_bytes);
     struct gather_part part = {
         .need = &g->need,
         .url = g->doc != NULL ? g->doc->answer->url : SLICE(""),
@@ -238,7 +308,7 @@ static void work(struct job *j)
 
     g->why.code = g->doc != NULL
                       ? document_read(g->doc, &doc, &g->why)
-                      : blob_read_whole(g->all->desk->parts->store, &g->need.root, &doc, &g->why);
+                      : blob_read_whole(g->all->parts.store, &g->need.root, &doc, &g->why);
     if (g->why.code == 0) {
         part.doc = buf_slice(&doc);
         g->why.code = g->repo->ops->gather(g->repo, &part, &g->out, &g->why);
@@ -302,10 +372,10 @@ static void note_part(struct gather *g, const struct answer *a)
 static void put_to_work(struct gather *g)
 {
     g->busy = true;
-    g->job = (struct job){.work = work, .done = worked, .reply = g->all->desk->loop->mail};
-    pool_submit(g->all->desk->parts->readers, &g->job, g->clients.client[0]);
+    g->job = (struct job){.work = work, .done = worked, .reply = g->all->loop->mail};
+    pool_submit(g->all->parts.readers, &g->job, g->clients.client[0]);
     for (unsigned i = 1; i < g->clients.count; i++) {
-        pool_move(g->all->desk->parts->readers, &g->job, g->clients.client[i]);
+        pool_move(g->all->parts.readers, &g->job, g->clients.client[i]);
     }
 }
 
@@ -340,7 +410,7 @@ static void on_answer(void *arg, struct answer *a)
     g->ask = NULL;
     g->answered = true;
     if (a->status == 200 && g->want.head_only) {
-        int rc = part_of_head(a, &g->want, g->all->desk->loop->unix_s, &g->fact, &g->why);
+        int rc = part_of_head(a, &g->want, g->all->loop->unix_s, &g->fact, &g->why);
         answer_release(&a);
         if (rc == 0) {
             finish(g, 0);
@@ -348,7 +418,7 @@ static void on_answer(void *arg, struct answer *a)
             fail(g, rc, 502, slice_str(g->why.text));
         }
     } else if (a->status == 200) {
-        document_whole(g->all->desk, a, &g->wait, on_whole, g);
+        document_whole(g->all->parts.cache, g->all->loop, a, &g->wait, on_whole, g);
     } else {
         part_refused(a, &g->arena, &g->fact);
         answer_release(&a);
@@ -362,7 +432,7 @@ static void ask_part(struct gather *g)
 
     g->holds++; /* it may be over before cache_want() returns */
     g->answered = false;
-    ask = cache_want(g->all->desk->parts->cache, g->all->desk->loop, &g->want, on_answer, g);
+    ask = cache_want(g->all->parts.cache, g->all->loop, &g->want, on_answer, g);
     if (!g->answered) {
         g->ask = ask;
         for (unsigned i = 1; i < g->clients.count; i++) {
@@ -381,7 +451,7 @@ static void share(struct gather *g, uint64_t client)
     if (g->ask != NULL) {
         cache_share(g->ask, client);
     } else if (g->busy) {
-        pool_move(g->all->desk->parts->readers, &g->job, client);
+        pool_move(g->all->parts.readers, &g->job, client);
     }
 }
 
@@ -389,13 +459,13 @@ static void share(struct gather *g, uint64_t client)
 
 /* What is stale because the origin was in trouble may be shown again while the origin is asked: else each one who asks would
  * wait for an origin that does not even refuse. */
-static struct gather *find(struct call *c, struct slice name)
+static struct gather *find(struct plan_run *r, struct slice name)
 {
-    struct gathers *all = c->desk->gathers;
-    struct want *w = &c->plan.need.want;
-    bool forced = !c->plan.need.of_blob && w->class == WANT_MUTABLE &&
-                  call_forces_refresh(
-                      c, arena_fmt(&c->arena, "%s/" SLICE_FMT, c->repo->name, SLICE_ARG(c->path)));
+    struct planner *all = r->planner;
+    struct want *w = &r->plan->need.want;
+    bool forced = !r->plan->need.of_blob && w->class == WANT_MUTABLE &&
+                  plan_run_forces_refresh(
+                      r, arena_fmt(r->arena, "%s/" SLICE_FMT, r->repo->name, SLICE_ARG(r->path)));
     struct gather *g;
 
     if (forced) {
@@ -403,8 +473,8 @@ static struct gather *find(struct call *c, struct slice name)
         w->floor_s = 0;
     }
     HASH_FIND(hh, all->by_name, name.p, name.n, g);
-    if (g != NULL && (g->generation != c->repo->generation ||
-                      (g->ready && (forced || g->fact.until_unix_s <= c->desk->loop->unix_s ||
+    if (g != NULL && (g->generation != r->repo->generation ||
+                      (g->ready && (forced || g->fact.until_unix_s <= all->loop->unix_s ||
                                     g->fact.spoken_unix_s < w->since_unix_s)))) {
         w->in_trouble = g->ready && g->fact.stale && !forced;
         unlist(g);
@@ -422,30 +492,28 @@ static void touch(struct gather *g, uint64_t unix_s)
     for (size_t at = 0; at < g->digests.n; at += sizeof(struct digest)) {
         struct digest d;
         memcpy(&d, g->digests.p + at, sizeof d);
-        blob_touch(g->all->desk->parts->store, &d, unix_s);
+        blob_touch(g->all->parts.store, &d, unix_s);
     }
 }
 
-void gather_need(struct call *c)
+void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const struct fact *f))
 {
-    struct slice name = name_of(&c->arena, c->repo, &c->plan.need);
-    struct gather *g = find(c, name);
+    struct slice name = name_of(r->arena, r->repo, &r->plan->need);
+    struct gather *g = find(r, name);
     struct gather_use *u = NEW(struct gather_use);
     bool begins = g == NULL;
 
     if (begins) {
-        g = gather_new(c, name);
+        g = gather_new(r, name);
     }
     g->holds++;
-    u->call = c;
-    u->g = g;
-    u->next = c->use;
-    c->use = u;
+    *u = (struct gather_use){.next = r->use, .run = r, .came = came, .g = g};
+    r->use = u;
     if (g->ready) {
         list_remove(&g->lru);
         list_push_front(&g->all->lru, &g->lru);
-        touch(g, c->desk->loop->unix_s);
-        tell(g, c);
+        touch(g, g->all->loop->unix_s);
+        tell(u);
         return;
     }
     list_push_back(&g->waiters, &u->node);
@@ -454,7 +522,7 @@ void gather_need(struct call *c)
     } else if (begins) {
         ask_part(g);
     } else {
-        share(g, c->who.client);
+        share(g, r->who->client);
     }
 }
 
@@ -469,9 +537,9 @@ static void abandon(struct gather *g)
     }
 }
 
-void gather_leave(struct call *c)
+void gather_leave(struct plan_run *r)
 {
-    for (struct gather_use *u = c->use; u != NULL; u = u->next) {
+    for (struct gather_use *u = r->use; u != NULL; u = u->next) {
         if (list_linked(&u->node)) {
             list_remove(&u->node);
             if (list_empty(&u->g->waiters)) {
@@ -481,44 +549,41 @@ void gather_leave(struct call *c)
     }
 }
 
-void gather_drop(struct call *c)
+void gather_drop(struct plan_run *r)
 {
     struct gather_use *u;
 
-    while ((u = c->use) != NULL) {
-        c->use = u->next;
+    while ((u = r->use) != NULL) {
+        r->use = u->next;
         CHECK(!list_linked(&u->node));
         release(u->g);
         free(u);
     }
 }
 
-/* --- all of them -------------------------------------------------------------------------------------------------- */
+/* --- planners ----------------------------------------------------------------------------------------------------- */
 
-struct gathers *gathers_open(struct desk *k)
+struct planners {
+    unsigned count;
+    struct planner at[];
+};
+
+struct planners *planners_open(const struct planner_parts *parts, struct loops *ls)
 {
-    struct gathers *all = NEW(struct gathers);
+    unsigned n = loops_count(ls);
+    struct planners *ps = mem_new(sizeof *ps + n * sizeof ps->at[0]);
 
-    all->desk = k;
-    list_init(&all->lru);
-    return all;
+    ps->count = n;
+    for (unsigned i = 0; i < n; i++) {
+        ps->at[i] = (struct planner){.loop = loops_at(ls, i), .parts = *parts};
+        list_init(&ps->at[i].lru);
+    }
+    return ps;
 }
 
-void gathers_close(struct gathers **gp)
+struct planner *planners_at(struct planners *ps, unsigned loop)
 {
-    struct gathers *all = *gp;
-    struct gather *g;
-    struct gather *tmp;
-
-    if (all == NULL) {
-        return;
-    }
-    *gp = NULL;
-    HASH_ITER(hh, all->by_name, g, tmp)
-    {
-        unlist(g);
-    }
-    free(all);
+    return &ps->at[loop];
 }
 
 static bool is_made_of(const struct gather *g, struct slice key)
@@ -526,18 +591,28 @@ static bool is_made_of(const struct gather *g, struct slice key)
     return key.p == NULL || part_is_of(key, g->need.want.key);
 }
 
-void gathers_forget(struct gathers *all, struct slice repo, struct slice key)
+void planner_forget(struct planner *pl, struct slice repo, struct slice key)
 {
     struct gather *g;
     struct gather *tmp;
 
-    if (all == NULL) {
-        return;
-    }
-    HASH_ITER(hh, all->by_name, g, tmp)
+    HASH_ITER(hh, pl->by_name, g, tmp)
     {
         if (repo.p == NULL || (slice_eqs(repo, g->repo->name) && is_made_of(g, key))) {
             unlist(g); /* who waits for it gets it, nobody else */
         }
+    }
+}
+
+void planners_close(struct planners **psp)
+{
+    struct planners *ps = *psp;
+
+    if (ps != NULL) {
+        *psp = NULL;
+        for (unsigned i = 0; i < ps->count; i++) {
+            planner_forget(&ps->at[i], SLICE_NONE, SLICE_NONE);
+        }
+        free(ps);
     }
 }

@@ -1,4 +1,4 @@
-#include "server/repo/part.h"
+#include "server/plan/gather.h"
 
 #include "tests/harness/ask.h"
 

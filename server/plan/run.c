@@ -1,0 +1,496 @@
+#include "server/plan/run.h"
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/os/lock.h"
+#include "server/gate/gate.h"
+#include "server/plan/gather.h"
+#include "server/store/tree.h"
+
+enum { ROW_BYTES = 1 << 20, ROWS_BYTES = 64 << 10, STOP_LOOK_MS = 200 };
+
+/* --- states ------------------------------------------------------------------------------------------------------- */
+
+static bool may_become(enum plan_run_state from, enum plan_run_state to)
+{
+    switch (to) {
+    case PLAN_RUN_NEW:
+        return false;
+    case PLAN_RUN_ASKING:
+        return from != PLAN_RUN_LEFT;
+    case PLAN_RUN_READING:
+    case PLAN_RUN_GATHERING:
+    case PLAN_RUN_BODY:
+    case PLAN_RUN_PLANNED:
+        return from == PLAN_RUN_ASKING;
+    case PLAN_RUN_FAILED:
+        return from == PLAN_RUN_ASKING || from == PLAN_RUN_READING || from == PLAN_RUN_GATHERING;
+    case PLAN_RUN_LEFT:
+        return true;
+    }
+    return false;
+}
+
+static void become(struct plan_run *r, enum plan_run_state to)
+{
+    CHECK(may_become(r->state, to));
+    r->state = to;
+}
+
+/* --- facts -------------------------------------------------------------------------------------------------------- */
+
+/* A fact with all that it points to: plans are made and dropped while it is kept. Its reader may outlive the run. */
+struct known {
+    struct list node;
+    struct job job;
+    struct plan_run *run; /* that waits for it; NULL: it has left */
+    struct store *store;
+    struct slice repo;
+    struct fact fact;
+    struct buf bytes;
+    struct arena arena;
+    struct err why;
+};
+
+static struct slice copy(struct arena *a, struct slice s)
+{
+    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
+}
+
+static struct known *known_new(struct plan_run *r)
+{
+    struct known *k = NEW(struct known);
+    struct need *n = &k->fact.need;
+
+    k->run = r;
+    k->store = r->planner->parts.store;
+    k->repo = arena_copy(&k->arena, slice_str(r->repo->name));
+    k->bytes = BUF_INIT(ROW_BYTES);
+    *n = r->plan->need;
+    n->key = copy(&k->arena, n->key);
+    n->name = copy(&k->arena, n->name);
+    n->version = copy(&k->arena, n->version);
+    n->path = copy(&k->arena, n->path);
+    return k;
+}
+
+static void known_free(struct known *k)
+{
+    buf_free(&k->bytes);
+    arena_fini(&k->arena);
+    free(k);
+}
+
+static void learn(struct plan_run *r, const struct fact *f)
+{
+    r->facts.fact[r->facts.count++] = *f;
+}
+
+static void learn_known(struct plan_run *r, struct known *k)
+{
+    k->run = NULL;
+    list_push_back(&r->known, &k->node);
+    learn(r, &k->fact);
+}
+
+/* --- rows: what the store knows ----------------------------------------------------------------------------------- */
+
+struct scan {
+    const struct need *need;
+    struct buf *out;
+};
+
+static int add_row(void *arg, struct slice key, struct slice value)
+{
+    const struct scan *x = arg;
+
+    if (!slice_starts(key, x->need->key) || x->out->n + value.n > ROWS_BYTES) {
+        return 1;
+    }
+    buf_adds(x->out, value);
+    return 0;
+}
+
+static int rows_read(struct store *s, const struct need *n, struct buf *out, struct err *e)
+{
+    struct scan x = {n, out};
+    int rc = store_scan(s, n->table, n->key, SLICE_NONE, add_row, &x, e);
+
+    return rc < 0 ? rc : out->n == 0 ? E_NOTFOUND : 0;
+}
+
+static int row_put(struct store *s, const struct need *n, struct err *e)
+{
+    struct batch *b = batch_new();
+
+    if (n->name.p != NULL) {
+        batch_require_value(b, n->table, n->key, n->name);
+    } else {
+        batch_require_absent(b, n->table, n->key);
+    }
+    batch_put(b, n->table, n->key, n->path);
+    return store_commit(s, &b, COMMIT_SYNC, e);
+}
+
+static int entry_read(struct store *s, struct fact *f, struct arena *a, struct err *e)
+{
+    const struct need *n = &f->need;
+    int rc = n->follow ? tree_resolve(s, &n->root, n->path, a, &f->entry, e)
+                       : tree_get(s, &n->root, n->path, a, &f->entry, e);
+
+    return rc == E_INVALID ? E_NOTFOUND : rc; /* links that lead nowhere */
+}
+
+/* That there is nothing, or that it has changed, is a fact, too. Blocks. */
+static void known_read(struct known *k)
+{
+    struct fact *f = &k->fact;
+    const struct need *n = &f->need;
+    int rc = 0;
+
+    switch (n->kind) {
+    case NEED_ROW:
+        rc = store_get(k->store, n->table, n->key, &k->bytes, &k->why);
+        break;
+    case NEED_ROWS:
+        rc = rows_read(k->store, n, &k->bytes, &k->why);
+        break;
+    case NEED_HEAD:
+        rc = snap_find(k->store, k->repo, n->name, n->version, &f->snap, &k->why);
+        break;
+    case NEED_ENTRY:
+        rc = entry_read(k->store, f, &k->arena, &k->why);
+        break;
+    case NEED_PUT:
+        rc = row_put(k->store, n, &k->why);
+        break;
+    case NEED_GATHER:
+    case NEED_BODY:
+    case NEED_RIGHT:
+        CHECK(false);
+    }
+    f->rc = rc;
+    f->bytes = buf_slice(&k->bytes);
+    k->why.code = rc == E_NOTFOUND || rc == E_CHANGED ? 0 : rc;
+}
+
+/* --- steps -------------------------------------------------------------------------------------------------------- */
+
+bool plan_run_forces_refresh(const struct plan_run *r, struct slice subject)
+{
+    struct demand d;
+
+    demand_read(r->req, &d);
+    return d.refresh && gate_allows(r->who, "sync", subject);
+}
+
+static void learn_right(struct plan_run *r)
+{
+    struct known *k = known_new(r);
+    const struct need *n = &k->fact.need;
+    const char *right = slice_eqs(n->name, "publish") ? "publish" : "read";
+
+    k->fact.rc = gate_allows(r->who, right, n->path) ? 0 : E_NOTFOUND;
+    learn_known(r, k);
+}
+
+static int refuse(struct plan_run *r, int rc)
+{
+    become(r, PLAN_RUN_FAILED);
+    return rc;
+}
+
+enum { ANSWERED = 1 };
+
+/* What is known has been learned. 0: the state says what comes next. ANSWERED: nothing does, the run is not to be touched. */
+static int step(struct plan_run *r, struct err *e)
+{
+    become(r, PLAN_RUN_ASKING);
+    for (;;) {
+        int rc;
+        *r->plan = (struct plan){0};
+        rc = r->repo->ops->plan(r->repo, r->req, r->path, r->who, &r->facts, r->arena, r->plan, e);
+        if (rc != 0) {
+            return refuse(r, rc);
+        }
+        if (r->plan->kind != PLAN_REPLY && r->events != NULL && !r->events->admit(r->arg)) {
+            return ANSWERED; /* it may be gone with its request */
+        }
+        if (r->plan->kind != PLAN_NEED) {
+            become(r, PLAN_RUN_PLANNED);
+            return 0;
+        }
+        if (r->facts.count == FACTS_MAX) {
+            log_error("plan.loops", "repo=%s path=" SLICE_FMT, r->repo->name, SLICE_ARG(r->path));
+            return refuse(r,
+                          err_set(e, E_INTERNAL,
+                                  "the plan for this path asks for more facts than allowed, please "
+                                  "report it"));
+        }
+        switch (r->plan->need.kind) {
+        case NEED_RIGHT:
+            learn_right(r);
+            continue;
+        case NEED_BODY:
+            become(r, PLAN_RUN_BODY);
+            return 0;
+        case NEED_GATHER:
+            become(r, PLAN_RUN_GATHERING);
+            break;
+        case NEED_PUT:
+        case NEED_ROW:
+        case NEED_ROWS:
+        case NEED_HEAD:
+        case NEED_ENTRY:
+            become(r, PLAN_RUN_READING);
+            break;
+        }
+        if (r->reads_only &&
+            (r->plan->need.kind == NEED_GATHER || r->plan->need.kind == NEED_PUT)) {
+            return refuse(r, err_set(e, E_NOTFOUND, "no plan is made of what is here alone"));
+        }
+        return 0;
+    }
+}
+
+/* --- on a loop ---------------------------------------------------------------------------------------------------- */
+
+static void go(struct plan_run *r);
+
+static void read_work(struct job *j)
+{
+    known_read(CONTAINER_OF(j, struct known, job));
+}
+
+static void read_done(struct job *j)
+{
+    struct known *k = CONTAINER_OF(j, struct known, job);
+    struct plan_run *r = k->run;
+
+    if (r == NULL) { /* it has left */
+        known_free(k);
+        return;
+    }
+    r->reading = NULL;
+    if (k->why.code == 0) {
+        learn_known(r, k);
+        go(r);
+        return;
+    }
+    log_error("plan.read_failed", "repo=%s why=\"%s\"", r->repo->name, k->why.text);
+    become(r, PLAN_RUN_FAILED);
+    r->events->failed(r->arg, k->why.code, &k->why);
+    known_free(k);
+}
+
+static void read_on_pool(struct plan_run *r)
+{
+    struct known *k = r->reading = known_new(r);
+
+    k->job = (struct job){.work = read_work, .done = read_done, .reply = r->planner->loop->mail};
+    pool_submit(r->planner->parts.readers, &k->job, r->who->client);
+}
+
+static void on_gathered(struct plan_run *r, const struct fact *f)
+{
+    learn(r, f);
+    go(r);
+}
+
+static void go(struct plan_run *r)
+{
+    struct err why = {0};
+    int rc = step(r, &why);
+
+    if (rc == ANSWERED) {
+        return;
+    }
+    if (rc != 0) {
+        r->events->refused(r->arg, rc, &why);
+        return;
+    }
+    switch (r->state) {
+    case PLAN_RUN_READING:
+        read_on_pool(r);
+        return;
+    case PLAN_RUN_GATHERING:
+        gather_need(r, on_gathered);
+        return;
+    case PLAN_RUN_BODY:
+        r->events->body(r->arg);
+        return;
+    case PLAN_RUN_PLANNED:
+        r->events->planned(r->arg);
+        return;
+    case PLAN_RUN_NEW:
+    case PLAN_RUN_ASKING:
+    case PLAN_RUN_FAILED:
+    case PLAN_RUN_LEFT:
+        CHECK(false);
+    }
+}
+
+void plan_run_init(struct plan_run *r)
+{
+    list_init(&r->known);
+}
+
+void plan_run_start(struct plan_run *r, const struct plan_events *events, void *arg)
+{
+    r->events = events;
+    r->arg = arg;
+    go(r);
+}
+
+void plan_run_body(struct plan_run *r, int rc, struct slice bytes)
+{
+    CHECK(r->state == PLAN_RUN_BODY);
+    learn(r, &(struct fact){.need = r->plan->need, .rc = rc, .bytes = bytes});
+    go(r);
+}
+
+void plan_run_leave(struct plan_run *r)
+{
+    if (r->reading != NULL) {
+        r->reading->run = NULL;
+        r->reading = NULL;
+    }
+    gather_leave(r);
+    become(r, PLAN_RUN_LEFT);
+}
+
+void plan_run_forget_rows(struct plan_run *r)
+{
+    struct facts *f = &r->facts;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < f->count; i++) {
+        if (f->fact[i].need.kind != NEED_ROW && f->fact[i].need.kind != NEED_ROWS) {
+            f->fact[kept++] = f->fact[i];
+        }
+    }
+    f->count = kept;
+}
+
+/* --- on a thread that blocks: gatherings are the loop's, all else is done at once --------------------------------- */
+
+struct waiter {
+    struct lock lock;
+    struct cond news;
+    bool came; /* the fact */
+};
+
+static void on_fact(struct plan_run *r, const struct fact *f)
+{
+    struct waiter *w = r->waiter;
+
+    learn(r, f);
+    lock_take(&w->lock);
+    w->came = true;
+    cond_signal(&w->news);
+    lock_drop(&w->lock);
+}
+
+static void begin_here(struct loop *l, void *run)
+{
+    (void)l;
+    gather_need(run, on_fact);
+}
+
+static void leave_here(struct loop *l, void *run)
+{
+    (void)l;
+    gather_leave(run);
+}
+
+static void drop_here(struct loop *l, void *run)
+{
+    (void)l;
+    gather_drop(run);
+}
+
+static bool wait_for_fact(struct waiter *w, const _Atomic bool *stop)
+{
+    bool came;
+
+    lock_take(&w->lock);
+    while (!w->came && (stop == NULL || !*stop)) {
+        (void)cond_wait_ms(&w->news, &w->lock, STOP_LOOK_MS);
+    }
+    came = w->came;
+    lock_drop(&w->lock);
+    return came;
+}
+
+static int gather_here(struct plan_run *r, const _Atomic bool *stop, struct err *e)
+{
+    struct loop *l = r->planner->loop;
+    struct waiter w = {.came = false};
+    int rc = 0;
+
+    lock_init(&w.lock, LOCK_LEAF);
+    cond_init(&w.news);
+    r->waiter = &w;
+    loop_call(l, begin_here, r);
+    if (!wait_for_fact(&w, stop)) {
+        loop_call(l, leave_here, r);
+        become(r, PLAN_RUN_FAILED);
+        rc = err_set(e, E_CANCELLED, "it was stopped");
+    }
+    cond_fini(&w.news);
+    lock_fini(&w.lock);
+    return rc;
+}
+
+static int read_here(struct plan_run *r, struct err *e)
+{
+    struct known *k = known_new(r);
+    int rc;
+
+    known_read(k);
+    rc = k->why.code;
+    if (rc == 0) {
+        learn_known(r, k);
+    } else {
+        become(r, PLAN_RUN_FAILED);
+        err_set(e, rc, "%s", k->why.text);
+        known_free(k);
+    }
+    return rc;
+}
+
+int plan_run_wait(struct plan_run *r, const _Atomic bool *stop, struct err *e)
+{
+    int rc = step(r, e);
+
+    while (rc == 0 && r->state != PLAN_RUN_PLANNED) {
+        if (r->state == PLAN_RUN_GATHERING) {
+            rc = gather_here(r, stop, e);
+        } else if (r->state == PLAN_RUN_READING) {
+            rc = read_here(r, e);
+        } else {
+            CHECK(r->state == PLAN_RUN_BODY);
+            learn(r, &(struct fact){.need = r->plan->need});
+        }
+        if (rc == 0) {
+            rc = step(r, e);
+        }
+    }
+    return rc;
+}
+
+void plan_run_fini(struct plan_run *r)
+{
+    struct list *n;
+
+    CHECK(r->reading == NULL);
+    if (r->use != NULL && r->events == NULL) {
+        loop_call(r->planner->loop, drop_here, r);
+    } else {
+        gather_drop(r);
+    }
+    while ((n = list_pop_front(&r->known)) != NULL) {
+        known_free(LIST_ITEM(n, struct known, node));
+    }
+}

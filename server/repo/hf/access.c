@@ -225,7 +225,7 @@ static bool note_of(struct hf_ask *k, struct slice id, struct openness_note *out
 {
     uint64_t now = k->req->unix_s;
     const struct fact *f =
-        plan_row(k->facts, TABLE_HUB, openness_key(k->r->name, k->at.type, id, k->a), k->p);
+        plan_row(k->facts, TABLE_LAST_WORD, openness_key(k->r->name, k->at.type, id, k->a), k->p);
 
     if (f == NULL) {
         return false;
@@ -241,7 +241,7 @@ static bool note_of(struct hf_ask *k, struct slice id, struct openness_note *out
 static bool put_note(struct hf_ask *k, struct slice id, const struct openness_note *old,
                      const struct openness_note *now)
 {
-    return plan_put_row(k->facts, TABLE_HUB, openness_key(k->r->name, k->at.type, id, k->a),
+    return plan_put_row(k->facts, TABLE_LAST_WORD, openness_key(k->r->name, k->at.type, id, k->a),
                         old->row, openness_write(now, k->a), k->p) != NULL;
 }
 

@@ -60,7 +60,7 @@ static struct slice page_of(struct hf_ask *k, const char *behind, struct slice p
 
 /* --- what has changed --------------------------------------------------------------------------------------------- */
 
-/* The note (TABLE_HUB) is a row of 8 bytes for each bucket in which an upload was seen while it was read. */
+/* The note (TABLE_LAST_WORD) is a row of 8 bytes for each bucket in which an upload was seen while it was read. */
 enum { NOTE_BYTES = 8, CALM_S = 5 };
 
 static struct slice note_key(struct hf_ask *k)
@@ -71,7 +71,7 @@ static struct slice note_key(struct hf_ask *k)
 /* Settles changed_unix_s. False: the plan asks. */
 static bool learn_note(struct hf_ask *k)
 {
-    const struct fact *f = plan_row(k->facts, TABLE_HUB, note_key(k), k->p);
+    const struct fact *f = plan_row(k->facts, TABLE_LAST_WORD, note_key(k), k->p);
 
     if (f != NULL && f->rc == 0 && f->bytes.n == NOTE_BYTES) {
         k->changed_unix_s = be_get(f->bytes.p, NOTE_BYTES);
@@ -109,14 +109,15 @@ static bool learn_change(struct hf_ask *k, const struct fact *listing, uint64_t 
         return true;
     }
     k->change_noted = true;
-    row = plan_row(k->facts, TABLE_HUB, note_key(k), k->p);
+    row = plan_row(k->facts, TABLE_LAST_WORD, note_key(k), k->p);
     if (row == NULL) {
         return false;
     }
     bytes = arena_alloc(k->a, NOTE_BYTES);
     be_put(bytes, NOTE_BYTES, since);
-    return plan_put_row(k->facts, TABLE_HUB, note_key(k), row->rc == 0 ? row->bytes : SLICE_NONE,
-                        slice_of(bytes, NOTE_BYTES), k->p) != NULL;
+    return plan_put_row(k->facts, TABLE_LAST_WORD, note_key(k),
+                        row->rc == 0 ? row->bytes : SLICE_NONE, slice_of(bytes, NOTE_BYTES),
+                        k->p) != NULL;
 }
 
 /* A catalog, as access_listing() says. NULL: the plan asks, or writes. */

@@ -77,7 +77,7 @@ static void find(struct store *s, const char *repo, struct slice type, struct sl
                  struct arena *a, struct openness_note *out)
 {
     struct buf row = BUF_INIT(ROW_MAX);
-    bool here = store_get(s, TABLE_HUB, openness_key(repo, type, id, a), &row, NULL) == 0;
+    bool here = store_get(s, TABLE_LAST_WORD, openness_key(repo, type, id, a), &row, NULL) == 0;
 
     openness_read(here ? arena_copy(a, buf_slice(&row)) : SLICE_NONE, out);
     buf_free(&row);

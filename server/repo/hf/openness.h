@@ -1,4 +1,4 @@
-/* openness.h - the last word of a Hub on whether everybody may have a repository, one row each (TABLE_HUB).
+/* openness.h - the last word of a Hub on whether everybody may have a repository, one row each (TABLE_LAST_WORD).
  *
  * What everybody is told comes from the Hub in many documents, one for each revision and each spelling of the name, and each is
  * kept for a time of its own. The note is the one word that counts for all of them: a document opens nothing that the Hub has

@@ -105,6 +105,45 @@ static void test_scan_stops(void **state)
     buf_free(&all);
 }
 
+/* A store that an earlier version wrote is opened as it is: whatever a table is called now, its rows lie where they lay. */
+static void test_tables_stay_where_they_are(void **state)
+{
+    static const struct {
+        enum table table;
+        const char *family;
+        char prefix;
+    } was[TABLES] = {
+        {TABLE_META, "default", 'm'},      {TABLE_OBJECT, "object", 0},
+        {TABLE_BLOB, "blob", 0},           {TABLE_INLINE, "inline", 0},
+        {TABLE_CHUNKS, "chunks", 0},       {TABLE_HOLDER, "holder", 0},
+        {TABLE_NODE, "node", 0},           {TABLE_HEAD, "default", 'h'},
+        {TABLE_SNAP, "default", 's'},      {TABLE_ATIME, "atime", 0},
+        {TABLE_PARTIAL, "default", 'p'},   {TABLE_TOKEN, "default", 't'},
+        {TABLE_PIN, "default", 'n'},       {TABLE_ORIGIN, "origin", 0},
+        {TABLE_UPLOAD, "default", 'u'},    {TABLE_STAGE, "sync", 'g'},
+        {TABLE_SEEN, "sync", 'n'},         {TABLE_PIECES, "sync", 'p'},
+        {TABLE_RUN, "default", 'r'},       {TABLE_RUN_LOG, "default", 'l'},
+        {TABLE_SYNC, "default", 'y'},      {TABLE_REF, "default", 'f'},
+        {TABLE_NOTE, "default", 'c'},      {TABLE_MOVED, "default", 'v'},
+        {TABLE_PREFETCH, "default", 'a'},  {TABLE_HELD, "default", 'd'},
+        {TABLE_LAST_WORD, "default", 'o'}, {TABLE_ALIAS, "default", '5'},
+    };
+    static const struct {
+        const char *family;
+        char prefix;
+    } is[TABLES] = {
+#define TABLE(name, cf, byte) [name] = {(cf), (byte)},
+#include "server/store/tables.def"
+#undef TABLE
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TABLES; i++) {
+        assert_string_equal(is[was[i].table].family, was[i].family);
+        assert_int_equal(is[was[i].table].prefix, was[i].prefix);
+    }
+}
+
 static void test_value_bound(void **state)
 {
     struct fixture *f = *state;
@@ -120,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
         cmocka_unit_test(test_error_strings),
+        cmocka_unit_test(test_tables_stay_where_they_are),
         T(test_tables_are_apart),
         T(test_scan_stops),
         T(test_value_bound),

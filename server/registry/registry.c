@@ -12,11 +12,6 @@
 
 enum { TOKEN_S = 3600, SCOPE_MAX = 1024 };
 
-static bool asked(const struct http_req *req)
-{
-    return oci_asked(req) || slice_eqs(req->path, "/v2");
-}
-
 /* --- noes --- */
 
 static struct slice words(const struct http_req *req, struct slice why, struct arena *a,
@@ -261,7 +256,7 @@ static bool counted(const struct http_req *req)
 
 /* The same path is another document than elsewhere, and its links begin with what stands before it. */
 const struct entrance entrance_registry = {
-    .asked = asked,
+    .root = "/v2",
     .by_target = true,
     .route = route,
     .answer = answer,

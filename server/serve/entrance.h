@@ -10,7 +10,7 @@
 #include "server/serve/call.h"
 
 struct entrance {
-    bool (*asked)(const struct http_req *req); /* comes it in here? Of the front: NULL */
+    const char *root; /* "/v2": that path and all below it come in here. Of the front: NULL */
     /* Health and the like: answered when no other connection is. NULL: nothing is. */
     bool (*vital)(const struct http_req *req);
     bool by_target; /* resolved answers are kept by the whole target (hot.h) */

@@ -12,30 +12,27 @@ enum { ROW_BYTES = 1 << 20, ROWS_BYTES = 64 << 10, STOP_LOOK_MS = 200 };
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
 
-static bool may_become(enum plan_run_state from, enum plan_run_state to)
-{
-    switch (to) {
-    case PLAN_RUN_NEW:
-        return false;
-    case PLAN_RUN_ASKING:
-        return from != PLAN_RUN_LEFT;
-    case PLAN_RUN_READING:
-    case PLAN_RUN_GATHERING:
-    case PLAN_RUN_BODY:
-    case PLAN_RUN_PLANNED:
-        return from == PLAN_RUN_ASKING;
-    case PLAN_RUN_FAILED:
-        return from == PLAN_RUN_ASKING || from == PLAN_RUN_READING || from == PLAN_RUN_GATHERING;
-    case PLAN_RUN_LEFT:
-        return true;
-    }
-    return false;
-}
+#define BEGINS_ANEW (STATE(PLAN_RUN_ASKING) | STATE(PLAN_RUN_LEFT))
+#define TRIES       (BEGINS_ANEW | STATE(PLAN_RUN_FAILED))
+
+static const struct state states[] = {
+    [PLAN_RUN_NEW] = {"new", BEGINS_ANEW},
+    [PLAN_RUN_ASKING] = {"asking", STATE(PLAN_RUN_READING) | STATE(PLAN_RUN_GATHERING) |
+                                       STATE(PLAN_RUN_BODY) | STATE(PLAN_RUN_PLANNED) |
+                                       STATE(PLAN_RUN_FAILED) | STATE(PLAN_RUN_LEFT)},
+    [PLAN_RUN_READING] = {"reading", TRIES},
+    [PLAN_RUN_GATHERING] = {"gathering", TRIES},
+    [PLAN_RUN_BODY] = {"body", BEGINS_ANEW},
+    [PLAN_RUN_PLANNED] = {"planned", BEGINS_ANEW},
+    [PLAN_RUN_FAILED] = {"failed", BEGINS_ANEW},
+    [PLAN_RUN_LEFT] = {"left", STATE(PLAN_RUN_LEFT)},
+};
+
+const struct state_table plan_run_states = STATE_TABLE("run of a plan", states);
 
 static void become(struct plan_run *r, enum plan_run_state to)
 {
-    CHECK(may_become(r->state, to));
-    r->state = to;
+    r->state = state_step(&plan_run_states, r->state, to);
 }
 
 /* --- facts -------------------------------------------------------------------------------------------------------- */

@@ -18,6 +18,7 @@
 #ifndef SERVER_PLAN_RUN_H
 #define SERVER_PLAN_RUN_H
 
+#include "common/base/state.h"
 #include "server/net/loop.h"
 #include "server/repo/repo.h"
 
@@ -47,6 +48,7 @@ enum plan_run_state {
     PLAN_RUN_FAILED,
     PLAN_RUN_LEFT
 };
+extern const struct state_table plan_run_states;
 
 struct plan_events { /* all on the run's loop */
     /* A plan that takes a right, or a method: may it go on? False: it is answered; ASKING was the run's last state. */

@@ -3,6 +3,7 @@
 #include "common/os/pool.h"
 #include "server/plan/run.h"
 #include "server/repo/plan.h"
+#include "tests/harness/states.h"
 
 /* A repo whose plans ask for one need after the other, then reply. */
 struct script {
@@ -284,6 +285,24 @@ static void assert_all_known(const struct bench *b, const char *body_text)
     assert_int_equal(f[PUT_LATE].rc, E_CHANGED);
 }
 
+static void states_as_drawn(void **state)
+{
+    static const char *const drawn[] = {
+        /* to: new, asking, reading, gathering, body, planned, failed, left */
+        ".x.....x", /* new */
+        "..xxxxxx", /* asking */
+        ".x....xx", /* reading */
+        ".x....xx", /* gathering */
+        ".x.....x", /* body */
+        ".x.....x", /* planned */
+        ".x.....x", /* failed */
+        ".......x", /* left */
+    };
+
+    (void)state;
+    assert_states(&plan_run_states, ARRAY_LEN(drawn), drawn);
+}
+
 static void every_caller_knows_all_kinds(void **state)
 {
     struct fixture *f = *state;
@@ -453,6 +472,7 @@ static void what_was_gathered_is_kept(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(states_as_drawn),
         cmocka_unit_test_setup_teardown(every_caller_knows_all_kinds, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(what_is_here_alone, fixture_setup, fixture_teardown),

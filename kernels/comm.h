@@ -19,9 +19,8 @@ struct comm {
     const char *name; /* "self", "mpi", "nccl" */
     int rank;
     int size;
-    char facts[200]; /* for people: version and transport; "" when there is nothing to say */
-    char one_group
-        [80]; /* why collectives of two groups must not be under way at once; "" when they may */
+    char facts[200];       /* for people: version and transport; "" when there is nothing to say */
+    char one_group[100];   /* why two groups must not have collectives at once; "" when they may */
     struct flight *flight; /* of a group made by comm_split() the parent's */
     struct comm *parent;
     /* Groups made by comm_split() and not closed yet; NULL: none. comm_abort() may come from another thread. */

@@ -39,6 +39,9 @@ static inline enum dtype dtype_accum(enum dtype dt)
 
 struct kstream;
 
+/* What a stream of CUDA's takes of the device's memory: half of it for products, half for sums. */
+enum { CUDA_STREAM_BYTES = 128 << 20 };
+
 /* What the device said when an operation first failed, for people, with its place; "" when none has. For E_CUDA and E_SICK: after them
  * the device is of no more use to this process, and after E_SICK to no other one. */
 const char *fault_cpu(void);

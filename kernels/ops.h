@@ -31,7 +31,8 @@ struct kops {
     char device[96];  /* for people: the chip's name */
     char place
         [32]; /* and where it sits, as the kernel's log names it: "0000:19:00.0"; "" when not known */
-    bool bf16; /* the device multiplies in it at full speed */
+    size_t stream_bytes; /* of the device's memory that each stream takes */
+    bool bf16;           /* the device multiplies in it at full speed */
 #define OP(name) __typeof__(name##_cpu) *name;
 #include "kernels/ops.def"
 #undef OP

@@ -36,6 +36,8 @@ struct about {
         sent_compressed; /* bytes of gradients that a rank sends in a step; 0: it is alone */
     int64_t most_train, most_run; /* batches that fit; 0: none */
     size_t room;                  /* on the device */
+    int groups;                   /* of ranks that share out a model each */
+    struct kops gpu;              /* with --memory: what plans for one that is not here */
     uint64_t host_bytes;          /* of a rank's share of a checkpoint */
 };
 
@@ -75,6 +77,7 @@ static void json_plan(const struct about *a, struct buf *out)
     jwrite_u64(out, "seq", a->seq);
     jwrite_u64(out, "ranks", a->o->ranks);
     jwrite_u64(out, "zero", a->o->zero);
+    jwrite_u64(out, "shard_group", a->o->shard_group);
     jwrite_u64(out, "tp", a->o->tp);
     json_memory(out, "train", &a->train);
     json_memory(out, "eval", &a->run);
@@ -223,14 +226,17 @@ static void print_sent(const struct about *a)
 
 static void print_plan(const struct about *a)
 {
-    char room[UNITS_TEXT], host[UNITS_TEXT], ranks[80] = "", tp[40] = "";
+    char room[UNITS_TEXT], host[UNITS_TEXT], ranks[120] = "", tp[40] = "", groups[40] = "";
 
     if (a->o->tp > 1) {
         snprintf(tp, sizeof tp, " and --tp %lld", (long long)a->o->tp);
     }
+    if (a->groups > 1) {
+        snprintf(groups, sizeof groups, " in %d groups", a->groups);
+    }
     if (a->o->ranks > 1) {
-        snprintf(ranks, sizeof ranks, " of each of %lld ranks with --zero %lld%s",
-                 (long long)a->o->ranks, (long long)a->o->zero, tp);
+        snprintf(ranks, sizeof ranks, " of each of %lld ranks with --zero %lld%s%s",
+                 (long long)a->o->ranks, (long long)a->o->zero, groups, tp);
     }
     printf("memory%s at %lld x %lld tokens in %s on %s:\n", ranks, (long long)a->o->batch,
            (long long)a->seq, a->o->dtype, a->k->device);
@@ -303,7 +309,8 @@ static int64_t largest_batch(const struct about *a, struct model *m)
 static int plan(struct about *a, bool training, struct model_memory *out, int64_t *most,
                 struct err *e)
 {
-    const struct setup s = {.world = training ? (int)(a->o->ranks / a->o->tp) : 1,
+    const struct setup s = {.world = training ? (int)(a->o->ranks / a->o->tp) / a->groups : 1,
+                            .groups = training ? a->groups : 1,
                             .passes = a->o->accum,
                             .training = training};
     struct model *m = NULL;
@@ -322,6 +329,69 @@ static int plan(struct about *a, bool training, struct model_memory *out, int64_
     return rc;
 }
 
+/* As cuDNN's backward pass takes it, which adds up in any order; otherwise our own kernels take next to nothing. */
+static int prepare_gpu_attention(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
+                                 bool learn, struct attention_ready *out)
+{
+    int rc = kops_cpu()->attention_prepare(ks, dt, s, learn, out);
+    int64_t rows = s->batch * s->heads * s->seq, width = s->any_order ? s->head_dim + 1 : 1;
+
+    out->scratch_bytes = learn ? (size_t)(rows * width) * sizeof(float) : 0;
+    return rc;
+}
+
+/* The device, what is free there, and what the model's own stream takes of that. */
+static int find_room(struct about *a, struct err *e)
+{
+    uint64_t size = 0;
+    char text[UNITS_TEXT];
+    int rc;
+
+    if (a->o->memory == NULL) {
+        rc = setup_device(a->o, 0, &a->k, e);
+        if (rc == 0 && a->k->mem_room(&a->room) != 0) {
+            rc = err_set(e, E_CUDA, "%s: cannot say how much memory is free", a->k->device);
+        }
+    } else if (!size_parse(slice_str(a->o->memory), &size) || size == 0 || size > SIZE_MAX / 2) {
+        rc = err_set(e, E_USAGE, "--memory %.40s: a size such as 79g", a->o->memory);
+    } else {
+        a->gpu = *kops_cpu();
+        a->gpu.attention_prepare = prepare_gpu_attention;
+        a->gpu.stream_bytes = CUDA_STREAM_BYTES;
+        a->gpu.bf16 = true;
+        size_format(size, text);
+        snprintf(a->gpu.device, sizeof a->gpu.device, "a GPU of %s", text);
+        a->k = &a->gpu;
+        a->room = (size_t)size;
+        rc = 0;
+    }
+    if (rc == 0) {
+        a->room -= a->room < a->k->stream_bytes ? a->room : a->k->stream_bytes;
+    }
+    return rc;
+}
+
+/* As train divides them. */
+static int find_groups(struct about *a, struct err *e)
+{
+    const struct options *o = a->o;
+    int64_t dp = o->ranks / o->tp;
+
+    a->groups = 1;
+    if (o->shard_group > 0 && o->zero == 0) {
+        return err_set(e, E_USAGE, "--shard-group is for --zero 1, 2 or 3");
+    }
+    if (o->shard_group > 1 && dp % o->shard_group != 0) {
+        return err_set(e, E_USAGE, "--shard-group %lld: %lld ranks%s are not a multiple of that",
+                       (long long)o->shard_group, (long long)dp,
+                       o->tp > 1 ? " with the same part of a model" : "");
+    }
+    if (o->shard_group > 1) {
+        a->groups = (int)(dp / o->shard_group);
+    }
+    return 0;
+}
+
 static int tell(struct about *a, struct err *e)
 {
     int rc = setup_at_least("batch", a->o->batch, 1, e);
@@ -338,16 +408,14 @@ static int tell(struct about *a, struct err *e)
         rc = err_set(e, E_USAGE, "--tp %lld: --ranks %lld is not a multiple of that",
                      (long long)a->o->tp, (long long)a->o->ranks);
     }
-    rc = rc != 0 ? rc : setup_device(a->o, 0, &a->k, e);
+    rc = rc != 0 ? rc : setup_at_least("shard-group", a->o->shard_group, 0, e);
+    rc = rc != 0 ? rc : find_groups(a, e);
+    rc = rc != 0 ? rc : find_room(a, e);
     if (rc != 0) {
         return rc;
     }
     setup_dtype(a->o, a->k, "", true);
     a->seq = setup_seq(a->o, &a->config);
-    rc = a->k->mem_room(&a->room);
-    if (rc != 0) {
-        return err_set(e, rc, "%s: cannot say how much memory is free", a->k->device);
-    }
     rc = plan(a, true, &a->train, &a->most_train, e);
     rc = rc != 0 ? rc : plan(a, false, &a->run, &a->most_run, e);
     if (rc != 0) {

@@ -37,6 +37,7 @@ struct model_options {
         *comm; /* between them, borrowed; NULL: gradients stay each rank's own, and `zero` is 0 */
     struct comm
         *replicas; /* those of other groups with the same pieces, borrowed; NULL: there are none */
+    int groups;    /* of ranks that share out a model each, for a plan too; 0: one */
     struct comm *all; /* with replicas or tp: all ranks */
     int tp;           /* ranks that cut the model (tensor_parallel.h); 0 or 1: it is whole */
     int tp_rank;

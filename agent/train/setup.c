@@ -376,6 +376,7 @@ int setup_open(const struct options *o, const struct model_config *c, const stru
                                .rank = s->comm != NULL ? s->comm->rank : 0,
                                .comm = s->comm,
                                .replicas = s->replicas,
+                               .groups = s->replicas != NULL ? s->replicas->size : s->groups,
                                .all = s->all,
                                .tp = s->training ? (int)o->tp : 1,
                                .tp_rank = s->tp != NULL ? s->tp->rank : 0,

@@ -33,6 +33,7 @@ struct setup {
     int world;
     struct comm *comm;     /* borrowed, gives the world; NULL: for a plan, or without others */
     struct comm *replicas; /* model.h */
+    int groups;            /* for a plan: those that there will be; 0: one */
     struct comm *all;      /* whose failure ends waits for the model's stream; NULL: nobody's */
     struct comm *tp;       /* those that cut the model with this one; NULL: for a plan, or nobody */
     int64_t passes;        /* of a training step; 0: 1 */

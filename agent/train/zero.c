@@ -97,7 +97,8 @@ void zero_plan(const struct model *m, struct model_memory *out)
 
     out->weights_bytes = model_bytes(m, s.param + s.gathered);
     out->gradients_bytes = model_accum_bytes(m, s.grad + s.sums + s.scratch) +
-                           (size_t)s.narrow * dtype_bytes(DT_BF16) + powersgd_bytes(m);
+                           (size_t)s.narrow * dtype_bytes(DT_BF16) + powersgd_bytes(m) +
+                           (ranks_of(m) > 1 ? m->k->stream_bytes : 0);
     out->optimizer_bytes = model_accum_bytes(m, s.master + moments);
 }
 
@@ -459,11 +460,13 @@ double zero_gradient_bytes(const struct model *m, bool compressed)
     /* Of an element: scattered, and in stage 0 gathered. */
     double each = times * wire + (m->o.zero > 0 ? 0 : times > 1 ? accum : wire);
 
+    double of_groups = m->o.groups > 1 ? 2 * wire * (m->o.groups - 1) / m->o.groups : 0;
+
     for (int g = 0; g < m->layout.groups; g++) {
         sent += compressed && powersgd_has(m, g) ? 2 * accum * (double)powersgd_elements(m, g)
                                                  : each * (double)m->layout.group[g].size;
     }
-    return sent * (n - 1) / n;
+    return sent * (n - 1) / n + of_groups * (double)m->layout.size / n;
 }
 
 struct kstream *zero_stream(const struct model *m)

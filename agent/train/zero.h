@@ -40,7 +40,7 @@
 
 enum { ZERO_STAGES = 4 };
 
-/* What parameters, gradients and the optimizer take. */
+/* What parameters, gradients and the optimizer take, with the stream of collectives. */
 void zero_plan(const struct model *m, struct model_memory *out);
 /* Takes memory for parameters and gradients, zeroed. */
 MUST_USE int zero_reserve(struct model *m, struct err *e);

@@ -33,6 +33,8 @@ static unsigned multiprocessors(void)
                : 132;
 }
 
+_Static_assert(CUDA_STREAM_BYTES == MATMUL_WORKSPACE_BYTES + SCRATCH_BYTES, "as plans count it");
+
 int stream_open_cuda(struct kstream **out)
 {
     struct kstream *ks = calloc(1, sizeof *ks);

@@ -114,6 +114,7 @@ int plugin_cuda(int device, struct kops *out, char *why, size_t room)
         (void)cudaGetLastError(); /* no later call is to be blamed */
         out->place[0] = '\0';
     }
+    out->stream_bytes = CUDA_STREAM_BYTES;
     out->bf16 = prop.major >= 8; /* since Ampere */
     return 0;
 }

@@ -3,6 +3,7 @@ import itertools
 import json
 import shutil
 import subprocess
+from unittest.mock import ANY
 
 import pytest
 
@@ -135,3 +136,43 @@ def test_info_predicts_what_each_rank_takes():
     assert shared[2]["weights"] > 3 * shared[3]["weights"]
     assert shared[3]["total"] < 40 << 30
     assert alone["host"] == pytest.approx(12 * 8.03e9, rel=1e-2) and shared[3]["host"] < 1.2 * alone["host"] / 8
+
+
+def info(*more):
+    return subprocess.run([BUILD / "trainer", "info", "--config", "llama-8b", "--recompute", "block", "--batch", "1", "--seq", "4096", "--json",
+                           *map(str, more)], text=True, capture_output=True, check=False)
+
+
+def planned(*more):
+    done = info(*more)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])["memory"]
+
+
+def test_info_divides_within_groups():
+    """A rank of 64 in groups of 8 takes as much as one of 8, and sends its piece to the other groups besides."""
+    more = ["--device", "cpu", "--dtype", "bf16", "--zero", 3]
+    group, eight, world = planned("--ranks", 64, "--shard-group", 8, *more), planned("--ranks", 8, *more), planned("--ranks", 64, *more)
+    assert group["train"] == eight["train"] and group["train"]["total"] > world["train"]["total"]
+    assert group["gradient_bytes"]["plain"] - eight["gradient_bytes"]["plain"] == pytest.approx(2 * 4 * 8.03e9 / 8 * 7 / 8, rel=1e-2)
+    assert planned("--ranks", 64, "--shard-group", 64, *more) == {**world, "shard_group": 64, "free": ANY, "largest_batch": ANY}
+
+
+def test_info_plans_for_a_gpu_that_is_not_here():
+    """In its type, with what its streams take: the model's own, and one for the collectives of several ranks."""
+    more = ["--zero", 1, "--ranks", 16]
+    gpu, cpu = planned("--memory", "79g", *more), planned("--device", "cpu", "--dtype", "bf16", *more)
+    assert gpu["device"] == "a GPU of 79.0 GiB" and gpu["dtype"] == "bf16" and gpu["free"] == (79 << 30) - (128 << 20)
+    assert gpu["train"]["gradients"] - cpu["train"]["gradients"] == 128 << 20 and gpu["train"]["weights"] == cpu["train"]["weights"]
+    assert gpu["largest_batch"]["train"] > 0 and planned("--memory", "40g", *more)["largest_batch"]["train"] == 0
+    at = planned("--memory", "79g", *more, "--batch", gpu["largest_batch"]["train"])
+    assert at["train"]["total"] <= gpu["free"]
+
+
+@pytest.mark.parametrize("more,said", [
+    (["--memory", "much"], "--memory much: a size such as 79g"), (["--memory", "0"], "--memory 0: a size such as 79g"),
+    (["--ranks", 6, "--zero", 1, "--shard-group", 4], "--shard-group 4: 6 ranks are not a multiple of that"),
+    (["--ranks", 4, "--shard-group", 2], "--shard-group is for --zero 1, 2 or 3"), (["--zero", 4], "--zero 4: give 0, 1, 2 or 3")], ids=str)
+def test_info_refuses(more, said):
+    done = info(*more)
+    assert done.returncode == 64 and said in done.stderr, done.stderr

@@ -46,6 +46,7 @@ def test_groups_of_ranks_too(train):
     """Pieces are scattered inside a group of two, and summed over two groups."""
     wide, narrow = (train(dtype, "--reduce-dtype", dtype, "--zero", 2, "--shard-group", 2, ranks=4) for dtype in ("f32", "bf16"))
     assert 2 * narrow[0]["gradient_bytes"] == wide[0]["gradient_bytes"]
+    assert wide[0]["gradient_bytes"] == told("--ranks", 4, "--zero", 2, "--shard-group", 2)["gradient_bytes"]["plain"]
     assert narrow[-1]["loss"] == pytest.approx(wide[-1]["loss"], rel=0.01) and narrow[-1]["loss"] != wide[-1]["loss"]
 
 

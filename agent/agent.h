@@ -20,7 +20,7 @@
 
 struct agent {
     struct arena arena;
-    struct node node;
+    struct node_conf node;
     const char *conf_file; /* of the node; NULL: the usual one */
     struct slice mirror;   /* "http://mirror:8080/prefix", no '/' at the end */
     struct url mirror_url;

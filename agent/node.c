@@ -51,7 +51,7 @@ static const struct settings_grammar grammar = {
 
 /* --- values: nd is NULL for a section that is not written ------------------------------------------------------------- */
 
-static int read_TEXT(struct node *n, const struct settings_node *nd, const char *key,
+static int read_TEXT(struct node_conf *n, const struct settings_node *nd, const char *key,
                      const char *absent, const char **out, struct err *e)
 {
     const char *text = settings_text(nd, key, absent);
@@ -62,7 +62,7 @@ static int read_TEXT(struct node *n, const struct settings_node *nd, const char 
     return 0;
 }
 
-static int read_SPAN(struct node *n, const struct settings_node *nd, const char *key,
+static int read_SPAN(struct node_conf *n, const struct settings_node *nd, const char *key,
                      const char *absent, uint64_t *out, struct err *e)
 {
     (void)n;
@@ -71,7 +71,7 @@ static int read_SPAN(struct node *n, const struct settings_node *nd, const char 
                : settings_bad(nd, key, "is no span of time, write one such as 30s", e);
 }
 
-static int read_SIZE(struct node *n, const struct settings_node *nd, const char *key,
+static int read_SIZE(struct node_conf *n, const struct settings_node *nd, const char *key,
                      const char *absent, uint64_t *out, struct err *e)
 {
     (void)n;
@@ -80,7 +80,7 @@ static int read_SIZE(struct node *n, const struct settings_node *nd, const char 
                : settings_bad(nd, key, "is no size, write one such as 64m", e);
 }
 
-static int read_PORT(struct node *n, const struct settings_node *nd, const char *key,
+static int read_PORT(struct node_conf *n, const struct settings_node *nd, const char *key,
                      const char *absent, uint64_t *out, struct err *e)
 {
     (void)n;
@@ -89,7 +89,7 @@ static int read_PORT(struct node *n, const struct settings_node *nd, const char 
                : settings_bad(nd, key, "is no port, write 1 to 65535, or 0 for any", e);
 }
 
-static int read_PLACES(struct node *n, const struct settings_node *nd, const char *key,
+static int read_PLACES(struct node_conf *n, const struct settings_node *nd, const char *key,
                        const char *absent, uint64_t *out, struct err *e)
 {
     (void)n;
@@ -98,7 +98,7 @@ static int read_PLACES(struct node *n, const struct settings_node *nd, const cha
                : settings_bad(nd, key, "is not 1 to 256, write such a number", e);
 }
 
-static int read_TRUTH(struct node *n, const struct settings_node *nd, const char *key,
+static int read_TRUTH(struct node_conf *n, const struct settings_node *nd, const char *key,
                       const char *absent, bool *out, struct err *e)
 {
     (void)n;
@@ -107,7 +107,7 @@ static int read_TRUTH(struct node *n, const struct settings_node *nd, const char
                : settings_bad(nd, key, "is neither true nor false, write one of them", e);
 }
 
-static int read_ACT(struct node *n, const struct settings_node *nd, const char *key,
+static int read_ACT(struct node_conf *n, const struct settings_node *nd, const char *key,
                     const char *absent, enum node_act *out, struct err *e)
 {
     struct slice text = slice_str(settings_text(nd, key, absent));
@@ -120,7 +120,7 @@ static int read_ACT(struct node *n, const struct settings_node *nd, const char *
 }
 
 /* NULL: not written, which is not the same as empty. */
-static int read_LIST(struct node *n, const struct settings_node *nd, const char *key,
+static int read_LIST(struct node_conf *n, const struct settings_node *nd, const char *key,
                      const char *absent, const char *const **out, struct err *e)
 {
     size_t count;
@@ -134,7 +134,7 @@ static int read_LIST(struct node *n, const struct settings_node *nd, const char 
 
 /* --- the file --------------------------------------------------------------------------------------------------------- */
 
-static int take_file(struct node *n, const struct settings_node *nd, struct err *e)
+static int take_file(struct node_conf *n, const struct settings_node *nd, struct err *e)
 {
     int rc = 0;
 
@@ -144,7 +144,7 @@ static int take_file(struct node *n, const struct settings_node *nd, struct err 
     return rc;
 }
 
-static int take_slurm(struct node *n, const struct settings_node *nd, struct err *e)
+static int take_slurm(struct node_conf *n, const struct settings_node *nd, struct err *e)
 {
     struct node_slurm *s = &n->slurm;
     int rc = 0;
@@ -155,7 +155,7 @@ static int take_slurm(struct node *n, const struct settings_node *nd, struct err
     return rc;
 }
 
-static int take_peers(struct node *n, const struct settings_node *nd, struct err *e)
+static int take_peers(struct node_conf *n, const struct settings_node *nd, struct err *e)
 {
     struct node_peers *s = &n->peers;
     int rc = 0;
@@ -167,18 +167,18 @@ static int take_peers(struct node *n, const struct settings_node *nd, struct err
     return rc;
 }
 
-void node_init(struct node *n)
+void node_init(struct node_conf *n)
 {
     int rc;
 
-    *n = (struct node){0};
+    *n = (struct node_conf){0};
     rc = take_file(n, NULL, NULL);
     rc = rc != 0 ? rc : take_slurm(n, NULL, NULL);
     rc = rc != 0 ? rc : take_peers(n, NULL, NULL);
     CHECK(rc == 0);
 }
 
-static int take(struct node *n, const struct settings_node *root, struct err *e)
+static int take(struct node_conf *n, const struct settings_node *root, struct err *e)
 {
     int rc = take_file(n, root, e);
 
@@ -186,7 +186,7 @@ static int take(struct node *n, const struct settings_node *root, struct err *e)
     return rc != 0 ? rc : take_peers(n, settings_child(root, SECTION_PEERS), e);
 }
 
-int node_read(const char *path, struct node *out, struct err *e)
+int node_read(const char *path, struct node_conf *out, struct err *e)
 {
     const char *env = getenv("TRAINAGENT_CONF");
     struct settings_node *root;
@@ -207,7 +207,7 @@ int node_read(const char *path, struct node *out, struct err *e)
     return rc;
 }
 
-int node_user(const struct node *n, uid_t *uid, gid_t *gid, struct err *e)
+int node_user(const struct node_conf *n, uid_t *uid, gid_t *gid, struct err *e)
 {
     char room[16 << 10];
     struct passwd pw;
@@ -235,7 +235,7 @@ static int take_rights(uid_t uid, gid_t gid, struct err *e)
     return 0;
 }
 
-int node_become(const struct node *n, struct err *e)
+int node_become(const struct node_conf *n, struct err *e)
 {
     uid_t uid;
     gid_t gid;
@@ -250,7 +250,7 @@ int node_become(const struct node *n, struct err *e)
     return take_rights(uid, gid, e);
 }
 
-bool node_is_ours(const struct node *n)
+bool node_is_ours(const struct node_conf *n)
 {
     uid_t uid;
     gid_t gid;
@@ -258,7 +258,7 @@ bool node_is_ours(const struct node *n)
     return geteuid() == 0 || (node_user(n, &uid, &gid, NULL) == 0 && uid == geteuid());
 }
 
-void node_fini(struct node *n)
+void node_fini(struct node_conf *n)
 {
     arena_fini(&n->arena);
     node_init(n);

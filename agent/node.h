@@ -42,7 +42,7 @@ struct node_peers {
 #include "agent/node.def"
 };
 
-struct node {
+struct node_conf {
     struct arena arena;
 #define FILE_KEY(name, kind, absent, help) NODE_##kind name;
 #include "agent/node.def"
@@ -51,16 +51,16 @@ struct node {
 };
 
 /* What holds where nothing is written. */
-void node_init(struct node *n);
+void node_init(struct node_conf *n);
 /* path NULL: $TRAINAGENT_CONF, else AGENT_NODE_FILE, and no such file is an empty one. When it fails *out is as node_init() leaves it. */
-MUST_USE int node_read(const char *path, struct node *out, struct err *e);
+MUST_USE int node_read(const char *path, struct node_conf *out, struct err *e);
 /* E_CONFIG: there is no such user. May ask the network (NSS). */
-MUST_USE int node_user(const struct node *n, uid_t *uid, gid_t *gid, struct err *e);
+MUST_USE int node_user(const struct node_conf *n, uid_t *uid, gid_t *gid, struct err *e);
 /* For good, where root is who we are, and makes the shelf before, which its user could not. Nothing else may be made on it by root: its user
  * could not use that. */
-MUST_USE int node_become(const struct node *n, struct err *e);
+MUST_USE int node_become(const struct node_conf *n, struct err *e);
 /* Do the node's shelf and token belong to whoever we are? */
-bool node_is_ours(const struct node *n);
-void node_fini(struct node *n);
+bool node_is_ours(const struct node_conf *n);
+void node_fini(struct node_conf *n);
 
 #endif

@@ -49,7 +49,7 @@ static void record_path(const struct shelf *s, const char *job, char out[PATH_MA
     snprintf(out, PATH_MAX, "%s/jobs/%s.json", shelf_dir(s), job);
 }
 
-static void format(const char *job, const struct pins *p, struct buf *out)
+static void format(const char *job, const struct job_pins *p, struct buf *out)
 {
     char stamp[17];
 
@@ -97,7 +97,7 @@ static int write_whole(const char *path, struct slice text, struct err *e)
     return rc;
 }
 
-int pins_write(const struct shelf *s, const char *job, const struct pins *p, struct err *e)
+int pins_write(const struct shelf *s, const char *job, const struct job_pins *p, struct err *e)
 {
     struct buf text = BUF_INIT(RECORD_MAX);
     char path[PATH_MAX];

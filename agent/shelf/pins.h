@@ -29,13 +29,13 @@ struct pins_laid { /* a folder of links below the job's, and what it is a spare 
     uint64_t stamp;
     const char *at;
 };
-struct pins {
+struct job_pins {
     const struct digest *file;
     size_t nfiles;
     const struct pins_laid *laid;
     size_t nlaid;
 };
-MUST_USE int pins_write(const struct shelf *s, const char *job, const struct pins *p,
+MUST_USE int pins_write(const struct shelf *s, const char *job, const struct job_pins *p,
                         struct err *e);
 /* Folder, record and refusal; absent is fine. */
 MUST_USE int pins_drop(struct shelf *s, const char *job, struct err *e);

@@ -391,7 +391,7 @@ static int open_folder(struct stager *st, struct err *e)
     int rc = lock_job(st->agent.shelf, job, st->s->ticket, &st->lock, e);
 
     rc = rc != 0 ? rc : pins_drop(st->agent.shelf, job, e);
-    rc = rc != 0 ? rc : pins_write(st->agent.shelf, job, &(struct pins){0}, e);
+    rc = rc != 0 ? rc : pins_write(st->agent.shelf, job, &(struct job_pins){0}, e);
     crash_point("staging.record");
     pins_folder(st->agent.shelf, job, st->folder);
     return rc != 0 ? rc : dir_make_unsynced(st->folder, 0755, e);
@@ -415,7 +415,7 @@ static int pull(struct stager *st, const struct agent *as, struct artifact *a, s
 
 static int write_pins(struct stager *st, struct err *e)
 {
-    const struct pins p = {st->pin, st->npins, st->laid, st->nlaid};
+    const struct job_pins p = {st->pin, st->npins, st->laid, st->nlaid};
 
     return pins_write(st->agent.shelf, st->s->job, &p, e);
 }
@@ -684,12 +684,12 @@ enum { SWEEP_AGE_S = 3600 };
 
 static bool has_ticket(void *arg, const char *job)
 {
-    const struct node *n = arg;
+    const struct node_conf *n = arg;
 
     return ticket_exists(n->slurm.tickets, job);
 }
 
-static bool is_the_nodes(const struct shelf *shelf, const struct node *n)
+static bool is_the_nodes(const struct shelf *shelf, const struct node_conf *n)
 {
     struct stat a;
     struct stat b;
@@ -699,7 +699,7 @@ static bool is_the_nodes(const struct shelf *shelf, const struct node *n)
 }
 
 /* In a container that was given the shelf alone, every job would pass for gone. */
-int staging_sweep(struct shelf *shelf, const struct node *n, size_t *dropped, struct err *e)
+int staging_sweep(struct shelf *shelf, const struct node_conf *n, size_t *dropped, struct err *e)
 {
     uint64_t now_s = clock_unix_s();
     int rc;

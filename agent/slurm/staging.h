@@ -19,7 +19,7 @@
 struct shelf;
 
 struct staging {
-    const struct node *node;
+    const struct node_conf *node;
     const char *conf_file; /* where it was read from; NULL: the usual one */
     const char *job;
     int ticket;
@@ -40,7 +40,7 @@ void staging_run(void *staging);
 void staging_log_to_journal(const char *job);
 /* Takes away what jobs had that are gone: no ticket, and no news for an hour. Does nothing where the shelf is not the node's, or the folder of
  * tickets is not there to be asked. */
-MUST_USE int staging_sweep(struct shelf *shelf, const struct node *n, size_t *dropped,
+MUST_USE int staging_sweep(struct shelf *shelf, const struct node_conf *n, size_t *dropped,
                            struct err *e);
 /* Takes away what a job has, as the node's user; for detach(). */
 void staging_clear(void *staging);

@@ -49,7 +49,7 @@ static const char *value_of(void *arg, struct slice name)
 }
 
 /* The mirror's, as pip's trusted-host wants it. */
-static const char *host_of(const struct node *n, char out[256])
+static const char *host_of(const struct node_conf *n, char out[256])
 {
     struct url u;
 
@@ -72,7 +72,7 @@ static bool name_ok(struct slice name)
     return name.n > 0;
 }
 
-static bool exports_fill(const char *line, const struct node *n, const char *job,
+static bool exports_fill(const char *line, const struct node_conf *n, const char *job,
                          const char *staged, struct buf *out)
 {
     char host[256];
@@ -101,7 +101,8 @@ static bool exports_fill(const char *line, const struct node *n, const char *job
     return true;
 }
 
-static void print_one(const char *line, const struct node *n, const char *job, const char *staged)
+static void print_one(const char *line, const struct node_conf *n, const char *job,
+                      const char *staged)
 {
     struct buf out = BUF_INIT(LINE_BYTES);
 
@@ -121,7 +122,7 @@ static void print_one(const char *line, const struct node *n, const char *job, c
     buf_free(&out);
 }
 
-static void exports_print(const struct node *n, const char *job, const char *staged)
+static void exports_print(const struct node_conf *n, const char *job, const char *staged)
 {
     const char *const *line = n->slurm.export != NULL ? n->slurm.export : usual;
 
@@ -164,7 +165,7 @@ static int no_arguments(const struct verb_line *v, const char *verb, struct err 
 
 /* --- prolog --------------------------------------------------------------------------------------------------------------- */
 
-static int read_site(const struct node *n, struct wishes *out, struct err *e)
+static int read_site(const struct node_conf *n, struct wishes *out, struct err *e)
 {
     const char *const *site = n->slurm.stage;
     int rc = 0;
@@ -176,7 +177,7 @@ static int read_site(const struct node *n, struct wishes *out, struct err *e)
                    : 0;
 }
 
-static int read_comment(const struct node *n, struct wishes *out, struct err *e)
+static int read_comment(const struct node_conf *n, struct wishes *out, struct err *e)
 {
     return n->slurm.comments ? comment_read(slice_str(env("SLURM_JOB_COMMENT")), out, e) : 0;
 }
@@ -226,7 +227,7 @@ static bool must_drain(const struct staging *s, uint64_t until_ms)
 static int run_prolog(struct verb_line *v, struct err *e)
 {
     uint64_t start_ms = clock_now_ms();
-    struct node *n = &v->agent->node;
+    struct node_conf *n = &v->agent->node;
     struct staging s = {.node = n, .conf_file = v->agent->conf_file, .ticket = -1};
     struct err wrong = {0};
     struct err no_comment = {0};
@@ -314,7 +315,7 @@ static void print_line(const char *text)
     }
 }
 
-static bool fails_by(const struct node *n, enum outcome o)
+static bool fails_by(const struct node_conf *n, enum outcome o)
 {
     char line[128];
 
@@ -325,7 +326,7 @@ static bool fails_by(const struct node *n, enum outcome o)
 }
 
 /* 0: the ticket's text, once it is the last word or nobody holds it; E_TIMEOUT; E_NOTFOUND: nothing was asked for. */
-static int wait_for(const struct node *n, const char *job, uint64_t until_ms, struct buf *text,
+static int wait_for(const struct node_conf *n, const char *job, uint64_t until_ms, struct buf *text,
                     struct err *e)
 {
     bool held = true;
@@ -345,7 +346,7 @@ static int wait_for(const struct node *n, const char *job, uint64_t until_ms, st
 }
 
 /* True: the task must not start. */
-static bool judge(const struct node *n, struct slice text, struct verdict_read *got)
+static bool judge(const struct node_conf *n, struct slice text, struct verdict_read *got)
 {
     verdict_read(text, got);
     if (!got->done) {
@@ -363,7 +364,7 @@ static bool judge(const struct node *n, struct slice text, struct verdict_read *
 static int run_taskprolog(struct verb_line *v, struct err *e)
 {
     uint64_t start_ms = clock_now_ms();
-    struct node *n = &v->agent->node;
+    struct node_conf *n = &v->agent->node;
     const char *job = env("SLURM_JOB_ID");
     struct buf text = BUF_INIT(TICKET_MAX);
     struct verdict_read got = {.run = true};

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-static int read_text(const char *text, struct node *n, struct err *e)
+static int read_text(const char *text, struct node_conf *n, struct err *e)
 {
     char path[] = "/tmp/node.XXXXXX";
     int fd = mkstemp(path);
@@ -23,7 +23,7 @@ static int read_text(const char *text, struct node *n, struct err *e)
 
 static void test_what_holds_without_a_file(void **state)
 {
-    struct node n;
+    struct node_conf n;
 
     (void)state;
     assert_int_equal(read_text("", &n, NULL), 0);
@@ -45,7 +45,7 @@ static void test_what_holds_without_a_file(void **state)
 
 static void test_all_of_it(void **state)
 {
-    struct node n;
+    struct node_conf n;
 
     (void)state;
     assert_int_equal(
@@ -87,7 +87,7 @@ static void test_complaints(void **state)
         {"peers { prot = 5 }\n", "port"},
         {"slurm { }\nslurm { }\n", "stands here again"},
     };
-    struct node n;
+    struct node_conf n;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {

@@ -42,8 +42,10 @@ static void test_pins(void **state)
     free(all);
     shelf_put(w, SLICE("one"), &d[0]);
     shelf_put(w, SLICE("two"), &d[1]);
-    assert_int_equal(pins_write(w->shelf, "7", &(struct pins){.file = d, .nfiles = 2}, NULL), 0);
-    assert_int_equal(pins_write(w->shelf, "8", &(struct pins){.file = d, .nfiles = 1}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "7", &(struct job_pins){.file = d, .nfiles = 2}, NULL),
+                     0);
+    assert_int_equal(pins_write(w->shelf, "8", &(struct job_pins){.file = d, .nfiles = 1}, NULL),
+                     0);
     assert_int_equal(pins_all(w->shelf, &all, &n, NULL), 0);
     assert_int_equal(n, 3);
     free(all);
@@ -57,7 +59,7 @@ static void test_pins(void **state)
     assert_int_equal(pins_all(w->shelf, &all, &n, NULL), 0);
     assert_true(n == 1 && digest_eq(&all[0], &d[0]));
     free(all);
-    assert_int_equal(pins_write(w->shelf, "../7", &(struct pins){.file = d, .nfiles = 1}, NULL),
+    assert_int_equal(pins_write(w->shelf, "../7", &(struct job_pins){.file = d, .nfiles = 1}, NULL),
                      E_INVALID);
     assert_int_equal(pins_drop(w->shelf, "", NULL), E_INVALID);
 }
@@ -72,7 +74,8 @@ static void test_gc_keeps_what_is_pinned(void **state)
 
     shelf_put(w, SLICE("one"), &d[0]);
     shelf_put(w, SLICE("two"), &d[1]);
-    assert_int_equal(pins_write(w->shelf, "7", &(struct pins){.file = d, .nfiles = 1}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "7", &(struct job_pins){.file = d, .nfiles = 1}, NULL),
+                     0);
     assert_int_equal(shelf_gc(w->shelf, &want, &gone, NULL), 0);
     assert_int_equal(gone.blobs, 1);
     assert_int_equal(shelf_find(w->shelf, &d[0], &n, NULL), 0);
@@ -88,8 +91,8 @@ static void test_a_sweep_leaves_what_is_locked(void **state)
     struct digest key;
     size_t n;
 
-    assert_int_equal(pins_write(w->shelf, "7", &(struct pins){0}, NULL), 0);
-    assert_int_equal(pins_write(w->shelf, "9", &(struct pins){0}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "7", &(struct job_pins){0}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "9", &(struct job_pins){0}, NULL), 0);
     pins_lock_key("7", &key);
     assert_int_equal(shelf_try_lock(w->shelf, &key, false, &lock, NULL), 0);
     assert_int_equal(pins_sweep(w->shelf, UINT64_MAX, nobody, NULL, &n, NULL), 0);
@@ -107,8 +110,8 @@ static void test_sweep(void **state)
     size_t n;
 
     assert_int_equal(pins_sweep(w->shelf, UINT64_MAX, nobody, NULL, &n, NULL), 0);
-    assert_int_equal(pins_write(w->shelf, "7", &(struct pins){0}, NULL), 0);
-    assert_int_equal(pins_write(w->shelf, "8", &(struct pins){0}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "7", &(struct job_pins){0}, NULL), 0);
+    assert_int_equal(pins_write(w->shelf, "8", &(struct job_pins){0}, NULL), 0);
     pins_folder(w->shelf, "7", folder);
     assert_int_equal(mkdir(folder, 0755), 0);
     pins_folder(w->shelf, "9", folder); /* its record was lost */
@@ -127,7 +130,7 @@ static void test_what_was_laid_out_is_handed_on(void **state)
 {
     struct world *w = *state;
     struct pins_laid laid[] = {{.at = "a/b"}, {.at = "../7x"}, {.at = "none"}};
-    const struct pins p = {.laid = laid, .nlaid = ARRAY_LEN(laid)};
+    const struct job_pins p = {.laid = laid, .nlaid = ARRAY_LEN(laid)};
     char path[PATH_MAX], outside[PATH_MAX];
     struct digest d;
     uint64_t stamp;

@@ -151,7 +151,7 @@ static void test_policy(void **state)
         {E_CONFIG, OUTCOME_NODE},
         {E_USAGE, OUTCOME_NODE},
     };
-    struct node n;
+    struct node_conf n;
 
     (void)state;
     node_init(&n);
@@ -177,7 +177,7 @@ static void test_policy(void **state)
 
 static void test_a_node_that_warns(void **state)
 {
-    struct node n;
+    struct node_conf n;
     struct verdict v;
     struct verdict_read got;
 
@@ -201,7 +201,7 @@ static void test_a_node_that_warns(void **state)
 
 static void test_texts_stay_on_their_line(void **state)
 {
-    struct node n;
+    struct node_conf n;
     struct verdict v;
     struct verdict_read got;
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "server/gate/token.h"
+#include "server/gate/gate.h"
 
 enum {
     VALUE_BYTES = 1 << 10, /* longest value, escapes included */

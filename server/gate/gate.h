@@ -91,6 +91,11 @@ struct token_info {
     uint64_t last_used_unix_s;               /* since the daemon started; 0: not yet */
 };
 void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg);
+const char *token_id(const struct token *t);
+/* "mrd_", the id, "_": no secret. */
+enum { TOKEN_SHOWN = 3 + 1 + 8 + 1 };
+/* How much of s one of our tokens takes, as conda's clients may spell one, too ('-' for '_'); 0: none begins it. */
+size_t token_bytes(struct slice s);
 
 /* --- the access log: one line an answer ---
  *

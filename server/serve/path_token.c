@@ -1,6 +1,6 @@
 #include "server/serve/path_token.h"
 
-#include "server/gate/token.h"
+#include "server/gate/gate.h"
 
 bool path_token_cut(struct slice *path, struct slice *token)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "server/gate/token.h"
+#include "server/gate/gate.h"
 #include "server/http/status.h"
 #include "server/page/html.h"
 #include "server/serve/opening.h"

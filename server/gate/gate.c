@@ -23,6 +23,19 @@ struct tokens;
 
 static void tokens_close(struct tokens **tp);
 
+struct gate {
+    struct tokens *tokens;
+    struct buckets *buckets;
+    struct lock lock; /* guards `limits` and `proxies`, the pointers */
+    struct limits *limits;
+    struct proxies *proxies;
+    _Atomic bool proxied; /* false: nobody is trusted, and nobody takes the lock */
+    _Atomic bool limited; /* false: requests do not even take the lock */
+    _Atomic bool plaintext_token;
+    _Atomic uint32_t connections_max; /* of an address without a limit; 0: any */
+    _Atomic uint64_t refused;         /* by a limit */
+};
+
 /* --- tokens ---
  *
  * The tokens this server gave out: in memory all of them, in TABLE_TOKEN by the SHA-256 of their text.
@@ -371,10 +384,11 @@ static void text_make(char out[TOKEN_TEXT])
     snprintf(out + n, TOKEN_TEXT - n, "_%08lx", crc32(0, (const Bytef *)out, (uInt)n));
 }
 
-static int tokens_create(struct tokens *ts, struct slice name, const char *const *scopes,
-                         size_t count, uint64_t now_unix_s, uint64_t expires_unix_s,
-                         char secret[TOKEN_TEXT], struct err *e)
+int token_create(struct gate *g, struct slice name, const char *const *scopes, size_t count,
+                 uint64_t expires_unix_s, char secret[TOKEN_TEXT], struct err *e)
 {
+    struct tokens *ts = g->tokens;
+    uint64_t now_unix_s = clock_unix_s();
     struct token *t = NULL;
     struct batch *b = NULL;
     struct slice key;
@@ -438,8 +452,9 @@ out:
     return rc;
 }
 
-static int tokens_revoke(struct tokens *ts, struct slice name, struct err *e)
+int token_revoke(struct gate *g, struct slice name, struct err *e)
 {
+    struct tokens *ts = g->tokens;
     struct batch *b = NULL;
     struct token *t;
     int rc;
@@ -469,9 +484,10 @@ static int tokens_revoke(struct tokens *ts, struct slice name, struct err *e)
     return 0;
 }
 
-static void tokens_each(struct tokens *ts, void (*each)(void *arg, const struct token_info *t),
-                        void *arg)
+void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg)
 {
+    struct tokens *ts = g->tokens;
+
     lock_take(&ts->lock);
     LIST_EACH (&ts->all, it) {
         struct token *t = LIST_ITEM(it, struct token, node);
@@ -570,19 +586,6 @@ static const struct limit_conf *limits_find(const struct limits *ls, struct slic
 }
 
 enum { BUCKET_SHARDS = 16, BUCKETS_PER_SHARD = 4096 };
-
-struct gate {
-    struct tokens *tokens;
-    struct buckets *buckets;
-    struct lock lock; /* guards `limits` and `proxies`, the pointers */
-    struct limits *limits;
-    struct proxies *proxies;
-    _Atomic bool proxied; /* false: nobody is trusted, and nobody takes the lock */
-    _Atomic bool limited; /* false: requests do not even take the lock */
-    _Atomic bool plaintext_token;
-    _Atomic uint32_t connections_max; /* of an address without a limit; 0: any */
-    _Atomic uint64_t refused;         /* by a limit */
-};
 
 int gate_open(struct store *s, const struct limit_conf *limits, size_t count, bool plaintext_token,
               struct gate **out, struct err *e)
@@ -939,22 +942,4 @@ void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer)
     address_of(peer, address);
     key_of_address(address, &key);
     buckets_disconnect(g->buckets, &key);
-}
-
-/* --- tokens --- */
-
-int token_create(struct gate *g, struct slice name, const char *const *scopes, size_t count,
-                 uint64_t expires_unix_s, char secret[TOKEN_TEXT], struct err *e)
-{
-    return tokens_create(g->tokens, name, scopes, count, clock_unix_s(), expires_unix_s, secret, e);
-}
-
-int token_revoke(struct gate *g, struct slice name, struct err *e)
-{
-    return tokens_revoke(g->tokens, name, e);
-}
-
-void token_each(struct gate *g, void (*each)(void *arg, const struct token_info *t), void *arg)
-{
-    tokens_each(g->tokens, each, arg);
 }

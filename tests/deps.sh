@@ -25,6 +25,12 @@ apt_install() {
         apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends "$@" >/dev/null
 }
 
+# can_be_installed "PACKAGE..." - all of them, and nothing has to go
+can_be_installed() {
+    # shellcheck disable=SC2086
+    apt-get install -s -qq --no-remove --no-install-recommends $1 >/dev/null 2>&1
+}
+
 enabled_units() {
     systemctl list-unit-files --state=enabled --no-legend 2>/dev/null | awk '{ print $1 }'
 }
@@ -73,16 +79,19 @@ fi
 if [ -n "$optional" ]; then
     echo "deps: installing$optional"
     [ -n "$required" ] || $as_root apt-get update -qq -o Acquire::Retries=0 || true
-    # One package that is unknown here, or conflicts with an installed one, must not keep the others away.
+    # One package that is unknown here, or conflicts with an installed one, must not keep the others away. Each question takes seconds.
     possible='' impossible=''
-    for package in $optional; do
-        # shellcheck disable=SC2086
-        if apt-get install -s -qq --no-remove --no-install-recommends $possible "$package" >/dev/null 2>&1; then
-            possible="$possible $package"
-        else
-            impossible="$impossible $package"
-        fi
-    done
+    if can_be_installed "$optional"; then
+        possible=$optional
+    else
+        for package in $optional; do
+            if can_be_installed "$possible $package"; then
+                possible="$possible $package"
+            else
+                impossible="$impossible $package"
+            fi
+        done
+    fi
     # shellcheck disable=SC2086
     if [ -n "$possible" ] && ! apt_install --no-remove $possible; then
         impossible="$impossible$possible"

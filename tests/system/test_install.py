@@ -146,13 +146,15 @@ def test_deps_leaves_the_machine_able_to_start_services(tmp_path, end):
     assert (done.returncode == 0) == (end == "exit 0"), done.stderr
 
 
-@pytest.mark.parametrize("network", ["up", "down"])
-def test_deps_goes_on_without_optional_packages(tmp_path, network):
-    """A package that conflicts is left out, one whose program is there already is not asked for, and without a network all are missing."""
-    given = tmp_path / "given"
+@pytest.mark.parametrize("network, conflicting", [("up", "slurmd"), ("down", "slurmd"), ("up", "none")])
+def test_deps_goes_on_without_optional_packages(tmp_path, network, conflicting):
+    """A package that conflicts is left out, one whose program is there already is not asked for, and without a network all are missing.
+    Where none conflicts, apt-get is asked once."""
+    given, asked = tmp_path / "given", tmp_path / "asked"
     for name, text in {"id": "echo 0", "dpkg-query": "exit 1", "env": 'shift 2; exec "$@"', "podman": "", "apt-get": f"""
+            case $* in *-s*) echo >>{asked} ;; esac
             case $* in
-            *-s*slurmd*) exit 100 ;;
+            *-s*{conflicting}*) exit 100 ;;
             update* | *-s*) exit 0 ;;
             esac
             echo "$@" >{given}
@@ -169,7 +171,8 @@ def test_deps_goes_on_without_optional_packages(tmp_path, network):
                           env={**os.environ, "PATH": f"{tmp_path}/bin:/usr/bin:/bin", "POLICY_RC_D": str(tmp_path / "policy")})
     assert done.returncode == 0, done.stderr
     words = given.read_text().split()
-    assert {"--no-remove", "slurmctld", "slurm-client", "munge"} <= {*words} and not {"slurmd", "podman"} & {*words}
+    assert {"--no-remove", "slurmctld", "slurm-client", "munge"} <= {*words} and not {conflicting, "podman"} & {*words}
     left_out = done.stderr.partition("could not be installed; their tests will be skipped:")[2].split()
-    assert left_out[0] == "slurmd" and ("munge" in left_out) == (network == "down") and "podman" not in left_out, done.stderr
+    assert (len(asked.read_text().split("\n")) == 2) == (conflicting == "none")
+    assert left_out[:1] == [conflicting][:conflicting != "none"] and ("munge" in left_out) == (network == "down") and "podman" not in left_out, done.stderr
     assert (tmp_path / "disabled").read_text().split() == ["-q", "disable", "new.service"]

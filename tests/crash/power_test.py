@@ -17,7 +17,8 @@ import time
 import pytest
 
 from harness import publishers
-from harness.mirrord import BUILD, SLOW
+from harness.hub import Hub
+from harness.mirrord import BUILD, SLOW, until
 from power import RENAME, UNLINK, Disk, Kept, records
 
 pytestmark = pytest.mark.skipif(SLOW > 1, reason="a sanitizer's runtime must come first")
@@ -336,6 +337,43 @@ def test_cut_while_the_store_is_made(recorded, tmp_path):
         m = recorded(tmp_path / "image", False)
         assert m.ctl("verify", "--deep", check=False).returncode == 0, f"SEED={SEED} cut at {cut}, kept {how.name}"
         m.stop()
+
+
+@pytest.mark.parametrize("closed", ["private", "gone"])
+def test_a_bucket_that_was_closed_stays_closed(mirrord, tmp_path, closed):
+    """The mirror has heard that a bucket is closed, and said so. Whatever of that was on the disk when the power went: with a Hub that is
+    silent since, nobody is given it as open, neither its listings nor its bytes."""
+    rng, state, log = random.Random(SEED), tmp_path / "state", tmp_path / "record"
+    disk = Disk().scan(fresh(state))
+    ways = ("/hf/api/buckets/org/data", "/hf/api/buckets/org/data/tree?recursive=true", "/hf/buckets/org/data/resolve/a.txt")
+    with Hub() as hub:
+        hub.bucket("org/data", {"a.txt": b"S3CRET"})
+        config = hub.config(more="rule '^(api|buckets)' { ttl = 1s sie = 365d }")
+        m = mirrord(config, state=state, command=["env", f"LD_PRELOAD={RECORDER}", f"RECORD_ROOT={os.path.realpath(state)}", f"RECORD_LOG={log}",
+                                                  "RECORD_SYNC_US=4000"])
+        until(lambda: all(ask(m, "GET", way)[0] == 200 for way in ways))
+        m.settle()
+        opened = log.stat().st_size
+        if closed == "private":
+            hub.buckets["org/data"].private = True
+        else:
+            del hub.buckets["org/data"]
+        until(lambda: all(ask(m, "GET", way)[0] in (401, 404) for way in ways))
+        said = log.stat().st_size
+        m.stop()
+        hub.down()
+        disk.open(log)
+        later = [r.at for r in records(disk.view) if r.at >= said]
+        assert any(opened <= r.at < said for r in records(disk.view)), "what was heard left no trace"
+        for cut in sorted({said, *rng.sample(later, min(2, len(later)))}):
+            disk.play(cut)
+            how = rng.choice(list(Kept))
+            disk.image(fresh(tmp_path / "image"), how, rng)
+            again = mirrord(config, state=tmp_path / "image")
+            for way in ways:
+                status, _, body = ask(again, "GET", way)
+                assert status >= 400 and b"S3CRET" not in body, f"SEED={SEED} cut at {cut} of {said}, kept {how.name}: {way} {status}"
+            again.stop()
 
 
 def work(m):

@@ -11,6 +11,7 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/serve/traffic.h"
+#include "server/http/body_memory.h"
 #include "server/hub/holding.h"
 #include "server/hub/prefetch.h"
 #include "server/live/modules.h"
@@ -258,9 +259,11 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->readers = pool_open("reader", 4, 0);
     d->pieces = pool_open("pieces", 1, 10);
     d->cache = cache_open(d->store, d->disk, &c->cache);
+    d->memory = c->http.body_bytes != 0 ? body_memory_open(c->http.body_bytes) : NULL;
     d->planners = planners_open(&(struct planner_parts){.store = d->store,
                                                         .cache = d->cache,
                                                         .readers = d->readers,
+                                                        .memory = d->memory,
                                                         .document_bytes = c->cache.document_bytes},
                                 d->loops);
     d->hub = (struct hub_parts){d->store,    d->cache, d->uploads,  d->loops,
@@ -270,7 +273,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     uploads_on_full(d->uploads, make_room, d->cache);
     uploads_limit(d->uploads, c->store.client_uploads, c->store.client_upload_bytes);
     cache_limit(d->cache, c->store.client_store_bytes);
-    d->http = http_server_open(d->loops, d->disk, &c->http, serve_handler(d->serve));
+    d->http = http_server_open(d->loops, d->disk, d->memory, &c->http, serve_handler(d->serve));
     rc = http_server_bind(d->http, c->listeners, c->listeners_count, &listeners, e);
     if (rc != 0) {
         goto out;
@@ -323,6 +326,7 @@ void daemon_close(struct daemon **dp)
     serve_close(&d->serve);
     own_close(&d->own);
     planners_close(&d->planners);
+    body_memory_close(&d->memory);
     access_log_close(&d->access);
     peers_close(&d->peers);
     gate_close(&d->gate);

@@ -29,7 +29,8 @@ struct daemon {
     struct peers *peers; /* nodes that share a file */
     struct access_log *access;
     struct http_server *http;
-    struct own *own; /* the front entrance */
+    struct own *own;            /* the front entrance */
+    struct body_memory *memory; /* that requests hold; NULL: it is not counted */
     struct serve *serve;
     struct control *control;
     struct modules *modules; /* for rsync clients */

@@ -115,6 +115,7 @@ ARROWS = {
         "server/gate",         # whether the caller has a right that a plan asks for
         "server/net/loop.h",
         "server/store/tree.h",  # rows, heads, entries
+        "server/http/body_memory.h",  # what gatherings hold counts
     },
     "server/sync": COMMON | REPO | {"server/store", "server/fetch"},
     "server/sync/rsync": COMMON | {
@@ -211,6 +212,7 @@ ARROWS = {
     "server": COMMON | {  # the daemon, which makes all of them but for the control tool
         "server/admin",
         "server/conf/schema.h",
+        "server/http/body_memory.h",
         "server/hub",
         "server/live",
         "server/plan",

@@ -19,7 +19,9 @@ struct body_memory {
     uint64_t bytes_max;
     struct lock lock; /* over all below */
     struct body_holder *holders;
-    uint64_t ending_bytes; /* of uses that were told to end and have not yet */
+    struct list spares;
+    uint64_t ending_bytes;  /* of uses that were told to end and have not yet */
+    uint64_t leaving_bytes; /* of those, what was spare */
     struct body_memory_stats stats;
 };
 
@@ -28,6 +30,7 @@ struct body_memory *body_memory_open(uint64_t bytes_max)
     struct body_memory *m = NEW(struct body_memory);
 
     m->bytes_max = bytes_max;
+    list_init(&m->spares);
     lock_init(&m->lock, LOCK_BODY_MEMORY);
     return m;
 }
@@ -46,13 +49,20 @@ void body_memory_close(struct body_memory **mp)
 
 /* --- on a loop: uses that are to end ------------------------------------------------------------------------------------ */
 
+/* One that ends may take others with it. */
 static void on_letter(struct letter *l)
 {
     struct body_port *p = CONTAINER_OF(l, struct body_port, letter);
+    struct list left, *n;
 
     atomic_store(&p->posted, false);
-    LIST_EACH (&p->uses, n) {
+    list_init(&left);
+    while ((n = list_pop_front(&p->uses)) != NULL) {
+        list_push_back(&left, n);
+    }
+    while ((n = list_pop_front(&left)) != NULL) {
         struct body_use *u = LIST_ITEM(n, struct body_use, local);
+        list_push_back(&p->uses, n);
         if (atomic_load(&u->ends)) {
             p->end(u);
         }
@@ -89,15 +99,22 @@ static void free_if_empty(struct body_memory *m, struct body_holder *h)
     }
 }
 
+static void stay(struct body_memory *m, struct body_use *u)
+{
+    m->ending_bytes -= u->ends ? u->bytes : 0;
+    m->leaving_bytes -= u->leaves ? u->bytes : 0;
+    u->ends = u->leaves = false;
+}
+
 static void leave(struct body_memory *m, struct body_use *u)
 {
     struct body_holder *h = u->holder;
 
     list_remove(&u->node);
+    list_remove_if(&u->spare);
     h->bytes -= u->bytes;
     m->stats.bytes -= u->bytes;
-    m->ending_bytes -= u->ends ? u->bytes : 0;
-    u->ends = false;
+    stay(m, u);
     u->bytes = 0;
     u->holder = NULL;
     free_if_empty(m, h);
@@ -113,6 +130,43 @@ static struct body_holder *largest(struct body_memory *m)
     return most;
 }
 
+static void end_use(struct body_memory *m, struct body_use *u)
+{
+    u->ends = true;
+    m->ending_bytes += u->bytes;
+    m->stats.ended++;
+    if (!atomic_exchange(&u->port->posted, true)) {
+        mailbox_post(u->port->mail, &u->port->letter);
+    }
+}
+
+/* The largest spare one of the client that holds most. */
+static struct body_use *largest_spare(struct body_memory *m)
+{
+    struct body_use *most = NULL;
+
+    LIST_EACH (&m->spares, n) {
+        struct body_use *u = LIST_ITEM(n, struct body_use, spare);
+        if (u->kind == BODY_SPARE && !u->ends &&
+            (most == NULL || u->holder->bytes > most->holder->bytes ||
+             (u->holder == most->holder && u->bytes > most->bytes))) {
+            most = u;
+        }
+    }
+    return most;
+}
+
+static void end_spares(struct body_memory *m, uint64_t more, uint64_t bytes_max)
+{
+    struct body_use *u;
+
+    while (m->stats.bytes - m->ending_bytes + more > bytes_max && (u = largest_spare(m)) != NULL) {
+        end_use(m, u);
+        u->leaves = true;
+        m->leaving_bytes += u->bytes;
+    }
+}
+
 /* The largest use that may end and is not about to. */
 static void end_one(struct body_memory *m, struct body_holder *h)
 {
@@ -124,14 +178,8 @@ static void end_one(struct body_memory *m, struct body_holder *h)
             most = u;
         }
     }
-    if (most == NULL) {
-        return;
-    }
-    most->ends = true;
-    m->ending_bytes += most->bytes;
-    m->stats.ended++;
-    if (!atomic_exchange(&most->port->posted, true)) {
-        mailbox_post(most->port->mail, &most->port->letter);
+    if (most != NULL) {
+        end_use(m, most);
     }
 }
 
@@ -143,6 +191,10 @@ static bool fits(struct body_memory *m, const struct body_holder *h, enum body_k
 
     if (m->stats.bytes + more <= bytes_max) {
         return true;
+    }
+    end_spares(m, more, bytes_max);
+    if (m->stats.bytes - m->leaving_bytes + more <= bytes_max) {
+        return m->stats.bytes + more <= 2 * m->bytes_max;
     }
     most = largest(m);
     if (most == h || h->bytes + more > most->bytes) {
@@ -166,12 +218,12 @@ bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_us
     bool yes;
 
     atomic_store_explicit(&u->kind, kind, memory_order_relaxed);
-    if (more == 0) {
+    if (more == 0 && kind != BODY_SPARE) {
         return true;
     }
     lock_take(&m->lock);
     h = holder_of(m, client);
-    yes = fits(m, h, kind, more);
+    yes = more == 0 || fits(m, h, kind, more);
     if (yes && u->holder == NULL) {
         u->holder = h;
         u->port = p; /* from here on another loop may end it */
@@ -181,10 +233,17 @@ bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_us
         CHECK(u->holder == h);
         u->bytes += more;
         m->ending_bytes += u->ends ? more : 0;
+        m->leaving_bytes += u->leaves ? more : 0;
         h->bytes += more;
         m->stats.bytes += more;
+        if (kind == BODY_SPARE && u->bytes != 0 && !list_linked(&u->spare)) {
+            list_push_back(&m->spares, &u->spare);
+        }
     } else {
         m->stats.refused++;
+    }
+    if (kind == BODY_SPARE) {
+        end_spares(m, 0, m->bytes_max); /* others may have waited for it */
     }
     free_if_empty(m, h);
     lock_drop(&m->lock);
@@ -208,8 +267,7 @@ void body_memory_drop(struct body_memory *m, struct body_use *u)
 void body_memory_spare(struct body_memory *m, struct body_use *u)
 {
     lock_take(&m->lock);
-    m->ending_bytes -= u->ends ? u->bytes : 0;
-    u->ends = false;
+    stay(m, u);
     lock_drop(&m->lock);
 }
 

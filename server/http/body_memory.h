@@ -1,11 +1,13 @@
-/* body_memory.h - memory that bodies of requests hold while they wait to be used: one bound for all, and the client that holds
- * most gives first.
+/* body_memory.h - memory that requests hold, in bodies that wait to be used and in what was made for them: one bound for all, and
+ * the client that holds most gives first.
+ *
+ * What nobody uses at the moment (BODY_SPARE) goes first, whoever needs the room; of that, too, the client's that holds most.
  *
  * What does not fit is refused to the client that holds most. Another client is given it, and the largest use of the client that
  * holds most is ended instead, by a letter to its loop; until it has ended, up to twice the bound may be held. No more
  * uses are ended than the bytes in question need.
  *
- * owns     a use is embedded in an exchange; body_memory_drop() before that is freed
+ * owns     a use is embedded in an exchange, or in a gathering (plan/gather.h); body_memory_drop() before that is freed
  * threads  hold and drop: the loop of the use's port; a short lock when a use grows by a step
  */
 #ifndef SERVER_HTTP_BODY_MEMORY_H
@@ -23,16 +25,19 @@ enum body_kind {
     BODY_IN_USE,   /* until its request has ended */
     BODY_MAY_END,  /* it can be ended to make room */
     BODY_CAN_WAIT, /* its sender can be paused: a quarter of the bound stays for those that cannot */
+    BODY_SPARE,    /* nobody uses it now: it ends first, also for its own client */
 };
 
 struct body_use {
     struct list node;  /* of its holder, under the lock; in no list: it holds nothing */
     struct list local; /* of its port, on its loop */
+    struct list spare; /* of all that were spare once, under the lock */
     struct body_holder *holder;
     struct body_port *port;
     size_t bytes;                 /* counted, in steps */
     _Atomic(enum body_kind) kind; /* its loop writes it, whoever looks for room reads it */
     _Atomic bool ends;            /* told to; written under the lock */
+    bool leaves;                  /* ... as a spare one, under the lock */
 };
 
 struct body_port { /* one a loop */

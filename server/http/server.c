@@ -85,7 +85,7 @@ bool server_is_full(struct http_server *s)
 }
 
 struct http_server *http_server_open(struct loops *ls, struct pool *disk,
-                                     const struct http_limits *limits,
+                                     struct body_memory *memory, const struct http_limits *limits,
                                      struct exchange_handler handler)
 {
     struct http_server *s = NEW(struct http_server);
@@ -94,7 +94,7 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
     s->limits = *limits;
     lock_init(&s->lock, LOCK_LISTENERS);
     cond_init(&s->done);
-    s->memory = limits->body_bytes != 0 ? body_memory_open(limits->body_bytes) : NULL;
+    s->memory = memory;
     s->lanes = mem_array(loops_count(ls), sizeof *s->lanes);
     for (unsigned i = 0; i < loops_count(ls); i++) {
         struct lane *lane = &s->lanes[i];
@@ -346,7 +346,6 @@ void http_server_close(struct http_server **sp)
     http_listeners_drop(&s->listeners);
     cond_fini(&s->done);
     lock_fini(&s->lock);
-    body_memory_close(&s->memory);
     free(s->lanes);
     free(s);
 }

@@ -42,9 +42,10 @@ struct http_limits {
 
 struct http_server;
 
-/* `disk` reads file pages that are not in memory; NULL: the loop reads them itself (tests). */
+/* `disk` reads file pages that are not in memory; NULL: the loop reads them itself (tests). `memory` outlives the server; NULL: what
+ * requests hold is not counted. */
 struct http_server *http_server_open(struct loops *ls, struct pool *disk,
-                                     const struct http_limits *limits,
+                                     struct body_memory *memory, const struct http_limits *limits,
                                      struct exchange_handler handler);
 struct http_listeners {
     struct listener **at;      /* each held */

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/codec/url.h"
 #include "common/codec/weblink.h"
+#include "server/http/body_memory.h"
 #include "server/plan/document.h"
 
 enum {
@@ -13,10 +14,17 @@ enum {
     OUT_BYTES = 256 << 20, /* of one gathering */
     KEPT_BYTES = 64 << 20, /* of one loop's */
     KEPT_MAX = 4096,
-    STALE_S = 5,    /* with the origin in trouble nobody asks it again for so long */
-    TOUCH_S = 3600, /* what is used from memory counts as read, so often */
+    GATHER_BYTES = 4 << 10, /* beside what is made: so much counts as memory */
+    STALE_S = 5,            /* with the origin in trouble nobody asks it again for so long */
+    TOUCH_S = 3600,         /* what is used from memory counts as read, so often */
     TEXT_BYTES = 512,
     URL_BYTES = 16384,
+};
+
+struct gather_share { /* what is kept for a client */
+    UT_hash_handle hh;
+    uint64_t client;
+    uint64_t bytes;
 };
 
 struct gather {
@@ -25,7 +33,8 @@ struct gather {
     struct list lru;
     struct planner *all;
     unsigned holds;
-    bool listed; /* in by_name: one count */
+    unsigned calls; /* of those: of calls that wait, or have its facts */
+    bool listed;    /* in by_name: one count */
     bool ready;
     struct arena arena;
     struct slice name;
@@ -47,6 +56,10 @@ struct gather {
     struct err why;
     struct buf out;
     struct fact fact;
+    struct body_use use; /* of memory */
+    uint64_t client;     /* whose account that is on */
+    size_t made_bytes;
+    uint64_t kept_for, kept_bytes;
     struct buf digests; /* of the parts, where known */
     uint64_t touched_unix_s;
 };
@@ -56,6 +69,7 @@ struct gather_use { /* a run's count of a gathering */
     struct list node; /* among its waiters */
     struct plan_run *run;
     void (*came)(struct plan_run *r, const struct fact *f);
+    void (*refused)(struct plan_run *r);
     struct gather *g;
 };
 
@@ -139,6 +153,32 @@ void part_refused(const struct answer *a, struct arena *arena, struct fact *f)
     f->message = arena_copy(arena, slice_first(message, min_u64(message.n, TEXT_BYTES)));
 }
 
+/* --- its memory --------------------------------------------------------------------------------------------------- */
+
+static struct body_memory *memory_of(const struct gather *g)
+{
+    return g->all->parts.memory;
+}
+
+/* False: its client may hold no more. */
+static bool hold_memory(struct gather *g)
+{
+    enum body_kind kind = g->calls == 0 ? BODY_SPARE : g->ready ? BODY_IN_USE : BODY_MAY_END;
+
+    if (!g->busy) { /* else it grows */
+        g->made_bytes = GATHER_BYTES + g->out.cap;
+    }
+    return memory_of(g) == NULL ||
+           body_memory_hold(memory_of(g), &g->all->port, &g->use, g->client, kind, g->made_bytes);
+}
+
+static void drop_memory(struct gather *g)
+{
+    if (memory_of(g) != NULL) {
+        body_memory_drop(memory_of(g), &g->use);
+    }
+}
+
 /* --- its life ----------------------------------------------------------------------------------------------------- */
 
 static void release(struct gather *g)
@@ -148,6 +188,7 @@ static void release(struct gather *g)
         return;
     }
     CHECK(!g->listed && !g->busy && g->ask == NULL && g->wait == NULL && list_empty(&g->waiters));
+    drop_memory(g);
     document_free(&g->doc);
     buf_free(&g->out);
     buf_free(&g->digests);
@@ -157,27 +198,80 @@ static void release(struct gather *g)
     free(g);
 }
 
-static void unlist(struct gather *g)
+static struct gather_share *share_of(struct planner *all, uint64_t client)
+{
+    struct gather_share *s = NULL;
+
+    HASH_FIND(hh, all->shares, &client, sizeof client, s);
+    if (s == NULL) {
+        s = NEW(struct gather_share);
+        s->client = client;
+        HASH_ADD(hh, all->shares, client, sizeof s->client, s);
+    }
+    return s;
+}
+
+static void keep(struct gather *g)
 {
     struct planner *all = g->all;
 
+    list_push_front(&all->lru, &g->lru);
+    g->kept_for = g->client;
+    g->kept_bytes = g->made_bytes;
+    share_of(all, g->kept_for)->bytes += g->kept_bytes;
+    all->bytes += g->kept_bytes;
+    all->count++;
+}
+
+static void keep_no_more(struct gather *g)
+{
+    struct planner *all = g->all;
+    struct gather_share *s = share_of(all, g->kept_for);
+
+    list_remove(&g->lru);
+    all->bytes -= g->kept_bytes;
+    all->count--;
+    s->bytes -= g->kept_bytes;
+    if (s->bytes == 0) {
+        HASH_DEL(all->shares, s);
+        free(s);
+    }
+}
+
+static void unlist(struct gather *g)
+{
     if (!g->listed) {
         return;
     }
     g->listed = false;
-    HASH_DEL(all->by_name, g);
+    HASH_DEL(g->all->by_name, g);
     if (list_linked(&g->lru)) {
-        list_remove(&g->lru);
-        all->bytes -= g->out.n;
-        all->count--;
+        keep_no_more(g);
     }
     release(g);
+}
+
+/* Of the client that has most the oldest, but not the one that was used last. */
+static struct gather *next_to_go(struct planner *all)
+{
+    struct gather_share *most = all->shares;
+
+    for (struct gather_share *s = all->shares; s != NULL; s = s->hh.next) {
+        most = s->bytes > most->bytes ? s : most;
+    }
+    for (struct list *n = all->lru.prev; n != all->lru.next; n = n->prev) {
+        struct gather *g = LIST_ITEM(n, struct gather, lru);
+        if (g->kept_for == most->client) {
+            return g;
+        }
+    }
+    return LIST_ITEM(all->lru.prev, struct gather, lru);
 }
 
 static void trim(struct planner *all)
 {
     while (all->count > 1 && (all->bytes > KEPT_BYTES || all->count > KEPT_MAX)) {
-        unlist(LIST_ITEM(all->lru.prev, struct gather, lru));
+        unlist(next_to_go(all));
     }
 }
 
@@ -228,7 +322,7 @@ static struct gather *gather_new(struct plan_run *r, struct slice name)
     g->need.want.principal = g->need.name = copy(&g->arena, n->want.principal);
     g->need.want.repo = slice_str(r->repo->name);
     g->need.want.document = !n->want.head_only; /* its size is no matter then */
-    g->need.want.client = r->who->client;
+    g->need.want.client = g->client = r->who->client;
     g->want = g->need.want;
     fair_clients_add(&g->clients, r->who->client);
     list_init(&g->waiters);
@@ -262,12 +356,11 @@ static void finish(struct gather *g, int rc)
         g->fact.until_unix_s = g->all->loop->unix_s + STALE_S;
     }
     g->holds++;
+    (void)hold_memory(g); /* in use from here on: it has been granted already */
     if (rc != 0) {
         unlist(g); /* the cache remembers a no for as long as it may */
     } else if (g->listed) {
-        list_push_front(&g->all->lru, &g->lru);
-        g->all->bytes += g->out.n;
-        g->all->count++;
+        keep(g);
         trim(g->all);
     }
     while ((n = list_pop_front(&g->waiters)) != NULL) {
@@ -281,6 +374,87 @@ static void fail(struct gather *g, int rc, int status, struct slice why)
     g->fact.status = status;
     g->fact.message = copy(&g->arena, slice_first(why, why.n < TEXT_BYTES ? why.n : TEXT_BYTES));
     finish(g, rc);
+}
+
+/* --- ending early ------------------------------------------------------------------------------------------------- */
+
+/* Calls that wait no more may hold it for a while yet. */
+static void forget_made(struct gather *g)
+{
+    buf_free(&g->out);
+    drop_memory(g);
+}
+
+/* Nobody waits any more. A job that is out ends first. */
+static void abandon(struct gather *g)
+{
+    g->holds++;
+    unlist(g);
+    cache_cancel(&g->ask);
+    document_cancel(&g->wait);
+    if (g->busy) {
+        g->holds++; /* worked() gives it back */
+    } else {
+        forget_made(g);
+    }
+    release(g);
+}
+
+static struct gather_use *waiter_of(struct gather *g, uint64_t client)
+{
+    LIST_EACH (&g->waiters, n) {
+        struct gather_use *u = LIST_ITEM(n, struct gather_use, node);
+        if (u->run->who->client == client) {
+            return u;
+        }
+    }
+    return NULL;
+}
+
+/* Its client hears 503, and the next one that waits has it on its account. False: there is none, or none that may hold so much: it is
+ * abandoned. */
+static bool pass_account(struct gather *g)
+{
+    struct gather_use *u;
+
+    drop_memory(g);
+    g->holds++;
+    do {
+        while ((u = waiter_of(g, g->client)) != NULL) {
+            list_remove(&u->node);
+            u->refused(u->run);
+        }
+        if (list_empty(&g->waiters)) {
+            abandon(g);
+            release(g);
+            return false;
+        }
+        g->client = LIST_ITEM(g->waiters.next, struct gather_use, node)->run->who->client;
+    } while (!hold_memory(g));
+    release(g);
+    return true;
+}
+
+/* False: it is abandoned. */
+static bool count_memory(struct gather *g)
+{
+    return hold_memory(g) || pass_account(g);
+}
+
+/* Others need its memory. */
+static void on_end(struct body_use *use)
+{
+    struct gather *g = CONTAINER_OF(use, struct gather, use);
+
+    if (g->ready && g->calls != 0) {
+        body_memory_spare(memory_of(g), use); /* it is used again */
+    } else if (g->ready) {
+        unlist(g);
+    } else if (list_empty(&g->waiters)) {
+        drop_memory(g); /* its job is out yet, for nobody */
+    } else {
+        (void)pass_account(g);
+    }
 }
 
 /* --- one part after the other ------------------------------------------------------------------------------------- */
@@ -331,7 +505,10 @@ static void worked(struct job *j)
     document_free(&g->doc);
     g->parts++;
     if (list_empty(&g->waiters)) { /* all have left: it was unlisted then */
+        forget_made(g);
         release(g);
+    } else if (rc == 0 && !count_memory(g)) {
+        return;
     } else if (rc != 0) {
         log_warn("serve.gather_failed", "repo=%s why=\"%s\"", g->repo->name, g->why.text);
         fail(g, rc, 502, slice_str(g->why.text));
@@ -496,7 +673,8 @@ static void touch(struct gather *g, uint64_t unix_s)
     }
 }
 
-void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const struct fact *f))
+void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const struct fact *f),
+                 void (*refused)(struct plan_run *r))
 {
     struct slice name = name_of(r->arena, r->repo, &r->plan->need);
     struct gather *g = find(r, name);
@@ -507,9 +685,11 @@ void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const stru
         g = gather_new(r, name);
     }
     g->holds++;
-    *u = (struct gather_use){.next = r->use, .run = r, .came = came, .g = g};
+    g->calls++;
+    *u = (struct gather_use){.next = r->use, .run = r, .came = came, .refused = refused, .g = g};
     r->use = u;
     if (g->ready) {
+        (void)hold_memory(g);
         list_remove(&g->lru);
         list_push_front(&g->all->lru, &g->lru);
         touch(g, g->all->loop->unix_s);
@@ -523,17 +703,6 @@ void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const stru
         ask_part(g);
     } else {
         share(g, r->who->client);
-    }
-}
-
-/* Nobody waits any more. A job that is out ends first. */
-static void abandon(struct gather *g)
-{
-    unlist(g);
-    cache_cancel(&g->ask);
-    document_cancel(&g->wait);
-    if (g->busy) {
-        g->holds++; /* worked() gives it back */
     }
 }
 
@@ -556,6 +725,9 @@ void gather_drop(struct plan_run *r)
     while ((u = r->use) != NULL) {
         r->use = u->next;
         CHECK(!list_linked(&u->node));
+        if (--u->g->calls == 0 && u->g->ready && u->g->listed) {
+            (void)hold_memory(u->g); /* it is kept for whoever asks next */
+        }
         release(u->g);
         free(u);
     }
@@ -577,6 +749,7 @@ struct planners *planners_open(const struct planner_parts *parts, struct loops *
     for (unsigned i = 0; i < n; i++) {
         ps->at[i] = (struct planner){.loop = loops_at(ls, i), .parts = *parts};
         list_init(&ps->at[i].lru);
+        body_port_init(&ps->at[i].port, ps->at[i].loop->mail, on_end);
     }
     return ps;
 }

@@ -4,25 +4,33 @@
  * The parts are objects of the cache like any other; what is made of them is kept in memory, bounded, one table a loop, for as
  * long as they are fresh. Runs that need the same wait for the same gathering; when the last of them has left, it ends.
  *
+ * What a gathering holds counts as the memory of requests (http/body_memory.h), of the client that asked first; when that one may hold no
+ * more, of the next that waits for it. The table is full: the client that has most of it gives its oldest.
+ *
  * owns     a gathering is counted: by the table, and by every run that was given it, since facts point into it
  * threads  one loop; ops->gather runs on a reader thread
  */
 #ifndef SERVER_PLAN_GATHER_H
 #define SERVER_PLAN_GATHER_H
 
+#include "server/http/body_memory.h"
 #include "server/plan/run.h"
 
+struct gather_share;
 struct planner { /* one loop's */
     struct loop *loop;
     struct planner_parts parts;
     struct gather *by_name;
-    struct list lru; /* ready ones, used last in front */
+    struct list lru;             /* ready ones, used last in front */
+    struct gather_share *shares; /* of it, by client */
     uint64_t bytes;
     unsigned count;
+    struct body_port port;
 };
 
-/* Gives r the fact of r->plan->need, now or later. */
-void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const struct fact *f));
+/* Gives r the fact of r->plan->need, now or later; refused(): its client may not hold so much memory. */
+void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const struct fact *f),
+                 void (*refused)(struct plan_run *r));
 void gather_leave(struct plan_run *r); /* it waits no more */
 void gather_drop(struct plan_run *r);  /* the run ends: its facts are void */
 

@@ -88,6 +88,7 @@ static void learn_known(struct plan_run *r, struct known *k)
 {
     k->run = NULL;
     list_push_back(&r->known, &k->node);
+    r->known_bytes += k->bytes.cap + k->arena.used_bytes;
     learn(r, &k->fact);
 }
 
@@ -295,6 +296,12 @@ static void on_gathered(struct plan_run *r, const struct fact *f)
     go(r);
 }
 
+static void on_no_memory(struct plan_run *r)
+{
+    become(r, PLAN_RUN_FAILED);
+    r->events->no_memory(r->arg);
+}
+
 static void go(struct plan_run *r)
 {
     struct err why = {0};
@@ -312,7 +319,7 @@ static void go(struct plan_run *r)
         read_on_pool(r);
         return;
     case PLAN_RUN_GATHERING:
-        gather_need(r, on_gathered);
+        gather_need(r, on_gathered, on_no_memory);
         return;
     case PLAN_RUN_BODY:
         r->events->body(r->arg);
@@ -389,10 +396,18 @@ static void on_fact(struct plan_run *r, const struct fact *f)
     lock_drop(&w->lock);
 }
 
+static void on_no_fact(struct plan_run *r)
+{
+    on_fact(r, &(struct fact){.need = r->plan->need,
+                              .rc = E_TOOBIG,
+                              .status = 503,
+                              .message = SLICE("there is no memory for this listing now")});
+}
+
 static void begin_here(struct loop *l, void *run)
 {
     (void)l;
-    gather_need(run, on_fact);
+    gather_need(run, on_fact, on_no_fact);
 }
 
 static void leave_here(struct loop *l, void *run)

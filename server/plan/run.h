@@ -23,11 +23,13 @@
 #include "server/repo/repo.h"
 
 /* --- what runs use: one planner a loop --- */
+struct body_memory;
 struct planner_parts {
     struct store *store;
     struct cache *cache;
     struct pool *readers;
-    size_t document_bytes; /* the largest one that is read */
+    struct body_memory *memory; /* that requests hold; NULL: it is not counted */
+    size_t document_bytes;      /* the largest one that is read */
 };
 struct planner;
 struct planners;
@@ -57,6 +59,7 @@ struct plan_events { /* all on the run's loop */
     void (*planned)(void *arg);
     void (*refused)(void *arg, int rc, const struct err *why); /* the adapter makes no plan of it */
     void (*failed)(void *arg, int rc, const struct err *why);  /* what it needs cannot be read */
+    void (*no_memory)(void *arg); /* its client holds too much for what it needs */
 };
 
 struct plan_run {
@@ -75,6 +78,7 @@ struct plan_run {
     enum plan_run_state state;
     struct facts facts;
     struct list known;      /* facts but for gathered ones */
+    size_t known_bytes;     /* that these hold */
     struct known *reading;  /* NULL: none is being read */
     struct gather_use *use; /* of what is waited for, or facts point into; NULL: none */
     const struct plan_events *events;

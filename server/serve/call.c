@@ -46,6 +46,25 @@ static size_t bytes_of(const struct http_req *req)
     return n;
 }
 
+bool call_count(struct call *c, size_t more_bytes)
+{
+    c->counted_bytes += more_bytes;
+    if (exchange_keep(c->x, c->counted_bytes, BODY_IN_USE)) {
+        return true;
+    }
+    refuse_memory(c->x);
+    return false;
+}
+
+bool call_count_made(struct call *c)
+{
+    size_t made = c->arena.used_bytes + c->run.known_bytes;
+    size_t more = made > c->made_bytes ? made - c->made_bytes : 0;
+
+    c->made_bytes += more;
+    return more == 0 || call_count(c, more);
+}
+
 struct kept {
     struct list node;
     struct buf bytes;
@@ -120,7 +139,7 @@ struct call *call_new(struct desk *d, struct exchange *x, struct visit *v, struc
     }
     c = NEW(struct call);
     c->holds = 1;
-    c->counted_bytes = counted_bytes;
+    c->counted_bytes = c->made_bytes = counted_bytes;
     list_init(&c->kept);
     c->desk = d;
     c->x = x;

@@ -15,7 +15,9 @@
 struct document;
 struct call {
     unsigned holds;
-    size_t counted_bytes; /* of memory for bodies: the call itself, with its copy of the request */
+    size_t
+        counted_bytes; /* of memory for bodies: the call itself, with its copy of the request, and what it keeps */
+    size_t made_bytes; /* of those, for its arena */
     struct desk *desk;
     struct exchange *x; /* NULL: gone */
     struct arena arena;
@@ -59,6 +61,9 @@ bool call_again(struct call *c);
  * FACTS_CHANGES times. */
 bool call_changed(struct call *c);
 
+/* What the call keeps now counts. False: there is no memory for it, and the request has its 503. */
+bool call_count(struct call *c, size_t more_bytes);
+bool call_count_made(struct call *c); /* ... of what plans have made in its arena */
 /* Takes a, a 200, and gives it as a whole (plan/document.h): ready() takes d, unless the client leaves. What does not arrive whole is asked
  * for again, once. */
 void call_document(struct call *c, struct answer *a,

@@ -12,7 +12,8 @@ static void end_body(struct call *c, int rc)
     c->body = NULL;
     /* Facts point into it from now on; and where it is let go, the call goes on. */
     if (c->x != NULL) {
-        (void)exchange_keep(c->x, c->counted_bytes + (rc == 0 ? b->cap : 0), BODY_IN_USE);
+        c->counted_bytes += rc == 0 ? b->cap : 0;
+        (void)exchange_keep(c->x, c->counted_bytes, BODY_IN_USE);
     }
     bytes = rc == 0 ? call_keep(c, b) : SLICE_NONE;
     buf_free(b);

@@ -65,7 +65,7 @@ static bool takes_method(struct call *c);
 
 static bool admit(void *arg)
 {
-    return call_allowed(arg) && takes_method(arg);
+    return call_count_made(arg) && call_allowed(arg) && takes_method(arg);
 }
 
 static void on_body(struct call *c, int rc, struct slice body)
@@ -93,10 +93,20 @@ static void on_failed(void *arg, int rc, const struct err *why)
     reply_trouble(arg, rc, why);
 }
 
+static void on_no_memory(void *arg)
+{
+    struct call *c = arg;
+
+    refuse_memory(c->x);
+}
+
 static void on_planned(void *arg)
 {
     struct call *c = arg;
 
+    if (c->plan.kind == PLAN_REPLY && !call_count_made(c)) { /* other plans were admitted */
+        return;
+    }
     switch (c->plan.kind) {
     case PLAN_NEED:
         CHECK(c->plan.kind != PLAN_NEED);
@@ -125,7 +135,8 @@ void call_advance(struct call *c)
                                               .body = read_body,
                                               .planned = on_planned,
                                               .refused = on_refused,
-                                              .failed = on_failed};
+                                              .failed = on_failed,
+                                              .no_memory = on_no_memory};
 
     c->visit->repo = c->repo;
     plan_run_start(&c->run, &events, c);

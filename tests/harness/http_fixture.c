@@ -593,7 +593,7 @@ int main(int argc, char **argv)
     loops = loops_open(nloops);
     disk = pool_open("disk", 2, 0);
     f->server = http_server_open(
-        loops, disk, &limits,
+        loops, disk, NULL, &limits,
         (struct exchange_handler){.on_request = on_request, .on_end = on_end, .arg = f});
     for (unsigned i = 0; i < nsets; i++) {
         bool tls = sets[i].root != NULL;

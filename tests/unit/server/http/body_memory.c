@@ -22,11 +22,16 @@ struct world {
 
 static struct world w;
 static struct body_use *ended;
+static bool spares; /* what is to end: it is needed */
 
 static void on_end(struct body_use *u)
 {
     ended = u;
-    body_memory_drop(w.memory, u);
+    if (spares) {
+        body_memory_spare(w.memory, u);
+    } else {
+        body_memory_drop(w.memory, u);
+    }
 }
 
 static int setup(void **state)
@@ -195,6 +200,56 @@ static void test_a_quarter_is_not_for_those_who_can_wait(void **state)
     assert_int_equal(held(), 0);
 }
 
+static void deliver(void)
+{
+    event_base_loop(w.base, EVLOOP_NONBLOCK);
+}
+
+static void test_what_nobody_uses_goes_first(void **state)
+{
+    struct body_use mine = {.bytes = 0}, small = {.bytes = 0}, large = {.bytes = 0},
+                    busy = {.bytes = 0};
+
+    (void)state;
+    assert_true(body_memory_hold(w.memory, &w.port, &small, 1, BODY_SPARE, 100 * KIB));
+    assert_true(body_memory_hold(w.memory, &w.port, &large, 1, BODY_SPARE, 300 * KIB));
+    assert_true(body_memory_hold(w.memory, &w.port, &busy, 2, BODY_SPARE, 500 * KIB));
+    busy.kind = BODY_IN_USE;
+    mine.kind = BODY_MAY_END;
+    assert_true(hold(&mine, 1, 200 * KIB)); /* of a client's own, too */
+    deliver();
+    assert_ptr_equal(ended, &large);
+    assert_true(body_memory_hold(w.memory, &w.port, &busy, 2, BODY_SPARE, 500 * KIB));
+    assert_true(hold(&mine, 1, 400 * KIB));
+    deliver();
+    assert_ptr_equal(ended, &busy); /* its client holds more than the other */
+    assert_true(hold(&mine, 1, 900 * KIB));
+    deliver();
+    assert_ptr_equal(ended, &small);
+    assert_int_equal(held(), 960 * KIB);
+    drop(&mine, 1);
+}
+
+static void test_a_spare_one_that_is_used_again(void **state)
+{
+    struct body_use kept = {.bytes = 0}, mine = {.bytes = 0};
+
+    (void)state;
+    spares = true;
+    assert_true(body_memory_hold(w.memory, &w.port, &kept, 1, BODY_SPARE, 600 * KIB));
+    mine.kind = BODY_IN_USE;
+    assert_true(hold(&mine, 1, 600 * KIB));
+    kept.kind = BODY_IN_USE;
+    deliver();
+    assert_int_equal(held(), 1280 * KIB);
+    assert_false(hold(&mine, 1, 700 * KIB)); /* there is nothing more to end */
+    spares = false;
+    assert_true(body_memory_hold(w.memory, &w.port, &kept, 1, BODY_SPARE, 600 * KIB));
+    deliver();
+    assert_int_equal(held(), 640 * KIB); /* nobody uses it any more, and others wait for the room */
+    drop(&mine, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +260,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nobody_grows_past_the_largest, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_more_ends_than_is_needed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_two_loops_past_the_bound, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_nobody_uses_goes_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_spare_one_that_is_used_again, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

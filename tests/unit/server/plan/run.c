@@ -152,9 +152,14 @@ static void refused(void *arg, int rc, const struct err *why)
     say(arg, false, rc);
 }
 
+static void no_memory(void *arg)
+{
+    say(arg, false, E_TOOBIG);
+}
+
 static void start(struct loop *l, void *arg)
 {
-    static const struct plan_events events = {admit, body, planned, refused, refused};
+    static const struct plan_events events = {admit, body, planned, refused, refused, no_memory};
     struct bench *b = arg;
 
     (void)l;

@@ -568,7 +568,7 @@ static bool must_probe(struct entry *n, struct want *w)
         w->hint_end = n->memory->total_bytes;
         w->hint_first = w->hint_end - min_u64(w->hint_suffix, w->hint_end);
     }
-    if (told || n->probed) {
+    if (told || n->probe == PROBES_LENGTH) {
         w->hint_suffix = 0;
         return false;
     }
@@ -604,9 +604,10 @@ static void begin_fill(struct entry *n, bool asks_back)
     send_named(n, k);
     w = k->want;
     w.forward = variant_sent(&w, &k->arena);
-    n->probing = n->probed = must_probe(n, &w);
-    n->probing = n->probing || (asks_back && n->old == NULL && !w.document);
-    w.head_only = w.head_only || n->probing;
+    n->probe = must_probe(n, &w)                            ? PROBES_LENGTH
+               : asks_back && n->old == NULL && !w.document ? PROBES_ORIGIN
+                                                            : PROBES_NOTHING;
+    w.head_only = w.head_only || n->probe != PROBES_NOTHING;
     how = (struct fill_begin){.want = &w,
                               .row_key = n->row_key,
                               .old = n->old != NULL && !n->ask_plainly ? &n->old->object : NULL,

@@ -46,9 +46,11 @@ struct entry {
     struct fair_clients clients; /* of the asks: in their turns it looks and fetches */
     bool looking;
     unsigned settling; /* commits of its rows that the next look must see */
-    bool
-        probing; /* a HEAD asks for the length, for those who want a range from the end, or whether the origin is back, */
-    bool probed; /* and that was just done */
+    enum {
+        PROBES_NOTHING,
+        PROBES_LENGTH, /* a HEAD asks for it, for those who want a range from the end: once a round */
+        PROBES_ORIGIN, /* a HEAD asks whether the origin is back */
+    } probe;
     bool ask_plainly; /* a 304 did not fit: the next request is unconditional */
     struct job look;
     struct buf look_like;       /* the tail of a variant that was there, though not for these */

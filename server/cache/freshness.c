@@ -6,8 +6,11 @@
 
 enum { HEURISTIC_MAX_S = 86400, TTL_MAX_S = 10 * 365 * 86400, CLOCK_SLACK_S = 60 };
 
+enum { NO_STORE = 1, NO_CACHE = 2, PRIVATE = 4, MUST_REVALIDATE = 8, MUST_UNDERSTAND = 16 };
+
 struct control { /* Cache-Control, all lines of it */
-    bool seen, bad, no_store, no_cache, private, must_revalidate, must_understand;
+    bool seen, bad;
+    unsigned says; /* directives without a value: a set */
     bool has_max_age, has_s_maxage;
     uint64_t max_age_s, s_maxage_s, swr_s, sie_s;
 };
@@ -49,16 +52,16 @@ static void read_directive(struct control *c, struct slice name, struct slice va
     bool seen = false;
 
     if (slice_ieq(name, SLICE("no-store"))) {
-        c->no_store = true;
+        c->says |= NO_STORE;
     } else if (slice_ieq(name, SLICE("no-cache"))) {
-        c->no_cache = c->no_cache || value.p == NULL; /* with field names: freshness_withholds() */
+        c->says |= value.p == NULL ? NO_CACHE : 0; /* with field names: freshness_withholds() */
     } else if (slice_ieq(name, SLICE("private"))) {
-        c->private = true;
+        c->says |= PRIVATE;
     } else if (slice_ieq(name, SLICE("must-understand"))) {
-        c->must_understand = true;
+        c->says |= MUST_UNDERSTAND;
     } else if (slice_ieq(name, SLICE("must-revalidate")) ||
                slice_ieq(name, SLICE("proxy-revalidate"))) {
-        c->must_revalidate = true;
+        c->says |= MUST_REVALIDATE;
     } else if (slice_ieq(name, SLICE("max-age"))) {
         set_seconds(c, &c->has_max_age, &c->max_age_s, value);
     } else if (slice_ieq(name, SLICE("s-maxage"))) {
@@ -233,7 +236,7 @@ static uint64_t cdn_life(const struct control *cdn, uint64_t life_s)
     if (!cdn->seen || cdn->bad) {
         return life_s;
     }
-    if (cdn->no_cache) {
+    if ((cdn->says & NO_CACHE) != 0) {
         return 0;
     }
     return cdn->has_max_age ? min_u64(life_s, cdn->max_age_s) : life_s;
@@ -291,7 +294,7 @@ void freshness_read(const struct http_field *fields, size_t nfields, const struc
         cdn = (struct control){0};
     }
     age = max_u64(age, now > date ? now - date : 0);
-    if (c.bad || c.no_cache) {
+    if (c.bad || (c.says & NO_CACHE) != 0) {
         life = 0;
     } else if (c.has_s_maxage) {
         life = c.s_maxage_s;
@@ -307,11 +310,13 @@ void freshness_read(const struct http_field *fields, size_t nfields, const struc
     }
     life = cdn_life(&cdn, life);
     *out = (struct freshness){
-        .no_store = (c.no_store && !c.must_understand) || c.private || vary_all ||
-                    (!cdn.bad && (cdn.no_store || cdn.private)),
-        .forbidden = c.no_store,
-        .told = c.bad || c.no_cache || c.has_s_maxage || c.has_max_age || has_expires,
-        .must_revalidate = c.must_revalidate || c.has_s_maxage || c.no_cache || cdn.no_cache,
+        .no_store = (c.says & (NO_STORE | MUST_UNDERSTAND)) == NO_STORE ||
+                    (c.says & PRIVATE) != 0 || vary_all ||
+                    (!cdn.bad && (cdn.says & (NO_STORE | PRIVATE)) != 0),
+        .forbidden = (c.says & NO_STORE) != 0,
+        .told = c.bad || (c.says & NO_CACHE) != 0 || c.has_s_maxage || c.has_max_age || has_expires,
+        .must_revalidate = (c.says & (MUST_REVALIDATE | NO_CACHE)) != 0 || c.has_s_maxage ||
+                           (cdn.says & NO_CACHE) != 0,
         .age_s = age,
         .fresh_until_unix_s = life > age ? now + (life - age) : now,
         .swr_s = (uint32_t)min_u64(c.swr_s, OBJECT_CARRIED_S - 1),

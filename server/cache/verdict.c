@@ -352,7 +352,7 @@ void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
     }
     if (status == 304 && n->old != NULL) {
         not_modified(n, f, h);
-    } else if (n->probing && status != 200) {
+    } else if (n->probe != PROBES_NOTHING && status != 200) {
         n->answered = true; /* not every origin speaks HEAD: a GET says what is so */
     } else if (fill_is_refused(f, h)) {
         err_set(&why, E_PROTOCOL,

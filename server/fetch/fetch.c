@@ -24,6 +24,8 @@ struct fetcher {
     uint64_t seed;
 };
 
+enum fetch_hold { HELD_BY_USER = 1, HELD_BY_RATE = 2 };
+
 struct fetch {
     uint32_t magic;
     struct fetcher *fetcher;
@@ -41,14 +43,16 @@ struct fetch {
     struct buf url;      /* of this hop */
     struct buf via;      /* of the hop before */
     bool via_set;
-    bool home;    /* this hop's host is the origin's own */
-    bool swallow; /* this answer is not for the caller */
-    bool follow;  /* ... it leads elsewhere: next_url */
+    bool home; /* this hop's host is the origin's own */
+    enum {
+        FOR_CALLER,
+        FOR_NEXT_HOP, /* it leads elsewhere: `url`, or the same with a token */
+        FOR_RETRY,    /* after wait_ms */
+    } answer;         /* this one is; its body is swallowed, but for the caller's */
     bool head_given;
     bool content_named; /* the origin has said that these are the bytes of want.content */
     int status;         /* of that head */
-    bool held_by_user;
-    bool held_by_rate;
+    unsigned held;      /* no bytes are taken: a set of enum fetch_hold */
     bool in_event;
     bool dead; /* cancelled inside an event: freed when that returns */
     unsigned hops;
@@ -64,8 +68,11 @@ struct fetch {
     uint64_t token_number;    /* of the one that was shown; 0: none */
     bool challenged;          /* the origin has asked for one: not twice */
     uint64_t began_ms;        /* its first try went out; 0: none has */
-    bool unheard;             /* a try is out to the origin's own host, and has no word */
-    bool unanswered;          /* so ended the last one */
+    enum {
+        WORD_HEARD,   /* or the last try was not at the origin's own host */
+        WORD_AWAITED, /* it is out to that host */
+        WORD_MISSED,  /* it ended without any */
+    } word;
 };
 
 /* --- what goes out at each hop ---
@@ -151,8 +158,7 @@ static void note_asked(struct fetch *x)
     uint64_t now = clock_now_ms();
 
     x->began_ms = x->began_ms != 0 ? x->began_ms : now;
-    x->unanswered = false;
-    x->unheard = x->home;
+    x->word = x->home ? WORD_AWAITED : WORD_HEARD;
     if (x->home) {
         silence_asked(lane_silence(x->lane), x->origin->patience_ms, now);
     }
@@ -236,9 +242,9 @@ static void timer_in(struct event *t, uint64_t ms)
 
 static void note_word(struct fetch *x)
 {
-    if (x->unheard) {
+    if (x->word == WORD_AWAITED) {
         silence_answered(lane_silence(x->lane), clock_now_ms());
-        x->unheard = false;
+        x->word = WORD_HEARD;
     } else if (x->home) {
         silence_heard(lane_silence(x->lane), clock_now_ms());
     }
@@ -247,10 +253,9 @@ static void note_word(struct fetch *x)
 /* The try is over. */
 static void note_no_word(struct fetch *x)
 {
-    if (x->unheard) {
+    if (x->word == WORD_AWAITED) {
         silence_left(lane_silence(x->lane), x->origin->patience_ms, clock_now_ms());
-        x->unheard = false;
-        x->unanswered = true;
+        x->word = WORD_MISSED;
     }
 }
 
@@ -293,7 +298,7 @@ static void finish(struct fetch *x, int rc, const struct err *why)
     if (rc != 0 && rc != E_CANCELLED) {
         atomic_fetch_add_explicit(&x->origin->count->errors, 1, memory_order_relaxed);
     }
-    if (x->unanswered && (rc == E_NETWORK || rc == E_TIMEOUT)) {
+    if (x->word == WORD_MISSED && (rc == E_NETWORK || rc == E_TIMEOUT)) {
         silence_failed(lane_silence(x->lane), x->began_ms, clock_now_ms(), why);
     }
     note_health(x, rc, why);
@@ -337,8 +342,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     } else if (x->xfer == NULL) {
         enqueue(x);
     } else {
-        x->held_by_rate = false;
-        if (!x->held_by_user) {
+        x->held &= ~(unsigned)HELD_BY_RATE;
+        if (x->held == 0) {
             xfer_resume(x->xfer);
         }
     }
@@ -381,7 +386,7 @@ static int take_redirect(struct fetch *x, const struct xfer_head *h)
         buf_clear(&x->url);
         buf_adds(&x->url, buf_slice(&next));
         x->via_set = true;
-        x->follow = x->swallow = true;
+        x->answer = FOR_NEXT_HOP;
     }
     buf_free(&next);
     return rc;
@@ -486,7 +491,7 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
         lane_rest(x->lane, rest_ms);
     }
     if (rest_is_asked(h->status) && rest_ms > 0 && rest_ms <= PATIENCE_MS && x->tries + 1 < TRIES) {
-        x->swallow = true;
+        x->answer = FOR_RETRY;
         x->wait_ms = rest_ms;
         return 0;
     }
@@ -506,7 +511,8 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
     if (h->status == 401 && fetch_shows_tokens(x) && !x->challenged &&
         bearer_refused(lane_bearers(x->lane, x->fetcher->xfers), x->want.token_scope,
                        x->token_number, h, &x->why)) {
-        x->challenged = x->follow = x->swallow = true;
+        x->challenged = true;
+        x->answer = FOR_NEXT_HOP;
         return 0;
     }
     if (x->why.code != 0) { /* its token server may not be asked */
@@ -536,7 +542,7 @@ static int on_xfer_body(void *arg, struct slice bytes)
     if (x->refusal != NULL) {
         refusal_add(x->refusal, bytes);
     }
-    if (x->swallow || x->refusal != NULL) {
+    if (x->answer != FOR_CALLER || x->refusal != NULL) {
         x->swallowed_bytes += bytes.n;
         return x->swallowed_bytes > SWALLOW_BYTES ? E_TOOBIG : 0;
     }
@@ -546,7 +552,7 @@ static int on_xfer_body(void *arg, struct slice bytes)
     }
     pause_ms = lane_spend(x->lane, bytes.n);
     if (pause_ms > 0) {
-        x->held_by_rate = true;
+        x->held |= HELD_BY_RATE;
         timer_in(x->timer, pause_ms);
     }
     x->in_event = true;
@@ -557,11 +563,11 @@ static int on_xfer_body(void *arg, struct slice bytes)
         return E_CANCELLED;
     }
     if (rc == FETCH_PAUSE) {
-        x->held_by_user = true;
+        x->held |= HELD_BY_USER;
     } else if (rc != 0) {
         return E_CANCELLED;
     }
-    return x->held_by_user || x->held_by_rate ? XFER_PAUSE : 0;
+    return x->held != 0 ? XFER_PAUSE : 0;
 }
 
 /* The reason has come, or broke off: the no is the caller's, or the end of it all. */
@@ -600,9 +606,9 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
         give_refusal(x);
         return;
     }
-    if (x->swallow) { /* its head has said all: a body cut short changes nothing */
-        bool follow = x->follow;
-        x->swallow = x->follow = false;
+    if (x->answer != FOR_CALLER) { /* its head has said all: a body cut short changes nothing */
+        bool follow = x->answer == FOR_NEXT_HOP;
+        x->answer = FOR_CALLER;
         x->swallowed_bytes = 0;
         if (follow) {
             begin(x); /* keeps its seat: the lane counts chains, not hops */
@@ -790,9 +796,9 @@ void fetch_rest(struct fetch *x, void (*wanted)(void *arg))
 void fetch_resume(struct fetch *x)
 {
     CHECK(x->magic == FETCH_MAGIC);
-    if (x->held_by_user) {
-        x->held_by_user = false;
-        if (!x->held_by_rate && x->xfer != NULL) {
+    if ((x->held & HELD_BY_USER) != 0) {
+        x->held &= ~(unsigned)HELD_BY_USER;
+        if (x->held == 0 && x->xfer != NULL) {
             xfer_resume(x->xfer);
         }
     }

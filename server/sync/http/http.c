@@ -30,9 +30,10 @@ struct take {
     bool conditional;
     uint64_t have, got, due; /* due LENGTH_UNKNOWN: the end is not announced */
     uint64_t listed;
-    bool framed, unchanged;
+    bool framed;
     bool by_hash; /* asked for by its digest; when that is not there, by its name */
-    bool optional, absent;
+    bool optional;
+    enum { TAKE_BRINGS, TAKE_UNCHANGED, TAKE_ABSENT } outcome;
     struct source source; /* of listers that say where their entries are */
     struct git_hasher *git;
     struct event *soon; /* of bytes that were made here */
@@ -121,7 +122,7 @@ static int on_head(void *arg, const struct fetch_head *h)
     int rc;
 
     if (h->status == 304 && t->conditional) {
-        t->unchanged = true;
+        t->outcome = TAKE_UNCHANGED;
         learn(t, h);
         return 0;
     }
@@ -148,7 +149,7 @@ static int on_body(void *arg, struct slice bytes)
     struct take *t = arg;
     int rc;
 
-    if (t->unchanged) {
+    if (t->outcome == TAKE_UNCHANGED) {
         return 0;
     }
     t->got += bytes.n;
@@ -165,7 +166,8 @@ static int on_body(void *arg, struct slice bytes)
 /* An end that was not announced looks like a cut: the list's size tells. */
 static int check_end(struct take *t)
 {
-    if (t->unchanged || (t->framed && (t->due == LENGTH_UNKNOWN || t->got == t->due))) {
+    if (t->outcome == TAKE_UNCHANGED ||
+        (t->framed && (t->due == LENGTH_UNKNOWN || t->got == t->due))) {
         return 0;
     }
     if (t->framed || (t->listed != SYNC_SIZE_UNKNOWN && t->got < t->listed)) {
@@ -179,7 +181,7 @@ static int check_git(struct take *t)
 {
     struct git_oid got;
 
-    if (t->git == NULL || t->unchanged) {
+    if (t->git == NULL || t->outcome == TAKE_UNCHANGED) {
         return 0;
     }
     git_hasher_final(t->git, &got);
@@ -221,13 +223,15 @@ static void on_done(void *arg, int rc, const struct err *why)
         begin(t);
         return;
     }
-    t->absent = rc == E_NOTFOUND && t->optional;
-    rc = t->absent ? 0 : rc;
+    if (rc == E_NOTFOUND && t->optional) {
+        t->outcome = TAKE_ABSENT;
+        rc = 0;
+    }
     got = (struct take_got){
-        .unchanged = t->unchanged,
-        .absent = t->absent,
+        .unchanged = t->outcome == TAKE_UNCHANGED,
+        .absent = t->outcome == TAKE_ABSENT,
         .mtime_ns = t->mtime_ns,
-        .validator = t->unchanged && t->validator.n == 0 ? t->asked : t->validator,
+        .validator = t->outcome == TAKE_UNCHANGED && t->validator.n == 0 ? t->asked : t->validator,
         .digest_known = t->digest_known,
         .digest = t->digest,
     };

@@ -235,8 +235,8 @@ static void rsync_fill(struct engine *g)
 {
     uint64_t spent = 0;
 
-    while (!g->broken && !g->closed && g->listed && !g->finished && pull_may_ask(g->pull) &&
-           spent <= SUMS_A_TURN) {
+    while (!g->broken && !g->closed && g->listed && g->end != ENGINE_FINISHED &&
+           pull_may_ask(g->pull) && spent <= SUMS_A_TURN) {
         uint32_t i;
         struct take *t;
         if (pull_asking(g->pull, &i) != NULL) { /* of the last one that was asked */
@@ -248,7 +248,7 @@ static void rsync_fill(struct engine *g)
         }
         t = first_of(&g->waiting);
         if (t == NULL) {
-            if (g->finishing && list_empty(&g->asked)) {
+            if (g->end == ENGINE_FINISHING && list_empty(&g->asked)) {
                 pull_end_phase(g->pull);
             }
             break;
@@ -395,7 +395,7 @@ static struct take *rsync_take(struct engine *g, const struct take_want *w,
 {
     struct take *t = NEW(struct take);
 
-    CHECK(w->entry->type == SYNC_FILE && g->listed && !g->finishing);
+    CHECK(w->entry->type == SYNC_FILE && g->listed && g->end != ENGINE_FINISHING);
     *t = (struct take){.engine = g,
                        .ev = *ev,
                        .arg = arg,
@@ -486,8 +486,8 @@ static void leave(struct engine *g)
 
 static void finished(struct engine *g, int rc, const struct err *why)
 {
-    if (!g->finished) {
-        g->finished = true;
+    if (g->end != ENGINE_FINISHED) {
+        g->end = ENGINE_FINISHED;
         g->ev.on_finished(g->arg, rc, why);
     }
 }
@@ -510,14 +510,14 @@ static void rsync_ended(struct engine *g, int rc, const struct err *why)
         probe_ended(g);
         return;
     }
-    if (g->broken || g->finished || g->closed) {
+    if (g->broken || g->end == ENGINE_FINISHED || g->closed) {
         return;
     }
     g->broken = true;
     if (!g->listed) {
         g->listed = true;
         g->ev.on_listed(g->arg, rc, why, NULL);
-    } else if (g->finishing && rsync_takes_answered(g)) {
+    } else if (g->end == ENGINE_FINISHING && rsync_takes_answered(g)) {
         finished(g, rc, why);
     } else {
         g->ev.on_broken(g->arg, rc, why);
@@ -767,7 +767,9 @@ static unsigned window(const struct engine *g)
 
 static void finish(struct engine *g)
 {
-    g->finishing = true;
+    if (g->end == ENGINE_OPEN) {
+        g->end = ENGINE_FINISHING;
+    }
     event_active(g->kick, EV_TIMEOUT, 0);
 }
 

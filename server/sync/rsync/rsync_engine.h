@@ -33,7 +33,12 @@ struct engine {
     char *block;        /* of a basis */
     unsigned busy;
     bool closed; /* the caller is done with us, which we noticed inside an event */
-    bool listed, broken, finishing, finished;
+    bool listed, broken;
+    enum {
+        ENGINE_OPEN,
+        ENGINE_FINISHING, /* no more takes will come */
+        ENGINE_FINISHED,  /* and the caller knows that all are answered */
+    } end;
     uint64_t copied_bytes; /* out of bases, since the loop had its say */
     bool resting;          /* until it had */
     bool probing;

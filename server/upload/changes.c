@@ -380,7 +380,7 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
     }
     if (rc == 0 && out->status == 0) {
         /* What was looked at is what is changed: with another head, look again. */
-        put.if_match_set = !put.if_none_match_any;
+        put.match = put.if_none_match_any ? MATCH_NOTHING : MATCH_ROOT;
         put.if_match = head.root;
         pub.edits = r.all.edit;
         pub.count = r.all.count;

@@ -12,7 +12,7 @@ enum { TRIES = 32 };
 /* The conditions of a put on the tree as it stands. False: answered with 412. */
 static bool tree_conditions(const struct put *p, const struct snap *head, struct upload_reply *out)
 {
-    if (p->if_match_any && head == NULL) {
+    if (p->match == MATCH_ANY && head == NULL) {
         upload_refuse(out, 412, "the tree is not there");
         return false;
     }
@@ -31,7 +31,7 @@ static int file_conditions(const struct publish *p, const struct snap *head,
     struct entry en;
     int rc = E_NOTFOUND;
 
-    if (!put->if_match_any && !put->if_none_match_any && !put->if_match_file) {
+    if (put->match != MATCH_ANY && put->match != MATCH_FILE && !put->if_none_match_any) {
         return 0;
     }
     if (head != NULL) {
@@ -42,9 +42,9 @@ static int file_conditions(const struct publish *p, const struct snap *head,
     }
     if (rc == 0 && put->if_none_match_any) {
         upload_refuse(out, 412, "the file is there already");
-    } else if (rc != 0 && (put->if_match_any || put->if_match_file)) {
+    } else if (rc != 0 && (put->match == MATCH_ANY || put->match == MATCH_FILE)) {
         upload_refuse(out, 412, "the file is not there");
-    } else if (rc == 0 && put->if_match_file && !digest_eq(&en.digest, &put->if_match)) {
+    } else if (rc == 0 && put->match == MATCH_FILE && !digest_eq(&en.digest, &put->if_match)) {
         upload_refuse(out, 412, "the file has changed meanwhile");
     }
     rc = 0;
@@ -56,7 +56,8 @@ out:
 static int judge(const struct publish *p, const struct snap *head, struct upload_reply *out,
                  struct err *e)
 {
-    if (p->put->if_match_set && (head == NULL || !digest_eq(&head->root, &p->put->if_match))) {
+    if (p->put->match == MATCH_ROOT &&
+        (head == NULL || !digest_eq(&head->root, &p->put->if_match))) {
         upload_refuse(out, 412, "the tree has changed meanwhile: read its root again");
         return 0;
     }

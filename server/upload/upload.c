@@ -256,8 +256,7 @@ static int run_delete(struct uploads *u, const struct put *p, uint64_t now_unix_
         }
     }
     if (rc == E_NOTFOUND || (rc == 0 && g.count == 0)) {
-        upload_refuse(out, p->if_match_set || p->if_match_any || p->if_match_file ? 412 : 404,
-                      "there is nothing to delete");
+        upload_refuse(out, p->match != MATCH_NOTHING ? 412 : 404, "there is nothing to delete");
         rc = 0;
     } else if (rc == 0) {
         pub.edits = g.edits;

@@ -69,6 +69,13 @@ struct assembler {
     /* Removes the pieces that this list names; the offer may have no more of them. */
     int (*forget)(struct uploads *u, const struct session *s, struct slice list, struct err *e);
 };
+enum put_match { /* If-Match: what must be there */
+                 MATCH_NOTHING,
+                 MATCH_ANY,  /* *: the tree (PUT_FILE, PUT_DELETE: the path) */
+                 MATCH_ROOT, /* "<root>": if_match is the head's */
+                 MATCH_FILE, /* "sha256-...": if_match is the digest of the path */
+};
+
 struct put {
     enum put_kind kind;
     uint64_t client; /* http/principal.h; 0: the program itself */
@@ -78,15 +85,13 @@ struct put {
     struct ref ref;      /* PUT_REF_* */
     struct slice
         to; /* PUT_TREE_MOVE, PUT_TREE_COPY; PUT_APPEND_OPEN, PUT_OBJECTS_SHARE: another tree, that may have it; p == NULL: none */
-    bool if_match_set;  /* If-Match: "<root>" */
-    bool if_match_any;  /* If-Match: *, the tree (PUT_FILE, PUT_DELETE: the path) must exist */
-    bool if_match_file; /* If-Match: "sha256-...": if_match is the digest that the path must have */
+    enum put_match match;
     bool if_none_match_any; /* If-None-Match: *, it must not */
     bool beside;    /* PUT_DELETE of a file: and all whose paths are its own, a '.' and more */
     bool take_over; /* PUT_UPLOAD_STATUS of a file: end the request that writes it, first */
     bool
         replace; /* PUT_UPLOAD_COMMIT: the files are the whole tree, else they are laid over the head */
-    struct digest if_match; /* root that the head must have */
+    struct digest if_match; /* MATCH_ROOT, MATCH_FILE */
     uint64_t max_bytes;     /* PUT_FILE, PUT_FORM: of the file; 0: any */
     bool digest_known;
     struct digest digest;             /* Repr-Digest of the whole file */

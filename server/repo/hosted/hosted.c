@@ -224,13 +224,12 @@ static bool plan_condition(const struct http_req *req, struct plan *p)
         return true;
     }
     if (slice_eq(match, SLICE("*"))) {
-        p->put.if_match_any = true;
+        p->put.match = MATCH_ANY;
         return true;
     }
     tag = plan_etag(&match);
-    p->put.if_match_file = slice_starts(tag, SLICE("sha256-"));
-    p->put.if_match_set = !p->put.if_match_file;
-    if (!digest_parse(p->put.if_match_file ? slice_from(tag, 7) : tag, &p->put.if_match) ||
+    p->put.match = slice_starts(tag, SLICE("sha256-")) ? MATCH_FILE : MATCH_ROOT;
+    if (!digest_parse(p->put.match == MATCH_FILE ? slice_from(tag, 7) : tag, &p->put.if_match) ||
         match.n != 0) {
         plan_reply(p, 412, SLICE("If-Match takes the root that a listing names, in quotes\n"));
         return false;

@@ -271,20 +271,20 @@ static void conditions_of_single_files(void **state)
     struct snap sn;
 
     (void)state;
-    p.if_match_any = true;
+    p.match = MATCH_ANY;
     assert_int_equal(send_put(&p, SLICE("1"), true), 412);
     p = put_of(PUT_FILE, "x");
     p.if_none_match_any = true;
     assert_int_equal(send_put(&p, SLICE("1"), true), 201);
     assert_int_equal(send_put(&p, SLICE("2"), true), 412);
     p = put_of(PUT_FILE, "x");
-    p.if_match_file = true;
+    p.match = MATCH_FILE;
     digest_of(SLICE("2"), &p.if_match);
     assert_int_equal(send_put(&p, SLICE("3"), true), 412);
     digest_of(SLICE("1"), &p.if_match);
     assert_int_equal(send_put(&p, SLICE("3"), true), 201);
     p = put_of(PUT_DELETE, "x");
-    p.if_match_set = true;
+    p.match = MATCH_ROOT;
     assert_int_equal(run(&p), 412);
     assert_true(head(&sn));
     p.if_match = sn.root;
@@ -306,7 +306,7 @@ static void of_two_commits_one_loses(void **state)
     open_session();
     assert_int_equal(send(PUT_UPLOAD_FILE, "b", SLICE("2")), 201);
     p.upload_id = slice_str(first);
-    p.if_match_set = true;
+    p.match = MATCH_ROOT;
     p.if_match = sn.root;
     assert_int_equal(run(&p), 201);
     p.upload_id = slice_str(w.id);
@@ -357,7 +357,7 @@ static void races(void **state)
             r[i] =
                 (struct racer){.put = put_of(PUT_UPLOAD_COMMIT, ""), .reply.body = BUF_INIT(4096)};
             r[i].put.upload_id = slice_str(id[i]);
-            r[i].put.if_match_set = conditional;
+            r[i].put.match = conditional ? MATCH_ROOT : MATCH_NOTHING;
             r[i].put.if_match = sn.root;
         }
         for (int i = 0; i < N; i++) {

@@ -94,6 +94,11 @@ $(B)/trainer: $(B)/obj/agent/train/main.o $(call lib,train) $(call lib,kernels) 
 UNIT_C     := $(call find_c,tests/unit)
 UNIT       := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_C))
 unit: $(UNIT)
+# They are many and each runs for milliseconds: a faster linker where there is one, less to optimise but in kernels' references.
+ifeq ($(SAN),)
+$(UNIT): LDFLAGS_ALL += $(if $(shell command -v ld.gold),-fuse-ld=gold)
+$(foreach d,common server agent,$(B)/obj/tests/unit/$(d)/%.o): CFLAGS_ALL += -O1
+endif
 $(B)/unit/common/%: $(B)/obj/tests/unit/common/%.o $(call lib,common)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

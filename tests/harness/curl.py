@@ -1,9 +1,11 @@
-"""curl.py - one request by the real curl, over HTTP/1.1, HTTP/2 with TLS, or HTTP/2 in clear text."""
+"""curl.py - one request by the real curl, program or library, over HTTP/1.1, HTTP/2 with TLS, or HTTP/2 in clear text."""
 import dataclasses
 import json
 import pathlib
 import subprocess
 import tempfile
+
+from harness.libcurl import Transfer, transfer
 
 WIRES = ("h1", "h2", "h2c")
 FLAGS = {"h1": ["--http1.1"], "h2": ["--http2"], "h2c": ["--http2-prior-knowledge"]}
@@ -27,8 +29,19 @@ class Reply:
 
 
 def curl(url, wire="h1", headers=None, method=None, data=None, head=False, cacert=None, limit_s=120, args=()):
-    """Never raises for what the server did; a reply that was cut short has rc != 0."""
+    """Never raises for what the server did; a reply that was cut short has rc != 0. The program itself runs for the sake of its `args` alone."""
     head = head or method == "HEAD"
+    fields = [f"{name}: {value}" for name, value in (headers or {}).items()]
+    if data is not None:
+        fields.append("Content-Type: application/octet-stream")
+    do = program if args else transfer
+    done = do(url, wire, fields, *([args] if args else []), method=method, data=data, head=head, cacert=cacert, limit_s=limit_s)
+    want = "1.1" if wire == "h1" else "2"
+    assert not done.status or done.version == want, f"asked for {wire}, got HTTP/{done.version}"
+    return Reply(done.status, parse_head(done.head), done.body, done.rc, done.first_s, done.total_s)
+
+
+def program(url, wire, fields, args, method, data, head, cacert, limit_s):
     with tempfile.TemporaryDirectory(prefix="curl-") as folder:
         body, dump = pathlib.Path(folder, "body"), pathlib.Path(folder, "head")
         command = ["curl", "-q", "-sS", "--noproxy", "*", "--path-as-is", "--max-time", str(limit_s), *FLAGS[wire],
@@ -39,17 +52,14 @@ def curl(url, wire="h1", headers=None, method=None, data=None, head=False, cacer
             command += ["-I"]
         elif method:
             command += ["-X", method]
-        for name, value in (headers or {}).items():
-            command += ["-H", f"{name}: {value}"]
+        for field in fields:
+            command += ["-H", field]
         if data is not None:
-            command += ["--data-binary", "@-", "-H", "Content-Type: application/octet-stream"]
+            command += ["--data-binary", "@-"]
         run = subprocess.run([*command, *args, url], input=data, capture_output=True, check=False)
         facts = json.loads(run.stdout or b"{}")
-        if facts.get("http_code"):
-            want = "1.1" if wire == "h1" else "2"
-            assert facts["http_version"] == want, f"asked for {wire}, got HTTP/{facts['http_version']}"
-        return Reply(facts.get("http_code", 0), parse_head(dump), body.read_bytes() if body.exists() and not head else b"",
-                     run.returncode, facts.get("time_starttransfer", 0.0), facts.get("time_total", 0.0))
+        return Transfer(run.returncode, facts.get("http_code", 0), facts.get("http_version", ""), dump.read_bytes() if dump.exists() else b"",
+                        body.read_bytes() if body.exists() and not head else b"", facts.get("time_starttransfer", 0.0), facts.get("time_total", 0.0))
 
 
 def curl_all(urls, wire="h1", cacert=None, limit_s=120):
@@ -72,12 +82,11 @@ def curl_all(urls, wire="h1", cacert=None, limit_s=120):
                 for (status, rc), body in zip(told, bodies)]
 
 
-def parse_head(path):
+def parse_head(dump):
     """The last head in the dump: 100 Continue and the like come before it."""
     fields = {}
-    if path.exists():
-        blocks = path.read_bytes().replace(b"\r\n", b"\n").strip().split(b"\n\n")
-        for line in blocks[-1].split(b"\n")[1:]:
-            name, _, value = line.partition(b":")
-            fields[name.decode("latin-1").strip().lower()] = value.decode("latin-1").strip()
+    blocks = dump.replace(b"\r\n", b"\n").strip().split(b"\n\n")
+    for line in blocks[-1].split(b"\n")[1:]:
+        name, _, value = line.partition(b":")
+        fields[name.decode("latin-1").strip().lower()] = value.decode("latin-1").strip()
     return fields

@@ -308,6 +308,25 @@ def test_a_path_of_few_letters_lists_no_more_than_a_part(mirrord, hub, name, ask
     assert m.get(f"/hf/api/buckets/org/data/xet/{name}/v1/reconstructions/{'0' * 64}").status == 404 and below() == asked
 
 
+@pytest.mark.parametrize("asked,parts", [(["a/000", "a/001"], 1), (["a/059", "b/059"], 3), (["a/000", "b/000", "b/none"], 3), (["a/09", "b/1", "c"], 4),
+                                         (["a/010", "a/020", "b/030", "b/040", "none"], 41)])
+def test_paths_are_looked_for_where_they_can_be(mirrord, hub, asked, parts):
+    """Below what they have in common the Hub lists all of the bucket. Its first part says how far it goes; what is behind it is asked for
+    path by path, as long as those are few."""
+    hub.page = 3
+    hub.buckets["org/data"].files.clear()
+    hub.buckets["org/data"].files.update({f"{c}/{i:03}": f"{c}{i}".encode() for c in "ab" for i in range(60)}, c=b"last")
+    hub.buckets["org/data"].files.uploaded.clear()
+    m = mirrord(hub.config())
+    for _ in range(2):
+        reply = m.get("/hf/api/buckets/org/data/paths-info", args=["-H", "Content-Type: application/json", "--data-binary", json.dumps({"paths": asked})])
+        files = {f["path"]: f for f in json.loads(reply.body)}
+        here = {p: d for p, d in hub.buckets["org/data"].files.items() if p in asked}
+        assert {p: (f["xetHash"], f["size"], f["type"]) for p, f in files.items()} == {p: (xet_of(d), len(d), "file") for p, d in here.items()}
+        assert list(files) == sorted(files)
+        assert sum("/org/data/tree" in c[1] for c in hub.calls) == parts
+
+
 def test_a_hub_that_lists_in_no_order(mirrord, hub):
     """The file itself may be in a later part, then."""
     files = [{"type": "file", "path": p, "size": 4, "xetHash": xet_of(b"this")} for p in ("ac", "ab", "a")]

@@ -633,7 +633,7 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
                         : k->at.route == HF_BUCKET ? SLICE(HF_MAKE_BUCKET)
                                                    : SLICE(HF_MAKE_JSON);
     bool in_parts = k->at.route == HF_OTHER || k->at.route == HF_TREE || k->at.route == HF_ABOUT ||
-                    (k->at.route == HF_BUCKET && !slice_eqs(k->at.verb, "paths-info"));
+                    k->at.route == HF_BUCKET;
     const struct fact *f;
     struct want w;
 

@@ -26,7 +26,7 @@
 #include "server/repo/hf/xet.h"
 #include "server/repo/hf/xorb_body.h"
 
-enum { LISTING_BYTES = 4 << 20, PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
+enum { PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
 
 #define NO_CHUNKS                                                                                  \
     "bucket; this mirror has its Xet store switched off: read buckets with HfFileSystem "          \
@@ -131,15 +131,14 @@ static const struct fact *list(struct hf_ask *k, struct slice page, struct slice
 }
 
 /* The same of a listing that is passed on. */
-static const struct fact *list_json(struct hf_ask *k, struct slice page, struct slice query,
-                                    bool one_part)
+static const struct fact *list_json(struct hf_ask *k, struct slice page, struct slice query)
 {
     const struct fact *f = access_json(k, page, query, false), *up;
 
     if (f == NULL || f->rc != 0) {
         return f;
     }
-    up = access_listing(k, page, query, HF_MAKE_UPLOADS, one_part, 0);
+    up = access_listing(k, page, query, HF_MAKE_UPLOADS, true, 0);
     return up == NULL || (up->rc == 0 && !learn_change(k, up, uploads_unix_s(up->bytes))) ? NULL
                                                                                           : f;
 }
@@ -193,7 +192,7 @@ static void rest_on(struct hf_ask *k, const struct fact *f)
     k->in_trouble = k->in_trouble || f->in_trouble;
 }
 
-/* --- single paths: the Hub answers those by POST; what it lists below what they have in common, by GET ------------- */
+/* --- single paths: the Hub answers those by POST; here they are found in what it lists by GET ---------------------- */
 
 /* Without a part of a character, or a '/', at its end. The Hub matches it letter by letter. */
 static struct slice common_prefix(const json_t *paths)
@@ -233,80 +232,149 @@ static bool are_paths(const json_t *paths)
     return json_is_array(paths) && json_array_size(paths) <= PATHS_MAX;
 }
 
-static int into_buf(const char *p, size_t n, void *arg)
+static int by_bytes(const void *a, const void *b)
 {
-    buf_add(arg, p, n);
-    return ((struct buf *)arg)->rc != 0 ? -1 : 0;
+    return slice_cmp(*(const struct slice *)a, *(const struct slice *)b);
 }
 
-static void write_files(const json_t *listing, const json_t *paths, struct buf *out)
+/* Each once, in the order of the Hub's listings. */
+static struct slice *sorted(const json_t *paths, struct arena *a, size_t *count)
 {
-    json_t *wanted = json_object();
+    struct slice *out = arena_alloc(a, json_array_size(paths) * sizeof *out);
     const json_t *one;
-    size_t i;
+    size_t i, n = 0;
 
-    CHECK(wanted != NULL);
     json_array_foreach(paths, i, one)
     {
-        (void)json_object_set_new(wanted, json_string_value(one), json_true());
+        out[i] = jread_slice(one);
     }
-    buf_byte(out, '[');
-    json_array_foreach(listing, i, one)
-    {
-        const char *path = json_string_value(json_object_get(one, "path"));
-        if (path == NULL || json_object_get(wanted, path) == NULL ||
-            !slice_eqs(jread_text(one, "type"), "file")) {
-            continue;
+    qsort(out, json_array_size(paths), sizeof *out, by_bytes);
+    for (i = 0; i < json_array_size(paths); i++) {
+        if (n == 0 || !slice_eq(out[i], out[n - 1])) {
+            out[n++] = out[i];
         }
-        if (out->n > 1) {
-            buf_byte(out, ',');
-        }
-        (void)json_dump_callback(one, into_buf, out, JSON_COMPACT);
     }
-    buf_byte(out, ']');
-    json_decref(wanted);
+    *count = n;
+    return out;
 }
 
-static void say_files(struct hf_ask *k, const struct fact *f, const json_t *paths)
+/* The Hub's listing of all whose path begins with this one, as far as it is needed to find the file of that very path. That sorts
+ * before all others, so the first part is enough where the Hub lists in order: the rest may be the whole bucket, for a path of one
+ * letter that a client chose. NULL: the plan asks. */
+static const struct fact *list_at(struct hf_ask *k, struct slice path, const char *make,
+                                  struct catalog_file *out, bool *here)
+{
+    struct slice page = page_of(k, "/tree", path), query = SLICE("recursive=true");
+    const struct fact *f = list(k, page, query, make, true, 0);
+
+    *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
+    if (f == NULL || f->rc != 0 || *here || f->next.p == NULL || catalog_in_order(f->bytes)) {
+        return f;
+    }
+    f = list(k, page, query, make, false, 0);
+    *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
+    return f;
+}
+
+/* So many are looked for one by one: each has a listing of its own, which begins with it. */
+enum { APART_MAX = 3 };
+
+struct answered { /* the files that are told of */
+    struct catalog_file *at;
+    size_t count;
+};
+
+static void add_found(struct answered *to, struct slice catalog, struct slice path)
+{
+    to->count += catalog_find(catalog, path, &to->at[to->count]);
+}
+
+static void say_files(struct hf_ask *k, const struct answered *found)
 {
     struct buf out = BUF_INIT(ANSWER_BYTES);
-    json_t *listing =
-        f->bytes.n <= LISTING_BYTES ? jread_parse(f->bytes, 0, jread_values_of(f->bytes.n)) : NULL;
 
-    if (!json_is_array(listing)) {
+    buf_byte(&out, '[');
+    for (size_t i = 0; i < found->count; i++) {
+        if (i > 0) {
+            buf_byte(&out, ',');
+        }
+        buf_adds(&out, found->at[i].words);
+    }
+    buf_byte(&out, ']');
+    if (out.rc != 0) {
         say_error(k, 413, SLICE_NONE,
-                  SLICE("what these paths have in common is too much of the bucket: ask for those "
-                        "of one folder"));
+                  SLICE("that is too much for one answer: ask for fewer paths"));
     } else {
-        write_files(listing, paths, &out);
         say_json(k, arena_copy(k->a, buf_slice(&out)));
         say_how(k);
     }
-    json_decref(listing);
     buf_free(&out);
+}
+
+/* The files among these paths. The first part of what is below their common beginning has them all, as a rule, and says where it ends;
+ * what is behind that is looked for one by one, and only of many paths all parts are read. False: the plan asks, or refuses. */
+static bool find_paths(struct hf_ask *k, struct slice prefix, const struct slice *path,
+                       size_t count, struct answered *out)
+{
+    struct slice page = page_of(k, "/tree", prefix), query = SLICE("recursive=true");
+    const struct fact *f = list(k, page, query, HF_MAKE_FILES, true, 0);
+    size_t here = 0;
+
+    if (f != NULL && f->rc == 0 && f->next.p != NULL) {
+        while (here < count && catalog_reaches(f->bytes, path[here])) {
+            here++;
+        }
+        if (count - here > APART_MAX || !catalog_in_order(f->bytes)) {
+            f = list(k, page, query, HF_MAKE_FILES, false, 0);
+            here = count;
+        }
+    } else {
+        here = count;
+    }
+    if (f == NULL) {
+        return false;
+    }
+    rest_on(k, f);
+    if (f->rc != 0) {
+        say_fact(k, f);
+        return false;
+    }
+    for (size_t i = 0; i < here; i++) {
+        add_found(out, f->bytes, path[i]);
+    }
+    for (size_t i = here; i < count; i++) {
+        struct catalog_file file;
+        bool there;
+        f = list_at(k, path[i], HF_MAKE_FILES, &file, &there);
+        if (f == NULL) {
+            return false;
+        }
+        rest_on(k, f);
+        if (f->rc != 0) {
+            say_fact(k, f);
+            return false;
+        }
+        if (there) {
+            out->at[out->count++] = file;
+        }
+    }
+    return true;
 }
 
 static void paths_of(struct hf_ask *k, const json_t *paths)
 {
-    struct slice prefix = common_prefix(paths);
-    const struct fact *f;
+    struct answered found = {.at = arena_alloc(k->a, json_array_size(paths) * sizeof *found.at)};
+    struct slice prefix = arena_copy(k->a, common_prefix(paths));
+    struct slice *path;
+    size_t count;
 
     if (json_array_size(paths) == 0) {
         say_json(k, SLICE("[]"));
         return;
     }
-    if (!learn_open(k)) {
-        return;
-    }
-    f = list_json(k, page_of(k, "/tree", arena_copy(k->a, prefix)), SLICE("recursive=true"), false);
-    if (f == NULL) {
-        return;
-    }
-    rest_on(k, f);
-    if (f->rc != 0) {
-        say_fact(k, f);
-    } else {
-        say_files(k, f, paths);
+    path = sorted(paths, k->a, &count);
+    if (learn_open(k) && find_paths(k, prefix, path, count, &found)) {
+        say_files(k, &found);
     }
 }
 
@@ -336,24 +404,6 @@ static struct slice folder_of(struct slice path)
     return slice_first(path, n > 0 ? n - 1 : 0);
 }
 
-/* The Hub's listing of all whose path begins with this one, as far as it is needed to find the file of that very path. That sorts
- * before all others, so the first part is enough where the Hub lists in order: the rest may be the whole bucket, for a path of one
- * letter that a client chose. NULL: the plan asks. */
-static const struct fact *list_at(struct hf_ask *k, struct slice path, struct catalog_file *out,
-                                  bool *here)
-{
-    struct slice page = page_of(k, "/tree", path), query = SLICE("recursive=true");
-    const struct fact *f = list(k, page, query, HF_MAKE_PATHS, true, 0);
-
-    *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
-    if (f == NULL || f->rc != 0 || *here || f->next.p == NULL || catalog_in_order(f->bytes)) {
-        return f;
-    }
-    f = list(k, page, query, HF_MAKE_PATHS, false, 0);
-    *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
-    return f;
-}
-
 /* Clients of HfFileSystem have just listed the folder: its first part is kept here. What is not in that is looked for by its own
  * path. False: the plan asks, or says that there is none. */
 static bool find_file(struct hf_ask *k, struct catalog_file *out)
@@ -369,7 +419,7 @@ static bool find_file(struct hf_ask *k, struct catalog_file *out)
         }
     }
     if (f == NULL || f->rc != 0 || !catalog_find(f->bytes, k->at.path, out)) {
-        f = list_at(k, k->at.path, out, &here);
+        f = list_at(k, k->at.path, HF_MAKE_PATHS, out, &here);
         if (f == NULL) {
             return false;
         }
@@ -397,7 +447,7 @@ static bool look_at_hint(struct hf_ask *k, const struct digest *d, struct catalo
     if (k->at.rev.n == 0 || slice_eqs(k->at.rev, EVERYWHERE)) {
         return true;
     }
-    *fp = list_at(k, k->at.rev, out, here);
+    *fp = list_at(k, k->at.rev, HF_MAKE_PATHS, out, here);
     *here = *here && out->named && digest_eq(&out->hash, d);
     return *fp != NULL;
 }
@@ -710,7 +760,7 @@ static void plan_tree(struct hf_ask *k)
 {
     struct slice page = page_of(k, "/tree", k->at.path);
 
-    if (learn_open(k) && list_json(k, page, k->req->query, true) != NULL) {
+    if (learn_open(k) && list_json(k, page, k->req->query) != NULL) {
         hf_plan_json(k, page, false);
         if (k->p->kind == PLAN_REPLY) {
             k->p->keep = false;

@@ -5,16 +5,18 @@
 
 #include "common/codec/isotime.h"
 #include "common/codec/jread.h"
+#include "server/repo/hf/info.h"
 #include "server/repo/hf/path.h"
 
 enum { FILES_MAX = 4 << 20, SECOND_NS = 1000000000 };
 
-struct record { /* the path follows */
+struct record { /* the path follows, and the Hub's words */
     uint64_t size_bytes;
     uint64_t uploaded_unix_s;
     struct digest hash;
     uint32_t path_n;
-    uint32_t named;
+    uint32_t words_n;
+    uint64_t named;
 };
 
 struct tail { /* the last bytes; u64 offsets of the records stand before it */
@@ -30,6 +32,7 @@ static void read_record(const char *bytes, uint64_t at, struct catalog_file *out
 
     memcpy(&r, bytes + at, sizeof r);
     *out = (struct catalog_file){.path = slice_of(bytes + at + sizeof r, r.path_n),
+                                 .words = slice_of(bytes + at + sizeof r + r.path_n, r.words_n),
                                  .size_bytes = r.size_bytes,
                                  .named = r.named != 0,
                                  .hash = r.hash};
@@ -44,8 +47,28 @@ static uint64_t upload_of(const json_t *file)
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
-static int add_file(const json_t *v, struct buf *out, struct err *e)
+static int into_buf(const char *p, size_t n, void *arg)
 {
+    buf_add(arg, p, n);
+    return ((struct buf *)arg)->rc != 0 ? -1 : 0;
+}
+
+/* As clients are told it. */
+static void add_words(json_t *v, bool hashes, size_t at, struct record *r, struct buf *out)
+{
+    size_t from = out->n;
+
+    json_bucket_file(v, hashes);
+    (void)json_dump_callback(v, into_buf, out, JSON_COMPACT);
+    if (out->rc == 0) {
+        r->words_n = (uint32_t)(out->n - from);
+        memcpy(out->p + at, r, sizeof *r);
+    }
+}
+
+static int add_file(json_t *v, enum catalog_order order, struct buf *out, struct err *e)
+{
+    size_t at = out->n;
     struct slice path = jread_text(v, "path");
     struct record r = {0};
 
@@ -63,6 +86,9 @@ static int add_file(const json_t *v, struct buf *out, struct err *e)
     r.path_n = (uint32_t)path.n;
     buf_add(out, &r, sizeof r);
     buf_adds(out, path);
+    if (order == CATALOG_OF_WORDS || order == CATALOG_OF_WORDS_WITHOUT_HASHES) {
+        add_words(v, order == CATALOG_OF_WORDS, at, &r, out);
+    }
     return out->rc;
 }
 
@@ -92,7 +118,7 @@ static int finish(enum catalog_order order, struct buf *out, struct err *e)
     struct record r;
     int rc;
 
-    for (uint64_t at = 0; at < out->n; at += sizeof r + r.path_n) {
+    for (uint64_t at = 0; at < out->n; at += sizeof r + r.path_n + r.words_n) {
         memcpy(&r, out->p + at, sizeof r);
         struct slice path = slice_of(out->p + at + sizeof r, r.path_n);
         t.in_order = t.in_order && slice_cmp(former, path) <= 0;
@@ -116,7 +142,7 @@ int catalog_add(struct slice page, enum catalog_order order, bool first, bool la
                 struct err *e)
 {
     json_t *v = jread_parse(page, 0, jread_values_of(page.n));
-    const json_t *one;
+    json_t *one;
     size_t i;
     int rc = 0;
 
@@ -129,7 +155,7 @@ int catalog_add(struct slice page, enum catalog_order order, bool first, bool la
     }
     json_array_foreach(v, i, one)
     {
-        rc = add_file(one, out, e);
+        rc = add_file(one, order, out, e);
         if (rc != 0) {
             break;
         }
@@ -228,6 +254,20 @@ static struct tail tail_of(struct slice catalog)
 bool catalog_in_order(struct slice catalog)
 {
     return tail_of(catalog).in_order != 0;
+}
+
+bool catalog_reaches(struct slice catalog, struct slice path)
+{
+    struct tail t = tail_of(catalog);
+    struct catalog_file last;
+    uint64_t at;
+
+    if (t.in_order == 0 || t.count == 0) {
+        return false;
+    }
+    memcpy(&at, catalog.p + t.index_at + (t.count - 1) * sizeof at, sizeof at);
+    read_record(catalog.p, at, &last);
+    return slice_cmp(path, last.path) <= 0;
 }
 
 uint64_t catalog_uploaded_unix_s(struct slice catalog)

@@ -16,7 +16,12 @@
 #include "common/base/buf.h"
 #include "common/hash/digest.h"
 
-enum catalog_order { CATALOG_BY_PATH, CATALOG_BY_HASH };
+enum catalog_order {
+    CATALOG_BY_PATH,
+    CATALOG_BY_HASH,
+    CATALOG_OF_WORDS, /* by path, with what the Hub says of each file */
+    CATALOG_OF_WORDS_WITHOUT_HASHES,
+};
 
 /* With the last page *out becomes a catalog in that order. */
 MUST_USE int catalog_add(struct slice page, enum catalog_order order, bool first, bool last,
@@ -28,6 +33,7 @@ MUST_USE uint64_t uploads_unix_s(struct slice uploads);
 
 struct catalog_file {
     struct slice path;
+    struct slice words; /* JSON; "" where the catalog has none */
     uint64_t size_bytes;
     bool named;         /* there is a hash */
     struct digest hash; /* the Hub's Xet hash: 32 bytes in the order of its hexadecimal digits */
@@ -41,5 +47,7 @@ MUST_USE bool catalog_find_hash(struct slice catalog, const struct digest *hash,
 MUST_USE uint64_t catalog_uploaded_unix_s(struct slice catalog);
 /* Did the Hub list the files in the order of their paths' bytes? */
 MUST_USE bool catalog_in_order(struct slice catalog);
+/* ... and is this path not behind the last of them? */
+MUST_USE bool catalog_reaches(struct slice catalog, struct slice path);
 
 #endif

@@ -773,6 +773,11 @@ static int hf_gather(const struct repo *r, const struct gather_part *part, struc
                ? json_bucket(part->doc, r->xet_from_bytes != UINT64_MAX, part->first, out, e)
            : slice_eqs(what, HF_MAKE_PATHS)
                ? catalog_add(part->doc, CATALOG_BY_PATH, part->first, part->last, out, e)
+           : slice_eqs(what, HF_MAKE_FILES)
+               ? catalog_add(part->doc,
+                             r->xet_from_bytes != UINT64_MAX ? CATALOG_OF_WORDS
+                                                             : CATALOG_OF_WORDS_WITHOUT_HASHES,
+                             part->first, part->last, out, e)
            : slice_eqs(what, HF_MAKE_HASHES)
                ? catalog_add(part->doc, CATALOG_BY_HASH, part->first, part->last, out, e)
            : slice_eqs(what, HF_MAKE_UPLOADS) ? uploads_add(part->doc, part->first, out, e)

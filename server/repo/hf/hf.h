@@ -37,6 +37,7 @@
 #define HF_MAKE_ABOUT   "about"   /* JSON that is about a repository */
 #define HF_MAKE_BUCKET  "bucket"  /* JSON that is about a bucket */
 #define HF_MAKE_PATHS   "paths"   /* a catalog of a bucket's files, by path */
+#define HF_MAKE_FILES   "files"   /* ... with what the Hub says of each */
 #define HF_MAKE_HASHES  "hashes"  /* ... by hash */
 #define HF_MAKE_UPLOADS "uploads" /* when a bucket's file was uploaded last */
 #define HF_MAKE_RIGHT   "right"   /* nothing: a yes of auth-check */

@@ -254,10 +254,20 @@ int json_join(struct slice doc, bool first, struct buf *out, struct err *e)
     return v != NULL ? join(v, first, out, e) : E_PROTOCOL;
 }
 
+void json_bucket_file(json_t *file, bool hashes)
+{
+    json_t *name = json_incref(json_object_get(file, "xetHash"));
+    struct digest hash;
+    bool keep = hashes && digest_parse(jread_slice(name), &hash);
+
+    strip(file);
+    CHECK(json_object_set(file, "xetHash", keep ? name : json_null()) == 0);
+    json_decref(name);
+}
+
 int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out, struct err *e)
 {
     json_t *v = parse(doc, e), *one;
-    struct digest hash;
     size_t i;
 
     if (v == NULL) {
@@ -265,14 +275,11 @@ int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out, stru
     }
     json_array_foreach(v, i, one)
     {
-        bool file = slice_eqs(jread_text(one, "type"), "file");
-        json_t *name = json_incref(json_object_get(one, "xetHash"));
-        bool keep = file && hashes && digest_parse(jread_slice(name), &hash);
-        strip(one);
-        if (file) {
-            CHECK(json_object_set(one, "xetHash", keep ? name : json_null()) == 0);
+        if (slice_eqs(jread_text(one, "type"), "file")) {
+            json_bucket_file(one, hashes);
+        } else {
+            strip(one);
         }
-        json_decref(name);
     }
     if (!json_is_array(v)) {
         strip(v);

@@ -42,5 +42,7 @@ MUST_USE int json_join(struct slice doc, bool first, struct buf *out, struct err
 /* The same of a document about buckets. Clients expect the Xet hash of each file, which leads nowhere without the address of a
  * chunk store. hashes: it is kept, for our own store has the file under it; else it is null. */
 MUST_USE int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out, struct err *e);
+struct json_t;
+void json_bucket_file(struct json_t *file, bool hashes); /* one file of it */
 
 #endif

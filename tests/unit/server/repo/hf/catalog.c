@@ -42,6 +42,37 @@ static void files_are_found_by_path(void **state)
     buf_free(&b);
 }
 
+static void words_are_those_that_clients_are_told(void **state)
+{
+    static const char page[] =
+        "[{\"type\":\"file\",\"path\":\"a\",\"size\":1,\"xetHash\":\"" A32 B32
+        "\"},{\"type\":\"file\",\"path\":\"b/c\",\"size\":2}]";
+    struct buf b = BUF_INIT(1 << 16);
+    struct catalog_file f;
+    struct slice c;
+
+    (void)state;
+    for (int hashes = 0; hashes < 2; hashes++) {
+        assert_int_equal(catalog_add(slice_str(page),
+                                     hashes ? CATALOG_OF_WORDS : CATALOG_OF_WORDS_WITHOUT_HASHES,
+                                     true, true, &b, NULL),
+                         0);
+        c = buf_slice(&b);
+        assert_true(catalog_find(c, SLICE("a"), &f));
+        assert_true(f.named && f.size_bytes == 1);
+        assert_non_null(memmem(f.words.p, f.words.n, "\"path\":\"a\"", 10));
+        assert_int_equal(memmem(f.words.p, f.words.n, A32 B32, 64) != NULL, hashes);
+        assert_true(catalog_find(c, SLICE("b/c"), &f));
+        assert_non_null(memmem(f.words.p, f.words.n, "\"xetHash\":null", 14));
+        assert_true(catalog_reaches(c, SLICE("a0")) && catalog_reaches(c, SLICE("b/c")));
+        assert_false(catalog_reaches(c, SLICE("b/d")));
+    }
+    buf_free(&b);
+    assert_false(catalog_reaches(catalog_of(&b, CATALOG_BY_PATH), SLICE("a"))); /* in no order */
+    buf_free(&b);
+    assert_false(catalog_reaches(SLICE(""), SLICE("a")));
+}
+
 static void files_are_found_by_hash(void **state)
 {
     struct catalog_file f;
@@ -136,6 +167,7 @@ static void clients_are_told_hashes_and_nothing_else(void **state)
 }
 
 TESTS(cmocka_unit_test(files_are_found_by_path), cmocka_unit_test(files_are_found_by_hash),
+      cmocka_unit_test(words_are_those_that_clients_are_told),
       cmocka_unit_test(an_empty_bucket_has_no_file), cmocka_unit_test(the_last_upload_is_known),
- cmocka_unit_test(broken_listings_are_refused),
+      cmocka_unit_test(broken_listings_are_refused),
       cmocka_unit_test(clients_are_told_hashes_and_nothing_else))

@@ -90,6 +90,14 @@ def client():
     return find
 
 
+LONG = ("test_newcomer.py", "test_trainer_survives.py", "test_zero_overlap.py", "test_nodes_trainer.py")
+
+
+def pytest_collection_modifyitems(items):
+    """In tests/system, the files of the longest tests come first: begun last, they would leave the other workers idle."""
+    items.sort(key=lambda item: item.path.parent.name == "system" and (2 - (item.path.name in LONG)))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     """A failed test shows the end of every mirrord's log."""

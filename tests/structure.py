@@ -23,14 +23,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # name -> (what it counts, recorded, goal); None: not enforced
 FIGURES = {
-    "one_user_server": ("server: exported functions that one other file uses, %", 55, 45),
+    "one_user_server": ("server: exported functions that one other file uses, %", 54, 45),
     "one_user_agent": ("agent: exported functions that one other file uses, %", 50, 50),
-    "bools": ("structs with 8 bools or more", 11, 2),
-    "tags": ("struct tags that two headers define", 10, 0),
-    "fill": ("server: files that touch the fields of `struct fill`", 12, 4),
+    "bools": ("structs with 8 bools or more", 4, 2),
+    "tags": ("struct tags that two headers define", 3, 0),
+    "fill": ("server: files that touch the fields of `struct fill`", 4, 4),
     "daemon": ("server: .c files that see `struct daemon`", 3, 10),
     "protocols_serve": ("files of server/serve that name a protocol", 0, 0),
-    "protocols_store": ("files of server/store that name a protocol", 1, 0),
+    "protocols_store": ("files of server/store that name a protocol", 0, 0),
     "rings_server": ("server: folders in a ring of includes", 0, 0),
     "rings_agent": ("agent: folders in a ring of includes", 0, 0),
     "median": ("lines of a function: median", 9, 9),

@@ -68,7 +68,7 @@ static void put_tokens(struct encoding *x, const uint32_t *token, size_t n)
 static void hash_last(struct encoded *out)
 {
     if (out->documents > 0) {
-        struct document *d = &out->document[out->documents - 1];
+        struct encode_document *d = &out->document[out->documents - 1];
 
         d->hash = XXH3_64bits(out->tokens.p + d->at, out->tokens.n - d->at);
     }
@@ -86,7 +86,7 @@ static void begin_document(struct encoding *x)
         out->document = realloc(out->document, out->room * sizeof *out->document);
         CHECK(out->document != NULL);
     }
-    out->document[out->documents++] = (struct document){.at = out->tokens.n};
+    out->document[out->documents++] = (struct encode_document){.at = out->tokens.n};
     before = tokenizer_before(x->o.tokenizer, &n);
     put_tokens(x, before, n);
     x->open = true;

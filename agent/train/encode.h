@@ -12,14 +12,14 @@
 
 #include "agent/train/feed.h"
 
-struct document {
+struct encode_document {
     size_t at;     /* of its first byte among the tokens' */
     uint64_t hash; /* of its tokens, of a longer one those in its first block */
 };
 
 struct encoded {
     struct buf tokens; /* as they lie in a shard */
-    struct document *
+    struct encode_document *
         document; /* those that begin here; what stands before the first belongs to the one before */
     size_t documents;
     size_t room;

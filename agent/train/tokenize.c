@@ -364,7 +364,7 @@ static int cut_single(struct tokenizing *t, struct err *e)
 /* --- the work ------------------------------------------------------------------------------------------------------ */
 
 /* By its content: the same document is on the same side wherever it stands, and so are its copies. */
-static struct side *side_of(struct tokenizing *t, const struct document *d)
+static struct side *side_of(struct tokenizing *t, const struct encode_document *d)
 {
     return t->val.set != NULL && (double)(d->hash >> 11) < t->share * 0x1p53 ? &t->val : &t->train;
 }

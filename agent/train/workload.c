@@ -8,11 +8,11 @@
 
 /* --- what the tables share ----------------------------------------------------------------------------------------- */
 
-struct job job_of(const struct workload *w)
+struct workload_job job_of(const struct workload *w)
 {
     const struct model_config *c = &w->m->config;
 
-    return (struct job){
+    return (struct workload_job){
         .w = w,
         .m = w->m,
         .k = w->m->k,
@@ -25,18 +25,18 @@ struct job job_of(const struct workload *w)
     };
 }
 
-void *job_noise(struct job *j, int64_t n)
+void *job_noise(struct workload_job *j, int64_t n)
 {
     return trial_noise(&j->t, j->m->dt, n);
 }
 
-void *job_sums(struct job *j, int64_t n)
+void *job_sums(struct workload_job *j, int64_t n)
 {
     return trial_noise(&j->t, j->m->accum, n);
 }
 
 /* Times the job, gives back what it took, and notes the row. */
-int job_finish(struct job *j, int (*run)(void *arg), struct score *row, struct err *e)
+int job_finish(struct workload_job *j, int (*run)(void *arg), struct score *row, struct err *e)
 {
     row->took_ns = trial_time(&j->t, run, j);
     trial_clear(&j->t);
@@ -52,7 +52,7 @@ int job_finish(struct job *j, int (*run)(void *arg), struct score *row, struct e
 
 static int run_gemm(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->matmul(j->ks, j->m->dt, j->out, j->p[0], j->p[1], j->p[2], j->rows, j->n, j->depth,
                         j->flags, (j->flags & MATMUL_ADD) != 0 ? NULL : &j->tail);
@@ -62,7 +62,7 @@ static int run_gemm(void *arg)
 static int gemm(struct workload *w, const char *layer, const char *pass, int64_t m, int64_t n,
                 int64_t depth, unsigned flags, const struct matmul_tail *tail, struct err *e)
 {
-    struct job j = job_of(w);
+    struct workload_job j = job_of(w);
     struct score row = {.table = "gemm", .flop = 2 * (double)m * (double)n * (double)depth};
 
     snprintf(row.what, sizeof row.what, "%s %s", layer, pass);
@@ -146,7 +146,7 @@ int workload_gemm(struct workload *w, struct err *e)
 
 static int run_copy(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->mem_copy(j->ks, j->p[0], j->p[1], (size_t)j->rows);
 }
@@ -157,7 +157,7 @@ int workload_copy(struct workload *w, struct err *e)
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(mib); i++) {
-        struct job j = job_of(w);
+        struct workload_job j = job_of(w);
         struct score row = {.table = "copy", .what = "copy"};
 
         j.rows = mib[i] << 20;
@@ -176,7 +176,7 @@ enum { OUT, LSE, QKV, DQKV, DOUT, SCRATCH };
 
 static int run_attention(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->attention_forward(j->ks, j->m->dt, j->p[OUT], j->p[LSE], j->p[QKV], &j->heads,
                                    j->p[SCRATCH]);
@@ -184,7 +184,7 @@ static int run_attention(void *arg)
 
 static int run_attention_back(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->attention_backward(j->ks, j->m->dt, j->p[DQKV], j->p[DOUT], j->p[QKV], j->p[OUT],
                                     j->p[LSE], &j->heads, j->p[SCRATCH]);
@@ -193,7 +193,7 @@ static int run_attention_back(void *arg)
 static int attention(struct workload *w, const char *what, int (*run)(void *arg), double flop,
                      struct err *e)
 {
-    struct job j = job_of(w);
+    struct workload_job j = job_of(w);
     const struct attention_shape *s = &j.heads;
     struct score row = {.table = "attention", .flop = flop};
     struct attention_ready ready = {0};

@@ -5,7 +5,7 @@
 #include "agent/train/trial.h"
 #include "agent/train/workload.h"
 
-struct job {
+struct workload_job {
     const struct workload *w;
     const struct model *m;
     const struct kops *k;
@@ -21,11 +21,12 @@ struct job {
     struct attention_shape heads;
 };
 
-struct job job_of(const struct workload *w);
+struct workload_job job_of(const struct workload *w);
 /* Random operands: of the model's type, and of its sums' type. */
-void *job_noise(struct job *j, int64_t n);
-void *job_sums(struct job *j, int64_t n);
+void *job_noise(struct workload_job *j, int64_t n);
+void *job_sums(struct workload_job *j, int64_t n);
 /* Times the job, gives back what it took, and notes the row. */
-MUST_USE int job_finish(struct job *j, int (*run)(void *arg), struct score *row, struct err *e);
+MUST_USE int job_finish(struct workload_job *j, int (*run)(void *arg), struct score *row,
+                        struct err *e);
 
 #endif

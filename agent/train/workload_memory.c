@@ -4,7 +4,7 @@
 
 static int run_norm(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
     enum dtype dt = j->m->dt;
     double eps = j->m->config.norm_eps;
 
@@ -15,7 +15,7 @@ static int run_norm(void *arg)
                                          j->p[5], j->rows, j->cols, eps);
 }
 
-static double take_norm(struct job *j)
+static double take_norm(struct workload_job *j)
 {
     j->p[0] = job_noise(j, j->rows * j->cols);
     j->p[1] = job_sums(j, j->rows);
@@ -28,7 +28,7 @@ static double take_norm(struct job *j)
 
 static int run_norm_back(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
     enum dtype dt = j->m->dt;
 
     return j->m->config.norm == NORM_RMS
@@ -38,7 +38,7 @@ static int run_norm_back(void *arg)
                                           j->p[2], j->p[3], j->p[4], j->p[1], j->rows, j->cols);
 }
 
-static double take_norm_back(struct job *j)
+static double take_norm_back(struct workload_job *j)
 {
     (void)take_norm(j);
     j->p[6] = job_sums(j, j->cols);
@@ -50,12 +50,12 @@ static double take_norm_back(struct job *j)
 
 static int run_rope(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->rope_forward(j->ks, j->m->dt, j->p[0], j->p[1], j->p[2], &j->heads);
 }
 
-static double take_rope(struct job *j)
+static double take_rope(struct workload_job *j)
 {
     const struct attention_shape *s = &j->heads;
 
@@ -68,19 +68,19 @@ static double take_rope(struct job *j)
 
 static int run_swiglu(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->swiglu_forward(j->ks, j->m->dt, j->p[0], j->p[1], j->rows, j->cols);
 }
 
 static int run_swiglu_back(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->swiglu_backward(j->ks, j->m->dt, j->p[1], j->p[0], j->p[1], j->rows, j->cols);
 }
 
-static double take_swiglu(struct job *j)
+static double take_swiglu(struct workload_job *j)
 {
     j->cols = j->m->config.ffn;
     j->p[0] = job_noise(j, j->rows * j->cols);
@@ -88,19 +88,19 @@ static double take_swiglu(struct job *j)
     return 3 * (double)(j->rows * j->cols);
 }
 
-static double take_swiglu_back(struct job *j)
+static double take_swiglu_back(struct workload_job *j)
 {
     return take_swiglu(j) / 3 * 5;
 }
 
 static int run_bias_back(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->bias_backward(j->ks, j->m->dt, j->p[0], j->p[1], j->rows, j->cols);
 }
 
-static double take_bias_back(struct job *j)
+static double take_bias_back(struct workload_job *j)
 {
     j->cols = j->m->config.ffn;
     j->p[0] = job_sums(j, j->cols);
@@ -110,13 +110,13 @@ static double take_bias_back(struct job *j)
 
 static int run_crossentropy(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->crossentropy(j->ks, j->m->dt, j->p[0], j->p[1], j->p[1], j->token, j->rows,
                               j->m->config.vocab, j->cols, 1.0 / (double)j->rows);
 }
 
-static double take_crossentropy(struct job *j)
+static double take_crossentropy(struct workload_job *j)
 {
     j->rows = model_head_rows(j->m, j->rows);
     j->cols = config_padded_vocab(&j->m->config);
@@ -128,13 +128,13 @@ static double take_crossentropy(struct job *j)
 
 static int run_embedding(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->embedding_forward(j->ks, j->m->dt, j->p[0], j->token, j->p[1], j->p[2], j->rows,
                                    j->w->seq, j->cols);
 }
 
-static double take_embedding(struct job *j)
+static double take_embedding(struct workload_job *j)
 {
     const struct model_config *c = &j->m->config;
 
@@ -147,14 +147,14 @@ static double take_embedding(struct job *j)
 
 static int run_embedding_back(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->embedding_backward(j->ks, j->m->dt, j->p[3], j->p[4], j->p[0], j->token, j->rows,
                                     j->w->seq, j->cols, j->m->config.vocab);
 }
 
 /* The gradient's rows are read once, each word's sum is read and written: some tenth of the rows, left out. */
-static double take_embedding_back(struct job *j)
+static double take_embedding_back(struct workload_job *j)
 {
     (void)take_embedding(j);
     j->p[3] = job_sums(j, config_padded_vocab(&j->m->config) * j->cols);
@@ -164,18 +164,18 @@ static double take_embedding_back(struct job *j)
 
 static int run_norm_of_gradients(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
 
     return j->k->sumsq_add(j->ks, j->m->accum, j->p[1], j->p[0], j->cols);
 }
 
 /* Of one block: as long a run as the optimiser takes at a time. */
-static int64_t block_elements(const struct job *j)
+static int64_t block_elements(const struct workload_job *j)
 {
     return j->m->layout.group[1].size;
 }
 
-static double take_norm_of_gradients(struct job *j)
+static double take_norm_of_gradients(struct workload_job *j)
 {
     j->rows = 1;
     j->cols = block_elements(j);
@@ -187,14 +187,14 @@ static double take_norm_of_gradients(struct job *j)
 
 static int run_adamw(void *arg)
 {
-    struct job *j = arg;
+    struct workload_job *j = arg;
     const struct adamw_step how = {1e-4, 0.9, 0.95, 1e-8, 0.1, 0.5, 0.3, {.seed = 1, .step = 1}};
 
     return j->k->adamw(j->ks, j->m->dt, j->p[0], j->p[1], j->p[2], j->p[3], j->p[4], j->cols,
                        j->p[5], &how);
 }
 
-static double take_adamw(struct job *j)
+static double take_adamw(struct workload_job *j)
 {
     bool masters = j->m->dt != j->m->accum;
     const double scale = 1;
@@ -216,7 +216,7 @@ static double take_adamw(struct job *j)
 
 static const struct bound {
     const char *what;
-    double (*take)(struct job *j); /* the operands; how many elements of dt move */
+    double (*take)(struct workload_job *j); /* the operands; how many elements of dt move */
     int (*run)(void *arg);
     enum { ALWAYS, ROPE, SWIGLU, BIAS } when;
 } bounds[] = {
@@ -253,7 +253,7 @@ int workload_memory(struct workload *w, struct err *e)
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(bounds); i++) {
-        struct job j = job_of(w);
+        struct workload_job j = job_of(w);
         struct score row = {.table = "memory-bound"};
 
         if (!has(&w->m->config, &bounds[i])) {

@@ -98,8 +98,9 @@ struct cache_ask {
     void *arg;
     _Atomic bool cancelled;
     struct answer *answer;
-    struct entry *entry; /* where it waits; NULL: nowhere. The fetch thread's, as the next three */
-    struct list node;    /* in the entry */
+    struct cache_entry
+        *entry;       /* where it waits; NULL: nowhere. The fetch thread's, as the next three */
+    struct list node; /* in the entry */
     struct crowd_ask place;
     struct fair_clients clients; /* who wait for it: the want's, and whom cache_share() named */
     uint64_t until_ms;           /* the end of its patience; 0: it has no end */
@@ -131,7 +132,7 @@ MUST_USE int variants_each(struct cache *c, struct slice row_key,
 /* --- entry.c --- */
 void entry_ask(struct cache *c, struct cache_ask *k); /* fetch thread, as the next two */
 void entry_leave(struct cache_ask *k); /* it has been cancelled: it waits nowhere any more */
-void entry_share(struct entry *n, uint64_t client); /* this client waits there, too */
+void entry_share(struct cache_entry *n, uint64_t client); /* this client waits there, too */
 void entries_end_forsaken(struct cache *c);
 void entries_drop_all(struct cache *c); /* at close: everybody is told */
 /* Entries of these row keys (object_key_is) are cut loose from the table: a later want begins anew, and what is under way for

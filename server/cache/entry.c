@@ -25,7 +25,7 @@ enum {
     RESTING_BYTES_MAX = 32 << 20,
 };
 
-static void advance(struct entry *n);
+static void advance(struct cache_entry *n);
 
 /* --- asks --------------------------------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ bool was_promised(const struct cache_ask *k, const struct promise *p)
 }
 
 /* The promise made to whoever has waited longest; false: nobody waits. */
-static bool next_round(struct entry *n)
+static bool next_round(struct cache_entry *n)
 {
     if (list_empty(&n->asks)) {
         return false;
@@ -53,7 +53,7 @@ static bool next_round(struct entry *n)
 }
 
 /* The next of this round, or NULL. */
-struct cache_ask *entry_first(struct entry *n)
+struct cache_ask *entry_first(struct cache_entry *n)
 {
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
@@ -66,12 +66,12 @@ struct cache_ask *entry_first(struct entry *n)
 
 /* A stalled origin must not fill the memory with those who wait for it: an object counts once, whoever waits for it, and all
  * who wait count within a wider bound (crowd.h). */
-static bool is_admitted(const struct entry *n, const struct cache_ask *k)
+static bool is_admitted(const struct cache_entry *n, const struct cache_ask *k)
 {
     return crowd_admits(origin_crowd(k->origin), k->want.client, n->crowd == NULL);
 }
 
-static void enlist(struct entry *n, struct cache_ask *k)
+static void enlist(struct cache_entry *n, struct cache_ask *k)
 {
     k->until_ms = 0;
     list_push_back(&n->asks, &k->node);
@@ -88,7 +88,7 @@ static void enlist(struct entry *n, struct cache_ask *k)
 }
 
 /* When whoever has the place leaves, it is the next one's who waits there. */
-void entry_unlist(struct entry *n, struct cache_ask *k)
+void entry_unlist(struct cache_entry *n, struct cache_ask *k)
 {
     bool had_place = crowd_client(n->place.account) == k->want.client;
 
@@ -105,7 +105,7 @@ void entry_unlist(struct entry *n, struct cache_ask *k)
     }
 }
 
-void entry_share(struct entry *n, uint64_t client)
+void entry_share(struct cache_entry *n, uint64_t client)
 {
     if (!fair_clients_add(&n->clients, client)) {
         return;
@@ -118,7 +118,7 @@ void entry_share(struct entry *n, uint64_t client)
 }
 
 /* Those who ask now, the first of this round in front. */
-static void gather_clients(struct entry *n)
+static void gather_clients(struct cache_entry *n)
 {
     n->clients = (struct fair_clients){0};
     fair_clients_add(&n->clients, entry_first(n)->want.client);
@@ -136,7 +136,7 @@ static void gather_clients(struct entry *n)
 /* --- those who leave, or are sent away ---------------------------------------------------------------------------------- */
 
 /* Not at once: the caller may be in the midst of this entry. */
-static void see_whether_forsaken(struct entry *n)
+static void see_whether_forsaken(struct cache_entry *n)
 {
     struct cache *c = n->cache;
 
@@ -152,7 +152,7 @@ void entries_end_forsaken(struct cache *c)
     struct list *it;
 
     while ((it = list_pop_front(&c->forsaken)) != NULL) {
-        struct entry *n = LIST_ITEM(it, struct entry, forsaken);
+        struct cache_entry *n = LIST_ITEM(it, struct cache_entry, forsaken);
         if (entry_first(n) == NULL && n->fill != NULL) {
             fill_forsake(n->fill);
         }
@@ -161,7 +161,7 @@ void entries_end_forsaken(struct cache *c)
 
 void entry_leave(struct cache_ask *k)
 {
-    struct entry *n = k->entry;
+    struct cache_entry *n = k->entry;
 
     entry_unlist(n, k);
     see_whether_forsaken(n);
@@ -192,7 +192,7 @@ static void make_room(struct crowd *w)
     struct crowd_ask *a;
 
     while ((p = crowd_place_over(w)) != NULL) {
-        struct entry *n = CONTAINER_OF(p, struct entry, place);
+        struct cache_entry *n = CONTAINER_OF(p, struct cache_entry, place);
         uint64_t client = crowd_client(p->account);
         LIST_EACH (&n->asks, it) {
             struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
@@ -206,7 +206,7 @@ static void make_room(struct crowd *w)
     }
 }
 
-static struct cache_ask *take_ask(struct entry *n)
+static struct cache_ask *take_ask(struct cache_entry *n)
 {
     struct cache_ask *k = entry_first(n);
 
@@ -217,7 +217,7 @@ static struct cache_ask *take_ask(struct entry *n)
 }
 
 /* All of this round. Takes a. */
-void entry_answer(struct entry *n, struct answer *a)
+void entry_answer(struct cache_entry *n, struct answer *a)
 {
     struct cache_ask *k;
 
@@ -229,12 +229,12 @@ void entry_answer(struct entry *n, struct answer *a)
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-static size_t words_of(const struct entry *n)
+static size_t words_of(const struct cache_entry *n)
 {
     return n->memory != NULL ? n->memory->text.n : 0;
 }
 
-static void end_rest(struct entry *n)
+static void end_rest(struct cache_entry *n)
 {
     if (list_linked(&n->rest)) {
         list_remove(&n->rest);
@@ -243,7 +243,7 @@ static void end_rest(struct entry *n)
     }
 }
 
-static void leave_table(struct entry *n)
+static void leave_table(struct cache_entry *n)
 {
     if (n->kin != NULL) {
         kin_leave(n);
@@ -251,13 +251,13 @@ static void leave_table(struct entry *n)
     end_rest(n);
 }
 
-static void end_look(struct entry *n)
+static void end_look(struct cache_entry *n)
 {
     origin_free(&n->look_origin);
     arena_fini(&n->look_arena);
 }
 
-static void entry_free(struct entry *n)
+static void entry_free(struct cache_entry *n)
 {
     CHECK(list_empty(&n->asks) && n->fill == NULL && !n->looking && n->settling == 0);
     leave_table(n);
@@ -273,9 +273,9 @@ static void entry_free(struct entry *n)
     free(n);
 }
 
-static struct entry *entry_new(struct cache *c, const struct cache_ask *k)
+static struct cache_entry *entry_new(struct cache *c, const struct cache_ask *k)
 {
-    struct entry *n = NEW(struct entry);
+    struct cache_entry *n = NEW(struct cache_entry);
 
     n->cache = c;
     n->row_key = arena_copy(&n->arena, k->row_key);
@@ -288,7 +288,7 @@ static struct entry *entry_new(struct cache *c, const struct cache_ask *k)
 }
 
 /* Nobody asks and nothing is under way: what is remembered may stay for its time, within a bound. */
-static void rest_or_free(struct entry *n, uint64_t now_ms)
+static void rest_or_free(struct cache_entry *n, uint64_t now_ms)
 {
     struct cache *c = n->cache;
     bool remembers = n->kin != NULL && !c->closing &&
@@ -310,14 +310,14 @@ static void rest_or_free(struct entry *n, uint64_t now_ms)
         }
     }
     while (c->resting_count > RESTING_MAX || c->resting_bytes > RESTING_BYTES_MAX) {
-        entry_free(LIST_ITEM(c->resting.next, struct entry, rest));
+        entry_free(LIST_ITEM(c->resting.next, struct cache_entry, rest));
     }
 }
 
 void entries_rest_tick(struct cache *c, uint64_t now_ms)
 {
     LIST_EACH (&c->resting, it) {
-        struct entry *n = LIST_ITEM(it, struct entry, rest);
+        struct cache_entry *n = LIST_ITEM(it, struct cache_entry, rest);
         if (now_ms >= n->memory_until_ms && now_ms >= n->trouble_until_ms &&
             now_ms >= n->failed_until_ms) {
             entry_free(n);
@@ -325,12 +325,12 @@ void entries_rest_tick(struct cache *c, uint64_t now_ms)
     }
 }
 
-static bool is_at_work(const struct entry *n)
+static bool is_at_work(const struct cache_entry *n)
 {
     return n->fill != NULL || n->looking || n->settling > 0;
 }
 
-static void forget(struct entry *n)
+static void forget(struct cache_entry *n)
 {
     leave_table(n);
     if (n->fill != NULL) {
@@ -346,7 +346,7 @@ void entries_forget(struct cache *c, struct slice key, bool below)
 }
 
 /* What never changes goes on: nobody asks for it anew. */
-static void expire(struct entry *n)
+static void expire(struct cache_entry *n)
 {
     const struct want *w = n->fill != NULL ? fill_want(n->fill)
                            : list_empty(&n->asks)
@@ -365,7 +365,7 @@ void entries_expire(struct cache *c, struct slice key, bool below)
 
 /* --- trouble ------------------------------------------------------------------------------------------------------ */
 
-static struct answer *answer_of_trouble(struct entry *n, const struct want *w, int rc,
+static struct answer *answer_of_trouble(struct cache_entry *n, const struct want *w, int rc,
                                         const struct err *why)
 {
     struct cache *c = n->cache;
@@ -382,7 +382,7 @@ static struct answer *answer_of_trouble(struct entry *n, const struct want *w, i
     return answer_of_status(c, status, CACHE_FAILED, status == 503 ? BUSY_S : 0, why);
 }
 
-void entry_answer_trouble(struct entry *n, int rc, const struct err *why)
+void entry_answer_trouble(struct cache_entry *n, int rc, const struct err *why)
 {
     struct cache_ask *k = entry_first(n);
 
@@ -391,7 +391,8 @@ void entry_answer_trouble(struct entry *n, int rc, const struct err *why)
     }
 }
 
-void entry_answer_one_trouble(struct entry *n, struct cache_ask *k, int rc, const struct err *why)
+void entry_answer_one_trouble(struct cache_entry *n, struct cache_ask *k, int rc,
+                              const struct err *why)
 {
     struct answer *a = answer_of_trouble(n, &k->want, rc, why);
 
@@ -399,7 +400,7 @@ void entry_answer_one_trouble(struct entry *n, struct cache_ask *k, int rc, cons
     ask_answer(k, a);
 }
 
-void entry_remember_trouble(struct entry *n, int rc, const struct err *why)
+void entry_remember_trouble(struct cache_entry *n, int rc, const struct err *why)
 {
     n->trouble_until_ms = clock_now_ms() + TROUBLE_MS;
     n->trouble = *why;
@@ -408,7 +409,7 @@ void entry_remember_trouble(struct entry *n, int rc, const struct err *why)
 }
 
 /* That its bytes are not what was promised concerns nobody else. */
-static bool in_trouble(const struct entry *n)
+static bool in_trouble(const struct cache_entry *n)
 {
     return clock_now_ms() < n->trouble_until_ms &&
            (n->trouble.code != E_CORRUPT || promise_eq(&n->trouble_promise, &n->promise));
@@ -418,13 +419,13 @@ static bool in_trouble(const struct entry *n)
 
 /* From now on all that n's answers vary by goes to the origin with k's request, beside what was named before. So whoever caused a
  * fill asks again as often as it has such fields, and no more, whatever each answer's Vary names. */
-static void send_named(struct entry *n, struct cache_ask *k)
+static void send_named(struct cache_entry *n, struct cache_ask *k)
 {
     k->want.forward = variant_send(&k->want, buf_slice(&n->tail), &k->arena);
 }
 
 /* Those that n is not for. */
-static void part_ways(struct entry *n)
+static void part_ways(struct cache_entry *n)
 {
     struct list others;
     struct list *it;
@@ -443,7 +444,7 @@ static void part_ways(struct entry *n)
     }
 }
 
-void entry_is_for(struct entry *n, struct slice tail)
+void entry_is_for(struct cache_entry *n, struct slice tail)
 {
     if (!slice_eq(buf_slice(&n->tail), tail)) {
         answer_release(&n->memory); /* that was for others */
@@ -451,7 +452,7 @@ void entry_is_for(struct entry *n, struct slice tail)
     kin_is(n, tail);
     if (n->kin != NULL) {
         LIST_EACH (&n->kin->entries, it) { /* one fill a row: the latest word counts */
-            struct entry *m = LIST_ITEM(it, struct entry, node);
+            struct cache_entry *m = LIST_ITEM(it, struct cache_entry, node);
             if (m != n && m->fill != NULL && fill_is_headed(m->fill) &&
                 slice_eq(buf_slice(&m->tail), tail)) {
                 forget(m);
@@ -465,7 +466,7 @@ void entry_is_for(struct entry *n, struct slice tail)
 
 static void on_headed(void *arg, struct fill *f)
 {
-    struct entry *n = arg;
+    struct cache_entry *n = arg;
     struct fill_view v = fill_view(f);
     struct cache_ask *k;
 
@@ -493,7 +494,7 @@ static void on_other(void *arg, struct fill *f, const struct fetch_head *h)
 }
 
 /* It had its share of the store; the others of this round have theirs, and ask anew. */
-static void answer_over_share(struct entry *n, uint64_t client, const struct err *why)
+static void answer_over_share(struct cache_entry *n, uint64_t client, const struct err *why)
 {
     struct cache *c = n->cache;
     uint64_t now = clock_unix_s();
@@ -514,7 +515,7 @@ static void answer_over_share(struct entry *n, uint64_t client, const struct err
 
 static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
 {
-    struct entry *n = arg;
+    struct cache_entry *n = arg;
     struct fill_view v = fill_view(f);
     struct cache *c = n->cache;
 
@@ -547,7 +548,7 @@ static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
 
 static void look(struct job *j)
 {
-    struct entry *n = CONTAINER_OF(j, struct entry, look);
+    struct cache_entry *n = CONTAINER_OF(j, struct cache_entry, look);
     struct err e;
 
     if (hit_find(n->cache, n->row_key, &n->look_want, &n->old, &n->look_like, &e) != 0) {
@@ -556,7 +557,7 @@ static void look(struct job *j)
 }
 
 /* A range from the end of what is not here: a HEAD tells how long it is, unless an index has. */
-static bool must_probe(struct entry *n, struct want *w)
+static bool must_probe(struct cache_entry *n, struct want *w)
 {
     bool told = n->memory_is_head && n->memory != NULL && n->memory->status == 200 &&
                 n->memory->total_bytes != LENGTH_UNKNOWN;
@@ -576,7 +577,7 @@ static bool must_probe(struct entry *n, struct want *w)
 }
 
 /* asks_back: nobody waits for what comes of it but the question whether the origin is back. */
-static void begin_fill(struct entry *n, bool asks_back)
+static void begin_fill(struct cache_entry *n, bool asks_back)
 {
     static const struct fill_owner owner = {on_headed, on_other, on_ended};
     struct cache_ask *k = entry_first(n);
@@ -621,7 +622,7 @@ static void begin_fill(struct entry *n, bool asks_back)
 }
 
 /* What is there tells what it varies by, before the origin does. */
-static void learn_tail(struct entry *n)
+static void learn_tail(struct cache_entry *n)
 {
     const struct want *w = &n->look_want;
     struct arena a = {0};
@@ -643,7 +644,7 @@ static void learn_tail(struct entry *n)
 
 static void on_looked(struct job *j)
 {
-    struct entry *n = CONTAINER_OF(j, struct entry, look);
+    struct cache_entry *n = CONTAINER_OF(j, struct cache_entry, look);
     struct cache *c = n->cache;
     struct cache_ask *k;
     uint64_t now = clock_unix_s();
@@ -688,7 +689,7 @@ static void on_looked(struct job *j)
 }
 
 /* Nothing is under way: what do those who ask need? */
-static void advance(struct entry *n)
+static void advance(struct cache_entry *n)
 {
     struct cache *c = n->cache;
     const struct cache_ask *k;
@@ -713,7 +714,7 @@ static void advance(struct entry *n)
     }
 }
 
-void entry_settled(struct entry *n)
+void entry_settled(struct cache_entry *n)
 {
     n->settling--;
     if (!is_at_work(n)) {
@@ -727,7 +728,7 @@ static bool looks_again(const struct answer *a, const struct want *w, uint64_t n
     return w->demand.refresh && now >= a->stored_unix_s + w->floor_s;
 }
 
-static bool remembered(struct entry *n, struct cache_ask *k)
+static bool remembered(struct cache_entry *n, struct cache_ask *k)
 {
     if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms ||
         (n->memory_is_head && (!k->want.head_only || !was_promised(k, &n->memory_promise))) ||
@@ -740,7 +741,7 @@ static bool remembered(struct entry *n, struct cache_ask *k)
 
 /* Is what k wants under way, and may k have it? What the origin would not have kept is for those alone who had asked when it
  * answered. What has come whole and is not fresh any more is as an object in the store: the origin is asked. */
-static bool is_coming(const struct entry *n, const struct cache_ask *k)
+static bool is_coming(const struct cache_entry *n, const struct cache_ask *k)
 {
     struct fill *f = n->fill;
     struct fill_view v;
@@ -755,14 +756,14 @@ static bool is_coming(const struct entry *n, const struct cache_ask *k)
 }
 
 /* Somebody has asked the origin, or it was in trouble just now: no need of a revalidation in the background. */
-static bool is_seen_to(const struct entry *n)
+static bool is_seen_to(const struct cache_entry *n)
 {
     return n->fill != NULL || n->looking || clock_now_ms() < n->trouble_until_ms;
 }
 
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
-    struct entry *n = kin_find(c, k->row_key, &k->want);
+    struct cache_entry *n = kin_find(c, k->row_key, &k->want);
     struct origin *origin;
     struct err why;
 
@@ -828,7 +829,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     origin_free(&origin);
 }
 
-static void drop_idle(struct entry *n)
+static void drop_idle(struct cache_entry *n)
 {
     struct err why;
 

@@ -17,7 +17,7 @@ static struct kin *find(struct cache *c, struct slice row_key)
 }
 
 /* What is said of just these values goes before what is for everybody, and that before what nobody knows yet. */
-static int rank(const struct entry *n, const struct want *w)
+static int rank(const struct cache_entry *n, const struct want *w)
 {
     if (!n->tail_known) {
         return 1;
@@ -25,17 +25,17 @@ static int rank(const struct entry *n, const struct want *w)
     return !variant_suits(buf_slice(&n->tail), w) ? 0 : n->tail.n == 0 ? 2 : 3;
 }
 
-struct entry *kin_find(struct cache *c, struct slice row_key, const struct want *w)
+struct cache_entry *kin_find(struct cache *c, struct slice row_key, const struct want *w)
 {
     const struct kin *k = find(c, row_key);
-    struct entry *best = NULL;
+    struct cache_entry *best = NULL;
     int highest = 0;
 
     if (k == NULL) {
         return NULL;
     }
     LIST_EACH (&k->entries, it) {
-        struct entry *n = LIST_ITEM(it, struct entry, node);
+        struct cache_entry *n = LIST_ITEM(it, struct cache_entry, node);
         int r = rank(n, w);
         if (r > highest) {
             highest = r;
@@ -52,7 +52,7 @@ bool kin_is_full(struct cache *c, struct slice row_key)
     return k != NULL && k->count >= KIN_MAX;
 }
 
-void kin_join(struct entry *n, const struct want *w)
+void kin_join(struct cache_entry *n, const struct want *w)
 {
     struct cache *c = n->cache;
     struct kin *k = find(c, n->row_key);
@@ -82,7 +82,7 @@ static void free_if_empty(struct cache *c, struct kin *k)
     }
 }
 
-void kin_leave(struct entry *n)
+void kin_leave(struct cache_entry *n)
 {
     struct kin *k = n->kin;
 
@@ -92,7 +92,7 @@ void kin_leave(struct entry *n)
     free_if_empty(n->cache, k);
 }
 
-void kins_each(struct cache *c, struct slice key, bool below, void (*each)(struct entry *n))
+void kins_each(struct cache *c, struct slice key, bool below, void (*each)(struct cache_entry *n))
 {
     struct kin *k;
     struct kin *tmp;
@@ -104,7 +104,7 @@ void kins_each(struct cache *c, struct slice key, bool below, void (*each)(struc
         }
         k->walked = true;
         LIST_EACH (&k->entries, it) {
-            each(LIST_ITEM(it, struct entry, node));
+            each(LIST_ITEM(it, struct cache_entry, node));
         }
         k->walked = false;
         free_if_empty(c, k);
@@ -118,7 +118,7 @@ static void set(struct buf *to, struct slice s)
     CHECK(to->rc == 0);
 }
 
-void kin_is(struct entry *n, struct slice tail)
+void kin_is(struct cache_entry *n, struct slice tail)
 {
     set(&n->tail, tail);
     n->tail_known = true;
@@ -127,7 +127,7 @@ void kin_is(struct entry *n, struct slice tail)
     }
 }
 
-void kin_like(struct entry *n, const struct want *w, struct slice tail)
+void kin_like(struct cache_entry *n, const struct want *w, struct slice tail)
 {
     struct arena a = {0};
 
@@ -135,15 +135,15 @@ void kin_like(struct entry *n, const struct want *w, struct slice tail)
     arena_fini(&a);
 }
 
-struct entry *kin_rest(struct entry *n)
+struct cache_entry *kin_rest(struct cache_entry *n)
 {
-    struct entry *oldest = NULL;
+    struct cache_entry *oldest = NULL;
     unsigned resting = 0;
 
     list_remove(&n->node);
     list_push_back(&n->kin->entries, &n->node);
     LIST_EACH (&n->kin->entries, it) {
-        struct entry *m = LIST_ITEM(it, struct entry, node);
+        struct cache_entry *m = LIST_ITEM(it, struct cache_entry, node);
         if (list_linked(&m->rest)) {
             oldest = oldest == NULL ? m : oldest;
             resting++;

@@ -23,7 +23,7 @@ enum origin_word patience_word(const struct cache_ask *k, struct err *why)
                                     : ORIGIN_HEARD;
 }
 
-static bool has_stale(const struct entry *n, const struct cache_ask *k)
+static bool has_stale(const struct cache_entry *n, const struct cache_ask *k)
 {
     return n->old != NULL &&
            freshness_allows_stale_on_delay(&n->old->object, &k->want, clock_unix_s());
@@ -32,7 +32,7 @@ static bool has_stale(const struct entry *n, const struct cache_ask *k)
 static void on_timer(evutil_socket_t fd, short what, void *arg);
 
 /* For whoever loses patience first. */
-static void set_timer(struct entry *n, uint64_t now_ms)
+static void set_timer(struct cache_entry *n, uint64_t now_ms)
 {
     uint64_t first_ms = UINT64_MAX;
     struct timeval tv;
@@ -55,7 +55,7 @@ static void set_timer(struct entry *n, uint64_t now_ms)
 }
 
 /* Who is answered without the fill's word may be its last: what it brings is wanted by those who come later. */
-static void goes_on_alone(struct entry *n)
+static void goes_on_alone(struct cache_entry *n)
 {
     if (list_empty(&n->asks) && n->fill != NULL && !fill_is_headed(n->fill) &&
         (n->old != NULL || fill_want(n->fill)->document)) {
@@ -63,7 +63,7 @@ static void goes_on_alone(struct entry *n)
     }
 }
 
-static void answer_without_word(struct entry *n, struct cache_ask *k, const struct err *why)
+static void answer_without_word(struct cache_entry *n, struct cache_ask *k, const struct err *why)
 {
     struct err late;
 
@@ -78,7 +78,7 @@ static void answer_without_word(struct entry *n, struct cache_ask *k, const stru
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
-    struct entry *n = arg;
+    struct cache_entry *n = arg;
     uint64_t now = clock_now_ms();
 
     (void)fd;
@@ -104,7 +104,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     set_timer(n, now);
 }
 
-static void begin_one(struct entry *n, struct cache_ask *k, uint64_t now_ms)
+static void begin_one(struct cache_entry *n, struct cache_ask *k, uint64_t now_ms)
 {
     struct err why = {0};
     enum origin_word word = patience_word(k, &why);
@@ -121,7 +121,7 @@ static void begin_one(struct entry *n, struct cache_ask *k, uint64_t now_ms)
     k->until_ms = now_ms + k->want.patience_ms;
 }
 
-void patience_begin(struct entry *n)
+void patience_begin(struct cache_entry *n)
 {
     uint64_t now = clock_now_ms();
 
@@ -134,7 +134,7 @@ void patience_begin(struct entry *n)
     set_timer(n, now);
 }
 
-void patience_join(struct entry *n, struct cache_ask *k)
+void patience_join(struct cache_entry *n, struct cache_ask *k)
 {
     uint64_t now = clock_now_ms();
 
@@ -145,7 +145,7 @@ void patience_join(struct entry *n, struct cache_ask *k)
     set_timer(n, now);
 }
 
-void patience_end(struct entry *n)
+void patience_end(struct cache_entry *n)
 {
     LIST_EACH (&n->asks, it) {
         LIST_ITEM(it, struct cache_ask, node)->until_ms = 0;

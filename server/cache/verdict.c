@@ -23,10 +23,10 @@ static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e);
 struct
     lazy { /* rows that no client waits for; who asks next does, for they would be read as they were */
     struct commit_wait wait;
-    struct entry *entry;
+    struct cache_entry *entry;
 };
 
-static void commit_lazily(struct entry *n, struct batch **bp)
+static void commit_lazily(struct cache_entry *n, struct batch **bp)
 {
     struct lazy *z = NEW(struct lazy);
     struct cache *c = n->cache;
@@ -51,7 +51,7 @@ static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e)
     free(z);
 }
 
-static void drop_row(struct entry *n)
+static void drop_row(struct cache_entry *n)
 {
     struct batch *b = batch_new();
     struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
@@ -67,7 +67,7 @@ static void drop_row(struct entry *n)
     cache_changed(n->cache, n->row_key);
 }
 
-static void renew_row(struct entry *n)
+static void renew_row(struct cache_entry *n)
 {
     struct object *o = &n->old->object;
     struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
@@ -88,7 +88,7 @@ static void renew_row(struct entry *n)
 }
 
 /* The origin says that what we have is still good. */
-static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
+static void renew(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
     struct object *o = &n->old->object;
     struct freshness fresh;
@@ -112,14 +112,14 @@ static void renew(struct entry *n, struct fill *f, const struct fetch_head *h)
 }
 
 /* By other fields than the row that we have is named after. */
-static bool varies_otherwise(struct entry *n, struct fill *f, const struct fetch_head *h)
+static bool varies_otherwise(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
     return want_varies(fill_want(f)) && fetch_field(h, "vary").p != NULL &&
            !variant_alike(n->old->tail,
                           variant_of_answer(fill_want(f), h->fields, h->nfields, &n->old->arena));
 }
 
-static void not_modified(struct entry *n, struct fill *f, const struct fetch_head *h)
+static void not_modified(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
     struct slice etag = slice_trim(fetch_field(h, "etag"));
 
@@ -133,7 +133,7 @@ static void not_modified(struct entry *n, struct fill *f, const struct fetch_hea
 }
 
 /* What a HEAD tells of bytes that we have: still these; else they are fetched, all of them, as nothing else is asked for. */
-static void told_by_head(struct entry *n, struct fill *f, const struct fetch_head *h)
+static void told_by_head(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
     struct digest now;
 
@@ -144,7 +144,7 @@ static void told_by_head(struct entry *n, struct fill *f, const struct fetch_hea
     }
 }
 
-static struct answer *word_of(const struct entry *n, struct fill *f, int status,
+static struct answer *word_of(const struct cache_entry *n, struct fill *f, int status,
                               enum cache_state state, const struct fetch_head *h)
 {
     return fill_text(f).p != NULL && status == h->status
@@ -153,7 +153,7 @@ static struct answer *word_of(const struct entry *n, struct fill *f, int status,
 }
 
 /* The origin says no, or something that is no object: remembered for ttl_s. */
-static void refused(struct entry *n, struct fill *f, int status, uint32_t ttl_s,
+static void refused(struct cache_entry *n, struct fill *f, int status, uint32_t ttl_s,
                     const struct fetch_head *h)
 {
     if (ttl_s > 0) {
@@ -182,7 +182,7 @@ static bool may_be_guessed(int status)
 
 /* How long the origin's word holds for an answer that is no object. A lifetime beyond WORDS_MAX_S would hide for too long what
  * is published under the name. */
-static uint32_t words_ttl_s(const struct entry *n, struct fill *f, int status,
+static uint32_t words_ttl_s(const struct cache_entry *n, struct fill *f, int status,
                             const struct fetch_head *h)
 {
     const struct want *w = fill_want(f);
@@ -218,13 +218,13 @@ static bool ends_row(const struct want *w, int status)
 }
 
 /* A no to one wish says nothing of what we have for all. */
-static bool speaks_of_old(struct entry *n, struct fill *f, const struct fetch_head *h)
+static bool speaks_of_old(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
     return n->old != NULL && n->kin != NULL && !varies_otherwise(n, f, h);
 }
 
 /* What the origin shows to us no more is not given while the origin is asked again: a right ends where it is refused. */
-static void denied(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
+static void denied(struct cache_entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
     if (speaks_of_old(n, f, h)) {
         n->old->object.must_ask = true;
@@ -233,7 +233,7 @@ static void denied(struct entry *n, struct fill *f, int status, const struct fet
     refused(n, f, status, words_ttl_s(n, f, status, h), h);
 }
 
-static void gone(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
+static void gone(struct cache_entry *n, struct fill *f, int status, const struct fetch_head *h)
 {
     if (speaks_of_old(n, f, h)) {
         drop_row(n);
@@ -243,7 +243,7 @@ static void gone(struct entry *n, struct fill *f, int status, const struct fetch
 }
 
 /* An upstream HEAD tells those who asked for no more; the others go on to a fill. */
-static void head_only(struct entry *n, struct fill *f, const struct fetch_head *h)
+static void head_only(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
     answer_release(&n->memory);
     n->memory = answer_of_head(n->cache, h, fill_want(f));
@@ -269,7 +269,8 @@ static uint32_t retry_after_s(const struct fetch_head *h)
 }
 
 /* In words that may be told to others than those who have asked by now? */
-static bool trouble_has_words(const struct entry *n, struct fill *f, const struct fetch_head *h)
+static bool trouble_has_words(const struct cache_entry *n, struct fill *f,
+                              const struct fetch_head *h)
 {
     struct freshness fresh;
 
@@ -283,7 +284,7 @@ static bool trouble_has_words(const struct entry *n, struct fill *f, const struc
 
 /* The first error in a row, with nothing that could be given instead? Such an answer may be used once (RFC 9111 3): it says nothing
  * of the next request, which often succeeds. Those who waited have shared it. A 429 and a Retry-After ask to be left alone. */
-static bool is_lone_error(struct entry *n, struct fill *f, const struct fetch_head *h)
+static bool is_lone_error(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
     uint64_t now = clock_now_ms();
     bool first = now >= n->failed_until_ms;
@@ -293,7 +294,8 @@ static bool is_lone_error(struct entry *n, struct fill *f, const struct fetch_he
            fetch_field(h, "retry-after").p == NULL;
 }
 
-static void origin_trouble(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
+static void origin_trouble(struct cache_entry *n, struct fill *f, int status,
+                           const struct fetch_head *h)
 {
     bool busy = h->status == 429 || h->status == 503;
     bool told = fetch_field(h, "retry-after").p != NULL; /* how long: it is waited for */
@@ -323,7 +325,8 @@ static void origin_trouble(struct entry *n, struct fill *f, int status, const st
 
 /* What is neither the object nor its absence, or is not to be kept, is for those alone who asked the same; a 304 speaks of what
  * we have. An origin in trouble is not asked once more for the words in another form. */
-static void settle_whom(struct entry *n, struct fill *f, int status, const struct fetch_head *h)
+static void settle_whom(struct cache_entry *n, struct fill *f, int status,
+                        const struct fetch_head *h)
 {
     struct freshness fresh;
     struct arena a = {0};
@@ -341,7 +344,7 @@ static void settle_whom(struct entry *n, struct fill *f, int status, const struc
     arena_fini(&a);
 }
 
-void verdict_take(struct entry *n, struct fill *f, const struct fetch_head *h)
+void verdict_take(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
     int status = mapped(fill_want(f), h->status);
     struct err why;

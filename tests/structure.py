@@ -28,7 +28,7 @@ FIGURES = {
     "bools": ("structs with 8 bools or more", 4, 2),
     "tags": ("struct tags that two headers define", 0, 0),
     "fill": ("server: files that touch the fields of `struct fill`", 4, 4),
-    "daemon": ("server: .c files that see `struct daemon`", 3, 10),
+    "daemon": ("server: .c files that see `struct daemon`", 3, 3),
     "protocols_serve": ("files of server/serve that name a protocol", 0, 0),
     "protocols_store": ("files of server/store that name a protocol", 0, 0),
     "rings_server": ("server: folders in a ring of includes", 0, 0),

@@ -13,13 +13,13 @@ struct body_holder {
     uint64_t client;
     uint64_t bytes;
     struct list uses;
+    struct list spares; /* of these, what nobody uses; or did lately: used last at the end */
 };
 
 struct body_memory {
     uint64_t bytes_max;
     struct lock lock; /* over all below */
     struct body_holder *holders;
-    struct list spares;
     uint64_t ending_bytes;  /* of uses that were told to end and have not yet */
     uint64_t leaving_bytes; /* of those, what was spare */
     struct body_memory_stats stats;
@@ -30,7 +30,6 @@ struct body_memory *body_memory_open(uint64_t bytes_max)
     struct body_memory *m = NEW(struct body_memory);
 
     m->bytes_max = bytes_max;
-    list_init(&m->spares);
     lock_init(&m->lock, LOCK_BODY_MEMORY);
     return m;
 }
@@ -86,6 +85,7 @@ static struct body_holder *holder_of(struct body_memory *m, uint64_t client)
         h = NEW(struct body_holder);
         h->client = client;
         list_init(&h->uses);
+        list_init(&h->spares);
         HASH_ADD(hh, m->holders, client, sizeof h->client, h);
     }
     return h;
@@ -140,28 +140,38 @@ static void end_use(struct body_memory *m, struct body_use *u)
     }
 }
 
-/* The largest spare one of the client that holds most. */
-static struct body_use *largest_spare(struct body_memory *m)
+static struct body_use *oldest_spare(struct body_holder *h)
 {
-    struct body_use *most = NULL;
-
-    LIST_EACH (&m->spares, n) {
+    LIST_EACH (&h->spares, n) {
         struct body_use *u = LIST_ITEM(n, struct body_use, spare);
-        if (u->kind == BODY_SPARE && !u->ends &&
-            (most == NULL || u->holder->bytes > most->holder->bytes ||
-             (u->holder == most->holder && u->bytes > most->bytes))) {
-            most = u;
+        if (u->kind == BODY_SPARE && !u->ends) {
+            return u;
         }
     }
-    return most;
+    return NULL;
+}
+
+/* Of the client that holds most, of those that have any, the one that was used longest ago. */
+static struct body_use *next_spare(struct body_memory *m)
+{
+    struct body_use *next = NULL;
+
+    for (struct body_holder *h = m->holders; h != NULL; h = h->hh.next) {
+        if (next == NULL || h->bytes > next->holder->bytes) {
+            struct body_use *u = oldest_spare(h);
+            next = u != NULL ? u : next;
+        }
+    }
+    return next;
 }
 
 static void end_spares(struct body_memory *m, uint64_t more, uint64_t bytes_max)
 {
     struct body_use *u;
 
-    while (m->stats.bytes - m->ending_bytes + more > bytes_max && (u = largest_spare(m)) != NULL) {
+    while (m->stats.bytes - m->ending_bytes + more > bytes_max && (u = next_spare(m)) != NULL) {
         end_use(m, u);
+        list_remove(&u->spare); /* the next look begins behind it */
         u->leaves = true;
         m->leaving_bytes += u->bytes;
     }
@@ -236,8 +246,9 @@ bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_us
         m->leaving_bytes += u->leaves ? more : 0;
         h->bytes += more;
         m->stats.bytes += more;
-        if (kind == BODY_SPARE && u->bytes != 0 && !list_linked(&u->spare)) {
-            list_push_back(&m->spares, &u->spare);
+        if (kind == BODY_SPARE && u->bytes != 0) {
+            list_remove_if(&u->spare);
+            list_push_back(&h->spares, &u->spare);
         }
     } else {
         m->stats.refused++;

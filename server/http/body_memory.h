@@ -1,7 +1,8 @@
 /* body_memory.h - memory that requests hold, in bodies that wait to be used and in what was made for them: one bound for all, and
  * the client that holds most gives first.
  *
- * What nobody uses at the moment (BODY_SPARE) goes first, whoever needs the room; of that, too, the client's that holds most.
+ * What nobody uses at the moment (BODY_SPARE) goes first, whoever needs the room; of that, too, the client's that holds most, what was used
+ * longest ago.
  *
  * What does not fit is refused to the client that holds most. Another client is given it, and the largest use of the client that
  * holds most is ended instead, by a letter to its loop; until it has ended, up to twice the bound may be held. No more
@@ -31,7 +32,7 @@ enum body_kind {
 struct body_use {
     struct list node;  /* of its holder, under the lock; in no list: it holds nothing */
     struct list local; /* of its port, on its loop */
-    struct list spare; /* of all that were spare once, under the lock */
+    struct list spare; /* of its holder, under the lock */
     struct body_holder *holder;
     struct body_port *port;
     size_t bytes;                 /* counted, in steps */

@@ -69,7 +69,7 @@ struct gather_use { /* a run's count of a gathering */
     struct list node; /* among its waiters */
     struct plan_run *run;
     void (*came)(struct plan_run *r, const struct fact *f);
-    void (*refused)(struct plan_run *r);
+    void (*refused)(struct plan_run *r, const struct fact *f);
     struct gather *g;
 };
 
@@ -181,12 +181,24 @@ static void drop_memory(struct gather *g)
 
 /* --- its life ----------------------------------------------------------------------------------------------------- */
 
+/* Nothing is asked with it any more. */
+static void forget_token(struct gather *g)
+{
+    struct slice *token = &g->need.want.authorization;
+
+    if (token->n != 0) {
+        explicit_bzero((void *)(uintptr_t)token->p, token->n);
+    }
+    *token = g->want.authorization = SLICE_NONE;
+}
+
 static void release(struct gather *g)
 {
     CHECK(g->magic == GATHER_MAGIC && g->holds > 0);
     if (--g->holds != 0) {
         return;
     }
+    forget_token(g);
     CHECK(!g->listed && !g->busy && g->ask == NULL && g->wait == NULL && list_empty(&g->waiters));
     drop_memory(g);
     document_free(&g->doc);
@@ -357,6 +369,7 @@ static void finish(struct gather *g, int rc)
     }
     g->holds++;
     (void)hold_memory(g); /* in use from here on: it has been granted already */
+    forget_token(g);
     if (rc != 0) {
         unlist(g); /* the cache remembers a no for as long as it may */
     } else if (g->listed) {
@@ -388,6 +401,10 @@ static void forget_made(struct gather *g)
 /* Nobody waits any more. A job that is out ends first. */
 static void abandon(struct gather *g)
 {
+    if (g->ready) { /* those that were told have what was made */
+        unlist(g);
+        return;
+    }
     g->holds++;
     unlist(g);
     cache_cancel(&g->ask);
@@ -411,6 +428,17 @@ static struct gather_use *waiter_of(struct gather *g, uint64_t client)
     return NULL;
 }
 
+static void refuse(struct gather_use *u)
+{
+    struct fact f = {.need = u->g->need,
+                     .rc = E_BUSY,
+                     .status = 503,
+                     .message = SLICE("what is made of the listing takes more memory than "
+                                      "http { body_memory } has for this client now")};
+
+    u->refused(u->run, &f);
+}
+
 /* Its client hears 503, and the next one that waits has it on its account. False: there is none, or none that may hold so much: it is
  * abandoned. */
 static bool pass_account(struct gather *g)
@@ -422,10 +450,10 @@ static bool pass_account(struct gather *g)
     do {
         while ((u = waiter_of(g, g->client)) != NULL) {
             list_remove(&u->node);
-            u->refused(u->run);
+            refuse(u);
         }
         if (list_empty(&g->waiters)) {
-            abandon(g);
+            abandon(g); /* no run leaves inside refused(): its exchange ends later */
             release(g);
             return false;
         }
@@ -674,7 +702,7 @@ static void touch(struct gather *g, uint64_t unix_s)
 }
 
 void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const struct fact *f),
-                 void (*refused)(struct plan_run *r))
+                 void (*refused)(struct plan_run *r, const struct fact *f))
 {
     struct slice name = name_of(r->arena, r->repo, &r->plan->need);
     struct gather *g = find(r, name);
@@ -697,6 +725,9 @@ void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const stru
         return;
     }
     list_push_back(&g->waiters, &u->node);
+    if (begins && !count_memory(g)) {
+        return;
+    }
     if (begins && g->need.of_blob) {
         put_to_work(g);
     } else if (begins) {

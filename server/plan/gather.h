@@ -28,9 +28,9 @@ struct planner { /* one loop's */
     struct body_port port;
 };
 
-/* Gives r the fact of r->plan->need, now or later; refused(): its client may not hold so much memory. */
+/* Gives r the fact of r->plan->need, now or later; refused(): its client may not hold so much memory, and that is the fact. */
 void gather_need(struct plan_run *r, void (*came)(struct plan_run *r, const struct fact *f),
-                 void (*refused)(struct plan_run *r));
+                 void (*refused)(struct plan_run *r, const struct fact *f));
 void gather_leave(struct plan_run *r); /* it waits no more */
 void gather_drop(struct plan_run *r);  /* the run ends: its facts are void */
 

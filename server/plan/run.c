@@ -296,8 +296,9 @@ static void on_gathered(struct plan_run *r, const struct fact *f)
     go(r);
 }
 
-static void on_no_memory(struct plan_run *r)
+static void on_no_memory(struct plan_run *r, const struct fact *f)
 {
+    (void)f;
     become(r, PLAN_RUN_FAILED);
     r->events->no_memory(r->arg);
 }
@@ -396,18 +397,10 @@ static void on_fact(struct plan_run *r, const struct fact *f)
     lock_drop(&w->lock);
 }
 
-static void on_no_fact(struct plan_run *r)
-{
-    on_fact(r, &(struct fact){.need = r->plan->need,
-                              .rc = E_TOOBIG,
-                              .status = 503,
-                              .message = SLICE("there is no memory for this listing now")});
-}
-
 static void begin_here(struct loop *l, void *run)
 {
     (void)l;
-    gather_need(run, on_fact, on_no_fact);
+    gather_need(run, on_fact, on_fact);
 }
 
 static void leave_here(struct loop *l, void *run)

@@ -207,25 +207,25 @@ static void deliver(void)
 
 static void test_what_nobody_uses_goes_first(void **state)
 {
-    struct body_use mine = {.bytes = 0}, small = {.bytes = 0}, large = {.bytes = 0},
+    struct body_use mine = {.bytes = 0}, newer = {.bytes = 0}, older = {.bytes = 0},
                     busy = {.bytes = 0};
 
     (void)state;
-    assert_true(body_memory_hold(w.memory, &w.port, &small, 1, BODY_SPARE, 100 * KIB));
-    assert_true(body_memory_hold(w.memory, &w.port, &large, 1, BODY_SPARE, 300 * KIB));
+    assert_true(body_memory_hold(w.memory, &w.port, &older, 1, BODY_SPARE, 300 * KIB));
+    assert_true(body_memory_hold(w.memory, &w.port, &newer, 1, BODY_SPARE, 100 * KIB));
     assert_true(body_memory_hold(w.memory, &w.port, &busy, 2, BODY_SPARE, 500 * KIB));
     busy.kind = BODY_IN_USE;
     mine.kind = BODY_MAY_END;
     assert_true(hold(&mine, 1, 200 * KIB)); /* of a client's own, too */
     deliver();
-    assert_ptr_equal(ended, &large);
+    assert_ptr_equal(ended, &older);
     assert_true(body_memory_hold(w.memory, &w.port, &busy, 2, BODY_SPARE, 500 * KIB));
     assert_true(hold(&mine, 1, 400 * KIB));
     deliver();
     assert_ptr_equal(ended, &busy); /* its client holds more than the other */
     assert_true(hold(&mine, 1, 900 * KIB));
     deliver();
-    assert_ptr_equal(ended, &small);
+    assert_ptr_equal(ended, &newer);
     assert_int_equal(held(), 960 * KIB);
     drop(&mine, 1);
 }

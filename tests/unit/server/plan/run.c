@@ -1,6 +1,7 @@
 #include "tests/harness/store.h"
 
 #include "common/os/pool.h"
+#include "server/http/body_memory.h"
 #include "server/plan/run.h"
 #include "server/repo/plan.h"
 #include "tests/harness/states.h"
@@ -59,6 +60,7 @@ struct bench {
     struct loops *loops;
     struct pool *readers;
     struct planners *planners;
+    struct body_memory *memory; /* before bench_open(); NULL: it is not counted */
     struct script script;
     struct repo repo;
     struct http_req req;
@@ -75,9 +77,9 @@ struct bench {
 
 static void bench_open(struct bench *b, struct fixture *f, const struct need *need, size_t count)
 {
-    struct planner_parts parts = {.store = f->s, .document_bytes = 1 << 20};
+    struct planner_parts parts = {.store = f->s, .memory = b->memory, .document_bytes = 1 << 20};
 
-    *b = (struct bench){.f = f, .script = {.need = need, .count = count}};
+    *b = (struct bench){.f = f, .memory = b->memory, .script = {.need = need, .count = count}};
     b->loops = loops_open(1);
     b->readers = parts.readers = pool_open("reader", 2, 0);
     b->planners = planners_open(&parts, b->loops);
@@ -107,6 +109,7 @@ static void bench_close(struct bench *b)
     pool_close(&b->readers);
     loops_close(&b->loops);
     planners_close(&b->planners);
+    body_memory_close(&b->memory);
     arena_fini(&b->arena);
     cond_fini(&b->news);
     lock_fini(&b->lock);
@@ -312,7 +315,7 @@ static void every_caller_knows_all_kinds(void **state)
 {
     struct fixture *f = *state;
     struct need need[KINDS] = {0};
-    struct bench b;
+    struct bench b = {.memory = NULL};
     struct err e = {0};
 
     bench_open(&b, f, need, KINDS);
@@ -342,7 +345,7 @@ static void what_is_here_alone(void **state)
 {
     struct fixture *f = *state;
     struct need need[KINDS], only[2] = {0};
-    struct bench b;
+    struct bench b = {.memory = NULL};
     struct err e = {0};
 
     bench_open(&b, f, only, 2);
@@ -361,11 +364,38 @@ static void what_is_here_alone(void **state)
     bench_close(&b);
 }
 
+/* A request is refused; a thread learns that it may be asked again, and that outlives the plan that asked. */
+static void a_client_may_hold_no_more(void **state)
+{
+    struct fixture *f = *state;
+    struct need need[KINDS], one = {0};
+    struct bench b = {.memory = body_memory_open(1)};
+    struct err e = {0};
+
+    bench_open(&b, f, &one, 1);
+    all_kinds(need, f->s, "put/memory");
+    one = need[GATHER];
+    bench_run(&b, "x");
+    request(&b);
+    assert_true(!b.planned && b.refused == E_TOOBIG && b.run.state == PLAN_RUN_FAILED);
+    loop_call(loops_at(b.loops, 0), fini, &b);
+
+    bench_run(&b, "x");
+    assert_int_equal(plan_run_wait(&b.run, NULL, &e), 0);
+    arena_reset(&b.arena);
+    assert_int_equal(b.run.facts.count, 1);
+    assert_int_equal(b.run.facts.fact[0].rc, E_BUSY);
+    assert_true(slice_eqs(b.run.facts.fact[0].need.key, "what"));
+    plan_run_fini(&b.run);
+    assert_int_equal(b.script.gathered, 0);
+    bench_close(&b);
+}
+
 static void a_plan_ends(void **state)
 {
     struct fixture *f = *state;
     struct need need[FACTS_MAX + 1];
-    struct bench b;
+    struct bench b = {.memory = NULL};
     struct err e = {0};
 
     for (size_t i = 0; i < ARRAY_LEN(need); i++) {
@@ -399,7 +429,7 @@ static void a_client_leaves(void **state)
 {
     struct fixture *f = *state;
     struct need need[KINDS], one = {0};
-    struct bench b;
+    struct bench b = {.memory = NULL};
 
     bench_open(&b, f, &one, 1);
     all_kinds(need, f->s, "put/leave");
@@ -426,7 +456,7 @@ static void a_thread_is_stopped(void **state)
     struct fixture *f = *state;
     struct need need[KINDS], one = {0};
     _Atomic bool stop = true;
-    struct bench b;
+    struct bench b = {.memory = NULL};
     struct err e = {0};
 
     bench_open(&b, f, &one, 1);
@@ -456,7 +486,7 @@ static void what_was_gathered_is_kept(void **state)
 {
     struct fixture *f = *state;
     struct need need[KINDS], one = {0};
-    struct bench b;
+    struct bench b = {.memory = NULL};
     struct err e = {0};
 
     bench_open(&b, f, &one, 1);
@@ -481,6 +511,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_caller_knows_all_kinds, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(what_is_here_alone, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_client_may_hold_no_more, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_plan_ends, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_client_leaves, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_thread_is_stopped, fixture_setup, fixture_teardown),

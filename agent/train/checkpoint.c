@@ -438,20 +438,22 @@ static int remove_one(const char *out, int64_t step, struct err *e)
     return dir_remove_tree(gone, e);
 }
 
-/* The attempt in "checkpoint-<step>.<attempt>.partial"; 0 where there is none. False: no name of what is not complete. */
+/* The attempt in "checkpoint-<step>.<attempt>.partial", 0 in "checkpoint-<step>.partial". False: the name is neither. */
 static bool attempt_of(const char *name, uint64_t *out)
 {
     struct slice rest = slice_str(name);
+    uint64_t step;
 
     *out = 0;
     if (!slice_starts(rest, slice_str(prefix)) || !slice_ends(rest, slice_str(partial))) {
         return false;
     }
-    (void)slice_cut(&rest, '.');
-    if (!slice_u64(slice_cut(&rest, '.'), out)) {
-        *out = 0;
+    rest = slice_from(rest, strlen(prefix));
+    rest.n -= strlen(partial) - 1; /* "<step>." or "<step>.<attempt>." */
+    if (!slice_u64(slice_cut(&rest, '.'), &step)) {
+        return false;
     }
-    return true;
+    return rest.n == 0 || (slice_u64(slice_cut(&rest, '.'), out) && rest.n == 0);
 }
 
 /* What earlier attempts left behind, and this one where its own folder is not the exception. */

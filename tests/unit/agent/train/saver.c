@@ -330,6 +330,36 @@ static void test_ranks_that_wake_up_in_another_attempt(void **state)
     assert_int_equal(rmdir(path_in(name, path)), 0); /* it is empty */
 }
 
+/* Only folders that are named as unfinished checkpoints of this attempt and of earlier ones are removed. */
+static void test_folders_of_other_names_are_left_alone(void **state)
+{
+    static const struct {
+        const char *name;
+        bool stays;
+    } folder[] = {
+        {"checkpoint-best.partial", true},      {"checkpoint-7.backup.partial", true},
+        {"checkpoint-7.1.old.partial", true},   {"checkpoint-.partial", true},
+        {"checkpoint-7..partial", true},        {"checkpoint-7.partial.1", true},
+        {"checkpoint-7.1.partial.saved", true}, {"my-checkpoint-7.partial", true},
+        {"checkpoint-7.2.partial", true}, /* of a later attempt */
+        {"checkpoint-7.1.partial", false},      {"checkpoint-7.0.partial", false},
+        {"checkpoint-7.partial", false},
+    };
+    const struct checkpoint c = {.state.step = 9, .attempt = THIS_ATTEMPT};
+    char path[PATH_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(folder); i++) {
+        assert_int_equal(dir_make(path_in(folder[i].name, path), 0755, NULL), 0);
+    }
+    assert_int_equal(checkpoint_prune(dir, &c, true, 0, 0, NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(folder); i++) {
+        if ((access(path_in(folder[i].name, path), F_OK) == 0) != folder[i].stays) {
+            fail_msg("%s %s", folder[i].name, folder[i].stays ? "was removed" : "was left");
+        }
+    }
+}
+
 static int64_t count(const char *set, int64_t n, float value)
 {
     int64_t found = 0;
@@ -463,6 +493,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_rank_that_cannot_write, begin, end),
         cmocka_unit_test_setup_teardown(test_ranks_that_wake_up_in_another_attempt, begin, end),
+        cmocka_unit_test_setup_teardown(test_folders_of_other_names_are_left_alone, begin, end),
         cmocka_unit_test_setup_teardown(test_whole_tensors_are_read_by_many, begin, end),
         cmocka_unit_test_setup_teardown(test_damage_is_found, begin, end),
         cmocka_unit_test_setup_teardown(test_killed_at_any_instant, begin, end),

@@ -228,24 +228,47 @@ void checkpoint_drop(const char *out, const struct checkpoint *c, struct err *e)
     }
 }
 
+/* There may be one of the same step, damaged, which --resume auto passed over: it gives way, and is back where the new one cannot take
+ * its place. *aside: it was there. */
+static int replace(const char *temp, const char *final, const char *gone, bool *aside,
+                   struct err *e)
+{
+    int rc = dir_remove_tree(gone, e);
+
+    *aside = rc == 0 && rename(final, gone) == 0;
+    if (rc == 0 && !*aside && errno != ENOENT) {
+        return err_sys(e, "rename %s", final);
+    }
+    if (rc == 0 && rename(temp, final) == -1) {
+        rc = err_sys(e, "rename %s", temp);
+        if (*aside && rename(gone, final) == -1) {
+            log_warn("checkpoint.replace", "%s stays at %s", final, gone);
+        }
+    }
+    return rc;
+}
+
 int checkpoint_commit(const char *out, const struct checkpoint *c, struct err *e)
 {
-    char temp[PATH_MAX], final[PATH_MAX];
+    char temp[PATH_MAX], final[PATH_MAX], gone[PATH_MAX];
+    struct err why = {0};
+    bool aside = false;
     int rc;
 
     checkpoint_folder(out, c, temp);
     path_of(final, out, c->state.step, "");
+    path_of(gone, out, c->state.step, partial);
     rc = save_files(temp, c, e);
-    /* There may be a damaged one of the same step, which --resume auto passed over. */
-    rc = rc != 0 ? rc : dir_remove_tree(final, e);
-    if (rc == 0 && rename(temp, final) == -1) {
-        rc = err_sys(e, "rename %s", temp);
-    }
+    rc = rc != 0 ? rc : replace(temp, final, gone, &aside, e);
     if (rc != 0) {
         checkpoint_drop(out, c, e);
         return rc;
     }
-    return dir_sync(out, e);
+    rc = dir_sync(out, e);
+    if (rc == 0 && aside && dir_remove_tree(gone, &why) != 0) {
+        log_warn("checkpoint.replace", "%s", why.text);
+    }
+    return rc;
 }
 
 /* --- reading ------------------------------------------------------------------------------------------------------- */

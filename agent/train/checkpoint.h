@@ -17,7 +17,7 @@
  *     every rank   part:  writes and syncs its files
  *     first rank   commit, when all have: the small files, the manifest of all, sync, rename to checkpoint-<step>
  *                  drop, when one could not: removes the folder
- * It is removed by renaming it to checkpoint-<step>.partial first. So a folder called checkpoint-<number> is complete, and what a crash
+ * It is removed, or replaced by one of the same step, by renaming it to checkpoint-<step>.partial first. So a folder called checkpoint-<number> is complete, and what a crash
  * leaves ends in .partial and is swept. Each attempt of a run has a number of its own, so a rank of an earlier one that wakes up late
  * finds its folder gone, and cannot write into another's.
  *

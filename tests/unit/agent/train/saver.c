@@ -1,12 +1,14 @@
 /* Ranks as threads that save together: killed at any instant, one of them unable to write, files damaged or missing. */
 #include "agent/train/saver.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -21,6 +23,23 @@ enum { RANKS = 3, FOREVER = 1 << 30, KILLS = 25 };
 enum { THIS_ATTEMPT = 1, NEXT_ATTEMPT };
 
 static char dir[32];
+static const char *no_rename_to; /* the end of a path */
+static atomic_int renames_refused;
+
+/* Instead of the system's. */
+int rename(const char *from, const char *to)
+{
+    int (*real)(const char *, const char *);
+
+    if (no_rename_to != NULL && strstr(from, ".1.partial") != NULL &&
+        slice_ends(slice_str(to), slice_str(no_rename_to))) {
+        atomic_fetch_add(&renames_refused, 1);
+        errno = EIO;
+        return -1;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "rename");
+    return real(from, to);
+}
 
 static int begin(void **state)
 {
@@ -312,6 +331,31 @@ static void test_a_rank_that_cannot_write(void **state)
     expect_of_step(4);
 }
 
+/* The one before is there until the new one has its name. */
+static void test_a_checkpoint_in_the_place_of_another(void **state)
+{
+    const struct saving one = {RANKS, 3, 5, 5, -1, false};
+    char path[PATH_MAX];
+    int failed[MOST_RANKS];
+
+    (void)state;
+    save(&one, failed);
+    assert_int_equal(dir_make(path_in("checkpoint-5/of-the-first", path), 0755, NULL), 0);
+    no_rename_to = "/checkpoint-5";
+    save(&one, failed);
+    no_rename_to = NULL;
+    assert_int_equal(renames_refused, 1);
+    assert_true(failed[0] != 0);
+    assert_int_equal(access(path_in("checkpoint-5/of-the-first", path), F_OK), 0);
+    assert_false(is_there(5, THIS_ATTEMPT));
+    assert_int_equal(access(path_in("checkpoint-5.partial", path), F_OK), -1);
+    save(&one, failed);
+    assert_true(failed[0] == 0);
+    assert_int_equal(access(path_in("checkpoint-5/of-the-first", path), F_OK), -1);
+    assert_int_equal(access(path_in("checkpoint-5.partial", path), F_OK), -1);
+    expect_of_step(5);
+}
+
 /* Ranks of an attempt that is over: what they write goes nowhere, least of all into the folder of the one that came after. */
 static void test_ranks_that_wake_up_in_another_attempt(void **state)
 {
@@ -492,6 +536,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_rank_that_cannot_write, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_checkpoint_in_the_place_of_another, begin, end),
         cmocka_unit_test_setup_teardown(test_ranks_that_wake_up_in_another_attempt, begin, end),
         cmocka_unit_test_setup_teardown(test_folders_of_other_names_are_left_alone, begin, end),
         cmocka_unit_test_setup_teardown(test_whole_tensors_are_read_by_many, begin, end),

@@ -98,19 +98,31 @@ static int find_resume(struct run *r, struct kstream *ks, struct err *e)
 }
 
 /* Two runs in one folder would write over each other's checkpoints. Whoever dies lets go; where a file system has no locks
- * there is none. */
+ * there is none. A folder that is not there yet is no error. */
 static int hold_out(struct run *r, struct err *e)
 {
-    if (r->comm->rank != 0) {
+    if (r->comm->rank != 0 || r->out_fd != -1) {
         return 0;
     }
     r->out_fd = open(r->o->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r->out_fd == -1) {
-        return err_sys(e, "%s", r->o->out);
+        return errno == ENOENT ? 0 : err_sys(e, "%s", r->o->out);
     }
     return flock(r->out_fd, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK
                ? err_set(e, E_BUSY, "another trainer writes to %s", r->o->out)
                : 0;
+}
+
+/* Where the folder is new, nobody held it while checkpoints were looked for. */
+static int make_out(struct run *r, struct err *e)
+{
+    bool anew = r->comm->rank == 0 && r->out_fd == -1;
+    int rc = dir_make(r->o->out, 0755, e);
+
+    rc = rc != 0 ? rc : hold_out(r, e);
+    return rc == 0 && anew && checkpoint_count(r->o->out) > 0
+               ? err_set(e, E_BUSY, "another trainer has written to %s meanwhile", r->o->out)
+               : rc;
 }
 
 static int same_shape(const struct model_config *a, const struct model_config *b, const char *dir,
@@ -654,6 +666,7 @@ int run_open(struct run *r, struct err *e)
     int64_t step = 0;
     int rc = open_shared(r, &ks, e);
 
+    rc = rc != 0 ? rc : hold_out(r, e); /* another run could remove the checkpoint that is chosen */
     rc = rc != 0 ? rc : find_resume(r, ks, e);
     rc = rc != 0 ? rc : choose_dtype(r, &step, e);
     rc = rc != 0 ? rc : find_config(r, e);
@@ -661,8 +674,7 @@ int run_open(struct run *r, struct err *e)
         r->seq = setup_seq(r->o, &r->config);
         rc = open_data(r, e);
     }
-    rc = rc != 0 ? rc : dir_make(r->o->out, 0755, e); /* before anything takes long */
-    rc = rc != 0 ? rc : hold_out(r, e);
+    rc = rc != 0 ? rc : make_out(r, e); /* before anything takes long */
     rc = rc != 0 ? rc : agree_on_attempt(r, ks, e);
     rc = rc != 0 ? rc : agree_on_options(r, ks, step, e);
     if (rc == 0) {

@@ -1,4 +1,5 @@
 """The trainer as a whole program: what it says about what it made."""
+import fcntl
 import hashlib
 import json
 import os
@@ -111,6 +112,20 @@ def test_a_resumed_run_says_what_other_options_do_to_its_schedule(tmp_path):
     assert step["tokens"] == 5 * 32 + 128
     said, _ = resumed("--steps", 20, "--batch", 8, "--accum", 1, "--stop-at", 7)
     assert said.startswith("resumed with --batch 8 (was 4), --accum 1 (was 2): a step takes 128 tokens as before; the data "), said
+
+
+def test_a_checkpoint_is_chosen_by_whoever_holds_the_folder(out, tmp_path):
+    """Another run writes and removes checkpoints there: what is found damaged now may not be in a moment."""
+    for i in (2, 4, 10):
+        (out / f"checkpoint-{i}/trainer.json").unlink()
+    held = os.open(out, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    again = ("train", "--config", tmp_path / "shape.json", "--data", tmp_path / "data.bin", "--out", out, "--device", "cpu",
+             "--steps", 12, "--batch", 2, "--resume", "auto")
+    said = trainer(*again, code=75)
+    assert f"another trainer writes to {out}" in said and "damaged" not in said, said
+    os.close(held)
+    assert "no checkpoint is whole" in trainer(*again, code=66)
 
 
 def test_without_data_there_is_no_out(tmp_path):

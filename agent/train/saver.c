@@ -592,12 +592,15 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
     s->c.state = *state;
     s->began_ms = clock_now_ms();
     rc = rc != 0 ? rc : begin(s, &why, e);
+    /* Others may have made their copies, and end with an error, before this rank has its own. */
+    watchdog_writes(s->watchdog, rc == 0 && why.code == 0);
     if (s->copies) {
         rc = rc != 0 ? rc : copy_tensors(s, &s->whole[PARAM], e);
         rc = rc != 0 ? rc : copy_slices(&s->whole[FIRST], e);
         rc = rc != 0 ? rc : copy_slices(&s->whole[SECOND], e);
     }
     if (rc != 0) {
+        watchdog_writes(s->watchdog, false);
         return rc;
     }
     save_left_out(s, &why);

@@ -485,10 +485,7 @@ static void end_ranks(struct run *r, int rc, const struct err *e)
         watchdog_fail(r->watchdog, rc, e->text);
     }
     if (rc != 0 && !r->agreed_to_stop && r->watchdog != NULL && r->comm->size > 1) {
-        if (r->comm->rank != 0) {
-            saver_close(&r->saver); /* this rank's part of a checkpoint is worth its time */
-        }
-        watchdog_fail(r->watchdog, rc, e->text);
+        watchdog_fail(r->watchdog, rc, e->text); /* meanwhile the saver's thread goes on */
     }
 }
 

@@ -254,12 +254,12 @@ static int open_tp(struct run *r, struct err *e)
         return err_set(e, E_USAGE, "--tp %d: %d ranks are not a multiple of that", size,
                        r->comm->size);
     }
-    if (r->comm->one_group[0] != '\0') {
+    /* Ranks that all cut one model have collectives on one stream alone. */
+    if (r->comm->size > size && r->comm->one_group[0] != '\0') {
         return err_set(
             e, E_UNSUPPORTED,
             "--tp %d has collectives of two groups under way at once, and they could wait "
-            "for each other for ever: %s; install a newer NCCL, or divide the model by "
-            "--zero 3 instead",
+            "for each other for ever: %s, or divide the model by --zero 3 instead",
             size, r->comm->one_group);
     }
     rc = open_groups(r, r->comm, size, &r->tp, &r->same_part, e);

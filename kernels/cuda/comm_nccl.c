@@ -373,13 +373,18 @@ static int nccl_split(struct comm *c, int color, struct comm **out)
 }
 
 /* On one GPU two kernels that wait for their peers can keep each other out, unless all ranks begin them in one order. */
-static void judge_version(struct nccl_comm *x)
+static void judge_order(struct nccl_comm *x)
 {
+    const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
     char version[24];
 
     if (nccl_log_version(version, sizeof version) < LAUNCH_ORDER_VERSION) {
         snprintf(x->base.one_group, sizeof x->base.one_group,
-                 "NCCL %s does not begin them in one order on all ranks, 2.26 does", version);
+                 "NCCL %s does not begin them in one order on all ranks: install 2.26 or newer",
+                 version);
+    } else if (order != NULL && strcmp(order, "0") == 0) {
+        snprintf(x->base.one_group, sizeof x->base.one_group,
+                 "NCCL_LAUNCH_ORDER_IMPLICIT=0 lets ranks begin them in any order: unset it");
     }
 }
 
@@ -406,7 +411,7 @@ int plugin_nccl(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct com
         snprintf(why, room, "%s", x->said);
         return rc;
     }
-    judge_version(x);
+    judge_order(x);
     *out = &x->base;
     return 0;
 }

@@ -143,9 +143,12 @@ int tcp_listen(const char *host, unsigned port, unsigned ports, int *fd, struct 
     if (rc != 0) {
         return err_set(e, E_AGAIN, "%.100s: %s", host, gai_strerror(rc));
     }
-    for (unsigned i = 0; failed == EADDRINUSE && i < ports; i++) {
+    for (unsigned i = 0; *fd == -1 && failed == EADDRINUSE && i < ports; i++) {
+        failed = 0;
         for (const struct addrinfo *a = list; a != NULL && *fd == -1; a = a->ai_next) {
-            failed = listen_at(a, may_be_loopback, port + i, fd);
+            int why = listen_at(a, may_be_loopback, port + i, fd);
+
+            failed = failed == EADDRINUSE ? failed : why;
         }
     }
     freeaddrinfo(list);

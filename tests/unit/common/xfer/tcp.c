@@ -15,7 +15,8 @@
 
 enum { PORTS = 8, PATIENCE_MS = 60000 };
 
-/* Instead of the system's: "own-name" leads to where many a host's own name does, "two-addresses" to one that does not listen, too. */
+/* Instead of the system's: "own-name" leads to where many a host's own name does, "two-addresses" to one that does not listen, too,
+ * "here-and-elsewhere" to one of another machine, too. */
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                 struct addrinfo **out)
 {
@@ -30,6 +31,10 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
     if (strcmp(name, "two-addresses") == 0 && !digits) {
         rc = real("127.0.0.9", service, hints, out);
         return rc != 0 ? rc : real("127.0.0.2", service, hints, &(*out)->ai_next);
+    }
+    if (strcmp(name, "here-and-elsewhere") == 0 && !digits) {
+        rc = real("127.0.0.2", service, hints, out);
+        return rc != 0 ? rc : real("192.0.2.7", service, hints, &(*out)->ai_next);
     }
     return real(name, service, hints, out);
 }
@@ -115,6 +120,12 @@ static void test_the_next_port(void **state)
     assert_int_equal(second, -1);
     assert_non_null(strstr(why.text, strerror(EADDRINUSE)));
     assert_int_equal(tcp_listen("127.0.0.2", port, PORTS, &second, NULL), 0);
+    assert_in_range(tcp_port(second), port + 1, port + PORTS - 1);
+    close(second);
+    /* An address of another machine among a name's does not make the port a free one. */
+    assert_int_equal(tcp_listen("here-and-elsewhere", port, 1, &second, &why), E_AGAIN);
+    assert_non_null(strstr(why.text, strerror(EADDRINUSE)));
+    assert_int_equal(tcp_listen("here-and-elsewhere", port, PORTS, &second, NULL), 0);
     assert_in_range(tcp_port(second), port + 1, port + PORTS - 1);
     close(first);
     close(second);

@@ -29,6 +29,7 @@ struct powersgd {
     int64_t step;
     bool on;
     bool resumed;
+    bool compared; /* this process has made a mark */
 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -213,19 +214,21 @@ static struct places places_of(const struct model *m, int group, const struct fa
                                 model_accum_bytes(m, x->offset - m->layout.group[group].offset)};
 }
 
-/* The first compressed step is compared, and then some: a matrix after the other. */
+/* The first compressed step of a run, and of a process that goes on with it, is compared, and then some: a matrix after the other. */
 int powersgd_mark(struct model *m, uint16_t *mark, struct err *e)
 {
-    const struct powersgd *p = m->powersgd;
+    struct powersgd *p = m->powersgd;
     int64_t since = p != NULL ? p->step - m->o.compress.start - 1 : -1, n;
     const struct factored *x;
     void *made;
     int group, rc;
 
     *mark = 0;
-    if (since < 0 || since % MARK_EVERY != 0 || m->o.zero != 0 || !powersgd_begun(m)) {
+    if (since < 0 || (p->compared && since % MARK_EVERY != 0) || m->o.zero != 0 ||
+        !powersgd_begun(m)) {
         return 0;
     }
+    p->compared = true;
     x = &p->matrix[since / MARK_EVERY % p->first[m->layout.groups]];
     group = group_of(&m->layout, x->tensor);
     n = least(x->rows * x->cols, MARK_ELEMENTS);

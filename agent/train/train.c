@@ -239,8 +239,12 @@ static void tell_saver(struct run *r, double shared[SHARED_COUNT], uint64_t wait
 
 static int mark_step(struct run *r, double shared[SHARED_COUNT], struct err *e)
 {
-    uint16_t mark;
-    int rc = powersgd_mark(r->model, &mark, e);
+    uint16_t mark = 0;
+    int rc = 0;
+
+    if (r->skips == 0) { /* else what is not finite may differ from rank to rank */
+        rc = powersgd_mark(r->model, &mark, e);
+    }
 
     shared[SHARED_MARK] = mark;
     shared[SHARED_MARK_SQUARE] = (double)mark * mark;

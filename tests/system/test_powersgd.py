@@ -146,6 +146,16 @@ def test_processors_that_round_in_different_ways(job, zero):
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="OPENBLAS_CORETYPE has other names here")
+def test_a_run_that_goes_on_with_other_processors(job):
+    """The first step after it is compared, whatever its number: hosts may have been replaced."""
+    out = job.folder / "out"
+    job.train(2, *COMPRESSED, "--stop-at", 8, out=out)
+    argv = [BUILD / "trainer", *job.args(out, *COMPRESSED, "--resume", "auto")]
+    done = mpirun_each(*[["env", f"OPENBLAS_CORETYPE={core}", *argv] for core in ("Prescott", "Haswell")])
+    assert done.returncode == 78 and "--compress: the ranks have different bits after step 9" in done.stderr, done.stderr
+
+
 def test_a_damaged_part_is_seen(job):
     """By its rank: the first one reads its own alone. The whole checkpoint counts as damaged then, and the one before it is taken."""
     out = job.folder / "out"

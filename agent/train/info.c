@@ -224,6 +224,14 @@ static void print_sent(const struct about *a)
     }
 }
 
+/* As setup_open() has it: a group of one rank has nothing to share out. */
+static int64_t zero_stage(const struct about *a)
+{
+    const struct options *o = a->o;
+
+    return o->ranks / o->tp / a->groups > 1 && o->shard_group != 1 ? o->zero : 0;
+}
+
 static void print_plan(const struct about *a)
 {
     char room[UNITS_TEXT], host[UNITS_TEXT], ranks[120] = "", tp[40] = "", groups[40] = "";
@@ -236,12 +244,14 @@ static void print_plan(const struct about *a)
     }
     if (a->o->ranks > 1) {
         snprintf(ranks, sizeof ranks, " of each of %lld ranks with --zero %lld%s%s",
-                 (long long)a->o->ranks, (long long)a->o->zero, groups, tp);
+                 (long long)a->o->ranks, (long long)zero_stage(a), groups, tp);
     }
     printf("memory%s at %lld x %lld tokens in %s on %s:\n", ranks, (long long)a->o->batch,
            (long long)a->seq, a->o->dtype, a->k->device);
-    if (a->o->ranks <= 1 && a->o->zero > 0) {
-        printf("--zero %lld changes nothing on one rank: give --ranks\n", (long long)a->o->zero);
+    if (zero_stage(a) != a->o->zero) {
+        printf("--zero %lld changes nothing %s\n", (long long)a->o->zero,
+               a->o->ranks <= 1 ? "on one rank: give --ranks"
+                                : "in groups of one rank: give more --ranks, or no --shard-group");
     }
     print_memory("train", &a->train);
     print_memory("eval", &a->run);

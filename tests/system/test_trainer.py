@@ -261,6 +261,10 @@ def test_info_tells_the_memory_of_a_rank_and_the_batch_that_fits(tmp_path):
     assert "memory of each of 7 ranks with --zero 0 at 2 x 1024 tokens in f32 on CPU" in text and "largest batch in the " in text
     text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--zero", 3)
     assert "--zero 3 changes nothing on one rank: give --ranks" in text and "changes nothing" not in trainer("info", "--config", "gpt2-124m", "--device", "cpu")
+    for more in ((), ("--tp", 2)):  # ranks that each have all of what they would share out
+        text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 4 if not more else 2, "--zero", 3,
+                       *(("--shard-group", 1) if not more else more))
+        assert "ranks with --zero 0" in text and "--zero 3 changes nothing in groups of one rank" in text, text
     assert "--ranks 0: at least 1" in trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 0, code=64)
 
 

@@ -39,6 +39,10 @@ static void add_ranks(struct buf *out, const struct recipe *before, const struct
 {
     bool cut = before->tp > 1 || now->tp > 1;
 
+    if (before->tp == 0) { /* nor is it known how many ranks there were in all */
+        add_count(out, "data-parallel ranks", before->ranks, now->ranks);
+        return;
+    }
     add_count(out, "ranks", before->ranks * before->tp, now->ranks * now->tp);
     add_count(out, "--tp", before->tp, now->tp);
     if (cut) {

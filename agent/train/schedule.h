@@ -24,7 +24,7 @@ struct recipe {
     int64_t batch;            /* sequences of a micro-batch on a rank */
     int64_t accum;            /* micro-batches of a step */
     int64_t ranks;            /* that divide the samples */
-    int64_t tp;               /* ranks that cut each one's model */
+    int64_t tp;               /* ranks that cut each one's model; 0: not known */
 };
 
 /* Where a run stands that goes on. */

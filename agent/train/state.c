@@ -38,7 +38,7 @@ static void add_recipe(struct buf *out, const struct recipe *r)
                  "\"batch\":%lld,\"accum\":%lld,\"ranks\":%lld",
                  (long long)r->schedule.steps, (long long)r->schedule.warmup, r->schedule.lr,
                  r->schedule.min_lr, (long long)r->batch, (long long)r->accum, (long long)r->ranks);
-        if (r->tp > 1) {
+        if (r->tp > 0) {
             buf_addf(out, ",\"tp\":%lld", (long long)r->tp);
         }
         buf_str(out, "}");
@@ -102,12 +102,12 @@ static bool get_count(const json_t *object, const char *key, int64_t *out)
     return fine;
 }
 
-/* Absent in checkpoints of before; so is tp in those of models that are not cut. */
+/* Absent in checkpoints of before; tp came later. */
 static bool get_recipe(const json_t *v, struct recipe *r)
 {
     struct schedule *s = &r->schedule;
 
-    r->tp = 1;
+    r->tp = 0;
     return v == NULL ||
            (get_count(v, "steps", &s->steps) && s->steps > 0 &&
             get_count(v, "warmup", &s->warmup) && get_number(json_object_get(v, "lr"), &s->lr) &&

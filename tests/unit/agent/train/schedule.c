@@ -79,6 +79,15 @@ static void test_another_cut(void **state)
     expect(&now, &usual,
            "resumed with ranks 4 (was 8), --tp 1 (was 2): a step takes 128 tokens as before; the "
            "data go on at sample 31 of 50 in epoch 2, none is left out or repeated");
+    struct recipe unknown = usual; /* in a checkpoint of before */
+    unknown.tp = 0;
+    expect(&unknown, &usual, "");
+    expect(&unknown, &now, "");
+    now.ranks = 2;
+    expect(&unknown, &now,
+           "resumed with data-parallel ranks 2 (was 4): a step takes 64 tokens (was 128), the run "
+           "ends after 1920 (was to end after 2560); the data go on at sample 31 of 50 in epoch 2, "
+           "none is left out or repeated");
 }
 
 /* The learning rate goes by the steps that were taken, of which there are 9. */

@@ -41,12 +41,17 @@ static void test_written_and_read_back(void **state)
     assert_memory_equal(&a.recipe, &b.recipe, sizeof a.recipe);
     assert_true(b.tokens == a.tokens && b.norm.window[0] == 0.1 && digest_eq(&a.data, &b.data) &&
                 b.scaler.good == 17);
-    a.recipe.tp = 1; /* as in checkpoints of before, which do not say it */
+    a.recipe.tp = 1;
+    buf_clear(&text);
+    state_format(&a, &text);
+    assert_int_equal(state_parse(buf_slice(&text), &b, NULL), 0);
+    assert_int_equal(b.recipe.tp, 1);
+    a.recipe.tp = 0; /* as in checkpoints of before, which do not say it */
     buf_clear(&text);
     state_format(&a, &text);
     assert_null(strstr(buf_cstr(&text), "\"tp\""));
     assert_int_equal(state_parse(buf_slice(&text), &b, NULL), 0);
-    assert_int_equal(b.recipe.tp, 1);
+    assert_int_equal(b.recipe.tp, 0);
     buf_free(&text);
     buf_free(&again);
 }

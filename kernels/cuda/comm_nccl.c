@@ -40,8 +40,9 @@ struct nccl_comm {
     /* Collectives that are not known to be complete, oldest first: mark[first % MARKS] up to mark[last % MARKS]. */
     struct mark mark[MARKS];
     unsigned first, last;
-    bool connected; /* the first collective is complete: the log tells how */
-    char said[200]; /* what failed, in NCCL's words */
+    bool connected;      /* the first collective is complete: the log tells how */
+    char said[200];      /* what failed, in NCCL's words */
+    ncclResult_t result; /* the call's */
     atomic_bool inside, dying;
 };
 
@@ -99,6 +100,7 @@ static int failed(struct nccl_comm *x, ncclResult_t rc)
     char warning[120] = "";
 
     if (x->said[0] == '\0') {
+        x->result = rc;
         if (more == NULL || more[0] == '\0') {
             nccl_log_warning(warning, sizeof warning);
             more = warning;
@@ -409,7 +411,8 @@ int plugin_nccl(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct com
     rc = rc != 0 ? rc : join(x, id, timeout_ms);
     if (rc != 0) {
         snprintf(why, room, "%s", x->said);
-        return rc;
+        /* It may have waited in vain for a peer that has failed. */
+        return x->result == ncclRemoteError ? E_TIMEOUT : rc;
     }
     judge_order(x);
     *out = &x->base;

@@ -216,13 +216,15 @@ def test_a_fault_of_nccl_on_one_of_four(job, whole, fault, suspects, why):
 
 
 @needs_double
-def test_nccl_that_cannot_connect(job, whole):
-    """Its record accuses the rank; the others, which wait for it, are ended with it."""
-    j = job(nccl_fault="2.init=2", timeout=600)
+@pytest.mark.parametrize("result,suspects,why", [
+    (2, [2], "no socket interface found"), (6, None, "remote process exited or there was a network error")], ids=["own", "a peer's"])
+def test_nccl_that_cannot_connect(job, whole, result, suspects, why):
+    """Its record accuses the rank, unless NCCL says that it lost a peer; the others, which wait for it, are ended with it."""
+    j = job(nccl_fault=f"2.init={result}", timeout=600)
     assert j.ends_well() == whole[0]
-    assert j.said().count("launch.again code=75") == 1 and "no socket interface found" in j.said(), j.said()
+    assert j.said().count("launch.again code=75") == 1 and why in j.said(), j.said()
     [head] = j.records().values()
-    assert head["exit"] == 75 and head["suspects"] == [2] == [head["rank"]] and "no socket interface found (rank 2)" in head["why"], head
+    assert head["exit"] == 75 and head["rank"] == 2 and head["suspects"] == suspects and why in head["why"] and "(rank 2)" in head["why"], head
 
 
 @pytest.fixture(scope="module")

@@ -569,7 +569,7 @@ static int agree_on(struct run *r, struct kstream *ks, const struct buf *text, i
     return rc;
 }
 
-enum { DRAWN_BITS = 16 };
+enum { DRAWN_BITS = 11 }; /* beside the 42 of milliseconds: a double has 53 */
 
 /* The first rank says it: launchers count, if at all, from 1 again when they are started again. By the clock, so that later ones are
  * greater, and by chance where clocks go back. */
@@ -582,8 +582,9 @@ static int agree_on_attempt(struct run *r, struct kstream *ks, struct err *e)
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) {
         return err_sys(e, "getrandom");
     }
-    number = r->comm->rank == 0 ? (double)(clock_unix_s() << DRAWN_BITS | drawn)
-                                : 0; /* exact, also in sums */
+    number = r->comm->rank == 0
+                 ? (double)(clock_unix_ms() << DRAWN_BITS | drawn % (1 << DRAWN_BITS))
+                 : 0; /* exact, also in sums */
     rc = r->comm->size > 1 ? sum_of_ranks(r, ks, &number, e) : 0;
     r->attempt = (uint64_t)number;
     return rc;

@@ -4,10 +4,12 @@ import json
 import pathlib
 import subprocess
 import tempfile
+import time
 
 from harness.libcurl import Transfer, transfer
 
 WIRES = ("h1", "h2", "h2c")
+PAUSE_S = 0.01  # behind an answer comes what it left to do: a line of the log, a row. The end of a program takes as long
 FLAGS = {"h1": ["--http1.1"], "h2": ["--http2"], "h2c": ["--http2-prior-knowledge"]}
 
 
@@ -36,6 +38,8 @@ def curl(url, wire="h1", headers=None, method=None, data=None, head=False, cacer
         fields.append("Content-Type: application/octet-stream")
     do = program if args else transfer
     done = do(url, wire, fields, *([args] if args else []), method=method, data=data, head=head, cacert=cacert, limit_s=limit_s)
+    if not args:
+        time.sleep(PAUSE_S)
     want = "1.1" if wire == "h1" else "2"
     assert not done.status or done.version == want, f"asked for {wire}, got HTTP/{done.version}"
     return Reply(done.status, parse_head(done.head), done.body, done.rc, done.first_s, done.total_s)

@@ -30,12 +30,12 @@ def test_a_lost_node_is_resumed_from_the_mirror(mirrord, tmp_path):
 
     spot, fresh = Agent(tmp_path / "spot", m), Agent(tmp_path / "fresh", m)
     lost = spot.folder / "run"
-    ranks = mpirun(2, train(lost, "--save-every", 20, "--keep", 1), tmp_path / "log")
+    ranks = mpirun(2, train(lost, "--save-every", 200, "--keep", 2), tmp_path / "log")
     follows = spot.start("publish", "--follow", lost, "models/me/gpt", "-v")
     try:
         def published():
             listing = m.get("/models/me/gpt/trainer.json")
-            return listing.status == 200 and json.loads(listing.body)["step"] >= 40 or follows.poll() is not None
+            return listing.status == 200 and json.loads(listing.body)["step"] >= 400 or follows.poll() is not None
         until(published)
         assert follows.poll() is None and ranks.process.poll() is None
         os.kill(ranks.pid(1), signal.SIGKILL)  # in the middle of whatever is being sent

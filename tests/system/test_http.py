@@ -282,6 +282,7 @@ def test_reset_together_with_the_request(fixture):
         known = server.connect()
         server.stats()  # so the one before it is accepted
         server.process.send_signal(signal.SIGSTOP)
+        os.waitpid(server.process.pid, os.WUNTRACED)  # it may run on for a while
         for s in (known, server.connect()):
             speak(s)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

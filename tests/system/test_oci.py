@@ -68,6 +68,7 @@ def test_a_head_brings_the_tag(registry, hub):
     image = r.image("team/app", "1.0")
     m = hub(r)
     assert m.get("/v2/hub/team/app/manifests/1.0", head=True)["docker-content-digest"] == image.index
+    m.settle()
     r.down = True
     assert digest_of(m.get(f"/v2/hub/team/app/manifests/{image.index}").body) == image.index
     assert m.get("/v2/hub/team/app/manifests/1.0").status == 200

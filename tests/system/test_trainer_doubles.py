@@ -180,7 +180,7 @@ def batch_that_fits(said):
 def test_what_nccl_takes_is_planned_for(data):
     fits = {}
     for taken in (0, 4 << 20):
-        codes, said = run_ranks(data, "--steps", 1, "--batch", 100000, FAKE_NCCL=f"memory={taken}", FAKE_CUDA=f"memory={408 << 20}")
+        codes, said = run_ranks(data, "--steps", 1, "--batch", 100000, FAKE_NCCL=f"memory={taken}", FAKE_CUDA=f"memory={536 << 20}")
         assert codes == [73, 73], said
         fits[taken] = batch_that_fits(said)
     assert 0 < fits[4 << 20] < fits[0], fits

@@ -75,7 +75,7 @@ static void add_doc(struct reading *r, const struct object_info *o, struct slice
     struct home_doc *d = ARENA_NEW(&h->arena, struct home_doc);
 
     d->listing = at->route == HF_TREE;
-    d->rev = at->rev.p != NULL ? arena_copy(&h->arena, at->rev) : SLICE_NONE;
+    d->rev = arena_copy_opt(&h->arena, at->rev);
     d->row_key = arena_copy(&h->arena, o->key);
     d->callers = key.n != o->key.n;
     d->digest = o->digest;

@@ -39,7 +39,7 @@ void prefetch_want_copy(struct prefetch *p, const struct prefetch_want *w)
     }
     to->include = p->include;
     to->exclude = p->exclude;
-    to->authorization = w->authorization.p != NULL ? arena_copy(a, w->authorization) : SLICE_NONE;
+    to->authorization = arena_copy_opt(a, w->authorization);
     p->had_token = w->authorization.p != NULL;
     snprintf(p->view.repo, sizeof p->view.repo, SLICE_FMT, SLICE_ARG(to->repo));
     snprintf(p->view.type, sizeof p->view.type, SLICE_FMT, SLICE_ARG(to->type));

@@ -149,7 +149,7 @@ void part_refused(const struct answer *a, struct arena *arena, struct fact *f)
     message = message.p != NULL ? message : slice_str(a->why.text);
     f->rc = answer_rc(a);
     f->status = a->status;
-    f->code = code.p != NULL ? arena_copy(arena, code) : SLICE_NONE;
+    f->code = arena_copy_opt(arena, code);
     f->message = arena_copy(arena, slice_first(message, min_u64(message.n, TEXT_BYTES)));
 }
 
@@ -287,11 +287,6 @@ static void trim(struct planner *all)
     }
 }
 
-static struct slice copy(struct arena *a, struct slice s)
-{
-    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
-}
-
 /* The time is part of it: until when a fact holds is said for those who ask for that time. Who may read a repository holds
  * for five minutes, what its branch stands for one, and both are made of the same document. So is whether all parts of a list are
  * wanted, or the first alone. */
@@ -326,12 +321,12 @@ static struct gather *gather_new(struct plan_run *r, struct slice name)
     g->generation = r->generation;
     g->name = arena_copy(&g->arena, name);
     g->need = *n;
-    g->need.key = copy(&g->arena, n->key);
-    g->need.want.key = g->need.path = copy(&g->arena, n->want.key);
-    g->need.want.url = copy(&g->arena, n->want.url);
-    g->need.want.accept = copy(&g->arena, n->want.accept);
-    g->need.want.authorization = copy(&g->arena, n->want.authorization);
-    g->need.want.principal = g->need.name = copy(&g->arena, n->want.principal);
+    g->need.key = arena_copy_opt(&g->arena, n->key);
+    g->need.want.key = g->need.path = arena_copy_opt(&g->arena, n->want.key);
+    g->need.want.url = arena_copy_opt(&g->arena, n->want.url);
+    g->need.want.accept = arena_copy_opt(&g->arena, n->want.accept);
+    g->need.want.authorization = arena_copy_opt(&g->arena, n->want.authorization);
+    g->need.want.principal = g->need.name = arena_copy_opt(&g->arena, n->want.principal);
     g->need.want.repo = slice_str(r->repo->name);
     g->need.want.document = !n->want.head_only; /* its size is no matter then */
     g->need.want.client = g->client = r->who->client;
@@ -385,7 +380,8 @@ static void finish(struct gather *g, int rc)
 static void fail(struct gather *g, int rc, int status, struct slice why)
 {
     g->fact.status = status;
-    g->fact.message = copy(&g->arena, slice_first(why, why.n < TEXT_BYTES ? why.n : TEXT_BYTES));
+    g->fact.message =
+        arena_copy_opt(&g->arena, slice_first(why, why.n < TEXT_BYTES ? why.n : TEXT_BYTES));
     finish(g, rc);
 }
 

@@ -50,11 +50,6 @@ struct known {
     struct err why;
 };
 
-static struct slice copy(struct arena *a, struct slice s)
-{
-    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
-}
-
 static struct known *known_new(struct plan_run *r)
 {
     struct known *k = NEW(struct known);
@@ -65,10 +60,10 @@ static struct known *known_new(struct plan_run *r)
     k->repo = arena_copy(&k->arena, slice_str(r->repo->name));
     k->bytes = BUF_INIT(ROW_BYTES);
     *n = r->plan->need;
-    n->key = copy(&k->arena, n->key);
-    n->name = copy(&k->arena, n->name);
-    n->version = copy(&k->arena, n->version);
-    n->path = copy(&k->arena, n->path);
+    n->key = arena_copy_opt(&k->arena, n->key);
+    n->name = arena_copy_opt(&k->arena, n->name);
+    n->version = arena_copy_opt(&k->arena, n->version);
+    n->path = arena_copy_opt(&k->arena, n->path);
     return k;
 }
 

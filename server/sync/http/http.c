@@ -318,7 +318,7 @@ static struct take *http_take(struct engine *eg, const struct take_want *w,
     t->arg = arg;
     t->mtime_ns = SYNC_TIME_UNKNOWN;
     t->listed = w->entry->size_step <= 1 ? w->entry->size_bytes : SYNC_SIZE_UNKNOWN;
-    t->asked = w->validator.p != NULL ? arena_copy(&t->arena, w->validator) : SLICE_NONE;
+    t->asked = arena_copy_opt(&t->arena, w->validator);
     t->optional = (w->entry->ref & REF_OPTIONAL) != 0;
     t->by_hash = (w->entry->ref & REF_BY_HASH) != 0 && w->entry->digest_known;
     if (g->lister->source != NULL) {

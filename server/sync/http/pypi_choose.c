@@ -29,11 +29,6 @@ static bool name_fine(struct slice name)
     return name.n != 0;
 }
 
-static struct slice keep(struct arena *a, struct slice s)
-{
-    return s.p != NULL ? arena_copy(a, s) : SLICE_NONE;
-}
-
 /* Python versions that it says it is for: the micro that nobody knows is a low or a high one. */
 static bool python_fine(const struct py_file *f, const struct pyenv *env)
 {
@@ -127,10 +122,10 @@ static void on_file(void *arg, const struct page_file *pf)
     }
     f.digest_known = digest_parse(sha256_of(pf), &f.digest);
     f.name = name;
-    f.requires_python = keep(a, pf->requires_python);
-    f.upload_time = keep(a, pf->upload_time);
-    f.metadata = keep(a, pf->metadata);
-    f.yanked_why = keep(a, pf->yanked_why);
+    f.requires_python = arena_copy_opt(a, pf->requires_python);
+    f.upload_time = arena_copy_opt(a, pf->upload_time);
+    f.metadata = arena_copy_opt(a, pf->metadata);
+    f.yanked_why = arena_copy_opt(a, pf->yanked_why);
     if (f.requires_python.p == NULL || pyspecs_parse(f.requires_python, a, &f.pythons, NULL) != 0) {
         f.pythons = (struct pyspecs){0}; /* as pip has it: what cannot be read forbids nothing */
     }

@@ -1,4 +1,7 @@
 """Fixtures of every test that runs whole programs: mirrord, a fake origin, and the wires between them."""
+import fcntl
+import json
+import os
 import pathlib
 import shutil
 import sys
@@ -15,6 +18,22 @@ from harness.mirrord import BUILD, ROOT, Mirrord, certificate  # noqa: E402
 def wire(request):
     """Scenarios run over HTTP/1.1, HTTP/2 with TLS and HTTP/2 in clear text alike."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """once(name, make) is what make() returns, as JSON. One worker calls it; the others wait for the result."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+    def result(name, make):
+        path = folder / f"{name}.json"
+        with open(path.with_suffix(".lock"), "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                path.write_text(json.dumps(make()))
+        return json.loads(path.read_text())
+    return result
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ Prints a line per finished part, the whole output of what failed, every skip wit
   --build DIR        what to test: build, or build/address-undefined and the like
   --only PATH        below tests/, may be repeated: unit/common, system/test_range.py, crash
   -k EXPR            pytest's selection
-  --workers N        tests that run at the same time, instead of two a core: they wait more than they compute
+  --workers N        tests that run at the same time, instead of two a core and two: they wait more than they compute
   --need-gpu         without an NVIDIA device, skip everything and say so
 """
 import argparse
@@ -58,7 +58,7 @@ def parse():
     p.add_argument("--build", default="build")
     p.add_argument("--only", action="append", default=[])
     p.add_argument("-k", default="")
-    p.add_argument("--workers", type=int, default=2 * CORES)
+    p.add_argument("--workers", type=int, default=2 * CORES + 2)
     p.add_argument("--need-gpu", action="store_true")
     return p.parse_args()
 
@@ -86,7 +86,7 @@ def run_units(args, slow):
                 for f in sorted(pathlib.Path("tests/unit").rglob("*.c"))
                 if wanted(args.only, str(f.with_suffix("").relative_to("tests")))]
     total, began = Counts(0, 0, 0), time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(max(2, CORES)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(args.workers) as pool:
         for program, (counts, output) in zip(programs, pool.map(lambda p: run_unit(p, 300 * slow), programs)):
             name = program.relative_to(ROOT / args.build)
             if counts.failed:

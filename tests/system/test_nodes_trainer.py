@@ -1,5 +1,6 @@
 """The trainer over agents of two nodes, on a GPU and NCCL that the host plays (tests/simt): a rank that dies at any step, on any node, costs
 the steps since the checkpoint and not one bit of the result."""
+import contextlib
 import hashlib
 import json
 import os
@@ -20,10 +21,14 @@ pytestmark = pytest.mark.skipif(not TRAINER.exists(), reason=f"{TRAINER} is not 
 
 @pytest.fixture
 def data(tmp_path):
-    (tmp_path / "shape.json").write_text(SHAPE)
-    (tmp_path / "text").write_bytes(bytes(i * i % 251 for i in range(5000)))
-    subprocess.run([TRAINER, "tokenize", "--out", tmp_path / "data.bin", tmp_path / "text"], check=True, capture_output=True)
-    return tmp_path
+    return job_folder(tmp_path)
+
+
+def job_folder(path):
+    (path / "shape.json").write_text(SHAPE)
+    (path / "text").write_bytes(bytes(i * i % 251 for i in range(5000)))
+    subprocess.run([TRAINER, "tokenize", "--out", path / "data.bin", path / "text"], check=True, capture_output=True)
+    return path
 
 
 class Nodes:
@@ -57,6 +62,12 @@ class Nodes:
                 return int(child)
         return None
 
+    def close(self):
+        for a in self.agents:
+            a.send_signal(signal.SIGCONT)
+            a.kill()
+            a.wait()
+
     def step(self):
         path = self.out / "metrics.jsonl"
         return json.loads(path.read_text().rsplit("\n", 2)[-2])["step"] if path.exists() and path.read_text().count("\n") else 0
@@ -71,10 +82,7 @@ def launch(data):
         return made[-1]
     yield start
     for n in made:
-        for a in n.agents:
-            a.send_signal(signal.SIGCONT)
-            a.kill()
-            a.wait()
+        n.close()
 
 
 def weights(out, step=20):
@@ -82,11 +90,14 @@ def weights(out, step=20):
 
 
 @pytest.fixture
-def whole(launch):
-    n = launch("whole")
-    n.end([0, 0])
-    assert "generation=2" not in n.said()
-    return weights(n.out)
+def whole(tmp_path_factory, once):
+    """The weights of a run that nothing happened to."""
+    def run():
+        with contextlib.closing(Nodes(job_folder(tmp_path_factory.mktemp("whole")), "whole")) as n:
+            n.end([0, 0])
+            assert "generation=2" not in n.said()
+            return weights(n.out)
+    return once("nodes-trainer", run)
 
 
 @pytest.mark.parametrize("victim,step,how", [(1, 3, signal.SIGKILL), (0, 9, signal.SIGKILL), (1, 6, signal.SIGSTOP)])

@@ -116,14 +116,13 @@ def job(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, once):
     """Of the doubles: the weights that must come out, and the trace of each rank."""
-    j = Job(tmp_path_factory.mktemp("whole") / "job", timeout=600)
-    try:
-        weights = j.ends_well()
-    finally:
-        j.close()
-    return weights, {r: [line.split()[1] for line in (j.folder / f"trace.{r}").read_text().splitlines()] for r in range(4)}
+    def run():
+        with contextlib.closing(Job(tmp_path_factory.mktemp("whole") / "job", timeout=600)) as j:
+            weights = j.ends_well()
+        return weights, [[line.split()[1] for line in (j.folder / f"trace.{r}").read_text().splitlines()] for r in range(4)]
+    return once("trainer-survives", run)
 
 
 def kernels_of(trace):
@@ -228,12 +227,11 @@ def test_nccl_that_cannot_connect(job, whole, result, suspects, why):
 
 
 @pytest.fixture(scope="module")
-def whole_mpi(tmp_path_factory):
-    j = Job(tmp_path_factory.mktemp("whole-mpi") / "job", mpi=True, timeout=600)
-    try:
-        return j.ends_well()
-    finally:
-        j.close()
+def whole_mpi(tmp_path_factory, once):
+    def run():
+        with contextlib.closing(Job(tmp_path_factory.mktemp("whole-mpi") / "job", mpi=True, timeout=600)) as j:
+            return j.ends_well()
+    return once("trainer-survives-mpi", run)
 
 
 @needs_mpi

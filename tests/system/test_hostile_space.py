@@ -257,11 +257,11 @@ def test_who_waits_with_a_greedy_client_is_served(mirrord, origin):
     assert greedy.ask("/data/huge0", headers=part)[0] == 206
     asked = origin.requests
     greedy.begin("/data/held")
-    until(lambda: origin.requests > asked)  # the one connection is taken
-    for client in (greedy, modest):
-        waiting = m.metric("mirrord_cache_waiting")
-        client.begin("/data/huge1", headers=part)
-        until(lambda: m.metric("mirrord_cache_waiting") > waiting)
+    until(lambda: origin.requests > asked and m.metric("mirrord_cache_waiting") == 0)  # its head is here: the one connection is taken
+    greedy.begin("/data/huge1", headers=part)
+    until(lambda: m.metric("mirrord_cache_waiting") == 1)
+    modest.begin("/data/huge1", headers=part)
+    until(lambda: m.metric("mirrord_cache_waiting") == 2)
     origin.things["/held"].go.set()
     greedy.join()
     modest.join()

@@ -2,7 +2,7 @@
  * on, is JSON that says nothing which cannot be. The first byte says how many members say it. */
 #include <jansson.h>
 
-#include "server/peers/swarm.h"
+#include "server/peers/peers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -29,10 +29,10 @@ static void check_answer(const struct swarm_answer *a)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const uint8_t key[SWARM_KEY] = {1};
-    const struct swarm_rules rules = {.again_s = 1, .lease_ms = 700, .members = 5};
+    const struct peers_settings rules = {.again_s = 1, .lease_s = 1, .members = 5};
+    const struct digest d = {{1}};
     uint8_t from[SWARM_ADDRESS] = {[10] = 0xff, [11] = 0xff, [12] = 10};
-    struct swarm *s;
+    struct peers *p;
     struct node_announcement a;
     struct err e = {0};
     uint64_t now_ms = 0;
@@ -46,22 +46,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     CHECK(a.take <= ANNOUNCEMENT_TAKE_MAX && (a.have != NULL) == !a.leave);
-    s = swarm_new(CHUNKS, key, 5);
+    p = peers_open(&rules);
     for (unsigned i = 0; i < data[0] % 16u + 1; i++) {
         struct swarm_answer out;
+        bool began;
         from[15] = a.id[0] ^= (uint8_t)(i % 7);
-        swarm_expire(s, &rules, now_ms);
         if (a.leave) {
-            swarm_leave(s, a.id);
-        } else if (swarm_announce(s, &a, from, &rules, now_ms, &out, &e) == 0) {
-            struct swarm_count n;
+            peers_leave(p, &d, a.id);
+        } else if (peers_announce(p, &d, CHUNKS * CHUNK_BYTES, 1, &a, from, now_ms, &out, &began,
+                                  &e) == 0) {
+            struct swarm_view v;
             check_answer(&out);
-            swarm_count(s, &n);
-            CHECK(n.had + n.asked <= CHUNKS && n.members <= rules.members);
+            CHECK(peers_look(p, now_ms, &v, 1) == 1);
+            CHECK(v.count.had + v.count.asked <= CHUNKS && v.count.members <= rules.members);
         }
         now_ms += 300;
     }
-    swarm_free(&s);
+    peers_close(&p);
     announcement_free(&a);
     return 0;
 }

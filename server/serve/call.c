@@ -4,8 +4,6 @@
 
 #include "server/plan/document.h"
 #include "server/serve/entrance.h"
-#include "server/serve/need.h"
-#include "server/serve/opening.h"
 #include "server/serve/put.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
@@ -46,7 +44,7 @@ static size_t bytes_of(const struct http_req *req)
     return n;
 }
 
-bool call_count(struct call *c, size_t more_bytes)
+static bool call_count(struct call *c, size_t more_bytes)
 {
     c->counted_bytes += more_bytes;
     if (exchange_keep(c->x, c->counted_bytes, BODY_IN_USE)) {
@@ -70,7 +68,7 @@ struct kept {
     struct buf bytes;
 };
 
-struct slice call_keep(struct call *c, struct buf *b)
+static struct slice call_keep(struct call *c, struct buf *b)
 {
     struct kept *k = NEW(struct kept);
 
@@ -91,6 +89,158 @@ static void drop_kept(struct call *c)
     }
 }
 
+/* --- the body of a request, where it is small and says what is wanted --- */
+
+static void body_end(struct call *c, int rc)
+{
+    struct buf *b = c->body;
+    struct slice bytes;
+
+    c->body = NULL;
+    /* Facts point into it from now on; and where it is let go, the call goes on. */
+    if (c->x != NULL) {
+        c->counted_bytes += rc == 0 ? b->cap : 0;
+        (void)exchange_keep(c->x, c->counted_bytes, BODY_IN_USE);
+    }
+    bytes = rc == 0 ? call_keep(c, b) : SLICE_NONE;
+    buf_free(b);
+    free(b);
+    c->on_body(c, rc, bytes);
+}
+
+static void body_gone(struct call *c)
+{
+    if (c->body != NULL) {
+        buf_free(c->body);
+        free(c->body);
+        c->body = NULL;
+    }
+}
+
+static void body_data(struct call *c, struct slice bytes, bool end)
+{
+    buf_adds(c->body, bytes);
+    if (!exchange_keep(c->x, c->counted_bytes + c->body->cap, BODY_MAY_END)) {
+        body_gone(c);
+        refuse_memory(c->x);
+        return;
+    }
+    if (c->body->rc != 0 || end) {
+        body_end(c, c->body->rc);
+    }
+}
+
+void call_body(struct call *c, size_t max, void (*fn)(struct call *c, int rc, struct slice body))
+{
+    c->on_body = fn;
+    c->body = NEW(struct buf);
+    *c->body = BUF_INIT(max);
+    if (!c->req.has_body || c->req.content_length == 0) {
+        body_end(c, 0);
+    } else if (c->req.content_length != LENGTH_UNKNOWN && c->req.content_length > max) {
+        body_end(c, E_TOOBIG);
+    } else {
+        exchange_read(c->x);
+    }
+}
+
+/* --- an answer before its first byte --- */
+
+struct opening {
+    struct call *call; /* not held: the call cancels us when the client leaves */
+    struct hot *hot;
+    const struct http_reply *reply;
+    struct body *body;
+};
+
+static void open_with(struct call *c, struct hot *h, const struct http_reply *r, struct body *b)
+{
+    c->visit->hot = h;
+    exchange_reply(c->x, r, b);
+}
+
+/* What was answered failed before a byte of it was used: plans again, once. False: that was done already. */
+static bool again(struct call *c)
+{
+    if (c->asked_again) {
+        return false;
+    }
+    c->asked_again = true;
+    plan_run_forget_rows(&c->run);
+    call_advance(c);
+    return true;
+}
+
+static void opening_cancel(struct opening **op)
+{
+    struct opening *o = *op;
+
+    if (o == NULL) {
+        return;
+    }
+    *op = NULL;
+    if (o->body != NULL) {
+        body_close(&o->body);
+    }
+    hot_release(&o->hot);
+    free(o);
+}
+
+static void opening_look(void *arg)
+{
+    struct opening *o = arg;
+    struct call *c = o->call;
+    struct body *b = o->body;
+    struct err why;
+    uint64_t upto;
+    int rc = b->ops->poll(b, &upto);
+
+    if (rc == 0 && upto == b->off && b->off != b->end) {
+        return; /* woken again when there is more */
+    }
+    if (rc == 0) {
+        open_with(c, o->hot, o->reply, b);
+        o->hot = NULL;
+        o->body = NULL;
+    }
+    opening_cancel(&c->opening);
+    if (rc != 0 && !again(c)) {
+        err_set(&why, rc, "the origin's bytes did not come");
+        reply_trouble(c, rc, &why);
+    }
+}
+
+static void opening_await(struct call *c, struct hot *h)
+{
+    struct body *b;
+    const struct http_reply *r = reply_word(c->x, c->visit, h, &b);
+    struct opening *o;
+
+    if (b == NULL || b->ops->poll == NULL) {
+        open_with(c, h, r, b);
+        return;
+    }
+    CHECK(c->opening == NULL);
+    o = c->opening = NEW(struct opening);
+    *o = (struct opening){c, h, r, b};
+    b->wake = opening_look;
+    b->wake_arg = o;
+    opening_look(o);
+}
+
+void call_send(struct call *c, struct hot *h, bool keep)
+{
+    /* Resolved before somebody forgot a key: it may be that very key's old answer. */
+    keep = keep && h->name.n != 0 && h->fresh_until_unix_s > c->desk->loop->unix_s &&
+           c->generation == c->desk->generation && hot_serves(h, &c->req);
+    if (keep) {
+        hot_add(c->desk->hot, h);
+    }
+    opening_await(c, h);
+}
+
+/* --- its life --- */
+
 static void on_gone(void *arg)
 {
     struct call *c = arg;
@@ -100,7 +250,7 @@ static void on_gone(void *arg)
     document_cancel(&c->document);
     opening_cancel(&c->opening);
     plan_run_leave(&c->run);
-    need_body_gone(c);
+    body_gone(c);
     upload_flow_gone(c);
 }
 
@@ -109,18 +259,18 @@ static void on_data(void *arg, struct slice bytes, bool end)
     struct call *c = arg;
 
     if (c->body != NULL) {
-        need_body_data(c, bytes, end);
+        body_data(c, bytes, end);
     } else {
         upload_flow_data(c, bytes, end);
     }
 }
 
-/* Bodies alone are kept so that they may end (need.h). */
+/* Bodies alone are kept so that they may end. */
 static void on_shed(void *arg)
 {
     struct call *c = arg;
 
-    need_body_gone(c);
+    body_gone(c);
     refuse_memory(c->x);
 }
 
@@ -190,17 +340,6 @@ void call_release(struct call **cp)
     free(c);
 }
 
-bool call_again(struct call *c)
-{
-    if (c->asked_again) {
-        return false;
-    }
-    c->asked_again = true;
-    plan_run_forget_rows(&c->run);
-    call_advance(c);
-    return true;
-}
-
 bool call_changed(struct call *c)
 {
     unsigned changes = c->run.facts.changes + 1;
@@ -247,7 +386,7 @@ static void on_document(void *arg, struct document *d, int rc)
 
     if (rc == 0) {
         c->on_document(c, d);
-    } else if (!call_again(c)) {
+    } else if (!again(c)) {
         err_set(&why, rc, "the origin's document did not arrive whole");
         reply_trouble(c, rc, &why);
     }

@@ -3,6 +3,10 @@
  * The exchange can die at any moment; steps on pools hold the call, not the exchange. So a call has its own arena with its
  * own copy of the request, and every slice of its plan points there. `x` is NULL from the moment the client left.
  *
+ * An answer's head waits for its first byte: a fill may fail, or its origin become another, in between. While nothing was sent nothing
+ * need be cut: the call asks the cache again, once, which begins anew, has something stale, or knows what to say. Whoever has had a
+ * byte is cut, never spliced.
+ *
  * owns     counted on its loop: one for the exchange until its end, one for every step that is out
  * threads  the loop; a step's worker reads only what the step was given
  */
@@ -38,7 +42,7 @@ struct call {
     uint64_t repo_generation;       /* the repo's, likewise */
     struct document_wait *document; /* being gathered; or NULL */
     void (*on_document)(struct call *c, struct document *d);
-    struct buf *body; /* the request's, while it is read (need.h); or NULL */
+    struct buf *body; /* the request's, while it is read; or NULL */
     void (*on_body)(struct call *c, int rc, struct slice body);
     struct {
         uint64_t stored_unix_s, fresh_until_unix_s;
@@ -55,25 +59,26 @@ void call_release(struct call **cp);
 void call_advance(struct call *c); /* serve.c: plans, with the facts that have come */
 /* serve.c: may the caller do what the plan says, to its subject? False: answered with 401 or 403. */
 bool call_allowed(struct call *c);
-/* What was answered failed before a byte of it was used: plans again, once. False: that was done already. */
-bool call_again(struct call *c);
 /* The origin has other bytes than the plan rested on: plans again, from what the origin says from now on. False: that was done
  * FACTS_CHANGES times. */
 bool call_changed(struct call *c);
 
-/* What the call keeps now counts. False: there is no memory for it, and the request has its 503. */
-bool call_count(struct call *c, size_t more_bytes);
-bool call_count_made(struct call *c); /* ... of what plans have made in its arena */
+/* What plans have made in its arena counts now. False: there is no memory for it, and the request has its 503. */
+bool call_count_made(struct call *c);
 /* Takes a, a 200, and gives it as a whole (plan/document.h): ready() takes d, unless the client leaves. What does not arrive whole is asked
  * for again, once. */
 void call_document(struct call *c, struct answer *a,
                    void (*ready)(struct call *c, struct document *d));
 
-/* Takes b's bytes: they live as long as the call. */
-struct slice call_keep(struct call *c, struct buf *b);
+/* The request's own body, where it is small: at most max bytes, fn() has them for as long as the call lives; or E_TOOBIG. Not called
+ * when the client left. */
+void call_body(struct call *c, size_t max, void (*fn)(struct call *c, int rc, struct slice body));
 /* Asks the cache; fn owns a count of the answer. Not called when the client left, nor when the key is too long: that is
  * answered here. */
 void call_want(struct call *c, const struct want *w, void (*fn)(struct call *c, struct answer *a));
+
+/* Sends a freshly resolved answer as soon as there is a byte of it; keep: for the next too, when nothing forbids. Takes h. */
+void call_send(struct call *c, struct hot *h, bool keep);
 
 /* A blocking step: work() on the pool, then done() on the loop unless the client left meanwhile. */
 struct step {

@@ -30,7 +30,4 @@ struct entrance {
                           struct http_reply *r);
 };
 
-/* doors: the front is the last. */
-const struct entrance *entrance_of(const struct entrance *const *doors, const struct http_req *req);
-
 #endif

@@ -4,7 +4,6 @@
 
 #include "common/base/log.h"
 #include "server/plan/document.h"
-#include "server/serve/opening.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
 #include "server/serve/resolve.h"
@@ -76,7 +75,7 @@ static void on_made(struct call *c, struct rendering *r, int rc, const struct er
     h = resolve_rendering(c, c->plan.want.key, r);
     h->stored_unix_s = c->index.stored_unix_s;
     h->fresh_until_unix_s = c->index.fresh_until_unix_s;
-    opening_send(c, h, !cache_state_is_stale(c->visit->state));
+    call_send(c, h, !cache_state_is_stale(c->visit->state));
 }
 
 static void on_whole(struct call *c, struct document *d)

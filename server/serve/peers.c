@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 
-#include "server/serve/need.h"
 #include "server/serve/refusal.h"
 #include "server/serve/right.h"
 #include "server/store/blob.h"
@@ -193,7 +192,7 @@ void peers_answer(struct desk *d, struct exchange *x, struct visit *v, struct sl
     } else {
         struct call *c = call_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
         if (c != NULL) {
-            need_body(c, ANNOUNCEMENT_BYTES, on_body);
+            call_body(c, ANNOUNCEMENT_BYTES, on_body);
         }
     }
 }

@@ -274,21 +274,17 @@ static struct hot *resolve_reply(struct call *c)
     return h;
 }
 
-struct hot *resolve_text(struct call *c)
+struct hot *resolve_text(struct call *c, struct rendering *worded)
 {
     struct hot *h = resolve_reply(c);
 
-    h->valid.total_bytes = c->plan.text.n;
-    buf_adds(&h->bytes, c->plan.text);
-    return h;
-}
-
-struct hot *resolve_worded(struct call *c, struct rendering *r)
-{
-    struct hot *h = resolve_reply(c);
-
-    h->rendering = rendering_hold(r);
-    h->valid.total_bytes = r->size_bytes;
+    if (worded != NULL) {
+        h->rendering = rendering_hold(worded);
+        h->valid.total_bytes = worded->size_bytes;
+    } else {
+        h->valid.total_bytes = c->plan.text.n;
+        buf_adds(&h->bytes, c->plan.text);
+    }
     return h;
 }
 

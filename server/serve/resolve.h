@@ -17,10 +17,8 @@ struct hot *resolve_object(struct call *c, struct slice name, struct slice key, 
 struct hot *resolve_rendering(struct call *c, struct slice key, struct rendering *r);
 /* What a HEAD is told by the plan alone (repo.h: known). */
 struct hot *resolve_known(struct call *c);
-/* The plan's own text, a PLAN_REPLY that may be kept. */
-struct hot *resolve_text(struct call *c);
-/* The same, its body made of that text (repo.h: plan.word). Holds r. */
-struct hot *resolve_worded(struct call *c, struct rendering *r);
+/* The plan's own text, a PLAN_REPLY that may be kept. worded: its body made of that text (repo.h: plan.word), is held; or NULL. */
+struct hot *resolve_text(struct call *c, struct rendering *worded);
 
 /* The origin's fields go so far, the rest is for the plan's and for ours: type, ETag, ranges, freshness, age and the like, and
  * what an adapter's answer() adds (three at most). A Date that is longer is none. */

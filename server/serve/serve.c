@@ -4,8 +4,6 @@
 #include "server/http/status.h"
 #include "server/serve/entrance.h"
 #include "server/serve/index.h"
-#include "server/serve/need.h"
-#include "server/serve/opening.h"
 #include "server/serve/put.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
@@ -25,6 +23,22 @@ static void execute_want(struct call *c);  /* cache */
 static void execute_reply(struct call *c); /* refusal, redirect */
 /* and at the very end */
 static void on_end(void *arg, struct exchange *x, const struct exchange_end *end);
+
+static bool is_below(struct slice path, const char *root)
+{
+    size_t n = strlen(root);
+
+    return slice_starts(path, slice_of(root, n)) && (path.n == n || path.p[n] == '/');
+}
+
+static const struct entrance *entrance_of(const struct entrance *const *doors,
+                                          const struct http_req *req)
+{
+    while ((*doors)->root != NULL && !is_below(req->path, (*doors)->root)) {
+        doors++;
+    }
+    return *doors;
+}
 
 static void on_request(void *arg, struct exchange *x)
 {
@@ -75,7 +89,7 @@ static void on_body(struct call *c, int rc, struct slice body)
 
 static void read_body(void *arg)
 {
-    need_body(arg, BODY_BYTES, on_body);
+    call_body(arg, BODY_BYTES, on_body);
 }
 
 static void on_refused(void *arg, int rc, const struct err *why)
@@ -333,7 +347,7 @@ static void on_want_answer(struct call *c, struct answer *a)
     } else {
         /* A filling answer is not kept: when it is sealed it is found again, as a hit. */
         bool keep = a->blob != NULL && !cache_state_is_stale(a->state);
-        opening_send(c, resolve_object(c, name, c->plan.want.key, a, NULL), keep);
+        call_send(c, resolve_object(c, name, c->plan.want.key, a, NULL), keep);
     }
 }
 
@@ -352,7 +366,7 @@ static void execute_want(struct call *c)
 
     if (c->plan.known && c->req.method == METHOD_HEAD) {
         say_state(c);
-        opening_send(c, resolve_known(c), true);
+        call_send(c, resolve_known(c), true);
         return;
     }
     demand_read(&c->req, &w->demand);
@@ -393,7 +407,7 @@ static void execute_reply(struct call *c)
         return;
     }
     if (c->plan.keep && c->plan.text.n <= KEPT_TEXT_BYTES) {
-        opening_send(c, resolve_text(c), true);
+        call_send(c, resolve_text(c, NULL), true);
         return;
     }
     r->status = c->plan.status;

@@ -5,7 +5,6 @@
 #include <zstd.h>
 
 #include "common/codec/sheaf.h"
-#include "server/serve/need.h"
 #include "server/serve/refusal.h"
 #include "server/serve/right.h"
 #include "server/store/blob.h"
@@ -197,7 +196,7 @@ void sheaf_answer(struct desk *d, struct exchange *x, struct visit *v)
     } else {
         struct call *c = call_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
         if (c != NULL) {
-            need_body(c, (size_t)SHEAF_COUNT_MAX * DIGEST_BYTES, on_digests);
+            call_body(c, (size_t)SHEAF_COUNT_MAX * DIGEST_BYTES, on_digests);
         }
     }
 }

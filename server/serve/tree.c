@@ -7,7 +7,6 @@
 #include "server/gate/gate.h"
 #include "server/http/status.h"
 #include "server/page/html.h"
-#include "server/serve/opening.h"
 #include "server/serve/refusal.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
@@ -42,8 +41,8 @@ static void blob_done(struct step *s)
                s->rc == E_NOTFOUND ? err_plain(E_CORRUPT) : err_plain(s->rc));
         return;
     }
-    opening_send(c, resolve_object(c, call_hot_name(c), c->plan.entry.path, NULL, b->blob),
-                 !c->plan.passing);
+    call_send(c, resolve_object(c, call_hot_name(c), c->plan.entry.path, NULL, b->blob),
+              !c->plan.passing);
     b->blob = NULL;
 }
 
@@ -136,7 +135,7 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
     if (r->next != NULL) {
         reply_addf(&h->reply, &h->arena, "link", "<%s>; rel=\"next\"", r->next);
     }
-    opening_send(c, h, !c->plan.passing);
+    call_send(c, h, !c->plan.passing);
 }
 
 static struct slice key_of(struct call *c)

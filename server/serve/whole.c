@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "server/plan/document.h"
-#include "server/serve/opening.h"
 #include "server/serve/reply.h"
 #include "server/serve/resolve.h"
 
@@ -14,7 +13,7 @@ static void send_with(struct call *c, struct answer *a, uint64_t size_bytes)
     struct hot *h = resolve_object(c, name, c->plan.want.key, a, NULL);
 
     h->valid.total_bytes = size_bytes;
-    opening_send(c, h, keep);
+    call_send(c, h, keep);
 }
 
 static void know(struct call *c, const struct digest *d)

@@ -4,7 +4,7 @@
 
 #include "server/serve/call.h"
 
-/* Of a plan that is `whole`: sends it. Takes a, a 200. keep: for the next too, as opening_send(). */
+/* Of a plan that is `whole`: sends it. Takes a, a 200. keep: for the next too, as call_send(). */
 void whole_send(struct call *c, struct answer *a);
 
 #endif

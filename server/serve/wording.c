@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
-#include "server/serve/opening.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
 #include "server/serve/resolve.h"
@@ -34,7 +33,7 @@ static void on_worded(struct call *c, struct rendering *r, int rc, const struct 
         reply_trouble(c, rc, why);
         return;
     }
-    opening_send(c, resolve_worded(c, r), c->plan.keep);
+    call_send(c, resolve_text(c, r), c->plan.keep);
 }
 
 void wording_send(struct call *c)

@@ -1,8 +1,8 @@
 /* h2.h - an HTTP/2 connection from within (RFC 9113).
  *
- * h2.c opens, drives and ends it and holds its limits; h2_frames.c takes apart what comes, h2_control.c writes what is no
- * answer; h2_request.c makes exchanges of heads and bodies, by the rules of h2_rules.c; h2_answer.c sends answers. Request heads are
- * decompressed by nghttp2's inflater, answers' heads compressed by hpack.c.
+ * h2.c opens, drives and ends it, holds its limits, takes apart the frames that come and writes those that are no answer;
+ * h2_request.c makes exchanges of heads and bodies; h2_answer.c sends answers. Request heads are decompressed by nghttp2's inflater,
+ * answers' heads compressed by hpack.c.
  *
  * Frames are written into the loop's scratch, a body's bytes read behind room for their frame's header: an answer is copied
  * once, and a cold page is known before a length is promised. A wire that is blocked is given control frames only, and
@@ -80,7 +80,7 @@ struct h2_stream {
     size_t header_bytes;       /* as RFC 9113 6.5.2 counts */
     struct http_field *fields; /* in the exchange's arena */
     struct slice authority;    /* likewise */
-    uint8_t pseudo;            /* fields that stand once, as seen (h2_rules.c) */
+    uint8_t pseudo;            /* fields that stand once, as seen (h2_request.c) */
     bool malformed;            /* it breaks a rule */
     int refuse_status;         /* answer this instead of asking the handler */
 };
@@ -161,34 +161,32 @@ static inline bool h2_has_all(const struct h2_stream *st)
     return st->state == H2_STREAM_HALF_CLOSED_REMOTE || st->state == H2_STREAM_CLOSED;
 }
 
+static inline char *h2_frame_head(char *to, size_t n, uint8_t type, uint8_t flags, uint32_t stream)
+{
+    to[0] = (char)(n >> 16);
+    to[1] = (char)(n >> 8);
+    to[2] = (char)n;
+    to[3] = (char)type;
+    to[4] = (char)flags;
+    to[5] = (char)(stream >> 24);
+    to[6] = (char)(stream >> 16);
+    to[7] = (char)(stream >> 8);
+    to[8] = (char)stream;
+    return to + FRAME_HEAD_BYTES;
+}
+
 /* h2.c */
 extern const struct state_table h2_stream_states, h2_openings, h2_closings;
-void h2_opening_becomes(struct h2 *h, enum h2_opening to);
 void h2_stream_becomes(struct h2_stream *st, enum h2_stream_state to);
-void h2_closing_becomes(struct h2 *h, enum h2_closing to);
-void h2_calm(struct h2 *h); /* GOAWAY ENHANCE_YOUR_CALM */
-void h2_useless(struct h2 *h);
-void h2_reset(struct h2 *h); /* one was received, or the peer caused it */
 void h2_stream_end(struct h2 *h, struct h2_stream *st, bool complete);
 struct h2_stream *h2_stream(const struct h2 *h, uint32_t id); /* NULL: idle, or closed */
-/* It is closed, and the peer may not know yet: what it still sends there is no error. */
-void h2_note_cut(struct h2 *h, uint32_t stream);
-
-/* h2_frames.c */
-/* Takes whole frames, and DATA as it comes: how many bytes it used. */
-size_t h2_take(struct h2 *h, const char *p, size_t n);
-
-/* h2_control.c */
+void h2_calm(struct h2 *h);                                   /* GOAWAY ENHANCE_YOUR_CALM */
 void h2_put(struct h2 *h, uint8_t type, uint8_t flags, uint32_t stream, struct slice payload);
-char *h2_frame_head(char *to, size_t n, uint8_t type, uint8_t flags, uint32_t stream);
-void h2_settings(struct h2 *h); /* ours */
-void h2_goaway(struct h2 *h, uint32_t last, uint32_t code);
 void h2_fail(struct h2 *h, uint32_t code); /* GOAWAY, and no more */
 /* RST_STREAM; the stream is gone after it. */
 void h2_kill(struct h2 *h, struct h2_stream *st, uint32_t code);
 void h2_refuse(struct h2 *h, uint32_t stream,
-               uint32_t code);                     /* likewise, of one that never began */
-void h2_say_closed(struct h2 *h, uint32_t stream); /* RST_STREAM: it has ended long ago */
+               uint32_t code); /* likewise, of one that never began */
 /* Gives window back: of the connection, of a stream too. */
 void h2_consume(struct h2 *h, size_t n);
 void h2_consume_stream(struct h2 *h, struct h2_stream *st, size_t n);
@@ -201,10 +199,6 @@ void h2_body(struct h2 *h, struct h2_stream *st, struct slice bytes);
 void h2_body_end(struct h2 *h, struct h2_stream *st);
 void h2_feed(struct h2 *h, struct h2_stream *st); /* held bytes go to the handler, when it reads */
 void h2_drop_held(struct h2 *h, struct h2_stream *st); /* nobody will read them: it is answered */
-
-/* h2_rules.c: what RFC 9113 8 says of a head. False: malformed. */
-bool h2_field_allowed(struct h2_stream *st, struct slice name, struct slice value, bool trailer);
-bool h2_head_allowed(const struct h2_stream *st);
 
 /* h2_answer.c */
 /* Says what the stream has to say, as far as it may. It may be gone after that. */

@@ -11,16 +11,70 @@
 enum { INPUT_MORE = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24, REAP_MAX = 64 };
 /* A turn costs the bytes that it moved, and for each answer as many as could be moved in the time that a small one takes. In a
  * round of the ready queue each client has a turn, and some more follow: a look at the sockets costs a tenth of a small answer. */
-enum {
-    ANSWER_COST = 16 * 1024,
-    TURN_COST = DRIVE_BYTES,
-    TURNS_MORE = 32,
-    ROUND_COST = 512 * 1024
-};
+enum { ANSWER_COST = 16 * 1024, TURN_COST = DRIVE_BYTES, TURNS_MORE = 32, ROUND_COST = 512 * 1024 };
 enum { IDLE_MS = 200 }; /* a request of a connection that was idle for less may be on its way */
 
 static const struct conn_ops greeting_ops;
 static const struct conn_ops linger_ops;
+
+/* --- its clients -------------------------------------------------------------------------------------------------------
+ *
+ * What each has been sent is counted where the bytes leave, so that connections that come and go still add up.
+ */
+
+static void clients_init(struct clients *cs)
+{
+    *cs = (struct clients){.all = NULL};
+    list_init(&cs->gone);
+}
+
+static void client_forget(struct clients *cs, struct client *c)
+{
+    CHECK(c->connections == 0);
+    HASH_DEL(cs->all, c);
+    list_remove(&c->gone);
+    cs->ngone--;
+    free(c);
+}
+
+static void clients_fini(struct clients *cs)
+{
+    while (!list_empty(&cs->gone)) {
+        client_forget(cs, LIST_ITEM(cs->gone.next, struct client, gone));
+    }
+    CHECK(cs->all == NULL);
+}
+
+static struct client *client_enter(struct clients *cs, const struct sockaddr_storage *peer)
+{
+    uint8_t address[ADDRESS_BYTES];
+    struct client *c = NULL;
+
+    address_of(peer, address);
+    HASH_FIND(hh, cs->all, address, ADDRESS_BYTES, c);
+    if (c == NULL) {
+        c = NEW(struct client);
+        memcpy(c->address, address, ADDRESS_BYTES);
+        HASH_ADD(hh, cs->all, address, ADDRESS_BYTES, c);
+    } else if (c->connections == 0) {
+        list_remove(&c->gone);
+        cs->ngone--;
+    }
+    c->connections++;
+    return c;
+}
+
+static void client_leave(struct clients *cs, struct client *c)
+{
+    CHECK(c->connections > 0);
+    if (--c->connections > 0) {
+        return;
+    }
+    list_push_back(&cs->gone, &c->gone);
+    if (++cs->ngone > CLIENTS_GONE) {
+        client_forget(cs, LIST_ITEM(cs->gone.next, struct client, gone));
+    }
+}
 
 /* --- the lane ---------------------------------------------------------------------------------------------------------- */
 

@@ -12,13 +12,12 @@
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
+#include <uthash.h>
 
 #include "common/base/fair_queue.h"
 #include "common/base/state.h"
 #include "server/http/body_memory.h"
-#include "server/http/clients.h"
 #include "server/http/h1_parse.h"
-#include "server/http/pages.h"
 #include "server/http/server.h"
 #include "server/net/acceptor.h"
 #include "server/net/wire.h"
@@ -81,6 +80,21 @@ enum answer_state {
     ANSWER_STARVED, /* HTTP/2: its body has no bytes for now; a wake will come */
     ANSWER_SENT,
     ANSWER_STATES
+};
+
+enum { CLIENTS_GONE = 1024 };
+
+struct client { /* lives while a connection holds it, or among those remembered */
+    UT_hash_handle hh;
+    struct list gone; /* among those without a connection, in the order they left */
+    uint8_t address[ADDRESS_BYTES];
+    uint64_t connections, bytes_out;
+};
+
+struct clients {        /* who is connected to one lane, and the last CLIENTS_GONE that were */
+    struct client *all; /* uthash */
+    struct list gone;
+    unsigned ngone;
 };
 
 struct lane_counters { /* written by the lane's loop only */
@@ -150,6 +164,7 @@ struct h1 {
 
 struct h2;
 struct h2_stream;
+struct pages_job;
 
 struct conn {
     uint32_t magic;

@@ -1,8 +1,13 @@
 #include "server/http/exchange.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include "common/base/err.h"
+#include "common/os/descriptor.h"
 #include "server/http/conn.h"
 
 enum { SPARES_MAX = 256, PROBE_BYTES = DRIVE_BYTES, RATE_WINDOW_MS = 10000 };
@@ -35,6 +40,23 @@ static void request_becomes(struct exchange *x, enum request_state to)
 void exchange_answer_becomes(struct exchange *x, enum answer_state to)
 {
     x->answer = state_step(&answer_states, x->answer, to);
+}
+
+struct pages_job {
+    struct job job;
+    int fd; /* a duplicate: the answer may be over before we are */
+    uint64_t off;
+    size_t n;
+    int rc;
+    struct exchange *x; /* NULL: cancelled */
+};
+
+static void pages_cancel(struct pages_job **jp)
+{
+    if (*jp != NULL) {
+        (*jp)->x = NULL;
+        *jp = NULL;
+    }
 }
 
 /* --- life ------------------------------------------------------------------------------------------------------------ */
@@ -388,6 +410,98 @@ bool exchange_too_slow(struct exchange *x, uint64_t now_ms)
     return slow;
 }
 
+/* --- what of a file is in memory ---------------------------------------------------------------------------------------
+ *
+ * What is not, a thread of the pool brings in: loops never wait for a disk. A file system that cannot tell (no RWF_NOWAIT) counts as
+ * memory.
+ */
+
+enum { PAGES_STEP_BYTES = 256 * 1024, PAGES_AHEAD_BYTES = 4 * 1024 * 1024 };
+
+/* As preadv(), of what is in memory: > 0, E_AGAIN, or E_IO (also at the file's end). */
+static ssize_t pages_readv(int fd, const struct iovec *to, int count, uint64_t off)
+{
+    ssize_t got;
+
+    do {
+        got = preadv2(fd, to, count, (off_t)off, RWF_NOWAIT);
+        if (got == -1 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+            got = preadv(fd, to, count, (off_t)off);
+        }
+    } while (got == -1 && errno == EINTR);
+    if (got > 0) {
+        return got;
+    }
+    return got == -1 && errno == EAGAIN ? E_AGAIN : E_IO;
+}
+
+/* How many of the n bytes at off are in memory, from the first on. E_AGAIN: none; E_IO: the file ends before off. */
+static ssize_t pages_present(int fd, uint64_t off, size_t n)
+{
+    size_t present = 0;
+
+    /* One byte of each step, and no more: a probe of every 128 KiB, the kernel's readahead, costs 5 % of a sendfile. A hole
+     * between two probes is one short wait of the loop. */
+    while (present < n) {
+        char byte;
+        ssize_t got = pages_readv(fd, &(struct iovec){&byte, 1}, 1, off + present);
+        if (got < 0) {
+            return present > 0 ? (ssize_t)present : got;
+        }
+        present += n - present < PAGES_STEP_BYTES ? n - present : PAGES_STEP_BYTES;
+    }
+    return (ssize_t)n;
+}
+
+static void pages_work(struct job *job)
+{
+    struct pages_job *j = CONTAINER_OF(job, struct pages_job, job);
+
+    /* One request to the disk for all of it, then wait for each piece. */
+    posix_fadvise(j->fd, (off_t)j->off, (off_t)j->n, POSIX_FADV_WILLNEED);
+    for (size_t at = 0; at < j->n; at += PAGES_STEP_BYTES) {
+        char byte;
+        if (pread(j->fd, &byte, 1, (off_t)(j->off + at)) != 1) {
+            j->rc = at == 0 ? E_IO : 0;
+            break;
+        }
+    }
+    close(j->fd);
+}
+
+static void pages_done(struct job *job)
+{
+    struct pages_job *j = CONTAINER_OF(job, struct pages_job, job);
+    struct exchange *x = j->x;
+
+    if (x != NULL) {
+        x->pages = NULL;
+        x->cut = x->cut || j->rc != 0;
+        wake_exchange(x);
+    }
+    free(j);
+}
+
+/* Reads ahead on the pool. NULL: there are too many files open for that. */
+static struct pages_job *pages_fetch(struct exchange *x, uint64_t off, size_t n)
+{
+    struct lane *l = x->conn->lane;
+    int copy = descriptor_within(DESCRIPTORS_OF_FILES, fcntl(x->body->fd, F_DUPFD_CLOEXEC, 0));
+    struct pages_job *j;
+
+    if (copy == -1) {
+        return NULL;
+    }
+    j = NEW(struct pages_job);
+    *j = (struct pages_job){.job = {.work = pages_work, .done = pages_done, .reply = l->loop->mail},
+                            .fd = copy,
+                            .off = off,
+                            .n = n,
+                            .x = x};
+    pool_submit(l->disk, &j->job, client_of(x->req.peer));
+    return j;
+}
+
 /* --- the answer's body ------------------------------------------------------------------------------------------------ */
 
 bool exchange_sends_body(const struct exchange *x)
@@ -433,15 +547,6 @@ ssize_t exchange_ready(struct exchange *x, size_t max)
     return n != 0 ? (ssize_t)n : E_AGAIN;
 }
 
-static void on_pages(void *arg, int rc)
-{
-    struct exchange *x = arg;
-
-    x->pages = NULL;
-    x->cut = x->cut || rc != 0;
-    wake_exchange(x);
-}
-
 /* Not in memory, at `at` of the file. 0: no pool, so the loop has to wait itself. */
 static ssize_t fetch_pages(struct exchange *x, uint64_t at)
 {
@@ -453,8 +558,7 @@ static ssize_t fetch_pages(struct exchange *x, uint64_t at)
         return 0; /* or they were brought in and are gone again: memory is short, waiting here ends that race */
     }
     if (x->pages == NULL) {
-        x->pages =
-            pages_fetch(l->disk, client_of(x->req.peer), l->loop->mail, b->fd, at, n, on_pages, x);
+        x->pages = pages_fetch(x, at, n);
         x->present_end = at + n;
     }
     return x->pages != NULL ? E_AGAIN : 0;

@@ -1,15 +1,20 @@
 #include "server/conf/conf.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "common/base/arena.h"
 #include "common/codec/nearest.h"
 #include "common/codec/network.h"
 #include "common/os/clock.h"
-#include "server/conf/section.h"
+#include "server/conf/repo.h"
 #include "server/conf/value.h"
+#include "server/net/tls.h"
 #include "server/repo/oci/names.h"
+#include "server/rsync/users.h"
 
 enum { WARNING_BYTES = 4096 };
 
@@ -19,6 +24,90 @@ struct conf_file { /* what conf_read() gives out is its first field */
     struct arena arena;
     struct settings_node *root;
 };
+
+/* --- the sections of sockets: listen, and rsync's own --- */
+
+static bool address_valid(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    struct slice host, port;
+    struct network net;
+    uint64_t n;
+
+    if (colon == NULL) {
+        return false;
+    }
+    host = slice_of(text, (size_t)(colon - text));
+    port = slice_str(colon + 1);
+    if (!slice_u64(port, &n) || n > 65535) {
+        return false;
+    }
+    if (host.n >= 2 && host.p[0] == '[' && host.p[host.n - 1] == ']') {
+        host = slice_of(host.p + 1, host.n - 2);
+        return slice_find(host, ':') >= 0 && slice_find(host, '/') < 0 && network_parse(host, &net);
+    }
+    return host.n == 0 ||
+           (slice_find(host, ':') < 0 && slice_find(host, '/') < 0 && network_parse(host, &net));
+}
+
+static int read_listen(const struct settings_node *nd, struct listener_settings *l, struct arena *a,
+                       struct err *e)
+{
+    struct tls_identity *t = NULL;
+    struct err why = {0};
+    int rc = values_fill(nd, l, a, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    l->address = nd->title;
+    if (!address_valid(nd->title)) {
+        return settings_wrong(nd->at, e,
+                              "listen \"%.80s\", that is no address and port, write one such as "
+                              "0.0.0.0:8080 or [::]:8443",
+                              nd->title);
+    }
+    if ((l->tls_certificate == NULL) != (l->tls_key == NULL)) {
+        return settings_wrong(
+            nd->at, e,
+            "listen \"%s\" has %s alone, TLS needs the certificate and its key, write "
+            "both",
+            nd->title, l->tls_key == NULL ? "tls_certificate" : "tls_key");
+    }
+    if (l->tls_certificate != NULL) {
+        if (tls_identity_open(l->tls_certificate, l->tls_key, &t, &why) != 0) {
+            return settings_wrong(settings_where(nd, "tls_certificate"), e,
+                                  "certificate and key do not serve, %s, see to both files",
+                                  why.text);
+        }
+        l->valid = tls_identity_validity(t);
+        tls_identity_close(&t);
+    }
+    return 0;
+}
+
+static int read_rsync(const struct settings_node *nd, struct rsync_conf *d, struct arena *a,
+                      struct err *e)
+{
+    struct err why;
+    int rc = values_fill(nd, d, a, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    d->address = nd->title;
+    if (!address_valid(nd->title)) {
+        return settings_wrong(nd->at, e,
+                              "rsync \"%.80s\", that is no address and port, write one such as "
+                              "0.0.0.0:873",
+                              nd->title);
+    }
+    return d->users != NULL && users_check(d->users, &why) != 0
+               ? settings_wrong(nd->at, e, "%s", why.text)
+               : 0;
+}
+
+/* --- all of them --- */
 
 static int read_limit(const struct settings_node *nd, struct limit_conf *l, struct arena *a,
                       struct err *e)
@@ -62,7 +151,7 @@ static int read_sections(struct conf_file *cf, struct err *e)
     for (struct settings_node *nd = cf->root->child; nd != NULL && rc == 0; nd = nd->next) {
         switch ((enum section)nd->section) {
         case SECTION_LISTEN:
-            rc = section_listen(nd, &c->listeners[l++], a, e);
+            rc = read_listen(nd, &c->listeners[l++], a, e);
             break;
         case SECTION_REPO:
             rc = section_repo(nd, &c->repos[r], a, e);
@@ -72,7 +161,7 @@ static int read_sections(struct conf_file *cf, struct err *e)
             rc = read_limit(nd, &c->limits[m++], a, e);
             break;
         case SECTION_RSYNC:
-            rc = section_rsync(nd, &c->doors[d++], a, e);
+            rc = read_rsync(nd, &c->doors[d++], a, e);
             break;
         case SECTION_ROOT:
         case SECTION_STORAGE:
@@ -183,7 +272,7 @@ static int check_whole(struct conf_file *cf, struct err *e)
             "control_socket to a shorter one");
     }
     rc = check_roots(cf, e);
-    return rc == 0 ? check_names(cf, e) : rc;
+    return rc != 0 ? rc : check_names(cf, e);
 }
 
 int conf_read(const char *path, struct conf **out, struct err *e)
@@ -194,28 +283,15 @@ int conf_read(const char *path, struct conf **out, struct err *e)
 
     cf->holds = 1;
     rc = settings_read(schema_grammar(&cf->arena), path, &cf->arena, &cf->root, e);
-
-    if (rc == 0) {
-        rc = values_fill(cf->root, c, &cf->arena, e);
-    }
-    if (rc == 0) {
-        rc = section_single(cf->root, SECTION_STORAGE, &c->store, &cf->arena, e);
-    }
-    if (rc == 0) {
-        rc = section_single(cf->root, SECTION_CACHE, &c->cache, &cf->arena, e);
-    }
-    if (rc == 0) {
-        rc = section_single(cf->root, SECTION_HTTP, &c->http, &cf->arena, e);
-    }
+    rc = rc != 0 ? rc : values_fill(cf->root, c, &cf->arena, e);
+    rc = rc != 0 ? rc : values_single(cf->root, SECTION_STORAGE, &c->store, &cf->arena, e);
+    rc = rc != 0 ? rc : values_single(cf->root, SECTION_CACHE, &c->cache, &cf->arena, e);
+    rc = rc != 0 ? rc : values_single(cf->root, SECTION_HTTP, &c->http, &cf->arena, e);
     if (rc == 0 && settings_children(cf->root, SECTION_PEERS) != 0) { /* it is what turns them on */
-        rc = section_single(cf->root, SECTION_PEERS, &c->peers, &cf->arena, e);
+        rc = values_single(cf->root, SECTION_PEERS, &c->peers, &cf->arena, e);
     }
-    if (rc == 0) {
-        rc = read_sections(cf, e);
-    }
-    if (rc == 0) {
-        rc = check_whole(cf, e);
-    }
+    rc = rc != 0 ? rc : read_sections(cf, e);
+    rc = rc != 0 ? rc : check_whole(cf, e);
     if (rc == 0) {
         *out = c;
     } else {
@@ -347,7 +423,94 @@ void conf_warnings(const struct conf *c, struct buf *out)
     }
 }
 
+/* --- printing: the settings as they count, texts as written, defaults where nothing was --- */
+
+static void print_text(struct buf *out, const char *text)
+{
+    buf_byte(out, '"');
+    for (; *text != '\0'; text++) {
+        if (*text == '\n' || *text == '\r' || *text == '\t') {
+            buf_addf(out, "\\%c", *text == '\n' ? 'n' : *text == '\r' ? 'r' : 't');
+            continue;
+        }
+        if (strchr("\"\\$", *text) != NULL) {
+            buf_byte(out, '\\');
+        }
+        buf_byte(out, (uint8_t)*text);
+    }
+    buf_byte(out, '"');
+}
+
+/* A path that is still relative counts from here, but the print may be read from elsewhere. */
+static bool counts_from_here(const struct setting *set, const char *text)
+{
+    return set->kind == KIND_PATH ||
+           (set->kind == KIND_FILE && strncmp(text, "credential:", 11) != 0) ||
+           (set->kind == KIND_LOG && strcmp(text, "stderr") != 0 && strcmp(text, "none") != 0);
+}
+
+static void print_value(struct buf *out, const struct setting *set, const char *text)
+{
+    char path[PATH_MAX * 2];
+    size_t n;
+
+    if (text[0] == '/' || !counts_from_here(set, text) || getcwd(path, PATH_MAX) == NULL) {
+        print_text(out, text);
+        return;
+    }
+    n = strlen(path);
+    snprintf(path + n, sizeof(path) - n, "/%s", text);
+    print_text(out, path);
+}
+
+static void print_setting(struct buf *out, const char *indent, const struct setting *set,
+                          const struct settings_given *g, bool written)
+{
+    if (kind_is_list(set->kind)) {
+        if (!written) {
+            return;
+        }
+        buf_addf(out, "%s%s = {", indent, set->key);
+        for (; g != NULL; g = g->next) {
+            print_text(out, g->text);
+            buf_str(out, g->next != NULL ? ", " : "");
+        }
+        buf_str(out, "}\n");
+        return;
+    }
+    if (g == NULL && set->def == NULL) {
+        return;
+    }
+    buf_addf(out, "%s%s = ", indent, set->key);
+    print_value(out, set, g != NULL ? g->text : set->def);
+    buf_byte(out, '\n');
+}
+
+static void print_section(struct buf *out, const struct settings_node *nd, unsigned depth)
+{
+    static const char *const indents[] = {"", "    ", "        "};
+    const struct section_info *info = section_info((enum section)nd->section);
+    size_t n;
+    const struct setting *set = section_settings((enum section)nd->section, &n);
+
+    CHECK(depth < ARRAY_LEN(indents));
+    for (size_t i = 0; i < n; i++) {
+        print_setting(out, indents[depth], &set[i], nd->given[i], nd->written[i]);
+    }
+    for (const struct settings_node *c = nd->child; c != NULL; c = c->next) {
+        info = section_info((enum section)c->section);
+        buf_addf(out, "%s%s ", indents[depth], info->name);
+        if (info->titled[0] != '\0') {
+            print_text(out, c->title);
+            buf_byte(out, ' ');
+        }
+        buf_str(out, "{\n");
+        print_section(out, c, depth + 1);
+        buf_addf(out, "%s}\n", indents[depth]);
+    }
+}
+
 void conf_print(const struct conf *c, struct buf *out)
 {
-    section_print(((const struct conf_file *)(const void *)c)->root, out);
+    print_section(out, ((const struct conf_file *)(const void *)c)->root, 0);
 }

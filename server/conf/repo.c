@@ -1,8 +1,7 @@
-/* repo.c - the section of a repo: its name, its protocol and origin, its rules. */
+#include "server/conf/repo.h"
+
 #include "common/codec/filter.h"
 #include "common/codec/nearest.h"
-#include "server/conf/schema.h"
-#include "server/conf/section.h"
 #include "server/conf/value.h"
 #include "server/net/tls.h"
 #include "server/repo/forward.h"
@@ -171,7 +170,7 @@ static int section_sync(struct settings_node *nd, struct repo_conf *r, struct ar
                          "files cannot be asked for that way, add sync { }",
                          r->name);
     }
-    rc = section_single(nd, SECTION_SYNC, c, a, e);
+    rc = values_single(nd, SECTION_SYNC, c, a, e);
     rc = rc != 0 ? rc : settle_list(nd, r, c, e);
     for (const struct settings_node *s = nd->child; s != NULL && rc == 0; s = s->next) {
         rc = s->section == SECTION_SYNC ? check_filter(s, e) : 0;
@@ -426,7 +425,7 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     rc = rc != 0 ? rc : check_authorities(nd, r, e);
     rc = rc != 0 ? rc : check_names(nd, r, e);
     rc = rc != 0 ? rc : s3_origin_check(nd, r, e);
-    rc = rc != 0 ? rc : section_single(nd, SECTION_ACCESS, &access, a, e);
+    rc = rc != 0 ? rc : values_single(nd, SECTION_ACCESS, &access, a, e);
     if (rc == 0) {
         r->anonymous_read = strcmp(access.anonymous, "read") == 0;
         rc = read_rules(nd, r, a, e);

@@ -11,8 +11,8 @@
 #include "server/fetch/content_range.h"
 #include "server/fetch/lane.h"
 #include "server/fetch/origin_priv.h"
-#include "server/fetch/refusal.h"
 #include "server/fetch/rest.h"
+#include "server/fetch/s3.h"
 
 enum { FETCH_MAGIC = 0x66657463 };
 
@@ -74,6 +74,69 @@ struct fetch {
         WORD_MISSED,  /* it ended without any */
     } word;
 };
+
+/* --- a no of a bucket -------------------------------------------------------------------------------------------------
+ *
+ * Its reason stands in the body: the head is kept until that has come.
+ */
+
+struct refusal {
+    struct xfer_head head; /* without a body */
+    struct s3_no no;       /* once it is judged */
+    struct buf body;
+    struct arena arena;
+};
+
+enum { REFUSAL_FIELDS = 64, REFUSAL_BYTES = 16 << 10 };
+
+static struct refusal *refusal_new(const struct xfer_head *h)
+{
+    struct refusal *r = NEW(struct refusal);
+    size_t n = h->nfields < REFUSAL_FIELDS ? h->nfields : REFUSAL_FIELDS;
+    struct xfer_field *field = arena_alloc(&r->arena, (n + 1) * sizeof *field);
+
+    for (size_t i = 0; i < n; i++) {
+        field[i].name = arena_copy(&r->arena, h->fields[i].name);
+        field[i].value = arena_copy(&r->arena, h->fields[i].value);
+    }
+    r->head = *h;
+    r->head.fields = field;
+    r->head.nfields = n;
+    r->head.content_length = 0;
+    r->head.framed = true;
+    r->body = BUF_INIT(REFUSAL_BYTES);
+    return r;
+}
+
+/* What is too long goes unread. */
+static void refusal_add(struct refusal *r, struct slice bytes)
+{
+    size_t room = REFUSAL_BYTES - r->body.n;
+
+    buf_adds(&r->body, slice_first(bytes, bytes.n < room ? bytes.n : room));
+}
+
+/* As s3_no_judge(); and r->no is there. */
+static int refusal_judge(struct refusal *r, const struct s3 *b, struct err *e)
+{
+    struct slice region = xfer_head_field(&r->head, "x-amz-bucket-region");
+
+    s3_no_read(buf_slice(&r->body), region, &r->no);
+    return s3_no_judge(b, r->head.status, &r->no, e);
+}
+
+static void refusal_free(struct refusal **rp)
+{
+    struct refusal *r = *rp;
+
+    *rp = NULL;
+    if (r == NULL) {
+        return;
+    }
+    buf_free(&r->body);
+    arena_fini(&r->arena);
+    free(r);
+}
 
 /* --- what goes out at each hop ---
  *
@@ -495,7 +558,7 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
         x->wait_ms = rest_ms;
         return 0;
     }
-    if (at_bucket(x) && refusal_is(h)) {
+    if (at_bucket(x) && s3_is_no(h)) {
         x->refusal = refusal_new(h);
         return 0;
     }

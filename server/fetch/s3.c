@@ -303,6 +303,17 @@ static int on_open(void *arg, struct slice name, unsigned depth)
     return depth != 0 || slice_eqs(name, "Error") ? 0 : E_INVALID;
 }
 
+/* 412 and 416 speak of what was asked; a redirect that names a place is followed, but for one that names a region: what is
+ * signed for here is worth nothing there. */
+bool s3_is_no(const struct xfer_head *h)
+{
+    if (h->status / 100 == 3) {
+        return h->status != 304 && (xfer_head_field(h, "location").p == NULL ||
+                                    xfer_head_field(h, "x-amz-bucket-region").p != NULL);
+    }
+    return h->status >= 400 && h->status != 412 && h->status != 416;
+}
+
 void s3_no_read(struct slice body, struct slice region, struct s3_no *out)
 {
     struct s3_xml_events ev = {on_open, on_close, out};

@@ -9,6 +9,7 @@
 
 #include "common/base/arena.h"
 #include "common/hash/digest.h"
+#include "common/xfer/xfer.h"
 #include "server/fetch/origin.h"
 
 struct s3 {
@@ -29,6 +30,8 @@ MUST_USE int s3_sign(const struct s3 *b, bool head, uint64_t unix_s, struct buf 
  * sums, or none. */
 MUST_USE bool s3_checksum(struct slice value, struct slice type, struct digest *out);
 
+/* Is it a no, whose reason stands in its body? */
+bool s3_is_no(const struct xfer_head *h);
 /* What the document of a no says, as it may be shown: printable, short. Empty: nothing. */
 struct s3_no {
     char code[64], message[128], region[40];

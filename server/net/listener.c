@@ -1,9 +1,12 @@
 #include "server/net/listener.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
@@ -45,12 +48,28 @@ static struct listener *listener_new(const struct listener_settings *set)
     return l;
 }
 
+/* NULL: the system's usual one. */
+static bool use_algorithm(int fd, const char *algorithm)
+{
+    char usual[16] = "";
+    socklen_t n = sizeof usual - 1;
+    int fresh = algorithm == NULL ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+
+    if (fresh != -1) {
+        (void)getsockopt(fresh, IPPROTO_TCP, TCP_CONGESTION, usual, &n);
+        close(fresh);
+    }
+    algorithm = algorithm != NULL ? algorithm : usual;
+    return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm, (socklen_t)strlen(algorithm)) ==
+           0;
+}
+
 /* Accepted sockets inherit it. A kernel may refuse an algorithm that is not on its list: slower, not wrong. */
 static void set_congestion(struct listener *l)
 {
     const char *algorithm = l->set.tcp_congestion;
 
-    if (!sock_congestion(l->fd, algorithm)) {
+    if (!use_algorithm(l->fd, algorithm)) {
         log_warn("listen.congestion", "address=%s algorithm=%s refused=yes", l->address,
                  algorithm != NULL ? algorithm : "usual");
     }

@@ -121,13 +121,6 @@ void sock_tune(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-void sock_cork(int fd, bool on)
-{
-    const int value = on;
-
-    setsockopt(fd, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
-}
-
 void sock_short_queue(int fd)
 {
     static const int bytes = SHORT_QUEUE_BYTES;
@@ -140,19 +133,4 @@ bool sock_delivers(int fd)
     int n = 0;
 
     return ioctl(fd, SIOCOUTQ, &n) == 0 && n > 0;
-}
-
-bool sock_congestion(int fd, const char *algorithm)
-{
-    char usual[16] = "";
-    socklen_t n = sizeof usual - 1;
-    int fresh = algorithm == NULL ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
-
-    if (fresh != -1) {
-        (void)getsockopt(fresh, IPPROTO_TCP, TCP_CONGESTION, usual, &n);
-        close(fresh);
-    }
-    algorithm = algorithm != NULL ? algorithm : usual;
-    return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, algorithm, (socklen_t)strlen(algorithm)) ==
-           0;
 }

@@ -1,16 +1,11 @@
 #include "server/net/tls.h"
 
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/slice.h"
 #include "common/codec/units.h"
@@ -307,18 +302,4 @@ bool tls_chose_h2(const SSL *ssl)
 
     SSL_get0_alpn_selected(ssl, &name, &n);
     return slice_eq(slice_of(name, n), SLICE("h2"));
-}
-
-bool tls_kernel(void)
-{
-    /* Asked of a socket, not of /proc, which a hardened unit hides: one that is not connected is refused only if the name
-     * is known. */
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool found =
-        fd != -1 && setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", 3) == -1 && errno == ENOTCONN;
-
-    if (fd != -1) {
-        close(fd);
-    }
-    return found;
 }

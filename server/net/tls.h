@@ -45,6 +45,5 @@ MUST_USE int tls_authorities_check(const char *path, struct err *e);
 
 SSL *tls_session(struct tls_identity *t); /* a server's end, no BIO yet */
 bool tls_chose_h2(const SSL *ssl);        /* after the handshake */
-bool tls_kernel(void);                    /* the kernel can encrypt on sockets (kTLS) */
 
 #endif

@@ -6,8 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "server/fetch/refusal.h"
-
 static int open_bucket(const struct origin_settings *set, struct s3 **b, const char *url)
 {
     struct buf got = BUF_INIT(4096);
@@ -265,7 +263,7 @@ static void which_answers_are_noes(void **state)
         if (h.nfields != 0 && strcmp(cases[i].field, "location") != 0) {
             f[h.nfields++] = (struct xfer_field){slice_str(cases[i].field), SLICE("eu-west-1")};
         }
-        assert_int_equal(refusal_is(&h), cases[i].is);
+        assert_int_equal(s3_is_no(&h), cases[i].is);
     }
 }
 

@@ -14,6 +14,7 @@ enum { INPUT_MORE = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24, REAP_MAX =
 enum { ANSWER_COST = 16 * 1024, TURN_COST = DRIVE_BYTES, TURNS_MORE = 32, ROUND_COST = 512 * 1024 };
 enum { IDLE_MS = 200 }; /* a request of a connection that was idle for less may be on its way */
 
+static void conn_drive(struct conn *c);
 static const struct conn_ops greeting_ops;
 static const struct conn_ops linger_ops;
 
@@ -241,7 +242,7 @@ static void settle(struct conn *c, int rc)
     schedule(c);
 }
 
-void conn_drive(struct conn *c)
+static void conn_drive(struct conn *c)
 {
     int rc;
 

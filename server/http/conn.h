@@ -256,7 +256,6 @@ void lane_init(struct lane *l, struct loop *loop); /* server, limits, handler, d
 void lane_fini(struct lane *l);
 void conn_open(struct lane *l, const struct accepted *a);
 void conn_close(struct conn *c);
-void conn_drive(struct conn *c);
 void conn_reap(struct lane *l,
                unsigned n);     /* ends idle ones: of clients that have most, those idle longest */
 void conn_kick(struct conn *c); /* drive() soon: after what runs now */

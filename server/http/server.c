@@ -131,14 +131,11 @@ static struct listener *find_listener(struct http_server *s, size_t place, const
 static int bind_one(struct listener *old, const struct listener_settings *set,
                     struct listener **out, struct tls_pair **renewed, struct err *e)
 {
-    if (old == NULL) {
-        return listener_open(set, out, e);
-    }
-    if (!listener_is(old, set)) {
-        return listener_again(old, set, out, e);
-    }
-    *out = listener_hold(old);
-    return listener_identity(old) != NULL ? tls_pair_read(listener_identity(old), renewed, e) : 0;
+    int rc = listener_open(old, set, out, e);
+
+    return rc != 0 || *out != old || listener_identity(*out) == NULL
+               ? rc
+               : tls_pair_read(listener_identity(old), renewed, e);
 }
 
 static void drain_retired(struct loop *l, void *arg)
@@ -188,7 +185,7 @@ int http_server_try(struct http_server *s, const struct listener_settings *set, 
 
     for (size_t i = 0; rc == 0 && i < count; i++) {
         if (find_listener(s, i, set[i].address) == NULL) {
-            rc = listener_open(&set[i], &fresh.at[i], e);
+            rc = listener_open(NULL, &set[i], &fresh.at[i], e);
         }
     }
     http_listeners_drop(&fresh);

@@ -83,7 +83,19 @@ static int prepare(struct listener *l, struct err *e)
                : tls_identity_open(l->set.tls_certificate, l->set.tls_key, &l->identity, e);
 }
 
-int listener_open(const struct listener_settings *set, struct listener **out, struct err *e)
+bool listener_named(const struct listener *l, const char *address)
+{
+    return strcmp(l->set.address, address) == 0;
+}
+
+static bool is_same(const struct listener *l, const struct listener_settings *set)
+{
+    return listener_named(l, set->address) && same(l->set.root, set->root) &&
+           same(l->set.tls_certificate, set->tls_certificate) &&
+           same(l->set.tls_key, set->tls_key) && same(l->set.tcp_congestion, set->tcp_congestion);
+}
+
+static int open_new(const struct listener_settings *set, struct listener **out, struct err *e)
 {
     struct listener *l = listener_new(set);
     int rc = sock_listen(set->address, &l->fd, e);
@@ -99,8 +111,9 @@ int listener_open(const struct listener_settings *set, struct listener **out, st
     return rc;
 }
 
-int listener_again(const struct listener *old, const struct listener_settings *set,
-                   struct listener **out, struct err *e)
+/* The socket of `old` under other settings. */
+static int open_again(const struct listener *old, const struct listener_settings *set,
+                      struct listener **out, struct err *e)
 {
     struct listener *l = listener_new(set);
     int rc;
@@ -113,6 +126,19 @@ int listener_again(const struct listener *old, const struct listener_settings *s
     }
     *out = l;
     return rc;
+}
+
+int listener_open(const struct listener *old, const struct listener_settings *set,
+                  struct listener **out, struct err *e)
+{
+    if (old == NULL) {
+        return open_new(set, out, e);
+    }
+    if (!is_same(old, set)) {
+        return open_again(old, set, out, e);
+    }
+    *out = listener_hold(old);
+    return 0;
 }
 
 void listener_begin(struct listener *l)
@@ -181,16 +207,4 @@ const char *listener_root(const struct listener *l)
 const char *listener_address(const struct listener *l)
 {
     return l->address;
-}
-
-bool listener_named(const struct listener *l, const char *address)
-{
-    return strcmp(l->set.address, address) == 0;
-}
-
-bool listener_is(const struct listener *l, const struct listener_settings *set)
-{
-    return listener_named(l, set->address) && same(l->set.root, set->root) &&
-           same(l->set.tls_certificate, set->tls_certificate) &&
-           same(l->set.tls_key, set->tls_key) && same(l->set.tcp_congestion, set->tcp_congestion);
 }

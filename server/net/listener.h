@@ -25,13 +25,11 @@ struct listener_settings {
 
 struct listener;
 
-/* Binds and listens at once; the error names address and reason. */
-MUST_USE int listener_open(const struct listener_settings *set, struct listener **out,
-                           struct err *e);
-/* The socket of `old`, which is named as set->address, under other settings: what they say of the socket itself holds from
- * listener_begin() on. */
-MUST_USE int listener_again(const struct listener *old, const struct listener_settings *set,
-                            struct listener **out, struct err *e);
+/* Binds and listens at once; the error names address and reason. old: a listener that is named set->address, or NULL. It is held once
+ * more where all of *set is the same to the letter; else its socket is taken over: what the settings say of the socket itself holds
+ * from listener_begin() on. */
+MUST_USE int listener_open(const struct listener *old, const struct listener_settings *set,
+                           struct listener **out, struct err *e);
 void listener_begin(struct listener *l);
 struct listener *listener_hold(const struct listener *l);
 void listener_release(struct listener **lp); /* NULL is fine */
@@ -44,6 +42,5 @@ struct tls_identity *listener_identity(const struct listener *l); /* NULL: clear
 const char *listener_root(const struct listener *l);              /* NULL without */
 const char *listener_address(const struct listener *l);           /* as bound: "127.0.0.1:40123" */
 bool listener_named(const struct listener *l, const char *address); /* by its configuration */
-bool listener_is(const struct listener *l, const struct listener_settings *set); /* to the letter */
 
 #endif

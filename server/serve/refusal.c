@@ -123,11 +123,67 @@ void refusal_challenge(struct http_reply *r)
     reply_add(r, SLICE("www-authenticate"), SLICE("Bearer"));
 }
 
-void refuse_cross_site(struct exchange *x)
-{
-    const struct http_req *req = exchange_req(x);
-    struct slice from = http_req_field(req, "origin");
+/* --- does a web page of somebody else write here with its reader's login? ---
+ *
+ * A browser sends the Basic credentials that it holds for this server with any request that any page makes, so a page of
+ * another web origin could write as its reader (CSRF). Browsers say where a request comes from: Sec-Fetch-Site, over TLS and
+ * to loopback, and Origin with every write. Programs say neither, and Bearer tokens are not sent by themselves. The rules are those of
+ * Go's net/http.CrossOriginProtection (W3C Fetch Metadata; RFC 6454).
+ */
 
+static bool is_basic(struct slice credentials)
+{
+    struct slice rest = slice_trim(credentials);
+
+    return slice_ieq(slice_cut(&rest, ' '), SLICE("basic"));
+}
+
+/* "https://host:port/path" -> "host:port"; p == NULL: no URL, as "null" is of a sandboxed page. */
+static struct slice host_of(struct slice url)
+{
+    static const char mark[] = "://";
+    const char *at = memmem(url.p, url.n, mark, strlen(mark));
+    struct slice rest;
+
+    if (at == NULL) {
+        return SLICE_NONE;
+    }
+    rest = slice_from(url, (size_t)(at - url.p) + strlen(mark));
+    return slice_cut(&rest, '/');
+}
+
+static bool is_ours(struct slice origin, struct slice host, const char *public_url)
+{
+    struct slice from = host_of(origin);
+
+    return from.n != 0 && (slice_ieq(from, host) ||
+                           (public_url != NULL && slice_ieq(from, host_of(slice_str(public_url)))));
+}
+
+static bool is_cross_site(const struct http_req *r, const char *public_url)
+{
+    struct slice site, origin;
+
+    if (r->method == METHOD_GET || r->method == METHOD_HEAD || r->method == METHOD_OPTIONS ||
+        !is_basic(http_req_field(r, "authorization"))) {
+        return false;
+    }
+    site = http_req_field(r, "sec-fetch-site");
+    if (site.p != NULL) { /* "none": somebody typed it */
+        return !slice_eqs(site, "same-origin") && !slice_eqs(site, "none");
+    }
+    origin = http_req_field(r, "origin");
+    return origin.p != NULL && !is_ours(origin, r->host, public_url);
+}
+
+bool refuse_cross_site(struct exchange *x, const struct http_req *req, const char *public_url)
+{
+    struct slice from;
+
+    if (!is_cross_site(req, public_url)) {
+        return false;
+    }
+    from = http_req_field(req, "origin");
     refuse(
         x, 403,
         SLICE_FMT
@@ -136,7 +192,10 @@ void refuse_cross_site(struct exchange *x)
         "server may do that; programs send `Authorization: Bearer`\n",
         SLICE_ARG(req->method_text),
         SLICE_ARG(from.n != 0 ? from : SLICE("it does not say which")));
+    return true;
 }
+
+/* --- no token, or too many requests --- */
 
 void refuse_login(struct exchange *x)
 {

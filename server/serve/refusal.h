@@ -12,8 +12,9 @@ struct slice refusal_words(const struct http_req *req, struct slice text, struct
 void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* A 401's: a token as the password of Basic, or by itself. Two fields: of both in one, Chromium takes neither. */
 void refusal_challenge(struct http_reply *r);
-/* 403: a write by a page of another web origin (cross_site.h). */
-void refuse_cross_site(struct exchange *x);
+/* 403: a write by a page of another web origin. False: it is none, and goes on. public_url: what clients call us, beside the host that
+ * they asked; or NULL. */
+bool refuse_cross_site(struct exchange *x, const struct http_req *req, const char *public_url);
 /* /-/logout, 401: a browser drops the credentials that it sent. */
 void refuse_login(struct exchange *x);
 /* 405 names the methods that are taken (RFC 9110 15.5.6). */

@@ -1,6 +1,5 @@
 #include "server/serve/serve.h"
 
-#include "server/gate/cross_site.h"
 #include "server/http/status.h"
 #include "server/serve/entrance.h"
 #include "server/serve/index.h"
@@ -169,8 +168,7 @@ static bool enter(struct desk *d, struct exchange *x, struct visit *v, bool ours
         return false;
     }
     exchange_set_client(x, v->who.client);
-    if (cross_site_write(req, d->set->conf->public_url)) {
-        refuse_cross_site(x);
+    if (refuse_cross_site(x, req, d->set->conf->public_url)) {
         return false;
     }
     if (!ours || v->entrance->counted(req)) {

@@ -127,7 +127,7 @@ static void start(void)
                                         .connections = 100,
                                         .discard_bytes = 65536};
     world.bytes = mem_new(300000);
-    CHECK(listener_open(&set, &world.listener, NULL) == 0);
+    CHECK(listener_open(NULL, &set, &world.listener, NULL) == 0);
     world.lane.limits = &world.limits;
     world.lane.handler = (struct exchange_handler){.on_request = on_request, .on_end = on_end};
     lane_init(&world.lane, &world.loop);

@@ -433,5 +433,5 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     rc = rc != 0 ? rc : section_sync(nd, r, a, e);
     rc = rc != 0 ? rc : check_forward(nd, r, e);
     rc = rc != 0 ? rc : check_targeted(nd, r, e);
-    return rc == 0 ? check_pass_headers(nd, r, e) : rc;
+    return rc != 0 ? rc : check_pass_headers(nd, r, e);
 }

@@ -46,13 +46,11 @@ static int make(void *arg, struct buf *out, struct rendering *about, struct err 
                                    &page, e);
     }
     buf_free(&doc);
-    if (rc == 0) {
-        rc = keep_rows(w, &page.rows, e);
-    }
+    rc = rc != 0 ? rc : keep_rows(w, &page.rows, e);
     batch_free(&page.rows);
     *out = page.body;
     about->content_type = page.content_type;
-    return rc == 0 ? 0 : err_prefix(e, "the origin's index page cannot be used");
+    return rc != 0 ? err_prefix(e, "the origin's index page cannot be used") : 0;
 }
 
 static void work_free(void *arg)

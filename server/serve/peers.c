@@ -92,9 +92,7 @@ static void announce_work(struct step *s)
     const struct serve_parts *parts = s->call->desk->parts;
 
     s->rc = right_to_digest(parts->store, a->set, a->who, &a->digest, NULL, &s->why);
-    if (s->rc == 0) {
-        s->rc = announce(a, parts, &s->why);
-    }
+    s->rc = s->rc != 0 ? s->rc : announce(a, parts, &s->why);
 }
 
 /* --- the answer --- */

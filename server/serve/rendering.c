@@ -273,9 +273,7 @@ static void make(struct job *j)
 
     x->rc = x->what->make(x->arg, &x->out, &x->pub, &x->why);
     x->what->free(x->arg); /* before the first waiter lets its call go */
-    if (x->rc == 0) {
-        x->rc = put_away(x, &x->why);
-    }
+    x->rc = x->rc != 0 ? x->rc : put_away(x, &x->why);
     list_init(&waiters);
     lock_take(&x->all->lock);
     x->ready = true;

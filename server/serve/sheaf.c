@@ -36,7 +36,7 @@ static void add_blob(struct gleaning *ss, struct store *s, const struct digest *
         rc = blob_inline(s, d, &ss->one, NULL);
         if (rc == E_NOTFOUND) { /* in a file, maybe */
             rc = blob_exists(s, d, &there, NULL);
-            rc = rc == 0 ? there ? E_TOOBIG : E_NOTFOUND : rc;
+            rc = rc != 0 ? rc : there ? E_TOOBIG : E_NOTFOUND;
         }
     }
     if (rc == 0) {

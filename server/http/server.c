@@ -128,16 +128,6 @@ static struct listener *find_listener(struct http_server *s, size_t place, const
     return NULL;
 }
 
-static int bind_one(struct listener *old, const struct listener_settings *set,
-                    struct listener **out, struct tls_pair **renewed, struct err *e)
-{
-    int rc = listener_open(old, set, out, e);
-
-    return rc != 0 || *out != old || listener_identity(*out) == NULL
-               ? rc
-               : tls_pair_read(listener_identity(old), renewed, e);
-}
-
 static void drain_retired(struct loop *l, void *arg)
 {
     struct http_server *s = arg;
@@ -156,7 +146,6 @@ static struct http_listeners listeners_new(size_t count)
     struct http_listeners ls = {.count = count};
 
     ls.at = mem_array(count, sizeof *ls.at);
-    ls.renewed = mem_array(count, sizeof *ls.renewed);
     return ls;
 }
 
@@ -167,8 +156,7 @@ int http_server_bind(struct http_server *s, const struct listener_settings *set,
 
     *out = listeners_new(count);
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = bind_one(find_listener(s, i, set[i].address), &set[i], &out->at[i], &out->renewed[i],
-                      e);
+        rc = listener_open(find_listener(s, i, set[i].address), &set[i], &out->at[i], e);
     }
     if (rc != 0) {
         http_listeners_drop(out);
@@ -196,10 +184,8 @@ void http_listeners_drop(struct http_listeners *ls)
 {
     for (size_t i = 0; i < ls->count; i++) {
         listener_release(&ls->at[i]);
-        tls_pair_free(&ls->renewed[i]);
     }
     free(ls->at);
-    free(ls->renewed);
     *ls = (struct http_listeners){0};
 }
 
@@ -219,9 +205,6 @@ void http_server_listen(struct http_server *s, struct http_listeners *ls)
     bool some = false;
 
     for (size_t i = 0; i < ls->count; i++) {
-        if (ls->renewed[i] != NULL) {
-            tls_identity_replace(listener_identity(ls->at[i]), &ls->renewed[i]);
-        }
         listener_begin(ls->at[i]);
     }
     acceptor_watch(s->acceptor, ls->at, ls->count);

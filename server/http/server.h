@@ -48,8 +48,7 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
                                      struct body_memory *memory, const struct http_limits *limits,
                                      struct exchange_handler handler);
 struct http_listeners {
-    struct listener **at;      /* each held */
-    struct tls_pair **renewed; /* of those that stay as they are: their files read again, or NULL */
+    struct listener **at; /* each held */
     size_t count;
 };
 /* Binds what is new; what stays keeps its socket and has its certificate read again. Until http_server_listen() all that is

@@ -138,7 +138,7 @@ int listener_open(const struct listener *old, const struct listener_settings *se
         return open_again(old, set, out, e);
     }
     *out = listener_hold(old);
-    return 0;
+    return old->identity != NULL ? tls_identity_reread(old->identity, e) : 0;
 }
 
 void listener_begin(struct listener *l)
@@ -146,6 +146,9 @@ void listener_begin(struct listener *l)
     if (l->again) {
         set_congestion(l);
         l->again = false;
+    }
+    if (l->identity != NULL) {
+        tls_identity_begin(l->identity);
     }
 }
 

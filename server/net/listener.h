@@ -26,8 +26,8 @@ struct listener_settings {
 struct listener;
 
 /* Binds and listens at once; the error names address and reason. old: a listener that is named set->address, or NULL. It is held once
- * more where all of *set is the same to the letter; else its socket is taken over: what the settings say of the socket itself holds
- * from listener_begin() on. */
+ * more where all of *set is the same to the letter, and has its certificate read again; else its socket is taken over. The certificate,
+ * and what the settings say of the socket itself, hold from listener_begin() on. */
 MUST_USE int listener_open(const struct listener *old, const struct listener_settings *set,
                            struct listener **out, struct err *e);
 void listener_begin(struct listener *l);

@@ -11,7 +11,7 @@
 #include "common/codec/units.h"
 #include "common/os/lock.h"
 
-struct tls_pair {
+struct tls_pair { /* a certificate chain and its key, as they were read from their files */
     SSL_CTX *ctx;
     struct tls_validity valid; /* of ctx */
     bool public;               /* the system's authorities vouch for it */
@@ -20,6 +20,7 @@ struct tls_pair {
 struct tls_identity {
     struct lock lock; /* over pair: loops take references to its context while a reload swaps it */
     struct tls_pair *pair;
+    struct tls_pair *fresh; /* read again, and not in force yet; or NULL */
     char *certificate;
     char *key;
 };
@@ -152,12 +153,7 @@ static int pair_read(const char *certificate, const char *key, struct tls_pair *
     return rc;
 }
 
-int tls_pair_read(const struct tls_identity *t, struct tls_pair **out, struct err *e)
-{
-    return pair_read(t->certificate, t->key, out, e);
-}
-
-void tls_pair_free(struct tls_pair **pp)
+static void pair_free(struct tls_pair **pp)
 {
     struct tls_pair *p = *pp;
 
@@ -191,16 +187,25 @@ int tls_identity_open(const char *certificate, const char *key, struct tls_ident
     return 0;
 }
 
-void tls_identity_replace(struct tls_identity *t, struct tls_pair **pp)
+int tls_identity_reread(struct tls_identity *t, struct err *e)
+{
+    pair_free(&t->fresh);
+    return pair_read(t->certificate, t->key, &t->fresh, e);
+}
+
+void tls_identity_begin(struct tls_identity *t)
 {
     struct tls_pair *old;
 
+    if (t->fresh == NULL) {
+        return;
+    }
     lock_take(&t->lock);
     old = t->pair;
-    t->pair = *pp;
+    t->pair = t->fresh;
     lock_drop(&t->lock);
-    *pp = NULL;
-    tls_pair_free(&old);
+    t->fresh = NULL;
+    pair_free(&old);
 }
 
 struct tls_validity tls_identity_validity(const struct tls_identity *t)
@@ -254,7 +259,8 @@ void tls_identity_close(struct tls_identity **tp)
         return;
     }
     *tp = NULL;
-    tls_pair_free(&t->pair);
+    pair_free(&t->pair);
+    pair_free(&t->fresh);
     lock_fini(&t->lock);
     free(t->certificate);
     free(t->key);

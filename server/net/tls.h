@@ -16,13 +16,10 @@ struct tls_identity;
 
 MUST_USE int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
                                struct err *e);
-/* A certificate chain and its key, as they were read from their files. */
-struct tls_pair;
-/* Reads the identity's files again, and changes nothing. */
-MUST_USE int tls_pair_read(const struct tls_identity *t, struct tls_pair **out, struct err *e);
-void tls_pair_free(struct tls_pair **pp); /* NULL is fine */
-/* New sessions have it from now on. Takes *pp. */
-void tls_identity_replace(struct tls_identity *t, struct tls_pair **pp);
+/* Reads its files again, for tls_identity_begin(): until then nothing changes. One at a time. */
+MUST_USE int tls_identity_reread(struct tls_identity *t, struct err *e);
+/* New sessions have what was read last from now on. */
+void tls_identity_begin(struct tls_identity *t);
 void tls_identity_close(struct tls_identity **tp);
 struct tls_validity { /* when all certificates of a chain are valid */
     int64_t begins_unix_s, expires_unix_s;

@@ -4,7 +4,6 @@
 
 #include "server/plan/document.h"
 #include "server/serve/entrance.h"
-#include "server/serve/put.h"
 #include "server/serve/refusal.h"
 #include "server/serve/reply.h"
 
@@ -251,7 +250,9 @@ static void on_gone(void *arg)
     opening_cancel(&c->opening);
     plan_run_leave(&c->run);
     body_gone(c);
-    upload_flow_gone(c);
+    if (c->reader != NULL) {
+        c->reader->gone(c);
+    }
 }
 
 static void on_data(void *arg, struct slice bytes, bool end)
@@ -260,8 +261,8 @@ static void on_data(void *arg, struct slice bytes, bool end)
 
     if (c->body != NULL) {
         body_data(c, bytes, end);
-    } else {
-        upload_flow_data(c, bytes, end);
+    } else if (c->reader != NULL) {
+        c->reader->data(c, bytes, end);
     }
 }
 

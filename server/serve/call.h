@@ -17,6 +17,12 @@
 #include "server/serve/desk.h"
 
 struct document;
+
+struct call_reader { /* takes the request's body, where call_body() does not */
+    void (*data)(struct call *c, struct slice bytes, bool end);
+    void (*gone)(struct call *c); /* the client has left */
+};
+
 struct call {
     unsigned holds;
     size_t
@@ -46,9 +52,10 @@ struct call {
     void (*on_body)(struct call *c, int rc, struct slice body);
     struct {
         uint64_t stored_unix_s, fresh_until_unix_s;
-    } index;                  /* of the document that is rewritten */
-    struct opening *opening;  /* the first byte is awaited; or NULL */
-    struct upload_flow *flow; /* a body being taken in; or NULL */
+    } index;                          /* of the document that is rewritten */
+    struct opening *opening;          /* the first byte is awaited; or NULL */
+    const struct call_reader *reader; /* or NULL */
+    struct upload_flow *flow;         /* its own (put.c): a body being taken in; or NULL */
 };
 
 /* NULL: there is no memory for it (http/body_memory.h), and x has its 503. */

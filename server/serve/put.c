@@ -329,27 +329,7 @@ static void advance(struct upload_flow *f)
     }
 }
 
-void upload_flow_start(struct call *c)
-{
-    struct upload_flow *f = NEW(struct upload_flow);
-
-    f->call = call_hold(c);
-    f->uploads = c->desk->parts->uploads;
-    f->put = c->plan.put;
-    f->put.client = c->who.client;
-    f->gather = BUF_INIT(GATHER_BYTES * 2);
-    f->block = BUF_INIT(GATHER_BYTES * 2);
-    f->reply.body = BUF_INIT(REPLY_BYTES);
-    f->yield.deliver = on_yield;
-    f->again.fire = ask_again;
-    /* An empty file: no bytes come, and no end of them. */
-    f->ended = !c->req.has_body || c->req.content_length == 0;
-    c->flow = f;
-    c->desk->flows++;
-    submit(f, put_has_body(f->put.kind) ? FLOW_OPEN : FLOW_RUN);
-}
-
-void upload_flow_data(struct call *c, struct slice bytes, bool end)
+static void on_data(struct call *c, struct slice bytes, bool end)
 {
     struct upload_flow *f = c->flow;
 
@@ -372,9 +352,31 @@ void upload_flow_data(struct call *c, struct slice bytes, bool end)
     advance(f);
 }
 
-void upload_flow_gone(struct call *c)
+static void on_gone(struct call *c)
 {
     if (c->flow != NULL) {
         advance(c->flow);
     }
+}
+
+void put_start(struct call *c)
+{
+    static const struct call_reader reader = {on_data, on_gone};
+    struct upload_flow *f = NEW(struct upload_flow);
+
+    f->call = call_hold(c);
+    f->uploads = c->desk->parts->uploads;
+    f->put = c->plan.put;
+    f->put.client = c->who.client;
+    f->gather = BUF_INIT(GATHER_BYTES * 2);
+    f->block = BUF_INIT(GATHER_BYTES * 2);
+    f->reply.body = BUF_INIT(REPLY_BYTES);
+    f->yield.deliver = on_yield;
+    f->again.fire = ask_again;
+    /* An empty file: no bytes come, and no end of them. */
+    f->ended = !c->req.has_body || c->req.content_length == 0;
+    c->reader = &reader;
+    c->flow = f;
+    c->desk->flows++;
+    submit(f, put_has_body(f->put.kind) ? FLOW_OPEN : FLOW_RUN);
 }

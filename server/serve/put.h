@@ -8,8 +8,6 @@
 
 #include "server/serve/call.h"
 
-void upload_flow_start(struct call *c); /* executes c->plan.put */
-void upload_flow_data(struct call *c, struct slice bytes, bool end);
-void upload_flow_gone(struct call *c); /* no flow is fine */
+void put_start(struct call *c); /* executes c->plan.put */
 
 #endif

@@ -134,7 +134,7 @@ static void on_planned(void *arg)
         tree_send_listing(c);
         return;
     case PLAN_PUT:
-        upload_flow_start(c);
+        put_start(c);
         return;
     case PLAN_REPLY:
         execute_reply(c);

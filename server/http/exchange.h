@@ -53,10 +53,10 @@ struct exchange_events {
 const struct http_req *exchange_req(const struct exchange *x);
 struct loop *exchange_loop(const struct exchange *x);
 struct arena *exchange_arena(struct exchange *x);
-/* The request came through a proxy that the handler believes: from whom, and how it was asked. host: in the arena. */
 /* The request as if it had come for this target, with this credential ("Bearer ..."; "": its own): a secret that stood in its path
  * is out of it before anybody looks. */
 void exchange_unlock(struct exchange *x, struct slice target, struct slice credential);
+/* The request came through a proxy that the handler believes: from whom, and how it was asked. host: in the arena. */
 void exchange_forwarded(struct exchange *x, const struct sockaddr_storage *peer, bool tls,
                         struct slice host);
 /* It came when all connections that there may be were open, and they still are: only what is kept for that is answered. */

@@ -77,22 +77,23 @@ unsigned traffic_repo(struct traffic *t, const char *name)
     return i < TRAFFIC_REPOS ? i : TRAFFIC_REPOS - 1;
 }
 
+/* Where the origins of that repo count. */
+static struct fetch_counters *upstream(struct traffic *t, unsigned repo)
+{
+    CHECK(repo < t->repos);
+    atomic_store(&t->fetches[repo], true);
+    return &t->upstream[repo];
+}
+
 void traffic_follow(struct traffic *t, const struct repo_set *rs)
 {
     for (size_t i = 0; i < rs->count; i++) {
         struct repo *r = rs->repo[i];
         r->slot = traffic_repo(t, r->name);
         if (r->origin != NULL) {
-            origin_count_in(r->origin, traffic_upstream(t, r->slot));
+            origin_count_in(r->origin, upstream(t, r->slot));
         }
     }
-}
-
-struct fetch_counters *traffic_upstream(struct traffic *t, unsigned repo)
-{
-    CHECK(repo < t->repos);
-    atomic_store(&t->fetches[repo], true);
-    return &t->upstream[repo];
 }
 
 bool traffic_fetched(struct traffic *t, unsigned repo, struct fetch_stats *out)

@@ -38,8 +38,6 @@ struct traffic *traffic_open(unsigned shards); /* loops_count() */
 unsigned traffic_repo(struct traffic *t, const char *name);
 /* Gives each repo of a set that is not in force yet its slot, where its origins count, too. */
 void traffic_follow(struct traffic *t, const struct repo_set *rs);
-/* Where the origins of that repo count. */
-struct fetch_counters *traffic_upstream(struct traffic *t, unsigned repo);
 bool traffic_fetched(struct traffic *t, unsigned repo,
                      struct fetch_stats *out); /* false: never had an origin */
 struct fetch_stats traffic_fetched_all(struct traffic *t);

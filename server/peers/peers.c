@@ -688,6 +688,16 @@ static int room_for(struct peers *p, const struct entry *x, uint64_t size_bytes,
     return 0;
 }
 
+static void leave(struct peers *p, const struct digest *d, const uint8_t id[ANNOUNCEMENT_ID])
+{
+    struct entry *x = find(p, d);
+
+    if (x != NULL) {
+        swarm_leave(x->swarm, id);
+        settle(p, x);
+    }
+}
+
 static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes, uint64_t client,
                     const struct node_announcement *a, const uint8_t from[SWARM_ADDRESS],
                     uint64_t now_ms, struct swarm_answer *out, bool *began, struct err *e)
@@ -726,24 +736,16 @@ int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
 
     *began = false;
     lock_take(&p->lock);
-    rc = announce(p, d, size_bytes, client, a, from, now_ms, out, began, e);
-    p->announcements += rc == 0;
-    p->refused += rc == E_BUSY;
-    lock_drop(&p->lock);
-    return rc;
-}
-
-void peers_leave(struct peers *p, const struct digest *d, const uint8_t id[ANNOUNCEMENT_ID])
-{
-    struct entry *x;
-
-    lock_take(&p->lock);
-    x = find(p, d);
-    if (x != NULL) {
-        swarm_leave(x->swarm, id);
-        settle(p, x);
+    if (a->leave) {
+        leave(p, d, a->id);
+        rc = 0;
+    } else {
+        rc = announce(p, d, size_bytes, client, a, from, now_ms, out, began, e);
+        p->announcements += rc == 0;
+        p->refused += rc == E_BUSY;
     }
     lock_drop(&p->lock);
+    return rc;
 }
 
 static void copy_name(char out[PEERS_NAME], struct slice s)

@@ -35,12 +35,12 @@ void peers_close(struct peers **pp); /* NULL is fine */
 void peers_set(struct peers *p, const struct peers_settings *set);
 bool peers_on(struct peers *p);
 
-/* size_bytes: of the blob. client: who announces; a swarm that it begins is on its account. *began: it is the first of a swarm, whose name may be told by peers_name(). */
+/* size_bytes: of the blob. client: who announces; a swarm that it begins is on its account. *began: it is the first of a swarm, whose
+ * name may be told by peers_name(). *out says nothing to a node that leaves. */
 MUST_USE int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
                             uint64_t client, const struct node_announcement *a,
                             const uint8_t from[SWARM_ADDRESS], uint64_t now_ms,
                             struct swarm_answer *out, bool *began, struct err *e);
-void peers_leave(struct peers *p, const struct digest *d, const uint8_t id[ANNOUNCEMENT_ID]);
 /* A repo and a key or tree in it that hold the blob, for people. Cut where it is long. */
 void peers_name(struct peers *p, const struct digest *d, struct slice repo, struct slice key);
 /* What has gone quiet goes, and leases that are over: now and then, whether somebody comes or not. */

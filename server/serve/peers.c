@@ -67,13 +67,11 @@ static int announce(struct announcing *a, const struct serve_parts *parts, struc
         return rc;
     }
     rc = announcement_read(a->body, &said, e);
-    if (rc == 0 && said.leave) {
-        peers_leave(parts->peers, &a->digest, said.id);
-        a->left = true;
-    } else if (rc == 0) {
+    if (rc == 0) {
         rc = peers_announce(parts->peers, &a->digest, size_bytes, a->who->client, &said, a->from,
                             a->now_ms, &a->answer, &began, e);
     }
+    a->left = said.leave;
     announcement_free(&said);
     if (rc == 0) {
         blob_touch(parts->store, &a->digest, a->now_unix_s); /* what is being pulled stays */

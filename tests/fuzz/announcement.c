@@ -51,10 +51,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct swarm_answer out;
         bool began;
         from[15] = a.id[0] ^= (uint8_t)(i % 7);
-        if (a.leave) {
-            peers_leave(p, &d, a.id);
-        } else if (peers_announce(p, &d, CHUNKS * CHUNK_BYTES, 1, &a, from, now_ms, &out, &began,
-                                  &e) == 0) {
+        if (peers_announce(p, &d, CHUNKS * CHUNK_BYTES, 1, &a, from, now_ms, &out, &began, &e) ==
+                0 &&
+            !a.leave) {
             struct swarm_view v;
             check_answer(&out);
             CHECK(peers_look(p, now_ms, &v, 1) == 1);

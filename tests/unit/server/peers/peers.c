@@ -47,6 +47,20 @@ static int come(struct peers *p, uint32_t file, size_t chunks, uint32_t n, uint6
     return come_of(p, 1, file, chunks, n, now_ms, out, began);
 }
 
+static void leaves_file(struct peers *p, uint32_t file, uint32_t n)
+{
+    const uint8_t from[SWARM_ADDRESS] = {0};
+    struct node_announcement a = {.leave = true};
+    const struct digest d = name(file);
+    struct swarm_answer out;
+    struct err e = {0};
+    bool began;
+
+    memcpy(a.id, &n, sizeof n);
+    assert_int_equal(peers_announce(p, &d, CHUNK_BYTES, 1, &a, from, 0, &out, &began, &e), 0);
+    assert_false(began);
+}
+
 static struct peers_stats stats(struct peers *p)
 {
     struct peers_stats s;
@@ -61,7 +75,6 @@ static void a_swarm_lives_as_long_as_members(void **state)
     struct swarm_answer a, b;
     struct swarm_view v[4];
     struct digest one = name(1), two = name(2);
-    uint8_t id[ANNOUNCEMENT_ID] = {7};
     bool began;
 
     (void)state;
@@ -82,10 +95,9 @@ static void a_swarm_lives_as_long_as_members(void **state)
     assert_int_equal(v[0].count.members, 2);
     assert_int_equal(v[0].count.asked, 2);
     assert_int_equal(stats(p).members, 3);
-    peers_leave(p, &one, id);
-    peers_leave(p, &one, id);
-    id[0] = 8;
-    peers_leave(p, &one, id);
+    leaves_file(p, 1, 7);
+    leaves_file(p, 1, 7);
+    leaves_file(p, 1, 8);
     assert_int_equal(stats(p).swarms, 1);
     assert_int_equal(come(p, 1, 10, 7, 3000, &b, &began), 0);
     assert_true(began && memcmp(a.key, b.key, SWARM_KEY) != 0);
@@ -274,10 +286,7 @@ static struct swarm_answer comes(struct peers *p, uint32_t n, uint8_t *have, uns
 
 static void leaves(struct peers *p, uint32_t n)
 {
-    const struct digest d = name(1);
-    const struct node_announcement a = said(n, NULL, 0);
-
-    peers_leave(p, &d, a.id);
+    leaves_file(p, 1, n);
 }
 
 static struct swarm_count counted(struct peers *p)

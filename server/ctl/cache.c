@@ -47,12 +47,12 @@ static void object_row(struct table *t, const json_t *row)
 int ctl_cache_ls(struct ctl *c, struct err *e)
 {
     json_t *req = request("cache.ls");
+    const char *most = option_text(c, "--limit");
     uint64_t limit = 1000;
 
-    if (c->limit != NULL && !slice_u64(slice_str(c->limit), &limit)) {
+    if (most != NULL && !slice_u64(slice_str(most), &limit)) {
         json_decref(req);
-        return err_set(e, E_USAGE, "--limit \"%s\" is no number, it counts rows, write one",
-                       c->limit);
+        return err_set(e, E_USAGE, "--limit \"%s\" is no number, it counts rows, write one", most);
     }
     json_object_set_new(req, "repo", json_string(c->arg[0]));
     json_object_set_new(req, "limit", json_integer((json_int_t)limit));
@@ -67,20 +67,18 @@ int ctl_cache_stats(struct ctl *c, struct err *e)
     return list_members(c, request("cache.stats"), e);
 }
 
-static int act_on_scope(struct ctl *c, const char *verb, json_t **ok, struct err *e)
+static json_t *of_scope(const struct ctl *c, const char *verb)
 {
     json_t *req = request(verb);
 
     json_object_set_new(req, "scope", json_string(c->arg[0]));
-    json_object_set_new(req, "all", json_boolean(c->all));
-    json_object_set_new(req, "dry_run", json_boolean(c->dry_run));
-    return act(c, req, ok, e);
+    return req;
 }
 
 int ctl_cache_pin(struct ctl *c, struct err *e)
 {
     json_t *ok = NULL;
-    int rc = act_on_scope(c, "cache.pin", &ok, e);
+    int rc = act(c, of_scope(c, "cache.pin"), &ok, e);
 
     if (rc == 0) {
         say(c, "pinned %s\n", c->arg[0]);
@@ -92,7 +90,7 @@ int ctl_cache_pin(struct ctl *c, struct err *e)
 int ctl_cache_unpin(struct ctl *c, struct err *e)
 {
     json_t *ok = NULL;
-    int rc = act_on_scope(c, "cache.unpin", &ok, e);
+    int rc = act(c, of_scope(c, "cache.unpin"), &ok, e);
 
     if (rc == E_NOTFOUND) {
         err_set(e, rc, "%s is not pinned, see `mirrorctl cache pins`", c->arg[0]);
@@ -116,10 +114,14 @@ int ctl_cache_pins(struct ctl *c, struct err *e)
 
 int ctl_cache_rm(struct ctl *c, struct err *e)
 {
-    json_t *ok = NULL;
-    int rc = act_on_scope(c, "cache.rm", &ok, e);
+    json_t *req = of_scope(c, "cache.rm"), *ok = NULL;
+    bool dry_run = option_given(c, "--dry-run");
+    int rc;
 
-    if (rc == 0 && c->dry_run) {
+    json_object_set_new(req, "all", json_boolean(option_given(c, "--all")));
+    json_object_set_new(req, "dry_run", json_boolean(dry_run));
+    rc = act(c, req, &ok, e);
+    if (rc == 0 && dry_run) {
         say(c, "would remove %" PRIu64 " %s\n", get_u64(ok, "would_remove"),
             plural(get_u64(ok, "would_remove"), "object", "objects"));
     } else if (rc == 0) {
@@ -152,15 +154,16 @@ int ctl_cache_refresh(struct ctl *c, struct err *e)
 int ctl_cache_gc(struct ctl *c, struct err *e)
 {
     json_t *req = request("cache.gc"), *ok = NULL;
+    bool dry_run = option_given(c, "--dry-run");
     char bytes[UNITS_TEXT];
     int rc;
 
-    json_object_set_new(req, "dry_run", json_boolean(c->dry_run));
+    json_object_set_new(req, "dry_run", json_boolean(dry_run));
     rc = act(c, req, &ok, e);
     if (rc == 0) {
         size_format(get_u64(ok, "bytes"), bytes);
         say(c, "%s %" PRIu64 " %s (%s) and %" PRIu64 " tree %s\n",
-            c->dry_run ? "would remove" : "removed", get_u64(ok, "blobs"),
+            dry_run ? "would remove" : "removed", get_u64(ok, "blobs"),
             plural(get_u64(ok, "blobs"), "file", "files"), bytes, get_u64(ok, "nodes"),
             plural(get_u64(ok, "nodes"), "node", "nodes"));
     }

@@ -17,6 +17,7 @@
 
 struct exporting {
     struct ctl *c;
+    const char *to, *since; /* where to; an earlier bundle, or NULL */
     struct line *line;
     struct bundle b;
     struct buf *words;           /* of each revision: info, then tree */
@@ -200,10 +201,11 @@ static int ask_all(struct exporting *x, struct err *e)
 {
     const struct ctl *c = x->c;
     bool has_repo = c->args > 1 && strchr(c->arg[0], '/') == NULL;
+    bool fetches = option_given(c, "--fetch");
     char bytes[UNITS_TEXT];
     int rc = 0;
 
-    for (size_t i = has_repo ? 1 : 0; c->fetch && rc == 0 && i < c->args; i++) {
+    for (size_t i = has_repo ? 1 : 0; fetches && rc == 0 && i < c->args; i++) {
         rc = fetch(x, has_repo ? c->arg[0] : NULL, c->arg[i], e);
     }
     for (size_t i = has_repo ? 1 : 0; rc == 0 && i < c->args; i++) {
@@ -246,7 +248,7 @@ static int read_manifest(const char *path, bool absent_is_fine, struct bundle *o
 
 static int read_since(struct exporting *x, struct err *e)
 {
-    int rc = x->c->since != NULL ? read_manifest(x->c->since, false, &x->had, e) : 0;
+    int rc = x->since != NULL ? read_manifest(x->since, false, &x->had, e) : 0;
 
     for (const struct bundle_item *it = x->had.items; rc == 0 && it != NULL; it = it->hh.next) {
         set_add(&x->known, &it->sha256, it);
@@ -269,7 +271,7 @@ static bool is_ours(const struct exporting *x, const struct bundle_revision *r)
 /* A folder gathers: what it carried before it carries on. Its strings stay in `old`. */
 static int take_over(struct exporting *x, struct bundle *old, struct err *e)
 {
-    int rc = bundle_is_tar(x->c->to) ? 0 : read_manifest(x->c->to, true, old, e);
+    int rc = bundle_is_tar(x->to) ? 0 : read_manifest(x->to, true, old, e);
 
     for (size_t i = 0; rc == 0 && i < old->revisions; i++) {
         if (!is_ours(x, &old->revision[i])) {
@@ -390,7 +392,7 @@ static int carry_all(struct exporting *x, struct digest *digest, struct err *e)
 
 static void tell(const struct exporting *x, const struct digest *digest)
 {
-    FILE *to = strcmp(x->c->to, "-") == 0 ? stderr : stdout;
+    FILE *to = strcmp(x->to, "-") == 0 ? stderr : stdout;
     char hex[DIGEST_HEX + 1], bytes[UNITS_TEXT];
     json_t *all = json_array();
     size_t files = 0;
@@ -421,11 +423,11 @@ static void tell(const struct exporting *x, const struct digest *digest)
         size_format(x->total, bytes);
         fprintf(to, "exported %zu %s, %zu %s, %s to %s\n", x->revisions,
                 plural(x->revisions, "revision", "revisions"), files,
-                plural(files, "file", "files"), bytes, x->c->to);
+                plural(files, "file", "files"), bytes, x->to);
         if (x->left_out != 0) {
             size_format(x->left_out_bytes, bytes);
             fprintf(to, "left out %" PRIu64 " %s, %s, that %s has\n", x->left_out,
-                    plural(x->left_out, "file", "files"), bytes, x->c->since);
+                    plural(x->left_out, "file", "files"), bytes, x->since);
         }
         fprintf(to, "MANIFEST.json has SHA-256 %s\n", hex);
     }
@@ -441,21 +443,24 @@ static void sum_up(struct exporting *x)
 
 int ctl_hf_export(struct ctl *c, struct err *e)
 {
-    struct exporting x = {.c = c, .b.made_unix_s = clock_unix_s()};
+    struct exporting x = {.c = c,
+                          .to = option_text(c, "--to"),
+                          .since = option_text(c, "--since"),
+                          .b.made_unix_s = clock_unix_s()};
     struct bundle old = {0};
     struct digest digest;
-    int rc = c->to != NULL ? line_open(c, &x.line, e)
-                           : err_set(e, E_USAGE,
-                                     "--to is missing: a folder, FILE.tar, or - for a "
-                                     "tar on standard output");
+    int rc = x.to != NULL ? line_open(c, &x.line, e)
+                          : err_set(e, E_USAGE,
+                                    "--to is missing: a folder, FILE.tar, or - for a "
+                                    "tar on standard output");
 
     rc = rc != 0 ? rc : read_since(&x, e);
     rc = rc != 0 ? rc : ask_all(&x, e);
     rc = rc != 0 ? rc : take_over(&x, &old, e);
     rc = rc != 0 ? rc : bundle_index(&x.b, e);
-    rc = rc != 0 ? rc : bundle_out_open(c->to, c->force, &x.out, e);
+    rc = rc != 0 ? rc : bundle_out_open(x.to, option_given(c, "--force"), &x.out, e);
     if (rc == 0) {
-        x.out->deep = c->deep;
+        x.out->deep = option_given(c, "--deep");
         x.out->on_bytes = on_bytes;
         x.out->arg = &x;
         x.bar = c->json || c->quiet ? NULL : progress_open("export");

@@ -35,6 +35,8 @@ struct wanted { /* a path that the daemon does not have */
 
 struct importing {
     struct ctl *c;
+    const char *into; /* a repo of ours; NULL: of the name that each comes from */
+    bool deep;
     struct line *line;
     struct bundle_in *in;
     struct bundle b;
@@ -167,7 +169,7 @@ static json_t *begin_request(const struct importing *x, const struct bundle_revi
     for (size_t i = 0; i < r->names_count; i++) {
         json_array_append_new(names, json_string(r->names[i]));
     }
-    json_object_set_new(req, "repo", json_string(x->c->into != NULL ? x->c->into : r->repo));
+    json_object_set_new(req, "repo", json_string(x->into != NULL ? x->into : r->repo));
     json_object_set_new(req, "type", json_string(r->type));
     json_object_set_new(req, "id", json_string(r->id));
     json_object_set_new(req, "names", names);
@@ -176,8 +178,8 @@ static json_t *begin_request(const struct importing *x, const struct bundle_revi
     json_object_set_new(req, "seen_unix_s", json_integer((json_int_t)r->seen_unix_s));
     json_object_set_new(req, "info_bytes", json_integer((json_int_t)c->info.n));
     json_object_set_new(req, "tree_bytes", json_integer((json_int_t)c->tree.n));
-    json_object_set_new(req, "open", json_boolean(x->c->open));
-    json_object_set_new(req, "pin", json_boolean(!x->c->no_pin));
+    json_object_set_new(req, "open", json_boolean(option_given(x->c, "--open")));
+    json_object_set_new(req, "pin", json_boolean(!option_given(x->c, "--no-pin")));
     return req;
 }
 
@@ -200,7 +202,7 @@ static int begin_one(struct importing *x, size_t i, struct err *e)
         c->missing = get_u64(ok, "missing");
         x->files += r->files;
         x->files_here += r->files - c->missing;
-    } else if (rc == E_NOTFOUND && x->c->into == NULL) {
+    } else if (rc == E_NOTFOUND && x->into == NULL) {
         rc = err_set(e, rc,
                      "%.100s comes from a repo called %.40s, which this mirror does not have, name "
                      "one of its own with --into",
@@ -239,7 +241,7 @@ static void sum_up(struct importing *x)
     for (const struct bundle_item *it = x->b.items; it != NULL; it = it->hh.next) {
         for (const struct bundle_item *at = it; at != NULL && it->kind == ITEM_FILE;
              at = at->next) {
-            if (x->c->deep || is_wanted(&x->coming[at->revision], at->file)) {
+            if (x->deep || is_wanted(&x->coming[at->revision], at->file)) {
                 x->total += it->size_bytes;
                 break;
             }
@@ -359,7 +361,7 @@ static int take_file(struct importing *x, const struct bundle_item *it,
             note_sent(x, &it->sha256);
         }
     }
-    return rc == 0 && !read && x->c->deep ? bundle_in_check(x->in, it, on_bytes, x, e) : rc;
+    return rc == 0 && !read && x->deep ? bundle_in_check(x->in, it, on_bytes, x, e) : rc;
 }
 
 static int take_all(struct importing *x, struct err *e)
@@ -430,7 +432,7 @@ static void tell(const struct importing *x, const struct digest *digest)
     digest_format(digest, hex);
     for (size_t i = 0; i < x->b.revisions; i++) {
         const struct bundle_revision *r = &x->b.revision[i];
-        const char *into = x->c->into != NULL ? x->c->into : r->repo;
+        const char *into = x->into != NULL ? x->into : r->repo;
         json_array_append_new(
             all, json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b}", "repo", into, "type",
                            r->type, "id", r->id, "revision", r->revision, "commit", r->commit,
@@ -491,19 +493,23 @@ static void free_all(struct importing *x)
 
 int ctl_hf_import(struct ctl *c, struct err *e)
 {
-    struct importing x = {.c = c};
+    struct importing x = {
+        .c = c,
+        .into = option_text(c, "--into"),
+        .deep = option_given(c, "--deep"),
+    };
+    const char *hex = option_text(c, "--digest");
     struct digest want, digest;
     int rc;
 
-    if (c->digest != NULL && !digest_parse(slice_str(c->digest), &want)) {
+    if (hex != NULL && !digest_parse(slice_str(hex), &want)) {
         return err_set(e, E_USAGE, "--digest \"%.80s\" is no SHA-256, which has 64 hex digits",
-                       c->digest);
+                       hex);
     }
     signal(SIGPIPE, SIG_IGN); /* the daemon may stop reading; it says why */
     rc = line_open(c, &x.line, e);
     rc = rc != 0 ? rc : bundle_in_open(c->arg[0], &x.in, e);
-    rc =
-        rc != 0 ? rc : bundle_in_manifest(x.in, c->digest != NULL ? &want : NULL, &x.b, &digest, e);
+    rc = rc != 0 ? rc : bundle_in_manifest(x.in, hex != NULL ? &want : NULL, &x.b, &digest, e);
     if (rc == 0) {
         x.coming = mem_array(x.b.revisions, sizeof *x.coming);
         for (size_t i = 0; i < x.b.revisions; i++) {

@@ -17,6 +17,11 @@ struct verb;
 #define DEFAULT_FOLDER "/etc/mirrord/" /* of the unit, which has User=mirrord */
 #define DEFAULT_CONFIG DEFAULT_FOLDER "mirrord.conf"
 
+struct words { /* the values of an option, in the order in which they were given */
+    const char *at[64];
+    size_t count;
+};
+
 struct ctl {            /* one run */
     const char *socket; /* NULL: that of `config`, known once it is asked for */
     char *found;        /* the same, to be freed */
@@ -29,16 +34,7 @@ struct ctl {            /* one run */
     /* what is left of the command line */
     const char *const *arg;
     size_t args;
-    /* options of verbs; those that one does not list are refused */
-    bool all, dry_run, deep, repair, force, once, wait, off, fetch, open, no_pin, pin, stop,
-        release, csr;
-    const char *expires, *limit, *interval, *run, *to, *into, *since, *digest, *token_file;
-    const char *scope[32];
-    size_t scopes;
-    struct words { /* of options that may be given several times */
-        const char *at[64];
-        size_t count;
-    } names, include, exclude;
+    const struct words *given; /* the verb's own options: option_given() and its like read them */
 };
 
 struct verb {
@@ -53,6 +49,13 @@ struct verb {
     int function(struct ctl *c, struct err *e);
 #include "server/ctl/verbs.def"
 #undef VERB
+
+/* --- the verb's own options: those that its line in verbs.def lists, all others were refused --- */
+
+bool option_given(const struct ctl *c, const char *name); /* "--force" */
+/* The last value that was given, or NULL. */
+const char *option_text(const struct ctl *c, const char *name);
+const struct words *option_words(const struct ctl *c, const char *name);
 
 /* --- asking the daemon --- */
 

@@ -131,14 +131,15 @@ static void prefetch_row(struct table *t, const json_t *row)
 /* A pipe or a file of any kind; what stands around the token is cut off by the daemon. */
 static int add_token(const struct ctl *c, json_t *req, struct err *e)
 {
+    const char *path = option_text(c, "--token-file");
     struct buf text = BUF_INIT(4096);
     json_t *token = NULL;
     int rc;
 
-    if (c->token_file == NULL) {
+    if (path == NULL) {
         return 0;
     }
-    rc = buf_read_file(&text, c->token_file, e);
+    rc = buf_read_file(&text, path, e);
     if (rc == 0) {
         struct slice s = slice_trim(buf_slice(&text));
         while (s.n != 0 && (s.p[s.n - 1] == '\n' || s.p[s.n - 1] == '\r')) {
@@ -148,7 +149,7 @@ static int add_token(const struct ctl *c, json_t *req, struct err *e)
         rc = token == NULL ? err_set(e, E_INVALID,
                                      "%s holds no token, it is empty or no text, "
                                      "write one of the Hub's into it",
-                                     c->token_file)
+                                     path)
                            : json_object_set_new(req, "token", token);
     }
     if (text.p != NULL) {
@@ -285,16 +286,16 @@ static int stop_prefetch(struct ctl *c, struct err *e)
 
 static int begin_prefetch(struct ctl *c, struct err *e)
 {
-    bool watched = c->wait && !c->json && !c->quiet;
+    bool wait = option_given(c, "--wait"), watched = wait && !c->json && !c->quiet;
     json_t *req = request("hf.prefetch"), *ok = NULL;
     struct watch w = {.ctl = c};
     int rc;
 
     json_object_set_new(req, "id", json_string(c->arg[0]));
-    json_object_set_new(req, "include", words(&c->include));
-    json_object_set_new(req, "exclude", words(&c->exclude));
-    json_object_set_new(req, "pin", json_boolean(c->pin));
-    json_object_set_new(req, "wait", json_boolean(c->wait));
+    json_object_set_new(req, "include", words(option_words(c, "--include")));
+    json_object_set_new(req, "exclude", words(option_words(c, "--exclude")));
+    json_object_set_new(req, "pin", json_boolean(option_given(c, "--pin")));
+    json_object_set_new(req, "wait", json_boolean(wait));
     rc = add_token(c, req, e);
     if (rc != 0) {
         json_decref(req);
@@ -319,7 +320,9 @@ static int begin_prefetch(struct ctl *c, struct err *e)
 
 int ctl_hf_prefetch(struct ctl *c, struct err *e)
 {
-    if (c->args == 0 && !c->stop) {
+    bool stop = option_given(c, "--stop");
+
+    if (c->args == 0 && !stop) {
         return list(c, request("hf.prefetches"),
                     "REVISION,STATE,>FILES,>DONE,>OF,>BEGAN,>ENDED,WHY", prefetch_row, NULL, e);
     }
@@ -328,7 +331,7 @@ int ctl_hf_prefetch(struct ctl *c, struct err *e)
                        "--stop needs to know what to stop, give an ID, see `mirrorctl "
                        "hf prefetch`");
     }
-    return c->stop ? stop_prefetch(c, e) : begin_prefetch(c, e);
+    return stop ? stop_prefetch(c, e) : begin_prefetch(c, e);
 }
 
 /* --- pins --------------------------------------------------------------------------------------------------------- */
@@ -402,7 +405,7 @@ int ctl_hf_rollback(struct ctl *c, struct err *e)
     int rc;
 
     json_object_set_new(req, "id", json_string(c->arg[0]));
-    json_object_set_new(req, "release", json_boolean(c->release));
+    json_object_set_new(req, "release", json_boolean(option_given(c, "--release")));
     if (c->args > 1) {
         json_object_set_new(req, "revision", json_string(c->arg[1]));
     }

@@ -387,7 +387,7 @@ static int save(const struct ctl *c, const char *path, const struct buf *text, s
         }
         return 0;
     }
-    if (!c->force && access(path, F_OK) == 0) {
+    if (!option_given(c, "--force") && access(path, F_OK) == 0) {
         return err_set(e, E_EXISTS, "%s exists, it may be in use, give another name or --force",
                        path);
     }

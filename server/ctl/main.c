@@ -1,6 +1,5 @@
 /* main.c - mirrorctl: finds the verb, reads its options, runs it, turns what went wrong into an exit code. */
 #include <getopt.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,59 +14,56 @@ static const struct verb verbs[] = {
 #undef VERB
 };
 
-/* Options of verbs: each is a field of struct ctl. */
-static const struct own {
+static const struct verb_option {
     const char *name;
-    enum { FLAG, TEXT, SCOPES, WORDS } kind;
-    size_t offset;
+    enum {
+        FLAG,
+        TEXT,   /* the last one counts */
+        SCOPES, /* at most SCOPES_MAX, as a token has */
+        WORDS
+    } kind;
     const char *help;
-} own[] = {
-    {"--name", WORDS, offsetof(struct ctl, names),
+} verb_options[] = {
+    {"--name", WORDS,
      "of a token: whose it is, a limit block of that name holds for it;\n"
      "of a certificate: a host's name or an address that clients use, beside those that\n"
      "this machine knows of itself; may be given several times"},
-    {"--csr", FLAG, offsetof(struct ctl, csr),
-     "a key and a request that an authority signs, instead of a certificate"},
-    {"--scope", SCOPES, 0,
+    {"--csr", FLAG, "a key and a request that an authority signs, instead of a certificate"},
+    {"--scope", SCOPES,
      "a right (read, publish, sync, admin), ':' and a pattern over REPO/PATH in which\n"
      "'*' also crosses '/'; may be given several times"},
-    {"--expires", TEXT, offsetof(struct ctl, expires),
-     "a time from now, such as 90d; without it never"},
-    {"--limit", TEXT, offsetof(struct ctl, limit), "this many rows at most; without it 1000"},
-    {"--all", FLAG, offsetof(struct ctl, all), "a whole repo is meant"},
-    {"--dry-run", FLAG, offsetof(struct ctl, dry_run), "change nothing, count what would go"},
-    {"--deep", FLAG, offsetof(struct ctl, deep), "read every file and compare its digest"},
-    {"--repair", FLAG, offsetof(struct ctl, repair),
-     "drop rows that point nowhere, set damaged files aside"},
-    {"--force", FLAG, offsetof(struct ctl, force),
+    {"--expires", TEXT, "a time from now, such as 90d; without it never"},
+    {"--limit", TEXT, "this many rows at most; without it 1000"},
+    {"--all", FLAG, "a whole repo is meant"},
+    {"--dry-run", FLAG, "change nothing, count what would go"},
+    {"--deep", FLAG, "read every file and compare its digest"},
+    {"--repair", FLAG, "drop rows that point nowhere, set damaged files aside"},
+    {"--force", FLAG,
      "replace a file that is there; of a sync: list even if the probe sees no change"},
-    {"--wait", FLAG, offsetof(struct ctl, wait), "until it has ended; the exit code tells how"},
-    {"--off", FLAG, offsetof(struct ctl, off), "the other way round"},
-    {"--run", TEXT, offsetof(struct ctl, run), "this one; without it the latest"},
-    {"--include", WORDS, offsetof(struct ctl, include),
+    {"--wait", FLAG, "until it has ended; the exit code tells how"},
+    {"--off", FLAG, "the other way round"},
+    {"--run", TEXT, "this one; without it the latest"},
+    {"--include", WORDS,
      "files whose paths fit this pattern; '*' also crosses '/'; may be given several times"},
-    {"--exclude", WORDS, offsetof(struct ctl, exclude), "but none that fit this one"},
-    {"--pin", FLAG, offsetof(struct ctl, pin), "and keep them, whatever the pressure"},
-    {"--release", FLAG, offsetof(struct ctl, release), "let it be what the Hub says again"},
-    {"--stop", FLAG, offsetof(struct ctl, stop), "end what is under way; what has come stays"},
-    {"--token-file", TEXT, offsetof(struct ctl, token_file),
+    {"--exclude", WORDS, "but none that fit this one"},
+    {"--pin", FLAG, "and keep them, whatever the pressure"},
+    {"--release", FLAG, "let it be what the Hub says again"},
+    {"--stop", FLAG, "end what is under way; what has come stays"},
+    {"--token-file", TEXT,
      "holds a token of the Hub's, for what is gated or private; it is not kept"},
-    {"--once", FLAG, offsetof(struct ctl, once), "one look, then end"},
-    {"--to", TEXT, offsetof(struct ctl, to),
-     "a folder, FILE.tar, or - for a tar on standard output"},
-    {"--fetch", FLAG, offsetof(struct ctl, fetch), "what is not here yet is fetched first"},
-    {"--since", TEXT, offsetof(struct ctl, since),
-     "leave out what an earlier bundle has: its folder, or its MANIFEST.json"},
-    {"--into", TEXT, offsetof(struct ctl, into),
+    {"--once", FLAG, "one look, then end"},
+    {"--to", TEXT, "a folder, FILE.tar, or - for a tar on standard output"},
+    {"--fetch", FLAG, "what is not here yet is fetched first"},
+    {"--since", TEXT, "leave out what an earlier bundle has: its folder, or its MANIFEST.json"},
+    {"--into", TEXT,
      "the repo that takes it; without it the one of the same name as where it comes from"},
-    {"--open", FLAG, offsetof(struct ctl, open),
-     "what is private or gated at the Hub is shown to all who may read the repo"},
-    {"--no-pin", FLAG, offsetof(struct ctl, no_pin),
-     "it may be evicted as what came from an origin"},
-    {"--digest", TEXT, offsetof(struct ctl, digest),
-     "of MANIFEST.json, as export has told: another bundle is refused"},
-    {"--interval", TEXT, offsetof(struct ctl, interval), "between two looks; without it 1s"},
+    {"--open", FLAG, "what is private or gated at the Hub is shown to all who may read the repo"},
+    {"--no-pin", FLAG, "it may be evicted as what came from an origin"},
+    {"--digest", TEXT, "of MANIFEST.json, as export has told: another bundle is refused"},
+    {"--interval", TEXT, "between two looks; without it 1s"},
 };
+
+enum { SCOPES_MAX = 32 };
 
 static void title_of(const struct verb *v, char out[64])
 {
@@ -141,6 +137,30 @@ static bool takes(const struct verb *v, const char *option)
     return option_of(v, option).n > 0;
 }
 
+const struct words *option_words(const struct ctl *c, const char *name)
+{
+    size_t i = 0;
+
+    CHECK(takes(c->verb, name)); /* it asks for what its line lists */
+    while (strcmp(verb_options[i].name, name) != 0) {
+        i++;
+        CHECK(i < ARRAY_LEN(verb_options));
+    }
+    return &c->given[i];
+}
+
+const char *option_text(const struct ctl *c, const char *name)
+{
+    const struct words *given = option_words(c, name);
+
+    return given->count > 0 ? given->at[given->count - 1] : NULL;
+}
+
+bool option_given(const struct ctl *c, const char *name)
+{
+    return option_words(c, name)->count > 0;
+}
+
 static void help_verb(const struct verb *v)
 {
     size_t width = 0;
@@ -150,14 +170,15 @@ static void help_verb(const struct verb *v)
     printf("usage: mirrorctl %s%s%s\n\n%s\n", left, v->options[0] != '\0' ? " " : "", v->options,
            v->help);
     printf("%s", v->options[0] != '\0' ? "\n" : "");
-    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-        width = max_u64(width, option_of(v, own[i].name).n);
+    for (size_t i = 0; i < ARRAY_LEN(verb_options); i++) {
+        width = max_u64(width, option_of(v, verb_options[i].name).n);
     }
-    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-        struct slice option = option_of(v, own[i].name), rest = slice_str(own[i].help);
+    for (size_t i = 0; i < ARRAY_LEN(verb_options); i++) {
+        struct slice option = option_of(v, verb_options[i].name),
+                     rest = slice_str(verb_options[i].help);
         while (option.n > 0 && rest.n > 0) {
             struct slice line = slice_cut(&rest, '\n');
-            bool first = line.p == own[i].help;
+            bool first = line.p == verb_options[i].help;
             printf("  %-*.*s  " SLICE_FMT "\n", (int)width, first ? (int)option.n : 0, option.p,
                    SLICE_ARG(line));
         }
@@ -235,43 +256,30 @@ enum {
     OPT_PLAIN,
     OPT_NO_COLOR,
     OPT_VERSION,
-    OPT_OWN, /* and behind it one for each of own[] */
+    OPT_OWN, /* and behind it one for each of verb_options[] */
 };
 
-static int take_own(struct ctl *c, const struct own *o, const char *value, struct err *e)
+static int take_value(struct words *values, const struct verb_option *o, const char *value,
+                      struct err *e)
 {
-    void *field = (char *)c + o->offset;
-    struct words *words = field;
+    size_t most = o->kind == WORDS ? ARRAY_LEN(values->at) : o->kind == SCOPES ? SCOPES_MAX : 1;
 
-    switch (o->kind) {
-    case FLAG:
-        *(bool *)field = true;
-        break;
-    case TEXT:
-        *(const char **)field = value;
-        break;
-    case SCOPES:
-        if (c->scopes == ARRAY_LEN(c->scope)) {
-            return err_set(e, E_USAGE, "too many scopes, a token has at most %zu, use patterns",
-                           ARRAY_LEN(c->scope));
-        }
-        c->scope[c->scopes++] = value;
-        break;
-    case WORDS:
-        if (words->count == ARRAY_LEN(words->at)) {
-            return err_set(e, E_USAGE, "%s is given more than %zu times, write fewer patterns",
-                           o->name, ARRAY_LEN(words->at));
-        }
-        words->at[words->count++] = value;
-        break;
+    if (most == 1) {
+        values->count = 0;
+    } else if (values->count == most && o->kind == SCOPES) {
+        return err_set(e, E_USAGE, "too many scopes, a token has at most %zu, use patterns", most);
+    } else if (values->count == most) {
+        return err_set(e, E_USAGE, "%s is given more than %zu times, write fewer patterns", o->name,
+                       most);
     }
+    values->at[values->count++] = value;
     return 0;
 }
 
 /* said: as getopt stopped at it; a letter of several is in optopt. */
 static int no_option(const struct option *options, const char *said, struct err *e)
 {
-    const char *name[16 + ARRAY_LEN(own)], *near;
+    const char *name[16 + ARRAY_LEN(verb_options)], *near;
     struct slice word = slice_str(said);
     size_t n = 0;
 
@@ -288,11 +296,12 @@ static int no_option(const struct option *options, const char *said, struct err 
                         : err_set(e, E_USAGE, "%s is no option; see `mirrorctl --help`", said);
 }
 
-/* used: of own[], what was given. Reads on behind what is wrong: --json may stand there. */
-static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *used, struct err *e)
+/* given: by verb_options[]. Reads on behind what is wrong: --json may stand there. */
+static int read_options(struct ctl *c, int argc, char **argv, bool *help, struct words *given,
+                        struct err *e)
 {
     struct err why;
-    struct option options[10 + ARRAY_LEN(own)] = {
+    struct option options[10 + ARRAY_LEN(verb_options)] = {
         {"socket", required_argument, NULL, OPT_SOCKET}, {"config", required_argument, NULL, 'c'},
         {"json", no_argument, NULL, OPT_JSON},           {"quiet", no_argument, NULL, 'q'},
         {"no-color", no_argument, NULL, OPT_NO_COLOR},   {"help", no_argument, NULL, 'h'},
@@ -300,10 +309,10 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *
     };
     int o, rc = 0, now;
 
-    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-        options[8 + i] =
-            (struct option){own[i].name + 2, own[i].kind == FLAG ? no_argument : required_argument,
-                            NULL, OPT_OWN + (int)i};
+    for (size_t i = 0; i < ARRAY_LEN(verb_options); i++) {
+        options[8 + i] = (struct option){
+            verb_options[i].name + 2,
+            verb_options[i].kind == FLAG ? no_argument : required_argument, NULL, OPT_OWN + (int)i};
     }
     opterr = 0;
     while ((o = getopt_long(argc, argv, ":c:qh", options, NULL)) != -1) {
@@ -342,8 +351,7 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *
             now = no_option(options, argv[optind - 1], &why);
             break;
         default:
-            used[o - OPT_OWN] = true;
-            now = take_own(c, &own[o - OPT_OWN], optarg, &why);
+            now = take_value(&given[o - OPT_OWN], &verb_options[o - OPT_OWN], optarg, &why);
             break;
         }
         if (rc == 0 && now != 0) {
@@ -354,14 +362,15 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, bool *
     return rc;
 }
 
-static int check_options(const struct ctl *c, const bool *used, struct err *e)
+static int check_options(const struct ctl *c, struct err *e)
 {
     char title[64];
 
     title_of(c->verb, title);
-    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
-        if (used[i] && !takes(c->verb, own[i].name)) {
-            return err_set(e, E_USAGE, "%s does not belong to %s, which has %s", own[i].name, title,
+    for (size_t i = 0; i < ARRAY_LEN(verb_options); i++) {
+        if (c->given[i].count > 0 && !takes(c->verb, verb_options[i].name)) {
+            return err_set(e, E_USAGE, "%s does not belong to %s, which has %s",
+                           verb_options[i].name, title,
                            c->verb->options[0] != '\0' ? c->verb->options : "no options");
         }
     }
@@ -384,14 +393,16 @@ static int check_texts(int argc, char **argv, struct err *e)
 int main(int argc, char **argv)
 {
     const char *no_color = getenv("NO_COLOR");
+    struct words given[ARRAY_LEN(verb_options)] = {0};
     struct ctl c = {
+        .given = given,
         .socket = getenv("MIRRORCTL_SOCKET"),
         .tty = isatty(STDOUT_FILENO),
         .color = isatty(STDERR_FILENO) && (no_color == NULL || no_color[0] == '\0'),
     };
-    bool help = false, used[ARRAY_LEN(own)] = {false};
+    bool help = false;
     struct err e = {0};
-    int rc = read_options(&c, argc, argv, &help, used, &e);
+    int rc = read_options(&c, argc, argv, &help, given, &e);
 
     if (c.socket == NULL && c.config == NULL) {
         c.socket = DEFAULT_SOCKET;
@@ -419,7 +430,7 @@ int main(int argc, char **argv)
         help_verb(c.verb);
         return 0;
     }
-    rc = rc != 0 ? rc : check_options(&c, used, &e);
+    rc = rc != 0 ? rc : check_options(&c, &e);
     rc = rc != 0 ? rc : check_args(&c, &e);
     if (rc == 0) {
         rc = c.verb->run(&c, &e);

@@ -132,12 +132,13 @@ int ctl_snapshot_hold(struct ctl *c, struct err *e)
 {
     static const char *const none[] = {NULL};
     json_t *req = of_tree(c, "snapshot.hold", none), *ok = NULL;
+    bool off = option_given(c, "--off");
     int rc;
 
-    json_object_set_new(req, "off", json_boolean(c->off));
+    json_object_set_new(req, "off", json_boolean(off));
     rc = act(c, req, &ok, e);
     if (rc == 0) {
-        say(c, "%s\n", c->off ? "runs publish again" : "runs publish nothing until --off");
+        say(c, "%s\n", off ? "runs publish again" : "runs publish nothing until --off");
     }
     json_decref(ok);
     return rc;

@@ -178,7 +178,7 @@ int ctl_sync_logs(struct ctl *c, struct err *e)
 {
     json_t *req = of_repo(c, "sync.logs"), *ok = NULL;
     struct log_lines lines = {.ctl = c, .all = json_array()};
-    const char *which = c->args > 1 ? c->arg[1] : c->run;
+    const char *which = c->args > 1 ? c->arg[1] : option_text(c, "--run");
     uint64_t run = 0;
     int rc;
 
@@ -316,15 +316,16 @@ static int print_plan(struct ctl *c, uint64_t run, struct err *e)
 int ctl_sync_run(struct ctl *c, struct err *e)
 {
     json_t *req = of_repo(c, "sync.run"), *ok = NULL;
-    bool wait = c->wait || c->dry_run; /* a dry run is asked for what it says */
+    bool dry_run = option_given(c, "--dry-run");
+    bool wait = dry_run || option_given(c, "--wait"); /* a dry run is asked for what it says */
     struct watch w = {.ctl = c};
     bool watched = wait && !c->json && !c->quiet;
     const char *outcome;
     int rc;
 
     json_object_set_new(req, "wait", json_boolean(wait));
-    json_object_set_new(req, "dry_run", json_boolean(c->dry_run));
-    json_object_set_new(req, "force", json_boolean(c->force));
+    json_object_set_new(req, "dry_run", json_boolean(dry_run));
+    json_object_set_new(req, "force", json_boolean(option_given(c, "--force")));
     if (watched) {
         w.bar = progress_open(c->arg[0]);
     }
@@ -333,7 +334,7 @@ int ctl_sync_run(struct ctl *c, struct err *e)
     if (rc == 0 && c->json) {
         print_json(ok);
     }
-    if (rc == 0 && c->dry_run && !c->json) {
+    if (rc == 0 && dry_run && !c->json) {
         rc = print_plan(c, get_u64(ok, "run"), e);
     }
     if (rc == 0 && !wait) {

@@ -35,6 +35,12 @@ struct tls_names {
     size_t count;
 };
 
+struct tls_options {
+    const struct words *names; /* to stand in the certificate, beside the machine's own */
+    bool csr;                  /* a request for an authority in place of a certificate */
+    bool force;                /* files that are there are replaced */
+};
+
 struct tls_files {
     char folder[PATH_MAX]; /* absolute once it is there */
     char *certificate, *request, *key;
@@ -142,10 +148,10 @@ static void add_addresses(struct tls_names *n)
 }
 
 /* Those that were given come first: the first of all is the subject. */
-static int collect_names(const struct ctl *c, struct tls_names *n, struct err *e)
+static int collect_names(const struct tls_options *o, struct tls_names *n, struct err *e)
 {
-    for (size_t i = 0; i < c->names.count; i++) {
-        const char *name = c->names.at[i];
+    for (size_t i = 0; i < o->names->count; i++) {
+        const char *name = o->names->at[i];
         if (!is_address(name) && !is_host(slice_str(name))) {
             return err_set(e, E_USAGE,
                            "--name \"%.80s\" is neither a host's name nor an address, clients "
@@ -383,7 +389,8 @@ static bool is_for(X509 *x, const char *name)
 }
 
 /* Why a pair cannot be kept; NULL: it can. */
-static const char *fault_of(const struct ctl *c, X509 *x, EVP_PKEY *key, char *room, size_t bytes)
+static const char *fault_of(const struct tls_options *o, X509 *x, EVP_PKEY *key, char *room,
+                            size_t bytes)
 {
     if (x == NULL || key == NULL) {
         return "with its certificate it is no pair that can be read";
@@ -394,9 +401,9 @@ static const char *fault_of(const struct ctl *c, X509 *x, EVP_PKEY *key, char *r
     if (X509_cmp_current_time(X509_get0_notAfter(x)) <= 0) {
         return "its certificate has expired";
     }
-    for (size_t i = 0; i < c->names.count; i++) {
-        if (!is_for(x, c->names.at[i])) {
-            snprintf(room, bytes, "its certificate is not for %s", c->names.at[i]);
+    for (size_t i = 0; i < o->names->count; i++) {
+        if (!is_for(x, o->names->at[i])) {
+            snprintf(room, bytes, "its certificate is not for %s", o->names->at[i]);
             return room;
         }
     }
@@ -404,14 +411,14 @@ static const char *fault_of(const struct ctl *c, X509 *x, EVP_PKEY *key, char *r
 }
 
 /* Whether the pair that is there can be kept; f->fault says why not. Then *n and *expires become the certificate's. */
-static bool keep_pair(const struct ctl *c, struct tls_files *f, struct tls_names *n,
+static bool keep_pair(const struct tls_options *o, struct tls_files *f, struct tls_names *n,
                       int64_t *expires)
 {
     X509 *x = read_certificate(f->certificate);
     EVP_PKEY *key = read_key(f->key);
     struct tm end;
 
-    f->fault = fault_of(c, x, key, f->fault_text, sizeof f->fault_text);
+    f->fault = fault_of(o, x, key, f->fault_text, sizeof f->fault_text);
     if (f->fault == NULL) {
         names_of(x, n);
         f->fault = n->count == 0 ? "its certificate has no alternative names" : NULL;
@@ -426,7 +433,8 @@ static bool keep_pair(const struct ctl *c, struct tls_files *f, struct tls_names
 }
 
 /* A link is there, too, wherever it leads. */
-static int check_absent(const struct ctl *c, const char *path, const char *fault, struct err *e)
+static int check_absent(const struct tls_options *o, const char *path, const char *fault,
+                        struct err *e)
 {
     struct stat st;
 
@@ -436,7 +444,7 @@ static int check_absent(const struct ctl *c, const char *path, const char *fault
     if (S_ISDIR(st.st_mode)) {
         return err_set(e, E_EXISTS, "%s is a folder, move it away or name another folder", path);
     }
-    if (!c->force) {
+    if (!o->force) {
         return err_set(e, E_EXISTS,
                        "%s exists, %s, move it away, name another folder or give --force", path,
                        fault != NULL ? fault : "a daemon may use it");
@@ -467,15 +475,15 @@ static int stage(const char *path, mode_t mode, const struct tls_files *readers,
 }
 
 /* Both are written before one has its name: a key without its certificate would end the daemon's next start. */
-static int write_files(const struct ctl *c, const struct tls_files *f, EVP_PKEY *key, BIO *signed_,
-                       struct err *e)
+static int write_files(const struct tls_options *o, const struct tls_files *f, EVP_PKEY *key,
+                       BIO *signed_, struct err *e)
 {
     BIO *text = BIO_new(BIO_s_secmem());
     struct newfile *first = NULL, *second = NULL;
-    const char *beside = c->csr ? f->request : f->certificate;
-    int rc = check_absent(c, f->key, f->fault, e);
+    const char *beside = o->csr ? f->request : f->certificate;
+    int rc = check_absent(o, f->key, f->fault, e);
 
-    rc = rc != 0 ? rc : check_absent(c, beside, NULL, e);
+    rc = rc != 0 ? rc : check_absent(o, beside, NULL, e);
     if (rc == 0 && PEM_write_bio_PrivateKey(text, key, NULL, NULL, 0, NULL, NULL) != 1) {
         rc = fail(e, "the key's file");
     }
@@ -525,15 +533,15 @@ static void quoted(struct buf *out, const char *key, const char *path)
     buf_str(out, "\"\n");
 }
 
-static void tell_people(struct ctl *c, const struct tls_files *f, const struct tls_names *n,
-                        int64_t expires, const char *section)
+static void tell_people(const struct ctl *c, const struct tls_options *o, const struct tls_files *f,
+                        const struct tls_names *n, int64_t expires, const char *section)
 {
     char day[32];
     struct tm tm;
     time_t end = (time_t)expires;
 
-    say(c, "# %s %s, ", f->kept ? "Kept" : "Made", c->csr ? f->request : f->certificate);
-    if (c->csr) {
+    say(c, "# %s %s, ", f->kept ? "Kept" : "Made", o->csr ? f->request : f->certificate);
+    if (o->csr) {
         say(c, "a request for an authority,");
     } else {
         strftime(day, sizeof day, "%Y-%m-%d", gmtime_r(&end, &tm));
@@ -553,7 +561,7 @@ static void tell_people(struct ctl *c, const struct tls_files *f, const struct t
     } else {
         say(c, ", which only %s can read.\n", geteuid() == 0 ? "root" : "you");
     }
-    if (c->csr) {
+    if (o->csr) {
         say(c,
             "# Have the request signed, write the certificate and those of the authorities between "
             "to\n# %s, then:\n",
@@ -564,36 +572,39 @@ static void tell_people(struct ctl *c, const struct tls_files *f, const struct t
         "# `mirrorctl config test` and `systemctl reload mirrord`.\n",
         c->config);
     say(c, "%s", section);
-    if (!c->csr) {
+    if (!o->csr) {
         say(c, "# Clients trust it by its file: curl --cacert %s https://%s%s%s:8443/\n",
             f->certificate, strchr(n->at[0], ':') != NULL ? "[" : "", n->at[0],
             strchr(n->at[0], ':') != NULL ? "]" : "");
     }
 }
 
-static void tell_programs(const struct ctl *c, const struct tls_files *f, const struct tls_names *n,
-                          int64_t expires, const char *section)
+static void tell_programs(const struct tls_options *o, const struct tls_files *f,
+                          const struct tls_names *n, int64_t expires, const char *section)
 {
     json_t *names = json_array();
-    json_t *o;
+    json_t *all;
 
     for (size_t i = 0; i < n->count; i++) {
         json_array_append_new(names, json_string(n->at[i]));
     }
-    o = json_pack("{s:s, s:s, s:o, s:s}", "key", f->key, "certificate", f->certificate, "names",
-                  names, "listen", section);
-    if (c->csr) {
-        json_object_set_new(o, "request", json_string(f->request));
+    all = json_pack("{s:s, s:s, s:o, s:s}", "key", f->key, "certificate", f->certificate, "names",
+                    names, "listen", section);
+    if (o->csr) {
+        json_object_set_new(all, "request", json_string(f->request));
     } else {
-        json_object_set_new(o, "expires_unix_s", json_integer(expires));
-        json_object_set_new(o, "kept", json_boolean(f->kept));
+        json_object_set_new(all, "expires_unix_s", json_integer(expires));
+        json_object_set_new(all, "kept", json_boolean(f->kept));
     }
-    print_json(o);
-    json_decref(o);
+    print_json(all);
+    json_decref(all);
 }
 
 int ctl_tls_init(struct ctl *c, struct err *e)
 {
+    const struct tls_options o = {.names = option_words(c, "--name"),
+                                  .csr = option_given(c, "--csr"),
+                                  .force = option_given(c, "--force")};
     struct tls_names *n = NEW(struct tls_names);
     struct tls_files f = {.folder = ""};
     struct buf section = BUF_INIT(64 << 10);
@@ -603,17 +614,17 @@ int ctl_tls_init(struct ctl *c, struct err *e)
     int dir = -1;
     int rc = key != NULL && text != NULL ? 0 : fail(e, "the key");
 
-    rc = rc != 0 ? rc : collect_names(c, n, e);
+    rc = rc != 0 ? rc : collect_names(&o, n, e);
     if (rc == 0) {
-        rc = c->csr ? make_request(key, n, text, e) : make_certificate(key, n, text, &expires, e);
+        rc = o.csr ? make_request(key, n, text, e) : make_certificate(key, n, text, &expires, e);
     }
     if (rc == 0) {
         find_reader(c, &f);
         rc = open_folder(c, &f, &dir, e);
     }
     if (rc == 0) {
-        f.kept = !c->force && !c->csr && keep_pair(c, &f, n, &expires);
-        rc = f.kept ? 0 : write_files(c, &f, key, text, e);
+        f.kept = !o.force && !o.csr && keep_pair(&o, &f, n, &expires);
+        rc = f.kept ? 0 : write_files(&o, &f, key, text, e);
     }
     if (rc == 0 && f.has_reader) {
         f.readable = reader_can_read(c, &f);
@@ -624,9 +635,9 @@ int ctl_tls_init(struct ctl *c, struct err *e)
         quoted(&section, "tls_key", f.key);
         buf_str(&section, "}\n");
         if (c->json) {
-            tell_programs(c, &f, n, expires, buf_cstr(&section));
+            tell_programs(&o, &f, n, expires, buf_cstr(&section));
         } else {
-            tell_people(c, &f, n, expires, buf_cstr(&section));
+            tell_people(c, &o, &f, n, expires, buf_cstr(&section));
         }
     }
     if (rc == 0 && f.kept && !c->quiet) {

@@ -6,30 +6,32 @@
 
 int ctl_token_create(struct ctl *c, struct err *e)
 {
+    const struct words *names = option_words(c, "--name"), *scope = option_words(c, "--scope");
+    const char *expires = option_text(c, "--expires");
     json_t *req, *scopes, *ok = NULL;
     uint64_t life_ms = 0;
     int rc;
 
-    if (c->names.count > 1) {
+    if (names->count > 1) {
         return err_set(e, E_USAGE, "--name is given %zu times, a token has one, leave one",
-                       c->names.count);
+                       names->count);
     }
-    if (c->names.count == 0 || c->scopes == 0) {
+    if (names->count == 0 || scope->count == 0) {
         return err_set(e, E_USAGE,
                        "a token needs a name and a scope, they say whose it is and what it may, "
                        "write --name ci --scope publish:models/*");
     }
-    if (c->expires != NULL && (!span_parse(slice_str(c->expires), &life_ms) || life_ms < 1000)) {
+    if (expires != NULL && (!span_parse(slice_str(expires), &life_ms) || life_ms < 1000)) {
         return err_set(e, E_USAGE,
                        "--expires \"%s\" is no time, it counts from now, write 30d or 12h",
-                       c->expires);
+                       expires);
     }
     req = request("token.create");
     scopes = json_array();
-    for (size_t i = 0; i < c->scopes; i++) {
-        json_array_append_new(scopes, json_string(c->scope[i]));
+    for (size_t i = 0; i < scope->count; i++) {
+        json_array_append_new(scopes, json_string(scope->at[i]));
     }
-    json_object_set_new(req, "name", json_string(c->names.at[0]));
+    json_object_set_new(req, "name", json_string(names->at[0]));
     json_object_set_new(req, "scopes", scopes);
     json_object_set_new(req, "expires_s", json_integer((json_int_t)(life_ms / 1000)));
     rc = act(c, req, &ok, e);

@@ -137,12 +137,12 @@ static void print_clients(struct ctl *c, const struct look *l)
     table_print(&t);
 }
 
-static void print_look(struct ctl *c, const struct look *l)
+static void print_look(struct ctl *c, const struct look *l, bool once)
 {
     if (c->quiet) {
         return;
     }
-    if (c->tty && !c->once) {
+    if (c->tty && !once) {
         printf("\033[H\033[2J");
     }
     print_head(c, l);
@@ -196,13 +196,15 @@ static int ask_status(struct ctl *c, json_t **out, struct err *e)
 
 static int read_interval(const struct ctl *c, uint64_t *ms, struct err *e)
 {
+    const char *interval = option_text(c, "--interval");
+
     *ms = 1000;
-    if (c->interval != NULL &&
-        (!span_parse(slice_str(c->interval), ms) || *ms < 50 || *ms > 3600 * 1000)) {
+    if (interval != NULL &&
+        (!span_parse(slice_str(interval), ms) || *ms < 50 || *ms > 3600 * 1000)) {
         return err_set(e, E_USAGE,
                        "--interval \"%s\" is no time, it is what lies between two looks, write "
                        "one from 50ms to 1h",
-                       c->interval);
+                       interval);
     }
     return 0;
 }
@@ -210,7 +212,7 @@ static int read_interval(const struct ctl *c, uint64_t *ms, struct err *e)
 int ctl_top(struct ctl *c, struct err *e)
 {
     static char screen[1 << 16]; /* written at once: a screen half drawn flickers */
-    bool once = c->once || (!c->tty && !c->json);
+    bool once = option_given(c, "--once") || (!c->tty && !c->json);
     json_t *before = NULL, *now = NULL;
     uint64_t interval_ms;
     int rc = read_interval(c, &interval_ms, e);
@@ -233,7 +235,7 @@ int ctl_top(struct ctl *c, struct err *e)
             json_dumpf(now, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
             putchar('\n');
         } else {
-            print_look(c, &l);
+            print_look(c, &l, once);
         }
         json_decref(before);
         before = now;

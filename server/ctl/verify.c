@@ -28,18 +28,18 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
 }
 
 /* Without a daemon the store may be opened from here: mirrord itself does it. Returns only when that fails. */
-static int offline(const struct ctl *c, struct err *e)
+static int offline(const struct ctl *c, bool deep, bool repair, struct err *e)
 {
-    char program[] = "mirrord", check[] = "--verify", file[] = "-c", deep[] = "--deep",
-         repair[] = "--repair", json[] = "--json";
+    char program[] = "mirrord", check[] = "--verify", file[] = "-c", read_all[] = "--deep",
+         mend[] = "--repair", json[] = "--json";
     char *argv[8] = {program, check, file, (char *)(uintptr_t)c->config};
     size_t n = 4;
 
-    if (c->deep) {
-        argv[n++] = deep;
+    if (deep) {
+        argv[n++] = read_all;
     }
-    if (c->repair) {
-        argv[n++] = repair;
+    if (repair) {
+        argv[n++] = mend;
     }
     if (c->json) {
         argv[n++] = json;
@@ -50,14 +50,15 @@ static int offline(const struct ctl *c, struct err *e)
 
 int ctl_verify(struct ctl *c, struct err *e)
 {
+    bool deep = option_given(c, "--deep"), repair = option_given(c, "--repair");
     struct checking k = {.ctl = c};
     json_t *req = request("verify"), *ok = NULL;
     char bytes[UNITS_TEXT];
     bool clean = false;
     int rc;
 
-    json_object_set_new(req, "deep", json_boolean(c->deep));
-    json_object_set_new(req, "repair", json_boolean(c->repair));
+    json_object_set_new(req, "deep", json_boolean(deep));
+    json_object_set_new(req, "repair", json_boolean(repair));
     k.findings = json_array();
     k.bar = c->json || c->quiet ? NULL : progress_open("verify");
     progress_counts(k.bar, "files");
@@ -65,7 +66,7 @@ int ctl_verify(struct ctl *c, struct err *e)
     progress_close(&k.bar);
     if (rc == E_NETWORK) {
         json_decref(k.findings);
-        return offline(c, e);
+        return offline(c, deep, repair, e);
     }
     if (rc == 0) {
         clean = get_bool(ok, "clean");

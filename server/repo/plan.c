@@ -95,6 +95,11 @@ void plan_become(struct plan *p, enum plan_kind kind)
     memset((char *)p + own, 0, sizeof *p - own);
 }
 
+bool plan_is_reused(const struct plan *p)
+{
+    return p->reuse != REUSE_NONE && p->reuse != REUSE_ALONE;
+}
+
 void plan_reply(struct plan *p, int status, struct slice text)
 {
     *p = (struct plan){.kind = PLAN_REPLY, .status = status, .text = text};

@@ -19,6 +19,8 @@ struct slice plan_key(struct slice path, struct slice query, struct arena *a);
 
 /* The plan is of that kind from now on: its own part begins empty, what all kinds share stays. */
 void plan_become(struct plan *p, enum plan_kind kind);
+/* A PLAN_BLOB or PLAN_LIST: whoever comes next by this path and query may be answered so. */
+bool plan_is_reused(const struct plan *p);
 void plan_reply(struct plan *p, int status, struct slice text);
 void plan_redirect(struct plan *p, struct slice location);               /* 301 */
 void plan_method(struct plan *p, struct slice allow, struct slice text); /* 405 */

@@ -118,6 +118,24 @@ struct framing {
 enum { PLAN_FIELDS = 12 };
 enum plan_kind { PLAN_NEED, PLAN_WANT, PLAN_BLOB, PLAN_LIST, PLAN_PUT, PLAN_REPLY };
 
+/* Who may be answered so, too, without a plan of their own. Of a repo by_caller only those without an Authorization field are, unless
+ * it says otherwise. */
+enum plan_reuse {
+    REUSE_USUAL, /* a document or a file: whoever asks by this path and query; PLAN_REPLY: nobody */
+    REUSE_ALL,   /* the same, whatever Authorization field comes */
+    REUSE_KEPT,  /* the same, and a PLAN_REPLY of status 200, too, until until_unix_s */
+    REUSE_NONE,  /* nobody */
+    REUSE_ALONE  /* nobody, and what a maker writes for it is no other request's, either */
+};
+/* How a document or a file leaves. */
+enum plan_delivery {
+    DELIVERY_STREAM, /* as it comes, also in ranges */
+    /* A Range field of the request is passed over. PLAN_WANT: no byte of it before all are here and verified, want.digest tells
+     * which they are then; a HEAD brings it, too. */
+    DELIVERY_WHOLE,
+    DELIVERY_REWRITTEN /* PLAN_WANT: all of it goes through ops->rewrite first */
+};
+
 /* What plan() comes to. The kind says which member of the union holds; plan_become() changes it. What stands before the union is of
  * every kind that is answered with a document or a file, unless it says another. */
 struct plan {
@@ -146,20 +164,17 @@ struct plan {
     size_t nfields;
     enum cache_state state;
     bool cached; /* of what is here: its Cache-Status is `state`, of what the plan rests on */
-    bool
-        for_all; /* of a repo by_caller: whoever may ask here is answered so, whatever Authorization field comes */
-    /* A Range field of the request is passed over. PLAN_WANT: no byte of it before all are here and verified, want.digest tells
-     * which they are then; a HEAD brings it, too. */
-    bool whole;
-    bool passing; /* who comes next may not have it: it is planned anew each time */
+    enum plan_reuse reuse;
+    enum plan_delivery delivery;
     union {
         struct need need; /* PLAN_NEED */
         struct {          /* PLAN_WANT */
             struct want want;
-            bool rewrite; /* the document goes through ops->rewrite before it is sent */
-            bool
-                known; /* etag and want.size_bytes tell all that a HEAD asks for: no need of the origin */
-            bool own_fields; /* none of the origin's fields are passed on, nor its type */
+            enum {
+                FIELDS_ORIGIN, /* the origin's fields are passed on */
+                FIELDS_OWN,    /* none of them, nor its type */
+                FIELDS_KNOWN /* the same; etag and want.size_bytes tell all that a HEAD asks for */
+            } fields_of;
         };
         struct { /* PLAN_BLOB, PLAN_LIST */
             struct snap snap;
@@ -172,7 +187,6 @@ struct plan {
             bool expand; /* with more of each path */
             bool sift;   /* of trees: what the caller may not read is left out; there is a token */
             bool posted; /* a POST asks for it, too: its body, in `text`, says what of */
-            bool alone;  /* made for this caller, nobody else is given it */
         };
         struct {                                   /* PLAN_PUT */
             struct put put;                        /* executed by upload/upload.h */
@@ -187,9 +201,7 @@ struct plan {
             int (*word)(const struct repo *r, const struct plan *p, struct buf *out, struct err *e);
             struct slice folder; /* for word() */
             bool deep;           /* likewise */
-            bool
-                keep; /* 200: the next who asks by this path and query is answered so, until until_unix_s */
-            struct slice key; /* with keep: of the object that it is made of, and forgotten with */
+            struct slice key; /* REUSE_KEPT: of the object that it is made of, and forgotten with */
             const struct want *
                 brings; /* 200: of a file whose bytes nobody needs: what would bring them all the same */
         };

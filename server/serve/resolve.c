@@ -123,7 +123,7 @@ static bool is_folder(struct slice path)
 
 static void add_answer(struct call *c, struct hot *h, const struct answer *a)
 {
-    bool own = c->plan.own_fields;
+    bool own = c->plan.fields_of != FIELDS_ORIGIN;
     struct slice type = a->content_type.p != NULL && !own ? a->content_type
                         : c->plan.content_type.p != NULL  ? c->plan.content_type
                                                           : SLICE("application/octet-stream");
@@ -131,7 +131,8 @@ static void add_answer(struct call *c, struct hot *h, const struct answer *a)
     struct slice etag = c->plan.etag.p != NULL ? c->plan.etag : a->etag;
     char hex[DIGEST_HEX + 1];
 
-    if (c->plan.whole && c->plan.etag.p == NULL) { /* as adapters that ask for this write it */
+    if (c->plan.delivery == DELIVERY_WHOLE &&
+        c->plan.etag.p == NULL) { /* as adapters that ask for this write it */
         digest_format(&c->plan.want.digest, hex);
         etag = arena_fmt(&h->arena, "\"sha256:%s\"", hex);
     }
@@ -213,8 +214,8 @@ struct hot *resolve_object(struct call *c, struct slice name, struct slice key, 
     struct hot *h = hot_new(c->set, c->repo, is_for_some(c, a) ? SLICE("") : name, key);
 
     h->generation = c->repo_generation;
-    h->for_all = c->plan.for_all;
-    h->whole = c->plan.whole;
+    h->for_all = c->plan.reuse == REUSE_ALL || c->plan.reuse == REUSE_KEPT;
+    h->whole = c->plan.delivery == DELIVERY_WHOLE;
     h->reply.status = 200;
     h->answer = a;
     h->blob = b;
@@ -263,7 +264,7 @@ static struct hot *resolve_reply(struct call *c)
     struct hot *h = hot_new(c->set, c->repo, call_hot_name(c), c->plan.key);
 
     h->generation = c->repo_generation;
-    h->for_all = c->plan.for_all;
+    h->for_all = c->plan.reuse == REUSE_ALL || c->plan.reuse == REUSE_KEPT;
     h->reply.status = c->plan.status;
     h->fresh_until_unix_s = told_until(c);
     add(h, "content-type", c->plan.content_type);

@@ -338,9 +338,9 @@ static void on_want_answer(struct call *c, struct answer *a)
     } else if (a->status != 200) {
         reply_status(c, a);
         answer_release(&a);
-    } else if (c->plan.rewrite) {
+    } else if (c->plan.delivery == DELIVERY_REWRITTEN) {
         index_send(c, a);
-    } else if (c->plan.whole) {
+    } else if (c->plan.delivery == DELIVERY_WHOLE) {
         whole_send(c, a);
     } else {
         /* A filling answer is not kept: when it is sealed it is found again, as a hit. */
@@ -359,10 +359,10 @@ static void execute_want(struct call *c)
 {
     const struct framing *f = c->plan.framing;
     struct want *w = &c->plan.want;
-    bool whole = c->plan.rewrite || c->plan.whole;
+    bool whole = c->plan.delivery != DELIVERY_STREAM;
     bool suffix = false;
 
-    if (c->plan.known && c->req.method == METHOD_HEAD) {
+    if (c->plan.fields_of == FIELDS_KNOWN && c->req.method == METHOD_HEAD) {
         say_state(c);
         call_send(c, resolve_known(c), true);
         return;
@@ -404,7 +404,7 @@ static void execute_reply(struct call *c)
         wording_send(c);
         return;
     }
-    if (c->plan.keep && c->plan.text.n <= KEPT_TEXT_BYTES) {
+    if (c->plan.reuse == REUSE_KEPT && c->plan.text.n <= KEPT_TEXT_BYTES) {
         call_send(c, resolve_text(c, NULL), true);
         return;
     }

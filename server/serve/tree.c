@@ -7,6 +7,7 @@
 #include "server/gate/gate.h"
 #include "server/http/status.h"
 #include "server/page/html.h"
+#include "server/repo/plan.h"
 #include "server/serve/refusal.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
@@ -42,7 +43,7 @@ static void blob_done(struct step *s)
         return;
     }
     call_send(c, resolve_object(c, call_hot_name(c), c->plan.entry.path, NULL, b->blob),
-              !c->plan.passing);
+              plan_is_reused(&c->plan));
     b->blob = NULL;
 }
 
@@ -135,7 +136,7 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
     if (r->next != NULL) {
         reply_addf(&h->reply, &h->arena, "link", "<%s>; rel=\"next\"", r->next);
     }
-    call_send(c, h, !c->plan.passing);
+    call_send(c, h, plan_is_reused(&c->plan));
 }
 
 static struct slice key_of(struct call *c)
@@ -145,7 +146,7 @@ static struct slice key_of(struct call *c)
     char asked[DIGEST_HEX + 1];
     struct digest of_text;
 
-    if (p->alone) {
+    if (p->reuse == REUSE_ALONE) {
         return SLICE_NONE;
     }
     digest_format(&p->snap.root, root);

@@ -33,7 +33,7 @@ static void on_worded(struct call *c, struct rendering *r, int rc, const struct 
         reply_trouble(c, rc, why);
         return;
     }
-    call_send(c, resolve_text(c, r), c->plan.keep);
+    call_send(c, resolve_text(c, r), c->plan.reuse == REUSE_KEPT);
 }
 
 void wording_send(struct call *c)

@@ -403,7 +403,7 @@ static void plan_elsewhere(const struct conda_path *cp, struct slice path, struc
     }
     /* Not the object that goes out as it is: no client's path has a query. */
     p->want.key = plan_key(path, SLICE("elsewhere"), a);
-    p->rewrite = true;
+    p->delivery = DELIVERY_REWRITTEN;
     p->variant = SLICE("repodata");
 }
 
@@ -434,7 +434,7 @@ static void plan_index(const struct repo *r, const struct conda_path *cp, const 
     p->want.dispensable = cp->optional && (group->rc == 0 || !(reads || is_shards_list(cp->name)));
     p->want.no_html = !slice_ends(cp->name, SLICE(".html")) && cp->name.n != 0;
     if (is_shards_list(cp->name)) {
-        p->rewrite = true;
+        p->delivery = DELIVERY_REWRITTEN;
         p->variant = SLICE("shards");
     } else if (elsewhere) {
         plan_elsewhere(cp, path, a, p);

@@ -617,8 +617,8 @@ static bool look_by_path(struct hf_ask *k, const struct catalog_file *file, bool
 
 static void say_file(struct hf_ask *k)
 {
-    k->p->own_fields = true;
-    k->p->for_all = !k->closed;
+    k->p->fields_of = FIELDS_OWN;
+    k->p->reuse = k->closed ? REUSE_USUAL : REUSE_ALL;
     k->p->until_unix_s = k->until_unix_s;
     k->p->content_type = SLICE("application/octet-stream");
     k->p->cache_control = k->closed ? SLICE("private, no-cache") : SLICE("no-cache");
@@ -664,7 +664,7 @@ static void plan_file(struct hf_ask *k)
     }
     say_file(k);
     k->p->until_unix_s = 1;
-    k->p->known = true;
+    k->p->fields_of = FIELDS_KNOWN;
     if (k->req->method == METHOD_GET && f.size_bytes == 0) {
         give_empty(k);
     }
@@ -763,7 +763,7 @@ static void plan_tree(struct hf_ask *k)
     if (learn_open(k) && list_json(k, page, k->req->query) != NULL) {
         hf_plan_json(k, page, false);
         if (k->p->kind == PLAN_REPLY) {
-            k->p->keep = false;
+            k->p->reuse = REUSE_USUAL;
         }
     }
 }

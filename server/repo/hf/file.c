@@ -203,7 +203,7 @@ static bool file_want(struct hf_ask *k, const struct manifest *m, const struct m
     }
     plan_become(k->p, PLAN_WANT);
     k->p->want = w;
-    k->p->own_fields = true;
+    k->p->fields_of = FIELDS_OWN;
     return true;
 }
 
@@ -283,9 +283,9 @@ void file_plan(struct hf_ask *k)
         return;
     }
     if (k->p->kind == PLAN_WANT) {
-        k->p->known = true;
+        k->p->fields_of = FIELDS_KNOWN;
     }
-    k->p->for_all = k->reader.n == 0 && !k->closed;
+    k->p->reuse = k->reader.n == 0 && !k->closed ? REUSE_ALL : REUSE_USUAL;
     k->p->until_unix_s = k->until_unix_s;
     k->p->content_type = type_of(k->at.path);
     if (k->closed) {

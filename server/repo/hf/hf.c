@@ -292,7 +292,7 @@ static bool is_yes(struct slice v)
 /* What everybody sees is worded once, until what it is made of is another. */
 static void keep_json(struct hf_ask *k, struct slice key, uint64_t until_unix_s)
 {
-    k->p->keep = k->p->for_all = k->reader.n == 0;
+    k->p->reuse = k->reader.n == 0 ? REUSE_KEPT : REUSE_USUAL;
     k->p->key = key;
     k->p->until_unix_s = k->stale ? 1 : until_unix_s;
 }

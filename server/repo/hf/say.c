@@ -103,7 +103,8 @@ void say_no_file(struct hf_ask *k)
 void say_failed(const struct repo *r, const struct plan *p, int status, struct slice why,
                 struct arena *a, struct http_reply *reply)
 {
-    struct slice from = p->kind == PLAN_WANT && p->known ? SLICE("this file") : SLICE("this");
+    struct slice from =
+        p->kind == PLAN_WANT && p->fields_of == FIELDS_KNOWN ? SLICE("this file") : SLICE("this");
 
     if (status >= 500) {
         why = arena_fmt(

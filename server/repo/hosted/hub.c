@@ -596,7 +596,7 @@ static void plan_trees(struct hub_ask *k)
     k->p->sift = !k->r->anonymous_read && k->who->token != NULL;
     k->p->right = k->p->sift ? RIGHT_KNOWN : RIGHT_READ;
     k->p->form = LIST_HUB_TREES;
-    k->p->passing = true; /* its links name the host that was asked */
+    k->p->reuse = REUSE_NONE; /* its links name the host that was asked */
     k->p->entry.path = k->at.type;
     k->p->text = k->req->query;
     k->p->location =

@@ -296,7 +296,7 @@ static void read_object(struct hub_ask *k, struct slice hex)
     struct entry en;
 
     k->p->right = upload.n != 0 ? RIGHT_PUBLISH : RIGHT_READ;
-    k->p->passing = upload.n != 0;
+    k->p->reuse = upload.n != 0 ? REUSE_NONE : REUSE_USUAL;
     k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->tree));
     if (!digest_parse(hex, &d)) {
         hub_say(k, 404, "EntryNotFound", SLICE("an object is named by its SHA-256"));

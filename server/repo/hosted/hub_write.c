@@ -774,7 +774,7 @@ static void batch_out(struct hub_ask *k)
     k->p->form = LIST_HUB_OBJECTS;
     k->p->posted = true;
     /* It tells what uploads have brought that no version has yet, and carries the caller's credential. */
-    k->p->alone = true;
+    k->p->reuse = REUSE_ALONE;
     k->p->name = k->tree;
     k->p->entry.path = SLICE("");
     k->p->text = plan_request_body(k->facts, k->p)->bytes;

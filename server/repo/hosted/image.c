@@ -560,7 +560,7 @@ static bool find_blob(struct image_ask *k, const struct digest *d, bool *asks)
     if (k->who->token == NULL || !image_may(k, "publish", k->at.name, asks)) {
         return false;
     }
-    k->p->passing = true;
+    k->p->reuse = REUSE_NONE;
     f = brought(k, d);
     *asks = f == NULL;
     return f != NULL && f->rc == 0;
@@ -573,9 +573,9 @@ static void send_blob(struct image_ask *k, const struct digest *d, uint64_t size
         .path = SLICE(""), .type = ENTRY_FILE, .digest = *d, .size_bytes = size_bytes};
     k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(k->at.reference));
     k->p->content_type = SLICE("application/octet-stream");
-    k->p->cache_control = k->p->passing          ? SLICE("no-store")
-                          : k->r->anonymous_read ? SLICE("public, max-age=31536000, immutable")
-                                                 : SLICE("private, max-age=31536000, immutable");
+    k->p->cache_control = k->p->reuse == REUSE_NONE ? SLICE("no-store")
+                          : k->r->anonymous_read    ? SLICE("public, max-age=31536000, immutable")
+                                                    : SLICE("private, max-age=31536000, immutable");
     plan_field(k->p, SLICE("docker-content-digest"), k->at.reference);
 }
 
@@ -700,7 +700,7 @@ static void plan_manifest(struct image_ask *k)
     plan_become(k->p, PLAN_BLOB);
     k->p->entry = f->entry;
     k->p->snap = *sn;
-    k->p->whole = true;
+    k->p->delivery = DELIVERY_WHOLE;
     k->p->content_type = type;
     k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(name));
     k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");

@@ -205,7 +205,7 @@ static void plan_manifest(struct ask *k, struct slice path)
 
     want(k, path, SLICE_NONE);
     p->want.accept = SLICE(MANIFEST_TYPES);
-    p->whole = true;
+    p->delivery = DELIVERY_WHOLE;
     p->content_type = SLICE("application/vnd.oci.image.manifest.v1+json");
     if (k->at.by_digest) {
         by_digest(k, SLICE("/manifests/"));
@@ -222,7 +222,7 @@ static void plan_blob(struct ask *k, struct slice path)
     want(k, path, SLICE_NONE);
     by_digest(k, SLICE("/blobs/"));
     p->want.redirect_holds = true;
-    p->own_fields = true;
+    p->fields_of = FIELDS_OWN;
     p->content_type = SLICE("application/octet-stream");
 }
 
@@ -413,7 +413,7 @@ static void oci_answer(const struct repo *r, const struct plan *p, const struct 
     if (a != NULL && p->location.p != NULL) {
         add_next(p, a, arena, reply);
     }
-    if (p->kind == PLAN_WANT && p->whole &&
+    if (p->kind == PLAN_WANT && p->delivery == DELIVERY_WHOLE &&
         p->etag.p == NULL) { /* a tag: the digest is known by now */
         char hex[DIGEST_HEX + 1];
         digest_format(&p->want.digest, hex);

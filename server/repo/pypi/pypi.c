@@ -145,7 +145,7 @@ static void plan_page(const struct repo *r, const struct http_req *req, struct s
         p->want.status_map = forbidden_is_absent;
         p->want.status_maps = ARRAY_LEN(forbidden_is_absent);
     }
-    p->rewrite = true;
+    p->delivery = DELIVERY_REWRITTEN;
     p->variant = page_format_name(f);
 }
 
@@ -423,7 +423,7 @@ static void pypi_answer(const struct repo *r, const struct plan *p, const struct
     (void)r;
     (void)a;
     (void)arena;
-    if (p->kind == PLAN_WANT && p->rewrite) {
+    if (p->kind == PLAN_WANT && p->delivery == DELIVERY_REWRITTEN) {
         reply_add(reply, SLICE("vary"), SLICE("accept"));
     }
 }

@@ -125,7 +125,7 @@ static void what_indexes_told(void **state)
     assert_slice(k.plan.want.url, "https://far.example/shards/" ONES ".msgpack.zst");
     assert_non_null(k.plan.want.reader);
     assert_int_equal(ask_with("/x/repodata.json", tail, row, 4), 0);
-    assert_true(k.plan.rewrite && k.plan.want.since_unix_s == 1234);
+    assert_true(k.plan.delivery == DELIVERY_REWRITTEN && k.plan.want.since_unix_s == 1234);
     assert_slice(k.plan.want.key, "x/repodata.json?elsewhere");
     assert_int_equal(ask_with("/x/repodata.json.bz2", tail, row, 4), 0);
     assert_int_equal(k.plan.status, 404);
@@ -133,7 +133,7 @@ static void what_indexes_told(void **state)
     assert_int_equal(k.plan.kind, PLAN_WANT);
     assert_int_equal(k.plan.want.since_unix_s, 1234);
     assert_int_equal(ask_with("/x/repodata_shards.msgpack.zst", tail, row, 4), 0);
-    assert_true(k.plan.rewrite && k.plan.want.reader == NULL);
+    assert_true(k.plan.delivery == DELIVERY_REWRITTEN && k.plan.want.reader == NULL);
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         buf_free(&row[i]);
     }

@@ -43,7 +43,7 @@ static void pages(void **state)
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         assert_int_equal(ask(&k, METHOD_GET, row[i].target), 0);
         assert_int_equal(k.plan.kind, PLAN_WANT);
-        assert_true(k.plan.rewrite);
+        assert_int_equal(k.plan.delivery, DELIVERY_REWRITTEN);
         assert_slice(k.plan.variant, "text");
         assert_slice(k.plan.want.key, row[i].key);
         assert_slice(k.plan.want.url, row[i].url);
@@ -122,7 +122,7 @@ static void files_by_link_id(void **state)
     assert_true(k.plan.want.digest_known);
     assert_int_equal(k.plan.want.digest.b[2], 3);
     assert_int_equal(k.plan.want.size_bytes, 77);
-    assert_false(k.plan.rewrite);
+    assert_int_not_equal(k.plan.delivery, DELIVERY_REWRITTEN);
     ask_forget(&k);
     /* the other spelling is the same object; a page that tells nothing borrows from the others */
     assert_int_equal(ask(&k, METHOD_GET, "/%2Bf/0123456789abcdef/whl/torch-2.9+cu130.whl"), 0);
@@ -191,7 +191,7 @@ static void files_below_the_index(void **state)
     assert_int_equal(k.plan.kind, PLAN_WANT);
     assert_slice(k.plan.want.url, "https://pypi.example/whl/cu130/torch-2.9%2Bcu130.whl");
     assert_int_equal(k.plan.want.class, WANT_IMMUTABLE);
-    assert_false(k.plan.rewrite);
+    assert_int_not_equal(k.plan.delivery, DELIVERY_REWRITTEN);
     assert_int_equal(ask(&k, METHOD_GET, "/a/b.whl.metadata"), 0);
     assert_slice(k.plan.content_type, "text/plain; charset=utf-8");
 }

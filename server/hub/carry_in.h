@@ -1,8 +1,5 @@
 /* carry_in.h - a revision that is being carried in: begun, its files taken one by one, then committed or given up.
  *
- *   carry_in.c     from its beginning to its end     carry_claim.c   is it what it says, may this repo have it
- *   carry_files.c  its files, as they come           carry_rows.c    what a pull-through repo has of it in the end
- *
  * What has come is held by an upload session: it outlives a client that is killed (the next try finds it here), is given up by
  * carry_in_abort(), and expires with the session. Nothing shows before the commit, which is one batch.
  *
@@ -75,25 +72,10 @@ MUST_USE int carry_in_commit(struct carry_in *c, struct err *e);
 MUST_USE int carry_in_abort(struct carry_in *c, struct err *e);
 void carry_in_free(struct carry_in **cp);
 
-/* --- of carry_*.c ------------------------------------------------------------------------------------------------- */
+/* --- between it and carry_rows.c: what a pull-through repo has of it in the end ---------------------------------------- */
 
 /* The session as it stands. Always session_free(). */
 MUST_USE int carry_in_session(const struct carry_in *c, struct session *out, struct err *e);
-struct put carry_in_put(const struct carry_in *c, enum put_kind kind);
-/* A put's answer that is none of those that were hoped for. */
-int carry_in_refusal(const struct upload_reply *r, struct err *e);
-int carry_in_ended(struct err *e); /* E_CHANGED: the session has gone */
-
-/* Names first: all else is looked up by them. */
-MUST_USE int carry_claim_names(struct carry_in *c, const struct carry_in_ask *ask, struct err *e);
-/* Learns the listing, and what each file is. */
-MUST_USE int carry_claim_words(struct carry_in *c, const struct carry_in_ask *ask, struct err *e);
-bool carry_is_main(struct slice rev); /* what comes by its commit alone is a version of main, too */
-
-/* What is here already becomes the session's; what is missing is counted. */
-MUST_USE int carry_files_hold(struct carry_in *c, struct err *e);
-void carry_files_drop(struct carry_in *c); /* what waits to be written */
-
 /* Words and files become objects, and the session ends, in one batch. */
 MUST_USE int carry_rows_commit(struct carry_in *c, struct err *e);
 

@@ -1,7 +1,7 @@
 /* home.h - what the cache has of repositories that are pulled through, from its rows: words of the Hub, listings, files.
  *
  * A home is one spelling of one repository's name. Files lie with the canonical spelling, listings and words with the one that
- * was asked for; homes_learn() brings them together.
+ * was asked for; homes_ask() brings them together. home.c is the stock (stock.h) of such repos, too.
  *
  * owns     homes_free() ends all; what is read from them are slices of their arena
  * threads  one at a time; blocks
@@ -12,8 +12,6 @@
 #include <uthash.h>
 
 #include "server/hub/stock.h"
-#include "server/repo/hf/info.h"
-#include "server/repo/hf/manifest.h"
 #include "server/repo/repo.h"
 
 struct home_doc {
@@ -24,19 +22,13 @@ struct home_doc {
     bool callers;
     struct digest digest;
     uint64_t asked_unix_s;
-    /* homes_learn(): */
+    /* of what was read: */
     bool understood;
     bool closed;
     struct slice id, commit;
 };
 
-struct home_blob {
-    UT_hash_handle hh;
-    struct slice etag;
-    uint64_t size_bytes, have_bytes;
-    bool whole;
-};
-
+struct home_blob; /* a file of it, whole or in part */
 struct home {
     UT_hash_handle hh;
     struct slice name; /* "models/org/name" */
@@ -55,13 +47,6 @@ struct homes {
 };
 #define HOMES_OF(v) ((struct homes){.view = (v)})
 
-/* type.p == NULL: all of the repo; else the one of that name is added. */
-MUST_USE int homes_read(struct homes *h, struct slice type, struct slice id, struct err *e);
-struct home *homes_find(const struct homes *h, struct slice type, struct slice id); /* or NULL */
-struct home *homes_place(struct homes *h, struct slice type, struct slice id); /* made, when not */
-/* Reads the Hub's words, and gives what was asked by another spelling to the home of the canonical one. What is broken is
- * passed over. */
-void homes_learn(struct homes *h);
 /* The home of what was asked for as `id`, by any spelling; NULL: nothing is known of it. Reads as much as it takes. */
 MUST_USE int homes_ask(struct homes *h, struct slice type, struct slice id, struct home **out,
                        struct err *e);
@@ -73,11 +58,5 @@ const struct home_doc *home_word(const struct home *x, struct slice rev);
 MUST_USE int home_listing(const struct homes *h, const struct home *x, struct slice commit,
                           int (*each)(void *arg, const struct gather_part *p, struct err *e),
                           void *arg, struct err *e);
-/* The same as a manifest: out points into bytes. E_NOTFOUND: it is not here, or not all of it. */
-MUST_USE int home_manifest(struct homes *h, const struct home *x, struct slice commit,
-                           struct buf *bytes, struct manifest *out, struct err *e);
-/* What is here of it; blobs may be NULL. */
-enum stock_state home_state(const struct home *blobs, const struct manifest_entry *f,
-                            uint64_t *have_bytes);
 
 #endif

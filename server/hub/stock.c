@@ -196,8 +196,10 @@ int stock_files(const struct stock_view *v, struct slice type, struct slice id, 
 int stock_id(const struct stock_view *v, struct slice type, struct slice id, struct arena *a,
              struct slice *out, struct err *e)
 {
+    const struct stock_ops *ops = ops_of(v);
+
     *out = id;
-    return ops_of(v) == &stock_pulled ? stock_pulled_id(v, type, id, a, out, e) : 0;
+    return ops->id != NULL ? ops->id(v, type, id, a, out, e) : 0;
 }
 
 bool stock_shown(struct slice type, struct slice id, struct slice prefix)

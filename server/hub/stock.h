@@ -1,7 +1,7 @@
 /* stock.h - what is here of the repositories of a Hub, pulled through, synced or hosted: for `mirrorctl hf` and the pages.
  *
- *   stock.c         which kind a repo is, how a repository is named   home.c          pulled through: the rows of one repository
- *   stock_pulled.c  out of the cache's rows                           stock_synced.c, stock_hosted.c   out of trees
+ *   stock.c   which kind a repo is, how a repository is named     home.c   pulled through: out of the cache's rows
+ *   stock_trees.c   synced and hosted: out of trees
  *
  * Nothing is asked of an origin, nothing is changed. What the Hub said of a repository by a caller's own right (private ones)
  * is told to administrators alone: `all`.

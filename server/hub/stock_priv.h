@@ -13,18 +13,11 @@ struct stock_ops {
     int (*files)(const struct stock_view *v, struct slice type, struct slice id, struct slice rev,
                  struct arena *a, struct stock_revision *about,
                  int (*each)(void *arg, const struct stock_file *f), void *arg, struct err *e);
+    /* NULL: whatever was asked for is the repository's own name */
+    int (*id)(const struct stock_view *v, struct slice type, struct slice id, struct arena *a,
+              struct slice *out, struct err *e);
 };
-MUST_USE int stock_pulled_id(const struct stock_view *v, struct slice type, struct slice id,
-                             struct arena *a, struct slice *out, struct err *e);
 extern const struct stock_ops stock_pulled, stock_synced, stock_hosted;
-
-/* --- of trees --- */
-void stock_count(struct stock_sum *sum, uint64_t size_bytes); /* a file that is here */
-/* The files below a folder ("" or with its '/'); sum: they are counted there, or NULL. */
-MUST_USE int stock_walk(const struct stock_view *v, const struct digest *root, struct slice folder,
-                        struct stock_sum *sum, int (*each)(void *arg, const struct stock_file *f),
-                        void *arg, struct err *e);
-int stock_no_revision(const struct stock_view *v, struct slice id, struct slice rev, struct err *e);
 
 /* Does the repository's name, as people write it, begin so? */
 bool stock_shown(struct slice type, struct slice id, struct slice prefix);

@@ -1,6 +1,6 @@
 /* prefetch.h - revisions of a Hub's repositories fetched ahead of demand, file by file through the cache, by the daemon itself.
  *
- *   prefetch.c  what there is to do, and who does it    prefetch_run.c  one attempt at one    prefetch_row.c  how it is kept
+ *   prefetch.c  what there is to do, its rows, and who does it    prefetch_run.c  one attempt at one
  *
  * A job is one revision of one repository, with patterns of what is wanted. It is resolved to a commit once; then every file that
  * is not here is asked for as a client would, several at once. Trouble with the Hub makes it wait and try again; what a person

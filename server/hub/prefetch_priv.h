@@ -1,4 +1,4 @@
-/* prefetch_priv.h - a job from within, for prefetch*.c alone. */
+/* prefetch_priv.h - a job from within, for prefetch.c and prefetch_run.c alone. */
 #ifndef SERVER_HUB_PREFETCH_PRIV_H
 #define SERVER_HUB_PREFETCH_PRIV_H
 
@@ -27,14 +27,8 @@ struct prefetch {
 /* One attempt: 0, and all that is wanted is here; else what went wrong. E_CANCELLED: it was stopped. */
 MUST_USE int prefetch_run(struct prefetch *p, struct err *e);
 
-/* --- prefetch_row.c --- */
-MUST_USE int prefetch_save(struct prefetch *p, struct err *e);
-MUST_USE int prefetch_forget(struct store *s, uint64_t id, struct err *e);
-/* Every row, in order; takes them as jobs that nobody lists yet. */
-MUST_USE int prefetch_load(struct store *s, void (*each)(void *arg, struct prefetch *p), void *arg,
-                           struct err *e);
-void prefetch_want_copy(struct prefetch *p, const struct prefetch_want *w);
-void prefetch_free(struct prefetch **pp);
+/* --- prefetch.c --- */
+MUST_USE int prefetch_save(struct prefetch *p, struct err *e); /* its row */
 
 struct prefetches {
     const struct hub_parts *hub;

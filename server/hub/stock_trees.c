@@ -76,7 +76,7 @@ static int no_revision(const struct stock_view *v, struct slice id, struct slice
                    SLICE_ARG(rev), SLICE_ARG(id), v->r->name, v->r->name, SLICE_ARG(id));
 }
 
-/* --- hosted: repositories ------------------------------------------------------------------------------------------------- */
+/* --- hosted: repositories ----------------------------------------------------------------------------------------- */
 
 struct hosted {
     const struct stock_view *v;
@@ -134,7 +134,7 @@ static int hosted_repos(const struct stock_view *v, struct slice prefix,
     return head_list(store_of(v), repo_of(v), on_head, &x, e);
 }
 
-/* --- hosted: revisions, main, branches, tags, versions -------------------------------------------------------------------- */
+/* --- hosted: revisions, main, branches, tags, versions ------------------------------------------------------------ */
 
 static int tell(const struct hosted *x, struct slice name, bool held, const struct snap *sn)
 {

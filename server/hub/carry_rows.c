@@ -348,20 +348,6 @@ static int end_session(struct rows *w, struct err *e)
     return rc;
 }
 
-static void put_pins(struct rows *w)
-{
-    const struct carry *is = &w->c->is;
-
-    for (size_t i = 0; w->c->pin && i < w->c->names_count; i++) {
-        if (i == 0) { /* files are under the id alone */
-            batch_put(w->b, TABLE_PIN, pinning_files(&w->arena, w->repo, is->type, is->id),
-                      SLICE(PINNING_IMPORT));
-        }
-        batch_put(w->b, TABLE_PIN, pinning_words(&w->arena, w->repo, is->type, w->c->names[i]),
-                  SLICE(PINNING_IMPORT));
-    }
-}
-
 static int attempt(struct carry_in *c, struct err *e)
 {
     struct rows w = {.c = c,
@@ -386,10 +372,10 @@ static int attempt(struct carry_in *c, struct err *e)
     rc = rc != 0 ? rc : put_tree(&w, tree_blob, e);
     rc = rc != 0 ? rc : put_info(&w, info_blob, e);
     rc = rc != 0 ? rc : put_refs(&w, e);
-    if (rc == 0) {
-        put_pins(&w);
-        rc = store_commit(w.store, &w.b, COMMIT_SYNC, e);
+    if (c->pin) {
+        pinning_import(w.repo, c->is.type, c->names, c->names_count, w.b);
     }
+    rc = rc != 0 ? rc : store_commit(w.store, &w.b, COMMIT_SYNC, e);
     blob_release(&info_blob);
     blob_release(&tree_blob);
     batch_free(&w.b);

@@ -30,8 +30,8 @@ void errand_fini(struct errand *x)
     arena_fini(&x->arena);
 }
 
-int errand_plan(struct errand *x, struct slice path, struct arena *a, struct plan *out,
-                struct err *e)
+static int plan_of(struct errand *x, struct slice path, struct arena *a, struct plan *out,
+                   struct err *e)
 {
     struct slice target = arena_fmt(a, "/%s/" SLICE_FMT, x->r->name, SLICE_ARG(path));
     struct http_req req = {.method = METHOD_GET,
@@ -61,7 +61,7 @@ int errand_plan(struct errand *x, struct slice path, struct arena *a, struct pla
     return plan_run_wait(&x->run, x->stop, e);
 }
 
-struct slice errand_field(const struct plan *p, const char *name)
+static struct slice field_of(const struct plan *p, const char *name)
 {
     for (size_t i = 0; i < p->nfields; i++) {
         if (slice_eqs(p->fields[i].name, name)) {
@@ -113,8 +113,8 @@ static int rc_of_facts(const struct errand *x)
 /* A reply that is none of what was asked for. */
 static int judge(const struct errand *x, struct slice id, const struct plan *p, struct err *e)
 {
-    struct slice code = errand_field(p, "x-error-code");
-    struct slice says = errand_field(p, "x-error-message");
+    struct slice code = field_of(p, "x-error-code");
+    struct slice says = field_of(p, "x-error-message");
 
     if (slice_eqs(code, "GatedRepo")) {
         return no_right(x, id, true, e);
@@ -142,7 +142,7 @@ int errand_list(struct errand *x, struct slice type, struct slice id, struct sli
     buf_addf(&path, "api/" SLICE_FMT "/" SLICE_FMT "/tree/", SLICE_ARG(type), SLICE_ARG(id));
     url_encode(rev, &path);
     rc = path.rc != 0 ? err_set(e, E_INVALID, "the revision's name is too long")
-                      : errand_plan(x, buf_slice(&path), &x->arena, &p, e);
+                      : plan_of(x, buf_slice(&path), &x->arena, &p, e);
     buf_free(&path);
     if (rc == 0 && (p.kind != PLAN_REPLY || p.status != 200)) {
         rc = judge(x, id, &p, e);
@@ -150,7 +150,7 @@ int errand_list(struct errand *x, struct slice type, struct slice id, struct sli
     if (rc != 0) {
         return rc;
     }
-    out->commit = errand_field(&p, "x-repo-commit");
+    out->commit = field_of(&p, "x-repo-commit");
     for (size_t i = 0; i < x->run.facts.count; i++) {
         const struct fact *f = &x->run.facts.fact[i];
         if (slice_eqs(f->need.key, HF_MAKE_TREE) && f->rc == 0 &&
@@ -167,7 +167,7 @@ int errand_want(struct errand *x, struct slice prefix, struct slice id, struct s
                 struct slice path, struct arena *a, struct want *out, struct err *e)
 {
     struct plan p;
-    int rc = errand_plan(x, key_resolve(prefix, id, commit, path, a), a, &p, e);
+    int rc = plan_of(x, key_resolve(prefix, id, commit, path, a), a, &p, e);
 
     /* An empty file is answered by its listing; the want is made all the same. */
     if (rc == 0 && p.kind != PLAN_WANT && (p.kind != PLAN_REPLY || p.status != 200)) {

@@ -31,12 +31,6 @@ void errand_init(struct errand *x, const struct hub_parts *hub, struct repo *r,
                  struct slice authorization, const _Atomic bool *stop);
 void errand_fini(struct errand *x);
 
-/* path: raw, below the repo. The plan is PLAN_WANT, PLAN_BLOB or PLAN_REPLY. */
-MUST_USE int errand_plan(struct errand *x, struct slice path, struct arena *a, struct plan *out,
-                         struct err *e);
-/* One of a reply's fields; p == NULL: it has none. */
-struct slice errand_field(const struct plan *p, const char *name);
-
 /* --- of a Hub that is pulled through --- */
 struct errand_commit { /* slices of the errand's */
     struct slice commit;

@@ -7,7 +7,8 @@
 #include "server/plan/gather.h"
 #include "server/store/pin.h"
 
-#define OWNER "mirrorctl hf pin "
+#define OWNER        "mirrorctl hf pin "
+#define OWNER_IMPORT "import"
 
 static struct slice scope_of(struct arena *a, struct slice repo, struct slice type, struct slice id,
                              struct slice commit)
@@ -22,12 +23,12 @@ static struct slice in_repo(struct arena *a, struct slice repo, struct slice key
     return arena_fmt(a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(repo), SLICE_ARG(key));
 }
 
-struct slice pinning_files(struct arena *a, struct slice repo, struct slice type, struct slice id)
+static struct slice files_of(struct arena *a, struct slice repo, struct slice type, struct slice id)
 {
     return in_repo(a, repo, key_files(type, id, a));
 }
 
-struct slice pinning_words(struct arena *a, struct slice repo, struct slice type, struct slice id)
+static struct slice words_of(struct arena *a, struct slice repo, struct slice type, struct slice id)
 {
     return in_repo(a, repo, key_words(type, id, a));
 }
@@ -103,6 +104,18 @@ int pinning_set(struct errand *x, struct slice type, struct slice id, struct sli
     return rc;
 }
 
+void pinning_import(struct slice repo, struct slice type, const struct slice *names, size_t count,
+                    struct batch *b)
+{
+    struct arena a = {0};
+
+    batch_put(b, TABLE_PIN, files_of(&a, repo, type, names[0]), SLICE(OWNER_IMPORT));
+    for (size_t i = 0; i < count; i++) {
+        batch_put(b, TABLE_PIN, words_of(&a, repo, type, names[i]), SLICE(OWNER_IMPORT));
+    }
+    arena_fini(&a);
+}
+
 /* --- away with them ----------------------------------------------------------------------------------------------- */
 
 struct finding {
@@ -118,7 +131,7 @@ static int on_pin(void *arg, const struct pin_info *p)
     struct finding *x = arg;
     struct slice commit, name;
 
-    if (x->rev.p == NULL && slice_eqs(p->owner, PINNING_IMPORT) &&
+    if (x->rev.p == NULL && slice_eqs(p->owner, OWNER_IMPORT) &&
         (slice_ieq(p->scope, x->files) || slice_ieq(p->scope, x->words))) {
         add(&x->found, arena_copy(&x->a, p->scope));
         return 0;
@@ -144,8 +157,8 @@ int pinning_clear(struct store *s, struct slice repo, struct slice type, struct 
 
     x.found.a = &x.a;
     x.before = scope_of(&x.a, repo, type, id, SLICE(""));
-    x.files = pinning_files(&x.a, repo, type, id);
-    x.words = pinning_words(&x.a, repo, type, id);
+    x.files = files_of(&x.a, repo, type, id);
+    x.words = words_of(&x.a, repo, type, id);
     rc = pin_list(s, on_pin, &x, e);
     *count = 0;
     for (size_t i = 0; rc == 0 && i < x.found.count; i++) {

@@ -19,10 +19,9 @@ MUST_USE int pinning_set(struct errand *x, struct slice type, struct slice id, s
 /* rev.p == NULL: all of the repository's, an import's too; else by name, or by the beginning of a commit. */
 MUST_USE int pinning_clear(struct store *s, struct slice repo, struct slice type, struct slice id,
                            struct slice rev, uint64_t *count, struct err *e);
-/* What an import pins, beside them: prefixes, of all of a repository's files and of all the words on it. */
-#define PINNING_IMPORT "import" /* who */
-struct slice pinning_files(struct arena *a, struct slice repo, struct slice type, struct slice id);
-struct slice pinning_words(struct arena *a, struct slice repo, struct slice type, struct slice id);
+/* What an import pins: all of a repository's files, which are under its id (the first name), and all the words on it, by any name. */
+void pinning_import(struct slice repo, struct slice type, const struct slice *names, size_t count,
+                    struct batch *b);
 bool pinning_has(struct store *s, struct slice repo, struct slice type, struct slice id,
                  struct slice commit);
 

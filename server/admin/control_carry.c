@@ -22,9 +22,7 @@ static int give_bytes(struct talk *t, struct slice a, struct slice b, struct err
     int fd = memfd_create("words", MFD_CLOEXEC);
     int rc = fd == -1 ? err_sys(e, "memfd_create") : fd_pwrite_all(fd, a.p, a.n, 0, e);
 
-    if (rc == 0) {
-        rc = fd_pwrite_all(fd, b.p, b.n, a.n, e);
-    }
+    rc = rc != 0 ? rc : fd_pwrite_all(fd, b.p, b.n, a.n, e);
     if (rc == 0) {
         talk_give_fd(t, fd);
     } else if (fd != -1) {
@@ -78,7 +76,7 @@ static int say_revision(struct talk *t, const struct carry *c, struct err *e)
     jwrite_u64(t->result, "tree_bytes", c->tree.n);
     jwrite_u64(t->result, "missing", missing);
     jwrite_u64(t->result, "missing_bytes", missing_bytes);
-    return rc == 0 ? give_bytes(t, buf_slice(&c->info), buf_slice(&c->tree), e) : rc;
+    return rc != 0 ? rc : give_bytes(t, buf_slice(&c->info), buf_slice(&c->tree), e);
 }
 
 int verb_hf_export(struct talk *t, struct err *e)
@@ -89,12 +87,10 @@ int verb_hf_export(struct talk *t, struct err *e)
     struct slice id;
     int rc = talk_need(t, "id", &id, e);
 
-    if (rc == 0) {
-        rc = stock_name_read(rs, talk_text(t, "repo"), id, &n, e);
-    }
+    rc = rc != 0 ? rc : stock_name_read(rs, talk_text(t, "repo"), id, &n, e);
     if (rc == 0) {
         rc = carry_find(t->parts->hub, &n, &c, e);
-        rc = rc == 0 ? say_revision(t, &c, e) : rc;
+        rc = rc != 0 ? rc : say_revision(t, &c, e);
         carry_free(&c);
     }
     repo_set_release(&rs);
@@ -295,7 +291,7 @@ static int take_name(struct talk *t, struct carry_in *c, struct carry_in_file *f
     for (struct carry_in *one = t->kept; rc == 0 && one != NULL; one = one->next) {
         rc = carry_in_flush(one, e);
     }
-    return rc == 0 ? carry_in_again(c, f, e) : rc;
+    return rc != 0 ? rc : carry_in_again(c, f, e);
 }
 
 int verb_hf_import_file(struct talk *t, struct err *e)

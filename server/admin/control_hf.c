@@ -112,7 +112,7 @@ int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *
     int rc = talk_need(t, "id", &id, e);
 
     *rs = repo_set_hold(t->parts->repos);
-    return rc == 0 ? stock_name_read(*rs, repo, id, out, e) : rc;
+    return rc != 0 ? rc : stock_name_read(*rs, repo, id, out, e);
 }
 
 static int on_any(void *arg, const struct stock_revision *x)

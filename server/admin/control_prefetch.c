@@ -139,10 +139,10 @@ int verb_hf_prefetch(struct talk *t, struct err *e)
     uint64_t id = 0;
     int rc = talk_need_id(t, &rs, &n, e);
 
-    rc = rc == 0 ? must_pull(&n, "fetch ahead", e) : rc;
-    rc = rc == 0 ? read_patterns(t, "include", include, &w.includes, e) : rc;
-    rc = rc == 0 ? read_patterns(t, "exclude", exclude, &w.excludes, e) : rc;
-    rc = rc == 0 ? read_token(t, &a, &w.authorization, e) : rc;
+    rc = rc != 0 ? rc : must_pull(&n, "fetch ahead", e);
+    rc = rc != 0 ? rc : read_patterns(t, "include", include, &w.includes, e);
+    rc = rc != 0 ? rc : read_patterns(t, "exclude", exclude, &w.excludes, e);
+    rc = rc != 0 ? rc : read_token(t, &a, &w.authorization, e);
     if (rc == 0) {
         w.repo = slice_str(n.repo->name);
         w.type = n.type;
@@ -155,7 +155,7 @@ int verb_hf_prefetch(struct talk *t, struct err *e)
         explicit_bzero((void *)(uintptr_t)w.authorization.p, w.authorization.n);
     }
     arena_fini(&a);
-    rc = rc == 0 ? watch(t, id, !talk_flag(t, "wait"), &v, e) : rc;
+    rc = rc != 0 ? rc : watch(t, id, !talk_flag(t, "wait"), &v, e);
     if (rc == 0 && (v.state == PREFETCH_FAILED || v.state == PREFETCH_STOPPED)) {
         return err_set(e, v.code, "%s", v.why);
     }
@@ -210,9 +210,7 @@ static int pin(struct talk *t, const struct stock_name *n, struct slice authoriz
 
     errand_init(&x, t->parts->hub, n->repo, authorization, &t->parts->lifecycle->draining);
     rc = errand_list(&x, n->type, n->id, rev, &c, e);
-    if (rc == 0) {
-        rc = pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);
-    }
+    rc = rc != 0 ? rc : pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);
     if (rc == 0) {
         jwrite_text(t->result, "id", c.id);
         jwrite_text(t->result, "revision", rev);
@@ -231,9 +229,9 @@ int verb_hf_pin(struct talk *t, struct err *e)
     struct repo_set *rs;
     int rc = talk_need_id(t, &rs, &n, e);
 
-    rc = rc == 0 ? must_pull(&n, "pin", e) : rc;
-    rc = rc == 0 ? read_token(t, &a, &authorization, e) : rc;
-    rc = rc == 0 ? pin(t, &n, authorization, e) : rc;
+    rc = rc != 0 ? rc : must_pull(&n, "pin", e);
+    rc = rc != 0 ? rc : read_token(t, &a, &authorization, e);
+    rc = rc != 0 ? rc : pin(t, &n, authorization, e);
     arena_fini(&a);
     repo_set_release(&rs);
     return rc;
@@ -260,7 +258,7 @@ int verb_hf_unpin(struct talk *t, struct err *e)
     uint64_t count = 0;
     int rc = talk_need_id(t, &rs, &n, e);
 
-    rc = rc == 0 ? must_pull(&n, "unpin", e) : rc;
+    rc = rc != 0 ? rc : must_pull(&n, "unpin", e);
     if (rc == 0) {
         rc = pinning_clear(t->parts->store, slice_str(n.repo->name), n.type, canonical(t, &n, &a),
                            n.rev, &count, e);

@@ -64,9 +64,7 @@ static int need_snap(const struct talk *t, const struct tree *x, const char *key
     bool named = !x->repo->synced;
     int rc = talk_need(t, key, &version, e);
 
-    if (rc == 0) {
-        rc = snap_find(t->parts->store, x->repo_name, x->name, version, out, e);
-    }
+    rc = rc != 0 ? rc : snap_find(t->parts->store, x->repo_name, x->name, version, out, e);
     if (rc == E_NOTFOUND) {
         return err_set(
             e, rc,
@@ -85,7 +83,7 @@ static int need_version(struct talk *t, const char *key, struct tree *x, struct 
 {
     int rc = need_tree(t, false, x, e);
 
-    return rc == 0 ? need_snap(t, x, key, out, e) : rc;
+    return rc != 0 ? rc : need_snap(t, x, key, out, e);
 }
 
 struct snaps {
@@ -172,7 +170,7 @@ static int on_snap(void *arg, const struct snap *sn)
     snap_members(row, sn);
     jwrite_bool(row, "live", sn->seq == s->head_seq);
     rc = say_more(s, row, sn->seq);
-    return rc == 0 ? talk_row_end(s->t) : rc;
+    return rc != 0 ? rc : talk_row_end(s->t);
 }
 
 /* What it was made from, and so on. */
@@ -182,7 +180,7 @@ static int list_history(struct snaps *s, struct snap sn, struct err *e)
 
     while (rc == 0 && sn.parent_seq != 0) {
         rc = snap_get(s->t->parts->store, s->x->repo_name, s->x->name, sn.parent_seq, &sn, e);
-        rc = rc == 0 ? on_snap(s, &sn) : rc;
+        rc = rc != 0 ? rc : on_snap(s, &sn);
     }
     return rc == E_NOTFOUND ? 0 : rc;
 }
@@ -199,9 +197,7 @@ int verb_snapshot_ls(struct talk *t, struct err *e)
     } else if (rc == 0) {
         rc = branch_get(t, &x, &head, e);
         s.head_seq = rc == 0 ? head.seq : 0;
-        if (rc == 0) {
-            rc = ref_list(t->parts->store, x.repo_name, x.name, on_name, &s, e);
-        }
+        rc = rc != 0 ? rc : ref_list(t->parts->store, x.repo_name, x.name, on_name, &s, e);
         if (rc == 0 && x.branch.n != 0) {
             rc = list_history(&s, head, e);
         } else if (rc == 0) {
@@ -223,25 +219,19 @@ int verb_snapshot_show(struct talk *t, struct err *e)
     bool held = false;
     int rc = need_tree(t, false, &x, e);
 
-    if (rc == 0) {
-        rc = branch_get(t, &x, &head, e);
-    }
+    rc = rc != 0 ? rc : branch_get(t, &x, &head, e);
     if (rc == 0) {
         sn = head;
         rc = talk_text(t, "version").n != 0 ? need_snap(t, &x, "version", &sn, e) : 0;
     }
-    if (rc == 0) {
-        rc = head_held(t->parts->store, x.repo_name, x.name, &held, e);
-    }
+    rc = rc != 0 ? rc : head_held(t->parts->store, x.repo_name, x.name, &held, e);
     if (rc == 0) {
         snap_members(t->result, &sn);
         jwrite_bool(t->result, "live", sn.seq == head.seq);
         jwrite_bool(t->result, "hold", held);
         rc = ref_list(t->parts->store, x.repo_name, x.name, on_name, &s, e);
     }
-    if (rc == 0) {
-        rc = say_more(&s, t->result, sn.seq);
-    }
+    rc = rc != 0 ? rc : say_more(&s, t->result, sn.seq);
     snaps_free(&s);
     repo_set_release(&x.set);
     return rc;
@@ -296,9 +286,7 @@ int verb_snapshot_diff(struct talk *t, struct err *e)
     if (rc == 0) {
         rc = talk_text(t, "to").n != 0 ? need_snap(t, &x, "to", &to, e) : branch_get(t, &x, &to, e);
     }
-    if (rc == 0) {
-        rc = tree_diff(t->parts->store, &from.root, &to.root, on_difference, &d, e);
-    }
+    rc = rc != 0 ? rc : tree_diff(t->parts->store, &from.root, &to.root, on_difference, &d, e);
     if (rc == 0) {
         jwrite_u64(t->result, "from_seq", from.seq);
         jwrite_u64(t->result, "to_seq", to.seq);
@@ -327,9 +315,7 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
                  ? head_set(t->parts->store, x.repo_name, x.name, sn.seq, b, e)
                  : branch_set(t->parts->store, x.repo_name, x.name, x.branch, sn.seq, b, e);
     }
-    if (rc == 0) {
-        rc = store_commit(t->parts->store, &b, COMMIT_SYNC, e);
-    }
+    rc = rc != 0 ? rc : store_commit(t->parts->store, &b, COMMIT_SYNC, e);
     batch_free(&b);
     if (rc == 0) {
         repos_changed(t->parts->repos, x.repo_name);
@@ -347,9 +333,8 @@ int verb_snapshot_tag(struct talk *t, struct err *e)
     struct snap sn;
     int rc = need_version(t, "version", &x, &sn, e);
 
-    if (rc == 0) {
-        rc = snap_tag(t->parts->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
-    }
+    rc = rc != 0 ? rc
+                 : snap_tag(t->parts->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
     if (rc == 0) {
         repos_changed(t->parts->repos,
                       x.repo_name); /* "@label" and lists of names are remembered */
@@ -365,9 +350,7 @@ int verb_snapshot_hold(struct talk *t, struct err *e)
     struct tree x = {0};
     int rc = need_tree(t, false, &x, e);
 
-    if (rc == 0) {
-        rc = head_hold(t->parts->store, x.repo_name, x.name, !talk_flag(t, "off"), e);
-    }
+    rc = rc != 0 ? rc : head_hold(t->parts->store, x.repo_name, x.name, !talk_flag(t, "off"), e);
     if (rc == 0) {
         jwrite_bool(t->result, "hold", !talk_flag(t, "off"));
     }
@@ -381,9 +364,7 @@ int verb_snapshot_rm(struct talk *t, struct err *e)
     struct snap sn;
     int rc = need_version(t, "version", &x, &sn, e);
 
-    if (rc == 0) {
-        rc = snap_remove(t->parts->store, x.repo_name, x.name, sn.seq, e);
-    }
+    rc = rc != 0 ? rc : snap_remove(t->parts->store, x.repo_name, x.name, sn.seq, e);
     if (rc == 0) {
         repos_changed(t->parts->repos, x.repo_name); /* "@v7" and labels lead nowhere now */
         jwrite_u64(t->result, "seq", sn.seq);

@@ -124,9 +124,7 @@ int verb_sync_run(struct talk *t, struct err *e)
         jwrite_u64(t->result, "run", id);
         return 0;
     }
-    if (rc == 0) {
-        rc = wait_for(t, repo, id, &r, e);
-    }
+    rc = rc != 0 ? rc : wait_for(t, repo, id, &r, e);
     if (rc == 0) {
         report_members(t->result, &r);
     }
@@ -163,9 +161,7 @@ int verb_sync_show(struct talk *t, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    if (rc == 0) {
-        rc = sync_look(t->parts->sync, repo, &v, e);
-    }
+    rc = rc != 0 ? rc : sync_look(t->parts->sync, repo, &v, e);
     if (rc == 0) {
         rc = history_list(t->parts->store, repo, on_report, t, e);
         rc = rc < 0 ? rc : 0;
@@ -193,9 +189,7 @@ int verb_sync_logs(struct talk *t, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    if (rc == 0) {
-        rc = sync_look(t->parts->sync, repo, &v, e);
-    }
+    rc = rc != 0 ? rc : sync_look(t->parts->sync, repo, &v, e);
     if (rc == 0 && r.id == 0 && v.ever) {
         r = v.last;
     } else if (rc == 0) {
@@ -213,9 +207,7 @@ static int pause_or_not(struct talk *t, bool pause, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    if (rc == 0) {
-        rc = sync_pause(t->parts->sync, repo, pause, e);
-    }
+    rc = rc != 0 ? rc : sync_pause(t->parts->sync, repo, pause, e);
     if (rc == 0) {
         jwrite_bool(t->result, "paused", pause);
     }
@@ -237,7 +229,7 @@ int verb_sync_stop(struct talk *t, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    return rc == 0 ? sync_cancel(t->parts->sync, repo, e) : rc;
+    return rc != 0 ? rc : sync_cancel(t->parts->sync, repo, e);
 }
 
 int verb_sync_approve(struct talk *t, struct err *e)
@@ -246,9 +238,7 @@ int verb_sync_approve(struct talk *t, struct err *e)
     struct snap sn;
     int rc = talk_need(t, "repo", &repo, e);
 
-    if (rc == 0) {
-        rc = sync_approve(t->parts->sync, repo, &sn, e);
-    }
+    rc = rc != 0 ? rc : sync_approve(t->parts->sync, repo, &sn, e);
     if (rc == 0) {
         jwrite_u64(t->result, "seq", sn.seq);
         jwrite_u64(t->result, "entries", sn.entries);

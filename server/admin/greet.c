@@ -89,9 +89,7 @@ static int place_of(struct greet *g, const struct origin_settings *o, struct lin
     }
     g->word = "@RSYNCD: ";
     rc = rsync_url_parse(slice_str(o->url), &r, e);
-    if (rc == 0) {
-        rc = proxy_choose(o->proxy, o->no_proxy, r.host, &g->proxy, &through, e);
-    }
+    rc = rc != 0 ? rc : proxy_choose(o->proxy, o->no_proxy, r.host, &g->proxy, &through, e);
     set->host = r.host;
     set->port = r.port;
     set->tls = r.tls;
@@ -116,9 +114,7 @@ int greet_open(const struct origin_settings *o, const struct link_site *site,
     g->done = done;
     g->arg = arg;
     rc = place_of(g, o, &set, e);
-    if (rc == 0) {
-        rc = link_open(&set, site, &events, g, &g->link, e);
-    }
+    rc = rc != 0 ? rc : link_open(&set, site, &events, g, &g->link, e);
     if (rc != 0) {
         greet_close(&g);
     }

@@ -438,9 +438,7 @@ int stock_page_one(const struct stock_page *p, struct buf *out, struct err *e)
         buf_addf(out, "<p class=\"dim\">%" PRIu64 " more: <code>mirrorctl hf show</code></p>\n",
                  l.seen - ROWS);
     }
-    if (rc == 0) {
-        rc = write_files(out, p, rev, e);
-    }
+    rc = rc != 0 ? rc : write_files(out, p, rev, e);
     buf_str(out, "<h2>Use it</h2>\n");
     write_use(out, p, rev);
     buf_str(out, "</main>\n");

@@ -449,7 +449,7 @@ int bundle_in_check(struct bundle_in *in, const struct bundle_item *it,
         hasher_final(h, &d);
     }
     hasher_free(&h);
-    return rc == 0 ? judge(it, &d, e) : rc;
+    return rc != 0 ? rc : judge(it, &d, e);
 }
 
 int bundle_in_fd(struct bundle_in *in, const struct bundle_item *it, int *fd, struct err *e)

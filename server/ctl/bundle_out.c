@@ -240,7 +240,7 @@ static int folder_finish(struct bundle_out *o, struct slice manifest, struct sli
     int rc = syncfs(f->fd) == 0 ? 0 : err_sys(e, "%s: sync", f->path);
 
     rc = rc != 0 ? rc : folder_put_text(f, BUNDLE_SUMS, sums, e);
-    return rc == 0 ? folder_put_text(f, BUNDLE_MANIFEST, manifest, e) : rc;
+    return rc != 0 ? rc : folder_put_text(f, BUNDLE_MANIFEST, manifest, e);
 }
 
 static void close_folder(struct bundle_out *o)
@@ -341,14 +341,14 @@ static int put_text(struct tar *t, const char *path, struct slice text, struct e
 {
     int rc = put_header(t, entry_of(path, text.n), e);
 
-    return rc == 0 ? put_bytes(t, text, e) : rc;
+    return rc != 0 ? rc : put_bytes(t, text, e);
 }
 
 static int begin(struct bundle_out *o, struct slice manifest, struct slice sums, struct err *e)
 {
     int rc = put_text(tar_of(o), BUNDLE_SUMS, sums, e);
 
-    return rc == 0 ? put_text(tar_of(o), BUNDLE_MANIFEST, manifest, e) : rc;
+    return rc != 0 ? rc : put_text(tar_of(o), BUNDLE_MANIFEST, manifest, e);
 }
 
 static bool has(struct bundle_out *o, const struct bundle_item *it)

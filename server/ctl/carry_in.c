@@ -337,7 +337,7 @@ static int send_name(struct importing *x, const struct bundle_item *at, struct e
 {
     int rc = line_say(x->line, file_request(x, at), -1, e);
 
-    return rc == 0 ? hear(x, e) : rc;
+    return rc != 0 ? rc : hear(x, e);
 }
 
 /* as: whose bytes these are, they came before. */

@@ -487,9 +487,9 @@ static int write_files(const struct tls_options *o, const struct tls_files *f, E
     if (rc == 0 && PEM_write_bio_PrivateKey(text, key, NULL, NULL, 0, NULL, NULL) != 1) {
         rc = fail(e, "the key's file");
     }
-    if (rc == 0) {
-        rc = stage(f->key, f->has_reader ? 0640 : 0600, f->has_reader ? f : NULL, text, &first, e);
-    }
+    rc = rc != 0 ? rc
+                 : stage(f->key, f->has_reader ? 0640 : 0600, f->has_reader ? f : NULL, text,
+                         &first, e);
     rc = rc != 0 ? rc : stage(beside, 0644, NULL, signed_, &second, e);
     rc = rc != 0 ? rc : newfile_commit(&first, e);
     rc = rc != 0 ? rc : newfile_commit(&second, e);

@@ -212,19 +212,14 @@ static int claim_words(struct carry_in *c, const struct carry_in_ask *ask, struc
 {
     int rc = learn_info(c, ask, e);
 
-    if (rc == 0) {
-        rc = judge_rights(c, e);
-    }
-    if (rc == 0) {
-        rc = json_join(ask->tree, true, &c->is.tree, e);
-    }
-    if (rc == 0) {
-        rc = manifest_add(buf_slice(&c->is.tree), SLICE(""), true, true, &c->is.listing, e);
-    }
+    rc = rc != 0 ? rc : judge_rights(c, e);
+    rc = rc != 0 ? rc : json_join(ask->tree, true, &c->is.tree, e);
+    rc = rc != 0 ? rc
+                 : manifest_add(buf_slice(&c->is.tree), SLICE(""), true, true, &c->is.listing, e);
     if (rc == 0 && !manifest_open(buf_slice(&c->is.listing), &c->is.files)) {
         rc = err_set(e, E_INVALID, "the listing that came along is not understood");
     }
-    return rc == 0 ? learn_digests(c, ask->digests, e) : rc;
+    return rc != 0 ? rc : learn_digests(c, ask->digests, e);
 }
 
 /* --- what is here already ----------------------------------------------------------------------------------------- */
@@ -461,9 +456,7 @@ static int gather(struct carry_in *c, const struct carry_in_file *f, struct slic
         return other_bytes(e);
     }
     rc = begin_group(c, e);
-    if (rc == 0) {
-        rc = blob_put_bytes(c->is.hub->store, bytes, g->batch, NULL, e);
-    }
+    rc = rc != 0 ? rc : blob_put_bytes(c->is.hub->store, bytes, g->batch, NULL, e);
     if (rc == 0) {
         put_file(c, &g->session, f, g->batch);
         g->files++;
@@ -507,7 +500,7 @@ int carry_in_again(struct carry_in *c, struct carry_in_file *f, struct err *e)
     int rc = carry_in_session(c, &s, e);
 
     manifest_at(&c->is.files, f->at, &en);
-    rc = rc == 0 ? hold_some(c, &s, i, i + 1, e) : rc;
+    rc = rc != 0 ? rc : hold_some(c, &s, i, i + 1, e);
     session_free(&s);
     if (rc == 0 && !f->here) {
         rc = err_set(e, E_CORRUPT,
@@ -532,12 +525,8 @@ int carry_in_take(struct carry_in *c, struct carry_in_file *f, const struct mani
     if (rc == 0 && !small) {
         rc = open_sink(c, f, entry, &t, e);
     }
-    if (rc == 0) {
-        rc = pour(&t, fd, entry->size_bytes, over, arg, e);
-    }
-    if (rc == 0) {
-        rc = judge_git(&t, entry, e);
-    }
+    rc = rc != 0 ? rc : pour(&t, fd, entry->size_bytes, over, arg, e);
+    rc = rc != 0 ? rc : judge_git(&t, entry, e);
     if (rc == 0) {
         rc = small ? gather(c, f, buf_slice(&t.bytes), e) : finish(&t, e);
     }
@@ -600,16 +589,12 @@ int carry_in_begin(const struct hub_parts *hub, struct repo_set *set, struct rep
                      "name a repo without a sync section, or a hosted one",
                      r->name);
     }
-    if (rc == 0) {
-        rc = claim_names(c, ask, e);
-    }
+    rc = rc != 0 ? rc : claim_names(c, ask, e);
     if (rc == 0) {
         copy_names(c, ask);
         rc = claim_words(c, ask, e);
     }
-    if (rc == 0) {
-        rc = open_session(c, e);
-    }
+    rc = rc != 0 ? rc : open_session(c, e);
     if (rc == 0) {
         rc = hold_files(c, e);
         if (rc != 0) {
@@ -654,7 +639,7 @@ static int end_hosted(struct carry_in *c, struct err *e)
 
     p.replace = true;
     p.branch = first ? SLICE("") : c->is.rev;
-    rc = rc == 0 ? upload_run(c->is.hub->uploads, &p, clock_unix_s(), &reply, e) : rc;
+    rc = rc != 0 ? rc : upload_run(c->is.hub->uploads, &p, clock_unix_s(), &reply, e);
     if (rc == 0 && reply.status != 201) {
         rc = refusal(&reply, e);
     }

@@ -119,9 +119,7 @@ static int words_synced(struct carry *c, struct err *e)
     c->seen_unix_s = sn.created_unix_s;
     hf_folder(c->type, c->asked, c->rev, &path);
     buf_str(&path, "/info.json");
-    if (rc == 0) {
-        rc = entry_bytes(c, buf_slice(&path), &at, &doc, e);
-    }
+    rc = rc != 0 ? rc : entry_bytes(c, buf_slice(&path), &at, &doc, e);
     if (rc == 0) {
         c->folder = slice_first(at, at.n - strlen("info.json"));
         tree = arena_fmt(&c->arena, SLICE_FMT "tree.json", SLICE_ARG(c->folder));
@@ -131,9 +129,7 @@ static int words_synced(struct carry *c, struct err *e)
         buf_clear(&doc);
         rc = entry_bytes(c, tree, &at, &doc, e);
     }
-    if (rc == 0) {
-        rc = json_join(buf_slice(&doc), true, &c->tree, e);
-    }
+    rc = rc != 0 ? rc : json_join(buf_slice(&doc), true, &c->tree, e);
     buf_free(&path);
     buf_free(&doc);
     return rc != E_NOTFOUND
@@ -161,22 +157,14 @@ static int words_hosted(struct carry *c, struct err *e)
     c->root = p.snap.root;
     c->seen_unix_s = p.snap.created_unix_s;
     p.form = LIST_HUB_INFO;
-    if (rc == 0) {
-        rc = hub_listing(c->hub->store, c->repo, &p, &doc, &type, e);
-    }
-    if (rc == 0) {
-        rc = learn(c, buf_slice(&doc), e);
-    }
+    rc = rc != 0 ? rc : hub_listing(c->hub->store, c->repo, &p, &doc, &type, e);
+    rc = rc != 0 ? rc : learn(c, buf_slice(&doc), e);
     c->closed = false; /* whoever may read the repo may read it: nobody else is asked */
     p.form = LIST_HUB_TREE;
     p.recursive = true;
     buf_clear(&doc);
-    if (rc == 0) {
-        rc = hub_listing(c->hub->store, c->repo, &p, &doc, &type, e);
-    }
-    if (rc == 0) {
-        rc = json_join(buf_slice(&doc), true, &c->tree, e);
-    }
+    rc = rc != 0 ? rc : hub_listing(c->hub->store, c->repo, &p, &doc, &type, e);
+    rc = rc != 0 ? rc : json_join(buf_slice(&doc), true, &c->tree, e);
     buf_free(&doc);
     return rc;
 }
@@ -203,9 +191,8 @@ int carry_find(const struct hub_parts *hub, const struct stock_name *n, struct c
     rc = out->kind == STOCK_PULLED   ? words_through(out, e)
          : out->kind == STOCK_SYNCED ? words_synced(out, e)
                                      : words_hosted(out, e);
-    if (rc == 0) {
-        rc = manifest_add(buf_slice(&out->tree), SLICE(""), true, true, &out->listing, e);
-    }
+    rc =
+        rc != 0 ? rc : manifest_add(buf_slice(&out->tree), SLICE(""), true, true, &out->listing, e);
     if (rc == 0 && !manifest_open(buf_slice(&out->listing), &out->files)) {
         rc = err_set(e, E_PROTOCOL, "the listing of this commit is not understood");
     }
@@ -243,9 +230,7 @@ int carry_digest(const struct carry *c, const struct manifest_entry *f, struct d
         rc = tree_get(c->hub->store, &c->root, f->path, &a, &en, e);
         *out = rc == 0 ? en.digest : (struct digest){0};
     }
-    if (rc == 0) {
-        rc = blob_exists(c->hub->store, out, here, e);
-    }
+    rc = rc != 0 ? rc : blob_exists(c->hub->store, out, here, e);
     buf_free(&row);
     arena_fini(&a);
     return rc;

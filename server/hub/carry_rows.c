@@ -300,9 +300,7 @@ static int put_refs_of(struct rows *w, struct slice name, struct err *e)
     text = json_dumps(v, JSON_COMPACT);
     CHECK(text != NULL);
     rc = blob_put_bytes(w->store, slice_str(text), w->b, &b, e);
-    if (rc == 0) {
-        rc = put_alias(w, key, b, &kept, e);
-    }
+    rc = rc != 0 ? rc : put_alias(w, key, b, &kept, e);
 out:
     blob_release(&b);
     free(text);

@@ -260,9 +260,7 @@ static int set_tree(const struct hub_parts *hub, const struct stock_name *n, str
                  ? head_set(hub->store, repo, tree, sn->seq, b, e)
                  : branch_set(hub->store, repo, tree, branch, sn->seq, b, e);
 
-    if (rc == 0) {
-        rc = store_commit(hub->store, &b, COMMIT_SYNC, e);
-    }
+    rc = rc != 0 ? rc : store_commit(hub->store, &b, COMMIT_SYNC, e);
     batch_free(&b);
     repos_changed(hub->repos, repo);
     return rc;
@@ -283,11 +281,11 @@ int holding_set(const struct hub_parts *hub, const struct stock_name *n, struct 
     }
     if (k == STOCK_SYNCED) {
         rc = find_synced(hub, n, branch, rev, &sn, e);
-        rc = rc == 0 ? set_tree(hub, n, SLICE(SYNC_TREE), branch, &sn, e) : rc;
+        rc = rc != 0 ? rc : set_tree(hub, n, SLICE(SYNC_TREE), branch, &sn, e);
     } else {
         rc = snap_find(hub->store, slice_str(n->repo->name), hub_tree(n->type, n->id, &a), rev, &sn,
                        e);
-        rc = rc == 0 ? set_tree(hub, n, hub_tree(n->type, n->id, &a), branch, &sn, e) : rc;
+        rc = rc != 0 ? rc : set_tree(hub, n, hub_tree(n->type, n->id, &a), branch, &sn, e);
     }
     if (rc == 0) {
         hub_commit_id(&sn.root, out->commit);

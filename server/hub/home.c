@@ -354,9 +354,7 @@ static int each_part(const struct homes *h, const struct home_doc *d,
         buf_clear(&doc);
         object_key(&row_key, slice_str(h->view->r->name), part_key(key, i, &a), principal);
         rc = store_get(s, TABLE_OBJECT, buf_slice(&row_key), &row, e);
-        if (rc == 0) {
-            rc = kept_read(s, buf_slice(&row), &a, &o, &doc, e);
-        }
+        rc = rc != 0 ? rc : kept_read(s, buf_slice(&row), &a, &o, &doc, e);
         if (rc == 0) {
             p.doc = buf_slice(&doc);
             p.url = o.url;

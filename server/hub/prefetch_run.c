@@ -458,14 +458,12 @@ static int list(struct attempt *x, struct err *e)
                        plural(files, "file", "files"));
     }
     rc = check_room(x, e);
-    if (rc == 0) {
-        rc = try_right(x, e);
-    }
+    rc = rc != 0 ? rc : try_right(x, e);
     if (rc == 0 && p->want.pin) {
         rc = pinning_set(&x->errand, p->want.type, p->want.id, p->want.rev, &x->commit, chosen,
                          &p->want, &pinned, e);
     }
-    return rc == 0 ? prefetch_save(p, e) : rc; /* its commit is known */
+    return rc != 0 ? rc : prefetch_save(p, e); /* its commit is known */
 }
 
 static int verdict(struct attempt *x, struct err *e)

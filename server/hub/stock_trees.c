@@ -191,18 +191,10 @@ static int hosted_revisions(const struct stock_view *v, struct slice type, struc
 
     x.tree = hub_tree(type, id, &a);
     rc = find_tree(v, x.tree, &live, e);
-    if (rc == 0) {
-        rc = head_held(store_of(v), repo_of(v), x.tree, &x.held, e);
-    }
-    if (rc == 0) {
-        rc = tell(&x, SLICE("main"), x.held, &live);
-    }
-    if (rc == 0) {
-        rc = ref_list(store_of(v), repo_of(v), x.tree, on_ref, &x, e);
-    }
-    if (rc == 0) {
-        rc = snap_list(store_of(v), repo_of(v), x.tree, on_snap, &x, e);
-    }
+    rc = rc != 0 ? rc : head_held(store_of(v), repo_of(v), x.tree, &x.held, e);
+    rc = rc != 0 ? rc : tell(&x, SLICE("main"), x.held, &live);
+    rc = rc != 0 ? rc : ref_list(store_of(v), repo_of(v), x.tree, on_ref, &x, e);
+    rc = rc != 0 ? rc : snap_list(store_of(v), repo_of(v), x.tree, on_snap, &x, e);
     arena_fini(&a);
     return rc;
 }
@@ -348,10 +340,8 @@ static int each_folder(const struct stock_view *v, struct slice prefix, struct a
         *sn = (struct snap){0};
         return 0;
     }
-    if (rc == 0) {
-        rc = tree_walk(store_of(v), &sn->root, prefix, SLICE_NONE, on_tree_entry, &x, e);
-    }
-    return rc == 0 ? end_folder(&x) : rc;
+    rc = rc != 0 ? rc : tree_walk(store_of(v), &sn->root, prefix, SLICE_NONE, on_tree_entry, &x, e);
+    return rc != 0 ? rc : end_folder(&x);
 }
 
 struct synced_repos {
@@ -397,7 +387,7 @@ static int synced_repos(const struct stock_view *v, struct slice prefix,
     struct snap sn;
     int rc = each_folder(v, SLICE(""), &a, on_repo_folder, &x, &sn, e);
 
-    rc = rc == 0 ? end_repo(&x) : rc;
+    rc = rc != 0 ? rc : end_repo(&x);
     arena_fini(&a);
     return rc;
 }

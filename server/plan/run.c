@@ -473,9 +473,7 @@ int plan_run_wait(struct plan_run *r, const _Atomic bool *stop, struct err *e)
             CHECK(r->state == PLAN_RUN_BODY);
             learn(r, &(struct fact){.need = r->plan->need});
         }
-        if (rc == 0) {
-            rc = step(r, e);
-        }
+        rc = rc != 0 ? rc : step(r, e);
     }
     return rc;
 }

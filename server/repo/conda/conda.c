@@ -272,7 +272,7 @@ static int finish_shard(void *state, struct want_rows *rows, struct err *e)
     int rc = unpack_finish(r->unpack, e);
 
     r->rows = rows;
-    return rc == 0 ? shard_read(buf_slice(&r->shard), on_shard_file, r, e) : rc;
+    return rc != 0 ? rc : shard_read(buf_slice(&r->shard), on_shard_file, r, e);
 }
 
 /* --- which --- */

@@ -109,7 +109,7 @@ int shard_read(struct slice doc,
             rc = package(&rest, on_file, arg, e);
         }
     }
-    return rc == 0 ? only(rest, e) : rc;
+    return rc != 0 ? rc : only(rest, e);
 }
 
 /* --- the list --- */

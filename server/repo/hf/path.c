@@ -247,9 +247,7 @@ static int parse_file(struct slice id, struct slice tail, struct arena *a, struc
 
     out->route = HF_FILE;
     out->id = id;
-    if (rc == 0) {
-        rc = take_path(tail, a, out, e);
-    }
+    rc = rc != 0 ? rc : take_path(tail, a, out, e);
     if (rc == 0 && out->path.n == 0) {
         rc = err_set(e, E_INVALID, "the path of a file is missing");
     }
@@ -339,7 +337,7 @@ static int parse_bucket_api(struct slice rest, struct arena *a, struct hf_path *
     } else if (slice_eqs(word, "xet")) {
         int rc = take_place(slice_cut(&rest, '/'), a, out, e);
         is_bucket(out, HF_BUCKET, id, SLICE("xet"));
-        return rc == 0 ? take_path(rest, a, out, e) : rc;
+        return rc != 0 ? rc : take_path(rest, a, out, e);
     } else if ((slice_eqs(word, "batch") || slice_eqs(word, "settings") ||
                 slice_eqs(word, "xet-write-token")) &&
                rest.n == 0) {

@@ -277,7 +277,7 @@ static int forget(struct uploads *u, const struct session *s, struct slice shard
     offer_forget(u->store, s, OFFER_PIECES, b);
     rc = store_commit(u->store, &b, COMMIT_LAZY, e);
     batch_free(&b);
-    return rc == 0 ? xshard_each(shard, forget_file, &a, e) : rc;
+    return rc != 0 ? rc : xshard_each(shard, forget_file, &a, e);
 }
 
 static int assemble(struct uploads *u, const struct put *p, const struct session *s,

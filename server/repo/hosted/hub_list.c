@@ -204,9 +204,8 @@ static int hub_commits(struct store *s, const struct repo *r, const struct plan 
         if (rc == 0 && sn.parent_seq == 0) {
             break;
         }
-        if (rc == 0) {
-            rc = snap_get(l->s, slice_str(l->r->name), l->p->name, sn.parent_seq, &sn, e);
-        }
+        rc =
+            rc != 0 ? rc : snap_get(l->s, slice_str(l->r->name), l->p->name, sn.parent_seq, &sn, e);
     }
     jwrite_close(l->out, ']');
     return rc == E_NOTFOUND ? 0 : rc; /* a history that was cut by an older mirrord */

@@ -19,9 +19,7 @@ void status_json(const struct admin_parts *parts, struct slice base_url, bool wh
 /* /-/tunasync.json: the synced repos that everybody may read, as tunasync's managers tell theirs. */
 void tunasync_json(const struct admin_parts *parts, struct buf *out);
 struct sample;
-void sync_status_json(const struct sample *s, bool whole, struct buf *out); /* "sync": [...] */
 struct swarm_view;
-void swarms_status_json(const struct sample *s, bool whole, struct buf *out); /* "swarms": [...] */
 bool swarm_is_public(const struct sample *s, const struct swarm_view *v);
 struct sync_view;
 const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */

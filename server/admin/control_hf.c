@@ -1,6 +1,12 @@
-/* hf.*: repositories of a Hub and of our own, and what is here of them. */
+/* Verbs hf.*: repositories of a Hub, what is here of them, fetched ahead, pinned, rolled back. */
+#include <unistd.h>
+
+#include "common/codec/jread.h"
+#include "common/os/clock.h"
 #include "server/admin/talk.h"
 #include "server/hub/holding.h"
+#include "server/hub/pinning.h"
+#include "server/hub/prefetch.h"
 #include "server/hub/stock.h"
 
 struct telling {
@@ -106,7 +112,8 @@ static int on_file(void *arg, const struct stock_file *f)
     return talk_row_end(w->t);
 }
 
-int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *out, struct err *e)
+static int need_id(const struct talk *t, struct repo_set **rs, struct stock_name *out,
+                   struct err *e)
 {
     struct slice repo = talk_text(t, "repo"), id;
     int rc = talk_need(t, "id", &id, e);
@@ -154,7 +161,7 @@ int verb_hf_show(struct talk *t, struct err *e)
     struct stock_view v = {t->parts->hub, NULL, true};
     struct telling w = {t, NULL};
     struct repo_set *rs;
-    int rc = talk_need_id(t, &rs, &n, e);
+    int rc = need_id(t, &rs, &n, e);
 
     if (rc == 0) {
         v.r = w.r = n.repo;
@@ -189,7 +196,7 @@ int verb_hf_rollback(struct talk *t, struct err *e)
     struct holding_news news = {.seq = 0};
     struct stock_name n;
     struct repo_set *rs;
-    int rc = talk_need_id(t, &rs, &n, e);
+    int rc = need_id(t, &rs, &n, e);
 
     branch = rc == 0 && n.rev.p != NULL ? n.rev : SLICE("main");
     if (rc == 0 && release == (rev.n != 0)) {
@@ -212,6 +219,269 @@ int verb_hf_rollback(struct talk *t, struct err *e)
         jwrite_u64(t->result, "seq", news.seq);
         sum_members(t->result, &news.sum);
     }
+    repo_set_release(&rs);
+    return rc;
+}
+
+/* --- fetched ahead, pinned ---------------------------------------------------------------------------------------- */
+
+enum { LOOK_MS_LEAST = 5, LOOK_MS_MOST = 200, LOOKS = 32, TELL_MS = 1000, BEGIN_MS = 10000 };
+enum { TOKEN_MAX = 1024 };
+
+static void view_members(struct buf *out, const struct prefetch_view *v)
+{
+    jwrite_u64(out, "prefetch", v->id);
+    jwrite_str(out, "repo", v->repo);
+    jwrite_str(out, "type", v->type);
+    jwrite_str(out, "id", v->name);
+    jwrite_str(out, "revision", v->rev);
+    jwrite_str(out, "commit", v->commit);
+    jwrite_str(out, "state", prefetch_state_name(v->state));
+    jwrite_str(out, "why", v->why);
+    jwrite_bool(out, "pin", v->pin);
+    jwrite_u64(out, "files", v->files);
+    jwrite_u64(out, "files_done", v->files_done);
+    jwrite_u64(out, "files_failed", v->files_failed);
+    jwrite_u64(out, "bytes", v->bytes);
+    jwrite_u64(out, "bytes_done", v->bytes_done);
+    jwrite_u64(out, "here_bytes", v->here_bytes);
+    jwrite_u64(out, "tries", v->tries);
+    jwrite_u64(out, "began_unix_s", v->began_unix_s);
+    jwrite_u64(out, "ended_unix_s", v->ended_unix_s);
+    jwrite_u64(out, "next_unix_s", v->next_unix_s);
+    jwrite_u64(out, "gives_up_unix_s", v->gives_up_unix_s);
+}
+
+/* --- what is asked for -------------------------------------------------------------------------------------------- */
+
+static int read_patterns(const struct talk *t, const char *key, struct slice out[PREFETCH_PATTERNS],
+                         size_t *count, struct err *e)
+{
+    const json_t *list = json_object_get(t->request, key), *one;
+    size_t i;
+
+    *count = 0;
+    json_array_foreach(list, i, one)
+    {
+        struct slice text = jread_slice(one);
+        if (text.n == 0 || text.n > PREFETCH_PATTERN_BYTES || *count == PREFETCH_PATTERNS) {
+            return err_set(e, E_USAGE,
+                           "--%s is no pattern, or one too many, it is a path with '*', at most %d "
+                           "bytes, write fewer or shorter ones",
+                           key, PREFETCH_PATTERN_BYTES);
+        }
+        out[(*count)++] = text;
+    }
+    return 0;
+}
+
+/* "Bearer <token>" in a; p == NULL: none was given. */
+static int read_token(const struct talk *t, struct arena *a, struct slice *out, struct err *e)
+{
+    struct slice token = slice_trim(talk_text(t, "token"));
+
+    *out = SLICE_NONE;
+    if (token.n == 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < token.n; i++) {
+        if (token.p[i] <= ' ' || token.p[i] >= 0x7f || token.n > TOKEN_MAX) {
+            return err_set(e, E_INVALID,
+                           "the file of --token-file holds no token, it has blanks "
+                           "or is too long, write the token alone");
+        }
+    }
+    *out = arena_fmt(a, "Bearer " SLICE_FMT, SLICE_ARG(token));
+    return 0;
+}
+
+/* Of the others all is here. */
+static int must_pull(const struct stock_name *n, const char *what, struct err *e)
+{
+    enum stock_kind k;
+
+    CHECK(stock_kind_of(n->repo, &k));
+    if (k == STOCK_HOSTED) {
+        return err_set(e, E_USAGE,
+                       "repo %s is our own, nothing in it is fetched or evicted, there is nothing "
+                       "to %s",
+                       n->repo->name, what);
+    }
+    if (k == STOCK_SYNCED) {
+        return err_set(e, E_USAGE,
+                       "repo %s is kept whole by its sync, nothing is left to %s, name it in "
+                       "sync { repos } and see `mirrorctl sync run %s`",
+                       n->repo->name, what, n->repo->name);
+    }
+    return 0;
+}
+
+/* --- prefetch ----------------------------------------------------------------------------------------------------- */
+
+/* Until it is over, or with `begin` until its files are known: what is wrong is mostly known by then. */
+static int watch(struct talk *t, uint64_t id, bool begin, struct prefetch_view *v, struct err *e)
+{
+    uint64_t began_ms = clock_now_ms(), told_ms = 0, told = UINT64_MAX;
+    int rc;
+
+    while ((rc = prefetch_look(t->parts->prefetches, id, v, e)) == 0 && !prefetch_is_over(v)) {
+        uint64_t now_ms = clock_now_ms();
+        bool waits = v->state == PREFETCH_WAITING && v->why[0] != '\0';
+        if (begin && (v->state == PREFETCH_FETCHING || waits || now_ms - began_ms > BEGIN_MS)) {
+            break;
+        }
+        if (!begin && (told != v->bytes_done + v->files_done || now_ms - told_ms > TELL_MS)) {
+            told = v->bytes_done + v->files_done;
+            told_ms = now_ms;
+            view_members(talk_row(t), v);
+            if (talk_row_flush(t) != 0) {
+                return err_set(e, E_CANCELLED, "nobody waits any more, it goes on");
+            }
+        }
+        usleep(1000 * (unsigned)min_u64(max_u64((now_ms - began_ms) / LOOKS, LOOK_MS_LEAST),
+                                        LOOK_MS_MOST));
+    }
+    return rc;
+}
+
+int verb_hf_prefetch(struct talk *t, struct err *e)
+{
+    struct slice include[PREFETCH_PATTERNS], exclude[PREFETCH_PATTERNS];
+    struct prefetch_want w = {.include = include, .exclude = exclude, .pin = talk_flag(t, "pin")};
+    struct prefetch_view v;
+    struct arena a = {0};
+    struct stock_name n;
+    struct repo_set *rs;
+    bool joined = false;
+    uint64_t id = 0;
+    int rc = need_id(t, &rs, &n, e);
+
+    rc = rc != 0 ? rc : must_pull(&n, "fetch ahead", e);
+    rc = rc != 0 ? rc : read_patterns(t, "include", include, &w.includes, e);
+    rc = rc != 0 ? rc : read_patterns(t, "exclude", exclude, &w.excludes, e);
+    rc = rc != 0 ? rc : read_token(t, &a, &w.authorization, e);
+    if (rc == 0) {
+        w.repo = slice_str(n.repo->name);
+        w.type = n.type;
+        w.id = n.id;
+        w.rev = n.rev.p != NULL ? n.rev : SLICE("main");
+        rc = prefetch_add(t->parts->prefetches, &w, &id, &joined, e);
+    }
+    repo_set_release(&rs); /* not held while it runs */
+    if (w.authorization.p != NULL) {
+        explicit_bzero((void *)(uintptr_t)w.authorization.p, w.authorization.n);
+    }
+    arena_fini(&a);
+    rc = rc != 0 ? rc : watch(t, id, !talk_flag(t, "wait"), &v, e);
+    if (rc == 0 && (v.state == PREFETCH_FAILED || v.state == PREFETCH_STOPPED)) {
+        return err_set(e, v.code, "%s", v.why);
+    }
+    if (rc == 0) {
+        view_members(t->result, &v);
+        jwrite_bool(t->result, "joined", joined);
+    }
+    return rc;
+}
+
+static int on_view(void *arg, const struct prefetch_view *v)
+{
+    struct talk *t = arg;
+
+    view_members(talk_row(t), v);
+    return talk_row_end(t);
+}
+
+int verb_hf_prefetches(struct talk *t, struct err *e)
+{
+    (void)e;
+    (void)prefetch_each(t->parts->prefetches, on_view, t);
+    return 0;
+}
+
+int verb_hf_stop(struct talk *t, struct err *e)
+{
+    struct stock_name n;
+    struct repo_set *rs;
+    unsigned count = 0;
+    int rc = need_id(t, &rs, &n, e);
+
+    if (rc == 0) {
+        rc = prefetch_stop(t->parts->prefetches, slice_str(n.repo->name), n.type, n.id, n.rev,
+                           &count, e);
+    }
+    jwrite_u64(t->result, "stopped", count);
+    repo_set_release(&rs);
+    return rc;
+}
+
+/* --- pins --------------------------------------------------------------------------------------------------------- */
+
+static int pin(struct talk *t, const struct stock_name *n, struct slice authorization,
+               struct err *e)
+{
+    struct slice rev = n->rev.p != NULL ? n->rev : SLICE("main");
+    struct errand_commit c;
+    struct errand x;
+    uint64_t files = 0;
+    int rc;
+
+    errand_init(&x, t->parts->hub, n->repo, authorization, &t->parts->lifecycle->draining);
+    rc = errand_list(&x, n->type, n->id, rev, &c, e);
+    rc = rc != 0 ? rc : pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);
+    if (rc == 0) {
+        jwrite_text(t->result, "id", c.id);
+        jwrite_text(t->result, "revision", rev);
+        jwrite_text(t->result, "commit", c.commit);
+        jwrite_u64(t->result, "files", files);
+    }
+    errand_fini(&x);
+    return rc;
+}
+
+int verb_hf_pin(struct talk *t, struct err *e)
+{
+    struct slice authorization;
+    struct arena a = {0};
+    struct stock_name n;
+    struct repo_set *rs;
+    int rc = need_id(t, &rs, &n, e);
+
+    rc = rc != 0 ? rc : must_pull(&n, "pin", e);
+    rc = rc != 0 ? rc : read_token(t, &a, &authorization, e);
+    rc = rc != 0 ? rc : pin(t, &n, authorization, e);
+    arena_fini(&a);
+    repo_set_release(&rs);
+    return rc;
+}
+
+/* Pins are of the canonical name; people may write another. */
+static struct slice canonical(struct talk *t, const struct stock_name *n, struct arena *a)
+{
+    struct stock_view v = {t->parts->hub, n->repo, true};
+    struct slice id = n->id;
+    struct err unused;
+
+    if (stock_id(&v, n->type, n->id, a, &id, &unused) != 0) {
+        return n->id;
+    }
+    return id;
+}
+
+int verb_hf_unpin(struct talk *t, struct err *e)
+{
+    struct arena a = {0};
+    struct stock_name n;
+    struct repo_set *rs;
+    uint64_t count = 0;
+    int rc = need_id(t, &rs, &n, e);
+
+    rc = rc != 0 ? rc : must_pull(&n, "unpin", e);
+    if (rc == 0) {
+        rc = pinning_clear(t->parts->store, slice_str(n.repo->name), n.type, canonical(t, &n, &a),
+                           n.rev, &count, e);
+    }
+    jwrite_u64(t->result, "unpinned", count);
+    arena_fini(&a);
     repo_set_release(&rs);
     return rc;
 }

@@ -1,9 +1,18 @@
+/* status.c - what the daemon does now, as JSON: /-/status.json, which the page reads; /-/tunasync.json, synced repos as tunasync's managers
+ * tell theirs; and for verb peers.ls the files that nodes share.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "common/codec/jwrite.h"
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
-#include "common/codec/jwrite.h"
+#include "server/admin/sample.h"
+#include "server/admin/talk.h"
 #include "server/admin/trouble.h"
-#include "server/live/modules.h"
 #include "server/fetch/fetch.h"
+#include "server/live/modules.h"
 
 /* A ratio that does not exist yet is null, not 0. */
 static void ratio(struct buf *out, const struct traffic_sum *sum)
@@ -103,6 +112,117 @@ static void certificates_json(struct buf *out, const struct sample *s)
     jwrite_close(out, ']');
 }
 
+/* --- synced repos ------------------------------------------------------------------------------------------------- */
+
+const char *sync_word(const struct sync_view *v)
+{
+    /* One that was held and waits no more has been approved. */
+    enum run_outcome last = v->last.outcome == RUN_HELD ? RUN_PUBLISHED : v->last.outcome;
+
+    return v->running         ? run_stage_name(v->last.stage)
+           : v->paused        ? "paused"
+           : v->held_seq != 0 ? "held"
+           : v->hold          ? "on hold"
+           : v->waiting       ? "waiting"
+           : !v->ever         ? "none"
+                              : run_outcome_name(last);
+}
+
+static bool is_public(const struct sample *s, const struct sync_view *v)
+{
+    const struct repo *r = repo_set_find(s->set, slice_str(v->name));
+
+    return r != NULL && r->anonymous_read;
+}
+
+static void syncs_json(const struct sample *s, bool whole, struct buf *out)
+{
+    jwrite_open(out, "sync", '[');
+    for (size_t i = 0; i < s->syncs; i++) {
+        const struct sync_view *v = &s->sync[i];
+        bool seen = whole || is_public(s, v);
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "repo", v->name);
+        jwrite_str(out, "state", sync_word(v));
+        jwrite_text(out, "why", seen ? slice_str(v->last.why) : SLICE(""));
+        jwrite_u64(out, "seq", v->head.seq);
+        jwrite_u64(out, "held_seq", v->held_seq);
+        jwrite_u64(out, "entries", v->head.entries);
+        jwrite_u64(out, "bytes", v->head.bytes);
+        jwrite_u64(out, "last_ok_unix_s", v->last_ok_unix_s);
+        jwrite_u64(out, "next_unix_s", v->paused ? 0 : v->next_unix_s);
+        jwrite_u64(out, "failures", v->failures);
+        jwrite_u64(out, "files_todo", v->last.files_todo);
+        jwrite_u64(out, "files_done", v->last.files_done);
+        jwrite_u64(out, "bytes_todo", v->last.bytes_todo);
+        jwrite_u64(out, "bytes_done", v->last.bytes_done);
+        jwrite_close(out, '}');
+    }
+    jwrite_close(out, ']');
+}
+
+/* --- files that nodes share --------------------------------------------------------------------------------------- */
+
+bool swarm_is_public(const struct sample *s, const struct swarm_view *v)
+{
+    const struct repo *r = repo_set_find(s->set, slice_str(v->repo));
+
+    return r != NULL && r->anonymous_read;
+}
+
+static void swarm_json(const struct swarm_view *v, bool seen, struct buf *out)
+{
+    if (seen) {
+        jwrite_hex(out, "digest", v->digest.b, sizeof v->digest.b);
+        jwrite_str(out, "repo", v->repo);
+        jwrite_str(out, "key", v->key);
+    } else { /* not even which repo: its name says that somebody pulls from it now */
+        jwrite_null(out, "digest");
+        jwrite_null(out, "repo");
+        jwrite_null(out, "key");
+    }
+    jwrite_u64(out, "size", v->size_bytes);
+    jwrite_u64(out, "members", v->count.members);
+    jwrite_u64(out, "givers", v->count.givers);
+    jwrite_u64(out, "chunks", v->count.chunks);
+    jwrite_u64(out, "had", v->count.had);
+    jwrite_u64(out, "asked", v->count.asked);
+    jwrite_u64(out, "age_ms", v->age_ms);
+}
+
+static void swarms_json(const struct sample *s, bool whole, struct buf *out)
+{
+    jwrite_open(out, "swarms", '[');
+    for (size_t i = 0; i < s->swarms; i++) {
+        jwrite_open(out, NULL, '{');
+        swarm_json(&s->swarm[i], whole || swarm_is_public(s, &s->swarm[i]), out);
+        jwrite_close(out, '}');
+    }
+    jwrite_close(out, ']');
+}
+
+int verb_peers_ls(struct talk *t, struct err *e)
+{
+    struct swarm_view *v = mem_array(SWARMS_MAX, sizeof *v);
+    size_t n = peers_look(t->parts->peers, clock_now_ms(), v, SWARMS_MAX);
+    int rc = peers_on(t->parts->peers)
+                 ? 0
+                 : err_set(e, E_NOTFOUND,
+                           "nodes share nothing through this mirror, it has no peers section, "
+                           "write peers { } into its configuration");
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        swarm_json(&v[i], true, talk_row(t));
+        if (talk_row_end(t) != 0) {
+            break;
+        }
+    }
+    free(v);
+    return rc;
+}
+
+/* --- status.json -------------------------------------------------------------------------------------------------- */
+
 void status_json(const struct admin_parts *parts, struct slice base_url, bool whole,
                  struct buf *out)
 {
@@ -149,14 +269,14 @@ void status_json(const struct admin_parts *parts, struct slice base_url, bool wh
         repo_json(out, &s, s.set->repo[i], whole);
     }
     jwrite_close(out, ']');
-    sync_status_json(&s, whole, out);
+    syncs_json(&s, whole, out);
     jwrite_open(out, "fills", '[');
     for (size_t i = 0; i < s.fills; i++) {
         fill_json(out, &s, &s.fill[i], whole);
     }
     jwrite_close(out, ']');
     if (s.set->conf->peers.again_s != 0) {
-        swarms_status_json(&s, whole, out);
+        swarms_json(&s, whole, out);
     }
     jwrite_u64(out, "requests", traffic_requests(&all));
     jwrite_u64(out, "bytes_out", traffic_bytes(&all));
@@ -164,6 +284,83 @@ void status_json(const struct admin_parts *parts, struct slice base_url, bool wh
     jwrite_u64(out, "upstream_requests", up.requests);
     jwrite_u64(out, "upstream_bytes", s.fetched_bytes);
     jwrite_close(out, '}');
+    buf_byte(out, '\n');
+    sample_drop(&s);
+}
+
+/* --- tunasync.json ------------------------------------------------------------------------------------------------ */
+
+static const char *tunasync_word(const struct sync_view *v)
+{
+    if (v->running && v->last.outcome == RUN_RUNNING) {
+        return v->last.stage == RUN_FETCH ? "syncing" : "pre-syncing";
+    }
+    if (v->paused) {
+        return "paused";
+    }
+    if (v->held_seq != 0) {
+        return "failed";
+    }
+    if (v->waiting) {
+        return "pre-syncing";
+    }
+    if (v->failures != 0) {
+        return "failed";
+    }
+    return v->last_ok_unix_s != 0 ? "success" : "none";
+}
+
+static void time_members(struct buf *out, const char *key, uint64_t unix_s)
+{
+    time_t t = (time_t)unix_s;
+    char text[40], name[40];
+    struct tm tm;
+
+    gmtime_r(&t, &tm);
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S +0000", &tm);
+    snprintf(name, sizeof name, "%s_ts", key);
+    jwrite_str(out, key, text);
+    jwrite_u64(out, name, unix_s);
+}
+
+static void size_text(uint64_t bytes, char out[24])
+{
+    static const char units[] = "BKMGTPE";
+    double n = (double)bytes;
+    size_t u = 0;
+
+    for (; n >= 1024 && u + 2 < sizeof units; u++) {
+        n /= 1024;
+    }
+    snprintf(out, 24, u == 0 ? "%.0f%c" : "%.2f%c", n, units[u]);
+}
+
+void tunasync_json(const struct admin_parts *parts, struct buf *out)
+{
+    struct sample s;
+    char size[24];
+
+    sample_take(parts, &s);
+    jwrite_open(out, NULL, '[');
+    for (size_t i = 0; i < s.syncs; i++) {
+        const struct sync_view *v = &s.sync[i];
+        if (!is_public(&s, v)) {
+            continue;
+        }
+        size_text(v->head.bytes, size);
+        jwrite_open(out, NULL, '{');
+        jwrite_str(out, "name", v->name);
+        jwrite_bool(out, "is_master", true);
+        jwrite_str(out, "status", tunasync_word(v));
+        time_members(out, "last_update", v->last_ok_unix_s);
+        time_members(out, "last_started", v->last.started_unix_s);
+        time_members(out, "last_ended", v->last.ended_unix_s);
+        time_members(out, "next_schedule", v->paused ? 0 : v->next_unix_s);
+        jwrite_str(out, "upstream", v->upstream);
+        jwrite_text(out, "size", v->head.seq != 0 ? slice_str(size) : SLICE("unknown"));
+        jwrite_close(out, '}');
+    }
+    jwrite_close(out, ']');
     buf_byte(out, '\n');
     sample_drop(&s);
 }

@@ -36,11 +36,6 @@ MUST_USE int talk_need(const struct talk *t, const char *key, struct slice *out,
 MUST_USE int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out,
                             struct err *e);
 
-/* The request's "id", of its "repo" when that is said: a repository of a Hub or our own. Release *rs in any case. */
-struct stock_name;
-MUST_USE int talk_need_id(const struct talk *t, struct repo_set **rs, struct stock_name *out,
-                          struct err *e);
-
 /* jwrite_*() calls between these two write one row's members. talk_row_end() is nonzero when the client has left. */
 struct buf *talk_row(struct talk *t);
 int talk_row_end(struct talk *t);

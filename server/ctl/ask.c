@@ -110,12 +110,12 @@ int line_open(struct ctl *c, struct line **out, struct err *e)
 
     *out = NULL;
     if (c->socket == NULL) {
-        rc = config_socket(c->config, &c->found, e);
+        rc = config_places(c->config, &c->found, NULL, e);
         c->socket = c->found;
     }
     rc = rc != 0 ? rc : reach(c->socket, &fd, e);
     if (rc == E_NETWORK && strcmp(c->socket, DEFAULT_SOCKET) == 0 && c->found == NULL &&
-        config_socket(c->config, &c->found, NULL) == 0) {
+        config_places(c->config, &c->found, NULL, NULL) == 0) {
         c->socket = c->found; /* its state_dir is elsewhere */
         rc = reach(c->socket, &fd, e);
     }

@@ -147,30 +147,18 @@ static int places_of(const char *config, struct buf *text, struct slice *socket,
     return socket->n > 0 || state->n > 0 ? 0 : rc;
 }
 
-int config_socket(const char *config, char **out, struct err *e)
+int config_places(const char *config, char **socket, char **state_dir, struct err *e)
 {
     struct buf text = BUF_INIT(SETTINGS_BYTES);
-    struct slice socket, state;
-    int rc = places_of(config, &text, &socket, &state, e);
+    struct slice listens, state;
+    int rc = places_of(config, &text, &listens, &state, e);
 
-    *out = NULL;
-    if (rc == 0) {
-        CHECK(asprintf(out, SLICE_FMT "%s", SLICE_ARG(socket.n > 0 ? socket : state),
-                       socket.n > 0 ? "" : "/control.sock") >= 0);
+    if (rc == 0 && socket != NULL) {
+        CHECK(asprintf(socket, SLICE_FMT "%s", SLICE_ARG(listens.n > 0 ? listens : state),
+                       listens.n > 0 ? "" : "/control.sock") >= 0);
     }
-    buf_free(&text);
-    return rc;
-}
-
-int config_state_dir(const char *config, char **out, struct err *e)
-{
-    struct buf text = BUF_INIT(SETTINGS_BYTES);
-    struct slice socket, state;
-    int rc = places_of(config, &text, &socket, &state, e);
-
-    *out = NULL;
-    if (rc == 0) {
-        CHECK(asprintf(out, SLICE_FMT, SLICE_ARG(state)) >= 0);
+    if (rc == 0 && state_dir != NULL) {
+        CHECK(asprintf(state_dir, SLICE_FMT, SLICE_ARG(state)) >= 0);
     }
     buf_free(&text);
     return rc;
@@ -222,7 +210,7 @@ static bool daemon_tests(struct ctl *c, int *code)
     int rc;
 
     if (realpath(c->config, path) == NULL ||
-        (c->socket == NULL && config_socket(c->config, &c->found, NULL) != 0)) {
+        (c->socket == NULL && config_places(c->config, &c->found, NULL, NULL) != 0)) {
         return false;
     }
     c->socket = c->socket != NULL ? c->socket : c->found;

@@ -82,11 +82,9 @@ uint64_t get_u64(const json_t *o, const char *key);    /* 0 when absent */
 const char *get_str(const json_t *o, const char *key); /* "" when absent */
 bool get_bool(const json_t *o, const char *key);
 
-/* Where the daemon of a configuration listens: mirrord itself reads it; of one that it refuses the last line with the path
- * counts. The caller's to free. */
-MUST_USE int config_socket(const char *config, char **out, struct err *e);
-/* Its state_dir, the same way. */
-MUST_USE int config_state_dir(const char *config, char **out, struct err *e);
+/* Where the daemon of a configuration listens, and its state_dir: mirrord itself reads it; of one that it refuses the last line with
+ * such a path counts. The caller's to free; NULL: not asked for. */
+MUST_USE int config_places(const char *config, char **socket, char **state_dir, struct err *e);
 /* Becomes mirrord; returns only when it cannot be run. */
 int run_mirrord(char *const argv[], struct err *e);
 
@@ -122,11 +120,6 @@ MUST_USE int list(struct ctl *c, json_t *request, const char *titles,
 /* An answer's members, one a line, by what their names say they are. */
 MUST_USE int list_members(struct ctl *c, json_t *request, struct err *e);
 
-/* "serving", "draining"...: of a status. */
-const char *state_word(const json_t *status);
-/* What of a status needs a person. Returns the exit code: EXIT_TROUBLE, or 0 when there is none. */
-enum { EXIT_TROUBLE = 1 };
-int print_troubles(const struct ctl *c, const json_t *status);
 void print_json(const json_t *value);
 /* {"error": ...} on stdout with --json; the sentence on stderr always. Returns the exit code. */
 int print_error(const struct ctl *c, const struct err *e);

@@ -293,9 +293,8 @@ static void find_reader(const struct ctl *c, struct tls_files *f)
     if (geteuid() != 0) {
         return;
     }
-    if (config_state_dir(c->config, &state, NULL) != 0) {
-        state = NULL; /* there is none yet, or it is wrong */
-    }
+    (void)!config_places(c->config, NULL, &state,
+                         NULL); /* there is none yet, or it is wrong: NULL */
     f->has_reader = user_of_service(state, installed ? "mirrord" : NULL, &f->reader);
     free(state);
 }

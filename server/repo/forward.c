@@ -102,35 +102,6 @@ const char *forward_refuses(const char *name)
     return is_secret(n) ? "one client's right would fetch for all" : NULL;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-void forward_open(struct repo *r, const struct repo_conf *conf)
-{
-    char **to = mem_array(FORWARD_MAX, sizeof *to);
-
-    CHECK(conf->forward_count <= FORWARD_MAX);
-    for (size_t i = 0; i < conf->forward_count; i++) {
-        to[i] = mem_strdup(conf->forward[i]);
-        for (char *p = to[i]; *p != '\0'; p++) {
-            *p = (char)tolower((unsigned char)*p);
-        }
-    }
-    qsort(to, conf->forward_count, sizeof *to, by_name);
-    r->forward = to;
-    r->forwards = conf->forward_count;
-}
-
-void forward_close(struct repo *r)
-{
-    for (size_t i = 0; i < r->forwards; i++) {
-        free(r->forward[i]);
-    }
-    free(r->forward);
-}
-
 /* --- of one request ----------------------------------------------------------------------------------------------- */
 
 static bool is_one_of(char c, const char *set)

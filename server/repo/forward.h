@@ -13,14 +13,10 @@
 #include "server/http/msg.h"
 
 struct repo;
-struct repo_conf;
 
 /* Why a field cannot be forwarded, in a few words; NULL: it can. */
 const char *forward_refuses(const char *name);
-enum { FORWARD_MAX = 8 };
-/* The names, in order and without case. They have passed forward_refuses(), and are FORWARD_MAX at most. */
-void forward_open(struct repo *r, const struct repo_conf *conf);
-void forward_close(struct repo *r);
+enum { FORWARD_MAX = 8 }; /* of a repo */
 /* False: the values have more bytes than are taken. */
 MUST_USE bool forward_read(const struct repo *r, const struct http_req *req, struct want *w);
 /* How such values are held against each other; p == NULL: as if there were none. */

@@ -112,37 +112,3 @@ const char *origin_field_no_target(const char *name)
                ? NULL
                : "the names of such fields end in -Cache-Control";
 }
-
-static void open_targets(struct repo *r, const struct repo_conf *conf)
-{
-    r->targets = mem_array(conf->targeted_cache_control_count + 1, sizeof *r->targets);
-    CHECK(conf->targeted_cache_control_count <= ORIGIN_FIELD_TARGETS);
-    for (; r->ntargets < conf->targeted_cache_control_count; r->ntargets++) {
-        char *name = mem_strdup(conf->targeted_cache_control[r->ntargets]);
-        lower(name, name);
-        r->targets[r->ntargets] = slice_str(name);
-    }
-}
-
-void origin_field_open(struct repo *r, const struct repo_conf *conf)
-{
-    open_targets(r, conf);
-    r->pass = mem_array(conf->pass_headers_count + 1, sizeof *r->pass);
-    CHECK(conf->pass_headers_count <= ORIGIN_FIELD_NAMES);
-    for (; r->passes < conf->pass_headers_count; r->passes++) {
-        r->pass[r->passes] = mem_strdup(conf->pass_headers[r->passes]);
-        lower(r->pass[r->passes], r->pass[r->passes]);
-    }
-}
-
-void origin_field_close(struct repo *r)
-{
-    for (size_t i = 0; i < r->passes; i++) {
-        free(r->pass[i]);
-    }
-    free(r->pass);
-    for (size_t i = 0; i < r->ntargets; i++) {
-        free((void *)(uintptr_t)r->targets[i].p);
-    }
-    free(r->targets);
-}

@@ -12,7 +12,6 @@
 #include "common/base/slice.h"
 
 struct repo;
-struct repo_conf;
 
 /* name: in small letters. */
 bool origin_field_passes(const struct repo *r, struct slice name);
@@ -20,9 +19,6 @@ bool origin_field_passes(const struct repo *r, struct slice name);
 const char *origin_field_refuses(const char *name);
 /* The same for targeted_cache_control (RFC 9213). */
 const char *origin_field_no_target(const char *name);
-enum { ORIGIN_FIELD_NAMES = 64, ORIGIN_FIELD_TARGETS = 8 };
-/* The names have passed the two above, and are ORIGIN_FIELD_NAMES and ORIGIN_FIELD_TARGETS at most. */
-void origin_field_open(struct repo *r, const struct repo_conf *conf);
-void origin_field_close(struct repo *r);
+enum { ORIGIN_FIELD_NAMES = 64, ORIGIN_FIELD_TARGETS = 8 }; /* of a repo, at most */
 
 #endif

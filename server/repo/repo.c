@@ -105,6 +105,64 @@ static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
     return rc != 0 ? err_prefix(e, "%s: repo \"%s\"", conf->source, conf->name) : 0;
 }
 
+/* --- names of header fields --------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* In small letters. conf/repo.c has judged them. */
+static char **small_names(const char *const *names, size_t count, size_t most)
+{
+    char **to = mem_array(count + 1, sizeof *to);
+
+    CHECK(count <= most);
+    for (size_t i = 0; i < count; i++) {
+        to[i] = mem_strdup(names[i]);
+        for (char *p = to[i]; *p != '\0'; p++) {
+            *p = (char)tolower((unsigned char)*p);
+        }
+    }
+    return to;
+}
+
+static void open_names(struct repo *r, const struct repo_conf *conf)
+{
+    char **targets = small_names(conf->targeted_cache_control, conf->targeted_cache_control_count,
+                                 ORIGIN_FIELD_TARGETS);
+
+    r->forwards = conf->forward_count;
+    r->forward = small_names(conf->forward, r->forwards, FORWARD_MAX);
+    qsort(r->forward, r->forwards, sizeof *r->forward, by_name);
+    r->passes = conf->pass_headers_count;
+    r->pass = small_names(conf->pass_headers, r->passes, ORIGIN_FIELD_NAMES);
+    r->ntargets = conf->targeted_cache_control_count;
+    r->targets = mem_array(r->ntargets + 1, sizeof *r->targets);
+    for (size_t i = 0; i < r->ntargets; i++) {
+        r->targets[i] = slice_str(targets[i]);
+    }
+    free(targets);
+}
+
+static void close_names(struct repo *r)
+{
+    for (size_t i = 0; i < r->forwards; i++) {
+        free(r->forward[i]);
+    }
+    for (size_t i = 0; i < r->passes; i++) {
+        free(r->pass[i]);
+    }
+    for (size_t i = 0; i < r->ntargets; i++) {
+        free((void *)(uintptr_t)r->targets[i].p);
+    }
+    free(r->forward);
+    free(r->pass);
+    free(r->targets);
+}
+
+/* --- open and close ----------------------------------------------------------------------------------------------- */
+
 int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
 {
     struct repo *r;
@@ -119,8 +177,7 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->name = mem_strdup(conf->name);
     r->anonymous_read = conf->anonymous_read;
     r->max_object_bytes = conf->max_object_bytes;
-    forward_open(r, conf);
-    origin_field_open(r, conf);
+    open_names(r, conf);
     if (r->ops == NULL) {
         rc = err_set(e, E_CONFIG, "%s: repo \"%s\": no protocol \"%s\"; there are %s", conf->source,
                      conf->name, conf->protocol != NULL ? conf->protocol : "", protocols + 2);
@@ -169,8 +226,7 @@ void repo_close(struct repo **rp)
         free((void *)(uintptr_t)*name);
     }
     free(r->names);
-    forward_close(r);
-    origin_field_close(r);
+    close_names(r);
     rules_free(&r->rules);
     origin_free(&r->origin);
     free((void *)(uintptr_t)r->home);

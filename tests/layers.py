@@ -103,7 +103,6 @@ ARROWS = {
         "server/repo/hf/path.h",    # it speaks as a Hub,
         "server/repo/hf/xet.h",
         "server/repo/hf/xorb.h",
-        "server/repo/hf/xorb_body.h",
         "server/repo/hf/xshard.h",
         "server/repo/oci/path.h",   # a registry
         "server/repo/pypi",         # and an index do

@@ -24,7 +24,7 @@
 #include "server/repo/hf/catalog.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/xet.h"
-#include "server/repo/hf/xorb_body.h"
+#include "server/repo/hf/xorb.h"
 
 enum { PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
 

@@ -7,7 +7,7 @@
 #include "server/repo/hf/key.h"
 #include "server/repo/hf/synced.h"
 #include "server/repo/hf/xet.h"
-#include "server/repo/hf/xorb_body.h"
+#include "server/repo/hf/xorb.h"
 
 static bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
 

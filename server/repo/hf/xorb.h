@@ -28,6 +28,10 @@ struct xorb_piece {      /* of one kind: bytes of a head, or of the file */
 /* What is at `framed` of a file of plain_bytes, at most n bytes of it. framed < xorb_framed(plain_bytes), n > 0. */
 void xorb_piece(uint64_t plain_bytes, uint64_t framed, size_t n, struct xorb_piece *out);
 
+/* A file so framed, made of a body that gives its own bytes (repo/repo.h). */
+struct framing;
+extern const struct framing xorb_framing;
+
 /* --- what others wrote --- */
 
 enum { XORB_CHUNKS_MAX = 8192 };

@@ -5,7 +5,7 @@
 #include "common/codec/url.h"
 #include "common/os/clock.h"
 #include "server/repo/hf/xet.h"
-#include "server/repo/hf/xorb_body.h"
+#include "server/repo/hf/xorb.h"
 #include "server/repo/hosted/assemble.h"
 #include "server/repo/hosted/python.h"
 #include "server/store/keep.h"

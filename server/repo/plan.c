@@ -95,11 +95,6 @@ void plan_become(struct plan *p, enum plan_kind kind)
     memset((char *)p + own, 0, sizeof *p - own);
 }
 
-bool plan_is_reused(const struct plan *p)
-{
-    return p->reuse != REUSE_NONE && p->reuse != REUSE_ALONE;
-}
-
 void plan_reply(struct plan *p, int status, struct slice text)
 {
     *p = (struct plan){.kind = PLAN_REPLY, .status = status, .text = text};
@@ -315,16 +310,6 @@ void plan_field(struct plan *p, struct slice name, struct slice value)
 {
     CHECK(p->nfields < PLAN_FIELDS);
     p->fields[p->nfields++] = (struct http_field){name, value};
-}
-
-struct slice plan_etag(struct slice *rest)
-{
-    struct slice tag = slice_trim(slice_cut(rest, ','));
-
-    if (tag.n < 2 || tag.p[0] != '"' || tag.p[tag.n - 1] != '"') {
-        return SLICE_NONE;
-    }
-    return slice_of(tag.p + 1, tag.n - 2);
 }
 
 static bool digests_same(const struct digest *a, const struct digest *b)

@@ -19,8 +19,6 @@ struct slice plan_key(struct slice path, struct slice query, struct arena *a);
 
 /* The plan is of that kind from now on: its own part begins empty, what all kinds share stays. */
 void plan_become(struct plan *p, enum plan_kind kind);
-/* A PLAN_BLOB or PLAN_LIST: whoever comes next by this path and query may be answered so. */
-bool plan_is_reused(const struct plan *p);
 void plan_reply(struct plan *p, int status, struct slice text);
 void plan_redirect(struct plan *p, struct slice location);               /* 301 */
 void plan_method(struct plan *p, struct slice allow, struct slice text); /* 405 */
@@ -33,8 +31,6 @@ const struct rule *plan_rule(const struct repo *r, struct slice path, struct are
 /* PLAN_WANT, readable under `path`, from the repo's own origin by rule `rule`. */
 void plan_want(const struct repo *r, const struct rule *rule, struct slice path, struct arena *a,
                struct plan *p);
-/* An ETag out of If-Match and the like: the text between the quotes; p == NULL for a weak or broken one. */
-struct slice plan_etag(struct slice *rest);
 
 /* What absolute links to this repo begin with: the configuration's public_url, else as the client reached us; no '/' at its
  * end. path: the request's below the repo, raw, a part of its target. */

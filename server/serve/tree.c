@@ -7,7 +7,6 @@
 #include "server/gate/gate.h"
 #include "server/http/status.h"
 #include "server/page/html.h"
-#include "server/repo/plan.h"
 #include "server/serve/refusal.h"
 #include "server/serve/rendering.h"
 #include "server/serve/reply.h"
@@ -29,6 +28,12 @@ static void blob_work(struct step *s)
     s->rc = blob_open(s->call->desk->parts->store, &b->digest, &b->blob, &s->why);
 }
 
+/* Whoever comes next by this path and query may be answered so. */
+static bool is_reused(const struct plan *p)
+{
+    return p->reuse != REUSE_NONE && p->reuse != REUSE_ALONE;
+}
+
 static void blob_done(struct step *s)
 {
     struct blob_step *b = (struct blob_step *)s;
@@ -43,7 +48,7 @@ static void blob_done(struct step *s)
         return;
     }
     call_send(c, resolve_object(c, call_hot_name(c), c->plan.entry.path, NULL, b->blob),
-              plan_is_reused(&c->plan));
+              is_reused(&c->plan));
     b->blob = NULL;
 }
 
@@ -136,7 +141,7 @@ static void on_listed(struct call *c, struct rendering *r, int rc, const struct 
     if (r->next != NULL) {
         reply_addf(&h->reply, &h->arena, "link", "<%s>; rel=\"next\"", r->next);
     }
-    call_send(c, h, plan_is_reused(&c->plan));
+    call_send(c, h, is_reused(&c->plan));
 }
 
 static struct slice key_of(struct call *c)

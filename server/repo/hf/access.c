@@ -610,14 +610,6 @@ bool access_try(struct hf_ask *k)
     return f != NULL && f->rc == 0;
 }
 
-bool access_try_file(struct hf_ask *k, const struct manifest_entry *f)
-{
-    if (k->closed && k->openness == HUB_GATED && k->reader.n == 0 && hf_is_card(f->path)) {
-        k->closed = false; /* this request is about nothing else */
-    }
-    return access_try(k);
-}
-
 static struct slice with_query(struct hf_ask *k, struct slice path, struct slice query)
 {
     return query.n == 0

@@ -95,8 +95,6 @@ struct slice access_id(const struct hf_ask *k); /* the Hub's own, once it is kno
 bool access_manifest(struct hf_ask *k, struct manifest *m);
 /* Of a closed one: may this caller read it? False: the plan asks, or says no. */
 bool access_try(struct hf_ask *k);
-/* The same before this file leaves. The card of a gated repository is everybody's; the request is about no other file then. */
-bool access_try_file(struct hf_ask *k, const struct manifest_entry *f);
 /* What is known of the repository at the revision. False: it is a no, or not understood. */
 bool access_learn(struct hf_ask *k, const struct fact *f);
 bool access_lacks_revision(const struct fact *f);

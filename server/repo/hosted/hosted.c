@@ -208,6 +208,17 @@ static void plan_read(const struct repo *r, const struct http_req *req, const st
 
 /* --- writing --- */
 
+/* An ETag out of If-Match and the like: the text between the quotes; p == NULL for a weak or broken one. */
+static struct slice cut_etag(struct slice *rest)
+{
+    struct slice tag = slice_trim(slice_cut(rest, ','));
+
+    if (tag.n < 2 || tag.p[0] != '"' || tag.p[tag.n - 1] != '"') {
+        return SLICE_NONE;
+    }
+    return slice_of(tag.p + 1, tag.n - 2);
+}
+
 static bool plan_condition(const struct http_req *req, struct plan *p)
 {
     struct slice match = http_req_list(req, "if-match");
@@ -227,7 +238,7 @@ static bool plan_condition(const struct http_req *req, struct plan *p)
         p->put.match = MATCH_ANY;
         return true;
     }
-    tag = plan_etag(&match);
+    tag = cut_etag(&match);
     p->put.match = slice_starts(tag, SLICE("sha256-")) ? MATCH_FILE : MATCH_ROOT;
     if (!digest_parse(p->put.match == MATCH_FILE ? slice_from(tag, 7) : tag, &p->put.if_match) ||
         match.n != 0) {

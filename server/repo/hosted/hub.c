@@ -209,29 +209,6 @@ static void hub_chunks_put(struct hub_ask *k)
     }
 }
 
-void hub_chunks_answer(const struct plan *p, struct upload_reply *u)
-{
-    struct slice credential = p->text;
-    struct slice store = slice_cut(&credential, ' ');
-    char at[4096];
-
-    if (u->status != 200) {
-        return;
-    }
-    buf_clear(&u->body);
-    if (p->put.kind == PUT_PIECE_KNOWN) {
-        buf_str(&u->body, "{}");
-    } else if (p->put.kind == PUT_PIECE) {
-        buf_str(&u->body, "{\"was_inserted\":true}");
-    } else if (p->put.kind == PUT_ASSEMBLE) {
-        buf_str(&u->body, "{\"result\":1}");
-    } else {
-        int n = snprintf(at, sizeof at, SLICE_FMT "%s", SLICE_ARG(store), u->upload);
-        xet_token_json(slice_of(at, (size_t)min_u64((uint64_t)n, sizeof at - 1)), credential,
-                       u->until_unix_s, &u->body);
-    }
-}
-
 enum { SAY_BYTES = 4096 };
 
 /* --- saying ------------------------------------------------------------------------------------------------------- */
@@ -262,15 +239,6 @@ void hub_say(struct hub_ask *k, int status, const char *code, struct slice messa
         plan_field(k->p, SLICE("x-error-code"), slice_str(code));
     }
     plan_field(k->p, SLICE("x-error-message"), message);
-}
-
-void hub_say_token(struct hub_ask *k, const char *what)
-{
-    hub_say(k, 401, NULL,
-            arena_fmt(k->a,
-                      "%s needs a token: ask this mirror's operator for one with scope "
-                      "publish:%s/OWNER/* (`mirrorctl token create`)",
-                      what, k->r->name));
 }
 
 void hub_failed(const struct repo *r, const struct plan *p, int status, struct slice why,

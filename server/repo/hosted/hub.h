@@ -57,8 +57,6 @@ void hub_failed(const struct repo *r, const struct plan *p, int status, struct s
 
 /* --- of this folder --- */
 void hub_say(struct hub_ask *k, int status, const char *code, struct slice message);
-void hub_say_token(struct hub_ask *k,
-                   const char *what); /* a 401: `what` needs one that publishes */
 void hub_say_json(struct hub_ask *k, struct slice json);
 /* Sets the tree, by its type and id, and what it takes to reach it. */
 void hub_name(struct hub_ask *k);
@@ -80,8 +78,6 @@ void hub_objects_answer(const struct plan *p, struct upload_reply *u);
 /* What a kept version of the tree holds, by its digest; upload.n != 0: or the offer of that id. False: none does, or the plan asks. */
 bool hub_held(struct hub_ask *k, const struct digest *d, struct slice upload, struct entry *out);
 void hub_write_token(struct hub_ask *k); /* of a tree that is there, by one who may publish */
-/* The answer to what comes by Xet's protocol. */
-void hub_chunks_answer(const struct plan *p, struct upload_reply *u);
 /* A PLAN_PUT of this tree; its answer's links begin with p->text, the tree's own address. */
 void hub_put(struct hub_ask *k, enum put_kind kind);
 

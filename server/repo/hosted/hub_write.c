@@ -5,6 +5,7 @@
 #include "common/codec/jread.h"
 #include "common/codec/jwrite.h"
 #include "common/hash/git_oid.h"
+#include "server/repo/hf/xet.h"
 #include "server/repo/hosted/hosted.h"
 #include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
@@ -56,10 +57,19 @@ static void become(struct hub_ask *k, struct slice id)
     k->p->right = RIGHT_PUBLISH;
 }
 
+static void say_token(struct hub_ask *k, const char *what)
+{
+    hub_say(k, 401, NULL,
+            arena_fmt(k->a,
+                      "%s needs a token: ask this mirror's operator for one with scope "
+                      "publish:%s/OWNER/* (`mirrorctl token create`)",
+                      what, k->r->name));
+}
+
 static bool has_token(struct hub_ask *k)
 {
     if (k->who->token == NULL) {
-        hub_say_token(k, "this");
+        say_token(k, "this");
     }
     return k->who->token != NULL;
 }
@@ -535,7 +545,7 @@ static void plan_repo(struct hub_ask *k, enum method method,
         return;
     }
     if (k->who->token == NULL) {
-        hub_say_token(k, "this");
+        say_token(k, "this");
         return;
     }
     k->p->right = RIGHT_KNOWN;
@@ -693,7 +703,7 @@ static void plan_create(struct hub_ask *k)
     json_t *o;
 
     if (k->who->token == NULL) {
-        hub_say_token(k, "creating");
+        say_token(k, "creating");
         return;
     }
     k->p->right = RIGHT_KNOWN; /* the name, and so the right, is in the body */
@@ -933,6 +943,30 @@ static void answer_commit(const struct plan *p, struct upload_reply *u, struct a
     jwrite_close(&u->body, '}');
 }
 
+/* The answer to what comes by Xet's protocol. */
+static void chunks_answer(const struct plan *p, struct upload_reply *u)
+{
+    struct slice credential = p->text;
+    struct slice store = slice_cut(&credential, ' ');
+    char at[4096];
+
+    if (u->status != 200) {
+        return;
+    }
+    buf_clear(&u->body);
+    if (p->put.kind == PUT_PIECE_KNOWN) {
+        buf_str(&u->body, "{}");
+    } else if (p->put.kind == PUT_PIECE) {
+        buf_str(&u->body, "{\"was_inserted\":true}");
+    } else if (p->put.kind == PUT_ASSEMBLE) {
+        buf_str(&u->body, "{\"result\":1}");
+    } else {
+        int n = snprintf(at, sizeof at, SLICE_FMT "%s", SLICE_ARG(store), u->upload);
+        xet_token_json(slice_of(at, (size_t)min_u64((uint64_t)n, sizeof at - 1)), credential,
+                       u->until_unix_s, &u->body);
+    }
+}
+
 void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_reply *u,
                     struct arena *a, struct http_reply *reply)
 {
@@ -946,7 +980,7 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
         answer_created(p, u);
     } else if ((p->put.kind == PUT_OFFER && p->put.objects == NULL) || p->put.kind == PUT_PIECE ||
                p->put.kind == PUT_PIECE_KNOWN || p->put.kind == PUT_ASSEMBLE) {
-        hub_chunks_answer(p, u);
+        chunks_answer(p, u);
     } else if (p->put.kind == PUT_OFFER && good) {
         hub_objects_answer(p, u);
     } else if (p->put.kind == PUT_REF_ADD || p->put.kind == PUT_REF_DROP ||

@@ -66,16 +66,17 @@ static int put(struct reading *r, enum told_kind kind, struct slice name, struct
 static int note_file(struct reading *r, struct slice name, const struct digest *d,
                      uint64_t size_bytes, struct err *e)
 {
-    struct told_file f = {.digest_known = d != NULL,
-                          .size_bytes = size_bytes,
-                          .modified_unix_s = r->modified_unix_s,
-                          .source = r->source,
-                          .place = r->place};
+    struct told_row t = {.kind = TOLD_FILE,
+                         .file = {.digest_known = d != NULL,
+                                  .size_bytes = size_bytes,
+                                  .modified_unix_s = r->modified_unix_s,
+                                  .source = r->source,
+                                  .place = r->place}};
 
     if (d != NULL) {
-        f.digest = *d;
+        t.file.digest = *d;
     }
-    told_file_encode(&f, &r->row);
+    told_encode(&t, &r->row);
     return put(r, TOLD_FILE, name, e);
 }
 
@@ -118,7 +119,7 @@ static int reading_base(struct slice url, struct slice base_url, struct buf *out
 static int on_base(void *arg, struct slice url, struct err *e)
 {
     struct reading *r = arg;
-    struct told_place p = {.index = r->url};
+    struct told_row t = {.kind = TOLD_REPODATA, .place = {.index = r->url}};
     int rc = reading_base(r->url, url, &r->base, e);
 
     if (rc != 0) {
@@ -126,8 +127,8 @@ static int on_base(void *arg, struct slice url, struct err *e)
     }
     r->said = true;
     /* Also where it is only another spelling of "beside": its absolute form would lead past us. */
-    p.packages = buf_slice(&r->base);
-    told_place_encode(&p, &r->row);
+    t.place.packages = buf_slice(&r->base);
+    told_encode(&t, &r->row);
     rc = put(r, TOLD_REPODATA, SLICE(""), e);
     return rc != 0 || r->elsewhere
                ? rc
@@ -216,7 +217,7 @@ static void *open_elsewhere(const struct want *w, struct slice url, uint64_t mod
 static int finish_repodata(void *state, struct want_rows *rows, struct err *e)
 {
     struct reading *r = state;
-    struct told_group g = {r->modified_unix_s, r->asked_unix_s};
+    struct told_row t = {.kind = TOLD_GROUP, .group = {r->modified_unix_s, r->asked_unix_s}};
     int rc = unpack_finish(r->unpack, e);
 
     r->rows = rows;
@@ -224,7 +225,7 @@ static int finish_repodata(void *state, struct want_rows *rows, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    told_group_encode(&g, &r->row);
+    told_encode(&t, &r->row);
     rc = put(r, TOLD_GROUP, SLICE(""), e);
     if (rc == 0 && r->elsewhere && !r->said) {
         told_key(&r->key, r->repo, r->folder, TOLD_REPODATA, SLICE(""));
@@ -349,9 +350,10 @@ static bool told_place_of(const struct repo *r, const struct facts *facts, struc
                           struct told_place *out)
 {
     const struct fact *f = need_told(r, facts, folder, kind, SLICE(""), a, p);
+    struct told_row t;
 
-    *out = (struct told_place){SLICE_NONE, SLICE_NONE, SLICE_NONE};
-    *elsewhere = f != NULL && f->rc == 0 && told_place_decode(f->bytes, out);
+    *elsewhere = f != NULL && f->rc == 0 && told_decode(f->bytes, &t) && t.kind == TOLD_REPODATA;
+    *out = *elsewhere ? t.place : (struct told_place){SLICE_NONE, SLICE_NONE, SLICE_NONE};
     return f != NULL;
 }
 
@@ -414,7 +416,7 @@ static void plan_index(const struct repo *r, const struct conda_path *cp, const 
     const struct fact *group = need_told(r, facts, cp->folder, TOLD_GROUP, SLICE(""), a, p);
     bool reads = reading_of(cp->name, false) != NULL;
     struct told_place place;
-    struct told_group g;
+    struct told_row t;
     bool elsewhere = false;
 
     if (group == NULL ||
@@ -426,8 +428,8 @@ static void plan_index(const struct repo *r, const struct conda_path *cp, const 
         p->want.status_map = cp->optional ? forbidden_is_absent : NULL;
         p->want.status_maps = cp->optional ? ARRAY_LEN(forbidden_is_absent) : 0;
     }
-    if (group->rc == 0 && told_group_decode(group->bytes, &g)) {
-        p->want.since_unix_s = g.since_unix_s;
+    if (group->rc == 0 && told_decode(group->bytes, &t) && t.kind == TOLD_GROUP) {
+        p->want.since_unix_s = t.group.since_unix_s;
     }
     p->want.reader = reading_of(cp->name, elsewhere);
     /* Clients give up at a 502 of a form that they would do without. */
@@ -448,14 +450,14 @@ static void plan_package(const struct repo *r, const struct conda_path *cp,
 {
     const struct fact *f = need_told(r, facts, cp->folder, TOLD_FILE, cp->name, a, p);
     struct told_place place;
-    struct told_file known;
+    struct told_row t;
     bool elsewhere;
 
-    if (f == NULL || f->rc != 0 || !told_file_decode(f->bytes, &known)) {
+    if (f == NULL || f->rc != 0 || !told_decode(f->bytes, &t) || t.kind != TOLD_FILE) {
         return;
     }
-    if (known.place != 0) {
-        if (!told_place_of(r, facts, cp->folder, (enum told_kind)known.place, a, p, &elsewhere,
+    if (t.file.place != 0) {
+        if (!told_place_of(r, facts, cp->folder, (enum told_kind)t.file.place, a, p, &elsewhere,
                            &place)) {
             return;
         }
@@ -463,10 +465,10 @@ static void plan_package(const struct repo *r, const struct conda_path *cp,
             return;
         }
     }
-    if (known.digest_known) {
+    if (t.file.digest_known) {
         p->want.digest_known = true;
-        p->want.digest = known.digest;
-        p->want.size_bytes = known.size_bytes;
+        p->want.digest = t.file.digest;
+        p->want.size_bytes = t.file.size_bytes;
     }
 }
 
@@ -607,8 +609,9 @@ static int note_places(const struct repo *r, struct slice key, struct slice url,
     }
     if (rc == 0) {
         told_key(&row_key, slice_str(r->name), conda_path_of(key).folder, TOLD_SHARDS, SLICE(""));
-        told_place_encode(&(struct told_place){buf_slice(&packages), buf_slice(&shards), url},
-                          &row);
+        told_encode(&(struct told_row){.kind = TOLD_REPODATA,
+                                       .place = {buf_slice(&packages), buf_slice(&shards), url}},
+                    &row);
         rc = row_key.rc != 0 ? row_key.rc : row.rc;
     }
     if (rc == 0) {

@@ -26,20 +26,37 @@ uint8_t told_source(struct slice name)
     return (uint8_t)(h ^ h >> 8);
 }
 
-void told_file_encode(const struct told_file *f, struct buf *out)
+void told_encode(const struct told_row *t, struct buf *out)
 {
-    buf_byte(out, TOLD_FILE);
-    buf_byte(out, f->digest_known);
-    buf_add(out, f->digest.b, DIGEST_BYTES);
-    buf_be(out, 8, f->size_bytes);
-    buf_be(out, 8, f->modified_unix_s);
-    buf_byte(out, f->source);
-    buf_byte(out, f->place);
+    buf_byte(out, (uint8_t)t->kind);
+    switch (t->kind) {
+    case TOLD_FILE:
+        buf_byte(out, t->file.digest_known);
+        buf_add(out, t->file.digest.b, DIGEST_BYTES);
+        buf_be(out, 8, t->file.size_bytes);
+        buf_be(out, 8, t->file.modified_unix_s);
+        buf_byte(out, t->file.source);
+        buf_byte(out, t->file.place);
+        return;
+    case TOLD_GROUP:
+        buf_be(out, 8, t->group.modified_unix_s);
+        buf_be(out, 8, t->group.since_unix_s);
+        return;
+    case TOLD_REPODATA:
+        buf_adds(out, t->place.packages);
+        buf_byte(out, 0);
+        buf_adds(out, t->place.shards);
+        buf_byte(out, 0);
+        buf_adds(out, t->place.index);
+        return;
+    case TOLD_SHARDS:
+        CHECK(false);
+    }
 }
 
-bool told_file_decode(struct slice row, struct told_file *out)
+static bool read_file(struct slice row, struct told_file *out)
 {
-    if (row.n != FILE_ROW || row.p[0] != TOLD_FILE) {
+    if (row.n != FILE_ROW) {
         return false;
     }
     out->digest_known = row.p[1] != 0;
@@ -51,16 +68,9 @@ bool told_file_decode(struct slice row, struct told_file *out)
     return true;
 }
 
-void told_group_encode(const struct told_group *g, struct buf *out)
+static bool read_group(struct slice row, struct told_group *out)
 {
-    buf_byte(out, TOLD_GROUP);
-    buf_be(out, 8, g->modified_unix_s);
-    buf_be(out, 8, g->since_unix_s);
-}
-
-bool told_group_decode(struct slice row, struct told_group *out)
-{
-    if (row.n != GROUP_ROW || row.p[0] != TOLD_GROUP) {
+    if (row.n != GROUP_ROW) {
         return false;
     }
     out->modified_unix_s = be_get(row.p + 1, 8);
@@ -68,29 +78,32 @@ bool told_group_decode(struct slice row, struct told_group *out)
     return true;
 }
 
-void told_place_encode(const struct told_place *p, struct buf *out)
+static bool read_place(struct slice row, struct told_place *out)
 {
-    buf_byte(out, TOLD_REPODATA);
-    buf_adds(out, p->packages);
-    buf_byte(out, 0);
-    buf_adds(out, p->shards);
-    buf_byte(out, 0);
-    buf_adds(out, p->index);
-}
+    struct slice rest = slice_from(row, 1);
 
-bool told_place_decode(struct slice row, struct told_place *out)
-{
-    struct slice rest = row.n != 0 ? slice_from(row, 1) : row;
-
-    if (row.n == 0 || row.p[0] != TOLD_REPODATA) {
-        return false;
-    }
     out->packages = slice_cut(&rest, '\0');
     out->shards = slice_cut(&rest, '\0');
     out->index = rest;
     out->packages.p = out->packages.n != 0 ? out->packages.p : NULL;
     out->shards.p = out->shards.n != 0 ? out->shards.p : NULL;
     return out->index.n != 0;
+}
+
+bool told_decode(struct slice row, struct told_row *out)
+{
+    out->kind = row.n != 0 ? (enum told_kind)row.p[0] : TOLD_SHARDS;
+    switch (out->kind) {
+    case TOLD_FILE:
+        return read_file(row, &out->file);
+    case TOLD_GROUP:
+        return read_group(row, &out->group);
+    case TOLD_REPODATA:
+        return read_place(row, &out->place);
+    case TOLD_SHARDS:
+        break;
+    }
+    return false; /* or a kind that a row written by others has */
 }
 
 static bool same_word(const struct told_file *a, const struct told_file *b)
@@ -101,15 +114,22 @@ static bool same_word(const struct told_file *a, const struct told_file *b)
 
 bool told_replaces(struct slice old, struct slice fresh)
 {
-    struct told_file was, is;
-    struct told_group before, now;
+    struct told_row was, is;
 
-    if (told_file_decode(old, &was) && told_file_decode(fresh, &is)) {
-        return !same_word(&was, &is) &&
-               (is.source == was.source || is.modified_unix_s >= was.modified_unix_s);
+    if (!told_decode(old, &was) || !told_decode(fresh, &is) || was.kind != is.kind) {
+        return true;
     }
-    if (told_group_decode(old, &before) && told_group_decode(fresh, &now)) {
-        return now.modified_unix_s == 0 || now.modified_unix_s > before.modified_unix_s;
+    switch (is.kind) {
+    case TOLD_FILE:
+        return !same_word(&was.file, &is.file) &&
+               (is.file.source == was.file.source ||
+                is.file.modified_unix_s >= was.file.modified_unix_s);
+    case TOLD_GROUP:
+        return is.group.modified_unix_s == 0 ||
+               is.group.modified_unix_s > was.group.modified_unix_s;
+    case TOLD_REPODATA:
+    case TOLD_SHARDS:
+        break;
     }
     return true;
 }

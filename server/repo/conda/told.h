@@ -39,13 +39,18 @@ struct told_place { /* URLs that end in '/'; p == NULL: beside it */
     struct slice index; /* URL of the one that says so */
 };
 
+struct told_row { /* its value */
+    enum told_kind kind;
+    union {
+        struct told_file file;
+        struct told_group group;
+        struct told_place place; /* TOLD_REPODATA; rows of TOLD_SHARDS have the same value */
+    };
+};
+
 uint8_t told_source(struct slice name);
-void told_file_encode(const struct told_file *f, struct buf *out);
-MUST_USE bool told_file_decode(struct slice row, struct told_file *out);
-void told_group_encode(const struct told_group *g, struct buf *out);
-MUST_USE bool told_group_decode(struct slice row, struct told_group *out);
-void told_place_encode(const struct told_place *p, struct buf *out);
-MUST_USE bool told_place_decode(struct slice row, struct told_place *out); /* slices of the row */
+void told_encode(const struct told_row *t, struct buf *out);
+MUST_USE bool told_decode(struct slice row, struct told_row *out); /* slices of the row */
 
 /* For struct want_reader, of whatever kind the rows are. */
 bool told_replaces(struct slice old, struct slice fresh);

@@ -96,25 +96,27 @@ static void what_indexes_told(void **state)
 {
     static const char *const tail[] = {"fa-1-0.conda", "b", "s", "g"};
     struct buf row[4] = {BUF_INIT(999), BUF_INIT(999), BUF_INIT(999), BUF_INIT(999)};
-    struct told_file f = {true, {{7}}, 99, 5, 1, 0};
+    struct told_row f = {.kind = TOLD_FILE, .file = {true, {{7}}, 99, 5, 1, 0}};
 
     (void)state;
-    told_file_encode(&f, &row[0]);
-    told_place_encode(&(struct told_place){SLICE("https://far.example/p/"), SLICE_NONE,
-                                           SLICE("https://conda.example/forge/x/repodata.json")},
-                      &row[1]);
-    told_place_encode(&(struct told_place){SLICE("https://far.example/q/"),
-                                           SLICE("https://far.example/shards/"),
-                                           SLICE("https://conda.example/forge/x/list")},
-                      &row[2]);
-    told_group_encode(&(struct told_group){5, 1234}, &row[3]);
+    told_encode(&f, &row[0]);
+    told_encode(&(struct told_row){.kind = TOLD_REPODATA,
+                                   .place = {SLICE("https://far.example/p/"), SLICE_NONE,
+                                             SLICE("https://conda.example/forge/x/repodata.json")}},
+                &row[1]);
+    told_encode(&(struct told_row){.kind = TOLD_REPODATA,
+                                   .place = {SLICE("https://far.example/q/"),
+                                             SLICE("https://far.example/shards/"),
+                                             SLICE("https://conda.example/forge/x/list")}},
+                &row[2]);
+    told_encode(&(struct told_row){.kind = TOLD_GROUP, .group = {5, 1234}}, &row[3]);
     assert_int_equal(ask_with("/x/a-1-0.conda", tail, row, 1), 0);
     assert_slice(k.plan.want.url, "https://conda.example/forge/x/a-1-0.conda");
     assert_true(k.plan.want.digest_known && k.plan.want.digest.b[0] == 7 &&
                 k.plan.want.size_bytes == 99 && k.plan.want.no_html);
-    f.place = TOLD_REPODATA;
+    f.file.place = TOLD_REPODATA;
     buf_clear(&row[0]);
-    told_file_encode(&f, &row[0]);
+    told_encode(&f, &row[0]);
     assert_int_equal(ask_with("/x/a-1-0.conda", tail, row, 4), 0);
     assert_slice(k.plan.want.url, "https://far.example/p/a-1-0.conda");
     assert_slice(k.plan.want.via, "https://conda.example/forge/x/repodata.json");

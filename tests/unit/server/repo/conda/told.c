@@ -7,37 +7,42 @@ static struct buf one = BUF_INIT(4096), other = BUF_INIT(4096);
 static struct slice row(struct buf *b, const struct told_file *f)
 {
     buf_clear(b);
-    told_file_encode(f, b);
+    told_encode(&(struct told_row){.kind = TOLD_FILE, .file = *f}, b);
     return buf_slice(b);
 }
 
 static void rows_come_back(void **state)
 {
-    struct told_file f = {true, {{1, 2, 3}}, 77, 1700000000, 9, TOLD_SHARDS}, f2;
-    struct told_group g = {1, 2}, g2;
-    struct told_place p = {SLICE("https://a.example/x/"), SLICE_NONE,
-                           SLICE("https://b.example/repodata.json")},
-                      p2;
+    struct told_file f = {true, {{1, 2, 3}}, 77, 1700000000, 9, TOLD_SHARDS};
+    struct told_row g = {.kind = TOLD_GROUP, .group = {1, 2}};
+    struct told_row p = {.kind = TOLD_REPODATA,
+                         .place = {SLICE("https://a.example/x/"), SLICE_NONE,
+                                   SLICE("https://b.example/repodata.json")}};
+    struct told_row t;
 
     (void)state;
-    assert_true(told_file_decode(row(&one, &f), &f2));
-    assert_memory_equal(&f.digest, &f2.digest, sizeof f.digest);
-    assert_true(f2.digest_known && f2.size_bytes == 77 && f2.modified_unix_s == 1700000000 &&
-                f2.source == 9 && f2.place == TOLD_SHARDS);
-    assert_false(told_file_decode(slice_first(buf_slice(&one), one.n - 1), &f2));
+    assert_true(told_decode(row(&one, &f), &t));
+    assert_int_equal(t.kind, TOLD_FILE);
+    assert_memory_equal(&f.digest, &t.file.digest, sizeof f.digest);
+    assert_true(t.file.digest_known && t.file.size_bytes == 77 &&
+                t.file.modified_unix_s == 1700000000 && t.file.source == 9 &&
+                t.file.place == TOLD_SHARDS);
+    assert_false(told_decode(slice_first(buf_slice(&one), one.n - 1), &t));
     buf_clear(&one);
-    told_group_encode(&g, &one);
-    assert_true(told_group_decode(buf_slice(&one), &g2) && g2.modified_unix_s == 1 &&
-                g2.since_unix_s == 2);
-    assert_false(told_file_decode(buf_slice(&one), &f2));
+    told_encode(&g, &one);
+    assert_true(told_decode(buf_slice(&one), &t) && t.kind == TOLD_GROUP &&
+                t.group.modified_unix_s == 1 && t.group.since_unix_s == 2);
+    assert_false(told_decode(slice_first(buf_slice(&one), one.n - 1), &t));
     buf_clear(&one);
-    told_place_encode(&p, &one);
-    assert_true(told_place_decode(buf_slice(&one), &p2));
-    assert_slice(p2.packages, "https://a.example/x/");
-    assert_null(p2.shards.p);
-    assert_slice(p2.index, "https://b.example/repodata.json");
-    assert_false(told_place_decode(SLICE(""), &p2));
-    assert_false(told_group_decode(SLICE(""), &g2));
+    told_encode(&p, &one);
+    assert_true(told_decode(buf_slice(&one), &t));
+    assert_int_equal(t.kind, TOLD_REPODATA);
+    assert_slice(t.place.packages, "https://a.example/x/");
+    assert_null(t.place.shards.p);
+    assert_slice(t.place.index, "https://b.example/repodata.json");
+    assert_false(told_decode(SLICE(""), &t));
+    assert_false(told_decode(SLICE("x"), &t));
+    assert_false(told_decode(SLICE("s"), &t));
 }
 
 /* Which word on a file stands. */
@@ -77,8 +82,8 @@ static void a_group_moves_on(void **state)
     for (uint64_t now = 0; now < 30; now += 10) {
         buf_clear(&one);
         buf_clear(&other);
-        told_group_encode(&(struct told_group){10, 100}, &one);
-        told_group_encode(&(struct told_group){now, 200}, &other);
+        told_encode(&(struct told_row){.kind = TOLD_GROUP, .group = {10, 100}}, &one);
+        told_encode(&(struct told_row){.kind = TOLD_GROUP, .group = {now, 200}}, &other);
         assert_int_equal(told_replaces(buf_slice(&one), buf_slice(&other)), now != 10);
     }
 }

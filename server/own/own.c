@@ -8,7 +8,6 @@
 
 #include "common/codec/sheaf.h"
 #include "server/admin/admin.h"
-#include "server/admin/index_page.h"
 #include "server/admin/stock_page.h"
 #include "server/http/status.h"
 #include "server/own/stock_pages.h"
@@ -400,6 +399,48 @@ static void answer_ready(struct desk *d, struct exchange *x)
     }
 }
 
+/* --- /-/: the pages and documents of this file, as links --- */
+
+static const struct {
+    const char *path, *what;
+} own_pages[] = {
+    {"/", "status: what is cached, what is under way, what needs attention"},
+    {"/-/status.json", "the same for programs"},
+    {"/-/tunasync.json", "synced repositories, in the form that lists of mirrors read"},
+    {"/metrics", "metrics for Prometheus"},
+    {"/healthz", "answers while the process lives"},
+    {"/readyz", "answers 503 while requests should go elsewhere"},
+};
+
+static void index_row(struct buf *out, const char *path, const char *name, const char *what)
+{
+    buf_addf(out, "<tr><td><a href=\"%s%s%s\">%s%s%s</a><td>%s\n", path, name,
+             name[0] != '\0' ? "/" : "", path, name, name[0] != '\0' ? "/" : "", what);
+}
+
+static void index_page(const struct repo_set *set, struct buf *out)
+{
+    enum stock_kind kind;
+
+    html_begin(out, SLICE("pages - mirrord"));
+    buf_str(
+        out,
+        "<header class=\"folder\">\n<h1><a href=\"/\">mirrord</a> / pages</h1>\n"
+        "<p id=\"state\">the daemon's own pages</p>\n</header>\n<main>\n<table class=\"index\">\n");
+    for (size_t i = 0; i < ARRAY_LEN(own_pages); i++) {
+        index_row(out, own_pages[i].path, "", own_pages[i].what);
+    }
+    for (size_t i = 0; i < set->count; i++) {
+        if (stock_kind_of(set->repo[i], &kind)) {
+            index_row(out, STOCK_PAGES, set->repo[i]->name,
+                      kind == STOCK_HOSTED ? "repositories that were uploaded here"
+                                           : "what is here of a Hub's repositories");
+        }
+    }
+    buf_str(out, "</table>\n</main>\n");
+    html_end(out, HTML_FOLDER);
+}
+
 static void answer_index(struct desk *d, struct exchange *x)
 {
     struct buf page = BUF_INIT(1 << 20), policy = BUF_INIT(1024);
@@ -410,6 +451,8 @@ static void answer_index(struct desk *d, struct exchange *x)
     buf_free(&page);
     buf_free(&policy);
 }
+
+/* --- which path is whose --- */
 
 static bool vital(const struct http_req *req)
 {

@@ -83,17 +83,13 @@ void links_init(struct links *l, const struct repo *r, bool only_named, struct s
                         .rows = rows,
                         .base = BUF_INIT(URL_BYTES),
                         .up = BUF_INIT(URL_BYTES * 3)};
-    l->roots[0] = slice_str(origin_url(r->origin));
-    l->roots[1] = other_root(page_url, page_path);
+    if (r != NULL) {
+        l->roots[0] = slice_str(origin_url(r->origin));
+        l->roots[1] = other_root(page_url, page_path);
+    }
     for (size_t i = 0; i < page_path.n; i++) {
         buf_str(&l->up, page_path.p[i] == '/' ? "../" : "");
     }
-}
-
-void links_init_base(struct links *l, struct slice page_url)
-{
-    *l = (struct links){
-        .page_url = page_url, .base = BUF_INIT(URL_BYTES), .up = BUF_INIT(URL_BYTES * 3)};
 }
 
 void links_fini(struct links *l)

@@ -70,11 +70,10 @@ struct links {
     size_t dropped;
 };
 
-/* page_path: canonical, below the repo; page_url: where its bytes came from. */
+/* page_path: canonical, below the repo; page_url: where its bytes came from. r == NULL: for links_base() and links_where() alone, no
+ * other argument but page_url counts. */
 void links_init(struct links *l, const struct repo *r, bool only_named, struct slice page_path,
                 struct slice page_url, struct batch *rows);
-/* For links_base() and links_where() alone. */
-void links_init_base(struct links *l, struct slice page_url);
 struct slice link_last_segment(struct slice path); /* "a/b/c" -> "c", "a/b/" -> "b" */
 void links_fini(struct links *l);
 void links_reset(struct links *l);                   /* the slices of links so far are void */

@@ -28,7 +28,7 @@ void page_init_told(struct page *p, struct slice url,
                        .alternates = BUF_INIT(64 << 10),
                        .tell = tell,
                        .tell_arg = arg};
-    links_init_base(&p->links, url);
+    links_init(&p->links, NULL, false, SLICE(""), url, NULL);
 }
 
 void page_init_own(struct page *p, enum page_format f, struct slice name, size_t max_bytes)
@@ -41,7 +41,7 @@ void page_init_own(struct page *p, enum page_format f, struct slice name, size_t
                        .files = BUF_INIT(max_bytes),
                        .projects = BUF_INIT(max_bytes),
                        .versions = BUF_INIT(max_bytes)};
-    links_init_base(&p->links, SLICE(""));
+    links_init(&p->links, NULL, false, SLICE(""), SLICE(""), NULL);
 }
 
 void page_fini(struct page *p)

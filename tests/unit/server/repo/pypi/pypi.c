@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "server/repo/pypi/link.h"
+#include "server/repo/pypi/page.h"
 
 #define V1J "application/vnd.pypi.simple.v1+json"
 

@@ -51,6 +51,7 @@ static const char *const fine[] = {
     "--no-d",
     "--no-W",
     "--stats",
+    "--list-only",
     "--use-qsort",
     "--whole-file",
     "--no-whole-file",
@@ -86,37 +87,39 @@ static bool stands_in(struct slice a, const char *const *table, size_t n, bool p
     return false;
 }
 
+static void at_least(struct client_options *o, enum client_folders folders)
+{
+    o->folders = o->folders > folders ? o->folders : folders;
+}
+
 static int long_option(struct slice a, struct client_options *o, struct err *e)
 {
     uint64_t v;
 
     if (slice_eqs(a, "--numeric-ids")) {
-        o->numeric_ids = true;
-    } else if (slice_eqs(a, "--list-only")) {
-        o->list_only = true;
+        o->facts.numeric_ids = true;
     } else if (slice_eqs(a, "--dirs") || slice_eqs(a, "--old-dirs")) {
-        o->folders = true;
+        at_least(o, FOLDERS_THEMSELVES);
     } else if (slice_starts(a, SLICE("--bwlimit="))) {
         if (slice_u64(slice_from(a, strlen("--bwlimit=")), &v) && v < UINT64_MAX / 1024) {
             o->bwlimit_bytes_per_s = v * 1024;
         }
     } else if (slice_starts(a, SLICE("--checksum-seed="))) {
         if (slice_u64(slice_from(a, strlen("--checksum-seed=")), &v) && v <= INT32_MAX) {
-            o->seeded = true;
-            o->seed = (int32_t)v;
+            o->seed = (int64_t)v;
         }
     } else if (slice_starts(a, SLICE("--checksum-choice="))) {
         o->checksum = slice_from(a, strlen("--checksum-choice="));
         o->checksum = slice_cut(&o->checksum, ',');
     } else if (slice_starts(a, SLICE("--compress-choice="))) {
-        o->compression = slice_from(a, strlen("--compress-choice="));
-        o->compress = true;
+        o->compression.kind = slice_from(a, strlen("--compress-choice="));
+        o->compression.wanted = true;
     } else if (slice_eqs(a, "--new-compress") || slice_eqs(a, "--old-compress")) {
-        o->compression = slice_eqs(a, "--new-compress") ? SLICE("zlibx") : SLICE("zlib");
-        o->compress = true;
+        o->compression.kind = slice_eqs(a, "--new-compress") ? SLICE("zlibx") : SLICE("zlib");
+        o->compression.wanted = true;
     } else if (slice_starts(a, SLICE("--compress-level="))) {
-        o->compress = true; /* the level is ours to choose, but for this one */
-        o->level_zero = slice_eqs(a, "--compress-level=0");
+        o->compression.wanted = true; /* the level is ours to choose, but for this one */
+        o->compression.level_zero = slice_eqs(a, "--compress-level=0");
     } else if (slice_eqs(a, "--files-from=-")) {
         o->names = true;
     } else if (slice_starts(a, SLICE("--files-from"))) {
@@ -126,7 +129,7 @@ static int long_option(struct slice a, struct client_options *o, struct err *e)
     } else if (slice_eqs(a, "--ignore-missing-args")) {
         o->absent_is_fine = true;
     } else if (slice_starts(a, SLICE("--skip-compress="))) {
-        o->skip_compress = slice_from(a, strlen("--skip-compress="));
+        o->compression.skip = slice_from(a, strlen("--skip-compress="));
     } else if (!stands_in(a, fine, ARRAY_LEN(fine), false) &&
                !stands_in(a, fine_values, ARRAY_LEN(fine_values), true)) {
         return refuse(a, e);
@@ -139,22 +142,22 @@ static int letters(struct slice a, struct client_options *o, struct err *e)
     for (size_t i = 1; i < a.n; i++) {
         switch (a.p[i]) {
         case 'r':
-            o->recurse = true;
+            at_least(o, FOLDERS_ENTERED);
             break;
         case 'd':
-            o->folders = true;
+            at_least(o, FOLDERS_THEMSELVES);
             break;
         case 'l':
-            o->links = true;
+            o->facts.links = true;
             break;
         case 'o':
-            o->owner = true;
+            o->facts.owner = true;
             break;
         case 'g':
-            o->group = true;
+            o->facts.group = true;
             break;
         case 'H':
-            o->hard_links = true;
+            o->facts.hard_links = true;
             break;
         case 'R':
             o->relative = true;
@@ -163,7 +166,7 @@ static int letters(struct slice a, struct client_options *o, struct err *e)
             o->dry_run = true;
             break;
         case 'z':
-            o->compress = true;
+            o->compression.wanted = true;
             break;
         case 'C':
             o->cvs = true;
@@ -234,7 +237,7 @@ int options_parse(struct slice args, struct client_options *out, struct err *e)
 {
     int rc = 0;
 
-    *out = (struct client_options){.sender = is_sender(args)};
+    *out = (struct client_options){.sender = is_sender(args), .seed = -1};
     while (args.n > 0 && rc == 0) {
         struct slice a = slice_cut(&args, '\0');
         if (slice_eqs(a, ".")) {
@@ -249,8 +252,9 @@ int options_parse(struct slice args, struct client_options *out, struct err *e)
             rc = refuse(a, e);
         }
     }
-    out->folders =
-        out->folders || out->names; /* a folder that is named is told, with -r or without */
+    if (out->names) { /* a folder that is named is told, with -r or without */
+        at_least(out, FOLDERS_THEMSELVES);
+    }
     if (!out->sender) {
         return err_set(e, E_UNSUPPORTED, "ERROR: module is read only; nothing can be pushed to it");
     }

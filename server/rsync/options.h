@@ -15,23 +15,41 @@
 
 enum { OPTIONS_BYTES_MAX = 64 << 10, OPTIONS_COUNT_MAX = 256 };
 
+enum client_folders { /* what is told of a folder that is asked for; the most that the client says counts */
+                      FOLDERS_PASSED_OVER,
+                      FOLDERS_THEMSELVES, /* -d */
+                      FOLDERS_ENTERED,    /* -r */
+};
+
+struct client_facts { /* of an entry, that the client wants to know */
+    bool links;       /* where they lead */
+    bool owner, group;
+    bool numeric_ids; /* of them the numbers alone */
+    bool hard_links;
+};
+
+struct client_compression {
+    bool wanted;
+    bool level_zero;   /* zlib is off then, in both of its kinds */
+    struct slice kind; /* chosen by the client; empty: names are exchanged */
+    struct slice skip; /* endings, "gz/jpg" */
+};
+
 struct client_options {
     bool sender; /* the client receives; without it the client wants to push */
-    bool recurse, folders, links, owner, group, numeric_ids, dry_run, list_only, hard_links,
-        relative;
-    struct slice abilities; /* the letters behind "e." */
-    struct slice paths;     /* that are asked for, with their module; NUL behind each */
-    uint64_t bwlimit_bytes_per_s;
-    bool seeded;
-    struct slice checksum; /* chosen by the client: names are not exchanged then */
-    bool compress;
-    bool level_zero;            /* of compression: zlib is off then, in both of its kinds */
-    struct slice compression;   /* the same of compression; empty: names are exchanged */
-    struct slice skip_compress; /* endings, "gz/jpg" */
-    int32_t seed;
+    bool relative;
+    bool dry_run;
     bool names;          /* the client sends a list of them, each below its one path */
     bool absent_is_fine; /* what is not there is passed over */
     bool cvs;            /* -C (--cvs-exclude) */
+    enum client_folders folders;
+    struct client_facts facts;
+    struct client_compression compression;
+    struct slice checksum;  /* chosen by the client: names are not exchanged then */
+    int64_t seed;           /* of checksums, chosen by the client; -1: ours to choose */
+    struct slice abilities; /* the letters behind "e." */
+    struct slice paths;     /* that are asked for, with their module; NUL behind each */
+    uint64_t bwlimit_bytes_per_s;
 };
 
 /* args: NUL-terminated, one after the other, without the empty one at the end. *out is filled as far as it was read, also

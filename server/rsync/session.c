@@ -35,7 +35,7 @@ struct choice { /* the first five are the caller's to fill */
 
 struct list_written { /* what client and server agreed on, and the client asked for */
     bool varint_flags, safe, nsec;
-    bool owner, group, numeric, links;
+    struct client_facts facts;
 };
 
 struct list_writer {
@@ -202,7 +202,7 @@ static int add_paths(struct choice *c, struct err *e)
 /* The folder that all names stand in: one path, and without it there is nothing to do. */
 static int find_base(struct choice *c, struct ask *base, struct err *e)
 {
-    static const struct client_options plain = {.recurse = false};
+    static const struct client_options plain = {.relative = false};
     struct slice rest = c->options->paths;
     struct slice path = slice_cut(&rest, '\0');
     const char *why;
@@ -377,8 +377,8 @@ static uint32_t flags_of(const struct list_writer *w, const struct list_entry *e
     flags |= path.n - shared > SHARED_MAX ? SAY_LONG_NAME : 0;
     flags |= w->any && w->mtime_s == mtime_s ? SAY_SAME_TIME : 0;
     flags |= w->any && w->mode == en->mode ? SAY_SAME_MODE : 0;
-    flags |= !w->form.owner || w->any ? SAY_SAME_UID : 0;
-    flags |= !w->form.group || w->any ? SAY_SAME_GID : 0;
+    flags |= !w->form.facts.owner || w->any ? SAY_SAME_UID : 0;
+    flags |= !w->form.facts.group || w->any ? SAY_SAME_GID : 0;
     flags |= nsec != 0 && w->form.nsec ? SAY_NSEC : 0;
     return flags;
 }
@@ -413,7 +413,7 @@ static void put_facts(const struct list_writer *w, struct buf *to, const struct 
     if ((flags & SAY_SAME_GID) == 0) {
         put_varint(to, 0);
     }
-    if (w->form.links && list_type(en) == LIST_LINK) {
+    if (w->form.facts.links && list_type(en) == LIST_LINK) {
         struct slice target = list_target(l, en);
         put_varint(to, (int32_t)target.n);
         buf_adds(to, target);
@@ -460,10 +460,10 @@ static void list_write_end(const struct list_written *form, struct buf *to, int3
         buf_byte(to, 0);
     }
     /* Names of owners: all is root's, whose number needs none. */
-    if (form->owner && !form->numeric) {
+    if (form->facts.owner && !form->facts.numeric_ids) {
         put_varint(to, 0);
     }
-    if (form->group && !form->numeric) {
+    if (form->facts.group && !form->facts.numeric_ids) {
         put_varint(to, 0);
     }
 }
@@ -520,7 +520,7 @@ static int agree(struct session *s, struct err *e)
     struct slice letters = s->options.abilities;
     struct buf *out = stream_draft(&s->stream);
     int32_t compat = COMPAT_SYMLINK_TIMES | COMPAT_SEED_FIRST;
-    int32_t seed = s->options.seed;
+    int32_t seed = (int32_t)s->options.seed;
     char room[256];
     struct slice names;
     int rc = 0;
@@ -533,10 +533,10 @@ static int agree(struct session *s, struct err *e)
         compat &= ~COMPAT_SEED_FIRST;
     }
     s->kind = CHECKSUM_MD5;
-    s->literal = s->options.compress ? LITERAL_ZLIB : LITERAL_PLAIN;
+    s->literal = s->options.compression.wanted ? LITERAL_ZLIB : LITERAL_PLAIN;
     put_varint(out, compat);
     if (s->form.varint_flags) {
-        bool compress = s->options.compress && s->options.compression.n == 0;
+        bool compress = s->options.compression.wanted && s->options.compression.kind.n == 0;
         if (s->options.checksum.n == 0) {
             put_vstring(out, SLICE(CHECKSUM_OFFER));
         }
@@ -556,7 +556,7 @@ static int agree(struct session *s, struct err *e)
             }
         }
     }
-    if (rc == 0 && !s->options.seeded && getrandom(&seed, sizeof seed, 0) != sizeof seed) {
+    if (rc == 0 && s->options.seed < 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed) {
         seed = (int32_t)clock_now_ns();
     }
     put_int(out, seed);
@@ -628,7 +628,7 @@ static int send_list(struct session *s, struct err *e)
     int rc = 0;
 
     w->form = s->form;
-    if (s->options.hard_links) {
+    if (s->options.facts.hard_links) {
         groups_view_init(&links, &s->choice.view);
     }
     for (uint32_t i = 0; i < s->choice.view.count && rc == 0; i++) {
@@ -741,18 +741,16 @@ static int begin(struct session *s, struct err *e)
         !checksum_agree(s->options.checksum, SLICE(CHECKSUM_OFFER), &s->kind)) {
         refused = err_set(&why, E_UNSUPPORTED, "that checksum is not served here");
     }
-    if (refused == 0 && s->options.compression.n != 0 &&
-        !literal_named(s->options.compression, &s->literal)) {
+    if (refused == 0 && s->options.compression.kind.n != 0 &&
+        !literal_named(s->options.compression.kind, &s->literal)) {
         refused = err_set(&why, E_UNSUPPORTED, "that compression is not served here");
     }
-    if (s->options.level_zero && (s->literal == LITERAL_ZLIB || s->literal == LITERAL_ZLIBX)) {
+    if (s->options.compression.level_zero &&
+        (s->literal == LITERAL_ZLIB || s->literal == LITERAL_ZLIBX)) {
         s->literal = LITERAL_PLAIN;
     }
     s->form.nsec = s->welcome.version >= 31;
-    s->form.owner = s->options.owner;
-    s->form.group = s->options.group;
-    s->form.numeric = s->options.numeric_ids;
-    s->form.links = s->options.links;
+    s->form.facts = s->options.facts;
     if (refused == 0) {
         rc = read_filters(s, &why);
         if (rc == 0 && s->options.cvs) {
@@ -798,7 +796,7 @@ static int serve(struct session *s, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    sender_init(&s->sender, &s->stream, s->kind, s->literal, s->options.skip_compress);
+    sender_init(&s->sender, &s->stream, s->kind, s->literal, s->options.compression.skip);
     s->sender.listing = s->listing;
     s->sender.view = &s->choice.view;
     s->sender.module = s->welcome.module;

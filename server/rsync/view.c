@@ -87,13 +87,14 @@ static uint32_t put_tree(struct choosing *c, uint32_t at, unsigned say)
     struct slice top = list_path(l, list_at(l, at), room);
     struct slice left = SLICE_NONE; /* folder that was left out */
     bool is_folder = is_folder_at(l, at);
-    bool in = takes(c, top, is_folder) && (!is_folder || c->o->recurse || c->o->folders);
+    bool in = takes(c, top, is_folder) && (!is_folder || c->o->folders != FOLDERS_PASSED_OVER);
     uint32_t end = is_folder ? behind(c, at) : at + 1;
 
     if (in) {
-        put(c, at, !is_folder ? 0 : c->o->recurse ? say : VIEW_BARE);
+        put(c, at, !is_folder ? 0 : c->o->folders == FOLDERS_ENTERED ? say : VIEW_BARE);
     }
-    for (uint32_t i = at + 1; in && c->o->recurse && i < end && goes_on(c, STEPS_ENTRY); i++) {
+    for (uint32_t i = at + 1;
+         in && c->o->folders == FOLDERS_ENTERED && i < end && goes_on(c, STEPS_ENTRY); i++) {
         const struct list_entry *en = list_at(l, i);
         struct slice path = list_path(l, en, room);
         if (list_type(en) == LIST_BLANK || (left.p != NULL && below(path, left))) {
@@ -201,7 +202,7 @@ static bool find(struct choosing *c, uint32_t *at, bool *inside)
 static int put_asked(struct choosing *c, struct err *e)
 {
     const struct ask *a = c->a;
-    bool told = c->o->recurse || c->o->folders;
+    bool told = c->o->folders != FOLDERS_PASSED_OVER;
     uint32_t before = c->v->count;
     uint32_t at;
     bool inside;

@@ -16,8 +16,11 @@ static void a_usual_client(void **state)
                                         "--bwlimit=10\0.\0m/a b/\0"),
                                    &o, &e),
                      0);
-    assert_true(o.sender && o.recurse && o.links && o.owner && o.group && o.numeric_ids);
-    assert_false(o.folders || o.dry_run || o.compress || o.list_only);
+    assert_true(o.sender && o.folders == FOLDERS_ENTERED);
+    assert_true(o.facts.links && o.facts.owner && o.facts.group && o.facts.numeric_ids &&
+                o.facts.hard_links);
+    assert_false(o.dry_run || o.compression.wanted);
+    assert_int_equal(o.seed, -1);
     assert_true(slice_eq(o.abilities, SLICE(".iLsfxCIvu")));
     assert_true(slice_eq(o.paths, SLICE("m/a b/\0")));
     assert_int_equal(o.bwlimit_bytes_per_s, 10240);
@@ -32,7 +35,7 @@ static void a_client_with_a_list(void **state)
                                         "--files-from=-\0--from0\0.\0m/a\0"),
                                    &o, NULL),
                      0);
-    assert_true(o.names && o.absent_is_fine && o.relative && o.folders && !o.recurse);
+    assert_true(o.names && o.absent_is_fine && o.relative && o.folders == FOLDERS_THEMSELVES);
 }
 
 static void what_is_not_served_is_named(void **state)

@@ -40,8 +40,9 @@ static void tell(const struct view *v, char *out, size_t room)
 static void check(const char *letters, const char *const *paths, const char *rule, const char *want)
 {
     struct file_list *l = small_list();
-    struct client_options o = {.recurse = strchr(letters, 'r') != NULL,
-                               .folders = strchr(letters, 'd') != NULL,
+    struct client_options o = {.folders = strchr(letters, 'r') != NULL   ? FOLDERS_ENTERED
+                                          : strchr(letters, 'd') != NULL ? FOLDERS_THEMSELVES
+                                                                         : FOLDERS_PASSED_OVER,
                                .relative = strchr(letters, 'R') != NULL};
     struct filter f = {.count = 0};
     struct budget budget = {.max = 0};
@@ -120,10 +121,10 @@ static void several(void **state)
 static void names(const char *letters, const char *base, const char *const *name, const char *want)
 {
     struct file_list *l = small_list();
-    struct client_options o = {.recurse = strchr(letters, 'r') != NULL,
-                               .folders = true,
+    struct client_options o = {.folders = strchr(letters, 'r') != NULL ? FOLDERS_ENTERED
+                                                                       : FOLDERS_THEMSELVES,
                                .relative = strchr(letters, 'R') != NULL};
-    static const struct client_options plain = {.recurse = false};
+    static const struct client_options plain = {.relative = false};
     struct filter f = {.count = 0};
     struct ask b;
     struct budget budget = {.max = 0};
@@ -186,7 +187,7 @@ static void names_again_and_again(void **state)
 {
     static const char *const name[] = {"a/", "a/b/", "./a/b/f", "a/./b/", "a/b/./c/", "e/g"};
     struct file_list *l = small_list();
-    struct client_options o = {.recurse = true, .folders = true, .relative = true};
+    struct client_options o = {.folders = FOLDERS_ENTERED, .relative = true};
     struct filter f = {.count = 0};
     struct ask base, a;
     struct budget budget = {.max = 0};
@@ -209,7 +210,7 @@ static void names_again_and_again(void **state)
 static void again_and_again(void **state)
 {
     struct file_list *l = small_list();
-    struct client_options o = {.recurse = true};
+    struct client_options o = {.folders = FOLDERS_ENTERED};
     struct filter f = {.count = 0};
     struct ask a;
     struct budget budget = {.max = 0};

@@ -5,7 +5,7 @@
  *
  * owns     repomd_free() frees; slices live in the arena
  * threads  one at a time; pure
- * errors   E_INVALID: no such document, or paths and digests that cannot be; E_UNSUPPORTED: xml:base, or a kind of digest
+ * errors   E_INVALID: no XML, a document type, no such document, or paths and digests that cannot be; E_UNSUPPORTED: xml:base, or a kind of digest
  *          that is not known; E_TOOBIG; what on_file gives
  */
 #ifndef SERVER_SYNC_RPM_REPOMD_H

@@ -1,15 +1,13 @@
 #include "server/rsync/users.h"
 
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "common/codec/base64.h"
 #include "server/sync/rsync/greeting.h"
 
-enum { CHALLENGE_BYTES = 24, ANSWER_MAX = 128 };
+enum { ANSWER_MAX = 128 };
 
 static int open_file(const char *path, FILE **out, struct err *e)
 {
@@ -40,14 +38,6 @@ int users_check(const char *path, struct err *e)
         fclose(f);
     }
     return rc;
-}
-
-void users_challenge(char out[USERS_CHALLENGE])
-{
-    uint8_t bytes[CHALLENGE_BYTES];
-
-    CHECK(RAND_bytes(bytes, sizeof bytes) == 1);
-    base64_encode(bytes, sizeof bytes, out);
 }
 
 /* By the length of its digest: what the client chose is what it knows best of those we named. */

@@ -14,11 +14,8 @@
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
-enum { USERS_CHALLENGE = 48 };
-
 MUST_USE int users_check(const char *path, struct err *e); /* the file itself */
-void users_challenge(char out[USERS_CHALLENGE]);           /* another each time */
-/* answer: base64, without padding, of the digest of password and challenge; which digest, its length says. */
+/* challenge: another each time. answer: base64, without padding, of the digest of password and challenge; which digest, its length says. */
 MUST_USE int users_prove(const char *path, struct slice user, struct slice challenge,
                          struct slice answer, struct err *e);
 

@@ -1,14 +1,16 @@
 #include "server/rsync/welcome.h"
 
+#include <openssl/rand.h>
 #include <stdio.h>
 
 #include "common/base/log.h"
+#include "common/codec/base64.h"
 #include "common/os/clock.h"
 #include "server/rsync/options.h"
 #include "server/rsync/users.h"
 #include "server/sync/rsync/greeting.h"
 
-enum { SERVE_VERSION = 31, EARLY_INPUT_MAX = 5120 };
+enum { SERVE_VERSION = 31, EARLY_INPUT_MAX = 5120, CHALLENGE_BYTES = 24, CHALLENGE_ROOM = 48 };
 
 void welcome_init(struct welcome *w)
 {
@@ -125,15 +127,24 @@ bool welcome_reads(const struct welcome *w, struct slice path)
     return w->kind == MODULE_OPEN || reads(w, path);
 }
 
+/* Another each time. */
+static void make_challenge(char out[CHALLENGE_ROOM])
+{
+    uint8_t bytes[CHALLENGE_BYTES];
+
+    CHECK(RAND_bytes(bytes, sizeof bytes) == 1);
+    base64_encode(bytes, sizeof bytes, out);
+}
+
 static int ask_password(struct welcome *w, struct stream *s, const struct welcome_site *site,
                         const struct sockaddr_storage *peer, struct err *e)
 {
     struct buf line = BUF_INIT(GREETING_LINE_MAX);
-    char challenge[USERS_CHALLENGE];
+    char challenge[CHALLENGE_ROOM];
     char text[120];
     int rc;
 
-    users_challenge(challenge);
+    make_challenge(challenge);
     buf_addf(stream_draft(s), "@RSYNCD: AUTHREQD %s\n", challenge);
     rc = stream_flush(s, e);
     rc = rc != 0 ? rc : stream_line(s, &line, e);

@@ -3,9 +3,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <uthash.h>
 
+#include "common/base/arena.h"
 #include "common/os/lock.h"
-#include "server/rsync/groups.h"
 
 enum { DEPTH_MAX = LIST_PATH_MAX / 2 + 2 };
 #define HAS_ENTRY UINT32_MAX /* a folder that has an entry, and so its own time */
@@ -42,6 +43,64 @@ struct making { /* on its maker's stack */
     struct list node;
     struct slice repo;
 };
+
+/* --- hard links ---
+ *
+ * A tree says them by the path of a group's first, the list by its place. */
+
+struct member {
+    struct member *next;
+    uint32_t arrival;
+};
+
+struct group {
+    UT_hash_handle hh;
+    struct slice first;
+    struct member *members;
+};
+
+struct groups {
+    struct arena arena;
+    struct group *table;
+};
+
+/* The entry that arrived as such is one of the group whose first has this path. */
+static void groups_note(struct groups *gs, struct slice first, uint32_t arrival)
+{
+    struct member *m = ARENA_NEW(&gs->arena, struct member);
+    struct group *g;
+
+    HASH_FIND(hh, gs->table, first.p, first.n, g);
+    if (g == NULL) {
+        g = ARENA_NEW(&gs->arena, struct group);
+        g->first = arena_copy(&gs->arena, first);
+        HASH_ADD_KEYPTR(hh, gs->table, g->first.p, g->first.n, g);
+    }
+    m->arrival = arrival;
+    m->next = g->members;
+    g->members = m;
+}
+
+/* Before the list is sorted. */
+static void groups_place(const struct groups *gs, struct file_list *l)
+{
+    char room[LIST_PATH_MAX + 1];
+
+    for (uint32_t i = 0; gs->table != NULL && i < list_count(l); i++) {
+        struct slice path = list_path(l, list_at(l, i), room);
+        struct group *g;
+        HASH_FIND(hh, gs->table, path.p, path.n, g);
+        for (struct member *m = g != NULL ? g->members : NULL; m != NULL; m = m->next) {
+            list_set_leader(l, m->arrival, i);
+        }
+    }
+}
+
+static void groups_fini(struct groups *gs)
+{
+    HASH_CLEAR(hh, gs->table);
+    arena_fini(&gs->arena);
+}
 
 /* --- making one --------------------------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,6 @@
 #include <sys/random.h>
 
 #include "common/os/clock.h"
-#include "server/rsync/groups.h"
 #include "server/rsync/sender.h"
 #include "server/rsync/view.h"
 #include "server/sync/rsync/list.h"
@@ -420,7 +419,7 @@ static void put_facts(const struct list_writer *w, struct buf *to, const struct 
     }
 }
 
-/* path: as the client is to know it. say: VIEW_... of view.h; link: of hard links, as groups.h says it. */
+/* path: as the client is to know it. say: VIEW_... of view.h; link: of hard links, as view_link() says it. */
 static void list_write(struct list_writer *w, struct buf *to, const struct file_list *l,
                        const struct list_entry *en, struct slice path, unsigned say, int32_t link)
 {
@@ -430,8 +429,8 @@ static void list_write(struct list_writer *w, struct buf *to, const struct file_
 
     flags |= (say & VIEW_TOP) != 0 ? SAY_TOP : 0;
     flags |= (say & VIEW_BARE) != 0 ? SAY_BARE : 0;
-    flags |= link != GROUP_NONE ? SAY_LINKED : 0;
-    flags |= link == GROUP_FIRST ? SAY_LINKED_FIRST : 0;
+    flags |= link != VIEW_LINK_NONE ? SAY_LINKED : 0;
+    flags |= link == VIEW_LINK_FIRST ? SAY_LINKED_FIRST : 0;
     put_flags(&w->form, to, flags);
     put_name(to, flags, shared, path);
     if (link >= 0) { /* all else is as it was said of that one */
@@ -623,22 +622,17 @@ static int read_filters(struct session *s, struct err *e)
 static int send_list(struct session *s, struct err *e)
 {
     struct list_writer *w = NEW(struct list_writer);
-    struct groups_view links = {.at = NULL};
     char room[LIST_PATH_MAX + 1];
     int rc = 0;
 
     w->form = s->form;
-    if (s->options.facts.hard_links) {
-        groups_view_init(&links, &s->choice.view);
-    }
     for (uint32_t i = 0; i < s->choice.view.count && rc == 0; i++) {
         list_write(w, stream_draft(&s->stream), s->choice.view.list, view_at(&s->choice.view, i),
                    view_path(&s->choice.view, i, room), s->choice.view.entry[i].say,
-                   groups_view_next(&links, &s->choice.view, i));
+                   s->options.facts.hard_links ? view_link(&s->choice.view, i) : VIEW_LINK_NONE);
         rc = budget_spend(&s->budget, ENTRY_STEPS, e);
         rc = rc != 0 ? rc : stream_push(&s->stream, e);
     }
-    groups_view_fini(&links);
     free(w);
     list_write_end(&s->form, stream_draft(&s->stream), s->choice.io_error);
     return rc != 0 ? rc : stream_flush(&s->stream, e);

@@ -441,6 +441,50 @@ struct slice view_path(const struct view *v, uint32_t index, char *room)
     return told(v, &v->entry[index], room);
 }
 
+/* --- hard links ----------------------------------------------------------------------------------------------------------- */
+
+enum { HAS_MEMBERS = -3 }; /* of a group of which none was told yet */
+
+static void find_groups(struct view *v)
+{
+    for (uint32_t i = 0; i < v->count; i++) {
+        int32_t first = list_leader(v->list, view_at(v, i));
+        if (first == LIST_NONE) {
+            continue;
+        }
+        if (v->group == NULL) {
+            v->group = mem_array(list_count(v->list), sizeof *v->group);
+            for (uint32_t k = 0; k < list_count(v->list); k++) {
+                v->group[k] = VIEW_LINK_NONE;
+            }
+        }
+        v->group[first] = HAS_MEMBERS;
+    }
+}
+
+int32_t view_link(struct view *v, uint32_t index)
+{
+    int32_t first;
+    int32_t was;
+
+    if (index == 0) {
+        find_groups(v);
+    }
+    if (v->group == NULL) {
+        return VIEW_LINK_NONE;
+    }
+    first = list_leader(v->list, view_at(v, index));
+    first = first == LIST_NONE ? (int32_t)v->entry[index].at : first;
+    was = v->group[first];
+    if (was == HAS_MEMBERS) {
+        v->group[first] = (int32_t)index;
+        return VIEW_LINK_FIRST;
+    }
+    return was;
+}
+
+/* --- all of it ------------------------------------------------------------------------------------------------------------ */
+
 uint64_t view_size_bytes(const struct view *v)
 {
     uint64_t all = 0;
@@ -455,5 +499,6 @@ uint64_t view_size_bytes(const struct view *v)
 void view_fini(struct view *v)
 {
     free(v->entry);
+    free(v->group);
     *v = (struct view){.count = 0};
 }

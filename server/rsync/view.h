@@ -5,7 +5,7 @@
  *
  * A path is looked up, not searched for; what is below a folder stands behind it.
  *
- * owns     eight bytes an entry, twice that while they are sorted; view_fini()
+ * owns     eight bytes an entry, twice that while they are sorted, four an entry of the list for hard links; view_fini()
  * threads  any
  * errors   E_NOTFOUND: there is nothing; E_INVALID: it leads elsewhere, or its way is no folder; E_TOOBIG: too many paths tell the same things, or the budget is spent
  */
@@ -39,7 +39,8 @@ struct view {
     /* The name that was added last; its first `strip` bytes are not told. */
     char last[LIST_PATH_MAX + 1];
     size_t last_n, strip;
-    bool mixed; /* what is not told differs between names: places say nothing of the order */
+    bool mixed;     /* what is not told differs between names: places say nothing of the order */
+    int32_t *group; /* of hard links, by its first's index in the list; NULL: there are none */
 };
 
 void view_init(struct view *v, const struct file_list *l, struct budget *budget);
@@ -52,6 +53,10 @@ MUST_USE int view_settle(struct view *v, struct err *e);
 const struct list_entry *view_at(const struct view *v, uint32_t index);
 /* How the client knows it; room as for list_path(). */
 struct slice view_path(const struct view *v, uint32_t index, char *room);
+/* Hard links: VIEW_LINK_NONE, VIEW_LINK_FIRST, or the index in the view of the entry that this one is a link to. Of entries in
+ * their order, from 0 on, once each. Whoever of a group comes first leads the others, also when the tree's own first is left out. */
+enum { VIEW_LINK_NONE = -1, VIEW_LINK_FIRST = -2 };
+int32_t view_link(struct view *v, uint32_t index);
 uint64_t view_size_bytes(const struct view *v); /* of all files */
 void view_fini(struct view *v);
 

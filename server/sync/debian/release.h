@@ -11,6 +11,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/hash/digest.h"
+#include "server/repo/sync_conf.h"
 
 struct release_file {
     struct slice path; /* below the suite's folder; one that can be */
@@ -30,7 +31,8 @@ struct release {
 MUST_USE int release_read(struct slice bytes, struct release *out, struct err *e);
 void release_free(struct release *r);
 const struct release_file *release_find(const struct release *r, struct slice path);
-/* A word of a list that is split by blanks. */
-bool release_names(struct slice list, struct slice word);
+/* Is this one wanted: an index of the settings' components and architectures? path: as in the Release, below the suite's folder.
+ * Other installers' and diffs of indexes are not. */
+bool release_wants(const struct release *r, const struct sync_conf *c, struct slice path);
 
 #endif

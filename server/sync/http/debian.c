@@ -7,7 +7,6 @@
 
 #include "server/sync/debian/packages.h"
 #include "server/sync/debian/release.h"
-#include "server/sync/debian/suite.h"
 #include "server/sync/http/http_engine.h"
 #include "server/sync/pieces.h"
 
@@ -277,7 +276,7 @@ static int note_file(struct debian *d, const struct release *r, const struct rel
     char path[4200], leader[4200], hex[DIGEST_HEX + 1];
     int rc;
 
-    if (f->path.n > 3900 || !suite_wants(d->g->site->conf, r, f->path) ||
+    if (f->path.n > 3900 || !release_wants(r, d->g->site->conf, f->path) ||
         only_unpacked(r, f->path)) {
         return 0;
     }

@@ -19,6 +19,7 @@ static void test_release(void **state)
         "Acquire-By-Hash: yes\nMD5Sum:\n 00 1 main/x\nSHA256:\n " ZEROES
         "      12 main/b/Packages\n " ONES " 5 main/a\n zz 5 bad\n " ONES " x bad\n " ONES
         " 5 ../bad\n " ONES " 5 /bad\n " ONES " 5\nDate: x\n";
+    const struct sync_conf all = {.components_count = 0};
     struct buf in = BUF_INIT(1 << 16);
     struct release r;
     struct err e = {0};
@@ -33,8 +34,8 @@ static void test_release(void **state)
         assert_int_equal(release_read(k == 0 ? slice_str(plain) : buf_slice(&in), &r, &e), 0);
         assert_int_equal(r.count, 2);
         assert_int_equal(r.left_out, 5);
-        assert_true(r.by_hash && release_names(r.components, SLICE("contrib")) &&
-                    !release_names(r.components, SLICE("con")));
+        assert_true(r.by_hash && release_wants(&r, &all, SLICE("contrib/source/Sources")) &&
+                    !release_wants(&r, &all, SLICE("con/source/Sources")));
         assert_int_equal(release_find(&r, SLICE("main/b/Packages"))->size_bytes, 12);
         assert_null(release_find(&r, SLICE("evil")));
         release_free(&r);
@@ -105,11 +106,63 @@ static void test_packages(void **state)
                      E_INVALID);
 }
 
+/* --- which of its files are wanted --- */
+
+static bool wants(const struct sync_conf *c, const char *path)
+{
+    const struct release r = {.components = SLICE("main contrib non-free"),
+                              .architectures = SLICE("amd64 arm64 i386")};
+
+    return release_wants(&r, c, slice_str(path));
+}
+
+static void all_without_settings(void **state)
+{
+    const struct sync_conf c = {.components_count = 0};
+
+    (void)state;
+    assert_true(wants(&c, "main/binary-amd64/Packages.xz"));
+    assert_true(wants(&c, "non-free/binary-all/Packages"));
+    assert_true(wants(&c, "contrib/source/Sources.gz"));
+    assert_true(wants(&c, "main/Contents-arm64.gz"));
+    assert_true(wants(&c, "main/i18n/Translation-en.bz2"));
+    assert_true(wants(&c, "main/dep11/Components-i386.yml.gz"));
+    assert_true(wants(&c, "main/cnf/Commands-amd64.xz"));
+    assert_false(wants(&c, "main/binary-mips/Packages.xz"));
+    assert_false(wants(&c, "universe/binary-amd64/Packages.xz"));
+    assert_false(wants(&c, "main/debian-installer/binary-amd64/Packages.xz"));
+    assert_false(wants(&c, "main/binary-amd64/Packages.diff/Index"));
+    assert_false(wants(&c, "mainly/binary-amd64/Packages"));
+    assert_false(wants(&c, "main"));
+    assert_false(wants(&c, "main/"));
+    assert_false(wants(&c, ""));
+}
+
+static void what_settings_name(void **state)
+{
+    static const char *const components[] = {"main"};
+    static const char *const architectures[] = {"amd64"};
+    const struct sync_conf c = {.components = components,
+                                .components_count = 1,
+                                .architectures = architectures,
+                                .architectures_count = 1};
+
+    (void)state;
+    assert_true(wants(&c, "main/binary-amd64/Packages.xz"));
+    assert_true(wants(&c, "main/binary-all/Packages.xz"));
+    assert_true(wants(&c, "main/Contents-amd64.gz"));
+    assert_false(wants(&c, "main/binary-arm64/Packages.xz"));
+    assert_false(wants(&c, "main/source/Sources.xz"));
+    assert_false(wants(&c, "contrib/binary-amd64/Packages.xz"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_release),
         cmocka_unit_test(test_packages),
+        cmocka_unit_test(all_without_settings),
+        cmocka_unit_test(what_settings_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

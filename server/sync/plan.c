@@ -11,6 +11,12 @@
 
 enum { ROWS_A_BATCH = 256, ROW_MAX = 64 << 10 };
 
+enum seen_verdict {
+    SEEN_SAME,
+    SEEN_OTHER,
+    SEEN_ASK, /* cannot be told from the list: conditionally, where there is a validator */
+};
+
 struct planner {
     struct plan_of_run *p;
     struct seek base;
@@ -96,6 +102,44 @@ static bool entry_says(const struct entry *old, const struct sync_entry *en, con
     }
     return old->executable == en->executable && old->mtime_ns == mtime &&
            slice_eq(old->target, en->leader);
+}
+
+/* As if the list had said what the tree has. */
+static void seen_of_entry(const struct entry *en, struct seen *out)
+{
+    *out = (struct seen){.listed_size = en->size_bytes,
+                         .listed_mtime_ns = en->mtime_ns,
+                         .size_bytes = en->size_bytes,
+                         .mtime_ns = en->mtime_ns,
+                         .digest = en->digest};
+}
+
+/* A rounded time that was young when the bytes were taken may hide a later change within the same step. */
+static bool too_young(const struct seen *s)
+{
+    return s->mtime_step_s != 0 && s->listed_mtime_ns / 1000000000 + 2 * (int64_t)s->mtime_step_s >=
+                                       (int64_t)s->taken_unix_s;
+}
+
+static enum seen_verdict seen_judge(const struct seen *s, const struct sync_entry *listed)
+{
+    if (listed->digest_known) {
+        return digest_eq(&s->digest, &listed->digest) ? SEEN_SAME : SEEN_OTHER;
+    }
+    if (listed->validator.n != 0 && s->validator.n != 0 && !s->doubtful) {
+        return slice_eq(listed->validator, s->validator) ? SEEN_SAME : SEEN_OTHER;
+    }
+    if (listed->size_bytes != s->listed_size || listed->size_step != s->size_step ||
+        listed->mtime_ns != s->listed_mtime_ns || listed->mtime_step_s != s->mtime_step_s) {
+        /* Another way of listing is no news about the file. */
+        return listed->size_step != s->size_step || listed->mtime_step_s != s->mtime_step_s ||
+                       (listed->mtime_ns == SYNC_TIME_UNKNOWN &&
+                        listed->size_bytes == SYNC_SIZE_UNKNOWN)
+                   ? SEEN_ASK
+                   : SEEN_OTHER;
+    }
+    return s->doubtful || listed->mtime_ns == SYNC_TIME_UNKNOWN || too_young(s) ? SEEN_ASK
+                                                                                : SEEN_SAME;
 }
 
 static int judge_file(struct planner *x, size_t i, const struct sync_entry *en,
@@ -265,6 +309,32 @@ static int judge_all(struct planner *x)
     return rc == 0 ? judge_followers(x) : rc;
 }
 
+/* Puts the todo list into the profile's ranks, each in its order. */
+static void order_todo(struct plan_of_run *p)
+{
+    uint32_t *sorted = mem_array(p->todo_count + 1, sizeof sorted[0]);
+    size_t first = p->todo_count - p->twins, n = 0;
+
+    for (unsigned rank = 0; rank < PROFILE_RANKS; rank++) {
+        for (size_t i = 0; i < first; i++) {
+            struct sync_entry en;
+            roster_get(p->roster, p->todo[i], &en);
+            if ((p->profile != NULL ? p->profile->rank(en.path) : 0) == rank) {
+                sorted[n++] = p->todo[i];
+            }
+        }
+        p->rank_end[rank] = n;
+    }
+    CHECK(n == first);
+    for (; n < p->todo_count; n++) {
+        sorted[n] = p->todo[n];
+    }
+    p->rank_end[PROFILE_RANKS] = n;
+    free(p->todo);
+    p->todo = sorted;
+    p->todo_room = n + 1;
+}
+
 int plan_make(struct plan_of_run *p, struct err *e)
 {
     struct planner x = {.p = p, .rows = batch_new(), .e = e};
@@ -284,6 +354,9 @@ int plan_make(struct plan_of_run *p, struct err *e)
         push(&p->todo, &p->todo_count, &p->todo_room, x.twin[i]);
     }
     p->twins = x.twins;
+    if (rc == 0) {
+        order_todo(p);
+    }
     free(x.twin);
     set64_free(&x.asked);
     seek_close(&x.base);
@@ -291,31 +364,6 @@ int plan_make(struct plan_of_run *p, struct err *e)
     seen_walk_close(&x.staged);
     batch_free(&x.rows);
     return rc;
-}
-
-void plan_order(struct plan_of_run *p, const struct profile *profile)
-{
-    uint32_t *sorted = mem_array(p->todo_count + 1, sizeof sorted[0]);
-    size_t first = p->todo_count - p->twins, n = 0;
-
-    for (unsigned rank = 0; rank < PROFILE_RANKS; rank++) {
-        for (size_t i = 0; i < first; i++) {
-            struct sync_entry en;
-            roster_get(p->roster, p->todo[i], &en);
-            if ((profile != NULL ? profile->rank(en.path) : 0) == rank) {
-                sorted[n++] = p->todo[i];
-            }
-        }
-        p->rank_end[rank] = n;
-    }
-    CHECK(n == first);
-    for (; n < p->todo_count; n++) {
-        sorted[n] = p->todo[n];
-    }
-    p->rank_end[PROFILE_RANKS] = n;
-    free(p->todo);
-    p->todo = sorted;
-    p->todo_room = n + 1;
 }
 
 void plan_free(struct plan_of_run *p)

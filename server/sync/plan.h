@@ -25,7 +25,8 @@ struct plan_of_run {
     struct store *store;
     struct slice repo;
     struct roster *roster;
-    struct sift *sift; /* of what stays though it is not listed; NULL: all */
+    struct sift *sift;             /* of what stays though it is not listed; NULL: all */
+    const struct profile *profile; /* its ranks order todo; NULL: all are of one */
     bool has_base;
     struct digest base; /* root of the published tree; the empty one without */
     uint64_t base_entries;
@@ -41,14 +42,12 @@ struct plan_of_run {
     uint64_t reused_bytes;                       /* of those reused, and twins */
 };
 
-/* Fills the plan's fates; what the caller has set is store, repo, roster, sift, has_base, base and base_entries. Where a digest is
+/* Fills the plan's fates; what the caller has set is store, repo, roster, sift, profile, has_base, base and base_entries. Where a digest is
  * known and its blob is here, whoever brought it, a stage row is written. */
 MUST_USE int plan_make(struct plan_of_run *p, struct err *e);
 /* The leader of a link, when that is a link too, listed with the same target, and leads itself; else empty. The path of an entry
  * that was got before is not valid any more. */
 struct slice plan_link_leader(struct roster *r, const struct sync_entry *link);
-/* Puts the todo list into a profile's ranks, each in its order; NULL: all are of one. */
-void plan_order(struct plan_of_run *p, const struct profile *profile);
 void plan_free(struct plan_of_run *p);
 /* What a conditional question may be asked with: the seen row of a published entry. E_NOTFOUND. */
 MUST_USE int plan_seen(const struct plan_of_run *p, struct slice path, struct buf *row,

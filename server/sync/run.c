@@ -363,6 +363,7 @@ static int plan(struct sync_run *r, struct err *e)
                               .repo = slice_str(r->job->repo),
                               .roster = r->roster,
                               .sift = r->sift,
+                              .profile = profile_of(r->job->conf),
                               .has_base = r->head.seq != 0,
                               .base = r->head.root,
                               .base_entries = r->head.entries};
@@ -378,7 +379,6 @@ static int plan(struct sync_run *r, struct err *e)
         p->own = slice_str(r->job->conf->trace);
         p->gone -= traced && p->gone != 0;
     }
-    plan_order(p, profile_of(r->job->conf));
     crash_point("sync.plan");
     p->gone = r->keep_gone ? 0 : p->gone;
     lock_take(&r->lock);

@@ -60,47 +60,10 @@ void seen_key(struct buf *out, struct slice repo, struct slice path)
     buf_adds(out, path);
 }
 
-void seen_of_entry(const struct entry *en, struct seen *out)
-{
-    *out = (struct seen){.listed_size = en->size_bytes,
-                         .listed_mtime_ns = en->mtime_ns,
-                         .size_bytes = en->size_bytes,
-                         .mtime_ns = en->mtime_ns,
-                         .digest = en->digest};
-}
-
 bool seen_needs_row(const struct seen *s)
 {
     return s->validator.n != 0 || s->doubtful || s->mtime_step_s != 0 || s->size_step > 1 ||
            s->listed_size != s->size_bytes || s->listed_mtime_ns != s->mtime_ns;
-}
-
-/* A rounded time that was young when the bytes were taken may hide a later change within the same step. */
-static bool too_young(const struct seen *s)
-{
-    return s->mtime_step_s != 0 && s->listed_mtime_ns / 1000000000 + 2 * (int64_t)s->mtime_step_s >=
-                                       (int64_t)s->taken_unix_s;
-}
-
-enum seen_verdict seen_judge(const struct seen *s, const struct sync_entry *listed)
-{
-    if (listed->digest_known) {
-        return digest_eq(&s->digest, &listed->digest) ? SEEN_SAME : SEEN_OTHER;
-    }
-    if (listed->validator.n != 0 && s->validator.n != 0 && !s->doubtful) {
-        return slice_eq(listed->validator, s->validator) ? SEEN_SAME : SEEN_OTHER;
-    }
-    if (listed->size_bytes != s->listed_size || listed->size_step != s->size_step ||
-        listed->mtime_ns != s->listed_mtime_ns || listed->mtime_step_s != s->mtime_step_s) {
-        /* Another way of listing is no news about the file. */
-        return listed->size_step != s->size_step || listed->mtime_step_s != s->mtime_step_s ||
-                       (listed->mtime_ns == SYNC_TIME_UNKNOWN &&
-                        listed->size_bytes == SYNC_SIZE_UNKNOWN)
-                   ? SEEN_ASK
-                   : SEEN_OTHER;
-    }
-    return s->doubtful || listed->mtime_ns == SYNC_TIME_UNKNOWN || too_young(s) ? SEEN_ASK
-                                                                                : SEEN_SAME;
 }
 
 /* --- rows in order --- */

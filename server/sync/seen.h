@@ -29,20 +29,11 @@ struct seen {
     struct slice validator;
 };
 
-enum seen_verdict {
-    SEEN_SAME,
-    SEEN_OTHER,
-    SEEN_ASK, /* cannot be told from the list: conditionally, where there is a validator */
-};
-
 void seen_encode(const struct seen *s, struct buf *out);
 MUST_USE int seen_decode(struct slice row, struct seen *out, struct err *e);
 /* repo NUL path */
 void seen_key(struct buf *out, struct slice repo, struct slice path);
-/* As if the list had said what the tree has. */
-void seen_of_entry(const struct entry *en, struct seen *out);
-enum seen_verdict seen_judge(const struct seen *s, const struct sync_entry *listed);
-/* False: seen_of_entry() of the published entry would say the same. */
+/* False: the list said what the tree has, which needs no row. */
 bool seen_needs_row(const struct seen *s);
 
 /* Rows of one table and repo, asked for in path order. */

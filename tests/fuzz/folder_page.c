@@ -33,9 +33,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     if (p[0] % 4 == 2) {
         (void)!sums_read(slice_of(p + 1, n - 1), &sums, NULL);
     } else if (p[0] % 2 == 0) {
-        (void)!index_html_read(slice_of(p + 1, n - 1), SLICE("http://h.example/a/b%20c/"), &ev, &e);
+        (void)!index_read(INDEX_HTML, slice_of(p + 1, n - 1), SLICE("http://h.example/a/b%20c/"),
+                          &ev, &e);
     } else {
-        (void)!index_json_read(slice_of(p + 1, n - 1), &ev, &e);
+        (void)!index_read(INDEX_JSON, slice_of(p + 1, n - 1), SLICE_NONE, &ev, &e);
     }
     return 0;
 }

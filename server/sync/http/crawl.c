@@ -117,8 +117,8 @@ static int read_page(struct folder *f, struct doc *d, struct err *e)
 {
     struct page_of p = {.f = f, .path = BUF_INIT(2 * PATH_ROOM), .e = e};
     struct index_events ev = {.on_item = on_item, .arg = &p};
-    int rc = says_json(d) ? index_json_read(buf_slice(&d->body), &ev, e)
-                          : index_html_read(buf_slice(&d->body), slice_str(d->final_url), &ev, e);
+    int rc = index_read(says_json(d) ? INDEX_JSON : INDEX_HTML, buf_slice(&d->body),
+                        slice_str(d->final_url), &ev, e);
 
     f->c->left_out += ev.left_out;
     buf_free(&p.path);

@@ -87,7 +87,7 @@ static bool read_text(struct heads *h, struct slice *out)
 static void answer(struct http_engine *g, enum probe_answer a)
 {
     heads_free(&g->heads);
-    g->ev.on_probe(g->arg, a);
+    http_probed(g, a);
 }
 
 static bool ask(struct heads *h);

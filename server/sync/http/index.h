@@ -32,10 +32,9 @@ struct index_events {
     uint64_t left_out; /* counted */
 };
 
-MUST_USE int index_html_read(struct slice page, struct slice url, struct index_events *ev,
-                             struct err *e);
-MUST_USE int index_json_read(struct slice page, struct index_events *ev, struct err *e);
-/* "22-Nov-2026 12:21  1.2K" behind a link: what of it is a date and a size. */
-void index_tail_read(struct slice tail, struct index_item *out);
+enum index_form { INDEX_HTML, INDEX_JSON };
+/* url: the page's own, which links of HTML are read by. */
+MUST_USE int index_read(enum index_form form, struct slice page, struct slice url,
+                        struct index_events *ev, struct err *e);
 
 #endif

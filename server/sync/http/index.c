@@ -1,11 +1,13 @@
-/* index_html.c - a scanner of one pass: anchors, and the text behind each of them up to the next. Tags that matter for what
- * is text (comments, script, style) are stepped over, all others count as blanks. */
+#include "server/sync/http/index.h"
+
 #include <ctype.h>
+#include <jansson.h>
 #include <time.h>
 
 #include "common/base/buf.h"
+#include "common/codec/httpdate.h"
+#include "common/codec/jread.h"
 #include "common/codec/url.h"
-#include "server/sync/http/index.h"
 #include "server/store/tree.h"
 
 enum { TAIL_BYTES = 512, HREF_BYTES = 8192 };
@@ -150,7 +152,8 @@ static void size_of(struct slice s, struct index_item *out)
     }
 }
 
-void index_tail_read(struct slice tail, struct index_item *out)
+/* "22-Nov-2026 12:21  1.2K" behind a link: what of it is a date and a size. */
+static void read_tail(struct slice tail, struct index_item *out)
 {
     out->size_bytes = UINT64_MAX;
     out->size_step = 0;
@@ -168,7 +171,10 @@ void index_tail_read(struct slice tail, struct index_item *out)
     }
 }
 
-/* --- links --- */
+/* --- HTML ---
+ *
+ * A scanner of one pass: anchors, and the text behind each of them up to the next. Tags that matter for what is text (comments,
+ * script, style) are stepped over, all others count as blanks. */
 
 struct page {
     struct slice rest;
@@ -258,7 +264,7 @@ static int finish_link(struct page *p)
     if (kind == LINK_OTHER || kind == LINK_WRONG) {
         return 0;
     }
-    index_tail_read(buf_slice(&p->tail), &it);
+    read_tail(buf_slice(&p->tail), &it);
     it.folder = kind == LINK_FOLDER;
     return p->ev->on_item(p->ev->arg, &it);
 }
@@ -390,7 +396,7 @@ static void take_text(struct page *p)
     }
 }
 
-int index_html_read(struct slice html, struct slice url, struct index_events *ev, struct err *e)
+static int read_html(struct slice html, struct slice url, struct index_events *ev, struct err *e)
 {
     struct page p = {.rest = html,
                      .url = url,
@@ -419,4 +425,92 @@ int index_html_read(struct slice html, struct slice url, struct index_events *ev
     buf_free(&p.decoded);
     buf_free(&p.tail);
     return rc;
+}
+
+/* --- JSON --- */
+
+/* "Sun, 22 Nov 2026 12:21:05 GMT", "2026-11-22T12:21:05Z" with whatever behind the seconds, a number. */
+static void time_of(const json_t *v, struct index_item *out)
+{
+    struct slice text = slice_str(json_string_value(v));
+    struct index_item tail;
+    uint64_t unix_s;
+
+    out->mtime_s = INT64_MIN;
+    if (json_is_integer(v)) {
+        out->mtime_s = json_integer_value(v);
+    } else if (text.p != NULL && httpdate_parse(text, (uint64_t)time(NULL), &unix_s)) {
+        out->mtime_s = (int64_t)unix_s;
+    } else if (text.p != NULL) {
+        read_tail(text, &tail);
+        out->mtime_s = tail.mtime_s;
+        out->mtime_step_s = tail.mtime_s != INT64_MIN ? 1 : 0; /* fractions may have been there */
+    }
+    if (out->mtime_s > (int64_t)1 << 33 || out->mtime_s < -((int64_t)1 << 33)) {
+        out->mtime_s = INT64_MIN;
+    }
+}
+
+static const json_t *one_of(const json_t *o, const char *a, const char *b)
+{
+    const json_t *v = json_object_get(o, a);
+
+    return v != NULL ? v : json_object_get(o, b);
+}
+
+static bool is_folder(const json_t *o, struct slice *name)
+{
+    if (name->n != 0 && name->p[name->n - 1] == '/') {
+        name->n--;
+        return true;
+    }
+    return json_is_true(json_object_get(o, "is_dir")) ||
+           slice_eqs(jread_text(o, "type"), "directory");
+}
+
+static int take_item(const json_t *o, struct index_events *ev)
+{
+    const json_t *name = one_of(o, "name", "path");
+    struct slice type = jread_text(o, "type");
+    struct index_item it = {.size_bytes = UINT64_MAX};
+
+    if (!json_is_string(name)) {
+        ev->left_out++;
+        return 0;
+    }
+    it.name = jread_slice(name);
+    it.folder = is_folder(o, &it.name);
+    if (!tree_path_valid(it.name) || slice_eqs(type, "other")) {
+        ev->left_out++;
+        return 0;
+    }
+    (void)jread_u64(o, "size", &it.size_bytes);
+    time_of(one_of(o, "mtime", "mod_time"), &it);
+    it.digest_known = !it.folder && digest_parse(jread_text(o, "sha256"), &it.digest);
+    return ev->on_item(ev->arg, &it);
+}
+
+static int read_json(struct slice page, struct index_events *ev, struct err *e)
+{
+    json_t *doc = jread_parse(page, JSON_ALLOW_NUL, jread_values_of(page.n));
+    const json_t *list = json_is_object(doc) ? json_object_get(doc, "entries") : doc;
+    size_t i;
+    json_t *o;
+    int rc = 0;
+
+    if (!json_is_array(list)) {
+        rc = err_set(e, E_INVALID, "the page is no list in JSON");
+    }
+    json_array_foreach(list, i, o)
+    {
+        rc = rc != 0 ? rc : take_item(o, ev);
+    }
+    json_decref(doc);
+    return rc;
+}
+
+int index_read(enum index_form form, struct slice page, struct slice url, struct index_events *ev,
+               struct err *e)
+{
+    return form == INDEX_JSON ? read_json(page, ev, e) : read_html(page, url, ev, e);
 }

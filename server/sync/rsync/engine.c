@@ -450,7 +450,7 @@ static void rsync_cancel(struct take **tp)
 }
 
 enum {
-    WINDOW = ASKED_MAX,
+    WINDOW = PULL_ASKED_MAX,
     KEEP_ALIVE_MS = 10000,
 };
 

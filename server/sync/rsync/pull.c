@@ -157,6 +157,99 @@ static int accord_feed(struct accord *a, struct slice *in, struct buf *out, stru
     return rc == 0 && a->greeted ? feed_abilities(a, in, out, e) : rc;
 }
 
+/* --- requests without an answer ---
+ *
+ * In the order in which they were sent, and the one that is being written. A peer answers in order, but may say out of turn that
+ * it cannot send one. A request with a basis is written block by block; its answer cannot begin before the last.
+ *
+ * source   research/sync 1.1 (8-9), 2.4
+ */
+
+struct asked {
+    int32_t index; /* -1: answered out of turn */
+    uint64_t listed_bytes;
+    struct sums_head head;
+};
+
+struct asked_queue {
+    struct asked ring[PULL_ASKED_MAX];
+    unsigned first, n;
+    struct sums_head writing; /* count 0: none */
+    uint32_t writing_next;
+};
+
+/* May a request be begun, or its next block be added? */
+static bool asked_has_room(const struct asked_queue *q)
+{
+    return q->writing.count != 0 || q->n < PULL_ASKED_MAX;
+}
+
+static void asked_add(struct asked_queue *q, int32_t index, uint64_t listed_bytes,
+                      const struct sums_head *head)
+{
+    CHECK(q->writing.count == 0 && q->n < PULL_ASKED_MAX);
+    q->ring[(q->first + q->n++) % PULL_ASKED_MAX] = (struct asked){index, listed_bytes, *head};
+    q->writing = *head;
+    q->writing_next = 0;
+}
+
+/* True: that was the last block of the one being written. */
+static bool asked_wrote_block(struct asked_queue *q)
+{
+    if (++q->writing_next < q->writing.count) {
+        return false;
+    }
+    q->writing.count = 0;
+    return true;
+}
+
+/* The one whose answer comes next; NULL: none. */
+static struct asked *asked_first(struct asked_queue *q)
+{
+    while (q->n > 0 && q->ring[q->first].index < 0) {
+        q->first = (q->first + 1) % PULL_ASKED_MAX;
+        q->n--;
+    }
+    return q->n > 0 ? &q->ring[q->first] : NULL;
+}
+
+/* May the peer answer that one now, by this head? */
+static bool asked_fits(struct asked_queue *q, int32_t index, const struct sums_head *h)
+{
+    const struct asked *a = asked_first(q);
+
+    if (a == NULL || a->index != index || (q->writing.count != 0 && q->n == 1)) {
+        return false;
+    }
+    return h->count == 0 || /* literals alone are always right */
+           (h->count == a->head.count && h->block_bytes == a->head.block_bytes &&
+            h->remainder == a->head.remainder);
+}
+
+/* Out of turn: false when it was not asked, or not to its end. */
+static bool asked_strike(struct asked_queue *q, int32_t index)
+{
+    unsigned whole =
+        q->n - (q->writing.count != 0); /* the last is not, while it is being written */
+
+    for (unsigned i = 0; i < whole && index >= 0; i++) {
+        struct asked *a = &q->ring[(q->first + i) % PULL_ASKED_MAX];
+        if (a->index == index) {
+            a->index = -1;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Everything has its answer, and nothing is being written. */
+static bool asked_is_empty(struct asked_queue *q)
+{
+    return asked_first(q) == NULL && q->writing.count == 0;
+}
+
+/* --- a visit --- */
+
 enum state {
     PULL_ACCORD, /* not framed yet */
     PULL_LIST,

@@ -13,10 +13,10 @@
 #ifndef SERVER_SYNC_RSYNC_PULL_H
 #define SERVER_SYNC_RSYNC_PULL_H
 
-#include "server/sync/rsync/asked.h"
 #include "server/sync/rsync/list.h"
+#include "server/sync/rsync/sums.h"
 
-enum { PULL_OUT_HIGH = 256 << 10 };
+enum { PULL_OUT_HIGH = 256 << 10, PULL_ASKED_MAX = 1000 /* requests without an answer */ };
 
 struct pull_settings {
     struct slice

@@ -615,12 +615,14 @@ static int listen_on(const struct nodes *n, int *fd, struct err *e)
     struct err why = {0};
     int rc = tcp_listen(n->host, n->port, RDZV_PORTS, fd, &why);
 
-    return rc == 0 ? 0
-                   : err_set(e, E_AGAIN, "%s%s", why.text,
-                             rc != E_NOTFOUND ? ""
-                             : n->external
-                                 ? " (--rendezvous names an address of this machine, is it one?)"
-                                 : " (--rendezvous names an address of node 0, is this it?)");
+    if (rc != 0) {
+        return err_set(e, E_AGAIN, "%s%s", why.text,
+                       rc != E_NOTFOUND ? ""
+                       : n->external
+                           ? " (--rendezvous names an address of this machine, is it one?)"
+                           : " (--rendezvous names an address of node 0, is this it?)");
+    }
+    return 0;
 }
 
 static void service_init(struct service *s, const struct service_want *w)

@@ -214,7 +214,7 @@ static bool look(struct small *x)
     int rc = s->stage == NULL ? stage_open(shelf, &s->stage, NULL) : 0;
     uint64_t size;
 
-    rc = rc == 0 ? stage_claim(s->stage, d, NULL) : rc;
+    rc = rc != 0 ? rc : stage_claim(s->stage, d, NULL);
     x->claimed = rc == 0;
     if (x->claimed && stage_find(shelf, d, x->want.size_bytes)) {
         seal(x);

@@ -279,9 +279,7 @@ static int write_ref(const struct agent *ag, const struct hub *h, const char *fo
     *slash = '\0';
     rc = place_folder(path, ag->fleeting, e);
     *slash = '/';
-    if (rc == 0) {
-        rc = newfile_open(path, 0644, &f, e);
-    }
+    rc = rc != 0 ? rc : newfile_open(path, 0644, &f, e);
     if (rc == 0) {
         newfile_write(f, h->commit.p, h->commit.n);
         rc = ag->fleeting ? newfile_commit_unsynced(&f, e) : newfile_commit(&f, e);

@@ -317,9 +317,7 @@ static int take_away(struct shelf *s, const struct thing *x, struct shelf_totals
     if (rc == E_BUSY) {
         return 0; /* in use */
     }
-    if (rc == 0) {
-        rc = remove_thing(s, x, e);
-    }
+    rc = rc != 0 ? rc : remove_thing(s, x, e);
     if (rc == 0) {
         count(removed, x);
         shelf_retire(s, &x->key, &lock);

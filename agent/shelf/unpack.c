@@ -149,9 +149,7 @@ static int stamp_seal(const char *tree, const char *path, struct err *e)
     int rc = look(tree, true, &x, e);
 
     stamp_path(path, name);
-    if (rc == 0) {
-        rc = newfile_open(name, 0444, &f, e);
-    }
+    rc = rc != 0 ? rc : newfile_open(name, 0444, &f, e);
     if (rc == 0) {
         format(&x, &text);
         newfile_write(f, text.p, text.n);

@@ -36,9 +36,9 @@ static int64_t most_bytes(const struct bench *b)
 
 static int lost(struct bench *b, int rc, struct err *e)
 {
-    return rc == 0 ? 0
-                   : err_set(e, rc, "%s: cannot sum: %s%s", b->comm->name, comm_fault(b->comm),
-                             b->k->fault());
+    return rc != 0 ? err_set(e, rc, "%s: cannot sum: %s%s", b->comm->name, comm_fault(b->comm),
+                             b->k->fault())
+                   : 0;
 }
 
 /* Each rank brings its number, from 1 on, in every element: the sums of all are known. */

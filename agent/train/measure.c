@@ -123,9 +123,8 @@ int measure(struct model *m, const struct data *d, int64_t batch, int64_t batche
     x.target = mem_array(room, sizeof *x.target);
     if (comm != NULL && comm->size > 1) {
         rc = m->k->mem_alloc(&x.shared, sizeof x.sum);
-        rc = rc == 0
-                 ? 0
-                 : err_set(e, rc, "%s: no room for the losses of %d batches", m->k->name, ROUND);
+        rc = rc != 0 ? err_set(e, rc, "%s: no room for the losses of %d batches", m->k->name, ROUND)
+                     : 0;
     }
     rc = rc != 0 ? rc : measure_all(&x, &total, e);
     *out = (struct measured){.windows = x.windows, .tokens = x.windows * (uint64_t)m->seq};

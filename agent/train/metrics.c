@@ -57,9 +57,7 @@ static int keep_lines(const char *path, int64_t resumed_step, struct err *e)
             }
         }
     }
-    if (rc == 0) {
-        rc = newfile_commit(&f, e);
-    }
+    rc = rc != 0 ? rc : newfile_commit(&f, e);
     buf_free(&text);
     return rc;
 }

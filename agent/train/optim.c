@@ -18,12 +18,8 @@ int optim_open(struct model *m, const struct optim_options *o, struct optim **ou
     *out = NULL;
     *p = (struct optim){.model = m, .o = *o};
     rc = model_take(m, &p->m, size, e);
-    if (rc == 0) {
-        rc = model_take(m, &p->v, size, e);
-    }
-    if (rc == 0) {
-        rc = model_take(m, &scalar, SCALARS * sizeof *p->scalar, e);
-    }
+    rc = rc != 0 ? rc : model_take(m, &p->v, size, e);
+    rc = rc != 0 ? rc : model_take(m, &scalar, SCALARS * sizeof *p->scalar, e);
     if (rc == 0) {
         p->scalar = (double *)(void *)scalar;
         *out = p;

@@ -35,7 +35,7 @@ int products_read(struct model *m, struct buf *out, struct err *e)
         buf_add(out, lines.p, rc == 0 ? lines.n : 0);
     }
     free(text);
-    return rc == 0 ? 0 : err_set(e, rc, "%s: %s", m->k->device, m->k->fault());
+    return rc != 0 ? err_set(e, rc, "%s: %s", m->k->device, m->k->fault()) : 0;
 }
 
 static int choose(struct model *m, struct buf *text, struct err *e)
@@ -46,7 +46,7 @@ static int choose(struct model *m, struct buf *text, struct err *e)
         rc = m->k->matmul_choose(other_stream(m), buf_cstr(text));
     }
 
-    return rc == 0 ? 0 : err_set(e, rc, "%s: %s", m->k->device, m->k->fault());
+    return rc != 0 ? err_set(e, rc, "%s: %s", m->k->device, m->k->fault()) : 0;
 }
 
 int products_load(struct model *m, const char *dir, struct buf *before, struct err *e)
@@ -121,8 +121,8 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
     if (rc == 0 && text.n > 0) { /* on CPUs no rank has any */
         memcpy(first, text.p, text.n);
         rc = m->k->mem_alloc(&device, TEXT_BYTES * sizeof(float));
-        rc = rc == 0 ? exchange(m, comm, device, first, e)
-                     : err_set(e, rc, "%s: no room for what the ranks exchange", m->k->device);
+        rc = rc != 0 ? err_set(e, rc, "%s: no room for what the ranks exchange", m->k->device)
+                     : exchange(m, comm, device, first, e);
         if (rc == 0) { /* else a kernel may hang, and freeing waits for it */
             m->k->mem_free(device);
         }

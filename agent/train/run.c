@@ -47,9 +47,9 @@ static int sum_of_ranks(struct run *r, struct kstream *ks, double *x, struct err
 
     rc = rc != 0 ? rc : comm_allreduce(r->comm, ks, DT_F64, r->shared, 1);
     rc = rc != 0 ? rc : r->k->mem_get(ks, x, r->shared, sizeof *x);
-    return rc == 0 ? 0
-                   : err_set(e, rc, "%s: the ranks lost each other: %s%s", r->comm->name,
-                             comm_fault(r->comm), r->k->fault());
+    return rc != 0 ? err_set(e, rc, "%s: the ranks lost each other: %s%s", r->comm->name,
+                             comm_fault(r->comm), r->k->fault())
+                   : 0;
 }
 
 /* The first rank looks for the newest checkpoint before step `below`, and all take that one: r->resumed, NULL when there is none. The

@@ -302,9 +302,7 @@ int shard_commit(struct shard_writer **wp, struct shard *made, struct err *e)
         *made = w->about;
     }
     rc = fd_pwrite_all(newfile_fd(w->file), header, sizeof header, 0, e);
-    if (rc == 0) {
-        rc = newfile_commit(&w->file, e);
-    }
+    rc = rc != 0 ? rc : newfile_commit(&w->file, e);
     shard_abort(wp);
     return rc;
 }

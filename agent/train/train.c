@@ -111,11 +111,13 @@ static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err 
 {
     int rc = zero_allreduce(r->model, r->comm, dt, buf, n);
 
-    return rc == 0 ? 0
-                   : err_set(e, rc, "%s: %s: %s%s", r->comm->name,
-                             rc == E_CUDA || rc == E_SICK ? "the GPU failed"
-                                                          : "the ranks lost each other",
-                             comm_fault(r->comm), r->k->fault());
+    if (rc != 0) {
+        return err_set(e, rc, "%s: %s: %s%s", r->comm->name,
+                       rc == E_CUDA || rc == E_SICK ? "the GPU failed"
+                                                    : "the ranks lost each other",
+                       comm_fault(r->comm), r->k->fault());
+    }
+    return 0;
 }
 
 /* Why a step is not taken; NULL when it is. */

@@ -65,9 +65,7 @@ static int run_publish(struct verb_line *v, struct err *e)
     if (rc == 0 && v->follow) {
         return follow(v, &w, e);
     }
-    if (rc == 0) {
-        rc = publish(v->agent, &w, &r, e);
-    }
+    rc = rc != 0 ? rc : publish(v->agent, &w, &r, e);
     if (rc != 0) {
         return rc;
     }

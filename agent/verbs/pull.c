@@ -122,9 +122,7 @@ static int run_pull(struct verb_line *v, struct err *e)
         const struct artifacts_want w = {.peer_ops = &peers_ops};
         rc = artifacts_pull(v->agent, &a, 1, &w, e);
     }
-    if (rc == 0) {
-        rc = settle(v, &a, path, e);
-    }
+    rc = rc != 0 ? rc : settle(v, &a, path, e);
     if (rc == 0 && v->agent->json) {
         say_json(&a, path[0] != '\0' ? path : NULL, clock_now_ms() - start_ms);
     } else if (rc == 0 && !v->agent->quiet) {

@@ -36,9 +36,7 @@ static int run_status(struct verb_line *v, struct err *e)
     int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "status takes no argument");
 
     rc = rc != 0 ? rc : agent_open(v->agent, AGENT_YIELDS, e);
-    if (rc == 0) {
-        rc = shelf_measure(v->agent->shelf, &t, e);
-    }
+    rc = rc != 0 ? rc : shelf_measure(v->agent->shelf, &t, e);
     if (rc != 0) {
         return rc;
     }
@@ -62,9 +60,7 @@ static int run_gc(struct verb_line *v, struct err *e)
 
     rc = rc != 0 ? rc : agent_open(v->agent, AGENT_YIELDS, e);
     rc = rc != 0 ? rc : staging_sweep(v->agent->shelf, &v->agent->node, &jobs, e);
-    if (rc == 0) {
-        rc = shelf_gc(v->agent->shelf, &w, &removed, e);
-    }
+    rc = rc != 0 ? rc : shelf_gc(v->agent->shelf, &w, &removed, e);
     if (rc == 0 && (v->agent->json || isatty(STDOUT_FILENO))) {
         say(v->agent, &removed, "removed");
         if (v->agent->json) {

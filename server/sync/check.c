@@ -178,7 +178,7 @@ static int check_hooks(const struct sync_conf *c, struct err *e)
 
     rc = rc != 0 ? rc : hook_check("hook_published", c->hook_published, c->hook_published_count, e);
     rc = rc != 0 ? rc : hook_check("hook_held", c->hook_held, c->hook_held_count, e);
-    return rc == 0 ? hook_check("hook_failed", c->hook_failed, c->hook_failed_count, e) : rc;
+    return rc != 0 ? rc : hook_check("hook_failed", c->hook_failed, c->hook_failed_count, e);
 }
 
 int sync_check(const struct sync_conf *c, const struct origin_settings *origin, struct err *e)

@@ -129,7 +129,7 @@ static int on_report(void *arg, struct slice key, struct slice value)
     int rc = report_decode(value, &r, w->e);
 
     (void)key;
-    return rc == 0 ? w->each(w->arg, &r) : rc;
+    return rc != 0 ? rc : w->each(w->arg, &r);
 }
 
 static int scan_repo(struct store *s, enum table t, struct slice repo, uint64_t from,
@@ -322,7 +322,7 @@ int sync_state_get(struct store *s, struct slice repo, struct sync_state *out, s
         memcpy(out->cursor, row.p + STATE_HEAD, out->cursor_bytes);
     }
     buf_free(&row);
-    return rc == 0 ? read_pause(s, repo, &out->paused, e) : rc;
+    return rc != 0 ? rc : read_pause(s, repo, &out->paused, e);
 }
 
 void sync_state_put(struct batch *b, struct slice repo, const struct sync_state *st)

@@ -236,7 +236,7 @@ static int start(struct hooking *x, const struct child_want *w, struct err *e)
     static const struct child_events events = {on_out, NULL, on_end};
     int rc = child_start(x->site->base, w, &events, x, &x->child, e);
 
-    return rc == 0 ? 0 : err_prefix(e, "hook_%s", hook_name(x->hook));
+    return rc != 0 ? err_prefix(e, "hook_%s", hook_name(x->hook)) : 0;
 }
 
 int hook_run(const struct hook_site *s, const struct sync_conf *c, enum hook h, const char *repo,

@@ -249,7 +249,7 @@ static int remove_gone(struct builder *x, bool keep)
     struct leaving l = {.x = x, .keep = keep};
     int rc = tree_walk(x->p->store, &x->p->base, SLICE(""), SLICE_NONE, on_old, &l, x->e);
 
-    return rc == 0 ? flush(x) : rc;
+    return rc != 0 ? rc : flush(x);
 }
 
 /* --- what is --- */
@@ -385,7 +385,7 @@ static int write_entry(struct builder *x, size_t i)
         }
         break;
     }
-    return rc == 0 ? add(x, &out, false) : rc;
+    return rc != 0 ? rc : add(x, &out, false);
 }
 
 /* keep_gone: what is not listed stays (the upstream could not read all of its own), but for what is not
@@ -526,7 +526,7 @@ static int build_settle(struct plan_of_run *p, struct err *e)
 {
     int rc = settle_table(p, TABLE_STAGE, e);
 
-    return rc == 0 ? settle_table(p, TABLE_SEEN, e) : rc;
+    return rc != 0 ? rc : settle_table(p, TABLE_SEEN, e);
 }
 
 static struct slice repo_of(const struct sync_run *r)

@@ -22,7 +22,7 @@ static int each_piece(struct store *s, const struct digest *d, struct unpack *u,
     }
     blob_release(&b);
     free(piece);
-    return rc == 0 ? unpack_finish(u, e) : rc;
+    return rc != 0 ? rc : unpack_finish(u, e);
 }
 
 int pieces_read(struct store *s, const struct digest *d, enum packing how,

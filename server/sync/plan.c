@@ -306,7 +306,7 @@ static int judge_all(struct planner *x)
         }
     }
     p->gone = p->base_entries - min_u64(p->base_entries, there);
-    return rc == 0 ? judge_followers(x) : rc;
+    return rc != 0 ? rc : judge_followers(x);
 }
 
 /* Puts the todo list into the profile's ranks, each in its order. */
@@ -384,5 +384,5 @@ int plan_seen(const struct plan_of_run *p, struct slice path, struct buf *row, s
     seen_key(&key, p->repo, path);
     rc = store_get(p->store, TABLE_SEEN, buf_slice(&key), row, e);
     buf_free(&key);
-    return rc == 0 ? seen_decode(buf_slice(row), out, e) : rc;
+    return rc != 0 ? rc : seen_decode(buf_slice(row), out, e);
 }

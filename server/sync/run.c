@@ -428,7 +428,7 @@ static int read_base(struct sync_run *r, struct err *e)
         r->head = (struct snap){0};
         rc = 0;
     }
-    return rc == 0 ? sync_state_get(r->world.store, slice_str(r->job->repo), &r->state, e) : rc;
+    return rc != 0 ? rc : sync_state_get(r->world.store, slice_str(r->job->repo), &r->state, e);
 }
 
 static int run_attempt(struct sync_run *r, const struct run_upstream *u, struct err *e)
@@ -463,7 +463,7 @@ static int run_attempt(struct sync_run *r, const struct run_upstream *u, struct 
         finish_engine(r);
     }
     crash_point("sync.fetched");
-    return rc == 0 ? run_land(r, e) : rc;
+    return rc != 0 ? rc : run_land(r, e);
 }
 
 enum { CLIENT_SEED = 0x73796e63 }; /* a repo's name is no token's */

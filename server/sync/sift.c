@@ -48,7 +48,7 @@ int sift_new(const struct sync_conf *c, struct sift **out, struct err *e)
         sift_free(&s);
     }
     *out = s;
-    return rc == 0 ? 0 : E_CONFIG;
+    return rc != 0 ? E_CONFIG : 0;
 }
 
 void sift_free(struct sift **sp)

@@ -1190,5 +1190,5 @@ int run_take_all(struct sync_run *r, struct err *e)
         rc = x.rc;
         *e = x.why;
     }
-    return rc == 0 ? judge_vanished(&x, e) : rc;
+    return rc != 0 ? rc : judge_vanished(&x, e);
 }

@@ -81,5 +81,5 @@ int deb822_finish(struct deb822 *d, struct err *e)
     int rc = d->line.n != 0 ? take_line(d, buf_slice(&d->line), e) : 0;
 
     buf_clear(&d->line);
-    return rc == 0 ? end_stanza(d, e) : rc;
+    return rc != 0 ? rc : end_stanza(d, e);
 }

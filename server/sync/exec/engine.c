@@ -57,7 +57,7 @@ static int exec_check(const struct engine_site *site, struct err *e)
     rc = ssh_url_parse(site->url, &s, e);
     rc = rc != 0 ? rc : check_quotable("ssh", c->ssh, e);
     rc = rc != 0 ? rc : check_quotable("ssh_key", c->ssh_key, e);
-    return rc == 0 ? check_quotable("known_hosts", c->known_hosts, e) : rc;
+    return rc != 0 ? rc : check_quotable("known_hosts", c->known_hosts, e);
 }
 
 /* The program starts elsewhere than we did. */
@@ -366,7 +366,7 @@ static void done(struct job *j)
         take_free(t);
         return;
     }
-    rc = t->rc == 0 ? tell(t) : t->rc;
+    rc = t->rc != 0 ? t->rc : tell(t);
     if (t->cancelled) {
         take_free(t);
     } else if (rc == 0) {
@@ -537,7 +537,7 @@ static void walk_done(struct job *j)
 
     g->jobs--;
     if (!atomic_load(&g->close)) {
-        x->rc = x->rc == 0 ? tell_entries(g, x->list) : x->rc;
+        x->rc = x->rc != 0 ? x->rc : tell_entries(g, x->list);
         if (x->rc != 0 && x->why.code == 0) {
             err_set(&x->why, x->rc, "the list was given up");
         }
@@ -655,7 +655,7 @@ static int home_of(struct exec_engine *g, struct err *e)
         &g->arena, arena_fmt(&g->arena, "%s/exec/" SLICE_FMT, room, SLICE_ARG(g->site->repo)));
     rc = rc != 0 ? rc : make_folder(g->home, e);
     rc = rc != 0 ? rc : make_folder(arena_fmt(&g->arena, "%s/tree", g->home).p, e);
-    return rc == 0 ? make_folder(arena_fmt(&g->arena, "%s/tmp", g->home).p, e) : rc;
+    return rc != 0 ? rc : make_folder(arena_fmt(&g->arena, "%s/tmp", g->home).p, e);
 }
 
 static int open_home(struct exec_engine *g, struct err *e)

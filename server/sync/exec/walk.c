@@ -140,9 +140,11 @@ static int look_at(struct walk *w, int folder, const char *name, struct err *e)
         mtime_ns = st.st_mtim.tv_sec < 0 ? INT64_MIN + 1 : INT64_MAX - 1000000000;
     }
     mtime_ns += st.st_mtim.tv_nsec;
-    return rc == 0 ? list_add(w->list, slice_str(w->path), st.st_mode,
-                              S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0, mtime_ns, target, e)
-                   : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return list_add(w->list, slice_str(w->path), st.st_mode,
+                    S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0, mtime_ns, target, e);
 }
 
 static int read_folder(struct walk *w, const char *path, struct err *e)

@@ -105,7 +105,7 @@ static int take_index(struct conda *c, const struct doc *d, struct err *e)
     heads_note(c->g, buf_slice(&c->path), d->validator);
     rc = http_give(c->g, buf_slice(&c->path), keep_size(d->keep), &sum, 0, e);
     rc = rc != 0 ? rc : read_packages(c, keep_digest(d->keep), e);
-    return rc == 0 ? give_beside(c, e) : rc;
+    return rc != 0 ? rc : give_beside(c, e);
 }
 
 /* --- one subdirectory after the other --- */

@@ -350,7 +350,7 @@ static int take_head(struct debian *d, struct slice body, struct err *e)
     }
     digest_of(body, &digest);
     snprintf(path, sizeof path, "dists/%s/%s", suite_of(d), heads[d->head]);
-    return rc == 0 ? give(d, slice_str(path), body.n, &digest, 0, SLICE_NONE) : rc;
+    return rc != 0 ? rc : give(d, slice_str(path), body.n, &digest, 0, SLICE_NONE);
 }
 
 static void ask_head(struct debian *d);

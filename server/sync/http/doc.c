@@ -77,7 +77,7 @@ static void seal_work(struct job *j)
     struct keep *k = CONTAINER_OF(j, struct keep, job);
     struct batch *b = batch_new();
 
-    k->rc = k->rc == 0 ? ingest_seal(&k->in, b, NULL, &k->why) : k->rc;
+    k->rc = k->rc != 0 ? k->rc : ingest_seal(&k->in, b, NULL, &k->why);
     if (k->rc == 0) {
         stage_row_put(b, k->site->repo, slice_str(k->path), &k->seen);
         k->rc = store_commit(k->site->store, &b, COMMIT_LAZY, &k->why);

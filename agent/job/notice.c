@@ -59,7 +59,8 @@ static bool json_is_notice(const json_t *root, struct slice vm)
     return found;
 }
 
-bool notice_is(int status, struct slice body, struct slice vm)
+/* Whether such an answer is a notice. vm: this machine's name among those of an event; SLICE_NONE: an event of any counts. */
+static bool is_notice(int status, struct slice body, struct slice vm)
 {
     json_t *root;
     bool found;
@@ -175,11 +176,11 @@ static bool is_ours(const char *url, struct slice body)
     struct buf place = BUF_INIT(8192), name = BUF_INIT(BODY_MAX);
     bool ours = true;
 
-    if (!notice_is(200, body, SLICE(""))) { /* names machines */
+    if (!is_notice(200, body, SLICE(""))) { /* names machines */
         same_host(url, "/metadata/instance/compute/name?api-version=2021-02-01&format=text",
                   &place);
         ours = ask(XFER_GET, buf_slice(&place), &azure, 1, &name) != 200 || name.n == 0 ||
-               notice_is(200, body, slice_trim(buf_slice(&name)));
+               is_notice(200, body, slice_trim(buf_slice(&name)));
     }
     buf_free(&place);
     buf_free(&name);
@@ -197,7 +198,7 @@ static bool ask_once(const char *url)
         fields[FIELDS_MAX - 1] = buf_slice(&token);
         status = ask(XFER_GET, slice_str(url), fields, FIELDS_MAX, &body);
     }
-    found = notice_is(status, buf_slice(&body), SLICE_NONE) && is_ours(url, buf_slice(&body));
+    found = is_notice(status, buf_slice(&body), SLICE_NONE) && is_ours(url, buf_slice(&body));
     buf_free(&body);
     buf_free(&token);
     return found;

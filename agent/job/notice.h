@@ -40,7 +40,4 @@ bool notice_sent(const struct notice *n, pid_t from);
 /* A SIGTERM that it sent and that nobody read yet is read. One that somebody else sent stays pending. */
 void notice_stop(struct notice **np);
 
-/* Whether such an answer is a notice. vm: this machine's name among those of an event; SLICE_NONE: an event of any counts. */
-bool notice_is(int status, struct slice body, struct slice vm);
-
 #endif

@@ -1,4 +1,4 @@
-#include "server/rsync/literal.h"
+#include "server/rsync/sender.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -348,15 +348,6 @@ struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, 
     return doc_open(g, &w, done, arg);
 }
 
-struct doc *doc_ask_via(struct http_engine *g, const char *url, struct slice via,
-                        const char *accept, size_t max_bytes, void (*done)(struct doc *d, int rc),
-                        void *arg)
-{
-    struct doc_want w = {.url = url, .via = via, .accept = accept, .max_bytes = max_bytes};
-
-    return doc_open(g, &w, done, arg);
-}
-
 void doc_free(struct doc **dp)
 {
     struct doc *d = *dp;

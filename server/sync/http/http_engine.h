@@ -62,10 +62,6 @@ struct doc *doc_open(struct http_engine *g, const struct doc_want *w,
 /* In memory, and no more. */
 struct doc *doc_ask(struct http_engine *g, const char *url, const char *accept, size_t max_bytes,
                     void (*done)(struct doc *d, int rc), void *arg);
-/* via: the page that named the URL; p == NULL: the settings did. */
-struct doc *doc_ask_via(struct http_engine *g, const char *url, struct slice via,
-                        const char *accept, size_t max_bytes, void (*done)(struct doc *d, int rc),
-                        void *arg);
 void doc_free(struct doc **dp); /* NULL is fine; cancels */
 /* Of a document that is kept, once done(0) was called: its name in the store, and its bytes. */
 const struct digest *keep_digest(const struct keep *k);

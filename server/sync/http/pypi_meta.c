@@ -381,14 +381,15 @@ struct slice pypi_meta_url(const struct py_file *f, struct arena *a)
 void pypi_meta_ask(struct py_meta *m)
 {
     struct py_lister *l = m->project->l;
+    struct doc_want w = {.via = m->project->url, .max_bytes = META_BYTES};
 
     l->busy++;
     if (m->inside) {
         pypi_wheel_ask(m);
         return;
     }
-    m->doc = doc_ask_via(l->g, pypi_meta_url(m->file, &l->arena).p, m->project->url, NULL,
-                         META_BYTES, on_meta, m);
+    w.url = pypi_meta_url(m->file, &l->arena).p;
+    m->doc = doc_open(l->g, &w, on_meta, m);
 }
 
 void pypi_meta_free(struct py_meta *m)

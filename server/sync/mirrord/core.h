@@ -70,7 +70,7 @@ struct core {
     struct set64 patched; /* digests that are not put together again */
     unsigned jobs;        /* on the disk pool */
 
-    /* sheaves.c */
+    /* take.c, of small files: */
     struct list small; /* takes that wait for one, so many, of so many bytes */
     size_t nsmall;
     uint64_t small_bytes;
@@ -115,11 +115,10 @@ struct take *core_take(struct engine *g, const struct take_want *w, const struct
                        void *arg);
 void core_take_resume(struct take *t);
 void core_take_cancel(struct take **tp);
-void core_takes_cancel(struct core *g);
+void core_takes_init(struct core *g);
+void core_takes_fini(struct core *g); /* cancels those that are under way */
 
-/* sheaves.c: small files, many in a request. */
-void sheaves_init(struct core *g);
-void sheaves_fini(struct core *g); /* when the takes have gone */
+/* Small files come many in a request. */
 unsigned sheaves_smalls(const struct core *g, uint64_t *upto_bytes);
 
 #endif

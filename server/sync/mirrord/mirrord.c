@@ -611,8 +611,7 @@ static void core_close(struct engine **gp)
         return;
     }
     walk_free(&g->walk);
-    core_takes_cancel(g);
-    sheaves_fini(g);
+    core_takes_fini(g);
     LIST_EACH (&g->asks, it) {
         struct query *a = LIST_ITEM(it, struct query, node);
         query_free(&a);
@@ -644,10 +643,9 @@ static int core_open(const struct engine_site *site, const struct engine_events 
     g->ev = *ev;
     g->arg = arg;
     list_init(&g->asks);
-    list_init(&g->takes);
     g->soon = evtimer_new(site->base, on_soon, g);
     CHECK(g->soon != NULL);
-    sheaves_init(g);
+    core_takes_init(g);
     *out = (struct engine *)g;
     rc = split(g, e);
     if (rc != 0) {

@@ -493,7 +493,7 @@ static void on_bind(evutil_socket_t fd, short what, void *arg)
 
 /* --- all of them --- */
 
-void sheaves_init(struct core *g)
+static void sheaves_init(struct core *g)
 {
     list_init(&g->small);
     list_init(&g->sheaves);
@@ -502,7 +502,7 @@ void sheaves_init(struct core *g)
     CHECK(g->bind != NULL);
 }
 
-void sheaves_fini(struct core *g)
+static void sheaves_fini(struct core *g)
 {
     LIST_EACH (&g->sheaves, it) {
         sheaf_free(LIST_ITEM(it, struct sheaf, node));
@@ -961,9 +961,16 @@ void core_take_cancel(struct take **tp)
     }
 }
 
-void core_takes_cancel(struct core *g)
+void core_takes_init(struct core *g)
+{
+    list_init(&g->takes);
+    sheaves_init(g);
+}
+
+void core_takes_fini(struct core *g)
 {
     LIST_EACH (&g->takes, it) {
         take_free(LIST_ITEM(it, struct take, node));
     }
+    sheaves_fini(g);
 }

@@ -10,28 +10,6 @@
 #include "server/sync/rsync/list.h"
 #include "server/sync/rsync/varint.h"
 
-enum { CHOICE_BYTES_MAX = 256 << 20, CHOICE_STALLS = 10 };
-
-enum {
-    CHOICE_EXIT_SYNTAX = 1,
-    CHOICE_EXIT_REFUSED = 4,
-    CHOICE_EXIT_SELECTING = 3,
-    CHOICE_EXIT_TIMEOUT = 30
-}; /* rsync(1) */
-
-struct choice { /* the first five are the caller's to fill */
-    struct stream *stream;
-    const struct welcome *welcome;
-    const struct client_options *options;
-    const struct filter *filter;
-    struct budget *budget;
-    struct view view;
-    bool missing; /* something was, and the client was told */
-    int32_t
-        io_error; /* not all that was asked for could be looked at: the client removes nothing */
-    int32_t exit_code; /* of the client, when all is refused */
-};
-
 struct list_written { /* what client and server agreed on, and the client asked for */
     bool varint_flags, safe, nsec;
     struct client_facts facts;
@@ -45,266 +23,6 @@ struct list_writer {
     size_t name_n;
     char name[LIST_PATH_MAX + 1];
 };
-
-/* --- -C (--cvs-exclude) ---
- *
- * What a client's -C (--cvs-exclude) leaves out of a view.
- *
- * These are the names of files that CVS ignores by itself, as rules after the client's own. The installed server reads more
- * such names from .cvsignore files in the tree. No file of a tree is read for rules here, so a view that one of them would
- * narrow is refused.
- *
- * threads  any
- * errors   E_UNSUPPORTED: a .cvsignore file concerns the view; E_TOOBIG: too many rules, or the budget is spent
- * source   rsync(1), -C
- */
-
-enum { CVS_ENTRY_STEPS = 8 }; /* of a budget: an entry of a list is looked at */
-
-static const char *const ignored[] = {
-    "RCS",         "SCCS",         "CVS",   "CVS.adm", "RCSLOG", "cvslog.*", "tags", "TAGS",
-    ".make.state", ".nse_depinfo", "*~",    "#*",      ".#*",    ",*",       "_$*",  "*$",
-    "*.old",       "*.bak",        "*.BAK", "*.orig",  "*.rej",  ".del-*",   "*.a",  "*.olb",
-    "*.o",         "*.obj",        "*.so",  "*.exe",   "*.Z",    "*.elc",    "*.ln", "core",
-    ".svn/",       ".git/",        ".hg/",  ".bzr/",
-};
-
-static int cvs_rules(struct filter *f, struct err *e)
-{
-    int rc = 0;
-
-    for (size_t i = 0; i < ARRAY_LEN(ignored) && rc == 0; i++) {
-        struct buf rule = BUF_INIT(32);
-        buf_addf(&rule, "- %s", ignored[i]);
-        rc = filter_add(f, buf_slice(&rule), e);
-        buf_free(&rule);
-    }
-    return rc;
-}
-
-/* Is an entry of the view in that folder? */
-static int concerns(const struct view *v, struct slice folder, struct err *e)
-{
-    for (uint32_t i = 0; i < v->count; i++) {
-        int rc = budget_spend(v->budget, CVS_ENTRY_STEPS, e);
-        if (rc != 0) {
-            return rc;
-        }
-        if (slice_eq(list_folder(v->list, view_at(v, i)), folder)) {
-            return err_set(e, E_UNSUPPORTED,
-                           "-C is not served for this tree: its .cvsignore files are not read as "
-                           "rules; give the rules themselves (--exclude)");
-        }
-    }
-    return 0;
-}
-
-static int cvs_judge(const struct view *v, struct err *e)
-{
-    int rc = 0;
-
-    for (uint32_t i = 0; i < list_count(v->list) && rc == 0; i++) {
-        const struct list_entry *en = list_at(v->list, i);
-        rc = budget_spend(v->budget, 1, e);
-        if (rc == 0 && (list_type(en) == LIST_FILE || list_type(en) == LIST_LINK) &&
-            slice_eqs(list_name(v->list, en), ".cvsignore")) {
-            rc = concerns(v, list_folder(v->list, en), e);
-        }
-    }
-    return rc;
-}
-
-/* --- what a client chooses ---
- *
- * What of a module a client chooses: the paths of its arguments, or a list of names that it sends (--files-from).
- *
- * Names end with a NUL, the list with a name of nothing; before protocol 31 they stand between the frames, not in them. What is
- * not there is told, and the rest comes; what may not be had refuses all. A list has bounds: CHOICE_BYTES_MAX, CHOICE_STALLS
- * times the stall from its first byte to its last.
- *
- * owns     the view; view_fini() is the caller's
- * threads  its session's own; blocks
- * errors   E_DENIED, E_INVALID, E_TOOBIG, E_NOTFOUND: the client is to be told, with exit_code; E_TIMEOUT too, while it sends names;
- *          those of the stream
- * source   sessions of the installed client and server
- */
-
-enum { NAME_STEPS = 64 }; /* of a budget: a name is read and understood */
-
-/* The paths of a client's arguments are its module's, with that in front. */
-static int cut_module(struct choice *c, struct slice *path, struct err *e)
-{
-    struct slice module = slice_cut(path, '/');
-
-    return slice_eqs(module, c->welcome->module)
-               ? 0
-               : err_set(e, E_INVALID, "the path is not of this module");
-}
-
-static int tell_missing(struct choice *c, const char *before, struct slice path,
-                        const struct err *why, struct err *e)
-{
-    struct buf text = BUF_INIT(MUX_TEXT_MAX);
-
-    c->io_error |= why->code != E_NOTFOUND;
-    if (why->code == E_NOTFOUND && c->options->absent_is_fine) {
-        return 0;
-    }
-    c->missing = true;
-    buf_addf(&text, "rsync: [sender] link_stat \"%s", before);
-    buf_adds(&text, path);
-    buf_addf(&text, "\" (in %s) failed: %s\n", c->welcome->module, why->text);
-    stream_message(c->stream, MUX_ERROR_XFER, buf_slice(&text));
-    buf_free(&text);
-    return stream_push(c->stream, e);
-}
-
-static int allowed(const struct choice *c, const struct ask *a, struct err *e)
-{
-    return welcome_reads(c->welcome, slice_of(a->path, a->path_n))
-               ? 0
-               : err_set(e, E_DENIED, "that path is not yours to read");
-}
-
-static bool is_absent(int rc)
-{
-    return rc == E_NOTFOUND || rc == E_INVALID;
-}
-
-/* --- arguments ------------------------------------------------------------------------------------------------------------ */
-
-static int add_paths(struct choice *c, struct err *e)
-{
-    struct slice rest = c->options->paths;
-    int rc = 0;
-
-    while (rest.n > 0 && rc == 0) {
-        struct slice path = slice_cut(&rest, '\0');
-        struct ask a;
-        rc = cut_module(c, &path, e);
-        if (rc != 0) {
-            return rc;
-        }
-        rc = ask_path(path, c->options, &a, e);
-        rc = rc != 0 ? rc : allowed(c, &a, e);
-        rc = rc != 0 ? rc : view_add(&c->view, &a, c->options, c->filter, e);
-        if (is_absent(rc)) {
-            const struct err why = *e;
-            rc = tell_missing(c, "", path, &why, e);
-        }
-    }
-    return rc;
-}
-
-/* --- names ---------------------------------------------------------------------------------------------------------------- */
-
-/* The folder that all names stand in: one path, and without it there is nothing to do. */
-static int find_base(struct choice *c, struct ask *base, struct err *e)
-{
-    static const struct client_options plain = {.relative = false};
-    struct slice rest = c->options->paths;
-    struct slice path = slice_cut(&rest, '\0');
-    const char *why;
-    uint32_t at;
-    int rc = cut_module(c, &path, e);
-
-    rc = rc != 0 ? rc : ask_path(path, &plain, base, e);
-    if (rc != 0) {
-        return rc;
-    }
-    if (rest.n > 0 || base->pattern.n > 0) {
-        return err_set(e, E_INVALID, "a list of names stands below one folder");
-    }
-    if (base->path_n == 0) { /* of the module itself each name is judged alone */
-        return 0;
-    }
-    rc = allowed(c, base, e);
-    if (rc != 0 || list_find(c->view.list, slice_of(base->path, base->path_n), true, &at)) {
-        return rc;
-    }
-    why = list_find(c->view.list, slice_of(base->path, base->path_n), false, &at)
-              ? "Not a directory (20)"
-              : "No such file or directory (2)";
-    c->exit_code = CHOICE_EXIT_SELECTING;
-    return err_set(e, E_NOTFOUND, "rsync: [sender] change_dir \"" SLICE_FMT "\" (in %s) failed: %s",
-                   SLICE_ARG(slice_of(base->path, base->path_n)), c->welcome->module, why);
-}
-
-static int add_name(struct choice *c, const struct ask *base, struct slice name, struct err *e)
-{
-    struct err why = {.code = 0};
-    struct ask a;
-    int rc = ask_name(base, name, c->options, &a, &why);
-
-    if (rc != 0) {
-        return tell_missing(c, "", name, &why, e);
-    }
-    rc = allowed(c, &a, &why);
-    rc = rc != 0 ? rc : view_add_name(&c->view, &a, c->options, c->filter, &why);
-    if (is_absent(rc)) {
-        return tell_missing(c, base->path_n > 0 ? "/" : "", slice_of(a.path, a.path_n), &why, e);
-    }
-    if (rc != 0) {
-        *e = why;
-    }
-    return rc;
-}
-
-/* The time of each is looked at: a list that comes slowly ends as one that does not end. */
-static int next_name(struct choice *c, struct buf *name, uint64_t *left, struct err *e)
-{
-    int rc = stream_until(c->stream, '\0', name, left, e);
-
-    if (rc == E_TOOBIG) {
-        return err_set(e, rc, "the list of names goes on beyond %d MiB: give it in parts",
-                       CHOICE_BYTES_MAX >> 20);
-    }
-    if (rc == E_TIMEOUT) {
-        c->exit_code = CHOICE_EXIT_TIMEOUT;
-        return err_set(e, rc, "the list of names has no end, or comes too slowly");
-    }
-    return rc != 0 ? rc : budget_spend(c->budget, NAME_STEPS + name->n, e);
-}
-
-static int choice_read_names(struct choice *c, const struct ask *base, struct err *e)
-{
-    static const struct err too_long = {.code = E_INVALID, .text = "File name too long (36)"};
-    struct buf name = BUF_INIT(LIST_PATH_MAX);
-    uint64_t left = CHOICE_BYTES_MAX;
-    int rc;
-
-    while ((rc = next_name(c, &name, &left, e)) == 0 && (name.n > 0 || name.rc != 0)) {
-        rc = name.rc == 0 ? add_name(c, base, buf_slice(&name), e)
-                          : tell_missing(c, "...", SLICE_NONE, &too_long, e);
-        if (rc != 0) {
-            break;
-        }
-    }
-    buf_free(&name);
-    return rc;
-}
-
-static int add_names(struct choice *c, struct err *e)
-{
-    bool bare = c->welcome->version < 31;
-    struct ask base;
-    int rc = bare ? stream_bare(c->stream, true, e) : 0;
-
-    rc = rc != 0 ? rc : find_base(c, &base, e);
-    c->stream->deadline_ms = clock_now_ms() + (uint64_t)c->stream->stall_ms * CHOICE_STALLS;
-    rc = rc != 0 ? rc : choice_read_names(c, &base, e);
-    if (rc == 0 && bare) {
-        rc = stream_bare(c->stream, false, e);
-    }
-    return rc != 0 ? rc : view_settle(&c->view, e);
-}
-
-static int choice_make(struct choice *c, const struct file_list *l, struct err *e)
-{
-    c->exit_code = CHOICE_EXIT_REFUSED;
-    view_init(&c->view, l, c->budget);
-    return c->options->names ? add_names(c, e) : add_paths(c, e);
-}
 
 /* --- a list as it is written for a client ---
  *
@@ -491,7 +209,7 @@ struct session {
     struct welcome welcome;
     struct filter filter;
     struct listing *listing;
-    struct choice choice;
+    struct view_choice choice;
     enum checksum_kind kind;
     enum literal_kind literal;
     struct list_written form;
@@ -695,7 +413,7 @@ static int choose(struct session *s, struct err *e)
     s->choice.welcome = &s->welcome;
     s->choice.options = &s->options;
     s->choice.filter = &s->filter;
-    return choice_make(&s->choice, listing_list(s->listing), e);
+    return view_choose(&s->choice, listing_list(s->listing), e);
 }
 
 /* Why a choice is refused the client hears; but not who has left, or takes nothing. */
@@ -747,9 +465,6 @@ static int begin(struct session *s, struct err *e)
     s->form.facts = s->options.facts;
     if (refused == 0) {
         rc = read_filters(s, &why);
-        if (rc == 0 && s->options.cvs) {
-            rc = cvs_rules(&s->filter, &why);
-        }
         refused = rc == E_UNSUPPORTED || rc == E_TOOBIG ? rc : 0;
         if (rc != 0 && refused == 0) {
             *e = why;
@@ -758,9 +473,6 @@ static int begin(struct session *s, struct err *e)
     }
     if (refused == 0) {
         rc = choose(s, &why);
-        if (rc == 0 && s->options.cvs) {
-            rc = cvs_judge(&s->choice.view, &why);
-        }
         refused = rc == E_UNSUPPORTED || is_told(s, rc) ? rc : 0;
     }
     if (refused != 0 || rc != 0) {

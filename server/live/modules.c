@@ -74,7 +74,7 @@ static void ended(void *arg, const struct door_visit *v)
 {
     struct modules *m = arg;
     struct principal who = {.name = slice_str(v->end.user)};
-    struct buf path = BUF_INIT(WELCOME_MODULE_MAX + 2);
+    struct buf path = BUF_INIT(SESSION_MODULE_MAX + 2);
     struct http_req r = {.method_text = SLICE("RSYNC"), .peer = v->peer, .id = "-"};
 
     buf_addf(&path, "/%s", v->end.module);

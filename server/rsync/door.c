@@ -258,11 +258,11 @@ int door_open(const struct rsync_conf *conf, const struct door_site *site, struc
     d->ended = site->ended;
     d->arg = site->arg;
     d->site = (struct session_site){.listings = d->listings,
-                                    .welcome = {.gate = site->gate,
-                                                .users = d->users,
-                                                .find = site->find,
-                                                .each = site->each,
-                                                .arg = site->arg},
+                                    .gate = site->gate,
+                                    .users = d->users,
+                                    .find = site->find,
+                                    .each = site->each,
+                                    .arg = site->arg,
                                     .stall_ms = conf->stall_ms,
                                     .reader = conf->reader,
                                     .max_steps = conf->max_steps,

@@ -1,4 +1,7 @@
-/* session.h - one rsync client, served from a snapshot: list and whole files, never a search for blocks.
+/* session.h - one rsync client, from its greeting to its goodbye, served from a snapshot: list and whole files, never a search for
+ * blocks.
+ *
+ * greeting -> module, password -> arguments -> what both can -> filters, names -> list -> files (sender.h)
  *
  * The client's block sums are read past: an answer of literals alone is always right, and costs us no more than reading the file.
  *
@@ -9,13 +12,29 @@
 #define SERVER_RSYNC_SESSION_H
 
 #include <stdatomic.h>
+#include <sys/socket.h>
 
+#include "server/gate/gate.h"
 #include "server/rsync/listing.h"
-#include "server/rsync/welcome.h"
+#include "server/rsync/stream.h"
 
-struct session_site { /* outlives the session */
+enum module_kind { MODULE_NONE, MODULE_OPEN, MODULE_LOCKED };
+
+struct module {
+    struct slice
+        tree; /* the one that is all of it; or p == NULL, then trees stand below their names */
+    bool passed_through; /* file by file from its origin: no snapshot of it is ever published */
+};
+
+enum { SESSION_MODULE_MAX = 63, SESSION_USER_MAX = 64 };
+
+struct session_site { /* outlives all sessions; calls come on their threads */
     struct listings *listings;
-    struct welcome_site welcome;
+    struct gate *gate;
+    const char *users; /* file of passwords, or NULL */
+    enum module_kind (*find)(void *arg, struct slice name, struct module *out);
+    void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to); /* open ones */
+    void *arg;
     uint32_t stall_ms;
     struct reader_rate_limit reader;
     uint64_t max_steps; /* of budget.h */
@@ -23,8 +42,8 @@ struct session_site { /* outlives the session */
 };
 
 struct session_end { /* for logs and counters */
-    char module[WELCOME_MODULE_MAX + 1];
-    char user[WELCOME_USER_MAX + 1];
+    char module[SESSION_MODULE_MAX + 1];
+    char user[SESSION_USER_MAX + 1];
     uint64_t files, bytes, sent_bytes, received_bytes, waits, steps;
 };
 

@@ -5,7 +5,6 @@
 #include "common/codec/glob.h"
 #include "common/os/clock.h"
 #include "server/rsync/stream.h"
-#include "server/rsync/welcome.h"
 
 /* --- a path, understood --- */
 
@@ -723,9 +722,8 @@ static int cut_module(struct view_choice *c, struct slice *path, struct err *e)
 {
     struct slice module = slice_cut(path, '/');
 
-    return slice_eqs(module, c->welcome->module)
-               ? 0
-               : err_set(e, E_INVALID, "the path is not of this module");
+    return slice_eqs(module, c->module) ? 0
+                                        : err_set(e, E_INVALID, "the path is not of this module");
 }
 
 static int tell_missing(struct view_choice *c, const char *before, struct slice path,
@@ -740,7 +738,7 @@ static int tell_missing(struct view_choice *c, const char *before, struct slice 
     c->missing = true;
     buf_addf(&text, "rsync: [sender] link_stat \"%s", before);
     buf_adds(&text, path);
-    buf_addf(&text, "\" (in %s) failed: %s\n", c->welcome->module, why->text);
+    buf_addf(&text, "\" (in %s) failed: %s\n", c->module, why->text);
     stream_message(c->stream, MUX_ERROR_XFER, buf_slice(&text));
     buf_free(&text);
     return stream_push(c->stream, e);
@@ -748,7 +746,7 @@ static int tell_missing(struct view_choice *c, const char *before, struct slice 
 
 static int allowed(const struct view_choice *c, const struct ask *a, struct err *e)
 {
-    return welcome_reads(c->welcome, slice_of(a->path, a->path_n))
+    return c->reads(c->arg, slice_of(a->path, a->path_n))
                ? 0
                : err_set(e, E_DENIED, "that path is not yours to read");
 }
@@ -814,7 +812,7 @@ static int find_base(struct view_choice *c, struct ask *base, struct err *e)
               : "No such file or directory (2)";
     c->exit_code = CHOICE_EXIT_SELECTING;
     return err_set(e, E_NOTFOUND, "rsync: [sender] change_dir \"" SLICE_FMT "\" (in %s) failed: %s",
-                   SLICE_ARG(slice_of(base->path, base->path_n)), c->welcome->module, why);
+                   SLICE_ARG(slice_of(base->path, base->path_n)), c->module, why);
 }
 
 static int add_name(struct view_choice *c, const struct ask *base, struct slice name, struct err *e)
@@ -873,7 +871,7 @@ static int choice_read_names(struct view_choice *c, const struct ask *base, stru
 
 static int add_names(struct view_choice *c, struct err *e)
 {
-    bool bare = c->welcome->version < 31;
+    bool bare = c->version < 31;
     struct ask base;
     int rc = bare ? stream_bare(c->stream, true, e) : 0;
 

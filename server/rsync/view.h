@@ -88,11 +88,13 @@ enum {
 }; /* rsync(1) */
 
 struct stream;
-struct welcome;
 
-struct view_choice { /* of a session: the first five are the caller's to fill */
+struct view_choice { /* of a session, whose to fill is all before the view */
     struct stream *stream;
-    const struct welcome *welcome;
+    const char *module;
+    unsigned version;                                  /* of the protocol */
+    bool (*reads)(const void *arg, struct slice path); /* may the client read all below it? */
+    const void *arg;
     const struct client_options *options;
     struct filter *filter;
     struct budget *budget;

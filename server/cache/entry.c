@@ -376,7 +376,7 @@ static struct answer *answer_of_trouble(struct cache_entry *n, const struct want
         log_warn("cache.stale", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
         return answer_of_blob(c, &n->old->object, n->old->blob, w, CACHE_STALE);
     }
-    if (w->dispensable && rc != E_CANCELLED) {
+    if ((w->errors & TROUBLE_IS_ABSENCE) != 0 && rc != E_CANCELLED) {
         return answer_of_status(c, 404, CACHE_NEGATIVE, 0, NULL);
     }
     return answer_of_status(c, status, CACHE_FAILED, status == 503 ? BUSY_S : 0, why);
@@ -599,7 +599,7 @@ static void begin_fill(struct cache_entry *n, bool asks_back)
         k->want.hint_end = LENGTH_UNKNOWN;
         k->want.hint_suffix = 0;
     }
-    if (k->want.told_by_head) {
+    if (k->want.repr_digest == REPR_DIGEST_ASKED) {
         k->want.head_only = n->old != NULL && !n->ask_plainly;
     }
     send_named(n, k);
@@ -732,7 +732,8 @@ static bool remembered(struct cache_entry *n, struct cache_ask *k)
 {
     if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms ||
         (n->memory_is_head && (!k->want.head_only || !was_promised(k, &n->memory_promise))) ||
-        (k->want.pass_on && looks_again(n->memory, &k->want, clock_unix_s()))) {
+        ((k->want.errors & ERRORS_PASSED_ON) != 0 &&
+         looks_again(n->memory, &k->want, clock_unix_s()))) {
         return false;
     }
     ask_answer(k, answer_hold(n->memory));

@@ -588,7 +588,8 @@ static void learn_digest(struct fill *f, const struct fetch_head *h)
 
 void fill_led(struct fill *f, const struct fetch_head *h)
 {
-    if (f->want.redirect_holds && !slice_eq(h->url, f->want.url) && !slice_eq(h->url, f->led_to)) {
+    if (f->want.redirects == REDIRECTS_HOLD && !slice_eq(h->url, f->want.url) &&
+        !slice_eq(h->url, f->led_to)) {
         f->led_to = arena_copy(&f->arena, h->url);
     }
 }
@@ -628,7 +629,7 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
 
     object_learn(o, h, &f->arena);
     o->origin = origin_identity(f->origin);
-    if (f->want.digest_header && !f->want.digest_known) {
+    if (f->want.repr_digest != REPR_DIGEST_IGNORED && !f->want.digest_known) {
         learn_digest(f, h);
     }
     coding = object_field(o, "content-encoding");
@@ -903,7 +904,7 @@ static bool is_the_rest(const struct fill *f, uint64_t first, uint64_t end)
 
 static bool is_verified_later(const struct want *w)
 {
-    return w->digest_known || w->git_known || w->sha512_known || w->reader != NULL;
+    return w->digest_known || w->sum.kind != WANT_SUM_NONE || w->reader != NULL;
 }
 
 int fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first, uint64_t *end)

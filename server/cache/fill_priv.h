@@ -119,7 +119,7 @@ struct fill {
     uint64_t announced_bytes;          /* counted in the cache's sum */
     struct slice text; /* during owner->other(): what came behind the head; or p == NULL */
     struct slice
-        led_to; /* where a redirect led (redirect_holds); p == NULL: nowhere. The fetch thread's */
+        led_to; /* where a redirect led (REDIRECTS_HOLD); p == NULL: nowhere. The fetch thread's */
     int fd;     /* a dup: outlives the ingest */
     uint64_t born_ms;
 

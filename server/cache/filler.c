@@ -145,8 +145,8 @@ static int ask_for_all(struct filler *fl)
 /* Is the text behind it wanted, too? Of trouble only where there is no older generation to be given instead. */
 static bool has_words(const struct fill *f, const struct fetch_head *h)
 {
-    return f->want.pass_on && !f->want.head_only && h->status != 304 && h->status != 429 &&
-           (h->status < 500 || !f->replaces) &&
+    return (f->want.errors & ERRORS_PASSED_ON) != 0 && !f->want.head_only && h->status != 304 &&
+           h->status != 429 && (h->status < 500 || !f->replaces) &&
            (h->content_length == LENGTH_UNKNOWN || h->content_length <= TEXT_MAX);
 }
 
@@ -884,7 +884,7 @@ static void ask(struct filler *fl)
         .url = f->want.url,
         .via = f->want.via,
         .head = f->want.head_only,
-        .stays_home = f->want.stays_home,
+        .stays_home = f->want.redirects == REDIRECTS_AT_HOME,
         .accept = f->want.accept,
         .fields = forward,
         .authorization = f->want.authorization,

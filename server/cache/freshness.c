@@ -376,7 +376,7 @@ static uint32_t extra_swr_s(const struct object *o, const struct want *w)
 {
     bool carried = o->swr_s == OBJECT_CARRIED_S;
 
-    return carried || (origin_is_heard(w) && !w->swr_ruled) ? o->swr_s : 0;
+    return carried || (origin_is_heard(w) && (w->ruled & RULED_SWR) == 0) ? o->swr_s : 0;
 }
 
 /* Fresh for the origin, but not for the client (RFC 9111 5.2.1)? */
@@ -421,7 +421,7 @@ bool freshness_allows_stale_on_error(const struct object *o, const struct want *
 {
     return !origin_forbids_stale(o, w) &&
            now < stale_until(freshness_until(o, w), w->sie_s,
-                             origin_is_heard(w) && !w->sie_ruled ? o->sie_s : 0);
+                             origin_is_heard(w) && (w->ruled & RULED_SIE) == 0 ? o->sie_s : 0);
 }
 
 bool freshness_allows_stale_on_delay(const struct object *o, const struct want *w, uint64_t now)

@@ -210,16 +210,16 @@ static int verify(struct fill *f, struct err *e)
         digest_format(&f->object.digest, got);
         rc = err_set(e, E_CORRUPT, "the origin's bytes have SHA-256 %.16s..., another was promised",
                      got);
-    } else if (f->want.git_known) {
+    } else if (f->want.sum.kind == WANT_SUM_GIT_OID) {
         rc = git_oid_of_fd(f->fd, f->total_bytes, &oid, e);
-        if (rc == 0 && !git_oid_eq(&oid, &f->want.git_oid)) {
+        if (rc == 0 && !git_oid_eq(&oid, &f->want.sum.git_oid)) {
             git_oid_format(&oid, got);
             rc = err_set(e, E_CORRUPT,
                          "the origin's bytes have the git id %.16s..., another was promised", got);
         }
-    } else if (f->want.sha512_known) {
+    } else if (f->want.sum.kind == WANT_SUM_SHA512) {
         rc = sha512_of_fd(f->fd, f->total_bytes, &sum, e);
-        if (rc == 0 && !sha512_eq(&sum, &f->want.sha512)) {
+        if (rc == 0 && !sha512_eq(&sum, &f->want.sum.sha512)) {
             rc = err_set(e, E_CORRUPT, "the origin's bytes have another SHA-512 than was promised");
         }
     }

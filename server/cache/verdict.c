@@ -8,6 +8,11 @@
 
 enum { HEAD_MEMORY_MS = 10000, WORDS_MAX_S = 3600 };
 
+static bool passes_errors_on(const struct want *w)
+{
+    return (w->errors & ERRORS_PASSED_ON) != 0;
+}
+
 static int mapped(const struct want *w, int status)
 {
     for (size_t i = 0; i < w->status_maps; i++) {
@@ -159,8 +164,8 @@ static void refused(struct cache_entry *n, struct fill *f, int status, uint32_t 
     if (ttl_s > 0) {
         answer_release(&n->memory);
         n->memory = word_of(n, f, status, CACHE_NEGATIVE, h);
-        n->memory_is_head =
-            fill_want(f)->head_only && fill_want(f)->pass_on; /* it has no words for a GET */
+        n->memory_is_head = fill_want(f)->head_only &&
+                            passes_errors_on(fill_want(f)); /* it has no words for a GET */
         n->memory_promise = n->promise;
         n->memory_until_ms = clock_now_ms() + (uint64_t)ttl_s * 1000;
     }
@@ -193,10 +198,10 @@ static uint32_t words_ttl_s(const struct cache_entry *n, struct fill *f, int sta
     if (is_refusal(status)) {
         return w->refusal_ttl_s;
     }
-    if (gone && (w->neg_ttl_ruled || !w->pass_on)) {
+    if (gone && ((w->ruled & RULED_NEG_TTL) != 0 || !passes_errors_on(w))) {
         return w->neg_ttl_s;
     }
-    if (!w->pass_on) {
+    if (!passes_errors_on(w)) {
         return 0;
     }
     freshness_read(h->fields, h->nfields, fill_want(f), now, n->cache->set.default_ttl_s, &fresh);
@@ -214,7 +219,7 @@ static uint32_t words_ttl_s(const struct cache_entry *n, struct fill *f, int sta
 static bool ends_row(const struct want *w, int status)
 {
     return status == 404 || status == 410 ||
-           (is_refusal(status) && (w->principal.n != 0 || w->refusal_ends));
+           (is_refusal(status) && (w->principal.n != 0 || (w->errors & REFUSALS_END_KEPT) != 0));
 }
 
 /* A no to one wish says nothing of what we have for all. */
@@ -290,7 +295,7 @@ static bool is_lone_error(struct cache_entry *n, struct fill *f, const struct fe
     bool first = now >= n->failed_until_ms;
 
     n->failed_until_ms = now + OUTAGE_MS;
-    return first && fill_want(f)->pass_on && n->old == NULL && h->status >= 500 &&
+    return first && passes_errors_on(fill_want(f)) && n->old == NULL && h->status >= 500 &&
            fetch_field(h, "retry-after").p == NULL;
 }
 
@@ -365,8 +370,8 @@ void verdict_take(struct cache_entry *n, struct fill *f, const struct fetch_head
         entry_remember_trouble(n, E_PROTOCOL, &why);
         entry_answer_trouble(n, E_PROTOCOL, &why);
         n->answered = true;
-    } else if (fill_want(f)->told_by_head && fill_want(f)->head_only && n->old != NULL &&
-               (status < 400 || status == 405 || status == 501)) {
+    } else if (fill_want(f)->repr_digest == REPR_DIGEST_ASKED && fill_want(f)->head_only &&
+               n->old != NULL && (status < 400 || status == 405 || status == 501)) {
         told_by_head(n, f, h);
     } else if (ends_row(fill_want(f), status)) {
         gone(n, f, status, h);

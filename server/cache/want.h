@@ -62,77 +62,107 @@ struct want_field {
     struct slice same;  /* by it requests are held against each other; p == NULL as well */
 };
 
+/* A digest of another kind than SHA-256, checked like it once all bytes are here. */
+struct want_sum {
+    enum { WANT_SUM_NONE, WANT_SUM_GIT_OID, WANT_SUM_SHA512 } kind;
+    union {
+        struct git_oid git_oid;
+        struct sha512 sha512;
+    };
+};
+
+/* What the origin's Repr-Digest (fetch_digest) is good for. */
+enum want_repr_digest {
+    REPR_DIGEST_IGNORED,
+    REPR_DIGEST_CHECKED, /* it is the digest of the bytes, once the head is here */
+    /* ... and a HEAD tells it, too: that is how a mutable object is revalidated, and bytes come only when they are others. */
+    REPR_DIGEST_ASKED,
+};
+
+enum want_redirects {
+    REDIRECTS_ANEW, /* each request of a fill begins at the want's url */
+    REDIRECTS_HOLD, /* where the first is led, the others go straight, until they are refused there */
+    REDIRECTS_AT_HOME, /* they lead to the origin's own host, or nowhere */
+};
+
+/* These times are a rule's own, and count whatever the origin says. */
+enum { RULED_NEG_TTL = 1, RULED_SWR = 2, RULED_SIE = 4, RULED_FLOOR = 8 };
+
+/* How the origin's errors are answered. */
+enum {
+    ERRORS_PASSED_ON = 1,   /* as the origin says them: status, fields, text */
+    REFUSALS_END_KEPT = 2,  /* a 401 or 403 ends what is kept, as a 404 does */
+    TROUBLE_IS_ABSENCE = 4, /* of what is not here: a 404, clients do without */
+};
+
 struct want {
     struct slice repo; /* name */
     struct slice key;  /* canonical, unique within the repo */
     enum want_class class;
+
+    /* How the origin is asked. */
     const struct origin *origin;
-    uint64_t client;  /* who asks first (http/principal.h); 0: the program itself */
     struct slice url; /* absolute */
     struct slice via; /* page that named the url, or p == NULL */
     /* For the origin; p == NULL: none. Constant for a key, unless it is among what the repo forwards: then not here. */
     struct slice accept;
     const struct want_field *forward; /* by name; without a repeat */
     size_t forwards;
-    /* Header fields, in small letters, that are obeyed in place of Cache-Control and Expires: the first that an answer has (RFC 9213). */
-    const struct slice *targets;
-    size_t ntargets;
     bool
         varies; /* answers are told apart by any field that their Vary names, not by those in `forward` alone */
-    bool digest_known;
-    struct digest digest; /* checked before the last 64 KiB leave */
-    bool git_known;       /* the same by git's name, where an index tells no SHA-256 */
-    struct git_oid git_oid;
-    bool sha512_known; /* ... or by SHA-512 */
-    struct sha512 sha512;
-    bool
-        digest_header; /* the origin's Repr-Digest (fetch_digest) is such a digest too, once its head is here */
-    uint64_t size_bytes;       /* that an index told, or LENGTH_UNKNOWN: another is refused early */
-    uint64_t max_bytes;        /* a larger one is refused, by a setting; 0: any */
-    bool document;             /* an index that is read as a whole: refused beyond document_bytes */
-    uint32_t ttl_s;            /* seconds, or TTL_ORIGIN */
-    uint32_t neg_ttl_s;        /* of 404 and 410 */
-    bool neg_ttl_ruled;        /* ... whatever the origin says of them */
-    uint32_t refusal_ttl_s;    /* of 401 and 403; 0: they are not remembered */
-    bool refusal_ends;         /* a 401 or 403 ends what is kept, as a 404 does */
-    uint32_t swr_s;            /* stale while it is revalidated; or SWR_LIKE_TTL */
-    uint32_t sie_s;            /* stale if error; UINT32_MAX: without bound */
-    bool swr_ruled, sie_ruled; /* ... whatever the origin allows; so it is with a ttl of ours */
-    uint32_t
-        floor_s; /* mutable: a client's Cache-Control counts so long after the last validation; or FLOOR_NEVER */
-    bool
-        in_trouble; /* stale for the origin's trouble when last given: so it may be again, while the origin is asked */
-    const struct status_map *status_map; /* origin's 403 -> 404, say; or NULL */
-    size_t status_maps;
-    struct slice token_scope; /* fetch.h; or p == NULL */
-    struct slice
-        content; /* what the origin calls these bytes (fetch.h): others are a 412; or p == NULL */
+    struct slice token_scope;   /* fetch.h; or p == NULL */
     struct slice authorization; /* the caller's own credential, or p == NULL: the origin's */
     struct slice
         principal; /* whose credential fetches it; "" for the service's: only equals may join a fill, and a 401 or 403 ends what is kept */
+    enum want_redirects redirects;
+
+    /* Which bytes they are. */
+    bool digest_known;
+    struct digest digest; /* checked before the last 64 KiB leave */
+    struct want_sum sum;  /* where an index tells no SHA-256 */
+    enum want_repr_digest repr_digest;
+    struct slice
+        content; /* what the origin calls these bytes (fetch.h): others are a 412; or p == NULL */
+    /* With a digest: an object of the repo that has it will do, under whatever key with this in it ("/blobs/"); or p == NULL. */
+    struct slice held_by;
+    uint64_t size_bytes; /* that an index told, or LENGTH_UNKNOWN: another is refused early */
+    uint64_t max_bytes;  /* a larger one is refused, by a setting; 0: any */
+    bool document;       /* an index that is read as a whole: refused beyond document_bytes */
+    bool no_html; /* a web page in its place is somebody's login form; and it is never empty */
+    const struct want_reader *reader; /* or NULL */
+
+    /* For how long it is good. */
+    /* Header fields, in small letters, that are obeyed in place of Cache-Control and Expires: the first that an answer has (RFC 9213). */
+    const struct slice *targets;
+    size_t ntargets;
+    uint32_t ttl_s;         /* seconds, or TTL_ORIGIN */
+    uint32_t neg_ttl_s;     /* of 404 and 410 */
+    uint32_t refusal_ttl_s; /* of 401 and 403; 0: they are not remembered */
+    uint32_t swr_s;         /* stale while it is revalidated; or SWR_LIKE_TTL */
+    uint32_t sie_s;         /* stale if error; UINT32_MAX: without bound */
+    uint32_t
+        floor_s; /* mutable: a client's Cache-Control counts so long after the last validation; or FLOOR_NEVER */
+    unsigned ruled; /* RULED_ bits of these */
+    /* Mutable: what the origin has not spoken for since then is stale, another of its group has changed. 0: none has. */
+    uint64_t since_unix_s;
+
+    /* What its errors mean. */
+    const struct status_map *status_map; /* origin's 403 -> 404, say; or NULL */
+    size_t status_maps;
+    unsigned errors; /* ERRORS_PASSED_ON ... */
+
+    /* Who asks, and for what of it. */
+    uint64_t client;      /* who asks first (http/principal.h); 0: the program itself */
+    struct demand demand; /* of the client */
+    bool head_only;       /* HEAD: a cold object costs the origin a HEAD, no fill */
+    bool background;      /* nobody waits for the answer: it is fetched to its end all the same */
+    bool
+        in_trouble; /* stale for the origin's trouble when last given: so it may be again, while the origin is asked */
     uint64_t hint_first,
         hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
     uint64_t hint_suffix; /* the same, so many bytes at the end; 0: none */
-    bool background;      /* nobody waits for the answer: it is fetched to its end all the same */
-    /* Where its first request is led, the others of a fill go straight, until they are refused there. */
-    bool redirect_holds;
-    /* With a digest: an object of the repo that has it will do, under whatever key with this in it ("/blobs/"); or p == NULL. */
-    struct slice held_by;
-    /* Mutable, and its origin tells the digest of its bytes to a HEAD (fetch_digest): that is how it is revalidated, and bytes come
-     * only when they are others. */
-    bool told_by_head;
-    bool stays_home; /* redirects lead to the origin's own host, or nowhere */
-    bool head_only;  /* HEAD: a cold object costs the origin a HEAD, no fill */
-    bool pass_on;    /* what is no object is given as the origin says it: status, fields, text */
-    struct demand demand; /* of the client */
     uint64_t
         patience_ms; /* how long whoever asks waits for a silent origin (patience.c); 0: until the request ends */
-    const struct want_reader *reader; /* or NULL */
-    /* Mutable: what the origin has not spoken for since then is stale, another of its group has changed. 0: none has. */
-    uint64_t since_unix_s;
-    bool no_html; /* a web page in its place is somebody's login form; and it is never empty */
-    bool
-        dispensable; /* while the origin is in trouble, what is not here is not there: a 404, clients do without */
 };
 
 static inline bool want_varies(const struct want *w)

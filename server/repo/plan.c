@@ -223,8 +223,8 @@ void plan_want(const struct repo *r, const struct rule *rule, struct slice path,
     p->want.principal = SLICE("");
     rule_apply(rule, path, &p->want);
     if (r->ops->stale_first) {
-        p->want.floor_s = rule->floor_ruled ? rule->floor_s : FLOOR_NEVER;
-        p->want.swr_s = rule->swr_ruled ? rule->swr_s : SWR_LIKE_TTL;
+        p->want.floor_s = (rule->ruled & RULED_FLOOR) != 0 ? rule->floor_s : FLOOR_NEVER;
+        p->want.swr_s = (rule->ruled & RULED_SWR) != 0 ? rule->swr_s : SWR_LIKE_TTL;
         p->want.patience_ms = r->origin != NULL ? origin_patience_ms(r->origin) : 0;
     }
 }

@@ -109,14 +109,12 @@ static int compile(const struct rule_conf *conf, struct compiled *c, struct err 
     c->rule.built_in = false;
     c->rule.ttl_s = seconds_or(conf->ttl_s, TTL_ORIGIN);
     c->rule.neg_ttl_s = seconds_or(conf->neg_ttl_s, NEG_TTL_S);
-    c->rule.neg_ttl_ruled = conf->neg_ttl_s >= 0;
     swr_s = conf->stale_while_s >= 0 ? conf->stale_while_s : conf->swr_s;
     c->rule.swr_s = seconds_or(swr_s, 0);
-    c->rule.swr_ruled = swr_s >= 0;
     c->rule.sie_s = seconds_or(conf->sie_s, UINT32_MAX);
-    c->rule.sie_ruled = conf->sie_s >= 0;
     c->rule.floor_s = seconds_or(conf->floor_s, FLOOR_S);
-    c->rule.floor_ruled = conf->floor_s >= 0;
+    c->rule.ruled = (conf->neg_ttl_s >= 0 ? RULED_NEG_TTL : 0U) | (swr_s >= 0 ? RULED_SWR : 0U) |
+                    (conf->sie_s >= 0 ? RULED_SIE : 0U) | (conf->floor_s >= 0 ? RULED_FLOOR : 0U);
     if (rule_class_parse(conf->class, &c->rule.class) != 0) {
         return err_set(e, E_CONFIG, "rule '%s': class \"%s\" is not immutable, mutable or deny",
                        conf->pattern, conf->class);
@@ -231,15 +229,13 @@ void rule_apply(const struct rule *r, struct slice path, struct want *w)
     w->class = r->class == RULE_IMMUTABLE ? WANT_IMMUTABLE : WANT_MUTABLE;
     w->ttl_s = r->ttl_s;
     w->neg_ttl_s = r->neg_ttl_s;
-    w->neg_ttl_ruled = r->neg_ttl_ruled;
     w->swr_s = r->swr_s;
     w->sie_s = r->sie_s;
-    w->swr_ruled = r->swr_ruled;
-    w->sie_ruled = r->sie_ruled;
     w->floor_s = r->floor_s;
+    w->ruled = r->ruled;
     w->status_map = r->status_map;
     w->status_maps = r->status_maps;
-    w->digest_header = r->digest_from == DIGEST_HEADER;
+    w->repr_digest = r->digest_from == DIGEST_HEADER ? REPR_DIGEST_CHECKED : REPR_DIGEST_IGNORED;
     if (r->digest_from == DIGEST_PATH && digest_in_path(path, &w->digest)) {
         w->digest_known = true;
     }

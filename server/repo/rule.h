@@ -34,8 +34,8 @@ struct rule {
         built_in; /* the last one: no rule of the configuration matched, an adapter may know better */
     enum rule_class class;
     enum rule_digest digest_from;
-    uint32_t ttl_s, neg_ttl_s, swr_s, sie_s, floor_s;      /* as in struct want */
-    bool neg_ttl_ruled, swr_ruled, sie_ruled, floor_ruled; /* said by the rule */
+    uint32_t ttl_s, neg_ttl_s, swr_s, sie_s, floor_s; /* as in struct want */
+    unsigned ruled;                                   /* RULED_ bits of these: said by the rule */
     const struct status_map *status_map;
     size_t status_maps;
 };

@@ -433,7 +433,9 @@ static void plan_index(const struct repo *r, const struct conda_path *cp, const 
     }
     p->want.reader = reading_of(cp->name, elsewhere);
     /* Clients give up at a 502 of a form that they would do without. */
-    p->want.dispensable = cp->optional && (group->rc == 0 || !(reads || is_shards_list(cp->name)));
+    if (cp->optional && (group->rc == 0 || !(reads || is_shards_list(cp->name)))) {
+        p->want.errors |= TROUBLE_IS_ABSENCE;
+    }
     p->want.no_html = !slice_ends(cp->name, SLICE(".html")) && cp->name.n != 0;
     if (is_shards_list(cp->name)) {
         p->delivery = DELIVERY_REWRITTEN;

@@ -50,12 +50,14 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
         return 0;
     }
     plan_want(r, rule, clean, arena, out);
-    out->want.pass_on = origin_bucket(r->origin) == NULL; /* a bucket's noes name it and its keys */
+    if (origin_bucket(r->origin) == NULL) { /* a bucket's errors name it and its keys */
+        out->want.errors |= ERRORS_PASSED_ON;
+    }
     out->want.key = plan_key(clean, req->query, arena);
     out->want.url = plan_url(origin_url(r->origin), clean, req->query, arena);
     out->want.targets = r->targets;
     out->want.ntargets = r->ntargets;
-    out->want.varies = out->want.pass_on && out->want.class == WANT_MUTABLE;
+    out->want.varies = origin_bucket(r->origin) == NULL && out->want.class == WANT_MUTABLE;
     if ((r->forwards != 0 || out->want.varies) && !forward_read(r, req, &out->want)) {
         plan_reply(out, 431,
                    SLICE("the fields that this repo forwards have more than 2048 bytes\n"));

@@ -100,7 +100,9 @@ bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, str
     w->url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin), SLICE_ARG(key));
     w->class = WANT_MUTABLE;
     w->refusal_ttl_s = NO_S;
-    w->refusal_ends = !((const struct hf *)k->r->state)->service;
+    if (!((const struct hf *)k->r->state)->service) {
+        w->errors |= REFUSALS_END_KEPT;
+    }
     if (rule->built_in) {
         w->ttl_s = ALIAS_S;
         w->neg_ttl_s = NO_S;
@@ -115,7 +117,7 @@ void access_as_caller(struct hf_ask *k, struct want *w)
     w->principal = k->caller;
     w->sie_s = (uint32_t)min_u64(w->sie_s, SILENT_S);
     w->swr_s = 0; /* a right is asked for before it is used */
-    w->swr_ruled = w->sie_ruled = true;
+    w->ruled |= RULED_SWR | RULED_SIE;
 }
 
 static bool is_no(const struct fact *f)
@@ -152,7 +154,7 @@ static const struct fact *info_fact(struct hf_ask *k, struct slice rev, const ch
         bool about = k->at.route == HF_INFO && k->req->query.n == 0 && !asks_commit(k);
         w.ttl_s = !ruled || (about && w.ttl_s < OPEN_S) ? OPEN_S : w.ttl_s;
         w.swr_s = 0;
-        w.swr_ruled = true;
+        w.ruled |= RULED_SWR;
         w.since_unix_s = since_unix_s;
     }
     if (mine) {
@@ -556,13 +558,14 @@ static const struct fact *ask_right(struct hf_ask *k, const char *prefix, struct
     w.neg_ttl_s = NO_S;
     if (file != NULL) {
         w.digest_known = file->lfs;
-        w.git_known = !file->lfs;
         w.digest = file->sha256;
-        w.git_oid = file->oid;
+        if (!file->lfs) {
+            w.sum = (struct want_sum){WANT_SUM_GIT_OID, .git_oid = file->oid};
+        }
         w.size_bytes = file->size_bytes;
         w.head_only = file->size_bytes > PROBE_BYTES;
     } else {
-        w.stays_home = true;
+        w.redirects = REDIRECTS_AT_HOME;
         w.neg_ttl_s = RIGHT_S; /* no such route; who does not see the repository never comes here */
     }
     return plan_gather(k->facts, slice_str(file != NULL ? HF_MAKE_PROBE : HF_MAKE_RIGHT), &w, true,
@@ -673,7 +676,7 @@ const struct fact *access_word(struct hf_ask *k, struct slice path, const char *
     }
     w.ttl_s = (uint32_t)min_u64(w.ttl_s, OPEN_S);
     w.swr_s = 0;
-    w.swr_ruled = true;
+    w.ruled |= RULED_SWR;
     if (k->reader.n != 0) {
         access_as_caller(k, &w);
     }

@@ -547,9 +547,9 @@ static bool want_content(struct hf_ask *k, const struct catalog_file *f)
     w.content = arena_copy(k->a, slice_str(hex));
     w.class = WANT_IMMUTABLE;
     w.size_bytes = f->size_bytes;
-    w.redirect_holds = true;
+    w.redirects = REDIRECTS_HOLD;
     w.refusal_ttl_s = w.neg_ttl_s = 0; /* a no is about the path */
-    w.refusal_ends = false;
+    w.errors &= ~(unsigned)REFUSALS_END_KEPT;
     if (k->closed) {
         w.authorization = k->token;
         w.principal = SLICE(ENTITLED);

@@ -159,11 +159,10 @@ static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct wan
     char room[ETAG_HEX + 1];
 
     w->digest_known = f->lfs;
-    w->git_known = !f->lfs;
     if (f->lfs) {
         w->digest = f->sha256;
     } else {
-        w->git_oid = f->oid;
+        w->sum = (struct want_sum){WANT_SUM_GIT_OID, .git_oid = f->oid};
     }
     k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(key_etag(f, room)));
 }
@@ -194,8 +193,8 @@ static bool file_want(struct hf_ask *k, const struct manifest *m, const struct m
                       SLICE_ARG(key_resolve(k->at.prefix, id, k->commit, f->path, k->a)));
     w.class = WANT_IMMUTABLE;
     w.size_bytes = f->size_bytes;
-    w.redirect_holds = true; /* the Hub counts each question of ours, its CDN does not */
-    w.refusal_ttl_s = 0;     /* one caller's no is not the next one's */
+    w.redirects = REDIRECTS_HOLD; /* the Hub counts each question of ours, its CDN does not */
+    w.refusal_ttl_s = 0;          /* one caller's no is not the next one's */
     w.neg_ttl_s = 0;
     if (k->closed) {
         w.authorization = k->token;

@@ -192,8 +192,9 @@ static void by_digest(struct ask *k, struct slice held_by)
     p->want.class = WANT_IMMUTABLE;
     p->want.digest_known = d->called.by == CALLED_SHA256;
     p->want.digest = d->called.sha256;
-    p->want.sha512_known = d->called.by == CALLED_SHA512;
-    p->want.sha512 = d->called.sha512;
+    if (d->called.by == CALLED_SHA512) {
+        p->want.sum = (struct want_sum){WANT_SUM_SHA512, .sha512 = d->called.sha512};
+    }
     p->want.held_by = k->r->anonymous_read ? held_by : SLICE_NONE;
     p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(d->text));
     plan_field(p, SLICE("docker-content-digest"), d->text);
@@ -211,7 +212,7 @@ static void plan_manifest(struct ask *k, struct slice path)
         by_digest(k, SLICE("/manifests/"));
     } else {
         p->want.class = WANT_MUTABLE;
-        p->want.digest_header = p->want.told_by_head = true;
+        p->want.repr_digest = REPR_DIGEST_ASKED;
     }
 }
 
@@ -221,7 +222,7 @@ static void plan_blob(struct ask *k, struct slice path)
 
     want(k, path, SLICE_NONE);
     by_digest(k, SLICE("/blobs/"));
-    p->want.redirect_holds = true;
+    p->want.redirects = REDIRECTS_HOLD;
     p->fields_of = FIELDS_OWN;
     p->content_type = SLICE("application/octet-stream");
 }

@@ -360,10 +360,10 @@ static void the_origins_stale_terms_count_with_its_ttl_alone(void **state)
     (void)state;
     assert_int_equal(freshness_judge(&o, &w, NOW + 999), STALE_OK);
     assert_true(freshness_allows_stale_on_error(&o, &w, NOW + 999));
-    w.swr_ruled = w.sie_ruled = true; /* stale_while = 0s sie = 0s */
+    w.ruled = RULED_SWR | RULED_SIE; /* stale_while = 0s sie = 0s */
     assert_int_equal(freshness_judge(&o, &w, NOW + 1), STALE);
     assert_false(freshness_allows_stale_on_error(&o, &w, NOW + 1));
-    w.swr_ruled = w.sie_ruled = false;
+    w.ruled = 0;
     w.ttl_s = 10;
     w.sie_s = 5;
     assert_int_equal(freshness_judge(&o, &w, NOW + 10), STALE);

@@ -53,11 +53,11 @@ static void first_match_wins(void **state)
     assert_int_equal(r->class, RULE_IMMUTABLE);
     assert_false(r->built_in);
     assert_int_equal(r->floor_s, 5);
-    assert_false(r->floor_ruled || r->swr_ruled);
+    assert_int_equal(r->ruled & (RULED_FLOOR | RULED_SWR), 0);
     r = rules_match(rs, SLICE("old/x")); /* by the older name */
-    assert_true(r->swr_ruled && r->swr_s == 2);
+    assert_true((r->ruled & RULED_SWR) != 0 && r->swr_s == 2);
     r = rules_match(rs, SLICE("x"));
-    assert_true(r->floor_ruled && r->swr_ruled);
+    assert_int_equal(r->ruled & (RULED_FLOOR | RULED_SWR), RULED_FLOOR | RULED_SWR);
     assert_int_equal(r->class, RULE_MUTABLE);
     assert_int_equal(r->ttl_s, 10);
     assert_int_equal(r->neg_ttl_s, 0);

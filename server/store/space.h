@@ -30,7 +30,7 @@ struct space {
     struct counts counts;
     uint64_t staged_bytes;  /* reserved by open stages */
     uint64_t written_bytes; /* of those, on disk */
-    uint64_t parked_bytes;  /* parked.h */
+    uint64_t parked_bytes;  /* of stages that nobody has open (stage.c) */
     uint64_t recent_bytes;  /* written since the last statvfs */
     uint64_t free_bytes;
     uint64_t reserve_bytes;

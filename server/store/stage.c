@@ -1,3 +1,5 @@
+/* stage.c - bytes on their way to a blob: open, parked for somebody to resume, sealed, or swept at the next start. */
+
 #include "server/store/blob.h"
 
 #include <dirent.h>
@@ -9,12 +11,13 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <uthash.h>
 
 #include "common/base/endian.h"
+#include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/descriptor.h"
 #include "common/os/newfile.h"
-#include "server/store/parked.h"
 #include "server/store/row.h"
 #include "server/store/state.h"
 
@@ -31,6 +34,68 @@ struct stage {
     uint64_t written_bytes; /* never more than reserved */
     uint64_t length_bytes;  /* the file's: what is written below may leave holes */
 };
+
+/* --- parked --- */
+
+/* A stage that nobody has open, but whose file stays under partial/ for somebody to resume: its bytes are on the store's account
+ * all the same. */
+struct parked {
+    UT_hash_handle hh;
+    uint64_t id;
+    uint64_t bytes;
+};
+
+/* What a file takes on disk: it may be sparse. */
+static uint64_t parked_size(const struct stat *st)
+{
+    return min_u64((uint64_t)st->st_blocks * 512, (uint64_t)st->st_size);
+}
+
+/* Under space.lock. */
+static void unpark(struct store *s, uint64_t id)
+{
+    struct parked *p;
+
+    HASH_FIND(hh, s->parked, &id, sizeof id, p);
+    if (p != NULL) {
+        HASH_DEL(s->parked, p);
+        s->space.parked_bytes -= p->bytes;
+        free(p);
+    }
+}
+
+static void parked_add(struct store *s, uint64_t id, uint64_t bytes)
+{
+    struct parked *p = NEW(struct parked);
+
+    p->id = id;
+    p->bytes = bytes;
+    lock_take(&s->space.lock);
+    unpark(s, id);
+    HASH_ADD(hh, s->parked, id, sizeof p->id, p);
+    s->space.parked_bytes += bytes;
+    lock_drop(&s->space.lock);
+}
+
+/* Somebody has it open now, or it is gone. */
+static void parked_take(struct store *s, uint64_t id)
+{
+    lock_take(&s->space.lock);
+    unpark(s, id);
+    lock_drop(&s->space.lock);
+}
+
+void parked_fini(struct store *s)
+{
+    struct parked *p;
+    struct parked *tmp;
+
+    HASH_ITER(hh, s->parked, p, tmp)
+    {
+        HASH_DEL(s->parked, p);
+        free(p);
+    }
+}
 
 void stage_name(uint64_t id, char out[STAGE_NAME])
 {
@@ -563,5 +628,102 @@ int blob_put_bytes(struct store *s, struct slice bytes, struct batch *b, struct 
     chunk = hasher_chunks(h, &count);
     rc = stage_seal(&st, &d, bytes.n, chunk, count, b, out, e);
     hasher_free(&h);
+    return rc;
+}
+
+/* --- what an earlier run has left --- */
+
+struct sweep {
+    struct store *s;
+    struct batch *batch;
+    size_t rows, files;
+};
+
+static bool id_of_name(const char *name, uint64_t *id)
+{
+    uint8_t raw[STAGE_KEY_BYTES];
+
+    if (!slice_hex(slice_str(name), raw, sizeof raw)) {
+        return false;
+    }
+    *id = be_get(raw, sizeof raw);
+    return true;
+}
+
+static void sweep_name(struct sweep *w, const char *name)
+{
+    struct buf row = BUF_INIT((size_t)64 << 20);
+    char key[STAGE_KEY_BYTES];
+    struct stat st;
+    uint64_t id = 0;
+    int rc = E_NOTFOUND;
+
+    if (id_of_name(name, &id)) {
+        if (stage_is_open(w->s, id)) {
+            return;
+        }
+        stage_key(id, key);
+        rc = kv_get(w->s->kv, TABLE_PARTIAL, slice_of(key, sizeof key), &row, NULL);
+        buf_free(&row);
+    }
+    if (rc == E_NOTFOUND && unlinkat(w->s->partial_fd, name, 0) == 0) {
+        w->files++;
+    } else if (fstatat(w->s->partial_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        parked_add(w->s, id, parked_size(&st));
+    }
+}
+
+static int sweep_row(void *arg, struct slice key, struct slice value)
+{
+    struct sweep *w = arg;
+    char name[STAGE_NAME] = "?";
+
+    (void)value;
+    if (key.n == STAGE_KEY_BYTES) {
+        stage_name(be_get(key.p, STAGE_KEY_BYTES), name);
+    }
+    if (faccessat(w->s->partial_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == -1 && errno == ENOENT) {
+        batch_del(w->batch, TABLE_PARTIAL, key);
+        w->rows++;
+    }
+    return 0;
+}
+
+static int sweep_names(struct sweep *w, struct err *e)
+{
+    int fd = openat(w->s->partial_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd != -1 ? fdopendir(fd) : NULL;
+    struct dirent *ent;
+
+    if (d == NULL) {
+        int rc = err_sys(e, "%s/partial", w->s->dir);
+        if (fd != -1) {
+            close(fd);
+        }
+        return rc;
+    }
+    while ((ent = readdir(d)) != NULL) {
+        if (ent->d_name[0] != '.') {
+            sweep_name(w, ent->d_name);
+        }
+    }
+    closedir(d);
+    return 0;
+}
+
+int stage_sweep(struct store *s, struct err *e)
+{
+    struct sweep w = {.s = s, .batch = batch_new()};
+    int rc = sweep_names(&w, e);
+
+    rc = rc != 0 ? rc
+                 : kv_scan(s->kv, NULL, TABLE_PARTIAL, SLICE_NONE, SLICE_NONE, sweep_row, &w, e);
+    if (rc == 0 && w.rows != 0) {
+        rc = store_commit(s, &w.batch, COMMIT_LAZY, e);
+    }
+    batch_free(&w.batch);
+    if (w.rows != 0 || w.files != 0) {
+        log_info("store.swept", "partial_files=%zu partial_rows=%zu", w.files, w.rows);
+    }
     return rc;
 }

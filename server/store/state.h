@@ -35,6 +35,7 @@ void blob_path(const struct digest *d, char out[BLOB_PATH]);
 enum { STAGE_NAME = 16 + 1 };
 void stage_name(uint64_t id, char out[STAGE_NAME]);
 bool stage_is_open(struct store *s, uint64_t id);
+void parked_fini(struct store *s); /* forgets which stages are parked; their files stay */
 /* The handle of a file that is there and has that size; E_NOTFOUND, E_CORRUPT. */
 MUST_USE int blob_open_file(struct store *s, const struct digest *d, uint64_t size_bytes,
                             struct blob **out, struct err *e);

@@ -13,7 +13,6 @@
 #include "common/base/log.h"
 #include "common/os/newfile.h"
 #include "server/store/commit.h"
-#include "server/store/parked.h"
 #include "server/store/row.h"
 #include "server/store/state.h"
 

@@ -11,7 +11,7 @@
 
 #include "common/os/descriptor.h"
 #include "common/os/newfile.h"
-#include "server/store/damage.h"
+#include "server/store/keep.h"
 #include "server/store/row.h"
 #include "server/store/state.h"
 

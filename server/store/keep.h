@@ -94,6 +94,21 @@ MUST_USE int verify_run(struct store *s, bool deep, bool repair,
                         void (*finding)(void *arg, const char *what), void *arg,
                         struct verify_report *out, struct err *e);
 
+/* A blob that is not what its row says: made sure of, then dropped, so that a later want refetches it. The objects that led to it go
+ * with it; a tree that holds it keeps its entry, and a new seal of the digest heals it. A file is moved to quarantine/ for a look;
+ * eviction empties that folder first. Only what a tree or an upload held, which no origin may be able to give again, stays there
+ * for 30 days, or until somebody brings the right bytes. */
+enum damage {
+    DAMAGE_PLACE, /* bytes missing, or not as many as they should be: looked at again on the commit thread */
+    DAMAGE_BYTES,      /* the caller has hashed them */
+    DAMAGE_UNREADABLE, /* the disk gave an error */
+};
+
+/* 0: dropped. E_CHANGED: it is gone, or good by now. E_IO: it cannot be read and stays, for no origin has it: a disk, or the way
+ * to it, may come back. */
+MUST_USE int damage_confirm(struct store *s, const struct digest *d, enum damage how,
+                            struct err *e);
+
 /* One step of the scrubber: hashes blobs from the persisted cursor until `budget_bytes` are read; those written or hashed at
  * before_unix_s or later are passed over. Nothing read: none is due. */
 MUST_USE int scrub_step(struct store *s, uint64_t budget_bytes, uint64_t before_unix_s,

@@ -8,7 +8,6 @@
 #include "common/os/clock.h"
 #include "common/os/crash.h"
 #include "common/os/newfile.h"
-#include "server/store/unhashed.h"
 #include "server/store/state.h"
 
 enum {
@@ -17,6 +16,100 @@ enum {
     RECENT_BYTES = 16 << 20,
     WRITEBACK_BYTES = 8 << 20,
 };
+
+/* --- bytes that are not hashed yet -------------------------------------------------------------------------------- */
+
+/* Blocks that were just written and are still in memory, so that they are hashed without being read again, in the order of the file.
+ * Where one is missing (it was written in one piece with others, or there was no room), the hasher reads the file. */
+struct unhashed {
+    struct list blocks;
+    uint64_t bytes;
+};
+
+struct block {
+    struct list node;
+    uint64_t at;
+    struct buf bytes;
+};
+
+static void unhashed_init(struct unhashed *r)
+{
+    list_init(&r->blocks);
+    r->bytes = 0;
+}
+
+static struct block *first_of(struct unhashed *r)
+{
+    return list_empty(&r->blocks) ? NULL : LIST_ITEM(r->blocks.next, struct block, node);
+}
+
+static void block_remove(struct unhashed *r, struct block *b)
+{
+    r->bytes -= b->bytes.n;
+    list_remove(&b->node);
+}
+
+static void block_free(struct block *b)
+{
+    buf_free(&b->bytes);
+    free(b);
+}
+
+/* Takes its memory. */
+static void unhashed_put(struct unhashed *r, uint64_t at, struct buf *block)
+{
+    struct block *b = NEW(struct block);
+
+    b->at = at;
+    b->bytes = *block;
+    *block = BUF_INIT(block->max);
+    r->bytes += b->bytes.n;
+    list_push_back(&r->blocks, &b->node);
+}
+
+/* The blocks that end at `upto` or before it. */
+static void unhashed_take(struct unhashed *from, uint64_t upto, struct unhashed *to)
+{
+    struct block *b;
+
+    while ((b = first_of(from)) != NULL && b->at + b->bytes.n <= upto) {
+        block_remove(from, b);
+        to->bytes += b->bytes.n;
+        list_push_back(&to->blocks, &b->node);
+    }
+}
+
+static void unhashed_drop(struct unhashed *r)
+{
+    struct block *b;
+
+    while ((b = first_of(r)) != NULL) {
+        block_remove(r, b);
+        block_free(b);
+    }
+}
+
+/* Hashes on to `upto`: from memory what is here, the rest from the file. Drops all blocks. */
+static int unhashed_hash(struct unhashed *r, struct hasher *h, int fd, uint64_t upto, struct err *e)
+{
+    struct block *b;
+    int rc = 0;
+
+    while (rc == 0 && (b = first_of(r)) != NULL) {
+        if (b->at > hasher_count(h)) {
+            rc = hasher_add_file(h, fd, min_u64(b->at, upto), e);
+        }
+        if (rc == 0 && b->at == hasher_count(h) && b->at + b->bytes.n <= upto) {
+            hasher_add(h, b->bytes.p, b->bytes.n);
+        }
+        block_remove(r, b);
+        block_free(b);
+    }
+    unhashed_drop(r);
+    return rc == 0 ? hasher_add_file(h, fd, upto, e) : rc;
+}
+
+/* --- the ingest ---------------------------------------------------------------------------------------------------- */
 
 struct ingest {
     struct store *s;

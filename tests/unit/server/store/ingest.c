@@ -393,6 +393,67 @@ static void test_blocks(void **state)
     free((char *)(uintptr_t)bytes.p);
 }
 
+enum { BLOCKS = 10, RECENT_SIZE = BLOCKS * SPARSE_BLOCK + 17 };
+
+static bool is_appended_whole(size_t block)
+{
+    return block < 2 || block == 5 || block == 8;
+}
+
+/* Whole blocks go straight to the file; what is gathered into one stays in memory. */
+static void append_some_whole(struct ingest *in, struct slice bytes)
+{
+    for (size_t i = 0; i * SPARSE_BLOCK < bytes.n; i++) {
+        struct slice block = slice_from(bytes, i * SPARSE_BLOCK);
+        block = slice_first(block, block.n < SPARSE_BLOCK ? block.n : SPARSE_BLOCK);
+        append(in, block, is_appended_whole(i) ? SPARSE_BLOCK : 1 + SPARSE_BLOCK / 2);
+    }
+}
+
+/* Blocks in memory, blocks that are missing, a job that ends between two, a rest: the digest is that of what was appended. A block in
+ * memory is not read from the file, unless a part of it was hashed before. */
+static void test_recent(void **state)
+{
+    struct fixture *f = *state;
+    _Atomic uint64_t recent = 0;
+    struct ingest_how how = {.length_bytes = RECENT_SIZE, .blocks = true, .recent_bytes = &recent};
+    struct slice bytes = sample_bytes(7, RECENT_SIZE);
+    struct ingest *in = opened(f, &how);
+    struct digest d, want;
+
+    append_some_whole(in, bytes);
+    assert_int_equal(recent, 6 * SPARSE_BLOCK);
+    assert_int_equal(ingest_hashed(in), 0);
+    assert_int_equal(pwrite(ingest_fd(in), "other", 5, 3 * SPARSE_BLOCK), 5);
+    assert_int_equal(ingest_hash(in, 4 * SPARSE_BLOCK + 1, NULL), 0);
+    assert_int_equal(ingest_hashed(in), 4 * SPARSE_BLOCK + 1);
+    assert_int_equal(recent, 4 * SPARSE_BLOCK);
+    assert_int_equal(ingest_finish(in, RECENT_SIZE, &d, NULL), 0);
+    assert_int_equal(recent, 0);
+    digest_of(bytes, &want);
+    assert_true(digest_eq(&d, &want));
+    ingest_drop(&in);
+    free((char *)(uintptr_t)bytes.p);
+}
+
+static void test_file_too_short(void **state)
+{
+    struct fixture *f = *state;
+    _Atomic uint64_t recent = 0;
+    struct ingest_how how = {.length_bytes = RECENT_SIZE, .blocks = true, .recent_bytes = &recent};
+    struct slice bytes = sample_bytes(8, 2 * SPARSE_BLOCK);
+    struct ingest *in = opened(f, &how);
+
+    append(in, slice_first(bytes, SPARSE_BLOCK), SPARSE_BLOCK);
+    append(in, slice_from(bytes, SPARSE_BLOCK), 1 + SPARSE_BLOCK / 2);
+    assert_int_equal(recent, SPARSE_BLOCK);
+    assert_int_equal(ftruncate(ingest_fd(in), 0), 0);
+    assert_int_not_equal(ingest_hash(in, 2 * SPARSE_BLOCK, NULL), 0);
+    assert_int_equal(recent, 0);
+    ingest_drop(&in);
+    free((char *)(uintptr_t)bytes.p);
+}
+
 /* In any order; hashed where the next ones come in order, the rest from the file. Some are void and come again. */
 static void test_places(void **state)
 {
@@ -738,6 +799,8 @@ int main(void)
         TEST(test_lost_by_another),
         TEST(test_misuse),
         TEST(test_blocks),
+        TEST(test_recent),
+        TEST(test_file_too_short),
         TEST(test_places),
         TEST(test_when_to_save),
         TEST(test_mark_and_hasher),

@@ -31,7 +31,7 @@ struct cache {
 
     struct lock lock; /* guards the links of `fills` against cache_fills() */
     struct list fills;
-    struct kin *kins; /* uthash; the fetch thread's, as all below */
+    struct vary_group *groups; /* uthash; the fetch thread's, as all below */
     struct list
         forsaken; /* entries that all who asked have left, until the event has seen to them */
     struct event *forsake;

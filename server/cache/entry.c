@@ -12,20 +12,186 @@
  */
 
 #include "server/cache/entry.h"
-#include "server/http/status.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "server/http/status.h"
 
 enum {
     RESTING_MAX = 16384, /* entries that only remember a 404 or a HEAD */
     RESTING_BYTES_MAX = 32 << 20,
+    GROUP_MAX = 256, /* entries of one key */
 };
 
 static void advance(struct cache_entry *n);
+
+/* --- Vary groups -------------------------------------------------------------------------------------------------- */
+
+/* All entries of one key: one for each variant that somebody asks for, or that is remembered. While nobody knows what the key's
+ * answers vary by, all wait at one entry, for the head that tells; from then on each variant goes its own way. A key that does not vary
+ * has one. */
+struct vary_group {
+    UT_hash_handle hh;
+    struct slice row_key;
+    struct list entries;
+    unsigned count;
+    bool walked;     /* not freed meanwhile */
+    struct buf like; /* the tail of the last one that was seen to vary; empty: none was */
+    char bytes[];    /* row_key's */
+};
+
+static struct vary_group *group_of(struct cache *c, struct slice row_key)
+{
+    struct vary_group *g = NULL;
+
+    HASH_FIND(hh, c->groups, row_key.p, row_key.n, g);
+    return g;
+}
+
+/* What is said of just these values goes before what is for everybody, and that before what nobody knows yet. */
+static int rank(const struct cache_entry *n, const struct want *w)
+{
+    if (!n->tail_known) {
+        return 1;
+    }
+    return !variant_suits(buf_slice(&n->tail), w) ? 0 : n->tail.n == 0 ? 2 : 3;
+}
+
+/* The entry where a want of that key belongs; or NULL. */
+static struct cache_entry *group_find(struct cache *c, struct slice row_key, const struct want *w)
+{
+    const struct vary_group *g = group_of(c, row_key);
+    struct cache_entry *best = NULL;
+    int highest = 0;
+
+    if (g == NULL) {
+        return NULL;
+    }
+    LIST_EACH (&g->entries, it) {
+        struct cache_entry *n = LIST_ITEM(it, struct cache_entry, node);
+        int r = rank(n, w);
+        if (r > highest) {
+            highest = r;
+            best = n;
+        }
+    }
+    return best;
+}
+
+static bool group_is_full(struct cache *c, struct slice row_key)
+{
+    const struct vary_group *g = group_of(c, row_key);
+
+    return g != NULL && g->count >= GROUP_MAX;
+}
+
+static void put(struct buf *to, struct slice s)
+{
+    buf_clear(to);
+    buf_adds(to, s);
+    CHECK(to->rc == 0);
+}
+
+static void set_variant(struct cache_entry *n, struct slice tail)
+{
+    put(&n->tail, tail);
+    n->tail_known = true;
+    if (n->group != NULL && tail.n != 0) {
+        put(&n->group->like, tail);
+    }
+}
+
+/* It varies by the same fields. */
+static void set_variant_like(struct cache_entry *n, const struct want *w, struct slice tail)
+{
+    struct arena a = {0};
+
+    set_variant(n, variant_like(w, tail, &a));
+    arena_fini(&a);
+}
+
+/* w: who will ask first. */
+static void group_join(struct cache_entry *n, const struct want *w)
+{
+    struct cache *c = n->cache;
+    struct vary_group *g = group_of(c, n->row_key);
+
+    if (g == NULL) {
+        g = mem_new(sizeof *g + n->row_key.n);
+        memcpy(g->bytes, n->row_key.p, n->row_key.n);
+        g->row_key = slice_of(g->bytes, n->row_key.n);
+        g->like = BUF_INIT(VARIANT_TAIL_MAX);
+        list_init(&g->entries);
+        HASH_ADD_KEYPTR(hh, c->groups, g->row_key.p, g->row_key.n, g);
+    }
+    n->group = g;
+    g->count++;
+    list_push_back(&g->entries, &n->node);
+    if (g->like.n != 0) {
+        set_variant_like(n, w, buf_slice(&g->like));
+    }
+}
+
+static void free_if_empty(struct cache *c, struct vary_group *g)
+{
+    if (g->count == 0 && !g->walked) {
+        HASH_DEL(c->groups, g);
+        buf_free(&g->like);
+        free(g);
+    }
+}
+
+static void group_leave(struct cache_entry *n)
+{
+    struct vary_group *g = n->group;
+
+    n->group = NULL;
+    list_remove(&n->node);
+    g->count--;
+    free_if_empty(n->cache, g);
+}
+
+/* Of all row keys with that prefix. Those that are met may leave. */
+static void groups_each(struct cache *c, struct slice key, bool below,
+                        void (*each)(struct cache_entry *n))
+{
+    struct vary_group *g;
+    struct vary_group *tmp;
+
+    HASH_ITER(hh, c->groups, g, tmp)
+    {
+        if (!object_key_is(g->row_key, key, below)) {
+            continue;
+        }
+        g->walked = true;
+        LIST_EACH (&g->entries, it) {
+            each(LIST_ITEM(it, struct cache_entry, node));
+        }
+        g->walked = false;
+        free_if_empty(c, g);
+    }
+}
+
+/* n only remembers something from now on. When too many of its key do, the one that has for the longest; else NULL. */
+static struct cache_entry *group_rest(struct cache_entry *n)
+{
+    struct cache_entry *oldest = NULL;
+    unsigned resting = 0;
+
+    list_remove(&n->node);
+    list_push_back(&n->group->entries, &n->node);
+    LIST_EACH (&n->group->entries, it) {
+        struct cache_entry *m = LIST_ITEM(it, struct cache_entry, node);
+        if (list_linked(&m->rest)) {
+            oldest = oldest == NULL ? m : oldest;
+            resting++;
+        }
+    }
+    return resting > VARIANTS_MAX ? oldest : NULL;
+}
 
 /* --- asks --------------------------------------------------------------------------------------------------------- */
 
@@ -53,7 +219,7 @@ static bool next_round(struct cache_entry *n)
 }
 
 /* The next of this round, or NULL. */
-struct cache_ask *entry_first(struct cache_entry *n)
+static struct cache_ask *entry_first(struct cache_entry *n)
 {
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
@@ -245,8 +411,8 @@ static void end_rest(struct cache_entry *n)
 
 static void leave_table(struct cache_entry *n)
 {
-    if (n->kin != NULL) {
-        kin_leave(n);
+    if (n->group != NULL) {
+        group_leave(n);
     }
     end_rest(n);
 }
@@ -283,7 +449,7 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_ask *k)
     n->origin = origin_identity(k->origin);
     list_init(&n->asks);
     n->tail = n->look_like = BUF_INIT(VARIANT_TAIL_MAX);
-    kin_join(n, &k->want);
+    group_join(n, &k->want);
     return n;
 }
 
@@ -291,7 +457,7 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_ask *k)
 static void rest_or_free(struct cache_entry *n, uint64_t now_ms)
 {
     struct cache *c = n->cache;
-    bool remembers = n->kin != NULL && !c->closing &&
+    bool remembers = n->group != NULL && !c->closing &&
                      ((n->memory != NULL && now_ms < n->memory_until_ms) ||
                       now_ms < n->trouble_until_ms || now_ms < n->failed_until_ms);
 
@@ -304,7 +470,7 @@ static void rest_or_free(struct cache_entry *n, uint64_t now_ms)
         list_push_back(&c->resting, &n->rest);
         c->resting_count++;
         c->resting_bytes += words_of(n);
-        n = kin_rest(n);
+        n = group_rest(n);
         if (n != NULL) {
             entry_free(n);
         }
@@ -342,7 +508,7 @@ static void forget(struct cache_entry *n)
 
 void entries_forget(struct cache *c, struct slice key, bool below)
 {
-    kins_each(c, key, below, forget);
+    groups_each(c, key, below, forget);
 }
 
 /* What never changes goes on: nobody asks for it anew. */
@@ -360,7 +526,7 @@ static void expire(struct cache_entry *n)
 
 void entries_expire(struct cache *c, struct slice key, bool below)
 {
-    kins_each(c, key, below, expire);
+    groups_each(c, key, below, expire);
 }
 
 /* --- trouble ------------------------------------------------------------------------------------------------------ */
@@ -391,8 +557,9 @@ void entry_answer_trouble(struct cache_entry *n, int rc, const struct err *why)
     }
 }
 
-void entry_answer_one_trouble(struct cache_entry *n, struct cache_ask *k, int rc,
-                              const struct err *why)
+/* One of them alone, which waits no longer. */
+static void entry_answer_one_trouble(struct cache_entry *n, struct cache_ask *k, int rc,
+                                     const struct err *why)
 {
     struct answer *a = answer_of_trouble(n, &k->want, rc, why);
 
@@ -449,9 +616,9 @@ void entry_is_for(struct cache_entry *n, struct slice tail)
     if (!slice_eq(buf_slice(&n->tail), tail)) {
         answer_release(&n->memory); /* that was for others */
     }
-    kin_is(n, tail);
-    if (n->kin != NULL) {
-        LIST_EACH (&n->kin->entries, it) { /* one fill a row: the latest word counts */
+    set_variant(n, tail);
+    if (n->group != NULL) {
+        LIST_EACH (&n->group->entries, it) { /* one fill a row: the latest word counts */
             struct cache_entry *m = LIST_ITEM(it, struct cache_entry, node);
             if (m != n && m->fill != NULL && fill_is_headed(m->fill) &&
                 slice_eq(buf_slice(&m->tail), tail)) {
@@ -460,6 +627,163 @@ void entry_is_for(struct cache_entry *n, struct slice tail)
         }
     }
     part_ways(n);
+}
+
+/* --- patience ----------------------------------------------------------------------------------------------------- */
+
+/* How long those who ask wait for an origin that says nothing (want.h: patience_ms).
+ *
+ *                      a stale copy may be served          there is none
+ *   origin heard       waits for `patience`                waits for the request's end
+ *   origin doubted     is answered at once                 waits for `patience`
+ *   origin silent      is answered at once                 is answered at once
+ *
+ * Those who wait for a request's end are answered, too, when another request finds the origin silent.
+ *
+ * That answer is the one of an origin in trouble: the stale copy, else the reason why there is nothing. The request goes on, and
+ * what it brings is kept. A silent origin (fetch/silence.h) is not asked, except by one request now and then that nobody waits for.
+ */
+
+/* What the origin has been heard to say, for who asks in k. */
+static enum origin_word patience_word(const struct cache_ask *k, struct err *why)
+{
+    return k->want.patience_ms != 0 ? fetcher_word(k->cache->fetcher, k->origin, k->want.url, why)
+                                    : ORIGIN_HEARD;
+}
+
+static bool has_stale(const struct cache_entry *n, const struct cache_ask *k)
+{
+    return n->old != NULL &&
+           freshness_allows_stale_on_delay(&n->old->object, &k->want, clock_unix_s());
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg);
+
+/* For whoever loses patience first. */
+static void set_timer(struct cache_entry *n, uint64_t now_ms)
+{
+    uint64_t first_ms = UINT64_MAX;
+    struct timeval tv;
+
+    LIST_EACH (&n->asks, it) {
+        const struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+        if (k->until_ms != 0) {
+            first_ms = min_u64(first_ms, k->until_ms);
+        }
+    }
+    if (first_ms == UINT64_MAX) {
+        return;
+    }
+    if (n->patience == NULL) {
+        n->patience = evtimer_new(n->cache->base, on_timer, n);
+        CHECK(n->patience != NULL);
+    }
+    tv = clock_timeval(first_ms - min_u64(first_ms, now_ms));
+    evtimer_add(n->patience, &tv);
+}
+
+/* Who is answered without the fill's word may be its last: what it brings is wanted by those who come later. */
+static void goes_on_alone(struct cache_entry *n)
+{
+    if (list_empty(&n->asks) && n->fill != NULL && !fill_is_headed(n->fill) &&
+        (n->old != NULL || fill_want(n->fill)->document)) {
+        fill_go_on_alone(n->fill);
+    }
+}
+
+static void answer_without_word(struct cache_entry *n, struct cache_ask *k, const struct err *why)
+{
+    struct err late;
+
+    if (why == NULL || why->code == 0) {
+        err_set(&late, E_TIMEOUT, "the origin takes longer than %" PRIu64 " ms",
+                k->want.patience_ms);
+        why = &late;
+    }
+    entry_answer_one_trouble(n, k, why->code, why);
+    goes_on_alone(n);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct cache_entry *n = arg;
+    uint64_t now = clock_now_ms();
+
+    (void)fd;
+    (void)what;
+    CHECK(n->fill != NULL && !fill_is_headed(n->fill));
+    LIST_EACH (&n->asks, it) {
+        struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+        struct err why = {0};
+        enum origin_word word;
+        if (k->until_ms == 0 || k->until_ms > now) {
+            continue;
+        }
+        word = patience_word(k, &why);
+        if (word == ORIGIN_HEARD && !has_stale(n, k)) {
+            k->until_silent = true; /* it speaks, though not of this yet */
+        }
+        if (k->until_silent && word != ORIGIN_SILENT) {
+            k->until_ms = now + k->want.patience_ms;
+        } else {
+            answer_without_word(n, k, &why);
+        }
+    }
+    set_timer(n, now);
+}
+
+static void begin_one(struct cache_entry *n, struct cache_ask *k, uint64_t now_ms)
+{
+    struct err why = {0};
+    enum origin_word word = patience_word(k, &why);
+
+    k->until_ms = 0;
+    k->until_silent = word == ORIGIN_HEARD && !has_stale(n, k);
+    if (k->loop == NULL || k->want.patience_ms == 0) {
+        return;
+    }
+    if (word == ORIGIN_SILENT || (word == ORIGIN_DOUBTED && has_stale(n, k))) {
+        answer_without_word(n, k, &why);
+        return;
+    }
+    k->until_ms = now_ms + k->want.patience_ms;
+}
+
+/* A request has begun for all of this round. */
+static void patience_begin(struct cache_entry *n)
+{
+    uint64_t now = clock_now_ms();
+
+    LIST_EACH (&n->asks, it) {
+        struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
+        if (was_promised(k, &n->promise)) {
+            begin_one(n, k, now);
+        }
+    }
+    set_timer(n, now);
+}
+
+/* k has come while it is out. */
+static void patience_join(struct cache_entry *n, struct cache_ask *k)
+{
+    uint64_t now = clock_now_ms();
+
+    if (n->fill == NULL || fill_is_headed(n->fill) || !was_promised(k, &n->promise)) {
+        return;
+    }
+    begin_one(n, k, now);
+    set_timer(n, now);
+}
+
+/* Its word has come, or its end. */
+static void patience_end(struct cache_entry *n)
+{
+    LIST_EACH (&n->asks, it) {
+        LIST_ITEM(it, struct cache_ask, node)->until_ms = 0;
+    }
+    if (n->patience != NULL) {
+        evtimer_del(n->patience);
+    }
 }
 
 /* --- the fill --------------------------------------------------------------------------------------------------- */
@@ -613,7 +937,7 @@ static void begin_fill(struct cache_entry *n, bool asks_back)
                               .row_key = n->row_key,
                               .old = n->old != NULL && !n->ask_plainly ? &n->old->object : NULL,
                               .replaces = n->old != NULL,
-                              .found = n->kin != NULL};
+                              .found = n->group != NULL};
     n->fill = fill_start(n->cache, &how, &owner, n);
     n->ask_plainly = false;
     for (unsigned i = 0; i < n->clients.count; i++) {
@@ -636,7 +960,7 @@ static void learn_tail(struct cache_entry *n)
         tail = variant_of_answer(w, n->old->object.fields, n->old->object.nfields, &a);
     }
     if (tail.n != 0) {
-        kin_is(n, tail);
+        set_variant(n, tail);
         part_ways(n);
     }
     arena_fini(&a);
@@ -764,7 +1088,7 @@ static bool is_seen_to(const struct cache_entry *n)
 
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
-    struct cache_entry *n = kin_find(c, k->row_key, &k->want);
+    struct cache_entry *n = group_find(c, k->row_key, &k->want);
     struct origin *origin;
     struct err why;
 
@@ -778,7 +1102,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
             n); /* a reload changed the origin: what is known and fetched there is for those who asked before */
         n = NULL;
     }
-    if (n == NULL && kin_is_full(c, k->row_key)) {
+    if (n == NULL && group_is_full(c, k->row_key)) {
         err_set(&why, E_BUSY, "too many variants of it are asked for at once");
         ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
         return;
@@ -847,5 +1171,5 @@ static void drop_idle(struct cache_entry *n)
 
 void entries_drop_all(struct cache *c)
 {
-    kins_each(c, SLICE(""), true, drop_idle);
+    groups_each(c, SLICE(""), true, drop_idle);
 }

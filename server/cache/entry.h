@@ -19,19 +19,9 @@ struct promise {
     struct digest digest;
 };
 
-struct kin { /* of one key */
-    UT_hash_handle hh;
-    struct slice row_key;
-    struct list entries;
-    unsigned count;
-    bool walked;     /* not freed meanwhile */
-    struct buf like; /* the tail of the last one that was seen to vary; empty: none was */
-    char bytes[];    /* row_key's */
-};
-
 struct cache_entry {
-    struct list node; /* in its kin's */
-    struct kin *kin;  /* NULL: it is not found any more */
+    struct list node;         /* in its group's */
+    struct vary_group *group; /* all entries of its key; NULL: it is not found any more */
     struct cache *cache;
     struct arena arena;
     struct slice row_key; /* without a tail */
@@ -78,40 +68,12 @@ struct cache_entry {
 bool was_promised(const struct cache_ask *k, const struct promise *p);
 void entry_settled(struct cache_entry *n);                     /* one of those commits is done */
 void entry_unlist(struct cache_entry *n, struct cache_ask *k); /* it waits no longer */
-struct cache_ask *entry_first(struct cache_entry *n);          /* of this round; or NULL */
 void entry_answer(struct cache_entry *n, struct answer *a);    /* all of this round. Takes a */
 void entry_answer_trouble(struct cache_entry *n, int rc, const struct err *why);
 /* One of them alone, which waits no longer. */
-void entry_answer_one_trouble(struct cache_entry *n, struct cache_ask *k, int rc,
-                              const struct err *why);
 void entry_remember_trouble(struct cache_entry *n, int rc, const struct err *why);
 /* The origin has told whom its answer is for: the others ask again. */
 void entry_is_for(struct cache_entry *n, struct slice tail);
-
-/* --- patience.c --- */
-/* What the origin has been heard to say, for who asks in k. */
-enum origin_word patience_word(const struct cache_ask *k, struct err *why);
-/* A request has begun for all of this round. */
-void patience_begin(struct cache_entry *n);
-/* k has come while it is out. */
-void patience_join(struct cache_entry *n, struct cache_ask *k);
-/* Its word has come, or its end. */
-void patience_end(struct cache_entry *n);
-
-/* --- kin.c --- */
-enum { KIN_MAX = 256 };
-/* The entry where a want of that key belongs; or NULL. */
-struct cache_entry *kin_find(struct cache *c, struct slice row_key, const struct want *w);
-bool kin_is_full(struct cache *c, struct slice row_key);
-void kin_join(struct cache_entry *n, const struct want *w); /* w: who will ask first */
-void kin_leave(struct cache_entry *n);
-void kin_is(struct cache_entry *n, struct slice tail);
-void kin_like(struct cache_entry *n, const struct want *w,
-              struct slice tail); /* varies by the same fields */
-/* n only remembers something from now on. When too many of its key do, the one that has for the longest; else NULL. */
-struct cache_entry *kin_rest(struct cache_entry *n);
-/* Of all row keys with that prefix. Those that are met may leave. */
-void kins_each(struct cache *c, struct slice key, bool below, void (*each)(struct cache_entry *n));
 
 /* verdict.c: the first head of n's fill was neither 200 nor 206, or of a HEAD. What it settles is answered; `answered`
  * then. */

@@ -109,7 +109,7 @@ static void renew(struct cache_entry *n, struct fill *f, const struct fetch_head
     o->sie_s = fresh.sie_s;
     o->must_revalidate = fresh.must_revalidate;
     o->must_ask = false;
-    if (n->kin != NULL) {
+    if (n->group != NULL) {
         renew_row(n);
     }
     entry_answer(n, answer_of_blob(n->cache, o, n->old->blob, fill_want(f), CACHE_REVALIDATED));
@@ -225,7 +225,7 @@ static bool ends_row(const struct want *w, int status)
 /* A no to one wish says nothing of what we have for all. */
 static bool speaks_of_old(struct cache_entry *n, struct fill *f, const struct fetch_head *h)
 {
-    return n->old != NULL && n->kin != NULL && !varies_otherwise(n, f, h);
+    return n->old != NULL && n->group != NULL && !varies_otherwise(n, f, h);
 }
 
 /* What the origin shows to us no more is not given while the origin is asked again: a right ends where it is refused. */

@@ -162,7 +162,7 @@ struct want {
         hint_end; /* a cold range to fetch first; LENGTH_UNKNOWN end: open. 0, LENGTH_UNKNOWN: none */
     uint64_t hint_suffix; /* the same, so many bytes at the end; 0: none */
     uint64_t
-        patience_ms; /* how long whoever asks waits for a silent origin (patience.c); 0: until the request ends */
+        patience_ms; /* how long whoever asks waits for a silent origin (entry.c); 0: until the request ends */
 };
 
 static inline bool want_varies(const struct want *w)

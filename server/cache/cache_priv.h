@@ -79,10 +79,6 @@ struct answer *answer_of_words(struct cache *c, int status, enum cache_state sta
 /* Of an upstream HEAD: no bytes behind it. */
 struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w);
 
-/* --- reader.c --- */
-struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64_t first,
-                        uint64_t end);
-
 /* --- ask.c --- */
 /* w's strings in arena a; the origin is held by the caller's own count. */
 void want_copy(struct arena *a, const struct want *w, struct want *out);

@@ -3,12 +3,13 @@
  * A fill begins with one upstream request. Its head decides: a 200 or 206 makes the stage and the fill is announced
  * (headed); anything else ends it (other). Fillers fetch segments; what was written is published and the readers' loops are
  * told, one letter a loop. Bytes are hashed in order behind the frontier; when all are there the blob is sealed and its
- * rows are committed. Entries (entry.c) start fills and answer from them; a body that follows one is reader.c's.
+ * rows are committed. Entries (entry.c) start fills and answer from them; a body that follows one is answer.c's.
  *
  *   fill.c    its life, its readers, and what becomes of it when nobody wants it any more
  *   filler.c  segments: upstream requests, which answers may be joined, writes, retries
- *   seal.c    hashing, verification, sealing, the rows; what an index tells of other keys; what survives a restart
- *   claims.c  which bytes are fetched next                     trim.c    which variants make room
+ *   seal.c    hashing, verification, sealing, the rows, which variants make room; what an index tells of other keys; what survives
+ *             a restart
+ *   claims.c  which bytes are fetched next
  *   share.c   whose bytes make room for whose
  *
  * owns     counted: the entry, every answer, every posted letter and job hold it
@@ -104,7 +105,7 @@ bool fill_keeps(const struct fill *f); /* USE_KEPT; any thread */
 /* A 200 or 206 that cannot be what is wanted (want.h: no_html), by its head. */
 bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
 
-/* --- readers: reader.c --- */
+/* --- readers: answer.c --- */
 struct fill_reader {
     struct list node; /* in the audience: its loop's */
     struct list

@@ -227,16 +227,4 @@ void fill_hash(struct fill *f); /* hashes on behind the frontier, seals when all
 void fill_save(struct fill *f, uint64_t now_ms);
 void fill_put_away(struct fill *f, bool worth); /* pool: what has come is parked, or dropped */
 
-/* --- trim.c: pool. `tail`: of the variant that comes; row_key: without it --- */
-struct variant_comes {
-    struct cache *cache;
-    const struct want *want;
-    struct slice row_key;
-    struct slice tail;
-};
-/* The rows that it puts out. */
-void variants_trim(const struct variant_comes *v, struct batch *b);
-/* True: they are pinned, and it is not kept itself. */
-MUST_USE bool variants_refuse(const struct variant_comes *v);
-
 #endif

@@ -7,7 +7,7 @@
  * which offer has it (brought.h), so that whoever may publish there finds it before a commit names it. A wrong digest ends the
  * upload.
  *
- * owns     an append takes its place among the writers (live.h) until append_close()
+ * owns     an append takes its place among the writers (live.h) until its sink is closed
  * threads  pool threads: the calls of one upload in order
  * errors   as upload.h. 416: what comes does not go on where it stands, the reply has the offset; 422: not the digest's bytes;
  *          404: it was never begun here, or it has ended; E_BUSY: another request writes it, and was asked to yield
@@ -18,19 +18,9 @@
 #include "server/upload/live.h"
 #include "server/upload/session.h"
 
-/* append_run.c. PUT_APPEND_OPEN, PUT_APPEND_STATUS, PUT_APPEND_DROP. */
+/* What needs no body: its beginning (PUT_APPEND_OPEN), which may find that it is here; how far it is (PUT_APPEND_STATUS); and that no
+ * more will come (PUT_APPEND_DROP). The bytes come by append_sink (sink.h). */
 MUST_USE int append_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                         struct upload_reply *out, struct err *e);
-
-struct append;
-/* p: PUT_APPEND. *out is NULL when it is answered already. */
-MUST_USE int append_open(struct uploads *u, const struct put *p, const struct upload_body *body,
-                         struct append **out, struct upload_reply *reply, struct err *e);
-MUST_USE int append_write(struct append *x, struct slice bytes, struct upload_reply *reply,
-                          struct err *e);
-/* The body is whole: 202 with the offset; with a digest 201, it is here. It is to be closed, here as ever. */
-MUST_USE int append_finish(struct append *x, uint64_t now_unix_s, struct upload_reply *reply,
-                           struct err *e);
-void append_close(struct append **xp); /* NULL is fine; what has come is kept, for going on */
 
 #endif

@@ -10,6 +10,7 @@
 #include "server/store/blob.h"
 #include "server/upload/joint.h"
 #include "server/upload/offer.h"
+#include "server/upload/sink.h"
 #include "server/upload/upload_reply.h"
 
 #define ROWS "part/"
@@ -325,8 +326,10 @@ static int begin(struct part *x, struct err *e)
     return rc;
 }
 
-int part_open(struct uploads *u, const struct put *p, const struct upload_body *body,
-              struct part **out, struct upload_reply *reply, struct err *e)
+static void part_close(void *arg);
+
+static int part_open(struct uploads *u, const struct put *p, const struct upload_body *body,
+                     void **out, struct upload_reply *reply, struct err *e)
 {
     struct part *x = NEW(struct part);
     int rc;
@@ -341,7 +344,8 @@ int part_open(struct uploads *u, const struct put *p, const struct upload_body *
         }
     }
     if (rc != 0 || reply->status != 0) {
-        part_close(out);
+        part_close(x);
+        *out = NULL;
     }
     if (rc == E_CHANGED) {
         upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
@@ -368,8 +372,9 @@ static int write_on(struct part *x, struct slice bytes, struct err *e)
     return rc;
 }
 
-int part_write(struct part *x, struct slice bytes, struct upload_reply *reply, struct err *e)
+static int part_write(void *arg, struct slice bytes, struct upload_reply *reply, struct err *e)
 {
+    struct part *x = arg;
     int rc = 0;
 
     if (bytes.n > x->bytes - x->written) {
@@ -442,12 +447,15 @@ static int keep(struct part *x, const struct digest *sum, struct err *e)
     return rc != 0 ? rc : hash_on(x->u, x->joint, &x->awaited, CATCH_UP, e);
 }
 
-int part_finish(struct part *x, struct upload_reply *reply, struct err *e)
+/* 200 with an ETag. */
+static int part_finish(void *arg, uint64_t now_unix_s, struct upload_reply *reply, struct err *e)
 {
+    struct part *x = arg;
     XXH128_canonical_t canonical;
     struct digest sum = {{0}};
     int rc = 0;
 
+    (void)now_unix_s;
     if (x->written != x->bytes) {
         upload_refuse(reply, 400, "fewer bytes than the %" PRIu64 " of this part", x->bytes);
         return 0;
@@ -470,14 +478,11 @@ int part_finish(struct part *x, struct upload_reply *reply, struct err *e)
     return rc;
 }
 
-void part_close(struct part **xp)
+/* What is not durable counts for nothing. */
+static void part_close(void *arg)
 {
-    struct part *x = *xp;
+    struct part *x = arg;
 
-    *xp = NULL;
-    if (x == NULL) {
-        return;
-    }
     XXH3_freeState(x->summing);
     if (!x->there && x->charge.bytes != 0 && x->charge.kept == 0) { /* cut off */
         void_bytes(x);
@@ -488,6 +493,8 @@ void part_close(struct part **xp)
     session_free(&x->session);
     free(x);
 }
+
+const struct sink_ops part_sink = {part_open, part_write, part_finish, part_close};
 
 /* --- all parts are here: they become a blob, when they are what was announced --- */
 

@@ -1,5 +1,5 @@
-/* parts.h - large loose objects, brought in numbered parts (PUT_PART) and then closed (PUT_PARTS_END): who is cut off sends one
- * part again, not all of them.
+/* parts.h - large loose objects, brought in numbered parts (PUT_PART, by part_sink of sink.h) and then closed (PUT_PARTS_END): who is
+ * cut off sends one part again, not all of them.
  *
  * Rows of the offer (offer.h):
  *   "part/<hex>"       what is to come: its size, the size of a part, and the stage once there is one
@@ -12,7 +12,7 @@
  * void. SHA-256 runs along while parts come in order; of what came otherwise, or before a restart, it is taken from the file: a little
  * with each part, the rest at the end. Nothing is believed but this digest: what is sealed has it.
  *
- * owns     a part takes its place among the writers (live.h) until part_close()
+ * owns     a part takes its place among the writers (live.h) until its sink is closed
  * threads  pool threads: different parts at the same time, the calls of one part in order
  * errors   as upload.h; E_BUSY: another request writes this part (and was asked to yield), or the object is being closed
  */
@@ -45,16 +45,6 @@ MUST_USE int parts_recall(struct store *s, const struct put *p, const struct put
                           struct err *e);
 /* Of a file row's path: the digest, in hex, whose parts it awaits; p == NULL: it is another row. */
 struct slice parts_awaited(struct slice path);
-
-struct part;
-/* p: PUT_PART. *out is NULL when it is answered already. */
-MUST_USE int part_open(struct uploads *u, const struct put *p, const struct upload_body *body,
-                       struct part **out, struct upload_reply *reply, struct err *e);
-MUST_USE int part_write(struct part *x, struct slice bytes, struct upload_reply *reply,
-                        struct err *e);
-/* All its bytes came: 200 with an ETag. The part is to be closed, here as ever. */
-MUST_USE int part_finish(struct part *x, struct upload_reply *reply, struct err *e);
-void part_close(struct part **xp); /* NULL is fine; what is not durable counts for nothing */
 
 /* PUT_PARTS_END: 200, also when it is asked twice; 400 when parts are missing, 422 when they are not the digest's: then all are
  * dropped. Takes as long as the digest of what it had not run along with. */

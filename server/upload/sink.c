@@ -1,15 +1,14 @@
 /* sink.c - a body on its way into a hosted tree: staged, hashed and made durable while it arrives, then sealed. */
+#include "server/upload/sink.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "server/upload/append.h"
-#include "server/upload/arrival.h"
-
 #include "server/store/blob.h"
 #include "server/store/drop.h"
+#include "server/upload/arrival.h"
 #include "server/upload/live.h"
 #include "server/upload/offer.h"
-#include "server/upload/parts.h"
 #include "server/upload/publish.h"
 #include "server/upload/upload_reply.h"
 
@@ -24,11 +23,11 @@ struct upload_sink {
     uint64_t length; /* of this body; UNKNOWN */
     struct charge
         charge; /* of a session's file and of a piece, until its row goes; of an object, while it comes */
-    struct session_file old; /* PUT_PIECE: what is there by its name, if sealed */
-    struct arrival file;     /* in: NULL: PUT_ASSEMBLE, PUT_PART, PUT_APPEND */
-    struct buf list;         /* PUT_ASSEMBLE: all of it */
-    struct part *part;       /* PUT_PART: all that matters is there */
-    struct append *append;   /* PUT_APPEND: likewise */
+    struct session_file old;    /* PUT_PIECE: what is there by its name, if sealed */
+    struct arrival file;        /* in: NULL: PUT_ASSEMBLE, PUT_PART, PUT_APPEND */
+    struct buf list;            /* PUT_ASSEMBLE: all of it */
+    const struct sink_ops *ops; /* PUT_PART, PUT_APPEND: all that matters is there; else NULL */
+    void *arg;                  /* theirs */
 };
 
 static void sink_free(struct upload_sink **kp)
@@ -39,8 +38,9 @@ static void sink_free(struct upload_sink **kp)
     if (k == NULL) {
         return;
     }
-    part_close(&k->part);
-    append_close(&k->append);
+    if (k->arg != NULL) {
+        k->ops->close(k->arg);
+    }
     charge_settle(&k->charge);
     live_leave(k->u, &k->writer);
     ingest_drop(&k->file.in);
@@ -231,6 +231,11 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
     return uploads_open_ingest(k->u, k->file.total, false, &k->file.in, e);
 }
 
+static const struct sink_ops *ops_of(enum put_kind kind)
+{
+    return kind == PUT_PART ? &part_sink : kind == PUT_APPEND ? &append_sink : NULL;
+}
+
 int upload_sink_open(struct uploads *u, const struct put *p, const struct upload_body *body,
                      struct upload_sink **out, struct upload_reply *reply, struct err *e)
 {
@@ -245,10 +250,9 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
     k->file.total = p->total != UNKNOWN ? p->total : p->first == 0 ? body->length : UNKNOWN;
     k->writer.yield = body->yield;
     k->writer.yield_arg = body->yield_arg;
-    if (p->kind == PUT_PART) {
-        rc = part_open(u, p, body, &k->part, reply, e);
-    } else if (p->kind == PUT_APPEND) {
-        rc = append_open(u, p, body, &k->append, reply, e);
+    k->ops = ops_of(p->kind);
+    if (k->ops != NULL) {
+        rc = k->ops->open(u, &k->put, body, &k->arg, reply, e);
     } else if (p->kind == PUT_UPLOAD_FILE) {
         rc = open_session_file(k, reply, e);
     } else if (p->kind == PUT_OBJECT || p->kind == PUT_PIECE || p->kind == PUT_ASSEMBLE) {
@@ -272,11 +276,8 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
 {
     int rc = 0;
 
-    if (k->part != NULL) {
-        return upload_trouble(reply, part_write(k->part, bytes, reply, e), e);
-    }
-    if (k->append != NULL) {
-        return upload_trouble(reply, append_write(k->append, bytes, reply, e), e);
+    if (k->ops != NULL) {
+        return upload_trouble(reply, k->ops->write(k->arg, bytes, reply, e), e);
     }
     if (bytes.n > k->file.total - offset_of(k)) {
         upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced",
@@ -447,9 +448,8 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
     int rc;
 
     *kp = NULL;
-    if (k->part != NULL || k->append != NULL) {
-        rc = k->part != NULL ? part_finish(k->part, reply, e)
-                             : append_finish(k->append, now_unix_s, reply, e);
+    if (k->ops != NULL) {
+        rc = k->ops->finish(k->arg, now_unix_s, reply, e);
         sink_free(&k);
         return upload_trouble(reply, rc, e);
     }

@@ -7,7 +7,6 @@
 #include "server/store/alias.h"
 #include "server/store/blob.h"
 #include "server/upload/arrival.h"
-#include "server/upload/brought.h"
 #include "server/upload/joint.h"
 #include "server/upload/offer.h"
 #include "server/upload/publish.h"
@@ -76,7 +75,7 @@ static int same_end(struct append *x, const struct session_file *f, struct uploa
 static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
 {
     struct session_file f = {0};
-    int rc = session_file_load(x->u->store, x->session.id, BROUGHT_FILE, &f, e);
+    int rc = session_file_load(x->u->store, x->session.id, OFFER_FILE, &f, e);
 
     if (rc != 0 && rc != E_NOTFOUND) {
         return rc;
@@ -123,7 +122,7 @@ static int enter(struct append *x, const struct upload_body *body, struct upload
         return rc;
     }
     x->writer = (struct writer){.id = x->session.id,
-                                .path = BROUGHT_FILE,
+                                .path = OFFER_FILE,
                                 .loose = true,
                                 .yield = body->yield,
                                 .yield_arg = body->yield_arg};
@@ -153,7 +152,7 @@ static int append_open(struct uploads *u, const struct put *p, const struct uplo
     x->put = *p;
     x->at_once = p->upload_id.n == 0;
     x->file = (struct arrival){
-        .session = &x->session, .charge = &x->charge, .path = BROUGHT_FILE, .total = UNKNOWN};
+        .session = &x->session, .charge = &x->charge, .path = OFFER_FILE, .total = UNKNOWN};
     charge_begin(&x->charge, u, x->session.id, 0);
     if (x->at_once) {
         CHECK(ends(p));
@@ -215,7 +214,7 @@ static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
         if (x->put.called.by == CALLED_SHA512) {
             alias_put(b, &x->put.called.sha512, d);
         }
-        brought_put(&x->session, d, bytes, b);
+        offer_brought(&x->session, d, bytes, b);
         rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
@@ -346,7 +345,7 @@ static int take_over(struct uploads *u, const struct put *p, const struct digest
     }
     b = batch_new();
     session_put(s, b);
-    brought_put(s, d, blob_size_bytes(blob), b);
+    offer_brought(s, d, blob_size_bytes(blob), b);
     rc = store_commit(u->store, &b, COMMIT_SYNC, e);
     blob_release(&blob);
     if (rc == 0) {
@@ -402,10 +401,10 @@ static int run_status(struct uploads *u, const struct session *s, struct upload_
     struct session_file f = {0};
     int rc;
 
-    if (live_disturb(u, s->id, BROUGHT_FILE)) {
+    if (live_disturb(u, s->id, OFFER_FILE)) {
         return err_set(e, E_BUSY, "another request still writes this upload");
     }
-    rc = session_file_load(u->store, s->id, BROUGHT_FILE, &f, e);
+    rc = session_file_load(u->store, s->id, OFFER_FILE, &f, e);
     if (rc == 0 && f.sealed) {
         upload_refuse_gone(out);
     } else if (rc == 0 || rc == E_NOTFOUND) {
@@ -422,7 +421,7 @@ static int run_drop(struct uploads *u, const struct session *s, struct upload_re
 {
     int rc;
 
-    if (live_disturb(u, s->id, BROUGHT_FILE)) {
+    if (live_disturb(u, s->id, OFFER_FILE)) {
         return err_set(e, E_BUSY, "another request still writes this upload");
     }
     rc = session_drop(u, s->id, e);

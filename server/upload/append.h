@@ -4,7 +4,7 @@
  * Each is an offer (offer.h) with one file row: the stage and what is durable of it, then the digest. So it outlives a
  * restart, and goes with the offer when that expires. SHA-256 runs along in memory (joint.h); what it has missed, after a
  * restart say, is taken from the file at the end, as is a SHA-512 where the client names it by that. Once it is whole the tree remembers
- * which offer has it (brought.h), so that whoever may publish there finds it before a commit names it. A wrong digest ends the
+ * which offer has it (offer.h), so that whoever may publish there finds it before a commit names it. A wrong digest ends the
  * upload.
  *
  * owns     an append takes its place among the writers (live.h) until its sink is closed

@@ -113,7 +113,9 @@ int naming_run(struct store *s, const struct put *p, uint64_t now_unix_s, struct
         rc = once(s, p, now_unix_s, e);
     }
     if (rc == 0) {
-        upload_say(out, 200, "{}\n");
+        out->status = 200;
+        buf_clear(&out->body);
+        buf_str(&out->body, "{}\n");
         out->published = true; /* what names lead to is cached */
         return 0;
     }

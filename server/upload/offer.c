@@ -1,5 +1,6 @@
 #include "server/upload/offer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/codec/jwrite.h"
@@ -99,7 +100,7 @@ int offer_tree_has(struct store *s, const struct put *p, const struct digest *d,
 
 /* --- which one brings it --- */
 
-void offer_remembered_key(struct slice repo, struct slice name, struct slice what, struct buf *key)
+static void remembered_key(struct slice repo, struct slice name, struct slice what, struct buf *key)
 {
     buf_byte(key, 0); /* ids begin with a hex digit */
     buf_adds(key, repo);
@@ -113,7 +114,7 @@ void offer_remember(const struct session *s, struct slice what, struct batch *b)
 {
     struct buf key = BUF_INIT(1024);
 
-    offer_remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
+    remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
     batch_put(b, TABLE_UPLOAD, buf_slice(&key), slice_of(s->id, UPLOAD_ID));
     buf_free(&key);
 }
@@ -123,7 +124,7 @@ void offer_forget(struct store *store, const struct session *s, struct slice wha
     struct buf key = BUF_INIT(1024);
     struct buf id = BUF_INIT(64);
 
-    offer_remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
+    remembered_key(slice_str(s->repo), slice_str(s->name), what, &key);
     if (store_get(store, TABLE_UPLOAD, buf_slice(&key), &id, NULL) == 0 &&
         slice_eqs(buf_slice(&id), s->id)) {
         batch_del(b, TABLE_UPLOAD, buf_slice(&key));
@@ -141,7 +142,7 @@ int offer_recall(struct store *store, const struct put *p, struct slice what, ui
     int rc;
 
     *out = (struct session){.row = BUF_INIT(4096)};
-    offer_remembered_key(p->repo, p->name, what, &key);
+    remembered_key(p->repo, p->name, what, &key);
     rc = key.rc != 0 ? E_NOTFOUND : store_get(store, TABLE_UPLOAD, buf_slice(&key), &id, e);
     if (rc == 0) {
         named.upload_id = buf_slice(&id);
@@ -153,6 +154,46 @@ int offer_recall(struct store *store, const struct put *p, struct slice what, ui
     buf_free(&key);
     buf_free(&id);
     return rc;
+}
+
+/* --- an object that is whole --- */
+
+enum { WHAT_BYTES = 8 + DIGEST_HEX + 1 };
+
+static struct slice what_of(const struct digest *d, char out[WHAT_BYTES])
+{
+    char hex[DIGEST_HEX + 1];
+
+    digest_format(d, hex);
+    snprintf(out, WHAT_BYTES, "brought/%s", hex);
+    return slice_str(out);
+}
+
+void offer_brought(const struct session *s, const struct digest *d, uint64_t size_bytes,
+                   struct batch *b)
+{
+    struct session_file f = {.sealed = true, .bytes = size_bytes, .digest = *d};
+    char what[WHAT_BYTES];
+
+    session_file_put(s, OFFER_FILE, &f, b);
+    session_hold(s, SLICE_NONE, d, b);
+    offer_remember(s, what_of(d, what), b);
+}
+
+void offer_brought_key(struct buf *out, struct slice repo, struct slice name,
+                       const struct digest *d)
+{
+    char what[WHAT_BYTES];
+
+    remembered_key(repo, name, what_of(d, what), out);
+}
+
+void offer_forget_brought(struct store *store, const struct session *s, const struct digest *d,
+                          struct batch *b)
+{
+    char what[WHAT_BYTES];
+
+    offer_forget(store, s, what_of(d, what), b);
 }
 
 /* --- the offer itself --- */
@@ -243,8 +284,8 @@ static size_t awaited_of(const struct put *p, const struct session *s,
     return distinct;
 }
 
-int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struct upload_reply *out,
-              struct err *e)
+static int run_offer(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                     struct upload_reply *out, struct err *e)
 {
     struct session s;
     struct batch *b = NULL;
@@ -311,8 +352,8 @@ static void share_failed(const struct digest *d, struct upload_reply *out)
     jwrite_close(&out->body, '}');
 }
 
-int offer_share(struct uploads *u, const struct put *p, uint64_t now_unix_s,
-                struct upload_reply *out, struct err *e)
+static int run_share(struct uploads *u, const struct put *p, uint64_t now_unix_s,
+                     struct upload_reply *out, struct err *e)
 {
     struct session s;
     struct batch *b = NULL;
@@ -367,7 +408,8 @@ static int knows(struct store *store, const struct put *p, const struct session 
     return rc;
 }
 
-int offer_known(struct store *store, const struct put *p, struct upload_reply *out, struct err *e)
+static int run_known(struct store *store, const struct put *p, struct upload_reply *out,
+                     struct err *e)
 {
     struct session s;
     bool yes = false;
@@ -384,4 +426,12 @@ int offer_known(struct store *store, const struct put *p, struct upload_reply *o
     }
     session_free(&s);
     return rc;
+}
+
+int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s, struct upload_reply *out,
+              struct err *e)
+{
+    return p->kind == PUT_OFFER           ? run_offer(u, p, now_unix_s, out, e)
+           : p->kind == PUT_OBJECTS_SHARE ? run_share(u, p, now_unix_s, out, e)
+                                          : run_known(u->store, p, out, e);
 }

@@ -12,25 +12,19 @@
 
 #include "server/upload/session.h"
 
-/* PUT_OFFER. */
+/* PUT_OFFER; PUT_OBJECTS_SHARE, which is answered with 200 {"failed": [{"sha256", "error"}]}; PUT_OBJECT_KNOWN and PUT_PIECE_KNOWN: 200,
+ * or 404. */
 MUST_USE int offer_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
                        struct upload_reply *out, struct err *e);
-/* PUT_OBJECTS_SHARE. Answers 200 {"failed": [{"sha256", "error"}]}. */
-MUST_USE int offer_share(struct uploads *u, const struct put *p, uint64_t now_unix_s,
-                         struct upload_reply *out, struct err *e);
 /* What a tree remembers of its offers: row NUL repo NUL tree NUL what -> the id of the last one that brings `what`, a digest in
  * hex or OFFER_PIECES for pieces of files. The offer may have ended. */
 #define OFFER_PIECES SLICE("xet") /* as rows have it */
 void offer_remember(const struct session *s, struct slice what, struct batch *b);
 /* Adds to b, when it is still this one. */
 void offer_forget(struct store *store, const struct session *s, struct slice what, struct batch *b);
-void offer_remembered_key(struct slice repo, struct slice name, struct slice what, struct buf *key);
 /* p's tree, and with half of its life before it. E_NOTFOUND. Always session_free(). */
 MUST_USE int offer_recall(struct store *store, const struct put *p, struct slice what,
                           uint64_t now_unix_s, struct session *out, struct err *e);
-/* PUT_OBJECT_KNOWN, PUT_PIECE_KNOWN: 200, or 404. */
-MUST_USE int offer_known(struct store *s, const struct put *p, struct upload_reply *out,
-                         struct err *e);
 /* The offer that a put names. False: answered with 404; or *rc. Always session_free(). */
 MUST_USE bool offer_begin(struct store *s, const struct put *p, struct session *out,
                           struct upload_reply *reply, int *rc, struct err *e);
@@ -41,5 +35,19 @@ MUST_USE int offer_tree_has(struct store *s, const struct put *p, const struct d
 /* A version of the tree of that name holds it. */
 MUST_USE int offer_tree_holds(struct store *s, struct slice repo, struct slice name,
                               const struct digest *d, bool *yes, struct err *e);
+
+/* A loose object that is whole, and what the tree remembers of it: which offer brought it, until a version names it. The offer has one
+ * file row, OFFER_FILE, and holds the digest while it lasts. Whoever may publish to the tree finds the object by offer_brought_key(). */
+#define OFFER_FILE                                                                                 \
+    SLICE("append") /* the offer's one file, as rows have it, and its writer's path (live.h) */
+/* Adds to b: it is whole, and s has it. */
+void offer_brought(const struct session *s, const struct digest *d, uint64_t size_bytes,
+                   struct batch *b);
+/* The row in TABLE_UPLOAD that has the id of the offer that brought a digest to a tree: of use as long as that holds it. */
+void offer_brought_key(struct buf *out, struct slice repo, struct slice name,
+                       const struct digest *d);
+/* Adds to b, with the rest of an offer that ends: nothing tells of it any more. Blocks. */
+void offer_forget_brought(struct store *store, const struct session *s, const struct digest *d,
+                          struct batch *b);
 
 #endif

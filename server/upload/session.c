@@ -6,7 +6,6 @@
 
 #include "common/base/endian.h"
 #include "server/store/blob.h"
-#include "server/upload/brought.h"
 #include "server/store/drop.h"
 #include "server/upload/joint.h"
 #include "server/store/keep.h"
@@ -325,7 +324,7 @@ static int drop_file(void *arg, struct slice path, const struct session_file *f)
     session_file_del(&d->session, path, d->batch);
     if (f->sealed) {
         if (d->session.offer) {
-            brought_forget(d->u->store, &d->session, &f->digest, d->batch);
+            offer_forget_brought(d->u->store, &d->session, &f->digest, d->batch);
         }
         session_unhold(&d->session, path, &f->digest, d->batch);
         session_unhold(&d->session, SLICE_NONE, &f->digest, d->batch);

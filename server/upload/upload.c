@@ -297,14 +297,12 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_CREATE:
         return run_create(u, p, now_unix_s, out, e);
     case PUT_OFFER:
-        return offer_run(u, p, now_unix_s, out, e);
     case PUT_OBJECTS_SHARE:
-        return offer_share(u, p, now_unix_s, out, e);
-    case PUT_PARTS_END:
-        return upload_trouble(out, parts_end(u, p, out, e), e);
     case PUT_PIECE_KNOWN:
     case PUT_OBJECT_KNOWN:
-        return offer_known(u->store, p, out, e);
+        return offer_run(u, p, now_unix_s, out, e);
+    case PUT_PARTS_END:
+        return upload_trouble(out, parts_end(u, p, out, e), e);
     case PUT_APPEND_OPEN:
     case PUT_APPEND_STATUS:
     case PUT_APPEND_DROP:

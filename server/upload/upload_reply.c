@@ -41,13 +41,6 @@ void upload_refuse_gone(struct upload_reply *out)
     upload_refuse(out, 404, "no such upload: it was never begun here, or it has ended");
 }
 
-void upload_say(struct upload_reply *out, int status, const char *json)
-{
-    out->status = status;
-    buf_clear(&out->body);
-    buf_str(&out->body, json);
-}
-
 void upload_reply_tree(struct upload_reply *out, int status, const struct snap *sn)
 {
     char hex[DIGEST_HEX + 1];

@@ -10,8 +10,6 @@ void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...) P
 void upload_refuse_gone(struct upload_reply *out);
 /* A full disk is the client's to know: 507 and 0; all else is ours and stays an rc. */
 int upload_trouble(struct upload_reply *out, int rc, struct err *e);
-/* A status with that JSON. */
-void upload_say(struct upload_reply *out, int status, const char *json);
 /* How much of a file is here, in the body and as offset. */
 void upload_reply_file(struct upload_reply *out, int status, struct slice path,
                        const struct session_file *f);

@@ -11,7 +11,7 @@
 #include "server/store/blob.h"
 #include "server/store/keep.h"
 #include "server/store/row.h"
-#include "server/upload/brought.h"
+#include "server/upload/offer.h"
 
 static void image_say(struct image_ask *k, enum oci_code code, const char *why);
 static bool image_may(struct image_ask *k, const char *right, struct slice name, bool *asks);
@@ -537,7 +537,7 @@ static const struct fact *brought(struct image_ask *k, const struct digest *d)
     struct buf key = BUF_INIT(KEY_BYTES);
     const struct fact *f;
 
-    brought_key(&key, slice_str(k->r->name), k->tree, d);
+    offer_brought_key(&key, slice_str(k->r->name), k->tree, d);
     f = plan_row(k->facts, TABLE_UPLOAD, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     return f == NULL || f->rc != 0 ? f : holder(k, d, 'u', f->bytes);

@@ -6,7 +6,6 @@
 #include "common/base/log.h"
 #include "server/store/alias.h"
 #include "server/upload/arrival.h"
-#include "server/upload/brought.h"
 #include "server/upload/offer.h"
 #include "tests/harness/store.h"
 
@@ -145,7 +144,7 @@ static void assert_here(const struct digest *d, size_t n)
     assert_int_equal(offer_tree_has(fix->s, &p, d, &has, NULL, NULL), 0);
     assert_true(has);
     assert_blob(fix->s, d, n);
-    brought_key(&key, p.repo, p.name, d);
+    offer_brought_key(&key, p.repo, p.name, d);
     assert_int_equal(store_get(fix->s, TABLE_UPLOAD, buf_slice(&key), &id, NULL), 0);
     assert_int_equal(id.n, UPLOAD_ID);
     buf_free(&key);
@@ -312,7 +311,7 @@ static void come(struct coming *x)
     assert_true(offer_begin(fix->s, &p, &x->session, &w.reply, &rc, NULL));
     charge_begin(&x->charge, w.u, x->session.id, 0);
     x->file = (struct arrival){
-        .session = &x->session, .charge = &x->charge, .path = BROUGHT_FILE, .total = UINT64_MAX};
+        .session = &x->session, .charge = &x->charge, .path = OFFER_FILE, .total = UINT64_MAX};
     assert_int_equal(uploads_open_ingest(w.u, UINT64_MAX, true, &x->file.in, NULL), 0);
     assert_int_equal(arrival_begin(&x->file, NULL, NULL), 0);
     assert_int_equal(uploads_append(&x->charge, x->file.in, slice_first(w.bytes, 1000), NULL), 0);

@@ -378,7 +378,7 @@ static void on_staged(struct job *j)
     } else {
         fill_becomes(f, FILL_RUNNING);
         f->owner->headed(f->owner_arg, f);
-        filler_go(f);
+        fillers_do(f, FILLERS_GO_ON);
         fill_plan(f);
         fill_hash(f); /* an empty body is complete by now */
     }
@@ -521,11 +521,6 @@ int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e)
         rc = cache_make_room_beyond(f->cache, f->want.client, n, e);
     }
     return rc == E_NOSPACE ? over_share(f, &space, e) : rc;
-}
-
-void fill_wrote(struct fill *f, uint64_t n)
-{
-    share_wrote(f->cache->share, f->want.client, f->counts_as, n, clock_now_ms() / 1000);
 }
 
 /* Its length is known, or forgotten with 0. */
@@ -696,6 +691,7 @@ static void tell_audiences(struct fill *f)
 
 void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end)
 {
+    share_wrote(f->cache->share, f->want.client, f->counts_as, end - first, clock_now_ms() / 1000);
     lock_take(&f->lock);
     if (extents_until(&f->have, first) < end) {
         f->troubled_ms = 0;
@@ -715,16 +711,6 @@ void fill_wake_all(struct fill *f)
 }
 
 /* --- bytes that do not come ------------------------------------------------------------------------------------------ */
-
-void fill_trouble(struct fill *f, const struct err *why)
-{
-    lock_take(&f->lock);
-    if (f->troubled_ms == 0) {
-        f->troubled_ms = clock_now_ms();
-    }
-    f->trouble = *why;
-    lock_drop(&f->lock);
-}
 
 /* A reader that has no byte yet, and waits for these since then, has waited long enough. Any thread, under the lock. */
 static bool is_troubled(const struct fill *f, uint64_t since_ms, uint64_t now_ms)
@@ -756,7 +742,7 @@ bool fill_turns_away(struct fill *f, const struct want *w, struct err *why)
         return in_vain;
     }
     f->hastened_ms = now;
-    filler_hasten_all(f);
+    fillers_do(f, FILLERS_HASTEN);
     return waited;
 }
 
@@ -800,16 +786,6 @@ void fill_look_again(struct fill *f)
 }
 
 /* --- readers ------------------------------------------------------------------------------------------------------ */
-
-bool fill_need(struct fill *f, struct reader_need *out)
-{
-    struct list *it = list_pop_front(&f->stalled);
-
-    if (it != NULL) {
-        *out = LIST_ITEM(it, struct fill_reader, stalled)->need;
-    }
-    return it != NULL;
-}
 
 /* How far this reader may see. Under the lock. */
 static uint64_t horizon(const struct fill *f, const struct fill_reader *r, uint64_t there)
@@ -1051,7 +1027,7 @@ void fill_fail(struct fill *f, int rc, const struct err *why)
     f->why.code = rc;
     tell_audiences(f);
     lock_drop(&f->lock);
-    filler_stop_all(f);
+    fillers_do(f, FILLERS_STOP);
     fill_settle(f);
 }
 
@@ -1127,7 +1103,7 @@ void fill_answered(struct fill *f, const struct want *w)
     release_going(f);
     f->idle_since_ms = 0;
     fill_share(f, w->client);
-    filler_wake_all(f);
+    fillers_do(f, FILLERS_WAKE);
 }
 
 void fill_given_back(struct fill *f)
@@ -1253,7 +1229,7 @@ static void abandon(struct fill *f)
         lock_take(&f->lock);
         aim_becomes(f, AIM_NOTHING);
         lock_drop(&f->lock);
-        filler_rest_all(f);
+        fillers_do(f, FILLERS_REST);
     }
 }
 
@@ -1276,7 +1252,7 @@ static void rest(struct fill *f, uint64_t now_ms)
         return;
     }
     if (aim == AIM_NOTHING && f->state == FILL_RUNNING && now_ms - f->idle_since_ms >= REST_MS) {
-        filler_finish_all(f);
+        fillers_do(f, FILLERS_FINISH);
     }
     if (aim == AIM_ALONE ? now_ms - f->idle_since_ms >= c->set.grace_ms &&
                                atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed) <

@@ -187,9 +187,9 @@ void fill_fail(struct fill *f, int rc, const struct err *why);
 /* The first head: a 200 or 206. gives_ranges: no range was asked for, or it was given. */
 void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges);
 void fill_led(struct fill *f, const struct fetch_head *h); /* notes where a redirect led */
-void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end); /* any thread */
-void fill_wake_all(struct fill *f);                       /* any thread; takes the lock */
-void fill_trouble(struct fill *f, const struct err *why); /* a retry has brought nothing */
+/* Any thread. Bytes were written: readers get them, and they count for the client. */
+void fill_publish(struct fill *f, unsigned slot, uint64_t first, uint64_t end);
+void fill_wake_all(struct fill *f); /* any thread; takes the lock */
 void fill_job(struct fill *f, struct job *j, void (*work)(struct job *),
               void (*done)(struct job *));
 void fill_job_done(struct fill *f); /* first thing in a done() that fill_job() started */
@@ -198,28 +198,26 @@ void fill_settle(struct fill *f);   /* an end that waited for jobs may now happe
 void fill_post_demand(struct fill *f);
 bool fill_nearly_there(struct fill *f);
 uint64_t fill_frontier(struct fill *f); /* takes the lock */
-/* What the next stalled reader waits for; takes it off the list. Under the lock. */
-bool fill_need(struct fill *f, struct reader_need *out);
 /* Pool. n bytes of it are about to be written: E_NOSPACE, its client has had its share and there is no other room (share.h), or,
  * where it may wait, what there is is kept for the client's elder fills. */
 MUST_USE int fill_admit(struct fill *f, uint64_t n, bool may_wait, struct err *e);
 /* After E_NOSPACE: there may be room when others of the client's fills are sealed. */
 bool fill_may_wait(struct fill *f);
-void fill_wrote(struct fill *f, uint64_t n);       /* pool: so they count */
 int fill_make_room(struct fill *f, struct err *e); /* pool: one eviction run */
 
 /* --- filler.c --- */
 void fill_plan(struct fill *f); /* which bytes next, and whether any more */
 void filler_start(struct fill *f, uint64_t first, uint64_t end, const struct object *old);
-void filler_stop_all(struct fill *f);
-/* Nobody wants their bytes for the moment: they read no more, until they are woken, or finished with what has come. */
-void filler_rest_all(struct fill *f);
-void filler_wake_all(struct fill *f);
-/* Those that wait for their next try begin it now; it does not count. */
-void filler_hasten_all(struct fill *f);
-void filler_finish_all(struct fill *f);
+enum fillers_do {
+    FILLERS_STOP,
+    FILLERS_REST, /* nobody wants their bytes for the moment: they read no more, until one of the next two */
+    FILLERS_WAKE,
+    FILLERS_FINISH, /* with what has come */
+    FILLERS_HASTEN, /* those that wait for their next try begin it now; it does not count */
+    FILLERS_GO_ON,  /* the stage is open: gathered bytes may be written */
+};
+void fillers_do(struct fill *f, enum fillers_do what);  /* all of them */
 void filler_share_all(struct fill *f, uint64_t client); /* fill_share()'s part */
-void filler_go(struct fill *f); /* the stage is open: gathered bytes may be written */
 unsigned filler_count(const struct fill *f);
 
 /* --- seal.c --- */

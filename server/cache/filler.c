@@ -365,15 +365,6 @@ static void filler_stop(struct filler *fl)
     }
 }
 
-void filler_stop_all(struct fill *f)
-{
-    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        if (f->fillers[i] != NULL) {
-            filler_stop(f->fillers[i]);
-        }
-    }
-}
-
 /* Others wait for a connection that rests: what has come is finished at once. */
 static void on_wanted(void *arg)
 {
@@ -381,24 +372,18 @@ static void on_wanted(void *arg)
     struct fill *f = fill_hold(fl->fill);
 
     if (fl->resting) {
-        filler_finish_all(f);
+        fillers_do(f, FILLERS_FINISH);
     }
     fill_release(&f);
 }
 
-void filler_rest_all(struct fill *f)
+static void filler_rest(struct filler *fl)
 {
-    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        struct filler *fl = f->fillers[i];
-        if (fl == NULL) {
-            continue;
-        }
-        fl->resting = true;
-        if (fl->state == FILLER_ASKED && !fetch_has_turn(fl->fetch)) {
-            put_off(fl); /* filler_wake_all() has it asked anew */
-        } else if (fl->state == FILLER_ASKED) {
-            fetch_rest(fl->fetch, on_wanted);
-        }
+    fl->resting = true;
+    if (fl->state == FILLER_ASKED && !fetch_has_turn(fl->fetch)) {
+        put_off(fl); /* filler_wake() has it asked anew */
+    } else if (fl->state == FILLER_ASKED) {
+        fetch_rest(fl->fetch, on_wanted);
     }
 }
 
@@ -410,50 +395,55 @@ static void resume(struct filler *fl)
     }
 }
 
-void filler_wake_all(struct fill *f)
+static void filler_wake(struct filler *fl)
 {
-    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        struct filler *fl = f->fillers[i];
-        if (fl == NULL || !fl->resting) {
-            continue;
-        }
-        fl->resting = false;
-        if (fl->state == FILLER_ASKED) {
-            fetch_rest(fl->fetch, NULL);
-        }
-        resume(fl);
-        if (fl->state == FILLER_DUE) {
-            timer_in(fl, 0); /* its next try may have been due meanwhile */
-        }
+    if (!fl->resting) {
+        return;
+    }
+    fl->resting = false;
+    if (fl->state == FILLER_ASKED) {
+        fetch_rest(fl->fetch, NULL);
+    }
+    resume(fl);
+    if (fl->state == FILLER_DUE) {
+        timer_in(fl, 0); /* its next try may have been due meanwhile */
     }
 }
 
-void filler_hasten_all(struct fill *f)
+static void filler_hasten(struct filler *fl)
 {
-    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        struct filler *fl = f->fillers[i];
-        if (fl != NULL && fl->state == FILLER_DUE && !fl->resting && fl->tries > 1) {
-            fl->tries--;
-            timer_in(fl, 0);
-        }
+    if (fl->state == FILLER_DUE && !fl->resting && fl->tries > 1) {
+        fl->tries--;
+        timer_in(fl, 0);
     }
 }
 
-void filler_finish_all(struct fill *f)
+static void filler_finish(struct filler *fl)
 {
+    if (fl->state == FILLER_STOPPED || fl->replay || fl->verdict == HEAD_AGAIN || fl->no != NULL) {
+        return;
+    }
+    put_off(fl);
+    evtimer_del(fl->timer);
+    filler_shorten(fl->fill, fl->slot, fl->recv);
+    fl->paused = fl->resting = false;
+    end_request(fl);
+    fl->rc = 0;
+    settle(fl); /* may free it */
+}
+
+void fillers_do(struct fill *f, enum fillers_do what)
+{
+    static void (*const each[])(struct filler * fl) = {
+        [FILLERS_STOP] = filler_stop,     [FILLERS_REST] = filler_rest,
+        [FILLERS_WAKE] = filler_wake,     [FILLERS_HASTEN] = filler_hasten,
+        [FILLERS_FINISH] = filler_finish, [FILLERS_GO_ON] = settle,
+    };
+
     for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        struct filler *fl = f->fillers[i];
-        if (fl == NULL || fl->state == FILLER_STOPPED || fl->replay || fl->verdict == HEAD_AGAIN ||
-            fl->no != NULL) {
-            continue;
+        if (f->fillers[i] != NULL) {
+            each[what](f->fillers[i]);
         }
-        put_off(fl);
-        evtimer_del(fl->timer);
-        filler_shorten(f, i, fl->recv);
-        fl->paused = fl->resting = false;
-        end_request(fl);
-        fl->rc = 0;
-        settle(fl); /* may free it */
     }
 }
 
@@ -558,7 +548,6 @@ static void write_out(struct job *j)
         }
     }
     if (fl->write_rc == 0) {
-        fill_wrote(f, fl->data.n);
         fill_publish(f, fl->slot, fl->data_at, fl->data_at + fl->data.n); /* readers first */
         ingest_hash_along(f->ingest, buf_slice(&fl->data), fl->data_at);
     }
@@ -643,16 +632,18 @@ static void write_data(struct filler *fl)
     fill_job(f, &fl->job, write_out, on_written);
 }
 
-void filler_go(struct fill *f)
-{
-    for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        if (f->fillers[i] != NULL) {
-            settle(f->fillers[i]);
-        }
-    }
-}
-
 /* --- the end of a request ----------------------------------------------------------------------------------------- */
+
+/* A retry has brought nothing. */
+static void note_trouble(struct fill *f, const struct err *why)
+{
+    lock_take(&f->lock);
+    if (f->troubled_ms == 0) {
+        f->troubled_ms = clock_now_ms();
+    }
+    f->trouble = *why;
+    lock_drop(&f->lock);
+}
 
 static void try_again(struct filler *fl)
 {
@@ -667,7 +658,7 @@ static void try_again(struct filler *fl)
     fl->cuts += fl->headed;
     fl->fresh_bytes = 0;
     if (fl->tries > 1 || fl->rc == E_TIMEOUT) {
-        fill_trouble(f, &fl->why);
+        note_trouble(f, &fl->why);
     }
     if (fl->tries > f->cache->set.tries || fl->cuts > CUTS_MAX) {
         fill_fail(f, fl->rc, &fl->why);
@@ -728,7 +719,7 @@ static void settle(struct filler *fl)
     } else if (fl->end != LENGTH_UNKNOWN &&
                fl->recv < fl->end) { /* a bounded request: on to the next */
         becomes(fl, FILLER_DUE);
-        if (!fl->resting) { /* filler_wake_all() has it asked */
+        if (!fl->resting) { /* filler_wake() has it asked */
             ask(fl);
         }
     } else {
@@ -975,18 +966,26 @@ static void fetch_for(struct fill *f, const struct reader_need *n)
     }
 }
 
+/* What the next stalled reader waits for; it is off the list. */
+static bool next_need(struct fill *f, struct reader_need *out)
+{
+    struct list *it;
+
+    lock_take(&f->lock);
+    it = list_pop_front(&f->stalled);
+    if (it != NULL) {
+        *out = LIST_ITEM(it, struct fill_reader, stalled)->need;
+    }
+    lock_drop(&f->lock);
+    return it != NULL;
+}
+
 /* While all fillers are out the others stay on the list: the next plan serves them. */
 static void serve_readers(struct fill *f)
 {
-    while (filler_count(f) < CLAIMS_MAX) {
-        struct reader_need need;
-        bool more;
-        lock_take(&f->lock);
-        more = fill_need(f, &need);
-        lock_drop(&f->lock);
-        if (!more) {
-            return;
-        }
+    struct reader_need need;
+
+    while (filler_count(f) < CLAIMS_MAX && next_need(f, &need)) {
         fetch_for(f, &need);
     }
 }

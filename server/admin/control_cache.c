@@ -287,7 +287,7 @@ int verb_cache_rm(struct talk *t, struct err *e)
         jwrite_u64(t->result, "would_remove", rows);
         return rc < 0 ? rc : 0;
     }
-    rc = cache_remove(t->parts->cache, repo, rest, &removed, e);
+    rc = cache_remove(t->parts->cache, repo, rest, true, &removed, e);
     repos_changed(t->parts->repos, repo);
     jwrite_u64(t->result, "removed", removed);
     return rc;

@@ -98,13 +98,11 @@ struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint
  * pool thread, with key.p == NULL, when an index has told of other keys what no plan made before it knew. */
 void cache_on_change(struct cache *c, void (*fn)(void *arg, struct slice repo, struct slice key),
                      void *arg);
-/* Removes one object, or all below a prefix, and what is parked of them. Fills and revalidations under way go on for those
- * who read, but leave nothing: once this returns, only what began after it was called can be there. Blocks: pool thread. */
-MUST_USE int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix,
+/* Removes an object with its variants and what callers have of it, and what is parked of them; below: all objects whose keys begin
+ * so, too. Fills and revalidations under way go on for those who read, but leave nothing: once this returns, only what began after
+ * it was called can be there. Blocks: pool thread. */
+MUST_USE int cache_remove(struct cache *c, struct slice repo, struct slice key, bool below,
                           uint64_t *removed, struct err *e);
-
-/* The same for one key, with its variants and what callers have of it, and no other that begins so. */
-MUST_USE int cache_remove_key(struct cache *c, struct slice repo, struct slice key, struct err *e);
 
 /* Mutable objects below a prefix are revalidated before they are served again, and what is remembered to be absent is asked for
  * anew. want: is the object one of those? Blocks: pool thread. */

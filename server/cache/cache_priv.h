@@ -143,11 +143,6 @@ void entries_rest_tick(struct cache *c, uint64_t now_ms);
 void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tells on_change */
 void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
 
-/* --- seal.c --- */
-void partials_forget(struct cache *c, struct slice key, bool below); /* of row keys. Pool */
-/* Drops those that nobody has come back for, and the oldest while they hold more than max_bytes. Keeper, pool. */
-void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes);
-
 /* --- keeper.c --- */
 struct keeper *keeper_open(struct cache *c);
 void keeper_close(struct keeper **kp);

@@ -7,6 +7,7 @@
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 #include "server/store/atime.h"
+#include "server/store/partial.h"
 
 enum {
     LOOK_MS = 1000,
@@ -64,6 +65,13 @@ static int evict(struct cache *c, uint64_t need_bytes, struct err *e)
     return rc;
 }
 
+/* Drops what nobody has come back for, and the oldest while they hold more than max_bytes. */
+static void drop_parked(struct cache *c, uint64_t max_bytes)
+{
+    partials_lose_old(c->store, clock_unix_s(), max_bytes);
+    partials_drop_lost(c->store);
+}
+
 int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
 {
     int rc = evict(c, need_bytes, e);
@@ -73,7 +81,7 @@ int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
     /* What somebody asks for now counts for more than what nobody has come back for. */
     if (rc == E_NOSPACE && add_u64(need_bytes, space.staged_bytes, &need_bytes) &&
         need_bytes <= space.quota_bytes) {
-        partials_expire(c, clock_unix_s(), 0);
+        drop_parked(c, 0);
         rc = evict(c, need_bytes - space.staged_bytes, e);
     }
     return rc;
@@ -236,7 +244,7 @@ static void step(struct keeper *k, uint64_t now_ms)
     struct err e;
 
     store_space(k->cache->store, &space);
-    partials_expire(k->cache, clock_unix_s(), space.quota_bytes / PARTIAL_SHARE);
+    drop_parked(k->cache, space.quota_bytes / PARTIAL_SHARE);
     if (evict_needed(k->cache->store) && cache_make_room(k->cache, 0, &e) != 0) {
         log_warn("evict.failed", "why=\"%s\"", e.text);
     }

@@ -184,8 +184,27 @@ static void tell_all(struct cache *c, struct slice repo, struct slice keys)
     }
 }
 
-static int remove_rows(struct cache *c, struct slice repo, struct slice key, bool below,
-                       uint64_t *removed, struct err *e)
+struct forgotten {
+    struct slice key;
+    bool below;
+};
+
+static bool is_forgotten(void *arg, const struct partial *p)
+{
+    const struct forgotten *x = arg;
+
+    return object_key_is(partial_name(p), x->key, x->below);
+}
+
+/* What is parked of fills of these row keys. */
+static void drop_parked(struct cache *c, struct slice key, bool below)
+{
+    partials_lose(c->store, PARTIAL_FILL, is_forgotten, &(struct forgotten){key, below});
+    partials_drop_lost(c->store);
+}
+
+int cache_remove(struct cache *c, struct slice repo, struct slice key, bool below,
+                 uint64_t *removed, struct err *e)
 {
     struct removal r = {repo, key, below, batch_new(), BUF_INIT(KEYS_MAX), 0};
     struct buf prefix = BUF_INIT(OBJECT_KEY_MAX);
@@ -195,7 +214,7 @@ static int remove_rows(struct cache *c, struct slice repo, struct slice key, boo
     rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
     if (rc == 0) {
         cut_fills(c, buf_slice(&prefix), below, entries_forget);
-        partials_forget(c, buf_slice(&prefix), below);
+        drop_parked(c, buf_slice(&prefix), below);
         rc = cache_list(c, repo, key, remove_row, &r, e);
     }
     if (rc == 0) {
@@ -209,19 +228,6 @@ static int remove_rows(struct cache *c, struct slice repo, struct slice key, boo
     buf_free(&r.keys);
     buf_free(&prefix);
     return rc;
-}
-
-int cache_remove(struct cache *c, struct slice repo, struct slice key_prefix, uint64_t *removed,
-                 struct err *e)
-{
-    return remove_rows(c, repo, key_prefix, true, removed, e);
-}
-
-int cache_remove_key(struct cache *c, struct slice repo, struct slice key, struct err *e)
-{
-    uint64_t removed;
-
-    return remove_rows(c, repo, key, false, &removed, e);
 }
 
 /* --- marked to be revalidated ------------------------------------------------------------------------------------- */

@@ -559,29 +559,3 @@ void fill_put_away(struct fill *f, bool worth)
         ingest_drop(&f->ingest);
     }
 }
-
-/* --- removal ------------------------------------------------------------------------------------------------------ */
-
-void partials_expire(struct cache *c, uint64_t now_unix_s, uint64_t max_bytes)
-{
-    partials_lose_old(c->store, now_unix_s, max_bytes);
-    partials_drop_lost(c->store);
-}
-
-struct forgotten {
-    struct slice key;
-    bool below;
-};
-
-static bool is_forgotten(void *arg, const struct partial *p)
-{
-    const struct forgotten *x = arg;
-
-    return object_key_is(partial_name(p), x->key, x->below);
-}
-
-void partials_forget(struct cache *c, struct slice key, bool below)
-{
-    partials_lose(c->store, PARTIAL_FILL, is_forgotten, &(struct forgotten){key, below});
-    partials_drop_lost(c->store);
-}

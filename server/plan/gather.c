@@ -487,8 +487,9 @@ static void on_end(struct body_use *use)
 static void forget_part(struct gather *g)
 {
     struct err why;
+    uint64_t removed;
 
-    if (cache_remove_key(g->all->parts.cache, g->want.repo, g->want.key, &why) != 0) {
+    if (cache_remove(g->all->parts.cache, g->want.repo, g->want.key, false, &removed, &why) != 0) {
         log_warn("serve.gather_remove", "repo=%s why=\"%s\"", g->repo->name, why.text);
     }
 }

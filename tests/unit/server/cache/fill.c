@@ -496,7 +496,7 @@ static void removed_objects_are_fetched_again(void **state)
     put(&world, "/gone/a?size=1000");
     get_and_check(&world, "/gone/a", CACHE_MISS);
     world_quiet(&world, "/gone/a");
-    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/gone/"), &removed, &e), 0);
+    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/gone/"), true, &removed, &e), 0);
     assert_int_equal(removed, 1);
     get_and_check(&world, "/gone/a", CACHE_MISS);
 }
@@ -586,7 +586,8 @@ static void *remove_racing(void *arg)
     uint64_t removed;
 
     assert_int_equal(
-        cache_remove(world.cache, SLICE("t"), SLICE("/racing"), &removed, (struct err *)arg), 0);
+        cache_remove(world.cache, SLICE("t"), SLICE("/racing"), true, &removed, (struct err *)arg),
+        0);
     return NULL;
 }
 
@@ -630,7 +631,7 @@ static void a_removal_takes_what_was_parked(void **state)
     assert_int_equal(c.rc, E_NETWORK);
     client_fini(&c);
     world_quiet(&w, "/parked");
-    assert_int_equal(cache_remove(w.cache, SLICE("t"), SLICE("/parked"), &removed, NULL), 0);
+    assert_int_equal(cache_remove(w.cache, SLICE("t"), SLICE("/parked"), true, &removed, NULL), 0);
     world_stop(&w); /* the trouble of its origin is forgotten */
     world_start(&w);
     put(&w, "/parked?size=%d", 80 * MIB);

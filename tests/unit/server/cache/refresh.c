@@ -327,13 +327,15 @@ static void a_removed_page_is_not_renewed(void **state)
     while (!is_filling(&world, "/removed")) {
         usleep(1000);
     }
-    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/removed"), &removed, NULL), 0);
+    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/removed"), true, &removed, NULL),
+                     0);
     assert_int_equal(removed, 1);
     client_wait(&c);
     assert_int_equal(c.state, CACHE_REVALIDATED);
     client_fini(&c);
     world_quiet(&world, "/removed");
-    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/nothing"), &removed, NULL), 0);
+    assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/nothing"), true, &removed, NULL),
+                     0);
     assert_int_equal(cache_list(world.cache, SLICE("t"), SLICE("/removed"), any_row, &there, NULL),
                      0);
     assert_false(there);

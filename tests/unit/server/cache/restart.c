@@ -4,6 +4,7 @@
 
 #include "tests/harness/cache_world.h"
 #include "server/cache/cache_priv.h"
+#include "server/store/partial.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -149,8 +150,8 @@ static void a_stopped_fill_is_resumed_or_begun_anew(void **state)
         assert_int_equal(partial_rows(&w), 0);
         {
             uint64_t removed;
-            assert_int_equal(cache_remove(w.cache, SLICE("t"), SLICE("/stopped"), &removed, NULL),
-                             0);
+            assert_int_equal(
+                cache_remove(w.cache, SLICE("t"), SLICE("/stopped"), true, &removed, NULL), 0);
         }
     }
     world_close(&w);
@@ -212,6 +213,12 @@ static unsigned names_in(struct world *w, const char *folder)
     return n;
 }
 
+static void drop_parked(struct world *w, uint64_t now_unix_s, uint64_t max_bytes)
+{
+    partials_lose_old(w->store, now_unix_s, max_bytes);
+    partials_drop_lost(w->store);
+}
+
 static void parked_fills_go_when_nobody_comes_back(void **state)
 {
     static const struct cache_settings one_try = {
@@ -225,14 +232,14 @@ static void parked_fills_go_when_nobody_comes_back(void **state)
     fail_large(&w, "/parked");
     world_stop(&w); /* a stop parks again, a start finds it */
     world_start(&w);
-    partials_expire(w.cache, now + 6 * 86400, UINT64_MAX);
+    drop_parked(&w, now + 6 * 86400, UINT64_MAX);
     assert_int_equal(partial_rows(&w), 1);
-    partials_expire(w.cache, now + 8 * 86400, UINT64_MAX);
+    drop_parked(&w, now + 8 * 86400, UINT64_MAX);
     assert_int_equal(partial_rows(&w), 0);
     assert_int_equal(names_in(&w, "partial"), 0);
     usleep(2100 * 1000);
     fail_large(&w, "/parked");
-    partials_expire(w.cache, now, 10 * MIB); /* too much of it */
+    drop_parked(&w, now, 10 * MIB); /* too much of it */
     assert_int_equal(partial_rows(&w), 0);
     assert_int_equal(names_in(&w, "partial"), 0);
     world_close(&w);

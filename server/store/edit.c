@@ -450,7 +450,7 @@ static int edit_tree(struct editor *x, const struct digest *base, const struct t
     rc = rc != 0 ? rc : list_base(x, base, e);
     rc = rc != 0 ? rc : check_clashes(x, e);
     rc = rc != 0 ? rc : merge_leaves(x, e);
-    return rc == 0 ? build_above(x, e) : rc;
+    return rc != 0 ? rc : build_above(x, e);
 }
 
 int tree_edit(struct store *s, const struct digest *base, const struct tree_edit *edits,

@@ -392,7 +392,7 @@ static int sweep(struct gc *g)
     }
     rc = rc != 0 ? rc
                  : kv_scan_once(kv, NULL, TABLE_NODE, SLICE_NONE, SLICE_NONE, sweep_node, g, g->e);
-    return rc == 0 ? flush_rows(g) : rc;
+    return rc != 0 ? rc : flush_rows(g);
 }
 
 int gc_run(struct store *s, uint64_t grace_s, bool dry, struct gc_report *out, struct err *e)

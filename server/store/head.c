@@ -60,7 +60,7 @@ int head_load(struct store *s, struct slice repo, struct slice name, struct buf 
         head_key(key, repo, name);
         rc = kv_get(s->kv, TABLE_HEAD, buf_slice(key), row, e);
     }
-    return rc == 0 ? head_decode(buf_slice(row), out, e) : rc;
+    return rc != 0 ? rc : head_decode(buf_slice(row), out, e);
 }
 
 int head_get(struct store *s, struct slice repo, struct slice name, struct snap *out, struct err *e)
@@ -99,7 +99,7 @@ static int on_head(void *arg, struct slice key, struct slice value)
     int rc = head_decode(value, &h, w->e);
 
     rc = rc != 0 ? rc : snap_get(w->s, repo, name, h.live_seq, &sn, w->e);
-    return rc == 0 ? w->each(w->arg, name, &sn) : rc;
+    return rc != 0 ? rc : w->each(w->arg, name, &sn);
 }
 
 int head_list(struct store *s, struct slice repo,

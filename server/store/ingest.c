@@ -106,7 +106,7 @@ static int unhashed_hash(struct unhashed *r, struct hasher *h, int fd, uint64_t 
         block_free(b);
     }
     unhashed_drop(r);
-    return rc == 0 ? hasher_add_file(h, fd, upto, e) : rc;
+    return rc != 0 ? rc : hasher_add_file(h, fd, upto, e);
 }
 
 /* --- the ingest ---------------------------------------------------------------------------------------------------- */
@@ -455,8 +455,8 @@ static int append(struct ingest *in, struct slice bytes, struct err *e)
     if (rc == 0 && in->how.blocks) {
         return append_blocks(in, bytes, e);
     }
-    rc = rc == 0 ? ingest_flush(in, e) : rc;
-    rc = rc == 0 ? write_out(in, bytes, in->at, e) : rc;
+    rc = rc != 0 ? rc : ingest_flush(in, e);
+    rc = rc != 0 ? rc : write_out(in, bytes, in->at, e);
     in->at += rc == 0 ? bytes.n : 0;
     return rc;
 }
@@ -543,7 +543,7 @@ int ingest_finish(struct ingest *in, uint64_t size_bytes, struct digest *out, st
     int rc = ingest_flush(in, e);
 
     CHECK(takes_bytes(in));
-    rc = rc == 0 ? ingest_hash(in, size_bytes, e) : rc;
+    rc = rc != 0 ? rc : ingest_hash(in, size_bytes, e);
     if (rc != 0) {
         return rc;
     }
@@ -642,8 +642,8 @@ int ingest_save(struct ingest *in, struct partial *p, struct batch **bp, enum du
     p->saved_unix_s = clock_unix_s();
     rc = rc == 0 && p->summed ? sum(in, p, e) : rc;
     rc = rc == 0 && stage_written_bytes(in->stage) != 0 ? ingest_sync(in, e) : rc;
-    rc = rc == 0 ? partial_put(b, p, e) : rc;
-    rc = rc == 0 ? store_commit(in->s, &b, how, e) : rc;
+    rc = rc != 0 ? rc : partial_put(b, p, e);
+    rc = rc != 0 ? rc : store_commit(in->s, &b, how, e);
     in->has_row = in->has_row || rc == 0;
     batch_free(&b);
     if (bp != NULL) {

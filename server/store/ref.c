@@ -93,7 +93,7 @@ static int load(struct store *s, struct slice key, struct buf *row, struct ref *
 {
     int rc = kv_get(s->kv, TABLE_REF, key, row, e);
 
-    return rc == 0 ? ref_decode(buf_slice(row), out, e) : rc;
+    return rc != 0 ? rc : ref_decode(buf_slice(row), out, e);
 }
 
 /* --- reading --- */

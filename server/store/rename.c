@@ -284,7 +284,7 @@ int rename_copy(struct store *s, struct slice repo, struct slice from, struct sl
                                 : head_name_valid(repo, to, e);
 
     rc = rc != 0 ? rc : refuse_lead(s, repo, to, e);
-    return rc == 0 ? run(&x) : rc;
+    return rc != 0 ? rc : run(&x);
 }
 
 int rename_drop(struct store *s, struct slice repo, struct slice name, struct err *e)

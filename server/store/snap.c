@@ -128,7 +128,7 @@ static int on_snap(void *arg, struct slice key, struct slice value)
         return err_set(w->e, E_CORRUPT, "a snapshot's key does not decode");
     }
     rc = snap_decode(value, seq, &sn, w->e);
-    return rc == 0 ? w->each(w->arg, &sn) : rc;
+    return rc != 0 ? rc : w->each(w->arg, &sn);
 }
 
 int snap_list(struct store *s, struct slice repo, struct slice name,

@@ -523,10 +523,8 @@ static int give_name(struct stage *st, const struct digest *d, uint64_t size_byt
         return err_sys(e, "sealing %.12s...", path + 6);
     }
     rc = seal_folder(st->s, d, e);
-    if (rc == 0) {
-        rc = link_name(st, path, size_bytes, e);
-    }
-    return rc == 0 ? sync_folder(st->s, path, e) : rc;
+    rc = rc != 0 ? rc : link_name(st, path, size_bytes, e);
+    return rc != 0 ? rc : sync_folder(st->s, path, e);
 }
 
 /* The digest is entered before we look whether the blob exists: from then on its file stays. */
@@ -544,9 +542,7 @@ static int seal_file(struct stage *st, const struct digest *d, uint64_t size_byt
     rc = blob_exists(s, d, &exists, e);
     if (rc == 0 && (!exists || blob_open_file(s, d, size_bytes, &blob, NULL) != 0)) {
         rc = give_name(st, d, size_bytes, e);
-        if (rc == 0) {
-            rc = blob_open_file(s, d, size_bytes, &blob, e);
-        }
+        rc = rc != 0 ? rc : blob_open_file(s, d, size_bytes, &blob, e);
     }
     if (rc != 0) {
         return rc;
@@ -615,9 +611,7 @@ int blob_put_bytes(struct store *s, struct slice bytes, struct batch *b, struct 
         return 0;
     }
     rc = stage_open(s, bytes.n, false, &st, e);
-    if (rc == 0) {
-        rc = stage_write(st, bytes.p, bytes.n, 0, e);
-    }
+    rc = rc != 0 ? rc : stage_write(st, bytes.p, bytes.n, 0, e);
     if (rc != 0) {
         stage_abort(&st);
         return rc;

@@ -200,7 +200,7 @@ static int open_rows(struct store *s, uint64_t cache_bytes, struct err *e)
     s->was_clean = s->was_clean || fresh;
     committer_open(s, &counts);
     rc = partials_open(s, &s->partials, e);
-    return rc == 0 ? mark_open(s, fresh, e) : rc;
+    return rc != 0 ? rc : mark_open(s, fresh, e);
 }
 
 /* --- open and close --- */

@@ -763,7 +763,7 @@ static int check_blobs(struct verify *v)
     if (rc == 0 && v->progress != NULL) {
         (void)v->progress(v->arg, v->out->blobs, v->out->blobs);
     }
-    return rc == 0 ? check_counts(v, &kept) : rc;
+    return rc != 0 ? rc : check_counts(v, &kept);
 }
 
 int verify_run(struct store *s, bool deep, bool repair,

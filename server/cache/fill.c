@@ -560,7 +560,7 @@ static void open_stage(struct job *j)
     f->job_rc = fits_quota(f, &f->job_why);
     f->counts_as = f->job_rc != 0 ? SHARE_RANGE : SHARE_OBJECT;
     f->job_rc = fill_aim(f) == AIM_WHOLE ? f->job_rc : 0;
-    f->job_rc = f->job_rc == 0 ? fits_share(f, &f->job_why) : f->job_rc;
+    f->job_rc = f->job_rc != 0 ? f->job_rc : fits_share(f, &f->job_why);
     if (f->ingest == NULL && f->job_rc == 0) {
         f->job_rc = ingest_open(s, &how, &f->ingest, &f->job_why);
     }

@@ -49,9 +49,7 @@ static int find_at(struct cache *c, struct slice row_key, const struct want *w, 
     int rc = store_get(c->store, TABLE_OBJECT, row_key, &row, e);
 
     *out = NULL;
-    if (rc == 0) {
-        rc = hit_of_row(c, buf_slice(&row), SLICE(""), w, out, e);
-    }
+    rc = rc != 0 ? rc : hit_of_row(c, buf_slice(&row), SLICE(""), w, out, e);
     buf_free(&row);
     return rc;
 }

@@ -217,9 +217,7 @@ int cache_remove(struct cache *c, struct slice repo, struct slice key, bool belo
         drop_parked(c, buf_slice(&prefix), below);
         rc = cache_list(c, repo, key, remove_row, &r, e);
     }
-    if (rc == 0) {
-        rc = store_commit(c->store, &r.batch, COMMIT_SYNC, e);
-    }
+    rc = rc != 0 ? rc : store_commit(c->store, &r.batch, COMMIT_SYNC, e);
     if (rc == 0) {
         tell_all(c, repo, buf_slice(&r.keys));
     }
@@ -340,9 +338,7 @@ int cache_expire(struct cache *c, struct slice repo, struct slice key_prefix,
         cut_fills(c, buf_slice(&prefix), true, entries_expire);
         rc = cache_list(c, repo, key_prefix, note_key, &m, e);
     }
-    if (rc == 0) {
-        rc = mark_all(&m, expired, e);
-    }
+    rc = rc != 0 ? rc : mark_all(&m, expired, e);
     tell_all(c, repo, buf_slice(&m.keys));
     buf_free(&m.keys);
     buf_free(&prefix);

@@ -81,7 +81,7 @@ static int read_all(struct note *n, void *state, struct buf *piece, struct err *
             rc = r->feed(state, slice_of(to, bytes), &n->rows, e);
         }
     }
-    return rc == 0 ? r->finish(state, &n->rows, e) : rc;
+    return rc != 0 ? rc : r->finish(state, &n->rows, e);
 }
 
 static int read_notes(struct fill *f, struct err *e)
@@ -384,9 +384,7 @@ static void seal(struct job *j)
 
     o->size_bytes = f->total_bytes;
     f->job_rc = ingest_finish(f->ingest, f->total_bytes, &o->digest, &f->job_why);
-    if (f->job_rc == 0) {
-        f->job_rc = verify(f, &f->job_why);
-    }
+    f->job_rc = f->job_rc != 0 ? f->job_rc : verify(f, &f->job_why);
     if (f->job_rc == 0 && f->want.reader != NULL) {
         f->job_rc = read_notes(f, &f->job_why);
     }

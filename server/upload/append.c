@@ -130,9 +130,7 @@ static int enter(struct append *x, const struct upload_body *body, struct upload
         return err_set(e, E_BUSY, "another request still writes this upload");
     }
     rc = joint_enter(x->u, x->session.id, &none, true, &x->joint, e);
-    if (rc == 0) {
-        rc = find_end(x, reply, e);
-    }
+    rc = rc != 0 ? rc : find_end(x, reply, e);
     if (rc == 0 && reply->status == 0) {
         take_hasher(x);
     }
@@ -182,9 +180,7 @@ static int append_write(void *arg, struct slice bytes, struct upload_reply *repl
     bool small = ingest_state(x->file.in) == INGEST_MEMORY;
     int rc = uploads_append(small ? NULL : &x->charge, x->file.in, bytes, e);
 
-    if (rc == 0) {
-        rc = arrival_save_if_due(&x->file, e);
-    }
+    rc = rc != 0 ? rc : arrival_save_if_due(&x->file, e);
     if (rc == E_CHANGED) {
         upload_refuse_gone(reply);
         rc = 0;
@@ -261,9 +257,7 @@ static int end(struct append *x, uint64_t now_unix_s, struct upload_reply *reply
     bool same;
     int rc = ingest_finish(x->file.in, ingest_bytes(x->file.in), &d, e);
 
-    if (rc == 0) {
-        rc = compare(x, &d, &same, e);
-    }
+    rc = rc != 0 ? rc : compare(x, &d, &same, e);
     if (rc == 0 && !same) {
         x->over = true;
         rc = discard(x, reply, e);

@@ -72,9 +72,7 @@ int changes_see(struct changes *c, struct slice path, bool *yes, struct err *e)
     struct snap sn;
     int rc = publish_base(c->u->store, &c->put, &sn, e);
 
-    if (rc == 0) {
-        rc = tree_get(c->u->store, &sn.root, path, &a, &en, e);
-    }
+    rc = rc != 0 ? rc : tree_get(c->u->store, &sn.root, path, &a, &en, e);
     *yes = rc == 0 && en.type == ENTRY_FILE;
     arena_fini(&a);
     return rc == E_NOTFOUND ? 0 : rc;

@@ -68,9 +68,7 @@ int intake_write(struct intake *k, struct slice bytes, struct upload_reply *out,
     if (k->in == NULL) {
         rc = uploads_open_ingest(k->u, UINT64_MAX, false, &k->in, e);
     }
-    if (rc == 0) {
-        rc = ingest_append(k->in, bytes, e);
-    }
+    rc = rc != 0 ? rc : ingest_append(k->in, bytes, e);
     return upload_trouble(out, rc, e);
 }
 
@@ -124,9 +122,7 @@ static int judge_taken(struct intake *k, struct upload_reply *out, struct err *e
     struct entry en;
     int rc = publish_base(k->u->store, &k->put, &head, e);
 
-    if (rc == 0) {
-        rc = tree_get(k->u->store, &head.root, k->put.path, &a, &en, e);
-    }
+    rc = rc != 0 ? rc : tree_get(k->u->store, &head.root, k->put.path, &a, &en, e);
     out->status = 0;
     buf_clear(&out->body);
     if (rc == 0 && en.type == ENTRY_FILE && digest_eq(&en.digest, &k->digest)) {
@@ -164,7 +160,7 @@ int intake_publish(struct intake *k, struct slice tree, struct slice path,
     rc = publish_check(&pub, out, e);
     if (rc == 0 && out->status == 0) {
         rc = seal_all(k, beside, count, edit, e);
-        rc = rc == 0 ? publish_run(&pub, out, e) : rc;
+        rc = rc != 0 ? rc : publish_run(&pub, out, e);
     }
     if (rc == 0 && out->status == 412) {
         rc = judge_taken(k, out, e);

@@ -571,7 +571,7 @@ int uploads_open_ingest(struct uploads *u, uint64_t expect_bytes, bool named, st
     *out = NULL;
     how.named = named;
     how.small = !named && expect_bytes <= BLOB_INLINE_BYTES;
-    return rc == 0 ? ingest_open(u->store, &how, out, e) : rc;
+    return rc != 0 ? rc : ingest_open(u->store, &how, out, e);
 }
 
 int uploads_resume(struct uploads *u, uint64_t id, uint64_t at, uint64_t expect_bytes,

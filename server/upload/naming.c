@@ -26,7 +26,7 @@ static int drop_label(struct store *s, const struct put *p, struct err *e)
     buf_adds(&version, p->ref.name);
     rc = version.rc != 0 ? E_NOTFOUND : snap_find(s, p->repo, p->name, buf_slice(&version), &sn, e);
     buf_free(&version);
-    return rc == 0 ? snap_tag(s, p->repo, p->name, sn.seq, SLICE(""), e) : rc;
+    return rc != 0 ? rc : snap_tag(s, p->repo, p->name, sn.seq, SLICE(""), e);
 }
 
 static int drop_ref(struct store *s, const struct put *p, struct err *e)

@@ -376,7 +376,7 @@ static int run_share(struct uploads *u, const struct put *p, uint64_t now_unix_s
     }
     jwrite_close(&out->body, ']');
     jwrite_close(&out->body, '}');
-    rc = rc == 0 ? store_commit(u->store, &b, COMMIT_SYNC, e) : rc;
+    rc = rc != 0 ? rc : store_commit(u->store, &b, COMMIT_SYNC, e);
     if (rc == 0) {
         out->status = 200;
     } else {

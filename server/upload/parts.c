@@ -109,9 +109,7 @@ int parts_recall(struct store *store, const struct put *p, const struct put_obje
 
     digest_format(&o->digest, hex);
     rc = offer_recall(store, p, slice_of(hex, DIGEST_HEX), now_unix_s, &s, e);
-    if (rc == 0) {
-        rc = row_load(store, s.id, &o->digest, 0, &f, e);
-    }
+    rc = rc != 0 ? rc : row_load(store, s.id, &o->digest, 0, &f, e);
     if (rc == 0 && f.total != o->size_bytes) {
         rc = E_NOTFOUND;
     }
@@ -339,9 +337,7 @@ static int part_open(struct uploads *u, const struct put *p, const struct upload
     if (offer_begin(u->store, p, &x->session, reply, &rc, e) &&
         find_place(x, p, body->length, reply, &rc, e)) {
         rc = enter(x, p, body, e);
-        if (rc == 0) {
-            rc = begin(x, e);
-        }
+        rc = rc != 0 ? rc : begin(x, e);
     }
     if (rc != 0 || reply->status != 0) {
         part_close(x);
@@ -624,9 +620,7 @@ int parts_end(struct uploads *u, const struct put *p, struct upload_reply *out, 
 
     if (offer_begin(u->store, p, &s, out, &rc, e)) {
         rc = joint_enter(u, s.id, &p->digest, true, &x.joint, e);
-        if (rc == 0) {
-            rc = end_object(&x);
-        }
+        rc = rc != 0 ? rc : end_object(&x);
         joint_leave(u, &x.joint);
     }
     session_free(&s);

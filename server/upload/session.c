@@ -359,9 +359,7 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
         offer_forget(u->store, &d.session, OFFER_PIECES, d.batch);
     }
     batch_del(d.batch, TABLE_UPLOAD, key);
-    if (rc == 0) {
-        rc = store_commit(u->store, &d.batch, COMMIT_SYNC, e);
-    }
+    rc = rc != 0 ? rc : store_commit(u->store, &d.batch, COMMIT_SYNC, e);
     batch_free(&d.batch);
     buf_free(&row);
     partials_drop_lost(u->store);

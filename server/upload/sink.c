@@ -296,9 +296,7 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
                     (k->put.kind != PUT_UPLOAD_FILE && ingest_state(k->file.in) == INGEST_MEMORY);
         rc = uploads_append(free ? NULL : &k->charge, k->file.in, bytes, e);
     }
-    if (rc == 0) {
-        rc = arrival_save_if_due(&k->file, e);
-    }
+    rc = rc != 0 ? rc : arrival_save_if_due(&k->file, e);
     return upload_trouble(reply, rc, e);
 }
 
@@ -349,9 +347,7 @@ static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t n
         publish_hold(&k->put, d, b);
         rc = store_commit(k->u->store, &b, COMMIT_LAZY, e);
     }
-    if (rc == 0) {
-        rc = publish_run(&pub, reply, e);
-    }
+    rc = rc != 0 ? rc : publish_run(&pub, reply, e);
     blob_release(&blob);
     batch_free(&b);
     return rc;

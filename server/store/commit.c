@@ -6,11 +6,61 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/store/kv.h"
 #include "server/store/row.h"
 #include "server/store/state.h"
+
+/* --- counters --- */
+
+#define COUNTS_KEY SLICE("counts")
+
+static void counts_encode(const struct counts *c, char out[COUNTS_BYTES])
+{
+    be_put(out, 8, c->used_bytes);
+    be_put(out + 8, 8, c->small_bytes);
+    be_put(out + 16, 8, c->blobs);
+}
+
+int counts_decode(struct slice bytes, struct counts *out, struct err *e)
+{
+    if (bytes.n != COUNTS_BYTES) {
+        return err_set(e, E_CORRUPT, "the row of counters has %zu bytes", bytes.n);
+    }
+    out->used_bytes = be_get(bytes.p, 8);
+    out->small_bytes = be_get(bytes.p + 8, 8);
+    out->blobs = be_get(bytes.p + 16, 8);
+    return 0;
+}
+
+void counts_add(struct counts *c, uint64_t size_bytes)
+{
+    c->used_bytes += size_bytes;
+    c->small_bytes += size_bytes <= BLOB_SMALL_BYTES ? size_bytes : 0;
+    c->blobs++;
+}
+
+/* Never below zero. */
+static void counts_sub(struct counts *c, uint64_t size_bytes)
+{
+    c->used_bytes -= min_u64(c->used_bytes, size_bytes);
+    if (size_bytes <= BLOB_SMALL_BYTES) {
+        c->small_bytes -= min_u64(c->small_bytes, size_bytes);
+    }
+    c->blobs -= min_u64(c->blobs, 1);
+}
+
+int counts_load(struct store *s, struct counts *out, struct err *e)
+{
+    struct buf row = BUF_INIT(256);
+    int rc = kv_get(s->kv, TABLE_META, COUNTS_KEY, &row, e);
+
+    rc = rc != 0 ? rc : counts_decode(buf_slice(&row), out, e);
+    buf_free(&row);
+    return rc;
+}
 
 struct admission {
     struct store *s;
@@ -37,8 +87,6 @@ enum {
     ROW_MAX = 64 << 20,
     FREEING_BYTES = 256 << 10, /* what a batch that frees space may leave */
 };
-
-#define COUNTS_KEY SLICE("counts")
 
 static void admission_init(struct admission *a, struct store *s, const struct counts *counts)
 {
@@ -236,16 +284,6 @@ static int admission_write(struct admission *a, bool sync, struct err *e)
         a->counts = a->written;
     }
     a->counted = false;
-    return rc;
-}
-
-int counts_load(struct store *s, struct counts *out, struct err *e)
-{
-    struct buf row = BUF_INIT(256);
-    int rc = kv_get(s->kv, TABLE_META, COUNTS_KEY, &row, e);
-
-    rc = rc != 0 ? rc : counts_decode(buf_slice(&row), out, e);
-    buf_free(&row);
     return rc;
 }
 

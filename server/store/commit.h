@@ -11,7 +11,13 @@
 #define SERVER_STORE_COMMIT_H
 
 #include "server/store/batch.h"
-#include "server/store/space.h"
+
+/* The counters of sealed blobs are a row that every commit touching blobs rewrites in the same batch: they are exact after any crash. */
+struct counts {
+    uint64_t used_bytes;
+    uint64_t small_bytes;
+    uint64_t blobs;
+};
 
 struct committer;
 struct committer *committer_open(struct store *s, const struct counts *counts);
@@ -19,6 +25,9 @@ void committer_close(struct committer **cp); /* drains the queue */
 /* From a check on the commit thread: corrects the counters, with the batch that is being admitted. */
 void committer_adjust(struct store *s, const struct counts *add, const struct counts *sub);
 
+enum { COUNTS_BYTES = 24 };
+MUST_USE int counts_decode(struct slice bytes, struct counts *out, struct err *e);
+void counts_add(struct counts *c, uint64_t size_bytes);
 /* The counters of TABLE_META; E_NOTFOUND in a new store. */
 MUST_USE int counts_load(struct store *s, struct counts *out, struct err *e);
 

@@ -6,46 +6,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "common/base/endian.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/store/state.h"
 
 enum { LOOK_MS = 1000, GROW_BYTES = 1 << 20, ROWS_MARGIN_BYTES = 64 << 20 };
-
-void counts_encode(const struct counts *c, char out[COUNTS_BYTES])
-{
-    be_put(out, 8, c->used_bytes);
-    be_put(out + 8, 8, c->small_bytes);
-    be_put(out + 16, 8, c->blobs);
-}
-
-int counts_decode(struct slice bytes, struct counts *out, struct err *e)
-{
-    if (bytes.n != COUNTS_BYTES) {
-        return err_set(e, E_CORRUPT, "the row of counters has %zu bytes", bytes.n);
-    }
-    out->used_bytes = be_get(bytes.p, 8);
-    out->small_bytes = be_get(bytes.p + 8, 8);
-    out->blobs = be_get(bytes.p + 16, 8);
-    return 0;
-}
-
-void counts_add(struct counts *c, uint64_t size_bytes)
-{
-    c->used_bytes += size_bytes;
-    c->small_bytes += size_bytes <= BLOB_SMALL_BYTES ? size_bytes : 0;
-    c->blobs++;
-}
-
-void counts_sub(struct counts *c, uint64_t size_bytes)
-{
-    c->used_bytes -= min_u64(c->used_bytes, size_bytes);
-    if (size_bytes <= BLOB_SMALL_BYTES) {
-        c->small_bytes -= min_u64(c->small_bytes, size_bytes);
-    }
-    c->blobs -= min_u64(c->blobs, 1);
-}
 
 /* --- the disk --- */
 

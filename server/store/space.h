@@ -1,6 +1,5 @@
-/* space.h - how many bytes there are: counters of sealed blobs, reservations of stages, what is parked, the disk, the ballast.
+/* space.h - how many bytes there are: those of sealed blobs (commit.h), reservations of stages, what is parked, the disk, the ballast.
  *
- * The counters are a row that every commit touching blobs rewrites in the same batch: they are exact after any crash.
  * The ballast is a file that holds space back; the first ENOSPC deletes it, so that RocksDB can finish what it writes and
  * eviction can commit; it is made again when there is room.
  *
@@ -10,19 +9,8 @@
 #define SERVER_STORE_SPACE_H
 
 #include "common/os/lock.h"
+#include "server/store/commit.h"
 #include "server/store/store.h"
-
-struct counts {
-    uint64_t used_bytes;
-    uint64_t small_bytes;
-    uint64_t blobs;
-};
-
-enum { COUNTS_BYTES = 24 };
-void counts_encode(const struct counts *c, char out[COUNTS_BYTES]);
-MUST_USE int counts_decode(struct slice bytes, struct counts *out, struct err *e);
-void counts_add(struct counts *c, uint64_t size_bytes);
-void counts_sub(struct counts *c, uint64_t size_bytes); /* never below zero */
 
 struct space {
     struct lock lock; /* LOCK_STORE */

@@ -198,7 +198,8 @@ struct answer *answer_of_status(struct cache *c, int status, enum cache_state st
     return &x->pub;
 }
 
-struct answer *answer_of_refusal(int status, enum cache_state state, const struct fetch_head *h)
+/* Of a no only what explains it: 401, 403, 404, 410. */
+static struct answer *of_refusal(int status, enum cache_state state, const struct fetch_head *h)
 {
     static const char *const told[] = {"x-error-code", "x-error-message"};
     struct answer_box *x = box_new(status, state);
@@ -224,18 +225,26 @@ static void add_field(struct answer_box *x, const char *name, struct slice value
     }
 }
 
-struct answer *answer_of_words(struct cache *c, int status, enum cache_state state,
-                               const struct fetch_head *h, struct slice text)
+/* What a head says of its object, which is just now. */
+static struct object *object_of_head(struct cache *c, const struct fetch_head *h, struct arena *a)
 {
-    struct answer_box *x = box_new(status, state);
     struct object *o = NEW(struct object);
-    struct arena a = {0};
     struct freshness fresh;
 
-    object_learn(o, h, &a);
+    object_learn(o, h, a);
     freshness_read(h->fields, h->nfields, NULL, clock_unix_s(), c->set.default_ttl_s, &fresh);
     o->validated_unix_s = clock_unix_s();
     o->age_s = fresh.age_s;
+    return o;
+}
+
+static struct answer *of_words(struct cache *c, int status, enum cache_state state,
+                               const struct fetch_head *h, struct slice text)
+{
+    struct answer_box *x = box_new(status, state);
+    struct arena a = {0};
+    struct object *o = object_of_head(c, h, &a);
+
     describe(x, o);
     add_field(x, "etag", o->origin_etag);
     add_field(x, "last-modified", o->last_modified);
@@ -247,18 +256,21 @@ struct answer *answer_of_words(struct cache *c, int status, enum cache_state sta
     return &x->pub;
 }
 
+struct answer *answer_of_error(struct cache *c, struct fill *f, int status, enum cache_state state,
+                               const struct fetch_head *h)
+{
+    return fill_text(f).p != NULL && status == h->status
+               ? of_words(c, status, state, h, fill_text(f))
+               : of_refusal(status, state, h);
+}
+
 struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w)
 {
     struct answer_box *x = box_new(200, CACHE_MISS);
-    struct object *o = NEW(struct object);
     struct arena a = {0};
-    struct freshness fresh;
+    struct object *o = object_of_head(c, h, &a);
     char hex[DIGEST_HEX + 1];
 
-    object_learn(o, h, &a);
-    freshness_read(h->fields, h->nfields, NULL, clock_unix_s(), c->set.default_ttl_s, &fresh);
-    o->validated_unix_s = clock_unix_s();
-    o->age_s = fresh.age_s;
     if (etag_is_strong(o->origin_etag)) {
         o->etag = o->origin_etag;
     } else if (w->digest_known) {

@@ -71,11 +71,9 @@ struct answer *answer_of_fill(struct fill *f, const struct want *w,
                               enum cache_state state); /* holds f */
 struct answer *answer_of_status(struct cache *c, int status, enum cache_state state,
                                 uint32_t retry_after_s, const struct err *why);
-/* The origin's no: 401, 403, 404, 410. */
-struct answer *answer_of_refusal(int status, enum cache_state state, const struct fetch_head *h);
-/* What is no object, as the origin says it; text.p == NULL: without its words. */
-struct answer *answer_of_words(struct cache *c, int status, enum cache_state state,
-                               const struct fetch_head *h, struct slice text);
+/* The origin's no, or what is no object: with its words, where f has them and the status is the origin's own. */
+struct answer *answer_of_error(struct cache *c, struct fill *f, int status, enum cache_state state,
+                               const struct fetch_head *h);
 /* Of an upstream HEAD: no bytes behind it. */
 struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w);
 

@@ -149,27 +149,19 @@ static void told_by_head(struct cache_entry *n, struct fill *f, const struct fet
     }
 }
 
-static struct answer *word_of(const struct cache_entry *n, struct fill *f, int status,
-                              enum cache_state state, const struct fetch_head *h)
-{
-    return fill_text(f).p != NULL && status == h->status
-               ? answer_of_words(n->cache, status, state, h, fill_text(f))
-               : answer_of_refusal(status, state, h);
-}
-
 /* The origin says no, or something that is no object: remembered for ttl_s. */
 static void refused(struct cache_entry *n, struct fill *f, int status, uint32_t ttl_s,
                     const struct fetch_head *h)
 {
     if (ttl_s > 0) {
         answer_release(&n->memory);
-        n->memory = word_of(n, f, status, CACHE_NEGATIVE, h);
+        n->memory = answer_of_error(n->cache, f, status, CACHE_NEGATIVE, h);
         n->memory_is_head = fill_want(f)->head_only &&
                             passes_errors_on(fill_want(f)); /* it has no words for a GET */
         n->memory_promise = n->promise;
         n->memory_until_ms = clock_now_ms() + (uint64_t)ttl_s * 1000;
     }
-    entry_answer(n, word_of(n, f, status, CACHE_MISS, h));
+    entry_answer(n, answer_of_error(n->cache, f, status, CACHE_MISS, h));
     n->answered = true;
 }
 

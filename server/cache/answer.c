@@ -1,4 +1,4 @@
-/* answer.c - answers, as callers see them: made from a blob, a fill, or the origin's words; and bodies that give their bytes. */
+/* answer.c - answers, as callers see them: made from a blob, a fill, or the origin's words; and the body of a sealed blob. */
 
 #include <stdlib.h>
 
@@ -289,70 +289,6 @@ struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const
 
 /* --- bodies ------------------------------------------------------------------------------------------------------- */
 
-enum { READER_MAGIC = 0x72656164 };
-
-struct reader { /* a body that follows a fill */
-    struct body body;
-    uint32_t magic;
-    struct fill *fill;     /* held by the answer */
-    struct answer *answer; /* held */
-    struct fill_reader at;
-    bool waiting;
-};
-
-static struct reader *reader_of(struct body *b)
-{
-    struct reader *r = CONTAINER_OF(b, struct reader, body);
-    CHECK(r->magic == READER_MAGIC);
-    return r;
-}
-
-static void wake(struct fill_reader *at)
-{
-    struct reader *r = CONTAINER_OF(at, struct reader, at);
-
-    CHECK(r->magic == READER_MAGIC);
-    if (r->waiting && r->body.wake != NULL) {
-        r->waiting = false;
-        r->body.wake(r->body.wake_arg);
-    }
-}
-
-static int reader_poll(struct body *b, uint64_t *upto)
-{
-    struct reader *r = reader_of(b);
-    int rc = fill_read(r->fill, &r->at, b->off, &b->end, upto);
-
-    r->waiting = r->waiting || (rc == 0 && *upto == b->off && b->off < b->end);
-    return rc;
-}
-
-static void reader_close(struct body *b)
-{
-    struct reader *r = reader_of(b);
-
-    fill_leave(r->fill, &r->at);
-    r->magic = 0;
-    answer_release(&r->answer);
-    free(r);
-}
-
-static struct body *reader_new(struct fill *f, struct answer *a, struct loop *l, uint64_t first,
-                               uint64_t end)
-{
-    static const struct body_ops ops = {.poll = reader_poll, .close = reader_close};
-    struct reader *r = NEW(struct reader);
-    int fd;
-
-    r->magic = READER_MAGIC;
-    r->fill = f;
-    r->answer = answer_hold(a);
-    r->at.wake = wake;
-    fd = fill_join(f, &r->at, l, first, &end);
-    r->body = (struct body){.ops = &ops, .off = first, .end = end, .fd = fd};
-    return &r->body;
-}
-
 struct sealed { /* a body out of a sealed blob: all of it may be sent */
     struct body body;
     struct answer *answer; /* held */
@@ -376,7 +312,7 @@ struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint
     (void)c;
     CHECK(a->status == 200);
     if (x->fill != NULL) {
-        return reader_new(x->fill, a, l, first, end);
+        return fill_body(x->fill, a, l, first, end);
     }
     s = NEW(struct sealed);
     s->answer = answer_hold(a);

@@ -652,6 +652,23 @@ void fill_learn(struct fill *f, const struct fetch_head *h, bool gives_ranges)
 
 /* --- progress ----------------------------------------------------------------------------------------------------- */
 
+static struct fill_reader *reader_of(struct body *b)
+{
+    struct fill_reader *r = CONTAINER_OF(b, struct fill_reader, body);
+    CHECK(r->magic == READER_MAGIC);
+    return r;
+}
+
+/* On its loop: there may be bytes. */
+static void reader_wake(struct fill_reader *r)
+{
+    CHECK(r->magic == READER_MAGIC);
+    if (r->waiting && r->body.wake != NULL) {
+        r->waiting = false;
+        r->body.wake(r->body.wake_arg);
+    }
+}
+
 static void deliver(struct letter *l)
 {
     struct audience *a = CONTAINER_OF(l, struct audience, letter);
@@ -670,7 +687,7 @@ static void deliver(struct letter *l)
     while ((n = list_pop_front(&waiting)) != NULL) {
         struct fill_reader *r = LIST_ITEM(n, struct fill_reader, node);
         list_push_back(&a->readers, n);
-        r->wake(r);
+        reader_wake(r);
     }
     fill_release(&f);
 }
@@ -810,7 +827,9 @@ static void wait_here(struct fill *f, struct fill_reader *r, uint64_t at, uint64
     }
 }
 
-int fill_read(struct fill *f, struct fill_reader *r, uint64_t at, uint64_t *end, uint64_t *upto)
+/* How far it may read on from `at`; 0 bytes before *end: it is woken when there are more. Nonzero: there will be none. */
+static int read_on(struct fill *f, struct fill_reader *r, uint64_t at, uint64_t *end,
+                   uint64_t *upto)
 {
     uint64_t now = clock_now_ms();
     uint64_t there;
@@ -836,13 +855,28 @@ int fill_read(struct fill *f, struct fill_reader *r, uint64_t at, uint64_t *end,
     return rc;
 }
 
-void fill_leave(struct fill *f, struct fill_reader *r)
+static int reader_poll(struct body *b, uint64_t *upto)
 {
+    struct fill_reader *r = reader_of(b);
+    int rc = read_on(r->fill, r, b->off, &b->end, upto);
+
+    r->waiting = r->waiting || (rc == 0 && *upto == b->off && b->off < b->end);
+    return rc;
+}
+
+static void reader_close(struct body *b)
+{
+    struct fill_reader *r = reader_of(b);
+    struct fill *f = r->fill;
+
     list_remove_if(&r->node);
     lock_take(&f->lock);
     list_remove_if(&r->stalled);
     f->readers--;
     lock_drop(&f->lock);
+    r->magic = 0;
+    answer_release(&r->answer);
+    free(r);
 }
 
 /* Under the lock. */
@@ -883,7 +917,9 @@ static bool is_verified_later(const struct want *w)
     return w->digest_known || w->sum.kind != WANT_SUM_NONE || w->reader != NULL;
 }
 
-int fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first, uint64_t *end)
+/* [first, *end) is what it reads; *end becomes the object's. */
+static void join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first,
+                 uint64_t *end)
 {
     bool to_the_end;
 
@@ -906,7 +942,20 @@ int fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t fi
     r->audience = audience_of(f, l);
     lock_drop(&f->lock);
     list_push_back(&r->audience->readers, &r->node);
-    return f->fd;
+}
+
+struct body *fill_body(struct fill *f, struct answer *held, struct loop *l, uint64_t first,
+                       uint64_t end)
+{
+    static const struct body_ops ops = {.poll = reader_poll, .close = reader_close};
+    struct fill_reader *r = NEW(struct fill_reader);
+
+    r->magic = READER_MAGIC;
+    r->fill = f;
+    r->answer = answer_hold(held);
+    join(f, r, l, first, &end);
+    r->body = (struct body){.ops = &ops, .off = first, .end = end, .fd = f->fd};
+    return &r->body;
 }
 
 /* --- jobs and the end --------------------------------------------------------------------------------------------- */

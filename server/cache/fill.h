@@ -3,7 +3,7 @@
  * A fill begins with one upstream request. Its head decides: a 200 or 206 makes the stage and the fill is announced
  * (headed); anything else ends it (other). Fillers fetch segments; what was written is published and the readers' loops are
  * told, one letter a loop. Bytes are hashed in order behind the frontier; when all are there the blob is sealed and its
- * rows are committed. Entries (entry.c) start fills and answer from them; a body that follows one is answer.c's.
+ * rows are committed. Entries (entry.c) start fills and answer from them.
  *
  *   fill.c    its life, its readers, and what becomes of it when nobody wants it any more
  *   filler.c  segments: upstream requests, which answers may be joined, writes, retries
@@ -20,7 +20,6 @@
 
 #include "common/base/list.h"
 #include "server/cache/cache.h"
-#include "server/cache/claims.h"
 #include "server/cache/object.h"
 #include "server/fetch/fetch.h"
 
@@ -105,24 +104,8 @@ bool fill_keeps(const struct fill *f); /* USE_KEPT; any thread */
 /* A 200 or 206 that cannot be what is wanted (want.h: no_html), by its head. */
 bool fill_is_refused(const struct fill *f, const struct fetch_head *h);
 
-/* --- readers: answer.c --- */
-struct fill_reader {
-    struct list node; /* in the audience: its loop's */
-    struct list
-        stalled; /* in the fill, under its lock, as the next: nobody fetches what it waits for */
-    struct reader_need need;
-    struct audience *audience;
-    uint64_t first;
-    uint64_t born_ms;
-    bool withheld; /* it reaches the end: the tail is withheld until the digest holds */
-    void (*wake)(struct fill_reader *r); /* on its loop: there may be bytes */
-};
-
-/* Any thread, all of them; the reader's loop is `l`. [first, *end) is what it reads; *end becomes the object's. Where its bytes lie. */
-int fill_join(struct fill *f, struct fill_reader *r, struct loop *l, uint64_t first, uint64_t *end);
-/* How far it may read on from `at`; 0 bytes before *end: it is woken when there are more. Nonzero: there will be none. */
-MUST_USE int fill_read(struct fill *f, struct fill_reader *r, uint64_t at, uint64_t *end,
-                       uint64_t *upto);
-void fill_leave(struct fill *f, struct fill_reader *r);
+/* A body that follows it, for loop l. `held` is the answer that holds the fill, and is held by the body. Any thread. */
+struct body *fill_body(struct fill *f, struct answer *held, struct loop *l, uint64_t first,
+                       uint64_t end);
 
 #endif

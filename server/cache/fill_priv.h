@@ -11,6 +11,7 @@
 #include "common/os/lock.h"
 #include "common/os/pool.h"
 #include "server/cache/cache_priv.h"
+#include "server/cache/claims.h"
 #include "server/store/ingest.h"
 
 /* Up to this size an object is fetched whole although only a range was asked for. */
@@ -18,6 +19,7 @@
 
 enum {
     FILL_MAGIC = 0x66696c6c,
+    READER_MAGIC = 0x72656164,
     GATHER_BYTES =
         256 << 10,        /* a write, and so a wake-up of all readers, waits for so much or 8 ms */
     GATHER_MAX = 1 << 20, /* then the origin is paused */
@@ -93,6 +95,22 @@ struct audience { /* the readers of one loop */
     bool wanted;         /* under the fill's lock: somebody waits */
     bool posted;         /* the same: a letter is on its way */
     struct letter letter;
+};
+
+struct fill_reader { /* a body that follows a fill */
+    struct body body;
+    uint32_t magic;
+    struct fill *fill;     /* held by the answer */
+    struct answer *answer; /* held */
+    bool waiting;
+    struct list node; /* in the audience: its loop's */
+    struct list
+        stalled; /* in the fill, under its lock, as the next: nobody fetches what it waits for */
+    struct reader_need need;
+    struct audience *audience;
+    uint64_t first;
+    uint64_t born_ms;
+    bool withheld; /* it reaches the end: the tail is withheld until the digest holds */
 };
 
 enum { TEXT_MAX = 16 << 10 }; /* of an answer that is no object */

@@ -1,12 +1,14 @@
 """An origin that lies, breaks off or misleads: nothing is served as complete that is not, and no secret leaves."""
 import gzip
 import hashlib
+import re
 import subprocess
 
 import pytest
 
 from harness import serving
-from harness.mirrord import until
+from harness.curl import FLAGS
+from harness.mirrord import SLOW, until
 from harness.origin import Origin, span
 
 MIB = 1 << 20
@@ -97,6 +99,55 @@ def test_a_coding_that_nobody_asked_for(mirrord, codings, encode, wire):
         assert m.ctl_json("cache", "ls", "data") == []
     finally:
         serving.stop(server)
+
+
+INTERIM = {"103": (1, b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\nX-Word: early\r\nContent-Length: 7\r\nETag: \"early\"\r\n\r\n"),
+           "102": (3, b"HTTP/1.1 102 Processing\r\n\r\n"), "100": (1, b"HTTP/1.1 100 Continue\r\n\r\n"), "199": (2, b"HTTP/1.1 199 Whatever\r\nAge: 5\r\n\r\n")}
+
+
+@pytest.fixture
+def interim():
+    """An origin that sends a number of interim responses before each of its own."""
+    class Talker(serving.Handler):
+        def do_GET(self):
+            self.server.asked += 1
+            self.wfile.write(self.server.before)
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.send_header("X-Word", "late")
+            self.send_header("ETag", '"late"')
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"words")
+
+        do_HEAD = do_GET
+
+    server = serving.Server(("127.0.0.1", 0), Talker)
+    server.asked, server.before = 0, b""
+    serving.run(server)
+    yield server
+    serving.stop(server)
+
+
+@pytest.mark.parametrize("times, said", INTERIM.values(), ids=INTERIM.keys())
+def test_interim_responses_end_at_the_mirror(mirrord, interim, wire, times, said):
+    """None reaches a client, no field of one is taken for the answer's, and what follows is cached (docs/protocols/generic.md)."""
+    interim.before = said * times
+    m = mirrord(f'repo "data" {{ protocol = "generic" origin = "http://127.0.0.1:{interim.server_address[1]}/" pass_headers = {{"X-Word"}} rule \'.\' {{ class = immutable }} }}')
+    for _ in range(2):
+        reply = m.get("/data/a", wire)
+        assert (reply.status, reply.body, reply["x-word"], reply["etag"], reply["link"]) == (200, b"words", "late", '"late"', None), reply
+        m.settle()
+    out = subprocess.run(["curl", "-qsSi", "--noproxy", "*", *FLAGS[wire], "-k", m.url("/data/b", wire)], capture_output=True, check=True, timeout=120 * SLOW).stdout
+    assert re.findall(rb"(?m)^HTTP/\S+ (\d+)", out) == [b"200"], out
+    assert interim.asked == 2
+
+
+def test_interim_responses_without_end(mirrord, interim):
+    interim.before = INTERIM["103"][1] * 5000
+    m = mirrord(f'repo "data" {{ protocol = "generic" origin = "http://127.0.0.1:{interim.server_address[1]}/" }}')
+    reply = m.get("/data/a")
+    assert (reply.status, interim.asked) == (502, 1) and b"too many 1xx answers before the final one" in reply.body, reply
 
 
 # Each is a fault of the answer that asking again does not mend.

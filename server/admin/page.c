@@ -354,7 +354,7 @@ static void write_hit(struct view *v)
 
 static void write_out(struct view *v)
 {
-    html_size(v->out, traffic_bytes(&v->all));
+    html_size(v->out, v->s->sent_bytes);
 }
 
 static void write_in(struct view *v)

@@ -43,6 +43,7 @@ void sample_take(const struct admin_parts *parts, struct sample *out)
     peers_stats(parts->peers, &out->peers);
     out->fetched_bytes = fetched(parts->traffic, out->sync, out->syncs);
     modules_sum(parts->modules, &out->rsync);
+    out->sent_bytes = out->http.bytes_out + out->rsync.sent_bytes;
     out->ratelimited = gate_limited(parts->gate);
     out->access_log_dropped = access_log_dropped(parts->access);
 }

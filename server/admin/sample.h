@@ -34,6 +34,7 @@ struct sample {
     struct peers_stats peers;
     struct door_stats rsync;
     uint64_t fetched_bytes; /* from all origins, whatever they speak */
+    uint64_t sent_bytes;    /* to all clients, also of answers that are still under way */
     uint64_t ratelimited, access_log_dropped;
 };
 

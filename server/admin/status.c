@@ -279,7 +279,7 @@ void status_json(const struct admin_parts *parts, struct slice base_url, bool wh
         swarms_json(&s, whole, out);
     }
     jwrite_u64(out, "requests", traffic_requests(&all));
-    jwrite_u64(out, "bytes_out", traffic_bytes(&all));
+    jwrite_u64(out, "bytes_out", s.sent_bytes);
     ratio(out, &all);
     jwrite_u64(out, "upstream_requests", up.requests);
     jwrite_u64(out, "upstream_bytes", s.fetched_bytes);

@@ -268,6 +268,17 @@ def test_the_page_is_whole_without_a_script(data):
     client.join()
 
 
+def test_what_is_sent_counts_while_it_is_sent(data):
+    """A large file takes minutes: its rate is seen in that time, not after it. What rsync's clients take counts, too."""
+    data.origin.put("/slow", size=64 * MIB, hold_at=8 * MIB)
+    client = threading.Thread(target=lambda: data.get("/data/slow"))
+    client.start()
+    until(lambda: json.loads(data.get("/-/status.json").body)["bytes_out"] > 7 * MIB)
+    assert re.search(r'<b id="out">[78].\d\d MiB</b>', data.get("/").body.decode())
+    data.kill()
+    client.join()
+
+
 def test_pages_have_an_icon_and_a_place_in_an_index(data, wire):
     """An icon without a request of its own; /-/ leads to each page that the daemon has by itself."""
     index = data.get("/-/", wire)

@@ -236,10 +236,9 @@ void client_lines(struct buf *out, const struct repo *r, const struct client_doo
         l.safe = buf_slice(&safe);
     }
 
-    buf_addf(
-        out,
-        "<details name=\"use\"><summary>%s <span>%s</span></summary>\n<div class=\"clients\">\n",
-        r->name, r->ops->name);
+    buf_addf(out, "<details name=\"use\"><summary>%s <span>%s</span></summary>\n", r->name,
+             strcmp(r->name, r->ops->name) != 0 ? r->ops->name : "");
+    buf_str(out, "<div class=\"clients\">\n");
     agent = protocol_lines(&l);
     if (doors->rsync != NULL && r->anonymous_read && (r->synced || r->home == NULL)) {
         rsync_line(&l, doors->rsync);

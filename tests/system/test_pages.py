@@ -103,6 +103,22 @@ def test_nothing_is_wider_than_the_screen(full, client, tmp_path):
         b.show(full.url("/"), 400)
         said = b.ask("getComputedStyle(document.querySelector('.repos td:nth-child(4)'), '::before').content")
         assert said == '"requests "', "a row says by itself what its numbers are"
+        for column, title in ((5, '"snapshot "'), (7, '"size "')):
+            assert b.ask(f"getComputedStyle(document.querySelector('.syncs td:nth-child({column})'), '::before').content") == title
+        assert b.ask("getComputedStyle(document.querySelector('.syncs td:nth-child(2)')).paddingRight") == "0px", "the gap alone is between them"
+
+
+def test_numbers_that_come_later_move_nothing(full, client, tmp_path):
+    """The rates are known from the second look on; a tile has room for its own."""
+    with Browser(client("chromium"), tmp_path) as b:
+        for width in (400, 1200):
+            b.show(full.url("/"), width)
+            tops = b.ask("""(async () => {
+                const top = () => document.querySelector('.repos').getBoundingClientRect().top, before = top();
+                while (!at('out-rate').textContent) await new Promise(r => setTimeout(r, 100));
+                return [before, top()];
+            })()""")
+            assert tops[0] == tops[1], width
 
 
 def test_both_colour_schemes_are_ours(full, client, tmp_path):

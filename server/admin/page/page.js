@@ -11,7 +11,7 @@ const share = r => (100 * r).toFixed(1) + ' %';
 let before = null;
 function rate(now, field) {
   if (!before || now.now_ms <= before.now_ms) return '';
-  return ', ' + size(Math.max(0, now[field] - before[field]) / (now.now_ms - before.now_ms) * 1000) + '/s';
+  return size(Math.max(0, now[field] - before[field]) / (now.now_ms - before.now_ms) * 1000) + '/s';
 }
 const count = (n, one, many) => n + ' ' + (n === 1 ? one : many);
 const two = n => String(Math.floor(n)).padStart(2, '0');

@@ -180,8 +180,8 @@ static void doc_section(struct buf *out, enum section sec)
 void schema_doc(struct buf *out)
 {
     buf_str(out, "# Every setting of mirrord.conf\n\n"
-                 "Made from `server/conf/settings.def` by `make docs`. The syntax is told in "
-                 "`mirrord.conf(5)`. Sizes are\n"
+                 "Made from `server/conf/settings.def` by `make docs`. `mirrord.conf(5)` "
+                 "explains the syntax. Sizes are\n"
                  "written `64k 10g` (powers of 1024), times `250ms 30s 5m 1d`, rates `100m/s`, "
                  "shares `5%`.\n\n");
     for (unsigned i = 0; i < SECTIONS; i++) {

@@ -324,10 +324,10 @@ void metrics_doc(struct buf *out)
 
     buf_str(out,
             "# Every metric of mirrord\n\nMade from `server/admin/metrics.def` by `make docs`. "
-            "`GET /metrics` gives them, in Prometheus' text\nformat or, when asked by Accept, "
-            "as OpenMetrics.\n\n| Metric | Type | What it says |\n|---|---|---|\n");
+            "`GET /metrics` returns them in Prometheus' text\nformat, or as OpenMetrics if Accept "
+            "asks for it.\n\n| Metric | Type | Meaning |\n|---|---|---|\n");
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         buf_addf(out, "| `mirrord_%s` | %s | %s |\n", rows[i].name, rows[i].type, rows[i].help);
     }
-    buf_str(out, "\nBesides: `process_*` as all exporters have them, and `mirrord_rocksdb_*`.\n");
+    buf_str(out, "\nThere are also `process_*`, as in all exporters, and `mirrord_rocksdb_*`.\n");
 }

@@ -219,9 +219,9 @@ static void report_catalogue(struct buf *out)
 
     buf_str(
         out,
-        "# What `trainagent preflight` looks at\n\n"
-        "Made by `make docs` of agent/preflight/checks.def and expect.def; how to use it: docs/operations.md, trainagent(1).\n\n"
-        "| check | set | a failure is | what it is |\n|---|---|---|---|\n");
+        "# What `trainagent preflight` checks\n\n"
+        "Made by `make docs` from agent/preflight/checks.def and expect.def. docs/operations.md and trainagent(1) explain how to use it.\n\n"
+        "| check | set | a failure is | what is checked |\n|---|---|---|---|\n");
     for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
         buf_addf(out, "| %s | %s | %s | %s |\n", checks[i].name,
                  strcmp(checks[i].cost, "FULL") == 0 ? "--full" : "quick", checks[i].severity,
@@ -229,9 +229,9 @@ static void report_catalogue(struct buf *out)
     }
     buf_str(
         out,
-        "\nWhat a node must have: keys of `preflight { }` in its file or in a job, and of `--expect KEY=VALUE`.\n"
-        "`only`, `skip` and `warn` are lists of checks: which are made, which are not, whose failures are warnings.\n\n"
-        "| key | value | by itself | what it is |\n|---|---|---|---|\n");
+        "\nWhat a node must have is written in `preflight { }` in the node's file or in a job file, or given by `--expect KEY=VALUE`.\n"
+        "`only`, `skip` and `warn` are lists of checks: the only ones that run, those that do not run, and those whose failures are warnings.\n\n"
+        "| key | value | default | meaning |\n|---|---|---|---|\n");
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         const char *kind = keys[i].kind;
         buf_addf(out, "| %s | %s | %s | %s |\n", keys[i].name,

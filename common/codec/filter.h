@@ -11,7 +11,7 @@
  * owns     copies of the rules; filter_fini()
  * threads  one at a time; once all are added, any for filter_takes()
  * errors   E_UNSUPPORTED: rules of files in folders (merge), and others we do not know; E_INVALID: filter_check(); E_TOOBIG
- * source   rsync's manual, its answers to random rules (tests/system/test_filter.py); research/sync 3 (4)
+ * source   rsync's manual, its answers to random rules (tests/system/test_filter.py)
  */
 #ifndef COMMON_CODEC_FILTER_H
 #define COMMON_CODEC_FILTER_H

@@ -1,7 +1,7 @@
 /* hub_id.h - how a Hub's repositories and their commits are spelled.
  *
  * threads  any; pure
- * source   research/hf-and-mirrors 1.2
+ * source   huggingface_hub, and the Hub's answers (docs/protocols/hf.md)
  */
 #ifndef COMMON_CODEC_HUB_ID_H
 #define COMMON_CODEC_HUB_ID_H

@@ -1,7 +1,7 @@
 /* digest.h - SHA-256: the name of everything.
  *
  * struct digest is a plain value (32 bytes). A hasher runs over a stream; with `chunk_bytes` it also yields the digest
- * of every chunk (the chunk list of DESIGN 3.4). The algorithm is fetched from OpenSSL once a process.
+ * of every chunk (the chunk list: docs/protocols/peers.md). The algorithm is fetched from OpenSSL once a process.
  *
  * threads  a hasher is used by one thread at a time
  */

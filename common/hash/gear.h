@@ -7,7 +7,7 @@
  * Two mirrords compare pieces that they cut by themselves: all of this is part of the lists' format (store/pieces.h), and does not change.
  *
  * threads  any; the table is made once a process
- * source   Xia et al. 2016 (FastCDC) for Gear; research/sync 5.3 for why it is plain
+ * source   Xia et al. 2016 (FastCDC) for Gear
  */
 #ifndef COMMON_HASH_GEAR_H
 #define COMMON_HASH_GEAR_H

@@ -1,4 +1,4 @@
-/* cache.h - one fill, many readers (DESIGN 3.3).
+/* cache.h - one fill, many readers.
  *
  * cache_want() answers once, on the caller's loop: a sealed object (blob), one that is filling (fill), or a status
  * without a body (negative, refused, failed). One fill an object whatever the number of clients; readers follow the
@@ -54,7 +54,7 @@ struct answer {
     struct blob *blob;    /* sealed; or NULL */
     uint64_t total_bytes; /* LENGTH_UNKNOWN while a chunked origin is filling */
     struct slice
-        etag; /* with quotes, stable over sealing and restart (DESIGN 2.2); p == NULL for errors */
+        etag; /* with quotes, stable over sealing and restart; p == NULL for errors */
     struct slice etag_alias; /* "sha256-..." beside another form; or p == NULL */
     struct slice etag_weak;  /* the origin's, where it is weak; or p == NULL */
     bool digest_known;

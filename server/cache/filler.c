@@ -119,7 +119,7 @@ static bool same_validator(const struct fill *f, const struct fetch_head *h)
     return slice_eq(etag, f->object.origin_etag);
 }
 
-/* May parts be joined? A strong validator, or a digest that judges the whole (research/package-protocols 6.17). */
+/* May parts be joined? A strong validator, or a digest that judges the whole (RFC 9110 15.3.7.3). */
 static bool part_can_be_joined(const struct fill *f, const struct fetch_head *h)
 {
     return h->framed && h->total != LENGTH_UNKNOWN &&

@@ -6,7 +6,7 @@
 #include "common/base/endian.h"
 
 /* The nets that a page from outside must not lead to. 192.0.2/24, 198.51.100/24 and 203.0.113/24 are not among them:
- * closed networks map registries there (DESIGN 3.5). */
+ * closed networks map registries there (docs/security.md). */
 static const struct {
     uint32_t net;
     int bits;

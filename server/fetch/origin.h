@@ -1,4 +1,4 @@
-/* origin.h - who may be reached for a repo, and how (DESIGN 3.5). Made from the configuration; immutable after that.
+/* origin.h - who may be reached for a repo, and how (docs/security.md). Made from the configuration; immutable after that.
  *
  * owns     counted: fills under way hold theirs, so a reload may free the configuration's
  * threads  any
@@ -23,7 +23,7 @@ struct origin_settings {
     const char *const *moved_from; /* URLs where the same files were before */
     size_t moved_from_count;
     const char *const *
-        hosts; /* host[:port] that links and redirects may name; NULL with hosts_count 0: as DESIGN 3.5 */
+        hosts; /* host[:port] that links and redirects may name; NULL with hosts_count 0: what docs/security.md says */
     size_t hosts_count;
     bool hosts_set;    /* `hosts` was written, maybe empty */
     const char *proxy; /* or NULL */

@@ -18,7 +18,7 @@
 #include "server/net/loop.h"
 #include "server/net/sock.h"
 
-/* Ceilings against abuse, research/agent-and-ops 4.2; all have defaults in settings.def. */
+/* Ceilings against abuse (docs/security.md); all have defaults in settings.def. */
 struct http_limits {
     uint32_t header_bytes;         /* 32 KiB, request line included */
     uint32_t header_fields;        /* 100 */

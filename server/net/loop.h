@@ -1,6 +1,6 @@
 /* loop.h - one of N threads that carry connections: an event_base, a mailbox, a coarse clock.
  *
- * A connection stays on its loop for life. Nothing on a loop may block (DESIGN 3.1); what blocks goes to a pool and
+ * A connection stays on its loop for life. Nothing on a loop may block (docs/architecture.md, Threads); what blocks goes to a pool and
  * comes back as a letter to loop->mail.
  *
  * threads  fields are the loop's own, but `mail` (post from any thread), `index` and the atomics

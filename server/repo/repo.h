@@ -1,4 +1,4 @@
-/* repo.h - one repository as configured, and the protocol adapter that speaks for it (STYLE 7).
+/* repo.h - one repository as configured, and the protocol adapter that speaks for it.
  *
  * plan() looks at a request and says what is to be done; it does no I/O. When it needs a fact first (a row, a head, a tree
  * entry, what documents tell) it says NEED; plan/run.h brings it and asks again with the fact added, at most FACTS_MAX times.
@@ -351,7 +351,7 @@ const struct repo_ops *repo_ops_find(const char *protocol); /* repos.def; NULL: 
 #include "server/repo/repos.def"
 #undef REPO
 
-/* "<repo>/<rest>" of a raw request path; root: the listener's repo or NULL. Reserved segments (DESIGN 2.2) give NULL with
+/* "<repo>/<rest>" of a raw request path; root: the listener's repo or NULL. Reserved segments (route.c) give NULL with
  * *reserved set. */
 struct route {
     struct repo *repo; /* NULL: nobody's */

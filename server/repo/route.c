@@ -1,6 +1,6 @@
 #include "server/repo/repo.h"
 
-/* DESIGN 2.2; the empty one is the status page at '/'. */
+/* No repo is named like one of our own paths; the empty one is the status page at '/'. */
 static bool reserved_segment(struct slice seg)
 {
     static const char *const name[] = {"", "healthz", "readyz", "metrics", "v2", "-"};

@@ -1,4 +1,4 @@
-/* rule.h - the rules of a repo: PCRE2 on the path below it, the first match wins (DESIGN 2.2, research/package-protocols 0).
+/* rule.h - the rules of a repo: PCRE2 on the path below it, the first match wins (docs/protocols/generic.md).
  *
  * rule '\.tar\.gz$' { class = immutable ttl = 10m neg_ttl = 60s stale_while = 1h sie = 7d digest_from = "path" status_map = "403:404" }
  * Without a match: mutable, the origin's freshness, else 60 s. What is matched is the canonical path without the leading '/'

@@ -5,7 +5,7 @@
  *
  * threads  any; plain values that borrow from the arguments
  * errors   E_UNSUPPORTED names the option
- * source   sessions of the installed client; research/sync 3 (2)
+ * source   sessions of the installed client
  */
 #ifndef SERVER_RSYNC_OPTIONS_H
 #define SERVER_RSYNC_OPTIONS_H

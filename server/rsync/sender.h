@@ -6,7 +6,7 @@
  * owns     the state of its sums and of its compression, below 1 MiB; sender_fini()
  * threads  its session's own; blocks
  * errors   E_PROTOCOL: requests that cannot be; those of the stream
- * source   research/sync 1.1 (8 to 10); sessions of the installed client and server
+ * source   sessions of the installed client and server
  */
 #ifndef SERVER_RSYNC_SENDER_H
 #define SERVER_RSYNC_SENDER_H

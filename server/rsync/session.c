@@ -316,7 +316,7 @@ struct list_writer {
  * A list as it is written for a client: names by what they share, facts only where they change.
  *
  * threads  one at a time; plain memory
- * source   research/sync 1.1 (6); sessions of the installed client and server
+ * source   sessions of the installed client and server
  */
 
 enum {

@@ -6,7 +6,7 @@
  * The client's block sums are read past: an answer of literals alone is always right, and costs us no more than reading the file.
  *
  * threads  one a session; blocks
- * source   research/sync 3; sessions of the installed client and server
+ * source   sessions of the installed client and server
  */
 #ifndef SERVER_RSYNC_SESSION_H
 #define SERVER_RSYNC_SESSION_H

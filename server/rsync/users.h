@@ -6,7 +6,7 @@
  *
  * threads  any; blocks
  * errors   E_DENIED: wrong, or nobody of that name, which nobody can tell apart; E_INVALID: others may read the file
- * source   research/sync 1.1 (1), 2.2; sessions of the installed client
+ * source   sessions of the installed client
  */
 #ifndef SERVER_RSYNC_USERS_H
 #define SERVER_RSYNC_USERS_H

@@ -28,7 +28,7 @@ static void add_digest(struct hot *h, const struct digest *d)
 
     digest_repr(d, repr);
     add(h, "repr-digest", slice_str(repr));
-    /* The chunk list helps only where there is more than one chunk to fetch (DESIGN 3.4). */
+    /* The chunk list helps only where there is more than one chunk to fetch (docs/protocols/peers.md). */
     if (h->valid.total_bytes != LENGTH_UNKNOWN && h->valid.total_bytes > CHUNK_BYTES &&
         (h->blob != NULL || (h->answer != NULL && h->answer->blob != NULL))) {
         digest_format(d, hex);

@@ -3,7 +3,7 @@
  * A blob is staged (partial/<id>, or without a name) or sealed (blobs/ab/cd/<hex>, or inline in a row up to 32 KiB).
  * stage_seal() is the only door between the two: it syncs the data, links the file, syncs the folder, and puts the rows
  * into the caller's batch, so that the blob and what refers to it are committed together. A crash leaves at worst an
- * orphan file (DESIGN 3.4).
+ * orphan file, which mirrorctl verify removes.
  *
  * owns     blob handles are counted: blob_hold / blob_release; the file stays readable while one is held, also after eviction
  * threads  handles: any; a stage: one at a time but stage_write/stage_fd, which may run in parallel. All block

@@ -86,7 +86,7 @@ static inline bool verify_is_clean(const struct verify_report *r) /* orphans are
 {
     return r->damaged + r->missing + r->bad_rows <= r->repaired;
 }
-/* The invariants of DESIGN 4 and research/storage-and-libs 4 that apply. deep: hashes every blob. repair: removes
+/* The invariants of verify.c. deep: hashes every blob. repair: removes
  * orphans always; with repair also rows that point nowhere and damaged blobs (quarantined, to be refetched).
  * progress may be NULL; when it returns false, no more is looked at: E_CANCELLED. Works on a live store. */
 MUST_USE int verify_run(struct store *s, bool deep, bool repair,

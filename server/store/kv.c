@@ -9,7 +9,7 @@
  *
  * How RocksDB is set up, for kv.c alone: what it may keep in memory, how it writes, what each family is like.
  *
- * Each choice has its reason in research/storage-and-libs 1.2 and 1.6; format_version is pinned so that a newer library
+ * format_version is pinned so that a newer library
  * writes files that an older one can read.
  *
  * owns     the caller destroys what is returned

@@ -1,7 +1,7 @@
 /* store.h - everything that must survive: rows in tables (RocksDB) and blobs in files (blob.h), under one folder.
  *
  * Rows: get and scan read the latest committed state; all writes are batches through one commit thread that groups
- * them (DESIGN 3.1). A batch is all or nothing, and may carry preconditions that are checked on the commit thread:
+ * them. A batch is all or nothing, and may carry preconditions that are checked on the commit thread:
  * that is the only read-modify-write there is. No iterator spans tables. A later S3 backend implements this header.
  *
  * layout   <state_dir>/meta/ (RocksDB)  blobs/ab/cd/<hex>  partial/<id>  lock  ballast

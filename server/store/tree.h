@@ -1,4 +1,4 @@
-/* tree.h - a folder tree as a content-addressed, path-ordered Merkle manifest (research/sync 2.7).
+/* tree.h - a folder tree as a content-addressed, path-ordered Merkle manifest (docs/protocols/sync.md).
  *
  * Entries sorted by path bytes are cut into leaves where the low 6 bits of SHA-256(path) are zero (at most 512 a leaf),
  * leaves into upper nodes by further bits of their first key's hash; a node's id is the SHA-256 of its encoding. The

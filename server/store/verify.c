@@ -1,6 +1,6 @@
-/* verify.c - what is damaged: found by verify_run() and by the scrubber, made sure of, and dropped.
+/* verify.c - what is damaged: found by verify_run() and by the scrubber, confirmed, and dropped.
  *
- * verify_run(): the invariants of DESIGN 4, one pass each, on a live store: what seems wrong is looked at again before it
+ * verify_run(): the invariants of a store, one pass each, on a live store: what seems wrong is looked at again before it
  * is said, and every removal is checked on the commit thread or under the register of seals.
  *
  *   blobs      a row leads to all bytes (deep: to the right ones)

@@ -1,4 +1,4 @@
-/* gate.h - may this list be published over what is there? A mirror that empties itself must not empty us (DESIGN 3.6). */
+/* gate.h - may this list be published over what is there? A mirror that empties itself must not empty us (docs/operations.md). */
 #ifndef SERVER_SYNC_GATE_H
 #define SERVER_SYNC_GATE_H
 

@@ -1,4 +1,4 @@
-/* run.h - one run of one repo: list, plan, fetch, verify, gate, publish (DESIGN 3.6), on a thread of its own.
+/* run.h - one run of one repo: list, plan, fetch, verify, gate, publish (docs/architecture.md), on a thread of its own.
  *
  * A run publishes all or nothing. Until its last commit the old snapshot is served whole; what it has fetched by then is in
  * TABLE_STAGE, so whatever ends it, the next one goes on from there.

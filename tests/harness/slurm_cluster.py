@@ -1,4 +1,4 @@
-"""A whole Slurm on this machine, in namespaces of its own: munged, slurmctld, one slurmd for each node (research/agent-and-ops 1.4). Files that
+"""A whole Slurm on this machine, in namespaces of its own: munged, slurmctld, one slurmd for each node. Files that
 programs look for at fixed places (/etc, /run, /var/cache) are its own, the network is a loopback of its own; one kill ends all of it."""
 import ctypes
 import os

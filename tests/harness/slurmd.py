@@ -1,5 +1,5 @@
 """What slurmd 22.05 does with the programs of slurm.conf, and nothing more: environment, descriptors, process group, how it reads and ends
-them (research/agent-and-ops 1.2); and a node's files in a folder."""
+them; and a node's files in a folder."""
 import json
 import os
 import pathlib

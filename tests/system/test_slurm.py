@@ -1,4 +1,4 @@
-"""trainagent prolog, taskprolog and epilog, as slurmd starts them: no rule of its (research/agent-and-ops 1.3) may be broken by a mirror, a
+"""trainagent prolog, taskprolog and epilog, as slurmd starts them: no rule of its may be broken by a mirror, a
 disk, a comment or a signal."""
 import fcntl
 import json

@@ -8,7 +8,7 @@
  *   <home>/api/{T}/{id}/xet/{commit}/v1/reconstructions/{sha256} -> what a file consists of: xet_terms()
  *   <home>/api/{T}/{id}/xet/{commit}/data/{sha256}[?key=...]     -> the framed bytes; asked for without a credential
  *
- * A file's name in that store is its SHA-256: clients check lengths, never hashes (research/hf-and-mirrors 1.6.3).
+ * A file's name in that store is its SHA-256: clients check lengths, never hashes (docs/protocols/hf.md).
  *
  * source   Xet Protocol Specification 1.1.0, CAS API, GET /v1/reconstructions
  * threads  any; everything is made in the arena that is given

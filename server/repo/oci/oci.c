@@ -50,7 +50,7 @@ struct oci {
     bool library; /* names without a '/' are the hub's own: "library/alpine" */
 };
 
-/* All kinds of manifests that there are: asked in one way, so that a tag is one thing (research/package-protocols 3.1). */
+/* All kinds of manifests that there are: asked in one way, so that a tag is one thing (docs/protocols/oci.md). */
 #define MANIFEST_TYPES                                                                             \
     "application/vnd.oci.image.index.v1+json, "                                                    \
     "application/vnd.docker.distribution.manifest.list.v2+json, "                                  \

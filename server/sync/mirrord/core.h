@@ -10,7 +10,7 @@
  * seen at the end: what the pipeline builds of the entries must have the same root (engine_listed.root).
  *
  * threads  the run's
- * source   research/sync 2.6
+ * source   docs/protocols/sync.md
  */
 #ifndef SERVER_SYNC_MIRRORD_CORE_H
 #define SERVER_SYNC_MIRRORD_CORE_H

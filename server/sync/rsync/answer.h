@@ -5,7 +5,7 @@
  *
  * threads  one at a time
  * errors   E_PROTOCOL: an index, flags, a head or a block that were not asked for
- * source   research/sync 1.1 (9)
+ * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 #ifndef SERVER_SYNC_RSYNC_ANSWER_H
 #define SERVER_SYNC_RSYNC_ANSWER_H

@@ -4,7 +4,7 @@
  *
  * owns     a checksum its state; checksum_fini() frees it and may be repeated
  * threads  one at a time
- * source   research/sync 1.1 (items 4, 8) and 2.2; xxHash and OpenSSL for the sums
+ * source   xxHash and OpenSSL for the sums
  */
 #ifndef SERVER_SYNC_RSYNC_CHECKSUM_H
 #define SERVER_SYNC_RSYNC_CHECKSUM_H

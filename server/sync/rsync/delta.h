@@ -5,7 +5,6 @@
  * asked for whole from then on.
  *
  * threads  one at a time; plain memory
- * source   research/sync 5.4, without its rates: a visit knows no link
  */
 #ifndef SERVER_SYNC_RSYNC_DELTA_H
 #define SERVER_SYNC_RSYNC_DELTA_H

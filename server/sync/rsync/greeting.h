@@ -6,7 +6,7 @@
  * threads  one at a time
  * errors   E_UNSUPPORTED: a peer below 30; E_BUSY: too many connections there, try later; E_NOTFOUND, E_DENIED, E_REFUSED: what
  *          the peer answered; E_PROTOCOL, E_TOOBIG
- * source   research/sync 1.1 (1), 2.2
+ * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 #ifndef SERVER_SYNC_RSYNC_GREETING_H
 #define SERVER_SYNC_RSYNC_GREETING_H

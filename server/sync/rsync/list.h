@@ -7,7 +7,7 @@
  * owns     all entries and names; slices live as long as the list
  * threads  one at a time; read by any when finished
  * errors   E_PROTOCOL: bytes that are no list, or names that lead elsewhere; E_TOOBIG: more than the limits
- * source   research/sync 1.1 (6, 7), 2.4; recorded sessions of the installed program (tests/fuzz/corpus/rsync_list)
+ * source   recorded sessions of the installed program (tests/fuzz/corpus/rsync_list)
  */
 #ifndef SERVER_SYNC_RSYNC_LIST_H
 #define SERVER_SYNC_RSYNC_LIST_H

@@ -43,7 +43,7 @@ struct accord {
  * owns     its buffers; accord_fini()
  * threads  one at a time
  * errors   those of greeting.h; E_PROTOCOL, E_UNSUPPORTED: no checksum in common
- * source   research/sync 1.1 (1-4)
+ * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 
 enum { ACCORD_CARRY_MAX = 64 << 10, PATH_ROOM = 16 << 10 };

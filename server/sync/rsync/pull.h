@@ -8,7 +8,7 @@
  * owns     its buffers; the list until it was told
  * threads  one at a time; events run inside pull_feed() alone
  * errors   E_PROTOCOL, E_TOOBIG, those of greeting.h; E_NETWORK: the peer ended too early
- * source   research/sync 1.1, 2.2, 2.4, 2.8
+ * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 #ifndef SERVER_SYNC_RSYNC_PULL_H
 #define SERVER_SYNC_RSYNC_PULL_H

@@ -4,7 +4,7 @@
  * file checks. So a strong sum may be short: it grows with the number of comparisons that a file of that size takes.
  *
  * threads  any; plain values
- * source   research/sync 1.1 (8), 5.1
+ * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 #ifndef SERVER_SYNC_RSYNC_SUMS_H
 #define SERVER_SYNC_RSYNC_SUMS_H

@@ -5,7 +5,7 @@
  * ones how many bytes follow; the bits behind them are the highest of the value. A varlong has a least length.
  *
  * threads  any; plain values
- * source   research/sync 1.1 and 2.3; bytes of the installed program
+ * source   bytes of the installed program
  */
 #ifndef SERVER_SYNC_RSYNC_VARINT_H
 #define SERVER_SYNC_RSYNC_VARINT_H

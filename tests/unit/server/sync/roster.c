@@ -121,7 +121,7 @@ static void test_limits_and_names(void **state)
     roster_free(&r);
 }
 
-/* What DESIGN asks of a million entries, at a tenth of that. */
+/* The bound of docs/benchmarks.md for a million entries, at a tenth of that. */
 static void test_memory(void **state)
 {
     struct roster *r = roster_new(200000, UINT64_MAX);

@@ -1,4 +1,5 @@
-/* add.h - y = a + b, element by element: the residual connection (its backward pass is the identity).
+/* add.h - y = a + b, element by element: the residual connection (its backward pass is the
+ * identity).
  *
  * alias    y may be a or b
  */

@@ -1,14 +1,18 @@
-/* attention.h - causal attention: out = softmax(q k^T / sqrt(head_dim), keys up to the query) v, head by head.
+/* attention.h - causal attention: out = softmax(q k^T / sqrt(head_dim), keys up to the query) v,
+ * head by head.
  *
- * With fewer key heads than query heads, each group of heads / kv_heads queries shares one (GQA). The matrix of scores is
- * never stored: forward keeps lse = log(sum(exp(score))) a row, and backward computes the scores again.
+ * With fewer key heads than query heads, each group of heads / kv_heads queries shares one (GQA).
+ * The matrix of scores is never stored: forward keeps lse = log(sum(exp(score))) a row, and
+ * backward computes the scores again.
  *
- * shapes   qkv, dqkv [batch, seq, heads + 2 * kv_heads, head_dim] (q, then k, then v); out, dout [batch, seq, heads,
- *          head_dim]; lse [batch, heads, seq]; head_dim <= ATTENTION_MAX_HEAD_DIM
- * memory   attention_prepare() says how much scratch the passes want; it is free again when they have run. On CUDA it also
- *          plans the shape, which may take seconds. The latest answer's scratch serves all shapes that were prepared on the
- *          stream and, by a plainer kernel, any other of the same heads with at most as many tokens; forward alone of a
- *          shape that was not prepared needs none
+ * shapes   qkv, dqkv [batch, seq, heads + 2 * kv_heads, head_dim] (q, then k, then v); out, dout
+ *          [batch, seq, heads, head_dim]; lse [batch, heads, seq]; head_dim <=
+ *          ATTENTION_MAX_HEAD_DIM
+ * memory   attention_prepare() says how much scratch the passes want; it is free again when they
+ *          have run. On CUDA it also plans the shape, which may take seconds. The latest answer's
+ *          scratch serves all shapes that were prepared on the stream and, by a plainer kernel, any
+ *          other of the same heads with at most as many tokens; forward alone of a shape that was
+ *          not prepared needs none
  * alias    nothing may overlap
  * source   Dao 2023, arXiv:2307.08691
  */

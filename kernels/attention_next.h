@@ -1,11 +1,14 @@
-/* attention_next.h - attention of one more token: its queries over the keys and values that were kept of all before it.
+/* attention_next.h - attention of one more token: its queries over the keys and values that were
+ * kept of all before it.
  *
  *     out = softmax(q k^T / sqrt(head_dim)) v, head by head, over the first `keys` rows of the cache, its own among them
  *
- * What attention_forward() computes for the last of `keys` tokens, at the price of one row instead of all.
+ * What attention_forward() computes for the last of `keys` tokens, at the price of one row instead
+ * of all.
  *
- * shapes   qkv [batch, heads + 2 * kv_heads, head_dim], of which the queries are read; cache [batch, seq, 2 * kv_heads,
- *          head_dim], k then v as in attention.h's rows, 1 <= keys <= seq of them filled; out [batch, heads, head_dim]
+ * shapes   qkv [batch, heads + 2 * kv_heads, head_dim], of which the queries are read; cache
+ *          [batch, seq, 2 * kv_heads, head_dim], k then v as in attention.h's rows, 1 <= keys <=
+ *          seq of them filled; out [batch, heads, head_dim]
  * alias    nothing may overlap
  * cost     one read of the filled part of the cache, once a group of heads at best
  * errors   E_UNSUPPORTED: heads wider than ATTENTION_MAX_HEAD_DIM

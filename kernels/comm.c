@@ -92,8 +92,8 @@ int comm_warm_up(struct comm *c, const struct kops *k, struct kstream *ks)
     return rc;
 }
 
-/* Of the group and its parts, whose operations are on several streams: the oldest number that is not known to be complete, 0 when all
- * are, and the last one that was posted. */
+/* Of the group and its parts, whose operations are on several streams: the oldest number that is
+ * not known to be complete, 0 when all are, and the last one that was posted. */
 static int poll_all(struct comm *c, uint64_t *oldest, uint64_t *last)
 {
     uint64_t here = 0;

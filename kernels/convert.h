@@ -1,12 +1,14 @@
 /* convert.h - tensors from one type to another.
  *
  * convert              to the nearest, halves to the even one, in one rounding
- * convert_stochastic   from the accumulation type to dt: 16-bit types go up or down at random (float16.h)
+ * convert_stochastic   from the accumulation type to dt: 16-bit types go up or down at random
+ *                      (float16.h)
  *
- * The random bits are a function of the seed, the step and the element's number: `first` says which number y[0] has, so a
- * tensor may be converted in pieces. adamw() rounds its 16-bit parameters so: who has the masters alone gets the same ones.
- * With cols, y is part of a rectangle so wide, out of a matrix whose rows have whole_cols elements: `first` is then the number of
- * the rectangle's first element, and y[0] is the element `skip` of it.
+ * The random bits are a function of the seed, the step and the element's number: `first` says which
+ * number y[0] has, so a tensor may be converted in pieces. adamw() rounds its 16-bit parameters so:
+ * who has the masters alone gets the same ones. With cols, y is part of a rectangle so wide, out of
+ * a matrix whose rows have whole_cols elements: `first` is then the number of the rectangle's first
+ * element, and y[0] is the element `skip` of it.
  *
  * alias    nothing may overlap
  */

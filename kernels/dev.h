@@ -1,13 +1,16 @@
 /* dev.h - element types, streams and memory: what every backend has beside its operations.
  *
- * An operation is a function `<name>_cpu` with a twin `<name>_cuda` of the same type; ops.h gathers them into tables.
- * All of them take the stream first, run on it in order, and return 0 or E_CUDA / E_SICK / E_UNSUPPORTED. On the CPU a stream is
- * a formality and calls return when the work is done; on CUDA they return when it is queued.
+ * An operation is a function `<name>_cpu` with a twin `<name>_cuda` of the same type; ops.h gathers
+ * them into tables. All of them take the stream first, run on it in order, and return 0 or E_CUDA /
+ * E_SICK / E_UNSUPPORTED. On the CPU a stream is a formality and calls return when the work is
+ * done; on CUDA they return when it is queued.
  *
- * memory   belongs to the backend that allocated it; on CUDA only mem_put and mem_get cross the border
- * dtypes   an operation's dt is the type of its tensors (activations, their gradients, parameters). Statistics (mean, rstd,
- *          lse, losses) and gradients of parameters are of dtype_accum(dt), sums over whole tensors are f64. Inside,
- *          values are widened to dtype_accum(dt) and rounded once, when they are stored
+ * memory   belongs to the backend that allocated it; on CUDA only mem_put and mem_get cross the
+ *          border
+ * dtypes   an operation's dt is the type of its tensors (activations, their gradients, parameters).
+ *          Statistics (mean, rstd, lse, losses) and gradients of parameters are of dtype_accum(dt),
+ *          sums over whole tensors are f64. Inside, values are widened to dtype_accum(dt) and
+ *          rounded once, when they are stored
  * threads  one thread a stream
  */
 #ifndef KERNELS_DEV_H
@@ -42,18 +45,20 @@ struct kstream;
 /* What a stream of CUDA's takes of the device's memory: half of it for products, half for sums. */
 enum { CUDA_STREAM_BYTES = 128 << 20 };
 
-/* What the device said when an operation first failed, for people, with its place; "" when none has. For E_CUDA and E_SICK: after them
- * the device is of no more use to this process, and after E_SICK to no other one. */
+/* What the device said when an operation first failed, for people, with its place; "" when none
+ * has. For E_CUDA and E_SICK: after them the device is of no more use to this process, and after
+ * E_SICK to no other one. */
 const char *fault_cpu(void);
 
 int stream_open_cpu(struct kstream **out);
 int stream_sync_cpu(struct kstream *ks);
-/* Every wait for the stream calls poll(arg) meanwhile, and gives up with its error. NULL ends that. What fails so leaves work on
- * the stream that may never end: nothing may be freed then. */
+/* Every wait for the stream calls poll(arg) meanwhile, and gives up with its error. NULL ends that.
+ * What fails so leaves work on the stream that may never end: nothing may be freed then. */
 void stream_watch_cpu(struct kstream *ks, int (*poll)(void *arg), void *arg);
 void stream_close_cpu(struct kstream **sp); /* NULL is fine */
 
-/* A mark on a stream, for another stream. What waits for an event that was never recorded does not wait. */
+/* A mark on a stream, for another stream. What waits for an event that was never recorded does not
+ * wait. */
 struct kevent;
 
 int event_open_cpu(struct kevent **out);
@@ -74,12 +79,14 @@ int mem_copy_cpu(struct kstream *ks, void *to, const void *from, size_t size_byt
 /* A rectangle: `rows` rows of row_bytes, so many bytes apart on either side. */
 int mem_copy_rows_cpu(struct kstream *ks, void *to, size_t to_step, const void *from,
                       size_t from_step, size_t row_bytes, int64_t rows);
-/* Host to device; `from` may be reused when it returns, but memory of host_alloc only behind what waits for the stream. */
+/* Host to device; `from` may be reused when it returns, but memory of host_alloc only behind what
+ * waits for the stream. */
 int mem_put_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
 /* Device to host; waits for the stream, so the bytes are there when it returns. */
 int mem_get_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
 
-/* Names a stretch of the calling thread's time for a profiler (NVTX, on CUDA); nested, and nothing without one. */
+/* Names a stretch of the calling thread's time for a profiler (NVTX, on CUDA); nested, and nothing
+ * without one. */
 void range_begin_cpu(const char *name);
 void range_end_cpu(void);
 

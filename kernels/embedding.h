@@ -1,13 +1,15 @@
 /* embedding.h - y[r] = wte[token[r]] + wpe[r mod seq]: rows of two tables, added.
  *
- * Where ranks share out the vocabulary, a token that is another rank's is negative: a row of zeros (and wpe), whose gradient
- * goes to no row of dwte.
+ * Where ranks share out the vocabulary, a token that is another rank's is negative: a row of zeros
+ * (and wpe), whose gradient goes to no row of dwte.
  *
- * shapes   token [rows] int32, each below vocab; wte [vocab, cols]; wpe [seq, cols] or NULL; y, dy [rows, cols]
+ * shapes   token [rows] int32, each below vocab; wte [vocab, cols]; wpe [seq, cols] or NULL; y, dy
+ *          [rows, cols]
  * alias    nothing may overlap
  * adds     backward adds to dwte and dwpe (NULL when there is no wpe)
  * cost     O(rows * cols), bound by memory
- * order    an element of dwte gets its rows' gradients in the order of the rows, whatever the backend
+ * order    an element of dwte gets its rows' gradients in the order of the rows, whatever the
+ *          backend
  */
 #ifndef KERNELS_EMBEDDING_H
 #define KERNELS_EMBEDDING_H

@@ -164,7 +164,7 @@ size_t flight_bytes(const struct flight_entry *x)
     return (size_t)x->count * dtype_bytes(x->dt);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static int put(int fd, const char *p, size_t n)
 {

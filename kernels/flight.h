@@ -1,12 +1,15 @@
-/* flight.h - the flight record: the last collectives of this process, for a person who must find out why ranks hang.
+/* flight.h - the flight record: the last collectives of this process, for a person who must find
+ * out why ranks hang.
  *
- * Every collective of every comm is one entry, numbered from 1 (comm.c writes them). Ranks make the same collectives in the same
- * order, so a number means the same collective on all ranks: the rank that has not posted it is the one that the others
- * wait for. Beside the entries stands the main thread's heartbeat.
+ * Every collective of every comm is one entry, numbered from 1 (comm.c writes them). Ranks make the
+ * same collectives in the same order, so a number means the same collective on all ranks: the rank
+ * that has not posted it is the one that the others wait for. Beside the entries stands the main
+ * thread's heartbeat.
  *
  * owns     struct flight is the comm's; flight_close() frees it
  * threads  one posts and completes; any may look and write at the same time
- * errors   flight_write() returns -errno; it allocates nothing, so it also works in a process that is stuck
+ * errors   flight_write() returns -errno; it allocates nothing, so it also works in a process that
+ *          is stuck
  */
 #ifndef KERNELS_FLIGHT_H
 #define KERNELS_FLIGHT_H
@@ -69,7 +72,8 @@ void flight_look(const struct flight *f, struct flight_view *out);
 const char *flight_op_name(enum flight_op op);
 const char *flight_dtype_name(enum dtype dt);
 size_t flight_bytes(const struct flight_entry *x);
-/* `head` (a line of JSON) and one line of JSON an entry, oldest first, to `path` by way of `path`.part: whole or not there. */
+/* `head` (a line of JSON) and one line of JSON an entry, oldest first, to `path` by way of
+ * `path`.part: whole or not there. */
 int flight_write(const struct flight *f, const char *path, const char *head);
 
 #endif

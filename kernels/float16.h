@@ -1,11 +1,14 @@
-/* float16.h - the two 16-bit floats as bits: bf16 (f32's range, 8 bits of precision), f16 (11 bits, up to 65504).
+/* float16.h - the two 16-bit floats as bits: bf16 (f32's range, 8 bits of precision), f16 (11 bits,
+ * up to 65504).
  *
  * widen         exact
  * round         to the nearest, halves to the even one
- * stochastic    up or down at random, so that many roundings of a value have its mean: `noise` is 32 random bits. What
- *               is representable stays; below 2^-33, f16 has no room for the odds and says 0
+ * stochastic    up or down at random, so that many roundings of a value have its mean: `noise` is
+ *               32 random bits. What is representable stays; below 2^-33, f16 has no room for the
+ *               odds and says 0
  *
- * What is too large becomes infinite, NaN stays NaN. No compiler type is used: not every compiler has them.
+ * What is too large becomes infinite, NaN stays NaN. No compiler type is used: not every compiler
+ * has them.
  */
 #ifndef KERNELS_FLOAT16_H
 #define KERNELS_FLOAT16_H
@@ -30,7 +33,8 @@ static inline HOST_DEVICE float float_of(uint32_t bits)
     return x;
 }
 
-/* Truncated, and odd where something was lost: rounding that to 16 bits gives what rounding x would have given. */
+/* Truncated, and odd where something was lost: rounding that to 16 bits gives what rounding x would
+ * have given. */
 static inline HOST_DEVICE float float_odd(double x)
 {
     float f = (float)x;
@@ -40,7 +44,7 @@ static inline HOST_DEVICE float float_odd(double x)
     return (double)f == x ? f : float_of((bits - beyond) | 1);
 }
 
-/* --- bf16: the upper half of an f32 -------------------------------------------------------------------------------- */
+/* --- bf16: the upper half of an f32 ----------------------------------------------------------- */
 
 static inline HOST_DEVICE float bf16_widen(uint16_t h)
 {
@@ -61,7 +65,7 @@ static inline HOST_DEVICE uint16_t bf16_stochastic(float x, uint32_t noise)
     return (uint16_t)(nan ? u >> 16 | 0x40 : (u + (noise & 0xffff)) >> 16);
 }
 
-/* --- f16: 5 bits of exponent (bias 15), 10 of mantissa ------------------------------------------------------------- */
+/* --- f16: 5 bits of exponent (bias 15), 10 of mantissa ---------------------------------------- */
 
 enum {
     F16_TOO_LARGE = 0x47800000, /* 65536 as f32 bits */

@@ -1,4 +1,5 @@
-/* matmul.h - c = op(a) * op(b), row-major and dense; with MATMUL_ADD, c += instead, with MATMUL_SUB c -=.
+/* matmul.h - c = op(a) * op(b), row-major and dense; with MATMUL_ADD, c += instead, with MATMUL_SUB
+ * c -=.
  *
  * Without these two a tail may follow: what a layer does with the sums before they are stored.
  *
@@ -7,14 +8,17 @@
  *     pre_gelu     keeps the sums, and c gets their gelu (gelu.h): its backward pass wants to see them again
  *     gelu_at      multiplies the sums by gelu's slope at these values: the backward pass; not with pre_gelu
  *
- * shapes   c, residual, pre_gelu, gelu_at [m, n]; op(a) [m, k]; op(b) [k, n]; a is stored [k, m] with MATMUL_TA, b [n, k]
- *          with MATMUL_TB; bias [n]
- * dtypes   a, b and bias as dt says; c, residual, pre_gelu and gelu_at as `out` says: dt or dtype_accum(dt)
+ * shapes   c, residual, pre_gelu, gelu_at [m, n]; op(a) [m, k]; op(b) [k, n]; a is stored [k, m]
+ *          with MATMUL_TA, b [n, k] with MATMUL_TB; bias [n]
+ * dtypes   a, b and bias as dt says; c, residual, pre_gelu and gelu_at as `out` says: dt or
+ *          dtype_accum(dt)
  * alias    nothing may overlap
- * bias     where cuBLASLt has none of its own (odd widths, f32 sums), c begins as it: rounded once more
- * uses     a layer with weight w [out, in]: y = x * w^T is (TB); dx = dy * w is (0); dw += dy^T * x is (TA | ADD), dw of
- *          the accumulation type
- * order    the CPU splits c into tiles that depend on the shape alone, so the bits do not depend on the thread count
+ * bias     where cuBLASLt has none of its own (odd widths, f32 sums), c begins as it: rounded once
+ *          more
+ * uses     a layer with weight w [out, in]: y = x * w^T is (TB); dx = dy * w is (0); dw += dy^T * x
+ *          is (TA | ADD), dw of the accumulation type
+ * order    the CPU splits c into tiles that depend on the shape alone, so the bits do not depend on
+ *          the thread count
  * twins    OpenBLAS; cuBLASLt in full f32 (no TF32)
  */
 #ifndef KERNELS_MATMUL_H
@@ -36,11 +40,13 @@ int matmul_cpu(struct kstream *ks, enum dtype dt, enum dtype out, void *c, const
                const void *b, int64_t m, int64_t n, int64_t k, unsigned flags,
                const struct matmul_tail *tail);
 
-/* The algorithms that the stream's products have taken so far, as text for a later process on a machine of the same kind: a line
- * that names the machine, then one for each product. "" where there is nothing to choose. */
+/* The algorithms that the stream's products have taken so far, as text for a later process on a
+ * machine of the same kind: a line that names the machine, then one for each product. "" where
+ * there is nothing to choose. */
 enum { MATMUL_CHOICES_BYTES = 64 << 10 };
 int matmul_choices_cpu(struct kstream *ks, char *text, size_t room);
-/* Products take these from now on. What is of another machine, or fits no product, is passed over. */
+/* Products take these from now on. What is of another machine, or fits no product, is passed
+ * over. */
 int matmul_choose_cpu(struct kstream *ks, const char *text);
 
 #endif

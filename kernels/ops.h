@@ -1,7 +1,8 @@
 /* ops.h - the operations of ops.def as tables, one a backend.
  *
- * A CUDA twin has its CPU twin's type to the letter: the compiler refuses the table otherwise. The CUDA half is a shared
- * object (trainer-cuda.so) opened at run time, so that the same program runs where CUDA is not installed.
+ * A CUDA twin has its CPU twin's type to the letter: the compiler refuses the table otherwise. The
+ * CUDA half is a shared object (trainer-cuda.so) opened at run time, so that the same program runs
+ * where CUDA is not installed.
  *
  * threads  the tables are constant; kops_cuda() must first be called from one thread
  */
@@ -41,7 +42,8 @@ struct kops {
 struct err;
 
 const struct kops *kops_cpu(void);
-/* On that device of the machine's. NULL without the shared object, a driver or the device; *e says which. */
+/* On that device of the machine's. NULL without the shared object, a driver or the device; *e says
+ * which. */
 const struct kops *kops_cuda(int device, struct err *e);
 
 #endif

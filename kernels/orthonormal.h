@@ -1,8 +1,10 @@
-/* orthonormal.h - the columns of a tall matrix become orthonormal, and each spans what it did together with those before it.
+/* orthonormal.h - the columns of a tall matrix become orthonormal, and each spans what it did
+ * together with those before it.
  *
- * Modified Gram-Schmidt: a column is projected twice against those before it, scaled to length 1 and projected once more, so
- * columns that are nearly dependent end orthogonal as well. A column that is zero, or dependent within rounding, is replaced by
- * a direction that is drawn from the seed: there are always `cols` directions. NaN stays NaN.
+ * Modified Gram-Schmidt: a column is projected twice against those before it, scaled to length 1
+ * and projected once more, so columns that are nearly dependent end orthogonal as well. A column
+ * that is zero, or dependent within rounding, is replaced by a direction that is drawn from the
+ * seed: there are always `cols` directions. NaN stays NaN.
  *
  * shapes   x [rows, cols], row-major; cols <= rows
  * dtypes   f32 and f64; sums are f64, in a fixed order

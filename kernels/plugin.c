@@ -48,7 +48,8 @@ static void *plugin_find(const char *name, const char *symbol, struct err *e)
     return fn;
 }
 
-/* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the same. */
+/* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the
+ * same. */
 #define PLUGIN_CALL(type, fn) (*(type **)(void *)&(fn))
 
 const struct kops *kops_cuda(int device, struct err *e)

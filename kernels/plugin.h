@@ -1,7 +1,9 @@
-/* plugin.h - the shared objects beside the program: trainer-cuda.so, trainer-nccl.so, trainer-mpi.so.
+/* plugin.h - the shared objects beside the program: trainer-cuda.so, trainer-nccl.so,
+ * trainer-mpi.so.
  *
- * Each exports one function; everything else it needs stays inside it, so the program links none of their libraries.
- * They are looked for where the program lies, then in ../lib/mirrord beside it; nowhere a job's environment could point.
+ * Each exports one function; everything else it needs stays inside it, so the program links none of
+ * their libraries. They are looked for where the program lies, then in ../lib/mirrord beside it;
+ * nowhere a job's environment could point.
  *
  * threads  one at a time; what was opened stays open
  */

@@ -1,15 +1,17 @@
-/* reduce.h - sums over whole buffers, in f64 and always in the same order; and what clipping makes of them.
+/* reduce.h - sums over whole buffers, in f64 and always in the same order; and what clipping makes
+ * of them.
  *
  * sum_add      *out += sum of x
  * sumsq_add    *out += sum of x^2; several buffers add up to one squared norm
- * clip_scale   *norm = unscale * sqrt(*sumsq), *scale = unscale * min(1, max_norm / *norm), unscale when max_norm <= 0.
- *              NaN when the norm is not finite, as it is when one gradient is not: adamw() then leaves its parameters
- *              alone
+ * clip_scale   *norm = unscale * sqrt(*sumsq), *scale = unscale * min(1, max_norm / *norm), unscale
+ *              when max_norm <= 0. NaN when the norm is not finite, as it is when one gradient is
+ *              not: adamw() then leaves its parameters alone
  *
- * With the loss scaled by s (f16), the gradients are s times too large: unscale is 1 / s, and nobody has to walk over them
- * for it. 1 otherwise.
+ * With the loss scaled by s (f16), the gradients are s times too large: unscale is 1 / s, and
+ * nobody has to walk over them for it. 1 otherwise.
  *
- * memory   out, norm, scale and sumsq are f64 in the backend's memory, so that nothing waits for the host
+ * memory   out, norm, scale and sumsq are f64 in the backend's memory, so that nothing waits for
+ *          the host
  */
 #ifndef KERNELS_REDUCE_H
 #define KERNELS_REDUCE_H

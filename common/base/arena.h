@@ -1,8 +1,10 @@
 /* arena.h - memory that dies together: one arena a request, a parse, a document.
  *
- * owns     everything allocated from it; arena_fini() frees all, arena_reset() keeps the first block for reuse
+ * owns     everything allocated from it; arena_fini() frees all, arena_reset() keeps the first
+ *          block for reuse
  * threads  one at a time
- * errors   none: small allocations abort when memory is out; bound what comes from outside before you copy it here
+ * errors   none: small allocations abort when memory is out; bound what comes from outside before
+ *          you copy it here
  */
 #ifndef COMMON_BASE_ARENA_H
 #define COMMON_BASE_ARENA_H

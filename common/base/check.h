@@ -1,6 +1,7 @@
 /* check.h - assertions that stay in, and compiler hints.
  *
- * CHECK is for our own mistakes (a caller broke a contract). Bytes from outside are judged with `if` and an error.
+ * CHECK is for our own mistakes (a caller broke a contract). Bytes from outside are judged with
+ * `if` and an error.
  */
 #ifndef COMMON_BASE_CHECK_H
 #define COMMON_BASE_CHECK_H

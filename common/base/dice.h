@@ -1,6 +1,8 @@
-/* dice.h - xorshift64 (Marsaglia, Xorshift RNGs, 2003): enough to spread load, to draw lots, to make noise. No secret comes from it.
+/* dice.h - xorshift64 (Marsaglia, Xorshift RNGs, 2003): enough to spread load, to draw lots, to
+ * make noise. No secret comes from it.
  *
- * The state is the caller's, whatever it is seeded with, but never 0; what is seeded alike falls alike.
+ * The state is the caller's, whatever it is seeded with, but never 0; what is seeded alike falls
+ * alike.
  */
 #ifndef COMMON_BASE_DICE_H
 #define COMMON_BASE_DICE_H

@@ -1,7 +1,8 @@
-/* endian.h - numbers as bytes: be_*() the highest byte first (keys, rows and wires of ours), le_*() the lowest (formats of others).
+/* endian.h - numbers as bytes: be_*() the highest byte first (keys, rows and wires of ours), le_*()
+ * the lowest (formats of others).
  *
- * `bytes` is 1 to 8; no alignment is assumed. At the end of a buf: buf_be(), buf_le(); from the front of a slice: slice_be(),
- * slice_le(), which look whether there is enough.
+ * `bytes` is 1 to 8; no alignment is assumed. At the end of a buf: buf_be(), buf_le(); from the
+ * front of a slice: slice_be(), slice_le(), which look whether there is enough.
  */
 #ifndef COMMON_BASE_ENDIAN_H
 #define COMMON_BASE_ENDIAN_H

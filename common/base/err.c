@@ -64,7 +64,8 @@ int err_from_errno(int errno_value)
     }
 }
 
-/* "<front>: <reason>" into e->text, which may be short of room: then the front is cut, the reason says what happened. */
+/* "<front>: <reason>" into e->text, which may be short of room: then the front is cut, the reason
+ * says what happened. */
 static void join(struct err *e, char *front, const char *reason)
 {
     size_t room = sizeof e->text - sizeof ": ";

@@ -1,7 +1,8 @@
 /* err.h - how functions fail.
  *
- * A function that can fail returns int: 0, or a negative E_* from errors.def; the sentence for people goes into the
- * caller's struct err. err_set() returns its code, so that failing is one line: `return err_set(e, E_IO, "...")`.
+ * A function that can fail returns int: 0, or a negative E_* from errors.def; the sentence for
+ * people goes into the caller's struct err. err_set() returns its code, so that failing is one
+ * line: `return err_set(e, E_IO, "...")`.
  *
  * owns     struct err is plain memory of the caller; NULL is accepted everywhere
  * threads  none shared: there is no thread-local last error, work hops threads here
@@ -23,7 +24,8 @@ struct err {
 };
 
 int err_set(struct err *e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* From errno: picks E_NOSPACE, E_NOTFOUND, E_EXISTS, E_DENIED or E_IO, and says "<what>: <strerror>". */
+/* From errno: picks E_NOSPACE, E_NOTFOUND, E_EXISTS, E_DENIED or E_IO, and says "<what>:
+ * <strerror>". */
 int err_sys(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Puts "<prefix>: " before a text that is set; returns e->code. */
 int err_prefix(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);

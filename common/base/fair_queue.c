@@ -115,8 +115,8 @@ void fair_queue_push(struct fair_queue *q, struct fair_item *it, uint64_t client
     settle(q, f);
 }
 
-/* An item that costs many quanta is served after as many rounds; the rounds in which no item can be served are given at once,
- * not walked. */
+/* An item that costs many quanta is served after as many rounds; the rounds in which no item can be
+ * served are given at once, not walked. */
 static void give_rounds(struct fair_queue *q)
 {
     uint64_t least = UINT64_MAX;
@@ -197,7 +197,8 @@ void fair_queue_leave(struct fair_queue *q, struct fair_item *it)
     settle(q, f);
 }
 
-/* Would the item, before which `ahead` others wait in `from`, be served sooner at the end of `to`? */
+/* Would the item, before which `ahead` others wait in `from`, be served sooner at the end of
+ * `to`? */
 static bool is_sooner(const struct fair_queue *q, const struct fair_flow *to,
                       const struct fair_flow *from, uint64_t ahead)
 {

@@ -1,4 +1,5 @@
-/* list.h - doubly linked, intrusive, circular: the node lives inside your struct. No allocation, O(1) removal.
+/* list.h - doubly linked, intrusive, circular: the node lives inside your struct. No allocation,
+ * O(1) removal.
  *
  * A zeroed node is "in no list" (list_linked is false). A head must be list_init()ed.
  */

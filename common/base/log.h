@@ -1,10 +1,13 @@
-/* log.h - one event, one line, on stderr: logfmt for people and journald ("<3>" prefixes when stderr is the journal).
+/* log.h - one event, one line, on stderr: logfmt for people and journald ("<3>" prefixes when
+ * stderr is the journal).
  *
- * A line is one write(2), until log_begin(): from then on a thread writes, because a journal that hangs must not hold a loop.
+ * A line is one write(2), until log_begin(): from then on a thread writes, because a journal that
+ * hangs must not hold a loop.
  *
- * log_info("fetch.done", "repo=%s bytes=%" PRIu64, ...). Values that come from outside go through log_quote() or "%s" of
- * a sanitised text: control bytes never reach the terminal (each line is escaped as a whole before it is written).
- * Who decides logs; who fails returns. Never a token, a key or a signed URL.
+ * log_info("fetch.done", "repo=%s bytes=%" PRIu64, ...). Values that come from outside go through
+ * log_quote() or "%s" of a sanitised text: control bytes never reach the terminal (each line is
+ * escaped as a whole before it is written). Who decides logs; who fails returns. Never a token, a
+ * key or a signed URL.
  *
  * threads  any; log_begin() before others are there, log_end() when they are gone
  */
@@ -18,7 +21,8 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 void log_line(enum log_level level, const char *event, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void log_set_level(enum log_level level); /* from main(): LOG_INFO is the default */
 bool log_on(enum log_level level);
-/* Lines go to `put` alone, "event text" without a time; NULL: to stderr again. For programs whose stderr is nobody's. */
+/* Lines go to `put` alone, "event text" without a time; NULL: to stderr again. For programs whose
+ * stderr is nobody's. */
 void log_divert(void (*put)(enum log_level level, const char *line));
 struct scribe;
 void log_begin(void);

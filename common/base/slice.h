@@ -1,6 +1,7 @@
 /* slice.h - bytes by reference: a pointer and a length, passed by value, never owning.
  *
- * Text and bytes from outside travel as slices; they may hold NUL. NUL-terminated strings appear only at a library's door.
+ * Text and bytes from outside travel as slices; they may hold NUL. NUL-terminated strings appear
+ * only at a library's door.
  */
 #ifndef COMMON_BASE_SLICE_H
 #define COMMON_BASE_SLICE_H
@@ -56,7 +57,8 @@ bool slice_ieq(struct slice a, struct slice b); /* ASCII letters without case */
 int slice_cmp(struct slice a, struct slice b);  /* as memcmp, the shorter first */
 bool slice_starts(struct slice s, struct slice prefix);
 bool slice_ends(struct slice s, struct slice suffix);
-/* What stands before the first `sep`; *rest moves behind it. Without one: all of it, and *rest becomes empty. */
+/* What stands before the first `sep`; *rest moves behind it. Without one: all of it, and *rest
+ * becomes empty. */
 struct slice slice_cut(struct slice *rest, char sep);
 /* What binary rows and messages begin with is cut off; false: there is not enough. */
 MUST_USE bool slice_take(struct slice *rest, size_t n, struct slice *out);

@@ -9,8 +9,8 @@
  *
  *   d->state = state_step(&door_states, d->state, DOOR_OPEN);
  *
- * A transition that the table lacks is our own mistake: state_step() names both states and aborts. Unit tests hold each
- * table against its drawing (tests/harness/states.h).
+ * A transition that the table lacks is our own mistake: state_step() names both states and aborts.
+ * Unit tests hold each table against its drawing (tests/harness/states.h).
  */
 #ifndef COMMON_BASE_STATE_H
 #define COMMON_BASE_STATE_H

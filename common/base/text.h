@@ -8,7 +8,8 @@
 
 #include "common/base/check.h"
 
-/* After what is there, as far as there is room. Inline: a plugin has it without the rest of common/. */
+/* After what is there, as far as there is room. Inline: a plugin has it without the rest of
+ * common/. */
 static inline PRINTF_LIKE(3, 4) void text_addf(char *text, size_t room, const char *fmt, ...)
 {
     size_t n = strlen(text);

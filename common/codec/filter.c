@@ -4,7 +4,7 @@
 
 #include "common/codec/glob.h"
 
-/* --- rules ------------------------------------------------------------------------------------------------------------- */
+/* --- rules ------------------------------------------------------------------------------------ */
 
 static bool has(struct slice s, const char *what)
 {
@@ -132,7 +132,7 @@ int filter_add(struct filter *f, struct slice rule, struct err *e)
     return 0;
 }
 
-/* --- those of settings --------------------------------------------------------------------------------------------------- */
+/* --- those of settings ------------------------------------------------------------------------ */
 
 struct word { /* how a rule may begin */
     const char *word;
@@ -239,7 +239,8 @@ static bool last_parts(struct slice path, int n, struct slice *out, uint64_t *st
     return n <= 0;
 }
 
-/* Against the path's end: as many parts as the pattern has, or with "**" at every part's beginning. */
+/* Against the path's end: as many parts as the pattern has, or with "**" at every part's
+ * beginning. */
 static bool match_end(const struct filter_rule *r, struct slice pattern, struct slice path,
                       uint64_t *steps)
 {

@@ -1,4 +1,5 @@
-/* form.h - the fields of a query, or of a form as clients send it: "paths=a+b&paths=c%2Fd&expand=true".
+/* form.h - the fields of a query, or of a form as clients send it:
+ * "paths=a+b&paths=c%2Fd&expand=true".
  *
  * owns     values live in the arena that is given
  * threads  any; pure

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* A pattern in its elements, each of which stands for one byte, but for a run of '*'. What an element is, its first byte and its
- * length say: "[" alone is that byte, "[a]" is a set. */
+/* A pattern in its elements, each of which stands for one byte, but for a run of '*'. What an
+ * element is, its first byte and its length say: "[" alone is that byte, "[a]" is a set. */
 struct parsed {
     struct slice pattern;
     unsigned how;
@@ -72,7 +72,8 @@ static bool is_xdigit(unsigned char c)
     return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* "[:alpha:]" at the beginning of what is left of a set: in the C locale, whatever ours is. 0: there is none. */
+/* "[:alpha:]" at the beginning of what is left of a set: in the C locale, whatever ours is. 0:
+ * there is none. */
 static size_t class_has(struct slice set, unsigned char c, bool *found)
 {
     static const struct {
@@ -127,11 +128,12 @@ static bool set_has(struct slice set, unsigned char c)
     return found != negated;
 }
 
-/* --- a pattern's elements ----------------------------------------------------------------------------------------------- */
+/* --- a pattern's elements --------------------------------------------------------------------- */
 
-/* The bytes of the set that begins at `from` with its '['; 0: it has no end. `seen` has a bit for each place at which an item of a
- * set was looked for: a set that comes to one again ends as the one before did, that is nowhere, so all sets of a pattern
- * together cost no more than its length. */
+/* The bytes of the set that begins at `from` with its '['; 0: it has no end. `seen` has a bit for
+ * each place at which an item of a set was looked for: a set that comes to one again ends as the
+ * one before did, that is nowhere, so all sets of a pattern together cost no more than its
+ * length. */
 static size_t set_bytes(struct slice p, size_t from, uint64_t *seen)
 {
     size_t i = from + 1;
@@ -222,9 +224,10 @@ static bool accept_all(const struct parsed *g, size_t from, size_t n, struct sli
     return true;
 }
 
-/* --- stars -------------------------------------------------------------------------------------------------------------- */
+/* --- stars ------------------------------------------------------------------------------------ */
 
-/* Places in a pattern up to which it may have matched what was read of the text, ascending, each once. */
+/* Places in a pattern up to which it may have matched what was read of the text, ascending, each
+ * once. */
 struct places {
     size_t n;
     uint16_t at[GLOB_PATTERN_MAX + 2];
@@ -245,7 +248,8 @@ static void add_place(const struct parsed *g, struct places *ps, size_t place, s
     ps->at[ps->n++] = (uint16_t)place;
 }
 
-/* How many bytes of the text change nothing: all that is open is a star, and it goes on with a byte that none of them is. */
+/* How many bytes of the text change nothing: all that is open is a star, and it goes on with a byte
+ * that none of them is. */
 static size_t idle_bytes(const struct parsed *g, const struct places *now, size_t end,
                          struct slice text)
 {
@@ -266,8 +270,8 @@ static size_t idle_bytes(const struct parsed *g, const struct places *now, size_
     return n;
 }
 
-/* The elements [from, end) against all of the text, at once in all ways (Thompson 1968): a byte of the text costs no more than the
- * pattern has elements, and nothing is tried twice. */
+/* The elements [from, end) against all of the text, at once in all ways (Thompson 1968): a byte of
+ * the text costs no more than the pattern has elements, and nothing is tried twice. */
 static bool match_stars(const struct parsed *g, size_t from, size_t end, struct slice text,
                         uint64_t *steps)
 {

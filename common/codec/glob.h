@@ -1,11 +1,14 @@
 /* glob.h - a text against a pattern with wildcards: the one matcher for all of them.
  *
- * GLOB_PATH is rsync's way: "*" stops at a '/', "**" does not, "?" and "[a-z]" are one byte that is no '/'; '\' takes the next byte as
- * it is. Classes such as "[[:alpha:]]" are those of the C locale.
+ * GLOB_PATH is rsync's way: "*" stops at a '/', "**" does not, "?" and "[a-z]" are one byte that is
+ * no '/'; '\' takes the next byte as it is. Classes such as "[[:alpha:]]" are those of the C
+ * locale.
  *
- * All ways to match are followed at once, byte by byte of the text: a match costs at most pattern x text, whatever both are.
+ * All ways to match are followed at once, byte by byte of the text: a match costs at most pattern x
+ * text, whatever both are.
  *
- * threads  any; pure. Patterns and texts come from strangers; a pattern beyond GLOB_PATTERN_MAX matches nothing
+ * threads  any; pure. Patterns and texts come from strangers; a pattern beyond GLOB_PATTERN_MAX
+ *          matches nothing
  * source   rsync's manual, its answers to random rules (tests/system/test_filter.py)
  */
 #ifndef COMMON_CODEC_GLOB_H

@@ -6,7 +6,8 @@
 
 enum { HOSTLIST_NAME = 256 };
 
-/* The first host of the list; false when the list is empty or malformed, or the name is too long. */
+/* The first host of the list; false when the list is empty or malformed, or the name is too
+ * long. */
 MUST_USE bool hostlist_first(struct slice list, char out[HOSTLIST_NAME]);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "common/base/buf.h"
 
-/* For element text and for attributes in double quotes: & < > " ' become references, other control bytes than blanks go. */
+/* For element text and for attributes in double quotes: & < > " ' become references, other control
+ * bytes than blanks go. */
 void html_escape(struct slice s, struct buf *out);
 
 #endif

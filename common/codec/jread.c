@@ -1,6 +1,7 @@
 #include "common/codec/jread.h"
 
-/* Each value stands behind one of these, or is alone. In a text that is no JSON the count is wrong, and of no consequence. */
+/* Each value stands behind one of these, or is alone. In a text that is no JSON the count is wrong,
+ * and of no consequence. */
 static bool values_within(struct slice text, size_t most)
 {
     bool quoted = false;

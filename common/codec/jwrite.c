@@ -134,7 +134,8 @@ void jwrite_word(struct buf *out, const char *key, struct slice word)
     buf_adds(out, word);
 }
 
-/* "file:line: " before a sentence: where the file's name ends, or -1. A name may have colons of its own. */
+/* "file:line: " before a sentence: where the file's name ends, or -1. A name may have colons of its
+ * own. */
 static ptrdiff_t place_in(struct slice text, uint64_t *line)
 {
     for (size_t i = 0; i < text.n; i++) {

@@ -1,7 +1,8 @@
-/* msgpack.h - MessagePack, item by item, out of bytes that lie in memory; and the little of it that we write.
+/* msgpack.h - MessagePack, item by item, out of bytes that lie in memory; and the little of it that
+ * we write.
  *
- * What a count promises must be there: an array of n items takes n bytes at least, so no stranger's number makes anybody
- * wait or reserve. Nesting costs no stack.
+ * What a count promises must be there: an array of n items takes n bytes at least, so no stranger's
+ * number makes anybody wait or reserve. Nesting costs no stack.
  *
  * source   the MessagePack specification of 2013 (str, bin, ext)
  * threads  any; pure

@@ -7,7 +7,7 @@ static int broken(struct err *e, const char *what)
     return err_set(e, E_PROTOCOL, "the body is no form: %s", what);
 }
 
-/* --- parameters: ; name=value, ; name="va\"lue" ------------------------------------------------------------------- */
+/* --- parameters: ; name=value, ; name="va\"lue" ----------------------------------------------- */
 
 static bool is_token(char c)
 {
@@ -115,7 +115,7 @@ bool multipart_boundary(struct slice content_type, struct arena *a, struct slice
     return true;
 }
 
-/* --- a part's head ------------------------------------------------------------------------------------------------ */
+/* --- a part's head ---------------------------------------------------------------------------- */
 
 static int read_disposition(struct slice v, struct arena *a, struct multipart_part *p,
                             struct err *e)
@@ -227,7 +227,7 @@ static int feed_head(struct multipart *m, struct slice *bytes, struct err *e)
     return rc;
 }
 
-/* --- data, and what ends it --------------------------------------------------------------------------------------- */
+/* --- data, and what ends it ------------------------------------------------------------------- */
 
 static int tell(struct multipart *m, struct slice bytes, struct err *e)
 {
@@ -292,7 +292,7 @@ static int feed_behind(struct multipart *m, struct slice *bytes, struct err *e)
     return 0;
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 void multipart_begin(struct multipart *m, struct slice boundary, const struct multipart_events *ev,
                      void *arg)
@@ -324,7 +324,8 @@ int multipart_feed(struct multipart *m, struct slice bytes, struct err *e)
             rc = feed_head(m, &bytes, e);
             break;
         case MULTIPART_OVER:
-            /* A line's end is what most clients put there; anything else would be read by nobody. */
+            /* A line's end is what most clients put there; anything else would be read by
+             * nobody. */
             rc = bytes.p[0] == '\r' || bytes.p[0] == '\n'
                      ? 0
                      : broken(e, "something stands behind its last boundary");

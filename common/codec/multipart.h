@@ -1,15 +1,17 @@
-/* multipart.h - a body of several parts, one behind the other (multipart/form-data), as it comes: bytes in, events out.
+/* multipart.h - a body of several parts, one behind the other (multipart/form-data), as it comes:
+ * bytes in, events out.
  *
- * Strict, because two readers must not take one body for two things: lines end in CRLF, nothing stands before the first
- * boundary, a boundary's line has nothing behind it, the last one closes. A part's data is told as it comes; only what may
- * become a boundary is held back.
+ * Strict, because two readers must not take one body for two things: lines end in CRLF, nothing
+ * stands before the first boundary, a boundary's line has nothing behind it, the last one closes. A
+ * part's data is told as it comes; only what may become a boundary is held back.
  *
  *     multipart_begin(&m, boundary, &events, arg);
  *     rc = multipart_feed(&m, bytes, &e); ...; rc = multipart_end(&m, &e); multipart_fini(&m);
  *
  * owns     a part's texts are borrowed during on_part
  * threads  one at a time; pure
- * errors   E_PROTOCOL: no such body; E_TOOBIG: more parts, or a longer head, than there may be; what events give. It is over then
+ * errors   E_PROTOCOL: no such body; E_TOOBIG: more parts, or a longer head, than there may be;
+ *          what events give. It is over then
  * source   RFC 2046 5.1, RFC 7578, RFC 8187 (filename*)
  */
 #ifndef COMMON_CODEC_MULTIPART_H

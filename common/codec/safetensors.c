@@ -38,7 +38,8 @@ const char *st_dtype_name(enum st_dtype dt)
     return dtypes[dt].name;
 }
 
-/* Before the JSON library builds a tree: its size must be bounded by more than the header's length. */
+/* Before the JSON library builds a tree: its size must be bounded by more than the header's
+ * length. */
 static int bound_header(struct slice json, struct err *e)
 {
     unsigned depth = 0, commas = 0;
@@ -159,7 +160,8 @@ static int by_name(const void *a, const void *b)
     return slice_cmp(x->name, y->name);
 }
 
-/* The tensors must tile the data: the first at 0, each where the last ended, the last at the file's end. */
+/* The tensors must tile the data: the first at 0, each where the last ended, the last at the file's
+ * end. */
 static int check_tiling(struct safetensors *s, uint64_t data_bytes, struct err *e)
 {
     uint64_t at = 0;

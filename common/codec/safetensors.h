@@ -1,11 +1,13 @@
 /* safetensors.h - the Hub's file of tensors: u64 LE header length | JSON header | data.
  *
- * The reader is strict, for files come from strangers: the tensors must tile the data exactly (no hole, no overlap, nothing
- * left over), shapes must multiply to the bytes they claim, and the header must be a JSON object of bounded size, depth
- * and count, without duplicate keys. The writer emits what the reference implementation would: larger element types
- * first, then by name, the header padded with blanks so that the data are 8-byte aligned.
+ * The reader is strict, for files come from strangers: the tensors must tile the data exactly (no
+ * hole, no overlap, nothing left over), shapes must multiply to the bytes they claim, and the
+ * header must be a JSON object of bounded size, depth and count, without duplicate keys. The writer
+ * emits what the reference implementation would: larger element types first, then by name, the
+ * header padded with blanks so that the data are 8-byte aligned.
  *
- * The file is read, not mapped: one that is cut or fails under the reader is an error, not a signal.
+ * The file is read, not mapped: one that is cut or fails under the reader is an error, not a
+ * signal.
  *
  * owns     struct safetensors holds its file open; tensors are borrowed until safetensors_close()
  * threads  any number may read one struct safetensors
@@ -69,8 +71,9 @@ MUST_USE int safetensors_read(const struct safetensors *s, const struct st_tenso
 
 const char *st_dtype_name(enum st_dtype dt);
 
-/* Sorts `t` into the order in which their data must follow the header, fills in begin and size_bytes, and appends the
- * header. `format` is the metadata that transformers insists on ("pt"); NULL leaves it out. */
+/* Sorts `t` into the order in which their data must follow the header, fills in begin and
+ * size_bytes, and appends the header. `format` is the metadata that transformers insists on ("pt");
+ * NULL leaves it out. */
 MUST_USE int safetensors_header(struct st_tensor *t, size_t n, const char *format, struct buf *out,
                                 struct err *e);
 

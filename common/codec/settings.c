@@ -39,7 +39,8 @@ struct reading {
     const char *file; /* being parsed; lives in the arena */
 };
 
-/* libconfuse is not reentrant and hands its callbacks no argument: one read at a time, known here. */
+/* libconfuse is not reentrant and hands its callbacks no argument: one read at a time, known
+ * here. */
 static pthread_mutex_t one_reader = PTHREAD_MUTEX_INITIALIZER;
 static struct reading *reading;
 
@@ -133,7 +134,8 @@ static void written_twice(const cfg_t *cfg, const cfg_opt_t *opt)
          opt->name, k->given.at.file, k->given.at.line);
 }
 
-/* Keeps the text and where it stands; a key that was written before in the same section is an error. */
+/* Keeps the text and where it stands; a key that was written before in the same section is an
+ * error. */
 static int on_value(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
 {
     struct reading *r = reading;
@@ -156,7 +158,8 @@ static int on_value(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
     return 0;
 }
 
-/* A folder that is not there matches nothing. One that is closed to us may hold files that others of its readers find. */
+/* A folder that is not there matches nothing. One that is closed to us may hold files that others
+ * of its readers find. */
 static int on_glob_error(const char *path, int errno_value)
 {
     (void)path;
@@ -224,8 +227,9 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
     return 0;
 }
 
-/* The options of a section as libconfuse wants them. The first has no name that could be written: its built-in default
- * is "parsed" when a section opens, which is the one moment when libconfuse knows the line where it begins. */
+/* The options of a section as libconfuse wants them. The first has no name that could be written:
+ * its built-in default is "parsed" when a section opens, which is the one moment when libconfuse
+ * knows the line where it begins. */
 static cfg_opt_t *options(const struct settings_grammar *g, unsigned section, struct arena *a)
 {
     const struct settings_section *sec = &g->sections[section];
@@ -246,7 +250,8 @@ static cfg_opt_t *options(const struct settings_grammar *g, unsigned section, st
     }
     for (unsigned i = 1; i < g->nsections; i++) {
         if (g->sections[i].parent == section) {
-            /* MULTI also where one is allowed: an absent section must not look like an empty one. */
+            /* MULTI also where one is allowed: an absent section must not look like an empty
+             * one. */
             opts[at++] = (cfg_opt_t){
                 .name = g->sections[i].name,
                 .type = CFGT_SEC,
@@ -419,7 +424,7 @@ int settings_read(const struct settings_grammar *g, const char *path, struct are
     return rc;
 }
 
-/* --- what was read ------------------------------------------------------------------------------------------------- */
+/* --- what was read ---------------------------------------------------------------------------- */
 
 struct settings_node *settings_empty(const struct settings_node *parent, unsigned section,
                                      struct arena *a)

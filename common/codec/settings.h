@@ -1,11 +1,14 @@
-/* settings.h - files in libconfuse's syntax, read into a tree of sections and texts, each with the place where it stands.
+/* settings.h - files in libconfuse's syntax, read into a tree of sections and texts, each with the
+ * place where it stands.
  *
- * A grammar says which sections and keys there are; what the texts mean is the caller's. include("conf.d/x.conf") is ours:
- * a glob, relative to the including file, in sorted order, read after it. Unknown keys (with the nearest name), keys,
- * titles and sections of which there is one written twice, unset variables are errors: "file:line: what, why, what to do".
+ * A grammar says which sections and keys there are; what the texts mean is the caller's.
+ * include("conf.d/x.conf") is ours: a glob, relative to the including file, in sorted order, read
+ * after it. Unknown keys (with the nearest name), keys, titles and sections of which there is one
+ * written twice, unset variables are errors: "file:line: what, why, what to do".
  *
  * owns     everything lives in the caller's arena; a grammar outlives its trees
- * threads  one at a time in the whole process (libconfuse's lexer is global): a lock inside sees to it
+ * threads  one at a time in the whole process (libconfuse's lexer is global): a lock inside sees to
+ *          it
  * errors   E_CONFIG
  */
 #ifndef COMMON_CODEC_SETTINGS_H
@@ -74,7 +77,8 @@ struct settings_node *settings_empty(const struct settings_node *parent, unsigne
 const struct settings_node *settings_child(const struct settings_node *parent, unsigned section);
 size_t settings_children(const struct settings_node *parent, unsigned section);
 
-/* What is written for a key: the first of a list; NULL when it is not. The key must be one of the section's. */
+/* What is written for a key: the first of a list; NULL when it is not. The key must be one of the
+ * section's. */
 const struct settings_given *settings_given(const struct settings_node *nd, const char *key);
 bool settings_written(const struct settings_node *nd, const char *key);
 /* Its text, `otherwise` when it is not written. nd NULL: a section in which nothing is. */

@@ -4,11 +4,13 @@
  *   answered  records in that order: u32 length, bytes. A length of SHEAF_ABSENT: not there, or no right to it; SHEAF_ALONE: ask for
  *             it by itself. It may end behind any record but the first: what is missing is asked for again
  *
- * Nothing in it is believed: a file is what its SHA-256 says, and how long it is the tree has said before. The reader takes an
- * answer as it comes, in pieces of any size, and keeps four bytes of it.
+ * Nothing in it is believed: a file is what its SHA-256 says, and how long it is the tree has said
+ * before. The reader takes an answer as it comes, in pieces of any size, and keeps four bytes of
+ * it.
  *
  * threads  any; no I/O
- * errors   E_PROTOCOL: a record that is longer than one can be, more records than were asked for, an end in the midst of one
+ * errors   E_PROTOCOL: a record that is longer than one can be, more records than were asked for,
+ *          an end in the midst of one
  * source   docs/protocols/sync.md
  */
 #ifndef COMMON_CODEC_SHEAF_H
@@ -55,7 +57,8 @@ enum sheaf_step {
 };
 
 void sheaf_reader_init(struct sheaf_reader *r, size_t asked);
-/* The next step, an enum sheaf_step, or E_PROTOCOL. Takes from *rest what it used; *out points into it. */
+/* The next step, an enum sheaf_step, or E_PROTOCOL. Takes from *rest what it used; *out points into
+ * it. */
 MUST_USE int sheaf_next(struct sheaf_reader *r, struct slice *rest, struct slice *out,
                         struct err *e);
 /* May the answer end here? */

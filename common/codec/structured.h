@@ -1,6 +1,7 @@
 /* structured.h - dictionaries of Structured Fields (RFC 9651), member by member.
  *
- * The whole field is checked: whoever reads a member of one that turns out to be none at its end forgets what was read.
+ * The whole field is checked: whoever reads a member of one that turns out to be none at its end
+ * forgets what was read.
  *
  * threads  pure functions
  */
@@ -23,7 +24,8 @@ struct structured_member {
     int64_t integer;
 };
 
-/* Takes the next member off *rest. 1: there is one; 0: there are no more; -1: this is no dictionary. */
+/* Takes the next member off *rest. 1: there is one; 0: there are no more; -1: this is no
+ * dictionary. */
 MUST_USE int structured_next(struct slice *rest, struct structured_member *out);
 
 #endif

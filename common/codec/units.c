@@ -22,7 +22,8 @@ static const struct unit span_units[] = {
     {NULL, 0},
 };
 
-/* Digits, perhaps a fraction of up to three, then exactly one of the units. Everything in thousandths: no floats. */
+/* Digits, perhaps a fraction of up to three, then exactly one of the units. Everything in
+ * thousandths: no floats. */
 static bool quantity(struct slice s, const struct unit *units, uint64_t *out)
 {
     uint64_t whole = 0, milli = 0, scaled;
@@ -47,7 +48,8 @@ static bool quantity(struct slice s, const struct unit *units, uint64_t *out)
     }
     for (const struct unit *u = units; u->name != NULL; u++) {
         if (slice_ieq(slice_from(s, i), slice_str(u->name))) {
-            /* A fraction of nothing smaller (1.5 bytes) is refused, a fraction that does not come out even is cut. */
+            /* A fraction of nothing smaller (1.5 bytes) is refused, a fraction that does not come
+             * out even is cut. */
             if ((milli != 0 && u->factor == 1) || !mul_u64(whole, u->factor, &scaled)) {
                 return false;
             }

@@ -1,8 +1,9 @@
 /* url.h - http and https URLs, taken apart strictly, resolved, and made into keys.
  *
- * A URL is ASCII without blanks and control bytes; it has a host, no user, and a path that begins with '/'. What differs
- * is E_INVALID (another scheme E_UNSUPPORTED), never repaired: two readers that repair differently are a hole. Only
- * url_resolve() is milder, because people write the links: it encodes blanks and bytes past ASCII first.
+ * A URL is ASCII without blanks and control bytes; it has a host, no user, and a path that begins
+ * with '/'. What differs is E_INVALID (another scheme E_UNSUPPORTED), never repaired: two readers
+ * that repair differently are a hole. Only url_resolve() is milder, because people write the links:
+ * it encodes blanks and bytes past ASCII first.
  *
  * owns     struct url borrows from the text it was split from; text goes into the caller's buf
  * threads  any
@@ -27,12 +28,14 @@ MUST_USE int url_split(struct slice text, struct url *out,
 void url_write(const struct url *u,
                struct buf *out); /* without the port where it is the scheme's own */
 void url_write_origin(const struct url *u, struct buf *out); /* "https://host:8443" */
-/* Where `ref`, found in the document at `base`, leads (RFC 3986 5.2), dot segments removed, without fragment. */
+/* Where `ref`, found in the document at `base`, leads (RFC 3986 5.2), dot segments removed, without
+ * fragment. */
 MUST_USE int url_resolve(struct slice base, struct slice ref, struct buf *out, struct err *e);
 bool url_same_host(const struct url *a,
                    const struct url *b); /* scheme, host (without case) and port */
 
-/* In a sentence: what stands behind a '?' up to the next blank becomes dots. Keys and signatures travel there. */
+/* In a sentence: what stands behind a '?' up to the next blank becomes dots. Keys and signatures
+ * travel there. */
 void url_hide_queries(char *text);
 
 void url_encode(struct slice raw, struct buf *out); /* one segment or value: '/' is encoded too */
@@ -41,9 +44,10 @@ struct slice url_encoded(struct slice raw, struct arena *a); /* the same, in the
 struct slice url_encoded_path(struct slice raw, struct arena *a);
 MUST_USE bool url_decode(struct slice text, struct buf *out); /* %XX once; false on a bad escape */
 
-/* The one form of a path that keys are made of. Escapes are decoded once, but %2F stays (upper case) and so does %25,
- * so that no two targets of different meaning meet. '//' stays. NUL and other control bytes, bad escapes, a path
- * without '/' in front, and '.' and '..' segments (also between %2F) are E_INVALID. Paths are bytes, not UTF-8. */
+/* The one form of a path that keys are made of. Escapes are decoded once, but %2F stays (upper
+ * case) and so does %25, so that no two targets of different meaning meet. '//' stays. NUL and
+ * other control bytes, bad escapes, a path without '/' in front, and '.' and '..' segments (also
+ * between %2F) are E_INVALID. Paths are bytes, not UTF-8. */
 MUST_USE int path_canonical(struct slice raw, struct buf *out, struct err *e);
 
 #endif

@@ -11,7 +11,8 @@ enum utf8 utf8_next(struct slice s, size_t *n)
                     : p[0] < 0xf0 ? 3
                     : p[0] < 0xf5 ? 4
                                   : 0;
-    /* The second byte's range is what keeps out overlong forms, surrogates and what lies past U+10FFFF. */
+    /* The second byte's range is what keeps out overlong forms, surrogates and what lies past
+     * U+10FFFF. */
     uint8_t least = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
     uint8_t most = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
 

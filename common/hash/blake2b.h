@@ -1,4 +1,5 @@
-/* blake2b.h - BLAKE2b without a key: package indexes tell files' digests in it, 32 bytes long (which OpenSSL 3.0 does not make).
+/* blake2b.h - BLAKE2b without a key: package indexes tell files' digests in it, 32 bytes long
+ * (which OpenSSL 3.0 does not make).
  *
  * owns     nothing: plain memory of the caller
  * threads  one at a time

@@ -125,8 +125,8 @@ static struct digest *push_chunk(struct hasher *h)
     return &h->chunk[h->nchunks++];
 }
 
-/* Up to one chunk only the whole is hashed: its digest is the chunk's. What lies beyond is taken into two; small objects,
- * nearly all there are, never are. */
+/* Up to one chunk only the whole is hashed: its digest is the chunk's. What lies beyond is taken
+ * into two; small objects, nearly all there are, never are. */
 static void end_chunk(struct hasher *h)
 {
     struct digest *d = push_chunk(h);

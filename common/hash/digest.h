@@ -1,7 +1,8 @@
 /* digest.h - SHA-256: the name of everything.
  *
- * struct digest is a plain value (32 bytes). A hasher runs over a stream; with `chunk_bytes` it also yields the digest
- * of every chunk (the chunk list: docs/protocols/peers.md). The algorithm is fetched from OpenSSL once a process.
+ * struct digest is a plain value (32 bytes). A hasher runs over a stream; with `chunk_bytes` it
+ * also yields the digest of every chunk (the chunk list: docs/protocols/peers.md). The algorithm is
+ * fetched from OpenSSL once a process.
  *
  * threads  a hasher is used by one thread at a time
  */
@@ -33,18 +34,20 @@ MUST_USE int digest_of_fd(int fd, uint64_t size_bytes, struct digest *out, struc
 struct hasher *hasher_new(void);
 struct hasher *hasher_new_whole(void); /* no chunk digests: half the work past the first chunk */
 void hasher_add(struct hasher *h, const void *p, size_t n);
-/* What stands in the file from hasher_count() on, as far as upto; on an error it has taken in what came before. */
+/* What stands in the file from hasher_count() on, as far as upto; on an error it has taken in what
+ * came before. */
 MUST_USE int hasher_add_file(struct hasher *h, int fd, uint64_t upto, struct err *e);
 struct hasher *hasher_copy(const struct hasher *h); /* both go on from here, each for itself */
 uint64_t hasher_count(const struct hasher *h);      /* bytes so far */
 void hasher_so_far(const struct hasher *h, struct digest *out); /* and it goes on */
 void hasher_final(struct hasher *h, struct digest *out);        /* then only hasher_free */
-/* Digests of the full chunks so far and, after hasher_final, of the last short one; NULL when empty. */
+/* Digests of the full chunks so far and, after hasher_final, of the last short one; NULL when
+ * empty. */
 const struct digest *hasher_chunks(const struct hasher *h, size_t *count);
 void hasher_free(struct hasher **hp);
 
-/* The chunk list as served at /-/chunks/<sha256>: 8 bytes "mrdchnk1", u32 BE log2(chunk), u32 BE count, u64 BE size,
- * 32 bytes whole digest, then count x 32 bytes. */
+/* The chunk list as served at /-/chunks/<sha256>: 8 bytes "mrdchnk1", u32 BE log2(chunk), u32 BE
+ * count, u64 BE size, 32 bytes whole digest, then count x 32 bytes. */
 void chunks_encode(const struct digest *whole, uint64_t size_bytes, const struct digest *chunk,
                    size_t count, struct buf *out);
 struct chunk_list {

@@ -1,6 +1,7 @@
 /* git_oid.h - the name that git gives a file: SHA-1 of "blob <size>\0" and its bytes.
  *
- * Weak as a hash, but all that a Hub tells of files that are not LFS: it finds what was cut or mixed up on the way.
+ * Weak as a hash, but all that a Hub tells of files that are not LFS: it finds what was cut or
+ * mixed up on the way.
  *
  * threads  plain data
  */

@@ -1,7 +1,8 @@
-/* sha256.h - SHA-256 of a stream and, in the same pass, of a part of it that begins at a multiple of 64 bytes.
+/* sha256.h - SHA-256 of a stream and, in the same pass, of a part of it that begins at a multiple
+ * of 64 bytes.
  *
- * By the CPU's own instructions (sha256_block.h) where there are such, which takes little longer for both than for one; else by
- * OpenSSL, one after the other.
+ * By the CPU's own instructions (sha256_block.h) where there are such, which takes little longer
+ * for both than for one; else by OpenSSL, one after the other.
  *
  * owns     sha256_fini() frees what OpenSSL holds, and may be repeated
  * threads  one at a time for each stream

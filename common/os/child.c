@@ -18,8 +18,9 @@
 extern char **environ;
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer takes clone() for a fork, and tells itself in the child to watch no more; but the two share what it notes of
- * the thread. So it is not told, and does not look at what the child does. */
+/* ThreadSanitizer takes clone() for a fork, and tells itself in the child to watch no more; but the
+ * two share what it notes of the thread. So it is not told, and does not look at what the child
+ * does. */
 int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
 #    define clone     __clone
 #    define UNWATCHED __attribute__((no_sanitize_thread))
@@ -224,7 +225,8 @@ struct ends { /* the program's descriptors 0, 1, 2; ours to close again where `o
     bool ours[3];
 };
 
-/* A file in memory: it can be opened again as /dev/stdin, and nobody must be written to piece by piece. */
+/* A file in memory: it can be opened again as /dev/stdin, and nobody must be written to piece by
+ * piece. */
 static int input_open(const struct child_want *w, struct ends *x, struct err *e)
 {
     struct slice rest = w->input;
@@ -271,8 +273,8 @@ static int ends_open(struct child *c, const struct child_want *w, struct ends *x
     return rc;
 }
 
-/* What a new process does before it is the program: on our memory, while the thread that made it waits (CLONE_VFORK). So it
- * touches nothing but this, and it takes no lock. */
+/* What a new process does before it is the program: on our memory, while the thread that made it
+ * waits (CLONE_VFORK). So it touches nothing but this, and it takes no lock. */
 struct birth {
     const struct child_want *want;
     const struct ends *ends;
@@ -280,8 +282,8 @@ struct birth {
     int failed; /* errno of what could not be done */
 };
 
-/* What we ignore it need not. The kernel is asked, as sigaction() passes libc's own over, and notes of its own may stand in
- * the memory that is ours: all zero is SIG_DFL. */
+/* What we ignore it need not. The kernel is asked, as sigaction() passes libc's own over, and notes
+ * of its own may stand in the memory that is ours: all zero is SIG_DFL. */
 static UNWATCHED void usual_signals(void)
 {
     static const uint64_t usual[8];

@@ -1,12 +1,16 @@
 /* child.h - another program, started without a shell and watched on a loop.
  *
- * It gets a process group of its own, /dev/null or the given bytes as its stdin, pipes as stdout and stderr, an empty
- * signal mask, and no other descriptor of ours. When it ends, by itself or not, all that it left in its group is killed. When
- * we are killed, so is the program itself: the kernel sees to that, unless it has rights that we lack (set-user-ID).
+ * It gets a process group of its own, /dev/null or the given bytes as its stdin, pipes as stdout
+ * and stderr, an empty signal mask, and no other descriptor of ours. When it ends, by itself or
+ * not, all that it left in its group is killed. When we are killed, so is the program itself: the
+ * kernel sees to that, unless it has rights that we lack (set-user-ID).
  *
- * owns     child_close() kills what still runs, reaps it and frees; the strings of a want are needed during the start alone
- * threads  the base's, for all calls and events: it outlives the program, which the kernel would kill with it
- * errors   of the start alone: E_NOTFOUND, E_DENIED, E_IO with the program's name; how it ended is in struct child_end
+ * owns     child_close() kills what still runs, reaps it and frees; the strings of a want are
+ *          needed during the start alone
+ * threads  the base's, for all calls and events: it outlives the program, which the kernel would
+ *          kill with it
+ * errors   of the start alone: E_NOTFOUND, E_DENIED, E_IO with the program's name; how it ended is
+ *          in struct child_end
  */
 #ifndef COMMON_OS_CHILD_H
 #define COMMON_OS_CHILD_H
@@ -37,7 +41,8 @@ struct child_end {
 struct child_events {
     void (*on_out)(void *arg, struct slice bytes);
     void (*on_err)(void *arg, struct slice bytes); /* NULL: it writes where stdout leads */
-    /* Once, and last, but not from within a call. child_close() is allowed in it, and in no other. */
+    /* Once, and last, but not from within a call. child_close() is allowed in it, and in no
+     * other. */
     void (*on_end)(void *arg, const struct child_end *end);
 };
 

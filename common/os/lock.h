@@ -1,6 +1,7 @@
 /* lock.h - mutexes with a rank (locks.def), and condition variables on the monotonic clock.
  *
- * Ranks make deadlocks impossible by order; with -DLOCK_CHECK (sanitizer builds) taking them out of order aborts.
+ * Ranks make deadlocks impossible by order; with -DLOCK_CHECK (sanitizer builds) taking them out of
+ * order aborts.
  */
 #ifndef COMMON_OS_LOCK_H
 #define COMMON_OS_LOCK_H

@@ -1,9 +1,12 @@
-/* mailbox.h - how other threads speak to a loop: letters put in anywhere, read on the loop in order.
+/* mailbox.h - how other threads speak to a loop: letters put in anywhere, read on the loop in
+ * order.
  *
- * A letter is embedded in what it concerns; the sender keeps it alive until it has been delivered. deliver() runs on
- * the loop thread, outside any lock, and may free the letter's owner. One eventfd write wakes the loop for a whole batch.
+ * A letter is embedded in what it concerns; the sender keeps it alive until it has been delivered.
+ * deliver() runs on the loop thread, outside any lock, and may free the letter's owner. One eventfd
+ * write wakes the loop for a whole batch.
  *
- * owns     mailbox_close() on the loop's thread, when nobody posts any more; undelivered letters are delivered first
+ * owns     mailbox_close() on the loop's thread, when nobody posts any more; undelivered letters
+ *          are delivered first
  * threads  mailbox_post from any; all else on the loop's thread
  */
 #ifndef COMMON_OS_MAILBOX_H

@@ -9,10 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* More at once is slower: the page cache takes folios of that size, those above 32 KiB are not kept on the CPU's own free
- * lists, and on a virtual machine that reports its free memory to its host each such folio has to be given back by the host
- * first. Measured there, CPU of the kernel for a pull of 512 MiB: 0.4 s with 32 KiB, 1.1 s with 64 KiB to 8 MiB. And never
- * across a multiple of it: pieces that lie crooked make small folios, and sendfile() then walks more of them, 5 % of its time. */
+/* More at once is slower: the page cache takes folios of that size, those above 32 KiB are not kept
+ * on the CPU's own free lists, and on a virtual machine that reports its free memory to its host
+ * each such folio has to be given back by the host first. Measured there, CPU of the kernel for a
+ * pull of 512 MiB: 0.4 s with 32 KiB, 1.1 s with 64 KiB to 8 MiB. And never across a multiple of
+ * it: pieces that lie crooked make small folios, and sendfile() then walks more of them, 5 % of its
+ * time. */
 enum { WRITE_BYTES = 32 << 10 };
 
 struct newfile {
@@ -188,7 +190,8 @@ static bool is_zero(const char *p, size_t n)
            memcmp(p, p + sizeof zeros, n - sizeof zeros) == 0;
 }
 
-/* How many of the n bytes at `off` are whole blocks of zeros (*hole), or lie before the next such block. */
+/* How many of the n bytes at `off` are whole blocks of zeros (*hole), or lie before the next such
+ * block. */
 static size_t run_of(const char *p, size_t n, uint64_t off, bool *hole)
 {
     size_t at = (size_t)(-off % SPARSE_BLOCK);

@@ -1,7 +1,8 @@
 /* newfile.h - a file that appears whole or not at all.
  *
- * Written under a temporary name beside its place, then fsync, rename, fsync of the folder. Keeps its first error;
- * newfile_commit() reports it. What was not committed is removed by newfile_abort().
+ * Written under a temporary name beside its place, then fsync, rename, fsync of the folder. Keeps
+ * its first error; newfile_commit() reports it. What was not committed is removed by
+ * newfile_abort().
  *
  * owns     newfile_commit and newfile_abort both free it and NULL your pointer
  * threads  one at a time; blocks
@@ -28,11 +29,12 @@ void newfile_abort(struct newfile **fp);
 
 /* Whole buffers, riding over EINTR and short counts. */
 MUST_USE int fd_write_all(int fd, const void *p, size_t n, struct err *e);
-/* All of it behind what the file holds, or nothing: what a full disk took of it is cut off again. For a file's only writer. */
+/* All of it behind what the file holds, or nothing: what a full disk took of it is cut off again.
+ * For a file's only writer. */
 MUST_USE int fd_append(int fd, const void *p, size_t n, struct err *e);
 MUST_USE int fd_pwrite_all(int fd, const void *p, size_t n, uint64_t off, struct err *e);
-/* As fd_pwrite_all(), but whole blocks of zeros (SPARSE_BLOCK bytes, where the file has such) become holes. The file reaches at least
- * to off + n already. */
+/* As fd_pwrite_all(), but whole blocks of zeros (SPARSE_BLOCK bytes, where the file has such)
+ * become holes. The file reaches at least to off + n already. */
 enum { SPARSE_BLOCK = 64 * 1024 };
 MUST_USE int fd_pwrite_sparse(int fd, const void *p, size_t n, uint64_t off, struct err *e);
 MUST_USE int fd_pread_all(int fd, void *p, size_t n, uint64_t off,

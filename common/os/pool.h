@@ -1,10 +1,13 @@
 /* pool.h - threads for work that blocks: disk, hashing, RocksDB reads, DNS.
  *
- * A job is embedded in what it works on. work() runs on a pool thread; then done(), when set, runs on the loop behind
- * `reply` (mailbox). A job that was submitted always runs; to cancel, set a flag of your own that work() looks at.
+ * A job is embedded in what it works on. work() runs on a pool thread; then done(), when set, runs
+ * on the loop behind `reply` (mailbox). A job that was submitted always runs; to cancel, set a flag
+ * of your own that work() looks at.
  *
- * owns     the submitter keeps the job alive until done() has run (or work() has returned, without a reply)
- * fair     jobs of different clients take turns, and one client's never occupy all threads (fair_queue.h)
+ * owns     the submitter keeps the job alive until done() has run (or work() has returned, without
+ *          a reply)
+ * fair     jobs of different clients take turns, and one client's never occupy all threads
+ *          (fair_queue.h)
  * threads  pool_submit from any; pool_close waits for all jobs
  */
 #ifndef COMMON_OS_POOL_H
@@ -23,11 +26,13 @@ struct job {
     struct letter letter;        /* private */
 };
 
-/* `nice` is added to its threads' niceness, 0..19: work that may wait yields the cores to loops that must not. */
+/* `nice` is added to its threads' niceness, 0..19: work that may wait yields the cores to loops
+ * that must not. */
 struct pool *pool_open(const char *name, unsigned threads, int nice);
 /* client: for whom; CLIENT_PROGRAM: for the program itself. */
 void pool_submit(struct pool *p, struct job *j, uint64_t client);
-/* Another client waits for the job, too: it runs in whichever's turn comes first. Harmless when it runs or has run. */
+/* Another client waits for the job, too: it runs in whichever's turn comes first. Harmless when it
+ * runs or has run. */
 void pool_move(struct pool *p, struct job *j, uint64_t client);
 void pool_close(struct pool **pp);
 unsigned pool_waiting(struct pool *p); /* jobs not yet started: a gauge */

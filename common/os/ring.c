@@ -5,7 +5,8 @@
 
 enum { CACHE_LINE_BYTES = 64 };
 
-/* Positions only grow; the byte at position p lies at p modulo the size. Each side writes a cache line of its own. */
+/* Positions only grow; the byte at position p lies at p modulo the size. Each side writes a cache
+ * line of its own. */
 struct ring {
     size_t size;
     char *bytes;
@@ -37,8 +38,8 @@ bool ring_put(struct ring *r, struct slice s, size_t *waited_bytes)
     }
     memcpy(r->bytes + start, s.p, before_wrap);
     memcpy(r->bytes, s.p + before_wrap, s.n - before_wrap);
-    /* Both sides store their own position and then read the other's, in one order for all: either this put sees that all before it
-     * was taken, or the take sees this put. */
+    /* Both sides store their own position and then read the other's, in one order for all: either
+     * this put sees that all before it was taken, or the take sees this put. */
     atomic_store(&r->put, at + s.n);
     r->taken_seen = atomic_load(&r->taken);
     *waited_bytes = r->taken_seen < at ? at - r->taken_seen : 0;

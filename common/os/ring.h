@@ -1,8 +1,9 @@
 /* ring.h - bytes from one thread to another through memory of a fixed size, without a lock.
  *
- * The producer never waits: what finds no room is refused as a whole. ring_put() says how much waited before it and ring_take()
- * whether more has come meanwhile, so the two can agree on who wakes the consumer: when a put says that nothing waited, no take
- * that began before it has seen its bytes.
+ * The producer never waits: what finds no room is refused as a whole. ring_put() says how much
+ * waited before it and ring_take() whether more has come meanwhile, so the two can agree on who
+ * wakes the consumer: when a put says that nothing waited, no take that began before it has seen
+ * its bytes.
  *
  * threads  ring_put: the one producer; ring_take: one consumer at a time
  */

@@ -23,7 +23,8 @@ enum {
     COMPLAIN_MS = 60000, /* between two words about a file that does not take lines */
 };
 
-/* Lines go into `filling`; the writer swaps it for its own empty one and writes without the lock. */
+/* Lines go into `filling`; the writer swaps it for its own empty one and writes without the
+ * lock. */
 struct scribe {
     char *path; /* NULL: stderr */
     int fd;
@@ -162,8 +163,9 @@ static bool has_room(struct scribe *s)
     return true;
 }
 
-/* What can be written without waiting for a reader: all of it to a file, what a socket takes, PIPE_BUF bytes to a pipe that says
- * that it has room. stderr is not set to O_NONBLOCK: others have it too. 0: nobody reads. */
+/* What can be written without waiting for a reader: all of it to a file, what a socket takes,
+ * PIPE_BUF bytes to a pipe that says that it has room. stderr is not set to O_NONBLOCK: others have
+ * it too. 0: nobody reads. */
 static ssize_t write_some(struct scribe *s, struct slice left)
 {
     if (s->path != NULL || S_ISREG(s->kind)) {
@@ -193,7 +195,8 @@ static int write_all(struct scribe *s, struct slice *left, struct err *e)
     return 0;
 }
 
-/* What was torn off in a line, by a full disk perhaps, is ended first: nobody would find the next line at its end. */
+/* What was torn off in a line, by a full disk perhaps, is ended first: nobody would find the next
+ * line at its end. */
 static int write_out(struct scribe *s, struct slice *left, struct err *e)
 {
     struct slice end = SLICE("\n");

@@ -1,7 +1,8 @@
-/* scribe.h - lines for a file, written by a thread of its own: whoever has a line never waits for a disk or a pipe.
+/* scribe.h - lines for a file, written by a thread of its own: whoever has a line never waits for a
+ * disk or a pipe.
  *
- * Lines are gathered in memory; those that find no room are dropped and counted. A burst becomes one write(2), a disk or a
- * journal that hangs costs what does not fit, never more.
+ * Lines are gathered in memory; those that find no room are dropped and counted. A burst becomes
+ * one write(2), a disk or a journal that hangs costs what does not fit, never more.
  *
  * owns     the file that it opened; stderr stays open
  * threads  any
@@ -24,7 +25,8 @@ bool scribe_add(struct scribe *s, struct slice lines, bool now);
 /* What was added before goes into the old file, the rest into the one that has the name now. */
 void scribe_reopen(struct scribe *s);
 uint64_t scribe_dropped(const struct scribe *s); /* lines */
-/* Waits until all is written, so long at most. For a thread that is about to abort, whatever it holds. */
+/* Waits until all is written, so long at most. For a thread that is about to abort, whatever it
+ * holds. */
 void scribe_settle(struct scribe *s, uint64_t at_most_ms);
 /* Writes what is left; where nobody reads the other end, for a bounded time. */
 void scribe_close(struct scribe **sp);

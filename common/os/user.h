@@ -1,4 +1,5 @@
-/* user.h - accounts of the system: who we are, how to become another one, and why a file is closed to us.
+/* user.h - accounts of the system: who we are, how to become another one, and why a file is closed
+ * to us.
  *
  * threads  any; user_become() changes the whole process
  */
@@ -19,14 +20,15 @@ struct user {
     char group[USER_NAME]; /* the same of its group */
 };
 
-/* The account that a service runs as: the owner of its folder, unless that is root, else the account of that name. folder
- * and name may be NULL. False: there is no such account. */
+/* The account that a service runs as: the owner of its folder, unless that is root, else the
+ * account of that name. folder and name may be NULL. False: there is no such account. */
 bool user_of_service(const char *folder, const char *name, struct user *out);
 /* The account that this process runs as. */
 void user_self(struct user *out);
 /* Gives up root for good, with the groups of that account. */
 MUST_USE int user_become(const struct user *u, struct err *e);
-/* After access() or open() failed with this errno: who cannot read the file, why, and what to do. */
+/* After access() or open() failed with this errno: who cannot read the file, why, and what to
+ * do. */
 void user_why_unreadable(const char *path, int errno_value, char out[USER_WHY]);
 
 #endif

@@ -58,7 +58,8 @@ static int add_lines(const struct xfer_want *w, const char *host, struct curl_sl
                  w->range_last);
         add(lines, range);
     }
-    /* Expect would cost a second at servers that ignore it; libcurl's own Content-Type would be a form's. */
+    /* Expect would cost a second at servers that ignore it; libcurl's own Content-Type would be a
+     * form's. */
     add(lines, "Expect:");
     if (w->method == XFER_POST && !names_type) {
         add(lines, "Content-Type:");
@@ -120,7 +121,8 @@ static CURLcode on_context(CURL *c, void *ctx, void *psk)
     return CURLE_OK;
 }
 
-/* libcurl is told to take any certificate, and psk_client() to take none: it would otherwise insist on seeing one. */
+/* libcurl is told to take any certificate, and psk_client() to take none: it would otherwise insist
+ * on seeing one. */
 static void set_psk(CURL *c, const struct psk *p)
 {
     curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);

@@ -1,6 +1,8 @@
-/* easy.h - what a caller wants, as a handle of libcurl: the request's URL, lines and method, whom to trust, how long to wait.
+/* easy.h - what a caller wants, as a handle of libcurl: the request's URL, lines and method, whom
+ * to trust, how long to wait.
  *
- * owns     *out and both lists are the caller's, the lists also when it fails; the handle points to them. w->psk lives as long as the handle
+ * owns     *out and both lists are the caller's, the lists also when it fails; the handle points to
+ *          them. w->psk lives as long as the handle
  * errors   E_INVALID: no URL, field or range that can be
  */
 #ifndef COMMON_XFER_EASY_H
@@ -13,7 +15,8 @@
 
 enum { EASY_HOST = HOST_NAME_MAX + 64 };
 
-/* host: "name:port", for messages; set as soon as it is known. lines[0]: the request's; lines[1]: where to connect to. */
+/* host: "name:port", for messages; set as soon as it is known. lines[0]: the request's; lines[1]:
+ * where to connect to. */
 enum { EASY_LISTS = 2 };
 MUST_USE int easy_open(const struct xfer_want *w, const char *user_agent, char host[EASY_HOST],
                        CURL **out, struct curl_slist *lines[EASY_LISTS], struct err *e);

@@ -6,7 +6,8 @@
 
 #include "common/os/lock.h"
 
-/* Whether the answer is still wanted is asked, and the answer posted, under the lock: after lookup_cancel() the mailbox may be gone. */
+/* Whether the answer is still wanted is asked, and the answer posted, under the lock: after
+ * lookup_cancel() the mailbox may be gone. */
 struct lookup {
     struct letter letter;
     struct lock lock;

@@ -1,8 +1,10 @@
-/* multi.h - libcurl's multi handle on a libevent loop: its sockets and its timer become events, and what has ended is told.
+/* multi.h - libcurl's multi handle on a libevent loop: its sockets and its timer become events, and
+ * what has ended is told.
  *
- * owns     the multi handle and its events; borrows `base`; easy handles are the caller's, who takes out what was added
- * events   on_end() once for each handle whose transfer libcurl has ended, on the loop, with libcurl off the stack: there it may be taken out.
- *          Not inside any call of this page
+ * owns     the multi handle and its events; borrows `base`; easy handles are the caller's, who
+ *          takes out what was added
+ * events   on_end() once for each handle whose transfer libcurl has ended, on the loop, with
+ *          libcurl off the stack: there it may be taken out. Not inside any call of this page
  * threads  all on the loop's thread
  */
 #ifndef COMMON_XFER_MULTI_H

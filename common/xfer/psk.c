@@ -36,8 +36,8 @@ static void make_slots(void)
     CHECK(client_slot != -1 && server_slot != -1);
 }
 
-/* An external key is a session to OpenSSL. The cipher names the hash that the key is for: RFC 8446 4.2.11 has SHA-256 when
- * nothing else was agreed. */
+/* An external key is a session to OpenSSL. The cipher names the hash that the key is for: RFC 8446
+ * 4.2.11 has SHA-256 when nothing else was agreed. */
 static SSL_SESSION *session_of(SSL *ssl, const uint8_t key[PSK_KEY_BYTES])
 {
     static const uint8_t aes_128_gcm_sha256[] = {0x13, 0x01};
@@ -62,7 +62,7 @@ static void set_both(SSL_CTX *ctx)
               1);
 }
 
-/* --- the client --------------------------------------------------------------------------------------------------- */
+/* --- the client ------------------------------------------------------------------------------- */
 
 static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *id_n,
                        SSL_SESSION **out)
@@ -100,7 +100,7 @@ void psk_client(SSL_CTX *ctx, const struct psk *p)
     SSL_CTX_set_cert_verify_callback(ctx, refuse, NULL);
 }
 
-/* --- the server --------------------------------------------------------------------------------------------------- */
+/* --- the server ------------------------------------------------------------------------------- */
 
 static int find_session(SSL *ssl, const unsigned char *id, size_t id_n, SSL_SESSION **out)
 {

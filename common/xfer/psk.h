@@ -1,7 +1,9 @@
-/* psk.h - TLS 1.3 with a key that both ends hold already (RFC 8446 2.2, external PSK with ECDHE), and nothing else.
+/* psk.h - TLS 1.3 with a key that both ends hold already (RFC 8446 2.2, external PSK with ECDHE),
+ * and nothing else.
  *
- * Neither end shows a certificate and neither takes one: who has not the key of the identity fails the handshake, whatever else
- * a context was told. The identity crosses the wire in the clear, the key never does.
+ * Neither end shows a certificate and neither takes one: who has not the key of the identity fails
+ * the handshake, whatever else a context was told. The identity crosses the wire in the clear, the
+ * key never does.
  *
  * owns     a context keeps a copy of the key; a server's `arg` outlives its context
  * threads  find() runs in the handshake, on whichever thread drives that
@@ -21,7 +23,8 @@ struct psk {
     uint8_t key[PSK_KEY_BYTES];
 };
 
-/* The client's end of a context that a library made: all that it was told of certificates is void. */
+/* The client's end of a context that a library made: all that it was told of certificates is
+ * void. */
 void psk_client(struct ssl_ctx_st *ctx, const struct psk *p);
 
 /* False: nobody of that name. Who came stands in SSL_get_app_data() where find() put it. */

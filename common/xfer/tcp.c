@@ -12,7 +12,7 @@
 #include "common/codec/network.h"
 #include "common/os/clock.h"
 
-/* --- addresses ---------------------------------------------------------------------------------------------------------- */
+/* --- addresses -------------------------------------------------------------------------------- */
 
 union address {
     struct sockaddr any;
@@ -87,7 +87,7 @@ void tcp_localize(int fd, char *address, size_t room)
     }
 }
 
-/* --- listening ---------------------------------------------------------------------------------------------------------- */
+/* --- listening -------------------------------------------------------------------------------- */
 
 static bool is_in_digits(const char *host)
 {
@@ -164,7 +164,7 @@ unsigned tcp_port(int fd)
     return ntohs(x.any.sa_family == AF_INET6 ? x.v6.sin6_port : x.v4.sin_port);
 }
 
-/* --- connections -------------------------------------------------------------------------------------------------------- */
+/* --- connections ------------------------------------------------------------------------------ */
 
 static bool wait_for(int fd, short events, struct tcp_limit limit)
 {
@@ -183,7 +183,8 @@ static bool wait_for(int fd, short events, struct tcp_limit limit)
     return rc > 0 && p[1].revents == 0;
 }
 
-/* A port that nobody listens on may be the one that the connection gets itself, and then it is connected to itself. */
+/* A port that nobody listens on may be the one that the connection gets itself, and then it is
+ * connected to itself. */
 static bool reached_itself(int fd)
 {
     union address here = {0}, there = {0};

@@ -1,13 +1,14 @@
 /* tcp.h - TCP connections of processes that find each other by a host's name and a port.
  *
- * A listener takes connections at the address that its host's name leads to, and at no other. Many a host's own name leads to a
- * loopback address (127.0.1.1) on that host itself, where no other host would find the listener: then it is on all IPv4 addresses.
- * "localhost", and an address in digits, are taken at their word.
+ * A listener takes connections at the address that its host's name leads to, and at no other. Many
+ * a host's own name leads to a loopback address (127.0.1.1) on that host itself, where no other
+ * host would find the listener: then it is on all IPv4 addresses. "localhost", and an address in
+ * digits, are taken at their word.
  *
  * owns     descriptors are the caller's: non-blocking, and closed by exec()
  * threads  any; names are looked up for as long as the resolver takes
- * errors   E_AGAIN: a name that is not known, or a port in use, both may pass; E_NOTFOUND: not an address of this machine;
- *          E_TIMEOUT: the limit; E_NETWORK: refused, closed, broken
+ * errors   E_AGAIN: a name that is not known, or a port in use, both may pass; E_NOTFOUND: not an
+ *          address of this machine; E_TIMEOUT: the limit; E_NETWORK: refused, closed, broken
  */
 #ifndef COMMON_XFER_TCP_H
 #define COMMON_XFER_TCP_H
@@ -37,12 +38,15 @@ MUST_USE int tcp_dial(const char *host, unsigned port, struct tcp_limit limit, i
 /* All n bytes. */
 MUST_USE int tcp_receive(int fd, void *to, size_t n, struct tcp_limit limit);
 
-/* Whether only this machine can be reached there: 127.0.0.0/8, ::1, and IPv4's as an IPv6 socket has them. */
+/* Whether only this machine can be reached there: 127.0.0.0/8, ::1, and IPv4's as an IPv6 socket
+ * has them. */
 bool tcp_is_loopback(const struct sockaddr *a);
-/* As getaddrinfo() reads it, without a port: IPv4's in four numbers on any socket, an IPv6 link-local one with its interface. */
+/* As getaddrinfo() reads it, without a port: IPv4's in four numbers on any socket, an IPv6
+ * link-local one with its interface. */
 void tcp_address(const struct sockaddr *a, socklen_t n, char out[TCP_ADDRESS_TEXT]);
-/* An IPv6 link-local address from another machine carries that machine's name of its interface. Writes this machine's instead: of
- * the interface that the connection fd, which is link-local too, goes through. Leaves any other text alone. */
+/* An IPv6 link-local address from another machine carries that machine's name of its interface.
+ * Writes this machine's instead: of the interface that the connection fd, which is link-local too,
+ * goes through. Leaves any other text alone. */
 void tcp_localize(int fd, char *address, size_t room);
 
 #endif

@@ -44,7 +44,8 @@ struct head_parser {
  * errors   E_PROTOCOL, E_TOOBIG
  */
 
-static void head_parser_init(struct head_parser *a, size_t max_bytes, size_t max_fields, bool head_only)
+static void head_parser_init(struct head_parser *a, size_t max_bytes, size_t max_fields,
+                             bool head_only)
 {
     *a = (struct head_parser){
         .text = BUF_INIT(max_bytes), .max_fields = max_fields, .no_body = head_only};
@@ -83,8 +84,9 @@ static bool is_token(char c)
            (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
-/* libcurl looks at the field only when the body comes, which is too late to tell a client. It would undo compression, too; but
- * nobody asked for any, and it does not see that the end of what was compressed is missing. */
+/* libcurl looks at the field only when the body comes, which is too late to tell a client. It would
+ * undo compression, too; but nobody asked for any, and it does not see that the end of what was
+ * compressed is missing. */
 static int learn_coding(struct head_parser *a, struct slice value, struct err *e)
 {
     struct slice rest = value;
@@ -102,7 +104,8 @@ static int learn_coding(struct head_parser *a, struct slice value, struct err *e
     return 0;
 }
 
-static int learn_framing(struct head_parser *a, struct slice name, struct slice value, struct err *e)
+static int learn_framing(struct head_parser *a, struct slice name, struct slice value,
+                         struct err *e)
 {
     uint64_t n;
 
@@ -276,7 +279,7 @@ static void kick(struct xfer *x)
     event_active(x->loop->kick, EV_TIMEOUT, 0);
 }
 
-/* --- what libcurl calls ------------------------------------------------------------------------------------------- */
+/* --- what libcurl calls ----------------------------------------------------------------------- */
 
 static size_t on_header(char *p, size_t one, size_t n, void *arg)
 {
@@ -405,15 +408,15 @@ static int on_connected(void *arg, char *ip, char *local_ip, int port, int local
     return ok ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
 }
 
-/* --- how it ended ------------------------------------------------------------------------------------------------- */
+/* --- how it ended ----------------------------------------------------------------------------- */
 
 static bool says(const struct xfer *x, const char *begin)
 {
     return strncmp(x->curl_says, begin, strlen(begin)) == 0;
 }
 
-/* libcurl has bounds of its own: for a line of a head and for a trailer, both of which it reports as a lack of memory, and for
- * all heads of an answer together, 1xx included. */
+/* libcurl has bounds of its own: for a line of a head and for a trailer, both of which it reports
+ * as a lack of memory, and for all heads of an answer together, 1xx included. */
 static bool head_too_large(const struct xfer *x, CURLcode code)
 {
     long sent = 0; /* before the request has left, it is memory indeed */
@@ -438,7 +441,8 @@ static int tell_too_large(const struct xfer *x, struct err *e)
                    x->loop->limits.head_bytes);
 }
 
-/* Self-signed, or of an authority that is not among ours; not a wrong name, nor one that has expired. */
+/* Self-signed, or of an authority that is not among ours; not a wrong name, nor one that has
+ * expired. */
 static bool issuer_unknown(const struct xfer *x)
 {
     long result = X509_V_OK;
@@ -461,8 +465,8 @@ static int tell_tls(const struct xfer *x, struct err *e)
 
 enum { PROXY_BYTES = 128 };
 
-/* " to the proxy host:port", for instance. Its URL may have a password, which is left out, whatever bytes it has: all that stands
- * before the last '@' may be of it. */
+/* " to the proxy host:port", for instance. Its URL may have a password, which is left out, whatever
+ * bytes it has: all that stands before the last '@' may be of it. */
 static void proxy_named(const struct xfer *x, const char *words, char out[PROXY_BYTES])
 {
     const char *scheme = strstr(x->want.proxy, "://");
@@ -637,7 +641,7 @@ static void on_end(void *private, CURLcode code)
     }
 }
 
-/* --- the loop ----------------------------------------------------------------------------------------------------- */
+/* --- the loop --------------------------------------------------------------------------------- */
 
 static void resume_now(struct xfer *x)
 {
@@ -656,9 +660,10 @@ static void resume_now(struct xfer *x)
     }
 }
 
-/* --- the way through a proxy --------------------------------------------------------------------------------------- */
+/* --- the way through a proxy ------------------------------------------------------------------ */
 
-/* The proxy may have one family of addresses alone, and we do not see which: IPv4 is the one that it will have. */
+/* The proxy may have one family of addresses alone, and we do not see which: IPv4 is the one that
+ * it will have. */
 static const struct sockaddr *choose_address(struct xfer *x, const struct addrinfo *found)
 {
     const struct sockaddr *six = NULL;
@@ -774,7 +779,7 @@ void xfer_loop_close(struct xfer_loop **lp)
     free(l);
 }
 
-/* --- one transfer ------------------------------------------------------------------------------------------------- */
+/* --- one transfer ----------------------------------------------------------------------------- */
 
 static void set_callbacks(struct xfer *x)
 {

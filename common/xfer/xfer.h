@@ -1,15 +1,19 @@
-/* xfer.h - one HTTP transfer on a libevent loop: libcurl's multi interface, and nothing of libcurl shows.
+/* xfer.h - one HTTP transfer on a libevent loop: libcurl's multi interface, and nothing of libcurl
+ * shows.
  *
- * One request, one answer. Redirects are not followed, errors of status are not judged, nothing is retried: the caller
- * sees the head and decides. HTTP/1.1, or h2 over TLS when asked (cleartext h2 hangs in 7.88). Certificates are always
- * checked. The environment's proxies, cookies, .netrc and content decoding are out of the game.
+ * One request, one answer. Redirects are not followed, errors of status are not judged, nothing is
+ * retried: the caller sees the head and decides. HTTP/1.1, or h2 over TLS when asked (cleartext h2
+ * hangs in 7.88). Certificates are always checked. The environment's proxies, cookies, .netrc and
+ * content decoding are out of the game.
  *
- * events   run on the loop, never inside xfer_start(), xfer_resume() or xfer_cancel(). on_head once, or never when it
- *          fails early; on_body any number of times; on_done exactly once and last: the xfer is gone when it returns
- * owns     the loop borrows `base`; xfer_start() copies the want (but not the bytes of a body in memory)
+ * events   run on the loop, never inside xfer_start(), xfer_resume() or xfer_cancel(). on_head
+ *          once, or never when it fails early; on_body any number of times; on_done exactly once
+ *          and last: the xfer is gone when it returns
+ * owns     the loop borrows `base`; xfer_start() copies the want (but not the bytes of a body in
+ *          memory)
  * threads  all on the loop's thread
- * errors   E_NETWORK, E_TIMEOUT, E_PROTOCOL, E_DENIED (admit), E_TOOBIG (head), E_INVALID (want); the sentence names host
- *          and reason, never path or query: those may be signed
+ * errors   E_NETWORK, E_TIMEOUT, E_PROTOCOL, E_DENIED (admit), E_TOOBIG (head), E_INVALID (want);
+ *          the sentence names host and reason, never path or query: those may be signed
  */
 #ifndef COMMON_XFER_XFER_H
 #define COMMON_XFER_XFER_H
@@ -44,8 +48,9 @@ struct xfer_want {
     bool ranged; /* bytes=first-last, both ends inclusive */
     uint64_t range_first;
     uint64_t range_last;
-    /* What PUT and POST send: `body`, or body_bytes out of body_read(arg, offset, ...). That one gives 1 to n bytes, or
-     * a negative E_* to fail; it may be asked for an offset again when a kept connection turns out to be dead. */
+    /* What PUT and POST send: `body`, or body_bytes out of body_read(arg, offset, ...). That one
+     * gives 1 to n bytes, or a negative E_* to fail; it may be asked for an offset again when a
+     * kept connection turns out to be dead. */
     struct slice body;
     uint64_t body_bytes;
     ptrdiff_t (*body_read)(void *arg, uint64_t offset, void *p, size_t n);
@@ -59,16 +64,17 @@ struct xfer_want {
         no_issuer; /* follows the reason when no authority that we trust vouches for the host; static, or NULL */
     const char *proxy;    /* "http://host:port" */
     const char *no_proxy; /* as curl's: "host,.domain,10.0.0.0/8" */
-    /* "address:port" to connect to, whatever host the URL names. Kept connections are told apart by that name: one is
-     * used again for the same name and address only. */
+    /* "address:port" to connect to, whatever host the URL names. Kept connections are told apart by
+     * that name: one is used again for the same name and address only. */
     const char *connect_to;
     const struct psk
         *psk; /* instead of certificates (psk.h); with a host name of its own for each identity */
-    /* May this address be spoken to? Asked before connecting and again before a request goes out on a kept
-     * connection. Through a proxy it is not asked, unless proxy_resolve is set. */
+    /* May this address be spoken to? Asked before connecting and again before a request goes out on
+     * a kept connection. Through a proxy it is not asked, unless proxy_resolve is set. */
     bool (*admit)(void *arg, const struct sockaddr *sa);
-    /* Through a proxy: the URL's host is looked up here, and the proxy is asked for an address that `admit` took, by CONNECT.
-     * It has no name to look up then, so that what was judged is what is reached. Not with no_proxy or connect_to. */
+    /* Through a proxy: the URL's host is looked up here, and the proxy is asked for an address that
+     * `admit` took, by CONNECT. It has no name to look up then, so that what was judged is what is
+     * reached. Not with no_proxy or connect_to. */
     bool proxy_resolve;
 };
 

@@ -5,8 +5,8 @@
 #    include "common/base/check.h"
 #    include "kernels/attention.h"
 
-/* Queries taken at a time: so many rows of scores exist at once. They and their operands are reals without gaps, which
- * is what OpenBLAS wants. */
+/* Queries taken at a time: so many rows of scores exist at once. They and their operands are reals
+ * without gaps, which is what OpenBLAS wants. */
 enum { TILE = 64 };
 
 static inline int64_t tile_at(int64_t seq, int64_t t)
@@ -19,7 +19,8 @@ static int64_t attention_work(const struct attention_shape *s);
 #    define BODY "kernels/cpu/attention.c"
 #    include "kernels/cpu/each_real.h"
 
-/* Two products with each score, half of which lie ahead of their query; in the unit of PARALLEL_FROM. */
+/* Two products with each score, half of which lie ahead of their query; in the unit of
+ * PARALLEL_FROM. */
 static int64_t attention_work(const struct attention_shape *s)
 {
     int64_t scores = s->batch * s->heads * s->seq * s->seq / 2;
@@ -62,7 +63,8 @@ int attention_backward_cpu(struct kstream *ks, enum dtype dt, void *dqkv, const 
 
 #else
 
-/* c = alpha * a * b + beta * c, [m, n] of [m, k] and [k, n]; a stored [k, m] with ta, b [n, k] with tb. */
+/* c = alpha * a * b + beta * c, [m, n] of [m, k] and [k, n]; a stored [k, m] with ta, b [n, k] with
+ * tb. */
 static void FN(gemm)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a,
                      const real *b, real beta, real *c)
 {
@@ -89,7 +91,8 @@ static void FN(unpack)(elem *to, const real *from, int64_t rows, int64_t step, i
     }
 }
 
-/* A row of scores becomes probabilities: of the keys up to the query; what lies behind it gets 0. */
+/* A row of scores becomes probabilities: of the keys up to the query; what lies behind it gets
+ * 0. */
 WIDE static void FN(softmax)(real *p, real *lse, int64_t keys, int64_t cols)
 {
     real max = p[0], sum = 0;
@@ -112,7 +115,8 @@ WIDE static void FN(softmax)(real *p, real *lse, int64_t keys, int64_t cols)
     *lse = max + LOG(sum);
 }
 
-/* The query heads that share one key head. `room` holds 2 * (seq + TILE) rows of a head and TILE of scores. */
+/* The query heads that share one key head. `room` holds 2 * (seq + TILE) rows of a head and TILE of
+ * scores. */
 static void FN(forward_group)(elem *out, real *lse, const elem *qkv,
                               const struct attention_shape *s, int64_t b, int64_t kv, real *room)
 {
@@ -179,9 +183,9 @@ WIDE static void FN(slope)(real *p, real *ds, const real *dout, const real *out,
     }
 }
 
-/* With P = exp(score - lse): dV = P^T dO, dS = P * (dO V^T - rowsum(dO * O)) / sqrt(d), dQ = dS K, dK = dS^T Q. A key
- * head's gradients come from all the query heads that share it: one thread takes them in order. `room` holds
- * 4 * (seq + TILE) rows of a head and 2 * TILE of scores. */
+/* With P = exp(score - lse): dV = P^T dO, dS = P * (dO V^T - rowsum(dO * O)) / sqrt(d), dQ = dS K,
+ * dK = dS^T Q. A key head's gradients come from all the query heads that share it: one thread takes
+ * them in order. `room` holds 4 * (seq + TILE) rows of a head and 2 * TILE of scores. */
 static void FN(backward_group)(elem *dqkv, const elem *dout, const elem *qkv, const elem *out,
                                const real *lse, const struct attention_shape *s, int64_t b,
                                int64_t kv, real *room)

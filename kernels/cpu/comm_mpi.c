@@ -7,7 +7,8 @@
 #include "kernels/float16.h"
 #include "kernels/plugin.h"
 
-/* MPI counts in int, and staging need not hold everything. What goes from the caller's memory to the caller's goes at once. */
+/* MPI counts in int, and staging need not hold everything. What goes from the caller's memory to
+ * the caller's goes at once. */
 enum { PIECE_ELEMENTS = 1 << 22, PIECE_BYTES = 32 << 20, DIRECT_BYTES = 1 << 30 };
 
 struct mpi_comm {
@@ -24,10 +25,11 @@ struct mpi_comm {
 
 plugin_mpi_fn plugin_mpi;
 
-/* --- sums in the order of the ranks -------------------------------------------------------------------------------- */
+/* --- sums in the order of the ranks ----------------------------------------------------------- */
 
-/* Each rank sums one chunk of every piece: it gets that chunk from all others, adds them up by rank, and gives the sums to
- * all. MPI only moves bytes, so its algorithms have no say in the bits. */
+/* Each rank sums one chunk of every piece: it gets that chunk from all others, adds them up by
+ * rank, and gives the sums to all. MPI only moves bytes, so its algorithms have no say in the
+ * bits. */
 struct ordered {
     char *received; /* a chunk of each rank */
     int *count;     /* elements of each rank's chunk */
@@ -181,7 +183,7 @@ static int sum_in_order(struct mpi_comm *x, enum dtype dt, void *p, int n)
                : E_NETWORK;
 }
 
-/* --- the operations ------------------------------------------------------------------------------------------------ */
+/* --- the operations --------------------------------------------------------------------------- */
 
 static int sum_on_host(struct mpi_comm *x, enum dtype dt, void *p, int n)
 {
@@ -218,9 +220,10 @@ static int mpi_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void
     return rc;
 }
 
-/* --- pieces ------------------------------------------------------------------------------------------------------------ */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
-/* Sends bytes of `out` + p * step to each other rank p, and receives as many from it at `in` + p * step. */
+/* Sends bytes of `out` + p * step to each other rank p, and receives as many from it at `in` + p *
+ * step. */
 static int exchange(struct mpi_comm *x, const char *out, size_t out_step, char *in, size_t in_step,
                     int bytes)
 {
@@ -253,8 +256,9 @@ static int take_room(struct mpi_comm *x)
                : 0;
 }
 
-/* `bytes` of each rank's piece, from byte `at` on; the pieces have `all`. Each rank's part lies in `received` then, this one's as
- * well: what is sent comes from where it is, but for a device's memory. */
+/* `bytes` of each rank's piece, from byte `at` on; the pieces have `all`. Each rank's part lies in
+ * `received` then, this one's as well: what is sent comes from where it is, but for a device's
+ * memory. */
 static int trade(struct mpi_comm *x, struct kstream *ks, const char *src, size_t all, size_t at,
                  size_t step, size_t bytes)
 {
@@ -410,7 +414,8 @@ static int open_group(const struct kops *k, MPI_Comm group, bool ordered, struct
     return 0;
 }
 
-/* Sums in the order of the ranks are other calls of MPI's: ranks that differ would wait for each other. */
+/* Sums in the order of the ranks are other calls of MPI's: ranks that differ would wait for each
+ * other. */
 static bool all_say(bool x)
 {
     int sum = x, size;

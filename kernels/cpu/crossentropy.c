@@ -73,7 +73,7 @@ static void FN(rows)(real *loss, elem *dlogits, const elem *logits, const int32_
     }
 }
 
-/* --- where the vocabulary is shared out ---------------------------------------------------------------------------- */
+/* --- where the vocabulary is shared out ------------------------------------------------------- */
 
 #    ifndef TALLY
 #        define TALLY

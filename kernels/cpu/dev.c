@@ -22,7 +22,8 @@ const char *fault_cpu(void)
 
 int stream_open_cpu(struct kstream **out)
 {
-    /* matmul.c splits its work among OpenMP's threads; a second pool inside OpenBLAS would fight them for the cores. */
+    /* matmul.c splits its work among OpenMP's threads; a second pool inside OpenBLAS would fight
+     * them for the cores. */
     openblas_set_num_threads(1);
     *out = NEW(struct kstream);
     return 0;
@@ -90,7 +91,8 @@ void mem_free_cpu(void *p)
     free(p);
 }
 
-/* The number behind `key` in a small text file of the kernel's; SIZE_MAX without one ("max", no such file). */
+/* The number behind `key` in a small text file of the kernel's; SIZE_MAX without one ("max", no
+ * such file). */
 static size_t number_in(const char *path, const char *key)
 {
     char text[4096];

@@ -6,8 +6,8 @@
 #    include "kernels/gelu.h"
 #    include "kernels/matmul.h"
 
-/* Of c: small enough to share among cores, large enough for OpenBLAS to pack b once for much work. 16-bit operands are
- * widened so many of k at a time. */
+/* Of c: small enough to share among cores, large enough for OpenBLAS to pack b once for much work.
+ * 16-bit operands are widened so many of k at a time. */
 enum { TILE_ROWS = 256, TILE_COLS = 512, TILE_K = 256 };
 
 struct job {

@@ -4,8 +4,8 @@ template <typename R> struct terms {
     R lr, beta1, beta2, rest1, rest2, correct1, correct2, eps, decay;
 };
 
-/* One pass: of each element the gradient is read, both moments and the weight are read and written, and the working copy
- * is written: 30 bytes with 16-bit parameters, 28 with f32. */
+/* One pass: of each element the gradient is read, both moments and the weight are read and written,
+ * and the working copy is written: 30 bytes with 16-bit parameters, 28 with f32. */
 template <int N, typename T>
 static __global__ void adamw_kernel(T *p, real<T> *master, real<T> *m, real<T> *v,
                                     const real<T> *grad, int64_t n, const double *scale,

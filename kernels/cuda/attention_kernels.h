@@ -1,6 +1,7 @@
 /* attention_kernels.h - our own attention, in two forms; cudnn_attention.h has the third.
  *
- * tiles    bf16 and f16, head_dim a multiple of 8 up to 128: blocks of queries and keys in shared memory, tensor cores
+ * tiles    bf16 and f16, head_dim a multiple of 8 up to 128: blocks of queries and keys in shared
+ *          memory, tensor cores
  * rows     every other type and size: a warp a row, plain
  *
  * Both are causal, share key heads (GQA) and sum in a fixed order: each output has one owner.

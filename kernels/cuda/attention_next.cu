@@ -1,7 +1,8 @@
 #include "kernels/cuda/vector.cuh"
 
-/* A block owns a head of the result. Its warps take keys in turn, a warp's lanes the dimensions of a key; each warp keeps a
- * running maximum and sum, and they meet at the end, always in the same order. */
+/* A block owns a head of the result. Its warps take keys in turn, a warp's lanes the dimensions of
+ * a key; each warp keeps a running maximum and sum, and they meet at the end, always in the same
+ * order. */
 enum { WARPS = THREADS / WARP, DIMS = ATTENTION_MAX_HEAD_DIM / WARP };
 
 /* Of one key, for every lane. */

@@ -13,7 +13,7 @@ void attention_choice_fini(struct attention_choice *c)
     }
 }
 
-/* --- cuDNN: opened once, looked at once for each kind of shape --------------------------------------------------------- */
+/* --- cuDNN: opened once, looked at once for each kind of shape -------------------------------- */
 
 static bool seen_before(const struct attention_choice *c, const struct attention_kind *k)
 {
@@ -28,7 +28,8 @@ static bool seen_before(const struct attention_choice *c, const struct attention
     return false;
 }
 
-/* 0 when cuDNN may run shapes like this one. When it computes something else it is not used again at all. */
+/* 0 when cuDNN may run shapes like this one. When it computes something else it is not used again
+ * at all. */
 static int trusted(struct kstream *ks, enum dtype dt, const struct attention_shape *s, bool learn,
                    struct err *e)
 {
@@ -80,7 +81,7 @@ static void name_cudnn(const struct cudnn_attention *a, struct attention_ready *
     snprintf(out->by, sizeof out->by, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
 }
 
-/* --- the operations --------------------------------------------------------------------------------------------------- */
+/* --- the operations --------------------------------------------------------------------------- */
 
 static bool planned(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
                     bool backward)

@@ -1,4 +1,5 @@
-/* attention_plan.h - which kernel runs a shape: cuDNN's, our tiles, our rows; what a stream remembers of it. */
+/* attention_plan.h - which kernel runs a shape: cuDNN's, our tiles, our rows; what a stream
+ * remembers of it. */
 #ifndef KERNELS_CUDA_ATTENTION_PLAN_H
 #define KERNELS_CUDA_ATTENTION_PLAN_H
 
@@ -23,8 +24,9 @@ struct attention_choice {
 
 void attention_choice_fini(struct attention_choice *c);
 
-/* Runs both passes of a small shape like `s` by cuDNN and by our tiles. E_CORRUPT when they differ, E_UNSUPPORTED when cuDNN
- * does not take it. Takes memory and waits for the device: when a shape is prepared, never later. */
+/* Runs both passes of a small shape like `s` by cuDNN and by our tiles. E_CORRUPT when they differ,
+ * E_UNSUPPORTED when cuDNN does not take it. Takes memory and waits for the device: when a shape is
+ * prepared, never later. */
 MUST_USE int attention_check(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
                              bool learn, struct err *e);
 

@@ -1,8 +1,9 @@
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/launch.cuh"
 
-/* Plain rather than fast: a warp owns one row of the result, its lanes share out 32 keys (or queries) at a time and
- * then the row's dimensions. Every sum has one owner, so the bits are the same in every run. */
+/* Plain rather than fast: a warp owns one row of the result, its lanes share out 32 keys (or
+ * queries) at a time and then the row's dimensions. Every sum has one owner, so the bits are the
+ * same in every run. */
 enum { WARPS = 4, DIMS = ATTENTION_MAX_HEAD_DIM / WARP };
 
 template <typename T> static __device__ T dot(const T *a, const T *b, int64_t n)

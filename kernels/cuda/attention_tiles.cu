@@ -2,9 +2,10 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 
-/* Queries and keys come in tiles of rows in shared memory; a block owns one tile of results, each of its warps 16 rows of
- * it, and meets the tiles of the other side one after another. What a warp computes stays in its registers: scores, then
- * weights, which are already laid out as the left operand of the next product.
+/* Queries and keys come in tiles of rows in shared memory; a block owns one tile of results, each
+ * of its warps 16 rows of it, and meets the tiles of the other side one after another. What a warp
+ * computes stays in its registers: scores, then weights, which are already laid out as the left
+ * operand of the next product.
  *
  * Two products make up everything, forward and backward:
  *     row_dots      acc[i][j] += sum over d of a[i][d] * b[j][d]    both tiles as they lie
@@ -14,16 +15,18 @@ enum { TILE = 64, TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, WARP_ROWS = 
 
 static constexpr float LOG2_E = 1.44269504088896340736f, LN_2 = 0.69314718055994530942f;
 
-/* --- tiles in shared memory ------------------------------------------------------------------------------------------- */
+/* --- tiles in shared memory ------------------------------------------------------------------- */
 
-/* Where a value of a tile lies. Eight neighbours stay together (16 bytes); which eight of a row come where depends on the
- * row, so that eight rows' groups at one column fall on different banks. */
+/* Where a value of a tile lies. Eight neighbours stay together (16 bytes); which eight of a row
+ * come where depends on the row, so that eight rows' groups at one column fall on different
+ * banks. */
 template <int D> static __host__ __device__ inline int tile_at(int row, int col)
 {
     return row * D + (((col / 8) ^ (row % 8)) * 8) + col % 8;
 }
 
-/* Rows 0.. of `from`, `step` values apart; zeros behind the last one and behind `dim`. A group of copies. */
+/* Rows 0.. of `from`, `step` values apart; zeros behind the last one and behind `dim`. A group of
+ * copies. */
 template <int D, int ROWS>
 static __device__ void copy_tile(uint16_t *tile, const uint16_t *from, int64_t step, int64_t rows,
                                  int dim)
@@ -44,7 +47,7 @@ template <int ROWS> static __device__ void copy_numbers(float *to, const float *
     }
 }
 
-/* --- the two products ------------------------------------------------------------------------------------------------- */
+/* --- the two products ------------------------------------------------------------------------- */
 
 /* The warp's 16 rows of a from a_row on, against the first N rows of b. */
 template <typename T, int D, int N>
@@ -144,7 +147,7 @@ static __device__ void store_rows(uint16_t *to, int64_t step, int64_t rows, int 
     }
 }
 
-/* --- where things lie ------------------------------------------------------------------------------------------------- */
+/* --- where things lie ------------------------------------------------------------------------- */
 
 struct layout {
     attention_shape s;
@@ -183,7 +186,7 @@ struct layout {
     }
 };
 
-/* --- forward ---------------------------------------------------------------------------------------------------------- */
+/* --- forward ---------------------------------------------------------------------------------- */
 
 /* The running maximum (in units of log 2) and sum of the lane's two rows. */
 struct running {
@@ -286,7 +289,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     }
 }
 
-/* --- backward --------------------------------------------------------------------------------------------------------- */
+/* --- backward --------------------------------------------------------------------------------- */
 
 /* delta = rowsum(dO * O): a warp a query. */
 template <typename T>
@@ -309,8 +312,8 @@ static __global__ void delta_kernel(float *delta, const uint16_t *dout, const ui
     }
 }
 
-/* Keys and values of a tile, with one block; the queries that see them come by, of every head of the group. The scores are
- * held transposed: a warp's 16 rows are keys. */
+/* Keys and values of a tile, with one block; the queries that see them come by, of every head of
+ * the group. The scores are held transposed: a warp's 16 rows are keys. */
 template <typename T, int D, int Q>
 static __global__ void __launch_bounds__(TILE_THREADS)
     dkv_kernel(uint16_t *dqkv, const uint16_t *dout, const uint16_t *qkv, const float *lse,
@@ -409,7 +412,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
                      at.scale, at.scale);
 }
 
-/* --- launching -------------------------------------------------------------------------------------------------------- */
+/* --- launching -------------------------------------------------------------------------------- */
 
 /* Shared memory beyond 48 KiB must be asked for, once a kernel. */
 template <typename K> static bool allow_shared(K kernel, size_t size_bytes)
@@ -443,7 +446,8 @@ template <typename T, int D>
 static int backward(struct kstream *ks, void *dqkv, const void *dout, const void *qkv,
                     const void *out, const void *lse, float *delta, const layout &at)
 {
-    /* A block keeps two results of D columns in registers: beside them there is room for this many columns of scores. */
+    /* A block keeps two results of D columns in registers: beside them there is room for this many
+     * columns of scores. */
     constexpr int OTHERS = D <= 64 ? 64 : 32;
     const size_t room = 2 * (TILE + OTHERS) * D * sizeof(uint16_t) + 2 * OTHERS * sizeof(float);
     const uint16_t *x = static_cast<const uint16_t *>(qkv);

@@ -2,7 +2,8 @@
 
 enum { ROWS = THREADS / WARP };
 
-/* A warp takes a vector of columns a lane and every ROWS-th row of its block's slice; dy is read once. */
+/* A warp takes a vector of columns a lane and every ROWS-th row of its block's slice; dy is read
+ * once. */
 template <int N, typename T>
 static __global__ void __launch_bounds__(THREADS, THREADS_AT_A_TIME / THREADS)
     partial_kernel(real<T> *part, const T *dy, int64_t rows, int64_t cols)

@@ -1,9 +1,11 @@
-/* columns.cuh - sums over rows: out[c] += sum of x[r][c], in two stages and an order that shape and chip fix.
+/* columns.cuh - sums over rows: out[c] += sum of x[r][c], in two stages and an order that shape and
+ * chip fix.
  *
- * The first stage, whoever's kernel that is, leaves partial sums as a matrix in the stream's scratch: every block adds up
- * rows of its own. The second adds the partial sums, of several such matrices in one launch. Blocks are so many that all
- * multiprocessors are busy and hold all of them at a time (1024 threads each, of 64 registers): a block that begins
- * when the others end takes as long as they did. Their number is part of the order.
+ * The first stage, whoever's kernel that is, leaves partial sums as a matrix in the stream's
+ * scratch: every block adds up rows of its own. The second adds the partial sums, of several such
+ * matrices in one launch. Blocks are so many that all multiprocessors are busy and hold all of them
+ * at a time (1024 threads each, of 64 registers): a block that begins when the others end takes as
+ * long as they did. Their number is part of the order.
  */
 #pragma once
 

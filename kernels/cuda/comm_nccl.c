@@ -1,8 +1,9 @@
-/* NCCL, in a way that does not hang with it: the communicator is non-blocking, so that no call of NCCL's waits for a peer, and
- * every wait asks whether the communicator is still whole.
+/* NCCL, in a way that does not hang with it: the communicator is non-blocking, so that no call of
+ * NCCL's waits for a peer, and every wait asks whether the communicator is still whole.
  *
- * A communicator that has failed is aborted, never destroyed: ncclCommDestroy() waits for its peers, and cudaFree() for its
- * kernel. Abort comes from the watchdog's thread, while no other thread may be in a call of NCCL's: `inside` and `dying` see to that. */
+ * A communicator that has failed is aborted, never destroyed: ncclCommDestroy() waits for its
+ * peers, and cudaFree() for its kernel. Abort comes from the watchdog's thread, while no other
+ * thread may be in a call of NCCL's: `inside` and `dying` see to that. */
 #include <nccl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -37,7 +38,8 @@ struct nccl_comm {
     struct comm base;
     ncclComm_t comm;
     float *token; /* what a barrier adds up */
-    /* Collectives that are not known to be complete, oldest first: mark[first % MARKS] up to mark[last % MARKS]. */
+    /* Collectives that are not known to be complete, oldest first: mark[first % MARKS] up to
+     * mark[last % MARKS]. */
     struct mark mark[MARKS];
     unsigned first, last;
     bool connected;      /* the first collective is complete: the log tells how */
@@ -70,9 +72,10 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
-/* --- calls, and what they say -------------------------------------------------------------------------------------- */
+/* --- calls, and what they say ----------------------------------------------------------------- */
 
-/* The main thread's calls are between these. After the watchdog has begun to abort, it stays here. */
+/* The main thread's calls are between these. After the watchdog has begun to abort, it stays
+ * here. */
 static void enter(struct nccl_comm *x)
 {
     atomic_store(&x->inside, true);
@@ -120,7 +123,8 @@ static int device_failed(struct nccl_comm *x, cudaError_t rc)
     return fault_code(rc);
 }
 
-/* Until NCCL has done what it was asked for, on the host's side: it may do that in a thread of its own. */
+/* Until NCCL has done what it was asked for, on the host's side: it may do that in a thread of its
+ * own. */
 static int settle(struct nccl_comm *x, ncclResult_t rc, uint64_t deadline_ms)
 {
     while (rc == ncclSuccess || rc == ncclInProgress) {
@@ -144,7 +148,7 @@ static int settle(struct nccl_comm *x, ncclResult_t rc, uint64_t deadline_ms)
     return failed(x, rc);
 }
 
-/* --- collectives --------------------------------------------------------------------------------------------------- */
+/* --- collectives ------------------------------------------------------------------------------ */
 
 /* Without a free mark the youngest moves on: what is behind it is complete when it is. */
 static int mark_here(struct nccl_comm *x, struct kstream *ks)
@@ -244,9 +248,10 @@ static int nccl_barrier(struct comm *c, struct kstream *ks)
     return rc;
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
-/* Another thread's. While the main thread is in a call of NCCL's nothing may be aborted: then the process just ends. */
+/* Another thread's. While the main thread is in a call of NCCL's nothing may be aborted: then the
+ * process just ends. */
 static void nccl_abort(struct comm *c)
 {
     struct nccl_comm *x = (struct nccl_comm *)c;
@@ -284,7 +289,7 @@ static void nccl_close(struct comm **cp)
     free(x);
 }
 
-/* --- the beginning ------------------------------------------------------------------------------------------------- */
+/* --- the beginning ---------------------------------------------------------------------------- */
 
 static int make_id(uint8_t *id, char *why, size_t room)
 {
@@ -374,7 +379,8 @@ static int nccl_split(struct comm *c, int color, struct comm **out)
     return done;
 }
 
-/* On one GPU two kernels that wait for their peers can keep each other out, unless all ranks begin them in one order. */
+/* On one GPU two kernels that wait for their peers can keep each other out, unless all ranks begin
+ * them in one order. */
 static void judge_order(struct nccl_comm *x)
 {
     const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");

@@ -1,11 +1,13 @@
 #include "kernels/cuda/vector.cuh"
 
-/* A block a row, in one launch: a running maximum and sum while the row is read, then the gradient. Meanwhile the row waits
- * where there is room: a thread's first AT_HAND vectors in its registers, the others in shared memory (all of 50,304 16-bit
- * logits, two rows a multiprocessor; all of 128,256, one); a rest is read again, from the L2 cache that it has just
- * passed. So memory sees one read and one write of the logits.
+/* A block a row, in one launch: a running maximum and sum while the row is read, then the gradient.
+ * Meanwhile the row waits where there is room: a thread's first AT_HAND vectors in its registers,
+ * the others in shared memory (all of 50,304 16-bit logits, two rows a multiprocessor; all of
+ * 128,256, one); a rest is read again, from the L2 cache that it has just passed. So memory sees
+ * one read and one write of the logits.
  *
- * Logits are multiplied by log2(e) on their way into 2^x: together with the subtraction that is one instruction. */
+ * Logits are multiplied by log2(e) on their way into 2^x: together with the subtraction that is one
+ * instruction. */
 enum { AHEAD = 4, AT_HAND = 2, WARPS_MAX = 32 };
 
 /* sum of 2^(x - top) over some x, top their maximum; x in units of log2. */
@@ -247,9 +249,11 @@ extern "C" int crossentropy_cuda(struct kstream *ks, enum dtype dt, void *loss, 
     });
 }
 
-/* --- where the vocabulary is shared out -------------------------------------------------------------------------------
+/* --- where the vocabulary is shared out
+ * -------------------------------------------------------------------------------
  *
- * A rank's tally of a row: top and sum as above, and the wanted logit, 0 where it is another rank's. */
+ * A rank's tally of a row: top and sum as above, and the wanted logit, 0 where it is another
+ * rank's. */
 
 template <int N, typename T>
 static __global__ void tally_kernel(real<T> *tallies, const T *logits, const int32_t *target,

@@ -8,7 +8,8 @@
 
 enum { SHAPES_MAX = 16 };
 
-/* With a fixed order cuDNN keeps all gradients of scores in memory: beyond this our own kernel is the better choice. */
+/* With a fixed order cuDNN keeps all gradients of scores in memory: beyond this our own kernel is
+ * the better choice. */
 #define WORKSPACE_MAX_BYTES ((int64_t)4 << 30)
 
 /* The tensors in memory, by the names that graph and run share. */
@@ -78,9 +79,10 @@ static size_t attention_version(const struct cudnn_attention *a)
     return a->lib->version;
 }
 
-/* --- the graphs ------------------------------------------------------------------------------------------------------- */
+/* --- the graphs ------------------------------------------------------------------------------- */
 
-/* What both passes read, as cuDNN wants it: [batch, heads, seq, dim] by strides, k with its last two exchanged. */
+/* What both passes read, as cuDNN wants it: [batch, heads, seq, dim] by strides, k with its last
+ * two exchanged. */
 struct view {
     cudnnDataType_t type;
     int64_t b, h, kv, t, d;
@@ -178,8 +180,9 @@ static void into_key_heads(struct graph *g, const struct view *v, const struct g
     graph_reduce_into(g, CUDNN_REDUCE_TENSOR_ADD, &each, to);
 }
 
-/* With P = exp(score - lse): dV = P^T dO, dS = P * (dO V^T - delta) * scale, dK = dS^T Q, dQ = dS K; delta = rowsum(dO * O).
- * When the order does not matter, dQ is added up in f32 by whoever comes; else one owner writes it. */
+/* With P = exp(score - lse): dV = P^T dO, dS = P * (dO V^T - delta) * scale, dK = dS^T Q, dQ = dS
+ * K; delta = rowsum(dO * O). When the order does not matter, dQ is added up in f32 by whoever
+ * comes; else one owner writes it. */
 static void describe_backward(struct graph *g, const struct view *v, bool any_order)
 {
     struct graph_dims wide = graph_dims(v->b, v->h, v->t, v->d);
@@ -242,7 +245,7 @@ int cudnn_attention_build(const struct cudnn_lib *lib, const struct graph_target
     return rc;
 }
 
-/* --- plans by shape --------------------------------------------------------------------------------------------------- */
+/* --- plans by shape --------------------------------------------------------------------------- */
 
 /* What cuDNN is known to refuse, or to do wrong. */
 static int takes(const struct cudnn_lib *lib, int sm, enum dtype dt,
@@ -377,7 +380,7 @@ static int attention_plan(struct cudnn_attention *a, int sm, enum dtype dt,
     return rc;
 }
 
-/* --- runs ------------------------------------------------------------------------------------------------------------- */
+/* --- runs ------------------------------------------------------------------------------------- */
 
 static const float one_value = 1;
 

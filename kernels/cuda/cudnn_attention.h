@@ -1,11 +1,14 @@
-/* cudnn_attention.h - attention as cuDNN runs it, in bf16 and f16; plans are made once a shape and kept.
+/* cudnn_attention.h - attention as cuDNN runs it, in bf16 and f16; plans are made once a shape and
+ * kept.
  *
- * The graphs are those of attention.h's definition, written out operation by operation; cuDNN recognises them and runs one
- * fused kernel. Its "stats" are our lse, its tensors our packed qkv seen through strides: nothing is copied.
- * A build without cuDNN's headers has cudnn_none.c instead: it opens nothing.
+ * The graphs are those of attention.h's definition, written out operation by operation; cuDNN
+ * recognises them and runs one fused kernel. Its "stats" are our lse, its tensors our packed qkv
+ * seen through strides: nothing is copied. A build without cuDNN's headers has cudnn_none.c
+ * instead: it opens nothing.
  *
  * scratch  plan() adds up what the passes want; 256-byte aligned
- * order    shapes without any_order get a backward pass whose sums have a fixed order, at the price of much scratch
+ * order    shapes without any_order get a backward pass whose sums have a fixed order, at the price
+ *          of much scratch
  * errors   E_UNSUPPORTED from planning: another kernel must run this shape, *e says why
  */
 #ifndef KERNELS_CUDA_CUDNN_ATTENTION_H
@@ -41,7 +44,8 @@ struct cudnn_calls {
 
 extern const struct cudnn_calls cudnn_attention;
 
-/* One pass's plan for a device that need not be there: for tests. With `out` NULL only whether there would be one. */
+/* One pass's plan for a device that need not be there: for tests. With `out` NULL only whether
+ * there would be one. */
 MUST_USE int cudnn_attention_build(const struct cudnn_lib *lib, const struct graph_target *t,
                                    enum dtype dt, const struct attention_shape *s, bool backward,
                                    struct graph_plan *out, struct err *e);

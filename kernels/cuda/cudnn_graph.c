@@ -6,7 +6,7 @@
 
 enum { PROPOSALS_MAX = 16, ALIGNMENT = 16 };
 
-/* --- descriptors: made, described, closed; the first failure stays ---------------------------------------------------- */
+/* --- descriptors: made, described, closed; the first failure stays ---------------------------- */
 
 void graph_init(struct graph *g, const struct cudnn_lib *lib)
 {
@@ -89,7 +89,7 @@ static void finish_op(struct graph *g, cudnnBackendDescriptor_t d, const char *w
     g->op[g->ops++] = d;
 }
 
-/* --- tensors ---------------------------------------------------------------------------------------------------------- */
+/* --- tensors ---------------------------------------------------------------------------------- */
 
 struct graph_dims graph_dims(int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -150,7 +150,7 @@ static struct graph_tensor between(struct graph *g, struct graph_dims dims)
     return graph_virtual(g, CUDNN_DATA_FLOAT, dims, graph_dense(dims));
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------------- */
+/* --- operations ------------------------------------------------------------------------------- */
 
 void graph_matmul_into(struct graph *g, const struct graph_tensor *a, const struct graph_tensor *b,
                        const struct graph_tensor *to)
@@ -299,7 +299,7 @@ struct graph_tensor graph_transposed(struct graph *g, cudnnDataType_t type,
     return to;
 }
 
-/* --- the plan --------------------------------------------------------------------------------------------------------- */
+/* --- the plan --------------------------------------------------------------------------------- */
 
 /* cuDNN's proposals, the best first. */
 static int propose(struct graph *g, const struct graph_target *t,

@@ -1,4 +1,5 @@
-/* cudnn_graph.h - an operation graph of cuDNN's backend API, written down as a list of small operations.
+/* cudnn_graph.h - an operation graph of cuDNN's backend API, written down as a list of small
+ * operations.
  *
  *     struct graph g;
  *     graph_init(&g, lib);
@@ -8,11 +9,13 @@
  *     rc = graph_plan(&g, &target, &plan, e);
  *     graph_fini(&g);
  *
- * Tensors in memory are made by graph_tensor() with a name (cuDNN's unique id) under which graph_run() gets their address;
- * what an operation returns is virtual (f32, dense) unless it writes a given tensor: the *_into() forms. All have four
- * dimensions. The first failure is kept; what follows does nothing, and graph_plan() reports it.
+ * Tensors in memory are made by graph_tensor() with a name (cuDNN's unique id) under which
+ * graph_run() gets their address; what an operation returns is virtual (f32, dense) unless it
+ * writes a given tensor: the *_into() forms. All have four dimensions. The first failure is kept;
+ * what follows does nothing, and graph_plan() reports it.
  *
- * owns     graph_fini() frees every descriptor of the graph; a plan lives on alone until graph_plan_fini()
+ * owns     graph_fini() frees every descriptor of the graph; a plan lives on alone until
+ *          graph_plan_fini()
  * threads  one at a time
  */
 #ifndef KERNELS_CUDA_CUDNN_GRAPH_H
@@ -40,8 +43,8 @@ struct graph {
     struct err failure;
 };
 
-/* What a plan is for: the device behind a handle or, to see without one whether a graph can be planned, a device described
- * to cuDNN as JSON (graph_device()). */
+/* What a plan is for: the device behind a handle or, to see without one whether a graph can be
+ * planned, a device described to cuDNN as JSON (graph_device()). */
 struct graph_target {
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t device;
@@ -98,8 +101,8 @@ void graph_reduce_into(struct graph *g, cudnnReduceTensorOp_t how, const struct 
 struct graph_tensor graph_transposed(struct graph *g, cudnnDataType_t type,
                                      const struct graph_tensor *x);
 
-/* Closes the graph and takes the best of cuDNN's proposals that can be built. With `out` NULL nothing is built: 0 says that
- * there is a proposal. */
+/* Closes the graph and takes the best of cuDNN's proposals that can be built. With `out` NULL
+ * nothing is built: 0 says that there is a proposal. */
 MUST_USE int graph_plan(struct graph *g, const struct graph_target *t, struct graph_plan *out,
                         struct err *e);
 void graph_plan_fini(struct graph_plan *p); /* one never made is fine */

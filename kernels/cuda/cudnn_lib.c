@@ -8,7 +8,8 @@ static bool find_all(struct cudnn_lib *lib, void *so)
 {
     bool found = true;
 
-    /* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the same. */
+    /* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the
+     * same. */
 #define CALL(name)                                                                                 \
     *(void **)(void *)&lib->name = dlsym(so, #name);                                               \
     found = found && lib->name != NULL;

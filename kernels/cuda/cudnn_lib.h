@@ -1,6 +1,8 @@
-/* cudnn_lib.h - the part of cuDNN that we call, found at run time: a machine without it runs our own kernels.
+/* cudnn_lib.h - the part of cuDNN that we call, found at run time: a machine without it runs our
+ * own kernels.
  *
- * Major version 9 from 9.6 on is taken, 9.10.0 and 9.10.1 are refused: their backward attention is known to be wrong.
+ * Major version 9 from 9.6 on is taken, 9.10.0 and 9.10.1 are refused: their backward attention is
+ * known to be wrong.
  *
  * owns     the library stays open once it was found
  * threads  cudnn_lib() one at a time

@@ -66,8 +66,9 @@ static void pause_between(int asked)
     }
 }
 
-/* The kernel of a collective whose peer is gone never ends, and a call that waits for it never returns: so the host only asks
- * whether the stream has got there, and poll() says when that is of no more use. */
+/* The kernel of a collective whose peer is gone never ends, and a call that waits for it never
+ * returns: so the host only asks whether the stream has got there, and poll() says when that is of
+ * no more use. */
 static int wait_by_asking(struct kstream *ks)
 {
     int rc = TRY_CUDA(cudaEventRecord(ks->waited, ks->stream));
@@ -156,7 +157,8 @@ int event_wait_cuda(struct kevent *ev, struct kstream *ks)
     return TRY_CUDA(cudaStreamWaitEvent(ks->stream, ev->event, 0));
 }
 
-/* No room is an answer, not a broken device; but a broken device has no room either, and that is another matter. */
+/* No room is an answer, not a broken device; but a broken device has no room either, and that is
+ * another matter. */
 static int no_room(cudaError_t rc, const char *who, int line)
 {
     if (rc == cudaErrorMemoryAllocation) {
@@ -174,7 +176,8 @@ int mem_alloc_cuda(void **out, size_t size_bytes)
         *out = NULL;
         return no_room(rc, __func__, __LINE__);
     }
-    /* Streams here do not wait for the default one: the zeros must be there before anyone uses the memory. */
+    /* Streams here do not wait for the default one: the zeros must be there before anyone uses the
+     * memory. */
     rc = cudaMemset(*out, 0, size_bytes);
     rc = rc != cudaSuccess ? rc : cudaDeviceSynchronize();
     if (rc != cudaSuccess) {
@@ -189,7 +192,8 @@ void mem_free_cuda(void *p)
     cudaFree(p); /* waits for work that uses it */
 }
 
-/* Kernels are loaded when they are first launched, cuBLASLt's and cuDNN's too: that much is left for them. */
+/* Kernels are loaded when they are first launched, cuBLASLt's and cuDNN's too: that much is left
+ * for them. */
 #define KERNELS_BYTES ((size_t)256 << 20)
 
 int mem_room_cuda(size_t *free_bytes)

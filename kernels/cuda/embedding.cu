@@ -23,13 +23,15 @@ static __global__ void forward_kernel(T *y, const int32_t *token, const T *wte, 
     store<N>(y + row * cols + c, v);
 }
 
-/* --- backward: no atomics on numbers, and no sort ---------------------------------------------------------------------
+/* --- backward: no atomics on numbers, and no sort
+ * ---------------------------------------------------------------------
  *
- * The vocabulary is dealt out to BUCKETS blocks (token modulo BUCKETS: frequent tokens are neighbours). A block reads all
- * tokens and lists the rows of its own, in order; when the list is full or the tokens are, it orders the list by token
- * (thread t picks out token t's rows, which stay in order), and for each token adds up the rows' gradients: a thread keeps
- * its columns' sums in registers, DEPTH rows are on their way at a time, and the table is read and written once. So every
- * element is added to by one thread, in the order of the rows. */
+ * The vocabulary is dealt out to BUCKETS blocks (token modulo BUCKETS: frequent tokens are
+ * neighbours). A block reads all tokens and lists the rows of its own, in order; when the list is
+ * full or the tokens are, it orders the list by token (thread t picks out token t's rows, which
+ * stay in order), and for each token adds up the rows' gradients: a thread keeps its columns' sums
+ * in registers, DEPTH rows are on their way at a time, and the table is read and written once. So
+ * every element is added to by one thread, in the order of the rows. */
 enum {
     BUCKETS = 512,
     LIST = 4096,
@@ -48,8 +50,8 @@ struct bucket {
     int count;
 };
 
-/* What the threads before this one brought; *all: the whole block. There is a barrier inside; whoever calls has another one
- * before the next call. */
+/* What the threads before this one brought; *all: the whole block. There is a barrier inside;
+ * whoever calls has another one before the next call. */
 static __device__ int sum_before(int mine, int32_t *warp, int *all)
 {
     int lane = threadIdx.x % WARP, sum = mine;

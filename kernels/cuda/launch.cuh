@@ -1,4 +1,5 @@
-/* launch.cuh - what the launchers share: dispatch on the type, the grid, warp sums. Device code of one translation unit. */
+/* launch.cuh - what the launchers share: dispatch on the type, the grid, warp sums. Device code of
+ * one translation unit. */
 #pragma once
 
 #include "common/base/err.h"

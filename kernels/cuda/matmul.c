@@ -35,7 +35,8 @@ static int with_gelu(struct kstream *ks, struct matmul_key key, struct matmul_op
     return multiply(ks, &key, &x);
 }
 
-/* Every row of c becomes the bias: the first one, and then what is there is copied behind itself. */
+/* Every row of c becomes the bias: the first one, and then what is there is copied behind
+ * itself. */
 static int spread_bias(struct kstream *ks, const struct matmul_key *key, char *c, const void *bias)
 {
     size_t row = (size_t)key->n * dtype_bytes(key->out);

@@ -9,7 +9,8 @@
 
 enum { PROPOSALS = 16, TIMED_RUNS = 4, ALIGNMENT_MAX = 256 };
 
-/* Of a result that is small beside its sums, other splits of these are tried beside what is proposed. */
+/* Of a result that is small beside its sums, other splits of these are tried beside what is
+ * proposed. */
 enum {
     SPLIT_PROPOSALS = 3,
     SPLITS = 8,
@@ -68,10 +69,11 @@ uint32_t matmul_alignment(const struct matmul_operands *x)
     return (uint32_t)(all & -all);
 }
 
-/* --- describing ------------------------------------------------------------------------------------------------------- */
+/* --- describing ------------------------------------------------------------------------------- */
 
-/* cuBLASLt counts in columns. A row-major [r, c] matrix is a column-major [c, r] one, so d = op(a) op(b) is asked for as
- * its transpose: op(b)^T op(a)^T, the operands swapped and each read as it lies. */
+/* cuBLASLt counts in columns. A row-major [r, c] matrix is a column-major [c, r] one, so d = op(a)
+ * op(b) is asked for as its transpose: op(b)^T op(a)^T, the operands swapped and each read as it
+ * lies. */
 
 static cudaDataType_t type_of(enum dtype dt)
 {
@@ -166,7 +168,7 @@ static cublasStatus_t point(const struct matmul_plan *plan, const struct matmul_
     return rc;
 }
 
-/* --- choosing --------------------------------------------------------------------------------------------------------- */
+/* --- choosing --------------------------------------------------------------------------------- */
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t want, uint32_t aligned_bytes)
 {
@@ -294,7 +296,7 @@ static int fastest(const struct matmul_plans *p, cudaStream_t stream,
     return best;
 }
 
-/* --- what is kept ----------------------------------------------------------------------------------------------------- */
+/* --- what is kept ----------------------------------------------------------------------------- */
 
 static void name_machine(struct matmul_plans *p)
 {
@@ -345,8 +347,9 @@ static bool capturing(cudaStream_t stream)
     return cudaStreamIsCapturing(stream, &now) != cudaSuccess || now != cudaStreamCaptureStatusNone;
 }
 
-/* Few tiles leave most multiprocessors idle, unless each sum is shared out among several: the parts wait in the workspace and
- * are added in their order. Appends such forms of the first proposals, as many as cuBLASLt takes; how many there are then. */
+/* Few tiles leave most multiprocessors idle, unless each sum is shared out among several: the parts
+ * wait in the workspace and are added in their order. Appends such forms of the first proposals, as
+ * many as cuBLASLt takes; how many there are then. */
 static int add_splits(const struct matmul_plans *p, const struct matmul_plan *plan,
                       cublasLtMatmulHeuristicResult_t found[CANDIDATES], int n)
 {
@@ -425,7 +428,7 @@ static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_pl
     }
 }
 
-/* --- choices as text ------------------------------------------------------------------------------------------------- */
+/* --- choices as text -------------------------------------------------------------------------- */
 
 /* "<the algorithm's bytes in hex> <question>" */
 static size_t write_plan(const struct matmul_plan *plan, char *text, size_t room)
@@ -505,7 +508,7 @@ void matmul_plans_take(struct matmul_plans *p, const char *text)
     }
 }
 
-/* --- plans by key ----------------------------------------------------------------------------------------------------- */
+/* --- plans by key ----------------------------------------------------------------------------- */
 
 static bool same(const struct matmul_key *a, const struct matmul_key *b)
 {
@@ -526,7 +529,8 @@ struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream
             return p->plan[i].none ? NULL : &p->plan[i];
         }
     }
-    /* Full: no model has so many shapes, but evaluation and tests may; the last place is used again. */
+    /* Full: no model has so many shapes, but evaluation and tests may; the last place is used
+     * again. */
     if (p->count == MATMUL_PLANS_MAX) {
         forget(&p->plan[--p->count]);
     }

@@ -1,9 +1,10 @@
 /* matmul_plan.h - cuBLASLt's way of one multiplication: described once, its algorithm chosen once.
  *
- * Of what cuBLASLt proposes for a large multiplication the first few are run and timed on the caller's own operands, the
- * first time it comes (never while a graph is captured); the winner is kept on disk (tuning.h). Small ones take the first
- * proposal, and so do all where nothing can be kept: a choice that cannot be repeated would change the bits of a resumed
- * run. Split-K only with its parts summed in a fixed order; of small results of long sums more splits are tried than are
+ * Of what cuBLASLt proposes for a large multiplication the first few are run and timed on the
+ * caller's own operands, the first time it comes (never while a graph is captured); the winner is
+ * kept on disk (tuning.h). Small ones take the first proposal, and so do all where nothing can be
+ * kept: a choice that cannot be repeated would change the bits of a resumed run. Split-K only with
+ * its parts summed in a fixed order; of small results of long sums more splits are tried than are
  * proposed.
  *
  * owns     a stream's plans; matmul_plans_fini() frees them
@@ -89,7 +90,8 @@ void matmul_plans_take(struct matmul_plans *p, const char *text);
 
 /* The alignment that all of these pointers have, up to 256. */
 uint32_t matmul_alignment(const struct matmul_operands *x);
-/* NULL when cuBLASLt has none, or had none when it ran. The operands are multiplied, more than once, when it is new and large. */
+/* NULL when cuBLASLt has none, or had none when it ran. The operands are multiplied, more than
+ * once, when it is new and large. */
 struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
                                      const struct matmul_key *key, const struct matmul_operands *x);
 /* E_UNSUPPORTED when cuBLASLt takes back what it proposed: the plan is then of no more use. */

@@ -1,12 +1,15 @@
-/* mma.cuh - the tensor cores of one warp, and copies into shared memory that run beside it (sm_80 and newer).
+/* mma.cuh - the tensor cores of one warp, and copies into shared memory that run beside it (sm_80
+ * and newer).
  *
- * A fragment is a small matrix spread over the lanes of a warp. Of lane l, with g = l / 4 and t = l % 4:
+ * A fragment is a small matrix spread over the lanes of a warp. Of lane l, with g = l / 4 and t = l
+ * % 4:
  *
  *     a, 16 x 16    a[0] (g, 2t..) a[1] (g + 8, 2t..) a[2] (g, 2t + 8..) a[3] (g + 8, 2t + 8..): two values each
  *     b, 16 x 8     b[0] (2t.., g) b[1] (2t + 8.., g)
  *     c, 16 x 8     c[0], c[1] (g, 2t..); c[2], c[3] (g + 8, 2t..): f32
  *
- * All lanes of a warp call these together. tests/simt has a double of this file that runs on the host.
+ * All lanes of a warp call these together. tests/simt has a double of this file that runs on the
+ * host.
  *
  * source   PTX ISA 8.x, "Matrix fragments for mma.m16n8k16", "ldmatrix", "cp.async"
  */
@@ -74,7 +77,8 @@ static __device__ inline uint32_t shared_address(const void *p)
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/* Four 8 x 8 matrices; lane l names row l % 8 of matrix l / 8 (16 bytes), and gets of each matrix (g, 2t..). */
+/* Four 8 x 8 matrices; lane l names row l % 8 of matrix l / 8 (16 bytes), and gets of each matrix
+ * (g, 2t..). */
 static __device__ inline void load_matrices(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -92,7 +96,8 @@ static __device__ inline void load_matrices_transposed(uint32_t (&r)[4], const v
                  : "memory");
 }
 
-/* Sixteen bytes into shared memory, zeros unless `valid`; there after copies_done() and a barrier. */
+/* Sixteen bytes into shared memory, zeros unless `valid`; there after copies_done() and a
+ * barrier. */
 static __device__ inline void copy_16(void *to, const void *from, bool valid)
 {
     int size = valid ? 16 : 0;

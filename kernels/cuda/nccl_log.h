@@ -1,6 +1,8 @@
-/* nccl_log.h - what NCCL says in its own log, read instead of shown: how it connected the ranks, and its last warning.
+/* nccl_log.h - what NCCL says in its own log, read instead of shown: how it connected the ranks,
+ * and its last warning.
  *
- * NCCL_DEBUG and NCCL_DEBUG_FILE that the user has set stay as they are; nothing is known from the log then.
+ * NCCL_DEBUG and NCCL_DEBUG_FILE that the user has set stay as they are; nothing is known from the
+ * log then.
  *
  * threads  one, but for nccl_log_warning()
  */
@@ -13,7 +15,8 @@
 void nccl_log_begin(void);
 /* 22809, and "2.28.9". */
 int nccl_log_version(char *out, size_t room);
-/* "NCCL 2.28.9, network IB, via P2P/CUMEM NET/IB/0, 24 channels, NVLS 16"; after the first collective, which connects. */
+/* "NCCL 2.28.9, network IB, via P2P/CUMEM NET/IB/0, 24 channels, NVLS 16"; after the first
+ * collective, which connects. */
 void nccl_log_facts(char *out, size_t room);
 /* "" when there is none. */
 void nccl_log_warning(char *out, size_t room);

@@ -13,7 +13,8 @@ static __device__ __forceinline__ void put_noisy(__half &e, float r, uint32_t no
     e = __ushort_as_half(f16_stochastic(r, noise));
 }
 
-/* N reals as the elements from number n.first + i on. With N = 4 that number is a multiple of 4, and one draw serves. */
+/* N reals as the elements from number n.first + i on. With N = 4 that number is a multiple of 4,
+ * and one draw serves. */
 template <int N, typename T>
 static __device__ __forceinline__ vec<T, N> round_noisy(const vec<real<T>, N> &r,
                                                         const struct noise &n, int64_t i)

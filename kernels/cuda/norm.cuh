@@ -1,12 +1,13 @@
-/* norm.cuh - what layernorm and rmsnorm share: CENTRED is layernorm, which takes the mean away and adds a shift.
+/* norm.cuh - what layernorm and rmsnorm share: CENTRED is layernorm, which takes the mean away and
+ * adds a shift.
  *
  * forward    a team of threads holds a row in registers: x is read once, y is written once
- * backward   dy, x and dx are read once, dx is written once. The same pass adds up dg and db, and the columns of dx when they
- *            are wanted: a thread keeps its columns and walks down the rows that are its team's; the teams' partial sums
- *            meet in columns.cuh's second stage
+ * backward   dy, x and dx are read once, dx is written once. The same pass adds up dg and db, and
+ *            the columns of dx when they are wanted: a thread keeps its columns and walks down the
+ *            rows that are its team's; the teams' partial sums meet in columns.cuh's second stage
  *
- * A team is the threads of one threadIdx.y, a block one or several teams. What a thread can keep in registers limits
- * a row to NORM_MAX_COLUMNS.
+ * A team is the threads of one threadIdx.y, a block one or several teams. What a thread can keep in
+ * registers limits a row to NORM_MAX_COLUMNS.
  */
 #pragma once
 
@@ -14,8 +15,8 @@
 
 enum { NORM_COLUMNS = 8, NORM_MAX_COLUMNS = 8192, NORM_MAX_ROWS = 1 << 30, THREADS_MAX = 1024 };
 
-/* The team's sums, always in the same order. Teams of several warps meet at a barrier of the whole block; `shared` is free
- * again behind the next one. */
+/* The team's sums, always in the same order. Teams of several warps meet at a barrier of the whole
+ * block; `shared` is free again behind the next one. */
 template <int K, typename R>
 static __device__ __forceinline__ void team_sum(R (&x)[K], R (*shared)[K])
 {
@@ -44,7 +45,7 @@ static inline unsigned team_of(int64_t cols, int64_t columns_a_thread)
     return blocks_for(blocks_for(cols, columns_a_thread), WARP) * WARP;
 }
 
-/* --- forward -------------------------------------------------------------------------------------------------------- */
+/* --- forward ---------------------------------------------------------------------------------- */
 
 /* Vectors that a thread keeps of its row. */
 template <int N> constexpr int norm_keep = N > 1 ? 4 : 8;
@@ -136,9 +137,10 @@ static int norm_forward(struct kstream *ks, enum dtype dt, void *y, void *mean, 
     });
 }
 
-/* --- backward ------------------------------------------------------------------------------------------------------- */
+/* --- backward --------------------------------------------------------------------------------- */
 
-/* Behind it x is news to the compiler: what was computed of it is computed again, and need not wait in registers. */
+/* Behind it x is news to the compiler: what was computed of it is computed again, and need not wait
+ * in registers. */
 template <int N, typename T> static __device__ __forceinline__ void renew(vec<T, N> &x)
 {
 #ifdef __CUDA_ARCH__
@@ -154,9 +156,9 @@ template <int N, typename T> static __device__ __forceinline__ void renew(vec<T,
 #endif
 }
 
-/* With n = (x - mean) * rstd and d = dy * g: dx += rstd * (d - avg(d) - n * avg(d * n)), without avg(d) when not centred;
- * dg is the sum of dy * n, db that of dy, dsum that of dx as it is stored. `part` gets a matrix [teams, cols] of partial
- * sums for each of them that there is. */
+/* With n = (x - mean) * rstd and d = dy * g: dx += rstd * (d - avg(d) - n * avg(d * n)), without
+ * avg(d) when not centred; dg is the sum of dy * n, db that of dy, dsum that of dx as it is stored.
+ * `part` gets a matrix [teams, cols] of partial sums for each of them that there is. */
 template <bool CENTRED, bool SUMMED, int N, typename T>
 static __global__ void __launch_bounds__(THREADS_MAX)
     norm_backward_kernel(T *dx, real<T> *part, const T *dy, const T *x, const T *g,

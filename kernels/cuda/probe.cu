@@ -1,4 +1,5 @@
-/* Whether this build's kernels run here at all: a kernel that does nothing is launched and waited for. */
+/* Whether this build's kernels run here at all: a kernel that does nothing is launched and waited
+ * for. */
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/probe.h"

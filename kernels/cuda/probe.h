@@ -1,4 +1,5 @@
-/* probe.h - does the device run what this build has? Asked once, before anything is taken from it. */
+/* probe.h - does the device run what this build has? Asked once, before anything is taken from
+ * it. */
 #ifndef KERNELS_CUDA_PROBE_H
 #define KERNELS_CUDA_PROBE_H
 

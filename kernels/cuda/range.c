@@ -1,4 +1,5 @@
-/* NVTX is a header alone: it finds a profiler by itself, and costs a look at a pointer without one. */
+/* NVTX is a header alone: it finds a profiler by itself, and costs a look at a pointer without
+ * one. */
 #include "kernels/cuda/twins.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)

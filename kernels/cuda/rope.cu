@@ -1,7 +1,7 @@
 #include "kernels/cuda/vector.cuh"
 
-/* A thread turns N neighbouring pairs of one head, a block heads of one token: they share its angles, which come from the
- * cache after the first. */
+/* A thread turns N neighbouring pairs of one head, a block heads of one token: they share its
+ * angles, which come from the cache after the first. */
 template <int N, typename T>
 static __global__ void turn_kernel(T *qkv, const real<T> *cosine, const real<T> *sine, int sign,
                                    attention_shape s)

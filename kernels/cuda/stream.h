@@ -1,4 +1,5 @@
-/* stream.h - what a CUDA stream carries with it: the libraries, their plans, and scratch memory for sums in two stages. */
+/* stream.h - what a CUDA stream carries with it: the libraries, their plans, and scratch memory for
+ * sums in two stages. */
 #ifndef KERNELS_CUDA_STREAM_H
 #define KERNELS_CUDA_STREAM_H
 

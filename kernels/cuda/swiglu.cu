@@ -1,6 +1,7 @@
 #include "kernels/cuda/vector.cuh"
 
-/* A block takes up to THREADS vectors of one row; the rows are the grid's x, which has room for them. */
+/* A block takes up to THREADS vectors of one row; the rows are the grid's x, which has room for
+ * them. */
 template <int N> static dim3 row_grid(int64_t rows, int64_t cols)
 {
     return dim3(static_cast<unsigned>(rows), blocks_for(cols, THREADS * N));

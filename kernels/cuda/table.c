@@ -13,7 +13,8 @@
 
 plugin_cuda_fn plugin_cuda;
 
-/* common/base/check.c logs, and the log is the program's: this shared object has its own last words. */
+/* common/base/check.c logs, and the log is the program's: this shared object has its own last
+ * words. */
 void check_failed(const char *what, const char *file, int line)
 {
     fprintf(stderr, "%s:%d: %s does not hold\n", file, line, what);
@@ -71,7 +72,8 @@ static int explain(cudaError_t rc, const struct cudaDeviceProp *prop, char *why,
     return fault_code(rc) == E_SICK ? E_SICK : E_UNSUPPORTED;
 }
 
-/* Who sees one device alone was given that one (Slurm's --gpus-per-task), whatever its number on the node is. */
+/* Who sees one device alone was given that one (Slurm's --gpus-per-task), whatever its number on
+ * the node is. */
 static int number_of(int device, int count)
 {
     return count == 1 ? 0 : device;

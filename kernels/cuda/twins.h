@@ -1,4 +1,5 @@
-/* twins.h - the CUDA twins' prototypes, made from the CPU's: a launcher of another type does not compile. */
+/* twins.h - the CUDA twins' prototypes, made from the CPU's: a launcher of another type does not
+ * compile. */
 #ifndef KERNELS_CUDA_TWINS_H
 #define KERNELS_CUDA_TWINS_H
 

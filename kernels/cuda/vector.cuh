@@ -1,8 +1,9 @@
 /* vector.cuh - the elements of memory: four types, up to 16 bytes at a time.
  *
- * real<T> is what is computed with; get() widens an element to it, put() rounds back to the nearest even one. A vec<T, N>
- * is N elements as they lie in memory, moved by one instruction: each_vector() picks the N that make 16 bytes when the
- * tensors allow it, and 1 for odd widths and crooked addresses, where the same kernel is right and slower.
+ * real<T> is what is computed with; get() widens an element to it, put() rounds back to the nearest
+ * even one. A vec<T, N> is N elements as they lie in memory, moved by one instruction:
+ * each_vector() picks the N that make 16 bytes when the tensors allow it, and 1 for odd widths and
+ * crooked addresses, where the same kernel is right and slower.
  */
 #pragma once
 
@@ -64,13 +65,14 @@ static __device__ __forceinline__ void put(__half &e, float r)
     e = __float2half_rn(r);
 }
 
-/* --- vectors ------------------------------------------------------------------------------------------------------- */
+/* --- vectors ---------------------------------------------------------------------------------- */
 
 template <typename T, int N> struct alignas(sizeof(T) * N) vec {
     T v[N];
 };
 
-/* The words that one instruction moves. A store is said by its instruction: the compiler splits some of them. */
+/* The words that one instruction moves. A store is said by its instruction: the compiler splits
+ * some of them. */
 template <int BYTES> struct words_of;
 template <> struct words_of<2> {
     using type = unsigned short;
@@ -111,7 +113,8 @@ template <int N> struct width {
     static constexpr int value = N;
 };
 
-/* Whether rows of n elements can be taken 16 bytes at a time: then all the tensors begin where such pieces may. */
+/* Whether rows of n elements can be taken 16 bytes at a time: then all the tensors begin where such
+ * pieces may. */
 template <typename... P> static bool in_vectors(enum dtype dt, int64_t n, const P *...tensor)
 {
     uintptr_t row = static_cast<uintptr_t>(n) * dtype_bytes(dt);
@@ -149,7 +152,7 @@ static int each_vector(enum dtype dt, bool vectors, F f, const char *who = __bui
     return launched(who, line);
 }
 
-/* --- a function of elements, one thread a vector -------------------------------------------------------------------- */
+/* --- a function of elements, one thread a vector ---------------------------------------------- */
 
 /* y = f(in...), all read before y, which may be one of them, is written. */
 template <int N, typename F, typename T, typename... In>
@@ -175,12 +178,13 @@ static void map(struct kstream *ks, F f, T *y, int64_t n, const In *...in)
     map_kernel<N><<<blocks_for(n, THREADS * N), THREADS, 0, ks->stream>>>(f, y, n, in...);
 }
 
-/* --- functions with f32 forms that cost one instruction ------------------------------------------------------------- */
+/* --- functions with f32 forms that cost one instruction --------------------------------------- */
 
 template <typename R> constexpr R LOG2_OF_E = R(1.4426950408889634074);
 template <typename R> constexpr R LN_OF_2 = R(0.69314718055994530942);
 
-/* 2^x off by 2 ulp, and 0 below 2^-126: what comes out subnormal would cost three instructions more. */
+/* 2^x off by 2 ulp, and 0 below 2^-126: what comes out subnormal would cost three instructions
+ * more. */
 static __device__ __forceinline__ float fast_exp2(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -198,7 +202,8 @@ static __device__ __forceinline__ double fast_exp2(double x)
     return exp2(x);
 }
 
-/* Off by 2 + 1.2 |x| ulp: enough where x is a score less the highest one, and what is far below that hardly counts. */
+/* Off by 2 + 1.2 |x| ulp: enough where x is a score less the highest one, and what is far below
+ * that hardly counts. */
 static __device__ __forceinline__ float fast_exp(float x)
 {
     return fast_exp2(x * LOG2_OF_E<float>);

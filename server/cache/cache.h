@@ -53,8 +53,7 @@ struct answer {
     enum cache_state state;
     struct blob *blob;    /* sealed; or NULL */
     uint64_t total_bytes; /* LENGTH_UNKNOWN while a chunked origin is filling */
-    struct slice
-        etag; /* with quotes, stable over sealing and restart; p == NULL for errors */
+    struct slice etag;    /* with quotes, stable over sealing and restart; p == NULL for errors */
     struct slice etag_alias; /* "sha256-..." beside another form; or p == NULL */
     struct slice etag_weak;  /* the origin's, where it is weak; or p == NULL */
     bool digest_known;

@@ -1,10 +1,12 @@
-/* asks.c - N connections ask for the paths of a list, one after the other, for some seconds; prints what came as JSON.
+/* asks.c - N connections ask for the paths of a list, one after the other, for some seconds; prints
+ * what came as JSON.
  *
  * asks [-I] [-n connections] [-d seconds] [-H "Name: value"]... PORT FILE
  *
- * FILE has a path a line; each connection takes the next of all when it has its answer. -I asks with HEAD (wrk waits for
- * the body of one for ever). Bodies are thrown away inside the kernel (MSG_TRUNC). Loopback only, HTTP/1.1. Exit 1 with a
- * line on stderr as soon as an answer is no 200 or a connection ends.
+ * FILE has a path a line; each connection takes the next of all when it has its answer. -I asks
+ * with HEAD (wrk waits for the body of one for ever). Bodies are thrown away inside the kernel
+ * (MSG_TRUNC). Loopback only, HTTP/1.1. Exit 1 with a line on stderr as soon as an answer is no 200
+ * or a connection ends.
  */
 #include <arpa/inet.h>
 #include <errno.h>

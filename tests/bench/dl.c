@@ -1,9 +1,11 @@
-/* dl.c - N clients of one object over HTTP/1.1 at once; prints when each byte came as one line of JSON.
+/* dl.c - N clients of one object over HTTP/1.1 at once; prints when each byte came as one line of
+ * JSON.
  *
  * dl [-n clients] [-H "Name: value"]... [-c FILE] [-t seconds] PORT /path
  *
- * Bodies are thrown away inside the kernel (MSG_TRUNC), so the client costs next to nothing; with -c every byte of every
- * body is compared to FILE instead, at the offset that Content-Range names. Loopback only. Exit 1 unless all were whole.
+ * Bodies are thrown away inside the kernel (MSG_TRUNC), so the client costs next to nothing; with
+ * -c every byte of every body is compared to FILE instead, at the offset that Content-Range names.
+ * Loopback only. Exit 1 unless all were whole.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -86,7 +88,8 @@ static void client_start(struct client *c, int port, const char *request)
     }
 }
 
-/* Takes exactly the head off the socket, so that what follows is body. false: not complete, or over. */
+/* Takes exactly the head off the socket, so that what follows is body. false: not complete, or
+ * over. */
 static bool client_head(struct client *c, double since_s, bool *over)
 {
     ssize_t n =

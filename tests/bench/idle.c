@@ -1,4 +1,5 @@
-/* idle.c - opens N connections, makes one request on each, then holds them: what does a silent client cost a server?
+/* idle.c - opens N connections, makes one request on each, then holds them: what does a silent
+ * client cost a server?
  *
  * idle PORT h1|tls1|h2c|h2 COUNT /path
  *
@@ -51,7 +52,8 @@ static bool held_connect(struct held *c, int port, SSL_CTX *tls)
     return true;
 }
 
-/* Preface, empty SETTINGS, and one HEADERS frame (literals without indexing, no Huffman): END_STREAM | END_HEADERS. */
+/* Preface, empty SETTINGS, and one HEADERS frame (literals without indexing, no Huffman):
+ * END_STREAM | END_HEADERS. */
 static size_t h2_request(char *out, const char *path, bool over_tls)
 {
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
@@ -72,7 +74,8 @@ static size_t h2_request(char *out, const char *path, bool over_tls)
     return n + 11;
 }
 
-/* Reads until nothing comes for a moment after the first bytes: the answer is small and on loopback. */
+/* Reads until nothing comes for a moment after the first bytes: the answer is small and on
+ * loopback. */
 static bool held_ask(struct held *c, bool h2, const char *request, size_t n)
 {
     static const char settings_ack[] = "\0\0\0\4\1\0\0\0\0";

@@ -1,11 +1,14 @@
-/* recorder.c - preloaded into a program, writes down every change it makes below one folder. Read by power.py.
+/* recorder.c - preloaded into a program, writes down every change it makes below one folder. Read
+ * by power.py.
  *
- * Names and bytes go to $RECORD_LOG in the order in which they happened, one record each; the offset of a record is its
- * time. fsync and fdatasync sync nothing: they take a moment, as a disk would, and record when they began and ended. What
- * began after another thread's fsync did is not covered by it.
+ * Names and bytes go to $RECORD_LOG in the order in which they happened, one record each; the
+ * offset of a record is its time. fsync and fdatasync sync nothing: they take a moment, as a disk
+ * would, and record when they began and ended. What began after another thread's fsync did is not
+ * covered by it.
  *
- * sees     what the program and its libraries call in libc by name. stdio's own writes are not seen (RocksDB's LOG);
- *          a writable mapping of a file below the folder aborts. power.py compares its own picture with the real folder
+ * sees     what the program and its libraries call in libc by name. stdio's own writes are not seen
+ *          (RocksDB's LOG); a writable mapping of a file below the folder aborts. power.py compares
+ *          its own picture with the real folder
  * env      RECORD_ROOT (a real path), RECORD_LOG, RECORD_SYNC_US: the longest an fsync takes
  */
 #include <errno.h>
@@ -46,7 +49,8 @@ static uint64_t
     ino_of[FDS]; /* of what was opened below root; may be out of date, see still_ours() */
 static unsigned sync_us;
 
-/* The kernel itself: dlsym() would call malloc, and malloc comes here before any constructor has run. */
+/* The kernel itself: dlsym() would call malloc, and malloc comes here before any constructor has
+ * run. */
 #define real_openat(at, path, flags, mode)      (int)syscall(SYS_openat, at, path, flags, mode)
 #define real_close(fd)                          (int)syscall(SYS_close, fd)
 #define real_dup(fd)                            (int)syscall(SYS_dup, fd)
@@ -83,7 +87,7 @@ __attribute__((constructor)) static void start(void)
     close(fd);
 }
 
-/* --- which file, where ---------------------------------------------------------------------------------------------- */
+/* --- which file, where ------------------------------------------------------------------------ */
 
 /* The path below root, without '.' and doubled '/'; false when it lies elsewhere. */
 static bool below(int at, const char *path, char out[PATH_MAX])
@@ -120,7 +124,8 @@ static bool below(int at, const char *path, char out[PATH_MAX])
     return true;
 }
 
-/* Descriptors are also closed where we do not see it (closedir): the number may be another file's by now. */
+/* Descriptors are also closed where we do not see it (closedir): the number may be another file's
+ * by now. */
 static bool still_ours(int fd)
 {
     struct stat st;
@@ -150,7 +155,7 @@ static void record(enum op op, uint64_t ino, uint64_t a, uint64_t b, const char 
     }
 }
 
-/* --- names ---------------------------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 static int opened(int at, const char *path, int flags, mode_t mode)
 {
@@ -316,7 +321,7 @@ int rename(const char *path, const char *to)
     return renameat(AT_FDCWD, path, AT_FDCWD, to);
 }
 
-/* --- bytes ---------------------------------------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 ssize_t write(int fd, const void *p, size_t n)
 {

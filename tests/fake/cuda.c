@@ -1,7 +1,7 @@
 /* libcuda.so.1 whose GPUs are the host's memory: well, or as $FAKE_CUDA says.
  *
- * "gpus=8;init=802;1.flip=1;hang=1": a number for all GPUs or for one. flip changes a byte of what comes back, fail is what
- * copies answer, hang never returns from cuInit().
+ * "gpus=8;init=802;1.flip=1;hang=1": a number for all GPUs or for one. flip changes a byte of what
+ * comes back, fail is what copies answer, hang never returns from cuInit().
  */
 #include <stdio.h>
 #include <stdlib.h>

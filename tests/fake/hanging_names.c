@@ -1,5 +1,6 @@
-/* hanging_names.c - preloaded into a program, keeps each look-up of a name below "hangs.test" waiting for ever, as a name server
- * does that is behind a closed line. $HANGING_NAMES is a file that grows by a byte with each such look-up. */
+/* hanging_names.c - preloaded into a program, keeps each look-up of a name below "hangs.test"
+ * waiting for ever, as a name server does that is behind a closed line. $HANGING_NAMES is a file
+ * that grows by a byte with each such look-up. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>

@@ -1,7 +1,8 @@
 /* libnvidia-ml.so.1 of a node that is not there: well, or sick in each way that $FAKE_NVML names.
  *
- * "gpus=8;3.ecc=2;hang=DeviceGetName;5.lost=1": a number for all GPUs or for one. hang and crash name a call, without "nvml";
- * "3.hang=..." is that call for GPU 3 alone. init is what nvmlInit_v2() answers.
+ * "gpus=8;3.ecc=2;hang=DeviceGetName;5.lost=1": a number for all GPUs or for one. hang and crash
+ * name a call, without "nvml"; "3.hang=..." is that call for GPU 3 alone. init is what
+ * nvmlInit_v2() answers.
  */
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* What a node says of a file: read, or refused; what is read fits its bounds, and what a swarm of 100 chunks answers to it, time going
- * on, is JSON that says nothing which cannot be. The first byte says how many members say it. */
+/* What a node says of a file: read, or refused; what is read fits its bounds, and what a swarm of
+ * 100 chunks answers to it, time going on, is JSON that says nothing which cannot be. The first
+ * byte says how many members say it. */
 #include <jansson.h>
 
 #include "server/peers/peers.h"

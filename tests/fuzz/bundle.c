@@ -1,5 +1,5 @@
-/* bundle.c - fuzzes what is read of a bundle: a manifest (its length before it, four bytes), and the rest of a tar that begins
- * with it. */
+/* bundle.c - fuzzes what is read of a bundle: a manifest (its length before it, four bytes), and
+ * the rest of a tar that begins with it. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-/* challenge.c - fuzzes WWW-Authenticate and token servers' answers: a token has nothing in it that a field must not have. */
+/* challenge.c - fuzzes WWW-Authenticate and token servers' answers: a token has nothing in it that
+ * a field must not have. */
 #include "server/fetch/bearer.h"
 #include "server/fetch/challenge.h"
 

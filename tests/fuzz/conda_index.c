@@ -1,5 +1,6 @@
-/* repodata.json of a stranger's channel, packed by the first byte, in two pieces: what it names are file names, also where the
- * rest is passed over; and what is left of it without its base_url can be read again, and has none. */
+/* repodata.json of a stranger's channel, packed by the first byte, in two pieces: what it names are
+ * file names, also where the rest is passed over; and what is left of it without its base_url can
+ * be read again, and has none. */
 #include "server/repo/conda/strip.h"
 #include "server/store/tree.h"
 #include "server/repo/conda/repodata.h"

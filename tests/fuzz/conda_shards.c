@@ -1,5 +1,5 @@
-/* A sharded index of a stranger's channel, unpacked: what a shard names are file names, what the list becomes leads nowhere but
- * here, and is read again as what was written. */
+/* A sharded index of a stranger's channel, unpacked: what a shard names are file names, what the
+ * list becomes leads nowhere but here, and is read again as what was written. */
 #include "common/codec/msgpack.h"
 #include "server/repo/conda/shards.h"
 #include "server/store/tree.h"

@@ -1,4 +1,5 @@
-/* A model's config.json: what is accepted has a layout of sane size, and is read back from what we write. */
+/* A model's config.json: what is accepted has a layout of sane size, and is read back from what we
+ * write. */
 #include <stdlib.h>
 
 #include "agent/train/layout.h"

@@ -1,4 +1,5 @@
-/* Release, Packages, Sources and gzip of a stranger's archive, by the first byte: what they name are paths that can be. */
+/* Release, Packages, Sources and gzip of a stranger's archive, by the first byte: what they name
+ * are paths that can be. */
 #include "server/store/tree.h"
 #include "server/sync/debian/packages.h"
 #include "server/sync/debian/release.h"

@@ -1,4 +1,5 @@
-/* A folder page of a stranger's server, HTML or JSON by the first byte, or its list of sums: what it gives are names that can be, one level deep. */
+/* A folder page of a stranger's server, HTML or JSON by the first byte, or its list of sums: what
+ * it gives are names that can be, one level deep. */
 #include "server/store/tree.h"
 #include "server/sync/http/index.h"
 #include "server/sync/http/sums.h"

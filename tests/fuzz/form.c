@@ -1,4 +1,5 @@
-/* form.c - fuzzes form_next(), form_value() and form_find(): they end, stay within their bound, and what was encoded comes back. */
+/* form.c - fuzzes form_next(), form_value() and form_find(): they end, stay within their bound, and
+ * what was encoded comes back. */
 #include "common/codec/form.h"
 
 #include "common/codec/url.h"

@@ -1,4 +1,5 @@
-/* h1.c - fuzzes the HTTP/1 parser against its promises: pieces or whole, the verdict is one; nothing dangerous passes. */
+/* h1.c - fuzzes the HTTP/1 parser against its promises: pieces or whole, the verdict is one;
+ * nothing dangerous passes. */
 #include "server/http/h1_parse.h"
 
 #include <stdlib.h>

@@ -1,7 +1,9 @@
-/* h2.c - fuzzes whole connections, HTTP/2 and HTTP/1: bytes go into one end of a socket pair, a handler answers.
+/* h2.c - fuzzes whole connections, HTTP/2 and HTTP/1: bytes go into one end of a socket pair, a
+ * handler answers.
  *
- * The first byte picks what the handler does; each input is one connection, from its preface on. What must hold is the
- * connection's own CHECKs, the sanitizers, and that every exchange that began has ended when the connection is gone.
+ * The first byte picks what the handler does; each input is one connection, from its preface on.
+ * What must hold is the connection's own CHECKs, the sanitizers, and that every exchange that began
+ * has ended when the connection is gone.
  */
 #include <event2/event.h>
 #include <stdlib.h>

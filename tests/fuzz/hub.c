@@ -1,4 +1,5 @@
-/* hub.c - fuzzes what is read of a Hub: paths that clients send, listings and other documents that it answers with. */
+/* hub.c - fuzzes what is read of a Hub: paths that clients send, listings and other documents that
+ * it answers with. */
 #include <stdlib.h>
 
 #include "server/repo/hf/catalog.h"
@@ -26,7 +27,8 @@ static void look(struct slice bytes)
     buf_free(&out);
 }
 
-/* Nothing of it leads to the Hub's chunk store, in no spelling, nor anywhere but where it was judged to. */
+/* Nothing of it leads to the Hub's chunk store, in no spelling, nor anywhere but where it was
+ * judged to. */
 static bool is_asked_of_hubs(struct slice other)
 {
     struct arena a = {0};

@@ -1,4 +1,5 @@
-/* hub_commit.c - fuzzes the lines of a Hub's commit, in pieces: what comes of them has paths that may be, and bounds hold. */
+/* hub_commit.c - fuzzes the lines of a Hub's commit, in pieces: what comes of them has paths that
+ * may be, and bounds hold. */
 #include <stdlib.h>
 
 #include "server/repo/hosted/hosted.h"

@@ -1,5 +1,6 @@
-/* image_manifest.c - fuzzes what comes as a manifest of a container image, in pieces and under its four types: what it names has
- * paths that may be, what is refused is so in a registry's words. The first byte chooses. */
+/* image_manifest.c - fuzzes what comes as a manifest of a container image, in pieces and under its
+ * four types: what it names has paths that may be, what is refused is so in a registry's words. The
+ * first byte chooses. */
 #include <stdlib.h>
 
 #include "server/repo/hosted/image.h"

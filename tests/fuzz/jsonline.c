@@ -1,4 +1,5 @@
-/* jsonline.c - fuzzes a line of .jsonl: no crash, no loop, and what it gives is no longer than the line. */
+/* jsonline.c - fuzzes a line of .jsonl: no crash, no loop, and what it gives is no longer than the
+ * line. */
 #include "agent/train/jsonline.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

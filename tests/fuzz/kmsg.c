@@ -1,4 +1,5 @@
-/* kmsg.c - any bytes as the kernel's log, as lists of CPUs and as what a node must have: parsed or not, never worse. */
+/* kmsg.c - any bytes as the kernel's log, as lists of CPUs and as what a node must have: parsed or
+ * not, never worse. */
 #include <stdlib.h>
 
 #include "agent/preflight/expect.h"

@@ -1,4 +1,5 @@
-/* multipart.c - fuzzes the reader of forms: whole and in pieces it says the same, and what it tells stands in the body, in order. */
+/* multipart.c - fuzzes the reader of forms: whole and in pieces it says the same, and what it tells
+ * stands in the body, in order. */
 #include "common/codec/multipart.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -1,4 +1,5 @@
-/* A list of pieces from a stranger: decodes or not; what decodes tiles its file, and can be put together with itself. */
+/* A list of pieces from a stranger: decodes or not; what decodes tiles its file, and can be put
+ * together with itself. */
 #include "server/store/pieces.h"
 #include "server/sync/mirrord/patch.h"
 

@@ -1,8 +1,10 @@
-/* plan.c - fuzzes the plans of all adapters: requests of any path, query and fields within the largest limits of http { }, and facts that
- * nobody would send. No CHECK may fail, and what is planned is whole.
+/* plan.c - fuzzes the plans of all adapters: requests of any path, query and fields within the
+ * largest limits of http { }, and facts that nobody would send. No CHECK may fail, and what is
+ * planned is whole.
  *
- * An input is lines: the repo and method, path?query, a field each, then a fact each ("r<rc> bytes"). A byte 0x01 repeats the one before it
- * as often as the next says, times 256: long texts come from short inputs.
+ * An input is lines: the repo and method, path?query, a field each, then a fact each ("r<rc>
+ * bytes"). A byte 0x01 repeats the one before it as often as the next says, times 256: long texts
+ * come from short inputs.
  */
 #include <stdio.h>
 #include <stdlib.h>

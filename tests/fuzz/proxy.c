@@ -1,5 +1,5 @@
-/* proxy.c - fuzzes a proxy's name, the hosts that avoid it, its answer: what is read borrows from the text, and an answer ends where it ends
- * however much has come. */
+/* proxy.c - fuzzes a proxy's name, the hosts that avoid it, its answer: what is read borrows from
+ * the text, and an answer ends where it ends however much has come. */
 #include "server/sync/proxy.h"
 
 #include <stdlib.h>

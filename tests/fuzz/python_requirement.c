@@ -1,5 +1,5 @@
-/* python_requirement.c - fuzzes requirements, their markers and versions, and files of requirements: what is a version reads back
- * from its normal form as the same one. */
+/* python_requirement.c - fuzzes requirements, their markers and versions, and files of
+ * requirements: what is a version reads back from its normal form as the same one. */
 #include "server/repo/python/distribution.h"
 #include "server/repo/python/requirement.h"
 

@@ -1,4 +1,5 @@
-/* range.c - fuzzes Range, If-Range and the conditionals: windows lie inside of what there is, and peeks agree. */
+/* range.c - fuzzes Range, If-Range and the conditionals: windows lie inside of what there is, and
+ * peeks agree. */
 #include "server/http/range.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

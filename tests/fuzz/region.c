@@ -1,4 +1,5 @@
-/* Names of tensors' slices: what is taken is told by the same name again, and leads to no element outside of its rectangle. */
+/* Names of tensors' slices: what is taken is told by the same name again, and leads to no element
+ * outside of its rectangle. */
 #include "agent/train/region.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,4 +1,5 @@
-/* registry_path.c - fuzzes paths below /v2/ and where they lead: what is read is what the grammar allows. */
+/* registry_path.c - fuzzes paths below /v2/ and where they lead: what is read is what the grammar
+ * allows. */
 #include "server/registry/route.h"
 #include "server/repo/oci/path.h"
 

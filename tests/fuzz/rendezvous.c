@@ -1,4 +1,5 @@
-/* rendezvous.c - any bytes as what an agent tells another, and as a list of hosts: parsed or not, never worse. */
+/* rendezvous.c - any bytes as what an agent tells another, and as a list of hosts: parsed or not,
+ * never worse. */
 #include "agent/job/rendezvous.h"
 #include "common/codec/hostlist.h"
 

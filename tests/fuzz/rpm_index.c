@@ -1,5 +1,5 @@
-/* repomd.xml and primary.xml of a stranger's repository, by the first byte, in two pieces: what they name are paths that can
- * be, with a digest. */
+/* repomd.xml and primary.xml of a stranger's repository, by the first byte, in two pieces: what
+ * they name are paths that can be, with a digest. */
 #include "server/store/tree.h"
 #include "server/sync/rpm/repomd.h"
 

@@ -1,4 +1,5 @@
-/* rsync_greeting.c - fuzzes the lines before the frames: in pieces or whole the outcome is one, and we say nothing unasked. */
+/* rsync_greeting.c - fuzzes the lines before the frames: in pieces or whole the outcome is one, and
+ * we say nothing unasked. */
 #include "server/sync/rsync/greeting.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

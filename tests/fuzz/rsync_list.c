@@ -1,4 +1,5 @@
-/* rsync_list.c - fuzzes the decoder of file lists. The first byte says how: form of flags, hard links, size of pieces. */
+/* rsync_list.c - fuzzes the decoder of file lists. The first byte says how: form of flags, hard
+ * links, size of pieces. */
 #include "server/sync/rsync/list.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* rsync_mux.c - fuzzes frames: whole or byte by byte, the same data and the same messages; and what we frame comes back. */
+/* rsync_mux.c - fuzzes frames: whole or byte by byte, the same data and the same messages; and what
+ * we frame comes back. */
 #include "server/sync/rsync/mux.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

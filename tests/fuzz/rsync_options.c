@@ -1,5 +1,5 @@
-/* rsync_options.c - fuzzes what a stranger's client sends before its list: arguments, then filter rules, then a path; or, with
- * --files-from, names. */
+/* rsync_options.c - fuzzes what a stranger's client sends before its list: arguments, then filter
+ * rules, then a path; or, with --files-from, names. */
 #include "common/codec/filter.h"
 #include "server/rsync/options.h"
 #include "server/rsync/view.h"

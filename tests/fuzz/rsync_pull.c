@@ -1,4 +1,5 @@
-/* rsync_pull.c - fuzzes a whole visit: a recorded or invented peer against the machine that asks for all it lists. */
+/* rsync_pull.c - fuzzes a whole visit: a recorded or invented peer against the machine that asks
+ * for all it lists. */
 #include "server/sync/rsync/pull.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* rsync_token.c - fuzzes answers to requests: whole or in pieces, the same events; no block beyond the head that was told. */
+/* rsync_token.c - fuzzes answers to requests: whole or in pieces, the same events; no block beyond
+ * the head that was told. */
 #include "server/sync/rsync/answer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -1,4 +1,5 @@
-/* rule.c - fuzzes rules: a pattern (up to the first newline) compiled and matched against a path, within the match limit. */
+/* rule.c - fuzzes rules: a pattern (up to the first newline) compiled and matched against a path,
+ * within the match limit. */
 #include "server/repo/rule.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

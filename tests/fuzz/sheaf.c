@@ -1,5 +1,6 @@
-/* An answer of many files, cut anywhere into pieces: read, or refused; the same however it is cut, never more records than were
- * asked for, none longer than one can be, and bytes as many as its head said. */
+/* An answer of many files, cut anywhere into pieces: read, or refused; the same however it is cut,
+ * never more records than were asked for, none longer than one can be, and bytes as many as its
+ * head said. */
 #include "common/base/endian.h"
 #include "common/codec/sheaf.h"
 

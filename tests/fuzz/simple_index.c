@@ -1,4 +1,5 @@
-/* simple_index.c - fuzzes the readers of simple pages: what leaves holds no link that leads past the mirror. */
+/* simple_index.c - fuzzes the readers of simple pages: what leaves holds no link that leads past
+ * the mirror. */
 #include <stdlib.h>
 
 #include "server/repo/repo.h"

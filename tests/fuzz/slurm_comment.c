@@ -1,4 +1,5 @@
-/* slurm_comment.c - fuzzes a job's comment: what is taken of it can be no option, no URL, and leads nowhere but below a folder. */
+/* slurm_comment.c - fuzzes a job's comment: what is taken of it can be no option, no URL, and leads
+ * nowhere but below a folder. */
 #include "agent/shelf/place.h"
 #include "agent/slurm/comment.h"
 

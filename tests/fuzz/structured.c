@@ -1,4 +1,5 @@
-/* structured.c - fuzzes structured_next(): it ends, and members lie within the text, one after the other. */
+/* structured.c - fuzzes structured_next(): it ends, and members lie within the text, one after the
+ * other. */
 #include "common/codec/structured.h"
 
 #include "common/base/check.h"

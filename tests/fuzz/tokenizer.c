@@ -1,4 +1,5 @@
-/* tokenizer.c - fuzzes tokenizer.json: whatever is accepted encodes any text without loss, cut or whole. */
+/* tokenizer.c - fuzzes tokenizer.json: whatever is accepted encodes any text without loss, cut or
+ * whole. */
 #include <stdlib.h>
 
 #include "agent/train/tokenizer.h"

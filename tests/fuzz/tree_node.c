@@ -1,5 +1,5 @@
-/* A node of a tree from a stranger: decodes or not; what decodes is sorted, holds only valid paths, and encodes to the
- * same bytes again, so that a node has one name. */
+/* A node of a tree from a stranger: decodes or not; what decodes is sorted, holds only valid paths,
+ * and encodes to the same bytes again, so that a node has one name. */
 #include "server/store/node.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,4 +1,5 @@
-/* vary.c - fuzzes what variants are told by: a value made comparable stays so, and a tail suits those that it was made for.
+/* vary.c - fuzzes what variants are told by: a value made comparable stays so, and a tail suits
+ * those that it was made for.
  *
  * Input: lines, in turn an answer's Vary and values of the request.
  */

@@ -1,4 +1,5 @@
-/* wheel.c - fuzzes the reader of METADATA inside a wheel: given by parts and whole it says the same, and asks for nothing outside. */
+/* wheel.c - fuzzes the reader of METADATA inside a wheel: given by parts and whole it says the
+ * same, and asks for nothing outside. */
 #include <stdlib.h>
 
 #include "server/repo/python/wheel.h"

@@ -1,13 +1,16 @@
-/* gpu-check - every CUDA operation beside its CPU twin, then tiny models trained on both, then a run repeated.
+/* gpu-check - every CUDA operation beside its CPU twin, then tiny models trained on both, then a
+ * run repeated.
  *
  *     gpu-check [--look | --list] [--quick] [--models] [--only NAME+NAME] [--limit SECONDS] [--here]
  *
- * The rows run in a child (watch.h): one that crashes, hangs or breaks the device costs its own row alone. A row's shapes
- * depend on the row, not on what ran before it, so `--only` asks the same again.
+ * The rows run in a child (watch.h): one that crashes, hangs or breaks the device costs its own row
+ * alone. A row's shapes depend on the row, not on what ran before it, so `--only` asks the same
+ * again.
  *
- * Prints a line a row and, behind one that does not hold, where it was worst and what CUDA said; exits 1 then. Without a GPU
- * it says so and exits 0. --look only says whether there is one; --models leaves the operations out; --quick takes one
- * shape of each, in f32 and bf16; --here forks nothing, for tools that look into a process.
+ * Prints a line a row and, behind one that does not hold, where it was worst and what CUDA said;
+ * exits 1 then. Without a GPU it says so and exits 0. --look only says whether there is one;
+ * --models leaves the operations out; --quick takes one shape of each, in f32 and bf16; --here
+ * forks nothing, for tools that look into a process.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +39,7 @@ struct row {
     size_t type;
 };
 
-/* --- which rows ------------------------------------------------------------------------------------------------------- */
+/* --- which rows ------------------------------------------------------------------------------- */
 
 static bool wanted(const struct options *o, const char *name)
 {
@@ -71,7 +74,7 @@ static int all_rows(const struct options *o, struct row rows[ROWS_MAX])
     return add_rows(o, twins_of_models, rows, count);
 }
 
-/* --- one row ---------------------------------------------------------------------------------------------------------- */
+/* --- one row ---------------------------------------------------------------------------------- */
 
 static void print_row(const struct row *r, double worst, const char *verdict, const char *note)
 {
@@ -107,7 +110,8 @@ static enum verdict run_row(struct twins *c, const struct row *r, const struct o
     return good ? HOLDS : FAILS;
 }
 
-/* Whether the next row would say less for it: a broken device fails whatever comes, and CUDA's first words are kept. */
+/* Whether the next row would say less for it: a broken device fails whatever comes, and CUDA's
+ * first words are kept. */
 static bool spent(const struct twins *c, const struct options *o)
 {
     return o->report >= 0 ? c->trouble != NULL : c->trouble_rc == E_CUDA;
@@ -158,7 +162,7 @@ static int run_rows(const struct options *o, const struct row *rows, int count)
     return failed + (count - i);
 }
 
-/* --- the program ------------------------------------------------------------------------------------------------------ */
+/* --- the program ------------------------------------------------------------------------------ */
 
 static int look(void)
 {

@@ -33,7 +33,8 @@ static int64_t columns(struct twins *c, int64_t low, int64_t high)
     return between(c, 0, 1) == 0 ? n : (n + 7) / 8 * 8;
 }
 
-/* One tensor on both sides: on the device of the type that is looked at (or of its sums), here f64 of the same values. */
+/* One tensor on both sides: on the device of the type that is looked at (or of its sums), here f64
+ * of the same values. */
 struct pair {
     void *device;
     double *host;
@@ -201,7 +202,8 @@ static void heads_and_tokens(struct twins *c, const struct attention_shape *s)
                 (long long)s->head_dim, s->any_order ? "any" : "fixed");
 }
 
-/* Now and then as wide as a row may be on CUDA, or more rows than there are blocks for at a time. */
+/* Now and then as wide as a row may be on CUDA, or more rows than there are blocks for at a
+ * time. */
 static void norm_shape(struct twins *c, int64_t *rows, int64_t *cols)
 {
     int64_t kind = between(c, 0, 5);
@@ -417,8 +419,8 @@ static void run_attention(struct twins *c, const struct attention_shape *s, void
     drop(c, p, ARRAY_LEN(p));
 }
 
-/* Our own kernels: a shape that nobody prepared is theirs. In 16 bits half of the shapes have three tiles of keys, or a
- * tile's turn has nothing to be in the way of. */
+/* Our own kernels: a shape that nobody prepared is theirs. In 16 bits half of the shapes have three
+ * tiles of keys, or a tile's turn has nothing to be in the way of. */
 static void check_attention_own(struct twins *c)
 {
     bool tiles = c->dt != DT_F32, three = tiles && between(c, 0, 1) == 1;
@@ -438,8 +440,8 @@ static void check_attention_own(struct twins *c)
     c->k->mem_free(delta);
 }
 
-/* Whatever prepare() chooses, which is cuDNN where it is trusted; the sizes of heads that models have, with and without
- * shared key heads, in any order and in a fixed one. */
+/* Whatever prepare() chooses, which is cuDNN where it is trusted; the sizes of heads that models
+ * have, with and without shared key heads, in any order and in a fixed one. */
 static void check_attention(struct twins *c)
 {
     static const int64_t heads[][3] = {{64, 4, 4}, {128, 4, 2}, {64, 6, 2}};
@@ -629,7 +631,8 @@ static void compare_double(struct twins *c, const double *device, double want)
     twins_worse(c, off * twins_bound(c->dt) / twins_bound(DT_F64));
 }
 
-/* Columns far from dependent, for rounding shows in the others; and a zero matrix, which becomes the seed's. */
+/* Columns far from dependent, for rounding shows in the others; and a zero matrix, which becomes
+ * the seed's. */
 static void check_orthonormalize(struct twins *c)
 {
     int64_t cols = between(c, 1, 9), rows = cols + columns(c, 0, up_to(c, 3000));
@@ -679,7 +682,8 @@ static void check_reduce(struct twins *c)
     drop(c, p, ARRAY_LEN(p));
 }
 
-/* 16-bit parameters, with masters mostly, are to the bit what the CPU makes of the device's own masters. */
+/* 16-bit parameters, with masters mostly, are to the bit what the CPU makes of the device's own
+ * masters. */
 static void check_adamw(struct twins *c)
 {
     enum { P, MASTER, M, V, GRAD };
@@ -786,7 +790,8 @@ const struct twin twins_of_operations[] = {
     {0},
 };
 
-/* What rounding costs: 2^-24, 2^-9 or 2^-12 of a value, and as much again for each step between input and output. */
+/* What rounding costs: 2^-24, 2^-9 or 2^-12 of a value, and as much again for each step between
+ * input and output. */
 double twins_bound(enum dtype dt)
 {
     return dt == DT_BF16 ? 1e-2 : dt == DT_F16 ? 2e-3 : 1e-5;

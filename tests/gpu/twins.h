@@ -1,7 +1,8 @@
 /* twins.h - a backend's operations beside their meaning: the CPU's double on the same inputs.
  *
- * The measure is |difference| / |reference| over a whole tensor, on random shapes, odd ones too; a NaN is never good. The
- * same rows run on a GPU (tests/gpu/check.c) and on the host's double of one (tests/unit/kernels/simt.c).
+ * The measure is |difference| / |reference| over a whole tensor, on random shapes, odd ones too; a
+ * NaN is never good. The same rows run on a GPU (tests/gpu/check.c) and on the host's double of one
+ * (tests/unit/kernels/simt.c).
  */
 #ifndef TESTS_GPU_TWINS_H
 #define TESTS_GPU_TWINS_H

@@ -28,7 +28,7 @@ void watch_say(int fd, int row, enum verdict v)
     }
 }
 
-/* --- one child -------------------------------------------------------------------------------------------------------- */
+/* --- one child -------------------------------------------------------------------------------- */
 
 struct child {
     pid_t pid;
@@ -107,7 +107,7 @@ static int listen_to(const struct watch *w, const struct child *c, struct word *
     return n == (ssize_t)sizeof *out ? 1 : 0;
 }
 
-/* --- all of them ------------------------------------------------------------------------------------------------------ */
+/* --- all of them ------------------------------------------------------------------------------ */
 
 /* What all children together have come to. */
 struct tally {
@@ -142,7 +142,8 @@ static void hear(struct tally *t, struct child *c, const struct word *said)
     }
 }
 
-/* Rows until the child is gone. One that ends behind a row is ordinary: it has found its device broken. */
+/* Rows until the child is gone. One that ends behind a row is ordinary: it has found its device
+ * broken. */
 static void follow(const struct watch *w, struct child *c, struct tally *t)
 {
     char why[160] = "";

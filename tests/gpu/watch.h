@@ -1,7 +1,9 @@
-/* watch.h - numbered rows of work, done one after another by a child that may crash, hang or give up.
+/* watch.h - numbered rows of work, done one after another by a child that may crash, hang or give
+ * up.
  *
- * The child is this program again (--from ROW --report FD behind its arguments) and says of each row when it begins and how it
- * went. A child that ends or says nothing for too long has lost the row it was at; the next rows get a new child.
+ * The child is this program again (--from ROW --report FD behind its arguments) and says of each
+ * row when it begins and how it went. A child that ends or says nothing for too long has lost the
+ * row it was at; the next rows get a new child.
  */
 #ifndef TESTS_GPU_WATCH_H
 #define TESTS_GPU_WATCH_H
@@ -27,7 +29,8 @@ struct watch {
 
 /* The child's side. Ends the program when nobody listens; with fd -1 nobody should. */
 void watch_say(int fd, int row, enum verdict v);
-/* The number of rows that failed or were lost; WATCH_INCOMPLETE when not all could be tried, WATCH_NOTHING without a device. */
+/* The number of rows that failed or were lost; WATCH_INCOMPLETE when not all could be tried,
+ * WATCH_NOTHING without a device. */
 int watch_run(const struct watch *w);
 
 #endif

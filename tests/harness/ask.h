@@ -1,4 +1,5 @@
-/* ask.h - a repo opened from a few settings, and requests put to its plan, for tests of adapters. */
+/* ask.h - a repo opened from a few settings, and requests put to its plan, for tests of
+ * adapters. */
 #ifndef TESTS_HARNESS_ASK_H
 #define TESTS_HARNESS_ASK_H
 
@@ -50,7 +51,8 @@ static inline void ask_field(struct ask *k, const char *name, const char *value)
     k->field[k->req.nfields++] = (struct http_field){slice_str(name), slice_str(value)};
 }
 
-/* target: below the repo, with its query. Fields are forgotten afterwards, facts are kept until ask_forget(). */
+/* target: below the repo, with its query. Fields are forgotten afterwards, facts are kept until
+ * ask_forget(). */
 static inline int ask(struct ask *k, enum method method, const char *target)
 {
     struct slice whole;

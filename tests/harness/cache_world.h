@@ -1,7 +1,9 @@
-/* cache_world.h - a store, a cache, loops and the fake origin, without HTTP in front: for tests of server/cache.
+/* cache_world.h - a store, a cache, loops and the fake origin, without HTTP in front: for tests of
+ * server/cache.
  *
- * world_open() starts tests/harness/origin.py as a child; world_restart() closes and opens the daemon's side only.
- * A client wants one key on a loop and reads its body to the end, hashing what it gets.
+ * world_open() starts tests/harness/origin.py as a child; world_restart() closes and opens the
+ * daemon's side only. A client wants one key on a loop and reads its body to the end, hashing what
+ * it gets.
  */
 #ifndef TESTS_HARNESS_CACHE_WORLD_H
 #define TESTS_HARNESS_CACHE_WORLD_H

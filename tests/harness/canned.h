@@ -1,7 +1,8 @@
-/* canned.h - a mirror whose answers a test writes itself, on a thread and a port of its own: for unit tests of what fetches.
+/* canned.h - a mirror whose answers a test writes itself, on a thread and a port of its own: for
+ * unit tests of what fetches.
  *
- * A connection is one request: its head (and body, where it says a length) is given to answer(), which writes all of the answer, status
- * line first. Then the connection is closed.
+ * A connection is one request: its head (and body, where it says a length) is given to answer(),
+ * which writes all of the answer, status line first. Then the connection is closed.
  */
 #ifndef TESTS_HARNESS_CANNED_H
 #define TESTS_HARNESS_CANNED_H

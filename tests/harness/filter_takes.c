@@ -1,4 +1,5 @@
-/* filter_takes.c - rules as arguments, paths as lines (folders end in '/', before what is in them): prints those that are in. */
+/* filter_takes.c - rules as arguments, paths as lines (folders end in '/', before what is in them):
+ * prints those that are in. */
 #include <stdio.h>
 
 #include "common/codec/filter.h"

@@ -1,8 +1,10 @@
-/* http_fixture.c - a small server on server/http alone: memory, files, growing and failing bodies, uploads.
+/* http_fixture.c - a small server on server/http alone: memory, files, growing and failing bodies,
+ * uploads.
  *
- * Tests drive it over raw sockets; `make bench` and people measure the HTTP core with it, without cache or store.
- * http_fixture [-l ADDRESS]... [-s TLS_ADDRESS] [-c CERT -k KEY] [-r FOLDER] [-n LOOPS] [-o LIMIT=VALUE]... [-d DRAIN_MS]
- * prints one line per listener, then serves until SIGTERM, which drains.
+ * Tests drive it over raw sockets; `make bench` and people measure the HTTP core with it, without
+ * cache or store. http_fixture [-l ADDRESS]... [-s TLS_ADDRESS] [-c CERT -k KEY] [-r FOLDER] [-n
+ * LOOPS] [-o LIMIT=VALUE]... [-d DRAIN_MS] prints one line per listener, then serves until SIGTERM,
+ * which drains.
  */
 #include <event2/event.h>
 #include <fcntl.h>
@@ -37,7 +39,7 @@ struct fixture {
     _Atomic uint64_t begun, ended, gone, incomplete, uploaded;
 };
 
-/* --- bodies --------------------------------------------------------------------------------------------------------- */
+/* --- bodies ----------------------------------------------------------------------------------- */
 
 static void close_plain(struct body *b)
 {
@@ -112,7 +114,7 @@ static struct body *growing_new(struct fixture *f, struct loop *l, uint64_t tota
     return &g->body;
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------------------ */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 static struct http_reply *reply_new(struct exchange *x, int status)
 {
@@ -188,7 +190,7 @@ static struct shown_file *find_file(struct fixture *f, struct slice name)
     return found;
 }
 
-/* --- uploads --------------------------------------------------------------------------------------------------------- */
+/* --- uploads ---------------------------------------------------------------------------------- */
 
 struct upload {
     struct fixture *fixture;
@@ -346,7 +348,7 @@ static void echo(struct fixture *f, struct exchange *x)
     exchange_read(x);
 }
 
-/* --- requests that wait -------------------------------------------------------------------------------------------------- */
+/* --- requests that wait ----------------------------------------------------------------------- */
 
 struct waiting {
     struct fixture *fixture;
@@ -387,7 +389,7 @@ static void answer_later(struct fixture *f, struct exchange *x, uint64_t ms)
     exchange_on(x, &waiting_events, w);
 }
 
-/* --- routes ----------------------------------------------------------------------------------------------------------- */
+/* --- routes ----------------------------------------------------------------------------------- */
 
 static void answer_stats(struct fixture *f, struct exchange *x)
 {
@@ -473,7 +475,7 @@ static void on_end(void *arg, struct exchange *x, const struct exchange_end *end
     f->incomplete += !end->complete;
 }
 
-/* --- main ------------------------------------------------------------------------------------------------------------ */
+/* --- main ------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;

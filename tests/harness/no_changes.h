@@ -1,5 +1,5 @@
-/* no_changes.h - instead of upload/changes.c, which is then not linked, for those who feed a reader (repo.h: put_reader): what it
- * calls is judged and forgotten. Once in a program. */
+/* no_changes.h - instead of upload/changes.c, which is then not linked, for those who feed a reader
+ * (repo.h: put_reader): what it calls is judged and forgotten. Once in a program. */
 #ifndef TESTS_HARNESS_NO_CHANGES_H
 #define TESTS_HARNESS_NO_CHANGES_H
 

@@ -1,5 +1,6 @@
-/* old_rights DIR - what callers' rights to repositories of a Hub are kept under becomes what it was before there was
- * "rights/auth-check/": plain "rights/". Says how many there were. For tests/system/test_hostile_hub.py. */
+/* old_rights DIR - what callers' rights to repositories of a Hub are kept under becomes what it was
+ * before there was "rights/auth-check/": plain "rights/". Says how many there were. For
+ * tests/system/test_hostile_hub.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

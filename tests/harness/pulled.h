@@ -1,4 +1,5 @@
-/* pulled.h - an agent with a cache in a folder of its own, and a canned mirror: for unit tests of agent/pull. */
+/* pulled.h - an agent with a cache in a folder of its own, and a canned mirror: for unit tests of
+ * agent/pull. */
 #ifndef TESTS_HARNESS_PULLED_H
 #define TESTS_HARNESS_PULLED_H
 

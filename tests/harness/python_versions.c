@@ -1,6 +1,8 @@
-/* python_versions.c - what we make of Python versions and specifiers, for a test that asks `packaging` the same.
+/* python_versions.c - what we make of Python versions and specifiers, for a test that asks
+ * `packaging` the same.
  *
- * Lines of "v TAB version", "c TAB version TAB version", "s TAB specifiers TAB version", "m TAB marker"; each gives one line back. */
+ * Lines of "v TAB version", "c TAB version TAB version", "s TAB specifiers TAB version", "m TAB
+ * marker"; each gives one line back. */
 #include <stdio.h>
 
 #include "server/repo/python/marker.h"

@@ -1,9 +1,10 @@
 /* rsync_manifest.c - the rsync engine alone: brings a module into a store and prints what it got.
  *
  * rsync_manifest [-s SECRET] [-c CA_FILE] [-f RULE]... [-n] [-2] [-p PROBE -k CURSOR] STATE URL
- * Each line is type, size, mtime in ns, x or -, SHA-256 or the target or the leader, path; bytes other than graphic ASCII as
- * %XX. What STATE held of a path before is the basis of a delta. -n: list alone. -2: each file is asked for twice. Exit: 0, or
- * the sysexit of the error, which stands on stderr beside counts.
+ * Each line is type, size, mtime in ns, x or -, SHA-256 or the target or the leader, path; bytes
+ * other than graphic ASCII as %XX. What STATE held of a path before is the basis of a delta. -n:
+ * list alone. -2: each file is asked for twice. Exit: 0, or the sysexit of the error, which stands
+ * on stderr beside counts.
  */
 #include <event2/event.h>
 #include <inttypes.h>
@@ -73,7 +74,7 @@ static void print_text(struct slice s)
     }
 }
 
-/* --- former state: STATE/known, lines "digest path" ------------------------------------------------------------------------- */
+/* --- former state: STATE/known, lines "digest path" ------------------------------------------- */
 
 static struct item *known;
 
@@ -134,7 +135,7 @@ static struct blob *basis_of(struct world *w, struct slice path)
     return NULL;
 }
 
-/* --- files ---------------------------------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void get_more(struct world *w);
 
@@ -241,7 +242,7 @@ static void get_more(struct world *w)
     }
 }
 
-/* --- the visit ------------------------------------------------------------------------------------------------------------- */
+/* --- the visit -------------------------------------------------------------------------------- */
 
 static int on_entry(void *arg, const struct sync_entry *en)
 {

@@ -1,8 +1,9 @@
-/* rsync_pull.c - the pull machine on a blocking socket, to speak as older clients do and to record what peers say.
+/* rsync_pull.c - the pull machine on a blocking socket, to speak as older clients do and to record
+ * what peers say.
  *
- * rsync_pull [-o OFFER] [-b] [-r FILE] HOST PORT MODULE
- * Lists the module, takes every file whole, says goodbye; prints "path size" of what came, and counts. -o 30: offers that version.
- * -b: flags of entries as bytes, MD5. -r: all that the peer sent goes into FILE.
+ * rsync_pull [-o OFFER] [-b] [-r FILE] HOST PORT MODULE Lists the module, takes every file whole,
+ * says goodbye; prints "path size" of what came, and counts. -o 30: offers that version. -b: flags
+ * of entries as bytes, MD5. -r: all that the peer sent goes into FILE.
  */
 #include <inttypes.h>
 #include <netdb.h>

@@ -1,4 +1,5 @@
-/* shelf.h - a shelf in a folder of its own, for unit tests: opened in setup, removed in teardown. */
+/* shelf.h - a shelf in a folder of its own, for unit tests: opened in setup, removed in
+ * teardown. */
 #ifndef TESTS_HARNESS_SHELF_H
 #define TESTS_HARNESS_SHELF_H
 

@@ -1,4 +1,5 @@
-/* sparse_blob - puts a file of any size into a store that nobody has open: one hole, under a digest that is not its own.
+/* sparse_blob - puts a file of any size into a store that nobody has open: one hole, under a digest
+ * that is not its own.
  *
  *   sparse_blob STATE_DIR DIGEST SIZE REPO TREE
  *

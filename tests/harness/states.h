@@ -1,4 +1,5 @@
-/* states.h - holds a table of states against a drawing: one line a state, an x for each state that may follow it. */
+/* states.h - holds a table of states against a drawing: one line a state, an x for each state that
+ * may follow it. */
 #ifndef TESTS_HARNESS_STATES_H
 #define TESTS_HARNESS_STATES_H
 

@@ -1,4 +1,5 @@
-/* store.h - a store in a folder of its own, for unit tests: opened in setup, removed in teardown. */
+/* store.h - a store in a folder of its own, for unit tests: opened in setup, removed in
+ * teardown. */
 #ifndef TESTS_HARNESS_STORE_H
 #define TESTS_HARNESS_STORE_H
 

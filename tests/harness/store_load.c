@@ -1,4 +1,5 @@
-/* store_load - works on a store until it is killed, then says whether it is whole. Driven by tests/crash/store_*_test.py.
+/* store_load - works on a store until it is killed, then says whether it is whole. Driven by
+ * tests/crash/store_*_test.py.
  *
  *   write DIR SEED   publishes, fills, evicts, collects; a line "kept <digest> <size>" once a blob must never be lost
  *   check DIR        reads such lines; deep verify, every kept blob read and hashed; exit 1 when something is wrong
@@ -309,7 +310,8 @@ struct full {
     size_t count;
 };
 
-/* Puts blobs until one fails; the code of the failure. Inline ones are for RocksDB to fail on, not the stage. */
+/* Puts blobs until one fails; the code of the failure. Inline ones are for RocksDB to fail on, not
+ * the stage. */
 static int put_until_it_fails(struct full *f, size_t most, bool inline_ones)
 {
     for (size_t i = 0; i < most && f->count < ARRAY_LEN(f->kept); i++) {

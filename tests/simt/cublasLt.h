@@ -1,8 +1,10 @@
-/* cublasLt.h - as much of cuBLASLt as kernels/cuda/matmul_plan.c uses, on the host and in column-major order as there.
+/* cublasLt.h - as much of cuBLASLt as kernels/cuda/matmul_plan.c uses, on the host and in
+ * column-major order as there.
  *
- * It multiplies in f64 whatever is asked for, proposes SIMT_PROPOSALS algorithms that differ in nothing but the time they claim
- * (the clock that events read; the fastest is faster still with its sums in SIMT_PARTS), and refuses what cuBLASLt's manual refuses, and more
- * than that: a bias of 16 bits for odd columns, or with f32 sums.
+ * It multiplies in f64 whatever is asked for, proposes SIMT_PROPOSALS algorithms that differ in
+ * nothing but the time they claim (the clock that events read; the fastest is faster still with its
+ * sums in SIMT_PARTS), and refuses what cuBLASLt's manual refuses, and more than that: a bias of 16
+ * bits for odd columns, or with f32 sums.
  */
 #pragma once
 

@@ -46,7 +46,7 @@ void simt_clock_advance(float ms)
     clock_ms += ms;
 }
 
-/* --- values by type --------------------------------------------------------------------------------------------------- */
+/* --- values by type --------------------------------------------------------------------------- */
 
 static double get(cudaDataType_t type, const void *from, int64_t i)
 {
@@ -82,7 +82,7 @@ static void put(cudaDataType_t type, void *to, int64_t i, double x)
     abort();
 }
 
-/* --- descriptions ----------------------------------------------------------------------------------------------------- */
+/* --- descriptions ----------------------------------------------------------------------------- */
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
 {
@@ -196,7 +196,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t w
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* --- algorithms ------------------------------------------------------------------------------------------------------- */
+/* --- algorithms ------------------------------------------------------------------------------- */
 
 /* op(a) [m, k], op(b) [k, n], c and d [m, n]: in columns. */
 static bool agree(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -298,7 +298,7 @@ void simt_runs(int count[SIMT_PROPOSALS])
     memset(runs, 0, sizeof runs);
 }
 
-/* --- multiplying ------------------------------------------------------------------------------------------------------ */
+/* --- multiplying ------------------------------------------------------------------------------ */
 
 static double sigmoid_2u(double x)
 {
@@ -343,7 +343,8 @@ static std::vector<double> lines(const void *x, cublasLtMatrixLayout_t l, bool r
     return out;
 }
 
-/* What a product was called with: it runs when its stream gets there, and descriptors may be gone by then. */
+/* What a product was called with: it runs when its stream gets there, and descriptors may be gone
+ * by then. */
 struct simt_call {
     struct simt_product product;
     struct simt_layout la, lb, lc, ld;

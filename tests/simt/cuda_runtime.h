@@ -1,4 +1,5 @@
-/* cuda_runtime.h - as much of CUDA's as we use, over the host's GPU (tests/simt/simt.h, tests/simt/runtime.h). */
+/* cuda_runtime.h - as much of CUDA's as we use, over the host's GPU (tests/simt/simt.h,
+ * tests/simt/runtime.h). */
 #pragma once
 
 #include <stdbool.h>

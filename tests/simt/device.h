@@ -1,7 +1,7 @@
 /* device.h - the CUDA operations as a table, on the GPU of the host's that simt.h describes.
  *
- * Kernels are ours, compiled for the host; cuBLASLt's double (cublasLt.h) multiplies, so that how we ask it is tested too.
- * What mem_alloc() gives ends where memory may not be touched.
+ * Kernels are ours, compiled for the host; cuBLASLt's double (cublasLt.h) multiplies, so that how
+ * we ask it is tested too. What mem_alloc() gives ends where memory may not be touched.
  */
 #pragma once
 

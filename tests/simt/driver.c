@@ -1,6 +1,8 @@
-/* libcuda.so.1 as CUDA's runtime finds it on a machine where CUDA does not start: what we say then is tested.
+/* libcuda.so.1 as CUDA's runtime finds it on a machine where CUDA does not start: what we say then
+ * is tested.
  *
- * FAKE_CUDA_RC is what cuInit() answers (100: no device), FAKE_CUDA_VERSION what the driver is for (12040 is 12.4).
+ * FAKE_CUDA_RC is what cuInit() answers (100: no device), FAKE_CUDA_VERSION what the driver is for
+ * (12040 is 12.4).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -39,7 +41,8 @@ static int nothing_here(void)
     return number("FAKE_CUDA_RC", NO_DEVICE);
 }
 
-/* ISO C has no cast from a function to an object pointer; POSIX promises that the bits are the same. */
+/* ISO C has no cast from a function to an object pointer; POSIX promises that the bits are the
+ * same. */
 #define ADDRESS(fn) (*(void **)(void *)&(fn))
 
 int cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *found)

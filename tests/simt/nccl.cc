@@ -1,5 +1,5 @@
-/* libnccl.so for the host's GPU: sums between processes, through a file that all of them map. A collective is work of its stream
- * like any other, and is not done before its peers have come.
+/* libnccl.so for the host's GPU: sums between processes, through a file that all of them map. A
+ * collective is work of its stream like any other, and is not done before its peers have come.
  *
  * FAKE_NCCL     "inprogress=3;1.async=6", a number for all ranks or for one:
  *     inprogress=N   a call is under way for N questions, before it is done
@@ -13,8 +13,8 @@
  *     memory=BYTES   of the device, taken by the first sum of 4 MiB or more
  *     version=N      as ncclGetVersion() has it: 22105 is 2.21.5
  *
- * Calls that a communicator's user may not make end the process with a word: a blocking one, an operation while the last call is
- * under way, destroying a communicator that has failed.
+ * Calls that a communicator's user may not make end the process with a word: a blocking one, an
+ * operation while the last call is under way, destroying a communicator that has failed.
  */
 #include <nccl.h>
 
@@ -269,7 +269,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     return ncclSuccess;
 }
 
-/* --- sums ------------------------------------------------------------------------------------------------------------- */
+/* --- sums ------------------------------------------------------------------------------------- */
 
 static size_t bytes_of(ncclDataType_t type)
 {

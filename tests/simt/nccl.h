@@ -1,4 +1,5 @@
-/* nccl.h - as much of NCCL's as we use, over processes of one machine that share memory (tests/simt/nccl.cc). */
+/* nccl.h - as much of NCCL's as we use, over processes of one machine that share memory
+ * (tests/simt/nccl.cc). */
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,9 +1,10 @@
-/* kops_cuda() for build/simt/gpu-check: the host's GPU, with a fault when one is asked for, so that what gpu-check says of a
- * broken device is seen where there is none.
+/* kops_cuda() for build/simt/gpu-check: the host's GPU, with a fault when one is asked for, so that
+ * what gpu-check says of a broken device is seen where there is none.
  *
  *     SIMT_FAULT=wrong | nan | hang | crash | refused | broken      all in add, f32 alone
  *
- * refused is a launch that CUDA turns down; broken is a kernel that ran into bad memory, which shows at the next wait.
+ * refused is a launch that CUDA turns down; broken is a kernel that ran into bad memory, which
+ * shows at the next wait.
  */
 #include <signal.h>
 #include <unistd.h>

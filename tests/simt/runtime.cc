@@ -208,7 +208,7 @@ bool simt_take_memory(size_t size_bytes)
     return true;
 }
 
-/* --- the device ------------------------------------------------------------------------------------------------------- */
+/* --- the device ------------------------------------------------------------------------------- */
 
 cudaError_t cudaGetLastError(void)
 {
@@ -291,7 +291,7 @@ cudaError_t cudaDeviceSynchronize(void)
     });
 }
 
-/* --- streams and events ----------------------------------------------------------------------------------------------- */
+/* --- streams and events ----------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
 {
@@ -391,7 +391,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
     return sticky;
 }
 
-/* --- memory ----------------------------------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 /* It ends where memory may not be touched, and holds NaN in every type. */
 cudaError_t cudaMalloc(void **out, size_t size_bytes)
@@ -475,8 +475,8 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t size_bytes, cudaStream_t 
     return sticky;
 }
 
-/* Pageable memory is staged when the call is made (to the device), or waited for (from it); pinned memory is read and written
- * when the stream gets there. */
+/* Pageable memory is staged when the call is made (to the device), or waited for (from it); pinned
+ * memory is read and written when the stream gets there. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size_bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {

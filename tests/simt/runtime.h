@@ -1,15 +1,19 @@
-/* runtime.h - streams of the host's GPU: queues of work that runs later than it was asked for, as on a real one.
+/* runtime.h - streams of the host's GPU: queues of work that runs later than it was asked for, as
+ * on a real one.
  *
- * A stream's work runs in its order; between streams only events give an order. Without SIMT_SEED work runs as soon as it can, with
- * SIMT_SEED=N not before somebody waits, and N chooses among the streams that could go on: a missing wait then gives
- * wrong numbers with some N. Work that says "not yet" (a collective whose peers have not come, an event's wait) holds up its
- * stream, and whoever waits for that waits on, for ever if need be.
+ * A stream's work runs in its order; between streams only events give an order. Without SIMT_SEED
+ * work runs as soon as it can, with SIMT_SEED=N not before somebody waits, and N chooses among the
+ * streams that could go on: a missing wait then gives wrong numbers with some N. Work that says
+ * "not yet" (a collective whose peers have not come, an event's wait) holds up its stream, and
+ * whoever waits for that waits on, for ever if need be.
  *
- * SIMT_TRACE    a file's name, to which ".<rank>" is added: a line for each kernel, collective, record and wait, with its stream's number,
- *               and for the begin and end of each named range, in the order in which they were asked for (tests/harness/overlap.py makes a timeline of it)
- * FAKE_CUDA     "memory=BYTES;illegal=N;ecc=N;kill=N;stop=N;gpus=8", a number for all ranks or "1.illegal=N" for one: the N-th
- *               kernel reads bad memory, or memory that is broken, and every call fails from then on; or its process is killed or
- *               stopped there
+ * SIMT_TRACE    a file's name, to which ".<rank>" is added: a line for each kernel, collective,
+ *               record and wait, with its stream's number, and for the begin and end of each named
+ *               range, in the order in which they were asked for (tests/harness/overlap.py makes a
+ *               timeline of it)
+ * FAKE_CUDA     "memory=BYTES;illegal=N;ecc=N;kill=N;stop=N;gpus=8", a number for all ranks or
+ *               "1.illegal=N" for one: the N-th kernel reads bad memory, or memory that is broken,
+ *               and every call fails from then on; or its process is killed or stopped there
  *
  * threads  one of the host's
  */

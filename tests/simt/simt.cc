@@ -93,7 +93,7 @@ void copy_now(const copy &c)
     }
 }
 
-/* --- meetings: they are over when all have come that still run --------------------------------------------------------- */
+/* --- meetings: they are over when all have come that still run -------------------------------- */
 
 void release_block()
 {
@@ -180,7 +180,7 @@ void resume(fiber *f)
     _longjmp(f->context, 1);
 }
 
-/* --- who is next ------------------------------------------------------------------------------------------------------ */
+/* --- who is next ------------------------------------------------------------------------------ */
 
 uint64_t next_random()
 {

@@ -1,12 +1,14 @@
-/* simt.h - a GPU of a kind on the host, so that tests run our CUDA kernels where there is no device.
+/* simt.h - a GPU of a kind on the host, so that tests run our CUDA kernels where there is no
+ * device.
  *
- * kernels/cuda/<name>.cu is passed through rewrite.py (launches, shared memory) and compiled as C++ with this folder before
- * the real headers: <cuda_runtime.h> is its own. Every CUDA thread is a fiber; it runs until it waits for others, at a
- * barrier or in an operation of its warp. Blocks run one after another.
+ * kernels/cuda/<name>.cu is passed through rewrite.py (launches, shared memory) and compiled as C++
+ * with this folder before the real headers: <cuda_runtime.h> is its own. Every CUDA thread is a
+ * fiber; it runs until it waits for others, at a barrier or in an operation of its warp. Blocks run
+ * one after another.
  *
- * finds    wrong indexing (memory ends at a page that may not be touched), a missing barrier or wait (another order of
- *          threads gives other results; shared memory begins as NaN), lanes that do not meet (it aborts and says where),
- *          wide accesses to crooked addresses (a trap)
+ * finds    wrong indexing (memory ends at a page that may not be touched), a missing barrier or
+ *          wait (another order of threads gives other results; shared memory begins as NaN), lanes
+ *          that do not meet (it aborts and says where), wide accesses to crooked addresses (a trap)
  * not      speed, register pressure, bank conflicts, races between blocks
  *
  * threads  one of the host's
@@ -26,7 +28,7 @@
 
 #include "tests/simt/runtime.h"
 
-/* --- the language ----------------------------------------------------------------------------------------------------- */
+/* --- the language ----------------------------------------------------------------------------- */
 
 #define __global__
 #define __device__
@@ -64,12 +66,13 @@ extern simt_thread *simt_now; /* the thread that runs */
 #define blockDim  (simt_now->block_size)
 #define gridDim   (simt_now->grid_size)
 
-/* --- launching -------------------------------------------------------------------------------------------------------- */
+/* --- launching -------------------------------------------------------------------------------- */
 
 enum simt_order { SIMT_FORWARD, SIMT_BACKWARD, SIMT_SHUFFLED };
 
-/* In which order blocks, warps and lanes take their turns; a warp runs until it waits for others. Copies into shared memory
- * arrive as late as they may (forward), at once (backward), or either way. */
+/* In which order blocks, warps and lanes take their turns; a warp runs until it waits for others.
+ * Copies into shared memory arrive as late as they may (forward), at once (backward), or either
+ * way. */
 void simt_set_order(simt_order order, uint64_t seed);
 void simt_run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &kernel);
 
@@ -94,9 +97,10 @@ struct simt_launch {
 /* The block's dynamic shared memory. */
 void *simt_shared();
 
-/* --- what threads do together ----------------------------------------------------------------------------------------- */
+/* --- what threads do together ----------------------------------------------------------------- */
 
-/* The last lane to come runs `all` with what each brought (NULL: not in the mask); then all go on. */
+/* The last lane to come runs `all` with what each brought (NULL: not in the mask); then all go
+ * on. */
 void simt_warp(unsigned mask, void *mine, void (*all)(void *lane[32]));
 /* Waits for the block; the sum of what was brought. */
 int simt_block(int brought);
@@ -211,7 +215,7 @@ template <typename T> static inline T atomicAdd(T *to, T x)
     return old;
 }
 
-/* --- words of the language that are functions -------------------------------------------------------------------------- */
+/* --- words of the language that are functions ------------------------------------------------- */
 
 static inline int __ffs(int x)
 {

@@ -1,4 +1,5 @@
-/* nvToolsExt.h - as much of NVTX as we use: ranges are lines of the trace (tests/simt/runtime.h). */
+/* nvToolsExt.h - as much of NVTX as we use: ranges are lines of the trace
+ * (tests/simt/runtime.h). */
 #pragma once
 
 #ifdef __cplusplus

@@ -13,7 +13,8 @@ static struct adamw_step step_at(int t)
                                .correct2 = 1 - pow(0.95, t)};
 }
 
-/* Three steps by hand: with a constant gradient, m / c1 and sqrt(v / c2) are |g| again, so each step is lr * sign. */
+/* Three steps by hand: with a constant gradient, m / c1 and sqrt(v / c2) are |g| again, so each
+ * step is lr * sign. */
 static void test_constant_gradient(void **state)
 {
     double p[2] = {1, -2}, m[2] = {0}, v[2] = {0}, g[2] = {3, -0.5}, one = 1;

@@ -5,7 +5,8 @@
 #include "kernels/ops.h"
 #include "tests/unit/kernels/finite.h"
 
-/* A qkv of `keys` tokens and the cache that its keys and values make; what lies behind them is NaN. */
+/* A qkv of `keys` tokens and the cache that its keys and values make; what lies behind them is
+ * NaN. */
 struct sequence {
     struct attention_shape s;
     double *qkv, *cache, *out, *lse;

@@ -1,4 +1,5 @@
-/* A group and its parts have operations under way on several streams: what the flight record takes for complete. */
+/* A group and its parts have operations under way on several streams: what the flight record takes
+ * for complete. */
 #include "kernels/comm.h"
 
 #include <setjmp.h>

@@ -33,7 +33,8 @@ static void test_any_to_any(void **state)
     free(x);
 }
 
-/* Half of the way up in bf16, and in f64 a little more or less: an f32 in between would not see it. */
+/* Half of the way up in bf16, and in f64 a little more or less: an f32 in between would not see
+ * it. */
 static void test_one_rounding(void **state)
 {
     double x[3] = {1 + 0x1p-8, 1 + 0x1p-8 + 0x1p-50, 1 + 0x3p-8 - 0x1p-50};
@@ -127,7 +128,8 @@ static void test_stochastic_keeps_the_mean(void **state)
         for (int i = 0; i < MANY; i++) {
             sum += (double)back[i];
         }
-        /* The deviation of one is at most half a step, that of the mean sqrt(MANY) times less; four of them. */
+        /* The deviation of one is at most half a step, that of the mean sqrt(MANY) times less; four
+         * of them. */
         assert_true(fabs(sum / MANY - 1.0003) <= 4 * step / 2 / sqrt(MANY));
     }
     free(x);

@@ -73,7 +73,8 @@ static void test_uniform_is_log_of_vocab(void **state)
     assert_true(fabs(loss - log(VOCAB)) <= 1e-12);
 }
 
-/* Ranks that share out a vocabulary give what one gives that has all of it; the last of four has no token. */
+/* Ranks that share out a vocabulary give what one gives that has all of it; the last of four has no
+ * token. */
 static void expect_cut_as_whole(int ranks, int64_t vocab, int64_t each)
 {
     int64_t all = ranks * each;

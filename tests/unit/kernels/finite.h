@@ -1,6 +1,8 @@
-/* finite.h - an operation's backward pass against central differences of its forward pass, in double.
+/* finite.h - an operation's backward pass against central differences of its forward pass, in
+ * double.
  *
- * The scalar that is differentiated is sum(weight * y) with random weights, so that the incoming gradient is `weight`.
+ * The scalar that is differentiated is sum(weight * y) with random weights, so that the incoming
+ * gradient is `weight`.
  */
 #ifndef TESTS_UNIT_KERNELS_FINITE_H
 #define TESTS_UNIT_KERNELS_FINITE_H
@@ -48,7 +50,8 @@ static inline double finite_dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* value() computes the scalar anew from what x holds. `base` is what grad held before backward added to it. */
+/* value() computes the scalar anew from what x holds. `base` is what grad held before backward
+ * added to it. */
 static inline void finite_check(const char *what, double (*value)(void *arg), void *arg, double *x,
                                 const double *grad, double base, int64_t n)
 {

@@ -19,7 +19,8 @@ struct format {
 static const struct format bf16 = {7, 127, 0x7f80, bf16_widen, bf16_round, bf16_stochastic};
 static const struct format f16 = {10, 15, 0x7c00, f16_widen, f16_round, f16_stochastic};
 
-/* By the definition, without a bit of the code under test. `infinity` gives the power of two where numbers end. */
+/* By the definition, without a bit of the code under test. `infinity` gives the power of two where
+ * numbers end. */
 static double meaning(const struct format *f, int h)
 {
     int exponent = (h & 0x7fff) >> f->mantissa, fraction = h & ((1 << f->mantissa) - 1);
@@ -118,7 +119,8 @@ static void test_round_to_nearest_even(void **state)
 #endif
 }
 
-/* How often of all `2^bits` noises x is rounded away from zero: as often as it is far from the number below it. */
+/* How often of all `2^bits` noises x is rounded away from zero: as often as it is far from the
+ * number below it. */
 static void odds(const struct format *f, float x, int bits)
 {
     int below = f->round(x), up = 0;

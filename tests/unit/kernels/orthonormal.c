@@ -92,7 +92,8 @@ static void test_nearly_dependent_columns(void **state)
     free(wide);
 }
 
-/* A zero matrix becomes directions of the seed's; a column that is twice another one becomes one. */
+/* A zero matrix becomes directions of the seed's; a column that is twice another one becomes
+ * one. */
 static void test_no_direction_is_lost(void **state)
 {
     enum { ROWS = 9, COLS = 3, N = ROWS * COLS };

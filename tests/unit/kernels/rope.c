@@ -87,7 +87,8 @@ static void test_definition(void **state)
     drop(&t);
 }
 
-/* A rotation changes no length, and a score between two tokens depends on how far apart they are alone. */
+/* A rotation changes no length, and a score between two tokens depends on how far apart they are
+ * alone. */
 static void test_scores_see_distances(void **state)
 {
     enum { T = 6, D = 8, ALL = 3 * D };

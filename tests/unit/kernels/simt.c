@@ -1,4 +1,5 @@
-/* Every CUDA kernel beside its CPU twin, on a GPU of the host's (tests/simt/simt.h), in three orders of its threads. */
+/* Every CUDA kernel beside its CPU twin, on a GPU of the host's (tests/simt/simt.h), in three
+ * orders of its threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +9,8 @@
 #ifdef HAVE_SIMT
 #    include "tests/simt/device.h"
 
-/* A thread costs some hundred times what it does on a GPU: shapes are smaller here, but for those that decide the way. */
+/* A thread costs some hundred times what it does on a GPU: shapes are smaller here, but for those
+ * that decide the way. */
 enum { ORDERS = 3, ROUNDS = 1, SHRINK = 2 };
 
 static void holds(struct twins *c, const struct twin *t, enum dtype dt, unsigned order)

@@ -1,4 +1,5 @@
-/* mma.cuh - kernels/cuda/mma.cuh on the host: fragments as the PTX manual lays them out, one lane's part at a time. */
+/* mma.cuh - kernels/cuda/mma.cuh on the host: fragments as the PTX manual lays them out, one lane's
+ * part at a time. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,7 +31,7 @@ static inline uint32_t pack(f16_tag, float low, float high)
     return f16_round(low) | static_cast<uint32_t>(f16_round(high)) << 16;
 }
 
-/* --- fragments -------------------------------------------------------------------------------------------------------- */
+/* --- fragments -------------------------------------------------------------------------------- */
 
 struct simt_mma {
     float *c;
@@ -120,7 +121,7 @@ static inline void load_matrices_transposed(uint32_t (&r)[4], const void *row)
     simt_warp(0xffffffffu, &mine, simt_matrices_all<true>);
 }
 
-/* --- copies ----------------------------------------------------------------------------------------------------------- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 static inline void copy_16(void *to, const void *from, bool valid)
 {

@@ -26,7 +26,8 @@ static void times_are_read(void **state)
     (void)state;
     assert_true(isotime_parse(SLICE("2013-05-24T00:00:00Z"), &ns) && ns == 1369353600000000000);
     assert_true(isotime_parse(SLICE("2013-05-24T00:00:00.1Z"), &ns) && ns == 1369353600100000000);
-    assert_true(isotime_parse(SLICE("2013-05-24T00:00:00.123456789Z"), &ns) && ns == 1369353600123456789);
+    assert_true(isotime_parse(SLICE("2013-05-24T00:00:00.123456789Z"), &ns) &&
+                ns == 1369353600123456789);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         assert_false(isotime_parse(slice_str(bad[i]), &ns));
     }

@@ -7,7 +7,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* A file of `json` and `data_bytes` zeros behind it; `claim` overrides the header length when it is not 0. */
+/* A file of `json` and `data_bytes` zeros behind it; `claim` overrides the header length when it is
+ * not 0. */
 static int parse(const char *json, size_t data_bytes, uint64_t claim, struct safetensors **out,
                  struct err *e)
 {

@@ -9,7 +9,8 @@
 
 #include "common/codec/sheaf.h"
 
-/* "abc" as it comes, "-" absent, "!" alone, "." the end of a record; "?" an end that may not be, "#" refused. */
+/* "abc" as it comes, "-" absent, "!" alone, "." the end of a record; "?" an end that may not be,
+ * "#" refused. */
 static void tell(struct slice answer, size_t asked, size_t step_bytes, struct buf *out)
 {
     struct sheaf_reader r;

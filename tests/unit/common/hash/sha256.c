@@ -103,7 +103,8 @@ static void test_every_length_and_cut(void **state)
     }
 }
 
-/* One part after the other, of any length, bytes in pieces of `step`; the whole is not touched by it. */
+/* One part after the other, of any length, bytes in pieces of `step`; the whole is not touched by
+ * it. */
 static void check_parts(enum sha256_way way, size_t begin, size_t bytes, size_t step)
 {
     const uint8_t *p = noise();

@@ -1,4 +1,5 @@
-/* What is put comes out whole and in order, and one of the two sides always knows that there is more. */
+/* What is put comes out whole and in order, and one of the two sides always knows that there is
+ * more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,7 +67,8 @@ static void *count_up(void *arg)
     return NULL;
 }
 
-/* The consumer sleeps whenever it was not told of more: a lost word would leave numbers behind, or hang. */
+/* The consumer sleeps whenever it was not told of more: a lost word would leave numbers behind, or
+ * hang. */
 static void two_threads(void **state)
 {
     struct pair p = {.ring = ring_open(4096)};

@@ -65,7 +65,8 @@ static void a_burst_larger_than_the_room_is_counted(void **state)
     assert_int_equal(count_in_order("burst.log"), taken);
 }
 
-/* A write is cut off in the middle of a line, as a full disk does: the next line still begins one. */
+/* A write is cut off in the middle of a line, as a full disk does: the next line still begins
+ * one. */
 static void what_follows_a_torn_line_stands_alone(void **state)
 {
     struct rlimit was, small;

@@ -15,8 +15,8 @@
 
 enum { PORTS = 8, PATIENCE_MS = 60000 };
 
-/* Instead of the system's: "own-name" leads to where many a host's own name does, "two-addresses" to one that does not listen, too,
- * "here-and-elsewhere" to one of another machine, too. */
+/* Instead of the system's: "own-name" leads to where many a host's own name does, "two-addresses"
+ * to one that does not listen, too, "here-and-elsewhere" to one of another machine, too. */
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                 struct addrinfo **out)
 {

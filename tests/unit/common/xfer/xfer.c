@@ -15,7 +15,7 @@
 
 #include "common/base/buf.h"
 
-/* --- an origin that says exactly what its script says ---------------------------------------------------------------- */
+/* --- an origin that says exactly what its script says ----------------------------------------- */
 
 struct script {
     const char *path;
@@ -155,7 +155,7 @@ static int start_origin(void **state)
     return 0;
 }
 
-/* --- one transfer, watched ------------------------------------------------------------------------------------------- */
+/* --- one transfer, watched -------------------------------------------------------------------- */
 
 struct seen {
     struct event_base *base;
@@ -330,7 +330,8 @@ static void test_cut_and_crooked_answers_fail(void **state)
     }
 }
 
-/* libcurl's own words for these mislead ("Out of memory", "content encoding"), and its codes look like trouble that passes. */
+/* libcurl's own words for these mislead ("Out of memory", "content encoding"), and its codes look
+ * like trouble that passes. */
 static void test_what_an_answer_may_not_be_is_named(void **state)
 {
     static const struct {

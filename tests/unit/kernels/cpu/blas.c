@@ -14,7 +14,8 @@
 
 static const char *self;
 
-/* In a process that starts with the name in its environment, OpenBLAS uses the kernels that it names. */
+/* In a process that starts with the name in its environment, OpenBLAS uses the kernels that it
+ * names. */
 static void test_a_better_core_is_one_that_openblas_takes(void **state)
 {
     const char *better = blas_better_core();

@@ -1,4 +1,5 @@
-/* Sums in rank order, over Open MPI: the program starts itself under mpirun, with as many ranks as it takes. */
+/* Sums in rank order, over Open MPI: the program starts itself under mpirun, with as many ranks as
+ * it takes. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,9 +19,10 @@
 
 static char folder[512]; /* of this program */
 
-/* --- a rank -------------------------------------------------------------------------------------------------------- */
+/* --- a rank ----------------------------------------------------------------------------------- */
 
-/* The i-th number of a rank: of any sign and of sizes far apart, so that each order of a sum has its own bits. */
+/* The i-th number of a rank: of any sign and of sizes far apart, so that each order of a sum has
+ * its own bits. */
 static double number(int rank, int64_t i)
 {
     uint64_t x = ((uint64_t)i * 64 + (uint64_t)rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -211,7 +213,7 @@ static int run_rank(const char *how)
     return fine ? 0 : 1;
 }
 
-/* --- the test ------------------------------------------------------------------------------------------------------ */
+/* --- the test --------------------------------------------------------------------------------- */
 
 static void test_sums_go_by_rank(void **state)
 {

@@ -1,5 +1,5 @@
-/* The 16-bit types: every operation beside itself in double, from the same inputs. What comes out may differ by one
- * rounding of its type, and by the f32 that is computed with inside. */
+/* The 16-bit types: every operation beside itself in double, from the same inputs. What comes out
+ * may differ by one rounding of its type, and by the f32 that is computed with inside. */
 #include "kernels/ops.h"
 
 #include "tests/unit/kernels/finite.h"

@@ -1,4 +1,5 @@
-/* How we ask cuBLASLt, and what we keep of its answers; that the products are right is a row of tests/gpu/twins.c. */
+/* How we ask cuBLASLt, and what we keep of its answers; that the products are right is a row of
+ * tests/gpu/twins.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -144,7 +145,8 @@ static void test_measuring_adds_nothing(void **state)
     matmul_plans_fini(&w.plans);
 }
 
-/* Without a place to keep the winner another run could choose otherwise: the first proposal, always. */
+/* Without a place to keep the winner another run could choose otherwise: the first proposal,
+ * always. */
 static void test_nothing_is_measured_that_cannot_be_kept(void **state)
 {
     char *cache = strdup(getenv("XDG_CACHE_HOME"));
@@ -242,7 +244,8 @@ static void test_what_is_not_there(void **state)
     matmul_plans_fini(&w.plans);
 }
 
-/* What was proposed and does not run is as if it were not there: another way is found, and found at once. */
+/* What was proposed and does not run is as if it were not there: another way is found, and found at
+ * once. */
 static void test_what_is_taken_back(void **state)
 {
     struct world w;
@@ -260,8 +263,8 @@ static void test_what_is_taken_back(void **state)
     matmul_plans_fini(&w.plans);
 }
 
-/* What one process chose another one takes, whether it would have measured or not; and what is of another machine, or does
- * not fit, changes nothing. */
+/* What one process chose another one takes, whether it would have measured or not; and what is of
+ * another machine, or does not fit, changes nothing. */
 static void test_choices_are_taken_by_another(void **state)
 {
     char text[MATMUL_CHOICES_BYTES], again[MATMUL_CHOICES_BYTES], *line;

@@ -79,10 +79,12 @@ gpu-kit: $(B)/trainer plugins $(B)/gpu-check
 check-layers: | $(GENERATED)
 	@$(PYTHON) tests/layers.py
 	@$(PYTHON) tests/structure.py
+	@$(PYTHON) tests/words.py --quick
 	@$(PYTHON) tests/layers.py --alone | xargs -n 1 $(CC) $(filter-out -MMD -MP,$(CFLAGS_ALL)) -Wno-unused -fsyntax-only -x c
 
 CLANG_TIDY ?= clang-tidy-14
 lint:
+	@$(PYTHON) tests/words.py
 	@command -v shellcheck >/dev/null && shellcheck tests/*.sh || true
 	$(CLANG_TIDY) --quiet $(COMMON_C) $(SERVER_C) $(CTL_C) $(AGENT_C) $(TRAIN_C) $(KERNELS_C) -- \
 	    $(filter-out -MMD -MP -fcf-protection,$(CFLAGS_ALL))

@@ -89,7 +89,7 @@ lint:
 	$(CLANG_TIDY) --quiet $(COMMON_C) $(SERVER_C) $(CTL_C) $(AGENT_C) $(TRAIN_C) $(KERNELS_C) -- \
 	    $(filter-out -MMD -MP -fcf-protection,$(CFLAGS_ALL))
 
-# --- fuzzing: clang's libFuzzer, a target per parser, FUZZ_SECONDS each; seeds and findings in tests/fuzz/corpus/ ---------
+# --- fuzzing: clang's libFuzzer, a target per parser, FUZZ_SECONDS each; seeds in tests/fuzz/corpus/NAME/ and NAME.tar ----
 FUZZ_SECONDS ?= 60
 FUZZ_B     := build/fuzz
 FUZZ_C     := $(wildcard tests/fuzz/*.c)
@@ -107,12 +107,15 @@ $(B)/fuzz/%: $(B)/obj/tests/fuzz/%.o $(call lib,ctl) $(call lib,server) $(call l
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer $^ $(sort $(L_SERVER) $(L_AGENT)) -o $@
-# New inputs are kept beside the build; only what is worth keeping is added to tests/fuzz/corpus by hand.
+# New inputs are kept beside the build; only what is worth keeping is added to tests/fuzz/corpus by hand. Where that is hundreds of
+# files, they are minimised and packed: fuzz/NAME -merge=1 least found/NAME seeds/NAME && tar --sort=name --owner=0 --group=0 --mtime=@0
+# -cf tests/fuzz/corpus/NAME.tar -C least .
 $(FUZZERS): fuzz-%:
 	@$(if $(FUZZ_BUILT),,$(FUZZ_MAKE) $(JOBS) $(FUZZ_B)/fuzz/$*)
-	@mkdir -p $(FUZZ_B)/found/$* tests/fuzz/corpus/$*
+	@rm -rf $(FUZZ_B)/seeds/$* && mkdir -p $(FUZZ_B)/found/$* $(FUZZ_B)/seeds/$* tests/fuzz/corpus/$*
+	@if [ -f tests/fuzz/corpus/$*.tar ]; then tar -xf tests/fuzz/corpus/$*.tar -C $(FUZZ_B)/seeds/$*; fi
 	@cd $(FUZZ_B) && fuzz/$* -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-	    -verbosity=0 -artifact_prefix=found/$*- found/$* ../../tests/fuzz/corpus/$* >found/$*.log 2>&1 \
+	    -verbosity=0 -artifact_prefix=found/$*- found/$* seeds/$* ../../tests/fuzz/corpus/$* >found/$*.log 2>&1 \
 	    && echo "fuzz: $*: $$(sed -n 's/stat::number_of_executed_units: //p' found/$*.log) inputs, no finding" \
 	    || { tail -40 found/$*.log; echo "fuzz: $*: FOUND something, see $(FUZZ_B)/found/"; exit 1; }
 

@@ -11,7 +11,7 @@ TREE = {
     "server/cache/fill.h": "/* What a fill is (STYLE 2). A shelf is none here. */\nint fill_start(void);\n",
     "server/cache/filler.h": "int begin(void); /* decision 0001 */\n",
     "server/sync/fill.h": "int fill_it(void);\n#define S \"a scribe\"\n",
-    "agent/pins.c": "/* The neighbour's corridor\n * and its errand. */\nint shelf_pin(int a); " + 80 * "/" + "\n",
+    "agent/pins.c": "/* The fate of a corridor\n * and its errand. */\nint shelf_pin(int a); " + 80 * "/" + "\n",
     "common/os/locks.def": "LOCK(LOCK_LEAF)\n",
     "common/os/lock.c": "int lock;\n",
     "agent/pin.c": "int pin;\n",

@@ -22,7 +22,7 @@
  * A module that anybody may read is open; one that anonymous may not asks for a password where there are users, and is unknown
  * where there are none. Whoever proves a password is who the token of that name says. Both fall under the limits of the gate.
  *
- * source   research/sync 1.1 (1, 2); sessions of the installed client
+ * source   sessions of the installed client
  */
 
 enum { SERVE_VERSION = 31, EARLY_INPUT_MAX = 5120, CHALLENGE_BYTES = 24, CHALLENGE_ROOM = 48 };

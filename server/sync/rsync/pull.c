@@ -162,7 +162,7 @@ static int accord_feed(struct accord *a, struct slice *in, struct buf *out, stru
  * In the order in which they were sent, and the one that is being written. A peer answers in order, but may say out of turn that
  * it cannot send one. A request with a basis is written block by block; its answer cannot begin before the last.
  *
- * source   research/sync 1.1 (8-9), 2.4
+ * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 
 struct asked {

@@ -23,9 +23,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # name -> (what it counts, recorded, goal); None: not enforced
 FIGURES = {
-    "one_user_server": ("server: exported functions that one other file uses, %", 54, 45),
+    "one_user_server": ("server: exported functions that one other file uses, %", 50, 45),
     "one_user_agent": ("agent: exported functions that one other file uses, %", 50, 50),
-    "bools": ("structs with 8 bools or more", 4, 2),
+    "bools": ("structs with 8 bools or more", 0, 2),
     "tags": ("struct tags that two headers define", 0, 0),
     "fill": ("server: files that touch the fields of `struct fill`", 4, 4),
     "daemon": ("server: .c files that see `struct daemon`", 3, 3),

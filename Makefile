@@ -31,8 +31,8 @@ KERNELS_C  := $(filter-out kernels/cuda/% kernels/cpu/comm_mpi.c,$(call find_c,k
 CTL_C      := $(call find_c,server/ctl)
 SERVER_C   := $(filter-out server/main.c server/ctl/%,$(call find_c,server))
 TRAIN_C    := $(filter-out agent/train/main.c,$(call find_c,agent/train))
-LATE_C     := $(call find_c,agent/late)
-AGENT_C    := $(filter-out agent/main.c agent/late/% agent/train/%,$(call find_c,agent))
+LATE_C     := $(call find_c,agent/lazy)
+AGENT_C    := $(filter-out agent/main.c agent/lazy/% agent/train/%,$(call find_c,agent))
 obj        = $(patsubst %.c,$(B)/obj/%.o,$(1))
 lib        = $(B)/lib$(1).a
 
@@ -82,7 +82,7 @@ $(B)/mirrord: $(B)/obj/server/main.o $(call lib,server) $(call lib,common)
 $(B)/mirrorctl: $(B)/obj/server/ctl/main.o $(call lib,ctl) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ -larchive $(L_COMMON) -o $@
-# libcurl, libssl and libarchive are loaded when they are first called (agent/late/late.h).
+# libcurl, libssl and libarchive are loaded when they are first called (agent/lazy/lazy.h).
 $(B)/trainagent: $(B)/obj/agent/main.o $(call obj,$(LATE_C)) $(call lib,agent) $(call lib,common)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(filter-out -lcurl -lssl -larchive,$(L_AGENT)) -ldl -o $@

@@ -16,7 +16,7 @@ void agent_init(struct agent *a)
 
 void agent_fini(struct agent *a)
 {
-    shelf_close(&a->shelf);
+    local_cache_close(&a->local_cache);
     node_fini(&a->node);
     arena_fini(&a->arena);
 }
@@ -28,7 +28,7 @@ static const char *from_environment(const char *given, const char *name)
     return given != NULL ? given : env != NULL && env[0] != '\0' ? env : NULL;
 }
 
-/* root's shelf is the node's; a user has one at home. */
+/* root's local cache is the node's; a user has one at home. */
 static const char *default_folder(struct agent *a, const char *system, const char *xdg,
                                   const char *below_home)
 {
@@ -129,23 +129,24 @@ static bool is_nodes_mirror(const struct agent *a)
     return nodes.n > 0 && slice_eq(a->mirror, nodes);
 }
 
-/* A user's own come first, and are all that a user has: the node's shelf is not for everybody to write on. */
+/* A user's own come first, and are all that a user has: the node's local cache is not for everybody
+ * to write on. */
 static void settle_places(struct agent *a)
 {
     bool ours;
 
-    a->shelf_dir = from_environment(a->shelf_dir, "TRAINAGENT_SHELF");
+    a->local_cache_dir = from_environment(a->local_cache_dir, "TRAINAGENT_SHELF");
     a->state_dir = from_environment(a->state_dir, "TRAINAGENT_STATE");
     a->token_file = from_environment(a->token_file, "TRAINAGENT_TOKEN_FILE");
     a->ca_file = from_environment(a->ca_file, "TRAINAGENT_CA_FILE");
     a->ca_file = a->ca_file != NULL ? a->ca_file : a->node.ca_file;
-    ours = (a->shelf_dir == NULL || a->token_file == NULL) && node_is_ours(&a->node);
+    ours = (a->local_cache_dir == NULL || a->token_file == NULL) && node_is_ours(&a->node);
     if (ours && a->token_file == NULL && is_nodes_mirror(a)) { /* no other is to learn the token */
         a->token_file = a->node.token_file;
         a->plaintext_token = a->plaintext_token || a->node.plaintext_token;
     }
-    if (a->shelf_dir == NULL) {
-        a->shelf_dir =
+    if (a->local_cache_dir == NULL) {
+        a->local_cache_dir =
             ours ? a->node.shelf : default_folder(a, a->node.shelf, "XDG_CACHE_HOME", ".cache");
     }
     if (a->state_dir == NULL) {
@@ -173,13 +174,14 @@ static bool same_folder(const char *a, const char *b)
            (stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
 
-/* What root makes there is not the user's to write, and from then on no job of Slurm's would get its files. */
-static int leave_shelf_to_its_user(const struct agent *a, bool yields, struct err *e)
+/* What root makes there is not the user's to write, and from then on no job of Slurm's would get
+ * its files. */
+static int leave_local_cache_to_its_user(const struct agent *a, bool yields, struct err *e)
 {
     uid_t uid;
     gid_t gid;
 
-    if (geteuid() != 0 || !same_folder(a->shelf_dir, a->node.shelf) ||
+    if (geteuid() != 0 || !same_folder(a->local_cache_dir, a->node.shelf) ||
         node_user(&a->node, &uid, &gid, NULL) != 0 || uid == 0) {
         return 0;
     }
@@ -189,7 +191,7 @@ static int leave_shelf_to_its_user(const struct agent *a, bool yields, struct er
                      e, E_DENIED,
                      "the local cache %.80s is the user %.32s's, and root would make there what that "
                      "one cannot use: runuser -u %.32s -- trainagent ..., or --shelf DIR",
-                     a->shelf_dir, a->node.user, a->node.user);
+                     a->local_cache_dir, a->node.user, a->node.user);
 }
 
 int agent_open(struct agent *a, unsigned use, struct err *e)
@@ -199,6 +201,6 @@ int agent_open(struct agent *a, unsigned use, struct err *e)
     if (rc == 0 && a->token_file != NULL && a->mirror.n != 0) {
         rc = read_token(a, e);
     }
-    rc = rc != 0 ? rc : leave_shelf_to_its_user(a, (use & AGENT_YIELDS) != 0, e);
-    return rc != 0 ? rc : shelf_open(a->shelf_dir, &a->shelf, e);
+    rc = rc != 0 ? rc : leave_local_cache_to_its_user(a, (use & AGENT_YIELDS) != 0, e);
+    return rc != 0 ? rc : local_cache_open(a->local_cache_dir, &a->local_cache, e);
 }

@@ -1,7 +1,8 @@
-/* agent.h - what every verb knows: the mirror, the shelf, the token, how to speak to people.
+/* agent.h - what every verb knows: the mirror, the local cache, the token, how to speak to people.
  *
- * Comes from the command line, else the environment ($TRAINAGENT_MIRROR, _SHELF, _STATE, _TOKEN_FILE, _CA_FILE), else the
- * node's file (node.h), whose token is root's and the node's own user's alone, for the node's mirror, and whose shelf is that user's.
+ * Comes from the command line, else the environment ($TRAINAGENT_MIRROR, _SHELF, _STATE,
+ * _TOKEN_FILE, _CA_FILE), else the node's file (node_conf.h), whose token is root's and the node's
+ * own user's alone, for the node's mirror, and whose local cache is that user's.
  *
  * owns     agent_fini() frees; the strings live until then
  * threads  read-only after agent_open()
@@ -9,8 +10,8 @@
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
 
-#include "agent/node.h"
-#include "agent/shelf/shelf.h"
+#include "agent/node_conf.h"
+#include "agent/cache/cache.h"
 #include "common/base/arena.h"
 #include "common/codec/url.h"
 
@@ -24,12 +25,12 @@ struct agent {
     const char *conf_file; /* of the node; NULL: the usual one */
     struct slice mirror;   /* "http://mirror:8080/prefix", no '/' at the end */
     struct url mirror_url;
-    const char *shelf_dir;
+    const char *local_cache_dir;
     const char *state_dir; /* of jobs */
     const char *ca_file;   /* NULL: the system's */
     const char *token_file;
     struct slice auth_line; /* "Authorization: Bearer ...", n == 0 without a token */
-    struct shelf *shelf;
+    struct local_cache *local_cache;
     unsigned connections; /* at once, over all files */
     unsigned tries;       /* of the network in a row, without progress; they double from 0.1 s */
     unsigned idle_timeout_s;
@@ -39,21 +40,23 @@ struct agent {
     bool json;
     bool quiet;
     bool copy; /* place copies, never hard links */
-    bool
-        fleeting; /* what is placed goes with its job: after a power cut there is no such job, and nothing need be synced */
+    /* what is placed goes with its job: after a power cut there is no such job, and nothing need
+     * be synced */
+    bool fleeting;
 };
 
 /* Of what a verb does with it. */
 enum agent_use {
     AGENT_MIRROR = 1, /* E_USAGE without one */
     AGENT_YIELDS =
-        2, /* root gives itself up for the node's user, where the shelf is the node's; else that is E_DENIED */
+        2, /* root gives itself up for the node's user, where the local cache is the node's; else that is E_DENIED */
 };
 
 void agent_init(struct agent *a);
-/* Fills in what the command line left open, and touches nothing. needs_mirror: E_USAGE without one. */
+/* Fills in what the command line left open, and touches nothing. needs_mirror: E_USAGE without
+ * one. */
 MUST_USE int agent_settle(struct agent *a, bool needs_mirror, struct err *e);
-/* The same, and reads the token, opens the shelf. use: of enum agent_use, or'ed. */
+/* The same, and reads the token, opens the local cache. use: of enum agent_use, or'ed. */
 MUST_USE int agent_open(struct agent *a, unsigned use, struct err *e);
 void agent_fini(struct agent *a);
 

@@ -31,7 +31,7 @@ struct ask {
     void *arg;
 };
 
-/* --- what a status means ------------------------------------------------------------------------------------------ */
+/* --- what a status means ---------------------------------------------------------------------- */
 
 void ask_reason_head(struct ask_reason *r, const struct xfer_head *h)
 {
@@ -61,8 +61,8 @@ static bool is_control(uint32_t c)
     return c < 0x20 || (c >= 0x7f && c < 0xa0);
 }
 
-/* Appends the first line, cut at a character's end. What cannot be printed becomes ".": a "?" would begin a query, which
- * messages leave out. */
+/* Appends the first line, cut at a character's end. What cannot be printed becomes ".": a "?" would
+ * begin a query, which messages leave out. */
 static void add_line(struct buf *out, struct slice text)
 {
     size_t start = out->n;
@@ -147,10 +147,10 @@ int ask_judge(int status, const struct ask_reason *r, struct err *e)
     return e->code;
 }
 
-/* --- one question ------------------------------------------------------------------------------------------------- */
+/* --- one question ----------------------------------------------------------------------------- */
 
-struct xfer_want ask_xfer_want(const struct agent *a, enum xfer_method method, struct slice url,
-                               struct slice *lines, const struct slice *fields, size_t nfields)
+struct xfer_params ask_xfer_params(const struct agent *a, enum xfer_method method, struct slice url,
+                                   struct slice *lines, const struct slice *fields, size_t nfields)
 {
     size_t n = 0;
 
@@ -160,14 +160,14 @@ struct xfer_want ask_xfer_want(const struct agent *a, enum xfer_method method, s
     for (size_t i = 0; i < nfields; i++) {
         lines[n++] = fields[i];
     }
-    return (struct xfer_want){.method = method,
-                              .url = url,
-                              .fields = lines,
-                              .nfields = n,
-                              .ca_file = a->ca_file,
-                              .no_issuer = AGENT_NO_ISSUER,
-                              .idle_timeout_s = a->idle_timeout_s,
-                              .idle_bytes_per_s = IDLE_BYTES_PER_S};
+    return (struct xfer_params){.method = method,
+                                .url = url,
+                                .fields = lines,
+                                .nfields = n,
+                                .ca_file = a->ca_file,
+                                .no_issuer = AGENT_NO_ISSUER,
+                                .idle_timeout_s = a->idle_timeout_s,
+                                .idle_bytes_per_s = IDLE_BYTES_PER_S};
 }
 
 static void ask_free(struct ask *q)
@@ -222,7 +222,8 @@ static int on_body(void *arg, struct slice bytes)
 
 static void send_it(struct ask *q);
 
-/* HEAD of a file that turns out to be a folder: that is the answer, and its listing another question. */
+/* HEAD of a file that turns out to be a folder: that is the answer, and its listing another
+ * question. */
 static bool names_folder(const struct ask *q)
 {
     return q->method == XFER_HEAD && slice_ends(q->ans.location, SLICE("/")) &&
@@ -265,8 +266,8 @@ static bool followed(struct ask *q, int *rc, struct err *e)
     return again;
 }
 
-/* A 404 is followed by a request for a folder of that name, whose answer has a reason; 405 and 501 are of HEAD itself; 429
- * asks for fewer requests. */
+/* A 404 is followed by a request for a folder of that name, whose answer has a reason; 405 and 501
+ * are of HEAD itself; 429 asks for fewer requests. */
 static bool wants_reason(const struct ask *q)
 {
     int status = q->ans.status;
@@ -301,15 +302,15 @@ static void send_it(struct ask *q)
 {
     static const struct xfer_events events = {on_head, on_body, on_done};
     struct slice lines[FIELDS_MAX + 1];
-    struct xfer_want w = ask_xfer_want(q->agent, q->for_reason ? XFER_GET : q->method, q->ans.url,
-                                       lines, q->fields, q->nfields);
+    struct xfer_params w = ask_xfer_params(q->agent, q->for_reason ? XFER_GET : q->method,
+                                           q->ans.url, lines, q->fields, q->nfields);
 
     w.body = q->sent;
     w.ranged = q->for_reason; /* one byte, if it is there by now */
     q->x = xfer_start(q->loop, &w, &events, q);
 }
 
-struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct ask_want *w,
+struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct ask_params *w,
                       void (*done)(void *arg, int rc, const struct err *why,
                                    const struct ask_answer *ans),
                       void *arg)

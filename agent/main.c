@@ -78,9 +78,10 @@ static int help(struct verb_line *v, struct err *e)
     return rc;
 }
 
-/* --- as slurmd starts us ---------------------------------------------------------------------------------------------------- */
+/* --- as slurmd starts us ---------------------------------------------------------------------- */
 
-/* slurm.conf has room for a path and none for an argument: a link whose name ends in a verb of Slurm's is that verb. */
+/* slurm.conf has room for a path and none for an argument: a link whose name ends in a verb of
+ * Slurm's is that verb. */
 static const char *verb_of_name(const char *program)
 {
     static const char *const slurm[] = {"taskprolog", "prolog", "epilog"};
@@ -112,8 +113,8 @@ static char **spell_out(struct arena *a, int *argc, char **argv)
     return longer;
 }
 
-/* A prolog or epilog that fails drains the node, be it for an option with a slip in it: so the verb is looked for before they
- * are read. What stands behind another verb is that one's. */
+/* A prolog or epilog that fails drains the node, be it for an option with a slip in it: so the verb
+ * is looked for before they are read. What stands behind another verb is that one's. */
 static bool must_not_fail(int argc, char **argv)
 {
     const struct agent_verb *verb = NULL;
@@ -174,7 +175,8 @@ int main(int argc, char **argv)
     never_fails = must_not_fail(argc, argv);
     rc = do_line(&v, argc, argv, &why);
     agent_fini(&agent);
-    /* Where something is, or what was published, must not be lost in silence; a reader who had enough is no trouble. */
+    /* Where something is, or what was published, must not be lost in silence; a reader who had
+     * enough is no trouble. */
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)) && errno != EPIPE) {
         rc = err_sys(&why, "standard output");
     }

@@ -16,7 +16,7 @@ struct find {
     bool have_rank, have_host, have_id;
 };
 
-/* --- values ------------------------------------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 /* A variable that is set to nothing is as one that is not set. */
 static const char *variable(const struct find *f, const char *name)
@@ -119,7 +119,7 @@ static int take_id(struct find *f, const char *what, const char *text, struct er
     return take_text(f->out->id, what, slice_str(text), e);
 }
 
-/* --- the sources -------------------------------------------------------------------------------------------------------- */
+/* --- the sources ------------------------------------------------------------------------------ */
 
 static int from_said(struct find *f, struct err *e)
 {
@@ -257,7 +257,8 @@ static int from_openmpi(struct find *f, struct err *e)
     return rc != 0 || f->out->external ? rc : take_id(f, "PMIX_NAMESPACE", job, e);
 }
 
-/* Pod "train-3" of a StatefulSet; its name with the domain is "train-3.train.default.svc.cluster.local". */
+/* Pod "train-3" of a StatefulSet; its name with the domain is
+ * "train-3.train.default.svc.cluster.local". */
 static int from_kubernetes(struct find *f, struct err *e)
 {
     struct slice domain = slice_str(f->hostname), pod = slice_cut(&domain, '.');
@@ -295,7 +296,7 @@ static int check_external(const struct find *f, struct err *e)
                          "rendezvous` listens");
 }
 
-/* --- together ----------------------------------------------------------------------------------------------------------- */
+/* --- together --------------------------------------------------------------------------------- */
 
 static int check(struct find *f, struct err *e)
 {

@@ -9,10 +9,11 @@
  *   Kubernetes'   the number of nodes must be given; JOB_COMPLETION_INDEX or the ordinal at the end of a pod's name, and pod 0's name in
  *                 the headless service
  *
- * A rendezvous that is not node 0's knows no scheduler: it must be given, and the job's id is then made of its address.
+ * A rendezvous that is not node 0's knows no scheduler: it must be given, and the job's id is then
+ * made of its address.
  *
- * There is no fallback to localhost: a node that finds nobody must not train alone. For the same reason a node rank or a rendezvous that
- * was said needs a number of nodes.
+ * There is no fallback to localhost: a node that finds nobody must not train alone. For the same
+ * reason a node rank or a rendezvous that was said needs a number of nodes.
  *
  * errors   E_CONFIG: something is missing or contradicts; what to give is in the sentence
  */

@@ -108,7 +108,7 @@ static const struct row {
 
 _Static_assert(ARRAY_LEN(rows) <= 64, "what was said is told as bits of 64");
 
-/* --- values ------------------------------------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 static bool take_count(const struct row *r, const char *arg, uint64_t *out)
 {
@@ -173,7 +173,7 @@ static bool take(struct verb_line *v, const struct row *r, const char *arg)
     return ok;
 }
 
-/* --- which options belong to which verb --------------------------------------------------------------------------------- */
+/* --- which options belong to which verb ------------------------------------------------------- */
 
 static bool belongs(const struct row *r, const char *verb)
 {
@@ -243,7 +243,7 @@ int options_check(const char *verb, uint64_t said, struct err *e)
     return 0;
 }
 
-/* --- the line ----------------------------------------------------------------------------------------------------------- */
+/* --- the line --------------------------------------------------------------------------------- */
 
 enum { BEHIND_LETTERS = 256, LEFT_ROOM = 64, SHORT_ROOM = 2 * ARRAY_LEN(rows) + 2 };
 

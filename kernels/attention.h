@@ -41,7 +41,7 @@ struct attention_ready {
 
 /* For both passes, or forward alone when nothing will be learned. */
 int attention_prepare_cpu(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
-                          bool learn, struct attention_ready *out);
+                          bool for_training, struct attention_ready *out);
 
 int attention_forward_cpu(struct kstream *ks, enum dtype dt, void *out, void *lse, const void *qkv,
                           const struct attention_shape *s, void *scratch);

@@ -10,9 +10,9 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
-#include "server/serve/traffic.h"
+#include "server/request/traffic.h"
 #include "server/http/body_memory.h"
-#include "server/hub/holding.h"
+#include "server/hub/pinned_branch.h"
 #include "server/hub/prefetch.h"
 #include "server/live/modules.h"
 #include "server/live/moved.h"
@@ -20,7 +20,7 @@
 #include "server/own/own.h"
 #include "server/plan/run.h"
 #include "server/registry/registry.h"
-#include "server/serve/serve.h"
+#include "server/request/serve.h"
 #include "server/store/keep.h"
 #include "server/store/tree.h"
 #include "server/upload/upload.h"
@@ -144,20 +144,20 @@ void daemon_log_level(const struct conf *c)
 
 static struct serve *open_serve(struct daemon *d)
 {
-    static const struct entrance *const doors[] = {&entrance_registry, &entrance_front};
-    struct serve_parts p = {.loops = d->loops,
-                            .disk = d->disk,
-                            .readers = d->readers,
-                            .pieces = d->pieces,
-                            .store = d->store,
-                            .cache = d->cache,
-                            .uploads = d->uploads,
-                            .gate = d->gate,
-                            .peers = d->peers,
-                            .access = d->access,
-                            .traffic = d->traffic,
-                            .repos = d->repos,
-                            .planners = d->planners};
+    static const struct frontend *const doors[] = {&frontend_registry, &frontend_front};
+    struct serve_deps p = {.loops = d->loops,
+                           .disk = d->disk,
+                           .readers = d->readers,
+                           .pieces = d->pieces,
+                           .store = d->store,
+                           .cache = d->cache,
+                           .uploads = d->uploads,
+                           .gate = d->gate,
+                           .peers = d->peers,
+                           .access = d->access,
+                           .traffic = d->traffic,
+                           .repos = d->repos,
+                           .planners = d->planners};
 
     d->own = own_open(&d->admin, &d->hub, d->lifecycle);
     p.own = d->own;
@@ -176,25 +176,25 @@ static int try_conf(void *arg, const struct conf *c, struct err *e)
 
 static void fill_admin(struct daemon *d)
 {
-    d->admin = (struct admin_parts){.conf_path = d->conf_path,
-                                    .store = d->store,
-                                    .cache = d->cache,
-                                    .disk = d->disk,
-                                    .readers = d->readers,
-                                    .gate = d->gate,
-                                    .access = d->access,
-                                    .http = d->http,
-                                    .serve = d->serve,
-                                    .traffic = d->traffic,
-                                    .peers = d->peers,
-                                    .repos = d->repos,
-                                    .lifecycle = d->lifecycle,
-                                    .modules = d->modules,
-                                    .sync = d->sync,
-                                    .prefetches = d->prefetches,
-                                    .hub = &d->hub,
-                                    .collecting = &d->collecting,
-                                    .ops = {reload, try_conf, d}};
+    d->admin = (struct admin_deps){.conf_path = d->conf_path,
+                                   .store = d->store,
+                                   .cache = d->cache,
+                                   .disk = d->disk,
+                                   .readers = d->readers,
+                                   .gate = d->gate,
+                                   .access = d->access,
+                                   .http = d->http,
+                                   .serve = d->serve,
+                                   .traffic = d->traffic,
+                                   .peers = d->peers,
+                                   .repos = d->repos,
+                                   .lifecycle = d->lifecycle,
+                                   .modules = d->modules,
+                                   .sync = d->sync,
+                                   .prefetches = d->prefetches,
+                                   .hub = &d->hub,
+                                   .collecting = &d->collecting,
+                                   .ops = {reload, try_conf, d}};
 }
 
 int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
@@ -235,7 +235,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
                  "the last run was cut off; `mirrorctl verify` removes what it left");
     }
     moved_note(d->store, set, NULL);
-    rc = holding_load(d->store, set, e);
+    rc = pinned_branch_load(d->store, set, e);
     if (rc != 0) {
         goto out;
     }
@@ -253,21 +253,22 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     d->uploads = uploads_open(d->store);
-    /* A fill keeps a dozen disk threads busy with copying and hashing; at the loops' own priority, cold readers waited one
-     * time slice for each of them: 20 to 50 ms for a first byte on one core, now 3 to 8. */
+    /* A fill keeps a dozen disk threads busy with copying and hashing; at the loops' own priority,
+     * cold readers waited one time slice for each of them: 20 to 50 ms for a first byte on one
+     * core, now 3 to 8. */
     d->disk = pool_open("disk", c->disk_threads, 10);
     d->readers = pool_open("reader", 4, 0);
     d->pieces = pool_open("pieces", 1, 10);
     d->cache = cache_open(d->store, d->disk, &c->cache);
     d->memory = c->http.body_bytes != 0 ? body_memory_open(c->http.body_bytes) : NULL;
-    d->planners = planners_open(&(struct planner_parts){.store = d->store,
-                                                        .cache = d->cache,
-                                                        .readers = d->readers,
-                                                        .memory = d->memory,
-                                                        .document_bytes = c->cache.document_bytes},
+    d->planners = planners_open(&(struct planner_deps){.store = d->store,
+                                                       .cache = d->cache,
+                                                       .readers = d->readers,
+                                                       .memory = d->memory,
+                                                       .document_bytes = c->cache.document_bytes},
                                 d->loops);
-    d->hub = (struct hub_parts){d->store,    d->cache, d->uploads,  d->loops,
-                                d->planners, d->repos, d->lifecycle};
+    d->hub = (struct hub_deps){d->store,    d->cache, d->uploads,  d->loops,
+                               d->planners, d->repos, d->lifecycle};
     d->serve = open_serve(d);
     cache_on_change(d->cache, on_change, d);
     uploads_on_full(d->uploads, make_room, d->cache);
@@ -283,7 +284,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     d->sync = open_sync(d);
     rc = daemon_set_sync(d, set, e);
     if (rc == 0) {
-        const struct modules_parts parts = {d->store, d->gate, d->access, d->repos};
+        const struct modules_deps parts = {d->store, d->gate, d->access, d->repos};
         rc = modules_open(&parts, c, &d->modules, e);
     }
     if (rc != 0) {
@@ -300,8 +301,8 @@ out:
     return rc;
 }
 
-/* Reverse order; each closer takes what is open. Steps that are out end before the desks are emptied, fills before the
- * loops that their readers live on. */
+/* Reverse order; each closer takes what is open. Steps that are out end before the desks are
+ * emptied, fills before the loops that their readers live on. */
 void daemon_close(struct daemon **dp)
 {
     struct daemon *d = *dp;
@@ -380,7 +381,8 @@ static void drain(struct daemon *d)
     repo_set_release(&rs);
 }
 
-/* Upload sessions that nobody finished: at the start, then hourly. The cache's keeper does the rest. */
+/* Upload sessions that nobody finished: at the start, then hourly. The cache's keeper does the
+ * rest. */
 enum { UPKEEP_MS = 3600 * 1000 };
 
 struct upkeep {
@@ -466,8 +468,9 @@ static void say_ready(struct daemon *d)
     repo_set_release(&rs);
 }
 
-/* RocksDB writes nothing more, and the disk does: a new start is all that helps (docs/decisions/0018). Never soon after the
- * last one, so that what comes back at once leaves time for those who read. */
+/* RocksDB writes nothing more, and the disk does: a new start is all that helps
+ * (docs/decisions/0018). Never soon after the last one, so that what comes back at once leaves time
+ * for those who read. */
 static bool must_restart(struct daemon *d, uint64_t started_ms)
 {
     uint64_t now = clock_now_ms();

@@ -1,17 +1,17 @@
 /* daemon.h - the parts of a running mirrord, built in order and torn down in reverse (daemon.c).
  *
- * A reload (reload.c) builds new repos, limits and access rules from the file and swaps them in on every loop; listeners
- * come and go, those that stay are kept. What cannot change while running (threads, state_dir...) is named in the log and to
- * mirrorctl.
+ * A reload (reload.c) builds new repos, limits and access rules from the file and swaps them in on
+ * every loop; listeners come and go, those that stay are kept. What cannot change while running
+ * (threads, state_dir...) is named in the log and to mirrorctl.
  *
- * threads  fields are set before the loops start; the repos in force change on reload: a loop has its own in its desk, others
- *          take them by repo_set_hold()
+ * threads  fields are set before the loops start; the repos in force change on reload: a loop has
+ *          its own in its desk, others take them by repo_set_hold()
  */
 #ifndef SERVER_DAEMON_H
 #define SERVER_DAEMON_H
 
-#include "server/admin/parts.h"
-#include "server/hub/parts.h"
+#include "server/admin/deps.h"
+#include "server/hub/deps.h"
 #include "server/live/lifecycle.h"
 #include "server/live/repo_set.h"
 
@@ -38,11 +38,11 @@ struct daemon {
     struct repos *repos;           /* in force */
     struct repo_set *first;        /* as started: its conf has what only a restart changes */
     struct sync *sync;             /* repos that are mirrored whole */
-    struct hub_parts hub;          /* repositories of a Hub: what they use */
+    struct hub_deps hub;           /* repositories of a Hub: what they use */
     struct prefetches *prefetches; /* fetched ahead of demand: server/hub/prefetch.h */
     _Atomic bool collecting;       /* one gc_run() at a time */
-    struct admin_parts admin;      /* what is shown and steered */
-    struct traffic *traffic;       /* counters by repo, kind and class: server/serve/traffic.h */
+    struct admin_deps admin;       /* what is shown and steered */
+    struct traffic *traffic;       /* counters by repo, kind and class: server/request/traffic.h */
 };
 
 MUST_USE int daemon_open(const char *conf_path, struct daemon **out, struct err *e);
@@ -51,7 +51,8 @@ MUST_USE int daemon_run(struct daemon *d, struct err *e);
 void daemon_close(struct daemon **dp);
 /* Any thread but a loop; the old settings stay when it fails. */
 MUST_USE int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e);
-/* Whether a reload with this configuration would be refused; changes nothing. Any thread but a loop. */
+/* Whether a reload with this configuration would be refused; changes nothing. Any thread but a
+ * loop. */
 MUST_USE int daemon_try(struct daemon *d, const struct conf *c, struct err *e);
 
 void daemon_log_level(const struct conf *c);

@@ -14,14 +14,15 @@
 #include "common/codec/units.h"
 #include "server/admin/admin.h"
 #include "common/codec/jwrite.h"
-#include "common/os/scribe.h"
+#include "common/os/log_writer.h"
 #include "common/os/user.h"
 #include "server/conf/schema.h"
 #include "server/daemon.h"
 #include "server/store/keep.h"
 
-/* jemalloc looks for this. A run over a million files leaves its arena with its thread: without threads that purge, nobody
- * gives those pages back. At its own ten seconds it would hold what such a run has freed beside what it then takes. */
+/* jemalloc looks for this. A run over a million files leaves its arena with its thread: without
+ * threads that purge, nobody gives those pages back. At its own ten seconds it would hold what such
+ * a run has freed beside what it then takes. */
 extern const char *malloc_conf;
 const char *malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0";
 
@@ -40,7 +41,8 @@ static const char usage[] =
     "Runs in the foreground and logs to stderr. SIGHUP reloads the configuration, SIGUSR1 reopens the access log,\n"
     "SIGTERM drains and stops. See mirrord(8), mirrord.conf(5), mirrorctl(1).\n";
 
-/* One JSON object, when it is asked for: {"ok": true, ...members} or {"ok": false, "error": {...}}. */
+/* One JSON object, when it is asked for: {"ok": true, ...members} or {"ok": false, "error":
+ * {...}}. */
 static void print_json(struct slice members, const struct err *e)
 {
     struct buf out = BUF_INIT(members.n + 4096);
@@ -73,13 +75,14 @@ static int fail_config(const struct err *e)
 
 #define INSTALLED "/etc/mirrord/" /* the unit's configuration lies there, and it has User=mirrord */
 
-/* A start ends where the access log cannot be opened. A folder that is not there may be made by the unit (LogsDirectory=). */
+/* A start ends where the access log cannot be opened. A folder that is not there may be made by the
+ * unit (LogsDirectory=). */
 static int try_access_log(const char *path, const struct conf *c, const struct user *u,
                           struct buf *warnings, struct err *e)
 {
     bool file = strcmp(c->access_log, "none") != 0 && strcmp(c->access_log, "stderr") != 0;
     struct err why;
-    int rc = file ? scribe_try(c->access_log, &why) : 0;
+    int rc = file ? log_writer_try(c->access_log, &why) : 0;
 
     if (rc == E_NOTFOUND) {
         buf_addf(warnings, "%s: warning: access_log = \"%s\", its folder is not there\n", path,
@@ -93,8 +96,8 @@ static int try_access_log(const char *path, const struct conf *c, const struct u
                              path, c->access_log, u->name, err_plain(rc));
 }
 
-/* What root can read the daemon's user may not: reads all of it once more as that user. A configuration that this user cannot
- * open is a draft: it is judged as root's. */
+/* What root can read the daemon's user may not: reads all of it once more as that user. A
+ * configuration that this user cannot open is a draft: it is judged as root's. */
 static int read_as_daemon(const char *path, struct conf **c, struct buf *warnings, struct err *e)
 {
     bool installed = strncmp(path, INSTALLED, sizeof INSTALLED - 1) == 0;

@@ -1,5 +1,5 @@
-/* reload.c - new settings into a running daemon: all that can fail first, then the rest at once. What only a restart can
- * change is named. */
+/* reload.c - new settings into a running daemon: all that can fail first, then the rest at once.
+ * What only a restart can change is named. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -7,11 +7,11 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/daemon.h"
-#include "server/hub/holding.h"
+#include "server/hub/pinned_branch.h"
 #include "server/live/moved.h"
 #include "server/live/notices.h"
-#include "server/serve/serve.h"
-#include "server/serve/traffic.h"
+#include "server/request/serve.h"
+#include "server/request/traffic.h"
 
 static bool same(const char *a, const char *b)
 {
@@ -52,7 +52,8 @@ static void compare_what_stays(const struct conf *was, const struct conf *is, st
     }
 }
 
-/* What can fail: the listeners' sockets and certificates, the log's file. The log is last: nothing of it has to be undone. */
+/* What can fail: the listeners' sockets and certificates, the log's file. The log is last: nothing
+ * of it has to be undone. */
 static int prepare(struct daemon *d, const struct conf *is, struct http_listeners *listeners,
                    struct err *e)
 {
@@ -127,7 +128,7 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
     }
     if (rc == 0) {
         traffic_follow(d->traffic, fresh);
-        rc = holding_load(d->store, fresh, e);
+        rc = pinned_branch_load(d->store, fresh, e);
     }
     if (rc == 0) {
         rc = prepare(d, c, &listeners, e);

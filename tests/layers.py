@@ -20,31 +20,31 @@ import sys
 COMMON = {"common/base", "common/os", "common/hash", "common/codec", "common/xfer"}
 REPO = {"server/repo"} | {f"server/repo/{p}" for p in ("conda", "generic", "hf", "hosted", "oci", "pypi", "python")}
 SYNC = {"server/sync"} | {f"server/sync/{p}" for p in ("exec", "mirrord", "rsync")}
-ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/want.h"}
+ADAPTER = COMMON | {"server/repo", "server/http/msg.h", "server/cache/lookup.h"}
 
 ARROWS = {
-    "common/base": {"common/os/scribe.h"},  # a thread writes the log; arenas and lists need nothing
+    "common/base": {"common/os/log_writer.h"},  # a thread writes the log; arenas and lists need nothing
     "common/os": {"common/base"},
     "common/codec": {"common/base", "common/os"},
     "common/hash": {"common/base", "common/os", "common/codec"},
     "common/xfer": {"common/base", "common/os", "common/codec"},
     "kernels": COMMON,
     "agent/train": COMMON | {"kernels"},
-    "agent/late": set(),  # libraries; nobody includes it
+    "agent/lazy": set(),  # libraries; nobody includes it
     # The agent: its cache lies lowest, then what every verb knows (agent.h, node.h, ask.h), then what verbs do, then the verbs.
-    "agent/shelf": COMMON,
-    "agent": COMMON | {"agent/shelf/shelf.h"},
-    "agent/pull": COMMON | {"agent", "agent/shelf"},
+    "agent/cache": COMMON,
+    "agent": COMMON | {"agent/cache/cache.h"},
+    "agent/pull": COMMON | {"agent", "agent/cache"},
     "agent/peers": COMMON | {"agent", "agent/pull/peer_ops.h"},  # called back by a pull
     "agent/preflight": COMMON | {"agent"},
-    "agent/publish": COMMON | {"agent", "agent/shelf"},
-    "agent/job": COMMON | {"agent", "agent/peers/peers.h", "agent/preflight", "agent/publish/publish.h", "agent/pull/artifact.h", "agent/shelf"},
+    "agent/publish": COMMON | {"agent", "agent/cache"},
+    "agent/job": COMMON | {"agent", "agent/peers/peers.h", "agent/preflight", "agent/publish/publish.h", "agent/pull/artifact.h", "agent/cache"},
     "agent/slurm": COMMON | {
         "agent",
         "agent/peers/peers.h",
         "agent/preflight/preflight.h",
         "agent/pull/artifact.h",
-        "agent/shelf",
+        "agent/cache",
     },
     "agent/verbs": COMMON | {
         "agent",
@@ -53,7 +53,7 @@ ARROWS = {
         "agent/preflight",
         "agent/publish/publish.h",
         "agent/pull/artifact.h",
-        "agent/shelf",
+        "agent/cache",
         "agent/slurm",
     },
     "server/net": COMMON,
@@ -150,7 +150,7 @@ ARROWS = {
         "server/net",    # loop.h
     },
     "server/registry": COMMON | {
-        "server/serve",        # an entrance of its own
+        "server/request",        # an entrance of its own
         "server/repo/oci",     # paths, codes
         "server/repo/repo.h",  # whose a path is
     },
@@ -173,7 +173,7 @@ ARROWS = {
     "server/page": COMMON,
     "server/peers": COMMON,
     "server/ctl": COMMON,
-    "server/serve": COMMON | {  # the corridor
+    "server/request": COMMON | {  # the corridor
         "server/cache",
         "server/fetch/origin.h",  # what a repo's origins were asked is counted with what was answered
         "server/gate",
@@ -183,7 +183,7 @@ ARROWS = {
         "server/page",
         "server/repo",
         "server/store",
-        "server/sync/mirrord/wire.h",  # what a mirror asks another for
+        "server/sync/mirrord/protocol.h",  # what a mirror asks another for
         "server/upload",
     },
     "server/admin": COMMON | REPO | SYNC | {  # shows all parts, and steers them
@@ -196,8 +196,8 @@ ARROWS = {
         "server/plan",    # for how long an object is good
         "server/page",
         "server/rsync",
-        "server/serve/serve.h",
-        "server/serve/traffic.h",
+        "server/request/serve.h",
+        "server/request/traffic.h",
         "server/store",
     },
     "server/own": COMMON | {  # the front entrance
@@ -205,7 +205,7 @@ ARROWS = {
         "server/http",
         "server/page",
         "server/repo/hf/synced.h",  # a repository's name in a path
-        "server/serve",
+        "server/request",
         "server/store",
     },
     "server": COMMON | {  # the daemon, which makes all of them but for the control tool
@@ -217,7 +217,7 @@ ARROWS = {
         "server/plan",
         "server/own/own.h",
         "server/registry/registry.h",
-        "server/serve",
+        "server/request",
         "server/store",
         "server/sync/sync.h",
         "server/upload/upload.h",

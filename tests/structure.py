@@ -27,9 +27,9 @@ FIGURES = {
     "one_user_agent": ("agent: exported functions that one other file uses, %", 50, 50),
     "bools": ("structs with 8 bools or more", 0, 2),
     "tags": ("struct tags that two headers define", 0, 0),
-    "fill": ("server: files that touch the fields of `struct fill`", 4, 4),
+    "fetch": ("server: files that touch the fields of `struct fetch`", 4, 4),
     "daemon": ("server: .c files that see `struct daemon`", 3, 3),
-    "protocols_serve": ("files of server/serve that name a protocol", 0, 0),
+    "protocols_serve": ("files of server/request that name a protocol", 0, 0),
     "protocols_store": ("files of server/store that name a protocol", 0, 0),
     "rings_server": ("server: folders in a ring of includes", 0, 0),
     "rings_agent": ("agent: folders in a ring of includes", 0, 0),
@@ -192,7 +192,7 @@ def measure(tree):
         for tag, _ in tree.structs[f] if f.endswith(".h") else ():
             headers[tag].add(f)
     out["tags"] = counted(f"{tag}: {' '.join(sorted(at))}" for tag, at in sorted(headers.items()) if len(at) > 1)
-    out["fill"] = counted(tree.touch("fill", "server"))
+    out["fetch"] = counted(tree.touch("fetch", "server"))
     out["daemon"] = counted(tree.sees("daemon", "server"))
     for part in "serve", "store":
         out[f"protocols_{part}"] = counted(f for f in tree.under(f"server/{part}") if PROTOCOL.search(without(tree.text[f], False)))

@@ -20,24 +20,24 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # name -> (what it counts, recorded, goal)
 FIGURES = {
-    "names": ("identifiers with a term that the field has another word for", 789, 0),
-    "files": ("files and folders named by such a term", 79, 0),
-    "prose": ("lines of comments and docs with such a term", 557, 0),
+    "names": ("identifiers with a term that the field has another word for", 0, 0),
+    "files": ("files and folders named by such a term", 0, 0),
+    "prose": ("lines of comments and docs with such a term", 244, 0),
     "glossary": ("terms of our own beyond twenty", 0, 0),
     "citations": ("citations that lead nowhere", 0, 0),
-    "stems": ("pairs of one stem in a folder", 5, 0),
-    "columns": ("files with a line beyond the formatter's limit", 837, 0),
+    "stems": ("pairs of one stem in a folder", 1, 0),
+    "columns": ("files with a line beyond the formatter's limit", 130, 0),
     "format": ("files that clang-format 14 would change", 0, 0),
 }
 
 # Term -> where it stands for something that has a name in the field. Elsewhere it is plain English.
 TERMS = {
-    "fill filler fillers splice spliced": "server/cache server/serve server/admin tests/unit/server/cache",
-    "want promise": "server/cache server/repo server/serve server/plan server/hub",
+    "fill filler fillers splice spliced": "server/cache server/request server/admin tests/unit/server/cache",
+    "want promise": "server/cache server/repo server/request server/plan server/hub",
     "demand kin suits": "server/cache",
     "tail": "server/cache/variant server/cache/kin server/cache/entry server/cache/trim server/cache/hit",
     "corridor sheaf sheaves errand errands porter roster fate fates accord mailbox mailboxes scribe noes": "",
-    "desk visit call entrance entrances opening hot resolve": "server/serve server/own server/registry",
+    "desk visit call entrance entrances opening hot resolve": "server/request server/own server/registry",
     "need fact facts gather": "server/repo server/plan",
     "seat seats haste": "server agent/pull",
     "lane lanes": "server agent",
@@ -48,8 +48,8 @@ TERMS = {
     "core edge": "server/sync/mirrord docs/protocols/sync.md",
     "shelf gift gifts guest guests": "agent tests/unit/agent",
     "neighbour neighbours": "agent/peers agent/pull docs/protocols/peers.md",
-    "letter letters": "common/os server/cache server/net server/http server/serve server/store",
-    "late": "agent/late",
+    "letter letters": "common/os server/cache server/net server/http server/request server/store",
+    "late": "agent/lazy",
     "told": "server agent common",
     "learn hear": "agent/train kernels",
 }
@@ -58,7 +58,7 @@ VERBS = set("want need call visit resolve asked hot late learn hear gather takin
 SOURCE = (".c", ".h", ".cu", ".cuh", ".def")
 FORMATTED = (".c", ".h", ".cu")  # what `make format` hands to clang-format
 COLUMNS = 100
-KEPT = {"fillers", "cache_fills_total", "cache_fills_open", "cache_fill_bytes_total"}  # a setting, metrics: what users type
+KEPT = {"fillers", "shelf", "cache_fills_total", "cache_fills_open", "cache_fill_bytes_total"}  # settings and metrics: what users type
 SELF = ("tests/words.py", "tests/system/test_words.py")  # their examples are what is not wanted
 TOKEN = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[ \t]*include[^\n]*|(?P<name>[A-Za-z_]\w*)', re.S | re.M)
 IRREGULAR = {"kept": "keep", "told": "tell", "held": "hold", "brought": "bring", "took": "take", "taken": "take", "sent": "send", "said": "say", "seen": "see"}

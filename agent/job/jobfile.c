@@ -10,7 +10,7 @@
 
 enum { RESTARTS_MAX = 1000000, RANKS_MAX = 1024 };
 
-/* --- the grammar --------------------------------------------------------------------------------------------------- */
+/* --- the grammar ------------------------------------------------------------------------------ */
 
 enum section { SECTION_FILE, SECTION_ARTIFACT, SECTION_RUN, SECTION_PUBLISH, SECTION_PREFLIGHT };
 
@@ -41,7 +41,7 @@ static const struct settings_grammar grammar = {
     .long_texts = true, /* shell scripts */
 };
 
-/* --- values -------------------------------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 static int read_bool(const struct settings_node *nd, const char *key, bool *out, struct err *e)
 {
@@ -58,7 +58,7 @@ static int read_span(const struct settings_node *nd, const char *key, const char
                : settings_bad(nd, key, "is no span of time, write one such as 25s", e);
 }
 
-/* --- sections ------------------------------------------------------------------------------------------------------ */
+/* --- sections --------------------------------------------------------------------------------- */
 
 /* Names become folders and placeholders. */
 static bool name_ok(struct slice s)
@@ -101,7 +101,8 @@ static int read_artifact(struct jobfile *j, const struct settings_node *nd, stru
     return read_bool(nd, "unpack", &a->unpack, e);
 }
 
-/* What is wrong in the texts is said where they are read (nodes.h): the command line's come before them. */
+/* What is wrong in the texts is said where they are read (nodes.h): the command line's come before
+ * them. */
 static int read_nodes(struct nodes_said *n, const struct settings_node *nd, struct err *e)
 {
     const char *nodes = settings_text(nd, "nodes", "auto");
@@ -173,7 +174,7 @@ static int read_publish(struct jobfile *j, const struct settings_node *nd, struc
                               "names no tree of a repository, write <repo>/<owner>/<name>", e);
 }
 
-/* --- placeholders: looked at before anything is fetched -------------------------------------------------------------- */
+/* --- placeholders: looked at before anything is fetched --------------------------------------- */
 
 static const char *known(void *arg, struct slice name)
 {
@@ -223,7 +224,7 @@ static int check_texts(struct jobfile *j, const struct settings_node *nd, const 
     return rc;
 }
 
-/* --- the file ------------------------------------------------------------------------------------------------------ */
+/* --- the file --------------------------------------------------------------------------------- */
 
 static int read_section(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {

@@ -1,4 +1,5 @@
-/* jobfile.h - a job as its file says it (libconfuse syntax): what to fetch, what to run, what to publish.
+/* jobfile.h - a job as its file says it (libconfuse syntax): what to fetch, what to run, what to
+ * publish.
  *
  *   mirror = "http://mirror:8080"
  *   artifact "corpus" { from = "datasets/wiki.tar.zst" sha256 = "..." unpack = true }
@@ -57,8 +58,8 @@ struct jobfile {
 MUST_USE int jobfile_read(const char *path, struct jobfile *out, struct err *e);
 void jobfile_fini(struct jobfile *j);
 
-/* "{name}" and "{out}" replaced, "{{" is a brace. value() gives NULL for a name that is none: E_NOTFOUND and *unknown; in
- * what jobfile_read() took there are only the job's own names. */
+/* "{name}" and "{out}" replaced, "{{" is a brace. value() gives NULL for a name that is none:
+ * E_NOTFOUND and *unknown; in what jobfile_read() took there are only the job's own names. */
 MUST_USE int jobfile_fill(const char *text, const char *(*value)(void *arg, struct slice name),
                           void *arg, struct buf *out, struct slice *unknown, struct err *e);
 

@@ -38,7 +38,8 @@ struct world {
     unsigned port;
 };
 
-/* What the rendezvous has said that ends a generation on this node; a later one may follow an earlier one, not the other way round. */
+/* What the rendezvous has said that ends a generation on this node; a later one may follow an
+ * earlier one, not the other way round. */
 enum word {
     WORD_NONE,
     WORD_STOP, /* the generation has ended on another node */
@@ -47,7 +48,7 @@ enum word {
 };
 
 struct attempt {
-    const struct launch_want *want;
+    const struct launch_params *want;
     int signals;           /* a signalfd */
     struct member *member; /* NULL: this node is alone */
     struct world world;
@@ -60,11 +61,11 @@ struct attempt {
     bool by_signal;
     bool sick; /* a rank found this node unfit */
     unsigned sick_rank;
-    bool stopped;     /* by a signal to us */
-    bool told_to_end; /* by such a signal that was not the notice's: the next one kills */
-    bool preempted;   /* the notice has come */
-    bool begun;       /* the world is known */
-    enum word word;   /* of this generation */
+    bool stopped;         /* by a signal to us */
+    bool reported_to_end; /* by such a signal that was not the notice's: the next one kills */
+    bool preempted;       /* the notice has come */
+    bool begun;           /* the world is known */
+    enum word word;       /* of this generation */
     struct rdzv_message end;
     uint64_t kill_at_ms; /* UINT64_MAX: nobody is */
     struct notice *notice;
@@ -72,7 +73,7 @@ struct attempt {
 
 static const int passed_on[] = {SIGHUP, SIGUSR1, SIGUSR2};
 
-/* --- how many, and where they meet --------------------------------------------------------------------------------------- */
+/* --- how many, and where they meet ------------------------------------------------------------ */
 
 static unsigned visible_gpus(void)
 {
@@ -107,7 +108,8 @@ static void put_number(const char *name, unsigned value)
     setenv(name, text, 1);
 }
 
-/* What mpirun told the agent is not for its ranks: an MPI program would take itself for the agent's MPI rank. */
+/* What mpirun told the agent is not for its ranks: an MPI program would take itself for the agent's
+ * MPI rank. */
 static void drop_openmpi(void)
 {
     bool again = true;
@@ -153,7 +155,7 @@ static void put_environment(const struct attempt *a, unsigned local_rank)
     }
 }
 
-/* --- starting ------------------------------------------------------------------------------------------------------------ */
+/* --- starting --------------------------------------------------------------------------------- */
 
 NORETURN static void become_rank(const struct attempt *a, unsigned rank, pid_t parent, int tell)
 {
@@ -210,7 +212,7 @@ static int start_rank(struct attempt *a, unsigned i, struct err *e)
     return 0;
 }
 
-/* --- watching ------------------------------------------------------------------------------------------------------------ */
+/* --- watching --------------------------------------------------------------------------------- */
 
 static void signal_all(const struct attempt *a, int sig)
 {
@@ -221,7 +223,7 @@ static void signal_all(const struct attempt *a, int sig)
     }
 }
 
-static uint64_t grace_ms(const struct launch_want *w)
+static uint64_t grace_ms(const struct launch_params *w)
 {
     return w->grace_ms != 0 ? w->grace_ms : LAUNCH_GRACE_MS;
 }
@@ -280,8 +282,8 @@ static void reap(struct attempt *a)
     }
 }
 
-/* The notice and the first signal of somebody else are one request, in whichever order they come: a node is often drained
- * because of the notice. */
+/* The notice and the first signal of somebody else are one request, in whichever order they come: a
+ * node is often drained because of the notice. */
 static void on_end_signal(struct attempt *a, pid_t from)
 {
     if (!a->preempted && notice_came(a->notice)) {
@@ -290,10 +292,10 @@ static void on_end_signal(struct attempt *a, pid_t from)
                  a->want->preempt_url);
     }
     if (!notice_sent(a->notice, from)) {
-        if (a->told_to_end) {
+        if (a->reported_to_end) {
             signal_all(a, SIGKILL);
         }
-        a->told_to_end = true;
+        a->reported_to_end = true;
     }
     a->stopped = true;
     end_others(a);
@@ -409,10 +411,10 @@ static int say_sick(const struct attempt *a, struct err *e)
         a->world.first + a->sick_rank, a->sick_rank, EX_OSERR);
 }
 
-/* --- one node alone ------------------------------------------------------------------------------------------------------ */
+/* --- one node alone --------------------------------------------------------------------------- */
 
-/* 0: the attempt is followed by another, when the pause is over. Else its failure is final; *e has a sentence where the exit
- * code alone does not tell why. */
+/* 0: the attempt is followed by another, when the pause is over. Else its failure is final; *e has
+ * a sentence where the exit code alone does not tell why. */
 static int judge(struct restart *r, struct attempt *a, const struct progress *before,
                  uint64_t *wait_ms, struct err *e)
 {
@@ -434,14 +436,14 @@ static int judge(struct restart *r, struct attempt *a, const struct progress *be
     return rc;
 }
 
-static uint64_t backoff_ms(const struct launch_want *w)
+static uint64_t backoff_ms(const struct launch_params *w)
 {
     return w->backoff_ms != 0 ? w->backoff_ms : LAUNCH_BACKOFF_MS;
 }
 
 static int launch_alone(struct attempt *a, struct launch_result *out, struct err *e)
 {
-    const struct launch_want *w = a->want;
+    const struct launch_params *w = a->want;
     struct restart r;
     int rc;
 
@@ -485,7 +487,7 @@ static int launch_alone(struct attempt *a, struct launch_result *out, struct err
     }
 }
 
-/* --- many nodes together ------------------------------------------------------------------------------------------------- */
+/* --- many nodes together ---------------------------------------------------------------------- */
 
 static void leave(struct attempt *a, unsigned code, const char *text)
 {
@@ -552,12 +554,12 @@ enum { LOOK_MS = 300000 }; /* preflight: each check has its limit, and all have 
 
 static int launch_together(struct attempt *a, struct launch_result *out, struct err *e)
 {
-    const struct launch_want *w = a->want;
-    const struct service_want s = {.nodes = w->nodes,
-                                   .restarts = w->restarts,
-                                   .backoff_ms = backoff_ms(w),
-                                   .grace_ms = grace_ms(w),
-                                   .progress = w->progress};
+    const struct launch_params *w = a->want;
+    const struct service_params s = {.nodes = w->nodes,
+                                     .restarts = w->restarts,
+                                     .backoff_ms = backoff_ms(w),
+                                     .grace_ms = grace_ms(w),
+                                     .progress = w->progress};
     int rc = member_open(&s, a->signals, &a->member, e);
 
     while (rc == 0) {
@@ -587,7 +589,7 @@ static int launch_together(struct attempt *a, struct launch_result *out, struct 
     return rc;
 }
 
-int launch(const struct launch_want *w, struct launch_result *out, struct err *e)
+int launch(const struct launch_params *w, struct launch_result *out, struct err *e)
 {
     unsigned gpus = visible_gpus();
     struct attempt a = {.want = w, .nranks = w->ranks != 0 ? w->ranks : gpus != 0 ? gpus : 1};

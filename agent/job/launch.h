@@ -1,16 +1,21 @@
-/* launch.h - the ranks of a command on this machine: started, watched, signalled, started again; alone, or with those of other nodes.
+/* launch.h - the ranks of a command on this machine: started, watched, signalled, started again;
+ * alone, or with those of other nodes.
  *
- * Each rank has its own process group and torchrun's variables. The first rank that fails ends the attempt: the others
- * get SIGTERM, after the grace SIGKILL with all they started. SIGTERM and SIGINT are passed on as SIGTERM (the second one
- * kills; a notice of preemption is not counted), SIGHUP, SIGUSR1 and SIGUSR2 as they are. A rank dies with its agent.
+ * Each rank has its own process group and torchrun's variables. The first rank that fails ends the
+ * attempt: the others get SIGTERM, after the grace SIGKILL with all they started. SIGTERM and
+ * SIGINT are passed on as SIGTERM (the second one kills; a notice of preemption is not counted),
+ * SIGHUP, SIGUSR1 and SIGUSR2 as they are. A rank dies with its agent.
  *
- * Agents of several nodes start their ranks as one world (service.h): a rank that fails ends the attempt on all of them.
+ * Agents of several nodes start their ranks as one world (service.h): a rank that fails ends the
+ * attempt on all of them.
  *
- * A rank that ends with 71 says that this node is not fit, be it the first one to fail or not: E_SICK. Of several nodes this one leaves.
+ * A rank that ends with 71 says that this node is not fit, be it the first one to fail or not:
+ * E_SICK. Of several nodes this one leaves.
  *
  * Which other failures start all ranks again, how often and after what pause: restart.h.
  *
- * threads  before threads are started or when they are joined: it forks, and takes the process' signals for itself
+ * threads  before threads are started or when they are joined: it forks, and takes the process'
+ *          signals for itself
  */
 #ifndef AGENT_JOB_LAUNCH_H
 #define AGENT_JOB_LAUNCH_H
@@ -19,7 +24,7 @@
 
 enum { LAUNCH_GRACE_MS = 25000, LAUNCH_BACKOFF_MS = 1000 };
 
-struct launch_want {
+struct launch_params {
     char *const *argv;
     unsigned ranks;            /* on this node; 0: one for each GPU, at least one */
     const struct nodes *nodes; /* NULL: this node is alone */
@@ -41,7 +46,8 @@ struct launch_result {
     bool first;   /* rank 0 of the last attempt was on this node */
 };
 
-/* How the command ended is in *out. An error: it could not be started, or must not be started again. */
-MUST_USE int launch(const struct launch_want *w, struct launch_result *out, struct err *e);
+/* How the command ended is in *out. An error: it could not be started, or must not be started
+ * again. */
+MUST_USE int launch(const struct launch_params *w, struct launch_result *out, struct err *e);
 
 #endif

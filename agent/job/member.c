@@ -15,7 +15,7 @@
 #include "common/os/clock.h"
 #include "common/xfer/tcp.h"
 
-enum { CONNECT_MS = 3000, GREETING_MS = 5000, REDIAL_MS = 200, SERVICE_END_MS = 15000 };
+enum { CONNECT_MS = 3000, HANDSHAKE_MS = 5000, REDIAL_MS = 200, SERVICE_END_MS = 15000 };
 
 struct member {
     const struct nodes *nodes;
@@ -37,7 +37,7 @@ struct member {
     char why[RDZV_TEXT];
 };
 
-/* --- dialling ------------------------------------------------------------------------------------------------------------- */
+/* --- dialling --------------------------------------------------------------------------------- */
 
 static bool signal_waits(const struct member *m)
 {
@@ -55,7 +55,7 @@ static struct tcp_limit within(const struct member *m, uint64_t ms)
 static bool greet(const struct member *m, int fd)
 {
     const char *id = m->nodes->id;
-    struct tcp_limit limit = within(m, GREETING_MS);
+    struct tcp_limit limit = within(m, HANDSHAKE_MS);
     uint8_t hello[RDZV_HELLO], proof[RDZV_PROOF], want[RDZV_MAC], got[RDZV_MAC];
 
     if (tcp_receive(fd, hello, sizeof hello, limit) != 0 || memcmp(hello, "mrdagnt1", 8) != 0 ||
@@ -68,8 +68,8 @@ static bool greet(const struct member *m, int fd)
            tcp_receive(fd, got, sizeof got, limit) == 0 && rdzv_same(want, got, sizeof want);
 }
 
-/* The service listens on the first of the ports that was free. After one where another job has our place, the next ones come
- * first. */
+/* The service listens on the first of the ports that was free. After one where another job has our
+ * place, the next ones come first. */
 static int dial_ports(struct member *m, const struct addrinfo *list)
 {
     bool stranger = false; /* tells more than a port that refuses */
@@ -124,7 +124,7 @@ static void connect_to_service(struct member *m)
     }
 }
 
-/* --- the connection ------------------------------------------------------------------------------------------------------- */
+/* --- the connection --------------------------------------------------------------------------- */
 
 static void hang_up(struct member *m)
 {
@@ -277,7 +277,7 @@ int member_fd(const struct member *m)
     return m->fd;
 }
 
-int member_open(const struct service_want *w, int signals, struct member **out, struct err *e)
+int member_open(const struct service_params *w, int signals, struct member **out, struct err *e)
 {
     struct member *m = NEW(struct member);
     int rc;

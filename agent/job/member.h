@@ -1,4 +1,5 @@
-/* member.h - this agent among those of a job's nodes: it joins, hears when its ranks start and stop, says how they end.
+/* member.h - this agent among those of a job's nodes: it joins, hears when its ranks start and
+ * stop, says how they end.
  *
  *   member_open(&want, signals, &m, e);
  *   member_join(m, ranks);                   // none of them runs
@@ -8,12 +9,12 @@
  *       member_tick(m, now);
  *   }
  *
- * Node 0's holds the rendezvous too (service.h), unless that is external. A connection that breaks before the ranks start is made again; later it is
- * RDZV_LOST.
+ * Node 0's holds the rendezvous too (service.h), unless that is external. A connection that breaks
+ * before the ranks start is made again; later it is RDZV_LOST.
  *
  * owns     a connection, on node 0 a process; member_close() ends both
- * threads  one; member_tick() may take up to 8 s a port where strangers listen, until a signal waits; a name server that does
- *          not answer holds it for as long as the resolver waits
+ * threads  one; member_tick() may take up to 8 s a port where strangers listen, until a signal
+ *          waits; a name server that does not answer holds it for as long as the resolver waits
  */
 #ifndef AGENT_JOB_MEMBER_H
 #define AGENT_JOB_MEMBER_H
@@ -24,7 +25,7 @@
 struct member;
 
 /* signals: a signalfd. While it is readable, member_tick() stops dialling. */
-MUST_USE int member_open(const struct service_want *w, int signals, struct member **out,
+MUST_USE int member_open(const struct service_params *w, int signals, struct member **out,
                          struct err *e);
 void member_close(struct member **mp); /* NULL is fine */
 int member_fd(const struct member *m); /* -1: not connected */

@@ -21,9 +21,10 @@ struct notice {
     int fd; /* a byte comes when there is a notice */
 };
 
-/* --- what an answer means ------------------------------------------------------------------------------------------------ */
+/* --- what an answer means --------------------------------------------------------------------- */
 
-/* Azure lists the events of the whole scale set, and in each the machines that it is about. vm NULL: ours is not known. */
+/* Azure lists the events of the whole scale set, and in each the machines that it is about. vm
+ * NULL: ours is not known. */
 static bool concerns(const json_t *event, struct slice vm)
 {
     const json_t *names = json_object_get(event, "Resources");
@@ -59,7 +60,8 @@ static bool json_is_notice(const json_t *root, struct slice vm)
     return found;
 }
 
-/* Whether such an answer is a notice. vm: this machine's name among those of an event; SLICE_NONE: an event of any counts. */
+/* Whether such an answer is a notice. vm: this machine's name among those of an event; SLICE_NONE:
+ * an event of any counts. */
 static bool is_notice(int status, struct slice body, struct slice vm)
 {
     json_t *root;
@@ -75,7 +77,7 @@ static bool is_notice(int status, struct slice body, struct slice vm)
     return found;
 }
 
-/* --- a question ---------------------------------------------------------------------------------------------------------- */
+/* --- a question ------------------------------------------------------------------------------- */
 
 struct question {
     struct event_base *base;
@@ -114,11 +116,11 @@ static int ask(enum xfer_method method, struct slice url, const struct slice *fi
                struct buf *answer)
 {
     const struct xfer_events events = {on_head, on_body, on_done};
-    const struct xfer_want want = {.method = method,
-                                   .url = url,
-                                   .fields = fields,
-                                   .nfields = n,
-                                   .connect_timeout_ms = ANSWER_S * 1000};
+    const struct xfer_params want = {.method = method,
+                                     .url = url,
+                                     .fields = fields,
+                                     .nfields = n,
+                                     .connect_timeout_ms = ANSWER_S * 1000};
     const struct timeval limit = {.tv_sec = ANSWER_S};
     struct question q = {.base = event_base_new(), .body = BUF_INIT(BODY_MAX)};
     struct xfer_loop *loop;
@@ -204,7 +206,7 @@ static bool ask_once(const char *url)
     return found;
 }
 
-/* --- the process --------------------------------------------------------------------------------------------------------- */
+/* --- the process ------------------------------------------------------------------------------ */
 
 NORETURN static void keep_asking(const char *url, pid_t parent, int tell)
 {

@@ -1,4 +1,5 @@
-/* record.h - what a job did last: one small JSON file in its folder, for `trainagent status` and for scripts. */
+/* record.h - what a job did last: one small JSON file in its folder, for `trainagent status` and
+ * for scripts. */
 #ifndef AGENT_JOB_RECORD_H
 #define AGENT_JOB_RECORD_H
 

@@ -8,7 +8,7 @@
 
 enum { NUMBERS = 12, BLOCK = 64, HEAD = 1 + 4 * NUMBERS };
 
-/* --- the greeting ------------------------------------------------------------------------------------------------------- */
+/* --- the greeting ----------------------------------------------------------------------------- */
 
 /* RFC 2104, of a key of 32 bytes. */
 static void hmac(const struct digest *key, struct slice text, uint8_t out[RDZV_MAC])
@@ -58,7 +58,7 @@ bool rdzv_same(const uint8_t *a, const uint8_t *b, size_t n)
     return differs == 0;
 }
 
-/* --- messages ----------------------------------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static void numbers_of(struct rdzv_message *m, uint32_t *n[NUMBERS])
 {

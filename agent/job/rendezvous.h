@@ -1,16 +1,20 @@
-/* rendezvous.h - what the agents of a job's nodes tell each other: bytes on a TCP connection to the agent of node 0.
+/* rendezvous.h - what the agents of a job's nodes tell each other: bytes on a TCP connection to the
+ * agent of node 0.
  *
  * Greeting, fixed lengths:
  *   service   "mrdagnt1", nonce [16]
  *   agent     nonce [16], HMAC-SHA256(key, "agent" service's nonce, agent's nonce) [32]
  *   service   HMAC-SHA256(key, "service", service's nonce, agent's nonce) [32]
- * The key is the SHA-256 of the job's id, which itself never crosses the wire. Whoever cannot prove that it knows the id learns
- * nothing and is dropped; an agent that reached another job's service, or another program, tries the next port. So does
- * one whose node rank is taken: two jobs that were given no id have the same one at the same address.
+ * The key is the SHA-256 of the job's id, which itself never crosses the wire. Whoever cannot prove
+ * that it knows the id learns nothing and is dropped; an agent that reached another job's service,
+ * or another program, tries the next port. So does one whose node rank is taken: two jobs that were
+ * given no id have the same one at the same address.
  *
- * The proofs are not bound to the connection: whoever listens at the agreed port first, or sits on the way, can pass them on.
+ * The proofs are not bound to the connection: whoever listens at the agreed port first, or sits on
+ * the way, can pass them on.
  *
- * Then messages both ways: u16 BE length, u8 type, the numbers below as u32 BE in their order, a text.
+ * Then messages both ways: u16 BE length, u8 type, the numbers below as u32 BE in their order, a
+ * text.
  */
 #ifndef AGENT_JOB_RENDEZVOUS_H
 #define AGENT_JOB_RENDEZVOUS_H
@@ -54,7 +58,8 @@ bool rdzv_same(const uint8_t *a, const uint8_t *b, size_t n); /* in constant tim
 void rdzv_encode(const struct rdzv_message *m, struct buf *out);
 /* Takes one message off the front of *in: 1; 0: it is not whole yet; E_PROTOCOL. */
 MUST_USE int rdzv_decode(struct buf *in, struct rdzv_message *out);
-/* What has come, as far as there is room in *in. 0, or E_NETWORK: the other end closed or broke off. */
+/* What has come, as far as there is room in *in. 0, or E_NETWORK: the other end closed or broke
+ * off. */
 MUST_USE int rdzv_receive(int fd, struct buf *in);
 /* At once or not at all: E_NETWORK where the other end does not read. */
 MUST_USE int rdzv_send(int fd, const struct rdzv_message *m);

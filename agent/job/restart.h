@@ -1,7 +1,8 @@
 /* restart.h - is a command that failed started again, and after what pause?
  *
- * Exit code 75 and death by a signal are restarted from the checkpoint. A launcher between us and the ranks (mpirun, a shell) reports
- * death by signal N as exit code 128 + N, which counts the same. All other codes are final.
+ * Exit code 75 and death by a signal are restarted from the checkpoint. A launcher between us and
+ * the ranks (mpirun, a shell) reports death by signal N as exit code 128 + N, which counts the
+ * same. All other codes are final.
  *
  *   limit       restarts without progress; a newer checkpoint than at the last failure is progress, and starts the count anew
  *   lost nodes  the first `spare` without progress are free and have no pause; each further one counts as a restart
@@ -41,12 +42,13 @@ struct failure {
 /* False: its code says that another attempt would end alike. */
 bool failure_may_pass(const struct failure *f);
 void restart_init(struct restart *r, unsigned limit, uint64_t backoff_ms, uint64_t seed);
-/* 0: start again, *wait_ms from now. Else the failure is final: E_INVALID by its code, E_AGAIN as no restarts are left,
- * E_INTERNAL at the same step; the sentence is in *e. */
+/* 0: start again, *wait_ms from now. Else the failure is final: E_INVALID by its code, E_AGAIN as
+ * no restarts are left, E_INTERNAL at the same step; the sentence is in *e. */
 MUST_USE int restart_judge(struct restart *r, const struct failure *f, uint64_t *wait_ms,
                            struct err *e);
-/* What the agent ends with when restart_judge() said rc: EX_SOFTWARE, which no scheduler starts again, when restarts are used up
- * or it failed at the same step; else the command's own code, also where it was to have no restarts here. */
+/* What the agent ends with when restart_judge() said rc: EX_SOFTWARE, which no scheduler starts
+ * again, when restarts are used up or it failed at the same step; else the command's own code, also
+ * where it was to have no restarts here. */
 int restart_exit_code(const struct restart *r, const struct failure *f, int rc);
 
 #endif

@@ -20,8 +20,8 @@
 #include "agent/publish/publish.h"
 #include "agent/peers/peers.h"
 #include "agent/pull/artifact.h"
-#include "agent/shelf/unpack.h"
-#include "agent/verb.h"
+#include "agent/cache/unpack.h"
+#include "agent/command.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
@@ -36,8 +36,9 @@ struct run {
     char dir[PATH_MAX]; /* what this job keeps: lock, in/, out/, result.json */
     char out[PATH_MAX];
     struct artifact *artifact;
-    char (*path)[PATH_MAX];         /* of each artifact, for {name} */
-    struct shelf_lock **shelf_lock; /* shared, on what runs from the shelf itself: gc keeps off */
+    char (*path)[PATH_MAX]; /* of each artifact, for {name} */
+    /* shared, on what runs from the local cache itself: gc keeps off */
+    struct local_cache_lock **local_cache_lock;
     int lock;
     uint64_t began_ms;       /* the command's first attempt */
     struct nodes nodes;      /* among which this one is */
@@ -45,10 +46,11 @@ struct run {
     struct record record;
 };
 
-/* --- the job's folder ------------------------------------------------------------------------------------------------------ */
+/* --- the job's folder ------------------------------------------------------------------------- */
 
-/* "wiki-gpt2-1a2b3c4d": readable, and another job.conf elsewhere is another job. Node 3's part is "wiki-gpt2-1a2b3c4d-node3", as
- * the nodes may share the folder of jobs; node 0's has no such end, so that a job may go on with one node. */
+/* "wiki-gpt2-1a2b3c4d": readable, and another job.conf elsewhere is another job. Node 3's part is
+ * "wiki-gpt2-1a2b3c4d-node3", as the nodes may share the folder of jobs; node 0's has no such end,
+ * so that a job may go on with one node. */
 static int name_job(struct run *r, const char *file, struct err *e)
 {
     char *full = realpath(file, NULL);
@@ -91,7 +93,8 @@ static int open_folder(struct run *r, struct err *e)
         return rc;
     }
     snprintf(path, sizeof path, "%s/lock", r->dir);
-    /* No O_CLOEXEC: what the command starts holds the lock too. After a SIGKILL of ours nobody runs beside what it left. */
+    /* No O_CLOEXEC: what the command starts holds the lock too. After a SIGKILL of ours nobody runs
+     * beside what it left. */
     r->lock = open(path, O_RDWR | O_CREAT, 0644);
     if (r->lock == -1) {
         return err_sys(e, "%s", path);
@@ -110,7 +113,7 @@ static int open_folder(struct run *r, struct err *e)
     return dir_make(r->out, 0755, e);
 }
 
-/* --- the node ----------------------------------------------------------------------------------------------------------------- */
+/* --- the node --------------------------------------------------------------------------------- */
 
 static void log_findings(const struct preflight_report *p)
 {
@@ -124,7 +127,7 @@ static void log_findings(const struct preflight_report *p)
     }
 }
 
-static int node_is_fit(const struct preflight_want *w, struct err *e)
+static int node_is_fit(const struct preflight_params *w, struct err *e)
 {
     struct preflight_report *got = NEW(struct preflight_report);
     int rc = preflight_run(w, got, e);
@@ -142,18 +145,19 @@ static int node_is_fit(const struct preflight_want *w, struct err *e)
 /* Before anything is fetched, where the job asks for it. */
 static int look_at_node(const struct run *r, struct err *e)
 {
-    const struct preflight_want w = {.agent = r->agent, .job = &r->job.expect, .out = r->out};
+    const struct preflight_params w = {.agent = r->agent, .job = &r->job.expect, .out = r->out};
 
     return r->job.preflight ? node_is_fit(&w, e) : 0;
 }
 
-/* Before each restart, also where no job asks for it: a rank that died of its GPU dies of it again. */
+/* Before each restart, also where no job asks for it: a rank that died of its GPU dies of it
+ * again. */
 static int look_at_gpus(const struct agent *agent, uint64_t began_ms, struct err *e)
 {
     static const char checks[] =
         "driver,gpus,handle,ecc,remap,retired,nvlink,fabric,cuda,xid"; /* what does not pass by itself */
     struct expect *said = NEW(struct expect);
-    struct preflight_want w = {.agent = agent, .said = said};
+    struct preflight_params w = {.agent = agent, .said = said};
     char age[48];
     int rc;
 
@@ -175,14 +179,15 @@ static int look_again(void *arg, struct err *e)
     return r->job.preflight ? look_at_node(r, e) : look_at_gpus(r->agent, r->began_ms, e);
 }
 
-/* --- the other nodes --------------------------------------------------------------------------------------------------------- */
+/* --- the other nodes -------------------------------------------------------------------------- */
 
 static const char *environment(const char *name)
 {
     return getenv(name);
 }
 
-/* With its domain, as the hosts file or the name service has it: a pod of a StatefulSet finds its service by it. */
+/* With its domain, as the hosts file or the name service has it: a pod of a StatefulSet finds its
+ * service by it. */
 static void full_hostname(char out[NODES_TEXT])
 {
     struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_socktype = SOCK_STREAM}, *list = NULL;
@@ -220,9 +225,10 @@ static int find_nodes(const struct nodes_said *line, const struct nodes_said *fi
     return nodes_find(&said, environment, host, out, e);
 }
 
-/* --- what it needs ----------------------------------------------------------------------------------------------------------- */
+/* --- what it needs ---------------------------------------------------------------------------- */
 
-/* Did nobody touch it since place_input() gave it its name? A hard link was looked at in this run, as the blob that it is. */
+/* Did nobody touch it since place_input() gave it its name? A hard link was looked at in this run,
+ * as the blob that it is. */
 static bool untouched(const struct run *r, const struct artifact_file *f, const char *dir,
                       const struct stat *placed)
 {
@@ -236,7 +242,7 @@ static bool untouched(const struct run *r, const struct artifact_file *f, const 
         (uint64_t)here.st_size != f->size_bytes) {
         return false;
     }
-    shelf_blob_path(r->agent->shelf, &f->digest, blob);
+    local_cache_blob_path(r->agent->local_cache, &f->digest, blob);
     if (lstat(blob, &there) == 0 && there.st_ino == here.st_ino && there.st_dev == here.st_dev) {
         return true;
     }
@@ -256,8 +262,8 @@ static bool as_placed(const struct run *r, const struct artifact *a, const char 
     return ok;
 }
 
-/* in/<name>/<key>/: made beside, renamed when whole; what an earlier run used under another key goes, and what it
- * changed. */
+/* in/<name>/<key>/: made beside, renamed when whole; what an earlier run used under another key
+ * goes, and what it changed. */
 static int place_input(struct run *r, size_t i, struct err *e)
 {
     const struct artifact *a = &r->artifact[i];
@@ -306,7 +312,8 @@ static bool hubs_key(const struct run *r, char hex[DIGEST_HEX + 1])
     return any;
 }
 
-/* All of them in one cache of the Hub's client, so that the command finds each by its name: hf/<key>/hub/. */
+/* All of them in one cache of the Hub's client, so that the command finds each by its name:
+ * hf/<key>/hub/. */
 static int place_hubs(struct run *r, struct err *e)
 {
     char base[PATH_MAX];
@@ -359,7 +366,8 @@ static int settle_input(struct run *r, size_t i, struct err *e)
         return err_set(e, E_CONFIG, "artifact %s: a folder cannot be unpacked",
                        r->job.artifact[i].name);
     }
-    rc = unpack_blob(r->agent->shelf, &a->file[0].digest, r->path[i], &r->shelf_lock[i], e);
+    rc = unpack_blob(r->agent->local_cache, &a->file[0].digest, r->path[i], &r->local_cache_lock[i],
+                     e);
     return rc != 0 ? err_prefix(e, "artifact %s", r->job.artifact[i].name) : 0;
 }
 
@@ -370,7 +378,7 @@ static int bring_inputs(struct run *r, struct err *e)
 
     r->artifact = mem_array(n + 1, sizeof r->artifact[0]);
     r->path = mem_array(n + 1, sizeof r->path[0]);
-    r->shelf_lock = mem_array(n + 1, sizeof r->shelf_lock[0]);
+    r->local_cache_lock = mem_array(n + 1, sizeof r->local_cache_lock[0]);
     for (size_t i = 0; i < n; i++) {
         const struct job_artifact *j = &r->job.artifact[i];
         r->artifact[i] = (struct artifact){.from = j->from,
@@ -381,7 +389,7 @@ static int bring_inputs(struct run *r, struct err *e)
                                            .nexclude = j->nexclude};
     }
     if (n > 0) {
-        const struct artifacts_want w = {.peer_ops = &peers_ops};
+        const struct artifacts_params w = {.peer_ops = &peers_ops};
         rc = artifacts_pull(r->agent, r->artifact, n, &w, e);
     }
     for (size_t i = 0; rc == 0 && i < n; i++) {
@@ -390,7 +398,7 @@ static int bring_inputs(struct run *r, struct err *e)
     return rc != 0 ? rc : place_hubs(r, e);
 }
 
-/* --- the command ---------------------------------------------------------------------------------------------------------------- */
+/* --- the command ------------------------------------------------------------------------------ */
 
 static const char *value_of(void *arg, struct slice name)
 {
@@ -422,15 +430,15 @@ static int fill(struct run *r, const char *text, const char **out, struct err *e
 
 static int run_command(struct run *r, struct launch_result *got, struct err *e)
 {
-    struct launch_want w = {.ranks = r->job.ranks,
-                            .nodes = &r->nodes,
-                            .restarts = r->job.restarts,
-                            .progress = r->out,
-                            .preempt_url = r->preempt_url,
-                            .grace_ms = r->job.grace_ms,
-                            .backoff_ms = r->job.backoff_ms,
-                            .may_restart = look_again,
-                            .arg = r};
+    struct launch_params w = {.ranks = r->job.ranks,
+                              .nodes = &r->nodes,
+                              .restarts = r->job.restarts,
+                              .progress = r->out,
+                              .preempt_url = r->preempt_url,
+                              .grace_ms = r->job.grace_ms,
+                              .backoff_ms = r->job.backoff_ms,
+                              .may_restart = look_again,
+                              .arg = r};
     char **argv = arena_alloc(&r->job.arena, (r->job.ncommand + 1) * sizeof argv[0]);
     int rc = 0;
 
@@ -456,7 +464,7 @@ static int publish_results(struct run *r, struct err *e)
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < r->job.npublish; i++) {
-        struct publish_want w = {.to = r->job.publish[i].to};
+        struct publish_params w = {.to = r->job.publish[i].to};
         struct publish_result got;
         rc = fill(r, r->job.publish[i].from, &w.dir, e);
         rc = rc != 0 ? rc : publish(r->agent, &w, &got, e);
@@ -497,11 +505,11 @@ static void close_run(struct run *r)
 {
     for (size_t i = 0; r->artifact != NULL && i < r->job.nartifacts; i++) {
         artifact_fini(&r->artifact[i]);
-        shelf_unlock(&r->shelf_lock[i]);
+        local_cache_unlock(&r->local_cache_lock[i]);
     }
     free(r->artifact);
     free(r->path);
-    free(r->shelf_lock);
+    free(r->local_cache_lock);
     if (r->lock != -1) {
         close(r->lock);
     }
@@ -568,15 +576,15 @@ static unsigned torchrun_ranks(void)
 static int run_launch(struct verb_line *v, struct err *e)
 {
     struct run r = {.agent = v->agent, .lock = -1, .began_ms = clock_now_ms()};
-    struct launch_want w = {.argv = v->argv,
-                            .ranks = v->ranks != 0 ? (unsigned)v->ranks : torchrun_ranks(),
-                            .nodes = &r.nodes,
-                            .restarts = v->restarts,
-                            .preempt_url = v->preempt_url,
-                            .grace_ms = v->grace_ms,
-                            .progress = v->checkpoints,
-                            .may_restart = look_for_launch,
-                            .arg = &r};
+    struct launch_params w = {.argv = v->argv,
+                              .ranks = v->ranks != 0 ? (unsigned)v->ranks : torchrun_ranks(),
+                              .nodes = &r.nodes,
+                              .restarts = v->restarts,
+                              .preempt_url = v->preempt_url,
+                              .grace_ms = v->grace_ms,
+                              .progress = v->checkpoints,
+                              .may_restart = look_for_launch,
+                              .arg = &r};
     struct launch_result got = {0};
     int rc;
 
@@ -595,11 +603,11 @@ static int run_rendezvous(struct verb_line *v, struct err *e)
 {
     struct nodes_said said = v->nodes;
     struct nodes nodes;
-    const struct service_want w = {.nodes = &nodes,
-                                   .restarts = v->restarts,
-                                   .grace_ms = v->grace_ms != 0 ? v->grace_ms : LAUNCH_GRACE_MS,
-                                   .backoff_ms = LAUNCH_BACKOFF_MS,
-                                   .progress = v->checkpoints};
+    const struct service_params w = {.nodes = &nodes,
+                                     .restarts = v->restarts,
+                                     .grace_ms = v->grace_ms != 0 ? v->grace_ms : LAUNCH_GRACE_MS,
+                                     .backoff_ms = LAUNCH_BACKOFF_MS,
+                                     .progress = v->checkpoints};
     int rc;
 
     if (v->argc != 0) {

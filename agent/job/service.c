@@ -28,17 +28,17 @@ enum { ALLOW_MAX_MS = 600000 };
 
 enum phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_OVER };
 
-enum guest_state {
-    GUEST_STRANGER, /* has not proved that it knows the id */
-    GUEST_KNOWN,    /* has not joined yet, or ends its ranks */
-    GUEST_WAITING,  /* has joined, and waits for the next generation */
-    GUEST_RUNNING,  /* has ranks of this generation */
-    GUEST_DONE,     /* its ranks of this generation have ended well */
+enum service_client_state {
+    CLIENT_STRANGER, /* has not proved that it knows the id */
+    CLIENT_KNOWN,    /* has not joined yet, or ends its ranks */
+    CLIENT_WAITING,  /* has joined, and waits for the next generation */
+    CLIENT_RUNNING,  /* has ranks of this generation */
+    CLIENT_DONE,     /* its ranks of this generation have ended well */
 };
 
-struct guest {
+struct service_client {
     int fd; /* -1: gone, the place is swept */
-    enum guest_state state;
+    enum service_client_state state;
     uint64_t quiet_ms; /* it is lost if nothing came until then */
     uint64_t came;     /* order of arrival */
     uint8_t nonce[RDZV_NONCE];
@@ -51,16 +51,16 @@ struct guest {
 };
 
 struct service {
-    const struct service_want *want;
+    const struct service_params *want;
     const struct nodes *nodes;
     int listener;
     enum phase phase;
     uint32_t generation; /* that runs, or is gathered for; from 1 */
-    struct guest *guest;
+    struct service_client *client;
     size_t nguests, room;
     uint64_t came;
     uint64_t now_ms;
-    uint64_t told_ms;      /* when everybody was last told that we live */
+    uint64_t reported_ms;  /* when everybody was last told that we live */
     uint64_t gather_ms;    /* when the gathering is given up */
     uint64_t last_call_ms; /* when it begins with those that are there; 0: not enough are */
     uint64_t not_before_ms;
@@ -73,22 +73,22 @@ struct service {
     bool failed;
 };
 
-static struct guest *node_0(struct service *s)
+static struct service_client *node_0(struct service *s)
 {
     for (size_t i = 0; i < s->nguests; i++) {
-        if (s->guest[i].fd != -1 && s->guest[i].joined && s->guest[i].node == 0) {
-            return &s->guest[i];
+        if (s->client[i].fd != -1 && s->client[i].joined && s->client[i].node == 0) {
+            return &s->client[i];
         }
     }
     return NULL;
 }
 
-static unsigned count(const struct service *s, enum guest_state state)
+static unsigned count(const struct service *s, enum service_client_state state)
 {
     unsigned n = 0;
 
     for (size_t i = 0; i < s->nguests; i++) {
-        n += s->guest[i].fd != -1 && s->guest[i].state == state;
+        n += s->client[i].fd != -1 && s->client[i].state == state;
     }
     return n;
 }
@@ -99,13 +99,13 @@ static unsigned count_ending(const struct service *s)
     unsigned n = 0;
 
     for (size_t i = 0; i < s->nguests; i++) {
-        const struct guest *g = &s->guest[i];
-        n += g->fd != -1 && g->state == GUEST_KNOWN && g->joined;
+        const struct service_client *g = &s->client[i];
+        n += g->fd != -1 && g->state == CLIENT_KNOWN && g->joined;
     }
     return n;
 }
 
-static void drop(struct guest *g)
+static void drop(struct service_client *g)
 {
     if (g->fd != -1) {
         close(g->fd);
@@ -115,9 +115,9 @@ static void drop(struct guest *g)
 }
 
 /* Who does not read is found lost when its silence is. */
-static void say(struct guest *g, const struct rdzv_message *m)
+static void say(struct service_client *g, const struct rdzv_message *m)
 {
-    if (g->fd != -1 && g->state != GUEST_STRANGER && rdzv_send(g->fd, m) != 0) {
+    if (g->fd != -1 && g->state != CLIENT_STRANGER && rdzv_send(g->fd, m) != 0) {
         shutdown(g->fd, SHUT_RDWR); /* its end is read, and then it is lost */
     }
 }
@@ -125,11 +125,11 @@ static void say(struct guest *g, const struct rdzv_message *m)
 static void say_all(struct service *s, const struct rdzv_message *m)
 {
     for (size_t i = 0; i < s->nguests; i++) {
-        say(&s->guest[i], m);
+        say(&s->client[i], m);
     }
 }
 
-/* --- what the job does ---------------------------------------------------------------------------------------------------- */
+/* --- what the job does ------------------------------------------------------------------------ */
 
 static void end(struct service *s, unsigned code, const char *text)
 {
@@ -156,10 +156,10 @@ static void stop_generation(struct service *s, const char *why)
 
     snprintf(m.text, sizeof m.text, "%s", why);
     for (size_t i = 0; i < s->nguests; i++) {
-        struct guest *g = &s->guest[i];
-        if (g->state == GUEST_RUNNING || g->state == GUEST_DONE) {
+        struct service_client *g = &s->client[i];
+        if (g->state == CLIENT_RUNNING || g->state == CLIENT_DONE) {
             say(g, &m);
-            g->state = GUEST_KNOWN;
+            g->state = CLIENT_KNOWN;
         }
     }
     log_warn("rendezvous.failed", "generation=%" PRIu32 " %s", s->generation, why);
@@ -173,11 +173,11 @@ static void note_failure(struct service *s, const struct failure *f)
     progress_since(s->want->progress, &s->began, &s->failure.at);
 }
 
-static void fail(struct service *s, const struct guest *g, const struct rdzv_message *m)
+static void fail(struct service *s, const struct service_client *g, const struct rdzv_message *m)
 {
     char why[RDZV_TEXT];
 
-    if (s->phase != PHASE_RUNNING || m->generation != s->generation || g->state != GUEST_RUNNING) {
+    if (s->phase != PHASE_RUNNING || m->generation != s->generation || g->state != CLIENT_RUNNING) {
         return;
     }
     note_failure(s, &(struct failure){.code = (int)m->code, .by_signal = m->by_signal != 0});
@@ -190,11 +190,12 @@ static void fail(struct service *s, const struct guest *g, const struct rdzv_mes
     stop_generation(s, why);
 }
 
-/* A node that is lost takes its generation along. Whether the others go on is --elastic's to say. */
-static void lose(struct service *s, struct guest *g, const char *how)
+/* A node that is lost takes its generation along. Whether the others go on is --elastic's to
+ * say. */
+static void lose(struct service *s, struct service_client *g, const char *how)
 {
     bool took_part = g->joined;
-    enum guest_state was = g->state;
+    enum service_client_state was = g->state;
     char why[RDZV_TEXT];
 
     drop(g);
@@ -209,12 +210,13 @@ static void lose(struct service *s, struct guest *g, const char *how)
         log_warn("rendezvous.left", "%s", why); /* it may come again: nothing has begun */
     } else if (s->nodes->min == s->nodes->max) {
         end(s, EX_TEMPFAIL, why);
-    } else if (was == GUEST_RUNNING || was == GUEST_DONE) {
+    } else if (was == CLIENT_RUNNING || was == CLIENT_DONE) {
         note_failure(s, &(struct failure){.code = EX_TEMPFAIL, .lost = true});
         s->failed = true;
         stop_generation(s, why);
     } else {
-        /* If it had ranks of the generation that failed, they or their peers failed because of it. */
+        /* If it had ranks of the generation that failed, they or their peers failed because of
+         * it. */
         if (g->ran == s->generation - 1) {
             s->failure.lost = true;
             s->failure.code = EX_TEMPFAIL;
@@ -223,23 +225,23 @@ static void lose(struct service *s, struct guest *g, const char *how)
     }
 }
 
-static void done(struct service *s, struct guest *g, const struct rdzv_message *m)
+static void done(struct service *s, struct service_client *g, const struct rdzv_message *m)
 {
-    if (s->phase != PHASE_RUNNING || m->generation != s->generation || g->state != GUEST_RUNNING) {
+    if (s->phase != PHASE_RUNNING || m->generation != s->generation || g->state != CLIENT_RUNNING) {
         return;
     }
-    g->state = GUEST_DONE;
-    if (count(s, GUEST_RUNNING) == 0) {
+    g->state = CLIENT_DONE;
+    if (count(s, CLIENT_RUNNING) == 0) {
         end(s, 0, "");
     }
 }
 
-/* --- who takes part ------------------------------------------------------------------------------------------------------- */
+/* --- who takes part --------------------------------------------------------------------------- */
 
-static struct guest *holder(struct service *s, const struct guest *of)
+static struct service_client *holder(struct service *s, const struct service_client *of)
 {
     for (size_t i = 0; i < s->nguests; i++) {
-        struct guest *g = &s->guest[i];
+        struct service_client *g = &s->client[i];
         if (g != of && g->fd != -1 && g->joined && g->node == of->node) {
             return g;
         }
@@ -247,7 +249,7 @@ static struct guest *holder(struct service *s, const struct guest *of)
     return NULL;
 }
 
-static void refuse(struct guest *g, enum rdzv_type type, unsigned code, const char *text)
+static void refuse(struct service_client *g, enum rdzv_type type, unsigned code, const char *text)
 {
     struct rdzv_message m = {.type = type, .code = code};
 
@@ -256,11 +258,11 @@ static void refuse(struct guest *g, enum rdzv_type type, unsigned code, const ch
     drop(g);
 }
 
-static void join(struct service *s, struct guest *g, const struct rdzv_message *m)
+static void join(struct service *s, struct service_client *g, const struct rdzv_message *m)
 {
     char text[RDZV_TEXT];
 
-    if (g->state != GUEST_KNOWN || m->ranks == 0 || m->ranks > RANKS_MAX ||
+    if (g->state != CLIENT_KNOWN || m->ranks == 0 || m->ranks > RANKS_MAX ||
         m->node >= s->nodes->max || (g->joined && m->node != g->node)) {
         lose(s, g, "broke the protocol");
         return;
@@ -287,18 +289,19 @@ static void join(struct service *s, struct guest *g, const struct rdzv_message *
     }
     g->ranks = m->ranks;
     g->joined = true;
-    g->state = GUEST_WAITING;
+    g->state = CLIENT_WAITING;
 }
 
 static int by_node(const void *a, const void *b)
 {
-    const struct guest *const *x = a, *const *y = b;
+    const struct service_client *const *x = a, *const *y = b;
 
     return (*x)->node < (*y)->node ? -1 : (*x)->node > (*y)->node;
 }
 
 /* Where the others find rank 0. One that comes from this machine itself is where we are. */
-static void say_place(const struct service *s, const struct guest *first, char out[RDZV_TEXT])
+static void say_place(const struct service *s, const struct service_client *first,
+                      char out[RDZV_TEXT])
 {
     if (s->nodes->external) {
         snprintf(out, RDZV_TEXT, "%s", first->here ? s->nodes->host : first->from);
@@ -307,13 +310,13 @@ static void say_place(const struct service *s, const struct guest *first, char o
 
 static void start_generation(struct service *s)
 {
-    struct guest **member = mem_array(s->nguests, sizeof member[0]);
+    struct service_client **member = mem_array(s->nguests, sizeof member[0]);
     struct rdzv_message m = {.type = RDZV_WORLD, .generation = s->generation, .port = port_pick()};
 
     for (size_t i = 0; i < s->nguests; i++) {
-        if (s->guest[i].fd != -1 && s->guest[i].state == GUEST_WAITING) {
-            member[m.nodes++] = &s->guest[i];
-            m.world += s->guest[i].ranks;
+        if (s->client[i].fd != -1 && s->client[i].state == CLIENT_WAITING) {
+            member[m.nodes++] = &s->client[i];
+            m.world += s->client[i].ranks;
         }
     }
     qsort(member, m.nodes, sizeof member[0], by_node);
@@ -321,7 +324,7 @@ static void start_generation(struct service *s)
     progress_read(s->want->progress, &s->began);
     s->phase = PHASE_RUNNING;
     for (m.node = 0; m.node < m.nodes; m.node++) {
-        member[m.node]->state = GUEST_RUNNING;
+        member[m.node]->state = CLIENT_RUNNING;
         member[m.node]->ran = s->generation;
         say(member[m.node], &m);
         m.first += member[m.node]->ranks;
@@ -349,9 +352,9 @@ static bool judge(struct service *s)
 
 static void look_whether_all_came(struct service *s)
 {
-    unsigned here = count(s, GUEST_WAITING);
+    unsigned here = count(s, CLIENT_WAITING);
     bool enough = here >= s->nodes->min &&
-                  (s->nodes->external || (node_0(s) != NULL && node_0(s)->state == GUEST_WAITING));
+                  (s->nodes->external || (node_0(s) != NULL && node_0(s)->state == CLIENT_WAITING));
     bool late = s->now_ms >= s->gather_ms; /* who comes later takes part in the next generation */
     char text[RDZV_TEXT];
 
@@ -381,9 +384,9 @@ static void look_whether_all_came(struct service *s)
     }
 }
 
-/* --- connections ---------------------------------------------------------------------------------------------------------- */
+/* --- connections ------------------------------------------------------------------------------ */
 
-static void hear(struct service *s, struct guest *g, const struct rdzv_message *m)
+static void hear(struct service *s, struct service_client *g, const struct rdzv_message *m)
 {
     char text[RDZV_TEXT];
 
@@ -415,7 +418,7 @@ static void hear(struct service *s, struct guest *g, const struct rdzv_message *
 }
 
 /* False: not yet, or it cannot. */
-static bool prove(struct service *s, struct guest *g)
+static bool prove(struct service *s, struct service_client *g)
 {
     uint8_t want[RDZV_MAC], answer[RDZV_MAC];
     const uint8_t *proof = (const uint8_t *)g->in.p;
@@ -432,17 +435,17 @@ static bool prove(struct service *s, struct guest *g)
         return false;
     }
     buf_drop(&g->in, RDZV_PROOF);
-    g->state = GUEST_KNOWN;
+    g->state = CLIENT_KNOWN;
     return true;
 }
 
-static void read_guest(struct service *s, struct guest *g)
+static void read_client(struct service *s, struct service_client *g)
 {
     int rc = rdzv_receive(g->fd, &g->in);
     struct rdzv_message m;
     int got = 1;
 
-    if (g->state == GUEST_STRANGER && !prove(s, g)) {
+    if (g->state == CLIENT_STRANGER && !prove(s, g)) {
         if (rc != 0) {
             drop(g);
         }
@@ -464,11 +467,11 @@ static void read_guest(struct service *s, struct guest *g)
 
 static bool drop_oldest_stranger(struct service *s)
 {
-    struct guest *oldest = NULL;
+    struct service_client *oldest = NULL;
 
     for (size_t i = 0; i < s->nguests; i++) {
-        struct guest *g = &s->guest[i];
-        if (g->fd != -1 && g->state == GUEST_STRANGER &&
+        struct service_client *g = &s->client[i];
+        if (g->fd != -1 && g->state == CLIENT_STRANGER &&
             (oldest == NULL || g->came < oldest->came)) {
             oldest = g;
         }
@@ -479,7 +482,8 @@ static bool drop_oldest_stranger(struct service *s)
     return oldest != NULL;
 }
 
-/* A connection waits that there is no descriptor for. The oldest stranger makes room; else it waits for somebody to leave. */
+/* A connection waits that there is no descriptor for. The oldest stranger makes room; else it waits
+ * for somebody to leave. */
 static void make_room(struct service *s, int why)
 {
     if (!s->full) {
@@ -496,7 +500,7 @@ static void welcome(struct service *s)
     struct sockaddr_storage a;
     socklen_t n = sizeof a;
     int fd = accept4(s->listener, (struct sockaddr *)&a, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct guest g = {.fd = fd, .came = s->came++, .in = BUF_INIT(RDZV_BUFFER)};
+    struct service_client g = {.fd = fd, .came = s->came++, .in = BUF_INIT(RDZV_BUFFER)};
     uint8_t hello[RDZV_HELLO];
     int yes = 1;
 
@@ -506,7 +510,7 @@ static void welcome(struct service *s)
         }
         return;
     }
-    if (count(s, GUEST_STRANGER) >= STRANGERS) {
+    if (count(s, CLIENT_STRANGER) >= STRANGERS) {
         (void)drop_oldest_stranger(s);
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -524,7 +528,7 @@ static void welcome(struct service *s)
         drop(&g);
         return;
     }
-    s->guest[s->nguests++] = g;
+    s->client[s->nguests++] = g;
 }
 
 static void sweep(struct service *s)
@@ -532,8 +536,8 @@ static void sweep(struct service *s)
     size_t kept = 0;
 
     for (size_t i = 0; i < s->nguests; i++) {
-        if (s->guest[i].fd != -1) {
-            s->guest[kept++] = s->guest[i];
+        if (s->client[i].fd != -1) {
+            s->client[kept++] = s->client[i];
         }
     }
     s->nguests = kept;
@@ -544,17 +548,17 @@ static void look_at_clock(struct service *s)
     static const struct rdzv_message alive = {.type = RDZV_ALIVE};
 
     for (size_t i = 0; i < s->nguests; i++) {
-        struct guest *g = &s->guest[i];
+        struct service_client *g = &s->client[i];
         if (g->fd != -1 && s->now_ms >= g->quiet_ms) {
-            if (g->state == GUEST_STRANGER) {
+            if (g->state == CLIENT_STRANGER) {
                 drop(g);
             } else {
                 lose(s, g, "was silent for too long");
             }
         }
     }
-    if (s->now_ms - s->told_ms >= s->nodes->lost_ms / 8) {
-        s->told_ms = s->now_ms;
+    if (s->now_ms - s->reported_ms >= s->nodes->lost_ms / 8) {
+        s->reported_ms = s->now_ms;
         say_all(s, &alive);
     }
     if (s->phase == PHASE_GATHERING) {
@@ -568,7 +572,7 @@ static bool is_over(const struct service *s)
     bool over = s->phase == PHASE_OVER;
 
     for (size_t i = 0; over && i < s->nguests; i++) {
-        over = s->guest[i].fd == -1 || !s->guest[i].joined;
+        over = s->client[i].fd == -1 || !s->client[i].joined;
     }
     return over;
 }
@@ -586,13 +590,13 @@ static void serve(struct service *s)
         p[0] = (struct pollfd){.fd = s->now_ms >= s->deaf_until_ms ? s->listener : -1,
                                .events = POLLIN};
         for (size_t i = 0; i < n; i++) {
-            p[i + 1] = (struct pollfd){.fd = s->guest[i].fd, .events = POLLIN};
+            p[i + 1] = (struct pollfd){.fd = s->client[i].fd, .events = POLLIN};
         }
         (void)poll(p, n + 1, TICK_MS);
         s->now_ms = clock_now_ms();
         for (size_t i = 0; i < n; i++) {
-            if (p[i + 1].revents != 0 && s->guest[i].fd != -1) {
-                read_guest(s, &s->guest[i]);
+            if (p[i + 1].revents != 0 && s->client[i].fd != -1) {
+                read_client(s, &s->client[i]);
             }
         }
         if (p[0].revents != 0) {
@@ -602,12 +606,12 @@ static void serve(struct service *s)
         sweep(s);
     }
     for (size_t i = 0; i < s->nguests; i++) {
-        drop(&s->guest[i]);
+        drop(&s->client[i]);
     }
     free(p);
 }
 
-/* --- the process ---------------------------------------------------------------------------------------------------------- */
+/* --- the process ------------------------------------------------------------------------------ */
 
 /* On the first of the ports that is free. */
 static int listen_on(const struct nodes *n, int *fd, struct err *e)
@@ -625,7 +629,7 @@ static int listen_on(const struct nodes *n, int *fd, struct err *e)
     return 0;
 }
 
-static void service_init(struct service *s, const struct service_want *w)
+static void service_init(struct service *s, const struct service_params *w)
 {
     *s = (struct service){
         .want = w, .nodes = w->nodes, .listener = -1, .room = w->nodes->max + STRANGERS + 64};
@@ -633,10 +637,10 @@ static void service_init(struct service *s, const struct service_want *w)
     restart_init(&s->restart, w->restarts, w->backoff_ms,
                  clock_now_ns() ^ (uint64_t)getpid() << 32);
     s->restart.spare = w->nodes->max - w->nodes->min;
-    s->guest = mem_array(s->room, sizeof s->guest[0]);
+    s->client = mem_array(s->room, sizeof s->client[0]);
 }
 
-int service_run(const struct service_want *w, int *exit_code, struct err *e)
+int service_run(const struct service_params *w, int *exit_code, struct err *e)
 {
     struct service s;
     int rc;
@@ -655,15 +659,15 @@ int service_run(const struct service_want *w, int *exit_code, struct err *e)
         log_warn("rendezvous.over", "code=%" PRIu32 " %s", s.ended.code, s.ended.text);
     }
 out:
-    free(s.guest);
+    free(s.client);
     return rc;
 }
 
-NORETURN static void be_service(const struct service_want *w, pid_t parent)
+NORETURN static void be_service(const struct service_params *w, pid_t parent)
 {
     struct service s;
     uint64_t until_ms = clock_now_ms() + w->nodes->join_ms;
-    char told[sizeof((struct err *)0)->text] = "";
+    char reported[sizeof((struct err *)0)->text] = "";
     struct err why = {0};
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -674,8 +678,8 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
     setpgid(0, 0); /* a terminal's ^C is for the agent to judge */
     service_init(&s, w);
     while (listen_on(w->nodes, &s.listener, &why) != 0 && clock_now_ms() < until_ms) {
-        if (strcmp(told, why.text) != 0) {
-            snprintf(told, sizeof told, "%s", why.text);
+        if (strcmp(reported, why.text) != 0) {
+            snprintf(reported, sizeof reported, "%s", why.text);
             log_warn("rendezvous.listen", "%s; it is tried again", why.text);
         }
         poll(NULL, 0, 500);
@@ -687,7 +691,7 @@ NORETURN static void be_service(const struct service_want *w, pid_t parent)
     _exit(0);
 }
 
-int service_start(const struct service_want *w, pid_t *pid, struct err *e)
+int service_start(const struct service_params *w, pid_t *pid, struct err *e)
 {
     pid_t me = getpid();
     int fd;

@@ -58,7 +58,7 @@ static bool read_peer(const json_t *p, char out[ADDRESS_ROOM])
     return false;
 }
 
-static void read_take(const json_t *list, size_t count, struct told *out)
+static void read_take(const json_t *list, size_t count, struct reported *out)
 {
     for (size_t i = 0; i < json_array_size(list) && out->ntake < TAKE_MAX; i++) {
         uint64_t chunk;
@@ -68,7 +68,7 @@ static void read_take(const json_t *list, size_t count, struct told *out)
     }
 }
 
-static int read_doc(const json_t *doc, size_t count, struct told *out, struct err *e)
+static int read_doc(const json_t *doc, size_t count, struct reported *out, struct err *e)
 {
     const json_t *peers = json_object_get(doc, "peers");
     uint64_t again_s = AGAIN_MIN_S;
@@ -83,18 +83,18 @@ static int read_doc(const json_t *doc, size_t count, struct told *out, struct er
                             : again_s > AGAIN_MAX_S ? AGAIN_MAX_S
                                                     : again_s);
     read_take(json_object_get(doc, "take"), count, out);
-    for (size_t i = 0; i < json_array_size(peers) && out->npeers < TOLD_PEERS_MAX; i++) {
+    for (size_t i = 0; i < json_array_size(peers) && out->npeers < REPORTED_PEERS_MAX; i++) {
         out->npeers += read_peer(json_array_get(peers, i), out->peer[out->npeers]);
     }
     return 0;
 }
 
-int told_read(struct slice text, size_t count, struct told *out, struct err *e)
+int reported_read(struct slice text, size_t count, struct reported *out, struct err *e)
 {
     json_t *doc = json_loadb(text.p != NULL ? text.p : "", text.n, JSON_ALLOW_NUL, NULL);
     int rc;
 
-    *out = (struct told){0};
+    *out = (struct reported){0};
     rc = read_doc(doc, count, out, e);
     json_decref(doc);
     return rc;

@@ -1,6 +1,8 @@
-/* announcement.h - what a node tells the mirror of a file that it fetches, and what it is told (docs/protocols/peers.md). JSON, no I/O.
+/* announcement.h - what a node tells the mirror of a file that it fetches, and what it is told
+ * (docs/protocols/peers.md). JSON, no I/O.
  *
- * What is told is judged: addresses are numbers, ports are some, chunks are of the file. What it says beyond that is passed over.
+ * What is told is judged: addresses are numbers, ports are some, chunks are of the file. What it
+ * says beyond that is passed over.
  *
  * threads  any
  * errors   E_PROTOCOL
@@ -16,7 +18,7 @@ enum {
     ANNOUNCED_CHUNKS_MAX = 1 << 20, /* whose bitmap has room in one */
     SWARM_ID_BYTES = 16,
     TAKE_MAX = 64,
-    TOLD_PEERS_MAX = 16,
+    REPORTED_PEERS_MAX = 16,
     ADDRESS_ROOM = 56, /* "[v6]:port" */
 };
 
@@ -28,11 +30,11 @@ struct announcement {
     unsigned take;       /* that it would bring from the mirror now, at most TAKE_MAX */
 };
 
-struct told {
+struct reported {
     uint8_t key[PSK_KEY_BYTES];
     size_t take[TAKE_MAX];
     size_t ntake;
-    char peer[TOLD_PEERS_MAX][ADDRESS_ROOM];
+    char peer[REPORTED_PEERS_MAX][ADDRESS_ROOM];
     size_t npeers;
     uint64_t members;
     uint64_t again_ms;
@@ -40,6 +42,6 @@ struct told {
 
 void announcement_write(const struct announcement *a, struct buf *out);
 void announcement_leave(const uint8_t id[SWARM_ID_BYTES], struct buf *out);
-MUST_USE int told_read(struct slice doc, size_t count, struct told *out, struct err *e);
+MUST_USE int reported_read(struct slice doc, size_t count, struct reported *out, struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* choose.h - which chunk next, and from whom: the mirror, another node, or nobody yet. Pure: told what there is, and a throw of the dice.
+/* choose.h - which chunk next, and from whom: the mirror, another node, or nobody yet. Pure: told
+ * what there is, and a throw of the dice.
  *
  *   1. a missing chunk that this node is to bring from the mirror: the first, unless it brings enough already; and when givers have
  *      promised for long and given nothing (starved): one from the mirror, as in 3

@@ -26,30 +26,33 @@
 #include "common/xfer/psk.h"
 
 enum {
-    GUEST_HEAD_MAX = 1024,
-    GUEST_HASTE_MS = 10000,
-    GUEST_IDLE_MS = 30000,
-    GUEST_SPEED_BYTES = 64 << 10,
-    GUEST_SCRATCH = 128 << 10,
+    INBOUND_PEER_HEAD_MAX = 1024,
+    INBOUND_PEER_HASTE_MS = 10000,
+    INBOUND_PEER_IDLE_MS = 30000,
+    INBOUND_PEER_SPEED_BYTES = 64 << 10,
+    INBOUND_PEER_SCRATCH = 128 << 10,
 };
 
-/* --- what this process gives to others: files by digest, of each the chunks that are verified and written.
+/* --- what this process gives to others: files by digest, of each the chunks that are verified and
+ * written.
  *
- * A pull offers its partial file and says of each chunk when it is there; the giving thread finds it by its digest and sends from the
- * open file, which stays the same one when it gets its name on the shelf. One that is withdrawn begins nothing from then on, for those
- * who hold it either; a chunk that is on its way goes on.
+ * A pull offers its partial file and says of each chunk when it is there; the giving thread finds
+ * it by its digest and sends from the open file, which stays the same one when it gets its name on
+ * the local cache. One that is withdrawn begins nothing from then on, for those who hold it either;
+ * a chunk that is on its way goes on.
  *
- * owns     counted: gifts_offer() and gifts_find() give a reference each, gift_drop() takes one; the file is a duplicate of the pull's
- * threads  any, all of it: LOCK_GIFTS */
+ * owns     counted: shared_files_offer() and shared_files_find() give a reference each,
+ *          shared_file_drop() takes one; the file is a duplicate of the pull's
+ * threads  any, all of it: LOCK_SHARED_FILES */
 
-struct gifts {
-    struct lock lock; /* over all gifts, too */
+struct shared_files {
+    struct lock lock; /* over all shared files, too */
     struct list all;
 };
 
-struct gift {
+struct shared_file {
     struct list node; /* of no list once it is withdrawn */
-    struct gifts *gifts;
+    struct shared_files *shared_files;
     unsigned refs;
     char hex[DIGEST_HEX + 1];
     uint64_t size_bytes;
@@ -61,18 +64,18 @@ struct gift {
     uint8_t *bits;
 };
 
-struct gifts *gifts_open(void)
+struct shared_files *shared_files_open(void)
 {
-    struct gifts *g = NEW(struct gifts);
+    struct shared_files *g = NEW(struct shared_files);
 
-    lock_init(&g->lock, LOCK_GIFTS);
+    lock_init(&g->lock, LOCK_SHARED_FILES);
     list_init(&g->all);
     return g;
 }
 
-void gifts_close(struct gifts **gp)
+void shared_files_close(struct shared_files **gp)
 {
-    struct gifts *g = *gp;
+    struct shared_files *g = *gp;
 
     if (g != NULL) {
         *gp = NULL;
@@ -82,18 +85,18 @@ void gifts_close(struct gifts **gp)
     }
 }
 
-int gifts_offer(struct gifts *g, const struct digest *d, uint64_t size_bytes, int fd,
-                struct gift **out, struct err *e)
+int shared_files_offer(struct shared_files *g, const struct digest *d, uint64_t size_bytes, int fd,
+                       struct shared_file **out, struct err *e)
 {
-    struct gift *x;
+    struct shared_file *x;
     int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 
     *out = NULL;
     if (own == -1) {
         return err_sys(e, "dup");
     }
-    x = NEW(struct gift);
-    x->gifts = g;
+    x = NEW(struct shared_file);
+    x->shared_files = g;
     x->refs = 1;
     x->fd = own;
     x->size_bytes = size_bytes;
@@ -107,41 +110,41 @@ int gifts_offer(struct gifts *g, const struct digest *d, uint64_t size_bytes, in
     return 0;
 }
 
-void gift_key(struct gift *x, const uint8_t key[PSK_KEY_BYTES])
+void shared_file_key(struct shared_file *x, const uint8_t key[PSK_KEY_BYTES])
 {
-    lock_take(&x->gifts->lock);
+    lock_take(&x->shared_files->lock);
     memcpy(x->key, key, sizeof x->key);
     x->keyed = true;
-    lock_drop(&x->gifts->lock);
+    lock_drop(&x->shared_files->lock);
 }
 
-void gift_chunk(struct gift *x, size_t i, bool there)
+void shared_file_chunk(struct shared_file *x, size_t i, bool there)
 {
     CHECK(i < x->count);
-    lock_take(&x->gifts->lock);
+    lock_take(&x->shared_files->lock);
     bits_set(x->bits, i, there);
-    lock_drop(&x->gifts->lock);
+    lock_drop(&x->shared_files->lock);
 }
 
-void gift_withdraw(struct gift *x)
+void shared_file_withdraw(struct shared_file *x)
 {
-    lock_take(&x->gifts->lock);
+    lock_take(&x->shared_files->lock);
     x->withdrawn = true;
     list_remove_if(&x->node);
-    lock_drop(&x->gifts->lock);
+    lock_drop(&x->shared_files->lock);
 }
 
-void gift_drop(struct gift **xp)
+void shared_file_drop(struct shared_file **xp)
 {
-    struct gift *x = *xp;
-    struct gifts *g;
+    struct shared_file *x = *xp;
+    struct shared_files *g;
     bool last;
 
     if (x == NULL) {
         return;
     }
     *xp = NULL;
-    g = x->gifts;
+    g = x->shared_files;
     lock_take(&g->lock);
     last = --x->refs == 0;
     if (last) {
@@ -156,13 +159,14 @@ void gift_drop(struct gift **xp)
     }
 }
 
-static struct gift *gifts_find(struct gifts *g, struct slice digest_hex, uint8_t key[PSK_KEY_BYTES])
+static struct shared_file *shared_files_find(struct shared_files *g, struct slice digest_hex,
+                                             uint8_t key[PSK_KEY_BYTES])
 {
-    struct gift *found = NULL;
+    struct shared_file *found = NULL;
 
     lock_take(&g->lock);
     LIST_EACH (&g->all, n) {
-        struct gift *x = LIST_ITEM(n, struct gift, node);
+        struct shared_file *x = LIST_ITEM(n, struct shared_file, node);
         if (found == NULL && x->keyed && slice_eqs(digest_hex, x->hex)) {
             found = x;
             x->refs++;
@@ -173,31 +177,31 @@ static struct gift *gifts_find(struct gifts *g, struct slice digest_hex, uint8_t
     return found;
 }
 
-static const char *gift_hex(const struct gift *x)
+static const char *shared_file_hex(const struct shared_file *x)
 {
     return x->hex;
 }
 
-static bool gift_bitmap(struct gift *x, struct buf *out)
+static bool shared_file_bitmap(struct shared_file *x, struct buf *out)
 {
     bool ok;
 
-    lock_take(&x->gifts->lock);
+    lock_take(&x->shared_files->lock);
     ok = !x->withdrawn;
     if (ok) {
         buf_add(out, x->bits, BITS_BYTES(x->count));
     }
-    lock_drop(&x->gifts->lock);
+    lock_drop(&x->shared_files->lock);
     return ok;
 }
 
-static bool gift_look(struct gift *x, uint64_t i, int *fd, uint64_t *at, size_t *n)
+static bool shared_file_look(struct shared_file *x, uint64_t i, int *fd, uint64_t *at, size_t *n)
 {
     bool ok;
 
-    lock_take(&x->gifts->lock);
+    lock_take(&x->shared_files->lock);
     ok = !x->withdrawn && i < x->count && bits_get(x->bits, (size_t)i);
-    lock_drop(&x->gifts->lock);
+    lock_drop(&x->shared_files->lock);
     if (ok) {
         *fd = x->fd;
         *at = i * CHUNK_BYTES;
@@ -206,33 +210,35 @@ static bool gift_look(struct gift *x, uint64_t i, int *fd, uint64_t *at, size_t 
     return ok;
 }
 
-struct hall { /* what all guests share */
+struct hall { /* what all inbound peers share */
     struct event_base *base;
     struct ssl_ctx_st *tls;
-    struct gifts *gifts;
-    struct list guests;
+    struct shared_files *shared_files;
+    struct list inbound_peers;
     unsigned nguests;
     unsigned uploads;   /* chunks that may be under way */
     unsigned uploading; /* chunks that are */
-    char *scratch;      /* GUEST_SCRATCH */
+    char *scratch;      /* INBOUND_PEER_SCRATCH */
     uint64_t given_bytes;
 };
 
-/* --- one connection of another node that takes from us: HTTP/1.1 over TLS with the key of what it asks for (psk.h).
+/* --- one connection of another node that takes from us: HTTP/1.1 over TLS with the key of what it
+ * asks for (psk.h).
  *
  *   GET /<sha256>/have      200, the bitmap
  *   GET /<sha256>/<chunk>   200, Content-Length and the chunk; 404: it is not here; 503: all places are taken
  *   anything else           400 and the end
  *
- * Its key names the one file that it may ask for. One request at a time; what comes behind it waits. A head is at most
- * GUEST_HEAD_MAX bytes, the handshake and each request must be over in GUEST_HASTE_MS, a kept connection asks again in
- * GUEST_IDLE_MS, and who reads less than GUEST_SPEED_BYTES in GUEST_HASTE_MS is let go. */
+ * Its key names the one file that it may ask for. One request at a time; what comes behind it
+ * waits. A head is at most INBOUND_PEER_HEAD_MAX bytes, the handshake and each request must be over
+ * in INBOUND_PEER_HASTE_MS, a kept connection asks again in INBOUND_PEER_IDLE_MS, and who reads
+ * less than INBOUND_PEER_SPEED_BYTES in INBOUND_PEER_HASTE_MS is let go. */
 
 enum { RECORD_BYTES = 16 << 10, TURN_BYTES = 1 << 20, BITMAP_MAX = 4 << 20 };
 
 enum phase { GREETS, ASKS, TAKES, LEAVES };
 
-struct guest {
+struct inbound_peer {
     struct list node;
     struct hall *hall;
     SSL *ssl;
@@ -240,8 +246,8 @@ struct guest {
     struct event *ready;
     short waits_for; /* EV_READ, EV_WRITE */
     enum phase phase;
-    struct gift *gift;
-    char in[GUEST_HEAD_MAX];
+    struct shared_file *shared_file;
+    char in[INBOUND_PEER_HEAD_MAX];
     size_t nin;
     struct buf out; /* head, and a body that is no chunk */
     size_t out_at;
@@ -254,19 +260,20 @@ struct guest {
     uint64_t sent_bytes;
 };
 
-static bool guest_knock(void *hall, SSL *ssl, struct slice identity, uint8_t key[PSK_KEY_BYTES])
+static bool inbound_peer_knock(void *hall, SSL *ssl, struct slice identity,
+                               uint8_t key[PSK_KEY_BYTES])
 {
     struct hall *h = hall;
-    struct guest *g = SSL_get_app_data(ssl);
+    struct inbound_peer *g = SSL_get_app_data(ssl);
 
-    gift_drop(&g->gift); /* a hello that was sent again */
-    g->gift = gifts_find(h->gifts, identity, key);
-    return g->gift != NULL;
+    shared_file_drop(&g->shared_file); /* a hello that was sent again */
+    g->shared_file = shared_files_find(h->shared_files, identity, key);
+    return g->shared_file != NULL;
 }
 
-/* --- what is asked ------------------------------------------------------------------------------------------------ */
+/* --- what is asked ---------------------------------------------------------------------------- */
 
-static bool read_line(struct slice line, struct guest_request *out)
+static bool read_line(struct slice line, struct inbound_peer_request *out)
 {
     struct slice path;
 
@@ -284,7 +291,7 @@ static bool read_line(struct slice line, struct guest_request *out)
 }
 
 /* Of the fields two matter: whether more requests come, and that no body does. */
-static bool read_field(struct slice line, struct guest_request *out)
+static bool read_field(struct slice line, struct inbound_peer_request *out)
 {
     struct slice name = slice_cut(&line, ':');
     struct slice value = slice_trim(line);
@@ -298,11 +305,11 @@ static bool read_field(struct slice line, struct guest_request *out)
     return true;
 }
 
-bool guest_read(struct slice head, struct guest_request *out)
+bool inbound_peer_read(struct slice head, struct inbound_peer_request *out)
 {
     bool first = true;
 
-    *out = (struct guest_request){0};
+    *out = (struct inbound_peer_request){0};
     while (head.n > 0) {
         struct slice line = slice_cut(&head, '\n');
         if (!slice_ends(line, SLICE("\r")) ||
@@ -318,9 +325,9 @@ bool guest_read(struct slice head, struct guest_request *out)
     return !first;
 }
 
-/* --- what is answered --------------------------------------------------------------------------------------------- */
+/* --- what is answered ------------------------------------------------------------------------- */
 
-static void say(struct guest *g, const char *status, size_t n)
+static void say(struct inbound_peer *g, const char *status, size_t n)
 {
     buf_clear(&g->out);
     buf_addf(
@@ -330,16 +337,16 @@ static void say(struct guest *g, const char *status, size_t n)
     g->out_at = 0;
 }
 
-static void refuse(struct guest *g, const char *status)
+static void refuse(struct inbound_peer *g, const char *status)
 {
     say(g, status, 0);
 }
 
-static void give_bitmap(struct guest *g)
+static void give_bitmap(struct inbound_peer *g)
 {
     struct buf bits = BUF_INIT(BITMAP_MAX);
 
-    if (gift_bitmap(g->gift, &bits)) {
+    if (shared_file_bitmap(g->shared_file, &bits)) {
         say(g, "200 OK", bits.n);
         buf_adds(&g->out, buf_slice(&bits));
     } else {
@@ -348,12 +355,12 @@ static void give_bitmap(struct guest *g)
     buf_free(&bits);
 }
 
-static void give_chunk(struct guest *g, uint64_t chunk)
+static void give_chunk(struct inbound_peer *g, uint64_t chunk)
 {
     struct hall *h = g->hall;
     size_t n;
 
-    if (!gift_look(g->gift, chunk, &g->file, &g->at, &n)) {
+    if (!shared_file_look(g->shared_file, chunk, &g->file, &g->at, &n)) {
         refuse(g, "404 Not Found");
     } else if (h->uploading >= h->uploads) {
         refuse(g, "503 Service Unavailable");
@@ -365,11 +372,11 @@ static void give_chunk(struct guest *g, uint64_t chunk)
     }
 }
 
-static void answer(struct guest *g, struct slice head)
+static void answer(struct inbound_peer *g, struct slice head)
 {
-    struct guest_request r;
+    struct inbound_peer_request r;
 
-    if (!guest_read(head, &r) || !slice_eqs(r.digest_hex, gift_hex(g->gift))) {
+    if (!inbound_peer_read(head, &r) || !slice_eqs(r.digest_hex, shared_file_hex(g->shared_file))) {
         g->closes = true;
         refuse(g, "400 Bad Request");
         return;
@@ -382,9 +389,9 @@ static void answer(struct guest *g, struct slice head)
     }
 }
 
-/* --- the steps: each true when there may be more to do at once -------------------------------------------------------- */
+/* --- the steps: each true when there may be more to do at once -------------------------------- */
 
-static void enter(struct guest *g, enum phase phase)
+static void enter(struct inbound_peer *g, enum phase phase)
 {
     g->phase = phase;
     g->since_ms = clock_now_ms();
@@ -392,7 +399,7 @@ static void enter(struct guest *g, enum phase phase)
 }
 
 /* What an SSL_*() that did not go through waits for; false: it is over. */
-static bool waits(struct guest *g, int rc)
+static bool waits(struct inbound_peer *g, int rc)
 {
     int why = SSL_get_error(g->ssl, rc);
 
@@ -404,14 +411,14 @@ static bool waits(struct guest *g, int rc)
     return false;
 }
 
-static bool greet(struct guest *g)
+static bool greet(struct inbound_peer *g)
 {
     int rc = SSL_accept(g->ssl);
 
     if (rc != 1) {
         return waits(g, rc);
     }
-    if (g->gift == NULL) {
+    if (g->shared_file == NULL) {
         g->phase = LEAVES; /* cannot be: without a key there is no handshake */
         return false;
     }
@@ -419,7 +426,7 @@ static bool greet(struct guest *g)
     return true;
 }
 
-static bool take_request(struct guest *g)
+static bool take_request(struct inbound_peer *g)
 {
     const char *end = memmem(g->in, g->nin, "\r\n\r\n", 4);
     size_t n;
@@ -438,7 +445,7 @@ static bool take_request(struct guest *g)
     return true;
 }
 
-static bool hear(struct guest *g)
+static bool hear(struct inbound_peer *g)
 {
     int rc;
 
@@ -459,7 +466,7 @@ static bool hear(struct guest *g)
     return true;
 }
 
-static bool write_out(struct guest *g, const char *p, size_t n, size_t *wrote)
+static bool write_out(struct inbound_peer *g, const char *p, size_t n, size_t *wrote)
 {
     int rc = SSL_write(g->ssl, p, (int)min_u64(n, RECORD_BYTES));
 
@@ -468,10 +475,10 @@ static bool write_out(struct guest *g, const char *p, size_t n, size_t *wrote)
     return rc > 0 || waits(g, rc);
 }
 
-static bool send_file(struct guest *g)
+static bool send_file(struct inbound_peer *g)
 {
     struct hall *h = g->hall;
-    size_t n = (size_t)min_u64(GUEST_SCRATCH, g->end - g->at);
+    size_t n = (size_t)min_u64(INBOUND_PEER_SCRATCH, g->end - g->at);
     size_t done = 0;
     bool on = true;
 
@@ -489,7 +496,7 @@ static bool send_file(struct guest *g)
     return on;
 }
 
-static bool send_on(struct guest *g)
+static bool send_on(struct inbound_peer *g)
 {
     size_t wrote;
 
@@ -514,7 +521,7 @@ static bool send_on(struct guest *g)
     return true;
 }
 
-static bool step(struct guest *g)
+static bool step(struct inbound_peer *g)
 {
     switch (g->phase) {
     case GREETS:
@@ -529,11 +536,11 @@ static bool step(struct guest *g)
     return false;
 }
 
-static void guest_close(struct guest *g);
+static void inbound_peer_close(struct inbound_peer *g);
 
 static void on_ready(evutil_socket_t fd, short what, void *arg)
 {
-    struct guest *g = arg;
+    struct inbound_peer *g = arg;
     uint64_t from = g->sent_bytes;
     bool on = true;
 
@@ -542,7 +549,7 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
         on = step(g);
     }
     if (g->phase == LEAVES) {
-        guest_close(g);
+        inbound_peer_close(g);
         return;
     }
     /* The others' turn, when it could go on: a socket that takes more is ready at once. */
@@ -550,11 +557,11 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
     CHECK(event_add(g->ready, NULL) == 0);
 }
 
-/* --- coming and going ----------------------------------------------------------------------------------------------- */
+/* --- coming and going ------------------------------------------------------------------------- */
 
-static void guest_open(struct hall *h, int fd, uint64_t now_ms)
+static void inbound_peer_open(struct hall *h, int fd, uint64_t now_ms)
 {
-    struct guest *g = NEW(struct guest);
+    struct inbound_peer *g = NEW(struct inbound_peer);
 
     g->hall = h;
     g->fd = fd;
@@ -567,11 +574,11 @@ static void guest_open(struct hall *h, int fd, uint64_t now_ms)
     SSL_set_accept_state(g->ssl);
     g->ready = event_new(h->base, fd, EV_READ, on_ready, g);
     CHECK(g->ready != NULL && event_add(g->ready, NULL) == 0);
-    list_push_back(&h->guests, &g->node);
+    list_push_back(&h->inbound_peers, &g->node);
     h->nguests++;
 }
 
-static void guest_close(struct guest *g)
+static void inbound_peer_close(struct inbound_peer *g)
 {
     struct hall *h = g->hall;
 
@@ -581,25 +588,25 @@ static void guest_close(struct guest *g)
     event_free(g->ready);
     SSL_free(g->ssl);
     close(g->fd);
-    gift_drop(&g->gift);
+    shared_file_drop(&g->shared_file);
     buf_free(&g->out);
     free(g);
 }
 
-static bool guest_is_late(struct guest *g, uint64_t now_ms)
+static bool inbound_peer_is_late(struct inbound_peer *g, uint64_t now_ms)
 {
     uint64_t waited_ms = now_ms > g->since_ms ? now_ms - g->since_ms : 0;
 
     switch (g->phase) {
     case GREETS:
-        return waited_ms > GUEST_HASTE_MS;
+        return waited_ms > INBOUND_PEER_HASTE_MS;
     case ASKS:
-        return waited_ms > (g->nin == 0 ? GUEST_IDLE_MS : GUEST_HASTE_MS);
+        return waited_ms > (g->nin == 0 ? INBOUND_PEER_IDLE_MS : INBOUND_PEER_HASTE_MS);
     case TAKES:
-        if (waited_ms <= GUEST_HASTE_MS) {
+        if (waited_ms <= INBOUND_PEER_HASTE_MS) {
             return false;
         }
-        if (g->sent_bytes - g->since_bytes < GUEST_SPEED_BYTES) {
+        if (g->sent_bytes - g->since_bytes < INBOUND_PEER_SPEED_BYTES) {
             return true;
         }
         enter(g, TAKES);
@@ -620,7 +627,7 @@ struct give {
     int fd;
     int stop; /* eventfd */
     uint16_t port;
-    struct event *on_guest;
+    struct event *on_inbound_peer;
     struct event *on_stop;
     struct event *on_sweep;
 };
@@ -629,20 +636,20 @@ static void arrive(evutil_socket_t fd, short what, void *arg)
 {
     struct give *g = arg;
     const int on = 1;
-    int guest;
+    int inbound_peer;
 
     (void)what;
-    while ((guest = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) != -1) {
-        if (g->hall.nguests >= GIVE_GUESTS) {
-            close(guest);
+    while ((inbound_peer = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) != -1) {
+        if (g->hall.nguests >= GIVE_INBOUND_PEERS) {
+            close(inbound_peer);
             continue;
         }
-        setsockopt(guest, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        guest_open(&g->hall, guest, clock_now_ms());
+        setsockopt(inbound_peer, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        inbound_peer_open(&g->hall, inbound_peer, clock_now_ms());
     }
     if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         event_del(
-            g->on_guest); /* no descriptor is left: those who wait are asked in with the next sweep */
+            g->on_inbound_peer); /* no descriptor is left: those who wait are asked in with the next sweep */
     }
 }
 
@@ -653,12 +660,12 @@ static void sweep(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    LIST_EACH (&g->hall.guests, n) {
-        if (guest_is_late(LIST_ITEM(n, struct guest, node), now_ms)) {
-            guest_close(LIST_ITEM(n, struct guest, node));
+    LIST_EACH (&g->hall.inbound_peers, n) {
+        if (inbound_peer_is_late(LIST_ITEM(n, struct inbound_peer, node), now_ms)) {
+            inbound_peer_close(LIST_ITEM(n, struct inbound_peer, node));
         }
     }
-    event_add(g->on_guest, NULL);
+    event_add(g->on_inbound_peer, NULL);
 }
 
 static void stop(evutil_socket_t fd, short what, void *arg)
@@ -675,8 +682,8 @@ static void *run(void *arg)
     struct give *g = arg;
 
     event_base_dispatch(g->hall.base);
-    LIST_EACH (&g->hall.guests, n) {
-        guest_close(LIST_ITEM(n, struct guest, node));
+    LIST_EACH (&g->hall.inbound_peers, n) {
+        inbound_peer_close(LIST_ITEM(n, struct inbound_peer, node));
     }
     return NULL;
 }
@@ -732,8 +739,8 @@ static int listen_at(const char *address, uint16_t port, int *out, uint16_t *got
     return 0;
 }
 
-int give_open(struct gifts *gifts, const char *address, uint16_t port, unsigned uploads,
-              struct give **out, struct err *e)
+int give_open(struct shared_files *shared_files, const char *address, uint16_t port,
+              unsigned uploads, struct give **out, struct err *e)
 {
     const struct timeval every = {SWEEP_MS / 1000, SWEEP_MS % 1000 * 1000};
     struct give *g;
@@ -751,16 +758,16 @@ int give_open(struct gifts *gifts, const char *address, uint16_t port, unsigned 
     g->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     g->hall.base = event_base_new();
     CHECK(g->stop != -1 && g->hall.base != NULL);
-    g->hall.gifts = gifts;
+    g->hall.shared_files = shared_files;
     g->hall.uploads = uploads;
-    g->hall.scratch = mem_new(GUEST_SCRATCH);
-    g->hall.tls = psk_server(guest_knock, &g->hall);
-    list_init(&g->hall.guests);
-    g->on_guest = event_new(g->hall.base, fd, EV_READ | EV_PERSIST, arrive, g);
+    g->hall.scratch = mem_new(INBOUND_PEER_SCRATCH);
+    g->hall.tls = psk_server(inbound_peer_knock, &g->hall);
+    list_init(&g->hall.inbound_peers);
+    g->on_inbound_peer = event_new(g->hall.base, fd, EV_READ | EV_PERSIST, arrive, g);
     g->on_stop = event_new(g->hall.base, g->stop, EV_READ, stop, g);
     g->on_sweep = event_new(g->hall.base, -1, EV_PERSIST, sweep, g);
-    CHECK(g->on_guest != NULL && g->on_stop != NULL && g->on_sweep != NULL);
-    CHECK(event_add(g->on_guest, NULL) == 0 && event_add(g->on_stop, NULL) == 0 &&
+    CHECK(g->on_inbound_peer != NULL && g->on_stop != NULL && g->on_sweep != NULL);
+    CHECK(event_add(g->on_inbound_peer, NULL) == 0 && event_add(g->on_stop, NULL) == 0 &&
           event_add(g->on_sweep, &every) == 0);
     g->thread = thread_start("give", run, g);
     *out = g;
@@ -782,7 +789,7 @@ void give_close(struct give **gp)
     *gp = NULL;
     CHECK(eventfd_write(g->stop, 1) == 0);
     CHECK(pthread_join(g->thread, NULL) == 0);
-    event_free(g->on_guest);
+    event_free(g->on_inbound_peer);
     event_free(g->on_stop);
     event_free(g->on_sweep);
     event_base_free(g->hall.base);

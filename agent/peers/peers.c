@@ -21,9 +21,9 @@ enum {
     GOODBYE_MS = 1000,
     GOODBYE_HURRY_MS = 300,
     GIVERS_MAX = 4096,
-    NEIGHBOUR_LANES = 2,
-    NEIGHBOURS_ACTIVE = 8,
-    NEIGHBOURS_MAX = 32,
+    REMOTE_PEER_PEER_CONNECTIONS = 2,
+    REMOTE_PEERS_ACTIVE = 8,
+    REMOTE_PEERS_MAX = 32,
 };
 enum {
     FIRST_WAIT_MS = 1000, /* for the first answer, before the pull begins by itself */
@@ -64,11 +64,11 @@ struct peers {
     struct xfer_loop *xfers;
     void (*changed)(void *arg); /* something may be fetched that could not be before */
     void *arg;
-    struct gifts *gifts;
+    struct shared_files *shared_files;
     struct give *give; /* NULL: takes only */
     struct list swarms;
     uint64_t dice;
-    unsigned asking;    /* neighbours what they have */
+    unsigned asking;    /* peers what they have */
     struct list givers; /* addresses that gave something right */
     unsigned ngivers;
     uint64_t linger_ms;  /* how long it stays for others */
@@ -85,12 +85,12 @@ struct swarm {
     struct arena arena;
     size_t count;
     uint8_t id[SWARM_ID_BYTES];
-    struct gift *gift;
+    struct shared_file *shared_file;
     uint8_t *have;
     uint8_t *mine; /* to be brought from the mirror */
     size_t nhave;
     size_t nmine;
-    struct list neighbours;
+    struct list remote_peers;
     size_t nneighbours;
     uint64_t members;
     uint64_t again_ms;
@@ -114,7 +114,7 @@ struct swarm {
     uint64_t patience_ms;
 };
 
-struct neighbour {
+struct remote_peer {
     struct list node;
     struct swarm *swarm;
     char address[ADDRESS_ROOM];
@@ -122,7 +122,7 @@ struct neighbour {
     size_t nhave;  /* chunks in it */
     bool active;   /* one of those that are asked */
     bool liar;
-    unsigned lanes;
+    unsigned peer_connections;
     unsigned blocks;   /* that came and are being checked and written */
     unsigned failures; /* in a row */
     uint64_t rests_until_ms;
@@ -132,14 +132,17 @@ struct neighbour {
     bool gave; /* a chunk that was right */
 };
 
-/* --- neighbours: other nodes that have some of a file -------------------------------------------------------------------
+/* --- peers: other nodes that have some of a file
+ * -------------------------------------------------------------------
  *
- * One is asked for its bitmap now and then. One that fails, is slow, has not what it said or answers nonsense is left alone for 10 s, then 20, ...; one whose
- * chunk was not what it should be is not asked again in this run. Connections are told apart by the file (psk.h), HTTP/1.1, no proxy. */
+ * One is asked for its bitmap now and then. One that fails, is slow, has not what it said or
+ * answers nonsense is left alone for 10 s, then 20, ...; one whose chunk was not what it should be
+ * is not asked again in this run. Connections are told apart by the file (psk.h), HTTP/1.1, no
+ * proxy. */
 
-static struct neighbour *neighbour_new(struct swarm *s, const char *address)
+static struct remote_peer *remote_peer_new(struct swarm *s, const char *address)
 {
-    struct neighbour *n = NEW(struct neighbour);
+    struct remote_peer *n = NEW(struct remote_peer);
 
     n->swarm = s;
     n->answer = BUF_INIT(BITS_BYTES(s->count));
@@ -147,19 +150,19 @@ static struct neighbour *neighbour_new(struct swarm *s, const char *address)
     return n;
 }
 
-static bool neighbour_usable(const struct neighbour *n, uint64_t now_ms)
+static bool remote_peer_usable(const struct remote_peer *n, uint64_t now_ms)
 {
     return !n->liar && now_ms >= n->rests_until_ms;
 }
 
-static struct xfer_want neighbour_want(const struct neighbour *n, const char *what,
-                                       char room[PEER_URL_ROOM])
+static struct xfer_params remote_peer_params(const struct remote_peer *n, const char *what,
+                                             char room[PEER_URL_ROOM])
 {
     const char *hex = n->swarm->psk.identity;
     int len = snprintf(room, PEER_URL_ROOM, "https://%.32s.%.32s.peer/%.64s/%.20s", hex, hex + 32,
                        hex, what);
 
-    return (struct xfer_want){
+    return (struct xfer_params){
         .method = XFER_GET,
         .url = slice_of(room, (size_t)len),
         .connect_to = n->address,
@@ -171,16 +174,16 @@ static struct xfer_want neighbour_want(const struct neighbour *n, const char *wh
 }
 
 /* The request for a chunk. */
-static struct xfer_want want_chunk(const struct neighbour *n, size_t chunk,
-                                   char room[PEER_URL_ROOM])
+static struct xfer_params want_chunk(const struct remote_peer *n, size_t chunk,
+                                     char room[PEER_URL_ROOM])
 {
     char what[U64_DIGITS + 1];
 
     snprintf(what, sizeof what, "%zu", chunk);
-    return neighbour_want(n, what, room);
+    return remote_peer_params(n, what, room);
 }
 
-static void rest(struct neighbour *n, uint64_t now_ms)
+static void rest(struct remote_peer *n, uint64_t now_ms)
 {
     unsigned times = n->failures < REST_DOUBLINGS ? n->failures : REST_DOUBLINGS;
 
@@ -189,7 +192,7 @@ static void rest(struct neighbour *n, uint64_t now_ms)
     n->active = false;
 }
 
-static void neighbour_judge(struct neighbour *n, size_t chunk, int rc, uint64_t now_ms)
+static void remote_peer_judge(struct remote_peer *n, size_t chunk, int rc, uint64_t now_ms)
 {
     if (rc == 0) {
         n->failures = 0;
@@ -204,7 +207,7 @@ static void neighbour_judge(struct neighbour *n, size_t chunk, int rc, uint64_t 
     }
 }
 
-static void neighbour_lied(struct neighbour *n, size_t chunk)
+static void remote_peer_lied(struct remote_peer *n, size_t chunk)
 {
     if (!n->liar) {
         log_warn("peers.liar", "peer=%s chunk=%zu is not what it should be; it is not asked again",
@@ -214,18 +217,18 @@ static void neighbour_lied(struct neighbour *n, size_t chunk)
     n->active = false;
 }
 
-/* --- what a neighbour has ---------------------------------------------------------------------------------------------------- */
+/* --- what a peer has -------------------------------------------------------------------------- */
 
 static int on_have_head(void *arg, const struct xfer_head *h)
 {
-    struct neighbour *n = arg;
+    struct remote_peer *n = arg;
 
     return h->status == 200 && h->content_length == BITS_BYTES(n->swarm->count) ? 0 : E_PROTOCOL;
 }
 
 static int on_have_body(void *arg, struct slice bytes)
 {
-    struct neighbour *n = arg;
+    struct remote_peer *n = arg;
 
     buf_adds(&n->answer, bytes);
     return n->answer.rc;
@@ -233,7 +236,7 @@ static int on_have_body(void *arg, struct slice bytes)
 
 static void on_have_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
-    struct neighbour *n = arg;
+    struct remote_peer *n = arg;
     uint64_t now_ms = clock_now_ms();
 
     (void)body_bytes;
@@ -254,18 +257,18 @@ static void on_have_done(void *arg, int rc, const struct err *why, uint64_t body
     n->swarm->peers->changed(n->swarm->peers->arg);
 }
 
-static bool neighbour_ask(struct neighbour *n)
+static bool remote_peer_ask(struct remote_peer *n)
 {
     static const struct xfer_events events = {on_have_head, on_have_body, on_have_done};
     struct peers *ps = n->swarm->peers;
     char room[PEER_URL_ROOM];
-    struct xfer_want w;
+    struct xfer_params w;
 
     CHECK(n->x == NULL);
     if (ps->asking >= PEERS_ASKING) {
         return false;
     }
-    w = neighbour_want(n, "have", room);
+    w = remote_peer_params(n, "have", room);
     w.idle_bytes_per_s = 1;
     buf_clear(&n->answer);
     n->x = xfer_start(ps->xfers, &w, &events, n);
@@ -273,7 +276,7 @@ static bool neighbour_ask(struct neighbour *n)
     return true;
 }
 
-static void stop_asking(struct neighbour *n)
+static void stop_asking(struct remote_peer *n)
 {
     if (n->x != NULL) {
         xfer_cancel(&n->x);
@@ -281,30 +284,31 @@ static void stop_asking(struct neighbour *n)
     }
 }
 
-static void neighbour_give_up(struct neighbour *n, uint64_t now_ms)
+static void remote_peer_give_up(struct remote_peer *n, uint64_t now_ms)
 {
     stop_asking(n);
     rest(n, now_ms);
 }
 
-static void neighbour_free(struct neighbour *n)
+static void remote_peer_free(struct remote_peer *n)
 {
-    CHECK(n->lanes == 0 && n->blocks == 0);
+    CHECK(n->peer_connections == 0 && n->blocks == 0);
     stop_asking(n);
     buf_free(&n->answer);
     free(n->have);
     free(n);
 }
 
-/* --- what the mirror is told and tells -------------------------------------------------------------------------------- */
+/* --- what the mirror is told and tells -------------------------------------------------------- */
 
 static bool is_alone(const struct swarm *s)
 {
     return !s->keyed || s->members <= 1;
 }
 
-/* The fewer chunks share the mirror's link, the sooner the first of them is there to be given on. */
-static size_t lanes_among(const struct swarm *s)
+/* The fewer chunks share the mirror's link, the sooner the first of them is there to be given
+ * on. */
+static size_t peer_connections_among(const struct swarm *s)
 {
     return s->members < BRINGERS ? (size_t)(BRINGERS / s->members) : 1;
 }
@@ -323,12 +327,12 @@ static bool may_bring(const struct swarm *s, const struct parts *p)
             busy += p->state[i] == PART_BUSY;
         }
     }
-    return busy < lanes_among(s);
+    return busy < peer_connections_among(s);
 }
 
 static unsigned take_wanted(const struct swarm *s)
 {
-    size_t want = !s->keyed ? BRINGERS : is_alone(s) ? TAKE_ALONE : lanes_among(s) + 1;
+    size_t want = !s->keyed ? BRINGERS : is_alone(s) ? TAKE_ALONE : peer_connections_among(s) + 1;
     size_t left = s->count - s->nhave - s->nmine;
 
     want = want > s->nmine ? want - s->nmine : 0;
@@ -337,15 +341,15 @@ static unsigned take_wanted(const struct swarm *s)
 
 static bool take_is_due(const struct swarm *s, uint64_t now_ms)
 {
-    size_t enough = is_alone(s) ? TAKE_ALONE / 2 : lanes_among(s);
+    size_t enough = is_alone(s) ? TAKE_ALONE / 2 : peer_connections_among(s);
 
     return s->nmine <= enough && now_ms >= s->take_at_ms && take_wanted(s) > 0;
 }
 
-static struct neighbour *known(const struct swarm *s, const char *address)
+static struct remote_peer *known(const struct swarm *s, const char *address)
 {
-    LIST_EACH (&s->neighbours, n) {
-        struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
+    LIST_EACH (&s->remote_peers, n) {
+        struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
         if (strcmp(x->address, address) == 0) {
             return x;
         }
@@ -356,15 +360,15 @@ static struct neighbour *known(const struct swarm *s, const char *address)
 /* Room for one more by the oldest that is of no use now; false: all are. */
 static bool make_room(struct swarm *s)
 {
-    if (s->nneighbours < NEIGHBOURS_MAX) {
+    if (s->nneighbours < REMOTE_PEERS_MAX) {
         return true;
     }
-    LIST_EACH (&s->neighbours, n) {
-        struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
-        if (!x->active && !x->liar && x->lanes == 0 && x->blocks == 0) {
+    LIST_EACH (&s->remote_peers, n) {
+        struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
+        if (!x->active && !x->liar && x->peer_connections == 0 && x->blocks == 0) {
             list_remove(n);
             s->nneighbours--;
-            neighbour_free(x);
+            remote_peer_free(x);
             return true;
         }
     }
@@ -373,27 +377,27 @@ static bool make_room(struct swarm *s)
 
 static void meet(struct swarm *s, const char *address)
 {
-    struct neighbour *n;
+    struct remote_peer *n;
 
     if (known(s, address) == NULL && make_room(s)) {
-        n = neighbour_new(s, address);
-        list_push_back(&s->neighbours, &n->node);
+        n = remote_peer_new(s, address);
+        list_push_back(&s->remote_peers, &n->node);
         s->nneighbours++;
     }
 }
 
-static void take_key(struct swarm *s, const struct told *t)
+static void take_key(struct swarm *s, const struct reported *t)
 {
     if (s->keyed && memcmp(s->psk.key, t->key, PSK_KEY_BYTES) == 0) {
         return;
     }
     memcpy(s->psk.key, t->key, PSK_KEY_BYTES);
     s->keyed = true;
-    if (s->gift != NULL) {
-        gift_key(s->gift, t->key);
+    if (s->shared_file != NULL) {
+        shared_file_key(s->shared_file, t->key);
     }
-    LIST_EACH (&s->neighbours, n) { /* who did not know the key may know this one */
-        struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
+    LIST_EACH (&s->remote_peers, n) { /* who did not know the key may know this one */
+        struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
         x->rests_until_ms = 0;
         x->failures = 0;
     }
@@ -406,8 +410,9 @@ static uint64_t until_next_take(const struct swarm *s, bool none)
     return none ? min_u64(none_ms, s->again_ms) : TAKE_APART_MS;
 }
 
-/* The list is all that is this node's to bring; what has come since it was made stands in it still. */
-static void take_up(struct swarm *s, const struct told *t, uint64_t now_ms)
+/* The list is all that is this node's to bring; what has come since it was made stands in it
+ * still. */
+static void take_up(struct swarm *s, const struct reported *t, uint64_t now_ms)
 {
     size_t before = s->nmine;
 
@@ -423,7 +428,7 @@ static void take_up(struct swarm *s, const struct told *t, uint64_t now_ms)
     s->take_at_ms = now_ms + until_next_take(s, s->asked_take > 0 && s->nmine <= before);
 }
 
-static void be_told(struct swarm *s, const struct told *t, uint64_t now_ms)
+static void be_reported(struct swarm *s, const struct reported *t, uint64_t now_ms)
 {
     take_key(s, t);
     s->members = t->members;
@@ -433,7 +438,7 @@ static void be_told(struct swarm *s, const struct told *t, uint64_t now_ms)
     for (size_t i = 0; i < t->npeers; i++) {
         meet(s, t->peer[i]);
     }
-    log_debug("peers.told", "members=%" PRIu64 " take=%zu peers=%zu", t->members, t->ntake,
+    log_debug("peers.answered", "members=%" PRIu64 " take=%zu peers=%zu", t->members, t->ntake,
               t->npeers);
 }
 
@@ -445,7 +450,8 @@ static void turn_off(struct swarm *s, int status)
     memset(s->mine, 0, BITS_BYTES(s->count));
 }
 
-/* No answer, or none that is one: by itself meanwhile, and again later, not all at the same time. */
+/* No answer, or none that is one: by itself meanwhile, and again later, not all at the same
+ * time. */
 static void ask_later(struct swarm *s, uint64_t after_ms, uint64_t now_ms)
 {
     s->ask_at_ms = now_ms + after_ms + dice_below(&s->peers->dice, after_ms);
@@ -457,7 +463,7 @@ static void on_answer(void *arg, int rc, const struct err *why, const struct ask
 {
     struct swarm *s = arg;
     uint64_t now_ms = clock_now_ms();
-    struct told told;
+    struct reported reported;
     struct err e = *why;
 
     s->ask = NULL;
@@ -465,9 +471,9 @@ static void on_answer(void *arg, int rc, const struct err *why, const struct ask
         return;
     }
     if (rc == 0 && a->status == 200) {
-        rc = told_read(a->body, s->count, &told, &e);
+        rc = reported_read(a->body, s->count, &reported, &e);
         if (rc == 0) {
-            be_told(s, &told, now_ms);
+            be_reported(s, &reported, now_ms);
         }
     } else if (rc == 0 && (a->status == 429 || a->status >= 500)) {
         ask_later(s, max_u64(TURNED_AWAY_MS, a->retry_after_s * 1000), now_ms);
@@ -484,7 +490,7 @@ static void on_answer(void *arg, int rc, const struct err *why, const struct ask
 static void tell(struct swarm *s, struct slice text)
 {
     const struct slice field = SLICE("Content-Type: application/json");
-    const struct ask_want w = {
+    const struct ask_params w = {
         .method = XFER_POST, .url = s->url, .body = text, .fields = &field, .nfields = 1};
 
     s->asked_ms = clock_now_ms();
@@ -495,7 +501,7 @@ static void announce(struct swarm *s)
 {
     struct buf text = BUF_INIT(ANNOUNCEMENT_MAX);
     const struct announcement a = {.id = s->id,
-                                   .port = s->gift != NULL ? give_port(s->peers->give) : 0,
+                                   .port = s->shared_file != NULL ? give_port(s->peers->give) : 0,
                                    .have = s->have,
                                    .count = s->count,
                                    .take = take_wanted(s)};
@@ -522,27 +528,27 @@ static void see_to_mirror(struct swarm *s, uint64_t now_ms)
     }
 }
 
-/* --- the neighbours ----------------------------------------------------------------------------------------------------- */
+/* --- the peers -------------------------------------------------------------------------------- */
 
 static size_t count_active(const struct swarm *s)
 {
     size_t count = 0;
 
-    LIST_EACH (&s->neighbours, n) {
-        count += LIST_ITEM(n, struct neighbour, node)->active;
+    LIST_EACH (&s->remote_peers, n) {
+        count += LIST_ITEM(n, struct remote_peer, node)->active;
     }
     return count;
 }
 
-static void choose_neighbours(struct swarm *s, uint64_t now_ms)
+static void choose_remote_peers(struct swarm *s, uint64_t now_ms)
 {
-    for (size_t have = count_active(s); have < NEIGHBOURS_ACTIVE; have++) {
-        struct neighbour *one = NULL;
+    for (size_t have = count_active(s); have < REMOTE_PEERS_ACTIVE; have++) {
+        struct remote_peer *one = NULL;
         uint64_t seen = 0;
 
-        LIST_EACH (&s->neighbours, n) {
-            struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
-            if (!x->active && neighbour_usable(x, now_ms) &&
+        LIST_EACH (&s->remote_peers, n) {
+            struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
+            if (!x->active && remote_peer_usable(x, now_ms) &&
                 dice_below(&s->peers->dice, ++seen) == 0) {
                 one = x;
             }
@@ -555,18 +561,18 @@ static void choose_neighbours(struct swarm *s, uint64_t now_ms)
     }
 }
 
-static void ask_neighbours(struct swarm *s, uint64_t now_ms)
+static void ask_remote_peers(struct swarm *s, uint64_t now_ms)
 {
     uint64_t every_ms = s->hungry ? HUNGRY_MS : CONTENT_MS;
 
-    LIST_EACH (&s->neighbours, n) {
-        struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
+    LIST_EACH (&s->remote_peers, n) {
+        struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
         if (x->x != NULL && now_ms > x->asked_ms + HAVE_PATIENCE_MS) {
-            neighbour_give_up(x, now_ms);
+            remote_peer_give_up(x, now_ms);
         }
         if (x->active && x->x == NULL && (x->have == NULL || x->nhave < s->count) &&
-            neighbour_usable(x, now_ms) && now_ms >= x->asked_ms + every_ms) {
-            if (!neighbour_ask(x)) {
+            remote_peer_usable(x, now_ms) && now_ms >= x->asked_ms + every_ms) {
+            if (!remote_peer_ask(x)) {
                 return;
             }
             x->asked_ms = now_ms;
@@ -578,12 +584,12 @@ static bool swarm_is_wanted(const struct swarm *s, uint64_t now_ms)
 {
     bool any = false;
 
-    if (!s->finished || s->off || s->gift == NULL || is_alone(s)) {
+    if (!s->finished || s->off || s->shared_file == NULL || is_alone(s)) {
         return false;
     }
-    LIST_EACH (&s->neighbours, n) {
-        const struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
-        if (neighbour_usable(x, now_ms)) {
+    LIST_EACH (&s->remote_peers, n) {
+        const struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
+        if (remote_peer_usable(x, now_ms)) {
             if (x->have == NULL || x->nhave < s->count) {
                 return true;
             }
@@ -593,30 +599,32 @@ static bool swarm_is_wanted(const struct swarm *s, uint64_t now_ms)
     return !any && s->nneighbours == 0; /* there are others, and we know none of them yet */
 }
 
-/* --- choosing ----------------------------------------------------------------------------------------------------------- */
+/* --- choosing --------------------------------------------------------------------------------- */
 
 static bool swarm_is_on(const struct swarm *s)
 {
     return !s->off;
 }
 
-static size_t list_givers(const struct swarm *s, struct giver *giver, struct neighbour **who,
+static size_t list_givers(const struct swarm *s, struct giver *giver, struct remote_peer **who,
                           uint64_t now_ms)
 {
     size_t count = 0;
 
-    LIST_EACH (&s->neighbours, n) {
-        struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
-        if (x->active && x->lanes < NEIGHBOUR_LANES && neighbour_usable(x, now_ms)) {
-            giver[count] = (struct giver){x->have, NEIGHBOUR_LANES - x->lanes};
+    LIST_EACH (&s->remote_peers, n) {
+        struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
+        if (x->active && x->peer_connections < REMOTE_PEER_PEER_CONNECTIONS &&
+            remote_peer_usable(x, now_ms)) {
+            giver[count] =
+                (struct giver){x->have, REMOTE_PEER_PEER_CONNECTIONS - x->peer_connections};
             who[count++] = x;
         }
     }
     return count;
 }
 
-/* Half as long with each time that it was for nothing: members who say that they have a file and do not give it cost seconds, not
- * seconds a chunk. */
+/* Half as long with each time that it was for nothing: members who say that they have a file and do
+ * not give it cost seconds, not seconds a chunk. */
 static void moved(struct swarm *s, uint64_t now_ms)
 {
     s->moved_ms = now_ms;
@@ -629,9 +637,9 @@ static void moved(struct swarm *s, uint64_t now_ms)
 /* Those who are asked have nothing for us: others may. */
 static void look_round(struct swarm *s)
 {
-    LIST_EACH (&s->neighbours, n) {
-        struct neighbour *x = LIST_ITEM(n, struct neighbour, node);
-        x->active = x->active && (x->lanes > 0 || x->x != NULL);
+    LIST_EACH (&s->remote_peers, n) {
+        struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
+        x->active = x->active && (x->peer_connections > 0 || x->x != NULL);
     }
 }
 
@@ -643,11 +651,11 @@ static bool is_starved(const struct swarm *s, uint64_t now_ms)
 
 static enum peer_choice swarm_choose(struct swarm *s, const struct parts *p,
                                      const struct peer_now *now, size_t *chunk,
-                                     struct neighbour **from)
+                                     struct remote_peer **from)
 {
     uint64_t now_ms = now->now_ms;
-    struct giver giver[NEIGHBOURS_MAX];
-    struct neighbour *who[NEIGHBOURS_MAX];
+    struct giver giver[REMOTE_PEERS_MAX];
+    struct remote_peer *who[REMOTE_PEERS_MAX];
     struct choose_from c = {.state = p->state,
                             .first = p->prefix,
                             .count = p->count,
@@ -677,7 +685,7 @@ static enum peer_choice swarm_choose(struct swarm *s, const struct parts *p,
     s->hungry = what == CHOOSE_NONE;
     if (what == CHOOSE_GIVER) {
         *from = who[i];
-        who[i]->lanes++;
+        who[i]->peer_connections++;
     }
     if (what == CHOOSE_MIRROR && !bits_get(s->mine, *chunk) && !is_alone(s)) {
         s->strikes += s->strikes < STRIKES_MAX;
@@ -689,16 +697,16 @@ static enum peer_choice swarm_choose(struct swarm *s, const struct parts *p,
     return what;
 }
 
-static void swarm_release(struct neighbour *n, size_t chunk, int rc)
+static void swarm_release(struct remote_peer *n, size_t chunk, int rc)
 {
-    CHECK(n->lanes > 0);
-    n->lanes--;
+    CHECK(n->peer_connections > 0);
+    n->peer_connections--;
     if (rc == 0) {
         n->blocks++; /* until it is written */
         moved(n->swarm, clock_now_ms());
     }
     if (rc != E_CANCELLED) {
-        neighbour_judge(n, chunk, rc, clock_now_ms());
+        remote_peer_judge(n, chunk, rc, clock_now_ms());
     }
 }
 
@@ -719,7 +727,7 @@ static void note_giver(struct peers *ps, const char *address)
     }
 }
 
-static void swarm_written(struct neighbour *n, size_t chunk, int rc)
+static void swarm_written(struct remote_peer *n, size_t chunk, int rc)
 {
     CHECK(n->blocks > 0);
     n->blocks--;
@@ -727,7 +735,7 @@ static void swarm_written(struct neighbour *n, size_t chunk, int rc)
         n->swarm->strikes = 0;
         note_giver(n->swarm->peers, n->address);
     } else if (rc == E_CORRUPT) {
-        neighbour_lied(n, chunk);
+        remote_peer_lied(n, chunk);
     }
 }
 
@@ -741,13 +749,13 @@ static void swarm_have(struct swarm *s, size_t chunk, bool there)
         bits_set(s->mine, chunk, false);
         s->nmine--;
     }
-    if (s->gift != NULL) {
-        gift_chunk(s->gift, chunk, there);
+    if (s->shared_file != NULL) {
+        shared_file_chunk(s->shared_file, chunk, there);
     }
     moved(s, clock_now_ms());
 }
 
-/* --- coming and going ----------------------------------------------------------------------------------------------------- */
+/* --- coming and going ------------------------------------------------------------------------- */
 
 static struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64_t size_bytes,
                                 int fd)
@@ -771,10 +779,11 @@ static struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64
         memcpy(s->id, d->b, sizeof s->id / 2);
         le_put(s->id + sizeof s->id / 2, 8, dice_below(&ps->dice, UINT64_MAX));
     }
-    if (ps->give != NULL && gifts_offer(ps->gifts, d, size_bytes, fd, &s->gift, &why) != 0) {
+    if (ps->give != NULL &&
+        shared_files_offer(ps->shared_files, d, size_bytes, fd, &s->shared_file, &why) != 0) {
         log_warn("peers.give", "takes only: %s", why.text);
     }
-    list_init(&s->neighbours);
+    list_init(&s->remote_peers);
     s->again_ms = AGAIN_MS;
     s->members = 1;
     s->joined_ms = clock_now_ms();
@@ -784,7 +793,8 @@ static struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64
     return s;
 }
 
-/* Of many files under way most wait for a connection: what others have of those is not asked every other moment. */
+/* Of many files under way most wait for a connection: what others have of those is not asked every
+ * other moment. */
 static bool is_curious(const struct swarm *s, uint64_t now_ms)
 {
     return s->finished ? s->peers->linger_ms > 0 : now_ms < s->chose_ms + CONTENT_MS;
@@ -796,8 +806,8 @@ static void swarm_tick(struct swarm *s, uint64_t now_ms)
         see_to_mirror(s, now_ms);
     }
     if (s->keyed && !s->off && !s->leaving && is_curious(s, now_ms)) {
-        choose_neighbours(s, now_ms);
-        ask_neighbours(s, now_ms);
+        choose_remote_peers(s, now_ms);
+        ask_remote_peers(s, now_ms);
     }
 }
 
@@ -826,10 +836,10 @@ static void swarm_leave(struct swarm **sp, bool whole)
         s->finished = true;
         s->hungry = false;
         s->ask_at_ms = 0; /* that all of it is here is worth a word */
-    } else if (s->gift != NULL) {
-        gift_withdraw(s->gift);
+    } else if (s->shared_file != NULL) {
+        shared_file_withdraw(s->shared_file);
     }
-    if (!whole || s->gift == NULL) {
+    if (!whole || s->shared_file == NULL) {
         swarm_part(s);
     }
 }
@@ -840,13 +850,13 @@ static void swarm_free(struct swarm *s)
 
     list_remove(&s->node);
     ask_cancel(&s->ask);
-    while ((n = list_pop_front(&s->neighbours)) != NULL) {
-        neighbour_free(LIST_ITEM(n, struct neighbour, node));
+    while ((n = list_pop_front(&s->remote_peers)) != NULL) {
+        remote_peer_free(LIST_ITEM(n, struct remote_peer, node));
     }
-    if (s->gift != NULL) {
-        gift_withdraw(s->gift);
+    if (s->shared_file != NULL) {
+        shared_file_withdraw(s->shared_file);
     }
-    gift_drop(&s->gift);
+    shared_file_drop(&s->shared_file);
     explicit_bzero(s->psk.key, sizeof s->psk.key);
     arena_fini(&s->arena);
     free(s->have);
@@ -854,7 +864,7 @@ static void swarm_free(struct swarm *s)
     free(s);
 }
 
-/* --- all swarms of a run --------------------------------------------------------------------------------------------------- */
+/* --- all swarms of a run ---------------------------------------------------------------------- */
 
 static struct peers *peers_open(const struct agent *a, struct xfer_loop *xfers,
                                 void (*changed)(void *arg), void *arg)
@@ -871,12 +881,12 @@ static struct peers *peers_open(const struct agent *a, struct xfer_loop *xfers,
     ps->linger_ms = a->lingers ? want->linger : 0;
     list_init(&ps->swarms);
     list_init(&ps->givers);
-    ps->gifts = gifts_open();
+    ps->shared_files = shared_files_open();
     if (getrandom(&ps->dice, sizeof ps->dice, GRND_NONBLOCK) != (ssize_t)sizeof ps->dice) {
         ps->dice = clock_now_ns() ^ (uint64_t)getpid();
     }
     ps->dice |= 1;
-    if (give_open(ps->gifts, want->address, (uint16_t)want->port, (unsigned)want->uploads,
+    if (give_open(ps->shared_files, want->address, (uint16_t)want->port, (unsigned)want->uploads,
                   &ps->give, &why) != 0) {
         log_warn("peers.give", "takes from other nodes and gives nothing: %s", why.text);
     }
@@ -946,7 +956,7 @@ static void peers_close(struct peers **pp)
     while ((n = list_pop_front(&ps->givers)) != NULL) {
         free(LIST_ITEM(n, struct giver_name, node));
     }
-    gifts_close(&ps->gifts);
+    shared_files_close(&ps->shared_files);
     free(ps);
 }
 

@@ -20,11 +20,12 @@
 #include "common/os/forked.h"
 #include "common/os/newfile.h"
 
-/* --- the shelf's disk ---------------------------------------------------------------------------------------------------- */
+/* --- the local cache's disk ------------------------------------------------------------------- */
 
 enum { WRITE_BYTES = 128 << 20, WRITE_PIECE = 4 << 20, WRITE_MS = 5000 };
 
-/* Not zeros and nothing that repeats: file systems and disks that pack or share what they store would tell nothing. */
+/* Not zeros and nothing that repeats: file systems and disks that pack or share what they store
+ * would tell nothing. */
 static void put_noise(uint64_t *p, size_t bytes, uint64_t seed)
 {
     for (size_t i = 0; i < bytes / sizeof *p; i++) {
@@ -63,7 +64,7 @@ void check_write(struct look *l, struct finding *f)
     struct err why = {0};
     uint64_t bytes_per_s = 0, want = 0, *noise;
     /* Without a name: nothing is left, however we end. */
-    int fd = open(l->agent->shelf_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int fd = open(l->agent->local_cache_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     int rc;
 
     if (fd == -1 && (errno == ENOENT || errno == EOPNOTSUPP)) {
@@ -73,7 +74,7 @@ void check_write(struct look *l, struct finding *f)
         return;
     }
     if (fd == -1) {
-        rc = err_sys(&why, "%s", l->agent->shelf_dir);
+        rc = err_sys(&why, "%s", l->agent->local_cache_dir);
     } else {
         noise = mem_new(WRITE_PIECE);
         put_noise(noise, WRITE_PIECE, 88172645463325252u ^ clock_now_ns());
@@ -95,7 +96,7 @@ void check_write(struct look *l, struct finding *f)
     finding_ok(f, "the local cache takes %s/s, on disk", rate);
 }
 
-/* --- to a GPU and back ----------------------------------------------------------------------------------------------------- */
+/* --- to a GPU and back ------------------------------------------------------------------------ */
 
 enum { COPY_BYTES = 64 << 20, COPY_TIMES = 4 };
 
@@ -216,7 +217,7 @@ void check_copy(struct look *l, struct finding *f)
                plural((uint64_t)count, "GPU", "GPUs"), rate);
 }
 
-/* --- products, by our own trainer ------------------------------------------------------------------------------------------- */
+/* --- products, by our own trainer ------------------------------------------------------------- */
 
 enum { BENCH_GPUS = 64, BENCH_TEXT = 256 << 10, NOT_STARTED = -1 };
 
@@ -251,7 +252,8 @@ static size_t name_gpus(unsigned n, struct bench *b)
     return k;
 }
 
-/* It ends when we do, however that is: else it would have the GPU for itself while a job starts there. */
+/* It ends when we do, however that is: else it would have the GPU for itself while a job starts
+ * there. */
 NORETURN static void become_bench(const struct bench *b, pid_t parent, int fd)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,4 +1,5 @@
-/* cuda.c - do programs get at the GPUs: CUDA's driver library starts and counts them, NCCL is there and new enough. */
+/* cuda.c - do programs get at the GPUs: CUDA's driver library starts and counts them, NCCL is there
+ * and new enough. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@ struct ours {
     bool mig;      /* one of them is cut into instances, of which CUDA shows a process one */
 };
 
-/* What programs of ours must see: of what is expected of the node, a job may have been given fewer. NVML tells, where it can. */
+/* What programs of ours must see: of what is expected of the node, a job may have been given fewer.
+ * NVML tells, where it can. */
 static struct ours ours_of(const struct look *l)
 {
     const struct expected *x = &l->expect.is[EXPECT_gpus];
@@ -110,7 +112,7 @@ void check_cuda(struct look *l, struct finding *f)
                o.mig ? "; MIG is on, which shows a process one instance" : "");
 }
 
-/* --- NCCL -------------------------------------------------------------------------------------------------------------- */
+/* --- NCCL ------------------------------------------------------------------------------------- */
 
 /* 2.8.4 is 2804, 2.9.6 is 20906. */
 static void version_text(int v, char out[24])

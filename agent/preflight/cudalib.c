@@ -12,7 +12,8 @@ int cudalib_open(struct cudalib *out, struct err *e)
         why = dlerror();
         return err_set(e, E_NOTFOUND, "%s", why != NULL ? why : "libcuda.so.1 does not load");
     }
-    /* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the same. */
+    /* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the
+     * same. */
 #define CALL(name, symbol, args)                                                                   \
     *(void **)(void *)&out->name = dlsym(so, symbol);                                              \
     lacks = out->name == NULL ? symbol : lacks;

@@ -69,7 +69,7 @@ void check_disk(struct look *l, struct finding *f)
     const struct {
         const char *what;
         const char *path;
-    } folder[] = {{"the local cache", l->agent->shelf_dir},
+    } folder[] = {{"the local cache", l->agent->local_cache_dir},
                   {"the folder of jobs", l->agent->state_dir},
                   {"the job's out", l->out}};
     dev_t seen[ARRAY_LEN(folder)];

@@ -10,7 +10,7 @@
 #include "agent/preflight/pci.h"
 #include "common/codec/units.h"
 
-/* --- the driver -------------------------------------------------------------------------------------------------------- */
+/* --- the driver ------------------------------------------------------------------------------- */
 
 static void no_nvml(struct look *l, struct finding *f)
 {
@@ -60,7 +60,7 @@ void check_driver(struct look *l, struct finding *f)
     finding_ok(f, "%s, CUDA %s", l->nvml->driver, cuda);
 }
 
-/* --- how many ---------------------------------------------------------------------------------------------------------- */
+/* --- how many --------------------------------------------------------------------------------- */
 
 static bool has_bdf(const struct nvml *n, const char *bdf)
 {
@@ -72,7 +72,8 @@ static bool has_bdf(const struct nvml *n, const char *bdf)
     return false;
 }
 
-/* A container or a device cgroup gives us some of the node's: those whose file cannot be opened are not ours to miss. */
+/* A container or a device cgroup gives us some of the node's: those whose file cannot be opened are
+ * not ours to miss. */
 static bool is_ours(const struct look *l, const char *bdf)
 {
     char path[PATH_MAX], text[SIGHT_TEXT];

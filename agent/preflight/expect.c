@@ -53,7 +53,7 @@ const char *check_what(enum check c)
     return checks[c].what;
 }
 
-/* --- values ---------------------------------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 static bool version_ok(struct slice s)
 {
@@ -166,7 +166,7 @@ void expect_init(struct expect *x)
     }
 }
 
-/* --- names of checks ------------------------------------------------------------------------------------------------- */
+/* --- names of checks -------------------------------------------------------------------------- */
 
 static bool find_check(struct slice name, uint64_t *bits)
 {
@@ -210,7 +210,7 @@ int expect_names(const char *text, uint64_t *bits, struct err *e)
     return *bits != 0 ? 0 : err_set(e, E_USAGE, "no check is named; write NAME,NAME");
 }
 
-/* --- sections -------------------------------------------------------------------------------------------------------- */
+/* --- sections --------------------------------------------------------------------------------- */
 
 static uint64_t *bits_of(struct expect *x, size_t key)
 {

@@ -1,9 +1,10 @@
-/* expect.h - what a node must have, said in three places: the node's file, the job's preflight { } over it, --expect over both.
+/* expect.h - what a node must have, said in three places: the node's file, the job's preflight { }
+ * over it, --expect over both.
  *
  *   preflight { gpus = 8 driver = "550" disk_free = "100g" skip = {"persistence"} warn = {"shm"} }
  *
- * A node's file holds that one section. Keys are in expect.def; beside them, each a list of names of checks: `only` and `skip`,
- * which are made, and `warn`, whose failures are warnings.
+ * A node's file holds that one section. Keys are in expect.def; beside them, each a list of names
+ * of checks: `only` and `skip`, which are made, and `warn`, whose failures are warnings.
  *
  * owns     plain memory; texts live inside
  * errors   E_CONFIG with file and line; of --expect E_USAGE
@@ -57,7 +58,8 @@ void expect_lay(struct expect *x, const struct expect *over);
 
 bool expect_u64(const struct expect *x, enum expect_key key,
                 uint64_t *out); /* false: nothing is expected */
-/* "535.104" beside "550": below 0, 0, above 0, part by part as numbers, as far as the second one has parts. */
+/* "535.104" beside "550": below 0, 0, above 0, part by part as numbers, as far as the second one
+ * has parts. */
 int version_cmp(const char *have, const char *want);
 
 /* Of checks.def. */

@@ -41,7 +41,7 @@ static void append(struct finding *f, const char *sentence)
         return;
     }
     snprintf(f->text + have, sizeof f->text - have, "%s%s", between > 0 ? "; " : "", sentence);
-    f->told++;
+    f->reported++;
 }
 
 static void tell(struct finding *f, enum level level, const char *code, const char *hint,
@@ -57,7 +57,7 @@ static void tell(struct finding *f, enum level level, const char *code, const ch
     if (f->level == LEVEL_SKIP || level > f->level) {
         f->level = (uint8_t)level;
         f->text[0] = '\0';
-        f->told = 0;
+        f->reported = 0;
         f->more = 0;
         snprintf(f->code, sizeof f->code, "%s", code);
         snprintf(f->hint, sizeof f->hint, "%s", hint);
@@ -98,7 +98,7 @@ void finding_skip(struct finding *f, const char *fmt, ...)
 {
     va_list ap;
 
-    if (f->level != LEVEL_OK || f->told > 0) {
+    if (f->level != LEVEL_OK || f->reported > 0) {
         return;
     }
     va_start(ap, fmt);

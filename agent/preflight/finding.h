@@ -1,7 +1,9 @@
-/* finding.h - what a check found: how bad it is, a short code for scripts, a sentence, and what to do.
+/* finding.h - what a check found: how bad it is, a short code for scripts, a sentence, and what to
+ * do.
  *
- * A check may tell of several things (eight GPUs); the worst decides, and the sentences of that level stand behind one another.
- * What is all right is told with one sentence, until something else is.
+ * A check may tell of several things (eight GPUs); the worst decides, and the sentences of that
+ * level stand behind one another. What is all right is told with one sentence, until something else
+ * is.
  *
  * owns     plain memory, of one size: it crosses a pipe from the process that looked
  */
@@ -16,7 +18,7 @@ struct finding {
     uint8_t check; /* which: enum check */
     uint8_t level;
     uint8_t worst_allowed; /* what bad things count as: LEVEL_CRIT or LEVEL_WARN */
-    uint8_t told;          /* how many sentences stand in text */
+    uint8_t reported;      /* how many sentences stand in text */
     uint16_t more;         /* how many found no room */
     uint32_t took_ms;
     char code[24];  /* "ECC_VOLATILE"; "" when all is well */

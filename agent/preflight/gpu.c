@@ -7,7 +7,8 @@
 
 /* --- the GPUs that NVML names, as the checks go through them.
  *
- * NVML is opened by the first check of a process that asks; where it does not start, or names no GPU, a check is skipped and says why. */
+ * NVML is opened by the first check of a process that asks; where it does not start, or names no
+ * GPU, a check is skipped and says why. */
 
 const struct nvml *gpus_of(struct look *l, struct finding *f)
 {
@@ -31,38 +32,38 @@ const struct nvml *gpus_of(struct look *l, struct finding *f)
 }
 
 /* The last word of a check: so many have told it. */
-static void gpus_told(struct finding *f, unsigned told, const char *fine)
+static void gpus_reported(struct finding *f, unsigned reported, const char *fine)
 {
-    if (told == 0) {
+    if (reported == 0) {
         finding_skip(f, "no GPU here tells it");
     } else {
-        finding_ok(f, "%u %s: %s", told, plural(told, "GPU", "GPUs"), fine);
+        finding_ok(f, "%u %s: %s", reported, plural(reported, "GPU", "GPUs"), fine);
     }
 }
 
-/* Asks each; ask() gives false where a GPU does not tell, which is skipped when it is all of them. `fine`: what is so when nothing is
- * wrong with those that tell. */
+/* Asks each; ask() gives false where a GPU does not tell, which is skipped when it is all of them.
+ * `fine`: what is so when nothing is wrong with those that tell. */
 static void gpus_each(struct look *l, struct finding *f,
                       bool (*ask)(const struct nvml *n, const struct nvml_gpu *g,
                                   struct finding *f),
                       const char *fine)
 {
     const struct nvml *n = gpus_of(l, f);
-    unsigned told = 0;
+    unsigned reported = 0;
 
     if (n == NULL) {
         return;
     }
     EACH_GPU(n, g)
     {
-        told += ask(n, g, f);
+        reported += ask(n, g, f);
     }
-    gpus_told(f, told, fine);
+    gpus_reported(f, reported, fine);
 }
 
 /* --- the checks --- */
 
-/* --- memory that fails --------------------------------------------------------------------------------------------------- */
+/* --- memory that fails ------------------------------------------------------------------------ */
 
 static bool ask_ecc(const struct nvml *n, const struct nvml_gpu *g, struct finding *f)
 {
@@ -135,7 +136,7 @@ void check_retired(struct look *l, struct finding *f)
     gpus_each(l, f, ask_retired, "no page waits to be retired");
 }
 
-/* --- speed ----------------------------------------------------------------------------------------------------------------- */
+/* --- speed ------------------------------------------------------------------------------------ */
 
 static bool ask_throttle(const struct nvml *n, const struct nvml_gpu *g, struct finding *f)
 {
@@ -177,7 +178,7 @@ void check_temperature(struct look *l, struct finding *f)
 {
     enum { USUAL_LIMIT = 90, NEAR = 5 };
     const struct nvml *n = gpus_of(l, f);
-    unsigned told = 0, hottest = 0;
+    unsigned reported = 0, hottest = 0;
     char text[32];
 
     if (n == NULL) {
@@ -190,7 +191,7 @@ void check_temperature(struct look *l, struct finding *f)
         if (n->DeviceGetTemperature(g->dev, NVML_TEMPERATURE_GPU, &celsius) != NVML_DONE) {
             continue;
         }
-        told++;
+        reported++;
         hottest = celsius > hottest ? celsius : hottest;
         if (n->DeviceGetTemperatureThreshold(g->dev, NVML_THRESHOLD_SLOWDOWN, &limit) !=
                 NVML_DONE ||
@@ -206,7 +207,7 @@ void check_temperature(struct look *l, struct finding *f)
         }
     }
     snprintf(text, sizeof text, "%u C at most", hottest);
-    gpus_told(f, told, text);
+    gpus_reported(f, reported, text);
 }
 
 static bool ask_pcie(const struct nvml *n, const struct nvml_gpu *g, struct finding *f)
@@ -220,7 +221,8 @@ static bool ask_pcie(const struct nvml *n, const struct nvml_gpu *g, struct find
         n->DeviceGetMaxPcieLinkWidth(g->dev, &most) != NVML_DONE) {
         return false;
     }
-    /* Which state it is in may not be told: the width is judged then, as GPUs for servers keep it. */
+    /* Which state it is in may not be told: the width is judged then, as GPUs for servers keep
+     * it. */
     known = n->DeviceGetPerformanceState(g->dev, &state) == NVML_DONE;
     if (width < most && state <= BUSY) {
         finding_bad(f, "PCIE_NARROW", "reseat the GPU or its riser, look at the slot's settings",
@@ -239,7 +241,7 @@ void check_pcie(struct look *l, struct finding *f)
     gpus_each(l, f, ask_pcie, "PCIe links as wide as they can be");
 }
 
-/* --- modes ----------------------------------------------------------------------------------------------------------------- */
+/* --- modes ------------------------------------------------------------------------------------ */
 
 static bool ask_persistence(const struct nvml *n, const struct nvml_gpu *g, struct finding *f)
 {

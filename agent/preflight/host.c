@@ -11,7 +11,7 @@
 #include "agent/preflight/rdma.h"
 #include "common/codec/units.h"
 
-/* --- memory ---------------------------------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 /* "MemAvailable:   123 kB" */
 static bool meminfo(const char *text, const char *name, uint64_t *bytes)
@@ -97,7 +97,8 @@ void check_memory(struct look *l, struct finding *f)
     }
     limited = limited && limit < total;
     if (limited) {
-        /* What a cgroup has used is page cache too, which it gives back: its limit is what counts. */
+        /* What a cgroup has used is page cache too, which it gives back: its limit is what
+         * counts. */
         available = min_u64(available, limit);
     }
     size_format(available, have);
@@ -148,7 +149,7 @@ void check_shm(struct look *l, struct finding *f)
     finding_ok(f, "/dev/shm holds %s", have);
 }
 
-/* --- limits ---------------------------------------------------------------------------------------------------------- */
+/* --- limits ----------------------------------------------------------------------------------- */
 
 static void limit_text(rlim_t v, char out[UNITS_TEXT], bool bytes)
 {
@@ -228,7 +229,7 @@ void check_nofile(struct look *l, struct finding *f)
     finding_ok(f, "%s open files, %s at most", soft, hard);
 }
 
-/* --- the kernel ------------------------------------------------------------------------------------------------------ */
+/* --- the kernel ------------------------------------------------------------------------------- */
 
 void check_kernel(struct look *l, struct finding *f)
 {

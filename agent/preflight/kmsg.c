@@ -11,7 +11,7 @@
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 
-/* --- one line -------------------------------------------------------------------------------------------------------- */
+/* --- one line --------------------------------------------------------------------------------- */
 
 /* Takes `what` off the beginning of *s; false: it begins otherwise. */
 static bool take(struct slice *s, struct slice what)
@@ -97,8 +97,9 @@ static bool take_gone(struct slice s, struct kmsg *out)
     return holds(s, gone);
 }
 
-/* Any user writes words of theirs into the kernel's log: a crash is told with the program's name, 15 bytes of their choice at
- * the line's beginning, and a file's. So the driver's own words must stand where the driver puts them, from the first byte on. */
+/* Any user writes words of theirs into the kernel's log: a crash is told with the program's name,
+ * 15 bytes of their choice at the line's beginning, and a file's. So the driver's own words must
+ * stand where the driver puts them, from the first byte on. */
 static bool take_text(struct slice text, struct kmsg *out)
 {
     unsigned which;
@@ -142,7 +143,7 @@ bool kmsg_parse(struct slice line, struct kmsg *out)
     return take_text(line, out);
 }
 
-/* --- what it means --------------------------------------------------------------------------------------------------- */
+/* --- what it means ---------------------------------------------------------------------------- */
 
 enum whose { NONE, PROGRAM, NODE };
 
@@ -174,7 +175,7 @@ const char *xid_what(unsigned number, bool *node)
     return x != NULL ? x->what : NULL;
 }
 
-/* --- the log --------------------------------------------------------------------------------------------------------- */
+/* --- the log ---------------------------------------------------------------------------------- */
 
 enum { RECORD = 16 << 10, SEEN_MAX = 64 };
 
@@ -210,7 +211,8 @@ static void note(struct reading *r, struct slice line)
     }
 }
 
-/* One read is one record; of a file that stands in for the kernel's, as many as fit: what is cut off is read with the next. */
+/* One read is one record; of a file that stands in for the kernel's, as many as fit: what is cut
+ * off is read with the next. */
 static int read_log(int fd, struct reading *r)
 {
     char room[RECORD];

@@ -1,7 +1,7 @@
 /* look.h - what every check is given: where to look, what is expected, and where to tell.
  *
- * A check is one function, check_<name>(), named in checks.def. It runs in a process of its group that may be killed at any
- * instant, holds nothing that others wait for, and leaves nothing behind.
+ * A check is one function, check_<name>(), named in checks.def. It runs in a process of its group
+ * that may be killed at any instant, holds nothing that others wait for, and leaves nothing behind.
  */
 #ifndef AGENT_PREFLIGHT_LOOK_H
 #define AGENT_PREFLIGHT_LOOK_H

@@ -90,10 +90,10 @@ static const struct mirror_said *ask(struct look *l)
     m->began_ms = clock_now_ms();
     event_base_once(m->base, -1, EV_TIMEOUT, on_late, m, &patience);
     xfer_start(xfer_loop_open(m->base, NULL),
-               &(struct xfer_want){.url = buf_slice(&url),
-                                   .ca_file = l->agent->ca_file,
-                                   .no_issuer = AGENT_NO_ISSUER,
-                                   .connect_timeout_ms = m->patience_ms},
+               &(struct xfer_params){.url = buf_slice(&url),
+                                     .ca_file = l->agent->ca_file,
+                                     .no_issuer = AGENT_NO_ISSUER,
+                                     .connect_timeout_ms = m->patience_ms},
                &events, m);
     event_base_dispatch(m->base);
     return m;

@@ -33,8 +33,8 @@ static int most_up(const struct nvml *n, const struct nvml_gpu *g, const int *up
     return most;
 }
 
-/* Which links are wired is the board's matter, so a GPU is laid beside its fellows of the same model. One without any may have no
- * bridge, and is sick where NVSwitches connect all. */
+/* Which links are wired is the board's matter, so a GPU is laid beside its fellows of the same
+ * model. One without any may have no bridge, and is sick where NVSwitches connect all. */
 static void judge_links(const struct look *l, const struct nvml *n, const int *up,
                         struct finding *f)
 {
@@ -113,7 +113,7 @@ void check_fabric(struct look *l, struct finding *f)
 {
     const struct nvml *n = gpus_of(l, f);
     struct pci_gpus bus;
-    unsigned told = 0;
+    unsigned reported = 0;
 
     if (n == NULL) {
         return;
@@ -126,7 +126,7 @@ void check_fabric(struct look *l, struct finding *f)
             fabric.state == NVML_FABRIC_NONE) {
             continue;
         }
-        told++;
+        reported++;
         if (fabric.state != NVML_FABRIC_DONE || fabric.status != NVML_DONE) {
             finding_bad(
                 f, "FABRIC",
@@ -137,15 +137,15 @@ void check_fabric(struct look *l, struct finding *f)
         }
     }
     pci_gpus(&l->sight, &bus);
-    if (told == 0 && bus.switches > 0 &&
+    if (reported == 0 && bus.switches > 0 &&
         !manager_runs(&l->sight)) { /* before Hopper no GPU tells */
         finding_warn(f, "FABRIC",
                      "systemctl status nvidia-fabricmanager (a container does not see it)",
                      "%u %s, and no fabric manager in sight", bus.switches,
                      plural(bus.switches, "NVSwitch", "NVSwitches"));
-    } else if (told == 0 && bus.switches == 0) {
+    } else if (reported == 0 && bus.switches == 0) {
         finding_skip(f, "no NVSwitch");
     }
-    finding_ok(f,
-               told > 0 ? "all GPUs have joined the NVSwitch fabric" : "the fabric manager runs");
+    finding_ok(f, reported > 0 ? "all GPUs have joined the NVSwitch fabric"
+                               : "the fabric manager runs");
 }

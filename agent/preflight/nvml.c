@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the same. A call that the library
- * lacks is answered by this one: arguments beyond those that it takes do no harm in any ABI that we are built for. */
+/* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the
+ * same. A call that the library lacks is answered by this one: arguments beyond those that it takes
+ * do no harm in any ABI that we are built for. */
 static int no_function(void)
 {
     return NVML_NO_FUNCTION;

@@ -1,12 +1,16 @@
-/* nvml.h - NVIDIA's management library, taken when it is there: libnvidia-ml.so.1 comes with the driver, no header of it is needed.
+/* nvml.h - NVIDIA's management library, taken when it is there: libnvidia-ml.so.1 comes with the
+ * driver, no header of it is needed.
  *
- * Declared here is what we call, under the versions that drivers have had since 2020 (R450); a call that a driver lacks answers
- * NVML_NO_FUNCTION, as NVML's own answers do where a GPU lacks something. nvmlInit_v2() takes no GPU by itself, so one that is
- * sick shows at its own handle. Any call may hang while a GPU does: only in a process that can be killed (probe.h).
- * Of running processes only the number is asked: the struct of that call has changed under one name.
+ * Declared here is what we call, under the versions that drivers have had since 2020 (R450); a call
+ * that a driver lacks answers NVML_NO_FUNCTION, as NVML's own answers do where a GPU lacks
+ * something. nvmlInit_v2() takes no GPU by itself, so one that is sick shows at its own handle. Any
+ * call may hang while a GPU does: only in a process that can be killed (probe.h). Of running
+ * processes only the number is asked: the struct of that call has changed under one name.
  *
- * owns     nvml_open() never gives back: the process that asks ends instead, as nvmlShutdown() may hang too
- * errors   E_NOTFOUND: no such library; E_UNSUPPORTED: it lacks what we need; E_IO: it does not start, and what it says
+ * owns     nvml_open() never gives back: the process that asks ends instead, as nvmlShutdown() may
+ *          hang too
+ * errors   E_NOTFOUND: no such library; E_UNSUPPORTED: it lacks what we need; E_IO: it does not
+ *          start, and what it says
  * source   docs.nvidia.com/deploy/nvml-api
  */
 #ifndef AGENT_PREFLIGHT_NVML_H

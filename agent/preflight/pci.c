@@ -123,12 +123,12 @@ void check_bus(struct look *l, struct finding *f)
     finding_ok(f, "%zu %s on the bus", g.n, g.n == 1 ? "GPU" : "GPUs");
 }
 
-/* --- which CPUs are near ---------------------------------------------------------------------------------------------- */
+/* --- which CPUs are near ---------------------------------------------------------------------- */
 
 void check_affinity(struct look *l, struct finding *f)
 {
     char path[128], list[SIGHT_TEXT];
-    size_t far = 0, told = 0;
+    size_t far = 0, reported = 0;
     struct pci_gpus g;
     cpu_set_t ours;
 
@@ -145,19 +145,19 @@ void check_affinity(struct look *l, struct finding *f)
         if (sight_read(&l->sight, path, list, NULL) != 0 || list[0] == '\0') {
             continue;
         }
-        told++;
+        reported++;
         for (unsigned c = 0; c < CPU_SETSIZE && !near; c++) {
             near = CPU_ISSET(c, &ours) && list_has(slice_str(list), c);
         }
         far += !near;
     }
-    if (told == 0) {
+    if (reported == 0) {
         finding_skip(f, "the GPUs' local CPUs are not told");
-    } else if (far == told) {
+    } else if (far == reported) {
         finding_bad(f, "CPUS_FAR",
                     "bind the job to CPUs of the GPUs' NUMA nodes; --explain shows them",
                     "none of our CPUs is local to any GPU");
     }
-    finding_ok(f, "%zu of %zu %s local CPUs among ours", told - far, told,
-               told == 1 ? "GPU has" : "GPUs have");
+    finding_ok(f, "%zu of %zu %s local CPUs among ours", reported - far, reported,
+               reported == 1 ? "GPU has" : "GPUs have");
 }

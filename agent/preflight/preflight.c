@@ -18,10 +18,11 @@
 
 /* --- checks in processes of their own, watched: one group after its own clock, all groups at once.
  *
- * A process has no descriptor of ours but its pipe, and a process group of its own. A check without an answer within its
- * limit: the group is killed and the check told as hanging. A process that ends early: as crashed. The checks behind it get
- * another process; after two that were lost the rest is not looked at. A process that stays when it was killed (in an ioctl of a
- * driver that never returns) is left behind, and told of. */
+ * A process has no descriptor of ours but its pipe, and a process group of its own. A check without
+ * an answer within its limit: the group is killed and the check told as hanging. A process that
+ * ends early: as crashed. The checks behind it get another process; after two that were lost the
+ * rest is not looked at. A process that stays when it was killed (in an ioctl of a driver that
+ * never returns) is left behind, and told of. */
 
 enum { LOST_MAX = 2, PIPE_FD = 3, REAP_MS = 2000, REAP_AT_LAST_MS = 60000 };
 
@@ -44,7 +45,7 @@ struct probe {
     struct probe_group group[PROBE_GROUPS];
 };
 
-/* --- the process that looks ------------------------------------------------------------------------------------------ */
+/* --- the process that looks ------------------------------------------------------------------- */
 
 static void plain_signals(void)
 {
@@ -58,7 +59,8 @@ static void plain_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Whoever reads our output must not wait for a process that cannot be killed: it holds nothing of ours. */
+/* Whoever reads our output must not wait for a process that cannot be killed: it holds nothing of
+ * ours. */
 static void leave_files(int pipe_fd)
 {
     int null = open("/dev/null", O_RDWR);
@@ -98,7 +100,7 @@ NORETURN static void become_group(const struct probe *p, const struct probe_grou
     _exit(0); /* nothing is closed in order: libraries that hang would do so here */
 }
 
-/* --- watching it ------------------------------------------------------------------------------------------------------ */
+/* --- watching it ------------------------------------------------------------------------------ */
 
 static void next_check(const struct probe *p, struct probe_group *g)
 {
@@ -324,9 +326,9 @@ static bool asks_driver(enum group g)
     return g == NVML || g == CUDA || g == COPY || g == GEMM;
 }
 
-/* --- what is expected ------------------------------------------------------------------------------------------------ */
+/* --- what is expected ------------------------------------------------------------------------- */
 
-static int read_node_file(const struct preflight_want *w, struct expect *x, struct err *e)
+static int read_node_file(const struct preflight_params *w, struct expect *x, struct err *e)
 {
     const char *env = getenv("TRAINAGENT_PREFLIGHT");
     struct err why = {0};
@@ -345,7 +347,7 @@ static int read_node_file(const struct preflight_want *w, struct expect *x, stru
     return rc != 0 ? err_set(e, rc, "%s", why.text) : 0;
 }
 
-static int settle(const struct preflight_want *w, struct expect *x, struct err *e)
+static int settle(const struct preflight_params *w, struct expect *x, struct err *e)
 {
     struct expect node = {0};
     int rc = read_node_file(w, &node, e);
@@ -365,7 +367,7 @@ static int settle(const struct preflight_want *w, struct expect *x, struct err *
     return rc;
 }
 
-static bool wanted(const struct preflight_want *w, const struct expect *x, size_t i)
+static bool wanted(const struct preflight_params *w, const struct expect *x, size_t i)
 {
     uint64_t bit = UINT64_C(1) << i;
 
@@ -376,7 +378,7 @@ static bool wanted(const struct preflight_want *w, const struct expect *x, size_
     return x->is[EXPECT_ONLY].set ? (x->only & bit) != 0 : checks[i].cost == QUICK || w->full;
 }
 
-/* --- the verdict ----------------------------------------------------------------------------------------------------- */
+/* --- the verdict ------------------------------------------------------------------------------ */
 
 static void count(struct preflight_report *r)
 {
@@ -420,7 +422,7 @@ static void put_text(struct preflight_report *r)
     }
 }
 
-int preflight_run(const struct preflight_want *w, struct preflight_report *out, struct err *e)
+int preflight_run(const struct preflight_params *w, struct preflight_report *out, struct err *e)
 {
     uint64_t began_ms = clock_now_ms(), limit_ms = 0;
     struct probe_check todo[CHECKS];

@@ -99,7 +99,7 @@ size_t rdma_ports(const struct sight *s, struct rdma_port *out, size_t room)
     return n;
 }
 
-/* --- the checks ------------------------------------------------------------------------------------------------------- */
+/* --- the checks ------------------------------------------------------------------------------- */
 
 #define IB_HINT   "look at cables, switch and subnet manager (ibstat)"
 #define SLOW_HINT "look at the cable and at the switch's port (mlxlink, ibdiagnet)"
@@ -146,8 +146,9 @@ static void judge_links(const struct ports *ps, struct finding *f)
     }
 }
 
-/* A port for storage or administration may well be slower than the others: that the fabric's are fast enough is told by their
- * number, and what one port lacks is worth a look, no more. Ethernet of any speed is ordinary. */
+/* A port for storage or administration may well be slower than the others: that the fabric's are
+ * fast enough is told by their number, and what one port lacks is worth a look, no more. Ethernet
+ * of any speed is ordinary. */
 static void judge_rates(const struct look *l, const struct ports *ps, struct finding *f)
 {
     uint64_t rate = ps->fastest, want = 1;

@@ -1,4 +1,5 @@
-/* sight.h - where a node is looked at: its /proc, /sys and /dev, at their usual places or below a folder.
+/* sight.h - where a node is looked at: its /proc, /sys and /dev, at their usual places or below a
+ * folder.
  *
  * A container that checks its host has them below /host, a test below a folder of its own.
  *
@@ -22,7 +23,8 @@ enum { SIGHT_TEXT = 8 << 10 };
 /* False: longer than a path can be. */
 MUST_USE bool sight_path(const struct sight *s, char out[PATH_MAX], const char *fmt, ...)
     PRINTF_LIKE(3, 4);
-/* A small file, without the blanks and ends of line around it; what is behind SIGHT_TEXT - 1 bytes is left out. */
+/* A small file, without the blanks and ends of line around it; what is behind SIGHT_TEXT - 1 bytes
+ * is left out. */
 MUST_USE int sight_read(const struct sight *s, const char *path, char out[SIGHT_TEXT],
                         struct err *e);
 /* It begins with a number: decimal, or hex behind 0x. False: there is none, or no such file. */

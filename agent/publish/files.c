@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/shelf/shelf.h"
+#include "agent/cache/cache.h"
 
 enum { FILES_MAX = 100000 };
 
@@ -51,7 +51,7 @@ static int add_file(struct publish_files *f, const char *path, struct slice name
     int fd;
     int rc;
 
-    if (f->n == FILES_MAX || !shelf_name_ok(name)) {
+    if (f->n == FILES_MAX || !local_cache_name_ok(name)) {
         return f->n == FILES_MAX
                    ? err_set(e, E_TOOBIG, "more than %d files", FILES_MAX)
                    : err_set(e, E_INVALID, "%s: a name that the mirror would refuse", path);
@@ -81,7 +81,8 @@ static int add_file(struct publish_files *f, const char *path, struct slice name
     return rc;
 }
 
-/* All plain files below dir. `top_only`: not those in folders, and none that is there already by name. */
+/* All plain files below dir. `top_only`: not those in folders, and none that is there already by
+ * name. */
 static int add_below(struct publish_files *f, const char *dir, bool top_only, struct err *e)
 {
     char *const roots[] = {arena_cstr(&f->arena, slice_str(dir)), NULL};

@@ -17,7 +17,7 @@
 
 #include "agent/ask.h"
 #include "agent/publish/files.h"
-#include "agent/shelf/shelf.h"
+#include "agent/cache/cache.h"
 #include "common/base/buf.h"
 #include "common/base/log.h"
 #include "common/codec/jread.h"
@@ -27,11 +27,13 @@
 
 enum { TICK_MS = 100, ANSWER_MAX = 64 << 20 /* the listing of a tree's top */ };
 
-/* --- which upload a publish is at, so that one that was killed goes on instead of sending everything again.
+/* --- which upload a publish is at, so that one that was killed goes on instead of sending
+ * everything again.
  *
- * One small file in the state folder, named by where to and by what is sent (names, sizes, digests): other content never
- * meets an old upload. It is locked while open; a second publish of the same at the same time gets none, and opens an
- * upload of its own. A memo is a convenience: lost or torn, the publish begins anew, so nothing is synced.
+ * One small file in the state folder, named by where to and by what is sent (names, sizes,
+ * digests): other content never meets an old upload. It is locked while open; a second publish of
+ * the same at the same time gets none, and opens an upload of its own. A memo is a convenience:
+ * lost or torn, the publish begins anew, so nothing is synced.
  *
  * owns     memo_close() frees; NULL is fine for every call, and remembers nothing
  * threads  one at a time; blocks */
@@ -179,13 +181,13 @@ struct publisher {
     struct memo *memo;     /* outlives this process */
     bool resumed;          /* files may be there already, whole or in part */
     struct digest head;    /* the tree's root, of head_read() */
-    bool
-        over_head; /* it has nothing but files of these names: the commit lays the others over it */
-    bool same;     /* it is these files */
+    /* it has nothing but files of these names: the commit lays the others over it */
+    bool over_head;
+    bool same;      /* it is these files */
     bool committed; /* by an earlier process that did not hear the answer */
     size_t next;
     unsigned running;
-    struct lane *lanes;
+    struct upload_slot *upload_slots;
     struct progress *bar;
     uint64_t done_bytes;
     struct ask *ask;
@@ -206,9 +208,11 @@ static void publisher_fail(struct publisher *p, int rc, const struct err *why)
 
 /* --- what the tree has of the files already: that need not be sent again.
  *
- * Its listing is asked for before the upload. Is it these files to the last byte, all is done. Else the files that it has as they are stay
- * where they are, and the commit lays the rest over that root (If-Match); but only when the tree has nothing besides, for what is to go can only
- * be said by the commit that makes the upload the whole tree. A listing that cannot be had, or is of another kind, says nothing. */
+ * Its listing is asked for before the upload. Is it these files to the last byte, all is done. Else
+ * the files that it has as they are stay where they are, and the commit lays the rest over that
+ * root (If-Match); but only when the tree has nothing besides, for what is to go can only be said
+ * by the commit that makes the upload the whole tree. A listing that cannot be had, or is of
+ * another kind, says nothing. */
 
 struct named {
     UT_hash_handle hh;
@@ -297,9 +301,10 @@ static void head_read(struct publisher *p, struct slice listing, struct publish_
     json_decref(doc);
 }
 
-/* --- the files, several at a time: each goes on where the mirror says when its connection broke --- */
+/* --- the files, several at a time: each goes on where the mirror says when its connection broke
+ * --- */
 
-struct lane { /* one file on its way */
+struct upload_slot { /* one file on its way */
     struct publisher *p;
     const struct publish_file *file;
     struct ask *ask; /* how much of it has arrived? */
@@ -314,7 +319,7 @@ struct lane { /* one file on its way */
     bool asked; /* where to go on */
 };
 
-static void lane_done(struct lane *l)
+static void upload_slot_done(struct upload_slot *l)
 {
     if (l->fd != -1) {
         close(l->fd);
@@ -324,13 +329,13 @@ static void lane_done(struct lane *l)
     l->p->running--;
 }
 
-static void lane_sent(struct lane *l)
+static void upload_slot_sent(struct upload_slot *l)
 {
     l->p->done_bytes += l->file->size_bytes;
-    lane_done(l);
+    upload_slot_done(l);
 }
 
-static void lane_failed(struct lane *l, int rc, const struct err *why)
+static void upload_slot_failed(struct upload_slot *l, int rc, const struct err *why)
 {
     struct err e = *why;
 
@@ -343,7 +348,7 @@ static void lane_failed(struct lane *l, int rc, const struct err *why)
     publisher_fail(l->p, rc, &e);
 }
 
-static struct slice file_url(struct lane *l)
+static struct slice file_url(struct upload_slot *l)
 {
     struct buf url = BUF_INIT(64 << 10);
     struct slice out;
@@ -358,7 +363,7 @@ static struct slice file_url(struct lane *l)
 
 static ptrdiff_t read_file(void *arg, uint64_t offset, void *p, size_t n)
 {
-    struct lane *l = arg;
+    struct upload_slot *l = arg;
     ssize_t got;
 
     do {
@@ -370,7 +375,7 @@ static ptrdiff_t read_file(void *arg, uint64_t offset, void *p, size_t n)
 
 static int on_put_head(void *arg, const struct xfer_head *h)
 {
-    struct lane *l = arg;
+    struct upload_slot *l = arg;
 
     l->status = h->status;
     ask_reason_head(&l->reason, h);
@@ -379,7 +384,7 @@ static int on_put_head(void *arg, const struct xfer_head *h)
 
 static int on_put_body(void *arg, struct slice bytes)
 {
-    struct lane *l = arg;
+    struct upload_slot *l = arg;
 
     ask_reason_body(&l->reason, bytes);
     return 0;
@@ -387,7 +392,7 @@ static int on_put_body(void *arg, struct slice bytes)
 
 static void on_put_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
-    struct lane *l = arg;
+    struct upload_slot *l = arg;
     struct err e = *why;
 
     (void)body_bytes;
@@ -400,19 +405,19 @@ static void on_put_done(void *arg, int rc, const struct err *why, uint64_t body_
         rc = ask_judge(l->status, &l->reason, &e);
     }
     if (rc != 0) {
-        lane_failed(l, rc, &e);
+        upload_slot_failed(l, rc, &e);
         return;
     }
-    lane_sent(l);
+    upload_slot_sent(l);
 }
 
-static void put_file(struct lane *l)
+static void put_file(struct upload_slot *l)
 {
     static const struct xfer_events events = {on_put_head, on_put_body, on_put_done};
     const struct publish_file *f = l->file;
     struct slice fields[2];
     struct slice lines[4];
-    struct xfer_want w;
+    struct xfer_params w;
     size_t n = 0;
     char repr[64];
 
@@ -423,17 +428,18 @@ static void put_file(struct lane *l)
             arena_fmt(&l->p->arena, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
                       l->from, f->size_bytes - 1, f->size_bytes);
     }
-    w = ask_xfer_want(l->p->agent, XFER_PUT, file_url(l), lines, fields, n);
+    w = ask_xfer_params(l->p->agent, XFER_PUT, file_url(l), lines, fields, n);
     w.body_read = read_file;
     w.body_bytes = f->size_bytes - l->from;
     l->sent = 0;
     l->x = xfer_start(l->p->xfers, &w, &events, l);
 }
 
-/* After a break: the mirror lets go of what it still takes in of this file, and says how much it has. */
+/* After a break: the mirror lets go of what it still takes in of this file, and says how much it
+ * has. */
 static void on_offset(void *arg, int rc, const struct err *why, const struct ask_answer *a)
 {
-    struct lane *l = arg;
+    struct upload_slot *l = arg;
     uint64_t size = l->file->size_bytes;
     struct err e = *why;
 
@@ -444,13 +450,13 @@ static void on_offset(void *arg, int rc, const struct err *why, const struct ask
         rc = ask_judge(a->status, &a->reason, &e);
     }
     if (rc != 0) {
-        lane_failed(l, rc, &e);
+        upload_slot_failed(l, rc, &e);
         return;
     }
     l->asked = true;
     l->from = a->status == 404 ? 0 : a->upload_offset;
     if (a->upload_complete && l->from == size) {
-        lane_sent(l); /* it was checked against this digest when its last byte came */
+        upload_slot_sent(l); /* it was checked against this digest when its last byte came */
         return;
     }
     if (l->from > size || a->upload_complete) {
@@ -461,20 +467,20 @@ static void on_offset(void *arg, int rc, const struct err *why, const struct ask
     put_file(l);
 }
 
-static void lane_go(struct lane *l)
+static void upload_slot_go(struct upload_slot *l)
 {
     if (l->x != NULL || l->ask != NULL || clock_now_ms() < l->not_before_ms) {
         return;
     }
     if ((l->tries > 0 || l->p->resumed) && !l->asked) {
-        const struct ask_want w = {.method = XFER_HEAD, .url = file_url(l)};
+        const struct ask_params w = {.method = XFER_HEAD, .url = file_url(l)};
         l->ask = ask_start(l->p->xfers, l->p->agent, &w, on_offset, l);
         return;
     }
     put_file(l);
 }
 
-static int take_next(struct lane *l, struct err *e)
+static int take_next(struct upload_slot *l, struct err *e)
 {
     const struct publish_file *f = &l->p->files.at[l->p->next++];
 
@@ -501,11 +507,11 @@ static void feed(struct publisher *p)
 
     pass_over(p);
     for (unsigned i = 0; i < p->agent->connections && p->rc == 0; i++) {
-        struct lane *l = &p->lanes[i];
+        struct upload_slot *l = &p->upload_slots[i];
         if (l->file == NULL && p->next < p->files.n && take_next(l, &why) != 0) {
             publisher_fail(p, why.code, &why);
         } else if (l->file != NULL) {
-            lane_go(l);
+            upload_slot_go(l);
         }
         pass_over(p);
     }
@@ -513,9 +519,9 @@ static void feed(struct publisher *p)
 
 static int send_files(struct publisher *p)
 {
-    p->lanes = mem_array(p->agent->connections, sizeof p->lanes[0]);
+    p->upload_slots = mem_array(p->agent->connections, sizeof p->upload_slots[0]);
     for (unsigned i = 0; i < p->agent->connections; i++) {
-        p->lanes[i] = (struct lane){.p = p, .fd = -1};
+        p->upload_slots[i] = (struct upload_slot){.p = p, .fd = -1};
     }
     do {
         feed(p);
@@ -524,15 +530,15 @@ static int send_files(struct publisher *p)
         }
     } while (p->rc == 0 && (p->running > 0 || p->next < p->files.n));
     for (unsigned i = 0; i < p->agent->connections; i++) {
-        struct lane *l = &p->lanes[i];
+        struct upload_slot *l = &p->upload_slots[i];
         xfer_cancel(&l->x);
         ask_cancel(&l->ask);
         if (l->file != NULL) {
-            lane_done(l);
+            upload_slot_done(l);
         }
     }
-    free(p->lanes);
-    p->lanes = NULL;
+    free(p->upload_slots);
+    p->upload_slots = NULL;
     return p->rc;
 }
 
@@ -540,8 +546,8 @@ static uint64_t send_done_bytes(const struct publisher *p)
 {
     uint64_t done = p->done_bytes;
 
-    for (unsigned i = 0; p->lanes != NULL && i < p->agent->connections; i++) {
-        const struct lane *l = &p->lanes[i];
+    for (unsigned i = 0; p->upload_slots != NULL && i < p->agent->connections; i++) {
+        const struct upload_slot *l = &p->upload_slots[i];
         done += l->file != NULL ? l->from + l->sent : 0;
     }
     return done;
@@ -570,7 +576,7 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     publisher_fail(arg, E_CANCELLED, &why);
 }
 
-/* --- the questions before and after ------------------------------------------------------------------------------------------ */
+/* --- the questions before and after ----------------------------------------------------------- */
 
 struct question {
     struct publisher *p;
@@ -611,11 +617,11 @@ static void wait_ms(struct publisher *p, uint64_t ms)
 static int put_question(struct publisher *p, enum xfer_method method, struct slice url,
                         struct slice field, struct question *q)
 {
-    const struct ask_want w = {.method = method,
-                               .url = url,
-                               .fields = &field,
-                               .nfields = field.n != 0,
-                               .body_max = ANSWER_MAX};
+    const struct ask_params w = {.method = method,
+                                 .url = url,
+                                 .fields = &field,
+                                 .nfields = field.n != 0,
+                                 .body_max = ANSWER_MAX};
 
     for (unsigned tries = 0;; tries++) {
         *q = (struct question){.p = p};
@@ -795,7 +801,7 @@ static int look_at_head(struct publisher *p, const char *if_match, struct publis
     return 0;
 }
 
-/* --- all of it ----------------------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static struct slice plain_to(struct slice to)
 {
@@ -819,11 +825,11 @@ bool publish_to_ok(struct slice to)
     for (size_t i = 0; i < to.n; i++) {
         segments += to.p[i] == '/';
     }
-    return segments == 3 && shelf_name_ok(to);
+    return segments == 3 && local_cache_name_ok(to);
 }
 
-static void open_publisher(struct publisher *p, const struct agent *a, const struct publish_want *w,
-                           const struct publish_files *files)
+static void open_publisher(struct publisher *p, const struct agent *a,
+                           const struct publish_params *w, const struct publish_files *files)
 {
     const struct timeval tick = {0, TICK_MS * 1000};
     struct slice to = plain_to(slice_str(w->to));
@@ -872,7 +878,8 @@ static int send_and_commit(struct publisher *p, const char *if_match, struct pub
         if (rc != 0 || is_head(p, &out->root)) {
             return rc;
         }
-        /* Others have published since, or it was rolled back: what is asked for now is yet to be done. */
+        /* Others have published since, or it was rolled back: what is asked for now is yet to be
+         * done. */
         p->committed = p->resumed = false;
         *out = (struct publish_result){0};
         memo_close(&p->memo);
@@ -902,7 +909,7 @@ static int publish_all(struct publisher *p, const char *if_match, struct publish
     return rc;
 }
 
-int publish(const struct agent *a, const struct publish_want *w, struct publish_result *out,
+int publish(const struct agent *a, const struct publish_params *w, struct publish_result *out,
             struct err *e)
 {
     struct publish_files files;

@@ -1,15 +1,17 @@
-/* publish.h - a folder into a hosted repository: all of it becomes visible in one commit, or nothing does.
+/* publish.h - a folder into a hosted repository: all of it becomes visible in one commit, or
+ * nothing does.
  *
- * Where DIR holds checkpoint-<step> folders, the newest is what is published, at the top, beside DIR's own files: what
- * comes out is a model folder. A checkpoint is complete when it has that name; one that is being written has another.
- * Names that begin with '.' or end in '~' or .partial stay here. An upload that breaks goes on where the mirror says.
+ * Where DIR holds checkpoint-<step> folders, the newest is what is published, at the top, beside
+ * DIR's own files: what comes out is a model folder. A checkpoint is complete when it has that
+ * name; one that is being written has another. Names that begin with '.' or end in '~' or .partial
+ * stay here. An upload that breaks goes on where the mirror says.
  */
 #ifndef AGENT_PUBLISH_PUBLISH_H
 #define AGENT_PUBLISH_PUBLISH_H
 
 #include "agent/agent.h"
 
-struct publish_want {
+struct publish_params {
     const char *dir;
     const char *to;       /* "<repo>/[datasets/|spaces/]<owner>/<name>[@<branch>]" */
     const char *if_match; /* the root that must still be there; NULL: whatever is */
@@ -25,7 +27,7 @@ struct publish_result {
 };
 
 bool publish_to_ok(struct slice to);
-MUST_USE int publish(const struct agent *a, const struct publish_want *w,
+MUST_USE int publish(const struct agent *a, const struct publish_params *w,
                      struct publish_result *out, struct err *e);
 
 #endif

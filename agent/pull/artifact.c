@@ -10,7 +10,7 @@
 #include "agent/ask.h"
 #include "agent/pull/batch.h"
 #include "agent/pull/hub.h"
-#include "agent/shelf/place.h"
+#include "agent/cache/place.h"
 #include "common/codec/glob.h"
 #include "common/codec/hub_id.h"
 #include "common/codec/jread.h"
@@ -31,7 +31,7 @@ struct artifacts {
     struct pull_loop *loop;
     struct artifact *one;
     size_t count;
-    const struct artifacts_want *want;
+    const struct artifacts_params *want;
     struct progress *bar;
     int rc;
     struct err why;
@@ -131,7 +131,7 @@ static void pull_next(struct artifact *a)
     const struct agent *ag = a->run->loop->agent;
     struct artifact_file *f = &a->file[a->next];
     struct waiting *w = NEW(struct waiting);
-    struct pull_want want = {.digest = f->digest, .size_bytes = SIZE_UNKNOWN};
+    struct pull_params want = {.digest = f->digest, .size_bytes = SIZE_UNKNOWN};
     struct buf url = BUF_INIT(64 << 10);
     struct buf other = BUF_INIT(64 << 10);
     char hex[DIGEST_HEX + 1];
@@ -156,7 +156,8 @@ static void pull_next(struct artifact *a)
     buf_free(&other);
 }
 
-/* --- what a folder of the mirror consists of: {"root", "entries": [{"path", "size", "sha256"}]} (docs/protocols/hosted.md) --- */
+/* --- what a folder of the mirror consists of: {"root", "entries": [{"path", "size", "sha256"}]}
+ * (docs/protocols/hosted.md) --- */
 
 static int read_entry(struct artifact *a, const json_t *j, struct err *e)
 {
@@ -172,7 +173,7 @@ static int read_entry(struct artifact *a, const json_t *j, struct err *e)
         !digest_parse(slice_str(hex), &f->digest)) {
         return err_set(e, E_PROTOCOL, "%s: a listing that is none", a->from);
     }
-    if (!shelf_name_ok(slice_str(name))) {
+    if (!local_cache_name_ok(slice_str(name))) {
         return err_set(e, E_INVALID, "%s: the listing holds a name that leads elsewhere", a->from);
     }
     if (artifact_wants(a, name)) {
@@ -210,15 +211,18 @@ static int read_listing(struct artifact *a, struct slice text, struct err *e)
     return rc;
 }
 
-/* --- what was found before: not asked again where it cannot change, and not sent again where it has not --------------------
+/* --- what was found before: not asked again where it cannot change, and not sent again where it
+ * has not --------------------
  *
  *   known/<key>   {"from", "etag", "root", "files": [{"name", "sha256", "size", "etag"}]}; key: of the mirror, the FROM, and
  *                 whether a token was shown
  *
- * A repository of a Hub at a commit, and a folder of a hosted tree at a root (`models/me/gpt@<64 hex digits>/`), are fixed: nobody is asked. Of a
- * branch its commit is asked for, and then the commit's list is this one. Any other folder is asked for with the ETag of its last listing.
- * The list is of a pull that ended well, whole, each file checked against what the mirror calls it. It is a hint: one that is lost or torn
- * costs a question. Its mtime is its last use, and that of all files in it (gc); those that nobody used for 90 days are removed by gc. */
+ * A repository of a Hub at a commit, and a folder of a hosted tree at a root (`models/me/gpt@<64
+ * hex digits>/`), are fixed: nobody is asked. Of a branch its commit is asked for, and then the
+ * commit's list is this one. Any other folder is asked for with the ETag of its last listing. The
+ * list is of a pull that ended well, whole, each file checked against what the mirror calls it. It
+ * is a hint: one that is lost or torn costs a question. Its mtime is its last use, and that of all
+ * files in it (gc); those that nobody used for 90 days are removed by gc. */
 
 /* One name for all the ways in which the same thing may be written. */
 static bool known_name(const struct artifact *a, struct buf *out)
@@ -247,13 +251,14 @@ static void known_path(const struct agent *ag, struct slice name, char out[PATH_
     char hex[DIGEST_HEX + 1];
     struct digest key;
 
-    /* What a token brought answers nobody who has none: it is for the mirror to say who may read. */
+    /* What a token brought answers nobody who has none: it is for the mirror to say who may
+     * read. */
     buf_addf(&text, SLICE_FMT "/" SLICE_FMT "%s", SLICE_ARG(ag->mirror), SLICE_ARG(name),
              ag->auth_line.n != 0 ? " by token" : "");
-    shelf_key_of_url(buf_slice(&text), &key);
+    local_cache_key_of_url(buf_slice(&text), &key);
     buf_free(&text);
     digest_format(&key, hex);
-    snprintf(out, PATH_MAX, "%.4000s/known/%s", shelf_dir(ag->shelf), hex);
+    snprintf(out, PATH_MAX, "%.4000s/known/%s", local_cache_dir(ag->local_cache), hex);
 }
 
 /* `models/me/gpt@<64 hex digits>/...`: of a hosted tree, a root. */
@@ -293,8 +298,8 @@ static bool read_known_file(struct artifact *a, const json_t *o, struct artifact
     struct slice name = jread_text(o, "name");
     struct slice etag = jread_text(o, "etag");
 
-    if (name.p == NULL || !shelf_name_ok(name) ||
-        (a->hub != NULL && (etag.p == NULL || !shelf_name_ok(etag))) ||
+    if (name.p == NULL || !local_cache_name_ok(name) ||
+        (a->hub != NULL && (etag.p == NULL || !local_cache_name_ok(etag))) ||
         !digest_parse(jread_text(o, "sha256"), &f->digest) ||
         !jread_u64(o, "size", &f->size_bytes)) {
         return false;
@@ -436,7 +441,7 @@ static void known_write(const struct agent *ag, const struct artifact *a)
     buf_free(&text);
 }
 
-/* --- folders ---------------------------------------------------------------------------------------------------------- */
+/* --- folders ---------------------------------------------------------------------------------- */
 
 /* Has the caller a folder of just these files? */
 static bool is_laid(struct artifact *a)
@@ -529,7 +534,7 @@ static void start_listing(struct artifact *a)
 {
     const struct pull_loop *l = a->run->loop;
     struct slice fields[2] = {SLICE("Accept: application/json")};
-    struct ask_want w = {.fields = fields, .nfields = 1, .body_max = LISTING_MAX};
+    struct ask_params w = {.fields = fields, .nfields = 1, .body_max = LISTING_MAX};
 
     a->is_folder = a->listing = true;
     if (a->hub == NULL && known_read(l->agent, a) && a->etag.n != 0) {
@@ -543,13 +548,13 @@ static void start_listing(struct artifact *a)
     a->ask = ask_start(l->xfers, l->agent, &w, on_listing, a);
 }
 
-/* --- a Hub's repository: two documents, then its files ---------------------------------------------------------------- */
+/* --- a Hub's repository: two documents, then its files ---------------------------------------- */
 
 static int add_hub_file(void *arg, const struct artifact_file *f)
 {
     struct artifact *a = arg;
 
-    if (!shelf_name_ok(f->name)) {
+    if (!local_cache_name_ok(f->name)) {
         return E_INVALID;
     }
     if (artifact_wants(a, f->name.p)) {
@@ -587,7 +592,7 @@ static int read_hub(struct artifact *a, struct slice doc, struct err *e)
     return rc;
 }
 
-/* --- one file, or perhaps a folder after all ------------------------------------------------------------------------------ */
+/* --- one file, or perhaps a folder after all -------------------------------------------------- */
 
 static void on_first_try(void *arg, const struct pull_result *r)
 {
@@ -633,7 +638,7 @@ static int read_from(const struct agent *ag, struct artifact *a, struct err *e)
     while ((slash = slice_find(name, '/')) >= 0) {
         name = slice_from(name, (size_t)slash + 1);
     }
-    if (!shelf_name_ok(name)) {
+    if (!local_cache_name_ok(name)) {
         return err_set(e, E_USAGE, "%s: its last part is no file name", a->from);
     }
     a->file = mem_array(1, sizeof a->file[0]);
@@ -675,7 +680,7 @@ static enum pull_more more(void *arg)
     return listing ? MORE_LATER : MORE_NONE;
 }
 
-/* --- the run ---------------------------------------------------------------------------------------------------------- */
+/* --- the run ---------------------------------------------------------------------------------- */
 
 static void begin(void *arg, struct pull_loop *l)
 {
@@ -727,15 +732,15 @@ static int settle(const struct agent *ag, struct artifact *a, struct err *e)
 }
 
 int artifacts_pull(const struct agent *ag, struct artifact *a, size_t count,
-                   const struct artifacts_want *w, struct err *e)
+                   const struct artifacts_params *w, struct err *e)
 {
     struct artifacts run = {.one = a, .count = count, .want = w};
-    const struct pull_loop_want lw = {.peer_ops = w->peer_ops,
-                                      .begin = begin,
-                                      .more = more,
-                                      .on_tick = on_tick,
-                                      .end = end,
-                                      .arg = &run};
+    const struct pull_loop_params lw = {.peer_ops = w->peer_ops,
+                                        .begin = begin,
+                                        .more = more,
+                                        .on_tick = on_tick,
+                                        .end = end,
+                                        .arg = &run};
     int rc;
 
     run.bar = ag->quiet || ag->json ? NULL : progress_open(count == 1 ? a->from : "artifacts");
@@ -751,7 +756,7 @@ int artifacts_pull(const struct agent *ag, struct artifact *a, size_t count,
     return rc;
 }
 
-/* --- without asking anybody --------------------------------------------------------------------------------------------- */
+/* --- without asking anybody ------------------------------------------------------------------- */
 
 static bool all_here(const struct agent *ag, struct artifact *a)
 {
@@ -759,14 +764,14 @@ static bool all_here(const struct agent *ag, struct artifact *a)
 
     for (size_t i = 0; i < a->nfiles; i++) {
         struct artifact_file *f = &a->file[i];
-        if (shelf_find(ag->shelf, &f->digest, &size, NULL) != 0 ||
+        if (local_cache_find(ag->local_cache, &f->digest, &size, NULL) != 0 ||
             (a->is_folder && size != f->size_bytes)) {
             return false;
         }
         f->size_bytes = size;
         a->size_bytes += size;
         if (!a->known) { /* whose list has been looked at just now, which gc takes as a use of all */
-            shelf_note(ag->shelf, &f->digest, size, SLICE_NONE, SLICE_NONE);
+            local_cache_note(ag->local_cache, &f->digest, size, SLICE_NONE, SLICE_NONE);
         }
     }
     return true;
@@ -819,7 +824,7 @@ int artifact_place(const struct agent *ag, const struct artifact *a, const char 
     if (rc != 0 || a->hub != NULL) {
         return rc != 0 ? rc : hub_place(ag, a->hub, a->file, a->nfiles, dir, e);
     }
-    p = placer_open(ag->shelf, dir, ag->copy, ag->fleeting);
+    p = placer_open(ag->local_cache, dir, ag->copy, ag->fleeting);
     for (size_t i = 0; rc == 0 && i < a->nfiles; i++) {
         rc = placer_put(p, &a->file[i].digest, a->file[i].name, e);
     }

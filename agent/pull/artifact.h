@@ -1,9 +1,10 @@
 /* artifact.h - what a job or a person asks for: a file or a folder of the mirror, by FROM.
  *
  * FROM is `hf/<owner>/<name>[@<rev>]`, a repository of a Hub (hub.h), or
- * `<repo>/<path>[@version][#sha256=<hex>]` below the mirror; it goes into the URL as written, with blanks and
- * other bytes that no URL has encoded. A '/' at its end names a folder. Without one a file is tried first, and where
- * there is none, the folder. A folder is listed by `GET .../?recursive=1` with Accept: application/json.
+ * `<repo>/<path>[@version][#sha256=<hex>]` below the mirror; it goes into the URL as written, with
+ * blanks and other bytes that no URL has encoded. A '/' at its end names a folder. Without one a
+ * file is tried first, and where there is none, the folder. A folder is listed by `GET
+ * .../?recursive=1` with Accept: application/json.
  *
  * owns     artifact_fini() frees what artifacts_pull() filled in
  * threads  one
@@ -26,8 +27,8 @@ struct artifact {
     size_t ninclude;
     const char *const *exclude;
     size_t nexclude;
-    /* Asked once its files are known, before any is fetched: true, and somebody has laid out a folder of just these; then none need be on
-     * the shelf. NULL: nobody has. */
+    /* Asked once its files are known, before any is fetched: true, and somebody has laid out a
+     * folder of just these; then none need be on the local cache. NULL: nobody has. */
     bool (*lay)(void *arg, const struct artifact *a);
     void *lay_arg;
 
@@ -43,7 +44,7 @@ struct artifact {
     size_t nfiles;
     size_t next; /* file to be pulled */
     uint64_t size_bytes;
-    uint64_t fetched_bytes; /* over the wire; 0: all was on the shelf */
+    uint64_t fetched_bytes; /* over the wire; 0: all was on the local cache */
     uint64_t peer_bytes;    /* of them, from other nodes */
     unsigned peers;         /* how many nodes gave something, to any artifact of the run */
     struct ask *ask;
@@ -52,16 +53,18 @@ struct artifact {
     unsigned tries; /* of the listing */
 };
 
-struct artifacts_want {
+struct artifacts_params {
     const struct peer_ops *peer_ops; /* NULL: from the mirror alone */
     bool (*is_gone)(void *arg); /* asked now and then: whoever waits for it; NULL: nobody does */
     void *arg;
 };
 
-/* Brings all of them into the local cache, at the same time, with a progress bar at a terminal. The first failure stops the others. */
+/* Brings all of them into the local cache, at the same time, with a progress bar at a terminal. The
+ * first failure stops the others. */
 MUST_USE int artifacts_pull(const struct agent *ag, struct artifact *a, size_t count,
-                            const struct artifacts_want *w, struct err *e);
-/* True: it cannot change, what it consists of is known, and all of that is on the shelf: nobody need be asked. */
+                            const struct artifacts_params *w, struct err *e);
+/* True: it cannot change, what it consists of is known, and all of that is on the local cache:
+ * nobody need be asked. */
 MUST_USE bool artifact_at_hand(const struct agent *ag, struct artifact *a);
 /* Do its patterns let a name in? */
 bool artifact_wants(const struct artifact *a, const char *name);
@@ -70,7 +73,8 @@ MUST_USE int artifact_place(const struct agent *ag, const struct artifact *a, co
                             struct err *e);
 /* What of dir is the artifact: the file, the folder, the snapshot of a Hub's repository. */
 void artifact_path(const struct artifact *a, const char *dir, char out[PATH_MAX]);
-/* What of dir is the artifact alone: of a Hub's repository what its client calls its cache of it, else dir. */
+/* What of dir is the artifact alone: of a Hub's repository what its client calls its cache of it,
+ * else dir. */
 void artifact_home(const struct artifact *a, const char *dir, char out[PATH_MAX]);
 /* What stands for its content: the file's digest, the folder's root and patterns. */
 void artifact_key(const struct artifact *a, struct digest *out);

@@ -5,14 +5,14 @@
 #include <uthash.h>
 
 #include "agent/ask.h"
-#include "agent/shelf/stage.h"
+#include "agent/cache/stage.h"
 #include "common/base/log.h"
-#include "common/codec/sheaf.h"
+#include "common/codec/blob_batch.h"
 #include "common/os/clock.h"
 
 enum {
     SMALLS_MAX = 4096,
-    SHEAVES_MAX = 8,
+    BLOB_BATCHES_MAX = 8,
     LINES_MAX = 16 << 20,
     WRONG_MAX = 8, /* records */
     TRIES_UNKNOWN =
@@ -23,8 +23,8 @@ struct small {        /* one file */
     struct list node; /* waiting, busy, alone or ended */
     UT_hash_handle hh;
     struct batch *of;
-    struct pull_want want; /* its strings are ours */
-    struct small *twin;    /* the same bytes under another name: ends when we do */
+    struct pull_params want; /* its strings are ours */
+    struct small *twin;      /* the same bytes under another name: ends when we do */
     void (*on_done)(void *arg, const struct pull_result *r);
     void *arg;
     struct sealing sealing;
@@ -34,33 +34,34 @@ struct small {        /* one file */
     struct pull_result result;
 };
 
-enum sheaf_outcome {
-    SHEAF_MISSED, /* has not come */
-    SHEAF_STAGED,
-    SHEAF_WRONG,  /* other bytes */
-    SHEAF_ITSELF, /* the mirror has it not, or gives it by itself alone */
-    SHEAF_FAILED, /* could not be staged: `disk` says why */
+enum blob_batch_outcome {
+    BLOB_BATCH_MISSED, /* has not come */
+    BLOB_BATCH_STAGED,
+    BLOB_BATCH_WRONG,  /* other bytes */
+    BLOB_BATCH_ITSELF, /* the mirror has it not, or gives it by itself alone */
+    BLOB_BATCH_FAILED, /* could not be staged: `disk` says why */
 };
 
-struct sheaf_file {
+struct blob_batch_file {
     struct small *x;
-    enum sheaf_outcome outcome;
+    enum blob_batch_outcome outcome;
 };
 
-/* One request for many files. It is read on a worker when the transfer has ended, however it has: an answer that broke off is good as far
- * as it goes. One that was read to its end may be cleared and used again. */
-struct sheaf {
+/* One request for many files. It is read on a worker when the transfer has ended, however it has:
+ * an answer that broke off is good as far as it goes. One that was read to its end may be cleared
+ * and used again. */
+struct blob_batch {
     struct list node;
     struct batch *of;
     struct xfer *x; /* with a connection */
     struct buf asked, came;
     uint64_t retry_after_s; /* that the mirror asked for, else 0 */
-    int rc; /* of the transfer, then of what is in it; E_UNSUPPORTED: the mirror knows no sheaves */
+    int rc; /* of the transfer, then of what is in it; E_UNSUPPORTED: the mirror knows no batches */
     struct err why, disk;
     struct job job;
     size_t count;
     size_t done; /* records that came whole */
-    struct sheaf_file file[SHEAF_COUNT_MAX];
+    struct blob_batch_file file[BLOB_BATCH_COUNT_MAX];
 };
 
 struct batch {
@@ -72,9 +73,9 @@ struct batch {
     size_t n, nwaiting;
     uint64_t waiting_bytes;
     uint64_t busy_since_ms; /* 0: nobody is in our way; UINT64_MAX: and it was said */
-    struct list sheaves, spare;
+    struct list blob_batches, spare;
     unsigned nsheaves;
-    bool singly;    /* no more sheaves */
+    bool singly;    /* no more batches */
     bool proven;    /* the mirror has answered one */
     unsigned wrong; /* records */
     unsigned tries; /* in a row that brought nothing */
@@ -98,7 +99,7 @@ static void unclaim(struct small *x)
     }
 }
 
-/* --- waiting ------------------------------------------------------------------------------------------------------------ */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 static void wait_at(struct small *x, bool front)
 {
@@ -127,7 +128,7 @@ static struct small *wait_no_more(struct batch *s)
     return x;
 }
 
-static void small_add(struct batch *s, const struct pull_want *w,
+static void small_add(struct batch *s, const struct pull_params *w,
                       void (*on_done)(void *arg, const struct pull_result *r), void *arg)
 {
     struct small *x = NEW(struct small);
@@ -150,7 +151,7 @@ static void small_add(struct batch *s, const struct pull_want *w,
     }
 }
 
-/* --- its end: it is in no list ------------------------------------------------------------------------------------------ */
+/* --- its end: it is in no list ---------------------------------------------------------------- */
 
 static void show(struct small *x, uint64_t bytes)
 {
@@ -203,29 +204,30 @@ static void seal(struct small *x)
     pull_loop_seal(x->of->loop, &x->sealing);
 }
 
-/* --- to be fetched ------------------------------------------------------------------------------------------------------ */
+/* --- to be fetched ---------------------------------------------------------------------------- */
 
-/* True: it is to be fetched, and claimed. First what is staged, then the shelf: it goes from the one to the other. */
+/* True: it is to be fetched, and claimed. First what is staged, then the local cache: it goes from
+ * the one to the other. */
 static bool look(struct small *x)
 {
     struct batch *s = x->of;
-    struct shelf *shelf = s->loop->agent->shelf;
+    struct local_cache *local_cache = s->loop->agent->local_cache;
     const struct digest *d = &x->want.digest;
-    int rc = s->stage == NULL ? stage_open(shelf, &s->stage, NULL) : 0;
+    int rc = s->stage == NULL ? stage_open(local_cache, &s->stage, NULL) : 0;
     uint64_t size;
 
     rc = rc != 0 ? rc : stage_claim(s->stage, d, NULL);
     x->claimed = rc == 0;
-    if (x->claimed && stage_find(shelf, d, x->want.size_bytes)) {
+    if (x->claimed && stage_find(local_cache, d, x->want.size_bytes)) {
         seal(x);
-    } else if (shelf_find(shelf, d, &size, NULL) == 0) {
+    } else if (local_cache_find(local_cache, d, &size, NULL) == 0) {
         x->result.was_there = true;
         end(x, 0, NULL);
     } else if (x->claimed) {
         return true;
     } else if (rc == E_BUSY) {
         list_push_back(&s->busy, &x->node);
-    } else { /* a shelf that cannot be written to: pull.c has the words for it */
+    } else { /* a local cache that cannot be written to: pull.c has the words for it */
         small_alone(x);
     }
     return false;
@@ -261,7 +263,7 @@ static void small_failed(struct small *x, const struct err *why)
     end(x, why->code, why);
 }
 
-/* --- by itself ---------------------------------------------------------------------------------------------------------- */
+/* --- by itself -------------------------------------------------------------------------------- */
 
 static void small_alone(struct small *x)
 {
@@ -299,13 +301,13 @@ static void feed_alone(struct batch *s)
 {
     struct list *n;
 
-    while (s->loop->seats > 0 && (n = list_pop_front(&s->alone)) != NULL) {
+    while (s->loop->slots > 0 && (n = list_pop_front(&s->alone)) != NULL) {
         struct small *x = LIST_ITEM(n, struct small, node);
         pull_add(s->loop, &x->want, on_pulled, x);
     }
 }
 
-/* --- now and then ------------------------------------------------------------------------------------------------------- */
+/* --- now and then ----------------------------------------------------------------------------- */
 
 static void say_waiting(struct batch *s, uint64_t now_ms)
 {
@@ -365,7 +367,7 @@ static void tell_all(struct small *x, struct buf *lines)
 
     HASH_DELETE(hh, x->of->all, x);
     if (r.rc == 0 && !x->noted) {
-        shelf_note_line(lines, &r.digest, r.size_bytes, SLICE_NONE, SLICE_NONE);
+        local_cache_note_line(lines, &r.digest, r.size_bytes, SLICE_NONE, SLICE_NONE);
     }
     tell(x, &r);
     r.fetched_bytes = 0;
@@ -389,69 +391,70 @@ static bool batch_reap(struct batch *s)
         any = true;
     }
     if (lines.n != 0) {
-        shelf_note_lines(s->loop->agent->shelf, buf_slice(&lines));
+        local_cache_note_lines(s->loop->agent->local_cache, buf_slice(&lines));
     }
     buf_free(&lines);
     return any;
 }
 
-static void on_end(struct sheaf *b);
+static void on_end(struct blob_batch *b);
 
-static enum sheaf_outcome take_record(struct sheaf *b, const struct pull_want *w,
-                                      struct slice bytes)
+static enum blob_batch_outcome take_record(struct blob_batch *b, const struct pull_params *w,
+                                           struct slice bytes)
 {
     struct digest got;
 
     digest_of(bytes, &got);
     if (bytes.n != w->size_bytes || !digest_eq(&got, &w->digest)) {
-        return SHEAF_WRONG;
+        return BLOB_BATCH_WRONG;
     }
-    return stage_put(b->of->loop->agent->shelf, &got, bytes, &b->disk) == 0 ? SHEAF_STAGED
-                                                                            : SHEAF_FAILED;
+    return stage_put(b->of->loop->agent->local_cache, &got, bytes, &b->disk) == 0
+               ? BLOB_BATCH_STAGED
+               : BLOB_BATCH_FAILED;
 }
 
 static void read_records(struct job *j)
 {
-    struct sheaf *b = CONTAINER_OF(j, struct sheaf, job);
+    struct blob_batch *b = CONTAINER_OF(j, struct blob_batch, job);
     struct slice rest = buf_slice(&b->came), bytes = SLICE_NONE, some;
-    struct sheaf_reader r;
+    struct blob_batch_reader r;
     struct err why;
     int step;
 
-    sheaf_reader_init(&r, b->count);
-    while ((step = sheaf_next(&r, &rest, &some, &why)) > SHEAF_NEED) {
-        if (step == SHEAF_SOME) {
+    blob_batch_reader_init(&r, b->count);
+    while ((step = blob_batch_next(&r, &rest, &some, &why)) > BLOB_BATCH_NEED) {
+        if (step == BLOB_BATCH_SOME) {
             bytes = some;
-        } else if (step == SHEAF_WHOLE) {
+        } else if (step == BLOB_BATCH_WHOLE) {
             b->file[b->done].outcome = take_record(b, &b->file[b->done].x->want, bytes);
             b->done++;
             bytes = SLICE_NONE;
-        } else if (r.n == SHEAF_ABSENT || r.n == SHEAF_ALONE) {
-            b->file[b->done++].outcome = SHEAF_ITSELF;
+        } else if (r.n == BLOB_BATCH_ABSENT || r.n == BLOB_BATCH_ALONE) {
+            b->file[b->done++].outcome = BLOB_BATCH_ITSELF;
         }
     }
     if (step < 0) {
         b->rc = step;
         b->why = why;
-    } else if (b->rc == 0 && !sheaf_between(&r)) {
+    } else if (b->rc == 0 && !blob_batch_between(&r)) {
         b->rc = err_set(&b->why, E_PROTOCOL, "an answer ends in the midst of a file");
     }
 }
 
 static void on_read(struct job *j)
 {
-    struct sheaf *b = CONTAINER_OF(j, struct sheaf, job);
+    struct blob_batch *b = CONTAINER_OF(j, struct blob_batch, job);
     struct pull_loop *l = b->of->loop;
 
     on_end(b);
     pull_loop_feed(l);
 }
 
-/* --- the transfer ------------------------------------------------------------------------------------------------------- */
+/* --- the transfer ----------------------------------------------------------------------------- */
 
 static int on_head(void *arg, const struct xfer_head *h)
 {
-    struct sheaf *b = arg;
+    struct blob_batch *b = arg;
 
     if (!slice_u64(xfer_head_field(h, "retry-after"), &b->retry_after_s)) {
         b->retry_after_s = 0;
@@ -464,7 +467,7 @@ static int on_head(void *arg, const struct xfer_head *h)
             b->rc =
                 err_set(&b->why, E_UNSUPPORTED, "asked for many, the mirror answers %d", h->status);
         }
-    } else if (!slice_eqs(slice_trim(xfer_head_field(h, "content-type")), SHEAF_BLOBS)) {
+    } else if (!slice_eqs(slice_trim(xfer_head_field(h, "content-type")), BLOB_BATCH_BLOBS)) {
         b->rc = err_set(&b->why, E_UNSUPPORTED, "asked for many, the mirror sends other things");
     }
     return b->rc;
@@ -472,7 +475,7 @@ static int on_head(void *arg, const struct xfer_head *h)
 
 static int on_body(void *arg, struct slice bytes)
 {
-    struct sheaf *b = arg;
+    struct blob_batch *b = arg;
 
     buf_adds(&b->came, bytes);
     if (b->came.rc != 0) {
@@ -483,7 +486,7 @@ static int on_body(void *arg, struct slice bytes)
 
 static void on_sent(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
-    struct sheaf *b = arg;
+    struct blob_batch *b = arg;
     struct pull_loop *l = b->of->loop;
 
     (void)body_bytes;
@@ -502,21 +505,21 @@ static void on_sent(void *arg, int rc, const struct err *why, uint64_t body_byte
     pull_loop_feed(l);
 }
 
-static void sheaf_send(struct sheaf *b, struct slice url)
+static void blob_batch_send(struct blob_batch *b, struct slice url)
 {
     static const struct xfer_events events = {on_head, on_body, on_sent};
     static const struct slice fields[] = {
-        {"Accept: " SHEAF_BLOBS, 8 + sizeof SHEAF_BLOBS - 1},
-        {"Content-Type: " SHEAF_DIGESTS, 14 + sizeof SHEAF_DIGESTS - 1}};
+        {"Accept: " BLOB_BATCH_BLOBS, 8 + sizeof BLOB_BATCH_BLOBS - 1},
+        {"Content-Type: " BLOB_BATCH_DIGESTS, 14 + sizeof BLOB_BATCH_DIGESTS - 1}};
     struct slice lines[ARRAY_LEN(fields) + 1];
-    struct xfer_want w =
-        ask_xfer_want(b->of->loop->agent, XFER_POST, url, lines, fields, ARRAY_LEN(fields));
+    struct xfer_params w =
+        ask_xfer_params(b->of->loop->agent, XFER_POST, url, lines, fields, ARRAY_LEN(fields));
 
     w.body = buf_slice(&b->asked);
     b->x = xfer_start(b->of->loop->xfers, &w, &events, b);
 }
 
-static bool sheaf_cancel(struct sheaf *b)
+static bool blob_batch_cancel(struct blob_batch *b)
 {
     if (b->x == NULL) {
         return false;
@@ -527,16 +530,16 @@ static bool sheaf_cancel(struct sheaf *b)
     return true;
 }
 
-/* --- its life ----------------------------------------------------------------------------------------------------------- */
+/* --- its life --------------------------------------------------------------------------------- */
 
-static void sheaf_add(struct sheaf *b, struct small *x)
+static void blob_batch_add(struct blob_batch *b, struct small *x)
 {
-    CHECK(b->count < SHEAF_COUNT_MAX);
-    b->file[b->count++] = (struct sheaf_file){.x = x};
+    CHECK(b->count < BLOB_BATCH_COUNT_MAX);
+    b->file[b->count++] = (struct blob_batch_file){.x = x};
     buf_add(&b->asked, x->want.digest.b, DIGEST_BYTES);
 }
 
-static void sheaf_clear(struct sheaf *b)
+static void blob_batch_clear(struct blob_batch *b)
 {
     buf_clear(&b->asked);
     buf_clear(&b->came);
@@ -546,19 +549,19 @@ static void sheaf_clear(struct sheaf *b)
     b->retry_after_s = 0;
 }
 
-static struct sheaf *sheaf_open(struct batch *s)
+static struct blob_batch *blob_batch_open(struct batch *s)
 {
-    struct sheaf *b = NEW(struct sheaf);
+    struct blob_batch *b = NEW(struct blob_batch);
 
     b->of = s;
-    b->asked = BUF_INIT(SHEAF_COUNT_MAX * DIGEST_BYTES);
-    b->came = BUF_INIT(SHEAF_ANSWER_MAX);
+    b->asked = BUF_INIT(BLOB_BATCH_COUNT_MAX * DIGEST_BYTES);
+    b->came = BUF_INIT(BLOB_BATCH_ANSWER_MAX);
     return b;
 }
 
-static void sheaf_close(struct sheaf **bp)
+static void blob_batch_close(struct blob_batch **bp)
 {
-    struct sheaf *b = *bp;
+    struct blob_batch *b = *bp;
 
     if (b == NULL) {
         return;
@@ -569,7 +572,7 @@ static void sheaf_close(struct sheaf **bp)
     free(b);
 }
 
-/* --- the end of a sheaf ------------------------------------------------------------------------------------------------- */
+/* --- the end of a batch ----------------------------------------------------------------------- */
 
 static void give_up(struct batch *s, const char *why, bool usual)
 {
@@ -583,7 +586,7 @@ static void give_up(struct batch *s, const char *why, bool usual)
     }
 }
 
-static void try_later(struct batch *s, const struct sheaf *b)
+static void try_later(struct batch *s, const struct blob_batch *b)
 {
     uint64_t now_ms = clock_now_ms();
     unsigned most = s->proven || b->rc == E_AGAIN ? s->loop->agent->tries : TRIES_UNKNOWN;
@@ -599,7 +602,7 @@ static void try_later(struct batch *s, const struct sheaf *b)
     s->tries++;
 }
 
-static void judge(struct batch *s, const struct sheaf *b)
+static void judge(struct batch *s, const struct blob_batch *b)
 {
     if (b->done != 0) {
         s->tries = 0;
@@ -631,7 +634,7 @@ static void judge(struct batch *s, const struct sheaf *b)
 
 static void came_wrong(struct batch *s, struct small *x)
 {
-    log_warn("pull.sheaf", "url=" SLICE_FMT " came wrong among others: asked for by itself",
+    log_warn("pull.batch", "url=" SLICE_FMT " came wrong among others: asked for by itself",
              SLICE_ARG(x->want.url));
     if (++s->wrong == WRONG_MAX) {
         give_up(s, "too many came wrong", false);
@@ -639,30 +642,30 @@ static void came_wrong(struct batch *s, struct small *x)
     small_alone(x);
 }
 
-static void settle(struct batch *s, const struct sheaf *b, const struct sheaf_file *f)
+static void settle(struct batch *s, const struct blob_batch *b, const struct blob_batch_file *f)
 {
     struct small *x = f->x;
 
     switch (f->outcome) {
-    case SHEAF_MISSED:
+    case BLOB_BATCH_MISSED:
         small_again(x);
         break;
-    case SHEAF_STAGED:
+    case BLOB_BATCH_STAGED:
         small_came(x);
         break;
-    case SHEAF_WRONG:
+    case BLOB_BATCH_WRONG:
         came_wrong(s, x);
         break;
-    case SHEAF_ITSELF:
+    case BLOB_BATCH_ITSELF:
         small_alone(x);
         break;
-    case SHEAF_FAILED:
+    case BLOB_BATCH_FAILED:
         small_failed(x, &b->disk);
         break;
     }
 }
 
-static void on_end(struct sheaf *b)
+static void on_end(struct blob_batch *b)
 {
     struct batch *s = b->of;
 
@@ -675,38 +678,39 @@ static void on_end(struct sheaf *b)
     list_push_back(&s->spare, &b->node);
 }
 
-/* --- the next one ------------------------------------------------------------------------------------------------------- */
+/* --- the next one ----------------------------------------------------------------------------- */
 
-static struct sheaf *take_spare(struct batch *s)
+static struct blob_batch *take_spare(struct batch *s)
 {
     struct list *n = list_pop_front(&s->spare);
-    struct sheaf *b = n != NULL ? LIST_ITEM(n, struct sheaf, node) : sheaf_open(s);
+    struct blob_batch *b = n != NULL ? LIST_ITEM(n, struct blob_batch, node) : blob_batch_open(s);
 
-    sheaf_clear(b);
+    blob_batch_clear(b);
     return b;
 }
 
-static void fill(struct batch *s, struct sheaf *b)
+static void fill(struct batch *s, struct blob_batch *b)
 {
     uint64_t bytes = 0;
     struct small *x;
 
-    while (b->count < SHEAF_COUNT_MAX && bytes < SHEAF_BYTES && (x = small_next(s)) != NULL) {
+    while (b->count < BLOB_BATCH_COUNT_MAX && bytes < BLOB_BATCH_BYTES &&
+           (x = small_next(s)) != NULL) {
         bytes += x->want.size_bytes;
-        sheaf_add(b, x);
+        blob_batch_add(b, x);
     }
 }
 
 /* With a connection in hand. */
 static void start(struct batch *s)
 {
-    struct sheaf *b = take_spare(s);
+    struct blob_batch *b = take_spare(s);
 
     fill(s, b);
     if (b->count > 1) {
-        list_push_back(&s->sheaves, &b->node);
+        list_push_back(&s->blob_batches, &b->node);
         s->nsheaves++;
-        sheaf_send(b, slice_str(s->url));
+        blob_batch_send(b, slice_str(s->url));
         return;
     }
     if (b->count == 1) { /* as short by itself, and told as what it is */
@@ -718,8 +722,8 @@ static void start(struct batch *s)
 
 static bool any_fetching(struct batch *s)
 {
-    LIST_EACH (&s->sheaves, it) {
-        if (LIST_ITEM(it, struct sheaf, node)->x != NULL) {
+    LIST_EACH (&s->blob_batches, it) {
+        if (LIST_ITEM(it, struct blob_batch, node)->x != NULL) {
             return true;
         }
     }
@@ -728,9 +732,9 @@ static bool any_fetching(struct batch *s)
 
 static bool is_due(struct batch *s)
 {
-    bool full = s->nwaiting >= SHEAF_COUNT_MAX || s->waiting_bytes >= SHEAF_BYTES;
+    bool full = s->nwaiting >= BLOB_BATCH_COUNT_MAX || s->waiting_bytes >= BLOB_BATCH_BYTES;
 
-    return s->nwaiting > 0 && s->nsheaves < SHEAVES_MAX &&
+    return s->nwaiting > 0 && s->nsheaves < BLOB_BATCHES_MAX &&
            (full || s->loop->no_more || !any_fetching(s)) && clock_now_ms() >= s->not_before_ms;
 }
 
@@ -748,13 +752,13 @@ static void batch_feed(struct batch *s)
     feed_alone(s);
 }
 
-/* --- its life ----------------------------------------------------------------------------------------------------------- */
+/* --- its life --------------------------------------------------------------------------------- */
 
 static void batch_stop(struct batch *s)
 {
-    LIST_EACH (&s->sheaves, it) {
-        struct sheaf *b = LIST_ITEM(it, struct sheaf, node);
-        if (sheaf_cancel(b)) { /* those that workers read go their way */
+    LIST_EACH (&s->blob_batches, it) {
+        struct blob_batch *b = LIST_ITEM(it, struct blob_batch, node);
+        if (blob_batch_cancel(b)) { /* those that workers read go their way */
             on_end(b);
         }
     }
@@ -767,14 +771,14 @@ static struct batch *batch_open(struct pull_loop *l)
     struct slice mirror = l->agent->mirror;
 
     s->loop = l;
-    s->url = mem_new(mirror.n + sizeof SHEAF_PATH);
+    s->url = mem_new(mirror.n + sizeof BLOB_BATCH_PATH);
     memcpy(s->url, mirror.p, mirror.n);
-    memcpy(s->url + mirror.n, SHEAF_PATH, sizeof SHEAF_PATH);
+    memcpy(s->url + mirror.n, BLOB_BATCH_PATH, sizeof BLOB_BATCH_PATH);
     list_init(&s->waiting);
     list_init(&s->busy);
     list_init(&s->alone);
     list_init(&s->ended);
-    list_init(&s->sheaves);
+    list_init(&s->blob_batches);
     list_init(&s->spare);
     return s;
 }
@@ -788,17 +792,17 @@ static void batch_close(struct batch **sp)
         return;
     }
     *sp = NULL;
-    CHECK(s->n == 0 && list_empty(&s->sheaves));
+    CHECK(s->n == 0 && list_empty(&s->blob_batches));
     while ((n = list_pop_front(&s->spare)) != NULL) {
-        struct sheaf *b = LIST_ITEM(n, struct sheaf, node);
-        sheaf_close(&b);
+        struct blob_batch *b = LIST_ITEM(n, struct blob_batch, node);
+        blob_batch_close(&b);
     }
     stage_close(&s->stage);
     free(s->url);
     free(s);
 }
 
-/* --- as the loop sees them --------------------------------------------------------------------------------------------------- */
+/* --- as the loop sees them -------------------------------------------------------------------- */
 
 static void feed_all(struct pull_loop *l)
 {
@@ -845,10 +849,10 @@ static const struct pull_kind batches = {
     .close = close_all,
 };
 
-bool batch_add(struct pull_loop *l, const struct pull_want *w,
+bool batch_add(struct pull_loop *l, const struct pull_params *w,
                void (*on_done)(void *arg, const struct pull_result *r), void *arg)
 {
-    if (digest_is_zero(&w->digest) || w->size_bytes > SHEAF_BLOB_MAX) {
+    if (digest_is_zero(&w->digest) || w->size_bytes > BLOB_BATCH_BLOB_MAX) {
         return false;
     }
     if (l->batch == NULL) {

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "agent/shelf/place.h"
+#include "agent/cache/place.h"
 #include "common/hash/git_oid.h"
 #include "common/os/newfile.h"
 
 enum { COMMIT_HEX = 40, FILES_MAX = 4 << 20 };
 
-/* --- its name ------------------------------------------------------------------------------------------------------------- */
+/* --- its name --------------------------------------------------------------------------------- */
 
 static bool is_name(struct slice s)
 {
@@ -67,7 +67,7 @@ bool hub_from(struct slice from, struct arena *a, struct hub *out)
     name = out->id;
     owner = slice_cut(&name, '/');
     if (!is_name(owner) || (owner.n != out->id.n && !is_name(name)) || out->rev.n == 0 ||
-        !shelf_name_ok(out->rev)) {
+        !local_cache_name_ok(out->rev)) {
         return false;
     }
     out->id = arena_copy(a, out->id);
@@ -103,7 +103,7 @@ struct slice hub_files_url(const struct hub *h, struct slice mirror, struct aren
                      SLICE_ARG(h->commit));
 }
 
-/* --- what the mirror says of it ------------------------------------------------------------------------------------------- */
+/* --- what the mirror says of it --------------------------------------------------------------- */
 
 int hub_read_info(struct hub *h, struct slice doc, struct arena *a, struct err *e)
 {
@@ -165,7 +165,7 @@ int hub_read_files(struct slice doc, int (*each)(void *arg, const struct artifac
     return rc;
 }
 
-/* --- as the client keeps it ----------------------------------------------------------------------------------------------- */
+/* --- as the client keeps it ------------------------------------------------------------------- */
 
 void hub_folder(const struct hub *h, const char *home, char out[PATH_MAX])
 {
@@ -196,7 +196,7 @@ static int check_git(const struct agent *ag, const struct artifact_file *f, stru
     if (!git_oid_parse(f->etag, &want)) {
         return 0;
     }
-    shelf_blob_path(ag->shelf, &f->digest, path);
+    local_cache_blob_path(ag->local_cache, &f->digest, path);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd == -1) {
         return err_sys(e, "%s", path);
@@ -300,7 +300,7 @@ int hub_place(const struct agent *ag, const struct hub *h, const struct artifact
     snprintf(blobs, sizeof blobs, "%.4000s/blobs", folder);
     hub_snapshot(h, home, snapshot);
     rc = place_folder(blobs, ag->fleeting, e);
-    p = placer_open(ag->shelf, blobs, ag->copy, ag->fleeting);
+    p = placer_open(ag->local_cache, blobs, ag->copy, ag->fleeting);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = placer_put(p, &f[i].digest, f[i].etag, e);
         rc = rc != 0 ? rc : link_file(ag, snapshot, &f[i], e);

@@ -1,9 +1,10 @@
-/* hub.h - repositories of a Hub behind the mirror: `hf/[datasets/|spaces/]<owner>/<name>[@<rev>]`, as the Hub's own client keeps
- * them on disk.
+/* hub.h - repositories of a Hub behind the mirror: `hf/[datasets/|spaces/]<owner>/<name>[@<rev>]`,
+ * as the Hub's own client keeps them on disk.
  *
- * The revision is asked for once, its files are listed at that commit and pulled like any others: LFS files by their SHA-256 in
- * verified parts, the others are held against git's name for them when they have come. A folder that hub_place() made is a
- * HF_HOME: hub/models--<owner>--<name>/{blobs,snapshots,refs}; with HF_HUB_OFFLINE=1 a job asks nobody.
+ * The revision is asked for once, its files are listed at that commit and pulled like any others:
+ * LFS files by their SHA-256 in verified parts, the others are held against git's name for them
+ * when they have come. A folder that hub_place() made is a HF_HOME:
+ * hub/models--<owner>--<name>/{blobs,snapshots,refs}; with HF_HUB_OFFLINE=1 a job asks nobody.
  *
  * threads  one; hub_place() blocks
  */
@@ -28,7 +29,8 @@ struct hub {
 
 /* True: `from` names a repository, not a file of one. */
 bool hub_from(struct slice from, struct arena *a, struct hub *out);
-/* The document to be asked for next, below the mirror: first what the revision is, then its files. */
+/* The document to be asked for next, below the mirror: first what the revision is, then its
+ * files. */
 struct slice hub_next_url(const struct hub *h, struct arena *a);
 /* Reads the first: sets commit. */
 MUST_USE int hub_read_info(struct hub *h, struct slice doc, struct arena *a, struct err *e);

@@ -75,8 +75,8 @@ static void add_events(struct pull_loop *l)
     CHECK(event_add(l->stop[0], NULL) == 0 && event_add(l->stop[1], NULL) == 0);
 }
 
-static int open_loop(const struct agent *a, const struct pull_loop_want *w, struct pull_loop **out,
-                     struct err *e)
+static int open_loop(const struct agent *a, const struct pull_loop_params *w,
+                     struct pull_loop **out, struct err *e)
 {
     struct pull_loop *l = NEW(struct pull_loop);
     bool peers = a->peers && w->peer_ops != NULL;
@@ -96,14 +96,14 @@ static int open_loop(const struct agent *a, const struct pull_loop_want *w, stru
     l->want = *w;
     l->peer_ops = w->peer_ops;
     l->xfers = xfer_loop_open(l->base, &limits);
-    l->mail = mailbox_open(l->base);
+    l->mail = message_queue_open(l->base);
     open_pools(l);
     list_init(&l->pulls);
     list_init(&l->to_seal);
     list_init(&l->sealing);
     list_init(&l->free_blocks);
     CHECK(a->connections <= CONNECTIONS_MAX);
-    l->seats = a->connections * SEATS_EACH;
+    l->slots = a->connections * SLOTS_EACH;
     l->conns_left = a->connections;
     l->blocks_left = a->connections + SPARE_BLOCKS;
     add_events(l);
@@ -132,7 +132,7 @@ static void close_loop(struct pull_loop **lp)
         }
     }
     pool_close(&l->followers);
-    mailbox_close(&l->mail);
+    message_queue_close(&l->mail);
     xfer_loop_close(&l->xfers);
     event_free(l->tick);
     event_free(l->stop[0]);
@@ -167,7 +167,7 @@ static bool has_room(const struct pull_loop *l)
     return room;
 }
 
-static enum pull_more fill_seats(struct pull_loop *l)
+static enum pull_more fill_slots(struct pull_loop *l)
 {
     enum pull_more m = MORE_ADDED;
 
@@ -197,7 +197,7 @@ static int run(struct pull_loop *l, struct err *e)
 
     while (!ended) {
         do {
-            m = fill_seats(l);
+            m = fill_slots(l);
             pull_loop_feed(l);
         } while (reap(l));
         done = all_done(l, m);
@@ -214,7 +214,7 @@ static int run(struct pull_loop *l, struct err *e)
                : 0;
 }
 
-int pull_loop_run(const struct agent *a, const struct pull_loop_want *w, struct err *e)
+int pull_loop_run(const struct agent *a, const struct pull_loop_params *w, struct err *e)
 {
     struct pull_loop *l = NULL;
     int rc = open_loop(a, w, &l, e);
@@ -228,13 +228,13 @@ int pull_loop_run(const struct agent *a, const struct pull_loop_want *w, struct 
     return rc;
 }
 
-/* --- small files into the cache, many with one sync ------------------------------------------------------------------- */
+/* --- small files into the cache, many with one sync ------------------------------------------- */
 
 static void seal_work(struct job *j)
 {
     struct pull_loop *l = CONTAINER_OF(j, struct pull_loop, seal_job);
 
-    shelf_seal(l->agent->shelf, l->sealing_one, l->nsealing);
+    local_cache_seal(l->agent->local_cache, l->sealing_one, l->nsealing);
 }
 
 static void seal_done(struct job *j)
@@ -257,7 +257,7 @@ static void seal_gathered(struct pull_loop *l)
     if (!list_empty(&l->sealing) || l->nto_seal == 0) {
         return;
     }
-    l->sealing_one = mem_array(l->nto_seal, sizeof(struct shelf_sealing *));
+    l->sealing_one = mem_array(l->nto_seal, sizeof(struct local_cache_sealing *));
     l->nsealing = 0;
     l->nto_seal = 0;
     while ((n = list_pop_front(&l->to_seal)) != NULL) {
@@ -274,7 +274,7 @@ void pull_loop_seal(struct pull_loop *l, struct sealing *x)
     l->nto_seal++;
 }
 
-/* --- what is shared ------------------------------------------------------------------------------------------------------- */
+/* --- what is shared --------------------------------------------------------------------------- */
 
 void pull_loop_feed(struct pull_loop *l)
 {

@@ -8,8 +8,8 @@
 
 #include "common/os/newfile.h"
 
-/* .state: "mrdpart1", size, part size, count (u64 LE each), the whole's digest, length of the ETag (u64 LE), the ETag,
- * one bit a part, and the SHA-256 of all that. */
+/* .state: "mrdpart1", size, part size, count (u64 LE each), the whole's digest, length of the ETag
+ * (u64 LE), the ETag, one bit a part, and the SHA-256 of all that. */
 static const char magic[] = "mrdpart1";
 
 static size_t parts_of(uint64_t size_bytes)
@@ -51,7 +51,7 @@ void parts_snapshot(const struct parts *p, struct buf *out)
     buf_add(out, sum.b, DIGEST_BYTES);
 }
 
-int parts_save(struct shelf *s, const struct digest *key, int fd, struct slice snapshot,
+int parts_save(struct local_cache *s, const struct digest *key, int fd, struct slice snapshot,
                struct err *e)
 {
     char path[PATH_MAX];
@@ -62,7 +62,7 @@ int parts_save(struct shelf *s, const struct digest *key, int fd, struct slice s
     if (fdatasync(fd) == -1) {
         return err_sys(e, "fdatasync");
     }
-    shelf_partial_path(s, key, ".state", path);
+    local_cache_partial_path(s, key, ".state", path);
     rc = newfile_open(path, 0644, &f, e);
     if (rc == 0) {
         newfile_write(f, snapshot.p, snapshot.n);
@@ -134,7 +134,7 @@ static int begin_anew(struct parts *p, const char *state_path, struct err *e)
     return 0;
 }
 
-int parts_open(struct shelf *s, const struct digest *key, const struct digest *digest,
+int parts_open(struct local_cache *s, const struct digest *key, const struct digest *digest,
                uint64_t size_bytes, const char *etag, struct parts **out, struct err *e)
 {
     struct parts *p = NEW(struct parts);
@@ -151,8 +151,8 @@ int parts_open(struct shelf *s, const struct digest *key, const struct digest *d
     p->size_bytes = size_bytes;
     p->stateless = size_bytes <= PART_BYTES;
     memcpy(p->etag, etag, strnlen(etag, PARTS_ETAG_ROOM - 1));
-    shelf_partial_path(s, key, ".part", part_path);
-    shelf_partial_path(s, key, ".state", state_path);
+    local_cache_partial_path(s, key, ".part", part_path);
+    local_cache_partial_path(s, key, ".state", state_path);
     if (parts_of(size_bytes) > PARTS_MAX) {
         rc = err_set(e, E_TOOBIG, "%llu bytes in one file", (unsigned long long)size_bytes);
         goto out;
@@ -240,7 +240,7 @@ uint64_t parts_done_bytes(const struct parts *p)
     return n;
 }
 
-/* --- the SHA-256 of the whole, as it grows ------------------------------------------------------------------------------- */
+/* --- the SHA-256 of the whole, as it grows ---------------------------------------------------- */
 
 enum { STEP_BYTES = 1 << 20 };
 
@@ -297,7 +297,7 @@ static void on_read(struct job *j)
     f->moved(f->arg, rc, &why);
 }
 
-static struct follow *follow_new(struct pool *pool, struct mailbox *reply, int fd,
+static struct follow *follow_new(struct pool *pool, struct message_queue *reply, int fd,
                                  void (*moved)(void *arg, int rc, const struct err *why), void *arg)
 {
     struct follow *f = NEW(struct follow);
@@ -329,7 +329,7 @@ static void follow_free(struct follow **fp)
     }
 }
 
-void parts_hash(struct parts *p, struct pool *pool, struct mailbox *reply,
+void parts_hash(struct parts *p, struct pool *pool, struct message_queue *reply,
                 void (*moved)(void *arg, int rc, const struct err *why), void *arg)
 {
     follow_free(&p->follow);
@@ -365,7 +365,7 @@ bool parts_digest(struct parts *p, struct digest *out)
     return true;
 }
 
-void parts_close(struct parts **pp, struct shelf *discard_of)
+void parts_close(struct parts **pp, struct local_cache *discard_of)
 {
     struct parts *p = *pp;
     char path[PATH_MAX];
@@ -376,9 +376,9 @@ void parts_close(struct parts **pp, struct shelf *discard_of)
     *pp = NULL;
     follow_free(&p->follow);
     if (discard_of != NULL) {
-        shelf_partial_path(discard_of, &p->key, ".state", path);
+        local_cache_partial_path(discard_of, &p->key, ".state", path);
         unlink(path);
-        shelf_partial_path(discard_of, &p->key, ".part", path);
+        local_cache_partial_path(discard_of, &p->key, ".part", path);
         unlink(path);
     }
     if (p->fd != -1) {

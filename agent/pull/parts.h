@@ -1,15 +1,16 @@
-/* parts.h - a file that arrives in parts of 8 MiB: which of them are there, on disk and across a crash.
+/* parts.h - a file that arrives in parts of 8 MiB: which of them are there, on disk and across a
+ * crash.
  *
- * The partial file and its .state belong to a key of the shelf, whose lock the caller holds. A part counts once
- * parts_done() was told; parts_save() first makes the data durable, then says so in .state: after SIGKILL or a power cut
- * every part named there is there.
+ * The partial file and its .state belong to a key of the local cache, whose lock the caller holds.
+ * A part counts once parts_done() was told; parts_save() first makes the data durable, then says so
+ * in .state: after SIGKILL or a power cut every part named there is there.
  *
  * threads  the table on one thread; parts_snapshot() there, parts_save() of the snapshot anywhere
  */
 #ifndef AGENT_PULL_PARTS_H
 #define AGENT_PULL_PARTS_H
 
-#include "agent/shelf/shelf.h"
+#include "agent/cache/cache.h"
 #include "common/os/pool.h"
 
 #define PART_BYTES   CHUNK_BYTES
@@ -38,12 +39,13 @@ struct parts {
     struct digest got;
 };
 
-/* Takes up what an earlier run left when it is of the same object: the same digest, or without one the same ETag; and
- * the same size. Else begins anew. */
-MUST_USE int parts_open(struct shelf *s, const struct digest *key, const struct digest *digest,
-                        uint64_t size_bytes, const char *etag, struct parts **out, struct err *e);
+/* Takes up what an earlier run left when it is of the same object: the same digest, or without one
+ * the same ETag; and the same size. Else begins anew. */
+MUST_USE int parts_open(struct local_cache *s, const struct digest *key,
+                        const struct digest *digest, uint64_t size_bytes, const char *etag,
+                        struct parts **out, struct err *e);
 /* discard_of: the files go, which are that cache's; NULL: they stay. */
-void parts_close(struct parts **pp, struct shelf *discard_of);
+void parts_close(struct parts **pp, struct local_cache *discard_of);
 
 size_t parts_next(const struct parts *p); /* the first missing one; == count when none is */
 size_t parts_length(const struct parts *p, size_t i);
@@ -54,13 +56,14 @@ uint64_t parts_prefix_bytes(const struct parts *p);
 uint64_t parts_done_bytes(const struct parts *p);
 
 void parts_snapshot(const struct parts *p, struct buf *out);
-MUST_USE int parts_save(struct shelf *s, const struct digest *key, int fd, struct slice snapshot,
-                        struct err *e);
+MUST_USE int parts_save(struct local_cache *s, const struct digest *key, int fd,
+                        struct slice snapshot, struct err *e);
 
-/* The SHA-256 of the whole: it can only be computed in order while parts arrive in any; so it is read behind what is complete, out of the page
- * cache, on a thread of its own, and is known a moment after the last part. moved(), on the loop, whenever a stretch has been read. Called
- * again, it begins again. */
-void parts_hash(struct parts *p, struct pool *pool, struct mailbox *reply,
+/* The SHA-256 of the whole: it can only be computed in order while parts arrive in any; so it is
+ * read behind what is complete, out of the page cache, on a thread of its own, and is known a
+ * moment after the last part. moved(), on the loop, whenever a stretch has been read. Called again,
+ * it begins again. */
+void parts_hash(struct parts *p, struct pool *pool, struct message_queue *reply,
                 void (*moved)(void *arg, int rc, const struct err *why), void *arg);
 /* It is known already, for the one part is all of the file. */
 void parts_hashed(struct parts *p, const struct digest *d);

@@ -10,7 +10,8 @@
  *   ASKING, FETCHING, CHECKING ──▶ RESTARTING ──▶ NEW     the object changed, or what came is of no use
  *   every state but DONE and FAILED ──▶ FAILING ──▶ FAILED
  *
- * RESTARTING and FAILING wait for the jobs of worker threads, which use what is torn down after them.
+ * RESTARTING and FAILING wait for the jobs of worker threads, which use what is torn down after
+ * them.
  */
 #include "agent/pull/pull.h"
 
@@ -29,7 +30,7 @@ struct pull {
     struct pull_loop *loop;
     enum pull_state state;
     struct arena arena;
-    struct pull_want want;
+    struct pull_params want;
     void (*on_done)(void *arg, const struct pull_result *r);
     void *arg;
     struct pull_object object;
@@ -39,7 +40,7 @@ struct pull {
     bool discard; /* the partial file, when it restarts or fails */
     struct slice list_url;
     struct ask *ask;
-    struct shelf_lock *lock;
+    struct local_cache_lock *lock;
     struct digest key;
     uint64_t waits_since_ms;   /* for the lock; UINT64_MAX: and it was said */
     struct transfer *transfer; /* from FETCHING on */
@@ -52,7 +53,7 @@ struct pull {
     struct pull_result result;
 };
 
-/* --- states ------------------------------------------------------------------------------------------------------------- */
+/* --- states ----------------------------------------------------------------------------------- */
 
 #define TO(state) (1U << PULL_##state)
 
@@ -84,7 +85,7 @@ static bool has_ended(const struct pull *p)
     return p->state == PULL_DONE || p->state == PULL_FAILED;
 }
 
-/* --- ends and beginnings ------------------------------------------------------------------------------------------------ */
+/* --- ends and beginnings ---------------------------------------------------------------------- */
 
 static void drop_work(struct pull *p)
 {
@@ -94,7 +95,7 @@ static void drop_work(struct pull *p)
                                                       : TRANSFER_KEEP;
 
     transfer_close(&p->transfer, how);
-    shelf_unlock(&p->lock);
+    local_cache_unlock(&p->lock);
 }
 
 static void end(struct pull *p)
@@ -107,7 +108,7 @@ static void end(struct pull *p)
     r->fetched_bytes = p->tally.fetched_bytes;
     r->peer_bytes = p->tally.peer_bytes;
     list_remove(&p->node);
-    p->loop->seats++;
+    p->loop->slots++;
     p->on_done(p->arg, r);
     drop_work(p);
     arena_fini(&p->arena);
@@ -119,7 +120,8 @@ static void succeed(struct pull *p, const struct digest *d, uint64_t size_bytes,
     p->result.digest = *d;
     p->result.size_bytes = size_bytes;
     p->result.was_there = was_there;
-    shelf_note(p->loop->agent->shelf, d, size_bytes, slice_str(p->object.etag), p->want.url);
+    local_cache_note(p->loop->agent->local_cache, d, size_bytes, slice_str(p->object.etag),
+                     p->want.url);
     pull_loop_show(p->loop, &p->tally, size_bytes, size_bytes);
     move(p, PULL_DONE);
 }
@@ -227,21 +229,23 @@ static void retry_later(struct pull *p, int rc, const struct err *why, uint64_t 
     log_debug("pull.retry", "wait_ms=%" PRIu64 " why=\"%s\"", wait_ms, why->text);
 }
 
-/* --- NEW, ASKING: is it in the cache, what is it? ------------------------------------------------------------------------ */
+/* --- NEW, ASKING: is it in the cache, what is it? --------------------------------------------- */
 
-static bool on_shelf(struct pull *p)
+static bool on_local_cache(struct pull *p)
 {
     uint64_t size;
 
     if (!p->object.known && p->object.etag[0] != '\0') {
         struct digest d;
-        if (shelf_recall(p->loop->agent->shelf, p->want.url, slice_str(p->object.etag), &d) &&
-            shelf_find(p->loop->agent->shelf, &d, &size, NULL) == 0) {
+        if (local_cache_recall(p->loop->agent->local_cache, p->want.url, slice_str(p->object.etag),
+                               &d) &&
+            local_cache_find(p->loop->agent->local_cache, &d, &size, NULL) == 0) {
             succeed(p, &d, size, true);
             return true;
         }
     }
-    if (p->object.known && shelf_find(p->loop->agent->shelf, &p->object.digest, &size, NULL) == 0) {
+    if (p->object.known &&
+        local_cache_find(p->loop->agent->local_cache, &p->object.digest, &size, NULL) == 0) {
         succeed(p, &p->object.digest, size, true);
         return true;
     }
@@ -257,7 +261,7 @@ static void start(struct pull *p)
     p->object.size_bytes = p->want.size_bytes;
     p->object.etag[0] = '\0';
     p->list_url = SLICE_NONE;
-    if (on_shelf(p)) {
+    if (on_local_cache(p)) {
         return;
     }
     if (p->bound && p->object.size_bytes != SIZE_UNKNOWN) { /* a listing told all that HEAD could */
@@ -320,7 +324,7 @@ static void learn(struct pull *p, const struct ask_answer *a)
     }
     buf_free(&url);
     move(p, PULL_LOCKING);
-    (void)on_shelf(p);
+    (void)on_local_cache(p);
 }
 
 static void on_asked(void *arg, int rc, const struct err *why, const struct ask_answer *a)
@@ -355,7 +359,7 @@ static void on_asked(void *arg, int rc, const struct err *why, const struct ask_
 static void ask(struct pull *p, enum xfer_method method, struct slice url, size_t body_max,
                 void (*done)(void *, int, const struct err *, const struct ask_answer *))
 {
-    const struct ask_want w = {
+    const struct ask_params w = {
         .method = method, .url = url, .body_max = body_max, .head_reason = true};
 
     if (p->ask == NULL && clock_now_ms() >= p->not_before_ms && pull_loop_take_conn(p->loop)) {
@@ -363,7 +367,7 @@ static void ask(struct pull *p, enum xfer_method method, struct slice url, size_
     }
 }
 
-/* --- LOCKING, LISTING: the partial file, and the digests of its parts ------------------------------------------------------ */
+/* --- LOCKING, LISTING: the partial file, and the digests of its parts ------------------------- */
 
 static void on_transfer(void *arg, enum transfer_event what, int rc, const struct err *why,
                         uint64_t after_s);
@@ -371,12 +375,12 @@ static void go_on_when_whole(struct pull *p);
 
 static void open_transfer(struct pull *p, struct chunk_list *list)
 {
-    const struct transfer_want w = {.key = &p->key,
-                                    .object = &p->object,
-                                    .tally = &p->tally,
-                                    .list = list,
-                                    .on_event = on_transfer,
-                                    .arg = p};
+    const struct transfer_params w = {.key = &p->key,
+                                      .object = &p->object,
+                                      .tally = &p->tally,
+                                      .list = list,
+                                      .on_event = on_transfer,
+                                      .arg = p};
     struct err why;
     int rc = transfer_open(p->loop, &w, &p->transfer, &why);
 
@@ -417,9 +421,9 @@ static void take_lock(struct pull *p)
     if (p->object.known) {
         p->key = p->object.digest;
     } else {
-        shelf_key_of_url(p->want.url, &p->key);
+        local_cache_key_of_url(p->want.url, &p->key);
     }
-    rc = shelf_try_lock(p->loop->agent->shelf, &p->key, false, &p->lock, &why);
+    rc = local_cache_try_lock(p->loop->agent->local_cache, &p->key, false, &p->lock, &why);
     if (rc == E_BUSY) {
         say_waiting(p, clock_now_ms());
         return; /* the next tick looks again */
@@ -428,7 +432,7 @@ static void take_lock(struct pull *p)
         fail(p, rc, &why);
         return;
     }
-    if (on_shelf(p)) { /* it came while we waited */
+    if (on_local_cache(p)) { /* it came while we waited */
         return;
     }
     if (wants_list(p)) {
@@ -475,14 +479,14 @@ static void on_list(void *arg, int rc, const struct err *why, const struct ask_a
     pull_loop_feed(p->loop);
 }
 
-/* --- SEALING: large files each by itself, small ones together --------------------------------------------------------------- */
+/* --- SEALING: large files each by itself, small ones together --------------------------------- */
 
 static void seal_large(struct job *j)
 {
     struct pull *p = CONTAINER_OF(j, struct pull, job);
-    struct shelf_sealing *one = &p->sealing.one;
+    struct local_cache_sealing *one = &p->sealing.one;
 
-    shelf_seal(p->loop->agent->shelf, &one, 1);
+    local_cache_seal(p->loop->agent->local_cache, &one, 1);
 }
 
 static void sealed(struct sealing *s)
@@ -520,7 +524,7 @@ static void seal(struct pull *p)
     pool_submit(p->loop->workers, &p->job, CLIENT_PROGRAM);
 }
 
-/* --- FETCHING, CHECKING ------------------------------------------------------------------------------------------------------ */
+/* --- FETCHING, CHECKING ----------------------------------------------------------------------- */
 
 static void wrong_digest(struct pull *p, const struct digest *got)
 {
@@ -606,7 +610,7 @@ static void on_transfer(void *arg, enum transfer_event what, int rc, const struc
     pull_loop_feed(p->loop);
 }
 
-/* --- all of the loop's --------------------------------------------------------------------------------------------------- */
+/* --- all of the loop's ------------------------------------------------------------------------ */
 
 static void feed_once(struct pull *p)
 {
@@ -712,9 +716,9 @@ static bool none_left(const struct pull_loop *l)
     return list_empty(&l->pulls);
 }
 
-static bool is_seat_free(const struct pull_loop *l)
+static bool is_slot_free(const struct pull_loop *l)
 {
-    return l->seats > 0;
+    return l->slots > 0;
 }
 
 static void close_all(struct pull_loop *l)
@@ -728,11 +732,11 @@ static const struct pull_kind single = {
     .stop = stop_all,
     .reap = reap_all,
     .is_idle = none_left,
-    .has_room = is_seat_free,
+    .has_room = is_slot_free,
     .close = close_all,
 };
 
-void pull_add(struct pull_loop *l, const struct pull_want *w,
+void pull_add(struct pull_loop *l, const struct pull_params *w,
               void (*on_done)(void *arg, const struct pull_result *r), void *arg)
 {
     struct pull *p = NEW(struct pull);
@@ -750,7 +754,7 @@ void pull_add(struct pull_loop *l, const struct pull_want *w,
         p->tally.known_bytes = w->size_bytes; /* counted already by whoever learned it */
     }
     l->kind[KIND_SINGLE] = &single;
-    CHECK(l->seats > 0);
-    l->seats--;
+    CHECK(l->slots > 0);
+    l->slots--;
     list_push_back(&l->pulls, &p->node);
 }

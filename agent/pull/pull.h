@@ -1,10 +1,12 @@
 /* pull.h - one file from the mirror into the local cache, verified.
  *
- * What is learned on the way decides: a digest that is in the cache ends it at once; an object that changes under way begins anew; a
- * chunk list that proves wrong is dropped for one stream. The digest that must hold is the job's, else the mirror's Repr-Digest, else
- * what came is recorded under what it hashed to.
+ * What is learned on the way decides: a digest that is in the cache ends it at once; an object that
+ * changes under way begins anew; a chunk list that proves wrong is dropped for one stream. The
+ * digest that must hold is the job's, else the mirror's Repr-Digest, else what came is recorded
+ * under what it hashed to.
  *
- * A pull holds a seat of its loop from pull_add() on: files open, buffers, connections are bounded by those.
+ * A pull holds a slot of its loop from pull_add() on: files open, buffers, connections are bounded
+ * by those.
  *
  * events   on_done exactly once, never inside pull_add(); it may add pulls, or stop them all
  * threads  the loop's
@@ -14,12 +16,12 @@
 
 #include "agent/pull/loop.h"
 
-struct pull_want {
+struct pull_params {
     struct slice url;
     struct digest digest; /* zero: not known */
     uint64_t size_bytes;  /* SIZE_UNKNOWN */
-    struct slice
-        other_url; /* where the digest itself can be asked for when `url` has changed; may be empty */
+    /* where the digest itself can be asked for when `url` has changed; may be empty */
+    struct slice other_url;
 };
 
 struct pull_result {
@@ -32,8 +34,8 @@ struct pull_result {
     bool was_there;      /* in the local cache already */
 };
 
-/* There is a seat for it. */
-void pull_add(struct pull_loop *l, const struct pull_want *w,
+/* There is a slot for it. */
+void pull_add(struct pull_loop *l, const struct pull_params *w,
               void (*on_done)(void *arg, const struct pull_result *r), void *arg);
 
 extern const struct pull_kind

@@ -21,11 +21,11 @@ enum {
     SAVE_EVERY_BYTES = 256 << 20,
 };
 
-struct lane { /* one request under way */
+struct connection { /* one request under way */
     struct list node;
     struct transfer *of;
     struct xfer *x;
-    struct neighbour *from;   /* NULL: the mirror */
+    struct remote_peer *from; /* NULL: the mirror */
     struct pull_block *block; /* being filled */
     struct transfer_range range;
     uint64_t asked_ms;
@@ -50,7 +50,7 @@ struct transfer {
     bool chunked;       /* there is a list */
     uint8_t *bad_tries; /* one a chunk */
     uint8_t *rotten;    /* of a check: parts that are not what the list says */
-    struct list lanes;
+    struct list connections;
     bool stopped;
     struct swarm *swarm; /* NULL: none */
     unsigned jobs;       /* on pools */
@@ -75,7 +75,7 @@ static void moved(struct transfer *t)
     tell(t, TRANSFER_MOVED, 0, NULL);
 }
 
-/* --- heads: is it what was asked for? --------------------------------------------------------------------------------- */
+/* --- heads: is it what was asked for? --------------------------------------------------------- */
 
 /* "bytes 0-9/100" or "bytes 0-9/" "*" */
 static bool content_range_is(struct slice value, const struct transfer_range *want,
@@ -149,14 +149,14 @@ int transfer_judge(struct pull_object *o, const struct transfer_range *r, const 
     return r->ranged ? range_head(o, r, h) : whole_head(o, h);
 }
 
-/* --- lanes ---------------------------------------------------------------------------------------------------------- */
+/* --- connections ------------------------------------------------------------------------------ */
 
-static uint64_t lane_at(const struct lane *l)
+static uint64_t connection_at(const struct connection *l)
 {
     return l->block->index * PART_BYTES + l->block->n;
 }
 
-static void lane_close(struct lane *l, int rc)
+static void connection_close(struct connection *l, int rc)
 {
     struct transfer *t = l->of;
 
@@ -226,7 +226,7 @@ static void block_written(struct job *j)
     struct transfer *t = b->of;
     enum transfer_event what = TRANSFER_MOVED;
     struct err why = b->why;
-    struct neighbour *from = b->from;
+    struct remote_peer *from = b->from;
     size_t index = b->index;
     size_t n = b->n;
     int rc = b->rc;
@@ -251,7 +251,7 @@ static void block_written(struct job *j)
     tell(t, what, rc, &why);
 }
 
-static void block_submit(struct transfer *t, struct pull_block *b, struct neighbour *from)
+static void block_submit(struct transfer *t, struct pull_block *b, struct remote_peer *from)
 {
     b->from = from;
     b->of = t;
@@ -264,7 +264,7 @@ static void block_submit(struct transfer *t, struct pull_block *b, struct neighb
 /* --- requests --- */
 
 /* Another node's answer: the whole chunk, or why not. */
-static int neighbour_head(const struct lane *l, const struct xfer_head *h)
+static int remote_peer_head(const struct connection *l, const struct xfer_head *h)
 {
     switch (h->status) {
     case 200:
@@ -280,12 +280,12 @@ static int neighbour_head(const struct lane *l, const struct xfer_head *h)
 
 static int on_head(void *arg, const struct xfer_head *h)
 {
-    struct lane *l = arg;
+    struct connection *l = arg;
     int rc;
 
     l->refused = 0;
     if (l->from != NULL) {
-        return neighbour_head(l, h);
+        return remote_peer_head(l, h);
     }
     if (!slice_u64(xfer_head_field(h, "retry-after"), &l->retry_after_s)) {
         l->retry_after_s = 0;
@@ -303,8 +303,9 @@ static int on_head(void *arg, const struct xfer_head *h)
     return rc;
 }
 
-/* The stream's block is full: on with another, which takes what ran over. False when none is free. */
-static bool turn_block(struct lane *l)
+/* The stream's block is full: on with another, which takes what ran over. False when none is
+ * free. */
+static bool turn_block(struct connection *l)
 {
     struct pull_block *full = l->block;
     struct pull_block *next = pull_loop_take_block(l->of->loop);
@@ -324,7 +325,7 @@ static bool turn_block(struct lane *l)
 
 static int on_body(void *arg, struct slice bytes)
 {
-    struct lane *l = arg;
+    struct connection *l = arg;
     struct transfer *t = l->of;
     struct pull_block *b = l->block;
 
@@ -337,7 +338,8 @@ static int on_body(void *arg, struct slice bytes)
         return E_PROTOCOL; /* more than was asked for */
     }
     if (!t->chunked && t->object->size_bytes != SIZE_UNKNOWN &&
-        (lane_at(l) > t->object->size_bytes || bytes.n > t->object->size_bytes - lane_at(l))) {
+        (connection_at(l) > t->object->size_bytes ||
+         bytes.n > t->object->size_bytes - connection_at(l))) {
         return E_CHANGED; /* more than there was: no Content-Length held it to that */
     }
     CHECK(bytes.n <= PART_BYTES + XFER_SLICE_MAX - b->n);
@@ -349,29 +351,31 @@ static int on_body(void *arg, struct slice bytes)
     return l->paused ? XFER_PAUSE : 0;
 }
 
-/* --- asking ---------------------------------------------------------------------------------------------------------- */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes);
 
 static const struct xfer_events events = {on_head, on_body, on_done};
 
-static void lane_ask_neighbour(struct lane *l)
+static void connection_ask_remote_peer(struct connection *l)
 {
     struct pull_loop *loop = l->of->loop;
     char room[PEER_URL_ROOM];
-    struct xfer_want w = loop->peer_ops->want(l->from, (size_t)(l->range.first / PART_BYTES), room);
+    struct xfer_params w =
+        loop->peer_ops->want(l->from, (size_t)(l->range.first / PART_BYTES), room);
 
     l->asked_ms = clock_now_ms();
     l->x = xfer_start(loop->xfers, &w, &events, l);
 }
 
-static void lane_ask(struct lane *l)
+static void connection_ask(struct connection *l)
 {
     struct transfer *t = l->of;
     struct slice lines[3];
     struct slice if_range = arena_fmt(&t->arena, "If-Range: %s", t->object->etag);
-    struct xfer_want w = ask_xfer_want(t->loop->agent, XFER_GET, t->object->url, lines, &if_range,
-                                       l->range.ranged && t->object->etag[0] != '\0' ? 1 : 0);
+    struct xfer_params w =
+        ask_xfer_params(t->loop->agent, XFER_GET, t->object->url, lines, &if_range,
+                        l->range.ranged && t->object->etag[0] != '\0' ? 1 : 0);
 
     w.ranged = l->range.ranged;
     w.range_first = l->range.first;
@@ -387,20 +391,21 @@ static bool can_resume(const struct transfer *t)
            (t->object->known || t->object->etag[0] != '\0');
 }
 
-/* --- how a lane ends --------------------------------------------------------------------------------------------------- */
+/* --- how a connection ends -------------------------------------------------------------------- */
 
 /* The connection broke: at once for the rest, as long as every try brings something. */
-static bool lane_goes_on(struct lane *l, int rc)
+static bool connection_goes_on(struct connection *l, int rc)
 {
     struct transfer *t = l->of;
 
     if (rc != E_NETWORK || l->from != NULL || t->stopped || l->paused || l->block == NULL ||
-        lane_at(l) < l->range.first + GO_ON_BYTES || lane_at(l) > l->range.last || !can_resume(t)) {
+        connection_at(l) < l->range.first + GO_ON_BYTES || connection_at(l) > l->range.last ||
+        !can_resume(t)) {
         return false;
     }
     l->range.ranged = true;
-    l->range.first = lane_at(l);
-    lane_ask(l);
+    l->range.first = connection_at(l);
+    connection_ask(l);
     return true;
 }
 
@@ -418,7 +423,7 @@ static enum transfer_event trouble(int rc)
     }
 }
 
-static int stream_ended(struct lane *l, struct err *e)
+static int stream_ended(struct connection *l, struct err *e)
 {
     struct transfer *t = l->of;
     struct pull_block *b = l->block;
@@ -445,7 +450,7 @@ static int stream_ended(struct lane *l, struct err *e)
     return 0;
 }
 
-static int chunk_ended(struct lane *l, struct err *e)
+static int chunk_ended(struct connection *l, struct err *e)
 {
     struct transfer *t = l->of;
     uint64_t took_ms = clock_now_ms() - l->asked_ms + 1;
@@ -461,9 +466,9 @@ static int chunk_ended(struct lane *l, struct err *e)
 
 static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
-    struct lane *l = arg;
+    struct connection *l = arg;
     struct transfer *t = l->of;
-    const struct neighbour *from;
+    const struct remote_peer *from;
     struct err e = *why;
     uint64_t after_s;
 
@@ -474,12 +479,12 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     } else if (rc == 0) {
         rc = t->chunked ? chunk_ended(l, &e) : stream_ended(l, &e);
     }
-    if (lane_goes_on(l, rc)) {
+    if (connection_goes_on(l, rc)) {
         return;
     }
     after_s = l->retry_after_s;
     from = l->from;
-    lane_close(l, rc);
+    connection_close(l, rc);
     if (rc == 0 || from != NULL) { /* another node's trouble is none of the pull's */
         moved(t);
     } else {
@@ -487,19 +492,19 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     }
 }
 
-/* --- starting ----------------------------------------------------------------------------------------------------------- */
+/* --- starting --------------------------------------------------------------------------------- */
 
-static void lane_start(struct transfer *t, struct pull_block *b, struct neighbour *from,
-                       bool ranged, uint64_t first, uint64_t last)
+static void connection_start(struct transfer *t, struct pull_block *b, struct remote_peer *from,
+                             bool ranged, uint64_t first, uint64_t last)
 {
-    struct lane *l = NEW(struct lane);
+    struct connection *l = NEW(struct connection);
 
-    *l = (struct lane){.of = t, .block = b, .from = from, .range = {ranged, first, last}};
-    list_push_back(&t->lanes, &l->node);
+    *l = (struct connection){.of = t, .block = b, .from = from, .range = {ranged, first, last}};
+    list_push_back(&t->connections, &l->node);
     if (from != NULL) {
-        lane_ask_neighbour(l);
+        connection_ask_remote_peer(l);
     } else {
-        lane_ask(l);
+        connection_ask(l);
     }
 }
 
@@ -507,8 +512,8 @@ static bool asks_mirror(const struct transfer *t)
 {
     bool any = false;
 
-    LIST_EACH (&t->lanes, n) {
-        any = any || LIST_ITEM(n, struct lane, node)->from == NULL;
+    LIST_EACH (&t->connections, n) {
+        any = any || LIST_ITEM(n, struct connection, node)->from == NULL;
     }
     return any;
 }
@@ -520,9 +525,9 @@ static bool peers_are_on(const struct transfer *t)
 }
 
 static bool choose_chunk(struct transfer *t, uint64_t not_before_ms, size_t *i,
-                         struct neighbour **from)
+                         struct remote_peer **from)
 {
-    struct peer_now now = {.idle = list_empty(&t->lanes), .now_ms = clock_now_ms()};
+    struct peer_now now = {.idle = list_empty(&t->connections), .now_ms = clock_now_ms()};
 
     now.mirror = now.now_ms >= not_before_ms;
     *from = NULL;
@@ -539,7 +544,7 @@ static bool choose_chunk(struct transfer *t, uint64_t not_before_ms, size_t *i,
 
 static void feed_chunks(struct transfer *t, uint64_t not_before_ms)
 {
-    struct neighbour *from;
+    struct remote_peer *from;
     size_t i;
 
     while (parts_next(t->parts) < t->parts->count && pull_loop_take_conn(t->loop)) {
@@ -554,12 +559,13 @@ static void feed_chunks(struct transfer *t, uint64_t not_before_ms)
         }
         b->index = i;
         parts_mark(t->parts, i, PART_BUSY);
-        lane_start(t, b, from, true, i * PART_BYTES,
-                   i * PART_BYTES + parts_length(t->parts, i) - 1);
+        connection_start(t, b, from, true, i * PART_BYTES,
+                         i * PART_BYTES + parts_length(t->parts, i) - 1);
     }
 }
 
-/* Goes on behind the parts that are there, when what they are of is certain to be what will come. */
+/* Goes on behind the parts that are there, when what they are of is certain to be what will
+ * come. */
 static void feed_stream(struct transfer *t)
 {
     struct parts *parts = t->parts;
@@ -567,7 +573,7 @@ static void feed_stream(struct transfer *t)
     bool resume = from > 0 && can_resume(t);
     struct pull_block *b;
 
-    if (t->jobs != 0 || !list_empty(&t->lanes) || !pull_loop_take_conn(t->loop)) {
+    if (t->jobs != 0 || !list_empty(&t->connections) || !pull_loop_take_conn(t->loop)) {
         return;
     }
     b = pull_loop_take_block(t->loop);
@@ -583,16 +589,16 @@ static void feed_stream(struct transfer *t)
         return;
     }
     b->index = parts->prefix;
-    lane_start(t, b, NULL, resume, from,
-               t->object->size_bytes != SIZE_UNKNOWN && t->object->size_bytes > 0
-                   ? t->object->size_bytes - 1
-                   : 0);
+    connection_start(t, b, NULL, resume, from,
+                     t->object->size_bytes != SIZE_UNKNOWN && t->object->size_bytes > 0
+                         ? t->object->size_bytes - 1
+                         : 0);
 }
 
 static void unpause(struct transfer *t)
 {
-    LIST_EACH (&t->lanes, n) {
-        struct lane *l = LIST_ITEM(n, struct lane, node);
+    LIST_EACH (&t->connections, n) {
+        struct connection *l = LIST_ITEM(n, struct connection, node);
         if (l->paused && turn_block(l)) {
             l->paused = false;
             xfer_resume(l->x);
@@ -614,46 +620,48 @@ void transfer_feed(struct transfer *t, uint64_t not_before_ms)
     }
 }
 
-/* --- now and then ---------------------------------------------------------------------------------------------------- */
+/* --- now and then ----------------------------------------------------------------------------- */
 
 static void show(struct transfer *t)
 {
     uint64_t done = parts_done_bytes(t->parts);
 
-    LIST_EACH (&t->lanes, n) {
-        const struct lane *l = LIST_ITEM(n, struct lane, node);
+    LIST_EACH (&t->connections, n) {
+        const struct connection *l = LIST_ITEM(n, struct connection, node);
         done += l->block != NULL ? l->block->n : 0;
     }
     pull_loop_show(t->loop, t->tally, done,
                    t->object->size_bytes != SIZE_UNKNOWN ? t->object->size_bytes : done);
 }
 
-/* One connection among many may crawl (a lossy path, a peer that trickles): the rest of its part over another one. */
+/* One connection among many may crawl (a lossy path, a peer that trickles): the rest of its part
+ * over another one. */
 static void hurry(struct transfer *t, uint64_t now_ms)
 {
     uint64_t patience_ms = max_u64(t->part_ms * SLOW_TIMES,
                                    (uint64_t)t->loop->agent->idle_timeout_s * 1000 / SLOW_SHARE);
 
-    LIST_EACH (&t->lanes, n) {
-        struct lane *l = LIST_ITEM(n, struct lane, node);
+    LIST_EACH (&t->connections, n) {
+        struct connection *l = LIST_ITEM(n, struct connection, node);
         if (!t->chunked || t->part_ms == 0 || l->x == NULL || now_ms <= l->asked_ms + patience_ms ||
-            lane_at(l) > l->range.last) {
+            connection_at(l) > l->range.last) {
             continue;
         }
         if (l->from != NULL) { /* from somebody else: nothing begins in the middle of a chunk */
-            lane_close(l, E_TIMEOUT);
+            connection_close(l, E_TIMEOUT);
         } else if (l->hurried < HURRIES_MAX) {
             l->hurried++;
             xfer_cancel(&l->x);
-            l->range.first = lane_at(l);
-            lane_ask(l);
+            l->range.first = connection_at(l);
+            connection_ask(l);
         }
     }
 }
 
 static int save(struct transfer *t, struct err *e)
 {
-    return parts_save(t->loop->agent->shelf, &t->key, t->parts->fd, buf_slice(&t->snapshot), e);
+    return parts_save(t->loop->agent->local_cache, &t->key, t->parts->fd, buf_slice(&t->snapshot),
+                      e);
 }
 
 static void save_work(struct job *j)
@@ -714,7 +722,7 @@ static void save_last(struct transfer *t)
     }
 }
 
-/* --- the whole ---------------------------------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 static void followed(void *arg, int rc, const struct err *why)
 {
@@ -728,7 +736,7 @@ static void hash_from_start(struct transfer *t)
 
 bool transfer_is_whole(struct transfer *t, struct digest *got)
 {
-    return t->jobs == 0 && list_empty(&t->lanes) && parts_digest(t->parts, got);
+    return t->jobs == 0 && list_empty(&t->connections) && parts_digest(t->parts, got);
 }
 
 static void check_work(struct job *j)
@@ -788,10 +796,11 @@ struct transfer_view transfer_view(const struct transfer *t)
                                   .resumed = t->parts->resumed > 0};
 }
 
-/* --- its life ----------------------------------------------------------------------------------------------------------- */
+/* --- its life --------------------------------------------------------------------------------- */
 
-/* What an earlier run left was checked before it was written, but for what it streamed when there was no list yet: were that wrong, a
- * neighbour would refuse it and trust us no more, and the whole's digest find it here. */
+/* What an earlier run left was checked before it was written, but for what it streamed when there
+ * was no list yet: were that wrong, a peer would refuse it and trust us no more, and the whole's
+ * digest find it here. */
 static void join_swarm(struct transfer *t)
 {
     const struct pull_loop *l = t->loop;
@@ -807,14 +816,14 @@ static void join_swarm(struct transfer *t)
     }
 }
 
-int transfer_open(struct pull_loop *l, const struct transfer_want *w, struct transfer **out,
+int transfer_open(struct pull_loop *l, const struct transfer_params *w, struct transfer **out,
                   struct err *e)
 {
     static const struct digest none;
     const struct pull_object *o = w->object;
     struct parts *parts = NULL;
     struct transfer *t;
-    int rc = parts_open(l->agent->shelf, w->key, o->known ? &o->digest : &none, o->size_bytes,
+    int rc = parts_open(l->agent->local_cache, w->key, o->known ? &o->digest : &none, o->size_bytes,
                         o->etag, &parts, e);
 
     *out = NULL;
@@ -830,7 +839,7 @@ int transfer_open(struct pull_loop *l, const struct transfer_want *w, struct tra
     t->key = *w->key;
     t->parts = parts;
     t->snapshot = BUF_INIT(PARTS_MAX / 8 + 4096);
-    list_init(&t->lanes);
+    list_init(&t->connections);
     if (w->list != NULL) {
         t->chunked = true;
         t->list = *w->list;
@@ -847,14 +856,14 @@ int transfer_open(struct pull_loop *l, const struct transfer_want *w, struct tra
 void transfer_stop(struct transfer *t)
 {
     t->stopped = true;
-    LIST_EACH (&t->lanes, n) {
-        lane_close(LIST_ITEM(n, struct lane, node), E_CANCELLED);
+    LIST_EACH (&t->connections, n) {
+        connection_close(LIST_ITEM(n, struct connection, node), E_CANCELLED);
     }
 }
 
 bool transfer_is_idle(const struct transfer *t)
 {
-    return t->jobs == 0 && list_empty(&t->lanes) && !parts_is_hashing(t->parts);
+    return t->jobs == 0 && list_empty(&t->connections) && !parts_is_hashing(t->parts);
 }
 
 void transfer_close(struct transfer **tp, enum transfer_end how)
@@ -872,7 +881,7 @@ void transfer_close(struct transfer **tp, enum transfer_end how)
     if (how == TRANSFER_SAVE) {
         save_last(t);
     }
-    parts_close(&t->parts, how == TRANSFER_DISCARD ? t->loop->agent->shelf : NULL);
+    parts_close(&t->parts, how == TRANSFER_DISCARD ? t->loop->agent->local_cache : NULL);
     chunks_free(&t->list);
     free(t->bad_tries);
     buf_free(&t->snapshot);

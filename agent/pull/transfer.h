@@ -1,10 +1,13 @@
-/* transfer.h - the bytes of one file on their way into its partial file: parts of 8 MiB in parallel, each checked against the
- * mirror's chunk list before it is written, or without a list one stream. Its SHA-256 follows as they come.
+/* transfer.h - the bytes of one file on their way into its partial file: parts of 8 MiB in
+ * parallel, each checked against the mirror's chunk list before it is written, or without a list
+ * one stream. Its SHA-256 follows as they come.
  *
- * Parts come from the mirror, and from peers where there are some. A connection that breaks goes on where it was; one that crawls is
- * replaced. What is to be done about trouble is the caller's to say: it is told by events.
+ * Parts come from the mirror, and from peers where there are some. A connection that breaks goes on
+ * where it was; one that crawls is replaced. What is to be done about trouble is the caller's to
+ * say: it is told by events.
  *
- * owns     the partial file, by parts.h, whose lock the caller holds; transfer_close() needs it idle
+ * owns     the partial file, by parts.h, whose lock the caller holds; transfer_close() needs it
+ *          idle
  * events   on the loop; `on_event` may close the transfer, which does nothing after it
  * threads  the loop's; hashing and writing are done on the loop's pools
  */
@@ -34,7 +37,7 @@ enum transfer_event {
     TRANSFER_CHECKED, /* transfer_check() has ended */
 };
 
-struct transfer_want {
+struct transfer_params {
     const struct digest *key; /* of the partial file */
     struct pull_object *object;
     struct pull_tally *tally;
@@ -45,7 +48,7 @@ struct transfer_want {
 };
 
 /* Takes up what an earlier run left. */
-MUST_USE int transfer_open(struct pull_loop *l, const struct transfer_want *w,
+MUST_USE int transfer_open(struct pull_loop *l, const struct transfer_params *w,
                            struct transfer **out, struct err *e);
 enum transfer_end {
     TRANSFER_WHOLE,   /* it got its name in the cache, and peers are given it on */
@@ -64,8 +67,9 @@ bool transfer_is_idle(const struct transfer *t);
 
 /* True: all bytes are there, and hash to *got. */
 MUST_USE bool transfer_is_whole(struct transfer *t, struct digest *got);
-/* They hash to another digest than they should: what an earlier run wrote may have rotted. Reads all of it anew; TRANSFER_CHECKED tells
- * how many parts are not what the chunk list says, as rc, or an E_*. Those are missing from then on. */
+/* They hash to another digest than they should: what an earlier run wrote may have rotted. Reads
+ * all of it anew; TRANSFER_CHECKED tells how many parts are not what the chunk list says, as rc, or
+ * an E_*. Those are missing from then on. */
 void transfer_check(struct transfer *t);
 struct transfer_view { /* of its partial file */
     int fd;
@@ -75,8 +79,8 @@ struct transfer_view { /* of its partial file */
 };
 struct transfer_view transfer_view(const struct transfer *t);
 
-/* What a head means for the range first..last of the object, or without `ranged` for all of it: 0, or why it is of no use. Adds to
- * the object what the head tells of all of it. Pure. */
+/* What a head means for the range first..last of the object, or without `ranged` for all of it: 0,
+ * or why it is of no use. Adds to the object what the head tells of all of it. Pure. */
 struct transfer_range {
     bool ranged;
     uint64_t first, last;

@@ -1,12 +1,14 @@
-/* comment.h - what a job asks for in its comment: `sbatch --comment='mirror=hf/openai-community/gpt2@main,datasets/wiki.tar.zst?'`.
+/* comment.h - what a job asks for in its comment: `sbatch
+ * --comment='mirror=hf/openai-community/gpt2@main,datasets/wiki.tar.zst?'`.
  *
  *   comment  text in which one word, between blanks, begins with "mirror="; without such a word it is none of ours
  *   word     "mirror=" wish { "," wish }
  *   wish     repo "/" path [ "#sha256=" 64 hex digits ] [ "?" ]       "?": the job runs without it as well
  *   path     letters, digits, "._@=+-" and "/"; a "/" at its end is a folder; no part is empty, ".", ".." or begins with "-"
  *
- * Anybody may write a comment, and root reads it: what is not of this form is refused whole, with words for the job's user. There is no
- * way to say a URL, a place on this machine, an option, or more than WISHES_MAX names.
+ * Anybody may write a comment, and root reads it: what is not of this form is refused whole, with
+ * words for the job's user. There is no way to say a URL, a place on this machine, an option, or
+ * more than WISHES_MAX names.
  *
  * owns     wishes borrow the text
  * threads  any; pure

@@ -63,11 +63,12 @@ static bool shut_files(void)
     return true;
 }
 
-/* The child: a session leader that is gone at once, so that the worker can never get a terminal, nor be anybody's child. */
-NORETURN static void between(void (*work)(void *arg), void *arg, int told)
+/* The child: a session leader that is gone at once, so that the worker can never get a terminal,
+ * nor be anybody's child. */
+NORETURN static void between(void (*work)(void *arg), void *arg, int reported)
 {
     set_fatal(SIG_DFL);
-    if (setsid() == -1 || !shut_files() || chdir("/") == -1 || write(told, "", 1) != 1) {
+    if (setsid() == -1 || !shut_files() || chdir("/") == -1 || write(reported, "", 1) != 1) {
         _exit(1);
     }
     if (fork() == 0) {
@@ -76,7 +77,8 @@ NORETURN static void between(void (*work)(void *arg), void *arg, int told)
     _exit(0);
 }
 
-/* The other end says a byte when slurmd cannot reach it any more, and is closed when all is done. */
+/* The other end says a byte when slurmd cannot reach it any more, and is closed when all is
+ * done. */
 static enum detach_end watch(int fd, uint64_t until_ms)
 {
     bool away = false;

@@ -20,7 +20,7 @@ struct answer { /* crosses the pipe whole: it is shorter than PIPE_BUF */
     char why[FIT_TEXT];
 };
 
-/* --- in the process that looks -------------------------------------------------------------------------------------------- */
+/* --- in the process that looks ---------------------------------------------------------------- */
 
 static bool is_room(const struct finding *f)
 {
@@ -41,7 +41,7 @@ static const struct finding *sickness(const struct preflight_report *r)
 static void look(const struct fit_ask *ask, struct answer *out)
 {
     struct agent a;
-    struct preflight_want w = {.agent = &a};
+    struct preflight_params w = {.agent = &a};
     struct preflight_report got = {.worst = LEVEL_SKIP};
     const struct finding *bad;
     struct err why;
@@ -66,7 +66,7 @@ static void look(const struct fit_ask *ask, struct answer *out)
     }
 }
 
-/* --- in the prolog ---------------------------------------------------------------------------------------------------------- */
+/* --- in the prolog ---------------------------------------------------------------------------- */
 
 /* False: no answer, for time is up or it broke. */
 static bool wait_for(int fd, uint64_t until_ms, struct answer *out)
@@ -90,7 +90,8 @@ NORETURN static void be_looker(const struct fit_ask *ask, pid_t parent, int to)
     struct answer a = {0};
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    /* A prolog that is killed takes it along, and it what it started (agent/preflight/preflight.h). */
+    /* A prolog that is killed takes it along, and it what it started
+     * (agent/preflight/preflight.h). */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == -1 || getppid() != parent) {
         _exit(1);
     }
@@ -112,7 +113,7 @@ bool fit_must_drain(const struct fit_ask *ask, char why[FIT_TEXT])
     pid_t parent = getpid();
     int ends[2];
     pid_t pid;
-    bool told;
+    bool reported;
 
     if (pipe2(ends, O_CLOEXEC) == -1) {
         log_error("slurm.preflight", "job=%s pipe: %s", ask->job, strerror(errno));
@@ -123,9 +124,9 @@ bool fit_must_drain(const struct fit_ask *ask, char why[FIT_TEXT])
         be_looker(ask, parent, ends[1]);
     }
     close(ends[1]); /* without a child nobody has it, and there is no answer */
-    told = wait_for(ends[0], ask->until_ms, &a);
+    reported = wait_for(ends[0], ask->until_ms, &a);
     close(ends[0]);
-    if (!told) {
+    if (!reported) {
         log_error("slurm.preflight",
                   "job=%s no verdict, by the prolog's deadline or at all; the job is let in. Raise "
                   "slurm { deadline } if that is too short",
@@ -137,5 +138,5 @@ bool fit_must_drain(const struct fit_ask *ask, char why[FIT_TEXT])
     }
     verdict_tame(a.why);
     memcpy(why, a.why, FIT_TEXT);
-    return told && a.drain;
+    return reported && a.drain;
 }

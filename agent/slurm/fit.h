@@ -1,8 +1,10 @@
-/* fit.h - is this node sick, so that its administrator wants no job on it? What a prolog asks before it brings anything.
+/* fit.h - is this node sick, so that its administrator wants no job on it? What a prolog asks
+ * before it brings anything.
  *
- * Looks as `trainagent preflight` does, but for the mirror: one that is away is no sickness of the node's. Nor is a disk or a memory with too
- * little room: jobs fill them, and empty them, and a node that is drained for files stays so (DISK_FREE, DISK_INODES, MEMORY_LOW).
- * Does so in a process of its own, which is killed at the deadline; no verdict is no reason to drain.
+ * Looks as `trainagent preflight` does, but for the mirror: one that is away is no sickness of the
+ * node's. Nor is a disk or a memory with too little room: jobs fill them, and empty them, and a
+ * node that is drained for files stays so (DISK_FREE, DISK_INODES, MEMORY_LOW). Does so in a
+ * process of its own, which is killed at the deadline; no verdict is no reason to drain.
  *
  * owns     nothing
  * threads  before there are any: it forks

@@ -1,8 +1,9 @@
-/* outcome.h - what became of a job's files, and what follows from it: the table is outcomes.def, the answers the node's own. */
+/* outcome.h - what became of a job's files, and what follows from it: the table is outcomes.def,
+ * the answers the node's own. */
 #ifndef AGENT_SLURM_OUTCOME_H
 #define AGENT_SLURM_OUTCOME_H
 
-#include "agent/node.h"
+#include "agent/node_conf.h"
 
 enum outcome {
     OUTCOME_HERE,

@@ -13,8 +13,8 @@
 
 #include "agent/peers/peers.h"
 #include "agent/pull/artifact.h"
-#include "agent/shelf/pins.h"
-#include "agent/shelf/spare.h"
+#include "agent/cache/pins.h"
+#include "agent/cache/spare.h"
 #include "agent/slurm/detach.h"
 #include "agent/slurm/outcome.h"
 #include "common/base/buf.h"
@@ -33,7 +33,7 @@ struct stager {
     struct agent agent;  /* with the node's token */
     struct agent anyone; /* the same without it */
     char folder[PATH_MAX];
-    struct shelf_lock *lock;
+    struct local_cache_lock *lock;
     struct digest *pin;
     struct pins_laid *laid; /* by now in the folder; `at` is in the arena */
     struct arena arena;
@@ -43,12 +43,15 @@ struct stager {
     struct verdict verdict;
 };
 
-/* --- one small file for each job whose files are brought: what its tasks go by. /run/trainagent/<job>
+/* --- one small file for each job whose files are brought: what its tasks go by.
+ * /run/trainagent/<job>
  *
- * The prolog makes it, as root, before anything else; whoever brings the files holds a lock on it as long as he lives, and writes into it
- * at the end, through the descriptor that he was given, how it went. So a reader knows three things without asking anybody: there is
- * none (nothing was asked for), somebody still holds it, or nobody does and it says what became of it. One that nobody holds and that does not
- * say is of somebody who was killed. The epilog removes it, which its holder sees; a boot does as well.
+ * The prolog makes it, as root, before anything else; whoever brings the files holds a lock on it
+ * as long as he lives, and writes into it at the end, through the descriptor that he was given, how
+ * it went. So a reader knows three things without asking anybody: there is none (nothing was asked
+ * for), somebody still holds it, or nobody does and it says what became of it. One that nobody
+ * holds and that does not say is of somebody who was killed. The epilog removes it, which its
+ * holder sees; a boot does as well.
  *
  *   {"job": "42", "state": "staging"}
  *   {"job": "42", "state": "done", "staged": "/var/cache/trainagent/jobs/42", "run": true, "say": ["..."], "artifacts": [...]}
@@ -174,8 +177,9 @@ int ticket_look(const char *dir, const char *job, bool *held, struct buf *text, 
 
 /* --- how it went with all that a job asked for: may its tasks start, and what are they told?
  *
- * The worker makes one and writes it on the ticket; each task's prolog reads it there. Texts of strangers (a comment, a mirror) become
- * lines of printable bytes: nothing in them can be a line of its own, for Slurm takes "export NAME=value" of a task's prolog.
+ * The worker makes one and writes it on the ticket; each task's prolog reads it there. Texts of
+ * strangers (a comment, a mirror) become lines of printable bytes: nothing in them can be a line of
+ * its own, for Slurm takes "export NAME=value" of a task's prolog.
  *
  * owns     verdict_fini(); the policy outlives it
  * threads  one at a time */
@@ -259,7 +263,7 @@ int verdict_say(const struct verdict *v, int ticket, const char *job, const char
     return rc;
 }
 
-/* --- the other end ---------------------------------------------------------------------------------------------------- */
+/* --- the other end ---------------------------------------------------------------------------- */
 
 static const char *tamed(struct arena *a, const json_t *v)
 {
@@ -314,7 +318,7 @@ void verdict_read_fini(struct verdict_read *v)
 
 /* --- bringing it all --- */
 
-/* --- the log ---------------------------------------------------------------------------------------------------------- */
+/* --- the log ---------------------------------------------------------------------------------- */
 
 static struct journald *journal; /* of this process, which has no stderr of its own */
 
@@ -334,19 +338,19 @@ void staging_log_to_journal(const char *job)
     log_divert(to_journal);
 }
 
-/* --- the job's place on the shelf ----------------------------------------------------------------------------------------- */
+/* --- the job's place on the local cache ------------------------------------------------------- */
 
-/* Of a job that was requeued an earlier worker may not have seen yet that its ticket is gone. An epilog leaves one that does not end:
- * its record stays, for a later epilog (pins_sweep()). */
-static int lock_job(struct shelf *shelf, const char *job, int ticket, struct shelf_lock **out,
-                    struct err *e)
+/* Of a job that was requeued an earlier worker may not have seen yet that its ticket is gone. An
+ * epilog leaves one that does not end: its record stays, for a later epilog (pins_sweep()). */
+static int lock_job(struct local_cache *local_cache, const char *job, int ticket,
+                    struct local_cache_lock **out, struct err *e)
 {
     uint64_t until_ms = clock_now_ms() + LOCK_WAIT_MS;
     struct digest key;
     int rc;
 
     pins_lock_key(job, &key);
-    while ((rc = shelf_try_lock(shelf, &key, false, out, e)) == E_BUSY &&
+    while ((rc = local_cache_try_lock(local_cache, &key, false, out, e)) == E_BUSY &&
            (ticket == -1 ? clock_now_ms() < until_ms : !ticket_gone(ticket))) {
         usleep(LOOK_MS * 1000);
     }
@@ -354,19 +358,20 @@ static int lock_job(struct shelf *shelf, const char *job, int ticket, struct she
 }
 
 /* Folder, record and lock, or what there is of them. */
-static int drop_job(struct shelf *shelf, const char *job, struct shelf_lock **lock, struct err *e)
+static int drop_job(struct local_cache *local_cache, const char *job,
+                    struct local_cache_lock **lock, struct err *e)
 {
     struct digest key;
-    int rc = pins_drop(shelf, job, e);
+    int rc = pins_drop(local_cache, job, e);
 
     if (rc == 0) {
         pins_lock_key(job, &key);
-        shelf_retire(shelf, &key, lock);
+        local_cache_retire(local_cache, &key, lock);
     }
     return rc;
 }
 
-static int open_shelf(struct stager *st, struct err *e)
+static int open_local_cache(struct stager *st, struct err *e)
 {
     int rc = node_become(st->s->node, e);
 
@@ -375,7 +380,7 @@ static int open_shelf(struct stager *st, struct err *e)
     }
     agent_init(&st->agent);
     st->agent.conf_file = st->s->conf_file;
-    st->agent.shelf_dir = st->s->node->shelf;
+    st->agent.local_cache_dir = st->s->node->shelf;
     st->agent.quiet = st->agent.fleeting = true;
     rc = agent_open(&st->agent, AGENT_MIRROR, e);
     st->anyone = st->agent;
@@ -388,16 +393,16 @@ static int open_shelf(struct stager *st, struct err *e)
 static int open_folder(struct stager *st, struct err *e)
 {
     const char *job = st->s->job;
-    int rc = lock_job(st->agent.shelf, job, st->s->ticket, &st->lock, e);
+    int rc = lock_job(st->agent.local_cache, job, st->s->ticket, &st->lock, e);
 
-    rc = rc != 0 ? rc : pins_drop(st->agent.shelf, job, e);
-    rc = rc != 0 ? rc : pins_write(st->agent.shelf, job, &(struct job_pins){0}, e);
+    rc = rc != 0 ? rc : pins_drop(st->agent.local_cache, job, e);
+    rc = rc != 0 ? rc : pins_write(st->agent.local_cache, job, &(struct job_pins){0}, e);
     crash_point("staging.record");
-    pins_folder(st->agent.shelf, job, st->folder);
+    pins_folder(st->agent.local_cache, job, st->folder);
     return rc != 0 ? rc : dir_make_unsynced(st->folder, 0755, e);
 }
 
-/* --- one wish --------------------------------------------------------------------------------------------------------------- */
+/* --- one wish --------------------------------------------------------------------------------- */
 
 static bool job_is_gone(void *arg)
 {
@@ -408,7 +413,7 @@ static bool job_is_gone(void *arg)
 
 static int pull(struct stager *st, const struct agent *as, struct artifact *a, struct err *e)
 {
-    const struct artifacts_want w = {.peer_ops = &peers_ops, .is_gone = job_is_gone, .arg = st};
+    const struct artifacts_params w = {.peer_ops = &peers_ops, .is_gone = job_is_gone, .arg = st};
 
     return artifacts_pull(as, a, 1, &w, e);
 }
@@ -417,7 +422,7 @@ static int write_pins(struct stager *st, struct err *e)
 {
     const struct job_pins p = {st->pin, st->npins, st->laid, st->nlaid};
 
-    return pins_write(st->agent.shelf, st->s->job, &p, e);
+    return pins_write(st->agent.local_cache, st->s->job, &p, e);
 }
 
 static int pin(struct stager *st, const struct artifact *a, struct err *e)
@@ -430,7 +435,8 @@ static int pin(struct stager *st, const struct artifact *a, struct err *e)
     return write_pins(st, e);
 }
 
-/* A file goes into the folder that its path names, a folder is that one; a Hub's repository knows its own way. */
+/* A file goes into the folder that its path names, a folder is that one; a Hub's repository knows
+ * its own way. */
 static void place_of(const struct stager *st, const struct artifact *a, char dir[PATH_MAX])
 {
     struct slice where = wish_place(st->from);
@@ -485,7 +491,7 @@ static bool take_spare(void *arg, const struct artifact *a)
     *slash = '\0';
     got = dir_make_unsynced(path, 0755, NULL) == 0;
     *slash = '/';
-    got = got && spare_take(st->agent.shelf, &key, path, &st->stamp);
+    got = got && spare_take(st->agent.local_cache, &key, path, &st->stamp);
     if (got) {
         crash_point("staging.spare");
         note_laid(st, a, path);
@@ -585,7 +591,7 @@ bool staging_required(const struct staging *s)
     return any;
 }
 
-/* --- what could not begin --------------------------------------------------------------------------------------------------- */
+/* --- what could not begin --------------------------------------------------------------------- */
 
 void staging_give_up(const struct staging *s, enum outcome o, const struct err *why)
 {
@@ -633,7 +639,7 @@ void staging_refuse(void *arg)
     journald_close(&journal);
 }
 
-/* --- all of it -------------------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static void tell(struct stager *st)
 {
@@ -652,7 +658,7 @@ void staging_run(void *arg)
 
     staging_log_to_journal(st.s->job);
     verdict_init(&st.verdict, &st.s->node->slurm);
-    rc = open_shelf(&st, &why);
+    rc = open_local_cache(&st, &why);
     rc = rc != 0 ? rc : open_folder(&st, &why);
     if (rc == 0) {
         fulfil_all(&st, &st.agent, &st.s->site, st.s->node->slurm.stage_required);
@@ -665,10 +671,10 @@ void staging_run(void *arg)
     }
     tell(&st);
     if (ticket_gone(st.s->ticket) && st.lock != NULL &&
-        drop_job(st.agent.shelf, st.s->job, &st.lock, &why) != 0) {
+        drop_job(st.agent.local_cache, st.s->job, &st.lock, &why) != 0) {
         log_warn("slurm.clear", "job=%s %s", st.s->job, why.text);
     }
-    shelf_unlock(&st.lock);
+    local_cache_unlock(&st.lock);
     free(st.pin);
     free(st.laid);
     arena_fini(&st.arena);
@@ -678,7 +684,7 @@ void staging_run(void *arg)
     journald_close(&journal);
 }
 
-/* --- when the job has ended --------------------------------------------------------------------------------------------------- */
+/* --- when the job has ended ------------------------------------------------------------------- */
 
 enum { SWEEP_AGE_S = 3600 };
 
@@ -689,35 +695,36 @@ static bool has_ticket(void *arg, const char *job)
     return ticket_exists(n->slurm.tickets, job);
 }
 
-static bool is_the_nodes(const struct shelf *shelf, const struct node_conf *n)
+static bool is_the_nodes(const struct local_cache *local_cache, const struct node_conf *n)
 {
     struct stat a;
     struct stat b;
 
-    return stat(shelf_dir(shelf), &a) == 0 && stat(n->shelf, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+    return stat(local_cache_dir(local_cache), &a) == 0 && stat(n->shelf, &b) == 0 &&
+           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* In a container that was given the shelf alone, every job would pass for gone. */
-int staging_sweep(struct shelf *shelf, const struct node_conf *n, size_t *dropped, struct err *e)
+/* In a container that was given the local cache alone, every job would pass for gone. */
+int staging_sweep(struct local_cache *local_cache, const struct node_conf *n, size_t *dropped,
+                  struct err *e)
 {
     uint64_t now_s = clock_unix_s();
     int rc;
 
     *dropped = 0;
-    if (!is_the_nodes(shelf, n) || access(n->slurm.tickets, R_OK | X_OK) == -1) {
+    if (!is_the_nodes(local_cache, n) || access(n->slurm.tickets, R_OK | X_OK) == -1) {
         return 0;
     }
-    rc = pins_sweep(shelf, now_s - SWEEP_AGE_S, has_ticket, (void *)(uintptr_t)n, dropped, e);
-    spare_sweep(shelf, now_s - SPARE_AGE_S);
+    rc = pins_sweep(local_cache, now_s - SWEEP_AGE_S, has_ticket, (void *)(uintptr_t)n, dropped, e);
+    spare_sweep(local_cache, now_s - SPARE_AGE_S);
     return rc;
 }
 
 void staging_clear(void *arg)
 {
     const struct staging *s = arg;
-    struct shelf_lock *lock = NULL;
-    struct shelf *shelf = NULL;
+    struct local_cache_lock *lock = NULL;
+    struct local_cache *local_cache = NULL;
     struct err why = {0};
     size_t dropped = 0;
     int rc;
@@ -725,20 +732,21 @@ void staging_clear(void *arg)
     staging_log_to_journal(s->job);
     rc = access(s->node->shelf, F_OK) == -1 ? E_NOTFOUND : node_become(s->node, &why);
     if (rc == 0) {
-        rc = shelf_open(s->node->shelf, &shelf, &why);
-        rc = rc != 0 ? rc
-                     : lock_job(shelf, s->job, -1, &lock, &why); /* the worker stops by itself */
+        rc = local_cache_open(s->node->shelf, &local_cache, &why);
+        rc = rc != 0
+                 ? rc
+                 : lock_job(local_cache, s->job, -1, &lock, &why); /* the worker stops by itself */
         /* The same job again, requeued: what is there now is its new prolog's. */
         if (rc == 0 && !ticket_exists(s->node->slurm.tickets, s->job)) {
-            rc = drop_job(shelf, s->job, &lock, &why);
+            rc = drop_job(local_cache, s->job, &lock, &why);
         }
-        rc = rc != 0 ? rc : staging_sweep(shelf, s->node, &dropped, &why);
+        rc = rc != 0 ? rc : staging_sweep(local_cache, s->node, &dropped, &why);
     }
     if (rc != 0 && rc != E_NOTFOUND) {
         log_warn("slurm.clear", "job=%s %s", s->job, why.text);
     }
-    shelf_unlock(&lock);
-    shelf_close(&shelf);
+    local_cache_unlock(&lock);
+    local_cache_close(&local_cache);
     log_divert(NULL);
     journald_close(&journal);
 }

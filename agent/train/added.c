@@ -6,8 +6,8 @@
 
 struct added {
     struct arena arena;
-    struct added_token
-        *token; /* sorted by text, so that those with a common beginning are neighbours */
+    /* sorted by text, so that those with a common beginning are neighbours */
+    struct added_token *token;
     size_t n;
     size_t longest;
     bool begins[256]; /* some text begins with this byte */
@@ -61,7 +61,8 @@ void added_close(struct added **ap)
     }
 }
 
-/* The first of token[low..high), which agree in `depth` bytes, whose next byte is at least c; the end when none is. */
+/* The first of token[low..high), which agree in `depth` bytes, whose next byte is at least c; the
+ * end when none is. */
 static size_t first_from(const struct added *a, size_t low, size_t high, size_t depth, unsigned c)
 {
     while (low < high) {

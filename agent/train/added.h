@@ -1,4 +1,5 @@
-/* added.h - tokens that stand for a text as a whole, such as <|endoftext|>: found before anything is split into words.
+/* added.h - tokens that stand for a text as a whole, such as <|endoftext|>: found before anything
+ * is split into words.
  *
  * Where several begin at one place the longest is taken; of those that overlap, the leftmost.
  *
@@ -24,8 +25,8 @@ struct added;
 MUST_USE bool added_open(const struct added_token *token, size_t n, struct added **out);
 void added_close(struct added **ap); /* NULL is fine */
 
-/* The first one in `text` from `from` on, NULL when there is none; *at is where. With `ordinary` special ones are not
- * looked for. */
+/* The first one in `text` from `from` on, NULL when there is none; *at is where. With `ordinary`
+ * special ones are not looked for. */
 const struct added_token *added_find(const struct added *a, struct slice text, size_t from,
                                      bool ordinary, size_t *at);
 size_t added_longest(const struct added *a); /* bytes; 0: there are none */

@@ -1,5 +1,5 @@
-/* trainer bench - how fast the operations of a model's step are, each alone, and then whole steps, on tokens that are random
- * but valid. */
+/* trainer bench - how fast the operations of a model's step are, each alone, and then whole steps,
+ * on tokens that are random but valid. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct timing {
     double forward_ms;
 };
 
-/* --- which tables -------------------------------------------------------------------------------------------------- */
+/* --- which tables ----------------------------------------------------------------------------- */
 
 enum { GEMM = 1, COPY = 2, ATTENTION = 4, MEMORY = 8, STEPS = 16, ALL = 31 };
 
@@ -56,7 +56,7 @@ static int parse_only(const char *text, unsigned *out, struct err *e)
     return *out != 0 ? 0 : err_set(e, E_USAGE, "--only names nothing to time");
 }
 
-/* --- whole steps --------------------------------------------------------------------------------------------------- */
+/* --- whole steps ------------------------------------------------------------------------------ */
 
 static int ascending(const void *a, const void *b)
 {
@@ -65,16 +65,17 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int one(struct model *m, struct optim *opt, const int32_t *token, int64_t step, bool learn,
-               double *took_ms, struct err *e)
+static int one(struct model *m, struct optim *opt, const int32_t *token, int64_t step,
+               bool for_training, double *took_ms, struct err *e)
 {
     uint64_t begin = clock_now_ns();
     double sum;
     int rc;
 
     model_begin(m);
-    if (learn) {
-        model_learn(m, token, token + 1, m->batch, m->seq, 1.0 / (double)(m->batch * m->seq));
+    if (for_training) {
+        model_forward_backward(m, token, token + 1, m->batch, m->seq,
+                               1.0 / (double)(m->batch * m->seq));
         optim_step(opt, step);
     } else {
         model_measure(m, token, token + 1, m->batch, m->seq);
@@ -85,13 +86,13 @@ static int one(struct model *m, struct optim *opt, const int32_t *token, int64_t
 }
 
 static int median(struct model *m, struct optim *opt, const int32_t *token, int64_t steps,
-                  bool learn, double *out, struct err *e)
+                  bool for_training, double *out, struct err *e)
 {
     double *took = mem_array((size_t)steps + WARM_STEPS, sizeof *took);
     int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < steps + WARM_STEPS; i++) {
-        rc = one(m, opt, token, i + 1, learn, &took[i], e);
+        rc = one(m, opt, token, i + 1, for_training, &took[i], e);
     }
     qsort(took + WARM_STEPS, (size_t)steps, sizeof *took, ascending);
     *out = took[WARM_STEPS + steps / 2];
@@ -119,7 +120,7 @@ static int time_steps(const struct options *o, struct model *m, struct optim *op
     return rc;
 }
 
-/* --- the report ---------------------------------------------------------------------------------------------------- */
+/* --- the report ------------------------------------------------------------------------------- */
 
 /* What stays the same over all tables. */
 struct report {
@@ -173,9 +174,10 @@ static void print_json(const struct report *r)
     buf_free(&text);
 }
 
-/* --- the verb ------------------------------------------------------------------------------------------------------ */
+/* --- the verb --------------------------------------------------------------------------------- */
 
-/* The operations, beside a model that takes no memory: theirs is given back before whole steps take it. */
+/* The operations, beside a model that takes no memory: theirs is given back before whole steps take
+ * it. */
 static int run_tables(struct report *r, struct err *e)
 {
     struct workload w = {

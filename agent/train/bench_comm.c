@@ -1,4 +1,5 @@
-/* trainer bench --comm - how fast the ranks sum, by size: what a run's gradients will take, and whether the sums are right. */
+/* trainer bench --comm - how fast the ranks sum, by size: what a run's gradients will take, and
+ * whether the sums are right. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,14 +86,15 @@ static int time_sum(struct bench *b, int64_t n, struct err *e)
     return lost(b, rc, e);
 }
 
-/* --- the report ---------------------------------------------------------------------------------------------------- */
+/* --- the report ------------------------------------------------------------------------------- */
 
 static double gb_per_s(const struct row *r)
 {
     return (double)r->bytes / r->took_ns;
 }
 
-/* What the slowest link carried: each byte goes 2 (n - 1) / n times over it, whatever n is (nccl-tests, PERFORMANCE.md). */
+/* What the slowest link carried: each byte goes 2 (n - 1) / n times over it, whatever n is
+ * (nccl-tests, PERFORMANCE.md). */
 static double bus_gb_per_s(const struct bench *b, const struct row *r)
 {
     return gb_per_s(r) * 2 * (b->comm->size - 1) / b->comm->size;
@@ -153,7 +155,7 @@ static int run_sizes(struct bench *b, struct err *e)
     return rc;
 }
 
-/* --- the verb ------------------------------------------------------------------------------------------------------ */
+/* --- the verb --------------------------------------------------------------------------------- */
 
 static const char *environment(const char *name)
 {

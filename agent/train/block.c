@@ -77,8 +77,8 @@ static void forward(struct model *m, void *y, const void *x, const struct linear
     multiply(m, y, tp_gather(m, x, rows), l, rows, &tail);
 }
 
-/* y = residual + x * w^T + bias, of this rank's own rows; x has all. Partial sums get the bias once, and the residual after they are
- * summed. */
+/* y = residual + x * w^T + bias, of this rank's own rows; x has all. Partial sums get the bias
+ * once, and the residual after they are summed. */
 static void forward_to_stream(struct model *m, void *y, const void *x, const struct linear *l,
                               const void *residual, int64_t rows)
 {
@@ -99,15 +99,16 @@ static unsigned adding(const struct model *m)
 }
 
 /* Adds to the gradient of the weight; both of all rows. */
-static void learn(struct model *m, const void *dy, const void *x, const struct linear *l,
-                  int64_t rows)
+static void for_training(struct model *m, const void *dy, const void *x, const struct linear *l,
+                         int64_t rows)
 {
     model_do(m, m->k->matmul(m->ks, m->dt, m->accum, block_grad(m, l->group, l->w), dy, x, l->out,
                              l->in, rows, MATMUL_TA | adding(m), NULL));
 }
 
-/* Adds to the bias's; those of proj and out, whose dy is the stream's gradient, come from the norm behind them. */
-static void learn_bias(struct model *m, const void *dy, const struct linear *l, int64_t rows)
+/* Adds to the bias's; those of proj and out, whose dy is the stream's gradient, come from the norm
+ * behind them. */
+static void bias_gradient(struct model *m, const void *dy, const struct linear *l, int64_t rows)
 {
     void *db = block_grad(m, l->group, l->b);
 
@@ -235,12 +236,13 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
     void *dfc = a->act; /* act has been used up when its own gradient is made */
     const void *dy;
     int g = l.qkv.group;
-    /* The group that is needed next: of the block before, or of the first one that is computed again. */
+    /* The group that is needed next: of the block before, or of the first one that is computed
+     * again. */
     int64_t before = block % m->slots == 0 ? block + 1 - m->slots : block;
 
     zero_need(m, g, before > 0 ? (int)before : -1);
     dy = tp_gather(m, m->dstream, l.rows);
-    learn(m, dy, a->act, &l.out, l.rows);
+    for_training(m, dy, a->act, &l.out, l.rows);
     if (m->config.mlp == MLP_SWIGLU) {
         backward(m, a->act, dy, &l.out, l.rows, NULL);
         model_do(m, k->swiglu_backward(m->ks, m->dt, a->fc, a->act, a->fc, l.rows, m->part.ffn));
@@ -248,22 +250,22 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
     } else {
         backward(m, a->act, dy, &l.out, l.rows, &slope);
     }
-    learn(m, dfc, tp_gather(m, a->norm2, l.rows), &l.fc, l.rows);
-    learn_bias(m, dfc, &l.fc, l.rows);
+    for_training(m, dfc, tp_gather(m, a->norm2, l.rows), &l.fc, l.rows);
+    bias_gradient(m, dfc, &l.fc, l.rows);
     backward_to_norm(m, dfc, &l.fc, l.rows);
     block_norm_backward(m, a->mid, a->mean2, a->rstd2, g, T_NORM2_G, block_grad(m, g, T_PROJ_B),
                         l.own);
 
     dy = tp_gather(m, m->dstream, l.rows);
-    learn(m, dy, a->att, &l.proj, l.rows);
+    for_training(m, dy, a->att, &l.proj, l.rows);
     backward(m, m->datt, dy, &l.proj, l.rows, NULL);
     model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, m->datt, a->qkv, a->att, a->lse,
                                       &l.heads, m->attention_scratch));
     if (m->config.position == POSITION_ROPE) {
         model_do(m, k->rope_backward(m->ks, m->dt, m->dqkv, m->cos, m->sin, &l.heads));
     }
-    learn(m, m->dqkv, tp_gather(m, a->norm1, l.rows), &l.qkv, l.rows);
-    learn_bias(m, m->dqkv, &l.qkv, l.rows);
+    for_training(m, m->dqkv, tp_gather(m, a->norm1, l.rows), &l.qkv, l.rows);
+    bias_gradient(m, m->dqkv, &l.qkv, l.rows);
     backward_to_norm(m, m->dqkv, &l.qkv, l.rows);
     block_norm_backward(m, in, a->mean1, a->rstd1, g, T_NORM1_G, block_grad(m, g - 1, T_OUT_B),
                         l.own);

@@ -38,7 +38,7 @@ struct bpe {
     uint64_t word_mask;
 };
 
-/* --- the tables ---------------------------------------------------------------------------------------------------- */
+/* --- the tables ------------------------------------------------------------------------------- */
 
 /* A power of two that leaves half of the slots empty. */
 static uint64_t slots_for(uint64_t n)
@@ -172,7 +172,7 @@ bool bpe_rank(const struct bpe *b, uint32_t rank, uint32_t pair[2])
     return true;
 }
 
-/* --- a word -------------------------------------------------------------------------------------------------------- */
+/* --- a word ----------------------------------------------------------------------------------- */
 
 struct symbol { /* what is joined so far, from one place of the word to the next symbol's */
     uint32_t id;
@@ -287,7 +287,8 @@ static void lay_out(struct bpe_coder *c, struct slice word)
         drop_desk(c);
         c->room = word.n < 256 ? 256 : word.n;
         c->symbol = mem_array(c->room, sizeof *c->symbol);
-        /* A merge takes one entry out and puts at most two in: never more than pairs at the start plus merges. */
+        /* A merge takes one entry out and puts at most two in: never more than pairs at the start
+         * plus merges. */
         c->heap = mem_array(c->room, 2 * sizeof *c->heap);
     }
     for (uint32_t i = 0; i < end; i++) {

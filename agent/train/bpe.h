@@ -1,11 +1,14 @@
-/* bpe.h - byte pair encoding: a word's bytes joined pair by pair, the pair of lowest rank first, the leftmost of equals.
+/* bpe.h - byte pair encoding: a word's bytes joined pair by pair, the pair of lowest rank first,
+ * the leftmost of equals.
  *
- * struct bpe is the vocabulary and the merges: filled once, then only read. struct bpe_coder is one thread's desk: it
- * holds the word at work, and remembers short words, for text repeats them. A word of n bytes takes O(n log n) time and
- * 32 n bytes of memory; what a long one took is given back.
+ * struct bpe is the vocabulary and the merges: filled once, then only read. struct bpe_coder is one
+ * thread's desk: it holds the word at work, and remembers short words, for text repeats them. A
+ * word of n bytes takes O(n log n) time and 32 n bytes of memory; what a long one took is given
+ * back.
  *
  * threads  any number may read one struct bpe; a coder is used by one at a time
- * source   Sennrich, Haddow and Birch 2016, arXiv:1508.07909; the order of merges is the `tokenizers` package's
+ * source   Sennrich, Haddow and Birch 2016, arXiv:1508.07909; the order of merges is the
+ *          `tokenizers` package's
  */
 #ifndef AGENT_TRAIN_BPE_H
 #define AGENT_TRAIN_BPE_H
@@ -25,7 +28,8 @@ struct bpe_coder;
 /* Ids are 0 to vocab - 1. `whole_words`: a word that is a token needs no merges (ignore_merges). */
 struct bpe *bpe_new(uint32_t vocab, uint32_t merges, bool whole_words);
 void bpe_free(struct bpe **bp); /* NULL is fine */
-/* The bytes of a token, copied. `joins`: words are made of it; else it is text of its own that only has an id here. */
+/* The bytes of a token, copied. `joins`: words are made of it; else it is text of its own that only
+ * has an id here. */
 void bpe_token(struct bpe *b, uint32_t id, struct slice bytes, bool joins);
 /* Merges come in the order of their rank; one that comes again takes its later rank. */
 void bpe_merge(struct bpe *b, uint32_t left, uint32_t right, uint32_t into);

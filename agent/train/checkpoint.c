@@ -29,7 +29,7 @@ static void join(char out[PATH_MAX], const char *dir, const char *name)
     snprintf(out, PATH_MAX, "%s/%s", dir, name);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 /* A small file, noted in the manifest when that is given. */
 static int save_text(const char *dir, const char *name, const struct buf *text,
@@ -144,7 +144,8 @@ bool checkpoint_parts_there(const char *out, const struct checkpoint *c)
     return true;
 }
 
-/* What its rank has noted of it; it must be there, for the rank may have another folder of this name. */
+/* What its rank has noted of it; it must be there, for the rank may have another folder of this
+ * name. */
 static int note_tensor_file(const char *dir, const struct written *w, struct buf *manifest,
                             struct err *e)
 {
@@ -228,8 +229,8 @@ void checkpoint_drop(const char *out, const struct checkpoint *c, struct err *e)
     }
 }
 
-/* There may be one of the same step, damaged, which --resume auto passed over: it gives way, and is back where the new one cannot take
- * its place. *aside: it was there. */
+/* There may be one of the same step, damaged, which --resume auto passed over: it gives way, and is
+ * back where the new one cannot take its place. *aside: it was there. */
 static int replace(const char *temp, const char *final, const char *gone, bool *aside,
                    struct err *e)
 {
@@ -271,7 +272,7 @@ int checkpoint_commit(const char *out, const struct checkpoint *c, struct err *e
     return rc;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 int checkpoint_verify(const char *dir, struct err *e)
 {
@@ -327,7 +328,7 @@ int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct er
     return rc;
 }
 
-/* --- the folder of checkpoints ------------------------------------------------------------------------------------- */
+/* --- the folder of checkpoints ---------------------------------------------------------------- */
 
 /* The step in "checkpoint-<step>", or -1. */
 static int64_t step_of(const char *name)
@@ -461,7 +462,8 @@ static int remove_one(const char *out, int64_t step, struct err *e)
     return dir_remove_tree(gone, e);
 }
 
-/* The attempt in "checkpoint-<step>.<attempt>.partial", 0 in "checkpoint-<step>.partial". False: the name is neither. */
+/* The attempt in "checkpoint-<step>.<attempt>.partial", 0 in "checkpoint-<step>.partial". False:
+ * the name is neither. */
 static bool attempt_of(const char *name, uint64_t *out)
 {
     struct slice rest = slice_str(name);

@@ -12,7 +12,7 @@ static int likeliest_first(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* --- heaps: a vocabulary is long, what is kept of it short ---------------------------------------------------------- */
+/* --- heaps: a vocabulary is long, what is kept of it short ------------------------------------ */
 
 /* Whether x stands above y: the least likely on top with sign 1, the likeliest with -1. */
 static bool above(const struct choice *x, const struct choice *y, int sign)
@@ -54,7 +54,7 @@ static void keep_likeliest(struct choice *c, int64_t n, int64_t k)
     }
 }
 
-/* --- the draw ------------------------------------------------------------------------------------------------------ */
+/* --- the draw --------------------------------------------------------------------------------- */
 
 /* Of the likeliest, which weighs 1. */
 static double weight(const struct choice *c, float best, double temperature)
@@ -62,8 +62,8 @@ static double weight(const struct choice *c, float best, double temperature)
     return exp(((double)c->logit - (double)best) / temperature);
 }
 
-/* The likeliest that make a share of the whole weight, at the end of c, the very likeliest last; how many they are, and what
- * they weigh. */
+/* The likeliest that make a share of the whole weight, at the end of c, the very likeliest last;
+ * how many they are, and what they weigh. */
 static int64_t nucleus(struct choice *c, int64_t n, double share, float best, double temperature,
                        double *mass)
 {

@@ -1,7 +1,9 @@
-/* choice.h - which token comes next: a draw from what a model's logits say, narrowed to the likely ones.
+/* choice.h - which token comes next: a draw from what a model's logits say, narrowed to the likely
+ * ones.
  *
- * The likeliest top_k are kept, of those as few as make top_p of their probability, then one is drawn by its share of that.
- * The order of the likely ones is total (equal logits go by token), so the same draw gives the same token anywhere.
+ * The likeliest top_k are kept, of those as few as make top_p of their probability, then one is
+ * drawn by its share of that. The order of the likely ones is total (equal logits go by token), so
+ * the same draw gives the same token anywhere.
  *
  * errors   E_CORRUPT: logits that are no numbers, as a broken model has them
  */

@@ -20,7 +20,7 @@ enum {
     MAX_CONTEXT = 1 << 24,
 };
 
-/* --- the built-in shapes ------------------------------------------------------------------------------------------- */
+/* --- the built-in shapes ---------------------------------------------------------------------- */
 
 #define GPT                                                                                        \
     .norm = NORM_LAYER, .position = POSITION_LEARNED, .mlp = MLP_GELU, .attention_bias = true,     \
@@ -61,9 +61,10 @@ int config_builtin(const char *name, struct model_config *out, struct err *e)
     return rc;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
-/* Reads members of an object and keeps the first error, so that a family is a plain list of its members. */
+/* Reads members of an object and keeps the first error, so that a family is a plain list of its
+ * members. */
 struct reader {
     const json_t *object;
     int rc;
@@ -327,7 +328,7 @@ int config_load(const char *path, struct model_config *out, struct err *e)
     return rc;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void add_count(struct buf *out, const char *key, int64_t v)
 {

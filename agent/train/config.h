@@ -1,9 +1,12 @@
-/* config.h - what a model is: one description with switches, read from and written as the Hub's config.json.
+/* config.h - what a model is: one description with switches, read from and written as the Hub's
+ * config.json.
  *
- * A family (model_type gpt2, llama) is a setting of the switches, not a second trainer. What a file asks for beyond them is
- * refused by name: a model that computes something else than its authors meant is worse than none.
+ * A family (model_type gpt2, llama) is a setting of the switches, not a second trainer. What a file
+ * asks for beyond them is refused by name: a model that computes something else than its authors
+ * meant is worse than none.
  *
- * errors   E_CONFIG: not a configuration, or its numbers do not fit together; E_UNSUPPORTED: a variant we cannot run
+ * errors   E_CONFIG: not a configuration, or its numbers do not fit together; E_UNSUPPORTED: a
+ *          variant we cannot run
  */
 #ifndef AGENT_TRAIN_CONFIG_H
 #define AGENT_TRAIN_CONFIG_H

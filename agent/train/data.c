@@ -29,7 +29,8 @@ uint64_t permute(uint64_t i, uint64_t n, uint64_t key)
     }
     uint64_t mask = (UINT64_C(1) << half) - 1;
 
-    /* The network permutes 4^half >= n numbers, fewer than 4 n; walking on from those beyond n stays a bijection. */
+    /* The network permutes 4^half >= n numbers, fewer than 4 n; walking on from those beyond n
+     * stays a bijection. */
     do {
         uint64_t left = i >> half, right = i & mask;
 

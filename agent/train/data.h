@@ -1,8 +1,10 @@
-/* data.h - the training set: windows of tokens out of many shards, in a shuffled order that is a function of the seed.
+/* data.h - the training set: windows of tokens out of many shards, in a shuffled order that is a
+ * function of the seed.
  *
- * A sample is a window of seq + 1 tokens; windows follow one another in a shard and never cross into the next. Sample
- * number n of a run is permute(n mod count) of epoch n / count, so that the position in the data is one integer, and
- * any rank can find any sample. The permutation is a Feistel network: no table, no state.
+ * A sample is a window of seq + 1 tokens; windows follow one another in a shard and never cross
+ * into the next. Sample number n of a run is permute(n mod count) of epoch n / count, so that the
+ * position in the data is one integer, and any rank can find any sample. The permutation is a
+ * Feistel network: no table, no state.
  *
  * owns     struct data holds the shards' open files
  * threads  data_sample() from any
@@ -15,7 +17,8 @@
 
 struct data;
 
-/* `pattern` as for glob(7); the files are taken in sorted order. All must share one tokenizer and vocabulary. */
+/* `pattern` as for glob(7); the files are taken in sorted order. All must share one tokenizer and
+ * vocabulary. */
 MUST_USE int data_open(const char *pattern, int64_t seq, uint64_t seed, struct data **out,
                        struct err *e);
 void data_close(struct data **dp); /* NULL is fine */
@@ -24,7 +27,8 @@ uint64_t data_count(const struct data *d); /* samples an epoch; at least 1 */
 uint32_t data_vocab(const struct data *d);
 /* Identity of the tokenizer that made the shards (tokenizer.h); zero: they do not say. */
 const struct digest *data_tokenizer(const struct data *d);
-/* Of the tokens in their order, as far as the shards' headers say it: other data differ, or are not of ours. */
+/* Of the tokens in their order, as far as the shards' headers say it: other data differ, or are not
+ * of ours. */
 void data_identity(const struct data *d, struct digest *out);
 /* The folder of the first shard, to be freed: its tokenizer may lie there. */
 char *data_folder(const struct data *d);

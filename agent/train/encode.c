@@ -51,7 +51,7 @@ void encoding_close(struct encoding **xp)
     }
 }
 
-/* --- documents ----------------------------------------------------------------------------------------------------- */
+/* --- documents -------------------------------------------------------------------------------- */
 
 static void put_tokens(struct encoding *x, const uint32_t *token, size_t n)
 {
@@ -151,7 +151,7 @@ static int add_text(struct encoding *x, struct slice text, struct err *e)
     return rc;
 }
 
-/* --- blocks -------------------------------------------------------------------------------------------------------- */
+/* --- blocks ----------------------------------------------------------------------------------- */
 
 static int add_lines(struct encoding *x, const struct block *b, struct err *e)
 {

@@ -1,8 +1,9 @@
 /* encode.h - a block of text made into the tokens of its documents, ready for a shard.
  *
- * A document is what the template puts before it, its text, what the template puts behind it, and the end-of-text token,
- * unless it ends with that already. An end-of-text token inside of a text (its mark stands there) ends a document too.
- * Documents without any text are left out. The bytes tokenizer puts nothing around a text.
+ * A document is what the template puts before it, its text, what the template puts behind it, and
+ * the end-of-text token, unless it ends with that already. An end-of-text token inside of a text
+ * (its mark stands there) ends a document too. Documents without any text are left out. The bytes
+ * tokenizer puts nothing around a text.
  *
  * threads  a struct encoding is used by one at a time
  * errors   E_CORRUPT names file and line
@@ -19,8 +20,8 @@ struct encode_document {
 
 struct encoded {
     struct buf tokens; /* as they lie in a shard */
-    struct encode_document *
-        document; /* those that begin here; what stands before the first belongs to the one before */
+    /* those that begin here; what stands before the first belongs to the one before */
+    struct encode_document *document;
     size_t documents;
     size_t room;
     uint64_t replaced; /* bytes that were no UTF-8 */

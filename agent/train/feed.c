@@ -39,7 +39,7 @@ struct feed {
     uint64_t line; /* number of the next */
 };
 
-/* --- the list ------------------------------------------------------------------------------------------------------ */
+/* --- the list --------------------------------------------------------------------------------- */
 
 static void add_file(struct feed *f, const char *path, uint64_t bytes, bool text_only)
 {
@@ -166,7 +166,7 @@ uint64_t feed_skipped(const struct feed *f)
     return f->skipped;
 }
 
-/* --- cutting ------------------------------------------------------------------------------------------------------- */
+/* --- cutting ---------------------------------------------------------------------------------- */
 
 /* The end of the last whole line behind `from`, 0: there is none. */
 static size_t cut_lines(struct slice text, size_t from)
@@ -176,7 +176,8 @@ static size_t cut_lines(struct slice text, size_t from)
     return newline != NULL ? (size_t)(newline - text.p) + 1 : 0;
 }
 
-/* Behind an end-of-text mark a document ends, which the part with the mark must see: no cut there. */
+/* Behind an end-of-text mark a document ends, which the part with the mark must see: no cut
+ * there. */
 static size_t cut_text(const struct feed *f, struct slice text, size_t from)
 {
     size_t at;
@@ -188,7 +189,8 @@ static size_t cut_text(const struct feed *f, struct slice text, size_t from)
     return at;
 }
 
-/* There is no good place: before the last character then, so that something is left to end the document. */
+/* There is no good place: before the last character then, so that something is left to end the
+ * document. */
 static size_t cut_anywhere(const struct feed *f, struct slice text)
 {
     size_t at = text.n - 1;
@@ -211,7 +213,7 @@ static size_t find_cut(const struct feed *f, const struct block *b, size_t from)
     return at == 0 && !f->lines && text.n >= FEED_MAX_TEXT ? cut_anywhere(f, text) : at;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static int open_next(struct feed *f, struct err *e)
 {
@@ -255,7 +257,8 @@ static int fill(struct feed *f, struct block *b, size_t want, bool *whole, struc
     return 0;
 }
 
-/* More than one cut's worth, cut at the last good place: what is behind it is kept for the next block. */
+/* More than one cut's worth, cut at the last good place: what is behind it is kept for the next
+ * block. */
 static int fill_and_cut(struct feed *f, struct block *b, struct err *e)
 {
     size_t most = f->lines ? FEED_MAX_LINE : FEED_MAX_TEXT, at = 0, seen = 0;

@@ -17,7 +17,8 @@ double flops_of_token(const struct model_config *c, const struct layout *l, int6
     return 6 * (double)(l->parameters - looked_up) + attention;
 }
 
-/* n x n matrices, small random numbers in them: zeros would flatter a chip that is bound by its power. */
+/* n x n matrices, small random numbers in them: zeros would flatter a chip that is bound by its
+ * power. */
 static int take_matrices(const struct kops *k, struct kstream *ks, enum dtype dt, int64_t n,
                          void *m[3])
 {

@@ -1,7 +1,9 @@
-/* flops.h - what a token costs, and what the chip could do: their quotient is the model FLOPs utilisation (MFU).
+/* flops.h - what a token costs, and what the chip could do: their quotient is the model FLOPs
+ * utilisation (MFU).
  *
- * A token costs 6 operations a parameter that multiplies it (2 forward, 4 back) and 12 * layers * heads * head_dim * seq
- * for attention, the masked half included; activations that are computed again are not counted.
+ * A token costs 6 operations a parameter that multiplies it (2 forward, 4 back) and 12 * layers *
+ * heads * head_dim * seq for attention, the masked half included; activations that are computed
+ * again are not counted.
  *
  * source   Chowdhery et al. 2022, arXiv:2204.02311 (PaLM), appendix B
  */

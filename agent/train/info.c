@@ -1,5 +1,6 @@
-/* trainer info - what a shape, a checkpoint, a folder from the Hub or a token shard is: its size, its tensors beside what
- * the configuration asks for, the memory that it takes; digests are checked. */
+/* trainer info - what a shape, a checkpoint, a folder from the Hub or a token shard is: its size,
+ * its tensors beside what the configuration asks for, the memory that it takes; digests are
+ * checked. */
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 
 enum { JSON_MAX_BYTES = 256 << 20, RANKS_MAX = 1 << 16 };
 
-/* --- a model ------------------------------------------------------------------------------------------------------- */
+/* --- a model ---------------------------------------------------------------------------------- */
 
 /* What there is to say of one. */
 struct about {
@@ -286,7 +287,7 @@ static void print_text(const struct about *a)
     print_plan(a);
 }
 
-/* --- finding it out ------------------------------------------------------------------------------------------------ */
+/* --- finding it out --------------------------------------------------------------------------- */
 
 static bool fits(const struct about *a, struct model *m, int64_t batch)
 {
@@ -339,14 +340,15 @@ static int plan(struct about *a, bool training, struct model_memory *out, int64_
     return rc;
 }
 
-/* As cuDNN's backward pass takes it, which adds up in any order; otherwise our own kernels take next to nothing. */
+/* As cuDNN's backward pass takes it, which adds up in any order; otherwise our own kernels take
+ * next to nothing. */
 static int prepare_gpu_attention(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
-                                 bool learn, struct attention_ready *out)
+                                 bool for_training, struct attention_ready *out)
 {
-    int rc = kops_cpu()->attention_prepare(ks, dt, s, learn, out);
+    int rc = kops_cpu()->attention_prepare(ks, dt, s, for_training, out);
     int64_t rows = s->batch * s->heads * s->seq, width = s->any_order ? s->head_dim + 1 : 1;
 
-    out->scratch_bytes = learn ? (size_t)(rows * width) * sizeof(float) : 0;
+    out->scratch_bytes = for_training ? (size_t)(rows * width) * sizeof(float) : 0;
     return rc;
 }
 
@@ -496,7 +498,7 @@ static int info_model(struct about *a, const char *dir, struct err *e)
     return rc;
 }
 
-/* --- tokens -------------------------------------------------------------------------------------------------------- */
+/* --- tokens ----------------------------------------------------------------------------------- */
 
 /* Open, and whole. */
 static int look_shard(const char *path, struct shard *s, struct err *e)

@@ -18,7 +18,8 @@ static double initial_std(const struct model_config *c, enum tensor_kind kind)
         return c->init_std;
     case T_PROJ_W:
     case T_OUT_W:
-        /* 2 * layers branches add to the residual stream: its variance shall not grow with depth. */
+        /* 2 * layers branches add to the residual stream: its variance shall not grow with
+         * depth. */
         return c->init_std / sqrt(2.0 * (double)c->layers);
     case T_NORM1_G:
     case T_NORM1_B:

@@ -1,7 +1,8 @@
 /* inventory.h - the tensors of a model's files beside those that its configuration asks for.
  *
- * Every tensor of either side is one row, in the model's order and then the files'. What is superfluous is passed over by
- * weights_load(); what is missing or wrong makes it refuse the folder.
+ * Every tensor of either side is one row, in the model's order and then the files'. What is
+ * superfluous is passed over by weights_load(); what is missing or wrong makes it refuse the
+ * folder.
  *
  * owns     the rows and the files they point into; borrowed until inventory_close()
  * errors   tensorset_open()'s

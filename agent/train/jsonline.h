@@ -1,6 +1,8 @@
-/* jsonline.h - the text of one line of a .jsonl file: the string member of that name in the line's object.
+/* jsonline.h - the text of one line of a .jsonl file: the string member of that name in the line's
+ * object.
  *
- * Of a name that comes twice the last counts. Escapes are undone; bytes that are no UTF-8 stay as they are.
+ * Of a name that comes twice the last counts. Escapes are undone; bytes that are no UTF-8 stay as
+ * they are.
  *
  * errors   E_CORRUPT: not one JSON object, or without such a string
  */

@@ -5,7 +5,8 @@
 
 enum { ALIGN_ELEMENTS = 128, MAX_HUBS_A_GROUP = 16 }; /* 256 bytes of the smallest elements */
 
-/* A tensor of the Hub's as a row of a family's table: kinds in order, rows of one kind follow each other in memory. */
+/* A tensor of the Hub's as a row of a family's table: kinds in order, rows of one kind follow each
+ * other in memory. */
 struct row {
     enum tensor_kind kind;
     const char *name;
@@ -69,8 +70,8 @@ static struct tensor *add_tensor(struct layout *l, enum tensor_kind kind, int64_
     return t;
 }
 
-/* Rows of the last Hub's tensor, behind what its own has already. Without any there is no slice; those that follow each other there
- * as here are one. */
+/* Rows of the last Hub's tensor, behind what its own has already. Without any there is no slice;
+ * those that follow each other there as here are one. */
 static void add_slice(struct layout *l, struct tensor *t, int64_t row0, int64_t rows)
 {
     struct hub_slice *s = l->slices > 0 ? &l->slice[l->slices - 1] : NULL;
@@ -191,7 +192,7 @@ static void end_group(struct layout *l, int world)
     }
 }
 
-/* --- the families -------------------------------------------------------------------------------------------------- */
+/* --- the families ----------------------------------------------------------------------------- */
 
 static void add_gpt2_block(struct layout *l, const struct model_config *c, int64_t block)
 {
@@ -411,7 +412,7 @@ struct numbering layout_number(const struct layout *l, int64_t offset, int64_t n
     return out;
 }
 
-/* --- partitions ---------------------------------------------------------------------------------------------------------- */
+/* --- partitions ------------------------------------------------------------------------------- */
 
 int64_t partition_size(const struct layout *l, struct partition p)
 {

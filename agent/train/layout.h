@@ -1,15 +1,19 @@
-/* layout.h - where each parameter lies: one flat buffer a block, a table of tensors over them; and the Hub's names.
+/* layout.h - where each parameter lies: one flat buffer a block, a table of tensors over them; and
+ * the Hub's names.
  *
- * Group 0 holds the embeddings, groups 1 to layers the blocks, the last one the final norm and the head when it is not
- * the embedding again. Every tensor begins on 256 bytes, and every group is padded so that `world` ranks can share it out
- * evenly in such pieces: groups are the unit of buckets, shards and checkpoints. Inside a group the tensors that weight
- * decay touches come first, so that it is one run.
+ * Group 0 holds the embeddings, groups 1 to layers the blocks, the last one the final norm and the
+ * head when it is not the embedding again. Every tensor begins on 256 bytes, and every group is
+ * padded so that `world` ranks can share it out evenly in such pieces: groups are the unit of
+ * buckets, shards and checkpoints. Inside a group the tensors that weight decay touches come first,
+ * so that it is one run.
  *
- * The same offsets serve parameters, gradients and both moments. Matrices are stored [out, in]. On the Hub some of our
- * tensors are several (Llama's q, k and v): hub[] lists those, each a run of rows of one of ours.
+ * The same offsets serve parameters, gradients and both moments. Matrices are stored [out, in]. On
+ * the Hub some of our tensors are several (Llama's q, k and v): hub[] lists those, each a run of
+ * rows of one of ours.
  *
- * Tensor parallel ranks cut a model: each has a layout of its own, of which every tensor is a part of the whole one, and all of
- * these layouts have the same offsets. slice[] says which rectangle of a Hub's tensor lies where.
+ * Tensor parallel ranks cut a model: each has a layout of its own, of which every tensor is a part
+ * of the whole one, and all of these layouts have the same offsets. slice[] says which rectangle of
+ * a Hub's tensor lies where.
  *
  *     by rows      qkv (each of q, k and v by heads), fc (gate and up apart), with their biases; the embedding and the head,
  *                  whose vocabulary is padded so that each rank has as many rows
@@ -66,8 +70,8 @@ struct hub_tensor {
     bool transposed; /* [in, out] there (GPT-2's Conv1D) */
 };
 
-/* A rectangle of a Hub's tensor: rows of one of ours, which are as long, so it lies in one run. In the order of the Hub's
- * tensors; where a model is not cut each of these is one slice. */
+/* A rectangle of a Hub's tensor: rows of one of ours, which are as long, so it lies in one run. In
+ * the order of the Hub's tensors; where a model is not cut each of these is one slice. */
 struct hub_slice {
     int hub;
     int tensor;   /* the Hub's tensor's */
@@ -101,8 +105,8 @@ struct layout {
     int cuts;           /* 1: the model is not cut */
 };
 
-/* What one of so many ranks holds of a set of tensors: of each group an equal piece, rank 0's first. Its buffer has the pieces
- * one after another. With ranks 1 that is the whole layout. */
+/* What one of so many ranks holds of a set of tensors: of each group an equal piece, rank 0's
+ * first. Its buffer has the pieces one after another. With ranks 1 that is the whole layout. */
 struct partition {
     int rank;
     int ranks;
@@ -125,8 +129,8 @@ void layout_fini(struct layout *l);
 /* The group's tensor of that kind, NULL when this model has none. */
 const struct tensor *layout_find(const struct layout *l, int group, enum tensor_kind kind);
 
-/* How a run of elements is numbered in the layout of a model that is not cut: one after another, or with cols in rows so wide, out of
- * whole_cols, of which `skip` elements come before the run. */
+/* How a run of elements is numbered in the layout of a model that is not cut: one after another, or
+ * with cols in rows so wide, out of whole_cols, of which `skip` elements come before the run. */
 struct numbering {
     int64_t n;     /* elements of the run */
     int64_t first; /* the first one's number, or of the first of the rows; -1: they are padding */

@@ -27,7 +27,7 @@ struct loader {
     pthread_t reader;
 };
 
-/* --- the thread ---------------------------------------------------------------------------------------------------- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
 /* Number of this rank's i-th sample of a step. */
 static uint64_t sample_of(const struct loader *l, uint64_t step, int64_t i)
@@ -54,7 +54,8 @@ static void read_step(struct loader *l, uint64_t number)
     }
 }
 
-/* False when all is to end. A buffer is free when the step after the one that it holds has been asked for. */
+/* False when all is to end. A buffer is free when the step after the one that it holds has been
+ * asked for. */
 static bool wait_for_buffer(struct loader *l, uint64_t number)
 {
     bool go;
@@ -82,7 +83,7 @@ static void *run_reader(void *arg)
     return NULL;
 }
 
-/* --- the caller ---------------------------------------------------------------------------------------------------- */
+/* --- the caller ------------------------------------------------------------------------------- */
 
 int loader_open(const struct data *d, const struct kops *k, const struct loader_plan *p,
                 struct loader **out, struct err *e)

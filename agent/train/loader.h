@@ -1,8 +1,10 @@
-/* loader.h - a run's samples, a step ahead: a thread reads the next step's while the device learns from this one's.
+/* loader.h - a run's samples, a step ahead: a thread reads the next step's while the device learns
+ * from this one's.
  *
- * Which sample is whose depends on ranks times micro-batches only: more ranks with less accumulation see the same samples
- * in the same step. Two buffers of one step each, in memory that the backend copies from at full speed (host_alloc), so
- * that taking a step's samples waits for no disk and no page fault, and a disk that fails is an error of that step.
+ * Which sample is whose depends on ranks times micro-batches only: more ranks with less
+ * accumulation see the same samples in the same step. Two buffers of one step each, in memory that
+ * the backend copies from at full speed (host_alloc), so that taking a step's samples waits for no
+ * disk and no page fault, and a disk that fails is an error of that step.
  *
  * owns     the buffers and the thread; data and operations are borrowed and must outlive it
  * threads  loader_next() from one
@@ -28,8 +30,8 @@ struct loader;
 MUST_USE int loader_open(const struct data *d, const struct kops *k, const struct loader_plan *p,
                          struct loader **out, struct err *e);
 void loader_close(struct loader **lp); /* NULL is fine */
-/* The next step's samples on this rank: `micros` times batch x seq tokens, and those that follow each. Borrowed until
- * the next call, by which the device must have copied them. */
+/* The next step's samples on this rank: `micros` times batch x seq tokens, and those that follow
+ * each. Borrowed until the next call, by which the device must have copied them. */
 MUST_USE int loader_next(struct loader *l, const int32_t **token, const int32_t **target,
                          struct err *e);
 

@@ -1,4 +1,5 @@
-/* trainer - trains GPT-2 and Llama models: one program for CPU and GPU, files and ranks in, checkpoints out. */
+/* trainer - trains GPT-2 and Llama models: one program for CPU and GPU, files and ranks in,
+ * checkpoints out. */
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -76,9 +77,9 @@ static bool preset(const char *name, const char *value)
 
 /* libgomp and OpenBLAS read their environment before main() only, hence the second start.
  *
- * OpenMP's threads spin while they wait, and starve whatever shares the cores: beside a parallel build a step took five
- * times as long as with sleeping ones. matmul.c splits its work among OpenMP's threads, so those of OpenBLAS would only
- * be started. */
+ * OpenMP's threads spin while they wait, and starve whatever shares the cores: beside a parallel
+ * build a step took five times as long as with sleeping ones. matmul.c splits its work among
+ * OpenMP's threads, so those of OpenBLAS would only be started. */
 static void preset_environment(char **argv)
 {
     char self[PATH_MAX];

@@ -13,7 +13,8 @@
 enum { MANIFEST_MAX_BYTES = 16 << 20 };
 
 void manifest_add(struct buf *manifest, const struct digest *d, const char *name);
-/* Reads the folder's manifest: names each of its files to `file`, which ends it by an error; at least `least` of them. */
+/* Reads the folder's manifest: names each of its files to `file`, which ends it by an error; at
+ * least `least` of them. */
 MUST_USE int manifest_each(const char *dir, int least,
                            int (*file)(void *arg, const char *dir, const char *name,
                                        const struct digest *want, struct err *e),

@@ -61,7 +61,8 @@ static uint64_t ranks_of(const struct measuring *x)
     return x->comm != NULL ? (uint64_t)x->comm->size : 1;
 }
 
-/* Where a pass gathers parameters all ranks make as many: one that has a batch less repeats the first. */
+/* Where a pass gathers parameters all ranks make as many: one that has a batch less repeats the
+ * first. */
 static int keep_pace(struct measuring *x, uint64_t from, size_t n, struct err *e)
 {
     uint64_t ranks = ranks_of(x), rank = x->comm != NULL ? (uint64_t)x->comm->rank : 0;

@@ -1,10 +1,13 @@
-/* metrics.h - what a run tells the world: metrics.jsonl, TensorBoard events, and a line for people on stderr.
+/* metrics.h - what a run tells the world: metrics.jsonl, TensorBoard events, and a line for people
+ * on stderr.
  *
- * Each step is one line of metrics.jsonl. After a resume the lines beyond the checkpoint's step are dropped: those steps
- * are done again. On a terminal the line is redrawn in place; elsewhere it comes every `log_every` steps.
+ * Each step is one line of metrics.jsonl. After a resume the lines beyond the checkpoint's step are
+ * dropped: those steps are done again. On a terminal the line is redrawn in place; elsewhere it
+ * comes every `log_every` steps.
  *
  * owns     struct metrics holds both files
- * errors   writing never stops a run: what cannot be written is left out, whole lines and events, and the first failure logged
+ * errors   writing never stops a run: what cannot be written is left out, whole lines and events,
+ *          and the first failure logged
  */
 #ifndef AGENT_TRAIN_METRICS_H
 #define AGENT_TRAIN_METRICS_H

@@ -7,10 +7,11 @@
 #include "agent/train/tensor_parallel.h"
 #include "agent/train/zero.h"
 
-/* Logits are made, turned into gradients and used up in pieces of so many rows, and about so many bytes at most. Each piece
- * reads and writes the whole gradient of the head's weight: 8 bytes an element, beside two operations a row. With 8192 rows
- * that is a tenth of the multiplication's time on an H200, with a thousand as much as the multiplication itself. Where nothing
- * is learned, short pieces cost nothing. */
+/* Logits are made, turned into gradients and used up in pieces of so many rows, and about so many
+ * bytes at most. Each piece reads and writes the whole gradient of the head's weight: 8 bytes an
+ * element, beside two operations a row. With 8192 rows that is a tenth of the multiplication's time
+ * on an H200, with a thousand as much as the multiplication itself. Where nothing is learned, short
+ * pieces cost nothing. */
 enum { HEAD_ROWS = 8192, HEAD_TILE = 256 };
 #define HEAD_BYTES         ((int64_t)2 << 30)
 #define HEAD_BYTES_FORWARD ((int64_t)256 << 20)
@@ -62,7 +63,7 @@ int model_get(struct model *m, void *to, const void *from, size_t size_bytes, st
     return m->rc != 0 ? device_error(m, e) : 0;
 }
 
-/* --- the plan ------------------------------------------------------------------------------------------------------ */
+/* --- the plan --------------------------------------------------------------------------------- */
 
 /* Hands out pieces of `base`; with base NULL it only counts. */
 struct carver {
@@ -225,7 +226,7 @@ size_t model_memory_total(const struct model_memory *p)
     return p->weights_bytes + p->gradients_bytes + p->optimizer_bytes + p->activations_bytes;
 }
 
-/* --- taking and giving back ---------------------------------------------------------------------------------------- */
+/* --- taking and giving back ------------------------------------------------------------------- */
 
 int model_take(struct model *m, char **out, size_t size_bytes, struct err *e)
 {

@@ -1,19 +1,25 @@
-/* model.h - a model in a backend's memory: its parameters and gradients, one pass forward, one backward.
+/* model.h - a model in a backend's memory: its parameters and gradients, one pass forward, one
+ * backward.
  *
- * Everything goes through struct kops, so the same code runs on CPU and CUDA, and one set of switches (config.h) makes
- * every family. All memory is counted by model_plan() and taken by model_reserve(); a training step allocates nothing.
+ * Everything goes through struct kops, so the same code runs on CPU and CUDA, and one set of
+ * switches (config.h) makes every family. All memory is counted by model_plan() and taken by
+ * model_reserve(); a training step allocates nothing.
  *
- * Activations and the parameters that the passes read are of the type `dt`; gradients, statistics and the parameters that
- * learn are of `accum` (kernels/dev.h). A step forward and back adds to the gradients: several make one larger batch.
+ * Activations and the parameters that the passes read are of the type `dt`; gradients, statistics
+ * and the parameters that learn are of `accum` (kernels/dev.h). A step forward and back adds to the
+ * gradients: several make one larger batch.
  *
- * With recompute = K > 0 only the input of every K-th block is kept for the backward pass, which runs K blocks forward
- * again before it goes through them; the same operations on the same inputs give the same bits.
+ * With recompute = K > 0 only the input of every K-th block is kept for the backward pass, which
+ * runs K blocks forward again before it goes through them; the same operations on the same inputs
+ * give the same bits.
  *
- * A caching model keeps the keys and values of one sequence, and each further token costs one position instead of all.
+ * A caching model keeps the keys and values of one sequence, and each further token costs one
+ * position instead of all.
  *
  * owns     struct model frees what it holds; the operations are borrowed
  * threads  one at a time
- * errors   the operations' first error is kept and comes back from the call that waits for the device
+ * errors   the operations' first error is kept and comes back from the call that waits for the
+ *          device
  */
 #ifndef AGENT_TRAIN_MODEL_H
 #define AGENT_TRAIN_MODEL_H
@@ -33,11 +39,11 @@ struct model_options {
     enum dtype dt;
     int world; /* ranks that share out each group */
     int rank;
-    struct comm
-        *comm; /* between them, borrowed; NULL: gradients stay each rank's own, and `zero` is 0 */
-    struct comm
-        *replicas; /* those of other groups with the same pieces, borrowed; NULL: there are none */
-    int groups;    /* of ranks that share out a model each, for a plan too; 0: one */
+    /* between them, borrowed; NULL: gradients stay each rank's own, and `zero` is 0 */
+    struct comm *comm;
+    /* those of other groups with the same pieces, borrowed; NULL: there are none */
+    struct comm *replicas;
+    int groups;       /* of ranks that share out a model each, for a plan too; 0: one */
     struct comm *all; /* with replicas or tp: all ranks */
     int tp;           /* ranks that cut the model (tensor_parallel.h); 0 or 1: it is whole */
     int tp_rank;
@@ -53,8 +59,8 @@ struct model_options {
     int64_t recompute; /* K; 0: everything is kept */
 };
 
-/* One block's activations. All are [rows, ...]; of a model that is cut the residual stream, norms and statistics of them have the
- * rank's own rows. */
+/* One block's activations. All are [rows, ...]; of a model that is cut the residual stream, norms
+ * and statistics of them have the rank's own rows. */
 struct block_acts {
     void *norm1, *mean1, *rstd1;
     void *qkv, *att, *lse;
@@ -143,10 +149,11 @@ MUST_USE int model_init(struct model *m, uint64_t seed, struct err *e);
 
 /* Forgets losses, and lets the next pass back forget the gradients: a new step begins. */
 void model_begin(struct model *m);
-/* Forward and backward over batch x seq tokens (host memory): gradients of scale * sum of losses are added, and the
- * losses themselves to the sum. The last of a step's passes also sums the gradients over the ranks. */
-void model_learn(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
-                 int64_t seq, double scale);
+/* Forward and backward over batch x seq tokens (host memory): gradients of scale * sum of losses
+ * are added, and the losses themselves to the sum. The last of a step's passes also sums the
+ * gradients over the ranks. */
+void model_forward_backward(struct model *m, const int32_t *token, const int32_t *target,
+                            int64_t batch, int64_t seq, double scale);
 /* Forward alone; adds to the sum of losses. */
 void model_measure(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
                    int64_t seq);
@@ -156,23 +163,25 @@ MUST_USE int model_loss(struct model *m, double *sum, struct err *e);
 MUST_USE int model_next(struct model *m, const int32_t *token, int64_t n, void *logits,
                         struct err *e);
 
-/* The same of a caching model's sequence, n tokens longer now: at most m->seq with those before. They begin it when none are
- * cached, and are read together then. */
+/* The same of a caching model's sequence, n tokens longer now: at most m->seq with those before.
+ * They begin it when none are cached, and are read together then. */
 MUST_USE int model_extend(struct model *m, const int32_t *token, int64_t n, void *logits,
                           struct err *e);
 /* The next token begins another sequence. */
 void model_forget(struct model *m);
 
-/* The parameters become what the masters say: the nearest, or with `noise` (its `first` is not read) rounded by chance. Fills those
- * of all ranks. */
+/* The parameters become what the masters say: the nearest, or with `noise` (its `first` is not
+ * read) rounded by chance. Fills those of all ranks. */
 void model_refresh(struct model *m, const struct noise *noise);
 
-/* How elements from number `offset` on are numbered for rounding by chance: as many of the n as it returns. */
+/* How elements from number `offset` on are numbered for rounding by chance: as many of the n as it
+ * returns. */
 int64_t model_noise(const struct model *m, int64_t offset, int64_t n, struct noise *noise);
 
 /* Memory of the device, zeroed; E_NOSPACE says what helps. */
 MUST_USE int model_take(struct model *m, char **out, size_t size_bytes, struct err *e);
-/* n elements of a set of tensors (type dt), from number `offset` of the whole: as many as `held` has are written to it. */
+/* n elements of a set of tensors (type dt), from number `offset` of the whole: as many as `held`
+ * has are written to it. */
 MUST_USE int model_put_run(struct model *m, char *set, struct partition held, enum dtype dt,
                            int64_t offset, int64_t n, const void *from, struct err *e);
 

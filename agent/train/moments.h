@@ -1,7 +1,8 @@
 /* moments.h - the optimizer's state out of a checkpoint, by however many ranks that was written.
  *
- * Several ranks write slices (region.h), each into its own optimizer-<rank>-of-<ranks>.safetensors; one rank alone writes whole
- * tensors in the Hub's form, optimizer.safetensors. A rank reads what it holds now, and nothing else.
+ * Several ranks write slices (region.h), each into its own optimizer-<rank>-of-<ranks>.safetensors;
+ * one rank alone writes whole tensors in the Hub's form, optimizer.safetensors. A rank reads what
+ * it holds now, and nothing else.
  *
  * errors   E_CORRUPT when a part is missing, or elements are in none of them
  */

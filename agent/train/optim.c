@@ -65,7 +65,8 @@ int optim_norm(struct optim *o, double *norm, struct err *e)
     return model_get(o->model, norm, o->scalar + NORM, sizeof *norm, e);
 }
 
-/* A run of elements of one group, of those whose gradients and state are here, with numbers for the rounding. */
+/* A run of elements of one group, of those whose gradients and state are here, with numbers for the
+ * rounding. */
 static void update_run(struct optim *o, int64_t offset, int64_t n, const char *grad,
                        struct adamw_step *how)
 {

@@ -1,6 +1,7 @@
 /* optim.h - the optimiser: AdamW's moments, clipping.
  *
- * owns     struct optim holds the moments in the model's backend; the model is borrowed and must outlive it
+ * owns     struct optim holds the moments in the model's backend; the model is borrowed and must
+ *          outlive it
  */
 #ifndef AGENT_TRAIN_OPTIM_H
 #define AGENT_TRAIN_OPTIM_H
@@ -29,15 +30,18 @@ struct optim {
 MUST_USE int optim_open(struct model *m, const struct optim_options *o, struct optim **out,
                         struct err *e);
 void optim_close(struct optim **op); /* NULL is fine */
-/* Norm of the model's gradients times `unscale` (1, but for f16's scaled loss), and what clipping makes of it. */
+/* Norm of the model's gradients times `unscale` (1, but for f16's scaled loss), and what clipping
+ * makes of it. */
 void optim_clip(struct optim *o, double unscale);
 /* Of the last optim_clip(), before clipping. Waits for the device. */
 MUST_USE int optim_norm(struct optim *o, double *norm, struct err *e);
-/* Updates the parameters by the clipped gradients; changes nothing when the norm is not finite. Updates count from 1. */
+/* Updates the parameters by the clipped gradients; changes nothing when the norm is not finite.
+ * Updates count from 1. */
 void optim_update(struct optim *o, int64_t update);
 /* Both. */
 void optim_step(struct optim *o, int64_t update);
-/* Parameters narrower than their masters become what update number `update` made of these; 0: the nearest. */
+/* Parameters narrower than their masters become what update number `update` made of these; 0: the
+ * nearest. */
 void optim_refresh(struct optim *o, int64_t update);
 
 #endif

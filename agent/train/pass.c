@@ -3,7 +3,7 @@
 #include "agent/train/tensor_parallel.h"
 #include "agent/train/zero.h"
 
-/* --- the residual stream between blocks ---------------------------------------------------------------------------- */
+/* --- the residual stream between blocks ------------------------------------------------------- */
 
 static struct block_acts *acts_of(const struct model *m, int64_t block)
 {
@@ -26,7 +26,7 @@ static int last_group(const struct model *m)
     return m->layout.groups - 1;
 }
 
-/* --- forward ------------------------------------------------------------------------------------------------------- */
+/* --- forward ---------------------------------------------------------------------------------- */
 
 /* Up to the final norm. */
 static void forward(struct model *m, const int32_t *token, int64_t batch, int64_t seq)
@@ -61,8 +61,10 @@ static void *head_of(const struct model *m,
     return m->config.tied ? of(m, 0, T_WTE) : of(m, last_group(m), T_HEAD_W);
 }
 
-/* Logits, losses and, when learning, the gradients of the head and of what it read (into dbranch), piece by piece. */
-static void head(struct model *m, const int32_t *target, int64_t rows, bool learn, double scale)
+/* Logits, losses and, when learning, the gradients of the head and of what it read (into dbranch),
+ * piece by piece. */
+static void head(struct model *m, const int32_t *target, int64_t rows, bool for_training,
+                 double scale)
 {
     const struct kops *k = m->k;
     int64_t hidden = m->config.hidden, stride = model_vocab_rows(m);
@@ -79,9 +81,9 @@ static void head(struct model *m, const int32_t *target, int64_t rows, bool lear
 
         model_do(
             m, k->matmul(m->ks, m->dt, m->dt, m->logits, x, w, n, stride, hidden, MATMUL_TB, NULL));
-        tp_crossentropy(m, (char *)m->loss_row + model_accum_bytes(m, at), m->target + at, n, learn,
-                        scale);
-        if (learn) {
+        tp_crossentropy(m, (char *)m->loss_row + model_accum_bytes(m, at), m->target + at, n,
+                        for_training, scale);
+        if (for_training) {
             unsigned adding = m->fresh && at == 0 ? 0 : MATMUL_ADD;
 
             model_do(m, k->matmul(m->ks, m->dt, m->accum, head_of(m, block_grad), m->logits, x,
@@ -90,16 +92,17 @@ static void head(struct model *m, const int32_t *target, int64_t rows, bool lear
                      k->matmul(m->ks, m->dt, m->dt, dx, m->logits, w, n, hidden, stride, 0, NULL));
         }
     }
-    if (learn) {
+    if (for_training) {
         tp_scatter(m, m->dbranch, rows);
     }
     model_do(m, k->sum_add(m->ks, m->accum, m->loss, m->loss_row, rows));
     k->range_end();
 }
 
-/* --- back ---------------------------------------------------------------------------------------------------------- */
+/* --- back ------------------------------------------------------------------------------------- */
 
-/* The activations of the segment that ends with `last`, again; those of the very last are still there. */
+/* The activations of the segment that ends with `last`, again; those of the very last are still
+ * there. */
 static void recompute(struct model *m, int64_t last, int64_t batch, int64_t seq)
 {
     m->k->range_begin("recompute");
@@ -141,7 +144,7 @@ static void backward(struct model *m, int64_t batch, int64_t seq)
     m->k->range_end();
 }
 
-/* --- what callers see ---------------------------------------------------------------------------------------------- */
+/* --- what callers see ------------------------------------------------------------------------- */
 
 void model_begin(struct model *m)
 {
@@ -151,8 +154,8 @@ void model_begin(struct model *m)
     model_do(m, m->k->mem_zero(m->ks, m->loss, sizeof *m->loss));
 }
 
-void model_learn(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
-                 int64_t seq, double scale)
+void model_forward_backward(struct model *m, const int32_t *token, const int32_t *target,
+                            int64_t batch, int64_t seq, double scale)
 {
     CHECK(m->o.training);
     forward(m, token, batch, seq);

@@ -39,7 +39,7 @@ static struct slot *slot_of(struct pipeline *p, uint64_t n)
     return &p->slot[n % p->slots];
 }
 
-/* --- the reader ---------------------------------------------------------------------------------------------------- */
+/* --- the reader ------------------------------------------------------------------------------- */
 
 /* False when all is to end. */
 static bool wait_for_room(struct pipeline *p)
@@ -84,7 +84,7 @@ static void *run_reader(void *arg)
     return NULL;
 }
 
-/* --- encoders ------------------------------------------------------------------------------------------------------ */
+/* --- encoders --------------------------------------------------------------------------------- */
 
 static struct slot *claim(struct pipeline *p)
 {
@@ -120,7 +120,7 @@ static void *run_encoder(void *arg)
     return NULL;
 }
 
-/* --- the caller ---------------------------------------------------------------------------------------------------- */
+/* --- the caller ------------------------------------------------------------------------------- */
 
 struct pipeline *pipeline_open(struct feed *f, const struct encode_options *o, unsigned threads)
 {

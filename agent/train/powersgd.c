@@ -52,7 +52,7 @@ static int group_of(const struct layout *l, int tensor)
     return g;
 }
 
-/* --- what is compressed ------------------------------------------------------------------------------------------------- */
+/* --- what is compressed ----------------------------------------------------------------------- */
 
 static bool is_worth(const struct model *m, const struct hub_tensor *h, int64_t rank)
 {
@@ -153,7 +153,7 @@ bool powersgd_takes(const struct model *m, int group)
     return powersgd_has(m, group) && m->powersgd->on;
 }
 
-/* --- steps ---------------------------------------------------------------------------------------------------------------- */
+/* --- steps ------------------------------------------------------------------------------------ */
 
 void powersgd_begin(struct model *m, int64_t step)
 {
@@ -214,7 +214,8 @@ static struct places places_of(const struct model *m, int group, const struct fa
                                 model_accum_bytes(m, x->offset - m->layout.group[group].offset)};
 }
 
-/* The first compressed step of a run, and of a process that goes on with it, is compared, and then some: a matrix after the other. */
+/* The first compressed step of a run, and of a process that goes on with it, is compared, and then
+ * some: a matrix after the other. */
 int powersgd_mark(struct model *m, uint16_t *mark, struct err *e)
 {
     struct powersgd *p = m->powersgd;
@@ -314,7 +315,7 @@ bool powersgd_tensor(const struct model *m, int number, struct powersgd_tensor *
     return true;
 }
 
-/* --- messages -------------------------------------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 /* Elements of a group's P, of its Q. */
 static int64_t ps_of(const struct powersgd *p, int group)

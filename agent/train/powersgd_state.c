@@ -17,7 +17,7 @@ void powersgd_file_name(int rank, int ranks, char out[NAME_MAX])
     snprintf(out, NAME_MAX, "powersgd-%05d-of-%05d.safetensors", rank + 1, ranks);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------------ */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 /* All that there are, to be freed. */
 static struct powersgd_tensor *list(const struct model *m, size_t *n)
@@ -112,7 +112,7 @@ int powersgd_save(const char *dir, struct model *m, struct err *e)
     return rc;
 }
 
-/* --- loading ------------------------------------------------------------------------------------------------------------ */
+/* --- loading ---------------------------------------------------------------------------------- */
 
 static const struct st_tensor *find(const struct safetensors *f, const struct powersgd_tensor *t)
 {

@@ -1,8 +1,10 @@
-/* powersgd_state.h - E and Q of compressed gradients (powersgd.h) in a checkpoint, so that a run goes on to the same bits.
+/* powersgd_state.h - E and Q of compressed gradients (powersgd.h) in a checkpoint, so that a run
+ * goes on to the same bits.
  *
- * Each rank writes its own E and Q into powersgd-<rank>-of-<ranks>.safetensors, whole: error.<tensor> [rows, cols] as the layout has
- * it, factor.<tensor> [cols, rank], with a chunk list (tensorfiles.h). They are of use to the same rank of as many ranks alone. Where
- * there is no such file, or one of other factors, E and Q begin as zeros.
+ * Each rank writes its own E and Q into powersgd-<rank>-of-<ranks>.safetensors, whole:
+ * error.<tensor> [rows, cols] as the layout has it, factor.<tensor> [cols, rank], with a chunk list
+ * (tensorfiles.h). They are of use to the same rank of as many ranks alone. Where there is no such
+ * file, or one of other factors, E and Q begin as zeros.
  *
  * threads  the model's; waits for the device
  * errors   E_CORRUPT: no safetensors file, or not as it was written

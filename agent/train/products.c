@@ -63,7 +63,8 @@ int products_load(struct model *m, const char *dir, struct buf *before, struct e
     return rc != 0 ? rc : choose(m, before, e);
 }
 
-/* Each byte travels as a float, and zeros from all ranks but the first: the sum is the first one's text. */
+/* Each byte travels as a float, and zeros from all ranks but the first: the sum is the first one's
+ * text. */
 static int exchange(struct model *m, struct comm *comm, void *device, char *text, struct err *e)
 {
     float *x = mem_array(TEXT_BYTES, sizeof *x);

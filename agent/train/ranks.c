@@ -42,16 +42,17 @@ static int read_count(const char *(*env)(const char *), const char *name, int ot
     return 0;
 }
 
-/* trainagent takes Open MPI's variables away from what it launches. Where both are there, its rank has started mpirun, and the
- * agent's variables are those of mpirun itself. */
+/* trainagent takes Open MPI's variables away from what it launches. Where both are there, its rank
+ * has started mpirun, and the agent's variables are those of mpirun itself. */
 static bool hides_openmpi(const char *(*env)(const char *), enum launcher launcher)
 {
     return launcher == LAUNCHER_TORCHRUN && env("TRAINAGENT_GENERATION") != NULL &&
            env("OMPI_COMM_WORLD_RANK") != NULL;
 }
 
-/* trainagent counts the attempts of all nodes together, Slurm how often it has put the job in line again. torchrun's count is
- * none of these: an agent that came later has another one than its peers. */
+/* trainagent counts the attempts of all nodes together, Slurm how often it has put the job in line
+ * again. torchrun's count is none of these: an agent that came later has another one than its
+ * peers. */
 static void read_generation(const char *(*env)(const char *), struct ranks *out)
 {
     const char *generation = env("TRAINAGENT_GENERATION");

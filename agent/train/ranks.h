@@ -1,8 +1,9 @@
 /* ranks.h - which of how many processes this is, as the launcher's environment says.
  *
- * Order: torchrun's RANK and WORLD_SIZE (trainagent sets these too), Open MPI's OMPI_COMM_WORLD_*, Slurm's
- * SLURM_PROCID with SLURM_STEP_NUM_TASKS (only srun sets the latter: a batch script is not a rank), else alone. Under Slurm the
- * first host of the step and a port made of the job's id take the place of MASTER_ADDR and MASTER_PORT that are not set.
+ * Order: torchrun's RANK and WORLD_SIZE (trainagent sets these too), Open MPI's OMPI_COMM_WORLD_*,
+ * Slurm's SLURM_PROCID with SLURM_STEP_NUM_TASKS (only srun sets the latter: a batch script is not
+ * a rank), else alone. Under Slurm the first host of the step and a port made of the job's id take
+ * the place of MASTER_ADDR and MASTER_PORT that are not set.
  *
  * errors   E_CONFIG when the variables contradict each other
  */

@@ -1,8 +1,11 @@
-/* region.h - a run of elements of one of the Hub's tensors: what a rank's slice of it is, in words that know no ranks.
+/* region.h - a run of elements of one of the Hub's tensors: what a rank's slice of it is, in words
+ * that know no ranks.
  *
- * A region is a rectangle of the tensor as [out, in] (rows and columns), and of that rectangle's elements, row after row, those
- * from number `from` on. It is told as NumPy would: `wte.weight[0:256,0:24][3072:6144]` is wte.weight[0:256, 0:24].ravel()[3072:6144].
- * Nothing in it depends on how groups are padded, so slices of any number of ranks can be cut from those of any other.
+ * A region is a rectangle of the tensor as [out, in] (rows and columns), and of that rectangle's
+ * elements, row after row, those from number `from` on. It is told as NumPy would:
+ * `wte.weight[0:256,0:24][3072:6144]` is wte.weight[0:256, 0:24].ravel()[3072:6144]. Nothing in it
+ * depends on how groups are padded, so slices of any number of ranks can be cut from those of any
+ * other.
  */
 #ifndef AGENT_TRAIN_REGION_H
 #define AGENT_TRAIN_REGION_H
@@ -24,8 +27,8 @@ void region_name(const char *prefix, const char *tensor, const struct region *r,
                  char out[REGION_NAME]);
 /* The name of the tensor and the region; false: no such text. */
 MUST_USE bool region_parse(struct slice name, struct slice *tensor, struct region *out);
-/* How many elements of `a`, from its number `at` on, follow each other in `b`, and the number of the first there; 0: b does not have
- * it. */
+/* How many elements of `a`, from its number `at` on, follow each other in `b`, and the number of
+ * the first there; 0: b does not have it. */
 int64_t region_run(const struct region *a, int64_t at, const struct region *b, int64_t *in_b);
 
 #endif

@@ -54,9 +54,10 @@ static bool transmit(int fd, const void *from, size_t n)
     return send(fd, from, n, MSG_NOSIGNAL) == (ssize_t)n; /* small: fits any socket buffer */
 }
 
-/* --- rank 0 -------------------------------------------------------------------------------------------------------- */
+/* --- rank 0 ----------------------------------------------------------------------------------- */
 
-/* A late process of an earlier attempt may have the port for a while, and a name may not be known at once. */
+/* A late process of an earlier attempt may have the port for a while, and a name may not be known
+ * at once. */
 static int open_listener(const struct rendezvous *r, uint64_t deadline_ms, int *fd, struct err *e)
 {
     for (;;) {
@@ -120,7 +121,7 @@ static void take_in(struct stranger *strangers, int listener)
 }
 
 /* True: it was a rank, whose socket is now in peer[]. */
-static bool hear(const struct rendezvous *r, struct stranger *s, int *peer)
+static bool receive(const struct rendezvous *r, struct stranger *s, int *peer)
 {
     ssize_t got = recv(s->fd, s->hello + s->n, HELLO_BYTES - s->n, MSG_DONTWAIT);
     int rank;
@@ -157,7 +158,7 @@ static int gather(const struct rendezvous *r, int listener, int *peer, uint64_t 
         }
         (void)poll(p, STRANGERS + 1, PAUSE_MS);
         for (int i = 0; i < STRANGERS; i++) {
-            if (p[i + 1].revents != 0 && hear(r, &strangers[i], peer)) {
+            if (p[i + 1].revents != 0 && receive(r, &strangers[i], peer)) {
                 missing--;
             } else if (strangers[i].fd != -1 && clock_now_ms() >= strangers[i].until_ms) {
                 drop(&strangers[i]);
@@ -203,7 +204,7 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
     return rc;
 }
 
-/* --- the others ---------------------------------------------------------------------------------------------------- */
+/* --- the others ------------------------------------------------------------------------------- */
 
 static int ask(const struct rendezvous *r, void *bytes, size_t n, uint64_t deadline_ms,
                struct err *e)

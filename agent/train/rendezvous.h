@@ -1,9 +1,11 @@
-/* rendezvous.h - rank 0 tells all other ranks a few bytes over TCP, once, before there is any other way to speak.
+/* rendezvous.h - rank 0 tells all other ranks a few bytes over TCP, once, before there is any other
+ * way to speak.
  *
- * Everyone says hello with the run's name, the generation and its rank; rank 0 answers only when all are there and agree, so a
- * process of another run, or a late one of an earlier attempt, cannot join. Rank 0 listens at the address that the others dial, for
- * as long as it takes; where the port is in use it waits for it. Strangers at the port are dropped, and hold nobody up; what a
- * stranger says who listens there is not taken for rank 0's word.
+ * Everyone says hello with the run's name, the generation and its rank; rank 0 answers only when
+ * all are there and agree, so a process of another run, or a late one of an earlier attempt, cannot
+ * join. Rank 0 listens at the address that the others dial, for as long as it takes; where the port
+ * is in use it waits for it. Strangers at the port are dropped, and hold nobody up; what a stranger
+ * says who listens there is not taken for rank 0's word.
  *
  * errors   E_TIMEOUT names how many ranks are missing; E_AGAIN: a rank that was there is gone
  */

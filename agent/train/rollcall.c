@@ -59,7 +59,7 @@ struct rollcall {
     uint8_t token[TOKEN_BYTES];
 };
 
-/* --- messages as bytes --------------------------------------------------------------------------------------------- */
+/* --- messages as bytes ------------------------------------------------------------------------ */
 
 static void encode(const struct roll_message *m, uint8_t out[MESSAGE_BYTES])
 {
@@ -111,7 +111,7 @@ static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
 _Static_assert(92 + ROLL_TEXT + 8 <= MESSAGE_BYTES, "a message has room for its text");
 _Static_assert((int)ROLL_TEXT >= (int)TOKEN_BYTES, "a hello carries the token as its text");
 
-/* --- connecting ---------------------------------------------------------------------------------------------------- */
+/* --- connecting ------------------------------------------------------------------------------- */
 
 static int listen_anywhere(int family, int *port)
 {
@@ -131,8 +131,8 @@ static int listen_anywhere(int family, int *port)
     return fd;
 }
 
-/* Connections are silent for days, and firewalls forget such ones. A machine that is gone is noticed after 11 minutes; one that only
- * hangs answers the probes. */
+/* Connections are silent for days, and firewalls forget such ones. A machine that is gone is
+ * noticed after 11 minutes; one that only hangs answers the probes. */
 static void keep_alive(int fd)
 {
     int on = 1, idle_s = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
@@ -233,8 +233,8 @@ static enum answer await_hello(struct comm *c, int fd, uint64_t until_ms)
     return have == 0 ? SILENT : CLOSED;
 }
 
-/* A connection that rank 0 closes before it answers was taken for a stranger's, and is made again. One that it has not answered in
- * time is kept: its watchdog may stand still. */
+/* A connection that rank 0 closes before it answers was taken for a stranger's, and is made again.
+ * One that it has not answered in time is kept: its watchdog may stand still. */
 static void join(struct rollcall *x, struct comm *c, const uint8_t address[ADDRESS_BYTES])
 {
     struct roll_message m = {.kind = ROLL_HELLO, .rank = x->rank};
@@ -336,7 +336,7 @@ void rollcall_close(struct rollcall **xp)
     free(x);
 }
 
-/* --- while it is open ---------------------------------------------------------------------------------------------- */
+/* --- while it is open ------------------------------------------------------------------------- */
 
 void rollcall_wake(struct rollcall *x)
 {
@@ -392,7 +392,8 @@ static void drop(struct peer *p)
     p->have = 0;
 }
 
-/* A free place, else the one of the oldest connection that has not said hello; there are more places than ranks. */
+/* A free place, else the one of the oldest connection that has not said hello; there are more
+ * places than ranks. */
 static struct peer *find_place(struct rollcall *x)
 {
     struct peer *oldest = NULL;
@@ -428,7 +429,8 @@ static void accept_one(struct rollcall *x)
     p->fd = fd;
 }
 
-/* A stranger who does not know the token is dropped. A rank that comes again has given up its earlier connection. */
+/* A stranger who does not know the token is dropped. A rank that comes again has given up its
+ * earlier connection. */
 static bool admit(struct rollcall *x, struct peer *p, const struct roll_message *m)
 {
     const struct roll_message hello = {.kind = ROLL_HELLO};
@@ -450,8 +452,8 @@ static bool admit(struct rollcall *x, struct peer *p, const struct roll_message 
 }
 
 /* False: the connection has ended. */
-static bool hear(struct rollcall *x, struct peer *p,
-                 void (*on_message)(void *arg, const struct roll_message *m), void *arg)
+static bool receive(struct rollcall *x, struct peer *p,
+                    void (*on_message)(void *arg, const struct roll_message *m), void *arg)
 {
     ssize_t n = recv(p->fd, p->in + p->have, MESSAGE_BYTES - p->have, 0);
     struct roll_message m;
@@ -497,7 +499,7 @@ void rollcall_poll(struct rollcall *x, int timeout_ms,
         int rank = p->rank;
         bool is_news;
 
-        if (x->fds[i].revents == 0 || p->fd != x->fds[i].fd || hear(x, p, on_message, arg)) {
+        if (x->fds[i].revents == 0 || p->fd != x->fds[i].fd || receive(x, p, on_message, arg)) {
             continue;
         }
         is_news = rank != -1 && p->heard && !p->leaves;

@@ -1,17 +1,21 @@
-/* rollcall.h - the ranks' watchdogs tell each other how far they are and how it ends, over TCP, beside what they train with.
+/* rollcall.h - the ranks' watchdogs tell each other how far they are and how it ends, over TCP,
+ * beside what they train with.
  *
- * Rank 0 listens; all others connect to it, are answered, and stay connected. While all is well nothing is sent but TCP keepalives. Of a rank that dies the
- * kernel closes the connection. A rank that waits too long reports a fault to rank 0, which calls the roll: every rank says where
- * it is, and rank 0 tells all of them the verdict.
+ * Rank 0 listens; all others connect to it, are answered, and stay connected. While all is well
+ * nothing is sent but TCP keepalives. Of a rank that dies the kernel closes the connection. A rank
+ * that waits too long reports a fault to rank 0, which calls the roll: every rank says where it is,
+ * and rank 0 tells all of them the verdict.
  *
  *     rank k -> 0   HELLO token | FAULT text | HERE position | LEAVES exit code, text
  *     rank 0 -> k   HELLO | CALL | WAIT | END exit code, suspects, text | LEAVES exit code, text
  *
- * Anybody can connect to the port. The oldest connections that have not said hello make room for new ones, and only the end of one
- * whose other side has proved to be a rank of this run means that a rank has died.
+ * Anybody can connect to the port. The oldest connections that have not said hello make room for
+ * new ones, and only the end of one whose other side has proved to be a rank of this run means that
+ * a rank has died.
  *
  * owns     rollcall_close() closes all connections and frees
- * threads  open, connect and close on the main thread; poll and send on the watchdog's, where nothing allocates
+ * threads  open, connect and close on the main thread; poll and send on the watchdog's, where
+ *          nothing allocates
  * errors   none for a rank that cannot connect: it is logged, and this rank has no roll call
  */
 #ifndef AGENT_TRAIN_ROLLCALL_H
@@ -33,12 +37,13 @@ enum roll_kind {
 
 enum { ROLL_TEXT = 320, ROLL_SUSPECTS = 8 };
 
-/* Why a rank reports a fault: what it waits for is late; the library says that a peer is gone; it is itself the sick one. */
+/* Why a rank reports a fault: what it waits for is late; the library says that a peer is gone; it
+ * is itself the sick one. */
 enum roll_fault { FAULT_LATE, FAULT_LOST, FAULT_OWN };
 
 struct roll_message {
-    enum roll_kind
-        kind; /* ROLL_LOST is never sent: the connection to `rank` ended without ROLL_LEAVES */
+    /* ROLL_LOST is never sent: the connection to `rank` ended without ROLL_LEAVES */
+    enum roll_kind kind;
     int rank; /* whose */
     int exit_code;
     enum roll_fault fault; /* of ROLL_FAULT */
@@ -51,12 +56,14 @@ struct roll_message {
 struct rollcall;
 
 struct rollcall *rollcall_open(int rank, int world);
-/* A collective call, while another thread polls already: rank 0's address goes to the others through the comm. `host` is a name of
- * rank 0's machine; NULL: its own is taken. An error is the comm's. */
+/* A collective call, while another thread polls already: rank 0's address goes to the others
+ * through the comm. `host` is a name of rank 0's machine; NULL: its own is taken. An error is the
+ * comm's. */
 MUST_USE int rollcall_connect(struct rollcall *x, const struct kops *k, struct kstream *ks,
                               struct comm *c, const char *host);
 void rollcall_close(struct rollcall **xp); /* NULL is fine */
-/* Waits for messages up to timeout_ms and gives them to on_message; returns early when rollcall_wake() was called. */
+/* Waits for messages up to timeout_ms and gives them to on_message; returns early when
+ * rollcall_wake() was called. */
 void rollcall_poll(struct rollcall *x, int timeout_ms,
                    void (*on_message)(void *arg, const struct roll_message *m), void *arg);
 void rollcall_wake(struct rollcall *x);

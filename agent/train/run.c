@@ -21,8 +21,8 @@
 #include "common/os/clock.h"
 #include "common/os/newfile.h"
 
-/* A run that goes on from an older checkpoint than its folder's newest would lose what it does: the next --resume auto takes
- * the other one. */
+/* A run that goes on from an older checkpoint than its folder's newest would lose what it does: the
+ * next --resume auto takes the other one. */
 static int check_resume(const char *out, const char *dir, struct err *e)
 {
     int64_t last = checkpoint_last_step(out);
@@ -52,8 +52,8 @@ static int sum_of_ranks(struct run *r, struct kstream *ks, double *x, struct err
                    : 0;
 }
 
-/* The first rank looks for the newest checkpoint before step `below`, and all take that one: r->resumed, NULL when there is none. The
- * others need not read all of it for that. */
+/* The first rank looks for the newest checkpoint before step `below`, and all take that one:
+ * r->resumed, NULL when there is none. The others need not read all of it for that. */
 static int choose_checkpoint(struct run *r, struct kstream *ks, int64_t below, struct err *e)
 {
     double step = -1;
@@ -97,8 +97,8 @@ static int find_resume(struct run *r, struct kstream *ks, struct err *e)
     return r->comm->rank == 0 ? check_resume(o->out, o->resume, e) : 0;
 }
 
-/* Two runs in one folder would write over each other's checkpoints. Whoever dies lets go; where a file system has no locks
- * there is none. A folder that is not there yet is no error. */
+/* Two runs in one folder would write over each other's checkpoints. Whoever dies lets go; where a
+ * file system has no locks there is none. A folder that is not there yet is no error. */
 static int hold_out(struct run *r, struct err *e)
 {
     if (r->comm->rank != 0 || r->out_fd != -1) {
@@ -226,7 +226,8 @@ static int warm_up(struct run *r, struct comm *part)
     return rc;
 }
 
-/* Cuts `of` into groups of `size` ranks that follow each other, and those of the ranks with the same place in each. */
+/* Cuts `of` into groups of `size` ranks that follow each other, and those of the ranks with the
+ * same place in each. */
 static int open_groups(struct run *r, struct comm *of, int size, struct comm **near,
                        struct comm **far, struct err *e)
 {
@@ -353,8 +354,8 @@ static bool is_damage(int rc)
     return rc == E_CORRUPT || rc == E_NOTFOUND || rc == E_IO;
 }
 
-/* Each rank reads and verifies what it needs. Where one finds damage, all take the checkpoint before: what was loaded of this one is
- * written over. */
+/* Each rank reads and verifies what it needs. Where one finds damage, all take the checkpoint
+ * before: what was loaded of this one is written over. */
 static int resume(struct run *r, struct err *e)
 {
     bool chosen = strcmp(r->o->resume, "auto") == 0;
@@ -543,10 +544,10 @@ static int open_outputs(struct run *r, struct err *e)
     return rc;
 }
 
-/* --- ranks that begin alike ---------------------------------------------------------------------------------------- */
+/* --- ranks that begin alike ------------------------------------------------------------------- */
 
-/* A rank that begins otherwise would train beside the others, and nobody could tell from the loss; or they would wait for each other
- * in different collectives. */
+/* A rank that begins otherwise would train beside the others, and nobody could tell from the loss;
+ * or they would wait for each other in different collectives. */
 static int agree_on(struct run *r, struct kstream *ks, const struct buf *text, int64_t step,
                     struct err *e)
 {
@@ -571,8 +572,8 @@ static int agree_on(struct run *r, struct kstream *ks, const struct buf *text, i
 
 enum { DRAWN_BITS = 11 }; /* beside the 42 of milliseconds: a double has 53 */
 
-/* The first rank says it: launchers count, if at all, from 1 again when they are started again. By the clock, so that later ones are
- * greater, and by chance where clocks go back. */
+/* The first rank says it: launchers count, if at all, from 1 again when they are started again. By
+ * the clock, so that later ones are greater, and by chance where clocks go back. */
 static int agree_on_attempt(struct run *r, struct kstream *ks, struct err *e)
 {
     uint16_t drawn;
@@ -632,7 +633,7 @@ static int agree_on_start(struct run *r, struct err *e)
     return rc;
 }
 
-/* --- opening --------------------------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 /* For what the ranks tell each other before there is a model. */
 static int open_shared(struct run *r, struct kstream **ks, struct err *e)

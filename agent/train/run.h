@@ -1,4 +1,5 @@
-/* run.h - a training run: everything it holds from its options, or from the checkpoint that it goes on from.
+/* run.h - a training run: everything it holds from its options, or from the checkpoint that it goes
+ * on from.
  *
  * owns     all of it; run_close() takes a run that was opened half
  */
@@ -29,11 +30,13 @@ struct run {
     const struct kops *k;
     struct ranks ranks;
     struct comm *comm;
-    /* With --tp: those that cut a model with this rank, and those with the same part of it; NULL: there are none. */
+    /* With --tp: those that cut a model with this rank, and those with the same part of it; NULL:
+     * there are none. */
     struct comm *tp, *same_part;
     struct comm *dp; /* those that divide the samples: same_part, or all */
-    struct comm *
-        shards; /* those of dp that share out a model with this rank, and those with the same pieces; NULL: all, none */
+    /* those of dp that share out a model with this rank, and those with the same pieces; NULL:
+     * all, none */
+    struct comm *shards;
     struct comm *replicas;
     struct watchdog *watchdog;
     struct model_config config;

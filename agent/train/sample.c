@@ -21,9 +21,10 @@ struct sampling {
     struct buf printed; /* scratch */
 };
 
-/* --- text ---------------------------------------------------------------------------------------------------------- */
+/* --- text ------------------------------------------------------------------------------------- */
 
-/* The tokenizer of --tokenizer, else the model's own; a model of 256 tokens without one speaks bytes. */
+/* The tokenizer of --tokenizer, else the model's own; a model of 256 tokens without one speaks
+ * bytes. */
 static int open_tokenizer(struct sampling *s, const struct model_config *c, struct err *e)
 {
     const char *path = s->o->tokenizer != NULL ? s->o->tokenizer : s->o->model;
@@ -80,10 +81,10 @@ static int print_token(struct sampling *s, uint32_t token, bool more, struct err
                : err_sys(e, "standard output");
 }
 
-/* --- the verb ------------------------------------------------------------------------------------------------------ */
+/* --- the verb --------------------------------------------------------------------------------- */
 
-/* A token costs its own position: the keys and values of those before it are kept. When the context is full its newer half
- * is read again, and the text goes on behind that. */
+/* A token costs its own position: the keys and values of those before it are kept. When the context
+ * is full its newer half is read again, and the text goes on behind that. */
 static int next_logits(struct sampling *s, struct model *m, float *logits, struct err *e)
 {
     int64_t seen = 1;

@@ -24,7 +24,8 @@ struct span {
     int64_t device; /* in the device's memory; -1: it is not there in one piece */
 };
 
-/* One of the wholes: what of it is in the device's memory, and where what this rank writes is copied to. */
+/* One of the wholes: what of it is in the device's memory, and where what this rank writes is
+ * copied to. */
 struct whole {
     struct model *m;
     char *device;
@@ -99,9 +100,10 @@ static int read_whole(void *arg, int64_t offset, int64_t n, float *out, struct e
     return 0;
 }
 
-/* --- writing: the thread ----------------------------------------------------------------------------------------------------- */
+/* --- writing: the thread ---------------------------------------------------------------------- */
 
-/* What cannot be removed (a file that somebody has open on NFS, another user's folder) costs room and no checkpoint. */
+/* What cannot be removed (a file that somebody has open on NFS, another user's folder) costs room
+ * and no checkpoint. */
 static void prune(const struct saver *s, bool writing)
 {
     struct err why = {0};
@@ -139,7 +141,8 @@ static void end_one(struct saver *s, bool good, struct err *why)
              why->code != 0 ? why->text : "another rank could not write its part");
 }
 
-/* The main thread will settle nothing any more, or has not come to it: the files themselves say whether all have written. */
+/* The main thread will settle nothing any more, or has not come to it: the files themselves say
+ * whether all have written. */
 static bool may_end_alone(struct saver *s)
 {
     return s->c.ranks == 1 || ((s->stop || watchdog_waits(s->watchdog)) && s->part.code == 0 &&
@@ -199,7 +202,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* --- what this rank writes ----------------------------------------------------------------------------------------------------- */
+/* --- what this rank writes -------------------------------------------------------------------- */
 
 static void add_span(struct whole *w, int64_t offset, int64_t n, int64_t device)
 {
@@ -215,8 +218,8 @@ static int cuts(const struct model *m)
     return m->o.tp > 1 ? m->o.tp : 1;
 }
 
-/* Of each group's piece that `copies` ranks hold, one of them writes as much as the others. Ranks that cut a model are neighbours, then
- * those that share it out. */
+/* Of each group's piece that `copies` ranks hold, one of them writes as much as the others. Ranks
+ * that cut a model are neighbours, then those that share it out. */
 static void plan_moments(struct saver *s, struct whole *w)
 {
     const struct layout *l = &s->m->layout;
@@ -232,7 +235,8 @@ static void plan_moments(struct saver *s, struct whole *w)
     }
 }
 
-/* The Hub's tensors, as far as they lie in what this rank writes. Of what all tensor parallel ranks have, the first writes. */
+/* The Hub's tensors, as far as they lie in what this rank writes. Of what all tensor parallel ranks
+ * have, the first writes. */
 static struct tensor_slice *cut_slices(const struct layout *l, const struct whole *w, size_t *n)
 {
     struct tensor_slice *slice = mem_array((size_t)l->slices + w->spans + 1, sizeof *slice);
@@ -442,7 +446,7 @@ void saver_watch(struct saver *s, struct watchdog *w)
     s->watchdog = w;
 }
 
-/* --- saving: the main thread ------------------------------------------------------------------------------------------------------ */
+/* --- saving: the main thread ------------------------------------------------------------------ */
 
 /* The slices that this rank holds; no other rank is needed. */
 static int copy_slices(struct whole *w, struct err *e)
@@ -480,8 +484,8 @@ static float *copy_at(const struct whole *w, int64_t offset)
     return NULL;
 }
 
-/* Elements of a tensor parallel rank's layout, from number `offset` on, into their places. A run is of one of the Hub's tensors, which
- * this rank writes whole or not at all. */
+/* Elements of a tensor parallel rank's layout, from number `offset` on, into their places. A run is
+ * of one of the Hub's tensors, which this rank writes whole or not at all. */
 static void place(const struct layout *part, int64_t offset, const float *from, int64_t n,
                   const struct whole *w)
 {

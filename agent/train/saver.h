@@ -1,24 +1,29 @@
 /* saver.h - writes checkpoints while the model learns on; every rank writes its share.
  *
- * saver_save() copies what this rank is to write into its host's memory and returns; a thread writes it. Of the moments these are the
- * rank's own slices. The model is gathered group by group, and whole tensors are kept by the rank that writes them: about 12 bytes a
- * parameter, divided by the number of ranks. Where the host has no room for a copy, saver_save() writes from the device's memory
- * itself, and the model waits.
+ * saver_save() copies what this rank is to write into its host's memory and returns; a thread
+ * writes it. Of the moments these are the rank's own slices. The model is gathered group by group,
+ * and whole tensors are kept by the rank that writes them: about 12 bytes a parameter, divided by
+ * the number of ranks. Where the host has no room for a copy, saver_save() writes from the device's
+ * memory itself, and the model waits.
  *
  *     IDLE --saver_save()--> WRITING --this rank's files are written, or could not be--> WRITTEN
  *     WRITTEN --saver_settle(): all ranks are WRITTEN--> first rank: ENDING, others: IDLE
  *     ENDING --committed, or dropped where a rank could not write--> IDLE
  *
- * The ranks tell each other how far they are between steps, by sums that the caller makes: no thread but the main one speaks to other
- * ranks. A rank alone settles by itself. One checkpoint is under way at a time.
+ * The ranks tell each other how far they are between steps, by sums that the caller makes: no
+ * thread but the main one speaks to other ranks. A rank alone settles by itself. One checkpoint is
+ * under way at a time.
  *
- * One that cannot be written leaves nothing, is told as a warning, and does not stop the run: the next one is tried in its turn.
- * saver_wait() gives the last one's error, for the end, where there is no next. When a rank's error ends the run (watchdog.h), or
- * saver_close() comes first, the first rank still commits what all have written.
+ * One that cannot be written leaves nothing, is told as a warning, and does not stop the run: the
+ * next one is tried in its turn. saver_wait() gives the last one's error, for the end, where there
+ * is no next. When a rank's error ends the run (watchdog.h), or saver_close() comes first, the
+ * first rank still commits what all have written.
  *
- * The first rank removes what crashes left behind and what is older than the newest `keep`, before and after.
+ * The first rank removes what crashes left behind and what is older than the newest `keep`, before
+ * and after.
  *
- * owns     the copy and the thread; model, optimiser and companions are borrowed and must outlive it
+ * owns     the copy and the thread; model, optimiser and companions are borrowed and must outlive
+ *          it
  * threads  one at a time
  */
 #ifndef AGENT_TRAIN_SAVER_H
@@ -48,7 +53,8 @@ MUST_USE int saver_open(const struct saver_options *o, struct model *m, struct o
 uint64_t saver_share_bytes(const struct layout *l, int ranks);
 /* From now on the watchdog knows when a checkpoint is being written. It must outlive the saver. */
 void saver_watch(struct saver *s, struct watchdog *w);
-/* When nothing is under way on any rank; then fails only when the device does. All ranks call it together. */
+/* When nothing is under way on any rank; then fails only when the device does. All ranks call it
+ * together. */
 MUST_USE int saver_save(struct saver *s, const struct train_state *state, struct err *e);
 
 /* How far this rank is: to be summed over all ranks. */
@@ -63,7 +69,8 @@ struct saver_report saver_tell(struct saver *s, uint64_t wait_ms);
 bool saver_settle(struct saver *s, const struct saver_report *sum);
 /* A number that grows while the one under way is being written. */
 uint64_t saver_progress(const struct saver *s);
-/* After saver_settle() has said that nothing is under way: how the last one went, as far as this rank is concerned. */
+/* After saver_settle() has said that nothing is under way: how the last one went, as far as this
+ * rank is concerned. */
 MUST_USE int saver_wait(struct saver *s, struct err *e);
 void saver_close(struct saver **sp); /* NULL is fine; waits */
 

@@ -1,7 +1,8 @@
-/* scaler.h - what the loss is multiplied by, so that the small gradients of f16 do not become zeros.
+/* scaler.h - what the loss is multiplied by, so that the small gradients of f16 do not become
+ * zeros.
  *
- * When a gradient has overflowed the step is not taken and the scale halves; after many good steps in a row it doubles.
- * Types with the range of f32 need none: their scale is 1 and stays.
+ * When a gradient has overflowed the step is not taken and the scale halves; after many good steps
+ * in a row it doubles. Types with the range of f32 need none: their scale is 1 and stays.
  *
  * source   Micikevicius et al. 2018, arXiv:1710.03740; the numbers are PyTorch's
  */

@@ -1,6 +1,8 @@
-/* schedule.h - the learning rate over a run's steps, and what else of a run's course follows from its options.
+/* schedule.h - the learning rate over a run's steps, and what else of a run's course follows from
+ * its options.
  *
- * A checkpoint keeps the recipe of its run (state.h). A run that goes on by another one says what that changes.
+ * A checkpoint keeps the recipe of its run (state.h). A run that goes on by another one says what
+ * that changes.
  *
  * threads  any
  */
@@ -38,7 +40,8 @@ struct recipe_place {
 };
 
 bool recipe_known(const struct recipe *r);
-/* One sentence on what `now` changes for a run that went by `before`. Adds nothing when that is nothing. */
+/* One sentence on what `now` changes for a run that went by `before`. Adds nothing when that is
+ * nothing. */
 void recipe_changes(const struct recipe *before, const struct recipe *now,
                     const struct recipe_place *at, struct buf *out);
 

@@ -1,7 +1,8 @@
 /* score.h - what a benchmark found: a table for people that grows row by row, and the same as JSON.
  *
- * A row has a rate of its own: operations a second where products count, bytes a second where memory does; those of the
- * latter kind also as a share of what the last row of "copy" reached, the largest, which no cache holds.
+ * A row has a rate of its own: operations a second where products count, bytes a second where
+ * memory does; those of the latter kind also as a share of what the last row of "copy" reached, the
+ * largest, which no cache holds.
  */
 #ifndef AGENT_TRAIN_SCORE_H
 #define AGENT_TRAIN_SCORE_H
@@ -28,7 +29,8 @@ struct scores {
 
 /* Keeps the row and, unless quiet, prints it, below a head when its table begins. */
 void scores_add(struct scores *s, const struct score *row);
-/* "rows": [{"table", "what", "shape", "ms", "tflops" or "gb_per_s" and "of_copy"}...] of an object that is open. */
+/* "rows": [{"table", "what", "shape", "ms", "tflops" or "gb_per_s" and "of_copy"}...] of an object
+ * that is open. */
 void scores_json(const struct scores *s, struct buf *out);
 
 #endif

@@ -27,7 +27,7 @@ uint32_t shard_token_bytes(uint32_t vocab)
     return vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
 }
 
-/* --- the header ---------------------------------------------------------------------------------------------------- */
+/* --- the header ------------------------------------------------------------------------------- */
 
 void shard_header(const struct shard *s, uint8_t out[SHARD_HEADER_BYTES])
 {
@@ -124,7 +124,7 @@ bool shard_alike(const struct shard *a, const struct shard *b)
            (!known || digest_eq(&a->identity, &b->identity));
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 int shard_open(const char *path, struct shard *out, struct err *e)
 {
@@ -247,7 +247,7 @@ int shard_verify(const struct shard *s, struct err *e)
     return rc;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 struct shard_writer {
     struct shard about;

@@ -1,4 +1,5 @@
-/* shardset.h - tokens into numbered shards: train-00000.bin, train-00001.bin, ... each filled to the same size.
+/* shardset.h - tokens into numbered shards: train-00000.bin, train-00001.bin, ... each filled to
+ * the same size.
  *
  * A set that was aborted, or whose process died, leaves whole shards at most.
  *
@@ -12,8 +13,8 @@
 
 struct shardset;
 
-/* `path` is what the shards' names begin with; "-00000.bin" follows, or nothing when `only` one is made. A shard is
- * limited to so many bytes of file. `about` as for shard_create(). */
+/* `path` is what the shards' names begin with; "-00000.bin" follows, or nothing when `only` one is
+ * made. A shard is limited to so many bytes of file. `about` as for shard_create(). */
 MUST_USE int shardset_open(const char *path, bool only, uint64_t limit_bytes,
                            const struct shard *about, struct shardset **out, struct err *e);
 MUST_USE int shardset_add(struct shardset *s, const void *tokens, size_t bytes, struct err *e);

@@ -1,7 +1,8 @@
-/* source.h - a file's text as a stream of bytes, whatever it is packed in: plain, .gz (RFC 1952), .zst (RFC 8878).
+/* source.h - a file's text as a stream of bytes, whatever it is packed in: plain, .gz (RFC 1952),
+ * .zst (RFC 8878).
  *
- * The name's end says which. Several members or frames may follow one another. Memory is bounded by the format's window;
- * zstd's may be 128 MiB, as its own tool has it.
+ * The name's end says which. Several members or frames may follow one another. Memory is bounded by
+ * the format's window; zstd's may be 128 MiB, as its own tool has it.
  *
  * threads  one at a time
  * errors   E_CORRUPT for packed bytes that are damaged or end early

@@ -95,7 +95,7 @@ int split_word(struct split *s, struct slice text, size_t *n, struct err *e)
     return 0;
 }
 
-/* --- cutting ------------------------------------------------------------------------------------------------------- */
+/* --- cutting ---------------------------------------------------------------------------------- */
 
 static bool is_space(uint32_t c)
 {
@@ -150,6 +150,7 @@ bool split_may_cut(enum split_kind kind, struct slice text, size_t at)
         right == '\r') { /* ... but for Llama-3's marks, which take newlines with them */
         return kind == SPLIT_GPT2 ? !space_before(text, at) : is_alnum(left);
     }
-    /* Llama-3's words with a newline end with the last one of a run; GPT-2's (?!\S) would see the cut. */
+    /* Llama-3's words with a newline end with the last one of a run; GPT-2's (?!\S) would see the
+     * cut. */
     return kind == SPLIT_LLAMA3 && left == '\n' && no_space_at(text, at);
 }

@@ -135,7 +135,8 @@ static bool get_all(const json_t *root, struct train_state *s)
         !get_outlier(root, "losses", &s->loss) || !get_outlier(root, "norms", &s->norm)) {
         return false;
     }
-    /* Counters that go on counting, and an index made of one: what no run reaches is no state of ours. */
+    /* Counters that go on counting, and an index made of one: what no run reaches is no state of
+     * ours. */
     if (step > MOST_STEPS || s->loss.count > (int64_t)step || s->norm.count > (int64_t)step ||
         good > step || seq > MOST_STEPS) {
         return false;

@@ -1,7 +1,7 @@
 /* state.h - where a run stands, beside its tensors: trainer.json in a checkpoint.
  *
- * Counters of steps and of updates differ by the steps that were not taken: a gradient that was not finite, an outlier.
- * The data go on by steps, AdamW and the learning rate by updates.
+ * Counters of steps and of updates differ by the steps that were not taken: a gradient that was not
+ * finite, an outlier. The data go on by steps, AdamW and the learning rate by updates.
  *
  * errors   E_CORRUPT: not this program's state, or of another version
  */

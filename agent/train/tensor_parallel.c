@@ -7,7 +7,7 @@ static bool is_cut(const struct model *m)
     return m->o.tp > 1;
 }
 
-/* --- rows ---------------------------------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 int64_t tp_rows(const struct model *m, int64_t rows)
 {
@@ -40,7 +40,7 @@ void tp_scatter(struct model *m, void *own, int64_t rows)
     }
 }
 
-/* --- the vocabulary ------------------------------------------------------------------------------------------------ */
+/* --- the vocabulary --------------------------------------------------------------------------- */
 
 static const struct tensor *embedding_of(const struct model *m)
 {
@@ -63,13 +63,13 @@ const int32_t *tp_tokens(struct model *m, const int32_t *token, int64_t rows)
     return m->own_token;
 }
 
-void tp_crossentropy(struct model *m, void *loss, const int32_t *target, int64_t rows, bool learn,
-                     double scale)
+void tp_crossentropy(struct model *m, void *loss, const int32_t *target, int64_t rows,
+                     bool for_training, double scale)
 {
     const struct kops *k = m->k;
     const struct tensor *wte = embedding_of(m);
     int64_t first = m->o.tp_rank * wte->rows, n = rows * CROSSENTROPY_TALLY;
-    void *gradient = learn ? m->logits : NULL;
+    void *gradient = for_training ? m->logits : NULL;
     char *mine = (char *)m->tallies + model_accum_bytes(m, m->o.tp_rank * n);
 
     if (!is_cut(m)) {
@@ -86,7 +86,7 @@ void tp_crossentropy(struct model *m, void *loss, const int32_t *target, int64_t
                                      target, rows, first, wte->used_rows, wte->rows, scale));
 }
 
-/* --- gradients of what all ranks have ------------------------------------------------------------------------------ */
+/* --- gradients of what all ranks have --------------------------------------------------------- */
 
 int64_t tp_copied(const struct layout *l)
 {
@@ -98,15 +98,16 @@ int64_t tp_copied(const struct layout *l)
     return n;
 }
 
-/* Gradients of the position table are made of all rows on each rank, the others of the rank's own rows. Of groups that hold the same
- * pieces, one has all sums. */
+/* Gradients of the position table are made of all rows on each rank, the others of the rank's own
+ * rows. Of groups that hold the same pieces, one has all sums. */
 static bool contributes(const struct model *m, const struct tensor *t)
 {
     return (m->o.tp_rank == 0 || t->kind != T_WPE) &&
            (m->o.replicas == NULL || m->o.replicas->rank == 0);
 }
 
-/* Between the gradients of copied tensors, as far as they are in this rank's pieces, and m->copies. */
+/* Between the gradients of copied tensors, as far as they are in this rank's pieces, and
+ * m->copies. */
 static void move_copies(struct model *m, bool back)
 {
     const struct layout *l = &m->layout;
@@ -133,7 +134,8 @@ static void move_copies(struct model *m, bool back)
     }
 }
 
-/* One sum over all ranks: sums of several groups of ranks may differ by what is rounded, and copies that differ by a bit drift apart. */
+/* One sum over all ranks: sums of several groups of ranks may differ by what is rounded, and copies
+ * that differ by a bit drift apart. */
 void tp_sum_gradients(struct model *m)
 {
     int64_t n = tp_copied(&m->layout);

@@ -31,14 +31,15 @@ struct tensor_files {
     struct arena names;
 };
 
-/* --- what goes where ------------------------------------------------------------------------------------------------------- */
+/* --- what goes where -------------------------------------------------------------------------- */
 
 static uint64_t bytes_of(const struct entry *n)
 {
     return (uint64_t)(n->rows * n->cols) * sizeof(float);
 }
 
-/* As many as fit, in the model's order; with several writers also no more than about each one's share. */
+/* As many as fit, in the model's order; with several writers also no more than about each one's
+ * share. */
 static void share_out(struct tensor_files *f, int writers, uint64_t least_bytes,
                       uint64_t most_bytes)
 {
@@ -172,7 +173,7 @@ void tensor_files_index(const struct tensor_files *f, char name[NAME_MAX], struc
     snprintf(name, NAME_MAX, "%s.safetensors.index.json", f->base);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static struct st_tensor described(const struct entry *n)
 {

@@ -1,8 +1,10 @@
-/* tensorfiles.h - safetensors files to be written: which tensors go into which of them, and then the bytes.
+/* tensorfiles.h - safetensors files to be written: which tensors go into which of them, and then
+ * the bytes.
  *
- * Whole tensors are in the Hub's form: one file, or several with an index. Slices of tensors (region.h) are in our order of rows,
- * 1-D, in one file of each rank. All is f32. Beside each file lies a chunk list, <file>.chunks (digest.h): the digests of each
- * 8 MiB, so that a reader can verify the part that it needs.
+ * Whole tensors are in the Hub's form: one file, or several with an index. Slices of tensors
+ * (region.h) are in our order of rows, 1-D, in one file of each rank. All is f32. Beside each file
+ * lies a chunk list, <file>.chunks (digest.h): the digests of each 8 MiB, so that a reader can
+ * verify the part that it needs.
  *
  * Writing knows nothing of the model: a thread can do it from a copy while the model learns on.
  *
@@ -19,8 +21,8 @@
 #include "common/base/buf.h"
 #include "common/hash/digest.h"
 
-/* A set of tensors (parameters, a moment), and what its names begin with: read() copies n elements from number `offset` of the
- * whole. */
+/* A set of tensors (parameters, a moment), and what its names begin with: read() copies n elements
+ * from number `offset` of the whole. */
 struct tensor_source {
     const char *prefix;
     int (*read)(void *arg, int64_t offset, int64_t n, float *out, struct err *e);
@@ -36,12 +38,14 @@ struct tensor_slice {
 
 struct tensor_files;
 
-/* Files beyond this size are split, as the Hub has them; nor are several ranks to write less than the other one each. */
+/* Files beyond this size are split, as the Hub has them; nor are several ranks to write less than
+ * the other one each. */
 #define TENSOR_FILE_MOST_BYTES  (UINT64_C(5) * 1000 * 1000 * 1000)
 #define TENSOR_FILE_LEAST_BYTES (UINT64_C(16) << 20)
 
-/* All tensors of each source, whole, in files of about the same size: one for each of so many writers, or fewer, or more where a file
- * would be larger than most_bytes. File number i is that of writer i % writers. */
+/* All tensors of each source, whole, in files of about the same size: one for each of so many
+ * writers, or fewer, or more where a file would be larger than most_bytes. File number i is that of
+ * writer i % writers. */
 void tensor_files_whole(const struct layout *l, const struct tensor_source *source, size_t sources,
                         const char *base, int writers, uint64_t least_bytes, uint64_t most_bytes,
                         struct tensor_files **out);
@@ -67,7 +71,8 @@ void tensor_slices_name(const char *base, int rank, int ranks, char out[NAME_MAX
 #define CHUNK_LIST_SUFFIX ".chunks"
 enum { CHUNK_LIST_MAX_BYTES = 64 << 20 };
 
-/* Of the file at `path`, all bytes of which have passed through the hasher. After the file itself: where the list is, it is whole. */
+/* Of the file at `path`, all bytes of which have passed through the hasher. After the file itself:
+ * where the list is, it is whole. */
 MUST_USE int chunk_list_write(const char *path, struct hasher *hash, struct err *e);
 
 #endif

@@ -1,7 +1,8 @@
-/* tensorset.h - the tensors of a folder: <base>.safetensors, or the files that <base>.safetensors.index.json names.
+/* tensorset.h - the tensors of a folder: <base>.safetensors, or the files that
+ * <base>.safetensors.index.json names.
  *
- * An index comes from strangers as the files do: its file names must be plain names in the same folder, and each tensor
- * is taken from the file that the index says, nowhere else.
+ * An index comes from strangers as the files do: its file names must be plain names in the same
+ * folder, and each tensor is taken from the file that the index says, nowhere else.
  *
  * owns     the open files; what tensorset_find() gives is borrowed until tensorset_close()
  * threads  any number may read

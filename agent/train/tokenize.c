@@ -47,7 +47,7 @@ struct tokenizing {
     uint64_t replaced;
 };
 
-/* --- options ------------------------------------------------------------------------------------------------------- */
+/* --- options ---------------------------------------------------------------------------------- */
 
 static unsigned cores(void)
 {
@@ -133,7 +133,7 @@ static int open_tokenizer(struct tokenizing *t, struct err *e)
     return 0;
 }
 
-/* --- where it goes ------------------------------------------------------------------------------------------------- */
+/* --- where it goes ---------------------------------------------------------------------------- */
 
 static bool has_entries(const char *dir)
 {
@@ -269,10 +269,10 @@ static int finish(struct tokenizing *t, struct err *e)
     return rc != 0 || !t->folder ? rc : finish_folder(t, e);
 }
 
-/* --- a single text ------------------------------------------------------------------------------------------------- */
+/* --- a single text ---------------------------------------------------------------------------- */
 
-/* Tokens of a finished shard, as they lie there: the first *train of them for training (fewer when it has fewer), the rest
- * for validation. */
+/* Tokens of a finished shard, as they lie there: the first *train of them for training (fewer when
+ * it has fewer), the rest for validation. */
 static int share_out(struct tokenizing *t, const struct shard *s, uint64_t *train, struct err *e)
 {
     char *piece = mem_new(COPY_BYTES);
@@ -333,8 +333,9 @@ static int share_out_all(struct tokenizing *t, size_t shards, uint64_t train, st
     return rc;
 }
 
-/* A hash puts a document on one side, which leaves the other one empty when there is but one. Then its end is for
- * validation. That it is the only one is known behind its last token, so what was written is shared out once more. */
+/* A hash puts a document on one side, which leaves the other one empty when there is but one. Then
+ * its end is for validation. That it is the only one is known behind its last token, so what was
+ * written is shared out once more. */
 static int cut_single(struct tokenizing *t, struct err *e)
 {
     uint64_t tokens = shardset_tokens(t->train.set) + shardset_tokens(t->val.set);
@@ -361,9 +362,10 @@ static int cut_single(struct tokenizing *t, struct err *e)
     return rc != 0 ? rc : share_out_all(t, shards, tokens - val, e);
 }
 
-/* --- the work ------------------------------------------------------------------------------------------------------ */
+/* --- the work --------------------------------------------------------------------------------- */
 
-/* By its content: the same document is on the same side wherever it stands, and so are its copies. */
+/* By its content: the same document is on the same side wherever it stands, and so are its
+ * copies. */
 static struct side *side_of(struct tokenizing *t, const struct encode_document *d)
 {
     return t->val.set != NULL && (double)(d->hash >> 11) < t->share * 0x1p53 ? &t->val : &t->train;

@@ -15,7 +15,7 @@ struct tokenizer {
     char byte[256];
 };
 
-/* --- opening ------------------------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static void hash_u32(struct hasher *h, uint32_t v)
 {
@@ -118,7 +118,7 @@ void tokenizer_close(struct tokenizer **tp)
     }
 }
 
-/* --- what it knows ------------------------------------------------------------------------------------------------- */
+/* --- what it knows ---------------------------------------------------------------------------- */
 
 bool tokenizer_is_bytes(const struct tokenizer *t)
 {
@@ -214,7 +214,7 @@ size_t tokenizer_cut(const struct tokenizer *t, struct slice text, size_t from)
     return 0;
 }
 
-/* --- encoding ------------------------------------------------------------------------------------------------------ */
+/* --- encoding --------------------------------------------------------------------------------- */
 
 struct encoder {
     const struct tokenizer *t;
@@ -265,7 +265,8 @@ static int add_words(struct encoder *x, struct slice text, struct err *e)
     return 0;
 }
 
-/* What stands between the added tokens of one group is searched for those of the next, then split into words. */
+/* What stands between the added tokens of one group is searched for those of the next, then split
+ * into words. */
 static int add_piece(struct encoder *x, struct slice text, size_t group, struct err *e)
 {
     const struct added_token *found;

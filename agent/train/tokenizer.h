@@ -1,14 +1,17 @@
-/* tokenizer.h - between text and tokens: bytes as they are, or the byte-level BPE of a Hub's tokenizer.json.
+/* tokenizer.h - between text and tokens: bytes as they are, or the byte-level BPE of a Hub's
+ * tokenizer.json.
  *
- * Read are GPT-2's and Llama-3's kind: model BPE (merges as "a b" or ["a", "b"], ignore_merges), the ByteLevel
- * pre-tokenizer alone or behind Llama-3's Split, added tokens, and a template's tokens before and behind a text. Anything
- * else that would change tokens (a normalizer, another model, dropout, stripping tokens) is refused by name, never
- * approximated. Truncation and padding are for batches and are not applied.
+ * Read are GPT-2's and Llama-3's kind: model BPE (merges as "a b" or ["a", "b"], ignore_merges),
+ * the ByteLevel pre-tokenizer alone or behind Llama-3's Split, added tokens, and a template's
+ * tokens before and behind a text. Anything else that would change tokens (a normalizer, another
+ * model, dropout, stripping tokens) is refused by name, never approximated. Truncation and padding
+ * are for batches and are not applied.
  *
- * Text is UTF-8; bytes that are none are cleaned first (utf8.h), but for the bytes tokenizer, which takes anything.
+ * Text is UTF-8; bytes that are none are cleaned first (utf8.h), but for the bytes tokenizer, which
+ * takes anything.
  *
- * Its identity is a SHA-256 of what it does: split, vocabulary, merges, added tokens; files that are spelled differently
- * and mean the same have the same.
+ * Its identity is a SHA-256 of what it does: split, vocabulary, merges, added tokens; files that
+ * are spelled differently and mean the same have the same.
  *
  * threads  any number may share a struct tokenizer; an encoder or decoder is used by one at a time
  * errors   E_CORRUPT: not a tokenizer.json; E_UNSUPPORTED: one whose meaning we do not have
@@ -42,8 +45,8 @@ int64_t tokenizer_end_of_text(const struct tokenizer *t);
 const uint32_t *tokenizer_before(const struct tokenizer *t, size_t *n);
 const uint32_t *tokenizer_behind(const struct tokenizer *t, size_t *n);
 
-/* The last place beyond `from` where a text that goes on behind text.n may be cut, its parts to be encoded apart; 0 when
- * there is none. It need not be clean yet. */
+/* The last place beyond `from` where a text that goes on behind text.n may be cut, its parts to be
+ * encoded apart; 0 when there is none. It need not be clean yet. */
 size_t tokenizer_cut(const struct tokenizer *t, struct slice text, size_t from);
 
 /* `ordinary`: special tokens in a text are text, so that it cannot forge them. */

@@ -52,10 +52,10 @@ static bool id_of(const json_t *v, uint32_t *id)
     return true;
 }
 
-/* --- the byte alphabet --------------------------------------------------------------------------------------------- */
+/* --- the byte alphabet ------------------------------------------------------------------------ */
 
-/* GPT-2 writes bytes as printable characters: those that are printable in Latin-1 stand for themselves, the others for
- * U+0100 and on. -1: c stands for no byte. */
+/* GPT-2 writes bytes as printable characters: those that are printable in Latin-1 stand for
+ * themselves, the others for U+0100 and on. -1: c stands for no byte. */
 static int byte_of(uint32_t c)
 {
     static const struct {
@@ -94,7 +94,7 @@ static bool bytes_of(struct slice text, struct buf *out)
     return true;
 }
 
-/* --- model --------------------------------------------------------------------------------------------------------- */
+/* --- model ------------------------------------------------------------------------------------ */
 
 static int check_model(struct reading *r, const json_t *model)
 {
@@ -160,7 +160,8 @@ static int read_vocab(struct reading *r)
             rc = corrupt(r, "two tokens have the same id");
             break;
         }
-        /* A token with a character outside of the alphabet is text; no word is ever joined to it. */
+        /* A token with a character outside of the alphabet is text; no word is ever joined to
+         * it. */
         if (bytes_of(text, &bytes)) {
             bpe_token(b, id, buf_slice(&bytes), true);
         } else {
@@ -250,7 +251,7 @@ static int read_model(struct reading *r, const json_t *root)
     return rc != 0 ? rc : read_merges(r, merges);
 }
 
-/* --- what stands before the model ---------------------------------------------------------------------------------- */
+/* --- what stands before the model ------------------------------------------------------------- */
 
 static int check_normalizer(struct reading *r, const json_t *n)
 {
@@ -306,7 +307,7 @@ static int check_decoder(struct reading *r, const json_t *d)
                                                 : unsupported(r, "a decoder", text_of(d, "type"));
 }
 
-/* --- added tokens -------------------------------------------------------------------------------------------------- */
+/* --- added tokens ----------------------------------------------------------------------------- */
 
 static int read_added_token(struct reading *r, const json_t *v, uint32_t next,
                             struct added_token *out)
@@ -324,7 +325,8 @@ static int read_added_token(struct reading *r, const json_t *v, uint32_t next,
             return unsupported(r, "added tokens with", options[i]);
         }
     }
-    /* It may be in the vocabulary too (GPT-2's is); else the package counts on from there, whatever the file says. */
+    /* It may be in the vocabulary too (GPT-2's is); else the package counts on from there, whatever
+     * the file says. */
     if (id != (lookup(r, text, &same) ? same : next)) {
         return err_set(
             r->e, E_UNSUPPORTED,
@@ -386,7 +388,7 @@ static int read_added(struct reading *r, const json_t *list)
     return rc;
 }
 
-/* --- what is put around a text ------------------------------------------------------------------------------------- */
+/* --- what is put around a text ---------------------------------------------------------------- */
 
 static int add_special(struct reading *r, const json_t *ids, struct template_side *side)
 {
@@ -465,7 +467,7 @@ static int read_post_processor(struct reading *r, const json_t *p)
     return rc;
 }
 
-/* --- all ----------------------------------------------------------------------------------------------------------- */
+/* --- all -------------------------------------------------------------------------------------- */
 
 int tokenizer_file_parse(struct slice json, struct tokenizer_parts *out, struct err *e)
 {

@@ -1,9 +1,11 @@
-/* tokenizer_file.h - a Hub's tokenizer.json, judged and taken apart; for tokenizer.c, whose page says what is read.
+/* tokenizer_file.h - a Hub's tokenizer.json, judged and taken apart; for tokenizer.c, whose page
+ * says what is read.
  *
- * The file comes from strangers: every string, id and number is checked, and what we would do otherwise than the
- * `tokenizers` package is refused.
+ * The file comes from strangers: every string, id and number is checked, and what we would do
+ * otherwise than the `tokenizers` package is refused.
  *
- * source   github.com/huggingface/tokenizers, the serde of models/bpe, pre_tokenizers, processors, added_vocabulary
+ * source   github.com/huggingface/tokenizers, the serde of models/bpe, pre_tokenizers, processors,
+ *          added_vocabulary
  */
 #ifndef AGENT_TRAIN_TOKENIZER_FILE_H
 #define AGENT_TRAIN_TOKENIZER_FILE_H
@@ -23,7 +25,8 @@ struct tokenizer_parts {
     enum split_kind split;
     bool whole_words;
     struct bpe *bpe;
-    /* Found in the text as it is, then in what lies between in its normalised form: for us the same text, later. */
+    /* Found in the text as it is, then in what lies between in its normalised form: for us the same
+     * text, later. */
     struct added *added[ADDED_GROUPS];
     struct added_token *token; /* all of them, in the order of ids; texts live in `bpe` */
     size_t tokens;

@@ -1,4 +1,5 @@
-/* trainer train - the run: take samples, learn, step, tell, save; until the last step or a signal. */
+/* trainer train - the run: take samples, learn, step, tell, save; until the last step or a
+ * signal. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,23 +24,25 @@ enum { MAX_SKIPS = 20 };
 /* How often ranks meet while they wait for a checkpoint. */
 enum { MEET_MS = 1000 };
 
-/* What signals said. A handler it must be, and its flags global: OpenBLAS starts threads before main() does, so blocking
- * the signals and polling for them would let one of those threads take the default action. */
-static volatile sig_atomic_t told_to_stop;
-static volatile sig_atomic_t told_to_save;
+/* What signals said. A handler it must be, and its flags global: OpenBLAS starts threads before
+ * main() does, so blocking the signals and polling for them would let one of those threads take the
+ * default action. */
+static volatile sig_atomic_t reported_to_stop;
+static volatile sig_atomic_t reported_to_save;
 
-static void hear(int signal)
+static void on_signal(int signal)
 {
     if (signal == SIGUSR1) {
-        told_to_save = 1;
+        reported_to_save = 1;
     } else {
-        told_to_stop = 1;
+        reported_to_stop = 1;
     }
 }
 
-/* --- beginning ----------------------------------------------------------------------------------------------------- */
+/* --- beginning -------------------------------------------------------------------------------- */
 
-/* What AdamW would divide by, or take a root of; 0 / 0 sits in every row of the embedding that no token has used. */
+/* What AdamW would divide by, or take a root of; 0 / 0 sits in every row of the embedding that no
+ * token has used. */
 static int check_numbers(const struct options *o, struct err *e)
 {
     const struct {
@@ -105,9 +108,9 @@ static int parse_comm(const char *text, enum ranks_over *out, struct err *e)
     return err_set(e, E_USAGE, "--comm %.20s: auto, nccl or mpi", text);
 }
 
-/* --- a step -------------------------------------------------------------------------------------------------------- */
+/* --- a step ----------------------------------------------------------------------------------- */
 
-static int share(struct run *r, enum dtype dt, void *buf, int64_t n, struct err *e)
+static int allreduce(struct run *r, enum dtype dt, void *buf, int64_t n, struct err *e)
 {
     int rc = zero_allreduce(r->model, r->comm, dt, buf, n);
 
@@ -139,8 +142,8 @@ static const char *objection(struct run *r, const struct step_report *p)
     return NULL;
 }
 
-/* Takes the step, or says why not. A run of steps that are not taken means that the run is lost; but f16's scale may halve
- * as long as it is a large one. */
+/* Takes the step, or says why not. A run of steps that are not taken means that the run is lost;
+ * but f16's scale may halve as long as it is a large one. */
 static int judge_step(struct run *r, const struct step_report *p, struct err *e)
 {
     struct scaler *scaler = &r->state.scaler;
@@ -191,10 +194,10 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
     for (int64_t micro = 0; rc == 0 && micro < r->o->accum; micro++) {
         int64_t at = micro * r->o->batch * r->seq;
 
-        model_learn(m, token + at, target + at, r->o->batch, r->seq, scale / tokens);
+        model_forward_backward(m, token + at, target + at, r->o->batch, r->seq, scale / tokens);
     }
     tp_count_once(m, m->loss);
-    rc = rc != 0 ? rc : share(r, DT_F64, m->loss, 1, e);
+    rc = rc != 0 ? rc : allreduce(r, DT_F64, m->loss, 1, e);
     if (rc != 0) {
         return rc;
     }
@@ -215,7 +218,7 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
     return rc != 0 ? rc : judge_step(r, report, e);
 }
 
-/* --- saving and stopping ------------------------------------------------------------------------------------------- */
+/* --- saving and stopping ---------------------------------------------------------------------- */
 
 /* What any rank was told, all ranks do, in the same step. */
 static int agree(struct run *r, double shared[SHARED_COUNT], struct err *e)
@@ -227,7 +230,7 @@ static int agree(struct run *r, double shared[SHARED_COUNT], struct err *e)
         return 0;
     }
     model_do(m, r->k->mem_put(m->ks, r->shared, shared, SHARED_COUNT * sizeof *shared));
-    rc = share(r, DT_F64, r->shared, SHARED_COUNT, e);
+    rc = allreduce(r, DT_F64, r->shared, SHARED_COUNT, e);
     return rc != 0 ? rc : model_get(m, shared, r->shared, SHARED_COUNT * sizeof *shared, e);
 }
 
@@ -253,7 +256,8 @@ static int mark_step(struct run *r, double shared[SHARED_COUNT], struct err *e)
     return rc;
 }
 
-/* Numbers are equal when their sum's square is that of their squares, times how many there are; all of these are integers. */
+/* Numbers are equal when their sum's square is that of their squares, times how many there are; all
+ * of these are integers. */
 static int compare_marks(const struct run *r, const double shared[SHARED_COUNT], struct err *e)
 {
     uint64_t sum = (uint64_t)shared[SHARED_MARK], squares = (uint64_t)shared[SHARED_MARK_SQUARE];
@@ -275,8 +279,8 @@ static bool settle_saver(struct run *r, const double shared[SHARED_COUNT])
     return saver_settle(r->saver, &sum);
 }
 
-/* Until the checkpoint under way is written by all ranks. They meet each second meanwhile: a slow disk of one of them is no collective
- * that does not end. A disk that hangs is an error. */
+/* Until the checkpoint under way is written by all ranks. They meet each second meanwhile: a slow
+ * disk of one of them is no collective that does not end. A disk that hangs is an error. */
 static int finish_writing(struct run *r, struct err *e)
 {
     uint64_t stall_ms = 2 * LONG_WAIT * (uint64_t)r->o->comm_timeout * 1000;
@@ -320,8 +324,8 @@ static int save(struct run *r, struct err *e)
     return rc;
 }
 
-/* After the last save. The ranks wait for each other, for a launcher ends them all when one has ended; but a rank that could not
- * write ends the others by its error. */
+/* After the last save. The ranks wait for each other, for a launcher ends them all when one has
+ * ended; but a rank that could not write ends the others by its error. */
 static int save_to_the_end(struct run *r, struct err *e)
 {
     int rc = finish_writing(r, e);
@@ -333,22 +337,23 @@ static int save_to_the_end(struct run *r, struct err *e)
 /* What this rank was told: by signals, and by a file that something on its node makes. */
 static void read_notices(const struct options *o, double shared[SHARED_COUNT])
 {
-    shared[SHARED_STOP] = told_to_stop;
+    shared[SHARED_STOP] = reported_to_stop;
     shared[SHARED_PREEMPTED] = o->preempt_file != NULL && access(o->preempt_file, F_OK) == 0;
-    shared[SHARED_SAVE] = told_to_save;
-    told_to_save = 0;
+    shared[SHARED_SAVE] = reported_to_save;
+    reported_to_save = 0;
 }
 
-/* TERM and INT stop behind a checkpoint, a second INT at once; USR1 saves. A launcher may have left them blocked. */
+/* TERM and INT stop behind a checkpoint, a second INT at once; USR1 saves. A launcher may have left
+ * them blocked. */
 static void listen_to_signals(void)
 {
     static const int heard[] = {SIGTERM, SIGINT, SIGUSR1};
     sigset_t set;
 
-    told_to_stop = told_to_save = 0;
+    reported_to_stop = reported_to_save = 0;
     sigemptyset(&set);
     for (size_t i = 0; i < ARRAY_LEN(heard); i++) {
-        struct sigaction act = {.sa_handler = hear, .sa_flags = SA_RESTART};
+        struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
         act.sa_flags |= heard[i] == SIGINT ? (int)SA_RESETHAND : 0;
         sigaction(heard[i], &act, NULL);
@@ -364,8 +369,8 @@ static int stopped(const struct run *r, const double shared[SHARED_COUNT], struc
                    (long long)r->state.step);
 }
 
-/* After the first step of this process: with --deterministic all ranks multiply as the first one does, and it as the
- * checkpoint's run did. */
+/* After the first step of this process: with --deterministic all ranks multiply as the first one
+ * does, and it as the checkpoint's run did. */
 static int settle_products(struct run *r, struct err *e)
 {
     size_t changed = 0;

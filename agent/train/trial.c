@@ -27,7 +27,8 @@ void *trial_room(struct trial *t, size_t size_bytes)
     return p;
 }
 
-/* One piece is made here and copied over the whole on the device: numbers repeat, as far apart as no cache sees it. */
+/* One piece is made here and copied over the whole on the device: numbers repeat, as far apart as
+ * no cache sees it. */
 static void fill(struct trial *t, enum dtype dt, char *to, int64_t n)
 {
     int64_t piece = n < NOISE_ELEMENTS ? n : NOISE_ELEMENTS;

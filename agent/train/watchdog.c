@@ -53,8 +53,8 @@ struct watchdog {
     uint64_t until_ms;
     uint64_t woke_ns;   /* when it last found that it had been stopped; 0: never */
     uint64_t looked_ns; /* when it last came round */
-    uint64_t
-        awake_ns; /* nothing is older than this: before it the whole process was stopped, or not there */
+    /* nothing is older than this: before it the whole process was stopped, or not there */
+    uint64_t awake_ns;
     char fault_text[ROLL_TEXT];
     enum roll_fault fault;
     int fault_rank;              /* who found it */
@@ -72,7 +72,7 @@ struct watchdog {
     char failed_text[ROLL_TEXT];
 };
 
-/* --- the end ------------------------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 static void *abort_thread(void *arg)
 {
@@ -198,7 +198,7 @@ NORETURN static void end(struct watchdog *w, const struct roll_message *verdict)
     _exit(m->exit_code);
 }
 
-/* --- the verdict --------------------------------------------------------------------------------------------------- */
+/* --- the verdict ------------------------------------------------------------------------------ */
 
 static void suspect(struct roll_message *m, int rank)
 {
@@ -280,7 +280,8 @@ static bool judge_laggards(const struct watchdog *w, struct roll_message *m)
     return behind > 0;
 }
 
-/* Calls of one collective that have not returned, where other ranks' have; if all hang, it is no rank's fault. */
+/* Calls of one collective that have not returned, where other ranks' have; if all hang, it is no
+ * rank's fault. */
 static bool judge_calls(const struct watchdog *w, struct roll_message *m)
 {
     const struct flight_entry *x = &foremost(w)->at.waits;
@@ -351,7 +352,7 @@ static void judge(const struct watchdog *w, struct roll_message *m)
     text_addf(m->text, sizeof m->text, "%s%s", m->text[0] != '\0' ? ": " : "", w->fault_text);
 }
 
-/* --- faults -------------------------------------------------------------------------------------------------------- */
+/* --- faults ----------------------------------------------------------------------------------- */
 
 static void call_the_roll(struct watchdog *w)
 {
@@ -587,7 +588,7 @@ static void on_message(void *arg, const struct roll_message *m)
     }
 }
 
-/* --- watching ------------------------------------------------------------------------------------------------------ */
+/* --- watching --------------------------------------------------------------------------------- */
 
 static uint64_t age_ms(const struct watchdog *w, uint64_t at_ns, uint64_t now_ns)
 {
@@ -712,10 +713,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* --- what callers see ---------------------------------------------------------------------------------------------- */
+/* --- what callers see ------------------------------------------------------------------------- */
 
-/* The record of an attempt before this one would stand beside the new ones of other ranks as if it were of the same fault: it is put
- * aside. */
+/* The record of an attempt before this one would stand beside the new ones of other ranks as if it
+ * were of the same fault: it is put aside. */
 static void name_record(struct watchdog *w)
 {
     char old[PATH_MAX + 8];

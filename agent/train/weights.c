@@ -15,7 +15,7 @@ static int64_t chunk_rows(int64_t rows, int64_t cols)
     return n < rows ? n : rows;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* A run of a file's numbers, which may be unaligned; doubles hold every type that comes here. */
 static void widen(enum st_dtype dt, const char *from, int64_t n, double *out)
@@ -74,7 +74,8 @@ void weights_narrow(enum dtype dt, const char *from, int64_t n, char *out)
     }
 }
 
-/* A tensor on its way into a model: where it lies, and room for a piece of it as it lies there and widened. */
+/* A tensor on its way into a model: where it lies, and room for a piece of it as it lies there and
+ * widened. */
 struct incoming {
     const struct tensorset *set;
     const struct safetensors *in;
@@ -96,7 +97,8 @@ static int read_run(const struct incoming *x, int64_t at, int64_t n, double *out
     return rc;
 }
 
-/* Rows `first` and the n - 1 behind it of a slice, in our layout; nothing else is read of the file. */
+/* Rows `first` and the n - 1 behind it of a slice, in our layout; nothing else is read of the
+ * file. */
 static int read_rows(const struct incoming *x, const struct hub_tensor *h,
                      const struct hub_slice *s, int64_t first, int64_t n, double *out,
                      struct err *e)
@@ -128,7 +130,8 @@ bool weights_same_shape(const struct hub_tensor *h, const struct st_tensor *s)
                      : s->rank == 1 && s->shape[0] == rows;
 }
 
-/* The bare models of the Hub's library have another prefix than those with a head: GPT-2's none, Llama's one more. */
+/* The bare models of the Hub's library have another prefix than those with a head: GPT-2's none,
+ * Llama's one more. */
 const struct st_tensor *weights_find(const struct tensorset *s, const char *prefix,
                                      const char *name, const struct safetensors **in)
 {
@@ -183,7 +186,8 @@ static int load_slice(struct model *m, const struct weights_part *part, const st
     return rc;
 }
 
-/* Of a Hub's tensor; *slice is the first that may be of it, and becomes the first of those behind it. */
+/* Of a Hub's tensor; *slice is the first that may be of it, and becomes the first of those behind
+ * it. */
 static int load_one(struct model *m, const struct weights_part *part, int hub, int *slice,
                     const struct tensorset *s, struct err *e)
 {

@@ -1,10 +1,12 @@
-/* weights.h - tensors from safetensors files into a model's memory, under the Hub's names and in its layout.
+/* weights.h - tensors from safetensors files into a model's memory, under the Hub's names and in
+ * its layout.
  *
- * Reading accepts the names with and without the family's outer prefix ("transformer.", "model."), f64, f32, bf16 and
- * f16, one file or several with an index, and ignores tensors that the model does not have (attention masks, a tied head).
- * Of each tensor only what the rank holds is read.
+ * Reading accepts the names with and without the family's outer prefix ("transformer.", "model."),
+ * f64, f32, bf16 and f16, one file or several with an index, and ignores tensors that the model
+ * does not have (attention masks, a tied head). Of each tensor only what the rank holds is read.
  *
- * errors   E_CORRUPT when a tensor is missing or of another shape than the configuration says; E_NOTFOUND without files
+ * errors   E_CORRUPT when a tensor is missing or of another shape than the configuration says;
+ *          E_NOTFOUND without files
  */
 #ifndef AGENT_TRAIN_WEIGHTS_H
 #define AGENT_TRAIN_WEIGHTS_H
@@ -13,7 +15,8 @@
 #include "agent/train/model.h"
 #include "agent/train/tensorset.h"
 
-/* A set of tensors (parameters, a moment) in the model's memory, its type, and what its names begin with. */
+/* A set of tensors (parameters, a moment) in the model's memory, its type, and what its names begin
+ * with. */
 struct weights_part {
     const char *prefix;
     char *set;

@@ -6,7 +6,7 @@
 
 #include "agent/train/workload_job.h"
 
-/* --- what the tables share ----------------------------------------------------------------------------------------- */
+/* --- what the tables share -------------------------------------------------------------------- */
 
 struct workload_job job_of(const struct workload *w)
 {
@@ -48,7 +48,7 @@ int job_finish(struct workload_job *j, int (*run)(void *arg), struct score *row,
     return 0;
 }
 
-/* --- products ------------------------------------------------------------------------------------------------------ */
+/* --- products --------------------------------------------------------------------------------- */
 
 static int run_gemm(void *arg)
 {
@@ -142,7 +142,7 @@ int workload_gemm(struct workload *w, struct err *e)
     return rc;
 }
 
-/* --- copies -------------------------------------------------------------------------------------------------------- */
+/* --- copies ----------------------------------------------------------------------------------- */
 
 static int run_copy(void *arg)
 {
@@ -170,7 +170,7 @@ int workload_copy(struct workload *w, struct err *e)
     return rc;
 }
 
-/* --- attention ----------------------------------------------------------------------------------------------------- */
+/* --- attention -------------------------------------------------------------------------------- */
 
 enum { OUT, LSE, QKV, DQKV, DOUT, SCRATCH };
 

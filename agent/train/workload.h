@@ -1,11 +1,13 @@
-/* workload.h - the operations of one model's step, each timed by itself: what `trainer bench` shows before whole steps.
+/* workload.h - the operations of one model's step, each timed by itself: what `trainer bench` shows
+ * before whole steps.
  *
- * Shapes, types and tails are those of block.c and pass.c for that model and batch: a figure here is the time that the
- * operation takes in a step, alone on the device. The model is only looked at: its memory need not be reserved, and
- * each operation's operands are taken and given back in turn.
+ * Shapes, types and tails are those of block.c and pass.c for that model and batch: a figure here
+ * is the time that the operation takes in a step, alone on the device. The model is only looked at:
+ * its memory need not be reserved, and each operation's operands are taken and given back in turn.
  *
- * counts   gemm 2mnk; attention 2 * batch * heads * seq^2 * head_dim forward (the causal half) and 2.5 times that backward;
- *          memory-bound operations the bytes that their headers say they must move
+ * counts   gemm 2mnk; attention 2 * batch * heads * seq^2 * head_dim forward (the causal half) and
+ *          2.5 times that backward; memory-bound operations the bytes that their headers say they
+ *          must move
  * errors   E_NOSPACE: an operation's operands do not fit; E_CUDA
  */
 #ifndef AGENT_TRAIN_WORKLOAD_H

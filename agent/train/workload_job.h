@@ -1,4 +1,5 @@
-/* workload_job.h - one operation under trial: what workload.c's tables of products and workload_memory.c's share. */
+/* workload_job.h - one operation under trial: what workload.c's tables of products and
+ * workload_memory.c's share. */
 #ifndef AGENT_TRAIN_WORKLOAD_JOB_H
 #define AGENT_TRAIN_WORKLOAD_JOB_H
 

@@ -153,7 +153,8 @@ static int run_embedding_back(void *arg)
                                     j->w->seq, j->cols, j->m->config.vocab);
 }
 
-/* The gradient's rows are read once, each word's sum is read and written: some tenth of the rows, left out. */
+/* The gradient's rows are read once, each word's sum is read and written: some tenth of the rows,
+ * left out. */
 static double take_embedding_back(struct workload_job *j)
 {
     (void)take_embedding(j);

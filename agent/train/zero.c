@@ -4,7 +4,8 @@
 
 #include "agent/train/powersgd.h"
 
-/* Blocks' buffers of parameters, of gradients. A block's gradients are opened while the next one's are summed. */
+/* Blocks' buffers of parameters, of gradients. A block's gradients are opened while the next one's
+ * are summed. */
 enum { PARAM_TURNS = 2, GRAD_TURNS = 3 };
 
 /* The stream of collectives, and what it and the model's have to wait for. */
@@ -44,7 +45,8 @@ static bool is_block(const struct layout *l, int group)
     return group > 0 && group < l->groups - 1;
 }
 
-/* Where a group's buffer begins, and how many elements all of them have, with so many for the blocks. */
+/* Where a group's buffer begins, and how many elements all of them have, with so many for the
+ * blocks. */
 static int64_t buffer_at(const struct layout *l, int group, int turns)
 {
     int64_t ends = l->group[0].size + l->group[l->groups - 1].size;
@@ -60,7 +62,7 @@ static int64_t buffers_size(const struct layout *l, int turns)
            turns * largest_group(l, 1, l->groups - 1);
 }
 
-/* --- memory -------------------------------------------------------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 /* Elements of each buffer; 0: there is none. */
 struct sizes {
@@ -190,7 +192,7 @@ void zero_release(struct model *m)
     m->k->mem_free(m->param);
 }
 
-/* --- two streams --------------------------------------------------------------------------------------------------------- */
+/* --- two streams ------------------------------------------------------------------------------ */
 
 /* What goes on the wire next comes after what was computed. */
 static struct kstream *after_computing(struct model *m)
@@ -221,7 +223,7 @@ int zero_allreduce(struct model *m, struct comm *c, enum dtype dt, void *buf, in
     return m->rc;
 }
 
-/* --- parameters ---------------------------------------------------------------------------------------------------------- */
+/* --- parameters ------------------------------------------------------------------------------- */
 
 /* The block that was in the buffer before has been computed, or will be before this comes. */
 static void gather(struct model *m, int group)
@@ -273,10 +275,10 @@ void zero_publish(struct model *m, int group)
     }
 }
 
-/* --- gradients ----------------------------------------------------------------------------------------------------------- */
+/* --- gradients -------------------------------------------------------------------------------- */
 
-/* Of a group's elements, the first whose gradient is added up from zero. Those before it a product writes whole: all matrices
- * but the embeddings, and of these the head. */
+/* Of a group's elements, the first whose gradient is added up from zero. Those before it a product
+ * writes whole: all matrices but the embeddings, and of these the head. */
 static int64_t first_added(const struct model *m, int group)
 {
     const struct tensor *wte = layout_find(&m->layout, group, T_WTE);
@@ -499,7 +501,8 @@ struct piece zero_updates(const struct model *m, int group, char **at)
 
 void zero_sum(struct model *m, double *x)
 {
-    /* Groups may add in another order each, and copies that differ by a bit drift apart: so one sum is made for all ranks. */
+    /* Groups may add in another order each, and copies that differ by a bit drift apart: so one sum
+     * is made for all ranks. */
     if (m->o.replicas != NULL && m->o.replicas->rank != 0) {
         model_do(m, m->k->mem_zero(m->ks, x, sizeof *x));
     }
@@ -510,7 +513,7 @@ void zero_sum(struct model *m, double *x)
     }
 }
 
-/* --- for checkpoints ------------------------------------------------------------------------------------------------------ */
+/* --- for checkpoints -------------------------------------------------------------------------- */
 
 char *zero_collect(struct model *m, char *set, struct partition held, int group)
 {

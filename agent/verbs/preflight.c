@@ -12,7 +12,7 @@
 #include "agent/preflight/preflight.h"
 #include "agent/preflight/rdma.h"
 #include "agent/preflight/sight.h"
-#include "agent/verb.h"
+#include "agent/command.h"
 #include "common/base/buf.h"
 #include "common/codec/jwrite.h"
 #include "common/os/newfile.h"
@@ -21,8 +21,9 @@ enum { SAID_MAX = 1 << 20, COLUMNS = 100 };
 
 /* --- what a preflight found, told: a table for people, plain lines, JSON, a file for Prometheus.
  *
- * Lines: the verdict first, as monitoring shows the first line, then one a check: level, name, sentence, code in brackets, what
- * to do. JSON and the metrics' names are stable (docs/operations.md). */
+ * Lines: the verdict first, as monitoring shows the first line, then one a check: level, name,
+ * sentence, code in brackets, what to do. JSON and the metrics' names are stable
+ * (docs/operations.md). */
 
 enum { TEXT_MAX = 256 << 10 };
 
@@ -36,7 +37,7 @@ static int report_exit(const struct preflight_report *r)
     return (int)r->worst;
 }
 
-static bool told(const struct finding *f, bool quiet)
+static bool reported(const struct finding *f, bool quiet)
 {
     return !quiet || f->level == LEVEL_WARN || f->level == LEVEL_CRIT;
 }
@@ -54,7 +55,7 @@ static void report_lines(const struct preflight_report *r, bool quiet, struct bu
     for (size_t i = 0; i < r->n; i++) {
         const struct finding *f = &r->finding[i];
 
-        if (!told(f, quiet)) {
+        if (!reported(f, quiet)) {
             continue;
         }
         buf_addf(out, "%-4s %s: %s", level_name(f->level), check_name(f->check), f->text);
@@ -66,7 +67,7 @@ static void report_lines(const struct preflight_report *r, bool quiet, struct bu
     }
 }
 
-/* --- the table --------------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 enum { INDENT = 20, COLUMNS_MIN = 60 };
 
@@ -107,7 +108,7 @@ static void report_table(const struct preflight_report *r, unsigned columns, boo
     for (size_t i = 0; i < r->n; i++) {
         const struct finding *f = &r->finding[i];
 
-        if (!told(f, quiet)) {
+        if (!reported(f, quiet)) {
             continue;
         }
         buf_clear(&text);
@@ -126,7 +127,7 @@ static void report_table(const struct preflight_report *r, unsigned columns, boo
     buf_free(&text);
 }
 
-/* --- for programs ------------------------------------------------------------------------------------------------------ */
+/* --- for programs ----------------------------------------------------------------------------- */
 
 static void report_json(const struct preflight_report *r, struct buf *out)
 {
@@ -198,7 +199,7 @@ static int report_textfile(const struct preflight_report *r, const char *path, s
     return rc;
 }
 
-/* --- what there is ----------------------------------------------------------------------------------------------------- */
+/* --- what there is ---------------------------------------------------------------------------- */
 
 static void report_catalogue(struct buf *out)
 {
@@ -398,13 +399,13 @@ static int look(struct verb_line *v, const struct jobfile *job, struct err *e)
     const struct preflight_line *p = &v->preflight;
     struct preflight_report *r = NEW(struct preflight_report);
     struct expect *said = NEW(struct expect);
-    struct preflight_want w = {.agent = v->agent,
-                               .node_file = p->config,
-                               .job = job != NULL ? &job->expect : NULL,
-                               .out = job != NULL ? job->out : NULL,
-                               .said = said,
-                               .root = p->root,
-                               .full = p->full};
+    struct preflight_params w = {.agent = v->agent,
+                                 .node_file = p->config,
+                                 .job = job != NULL ? &job->expect : NULL,
+                                 .out = job != NULL ? job->out : NULL,
+                                 .said = said,
+                                 .root = p->root,
+                                 .full = p->full};
     int rc = take_line(v, said, e);
 
     rc = rc != 0 ? rc : preflight_run(&w, r, e);

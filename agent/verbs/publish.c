@@ -1,5 +1,5 @@
 /* publish.c - trainagent publish. */
-#include "agent/verb.h"
+#include "agent/command.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -10,20 +10,23 @@
 #include "common/base/log.h"
 #include "common/codec/units.h"
 
-/* How often a folder is looked into, and after which pause an error of the moment is tried again. */
+/* How often a folder is looked into, and after which pause an error of the moment is tried
+ * again. */
 enum { LOOK_S = 1, AGAIN_S = 5 };
 
-/* The checkpoint may have made room for newer ones while it was read or sent, and the mirror may be away. */
+/* The checkpoint may have made room for newer ones while it was read or sent, and the mirror may be
+ * away. */
 static bool may_pass(int rc)
 {
     return rc == E_NOTFOUND || rc == E_CHANGED || rc == E_NETWORK || rc == E_TIMEOUT ||
            rc == E_AGAIN;
 }
 
-/* Each is all or nothing, as publish() does it; those that come while one is sent may be left out. Returns with an error that stays. */
-static int follow(const struct verb_line *v, const struct publish_want *w, struct err *e)
+/* Each is all or nothing, as publish() does it; those that come while one is sent may be left out.
+ * Returns with an error that stays. */
+static int follow(const struct verb_line *v, const struct publish_params *w, struct err *e)
 {
-    struct publish_want later = *w;
+    struct publish_params later = *w;
     int64_t done = -1;
 
     later.after = &done;
@@ -46,7 +49,7 @@ static int follow(const struct verb_line *v, const struct publish_want *w, struc
 
 static int run_publish(struct verb_line *v, struct err *e)
 {
-    struct publish_want w = {.if_match = v->if_match};
+    struct publish_params w = {.if_match = v->if_match};
     struct publish_result r;
     char root[DIGEST_HEX + 1];
     char size[UNITS_TEXT];

@@ -1,5 +1,5 @@
-/* pull.c - trainagent pull: one artifact, onto the shelf and to where the user wants it. */
-#include "agent/verb.h"
+/* pull.c - trainagent pull: one artifact, onto the local cache and to where the user wants it. */
+#include "agent/command.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -8,7 +8,7 @@
 
 #include "agent/peers/peers.h"
 #include "agent/pull/artifact.h"
-#include "agent/shelf/unpack.h"
+#include "agent/cache/unpack.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 
@@ -65,17 +65,17 @@ static void say_plain(const struct artifact *a, uint64_t took_ms)
 static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], struct err *e)
 {
     if (v->unpack) {
-        struct shelf_lock *hold = NULL;
+        struct local_cache_lock *hold = NULL;
         int rc;
         if (a->is_folder) {
             return err_set(e, E_USAGE, "%s: is a folder; --unpack is for archives", a->from);
         }
-        rc = unpack_blob(v->agent->shelf, &a->file[0].digest, path, &hold, e);
+        rc = unpack_blob(v->agent->local_cache, &a->file[0].digest, path, &hold, e);
         if (rc == 0 && v->to != NULL) {
             rc = unpack_copy(path, v->to, e);
             snprintf(path, PATH_MAX, "%s", v->to);
         }
-        shelf_unlock(&hold);
+        local_cache_unlock(&hold);
         return rc;
     }
     if (v->to != NULL) {
@@ -83,7 +83,7 @@ static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], 
         return artifact_place(v->agent, a, v->to, e);
     }
     if (!a->is_folder) {
-        shelf_blob_path(v->agent->shelf, &a->file[0].digest, path);
+        local_cache_blob_path(v->agent->local_cache, &a->file[0].digest, path);
     }
     return 0;
 }
@@ -97,7 +97,7 @@ static void say_where(const struct verb_line *v, const struct artifact *a, const
         puts(path);
     }
     for (size_t i = 0; a->is_folder && i < a->nfiles; i++) {
-        shelf_blob_path(v->agent->shelf, &a->file[i].digest, blob);
+        local_cache_blob_path(v->agent->local_cache, &a->file[i].digest, blob);
         printf("%s\t" SLICE_FMT "\n", blob, SLICE_ARG(a->file[i].name));
     }
 }
@@ -119,7 +119,7 @@ static int run_pull(struct verb_line *v, struct err *e)
     v->agent->lingers = true;
     rc = agent_open(v->agent, AGENT_MIRROR, e);
     if (rc == 0) {
-        const struct artifacts_want w = {.peer_ops = &peers_ops};
+        const struct artifacts_params w = {.peer_ops = &peers_ops};
         rc = artifacts_pull(v->agent, &a, 1, &w, e);
     }
     rc = rc != 0 ? rc : settle(v, &a, path, e);

@@ -1,20 +1,21 @@
 /* slurm.c - trainagent prolog, epilog and taskprolog, as slurmd starts them.
  *
- * Prolog and epilog run as root with no PATH, no HOME and a pipe for stdout that slurmd reads to its end; one that fails drains the node,
- * and what is on the mirror is no reason for that. So all that takes time or could go wrong happens in a worker (detach.h), and these
- * end with 0. A task's prolog runs as the job's user, and is the place where a job is told, or kept from starting.
+ * Prolog and epilog run as root with no PATH, no HOME and a pipe for stdout that slurmd reads to
+ * its end; one that fails drains the node, and what is on the mirror is no reason for that. So all
+ * that takes time or could go wrong happens in a worker (detach.h), and these end with 0. A task's
+ * prolog runs as the job's user, and is the place where a job is told, or kept from starting.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "agent/job/jobfile.h"
-#include "agent/node.h"
-#include "agent/shelf/pins.h"
+#include "agent/node_conf.h"
+#include "agent/cache/pins.h"
 #include "agent/slurm/detach.h"
 #include "agent/slurm/fit.h"
 #include "agent/slurm/staging.h"
-#include "agent/verb.h"
+#include "agent/command.h"
 #include "common/base/buf.h"
 #include "common/base/log.h"
 #include "common/codec/url.h"
@@ -22,10 +23,12 @@
 
 enum { EPILOG_DEADLINE_MS = 10000, FIRST_DEADLINE_MS = 30000, LOOK_MS = 100, TICKET_MAX = 4 << 20 };
 
-/* --- the variables that a task gets: its clients come to the mirror, whatever its user knows of it.
+/* --- the variables that a task gets: its clients come to the mirror, whatever its user knows of
+ * it.
  *
- * Without `export` in the node's file: TRAINAGENT_MIRROR, HF_ENDPOINT, PIP_INDEX_URL, PIP_TRUSTED_HOST (over plain HTTP), UV_DEFAULT_INDEX;
- * else what stands there. What the user has set stays. And MIRROR_STAGED, where the job's files are, whatever it was. */
+ * Without `export` in the node's file: TRAINAGENT_MIRROR, HF_ENDPOINT, PIP_INDEX_URL,
+ * PIP_TRUSTED_HOST (over plain HTTP), UV_DEFAULT_INDEX; else what stands there. What the user has
+ * set stays. And MIRROR_STAGED, where the job's files are, whatever it was. */
 
 enum { LINE_BYTES = 8192 };
 
@@ -163,7 +166,7 @@ static int no_arguments(const struct verb_line *v, const char *verb, struct err 
     return v->argc == 0 ? 0 : err_set(e, E_USAGE, "%s takes no argument", verb);
 }
 
-/* --- prolog --------------------------------------------------------------------------------------------------------------- */
+/* --- prolog ----------------------------------------------------------------------------------- */
 
 static int read_site(const struct node_conf *n, struct wishes *out, struct err *e)
 {
@@ -252,9 +255,11 @@ static int run_prolog(struct verb_line *v, struct err *e)
     if (rc != 0) {
         log_error("slurm.node", "job=%s %s", s.job, wrong.text);
     }
-    /* A node whose file is wrong would else fail one job after the other, those that want nothing of it too. */
+    /* A node whose file is wrong would else fail one job after the other, those that want nothing
+     * of it too. */
     wants = no_comment.code != 0 || s.comment.n > 0 || (rc == 0 && s.site.n > 0);
-    /* Before anything that takes time: if we are ended meanwhile, the tasks must not think that nothing was asked for. */
+    /* Before anything that takes time: if we are ended meanwhile, the tasks must not think that
+     * nothing was asked for. */
     if (!wants) {
         ticket_remove(n->slurm.tickets, s.job);
     } else if ((no_ticket = ticket_new(n->slurm.tickets, s.job, &s.ticket, e)) != 0) {
@@ -279,7 +284,7 @@ static int run_prolog(struct verb_line *v, struct err *e)
     return stage(&s, start_ms + deadline_ms, e);
 }
 
-/* --- epilog --------------------------------------------------------------------------------------------------------------- */
+/* --- epilog ----------------------------------------------------------------------------------- */
 
 static int run_epilog(struct verb_line *v, struct err *e)
 {
@@ -303,7 +308,7 @@ static int run_epilog(struct verb_line *v, struct err *e)
     return rc != 0 ? rc : detach(staging_clear, &s, -1, start_ms + deadline_ms, &how, e);
 }
 
-/* --- taskprolog ----------------------------------------------------------------------------------------------------------- */
+/* --- taskprolog ------------------------------------------------------------------------------- */
 
 /* A step of a thousand tasks says it once on each node. */
 static void print_line(const char *text)
@@ -325,7 +330,8 @@ static bool fails_by(const struct node_conf *n, enum outcome o)
     return outcome_act(&n->slurm, o) == ACT_FAIL;
 }
 
-/* 0: the ticket's text, once it is the last word or nobody holds it; E_TIMEOUT; E_NOTFOUND: nothing was asked for. */
+/* 0: the ticket's text, once it is the last word or nobody holds it; E_TIMEOUT; E_NOTFOUND: nothing
+ * was asked for. */
 static int wait_for(const struct node_conf *n, const char *job, uint64_t until_ms, struct buf *text,
                     struct err *e)
 {

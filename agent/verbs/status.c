@@ -5,11 +5,11 @@
 
 #include "agent/job/record.h"
 #include "agent/slurm/staging.h"
-#include "agent/verb.h"
+#include "agent/command.h"
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 
-static void say(const struct agent *a, const struct shelf_totals *t, const char *verb)
+static void say(const struct agent *a, const struct local_cache_totals *t, const char *verb)
 {
     char blobs[UNITS_TEXT], trees[UNITS_TEXT], partials[UNITS_TEXT];
 
@@ -32,17 +32,17 @@ static void say(const struct agent *a, const struct shelf_totals *t, const char 
 
 static int run_status(struct verb_line *v, struct err *e)
 {
-    struct shelf_totals t;
+    struct local_cache_totals t;
     int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "status takes no argument");
 
     rc = rc != 0 ? rc : agent_open(v->agent, AGENT_YIELDS, e);
-    rc = rc != 0 ? rc : shelf_measure(v->agent->shelf, &t, e);
+    rc = rc != 0 ? rc : local_cache_measure(v->agent->local_cache, &t, e);
     if (rc != 0) {
         return rc;
     }
     say(v->agent, &t, "shelf");
     if (!v->agent->json) {
-        printf("%-8s %s\n", "at", shelf_dir(v->agent->shelf));
+        printf("%-8s %s\n", "at", local_cache_dir(v->agent->local_cache));
     }
     records_print(v->agent);
     if (v->agent->json) {
@@ -53,14 +53,14 @@ static int run_status(struct verb_line *v, struct err *e)
 
 static int run_gc(struct verb_line *v, struct err *e)
 {
-    struct shelf_gc_want w = {v->keep_bytes, v->keep_age_s, clock_unix_s()};
-    struct shelf_totals removed;
+    struct local_cache_gc_params w = {v->keep_bytes, v->keep_age_s, clock_unix_s()};
+    struct local_cache_totals removed;
     size_t jobs = 0;
     int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "gc takes no argument");
 
     rc = rc != 0 ? rc : agent_open(v->agent, AGENT_YIELDS, e);
-    rc = rc != 0 ? rc : staging_sweep(v->agent->shelf, &v->agent->node, &jobs, e);
-    rc = rc != 0 ? rc : shelf_gc(v->agent->shelf, &w, &removed, e);
+    rc = rc != 0 ? rc : staging_sweep(v->agent->local_cache, &v->agent->node, &jobs, e);
+    rc = rc != 0 ? rc : local_cache_gc(v->agent->local_cache, &w, &removed, e);
     if (rc == 0 && (v->agent->json || isatty(STDOUT_FILENO))) {
         say(v->agent, &removed, "removed");
         if (v->agent->json) {

@@ -8,13 +8,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/os/scribe.h"
+#include "common/os/log_writer.h"
 
 enum { RING_BYTES = 4 << 20, SETTLE_MS = 500 };
 
-static _Atomic int level_now = LOG_INFO; /* set once by main(), read everywhere */
-static struct scribe *_Atomic scribe;    /* NULL: lines are written at once */
-static _Atomic uint64_t dropped_told;
+static _Atomic int level_now = LOG_INFO;      /* set once by main(), read everywhere */
+static struct log_writer *_Atomic log_writer; /* NULL: lines are written at once */
+static _Atomic uint64_t dropped_reported;
 static void (*_Atomic divert)(enum log_level level, const char *line);
 
 void log_set_level(enum log_level level)
@@ -52,8 +52,8 @@ static int put_prefix(char *to, size_t room, enum log_level level, const char *e
 
 static void put(struct slice line)
 {
-    struct scribe *s = scribe;
-    uint64_t dropped, told;
+    struct log_writer *s = log_writer;
+    uint64_t dropped, reported;
     char lost[128];
     int n;
 
@@ -63,13 +63,13 @@ static void put(struct slice line)
         }
         return;
     }
-    dropped = scribe_dropped(s);
-    told = dropped_told;
-    if (scribe_add(s, line, true) && dropped > told &&
-        atomic_compare_exchange_strong(&dropped_told, &told, dropped)) {
+    dropped = log_writer_dropped(s);
+    reported = dropped_reported;
+    if (log_writer_add(s, line, true) && dropped > reported &&
+        atomic_compare_exchange_strong(&dropped_reported, &reported, dropped)) {
         n = put_prefix(lost, sizeof lost - 32, LOG_WARN, "log.dropped");
-        n += snprintf(lost + n, sizeof lost - (size_t)n, "lines=%" PRIu64 "\n", dropped - told);
-        (void)scribe_add(s, slice_of(lost, (size_t)n), true);
+        n += snprintf(lost + n, sizeof lost - (size_t)n, "lines=%" PRIu64 "\n", dropped - reported);
+        (void)log_writer_add(s, slice_of(lost, (size_t)n), true);
     }
 }
 
@@ -106,38 +106,38 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
 
 void log_begin(void)
 {
-    struct scribe *s = NULL;
-    int rc = scribe_open("log", NULL, RING_BYTES, &s, NULL);
+    struct log_writer *s = NULL;
+    int rc = log_writer_open("log", NULL, RING_BYTES, &s, NULL);
 
-    CHECK(rc == 0 && scribe == NULL);
-    dropped_told = 0;
-    scribe = s;
+    CHECK(rc == 0 && log_writer == NULL);
+    dropped_reported = 0;
+    log_writer = s;
 }
 
 void log_end(void)
 {
-    struct scribe *s = atomic_exchange(&scribe, NULL);
+    struct log_writer *s = atomic_exchange(&log_writer, NULL);
 
-    scribe_close(&s);
+    log_writer_close(&s);
 }
 
-struct scribe *log_scribe(void)
+struct log_writer *log_use_writer(void)
 {
-    return scribe;
+    return log_writer;
 }
 
 void log_settle(void)
 {
-    struct scribe *s = scribe;
+    struct log_writer *s = log_writer;
 
     if (s != NULL) {
-        scribe_settle(s, SETTLE_MS);
+        log_writer_settle(s, SETTLE_MS);
     }
 }
 
 uint64_t log_dropped(void)
 {
-    struct scribe *s = scribe;
+    struct log_writer *s = log_writer;
 
-    return s != NULL ? scribe_dropped(s) : 0;
+    return s != NULL ? log_writer_dropped(s) : 0;
 }

@@ -24,12 +24,13 @@ bool log_on(enum log_level level);
 /* Lines go to `put` alone, "event text" without a time; NULL: to stderr again. For programs whose
  * stderr is nobody's. */
 void log_divert(void (*put)(enum log_level level, const char *line));
-struct scribe;
+struct log_writer;
 void log_begin(void);
-void log_end(void);              /* writes what is left */
-struct scribe *log_scribe(void); /* who writes to stderr, for other lines that go there; or NULL */
-void log_settle(void);           /* before an abort: what was said before it stands before it */
-uint64_t log_dropped(void);      /* lines that stderr did not take */
+void log_end(void); /* writes what is left */
+struct log_writer *
+log_use_writer(void);       /* who writes to stderr, for other lines that go there; or NULL */
+void log_settle(void);      /* before an abort: what was said before it stands before it */
+uint64_t log_dropped(void); /* lines that stderr did not take */
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)

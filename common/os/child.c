@@ -227,7 +227,7 @@ struct ends { /* the program's descriptors 0, 1, 2; ours to close again where `o
 
 /* A file in memory: it can be opened again as /dev/stdin, and nobody must be written to piece by
  * piece. */
-static int input_open(const struct child_want *w, struct ends *x, struct err *e)
+static int input_open(const struct child_params *w, struct ends *x, struct err *e)
 {
     struct slice rest = w->input;
 
@@ -254,7 +254,7 @@ static int input_open(const struct child_want *w, struct ends *x, struct err *e)
     return 0;
 }
 
-static int ends_open(struct child *c, const struct child_want *w, struct ends *x, struct err *e)
+static int ends_open(struct child *c, const struct child_params *w, struct ends *x, struct err *e)
 {
     int rc = input_open(w, x, e);
 
@@ -276,7 +276,7 @@ static int ends_open(struct child *c, const struct child_want *w, struct ends *x
 /* What a new process does before it is the program: on our memory, while the thread that made it
  * waits (CLONE_VFORK). So it touches nothing but this, and it takes no lock. */
 struct birth {
-    const struct child_want *want;
+    const struct child_params *want;
     const struct ends *ends;
     pid_t parent;
     int failed; /* errno of what could not be done */
@@ -334,7 +334,7 @@ static UNWATCHED int become(void *arg)
 }
 
 /* Not posix_spawn(), which cannot ask for a signal at our death. */
-static int spawn(struct child *c, const struct child_want *w, const struct ends *x, struct err *e)
+static int spawn(struct child *c, const struct child_params *w, const struct ends *x, struct err *e)
 {
     struct birth b = {.want = w, .ends = x, .parent = getpid()};
     char *stack = mem_new(STACK_BYTES);
@@ -357,7 +357,7 @@ static int spawn(struct child *c, const struct child_want *w, const struct ends 
     return err_sys(e, "%s: cannot be started", w->argv[0]);
 }
 
-static void watch(struct child *c, const struct child_want *w)
+static void watch(struct child *c, const struct child_params *w)
 {
     struct timeval tv = clock_timeval(LOOK_MS);
 
@@ -372,8 +372,8 @@ static void watch(struct child *c, const struct child_want *w)
     }
 }
 
-int child_start(struct event_base *base, const struct child_want *w, const struct child_events *ev,
-                void *arg, struct child **out, struct err *e)
+int child_start(struct event_base *base, const struct child_params *w,
+                const struct child_events *ev, void *arg, struct child **out, struct err *e)
 {
     struct child *c = NEW(struct child);
     struct ends x = {.fd = {-1, -1, -1}};

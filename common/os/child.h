@@ -21,7 +21,7 @@
 struct event_base;
 struct child;
 
-struct child_want {
+struct child_params {
     const char *const *argv; /* NULL behind the last; argv[0] without a '/' is looked for in PATH */
     const char *const *env;  /* all of "NAME=value", NULL behind the last; NULL: ours */
     const char *folder;      /* where it starts; NULL: where we are */
@@ -46,7 +46,7 @@ struct child_events {
     void (*on_end)(void *arg, const struct child_end *end);
 };
 
-MUST_USE int child_start(struct event_base *base, const struct child_want *w,
+MUST_USE int child_start(struct event_base *base, const struct child_params *w,
                          const struct child_events *ev, void *arg, struct child **out,
                          struct err *e);
 /* SIGTERM to its group now, SIGKILL after the grace; on_end comes. */

@@ -15,9 +15,9 @@ struct pool {
     pthread_t threads[];
 };
 
-static void on_letter(struct letter *l)
+static void on_message(struct message *l)
 {
-    struct job *j = CONTAINER_OF(l, struct job, letter);
+    struct job *j = CONTAINER_OF(l, struct job, message);
     j->done(j);
 }
 
@@ -30,8 +30,8 @@ static void run(struct job *j)
     }
     CHECK(j->reply != NULL);
     j->work(j);
-    j->letter.deliver = on_letter;
-    mailbox_post(j->reply, &j->letter);
+    j->message.deliver = on_message;
+    message_queue_post(j->reply, &j->message);
 }
 
 static void *run_worker(void *arg)

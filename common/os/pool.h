@@ -1,8 +1,8 @@
 /* pool.h - threads for work that blocks: disk, hashing, RocksDB reads, DNS.
  *
  * A job is embedded in what it works on. work() runs on a pool thread; then done(), when set, runs
- * on the loop behind `reply` (mailbox). A job that was submitted always runs; to cancel, set a flag
- * of your own that work() looks at.
+ * on the loop behind `reply` (message queue). A job that was submitted always runs; to cancel, set
+ * a flag of your own that work() looks at.
  *
  * owns     the submitter keeps the job alive until done() has run (or work() has returned, without
  *          a reply)
@@ -14,7 +14,7 @@
 #define COMMON_OS_POOL_H
 
 #include "common/base/fair_queue.h"
-#include "common/os/mailbox.h"
+#include "common/os/message_queue.h"
 
 struct pool;
 
@@ -22,8 +22,8 @@ struct job {
     struct fair_item item; /* private */
     void (*work)(struct job *j);
     void (*done)(struct job *j); /* NULL: nobody is told */
-    struct mailbox *reply;       /* where done() runs; may be NULL only without done */
-    struct letter letter;        /* private */
+    struct message_queue *reply; /* where done() runs; may be NULL only without done */
+    struct message message;      /* private */
 };
 
 /* `nice` is added to its threads' niceness, 0..19: work that may wait yields the cores to loops

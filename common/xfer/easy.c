@@ -36,7 +36,7 @@ static int add_line(struct curl_slist **lines, struct slice line, const char *ho
     return 0;
 }
 
-static int add_lines(const struct xfer_want *w, const char *host, struct curl_slist **lines,
+static int add_lines(const struct xfer_params *w, const char *host, struct curl_slist **lines,
                      struct err *e)
 {
     bool names_type = false;
@@ -68,12 +68,12 @@ static int add_lines(const struct xfer_want *w, const char *host, struct curl_sl
     return 0;
 }
 
-static uint64_t body_bytes(const struct xfer_want *w)
+static uint64_t body_bytes(const struct xfer_params *w)
 {
     return w->body_read != NULL ? w->body_bytes : w->body.n;
 }
 
-static void set_method(CURL *c, const struct xfer_want *w)
+static void set_method(CURL *c, const struct xfer_params *w)
 {
     switch (w->method) {
     case XFER_GET:
@@ -95,7 +95,7 @@ static void set_method(CURL *c, const struct xfer_want *w)
     }
 }
 
-static void set_peer(CURL *c, const struct xfer_want *w)
+static void set_peer(CURL *c, const struct xfer_params *w)
 {
     curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L);
@@ -147,7 +147,7 @@ void easy_connect_to(CURL *c, const struct sockaddr *sa, struct curl_slist **to)
     curl_easy_setopt(c, CURLOPT_CONNECT_TO, *to);
 }
 
-static void set_way(CURL *c, const struct xfer_want *w, struct curl_slist **to)
+static void set_way(CURL *c, const struct xfer_params *w, struct curl_slist **to)
 {
     char text[EASY_HOST + 2];
 
@@ -161,7 +161,7 @@ static void set_way(CURL *c, const struct xfer_want *w, struct curl_slist **to)
     }
 }
 
-static void set_patience(CURL *c, const struct xfer_want *w)
+static void set_patience(CURL *c, const struct xfer_params *w)
 {
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_QUICK_EXIT, 1L); /* a name still looked up is not waited for */
@@ -173,7 +173,7 @@ static void set_patience(CURL *c, const struct xfer_want *w)
                      (long)(w->idle_bytes_per_s != 0 ? w->idle_bytes_per_s : 1));
 }
 
-int easy_open(const struct xfer_want *w, const char *user_agent, char host[EASY_HOST], CURL **out,
+int easy_open(const struct xfer_params *w, const char *user_agent, char host[EASY_HOST], CURL **out,
               struct curl_slist *lines[EASY_LISTS], struct err *e)
 {
     struct buf text = BUF_INIT(64 << 10);

@@ -18,7 +18,7 @@ enum { EASY_HOST = HOST_NAME_MAX + 64 };
 /* host: "name:port", for messages; set as soon as it is known. lines[0]: the request's; lines[1]:
  * where to connect to. */
 enum { EASY_LISTS = 2 };
-MUST_USE int easy_open(const struct xfer_want *w, const char *user_agent, char host[EASY_HOST],
+MUST_USE int easy_open(const struct xfer_params *w, const char *user_agent, char host[EASY_HOST],
                        CURL **out, struct curl_slist *lines[EASY_LISTS], struct err *e);
 /* To that address, whatever host the URL names; to: lines[1]. */
 void easy_connect_to(CURL *c, const struct sockaddr *sa, struct curl_slist **to);

@@ -13,7 +13,7 @@
 #include "common/base/list.h"
 #include "common/codec/url.h"
 #include "common/xfer/easy.h"
-#include "common/xfer/lookup.h"
+#include "common/xfer/dns_lookup.h"
 #include "common/xfer/multi.h"
 #include "common/xfer/psk.h"
 
@@ -233,7 +233,7 @@ struct xfer_loop {
     struct list all;
     struct list kicked; /* to be started, resumed, or freed after a cancel */
     struct event_base *base;
-    struct mailbox *box; /* of lookups; opened when first needed */
+    struct message_queue *box; /* of lookups; opened when first needed */
     struct xfer_limits limits;
 };
 
@@ -242,14 +242,15 @@ struct xfer {
     struct list in_all;
     struct list in_kicked;
     struct xfer_loop *loop;
-    struct xfer_want
-        want; /* its pointers are dead after open_easy() but for the body and the callbacks */
+    /* its pointers are dead after open_easy() but for the body and the callbacks */
+    struct xfer_params want;
     struct xfer_events ev;
     void *arg;
     CURL *easy; /* NULL: the want was bad */
     struct curl_slist *lines[EASY_LISTS];
     struct psk key;
-    struct lookup *lookup; /* of the host's name, before a proxy is asked; NULL: none runs */
+    /* of the host's name, before a proxy is asked; NULL: none runs */
+    struct dns_lookup *dns_lookup;
     struct head_parser answer;
     struct err why; /* set by a callback that ends the transfer, or by a bad want */
     uint64_t body_bytes;
@@ -601,7 +602,7 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
 
 static void xfer_free(struct xfer *x)
 {
-    lookup_cancel(&x->lookup);
+    dns_lookup_cancel(&x->dns_lookup);
     list_remove(&x->in_all);
     list_remove_if(&x->in_kicked);
     if (x->added) {
@@ -689,7 +690,7 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
     const struct sockaddr *sa = choose_address(x, found);
 
     (void)why;
-    x->lookup = NULL;
+    x->dns_lookup = NULL;
     if (x->cancelled) {
         ; /* it waits in `kicked` to be freed */
     } else if (sa == NULL) {
@@ -709,10 +710,10 @@ static void look_up(struct xfer *x, struct slice url)
     struct url u;
 
     if (l->box == NULL) {
-        l->box = mailbox_open(l->base);
+        l->box = message_queue_open(l->base);
     }
     (void)!url_split(url, &u, NULL); /* open_easy() has taken it */
-    x->lookup = lookup_start(l->box, u.host, u.port, on_looked_up, x);
+    x->dns_lookup = dns_lookup_start(l->box, u.host, u.port, on_looked_up, x);
 }
 
 static void on_kick(evutil_socket_t fd, short what, void *arg)
@@ -773,7 +774,7 @@ void xfer_loop_close(struct xfer_loop **lp)
     LIST_EACH (&l->all, n) {
         xfer_free(LIST_ITEM(n, struct xfer, in_all));
     }
-    mailbox_close(&l->box);
+    message_queue_close(&l->box);
     multi_close(&l->multi);
     event_free(l->kick);
     free(l);
@@ -805,7 +806,7 @@ static void set_callbacks(struct xfer *x)
     }
 }
 
-static bool needs_lookup(const struct xfer_want *w)
+static bool needs_lookup(const struct xfer_params *w)
 {
     return w->proxy != NULL && w->proxy_resolve && w->admit != NULL && w->no_proxy == NULL &&
            w->connect_to == NULL;
@@ -821,7 +822,7 @@ static int open_easy(struct xfer *x)
     return rc;
 }
 
-struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_want *w,
+struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_params *w,
                         const struct xfer_events *ev, void *arg)
 {
     struct xfer *x = NEW(struct xfer);

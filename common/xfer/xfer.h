@@ -39,11 +39,11 @@ struct xfer_limits {           /* zero: the figure behind it */
 
 enum xfer_method { XFER_GET, XFER_HEAD, XFER_PUT, XFER_POST, XFER_DELETE };
 
-struct xfer_want {
+struct xfer_params {
     enum xfer_method method;
     struct slice url;
-    const struct slice
-        *fields; /* lines "Name: value"; Range and Accept-Encoding: identity are ours */
+    /* lines "Name: value"; Range and Accept-Encoding: identity are ours */
+    const struct slice *fields;
     size_t nfields;
     bool ranged; /* bytes=first-last, both ends inclusive */
     uint64_t range_first;
@@ -55,20 +55,20 @@ struct xfer_want {
     uint64_t body_bytes;
     ptrdiff_t (*body_read)(void *arg, uint64_t offset, void *p, size_t n);
     uint64_t connect_timeout_ms; /* name, connection and TLS; 10 s */
-    unsigned
-        idle_timeout_s; /* this long below idle_bytes_per_s fails it; a pause does not count; 60 s */
+    /* this long below idle_bytes_per_s fails it; a pause does not count; 60 s */
+    unsigned idle_timeout_s;
     uint64_t idle_bytes_per_s; /* 1 */
     bool http2;
     const char *ca_file; /* instead of the system's */
-    const char *
-        no_issuer; /* follows the reason when no authority that we trust vouches for the host; static, or NULL */
+    /* follows the reason when no authority that we trust vouches for the host; static, or NULL */
+    const char *no_issuer;
     const char *proxy;    /* "http://host:port" */
     const char *no_proxy; /* as curl's: "host,.domain,10.0.0.0/8" */
     /* "address:port" to connect to, whatever host the URL names. Kept connections are told apart by
      * that name: one is used again for the same name and address only. */
     const char *connect_to;
-    const struct psk
-        *psk; /* instead of certificates (psk.h); with a host name of its own for each identity */
+    /* instead of certificates (psk.h); with a host name of its own for each identity */
+    const struct psk *psk;
     /* May this address be spoken to? Asked before connecting and again before a request goes out on
      * a kept connection. Through a proxy it is not asked, unless proxy_resolve is set. */
     bool (*admit)(void *arg, const struct sockaddr *sa);
@@ -109,7 +109,7 @@ struct xfer_events {
 struct xfer_loop *xfer_loop_open(struct event_base *base, const struct xfer_limits *limits);
 void xfer_loop_close(struct xfer_loop **lp); /* not from an event; what still runs is cancelled */
 
-struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_want *w,
+struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_params *w,
                         const struct xfer_events *ev, void *arg);
 void xfer_resume(struct xfer *x);
 void xfer_cancel(struct xfer **xp); /* no event after it returns; NULL is fine */

@@ -29,11 +29,11 @@ static int64_t attention_work(const struct attention_shape *s)
 }
 
 int attention_prepare_cpu(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
-                          bool learn, struct attention_ready *out)
+                          bool for_training, struct attention_ready *out)
 {
     (void)ks;
     (void)dt;
-    (void)learn;
+    (void)for_training;
     *out = (struct attention_ready){.by = "plain loops"};
     return s->head_dim > ATTENTION_MAX_HEAD_DIM ? E_UNSUPPORTED : 0;
 }

@@ -98,7 +98,7 @@ static int distance(struct kstream *ks, enum dtype dt, char *const pair[2], size
     return rc;
 }
 
-static int run(struct kstream *ks, enum dtype dt, const struct trial *t, bool learn)
+static int run(struct kstream *ks, enum dtype dt, const struct trial *t, bool for_training)
 {
     struct cudnn_attention *a = ks->attention.cudnn;
     int rc = put_random(ks, dt, t->qkv, t->qkv_bytes, 2);
@@ -107,7 +107,7 @@ static int run(struct kstream *ks, enum dtype dt, const struct trial *t, bool le
     rc = rc != 0 ? rc
                  : cudnn_attention.forward(a, dt, t->out[0], t->lse[0], t->qkv, &t->s, t->scratch);
     rc = rc != 0 ? rc : attention_tiles_forward(ks, dt, t->out[1], t->lse[1], t->qkv, &t->s);
-    if (rc == 0 && learn) {
+    if (rc == 0 && for_training) {
         rc = cudnn_attention.backward(a, dt, t->dqkv[0], t->dout, t->qkv, t->out[1], t->lse[1],
                                       &t->s, t->scratch);
         rc = rc != 0 ? rc
@@ -117,14 +117,14 @@ static int run(struct kstream *ks, enum dtype dt, const struct trial *t, bool le
     return rc;
 }
 
-static int compare(struct kstream *ks, enum dtype dt, const struct trial *t, bool learn,
+static int compare(struct kstream *ks, enum dtype dt, const struct trial *t, bool for_training,
                    struct err *e)
 {
     double out = 0, lse = 0, dqkv = 0, bound = bound_of(dt);
     int rc = distance(ks, dt, t->out, t->out_bytes, &out);
 
     rc = rc != 0 ? rc : distance(ks, DT_F32, t->lse, t->lse_bytes, &lse);
-    if (rc == 0 && learn) {
+    if (rc == 0 && for_training) {
         rc = distance(ks, dt, t->dqkv, t->qkv_bytes, &dqkv);
     }
     if (rc != 0) {
@@ -138,8 +138,8 @@ static int compare(struct kstream *ks, enum dtype dt, const struct trial *t, boo
     return 0;
 }
 
-int attention_check(struct kstream *ks, enum dtype dt, const struct attention_shape *s, bool learn,
-                    struct err *e)
+int attention_check(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
+                    bool for_training, struct err *e)
 {
     int64_t heads = KV_HEADS * (s->heads / s->kv_heads), d = s->head_dim;
     struct trial t = {
@@ -149,8 +149,8 @@ int attention_check(struct kstream *ks, enum dtype dt, const struct attention_sh
         .lse_bytes = (size_t)(BATCH * SEQ * heads) * sizeof(float),
     };
     void *memory = NULL;
-    int rc =
-        cudnn_attention.plan(ks->attention.cudnn, ks->sm, dt, &t.s, learn, &t.scratch_bytes, e);
+    int rc = cudnn_attention.plan(ks->attention.cudnn, ks->sm, dt, &t.s, for_training,
+                                  &t.scratch_bytes, e);
 
     if (rc != 0) {
         return rc;
@@ -164,8 +164,8 @@ int attention_check(struct kstream *ks, enum dtype dt, const struct attention_sh
     }
     t.memory = memory;
     layout(&t);
-    rc = run(ks, dt, &t, learn);
-    rc = rc != 0 ? err_set(e, rc, "cuDNN's attention fails") : compare(ks, dt, &t, learn, e);
+    rc = run(ks, dt, &t, for_training);
+    rc = rc != 0 ? err_set(e, rc, "cuDNN's attention fails") : compare(ks, dt, &t, for_training, e);
     mem_free_cuda(memory);
     return rc;
 }

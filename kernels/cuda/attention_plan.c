@@ -21,7 +21,7 @@ static bool seen_before(const struct attention_choice *c, const struct attention
         const struct attention_kind *x = &c->seen[i];
 
         if (x->dt == k->dt && x->head_dim == k->head_dim && x->group == k->group &&
-            x->any_order == k->any_order && (x->learn || !k->learn)) {
+            x->any_order == k->any_order && (x->for_training || !k->for_training)) {
             return true;
         }
     }
@@ -30,18 +30,18 @@ static bool seen_before(const struct attention_choice *c, const struct attention
 
 /* 0 when cuDNN may run shapes like this one. When it computes something else it is not used again
  * at all. */
-static int trusted(struct kstream *ks, enum dtype dt, const struct attention_shape *s, bool learn,
-                   struct err *e)
+static int trusted(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
+                   bool for_training, struct err *e)
 {
     struct attention_choice *c = &ks->attention;
     const struct attention_kind kind = {dt, s->head_dim, s->heads / s->kv_heads, s->any_order,
-                                        learn};
+                                        for_training};
     int rc;
 
     if (seen_before(c, &kind)) {
         return 0;
     }
-    rc = attention_check(ks, dt, s, learn, e);
+    rc = attention_check(ks, dt, s, for_training, e);
     if (rc != 0 && rc != E_UNSUPPORTED) {
         c->why_not = *e;
         cudnn_attention.close(&c->cudnn);
@@ -52,8 +52,8 @@ static int trusted(struct kstream *ks, enum dtype dt, const struct attention_sha
     return rc;
 }
 
-static int by_cudnn(struct kstream *ks, enum dtype dt, const struct attention_shape *s, bool learn,
-                    struct attention_ready *out, struct err *e)
+static int by_cudnn(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
+                    bool for_training, struct attention_ready *out, struct err *e)
 {
     struct attention_choice *c = &ks->attention;
     size_t room = 0;
@@ -66,9 +66,9 @@ static int by_cudnn(struct kstream *ks, enum dtype dt, const struct attention_sh
         *e = c->why_not;
         return E_UNSUPPORTED;
     }
-    rc = trusted(ks, dt, s, learn, e);
+    rc = trusted(ks, dt, s, for_training, e);
     if (c->cudnn != NULL && rc == 0) {
-        rc = cudnn_attention.plan(c->cudnn, ks->sm, dt, s, learn, &room, e);
+        rc = cudnn_attention.plan(c->cudnn, ks->sm, dt, s, for_training, &room, e);
     }
     out->scratch_bytes = room > out->scratch_bytes ? room : out->scratch_bytes;
     return rc;
@@ -91,11 +91,12 @@ static bool planned(struct kstream *ks, enum dtype dt, const struct attention_sh
 }
 
 int attention_prepare_cuda(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
-                           bool learn, struct attention_ready *out)
+                           bool for_training, struct attention_ready *out)
 {
     struct err why = {0};
 
-    *out = (struct attention_ready){.scratch_bytes = learn ? attention_delta_bytes(dt, s) : 0};
+    *out =
+        (struct attention_ready){.scratch_bytes = for_training ? attention_delta_bytes(dt, s) : 0};
     if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
         return E_UNSUPPORTED;
     }
@@ -103,7 +104,7 @@ int attention_prepare_cuda(struct kstream *ks, enum dtype dt, const struct atten
         snprintf(out->by, sizeof out->by,
                  "a warp a row: tensor cores want bf16 or f16 and heads "
                  "of a multiple of 8 up to 128");
-    } else if (by_cudnn(ks, dt, s, learn, out, &why) == 0) {
+    } else if (by_cudnn(ks, dt, s, for_training, out, &why) == 0) {
         name_cudnn(ks->attention.cudnn, out);
     } else {
         snprintf(out->by, sizeof out->by, "our own tiles%s: %s",

@@ -10,7 +10,7 @@
 struct attention_kind {
     enum dtype dt;
     int64_t head_dim, group; /* heads to a key head */
-    bool any_order, learn;
+    bool any_order, for_training;
 };
 
 enum { ATTENTION_KINDS_MAX = 16 };
@@ -28,6 +28,6 @@ void attention_choice_fini(struct attention_choice *c);
  * E_UNSUPPORTED when cuDNN does not take it. Takes memory and waits for the device: when a shape is
  * prepared, never later. */
 MUST_USE int attention_check(struct kstream *ks, enum dtype dt, const struct attention_shape *s,
-                             bool learn, struct err *e);
+                             bool for_training, struct err *e);
 
 #endif

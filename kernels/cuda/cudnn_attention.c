@@ -351,7 +351,7 @@ static struct shape_plan *place_of(struct cudnn_attention *a, enum dtype dt,
 }
 
 static int attention_plan(struct cudnn_attention *a, int sm, enum dtype dt,
-                          const struct attention_shape *s, bool learn, size_t *scratch_bytes,
+                          const struct attention_shape *s, bool for_training, size_t *scratch_bytes,
                           struct err *e)
 {
     const struct graph_target target = {.handle = a->handle};
@@ -368,10 +368,10 @@ static int attention_plan(struct cudnn_attention *a, int sm, enum dtype dt,
     if (p->forward.desc == NULL) {
         rc = cudnn_attention_build(a->lib, &target, dt, s, false, &p->forward, e);
     }
-    if (rc == 0 && learn && p->backward.desc == NULL) {
+    if (rc == 0 && for_training && p->backward.desc == NULL) {
         rc = cudnn_attention_build(a->lib, &target, dt, s, true, &p->backward, e);
     }
-    if (rc == 0 && learn && p->backward.workspace_bytes > WORKSPACE_MAX_BYTES) {
+    if (rc == 0 && for_training && p->backward.workspace_bytes > WORKSPACE_MAX_BYTES) {
         rc = err_set(e, E_UNSUPPORTED, "a fixed order would cost cuDNN %.1f GiB",
                      (double)p->backward.workspace_bytes / 1073741824.0);
         graph_plan_fini(&p->backward);

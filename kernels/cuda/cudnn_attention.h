@@ -30,7 +30,7 @@ struct cudnn_calls {
     size_t (*version)(const struct cudnn_attention *a); /* 91900 is 9.19.0 */
     /* Seconds, the first time a shape comes. sm: the device's compute capability, 90 for 9.0. */
     int (*plan)(struct cudnn_attention *a, int sm, enum dtype dt, const struct attention_shape *s,
-                bool learn, size_t *scratch_bytes, struct err *e);
+                bool for_training, size_t *scratch_bytes, struct err *e);
     /* Whether that pass of the shape was planned. */
     bool (*knows)(struct cudnn_attention *a, enum dtype dt, const struct attention_shape *s,
                   bool backward);

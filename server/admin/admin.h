@@ -1,31 +1,31 @@
 /* admin.h - seeing and steering the running daemon: metrics, status, the page, the control socket.
  *
- * The control socket (SOCK_STREAM, 0660; SO_PEERCRED root, our own user or group) speaks lines of JSON: one request object
- * {"verb": "cache.ls", ...}, then any number of {"progress": ...} or {"row": ...}, then {"ok": ...} or {"error": {...}}.
- * mirrorctl (server/ctl) is its client.
+ * The control socket (SOCK_STREAM, 0660; SO_PEERCRED root, our own user or group) speaks lines of
+ * JSON: one request object {"verb": "cache.ls", ...}, then any number of {"progress": ...} or
+ * {"row": ...}, then {"ok": ...} or {"error": {...}}. mirrorctl (server/ctl) is its client.
  */
 #ifndef SERVER_ADMIN_ADMIN_H
 #define SERVER_ADMIN_ADMIN_H
 
-#include "server/admin/parts.h"
+#include "server/admin/deps.h"
 
 /* Prometheus text 0.0.4 (or OpenMetrics when asked): all of metrics.def, never blocks. */
-void metrics_text(const struct admin_parts *parts, bool openmetrics, struct buf *out);
+void metrics_text(const struct admin_deps *deps, bool openmetrics, struct buf *out);
 void metrics_doc(struct buf *out); /* docs/metrics.md */
-/* /-/status.json; stable keys, documented in docs/operations.md. whole: for who may see everything; else of a repo that not
- * everybody may read, neither its origin nor what is in it is told. */
-void status_json(const struct admin_parts *parts, struct slice base_url, bool whole,
-                 struct buf *out);
-/* /-/tunasync.json: the synced repos that everybody may read, as tunasync's managers tell theirs. */
-void tunasync_json(const struct admin_parts *parts, struct buf *out);
+/* /-/status.json; stable keys, documented in docs/operations.md. whole: for who may see everything;
+ * else of a repo that not everybody may read, neither its origin nor what is in it is told. */
+void status_json(const struct admin_deps *deps, struct slice base_url, bool whole, struct buf *out);
+/* /-/tunasync.json: the synced repos that everybody may read, as tunasync's managers tell
+ * theirs. */
+void tunasync_json(const struct admin_deps *deps, struct buf *out);
 struct sample;
 struct swarm_view;
 bool swarm_is_public(const struct sample *s, const struct swarm_view *v);
 struct sync_view;
 const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */
-/* logged_in: with a link to log out.
- * The page at '/': static, embedded; it reads status.json. Server-rendered table of repos so that lynx sees them too. */
-void status_page(const struct admin_parts *parts, struct slice base_url, bool logged_in,
+/* logged_in: with a link to log out. The page at '/': static, embedded; it reads status.json.
+ * Server-rendered table of repos so that lynx sees them too. */
+void status_page(const struct admin_deps *deps, struct slice base_url, bool logged_in,
                  struct buf *out);
 
 /* The page's Content-Security-Policy: our own style and script by their hashes, nothing else. */
@@ -36,7 +36,7 @@ struct verify_report;
 void report_json(const struct verify_report *r, struct buf *out);
 
 struct control;
-MUST_USE int control_open(const struct admin_parts *parts, const char *path, struct control **out,
+MUST_USE int control_open(const struct admin_deps *deps, const char *path, struct control **out,
                           struct err *e); /* own thread */
 void control_close(struct control **cp);
 

@@ -16,8 +16,9 @@ struct lines { /* those of one repo */
     unsigned clients;   /* so far */
 };
 
-/* A client of the repo: a radio button, of which one is chosen at a time, and after it the client's commands; page.css shows
- * those of the chosen one. Without a style sheet each client's name stands above its commands. */
+/* A client of the repo: a radio button, of which one is chosen at a time, and after it the client's
+ * commands; page.css shows those of the chosen one. Without a style sheet each client's name stands
+ * above its commands. */
 static void client_begin(struct lines *l, const char *client)
 {
     unsigned n = l->clients++;
@@ -56,12 +57,14 @@ static struct slice host_of(struct slice base)
     return http_host_name(slice_from(base, slice_starts(base, SLICE("https://")) ? 8 : 7));
 }
 
-/* Where links of a pypi repo's index begin: an origin that is an index itself, or a site with simple/ below it. */
+/* Where links of a pypi repo's index begin: an origin that is an index itself, or a site with
+ * simple/ below it. */
 static const char *index_below(const struct repo *r)
 {
     struct url u;
 
-    return r->synced || (url_split(slice_str(r->home), &u, NULL) == 0 && slice_eqs(u.path, "/"))
+    return r->synced ||
+                   (url_split(slice_str(r->shown_origin), &u, NULL) == 0 && slice_eqs(u.path, "/"))
                ? "/simple/"
                : "/";
 }
@@ -88,7 +91,8 @@ static void pypi_lines(struct lines *l)
     line(l, "uv", "export UV_DEFAULT_INDEX=", below);
 }
 
-/* Is there a rule for such paths, which others of the repo do not have? Then it holds what has such paths. */
+/* Is there a rule for such paths, which others of the repo do not have? Then it holds what has such
+ * paths. */
 static bool has_rule_for(const struct repo *r, const char *path, const char *other)
 {
     const struct rule *rule = rules_match(r->rules, slice_str(path));
@@ -145,7 +149,8 @@ static void oci_lines(struct lines *l)
     line_at(l, "docker", "docker pull ", without_scheme(l->base), "/NAME:TAG");
 }
 
-/* authorities: the variable that names the file of them, where the certificate is not of a public one. */
+/* authorities: the variable that names the file of them, where the certificate is not of a public
+ * one. */
 static void upload_line(struct lines *l, const char *client, const char *authorities,
                         const char *before, const char *after)
 {
@@ -192,7 +197,8 @@ static void agent_line(struct lines *l, const char *path)
     client_end(l);
 }
 
-/* Writes the lines that the protocol's own clients take. Returns what trainagent pulls; NULL: nothing. */
+/* Writes the lines that the protocol's own clients take. Returns what trainagent pulls; NULL:
+ * nothing. */
 static const char *protocol_lines(struct lines *l)
 {
     const char *protocol = l->r->ops->name;
@@ -240,7 +246,7 @@ void client_lines(struct buf *out, const struct repo *r, const struct client_doo
              strcmp(r->name, r->ops->name) != 0 ? r->ops->name : "");
     buf_str(out, "<div class=\"clients\">\n");
     agent = protocol_lines(&l);
-    if (doors->rsync != NULL && r->anonymous_read && (r->synced || r->home == NULL)) {
+    if (doors->rsync != NULL && r->anonymous_read && (r->synced || r->shown_origin == NULL)) {
         rsync_line(&l, doors->rsync);
     }
     if (agent != NULL) {

@@ -1,5 +1,5 @@
-/* client_lines.h - what to copy into clients of a repo, with the server's own address in it: for the page at '/'. A repo's are folded;
- * of its clients one is chosen at a time.
+/* client_lines.h - what to copy into clients of a repo, with the server's own address in it: for
+ * the page at '/'. A repo's are folded; of its clients one is chosen at a time.
  *
  * threads  any; no I/O
  */
@@ -10,8 +10,8 @@
 
 struct client_doors {
     struct slice base; /* "http://mirror:8080" */
-    const char *
-        tls; /* where clients come in by TLS, "0.0.0.0:8443", or NULL: uploads have tokens, and go there */
+    /* where clients come in by TLS, "0.0.0.0:8443", or NULL: uploads have tokens, and go there */
+    const char *tls;
     bool public;       /* its certificate needs no file of authorities */
     const char *rsync; /* where rsync clients come in, "0.0.0.0:873", or NULL */
 };

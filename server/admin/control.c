@@ -12,7 +12,8 @@
 #include "server/admin/admin.h"
 #include "server/admin/talk.h"
 
-/* Requests may take hours (verify), so each connection has a thread; they are few, and for administrators alone. */
+/* Requests may take hours (verify), so each connection has a thread; they are few, and for
+ * administrators alone. */
 enum {
     CLIENTS_MAX = 16,
     REQUEST_BYTES = 64 << 10,
@@ -28,7 +29,7 @@ struct client {
 };
 
 struct control {
-    const struct admin_parts *parts;
+    const struct admin_deps *deps;
     char *path;
     int fd;
     pthread_t acceptor;
@@ -70,7 +71,7 @@ int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out
     struct slice name;
     int rc = talk_need(t, "repo", &name, e);
 
-    *rs = repo_set_hold(t->parts->repos);
+    *rs = repo_set_hold(t->deps->repos);
     *out = rc == 0 ? repo_set_find(*rs, name) : NULL;
     if (rc == 0 && *out == NULL) {
         rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\", see `mirrorctl repo ls`",
@@ -272,7 +273,8 @@ static void answer(struct talk *t, struct slice line)
 
 /* --- connections --- */
 
-/* Root, our own user, our own group: what the socket's mode says, said once more where it cannot be changed. */
+/* Root, our own user, our own group: what the socket's mode says, said once more where it cannot be
+ * changed. */
 static bool admitted(int fd)
 {
     struct ucred who;
@@ -309,8 +311,9 @@ static void leave(struct client *cl)
     lock_drop(&c->lock);
 }
 
-/* As recv(), and the descriptor that came along; of more than one the others are closed. With a time to wait for set, a process
- * that was stopped and goes on finds it interrupted (signal(7)): nobody has gone for that. */
+/* As recv(), and the descriptor that came along; of more than one the others are closed. With a
+ * time to wait for set, a process that was stopped and goes on finds it interrupted (signal(7)):
+ * nobody has gone for that. */
 static ssize_t receive(struct talk *t, char *p, size_t n)
 {
     union {
@@ -345,7 +348,7 @@ static void *serve_client(void *arg)
     struct client *cl = arg;
     struct buf in = BUF_INIT(REQUEST_BYTES), out = BUF_INIT(RESULT_BYTES * 2);
     struct talk t = {
-        .parts = cl->control->parts, .out = &out, .fd = cl->fd, .came = -1, .leaves = -1};
+        .deps = cl->control->deps, .out = &out, .fd = cl->fd, .came = -1, .leaves = -1};
 
     while (!t.gone) {
         ptrdiff_t end = slice_find(buf_slice(&in), '\n');
@@ -383,7 +386,7 @@ static void refuse(int fd, const char *why)
     buf_free(&out);
 }
 
-static void seat(struct control *c, int fd)
+static void slot(struct control *c, int fd)
 {
     struct client *cl = NULL;
     pthread_t thread;
@@ -423,7 +426,7 @@ static void *accept_on(void *arg)
     for (;;) {
         int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
         if (fd >= 0) {
-            seat(c, fd);
+            slot(c, fd);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
             usleep(100 * 1000); /* the descriptors of connections come back */
         } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -432,7 +435,7 @@ static void *accept_on(void *arg)
     }
 }
 
-int control_open(const struct admin_parts *parts, const char *path, struct control **out,
+int control_open(const struct admin_deps *deps, const char *path, struct control **out,
                  struct err *e)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -456,7 +459,7 @@ int control_open(const struct admin_parts *parts, const char *path, struct contr
         return rc;
     }
     c = NEW(struct control);
-    c->parts = parts;
+    c->deps = deps;
     c->fd = fd;
     c->path = mem_strdup(path);
     lock_init(&c->lock, LOCK_LEAF);

@@ -29,15 +29,15 @@ static void asked_fini(struct asked *x)
     arena_fini(&x->arena);
 }
 
-/* For how long an object is good is the rules' word, not the row's: the adapter plans a request for its key. NULL: no
- * request leads to it (any more), or not by rows alone. */
-static const struct want *want_of(const struct listing *l, struct slice key, struct asked *x)
+/* For how long an object is good is the rules' word, not the row's: the adapter plans a request for
+ * its key. NULL: no request leads to it (any more), or not by rows alone. */
+static const struct lookup *lookup_of(const struct listing *l, struct slice key, struct asked *x)
 {
     static const struct principal nobody = {.name = SLICE_NONE};
     struct arena *a = &x->arena;
 
     *x = (struct asked){.req = {.method = METHOD_GET, .method_text = SLICE("GET"), .arena = a}};
-    x->run = (struct plan_run){.planner = planners_at(l->t->parts->hub->planners, 0),
+    x->run = (struct plan_run){.planner = planners_at(l->t->deps->hub->planners, 0),
                                .repo = l->repo,
                                .req = &x->req,
                                .who = &nobody,
@@ -45,14 +45,14 @@ static const struct want *want_of(const struct listing *l, struct slice key, str
                                .plan = &x->plan,
                                .reads_only = true};
     plan_run_init(&x->run);
-    if (l->repo->ops->kept != NULL && l->repo->ops->kept(l->repo, key, a, &x->plan.want)) {
-        return &x->plan.want;
+    if (l->repo->ops->kept != NULL && l->repo->ops->kept(l->repo, key, a, &x->plan.lookup)) {
+        return &x->plan.lookup;
     }
     x->run.path = plan_url("", slice_cut(&key, '?'), SLICE_NONE, a);
     x->req.query = key.n > 0 ? key : SLICE_NONE;
     x->req.path = arena_fmt(a, "/%s/" SLICE_FMT, l->repo->name, SLICE_ARG(x->run.path));
-    return plan_run_wait(&x->run, NULL, NULL) == 0 && x->plan.kind == PLAN_WANT ? &x->plan.want
-                                                                                : NULL;
+    return plan_run_wait(&x->run, NULL, NULL) == 0 && x->plan.kind == PLAN_LOOKUP ? &x->plan.lookup
+                                                                                  : NULL;
 }
 
 static void freshness_members(struct buf *row, const struct listing *l, const struct object_info *o)
@@ -64,8 +64,8 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
                            .must_ask = o->must_ask};
     struct slice variant = variant_of_row(o->key);
     struct asked x;
-    const struct want *w =
-        want_of(l, slice_first(o->key, o->key.n - (variant.n != 0 ? variant.n + 1 : 0)), &x);
+    const struct lookup *w =
+        lookup_of(l, slice_first(o->key, o->key.n - (variant.n != 0 ? variant.n + 1 : 0)), &x);
     uint64_t until_s;
 
     if (w == NULL) {
@@ -74,7 +74,7 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
     } else if (!object_answers(&known, w)) {
         jwrite_str(row, "state", "other-origin");
         jwrite_null(row, "fresh_until_unix_s");
-    } else if (w->class == WANT_IMMUTABLE) {
+    } else if (w->class == LOOKUP_IMMUTABLE) {
         jwrite_str(row, "state", "immutable");
         jwrite_null(row, "fresh_until_unix_s");
     } else {
@@ -118,7 +118,7 @@ int verb_cache_ls(struct talk *t, struct err *e)
     int rc = talk_need_repo(t, &rs, &l.repo, e);
 
     if (rc == 0) {
-        rc = cache_list(t->parts->cache, slice_str(l.repo->name), talk_text(t, "prefix"), on_object,
+        rc = cache_list(t->deps->cache, slice_str(l.repo->name), talk_text(t, "prefix"), on_object,
                         &l, e);
         jwrite_bool(t->result, "more", l.rows > l.most);
     }
@@ -134,8 +134,8 @@ int verb_cache_stats(struct talk *t, struct err *e)
     struct cache_stats st;
 
     (void)e;
-    store_space(t->parts->store, &sp);
-    cache_stats(t->parts->cache, &st);
+    store_space(t->deps->store, &sp);
+    cache_stats(t->deps->cache, &st);
     jwrite_u64(t->result, "used", sp.used_bytes);
     jwrite_u64(t->result, "quota", sp.quota_bytes);
     jwrite_u64(t->result, "small", sp.small_bytes);
@@ -151,8 +151,8 @@ int verb_cache_stats(struct talk *t, struct err *e)
     jwrite_u64(t->result, "stale", st.stale);
     jwrite_u64(t->result, "negative", st.negative);
     jwrite_u64(t->result, "failed", st.failed);
-    jwrite_u64(t->result, "fills", st.fills);
-    jwrite_u64(t->result, "fill_bytes", st.fill_bytes);
+    jwrite_u64(t->result, "fills", st.fetches);
+    jwrite_u64(t->result, "fill_bytes", st.fetch_total_bytes);
     jwrite_u64(t->result, "verify_failures", st.verify_failures);
     jwrite_u64(t->result, "evicted_blobs", st.evicted_blobs);
     jwrite_u64(t->result, "evicted_bytes", st.evicted_bytes);
@@ -170,7 +170,7 @@ static int need_scope(struct talk *t, struct slice *scope, struct err *e)
         return rc;
     }
     rest = *scope;
-    rs = repo_set_hold(t->parts->repos);
+    rs = repo_set_hold(t->deps->repos);
     if (repo_set_find(rs, slice_cut(&rest, '/')) == NULL) {
         rc = err_set(e, E_NOTFOUND,
                      "\"" SLICE_FMT "\" begins with no repo's name, a scope is REPO or "
@@ -186,7 +186,7 @@ int verb_cache_pin(struct talk *t, struct err *e)
     struct slice scope;
     int rc = need_scope(t, &scope, e);
 
-    return rc != 0 ? rc : pin_set(t->parts->store, scope, SLICE("mirrorctl"), e);
+    return rc != 0 ? rc : pin_set(t->deps->store, scope, SLICE("mirrorctl"), e);
 }
 
 int verb_cache_unpin(struct talk *t, struct err *e)
@@ -194,7 +194,7 @@ int verb_cache_unpin(struct talk *t, struct err *e)
     struct slice scope;
     int rc = talk_need(t, "scope", &scope, e); /* its repo may be gone from the configuration */
 
-    return rc != 0 ? rc : pin_clear(t->parts->store, scope, e);
+    return rc != 0 ? rc : pin_clear(t->deps->store, scope, e);
 }
 
 static int on_pin(void *arg, const struct pin_info *p)
@@ -208,7 +208,7 @@ static int on_pin(void *arg, const struct pin_info *p)
 
 int verb_cache_pins(struct talk *t, struct err *e)
 {
-    int rc = pin_list(t->parts->store, on_pin, t, e);
+    int rc = pin_list(t->deps->store, on_pin, t, e);
 
     return rc < 0 ? rc : 0;
 }
@@ -231,7 +231,7 @@ static int first_object(void *arg, const struct object_info *o)
 static int not_hosted(struct talk *t, struct slice scope, struct err *e)
 {
     struct slice rest = scope;
-    struct repo_set *rs = repo_set_hold(t->parts->repos);
+    struct repo_set *rs = repo_set_hold(t->deps->repos);
     const struct repo *r = repo_set_find(rs, slice_cut(&rest, '/'));
     int rc = 0;
 
@@ -254,7 +254,7 @@ static int need_kept_scope(struct talk *t, struct slice *scope, struct err *e)
 
     if (rc == 0) {
         rest = *scope;
-        rc = cache_list(t->parts->cache, slice_cut(&rest, '/'), SLICE_NONE, first_object, &kept, e);
+        rc = cache_list(t->deps->cache, slice_cut(&rest, '/'), SLICE_NONE, first_object, &kept, e);
     }
     if (rc < 0) {
         return rc;
@@ -282,13 +282,13 @@ int verb_cache_rm(struct talk *t, struct err *e)
     }
     if (talk_flag(t, "dry_run")) {
         uint64_t rows = 0;
-        rc = cache_list(t->parts->cache, repo, rest, count_object, &rows, e);
+        rc = cache_list(t->deps->cache, repo, rest, count_object, &rows, e);
         jwrite_u64(t->result, "removed", 0);
         jwrite_u64(t->result, "would_remove", rows);
         return rc < 0 ? rc : 0;
     }
-    rc = cache_remove(t->parts->cache, repo, rest, true, &removed, e);
-    repos_changed(t->parts->repos, repo);
+    rc = cache_remove(t->deps->cache, repo, rest, true, &removed, e);
+    repos_changed(t->deps->repos, repo);
     jwrite_u64(t->result, "removed", removed);
     return rc;
 }
@@ -302,8 +302,8 @@ static bool may_change(void *arg, const struct object_info *o)
     struct slice variant = variant_of_row(o->key);
     struct slice key = slice_first(o->key, o->key.n - (variant.n != 0 ? variant.n + 1 : 0));
     struct asked x;
-    const struct want *w = want_of(l, key, &x);
-    bool may = w == NULL || w->class == WANT_MUTABLE;
+    const struct lookup *w = lookup_of(l, key, &x);
+    bool may = w == NULL || w->class == LOOKUP_MUTABLE;
 
     asked_fini(&x);
     return may;
@@ -322,12 +322,12 @@ static int expire(struct listing *l, const json_t *prefixes, struct err *e)
         const char *prefix = json_string_value(one);
         if (rc == 0) {
             rc = prefix == NULL ? err_set(e, E_USAGE, "\"prefixes\" has what is no text")
-                                : cache_expire(l->t->parts->cache, repo, slice_str(prefix),
+                                : cache_expire(l->t->deps->cache, repo, slice_str(prefix),
                                                may_change, l, &expired, e);
             all += rc == 0 ? expired : 0;
         }
     }
-    repos_changed(l->t->parts->repos, repo);
+    repos_changed(l->t->deps->repos, repo);
     jwrite_u64(l->t->result, "marked", all);
     return rc;
 }

@@ -1,4 +1,5 @@
-/* hf.export, hf.import and what belongs to them: repositories of a Hub, carried away and in (carry.h). */
+/* hf.export, hf.import and what belongs to them: repositories of a Hub, carried away and in
+ * (carry.h). */
 #include <errno.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -14,7 +15,7 @@
 
 enum { QUIET_MS = 3600 * 1000, LOOK_MS = 1000, IMPORTS_MAX = 256, NAMES_MAX = 16 };
 
-/* --- export ------------------------------------------------------------------------------------------------------- */
+/* --- export ----------------------------------------------------------------------------------- */
 
 /* A file without a name that has these bytes. */
 static int give_bytes(struct talk *t, struct slice a, struct slice b, struct err *e)
@@ -81,15 +82,15 @@ static int say_revision(struct talk *t, const struct carry *c, struct err *e)
 
 int verb_hf_export(struct talk *t, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(t->parts->repos);
-    struct stock_name n;
+    struct repo_set *rs = repo_set_hold(t->deps->repos);
+    struct inventory_name n;
     struct carry c;
     struct slice id;
     int rc = talk_need(t, "id", &id, e);
 
-    rc = rc != 0 ? rc : stock_name_read(rs, talk_text(t, "repo"), id, &n, e);
+    rc = rc != 0 ? rc : inventory_name_read(rs, talk_text(t, "repo"), id, &n, e);
     if (rc == 0) {
-        rc = carry_find(t->parts->hub, &n, &c, e);
+        rc = carry_find(t->deps->hub, &n, &c, e);
         rc = rc != 0 ? rc : say_revision(t, &c, e);
         carry_free(&c);
     }
@@ -114,7 +115,7 @@ int verb_hf_export_file(struct talk *t, struct err *e)
             jwrite_u64(t->result, "size", 0);
             return give_bytes(t, SLICE(""), SLICE(""), e);
         }
-        rc = blob_open(t->parts->store, &d, &b, e);
+        rc = blob_open(t->deps->store, &d, &b, e);
         rc =
             rc == E_NOTFOUND ? err_set(e, rc, "its bytes are not here any more: export again") : rc;
     }
@@ -132,7 +133,7 @@ int verb_hf_export_file(struct talk *t, struct err *e)
     return rc;
 }
 
-/* --- import ------------------------------------------------------------------------------------------------------- */
+/* --- import ----------------------------------------------------------------------------------- */
 
 static void drop_imports(void *kept)
 {
@@ -255,7 +256,7 @@ int verb_hf_import(struct talk *t, struct err *e)
     rc = rc != 0 ? rc : talk_need(t, "revision", &ask.rev, e);
     rc = rc != 0 ? rc : talk_need(t, "commit", &ask.commit, e);
     rc = rc != 0 ? rc : read_words(t, &words, &ask, e);
-    rc = rc != 0 ? rc : carry_in_begin(t->parts->hub, rs, r, &ask, &c, e);
+    rc = rc != 0 ? rc : carry_in_begin(t->deps->hub, rs, r, &ask, &c, e);
     if (rc == 0) {
         rc = keep_import(t, c, e);
         if (rc != 0) {

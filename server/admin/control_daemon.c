@@ -7,11 +7,11 @@
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
 #include "server/admin/talk.h"
-#include "server/serve/traffic.h"
-#include "server/fetch/fetch.h"
+#include "server/request/traffic.h"
+#include "server/fetch/request.h"
 #include "server/live/notices.h"
 
-enum { CLIENTS_TOLD = 256 };
+enum { CLIENTS_REPORTED = 256 };
 
 static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
 
@@ -19,10 +19,10 @@ static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
 static void clients_members(struct talk *t)
 {
     struct http_client *c = NULL;
-    size_t n = http_server_clients(t->parts->http, &c);
+    size_t n = http_server_clients(t->deps->http, &c);
 
     jwrite_open(t->result, "clients", '[');
-    for (size_t i = 0; i < n && i < CLIENTS_TOLD; i++) {
+    for (size_t i = 0; i < n && i < CLIENTS_REPORTED; i++) {
         char text[INET6_ADDRSTRLEN] = "";
         bool v4 = memcmp(c[i].address, v4_mapped, sizeof(v4_mapped)) == 0;
         (void)inet_ntop(v4 ? AF_INET : AF_INET6, c[i].address + (v4 ? sizeof(v4_mapped) : 0), text,
@@ -40,11 +40,11 @@ static void clients_members(struct talk *t)
 int verb_status(struct talk *t, struct err *e)
 {
     struct buf status = BUF_INIT(4 << 20);
-    struct repo_set *rs = repo_set_hold(t->parts->repos);
+    struct repo_set *rs = repo_set_hold(t->deps->repos);
     struct slice s;
     int rc;
 
-    status_json(t->parts, slice_str(rs->conf->public_url), true, &status);
+    status_json(t->deps, slice_str(rs->conf->public_url), true, &status);
     repo_set_release(&rs);
     rc = status.rc != 0 ? err_set(e, status.rc, "the status is too big, there are too many repos")
                         : 0;
@@ -65,10 +65,10 @@ static void repo_members(struct talk *t, struct buf *out, const struct repo *r)
 {
     struct traffic_sum sum;
 
-    traffic_sum(t->parts->traffic, r->slot, &sum);
+    traffic_sum(t->deps->traffic, r->slot, &sum);
     jwrite_str(out, "name", r->name);
     jwrite_str(out, "protocol", r->ops->name);
-    jwrite_str(out, "origin", r->home);
+    jwrite_str(out, "origin", r->shown_origin);
     jwrite_bool(out, "anonymous_read", r->anonymous_read);
     jwrite_u64(out, "requests", traffic_requests(&sum));
     jwrite_u64(out, "bytes", traffic_bytes(&sum));
@@ -81,7 +81,7 @@ static void repo_members(struct talk *t, struct buf *out, const struct repo *r)
 
 int verb_repo_ls(struct talk *t, struct err *e)
 {
-    struct repo_set *rs = repo_set_hold(t->parts->repos);
+    struct repo_set *rs = repo_set_hold(t->deps->repos);
 
     (void)e;
     for (size_t i = 0; i < rs->count; i++) {
@@ -118,7 +118,7 @@ static int on_head(void *arg, struct slice name, const struct snap *sn)
 int verb_repo_show(struct talk *t, struct err *e)
 {
     struct tally held = {0};
-    struct fetch_stats up;
+    struct origin_request_stats up;
     struct repo_set *rs;
     struct repo *r;
     int rc = talk_need_repo(t, &rs, &r, e);
@@ -128,8 +128,8 @@ int verb_repo_show(struct talk *t, struct err *e)
     }
     repo_members(t, t->result, r);
     rc = r->origin != NULL
-             ? cache_list(t->parts->cache, slice_str(r->name), SLICE_NONE, on_object, &held, e)
-             : head_list(t->parts->store, slice_str(r->name), on_head, &held, e);
+             ? cache_list(t->deps->cache, slice_str(r->name), SLICE_NONE, on_object, &held, e)
+             : head_list(t->deps->store, slice_str(r->name), on_head, &held, e);
     jwrite_u64(t->result, "objects", held.objects);
     jwrite_u64(t->result, "object_bytes", held.bytes);
     if (r->origin != NULL) {
@@ -146,15 +146,15 @@ out:
 
 /* --- config.* --- */
 
-/* Whether the request means the file that this daemon was started with, and is of the same version: then what this daemon says
- * of the file is what counts. */
+/* Whether the request means the file that this daemon was started with, and is of the same version:
+ * then what this daemon says of the file is what counts. */
 static bool means_ours(struct talk *t)
 {
     struct slice path = talk_text(t, "path"), version = talk_text(t, "version");
     char real[PATH_MAX];
 
     return (path.p == NULL ||
-            (realpath(t->parts->conf_path, real) != NULL && slice_eqs(path, real))) &&
+            (realpath(t->deps->conf_path, real) != NULL && slice_eqs(path, real))) &&
            (version.p == NULL || slice_eqs(version, MIRROR_VERSION));
 }
 
@@ -169,14 +169,14 @@ int verb_config_test(struct talk *t, struct err *e)
         jwrite_bool(t->result, "other", true);
         return 0;
     }
-    rc = conf_read(t->parts->conf_path, &c, e);
-    if (rc == 0 && t->parts->ops.try(t->parts->ops.arg, c, &why) != 0) {
-        rc = err_set(e, E_CONFIG, "%s: a reload would be refused: %s", t->parts->conf_path,
-                     why.text);
+    rc = conf_read(t->deps->conf_path, &c, e);
+    if (rc == 0 && t->deps->ops.try(t->deps->ops.arg, c, &why) != 0) {
+        rc =
+            err_set(e, E_CONFIG, "%s: a reload would be refused: %s", t->deps->conf_path, why.text);
     }
     if (rc == 0) {
-        notices_of_conf(t->parts->gate, c, &warnings);
-        jwrite_str(t->result, "path", t->parts->conf_path);
+        notices_of_conf(t->deps->gate, c, &warnings);
+        jwrite_str(t->result, "path", t->deps->conf_path);
         jwrite_u64(t->result, "repos", c->repos_count);
         jwrite_u64(t->result, "listeners", c->listeners_count);
         jwrite_text(t->result, "warnings", buf_slice(&warnings));
@@ -189,7 +189,7 @@ int verb_config_test(struct talk *t, struct err *e)
 int verb_config_reload(struct talk *t, struct err *e)
 {
     struct reload_news news = RELOAD_NEWS;
-    int rc = t->parts->ops.reload(t->parts->ops.arg, &news, e);
+    int rc = t->deps->ops.reload(t->deps->ops.arg, &news, e);
 
     jwrite_text(t->result, "needs_restart", buf_slice(&news.needs_restart));
     jwrite_text(t->result, "warnings", buf_slice(&news.warnings));
@@ -221,7 +221,7 @@ static bool names_a_repo(const struct conf *c, struct slice scope)
 /* A token may be made before its repo is; mostly it is a slip. */
 static void warn_of_scopes(struct talk *t, const char *const *scopes, size_t n)
 {
-    struct repo_set *rs = repo_set_hold(t->parts->repos);
+    struct repo_set *rs = repo_set_hold(t->deps->repos);
     const char **names = mem_array(rs->conf->repos_count + 1, sizeof names[0]);
     struct buf text = BUF_INIT(64 << 10);
 
@@ -268,8 +268,8 @@ int verb_token_create(struct talk *t, struct err *e)
         }
     }
     if (rc == 0) {
-        rc = token_create(t->parts->gate, name, scopes, n,
-                          life_s != 0 ? clock_unix_s() + life_s : 0, secret, e);
+        rc = token_create(t->deps->gate, name, scopes, n, life_s != 0 ? clock_unix_s() + life_s : 0,
+                          secret, e);
     }
     if (rc == 0) {
         jwrite_text(t->result, "name", name);
@@ -300,7 +300,7 @@ static void on_token(void *arg, const struct token_info *tok)
 int verb_token_ls(struct talk *t, struct err *e)
 {
     (void)e;
-    token_each(t->parts->gate, on_token, t);
+    token_each(t->deps->gate, on_token, t);
     return 0;
 }
 
@@ -309,5 +309,5 @@ int verb_token_revoke(struct talk *t, struct err *e)
     struct slice name;
     int rc = talk_need(t, "name", &name, e);
 
-    return rc != 0 ? rc : token_revoke(t->parts->gate, name, e);
+    return rc != 0 ? rc : token_revoke(t->deps->gate, name, e);
 }

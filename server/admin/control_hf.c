@@ -4,10 +4,10 @@
 #include "common/codec/jread.h"
 #include "common/os/clock.h"
 #include "server/admin/talk.h"
-#include "server/hub/holding.h"
+#include "server/hub/pinned_branch.h"
 #include "server/hub/pinning.h"
 #include "server/hub/prefetch.h"
-#include "server/hub/stock.h"
+#include "server/hub/inventory.h"
 
 struct telling {
     struct talk *t;
@@ -15,7 +15,7 @@ struct telling {
 };
 
 /* What is not known is null, not 0. */
-static void sum_members(struct buf *row, const struct stock_sum *sum)
+static void sum_members(struct buf *row, const struct inventory_sum *sum)
 {
     static const char *const names[] = {"files", "bytes", "files_here", "bytes_here"};
     const uint64_t values[] = {sum->files, sum->bytes, sum->files_here, sum->bytes_here};
@@ -29,13 +29,13 @@ static void sum_members(struct buf *row, const struct stock_sum *sum)
     }
 }
 
-static int on_repo(void *arg, const struct stock_repo *x)
+static int on_repo(void *arg, const struct inventory_repo *x)
 {
     struct telling *w = arg;
     struct buf *row = talk_row(w->t);
 
     jwrite_str(row, "repo", w->r->name);
-    jwrite_str(row, "kind", stock_kind_name(x->kind));
+    jwrite_str(row, "kind", inventory_kind_name(x->kind));
     jwrite_text(row, "type", x->type);
     jwrite_text(row, "id", x->id);
     jwrite_text(row, "commit", x->commit);
@@ -51,17 +51,17 @@ static int on_repo(void *arg, const struct stock_repo *x)
 int verb_hf_ls(struct talk *t, struct err *e)
 {
     struct slice only = talk_text(t, "repo"), prefix = talk_text(t, "prefix");
-    struct repo_set *rs = repo_set_hold(t->parts->repos);
-    enum stock_kind k;
+    struct repo_set *rs = repo_set_hold(t->deps->repos);
+    enum inventory_kind k;
     bool found = false;
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < rs->count; i++) {
-        struct stock_view v = {t->parts->hub, rs->repo[i], true};
+        struct inventory_view v = {t->deps->hub, rs->repo[i], true};
         struct telling w = {t, rs->repo[i]};
-        if (stock_kind_of(v.r, &k) && (only.p == NULL || slice_eqs(only, v.r->name))) {
+        if (inventory_kind_of(v.r, &k) && (only.p == NULL || slice_eqs(only, v.r->name))) {
             found = true;
-            rc = stock_each(&v, prefix.p != NULL ? prefix : SLICE(""), on_repo, &w, e);
+            rc = inventory_each(&v, prefix.p != NULL ? prefix : SLICE(""), on_repo, &w, e);
         }
     }
     if (rc == 0 && only.p != NULL && !found) {
@@ -73,9 +73,9 @@ int verb_hf_ls(struct talk *t, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
-/* --- show --------------------------------------------------------------------------------------------------------- */
+/* --- show ------------------------------------------------------------------------------------- */
 
-static void revision_members(struct buf *out, const struct stock_revision *x)
+static void revision_members(struct buf *out, const struct inventory_revision *x)
 {
     jwrite_text(out, "revision", x->name);
     jwrite_text(out, "commit", x->commit);
@@ -86,7 +86,7 @@ static void revision_members(struct buf *out, const struct stock_revision *x)
     jwrite_bool(out, "held", x->held);
 }
 
-static int on_revision(void *arg, const struct stock_revision *x)
+static int on_revision(void *arg, const struct inventory_revision *x)
 {
     struct telling *w = arg;
 
@@ -94,7 +94,7 @@ static int on_revision(void *arg, const struct stock_revision *x)
     return talk_row_end(w->t);
 }
 
-static int on_file(void *arg, const struct stock_file *f)
+static int on_file(void *arg, const struct inventory_file *f)
 {
     struct telling *w = arg;
     struct buf *row = talk_row(w->t);
@@ -107,39 +107,40 @@ static int on_file(void *arg, const struct stock_file *f)
         jwrite_null(row, "sha256");
         jwrite_hex(row, "git_oid", f->oid.b, GIT_OID_BYTES);
     }
-    jwrite_str(row, "state", stock_state_name(f->state));
+    jwrite_str(row, "state", inventory_state_name(f->state));
     jwrite_u64(row, "have", f->have_bytes);
     return talk_row_end(w->t);
 }
 
-static int need_id(const struct talk *t, struct repo_set **rs, struct stock_name *out,
+static int need_id(const struct talk *t, struct repo_set **rs, struct inventory_name *out,
                    struct err *e)
 {
     struct slice repo = talk_text(t, "repo"), id;
     int rc = talk_need(t, "id", &id, e);
 
-    *rs = repo_set_hold(t->parts->repos);
-    return rc != 0 ? rc : stock_name_read(*rs, repo, id, out, e);
+    *rs = repo_set_hold(t->deps->repos);
+    return rc != 0 ? rc : inventory_name_read(*rs, repo, id, out, e);
 }
 
-static int on_any(void *arg, const struct stock_revision *x)
+static int on_any(void *arg, const struct inventory_revision *x)
 {
     (void)arg, (void)x;
     return 1;
 }
 
-/* An ID without a repo is looked for in the Hub's mirror, though another repo may have it. Then *e names that one. */
-static void name_where_it_is(const struct stock_view *v, const struct repo_set *rs,
-                             const struct stock_name *n, struct err *e)
+/* An ID without a repo is looked for in the Hub's mirror, though another repo may have it. Then *e
+ * names that one. */
+static void name_where_it_is(const struct inventory_view *v, const struct repo_set *rs,
+                             const struct inventory_name *n, struct err *e)
 {
-    struct stock_view other = *v;
+    struct inventory_view other = *v;
     struct err ignored;
-    enum stock_kind k;
+    enum inventory_kind k;
 
     for (size_t i = 0; i < rs->count; i++) {
         other.r = rs->repo[i];
-        if (other.r == n->repo || !stock_kind_of(other.r, &k) ||
-            stock_revisions(&other, n->type, n->id, on_any, NULL, &ignored) <= 0) {
+        if (other.r == n->repo || !inventory_kind_of(other.r, &k) ||
+            inventory_revisions(&other, n->type, n->id, on_any, NULL, &ignored) <= 0) {
             continue;
         }
         (void)!err_set(e, E_NOTFOUND,
@@ -155,10 +156,10 @@ static void name_where_it_is(const struct stock_view *v, const struct repo_set *
 int verb_hf_show(struct talk *t, struct err *e)
 {
     struct slice rev = talk_text(t, "revision");
-    struct stock_revision about;
+    struct inventory_revision about;
     struct arena a = {0};
-    struct stock_name n;
-    struct stock_view v = {t->parts->hub, NULL, true};
+    struct inventory_name n;
+    struct inventory_view v = {t->deps->hub, NULL, true};
     struct telling w = {t, NULL};
     struct repo_set *rs;
     int rc = need_id(t, &rs, &n, e);
@@ -171,15 +172,15 @@ int verb_hf_show(struct talk *t, struct err *e)
         jwrite_text(t->result, "id", n.id);
     }
     if (rc == 0 && rev.n == 0) {
-        rc = stock_revisions(&v, n.type, n.id, on_revision, &w, e);
+        rc = inventory_revisions(&v, n.type, n.id, on_revision, &w, e);
     } else if (rc == 0) {
-        rc = stock_files(&v, n.type, n.id, rev, &a, &about, on_file, &w, e);
+        rc = inventory_files(&v, n.type, n.id, rev, &a, &about, on_file, &w, e);
         if (rc == 0) {
             revision_members(t->result, &about);
         }
     }
     if (rc == E_NOTFOUND && v.r != NULL &&
-        stock_revisions(&v, n.type, n.id, on_any, NULL, NULL) <= 0) {
+        inventory_revisions(&v, n.type, n.id, on_any, NULL, NULL) <= 0) {
         name_where_it_is(&v, rs, &n, e);
     }
     arena_fini(&a);
@@ -187,14 +188,14 @@ int verb_hf_show(struct talk *t, struct err *e)
     return rc < 0 ? rc : 0;
 }
 
-/* --- rollback ----------------------------------------------------------------------------------------------------- */
+/* --- rollback --------------------------------------------------------------------------------- */
 
 int verb_hf_rollback(struct talk *t, struct err *e)
 {
     struct slice rev = talk_text(t, "revision"), branch;
     bool release = talk_flag(t, "release");
-    struct holding_news news = {.seq = 0};
-    struct stock_name n;
+    struct pinned_branch_news news = {.seq = 0};
+    struct inventory_name n;
     struct repo_set *rs;
     int rc = need_id(t, &rs, &n, e);
 
@@ -205,8 +206,8 @@ int verb_hf_rollback(struct talk *t, struct err *e)
                      "see `mirrorctl hf show`");
     }
     if (rc == 0) {
-        rc = release ? holding_release(t->parts->hub, &n, branch, e)
-                     : holding_set(t->parts->hub, &n, branch, rev, &news, e);
+        rc = release ? pinned_branch_release(t->deps->hub, &n, branch, e)
+                     : pinned_branch_set(t->deps->hub, &n, branch, rev, &news, e);
     }
     if (rc == 0) {
         jwrite_str(t->result, "repo", n.repo->name);
@@ -223,7 +224,7 @@ int verb_hf_rollback(struct talk *t, struct err *e)
     return rc;
 }
 
-/* --- fetched ahead, pinned ---------------------------------------------------------------------------------------- */
+/* --- fetched ahead, pinned -------------------------------------------------------------------- */
 
 enum { LOOK_MS_LEAST = 5, LOOK_MS_MOST = 200, LOOKS = 32, TELL_MS = 1000, BEGIN_MS = 10000 };
 enum { TOKEN_MAX = 1024 };
@@ -252,7 +253,7 @@ static void view_members(struct buf *out, const struct prefetch_view *v)
     jwrite_u64(out, "gives_up_unix_s", v->gives_up_unix_s);
 }
 
-/* --- what is asked for -------------------------------------------------------------------------------------------- */
+/* --- what is asked for ------------------------------------------------------------------------ */
 
 static int read_patterns(const struct talk *t, const char *key, struct slice out[PREFETCH_PATTERNS],
                          size_t *count, struct err *e)
@@ -296,18 +297,18 @@ static int read_token(const struct talk *t, struct arena *a, struct slice *out, 
 }
 
 /* Of the others all is here. */
-static int must_pull(const struct stock_name *n, const char *what, struct err *e)
+static int must_pull(const struct inventory_name *n, const char *what, struct err *e)
 {
-    enum stock_kind k;
+    enum inventory_kind k;
 
-    CHECK(stock_kind_of(n->repo, &k));
-    if (k == STOCK_HOSTED) {
+    CHECK(inventory_kind_of(n->repo, &k));
+    if (k == INVENTORY_HOSTED) {
         return err_set(e, E_USAGE,
                        "repo %s is our own, nothing in it is fetched or evicted, there is nothing "
                        "to %s",
                        n->repo->name, what);
     }
-    if (k == STOCK_SYNCED) {
+    if (k == INVENTORY_SYNCED) {
         return err_set(e, E_USAGE,
                        "repo %s is kept whole by its sync, nothing is left to %s, name it in "
                        "sync { repos } and see `mirrorctl sync run %s`",
@@ -316,23 +317,25 @@ static int must_pull(const struct stock_name *n, const char *what, struct err *e
     return 0;
 }
 
-/* --- prefetch ----------------------------------------------------------------------------------------------------- */
+/* --- prefetch --------------------------------------------------------------------------------- */
 
-/* Until it is over, or with `begin` until its files are known: what is wrong is mostly known by then. */
+/* Until it is over, or with `begin` until its files are known: what is wrong is mostly known by
+ * then. */
 static int watch(struct talk *t, uint64_t id, bool begin, struct prefetch_view *v, struct err *e)
 {
-    uint64_t began_ms = clock_now_ms(), told_ms = 0, told = UINT64_MAX;
+    uint64_t began_ms = clock_now_ms(), reported_ms = 0, reported = UINT64_MAX;
     int rc;
 
-    while ((rc = prefetch_look(t->parts->prefetches, id, v, e)) == 0 && !prefetch_is_over(v)) {
+    while ((rc = prefetch_look(t->deps->prefetches, id, v, e)) == 0 && !prefetch_is_over(v)) {
         uint64_t now_ms = clock_now_ms();
         bool waits = v->state == PREFETCH_WAITING && v->why[0] != '\0';
         if (begin && (v->state == PREFETCH_FETCHING || waits || now_ms - began_ms > BEGIN_MS)) {
             break;
         }
-        if (!begin && (told != v->bytes_done + v->files_done || now_ms - told_ms > TELL_MS)) {
-            told = v->bytes_done + v->files_done;
-            told_ms = now_ms;
+        if (!begin &&
+            (reported != v->bytes_done + v->files_done || now_ms - reported_ms > TELL_MS)) {
+            reported = v->bytes_done + v->files_done;
+            reported_ms = now_ms;
             view_members(talk_row(t), v);
             if (talk_row_flush(t) != 0) {
                 return err_set(e, E_CANCELLED, "nobody waits any more, it goes on");
@@ -347,10 +350,10 @@ static int watch(struct talk *t, uint64_t id, bool begin, struct prefetch_view *
 int verb_hf_prefetch(struct talk *t, struct err *e)
 {
     struct slice include[PREFETCH_PATTERNS], exclude[PREFETCH_PATTERNS];
-    struct prefetch_want w = {.include = include, .exclude = exclude, .pin = talk_flag(t, "pin")};
+    struct prefetch_params w = {.include = include, .exclude = exclude, .pin = talk_flag(t, "pin")};
     struct prefetch_view v;
     struct arena a = {0};
-    struct stock_name n;
+    struct inventory_name n;
     struct repo_set *rs;
     bool joined = false;
     uint64_t id = 0;
@@ -365,7 +368,7 @@ int verb_hf_prefetch(struct talk *t, struct err *e)
         w.type = n.type;
         w.id = n.id;
         w.rev = n.rev.p != NULL ? n.rev : SLICE("main");
-        rc = prefetch_add(t->parts->prefetches, &w, &id, &joined, e);
+        rc = prefetch_add(t->deps->prefetches, &w, &id, &joined, e);
     }
     repo_set_release(&rs); /* not held while it runs */
     if (w.authorization.p != NULL) {
@@ -394,19 +397,19 @@ static int on_view(void *arg, const struct prefetch_view *v)
 int verb_hf_prefetches(struct talk *t, struct err *e)
 {
     (void)e;
-    (void)prefetch_each(t->parts->prefetches, on_view, t);
+    (void)prefetch_each(t->deps->prefetches, on_view, t);
     return 0;
 }
 
 int verb_hf_stop(struct talk *t, struct err *e)
 {
-    struct stock_name n;
+    struct inventory_name n;
     struct repo_set *rs;
     unsigned count = 0;
     int rc = need_id(t, &rs, &n, e);
 
     if (rc == 0) {
-        rc = prefetch_stop(t->parts->prefetches, slice_str(n.repo->name), n.type, n.id, n.rev,
+        rc = prefetch_stop(t->deps->prefetches, slice_str(n.repo->name), n.type, n.id, n.rev,
                            &count, e);
     }
     jwrite_u64(t->result, "stopped", count);
@@ -414,19 +417,19 @@ int verb_hf_stop(struct talk *t, struct err *e)
     return rc;
 }
 
-/* --- pins --------------------------------------------------------------------------------------------------------- */
+/* --- pins ------------------------------------------------------------------------------------- */
 
-static int pin(struct talk *t, const struct stock_name *n, struct slice authorization,
+static int pin(struct talk *t, const struct inventory_name *n, struct slice authorization,
                struct err *e)
 {
     struct slice rev = n->rev.p != NULL ? n->rev : SLICE("main");
-    struct errand_commit c;
-    struct errand x;
+    struct plan_runner_commit c;
+    struct plan_runner x;
     uint64_t files = 0;
     int rc;
 
-    errand_init(&x, t->parts->hub, n->repo, authorization, &t->parts->lifecycle->draining);
-    rc = errand_list(&x, n->type, n->id, rev, &c, e);
+    plan_runner_init(&x, t->deps->hub, n->repo, authorization, &t->deps->lifecycle->draining);
+    rc = plan_runner_list(&x, n->type, n->id, rev, &c, e);
     rc = rc != 0 ? rc : pinning_set(&x, n->type, n->id, rev, &c, NULL, NULL, &files, e);
     if (rc == 0) {
         jwrite_text(t->result, "id", c.id);
@@ -434,7 +437,7 @@ static int pin(struct talk *t, const struct stock_name *n, struct slice authoriz
         jwrite_text(t->result, "commit", c.commit);
         jwrite_u64(t->result, "files", files);
     }
-    errand_fini(&x);
+    plan_runner_fini(&x);
     return rc;
 }
 
@@ -442,7 +445,7 @@ int verb_hf_pin(struct talk *t, struct err *e)
 {
     struct slice authorization;
     struct arena a = {0};
-    struct stock_name n;
+    struct inventory_name n;
     struct repo_set *rs;
     int rc = need_id(t, &rs, &n, e);
 
@@ -455,13 +458,13 @@ int verb_hf_pin(struct talk *t, struct err *e)
 }
 
 /* Pins are of the canonical name; people may write another. */
-static struct slice canonical(struct talk *t, const struct stock_name *n, struct arena *a)
+static struct slice canonical(struct talk *t, const struct inventory_name *n, struct arena *a)
 {
-    struct stock_view v = {t->parts->hub, n->repo, true};
+    struct inventory_view v = {t->deps->hub, n->repo, true};
     struct slice id = n->id;
     struct err unused;
 
-    if (stock_id(&v, n->type, n->id, a, &id, &unused) != 0) {
+    if (inventory_id(&v, n->type, n->id, a, &id, &unused) != 0) {
         return n->id;
     }
     return id;
@@ -470,14 +473,14 @@ static struct slice canonical(struct talk *t, const struct stock_name *n, struct
 int verb_hf_unpin(struct talk *t, struct err *e)
 {
     struct arena a = {0};
-    struct stock_name n;
+    struct inventory_name n;
     struct repo_set *rs;
     uint64_t count = 0;
     int rc = need_id(t, &rs, &n, e);
 
     rc = rc != 0 ? rc : must_pull(&n, "unpin", e);
     if (rc == 0) {
-        rc = pinning_clear(t->parts->store, slice_str(n.repo->name), n.type, canonical(t, &n, &a),
+        rc = pinning_clear(t->deps->store, slice_str(n.repo->name), n.type, canonical(t, &n, &a),
                            n.rev, &count, e);
     }
     jwrite_u64(t->result, "unpinned", count);

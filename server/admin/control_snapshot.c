@@ -1,4 +1,5 @@
-/* snapshot.*: of hosted trees, which have names and branches ("owner/name@branch"), and of synced repos, which have one tree. */
+/* snapshot.*: of hosted trees, which have names and branches ("owner/name@branch"), and of synced
+ * repos, which have one tree. */
 #include <stdlib.h>
 
 #include "server/admin/talk.h"
@@ -13,7 +14,8 @@ struct tree { /* what a request names */
     struct slice branch; /* "": the head */
 };
 
-/* The request's repo and tree. Release t->set in any case. whole: no name is a request for all trees. */
+/* The request's repo and tree. Release t->set in any case. whole: no name is a request for all
+ * trees. */
 static int need_tree(const struct talk *t, bool whole, struct tree *out, struct err *e)
 {
     int rc = talk_need_repo(t, &out->set, &out->repo, e);
@@ -41,8 +43,8 @@ static int need_tree(const struct talk *t, bool whole, struct tree *out, struct 
 static int branch_get(const struct talk *t, const struct tree *x, struct snap *out, struct err *e)
 {
     int rc = x->branch.n == 0
-                 ? head_get(t->parts->store, x->repo_name, x->name, out, e)
-                 : ref_get(t->parts->store, x->repo_name, x->name, REF_BRANCH, x->branch, out, e);
+                 ? head_get(t->deps->store, x->repo_name, x->name, out, e)
+                 : ref_get(t->deps->store, x->repo_name, x->name, REF_BRANCH, x->branch, out, e);
 
     if (rc != E_NOTFOUND) {
         return rc;
@@ -64,7 +66,7 @@ static int need_snap(const struct talk *t, const struct tree *x, const char *key
     bool named = !x->repo->synced;
     int rc = talk_need(t, key, &version, e);
 
-    rc = rc != 0 ? rc : snap_find(t->parts->store, x->repo_name, x->name, version, out, e);
+    rc = rc != 0 ? rc : snap_find(t->deps->store, x->repo_name, x->name, version, out, e);
     if (rc == E_NOTFOUND) {
         return err_set(
             e, rc,
@@ -142,7 +144,7 @@ static void snaps_free(struct snaps *s)
 /* Who published it and why, where that is known, and what leads to it. */
 static int say_more(struct snaps *s, struct buf *row, uint64_t seq)
 {
-    struct store *store = s->t->parts->store;
+    struct store *store = s->t->deps->store;
     struct arena a = {0};
     struct note n;
     int rc = note_get(store, s->x->repo_name, s->x->name, seq, &a, &n, NULL);
@@ -179,7 +181,7 @@ static int list_history(struct snaps *s, struct snap sn, struct err *e)
     int rc = on_snap(s, &sn);
 
     while (rc == 0 && sn.parent_seq != 0) {
-        rc = snap_get(s->t->parts->store, s->x->repo_name, s->x->name, sn.parent_seq, &sn, e);
+        rc = snap_get(s->t->deps->store, s->x->repo_name, s->x->name, sn.parent_seq, &sn, e);
         rc = rc != 0 ? rc : on_snap(s, &sn);
     }
     return rc == E_NOTFOUND ? 0 : rc;
@@ -193,15 +195,15 @@ int verb_snapshot_ls(struct talk *t, struct err *e)
     int rc = need_tree(t, true, &x, e);
 
     if (rc == 0 && x.name.n == 0) {
-        rc = head_list(t->parts->store, x.repo_name, on_head, &s, e);
+        rc = head_list(t->deps->store, x.repo_name, on_head, &s, e);
     } else if (rc == 0) {
         rc = branch_get(t, &x, &head, e);
         s.head_seq = rc == 0 ? head.seq : 0;
-        rc = rc != 0 ? rc : ref_list(t->parts->store, x.repo_name, x.name, on_name, &s, e);
+        rc = rc != 0 ? rc : ref_list(t->deps->store, x.repo_name, x.name, on_name, &s, e);
         if (rc == 0 && x.branch.n != 0) {
             rc = list_history(&s, head, e);
         } else if (rc == 0) {
-            rc = snap_list(t->parts->store, x.repo_name, x.name, on_snap, &s, e);
+            rc = snap_list(t->deps->store, x.repo_name, x.name, on_snap, &s, e);
         } else if (rc == E_NOTFOUND && x.repo->synced) {
             rc = 0; /* nothing is published yet */
         }
@@ -224,12 +226,12 @@ int verb_snapshot_show(struct talk *t, struct err *e)
         sn = head;
         rc = talk_text(t, "version").n != 0 ? need_snap(t, &x, "version", &sn, e) : 0;
     }
-    rc = rc != 0 ? rc : head_held(t->parts->store, x.repo_name, x.name, &held, e);
+    rc = rc != 0 ? rc : head_held(t->deps->store, x.repo_name, x.name, &held, e);
     if (rc == 0) {
         snap_members(t->result, &sn);
         jwrite_bool(t->result, "live", sn.seq == head.seq);
         jwrite_bool(t->result, "hold", held);
-        rc = ref_list(t->parts->store, x.repo_name, x.name, on_name, &s, e);
+        rc = ref_list(t->deps->store, x.repo_name, x.name, on_name, &s, e);
     }
     rc = rc != 0 ? rc : say_more(&s, t->result, sn.seq);
     snaps_free(&s);
@@ -286,7 +288,7 @@ int verb_snapshot_diff(struct talk *t, struct err *e)
     if (rc == 0) {
         rc = talk_text(t, "to").n != 0 ? need_snap(t, &x, "to", &to, e) : branch_get(t, &x, &to, e);
     }
-    rc = rc != 0 ? rc : tree_diff(t->parts->store, &from.root, &to.root, on_difference, &d, e);
+    rc = rc != 0 ? rc : tree_diff(t->deps->store, &from.root, &to.root, on_difference, &d, e);
     if (rc == 0) {
         jwrite_u64(t->result, "from_seq", from.seq);
         jwrite_u64(t->result, "to_seq", to.seq);
@@ -312,15 +314,15 @@ int verb_snapshot_rollback(struct talk *t, struct err *e)
 
     if (rc == 0) {
         rc = x.branch.n == 0
-                 ? head_set(t->parts->store, x.repo_name, x.name, sn.seq, b, e)
-                 : branch_set(t->parts->store, x.repo_name, x.name, x.branch, sn.seq, b, e);
+                 ? head_set(t->deps->store, x.repo_name, x.name, sn.seq, b, e)
+                 : branch_set(t->deps->store, x.repo_name, x.name, x.branch, sn.seq, b, e);
     }
-    rc = rc != 0 ? rc : store_commit(t->parts->store, &b, COMMIT_SYNC, e);
+    rc = rc != 0 ? rc : store_commit(t->deps->store, &b, COMMIT_SYNC, e);
     batch_free(&b);
     if (rc == 0) {
-        repos_changed(t->parts->repos, x.repo_name);
+        repos_changed(t->deps->repos, x.repo_name);
         snap_members(t->result, &sn);
-        rc = head_held(t->parts->store, x.repo_name, x.name, &hold, e);
+        rc = head_held(t->deps->store, x.repo_name, x.name, &hold, e);
         jwrite_bool(t->result, "hold", hold);
     }
     repo_set_release(&x.set);
@@ -334,10 +336,9 @@ int verb_snapshot_tag(struct talk *t, struct err *e)
     int rc = need_version(t, "version", &x, &sn, e);
 
     rc = rc != 0 ? rc
-                 : snap_tag(t->parts->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
+                 : snap_tag(t->deps->store, x.repo_name, x.name, sn.seq, talk_text(t, "label"), e);
     if (rc == 0) {
-        repos_changed(t->parts->repos,
-                      x.repo_name); /* "@label" and lists of names are remembered */
+        repos_changed(t->deps->repos, x.repo_name); /* "@label" and lists of names are remembered */
         jwrite_u64(t->result, "seq", sn.seq);
         jwrite_text(t->result, "label", talk_text(t, "label"));
     }
@@ -350,7 +351,7 @@ int verb_snapshot_hold(struct talk *t, struct err *e)
     struct tree x = {0};
     int rc = need_tree(t, false, &x, e);
 
-    rc = rc != 0 ? rc : head_hold(t->parts->store, x.repo_name, x.name, !talk_flag(t, "off"), e);
+    rc = rc != 0 ? rc : head_hold(t->deps->store, x.repo_name, x.name, !talk_flag(t, "off"), e);
     if (rc == 0) {
         jwrite_bool(t->result, "hold", !talk_flag(t, "off"));
     }
@@ -364,9 +365,9 @@ int verb_snapshot_rm(struct talk *t, struct err *e)
     struct snap sn;
     int rc = need_version(t, "version", &x, &sn, e);
 
-    rc = rc != 0 ? rc : snap_remove(t->parts->store, x.repo_name, x.name, sn.seq, e);
+    rc = rc != 0 ? rc : snap_remove(t->deps->store, x.repo_name, x.name, sn.seq, e);
     if (rc == 0) {
-        repos_changed(t->parts->repos, x.repo_name); /* "@v7" and labels lead nowhere now */
+        repos_changed(t->deps->repos, x.repo_name); /* "@v7" and labels lead nowhere now */
         jwrite_u64(t->result, "seq", sn.seq);
     }
     repo_set_release(&x.set);

@@ -8,7 +8,7 @@
 
 struct checking {
     struct talk *t;
-    uint64_t told_ms;
+    uint64_t reported_ms;
 };
 
 /* A client that left, or a daemon that stops and hangs up on it, ends the work. */
@@ -17,10 +17,10 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
     struct checking *c = arg;
     uint64_t now_ms = clock_now_ms();
 
-    if (now_ms - c->told_ms < 200) {
+    if (now_ms - c->reported_ms < 200) {
         return true;
     }
-    c->told_ms = now_ms;
+    c->reported_ms = now_ms;
     return talk_progress(c->t, done, total) == 0;
 }
 
@@ -49,7 +49,7 @@ int verb_verify(struct talk *t, struct err *e)
 {
     struct checking c = {.t = t};
     struct verify_report r = {0};
-    int rc = verify_run(t->parts->store, talk_flag(t, "deep"), talk_flag(t, "repair"), on_progress,
+    int rc = verify_run(t->deps->store, talk_flag(t, "deep"), talk_flag(t, "repair"), on_progress,
                         on_finding, &c, &r, e);
 
     report_json(&r, t->result);
@@ -63,11 +63,11 @@ int verb_cache_gc(struct talk *t, struct err *e)
     struct gc_report r = {0};
     int rc;
 
-    if (atomic_exchange(t->parts->collecting, true)) {
+    if (atomic_exchange(t->deps->collecting, true)) {
         return err_set(e, E_BUSY, "a collection is under way, wait for its end, try again");
     }
-    rc = gc_run(t->parts->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
-    *t->parts->collecting = false;
+    rc = gc_run(t->deps->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
+    *t->deps->collecting = false;
     jwrite_u64(t->result, "blobs", r.blobs);
     jwrite_u64(t->result, "bytes", r.bytes);
     jwrite_u64(t->result, "nodes", r.nodes);

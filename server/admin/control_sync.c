@@ -1,4 +1,5 @@
-/* Verbs about repos that are mirrored whole: sync.*, and of snapshots those that hosted trees share with them. */
+/* Verbs about repos that are mirrored whole: sync.*, and of snapshots those that hosted trees share
+ * with them. */
 #include <unistd.h>
 
 #include "common/os/clock.h"
@@ -79,18 +80,18 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
                     struct err *e)
 {
     struct sync_view v;
-    uint64_t told = UINT64_MAX, attempts = 0;
+    uint64_t reported = UINT64_MAX, attempts = 0;
     enum run_stage stage = RUN_WAIT;
     int rc;
 
     for (;;) {
-        rc = sync_look(t->parts->sync, repo, &v, e);
+        rc = sync_look(t->deps->sync, repo, &v, e);
         if (rc != 0 || v.last.id != id || !v.running) {
             break;
         }
-        if (v.last.bytes_done + v.last.listed != told || v.last.stage != stage ||
+        if (v.last.bytes_done + v.last.listed != reported || v.last.stage != stage ||
             v.last.attempts != attempts) {
-            told = v.last.bytes_done + v.last.listed;
+            reported = v.last.bytes_done + v.last.listed;
             stage = v.last.stage;
             attempts = v.last.attempts;
             report_members(talk_row(t), &v.last);
@@ -99,12 +100,12 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
         if (talk_left(t)) {
             return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
         }
-        sync_await(t->parts->sync, repo, id, LOOK_MS);
+        sync_await(t->deps->sync, repo, id, LOOK_MS);
     }
     if (rc == 0 && v.last.id == id) {
         *out = v.last; /* also where there was no room to write it down */
     } else if (rc == 0) {
-        rc = history_get(t->parts->store, repo, id, out, e);
+        rc = history_get(t->deps->store, repo, id, out, e);
     }
     return rc;
 }
@@ -117,8 +118,8 @@ int verb_sync_run(struct talk *t, struct err *e)
     int rc = talk_need(t, "repo", &repo, e);
 
     if (rc == 0) {
-        rc = sync_start(t->parts->sync, repo, talk_flag(t, "dry_run"), talk_flag(t, "force"), &id,
-                        e);
+        rc =
+            sync_start(t->deps->sync, repo, talk_flag(t, "dry_run"), talk_flag(t, "force"), &id, e);
     }
     if (rc == 0 && !talk_flag(t, "wait")) {
         jwrite_u64(t->result, "run", id);
@@ -141,7 +142,7 @@ static int on_view(void *arg, const struct sync_view *v)
 
 int verb_sync_ls(struct talk *t, struct err *e)
 {
-    int rc = sync_each(t->parts->sync, on_view, t, e);
+    int rc = sync_each(t->deps->sync, on_view, t, e);
 
     return rc < 0 ? rc : 0;
 }
@@ -161,9 +162,9 @@ int verb_sync_show(struct talk *t, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    rc = rc != 0 ? rc : sync_look(t->parts->sync, repo, &v, e);
+    rc = rc != 0 ? rc : sync_look(t->deps->sync, repo, &v, e);
     if (rc == 0) {
-        rc = history_list(t->parts->store, repo, on_report, t, e);
+        rc = history_list(t->deps->store, repo, on_report, t, e);
         rc = rc < 0 ? rc : 0;
     }
     if (rc == 0) {
@@ -189,15 +190,15 @@ int verb_sync_logs(struct talk *t, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    rc = rc != 0 ? rc : sync_look(t->parts->sync, repo, &v, e);
+    rc = rc != 0 ? rc : sync_look(t->deps->sync, repo, &v, e);
     if (rc == 0 && r.id == 0 && v.ever) {
         r = v.last;
     } else if (rc == 0) {
-        rc = history_get(t->parts->store, repo, r.id, &r, e);
+        rc = history_get(t->deps->store, repo, r.id, &r, e);
     }
     if (rc == 0) {
         jwrite_u64(t->result, "run", r.id);
-        rc = history_lines(t->parts->store, repo, r.id, on_line, t, e);
+        rc = history_lines(t->deps->store, repo, r.id, on_line, t, e);
     }
     return rc;
 }
@@ -207,7 +208,7 @@ static int pause_or_not(struct talk *t, bool pause, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    rc = rc != 0 ? rc : sync_pause(t->parts->sync, repo, pause, e);
+    rc = rc != 0 ? rc : sync_pause(t->deps->sync, repo, pause, e);
     if (rc == 0) {
         jwrite_bool(t->result, "paused", pause);
     }
@@ -229,7 +230,7 @@ int verb_sync_stop(struct talk *t, struct err *e)
     struct slice repo;
     int rc = talk_need(t, "repo", &repo, e);
 
-    return rc != 0 ? rc : sync_cancel(t->parts->sync, repo, e);
+    return rc != 0 ? rc : sync_cancel(t->deps->sync, repo, e);
 }
 
 int verb_sync_approve(struct talk *t, struct err *e)
@@ -238,7 +239,7 @@ int verb_sync_approve(struct talk *t, struct err *e)
     struct snap sn;
     int rc = talk_need(t, "repo", &repo, e);
 
-    rc = rc != 0 ? rc : sync_approve(t->parts->sync, repo, &sn, e);
+    rc = rc != 0 ? rc : sync_approve(t->deps->sync, repo, &sn, e);
     if (rc == 0) {
         jwrite_u64(t->result, "seq", sn.seq);
         jwrite_u64(t->result, "entries", sn.entries);

@@ -1,4 +1,5 @@
-/* Verb upstream.check: one HEAD at every origin, or the first word of one that speaks first, all at once, past the cache. */
+/* Verb upstream.check: one HEAD at every origin, or the first word of one that speaks first, all at
+ * once, past the cache. */
 #include <event2/event.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -13,7 +14,7 @@
 
 enum { SSH_PORT = 22 };
 
-/* --- a peer that speaks first: an rsync daemon, an sshd ----------------------------------------------------------- */
+/* --- a peer that speaks first: an rsync daemon, an sshd --------------------------------------- */
 
 struct greet { /* its first word is all that is asked of it */
     struct link *link;
@@ -139,7 +140,7 @@ static int greet_open(const struct origin_settings *o, const struct link_site *s
     return rc;
 }
 
-/* --- the probes --------------------------------------------------------------------------------------------------- */
+/* --- the probes ------------------------------------------------------------------------------- */
 
 struct probe {
     const struct repo_conf *conf;
@@ -209,7 +210,7 @@ static void start(struct xfer_loop *l, struct probe *p, struct arena *a)
     const struct origin_bucket *bucket = p->origin != NULL ? origin_bucket(p->origin) : NULL;
     struct slice lines[ORIGIN_LINES];
     struct buf url = BUF_INIT(16384);
-    struct xfer_want w = {
+    struct xfer_params w = {
         .method = XFER_HEAD,
         .fields = lines,
         .connect_timeout_ms = o->connect_ms,
@@ -245,7 +246,8 @@ static void on_client(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-/* Any answer means that the origin is there; what it thinks of a HEAD at its root is shown, not judged, but for 5xx. */
+/* Any answer means that the origin is there; what it thinks of a HEAD at its root is shown, not
+ * judged, but for 5xx. */
 static void tell(struct talk *t, const struct probe *p)
 {
     struct buf *row = talk_row(t);
@@ -262,10 +264,10 @@ static void tell(struct talk *t, const struct probe *p)
 int verb_upstream_check(struct talk *t, struct err *e)
 {
     struct slice only = talk_text(t, "repo");
-    struct repo_set *rs = repo_set_hold(t->parts->repos);
+    struct repo_set *rs = repo_set_hold(t->deps->repos);
     struct probe *probes = mem_array(rs->conf->repos_count + 1, sizeof(*probes));
     struct event_base *base = event_base_new();
-    struct mailbox *box;
+    struct message_queue *box;
     struct link_site site;
     struct xfer_loop *l;
     struct arena a = {0};
@@ -273,7 +275,7 @@ int verb_upstream_check(struct talk *t, struct err *e)
     size_t n = 0, down = 0;
 
     CHECK(base != NULL);
-    box = mailbox_open(base);
+    box = message_queue_open(base);
     site = (struct link_site){base, box};
     l = xfer_loop_open(base, &(struct xfer_limits){0});
     for (size_t i = 0; i < rs->conf->repos_count; i++) {
@@ -305,7 +307,7 @@ int verb_upstream_check(struct talk *t, struct err *e)
     for (size_t i = 0; i < n; i++) {
         greet_close(&probes[i].greet);
     }
-    mailbox_close(&box);
+    message_queue_close(&box);
     for (size_t i = 0; i < n; i++) {
         tell(t, &probes[i]);
         down += !probes[i].up;

@@ -9,7 +9,7 @@
 #include "common/base/log.h"
 #include "server/admin/admin.h"
 #include "server/admin/sample.h"
-#include "server/fetch/fetch.h"
+#include "server/fetch/request.h"
 
 struct text { /* one exposition being written */
     struct buf *out;
@@ -122,10 +122,11 @@ static void print_build(struct text *t)
     buf_addf(t->out, "%s{version=\"" MIRROR_VERSION "\"} 1\n", t->name);
 }
 
-/* Classes and states that never came are left out, but for a repo's hits and misses: rates need a zero to start from. */
+/* Classes and states that never came are left out, but for a repo's hits and misses: rates need a
+ * zero to start from. */
 static void print_requests(struct text *t)
 {
-    struct traffic *tr = t->s->parts->traffic;
+    struct traffic *tr = t->s->deps->traffic;
     struct traffic_sum sum;
 
     for (unsigned r = 0; r < traffic_repos(tr); r++) {
@@ -145,7 +146,7 @@ static void print_requests(struct text *t)
 
 static void print_bytes(struct text *t)
 {
-    struct traffic *tr = t->s->parts->traffic;
+    struct traffic *tr = t->s->deps->traffic;
     struct traffic_sum sum;
 
     for (unsigned r = 0; r < traffic_repos(tr); r++) {
@@ -161,7 +162,7 @@ static void print_bytes(struct text *t)
 
 static void print_cut(struct text *t)
 {
-    struct traffic *tr = t->s->parts->traffic;
+    struct traffic *tr = t->s->deps->traffic;
     struct traffic_sum sum;
 
     for (unsigned r = 0; r < traffic_repos(tr); r++) {
@@ -175,7 +176,7 @@ static void print_times(struct text *t)
     struct traffic_times times;
     uint64_t below = 0;
 
-    traffic_times(t->s->parts->traffic, &times);
+    traffic_times(t->s->deps->traffic, &times);
     for (unsigned i = 0; i < TRAFFIC_BUCKETS; i++) {
         below += times.bucket[i];
         buf_addf(t->out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", t->name, traffic_bounds_s[i], below);
@@ -187,8 +188,8 @@ static void print_times(struct text *t)
 
 static void print_upstream(struct text *t, size_t field)
 {
-    struct traffic *tr = t->s->parts->traffic;
-    struct fetch_stats st;
+    struct traffic *tr = t->s->deps->traffic;
+    struct origin_request_stats st;
 
     for (unsigned r = 0; r < traffic_repos(tr); r++) {
         if (traffic_fetched(tr, r, &st)) {
@@ -200,28 +201,28 @@ static void print_upstream(struct text *t, size_t field)
 
 static void print_upstream_requests(struct text *t)
 {
-    print_upstream(t, offsetof(struct fetch_stats, requests));
+    print_upstream(t, offsetof(struct origin_request_stats, requests));
 }
 
 static void print_upstream_bytes(struct text *t)
 {
-    print_upstream(t, offsetof(struct fetch_stats, bytes));
+    print_upstream(t, offsetof(struct origin_request_stats, bytes));
 }
 
 static void print_upstream_errors(struct text *t)
 {
-    print_upstream(t, offsetof(struct fetch_stats, errors));
+    print_upstream(t, offsetof(struct origin_request_stats, errors));
 }
 
 static void print_upstream_throttled(struct text *t)
 {
-    print_upstream(t, offsetof(struct fetch_stats, throttled));
+    print_upstream(t, offsetof(struct origin_request_stats, throttled));
 }
 
 static void print_pools(struct text *t)
 {
-    buf_addf(t->out, "%s{pool=\"disk\"} %u\n", t->name, pool_waiting(t->s->parts->disk));
-    buf_addf(t->out, "%s{pool=\"readers\"} %u\n", t->name, pool_waiting(t->s->parts->readers));
+    buf_addf(t->out, "%s{pool=\"disk\"} %u\n", t->name, pool_waiting(t->s->deps->disk));
+    buf_addf(t->out, "%s{pool=\"readers\"} %u\n", t->name, pool_waiting(t->s->deps->readers));
 }
 
 /* --- the process, under the names that every exporter uses --- */
@@ -253,12 +254,13 @@ static void process(struct text *t)
     head(t, "process_resident_memory_bytes", "gauge", "Memory in use.");
     one(t, (double)resident_bytes());
     head(t, "process_start_time_seconds", "gauge", "When the process started, unix time.");
-    one(t, (double)t->s->parts->lifecycle->started_unix_s);
+    one(t, (double)t->s->deps->lifecycle->started_unix_s);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         head(t, "process_max_fds", "gauge", "Most files open at once.");
         one(t, (double)files.rlim_cur);
     }
-    /* The folder's size is their number from Linux 6.2 on; before that 0, and counting 10,000 takes too long here. */
+    /* The folder's size is their number from Linux 6.2 on; before that 0, and counting 10,000 takes
+     * too long here. */
     if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) {
         head(t, "process_open_fds", "gauge", "Files open.");
         one(t, (double)st.st_size);
@@ -271,7 +273,7 @@ static void rocksdb(struct text *t)
     struct buf lines = BUF_INIT(1 << 20);
     struct slice rest;
 
-    store_metrics(t->s->parts->store, &lines);
+    store_metrics(t->s->deps->store, &lines);
     rest = buf_slice(&lines);
     while (rest.n > 0) {
         struct slice value = slice_cut(&rest, '\n'), name = slice_cut(&value, ' ');
@@ -286,13 +288,13 @@ static void rocksdb(struct text *t)
     buf_free(&lines);
 }
 
-void metrics_text(const struct admin_parts *parts, bool openmetrics, struct buf *out)
+void metrics_text(const struct admin_deps *deps, bool openmetrics, struct buf *out)
 {
     struct sample sample;
     const struct sample *s = &sample;
     struct text t = {.out = out, .s = s, .openmetrics = openmetrics};
 
-    sample_take(parts, &sample);
+    sample_take(deps, &sample);
 #define METRIC(name, type, value, help)                                                            \
     head(&t, "mirrord_" #name, #type, help);                                                       \
     one(&t, (value));

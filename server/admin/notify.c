@@ -11,7 +11,8 @@
 #include "common/base/log.h"
 #include "server/admin/admin.h"
 
-/* The whole of sd_notify(3): one datagram. A name that begins with '@' is abstract, its first byte NUL. */
+/* The whole of sd_notify(3): one datagram. A name that begins with '@' is abstract, its first byte
+ * NUL. */
 void notify_systemd(const char *fmt, ...)
 {
     const char *path = getenv("NOTIFY_SOCKET");

@@ -5,10 +5,10 @@
 #include "server/admin/admin.h"
 #include "server/admin/client_lines.h"
 #include "server/admin/sample.h"
-#include "server/admin/stock_page.h"
+#include "server/admin/inventory_page.h"
 #include "server/admin/trouble.h"
 #include "server/live/modules.h"
-#include "server/fetch/fetch.h"
+#include "server/fetch/request.h"
 #include "server/page/html.h"
 #include "server/rsync/door.h"
 
@@ -45,14 +45,15 @@ static bool is_published(const struct view *v, const char *name)
     return false;
 }
 
-/* A link to the pages of a Hub's repositories, or to the folder of what was mirrored whole; others have nothing to list. */
+/* A link to the pages of a Hub's repositories, or to the folder of what was mirrored whole; others
+ * have nothing to list. */
 static void write_name(struct view *v, const char *name)
 {
     const struct repo *r = repo_set_find(v->s->set, slice_str(name));
-    enum stock_kind kind;
+    enum inventory_kind kind;
 
-    if (r != NULL && stock_kind_of(r, &kind)) {
-        buf_addf(v->out, "<a href=\"" STOCK_PAGES "%s/\">%s</a>", name, name);
+    if (r != NULL && inventory_kind_of(r, &kind)) {
+        buf_addf(v->out, "<a href=\"" INVENTORY_PAGES "%s/\">%s</a>", name, name);
     } else if (r != NULL && is_published(v, name)) {
         buf_addf(v->out, "<a href=\"/%s/\">%s</a>", name, name);
     } else {
@@ -74,15 +75,15 @@ static void write_repo(struct view *v, const struct repo *r)
 {
     struct traffic_sum sum;
 
-    traffic_sum(v->s->parts->traffic, r->slot, &sum);
+    traffic_sum(v->s->deps->traffic, r->slot, &sum);
     buf_addf(v->out, "<tr data-repo=\"%s\"%s><td>", r->name,
              origin_fails(r) ? " class=\"fails\"" : "");
     write_name(v, r->name);
     buf_addf(v->out, "<td>%s<td>", r->ops->name);
-    if (r->home != NULL && r->anonymous_read) {
-        html_text(v->out, slice_str(r->home));
+    if (r->shown_origin != NULL && r->anonymous_read) {
+        html_text(v->out, slice_str(r->shown_origin));
     } else {
-        buf_str(v->out, r->home != NULL ? "by token" : "uploads");
+        buf_str(v->out, r->shown_origin != NULL ? "by token" : "uploads");
     }
     buf_addf(v->out, "<td>%" PRIu64 "<td>", traffic_requests(&sum));
     html_size(v->out, traffic_bytes(&sum));
@@ -174,13 +175,13 @@ static void write_repos(struct view *v)
 
 static void write_clients(struct view *v)
 {
-    const struct admin_parts *parts = v->s->parts;
+    const struct admin_deps *deps = v->s->deps;
     const struct http_certificate *tls = v->s->certificates > 0 ? &v->s->certificate[0] : NULL;
     struct client_doors doors = {
         .base = v->base,
         .tls = tls != NULL ? tls->listen : NULL,
         .public = tls != NULL && tls->public,
-        .rsync = modules_address(parts->modules),
+        .rsync = modules_address(deps->modules),
     };
 
     for (size_t i = 0; i < v->s->set->count; i++) {
@@ -188,10 +189,10 @@ static void write_clients(struct view *v)
     }
 }
 
-static void write_fills(struct view *v)
+static void write_fetches(struct view *v)
 {
-    for (size_t i = 0; i < v->s->fills; i++) {
-        const struct fill_info *f = &v->s->fill[i];
+    for (size_t i = 0; i < v->s->fetches; i++) {
+        const struct fetch_info *f = &v->s->fetch[i];
         const struct repo *r = repo_set_find(v->s->set, slice_str(f->repo));
         bool known = f->total_bytes != LENGTH_UNKNOWN;
         buf_addf(v->out, "<li>%s/", f->repo);
@@ -255,9 +256,9 @@ static void write_swarms(struct view *v)
     buf_str(v->out, "</ul>\n</section>\n");
 }
 
-static void write_no_fills(struct view *v)
+static void write_no_fetches(struct view *v)
 {
-    buf_str(v->out, v->s->fills > 0 ? " hidden" : "");
+    buf_str(v->out, v->s->fetches > 0 ? " hidden" : "");
 }
 
 /* --- the numbers --- */
@@ -293,18 +294,17 @@ static void write_no_troubles(struct view *v)
 
 static void write_state(struct view *v)
 {
-    const struct admin_parts *parts = v->s->parts;
+    const struct admin_deps *deps = v->s->deps;
     size_t troubles = trouble_each(v->s, false, NULL, NULL);
 
     buf_addf(v->out, "<p id=\"state\"%s>%s",
-             troubles > 0 || parts->lifecycle->draining || !parts->lifecycle->ready
-                 ? " class=\"bad\""
-                 : "",
-             parts->lifecycle->draining ? "draining: it stops when all transfers are done"
-             : !parts->lifecycle->ready ? "not ready"
-             : !v->s->healthy           ? "serving only what is cached"
-             : v->s->space.full         ? "serving only what is cached"
-                                        : "serving");
+             troubles > 0 || deps->lifecycle->draining || !deps->lifecycle->ready ? " class=\"bad\""
+                                                                                  : "",
+             deps->lifecycle->draining ? "draining: it stops when all transfers are done"
+             : !deps->lifecycle->ready ? "not ready"
+             : !v->s->healthy          ? "serving only what is cached"
+             : v->s->space.full        ? "serving only what is cached"
+                                       : "serving");
     if (troubles > 0) {
         buf_addf(v->out, ", %zu %s attention", troubles,
                  plural(troubles, "thing needs", "things need"));
@@ -415,8 +415,8 @@ static const struct {
     {"REPOS", write_repos},
     {"CLIENTS", write_clients},
     {"SYNCS", write_syncs},
-    {"FILLS", write_fills},
-    {"NO_FILLS", write_no_fills},
+    {"FILLS", write_fetches},
+    {"NO_FILLS", write_no_fetches},
     {"SWARMS", write_swarms},
     {"VERSION", write_version},
     {"LOGOUT", write_logout},
@@ -447,17 +447,17 @@ static void expand(struct view *v)
     buf_str(v->out, rest);
 }
 
-void status_page(const struct admin_parts *parts, struct slice base_url, bool logged_in,
+void status_page(const struct admin_deps *deps, struct slice base_url, bool logged_in,
                  struct buf *out)
 {
     struct view v = {.out = out, .base = base_url, .logged_in = logged_in};
     struct traffic_sum one;
     struct sample s;
 
-    sample_take(parts, &s);
+    sample_take(deps, &s);
     v.s = &s;
-    for (unsigned i = 1; i < traffic_repos(parts->traffic); i++) {
-        traffic_sum(parts->traffic, i, &one);
+    for (unsigned i = 1; i < traffic_repos(deps->traffic); i++) {
+        traffic_sum(deps->traffic, i, &one);
         traffic_join(&v.all, &one);
     }
     expand(&v);

@@ -1,4 +1,5 @@
-/* sample.h - the numbers of a running daemon at one moment, gathered once for metrics, status and the page.
+/* sample.h - the numbers of a running daemon at one moment, gathered once for metrics, status and
+ * the page.
  *
  * owns     sample_drop() lets go of the repos
  * threads  any; no disk
@@ -6,15 +7,15 @@
 #ifndef SERVER_ADMIN_SAMPLE_H
 #define SERVER_ADMIN_SAMPLE_H
 
-#include "server/admin/parts.h"
-#include "server/serve/serve.h"
-#include "server/serve/traffic.h"
+#include "server/admin/deps.h"
+#include "server/request/serve.h"
+#include "server/request/traffic.h"
 #include "server/sync/sync.h"
 
-enum { SAMPLE_FILLS = 64, SAMPLE_SYNCS = 256, SAMPLE_SWARMS = 64, SAMPLE_CERTIFICATES = 64 };
+enum { SAMPLE_FETCHES = 64, SAMPLE_SYNCS = 256, SAMPLE_SWARMS = 64, SAMPLE_CERTIFICATES = 64 };
 
 struct sample {
-    const struct admin_parts *parts;
+    const struct admin_deps *deps;
     struct repo_set *set;
     struct http_stats http;
     struct cache_stats cache;
@@ -23,8 +24,8 @@ struct sample {
     bool healthy;
     struct err trouble;                     /* why it is not */
     uint64_t damaged, damaged_since_unix_s; /* store_damaged() */
-    size_t fills;
-    struct fill_info fill[SAMPLE_FILLS];
+    size_t fetches;
+    struct fetch_info fetch[SAMPLE_FETCHES];
     struct sync_view *sync; /* of synced repos */
     size_t syncs;
     struct swarm_view *swarm; /* files that nodes share, the oldest first */
@@ -38,7 +39,7 @@ struct sample {
     uint64_t ratelimited, access_log_dropped;
 };
 
-void sample_take(const struct admin_parts *parts, struct sample *out);
+void sample_take(const struct admin_deps *deps, struct sample *out);
 void sample_drop(struct sample *s);
 
 #endif

@@ -1,5 +1,6 @@
-/* status.c - what the daemon does now, as JSON: /-/status.json, which the page reads; /-/tunasync.json, synced repos as tunasync's managers
- * tell theirs; and for verb peers.ls the files that nodes share.
+/* status.c - what the daemon does now, as JSON: /-/status.json, which the page reads;
+ * /-/tunasync.json, synced repos as tunasync's managers tell theirs; and for verb peers.ls the
+ * files that nodes share.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "server/admin/sample.h"
 #include "server/admin/talk.h"
 #include "server/admin/trouble.h"
-#include "server/fetch/fetch.h"
+#include "server/fetch/request.h"
 #include "server/live/modules.h"
 
 /* A ratio that does not exist yet is null, not 0. */
@@ -29,16 +30,16 @@ static void ratio(struct buf *out, const struct traffic_sum *sum)
 static void repo_json(struct buf *out, const struct sample *s, const struct repo *r, bool whole)
 {
     struct origin_health health = {0};
-    struct fetch_stats up = {0};
+    struct origin_request_stats up = {0};
     struct traffic_sum sum;
 
-    traffic_sum(s->parts->traffic, r->slot, &sum);
+    traffic_sum(s->deps->traffic, r->slot, &sum);
     jwrite_open(out, NULL, '{');
     jwrite_str(out, "name", r->name);
     jwrite_str(out, "protocol", r->ops->name);
     jwrite_bool(out, "anonymous_read", r->anonymous_read);
-    if (r->home != NULL && (whole || r->anonymous_read)) {
-        jwrite_str(out, "origin", r->home);
+    if (r->shown_origin != NULL && (whole || r->anonymous_read)) {
+        jwrite_str(out, "origin", r->shown_origin);
     } else {
         jwrite_null(out, "origin");
     }
@@ -59,8 +60,8 @@ static void repo_json(struct buf *out, const struct sample *s, const struct repo
     jwrite_close(out, '}');
 }
 
-static void fill_json(struct buf *out, const struct sample *s, const struct fill_info *f,
-                      bool whole)
+static void fetch_json(struct buf *out, const struct sample *s, const struct fetch_info *f,
+                       bool whole)
 {
     const struct repo *r = repo_set_find(s->set, slice_str(f->repo));
     bool seen = whole || (r != NULL && r->anonymous_read);
@@ -112,7 +113,7 @@ static void certificates_json(struct buf *out, const struct sample *s)
     jwrite_close(out, ']');
 }
 
-/* --- synced repos ------------------------------------------------------------------------------------------------- */
+/* --- synced repos ----------------------------------------------------------------------------- */
 
 const char *sync_word(const struct sync_view *v)
 {
@@ -161,7 +162,7 @@ static void syncs_json(const struct sample *s, bool whole, struct buf *out)
     jwrite_close(out, ']');
 }
 
-/* --- files that nodes share --------------------------------------------------------------------------------------- */
+/* --- files that nodes share ------------------------------------------------------------------- */
 
 bool swarm_is_public(const struct sample *s, const struct swarm_view *v)
 {
@@ -204,8 +205,8 @@ static void swarms_json(const struct sample *s, bool whole, struct buf *out)
 int verb_peers_ls(struct talk *t, struct err *e)
 {
     struct swarm_view *v = mem_array(SWARMS_MAX, sizeof *v);
-    size_t n = peers_look(t->parts->peers, clock_now_ms(), v, SWARMS_MAX);
-    int rc = peers_on(t->parts->peers)
+    size_t n = peers_look(t->deps->peers, clock_now_ms(), v, SWARMS_MAX);
+    int rc = peers_on(t->deps->peers)
                  ? 0
                  : err_set(e, E_NOTFOUND,
                            "nodes share nothing through this mirror, it has no peers section, "
@@ -221,33 +222,31 @@ int verb_peers_ls(struct talk *t, struct err *e)
     return rc;
 }
 
-/* --- status.json -------------------------------------------------------------------------------------------------- */
+/* --- status.json ------------------------------------------------------------------------------ */
 
-void status_json(const struct admin_parts *parts, struct slice base_url, bool whole,
-                 struct buf *out)
+void status_json(const struct admin_deps *deps, struct slice base_url, bool whole, struct buf *out)
 {
     struct traffic_sum all = {0}, one;
-    struct fetch_stats up = traffic_fetched_all(parts->traffic);
+    struct origin_request_stats up = traffic_fetched_all(deps->traffic);
     struct sample s;
 
-    sample_take(parts, &s);
-    for (unsigned i = 1; i < traffic_repos(parts->traffic);
-         i++) { /* our own pages are no traffic */
-        traffic_sum(parts->traffic, i, &one);
+    sample_take(deps, &s);
+    for (unsigned i = 1; i < traffic_repos(deps->traffic); i++) { /* our own pages are no traffic */
+        traffic_sum(deps->traffic, i, &one);
         traffic_join(&all, &one);
     }
     jwrite_open(out, NULL, '{');
     jwrite_text(out, "version", SLICE(MIRROR_VERSION));
     jwrite_text(out, "base_url", base_url);
     jwrite_u64(out, "now_ms", clock_unix_ms());
-    jwrite_u64(out, "started_unix_s", parts->lifecycle->started_unix_s);
-    jwrite_bool(out, "ready", parts->lifecycle->ready && s.healthy);
+    jwrite_u64(out, "started_unix_s", deps->lifecycle->started_unix_s);
+    jwrite_bool(out, "ready", deps->lifecycle->ready && s.healthy);
     trouble_json(&s, whole, out);
-    jwrite_bool(out, "draining", parts->lifecycle->draining);
+    jwrite_bool(out, "draining", deps->lifecycle->draining);
     jwrite_open(out, "reload", '{');
-    jwrite_bool(out, "ok", parts->lifecycle->reload_ok);
-    jwrite_u64(out, "count", parts->lifecycle->reloads);
-    jwrite_u64(out, "at_unix_s", parts->lifecycle->reload_ok_unix_s);
+    jwrite_bool(out, "ok", deps->lifecycle->reload_ok);
+    jwrite_u64(out, "count", deps->lifecycle->reloads);
+    jwrite_u64(out, "at_unix_s", deps->lifecycle->reload_ok_unix_s);
     jwrite_close(out, '}');
     jwrite_open(out, "connections", '{');
     jwrite_u64(out, "open", s.http.open);
@@ -255,7 +254,7 @@ void status_json(const struct admin_parts *parts, struct slice base_url, bool wh
     jwrite_u64(out, "tls", s.http.open_tls);
     jwrite_close(out, '}');
     certificates_json(out, &s);
-    if (modules_address(parts->modules) != NULL) {
+    if (modules_address(deps->modules) != NULL) {
         jwrite_open(out, "rsync", '{');
         jwrite_u64(out, "open", s.rsync.open);
         jwrite_u64(out, "served", s.rsync.sessions[DOOR_SERVED]);
@@ -271,8 +270,8 @@ void status_json(const struct admin_parts *parts, struct slice base_url, bool wh
     jwrite_close(out, ']');
     syncs_json(&s, whole, out);
     jwrite_open(out, "fills", '[');
-    for (size_t i = 0; i < s.fills; i++) {
-        fill_json(out, &s, &s.fill[i], whole);
+    for (size_t i = 0; i < s.fetches; i++) {
+        fetch_json(out, &s, &s.fetch[i], whole);
     }
     jwrite_close(out, ']');
     if (s.set->conf->peers.again_s != 0) {
@@ -288,7 +287,7 @@ void status_json(const struct admin_parts *parts, struct slice base_url, bool wh
     sample_drop(&s);
 }
 
-/* --- tunasync.json ------------------------------------------------------------------------------------------------ */
+/* --- tunasync.json ---------------------------------------------------------------------------- */
 
 static const char *tunasync_word(const struct sync_view *v)
 {
@@ -335,12 +334,12 @@ static void size_text(uint64_t bytes, char out[24])
     snprintf(out, 24, u == 0 ? "%.0f%c" : "%.2f%c", n, units[u]);
 }
 
-void tunasync_json(const struct admin_parts *parts, struct buf *out)
+void tunasync_json(const struct admin_deps *deps, struct buf *out)
 {
     struct sample s;
     char size[24];
 
-    sample_take(parts, &s);
+    sample_take(deps, &s);
     jwrite_open(out, NULL, '[');
     for (size_t i = 0; i < s.syncs; i++) {
         const struct sync_view *v = &s.sync[i];

@@ -119,7 +119,7 @@ static void look_at_damage(struct teller *l)
 
 static void look_at_reload(struct teller *l)
 {
-    struct lifecycle *life = l->s->parts->lifecycle;
+    struct lifecycle *life = l->s->deps->lifecycle;
     char what[SENTENCE] = "the last reload was refused, the old settings stay in force";
     struct err why;
     uint64_t at_unix_s;

@@ -1,8 +1,10 @@
-/* trouble.h - what of a running daemon needs a person: what happened, since when, and what to do about it.
+/* trouble.h - what of a running daemon needs a person: what happened, since when, and what to do
+ * about it.
  *
- * Only what lasts is trouble: an origin whose last TROUBLE_FAILURES requests failed, a sync that failed or waits to be approved, a
- * refused reload, a disk or a store that takes nothing, stored files that were found damaged, a certificate that expires soon or is
- * not valid yet. What an operator chose (a pause, a hold after a rollback, a drain) is not.
+ * Only what lasts is trouble: an origin whose last TROUBLE_FAILURES requests failed, a sync that
+ * failed or waits to be approved, a refused reload, a disk or a store that takes nothing, stored
+ * files that were found damaged, a certificate that expires soon or is not valid yet. What an
+ * operator chose (a pause, a hold after a rollback, a drain) is not.
  *
  * threads  any; no disk
  */
@@ -14,16 +16,17 @@
 enum { TROUBLE_FAILURES = 3 };
 
 struct trouble {
-    const char
-        *kind; /* "store", "disk", "damage", "certificate", "origin", "sync", "held", "reload" */
+    /* "store", "disk", "damage", "certificate", "origin", "sync", "held", "reload" */
+    const char *kind;
     const char *repo;      /* NULL: it concerns the whole daemon */
     const char *what;      /* "the last 5 requests to the origin failed: connection refused" */
     const char *todo;      /* a sentence, commands in `backticks` */
     uint64_t since_unix_s; /* 0: not known */
 };
 
-/* Calls each() for every trouble, the gravest first. whole: for readers who may see everything; others do not get the words of a
- * private repo's origin, of the configuration or of the disk. Returns how many there are; each may be NULL. */
+/* Calls each() for every trouble, the gravest first. whole: for readers who may see everything;
+ * others do not get the words of a private repo's origin, of the configuration or of the disk.
+ * Returns how many there are; each may be NULL. */
 size_t trouble_each(const struct sample *s, bool whole,
                     void (*each)(void *arg, const struct trouble *t), void *arg);
 /* "trouble": [{"kind", "repo", "what", "todo", "since_unix_s"}] */

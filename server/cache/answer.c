@@ -1,4 +1,5 @@
-/* answer.c - answers, as callers see them: made from a blob, a fill, or the origin's words; and the body of a sealed blob. */
+/* answer.c - answers, as callers see them: made from a blob, a fetch, or the origin's words; and
+ * the body of a sealed blob. */
 
 #include <stdlib.h>
 
@@ -14,7 +15,7 @@ struct answer_box { /* what callers see of it is `pub` */
     _Atomic uint32_t refs;
     struct arena arena;
     struct object object; /* pub's fields point here */
-    struct fill *fill;    /* held; or NULL */
+    struct fetch *fetch;  /* held; or NULL */
 };
 
 static struct answer_box *box_of(struct answer *a)
@@ -55,10 +56,10 @@ void answer_release(struct answer **ap)
         return;
     }
     blob_release(&x->pub.blob);
-    if (x->fill != NULL) {
-        fill_given_back(x->fill);
+    if (x->fetch != NULL) {
+        fetch_given_back(x->fetch);
     }
-    fill_release(&x->fill);
+    fetch_release(&x->fetch);
     arena_fini(&x->arena);
     x->magic = 0;
     free(x);
@@ -121,7 +122,7 @@ static void describe_fields(struct answer_box *x, const struct object *o)
     p->once = p->once && is_first_hand(p->state);
 }
 
-/* o's strings are copied: a row's and a fill's arena have lives of their own. */
+/* o's strings are copied: a row's and a fetch's arena have lives of their own. */
 static void describe(struct answer_box *x, const struct object *o)
 {
     struct answer *p = &x->pub;
@@ -133,7 +134,8 @@ static void describe(struct answer_box *x, const struct object *o)
     p->content_type = arena_copy_opt(&x->arena, o->content_type);
     p->url = arena_copy_opt(&x->arena, o->url);
     describe_fields(x, o);
-    /* Age counts from when the origin made it: what was old on arrival was stored earlier, so to say. */
+    /* Age counts from when the origin made it: what was old on arrival was stored earlier, so to
+     * say. */
     p->stored_unix_s = o->validated_unix_s - min_u64(o->age_s, o->validated_unix_s);
     if (o->last_modified.p != NULL &&
         !httpdate_parse(o->last_modified, clock_unix_s(), &p->last_modified_s)) {
@@ -155,7 +157,7 @@ static void set_digest(struct answer_box *x, const struct digest *d)
 }
 
 struct answer *answer_of_blob(struct cache *c, const struct object *o, struct blob *b,
-                              const struct want *w, enum cache_state state)
+                              const struct lookup *w, enum cache_state state)
 {
     struct answer_box *x = box_new(200, state);
 
@@ -168,18 +170,19 @@ struct answer *answer_of_blob(struct cache *c, const struct object *o, struct bl
     return &x->pub;
 }
 
-struct answer *answer_of_fill(struct fill *f, const struct want *w, enum cache_state state)
+struct answer *answer_of_fetch(struct fetch *f, const struct lookup *w, enum cache_state state)
 {
     struct answer_box *x = box_new(200, state);
 
-    describe(x, fill_object(f));
-    x->fill = fill_hold(f);
-    fill_answered(f, w);
-    x->pub.total_bytes = fill_view(f).total_bytes;
-    if (fill_want(f)->digest_known) {
-        set_digest(x, &fill_want(f)->digest);
+    describe(x, fetch_object(f));
+    x->fetch = fetch_hold(f);
+    fetch_answered(f, w);
+    x->pub.total_bytes = fetch_view(f).total_bytes;
+    if (fetch_lookup(f)->digest_known) {
+        set_digest(x, &fetch_lookup(f)->digest);
     }
-    x->pub.fresh_until_unix_s = fill_keeps(f) ? freshness_until(fill_object(f), fill_want(f)) : 0;
+    x->pub.fresh_until_unix_s =
+        fetch_keeps(f) ? freshness_until(fetch_object(f), fetch_lookup(f)) : 0;
     return &x->pub;
 }
 
@@ -199,19 +202,19 @@ struct answer *answer_of_status(struct cache *c, int status, enum cache_state st
 }
 
 /* Of a no only what explains it: 401, 403, 404, 410. */
-static struct answer *of_refusal(int status, enum cache_state state, const struct fetch_head *h)
+static struct answer *of_refusal(int status, enum cache_state state, const struct origin_head *h)
 {
-    static const char *const told[] = {"x-error-code", "x-error-message"};
+    static const char *const reported[] = {"x-error-code", "x-error-message"};
     struct answer_box *x = box_new(status, state);
 
     x->pub.total_bytes = 0;
     x->pub.stored_unix_s = clock_unix_s();
     x->pub.fields = x->object.fields;
-    for (size_t i = 0; i < ARRAY_LEN(told); i++) {
-        struct slice value = slice_trim(fetch_field(h, told[i]));
+    for (size_t i = 0; i < ARRAY_LEN(reported); i++) {
+        struct slice value = slice_trim(origin_head_field(h, reported[i]));
         if (value.n > 0 && value.n <= REFUSAL_BYTES) {
             x->object.fields[x->pub.nfields++] =
-                (struct http_field){slice_str(told[i]), arena_copy(&x->arena, value)};
+                (struct http_field){slice_str(reported[i]), arena_copy(&x->arena, value)};
         }
     }
     return &x->pub;
@@ -226,7 +229,7 @@ static void add_field(struct answer_box *x, const char *name, struct slice value
 }
 
 /* What a head says of its object, which is just now. */
-static struct object *object_of_head(struct cache *c, const struct fetch_head *h, struct arena *a)
+static struct object *object_of_head(struct cache *c, const struct origin_head *h, struct arena *a)
 {
     struct object *o = NEW(struct object);
     struct freshness fresh;
@@ -239,7 +242,7 @@ static struct object *object_of_head(struct cache *c, const struct fetch_head *h
 }
 
 static struct answer *of_words(struct cache *c, int status, enum cache_state state,
-                               const struct fetch_head *h, struct slice text)
+                               const struct origin_head *h, struct slice text)
 {
     struct answer_box *x = box_new(status, state);
     struct arena a = {0};
@@ -256,15 +259,15 @@ static struct answer *of_words(struct cache *c, int status, enum cache_state sta
     return &x->pub;
 }
 
-struct answer *answer_of_error(struct cache *c, struct fill *f, int status, enum cache_state state,
-                               const struct fetch_head *h)
+struct answer *answer_of_error(struct cache *c, struct fetch *f, int status, enum cache_state state,
+                               const struct origin_head *h)
 {
-    return fill_text(f).p != NULL && status == h->status
-               ? of_words(c, status, state, h, fill_text(f))
+    return fetch_text(f).p != NULL && status == h->status
+               ? of_words(c, status, state, h, fetch_text(f))
                : of_refusal(status, state, h);
 }
 
-struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const struct want *w)
+struct answer *answer_of_head(struct cache *c, const struct origin_head *h, const struct lookup *w)
 {
     struct answer_box *x = box_new(200, CACHE_MISS);
     struct arena a = {0};
@@ -287,7 +290,7 @@ struct answer *answer_of_head(struct cache *c, const struct fetch_head *h, const
     return &x->pub;
 }
 
-/* --- bodies ------------------------------------------------------------------------------------------------------- */
+/* --- bodies ----------------------------------------------------------------------------------- */
 
 struct sealed { /* a body out of a sealed blob: all of it may be sent */
     struct body body;
@@ -311,8 +314,8 @@ struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint
 
     (void)c;
     CHECK(a->status == 200);
-    if (x->fill != NULL) {
-        return fill_body(x->fill, a, l, first, end);
+    if (x->fetch != NULL) {
+        return fetch_body(x->fetch, a, l, first, end);
     }
     s = NEW(struct sealed);
     s->answer = answer_hold(a);

@@ -1,13 +1,14 @@
-/* ask.c - one want, from cache_want() to its answer: the row alone answers most, the others go to their key's entry. */
+/* ask.c - one want, from cache_lookup() to its answer: the row alone answers most, the others go to
+ * their key's entry. */
 
 #include <stdlib.h>
 
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 
-static const struct want_field *copy_forward(struct arena *a, const struct want *w)
+static const struct lookup_field *copy_forward(struct arena *a, const struct lookup *w)
 {
-    struct want_field *to;
+    struct lookup_field *to;
 
     if (w->forwards == 0) {
         return NULL;
@@ -22,7 +23,7 @@ static const struct want_field *copy_forward(struct arena *a, const struct want 
     return to;
 }
 
-static const struct slice *copy_targets(struct arena *a, const struct want *w)
+static const struct slice *copy_targets(struct arena *a, const struct lookup *w)
 {
     struct slice *to;
 
@@ -36,7 +37,7 @@ static const struct slice *copy_targets(struct arena *a, const struct want *w)
     return to;
 }
 
-void want_copy(struct arena *a, const struct want *w, struct want *out)
+void lookup_copy(struct arena *a, const struct lookup *w, struct lookup *out)
 {
     struct status_map *map = arena_alloc(a, (w->status_maps + 1) * sizeof *map);
 
@@ -59,7 +60,7 @@ void want_copy(struct arena *a, const struct want *w, struct want *out)
     out->status_map = map;
 }
 
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* --- the answer ------------------------------------------------------------------------------- */
 
 void ask_release(struct cache_ask *k)
 {
@@ -76,9 +77,9 @@ void ask_release(struct cache_ask *k)
     atomic_fetch_sub(&c->asks, 1);
 }
 
-static void on_answered(struct letter *l)
+static void on_answered(struct message *l)
 {
-    struct cache_ask *k = CONTAINER_OF(l, struct cache_ask, letter);
+    struct cache_ask *k = CONTAINER_OF(l, struct cache_ask, message);
 
     if (!atomic_load(&k->cancelled)) {
         struct answer *a = k->answer;
@@ -126,15 +127,15 @@ void ask_answer(struct cache_ask *k, struct answer *a)
     }
     count_state(k->cache, a->state);
     k->answer = a;
-    k->letter.deliver = on_answered;
-    mailbox_post(k->loop->mail, &k->letter);
+    k->message.deliver = on_answered;
+    message_queue_post(k->loop->mail, &k->message);
 }
 
-/* --- the asking --------------------------------------------------------------------------------------------------- */
+/* --- the asking ------------------------------------------------------------------------------- */
 
-static void on_ask_letter(struct letter *l)
+static void on_ask_message(struct message *l)
 {
-    struct cache_ask *k = CONTAINER_OF(l, struct cache_ask, letter);
+    struct cache_ask *k = CONTAINER_OF(l, struct cache_ask, message);
 
     if (atomic_load(&k->cancelled)) { /* it left before anything was begun for it */
         ask_release(k);
@@ -143,7 +144,7 @@ static void on_ask_letter(struct letter *l)
     }
 }
 
-static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct want *w)
+static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct lookup *w)
 {
     struct cache_ask *k = NEW(struct cache_ask);
     struct buf key = BUF_INIT(w->repo.n + 1 + w->key.n + 1 + w->principal.n);
@@ -153,7 +154,7 @@ static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct w
     fair_clients_add(&k->clients, w->client);
     k->cache = c;
     k->loop = l;
-    want_copy(&k->arena, w, &k->want);
+    lookup_copy(&k->arena, w, &k->lookup);
     k->origin = origin_hold(w->origin);
     object_key(&key, w->repo, w->key, w->principal);
     CHECK(key.rc == 0);
@@ -162,24 +163,25 @@ static struct cache_ask *ask_new(struct cache *c, struct loop *l, const struct w
     return k;
 }
 
-/* In the background: nobody waits for what comes of it. It counts for the client that caused it, like a request. */
-static void revalidate(struct cache *c, const struct want *w)
+/* In the background: nobody waits for what comes of it. It counts for the client that caused it,
+ * like a request. */
+static void revalidate(struct cache *c, const struct lookup *w)
 {
     struct cache_ask *k = ask_new(c, NULL, w);
 
-    k->want.head_only = false;
-    k->want.hint_first = 0;
-    k->want.hint_end = LENGTH_UNKNOWN;
-    k->want.hint_suffix = 0;
-    k->want.background = true;
-    k->want.demand =
-        (struct demand){0}; /* one that comes when another has just ended finds it fresh */
-    k->letter.deliver = on_ask_letter;
-    mailbox_post(c->mail, &k->letter);
+    k->lookup.head_only = false;
+    k->lookup.hint_first = 0;
+    k->lookup.hint_end = LENGTH_UNKNOWN;
+    k->lookup.hint_suffix = 0;
+    k->lookup.background = true;
+    k->lookup.request_cache_control = (struct request_cache_control){
+        0}; /* one that comes when another has just ended finds it fresh */
+    k->message.deliver = on_ask_message;
+    message_queue_post(c->mail, &k->message);
 }
 
 /* May the row answer, and as what? */
-static bool answers(const struct object *o, const struct want *w, uint64_t now,
+static bool answers(const struct object *o, const struct lookup *w, uint64_t now,
                     enum cache_state *state)
 {
     switch (freshness_judge(o, w, now)) {
@@ -209,14 +211,14 @@ static void look(struct job *j)
         ask_release(k);
         return;
     }
-    if (hit_find(c, k->row_key, &k->want, &h, NULL, &e) == 0) {
+    if (hit_find(c, k->row_key, &k->lookup, &h, NULL, &e) == 0) {
         enum cache_state state;
-        if (answers(&h->object, &k->want, now, &state)) {
-            struct answer *a = answer_of_blob(c, &h->object, h->blob, &k->want, state);
+        if (answers(&h->object, &k->lookup, now, &state)) {
+            struct answer *a = answer_of_blob(c, &h->object, h->blob, &k->lookup, state);
             blob_touch(c->store, &h->object.digest, now);
             if (state != CACHE_HIT &&
-                !(k->want.head_only && h->object.size_bytes > GET_FOR_HEAD_BYTES)) {
-                revalidate(c, &k->want);
+                !(k->lookup.head_only && h->object.size_bytes > GET_FOR_HEAD_BYTES)) {
+                revalidate(c, &k->lookup);
             }
             ask_answer(k, a);
             hit_free(&h);
@@ -224,13 +226,13 @@ static void look(struct job *j)
         }
     }
     hit_free(&h);
-    if (k->want.demand.only_cached) {
+    if (k->lookup.request_cache_control.only_cached) {
         err_set(&e, E_NOTFOUND, "not kept here, or not fresh: the client asks for no more");
         ask_answer(k, answer_of_status(c, 504, CACHE_MISS, 0, &e));
         return;
     }
-    k->letter.deliver = on_ask_letter;
-    mailbox_post(c->mail, &k->letter);
+    k->message.deliver = on_ask_message;
+    message_queue_post(c->mail, &k->message);
 }
 
 /* `uri` and `header` of http { } may be set above it, and adapters write keys anew. */
@@ -239,18 +241,18 @@ static void refuse_name(struct cache_ask *k)
     struct err e;
 
     err_set(&e, E_TOOBIG, "the path and its query have more than %d bytes: no name can be so long",
-            WANT_KEY_MAX);
+            LOOKUP_KEY_MAX);
     ask_answer(k, answer_of_status(k->cache, 414, CACHE_MISS, 0, &e));
 }
 
-struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want *w,
-                             void (*on_answer)(void *arg, struct answer *a), void *arg)
+struct cache_ask *cache_lookup(struct cache *c, struct loop *l, const struct lookup *w,
+                               void (*on_answer)(void *arg, struct answer *a), void *arg)
 {
     struct cache_ask *k = ask_new(c, l, w);
 
     k->on_answer = on_answer;
     k->arg = arg;
-    if (w->key.n > WANT_KEY_MAX) {
+    if (w->key.n > LOOKUP_KEY_MAX) {
         refuse_name(k);
         return k;
     }
@@ -259,7 +261,7 @@ struct cache_ask *cache_want(struct cache *c, struct loop *l, const struct want 
     return k;
 }
 
-static void on_leaving(struct letter *l)
+static void on_leaving(struct message *l)
 {
     struct cache_ask *k = CONTAINER_OF(l, struct cache_ask, leaving);
 
@@ -279,19 +281,19 @@ void cache_cancel(struct cache_ask **kp)
         atomic_fetch_add(&k->refs, 1);
         atomic_store(&k->cancelled, true);
         k->leaving.deliver = on_leaving;
-        mailbox_post(k->cache->mail, &k->leaving);
+        message_queue_post(k->cache->mail, &k->leaving);
     }
 }
 
 struct sharing {
-    struct letter letter;
+    struct message message;
     struct cache_ask *ask; /* held */
     uint64_t client;
 };
 
-static void on_sharing(struct letter *l)
+static void on_sharing(struct message *l)
 {
-    struct sharing *s = CONTAINER_OF(l, struct sharing, letter);
+    struct sharing *s = CONTAINER_OF(l, struct sharing, message);
     struct cache_ask *k = s->ask;
 
     if (fair_clients_add(&k->clients, s->client) && k->entry != NULL) {
@@ -309,6 +311,6 @@ void cache_share(struct cache_ask *k, uint64_t client)
     atomic_fetch_add(&k->refs, 1);
     s->ask = k;
     s->client = client;
-    s->letter.deliver = on_sharing;
-    mailbox_post(k->cache->mail, &s->letter);
+    s->message.deliver = on_sharing;
+    message_queue_post(k->cache->mail, &s->message);
 }

@@ -6,7 +6,7 @@
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
 
-/* --- change ------------------------------------------------------------------------------------------------------- */
+/* --- change ----------------------------------------------------------------------------------- */
 
 void cache_on_change(struct cache *c, void (*fn)(void *arg, struct slice repo, struct slice key),
                      void *arg)
@@ -27,15 +27,15 @@ void cache_changed(struct cache *c, struct slice row_key)
 }
 
 struct change { /* found elsewhere, told on the fetch thread */
-    struct letter letter;
+    struct message message;
     struct cache *cache;
     struct slice row_key;
     char bytes[];
 };
 
-static void on_change_letter(struct letter *l)
+static void on_change_message(struct message *l)
 {
-    struct change *g = CONTAINER_OF(l, struct change, letter);
+    struct change *g = CONTAINER_OF(l, struct change, message);
 
     cache_changed(g->cache, g->row_key);
     free(g);
@@ -47,14 +47,14 @@ void cache_changed_post(struct cache *c, struct slice repo, struct slice key)
     struct change *g = mem_new(sizeof *g + n);
 
     g->cache = c;
-    g->letter.deliver = on_change_letter;
+    g->message.deliver = on_change_message;
     memcpy(g->bytes, repo.p, repo.n);
     memcpy(g->bytes + repo.n + 1, key.p, key.n);
     g->row_key = slice_of(g->bytes, n);
-    mailbox_post(c->mail, &g->letter);
+    message_queue_post(c->mail, &g->message);
 }
 
-/* --- numbers ------------------------------------------------------------------------------------------------------ */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static void print_slice(char *out, size_t room, struct slice s)
 {
@@ -65,10 +65,10 @@ static void print_slice(char *out, size_t room, struct slice s)
 }
 
 /* False: it rests, or is a HEAD. */
-static bool describe(struct fill *f, struct fill_info *out)
+static bool describe(struct fetch *f, struct fetch_info *out)
 {
-    const struct want *w = fill_want(f);
-    struct fill_view v = fill_view(f);
+    const struct lookup *w = fetch_lookup(f);
+    struct fetch_view v = fetch_view(f);
 
     if (v.rests || w->head_only) {
         return false;
@@ -83,13 +83,13 @@ static bool describe(struct fill *f, struct fill_info *out)
     return true;
 }
 
-size_t cache_fills(struct cache *c, struct fill_info *out, size_t room)
+size_t cache_fetches(struct cache *c, struct fetch_info *out, size_t room)
 {
     size_t n = 0;
 
     lock_take(&c->lock);
-    LIST_EACH (&c->fills, it) {
-        n += n < room && describe(fill_of(it), &out[n]);
+    LIST_EACH (&c->fetches, it) {
+        n += n < room && describe(fetch_of(it), &out[n]);
     }
     lock_drop(&c->lock);
     return n;
@@ -105,8 +105,8 @@ void cache_stats(struct cache *c, struct cache_stats *out)
     GET(stale);
     GET(negative);
     GET(failed);
-    GET(fills);
-    GET(fill_bytes);
+    GET(fetches);
+    GET(fetch_total_bytes);
     GET(verify_failures);
     GET(evicted_bytes);
     GET(evicted_blobs);
@@ -115,11 +115,11 @@ void cache_stats(struct cache *c, struct cache_stats *out)
 #undef GET
 }
 
-/* --- open and close ----------------------------------------------------------------------------------------------- */
+/* --- open and close --------------------------------------------------------------------------- */
 
 static bool nothing_left(struct cache *c)
 {
-    return list_empty(&c->fills) && c->busy == 0 && atomic_load(&c->asks) == 0;
+    return list_empty(&c->fetches) && c->busy == 0 && atomic_load(&c->asks) == 0;
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
@@ -135,10 +135,10 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         return;
     }
     c->idle_now = 0;
-    LIST_EACH (&c->fills, it) {
-        struct fill *f = fill_hold(fill_of(it));
-        fill_tick(f, now);
-        fill_release(&f);
+    LIST_EACH (&c->fetches, it) {
+        struct fetch *f = fetch_hold(fetch_of(it));
+        fetch_tick(f, now);
+        fetch_release(&f);
     }
     c->idle = c->idle_now;
     entries_rest_tick(c, now);
@@ -152,15 +152,15 @@ static void on_forsaken(evutil_socket_t fd, short what, void *arg)
     entries_end_forsaken(arg);
 }
 
-static void on_close(struct letter *l)
+static void on_close(struct message *l)
 {
-    struct cache *c = CONTAINER_OF(l, struct cache, close_letter);
+    struct cache *c = CONTAINER_OF(l, struct cache, close_message);
 
     c->closing = true;
-    LIST_EACH (&c->fills, it) {
-        struct fill *f = fill_hold(fill_of(it));
-        fill_stop(f);
-        fill_release(&f);
+    LIST_EACH (&c->fetches, it) {
+        struct fetch *f = fetch_hold(fetch_of(it));
+        fetch_stop(f);
+        fetch_release(&f);
     }
     entries_drop_all(c);
     on_tick(-1, 0, c);
@@ -171,8 +171,8 @@ static void *run(void *arg)
     struct cache *c = arg;
 
     event_base_loop(c->base, EVLOOP_NO_EXIT_ON_EMPTY);
-    fetcher_close(&c->fetcher);
-    mailbox_close(&c->mail);
+    origin_client_close(&c->origin_client);
+    message_queue_close(&c->mail);
     return NULL;
 }
 
@@ -192,13 +192,13 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
     lock_init(&c->lock, LOCK_CACHE);
     lock_init(&c->keep_lock, LOCK_KEEP);
     c->share = share_open();
-    list_init(&c->fills);
+    list_init(&c->fetches);
     list_init(&c->resting);
     list_init(&c->forsaken);
     c->base = event_base_new();
     CHECK(c->base != NULL);
-    c->mail = mailbox_open(c->base);
-    c->fetcher = fetcher_open(c->base, FETCHER_SHARED);
+    c->mail = message_queue_open(c->base);
+    c->origin_client = origin_client_open(c->base, ORIGIN_CLIENT_SHARED);
     c->forsake = event_new(c->base, -1, 0, on_forsaken, c);
     CHECK(c->forsake != NULL);
     c->tick = evtimer_new(c->base, on_tick, c);
@@ -217,8 +217,8 @@ void cache_close(struct cache **cp)
         return;
     }
     keeper_close(&c->keeper);
-    c->close_letter.deliver = on_close;
-    mailbox_post(c->mail, &c->close_letter);
+    c->close_message.deliver = on_close;
+    message_queue_post(c->mail, &c->close_message);
     pthread_join(c->thread, NULL);
     event_free(c->tick);
     event_free(c->forsake);

@@ -1,14 +1,14 @@
-/* entry.c - one key that somebody asks for and that a row cannot answer: single flight, from the look at the row to the
- * last word of the origin.
+/* entry.c - one key that somebody asks for and that a row cannot answer: single flight, from the
+ * look at the row to the last word of the origin.
  *
- * An entry is made by the first ask and looks at the row itself: a row read before the entry existed proves nothing, a
- * fill may have ended in between. It leaves the table when its fill has been committed, so that whoever does not find it
- * finds the row.
+ * An entry is made by the first ask and looks at the row itself: a row read before the entry
+ * existed proves nothing, a fill may have ended in between. It leaves the table when its fetch has
+ * been committed, so that whoever does not find it finds the row.
  *
- * Asks of one key may have been promised different digests, or none (two index pages, say). A round - the look, the fill,
- * the trouble - is for those of one promise alone; the others wait for the next, and find the row or begin anew. So no
- * bytes that were not held against a digest are given to whom it was promised, and a wrong promise harms none but those it
- * was made to.
+ * Asks of one key may have been promised different digests, or none (two index pages, say). A round
+ * - the look, the fetch, the trouble - is for those of one promise alone; the others wait for the
+ * next, and find the row or begin anew. So no bytes that were not held against a digest are given
+ * to whom it was promised, and a wrong promise harms none but those it was made to.
  */
 
 #include "server/cache/entry.h"
@@ -28,11 +28,11 @@ enum {
 
 static void advance(struct cache_entry *n);
 
-/* --- Vary groups -------------------------------------------------------------------------------------------------- */
+/* --- Vary groups ------------------------------------------------------------------------------ */
 
-/* All entries of one key: one for each variant that somebody asks for, or that is remembered. While nobody knows what the key's
- * answers vary by, all wait at one entry, for the head that tells; from then on each variant goes its own way. A key that does not vary
- * has one. */
+/* All entries of one key: one for each variant that somebody asks for, or that is remembered. While
+ * nobody knows what the key's answers vary by, all wait at one entry, for the head that tells; from
+ * then on each variant goes its own way. A key that does not vary has one. */
 struct vary_group {
     UT_hash_handle hh;
     struct slice row_key;
@@ -51,17 +51,18 @@ static struct vary_group *group_of(struct cache *c, struct slice row_key)
     return g;
 }
 
-/* What is said of just these values goes before what is for everybody, and that before what nobody knows yet. */
-static int rank(const struct cache_entry *n, const struct want *w)
+/* What is said of just these values goes before what is for everybody, and that before what nobody
+ * knows yet. */
+static int rank(const struct cache_entry *n, const struct lookup *w)
 {
-    if (!n->tail_known) {
+    if (!n->vary_key_known) {
         return 1;
     }
-    return !variant_suits(buf_slice(&n->tail), w) ? 0 : n->tail.n == 0 ? 2 : 3;
+    return !vary_matches(buf_slice(&n->vary_key), w) ? 0 : n->vary_key.n == 0 ? 2 : 3;
 }
 
 /* The entry where a want of that key belongs; or NULL. */
-static struct cache_entry *group_find(struct cache *c, struct slice row_key, const struct want *w)
+static struct cache_entry *group_find(struct cache *c, struct slice row_key, const struct lookup *w)
 {
     const struct vary_group *g = group_of(c, row_key);
     struct cache_entry *best = NULL;
@@ -95,26 +96,26 @@ static void put(struct buf *to, struct slice s)
     CHECK(to->rc == 0);
 }
 
-static void set_variant(struct cache_entry *n, struct slice tail)
+static void set_variant(struct cache_entry *n, struct slice vary_key)
 {
-    put(&n->tail, tail);
-    n->tail_known = true;
-    if (n->group != NULL && tail.n != 0) {
-        put(&n->group->like, tail);
+    put(&n->vary_key, vary_key);
+    n->vary_key_known = true;
+    if (n->group != NULL && vary_key.n != 0) {
+        put(&n->group->like, vary_key);
     }
 }
 
 /* It varies by the same fields. */
-static void set_variant_like(struct cache_entry *n, const struct want *w, struct slice tail)
+static void set_variant_like(struct cache_entry *n, const struct lookup *w, struct slice vary_key)
 {
     struct arena a = {0};
 
-    set_variant(n, variant_like(w, tail, &a));
+    set_variant(n, variant_like(w, vary_key, &a));
     arena_fini(&a);
 }
 
 /* w: who will ask first. */
-static void group_join(struct cache_entry *n, const struct want *w)
+static void group_join(struct cache_entry *n, const struct lookup *w)
 {
     struct cache *c = n->cache;
     struct vary_group *g = group_of(c, n->row_key);
@@ -123,7 +124,7 @@ static void group_join(struct cache_entry *n, const struct want *w)
         g = mem_new(sizeof *g + n->row_key.n);
         memcpy(g->bytes, n->row_key.p, n->row_key.n);
         g->row_key = slice_of(g->bytes, n->row_key.n);
-        g->like = BUF_INIT(VARIANT_TAIL_MAX);
+        g->like = BUF_INIT(VARY_KEY_MAX);
         list_init(&g->entries);
         HASH_ADD_KEYPTR(hh, c->groups, g->row_key.p, g->row_key.n, g);
     }
@@ -175,7 +176,8 @@ static void groups_each(struct cache *c, struct slice key, bool below,
     }
 }
 
-/* n only remembers something from now on. When too many of its key do, the one that has for the longest; else NULL. */
+/* n only remembers something from now on. When too many of its key do, the one that has for the
+ * longest; else NULL. */
 static struct cache_entry *group_rest(struct cache_entry *n)
 {
     struct cache_entry *oldest = NULL;
@@ -193,18 +195,18 @@ static struct cache_entry *group_rest(struct cache_entry *n)
     return resting > VARIANTS_MAX ? oldest : NULL;
 }
 
-/* --- asks --------------------------------------------------------------------------------------------------------- */
+/* --- asks ------------------------------------------------------------------------------------- */
 
-static bool promise_eq(const struct promise *a, const struct promise *b)
+static bool expected_digest_eq(const struct expected_digest *a, const struct expected_digest *b)
 {
     return a->known == b->known && (!a->known || digest_eq(&a->digest, &b->digest));
 }
 
-bool was_promised(const struct cache_ask *k, const struct promise *p)
+bool was_expected(const struct cache_ask *k, const struct expected_digest *p)
 {
-    struct promise made = {k->want.digest_known, k->want.digest};
+    struct expected_digest made = {k->lookup.digest_known, k->lookup.digest};
 
-    return promise_eq(&made, p);
+    return expected_digest_eq(&made, p);
 }
 
 /* The promise made to whoever has waited longest; false: nobody waits. */
@@ -213,8 +215,8 @@ static bool next_round(struct cache_entry *n)
     if (list_empty(&n->asks)) {
         return false;
     }
-    const struct want *w = &LIST_ITEM(n->asks.next, struct cache_ask, node)->want;
-    n->promise = (struct promise){w->digest_known, w->digest};
+    const struct lookup *w = &LIST_ITEM(n->asks.next, struct cache_ask, node)->lookup;
+    n->expected_digest = (struct expected_digest){w->digest_known, w->digest};
     return true;
 }
 
@@ -223,18 +225,18 @@ static struct cache_ask *entry_first(struct cache_entry *n)
 {
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
-        if (was_promised(k, &n->promise)) {
+        if (was_expected(k, &n->expected_digest)) {
             return k;
         }
     }
     return NULL;
 }
 
-/* A stalled origin must not fill the memory with those who wait for it: an object counts once, whoever waits for it, and all
- * who wait count within a wider bound (crowd.h). */
+/* A stalled origin must not fill the memory with those who wait for it: an object counts once,
+ * whoever waits for it, and all who wait count within a wider bound (crowd.h). */
 static bool is_admitted(const struct cache_entry *n, const struct cache_ask *k)
 {
-    return crowd_admits(origin_crowd(k->origin), k->want.client, n->crowd == NULL);
+    return crowd_admits(origin_crowd(k->origin), k->lookup.client, n->crowd == NULL);
 }
 
 static void enlist(struct cache_entry *n, struct cache_ask *k)
@@ -242,11 +244,11 @@ static void enlist(struct cache_entry *n, struct cache_ask *k)
     k->until_ms = 0;
     list_push_back(&n->asks, &k->node);
     k->entry = n;
-    crowd_come(origin_crowd(k->origin), &k->place, k->want.client);
+    crowd_come(origin_crowd(k->origin), &k->place, k->lookup.client);
     n->cache->count.waiting++;
     if (n->crowd == NULL) {
         n->crowd = origin_hold(k->origin);
-        crowd_take(origin_crowd(n->crowd), &n->place, k->want.client);
+        crowd_take(origin_crowd(n->crowd), &n->place, k->lookup.client);
     }
     for (unsigned i = 0; i < k->clients.count; i++) {
         entry_share(n, k->clients.client[i]);
@@ -256,7 +258,7 @@ static void enlist(struct cache_entry *n, struct cache_ask *k)
 /* When whoever has the place leaves, it is the next one's who waits there. */
 void entry_unlist(struct cache_entry *n, struct cache_ask *k)
 {
-    bool had_place = crowd_client(n->place.account) == k->want.client;
+    bool had_place = crowd_client(n->place.account) == k->lookup.client;
 
     list_remove(&k->node);
     k->entry = NULL;
@@ -267,7 +269,7 @@ void entry_unlist(struct cache_entry *n, struct cache_ask *k)
         origin_free(&n->crowd);
     } else if (had_place) {
         const struct cache_ask *next = LIST_ITEM(n->asks.next, struct cache_ask, node);
-        crowd_take(origin_crowd(n->crowd), &n->place, next->want.client);
+        crowd_take(origin_crowd(n->crowd), &n->place, next->lookup.client);
     }
 }
 
@@ -276,8 +278,8 @@ void entry_share(struct cache_entry *n, uint64_t client)
     if (!fair_clients_add(&n->clients, client)) {
         return;
     }
-    if (n->fill != NULL) {
-        fill_share(n->fill, client);
+    if (n->fetch != NULL) {
+        fetch_share(n->fetch, client);
     } else if (n->looking) {
         pool_move(n->cache->disk, &n->look, client);
     }
@@ -287,7 +289,7 @@ void entry_share(struct cache_entry *n, uint64_t client)
 static void gather_clients(struct cache_entry *n)
 {
     n->clients = (struct fair_clients){0};
-    fair_clients_add(&n->clients, entry_first(n)->want.client);
+    fair_clients_add(&n->clients, entry_first(n)->lookup.client);
     LIST_EACH (&n->asks, it) {
         const struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
         for (unsigned i = 0; i < k->clients.count; i++) {
@@ -299,7 +301,7 @@ static void gather_clients(struct cache_entry *n)
     }
 }
 
-/* --- those who leave, or are sent away ---------------------------------------------------------------------------------- */
+/* --- those who leave, or are sent away -------------------------------------------------------- */
 
 /* Not at once: the caller may be in the midst of this entry. */
 static void see_whether_forsaken(struct cache_entry *n)
@@ -312,15 +314,15 @@ static void see_whether_forsaken(struct cache_entry *n)
     }
 }
 
-/* A fill that nobody waits for and that has no head yet ends; whoever asks next begins anew. */
+/* A fetch that nobody waits for and that has no head yet ends; whoever asks next begins anew. */
 void entries_end_forsaken(struct cache *c)
 {
     struct list *it;
 
     while ((it = list_pop_front(&c->forsaken)) != NULL) {
         struct cache_entry *n = LIST_ITEM(it, struct cache_entry, forsaken);
-        if (entry_first(n) == NULL && n->fill != NULL) {
-            fill_forsake(n->fill);
+        if (entry_first(n) == NULL && n->fetch != NULL) {
+            fetch_forsake(n->fetch);
         }
     }
 }
@@ -350,8 +352,8 @@ static void send_away(struct cache_ask *k)
     turn_away(c, k);
 }
 
-/* Somebody with little has come to a full crowd: whoever has most gives what came last. A place is given by all of the client's
- * who wait there; another's who waits there, too, has it then. */
+/* Somebody with little has come to a full crowd: whoever has most gives what came last. A place is
+ * given by all of the client's who wait there; another's who waits there, too, has it then. */
 static void make_room(struct crowd *w)
 {
     struct crowd_place *p;
@@ -362,7 +364,7 @@ static void make_room(struct crowd *w)
         uint64_t client = crowd_client(p->account);
         LIST_EACH (&n->asks, it) {
             struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
-            if (k->want.client == client) {
+            if (k->lookup.client == client) {
                 send_away(k);
             }
         }
@@ -393,7 +395,7 @@ void entry_answer(struct cache_entry *n, struct answer *a)
     answer_release(&a);
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static size_t words_of(const struct cache_entry *n)
 {
@@ -425,7 +427,7 @@ static void end_look(struct cache_entry *n)
 
 static void entry_free(struct cache_entry *n)
 {
-    CHECK(list_empty(&n->asks) && n->fill == NULL && !n->looking && n->settling == 0);
+    CHECK(list_empty(&n->asks) && n->fetch == NULL && !n->looking && n->settling == 0);
     leave_table(n);
     list_remove_if(&n->forsaken);
     hit_free(&n->old);
@@ -433,7 +435,7 @@ static void entry_free(struct cache_entry *n)
     if (n->patience != NULL) {
         event_free(n->patience);
     }
-    buf_free(&n->tail);
+    buf_free(&n->vary_key);
     buf_free(&n->look_like);
     arena_fini(&n->arena);
     free(n);
@@ -445,15 +447,16 @@ static struct cache_entry *entry_new(struct cache *c, const struct cache_ask *k)
 
     n->cache = c;
     n->row_key = arena_copy(&n->arena, k->row_key);
-    n->repo = arena_copy(&n->arena, k->want.repo);
+    n->repo = arena_copy(&n->arena, k->lookup.repo);
     n->origin = origin_identity(k->origin);
     list_init(&n->asks);
-    n->tail = n->look_like = BUF_INIT(VARIANT_TAIL_MAX);
-    group_join(n, &k->want);
+    n->vary_key = n->look_like = BUF_INIT(VARY_KEY_MAX);
+    group_join(n, &k->lookup);
     return n;
 }
 
-/* Nobody asks and nothing is under way: what is remembered may stay for its time, within a bound. */
+/* Nobody asks and nothing is under way: what is remembered may stay for its time, within a
+ * bound. */
 static void rest_or_free(struct cache_entry *n, uint64_t now_ms)
 {
     struct cache *c = n->cache;
@@ -493,14 +496,14 @@ void entries_rest_tick(struct cache *c, uint64_t now_ms)
 
 static bool is_at_work(const struct cache_entry *n)
 {
-    return n->fill != NULL || n->looking || n->settling > 0;
+    return n->fetch != NULL || n->looking || n->settling > 0;
 }
 
 static void forget(struct cache_entry *n)
 {
     leave_table(n);
-    if (n->fill != NULL) {
-        fill_keep_no_more(n->fill);
+    if (n->fetch != NULL) {
+        fetch_keep_no_more(n->fetch);
     } else if (!is_at_work(n)) {
         entry_free(n);
     }
@@ -514,12 +517,12 @@ void entries_forget(struct cache *c, struct slice key, bool below)
 /* What never changes goes on: nobody asks for it anew. */
 static void expire(struct cache_entry *n)
 {
-    const struct want *w = n->fill != NULL ? fill_want(n->fill)
-                           : list_empty(&n->asks)
-                               ? NULL
-                               : &LIST_ITEM(n->asks.next, struct cache_ask, node)->want;
+    const struct lookup *w = n->fetch != NULL ? fetch_lookup(n->fetch)
+                             : list_empty(&n->asks)
+                                 ? NULL
+                                 : &LIST_ITEM(n->asks.next, struct cache_ask, node)->lookup;
 
-    if (w == NULL || w->class == WANT_MUTABLE) {
+    if (w == NULL || w->class == LOOKUP_MUTABLE) {
         forget(n);
     }
 }
@@ -529,9 +532,9 @@ void entries_expire(struct cache *c, struct slice key, bool below)
     groups_each(c, key, below, expire);
 }
 
-/* --- trouble ------------------------------------------------------------------------------------------------------ */
+/* --- trouble ---------------------------------------------------------------------------------- */
 
-static struct answer *answer_of_trouble(struct cache_entry *n, const struct want *w, int rc,
+static struct answer *answer_of_trouble(struct cache_entry *n, const struct lookup *w, int rc,
                                         const struct err *why)
 {
     struct cache *c = n->cache;
@@ -553,7 +556,7 @@ void entry_answer_trouble(struct cache_entry *n, int rc, const struct err *why)
     struct cache_ask *k = entry_first(n);
 
     if (k != NULL) {
-        entry_answer(n, answer_of_trouble(n, &k->want, rc, why));
+        entry_answer(n, answer_of_trouble(n, &k->lookup, rc, why));
     }
 }
 
@@ -561,7 +564,7 @@ void entry_answer_trouble(struct cache_entry *n, int rc, const struct err *why)
 static void entry_answer_one_trouble(struct cache_entry *n, struct cache_ask *k, int rc,
                                      const struct err *why)
 {
-    struct answer *a = answer_of_trouble(n, &k->want, rc, why);
+    struct answer *a = answer_of_trouble(n, &k->lookup, rc, why);
 
     entry_unlist(n, k);
     ask_answer(k, a);
@@ -572,23 +575,25 @@ void entry_remember_trouble(struct cache_entry *n, int rc, const struct err *why
     n->trouble_until_ms = clock_now_ms() + TROUBLE_MS;
     n->trouble = *why;
     n->trouble.code = rc;
-    n->trouble_promise = n->promise;
+    n->trouble_expected_digest = n->expected_digest;
 }
 
 /* That its bytes are not what was promised concerns nobody else. */
 static bool in_trouble(const struct cache_entry *n)
 {
     return clock_now_ms() < n->trouble_until_ms &&
-           (n->trouble.code != E_CORRUPT || promise_eq(&n->trouble_promise, &n->promise));
+           (n->trouble.code != E_CORRUPT ||
+            expected_digest_eq(&n->trouble_expected_digest, &n->expected_digest));
 }
 
-/* --- variants ----------------------------------------------------------------------------------------------------- */
+/* --- variants --------------------------------------------------------------------------------- */
 
-/* From now on all that n's answers vary by goes to the origin with k's request, beside what was named before. So whoever caused a
- * fill asks again as often as it has such fields, and no more, whatever each answer's Vary names. */
+/* From now on all that n's answers vary by goes to the origin with k's request, beside what was
+ * named before. So whoever caused a fill asks again as often as it has such fields, and no more,
+ * whatever each answer's Vary names. */
 static void send_named(struct cache_entry *n, struct cache_ask *k)
 {
-    k->want.forward = variant_send(&k->want, buf_slice(&n->tail), &k->arena);
+    k->lookup.forward = variant_send(&k->lookup, buf_slice(&n->vary_key), &k->arena);
 }
 
 /* Those that n is not for. */
@@ -600,7 +605,7 @@ static void part_ways(struct cache_entry *n)
     list_init(&others);
     LIST_EACH (&n->asks, at) {
         struct cache_ask *k = LIST_ITEM(at, struct cache_ask, node);
-        if (!variant_suits(buf_slice(&n->tail), &k->want)) {
+        if (!vary_matches(buf_slice(&n->vary_key), &k->lookup)) {
             entry_unlist(n, k);
             send_named(n, k);
             list_push_back(&others, at);
@@ -611,17 +616,17 @@ static void part_ways(struct cache_entry *n)
     }
 }
 
-void entry_is_for(struct cache_entry *n, struct slice tail)
+void entry_is_for(struct cache_entry *n, struct slice vary_key)
 {
-    if (!slice_eq(buf_slice(&n->tail), tail)) {
+    if (!slice_eq(buf_slice(&n->vary_key), vary_key)) {
         answer_release(&n->memory); /* that was for others */
     }
-    set_variant(n, tail);
+    set_variant(n, vary_key);
     if (n->group != NULL) {
-        LIST_EACH (&n->group->entries, it) { /* one fill a row: the latest word counts */
+        LIST_EACH (&n->group->entries, it) { /* one fetch a row: the latest word counts */
             struct cache_entry *m = LIST_ITEM(it, struct cache_entry, node);
-            if (m != n && m->fill != NULL && fill_is_headed(m->fill) &&
-                slice_eq(buf_slice(&m->tail), tail)) {
+            if (m != n && m->fetch != NULL && fetch_is_headed(m->fetch) &&
+                slice_eq(buf_slice(&m->vary_key), vary_key)) {
                 forget(m);
             }
         }
@@ -629,32 +634,35 @@ void entry_is_for(struct cache_entry *n, struct slice tail)
     part_ways(n);
 }
 
-/* --- patience ----------------------------------------------------------------------------------------------------- */
+/* --- patience --------------------------------------------------------------------------------- */
 
-/* How long those who ask wait for an origin that says nothing (want.h: patience_ms).
+/* How long those who ask wait for an origin that says nothing (lookup.h: patience_ms).
  *
  *                      a stale copy may be served          there is none
  *   origin heard       waits for `patience`                waits for the request's end
  *   origin doubted     is answered at once                 waits for `patience`
  *   origin silent      is answered at once                 is answered at once
  *
- * Those who wait for a request's end are answered, too, when another request finds the origin silent.
+ * Those who wait for a request's end are answered, too, when another request finds the origin
+ * silent.
  *
- * That answer is the one of an origin in trouble: the stale copy, else the reason why there is nothing. The request goes on, and
- * what it brings is kept. A silent origin (fetch/silence.h) is not asked, except by one request now and then that nobody waits for.
+ * That answer is the one of an origin in trouble: the stale copy, else the reason why there is
+ * nothing. The request goes on, and what it brings is kept. A silent origin (fetch/silence.h) is
+ * not asked, except by one request now and then that nobody waits for.
  */
 
 /* What the origin has been heard to say, for who asks in k. */
 static enum origin_word patience_word(const struct cache_ask *k, struct err *why)
 {
-    return k->want.patience_ms != 0 ? fetcher_word(k->cache->fetcher, k->origin, k->want.url, why)
-                                    : ORIGIN_HEARD;
+    return k->lookup.patience_ms != 0
+               ? origin_client_word(k->cache->origin_client, k->origin, k->lookup.url, why)
+               : ORIGIN_HEARD;
 }
 
 static bool has_stale(const struct cache_entry *n, const struct cache_ask *k)
 {
     return n->old != NULL &&
-           freshness_allows_stale_on_delay(&n->old->object, &k->want, clock_unix_s());
+           freshness_allows_stale_on_delay(&n->old->object, &k->lookup, clock_unix_s());
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg);
@@ -682,12 +690,13 @@ static void set_timer(struct cache_entry *n, uint64_t now_ms)
     evtimer_add(n->patience, &tv);
 }
 
-/* Who is answered without the fill's word may be its last: what it brings is wanted by those who come later. */
+/* Who is answered without the fetch's word may be its last: what it brings is wanted by those who
+ * come later. */
 static void goes_on_alone(struct cache_entry *n)
 {
-    if (list_empty(&n->asks) && n->fill != NULL && !fill_is_headed(n->fill) &&
-        (n->old != NULL || fill_want(n->fill)->document)) {
-        fill_go_on_alone(n->fill);
+    if (list_empty(&n->asks) && n->fetch != NULL && !fetch_is_headed(n->fetch) &&
+        (n->old != NULL || fetch_lookup(n->fetch)->document)) {
+        fetch_go_on_alone(n->fetch);
     }
 }
 
@@ -697,7 +706,7 @@ static void answer_without_word(struct cache_entry *n, struct cache_ask *k, cons
 
     if (why == NULL || why->code == 0) {
         err_set(&late, E_TIMEOUT, "the origin takes longer than %" PRIu64 " ms",
-                k->want.patience_ms);
+                k->lookup.patience_ms);
         why = &late;
     }
     entry_answer_one_trouble(n, k, why->code, why);
@@ -711,7 +720,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    CHECK(n->fill != NULL && !fill_is_headed(n->fill));
+    CHECK(n->fetch != NULL && !fetch_is_headed(n->fetch));
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
         struct err why = {0};
@@ -724,7 +733,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
             k->until_silent = true; /* it speaks, though not of this yet */
         }
         if (k->until_silent && word != ORIGIN_SILENT) {
-            k->until_ms = now + k->want.patience_ms;
+            k->until_ms = now + k->lookup.patience_ms;
         } else {
             answer_without_word(n, k, &why);
         }
@@ -739,14 +748,14 @@ static void begin_one(struct cache_entry *n, struct cache_ask *k, uint64_t now_m
 
     k->until_ms = 0;
     k->until_silent = word == ORIGIN_HEARD && !has_stale(n, k);
-    if (k->loop == NULL || k->want.patience_ms == 0) {
+    if (k->loop == NULL || k->lookup.patience_ms == 0) {
         return;
     }
     if (word == ORIGIN_SILENT || (word == ORIGIN_DOUBTED && has_stale(n, k))) {
         answer_without_word(n, k, &why);
         return;
     }
-    k->until_ms = now_ms + k->want.patience_ms;
+    k->until_ms = now_ms + k->lookup.patience_ms;
 }
 
 /* A request has begun for all of this round. */
@@ -756,7 +765,7 @@ static void patience_begin(struct cache_entry *n)
 
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
-        if (was_promised(k, &n->promise)) {
+        if (was_expected(k, &n->expected_digest)) {
             begin_one(n, k, now);
         }
     }
@@ -768,7 +777,7 @@ static void patience_join(struct cache_entry *n, struct cache_ask *k)
 {
     uint64_t now = clock_now_ms();
 
-    if (n->fill == NULL || fill_is_headed(n->fill) || !was_promised(k, &n->promise)) {
+    if (n->fetch == NULL || fetch_is_headed(n->fetch) || !was_expected(k, &n->expected_digest)) {
         return;
     }
     begin_one(n, k, now);
@@ -786,33 +795,33 @@ static void patience_end(struct cache_entry *n)
     }
 }
 
-/* --- the fill --------------------------------------------------------------------------------------------------- */
+/* --- the fetch -------------------------------------------------------------------------------- */
 
-static void on_headed(void *arg, struct fill *f)
+static void on_headed(void *arg, struct fetch *f)
 {
     struct cache_entry *n = arg;
-    struct fill_view v = fill_view(f);
+    struct fetch_view v = fetch_view(f);
     struct cache_ask *k;
 
     patience_end(n);
     n->failed_until_ms = 0;
-    entry_is_for(n, v.tail);
+    entry_is_for(n, v.vary_key);
     if (entry_first(n) == NULL) { /* all who asked want another variant: as if they had left */
-        fill_look_again(f);
+        fetch_look_again(f);
     }
     while ((k = take_ask(n)) != NULL) {
-        enum cache_state state = n->first_told ? CACHE_COLLAPSED
-                                 : v.replaces  ? CACHE_REFRESHED
-                                               : CACHE_MISS;
-        n->first_told = true;
-        ask_answer(k, answer_of_fill(f, &k->want, state));
+        enum cache_state state = n->first_reported ? CACHE_COLLAPSED
+                                 : v.replaces      ? CACHE_REFRESHED
+                                                   : CACHE_MISS;
+        n->first_reported = true;
+        ask_answer(k, answer_of_fetch(f, &k->lookup, state));
     }
-    if (!n->first_told) { /* all have left: it is decided once it runs */
-        fill_look_again(f);
+    if (!n->first_reported) { /* all have left: it is decided once it runs */
+        fetch_look_again(f);
     }
 }
 
-static void on_other(void *arg, struct fill *f, const struct fetch_head *h)
+static void on_other(void *arg, struct fetch *f, const struct origin_head *h)
 {
     verdict_take(arg, f, h);
 }
@@ -825,75 +834,78 @@ static void answer_over_share(struct cache_entry *n, uint64_t client, const stru
 
     LIST_EACH (&n->asks, it) {
         struct cache_ask *k = LIST_ITEM(it, struct cache_ask, node);
-        if (k->want.client != client || !was_promised(k, &n->promise)) {
+        if (k->lookup.client != client || !was_expected(k, &n->expected_digest)) {
             continue;
         }
         entry_unlist(n, k);
-        if (n->old != NULL && freshness_allows_stale_on_error(&n->old->object, &k->want, now)) {
-            ask_answer(k, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_STALE));
+        if (n->old != NULL && freshness_allows_stale_on_error(&n->old->object, &k->lookup, now)) {
+            ask_answer(k,
+                       answer_of_blob(c, &n->old->object, n->old->blob, &k->lookup, CACHE_STALE));
         } else {
             ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, why));
         }
     }
 }
 
-static void on_ended(void *arg, struct fill *f, int rc, const struct err *why)
+static void on_ended(void *arg, struct fetch *f, int rc, const struct err *why)
 {
     struct cache_entry *n = arg;
-    struct fill_view v = fill_view(f);
+    struct fetch_view v = fetch_view(f);
     struct cache *c = n->cache;
 
     patience_end(n);
     if (rc == 0) {
-        log_info("fill.done", "repo=" SLICE_FMT " bytes=%" PRIu64 " took_ms=%" PRIu64 " kept=%d",
+        log_info("fetch.done", "repo=" SLICE_FMT " bytes=%" PRIu64 " took_ms=%" PRIu64 " kept=%d",
                  SLICE_ARG(n->repo), v.total_bytes, v.age_ms, v.use == USE_KEPT);
         cache_changed(c, n->row_key);
     } else if (rc == E_CHANGED) { /* its readers are cut; who asks from now on gets the new one */
-        log_info("fill.changed", "repo=" SLICE_FMT, SLICE_ARG(n->repo));
+        log_info("fetch.changed", "repo=" SLICE_FMT, SLICE_ARG(n->repo));
     } else if (rc == E_CANCELLED && !c->closing) {
-        /* Nobody read it any more, or its head was dealt with: who has come meanwhile begins anew. */
+        /* Nobody read it any more, or its head was dealt with: who has come meanwhile begins
+         * anew. */
     } else if (rc == E_NOSPACE && v.over_share) {
-        log_info("fill.over_share", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
-        answer_over_share(n, fill_want(f)->client, why);
+        log_info("fetch.over_share", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo),
+                 why->text);
+        answer_over_share(n, fetch_lookup(f)->client, why);
     } else if (!n->answered) {
-        log_warn("fill.failed", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
-        n->tail_known = n->memory != NULL; /* no word of the origin's: it concerns all */
+        log_warn("fetch.failed", "repo=" SLICE_FMT " why=\"%s\"", SLICE_ARG(n->repo), why->text);
+        n->vary_key_known = n->memory != NULL; /* no word of the origin's: it concerns all */
         if (rc != E_CANCELLED) {
             entry_remember_trouble(n, rc, why);
         }
         entry_answer_trouble(n, rc, why);
     }
-    fill_release(&n->fill);
+    fetch_release(&n->fetch);
     hit_free(&n->old);
     advance(n);
 }
 
-/* --- the look at the row, and what follows ------------------------------------------------------------------------ */
+/* --- the look at the row, and what follows ---------------------------------------------------- */
 
 static void look(struct job *j)
 {
     struct cache_entry *n = CONTAINER_OF(j, struct cache_entry, look);
     struct err e;
 
-    if (hit_find(n->cache, n->row_key, &n->look_want, &n->old, &n->look_like, &e) != 0) {
+    if (hit_find(n->cache, n->row_key, &n->look_lookup, &n->old, &n->look_like, &e) != 0) {
         n->old = NULL;
     }
 }
 
 /* A range from the end of what is not here: a HEAD tells how long it is, unless an index has. */
-static bool must_probe(struct cache_entry *n, struct want *w)
+static bool must_probe(struct cache_entry *n, struct lookup *w)
 {
-    bool told = n->memory_is_head && n->memory != NULL && n->memory->status == 200 &&
-                n->memory->total_bytes != LENGTH_UNKNOWN;
+    bool reported = n->memory_is_head && n->memory != NULL && n->memory->status == 200 &&
+                    n->memory->total_bytes != LENGTH_UNKNOWN;
 
     if (w->hint_suffix == 0 || w->size_bytes != LENGTH_UNKNOWN || n->old != NULL) {
         return false;
     }
-    if (told) {
+    if (reported) {
         w->hint_end = n->memory->total_bytes;
         w->hint_first = w->hint_end - min_u64(w->hint_suffix, w->hint_end);
     }
-    if (told || n->probe == PROBES_LENGTH) {
+    if (reported || n->probe == PROBES_LENGTH) {
         w->hint_suffix = 0;
         return false;
     }
@@ -901,66 +913,67 @@ static bool must_probe(struct cache_entry *n, struct want *w)
 }
 
 /* asks_back: nobody waits for what comes of it but the question whether the origin is back. */
-static void begin_fill(struct cache_entry *n, bool asks_back)
+static void begin_fetch(struct cache_entry *n, bool asks_back)
 {
-    static const struct fill_owner owner = {on_headed, on_other, on_ended};
+    static const struct fetch_owner owner = {on_headed, on_other, on_ended};
     struct cache_ask *k = entry_first(n);
-    struct fill_begin how;
-    struct want w;
+    struct fetch_begin how;
+    struct lookup w;
 
     LIST_EACH (&n->asks, it) { /* one GET serves the HEADs too */
         struct cache_ask *other = LIST_ITEM(it, struct cache_ask, node);
-        if (!other->want.head_only && was_promised(other, &n->promise)) {
+        if (!other->lookup.head_only && was_expected(other, &n->expected_digest)) {
             k = other;
             break;
         }
     }
-    n->first_told = n->answered = false;
+    n->first_reported = n->answered = false;
     if (n->old != NULL) {
-        /* A conditional GET costs no more, unless it has changed: then nobody has asked for so many bytes. */
-        k->want.head_only = k->want.head_only && n->old->object.size_bytes > GET_FOR_HEAD_BYTES;
-        k->want.hint_first = 0;
-        k->want.hint_end = LENGTH_UNKNOWN;
-        k->want.hint_suffix = 0;
+        /* A conditional GET costs no more, unless it has changed: then nobody has asked for so many
+         * bytes. */
+        k->lookup.head_only = k->lookup.head_only && n->old->object.size_bytes > GET_FOR_HEAD_BYTES;
+        k->lookup.hint_first = 0;
+        k->lookup.hint_end = LENGTH_UNKNOWN;
+        k->lookup.hint_suffix = 0;
     }
-    if (k->want.repr_digest == REPR_DIGEST_ASKED) {
-        k->want.head_only = n->old != NULL && !n->ask_plainly;
+    if (k->lookup.repr_digest == REPR_DIGEST_ASKED) {
+        k->lookup.head_only = n->old != NULL && !n->ask_plainly;
     }
     send_named(n, k);
-    w = k->want;
+    w = k->lookup;
     w.forward = variant_sent(&w, &k->arena);
     n->probe = must_probe(n, &w)                            ? PROBES_LENGTH
                : asks_back && n->old == NULL && !w.document ? PROBES_ORIGIN
                                                             : PROBES_NOTHING;
     w.head_only = w.head_only || n->probe != PROBES_NOTHING;
-    how = (struct fill_begin){.want = &w,
-                              .row_key = n->row_key,
-                              .old = n->old != NULL && !n->ask_plainly ? &n->old->object : NULL,
-                              .replaces = n->old != NULL,
-                              .found = n->group != NULL};
-    n->fill = fill_start(n->cache, &how, &owner, n);
+    how = (struct fetch_begin){.lookup = &w,
+                               .row_key = n->row_key,
+                               .old = n->old != NULL && !n->ask_plainly ? &n->old->object : NULL,
+                               .replaces = n->old != NULL,
+                               .found = n->group != NULL};
+    n->fetch = fetch_start(n->cache, &how, &owner, n);
     n->ask_plainly = false;
     for (unsigned i = 0; i < n->clients.count; i++) {
-        fill_share(n->fill, n->clients.client[i]);
+        fetch_share(n->fetch, n->clients.client[i]);
     }
 }
 
 /* What is there tells what it varies by, before the origin does. */
-static void learn_tail(struct cache_entry *n)
+static void learn_vary_key(struct cache_entry *n)
 {
-    const struct want *w = &n->look_want;
+    const struct lookup *w = &n->look_lookup;
     struct arena a = {0};
-    struct slice tail = SLICE("");
+    struct slice vary_key = SLICE("");
 
-    if (n->old != NULL && n->old->tail.n != 0) {
-        tail = n->old->tail;
+    if (n->old != NULL && n->old->vary_key.n != 0) {
+        vary_key = n->old->vary_key;
     } else if (n->look_like.n != 0) {
-        tail = variant_like(w, buf_slice(&n->look_like), &a);
+        vary_key = variant_like(w, buf_slice(&n->look_like), &a);
     } else if (n->old != NULL) {
-        tail = variant_of_answer(w, n->old->object.fields, n->old->object.nfields, &a);
+        vary_key = variant_of_answer(w, n->old->object.fields, n->old->object.nfields, &a);
     }
-    if (tail.n != 0) {
-        set_variant(n, tail);
+    if (vary_key.n != 0) {
+        set_variant(n, vary_key);
         part_ways(n);
     }
     arena_fini(&a);
@@ -976,7 +989,7 @@ static void on_looked(struct job *j)
 
     c->busy--;
     n->looking = false;
-    learn_tail(n);
+    learn_vary_key(n);
     end_look(n);
     k = entry_first(n);
     if (k == NULL) { /* all have left */
@@ -991,8 +1004,8 @@ static void on_looked(struct job *j)
         advance(n);
         return;
     }
-    if (n->old != NULL && freshness_judge(&n->old->object, &k->want, now) == FRESH) {
-        entry_answer(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->want, CACHE_HIT));
+    if (n->old != NULL && freshness_judge(&n->old->object, &k->lookup, now) == FRESH) {
+        entry_answer(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->lookup, CACHE_HIT));
         hit_free(&n->old);
         advance(n);
     } else if (in_trouble(n)) {
@@ -1000,10 +1013,10 @@ static void on_looked(struct job *j)
         hit_free(&n->old);
         advance(n);
     } else if (patience_word(k, &why) != ORIGIN_SILENT) {
-        begin_fill(n, false);
+        begin_fetch(n, false);
         patience_begin(n);
-    } else if (fetcher_probes(c->fetcher, k->origin, k->want.url)) {
-        begin_fill(n, true);
+    } else if (origin_client_probes(c->origin_client, k->origin, k->lookup.url)) {
+        begin_fetch(n, true);
         patience_begin(n);
     } else {
         entry_answer_trouble(n, why.code, &why);
@@ -1028,7 +1041,7 @@ static void advance(struct cache_entry *n)
     n->looking = true;
     k = entry_first(n);
     n->look_origin = origin_hold(k->origin);
-    want_copy(&n->look_arena, &k->want, &n->look_want);
+    lookup_copy(&n->look_arena, &k->lookup, &n->look_lookup);
     n->look = (struct job){.work = look, .done = on_looked, .reply = c->mail};
     c->busy++;
     gather_clients(n);
@@ -1047,48 +1060,51 @@ void entry_settled(struct cache_entry *n)
 }
 
 /* A client's no-cache counts for a no as for an object: within the floor. */
-static bool looks_again(const struct answer *a, const struct want *w, uint64_t now)
+static bool looks_again(const struct answer *a, const struct lookup *w, uint64_t now)
 {
-    return w->demand.refresh && now >= a->stored_unix_s + w->floor_s;
+    return w->request_cache_control.refresh && now >= a->stored_unix_s + w->floor_s;
 }
 
 static bool remembered(struct cache_entry *n, struct cache_ask *k)
 {
     if (n->memory == NULL || clock_now_ms() >= n->memory_until_ms ||
-        (n->memory_is_head && (!k->want.head_only || !was_promised(k, &n->memory_promise))) ||
-        ((k->want.errors & ERRORS_PASSED_ON) != 0 &&
-         looks_again(n->memory, &k->want, clock_unix_s()))) {
+        (n->memory_is_head &&
+         (!k->lookup.head_only || !was_expected(k, &n->memory_expected_digest))) ||
+        ((k->lookup.errors & ERRORS_PASSED_ON) != 0 &&
+         looks_again(n->memory, &k->lookup, clock_unix_s()))) {
         return false;
     }
     ask_answer(k, answer_hold(n->memory));
     return true;
 }
 
-/* Is what k wants under way, and may k have it? What the origin would not have kept is for those alone who had asked when it
- * answered. What has come whole and is not fresh any more is as an object in the store: the origin is asked. */
+/* Is what k wants under way, and may k have it? What the origin would not have kept is for those
+ * alone who had asked when it answered. What has come whole and is not fresh any more is as an
+ * object in the store: the origin is asked. */
 static bool is_coming(const struct cache_entry *n, const struct cache_ask *k)
 {
-    struct fill *f = n->fill;
-    struct fill_view v;
+    struct fetch *f = n->fetch;
+    struct fetch_view v;
 
-    if (f == NULL || !fill_is_headed(f) || !was_promised(k, &n->promise)) {
+    if (f == NULL || !fetch_is_headed(f) || !was_expected(k, &n->expected_digest)) {
         return false;
     }
-    v = fill_view(f);
+    v = fetch_view(f);
     return !v.failed && v.use != USE_ASKERS &&
-           (!fill_complete(f) ||
-            freshness_judge(fill_object(f), &k->want, clock_unix_s()) != STALE);
+           (!fetch_complete(f) ||
+            freshness_judge(fetch_object(f), &k->lookup, clock_unix_s()) != STALE);
 }
 
-/* Somebody has asked the origin, or it was in trouble just now: no need of a revalidation in the background. */
+/* Somebody has asked the origin, or it was in trouble just now: no need of a revalidation in the
+ * background. */
 static bool is_seen_to(const struct cache_entry *n)
 {
-    return n->fill != NULL || n->looking || clock_now_ms() < n->trouble_until_ms;
+    return n->fetch != NULL || n->looking || clock_now_ms() < n->trouble_until_ms;
 }
 
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
-    struct cache_entry *n = group_find(c, k->row_key, &k->want);
+    struct cache_entry *n = group_find(c, k->row_key, &k->lookup);
     struct origin *origin;
     struct err why;
 
@@ -1110,21 +1126,21 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     if (n == NULL) {
         n = entry_new(c, k);
     }
-    if (is_coming(n, k) && fill_view(n->fill).ranges_alone && want_is_whole(&k->want)) {
+    if (is_coming(n, k) && fetch_view(n->fetch).ranges_alone && lookup_is_whole(&k->lookup)) {
         err_set(&why, E_NOSPACE, "the object has more bytes than the quota: ask for ranges of it");
         ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, &why));
         return;
     }
-    if (is_coming(n, k) && fill_turns_away(n->fill, &k->want, &why)) {
+    if (is_coming(n, k) && fetch_turns_away(n->fetch, &k->lookup, &why)) {
         ask_answer(k, answer_of_status(c, status_of_error(why.code, STATUS_ORIGIN), CACHE_FAILED,
                                        BUSY_S, &why));
         return;
     }
     if (is_coming(n, k)) {
-        ask_answer(k, answer_of_fill(n->fill, &k->want, CACHE_COLLAPSED));
+        ask_answer(k, answer_of_fetch(n->fetch, &k->lookup, CACHE_COLLAPSED));
         return;
     }
-    if (n->fill != NULL && fill_is_headed(n->fill) && fill_view(n->fill).use == USE_ASKERS) {
+    if (n->fetch != NULL && fetch_is_headed(n->fetch) && fetch_view(n->fetch).use == USE_ASKERS) {
         forget(n); /* that answer goes on for those who have it */
         n = entry_new(c, k);
     }
@@ -1159,7 +1175,7 @@ static void drop_idle(struct cache_entry *n)
     struct err why;
 
     err_set(&why, E_CANCELLED, "the server is going down");
-    if (n->fill == NULL && !n->looking) {
+    if (n->fetch == NULL && !n->looking) {
         while (next_round(n)) {
             entry_answer_trouble(n, E_CANCELLED, &why);
         }

@@ -94,8 +94,8 @@ static struct slice next_member(struct slice *rest)
 
 struct directive {
     struct slice name;
-    struct slice
-        value; /* p == NULL: there is none, or blanks stand beside the '=', which makes a lifetime invalid */
+    /* p == NULL: there is none, or blanks stand beside the '=', which makes a lifetime invalid */
+    struct slice value;
 };
 
 static struct directive next_directive(struct slice *line)
@@ -150,7 +150,7 @@ bool freshness_withholds(const struct http_field *fields, size_t nfields, struct
     return false;
 }
 
-/* --- targeted fields (RFC 9213) ------------------------------------------------------------------------------------------ */
+/* --- targeted fields (RFC 9213) --------------------------------------------------------------- */
 
 static bool is_lifetime(struct slice name)
 {
@@ -197,7 +197,7 @@ static bool read_target(const struct http_field *fields, size_t nfields, struct 
     return out->seen;
 }
 
-static bool read_targets(const struct http_field *fields, size_t nfields, const struct want *w,
+static bool read_targets(const struct http_field *fields, size_t nfields, const struct lookup *w,
                          struct control *out)
 {
     for (size_t i = 0; w != NULL && i < w->ntargets; i++) {
@@ -208,7 +208,7 @@ static bool read_targets(const struct http_field *fields, size_t nfields, const 
     return false;
 }
 
-static bool obeys_cdn(const struct want *w)
+static bool obeys_cdn(const struct lookup *w)
 {
     for (size_t i = 0; w != NULL && i < w->ntargets; i++) {
         if (slice_eq(w->targets[i], SLICE("cdn-cache-control"))) {
@@ -218,10 +218,10 @@ static bool obeys_cdn(const struct want *w)
     return false;
 }
 
-/* --- all of it ----------------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
-/* RFC 9111 5.1: the first counts of a list or of several lines, and what is no number does not. What a parameter follows is
- * read as the number: too old is the safe side. */
+/* RFC 9111 5.1: the first counts of a list or of several lines, and what is no number does not.
+ * What a parameter follows is read as the number: too old is the safe side. */
 static bool read_age(struct slice value, uint64_t *out)
 {
     struct slice first = slice_cut(&value, ',');
@@ -229,8 +229,9 @@ static bool read_age(struct slice value, uint64_t *out)
     return seconds(slice_trim(slice_cut(&first, ';')), out);
 }
 
-/* A life of its own that the origin gives its CDN, for a repo that does not obey that field: this mirror is not the origin's CDN, and
- * nobody purges it. What is allowed there for longer is not allowed here; what is not even allowed there, or for less, is not here either. */
+/* A life of its own that the origin gives its CDN, for a repo that does not obey that field: this
+ * mirror is not the origin's CDN, and nobody purges it. What is allowed there for longer is not
+ * allowed here; what is not even allowed there, or for less, is not here either. */
 static uint64_t cdn_life(const struct control *cdn, uint64_t life_s)
 {
     if (!cdn->seen || cdn->bad) {
@@ -242,7 +243,7 @@ static uint64_t cdn_life(const struct control *cdn, uint64_t life_s)
     return cdn->has_max_age ? min_u64(life_s, cdn->max_age_s) : life_s;
 }
 
-void freshness_read(const struct http_field *fields, size_t nfields, const struct want *w,
+void freshness_read(const struct http_field *fields, size_t nfields, const struct lookup *w,
                     uint64_t now, uint32_t ttl_s, struct freshness *out)
 {
     struct control c = {0};
@@ -314,7 +315,8 @@ void freshness_read(const struct http_field *fields, size_t nfields, const struc
                     (c.says & PRIVATE) != 0 || vary_all ||
                     (!cdn.bad && (cdn.says & (NO_STORE | PRIVATE)) != 0),
         .forbidden = (c.says & NO_STORE) != 0,
-        .told = c.bad || (c.says & NO_CACHE) != 0 || c.has_s_maxage || c.has_max_age || has_expires,
+        .reported =
+            c.bad || (c.says & NO_CACHE) != 0 || c.has_s_maxage || c.has_max_age || has_expires,
         .must_revalidate = (c.says & (MUST_REVALIDATE | NO_CACHE)) != 0 || c.has_s_maxage ||
                            (cdn.says & NO_CACHE) != 0,
         .age_s = age,
@@ -324,37 +326,37 @@ void freshness_read(const struct http_field *fields, size_t nfields, const struc
     };
 }
 
-bool object_answers(const struct object *o, const struct want *w)
+bool object_answers(const struct object *o, const struct lookup *w)
 {
     return w->digest_known ? digest_eq(&w->digest, &o->digest) : origin_owns(w->origin, o->origin);
 }
 
-bool freshness_keeps(const struct freshness *f, const struct want *w)
+bool freshness_keeps(const struct freshness *f, const struct lookup *w)
 {
-    return w->class == WANT_IMMUTABLE || w->ttl_s != TTL_ORIGIN || !f->no_store;
+    return w->class == LOOKUP_IMMUTABLE || w->ttl_s != TTL_ORIGIN || !f->no_store;
 }
 
-uint64_t freshness_until(const struct object *o, const struct want *w)
+uint64_t freshness_until(const struct object *o, const struct lookup *w)
 {
-    if (w->class == WANT_IMMUTABLE) {
+    if (w->class == LOOKUP_IMMUTABLE) {
         return UINT64_MAX;
     }
     return w->ttl_s == TTL_ORIGIN ? o->fresh_until_unix_s : o->validated_unix_s + w->ttl_s;
 }
 
 /* A ttl of ours, a rule's or an adapter's, has taken the word from the origin. */
-static bool origin_is_heard(const struct want *w)
+static bool origin_is_heard(const struct lookup *w)
 {
     return w->ttl_s == TTL_ORIGIN;
 }
 
-static bool origin_forbids_stale(const struct object *o, const struct want *w)
+static bool origin_forbids_stale(const struct object *o, const struct lookup *w)
 {
     return o->must_revalidate && origin_is_heard(w);
 }
 
 /* How long it was fresh for. */
-static uint32_t life_s(const struct object *o, const struct want *w, uint64_t until)
+static uint32_t life_s(const struct object *o, const struct lookup *w, uint64_t until)
 {
     return w->ttl_s != TTL_ORIGIN
                ? w->ttl_s
@@ -372,7 +374,7 @@ static uint64_t stale_until(uint64_t fresh_until, uint32_t rule_s, uint32_t orig
 }
 
 /* For how long it may be given while the origin is asked, beyond what the want allows. */
-static uint32_t extra_swr_s(const struct object *o, const struct want *w)
+static uint32_t extra_swr_s(const struct object *o, const struct lookup *w)
 {
     bool carried = o->swr_s == OBJECT_CARRIED_S;
 
@@ -380,21 +382,23 @@ static uint32_t extra_swr_s(const struct object *o, const struct want *w)
 }
 
 /* Fresh for the origin, but not for the client (RFC 9111 5.2.1)? */
-static bool client_wants_newer(const struct object *o, const struct want *w, uint64_t until,
+static bool client_wants_newer(const struct object *o, const struct lookup *w, uint64_t until,
                                uint64_t now)
 {
     uint64_t age_s = o->age_s + (now - min_u64(now, o->validated_unix_s));
 
-    return w->demand.refresh || demand_refuses(&w->demand, age_s, until - min_u64(until, now));
+    return w->request_cache_control.refresh ||
+           request_cache_control_refuses(&w->request_cache_control, age_s,
+                                         until - min_u64(until, now));
 }
 
-enum verdict_fresh freshness_judge(const struct object *o, const struct want *w, uint64_t now)
+enum verdict_fresh freshness_judge(const struct object *o, const struct lookup *w, uint64_t now)
 {
     uint64_t until = freshness_until(o, w);
     uint32_t while_s = w->swr_s != SWR_LIKE_TTL ? w->swr_s : life_s(o, w, until);
     bool heard = now >= o->validated_unix_s + w->floor_s; /* the client's Cache-Control counts */
 
-    if (w->class == WANT_IMMUTABLE) {
+    if (w->class == LOOKUP_IMMUTABLE) {
         return FRESH; /* whatever the client says: pip sends no-cache with every 10 KiB of a wheel */
     }
     if (o->must_ask || o->validated_unix_s < w->since_unix_s) {
@@ -409,26 +413,27 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct want *w,
     if (now < until) {
         return FRESH;
     }
-    if (!origin_forbids_stale(o, w) && !(heard && (w->demand.refresh || w->demand.bounded)) &&
-        now < stale_until(until, (uint32_t)max_u64(while_s, w->demand.max_stale_s),
+    if (!origin_forbids_stale(o, w) &&
+        !(heard && (w->request_cache_control.refresh || w->request_cache_control.bounded)) &&
+        now < stale_until(until, (uint32_t)max_u64(while_s, w->request_cache_control.max_stale_s),
                           extra_swr_s(o, w))) {
         return STALE_OK;
     }
     return STALE;
 }
 
-bool freshness_allows_stale_on_error(const struct object *o, const struct want *w, uint64_t now)
+bool freshness_allows_stale_on_error(const struct object *o, const struct lookup *w, uint64_t now)
 {
     return !origin_forbids_stale(o, w) &&
            now < stale_until(freshness_until(o, w), w->sie_s,
                              origin_is_heard(w) && (w->ruled & RULED_SIE) == 0 ? o->sie_s : 0);
 }
 
-bool freshness_allows_stale_on_delay(const struct object *o, const struct want *w, uint64_t now)
+bool freshness_allows_stale_on_delay(const struct object *o, const struct lookup *w, uint64_t now)
 {
     bool heard = now >= o->validated_unix_s + w->floor_s;
 
     return !o->must_ask && o->validated_unix_s >= w->since_unix_s &&
-           !(heard && (w->demand.refresh || w->demand.bounded)) &&
+           !(heard && (w->request_cache_control.refresh || w->request_cache_control.bounded)) &&
            freshness_allows_stale_on_error(o, w, now);
 }

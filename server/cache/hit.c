@@ -1,4 +1,5 @@
-/* hit.c - which row answers a want: its key's own, one of the variants behind it, or another key's with the same digest. */
+/* hit.c - which row answers a want: its key's own, one of the variants behind it, or another key's
+ * with the same digest. */
 
 #include <stdlib.h>
 
@@ -18,18 +19,18 @@ void hit_free(struct hit **hp)
 }
 
 /* Takes a row's bytes apart and opens its blob. */
-static int hit_of_row(struct cache *c, struct slice row, struct slice tail, const struct want *w,
-                      struct hit **out, struct err *e)
+static int hit_of_row(struct cache *c, struct slice row, struct slice vary_key,
+                      const struct lookup *w, struct hit **out, struct err *e)
 {
     struct hit *h = NEW(struct hit);
     int rc = 0;
 
     if (!object_decode(row, &h->arena, &h->object) || !object_answers(&h->object, w) ||
-        !variant_answers(&h->object, tail, w)) {
+        !variant_answers(&h->object, vary_key, w)) {
         rc = err_set(e, E_NOTFOUND, "another object is wanted than the row has");
         goto out;
     }
-    h->tail = arena_copy(&h->arena, tail);
+    h->vary_key = arena_copy(&h->arena, vary_key);
     rc = blob_open(c->store, &h->object.digest, &h->blob, e);
     if (rc != 0) {
         rc = E_NOTFOUND; /* evicted, or damaged and taken away: it is fetched again */
@@ -42,7 +43,7 @@ out:
     return rc;
 }
 
-static int find_at(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
+static int find_at(struct cache *c, struct slice row_key, const struct lookup *w, struct hit **out,
                    struct err *e)
 {
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
@@ -54,11 +55,11 @@ static int find_at(struct cache *c, struct slice row_key, const struct want *w, 
     return rc;
 }
 
-/* --- variants ----------------------------------------------------------------------------------------------------- */
+/* --- variants --------------------------------------------------------------------------------- */
 
 struct walk {
     size_t skip; /* of a row's key, up to the tail */
-    int (*each)(void *arg, struct slice tail, struct slice row);
+    int (*each)(void *arg, struct slice vary_key, struct slice row);
     void *arg;
 };
 
@@ -70,7 +71,7 @@ static int on_row(void *arg, struct slice row_key, struct slice row)
 }
 
 int variants_each(struct cache *c, struct slice row_key,
-                  int (*each)(void *arg, struct slice tail, struct slice row), void *arg,
+                  int (*each)(void *arg, struct slice vary_key, struct slice row), void *arg,
                   struct err *e)
 {
     struct buf from = BUF_INIT(OBJECT_KEY_MAX);
@@ -87,9 +88,9 @@ int variants_each(struct cache *c, struct slice row_key,
 }
 
 struct choice {
-    const struct want *want;
+    const struct lookup *lookup;
     uint64_t latest_unix_s; /* of those that suit */
-    struct buf tail, row;
+    struct buf vary_key, row;
     uint64_t like_unix_s; /* of all */
     struct buf like;
 };
@@ -101,7 +102,7 @@ static void keep(struct buf *to, struct slice s)
 }
 
 /* Of several that suit the latest counts (RFC 9111 4.1). */
-static int on_variant(void *arg, struct slice tail, struct slice row)
+static int on_variant(void *arg, struct slice vary_key, struct slice row)
 {
     struct choice *x = arg;
     struct arena a = {0};
@@ -110,11 +111,11 @@ static int on_variant(void *arg, struct slice tail, struct slice row)
     if (object_decode(row, &a, &o)) {
         if (o.validated_unix_s >= x->like_unix_s) {
             x->like_unix_s = o.validated_unix_s;
-            keep(&x->like, tail);
+            keep(&x->like, vary_key);
         }
-        if (o.validated_unix_s >= x->latest_unix_s && variant_answers(&o, tail, x->want)) {
+        if (o.validated_unix_s >= x->latest_unix_s && variant_answers(&o, vary_key, x->lookup)) {
             x->latest_unix_s = o.validated_unix_s;
-            keep(&x->tail, tail);
+            keep(&x->vary_key, vary_key);
             keep(&x->row, row);
         }
     }
@@ -122,39 +123,39 @@ static int on_variant(void *arg, struct slice tail, struct slice row)
     return 0;
 }
 
-static int find_variant(struct cache *c, struct slice row_key, const struct want *w,
+static int find_variant(struct cache *c, struct slice row_key, const struct lookup *w,
                         struct hit **out, struct buf *like, struct err *e)
 {
     struct choice x = {
-        w, 0, BUF_INIT(VARIANT_TAIL_MAX), BUF_INIT(OBJECT_ROW_MAX), 0, BUF_INIT(VARIANT_TAIL_MAX)};
+        w, 0, BUF_INIT(VARY_KEY_MAX), BUF_INIT(OBJECT_ROW_MAX), 0, BUF_INIT(VARY_KEY_MAX)};
     int rc = variants_each(c, row_key, on_variant, &x, e);
 
     *out = NULL;
     if (rc == 0) {
         rc = x.row.n == 0 ? E_NOTFOUND
-                          : hit_of_row(c, buf_slice(&x.row), buf_slice(&x.tail), w, out, e);
+                          : hit_of_row(c, buf_slice(&x.row), buf_slice(&x.vary_key), w, out, e);
     }
     if (like != NULL) {
         keep(like, buf_slice(&x.like));
     }
-    buf_free(&x.tail);
+    buf_free(&x.vary_key);
     buf_free(&x.row);
     buf_free(&x.like);
     return rc;
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 struct held_search {
     struct cache *cache;
-    const struct want *want;
+    const struct lookup *lookup;
     struct hit *hit;
 };
 
 static int try_holder(void *arg, struct slice repo, char kind, struct slice key)
 {
     struct held_search *s = arg;
-    const struct want *w = s->want;
+    const struct lookup *w = s->lookup;
     struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
 
     /* A NUL: it was fetched with somebody's own credential. */
@@ -169,13 +170,14 @@ static int try_holder(void *arg, struct slice repo, char kind, struct slice key)
     return s->hit != NULL;
 }
 
-/* A variant goes before the key's own row: some origins do not say Vary when a request asks for nothing in particular, and
- * that answer would be everybody's (RFC 9111 4.1). What neither has may have come by another name: layers are in many images. */
-int hit_find(struct cache *c, struct slice row_key, const struct want *w, struct hit **out,
+/* A variant goes before the key's own row: some origins do not say Vary when a request asks for
+ * nothing in particular, and that answer would be everybody's (RFC 9111 4.1). What neither has may
+ * have come by another name: layers are in many images. */
+int hit_find(struct cache *c, struct slice row_key, const struct lookup *w, struct hit **out,
              struct buf *like, struct err *e)
 {
-    struct held_search s = {.cache = c, .want = w};
-    int rc = want_varies(w) ? find_variant(c, row_key, w, out, like, e) : E_NOTFOUND;
+    struct held_search s = {.cache = c, .lookup = w};
+    int rc = lookup_varies(w) ? find_variant(c, row_key, w, out, like, e) : E_NOTFOUND;
 
     if (rc == E_NOTFOUND) {
         rc = find_at(c, row_key, w, out, e);

@@ -1,4 +1,5 @@
-/* keeper.c - the thread that keeps the store in bounds: evicts above the high mark, reads blobs again, collects. */
+/* keeper.c - the thread that keeps the store in bounds: evicts above the high mark, reads blobs
+ * again, collects. */
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ enum {
     SCRUB_REST_MS = 600000,
     COLLECT_EVERY_MS = 3600000,
     COLLECT_GRACE_S = 3600,
-    PARTIAL_SHARE = 10,     /* parked fills hold at most a tenth of the quota */
+    PARTIAL_SHARE = 10,     /* parked fetches hold at most a tenth of the quota */
     OWN_MAX = 64,           /* objects of a client that are looked at in one go */
     UNUSED_LOOK_MS = 60000, /* when nothing was unused for an hour, so long nobody looks again */
 };
@@ -87,7 +88,7 @@ int cache_make_room(struct cache *c, uint64_t need_bytes, struct err *e)
     return rc;
 }
 
-/* --- beyond a client's share -------------------------------------------------------------------------------------- */
+/* --- beyond a client's share ------------------------------------------------------------------ */
 
 static uint64_t below_low(struct cache *c, struct store_space *space)
 {
@@ -193,7 +194,7 @@ int cache_room_beyond(struct cache *c, uint64_t client, uint64_t within, uint64_
     return rc == 0 && room + own + unused < n ? E_NOSPACE : rc;
 }
 
-/* --- the thread --------------------------------------------------------------------------------------------------- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
 static void scrub(struct keeper *k, uint64_t now_ms)
 {
@@ -216,7 +217,8 @@ static void scrub(struct keeper *k, uint64_t now_ms)
     } else if (damaged > 0) {
         log_error("scrub.damaged", "blobs=%" PRIu64, damaged);
     }
-    /* A large blob is read at once, and paid for after; when none was due, looking costs more than it finds. */
+    /* A large blob is read at once, and paid for after; when none was due, looking costs more than
+     * it finds. */
     if (rc != 0 || read == 0) {
         rest_ms = min_u64(SCRUB_REST_MS, (uint64_t)set->scrub_every_s * 1000);
     } else {

@@ -1,7 +1,7 @@
 #include "server/cache/object.h"
 
 #include "server/cache/variant.h"
-#include "server/cache/wire.h"
+#include "server/cache/row_bytes.h"
 
 enum { ROW_VERSION = 1, FIXED_BYTES = 2 + DIGEST_BYTES };
 enum {
@@ -27,7 +27,7 @@ bool object_key_is(struct slice object_key, struct slice of, bool below)
            (below || object_key.n == of.n || object_key.p[of.n] == '\0');
 }
 
-struct slice object_key_tail(struct slice key)
+struct slice object_key_of_row(struct slice key)
 {
     ptrdiff_t nul = slice_find(key, '\0');
 
@@ -48,15 +48,15 @@ void object_encode(const struct object *o, struct buf *out)
     buf_be(out, 8, o->fresh_until_unix_s);
     buf_be(out, 8, o->swr_s);
     buf_be(out, 8, o->sie_s);
-    wire_put_slice(out, o->etag);
-    wire_put_slice(out, o->origin_etag);
-    wire_put_slice(out, o->last_modified);
-    wire_put_slice(out, o->content_type);
-    wire_put_slice(out, o->url);
+    row_put_slice(out, o->etag);
+    row_put_slice(out, o->origin_etag);
+    row_put_slice(out, o->last_modified);
+    row_put_slice(out, o->content_type);
+    row_put_slice(out, o->url);
     buf_be(out, 8, o->nfields);
     for (size_t i = 0; i < o->nfields; i++) {
-        wire_put_slice(out, o->fields[i].name);
-        wire_put_slice(out, o->fields[i].value);
+        row_put_slice(out, o->fields[i].name);
+        row_put_slice(out, o->fields[i].value);
     }
     buf_be(out, 8, o->origin);
 }
@@ -74,7 +74,7 @@ static bool get_u32(struct slice *in, uint32_t *out)
 
 static bool get_text(struct slice *in, struct arena *a, struct slice *out)
 {
-    if (!wire_get_slice(in, out)) {
+    if (!row_get_slice(in, out)) {
         return false;
     }
     if (out->p != NULL) {
@@ -134,10 +134,10 @@ bool object_row_is_carried(struct slice row)
     return slice_be(&swr, 8, &s) && s == OBJECT_CARRIED_S;
 }
 
-/* --- what of an answer is kept ------------------------------------------------------------------------------------ */
+/* --- what of an answer is kept ---------------------------------------------------------------- */
 
-/* Fields that describe the connection, this one transfer or the origin's own machinery; Set-Cookie is one user's. The
- * validators and the type have places of their own. */
+/* Fields that describe the connection, this one transfer or the origin's own machinery; Set-Cookie
+ * is one user's. The validators and the type have places of their own. */
 static bool dropped(struct slice name)
 {
     static const char *const names[] = {
@@ -184,9 +184,9 @@ static bool dropped(struct slice name)
     return false;
 }
 
-static bool named_in_connection(const struct fetch_head *h, struct slice name)
+static bool named_in_connection(const struct origin_head *h, struct slice name)
 {
-    struct slice list = fetch_field(h, "connection");
+    struct slice list = origin_head_field(h, "connection");
 
     while (list.n > 0) {
         if (slice_ieq(slice_trim(slice_cut(&list, ',')), name)) {
@@ -198,7 +198,7 @@ static bool named_in_connection(const struct fetch_head *h, struct slice name)
 
 struct keeping {
     struct object *object;
-    const struct fetch_head *head;
+    const struct origin_head *head;
     struct arena *arena;
     size_t bytes;
 };
@@ -227,7 +227,7 @@ struct vary_names {
 };
 
 /* Those by which answers are told apart, or the others. */
-static void vary_names(const struct fetch_head *h, bool count, struct vary_names *out)
+static void vary_names(const struct origin_head *h, bool count, struct vary_names *out)
 {
     out->n = 0;
     out->all = true;
@@ -261,9 +261,9 @@ static void add_names(struct buf *b, const struct vary_names *names)
     }
 }
 
-/* All lines of Vary as one, each name once; "*" for more names that count than have room. Names that do not count follow as far
- * as there is room. p == NULL: the answer has no Vary. */
-static struct slice vary_of(const struct fetch_head *h, struct arena *a)
+/* All lines of Vary as one, each name once; "*" for more names that count than have room. Names
+ * that do not count follow as far as there is room. p == NULL: the answer has no Vary. */
+static struct slice vary_of(const struct origin_head *h, struct arena *a)
 {
     struct vary_names counting, others;
     struct buf b = BUF_INIT(OBJECT_FIELD_BYTES);
@@ -288,8 +288,8 @@ static struct slice vary_of(const struct fetch_head *h, struct arena *a)
 
 /* --- what is kept --- */
 
-/* Without Vary, Content-Encoding and Link the bytes would be given to those for whom they are not, mean something else, or pass
- * for all of a list: they have room before all else, in this order. */
+/* Without Vary, Content-Encoding and Link the bytes would be given to those for whom they are not,
+ * mean something else, or pass for all of a list: they have room before all else, in this order. */
 enum importance { MEANS_OTHERS, MEANS_LIST, MEANS_LITTLE };
 
 static enum importance importance_of(struct slice name)
@@ -301,7 +301,7 @@ static enum importance importance_of(struct slice name)
 
 static void keep_those(struct keeping *k, enum importance what)
 {
-    const struct fetch_head *h = k->head;
+    const struct origin_head *h = k->head;
 
     for (size_t i = 0; i < h->nfields; i++) {
         struct slice name = h->fields[i].name;
@@ -312,7 +312,7 @@ static void keep_those(struct keeping *k, enum importance what)
     }
 }
 
-static void keep_fields(struct object *o, const struct fetch_head *h, struct arena *a)
+static void keep_fields(struct object *o, const struct origin_head *h, struct arena *a)
 {
     struct keeping k = {.object = o, .head = h, .arena = a};
     struct slice vary = vary_of(h, a);
@@ -326,14 +326,14 @@ static void keep_fields(struct object *o, const struct fetch_head *h, struct are
     keep_those(&k, MEANS_LITTLE);
 }
 
-static void take(struct slice *to, const struct fetch_head *h, const char *name, struct arena *a)
+static void take(struct slice *to, const struct origin_head *h, const char *name, struct arena *a)
 {
-    struct slice v = slice_trim(fetch_field(h, name));
+    struct slice v = slice_trim(origin_head_field(h, name));
 
     *to = v.n > 0 && v.n <= 1024 ? arena_copy(a, v) : SLICE_NONE;
 }
 
-void object_learn(struct object *o, const struct fetch_head *h, struct arena *a)
+void object_learn(struct object *o, const struct origin_head *h, struct arena *a)
 {
     take(&o->origin_etag, h, "etag", a);
     take(&o->last_modified, h, "last-modified", a);
@@ -358,8 +358,9 @@ static size_t take_out(struct object *o, struct slice name)
     return bytes;
 }
 
-/* All lines of one field are replaced by all that the 304 has of it, or by none when they are too many. */
-static void renew_field(struct object *o, const struct fetch_head *h, struct slice name,
+/* All lines of one field are replaced by all that the 304 has of it, or by none when they are too
+ * many. */
+static void renew_field(struct object *o, const struct origin_head *h, struct slice name,
                         struct arena *a)
 {
     size_t bytes = take_out(o, name);
@@ -374,7 +375,7 @@ static void renew_field(struct object *o, const struct fetch_head *h, struct sli
     }
 }
 
-static bool stands_earlier(const struct fetch_head *h, size_t i)
+static bool stands_earlier(const struct origin_head *h, size_t i)
 {
     for (size_t j = 0; j < i; j++) {
         if (slice_eq(h->fields[j].name, h->fields[i].name)) {
@@ -384,8 +385,9 @@ static bool stands_earlier(const struct fetch_head *h, size_t i)
     return false;
 }
 
-/* A 304 that varies by other fields than its object is not believed: at most the names that do not count are others. */
-static void renew_vary(struct object *o, const struct fetch_head *h, struct arena *a)
+/* A 304 that varies by other fields than its object is not believed: at most the names that do not
+ * count are others. */
+static void renew_vary(struct object *o, const struct origin_head *h, struct arena *a)
 {
     struct object was = *o;
     struct slice vary = vary_of(h, a);
@@ -402,11 +404,12 @@ static void renew_vary(struct object *o, const struct fetch_head *h, struct aren
     }
 }
 
-/* Some servers send the type of an error page with a 304, or the type without its parameters, and clients of images go by an exact
- * type: a 304 may only say more of the same type, its charset for instance. */
-static void renew_type(struct object *o, const struct fetch_head *h, struct arena *a)
+/* Some servers send the type of an error page with a 304, or the type without its parameters, and
+ * clients of images go by an exact type: a 304 may only say more of the same type, its charset for
+ * instance. */
+static void renew_type(struct object *o, const struct origin_head *h, struct arena *a)
 {
-    struct slice is = slice_trim(fetch_field(h, "content-type")), was = o->content_type;
+    struct slice is = slice_trim(origin_head_field(h, "content-type")), was = o->content_type;
     struct slice fresh = is;
 
     if (is.n != 0 && is.n <= 1024 &&
@@ -416,7 +419,7 @@ static void renew_type(struct object *o, const struct fetch_head *h, struct aren
     }
 }
 
-void object_renew(struct object *o, const struct fetch_head *h, struct arena *a)
+void object_renew(struct object *o, const struct origin_head *h, struct arena *a)
 {
     struct object fresh = *o;
 

@@ -1,6 +1,8 @@
-/* object.h - what is known of one pull-through object, and its row: object(repo NUL key [NUL principal]).
+/* object.h - what is known of one pull-through object, and its row: object(repo NUL key [NUL
+ * principal]).
  *
- * The row's first 34 bytes are fixed (version, flags, digest), so that the keeper can mark from it without this module.
+ * The row's first 34 bytes are fixed (version, flags, digest), so that the keeper can mark from it
+ * without this module.
  *
  * owns     strings point into the arena that the object was decoded into or learned with
  * threads  plain data
@@ -10,10 +12,11 @@
 
 #include "common/base/arena.h"
 #include "common/hash/digest.h"
-#include "server/cache/want.h"
-#include "server/fetch/fetch.h"
+#include "server/cache/lookup.h"
+#include "server/fetch/request.h"
 
-/* A row's key, and its holder's, have room for WANT_KEY_MAX bytes of the want's, a variant's tail and what else is in them. */
+/* A row's key, and its holder's, have room for LOOKUP_KEY_MAX bytes of the want's, a variant's tail
+ * and what else is in them. */
 enum {
     OBJECT_FIELDS = 24,
     OBJECT_FIELD_BYTES = 8192,
@@ -32,8 +35,8 @@ struct object {
     uint32_t swr_s;              /* by the origin's word */
     uint32_t sie_s;
     bool must_revalidate;
-    bool
-        must_ask; /* refused by its origin since, or marked by cache_expire(): not served before it is asked */
+    /* refused by its origin since, or marked by cache_expire(): not served before it is asked */
+    bool must_ask;
     struct slice etag;          /* ours, as sent to clients; p == NULL only before the head */
     struct slice origin_etag;   /* as the origin wrote it, weak ones too; or p == NULL */
     struct slice last_modified; /* the same */
@@ -45,10 +48,11 @@ struct object {
 
 /* repo NUL key, and NUL principal unless that is "". */
 void object_key(struct buf *out, struct slice repo, struct slice key, struct slice principal);
-/* Is it the row of that key, or one of its variants' or callers'? below: or of any key that begins so. */
+/* Is it the row of that key, or one of its variants' or callers'? below: or of any key that begins
+ * so. */
 bool object_key_is(struct slice object_key, struct slice of, bool below);
 /* The second half of the above: how holder rows and the keeper name it. */
-struct slice object_key_tail(struct slice object_key);
+struct slice object_key_of_row(struct slice object_key);
 
 void object_encode(const struct object *o, struct buf *out);
 MUST_USE bool object_decode(struct slice row, struct arena *a, struct object *out);
@@ -56,13 +60,14 @@ MUST_USE bool object_decode(struct slice row, struct arena *a, struct object *ou
 MUST_USE bool object_row_digest(struct slice row, struct digest *out);
 
 /* From an origin's 200 or 206: validators, type, the fields worth keeping. Not the freshness. */
-void object_learn(struct object *o, const struct fetch_head *h, struct arena *a);
-/* What a 304 renews: fields and validators; of what describes the bytes only the parameters of their type (RFC 9111 3.2). */
-void object_renew(struct object *o, const struct fetch_head *h, struct arena *a);
+void object_learn(struct object *o, const struct origin_head *h, struct arena *a);
+/* What a 304 renews: fields and validators; of what describes the bytes only the parameters of
+ * their type (RFC 9111 3.2). */
+void object_renew(struct object *o, const struct origin_head *h, struct arena *a);
 struct slice object_field(const struct object *o, const char *name);
 
-/* What was carried in from another mirror (server/hub/carry.h) is the origin's word of an earlier time: it is given at once for
- * so long (swr_s), while the origin is asked behind its back. */
+/* What was carried in from another mirror (server/hub/carry.h) is the origin's word of an earlier
+ * time: it is given at once for so long (swr_s), while the origin is asked behind its back. */
 enum { OBJECT_CARRIED_S = 10 * 365 * 86400 };
 MUST_USE bool object_row_is_carried(struct slice row);
 

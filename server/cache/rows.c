@@ -1,13 +1,14 @@
 /* rows.c - objects of a repo by their rows, for people: listed, removed, marked to be revalidated.
  *
- * A removal is final: what began before it leaves no row behind, whether it was being fetched, revalidated or committed.
+ * A removal is final: what began before it leaves no row behind, whether it was being fetched,
+ * revalidated or committed.
  */
 
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "server/cache/cache_priv.h"
-#include "server/cache/wire.h"
+#include "server/cache/row_bytes.h"
 #include "server/store/partial.h"
 
 enum { KEYS_MAX = 1 << 30 };
@@ -33,7 +34,7 @@ static int list_row(void *arg, struct slice row_key, struct slice row)
     if (object_decode(row, &a, &o)) {
         struct object_info info = {
             .repo = x->repo,
-            .key = object_key_tail(row_key),
+            .key = object_key_of_row(row_key),
             .size_bytes = o.size_bytes,
             .digest = o.digest,
             .origin = o.origin,
@@ -86,22 +87,22 @@ void cache_unfinished(struct cache *c, struct slice repo,
     struct unfinished x = {repo, each, arg};
 
     lock_take(&c->lock);
-    partials_each(c->store, PARTIAL_FILL, each_part, &x);
-    LIST_EACH (&c->fills, it) {
-        struct fill *f = fill_of(it);
-        struct fill_view v = fill_view(f);
+    partials_each(c->store, PARTIAL_FETCH, each_part, &x);
+    LIST_EACH (&c->fetches, it) {
+        struct fetch *f = fetch_of(it);
+        struct fetch_view v = fetch_view(f);
         struct slice tail = v.row_key;
-        if (!fill_want(f)->head_only && slice_eq(slice_cut(&tail, '\0'), repo)) {
+        if (!fetch_lookup(f)->head_only && slice_eq(slice_cut(&tail, '\0'), repo)) {
             each(arg, tail, v.have_bytes, v.total_bytes);
         }
     }
     lock_drop(&c->lock);
 }
 
-/* --- removal ------------------------------------------------------------------------------------------------------ */
+/* --- removal ---------------------------------------------------------------------------------- */
 
 struct cut { /* made on the fetch thread, while the remover waits */
-    struct letter letter;
+    struct message message;
     struct cache *cache;
     struct slice key; /* of rows */
     bool below;       /* ... and of all that begin so */
@@ -111,9 +112,9 @@ struct cut { /* made on the fetch thread, while the remover waits */
     bool done;
 };
 
-static void on_cut(struct letter *l)
+static void on_cut(struct message *l)
 {
-    struct cut *x = CONTAINER_OF(l, struct cut, letter);
+    struct cut *x = CONTAINER_OF(l, struct cut, message);
 
     x->entries(x->cache, x->key, x->below);
     lock_take(&x->lock);
@@ -122,19 +123,19 @@ static void on_cut(struct letter *l)
     lock_drop(&x->lock);
 }
 
-/* From here on the fetch thread hands in no row of what began before. What it had handed in is committed: batches keep
- * their order, and an empty one has come through, whatever became of it. */
-static void cut_fills(struct cache *c, struct slice key, bool below,
-                      void (*entries)(struct cache *c, struct slice key, bool below))
+/* From here on the fetch thread hands in no row of what began before. What it had handed in is
+ * committed: batches keep their order, and an empty one has come through, whatever became of it. */
+static void cut_fetches(struct cache *c, struct slice key, bool below,
+                        void (*entries)(struct cache *c, struct slice key, bool below))
 {
     struct cut x = {
-        .letter.deliver = on_cut, .cache = c, .key = key, .below = below, .entries = entries};
+        .message.deliver = on_cut, .cache = c, .key = key, .below = below, .entries = entries};
     struct batch *last = batch_new();
     struct err e;
 
     lock_init(&x.lock, LOCK_LEAF);
     cond_init(&x.over);
-    mailbox_post(c->mail, &x.letter);
+    message_queue_post(c->mail, &x.message);
     lock_take(&x.lock);
     while (!x.done) {
         cond_wait(&x.over, &x.lock);
@@ -170,7 +171,7 @@ static int remove_row(void *arg, const struct object_info *o)
     holder_key(&key, &o->digest, r->repo, 'o', o->key);
     batch_del(r->batch, TABLE_HOLDER, buf_slice(&key));
     buf_free(&key);
-    wire_put_slice(&r->keys, o->key);
+    row_put_slice(&r->keys, o->key);
     r->count++;
     return r->keys.rc;
 }
@@ -179,7 +180,7 @@ static void tell_all(struct cache *c, struct slice repo, struct slice keys)
 {
     struct slice key;
 
-    while (keys.n > 0 && wire_get_slice(&keys, &key)) {
+    while (keys.n > 0 && row_get_slice(&keys, &key)) {
         cache_changed_post(c, repo, key);
     }
 }
@@ -196,10 +197,10 @@ static bool is_forgotten(void *arg, const struct partial *p)
     return object_key_is(partial_name(p), x->key, x->below);
 }
 
-/* What is parked of fills of these row keys. */
+/* What is parked of fetches of these row keys. */
 static void drop_parked(struct cache *c, struct slice key, bool below)
 {
-    partials_lose(c->store, PARTIAL_FILL, is_forgotten, &(struct forgotten){key, below});
+    partials_lose(c->store, PARTIAL_FETCH, is_forgotten, &(struct forgotten){key, below});
     partials_drop_lost(c->store);
 }
 
@@ -213,7 +214,7 @@ int cache_remove(struct cache *c, struct slice repo, struct slice key, bool belo
     object_key(&prefix, repo, key, SLICE(""));
     rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
     if (rc == 0) {
-        cut_fills(c, buf_slice(&prefix), below, entries_forget);
+        cut_fetches(c, buf_slice(&prefix), below, entries_forget);
         drop_parked(c, buf_slice(&prefix), below);
         rc = cache_list(c, repo, key, remove_row, &r, e);
     }
@@ -228,14 +229,14 @@ int cache_remove(struct cache *c, struct slice repo, struct slice key, bool belo
     return rc;
 }
 
-/* --- marked to be revalidated ------------------------------------------------------------------------------------- */
+/* --- marked to be revalidated ----------------------------------------------------------------- */
 
 enum { MARKS_A_BATCH = 256 };
 
 struct marking {
     struct cache *cache;
     struct slice repo;
-    bool (*want)(void *arg, const struct object_info *o);
+    bool (*lookup)(void *arg, const struct object_info *o);
     void *arg;
     struct buf keys; /* of the objects, a length before each */
 };
@@ -244,8 +245,8 @@ static int note_key(void *arg, const struct object_info *o)
 {
     struct marking *m = arg;
 
-    if (!o->must_ask && m->want(m->arg, o)) {
-        wire_put_slice(&m->keys, o->key);
+    if (!o->must_ask && m->lookup(m->arg, o)) {
+        row_put_slice(&m->keys, o->key);
     }
     return m->keys.rc;
 }
@@ -280,7 +281,7 @@ static int mark_batch(const struct marking *m, struct slice keys, struct err *e)
     struct slice key;
     int rc;
 
-    while (keys.n > 0 && wire_get_slice(&keys, &key)) {
+    while (keys.n > 0 && row_get_slice(&keys, &key)) {
         mark_row(m, key, b);
     }
     rc = store_commit(m->cache->store, &b, COMMIT_SYNC, e);
@@ -295,7 +296,7 @@ static int mark_singly(const struct marking *m, struct slice keys, struct err *e
 
     while (keys.n > 0 && (rc == 0 || rc == E_CHANGED)) {
         struct slice rest = keys, key;
-        if (!wire_get_slice(&rest, &key)) {
+        if (!row_get_slice(&rest, &key)) {
             break;
         }
         rc = mark_batch(m, slice_first(keys, keys.n - rest.n), e);
@@ -311,7 +312,7 @@ static int mark_all(const struct marking *m, uint64_t *count, struct err *e)
 
     while (rest.n > 0 && rc == 0) {
         struct slice from = rest, key;
-        for (unsigned i = 0; i < MARKS_A_BATCH && rest.n > 0 && wire_get_slice(&rest, &key); i++) {
+        for (unsigned i = 0; i < MARKS_A_BATCH && rest.n > 0 && row_get_slice(&rest, &key); i++) {
             ++*count;
         }
         from = slice_first(from, from.n - rest.n);
@@ -324,10 +325,10 @@ static int mark_all(const struct marking *m, uint64_t *count, struct err *e)
 }
 
 int cache_expire(struct cache *c, struct slice repo, struct slice key_prefix,
-                 bool (*want)(void *arg, const struct object_info *o), void *arg, uint64_t *expired,
-                 struct err *e)
+                 bool (*lookup)(void *arg, const struct object_info *o), void *arg,
+                 uint64_t *expired, struct err *e)
 {
-    struct marking m = {c, repo, want, arg, BUF_INIT(KEYS_MAX)};
+    struct marking m = {c, repo, lookup, arg, BUF_INIT(KEYS_MAX)};
     struct buf prefix = BUF_INIT(OBJECT_KEY_MAX);
     int rc;
 
@@ -335,7 +336,7 @@ int cache_expire(struct cache *c, struct slice repo, struct slice key_prefix,
     object_key(&prefix, repo, key_prefix, SLICE(""));
     rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
     if (rc == 0) {
-        cut_fills(c, buf_slice(&prefix), true, entries_expire);
+        cut_fetches(c, buf_slice(&prefix), true, entries_expire);
         rc = cache_list(c, repo, key_prefix, note_key, &m, e);
     }
     rc = rc != 0 ? rc : mark_all(&m, expired, e);

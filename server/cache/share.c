@@ -31,7 +31,7 @@ struct client {
     uint64_t own_bytes;
 };
 
-struct brought {
+struct contributed {
     UT_hash_handle hh;
     struct list node; /* in its client's */
     struct list age;  /* in objects_by_age */
@@ -44,13 +44,13 @@ struct share {
     struct lock lock;
     struct client *clients; /* by number */
     struct list clients_by_use;
-    struct brought *objects; /* by digest */
+    struct contributed *objects; /* by digest */
     struct list objects_by_age;
     struct window ranges; /* of all clients */
     _Atomic uint64_t client_bytes;
 };
 
-/* --- an hour ------------------------------------------------------------------------------------------------------ */
+/* --- an hour ---------------------------------------------------------------------------------- */
 
 static void window_add(struct window *w, uint64_t bytes, uint64_t now_s)
 {
@@ -75,7 +75,7 @@ static uint64_t window_sum(const struct window *w, uint64_t now_s)
     return sum;
 }
 
-/* --- tables ------------------------------------------------------------------------------------------------------- */
+/* --- tables ----------------------------------------------------------------------------------- */
 
 static struct client *client_find(struct share *s, uint64_t client)
 {
@@ -85,7 +85,7 @@ static struct client *client_find(struct share *s, uint64_t client)
     return c;
 }
 
-static void object_free(struct share *s, struct brought *o)
+static void object_free(struct share *s, struct contributed *o)
 {
     o->client->own_bytes -= o->size_bytes;
     list_remove(&o->node);
@@ -97,7 +97,7 @@ static void object_free(struct share *s, struct brought *o)
 static void client_free(struct share *s, struct client *c)
 {
     while (!list_empty(&c->own)) {
-        object_free(s, LIST_ITEM(c->own.next, struct brought, node));
+        object_free(s, LIST_ITEM(c->own.next, struct contributed, node));
     }
     list_remove(&c->node);
     HASH_DELETE(hh, s->clients, c);
@@ -149,7 +149,7 @@ void share_close(struct share **sp)
     free(s);
 }
 
-/* --- what a client may write -------------------------------------------------------------------------------------- */
+/* --- what a client may write ------------------------------------------------------------------ */
 
 void share_limit(struct share *s, uint64_t client_bytes)
 {
@@ -225,19 +225,20 @@ int share_refuse(struct share *s, enum share_kind kind, uint64_t quota_bytes, st
         limit_of(s, kind, quota_bytes));
 }
 
-/* --- who brought what --------------------------------------------------------------------------------------------- */
+/* --- who brought what ------------------------------------------------------------------------- */
 
-static struct brought *object_find(struct share *s, const struct digest *d)
+static struct contributed *object_find(struct share *s, const struct digest *d)
 {
-    struct brought *o;
+    struct contributed *o;
 
     HASH_FIND(hh, s->objects, d, sizeof *d, o);
     return o;
 }
 
-void share_brought(struct share *s, uint64_t client, const struct digest *d, uint64_t size_bytes)
+void share_contributed(struct share *s, uint64_t client, const struct digest *d,
+                       uint64_t size_bytes)
 {
-    struct brought *o;
+    struct contributed *o;
 
     if (client == 0) {
         return;
@@ -245,9 +246,9 @@ void share_brought(struct share *s, uint64_t client, const struct digest *d, uin
     lock_take(&s->lock);
     if (object_find(s, d) == NULL) {
         if (HASH_COUNT(s->objects) >= SHARE_OBJECTS) {
-            object_free(s, LIST_ITEM(s->objects_by_age.next, struct brought, age));
+            object_free(s, LIST_ITEM(s->objects_by_age.next, struct contributed, age));
         }
-        o = NEW(struct brought);
+        o = NEW(struct contributed);
         o->digest = *d;
         o->size_bytes = size_bytes;
         o->client = client_of(s, client);
@@ -261,7 +262,7 @@ void share_brought(struct share *s, uint64_t client, const struct digest *d, uin
 
 void share_gone(struct share *s, const struct digest *d)
 {
-    struct brought *o;
+    struct contributed *o;
 
     lock_take(&s->lock);
     o = object_find(s, d);
@@ -283,7 +284,7 @@ size_t share_own(struct share *s, uint64_t client, struct digest *out, size_t ro
             if (n == room) {
                 break;
             }
-            out[n++] = LIST_ITEM(it, struct brought, node)->digest;
+            out[n++] = LIST_ITEM(it, struct contributed, node)->digest;
         }
     }
     lock_drop(&s->lock);

@@ -4,7 +4,7 @@
 
 enum { MARK = '~', OTHERS_BYTES = 1024 /* the repo's name, a digest, what stands between them */ };
 
-_Static_assert(WANT_KEY_MAX + VARIANT_TAIL_MAX + OTHERS_BYTES <= OBJECT_KEY_MAX,
+_Static_assert(LOOKUP_KEY_MAX + VARY_KEY_MAX + OTHERS_BYTES <= OBJECT_KEY_MAX,
                "the longest key of a want and the longest tail go into one key of a row");
 
 static bool names(const struct http_field *fields, size_t nfields, struct slice name)
@@ -20,7 +20,7 @@ static bool names(const struct http_field *fields, size_t nfields, struct slice 
     return false;
 }
 
-static void add(struct buf *b, const struct want_field *f)
+static void add(struct buf *b, const struct lookup_field *f)
 {
     if (b->n == 0) {
         buf_byte(b, MARK);
@@ -65,7 +65,7 @@ bool variant_ignores(struct slice name)
     return false;
 }
 
-static const struct want_field *field_of(const struct want *w, struct slice name)
+static const struct lookup_field *field_of(const struct lookup *w, struct slice name)
 {
     for (size_t i = 0; i < w->forwards; i++) {
         if (slice_ieq(w->forward[i].name, name)) {
@@ -77,11 +77,11 @@ static const struct want_field *field_of(const struct want *w, struct slice name
 
 /* Fields that Vary names, in lower case, sorted, without a repeat. */
 struct named {
-    struct want_field field[VARIANT_FIELDS + VARIANT_NAMES];
+    struct lookup_field field[VARIANT_FIELDS + VARIANT_NAMES];
     size_t n;
 };
 
-static void name_one(struct named *all, const struct want_field *f)
+static void name_one(struct named *all, const struct lookup_field *f)
 {
     size_t at = 0;
 
@@ -107,7 +107,8 @@ static struct slice lower(struct slice s, struct arena *a)
     return slice_of(to, s.n);
 }
 
-/* A token (RFC 9110 5.1). Anything else, "a:b", is no field of any request, and a tail could not hold it. */
+/* A token (RFC 9110 5.1). Anything else, "a:b", is no field of any request, and a tail could not
+ * hold it. */
 static bool is_field_name(struct slice name)
 {
     for (size_t i = 0; i < name.n; i++) {
@@ -119,22 +120,22 @@ static bool is_field_name(struct slice name)
     return name.n != 0;
 }
 
-static void name_all(const struct want *w, struct slice vary, struct arena *a, struct named *all)
+static void name_all(const struct lookup *w, struct slice vary, struct arena *a, struct named *all)
 {
     while (vary.n > 0) {
         struct slice name = slice_trim(slice_cut(&vary, ','));
-        const struct want_field *f = field_of(w, name);
+        const struct lookup_field *f = field_of(w, name);
         if (f != NULL) {
             name_one(all, f);
         } else if (w->varies && name.n <= VARIANT_VALUE && is_field_name(name) &&
                    !variant_ignores(name)) {
-            struct want_field none = {.name = lower(name, a)};
+            struct lookup_field none = {.name = lower(name, a)};
             name_one(all, &none);
         }
     }
 }
 
-static void name_vary(const struct want *w, const struct http_field *fields, size_t nfields,
+static void name_vary(const struct lookup *w, const struct http_field *fields, size_t nfields,
                       struct arena *a, struct named *all)
 {
     for (size_t i = 0; i < nfields; i++) {
@@ -144,9 +145,9 @@ static void name_vary(const struct want *w, const struct http_field *fields, siz
     }
 }
 
-static struct slice tail_of(const struct named *all, struct arena *a)
+static struct slice vary_key_of(const struct named *all, struct arena *a)
 {
-    struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
+    struct buf b = BUF_INIT(VARY_KEY_MAX);
 
     for (size_t i = 0; i < all->n; i++) {
         add(&b, &all->field[i]);
@@ -154,16 +155,16 @@ static struct slice tail_of(const struct named *all, struct arena *a)
     return settle(&b, a);
 }
 
-struct slice variant_of_answer(const struct want *w, const struct http_field *fields,
+struct slice variant_of_answer(const struct lookup *w, const struct http_field *fields,
                                size_t nfields, struct arena *a)
 {
     struct named all = {.n = 0};
 
     name_vary(w, fields, nfields, a, &all);
-    return tail_of(&all, a);
+    return vary_key_of(&all, a);
 }
 
-struct slice variant_of_all(const struct want *w, const struct http_field *fields, size_t nfields,
+struct slice variant_of_all(const struct lookup *w, const struct http_field *fields, size_t nfields,
                             struct arena *a)
 {
     struct named all = {.n = 0};
@@ -174,7 +175,7 @@ struct slice variant_of_all(const struct want *w, const struct http_field *field
         }
     }
     name_vary(w, fields, nfields, a, &all);
-    return tail_of(&all, a);
+    return vary_key_of(&all, a);
 }
 
 struct line { /* of a tail */
@@ -182,9 +183,10 @@ struct line { /* of a tail */
     struct slice same; /* p == NULL: the request had none */
 };
 
-static struct slice lines_of(struct slice tail)
+static struct slice lines_of(struct slice vary_key)
 {
-    return tail.n != 0 ? slice_from(tail, 1) : tail; /* a name may begin with a MARK, too */
+    return vary_key.n != 0 ? slice_from(vary_key, 1)
+                           : vary_key; /* a name may begin with a MARK, too */
 }
 
 static bool next_line(struct slice *lines, struct line *out)
@@ -202,9 +204,9 @@ static bool next_line(struct slice *lines, struct line *out)
     return true;
 }
 
-static bool tail_names(struct slice tail, struct slice name)
+static bool vary_key_names(struct slice vary_key, struct slice name)
 {
-    struct slice lines = lines_of(tail);
+    struct slice lines = lines_of(vary_key);
     struct line l;
 
     while (next_line(&lines, &l)) {
@@ -215,15 +217,15 @@ static bool tail_names(struct slice tail, struct slice name)
     return false;
 }
 
-struct slice variant_like(const struct want *w, struct slice tail, struct arena *a)
+struct slice variant_like(const struct lookup *w, struct slice vary_key, struct arena *a)
 {
-    struct buf b = BUF_INIT(VARIANT_TAIL_MAX);
-    struct slice lines = lines_of(tail);
+    struct buf b = BUF_INIT(VARY_KEY_MAX);
+    struct slice lines = lines_of(vary_key);
     struct line l;
 
     while (next_line(&lines, &l)) {
-        const struct want_field *f = field_of(w, l.name);
-        struct want_field none = {.name = l.name};
+        const struct lookup_field *f = field_of(w, l.name);
+        struct lookup_field none = {.name = l.name};
         if (f != NULL || w->varies) {
             add(&b, f != NULL ? f : &none);
         }
@@ -231,9 +233,9 @@ struct slice variant_like(const struct want *w, struct slice tail, struct arena 
     return settle(&b, a);
 }
 
-static struct want_field *copy_fields(const struct want *w, struct arena *a)
+static struct lookup_field *copy_fields(const struct lookup *w, struct arena *a)
 {
-    struct want_field *to = w->forwards != 0 ? arena_alloc(a, w->forwards * sizeof *to) : NULL;
+    struct lookup_field *to = w->forwards != 0 ? arena_alloc(a, w->forwards * sizeof *to) : NULL;
 
     if (to != NULL) {
         memcpy(to, w->forward, w->forwards * sizeof *to);
@@ -241,21 +243,22 @@ static struct want_field *copy_fields(const struct want *w, struct arena *a)
     return to;
 }
 
-const struct want_field *variant_send(const struct want *w, struct slice tail, struct arena *a)
+const struct lookup_field *variant_send(const struct lookup *w, struct slice vary_key,
+                                        struct arena *a)
 {
-    struct want_field *to = copy_fields(w, a);
+    struct lookup_field *to = copy_fields(w, a);
 
     for (size_t i = 0; i < w->forwards; i++) {
-        if (to[i].sent == SENT_ONCE_NAMED && tail_names(tail, to[i].name)) {
+        if (to[i].sent == SENT_ONCE_NAMED && vary_key_names(vary_key, to[i].name)) {
             to[i].sent = SENT;
         }
     }
     return to;
 }
 
-const struct want_field *variant_sent(const struct want *w, struct arena *a)
+const struct lookup_field *variant_sent(const struct lookup *w, struct arena *a)
 {
-    struct want_field *to = copy_fields(w, a);
+    struct lookup_field *to = copy_fields(w, a);
 
     for (size_t i = 0; i < w->forwards; i++) {
         if (to[i].sent == SENT_ONCE_NAMED) {
@@ -284,7 +287,7 @@ bool variant_names_another(const struct http_field *fields, size_t nfields, char
     return false;
 }
 
-static struct slice value_of(const struct want *w, struct slice name)
+static struct slice value_of(const struct lookup *w, struct slice name)
 {
     for (size_t i = 0; i < w->forwards; i++) {
         if (slice_eq(w->forward[i].name, name)) {
@@ -294,9 +297,9 @@ static struct slice value_of(const struct want *w, struct slice name)
     return SLICE_NONE; /* not forwarded any more: the origin gets none */
 }
 
-bool variant_suits(struct slice tail, const struct want *w)
+bool vary_matches(struct slice vary_key, const struct lookup *w)
 {
-    struct slice lines = lines_of(tail);
+    struct slice lines = lines_of(vary_key);
     struct line l;
 
     while (next_line(&lines, &l)) {
@@ -308,9 +311,9 @@ bool variant_suits(struct slice tail, const struct want *w)
     return true;
 }
 
-bool variant_alike(struct slice tail, struct slice other)
+bool variant_alike(struct slice vary_key, struct slice other)
 {
-    struct slice left = lines_of(tail);
+    struct slice left = lines_of(vary_key);
     struct slice right = lines_of(other);
     struct line a;
     struct line b;
@@ -325,32 +328,32 @@ bool variant_alike(struct slice tail, struct slice other)
     return true;
 }
 
-bool variant_answers(const struct object *o, struct slice tail, const struct want *w)
+bool variant_answers(const struct object *o, struct slice vary_key, const struct lookup *w)
 {
     for (size_t i = 0; i < w->forwards; i++) {
-        const struct want_field *f = &w->forward[i];
-        if (f->same.p != NULL && !tail_names(tail, f->name) &&
+        const struct lookup_field *f = &w->forward[i];
+        if (f->same.p != NULL && !vary_key_names(vary_key, f->name) &&
             names(o->fields, o->nfields, f->name)) {
             return false;
         }
     }
-    return variant_suits(tail, w);
+    return vary_matches(vary_key, w);
 }
 
-void variant_key(struct buf *out, struct slice row_key, struct slice tail)
+void variant_key(struct buf *out, struct slice row_key, struct slice vary_key)
 {
     buf_adds(out, row_key);
-    if (tail.n != 0) {
+    if (vary_key.n != 0) {
         buf_byte(out, 0);
-        buf_adds(out, tail);
+        buf_adds(out, vary_key);
     }
 }
 
-struct slice variant_of_row(struct slice key_tail)
+struct slice variant_of_row(struct slice key_of_row)
 {
-    const char *nul = key_tail.n != 0 ? memrchr(key_tail.p, 0, key_tail.n) : NULL;
+    const char *nul = key_of_row.n != 0 ? memrchr(key_of_row.p, 0, key_of_row.n) : NULL;
     struct slice last =
-        nul != NULL ? slice_from(key_tail, (size_t)(nul - key_tail.p) + 1) : SLICE("");
+        nul != NULL ? slice_from(key_of_row, (size_t)(nul - key_of_row.p) + 1) : SLICE("");
 
     return last.n != 0 && last.p[0] == MARK ? last : SLICE("");
 }

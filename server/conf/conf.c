@@ -324,8 +324,8 @@ void conf_free(struct conf **cp)
     free(cf);
 }
 
-/* Tokens live in the store, so a title that is neither `anonymous` nor a network may name one of those. Names that begin with a
- * digit and have only digits and dots are taken for addresses. */
+/* Tokens live in the store, so a title that is neither `anonymous` nor a network may name one of
+ * those. Names that begin with a digit and have only digits and dots are taken for addresses. */
 static bool title_is_doubtful(struct slice title)
 {
     static const char *const known[] = {"anonymous"};

@@ -1,8 +1,9 @@
 /* conf.h - the configuration as read from mirrord.conf: plain data, immutable, one allocation tree.
  *
- * libconfuse syntax with our own include(); every scalar setting stands once in settings.def, from which come the parser's
- * tables, the defaults, `-T` and docs/configuration.md. An unknown key is an error with the nearest name; duplicate titles,
- * repeated keys and unset ${VARIABLES} are errors. Errors read "file:line: what, why, what to do".
+ * libconfuse syntax with our own include(); every scalar setting stands once in settings.def, from
+ * which come the parser's tables, the defaults, `-T` and docs/configuration.md. An unknown key is
+ * an error with the nearest name; duplicate titles, repeated keys and unset ${VARIABLES} are
+ * errors. Errors read "file:line: what, why, what to do".
  *
  * owns     counted: the last conf_free() releases everything that pointers in here lead to
  */
@@ -48,9 +49,11 @@ struct conf {
 MUST_USE int conf_read(const char *path, struct conf **out, struct err *e);
 struct conf *conf_hold(struct conf *c); /* one conf_free() more is due; any thread */
 void conf_free(struct conf **cp);
-/* What is valid and still looks like a slip, "file:line: warning: ...", a line each. The daemon knows more: notices.h. */
+/* What is valid and still looks like a slip, "file:line: warning: ...", a line each. The daemon
+ * knows more: notices.h. */
 void conf_warnings(const struct conf *c, struct buf *out);
-/* The sentence of a repo whose origin has a folder too many, which clients ask for below the repo; nothing for others. */
+/* The sentence of a repo whose origin has a folder too many, which clients ask for below the repo;
+ * nothing for others. */
 void conf_warn_of_origin(const struct repo_conf *r, struct buf *out);
 /* Effective settings, in a form that conf_read() takes again. */
 void conf_print(const struct conf *c, struct buf *out);

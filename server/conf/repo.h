@@ -1,5 +1,5 @@
-/* repo.h - a repo's section becomes its struct: its name, its protocol and origin, its rules; each setting (value.h), then what several of them
- * come to together.
+/* repo.h - a repo's section becomes its struct: its name, its protocol and origin, its rules; each
+ * setting (value.h), then what several of them come to together.
  *
  * threads  any; reads the files that settings name
  * errors   E_CONFIG: "file:line: what, why, what to do"

@@ -1,4 +1,5 @@
-/* schema.h - settings.def as tables: which sections there are, which keys, and how each text becomes a field.
+/* schema.h - settings.def as tables: which sections there are, which keys, and how each text
+ * becomes a field.
  *
  * threads  constant data
  */

@@ -13,7 +13,7 @@
 
 enum { SECRET_BYTES_MAX = 8192 };
 
-struct fill { /* one setting under way */
+struct fetch { /* one setting under way */
     const struct setting *set;
     struct settings_given *given; /* the first one, or one made up of the default */
     size_t count;                 /* of a list */
@@ -22,13 +22,14 @@ struct fill { /* one setting under way */
     struct err *e;
 };
 
-static int bad(const struct fill *f, const struct settings_given *g, const char *why,
+static int bad(const struct fetch *f, const struct settings_given *g, const char *why,
                const char *todo)
 {
     return settings_wrong(g->at, f->e, "%s = \"%.60s\", %s, %s", f->set->key, g->text, why, todo);
 }
 
-/* --- numbers: *d is what ranges compare (2^53 is more than any of them), *n what integers are stored from --- */
+/* --- numbers: *d is what ranges compare (2^53 is more than any of them), *n what integers are
+ * stored from --- */
 
 static bool number_parse(enum kind k, struct slice s, uint64_t *n, double *d)
 {
@@ -103,7 +104,7 @@ static bool number_within(const struct setting *set, double d)
     return d >= low_d && d <= high_d;
 }
 
-static int fill_number(const struct fill *f)
+static int fill_number(const struct fetch *f)
 {
     uint64_t n = 0;
     double d = 0;
@@ -137,7 +138,7 @@ static int fill_number(const struct fill *f)
     return 0;
 }
 
-static int fill_size_or_share(const struct fill *f)
+static int fill_size_or_share(const struct fetch *f)
 {
     struct store_settings *st = f->base;
     struct slice s = slice_str(f->given->text);
@@ -153,7 +154,7 @@ static int fill_size_or_share(const struct fill *f)
 
 /* --- texts --- */
 
-static int fill_choice(const struct fill *f)
+static int fill_choice(const struct fetch *f)
 {
     struct slice rest = slice_str(f->set->range), one;
     char todo[80];
@@ -169,14 +170,14 @@ static int fill_choice(const struct fill *f)
     return bad(f, f->given, "there is no such choice", todo);
 }
 
-static int fill_bool(const struct fill *f)
+static int fill_bool(const struct fetch *f)
 {
     return settings_truth(f->given->text, f->field)
                ? 0
                : bad(f, f->given, "it can only be on or off", "write true or false");
 }
 
-static int check_url(const struct fill *f, const struct settings_given *g)
+static int check_url(const struct fetch *f, const struct settings_given *g)
 {
     struct err why = {0};
     struct url u;
@@ -197,9 +198,9 @@ static int check_url(const struct fill *f, const struct settings_given *g)
     return 0;
 }
 
-/* rsync:// and rsyncs:// are made like http://; what stands behind s3:// is raw, and the origin judges it; ssh:// may
- * have a user, and the engine judges it. */
-static int check_upstream(const struct fill *f, const struct settings_given *g)
+/* rsync:// and rsyncs:// are made like http://; what stands behind s3:// is raw, and the origin
+ * judges it; ssh:// may have a user, and the engine judges it. */
+static int check_upstream(const struct fetch *f, const struct settings_given *g)
 {
     struct settings_given as = *g;
     size_t n = strncmp(g->text, "rsync://", 8) == 0    ? 5
@@ -215,7 +216,7 @@ static int check_upstream(const struct fill *f, const struct settings_given *g)
     return check_url(f, &as);
 }
 
-static int fill_url(const struct fill *f)
+static int fill_url(const struct fetch *f)
 {
     int rc = f->set->kind == KIND_UPSTREAM ? check_upstream(f, f->given) : check_url(f, f->given);
 
@@ -226,7 +227,7 @@ static int fill_url(const struct fill *f)
 }
 
 /* Beside the file it was written in. */
-static const char *beside(const struct fill *f, const char *path)
+static const char *beside(const struct fetch *f, const char *path)
 {
     const char *slash = strrchr(f->given->at.file, '/');
 
@@ -238,7 +239,7 @@ static const char *beside(const struct fill *f, const char *path)
 }
 
 /* What "credential:NAME" stands for; anything else as it is. */
-static int credential(const struct fill *f, const char **path)
+static int credential(const struct fetch *f, const char **path)
 {
     static const char scheme[] = "credential:";
     const char *text = f->given->text, *name = text + sizeof(scheme) - 1;
@@ -259,7 +260,7 @@ static int credential(const struct fill *f, const char **path)
     return 0;
 }
 
-static int fill_path(const struct fill *f)
+static int fill_path(const struct fetch *f)
 {
     if (f->given->text[0] == '\0') {
         return bad(f, f->given, "it is empty", "write a path");
@@ -269,7 +270,7 @@ static int fill_path(const struct fill *f)
     return 0;
 }
 
-static int unreadable(const struct fill *f, const char *path, int errno_value)
+static int unreadable(const struct fetch *f, const char *path, int errno_value)
 {
     char why[USER_WHY];
 
@@ -277,7 +278,7 @@ static int unreadable(const struct fill *f, const char *path, int errno_value)
     return settings_wrong(f->given->at, f->e, "%s = \"%.80s\", %s", f->set->key, path, why);
 }
 
-static int fill_file(const struct fill *f)
+static int fill_file(const struct fetch *f)
 {
     const char *path;
     int rc = credential(f, &path);
@@ -295,7 +296,7 @@ static int fill_file(const struct fill *f)
     return 0;
 }
 
-static int fill_log(const struct fill *f)
+static int fill_log(const struct fetch *f)
 {
     if (strcmp(f->given->text, "stderr") == 0 || strcmp(f->given->text, "none") == 0) {
         *(const char **)f->field = f->given->text;
@@ -305,11 +306,11 @@ static int fill_log(const struct fill *f)
 }
 
 /* One line of a file. A bare token is a Bearer's, which is what registries give out. */
-static int fill_secret(const struct fill *f)
+static int fill_secret(const struct fetch *f)
 {
     struct buf bytes = BUF_INIT(SECRET_BYTES_MAX);
     struct settings_given inner = *f->given;
-    struct fill file = *f;
+    struct fetch file = *f;
     struct slice s;
     const char *path;
     int rc;
@@ -372,7 +373,7 @@ static bool host_valid(struct slice s)
     return ok;
 }
 
-static int fill_list(const struct fill *f)
+static int fill_list(const struct fetch *f)
 {
     const char **list = arena_alloc(f->arena, (f->count + 1) * sizeof(*list));
     struct network net;
@@ -400,7 +401,7 @@ static int fill_list(const struct fill *f)
     return 0;
 }
 
-static int fill_one(const struct fill *f)
+static int fill_one(const struct fetch *f)
 {
     switch (f->set->kind) {
     case KIND_TEXT:
@@ -452,7 +453,7 @@ int values_fill(const struct settings_node *nd, void *base, struct arena *a, str
 
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct settings_given def = {.text = set[i].def, .at = nd->at};
-        struct fill f = {&set[i], nd->given[i], 0, base, (char *)base + set[i].offset, a, e};
+        struct fetch f = {&set[i], nd->given[i], 0, base, (char *)base + set[i].offset, a, e};
 
         for (const struct settings_given *g = f.given; g != NULL; g = g->next) {
             f.count++;

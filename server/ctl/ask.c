@@ -94,7 +94,7 @@ static bool take_line(struct slice line, void (*row)(void *arg, const json_t *ro
     return false;
 }
 
-/* --- a connection ---------------------------------------------------------------------------------------------------- */
+/* --- a connection ----------------------------------------------------------------------------- */
 
 struct line {
     int fd;
@@ -149,7 +149,8 @@ void line_close(struct line **lp)
     }
 }
 
-/* Who hung up has said why, before we could ask: line_hear() finds it, or tells that there is nothing. */
+/* Who hung up has said why, before we could ask: line_hear() finds it, or tells that there is
+ * nothing. */
 static int unsaid(struct err *e)
 {
     return errno == EPIPE || errno == ECONNRESET ? E_CANCELLED : err_sys(e, "the control socket");

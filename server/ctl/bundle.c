@@ -12,7 +12,7 @@ enum { PATH_BYTES = 3072, FILES_MAX = 4 << 20 };
 
 static const char format_name[] = "mirrord-carry";
 
-/* --- names that may become paths ---------------------------------------------------------------------------------- */
+/* --- names that may become paths -------------------------------------------------------------- */
 
 static bool is_type(struct slice s)
 {
@@ -44,7 +44,7 @@ static bool is_path(struct slice path)
     return path.n != 0 && path.n <= PATH_BYTES && path.p[path.n - 1] != '/';
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static int no_manifest(const char *why, struct err *e)
 {
@@ -182,7 +182,7 @@ int bundle_read(struct slice json, struct bundle *out, struct err *e)
     return rc;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------ */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void write_file(struct buf *out, const char *key, const struct bundle_file *f)
 {
@@ -241,7 +241,7 @@ void bundle_write(const struct bundle *b, struct buf *out)
     buf_byte(out, '\n');
 }
 
-/* --- items -------------------------------------------------------------------------------------------------------- */
+/* --- items ------------------------------------------------------------------------------------ */
 
 /* "models--owner--name" */
 static char *folder_of(struct arena *a, const struct bundle_revision *r)
@@ -330,7 +330,7 @@ struct bundle_item *bundle_find(const struct bundle *b, struct slice path)
     return it;
 }
 
-/* --- sums --------------------------------------------------------------------------------------------------------- */
+/* --- sums ------------------------------------------------------------------------------------- */
 
 static void sum_line(struct buf *out, const struct digest *d, const char *path)
 {

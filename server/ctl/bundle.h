@@ -1,4 +1,5 @@
-/* bundle.h - repositories of a Hub on their way across an air gap: what a bundle says of itself (docs/protocols/carry.md).
+/* bundle.h - repositories of a Hub on their way across an air gap: what a bundle says of itself
+ * (docs/protocols/carry.md).
  *
  *   SHA256SUMS                                      `sha256sum -c` reads it; its first line is MANIFEST.json's
  *   MANIFEST.json                                   revisions, their files, each with its SHA-256
@@ -6,8 +7,8 @@
  *   hub/{repo}/refs/{revision}                      the commit
  *   hub/{repo}/snapshots/{commit}/{path}            the files
  *
- * {repo} is "models--owner--name": below hub/ it is a cache of huggingface_hub, HF_HOME leads to it. Paths are made from names
- * that were judged, never taken from outside.
+ * {repo} is "models--owner--name": below hub/ it is a cache of huggingface_hub, HF_HOME leads to
+ * it. Paths are made from names that were judged, never taken from outside.
  *
  * owns     strings live in the bundle's arena; bundle_free()
  * threads  one at a time; no I/O

@@ -27,7 +27,7 @@ struct bundle_in {
     char *room;
 };
 
-/* --- folders ------------------------------------------------------------------------------------------------------ */
+/* --- folders ---------------------------------------------------------------------------------- */
 
 /* Segment by segment: no link is followed, whoever put it there. */
 static int open_below(const struct bundle_in *in, const char *path, int *out, struct err *e)
@@ -143,7 +143,7 @@ static void folder_next(struct bundle_in *in)
     } while (in->item->left_out || (in->item->kind == ITEM_FILE) != (in->pass == PASS_FILES));
 }
 
-/* --- tars --------------------------------------------------------------------------------------------------------- */
+/* --- tars ------------------------------------------------------------------------------------- */
 
 static int broken(const struct bundle_in *in, struct err *e)
 {
@@ -284,7 +284,7 @@ static int use_tar(struct bundle_in *in, struct err *e)
                : err_set(e, E_INTERNAL, "libarchive reads no tars");
 }
 
-/* --- both --------------------------------------------------------------------------------------------------------- */
+/* --- both ------------------------------------------------------------------------------------- */
 
 int bundle_in_open(const char *from, struct bundle_in **out, struct err *e)
 {

@@ -50,7 +50,7 @@ static int make_above(const struct folder *f, const char *path, struct err *e)
     return 0;
 }
 
-/* --- copying ------------------------------------------------------------------------------------------------------ */
+/* --- copying ---------------------------------------------------------------------------------- */
 
 static int copy_plainly(int from, int to, uint64_t at, uint64_t n, struct err *e)
 {
@@ -117,7 +117,7 @@ static int copy_all(struct folder *f, int from, int to, uint64_t size_bytes, str
     return rc;
 }
 
-/* --- one file ----------------------------------------------------------------------------------------------------- */
+/* --- one file --------------------------------------------------------------------------------- */
 
 static bool is_whole(const struct folder *f, const char *path, const struct bundle_item *it,
                      bool read)
@@ -205,7 +205,7 @@ static int folder_write_file(struct bundle_out *o, const struct bundle_item *it,
     return rc;
 }
 
-/* --- beginning and end -------------------------------------------------------------------------------------------- */
+/* --- beginning and end ------------------------------------------------------------------------ */
 
 static int folder_begin(struct bundle_out *o, struct slice manifest, struct slice sums,
                         struct err *e)

@@ -1,8 +1,9 @@
 /* bundle_out.h - a bundle being written: into a folder, or as a tar.
  *
- * A folder is gone on with: files that are there and whole are not copied again, those of the same bytes share them (reflinks of
- * the store where the file system has them, else copies inside the kernel; hard links within the bundle). Its manifest comes
- * last, when all it names is on the disk. A tar begins with its manifest; a FILE.tar appears whole or not at all.
+ * A folder is gone on with: files that are there and whole are not copied again, those of the same
+ * bytes share them (reflinks of the store where the file system has them, else copies inside the
+ * kernel; hard links within the bundle). Its manifest comes last, when all it names is on the disk.
+ * A tar begins with its manifest; a FILE.tar appears whole or not at all.
  *
  * owns     bundle_out_close() frees, and takes a FILE.tar away that was not finished
  * threads  one at a time; blocks
@@ -33,7 +34,8 @@ struct bundle_out { /* what both have; each goes on behind it */
     void *arg;
 };
 
-/* to: a folder, made when it is not there; "FILE.tar"; "-": a tar on standard output. force: replace FILE.tar. */
+/* to: a folder, made when it is not there; "FILE.tar"; "-": a tar on standard output. force:
+ * replace FILE.tar. */
 MUST_USE int bundle_out_open(const char *to, bool force, struct bundle_out **out, struct err *e);
 bool bundle_is_tar(const char *path); /* by its name; "-" is one */
 void bundle_out_close(struct bundle_out **op);

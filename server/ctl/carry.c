@@ -75,7 +75,7 @@ static void on_bytes(void *arg, uint64_t n)
     progress_draw(x->bar, x->done, x->total, clock_now_ms());
 }
 
-/* --- what is to be carried ---------------------------------------------------------------------------------------- */
+/* --- what is to be carried -------------------------------------------------------------------- */
 
 static void on_file(void *arg, const json_t *row)
 {
@@ -222,7 +222,7 @@ static int ask_all(struct exporting *x, struct err *e)
     return rc;
 }
 
-/* --- what is there already ---------------------------------------------------------------------------------------- */
+/* --- what is there already -------------------------------------------------------------------- */
 
 /* A folder's, or a file's that was kept. */
 static int read_manifest(const char *path, bool absent_is_fine, struct bundle *out, struct err *e)
@@ -284,7 +284,7 @@ static int take_over(struct exporting *x, struct bundle *old, struct err *e)
     return rc;
 }
 
-/* --- carrying ----------------------------------------------------------------------------------------------------- */
+/* --- carrying --------------------------------------------------------------------------------- */
 
 static int bytes_fd(struct slice bytes, int *out, struct err *e)
 {
@@ -388,7 +388,7 @@ static int carry_all(struct exporting *x, struct digest *digest, struct err *e)
     return rc;
 }
 
-/* --- the verb ----------------------------------------------------------------------------------------------------- */
+/* --- the verb --------------------------------------------------------------------------------- */
 
 static void tell(const struct exporting *x, const struct digest *digest)
 {

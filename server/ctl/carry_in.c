@@ -1,5 +1,5 @@
-/* carry_in.c - `mirrorctl hf import`: a bundle into a mirror. What is read here is checked here and once more by the daemon, who
- * publishes nothing before all of it has come. */
+/* carry_in.c - `mirrorctl hf import`: a bundle into a mirror. What is read here is checked here and
+ * once more by the daemon, who publishes nothing before all of it has come. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -73,7 +73,7 @@ static void note_sent(struct importing *x, const struct digest *d)
     }
 }
 
-/* --- words -------------------------------------------------------------------------------------------------------- */
+/* --- words ------------------------------------------------------------------------------------ */
 
 /* Each revision that an item belongs to. */
 static int give_words(struct importing *x, const struct bundle_item *it, struct slice bytes)
@@ -117,7 +117,7 @@ static int take_words(struct importing *x, const struct bundle_item *it,
     return rc;
 }
 
-/* --- beginning ---------------------------------------------------------------------------------------------------- */
+/* --- beginning -------------------------------------------------------------------------------- */
 
 static void on_missing(void *arg, const json_t *row)
 {
@@ -268,7 +268,7 @@ static int begin_all(struct importing *x, struct err *e)
     return rc;
 }
 
-/* --- files -------------------------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static json_t *file_request(const struct importing *x, const struct bundle_item *at)
 {
@@ -386,7 +386,7 @@ static int take_all(struct importing *x, struct err *e)
     return rc == 0 && !x->begun ? begin_all(x, e) : rc;
 }
 
-/* --- its end ------------------------------------------------------------------------------------------------------ */
+/* --- its end ---------------------------------------------------------------------------------- */
 
 static json_t *end_request(const struct coming *c, const char *verb)
 {
@@ -413,7 +413,8 @@ static int commit_all(struct importing *x, struct err *e)
     return rc;
 }
 
-/* What came of a bundle that is no good is let go; a daemon that is gone lets go of it by itself. */
+/* What came of a bundle that is no good is let go; a daemon that is gone lets go of it by
+ * itself. */
 static void give_up(struct importing *x)
 {
     for (size_t i = 0; i < x->b.revisions && x->coming != NULL; i++) {

@@ -103,7 +103,8 @@ static int settings_of(const char *config, struct buf *out, struct err *e)
     return 0;
 }
 
-/* The last line `key = "/..."` of a file that mirrord refuses: the daemon may run by what the file was before. */
+/* The last line `key = "/..."` of a file that mirrord refuses: the daemon may run by what the file
+ * was before. */
 static struct slice rough_setting(struct slice text, const char *key)
 {
     struct slice found = SLICE_NONE;
@@ -127,7 +128,8 @@ static struct slice rough_setting(struct slice text, const char *key)
     return found;
 }
 
-/* Of a configuration, or of what is still readable of it. E_CONFIG: its state_dir cannot be told. */
+/* Of a configuration, or of what is still readable of it. E_CONFIG: its state_dir cannot be
+ * told. */
 static int places_of(const char *config, struct buf *text, struct slice *socket,
                      struct slice *state, struct err *e)
 {
@@ -199,8 +201,8 @@ static int test_failed(const struct ctl *c, const struct err *why)
     return err_sysexit(why->code);
 }
 
-/* Asks the daemon that runs this configuration: it alone knows its user's groups, its credentials and its unit's file system.
- * False: no such daemon runs. *code: the exit code of what it said. */
+/* Asks the daemon that runs this configuration: it alone knows its user's groups, its credentials
+ * and its unit's file system. False: no such daemon runs. *code: the exit code of what it said. */
 static bool daemon_tests(struct ctl *c, int *code)
 {
     struct err why = {0};

@@ -1,8 +1,8 @@
 /* ctl.h - mirrorctl: what every verb needs. One file a noun; a verb is one line in verbs.def.
  *
- * Verbs speak to the daemon over its control socket and to people over stdout: tables on a terminal, the same columns
- * split by tabs elsewhere, one JSON value with --json, also when they fail. Errors go to stderr in three parts: what, why,
- * what to do.
+ * Verbs speak to the daemon over its control socket and to people over stdout: tables on a
+ * terminal, the same columns split by tabs elsewhere, one JSON value with --json, also when they
+ * fail. Errors go to stderr in three parts: what, why, what to do.
  */
 #ifndef SERVER_CTL_CTL_H
 #define SERVER_CTL_CTL_H
@@ -50,7 +50,8 @@ struct verb {
 #include "server/ctl/verbs.def"
 #undef VERB
 
-/* --- the verb's own options: those that its line in verbs.def lists, all others were refused --- */
+/* --- the verb's own options: those that its line in verbs.def lists, all others were refused
+ * --- */
 
 bool option_given(const struct ctl *c, const char *name); /* "--force" */
 /* The last value that was given, or NULL. */
@@ -61,13 +62,14 @@ const struct words *option_words(const struct ctl *c, const char *name);
 
 /* {"verb": ...}: more members are added with json_object_set_new(). */
 json_t *request(const char *verb);
-/* Sends the request (taken) and reads the answer. row and progress may be NULL. *ok: what came, json_decref() it. The
- * daemon's error becomes *e; no daemon is E_NETWORK. */
+/* Sends the request (taken) and reads the answer. row and progress may be NULL. *ok: what came,
+ * json_decref() it. The daemon's error becomes *e; no daemon is E_NETWORK. */
 MUST_USE int ask(struct ctl *c, json_t *request, void (*row)(void *arg, const json_t *row),
                  void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, json_t **ok,
                  struct err *e);
-/* The same in two steps, over one connection, for verbs that belong together: what the daemon keeps for them goes when it is
- * closed. fd: a descriptor that rides along, -1: none; line_say() borrows it. line_hear(): *fd (may be NULL) is the caller's. */
+/* The same in two steps, over one connection, for verbs that belong together: what the daemon keeps
+ * for them goes when it is closed. fd: a descriptor that rides along, -1: none; line_say() borrows
+ * it. line_hear(): *fd (may be NULL) is the caller's. */
 struct line;
 MUST_USE int line_open(struct ctl *c, struct line **out, struct err *e);
 MUST_USE int line_say(struct line *l, json_t *request, int fd, struct err *e);
@@ -82,8 +84,9 @@ uint64_t get_u64(const json_t *o, const char *key);    /* 0 when absent */
 const char *get_str(const json_t *o, const char *key); /* "" when absent */
 bool get_bool(const json_t *o, const char *key);
 
-/* Where the daemon of a configuration listens, and its state_dir: mirrord itself reads it; of one that it refuses the last line with
- * such a path counts. The caller's to free; NULL: not asked for. */
+/* Where the daemon of a configuration listens, and its state_dir: mirrord itself reads it; of one
+ * that it refuses the last line with such a path counts. The caller's to free; NULL: not asked
+ * for. */
 MUST_USE int config_places(const char *config, char **socket, char **state_dir, struct err *e);
 /* Becomes mirrord; returns only when it cannot be run. */
 int run_mirrord(char *const argv[], struct err *e);

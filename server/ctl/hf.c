@@ -110,7 +110,7 @@ int ctl_hf_show(struct ctl *c, struct err *e)
     return list(c, req, "REVISION,COMMIT,>ASKED,>FILES,>HERE,>OF,MARKS", revision_row, NULL, e);
 }
 
-/* --- ahead of demand ---------------------------------------------------------------------------------------------- */
+/* --- ahead of demand -------------------------------------------------------------------------- */
 
 static void prefetch_row(struct table *t, const json_t *row)
 {
@@ -174,16 +174,16 @@ struct watch { /* a prefetch that is waited for */
     struct progress *bar;
     char state[16]; /* the last one, and the reason, that were printed */
     char why[320];
-    bool hint_told;
+    bool hint_reported;
 };
 
 static void tell_how_to_end(struct watch *w)
 {
-    if (!w->hint_told) {
+    if (!w->hint_reported) {
         fprintf(stderr, "Ctrl-C leaves it running, `mirrorctl hf prefetch %s --stop` ends it\n",
                 w->ctl->arg[0]);
     }
-    w->hint_told = true;
+    w->hint_reported = true;
 }
 
 static void until_when(uint64_t unix_s, char out[UNITS_TEXT])
@@ -334,7 +334,7 @@ int ctl_hf_prefetch(struct ctl *c, struct err *e)
     return stop ? stop_prefetch(c, e) : begin_prefetch(c, e);
 }
 
-/* --- pins --------------------------------------------------------------------------------------------------------- */
+/* --- pins ------------------------------------------------------------------------------------- */
 
 int ctl_hf_pin(struct ctl *c, struct err *e)
 {
@@ -373,7 +373,7 @@ int ctl_hf_unpin(struct ctl *c, struct err *e)
     return rc;
 }
 
-/* --- rollback ----------------------------------------------------------------------------------------------------- */
+/* --- rollback --------------------------------------------------------------------------------- */
 
 static void tell_rollback(const struct ctl *c, const json_t *ok)
 {

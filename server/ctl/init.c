@@ -1,5 +1,6 @@
-/* init: a configuration from what this machine's own tools use. It asks nothing; addresses come from apt's lists, pip, conda
- * and the environment. The Hub has one address, which its clients have built in: without another one it is that. */
+/* init: a configuration from what this machine's own tools use. It asks nothing; addresses come
+ * from apt's lists, pip, conda and the environment. The Hub has one address, which its clients have
+ * built in: without another one it is that. */
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>
@@ -190,7 +191,8 @@ static bool is_no(struct slice value)
     return false;
 }
 
-/* deb822: paragraphs of "Key: value", which goes on in lines that begin with a blank; "Enabled: no" switches one off. */
+/* deb822: paragraphs of "Key: value", which goes on in lines that begin with a blank; "Enabled: no"
+ * switches one off. */
 static void apt_sources(struct found *f, struct slice text)
 {
     struct buf uris = BUF_INIT(TEXT_BYTES);
@@ -329,8 +331,8 @@ static void write_source(struct buf *out, const struct source *s)
     buf_addf(out, "%s\"\n%s}\n", forms[s->kind].ends, forms[s->kind].rules);
 }
 
-/* What a client may take of a mirror that everybody can reach. Tools that fetch thousands of small files in a row (apt, conda,
- * hf) stay below it; a script that runs away does not. */
+/* What a client may take of a mirror that everybody can reach. Tools that fetch thousands of small
+ * files in a row (apt, conda, hf) stay below it; a script that runs away does not. */
 enum { LIMIT_REQUESTS = 500 /* a second */, LIMIT_BURST = 5000, LIMIT_CONNECTIONS = 256 };
 
 static void write_limits(struct buf *out)
@@ -391,7 +393,8 @@ static int save(const struct ctl *c, const char *path, const struct buf *text, s
         return err_set(e, E_EXISTS, "%s exists, it may be in use, give another name or --force",
                        path);
     }
-    /* Readable by the daemon's user, who is not the one that runs this. No secret is ever written into the file. */
+    /* Readable by the daemon's user, who is not the one that runs this. No secret is ever written
+     * into the file. */
     rc = newfile_open(path, 0644, &nf, e);
     if (rc == E_NOTFOUND) {
         return err_set(e, rc,

@@ -1,4 +1,5 @@
-/* main.c - mirrorctl: finds the verb, reads its options, runs it, turns what went wrong into an exit code. */
+/* main.c - mirrorctl: finds the verb, reads its options, runs it, turns what went wrong into an
+ * exit code. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -239,7 +239,8 @@ int list(struct ctl *c, json_t *req, const char *titles,
     } else if (rc == 0) {
         print_rows(c, rows, titles, row);
     }
-    /* Said aside: neither a table nor an array has a place for it, and a list that ends early looks whole. */
+    /* Said aside: neither a table nor an array has a place for it, and a list that ends early looks
+     * whole. */
     if (rc == 0 && get_bool(ok, "more") && !c->quiet) {
         fprintf(stderr, "mirrorctl: there are more, these are the first %zu: --limit N\n",
                 json_array_size(rows));

@@ -46,8 +46,8 @@ int ctl_snapshot_ls(struct ctl *c, struct err *e)
                 NULL, e);
 }
 
-/* The arguments behind REPO: a hosted tree's name has an owner, "owner/name", and comes first; a synced repo has none. The
- * rest, in order, are members of the request. */
+/* The arguments behind REPO: a hosted tree's name has an owner, "owner/name", and comes first; a
+ * synced repo has none. The rest, in order, are members of the request. */
 static json_t *of_tree(const struct ctl *c, const char *verb, const char *const *member)
 {
     json_t *req = request(verb);

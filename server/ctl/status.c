@@ -1,5 +1,6 @@
-/* status.c - `mirrorctl status`, and `mirrorctl top`: status over and over, with what changed in between as rates. On a terminal the
- * screen is written anew each time; elsewhere there is one look, or with --json one object a line without end. */
+/* status.c - `mirrorctl status`, and `mirrorctl top`: status over and over, with what changed in
+ * between as rates. On a terminal the screen is written anew each time; elsewhere there is one
+ * look, or with --json one object a line without end. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -13,14 +14,14 @@ enum { EXIT_TROUBLE = 1 };       /* something needs a person */
 enum { STATUS_PATIENCE_S = 10 }; /* cron asks it: it must not pile up */
 enum { BAR_CELLS = 20, CLIENTS_SHOWN = 10 };
 
-static void print_fills(struct ctl *c, const json_t *fills)
+static void print_fetches(struct ctl *c, const json_t *fetches)
 {
     struct table t;
     size_t i;
     json_t *f;
 
     table_init(&t, c, "FETCH,>HAVE,>OF,>PER SECOND,>READERS");
-    json_array_foreach(fills, i, f)
+    json_array_foreach(fetches, i, f)
     {
         table_addf(&t, "%s/%s", get_str(f, "repo"), get_str(f, "key"));
         table_size(&t, get_u64(f, "have"));
@@ -158,7 +159,7 @@ int ctl_status(struct ctl *c, struct err *e)
     print_repos(c, json_object_get(ok, "repos"));
     if (json_array_size(json_object_get(ok, "fills")) > 0) {
         say(c, "\n");
-        print_fills(c, json_object_get(ok, "fills"));
+        print_fetches(c, json_object_get(ok, "fills"));
     }
     json_decref(ok);
     return rc;
@@ -228,7 +229,7 @@ static void print_head(const struct ctl *c, const struct look *l)
     printf("disk [%s] %s of %s%s\n\n", bar, used, quota, get_bool(disk, "full") ? ", FULL" : "");
 }
 
-static void print_fill_rates(struct ctl *c, const struct look *l)
+static void print_fetch_rates(struct ctl *c, const struct look *l)
 {
     const json_t *f;
     struct table t;
@@ -305,7 +306,7 @@ static void print_look(struct ctl *c, const struct look *l, bool once)
     print_repo_rates(c, l);
     if (json_array_size(json_object_get(l->now, "fills")) > 0) {
         putchar('\n');
-        print_fill_rates(c, l);
+        print_fetch_rates(c, l);
     }
     if (json_array_size(json_object_get(l->now, "clients")) > 0) {
         putchar('\n');

@@ -203,7 +203,7 @@ struct watch { /* a run that is waited for */
     const struct ctl *ctl;
     struct progress *bar;
     char stage[16];
-    uint64_t attempts_told; /* the last one that failed */
+    uint64_t attempts_reported; /* the last one that failed */
 };
 
 /* What it is at: "debian: fetch 12/100 files". */
@@ -229,17 +229,18 @@ static void tell_attempt(struct watch *w, const json_t *r)
     uint64_t next = get_u64(r, "next_try_unix_s"), now = clock_unix_s();
     char span[UNITS_TEXT];
 
-    if (w->attempts_told == get_u64(r, "attempts")) {
+    if (w->attempts_reported == get_u64(r, "attempts")) {
         return;
     }
-    w->attempts_told = get_u64(r, "attempts");
+    w->attempts_reported = get_u64(r, "attempts");
     span_format((next > now ? next - now : 0) * 1000, span);
     progress_wipe(w->bar);
     fprintf(stderr, "%s: attempt %" PRIu64 " of %" PRIu64 " failed: %s; again in %s\n",
             w->ctl->arg[0], get_u64(r, "attempts"), get_u64(r, "tries"), get_str(r, "why"), span);
 }
 
-/* A bar on a terminal; elsewhere a line for each stage, on stderr. Attempts that fail have a line on both. */
+/* A bar on a terminal; elsewhere a line for each stage, on stderr. Attempts that fail have a line
+ * on both. */
 static void on_run(void *arg, const json_t *r)
 {
     struct watch *w = arg;
@@ -350,13 +351,13 @@ int ctl_sync_run(struct ctl *c, struct err *e)
     return rc;
 }
 
-static int simple(struct ctl *c, const char *verb, const char *told, struct err *e)
+static int simple(struct ctl *c, const char *verb, const char *reported, struct err *e)
 {
     json_t *ok = NULL;
     int rc = act(c, of_repo(c, verb), &ok, e);
 
     if (rc == 0) {
-        say(c, "%s: %s\n", c->arg[0], told);
+        say(c, "%s: %s\n", c->arg[0], reported);
     }
     json_decref(ok);
     return rc;

@@ -1,9 +1,10 @@
-/* tls.c - tls init: a key and a certificate for this machine's names, where the daemon can read them, and the listen section
- * that uses them.
+/* tls.c - tls init: a key and a certificate for this machine's names, where the daemon can read
+ * them, and the listen section that uses them.
  *
- * The certificate is self-signed and no authority (CA:FALSE): clients that trust it by its file trust nothing else with it.
- * With --csr the key's request for an authority is written instead. A pair that is there and good is kept, so that a second run
- * prints the same section. All of standard output is valid configuration. */
+ * The certificate is self-signed and no authority (CA:FALSE): clients that trust it by its file
+ * trust nothing else with it. With --csr the key's request for an authority is written instead. A
+ * pair that is there and good is kept, so that a second run prints the same section. All of
+ * standard output is valid configuration. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -299,8 +300,8 @@ static void find_reader(const struct ctl *c, struct tls_files *f)
     free(state);
 }
 
-/* "tls" beside the configuration, or the folder that was named; made when it is not there. Held in *dir, locked: who makes
- * files in it at the same time waits, and finds them. */
+/* "tls" beside the configuration, or the folder that was named; made when it is not there. Held in
+ * *dir, locked: who makes files in it at the same time waits, and finds them. */
 static int open_folder(const struct ctl *c, struct tls_files *f, int *dir, struct err *e)
 {
     const char *slash = strrchr(c->config, '/');
@@ -409,7 +410,8 @@ static const char *fault_of(const struct tls_options *o, X509 *x, EVP_PKEY *key,
     return NULL;
 }
 
-/* Whether the pair that is there can be kept; f->fault says why not. Then *n and *expires become the certificate's. */
+/* Whether the pair that is there can be kept; f->fault says why not. Then *n and *expires become
+ * the certificate's. */
 static bool keep_pair(const struct tls_options *o, struct tls_files *f, struct tls_names *n,
                       int64_t *expires)
 {
@@ -473,7 +475,8 @@ static int stage(const char *path, mode_t mode, const struct tls_files *readers,
     return rc;
 }
 
-/* Both are written before one has its name: a key without its certificate would end the daemon's next start. */
+/* Both are written before one has its name: a key without its certificate would end the daemon's
+ * next start. */
 static int write_files(const struct tls_options *o, const struct tls_files *f, EVP_PKEY *key,
                        BIO *signed_, struct err *e)
 {
@@ -498,7 +501,8 @@ static int write_files(const struct tls_options *o, const struct tls_files *f, E
     return rc;
 }
 
-/* Asked of a child that becomes that user: folders above, or one that was there, may be closed to it. */
+/* Asked of a child that becomes that user: folders above, or one that was there, may be closed to
+ * it. */
 static bool reader_can_read(const struct ctl *c, const struct tls_files *f)
 {
     char why[USER_WHY];

@@ -27,7 +27,8 @@ static void on_progress(void *arg, uint64_t done, uint64_t total)
     progress_draw(k->bar, done, total, clock_now_ms());
 }
 
-/* Without a daemon the store may be opened from here: mirrord itself does it. Returns only when that fails. */
+/* Without a daemon the store may be opened from here: mirrord itself does it. Returns only when
+ * that fails. */
 static int offline(const struct ctl *c, bool deep, bool repair, struct err *e)
 {
     char program[] = "mirrord", check[] = "--verify", file[] = "-c", read_all[] = "--deep",

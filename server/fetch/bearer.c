@@ -50,7 +50,7 @@ struct bearers {
     uint64_t last_number;
 };
 
-/* --- who may give tokens ------------------------------------------------------------------------------------------ */
+/* --- who may give tokens ---------------------------------------------------------------------- */
 
 static bool is_address(struct slice host)
 {
@@ -73,8 +73,9 @@ static struct slice last_labels(struct slice host, unsigned labels)
     return host;
 }
 
-/* What somebody has registered: two labels, or three below "co.uk" and its like (a country's two letters, before them at
- * most three). Wrong only for names that many share, and there only as wide as one label. */
+/* What somebody has registered: two labels, or three below "co.uk" and its like (a country's two
+ * letters, before them at most three). Wrong only for names that many share, and there only as wide
+ * as one label. */
 static struct slice registered_domain(struct slice host)
 {
     struct slice two = last_labels(host, 2);
@@ -114,7 +115,7 @@ int bearer_admits(const struct origin *o, struct slice realm, struct err *e)
                    SLICE_ARG(u.host), u.port);
 }
 
-/* --- what it answers ---------------------------------------------------------------------------------------------- */
+/* --- what it answers -------------------------------------------------------------------------- */
 
 static bool token_shaped(const char *text)
 {
@@ -154,7 +155,7 @@ out:
     return rc;
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static void bearer_free(struct bearer *t)
 {
@@ -254,14 +255,15 @@ bool bearers_busy(const struct bearers *b)
     return false;
 }
 
-/* --- fetching one ------------------------------------------------------------------------------------------------- */
+/* --- fetching one ----------------------------------------------------------------------------- */
 
-/* Whoever is told may ask for another, leave, or come again: each is taken off first. The last to leave may end us all. */
-static void tell(struct list *told, int rc, const struct err *why)
+/* Whoever is told may ask for another, leave, or come again: each is taken off first. The last to
+ * leave may end us all. */
+static void tell(struct list *reported, int rc, const struct err *why)
 {
     struct list *n;
 
-    while ((n = list_pop_front(told)) != NULL) {
+    while ((n = list_pop_front(reported)) != NULL) {
         struct bearer_wait *w = LIST_ITEM(n, struct bearer_wait, node);
         w->go(w, rc, why);
     }
@@ -319,16 +321,16 @@ static int judge(struct bearer *t, int rc, const struct err *why, struct err *e)
 static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct bearer *t = arg;
-    struct list told;
+    struct list reported;
     struct list *n;
     struct err e = {0};
 
     (void)body_bytes;
     t->xfer = NULL;
     t->of->fetching--;
-    list_init(&told);
+    list_init(&reported);
     while ((n = list_pop_front(&t->waiting)) != NULL) {
-        list_push_back(&told, n);
+        list_push_back(&reported, n);
     }
     rc = judge(t, rc, why, &e);
     if (t->answer.p != NULL) {
@@ -339,7 +341,7 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
         log_warn("fetch.token", "repo=%s host=%s why=\"%s\"", t->of->origin->repo, t->host, e.text);
     }
     start_next(t->of);
-    tell(&told, rc, &e);
+    tell(&reported, rc, &e);
 }
 
 static void start(struct bearer *t)
@@ -348,7 +350,7 @@ static void start(struct bearer *t)
     const struct origin *o = t->of->origin;
     bool basic = o->authorization != NULL && strncasecmp(o->authorization, "Basic ", 6) == 0;
     struct slice lines[2] = {SLICE("Accept: application/json")};
-    struct xfer_want w = {
+    struct xfer_params w = {
         .method = XFER_GET,
         .url = buf_slice(&t->url),
         .fields = lines,
@@ -408,7 +410,7 @@ enum bearer_state bearer_get(struct bearers *b, struct slice scope, uint64_t now
     return BEARER_WAIT;
 }
 
-/* --- what the origin wants ---------------------------------------------------------------------------------------- */
+/* --- what the origin wants -------------------------------------------------------------------- */
 
 static bool find_challenge(const struct xfer_head *h, struct arena *a, struct challenge *out)
 {

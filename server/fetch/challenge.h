@@ -1,7 +1,8 @@
-/* challenge.h - WWW-Authenticate: which Bearer token an origin wants to be shown, and who gives it out.
+/* challenge.h - WWW-Authenticate: which Bearer token an origin wants to be shown, and who gives it
+ * out.
  *
- * A field holds any number of challenges, each a scheme and its parameters, all divided by commas; what cannot be read is
- * passed over up to the next comma.
+ * A field holds any number of challenges, each a scheme and its parameters, all divided by commas;
+ * what cannot be read is passed over up to the next comma.
  *
  * owns     slices live in the arena that is given
  * threads  any; pure

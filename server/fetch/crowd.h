@@ -1,9 +1,12 @@
-/* crowd.h - the requests that wait for an origin's first word, and a bound on them: for all clients, and for one.
+/* crowd.h - the requests that wait for an origin's first word, and a bound on them: for all
+ * clients, and for one.
  *
- * What is waited for is a place, an object say; any number of asks may wait at one place, and a place is on the account of one of
- * the clients that wait there. When all places are taken, or too many asks wait, the client that has most gives first.
+ * What is waited for is a place, an object say; any number of asks may wait at one place, and a
+ * place is on the account of one of the clients that wait there. When all places are taken, or too
+ * many asks wait, the client that has most gives first.
  *
- * owns     places and asks are the caller's, embedded in what they stand for; the crowd has an account for each client
+ * owns     places and asks are the caller's, embedded in what they stand for; the crowd has an
+ *          account for each client
  * threads  one: the cache's fetch thread
  */
 #ifndef SERVER_FETCH_CROWD_H
@@ -39,8 +42,9 @@ static inline uint32_t crowd_share_of_one(uint32_t places_max)
     return share < places_max ? share : places_max;
 }
 
-/* May this client wait, at a new place or at one that is taken? When it may although the crowd is full, another client has to
- * give: crowd_place_over() and crowd_ask_over() say which, once this one has come. */
+/* May this client wait, at a new place or at one that is taken? When it may although the crowd is
+ * full, another client has to give: crowd_place_over() and crowd_ask_over() say which, once this
+ * one has come. */
 bool crowd_admits(const struct crowd *w, uint64_t client, bool new_place);
 void crowd_come(struct crowd *w, struct crowd_ask *k, uint64_t client);
 void crowd_go(struct crowd *w, struct crowd_ask *k);

@@ -1,4 +1,5 @@
-/* head.h - the head of an origin's final answer, as the caller of a fetch is given it: what was sent, and what it tells.
+/* head.h - the head of an origin's final answer, as the caller of a fetch is given it: what was
+ * sent, and what it tells.
  *
  * threads  the fetcher's loop; what it points to lives as long as the event that gives it
  */
@@ -8,7 +9,7 @@
 #include "common/hash/digest.h"
 #include "server/http/msg.h"
 
-struct fetch_head {
+struct origin_head {
     int status;              /* final */
     uint64_t content_length; /* of this message; LENGTH_UNKNOWN */
     uint64_t first, total; /* of a 206: checked against the request. total LENGTH_UNKNOWN for "*" */
@@ -21,10 +22,10 @@ struct fetch_head {
 };
 
 /* First field of that name, or p == NULL. */
-struct slice fetch_field(const struct fetch_head *h, const char *name);
-bool fetch_is_html(const struct fetch_head *h); /* by its type */
-/* SHA-256 of the whole object in this head: Repr-Digest, Digest (before RFC 9530), a registry's Docker-Content-Digest, or a
- * bucket's checksum. False: not told. */
-MUST_USE bool fetch_digest(const struct fetch_head *h, struct digest *out);
+struct slice origin_head_field(const struct origin_head *h, const char *name);
+bool origin_head_is_html(const struct origin_head *h); /* by its type */
+/* SHA-256 of the whole object in this head: Repr-Digest, Digest (before RFC 9530), a registry's
+ * Docker-Content-Digest, or a bucket's checksum. False: not told. */
+MUST_USE bool origin_head_digest(const struct origin_head *h, struct digest *out);
 
 #endif

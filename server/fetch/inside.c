@@ -5,8 +5,8 @@
 
 #include "common/base/endian.h"
 
-/* The nets that a page from outside must not lead to. 192.0.2/24, 198.51.100/24 and 203.0.113/24 are not among them:
- * closed networks map registries there (docs/security.md). */
+/* The nets that a page from outside must not lead to. 192.0.2/24, 198.51.100/24 and 203.0.113/24
+ * are not among them: closed networks map registries there (docs/security.md). */
 static const struct {
     uint32_t net;
     int bits;
@@ -77,7 +77,7 @@ bool address_is_inside(const struct sockaddr *sa)
     return true;
 }
 
-/* --- what is written where a name stands ------------------------------------------------------------------------- */
+/* --- what is written where a name stands ------------------------------------------------------ */
 
 static bool literal_is_inside(const char *host)
 {

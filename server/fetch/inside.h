@@ -1,4 +1,5 @@
-/* inside.h - addresses and host names of the inner network, where no page, link or redirect of an origin may lead.
+/* inside.h - addresses and host names of the inner network, where no page, link or redirect of an
+ * origin may lead.
  *
  * threads  any; nothing is looked up
  */
@@ -13,11 +14,12 @@
 bool address_is_inside(const struct sockaddr *sa);
 
 enum { HOST_TEXT = 254 };
-/* A URL's host, without brackets. True for localhost and what is below it (RFC 6761), and for an inside address in each
- * spelling that resolvers take (inet_aton(3): 127.1, 0177.0.0.1, 0x7f000001, 2130706433), also with a dot at its end. */
+/* A URL's host, without brackets. True for localhost and what is below it (RFC 6761), and for an
+ * inside address in each spelling that resolvers take (inet_aton(3): 127.1, 0177.0.0.1, 0x7f000001,
+ * 2130706433), also with a dot at its end. */
 bool host_is_inside(struct slice host);
-/* A name that the public DNS cannot have, so that a proxy would find it in its own network: a single label, or one below
- * local (RFC 6762), home.arpa (RFC 8375), internal or localdomain. */
+/* A name that the public DNS cannot have, so that a proxy would find it in its own network: a
+ * single label, or one below local (RFC 6762), home.arpa (RFC 8375), internal or localdomain. */
 bool host_is_private(struct slice host);
 
 #endif

@@ -16,7 +16,8 @@ static char *copy_or_null(const char *s)
     return s != NULL ? mem_strdup(s) : NULL;
 }
 
-/* "host", "host:port" or "[v6]:port"; compared with a URL's host, and its port when one is written. */
+/* "host", "host:port" or "[v6]:port"; compared with a URL's host, and its port when one is
+ * written. */
 static bool host_entry_matches(const char *entry, const struct url *u)
 {
     struct slice want = slice_str(entry);
@@ -51,7 +52,8 @@ static bool listed(const struct origin *o, const struct url *u)
     return false;
 }
 
-/* A bucket's is that of the URL it is fetched by: the same name at another endpoint is another bucket. */
+/* A bucket's is that of the URL it is fetched by: the same name at another endpoint is another
+ * bucket. */
 static void take_identity(struct origin *o, const struct origin_settings *set)
 {
     struct slice kind = slice_str(set->kind);
@@ -79,7 +81,8 @@ const struct origin_bucket *origin_bucket(const struct origin *o)
     return o->s3 != NULL ? &o->s3->bucket : NULL;
 }
 
-/* Readers of URLs take the first of those for the host's end, so they would connect to a part of the password. */
+/* Readers of URLs take the first of those for the host's end, so they would connect to a part of
+ * the password. */
 static bool has_bare_password(const char *proxy)
 {
     const char *scheme = strstr(proxy, "://");
@@ -97,7 +100,7 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
     int rc = 0;
 
     atomic_init(&o->refs, 1);
-    fetch_counters_init(&o->own_count);
+    origin_request_counters_init(&o->own_count);
     o->count = &o->own_count;
     *out = NULL;
     if (is_bucket(set->url)) {
@@ -204,7 +207,7 @@ void origin_free(struct origin **op)
     free(o->ca_file);
     free(o->authorization);
     s3_close(&o->s3);
-    fetch_counters_fini(&o->own_count);
+    origin_request_counters_fini(&o->own_count);
     free(o);
 }
 
@@ -272,8 +275,9 @@ static bool admits_outside(void *arg, const struct sockaddr *sa)
     return !address_is_inside(sa);
 }
 
-/* `no_proxy` lists what is inside: a host that only a page names never gets past the proxy by it. */
-void origin_set_way(const struct origin *o, bool trusted, struct xfer_want *w)
+/* `no_proxy` lists what is inside: a host that only a page names never gets past the proxy by
+ * it. */
+void origin_set_way(const struct origin *o, bool trusted, struct xfer_params *w)
 {
     w->proxy = o->proxy;
     w->no_proxy = trusted ? o->no_proxy : NULL;
@@ -326,12 +330,13 @@ int origin_admits(const struct origin *o, struct slice url, struct slice via, st
     return 0;
 }
 
-void origin_count_in(struct origin *o, struct fetch_counters *c)
+void origin_count_in(struct origin *o, struct origin_request_counters *c)
 {
     o->count = c;
 }
 
-void fetch_stats_read(const struct fetch_counters *c, struct fetch_stats *out)
+void origin_request_stats_read(const struct origin_request_counters *c,
+                               struct origin_request_stats *out)
 {
     out->requests = atomic_load_explicit(&c->requests, memory_order_relaxed);
     out->bytes = atomic_load_explicit(&c->bytes, memory_order_relaxed);
@@ -339,26 +344,26 @@ void fetch_stats_read(const struct fetch_counters *c, struct fetch_stats *out)
     out->throttled = atomic_load_explicit(&c->throttled, memory_order_relaxed);
 }
 
-void origin_stats(const struct origin *o, struct fetch_stats *out)
+void origin_stats(const struct origin *o, struct origin_request_stats *out)
 {
-    fetch_stats_read(o->count, out);
+    origin_request_stats_read(o->count, out);
 }
 
 /* --- health --- */
 
-void fetch_counters_init(struct fetch_counters *c)
+void origin_request_counters_init(struct origin_request_counters *c)
 {
     lock_init(&c->lock, LOCK_LEAF);
 }
 
-void fetch_counters_fini(struct fetch_counters *c)
+void origin_request_counters_fini(struct origin_request_counters *c)
 {
     lock_fini(&c->lock);
 }
 
 void origin_answered(const struct origin *o, bool whole)
 {
-    struct fetch_counters *c = o->count;
+    struct origin_request_counters *c = o->count;
 
     if (!atomic_load_explicit(&c->failing, memory_order_relaxed)) {
         return;
@@ -373,7 +378,7 @@ void origin_answered(const struct origin *o, bool whole)
 
 void origin_failed(const struct origin *o, bool broke_off, const char *why)
 {
-    struct fetch_counters *c = o->count;
+    struct origin_request_counters *c = o->count;
     uint64_t now_s = clock_unix_s();
 
     lock_take(&c->lock);
@@ -391,7 +396,7 @@ void origin_failed(const struct origin *o, bool broke_off, const char *why)
 
 void origin_health(const struct origin *o, struct origin_health *out)
 {
-    struct fetch_counters *c = o->count;
+    struct origin_request_counters *c = o->count;
 
     *out = (struct origin_health){0};
     if (!atomic_load_explicit(&c->failing, memory_order_relaxed)) {

@@ -1,6 +1,7 @@
-/* origin.h - who may be reached for a repo, and how (docs/security.md). Made from the configuration; immutable after that.
+/* origin.h - who may be reached for a repo, and how (docs/security.md). Made from the
+ * configuration; immutable after that.
  *
- * owns     counted: fills under way hold theirs, so a reload may free the configuration's
+ * owns     counted: fetches under way hold theirs, so a reload may free the configuration's
  * threads  any
  */
 #ifndef SERVER_FETCH_ORIGIN_H
@@ -16,10 +17,10 @@
 #include "server/fetch/crowd.h"
 
 struct origin_settings {
-    const char
-        *url; /* "https://pypi.example/": http or https, no query; or "s3://bucket/prefix/" */
-    const char *
-        kind; /* the protocol it is spoken to by: the same URL spoken otherwise is another origin; or NULL */
+    /* "https://pypi.example/": http or https, no query; or "s3://bucket/prefix/" */
+    const char *url;
+    /* the protocol it is spoken to by: the same URL spoken otherwise is another origin; or NULL */
+    const char *kind;
     const char *const *moved_from; /* URLs where the same files were before */
     size_t moved_from_count;
     const char *const *
@@ -28,8 +29,8 @@ struct origin_settings {
     bool hosts_set;    /* `hosts` was written, maybe empty */
     const char *proxy; /* or NULL */
     const char *no_proxy;
-    bool
-        proxy_resolve; /* names of pages and redirects are looked up here, and judged, before the proxy is asked */
+    /* names of pages and redirects are looked up here, and judged, before the proxy is asked */
+    bool proxy_resolve;
     const char *ca_file;
     const char
         *authorization;     /* sent to the origin's own host only: "Bearer ..."; a bucket's keys */
@@ -60,8 +61,9 @@ struct origin_bucket {
     char *region;
 };
 const struct origin_bucket *origin_bucket(const struct origin *o); /* NULL: it is none */
-/* The lines that let a GET or HEAD of a URL of its own in, to be kept as secret as what they are made of. Those of a bucket
- * are for this URL at this time, and bring *url into the form that is signed. */
+/* The lines that let a GET or HEAD of a URL of its own in, to be kept as secret as what they are
+ * made of. Those of a bucket are for this URL at this time, and bring *url into the form that is
+ * signed. */
 enum { ORIGIN_LINES = 5 };
 MUST_USE int origin_credential(const struct origin *o, bool head, uint64_t unix_s, struct buf *url,
                                struct arena *a, struct slice lines[ORIGIN_LINES], size_t *n,
@@ -69,29 +71,33 @@ MUST_USE int origin_credential(const struct origin *o, bool head, uint64_t unix_
 /* Names an origin in what is kept of it; never 0. */
 uint64_t origin_identity_of(struct slice kind, struct slice url);
 uint64_t origin_identity(const struct origin *o);
-/* Is that this origin, or one it has moved from? 0: nobody noted where it came from, so it is ours. */
+/* Is that this origin, or one it has moved from? 0: nobody noted where it came from, so it is
+ * ours. */
 bool origin_owns(const struct origin *o, uint64_t identity);
-/* scheme://host[:port], lower case, default port dropped, written for a URL: the key of file-origin tables. */
+/* scheme://host[:port], lower case, default port dropped, written for a URL: the key of file-origin
+ * tables. */
 MUST_USE int url_origin_key(struct slice url, struct buf *out, struct err *e);
-/* May this absolute URL be fetched for the repo? via: the URL of the page or redirect that named it (p == NULL: the
- * configuration). E_DENIED says why. Addresses that are written out are judged here, those of names when connected. */
+/* May this absolute URL be fetched for the repo? via: the URL of the page or redirect that named it
+ * (p == NULL: the configuration). E_DENIED says why. Addresses that are written out are judged
+ * here, those of names when connected. */
 MUST_USE int origin_admits(const struct origin *o, struct slice url, struct slice via,
                            struct err *e);
 
 /* Who waits for the origin's first word. The cache's, on its thread alone. */
 struct crowd *origin_crowd(struct origin *o);
 
-/* How long a client waits for its word where there is another answer, or where it did not answer just now. */
+/* How long a client waits for its word where there is another answer, or where it did not answer
+ * just now. */
 uint64_t origin_patience_ms(const struct origin *o);
 
 struct origin_health { /* how an origin's latest requests went */
-    uint64_t
-        failures; /* in a row: no answer, an answer that broke off, or a 5xx; 0: the last one went well */
+    /* in a row: no answer, an answer that broke off, or a 5xx; 0: the last one went well */
+    uint64_t failures;
     uint64_t since_unix_s, last_unix_s; /* when the first and the latest of them failed */
     char why[200];                      /* of the latest */
 };
 
-struct fetch_counters { /* fetch_counters_init() */
+struct origin_request_counters { /* origin_request_counters_init() */
     _Atomic uint64_t requests, bytes, errors, throttled;
     struct lock lock; /* over all below */
     struct origin_health health;
@@ -99,17 +105,20 @@ struct fetch_counters { /* fetch_counters_init() */
     bool broke_off;       /* the latest answer began and did not end: a head alone proves nothing */
     _Atomic bool failing; /* health.failures > 0; read without the lock */
 };
-void fetch_counters_init(struct fetch_counters *c);
-void fetch_counters_fini(struct fetch_counters *c);
-/* Counts there from now on: a counter must not go back when a reload makes new origins. Borrowed for good; before use. */
-void origin_count_in(struct origin *o, struct fetch_counters *c);
+void origin_request_counters_init(struct origin_request_counters *c);
+void origin_request_counters_fini(struct origin_request_counters *c);
+/* Counts there from now on: a counter must not go back when a reload makes new origins. Borrowed
+ * for good; before use. */
+void origin_count_in(struct origin *o, struct origin_request_counters *c);
 
-struct fetch_stats { /* for /metrics and status: racy reads */
+struct origin_request_stats { /* for /metrics and status: racy reads */
     uint64_t requests, bytes, errors, throttled;
 };
-void fetch_stats_read(const struct fetch_counters *c, struct fetch_stats *out);
-void origin_stats(const struct origin *o, struct fetch_stats *out);
-/* What the health of an origin is made of. whole: the answer has come to its end, not only its head. */
+void origin_request_stats_read(const struct origin_request_counters *c,
+                               struct origin_request_stats *out);
+void origin_stats(const struct origin *o, struct origin_request_stats *out);
+/* What the health of an origin is made of. whole: the answer has come to its end, not only its
+ * head. */
 void origin_answered(const struct origin *o, bool whole);
 void origin_failed(const struct origin *o, bool broke_off, const char *why);
 /* All zero for an origin that a reload has put in the place of one that failed. */

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/codec/url.h"
-#include "server/fetch/fetch.h"
+#include "server/fetch/request.h"
 
 struct origin {
     _Atomic uint32_t refs;
@@ -31,17 +31,17 @@ struct origin {
     uint32_t stall_ms;
     uint32_t patience_ms;
     uint64_t rate_bytes_per_s;
-    struct fetch_counters *count; /* own_count, or what the process keeps for longer */
-    struct fetch_counters own_count;
+    struct origin_request_counters *count; /* own_count, or what the process keeps for longer */
+    struct origin_request_counters own_count;
 };
 
 bool origin_is_home(const struct origin *o, const struct url *u); /* same scheme, host, port */
 /* The configuration names this host: it may stand at any address. */
 bool origin_trusts_address(const struct origin *o, const struct url *u);
-/* The rules of a transfer to this hop: the proxy, who is reached without it, and which addresses may be spoken to. All that
- * speaks for an origin asks here. A trusted host may stand at any address; of others each address is judged, through a proxy
- * where `proxy_resolve` says so. */
-struct xfer_want;
-void origin_set_way(const struct origin *o, bool trusted, struct xfer_want *w);
+/* The rules of a transfer to this hop: the proxy, who is reached without it, and which addresses
+ * may be spoken to. All that speaks for an origin asks here. A trusted host may stand at any
+ * address; of others each address is judged, through a proxy where `proxy_resolve` says so. */
+struct xfer_params;
+void origin_set_way(const struct origin *o, bool trusted, struct xfer_params *w);
 
 #endif

@@ -3,7 +3,7 @@
 #include "common/codec/httpdate.h"
 
 enum {
-    AFTER_MAX_S = 3600, /* the lane has a bound of its own */
+    AFTER_MAX_S = 3600, /* the origin queue has a bound of its own */
     BUDGET_MAX_S = 60,  /* a budget comes back bit by bit, mostly: who asks again is told anew */
 };
 
@@ -26,7 +26,8 @@ static uint64_t retry_after_ms(const struct xfer_head *h, uint64_t now_unix_s)
     return min_u64(s, AFTER_MAX_S) * 1000;
 }
 
-/* `"api";r=0;t=55` (the draft's list form) or ratelimit-remaining and ratelimit-reset: a spent budget means rest. */
+/* `"api";r=0;t=55` (the draft's list form) or ratelimit-remaining and ratelimit-reset: a spent
+ * budget means rest. */
 static uint64_t spent_budget_ms(const struct xfer_head *h)
 {
     struct slice list = xfer_head_field(h, "ratelimit");

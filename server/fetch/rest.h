@@ -1,7 +1,8 @@
 /* rest.h - how long an origin asks to be left alone: Retry-After, and budgets that are spent.
  *
  * threads  any; reads a head, keeps nothing
- * source   RFC 9110 (10.2.3); draft-ietf-httpapi-ratelimit-headers, and the older fields RateLimit-Remaining and -Reset
+ * source   RFC 9110 (10.2.3); draft-ietf-httpapi-ratelimit-headers, and the older fields
+ *          RateLimit-Remaining and -Reset
  */
 #ifndef SERVER_FETCH_REST_H
 #define SERVER_FETCH_REST_H

@@ -57,7 +57,8 @@ static int read_region(const char *text, struct origin_bucket *b, struct err *e)
     return 0;
 }
 
-/* The bucket as the first part of the path, or of the host's name. A certificate for *.s3... covers no name with dots. */
+/* The bucket as the first part of the path, or of the host's name. A certificate for *.s3... covers
+ * no name with dots. */
 static int make_url(const struct origin_settings *set, struct origin_bucket *b, struct err *e)
 {
     const char *tail = strncmp(b->region, "cn-", 3) == 0 ? ".cn" : "";
@@ -105,7 +106,8 @@ static char *wiped_later(struct slice s)
     return p;
 }
 
-/* access_key:secret_key[:session_token]. What stands alone in its file was read as a token of HTTP's. */
+/* access_key:secret_key[:session_token]. What stands alone in its file was read as a token of
+ * HTTP's. */
 static int read_keys(const char *text, struct s3 *b, struct err *e)
 {
     struct slice rest = slice_str(text), access, secret;
@@ -177,7 +179,8 @@ void s3_close(struct s3 **bp)
 
 /* --- a request --- */
 
-/* Path and query as they are signed: encoded anew, so that what goes out is what was reckoned with. */
+/* Path and query as they are signed: encoded anew, so that what goes out is what was reckoned
+ * with. */
 static int canonical_url(const struct url *u, struct arena *a, struct slice *path,
                          struct slice *query, struct err *e)
 {
@@ -303,8 +306,8 @@ static int on_open(void *arg, struct slice name, unsigned depth)
     return depth != 0 || slice_eqs(name, "Error") ? 0 : E_INVALID;
 }
 
-/* 412 and 416 speak of what was asked; a redirect that names a place is followed, but for one that names a region: what is
- * signed for here is worth nothing there. */
+/* 412 and 416 speak of what was asked; a redirect that names a place is followed, but for one that
+ * names a region: what is signed for here is worth nothing there. */
 bool s3_is_no(const struct xfer_head *h)
 {
     if (h->status / 100 == 3) {

@@ -1,5 +1,5 @@
-/* s3_xml.h - XML as S3 writes it, element by element, and no more of XML than that: no DTD and so no entities of its own, a
- * stated depth, a stated length of texts.
+/* s3_xml.h - XML as S3 writes it, element by element, and no more of XML than that: no DTD and so
+ * no entities of its own, a stated depth, a stated length of texts.
  *
  * threads  any; pure
  * errors   E_INVALID: no such document; what an event gives

@@ -1,8 +1,9 @@
-/* sigv4.h - signs a request as AWS Signature Version 4 has it, for services that look after their paths as S3 does: the path
- * is encoded once and never tidied.
+/* sigv4.h - signs a request as AWS Signature Version 4 has it, for services that look after their
+ * paths as S3 does: the path is encoded once and never tidied.
  *
- * What is signed must go out to the byte: the caller sends the same path and query, and every signed field. libcurl's own
- * signer is wrong for S3 (its query is not sorted, its list of fields not clean), so this is ours.
+ * What is signed must go out to the byte: the caller sends the same path and query, and every
+ * signed field. libcurl's own signer is wrong for S3 (its query is not sorted, its list of fields
+ * not clean), so this is ours.
  *
  * threads  any; pure
  * errors   E_TOOBIG: more fields or bytes than a request of ours has
@@ -27,14 +28,16 @@ struct sigv4_request {
     struct slice method;
     struct slice path;  /* as sent: every byte but A-Z a-z 0-9 - . _ ~ / encoded, in capitals */
     struct slice query; /* as sigv4_query() writes it; may be empty */
-    /* To be signed: "host", "x-amz-date", "x-amz-content-sha256", all other x-amz-. Lower-case names, in any order. */
+    /* To be signed: "host", "x-amz-date", "x-amz-content-sha256", all other x-amz-. Lower-case
+     * names, in any order. */
     const struct http_field *fields;
     size_t nfields;
     struct slice payload; /* hex SHA-256 of the body, or "UNSIGNED-PAYLOAD" */
 };
 
 void sigv4_date(uint64_t unix_s, char out[SIGV4_DATE_ROOM]);
-/* The one form of a query: decoded, encoded again, each with its '=', sorted. False on a bad escape or too many parts. */
+/* The one form of a query: decoded, encoded again, each with its '=', sorted. False on a bad escape
+ * or too many parts. */
 MUST_USE bool sigv4_query(struct slice raw, struct buf *out);
 /* Appends the value of the Authorization field. unix_s: the time that x-amz-date says. */
 MUST_USE int sigv4_sign(const struct sigv4_keys *k, const struct sigv4_request *r, uint64_t unix_s,

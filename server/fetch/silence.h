@@ -7,8 +7,8 @@
  *       |           any word              |    +------------------------------------+
  *       +---------------------------------+-----------------------------------------+
  *
- * In doubt requests go out as ever, but nobody waits for one longer than `patience`. Of a silent origin nobody waits for
- * anything; one request now and then asks whether it is back.
+ * In doubt requests go out as ever, but nobody waits for one longer than `patience`. Of a silent
+ * origin nobody waits for anything; one request now and then asks whether it is back.
  *
  * threads  none of its own; time is an argument
  */

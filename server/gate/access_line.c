@@ -47,7 +47,8 @@ static char *put_digits(char *to, unsigned digits, unsigned v)
     return to + digits;
 }
 
-/* As printf's "%.3f" of (double)ns / 1e6 has it: a half is rounded as the binary fraction lies, an exact one to even. */
+/* As printf's "%.3f" of (double)ns / 1e6 has it: a half is rounded as the binary fraction lies, an
+ * exact one to even. */
 static char *put_ms(char *to, uint64_t ns)
 {
     uint64_t us = ns / 1000, rest = ns % 1000;
@@ -154,7 +155,8 @@ static inline bool plain(uint8_t c)
     return c >= ' ' && c < 0x7f && c != '"' && c != '\\' && c != 'm';
 }
 
-/* The same of eight bytes at once (Anderson, Bit Twiddling Hacks: "Determine if a word has a zero byte", "a byte less than n"). */
+/* The same of eight bytes at once (Anderson, Bit Twiddling Hacks: "Determine if a word has a zero
+ * byte", "a byte less than n"). */
 static inline bool all_plain(uint64_t w)
 {
     const uint64_t ones = ~UINT64_C(0) / 255, tops = ones * 128;
@@ -171,8 +173,9 @@ static size_t token_at(struct slice s)
     return s.n > TOKEN_SHOWN && s.p[1] == 'r' ? token_bytes(s) : 0;
 }
 
-/* Bytes from outside: printable ASCII stays, but of tokens their id (whoever errs in a repo's name has theirs in a path that nobody
- * takes it out of), all else becomes \u00XX (json) or \xXX (combined). Cut at VALUE_BYTES. */
+/* Bytes from outside: printable ASCII stays, but of tokens their id (whoever errs in a repo's name
+ * has theirs in a path that nobody takes it out of), all else becomes \u00XX (json) or \xXX
+ * (combined). Cut at VALUE_BYTES. */
 static char *put_escaped(char *to, struct slice s, bool json)
 {
     const char *cut = to + VALUE_BYTES - 8;

@@ -1,7 +1,8 @@
 /* access_line.h - the text of one line of the access log, JSON or combined.
  *
- * Written by hand: with printf and strftime a line took as much CPU as two thirds of the answer that it tells of.
- * Bytes from outside are cut at 1 KiB a value; of our tokens their id stays; what is not printable ASCII is escaped.
+ * Written by hand: with printf and strftime a line took as much CPU as two thirds of the answer
+ * that it tells of. Bytes from outside are cut at 1 KiB a value; of our tokens their id stays; what
+ * is not printable ASCII is escaped.
  *
  * threads  one at a time per struct access_second
  */

@@ -1,8 +1,9 @@
 /* forwarded.h - who a request is from when it came through a proxy that we trust.
  *
- * X-Forwarded-For, -Proto and -Host when one of them is there, else Forwarded (RFC 7239). Addresses are read from the right,
- * past those of trusted proxies: the first that is none is the client, whatever it wrote to the left itself. Scheme and
- * host are the last that were said, in Forwarded those of the client's element. A field that makes no sense says nothing.
+ * X-Forwarded-For, -Proto and -Host when one of them is there, else Forwarded (RFC 7239). Addresses
+ * are read from the right, past those of trusted proxies: the first that is none is the client,
+ * whatever it wrote to the left itself. Scheme and host are the last that were said, in Forwarded
+ * those of the client's element. A field that makes no sense says nothing.
  *
  * owns     proxies are counted; what is read lies in the request's arena
  * threads  any

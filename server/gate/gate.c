@@ -16,7 +16,7 @@
 #include "common/codec/network.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
-#include "server/gate/bucket.h"
+#include "server/gate/token_bucket.h"
 #include "server/gate/scope.h"
 
 struct tokens;
@@ -25,7 +25,7 @@ static void tokens_close(struct tokens **tp);
 
 struct gate {
     struct tokens *tokens;
-    struct buckets *buckets;
+    struct token_buckets *token_buckets;
     struct lock lock; /* guards `limits` and `proxies`, the pointers */
     struct limits *limits;
     struct proxies *proxies;
@@ -38,10 +38,12 @@ struct gate {
 
 /* --- tokens ---
  *
- * The tokens this server gave out: in memory all of them, in TABLE_TOKEN by the SHA-256 of their text.
+ * The tokens this server gave out: in memory all of them, in TABLE_TOKEN by the SHA-256 of their
+ * text.
  *
- * "mrd_" 8 hex digits (the id, no secret) "_" 43 letters and digits (256 bits) "_" 8 hex digits (CRC-32 of what stands
- * before): a scanner finds one that leaked, a typo is told from a stranger's.
+ * "mrd_" 8 hex digits (the id, no secret) "_" 43 letters and digits (256 bits) "_" 8 hex digits
+ * (CRC-32 of what stands before): a scanner finds one that leaked, a typo is told from a
+ * stranger's.
  *
  * owns     a token found is held: token_release()
  * threads  any; tokens_open and changes block (the store)
@@ -325,7 +327,8 @@ static struct token *by_name(struct tokens *ts, struct slice name)
     return NULL;
 }
 
-/* Whoever else proved that it is who that token names. E_NOTFOUND: there is none, or it has expired. */
+/* Whoever else proved that it is who that token names. E_NOTFOUND: there is none, or it has
+ * expired. */
 static int tokens_named(struct tokens *ts, struct slice name, uint64_t now_unix_s,
                         struct token **out, struct err *e)
 {
@@ -420,7 +423,8 @@ int token_create(struct gate *g, struct slice name, const char *const *scopes, s
     b = batch_new();
     batch_require_absent(b, TABLE_TOKEN, key);
     batch_put(b, TABLE_TOKEN, key, slice_str(row));
-    /* In the table before it is durable, so that two of one name cannot both pass; its holder does not have it yet. */
+    /* In the table before it is durable, so that two of one name cannot both pass; its holder does
+     * not have it yet. */
     lock_take(&ts->lock);
     taken = by_name(ts, name) != NULL;
     if (!taken) {
@@ -560,7 +564,8 @@ static void limits_release(struct limits **lp)
     }
 }
 
-/* The token's own, else the narrowest network's, else, without a token (name.n == 0), `anonymous`; or NULL. */
+/* The token's own, else the narrowest network's, else, without a token (name.n == 0), `anonymous`;
+ * or NULL. */
 static const struct limit_conf *limits_find(const struct limits *ls, struct slice token_name,
                                             const uint8_t address[16])
 {
@@ -585,7 +590,7 @@ static const struct limit_conf *limits_find(const struct limits *ls, struct slic
     return best != NULL ? &best->conf : NULL;
 }
 
-enum { BUCKET_SHARDS = 16, BUCKETS_PER_SHARD = 4096 };
+enum { TOKEN_BUCKET_SHARDS = 16, TOKEN_BUCKETS_PER_SHARD = 4096 };
 
 int gate_open(struct store *s, const struct limit_conf *limits, size_t count, bool plaintext_token,
               struct gate **out, struct err *e)
@@ -598,7 +603,7 @@ int gate_open(struct store *s, const struct limit_conf *limits, size_t count, bo
         return rc;
     }
     lock_init(&g->lock, LOCK_GATE);
-    g->buckets = buckets_open(BUCKET_SHARDS, BUCKETS_PER_SHARD);
+    g->token_buckets = token_buckets_open(TOKEN_BUCKET_SHARDS, TOKEN_BUCKETS_PER_SHARD);
     gate_set_limits(g, limits, count, plaintext_token);
     *out = g;
     return 0;
@@ -616,7 +621,7 @@ void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t cou
     limits_release(&old);
     atomic_store(&g->limited, count > 0);
     atomic_store(&g->plaintext_token, plaintext_token);
-    buckets_forget(g->buckets);
+    token_buckets_forget(g->token_buckets);
 }
 
 void gate_set_connections(struct gate *g, uint32_t most)
@@ -645,7 +650,7 @@ void gate_close(struct gate **gp)
         return;
     }
     tokens_close(&g->tokens);
-    buckets_close(&g->buckets);
+    token_buckets_close(&g->token_buckets);
     limits_release(&g->limits);
     proxies_release(&g->proxies);
     lock_fini(&g->lock);
@@ -686,7 +691,8 @@ bool gate_client(struct gate *g, const struct http_req *r, struct forwarded *out
     return known;
 }
 
-/* The token in an Authorization value; n == 0 when it holds none of ours. Basic's text is decoded into `room`. */
+/* The token in an Authorization value; n == 0 when it holds none of ours. Basic's text is decoded
+ * into `room`. */
 static struct slice token_in(struct slice value, char *room, size_t room_bytes)
 {
     struct slice rest = value, scheme = slice_cut(&rest, ' ');
@@ -815,24 +821,24 @@ bool gate_reaches(const struct principal *who, const char *right, struct slice r
 /* --- how fast --- */
 
 /* A client of IPv6 has a whole /64 to choose addresses from. */
-static void key_of_address(const uint8_t address[16], struct bucket_key *out)
+static void key_of_address(const uint8_t address[16], struct token_bucket_key *out)
 {
     static const uint8_t v4_prefix[12] = {[10] = 0xff, [11] = 0xff};
 
-    *out = (struct bucket_key){.b = {'a'}};
+    *out = (struct token_bucket_key){.b = {'a'}};
     memcpy(out->b + 1, address, memcmp(address, v4_prefix, sizeof(v4_prefix)) == 0 ? 16 : 8);
 }
 
-static void key_of_token(const struct token *t, struct bucket_key *out)
+static void key_of_token(const struct token *t, struct token_bucket_key *out)
 {
-    *out = (struct bucket_key){.b = {'t'}};
+    *out = (struct token_bucket_key){.b = {'t'}};
     memcpy(out->b + 1, token_id(t), strlen(token_id(t)));
 }
 
 /* The limit that counts, with what holds it, and whose bucket; NULL: none does. */
 static const struct limit_conf *limit_of(struct gate *g, const struct principal *who,
                                          const struct sockaddr_storage *peer,
-                                         struct bucket_key *key, struct limits **ls)
+                                         struct token_bucket_key *key, struct limits **ls)
 {
     uint8_t address[16];
 
@@ -851,20 +857,21 @@ static const struct limit_conf *limit_of(struct gate *g, const struct principal 
 }
 
 void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
-                uint64_t now_ms, struct gate_verdict *out)
+                uint64_t now_ms, struct gate_decision *out)
 {
     struct limits *ls;
-    struct bucket_verdict v;
-    struct bucket_key key;
+    struct token_bucket_decision v;
+    struct token_bucket_key key;
     const struct limit_conf *limit = limit_of(g, who, peer, &key, &ls);
 
-    *out = (struct gate_verdict){.pass = true};
+    *out = (struct gate_decision){.pass = true};
     if (limit == NULL) {
         goto out;
     }
     if (limit->requests_per_s > 0) {
-        buckets_spend(g->buckets, &key, &(struct bucket_rate){limit->requests_per_s, limit->burst},
-                      now_ms, &v);
+        token_buckets_spend(g->token_buckets, &key,
+                            &(struct token_bucket_rate){limit->requests_per_s, limit->burst},
+                            now_ms, &v);
         out->pass = v.pass;
         if (!v.pass) {
             atomic_fetch_add_explicit(&g->refused, 1, memory_order_relaxed);
@@ -875,7 +882,7 @@ void gate_spend(struct gate *g, const struct principal *who, const struct sockad
         out->retry_after_s = v.pass ? 0 : (uint32_t)((v.wait_us + 999999) / 1000000);
     }
     if (limit->rate_bytes_per_s > 0 && out->pass) {
-        out->pace = buckets_pace(g->buckets, &key, limit->rate_bytes_per_s);
+        out->pace = token_buckets_pace(g->token_buckets, &key, limit->rate_bytes_per_s);
     }
 out:
     limits_release(&ls);
@@ -885,12 +892,13 @@ void gate_owe(struct gate *g, const struct principal *who, const struct sockaddr
               uint64_t now_ms, unsigned n)
 {
     struct limits *ls;
-    struct bucket_key key;
+    struct token_bucket_key key;
     const struct limit_conf *limit = limit_of(g, who, peer, &key, &ls);
 
     if (limit != NULL && limit->requests_per_s > 0 && n != 0) {
-        buckets_owe(g->buckets, &key, &(struct bucket_rate){limit->requests_per_s, limit->burst},
-                    now_ms, n);
+        token_buckets_owe(g->token_buckets, &key,
+                          &(struct token_bucket_rate){limit->requests_per_s, limit->burst}, now_ms,
+                          n);
     }
     limits_release(&ls);
 }
@@ -924,22 +932,24 @@ bool gate_connect(struct gate *g, const struct sockaddr_storage *peer)
 {
     struct proxies *ps = hold_proxies(g);
     bool proxy = ps != NULL && proxies_have(ps, peer);
-    struct bucket_key key;
+    struct token_bucket_key key;
     uint8_t address[16];
 
     proxies_release(&ps);
-    /* Counted without a limit too: one may come with a reload, and each of these ends in gate_disconnect(). */
+    /* Counted without a limit too: one may come with a reload, and each of these ends in
+     * gate_disconnect(). */
     address_of(peer, address);
     key_of_address(address, &key);
-    return buckets_connect(g->buckets, &key, proxy ? UINT32_MAX : connections_of(g, address));
+    return token_buckets_connect(g->token_buckets, &key,
+                                 proxy ? UINT32_MAX : connections_of(g, address));
 }
 
 void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer)
 {
-    struct bucket_key key;
+    struct token_bucket_key key;
     uint8_t address[16];
 
     address_of(peer, address);
     key_of_address(address, &key);
-    buckets_disconnect(g->buckets, &key);
+    token_buckets_disconnect(g->token_buckets, &key);
 }

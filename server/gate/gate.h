@@ -1,14 +1,16 @@
 /* gate.h - who asks, may they, and not too fast.
  *
- * Tokens: "mrd_<id>_<secret>_<crc>", stored as the SHA-256 of the whole text (TABLE_TOKEN), never kept in clear. Known
- * tokens are held in memory (all of them: they are few), so that judging takes no I/O. Rights: a scope is
- * "<right>:<glob>", right one of read, publish, sync, admin; the glob matches "<repo>/<path>" ('*' crosses '/').
- * publish includes read, admin includes all.
- * Limits: GCRA (one 8-byte theoretical arrival time a bucket, no timers), sharded; a bounded table, oldest out. A client
- * with a token falls under the limit of that name, else of its network; without one under its network's (the narrowest),
- * else `anonymous`. Buckets are per token, or per address (IPv6: per /64).
+ * Tokens: "mrd_<id>_<secret>_<crc>", stored as the SHA-256 of the whole text (TABLE_TOKEN), never
+ * kept in clear. Known tokens are held in memory (all of them: they are few), so that judging takes
+ * no I/O. Rights: a scope is "<right>:<glob>", right one of read, publish, sync, admin; the glob
+ * matches "<repo>/<path>" ('*' crosses '/'). publish includes read, admin includes all. Limits:
+ * GCRA (one 8-byte theoretical arrival time a bucket, no timers), sharded; a bounded table, oldest
+ * out. A client with a token falls under the limit of that name, else of its network; without one
+ * under its network's (the narrowest), else `anonymous`. Buckets are per token, or per address
+ * (IPv6: per /64).
  *
- * threads  gate_identify, gate_spend, gate_connect: any loop, a short lock; token changes: pool threads
+ * threads  gate_identify, gate_spend, gate_connect: any loop, a short lock; token changes: pool
+ *          threads
  */
 #ifndef SERVER_GATE_GATE_H
 #define SERVER_GATE_GATE_H
@@ -39,38 +41,42 @@ void gate_set_connections(struct gate *g, uint32_t most);
 void gate_set_proxies(struct gate *g, const char *const *networks, size_t count);
 void gate_close(struct gate **gp);
 
-/* Who is behind a trusted proxy; false: the request speaks for itself. Before all else that is asked of the gate. */
+/* Who is behind a trusted proxy; false: the request speaks for itself. Before all else that is
+ * asked of the gate. */
 bool gate_client(struct gate *g, const struct http_req *r, struct forwarded *out);
 
-/* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous), E_DENIED: 401, the token is
- * unknown, expired or came in clear text off loopback (text says which). Credentials that are no mrd_ token are somebody
- * else's (a client sends what it has for the origin): they leave the caller anonymous. who->token stays valid until
- * gate_release(). */
+/* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous),
+ * E_DENIED: 401, the token is unknown, expired or came in clear text off loopback (text says
+ * which). Credentials that are no mrd_ token are somebody else's (a client sends what it has for
+ * the origin): they leave the caller anonymous. who->token stays valid until gate_release(). */
 MUST_USE int gate_identify(struct gate *g, const struct http_req *r, struct principal *who,
                            struct err *e);
-/* The token of a name, for who has proved otherwise that it is theirs (rsync's passwords). E_NOTFOUND: none that is good. */
+/* The token of a name, for who has proved otherwise that it is theirs (rsync's passwords).
+ * E_NOTFOUND: none that is good. */
 MUST_USE int gate_named(struct gate *g, struct slice name, struct principal *who, struct err *e);
 /* A second count of the same token, for work that outlives the exchange. */
 void gate_hold(struct gate *g, const struct principal *who, struct principal *out);
 void gate_release(struct gate *g, struct principal *who);
 bool gate_allows(const struct principal *who, const char *right, struct slice subject);
-/* One after the other what subjects in `repo`, behind "<repo>/", begin with where the right may be given. *at: 0 at first. False: no more. */
+/* One after the other what subjects in `repo`, behind "<repo>/", begin with where the right may be
+ * given. *at: 0 at first. False: no more. */
 bool gate_reaches(const struct principal *who, const char *right, struct slice repo, size_t *at,
                   struct slice *prefix);
 
-struct gate_verdict {
+struct gate_decision {
     bool pass;
     uint32_t retry_after_s;             /* when not */
     uint64_t limit, remaining, reset_s; /* RateLimit fields; limit 0: none apply */
     struct pace *pace; /* of all of this client's answers, counted for the caller; or NULL */
 };
 void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
-                uint64_t now_ms, struct gate_verdict *out);
+                uint64_t now_ms, struct gate_decision *out);
 /* A request that passed is worth n more. */
 void gate_owe(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
               uint64_t now_ms, unsigned n);
 uint64_t gate_limited(struct gate *g); /* requests that did not pass */
-/* Connections of a client address: false when over its limit; a trusted proxy's are many clients'. Paired with gate_disconnect. */
+/* Connections of a client address: false when over its limit; a trusted proxy's are many clients'.
+ * Paired with gate_disconnect. */
 uint32_t gate_most_connections(struct gate *g, const struct sockaddr_storage *peer);
 bool gate_connect(struct gate *g, const struct sockaddr_storage *peer);
 void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer);
@@ -80,7 +86,8 @@ enum { TOKEN_TEXT = 80 };
 MUST_USE int token_create(struct gate *g, struct slice name, const char *const *scopes,
                           size_t count, uint64_t expires_unix_s, char secret[TOKEN_TEXT],
                           struct err *e);
-/* The text of the token that a request showed and gate_identify() knew, as for a client that asks for it in another form. */
+/* The text of the token that a request showed and gate_identify() knew, as for a client that asks
+ * for it in another form. */
 void gate_token_text(const struct http_req *r, char secret[TOKEN_TEXT]);
 MUST_USE int token_revoke(struct gate *g, struct slice name, struct err *e);
 struct token_info {
@@ -94,13 +101,15 @@ void token_each(struct gate *g, void (*each)(void *arg, const struct token_info 
 const char *token_id(const struct token *t);
 /* "mrd_", the id, "_": no secret. */
 enum { TOKEN_SHOWN = 3 + 1 + 8 + 1 };
-/* How much of s one of our tokens takes, as conda's clients may spell one, too ('-' for '_'); 0: none begins it. */
+/* How much of s one of our tokens takes, as conda's clients may spell one, too ('-' for '_'); 0:
+ * none begins it. */
 size_t token_bytes(struct slice s);
 
 /* --- the access log: one line an answer ---
  *
- * It never blocks a loop: each loop has a ring of its own, without a lock, and a thread empties them. What finds no room, be it
- * in the ring or behind it, is dropped and counted. Lines of one loop stay in order. */
+ * It never blocks a loop: each loop has a ring of its own, without a lock, and a thread empties
+ * them. What finds no room, be it in the ring or behind it, is dropped and counted. Lines of one
+ * loop stay in order. */
 struct access_log;
 struct access_entry {
     const struct http_req *req;
@@ -122,7 +131,8 @@ MUST_USE int access_log_set(struct access_log *l, const char *path, const char *
 /* Whether access_log_set() could write there; changes nothing. */
 MUST_USE int access_log_try(const struct access_log *l, const char *path, struct err *e);
 enum { ACCESS_NO_LOOP = ~0u >> 1 };
-/* loop: the index of the loop that calls; ACCESS_NO_LOOP: another thread does, which may wait for a lock. */
+/* loop: the index of the loop that calls; ACCESS_NO_LOOP: another thread does, which may wait for a
+ * lock. */
 void access_log_write(struct access_log *l, unsigned loop, const struct access_entry *en);
 void access_log_reopen(struct access_log *l); /* SIGUSR1 */
 uint64_t access_log_dropped(struct access_log *l);

@@ -1,4 +1,5 @@
-/* scope.h - what a token may do: "<right>:<glob>", where '*' stands for any bytes and all else for itself.
+/* scope.h - what a token may do: "<right>:<glob>", where '*' stands for any bytes and all else for
+ * itself.
  *
  * threads  any
  */
@@ -10,9 +11,11 @@
 
 /* E_INVALID with what, why, what to do. */
 MUST_USE int scope_check(struct slice scope, struct err *e);
-/* Does this scope give `right` on `subject` ("<repo>/<path>")? publish includes read, admin includes all. */
+/* Does this scope give `right` on `subject` ("<repo>/<path>")? publish includes read, admin
+ * includes all. */
 bool scope_gives(struct slice scope, struct slice right, struct slice subject);
-/* What a subject within `repo` begins with, behind "<repo>/", when this scope gives `right` on it. False: it gives it on none. */
+/* What a subject within `repo` begins with, behind "<repo>/", when this scope gives `right` on it.
+ * False: it gives it on none. */
 bool scope_reaches(struct slice scope, struct slice right, struct slice repo, struct slice *prefix);
 
 #endif

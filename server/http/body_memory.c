@@ -46,12 +46,12 @@ void body_memory_close(struct body_memory **mp)
     }
 }
 
-/* --- on a loop: uses that are to end ------------------------------------------------------------------------------------ */
+/* --- on a loop: uses that are to end ---------------------------------------------------------- */
 
 /* One that ends may take others with it. */
-static void on_letter(struct letter *l)
+static void on_message(struct message *l)
 {
-    struct body_port *p = CONTAINER_OF(l, struct body_port, letter);
+    struct body_port *p = CONTAINER_OF(l, struct body_port, message);
     struct list left, *n;
 
     atomic_store(&p->posted, false);
@@ -68,13 +68,14 @@ static void on_letter(struct letter *l)
     }
 }
 
-void body_port_init(struct body_port *p, struct mailbox *mail, void (*end)(struct body_use *u))
+void body_port_init(struct body_port *p, struct message_queue *mail,
+                    void (*end)(struct body_use *u))
 {
-    *p = (struct body_port){.mail = mail, .end = end, .letter.deliver = on_letter};
+    *p = (struct body_port){.mail = mail, .end = end, .message.deliver = on_message};
     list_init(&p->uses);
 }
 
-/* --- under the lock ----------------------------------------------------------------------------------------------------- */
+/* --- under the lock --------------------------------------------------------------------------- */
 
 static struct body_holder *holder_of(struct body_memory *m, uint64_t client)
 {
@@ -136,7 +137,7 @@ static void end_use(struct body_memory *m, struct body_use *u)
     m->ending_bytes += u->bytes;
     m->stats.ended++;
     if (!atomic_exchange(&u->port->posted, true)) {
-        mailbox_post(u->port->mail, &u->port->letter);
+        message_queue_post(u->port->mail, &u->port->message);
     }
 }
 
@@ -216,7 +217,7 @@ static bool fits(struct body_memory *m, const struct body_holder *h, enum body_k
     return m->stats.bytes + more <= 2 * m->bytes_max;
 }
 
-/* --- the outside -------------------------------------------------------------------------------------------------------- */
+/* --- the outside ------------------------------------------------------------------------------ */
 
 bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_use *u,
                       uint64_t client, enum body_kind kind, size_t bytes)

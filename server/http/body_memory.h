@@ -1,14 +1,16 @@
-/* body_memory.h - memory that requests hold, in bodies that wait to be used and in what was made for them: one bound for all, and
- * the client that holds most gives first.
+/* body_memory.h - memory that requests hold, in bodies that wait to be used and in what was made
+ * for them: one bound for all, and the client that holds most gives first.
  *
- * What nobody uses at the moment (BODY_SPARE) goes first, whoever needs the room; of that, too, the client's that holds most, what was used
- * longest ago.
+ * What nobody uses at the moment (BODY_SPARE) goes first, whoever needs the room; of that, too, the
+ * client's that holds most, what was used longest ago.
  *
- * What does not fit is refused to the client that holds most. Another client is given it, and the largest use of the client that
- * holds most is ended instead, by a letter to its loop; until it has ended, up to twice the bound may be held. No more
- * uses are ended than the bytes in question need.
+ * What does not fit is refused to the client that holds most. Another client is given it, and the
+ * largest use of the client that holds most is ended instead, by a message to its loop; until it
+ * has ended, up to twice the bound may be held. No more uses are ended than the bytes in question
+ * need.
  *
- * owns     a use is embedded in an exchange, or in a gathering (plan/gather.h); body_memory_drop() before that is freed
+ * owns     a use is embedded in an exchange, or in a gathering (plan/paged_fetch.h);
+ *          body_memory_drop() before that is freed
  * threads  hold and drop: the loop of the use's port; a short lock when a use grows by a step
  */
 #ifndef SERVER_HTTP_BODY_MEMORY_H
@@ -17,7 +19,7 @@
 #include <stdatomic.h>
 
 #include "common/base/list.h"
-#include "common/os/mailbox.h"
+#include "common/os/message_queue.h"
 
 struct body_memory;
 struct body_holder;
@@ -43,15 +45,16 @@ struct body_use {
 
 struct body_port { /* one a loop */
     struct list uses;
-    struct letter letter;
+    struct message message;
     _Atomic bool posted;
-    struct mailbox *mail;
+    struct message_queue *mail;
     void (*end)(struct body_use *u); /* on the loop: drops or spares it */
 };
 
 struct body_memory *body_memory_open(uint64_t bytes_max);
 void body_memory_close(struct body_memory **mp); /* no use is left */
-void body_port_init(struct body_port *p, struct mailbox *mail, void (*end)(struct body_use *u));
+void body_port_init(struct body_port *p, struct message_queue *mail,
+                    void (*end)(struct body_use *u));
 /* The use of this client holds so many bytes now. False: it may not hold more than before. */
 bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_use *u,
                       uint64_t client, enum body_kind kind, size_t bytes);

@@ -9,18 +9,21 @@
 #include "server/net/sock.h"
 
 enum { INPUT_MORE = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24, REAP_MAX = 64 };
-/* A turn costs the bytes that it moved, and for each answer as many as could be moved in the time that a small one takes. In a
- * round of the ready queue each client has a turn, and some more follow: a look at the sockets costs a tenth of a small answer. */
+/* A turn costs the bytes that it moved, and for each answer as many as could be moved in the time
+ * that a small one takes. In a round of the ready queue each client has a turn, and some more
+ * follow: a look at the sockets costs a tenth of a small answer. */
 enum { ANSWER_COST = 16 * 1024, TURN_COST = DRIVE_BYTES, TURNS_MORE = 32, ROUND_COST = 512 * 1024 };
 enum { IDLE_MS = 200 }; /* a request of a connection that was idle for less may be on its way */
 
 static void conn_drive(struct conn *c);
-static const struct conn_ops greeting_ops;
+static const struct conn_ops handshake_ops;
 static const struct conn_ops linger_ops;
 
-/* --- its clients -------------------------------------------------------------------------------------------------------
+/* --- its clients
+ * -------------------------------------------------------------------------------------------------------
  *
- * What each has been sent is counted where the bytes leave, so that connections that come and go still add up.
+ * What each has been sent is counted where the bytes leave, so that connections that come and go
+ * still add up.
  */
 
 static void clients_init(struct clients *cs)
@@ -77,12 +80,12 @@ static void client_leave(struct clients *cs, struct client *c)
     }
 }
 
-/* --- the lane ---------------------------------------------------------------------------------------------------------- */
+/* --- the HTTP loop ---------------------------------------------------------------------------- */
 
 static void on_run(evutil_socket_t fd, short what, void *arg)
 {
     static const struct timeval now = {0};
-    struct lane *l = arg;
+    struct http_loop *l = arg;
     unsigned clients = l->ready.clients, turns = 0;
     uint64_t began = l->turns_cost;
     struct fair_item *it;
@@ -103,7 +106,7 @@ static void on_run(evutil_socket_t fd, short what, void *arg)
 
 static void on_pace(evutil_socket_t fd, short what, void *arg)
 {
-    struct lane *l = arg;
+    struct http_loop *l = arg;
     struct list batch;
     struct list *n;
 
@@ -114,7 +117,8 @@ static void on_pace(evutil_socket_t fd, short what, void *arg)
     while ((n = list_pop_front(&l->paced)) != NULL) {
         list_push_back(&batch, n);
     }
-    /* The first may take all that there is, and they come back in this order: next time another is first. */
+    /* The first may take all that there is, and they come back in this order: next time another is
+     * first. */
     n = list_pop_front(&batch);
     if (n != NULL) {
         list_push_back(&batch, n);
@@ -126,7 +130,7 @@ static void on_pace(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-uint64_t lane_clock_ns(struct lane *l)
+uint64_t http_loop_clock_ns(struct http_loop *l)
 {
     if (l->clock_ns == 0) {
         l->clock_ns = clock_now_ns();
@@ -134,7 +138,7 @@ uint64_t lane_clock_ns(struct lane *l)
     return l->clock_ns;
 }
 
-void lane_init(struct lane *l, struct loop *loop)
+void http_loop_init(struct http_loop *l, struct loop *loop)
 {
     l->loop = loop;
     list_init(&l->conns);
@@ -151,7 +155,7 @@ void lane_init(struct lane *l, struct loop *loop)
     CHECK(getrandom(&l->next_id, sizeof l->next_id, 0) == sizeof l->next_id);
 }
 
-void lane_fini(struct lane *l)
+void http_loop_fini(struct http_loop *l)
 {
     struct list *n;
 
@@ -168,11 +172,11 @@ void lane_fini(struct lane *l)
     wire_scratch_fini(&l->scratch);
 }
 
-/* --- driving ----------------------------------------------------------------------------------------------------------- */
+/* --- driving ---------------------------------------------------------------------------------- */
 
 static void count_bytes(struct conn *c)
 {
-    struct lane *l = c->lane;
+    struct http_loop *l = c->http_loop;
     uint64_t in = c->wire.bytes_in - c->seen_in;
     uint64_t out = c->wire.bytes_out - c->seen_out;
 
@@ -191,7 +195,8 @@ static void count_bytes(struct conn *c)
     }
 }
 
-/* Input that was only borrowed from the loop's scratch becomes ours; an idle connection keeps none. */
+/* Input that was only borrowed from the loop's scratch becomes ours; an idle connection keeps
+ * none. */
 static void keep_input(struct conn *c)
 {
     struct conn_input *in = &c->in;
@@ -210,9 +215,10 @@ static void schedule(struct conn *c)
 {
     uint64_t due = c->ops->due(c);
 
-    /* Deadlines mostly move away: then the armed timer fires early, looks again, and is set anew. */
+    /* Deadlines mostly move away: then the armed timer fires early, looks again, and is set
+     * anew. */
     if (due != UINT64_MAX && (!list_linked(&c->timer.node) || due < c->timer.due_ms)) {
-        timer_set(&c->lane->loop->timers, &c->timer, due);
+        timer_set(&c->http_loop->loop->timers, &c->timer, due);
     }
 }
 
@@ -232,7 +238,7 @@ static void settle(struct conn *c, int rc)
     if (rc == 0 && flushed == E_NETWORK) {
         rc = E_NETWORK;
     }
-    c->lane->scratch.plain_n = c->lane->scratch.cipher_n = 0; /* of a broken one */
+    c->http_loop->scratch.plain_n = c->http_loop->scratch.cipher_n = 0; /* of a broken one */
     count_bytes(c);
     if (rc != 0) {
         conn_close(c);
@@ -247,10 +253,10 @@ static void conn_drive(struct conn *c)
     int rc;
 
     CHECK(c->magic == CONN_MAGIC && !c->driving);
-    fair_queue_leave(&c->lane->ready, &c->ready);
+    fair_queue_leave(&c->http_loop->ready, &c->ready);
     c->driving = true;
     do {
-        lane_tick(c->lane);
+        http_loop_tick(c->http_loop);
         c->again = false;
         rc = c->ops->drive(c);
     } while (rc == 0 && c->again);
@@ -264,7 +270,7 @@ static bool queue_for_turn(struct conn *c)
     bool fresh = c->ready.flow == NULL;
 
     if (fresh) {
-        fair_queue_push(&c->lane->ready, &c->ready, c->client_id, c->turn_cost + 1);
+        fair_queue_push(&c->http_loop->ready, &c->ready, c->client_id, c->turn_cost + 1);
     }
     return fresh;
 }
@@ -274,7 +280,7 @@ void conn_yield(struct conn *c)
     static const struct timeval now = {0};
 
     if (queue_for_turn(c)) {
-        event_add(c->lane->run, &now);
+        event_add(c->http_loop->run, &now);
     }
 }
 
@@ -293,22 +299,22 @@ static void on_socket(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     CHECK(c->magic == CONN_MAGIC);
-    loop_refresh(c->lane->loop);
+    loop_refresh(c->http_loop->loop);
     c->wire.readable = c->wire.readable || (what & (EV_READ | EV_CLOSED)) != 0;
     c->wire.hung_up = c->wire.hung_up || (what & EV_CLOSED) != 0;
     c->wire.writable = c->wire.writable || (what & EV_WRITE) != 0;
     if (queue_for_turn(c)) {
-        event_active(c->lane->run, EV_TIMEOUT, 0); /* after the other sockets of this look */
+        event_active(c->http_loop->run, EV_TIMEOUT, 0); /* after the other sockets of this look */
     }
 }
 
 static void on_timer(struct timer *t)
 {
     struct conn *c = CONTAINER_OF(t, struct conn, timer);
-    uint64_t now_ms = c->lane->loop->now_ms;
+    uint64_t now_ms = c->http_loop->loop->now_ms;
     int rc = 0;
 
-    lane_tick(c->lane);
+    http_loop_tick(c->http_loop);
     CHECK(c->magic == CONN_MAGIC);
     if (c->ops->due(c) <= now_ms) {
         c->driving = true;
@@ -322,7 +328,7 @@ static void on_timer(struct timer *t)
 }
 
 static const struct state of_conn[] = {
-    [CONN_GREETING] = {"greeting", STATE(CONN_HTTP1) | STATE(CONN_HTTP2) | STATE(CONN_LINGERING)},
+    [CONN_HANDSHAKE] = {"greeting", STATE(CONN_HTTP1) | STATE(CONN_HTTP2) | STATE(CONN_LINGERING)},
     [CONN_HTTP1] = {"HTTP/1", STATE(CONN_LINGERING)},
     [CONN_HTTP2] = {"HTTP/2", STATE(CONN_LINGERING)},
     [CONN_LINGERING] = {"lingering", 0},
@@ -338,15 +344,15 @@ void conn_become(struct conn *c, enum conn_state to, const struct conn_ops *ops)
 
 void conn_restart(struct conn *c)
 {
-    c->since_ms = c->lane->loop->now_ms;
+    c->since_ms = c->http_loop->loop->now_ms;
 }
 
-/* --- input -------------------------------------------------------------------------------------------------------------- */
+/* --- input ------------------------------------------------------------------------------------ */
 
 int conn_more(struct conn *c)
 {
     struct conn_input *in = &c->in;
-    char *to = c->lane->scratch.in;
+    char *to = c->http_loop->scratch.in;
     size_t room = WIRE_READ_BYTES;
     ssize_t got;
 
@@ -387,17 +393,17 @@ void conn_consume(struct conn *c, size_t n)
     c->in.n -= n;
 }
 
-/* --- opening: the handshake, then h1 or h2 ----------------------------------------------------------------------------- */
+/* --- opening: the handshake, then h1 or h2 ---------------------------------------------------- */
 
-void conn_open(struct lane *l, const struct accepted *a)
+void conn_open(struct http_loop *l, const struct accepted *a)
 {
     struct tls_identity *identity = listener_identity(a->listener);
     struct conn *c = NEW(struct conn);
 
     *c = (struct conn){.magic = CONN_MAGIC,
-                       .lane = l,
-                       .state = CONN_GREETING,
-                       .ops = &greeting_ops,
+                       .http_loop = l,
+                       .state = CONN_HANDSHAKE,
+                       .ops = &handshake_ops,
                        .listener = a->listener,
                        .peer = a->peer,
                        .client_id = client_of(&a->peer),
@@ -424,9 +430,9 @@ void conn_open(struct lane *l, const struct accepted *a)
 
 void conn_close(struct conn *c)
 {
-    struct lane *l = c->lane;
+    struct http_loop *l = c->http_loop;
 
-    lane_tick(l);
+    http_loop_tick(l);
     c->driving = true; /* handlers that hear of the end cannot kick us any more */
     c->ops->close(c);
     if (wire_blocked(&c->wire)) { /* what has left already must not look like all */
@@ -454,7 +460,7 @@ void conn_close(struct conn *c)
     }
 }
 
-/* --- at the ceiling: idle connections end ------------------------------------------------------------------------------- */
+/* --- at the ceiling: idle connections end ----------------------------------------------------- */
 
 static bool goes_before(const struct conn *a, const struct conn *b)
 {
@@ -468,14 +474,14 @@ static void end_idle(struct conn *c)
 {
     int rc;
 
-    c->since_ms = c->lane->loop->now_ms - c->lane->limits->idle_ms; /* its time is over */
+    c->since_ms = c->http_loop->loop->now_ms - c->http_loop->limits->idle_ms; /* its time is over */
     c->driving = true;
     rc = c->ops->expire(c);
     c->driving = false;
     settle(c, rc);
 }
 
-void conn_reap(struct lane *l, unsigned n)
+void conn_reap(struct http_loop *l, unsigned n)
 {
     struct conn *first[REAP_MAX];
     unsigned count = 0;
@@ -502,8 +508,9 @@ void conn_reap(struct lane *l, unsigned n)
     }
 }
 
-/* Cleartext: HTTP/2 with prior knowledge begins with a preface that no HTTP/1 request can be (RFC 9113 3.4). A preface that
- * is wrong after its first line is still HTTP/2, and its error is answered there. */
+/* Cleartext: HTTP/2 with prior knowledge begins with a preface that no HTTP/1 request can be (RFC
+ * 9113 3.4). A preface that is wrong after its first line is still HTTP/2, and its error is
+ * answered there. */
 static int choose_clear(struct conn *c)
 {
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -529,7 +536,7 @@ static int choose_clear(struct conn *c)
     }
 }
 
-static int greeting_drive(struct conn *c)
+static int handshake_drive(struct conn *c)
 {
     int rc;
 
@@ -549,9 +556,9 @@ static int greeting_drive(struct conn *c)
     return rc;
 }
 
-static uint64_t greeting_due(const struct conn *c)
+static uint64_t handshake_due(const struct conn *c)
 {
-    const struct http_limits *limits = c->lane->limits;
+    const struct http_limits *limits = c->http_loop->limits;
 
     return c->since_ms + (c->wire.ssl != NULL ? limits->handshake_ms
                           : c->in.n != 0      ? limits->header_ms
@@ -585,15 +592,15 @@ static void drain_idle(struct conn *c)
     conn_kick(c);
 }
 
-static const struct conn_ops greeting_ops = {.drive = greeting_drive,
-                                             .due = greeting_due,
-                                             .expire = end_now,
-                                             .idle_ms = since_ms,
-                                             .drain = drain_idle,
-                                             .wake = no_exchange,
-                                             .close = nothing};
+static const struct conn_ops handshake_ops = {.drive = handshake_drive,
+                                              .due = handshake_due,
+                                              .expire = end_now,
+                                              .idle_ms = since_ms,
+                                              .drain = drain_idle,
+                                              .wake = no_exchange,
+                                              .close = nothing};
 
-/* --- lingering --------------------------------------------------------------------------------------------------------- */
+/* --- lingering -------------------------------------------------------------------------------- */
 
 void conn_linger(struct conn *c)
 {
@@ -603,7 +610,8 @@ void conn_linger(struct conn *c)
     conn_consume(c, c->in.n);
 }
 
-/* First our last bytes leave, then our FIN; then we read until the peer's, within a bound of bytes and of time. */
+/* First our last bytes leave, then our FIN; then we read until the peer's, within a bound of bytes
+ * and of time. */
 static int linger_drive(struct conn *c)
 {
     int rc = wire_flush(&c->wire, false);
@@ -617,15 +625,15 @@ static int linger_drive(struct conn *c)
         conn_restart(c);
     }
     for (;;) {
-        ssize_t got = wire_read(&c->wire, c->lane->scratch.in, WIRE_READ_BYTES);
+        ssize_t got = wire_read(&c->wire, c->http_loop->scratch.in, WIRE_READ_BYTES);
         if (got <= 0) {
             return got == E_AGAIN ? 0 : CONN_END;
         }
         c->h1.discarded += (uint64_t)got;
-        if (c->h1.discarded > c->lane->limits->discard_bytes) {
+        if (c->h1.discarded > c->http_loop->limits->discard_bytes) {
             return CONN_END;
         }
-        if (c->lane->loop->now_ms < c->out_ms + c->lane->limits->stall_ms &&
+        if (c->http_loop->loop->now_ms < c->out_ms + c->http_loop->limits->stall_ms &&
             sock_delivers(c->wire.fd)) {
             conn_restart(c); /* it says something each time it has read some */
         }
@@ -634,7 +642,8 @@ static int linger_drive(struct conn *c)
 
 static uint64_t linger_due(const struct conn *c)
 {
-    return wire_blocked(&c->wire) ? c->out_ms + c->lane->limits->stall_ms : c->since_ms + LINGER_MS;
+    return wire_blocked(&c->wire) ? c->out_ms + c->http_loop->limits->stall_ms
+                                  : c->since_ms + LINGER_MS;
 }
 
 static const struct conn_ops linger_ops = {.drive = linger_drive,

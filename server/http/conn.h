@@ -1,10 +1,13 @@
-/* conn.h - a connection from within: what h1.c, h2.c and exchange.c share. Nobody outside server/http includes it.
+/* conn.h - a connection from within: what h1.c, h2.c and exchange.c share. Nobody outside
+ * server/http includes it.
  *
- * An event, a timer or a kick drives a connection: its protocol's drive() reads, answers and writes as far as it can
- * without waiting, and says at the end whether it goes on. Handlers' calls (exchange_reply and all) only note what is
- * wanted and kick; so nothing is freed below a handler's feet.
+ * An event, a timer or a kick drives a connection: its protocol's drive() reads, answers and writes
+ * as far as it can without waiting, and says at the end whether it goes on. Handlers' calls
+ * (exchange_reply and all) only note what is wanted and kick; so nothing is freed below a handler's
+ * feet.
  *
- * owns     the lane (one a loop) holds all connections of its loop, spare exchanges and the scratch buffers
+ * owns     the HTTP loop (one a loop) holds all connections of its loop, spare exchanges and the
+ *          scratch buffers
  * threads  one loop
  */
 #ifndef SERVER_HTTP_CONN_H
@@ -23,10 +26,12 @@
 #include "server/net/wire.h"
 
 enum { CONN_MAGIC = 0x636f6e6e, CONN_END = 1 };
-/* A connection's turn is short: with 100 readers of one growing file they stay within the same pages, which the processor
- * still has (3.7 s of CPU for 25.6 GB in place of 4.8 with turns of 8 MB), and who comes new waits for 50 MB, not 800. */
+/* A connection's turn is short: with 100 readers of one growing file they stay within the same
+ * pages, which the processor still has (3.7 s of CPU for 25.6 GB in place of 4.8 with turns of 8
+ * MB), and who comes new waits for 50 MB, not 800. */
 enum { DRIVE_BYTES = 512 * 1024, COPY_BYTES = 32 * 1024 };
-/* A file that is whole needs no such care: fewer turns, and with bbr a sixth less CPU (4 MiB, 16 connections; none with cubic). */
+/* A file that is whole needs no such care: fewer turns, and with bbr a sixth less CPU (4 MiB, 16
+ * connections; none with cubic). */
 enum { WHOLE_BYTES = 2 * 1024 * 1024, SENDFILE_BYTES = WHOLE_BYTES };
 /* Above this the two calls of a cork pay. */
 enum { CORK_BYTES = 256 * 1024 };
@@ -37,11 +42,11 @@ struct conn;
  *
  *   GREETING --the first bytes, or the handshake--> HTTP1 or HTTP2 --a last answer--> LINGERING
  *
- * From GREETING to LINGERING, too, when the connection ends before the last bytes of its handshake are out. Each of them ends in
- * conn_close().
+ * From GREETING to LINGERING, too, when the connection ends before the last bytes of its handshake
+ * are out. Each of them ends in conn_close().
  */
 enum conn_state {
-    CONN_GREETING,  /* the TLS handshake, or the bytes that tell HTTP/1 from HTTP/2 */
+    CONN_HANDSHAKE, /* the TLS handshake, or the bytes that tell HTTP/1 from HTTP/2 */
     CONN_HTTP1,     /* h1.c */
     CONN_HTTP2,     /* h2.c */
     CONN_LINGERING, /* everything is said: what the peer still sends is read and dropped */
@@ -55,7 +60,8 @@ enum conn_state {
  *     |                          |    +--the last byte--> READ   |
  *     +--------exchange_reply()--+------------------> DROPPED <--+
  *
- * A handler that wants the rest of the body after its answer says exchange_read() again: from DROPPED to READING.
+ * A handler that wants the rest of the body after its answer says exchange_read() again: from
+ * DROPPED to READING.
  */
 enum request_state {
     REQUEST_UNREAD,  /* the handler has not asked for it */
@@ -91,18 +97,18 @@ struct client { /* lives while a connection holds it, or among those remembered 
     uint64_t connections, bytes_out;
 };
 
-struct clients {        /* who is connected to one lane, and the last CLIENTS_GONE that were */
+struct clients {        /* who is connected to one HTTP loop, and the last CLIENTS_GONE that were */
     struct client *all; /* uthash */
     struct list gone;
     unsigned ngone;
 };
 
-struct lane_counters { /* written by the lane's loop only */
+struct http_loop_counters { /* written by the HTTP loop's loop only */
     _Atomic uint64_t accepted, h2, tls, bytes_in, bytes_out, protocol_errors, limited;
 };
 
-struct lane {
-    struct http_server *server; /* NULL: a lane alone, as the fuzzer drives it */
+struct http_loop {
+    struct http_server *server; /* NULL: an HTTP loop alone, as the fuzzer drives it */
     const struct http_limits *limits;
     struct exchange_handler handler;
     struct pool *disk;
@@ -112,8 +118,8 @@ struct lane {
     struct wire_scratch scratch;
     struct list conns;
     struct clients clients;
-    struct fair_queue
-        ready; /* connections to drive: clients take turns, the cost is what the last turn moved */
+    /* connections to drive: clients take turns, the cost is what the last turn moved */
+    struct fair_queue ready;
     struct event *run;
     uint64_t turns_cost; /* of all turns */
     struct list paced;   /* exchanges whose rate holds them */
@@ -124,10 +130,10 @@ struct lane {
     uint64_t next_id;
     uint64_t clock_ns; /* as read a moment ago; 0: a new moment has begun */
     bool draining;
-    struct timer drain; /* its end */
-    struct letter reap; /* idle connections, at the ceiling */
+    struct timer drain;  /* its end */
+    struct message reap; /* idle connections, at the ceiling */
     _Atomic bool reaping;
-    struct lane_counters counters;
+    struct http_loop_counters counters;
 };
 
 struct conn_ops {
@@ -169,7 +175,7 @@ struct pages_job;
 struct conn {
     uint32_t magic;
     enum conn_state state;
-    struct lane *lane;
+    struct http_loop *http_loop;
     const struct conn_ops *ops; /* the state's */
     struct wire wire;
     struct event ev;
@@ -200,8 +206,8 @@ struct exchange {
     struct conn *conn;
     struct h2_stream *stream; /* in the arena; NULL over HTTP/1 */
     struct arena arena;
-    struct list spare; /* in the lane */
-    struct list paced; /* in the lane */
+    struct list spare; /* in the HTTP loop */
+    struct list paced; /* in the HTTP loop */
     const struct exchange_events *ev;
     void *ev_arg;
     void *user;
@@ -212,8 +218,8 @@ struct exchange {
     enum request_state request;
     bool arrived; /* all of the request's body has come, and may wait for the handler */
     bool expect_continue;
-    bool
-        handler_sheds; /* what the handler has of the body it would free, and answer (on_shed): the rest still comes */
+    /* what the handler has of the body it would free, and answer (on_shed): the rest still comes */
+    bool handler_sheds;
     size_t kept;     /* bytes of it that the handler has */
     struct buf held; /* HTTP/2: those that wait for the handler */
     uint64_t received;
@@ -238,25 +244,28 @@ static inline void count(_Atomic uint64_t *counter,
                           memory_order_relaxed);
 }
 
-/* No request after this one. A connection to a listener that then left is served once; a spare one makes room for the next. */
+/* No request after this one. A connection to a listener that then left is served once; a spare one
+ * makes room for the next. */
 static inline bool conn_drains(const struct conn *c)
 {
-    return c->lane->draining || (c->asked && (c->spare || listener_retired(c->listener)));
+    return c->http_loop->draining || (c->asked && (c->spare || listener_retired(c->listener)));
 }
 
-/* Reading the clock is a twentieth of a small answer: what happens at one stroke happens at one time. */
-static inline void lane_tick(struct lane *l)
+/* Reading the clock is a twentieth of a small answer: what happens at one stroke happens at one
+ * time. */
+static inline void http_loop_tick(struct http_loop *l)
 {
     l->clock_ns = 0;
 }
-uint64_t lane_clock_ns(struct lane *l);
+uint64_t http_loop_clock_ns(struct http_loop *l);
 
 /* conn.c */
-void lane_init(struct lane *l, struct loop *loop); /* server, limits, handler, disk are set */
-void lane_fini(struct lane *l);
-void conn_open(struct lane *l, const struct accepted *a);
+void http_loop_init(struct http_loop *l,
+                    struct loop *loop); /* server, limits, handler, disk are set */
+void http_loop_fini(struct http_loop *l);
+void conn_open(struct http_loop *l, const struct accepted *a);
 void conn_close(struct conn *c);
-void conn_reap(struct lane *l,
+void conn_reap(struct http_loop *l,
                unsigned n);     /* ends idle ones: of clients that have most, those idle longest */
 void conn_kick(struct conn *c); /* drive() soon: after what runs now */
 int conn_more(struct conn *c);  /* reads: > 0, 0 at the end, E_AGAIN, E_TOOBIG, E_* */
@@ -266,7 +275,8 @@ void conn_restart(struct conn *c); /* its state's time counts from now */
 extern const struct state_table conn_states, request_states, answer_states;
 /* The state's operations from now on; it is driven again at once. */
 void conn_become(struct conn *c, enum conn_state to, const struct conn_ops *ops);
-/* After a last answer: reads on a little, so that a reset does not destroy what the peer has not read yet. */
+/* After a last answer: reads on a little, so that a reset does not destroy what the peer has not
+ * read yet. */
 void conn_linger(struct conn *c);
 void server_conn_gone(struct http_server *s); /* server.c: counts down */
 bool server_is_full(struct http_server *s);   /* more connections than the ceiling */
@@ -289,7 +299,8 @@ void exchange_deliver(struct exchange *x, struct slice bytes, bool end);
 bool exchange_sends_body(const struct exchange *x);
 bool exchange_too_slow(struct exchange *x, uint64_t now_ms);
 uint64_t exchange_slow_due(const struct exchange *x); /* when to ask that; UINT64_MAX: never */
-/* What of the answer's body may go now, at most max: > 0; 0 at its end; E_AGAIN: a wake will come; E_*: failed. */
+/* What of the answer's body may go now, at most max: > 0; 0 at its end; E_AGAIN: a wake will come;
+ * E_*: failed. */
 ssize_t exchange_ready(struct exchange *x, size_t max);
 ssize_t exchange_pull(struct exchange *x, char *to,
                       size_t n); /* the bytes themselves; may be fewer */

@@ -12,7 +12,7 @@
 
 enum { SPARES_MAX = 256, PROBE_BYTES = DRIVE_BYTES, RATE_WINDOW_MS = 10000 };
 
-/* --- states ---------------------------------------------------------------------------------------------------------- */
+/* --- states ----------------------------------------------------------------------------------- */
 
 static const struct state of_request[] = {
     [REQUEST_UNREAD] = {"unread", STATE(REQUEST_READING) | STATE(REQUEST_DROPPED)},
@@ -59,11 +59,11 @@ static void pages_cancel(struct pages_job **jp)
     }
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------ */
+/* --- life ------------------------------------------------------------------------------------- */
 
 struct exchange *exchange_new(struct conn *c)
 {
-    struct lane *l = c->lane;
+    struct http_loop *l = c->http_loop;
     struct list *n = list_pop_front(&l->spare);
     struct exchange *x;
 
@@ -87,7 +87,7 @@ struct exchange *exchange_new(struct conn *c)
 
 static void exchange_free(struct exchange *x)
 {
-    struct lane *l = x->conn->lane;
+    struct http_loop *l = x->conn->http_loop;
 
     buf_free(&x->held);
     if (l->nspare < SPARES_MAX) {
@@ -104,7 +104,7 @@ static void name_request(struct exchange *x)
 {
     static const char digits[] = "0123456789abcdef";
     /* splitmix64: unique within the process's life, random between processes */
-    uint64_t id = x->conn->lane->next_id += 0x9e3779b97f4a7c15u;
+    uint64_t id = x->conn->http_loop->next_id += 0x9e3779b97f4a7c15u;
 
     id = (id ^ id >> 30) * 0xbf58476d1ce4e5b9u;
     id = (id ^ id >> 27) * 0x94d049bb133111ebu;
@@ -125,16 +125,16 @@ static void split_target(struct http_req *r)
 
 void exchange_begin(struct exchange *x)
 {
-    const struct exchange_handler *h = &x->conn->lane->handler;
+    const struct exchange_handler *h = &x->conn->http_loop->handler;
 
     name_request(x);
-    x->req.unix_s = x->conn->lane->loop->unix_s;
+    x->req.unix_s = x->conn->http_loop->loop->unix_s;
     split_target(&x->req);
     x->req.method = method_of(x->req.method_text);
-    x->began_ns = lane_clock_ns(x->conn->lane);
-    x->moved_ms = x->window_ms = x->conn->lane->loop->now_ms;
+    x->began_ns = http_loop_clock_ns(x->conn->http_loop);
+    x->moved_ms = x->window_ms = x->conn->http_loop->loop->now_ms;
     x->dispatched = true;
-    x->conn->spare = x->conn->spare && server_is_full(x->conn->lane->server);
+    x->conn->spare = x->conn->spare && server_is_full(x->conn->http_loop->server);
     h->on_request(h->arg, x);
 }
 
@@ -157,7 +157,7 @@ void exchange_refuse(struct exchange *x, int status)
 
 void exchange_finish(struct exchange *x, bool complete)
 {
-    struct lane *l = x->conn->lane;
+    struct http_loop *l = x->conn->http_loop;
     struct exchange_end end = {.status = x->answer >= ANSWER_SENDING ? x->reply->status : 0,
                                .body_bytes = x->body_bytes,
                                .first_ns = x->first_ns,
@@ -167,7 +167,7 @@ void exchange_finish(struct exchange *x, bool complete)
     list_remove_if(&x->paced);
     pages_cancel(&x->pages);
     if (x->dispatched) {
-        end.took_ns = lane_clock_ns(l) - x->began_ns;
+        end.took_ns = http_loop_clock_ns(l) - x->began_ns;
         if (!complete && x->ev != NULL && x->ev->on_gone != NULL) {
             x->ev->on_gone(x->ev_arg);
         }
@@ -186,7 +186,7 @@ void exchange_finish(struct exchange *x, bool complete)
     exchange_free(x);
 }
 
-/* --- what the handler calls --------------------------------------------------------------------------------------------- */
+/* --- what the handler calls ------------------------------------------------------------------- */
 
 const struct http_req *exchange_req(const struct exchange *x)
 {
@@ -195,7 +195,7 @@ const struct http_req *exchange_req(const struct exchange *x)
 
 struct loop *exchange_loop(const struct exchange *x)
 {
-    return x->conn->lane->loop;
+    return x->conn->http_loop->loop;
 }
 
 struct arena *exchange_arena(struct exchange *x)
@@ -240,7 +240,7 @@ void exchange_set_client(struct exchange *x, uint64_t client)
 
 static bool hold(struct exchange *x, size_t bytes, enum body_kind kind)
 {
-    struct lane *l = x->conn->lane;
+    struct http_loop *l = x->conn->http_loop;
 
     if (l->memory == NULL) {
         return true;
@@ -272,20 +272,20 @@ void exchange_end_use(struct body_use *u)
     struct conn *c = x->conn;
 
     if (u->kind != BODY_MAY_END) { /* it was used meanwhile */
-        body_memory_spare(c->lane->memory, u);
+        body_memory_spare(c->http_loop->memory, u);
         return;
     }
     if (x->reply !=
         NULL) { /* the handler has let go of the body, and nobody reads what still comes */
-        body_memory_drop(c->lane->memory, u);
+        body_memory_drop(c->http_loop->memory, u);
     } else if (x->handler_sheds) {
         x->kept = 0;
-        body_memory_drop(c->lane->memory, u);
+        body_memory_drop(c->http_loop->memory, u);
         x->ev->on_shed(x->ev_arg);
     } else if (x->stream != NULL) {
         h2_shed(x);
     } else {
-        body_memory_drop(c->lane->memory, u);
+        body_memory_drop(c->http_loop->memory, u);
     }
 }
 
@@ -311,11 +311,12 @@ static void wake_exchange(struct exchange *x)
     conn_kick(x->conn);
 }
 
-/* The minimum rate counts from now: the time in which we held the peer is not the peer's slowness. */
+/* The minimum rate counts from now: the time in which we held the peer is not the peer's
+ * slowness. */
 static void start_reading(struct exchange *x)
 {
     request_becomes(x, REQUEST_READING);
-    x->window_ms = x->moved_ms = x->conn->lane->loop->now_ms;
+    x->window_ms = x->moved_ms = x->conn->http_loop->loop->now_ms;
     x->window_bytes = 0;
     wake_exchange(x);
 }
@@ -360,18 +361,18 @@ void exchange_reply(struct exchange *x, const struct http_reply *r, struct body 
         body->wake_arg = x;
         if (body->end != LENGTH_UNKNOWN) {
             x->inflight = body->end - body->off;
-            count(&x->conn->lane->loop->inflight_bytes, x->inflight);
+            count(&x->conn->http_loop->loop->inflight_bytes, x->inflight);
         }
     }
-    x->moved_ms = x->conn->lane->loop->now_ms;
+    x->moved_ms = x->conn->http_loop->loop->now_ms;
     wake_exchange(x);
 }
 
-/* --- the request's body ---------------------------------------------------------------------------------------------- */
+/* --- the request's body ----------------------------------------------------------------------- */
 
 void exchange_deliver(struct exchange *x, struct slice bytes, bool end)
 {
-    x->moved_ms = x->conn->lane->loop->now_ms;
+    x->moved_ms = x->conn->http_loop->loop->now_ms;
     x->window_bytes += bytes.n;
     if (end) {
         request_becomes(x, REQUEST_READ);
@@ -386,12 +387,13 @@ uint64_t exchange_slow_due(const struct exchange *x)
     if (x->request != REQUEST_READING || x->arrived) {
         return UINT64_MAX;
     }
-    return min_u64(x->moved_ms + x->conn->lane->limits->stall_ms, x->window_ms + RATE_WINDOW_MS);
+    return min_u64(x->moved_ms + x->conn->http_loop->limits->stall_ms,
+                   x->window_ms + RATE_WINDOW_MS);
 }
 
 bool exchange_too_slow(struct exchange *x, uint64_t now_ms)
 {
-    const struct http_limits *limits = x->conn->lane->limits;
+    const struct http_limits *limits = x->conn->http_loop->limits;
     uint64_t took_ms = now_ms - x->window_ms;
     bool slow;
 
@@ -410,10 +412,11 @@ bool exchange_too_slow(struct exchange *x, uint64_t now_ms)
     return slow;
 }
 
-/* --- what of a file is in memory ---------------------------------------------------------------------------------------
+/* --- what of a file is in memory
+ * ---------------------------------------------------------------------------------------
  *
- * What is not, a thread of the pool brings in: loops never wait for a disk. A file system that cannot tell (no RWF_NOWAIT) counts as
- * memory.
+ * What is not, a thread of the pool brings in: loops never wait for a disk. A file system that
+ * cannot tell (no RWF_NOWAIT) counts as memory.
  */
 
 enum { PAGES_STEP_BYTES = 256 * 1024, PAGES_AHEAD_BYTES = 4 * 1024 * 1024 };
@@ -435,13 +438,14 @@ static ssize_t pages_readv(int fd, const struct iovec *to, int count, uint64_t o
     return got == -1 && errno == EAGAIN ? E_AGAIN : E_IO;
 }
 
-/* How many of the n bytes at off are in memory, from the first on. E_AGAIN: none; E_IO: the file ends before off. */
+/* How many of the n bytes at off are in memory, from the first on. E_AGAIN: none; E_IO: the file
+ * ends before off. */
 static ssize_t pages_present(int fd, uint64_t off, size_t n)
 {
     size_t present = 0;
 
-    /* One byte of each step, and no more: a probe of every 128 KiB, the kernel's readahead, costs 5 % of a sendfile. A hole
-     * between two probes is one short wait of the loop. */
+    /* One byte of each step, and no more: a probe of every 128 KiB, the kernel's readahead, costs 5
+     * % of a sendfile. A hole between two probes is one short wait of the loop. */
     while (present < n) {
         char byte;
         ssize_t got = pages_readv(fd, &(struct iovec){&byte, 1}, 1, off + present);
@@ -485,7 +489,7 @@ static void pages_done(struct job *job)
 /* Reads ahead on the pool. NULL: there are too many files open for that. */
 static struct pages_job *pages_fetch(struct exchange *x, uint64_t off, size_t n)
 {
-    struct lane *l = x->conn->lane;
+    struct http_loop *l = x->conn->http_loop;
     int copy = descriptor_within(DESCRIPTORS_OF_FILES, fcntl(x->body->fd, F_DUPFD_CLOEXEC, 0));
     struct pages_job *j;
 
@@ -502,7 +506,7 @@ static struct pages_job *pages_fetch(struct exchange *x, uint64_t off, size_t n)
     return j;
 }
 
-/* --- the answer's body ------------------------------------------------------------------------------------------------ */
+/* --- the answer's body ------------------------------------------------------------------------ */
 
 bool exchange_sends_body(const struct exchange *x)
 {
@@ -510,11 +514,11 @@ bool exchange_sends_body(const struct exchange *x)
            x->reply->status != 304;
 }
 
-/* How much its pace lets go now; 0: the lane's pace timer wakes it. */
+/* How much its pace lets go now; 0: the HTTP loop's pace timer wakes it. */
 static uint64_t paced(struct exchange *x, uint64_t want)
 {
     static const struct timeval soon = {.tv_usec = 10000};
-    struct lane *l = x->conn->lane;
+    struct http_loop *l = x->conn->http_loop;
     uint64_t n = pace_allows(x->pace, want, l->loop->now_ms);
 
     if (n == 0 && !list_linked(&x->paced)) {
@@ -550,7 +554,7 @@ ssize_t exchange_ready(struct exchange *x, size_t max)
 /* Not in memory, at `at` of the file. 0: no pool, so the loop has to wait itself. */
 static ssize_t fetch_pages(struct exchange *x, uint64_t at)
 {
-    struct lane *l = x->conn->lane;
+    struct http_loop *l = x->conn->http_loop;
     struct body *b = x->body;
     size_t n = (size_t)min_u64(b->end - b->off, PAGES_AHEAD_BYTES);
 
@@ -658,7 +662,7 @@ void exchange_sent(struct exchange *x, size_t n)
     x->body->off += n;
     x->body_bytes += n;
     x->conn->answered_bytes += n;
-    x->moved_ms = x->conn->lane->loop->now_ms;
+    x->moved_ms = x->conn->http_loop->loop->now_ms;
     if (x->pace != NULL) {
         pace_charge(x->pace, n, x->moved_ms);
     }

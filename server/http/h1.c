@@ -20,7 +20,7 @@ void h1_start(struct conn *c)
     }
 }
 
-/* --- the answer's head ----------------------------------------------------------------------------------------------- */
+/* --- the answer's head ------------------------------------------------------------------------ */
 
 /* Decides the answer's framing, and whether the connection outlives it. */
 static void frame(struct h1 *h, struct h1_answer *a)
@@ -48,7 +48,7 @@ static bool body_is_in_the_way(const struct conn *c)
 
     return !h->x->arrived && h->x->request == REQUEST_DROPPED &&
            (h->x->expect_continue || h->framing == H1_CHUNKED ||
-            h->body_left > c->lane->limits->discard_bytes);
+            h->body_left > c->http_loop->limits->discard_bytes);
 }
 
 static int send_head(struct conn *c)
@@ -56,7 +56,7 @@ static int send_head(struct conn *c)
     struct h1 *h = &c->h1;
     struct exchange *x = h->x;
     struct h1_answer a = {.reply = x->reply,
-                          .now = slice_str(c->lane->loop->date),
+                          .now = slice_str(c->http_loop->loop->date),
                           .id = slice_of(x->req.id, 16),
                           .framing = H1_NO_BODY};
     size_t bound = h1_answer_bound(x->reply);
@@ -68,12 +68,12 @@ static int send_head(struct conn *c)
     frame(h, &a);
     wire_commit(&c->wire, h1_answer_write(wire_reserve(&c->wire, bound), &a));
     exchange_answer_becomes(x, ANSWER_SENDING);
-    lane_tick(c->lane);
-    x->first_ns = lane_clock_ns(c->lane) - x->began_ns;
+    http_loop_tick(c->http_loop);
+    x->first_ns = http_loop_clock_ns(c->http_loop) - x->began_ns;
     return 0;
 }
 
-/* --- the answer's body ------------------------------------------------------------------------------------------------ */
+/* --- the answer's body ------------------------------------------------------------------------ */
 
 static ssize_t send_copy(struct conn *c, size_t n)
 {
@@ -131,8 +131,8 @@ static enum progress finish_body(struct conn *c)
     return MOVED;
 }
 
-/* An answer that ends with its connection, and is not there yet: a FIN would make it look whole. Its body may have learned
- * its end meanwhile; the peer has not. */
+/* An answer that ends with its connection, and is not there yet: a FIN would make it look whole.
+ * Its body may have learned its end meanwhile; the peer has not. */
 bool h1_end_would_lie(const struct conn *c)
 {
     const struct exchange *x = c->h1.x;
@@ -189,7 +189,7 @@ static enum progress h1_send(struct conn *c)
     return send_body(c);
 }
 
-/* --- requests ---------------------------------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 static void h1_close(struct conn *c)
 {
@@ -211,9 +211,10 @@ static enum progress refuse(struct conn *c, int status)
                      "HTTP/1.1 %d %s\r\ndate: %s\r\nserver: mirrord\r\ncontent-type: text/plain\r\n"
                      "x-content-type-options: nosniff\r\n"
                      "content-length: %zu\r\nconnection: close\r\n\r\n%s\n",
-                     status, reason, c->lane->loop->date, strlen(reason) + 1, reason);
+                     status, reason, c->http_loop->loop->date, strlen(reason) + 1, reason);
 
-    count(status == 408 ? &c->lane->counters.limited : &c->lane->counters.protocol_errors, 1);
+    count(status == 408 ? &c->http_loop->counters.limited : &c->http_loop->counters.protocol_errors,
+          1);
     wire_put(&c->wire, slice_of(text, (size_t)n));
     conn_linger(c);
     return MOVED;
@@ -233,7 +234,7 @@ static enum progress begin_exchange(struct conn *c, size_t n, const struct h1_li
     struct exchange *x = exchange_new(c);
     struct slice bytes = arena_copy(&x->arena, slice_of(c->in.p, n));
     struct h1_head head;
-    int rc = h1_parse_head((char *)(uintptr_t)bytes.p, n, limits, &head, c->lane->fields);
+    int rc = h1_parse_head((char *)(uintptr_t)bytes.p, n, limits, &head, c->http_loop->fields);
 
     if (rc < 0) {
         exchange_finish(x, false);
@@ -250,18 +251,18 @@ static enum progress begin_exchange(struct conn *c, size_t n, const struct h1_li
     x->req.method_text = head.method;
     x->req.target = head.target;
     x->req.host = head.host;
-    x->req.fields = keep_fields(x, c->lane->fields, head.nfields);
+    x->req.fields = keep_fields(x, c->http_loop->fields, head.nfields);
     x->req.nfields = head.nfields;
     x->req.has_body = head.framing != H1_NO_BODY;
     x->req.content_length = head.framing == H1_CHUNKED ? LENGTH_UNKNOWN : head.content_length;
-    lane_tick(c->lane);
+    http_loop_tick(c->http_loop);
     exchange_begin(x);
     return MOVED;
 }
 
 static enum progress receive_head(struct conn *c)
 {
-    const struct http_limits *l = c->lane->limits;
+    const struct http_limits *l = c->http_loop->limits;
     const struct h1_limits limits = {l->header_bytes, l->header_fields, l->uri_bytes};
     struct h1 *h = &c->h1;
     ptrdiff_t end;
@@ -272,7 +273,7 @@ static enum progress receive_head(struct conn *c)
     }
     if (c->in.n > 0) {
         if (h->head_begun_ms == 0) {
-            h->head_begun_ms = c->lane->loop->now_ms;
+            h->head_begun_ms = c->http_loop->loop->now_ms;
         }
         end = h1_head_end(slice_of(c->in.p, c->in.n), &limits, &h->scanned);
         if (end < 0) {
@@ -306,7 +307,7 @@ static enum progress take_body(struct conn *c)
     } else {
         rc = h1_chunks_feed(&h->chunks, slice_of(c->in.p, c->in.n), &used, &data);
         if (rc < 0) {
-            count(&c->lane->counters.protocol_errors, 1);
+            count(&c->http_loop->counters.protocol_errors, 1);
             if (x->answer >= ANSWER_SENDING) {
                 return ENDS;
             }
@@ -323,7 +324,7 @@ static enum progress take_body(struct conn *c)
         }
     } else {
         h->discarded += data.n;
-        if (h->discarded > c->lane->limits->discard_bytes) {
+        if (h->discarded > c->http_loop->limits->discard_bytes) {
             return ENDS;
         }
     }
@@ -353,7 +354,8 @@ static enum progress receive_body(struct conn *c)
     return got > 0 ? MOVED : got == E_AGAIN ? WAITS : ENDS;
 }
 
-/* The request is whole and its answer on the way: the only news is more requests, kept for later, or the end. */
+/* The request is whole and its answer on the way: the only news is more requests, kept for later,
+ * or the end. */
 static enum progress watch(struct conn *c)
 {
     int got;
@@ -368,8 +370,8 @@ static enum progress watch(struct conn *c)
     if (got > 0 || got == E_AGAIN) {
         return WAITS;
     }
-    /* A peer that half-closes after its request still gets an answer that has begun; one that we have not even begun
-     * is not worth the work: nearly always the peer is gone altogether. */
+    /* A peer that half-closes after its request still gets an answer that has begun; one that we
+     * have not even begun is not worth the work: nearly always the peer is gone altogether. */
     c->h1.close = true;
     return got == 0 && c->h1.x->answer != ANSWER_AWAITED ? WAITS : ENDS;
 }
@@ -384,7 +386,7 @@ static enum progress h1_receive(struct conn *c)
     return x->arrived ? watch(c) : receive_body(c);
 }
 
-/* --- the state machine ------------------------------------------------------------------------------------------------- */
+/* --- the state machine ------------------------------------------------------------------------ */
 
 static int next_request(struct conn *c)
 {
@@ -393,7 +395,7 @@ static int next_request(struct conn *c)
     bool ends = h->close;
 
     if (h->x->body_bytes > COPY_BYTES) {
-        lane_tick(c->lane);
+        http_loop_tick(c->http_loop);
     }
     exchange_finish(h->x, true);
     h->x = NULL;
@@ -458,7 +460,7 @@ static bool waits_for_reader(const struct conn *c)
 
 static uint64_t h1_due(const struct conn *c)
 {
-    const struct http_limits *l = c->lane->limits;
+    const struct http_limits *l = c->http_loop->limits;
     const struct exchange *x = c->h1.x;
 
     if (waits_for_reader(c)) {
@@ -474,9 +476,9 @@ static uint64_t h1_due(const struct conn *c)
 
 static int h1_expire(struct conn *c)
 {
-    const struct http_limits *l = c->lane->limits;
+    const struct http_limits *l = c->http_loop->limits;
     struct exchange *x = c->h1.x;
-    uint64_t now_ms = c->lane->loop->now_ms;
+    uint64_t now_ms = c->http_loop->loop->now_ms;
 
     if (waits_for_reader(c) && now_ms < c->out_ms + l->stall_ms &&
         !reader_rate_look(&c->taken, &l->reader, now_ms, true, c->answered_bytes)) {
@@ -487,10 +489,10 @@ static int h1_expire(struct conn *c)
         return 0;
     }
     if (x != NULL && !wire_blocked(&c->wire) && exchange_slow_due(x) != UINT64_MAX &&
-        !exchange_too_slow(x, c->lane->loop->now_ms)) {
+        !exchange_too_slow(x, c->http_loop->loop->now_ms)) {
         return 0;
     }
-    count(&c->lane->counters.limited, x != NULL || wire_blocked(&c->wire));
+    count(&c->http_loop->counters.limited, x != NULL || wire_blocked(&c->wire));
     return CONN_END;
 }
 

@@ -2,7 +2,7 @@
 
 enum { CHUNK_OVERHEAD_MAX = 16 * 1024, CHUNK_DIGITS_MAX = 15 };
 
-/* --- bytes (RFC 9110 5.6.2, 5.5) ----------------------------------------------------------------------------------- */
+/* --- bytes (RFC 9110 5.6.2, 5.5) -------------------------------------------------------------- */
 
 enum { TOKEN = 1, HOST = 2 };
 
@@ -101,7 +101,7 @@ bool h1_valid_host(struct slice host)
     return slice_u64(slice_from(name, (size_t)colon + 1), &port) && port <= 65535;
 }
 
-/* --- where a head ends ------------------------------------------------------------------------------------------------ */
+/* --- where a head ends ------------------------------------------------------------------------ */
 
 static int line_too_long(struct slice bytes, const struct h1_limits *limits)
 {
@@ -140,7 +140,7 @@ ptrdiff_t h1_head_end(struct slice bytes, const struct h1_limits *limits, size_t
     }
 }
 
-/* --- the request line ---------------------------------------------------------------------------------------------- */
+/* --- the request line ------------------------------------------------------------------------- */
 
 static int parse_version(struct slice v, enum http_version *out)
 {
@@ -210,7 +210,7 @@ static int parse_request_line(struct slice line, const struct h1_limits *limits,
     return slice_eqs(h->method, "CONNECT") ? -400 : reduce_target(h, absolute_host);
 }
 
-/* --- fields -------------------------------------------------------------------------------------------------------- */
+/* --- fields ----------------------------------------------------------------------------------- */
 
 struct seen {
     bool host, length, coding;
@@ -226,7 +226,8 @@ static void see_connection(struct slice value, struct seen *seen)
     }
 }
 
-/* Fields that are ours: 1 when it is one (the corridor does not see it), 0 when not, or a refusal. */
+/* Fields that are ours: 1 when it is one (the pipeline does not see it), 0 when not, or a
+ * refusal. */
 static int take_own(const struct http_field *f, struct h1_head *h, struct seen *seen)
 {
     if (slice_eqs(f->name, "host")) {
@@ -271,7 +272,8 @@ static int parse_field(char *line, size_t n, struct http_field *f)
         }
         name++;
     }
-    /* No colon right after the name: a blank before it, a folded line, a control byte, or no field at all. */
+    /* No colon right after the name: a blank before it, a folded line, a control byte, or no field
+     * at all. */
     if (name == 0 || name == n || line[name] != ':') {
         return -400;
     }
@@ -345,7 +347,7 @@ int h1_parse_head(char *bytes, size_t n, const struct h1_limits *limits, struct 
     return first ? -400 : settle(head, &seen, absolute_host);
 }
 
-/* --- chunked bodies (RFC 9112 7.1) ------------------------------------------------------------------------------------ */
+/* --- chunked bodies (RFC 9112 7.1) ------------------------------------------------------------ */
 
 static int hex_digit(unsigned char c)
 {
@@ -361,7 +363,8 @@ static int overhead(struct h1_chunks *c)
     return ++c->overhead > CHUNK_OVERHEAD_MAX ? -400 : 0;
 }
 
-/* Blanks may stand before ';', and some senders pad the size with them; "5 junk" is no size to any two parsers alike. */
+/* Blanks may stand before ';', and some senders pad the size with them; "5 junk" is no size to any
+ * two parsers alike. */
 static int after_size(struct h1_chunks *c, unsigned char b)
 {
     if (b == '\r') {

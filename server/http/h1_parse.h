@@ -1,8 +1,9 @@
 /* h1_parse.h - HTTP/1.x requests as bytes: heads and chunked bodies. Pure: knows no connection.
  *
- * Strict, because framing is security (RFC 9112, and the smuggling papers): CRLF only, one framing per message, no
- * folding, no blank before a colon, no control bytes. What is refused says with which status to answer; after any
- * refusal the bytes that follow mean nothing, so the connection closes.
+ * Strict, because framing is security (RFC 9112, and the smuggling papers): CRLF only, one framing
+ * per message, no folding, no blank before a colon, no control bytes. What is refused says with
+ * which status to answer; after any refusal the bytes that follow mean nothing, so the connection
+ * closes.
  *
  * errors   a refusal is a negative HTTP status: -400, -414, -417, -431, -501, -505
  */
@@ -17,8 +18,9 @@ struct h1_limits {
     size_t uri_bytes;
 };
 
-/* Where the head ends (its bytes, the empty line included), 0 when more must come, or a refusal. `scanned` remembers,
- * between calls on the same growing bytes, how far the search got; begin with 0. */
+/* Where the head ends (its bytes, the empty line included), 0 when more must come, or a refusal.
+ * `scanned` remembers, between calls on the same growing bytes, how far the search got; begin with
+ * 0. */
 ptrdiff_t h1_head_end(struct slice bytes, const struct h1_limits *limits, size_t *scanned);
 
 enum h1_framing { H1_NO_BODY, H1_LENGTH, H1_CHUNKED };
@@ -30,12 +32,12 @@ struct h1_head {
     uint64_t content_length;
     bool keep_alive;
     bool expect_continue;
-    size_t
-        nfields; /* what the server's corridor may see: without Host, Connection and framing fields */
+    /* what the server's pipeline may see: without Host, Connection and framing fields */
+    size_t nfields;
 };
 
-/* Parses a whole head, as h1_head_end() found it; names become lower case in place. `fields` has room for
- * limits->header_fields. 0, or a refusal. */
+/* Parses a whole head, as h1_head_end() found it; names become lower case in place. `fields` has
+ * room for limits->header_fields. 0, or a refusal. */
 int h1_parse_head(char *bytes, size_t n, const struct h1_limits *limits, struct h1_head *head,
                   struct http_field *fields);
 bool h1_valid_target(struct slice target); /* no blank, control byte or fragment */
@@ -65,8 +67,8 @@ struct h1_chunks { /* zeroed: at the start */
     uint32_t overhead; /* extension bytes of all chunks, and trailer bytes: bounded */
 };
 
-/* Decodes from `bytes`: *used were taken, *data (part of them) is body. 0: go on with the rest, or more bytes;
- * 1: the body has ended; -400. Returns after each piece of data. */
+/* Decodes from `bytes`: *used were taken, *data (part of them) is body. 0: go on with the rest, or
+ * more bytes; 1: the body has ended; -400. Returns after each piece of data. */
 int h1_chunks_feed(struct h1_chunks *c, struct slice bytes, size_t *used, struct slice *data);
 
 #endif

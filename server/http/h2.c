@@ -24,7 +24,7 @@ enum {
 
 static const struct conn_ops h2_ops;
 
-/* --- states ------------------------------------------------------------------------------------------------------------ */
+/* --- states ----------------------------------------------------------------------------------- */
 
 static const struct state of_stream[] = {
     [H2_STREAM_HEAD] = {"head", STATE(H2_STREAM_OPEN) | STATE(H2_STREAM_HALF_CLOSED_REMOTE) |
@@ -66,7 +66,7 @@ static void closing_becomes(struct h2 *h, enum h2_closing to)
     h->closing = state_step(&h2_closings, h->closing, to);
 }
 
-/* --- limits ---------------------------------------------------------------------------------------------------------- */
+/* --- limits ----------------------------------------------------------------------------------- */
 
 static bool take(struct bucket *b, uint64_t now_ms, uint32_t burst, uint32_t per_s)
 {
@@ -83,13 +83,13 @@ static bool take(struct bucket *b, uint64_t now_ms, uint32_t burst, uint32_t per
 
 void h2_calm(struct h2 *h)
 {
-    count(&h->conn->lane->counters.limited, 1);
+    count(&h->conn->http_loop->counters.limited, 1);
     h2_fail(h, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
 static void note_useless(struct h2 *h)
 {
-    if (!take(&h->useless, h->conn->lane->loop->now_ms, USELESS_BURST, USELESS_PER_S)) {
+    if (!take(&h->useless, h->conn->http_loop->loop->now_ms, USELESS_BURST, USELESS_PER_S)) {
         h2_calm(h);
     }
 }
@@ -97,9 +97,9 @@ static void note_useless(struct h2 *h)
 /* One was received, or the peer caused it. */
 static void note_reset(struct h2 *h)
 {
-    const struct http_limits *l = h->conn->lane->limits;
+    const struct http_limits *l = h->conn->http_loop->limits;
 
-    if (!take(&h->resets, h->conn->lane->loop->now_ms, l->reset_burst, l->resets_per_s)) {
+    if (!take(&h->resets, h->conn->http_loop->loop->now_ms, l->reset_burst, l->resets_per_s)) {
         h2_calm(h);
     }
 }
@@ -109,7 +109,7 @@ static bool floods(const struct h2 *h)
     return h->conn->wire.bytes_in / 8 > h->useful_bytes + SLACK_BYTES || h->queued > OUTBOUND_MAX;
 }
 
-/* --- what is written beside answers ----------------------------------------------------------------------------------- */
+/* --- what is written beside answers ----------------------------------------------------------- */
 
 static void put_be32(char *to, uint32_t v)
 {
@@ -146,7 +146,7 @@ static void put_number(struct h2 *h, uint8_t type, uint32_t stream, uint32_t v)
 
 static void say_settings(struct h2 *h)
 {
-    const struct http_limits *l = h->conn->lane->limits;
+    const struct http_limits *l = h->conn->http_loop->limits;
     const uint32_t ours[][2] = {
         {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, l->streams},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, l->header_bytes},
@@ -178,7 +178,7 @@ void h2_fail(struct h2 *h, uint32_t code)
         return;
     }
     if (code != NGHTTP2_NO_ERROR) {
-        count(&h->conn->lane->counters.protocol_errors, 1);
+        count(&h->conn->http_loop->counters.protocol_errors, 1);
     }
     say_goaway(h, h->last_stream, code);
     closing_becomes(h, H2_OVER);
@@ -211,7 +211,7 @@ void h2_kill(struct h2 *h, struct h2_stream *st, uint32_t code)
     h2_stream_end(h, st, st->x->answer == ANSWER_SENT);
 }
 
-/* --- windows ------------------------------------------------------------------------------------------------------------- */
+/* --- windows ---------------------------------------------------------------------------------- */
 
 void h2_consume(struct h2 *h, size_t n)
 {
@@ -243,7 +243,7 @@ void h2_widen(struct h2 *h, struct h2_stream *st, uint32_t window)
     }
 }
 
-/* --- opening and closing ----------------------------------------------------------------------------------------------- */
+/* --- opening and closing ---------------------------------------------------------------------- */
 
 struct h2_stream *h2_stream(const struct h2 *h, uint32_t id)
 {
@@ -255,7 +255,8 @@ struct h2_stream *h2_stream(const struct h2 *h, uint32_t id)
     return st;
 }
 
-/* RFC 9113 6.8: first a warning, then, after what was under way in the peer's direction, the last stream. */
+/* RFC 9113 6.8: first a warning, then, after what was under way in the peer's direction, the last
+ * stream. */
 static void h2_drain(struct conn *c)
 {
     if (c->h2->closing == H2_SERVING) { /* 6.8: a second warning would name more than was named */
@@ -272,7 +273,7 @@ int h2_start(struct conn *c)
     list_init(&h->streams);
     list_init(&h->woken);
     list_init(&h->sending);
-    h->scanned_ms = c->lane->loop->now_ms;
+    h->scanned_ms = c->http_loop->loop->now_ms;
     h->window = h->first_window = WINDOW_USUAL;
     h->room = CONNECTION_WINDOW;
     h->frame_max = FRAME_USUAL;
@@ -283,7 +284,7 @@ int h2_start(struct conn *c)
     c->h2 = h;
     conn_become(c, CONN_HTTP2, &h2_ops);
     conn_restart(c);
-    count(&c->lane->counters.h2, 1);
+    count(&c->http_loop->counters.h2, 1);
     if (listener_retired(c->listener)) {
         h2_drain(c);
     }
@@ -333,13 +334,14 @@ static void h2_close(struct conn *c)
     hpack_fini(&h->heads);
     free(h);
     c->h2 = NULL;
-    count(&c->lane->counters.h2, (uint64_t)-1);
+    count(&c->http_loop->counters.h2, (uint64_t)-1);
 }
 
-/* --- frames that come, taken apart and judged (RFC 9113 4 to 6) -----------------------------------------------------------
+/* --- frames that come, taken apart and judged (RFC 9113 4 to 6)
+ * -----------------------------------------------------------
  *
- * Frames of an unknown kind are skipped whole. DATA is handed on as it comes; other frames wait until they are complete, which
- * the peer's bound of 16 KiB allows.
+ * Frames of an unknown kind are skipped whole. DATA is handed on as it comes; other frames wait
+ * until they are complete, which the peer's bound of 16 KiB allows.
  */
 
 struct frame {
@@ -359,7 +361,7 @@ static bool is_idle(const struct h2 *h, uint32_t stream)
     return stream > h->opened || stream % 2 == 0;
 }
 
-/* --- windows ------------------------------------------------------------------------------------------------------------- */
+/* --- windows ---------------------------------------------------------------------------------- */
 
 static void take_window(struct h2 *h, const struct frame *f)
 {
@@ -392,7 +394,7 @@ static void take_window(struct h2 *h, const struct frame *f)
     }
 }
 
-/* --- settings ------------------------------------------------------------------------------------------------------------ */
+/* --- settings --------------------------------------------------------------------------------- */
 
 static void set_first_window(struct h2 *h, uint32_t window)
 {
@@ -469,7 +471,7 @@ static void take_settings(struct h2 *h, const struct frame *f)
     note_useless(h);
 }
 
-/* --- heads ----------------------------------------------------------------------------------------------------------------- */
+/* --- heads ------------------------------------------------------------------------------------ */
 
 /* Streams that the peer passed over are closed from here on (5.1.1). */
 static void note_opened(struct h2 *h, uint32_t stream)
@@ -488,7 +490,8 @@ static bool was_used(const struct h2 *h, uint32_t stream)
     return ago < USED_BITS && (h->used >> ago & 1) != 0;
 }
 
-/* We closed it before the peer had ended it: what the peer sent before it knew is no error (5.1). */
+/* We closed it before the peer had ended it: what the peer sent before it knew is no error
+ * (5.1). */
 static bool was_cut(const struct h2 *h, uint32_t stream)
 {
     for (size_t i = 0; i < CUT_STREAMS; i++) {
@@ -499,8 +502,8 @@ static bool was_cut(const struct h2 *h, uint32_t stream)
     return false;
 }
 
-/* A head on a stream that is closed. One that was under way when we closed the stream is read, as later ones refer to it, and
- * forgotten. */
+/* A head on a stream that is closed. One that was under way when we closed the stream is read, as
+ * later ones refer to it, and forgotten. */
 static void take_late_head(struct h2 *h, uint32_t stream)
 {
     if (!was_cut(h, stream)) {
@@ -508,8 +511,9 @@ static void take_late_head(struct h2 *h, uint32_t stream)
     }
 }
 
-/* 6.1: DATA on a stream that the peer has ended or reset. Also where we cut so many streams since then that this one is not known
- * any more: so it is not counted among the resets that the peer caused, and said once. */
+/* 6.1: DATA on a stream that the peer has ended or reset. Also where we cut so many streams since
+ * then that this one is not known any more: so it is not counted among the resets that the peer
+ * caused, and said once. */
 static void take_late_data(struct h2 *h, uint32_t stream)
 {
     if (!was_cut(h, stream)) {
@@ -547,7 +551,7 @@ static void open_stream(struct h2 *h, const struct frame *f, bool ends)
         return; /* 6.8: above the stream that we named; what follows on it is nothing either */
     }
     h->last_stream = f->stream;
-    if (h->nstreams >= h->conn->lane->limits->streams) {
+    if (h->nstreams >= h->conn->http_loop->limits->streams) {
         h->block.refused = true;
         if (!ends) {
             note_cut(h, f->stream);
@@ -587,7 +591,7 @@ static void take_head(struct h2 *h, const struct frame *f)
         return;
     }
     if (h->head_begun_ms == 0) {
-        h->head_begun_ms = h->conn->lane->loop->now_ms;
+        h->head_begun_ms = h->conn->http_loop->loop->now_ms;
     }
     h2_head_piece(h, (const char *)p, n - padding, (f->flags & NGHTTP2_FLAG_END_HEADERS) != 0);
 }
@@ -603,7 +607,7 @@ static void take_continuation(struct h2 *h, const struct frame *f)
     }
 }
 
-/* --- bodies ---------------------------------------------------------------------------------------------------------------- */
+/* --- bodies ----------------------------------------------------------------------------------- */
 
 static void end_data(struct h2 *h)
 {
@@ -683,7 +687,7 @@ static size_t take_data(struct h2 *h, const char *p, size_t n)
     return part + skip;
 }
 
-/* --- the others -------------------------------------------------------------------------------------------------------------- */
+/* --- the others ------------------------------------------------------------------------------- */
 
 static void take_reset(struct h2 *h, const struct frame *f)
 {
@@ -724,7 +728,8 @@ static void take_goaway(struct h2 *h, const struct frame *f)
     note_useless(h);
 }
 
-/* 6.3: a wrong length is an error of the stream. An idle stream cannot be reset, so there it is one of the connection. */
+/* 6.3: a wrong length is an error of the stream. An idle stream cannot be reset, so there it is one
+ * of the connection. */
 static void take_odd_priority(struct h2 *h, uint32_t stream)
 {
     struct h2_stream *st = h2_stream(h, stream);
@@ -818,7 +823,7 @@ static size_t next_frame(struct h2 *h, const char *p, size_t n)
     }
     if (n - FRAME_HEAD_BYTES < f.n) {
         if (f.type == NGHTTP2_HEADERS && h->head_begun_ms == 0) {
-            h->head_begun_ms = h->conn->lane->loop->now_ms;
+            h->head_begun_ms = h->conn->http_loop->loop->now_ms;
         }
         return 0;
     }
@@ -857,7 +862,7 @@ static size_t take_bytes(struct h2 *h, const char *p, size_t n)
     return h->closing == H2_OVER ? n : done;
 }
 
-/* --- driving ----------------------------------------------------------------------------------------------------------- */
+/* --- driving ---------------------------------------------------------------------------------- */
 
 /* 1: something came; 0: nothing now; CONN_END is told as E_CANCELLED. */
 static int receive(struct h2 *h)
@@ -897,7 +902,7 @@ static void answer_woken(struct h2 *h)
     while ((n = list_pop_front(&batch)) != NULL) {
         struct h2_stream *st = LIST_ITEM(n, struct h2_stream, woken);
         if (st->doom == H2_SHED) {
-            count(&h->conn->lane->counters.limited, 1);
+            count(&h->conn->http_loop->counters.limited, 1);
             h2_kill(h, st, NGHTTP2_ENHANCE_YOUR_CALM);
             continue;
         }
@@ -915,7 +920,7 @@ static int h2_drive(struct conn *c)
     if (h->closing == H2_WARNING) {
         closing_becomes(h, H2_WARNED);
         say_goaway(h, LAST_STREAM, NGHTTP2_NO_ERROR);
-        h->goaway_ms = c->lane->loop->now_ms + NOTICE_MS;
+        h->goaway_ms = c->http_loop->loop->now_ms + NOTICE_MS;
     }
     for (int turn = 0; got > 0; turn++) {
         if (turn == DRIVE_TURNS) {
@@ -923,12 +928,12 @@ static int h2_drive(struct conn *c)
             break;
         }
         h->queued = wire_blocked(&c->wire) && wire_flush(&c->wire, false) != 0 ? h->queued : 0;
-        lane_tick(c->lane);
+        http_loop_tick(c->http_loop);
         got = receive(h);
         if (h->closing == H2_OVER) {
             break;
         }
-        lane_tick(c->lane);
+        http_loop_tick(c->http_loop);
         answer_woken(h);
         h2_send(h);
     }
@@ -945,11 +950,11 @@ static int h2_drive(struct conn *c)
     return 0;
 }
 
-/* --- time ---------------------------------------------------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 static uint64_t h2_due(const struct conn *c)
 {
-    const struct http_limits *l = c->lane->limits;
+    const struct http_limits *l = c->http_loop->limits;
     const struct h2 *h = c->h2;
     uint64_t due = h->nstreams > 0 ? h->scanned_ms + SCAN_MS : c->since_ms + l->idle_ms;
 
@@ -962,14 +967,15 @@ static uint64_t h2_due(const struct conn *c)
     return wire_blocked(&c->wire) ? min_u64(due, c->out_ms + l->stall_ms) : due;
 }
 
-/* Who has a window and waits for its turn is as idle as all of them: a slow peer may well need minutes for a round of many. */
+/* Who has a window and waits for its turn is as idle as all of them: a slow peer may well need
+ * minutes for a round of many. */
 static uint64_t moved_ms(const struct h2 *h, const struct h2_stream *st)
 {
     return list_linked(&st->sending) ? max_u64(st->x->moved_ms, h->sent_ms) : st->x->moved_ms;
 }
 
-/* A peer that gives no window for an answer, trickles its upload, or has not ended a body so long after its answer, loses
- * that stream. */
+/* A peer that gives no window for an answer, trickles its upload, or has not ended a body so long
+ * after its answer, loses that stream. */
 static bool is_sending(const struct h2_stream *st)
 {
     return st->x->answer == ANSWER_SENDING;
@@ -997,7 +1003,7 @@ static bool all_are_held(const struct h2 *h)
 
 static void scan_streams(struct h2 *h, uint64_t now_ms)
 {
-    const struct http_limits *l = h->conn->lane->limits;
+    const struct http_limits *l = h->conn->http_loop->limits;
 
     h->scanned_ms = now_ms;
     LIST_EACH (&h->streams, n) {
@@ -1008,7 +1014,7 @@ static void scan_streams(struct h2 *h, uint64_t now_ms)
         bool slow =
             reader_rate_look(&st->taken, &l->reader, now_ms, is_held(h, st), st->x->body_bytes);
         if (starved || left || slow || exchange_too_slow(st->x, now_ms)) {
-            count(&h->conn->lane->counters.limited, 1);
+            count(&h->conn->http_loop->counters.limited, 1);
             h2_kill(h, st, NGHTTP2_CANCEL);
         }
     }
@@ -1016,12 +1022,12 @@ static void scan_streams(struct h2 *h, uint64_t now_ms)
 
 static int h2_expire(struct conn *c)
 {
-    const struct http_limits *l = c->lane->limits;
+    const struct http_limits *l = c->http_loop->limits;
     struct h2 *h = c->h2;
-    uint64_t now_ms = c->lane->loop->now_ms;
+    uint64_t now_ms = c->http_loop->loop->now_ms;
 
     if (wire_blocked(&c->wire) && now_ms >= c->out_ms + l->stall_ms) {
-        count(&c->lane->counters.limited, 1);
+        count(&c->http_loop->counters.limited, 1);
         return E_TIMEOUT;
     }
     if (h->head_begun_ms != 0 && now_ms >= h->head_begun_ms + l->header_ms) {
@@ -1035,7 +1041,7 @@ static int h2_expire(struct conn *c)
     }
     if (h->nstreams > 0) {
         if (reader_rate_look(&c->taken, &l->reader, now_ms, all_are_held(h), c->answered_bytes)) {
-            count(&c->lane->counters.limited, 1);
+            count(&c->http_loop->counters.limited, 1);
             return E_TIMEOUT;
         }
         scan_streams(h, now_ms);

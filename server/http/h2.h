@@ -1,15 +1,16 @@
 /* h2.h - an HTTP/2 connection from within (RFC 9113).
  *
- * h2.c opens, drives and ends it, holds its limits, takes apart the frames that come and writes those that are no answer;
- * h2_request.c makes exchanges of heads and bodies; h2_answer.c sends answers. Request heads are decompressed by nghttp2's inflater,
- * answers' heads compressed by hpack.c.
+ * h2.c opens, drives and ends it, holds its limits, takes apart the frames that come and writes
+ * those that are no answer; h2_request.c makes exchanges of heads and bodies; h2_answer.c sends
+ * answers. Request heads are decompressed by nghttp2's inflater, answers' heads compressed by
+ * hpack.c.
  *
- * Frames are written into the loop's scratch, a body's bytes read behind room for their frame's header: an answer is copied
- * once, and a cold page is known before a length is promised. A wire that is blocked is given control frames only, and
- * those are bounded.
+ * Frames are written into the loop's scratch, a body's bytes read behind room for their frame's
+ * header: an answer is copied once, and a cold page is known before a length is promised. A wire
+ * that is blocked is given control frames only, and those are bounded.
  *
- * Streams that have something to send take turns, a few frames each: an index must not wait behind 70 GB on the same connection.
- * What peers say of priorities is not heeded.
+ * Streams that have something to send take turns, a few frames each: an index must not wait behind
+ * 70 GB on the same connection. What peers say of priorities is not heeded.
  */
 #ifndef SERVER_HTTP_H2_H
 #define SERVER_HTTP_H2_H
@@ -52,8 +53,8 @@ enum h2_stream_state {
     H2_STREAM_STATES
 };
 
-/* What is to happen to a stream in the connection's next turn. Frames are written in turns alone: the scratch is every
- * connection's. */
+/* What is to happen to a stream in the connection's next turn. Frames are written in turns alone:
+ * the scratch is every connection's. */
 enum h2_doom {
     H2_LIVES,
     H2_BODY_REFUSED, /* its answer is out, and more of its body comes than is let in */
@@ -124,8 +125,8 @@ struct h2 {
     unsigned nstreams;
     uint32_t last_stream; /* the highest that we serve, or have served */
     uint32_t opened;      /* the highest that the peer has opened: above it streams are idle */
-    uint64_t
-        used; /* bit i: the peer has opened stream `opened` - 2i; if not, it passed that over */
+    /* bit i: the peer has opened stream `opened` - 2i; if not, it passed that over */
+    uint64_t used;
     uint32_t cut[CUT_STREAMS]; /* a ring: streams that closed before the peer had ended them */
     unsigned cut_at;
     struct bucket resets, useless;

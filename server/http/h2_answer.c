@@ -3,7 +3,7 @@
 
 enum { FRAME_MAX = 256 * 1024, FILE_FROM_BYTES = 128 * 1024, FRAMES_A_READ = 4 };
 
-/* --- heads ------------------------------------------------------------------------------------------------------------- */
+/* --- heads ------------------------------------------------------------------------------------ */
 
 static bool announces_length(const struct exchange *x)
 {
@@ -20,7 +20,7 @@ static bool is_secret(struct slice name)
 
 static struct slice date_of(const struct exchange *x)
 {
-    return x->reply->date.p != NULL ? x->reply->date : slice_str(x->conn->lane->loop->date);
+    return x->reply->date.p != NULL ? x->reply->date : slice_str(x->conn->http_loop->loop->date);
 }
 
 static size_t head_bound(const struct exchange *x)
@@ -35,7 +35,8 @@ static size_t head_bound(const struct exchange *x)
     return n;
 }
 
-/* What each answer from one place has in common; mostly a byte a field, and the same bytes as the last time. */
+/* What each answer from one place has in common; mostly a byte a field, and the same bytes as the
+ * last time. */
 static char *put_numbered(struct h2 *h2, char *to, const struct http_reply *r)
 {
     struct hpack *h = &h2->heads;
@@ -111,7 +112,7 @@ static void say_head(struct h2 *h, struct h2_stream *st, bool ends)
         h2_drop_held(h, st); /* who sends all of it before it listens must be able to go on */
     }
     exchange_answer_becomes(x, ANSWER_SENDING);
-    x->first_ns = x->began_ns != 0 ? lane_clock_ns(x->conn->lane) - x->began_ns : 0;
+    x->first_ns = x->began_ns != 0 ? http_loop_clock_ns(x->conn->http_loop) - x->began_ns : 0;
     if (bound > FRAME_USUAL) {
         put_pieces(h, st, bound, flags);
         return;
@@ -123,12 +124,12 @@ static void say_head(struct h2 *h, struct h2_stream *st, bool ends)
     wire_commit(w, (size_t)(end - to));
 }
 
-/* --- bodies ------------------------------------------------------------------------------------------------------------ */
+/* --- bodies ----------------------------------------------------------------------------------- */
 
 /* More of the request's body is on its way, or was, than is let in. */
 static bool body_is_too_long(const struct h2_stream *st)
 {
-    uint64_t bound = st->x->conn->lane->limits->discard_bytes;
+    uint64_t bound = st->x->conn->http_loop->limits->discard_bytes;
     uint64_t length = st->x->req.content_length;
 
     return !h2_has_all(st) && st->x->request == REQUEST_DROPPED &&
@@ -145,8 +146,8 @@ static void said_all(struct h2 *h, struct h2_stream *st)
         return;
     }
     h2_stream_becomes(st, H2_STREAM_HALF_CLOSED_LOCAL);
-    /* RFC 9113 8.1: send no more of that body. What is nearly here anyway is let in and dropped: clients (libcurl
-     * 7.88 among them) lose the answer when its stream is reset behind it. */
+    /* RFC 9113 8.1: send no more of that body. What is nearly here anyway is let in and dropped:
+     * clients (libcurl 7.88 among them) lose the answer when its stream is reset behind it. */
     if (body_is_too_long(st)) {
         h2_kill(h, st, NGHTTP2_NO_ERROR);
     }
@@ -157,7 +158,7 @@ static size_t frame_bound(const struct h2 *h)
     return min_u64(wire_takes_files(&h->conn->wire) ? FRAME_MAX : FRAME_USUAL, h->frame_max);
 }
 
-/* Of one turn: a frame, or as many of usual size as one read fills. */
+/* Of one turn: a frame, or as many of usual size as one read fetches. */
 static size_t turn_bound(const struct h2 *h, const struct h2_stream *st)
 {
     int64_t window = h->window < st->window ? h->window : st->window;
@@ -200,7 +201,8 @@ static ssize_t send_copy(struct h2 *h, struct h2_stream *st, size_t n)
     return got;
 }
 
-/* Frames of usual size, filled by one read: a read is as dear as what is done for a frame beside it. */
+/* Frames of usual size, filled by one read: a read is as dear as what is done for a frame beside
+ * it. */
 static ssize_t send_copies(struct h2 *h, struct h2_stream *st, size_t n)
 {
     enum { STEP = FRAME_HEAD_BYTES + FRAME_USUAL };
@@ -258,8 +260,8 @@ static ssize_t send_file(struct h2 *h, struct h2_stream *st, size_t most)
     return n;
 }
 
-/* Measured, CPU per GB: frames of 16 KiB 0.41 by sendfile and 0.16 by a copy, of 64 KiB 0.19 and 0.14; from 256 KiB
- * on sendfile wins, 0.11. Only peers that announce such frames get there. */
+/* Measured, CPU per GB: frames of 16 KiB 0.41 by sendfile and 0.16 by a copy, of 64 KiB 0.19 and
+ * 0.14; from 256 KiB on sendfile wins, 0.11. Only peers that announce such frames get there. */
 static ssize_t send_frames(struct h2 *h, struct h2_stream *st, size_t n)
 {
     size_t frame = frame_bound(h);
@@ -273,7 +275,8 @@ static ssize_t send_frames(struct h2 *h, struct h2_stream *st, size_t n)
     return send_copy(h, st, min_u64(min_u64(n, frame), WIRE_PLAIN_BYTES - FRAME_HEAD_BYTES));
 }
 
-/* A turn of x's body. True: it waits for its next turn; else it has ended, or something will wake it. */
+/* A turn of x's body. True: it waits for its next turn; else it has ended, or something will wake
+ * it. */
 static bool send_some(struct h2 *h, struct h2_stream *st)
 {
     size_t most = turn_bound(h, st);
@@ -324,7 +327,7 @@ void h2_send(struct h2 *h)
 
     while (may_send(h) && !list_empty(&h->sending) && idle < h->nstreams) {
         size_t before = h->budget;
-        lane_tick(h->conn->lane);
+        http_loop_tick(h->conn->http_loop);
         struct list *n = list_pop_front(&h->sending);
         take_turn(h, LIST_ITEM(n, struct h2_stream, sending));
         idle = h->budget == before ? idle + 1 : 0;

@@ -100,7 +100,7 @@ static bool head_allowed(const struct h2_stream *st)
     return (st->pseudo & all) == all && (st->pseudo & (SEEN_AUTHORITY | SEEN_HOST)) != 0;
 }
 
-/* --- heads ------------------------------------------------------------------------------------------------------------- */
+/* --- heads ------------------------------------------------------------------------------------ */
 
 struct h2_stream *h2_request(struct h2 *h, uint32_t id)
 {
@@ -168,7 +168,7 @@ static void take_field(struct h2_stream *st, struct slice name, struct slice val
 
 static void hear_field(struct h2 *h, struct h2_stream *st, struct slice name, struct slice value)
 {
-    const struct http_limits *l = h->conn->lane->limits;
+    const struct http_limits *l = h->conn->http_loop->limits;
 
     st->header_bytes += name.n + value.n + FIELD_OVERHEAD_BYTES;
     if (st->header_bytes > l->header_bytes || st->x->req.nfields >= l->header_fields) {
@@ -183,7 +183,7 @@ static void hear_field(struct h2 *h, struct h2_stream *st, struct slice name, st
 
 static int judge_head(const struct h2_stream *st)
 {
-    const struct http_limits *l = st->x->conn->lane->limits;
+    const struct http_limits *l = st->x->conn->http_loop->limits;
     struct http_req *r = &st->x->req;
 
     if (st->refuse_status != 0) {
@@ -222,7 +222,7 @@ static void begin_request(struct h2 *h, struct h2_stream *st, bool ends)
     }
     status = judge_head(st);
     if (status != 0) {
-        count(&h->conn->lane->counters.protocol_errors, 1);
+        count(&h->conn->http_loop->counters.protocol_errors, 1);
         exchange_refuse(x, status);
     } else {
         exchange_begin(x);
@@ -251,7 +251,8 @@ static void end_head(struct h2 *h)
     }
 }
 
-/* A block that nobody wants is read like any other: later ones refer to what it puts into the table. */
+/* A block that nobody wants is read like any other: later ones refer to what it puts into the
+ * table. */
 void h2_head_piece(struct h2 *h, const char *p, size_t n, bool last)
 {
     struct h2_stream *st = h2_stream(h, h->block.stream);
@@ -269,7 +270,7 @@ void h2_head_piece(struct h2 *h, const char *p, size_t n, bool last)
         n -= (size_t)used;
         if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0) {
             h->block.bytes += field.namelen + field.valuelen + FIELD_OVERHEAD_BYTES;
-            if (h->block.bytes / BLOCK_FACTOR > h->conn->lane->limits->header_bytes) {
+            if (h->block.bytes / BLOCK_FACTOR > h->conn->http_loop->limits->header_bytes) {
                 h2_calm(
                     h); /* 431 is for who errs; this one wants us to unpack a byte to thousands */
                 return;
@@ -288,7 +289,7 @@ void h2_head_piece(struct h2 *h, const char *p, size_t n, bool last)
     }
 }
 
-/* --- bodies -------------------------------------------------------------------------------------------------------------- */
+/* --- bodies ----------------------------------------------------------------------------------- */
 
 void h2_feed(struct h2 *h, struct h2_stream *st)
 {
@@ -319,11 +320,12 @@ void h2_feed(struct h2 *h, struct h2_stream *st)
     buf_free(&held);
 }
 
-/* Past the bound the peer gets no more window, and its stream an end: but not before the answer has left. */
+/* Past the bound the peer gets no more window, and its stream an end: but not before the answer has
+ * left. */
 static void discard(struct h2 *h, struct h2_stream *st, size_t n)
 {
     st->discarded += n;
-    if (st->discarded <= h->conn->lane->limits->discard_bytes) {
+    if (st->discarded <= h->conn->http_loop->limits->discard_bytes) {
         h2_consume_stream(h, st, n);
         return;
     }

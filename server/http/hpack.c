@@ -84,7 +84,7 @@ void hpack_limit(struct hpack *h, uint32_t bytes)
     make_room(h, 0);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 /* 5.1: n in what is left of the first byte, then seven bits at a time. */
 static char *put_int(char *to, unsigned first, unsigned bits, size_t n)
@@ -143,7 +143,7 @@ char *hpack_status(char *to, int status)
     return to;
 }
 
-/* --- the table ------------------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static uint64_t load(const char *p, size_t n)
 {

@@ -1,9 +1,10 @@
-/* hpack.h - heads of answers, compressed for one HTTP/2 connection (RFC 7541): the sender's half. What peers send is read by
- * nghttp2's inflater.
+/* hpack.h - heads of answers, compressed for one HTTP/2 connection (RFC 7541): the sender's half.
+ * What peers send is read by nghttp2's inflater.
  *
- * Answers of one server are alike: what was said a moment ago is one byte. A value goes into the table when it is seen for the
- * second time, so that what differs from file to file does not push out what repeats; a name that no table knows goes in with
- * its first value. Strings are not Huffman-coded: they are few, and that coding was a tenth of a small answer's time.
+ * Answers of one server are alike: what was said a moment ago is one byte. A value goes into the
+ * table when it is seen for the second time, so that what differs from file to file does not push
+ * out what repeats; a name that no table knows goes in with its first value. Strings are not
+ * Huffman-coded: they are few, and that coding was a tenth of a small answer's time.
  *
  * owns     the entries; hpack_fini() frees them
  * threads  one
@@ -41,7 +42,8 @@ void hpack_init(struct hpack *h);
 void hpack_fini(struct hpack *h);
 void hpack_limit(struct hpack *h, uint32_t bytes); /* the peer's SETTINGS_HEADER_TABLE_SIZE */
 
-/* Each writes at `to` and returns what is behind it. A head begins with hpack_begin() and hpack_status(). */
+/* Each writes at `to` and returns what is behind it. A head begins with hpack_begin() and
+ * hpack_status(). */
 char *hpack_begin(struct hpack *h, char *to);
 char *hpack_status(char *to, int status);
 /* once: it will not come again (an id, a secret), so it never goes into the table. */

@@ -64,26 +64,30 @@ struct slice http_host_name(struct slice host); /* of Host, "[::1]:80" too: with
 /* All fields of that name joined by ", " in the arena (RFC 9110 5.3). */
 struct slice http_req_list(const struct http_req *r, const char *name);
 
-/* Weights of content negotiation (RFC 9110 12.4.2), in thousandths. A malformed weight counts as 1. */
+/* Weights of content negotiation (RFC 9110 12.4.2), in thousandths. A malformed weight counts as
+ * 1. */
 enum { WEIGHT_ONE = 1000, WEIGHT_NONE = -1 };
 int http_weight(struct slice params); /* what follows an element's first ';' */
-/* The weight that an Accept list gives to this type by name; wildcards do not count. WEIGHT_NONE: it is not named. */
+/* The weight that an Accept list gives to this type by name; wildcards do not count. WEIGHT_NONE:
+ * it is not named. */
 int http_weight_of(struct slice list, struct slice type);
 
-/* Content-Security-Policy of every answer that names no other: a browser shows the page, runs none of its scripts, and gives it
- * a web origin of its own, so that what an origin or an upload wrote cannot act for the reader. Links to files still work. */
+/* Content-Security-Policy of every answer that names no other: a browser shows the page, runs none
+ * of its scripts, and gives it a web origin of its own, so that what an origin or an upload wrote
+ * cannot act for the reader. Links to files still work. */
 #define REPLY_SANDBOX "sandbox allow-downloads"
 
-/* Room for a reply's fields; the names must be lower case literals or arena text, as the values. Date, Server,
- * X-Request-Id, X-Content-Type-Options, Content-Security-Policy, Content-Length, Transfer-Encoding and Connection are the
- * connection's business: do not add them. */
+/* Room for a reply's fields; the names must be lower case literals or arena text, as the values.
+ * Date, Server, X-Request-Id, X-Content-Type-Options, Content-Security-Policy, Content-Length,
+ * Transfer-Encoding and Connection are the connection's business: do not add them. */
 enum { REPLY_FIELDS = 40 };
 struct http_reply {
     int status;
     size_t nfields;
     struct slice date;   /* when the origin made it; p == NULL: now */
     struct slice policy; /* Content-Security-Policy, of a page of ours; p == NULL: REPLY_SANDBOX */
-    /* Not 0: on its loop every reply of this number begins with the same so many fields, so they need no second look. */
+    /* Not 0: on its loop every reply of this number begins with the same so many fields, so they
+     * need no second look. */
     uint64_t number;
     size_t numbered;
     struct http_field fields[REPLY_FIELDS];

@@ -52,7 +52,8 @@ uint64_t pace_allows(const struct pace *p, uint64_t want, uint64_t now_ms)
     uint64_t saved_ns = paid_ns - now_ns < p->burst_ns ? p->burst_ns - (paid_ns - now_ns) : 0;
     uint64_t n = saved_ns * p->rate / 1000000000u;
 
-    /* Worth a packet: at high rates a few milliseconds' bytes, so that answers on other loops find some too. */
+    /* Worth a packet: at high rates a few milliseconds' bytes, so that answers on other loops find
+     * some too. */
     return n >= min_u64(want, max_u64(p->rate / 400, QUANTUM_MIN_BYTES)) ? min_u64(n, want) : 0;
 }
 

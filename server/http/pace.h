@@ -1,7 +1,8 @@
 /* pace.h - how fast one client's answers may leave, all of them together.
  *
- * GCRA over bytes: one theoretical arrival time, shared by the answers of all loops. Looking takes nothing, what was sent is
- * charged after; two loops that look at once overdraw by a burst at most, and pay it back.
+ * GCRA over bytes: one theoretical arrival time, shared by the answers of all loops. Looking takes
+ * nothing, what was sent is charged after; two loops that look at once overdraw by a burst at most,
+ * and pay it back.
  *
  * owns     counted: the gate's bucket holds one, each answer under way another
  * threads  any

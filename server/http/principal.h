@@ -1,4 +1,5 @@
-/* principal.h - who asks, as the gate found out (gate/gate.h): what plans, limits and logs know of a caller. */
+/* principal.h - who asks, as the gate found out (gate/gate.h): what plans, limits and logs know of
+ * a caller. */
 #ifndef SERVER_HTTP_PRINCIPAL_H
 #define SERVER_HTTP_PRINCIPAL_H
 

@@ -3,10 +3,11 @@
 #include "common/codec/httpdate.h"
 
 enum { RANGES_MAX = 64 }; /* more is an attack or nonsense: the whole instead (RFC 9110 14.2) */
-/* No file has a byte behind this one. Whoever reads ahead of a hint adds to it: sums must stay below 2^64. */
+/* No file has a byte behind this one. Whoever reads ahead of a hint adds to it: sums must stay
+ * below 2^64. */
 #define POSITION_MAX ((uint64_t)INT64_MAX)
 
-/* --- entity tags (RFC 9110 8.8.3) ---------------------------------------------------------------------------------- */
+/* --- entity tags (RFC 9110 8.8.3) ------------------------------------------------------------- */
 
 static struct slice opaque(struct slice tag)
 {
@@ -64,7 +65,7 @@ static bool list_names_ours(struct slice list, const struct validators *v, bool 
     return false;
 }
 
-/* --- preconditions, in the order of RFC 9110 13.2.2 ---------------------------------------------------------------------- */
+/* --- preconditions, in the order of RFC 9110 13.2.2 ------------------------------------------- */
 
 static bool parse_date(const struct http_req *r, struct slice date, const struct validators *v,
                        uint64_t *out)
@@ -89,7 +90,7 @@ static bool is_not_modified_since(const struct http_req *r, struct slice date,
            (v->last_modified_s == since || (v->last_modified_s < since && !v->may_go_back));
 }
 
-static enum verdict judge_preconditions(const struct http_req *r, const struct validators *v)
+static enum range_answer judge_preconditions(const struct http_req *r, const struct validators *v)
 {
     bool reads = r->method == METHOD_GET || r->method == METHOD_HEAD;
     struct slice match = http_req_list(r, "if-match");
@@ -98,24 +99,24 @@ static enum verdict judge_preconditions(const struct http_req *r, const struct v
 
     if (match.p != NULL) {
         if (!list_names_ours(match, v, true)) {
-            return VERDICT_FAILED;
+            return RANGE_ANSWER_FAILED;
         }
     } else if ((date = http_req_field(r, "if-unmodified-since")).p != NULL &&
                !is_unmodified_since(r, date, v)) {
-        return VERDICT_FAILED;
+        return RANGE_ANSWER_FAILED;
     }
     if (none.p != NULL) {
         if (list_names_ours(none, v, false)) {
-            return reads ? VERDICT_NOT_MODIFIED : VERDICT_FAILED;
+            return reads ? RANGE_ANSWER_NOT_MODIFIED : RANGE_ANSWER_FAILED;
         }
     } else if (reads && (date = http_req_field(r, "if-modified-since")).p != NULL &&
                is_not_modified_since(r, date, v)) {
-        return VERDICT_NOT_MODIFIED;
+        return RANGE_ANSWER_NOT_MODIFIED;
     }
-    return VERDICT_FULL;
+    return RANGE_ANSWER_FULL;
 }
 
-/* --- ranges (RFC 9110 14) --------------------------------------------------------------------------------------------- */
+/* --- ranges (RFC 9110 14) --------------------------------------------------------------------- */
 
 struct span {
     uint64_t first, end;
@@ -176,7 +177,8 @@ static size_t add_span(struct span *spans, size_t n, struct span s)
     return n + 1;
 }
 
-static enum verdict judge_ranges(struct slice set, uint64_t total, uint64_t *first, uint64_t *end)
+static enum range_answer judge_ranges(struct slice set, uint64_t total, uint64_t *first,
+                                      uint64_t *end)
 {
     struct span spans[RANGES_MAX];
     size_t n = 0;
@@ -191,11 +193,11 @@ static enum verdict judge_ranges(struct slice set, uint64_t total, uint64_t *fir
             continue; /* empty list elements are legal */
         }
         if (++specs > RANGES_MAX) {
-            return VERDICT_FULL;
+            return RANGE_ANSWER_FULL;
         }
         switch (parse_spec(spec, &a, &b)) {
         case SPEC_BAD:
-            return VERDICT_FULL; /* an invalid field is ignored as a whole */
+            return RANGE_ANSWER_FULL; /* an invalid field is ignored as a whole */
         case SPEC_FROM_TO:
             s = (struct span){a, b < total ? b + 1 : total};
             break;
@@ -211,14 +213,14 @@ static enum verdict judge_ranges(struct slice set, uint64_t total, uint64_t *fir
         }
     }
     if (specs == 0 || n > 1) {
-        return VERDICT_FULL;
+        return RANGE_ANSWER_FULL;
     }
     if (n == 0) {
-        return VERDICT_UNSATISFIED;
+        return RANGE_ANSWER_UNSATISFIED;
     }
     *first = spans[0].first;
     *end = spans[0].end;
-    return VERDICT_PART;
+    return RANGE_ANSWER_PART;
 }
 
 /* Without If-Range, or when it names exactly what we have. */
@@ -236,16 +238,16 @@ static bool if_range_holds(const struct http_req *r, const struct validators *v)
     return !v->is_commit_time && parse_date(r, value, v, &date) && date == v->last_modified_s;
 }
 
-enum verdict request_judge(const struct http_req *r, const struct validators *v, uint64_t *first,
-                           uint64_t *end)
+enum range_answer request_judge(const struct http_req *r, const struct validators *v,
+                                uint64_t *first, uint64_t *end)
 {
-    enum verdict verdict = judge_preconditions(r, v);
+    enum range_answer verdict = judge_preconditions(r, v);
     struct slice set;
 
     *first = 0;
     *end = v->total_bytes;
-    if (verdict != VERDICT_FULL || r->method != METHOD_GET || v->total_bytes == LENGTH_UNKNOWN ||
-        !range_set(r, &set) || !if_range_holds(r, v)) {
+    if (verdict != RANGE_ANSWER_FULL || r->method != METHOD_GET ||
+        v->total_bytes == LENGTH_UNKNOWN || !range_set(r, &set) || !if_range_holds(r, v)) {
         return verdict;
     }
     return judge_ranges(set, v->total_bytes, first, end);

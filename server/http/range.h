@@ -1,26 +1,28 @@
-/* range.h - Range, If-Range and the conditional fields (RFC 9110 13, 14), judged against what we have.
+/* range.h - Range, If-Range and the conditional fields (RFC 9110 13, 14), judged against what we
+ * have.
  *
- * Several ranges are coalesced when they touch or overlap; if more than one remains, the answer is 200 (legal, RFC 9110 14.2).
+ * Several ranges are coalesced when they touch or overlap; if more than one remains, the answer is
+ * 200 (legal, RFC 9110 14.2).
  */
 #ifndef SERVER_HTTP_RANGE_H
 #define SERVER_HTTP_RANGE_H
 
 #include "server/http/msg.h"
 
-enum verdict {
-    VERDICT_FULL,        /* 200 */
-    VERDICT_PART,        /* 206: [*first, *end) */
-    VERDICT_UNSATISFIED, /* 416 with Content-Range: bytes <star>/total */
-    VERDICT_NOT_MODIFIED,
-    VERDICT_FAILED, /* 412 */
+enum range_answer {
+    RANGE_ANSWER_FULL,        /* 200 */
+    RANGE_ANSWER_PART,        /* 206: [*first, *end) */
+    RANGE_ANSWER_UNSATISFIED, /* 416 with Content-Range: bytes <star>/total */
+    RANGE_ANSWER_NOT_MODIFIED,
+    RANGE_ANSWER_FAILED, /* 412 */
 };
 
 struct validators {
     struct slice etag; /* with quotes, as sent; p == NULL without */
-    struct slice
-        etag_alias; /* a second form that conditionals accept ("sha256-..." beside "g-..."); or none */
-    struct slice
-        etag_weak; /* the origin's own, where that is weak: for If-None-Match alone; or none */
+    /* a second form that conditionals accept ("sha256-..." beside "g-..."); or none */
+    struct slice etag_alias;
+    /* the origin's own, where that is weak: for If-None-Match alone; or none */
+    struct slice etag_weak;
     uint64_t last_modified_s; /* unix; 0 without */
     /* A rollback brings an older date: If-Modified-Since holds for the very same one alone. */
     bool may_go_back;
@@ -29,13 +31,14 @@ struct validators {
     uint64_t total_bytes; /* LENGTH_UNKNOWN: ranges cannot be judged, answers 200 */
 };
 
-/* GET and HEAD (ranges are for GET only). Writes the window on VERDICT_FULL too. */
-enum verdict request_judge(const struct http_req *r, const struct validators *v, uint64_t *first,
-                           uint64_t *end);
+/* GET and HEAD (ranges are for GET only). Writes the window on RANGE_ANSWER_FULL too. */
+enum range_answer request_judge(const struct http_req *r, const struct validators *v,
+                                uint64_t *first, uint64_t *end);
 
-/* Parses "bytes=..." alone, for a cold object whose length is not known yet. *end == LENGTH_UNKNOWN for "a-".
- * A suffix range sets *suffix and *first is the count. false: absent, invalid, more than one range, or one that begins
- * where no file has bytes: *first and a known *end stay below 2^63 + 1. */
+/* Parses "bytes=..." alone, for a cold object whose length is not known yet. *end == LENGTH_UNKNOWN
+ * for "a-". A suffix range sets *suffix and *first is the count. false: absent, invalid, more than
+ * one range, or one that begins where no file has bytes: *first and a known *end stay below 2^63 +
+ * 1. */
 bool range_peek(const struct http_req *r, uint64_t *first, uint64_t *end, bool *suffix);
 
 #endif

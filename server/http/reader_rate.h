@@ -1,7 +1,8 @@
 /* reader_rate.h - whether somebody takes what we have for them at less than a least rate.
  *
- * Only time counts in which bytes of ours wait for the peer to take them: not that in which an origin, a disk or a limit of ours
- * is slow. It is gathered from looks some seconds apart, and what was taken in between, whenever that was, counts for the peer.
+ * Only time counts in which bytes of ours wait for the peer to take them: not that in which an
+ * origin, a disk or a limit of ours is slow. It is gathered from looks some seconds apart, and what
+ * was taken in between, whenever that was, counts for the peer.
  *
  * threads  its owner's; the time is an argument
  */

@@ -26,44 +26,44 @@ struct http_server {
     /* close; the lock is also over a change of `listeners` */
     struct lock lock;
     struct cond done;
-    unsigned lanes_left;
-    struct lane *lanes;
+    unsigned http_loops_left;
+    struct http_loop *http_loops;
 };
 
-static struct lane *lane_at(struct http_server *s, const struct loop *l)
+static struct http_loop *http_loop_at(struct http_server *s, const struct loop *l)
 {
-    return &s->lanes[l->index];
+    return &s->http_loops[l->index];
 }
 
 static void on_accept(void *arg, struct loop *l, const struct accepted *a)
 {
     struct http_server *s = arg;
-    struct lane *lane = lane_at(s, l);
+    struct http_loop *http_loop = http_loop_at(s, l);
 
-    if (lane->handler.on_connect != NULL &&
-        !lane->handler.on_connect(lane->handler.arg, &a->peer)) {
+    if (http_loop->handler.on_connect != NULL &&
+        !http_loop->handler.on_connect(http_loop->handler.arg, &a->peer)) {
         close(a->fd);
         listener_release(&(struct listener *){a->listener});
-        count(&lane->counters.limited, 1);
+        count(&http_loop->counters.limited, 1);
         atomic_fetch_sub_explicit(&l->connections, 1, memory_order_relaxed);
         server_conn_gone(s);
         return;
     }
-    conn_open(lane, a);
+    conn_open(http_loop, a);
 }
 
-static void on_reap(struct letter *letter)
+static void on_reap(struct message *message)
 {
-    struct lane *lane = CONTAINER_OF(letter, struct lane, reap);
-    struct http_server *s = lane->server;
+    struct http_loop *http_loop = CONTAINER_OF(message, struct http_loop, reap);
+    struct http_server *s = http_loop->server;
     uint64_t open = atomic_load(&s->open), most = s->limits.connections;
     uint64_t part = 1 + most / 64; /* some more than it takes: the next ones come at once */
 
-    loop_refresh(lane->loop);
+    loop_refresh(http_loop->loop);
     if (open >= most) {
-        conn_reap(lane, (unsigned)((open - most + part) / loops_count(s->loops) + 1));
+        conn_reap(http_loop, (unsigned)((open - most + part) / loops_count(s->loops) + 1));
     }
-    atomic_store(&lane->reaping, false);
+    atomic_store(&http_loop->reaping, false);
 }
 
 static void on_full(void *arg)
@@ -71,10 +71,10 @@ static void on_full(void *arg)
     struct http_server *s = arg;
 
     for (unsigned i = 0; i < loops_count(s->loops); i++) {
-        struct lane *lane = &s->lanes[i];
-        if (!atomic_exchange(&lane->reaping, true)) {
-            lane->reap.deliver = on_reap;
-            mailbox_post(lane->loop->mail, &lane->reap);
+        struct http_loop *http_loop = &s->http_loops[i];
+        if (!atomic_exchange(&http_loop->reaping, true)) {
+            http_loop->reap.deliver = on_reap;
+            message_queue_post(http_loop->loop->mail, &http_loop->reap);
         }
     }
 }
@@ -95,24 +95,25 @@ struct http_server *http_server_open(struct loops *ls, struct pool *disk,
     lock_init(&s->lock, LOCK_LISTENERS);
     cond_init(&s->done);
     s->memory = memory;
-    s->lanes = mem_array(loops_count(ls), sizeof *s->lanes);
+    s->http_loops = mem_array(loops_count(ls), sizeof *s->http_loops);
     for (unsigned i = 0; i < loops_count(ls); i++) {
-        struct lane *lane = &s->lanes[i];
-        lane->server = s;
-        lane->limits = &s->limits;
-        lane->handler = handler;
-        lane->disk = disk;
-        lane->memory = s->memory;
-        lane_init(lane, loops_at(ls, i));
+        struct http_loop *http_loop = &s->http_loops[i];
+        http_loop->server = s;
+        http_loop->limits = &s->limits;
+        http_loop->handler = handler;
+        http_loop->disk = disk;
+        http_loop->memory = s->memory;
+        http_loop_init(http_loop, loops_at(ls, i));
     }
     s->acceptor = acceptor_open(ls, limits->connections, &s->open,
                                 (struct acceptor_events){on_accept, on_full, s});
     return s;
 }
 
-/* --- listeners ---------------------------------------------------------------------------------------------------------- */
+/* --- listeners -------------------------------------------------------------------------------- */
 
-/* Names are unique, but for "127.0.0.1:0", which may stand there several times: then the place counts. */
+/* Names are unique, but for "127.0.0.1:0", which may stand there several times: then the place
+ * counts. */
 static struct listener *find_listener(struct http_server *s, size_t place, const char *address)
 {
     struct http_listeners *ls = &s->listeners;
@@ -131,9 +132,9 @@ static struct listener *find_listener(struct http_server *s, size_t place, const
 static void drain_retired(struct loop *l, void *arg)
 {
     struct http_server *s = arg;
-    struct lane *lane = lane_at(s, l);
+    struct http_loop *http_loop = http_loop_at(s, l);
 
-    LIST_EACH (&lane->conns, n) {
+    LIST_EACH (&http_loop->conns, n) {
         struct conn *c = LIST_ITEM(n, struct conn, node);
         if (listener_retired(c->listener) && (c->asked || c->h2 != NULL)) {
             c->ops->drain(c);
@@ -234,7 +235,7 @@ void http_server_start(struct http_server *s)
     acceptor_start(s->acceptor);
 }
 
-/* --- drain -------------------------------------------------------------------------------------------------------------- */
+/* --- drain ------------------------------------------------------------------------------------ */
 
 static void tell_drained(struct http_server *s)
 {
@@ -251,31 +252,31 @@ void server_conn_gone(struct http_server *s)
     }
 }
 
-static void close_all(struct lane *lane)
+static void close_all(struct http_loop *http_loop)
 {
-    while (!list_empty(&lane->conns)) {
-        conn_close(LIST_ITEM(lane->conns.next, struct conn, node));
+    while (!list_empty(&http_loop->conns)) {
+        conn_close(LIST_ITEM(http_loop->conns.next, struct conn, node));
     }
 }
 
 static void on_drain_over(struct timer *t)
 {
-    struct lane *lane = CONTAINER_OF(t, struct lane, drain);
-    close_all(lane);
+    struct http_loop *http_loop = CONTAINER_OF(t, struct http_loop, drain);
+    close_all(http_loop);
 }
 
-static void drain_lane(struct loop *l, void *arg)
+static void drain_http_loop(struct loop *l, void *arg)
 {
     struct http_server *s = arg;
-    struct lane *lane = lane_at(s, l);
+    struct http_loop *http_loop = http_loop_at(s, l);
 
-    lane->draining = true;
-    LIST_EACH (&lane->conns, n) {
+    http_loop->draining = true;
+    LIST_EACH (&http_loop->conns, n) {
         struct conn *c = LIST_ITEM(n, struct conn, node);
         c->ops->drain(c);
     }
-    lane->drain.fire = on_drain_over;
-    timer_set(&l->timers, &lane->drain, l->now_ms + s->drain_ms);
+    http_loop->drain.fire = on_drain_over;
+    timer_set(&l->timers, &http_loop->drain, l->now_ms + s->drain_ms);
     tell_drained(s);
 }
 
@@ -287,21 +288,21 @@ void http_server_drain(struct http_server *s, uint32_t drain_ms, void (*drained)
     s->on_drained = drained;
     s->drained_arg = arg;
     atomic_store(&s->draining, true);
-    loops_each(s->loops, drain_lane, s);
+    loops_each(s->loops, drain_http_loop, s);
 }
 
-/* --- close -------------------------------------------------------------------------------------------------------------- */
+/* --- close ------------------------------------------------------------------------------------ */
 
-static void close_lane(struct loop *l, void *arg)
+static void close_http_loop(struct loop *l, void *arg)
 {
     struct http_server *s = arg;
-    struct lane *lane = lane_at(s, l);
+    struct http_loop *http_loop = http_loop_at(s, l);
 
-    close_all(lane);
-    timer_stop(&lane->drain);
-    lane_fini(lane);
+    close_all(http_loop);
+    timer_stop(&http_loop->drain);
+    http_loop_fini(http_loop);
     lock_take(&s->lock);
-    s->lanes_left--;
+    s->http_loops_left--;
     cond_signal(&s->done);
     lock_drop(&s->lock);
 }
@@ -314,10 +315,10 @@ void http_server_close(struct http_server **sp)
         return;
     }
     acceptor_stop(s->acceptor);
-    s->lanes_left = loops_count(s->loops);
-    loops_each(s->loops, close_lane, s);
+    s->http_loops_left = loops_count(s->loops);
+    loops_each(s->loops, close_http_loop, s);
     lock_take(&s->lock);
-    while (s->lanes_left > 0) {
+    while (s->http_loops_left > 0) {
         cond_wait(&s->done, &s->lock);
     }
     lock_drop(&s->lock);
@@ -326,11 +327,11 @@ void http_server_close(struct http_server **sp)
     http_listeners_drop(&s->listeners);
     cond_fini(&s->done);
     lock_fini(&s->lock);
-    free(s->lanes);
+    free(s->http_loops);
     free(s);
 }
 
-/* --- what it has done --------------------------------------------------------------------------------------------------- */
+/* --- what it has done ------------------------------------------------------------------------- */
 
 static uint64_t sum(const _Atomic uint64_t *n)
 {
@@ -344,7 +345,7 @@ void http_server_stats(struct http_server *s, struct http_stats *out)
         body_memory_stats(s->memory, &out->bodies);
     }
     for (unsigned i = 0; i < loops_count(s->loops); i++) {
-        const struct lane_counters *c = &s->lanes[i].counters;
+        const struct http_loop_counters *c = &s->http_loops[i].counters;
         out->accepted += sum(&c->accepted);
         out->open_h2 += sum(&c->h2);
         out->open_tls += sum(&c->tls);
@@ -372,24 +373,24 @@ size_t http_server_certificates(struct http_server *s, struct http_certificate *
     return n;
 }
 
-/* --- who is here -------------------------------------------------------------------------------------------------------- */
+/* --- who is here ------------------------------------------------------------------------------ */
 
 struct census {
     struct http_server *server;
     struct lock lock; /* over all below */
     struct cond done;
-    unsigned lanes_left;
+    unsigned http_loops_left;
     struct http_client *client;
     size_t count, room;
 };
 
-static void count_lane(struct loop *l, void *arg)
+static void count_http_loop(struct loop *l, void *arg)
 {
     struct census *cs = arg;
-    struct lane *lane = lane_at(cs->server, l);
+    struct http_loop *http_loop = http_loop_at(cs->server, l);
 
     lock_take(&cs->lock);
-    for (const struct client *c = lane->clients.all; c != NULL; c = c->hh.next) {
+    for (const struct client *c = http_loop->clients.all; c != NULL; c = c->hh.next) {
         if (cs->count == cs->room) {
             cs->room = cs->room != 0 ? 2 * cs->room : 64;
             cs->client = realloc(cs->client, cs->room * sizeof *cs->client);
@@ -399,7 +400,7 @@ static void count_lane(struct loop *l, void *arg)
             (struct http_client){.connections = c->connections, .bytes_out = c->bytes_out};
         memcpy(cs->client[cs->count++].address, c->address, ADDRESS_BYTES);
     }
-    cs->lanes_left--;
+    cs->http_loops_left--;
     cond_signal(&cs->done);
     lock_drop(&cs->lock);
 }
@@ -436,13 +437,13 @@ static size_t merge(struct http_client *c, size_t count)
 
 size_t http_server_clients(struct http_server *s, struct http_client **out)
 {
-    struct census cs = {.server = s, .lanes_left = loops_count(s->loops)};
+    struct census cs = {.server = s, .http_loops_left = loops_count(s->loops)};
 
     lock_init(&cs.lock, LOCK_LEAF);
     cond_init(&cs.done);
-    loops_each(s->loops, count_lane, &cs);
+    loops_each(s->loops, count_http_loop, &cs);
     lock_take(&cs.lock);
-    while (cs.lanes_left > 0) {
+    while (cs.http_loops_left > 0) {
         cond_wait(&cs.done, &cs.lock);
     }
     lock_drop(&cs.lock);

@@ -1,8 +1,8 @@
 /* status.h - which status an error is answered with: the one table for all that answer.
  *
- * What passes by itself (busy, timed out, cancelled, changed meanwhile) is 503, never 504: installers do not try again after that
- * one. An origin that cannot be reached is 502, a full disk 507, what a setting forbids 403. For the rest it matters whose bytes
- * the error is about.
+ * What passes by itself (busy, timed out, cancelled, changed meanwhile) is 503, never 504:
+ * installers do not try again after that one. An origin that cannot be reached is 502, a full disk
+ * 507, what a setting forbids 403. For the rest it matters whose bytes the error is about.
  *
  * threads  any
  */

@@ -1,23 +1,25 @@
-/* carry.h - a repository of a Hub at one revision, on its way from one mirror to another (docs/decisions/0012).
+/* carry.h - a repository of a Hub at one revision, on its way from one mirror to another
+ * (docs/decisions/0012).
  *
- * Out: what this mirror knows of the revision, wherever it keeps it: rows of a pull-through repo, the tree of a synced one, a
- * hosted tree. In: the same words and files, each checked against them, held by an upload session until all are here, then
- * visible at once. mirrorctl reads and writes what is carried; the daemon sees descriptors (talk.h).
+ * Out: what this mirror knows of the revision, wherever it keeps it: rows of a pull-through repo,
+ * the tree of a synced one, a hosted tree. In: the same words and files, each checked against them,
+ * held by an upload session until all are here, then visible at once. mirrorctl reads and writes
+ * what is carried; the daemon sees descriptors (talk.h).
  *
  * threads  the control connection's own; all of it blocks
  */
 #ifndef SERVER_HUB_CARRY_H
 #define SERVER_HUB_CARRY_H
 
-#include "server/hub/stock.h"
+#include "server/hub/inventory.h"
 #include "server/repo/hf/synced.h"
 
 enum { CARRY_WORDS_BYTES = 512 << 20 }; /* info and listing of a revision */
 
 struct carry { /* a revision, as this mirror has it */
-    const struct hub_parts *hub;
+    const struct hub_deps *hub;
     const struct repo *repo;
-    enum stock_kind kind;
+    enum inventory_kind kind;
     struct arena arena; /* of what follows */
     struct slice type;
     struct slice asked; /* as the caller spells it */
@@ -33,11 +35,12 @@ struct carry { /* a revision, as this mirror has it */
 };
 
 /* E_UNSUPPORTED: repo keeps no such repositories. */
-MUST_USE int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e);
+MUST_USE int carry_kind_of(const struct repo *r, enum inventory_kind *out, struct err *e);
 /* E_NOTFOUND: this mirror does not know it, or not its listing. Always to be freed. */
-MUST_USE int carry_find(const struct hub_parts *hub, const struct stock_name *n, struct carry *out,
-                        struct err *e);
-/* A file's SHA-256, and whether its bytes are here. E_NOTFOUND: they never were, and it is not known. */
+MUST_USE int carry_find(const struct hub_deps *hub, const struct inventory_name *n,
+                        struct carry *out, struct err *e);
+/* A file's SHA-256, and whether its bytes are here. E_NOTFOUND: they never were, and it is not
+ * known. */
 MUST_USE int carry_digest(const struct carry *c, const struct manifest_entry *f, struct digest *out,
                           bool *here, struct err *e);
 void carry_free(struct carry *c);

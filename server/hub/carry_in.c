@@ -1,8 +1,10 @@
-/* carry_in.c - in order: the session that holds what has come; what is said of it, judged; its files; its beginning and its end.
+/* carry_in.c - in order: the session that holds what has come; what is said of it, judged; its
+ * files; its beginning and its end.
  *
- * What the commit's listing has is what is expected, no more and no less. A large file goes the way of an upload (upload/upload.h).
- * Small ones lie in rows, and what a row costs is the wait for its commit: they are gathered and written together. Those that still
- * wait when the process dies are asked for again. */
+ * What the commit's listing has is what is expected, no more and no less. A large file goes the way
+ * of an upload (upload/upload.h). Small ones lie in rows, and what a row costs is the wait for its
+ * commit: they are gathered and written together. Those that still wait when the process dies are
+ * asked for again. */
 #include "server/hub/carry_in.h"
 
 #include <errno.h>
@@ -22,7 +24,7 @@
 enum { NAME_MAX_BYTES = 250 };
 enum { READ_BYTES = 1 << 20, HOLD_AT_ONCE = 128, GROUP_FILES = 256, GROUP_BYTES = 1 << 20 };
 
-/* --- its session -------------------------------------------------------------------------------------------------- */
+/* --- its session ------------------------------------------------------------------------------ */
 
 static struct put put_of(const struct carry_in *c, enum put_kind kind)
 {
@@ -86,7 +88,7 @@ static int open_session(struct carry_in *c, struct err *e)
     return rc;
 }
 
-/* --- what is said of it ------------------------------------------------------------------------------------------- */
+/* --- what is said of it ----------------------------------------------------------------------- */
 
 static bool is_main(struct slice rev)
 {
@@ -111,7 +113,7 @@ static int claim_names(struct carry_in *c, const struct carry_in_ask *ask, struc
     if (!fine || ask->type.n + ask->id.n + ask->rev.n > NAME_MAX_BYTES) {
         return err_set(e, E_INVALID, "no repository of a Hub is called so");
     }
-    if (c->is.kind == STOCK_HOSTED &&
+    if (c->is.kind == INVENTORY_HOSTED &&
         (slice_eqs(ask->type, "kernels") || rest.n == 0 || !hosted_segment_valid(owner) ||
          !hosted_segment_valid(rest))) {
         return err_set(e, E_UNSUPPORTED,
@@ -121,7 +123,7 @@ static int claim_names(struct carry_in *c, const struct carry_in_ask *ask, struc
                        "called owner/name",
                        SLICE_ARG(ask->type), SLICE_ARG(ask->id));
     }
-    if (c->is.kind == STOCK_HOSTED && !is_main(ask->rev) && !ref_name_valid(ask->rev)) {
+    if (c->is.kind == INVENTORY_HOSTED && !is_main(ask->rev) && !ref_name_valid(ask->rev)) {
         return err_set(e, E_UNSUPPORTED,
                        "no branch of a hosted repo can be called \"" SLICE_FMT
                        "\", export the revision by its commit",
@@ -153,7 +155,7 @@ static int learn_info(struct carry_in *c, const struct carry_in_ask *ask, struct
 /* Who may read it at the Hub nobody can be asked here. */
 static int judge_rights(struct carry_in *c, struct err *e)
 {
-    bool hosted = c->is.kind == STOCK_HOSTED;
+    bool hosted = c->is.kind == INVENTORY_HOSTED;
 
     if (!c->is.closed || c->open ||
         (hosted ? !c->is.repo->anonymous_read : !c->is.repo->by_caller)) {
@@ -222,7 +224,7 @@ static int claim_words(struct carry_in *c, const struct carry_in_ask *ask, struc
     return rc != 0 ? rc : learn_digests(c, ask->digests, e);
 }
 
-/* --- what is here already ----------------------------------------------------------------------------------------- */
+/* --- what is here already --------------------------------------------------------------------- */
 
 /* Are the bytes in this store, and are they the file's by both its names? */
 static bool is_here(struct carry_in *c, const struct carry_in_file *f)
@@ -256,7 +258,8 @@ static void put_file(struct carry_in *c, const struct session *s, const struct c
     session_hold(s, en.path, &f->digest, b);
 }
 
-/* Those of [first, end) that are here become the session's; E_CHANGED: one was evicted this very moment. */
+/* Those of [first, end) that are here become the session's; E_CHANGED: one was evicted this very
+ * moment. */
 static int hold_some(struct carry_in *c, const struct session *s, size_t first, size_t end,
                      struct err *e)
 {
@@ -335,16 +338,16 @@ static int judge_fd(int fd, uint64_t size_bytes, struct err *e)
                : 0;
 }
 
-/* --- one that comes ----------------------------------------------------------------------------------------------- */
+/* --- one that comes --------------------------------------------------------------------------- */
 
-struct taking {
+struct file_import {
     struct upload_sink *sink; /* NULL: small, into bytes */
     struct buf bytes;
     struct git_hasher *git; /* NULL: LFS */
     struct upload_reply reply;
 };
 
-static int take_in(struct taking *t, struct slice bytes, struct err *e)
+static int take_in(struct file_import *t, struct slice bytes, struct err *e)
 {
     if (t->git != NULL) {
         git_hasher_add(t->git, bytes);
@@ -356,7 +359,7 @@ static int take_in(struct taking *t, struct slice bytes, struct err *e)
     return t->bytes.rc;
 }
 
-static int pour(struct taking *t, int fd, uint64_t size_bytes, bool (*over)(void *arg, int fd),
+static int pour(struct file_import *t, int fd, uint64_t size_bytes, bool (*over)(void *arg, int fd),
                 void *arg, struct err *e)
 {
     char *room = mem_new((size_t)min_u64(READ_BYTES, size_bytes) + 1);
@@ -364,13 +367,13 @@ static int pour(struct taking *t, int fd, uint64_t size_bytes, bool (*over)(void
     int rc = 0;
 
     while (rc == 0 && t->reply.status == 0 && at < size_bytes) {
-        size_t want = (size_t)min_u64(READ_BYTES, size_bytes - at);
+        size_t lookup = (size_t)min_u64(READ_BYTES, size_bytes - at);
         ssize_t n;
         if (over(arg, fd)) {
             rc = err_set(e, E_CANCELLED, "its sender has left, or sends nothing");
             break;
         }
-        n = read(fd, room, want);
+        n = read(fd, room, lookup);
         if (n > 0) {
             rc = take_in(t, slice_of(room, (size_t)n), e);
             at += (uint64_t)n;
@@ -386,7 +389,7 @@ static int pour(struct taking *t, int fd, uint64_t size_bytes, bool (*over)(void
 }
 
 static int open_sink(struct carry_in *c, const struct carry_in_file *f,
-                     const struct manifest_entry *entry, struct taking *t, struct err *e)
+                     const struct manifest_entry *entry, struct file_import *t, struct err *e)
 {
     struct upload_body body = {.length = entry->size_bytes};
     struct put p = put_of(c, PUT_UPLOAD_FILE);
@@ -405,7 +408,7 @@ static int other_bytes(struct err *e)
     return err_set(e, E_CORRUPT, "its bytes are not those of its SHA-256");
 }
 
-static int judge_git(struct taking *t, const struct manifest_entry *entry, struct err *e)
+static int judge_git(struct file_import *t, const struct manifest_entry *entry, struct err *e)
 {
     struct git_oid oid;
 
@@ -419,7 +422,7 @@ static int judge_git(struct taking *t, const struct manifest_entry *entry, struc
                          "its bytes are not those that git's id in the listing names");
 }
 
-static int finish(struct taking *t, struct err *e)
+static int finish(struct file_import *t, struct err *e)
 {
     int rc = upload_sink_finish(&t->sink, clock_unix_s(), &t->reply, e);
 
@@ -428,7 +431,7 @@ static int finish(struct taking *t, struct err *e)
                                                : rc;
 }
 
-/* --- small ones --------------------------------------------------------------------------------------------------- */
+/* --- small ones ------------------------------------------------------------------------------- */
 
 static int begin_group(struct carry_in *c, struct err *e)
 {
@@ -482,7 +485,7 @@ int carry_in_flush(struct carry_in *c, struct err *e)
     return rc == E_CHANGED ? session_ended(e) : rc;
 }
 
-/* --- a file has come ---------------------------------------------------------------------------------------------- */
+/* --- a file has come -------------------------------------------------------------------------- */
 
 static void has_come(struct carry_in *c, struct carry_in_file *f,
                      const struct manifest_entry *entry)
@@ -517,9 +520,9 @@ int carry_in_take(struct carry_in *c, struct carry_in_file *f, const struct mani
                   int fd, bool (*over)(void *arg, int fd), void *arg, struct err *e)
 {
     bool small = entry->size_bytes <= BLOB_INLINE_BYTES;
-    struct taking t = {.reply = {.body = BUF_INIT(64 << 10)},
-                       .bytes = BUF_INIT(BLOB_INLINE_BYTES),
-                       .git = entry->lfs ? NULL : git_hasher_new(entry->size_bytes)};
+    struct file_import t = {.reply = {.body = BUF_INIT(64 << 10)},
+                            .bytes = BUF_INIT(BLOB_INLINE_BYTES),
+                            .git = entry->lfs ? NULL : git_hasher_new(entry->size_bytes)};
     int rc = judge_fd(fd, entry->size_bytes, e);
 
     if (rc == 0 && !small) {
@@ -543,7 +546,7 @@ int carry_in_take(struct carry_in *c, struct carry_in_file *f, const struct mani
     return 0;
 }
 
-/* --- its beginning ------------------------------------------------------------------------------------------------ */
+/* --- its beginning ---------------------------------------------------------------------------- */
 
 static void copy_names(struct carry_in *c, const struct carry_in_ask *ask)
 {
@@ -561,13 +564,13 @@ static void copy_names(struct carry_in *c, const struct carry_in_ask *ask)
             c->names[c->names_count++] = arena_copy(a, ask->names[i]);
         }
     }
-    c->tree_name = c->is.kind == STOCK_HOSTED
+    c->tree_name = c->is.kind == INVENTORY_HOSTED
                        ? hub_tree(c->is.type, c->is.id, a)
                        : arena_fmt(a, SLICE_FMT "/" SLICE_FMT "@" SLICE_FMT, SLICE_ARG(c->is.type),
                                    SLICE_ARG(c->is.id), SLICE_ARG(c->is.rev));
 }
 
-int carry_in_begin(const struct hub_parts *hub, struct repo_set *set, struct repo *r,
+int carry_in_begin(const struct hub_deps *hub, struct repo_set *set, struct repo *r,
                    const struct carry_in_ask *ask, struct carry_in **out, struct err *e)
 {
     struct carry_in *c = NEW(struct carry_in);
@@ -583,7 +586,7 @@ int carry_in_begin(const struct hub_parts *hub, struct repo_set *set, struct rep
                            .tree = BUF_INIT(CARRY_WORDS_BYTES),
                            .listing = BUF_INIT(CARRY_WORDS_BYTES)};
     rc = carry_kind_of(r, &c->is.kind, e);
-    if (rc == 0 && c->is.kind == STOCK_SYNCED) {
+    if (rc == 0 && c->is.kind == INVENTORY_SYNCED) {
         rc = err_set(e, E_USAGE,
                      "repo %s is kept as its sync says, the next run would take an import away, "
                      "name a repo without a sync section, or a hosted one",
@@ -608,9 +611,10 @@ int carry_in_begin(const struct hub_parts *hub, struct repo_set *set, struct rep
     return rc;
 }
 
-/* --- its end ------------------------------------------------------------------------------------------------------ */
+/* --- its end ---------------------------------------------------------------------------------- */
 
-/* Another revision than main is a branch. One that is new begins at main, which is there: *first is false. */
+/* Another revision than main is a branch. One that is new begins at main, which is there: *first is
+ * false. */
 static int need_branch(struct carry_in *c, bool *first, struct err *e)
 {
     struct ref r = {.kind = REF_BRANCH,
@@ -662,7 +666,7 @@ int carry_in_commit(struct carry_in *c, struct err *e)
     rc = carry_in_flush(c, e);
     crash_point("carry.commit");
     if (rc == 0) {
-        rc = c->is.kind == STOCK_HOSTED ? end_hosted(c, e) : carry_rows_commit(c, e);
+        rc = c->is.kind == INVENTORY_HOSTED ? end_hosted(c, e) : carry_rows_commit(c, e);
     }
     if (rc == 0) {
         c->id[0] = '\0';

@@ -1,11 +1,14 @@
-/* carry_in.h - a revision that is being carried in: begun, its files taken one by one, then committed or given up.
+/* carry_in.h - a revision that is being carried in: begun, its files taken one by one, then
+ * committed or given up.
  *
- * What has come is held by an upload session: it outlives a client that is killed (the next try finds it here), is given up by
- * carry_in_abort(), and expires with the session. Nothing shows before the commit, which is one batch.
+ * What has come is held by an upload session: it outlives a client that is killed (the next try
+ * finds it here), is given up by carry_in_abort(), and expires with the session. Nothing shows
+ * before the commit, which is one batch.
  *
  * owns     carry_in_free() forgets it in memory alone
  * threads  the control connection's own; blocks
- * errors   E_INVALID, E_CORRUPT: what is carried is not what it says; E_DENIED: it may not be shown here; E_NOSPACE
+ * errors   E_INVALID, E_CORRUPT: what is carried is not what it says; E_DENIED: it may not be shown
+ *          here; E_NOSPACE
  */
 #ifndef SERVER_HUB_CARRY_IN_H
 #define SERVER_HUB_CARRY_IN_H
@@ -55,12 +58,13 @@ struct carry_in {
 };
 
 /* Takes a hold of set. */
-MUST_USE int carry_in_begin(const struct hub_parts *hub, struct repo_set *set, struct repo *r,
+MUST_USE int carry_in_begin(const struct hub_deps *hub, struct repo_set *set, struct repo *r,
                             const struct carry_in_ask *ask, struct carry_in **out, struct err *e);
 /* E_NOTFOUND: it has no such file. */
 MUST_USE int carry_in_find(const struct carry_in *c, struct slice path, struct carry_in_file **out,
                            struct manifest_entry *entry, struct err *e);
-/* The bytes of a file that is missing, read from fd: exactly as many as its size says. over(): the client has left. */
+/* The bytes of a file that is missing, read from fd: exactly as many as its size says. over(): the
+ * client has left. */
 MUST_USE int carry_in_take(struct carry_in *c, struct carry_in_file *f,
                            const struct manifest_entry *entry, int fd,
                            bool (*over)(void *arg, int fd), void *arg, struct err *e);
@@ -72,7 +76,7 @@ MUST_USE int carry_in_commit(struct carry_in *c, struct err *e);
 MUST_USE int carry_in_abort(struct carry_in *c, struct err *e);
 void carry_in_free(struct carry_in **cp);
 
-/* --- between it and carry_rows.c: what a pull-through repo has of it in the end ---------------------------------------- */
+/* --- between it and carry_rows.c: what a pull-through repo has of it in the end --------------- */
 
 /* The session as it stands. Always session_free(). */
 MUST_USE int carry_in_session(const struct carry_in *c, struct session *out, struct err *e);

@@ -1,7 +1,7 @@
 /* carry_out.c - what this mirror knows of a revision, for whoever carries it away. */
 #include "server/hub/carry.h"
 
-#include "server/hub/home.h"
+#include "server/hub/repo_index.h"
 #include "server/hub/kept.h"
 #include "server/repo/hf/key.h"
 #include "server/repo/hosted/hub.h"
@@ -9,9 +9,9 @@
 
 enum { FOLDER_BYTES = 2048 };
 
-int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e)
+int carry_kind_of(const struct repo *r, enum inventory_kind *out, struct err *e)
 {
-    return stock_kind_of(r, out)
+    return inventory_kind_of(r, out)
                ? 0
                : err_set(e, E_UNSUPPORTED,
                          "repo %s speaks %s, repositories of a Hub are in those with protocol hf "
@@ -19,7 +19,7 @@ int carry_kind_of(const struct repo *r, enum stock_kind *out, struct err *e)
                          r->name, r->ops->name);
 }
 
-/* --- words, pulled through ---------------------------------------------------------------------------------------- */
+/* --- words, pulled through -------------------------------------------------------------------- */
 
 /* Sets id, commit, closed and the words for clients. */
 static int learn(struct carry *c, struct slice doc, struct err *e)
@@ -42,7 +42,7 @@ static int learn(struct carry *c, struct slice doc, struct err *e)
     return rc;
 }
 
-static int add_part(void *arg, const struct gather_part *p, struct err *e)
+static int add_part(void *arg, const struct paged_fetch_part *p, struct err *e)
 {
     struct carry *c = arg;
 
@@ -52,9 +52,9 @@ static int add_part(void *arg, const struct gather_part *p, struct err *e)
     return json_join(p->doc, p->first, &c->tree, e);
 }
 
-static int read_word(struct carry *c, const struct home *x, struct err *e)
+static int read_word(struct carry *c, const struct repo_index *x, struct err *e)
 {
-    const struct home_doc *word = x != NULL ? home_word(x, c->rev) : NULL;
+    const struct repo_index_doc *word = x != NULL ? repo_index_word(x, c->rev) : NULL;
     struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
     int rc = word == NULL ? err_set(e, E_NOTFOUND,
                                     "this mirror has not asked the Hub for " SLICE_FMT "@" SLICE_FMT
@@ -72,16 +72,16 @@ static int read_word(struct carry *c, const struct home *x, struct err *e)
 
 static int words_through(struct carry *c, struct err *e)
 {
-    const struct stock_view v = {c->hub, c->repo, true};
-    struct homes h = HOMES_OF(&v);
-    struct home *x = NULL;
-    int rc = homes_ask(&h, c->type, c->asked, &x, e);
+    const struct inventory_view v = {c->hub, c->repo, true};
+    struct repo_indexes h = REPO_INDEXES_OF(&v);
+    struct repo_index *x = NULL;
+    int rc = repo_indexes_ask(&h, c->type, c->asked, &x, e);
 
     if (rc == 0 || rc == E_NOTFOUND) {
         rc = read_word(c, x, e);
     }
     if (rc == 0) {
-        rc = home_listing(&h, x, c->commit, add_part, c, e);
+        rc = repo_index_listing(&h, x, c->commit, add_part, c, e);
         if (rc == E_NOTFOUND) {
             err_set(e, rc,
                     "this mirror does not have the listing of " SLICE_FMT " at " SLICE_FMT
@@ -89,11 +89,11 @@ static int words_through(struct carry *c, struct err *e)
                     SLICE_ARG(c->asked), SLICE_ARG(c->commit));
         }
     }
-    homes_free(&h);
+    repo_indexes_free(&h);
     return rc;
 }
 
-/* --- words out of a tree ------------------------------------------------------------------------------------------ */
+/* --- words out of a tree ---------------------------------------------------------------------- */
 
 static int entry_bytes(struct carry *c, struct slice path, struct slice *where, struct buf *out,
                        struct err *e)
@@ -169,9 +169,9 @@ static int words_hosted(struct carry *c, struct err *e)
     return rc;
 }
 
-/* --- both --------------------------------------------------------------------------------------------------------- */
+/* --- both ------------------------------------------------------------------------------------- */
 
-int carry_find(const struct hub_parts *hub, const struct stock_name *n, struct carry *out,
+int carry_find(const struct hub_deps *hub, const struct inventory_name *n, struct carry *out,
                struct err *e)
 {
     int rc;
@@ -188,9 +188,9 @@ int carry_find(const struct hub_parts *hub, const struct stock_name *n, struct c
     out->type = n->type;
     out->asked = arena_copy(&out->arena, n->id);
     out->rev = n->rev.n != 0 ? arena_copy(&out->arena, n->rev) : SLICE("main");
-    rc = out->kind == STOCK_PULLED   ? words_through(out, e)
-         : out->kind == STOCK_SYNCED ? words_synced(out, e)
-                                     : words_hosted(out, e);
+    rc = out->kind == INVENTORY_PULLED   ? words_through(out, e)
+         : out->kind == INVENTORY_SYNCED ? words_synced(out, e)
+                                         : words_hosted(out, e);
     rc =
         rc != 0 ? rc : manifest_add(buf_slice(&out->tree), SLICE(""), true, true, &out->listing, e);
     if (rc == 0 && !manifest_open(buf_slice(&out->listing), &out->files)) {
@@ -214,13 +214,13 @@ int carry_digest(const struct carry *c, const struct manifest_entry *f, struct d
     }
     if (f->lfs) {
         *out = f->sha256;
-    } else if (c->kind == STOCK_PULLED) {
+    } else if (c->kind == INVENTORY_PULLED) {
         rc = kept_row(c->hub->store, slice_str(c->repo->name), key_file(c->type, c->id, f, &a),
                       &row, e);
         if (rc == 0 && !object_row_digest(buf_slice(&row), out)) {
             rc = err_set(e, E_CORRUPT, "a file's row does not decode");
         }
-    } else if (c->kind == STOCK_SYNCED) {
+    } else if (c->kind == INVENTORY_SYNCED) {
         rc = tree_get(
             c->hub->store, &c->root,
             arena_fmt(&a, SLICE_FMT "files/" SLICE_FMT, SLICE_ARG(c->folder), SLICE_ARG(f->path)),

@@ -1,7 +1,9 @@
-/* carry_rows.c - what was carried in becomes objects of a pull-through repo, as if the Hub had given them.
+/* carry_rows.c - what was carried in becomes objects of a pull-through repo, as if the Hub had
+ * given them.
  *
- * Files and listings are for ever. What a revision stands for is a word of the time when the Hub said so: it is given at once,
- * while somebody asks the Hub behind its back; whatever the Hub answers replaces it, silence does not. */
+ * Files and listings are for ever. What a revision stands for is a word of the time when the Hub
+ * said so: it is given at once, while somebody asks the Hub behind its back; whatever the Hub
+ * answers replaces it, silence does not. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -30,7 +32,8 @@ static bool is_carried(const struct object *o)
     return o->swr_s == OBJECT_CARRIED_S;
 }
 
-/* What is there under a key: *there false when it is of another origin, too; its holder goes with what replaces it. */
+/* What is there under a key: *there false when it is of another origin, too; its holder goes with
+ * what replaces it. */
 static int look(struct rows *w, struct slice key, struct buf *row, struct object *o, bool *there,
                 struct err *e)
 {
@@ -84,7 +87,7 @@ static struct object object_of(struct rows *w, const struct digest *d, uint64_t 
                            .etag = arena_fmt(&w->arena, "\"" SLICE_FMT "\"", SLICE_ARG(etag))};
 }
 
-/* --- files -------------------------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static int put_file(struct rows *w, const struct carry_in_file *f, struct err *e)
 {
@@ -143,7 +146,7 @@ static int put_files(struct rows *w, struct err *e)
     return rc;
 }
 
-/* --- words -------------------------------------------------------------------------------------------------------- */
+/* --- words ------------------------------------------------------------------------------------ */
 
 static struct object words_of(struct rows *w, const struct blob *b, struct slice url)
 {
@@ -157,7 +160,8 @@ static struct object words_of(struct rows *w, const struct blob *b, struct slice
     return o;
 }
 
-/* All of the listing as one page, in the place of whatever pages there are: they might lead on to one that is not here. */
+/* All of the listing as one page, in the place of whatever pages there are: they might lead on to
+ * one that is not here. */
 static int put_tree(struct rows *w, const struct blob *b, struct err *e)
 {
     const struct carry *is = &w->c->is;
@@ -218,7 +222,8 @@ static int put_info(struct rows *w, const struct blob *b, struct err *e)
     return rc;
 }
 
-/* What is closed at the Hub, and to be read here by whoever may read the repo: without the words that say so. */
+/* What is closed at the Hub, and to be read here by whoever may read the repo: without the words
+ * that say so. */
 static int opened(const struct carry_in *c, struct buf *out, struct err *e)
 {
     json_t *v = json_loadb(c->is.info.p, c->is.info.n, 0, NULL);
@@ -237,7 +242,7 @@ static int opened(const struct carry_in *c, struct buf *out, struct err *e)
     return out->rc;
 }
 
-/* --- branches and tags -------------------------------------------------------------------------------------------- */
+/* --- branches and tags ------------------------------------------------------------------------ */
 
 static json_t *member(json_t *o, const char *key)
 {
@@ -267,7 +272,8 @@ static void set_ref(json_t *list, const char *ref, const char *name, const char 
         list, json_pack("{s:s, s:s, s:s}", "name", name, "ref", ref, "targetCommit", commit));
 }
 
-/* The Hub's own list stays as it is; one of ours has one more. Which names are tags nobody told: all but main are listed so. */
+/* The Hub's own list stays as it is; one of ours has one more. Which names are tags nobody told:
+ * all but main are listed so. */
 static int put_refs_of(struct rows *w, struct slice name, struct err *e)
 {
     struct carry *is = &w->c->is;
@@ -324,7 +330,7 @@ static int put_refs(struct rows *w, struct err *e)
     return rc;
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static int end_session(struct rows *w, struct err *e)
 {

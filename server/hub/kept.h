@@ -1,4 +1,5 @@
-/* kept.h - one object of the cache, out of its row: for whoever looks at what is here and asks no origin for it.
+/* kept.h - one object of the cache, out of its row: for whoever looks at what is here and asks no
+ * origin for it.
  *
  * threads  any; blocks
  * errors   E_NOTFOUND is ordinary

@@ -4,7 +4,7 @@
 
 #include "server/hub/kept.h"
 #include "server/repo/hf/key.h"
-#include "server/plan/gather.h"
+#include "server/plan/paged_fetch.h"
 #include "server/store/pin.h"
 
 #define OWNER        "mirrorctl hf pin "
@@ -50,10 +50,10 @@ static void add(struct keys *k, struct slice key)
 }
 
 /* In its pages. */
-static void add_listing(struct keys *k, const struct errand *x, struct slice key)
+static void add_listing(struct keys *k, const struct plan_runner *x, struct slice key)
 {
     add(k, key);
-    for (unsigned i = 1; i < GATHER_PARTS_MAX; i++) {
+    for (unsigned i = 1; i < PAGED_FETCH_PARTS_MAX; i++) {
         struct slice part = part_key(key, i, k->a);
         if (!kept_is_here(x->hub->store, slice_str(x->r->name), part)) {
             return;
@@ -63,8 +63,8 @@ static void add_listing(struct keys *k, const struct errand *x, struct slice key
 }
 
 /* The listing, and what the Hub says of the revision. */
-static void add_docs(struct keys *k, const struct errand *x, struct slice type, struct slice id,
-                     struct slice rev, const struct errand_commit *c)
+static void add_docs(struct keys *k, const struct plan_runner *x, struct slice type,
+                     struct slice id, struct slice rev, const struct plan_runner_commit *c)
 {
     add(k, key_info(type, id, rev, k->a));
     if (!slice_eqs(rev, "main")) { /* whose it is is asked there */
@@ -77,9 +77,10 @@ static void add_docs(struct keys *k, const struct errand *x, struct slice type, 
     }
 }
 
-int pinning_set(struct errand *x, struct slice type, struct slice id, struct slice rev,
-                const struct errand_commit *c, bool (*chosen)(const void *arg, struct slice path),
-                const void *arg, uint64_t *files, struct err *e)
+int pinning_set(struct plan_runner *x, struct slice type, struct slice id, struct slice rev,
+                const struct plan_runner_commit *c,
+                bool (*chosen)(const void *arg, struct slice path), const void *arg,
+                uint64_t *files, struct err *e)
 {
     struct arena a = {0};
     struct keys k = {.a = &a};
@@ -116,7 +117,7 @@ void pinning_import(struct slice repo, struct slice type, const struct slice *na
     arena_fini(&a);
 }
 
-/* --- away with them ----------------------------------------------------------------------------------------------- */
+/* --- away with them --------------------------------------------------------------------------- */
 
 struct finding {
     struct arena a;

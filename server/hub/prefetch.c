@@ -31,9 +31,9 @@ const char *prefetch_state_name(enum prefetch_state s)
     return states[s];
 }
 
-static void copy_want(struct prefetch *p, const struct prefetch_want *w)
+static void copy_lookup(struct prefetch *p, const struct prefetch_params *w)
 {
-    struct prefetch_want *to = &p->want;
+    struct prefetch_params *to = &p->lookup;
     struct arena *a = &p->arena;
 
     CHECK(w->includes <= PREFETCH_PATTERNS && w->excludes <= PREFETCH_PATTERNS);
@@ -67,14 +67,14 @@ static void job_free(struct prefetch **pp)
     if (p == NULL) {
         return;
     }
-    if (p->want.authorization.p != NULL) {
-        explicit_bzero((void *)(uintptr_t)p->want.authorization.p, p->want.authorization.n);
+    if (p->lookup.authorization.p != NULL) {
+        explicit_bzero((void *)(uintptr_t)p->lookup.authorization.p, p->lookup.authorization.n);
     }
     arena_fini(&p->arena);
     free(p);
 }
 
-/* --- its row, JSON by number: a token is never in one ------------------------------------------------------------- */
+/* --- its row, JSON by number: a token is never in one ----------------------------------------- */
 
 static void write_patterns(struct buf *out, const char *key, const struct slice *at, size_t count)
 {
@@ -87,7 +87,7 @@ static void write_patterns(struct buf *out, const char *key, const struct slice 
 
 static void write_row(struct prefetch *p, struct buf *out)
 {
-    const struct prefetch_want *w = &p->want;
+    const struct prefetch_params *w = &p->lookup;
     struct prefetch_view v;
 
     lock_take(&p->all->lock);
@@ -147,7 +147,7 @@ static int forget_row(struct store *s, uint64_t id, struct err *e)
     return store_commit(s, &b, COMMIT_LAZY, e);
 }
 
-/* --- ... read again ----------------------------------------------------------------------------------------------- */
+/* --- ... read again --------------------------------------------------------------------------- */
 
 static uint64_t number(const json_t *o, const char *key)
 {
@@ -194,17 +194,17 @@ static struct prefetch *read_row(const json_t *o)
 {
     struct slice include[PREFETCH_PATTERNS], exclude[PREFETCH_PATTERNS];
     struct prefetch *p = NEW(struct prefetch);
-    struct prefetch_want w = {.repo = jread_text(o, "repo"),
-                              .type = jread_text(o, "type"),
-                              .id = jread_text(o, "id"),
-                              .rev = jread_text(o, "rev"),
-                              .include = include,
-                              .exclude = exclude,
-                              .pin = json_is_true(json_object_get(o, "pin"))};
+    struct prefetch_params w = {.repo = jread_text(o, "repo"),
+                                .type = jread_text(o, "type"),
+                                .id = jread_text(o, "id"),
+                                .rev = jread_text(o, "rev"),
+                                .include = include,
+                                .exclude = exclude,
+                                .pin = json_is_true(json_object_get(o, "pin"))};
 
     w.includes = patterns(o, "include", include);
     w.excludes = patterns(o, "exclude", exclude);
-    copy_want(p, &w);
+    copy_lookup(p, &w);
     p->had_token = json_is_true(json_object_get(o, "token"));
     read_view(o, &p->view);
     return p;
@@ -245,7 +245,7 @@ static bool is_over(const struct prefetch *p)
     return prefetch_is_over(&p->view);
 }
 
-/* --- workers ------------------------------------------------------------------------------------------------------ */
+/* --- workers ---------------------------------------------------------------------------------- */
 
 /* Under the lock: what may be worked at now, or when there is something. */
 static struct prefetch *next_due(struct prefetches *all, uint64_t now_ms, uint64_t *wait_ms)
@@ -308,7 +308,7 @@ static void judge(struct prefetch *p, int rc, const struct err *why)
 {
     if (rc == 0) {
         end_as(p, PREFETCH_DONE, 0, NULL);
-    } else if (p->told_to_stop) {
+    } else if (p->reported_to_stop) {
         end_as(p, PREFETCH_STOPPED, E_CANCELLED, &(struct err){.text = "it was stopped"});
     } else if (p->all->closing) {
         p->view.state = PREFETCH_WAITING;
@@ -385,7 +385,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* --- open and close ----------------------------------------------------------------------------------------------- */
+/* --- open and close --------------------------------------------------------------------------- */
 
 static void on_loaded(void *arg, struct prefetch *p)
 {
@@ -408,7 +408,7 @@ static void on_loaded(void *arg, struct prefetch *p)
     log_info("prefetch.resumed", "repo=%s id=%s/%s", p->view.repo, p->view.type, p->view.name);
 }
 
-struct prefetches *prefetches_open(const struct hub_parts *hub)
+struct prefetches *prefetches_open(const struct hub_deps *hub)
 {
     struct prefetches *all = NEW(struct prefetches);
     struct err why;
@@ -456,7 +456,7 @@ void prefetches_close(struct prefetches **pp)
     free(all);
 }
 
-/* --- asking for it ------------------------------------------------------------------------------------------------ */
+/* --- asking for it ---------------------------------------------------------------------------- */
 
 static bool same_patterns(const struct slice *a, size_t n, const struct slice *b, size_t m)
 {
@@ -468,7 +468,7 @@ static bool same_patterns(const struct slice *a, size_t n, const struct slice *b
     return n == m;
 }
 
-static bool is_same(const struct prefetch_want *a, const struct prefetch_want *b)
+static bool is_same(const struct prefetch_params *a, const struct prefetch_params *b)
 {
     return slice_eq(a->repo, b->repo) && slice_eq(a->type, b->type) && slice_eq(a->id, b->id) &&
            slice_eq(a->rev, b->rev) && a->pin == b->pin &&
@@ -478,11 +478,11 @@ static bool is_same(const struct prefetch_want *a, const struct prefetch_want *b
 }
 
 /* Under the lock: the one that is under way, told to hurry. */
-static struct prefetch *find_same(struct prefetches *all, const struct prefetch_want *w)
+static struct prefetch *find_same(struct prefetches *all, const struct prefetch_params *w)
 {
     LIST_EACH (&all->jobs, it) {
         struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
-        if (!is_over(p) && !p->told_to_stop && is_same(&p->want, w)) {
+        if (!is_over(p) && !p->reported_to_stop && is_same(&p->lookup, w)) {
             p->next_ms = 0;
             return p;
         }
@@ -524,15 +524,15 @@ static void forget_oldest(struct prefetches *all)
     job_free(&p);
 }
 
-int prefetch_add(struct prefetches *all, const struct prefetch_want *w, uint64_t *id, bool *joined,
-                 struct err *e)
+int prefetch_add(struct prefetches *all, const struct prefetch_params *w, uint64_t *id,
+                 bool *joined, struct err *e)
 {
     struct prefetch *p, *same;
     int rc;
 
     p = NEW(struct prefetch);
     p->all = all;
-    copy_want(p, w);
+    copy_lookup(p, w);
     p->view.began_unix_s = p->moved_unix_s = clock_unix_s();
     p->running = true; /* not before its row is written */
     lock_take(&all->lock);
@@ -564,7 +564,7 @@ int prefetch_add(struct prefetches *all, const struct prefetch_want *w, uint64_t
 /* Under the lock: true when nobody works at it, and its row is to be written. */
 static bool stop_one(struct prefetch *p)
 {
-    p->told_to_stop = true;
+    p->reported_to_stop = true;
     p->stop = true;
     if (p->running) {
         return false;
@@ -585,9 +585,9 @@ int prefetch_stop(struct prefetches *all, struct slice repo, struct slice type, 
         lock_take(&all->lock);
         LIST_EACH (&all->jobs, it) {
             struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
-            if (found == NULL && !is_over(p) && !p->told_to_stop && slice_eq(p->want.repo, repo) &&
-                slice_eq(p->want.type, type) && slice_eq(p->want.id, name) &&
-                (rev.p == NULL || slice_eq(p->want.rev, rev))) {
+            if (found == NULL && !is_over(p) && !p->reported_to_stop &&
+                slice_eq(p->lookup.repo, repo) && slice_eq(p->lookup.type, type) &&
+                slice_eq(p->lookup.id, name) && (rev.p == NULL || slice_eq(p->lookup.rev, rev))) {
                 found = p;
                 write = stop_one(p);
                 p->running = p->running || write; /* ours until it is written */

@@ -10,11 +10,11 @@ struct prefetch {
     struct list node;
     struct prefetches *all;
     struct arena arena;
-    struct prefetch_want want; /* own copies */
+    struct prefetch_params lookup; /* own copies */
     struct slice include[PREFETCH_PATTERNS], exclude[PREFETCH_PATTERNS];
     bool had_token;
-    _Atomic bool stop; /* the one that its errands look at: also when all close */
-    bool told_to_stop; /* under all->lock, as all below */
+    _Atomic bool stop;     /* the one that its plan runners look at: also when all close */
+    bool reported_to_stop; /* under all->lock, as all below */
     bool running;
     struct prefetch_view view;
     uint64_t next_ms;      /* not before */
@@ -24,14 +24,15 @@ struct prefetch {
 };
 
 /* --- prefetch_run.c: on a worker --- */
-/* One attempt: 0, and all that is wanted is here; else what went wrong. E_CANCELLED: it was stopped. */
+/* One attempt: 0, and all that is wanted is here; else what went wrong. E_CANCELLED: it was
+ * stopped. */
 MUST_USE int prefetch_run(struct prefetch *p, struct err *e);
 
 /* --- prefetch.c --- */
 MUST_USE int prefetch_save(struct prefetch *p, struct err *e); /* its row */
 
 struct prefetches {
-    const struct hub_parts *hub;
+    const struct hub_deps *hub;
     struct lock lock; /* LOCK_HUB */
     struct cond work;
     struct list jobs; /* oldest first */

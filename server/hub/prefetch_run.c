@@ -11,7 +11,7 @@
 #include "server/hub/kept.h"
 #include "server/hub/pinning.h"
 #include "server/hub/prefetch_priv.h"
-#include "server/hub/stock.h"
+#include "server/hub/inventory.h"
 #include "server/repo/hf/key.h"
 
 enum {
@@ -22,7 +22,7 @@ enum {
     WORDS_LOOKS = 500, /* a Hub's words that do not stay are asked for again when they are needed */
 };
 
-/* --- which files -------------------------------------------------------------------------------------------------- */
+/* --- which files ------------------------------------------------------------------------------ */
 
 static bool fits(const struct slice *pattern, size_t count, struct slice path)
 {
@@ -40,7 +40,7 @@ static bool fits(const struct slice *pattern, size_t count, struct slice path)
     return false;
 }
 
-bool prefetch_chooses(const struct prefetch_want *w, struct slice path)
+bool prefetch_chooses(const struct prefetch_params *w, struct slice path)
 {
     return (w->includes == 0 || fits(w->include, w->includes, path)) &&
            !fits(w->exclude, w->excludes, path);
@@ -51,7 +51,7 @@ static bool chosen(const void *arg, struct slice path)
     return prefetch_chooses(arg, path);
 }
 
-/* --- one attempt -------------------------------------------------------------------------------------------------- */
+/* --- one attempt ------------------------------------------------------------------------------ */
 
 struct attempt;
 
@@ -62,13 +62,13 @@ struct
     struct arena arena;
     char *path;
     uint64_t size_bytes;
-    struct want want;
-    struct letter begins;
+    struct lookup lookup;
+    struct message begins;
     _Atomic uint64_t done_bytes; /* in order, from the first on */
     bool over;                   /* it came whole, or never will; under of->lock */
     /* The loop's, until it is over: */
     struct cache_ask *ask;
-    bool answered; /* inside cache_want() */
+    bool answered; /* inside cache_lookup() */
     struct answer *answer;
     struct body *body;
     int rc;
@@ -77,8 +77,8 @@ struct
 
 struct attempt {
     struct prefetch *p;
-    struct errand errand;
-    struct errand_commit commit;
+    struct plan_runner plan_runner;
+    struct plan_runner_commit commit;
     struct slice prefix; /* of resolve paths */
     uint32_t *pick;      /* of the manifest's entries */
     size_t picks, next;
@@ -93,7 +93,7 @@ struct attempt {
     struct err failed_why;
 };
 
-/* --- a file, on its loop ------------------------------------------------------------------------------------------ */
+/* --- a file, on its loop ---------------------------------------------------------------------- */
 
 static void over(struct hand *h, int rc)
 {
@@ -136,16 +136,17 @@ static void on_answer(void *arg, struct answer *a)
         over(h, rc);
         return;
     }
-    h->body = answer_body(h->of->errand.hub->cache, a, h->loop, 0, a->total_bytes);
+    h->body = answer_body(h->of->plan_runner.hub->cache, a, h->loop, 0, a->total_bytes);
     h->body->wake = look;
     h->body->wake_arg = h;
     look(h);
 }
 
-static void begin(struct letter *l)
+static void begin(struct message *l)
 {
     struct hand *h = CONTAINER_OF(l, struct hand, begins);
-    struct cache_ask *ask = cache_want(h->of->errand.hub->cache, h->loop, &h->want, on_answer, h);
+    struct cache_ask *ask =
+        cache_lookup(h->of->plan_runner.hub->cache, h->loop, &h->lookup, on_answer, h);
 
     if (!h->answered) {
         h->ask = ask;
@@ -162,28 +163,28 @@ static void let_go(struct loop *l, void *arg)
     answer_release(&h->answer);
 }
 
-/* --- file by file ------------------------------------------------------------------------------------------------- */
+/* --- file by file ----------------------------------------------------------------------------- */
 
 static void hand_start(struct attempt *x, struct hand *h)
 {
     h->of = x;
-    h->loop =
-        loops_at(x->errand.hub->loops, (unsigned)(x->next % loops_count(x->errand.hub->loops)));
+    h->loop = loops_at(x->plan_runner.hub->loops,
+                       (unsigned)(x->next % loops_count(x->plan_runner.hub->loops)));
     h->done_bytes = 0;
     h->over = h->answered = false;
     h->why = (struct err){0};
-    h->want.hint_first = 0;
-    h->want.hint_end = LENGTH_UNKNOWN;
-    h->want.hint_suffix = 0;
+    h->lookup.hint_first = 0;
+    h->lookup.hint_end = LENGTH_UNKNOWN;
+    h->lookup.hint_suffix = 0;
     h->begins.deliver = begin;
-    mailbox_post(h->loop->mail, &h->begins);
+    message_queue_post(h->loop->mail, &h->begins);
     x->busy++;
 }
 
 /* Also before it is over: it is given up. */
 static void hand_end(struct attempt *x, struct hand *h)
 {
-    loop_call(h->loop, let_go, h); /* letters keep their order: it has begun by then */
+    loop_call(h->loop, let_go, h); /* messages keep their order: it has begun by then */
     h->loop = NULL;
     arena_reset(&h->arena);
     x->busy--;
@@ -271,8 +272,8 @@ static void start(struct attempt *x, struct hand *h)
         return;
     }
     h->path = arena_cstr(&h->arena, f.path);
-    rc = errand_want(&x->errand, x->prefix, x->p->want.id, x->commit.commit, f.path, &h->arena,
-                     &h->want, &why);
+    rc = plan_runner_lookup(&x->plan_runner, x->prefix, x->p->lookup.id, x->commit.commit, f.path,
+                            &h->arena, &h->lookup, &why);
     if (rc == 0) {
         hand_start(x, h);
         return;
@@ -327,7 +328,7 @@ static void fetch_all(struct attempt *x)
     }
 }
 
-/* --- before and after --------------------------------------------------------------------------------------------- */
+/* --- before and after ------------------------------------------------------------------------- */
 
 /* How many files it has in all. */
 static size_t choose(struct attempt *x)
@@ -341,7 +342,7 @@ static size_t choose(struct attempt *x)
         struct manifest_entry f;
         manifest_at(&x->commit.files, i, &f);
         files += !f.folder;
-        if (!f.folder && prefetch_chooses(&p->want, f.path)) {
+        if (!f.folder && prefetch_chooses(&p->lookup, f.path)) {
             x->pick[x->picks++] = (uint32_t)i;
             bytes += f.size_bytes;
         }
@@ -360,7 +361,7 @@ static int check_room(struct attempt *x, struct err *e)
     char wanted[UNITS_TEXT], most[UNITS_TEXT];
     struct store_space sp;
 
-    store_space(x->errand.hub->store, &sp);
+    store_space(x->plan_runner.hub->store, &sp);
     if (x->p->view.bytes <= sp.high_bytes) {
         return 0;
     }
@@ -376,21 +377,22 @@ static int check_room(struct attempt *x, struct err *e)
 static bool is_kept(struct attempt *x, const struct manifest_entry *f)
 {
     struct arena a = {0};
-    bool kept = kept_is_here(x->errand.hub->store, slice_str(x->errand.r->name),
-                             key_file(x->p->want.type, x->commit.id, f, &a));
+    bool kept = kept_is_here(x->plan_runner.hub->store, slice_str(x->plan_runner.r->name),
+                             key_file(x->p->lookup.type, x->commit.id, f, &a));
 
     arena_fini(&a);
     return kept;
 }
 
-/* So are its listing and what the Hub said of the revision, which small files may overtake: who exports it next reads them. */
+/* So are its listing and what the Hub said of the revision, which small files may overtake: who
+ * exports it next reads them. */
 static bool words_are_kept(const struct attempt *x)
 {
-    const struct stock_view v = {x->errand.hub, x->errand.r, true};
-    struct stock_revision about;
+    const struct inventory_view v = {x->plan_runner.hub, x->plan_runner.r, true};
+    struct inventory_revision about;
     struct arena a = {0};
-    int rc = stock_files(&v, x->p->want.type, x->p->want.id, x->p->want.rev, &a, &about, NULL, NULL,
-                         NULL);
+    int rc = inventory_files(&v, x->p->lookup.type, x->p->lookup.id, x->p->lookup.rev, &a, &about,
+                             NULL, NULL, NULL);
 
     arena_fini(&a);
     return rc == 0;
@@ -428,12 +430,13 @@ static int try_right(struct attempt *x, struct err *e)
 {
     struct manifest_entry f;
     struct arena a = {0};
-    struct want w;
+    struct lookup w;
     int rc = 0;
 
     if (x->picks != 0) {
         manifest_at(&x->commit.files, x->pick[0], &f);
-        rc = errand_want(&x->errand, x->prefix, x->p->want.id, x->commit.commit, f.path, &a, &w, e);
+        rc = plan_runner_lookup(&x->plan_runner, x->prefix, x->p->lookup.id, x->commit.commit,
+                                f.path, &a, &w, e);
     }
     arena_fini(&a);
     return rc;
@@ -442,13 +445,13 @@ static int try_right(struct attempt *x, struct err *e)
 static int list(struct attempt *x, struct err *e)
 {
     struct prefetch *p = x->p;
-    struct slice rev = p->view.commit[0] != '\0' ? slice_str(p->view.commit) : p->want.rev;
+    struct slice rev = p->view.commit[0] != '\0' ? slice_str(p->view.commit) : p->lookup.rev;
     uint64_t pinned;
     size_t files;
     int rc;
 
     tell(x, PREFETCH_ASKING);
-    rc = errand_list(&x->errand, p->want.type, p->want.id, rev, &x->commit, e);
+    rc = plan_runner_list(&x->plan_runner, p->lookup.type, p->lookup.id, rev, &x->commit, e);
     if (rc != 0) {
         return rc;
     }
@@ -459,9 +462,9 @@ static int list(struct attempt *x, struct err *e)
     }
     rc = check_room(x, e);
     rc = rc != 0 ? rc : try_right(x, e);
-    if (rc == 0 && p->want.pin) {
-        rc = pinning_set(&x->errand, p->want.type, p->want.id, p->want.rev, &x->commit, chosen,
-                         &p->want, &pinned, e);
+    if (rc == 0 && p->lookup.pin) {
+        rc = pinning_set(&x->plan_runner, p->lookup.type, p->lookup.id, p->lookup.rev, &x->commit,
+                         chosen, &p->lookup, &pinned, e);
     }
     return rc != 0 ? rc : prefetch_save(p, e); /* its commit is known */
 }
@@ -489,10 +492,10 @@ static int run_in(struct prefetch *p, struct repo *r, struct err *e)
 
     lock_init(&x.lock, LOCK_LEAF);
     cond_init(&x.news);
-    errand_init(&x.errand, p->all->hub, r, p->want.authorization, &p->stop);
-    x.prefix = slice_eqs(p->want.type, "models")
+    plan_runner_init(&x.plan_runner, p->all->hub, r, p->lookup.authorization, &p->stop);
+    x.prefix = slice_eqs(p->lookup.type, "models")
                    ? SLICE("")
-                   : arena_fmt(&x.errand.arena, SLICE_FMT "/", SLICE_ARG(p->want.type));
+                   : arena_fmt(&x.plan_runner.arena, SLICE_FMT "/", SLICE_ARG(p->lookup.type));
     rc = list(&x, e);
     if (rc == 0) {
         tell(&x, PREFETCH_FETCHING);
@@ -501,7 +504,7 @@ static int run_in(struct prefetch *p, struct repo *r, struct err *e)
         tell(&x, PREFETCH_FETCHING);
     }
     free(x.pick);
-    errand_fini(&x.errand);
+    plan_runner_fini(&x.plan_runner);
     cond_fini(&x.news);
     lock_fini(&x.lock);
     return rc;
@@ -510,13 +513,13 @@ static int run_in(struct prefetch *p, struct repo *r, struct err *e)
 int prefetch_run(struct prefetch *p, struct err *e)
 {
     struct repo_set *rs = repo_set_hold(p->all->hub->repos);
-    struct repo *r = repo_set_find(rs, p->want.repo);
-    enum stock_kind k;
+    struct repo *r = repo_set_find(rs, p->lookup.repo);
+    enum inventory_kind k;
     int rc;
 
-    if (r == NULL || !stock_kind_of(r, &k) || k != STOCK_PULLED) {
+    if (r == NULL || !inventory_kind_of(r, &k) || k != INVENTORY_PULLED) {
         rc = err_set(e, E_NOTFOUND, "repo " SLICE_FMT " is no longer one that is pulled through",
-                     SLICE_ARG(p->want.repo));
+                     SLICE_ARG(p->lookup.repo));
     } else {
         rc = run_in(p, r, e);
     }

@@ -13,8 +13,8 @@ struct lifecycle {
     uint64_t started_unix_s;
     _Atomic bool ready;    /* listeners are open */
     _Atomic bool draining; /* it stops when all transfers are done */
-    struct lock
-        reloading; /* held for a whole reload; what a reload reads is not changed meanwhile */
+    /* held for a whole reload; what a reload reads is not changed meanwhile */
+    struct lock reloading;
     _Atomic uint64_t reloads, reload_ok_unix_s;
     _Atomic bool reload_ok;
     struct lock lock; /* guards what follows */

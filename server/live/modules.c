@@ -6,7 +6,7 @@
 #include "server/sync/sync.h"
 
 struct modules {
-    struct modules_parts parts;
+    struct modules_deps deps;
     struct door **door;
     size_t doors;
 };
@@ -14,14 +14,14 @@ struct modules {
 static enum module_kind find(void *arg, struct slice name, struct module *out)
 {
     struct modules *m = arg;
-    struct repo_set *rs = repo_set_hold(m->parts.repos);
+    struct repo_set *rs = repo_set_hold(m->deps.repos);
     const struct repo *r = repo_set_find(rs, name);
     enum module_kind kind = r == NULL           ? MODULE_NONE
                             : r->anonymous_read ? MODULE_OPEN
                                                 : MODULE_LOCKED;
 
     *out = (struct module){.tree = r != NULL && r->synced ? SLICE(SYNC_TREE) : SLICE_NONE,
-                           .passed_through = r != NULL && !r->synced && r->home != NULL};
+                           .passed_through = r != NULL && !r->synced && r->shown_origin != NULL};
     repo_set_release(&rs);
     return kind;
 }
@@ -38,13 +38,13 @@ static int seen(void *arg, struct slice name, const struct snap *sn)
 static void each(void *arg, void (*tell)(void *to, const char *module), void *to)
 {
     struct modules *m = arg;
-    struct repo_set *rs = repo_set_hold(m->parts.repos);
+    struct repo_set *rs = repo_set_hold(m->deps.repos);
 
     for (size_t i = 0; i < rs->count; i++) {
         bool some = false;
         const struct repo *r = rs->repo[i];
         if (r->anonymous_read &&
-            head_list(m->parts.store, slice_str(r->name), seen, &some, NULL) >= 0 && some) {
+            head_list(m->deps.store, slice_str(r->name), seen, &some, NULL) >= 0 && some) {
             tell(to, r->name);
         }
     }
@@ -79,7 +79,7 @@ static void ended(void *arg, const struct door_visit *v)
 
     buf_addf(&path, "/%s", v->end.module);
     r.path = buf_slice(&path);
-    access_log_write(m->parts.access, ACCESS_NO_LOOP,
+    access_log_write(m->deps.access, ACCESS_NO_LOOP,
                      &(struct access_entry){.req = &r,
                                             .who = &who,
                                             .repo = slice_str(v->end.module),
@@ -94,14 +94,14 @@ static void ended(void *arg, const struct door_visit *v)
     buf_free(&path);
 }
 
-int modules_open(const struct modules_parts *p, const struct conf *c, struct modules **out,
+int modules_open(const struct modules_deps *p, const struct conf *c, struct modules **out,
                  struct err *e)
 {
     struct modules *m = NEW(struct modules);
     struct door_site site = {p->store, p->gate, find, each, ended, m};
     int rc = 0;
 
-    m->parts = *p;
+    m->deps = *p;
     m->door = mem_array(c->doors_count + 1, sizeof m->door[0]);
     for (size_t i = 0; i < c->doors_count && rc == 0; i++) {
         rc = door_open(&c->doors[i], &site, &m->door[i], e);

@@ -1,4 +1,5 @@
-/* modules.h - what rsync clients see of the repos: which are modules, who may read them; and what a session leaves behind.
+/* modules.h - what rsync clients see of the repos: which are modules, who may read them; and what a
+ * session leaves behind.
  *
  * threads  the sites' calls come on sessions' threads; modules_sum() on any
  */
@@ -9,14 +10,14 @@
 
 struct access_log;
 struct modules;
-struct modules_parts { /* what it uses */
+struct modules_deps { /* what it uses */
     struct store *store;
     struct gate *gate;
     struct access_log *access;
     struct repos *repos;
 };
 /* A door for each `rsync` section. NULL when it fails. */
-MUST_USE int modules_open(const struct modules_parts *p, const struct conf *c, struct modules **out,
+MUST_USE int modules_open(const struct modules_deps *p, const struct conf *c, struct modules **out,
                           struct err *e);
 void modules_start(struct modules *m);
 const char *modules_address(const struct modules *m); /* of the first door; NULL: there is none */

@@ -1,6 +1,8 @@
-/* moved.h - where each repo's files came from when it was last seen: a change of its origin is said once, with what to do.
+/* moved.h - where each repo's files came from when it was last seen: a change of its origin is said
+ * once, with what to do.
  *
- * That objects of another origin are not served is the cache's business (freshness.h): here is only the word about it.
+ * That objects of another origin are not served is the cache's business (freshness.h): here is only
+ * the word about it.
  *
  * threads  one at a time; blocks
  */

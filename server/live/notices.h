@@ -1,5 +1,5 @@
-/* notices.h - what is valid and in force, and still needs the operator: limits that hold for nobody, certificates that expire
- * soon.
+/* notices.h - what is valid and in force, and still needs the operator: limits that hold for
+ * nobody, certificates that expire soon.
  *
  * threads  any; no disk
  */

@@ -1,7 +1,8 @@
-/* repo_set.h - the repos of one configuration: a reload makes another set, and this one lives on with those who hold it. And which
- * set is in force.
+/* repo_set.h - the repos of one configuration: a reload makes another set, and this one lives on
+ * with those who hold it. And which set is in force.
  *
- * owns     sets are counted; the last release closes its repos and frees its conf. `struct repos` holds the set in force
+ * owns     sets are counted; the last release closes its repos and frees its conf. `struct repos`
+ *          holds the set in force
  * threads  any; nothing in a set changes but what is atomic
  */
 #ifndef SERVER_LIVE_REPO_SET_H
@@ -29,7 +30,8 @@ void repos_close(struct repos **rp);              /* NULL is fine */
 struct repo_set *repo_set_hold(struct repos *in_force);
 /* Takes the hold of `fresh`; returns the set that it replaces, with its hold. */
 struct repo_set *repos_replace(struct repos *in_force, struct repo_set *fresh);
-/* A published, rolled back or removed tree or object: resolved answers of that repo are void from now on. */
+/* A published, rolled back or removed tree or object: resolved answers of that repo are void from
+ * now on. */
 void repos_changed(struct repos *in_force, struct slice repo);
 
 #endif

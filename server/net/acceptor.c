@@ -23,8 +23,8 @@ struct watched {
 struct acceptor {
     struct loops *loops;
     struct event_base *base;
-    struct mailbox *mail;
-    struct letter stop;
+    struct message_queue *mail;
+    struct message stop;
     struct event *resume;
     pthread_t thread;
     bool running;
@@ -38,15 +38,15 @@ struct acceptor {
 };
 
 struct handover {
-    struct letter letter;
+    struct message message;
     struct acceptor *acceptor;
     struct loop *loop;
     struct accepted accepted;
 };
 
-static void on_handover(struct letter *letter)
+static void on_handover(struct message *message)
 {
-    struct handover *h = CONTAINER_OF(letter, struct handover, letter);
+    struct handover *h = CONTAINER_OF(message, struct handover, message);
 
     loop_refresh(h->loop);
     h->acceptor->ev.on_accept(h->acceptor->ev.arg, h->loop, &h->accepted);
@@ -107,12 +107,12 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
 static void hand_over(struct acceptor *a, struct handover *h)
 {
     h->acceptor = a;
-    h->letter.deliver = on_handover;
+    h->message.deliver = on_handover;
     h->loop = least_busy(a->loops);
     atomic_fetch_add(a->open, 1);
     /* Counted here, not on the loop: the next choice follows before the loop has woken. */
     atomic_fetch_add_explicit(&h->loop->connections, 1, memory_order_relaxed);
-    mailbox_post(h->loop->mail, &h->letter);
+    message_queue_post(h->loop->mail, &h->message);
 }
 
 static bool accept_one(struct acceptor *a, struct listener *l)
@@ -158,9 +158,9 @@ static void on_listening(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void on_stop(struct letter *letter)
+static void on_stop(struct message *message)
 {
-    struct acceptor *a = CONTAINER_OF(letter, struct acceptor, stop);
+    struct acceptor *a = CONTAINER_OF(message, struct acceptor, stop);
     event_base_loopbreak(a->base);
 }
 
@@ -188,7 +188,7 @@ struct acceptor *acceptor_open(struct loops *ls, uint32_t connections_max, _Atom
     a->open = open;
     a->ev = ev;
     a->stop.deliver = on_stop;
-    a->mail = mailbox_open(a->base);
+    a->mail = message_queue_open(a->base);
     a->resume = event_new(a->base, -1, 0, on_resume, a);
     CHECK(a->resume != NULL);
     return a;
@@ -233,7 +233,7 @@ static void watch(struct acceptor *a, struct listener *const *ls, size_t count)
 }
 
 struct change { /* made on the acceptor's thread, while the caller waits */
-    struct letter letter;
+    struct message message;
     struct acceptor *acceptor;
     struct listener *const *listeners;
     size_t count;
@@ -242,9 +242,9 @@ struct change { /* made on the acceptor's thread, while the caller waits */
     bool done;
 };
 
-static void on_change(struct letter *letter)
+static void on_change(struct message *message)
 {
-    struct change *c = CONTAINER_OF(letter, struct change, letter);
+    struct change *c = CONTAINER_OF(message, struct change, message);
 
     watch(c->acceptor, c->listeners, c->count);
     lock_take(&c->lock);
@@ -255,7 +255,8 @@ static void on_change(struct letter *letter)
 
 void acceptor_watch(struct acceptor *a, struct listener *const *ls, size_t count)
 {
-    struct change c = {.letter.deliver = on_change, .acceptor = a, .listeners = ls, .count = count};
+    struct change c = {
+        .message.deliver = on_change, .acceptor = a, .listeners = ls, .count = count};
 
     if (!a->running) {
         watch(a, ls, count);
@@ -263,7 +264,7 @@ void acceptor_watch(struct acceptor *a, struct listener *const *ls, size_t count
     }
     lock_init(&c.lock, LOCK_LEAF);
     cond_init(&c.over);
-    mailbox_post(a->mail, &c.letter);
+    message_queue_post(a->mail, &c.message);
     lock_take(&c.lock);
     while (!c.done) {
         cond_wait(&c.over, &c.lock);
@@ -286,7 +287,7 @@ void acceptor_stop(struct acceptor *a)
     if (!a->running) {
         return;
     }
-    mailbox_post(a->mail, &a->stop);
+    message_queue_post(a->mail, &a->stop);
     pthread_join(a->thread, NULL);
     a->running = false;
 }
@@ -303,7 +304,7 @@ void acceptor_close(struct acceptor **ap)
     watch(a, NULL, 0);
     free(a->watched);
     event_free(a->resume);
-    mailbox_close(&a->mail);
+    message_queue_close(&a->mail);
     event_base_free(a->base);
     free(a);
 }

@@ -1,10 +1,12 @@
 /* acceptor.h - one thread that accepts and hands each socket to the loop with the least to do.
  *
- * Least is: bytes of answers under way, then connections. At the ceiling it asks for idle connections to be ended, and accepts a
- * few more as spare ones, for health checks. Beyond those, or out of file descriptors, it leaves new connections in the
- * kernel's queue until others end; nothing is accepted only to be thrown away.
+ * Least is: bytes of answers under way, then connections. At the ceiling it asks for idle
+ * connections to be ended, and accepts a few more as spare ones, for health checks. Beyond those,
+ * or out of file descriptors, it leaves new connections in the kernel's queue until others end;
+ * nothing is accepted only to be thrown away.
  *
- * threads  acceptor_open/watch/start/stop/close one at a time, from others than its own; on_accept runs on the chosen loop
+ * threads  acceptor_open/watch/start/stop/close one at a time, from others than its own; on_accept
+ *          runs on the chosen loop
  */
 #ifndef SERVER_NET_ACCEPTOR_H
 #define SERVER_NET_ACCEPTOR_H
@@ -35,8 +37,8 @@ struct acceptor_events {
 /* `open` counts connections from accept() on; the owner counts them down when they end. */
 struct acceptor *acceptor_open(struct loops *ls, uint32_t connections_max, _Atomic uint64_t *open,
                                struct acceptor_events ev);
-/* These and no others from now on, each held. Those that leave have been emptied: nobody who had connected is refused. After
- * it returns, nothing is accepted on them any more. */
+/* These and no others from now on, each held. Those that leave have been emptied: nobody who had
+ * connected is refused. After it returns, nothing is accepted on them any more. */
 void acceptor_watch(struct acceptor *a, struct listener *const *ls, size_t count);
 void acceptor_start(struct acceptor *a);
 void acceptor_stop(struct acceptor *a); /* joins the thread: nothing is accepted after it returns */

@@ -64,7 +64,8 @@ static bool use_algorithm(int fd, const char *algorithm)
            0;
 }
 
-/* Accepted sockets inherit it. A kernel may refuse an algorithm that is not on its list: slower, not wrong. */
+/* Accepted sockets inherit it. A kernel may refuse an algorithm that is not on its list: slower,
+ * not wrong. */
 static void set_congestion(struct listener *l)
 {
     const char *algorithm = l->set.tcp_congestion;

@@ -1,7 +1,8 @@
 /* listener.h - a socket we accept on, and what its configuration says.
  *
- * A request knows its listener (http_req.listener): routing asks for its root, links for its address. Settings do not change:
- * a reload makes another listener, on the same socket where the address stays.
+ * A request knows its listener (http_req.listener): routing asks for its root, links for its
+ * address. Settings do not change: a reload makes another listener, on the same socket where the
+ * address stays.
  *
  * owns     counted: a connection keeps its listener, also when that is retired
  * threads  any; listener_retire() once, when nobody accepts on it any more
@@ -25,9 +26,10 @@ struct listener_settings {
 
 struct listener;
 
-/* Binds and listens at once; the error names address and reason. old: a listener that is named set->address, or NULL. It is held once
- * more where all of *set is the same to the letter, and has its certificate read again; else its socket is taken over. The certificate,
- * and what the settings say of the socket itself, hold from listener_begin() on. */
+/* Binds and listens at once; the error names address and reason. old: a listener that is named
+ * set->address, or NULL. It is held once more where all of *set is the same to the message, and has
+ * its certificate read again; else its socket is taken over. The certificate, and what the settings
+ * say of the socket itself, hold from listener_begin() on. */
 MUST_USE int listener_open(const struct listener *old, const struct listener_settings *set,
                            struct listener **out, struct err *e);
 void listener_begin(struct listener *l);

@@ -10,7 +10,7 @@
 struct loop_thread {
     struct loop loop;
     struct event *tick;
-    struct letter stop;
+    struct message stop;
     pthread_t thread;
 };
 
@@ -19,8 +19,8 @@ struct loops {
     struct loop_thread at[];
 };
 
-struct errand { /* one loop's share of loops_each() */
-    struct letter letter;
+struct loop_task { /* one loop's share of loops_each() */
+    struct message message;
     struct loop *loop;
     void (*fn)(struct loop *l, void *arg);
     void *arg;
@@ -57,7 +57,7 @@ static void *run_loop(void *arg)
     struct loop_thread *t = arg;
 
     event_base_loop(t->loop.base, EVLOOP_NO_EXIT_ON_EMPTY);
-    mailbox_close(&t->loop.mail);
+    message_queue_close(&t->loop.mail);
     return NULL;
 }
 
@@ -68,7 +68,7 @@ static void open_thread(struct loop_thread *t, unsigned index, struct event_conf
     t->loop.index = index;
     t->loop.base = event_base_new_with_config(config);
     CHECK(t->loop.base != NULL);
-    t->loop.mail = mailbox_open(t->loop.base);
+    t->loop.mail = message_queue_open(t->loop.base);
     loop_refresh(&t->loop);
     timers_init(&t->loop.timers, t->loop.now_ms);
     t->tick = event_new(t->loop.base, -1, EV_PERSIST, on_tick, &t->loop);
@@ -82,7 +82,7 @@ struct loops *loops_open(unsigned count)
     struct event_config *config = event_config_new();
 
     CHECK(count > 0 && config != NULL);
-    /* A base is touched by its own thread alone; others write to the mailbox's eventfd. */
+    /* A base is touched by its own thread alone; others write to the message queue's eventfd. */
     CHECK(event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_IGNORE_ENV) == 0);
     ls->count = count;
     for (unsigned i = 0; i < count; i++) {
@@ -103,9 +103,9 @@ struct loop *loops_at(struct loops *ls, unsigned index)
     return &ls->at[index].loop;
 }
 
-static void on_errand(struct letter *letter)
+static void on_loop_task(struct message *message)
 {
-    struct errand *r = CONTAINER_OF(letter, struct errand, letter);
+    struct loop_task *r = CONTAINER_OF(message, struct loop_task, message);
 
     loop_refresh(r->loop);
     r->fn(r->loop, r->arg);
@@ -115,15 +115,15 @@ static void on_errand(struct letter *letter)
 void loops_each(struct loops *ls, void (*fn)(struct loop *l, void *arg), void *arg)
 {
     for (unsigned i = 0; i < ls->count; i++) {
-        struct errand *r = NEW(struct errand);
-        *r = (struct errand){
-            .letter.deliver = on_errand, .loop = loops_at(ls, i), .fn = fn, .arg = arg};
-        mailbox_post(r->loop->mail, &r->letter);
+        struct loop_task *r = NEW(struct loop_task);
+        *r = (struct loop_task){
+            .message.deliver = on_loop_task, .loop = loops_at(ls, i), .fn = fn, .arg = arg};
+        message_queue_post(r->loop->mail, &r->message);
     }
 }
 
 struct summons { /* loop_call()'s */
-    struct letter letter;
+    struct message message;
     struct loop *loop;
     void (*fn)(struct loop *l, void *arg);
     void *arg;
@@ -132,9 +132,9 @@ struct summons { /* loop_call()'s */
     bool over;
 };
 
-static void on_summons(struct letter *letter)
+static void on_summons(struct message *message)
 {
-    struct summons *s = CONTAINER_OF(letter, struct summons, letter);
+    struct summons *s = CONTAINER_OF(message, struct summons, message);
 
     s->fn(s->loop, s->arg);
     lock_take(&s->lock);
@@ -145,11 +145,11 @@ static void on_summons(struct letter *letter)
 
 void loop_call(struct loop *l, void (*fn)(struct loop *l, void *arg), void *arg)
 {
-    struct summons s = {.letter.deliver = on_summons, .loop = l, .fn = fn, .arg = arg};
+    struct summons s = {.message.deliver = on_summons, .loop = l, .fn = fn, .arg = arg};
 
     lock_init(&s.lock, LOCK_LEAF);
     cond_init(&s.news);
-    mailbox_post(l->mail, &s.letter);
+    message_queue_post(l->mail, &s.message);
     lock_take(&s.lock);
     while (!s.over) {
         cond_wait(&s.news, &s.lock);
@@ -159,9 +159,9 @@ void loop_call(struct loop *l, void (*fn)(struct loop *l, void *arg), void *arg)
     lock_fini(&s.lock);
 }
 
-static void on_stop(struct letter *letter)
+static void on_stop(struct message *message)
 {
-    struct loop_thread *t = CONTAINER_OF(letter, struct loop_thread, stop);
+    struct loop_thread *t = CONTAINER_OF(message, struct loop_thread, stop);
     event_base_loopbreak(t->loop.base);
 }
 
@@ -175,7 +175,7 @@ void loops_close(struct loops **lsp)
     *lsp = NULL;
     for (unsigned i = 0; i < ls->count; i++) {
         ls->at[i].stop.deliver = on_stop;
-        mailbox_post(ls->at[i].loop.mail, &ls->at[i].stop);
+        message_queue_post(ls->at[i].loop.mail, &ls->at[i].stop);
     }
     for (unsigned i = 0; i < ls->count; i++) {
         struct loop_thread *t = &ls->at[i];

@@ -1,7 +1,7 @@
-/* loop.h - one of N threads that carry connections: an event_base, a mailbox, a coarse clock.
+/* loop.h - one of N threads that carry connections: an event_base, a message queue, a coarse clock.
  *
- * A connection stays on its loop for life. Nothing on a loop may block (docs/architecture.md, Threads); what blocks goes to a pool and
- * comes back as a letter to loop->mail.
+ * A connection stays on its loop for life. Nothing on a loop may block (docs/architecture.md,
+ * Threads); what blocks goes to a pool and comes back as a message to loop->mail.
  *
  * threads  fields are the loop's own, but `mail` (post from any thread), `index` and the atomics
  */
@@ -11,14 +11,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "common/os/mailbox.h"
+#include "common/os/message_queue.h"
 #include "server/net/timers.h"
 
 struct event_base;
 
 struct loop {
     struct event_base *base;
-    struct mailbox *mail;
+    struct message_queue *mail;
     unsigned index;       /* 0 .. loops-1 */
     uint64_t now_ms;      /* monotonic; at most 100 ms old, fresh in a connection's events */
     uint64_t unix_s;      /* wall clock, the same */

@@ -1,7 +1,8 @@
-/* timers.h - coarse deadlines: one wheel a loop, a hundred thousand timers for the price of their list nodes.
+/* timers.h - coarse deadlines: one wheel a loop, a hundred thousand timers for the price of their
+ * list nodes.
  *
- * A timer fires once, at or up to TIMERS_STEP_MS after its due time. Setting one is two list operations, so a connection
- * may do it for every request.
+ * A timer fires once, at or up to TIMERS_STEP_MS after its due time. Setting one is two list
+ * operations, so a connection may do it for every request.
  *
  * owns     the timer is embedded in what it concerns; stop it before that goes
  * threads  one loop

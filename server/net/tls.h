@@ -1,7 +1,9 @@
-/* tls.h - what a listener's TLS is: versions, ciphers, certificate, ALPN. The bytes are wire.c's business.
+/* tls.h - what a listener's TLS is: versions, ciphers, certificate, ALPN. The bytes are wire.c's
+ * business.
  *
- * TLS 1.2 and 1.3; AES-128-GCM first (14 % cheaper than 256); one ticket a handshake, no session cache; "h2" before
- * "http/1.1". A reload swaps the whole pair: sessions under way keep the one they began with.
+ * TLS 1.2 and 1.3; AES-128-GCM first (14 % cheaper than 256); one ticket a handshake, no session
+ * cache; "h2" before "http/1.1". A reload swaps the whole pair: sessions under way keep the one
+ * they began with.
  *
  * threads  any
  */
@@ -26,8 +28,8 @@ struct tls_validity { /* when all certificates of a chain are valid */
 };
 /* Of the chain that it serves now. */
 struct tls_validity tls_identity_validity(const struct tls_identity *t);
-/* This machine's own authorities vouch for it, whether it is valid now or not. Not self-signed, nor of an authority of one's own
- * that clients have to be given first. */
+/* This machine's own authorities vouch for it, whether it is valid now or not. Not self-signed, nor
+ * of an authority of one's own that clients have to be given first. */
 bool tls_identity_public(const struct tls_identity *t);
 enum { TLS_EXPIRES_SOON_S = 14 * 24 * 3600 }; /* from then on the operator is warned */
 /* It is not valid yet, expires soon, or has expired. */

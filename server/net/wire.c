@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* --- raw bytes out ------------------------------------------------------------------------------------------------ */
+/* --- raw bytes out ---------------------------------------------------------------------------- */
 
 /* How much of it the socket took; less than n means that the wire is not writable, or broken. */
 static size_t send_now(struct wire *w, const char *p, size_t n, bool more)
@@ -82,7 +82,7 @@ static void spill_plain(struct wire *w, bool more)
     }
 }
 
-/* --- a BIO that batches: records gather in the scratch and leave by one send() ---------------------------------------- */
+/* --- a BIO that batches: records gather in the scratch and leave by one send() ---------------- */
 
 static int bio_write(BIO *bio, const char *p, int n)
 {
@@ -151,8 +151,8 @@ static BIO *bio_of(struct wire *w)
 /* The kernel can encrypt on sockets (kTLS). */
 static bool kernel_tls(void)
 {
-    /* Asked of a socket, not of /proc, which a hardened unit hides: one that is not connected is refused only if the name
-     * is known. */
+    /* Asked of a socket, not of /proc, which a hardened unit hides: one that is not connected is
+     * refused only if the name is known. */
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool found =
         fd != -1 && setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", 3) == -1 && errno == ENOTCONN;
@@ -183,7 +183,7 @@ void wire_scratch_fini(struct wire_scratch *s)
     *s = (struct wire_scratch){.plain = NULL};
 }
 
-/* --- the wire ------------------------------------------------------------------------------------------------------- */
+/* --- the wire --------------------------------------------------------------------------------- */
 
 void wire_open(struct wire *w, int fd, SSL *ssl, struct wire_scratch *s)
 {

@@ -1,12 +1,13 @@
 /* wire.h - the bytes to and from one socket, TLS or not.
  *
- * Writing goes through the loop's two scratch areas, so that a connection with nothing unsent owns no buffer:
- * wire_reserve() gives room in `plain`, wire_commit() takes it, wire_flush() encrypts (into `cipher`) and sends with one
- * send() what the socket takes. Only what it refuses is copied into the connection's own `unsent`, at most about one scratch;
- * a wire that is blocked must not be given more than control frames. Files on a cleartext wire go by sendfile().
+ * Writing goes through the loop's two scratch areas, so that a connection with nothing unsent owns
+ * no buffer: wire_reserve() gives room in `plain`, wire_commit() takes it, wire_flush() encrypts
+ * (into `cipher`) and sends with one send() what the socket takes. Only what it refuses is copied
+ * into the connection's own `unsent`, at most about one scratch; a wire that is blocked must not be
+ * given more than control frames. Files on a cleartext wire go by sendfile().
  *
- * Edge-triggered: `readable` and `writable` are set by the event and cleared by EAGAIN; `hung_up` means that the peer has
- * finished sending, so a short read is not the end of the news.
+ * Edge-triggered: `readable` and `writable` are set by the event and cleared by EAGAIN; `hung_up`
+ * means that the peer has finished sending, so a short read is not the end of the news.
  *
  * owns     the fd, the SSL, unsent bytes
  * threads  one loop; between two events plain and cipher are empty
@@ -70,18 +71,20 @@ void wire_commit(struct wire *w, size_t n);
 void wire_put(struct wire *w, struct slice bytes);
 /* 0: all is with the kernel; E_AGAIN: blocked; E_NETWORK. `more`: a file follows at once. */
 int wire_flush(struct wire *w, bool more);
-/* Cleartext. Sends what the socket takes now: > 0, E_AGAIN, E_NETWORK; E_IO when the file is shorter. */
+/* Cleartext. Sends what the socket takes now: > 0, E_AGAIN, E_NETWORK; E_IO when the file is
+ * shorter. */
 ssize_t wire_sendfile(struct wire *w, int fd, uint64_t off, size_t n);
-/* Cleartext. Until it is taken back only whole segments leave. Who forgets that holds the last one back for the peer's delayed
- * ACK, 40 ms; a wire that ends sends it. */
+/* Cleartext. Until it is taken back only whole segments leave. Who forgets that holds the last one
+ * back for the peer's delayed ACK, 40 ms; a wire that ends sends it. */
 void wire_cork(struct wire *w, bool on);
 /* The rest of a file piece that has been promised to the peer: sent before anything else. */
 void wire_owe_file(struct wire *w, int fd, uint64_t off, size_t n);
 void wire_shutdown(struct wire *w); /* close_notify and FIN; reading goes on */
 void wire_break(struct wire *w);    /* it will be closed by a reset: a FIN says that all was sent */
 
-/* Before a long wait: the next read asks the kernel. A reset that came together with the last bytes has no edge of its
- * own (libevent tells EPOLLERR as readable and writable), and shows only after them. */
+/* Before a long wait: the next read asks the kernel. A reset that came together with the last bytes
+ * has no edge of its own (libevent tells EPOLLERR as readable and writable), and shows only after
+ * them. */
 static inline void wire_look_again(struct wire *w)
 {
     w->readable = true;

@@ -6,25 +6,26 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "common/codec/sheaf.h"
+#include "common/codec/blob_batch.h"
 #include "server/admin/admin.h"
-#include "server/admin/stock_page.h"
+#include "server/admin/inventory_page.h"
 #include "server/http/status.h"
-#include "server/own/stock_pages.h"
+#include "server/own/inventory_pages.h"
 #include "server/page/html.h"
-#include "server/serve/path_token.h"
-#include "server/serve/peers.h"
-#include "server/serve/refusal.h"
-#include "server/serve/reply.h"
-#include "server/serve/resolve.h"
-#include "server/serve/right.h"
-#include "server/serve/roots.h"
-#include "server/serve/sheaf.h"
+#include "server/request/path_token.h"
+#include "server/request/peers.h"
+#include "server/request/refusal.h"
+#include "server/request/reply.h"
+#include "server/request/response.h"
+#include "server/request/right.h"
+#include "server/request/roots.h"
+#include "server/request/blob_batch.h"
 #include "server/store/pieces.h"
 
 enum { TEXT_BYTES = 16 << 20, HOST_BYTES = 32 };
 
-/* --- /-/blob/<sha256>, /-/chunks/<sha256>, /-/sync/cdc/<sha256>: by right to any path that holds the digest --- */
+/* --- /-/blob/<sha256>, /-/chunks/<sha256>, /-/sync/cdc/<sha256>: by right to any path that holds
+ * the digest --- */
 
 enum digest_kind { DIGEST_BLOB, DIGEST_CHUNKS, DIGEST_PIECES };
 
@@ -44,8 +45,8 @@ struct digest_step {
 static void digest_work(struct step *s)
 {
     struct digest_step *ds = (struct digest_step *)s;
-    const struct serve_parts *parts = s->call->desk->parts;
-    struct store *st = parts->store;
+    const struct serve_deps *deps = s->request->serve_loop->deps;
+    struct store *st = deps->store;
 
     s->rc = right_to_digest(st, ds->set, ds->who, &ds->digest, NULL, &s->why);
     if (s->rc != 0) {
@@ -62,7 +63,7 @@ static void digest_work(struct step *s)
         s->rc = pieces_get(st, &ds->digest, &ds->list, &s->why);
         if (s->rc == E_NOTFOUND && ds->make) {
             s->rc =
-                pieces_make(st, &ds->digest, &parts->own->lifecycle->draining, &ds->list, &s->why);
+                pieces_make(st, &ds->digest, &deps->own->lifecycle->draining, &ds->list, &s->why);
         } else if (s->rc == E_NOTFOUND) {
             s->rc = E_AGAIN;
         }
@@ -70,12 +71,12 @@ static void digest_work(struct step *s)
     }
 }
 
-static void digest_start(struct call *c, const struct digest_step *from, bool make);
+static void digest_start(struct request *c, const struct digest_step *from, bool make);
 
 /* Made where nothing else waits: it reads the whole file. */
-static void make_list(struct call *c, const struct digest_step *ds)
+static void make_list(struct request *c, const struct digest_step *ds)
 {
-    if (pool_waiting_of(c->desk->parts->pieces, c->who.client) >= LISTS_WAITING) {
+    if (pool_waiting_of(c->serve_loop->deps->pieces, c->who.client) >= LISTS_WAITING) {
         refuse(c->x, 503, "busy with other lists; fetch the file, or come again\n");
     } else {
         digest_start(c, ds, true);
@@ -85,8 +86,8 @@ static void make_list(struct call *c, const struct digest_step *ds)
 static void digest_done(struct step *s)
 {
     struct digest_step *ds = (struct digest_step *)s;
-    struct call *c = s->call;
-    struct hot *h;
+    struct request *c = s->request;
+    struct cached_response *h;
 
     if (s->rc == E_AGAIN && ds->kind == DIGEST_PIECES && !ds->make) {
         make_list(c, ds);
@@ -102,7 +103,7 @@ static void digest_done(struct step *s)
     if (ds->kind != DIGEST_BLOB) {
         c->plan.content_type = ds->kind == DIGEST_CHUNKS ? SLICE("application/vnd.mirrord.chunks")
                                                          : SLICE("application/vnd.mirrord.pieces");
-        h = hot_new(c->set, c->repo, SLICE(""), SLICE(""));
+        h = cached_response_new(c->set, c->repo, SLICE(""), SLICE(""));
         h->bytes = ds->list;
         ds->list = BUF_INIT(0);
         h->reply.status = 200;
@@ -110,12 +111,12 @@ static void digest_done(struct step *s)
         reply_add(&h->reply, SLICE("content-type"), c->plan.content_type);
         reply_add(&h->reply, SLICE("cache-control"), c->plan.cache_control);
     } else {
-        blob_touch(c->desk->parts->store, &ds->digest, c->desk->loop->unix_s);
-        h = resolve_object(c, SLICE(""), SLICE(""), NULL, ds->blob);
+        blob_touch(c->serve_loop->deps->store, &ds->digest, c->serve_loop->loop->unix_s);
+        h = response_of_object(c, SLICE(""), SLICE(""), NULL, ds->blob);
         ds->blob = NULL;
     }
-    c->visit->hot = h;
-    reply_send(c->x, c->visit, h);
+    c->request_log->cached_response = h;
+    reply_send(c->x, c->request_log, h);
 }
 
 static void digest_free(struct step *s)
@@ -125,10 +126,10 @@ static void digest_free(struct step *s)
     buf_free(&ds->list);
 }
 
-static void digest_start(struct call *c, const struct digest_step *from, bool make)
+static void digest_start(struct request *c, const struct digest_step *from, bool make)
 {
     struct digest_step *ds = NEW(struct digest_step);
-    const struct serve_parts *parts = c->desk->parts;
+    const struct serve_deps *deps = c->serve_loop->deps;
 
     ds->kind = from->kind;
     ds->digest = from->digest;
@@ -139,20 +140,20 @@ static void digest_start(struct call *c, const struct digest_step *from, bool ma
     ds->step.work = digest_work;
     ds->step.done = digest_done;
     ds->step.free = digest_free;
-    call_step(c, make ? parts->pieces : parts->readers, &ds->step);
+    request_step(c, make ? deps->pieces : deps->readers, &ds->step);
 }
 
-static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, struct slice hex,
-                          enum digest_kind kind)
+static void answer_digest(struct serve_loop *d, struct exchange *x, struct request_log *v,
+                          struct slice hex, enum digest_kind kind)
 {
     struct digest_step ds = {.kind = kind};
-    struct call *c;
+    struct request *c;
 
     if (!digest_parse(hex, &ds.digest) || d->set->count == 0) {
         refuse(x, 404, "not a SHA-256 in hex\n");
         return;
     }
-    c = call_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0));
+    c = request_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0));
     if (c != NULL) {
         digest_start(c, &ds, false);
     }
@@ -160,9 +161,9 @@ static void answer_digest(struct desk *d, struct exchange *x, struct visit *v, s
 
 /* --- metrics and status: texts that are made at most once in `status_age`, for all who ask. --- */
 
-/* A text depends on its path and form, on whether the client uses TLS and has logged in: nine texts in all. The client's host,
- * which links begin with, is filled in when the text is sent, so that no Host header makes one anew. The lock is short, and not held
- * while a text is made. */
+/* A text depends on its path and form, on whether the client uses TLS and has logged in: nine texts
+ * in all. The client's host, which links begin with, is filled in when the text is sent, so that no
+ * Host header makes one anew. The lock is short, and not held while a text is made. */
 enum text_kind {
     TEXT_METRICS,
     TEXT_OPENMETRICS,
@@ -181,7 +182,8 @@ struct text {
     uint64_t made_ms; /* when somebody last began to make_text it; 0: never */
 };
 
-/* Stands in a kept text for the host that a client asked: nobody can know it, so no name or path of a repo contains it. */
+/* Stands in a kept text for the host that a client asked: nobody can know it, so no name or path of
+ * a repo contains it. */
 struct placeholder {
     char host[HOST_BYTES];
 };
@@ -224,7 +226,7 @@ static void texts_close(struct texts **tp)
     free(t);
 }
 
-/* --- metrics and status: which text ------------------------------------------------------------------------------- */
+/* --- metrics and status: which text ----------------------------------------------------------- */
 
 static bool wants_openmetrics(const struct http_req *req)
 {
@@ -235,7 +237,7 @@ static bool wants_openmetrics(const struct http_req *req)
 static enum text_kind text_kind_of(struct exchange *x)
 {
     const struct http_req *req = exchange_req(x);
-    const struct visit *v = exchange_user(x);
+    const struct request_log *v = exchange_user(x);
 
     if (slice_eqs(req->path, "/metrics")) {
         return wants_openmetrics(req) ? TEXT_OPENMETRICS : TEXT_METRICS;
@@ -252,9 +254,10 @@ static enum text_kind text_kind_of(struct exchange *x)
     return req->tls ? TEXT_PAGE_TLS : TEXT_PAGE;
 }
 
-static void make_text(struct desk *d, struct exchange *x, enum text_kind kind, struct buf *out)
+static void make_text(struct serve_loop *d, struct exchange *x, enum text_kind kind,
+                      struct buf *out)
 {
-    const struct placeholder *p = &d->parts->own->texts->placeholder;
+    const struct placeholder *p = &d->deps->own->texts->placeholder;
     struct slice base = d->set->conf->public_url != NULL
                             ? reply_base_url(exchange_req(x), d->set->conf, exchange_arena(x))
                             : arena_fmt(exchange_arena(x), "http%s://%s" PLACEHOLDER_PORT,
@@ -263,31 +266,32 @@ static void make_text(struct desk *d, struct exchange *x, enum text_kind kind, s
     switch (kind) {
     case TEXT_METRICS:
     case TEXT_OPENMETRICS:
-        metrics_text(d->parts->own->admin, kind == TEXT_OPENMETRICS, out);
+        metrics_text(d->deps->own->admin, kind == TEXT_OPENMETRICS, out);
         break;
     case TEXT_TUNASYNC:
-        tunasync_json(d->parts->own->admin, out);
+        tunasync_json(d->deps->own->admin, out);
         break;
     case TEXT_STATUS:
     case TEXT_STATUS_TLS:
-        status_json(d->parts->own->admin, base, false, out);
+        status_json(d->deps->own->admin, base, false, out);
         break;
     case TEXT_PAGE:
     case TEXT_PAGE_TLS:
-        status_page(d->parts->own->admin, base, false, out);
+        status_page(d->deps->own->admin, base, false, out);
         break;
     case TEXT_PAGE_LOGGED_IN:
     case TEXT_PAGE_LOGGED_IN_TLS:
-        status_page(d->parts->own->admin, base, true, out);
+        status_page(d->deps->own->admin, base, true, out);
         break;
     case TEXT_KINDS:
         break;
     }
 }
 
-/* The text with the client's own host. A Host that came this far has no character that HTML or JSON would escape. */
-static void fill_in_host(const struct placeholder *p, struct slice text, struct slice host,
-                         struct buf *out)
+/* The text with the client's own host. A Host that came this far has no character that HTML or JSON
+ * would escape. */
+static void fetch_in_host(const struct placeholder *p, struct slice text, struct slice host,
+                          struct buf *out)
 {
     struct slice name = slice_str(p->host), port = SLICE(PLACEHOLDER_PORT);
     const char *at;
@@ -336,7 +340,7 @@ static void reply_text_of(struct exchange *x, enum text_kind kind, struct slice 
     buf_free(&policy);
 }
 
-/* --- metrics and status: made once in a while --------------------------------------------------------------------- */
+/* --- metrics and status: made once in a while ------------------------------------------------- */
 
 /* True: *out has the text. False: the caller makes it; meanwhile others get the last one. */
 static bool find_text(struct texts *t, enum text_kind kind, uint64_t now_ms, uint64_t age_ms,
@@ -365,9 +369,9 @@ static void keep_text(struct texts *t, enum text_kind kind, struct slice bytes)
     lock_drop(&t->lock);
 }
 
-static void answer_text(struct desk *d, struct exchange *x)
+static void answer_text(struct serve_loop *d, struct exchange *x)
 {
-    struct texts *t = d->parts->own->texts;
+    struct texts *t = d->deps->own->texts;
     uint64_t age_ms = d->set->conf->status_age_ms;
     enum text_kind kind = text_kind_of(x);
     struct buf text = BUF_INIT(TEXT_BYTES), out = BUF_INIT(TEXT_BYTES + (1 << 20));
@@ -378,7 +382,7 @@ static void answer_text(struct desk *d, struct exchange *x)
             keep_text(t, kind, buf_slice(&text));
         }
     }
-    fill_in_host(&t->placeholder, buf_slice(&text), exchange_req(x)->host, &out);
+    fetch_in_host(&t->placeholder, buf_slice(&text), exchange_req(x)->host, &out);
     reply_text_of(x, kind, buf_slice(&out));
     buf_free(&text);
     buf_free(&out);
@@ -386,13 +390,13 @@ static void answer_text(struct desk *d, struct exchange *x)
 
 /* --- is it ready --- */
 
-static void answer_ready(struct desk *d, struct exchange *x)
+static void answer_ready(struct serve_loop *d, struct exchange *x)
 {
     struct err why = {0};
 
-    if (d->parts->own->lifecycle->draining) {
+    if (d->deps->own->lifecycle->draining) {
         refuse(x, 503, "draining: this server is stopping\n");
-    } else if (!store_healthy(d->parts->store, &why)) {
+    } else if (!store_healthy(d->deps->store, &why)) {
         refuse(x, 503, "the store is in trouble: %s\n", why.text);
     } else {
         reply_text(x, 200, SLICE("ready\n"));
@@ -420,7 +424,7 @@ static void index_row(struct buf *out, const char *path, const char *name, const
 
 static void index_page(const struct repo_set *set, struct buf *out)
 {
-    enum stock_kind kind;
+    enum inventory_kind kind;
 
     html_begin(out, SLICE("pages - mirrord"));
     buf_str(
@@ -431,17 +435,17 @@ static void index_page(const struct repo_set *set, struct buf *out)
         index_row(out, own_pages[i].path, "", own_pages[i].what);
     }
     for (size_t i = 0; i < set->count; i++) {
-        if (stock_kind_of(set->repo[i], &kind)) {
-            index_row(out, STOCK_PAGES, set->repo[i]->name,
-                      kind == STOCK_HOSTED ? "repositories that were uploaded here"
-                                           : "what is here of a Hub's repositories");
+        if (inventory_kind_of(set->repo[i], &kind)) {
+            index_row(out, INVENTORY_PAGES, set->repo[i]->name,
+                      kind == INVENTORY_HOSTED ? "repositories that were uploaded here"
+                                               : "what is here of a Hub's repositories");
         }
     }
     buf_str(out, "</table>\n</main>\n");
     html_end(out, HTML_FOLDER);
 }
 
-static void answer_index(struct desk *d, struct exchange *x)
+static void answer_index(struct serve_loop *d, struct exchange *x)
 {
     struct buf page = BUF_INIT(1 << 20), policy = BUF_INIT(1024);
 
@@ -460,14 +464,15 @@ static bool vital(const struct http_req *req)
            slice_eqs(req->path, "/metrics");
 }
 
-static void answer(struct desk *d, struct exchange *x, struct visit *v, const struct route *to)
+static void answer(struct serve_loop *d, struct exchange *x, struct request_log *v,
+                   const struct route *to)
 {
     const struct http_req *req = exchange_req(x);
     struct slice path = req->path;
 
     (void)to;
-    if (slice_eqs(path, SHEAF_PATH)) {
-        sheaf_answer(d, x, v);
+    if (slice_eqs(path, BLOB_BATCH_PATH)) {
+        blob_batch_answer(d, x, v);
     } else if (slice_starts(path, SLICE("/-/peers/"))) {
         peers_answer(d, x, v, slice_from(path, 9));
     } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
@@ -483,9 +488,9 @@ static void answer(struct desk *d, struct exchange *x, struct visit *v, const st
     } else if (slice_eqs(path, "/metrics") || slice_eqs(path, "/-/status.json") ||
                slice_eqs(path, "/-/tunasync.json") || slice_eqs(path, "/")) {
         answer_text(d, x);
-    } else if (slice_starts(path, SLICE(STOCK_PAGES))) {
-        stock_pages_answer(d, x, v, slice_from(path, strlen(STOCK_PAGES)),
-                           reply_base_url(req, d->set->conf, exchange_arena(x)));
+    } else if (slice_starts(path, SLICE(INVENTORY_PAGES))) {
+        inventory_pages_answer(d, x, v, slice_from(path, strlen(INVENTORY_PAGES)),
+                               reply_base_url(req, d->set->conf, exchange_arena(x)));
     } else if (slice_starts(path, SLICE("/-/chunks/"))) {
         answer_digest(d, x, v, slice_from(path, 10), DIGEST_CHUNKS);
     } else if (slice_starts(path, SLICE("/-/blob/"))) {
@@ -502,9 +507,9 @@ static void answer(struct desk *d, struct exchange *x, struct visit *v, const st
     }
 }
 
-/* --- the front entrance --- */
+/* --- the front frontend --- */
 
-static struct route route(struct desk *d, struct exchange *x)
+static struct route route(struct serve_loop *d, struct exchange *x)
 {
     return path_token_take(x, d->set->repo, d->set->count,
                            listener_root(exchange_req(x)->listener));
@@ -516,7 +521,7 @@ static bool counted(const struct http_req *req)
     return !slice_eqs(req->path, "/healthz") && !slice_eqs(req->path, "/readyz");
 }
 
-static void refuse_stranger(struct desk *d, struct exchange *x, const char *why)
+static void refuse_stranger(struct serve_loop *d, struct exchange *x, const char *why)
 {
     (void)d;
     refuse_token(x, why);
@@ -535,20 +540,20 @@ static struct slice words(const struct http_req *req, struct slice why, struct a
     return refusal_words(req, arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why)), a, r);
 }
 
-const struct entrance entrance_front = {
+const struct frontend frontend_front = {
     .vital = vital,
     .route = route,
     .answer = answer,
     .counted = counted,
     .refuse_token = refuse_stranger,
-    .refuse_haste = refuse_haste,
+    .refuse_rate_limited = refuse_rate_limited,
     .challenge = challenge,
     .words = words,
 };
 
 /* --- what it shows --- */
 
-struct own *own_open(const struct admin_parts *admin, const struct hub_parts *hub,
+struct own *own_open(const struct admin_deps *admin, const struct hub_deps *hub,
                      struct lifecycle *l)
 {
     struct own *o = NEW(struct own);

@@ -11,7 +11,8 @@
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
-/* Marks of direction, joiners, breaks, the byte order mark: a name may look like another by them. */
+/* Marks of direction, joiners, breaks, the byte order mark: a name may look like another by
+ * them. */
 static bool is_unseen(uint32_t c)
 {
     return c < ' ' || (c >= 0x7f && c < 0xa0) || c == 0xad || c == 0x61c || c == 0x180e ||
@@ -101,7 +102,7 @@ void html_shell_word(struct buf *out, struct slice s)
     buf_byte(out, '\'');
 }
 
-/* --- the frame ---------------------------------------------------------------------------------------------------- */
+/* --- the frame -------------------------------------------------------------------------------- */
 
 void html_begin(struct buf *out, struct slice title)
 {

@@ -1,4 +1,5 @@
-/* html.h - what our pages are written with: text from outside made harmless, sizes, spans, the parts that all pages share.
+/* html.h - what our pages are written with: text from outside made harmless, sizes, spans, the
+ * parts that all pages share.
  *
  * threads  one at a time per buf
  */
@@ -7,18 +8,20 @@
 
 #include "common/base/buf.h"
 
-/* Everything that did not come from our own sources passes here. Of bytes that are no UTF-8, and of characters that turn the
- * direction of a text or take no room, something visible is left. */
+/* Everything that did not come from our own sources passes here. Of bytes that are no UTF-8, and of
+ * characters that turn the direction of a text or take no room, something visible is left. */
 void html_text(struct buf *out, struct slice s);
 /* The same of a sentence of ours; commands stand in `backticks`. */
 void html_words(struct buf *out, struct slice s);
 void html_size(struct buf *out, uint64_t bytes);
 void html_span(struct buf *out, uint64_t seconds);
 void html_ago(struct buf *out, uint64_t unix_s, uint64_t now_unix_s); /* nothing for 0 */
-/* One argument of a shell command; quoted where it has to be. Not yet harmless: html_text() follows. */
+/* One argument of a shell command; quoted where it has to be. Not yet harmless: html_text()
+ * follows. */
 void html_shell_word(struct buf *out, struct slice s);
 
-/* The line of a page's head that names its icon: a data: URL, so that no further request is made. */
+/* The line of a page's head that names its icon: a data: URL, so that no further request is
+ * made. */
 #define HTML_ICON                                                                                  \
     "<link rel=\"icon\" href=\"data:image/svg+xml,"                                                \
     "%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'%3E"                             \
@@ -33,8 +36,9 @@ enum html_page {
 
 /* <!doctype> to the end of <style>; title is text from outside. <header> follows. */
 void html_begin(struct buf *out, struct slice title);
-/* The start tag of a navigation link; href is a path without quotes and blanks. The attribute is not quoted, because clients
- * that search a page for href="..." (fsspec) take every such link for an entry of the folder. */
+/* The start tag of a navigation link; href is a path without quotes and blanks. The attribute is
+ * not quoted, because clients that search a page for href="..." (fsspec) take every such link for
+ * an entry of the folder. */
 void html_nav_begin(struct buf *out, struct slice href);
 void html_end(struct buf *out, enum html_page kind);
 /* The page's Content-Security-Policy: our own style and script by their hashes, nothing else. */

@@ -1,6 +1,8 @@
-/* announcement.h - what a node says of one blob at /-/peers/<sha256>, and what it is told: JSON (docs/protocols/peers.md).
+/* announcement.h - what a node says of one blob at /-/peers/<sha256>, and what it is told: JSON
+ * (docs/protocols/peers.md).
  *
- * owns     announcement_read() fills `have` with malloc()ed bytes; announcement_free() releases them, also after it failed
+ * owns     announcement_read() fills `have` with malloc()ed bytes; announcement_free() releases
+ *          them, also after it failed
  * threads  any
  * errors   E_INVALID, with a sentence for whoever writes such bodies
  */

@@ -13,8 +13,9 @@
 
 enum { WORD = 64, SILENT_TIMES = 3 };
 
-/* Chunks under way from the mirror share its link: with 1,024 of them at 1 Gbit/s none is there before a minute, and until then
- * nobody has anything to give. So there are as many as come within a few seconds. */
+/* Chunks under way from the mirror share its link: with 1,024 of them at 1 Gbit/s none is there
+ * before a minute, and until then nobody has anything to give. So there are as many as come within
+ * a few seconds. */
 enum { WINDOW_FIRST = 64, WINDOW_LEAST = 8, WINDOW_MOST = 4096, QUICK_MS = 1000, SLOW_MS = 4000 };
 
 struct lease {
@@ -38,7 +39,8 @@ struct member {
     uint64_t *have; /* [words]: chunk 0 is the highest bit of the first */
 };
 
-/* Those who give. An address of loopback means another machine to whoever is told it: such are for each other alone. */
+/* Those who give. An address of loopback means another machine to whoever is told it: such are for
+ * each other alone. */
 struct givers {
     struct member **at;
     size_t n, room;
@@ -289,7 +291,8 @@ static void open_all(struct swarm *s)
     s->had = 0;
 }
 
-/* A thousand members have millions of chunks together: where nobody stays, what each had need not be uncounted. */
+/* A thousand members have millions of chunks together: where nobody stays, what each had need not
+ * be uncounted. */
 static void clear_all(struct swarm *s)
 {
     LIST_EACH (&s->seen, it) {
@@ -642,8 +645,8 @@ static size_t held(const struct account *a, bool bytes)
     return a == NULL ? 0 : bytes ? a->bytes : a->swarms;
 }
 
-/* The youngest swarm of the client that has most, when that is more than this client has with what comes: its members bring the
- * file from here alone. False: there is none such. */
+/* The youngest swarm of the client that has most, when that is more than this client has with what
+ * comes: its members bring the file from here alone. False: there is none such. */
 static bool give_way(struct peers *p, uint64_t client, size_t more, bool bytes)
 {
     const struct account *most = NULL;

@@ -5,23 +5,23 @@
 #include "common/base/log.h"
 #include "common/os/lock.h"
 #include "server/gate/gate.h"
-#include "server/plan/gather.h"
+#include "server/plan/paged_fetch.h"
 #include "server/store/tree.h"
 
 enum { ROW_BYTES = 1 << 20, ROWS_BYTES = 64 << 10, STOP_LOOK_MS = 200 };
 
-/* --- states ------------------------------------------------------------------------------------------------------- */
+/* --- states ----------------------------------------------------------------------------------- */
 
 #define BEGINS_ANEW (STATE(PLAN_RUN_ASKING) | STATE(PLAN_RUN_LEFT))
 #define TRIES       (BEGINS_ANEW | STATE(PLAN_RUN_FAILED))
 
 static const struct state states[] = {
     [PLAN_RUN_NEW] = {"new", BEGINS_ANEW},
-    [PLAN_RUN_ASKING] = {"asking", STATE(PLAN_RUN_READING) | STATE(PLAN_RUN_GATHERING) |
+    [PLAN_RUN_ASKING] = {"asking", STATE(PLAN_RUN_READING) | STATE(PLAN_RUN_FETCHING) |
                                        STATE(PLAN_RUN_BODY) | STATE(PLAN_RUN_PLANNED) |
                                        STATE(PLAN_RUN_FAILED) | STATE(PLAN_RUN_LEFT)},
     [PLAN_RUN_READING] = {"reading", TRIES},
-    [PLAN_RUN_GATHERING] = {"gathering", TRIES},
+    [PLAN_RUN_FETCHING] = {"gathering", TRIES},
     [PLAN_RUN_BODY] = {"body", BEGINS_ANEW},
     [PLAN_RUN_PLANNED] = {"planned", BEGINS_ANEW},
     [PLAN_RUN_FAILED] = {"failed", BEGINS_ANEW},
@@ -35,16 +35,17 @@ static void become(struct plan_run *r, enum plan_run_state to)
     r->state = state_step(&plan_run_states, r->state, to);
 }
 
-/* --- facts -------------------------------------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------- */
 
-/* A fact with all that it points to: plans are made and dropped while it is kept. Its reader may outlive the run. */
+/* A result with all that it points to: plans are made and dropped while it is kept. Its reader may
+ * outlive the run. */
 struct known {
     struct list node;
     struct job job;
     struct plan_run *run; /* that waits for it; NULL: it has left */
     struct store *store;
     struct slice repo;
-    struct fact fact;
+    struct result result;
     struct buf bytes;
     struct arena arena;
     struct err why;
@@ -53,13 +54,13 @@ struct known {
 static struct known *known_new(struct plan_run *r)
 {
     struct known *k = NEW(struct known);
-    struct need *n = &k->fact.need;
+    struct dependency *n = &k->result.dependency;
 
     k->run = r;
-    k->store = r->planner->parts.store;
+    k->store = r->planner->deps.store;
     k->repo = arena_copy(&k->arena, slice_str(r->repo->name));
     k->bytes = BUF_INIT(ROW_BYTES);
-    *n = r->plan->need;
+    *n = r->plan->dependency;
     n->key = arena_copy_opt(&k->arena, n->key);
     n->name = arena_copy_opt(&k->arena, n->name);
     n->version = arena_copy_opt(&k->arena, n->version);
@@ -74,9 +75,9 @@ static void known_free(struct known *k)
     free(k);
 }
 
-static void learn(struct plan_run *r, const struct fact *f)
+static void learn(struct plan_run *r, const struct result *f)
 {
-    r->facts.fact[r->facts.count++] = *f;
+    r->results.result[r->results.count++] = *f;
 }
 
 static void learn_known(struct plan_run *r, struct known *k)
@@ -84,13 +85,13 @@ static void learn_known(struct plan_run *r, struct known *k)
     k->run = NULL;
     list_push_back(&r->known, &k->node);
     r->known_bytes += k->bytes.cap + k->arena.used_bytes;
-    learn(r, &k->fact);
+    learn(r, &k->result);
 }
 
-/* --- rows: what the store knows ----------------------------------------------------------------------------------- */
+/* --- rows: what the store knows --------------------------------------------------------------- */
 
 struct scan {
-    const struct need *need;
+    const struct dependency *dependency;
     struct buf *out;
 };
 
@@ -98,14 +99,14 @@ static int add_row(void *arg, struct slice key, struct slice value)
 {
     const struct scan *x = arg;
 
-    if (!slice_starts(key, x->need->key) || x->out->n + value.n > ROWS_BYTES) {
+    if (!slice_starts(key, x->dependency->key) || x->out->n + value.n > ROWS_BYTES) {
         return 1;
     }
     buf_adds(x->out, value);
     return 0;
 }
 
-static int rows_read(struct store *s, const struct need *n, struct buf *out, struct err *e)
+static int rows_read(struct store *s, const struct dependency *n, struct buf *out, struct err *e)
 {
     struct scan x = {n, out};
     int rc = store_scan(s, n->table, n->key, SLICE_NONE, add_row, &x, e);
@@ -113,7 +114,7 @@ static int rows_read(struct store *s, const struct need *n, struct buf *out, str
     return rc < 0 ? rc : out->n == 0 ? E_NOTFOUND : 0;
 }
 
-static int row_put(struct store *s, const struct need *n, struct err *e)
+static int row_put(struct store *s, const struct dependency *n, struct err *e)
 {
     struct batch *b = batch_new();
 
@@ -126,41 +127,41 @@ static int row_put(struct store *s, const struct need *n, struct err *e)
     return store_commit(s, &b, COMMIT_SYNC, e);
 }
 
-static int entry_read(struct store *s, struct fact *f, struct arena *a, struct err *e)
+static int entry_read(struct store *s, struct result *f, struct arena *a, struct err *e)
 {
-    const struct need *n = &f->need;
+    const struct dependency *n = &f->dependency;
     int rc = n->follow ? tree_resolve(s, &n->root, n->path, a, &f->entry, e)
                        : tree_get(s, &n->root, n->path, a, &f->entry, e);
 
     return rc == E_INVALID ? E_NOTFOUND : rc; /* links that lead nowhere */
 }
 
-/* That there is nothing, or that it has changed, is a fact, too. Blocks. */
+/* That there is nothing, or that it has changed, is a result, too. Blocks. */
 static void known_read(struct known *k)
 {
-    struct fact *f = &k->fact;
-    const struct need *n = &f->need;
+    struct result *f = &k->result;
+    const struct dependency *n = &f->dependency;
     int rc = 0;
 
     switch (n->kind) {
-    case NEED_ROW:
+    case DEPENDENCY_ROW:
         rc = store_get(k->store, n->table, n->key, &k->bytes, &k->why);
         break;
-    case NEED_ROWS:
+    case DEPENDENCY_ROWS:
         rc = rows_read(k->store, n, &k->bytes, &k->why);
         break;
-    case NEED_HEAD:
+    case DEPENDENCY_HEAD:
         rc = snap_find(k->store, k->repo, n->name, n->version, &f->snap, &k->why);
         break;
-    case NEED_ENTRY:
+    case DEPENDENCY_ENTRY:
         rc = entry_read(k->store, f, &k->arena, &k->why);
         break;
-    case NEED_PUT:
+    case DEPENDENCY_PUT:
         rc = row_put(k->store, n, &k->why);
         break;
-    case NEED_GATHER:
-    case NEED_BODY:
-    case NEED_RIGHT:
+    case DEPENDENCY_PAGES:
+    case DEPENDENCY_BODY:
+    case DEPENDENCY_RIGHT:
         CHECK(false);
     }
     f->rc = rc;
@@ -168,23 +169,23 @@ static void known_read(struct known *k)
     k->why.code = rc == E_NOTFOUND || rc == E_CHANGED ? 0 : rc;
 }
 
-/* --- steps -------------------------------------------------------------------------------------------------------- */
+/* --- steps ------------------------------------------------------------------------------------ */
 
 bool plan_run_forces_refresh(const struct plan_run *r, struct slice subject)
 {
-    struct demand d;
+    struct request_cache_control d;
 
-    demand_read(r->req, &d);
+    request_cache_control_read(r->req, &d);
     return d.refresh && gate_allows(r->who, "sync", subject);
 }
 
 static void learn_right(struct plan_run *r)
 {
     struct known *k = known_new(r);
-    const struct need *n = &k->fact.need;
+    const struct dependency *n = &k->result.dependency;
     const char *right = slice_eqs(n->name, "publish") ? "publish" : "read";
 
-    k->fact.rc = gate_allows(r->who, right, n->path) ? 0 : E_NOTFOUND;
+    k->result.rc = gate_allows(r->who, right, n->path) ? 0 : E_NOTFOUND;
     learn_known(r, k);
 }
 
@@ -196,58 +197,60 @@ static int refuse(struct plan_run *r, int rc)
 
 enum { ANSWERED = 1 };
 
-/* What is known has been learned. 0: the state says what comes next. ANSWERED: nothing does, the run is not to be touched. */
+/* What is known has been learned. 0: the state says what comes next. ANSWERED: nothing does, the
+ * run is not to be touched. */
 static int step(struct plan_run *r, struct err *e)
 {
     become(r, PLAN_RUN_ASKING);
     for (;;) {
         int rc;
         *r->plan = (struct plan){0};
-        rc = r->repo->ops->plan(r->repo, r->req, r->path, r->who, &r->facts, r->arena, r->plan, e);
+        rc =
+            r->repo->ops->plan(r->repo, r->req, r->path, r->who, &r->results, r->arena, r->plan, e);
         if (rc != 0) {
             return refuse(r, rc);
         }
         if (r->plan->kind != PLAN_REPLY && r->events != NULL && !r->events->admit(r->arg)) {
             return ANSWERED; /* it may be gone with its request */
         }
-        if (r->plan->kind != PLAN_NEED) {
+        if (r->plan->kind != PLAN_DEPENDENCY) {
             become(r, PLAN_RUN_PLANNED);
             return 0;
         }
-        if (r->facts.count == FACTS_MAX) {
+        if (r->results.count == RESULTS_MAX) {
             log_error("plan.loops", "repo=%s path=" SLICE_FMT, r->repo->name, SLICE_ARG(r->path));
             return refuse(r,
                           err_set(e, E_INTERNAL,
                                   "the plan for this path asks for more facts than allowed, please "
                                   "report it"));
         }
-        switch (r->plan->need.kind) {
-        case NEED_RIGHT:
+        switch (r->plan->dependency.kind) {
+        case DEPENDENCY_RIGHT:
             learn_right(r);
             continue;
-        case NEED_BODY:
+        case DEPENDENCY_BODY:
             become(r, PLAN_RUN_BODY);
             return 0;
-        case NEED_GATHER:
-            become(r, PLAN_RUN_GATHERING);
+        case DEPENDENCY_PAGES:
+            become(r, PLAN_RUN_FETCHING);
             break;
-        case NEED_PUT:
-        case NEED_ROW:
-        case NEED_ROWS:
-        case NEED_HEAD:
-        case NEED_ENTRY:
+        case DEPENDENCY_PUT:
+        case DEPENDENCY_ROW:
+        case DEPENDENCY_ROWS:
+        case DEPENDENCY_HEAD:
+        case DEPENDENCY_ENTRY:
             become(r, PLAN_RUN_READING);
             break;
         }
-        if (r->reads_only &&
-            (r->plan->need.kind == NEED_GATHER || r->plan->need.kind == NEED_PUT)) {
+        if (r->reads_only && (r->plan->dependency.kind == DEPENDENCY_PAGES ||
+                              r->plan->dependency.kind == DEPENDENCY_PUT)) {
             return refuse(r, err_set(e, E_NOTFOUND, "no plan is made of what is here alone"));
         }
         return 0;
     }
 }
 
-/* --- on a loop ---------------------------------------------------------------------------------------------------- */
+/* --- on a loop -------------------------------------------------------------------------------- */
 
 static void go(struct plan_run *r);
 
@@ -282,16 +285,16 @@ static void read_on_pool(struct plan_run *r)
     struct known *k = r->reading = known_new(r);
 
     k->job = (struct job){.work = read_work, .done = read_done, .reply = r->planner->loop->mail};
-    pool_submit(r->planner->parts.readers, &k->job, r->who->client);
+    pool_submit(r->planner->deps.readers, &k->job, r->who->client);
 }
 
-static void on_gathered(struct plan_run *r, const struct fact *f)
+static void on_gathered(struct plan_run *r, const struct result *f)
 {
     learn(r, f);
     go(r);
 }
 
-static void on_no_memory(struct plan_run *r, const struct fact *f)
+static void on_no_memory(struct plan_run *r, const struct result *f)
 {
     (void)f;
     become(r, PLAN_RUN_FAILED);
@@ -314,8 +317,8 @@ static void go(struct plan_run *r)
     case PLAN_RUN_READING:
         read_on_pool(r);
         return;
-    case PLAN_RUN_GATHERING:
-        gather_need(r, on_gathered, on_no_memory);
+    case PLAN_RUN_FETCHING:
+        paged_fetch_dependency(r, on_gathered, on_no_memory);
         return;
     case PLAN_RUN_BODY:
         r->events->body(r->arg);
@@ -346,7 +349,7 @@ void plan_run_start(struct plan_run *r, const struct plan_events *events, void *
 void plan_run_body(struct plan_run *r, int rc, struct slice bytes)
 {
     CHECK(r->state == PLAN_RUN_BODY);
-    learn(r, &(struct fact){.need = r->plan->need, .rc = rc, .bytes = bytes});
+    learn(r, &(struct result){.dependency = r->plan->dependency, .rc = rc, .bytes = bytes});
     go(r);
 }
 
@@ -356,32 +359,33 @@ void plan_run_leave(struct plan_run *r)
         r->reading->run = NULL;
         r->reading = NULL;
     }
-    gather_leave(r);
+    paged_fetch_leave(r);
     become(r, PLAN_RUN_LEFT);
 }
 
 void plan_run_forget_rows(struct plan_run *r)
 {
-    struct facts *f = &r->facts;
+    struct results *f = &r->results;
     size_t kept = 0;
 
     for (size_t i = 0; i < f->count; i++) {
-        if (f->fact[i].need.kind != NEED_ROW && f->fact[i].need.kind != NEED_ROWS) {
-            f->fact[kept++] = f->fact[i];
+        if (f->result[i].dependency.kind != DEPENDENCY_ROW &&
+            f->result[i].dependency.kind != DEPENDENCY_ROWS) {
+            f->result[kept++] = f->result[i];
         }
     }
     f->count = kept;
 }
 
-/* --- on a thread that blocks: gatherings are the loop's, all else is done at once --------------------------------- */
+/* --- on a thread that blocks: gatherings are the loop's, all else is done at once ------------- */
 
 struct waiter {
     struct lock lock;
     struct cond news;
-    bool came; /* the fact */
+    bool came; /* the result */
 };
 
-static void on_fact(struct plan_run *r, const struct fact *f)
+static void on_result(struct plan_run *r, const struct result *f)
 {
     struct waiter *w = r->waiter;
 
@@ -395,22 +399,22 @@ static void on_fact(struct plan_run *r, const struct fact *f)
 static void begin_here(struct loop *l, void *run)
 {
     (void)l;
-    gather_need(run, on_fact, on_fact);
+    paged_fetch_dependency(run, on_result, on_result);
 }
 
 static void leave_here(struct loop *l, void *run)
 {
     (void)l;
-    gather_leave(run);
+    paged_fetch_leave(run);
 }
 
 static void drop_here(struct loop *l, void *run)
 {
     (void)l;
-    gather_drop(run);
+    paged_fetch_drop(run);
 }
 
-static bool wait_for_fact(struct waiter *w, const _Atomic bool *stop)
+static bool wait_for_result(struct waiter *w, const _Atomic bool *stop)
 {
     bool came;
 
@@ -423,7 +427,7 @@ static bool wait_for_fact(struct waiter *w, const _Atomic bool *stop)
     return came;
 }
 
-static int gather_here(struct plan_run *r, const _Atomic bool *stop, struct err *e)
+static int paged_fetch_here(struct plan_run *r, const _Atomic bool *stop, struct err *e)
 {
     struct loop *l = r->planner->loop;
     struct waiter w = {.came = false};
@@ -433,7 +437,7 @@ static int gather_here(struct plan_run *r, const _Atomic bool *stop, struct err 
     cond_init(&w.news);
     r->waiter = &w;
     loop_call(l, begin_here, r);
-    if (!wait_for_fact(&w, stop)) {
+    if (!wait_for_result(&w, stop)) {
         loop_call(l, leave_here, r);
         become(r, PLAN_RUN_FAILED);
         rc = err_set(e, E_CANCELLED, "it was stopped");
@@ -465,13 +469,13 @@ int plan_run_wait(struct plan_run *r, const _Atomic bool *stop, struct err *e)
     int rc = step(r, e);
 
     while (rc == 0 && r->state != PLAN_RUN_PLANNED) {
-        if (r->state == PLAN_RUN_GATHERING) {
-            rc = gather_here(r, stop, e);
+        if (r->state == PLAN_RUN_FETCHING) {
+            rc = paged_fetch_here(r, stop, e);
         } else if (r->state == PLAN_RUN_READING) {
             rc = read_here(r, e);
         } else {
             CHECK(r->state == PLAN_RUN_BODY);
-            learn(r, &(struct fact){.need = r->plan->need});
+            learn(r, &(struct result){.dependency = r->plan->dependency});
         }
         rc = rc != 0 ? rc : step(r, e);
     }
@@ -486,7 +490,7 @@ void plan_run_fini(struct plan_run *r)
     if (r->use != NULL && r->events == NULL) {
         loop_call(r->planner->loop, drop_here, r);
     } else {
-        gather_drop(r);
+        paged_fetch_drop(r);
     }
     while ((n = list_pop_front(&r->known)) != NULL) {
         known_free(LIST_ITEM(n, struct known, node));

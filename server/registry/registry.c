@@ -6,13 +6,13 @@
 #include "common/codec/jwrite.h"
 #include "server/registry/route.h"
 #include "server/repo/oci/path.h"
-#include "server/serve/reply.h"
+#include "server/request/reply.h"
 
 #define TOKEN_PATH OCI_ROOT "-/token"
 
 enum { TOKEN_S = 3600, SCOPE_MAX = 1024 };
 
-/* --- noes --- */
+/* --- refusals --- */
 
 static struct slice words(const struct http_req *req, struct slice why, struct arena *a,
                           struct http_reply *r)
@@ -45,12 +45,13 @@ static void refuse_coded(struct exchange *x, int status, enum oci_code code, str
     refuse_with(x, r, oci_errors(code, why, exchange_arena(x)));
 }
 
-/* Where tokens are, and what to ask for there when the request is about an image: to pull it, and to push when it is to be
- * published to. */
+/* Where tokens are, and what to ask for there when the request is about an image: to pull it, and
+ * to push when it is to be published to. */
 static struct slice bearer(const struct http_req *req, const struct conf *conf, bool publish,
                            struct arena *a)
 {
-    /* The image as the client names it: a listener's root and ?ns= stand for a repo that it does not know of. */
+    /* The image as the client names it: a listener's root and ?ns= stand for a repo that it does
+     * not know of. */
     struct slice path = oci_asked(req) ? slice_from(req->path, strlen(OCI_ROOT)) : SLICE("");
     struct slice base = reply_base_url(req, conf, a);
     struct oci_path at;
@@ -72,7 +73,7 @@ static void challenge(const struct http_req *req, const struct conf *conf, bool 
     reply_add(r, SLICE("www-authenticate"), bearer(req, conf, publish, a));
 }
 
-static void refuse_unnamed(struct desk *d, struct exchange *x, struct slice why)
+static void refuse_unnamed(struct serve_loop *d, struct exchange *x, struct slice why)
 {
     const struct http_req *req = exchange_req(x);
     struct arena *a = exchange_arena(x);
@@ -84,12 +85,12 @@ static void refuse_unnamed(struct desk *d, struct exchange *x, struct slice why)
     refuse_with(x, r, oci_errors(OCI_UNAUTHORIZED, why, a));
 }
 
-static void refuse_token(struct desk *d, struct exchange *x, const char *why)
+static void refuse_token(struct serve_loop *d, struct exchange *x, const char *why)
 {
     refuse_unnamed(d, x, slice_str(why));
 }
 
-static void refuse_haste(struct exchange *x, const struct gate_verdict *g)
+static void refuse_rate_limited(struct exchange *x, const struct gate_decision *g)
 {
     struct arena *a = exchange_arena(x);
     struct http_reply *r = ARENA_NEW(a, struct http_reply);
@@ -112,7 +113,7 @@ static bool wants_tokens(const struct repo_set *set)
 {
     for (size_t i = 0; i < set->count; i++) {
         const struct repo *r = set->repo[i];
-        if (r->ops->registry && (!r->anonymous_read || r->home == NULL)) {
+        if (r->ops->registry && (!r->anonymous_read || r->shown_origin == NULL)) {
             return true;
         }
     }
@@ -130,7 +131,7 @@ static void answer_json(struct exchange *x, struct slice json)
     exchange_reply(x, r, body_of_bytes(json));
 }
 
-static void answer_version(struct desk *d, struct exchange *x)
+static void answer_version(struct serve_loop *d, struct exchange *x)
 {
     /* Whoever has been at the token server comes again with what it gave, and is told no more. */
     if (wants_tokens(d->set) && http_req_field(exchange_req(x), "authorization").p == NULL) {
@@ -142,7 +143,8 @@ static void answer_version(struct desk *d, struct exchange *x)
 
 /* --- the token server --- */
 
-/* Credentials that are none of ours are good for what needs none; a login names no scope, and is told that they are wrong. */
+/* Credentials that are none of ours are good for what needs none; a login names no scope, and is
+ * told that they are wrong. */
 static bool only_pulls(struct slice query, struct arena *a)
 {
     bool any = false;
@@ -157,7 +159,7 @@ static bool only_pulls(struct slice query, struct arena *a)
     return any;
 }
 
-static void answer_token(struct desk *d, struct exchange *x, struct visit *v)
+static void answer_token(struct serve_loop *d, struct exchange *x, struct request_log *v)
 {
     const struct http_req *req = exchange_req(x);
     struct buf out = BUF_INIT(4096);
@@ -195,7 +197,7 @@ static bool names_repo(const struct repo_set *set, struct slice first)
     return false;
 }
 
-static void answer_unknown(struct desk *d, struct exchange *x, struct slice ns)
+static void answer_unknown(struct serve_loop *d, struct exchange *x, struct slice ns)
 {
     struct arena *a = exchange_arena(x);
     struct slice rest = slice_from(exchange_req(x)->path, strlen(OCI_ROOT));
@@ -218,7 +220,8 @@ static void answer_unknown(struct desk *d, struct exchange *x, struct slice ns)
     refuse_coded(x, 404, OCI_NAME_UNKNOWN, why);
 }
 
-static void answer(struct desk *d, struct exchange *x, struct visit *v, const struct route *to)
+static void answer(struct serve_loop *d, struct exchange *x, struct request_log *v,
+                   const struct route *to)
 {
     const struct http_req *req = exchange_req(x);
     bool ours = slice_eqs(req->path, OCI_ROOT) || slice_eqs(req->path, "/v2") ||
@@ -235,9 +238,9 @@ static void answer(struct desk *d, struct exchange *x, struct visit *v, const st
     }
 }
 
-/* --- the entrance --- */
+/* --- the frontend --- */
 
-static struct route route(struct desk *d, struct exchange *x)
+static struct route route(struct serve_loop *d, struct exchange *x)
 {
     const struct http_req *req = exchange_req(x);
 
@@ -254,15 +257,16 @@ static bool counted(const struct http_req *req)
     return true;
 }
 
-/* The same path is another document than elsewhere, and its links begin with what stands before it. */
-const struct entrance entrance_registry = {
+/* The same path is another document than elsewhere, and its links begin with what stands before
+ * it. */
+const struct frontend frontend_registry = {
     .root = "/v2",
     .by_target = true,
     .route = route,
     .answer = answer,
     .counted = counted,
     .refuse_token = refuse_token,
-    .refuse_haste = refuse_haste,
+    .refuse_rate_limited = refuse_rate_limited,
     .challenge = challenge,
     .words = words,
 };

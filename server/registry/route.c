@@ -30,7 +30,8 @@ struct route registry_route(struct repo *const *repos, size_t count, struct slic
     struct slice rest = to.path;
     struct slice first = slice_cut(&rest, '/');
 
-    /* The version and the token server (registry/registry.h): no image is called so, whatever else the request says. */
+    /* The version and the token server (registry/registry.h): no image is called so, whatever else
+     * the request says. */
     if (first.n == 0 || slice_eqs(first, "-")) {
         return to;
     }

@@ -31,9 +31,8 @@ struct listing {
 enum { SKIP_BYTES = 4096, NAME_BYTES = 4096, WHEN_BYTES = 32 };
 #define SIZE_NONE UINT64_MAX
 
-/* --- pages ---
- * Every entry is a plain, percent-encoded <a href="name">, and only entries are written so: rclone, wget, lftp and fsspec
- * walk these links. */
+/* --- pages --- Every entry is a plain, percent-encoded <a href="name">, and only entries are
+ * written so: rclone, wget, lftp and fsspec walk these links. */
 
 static void when_text(char out[WHEN_BYTES], int64_t unix_s)
 {
@@ -46,7 +45,8 @@ static void when_text(char out[WHEN_BYTES], int64_t unix_s)
     }
 }
 
-/* A canonical path has two escapes, "%2F" and "%25": the address keeps them, the text shows what they stand for. */
+/* A canonical path has two escapes, "%2F" and "%25": the address keeps them, the text shows what
+ * they stand for. */
 static void crumb_href(struct slice path, struct buf *out)
 {
     for (size_t i = 0; i < path.n; i++) {
@@ -66,7 +66,8 @@ static void crumb_text(struct slice segment, struct buf *out)
     buf_free(&plain);
 }
 
-/* "mirrord / models / me / gpt": every segment but the last is a link. path: as requested, below the repo. */
+/* "mirrord / models / me / gpt": every segment but the last is a link. path: as requested, below
+ * the repo. */
 static void crumbs(struct buf *out, const struct repo *r, struct slice path)
 {
     struct buf href = BUF_INIT(4 * SKIP_BYTES);

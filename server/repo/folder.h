@@ -1,4 +1,5 @@
-/* folder.h - a folder of a tree, or the trees of a repo, as JSON for programs and as a page for people.
+/* folder.h - a folder of a tree, or the trees of a repo, as JSON for programs and as a page for
+ * people.
  *
  * threads  blocks (tree nodes are read): a pool thread
  * errors   E_NOTFOUND: no file lies below that folder

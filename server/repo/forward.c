@@ -9,7 +9,7 @@
 
 enum { NAME_BYTES = 64 };
 
-/* --- which ones --------------------------------------------------------------------------------------------------- */
+/* --- which ones ------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name; /* with a '-' at the end: all that begin with it */
@@ -102,7 +102,7 @@ const char *forward_refuses(const char *name)
     return is_secret(n) ? "one client's right would fetch for all" : NULL;
 }
 
-/* --- of one request ----------------------------------------------------------------------------------------------- */
+/* --- of one request --------------------------------------------------------------------------- */
 
 static bool is_one_of(char c, const char *set)
 {
@@ -114,8 +114,8 @@ static bool is_blank(char c)
     return is_one_of(c, " \t");
 }
 
-/* Without blanks around what separates members; small letters where case means nothing: in names, not in what a parameter is set
- * to (RFC 9110 5.6.6). Quoted text stays. */
+/* Without blanks around what separates members; small letters where case means nothing: in names,
+ * not in what a parameter is set to (RFC 9110 5.6.6). Quoted text stays. */
 static struct slice squeeze(struct slice s, const char *separators, bool small, struct arena *a)
 {
     char *to = arena_alloc(a, s.n + 1);
@@ -173,7 +173,7 @@ static struct slice held_by(struct slice name, struct slice value, struct arena 
     return arena_copy(a, slice_first(slice_str(hex), VARIANT_VALUE));
 }
 
-static bool is_known(const struct want_field *f, size_t n, struct slice name)
+static bool is_known(const struct lookup_field *f, size_t n, struct slice name)
 {
     for (size_t i = 0; i < n; i++) {
         if (slice_eq(f[i].name, name)) {
@@ -184,7 +184,7 @@ static bool is_known(const struct want_field *f, size_t n, struct slice name)
 }
 
 /* Fields of the client that the repo does not forward, though an answer may vary by them. */
-static size_t read_others(const struct http_req *req, struct want_field *f, size_t n)
+static size_t read_others(const struct http_req *req, struct lookup_field *f, size_t n)
 {
     size_t most = n + VARIANT_NAMES;
 
@@ -199,7 +199,7 @@ static size_t read_others(const struct http_req *req, struct want_field *f, size
         struct slice same = held_by(name, value, req->arena);
         bool taste = slice_eqs(name, "accept") || slice_eqs(name, "accept-language");
         if (same.p != NULL) {
-            f[n++] = (struct want_field){
+            f[n++] = (struct lookup_field){
                 .sent = taste && value.n <= VARIANT_VALUES / 2 ? SENT_ONCE_NAMED : NEVER_SENT,
                 .name = name,
                 .value = value,
@@ -212,15 +212,15 @@ static size_t read_others(const struct http_req *req, struct want_field *f, size
 
 static int by_field_name(const void *a, const void *b)
 {
-    const struct want_field *x = a;
-    const struct want_field *y = b;
+    const struct lookup_field *x = a;
+    const struct lookup_field *y = b;
 
     return slice_cmp(x->name, y->name);
 }
 
-bool forward_read(const struct repo *r, const struct http_req *req, struct want *w)
+bool forward_read(const struct repo *r, const struct http_req *req, struct lookup *w)
 {
-    struct want_field *f = arena_alloc(req->arena, (r->forwards + VARIANT_NAMES) * sizeof *f);
+    struct lookup_field *f = arena_alloc(req->arena, (r->forwards + VARIANT_NAMES) * sizeof *f);
     size_t bytes = 0;
 
     for (size_t i = 0; i < r->forwards; i++) {

@@ -61,7 +61,7 @@ bool origin_field_passes(const struct repo *r, struct slice name)
     return false;
 }
 
-/* --- what a repo adds --------------------------------------------------------------------------------------------- */
+/* --- what a repo adds ------------------------------------------------------------------------- */
 
 static bool is_name(struct slice name)
 {

@@ -31,7 +31,8 @@ int plan_path(struct slice raw, struct arena *a, struct slice *out, struct err *
     return rc;
 }
 
-/* pchar of RFC 3986 and '/', but for '+'; '%' begins one of the two escapes that a canonical path has. */
+/* pchar of RFC 3986 and '/', but for '+'; '%' begins one of the two escapes that a canonical path
+ * has. */
 static bool stands_in_url(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -89,7 +90,7 @@ struct slice plan_key(struct slice path, struct slice query, struct arena *a)
 
 void plan_become(struct plan *p, enum plan_kind kind)
 {
-    size_t own = offsetof(struct plan, need); /* the union is last */
+    size_t own = offsetof(struct plan, dependency); /* the union is last */
 
     p->kind = kind;
     memset((char *)p + own, 0, sizeof *p - own);
@@ -116,8 +117,9 @@ bool plan_asks(struct slice query, struct slice wanted)
     return false;
 }
 
-/* JSON is for clients that ask for it by name. Clients that walk folders (rclone, wget, fsspec) send no Accept field or any
- * wildcard, and read HTML. Scripts may ask for recursive=1 without a type; they have always received JSON. */
+/* JSON is for clients that ask for it by name. Clients that walk folders (rclone, wget, fsspec)
+ * send no Accept field or any wildcard, and read HTML. Scripts may ask for recursive=1 without a
+ * type; they have always received JSON. */
 static bool wants_page(const struct http_req *req, bool recursive)
 {
     struct slice accept = http_req_list(req, "accept");
@@ -209,23 +211,23 @@ const struct rule *plan_rule(const struct repo *r, struct slice path, struct are
     return rule;
 }
 
-void plan_want(const struct repo *r, const struct rule *rule, struct slice path, struct arena *a,
-               struct plan *p)
+void plan_lookup(const struct repo *r, const struct rule *rule, struct slice path, struct arena *a,
+                 struct plan *p)
 {
-    *p = (struct plan){.kind = PLAN_WANT, .right = RIGHT_READ};
+    *p = (struct plan){.kind = PLAN_LOOKUP, .right = RIGHT_READ};
     p->subject = arena_fmt(a, "%s/" SLICE_FMT, r->name, SLICE_ARG(path));
-    p->want.repo = slice_str(r->name);
-    p->want.key = path;
-    p->want.origin = r->origin;
-    p->want.size_bytes = LENGTH_UNKNOWN;
-    p->want.max_bytes = r->max_object_bytes;
-    p->want.hint_end = LENGTH_UNKNOWN;
-    p->want.principal = SLICE("");
-    rule_apply(rule, path, &p->want);
+    p->lookup.repo = slice_str(r->name);
+    p->lookup.key = path;
+    p->lookup.origin = r->origin;
+    p->lookup.size_bytes = LENGTH_UNKNOWN;
+    p->lookup.max_bytes = r->max_object_bytes;
+    p->lookup.hint_end = LENGTH_UNKNOWN;
+    p->lookup.principal = SLICE("");
+    rule_apply(rule, path, &p->lookup);
     if (r->ops->stale_first) {
-        p->want.floor_s = (rule->ruled & RULED_FLOOR) != 0 ? rule->floor_s : FLOOR_NEVER;
-        p->want.swr_s = (rule->ruled & RULED_SWR) != 0 ? rule->swr_s : SWR_LIKE_TTL;
-        p->want.patience_ms = r->origin != NULL ? origin_patience_ms(r->origin) : 0;
+        p->lookup.floor_s = (rule->ruled & RULED_FLOOR) != 0 ? rule->floor_s : FLOOR_NEVER;
+        p->lookup.swr_s = (rule->ruled & RULED_SWR) != 0 ? rule->swr_s : SWR_LIKE_TTL;
+        p->lookup.patience_ms = r->origin != NULL ? origin_patience_ms(r->origin) : 0;
     }
 }
 
@@ -277,9 +279,9 @@ struct slice plan_cut_version(struct slice *path)
     return slice_from(first, 1);
 }
 
-const struct snap *plan_synced(const struct facts *f, struct slice version, struct plan *p)
+const struct snap *plan_synced(const struct results *f, struct slice version, struct plan *p)
 {
-    const struct fact *head = plan_head(f, SLICE(SYNC_TREE), version, p);
+    const struct result *head = plan_head(f, SLICE(SYNC_TREE), version, p);
 
     if (head == NULL) {
         return NULL;
@@ -317,73 +319,78 @@ static bool digests_same(const struct digest *a, const struct digest *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-static bool asks_same(const struct need *a, const struct need *b)
+static bool asks_same(const struct dependency *a, const struct dependency *b)
 {
     return a->kind == b->kind && a->table == b->table && slice_eq(a->key, b->key) &&
            slice_eq(a->name, b->name) && slice_eq(a->version, b->version) &&
            digests_same(&a->root, &b->root) && slice_eq(a->path, b->path) &&
-           a->follow == b->follow && a->one_part == b->one_part && a->want.ttl_s == b->want.ttl_s;
+           a->follow == b->follow && a->one_part == b->one_part &&
+           a->lookup.ttl_s == b->lookup.ttl_s;
 }
 
-static const struct fact *have(const struct facts *f, const struct need *n, struct plan *p)
+static const struct result *have(const struct results *f, const struct dependency *n,
+                                 struct plan *p)
 {
     for (size_t i = 0; i < f->count; i++) {
-        if (asks_same(&f->fact[i].need, n)) {
-            return &f->fact[i];
+        if (asks_same(&f->result[i].dependency, n)) {
+            return &f->result[i];
         }
     }
-    p->kind = PLAN_NEED;
-    p->need = *n;
+    p->kind = PLAN_DEPENDENCY;
+    p->dependency = *n;
     return NULL;
 }
 
-const struct fact *plan_row(const struct facts *f, enum table table, struct slice key,
-                            struct plan *p)
-{
-    return have(f, &(struct need){.kind = NEED_ROW, .table = table, .key = key}, p);
-}
-
-const struct fact *plan_rows(const struct facts *f, enum table table, struct slice key_prefix,
-                             struct plan *p)
-{
-    return have(f, &(struct need){.kind = NEED_ROWS, .table = table, .key = key_prefix}, p);
-}
-
-const struct fact *plan_put_row(const struct facts *f, enum table table, struct slice key,
-                                struct slice old, struct slice value, struct plan *p)
-{
-    return have(
-        f, &(struct need){.kind = NEED_PUT, .table = table, .key = key, .name = old, .path = value},
-        p);
-}
-
-const struct fact *plan_head(const struct facts *f, struct slice name, struct slice version,
-                             struct plan *p)
-{
-    return have(f, &(struct need){.kind = NEED_HEAD, .name = name, .version = version}, p);
-}
-
-const struct fact *plan_entry(const struct facts *f, const struct digest *root, struct slice path,
+const struct result *plan_row(const struct results *f, enum table table, struct slice key,
                               struct plan *p)
 {
-    return have(f, &(struct need){.kind = NEED_ENTRY, .root = *root, .path = path}, p);
+    return have(f, &(struct dependency){.kind = DEPENDENCY_ROW, .table = table, .key = key}, p);
 }
 
-const struct fact *plan_gather(const struct facts *f, struct slice what, const struct want *w,
-                               bool one_part, struct plan *p)
+const struct result *plan_rows(const struct results *f, enum table table, struct slice key_prefix,
+                               struct plan *p)
 {
-    return have(f,
-                &(struct need){.kind = NEED_GATHER,
-                               .key = what,
-                               .path = w->key,
-                               .name = w->principal,
-                               .want = *w,
-                               .one_part = one_part},
+    return have(f, &(struct dependency){.kind = DEPENDENCY_ROWS, .table = table, .key = key_prefix},
                 p);
 }
 
-const struct fact *plan_gather_blob(const struct facts *f, struct slice what,
-                                    const struct entry *en, struct arena *a, struct plan *p)
+const struct result *plan_put_row(const struct results *f, enum table table, struct slice key,
+                                  struct slice old, struct slice value, struct plan *p)
+{
+    return have(f,
+                &(struct dependency){
+                    .kind = DEPENDENCY_PUT, .table = table, .key = key, .name = old, .path = value},
+                p);
+}
+
+const struct result *plan_head(const struct results *f, struct slice name, struct slice version,
+                               struct plan *p)
+{
+    return have(f, &(struct dependency){.kind = DEPENDENCY_HEAD, .name = name, .version = version},
+                p);
+}
+
+const struct result *plan_entry(const struct results *f, const struct digest *root,
+                                struct slice path, struct plan *p)
+{
+    return have(f, &(struct dependency){.kind = DEPENDENCY_ENTRY, .root = *root, .path = path}, p);
+}
+
+const struct result *plan_paged_fetch(const struct results *f, struct slice what,
+                                      const struct lookup *w, bool one_part, struct plan *p)
+{
+    return have(f,
+                &(struct dependency){.kind = DEPENDENCY_PAGES,
+                                     .key = what,
+                                     .path = w->key,
+                                     .name = w->principal,
+                                     .lookup = *w,
+                                     .one_part = one_part},
+                p);
+}
+
+const struct result *plan_paged_blob(const struct results *f, struct slice what,
+                                     const struct entry *en, struct arena *a, struct plan *p)
 {
     char hex[DIGEST_HEX + 1];
     struct slice name;
@@ -391,29 +398,30 @@ const struct fact *plan_gather_blob(const struct facts *f, struct slice what,
     digest_format(&en->digest, hex);
     name = arena_copy(a, slice_str(hex));
     return have(f,
-                &(struct need){.kind = NEED_GATHER,
-                               .key = what,
-                               .path = name,
-                               .name = SLICE(""),
-                               .want = {.key = name, .principal = SLICE("")},
-                               .root = en->digest,
-                               .of_blob = true,
-                               .one_part = true},
+                &(struct dependency){.kind = DEPENDENCY_PAGES,
+                                     .key = what,
+                                     .path = name,
+                                     .name = SLICE(""),
+                                     .lookup = {.key = name, .principal = SLICE("")},
+                                     .root = en->digest,
+                                     .of_blob = true,
+                                     .one_part = true},
                 p);
 }
 
-const struct fact *plan_right(const struct facts *f, struct slice right, struct slice subject,
-                              struct plan *p)
+const struct result *plan_right(const struct results *f, struct slice right, struct slice subject,
+                                struct plan *p)
 {
-    return have(f, &(struct need){.kind = NEED_RIGHT, .name = right, .path = subject}, p);
+    return have(f, &(struct dependency){.kind = DEPENDENCY_RIGHT, .name = right, .path = subject},
+                p);
 }
 
-const struct fact *plan_request_body(const struct facts *f, struct plan *p)
+const struct result *plan_request_body(const struct results *f, struct plan *p)
 {
-    return have(f, &(struct need){.kind = NEED_BODY}, p);
+    return have(f, &(struct dependency){.kind = DEPENDENCY_BODY}, p);
 }
 
-bool plan_form_fits(const struct fact *body, struct arena *a, struct slice *why)
+bool plan_form_fits(const struct result *body, struct arena *a, struct slice *why)
 {
     if (body->rc == 0 && form_within(body->bytes, FORM_FIELDS_MAX)) {
         return true;
@@ -423,9 +431,11 @@ bool plan_form_fits(const struct fact *body, struct arena *a, struct slice *why)
     return false;
 }
 
-const struct fact *plan_resolve(const struct facts *f, const struct digest *root, struct slice path,
-                                struct plan *p)
+const struct result *plan_resolve(const struct results *f, const struct digest *root,
+                                  struct slice path, struct plan *p)
 {
-    return have(f, &(struct need){.kind = NEED_ENTRY, .root = *root, .path = path, .follow = true},
-                p);
+    return have(
+        f,
+        &(struct dependency){.kind = DEPENDENCY_ENTRY, .root = *root, .path = path, .follow = true},
+        p);
 }

@@ -32,7 +32,8 @@ const struct repo_ops *repo_ops_find(const char *protocol)
     return NULL;
 }
 
-/* A name is the first segment of every path below the repo, as written: nothing that a URL would escape. */
+/* A name is the first segment of every path below the repo, as written: nothing that a URL would
+ * escape. */
 static bool name_valid(const char *name)
 {
     size_t n = strlen(name);
@@ -98,14 +99,14 @@ static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
         rc = origin_new(conf->name, &conf->origin, &r->origin, e);
     }
     if (rc == 0 && conf->origin.url != NULL) {
-        r->home =
+        r->shown_origin =
             r->origin != NULL ? mem_strdup(origin_url(r->origin)) : without_user(conf->origin.url);
     }
     rc = rc != 0 ? rc : r->ops->open(r, conf, e);
     return rc != 0 ? err_prefix(e, "%s: repo \"%s\"", conf->source, conf->name) : 0;
 }
 
-/* --- names of header fields --------------------------------------------------------------------------------------- */
+/* --- names of header fields ------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -161,7 +162,7 @@ static void close_names(struct repo *r)
     free(r->targets);
 }
 
-/* --- open and close ----------------------------------------------------------------------------------------------- */
+/* --- open and close --------------------------------------------------------------------------- */
 
 int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
 {
@@ -229,7 +230,7 @@ void repo_close(struct repo **rp)
     close_names(r);
     rules_free(&r->rules);
     origin_free(&r->origin);
-    free((void *)(uintptr_t)r->home);
+    free((void *)(uintptr_t)r->shown_origin);
     free((void *)(uintptr_t)r->name);
     free(r);
 }

@@ -224,9 +224,9 @@ static bool digest_in_path(struct slice path, struct digest *out)
     return found;
 }
 
-void rule_apply(const struct rule *r, struct slice path, struct want *w)
+void rule_apply(const struct rule *r, struct slice path, struct lookup *w)
 {
-    w->class = r->class == RULE_IMMUTABLE ? WANT_IMMUTABLE : WANT_MUTABLE;
+    w->class = r->class == RULE_IMMUTABLE ? LOOKUP_IMMUTABLE : LOOKUP_MUTABLE;
     w->ttl_s = r->ttl_s;
     w->neg_ttl_s = r->neg_ttl_s;
     w->swr_s = r->swr_s;

@@ -1,4 +1,5 @@
-/* sync_conf.h - the `sync` section of a repo, as read: how its upstream is mirrored whole (server/sync). */
+/* sync_conf.h - the `sync` section of a repo, as read: how its upstream is mirrored whole
+ * (server/sync). */
 #ifndef SERVER_REPO_SYNC_CONF_H
 #define SERVER_REPO_SYNC_CONF_H
 

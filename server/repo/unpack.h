@@ -1,7 +1,8 @@
-/* unpack.h - a packed index in pieces, as what it unpacks to: gzip, xz, zstd, bzip2, or nothing at all.
+/* unpack.h - a packed index in pieces, as what it unpacks to: gzip, xz, zstd, bzip2, or nothing at
+ * all.
  *
- * What a stranger packed may unpack to anything: the caller says how much is too much, and a format that wants more memory
- * than an honest index needs is refused (128 MiB of window).
+ * What a stranger packed may unpack to anything: the caller says how much is too much, and a format
+ * that wants more memory than an honest index needs is refused (128 MiB of window).
  *
  * owns     unpack_close() frees
  * threads  one at a time; pure

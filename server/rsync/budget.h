@@ -1,7 +1,9 @@
-/* budget.h - what one session may cost the processor: the steps of its rules, paths and names together.
+/* budget.h - what one session may cost the processor: the steps of its rules, paths and names
+ * together.
  *
- * A step is about a comparison of a byte with a part of a rule, a few nanoseconds. Whoever works in a loop spends here as it goes; every
- * BUDGET_LOOK steps the client is looked at, so work ends soon after the client has left or the server stops.
+ * A step is about a comparison of a byte with a part of a rule, a few nanoseconds. Whoever works in
+ * a loop spends here as it goes; every BUDGET_LOOK steps the client is looked at, so work ends soon
+ * after the client has left or the server stops.
  *
  * threads  its session's own
  * errors   E_TOOBIG: the budget is spent, the client is to be told; those of stream_goes_on()

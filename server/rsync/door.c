@@ -12,7 +12,7 @@
 #include "common/os/clock.h"
 #include "common/os/descriptor.h"
 #include "common/os/lock.h"
-#include "server/gate/seats.h"
+#include "server/gate/client_slots.h"
 #include "server/net/sock.h"
 #include "server/rsync/users.h"
 
@@ -26,7 +26,7 @@ struct visitor {
     pthread_t thread;
     int fd;
     struct sockaddr_storage peer;
-    unsigned seat;
+    unsigned slot;
     atomic_bool over;
     uint64_t parting_ms; /* no thread: turned away, closed by then */
 };
@@ -34,7 +34,7 @@ struct visitor {
 struct door {
     struct session_site site;
     struct listings *listings;
-    struct seats seats;
+    struct client_slots slots;
     char address[SOCK_TEXT_BYTES];
     int fd;
     bool started;
@@ -100,8 +100,8 @@ static bool is_client(void *arg, uint64_t client, uint32_t *most)
 {
     struct visitor *v = arg;
 
-    *most = v->door->seats.of_one;
-    return seats_move(&v->door->seats, v->seat, client);
+    *most = v->door->slots.of_one;
+    return client_slots_move(&v->door->slots, v->slot, client);
 }
 
 static void *serve(void *arg)
@@ -138,7 +138,7 @@ static void reap(struct door *d, bool all)
         if (all || (parting ? clock_now_ms() > v->parting_ms : atomic_load(&v->over))) {
             if (!parting) {
                 pthread_join(v->thread, NULL);
-                seats_leave(&d->seats, &v->seat);
+                client_slots_leave(&d->slots, &v->slot);
             }
             close(v->fd);
             list_remove(&v->node);
@@ -148,7 +148,8 @@ static void reap(struct door *d, bool all)
     }
 }
 
-/* Closed at once, with its greeting unread, the socket would be reset before the client has read why. */
+/* Closed at once, with its handshake unread, the socket would be reset before the client has read
+ * why. */
 static void turn_away(struct door *d, int fd, const struct sockaddr_storage *peer, uint32_t most)
 {
     struct door_visit visit = {.peer = peer, .rc = E_BUSY};
@@ -177,16 +178,16 @@ static void turn_away(struct door *d, int fd, const struct sockaddr_storage *pee
 static void let_in(struct door *d, int fd, const struct sockaddr_storage *peer)
 {
     struct visitor *v;
-    unsigned seat;
+    unsigned slot;
 
     reap(d, false);
-    seat = seats_take(&d->seats, client_of(peer));
-    if (seat == 0) {
-        turn_away(d, fd, peer, d->count >= d->seats.count ? d->seats.count : d->seats.of_one);
+    slot = client_slots_take(&d->slots, client_of(peer));
+    if (slot == 0) {
+        turn_away(d, fd, peer, d->count >= d->slots.count ? d->slots.count : d->slots.of_one);
         return;
     }
     if (!gate_connect(d->gate, peer)) {
-        seats_leave(&d->seats, &seat);
+        client_slots_leave(&d->slots, &slot);
         turn_away(d, fd, peer, gate_most_connections(d->gate, peer));
         return;
     }
@@ -195,11 +196,11 @@ static void let_in(struct door *d, int fd, const struct sockaddr_storage *peer)
     v->door = d;
     v->fd = fd;
     v->peer = *peer;
-    v->seat = seat;
+    v->slot = slot;
     if (!thread_try("rsync", serve, v, &v->thread)) {
         log_warn("rsync.busy", "why=\"no more threads\" open=%u", d->count);
         gate_disconnect(d->gate, peer);
-        seats_leave(&d->seats, &seat);
+        client_slots_leave(&d->slots, &slot);
         free(v);
         turn_away(d, fd, peer, d->count);
         return;
@@ -249,7 +250,7 @@ int door_open(const struct rsync_conf *conf, const struct door_site *site, struc
     d->fd = fd;
     of_one =
         of_one != 0 ? of_one : (uint32_t)max_u64(conf->connections / SHARE_OF_ONE, SHARE_LEAST);
-    seats_init(&d->seats, conf->connections, of_one);
+    client_slots_init(&d->slots, conf->connections, of_one);
     d->listings = listings_open(site->store, &d->stop);
     list_init(&d->visitors);
     sock_bound(fd, d->address);
@@ -309,7 +310,7 @@ void door_close(struct door **dp)
     }
     reap(d, true);
     close(d->fd);
-    seats_fini(&d->seats);
+    client_slots_fini(&d->slots);
     listings_close(&d->listings);
     free(d->users);
     free(d);

@@ -1,5 +1,5 @@
-/* door.h - where rsync clients come in: a socket, a thread that accepts, a thread for each of a bounded number of sessions, of which one
- * client has a part.
+/* door.h - where rsync clients come in: a socket, a thread that accepts, a thread for each of a
+ * bounded number of sessions, of which one client has a part.
  *
  * owns     all of it; door_close() ends every session and joins
  * threads  sessions of their own: reading rows and files blocks

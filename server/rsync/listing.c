@@ -102,7 +102,7 @@ static void groups_fini(struct groups *gs)
     arena_fini(&gs->arena);
 }
 
-/* --- making one --------------------------------------------------------------------------------------------------------- */
+/* --- making one ------------------------------------------------------------------------------- */
 
 struct open_folder {
     size_t path_bytes;
@@ -167,7 +167,8 @@ static int open_folder(struct maker *m, size_t n)
     return rc;
 }
 
-/* Folders of the path that is in m->path; what is open of the one before is closed where they part. */
+/* Folders of the path that is in m->path; what is open of the one before is closed where they
+ * part. */
 static int open_folders(struct maker *m, size_t shared)
 {
     int rc = 0;
@@ -185,8 +186,8 @@ static int open_folders(struct maker *m, size_t shared)
     return rc;
 }
 
-/* A time that was not kept (uploads have none) becomes one that is the content's: clients look at size and time to see
- * whether a file is another. */
+/* A time that was not kept (uploads have none) becomes one that is the content's: clients look at
+ * size and time to see whether a file is another. */
 static int64_t time_of(const struct maker *m, const struct entry *en)
 {
     uint64_t h = 0;
@@ -338,7 +339,7 @@ static int make(struct listing *l, struct err *e)
     return rc != 0 ? rc : list_sort(l->list, e);
 }
 
-/* --- sharing ------------------------------------------------------------------------------------------------------------ */
+/* --- sharing ---------------------------------------------------------------------------------- */
 
 struct listings *listings_open(struct store *s, const atomic_bool *stop)
 {
@@ -449,7 +450,8 @@ static bool is_being_made(struct listings *ls, struct slice repo)
     return false;
 }
 
-/* Makes *lp the register's, in place of the repo's last one; or frees it. The lock is given back meanwhile. */
+/* Makes *lp the register's, in place of the repo's last one; or frees it. The lock is given back
+ * meanwhile. */
 static int make_and_put(struct listings *ls, struct listing **lp, struct err *e)
 {
     struct listing *l = *lp;

@@ -1,8 +1,10 @@
-/* listing.h - a module's files as its published snapshot has them, in the order and with the indices of the wire.
+/* listing.h - a module's files as its published snapshot has them, in the order and with the
+ * indices of the wire.
  *
- * Made once a snapshot and shared by all sessions that began while it was the published one: no folder is walked, nothing
- * changes under a client. Trees of a hosted repo stand below their names. Folders without an entry are implied by paths;
- * theirs is the newest time of what is in them. The top folder of a mirrored tree has the time of its upstream's.
+ * Made once a snapshot and shared by all sessions that began while it was the published one: no
+ * folder is walked, nothing changes under a client. Trees of a hosted repo stand below their names.
+ * Folders without an entry are implied by paths; theirs is the newest time of what is in them. The
+ * top folder of a mirrored tree has the time of its upstream's.
  *
  * owns     counted; memory is that of a struct file_list, some 60 bytes an entry, one list a module
  * threads  any; blocks

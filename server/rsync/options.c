@@ -137,7 +137,7 @@ static int long_option(struct slice a, struct client_options *o, struct err *e)
     return 0;
 }
 
-static int letters(struct slice a, struct client_options *o, struct err *e)
+static int messages(struct slice a, struct client_options *o, struct err *e)
 {
     for (size_t i = 1; i < a.n; i++) {
         switch (a.p[i]) {
@@ -247,7 +247,7 @@ int options_parse(struct slice args, struct client_options *out, struct err *e)
         if (slice_starts(a, SLICE("--"))) {
             rc = long_option(a, out, e);
         } else if (slice_starts(a, SLICE("-"))) {
-            rc = letters(a, out, e);
+            rc = messages(a, out, e);
         } else {
             rc = refuse(a, e);
         }

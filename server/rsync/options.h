@@ -1,7 +1,9 @@
-/* options.h - the arguments that an rsync client sends to its server: what we can do is read, what we cannot is named.
+/* options.h - the arguments that an rsync client sends to its server: what we can do is read, what
+ * we cannot is named.
  *
- * With --secluded-args (-s) the first list of arguments holds only letters; the real ones follow in a second list, whose first
- * word is the name of the program. options_secluded() says whether a second list comes.
+ * With --secluded-args (-s) the first list of arguments holds only letters; the real ones follow in
+ * a second list, whose first word is the name of the program. options_secluded() says whether a
+ * second list comes.
  *
  * threads  any; plain values that borrow from the arguments
  * errors   E_UNSUPPORTED names the option
@@ -52,8 +54,8 @@ struct client_options {
     uint64_t bwlimit_bytes_per_s;
 };
 
-/* args: NUL-terminated, one after the other, without the empty one at the end. *out is filled as far as it was read, also
- * when it fails. */
+/* args: NUL-terminated, one after the other, without the empty one at the end. *out is filled as
+ * far as it was read, also when it fails. */
 MUST_USE int options_parse(struct slice args, struct client_options *out, struct err *e);
 /* The same arguments: does a second list follow them? */
 bool options_secluded(struct slice args);

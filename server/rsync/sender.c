@@ -12,13 +12,14 @@
 
 /* --- bytes as they travel ---
  *
- * Only literals exist here, so zlib and zlibx, which differ in what becomes of matches, are the same. zlib: a raw stream a file,
- * flushed at its end without the last four bytes. zstd: one stream a session, flushed at each file's end. Compressed bytes stand
- * behind two bytes, 0x40 and their length; a zero ends the file.
+ * Only literals exist here, so zlib and zlibx, which differ in what becomes of matches, are the
+ * same. zlib: a raw stream a file, flushed at its end without the last four bytes. zstd: one stream
+ * a session, flushed at each file's end. Compressed bytes stand behind two bytes, 0x40 and their
+ * length; a zero ends the file.
  *
- * Compression is for strangers, so it is cheap: the lowest level, a window of 128 KiB at most. zstd passes over what does not shrink
- * at 5 GB/s. zlib does not: what its name says is compressed already is stored, what turns out not to shrink is stored for a
- * while, then tried again.
+ * Compression is for strangers, so it is cheap: the lowest level, a window of 128 KiB at most. zstd
+ * passes over what does not shrink at 5 GB/s. zlib does not: what its name says is compressed
+ * already is stored, what turns out not to shrink is stored for a while, then tried again.
  *
  * source   RFC 1951 3.2.4 for what is stored
  */
@@ -60,7 +61,7 @@ bool literal_agree(struct slice clients, enum literal_kind *out)
     return false;
 }
 
-/* --- streams ------------------------------------------------------------------------------------------------------------- */
+/* --- streams ---------------------------------------------------------------------------------- */
 
 static bool is_zlib(const struct literal *l)
 {
@@ -152,7 +153,7 @@ static void zlib_run(struct literal *l, struct slice bytes, int how, size_t hold
     }
 }
 
-/* --- storing, instead of zlib's work ------------------------------------------------------------------------------------- */
+/* --- storing, instead of zlib's work ---------------------------------------------------------- */
 
 static bool ending_has(const struct literal *l, struct slice path)
 {
@@ -218,7 +219,8 @@ static void zlib_add(struct literal *l, struct slice bytes, struct buf *to)
     }
 }
 
-/* The client puts the four bytes of an empty stored block's lengths behind what it got: its head must stand before. */
+/* The client puts the four bytes of an empty stored block's lengths behind what it got: its head
+ * must stand before. */
 static void zlib_end(struct literal *l, struct buf *to)
 {
     static const uint8_t head = 0;
@@ -230,7 +232,7 @@ static void zlib_end(struct literal *l, struct buf *to)
     }
 }
 
-/* --- a file ---------------------------------------------------------------------------------------------------------------- */
+/* --- a file ----------------------------------------------------------------------------------- */
 
 void literal_begin(struct literal *l, struct slice path)
 {
@@ -279,7 +281,7 @@ void literal_end(struct literal *l, struct buf *to)
 
 enum { INDEX_DELETED = -3, DELETION_COUNTS = 5 };
 
-/* --- what is asked for --------------------------------------------------------------------------------------------------- */
+/* --- what is asked for ------------------------------------------------------------------------ */
 
 static int read_index(struct sender *s, int32_t *out, struct err *e)
 {
@@ -361,7 +363,7 @@ static int skip_sums(struct sender *s, struct err *e)
     return stream_skip(s->stream, (uint64_t)h.count * (4 + h.strong_bytes), e);
 }
 
-/* --- what is sent ---------------------------------------------------------------------------------------------------------- */
+/* --- what is sent ----------------------------------------------------------------------------- */
 
 static void echo(struct sender *s, const struct request *r)
 {
@@ -543,7 +545,7 @@ static int say_goodbye(struct sender *s, struct err *e)
     return rc;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------------ */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 void sender_init(struct sender *s, struct stream *stream, enum checksum_kind kind,
                  enum literal_kind literal, struct slice skip)

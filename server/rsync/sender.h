@@ -1,7 +1,9 @@
-/* sender.h - what follows the list: the client asks for entries by their index, and gets files whole, until it has said goodbye.
+/* sender.h - what follows the list: the client asks for entries by their index, and gets files
+ * whole, until it has said goodbye.
  *
- * The client's block sums are read past: an answer of literals alone is always right, and costs us no more than reading the file.
- * Literals travel plain, or compressed in the way that client and server agreed on.
+ * The client's block sums are read past: an answer of literals alone is always right, and costs us
+ * no more than reading the file. Literals travel plain, or compressed in the way that client and
+ * server agreed on.
  *
  * owns     the state of its sums and of its compression, below 1 MiB; sender_fini()
  * threads  its session's own; blocks

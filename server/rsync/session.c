@@ -11,7 +11,7 @@
 #include "server/rsync/sender.h"
 #include "server/rsync/users.h"
 #include "server/rsync/view.h"
-#include "server/sync/rsync/greeting.h"
+#include "server/sync/rsync/handshake.h"
 #include "server/sync/rsync/list.h"
 #include "server/sync/rsync/varint.h"
 
@@ -19,8 +19,9 @@
  *
  * Versions, the module, a password where it wants one, then the client's arguments.
  *
- * A module that anybody may read is open; one that anonymous may not asks for a password where there are users, and is unknown
- * where there are none. Whoever proves a password is who the token of that name says. Both fall under the limits of the gate.
+ * A module that anybody may read is open; one that anonymous may not asks for a password where
+ * there are users, and is unknown where there are none. Whoever proves a password is who the token
+ * of that name says. Both fall under the limits of the gate.
  *
  * source   sessions of the installed client
  */
@@ -63,7 +64,7 @@ static int welcome_refuse(struct stream *s, const char *text, struct err *e)
     return stream_flush(s, e);
 }
 
-/* --- modules -------------------------------------------------------------------------------------------------------------- */
+/* --- modules ---------------------------------------------------------------------------------- */
 
 static void tell_module(void *to, const char *module)
 {
@@ -104,12 +105,12 @@ static int find_module(struct welcome *w, struct stream *s, const struct session
     return 0;
 }
 
-/* --- who, and how fast ------------------------------------------------------------------------------------------------------ */
+/* --- who, and how fast ------------------------------------------------------------------------ */
 
 static int spend(struct welcome *w, struct stream *s, const struct session_site *site,
                  const struct sockaddr_storage *peer, struct err *e)
 {
-    struct gate_verdict v;
+    struct gate_decision v;
     char text[80];
 
     gate_spend(site->gate, &w->who, peer, clock_now_ms(), &v);
@@ -123,7 +124,8 @@ static int spend(struct welcome *w, struct stream *s, const struct session_site 
     return err_set(e, E_BUSY, "more sessions than its limit");
 }
 
-/* Its line is "name answer". A name without a token gets no further than one with a wrong password. */
+/* Its line is "name answer". A name without a token gets no further than one with a wrong
+ * password. */
 static int prove(struct welcome *w, const struct session_site *site, struct slice line,
                  const char *challenge, struct err *e)
 {
@@ -140,7 +142,7 @@ static int prove(struct welcome *w, const struct session_site *site, struct slic
 
 static bool reads(const struct welcome *w, struct slice path)
 {
-    char room[SESSION_MODULE_MAX + GREETING_LINE_MAX + 4];
+    char room[SESSION_MODULE_MAX + HANDSHAKE_LINE_MAX + 4];
     int n = snprintf(room, sizeof room, "%s/" SLICE_FMT "%s\1", w->module, SLICE_ARG(path),
                      path.n > 0 ? "/" : "");
 
@@ -148,8 +150,8 @@ static bool reads(const struct welcome *w, struct slice path)
            gate_allows(&w->who, "read", slice_of(room, (size_t)n));
 }
 
-/* May this one read all that is below `path` of the module? Only a scope that ends in '*' has a last part of that one odd byte, and
- * such a scope has all others too. */
+/* May this one read all that is below `path` of the module? Only a scope that ends in '*' has a
+ * last part of that one odd byte, and such a scope has all others too. */
 static bool welcome_reads(const void *arg, struct slice path)
 {
     const struct welcome *w = arg;
@@ -169,7 +171,7 @@ static void make_challenge(char out[CHALLENGE_ROOM])
 static int ask_password(struct welcome *w, struct stream *s, const struct session_site *site,
                         const struct sockaddr_storage *peer, struct err *e)
 {
-    struct buf line = BUF_INIT(GREETING_LINE_MAX);
+    struct buf line = BUF_INIT(HANDSHAKE_LINE_MAX);
     char challenge[CHALLENGE_ROOM];
     char text[120];
     int rc;
@@ -213,23 +215,23 @@ static int skip_early_input(struct stream *s, struct buf *line, struct err *e)
     return rc != 0 ? rc : stream_line(s, line, e);
 }
 
-/* --- in order --------------------------------------------------------------------------------------------------------------- */
+/* --- in order --------------------------------------------------------------------------------- */
 
-/* Up to the module's OK, which is not said yet. E_CANCELLED with `listed`: the modules were told, that was all; E_NOTFOUND, E_DENIED,
- * E_BUSY: as the client was told. */
+/* Up to the module's OK, which is not said yet. E_CANCELLED with `listed`: the modules were told,
+ * that was all; E_NOTFOUND, E_DENIED, E_BUSY: as the client was told. */
 static int welcome_client(struct welcome *w, struct stream *s, const struct session_site *site,
                           const struct sockaddr_storage *peer, struct err *e)
 {
-    struct buf line = BUF_INIT(GREETING_LINE_MAX);
+    struct buf line = BUF_INIT(HANDSHAKE_LINE_MAX);
     struct slice digests;
     unsigned version = 0;
     int rc = say(s, "@RSYNCD: 31.0 sha512 sha256 sha1 md5\n", e);
 
     rc = rc != 0 ? rc : stream_line(s, &line, e);
-    if (rc == 0 && !greeting_parse(buf_slice(&line), &version, &digests)) {
+    if (rc == 0 && !handshake_parse(buf_slice(&line), &version, &digests)) {
         rc = err_set(e, E_PROTOCOL, "the client does not speak rsync");
     }
-    if (rc == 0 && version < GREETING_VERSION_LEAST) {
+    if (rc == 0 && version < HANDSHAKE_VERSION_LEAST) {
         (void)!welcome_refuse(s, "this server needs protocol 30, rsync 3.0 or newer", NULL);
         rc = err_set(e, E_UNSUPPORTED, "the client speaks version %u", version);
     }
@@ -424,7 +426,8 @@ static void put_facts(const struct list_writer *w, struct buf *to, const struct 
     }
 }
 
-/* path: as the client is to know it. say: VIEW_... of view.h; link: of hard links, as view_link() says it. */
+/* path: as the client is to know it. say: VIEW_... of view.h; link: of hard links, as view_link()
+ * says it. */
 static void list_write(struct list_writer *w, struct buf *to, const struct file_list *l,
                        const struct list_entry *en, struct slice path, unsigned say, int32_t link)
 {
@@ -499,7 +502,7 @@ struct session {
     struct session_end *end;
 };
 
-/* --- what both can ------------------------------------------------------------------------------------------------------ */
+/* --- what both can ---------------------------------------------------------------------------- */
 
 static int read_names(struct session *s, char room[256], struct slice *out, struct err *e)
 {
@@ -516,7 +519,7 @@ static int read_names(struct session *s, char room[256], struct slice *out, stru
 
 static int agree(struct session *s, struct err *e)
 {
-    struct slice letters = s->options.abilities;
+    struct slice messages = s->options.abilities;
     struct buf *out = stream_draft(&s->stream);
     int32_t compat = COMPAT_SYMLINK_TIMES | COMPAT_SEED_FIRST;
     int32_t seed = (int32_t)s->options.seed;
@@ -524,11 +527,11 @@ static int agree(struct session *s, struct err *e)
     struct slice names;
     int rc = 0;
 
-    s->form.varint_flags = slice_find(letters, 'v') >= 0;
-    s->form.safe = slice_find(letters, 'f') >= 0;
+    s->form.varint_flags = slice_find(messages, 'v') >= 0;
+    s->form.safe = slice_find(messages, 'f') >= 0;
     compat |= s->form.varint_flags ? COMPAT_VARINT : 0;
     compat |= s->form.safe ? COMPAT_SAFE_LIST : 0;
-    if (slice_find(letters, 'C') < 0) {
+    if (slice_find(messages, 'C') < 0) {
         compat &= ~COMPAT_SEED_FIRST;
     }
     s->kind = CHECKSUM_MD5;
@@ -617,7 +620,7 @@ static int read_filters(struct session *s, struct err *e)
     return rc;
 }
 
-/* --- the list ------------------------------------------------------------------------------------------------------------ */
+/* --- the list --------------------------------------------------------------------------------- */
 
 static int send_list(struct session *s, struct err *e)
 {
@@ -638,10 +641,10 @@ static int send_list(struct session *s, struct err *e)
     return rc != 0 ? rc : stream_flush(&s->stream, e);
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------------ */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 /* Until here its address counted: many users may stand behind one. */
-static int take_seat(struct session *s, struct err *e)
+static int take_slot(struct session *s, struct err *e)
 {
     uint32_t most = 0;
     char text[80];
@@ -672,7 +675,7 @@ static int come_in(struct session *s, struct err *e)
 {
     int rc = welcome_client(&s->welcome, &s->stream, s->site, s->peer->address, e);
 
-    rc = rc != 0 ? rc : take_seat(s, e);
+    rc = rc != 0 ? rc : take_slot(s, e);
     if (rc != 0) {
         return rc;
     }
@@ -702,7 +705,7 @@ static int choose(struct session *s, struct err *e)
 }
 
 /* Why a choice is refused the client hears; but not who has left, or takes nothing. */
-static bool is_told(const struct session *s, int rc)
+static bool is_reported(const struct session *s, int rc)
 {
     return rc == E_DENIED || rc == E_INVALID || rc == E_TOOBIG || rc == E_NOTFOUND ||
            (rc == E_TIMEOUT && s->choice.exit_code == CHOICE_EXIT_TIMEOUT);
@@ -758,7 +761,7 @@ static int begin(struct session *s, struct err *e)
     }
     if (refused == 0) {
         rc = choose(s, &why);
-        refused = rc == E_UNSUPPORTED || is_told(s, rc) ? rc : 0;
+        refused = rc == E_UNSUPPORTED || is_reported(s, rc) ? rc : 0;
     }
     if (refused != 0 || rc != 0) {
         *e = why;

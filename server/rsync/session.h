@@ -1,9 +1,11 @@
-/* session.h - one rsync client, from its greeting to its goodbye, served from a snapshot: list and whole files, never a search for
- * blocks.
+/* session.h - one rsync client, from its handshake to its goodbye, served from a snapshot: list and
+ * whole files, never a search for blocks.
  *
- * greeting -> module, password -> arguments -> what both can -> filters, names -> list -> files (sender.h)
+ * handshake -> module, password -> arguments -> what both can -> filters, names -> list -> files
+ * (sender.h)
  *
- * The client's block sums are read past: an answer of literals alone is always right, and costs us no more than reading the file.
+ * The client's block sums are read past: an answer of literals alone is always right, and costs us
+ * no more than reading the file.
  *
  * threads  one a session; blocks
  * source   sessions of the installed client and server
@@ -21,8 +23,8 @@
 enum module_kind { MODULE_NONE, MODULE_OPEN, MODULE_LOCKED };
 
 struct module {
-    struct slice
-        tree; /* the one that is all of it; or p == NULL, then trees stand below their names */
+    /* the one that is all of it; or p == NULL, then trees stand below their names */
+    struct slice tree;
     bool passed_through; /* file by file from its origin: no snapshot of it is ever published */
 };
 

@@ -28,7 +28,7 @@ void stream_fini(struct stream *s)
     buf_free(&s->out);
 }
 
-/* --- waiting ---------------------------------------------------------------------------------------------------------- */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 /* A wait that begins now ends then. */
 static uint64_t patience(const struct stream *s)
@@ -138,7 +138,7 @@ int stream_bare(struct stream *s, bool bare, struct err *e)
     return unframe(s, e);
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static int more(struct stream *s, struct err *e)
 {
@@ -250,7 +250,8 @@ int stream_skip(struct stream *s, uint64_t n, struct err *e)
     return rc;
 }
 
-/* A peer that says no more may still read, or have closed: a frame of nothing tells, whoever has closed resets the connection. */
+/* A peer that says no more may still read, or have closed: a frame of nothing tells, whoever has
+ * closed resets the connection. */
 static void ask_whether_it_reads(struct stream *s)
 {
     ssize_t sent;
@@ -298,7 +299,7 @@ void stream_part(struct stream *s)
     } while (wait_for(s, POLLIN, until, &got, NULL) == 0 && receive(s, NULL) == 0);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------------ */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 struct buf *stream_draft(struct stream *s)
 {
@@ -350,7 +351,8 @@ static void charge(struct stream *s, size_t n)
     s->sent_bytes += n;
 }
 
-/* What comes meanwhile is read, and is no excuse: the client must take something before the wait is over. */
+/* What comes meanwhile is read, and is no excuse: the client must take something before the wait is
+ * over. */
 static int wait_to_send(struct stream *s, uint64_t until, struct err *e)
 {
     bool room = s->framed && s->data.n + s->raw.n < STREAM_AHEAD;

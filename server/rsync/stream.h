@@ -1,8 +1,11 @@
-/* stream.h - one client's socket for the thread that serves it: lines, then frames both ways, with deadlines.
+/* stream.h - one client's socket for the thread that serves it: lines, then frames both ways, with
+ * deadlines.
  *
- * While it waits for the client to take what we send it reads what the client sends, up to STREAM_AHEAD: neither end waits
- * for the other. Every wait ends after stall_ms, or at the deadline, or when the door closes; one to send goes on until the
- * client has taken something, whatever it says meanwhile. A client that takes less than a least rate of what waits for it is given up too.
+ * While it waits for the client to take what we send it reads what the client sends, up to
+ * STREAM_AHEAD: neither end waits for the other. Every wait ends after stall_ms, or at the
+ * deadline, or when the door closes; one to send goes on until the client has taken something,
+ * whatever it says meanwhile. A client that takes less than a least rate of what waits for it is
+ * given up too.
  *
  * owns     buffers, not the fd
  * threads  its session's own; `stop` may be set by any
@@ -27,9 +30,9 @@ struct stream {
     uint64_t deadline_ms; /* monotonic; 0: none */
     const atomic_bool *stop;
     bool framed; /* the client's side */
-    bool
-        stepwise; /* its frames are opened one by one: after one of them bytes come that have none */
-    bool bare;    /* such bytes are coming */
+    /* its frames are opened one by one: after one of them bytes come that have none */
+    bool stepwise;
+    bool bare; /* such bytes are coming */
     struct mux mux;
     struct buf raw;  /* as it came */
     struct buf data; /* out of frames */
@@ -48,18 +51,19 @@ void stream_fini(struct stream *s);
 MUST_USE int stream_line(struct stream *s, struct buf *line, struct err *e); /* without its end */
 MUST_USE int stream_read(struct stream *s, void *p, size_t n, struct err *e);
 MUST_USE int stream_skip(struct stream *s, uint64_t n, struct err *e);
-/* Up to `end`, which is taken too; what is more than `to` may hold is read past, and to->rc says so. *left: bytes that may
- * come; it counts down. */
+/* Up to `end`, which is taken too; what is more than `to` may hold is read past, and to->rc says
+ * so. *left: bytes that may come; it counts down. */
 MUST_USE int stream_until(struct stream *s, char end, struct buf *to, uint64_t *left,
                           struct err *e);
 /* Both directions are framed from here on; what came already too. */
 MUST_USE int stream_frame(struct stream *s, struct err *e);
-/* Between frames the client says something without any: on from where all of the last frame has been read, off where that
- * ends. Only while `stepwise`, which bare == false ends. */
+/* Between frames the client says something without any: on from where all of the last frame has
+ * been read, off where that ends. Only while `stepwise`, which bare == false ends. */
 MUST_USE int stream_bare(struct stream *s, bool bare, struct err *e);
 /* E_CANCELLED, E_TIMEOUT, E_NETWORK (the client has left): for who works long without waiting. */
 MUST_USE int stream_goes_on(struct stream *s, struct err *e);
-/* The last word was said: what the client still says is read past for a moment, so that it reads ours before the socket closes. */
+/* The last word was said: what the client still says is read past for a moment, so that it reads
+ * ours before the socket closes. */
 void stream_part(struct stream *s);
 /* What is put here leaves with the next flush; call stream_push() now and then when it is much. */
 struct buf *stream_draft(struct stream *s);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "server/sync/rsync/greeting.h"
+#include "server/sync/rsync/handshake.h"
 
 enum { ANSWER_MAX = 128 };
 
@@ -61,7 +61,7 @@ static bool proves(struct slice password, struct slice challenge, struct slice a
 {
     struct slice digest = digest_of_answer(answer);
     struct buf want = BUF_INIT(ANSWER_MAX);
-    bool yes = digest.n > 0 && greeting_answer(digest, password, challenge, &want) &&
+    bool yes = digest.n > 0 && handshake_answer(digest, password, challenge, &want) &&
                want.n == answer.n && CRYPTO_memcmp(want.p, answer.p, answer.n) == 0;
 
     buf_free(&want);

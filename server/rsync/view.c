@@ -89,7 +89,8 @@ static void leave_part(struct ask *a, size_t foot)
     a->path_n -= a->path_n > foot && a->path_n > 0;
 }
 
-/* As above, but ".." leads back as far as the base, as with the installed program where it serves a module. */
+/* As above, but ".." leads back as far as the base, as with the installed program where it serves a
+ * module. */
 int ask_name(const struct ask *base, struct slice name, const struct client_options *o,
              struct ask *out, struct err *e)
 {
@@ -141,7 +142,7 @@ enum {
     STEPS_FIND = 512,   /* one is looked up */
 };
 
-/* --- entries of one path -------------------------------------------------------------------------------------------------- */
+/* --- entries of one path ---------------------------------------------------------------------- */
 
 struct choosing {
     struct view *v;
@@ -207,7 +208,8 @@ static bool takes(struct choosing *c, struct slice path, bool is_folder)
            filter_takes_while(c->f, slice_from(path, c->strip), is_folder, goes_on, c);
 }
 
-/* The entry and, when folders are entered, all below it that no rule leaves out. Returns the first behind. */
+/* The entry and, when folders are entered, all below it that no rule leaves out. Returns the first
+ * behind. */
 static uint32_t put_tree(struct choosing *c, uint32_t at, unsigned say)
 {
     const struct file_list *l = c->v->list;
@@ -304,7 +306,8 @@ static int absent(const struct file_list *l, struct slice path, struct err *e)
     return err_set(e, E_NOTFOUND, "No such file or directory (2)");
 }
 
-/* What the path stands for; *inside: for what is in that. A file has nothing in it, and is told by its name. */
+/* What the path stands for; *inside: for what is in that. A file has nothing in it, and is told by
+ * its name. */
 static bool find(struct choosing *c, uint32_t *at, bool *inside)
 {
     const struct ask *a = c->a;
@@ -330,7 +333,7 @@ static bool find(struct choosing *c, uint32_t *at, bool *inside)
 static int put_asked(struct choosing *c, struct err *e)
 {
     const struct ask *a = c->a;
-    bool told = c->o->folders != FOLDERS_PASSED_OVER;
+    bool reported = c->o->folders != FOLDERS_PASSED_OVER;
     uint32_t before = c->v->count;
     uint32_t at;
     bool inside;
@@ -357,7 +360,7 @@ static int put_asked(struct choosing *c, struct err *e)
         }
         put_children(c, at, VIEW_TOP);
     } else {
-        if (told) {
+        if (reported) {
             put(c, at, VIEW_TOP | (a->path_n > a->strip ? 0 : VIEW_DOT));
         }
         put_children(c, at, 0);
@@ -368,9 +371,9 @@ static int put_asked(struct choosing *c, struct err *e)
                : err_set(e, E_NOTFOUND, "No such file or directory (2)");
 }
 
-/* --- several paths ---------------------------------------------------------------------------------------------------------- */
+/* --- several paths ---------------------------------------------------------------------------- */
 
-static struct slice told(const struct view *v, const struct view_entry *x, char *room)
+static struct slice reported(const struct view *v, const struct view_entry *x, char *room)
 {
     if ((x->say & VIEW_DOT) != 0) {
         return SLICE(".");
@@ -382,11 +385,12 @@ static int compare(const struct view *v, const struct view_entry *a, const struc
 {
     char room_a[LIST_PATH_MAX + 1], room_b[LIST_PATH_MAX + 1];
 
-    return list_compare(told(v, a, room_a), is_folder_at(v->list, a->at), told(v, b, room_b),
-                        is_folder_at(v->list, b->at));
+    return list_compare(reported(v, a, room_a), is_folder_at(v->list, a->at),
+                        reported(v, b, room_b), is_folder_at(v->list, b->at));
 }
 
-/* A folder that two paths tell: it has contents when it has with either, and is no more only on the way. */
+/* A folder that two paths tell: it has contents when it has with either, and is no more only on the
+ * way. */
 static unsigned both(unsigned a, unsigned b)
 {
     unsigned dot = (a | b) & VIEW_DOT;
@@ -409,7 +413,8 @@ static uint64_t order_steps(const struct view *v)
     return v->mixed ? STEPS_COMPARE : 1;
 }
 
-/* Two runs that are in order, [from, half) and [half, end), become one in `to`; of equals the first run's come first. */
+/* Two runs that are in order, [from, half) and [half, end), become one in `to`; of equals the first
+ * run's come first. */
 static int merge_runs(const struct view *v, struct view_entry *to, size_t from, size_t half,
                       size_t end, struct err *e)
 {
@@ -495,7 +500,7 @@ int view_add(struct view *v, const struct ask *a, const struct client_options *o
     return rc;
 }
 
-/* --- many names ----------------------------------------------------------------------------------------------------------- */
+/* --- many names ------------------------------------------------------------------------------- */
 
 int view_settle(struct view *v, struct err *e)
 {
@@ -527,7 +532,8 @@ static size_t way_shared(struct view *v, const struct ask *a)
     return v->count > 0 ? n : 0;
 }
 
-/* Sorted when as much has come as the list has entries: no name costs that alone, and memory has a bound. */
+/* Sorted when as much has come as the list has entries: no name costs that alone, and memory has a
+ * bound. */
 int view_add_name(struct view *v, const struct ask *a, const struct client_options *o,
                   const struct filter *f, struct err *e)
 {
@@ -566,10 +572,10 @@ const struct list_entry *view_at(const struct view *v, uint32_t index)
 struct slice view_path(const struct view *v, uint32_t index, char *room)
 {
     CHECK(index < v->count);
-    return told(v, &v->entry[index], room);
+    return reported(v, &v->entry[index], room);
 }
 
-/* --- hard links ----------------------------------------------------------------------------------------------------------- */
+/* --- hard links ------------------------------------------------------------------------------- */
 
 enum { HAS_MEMBERS = -3 }; /* of a group of which none was told yet */
 
@@ -611,7 +617,7 @@ int32_t view_link(struct view *v, uint32_t index)
     return was;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------------ */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 uint64_t view_size_bytes(const struct view *v)
 {
@@ -635,12 +641,13 @@ void view_fini(struct view *v)
  *
  * What a client's -C (--cvs-exclude) leaves out of a view.
  *
- * These are the names of files that CVS ignores by itself, as rules after the client's own. The installed server reads more
- * such names from .cvsignore files in the tree. No file of a tree is read for rules here, so a view that one of them would
- * narrow is refused.
+ * These are the names of files that CVS ignores by itself, as rules after the client's own. The
+ * installed server reads more such names from .cvsignore files in the tree. No file of a tree is
+ * read for rules here, so a view that one of them would narrow is refused.
  *
  * threads  any
- * errors   E_UNSUPPORTED: a .cvsignore file concerns the view; E_TOOBIG: too many rules, or the budget is spent
+ * errors   E_UNSUPPORTED: a .cvsignore file concerns the view; E_TOOBIG: too many rules, or the
+ *          budget is spent
  * source   rsync(1), -C
  */
 
@@ -701,16 +708,18 @@ static int cvs_judge(const struct view *v, struct err *e)
 
 /* --- what a client chooses ---
  *
- * What of a module a client chooses: the paths of its arguments, or a list of names that it sends (--files-from).
+ * What of a module a client chooses: the paths of its arguments, or a list of names that it sends
+ * (--files-from).
  *
- * Names end with a NUL, the list with a name of nothing; before protocol 31 they stand between the frames, not in them. What is
- * not there is told, and the rest comes; what may not be had refuses all. A list has bounds: CHOICE_BYTES_MAX, CHOICE_STALLS
- * times the stall from its first byte to its last.
+ * Names end with a NUL, the list with a name of nothing; before protocol 31 they stand between the
+ * frames, not in them. What is not there is told, and the rest comes; what may not be had refuses
+ * all. A list has bounds: CHOICE_BYTES_MAX, CHOICE_STALLS times the stall from its first byte to
+ * its last.
  *
  * owns     the view; view_fini() is the caller's
  * threads  its session's own; blocks
- * errors   E_DENIED, E_INVALID, E_TOOBIG, E_NOTFOUND: the client is to be told, with exit_code; E_TIMEOUT too, while it sends names;
- *          those of the stream
+ * errors   E_DENIED, E_INVALID, E_TOOBIG, E_NOTFOUND: the client is to be told, with exit_code;
+ *          E_TIMEOUT too, while it sends names; those of the stream
  * source   sessions of the installed client and server
  */
 
@@ -756,7 +765,7 @@ static bool is_absent(int rc)
     return rc == E_NOTFOUND || rc == E_INVALID;
 }
 
-/* --- arguments ------------------------------------------------------------------------------------------------------------ */
+/* --- arguments -------------------------------------------------------------------------------- */
 
 static int add_paths(struct view_choice *c, struct err *e)
 {
@@ -781,7 +790,7 @@ static int add_paths(struct view_choice *c, struct err *e)
     return rc;
 }
 
-/* --- names ---------------------------------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 /* The folder that all names stand in: one path, and without it there is nothing to do. */
 static int find_base(struct view_choice *c, struct ask *base, struct err *e)

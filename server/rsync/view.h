@@ -1,15 +1,19 @@
-/* view.h - what of a module one client asked for: entries of the shared list, below which names they are told.
+/* view.h - what of a module one client asked for: entries of the shared list, below which names
+ * they are told.
  *
- * Several paths make one view: where two tell the same name the first counts. Places in the view are the client's indices: it
- * sorts as we do.
+ * Several paths make one view: where two tell the same name the first counts. Places in the view
+ * are the client's indices: it sorts as we do.
  *
  * A path is looked up, not searched for; what is below a folder stands behind it.
  *
- * view_choose() makes one for a session; what it is made of stands before it, without a session, for unit tests and fuzzing.
+ * view_choose() makes one for a session; what it is made of stands before it, without a session,
+ * for unit tests and fuzzing.
  *
- * owns     eight bytes an entry, twice that while they are sorted, four an entry of the list for hard links; view_fini()
+ * owns     eight bytes an entry, twice that while they are sorted, four an entry of the list for
+ *          hard links; view_fini()
  * threads  any; a choice is its session's, and blocks
- * errors   E_NOTFOUND: there is nothing; E_INVALID: it leads elsewhere, or its way is no folder; E_TOOBIG: too many paths tell the same things, or the budget is spent
+ * errors   E_NOTFOUND: there is nothing; E_INVALID: it leads elsewhere, or its way is no folder;
+ *          E_TOOBIG: too many paths tell the same things, or the budget is spent
  */
 #ifndef SERVER_RSYNC_VIEW_H
 #define SERVER_RSYNC_VIEW_H
@@ -55,11 +59,13 @@ struct view {
     int32_t *group; /* of hard links, by its first's index in the list; NULL: there are none */
 };
 
-/* "path/" is what is in that folder, told from ".", "path" the entry itself, "path/pattern" those that match. Relative (-R): told from
- * the top, or from behind "/./", with the folders on the way. E_INVALID: it leads elsewhere, or is too long. */
+/* "path/" is what is in that folder, told from ".", "path" the entry itself, "path/pattern" those
+ * that match. Relative (-R): told from the top, or from behind "/./", with the folders on the way.
+ * E_INVALID: it leads elsewhere, or is too long. */
 MUST_USE int ask_path(struct slice path, const struct client_options *o, struct ask *out,
                       struct err *e);
-/* A name of a list that stands below the folder `base`: no pattern, and what leads above it stays in it. */
+/* A name of a list that stands below the folder `base`: no pattern, and what leads above it stays
+ * in it. */
 MUST_USE int ask_name(const struct ask *base, struct slice name, const struct client_options *o,
                       struct ask *out, struct err *e);
 
@@ -73,8 +79,9 @@ MUST_USE int view_settle(struct view *v, struct err *e);
 const struct list_entry *view_at(const struct view *v, uint32_t index);
 /* How the client knows it; room as for list_path(). */
 struct slice view_path(const struct view *v, uint32_t index, char *room);
-/* Hard links: VIEW_LINK_NONE, VIEW_LINK_FIRST, or the index in the view of the entry that this one is a link to. Of entries in
- * their order, from 0 on, once each. Whoever of a group comes first leads the others, also when the tree's own first is left out. */
+/* Hard links: VIEW_LINK_NONE, VIEW_LINK_FIRST, or the index in the view of the entry that this one
+ * is a link to. Of entries in their order, from 0 on, once each. Whoever of a group comes first
+ * leads the others, also when the tree's own first is left out. */
 enum { VIEW_LINK_NONE = -1, VIEW_LINK_FIRST = -2 };
 int32_t view_link(struct view *v, uint32_t index);
 uint64_t view_size_bytes(const struct view *v); /* of all files */
@@ -100,14 +107,15 @@ struct view_choice { /* of a session, whose to fill is all before the view */
     struct budget *budget;
     struct view view;
     bool missing; /* something was, and the client was told */
-    int32_t
-        io_error; /* not all that was asked for could be looked at: the client removes nothing */
+    /* not all that was asked for could be looked at: the client removes nothing */
+    int32_t io_error;
     int32_t exit_code; /* of the client, when all is refused */
 };
 
-/* The view of the client's paths, or of the names that it sends (--files-from), less what -C leaves out. What is not there is told, and
- * the rest comes; what may not be had refuses all. view_fini() is the caller's in any case. E_DENIED, E_INVALID, E_TOOBIG, E_NOTFOUND,
- * E_UNSUPPORTED: the client is to be told, with exit_code; E_TIMEOUT too, while it sends names; those of the stream. */
+/* The view of the client's paths, or of the names that it sends (--files-from), less what -C leaves
+ * out. What is not there is told, and the rest comes; what may not be had refuses all. view_fini()
+ * is the caller's in any case. E_DENIED, E_INVALID, E_TOOBIG, E_NOTFOUND, E_UNSUPPORTED: the client
+ * is to be told, with exit_code; E_TIMEOUT too, while it sends names; those of the stream. */
 MUST_USE int view_choose(struct view_choice *c, const struct file_list *l, struct err *e);
 
 #endif

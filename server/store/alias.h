@@ -1,7 +1,8 @@
-/* alias.h - which blob has a SHA-512, for clients that name by it: a fact about bytes, no right to them and no hold on them.
+/* alias.h - which blob has a SHA-512, for clients that name by it: a fact about bytes, no right to
+ * them and no hold on them.
  *
- * A row is written with the blob or after it, by who has seen both digests of the same bytes; the collector takes it away
- * after the blob.
+ * A row is written with the blob or after it, by who has seen both digests of the same bytes; the
+ * collector takes it away after the blob.
  *
  * threads  any; blocks
  */

@@ -146,11 +146,11 @@ size_t batch_bytes(const struct batch *b)
 
 bool batch_prune(struct batch *b, struct store *s, bool *replaces)
 {
-    return batch_sift(b, s, NULL, replaces);
+    return batch_filter(b, s, NULL, replaces);
 }
 
-bool batch_sift(struct batch *b, struct store *s,
-                bool (*fresh)(struct slice old, struct slice value), bool *replaces)
+bool batch_filter(struct batch *b, struct store *s,
+                  bool (*fresh)(struct slice old, struct slice value), bool *replaces)
 {
     struct buf all = b->steps;
     struct buf row = BUF_INIT(BATCH_MAX);

@@ -1,4 +1,5 @@
-/* batch.h - what a struct batch holds, for the commit thread: changes, preconditions, and what happens afterwards. */
+/* batch.h - what a struct batch holds, for the commit thread: changes, preconditions, and what
+ * happens afterwards. */
 #ifndef SERVER_STORE_BATCH_H
 #define SERVER_STORE_BATCH_H
 
@@ -35,24 +36,27 @@ struct batch {
     size_t after_room;
     struct store *store; /* with AFTER_SEALED */
     bool committed;      /* its rows are there: whoever leaves the seals need not look for them */
-    /* Runs on the commit thread with no write pending and before any of this batch; nonzero fails the batch. */
+    /* Runs on the commit thread with no write pending and before any of this batch; nonzero fails
+     * the batch. */
     int (*check)(struct store *s, void *arg, struct err *e);
     void *check_arg;
 };
 
-/* Puts the steps into the order of their keys, table by table; those of one key stay as they were. A batch is all or nothing, so
- * only speed tells: rows that come in order find their places in RocksDB's memtables near the last one's. */
+/* Puts the steps into the order of their keys, table by table; those of one key stay as they were.
+ * A batch is all or nothing, so only speed tells: rows that come in order find their places in
+ * RocksDB's memtables near the last one's. */
 void batch_sort(struct batch *b);
 /* Walks the steps: *at starts at 0; false at the end. */
 bool batch_next(const struct batch *b, size_t *at, struct batch_step *out);
 void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
                  void *arg);
-/* Once the batch is durable, and only then: deletes go row first, file second. A blob's file that a row names by then, or
- * that a stage is sealing, stays. */
+/* Once the batch is durable, and only then: deletes go row first, file second. A blob's file that a
+ * row names by then, or that a stage is sealing, stays. */
 void batch_after(struct batch *b, enum after_kind kind, const struct digest *d, uint64_t id);
 /* The digest is being sealed by this batch (seal_enter() was called for it). */
 void batch_sealed(struct batch *b, struct store *s, const struct digest *d);
-/* Forgets the seals without a look at their files: the commit thread keeps those of a write in doubt. */
+/* Forgets the seals without a look at their files: the commit thread keeps those of a write in
+ * doubt. */
 void batch_forget_seals(struct batch *b);
 
 #endif

@@ -128,8 +128,9 @@ static int try_open(struct store *s, const struct digest *d, struct buf *row, st
                : rc;
 }
 
-/* Between the look at the row and the look at the file an eviction may have taken both, and a seal may have brought them
- * back: what seems damaged is looked at again on the commit thread, where nothing moves. */
+/* Between the look at the row and the look at the file an eviction may have taken both, and a seal
+ * may have brought them back: what seems damaged is looked at again on the commit thread, where
+ * nothing moves. */
 int blob_open(struct store *s, const struct digest *d, struct blob **out, struct err *e)
 {
     struct buf row = BUF_INIT(ROW_MAX);

@@ -1,12 +1,15 @@
 /* blob.h - one immutable run of bytes, named by its SHA-256.
  *
- * A blob is staged (partial/<id>, or without a name) or sealed (blobs/ab/cd/<hex>, or inline in a row up to 32 KiB).
- * stage_seal() is the only door between the two: it syncs the data, links the file, syncs the folder, and puts the rows
- * into the caller's batch, so that the blob and what refers to it are committed together. A crash leaves at worst an
- * orphan file, which mirrorctl verify removes.
+ * A blob is staged (partial/<id>, or without a name) or sealed (blobs/ab/cd/<hex>, or inline in a
+ * row up to 32 KiB). stage_seal() is the only door between the two: it syncs the data, links the
+ * file, syncs the folder, and puts the rows into the caller's batch, so that the blob and what
+ * refers to it are committed together. A crash leaves at worst an orphan file, which mirrorctl
+ * verify removes.
  *
- * owns     blob handles are counted: blob_hold / blob_release; the file stays readable while one is held, also after eviction
- * threads  handles: any; a stage: one at a time but stage_write/stage_fd, which may run in parallel. All block
+ * owns     blob handles are counted: blob_hold / blob_release; the file stays readable while one is
+ *          held, also after eviction
+ * threads  handles: any; a stage: one at a time but stage_write/stage_fd, which may run in
+ *          parallel. All block
  */
 #ifndef SERVER_STORE_BLOB_H
 #define SERVER_STORE_BLOB_H
@@ -18,10 +21,11 @@ enum { BLOB_INLINE_BYTES = 32 << 10, BLOB_SMALL_BYTES = 4 << 20 };
 
 struct blob;
 
-/* E_NOTFOUND; E_CORRUPT when the file is missing or its size is wrong (the row is then removed: a later want refetches). */
+/* E_NOTFOUND; E_CORRUPT when the file is missing or its size is wrong (the row is then removed: a
+ * later want refetches). */
 MUST_USE int blob_open(struct store *s, const struct digest *d, struct blob **out, struct err *e);
-/* The bytes of one that lies in a row, by one lookup instead of two: *out is cleared first. E_NOTFOUND: no such blob, or it lies
- * in a file, or is damaged: blob_open() says which. */
+/* The bytes of one that lies in a row, by one lookup instead of two: *out is cleared first.
+ * E_NOTFOUND: no such blob, or it lies in a file, or is damaged: blob_open() says which. */
 MUST_USE int blob_inline(struct store *s, const struct digest *d, struct buf *out, struct err *e);
 struct blob *blob_hold(struct blob *b);
 void blob_release(struct blob **bp);
@@ -36,11 +40,13 @@ MUST_USE int blob_read_whole(struct store *s, const struct digest *d, struct buf
                              struct err *e);
 MUST_USE int blob_git_oid(struct blob *b, struct git_oid *out, struct err *e); /* hashes all */
 MUST_USE int blob_exists(struct store *s, const struct digest *d, bool *yes, struct err *e);
-/* Notes an access (cheap, in memory; flushed lazily to the atime table). Any thread, never blocks. */
+/* Notes an access (cheap, in memory; flushed lazily to the atime table). Any thread, never
+ * blocks. */
 void blob_touch(struct store *s, const struct digest *d, uint64_t unix_s);
 
 struct stage;
-/* expect_bytes reserves space (0: unknown, grows as written). named: survives a crash for resuming. E_NOSPACE. */
+/* expect_bytes reserves space (0: unknown, grows as written). named: survives a crash for resuming.
+ * E_NOSPACE. */
 MUST_USE int stage_open(struct store *s, uint64_t expect_bytes, bool named, struct stage **out,
                         struct err *e);
 /* A named one of an earlier life, by its id. E_NOTFOUND. */
@@ -63,10 +69,11 @@ MUST_USE int stage_unwrite(struct stage *st, uint64_t off, uint64_t n, struct er
 MUST_USE int stage_sync(struct stage *st, struct err *e);
 /* A sync failed: the disk lacks bytes that the page cache still shows. It is not sealed. */
 bool stage_lost(const struct stage *st);
-/* Seals [0, size) as `digest`; the caller has hashed it. chunk/count: its chunk list, or NULL. Adds the rows to b
- * (blob, inline, chunks); when the blob exists already the stage is dropped and the old one opened. Until b is committed
- * or freed no eviction or collection touches the blob, so there is nothing to retry; when b fails, a file that no row
- * names goes away again. The name under partial/ goes after the commit. Takes *sp, also when it fails; out may be NULL. */
+/* Seals [0, size) as `digest`; the caller has hashed it. chunk/count: its chunk list, or NULL. Adds
+ * the rows to b (blob, inline, chunks); when the blob exists already the stage is dropped and the
+ * old one opened. Until b is committed or freed no eviction or collection touches the blob, so
+ * there is nothing to retry; when b fails, a file that no row names goes away again. The name under
+ * partial/ goes after the commit. Takes *sp, also when it fails; out may be NULL. */
 MUST_USE int stage_seal(struct stage **sp, const struct digest *digest, uint64_t size_bytes,
                         const struct digest *chunk, size_t count, struct batch *b,
                         struct blob **out, struct err *e);
@@ -78,11 +85,12 @@ void blob_put_small(struct store *s, const struct digest *d, struct slice bytes,
                     struct blob **out);
 void stage_abort(struct stage **sp); /* removes it; NULL is fine */
 void stage_park(struct stage **sp);  /* closes a named one but keeps its file for stage_resume() */
-/* At the start: names under partial/ that no row in TABLE_PARTIAL describes, and rows without a file, are removed; what is
- * left counts as parked. */
+/* At the start: names under partial/ that no row in TABLE_PARTIAL describes, and rows without a
+ * file, are removed; what is left counts as parked. */
 MUST_USE int stage_sweep(struct store *s, struct err *e);
 
-/* The chunk list of a sealed blob, encoded as in common/hash/digest.h (made on the fly for one-chunk blobs). */
+/* The chunk list of a sealed blob, encoded as in common/hash/digest.h (made on the fly for
+ * one-chunk blobs). */
 MUST_USE int blob_chunks(struct store *s, const struct digest *d, struct buf *out, struct err *e);
 
 #endif

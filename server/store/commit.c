@@ -73,14 +73,16 @@ struct admission {
 
 /* --- admission ---
  *
- * Does a batch hold, and what does it change: judged against the database and the batches before it in its group.
+ * Does a batch hold, and what does it change: judged against the database and the batches before it
+ * in its group.
  *
- * What is taken is pending until admission_write(). A batch with a check of its own looks at the database itself: nothing may
- * be pending then.
+ * What is taken is pending until admission_write(). A batch with a check of its own looks at the
+ * database itself: nothing may be pending then.
  *
  * owns     what is pending; the counters of TABLE_META, as of it
  * threads  the commit thread
- * errors   E_CHANGED: a precondition does not hold; E_NOSPACE: no room is left for rows; E_INVALID, E_TOOBIG, those of kv.h
+ * errors   E_CHANGED: a precondition does not hold; E_NOSPACE: no room is left for rows; E_INVALID,
+ *          E_TOOBIG, those of kv.h
  */
 
 enum {
@@ -218,8 +220,8 @@ static bool fits(struct admission *a, const struct batch *b)
     return room >= 2 * b->steps.n + (frees_space(b) ? FREEING_BYTES : margin);
 }
 
-/* RocksDB 7.8 aborts when its log meets ENOSPC a second time: so it shall not meet it a first time. What frees space may go
- * nearer to the edge than what takes some. */
+/* RocksDB 7.8 aborts when its log meets ENOSPC a second time: so it shall not meet it a first time.
+ * What frees space may go nearer to the edge than what takes some. */
 static int check_room(struct admission *a, const struct batch *b, struct err *e)
 {
     if (fits(a, b)) {
@@ -429,9 +431,9 @@ static bool needs_sync(const struct commit_wait *w)
     return w->how == COMMIT_SYNC;
 }
 
-static void deliver(struct letter *l)
+static void deliver(struct message *l)
 {
-    struct commit_wait *w = CONTAINER_OF(l, struct commit_wait, letter);
+    struct commit_wait *w = CONTAINER_OF(l, struct commit_wait, message);
     w->done(w, w->rc, &w->why);
 }
 
@@ -439,8 +441,8 @@ static void answer(struct committer *c, struct commit_wait *w)
 {
     if (w->reply != NULL) {
         batch_free(&w->batch); /* closing a big file's last descriptor is nothing for a loop */
-        w->letter.deliver = deliver;
-        mailbox_post(w->reply, &w->letter);
+        w->message.deliver = deliver;
+        message_queue_post(w->reply, &w->message);
     } else {
         struct sleeper *z = CONTAINER_OF(w, struct sleeper, w);
         lock_take(&c->lock);
@@ -485,8 +487,8 @@ static void commit_group(struct committer *c, struct list *group)
     }
 }
 
-/* Under the lock. A batch with a check of its own looks at the database itself, so nothing may be pending: it is a group
- * alone. */
+/* Under the lock. A batch with a check of its own looks at the database itself, so nothing may be
+ * pending: it is a group alone. */
 static void take_group(struct committer *c, struct list *group)
 {
     size_t bytes = 0;
@@ -567,7 +569,8 @@ static void try_to_recover(struct committer *c)
     note_stuck(c, room);
 }
 
-/* A flush or a compaction that failed is told with the next write only: one of ours asks at once. */
+/* A flush or a compaction that failed is told with the next write only: one of ours asks at
+ * once. */
 static bool failed_behind(struct committer *c)
 {
     uint64_t before = c->background_errors;

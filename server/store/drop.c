@@ -128,8 +128,8 @@ int drops_check(struct store *s, void *drops, struct err *e)
     return rc;
 }
 
-/* Whoever holds one of them in the same moment is safe: either drops_check() sees the holder, or the batch with the holder fails
- * because the blob is gone. */
+/* Whoever holds one of them in the same moment is safe: either drops_check() sees the holder, or
+ * the batch with the holder fails because the blob is gone. */
 static int drop_some(struct store *s, const struct digest *d, size_t count, struct err *e)
 {
     struct drop drop[UNHELD_AT_ONCE];

@@ -1,6 +1,6 @@
-/* tree_edit(): leaves that no edit touches are taken over by their ids; from a touched one on, entries are cut anew until
- * a cut falls where an old leaf begins. Upper nodes are built from the list of leaves; those that were there are not
- * written again. */
+/* tree_edit(): leaves that no edit touches are taken over by their ids; from a touched one on,
+ * entries are cut anew until a cut falls where an old leaf begins. Upper nodes are built from the
+ * list of leaves; those that were there are not written again. */
 #include <stdlib.h>
 
 #include "common/base/endian.h"
@@ -119,7 +119,8 @@ static int fill_entry(struct editor *x, const struct entry *en, struct err *e)
     return rc;
 }
 
-/* At least two children a node, whatever the paths' hashes: every level halves, so hostile names cannot make it deep. */
+/* At least two children a node, whatever the paths' hashes: every level halves, so hostile names
+ * cannot make it deep. */
 static int fill_child(struct editor *x, const struct child *child, struct err *e)
 {
     struct cutter *c = &x->cut;
@@ -319,7 +320,8 @@ static int clash(struct editor *x, struct slice path, struct slice with, struct 
                    arena_cstr(&x->arena, path), arena_cstr(&x->arena, with));
 }
 
-/* Neighbours in order share folders: those above `before`, which was put and checked, are not asked for again. */
+/* Neighbours in order share folders: those above `before`, which was put and checked, are not asked
+ * for again. */
 static int check_parents(struct editor *x, struct slice path, struct slice before, struct err *e)
 {
     int rc = 0;

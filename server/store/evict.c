@@ -1,7 +1,7 @@
-/* evict_run(): two pools by size, in each the least recently used of 32 random blobs goes first. Digests are uniform, so
- * the first row behind a random key is an unbiased sample (up to the gaps between rows); no list of all blobs is kept.
- * When sampling finds nothing (the pool is a few among many, or nearly all are held) one scan of the table finds the
- * oldest, so E_NOSPACE is exact. */
+/* evict_run(): two pools by size, in each the least recently used of 32 random blobs goes first.
+ * Digests are uniform, so the first row behind a random key is an unbiased sample (up to the gaps
+ * between rows); no list of all blobs is kept. When sampling finds nothing (the pool is a few among
+ * many, or nearly all are held) one scan of the table finds the oldest, so E_NOSPACE is exact. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -90,7 +90,7 @@ static bool evictable(struct evictor *x, const struct drop *d)
 
 /* --- candidates, the oldest `room` of those offered --- */
 
-static int offer(struct evictor *x, const struct digest *d, const struct blob_row *r)
+static int upload_grant(struct evictor *x, const struct digest *d, const struct blob_row *r)
 {
     uint32_t hour;
     size_t at;
@@ -140,7 +140,7 @@ static int draw_row(void *arg, struct slice key, struct slice value)
         !young(w->x, &r)) {
         memcpy(d.b, key.p, DIGEST_BYTES);
         w->found = true;
-        w->rc = offer(w->x, &d, &r);
+        w->rc = upload_grant(w->x, &d, &r);
         return 1;
     }
     return ++w->rows == LOOK_ROWS;
@@ -185,7 +185,7 @@ static int scan_row(void *arg, struct slice key, struct slice value)
     memcpy(digest.b, key.p, DIGEST_BYTES);
     rc = drop_look(x->s, &digest, &d, x->e);
     if (rc == 0 && evictable(x, &d)) {
-        rc = offer(x, &digest, &r);
+        rc = upload_grant(x, &digest, &r);
     }
     drop_free(&d);
     return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
@@ -254,7 +254,8 @@ static int evict_drops(struct evictor *x, struct drop *d, size_t count)
     return rc == E_CHANGED ? 0 : rc;
 }
 
-/* The oldest of the candidates that may go, up to `most` of them and as many as are needed; *gone: how many. */
+/* The oldest of the candidates that may go, up to `most` of them and as many as are needed; *gone:
+ * how many. */
 static int evict_oldest(struct evictor *x, size_t most, size_t *gone)
 {
     struct drop d[SCANNED];
@@ -313,7 +314,8 @@ static int evict_round(struct evictor *x, size_t *gone)
     return rc;
 }
 
-/* Small blobs, where nearly all hits are, keep their share of what stays; beyond it they go first. */
+/* Small blobs, where nearly all hits are, keep their share of what stays; beyond it they go
+ * first. */
 static bool small_pool_first(struct evictor *x)
 {
     struct store_space sp;
@@ -420,7 +422,7 @@ int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *e
     return rc;
 }
 
-/* --- within bounds ------------------------------------------------------------------------------------------------ */
+/* --- within bounds ---------------------------------------------------------------------------- */
 
 /* Of these, in order, what may go, until it is enough. */
 static int evict_own(struct evictor *x, const struct digest *own, size_t count)

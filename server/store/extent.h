@@ -30,7 +30,8 @@ uint64_t extents_bytes(const struct extents *x);
 void extents_fini(struct extents *x);
 
 void extents_encode(const struct extents *x, struct buf *out);
-/* Takes what extents_encode() wrote off the front of *in; false when it is not that, or reaches past `total`. */
+/* Takes what extents_encode() wrote off the front of *in; false when it is not that, or reaches
+ * past `total`. */
 MUST_USE bool extents_decode(struct extents *x, struct slice *in, uint64_t total);
 
 #endif

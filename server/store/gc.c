@@ -1,7 +1,8 @@
-/* gc_run(): mark what snapshots reach, then take away, in this order, holder rows whose referrer is gone, blobs without a
- * holder, nodes that nothing reaches. It runs beside everything else: each removal states what it relies on (the object's
- * row is still absent, the head has not moved, the blob's row and holders, the node's time of writing) and the commit
- * thread checks it. Within the grace nothing young goes, so a publish may first put nodes and blobs, then the head. */
+/* gc_run(): mark what snapshots reach, then take away, in this order, holder rows whose referrer is
+ * gone, blobs without a holder, nodes that nothing reaches. It runs beside everything else: each
+ * removal states what it relies on (the object's row is still absent, the head has not moved, the
+ * blob's row and holders, the node's time of writing) and the commit thread checks it. Within the
+ * grace nothing young goes, so a publish may first put nodes and blobs, then the head. */
 #include "server/store/gc.h"
 
 #include <inttypes.h>

@@ -2,7 +2,8 @@
  *
  * owns     mark_free() releases the sets
  * threads  one at a time; blocks, and reads every node of every snapshot once a tree
- * errors   E_CORRUPT when a tree does not read and nobody takes on_bad: what is reached is then not known
+ * errors   E_CORRUPT when a tree does not read and nobody takes on_bad: what is reached is then not
+ *          known
  */
 #ifndef SERVER_STORE_GC_H
 #define SERVER_STORE_GC_H

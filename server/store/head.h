@@ -8,9 +8,9 @@ struct head {
     uint64_t live_seq;
     uint64_t newest_seq; /* numbers are never used again */
     bool hold;           /* rolled back: a sync must not publish over it by itself */
-    uint64_t
-        names; /* changes with every label, tag and branch; begins anywhere, so that no tree's row equals that of
-                       one that had its name before */
+    /* changes with every label, tag and branch; begins anywhere, so that no tree's row equals
+     * that of one that had its name before */
+    uint64_t names;
 };
 
 MUST_USE int head_decode(struct slice value, struct head *out, struct err *e);

@@ -97,7 +97,7 @@ int holder_each_of(struct store *s, const struct digest *d, struct slice repo, c
     return rc;
 }
 
-/* --- passing over ------------------------------------------------------------------------------------------------- */
+/* --- passing over ----------------------------------------------------------------------------- */
 
 enum { STEPS = 8 }; /* to step over a few rows costs less than to begin a scan anew */
 

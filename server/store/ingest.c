@@ -17,10 +17,11 @@ enum {
     WRITEBACK_BYTES = 8 << 20,
 };
 
-/* --- bytes that are not hashed yet -------------------------------------------------------------------------------- */
+/* --- bytes that are not hashed yet ------------------------------------------------------------ */
 
-/* Blocks that were just written and are still in memory, so that they are hashed without being read again, in the order of the file.
- * Where one is missing (it was written in one piece with others, or there was no room), the hasher reads the file. */
+/* Blocks that were just written and are still in memory, so that they are hashed without being read
+ * again, in the order of the file. Where one is missing (it was written in one piece with others,
+ * or there was no room), the hasher reads the file. */
 struct unhashed {
     struct list blocks;
     uint64_t bytes;
@@ -109,7 +110,7 @@ static int unhashed_hash(struct unhashed *r, struct hasher *h, int fd, uint64_t 
     return rc != 0 ? rc : hasher_add_file(h, fd, upto, e);
 }
 
-/* --- the ingest ---------------------------------------------------------------------------------------------------- */
+/* --- the ingest ------------------------------------------------------------------------------- */
 
 struct ingest {
     struct store *s;
@@ -130,7 +131,7 @@ struct ingest {
     uint64_t size_bytes;
 };
 
-/* --- states ------------------------------------------------------------------------------------------------------- */
+/* --- states ----------------------------------------------------------------------------------- */
 
 static const struct state of_ingest[] = {
     [INGEST_MEMORY] = {"in memory", STATE(INGEST_FILE) | STATE(INGEST_WHOLE) | STATE(INGEST_ENDED)},
@@ -199,7 +200,7 @@ int ingest_fd(const struct ingest *in)
     return in->stage != NULL ? stage_fd(in->stage) : -1;
 }
 
-/* --- open and close ----------------------------------------------------------------------------------------------- */
+/* --- open and close --------------------------------------------------------------------------- */
 
 static bool makes_room(const struct ingest *in, uint64_t n)
 {
@@ -355,7 +356,7 @@ void ingest_drop(struct ingest **ip)
     }
 }
 
-/* --- bytes -------------------------------------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 int ingest_write(struct ingest *in, const void *p, size_t n, uint64_t off, struct err *e)
 {
@@ -412,8 +413,8 @@ int ingest_flush(struct ingest *in, struct err *e)
     return rc;
 }
 
-/* Whole blocks, as they lie in the file: cut as they come they cost half as many calls more, smaller folios in the page cache, and
- * zeros that nobody sees. */
+/* Whole blocks, as they lie in the file: cut as they come they cost half as many calls more,
+ * smaller folios in the page cache, and zeros that nobody sees. */
 static int append_blocks(struct ingest *in, struct slice bytes, struct err *e)
 {
     int rc = 0;
@@ -493,7 +494,7 @@ void ingest_mark(struct ingest *in)
     lock_drop(&in->lock);
 }
 
-/* --- the digest --------------------------------------------------------------------------------------------------- */
+/* --- the digest ------------------------------------------------------------------------------- */
 
 void ingest_hash_along(struct ingest *in, struct slice bytes, uint64_t off)
 {
@@ -591,7 +592,7 @@ int ingest_sha512(const struct ingest *in, uint64_t size_bytes, struct sha512 *o
     return 0;
 }
 
-/* --- what lasts --------------------------------------------------------------------------------------------------- */
+/* --- what lasts ------------------------------------------------------------------------------- */
 
 bool ingest_save_is_due(struct ingest *in, uint64_t have_bytes, uint64_t now_ms)
 {

@@ -7,7 +7,8 @@
 
 /* --- options ---
  *
- * How RocksDB is set up, for kv.c alone: what it may keep in memory, how it writes, what each family is like.
+ * How RocksDB is set up, for kv.c alone: what it may keep in memory, how it writes, what each
+ * family is like.
  *
  * format_version is pinned so that a newer library
  * writes files that an older one can read.
@@ -25,7 +26,8 @@ static rocksdb_options_t *kv_options_new(void)
     rocksdb_options_set_wal_recovery_mode(o, rocksdb_point_in_time_recovery);
     rocksdb_options_set_db_write_buffer_size(o, (size_t)64 << 20);
     rocksdb_options_set_write_buffer_size(o, (size_t)16 << 20);
-    /* Most looks are for digests that are not there: a filter of some 300 KiB a memtable answers them. */
+    /* Most looks are for digests that are not there: a filter of some 300 KiB a memtable answers
+     * them. */
     rocksdb_options_set_memtable_whole_key_filtering(o, 1);
     rocksdb_options_set_memtable_prefix_bloom_size_ratio(o, 0.02);
     rocksdb_options_set_max_total_wal_size(o, (uint64_t)64 << 20); /* replay: some 25 MB/s */
@@ -65,8 +67,8 @@ static void set_tables(rocksdb_options_t *o, rocksdb_cache_t *cache, bool ribbon
     rocksdb_block_based_options_destroy(t);
 }
 
-/* Inline blobs: values in blob files, which compaction does not rewrite, with a cache of their own so that they do not
- * flush metadata out. */
+/* Inline blobs: values in blob files, which compaction does not rewrite, with a cache of their own
+ * so that they do not flush metadata out. */
 static void set_inline(rocksdb_options_t *o, uint64_t cache_bytes)
 {
     rocksdb_cache_t *cache = rocksdb_cache_create_lru((size_t)cache_bytes);
@@ -82,7 +84,8 @@ static void set_inline(rocksdb_options_t *o, uint64_t cache_bytes)
     rocksdb_cache_destroy(cache);
 }
 
-/* Of one family: the database's, and what its rows are like. cache: of its blocks, shared; cache_bytes: how much that is. */
+/* Of one family: the database's, and what its rows are like. cache: of its blocks, shared;
+ * cache_bytes: how much that is. */
 static rocksdb_options_t *kv_options_family(rocksdb_options_t *base, const char *name,
                                             rocksdb_cache_t *cache, uint64_t cache_bytes)
 {
@@ -186,7 +189,8 @@ static void find_families(struct kv *kv)
     }
 }
 
-/* A family that a newer program added must stop us: opening without it is refused by RocksDB with a riddle. */
+/* A family that a newer program added must stop us: opening without it is refused by RocksDB with a
+ * riddle. */
 static int refuse_unknown(struct kv *kv, const char *dir, rocksdb_options_t *o, struct err *e)
 {
     char *text = NULL;

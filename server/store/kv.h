@@ -1,12 +1,14 @@
 /* kv.h - RocksDB behind one door: only kv.c includes rocksdb/c.h.
  *
- * A table is a column family, or a one-byte prefix within "default" (tables.def); callers see tables only. Writes go
- * through a kv_batch that can be read before it is written, which is how the commit thread checks a precondition
- * against batches of the same group.
+ * A table is a column family, or a one-byte prefix within "default" (tables.def); callers see
+ * tables only. Writes go through a kv_batch that can be read before it is written, which is how the
+ * commit thread checks a precondition against batches of the same group.
  *
- * owns     kv_close() flushes every family first: rocksdb_close() does not, and the next open would replay the log
+ * owns     kv_close() flushes every family first: rocksdb_close() does not, and the next open would
+ *          replay the log
  * threads  reads: any. A kv_batch and kv_write: one thread (the commit thread)
- * errors   RocksDB's C interface fails with strings; kv_error_code() is the one place that reads them
+ * errors   RocksDB's C interface fails with strings; kv_error_code() is the one place that reads
+ *          them
  */
 #ifndef SERVER_STORE_KV_H
 #define SERVER_STORE_KV_H
@@ -31,7 +33,8 @@ MUST_USE int kv_first(struct kv *kv, enum table t, struct slice from, struct buf
 struct kv_view;
 struct kv_view *kv_view_open(struct kv *kv);
 void kv_view_close(struct kv_view **vp);
-/* Rows with from <= key < to (to.p == NULL: to the end) as of `view` (NULL: as of now), until row() returns nonzero. */
+/* Rows with from <= key < to (to.p == NULL: to the end) as of `view` (NULL: as of now), until row()
+ * returns nonzero. */
 MUST_USE int kv_scan(struct kv *kv, struct kv_view *view, enum table t, struct slice from,
                      struct slice to, int (*row)(void *arg, struct slice key, struct slice value),
                      void *arg, struct err *e);

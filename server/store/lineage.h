@@ -1,7 +1,8 @@
-/* lineage.h - which version of a tree last changed each of its paths: found by comparing each version with the one it was made
- * from, newest first, which costs as much as was changed.
+/* lineage.h - which version of a tree last changed each of its paths: found by comparing each
+ * version with the one it was made from, newest first, which costs as much as was changed.
  *
- * Looks at LINEAGE_VERSIONS versions and LINEAGE_PATHS paths; what was not changed in these is said to be of the oldest one looked at.
+ * Looks at LINEAGE_VERSIONS versions and LINEAGE_PATHS paths; what was not changed in these is said
+ * to be of the oldest one looked at.
  *
  * owns     lineage_close() frees it
  * threads  one at a time; blocks

@@ -4,8 +4,9 @@
  *           digest, and with the flag of a hard link u16 n and its first; or a link's u16 n and target)
  *   above   version 1, level,   u32 count, count x (u16 n, first path, id, u64 entries, u64 bytes)
  *
- * Numbers are big-endian; everything is sorted by path bytes. A row in TABLE_NODE is u64 time of its last writing, then the
- * encoding: collection spares what was written within its grace, so a publish may rely on nodes that it has just put.
+ * Numbers are big-endian; everything is sorted by path bytes. A row in TABLE_NODE is u64 time of
+ * its last writing, then the encoding: collection spares what was written within its grace, so a
+ * publish may rely on nodes that it has just put.
  */
 #ifndef SERVER_STORE_NODE_H
 #define SERVER_STORE_NODE_H
@@ -38,7 +39,8 @@ struct tree_node {
 
 /* E_CORRUPT: not a node. The node borrows `bytes`. */
 MUST_USE int node_decode(struct slice bytes, struct tree_node *out, struct err *e);
-/* Reads and checks against its id; the node owns its bytes. Absent: E_CORRUPT, for whoever has an id has a tree. */
+/* Reads and checks against its id; the node owns its bytes. Absent: E_CORRUPT, for whoever has an
+ * id has a tree. */
 MUST_USE int node_load(struct store *s, const struct digest *id, struct tree_node *out,
                        struct err *e);
 void node_free(struct tree_node *n);

@@ -1,5 +1,5 @@
-/* note.h - what a publisher said of a version: who, and why. A row of its own beside the snapshot's, so that finding a version
- * stays cheap, and only who lists a history reads it.
+/* note.h - what a publisher said of a version: who, and why. A row of its own beside the
+ * snapshot's, so that finding a version stays cheap, and only who lists a history reads it.
  *
  * threads  any; blocks
  * errors   E_NOTFOUND: nothing was said

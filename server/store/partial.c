@@ -7,7 +7,7 @@
 #include "common/os/clock.h"
 #include "server/store/state.h"
 
-enum { ROW_MAX = 4 << 20, KEY_MAX = 64 << 10, KEEP_S = 7 * 86400, FILLS_MAX = 4096 };
+enum { ROW_MAX = 4 << 20, KEY_MAX = 64 << 10, KEEP_S = 7 * 86400, FETCHES_MAX = 4096 };
 enum { FLAG_DIGEST = 1, FLAG_SUM = 2 };
 #define ROW_MAGIC SLICE("ingest1")
 
@@ -116,10 +116,10 @@ static struct partial *decode(struct slice row)
     return p;
 }
 
-/* --- rows of earlier versions: a fill's, and a sync's --- */
+/* --- rows of earlier versions: a fetch's, and a sync's --- */
 
-#define OLD_FILL SLICE("fill3")
-#define OLD_SYNC SLICE("sync1")
+#define OLD_FETCH SLICE("fill3")
+#define OLD_SYNC  SLICE("sync1")
 
 static bool old_slice(struct slice *in, struct slice *out)
 {
@@ -131,7 +131,7 @@ static bool old_slice(struct slice *in, struct slice *out)
 }
 
 /* key | saved | total | origin | validator | digest known, digest | extents */
-static struct partial *decode_old_fill(struct slice row)
+static struct partial *decode_old_fetch(struct slice row)
 {
     struct slice key, origin, validator;
     struct partial *p;
@@ -142,7 +142,7 @@ static struct partial *decode_old_fill(struct slice row)
         !old_slice(&row, &validator) || !slice_be(&row, 1, &known)) {
         return NULL;
     }
-    p = partial_new(PARTIAL_FILL, key);
+    p = partial_new(PARTIAL_FETCH, key);
     p->saved_unix_s = saved;
     p->total_bytes = total;
     p->source = arena_copy(&p->arena, origin);
@@ -154,8 +154,8 @@ static struct partial *decode_old_fill(struct slice row)
     return p;
 }
 
-/* repo | path | upstream | digest known, digest | version, flags | listed size, time, step | saved | bytes | time | time's step |
- * sum | validator */
+/* repo | path | upstream | digest known, digest | version, flags | listed size, time, step | saved
+ * | bytes | time | time's step | sum | validator */
 static struct partial *decode_old_sync(struct slice row)
 {
     struct slice repo, path, upstream, listed, step;
@@ -193,7 +193,7 @@ static struct partial *decode_old_sync(struct slice row)
     return p;
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 /* Under the lock, as the next two. */
 static struct partial *find(struct partials *x, struct slice key)
@@ -288,11 +288,11 @@ void partials_each(struct store *s, enum partial_kind kind,
     lock_drop(&s->partials->lock);
 }
 
-/* --- those that go ------------------------------------------------------------------------------------------------ */
+/* --- those that go ---------------------------------------------------------------------------- */
 
 void partial_lose(struct store *s, uint64_t id)
 {
-    struct partial *p = partial_new(PARTIAL_FILL, SLICE_NONE);
+    struct partial *p = partial_new(PARTIAL_FETCH, SLICE_NONE);
 
     p->id = id;
     lock_take(&s->partials->lock);
@@ -323,8 +323,8 @@ static int by_age(const void *a, const void *b)
     return (*x)->saved_unix_s < (*y)->saved_unix_s ? -1 : (*x)->saved_unix_s > (*y)->saved_unix_s;
 }
 
-/* The oldest fills, until the others are few enough and have at most that many bytes. */
-static void lose_oldest_fills(struct partials *x, uint64_t max_bytes)
+/* The oldest fetches, until the others are few enough and have at most that many bytes. */
+static void lose_oldest_fetches(struct partials *x, uint64_t max_bytes)
 {
     struct partial **fill = mem_array(HASH_COUNT(x->parked) + 1, sizeof *fill);
     struct partial *p, *tmp;
@@ -333,15 +333,15 @@ static void lose_oldest_fills(struct partials *x, uint64_t max_bytes)
 
     HASH_ITER(hh, x->parked, p, tmp)
     {
-        if (is_kind(p, PARTIAL_FILL)) {
+        if (is_kind(p, PARTIAL_FETCH)) {
             bytes += extents_bytes(&p->have);
             fill[count++] = p;
         }
     }
-    if (bytes > max_bytes || count > FILLS_MAX) {
+    if (bytes > max_bytes || count > FETCHES_MAX) {
         qsort(fill, count, sizeof(struct partial *), by_age);
     }
-    for (size_t i = 0; bytes > max_bytes || count - i > FILLS_MAX; i++) {
+    for (size_t i = 0; bytes > max_bytes || count - i > FETCHES_MAX; i++) {
         bytes -= extents_bytes(&fill[i]->have);
         lose(x, fill[i]);
     }
@@ -360,7 +360,7 @@ void partials_lose_old(struct store *s, uint64_t now_unix_s, uint64_t max_bytes)
             lose(x, p);
         }
     }
-    lose_oldest_fills(x, max_bytes);
+    lose_oldest_fetches(x, max_bytes);
     lock_drop(&x->lock);
 }
 
@@ -412,7 +412,7 @@ void partials_drop_lost(struct store *s)
     }
 }
 
-/* --- with the store ----------------------------------------------------------------------------------------------- */
+/* --- with the store --------------------------------------------------------------------------- */
 
 static int load_row(void *arg, struct slice key, struct slice row)
 {
@@ -425,8 +425,8 @@ static int load_row(void *arg, struct slice key, struct slice row)
     }
     if (slice_starts(row, ROW_MAGIC)) {
         p = decode(slice_from(row, ROW_MAGIC.n));
-    } else if (slice_starts(row, OLD_FILL)) {
-        p = decode_old_fill(slice_from(row, OLD_FILL.n));
+    } else if (slice_starts(row, OLD_FETCH)) {
+        p = decode_old_fetch(slice_from(row, OLD_FETCH.n));
     } else if (slice_starts(row, OLD_SYNC)) {
         p = decode_old_sync(slice_from(row, OLD_SYNC.n));
     }
@@ -438,7 +438,7 @@ static int load_row(void *arg, struct slice key, struct slice row)
         p->id = id;
         put(x, p);
     } else { /* damaged, or of a version that is not known */
-        p = partial_new(PARTIAL_FILL, SLICE_NONE);
+        p = partial_new(PARTIAL_FETCH, SLICE_NONE);
         p->id = id;
         list_push_back(&x->lost, &p->node);
     }

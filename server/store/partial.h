@@ -1,11 +1,13 @@
-/* partial.h - what an unfinished ingest (ingest.h) leaves for the next one: a row in TABLE_PARTIAL beside its stage, and in memory a
- * table of those that nobody has open.
+/* partial.h - what an unfinished ingest (ingest.h) leaves for the next one: a row in TABLE_PARTIAL
+ * beside its stage, and in memory a table of those that nobody has open.
  *
- * A row says of what its bytes are the beginning or a part, which of them are durable, and under which validator. It is a promise
- * about bytes, not about the origin: whether what is missing belongs to them is for its owner to find out. An upload's row says only
- * whose the stage is; what has come of it stands in the upload's own rows.
+ * A row says of what its bytes are the beginning or a part, which of them are durable, and under
+ * which validator. It is a promise about bytes, not about the origin: whether what is missing
+ * belongs to them is for its owner to find out. An upload's row says only whose the stage is; what
+ * has come of it stands in the upload's own rows.
  *
- * owns     a struct partial is its holder's: partial_take() gives it, partial_give() takes it back, partial_free() frees the memory alone
+ * owns     a struct partial is its holder's: partial_take() gives it, partial_give() takes it back,
+ *          partial_free() frees the memory alone
  * threads  any. partial_drop() and partials_drop_lost() block; what is lost waits for them
  */
 #ifndef SERVER_STORE_PARTIAL_H
@@ -19,7 +21,7 @@
 #include "server/store/store.h"
 
 enum partial_kind {
-    PARTIAL_FILL = 'f',   /* name: the object row's key */
+    PARTIAL_FETCH = 'f',  /* name: the object row's key */
     PARTIAL_SYNC = 's',   /* name: repo NUL path */
     PARTIAL_UPLOAD = 'u', /* name: the session's id; never in the table */
 };
@@ -59,7 +61,8 @@ void partial_give(struct store *s, struct partial **pp);
 void partial_lose(struct store *s, uint64_t id);
 void partials_lose(struct store *s, enum partial_kind kind,
                    bool (*goes)(void *arg, const struct partial *p), void *arg);
-/* Likewise all that have waited for a week, and the oldest fills while they hold more than max_bytes. */
+/* Likewise all that have waited for a week, and the oldest fills while they hold more than
+ * max_bytes. */
 void partials_lose_old(struct store *s, uint64_t now_unix_s, uint64_t max_bytes);
 void partials_drop_lost(struct store *s);
 /* Row and file, unless somebody has the stage open. */

@@ -1,6 +1,8 @@
-/* pieces.h - what a blob is made of, cut by content (common/hash/gear.h): two versions of a file that share bytes share pieces.
+/* pieces.h - what a blob is made of, cut by content (common/hash/gear.h): two versions of a file
+ * that share bytes share pieces.
  *
- * A list is made once, when somebody asks, and kept in a row that goes with its blob. On the wire and in the row, big-endian:
+ * A list is made once, when somebody asks, and kept in a row that goes with its blob. On the wire
+ * and in the row, big-endian:
  *
  *   8 bytes "mrdpcs01", u64 size, 32 bytes SHA-256 of the whole, u32 count, count x (u32 bytes, first 16 bytes of the piece's SHA-256)
  *

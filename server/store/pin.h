@@ -1,4 +1,5 @@
-/* pin.h - the pins at one moment, in memory, for eviction. pin_set and its brothers are in keep.h. */
+/* pin.h - the pins at one moment, in memory, for eviction. pin_set and its brothers are in
+ * keep.h. */
 #ifndef SERVER_STORE_PIN_H
 #define SERVER_STORE_PIN_H
 

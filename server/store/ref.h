@@ -1,9 +1,11 @@
-/* ref.h - names that a tree's owner gives to versions: branches, which move with each publish on them, and tags, which stay.
+/* ref.h - names that a tree's owner gives to versions: branches, which move with each publish on
+ * them, and tags, which stay.
  *
- * All branches of a tree share its numbers, snapshots and holders; the head is the branch "main" and has no row here. So a new
- * branch is one row, whatever the tree's size, and what holds for snapshots (collection, diff, removal) holds for those of
- * branches. Every change of a ref changes the head's row too (head.names): whoever relies on that relies on the refs. A version
- * that a ref names is not removed, and a name names one thing: a branch, a tag, or a label (snap_tag()).
+ * All branches of a tree share its numbers, snapshots and holders; the head is the branch "main"
+ * and has no row here. So a new branch is one row, whatever the tree's size, and what holds for
+ * snapshots (collection, diff, removal) holds for those of branches. Every change of a ref changes
+ * the head's row too (head.names): whoever relies on that relies on the refs. A version that a ref
+ * names is not removed, and a name names one thing: a branch, a tag, or a label (snap_tag()).
  *
  * threads  any; blocks
  * errors   E_NOTFOUND: no such tree, ref or version; E_EXISTS; E_INVALID: no name for a ref
@@ -24,7 +26,8 @@ struct ref {
     struct slice message; /* of a tag; or "" */
 };
 
-/* What git takes for a name, and that is not read as something else: "main", "HEAD", "refs/...", a commit's id. */
+/* What git takes for a name, and that is not read as something else: "main", "HEAD", "refs/...", a
+ * commit's id. */
 bool ref_name_valid(struct slice name);
 MUST_USE int ref_get(struct store *s, struct slice repo, struct slice tree, enum ref_kind kind,
                      struct slice name, struct snap *out, struct err *e);

@@ -55,7 +55,8 @@ static int move_row(void *arg, struct slice key, struct slice value)
     return 0;
 }
 
-/* All rows "repo NUL tree NUL ...". They change with the head's row alone, which the batch relies on. */
+/* All rows "repo NUL tree NUL ...". They change with the head's row alone, which the batch relies
+ * on. */
 static int move_table(struct renaming *x, enum table t)
 {
     struct table_walk w = {x, t};

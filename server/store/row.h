@@ -1,4 +1,5 @@
-/* row.h - the value of a row in TABLE_BLOB. Bytes behind the known fields belong to a newer program and are ignored. */
+/* row.h - the value of a row in TABLE_BLOB. Bytes behind the known fields belong to a newer program
+ * and are ignored. */
 #ifndef SERVER_STORE_ROW_H
 #define SERVER_STORE_ROW_H
 
@@ -10,8 +11,8 @@ enum blob_place { BLOB_INLINE = 1, BLOB_FILE = 2 };
 struct blob_row {
     enum blob_place place;
     uint64_t size_bytes;
-    uint64_t
-        created_unix_s; /* of the latest seal: a fresh reference makes an old blob young again */
+    /* of the latest seal: a fresh reference makes an old blob young again */
+    uint64_t created_unix_s;
     uint64_t verified_unix_s; /* scrub; 0: never */
 };
 

@@ -168,8 +168,9 @@ static int make_folder(struct store *s, const struct digest *d, struct err *e)
     return rc;
 }
 
-/* Folders are made when their first blob comes: 65,536 empty ones would take 256 MiB of an ext4. A bit is set only after
- * the folder's name is on disk, so that no other seal trusts a name that a power cut could take. */
+/* Folders are made when their first blob comes: 65,536 empty ones would take 256 MiB of an ext4. A
+ * bit is set only after the folder's name is on disk, so that no other seal trusts a name that a
+ * power cut could take. */
 int seal_folder(struct store *s, const struct digest *d, struct err *e)
 {
     unsigned n = (unsigned)be_get(d->b, 2);

@@ -57,7 +57,8 @@ static int step(struct seek *k, size_t depth, const struct tree_node *parent, co
     return rc;
 }
 
-/* Down to the leaf where `path` is or would be; *next: where the following leaf begins, or p == NULL. */
+/* Down to the leaf where `path` is or would be; *next: where the following leaf begins, or p ==
+ * NULL. */
 static int descend(struct seek *k, struct slice path, struct tree_node **leaf, struct slice *next,
                    struct err *e)
 {

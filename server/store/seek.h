@@ -1,6 +1,7 @@
 /* seek.h - lookups in one tree that come in path order: the nodes of the last way down are kept.
  *
- * A way down checks what a stranger's tree could get wrong: levels fall by one, a node begins where its parent says.
+ * A way down checks what a stranger's tree could get wrong: levels fall by one, a node begins where
+ * its parent says.
  *
  * owns     seek_close() frees the nodes; entries are borrowed until the next call
  * threads  one at a time; blocks

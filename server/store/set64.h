@@ -1,4 +1,5 @@
-/* set64.h - a set of 64-bit hashes, for marking: two keys that share a hash keep garbage, never lose data. */
+/* set64.h - a set of 64-bit hashes, for marking: two keys that share a hash keep garbage, never
+ * lose data. */
 #ifndef SERVER_STORE_SET64_H
 #define SERVER_STORE_SET64_H
 

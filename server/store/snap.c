@@ -11,7 +11,8 @@ enum { SNAP_BYTES = 66, TIME_BYTES = 8, ROW_MAX = 4096, KEY_MAX = 8192, TRIES = 
 
 /* --- rows --- */
 
-/* version 1 | root 32 | parent 8 | created 8 | entries 8 | bytes 8 | label n 1 | label | top's mtime 8, when it is known */
+/* version 1 | root 32 | parent 8 | created 8 | entries 8 | bytes 8 | label n 1 | label | top's
+ * mtime 8, when it is known */
 static void put_row(struct batch *b, struct slice key, const struct snap *sn)
 {
     char row[SNAP_BYTES + sizeof sn->label + TIME_BYTES] = {1};

@@ -1,7 +1,8 @@
-/* space.h - how many bytes there are: those of sealed blobs (commit.h), reservations of stages, what is parked, the disk, the ballast.
+/* space.h - how many bytes there are: those of sealed blobs (commit.h), reservations of stages,
+ * what is parked, the disk, the ballast.
  *
- * The ballast is a file that holds space back; the first ENOSPC deletes it, so that RocksDB can finish what it writes and
- * eviction can commit; it is made again when there is room.
+ * The ballast is a file that holds space back; the first ENOSPC deletes it, so that RocksDB can
+ * finish what it writes and eviction can commit; it is made again when there is room.
  *
  * threads  any; space_tick() may block for a statvfs or the ballast
  */
@@ -33,7 +34,8 @@ MUST_USE int space_open(struct store *s, struct err *e); /* the disk and the bal
 void space_fini(struct space *x);
 /* E_NOSPACE when the quota or the disk has no room for it. */
 MUST_USE int space_reserve(struct store *s, uint64_t bytes, struct err *e);
-/* Takes bytes that are on disk already onto a stage's account, and reserves more: neither when that fails. */
+/* Takes bytes that are on disk already onto a stage's account, and reserves more: neither when that
+ * fails. */
 MUST_USE int space_adopt(struct store *s, uint64_t have, uint64_t more, struct err *e);
 /* Notes n bytes that a stage is about to write; beyond its reservation it gets more, in steps. */
 MUST_USE int space_write(struct store *s, uint64_t *reserved, uint64_t *written, uint64_t n,

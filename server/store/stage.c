@@ -1,4 +1,5 @@
-/* stage.c - bytes on their way to a blob: open, parked for somebody to resume, sealed, or swept at the next start. */
+/* stage.c - bytes on their way to a blob: open, parked for somebody to resume, sealed, or swept at
+ * the next start. */
 
 #include "server/store/blob.h"
 
@@ -37,8 +38,8 @@ struct stage {
 
 /* --- parked --- */
 
-/* A stage that nobody has open, but whose file stays under partial/ for somebody to resume: its bytes are on the store's account
- * all the same. */
+/* A stage that nobody has open, but whose file stays under partial/ for somebody to resume: its
+ * bytes are on the store's account all the same. */
 struct parked {
     UT_hash_handle hh;
     uint64_t id;
@@ -137,7 +138,8 @@ static int create_named(struct store *s, uint64_t *id, struct err *e)
     return fd;
 }
 
-/* As long as it is going to be, as far as is known: bytes come in any order, and runs of zeros are left out. */
+/* As long as it is going to be, as far as is known: bytes come in any order, and runs of zeros are
+ * left out. */
 static uint64_t length_of(int fd, uint64_t expect_bytes)
 {
     struct stat st;
@@ -466,8 +468,8 @@ static int link_once(struct stage *st, const char *path)
     return linkat(AT_FDCWD, from, st->s->blobs_fd, path, AT_SYMLINK_FOLLOW);
 }
 
-/* An existing file of the right size is another seal's, or an orphan of one: its data was synced before it got the name.
- * Any other is debris from outside. */
+/* An existing file of the right size is another seal's, or an orphan of one: its data was synced
+ * before it got the name. Any other is debris from outside. */
 static int link_name(struct stage *st, const char *path, uint64_t size_bytes, struct err *e)
 {
     struct stat have;
@@ -507,8 +509,8 @@ static int sync_folder(struct store *s, const char *path, struct err *e)
     return rc;
 }
 
-/* Data before name, name before row: after a power cut a name never leads to missing bytes, a row never to a missing
- * name. */
+/* Data before name, name before row: after a power cut a name never leads to missing bytes, a row
+ * never to a missing name. */
 static int give_name(struct stage *st, const struct digest *d, uint64_t size_bytes, struct err *e)
 {
     char path[BLOB_PATH];

@@ -58,7 +58,8 @@ static int take_lock(struct store *s, struct err *e)
     return 0;
 }
 
-/* Files without a name are made in blobs/ and linked through /proc; some file systems and containers lack one of both. */
+/* Files without a name are made in blobs/ and linked through /proc; some file systems and
+ * containers lack one of both. */
 static bool tmpfile_works(struct store *s)
 {
     char proc[40];
@@ -89,7 +90,8 @@ static int open_folders(struct store *s, struct err *e)
     rc = rc != 0 ? rc : open_folder(s, "blobs", &s->blobs_fd, e);
     rc = rc != 0 ? rc : open_folder(s, "partial", &s->partial_fd, e);
     rc = rc != 0 ? rc : open_folder(s, "quarantine", &s->quarantine_fd, e);
-    /* Small blobs and tokens' hashes lie in there: not for everybody, which is how RocksDB would make it. */
+    /* Small blobs and tokens' hashes lie in there: not for everybody, which is how RocksDB would
+     * make it. */
     if (rc == 0 && mkdirat(s->dir_fd, "meta", 0750) == -1 && errno != EEXIST) {
         rc = err_sys(e, "mkdir %s/meta", s->dir);
     }

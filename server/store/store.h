@@ -1,12 +1,16 @@
-/* store.h - everything that must survive: rows in tables (RocksDB) and blobs in files (blob.h), under one folder.
+/* store.h - everything that must survive: rows in tables (RocksDB) and blobs in files (blob.h),
+ * under one folder.
  *
- * Rows: get and scan read the latest committed state; all writes are batches through one commit thread that groups
- * them. A batch is all or nothing, and may carry preconditions that are checked on the commit thread:
- * that is the only read-modify-write there is. No iterator spans tables. A later S3 backend implements this header.
+ * Rows: get and scan read the latest committed state; all writes are batches through one commit
+ * thread that groups them. A batch is all or nothing, and may carry preconditions that are checked
+ * on the commit thread: that is the only read-modify-write there is. No iterator spans tables. A
+ * later S3 backend implements this header.
  *
  * layout   <state_dir>/meta/ (RocksDB)  blobs/ab/cd/<hex>  partial/<id>  lock  ballast
- * threads  any. get, scan, commit and blob_* block: call them from a pool, never from a loop. store_commit_async does not
- * errors   E_NOTFOUND is ordinary; E_CHANGED: a precondition did not hold; E_CORRUPT, E_NOSPACE, E_IO carry a sentence
+ * threads  any. get, scan, commit and blob_* block: call them from a pool, never from a loop.
+ *          store_commit_async does not
+ * errors   E_NOTFOUND is ordinary; E_CHANGED: a precondition did not hold; E_CORRUPT, E_NOSPACE,
+ *          E_IO carry a sentence
  */
 #ifndef SERVER_STORE_STORE_H
 #define SERVER_STORE_STORE_H
@@ -14,7 +18,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/hash/digest.h"
-#include "common/os/mailbox.h"
+#include "common/os/message_queue.h"
 
 struct store;
 
@@ -46,7 +50,8 @@ void store_close(struct store **sp); /* drains the commit queue, flushes, marks 
 /* value is cleared first. E_NOTFOUND. */
 MUST_USE int store_get(struct store *s, enum table t, struct slice key, struct buf *value,
                        struct err *e);
-/* Rows with from <= key < to (to.p == NULL: to the end), in order, until row() returns nonzero; that is returned. */
+/* Rows with from <= key < to (to.p == NULL: to the end), in order, until row() returns nonzero;
+ * that is returned. */
 MUST_USE int store_scan(struct store *s, enum table t, struct slice from, struct slice to,
                         int (*row)(void *arg, struct slice key, struct slice value), void *arg,
                         struct err *e);
@@ -66,25 +71,30 @@ struct batch *batch_new(void);
 void batch_free(struct batch **bp);
 void batch_put(struct batch *b, enum table t, struct slice key, struct slice value);
 void batch_del(struct batch *b, enum table t, struct slice key);
-/* Takes out the puts that would change nothing; true when no step is left. *replaces: a row has another value by now. One that
- * is too big stays as it is, for store_commit() to refuse. Reads their rows: blocks. */
+/* Takes out the puts that would change nothing; true when no step is left. *replaces: a row has
+ * another value by now. One that is too big stays as it is, for store_commit() to refuse. Reads
+ * their rows: blocks. */
 MUST_USE bool batch_prune(struct batch *b, struct store *s, bool *replaces);
-/* The same, and those out too whose row is there with a value that fresh() does not put behind the new one. */
-MUST_USE bool batch_sift(struct batch *b, struct store *s,
-                         bool (*fresh)(struct slice old, struct slice value), bool *replaces);
+/* The same, and those out too whose row is there with a value that fresh() does not put behind the
+ * new one. */
+MUST_USE bool batch_filter(struct batch *b, struct store *s,
+                           bool (*fresh)(struct slice old, struct slice value), bool *replaces);
 size_t batch_bytes(const struct batch *b); /* of its steps */
-/* Preconditions: the row is absent, or its value is exactly that; else nothing is written and E_CHANGED returned. */
+/* Preconditions: the row is absent, or its value is exactly that; else nothing is written and
+ * E_CHANGED returned. */
 void batch_require_absent(struct batch *b, enum table t, struct slice key);
 void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value);
-/* A row in TABLE_HOLDER needs its blob: when the digest has no row in TABLE_BLOB once the batch is in, the batch fails
- * with E_CHANGED. So a reference to a blob found earlier cannot outlive the blob's eviction. */
+/* A row in TABLE_HOLDER needs its blob: when the digest has no row in TABLE_BLOB once the batch is
+ * in, the batch fails with E_CHANGED. So a reference to a blob found earlier cannot outlive the
+ * blob's eviction. */
 
-/* Takes *bp, also when it fails. E_TOOBIG: more was put into it than a batch holds, and nothing of it is written. */
+/* Takes *bp, also when it fails. E_TOOBIG: more was put into it than a batch holds, and nothing of
+ * it is written. */
 MUST_USE int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e);
 struct commit_wait { /* the caller keeps it until done() ran, on reply's loop */
     void (*done)(struct commit_wait *w, int rc, const struct err *e);
-    struct mailbox *reply;
-    struct letter letter; /* private, as all below */
+    struct message_queue *reply;
+    struct message message; /* private, as all below */
     struct list node;
     struct batch *batch;
     enum durability how;
@@ -104,7 +114,7 @@ struct store_space {
     uint64_t disk_free_bytes;
     uint64_t blobs;
     uint64_t high_bytes, low_bytes; /* the marks between which room is made */
-    bool full; /* the last write met ENOSPC; fills are refused until space is back */
+    bool full; /* the last write met ENOSPC; fetches are refused until space is back */
 };
 void store_space(struct store *s, struct store_space *out); /* no I/O but a cached statvfs */
 /* Quota, reserve and marks from now on; what is too much goes with the next eviction. */
@@ -115,11 +125,12 @@ const char *store_folder(const struct store *s); /* state_dir, as it was given *
 bool store_was_clean(const struct store *s);
 /* Background-error and stall flags of RocksDB, for readyz and metrics. */
 bool store_healthy(struct store *s, struct err *why);
-/* Blobs that were found damaged, by whom ever, since the start or since a verify_run() that found nothing; *since_unix_s: the
- * first of them. */
+/* Blobs that were found damaged, by whom ever, since the start or since a verify_run() that found
+ * nothing; *since_unix_s: the first of them. */
 uint64_t store_damaged(const struct store *s, uint64_t *since_unix_s);
-/* For how long the disk has taken what RocksDB does not write any more: after some errors it writes nothing until it is opened
- * anew (docs/decisions/0018). 0: rows are written, or the disk does not take anything either. */
+/* For how long the disk has taken what RocksDB does not write any more: after some errors it writes
+ * nothing until it is opened anew (docs/decisions/0018). 0: rows are written, or the disk does not
+ * take anything either. */
 uint64_t store_stuck_ms(struct store *s, uint64_t now_ms);
 /* RocksDB numbers as "name value" lines for /metrics. */
 void store_metrics(struct store *s, struct buf *out);

@@ -68,7 +68,8 @@ static int follow(struct buf *at, size_t n, struct slice target, struct err *e)
     return rc;
 }
 
-/* The first link on the way to buf `at`: 1 and its place is taken by its target; 0: there is none. */
+/* The first link on the way to buf `at`: 1 and its place is taken by its target; 0: there is
+ * none. */
 static int follow_first(struct seek *k, struct buf *at, struct err *e)
 {
     for (size_t n = 1; n <= at->n; n++) {

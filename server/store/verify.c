@@ -1,7 +1,8 @@
 /* verify.c - what is damaged: found by verify_run() and by the scrubber, confirmed, and dropped.
  *
- * verify_run(): the invariants of a store, one pass each, on a live store: what seems wrong is looked at again before it
- * is said, and every removal is checked on the commit thread or under the register of seals.
+ * verify_run(): the invariants of a store, one pass each, on a live store: what seems wrong is
+ * looked at again before it is said, and every removal is checked on the commit thread or under the
+ * register of seals.
  *
  *   blobs      a row leads to all bytes (deep: to the right ones)
  *   files      a file has a row; inline bytes, chunk lists and access hours have a blob; partial/ has its rows
@@ -30,7 +31,7 @@
 #include "server/store/row.h"
 #include "server/store/state.h"
 
-/* --- a damaged blob ------------------------------------------------------------------------------------------------ */
+/* --- a damaged blob --------------------------------------------------------------------------- */
 
 struct damaged {
     struct drops drops;
@@ -130,7 +131,7 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
     return rc;
 }
 
-/* --- what all passes know ------------------------------------------------------------------------------------------ */
+/* --- what all passes know --------------------------------------------------------------------- */
 
 struct verify {
     struct store *s;
@@ -203,7 +204,8 @@ static int hash_blob(struct store *s, const struct digest *d, bool *same, struct
     return rc;
 }
 
-/* Hashes the blob, twice when it seems wrong. E_CORRUPT: blob_open() found it damaged and has dropped it. E_IO: unreadable. */
+/* Hashes the blob, twice when it seems wrong. E_CORRUPT: blob_open() found it damaged and has
+ * dropped it. E_IO: unreadable. */
 static int blob_hash_check(struct store *s, const struct digest *d, bool *whole, struct err *e)
 {
     int rc = hash_blob(s, d, whole, e);
@@ -286,7 +288,8 @@ int scrub_step(struct store *s, uint64_t budget_bytes, uint64_t before_unix_s, u
 
 /* --- files ---
  *
- * Of a verify, what lies in the folders: each blob's file has its row, each partial one a fill or an upload.
+ * Of a verify, what lies in the folders: each blob's file has its row, each partial one a fetch or
+ * an upload.
  */
 
 enum { PARTIAL_OLD_S = 3600 };
@@ -362,7 +365,7 @@ static int verify_files(struct verify *v)
     return 0;
 }
 
-/* Young ones belong to a fill whose row is on its way. */
+/* Young ones belong to a fetch whose row is on its way. */
 static void check_partial(struct verify *v, const char *name)
 {
     struct stat st;

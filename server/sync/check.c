@@ -4,7 +4,7 @@
 #include "server/repo/python/requirement.h"
 #include "server/sync/cron.h"
 #include "server/sync/engine.h"
-#include "server/sync/gate.h"
+#include "server/sync/removal_limit.h"
 #include "server/sync/hook.h"
 #include "server/sync/pace.h"
 #include "server/sync/proxy.h"
@@ -158,9 +158,9 @@ static int check_urls(const struct sync_conf *c, const struct origin_settings *o
 
 static int check_snapshot(const struct sync_conf *c, struct err *e)
 {
-    struct gate_limit l;
+    struct removal_limit l;
 
-    if (c->max_delete != NULL && !gate_limit_parse(c->max_delete, &l)) {
+    if (c->max_delete != NULL && !removal_limit_parse(c->max_delete, &l)) {
         return err_set(e, E_CONFIG,
                        "max_delete = \"%.40s\", that is neither a number nor a share, write 40000 "
                        "or 5%%",

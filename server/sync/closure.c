@@ -6,7 +6,7 @@
 
 #include "server/store/seek.h"
 
-enum { TOLD = 10, SENTENCE_BYTES = 150, MORE_BYTES = 70 };
+enum { REPORTED = 10, SENTENCE_BYTES = 150, MORE_BYTES = 70 };
 
 struct closure {
     const struct closure_want *want;
@@ -110,7 +110,7 @@ static void note(struct closure *x, const char *sentence, struct slice name)
         snprintf(x->more + n, sizeof x->more - n, "%s" SLICE_FMT, n == 0 ? "; also " : ", ",
                  SLICE_ARG(name));
     }
-    if (x->want->say != NULL && x->out->wrong <= TOLD) {
+    if (x->want->say != NULL && x->out->wrong <= REPORTED) {
         x->want->say(x->want->arg, "closure: %s", sentence);
     }
 }
@@ -171,9 +171,10 @@ int closure_names(struct closure *x, struct slice index, struct slice path, uint
         x->out->files += rc == 0;
         return rc;
     }
-    if (!there && !sift_wants(x->want->sift, &(struct sync_entry){.type = SYNC_FILE,
-                                                                  .path = path,
-                                                                  .size_bytes = size_bytes})) {
+    if (!there &&
+        !file_filter_wants(
+            x->want->file_filter,
+            &(struct sync_entry){.type = SYNC_FILE, .path = path, .size_bytes = size_bytes})) {
         x->out->unwanted++;
         return 0;
     }

@@ -1,11 +1,14 @@
-/* closure.h - what a tree's own indexes name is in the tree, as they name it: else the upstream was seen half-way, and nothing
- * is published.
+/* closure.h - what a tree's own indexes name is in the tree, as they name it: else the upstream was
+ * seen half-way, and nothing is published.
  *
- * Which files are indexes, and what is read from them, is a profile's (profile.h): it asks for the tree's files, feeds what
- * an index says to closure_names(), and goes on when something lacks, so that the report can tell all of it.
+ * Which files are indexes, and what is read from them, is a profile's (profile.h): it asks for the
+ * tree's files, feeds what an index says to closure_names(), and goes on when something lacks, so
+ * that the report can tell all of it.
  *
- * threads  any; blocks: reads the indexes, and files whose digest is named in another kind than ours
- * errors   E_AGAIN with what is missing where; E_UNSUPPORTED, E_TOOBIG: an index that no next state of the upstream mends
+ * threads  any; blocks: reads the indexes, and files whose digest is named in another kind than
+ *          ours
+ * errors   E_AGAIN with what is missing where; E_UNSUPPORTED, E_TOOBIG: an index that no next state
+ *          of the upstream mends
  */
 #ifndef SERVER_SYNC_CLOSURE_H
 #define SERVER_SYNC_CLOSURE_H
@@ -13,7 +16,7 @@
 #include "server/store/tree.h"
 #include "server/sync/pieces.h"
 #include "server/sync/profile.h"
-#include "server/sync/sift.h"
+#include "server/sync/file_filter.h"
 
 struct closure_report {
     uint64_t indexes, files; /* checked */
@@ -26,7 +29,7 @@ struct closure_want {
     struct store *store;
     const struct digest *root;
     const struct profile *profile;
-    struct sift *sift; /* what it does not want may be missing; or NULL */
+    struct file_filter *file_filter; /* what it does not want may be missing; or NULL */
     void (*say)(void *arg, const char *fmt, ...)
         PRINTF_LIKE(2, 3); /* of some wrong files; or NULL */
     void *arg;
@@ -54,8 +57,8 @@ MUST_USE int closure_find(struct closure *x, struct slice path, struct closure_f
                           struct err *e);
 struct store *closure_store(struct closure *x);
 struct closure_report *closure_report(struct closure *x);
-/* The index `index` says that `path` is there. size_bytes UINT64_MAX, sum SUM_NONE: that it does not say. What is wrong is
- * noted and told; 0 all the same. */
+/* The index `index` says that `path` is there. size_bytes UINT64_MAX, sum SUM_NONE: that it does
+ * not say. What is wrong is noted and told; 0 all the same. */
 MUST_USE int closure_names(struct closure *x, struct slice index, struct slice path,
                            uint64_t size_bytes, const struct sum *sum, struct err *e);
 /* Noted and told as well. */

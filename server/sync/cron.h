@@ -1,7 +1,7 @@
 /* cron.h - when the next run is due: "17 3 * * *", "@daily", "every 6h". Times are UTC.
  *
- * Five fields (minute, hour, day of month, month, day of week) of numbers, names, ranges, steps and lists; when both days are
- * restricted either will do, as in cron(5). 0 and 7 are Sunday.
+ * Five fields (minute, hour, day of month, month, day of week) of numbers, names, ranges, steps and
+ * lists; when both days are restricted either will do, as in cron(5). 0 and 7 are Sunday.
  *
  * threads  any; pure
  */

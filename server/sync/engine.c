@@ -33,7 +33,7 @@ const struct engine_ops *engine_find(const char *name, struct slice url)
     return NULL;
 }
 
-enum sync_class sync_class_of(int rc, bool of_take)
+enum sync_class sync_class_of(int rc, bool of_download)
 {
     switch (rc) {
     case 0:
@@ -48,7 +48,7 @@ enum sync_class sync_class_of(int rc, bool of_take)
     case E_NOTFOUND:
     case E_CHANGED:
     case E_CORRUPT:
-        return of_take ? SYNC_ENTRY : rc == E_NOTFOUND ? SYNC_FINAL : SYNC_RETRY;
+        return of_download ? SYNC_ENTRY : rc == E_NOTFOUND ? SYNC_FINAL : SYNC_RETRY;
     case E_NOSPACE:
         return SYNC_HERE;
     case E_CANCELLED:

@@ -1,7 +1,8 @@
 /* entry.h - one thing that an upstream has, as an engine lists it and the pipeline plans with it.
  *
- * Paths are bytes below the upstream's root: no leading or trailing '/', no empty, "." or ".." part, no NUL, at most 4095.
- * An engine checks with tree_path_valid() and leaves out (and counts) what is not so; the pipeline checks again.
+ * Paths are bytes below the upstream's root: no leading or trailing '/', no empty, "." or ".."
+ * part, no NUL, at most 4095. An engine checks with tree_path_valid() and leaves out (and counts)
+ * what is not so; the pipeline checks again.
  *
  * owns     plain data; the slices are borrowed for as long as the call that gives the entry lasts
  */
@@ -27,12 +28,13 @@ struct sync_entry {
     bool digest_known;     /* by the list or a signed index: what is fetched must match it */
     struct digest digest;
     struct slice target; /* links: as the upstream says it, any bytes but NUL */
-    /* A file that is a hard link: the path of its group's first, which is listed too and has none itself. The content is
-     * the first one's: it is not fetched again. With digest_known it is judged by
-     * itself. */
-    struct slice
-        leader; /* of a link that is a hard link, too; that has its own target all the same */
-    /* Strong, of the list or of the file's own head (an ETag with its quotes): equal means the same bytes. */
+    /* A file that is a hard link: the path of its group's first, which is listed too and has none
+     * itself. The content is the first one's: it is not fetched again. With digest_known it is
+     * judged by itself. */
+    /* of a link that is a hard link, too; that has its own target all the same */
+    struct slice leader;
+    /* Strong, of the list or of the file's own head (an ETag with its quotes): equal means the same
+     * bytes. */
     struct slice validator;
     uint64_t ref; /* the engine's own: where in its list, which URL. Given back with a want */
 };

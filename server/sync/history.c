@@ -19,7 +19,8 @@ static void key_of(struct buf *out, struct slice repo, const uint64_t *n, size_t
     }
 }
 
-/* --- reports: numbers in a row, then the texts; what a newer program adds behind them is ignored --- */
+/* --- reports: numbers in a row, then the texts; what a newer program adds behind them is ignored
+ * --- */
 
 enum { REPORT_NUMBERS = 19 };
 

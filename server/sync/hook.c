@@ -231,7 +231,7 @@ static int judge(struct hooking *x, struct err *e)
     return 0;
 }
 
-static int start(struct hooking *x, const struct child_want *w, struct err *e)
+static int start(struct hooking *x, const struct child_params *w, struct err *e)
 {
     static const struct child_events events = {on_out, NULL, on_end};
     int rc = child_start(x->site->base, w, &events, x, &x->child, e);
@@ -245,7 +245,8 @@ int hook_run(const struct hook_site *s, const struct sync_conf *c, enum hook h, 
     struct hooking x = {.site = s, .hook = h, .line = BUF_INIT(LINE_MAX_BYTES + 1)};
     struct buf document = BUF_INIT(DOCUMENT_MAX);
     struct arena arena = {0};
-    struct child_want w = {.timeout_ms = (uint64_t)c->hook_timeout_s * 1000, .grace_ms = GRACE_MS};
+    struct child_params w = {.timeout_ms = (uint64_t)c->hook_timeout_s * 1000,
+                             .grace_ms = GRACE_MS};
     const char **words;
     size_t n = 0;
     const char *const *given = hook_argv(c, h, &n);

@@ -1,11 +1,14 @@
-/* hook.h - the operator's programs that a run starts: before it, and when it has published, failed, or holds a snapshot.
+/* hook.h - the operator's programs that a run starts: before it, and when it has published, failed,
+ * or holds a snapshot.
  *
- * A program is started without a shell, with MIRRORD_* variables and a JSON object on its stdin; what it writes goes into
- * the run's log. It never outlives its time-out, nor a stop, and neither does what it leaves in its process group; nor does the
- * program itself outlive a mirrord that is killed.
+ * A program is started without a shell, with MIRRORD_* variables and a JSON object on its stdin;
+ * what it writes goes into the run's log. It never outlives its time-out, nor a stop, and neither
+ * does what it leaves in its process group; nor does the program itself outlive a mirrord that is
+ * killed.
  *
  * threads  the one that turns the base; it does until the program has ended
- * errors   E_REFUSED: it ended with something else than 0; E_TIMEOUT; E_CANCELLED; or it could not be started
+ * errors   E_REFUSED: it ended with something else than 0; E_TIMEOUT; E_CANCELLED; or it could not
+ *          be started
  */
 #ifndef SERVER_SYNC_HOOK_H
 #define SERVER_SYNC_HOOK_H

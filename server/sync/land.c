@@ -14,7 +14,7 @@
 #include "server/store/keep.h"
 #include "server/store/seek.h"
 #include "server/sync/closure.h"
-#include "server/sync/gate.h"
+#include "server/sync/removal_limit.h"
 #include "server/sync/retain.h"
 #include "server/sync/run.h"
 #include "server/sync/seen.h"
@@ -28,8 +28,9 @@ static void build_hold(struct batch *b, struct slice repo, const struct digest *
 
 /* --- our own file in a snapshot ---
  *
- * Our own file in a snapshot: when, from where and by whom it was made, in the form in which Debian's mirrors say it,
- * so that those who check mirrors see how old this one is. It is written with each new snapshot, and with no other.
+ * Our own file in a snapshot: when, from where and by whom it was made, in the form in which
+ * Debian's mirrors say it, so that those who check mirrors see how old this one is. It is written
+ * with each new snapshot, and with no other.
  *
  * threads  the run's; blocks
  */
@@ -91,7 +92,7 @@ static void write_text(const struct sync_conf *c, const struct run_report *r, st
 }
 
 /* *b becomes the same tree with the file in it. */
-static int trace_add(struct plan_of_run *p, const struct sync_conf *c, const struct run_report *r,
+static int trace_add(struct sync_plan *p, const struct sync_conf *c, const struct run_report *r,
                      struct built *b, struct err *e)
 {
     struct buf text = BUF_INIT(TEXT_MAX);
@@ -121,7 +122,7 @@ static int trace_add(struct plan_of_run *p, const struct sync_conf *c, const str
     return rc;
 }
 
-int trace_is_there(struct plan_of_run *p, const struct sync_conf *c, bool *yes, struct err *e)
+int trace_is_there(struct sync_plan *p, const struct sync_conf *c, bool *yes, struct err *e)
 {
     struct arena a = {0};
     struct entry en;
@@ -141,8 +142,8 @@ int trace_is_there(struct plan_of_run *p, const struct sync_conf *c, bool *yes, 
  *
  * A plan that was carried out becomes a tree; and what is tidied up once its head is published.
  *
- * Edits go in by the thousand, each batch a tree of its own that nobody refers to: memory stays small, and nodes that are
- * left over go with the next collection.
+ * Edits go in by the thousand, each batch a tree of its own that nobody refers to: memory stays
+ * small, and nodes that are left over go with the next collection.
  *
  * threads  one at a time; blocks
  * errors   E_CHANGED: something went away meanwhile, plan again; E_INVALID: the paths clash
@@ -151,7 +152,7 @@ int trace_is_there(struct plan_of_run *p, const struct sync_conf *c, bool *yes, 
 enum { EDITS = 4096, ROWS_A_BATCH = 1024, ROW_ROOM = 8192 };
 
 struct builder {
-    struct plan_of_run *p;
+    struct sync_plan *p;
     struct seek base;
     struct seen_walk *staged;
     struct arena arena; /* of the edits at hand */
@@ -213,22 +214,22 @@ static int add(struct builder *x, const struct entry *en, bool remove)
 
 struct leaving {
     struct builder *x;
-    size_t at; /* in the roster: both are in the order of paths */
+    size_t at; /* in the entry list: both are in the order of paths */
     bool keep; /* but not what nobody wants */
 };
 
 static int on_old(void *arg, const struct entry *en)
 {
     struct leaving *l = arg;
-    struct roster *r = l->x->p->roster;
+    struct entry_list *r = l->x->p->entry_list;
 
     if (slice_eq(en->path, l->x->p->own)) {
         return 0;
     }
-    while (l->at < roster_count(r)) {
+    while (l->at < entry_list_count(r)) {
         struct sync_entry listed;
         int order;
-        roster_get(r, l->at, &listed);
+        entry_list_get(r, l->at, &listed);
         order = slice_cmp(listed.path, en->path);
         if (order == 0) {
             return 0;
@@ -238,7 +239,7 @@ static int on_old(void *arg, const struct entry *en)
         }
         l->at++;
     }
-    if (l->keep && sift_wants_old(l->x->p->sift, en)) {
+    if (l->keep && file_filter_wants_old(l->x->p->file_filter, en)) {
         return 0;
     }
     return add(l->x, &(struct entry){.path = en->path}, true);
@@ -306,19 +307,19 @@ static int staged(struct builder *x, const struct sync_entry *en, struct entry *
 /* The leader may stand anywhere: its rows are read by themselves. */
 static int leader_entry(struct builder *x, struct slice leader, struct entry *out, bool *gone)
 {
-    ptrdiff_t i = roster_find(x->p->roster, leader);
+    ptrdiff_t i = entry_list_find(x->p->entry_list, leader);
     struct buf key = BUF_INIT(ROW_ROOM), row = BUF_INIT(ROW_ROOM);
     struct sync_entry en;
     struct seen s;
     int rc;
 
     CHECK(i >= 0); /* plan.c looked */
-    roster_get(x->p->roster, (size_t)i, &en);
-    *gone = x->p->fate[i] == FATE_DROP;
+    entry_list_get(x->p->entry_list, (size_t)i, &en);
+    *gone = x->p->action[i] == ACTION_DROP;
     if (*gone) {
         return 0;
     }
-    if (x->p->fate[i] != FATE_STAGED) {
+    if (x->p->action[i] != ACTION_STAGED) {
         rc = rewrite(x, &en, out);
     } else {
         seen_key(&key, x->p->repo, en.path);
@@ -345,7 +346,7 @@ static int follower(struct builder *x, size_t i, const struct sync_entry *en)
         return rc;
     }
     if (gone) {
-        x->p->fate[i] = FATE_DROP;
+        x->p->action[i] = ACTION_DROP;
         return 0;
     }
     out.path = path;
@@ -359,38 +360,39 @@ static int write_entry(struct builder *x, size_t i)
     struct entry out = {0};
     int rc = 0;
 
-    roster_get(x->p->roster, i, &en);
+    entry_list_get(x->p->entry_list, i, &en);
     out.path = en.path;
     out.mtime_ns = mtime_or_none(en.mtime_ns);
-    switch ((enum fate)x->p->fate[i]) {
-    case FATE_SAME:
-    case FATE_KEEP:
-    case FATE_DROP:
+    switch ((enum action)x->p->action[i]) {
+    case ACTION_SAME:
+    case ACTION_KEEP:
+    case ACTION_DROP:
         return 0;
-    case FATE_FETCH:
+    case ACTION_FETCH:
         return err_set(x->e, E_INTERNAL, "a file was planned and never fetched");
-    case FATE_FOLLOW:
+    case ACTION_FOLLOW:
         return follower(x, i, &en);
-    case FATE_STAGED:
+    case ACTION_STAGED:
         rc = staged(x, &en, &out);
         break;
-    case FATE_WRITE:
+    case ACTION_WRITE:
         if (en.type == SYNC_FILE) {
             rc = rewrite(x, &en, &out);
         } else {
             out.type = en.type == SYNC_LINK ? ENTRY_LINK : ENTRY_DIR;
             out.target = en.target;
             out.path = arena_copy(&x->arena, en.path);
-            out.leader = en.type == SYNC_LINK ? plan_link_leader(x->p->roster, &en) : SLICE_NONE;
+            out.leader =
+                en.type == SYNC_LINK ? plan_link_leader(x->p->entry_list, &en) : SLICE_NONE;
         }
         break;
     }
     return rc != 0 ? rc : add(x, &out, false);
 }
 
-/* keep_gone: what is not listed stays (the upstream could not read all of its own), but for what is not
- * wanted any more. */
-static int build_tree(struct plan_of_run *p, bool keep_gone, struct built *out, struct err *e)
+/* keep_gone: what is not listed stays (the upstream could not read all of its own), but for what is
+ * not wanted any more. */
+static int build_tree(struct sync_plan *p, bool keep_gone, struct built *out, struct err *e)
 {
     struct builder x = {.p = p, .out = out, .e = e};
     int rc = 0;
@@ -399,10 +401,10 @@ static int build_tree(struct plan_of_run *p, bool keep_gone, struct built *out, 
     x.edit = mem_array(EDITS, sizeof x.edit[0]);
     seek_open(&x.base, p->store, &p->base);
     x.staged = seen_walk_open(p->store, TABLE_STAGE, p->repo);
-    if (p->has_base && (!keep_gone || p->sift != NULL)) {
+    if (p->has_base && (!keep_gone || p->file_filter != NULL)) {
         rc = remove_gone(&x, keep_gone);
     }
-    for (size_t i = 0; rc == 0 && i < roster_count(p->roster); i++) {
+    for (size_t i = 0; rc == 0 && i < entry_list_count(p->entry_list); i++) {
         rc = write_entry(&x, i);
     }
     rc = rc != 0 ? rc : flush(&x);
@@ -416,7 +418,7 @@ static int build_tree(struct plan_of_run *p, bool keep_gone, struct built *out, 
 /* --- afterwards --- */
 
 struct settling {
-    struct plan_of_run *p;
+    struct sync_plan *p;
     struct batch *b;
     struct seen_walk *seen; /* its rows that are to be written over or to go */
     struct buf key, row;
@@ -458,10 +460,10 @@ static int settle_seen(struct settling *x, struct slice path, const struct seen 
 
 static int settle_stage(struct settling *x, struct slice path, const struct seen *s)
 {
-    ptrdiff_t i = roster_find(x->p->roster, path);
+    ptrdiff_t i = entry_list_find(x->p->entry_list, path);
     int rc = 0;
 
-    if (i >= 0 && x->p->fate[i] == FATE_STAGED) {
+    if (i >= 0 && x->p->action[i] == ACTION_STAGED) {
         rc = hold_again(x, &s->digest);
         rc = rc != 0 ? rc : settle_seen(x, path, s);
     }
@@ -474,7 +476,7 @@ static int settle_stage(struct settling *x, struct slice path, const struct seen
 static int settle_row(struct settling *x, enum table t, struct slice path, const struct seen *s,
                       bool *did)
 {
-    *did = t == TABLE_STAGE || roster_find(x->p->roster, path) < 0;
+    *did = t == TABLE_STAGE || entry_list_find(x->p->entry_list, path) < 0;
     if (t == TABLE_STAGE) {
         return settle_stage(x, path, s);
     }
@@ -486,7 +488,7 @@ static int settle_row(struct settling *x, enum table t, struct slice path, const
 }
 
 /* Of stage rows all, of seen rows those of what is not listed any more. */
-static int settle_table(struct plan_of_run *p, enum table t, struct err *e)
+static int settle_table(struct sync_plan *p, enum table t, struct err *e)
 {
     struct seen_walk *w = seen_walk_open(p->store, t, p->repo);
     struct settling x = {.p = p,
@@ -521,8 +523,9 @@ static int settle_table(struct plan_of_run *p, enum table t, struct err *e)
     return rc;
 }
 
-/* After the head was published, or found to be the same: the blobs are held by the tree, stage rows go or become seen rows. */
-static int build_settle(struct plan_of_run *p, struct err *e)
+/* After the head was published, or found to be the same: the blobs are held by the tree, stage rows
+ * go or become seen rows. */
+static int build_settle(struct sync_plan *p, struct err *e)
 {
     int rc = settle_table(p, TABLE_STAGE, e);
 
@@ -534,7 +537,8 @@ static struct slice repo_of(const struct sync_run *r)
     return slice_str(r->job->repo);
 }
 
-/* A snapshot that waits; plain: its root before we put anything of ours in, by which it is known again. Without a head there is nothing to compare with: then it is a failure. */
+/* A snapshot that waits; plain: its root before we put anything of ours in, by which it is known
+ * again. Without a head there is nothing to compare with: then it is a failure. */
 static int park(struct sync_run *r, const struct built *b, const struct digest *plain,
                 const struct err *reason, struct err *e)
 {
@@ -668,7 +672,7 @@ static int check_closure(struct sync_run *r, const struct built *b, struct err *
     struct closure_want w = {.store = r->world.store,
                              .root = &b->root,
                              .profile = profile_of(r->job->conf),
-                             .sift = r->sift,
+                             .file_filter = r->file_filter,
                              .say = run_say_of,
                              .arg = r};
     struct closure_report seen = {0};
@@ -704,11 +708,11 @@ static void let_go(struct sync_run *r)
     }
 }
 
-/* Who told the root has told every bit of the tree: what differs is not what the upstream has published, unless we left
- * something out. */
+/* Who told the root has told every bit of the tree: what differs is not what the upstream has
+ * published, unless we left something out. */
 static int check_root(const struct sync_run *r, const struct built *b, struct err *e)
 {
-    if (!r->root_told || r->sifted != 0 || digest_eq(&b->root, &r->told_root)) {
+    if (!r->root_reported || r->sifted != 0 || digest_eq(&b->root, &r->reported_root)) {
         return 0;
     }
     return r->look.kept != 0
@@ -719,7 +723,7 @@ static int check_root(const struct sync_run *r, const struct built *b, struct er
 }
 
 struct unwanted {
-    struct sift *sift;
+    struct file_filter *file_filter;
     uint64_t n;
 };
 
@@ -727,19 +731,20 @@ static int count_unwanted(void *arg, const struct entry *en)
 {
     struct unwanted *u = arg;
 
-    u->n += !sift_wants_old(u->sift, en);
+    u->n += !file_filter_wants_old(u->file_filter, en);
     return 0;
 }
 
-/* What the settings exclude now was taken away by who wrote them, not by the upstream: it is judged without. */
-static int judge(struct sync_run *r, const struct gate_limit *limit, struct err *reason,
+/* What the settings exclude now was taken away by who wrote them, not by the upstream: it is judged
+ * without. */
+static int judge(struct sync_run *r, const struct removal_limit *limit, struct err *reason,
                  struct err *e)
 {
-    struct unwanted u = {.sift = r->sift};
-    uint64_t listed = roster_count(r->roster), before = r->head.entries;
-    int rc = gate_judge(limit, before, listed, r->plan.gone, reason);
+    struct unwanted u = {.file_filter = r->file_filter};
+    uint64_t listed = entry_list_count(r->entry_list), before = r->head.entries;
+    int rc = removal_judge(limit, before, listed, r->plan.gone, reason);
 
-    if (rc != E_REFUSED || r->sift == NULL || listed == 0 || r->head.seq == 0) {
+    if (rc != E_REFUSED || r->file_filter == NULL || listed == 0 || r->head.seq == 0) {
         return rc;
     }
     rc = tree_walk(r->world.store, &r->head.root, SLICE(""), SLICE_NONE, count_unwanted, &u, e);
@@ -748,13 +753,13 @@ static int judge(struct sync_run *r, const struct gate_limit *limit, struct err 
     }
     run_say(r, "%" PRIu64 " published entries are not wanted any more", u.n);
     err_clear(reason);
-    return gate_judge(limit, before - min_u64(before, u.n), listed,
-                      r->plan.gone - min_u64(r->plan.gone, u.n), reason);
+    return removal_judge(limit, before - min_u64(before, u.n), listed,
+                         r->plan.gone - min_u64(r->plan.gone, u.n), reason);
 }
 
 int run_land(struct sync_run *r, struct err *e)
 {
-    struct gate_limit limit = {0};
+    struct removal_limit limit = {0};
     struct err reason = {0};
     struct digest plain;
     struct built b;
@@ -762,7 +767,8 @@ int run_land(struct sync_run *r, struct err *e)
     int rc;
 
     run_at(r, RUN_VERIFY);
-    if (r->job->conf->max_delete != NULL && !gate_limit_parse(r->job->conf->max_delete, &limit)) {
+    if (r->job->conf->max_delete != NULL &&
+        !removal_limit_parse(r->job->conf->max_delete, &limit)) {
         return err_set(e, E_CONFIG, "max_delete does not read");
     }
     rc = build_tree(&r->plan, r->keep_gone, &b, e);

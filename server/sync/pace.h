@@ -1,4 +1,5 @@
-/* pace.h - how fast a run may fetch, by the hour: "mon-fri 08:00-18:00 10m/s", "22:00-06:00 0", all in UTC.
+/* pace.h - how fast a run may fetch, by the hour: "mon-fri 08:00-18:00 10m/s", "22:00-06:00 0", all
+ * in UTC.
  *
  * The first window that fits counts; a rate of 0 is none. Without one that fits there is no limit.
  *
@@ -23,8 +24,8 @@ enum { PACE_WINDOWS = 32 };
 struct pace {
     struct hours window[PACE_WINDOWS];
     size_t windows;
-    uint64_t
-        owed; /* in byte-milliseconds of the rate in force: bytes * 1000 that time has not yet paid for */
+    /* in byte-milliseconds of the rate in force: bytes * 1000 that time has not yet paid for */
+    uint64_t owed;
     uint64_t then_ms;
 };
 

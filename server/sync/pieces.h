@@ -1,4 +1,5 @@
-/* pieces.h - what a blob holds, in pieces: unpacked, whole, or summed. Indexes are read so, when listed and at the gate.
+/* pieces.h - what a blob holds, in pieces: unpacked, whole, or summed. Indexes are read so, when
+ * listed and at the gate.
  *
  * threads  any; blocks
  * errors   of the store; E_INVALID, E_TOOBIG of unpacking; what feed gives

@@ -18,7 +18,7 @@ enum seen_verdict {
 };
 
 struct planner {
-    struct plan_of_run *p;
+    struct sync_plan *p;
     struct seek base;
     struct seen_walk *seen, *staged;
     struct set64 asked; /* digests on the todo list */
@@ -42,7 +42,7 @@ static void push(uint32_t **list, size_t *count, size_t *room, size_t i)
 /* The same bytes under several names are fetched once. */
 static void todo_add(struct planner *x, size_t i, const struct sync_entry *en)
 {
-    struct plan_of_run *p = x->p;
+    struct sync_plan *p = x->p;
 
     if (en->digest_known && !set64_add(&x->asked, be_get(en->digest.b, 8) | 1)) {
         push(&x->twin, &x->twins, &x->twin_room, i);
@@ -114,7 +114,8 @@ static void seen_of_entry(const struct entry *en, struct seen *out)
                          .digest = en->digest};
 }
 
-/* A rounded time that was young when the bytes were taken may hide a later change within the same step. */
+/* A rounded time that was young when the bytes were taken may hide a later change within the same
+ * step. */
 static bool too_young(const struct seen *s)
 {
     return s->mtime_step_s != 0 && s->listed_mtime_ns / 1000000000 + 2 * (int64_t)s->mtime_step_s >=
@@ -146,13 +147,13 @@ static int judge_file(struct planner *x, size_t i, const struct sync_entry *en,
                       const struct entry *old)
 {
     enum seen_verdict v = SEEN_OTHER;
-    enum fate f = FATE_FETCH;
+    enum action f = ACTION_FETCH;
     struct seen s;
     bool here = false;
     int rc = seen_walk_to(x->staged, en->path, &s, x->e);
 
     if (rc == 0 && seen_judge(&s, en) == SEEN_SAME) {
-        f = FATE_STAGED;
+        f = ACTION_STAGED;
         goto out;
     }
     if (rc != 0 && rc != E_NOTFOUND) {
@@ -169,7 +170,7 @@ static int judge_file(struct planner *x, size_t i, const struct sync_entry *en,
         v = seen_judge(&s, en);
     }
     if (v == SEEN_SAME) {
-        f = entry_says(old, en, &s) ? FATE_SAME : FATE_WRITE;
+        f = entry_says(old, en, &s) ? ACTION_SAME : ACTION_WRITE;
         goto out;
     }
     if (en->digest_known) {
@@ -178,34 +179,34 @@ static int judge_file(struct planner *x, size_t i, const struct sync_entry *en,
             return rc;
         }
         if (here) {
-            f = FATE_STAGED;
+            f = ACTION_STAGED;
             x->p->reused++;
         }
     }
 out:
-    x->p->fate[i] = (uint8_t)f;
-    if (f == FATE_FETCH) {
+    x->p->action[i] = (uint8_t)f;
+    if (f == ACTION_FETCH) {
         todo_add(x, i, en);
     }
     return 0;
 }
 
-struct slice plan_link_leader(struct roster *r, const struct sync_entry *link)
+struct slice plan_link_leader(struct entry_list *r, const struct sync_entry *link)
 {
     struct sync_entry first;
-    ptrdiff_t i = link->leader.n != 0 ? roster_find(r, link->leader) : -1;
+    ptrdiff_t i = link->leader.n != 0 ? entry_list_find(r, link->leader) : -1;
 
     if (i < 0) {
         return SLICE_NONE;
     }
-    roster_get(r, (size_t)i, &first);
+    entry_list_get(r, (size_t)i, &first);
     return first.type == SYNC_LINK && first.leader.n == 0 && slice_eq(first.target, link->target)
                ? link->leader
                : SLICE_NONE;
 }
 
 /* True: nothing but the entry itself is to be looked at. */
-static bool same_link(struct roster *r, const struct sync_entry *en, const struct entry *old)
+static bool same_link(struct entry_list *r, const struct sync_entry *en, const struct entry *old)
 {
     return old != NULL && old->type == ENTRY_LINK && slice_eq(old->target, en->target) &&
            slice_eq(old->leader, plan_link_leader(r, en)) &&
@@ -221,55 +222,56 @@ static bool same_dir(const struct sync_entry *en, const struct entry *old)
 static int judge_entry(struct planner *x, size_t i, const struct sync_entry *en,
                        const struct entry *old)
 {
-    uint8_t *f = &x->p->fate[i];
+    uint8_t *f = &x->p->action[i];
 
     switch (en->type) {
     case SYNC_LINK:
-        *f = same_link(x->p->roster, en, old) ? FATE_SAME : FATE_WRITE;
+        *f = same_link(x->p->entry_list, en, old) ? ACTION_SAME : ACTION_WRITE;
         return 0;
     case SYNC_DIR:
-        *f = same_dir(en, old) ? FATE_SAME : FATE_WRITE;
+        *f = same_dir(en, old) ? ACTION_SAME : ACTION_WRITE;
         return 0;
     case SYNC_FILE:
         break;
     }
     if (en->leader.n != 0 && !en->digest_known) {
-        *f = FATE_FOLLOW;
+        *f = ACTION_FOLLOW;
         return 0;
     }
     return judge_file(x, i, en, old);
 }
 
-/* Leaders have been judged, wherever they stand. A follower is the same when its leader is and its entry says so. */
+/* Leaders have been judged, wherever they stand. A follower is the same when its leader is and its
+ * entry says so. */
 static int judge_followers(struct planner *x)
 {
-    struct plan_of_run *p = x->p;
+    struct sync_plan *p = x->p;
     struct buf path = BUF_INIT(8192);
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < roster_count(p->roster); i++) {
+    for (size_t i = 0; rc == 0 && i < entry_list_count(p->entry_list); i++) {
         struct sync_entry en, first;
         const struct entry *old;
         ptrdiff_t leader;
-        if (p->fate[i] != FATE_FOLLOW) {
+        if (p->action[i] != ACTION_FOLLOW) {
             continue;
         }
-        roster_get(p->roster, i, &en);
+        entry_list_get(p->entry_list, i, &en);
         buf_clear(&path);
         buf_adds(&path, en.path);
-        leader = roster_find(p->roster, en.leader);
+        leader = entry_list_find(p->entry_list, en.leader);
         first = en;
         if (leader >= 0) {
-            roster_get(p->roster, (size_t)leader, &first);
+            entry_list_get(p->entry_list, (size_t)leader, &first);
         }
         if (leader < 0 || first.type != SYNC_FILE || first.leader.n != 0) {
             rc = err_set(x->e, E_PROTOCOL, "the list has a hard link to what it does not list");
             break;
         }
         rc = seek_get(&x->base, buf_slice(&path), &old, x->e);
-        if (rc == 0 && p->fate[leader] == FATE_SAME && old->type == ENTRY_FILE &&
+        if (rc == 0 && p->action[leader] == ACTION_SAME && old->type == ENTRY_FILE &&
             slice_eq(old->target, first.path)) {
-            p->fate[i] = FATE_SAME;
+            p->action[i] = ACTION_SAME;
             p->same++;
         } else if (rc == 0) {
             p->changed++;
@@ -284,14 +286,14 @@ static int judge_followers(struct planner *x)
 
 static int judge_all(struct planner *x)
 {
-    struct plan_of_run *p = x->p;
+    struct sync_plan *p = x->p;
     uint64_t there = 0; /* published ones that are still listed */
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < roster_count(p->roster); i++) {
+    for (size_t i = 0; rc == 0 && i < entry_list_count(p->entry_list); i++) {
         struct sync_entry en;
         const struct entry *old = NULL;
-        roster_get(p->roster, i, &en);
+        entry_list_get(p->entry_list, i, &en);
         rc = seek_get(&x->base, en.path, &old, x->e);
         if (rc != 0 && rc != E_NOTFOUND) {
             break;
@@ -299,9 +301,9 @@ static int judge_all(struct planner *x)
         old = rc == 0 ? old : NULL;
         there += old != NULL;
         rc = judge_entry(x, i, &en, old);
-        if (p->fate[i] == FATE_SAME) {
+        if (p->action[i] == ACTION_SAME) {
             p->same++;
-        } else if (p->fate[i] != FATE_FOLLOW) {
+        } else if (p->action[i] != ACTION_FOLLOW) {
             *(old != NULL ? &p->changed : &p->fresh) += 1;
         }
     }
@@ -310,7 +312,7 @@ static int judge_all(struct planner *x)
 }
 
 /* Puts the todo list into the profile's ranks, each in its order. */
-static void order_todo(struct plan_of_run *p)
+static void order_todo(struct sync_plan *p)
 {
     uint32_t *sorted = mem_array(p->todo_count + 1, sizeof sorted[0]);
     size_t first = p->todo_count - p->twins, n = 0;
@@ -318,7 +320,7 @@ static void order_todo(struct plan_of_run *p)
     for (unsigned rank = 0; rank < PROFILE_RANKS; rank++) {
         for (size_t i = 0; i < first; i++) {
             struct sync_entry en;
-            roster_get(p->roster, p->todo[i], &en);
+            entry_list_get(p->entry_list, p->todo[i], &en);
             if ((p->profile != NULL ? p->profile->rank(en.path) : 0) == rank) {
                 sorted[n++] = p->todo[i];
             }
@@ -335,12 +337,12 @@ static void order_todo(struct plan_of_run *p)
     p->todo_room = n + 1;
 }
 
-int plan_make(struct plan_of_run *p, struct err *e)
+int sync_plan_make(struct sync_plan *p, struct err *e)
 {
     struct planner x = {.p = p, .rows = batch_new(), .e = e};
     int rc;
 
-    p->fate = mem_array(roster_count(p->roster) + 1, sizeof p->fate[0]);
+    p->action = mem_array(entry_list_count(p->entry_list) + 1, sizeof p->action[0]);
     if (!p->has_base) {
         tree_empty_root(&p->base);
         p->base_entries = 0;
@@ -366,16 +368,16 @@ int plan_make(struct plan_of_run *p, struct err *e)
     return rc;
 }
 
-void plan_free(struct plan_of_run *p)
+void sync_plan_free(struct sync_plan *p)
 {
-    free(p->fate);
+    free(p->action);
     free(p->todo);
-    p->fate = NULL;
+    p->action = NULL;
     p->todo = NULL;
     p->todo_count = p->todo_room = 0;
 }
 
-int plan_seen(const struct plan_of_run *p, struct slice path, struct buf *row, struct seen *out,
+int plan_seen(const struct sync_plan *p, struct slice path, struct buf *row, struct seen *out,
               struct err *e)
 {
     struct buf key = BUF_INIT(8192);

@@ -1,7 +1,8 @@
-/* profile.h - what is known of a kind of archive: which of its files are indexes, and what they must find beside them.
+/* profile.h - what is known of a kind of archive: which of its files are indexes, and what they
+ * must find beside them.
  *
- * Indexes are taken last, in ranks: whoever looks at an archive half-way through its update then sees at worst an index that
- * names too much, which the gate finds.
+ * Indexes are taken last, in ranks: whoever looks at an archive half-way through its update then
+ * sees at worst an index that names too much, which the gate finds.
  *
  * threads  any; constant
  */

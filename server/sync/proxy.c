@@ -4,7 +4,7 @@
 #include "common/codec/network.h"
 #include "common/codec/url.h"
 
-/* --- what it is called ------------------------------------------------------------------------------------------------- */
+/* --- what it is called ------------------------------------------------------------------------ */
 
 static bool cut_port(struct slice text, uint16_t *out)
 {
@@ -92,7 +92,7 @@ int proxy_parse(struct slice text, struct proxy *out, struct err *e)
     return 0;
 }
 
-/* --- who goes there without it ----------------------------------------------------------------------------------------- */
+/* --- who goes there without it ---------------------------------------------------------------- */
 
 static bool address_of(struct slice host, uint8_t out[16])
 {
@@ -149,7 +149,7 @@ int proxy_choose(const char *proxy, const char *no_proxy, struct slice host, str
     return *through ? proxy_parse(slice_str(proxy), out, e) : 0;
 }
 
-/* --- the way ------------------------------------------------------------------------------------------------------------- */
+/* --- the way ---------------------------------------------------------------------------------- */
 
 static void add_place(struct slice host, uint16_t port, struct buf *out)
 {

@@ -1,5 +1,5 @@
-/* retain.h - which snapshots stay: the live one, those with a name, one that waits, the last few, and the last of so many hours,
- * days, weeks and months that have one.
+/* retain.h - which snapshots stay: the live one, those with a name, one that waits, the last few,
+ * and the last of so many hours, days, weeks and months that have one.
  *
  * threads  any; retain_judge is pure, retain_run blocks
  */

@@ -27,7 +27,7 @@ enum { SAID_MAX = 5000 }; /* of a log that keeps twice as many lines */
 struct telling {
     struct sync_run *r;
     uint64_t said, unsaid;
-    size_t at; /* in the roster: both are in the order of paths */
+    size_t at; /* in the entry list: both are in the order of paths */
 };
 
 /* "+ path, 123 bytes": added; "~" changed; "-" removed. */
@@ -45,15 +45,15 @@ static void tell(struct telling *x, char what, struct slice path, bool sized, ui
 static int on_old(void *arg, const struct entry *en)
 {
     struct telling *x = arg;
-    struct roster *roster = x->r->plan.roster;
+    struct entry_list *entry_list = x->r->plan.entry_list;
 
     if (slice_eq(en->path, x->r->plan.own)) {
         return 0;
     }
-    while (x->at < roster_count(roster)) {
+    while (x->at < entry_list_count(entry_list)) {
         struct sync_entry listed;
         int order;
-        roster_get(roster, x->at, &listed);
+        entry_list_get(entry_list, x->at, &listed);
         order = slice_cmp(listed.path, en->path);
         if (order == 0) {
             return 0;
@@ -69,18 +69,18 @@ static int on_old(void *arg, const struct entry *en)
 
 static int tell_listed(struct telling *x, struct err *e)
 {
-    const struct plan_of_run *p = &x->r->plan;
+    const struct sync_plan *p = &x->r->plan;
     struct seek base;
     int rc = 0;
 
     seek_open(&base, p->store, &p->base);
-    for (size_t i = 0; rc == 0 && i < roster_count(p->roster); i++) {
+    for (size_t i = 0; rc == 0 && i < entry_list_count(p->entry_list); i++) {
         struct sync_entry en;
         const struct entry *old;
-        if (p->fate[i] == FATE_SAME) {
+        if (p->action[i] == ACTION_SAME) {
             continue;
         }
-        roster_get(p->roster, i, &en);
+        entry_list_get(p->entry_list, i, &en);
         rc = seek_get(&base, en.path, &old, e);
         if (rc == 0 || rc == E_NOTFOUND) {
             tell(x, rc == 0 ? '~' : '+', en.path,
@@ -139,14 +139,14 @@ static int on_entry(void *arg, const struct sync_entry *en)
         r->left_out++;
         return 0;
     }
-    if (!sift_wants(r->sift, en)) {
+    if (!file_filter_wants(r->file_filter, en)) {
         r->sifted++;
         return 0;
     }
-    if (en->leader.n != 0 && !sift_wants_path(r->sift, en->leader, false)) {
+    if (en->leader.n != 0 && !file_filter_wants_path(r->file_filter, en->leader, false)) {
         alone.leader = SLICE_NONE; /* it stands for itself now */
     }
-    rc = roster_add(r->roster, &alone, &why);
+    rc = entry_list_add(r->entry_list, &alone, &why);
     if (rc == E_INVALID) {
         r->left_out++;
         return 0;
@@ -154,20 +154,21 @@ static int on_entry(void *arg, const struct sync_entry *en)
     if (rc != 0) {
         r->why = why; /* the engine knows no more than the code */
     }
-    if (rc == 0 && roster_count(r->roster) % 256 == 0) {
+    if (rc == 0 && entry_list_count(r->entry_list) % 256 == 0) {
         lock_take(&r->lock);
-        r->look.listed = roster_count(r->roster);
+        r->look.listed = entry_list_count(r->entry_list);
         lock_drop(&r->lock);
     }
     return rc;
 }
 
-/* Before the engine's own stands what was made of the list: with other settings the same upstream gives another tree. */
+/* Before the engine's own stands what was made of the list: with other settings the same upstream
+ * gives another tree. */
 static void put_cursor(struct sync_run *r, struct slice cursor)
 {
     r->cursor_bytes = 0;
     if (cursor.n != 0 && cursor.n <= sizeof r->cursor - PRINT_BYTES) {
-        be_put(r->cursor, PRINT_BYTES, sift_print(r->job->conf));
+        be_put(r->cursor, PRINT_BYTES, file_filter_print(r->job->conf));
         memcpy(r->cursor + PRINT_BYTES, cursor.p, cursor.n);
         r->cursor_bytes = PRINT_BYTES + cursor.n;
     }
@@ -179,7 +180,7 @@ static struct slice get_cursor(const struct sync_run *r)
     const struct sync_state *st = &r->state;
 
     if (st->cursor_bytes <= PRINT_BYTES ||
-        be_get(st->cursor, PRINT_BYTES) != sift_print(r->job->conf)) {
+        be_get(st->cursor, PRINT_BYTES) != file_filter_print(r->job->conf)) {
         return SLICE_NONE;
     }
     return slice_of(st->cursor + PRINT_BYTES, st->cursor_bytes - PRINT_BYTES);
@@ -197,9 +198,9 @@ static void on_listed(void *arg, int rc, const struct err *why, const struct eng
         return;
     }
     r->keep_gone = l->partial;
-    r->root_told = l->root != NULL;
-    if (r->root_told) {
-        r->told_root = *l->root;
+    r->root_reported = l->root != NULL;
+    if (r->root_reported) {
+        r->reported_root = *l->root;
     }
     r->top_mtime_ns = l->top_mtime_ns;
     snprintf(r->doubt, sizeof r->doubt, "%s", l->doubt != NULL ? l->doubt : "");
@@ -228,7 +229,7 @@ static void on_broken(void *arg, int rc, const struct err *why)
     r->rc = rc;
     r->why = *why;
     r->why.code = rc;
-    run_takes_broken(r, rc, why);
+    run_downloads_broken(r, rc, why);
 }
 
 static const struct engine_events engine_events = {on_probe, on_entry, on_listed, on_finished,
@@ -251,7 +252,7 @@ static int await(struct sync_run *r, struct err *e)
 static int open_engine(struct sync_run *r, const struct run_upstream *u, struct err *e)
 {
     const struct sync_conf *c = r->job->conf;
-    int rc = sift_new(c, &r->sift, e);
+    int rc = file_filter_new(c, &r->file_filter, e);
 
     if (rc != 0) {
         return rc;
@@ -262,7 +263,7 @@ static int open_engine(struct sync_run *r, const struct run_upstream *u, struct 
         .disk = r->world.disk,
         .client = r->client,
         .store = r->world.store,
-        .fetcher = r->fetcher,
+        .origin_client = r->origin_client,
         .origin = u->origin,
         .repo = slice_str(r->job->repo),
         .url = slice_str(u->url),
@@ -270,7 +271,7 @@ static int open_engine(struct sync_run *r, const struct run_upstream *u, struct 
         .ca_file = r->job->ca_file,
         .proxy = r->job->proxy,
         .no_proxy = r->job->no_proxy,
-        .sift = r->sift,
+        .file_filter = r->file_filter,
         .probe = c->probe,
         .conf = c,
         .parallel = c->parallel,
@@ -297,9 +298,9 @@ static void run_close_attempt(struct sync_run *r)
     if (r->engine != NULL) {
         r->ops->close(&r->engine);
     }
-    sift_free(&r->sift);
-    plan_free(&r->plan);
-    roster_free(&r->roster);
+    file_filter_free(&r->file_filter);
+    sync_plan_free(&r->plan);
+    entry_list_free(&r->entry_list);
 }
 
 /* True: nothing has changed since the head that is live now was published. */
@@ -328,7 +329,7 @@ static int list(struct sync_run *r, struct err *e)
     run_at(r, RUN_LIST);
     r->left_out = r->sifted = 0;
     r->updating = false;
-    r->roster = roster_new(r->job->conf->entries_max, r->site.list_bytes_max);
+    r->entry_list = entry_list_new(r->job->conf->entries_max, r->site.list_bytes_max);
     err_clear(&r->why);
     r->ops->list(r->engine);
     rc = await(r, e);
@@ -339,35 +340,35 @@ static int list(struct sync_run *r, struct err *e)
     if (r->updating && strcmp(r->job->conf->profile, "debian") == 0) {
         return err_set(e, E_BUSY, "the upstream is being updated itself, it says");
     }
-    roster_sort(r->roster, &left_out);
+    entry_list_sort(r->entry_list, &left_out);
     r->left_out += left_out;
     lock_take(&r->lock);
-    r->look.listed = roster_count(r->roster);
-    r->look.memory_bytes = roster_memory(r->roster);
+    r->look.listed = entry_list_count(r->entry_list);
+    r->look.memory_bytes = entry_list_memory(r->entry_list);
     lock_drop(&r->lock);
     run_say(r, "listed %zu %s, %" PRIu64 " more not wanted, left out %" PRIu64 "%s",
-            roster_count(r->roster), plural(roster_count(r->roster), "entry", "entries"), r->sifted,
-            r->left_out,
+            entry_list_count(r->entry_list),
+            plural(entry_list_count(r->entry_list), "entry", "entries"), r->sifted, r->left_out,
             r->keep_gone ? "; the upstream could not read all, nothing is removed" : "");
     return 0;
 }
 
 static int plan(struct sync_run *r, struct err *e)
 {
-    struct plan_of_run *p = &r->plan;
+    struct sync_plan *p = &r->plan;
     bool traced = false;
     int rc;
 
     run_at(r, RUN_PLAN);
-    *p = (struct plan_of_run){.store = r->world.store,
-                              .repo = slice_str(r->job->repo),
-                              .roster = r->roster,
-                              .sift = r->sift,
-                              .profile = profile_of(r->job->conf),
-                              .has_base = r->head.seq != 0,
-                              .base = r->head.root,
-                              .base_entries = r->head.entries};
-    rc = plan_make(p, e);
+    *p = (struct sync_plan){.store = r->world.store,
+                            .repo = slice_str(r->job->repo),
+                            .entry_list = r->entry_list,
+                            .file_filter = r->file_filter,
+                            .profile = profile_of(r->job->conf),
+                            .has_base = r->head.seq != 0,
+                            .base = r->head.root,
+                            .base_entries = r->head.entries};
+    rc = sync_plan_make(p, e);
     if (rc != 0) {
         return rc;
     }
@@ -457,7 +458,7 @@ static int run_attempt(struct sync_run *r, const struct run_upstream *u, struct 
     }
     if (rc == 0) {
         run_at(r, RUN_FETCH);
-        rc = run_take_all(r, e);
+        rc = run_download_all(r, e);
     }
     if (rc == 0) {
         finish_engine(r);
@@ -534,7 +535,7 @@ static void commit_lines(struct sync_run *r)
     b = r->lines;
     r->lines = batch_new();
     lock_drop(&r->lock);
-    r->told_ms = clock_now_ms();
+    r->reported_ms = clock_now_ms();
     if (store_commit(r->world.store, &b, COMMIT_LAZY, &e) != 0) {
         log_warn("sync.log_lost", "repo=%s why=\"%s\"", r->job->repo, e.text);
     }
@@ -568,7 +569,7 @@ static void say(struct sync_run *r, const char *fmt, va_list ap)
     if (++r->line == HISTORY_LINES) {
         log_info("sync.log_full", "repo=%s run=%" PRIu64, r->job->repo, r->look.id);
     }
-    if (clock_now_ms() - r->told_ms > LOG_EVERY_MS) {
+    if (clock_now_ms() - r->reported_ms > LOG_EVERY_MS) {
         commit_lines(r);
     }
 }
@@ -844,7 +845,7 @@ static void too_late(evutil_socket_t fd, short what, void *arg)
     ((struct sync_run *)arg)->too_late = true;
 }
 
-static void on_stop(struct letter *l)
+static void on_stop(struct message *l)
 {
     (void)l; /* it woke the loop: that is all */
 }
@@ -882,9 +883,9 @@ static void *run_main(void *arg)
     r->base = event_base_new();
     CHECK(r->base != NULL);
     lock_take(&r->lock);
-    r->box = mailbox_open(r->base);
+    r->box = message_queue_open(r->base);
     lock_drop(&r->lock);
-    r->fetcher = fetcher_open(r->base, FETCHER_ALONE);
+    r->origin_client = origin_client_open(r->base, ORIGIN_CLIENT_ALONE);
     alarm = evtimer_new(r->base, too_late, r);
     CHECK(alarm != NULL);
     evtimer_add(alarm, &tv);
@@ -899,11 +900,11 @@ static void *run_main(void *arg)
     report(r);
     tell_hooks(r);
     event_free(alarm);
-    fetcher_close(&r->fetcher);
+    origin_client_close(&r->origin_client);
     lock_take(&r->lock);
-    r->stopping = true; /* no letter comes any more */
+    r->stopping = true; /* no message comes any more */
     lock_drop(&r->lock);
-    mailbox_close(&r->box);
+    message_queue_close(&r->box);
     event_base_free(r->base);
     r->ended(r->ended_arg, r);
     return NULL;
@@ -933,10 +934,10 @@ int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
     }
     r->pace.then_ms = clock_now_ms();
     r->lines = batch_new();
-    r->told_ms = clock_now_ms();
+    r->reported_ms = clock_now_ms();
     r->look = (struct run_report){.id = id, .dry = job->dry, .started_unix_s = clock_unix_s()};
     lock_init(&r->lock, LOCK_SYNC_RUN);
-    r->stop_letter.deliver = on_stop;
+    r->stop_message.deliver = on_stop;
     if (!thread_try("sync-run", run_main, r, &r->thread)) {
         run_free(r);
         return err_set(e, E_BUSY,
@@ -954,7 +955,7 @@ void run_stop(struct sync_run *r)
     if (!r->stopping) {
         r->stopping = true;
         if (r->box != NULL) {
-            mailbox_post(r->box, &r->stop_letter);
+            message_queue_post(r->box, &r->stop_message);
         }
     }
     lock_drop(&r->lock);

@@ -1,7 +1,8 @@
-/* run.h - one run of one repo: list, plan, fetch, verify, gate, publish (docs/architecture.md), on a thread of its own.
+/* run.h - one run of one repo: list, plan, fetch, verify, gate, publish (docs/architecture.md), on
+ * a thread of its own.
  *
- * A run publishes all or nothing. Until its last commit the old snapshot is served whole; what it has fetched by then is in
- * TABLE_STAGE, so whatever ends it, the next one goes on from there.
+ * A run publishes all or nothing. Until its last commit the old snapshot is served whole; what it
+ * has fetched by then is in TABLE_STAGE, so whatever ends it, the next one goes on from there.
  *
  * owns     run_close() waits for the thread; a job is copied
  * threads  run_open, run_stop, run_look: any; run_close: once
@@ -89,7 +90,8 @@ struct run_report {
 };
 
 struct sync_run;
-/* `ended` is called on the run's thread, as the last thing. E_BUSY: the system has no thread for it. */
+/* `ended` is called on the run's thread, as the last thing. E_BUSY: the system has no thread for
+ * it. */
 MUST_USE int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
                       void (*ended)(void *arg, struct sync_run *r), void *arg,
                       struct sync_run **out, struct err *e);

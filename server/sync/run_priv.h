@@ -1,4 +1,4 @@
-/* run_priv.h - a run from within, for run.c, land.c and takes.c alone.
+/* run_priv.h - a run from within, for run.c, land.c and downloads.c alone.
  *
  * threads  the run's; `look` is copied under its lock for everybody else
  */
@@ -22,18 +22,18 @@ struct sync_run {
     void *ended_arg;
     pthread_t thread;
     struct event_base *base;
-    struct mailbox *box;
-    struct fetcher *fetcher;
-    struct letter stop_letter;
+    struct message_queue *box;
+    struct origin_client *origin_client;
+    struct message stop_message;
     _Atomic bool stopping;
     struct pace pace;
-    struct takes *takes; /* while they are under way */
-    struct lock lock;    /* guards `look` and the log's lines */
+    struct downloads *downloads; /* while they are under way */
+    struct lock lock;            /* guards `look` and the log's lines */
     struct run_report look;
     struct batch *lines; /* of the log, not yet committed */
     uint64_t line;
-    uint64_t told_ms;  /* when the log was last committed */
-    uint64_t stage_ms; /* when the stage at hand began; under the lock */
+    uint64_t reported_ms; /* when the log was last committed */
+    uint64_t stage_ms;    /* when the stage at hand began; under the lock */
 
     /* one attempt */
     struct engine_site site;
@@ -44,18 +44,18 @@ struct sync_run {
     struct err why;
     enum probe_answer probe;
     bool broken;
-    struct sift *sift; /* NULL: all is wanted */
-    struct roster *roster;
+    struct file_filter *file_filter; /* NULL: all is wanted */
+    struct entry_list *entry_list;
     bool keep_gone;
-    bool root_told; /* by the upstream: of the tree that this must become */
-    struct digest told_root;
+    bool root_reported; /* by the upstream: of the tree that this must become */
+    struct digest reported_root;
     int64_t top_mtime_ns; /* of the listed folder; 0: not known */
     char doubt[256];      /* the engine's, or "" */
     uint64_t left_out, sifted;
     bool updating; /* the list has a sign that the upstream is in the middle of a run of its own */
     char cursor[CURSOR_MAX];
     size_t cursor_bytes;
-    struct plan_of_run plan;
+    struct sync_plan plan;
     struct snap head; /* seq 0: none */
     struct sync_state state;
     bool too_late;       /* the whole run's time is over */
@@ -72,13 +72,15 @@ MUST_USE int run_turn(struct sync_run *r, const bool *done, struct err *e);
 void run_outcome(struct sync_run *r, enum run_outcome o, uint64_t seq, const struct digest *root);
 MUST_USE int run_put_state(struct sync_run *r, struct err *e);
 
-/* land.c: builds, judges, publishes or parks; and whether the published tree has our trace, or needs none. */
+/* land.c: builds, judges, publishes or parks; and whether the published tree has our trace, or
+ * needs none. */
 MUST_USE int run_land(struct sync_run *r, struct err *e);
-MUST_USE int trace_is_there(struct plan_of_run *p, const struct sync_conf *c, bool *yes,
+MUST_USE int trace_is_there(struct sync_plan *p, const struct sync_conf *c, bool *yes,
                             struct err *e);
-/* takes.c: everything on the plan's todo list; fates become FATE_STAGED, FATE_KEEP or FATE_DROP. */
-MUST_USE int run_take_all(struct sync_run *r, struct err *e);
+/* downloads.c: everything on the plan's todo list; actions become ACTION_STAGED, ACTION_KEEP or
+ * ACTION_DROP. */
+MUST_USE int run_download_all(struct sync_run *r, struct err *e);
 /* The engine answers no take any more: the stage ends. */
-void run_takes_broken(struct sync_run *r, int rc, const struct err *why);
+void run_downloads_broken(struct sync_run *r, int rc, const struct err *why);
 
 #endif

@@ -13,7 +13,8 @@ enum {
     BATCH_BYTES = 4 << 20,
 };
 
-/* version 1 | flags | listed size | listed mtime | size step | taken | size | mtime | mtime step 4 | digest | validator */
+/* version 1 | flags | listed size | listed mtime | size step | taken | size | mtime | mtime step 4
+ * | digest | validator */
 void seen_encode(const struct seen *s, struct buf *out)
 {
     const uint64_t n[] = {s->listed_size, (uint64_t)s->listed_mtime_ns,
@@ -207,7 +208,8 @@ int seen_walk_next(struct seen_walk *w, struct slice *path, struct seen *out, st
 
 /* --- rows of what is fetched and not yet published ---
  *
- * Bytes that are here and not yet published: the row that tells of them, and the holder that keeps them.
+ * Bytes that are here and not yet published: the row that tells of them, and the holder that keeps
+ * them.
  *
  * threads  any
  */

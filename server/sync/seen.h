@@ -1,9 +1,10 @@
-/* seen.h - what the upstream's list said of a file when its bytes were taken, so that the next run can tell whether it is
- * still that file without asking for it.
+/* seen.h - what the upstream's list said of a file when its bytes were taken, so that the next run
+ * can tell whether it is still that file without asking for it.
  *
- * A row in TABLE_STAGE tells of bytes that were fetched and not yet published: a run that is killed finds them again. Once
- * published it goes to TABLE_SEEN, but only where the tree does not tell the same (rounded times, validators). A row is
- * believed only while its digest is the tree's: after a rollback it speaks of another file.
+ * A row in TABLE_STAGE tells of bytes that were fetched and not yet published: a run that is killed
+ * finds them again. Once published it goes to TABLE_SEEN, but only where the tree does not tell the
+ * same (rounded times, validators). A row is believed only while its digest is the tree's: after a
+ * rollback it speaks of another file.
  *
  * owns     a decoded seen borrows its validator from the row
  * threads  any; rows block

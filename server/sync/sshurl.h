@@ -1,6 +1,7 @@
 /* sshurl.h - "ssh://[user@]host[:port]/path/", in parts: each is fit to stand in a command line.
  *
- * What a remote shell could read as more than a path, and what ssh could read as an option, is refused.
+ * What a remote shell could read as more than a path, and what ssh could read as an option, is
+ * refused.
  */
 #ifndef SERVER_SYNC_SSHURL_H
 #define SERVER_SYNC_SSHURL_H

@@ -26,8 +26,8 @@ struct task { /* one repo */
     bool due;
     uint64_t next_unix_s; /* 0: never */
     uint64_t last_id;
-    struct run_report
-        last; /* of this life: the disk may have been too full for its row. id 0: none */
+    /* of this life: the disk may have been too full for its row. id 0: none */
+    struct run_report last;
     uint64_t runs[RUN_INTERRUPTED + 1];
     uint64_t wire_bytes;
     uint64_t fresh, changed, gone, kept, files, attempts_failed, took_s;
@@ -117,7 +117,8 @@ static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, st
     return rc;
 }
 
-/* What stands alone in its file was read as a token of HTTP's: others have no such word before it. */
+/* What stands alone in its file was read as a token of HTTP's: others have no such word before
+ * it. */
 static const char *bare(const char *authorization)
 {
     static const char word[] = "Bearer ";
@@ -290,7 +291,8 @@ int sync_each(struct sync *s, int (*each)(void *arg, const struct sync_view *v),
 
 /* --- schedule ---
  *
- * When runs begin, which may go together, and what becomes of those that have ended: one thread for all repos.
+ * When runs begin, which may go together, and what becomes of those that have ended: one thread for
+ * all repos.
  */
 
 enum { TICK_MS = 500, AGAIN_S = 60 };
@@ -302,7 +304,8 @@ static uint64_t jitter_of(const struct task *t)
     return span_s != 0 ? slice_hash(slice_str(t->name)) % (span_s + 1) : 0;
 }
 
-/* last_unix_s: when the last run began, 0: it never ran. What was missed while we were away is due at once. */
+/* last_unix_s: when the last run began, 0: it never ran. What was missed while we were away is due
+ * at once. */
 static void task_plan_next(struct task *t, uint64_t last_unix_s, uint64_t now_unix_s)
 {
     uint64_t next;
@@ -563,7 +566,8 @@ static void look_back(struct sync *s, struct task *t)
     }
 }
 
-/* One whose repo went and whose run has not ended is taken up again: a repo has one run at a time. */
+/* One whose repo went and whose run has not ended is taken up again: a repo has one run at a
+ * time. */
 static struct task *find_ending(struct sync *s, struct slice name)
 {
     LIST_EACH (&s->tasks, it) {
@@ -723,7 +727,8 @@ int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t
 
     lock_take(&s->lock);
     rc = sync_need(s, repo, &t, e);
-    /* Whoever has seen the last one's outcome may begin the next: its thread is about to be joined. */
+    /* Whoever has seen the last one's outcome may begin the next: its thread is about to be
+     * joined. */
     while (rc == 0 && t->run != NULL && (t->ended || run_is_over(t->run))) {
         cond_wait(&s->news, &s->lock);
         rc = sync_need(s, repo, &t, e);
@@ -847,7 +852,8 @@ static void hook_approved(struct sync *s, struct slice repo, const struct snap *
     event_base_free(site.base);
 }
 
-/* The head and what is known of it move together: killed in between, nothing would wait and be live. */
+/* The head and what is known of it move together: killed in between, nothing would wait and be
+ * live. */
 static int publish_held(struct sync *s, struct slice repo, struct sync_state *st, uint64_t seq,
                         struct err *e)
 {

@@ -1,7 +1,9 @@
-/* sync.h - the repos that are mirrored whole: when their runs are due, which are under way, what they told.
+/* sync.h - the repos that are mirrored whole: when their runs are due, which are under way, what
+ * they told.
  *
- * A repo has one run at a time; several together, and several at one upstream, as the settings allow. What is remembered
- * between runs stands in rows (history.h): paused, held, the last reports.
+ * A repo has one run at a time; several together, and several at one upstream, as the settings
+ * allow. What is remembered between runs stands in rows (history.h): paused, held, the last
+ * reports.
  *
  * owns     what settings are part of is held: a run keeps those it began with
  * threads  any but loops: calls may read rows. The schedule has a thread of its own

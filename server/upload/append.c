@@ -7,8 +7,8 @@
 #include "server/store/alias.h"
 #include "server/store/blob.h"
 #include "server/upload/arrival.h"
-#include "server/upload/joint.h"
-#include "server/upload/offer.h"
+#include "server/upload/multipart_upload.h"
+#include "server/upload/upload_grant.h"
 #include "server/upload/publish.h"
 #include "server/upload/sink.h"
 #include "server/upload/upload_reply.h"
@@ -21,7 +21,8 @@ struct append {
     struct put put; /* its texts are the sink's */
     bool at_once;   /* no upload was begun: all of it comes in this body */
     struct writer writer;
-    struct joint *joint; /* remembers the hasher between requests; NULL: at_once */
+    /* remembers the hasher between requests; NULL: at_once */
+    struct multipart_upload *multipart_upload;
     struct charge charge;
     struct arrival file;
     bool over; /* whole, or dropped: nothing is kept for later */
@@ -33,7 +34,7 @@ static bool ends(const struct put *p)
     return p->called.by != CALLED_NOT;
 }
 
-/* --- opening ------------------------------------------------------------------------------------------------------ */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 /* All that there will be is small: no file for it. */
 static bool is_small(const struct append *x, uint64_t length)
@@ -75,7 +76,7 @@ static int same_end(struct append *x, const struct session_file *f, struct uploa
 static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
 {
     struct session_file f = {0};
-    int rc = session_file_load(x->u->store, x->session.id, OFFER_FILE, &f, e);
+    int rc = session_file_load(x->u->store, x->session.id, UPLOAD_GRANT_FILE, &f, e);
 
     if (rc != 0 && rc != E_NOTFOUND) {
         return rc;
@@ -100,10 +101,11 @@ static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
     return 0;
 }
 
-/* What was hashed in earlier requests; but not by one that has run ahead of what is told of it, when the disk was full. */
+/* What was hashed in earlier requests; but not by one that has run ahead of what is told of it,
+ * when the disk was full. */
 static void take_hasher(struct append *x)
 {
-    struct hasher *h = joint_hasher_take(x->joint);
+    struct hasher *h = multipart_upload_hasher_take(x->multipart_upload);
 
     if (h != NULL && x->file.in != NULL && hasher_count(h) <= arrival_bytes(&x->file)) {
         ingest_hasher_give(x->file.in, &h);
@@ -114,22 +116,22 @@ static void take_hasher(struct append *x)
 static int enter(struct append *x, const struct upload_body *body, struct upload_reply *reply,
                  struct err *e)
 {
-    static const struct digest none; /* an offer has one of these */
+    static const struct digest none; /* an upload grant has one of these */
     const char *why = "";
     int rc;
 
-    if (!offer_begin(x->u->store, &x->put, &x->session, reply, &rc, e)) {
+    if (!upload_grant_begin(x->u->store, &x->put, &x->session, reply, &rc, e)) {
         return rc;
     }
     x->writer = (struct writer){.id = x->session.id,
-                                .path = OFFER_FILE,
+                                .path = UPLOAD_GRANT_FILE,
                                 .loose = true,
                                 .yield = body->yield,
                                 .yield_arg = body->yield_arg};
     if (live_enter(x->u, &x->writer, &why) != 0) {
         return err_set(e, E_BUSY, "another request still writes this upload");
     }
-    rc = joint_enter(x->u, x->session.id, &none, true, &x->joint, e);
+    rc = multipart_upload_enter(x->u, x->session.id, &none, true, &x->multipart_upload, e);
     rc = rc != 0 ? rc : find_end(x, reply, e);
     if (rc == 0 && reply->status == 0) {
         take_hasher(x);
@@ -150,7 +152,7 @@ static int append_open(struct uploads *u, const struct put *p, const struct uplo
     x->put = *p;
     x->at_once = p->upload_id.n == 0;
     x->file = (struct arrival){
-        .session = &x->session, .charge = &x->charge, .path = OFFER_FILE, .total = UNKNOWN};
+        .session = &x->session, .charge = &x->charge, .path = UPLOAD_GRANT_FILE, .total = UNKNOWN};
     charge_begin(&x->charge, u, x->session.id, 0);
     if (x->at_once) {
         CHECK(ends(p));
@@ -172,7 +174,7 @@ static int append_open(struct uploads *u, const struct put *p, const struct uplo
     return rc;
 }
 
-/* --- what comes --------------------------------------------------------------------------------------------------- */
+/* --- what comes ------------------------------------------------------------------------------- */
 
 static int append_write(void *arg, struct slice bytes, struct upload_reply *reply, struct err *e)
 {
@@ -188,7 +190,7 @@ static int append_write(void *arg, struct slice bytes, struct upload_reply *repl
     return rc;
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
                 struct upload_reply *reply, struct err *e)
@@ -210,7 +212,7 @@ static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
         if (x->put.called.by == CALLED_SHA512) {
             alias_put(b, &x->put.called.sha512, d);
         }
-        offer_brought(&x->session, d, bytes, b);
+        upload_grant_staged_object(&x->session, d, bytes, b);
         rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
@@ -295,7 +297,7 @@ static void park(struct append *x)
     if (x->over) {
         ingest_drop(&x->file.in);
     } else if (arrival_settle(&x->file)) {
-        joint_hasher_put(x->joint, ingest_hasher_take(x->file.in));
+        multipart_upload_hasher_put(x->multipart_upload, ingest_hasher_take(x->file.in));
         ingest_park(&x->file.in);
     }
 }
@@ -307,10 +309,10 @@ static void append_close(void *arg)
 
     park(x);
     charge_settle(&x->charge);
-    if (x->joint != NULL && x->over) {
-        joint_dead(x->u, x->joint);
+    if (x->multipart_upload != NULL && x->over) {
+        multipart_upload_dead(x->u, x->multipart_upload);
     }
-    joint_leave(x->u, &x->joint);
+    multipart_upload_leave(x->u, &x->multipart_upload);
     live_leave(x->u, &x->writer);
     session_free(&x->session);
     free(x);
@@ -318,20 +320,21 @@ static void append_close(void *arg)
 
 const struct sink_ops append_sink = {append_open, append_write, append_finish, append_close};
 
-/* --- what needs no body ------------------------------------------------------------------------------------------- */
+/* --- what needs no body ----------------------------------------------------------------------- */
 
-/* Its bytes are here, for this tree or the one that p->to names: the session has them from now on. *yes: answered with 201. */
+/* Its bytes are here, for this tree or the one that p->to names: the session has them from now on.
+ * *yes: answered with 201. */
 static int take_over(struct uploads *u, const struct put *p, const struct digest *d,
                      const struct session *s, bool *yes, struct upload_reply *out, struct err *e)
 {
     struct blob *blob = NULL;
     struct batch *b;
     bool has = false;
-    int rc = offer_tree_has(u->store, p, d, &has, NULL, e);
+    int rc = upload_grant_tree_has(u->store, p, d, &has, NULL, e);
 
     *yes = false;
     if (rc == 0 && !has && p->to.p != NULL) {
-        rc = offer_tree_holds(u->store, p->repo, p->to, d, &has, e);
+        rc = upload_grant_tree_holds(u->store, p->repo, p->to, d, &has, e);
     }
     rc = rc == 0 && has ? blob_open(u->store, d, &blob, e) : rc;
     if (rc != 0 || !has) {
@@ -339,7 +342,7 @@ static int take_over(struct uploads *u, const struct put *p, const struct digest
     }
     b = batch_new();
     session_put(s, b);
-    offer_brought(s, d, blob_size_bytes(blob), b);
+    upload_grant_staged_object(s, d, blob_size_bytes(blob), b);
     rc = store_commit(u->store, &b, COMMIT_SYNC, e);
     blob_release(&blob);
     if (rc == 0) {
@@ -395,10 +398,10 @@ static int run_status(struct uploads *u, const struct session *s, struct upload_
     struct session_file f = {0};
     int rc;
 
-    if (live_disturb(u, s->id, OFFER_FILE)) {
+    if (live_disturb(u, s->id, UPLOAD_GRANT_FILE)) {
         return err_set(e, E_BUSY, "another request still writes this upload");
     }
-    rc = session_file_load(u->store, s->id, OFFER_FILE, &f, e);
+    rc = session_file_load(u->store, s->id, UPLOAD_GRANT_FILE, &f, e);
     if (rc == 0 && f.sealed) {
         upload_refuse_gone(out);
     } else if (rc == 0 || rc == E_NOTFOUND) {
@@ -415,7 +418,7 @@ static int run_drop(struct uploads *u, const struct session *s, struct upload_re
 {
     int rc;
 
-    if (live_disturb(u, s->id, OFFER_FILE)) {
+    if (live_disturb(u, s->id, UPLOAD_GRANT_FILE)) {
         return err_set(e, E_BUSY, "another request still writes this upload");
     }
     rc = session_drop(u, s->id, e);
@@ -432,7 +435,7 @@ int append_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     if (p->kind == PUT_APPEND_OPEN) {
         return run_open(u, p, now_unix_s, out, e);
     }
-    if (offer_begin(u->store, p, &s, out, &rc, e)) {
+    if (upload_grant_begin(u->store, p, &s, out, &rc, e)) {
         rc = p->kind == PUT_APPEND_STATUS ? run_status(u, &s, out, e) : run_drop(u, &s, out, e);
     }
     session_free(&s);

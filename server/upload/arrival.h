@@ -1,9 +1,11 @@
-/* arrival.h - a file of a session while its bytes come: made durable now and then, and left to be gone on with.
+/* arrival.h - a file of a session while its bytes come: made durable now and then, and left to be
+ * gone on with.
  *
- * Data, then the row that speaks of it: what a row tells is on the disk. The row of a stage is there before its first byte, so
- * that no sweep takes it.
+ * Data, then the row that speaks of it: what a row tells is on the disk. The row of a stage is
+ * there before its first byte, so that no sweep takes it.
  *
- * owns     the ingest, until it is sealed, parked or dropped; the session, its path and the charge are the owner's
+ * owns     the ingest, until it is sealed, parked or dropped; the session, its path and the charge
+ *          are the owner's
  * threads  one at a time; blocks
  */
 #ifndef SERVER_UPLOAD_ARRIVAL_H
@@ -30,8 +32,8 @@ MUST_USE int arrival_begin(struct arrival *a, struct batch **bp, struct err *e);
 MUST_USE int arrival_save(struct arrival *a, enum durability how, struct err *e);
 /* The same, where enough has come since. */
 MUST_USE int arrival_save_if_due(struct arrival *a, struct err *e);
-/* The request ends, or breaks off. True: what is here is durable, what is not has gone, and the ingest may be parked. False: nobody
- * goes on with it, and it is dropped. */
+/* The request ends, or breaks off. True: what is here is durable, what is not has gone, and the
+ * ingest may be parked. False: nobody goes on with it, and it is dropped. */
 MUST_USE bool arrival_settle(struct arrival *a);
 
 #endif

@@ -5,11 +5,11 @@
 #include "server/store/alias.h"
 #include "server/store/blob.h"
 #include "server/upload/live.h"
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 #include "server/upload/publish.h"
 #include "server/upload/upload_reply.h"
 
-enum { TRIES = 32, PARENT_MIN = 16, OFFERS_BYTES = 1 << 16, WHERES_MAX = 4 };
+enum { TRIES = 32, PARENT_MIN = 16, UPLOAD_GRANTS_BYTES = 1 << 16, WHERES_MAX = 4 };
 
 struct where {
     struct slice folder;
@@ -183,7 +183,7 @@ int changes_object(struct changes *c, struct slice path, const struct digest *d,
     if (!room_for_one(c, out)) {
         return 0;
     }
-    rc = offer_tree_has(c->u->store, &c->put, d, &has, NULL, e);
+    rc = upload_grant_tree_has(c->u->store, &c->put, d, &has, NULL, e);
     if (rc == 0 && has) {
         rc = blob_open(c->u->store, d, &blob, e);
         has = rc == 0;
@@ -219,8 +219,8 @@ struct removal {
     size_t found;
     const struct where *where;
     uint64_t most; /* edits: each entry of the tree goes once, and what is asked for besides */
-    const struct tree_edit *
-        *made; /* what c makes, by path, then in its order; NULL: nobody has looked yet */
+    /* what c makes, by path, then in its order; NULL: nobody has looked yet */
+    const struct tree_edit **made;
     size_t made_count;
 };
 
@@ -390,11 +390,12 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
     return rc;
 }
 
-/* Their offers need not hold them any longer. What is left behind goes with the offer. */
+/* Their upload grants need not hold them any longer. What is left behind goes with the upload
+ * grant. */
 static void let_go(struct changes *c)
 {
     struct batch *b = batch_new();
-    struct buf ids = BUF_INIT(OFFERS_BYTES);
+    struct buf ids = BUF_INIT(UPLOAD_GRANTS_BYTES);
 
     for (size_t i = 0; i < c->made.count; i++) {
         struct tree_edit *ed = &c->made.edit[i];
@@ -403,7 +404,7 @@ static void let_go(struct changes *c)
 
         buf_clear(&ids);
         if (ed->remove ||
-            offer_tree_has(c->u->store, &c->put, &ed->entry.digest, &has, &ids, NULL) != 0) {
+            upload_grant_tree_has(c->u->store, &c->put, &ed->entry.digest, &has, &ids, NULL) != 0) {
             continue;
         }
         memcpy(s.repo, c->put.repo.p, c->put.repo.n);

@@ -1,10 +1,13 @@
-/* changes.h - what is to become of a tree, gathered while a request's body comes, then published as one version.
+/* changes.h - what is to become of a tree, gathered while a request's body comes, then published as
+ * one version.
  *
- * Files that come with their bytes are blobs at once; objects were brought before (offer.h). Nothing shows before
- * changes_commit(): all of it, on the tree as it then is, or, with a parent, on that state alone.
+ * Files that come with their bytes are blobs at once; objects were brought before (upload_grant.h).
+ * Nothing shows before changes_commit(): all of it, on the tree as it then is, or, with a parent,
+ * on that state alone.
  *
  * threads  all block: pool threads, one call at a time
- * errors   as upload.h: what the client did is a status in the reply, and the changes are then of no use
+ * errors   as upload.h: what the client did is a status in the reply, and the changes are then of
+ *          no use
  */
 #ifndef SERVER_UPLOAD_CHANGES_H
 #define SERVER_UPLOAD_CHANGES_H
@@ -31,13 +34,16 @@ void changes_note(struct changes *c, struct slice title, struct slice message,
                   struct upload_reply *out);
 MUST_USE int changes_file(struct changes *c, struct slice path, struct slice bytes,
                           struct upload_reply *out, struct err *e);
-/* size_bytes: UINT64_MAX for the size that the stored object has. The tree, or an offer to it, must have the object. */
+/* size_bytes: UINT64_MAX for the size that the stored object has. The tree, or an upload grant to
+ * it, must have the object. */
 MUST_USE int changes_object(struct changes *c, struct slice path, const struct digest *d,
                             uint64_t size_bytes, struct upload_reply *out, struct err *e);
-/* A file, or with a '/' at its end all that lies below. What is not there is answered with 404, at the commit. */
+/* A file, or with a '/' at its end all that lies below. What is not there is answered with 404, at
+ * the commit. */
 MUST_USE int changes_remove(struct changes *c, struct slice path, struct upload_reply *out,
                             struct err *e);
-/* All below the folder ("a/") of which `which` holds, in the tree as the commit finds it; there may be none. One of them. */
+/* All below the folder ("a/") of which `which` holds, in the tree as the commit finds it; there may
+ * be none. One of them. */
 void changes_remove_where(struct changes *c, struct slice folder,
                           bool (*which)(const struct entry *en, const struct digest *d),
                           const struct digest *d);

@@ -6,7 +6,7 @@
 
 #include "common/base/log.h"
 #include "server/store/blob.h"
-#include "server/upload/joint.h"
+#include "server/upload/multipart_upload.h"
 #include "server/upload/session.h"
 #include "server/upload/upload_reply.h"
 
@@ -30,9 +30,9 @@ struct live {
     struct client_use
         *use;       /* of the client that began it; NULL: not known, it is of before the start */
     uint64_t bytes; /* of its stages, and of its files that are whole */
-    uint64_t kept;  /* of which files have been made; they stay for the offer's next ones */
+    uint64_t kept;  /* of which files have been made; they stay for the upload grant's next ones */
     bool finished;  /* it lives for what it has kept alone, and is no session of its client's */
-    struct digest *awaited; /* what finishes this offer; NULL: it has files */
+    struct digest *awaited; /* what finishes this upload grant; NULL: it has files */
     size_t awaited_count;
     size_t files;
     bool committing;
@@ -288,7 +288,8 @@ void live_assembled(struct uploads *u, const char *id, bool keeps)
     lock_drop(&u->lock);
 }
 
-/* One object, if that is all of its client's uploads so far, is bounded as one that is sent in one request: by the quota. */
+/* One object, if that is all of its client's uploads so far, is bounded as one that is sent in one
+ * request: by the quota. */
 static bool is_bounded(const struct live *l, const struct charge *c)
 {
     return l->awaited_count != 1 || l->use->bytes != (c->part ? l->bytes : c->bytes);
@@ -487,7 +488,7 @@ static int on_old_row(void *arg, struct slice key, struct slice value)
     struct live *l;
 
     if (key.n < UPLOAD_ID || key.p[0] == '\0' ||
-        (key.n == UPLOAD_ID && session_row_is_offer(value))) {
+        (key.n == UPLOAD_ID && session_row_is_upload_grant(value))) {
         return 0;
     }
     memcpy(id, key.p, UPLOAD_ID);
@@ -512,7 +513,7 @@ struct uploads *uploads_open(struct store *s)
     u->store = s;
     lock_init(&u->lock, LOCK_UPLOAD);
     list_init(&u->writers);
-    list_init(&u->joints);
+    list_init(&u->multipart_uploads);
     atomic_init(&u->client_sessions, CLIENT_SESSIONS);
     if (store_scan(s, TABLE_UPLOAD, SLICE(""), SLICE_NONE, on_old_row, u, &e) != 0) {
         /* What could not be read is answered as ended; its rows wait for upload_expire(). */
@@ -615,7 +616,7 @@ void uploads_close(struct uploads **up)
         return;
     }
     CHECK(list_empty(&u->writers));
-    joints_forget(u);
+    multipart_uploads_forget(u);
     HASH_ITER(hh, u->live, l, next)
     {
         live_delete(u, l);

@@ -84,7 +84,7 @@ static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struc
     case PUT_UPLOAD_COMMIT:
     case PUT_UPLOAD_ABORT:
     case PUT_CREATE:
-    case PUT_OFFER:
+    case PUT_UPLOAD_GRANT:
     case PUT_OBJECTS_SHARE:
     case PUT_OBJECT:
     case PUT_PART:

@@ -8,7 +8,8 @@
 
 #include "server/upload/upload.h"
 
-/* PUT_REF_ADD, PUT_REF_DROP, PUT_SQUASH, PUT_TREE_MOVE, PUT_TREE_COPY, PUT_TREE_DROP: 200, 404, 409, 413. */
+/* PUT_REF_ADD, PUT_REF_DROP, PUT_SQUASH, PUT_TREE_MOVE, PUT_TREE_COPY, PUT_TREE_DROP: 200, 404,
+ * 409, 413. */
 MUST_USE int naming_run(struct store *s, const struct put *p, uint64_t now_unix_s,
                         struct upload_reply *out, struct err *e);
 

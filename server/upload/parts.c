@@ -8,8 +8,8 @@
 
 #include "common/base/log.h"
 #include "server/store/blob.h"
-#include "server/upload/joint.h"
-#include "server/upload/offer.h"
+#include "server/upload/multipart_upload.h"
+#include "server/upload/upload_grant.h"
 #include "server/upload/sink.h"
 #include "server/upload/upload_reply.h"
 
@@ -17,7 +17,7 @@
 enum { PARTS_NAME_BYTES = 5 + DIGEST_HEX + 12 };
 _Static_assert(PARTS_NAME_BYTES >= sizeof ROWS + DIGEST_HEX + 11, "a row's name has room");
 
-/* --- how an object is divided ------------------------------------------------------------------------------------- */
+/* --- how an object is divided ----------------------------------------------------------------- */
 
 uint32_t parts_count(uint64_t size_bytes, uint64_t part_bytes)
 {
@@ -46,7 +46,7 @@ void parts_divide(const struct put_object *object, size_t count, uint64_t *part_
     } while (all > PARTS_BATCH_MAX);
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* --- rows ------------------------------------------------------------------------------------- */
 
 static struct slice row_name(const struct digest *d, uint32_t n, char out[PARTS_NAME_BYTES])
 {
@@ -96,7 +96,7 @@ void parts_await(const struct session *s, const struct put_object *o, uint64_t p
 
     digest_format(&o->digest, hex);
     row_put(s, &o->digest, 0, &f, b);
-    offer_remember(s, slice_of(hex, DIGEST_HEX), b);
+    upload_grant_remember(s, slice_of(hex, DIGEST_HEX), b);
 }
 
 int parts_recall(struct store *store, const struct put *p, const struct put_object *o,
@@ -108,7 +108,7 @@ int parts_recall(struct store *store, const struct put *p, const struct put_obje
     int rc;
 
     digest_format(&o->digest, hex);
-    rc = offer_recall(store, p, slice_of(hex, DIGEST_HEX), now_unix_s, &s, e);
+    rc = upload_grant_recall(store, p, slice_of(hex, DIGEST_HEX), now_unix_s, &s, e);
     rc = rc != 0 ? rc : row_load(store, s.id, &o->digest, 0, &f, e);
     if (rc == 0 && f.total != o->size_bytes) {
         rc = E_NOTFOUND;
@@ -130,7 +130,7 @@ static void rows_drop(struct store *store, const struct session *s, const struct
     for (uint32_t n = 0; n <= parts_count(f->total, f->bytes); n++) {
         row_put(s, d, n, NULL, b);
     }
-    offer_forget(store, s, slice_of(hex, DIGEST_HEX), b);
+    upload_grant_forget(store, s, slice_of(hex, DIGEST_HEX), b);
     partial_del(b, f->stage);
 }
 
@@ -184,14 +184,15 @@ static int begin_stage(struct uploads *u, const struct session *s, const struct 
     return rc;
 }
 
-static int open_stage(struct uploads *u, struct joint *j, const struct session *s, struct err *e)
+static int open_stage(struct uploads *u, struct multipart_upload *j, const struct session *s,
+                      struct err *e)
 {
     struct session_file f;
     struct ingest *in = NULL;
     struct hasher *h;
     int rc;
 
-    if (!joint_opens(u, j, &rc)) {
+    if (!multipart_upload_opens(u, j, &rc)) {
         return rc;
     }
     rc = row_load(u->store, s->id, &j->digest, 0, &f, e);
@@ -199,23 +200,23 @@ static int open_stage(struct uploads *u, struct joint *j, const struct session *
         rc = f.stage != 0 ? uploads_resume(u, f.stage, 0, f.total, &in, e) : E_NOTFOUND;
     }
     if (rc == 0) {
-        h = joint_hasher_take(j);
+        h = multipart_upload_hasher_take(j);
         if (h != NULL) {
             ingest_hasher_give(in, &h);
         }
     } else if (rc == E_NOTFOUND) {
-        joint_hasher_put(j, NULL); /* what it has seen has to come again */
+        multipart_upload_hasher_put(j, NULL); /* what it has seen has to come again */
         rc = begin_stage(u, s, &j->digest, &f, &in, e);
     }
     if (rc != 0) {
         ingest_drop(&in);
     }
-    joint_opened(u, j, in);
+    multipart_upload_opened(u, j, in);
     return rc;
 }
 
-static int hash_on(struct uploads *u, struct joint *j, const struct session_file *awaited,
-                   uint32_t most, struct err *e)
+static int hash_on(struct uploads *u, struct multipart_upload *j,
+                   const struct session_file *awaited, uint32_t most, struct err *e)
 {
     struct session_file f;
     int rc = 0;
@@ -238,7 +239,7 @@ enum { CATCH_UP = 4 };                  /* parts whose digest is made up for at 
 struct part {
     struct uploads *u;
     struct session session;
-    struct joint *joint;
+    struct multipart_upload *multipart_upload;
     struct writer writer;
     char name[PARTS_NAME_BYTES]; /* the writer's path, and the row's */
     uint32_t n;
@@ -295,18 +296,19 @@ static int enter(struct part *x, const struct put *p, const struct upload_body *
     if (rc != 0) {
         return err_set(e, E_BUSY, "another request still writes this part");
     }
-    return joint_enter(x->u, x->session.id, &p->digest, false, &x->joint, e);
+    return multipart_upload_enter(x->u, x->session.id, &p->digest, false, &x->multipart_upload, e);
 }
 
 static int begin(struct part *x, struct err *e)
 {
     struct session_file f;
-    int rc = open_stage(x->u, x->joint, &x->session, e);
+    int rc = open_stage(x->u, x->multipart_upload, &x->session, e);
 
     if (rc != 0) {
         return rc;
     }
-    /* From here on the row is ours alone, and the stage stays: an object is not closed while somebody is at a part. */
+    /* From here on the row is ours alone, and the stage stays: an object is not closed while
+     * somebody is at a part. */
     rc = session_file_load(x->u->store, x->session.id, x->writer.path, &f, e);
     charge_begin(&x->charge, x->u, x->session.id, rc == 0 ? x->bytes : 0);
     x->charge.part = true;
@@ -314,8 +316,9 @@ static int begin(struct part *x, struct err *e)
         x->there = true;
         x->sum = f.digest;
     } else if (rc == E_NOTFOUND) {
-        if (ingest_hashed(x->joint->in) == x->first) {
-            ingest_mark(x->joint->in); /* where the digest goes back to if this one is cut off */
+        if (ingest_hashed(x->multipart_upload->in) == x->first) {
+            ingest_mark(
+                x->multipart_upload->in); /* where the digest goes back to if this one is cut off */
         }
         rc = 0;
     }
@@ -334,7 +337,7 @@ static int part_open(struct uploads *u, const struct put *p, const struct upload
 
     x->u = u;
     *out = x;
-    if (offer_begin(u->store, p, &x->session, reply, &rc, e) &&
+    if (upload_grant_begin(u->store, p, &x->session, reply, &rc, e) &&
         find_place(x, p, body->length, reply, &rc, e)) {
         rc = enter(x, p, body, e);
         rc = rc != 0 ? rc : begin(x, e);
@@ -352,7 +355,7 @@ static int part_open(struct uploads *u, const struct put *p, const struct upload
 
 static int write_on(struct part *x, struct slice bytes, struct err *e)
 {
-    struct ingest *in = x->joint->in;
+    struct ingest *in = x->multipart_upload->in;
     uint64_t at = x->first + x->written;
     int rc = charge_take(&x->charge, bytes.n, e);
 
@@ -383,7 +386,7 @@ static int part_write(void *arg, struct slice bytes, struct upload_reply *reply,
     }
     x->written += bytes.n;
     if (rc == 0 && !x->there && x->written - x->synced >= SYNC_BYTES && x->written < x->bytes) {
-        rc = ingest_sync(x->joint->in, e); /* what its end then has not to wait for */
+        rc = ingest_sync(x->multipart_upload->in, e); /* what its end then has not to wait for */
         x->synced = x->written;
     }
     return rc;
@@ -398,12 +401,13 @@ static void answer(const struct digest *sum, struct upload_reply *reply)
     reply->status = 200;
 }
 
-/* No row speaks of its bytes: they leave the stage. When the file system cannot do that, they count until the session ends. */
+/* No row speaks of its bytes: they leave the stage. When the file system cannot do that, they count
+ * until the session ends. */
 static void void_bytes(struct part *x)
 {
     struct err e;
 
-    if (ingest_cut(x->joint->in, x->first, x->charge.bytes, &e) == 0) {
+    if (ingest_cut(x->multipart_upload->in, x->first, x->charge.bytes, &e) == 0) {
         charge_keep(&x->charge, 0);
     } else {
         log_warn("upload.part", "why=\"%s\"", e.text);
@@ -418,7 +422,7 @@ static int differs(struct part *x, struct upload_reply *reply, struct err *e)
     int rc;
 
     session_require(&x->session, b);
-    row_put(&x->session, &x->joint->digest, x->n, NULL, b);
+    row_put(&x->session, &x->multipart_upload->digest, x->n, NULL, b);
     upload_refuse(reply, 503, "part %" PRIu32 " differs from what came of it before: send it again",
                   x->n);
     rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
@@ -435,12 +439,12 @@ static int keep(struct part *x, const struct digest *sum, struct err *e)
     int rc;
 
     session_require(&x->session, b);
-    row_put(&x->session, &x->joint->digest, x->n, &f, b);
-    rc = session_save(&x->session, x->joint->in, &b, COMMIT_SYNC, e);
+    row_put(&x->session, &x->multipart_upload->digest, x->n, &f, b);
+    rc = session_save(&x->session, x->multipart_upload->in, &b, COMMIT_SYNC, e);
     if (rc == 0) {
         charge_keep(&x->charge, x->bytes);
     }
-    return rc != 0 ? rc : hash_on(x->u, x->joint, &x->awaited, CATCH_UP, e);
+    return rc != 0 ? rc : hash_on(x->u, x->multipart_upload, &x->awaited, CATCH_UP, e);
 }
 
 /* 200 with an ETag. */
@@ -465,7 +469,7 @@ static int part_finish(void *arg, uint64_t now_unix_s, struct upload_reply *repl
     }
     if (rc == E_CHANGED) {
         upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
-        joint_dead(x->u, x->joint);
+        multipart_upload_dead(x->u, x->multipart_upload);
         return 0;
     }
     if (rc == 0 && reply->status == 0) {
@@ -485,7 +489,7 @@ static void part_close(void *arg)
     }
     charge_settle(&x->charge);
     live_leave(x->u, &x->writer);
-    joint_leave(x->u, &x->joint);
+    multipart_upload_leave(x->u, &x->multipart_upload);
     session_free(&x->session);
     free(x);
 }
@@ -498,7 +502,7 @@ struct ending {
     struct uploads *u;
     const struct put *put;
     const struct session *session;
-    struct joint *joint;
+    struct multipart_upload *multipart_upload;
     struct session_file f; /* what was awaited */
     struct charge charge;
     struct upload_reply *out;
@@ -534,7 +538,7 @@ static int drop(struct ending *x)
 
     upload_refuse(x->out, 422, "the parts do not make up this digest: send them all again");
     rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
-    joint_dead(x->u, x->joint);
+    multipart_upload_dead(x->u, x->multipart_upload);
     rc = store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
     if (rc == 0) {
         charge_keep(&x->charge, 0);
@@ -544,11 +548,11 @@ static int drop(struct ending *x)
 
 static int seal(struct ending *x)
 {
-    struct ingest *in = x->joint->in;
+    struct ingest *in = x->multipart_upload->in;
     struct batch *b = batch_new();
     int rc;
 
-    joint_opened(x->u, x->joint, NULL); /* it is the seal's */
+    multipart_upload_opened(x->u, x->multipart_upload, NULL); /* it is the seal's */
     rc = ingest_seal(&in, b, NULL, x->e);
     if (rc == 0) {
         rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
@@ -567,13 +571,13 @@ static int seal(struct ending *x)
 static int close_object(struct ending *x)
 {
     struct digest d;
-    int rc = open_stage(x->u, x->joint, x->session, x->e);
+    int rc = open_stage(x->u, x->multipart_upload, x->session, x->e);
 
     if (rc == 0) {
         rc = all_here(x); /* again: where its file was lost, all are to be sent anew */
     }
     if (rc == 0 && x->out->status == 0) {
-        rc = ingest_finish(x->joint->in, x->f.total, &d, x->e);
+        rc = ingest_finish(x->multipart_upload->in, x->f.total, &d, x->e);
     }
     if (rc != 0 || x->out->status != 0) {
         return rc;
@@ -584,7 +588,7 @@ static int close_object(struct ending *x)
 static int end_object(struct ending *x)
 {
     bool has = false;
-    int rc = offer_tree_has(x->u->store, x->put, &x->put->digest, &has, NULL, x->e);
+    int rc = upload_grant_tree_has(x->u->store, x->put, &x->put->digest, &has, NULL, x->e);
 
     if (rc == 0 && !has) {
         rc = row_load(x->u->store, x->session->id, &x->put->digest, 0, &x->f, x->e);
@@ -603,7 +607,7 @@ static int end_object(struct ending *x)
     }
     if (rc == E_CHANGED) {
         upload_refuse(x->out, 404, "this upload has ended meanwhile: ask for one anew");
-        joint_dead(x->u, x->joint);
+        multipart_upload_dead(x->u, x->multipart_upload);
         return 0;
     }
     if (rc == 0 && x->out->status == 0) {
@@ -618,10 +622,10 @@ int parts_end(struct uploads *u, const struct put *p, struct upload_reply *out, 
     struct ending x = {.u = u, .put = p, .session = &s, .out = out, .e = e};
     int rc;
 
-    if (offer_begin(u->store, p, &s, out, &rc, e)) {
-        rc = joint_enter(u, s.id, &p->digest, true, &x.joint, e);
+    if (upload_grant_begin(u->store, p, &s, out, &rc, e)) {
+        rc = multipart_upload_enter(u, s.id, &p->digest, true, &x.multipart_upload, e);
         rc = rc != 0 ? rc : end_object(&x);
-        joint_leave(u, &x.joint);
+        multipart_upload_leave(u, &x.multipart_upload);
     }
     session_free(&s);
     return rc;

@@ -1,8 +1,10 @@
-/* publish.h - edits become the next snapshot of a tree, under the conditions of a put: the one place where a head moves.
+/* publish.h - edits become the next snapshot of a tree, under the conditions of a put: the one
+ * place where a head moves.
  *
- * Reads the head, judges the conditions, builds the tree, and commits nodes, holder rows, snapshot and head in one synced
- * batch that requires the head it began with. When another publisher was faster it begins anew, so that a put without
- * conditions never fails for that, and one with If-Match finds its root gone.
+ * Reads the head, judges the conditions, builds the tree, and commits nodes, holder rows, snapshot
+ * and head in one synced batch that requires the head it began with. When another publisher was
+ * faster it begins anew, so that a put without conditions never fails for that, and one with
+ * If-Match finds its root gone.
  *
  * threads  any; blocks
  */
@@ -24,12 +26,13 @@ struct publish {
 
 /* Answers 201 (200 when nothing changed), 409, 412; rc as upload.h. */
 MUST_USE int publish_run(const struct publish *p, struct upload_reply *out, struct err *e);
-/* The conditions alone, before a body is taken in: a status in *out when they do not hold already. */
+/* The conditions alone, before a body is taken in: a status in *out when they do not hold
+ * already. */
 MUST_USE int publish_check(const struct publish *p, struct upload_reply *out, struct err *e);
 /* The version that a put builds on: its branch's. E_NOTFOUND. */
 MUST_USE int publish_base(struct store *s, const struct put *p, struct snap *out, struct err *e);
-/* Adds to b: the tree holds the digest, so that nothing takes the blob from under an edit. The collector lets go of what
- * was never published. */
+/* Adds to b: the tree holds the digest, so that nothing takes the blob from under an edit. The
+ * collector lets go of what was never published. */
 void publish_hold(const struct put *p, const struct digest *d, struct batch *b);
 
 #endif

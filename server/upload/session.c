@@ -7,10 +7,10 @@
 #include "common/base/endian.h"
 #include "server/store/blob.h"
 #include "server/store/drop.h"
-#include "server/upload/joint.h"
+#include "server/upload/multipart_upload.h"
 #include "server/store/keep.h"
 #include "server/upload/live.h"
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 #include "server/upload/parts.h"
 #include "server/upload/upload_reply.h"
 
@@ -32,7 +32,8 @@ enum {
 
 void session_encode(const struct session *s, struct buf *out)
 {
-    buf_byte(out, s->offer ? 2 : 1); /* version of this layout; of offers it is the same */
+    buf_byte(out,
+             s->upload_grant ? 2 : 1); /* version of this layout; of upload grants it is the same */
     buf_be(out, 8, s->begun_unix_s);
     buf_be(out, 8, s->done.seq);
     buf_be(out, 8, s->done.entries);
@@ -58,7 +59,7 @@ static bool session_decode(struct slice row, struct session *out)
     if (row.n < SESSION_FIXED || (row.p[0] != 1 && row.p[0] != 2)) {
         return false;
     }
-    out->offer = row.p[0] == 2;
+    out->upload_grant = row.p[0] == 2;
     row = slice_from(row, 1);
     out->begun_unix_s = take_u64(&row);
     out->done.seq = take_u64(&row);
@@ -112,7 +113,7 @@ static void session_key(struct buf *out, const char *id, struct slice path)
     }
 }
 
-bool session_row_is_offer(struct slice row)
+bool session_row_is_upload_grant(struct slice row)
 {
     return row.n != 0 && row.p[0] == 2;
 }
@@ -130,10 +131,11 @@ static int id_new(char id[UPLOAD_ID + 1], struct err *e)
     return 0;
 }
 
-bool session_new(const struct put *p, bool offer, uint64_t now_unix_s, struct session *s,
+bool session_new(const struct put *p, bool upload_grant, uint64_t now_unix_s, struct session *s,
                  struct upload_reply *out, int *rc, struct err *e)
 {
-    *s = (struct session){.row = BUF_INIT(4096), .offer = offer, .begun_unix_s = now_unix_s};
+    *s = (struct session){
+        .row = BUF_INIT(4096), .upload_grant = upload_grant, .begun_unix_s = now_unix_s};
     *rc = id_new(s->id, e);
     if (*rc != 0) {
         return false;
@@ -180,7 +182,7 @@ bool session_begin(struct store *store, const struct put *p, struct session *s,
                    struct upload_reply *out, int *rc, struct err *e)
 {
     *rc = session_load(store, p, s, e);
-    if (*rc == 0 && s->offer) {
+    if (*rc == 0 && s->upload_grant) {
         *rc = E_NOTFOUND;
     }
     if (*rc == E_NOTFOUND) {
@@ -323,8 +325,8 @@ static int drop_file(void *arg, struct slice path, const struct session_file *f)
 
     session_file_del(&d->session, path, d->batch);
     if (f->sealed) {
-        if (d->session.offer) {
-            offer_forget_brought(d->u->store, &d->session, &f->digest, d->batch);
+        if (d->session.upload_grant) {
+            upload_grant_forget_staged_object(d->u->store, &d->session, &f->digest, d->batch);
         }
         session_unhold(&d->session, path, &f->digest, d->batch);
         session_unhold(&d->session, SLICE_NONE, &f->digest, d->batch);
@@ -332,7 +334,7 @@ static int drop_file(void *arg, struct slice path, const struct session_file *f)
         return 0;
     }
     if (parts_awaited(path).p != NULL) {
-        offer_forget(d->u->store, &d->session, parts_awaited(path), d->batch);
+        upload_grant_forget(d->u->store, &d->session, parts_awaited(path), d->batch);
     }
     if (f->stage != 0) {
         partial_lose(d->u->store, f->stage);
@@ -355,15 +357,16 @@ int session_drop(struct uploads *u, const char *id, struct err *e)
         (void)session_decode(buf_slice(&row), &d.session); /* one that does not decode goes too */
         rc = session_each_file(u->store, id, drop_file, &d, e);
     }
-    if (rc == 0 && d.session.offer) {
-        offer_forget(u->store, &d.session, OFFER_PIECES, d.batch);
+    if (rc == 0 && d.session.upload_grant) {
+        upload_grant_forget(u->store, &d.session, UPLOAD_GRANT_PIECES, d.batch);
     }
     batch_del(d.batch, TABLE_UPLOAD, key);
     rc = rc != 0 ? rc : store_commit(u->store, &d.batch, COMMIT_SYNC, e);
     batch_free(&d.batch);
     buf_free(&row);
     partials_drop_lost(u->store);
-    /* What is nobody's share waits for the collector: an import across an air gap that is given again finds what had come. */
+    /* What is nobody's share waits for the collector: an import across an air gap that is given
+     * again finds what had come. */
     if (rc == 0 && live_is_counted(u, id)) {
         drop_unheld(u->store, (const struct digest *)(const void *)d.held.p,
                     d.held.n / DIGEST_BYTES);
@@ -406,7 +409,7 @@ int upload_expire(struct uploads *u, uint64_t now_unix_s, uint64_t *dropped, str
     *dropped = 0;
     rc = rc > 0 ? 0 : rc;
     for (size_t i = 0; rc == 0 && i < x.count; i++) {
-        if (joints_used(u, x.id[i]) ||
+        if (multipart_uploads_used(u, x.id[i]) ||
             (!live_begin_commit(u, x.id[i]) && live_files(u, x.id[i]) != 0)) {
             continue; /* somebody is at it: next time */
         }

@@ -1,7 +1,8 @@
 /* session.h - what is remembered of an upload session: its rows in TABLE_UPLOAD.
  *
- * A session row's value changes when it is committed and goes when it is aborted; every batch that touches its files
- * requires the value it began with, so nothing is added to a session that has ended. Who writes to it right now: live.h.
+ * A session row's value changes when it is committed and goes when it is aborted; every batch that
+ * touches its files requires the value it began with, so nothing is added to a session that has
+ * ended. Who writes to it right now: live.h.
  *
  * threads  any; blocks
  */
@@ -14,8 +15,8 @@ struct session {
     char id[UPLOAD_ID + 1];
     char repo[64];
     char name[256];
-    bool
-        offer; /* of loose objects (offer.h): no files, no commit of its own, not counted by live.h */
+    /* of loose objects (upload_grant.h): no files, no commit of its own, not counted by live.h */
+    bool upload_grant;
     uint64_t begun_unix_s;
     struct snap done; /* seq 0: not committed */
     struct buf row;   /* as it stands in the table */
@@ -30,8 +31,8 @@ struct session_file {
 };
 
 /* A new one of p's tree, not in the table yet. False: answered; or *rc. Always to be freed. */
-MUST_USE bool session_new(const struct put *p, bool offer, uint64_t now_unix_s, struct session *s,
-                          struct upload_reply *out, int *rc, struct err *e);
+MUST_USE bool session_new(const struct put *p, bool upload_grant, uint64_t now_unix_s,
+                          struct session *s, struct upload_reply *out, int *rc, struct err *e);
 /* Adds to b: its row, as it was made. */
 void session_put(const struct session *s, struct batch *b);
 /* Where a client finds it: behind the put's own location. */
@@ -39,10 +40,11 @@ void session_locate(const struct session *s, const struct put *p, struct upload_
 /* The row of an id. E_NOTFOUND: none, or of another tree. Always to be freed. */
 MUST_USE int session_load(struct store *store, const struct put *p, struct session *out,
                           struct err *e);
-bool session_row_is_offer(struct slice row);
+bool session_row_is_upload_grant(struct slice row);
 void session_encode(const struct session *s, struct buf *out);
 
-/* The session that a put names. False: none of that id in that tree, the reply says so; or *rc. Always to be freed. */
+/* The session that a put names. False: none of that id in that tree, the reply says so; or *rc.
+ * Always to be freed. */
 MUST_USE bool session_begin(struct store *store, const struct put *p, struct session *s,
                             struct upload_reply *out, int *rc, struct err *e);
 void session_free(struct session *s);
@@ -58,8 +60,8 @@ MUST_USE int session_save(const struct session *s, struct ingest *in, struct bat
                           enum durability how, struct err *e);
 /* Adds to b: the session still stands as it was read. */
 void session_require(const struct session *s, struct batch *b);
-/* Adds to b: while it lasts, the session's file at that path holds the digest, or the session itself where path.p is NULL, so that
- * nothing evicts it before the commit; and no more. */
+/* Adds to b: while it lasts, the session's file at that path holds the digest, or the session
+ * itself where path.p is NULL, so that nothing evicts it before the commit; and no more. */
 void session_hold(const struct session *s, struct slice path, const struct digest *d,
                   struct batch *b);
 void session_unhold(const struct session *s, struct slice path, const struct digest *d,
@@ -69,7 +71,8 @@ MUST_USE int session_each_file(struct store *s, const char *id,
                                int (*each)(void *arg, struct slice path,
                                            const struct session_file *f),
                                void *arg, struct err *e);
-/* All rows and stages of a session, and what its files alone held of a client's share; then its place in memory. */
+/* All rows and stages of a session, and what its files alone held of a client's share; then its
+ * place in memory. */
 MUST_USE int session_drop(struct uploads *u, const char *id, struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* sink.c - a body on its way into a hosted tree: staged, hashed and made durable while it arrives, then sealed. */
+/* sink.c - a body on its way into a hosted tree: staged, hashed and made durable while it arrives,
+ * then sealed. */
 #include "server/upload/sink.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 #include "server/store/drop.h"
 #include "server/upload/arrival.h"
 #include "server/upload/live.h"
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 #include "server/upload/publish.h"
 #include "server/upload/upload_reply.h"
 
@@ -21,8 +22,8 @@ struct upload_sink {
     struct session session; /* of PUT_UPLOAD_FILE, PUT_OBJECT, PUT_PIECE, PUT_ASSEMBLE */
     struct writer writer;
     uint64_t length; /* of this body; UNKNOWN */
-    struct charge
-        charge; /* of a session's file and of a piece, until its row goes; of an object, while it comes */
+    /* of a session's file and of a piece, until its row goes; of an object, while it comes */
+    struct charge charge;
     struct session_file old;    /* PUT_PIECE: what is there by its name, if sealed */
     struct arrival file;        /* in: NULL: PUT_ASSEMBLE, PUT_PART, PUT_APPEND */
     struct buf list;            /* PUT_ASSEMBLE: all of it */
@@ -69,7 +70,8 @@ static int cut(struct upload_sink *k, uint64_t old_bytes, struct err *e)
     return rc;
 }
 
-/* A body that says where it begins: behind, or within, what is here. Sets reply when it does not fit. */
+/* A body that says where it begins: behind, or within, what is here. Sets reply when it does not
+ * fit. */
 static int resume(struct upload_sink *k, const struct session_file *old, struct upload_reply *reply,
                   struct err *e)
 {
@@ -171,7 +173,8 @@ static int open_file(struct upload_sink *k, struct upload_reply *reply, struct e
                : rc;
 }
 
-/* It counts until its offer has made files of it. The offer may have done so before, of others: then it awaits more. */
+/* It counts until its upload grant has made files of it. The upload grant may have done so before,
+ * of others: then it awaits more. */
 static int open_piece(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     struct session *s = &k->session;
@@ -180,7 +183,7 @@ static int open_piece(struct upload_sink *k, struct upload_reply *reply, struct 
     switch (live_admit_again(k->u, s->id, k->put.client, AWAITED_ANY, 1, reply)) {
     case LIVE_ADMITTED: /* has it expired just before? */
         session_free(s);
-        if (!offer_begin(k->u->store, &k->put, s, reply, &rc, e)) {
+        if (!upload_grant_begin(k->u->store, &k->put, s, reply, &rc, e)) {
             live_remove(k->u, s->id);
             return rc;
         }
@@ -213,7 +216,7 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
         return 0;
     }
 
-    if (!offer_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
+    if (!upload_grant_begin(k->u->store, &k->put, &k->session, reply, &rc, e)) {
         return rc;
     }
     if (k->put.kind == PUT_PIECE) {
@@ -326,7 +329,8 @@ static int finish_session_file(struct upload_sink *k, const struct digest *d,
     return rc;
 }
 
-/* Upload of one and commit at once. The blob's rows first: a publish that has to begin anew cannot seal twice. */
+/* Upload of one and commit at once. The blob's rows first: a publish that has to begin anew cannot
+ * seal twice. */
 static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t now_unix_s,
                        struct upload_reply *reply, struct err *e)
 {
@@ -353,7 +357,7 @@ static int finish_file(struct upload_sink *k, const struct digest *d, uint64_t n
     return rc;
 }
 
-/* It is the offer's, until a commit names it. */
+/* It is the upload grant's, until a commit names it. */
 static int finish_object(struct upload_sink *k, const struct digest *d, struct upload_reply *reply,
                          struct err *e)
 {
@@ -363,7 +367,7 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
     struct blob *blob = NULL;
     int rc = ingest_seal(&k->file.in, b, &blob, e);
 
-    if (rc == 0 && piece) { /* found again by its name, and gone with the offer */
+    if (rc == 0 && piece) { /* found again by its name, and gone with the upload grant */
         arrival_put(&k->file, &f, b);
         if (k->old.sealed) {
             session_unhold(&k->session, k->put.path, &k->old.digest, b);
@@ -412,8 +416,8 @@ static int discard(struct upload_sink *k, struct upload_reply *reply, struct err
     return rc;
 }
 
-/* One at a time of an offer: a client that has lost patience, and asks again, finds the files made instead of making them
- * once more beside. */
+/* One at a time of an upload grant: a client that has lost patience, and asks again, finds the
+ * files made instead of making them once more beside. */
 static int assemble(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     const char *why;

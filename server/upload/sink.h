@@ -1,4 +1,5 @@
-/* sink.h - how a body comes in whose kind of put has a way of its own: sink.c calls it in place of its own steps.
+/* sink.h - how a body comes in whose kind of put has a way of its own: sink.c calls it in place of
+ * its own steps.
  *
  * threads  pool threads: the calls of one body in order
  * errors   as upload.h

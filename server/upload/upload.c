@@ -8,7 +8,7 @@
 #include "server/store/blob.h"
 #include "server/upload/live.h"
 #include "server/upload/naming.h"
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 #include "server/upload/parts.h"
 #include "server/upload/publish.h"
 #include "server/upload/upload_reply.h"
@@ -23,7 +23,8 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     if (!session_new(p, false, now_unix_s, &s, out, &rc, e)) {
         goto out;
     }
-    /* A branch that is not there, a tree that has another name: better told before the files come than behind them. */
+    /* A branch that is not there, a tree that has another name: better told before the files come
+     * than behind them. */
     rc = publish_check(&(struct publish){.store = u->store, .put = p}, out, e);
     if (rc != 0 || out->status != 0) {
         goto out;
@@ -166,7 +167,8 @@ static int gather_file(void *arg, struct slice path, const struct session_file *
     return 0;
 }
 
-/* The file rows of a committed session; its own row stays until it expires, to answer a commit that is asked twice. */
+/* The file rows of a committed session; its own row stays until it expires, to answer a commit that
+ * is asked twice. */
 static int drop_file_rows(struct uploads *u, const struct gather *g, const struct session *s,
                           struct err *e)
 {
@@ -296,11 +298,11 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return run_delete(u, p, now_unix_s, out, e);
     case PUT_CREATE:
         return run_create(u, p, now_unix_s, out, e);
-    case PUT_OFFER:
+    case PUT_UPLOAD_GRANT:
     case PUT_OBJECTS_SHARE:
     case PUT_PIECE_KNOWN:
     case PUT_OBJECT_KNOWN:
-        return offer_run(u, p, now_unix_s, out, e);
+        return upload_grant_run(u, p, now_unix_s, out, e);
     case PUT_PARTS_END:
         return upload_trouble(out, parts_end(u, p, out, e), e);
     case PUT_APPEND_OPEN:

@@ -1,15 +1,20 @@
-/* upload.h - the only way from outside into a hosted tree: upload sessions, and what a struct put asks for.
+/* upload.h - the only way from outside into a hosted tree: upload sessions, and what a struct put
+ * asks for.
  *
- * A session belongs to one tree ("owner/name"). Its files are staged and hashed while they arrive, sealed when they are whole,
- * and become visible together: commit is one batch of tree nodes, holder rows, snapshot and head. A PUT or DELETE of a single
- * path is the same commit without a session. Sessions live in TABLE_UPLOAD, survive a restart, and expire after 24 hours.
+ * A session belongs to one tree ("owner/name"). Its files are staged and hashed while they arrive,
+ * sealed when they are whole, and become visible together: commit is one batch of tree nodes,
+ * holder rows, snapshot and head. A PUT or DELETE of a single path is the same commit without a
+ * session. Sessions live in TABLE_UPLOAD, survive a restart, and expire after 24 hours.
  *
  *   id                -> session: tree, begun, and after the commit its answer (so a commit may be asked twice)
  *   id NUL path       -> file: what has arrived durably (stage, bytes), or its digest once it is sealed
  *
- * owns     struct uploads outlives its sinks; an upload_reply's json is the caller's: upload_reply_free()
- * threads  all block and run on pool threads: different puts at the same time, the calls of one sink in order
- * errors   what the client did or met is a status in the reply and rc 0; a negative rc is our own trouble (500)
+ * owns     struct uploads outlives its sinks; an upload_reply's json is the caller's:
+ *          upload_reply_free()
+ * threads  all block and run on pool threads: different puts at the same time, the calls of one
+ *          sink in order
+ * errors   what the client did or met is a status in the reply and rc 0; a negative rc is our own
+ *          trouble (500)
  */
 #ifndef SERVER_UPLOAD_UPLOAD_H
 #define SERVER_UPLOAD_UPLOAD_H
@@ -29,8 +34,8 @@ enum put_kind {
     PUT_UPLOAD_COMMIT,
     PUT_UPLOAD_ABORT,
     PUT_CREATE, /* an empty tree; 412 when it is there */
-    PUT_OFFER, /* opens an upload of loose objects: their bytes come before the commit that names them */
-    PUT_OBJECTS_SHARE, /* an offer to the tree of put.objects that the tree `to` has: 200 says which it lacks */
+    PUT_UPLOAD_GRANT, /* opens an upload of loose objects: their bytes come before the commit that names them */
+    PUT_OBJECTS_SHARE, /* an upload grant to the tree of put.objects that the tree `to` has: 200 says which it lacks */
     PUT_OBJECT,       /* body: one of them, of put.digest */
     PUT_PART,         /* body: part put.part of one (parts.h) */
     PUT_PARTS_END,    /* put.parts_count of them are here and make it up */
@@ -39,11 +44,11 @@ enum put_kind {
     PUT_APPEND, /* body: its next bytes, from put.first on (UINT64_MAX: not said); called: its last. Without an id all at once */
     PUT_APPEND_STATUS,
     PUT_APPEND_DROP,
-    PUT_PIECE, /* body: what an assembler makes objects of, kept under the path's name while the offer lasts */
+    PUT_PIECE, /* body: what an assembler makes objects of, kept under the path's name while the upload grant lasts */
     PUT_PIECE_KNOWN, /* is it here? */
     PUT_ASSEMBLE,    /* body: which objects consist of which pieces, for the assembler */
     PUT_CHANGES,     /* body: read by an adapter into changes.h, committed at its end */
-    PUT_FORM,        /* body: a form with a file in it (intake.h), which an adapter reads */
+    PUT_FORM,        /* body: a form with a file in it (form_upload.h), which an adapter reads */
     PUT_REF_ADD,     /* ref names a version from now on (naming.h); 409 when the name is taken */
     PUT_REF_DROP,
     PUT_SQUASH,    /* the branch's history begins anew, with the files that it has */
@@ -51,7 +56,7 @@ enum put_kind {
     PUT_TREE_COPY, /* the tree `to` is made with all that this one has; 409 when there is one */
     PUT_TREE_DROP  /* with all its versions */
 };
-enum { OFFER_OBJECTS_MAX = 256, SHARE_OBJECTS_MAX = 1000 };
+enum { UPLOAD_GRANT_OBJECTS_MAX = 256, SHARE_OBJECTS_MAX = 1000 };
 struct put_object {
     struct digest digest;
     uint64_t size_bytes;
@@ -60,13 +65,14 @@ struct put;
 struct uploads;
 struct session;
 struct upload_reply;
-/* Makes loose objects of pieces, for an adapter that knows their format (PUT_PIECE, PUT_ASSEMBLE). Pool threads. */
+/* Makes loose objects of pieces, for an adapter that knows their format (PUT_PIECE, PUT_ASSEMBLE).
+ * Pool threads. */
 struct assembler {
     uint64_t piece_bytes_max, list_bytes_max;
-    /* The offer's session holds what comes of the list; 200, or a refusal, in *reply. */
+    /* The upload grant's session holds what comes of the list; 200, or a refusal, in *reply. */
     int (*run)(struct uploads *u, const struct put *p, const struct session *s, struct slice list,
                struct upload_reply *reply, struct err *e);
-    /* Removes the pieces that this list names; the offer may have no more of them. */
+    /* Removes the pieces that this list names; the upload grant may have no more of them. */
     int (*forget)(struct uploads *u, const struct session *s, struct slice list, struct err *e);
 };
 enum put_match { /* If-Match: what must be there */
@@ -83,28 +89,31 @@ struct put {
     struct slice branch; /* what is published on; p == NULL or "": the head */
     struct note note;    /* of the version that comes of it */
     struct ref ref;      /* PUT_REF_* */
-    struct slice
-        to; /* PUT_TREE_MOVE, PUT_TREE_COPY; PUT_APPEND_OPEN, PUT_OBJECTS_SHARE: another tree, that may have it; p == NULL: none */
+    /* PUT_TREE_MOVE, PUT_TREE_COPY; PUT_APPEND_OPEN, PUT_OBJECTS_SHARE: another tree, that may
+     * have it; p == NULL: none */
+    struct slice to;
     enum put_match match;
     bool if_none_match_any; /* If-None-Match: *, it must not */
     bool beside;    /* PUT_DELETE of a file: and all whose paths are its own, a '.' and more */
     bool take_over; /* PUT_UPLOAD_STATUS of a file: end the request that writes it, first */
-    bool
-        replace; /* PUT_UPLOAD_COMMIT: the files are the whole tree, else they are laid over the head */
+    /* PUT_UPLOAD_COMMIT: the files are the whole tree, else they are laid over the head */
+    bool replace;
     struct digest if_match; /* MATCH_ROOT, MATCH_FILE */
     uint64_t max_bytes;     /* PUT_FILE, PUT_FORM: of the file; 0: any */
     bool digest_known;
     struct digest digest;             /* Repr-Digest of the whole file */
     struct called called;             /* PUT_APPEND*, PUT_CHANGES: what the bytes are said to be */
     uint64_t first, total;            /* Content-Range; 0, UINT64_MAX without */
-    const struct put_object *objects; /* PUT_OFFER: what is to come, */
-    size_t objects_count; /* at most OFFER_OBJECTS_MAX; PUT_OBJECTS_SHARE: SHARE_OBJECTS_MAX */
+    const struct put_object *objects; /* PUT_UPLOAD_GRANT: what is to come, */
+    /* at most UPLOAD_GRANT_OBJECTS_MAX; PUT_OBJECTS_SHARE: SHARE_OBJECTS_MAX */
+    size_t objects_count;
     const struct assembler *assembler; /* PUT_PIECE, PUT_ASSEMBLE */
     uint32_t part, parts_count;        /* PUT_PART: from 1 on; PUT_PARTS_END */
-    bool
-        again; /* PUT_OFFER without objects: the tree's last one, as long as it has half of its life before it */
-    struct slice
-        location; /* PUT_UPLOAD_OPEN, PUT_APPEND_OPEN: the request's path; the session's id is put behind it */
+    /* PUT_UPLOAD_GRANT without objects: the tree's last one, as long as it has half of its life
+     * before it */
+    bool again;
+    /* PUT_UPLOAD_OPEN, PUT_APPEND_OPEN: the request's path; the session's id is put behind it */
+    struct slice location;
 };
 
 struct upload_reply {
@@ -118,21 +127,24 @@ struct upload_reply {
     uint64_t offset;
     bool published; /* the head has moved: the repo's generation is to be bumped */
     char word[272]; /* PUT_CHANGES: what its reader has to tell who words the answer; or "" */
-    char upload[UPLOAD_ID + 1]; /* PUT_OFFER, PUT_APPEND_OPEN: its id, */
+    char upload[UPLOAD_ID + 1]; /* PUT_UPLOAD_GRANT, PUT_APPEND_OPEN: its id, */
     uint64_t until_unix_s;      /* when it ends, */
-    struct offered {
-        bool held;                  /* which of the objects are here already, */
-        uint64_t part_bytes;        /* 0: to be brought in one piece; else in such parts, */
-        char upload[UPLOAD_ID + 1]; /* by this offer: one of before, that parts have come to */
-    } offered[OFFER_OBJECTS_MAX];
+    struct granted {
+        bool held;           /* which of the objects are here already, */
+        uint64_t part_bytes; /* 0: to be brought in one piece; else in such parts, */
+        char upload[UPLOAD_ID +
+                    1]; /* by this upload grant: one of before, that parts have come to */
+    } granted[UPLOAD_GRANT_OBJECTS_MAX];
 };
 void upload_reply_free(struct upload_reply *r);
 
 struct uploads *uploads_open(struct store *s);
 void uploads_close(struct uploads **up);
-/* How many sessions a client may have open at a time, 256 unless said, and bytes in them; 0: a quarter of the quota. */
+/* How many sessions a client may have open at a time, 256 unless said, and bytes in them; 0: a
+ * quarter of the quota. */
 void uploads_limit(struct uploads *u, uint32_t client_sessions, uint64_t client_bytes);
-/* What a body that finds no space asks once, on its pool thread, before it answers 507; returns 0 when there is room now. */
+/* What a body that finds no space asks once, on its pool thread, before it answers 507; returns 0
+ * when there is room now. */
 void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t need_bytes),
                      void *arg);
 
@@ -146,24 +158,28 @@ MUST_USE int upload_run(struct uploads *u, const struct put *p, uint64_t now_uni
 /* A body on its way in. */
 struct upload_body {
     uint64_t length; /* of this request's body; UINT64_MAX unknown */
-    /* Another request wants this file: what came may be written, then the sink is to be closed. At most once, from any
-     * thread, not after the sink is gone; must not block nor call back. NULL: it has to wait until the body ends. */
+    /* Another request wants this file: what came may be written, then the sink is to be closed. At
+     * most once, from any thread, not after the sink is gone; must not block nor call back. NULL:
+     * it has to wait until the body ends. */
     void (*yield)(void *arg);
     void *yield_arg;
 };
-/* Copies what it needs of *p. *out is NULL when the put is answered already (*reply has a status): the body is to be
- * discarded. E_BUSY: an earlier request still writes this file and was asked to yield; open again in a moment. */
+/* Copies what it needs of *p. *out is NULL when the put is answered already (*reply has a status):
+ * the body is to be discarded. E_BUSY: an earlier request still writes this file and was asked to
+ * yield; open again in a moment. */
 struct upload_sink;
 MUST_USE int upload_sink_open(struct uploads *u, const struct put *p,
                               const struct upload_body *body, struct upload_sink **out,
                               struct upload_reply *reply, struct err *e);
-/* The body's next bytes. reply->status != 0: answered early, discard the rest (507, 413); finish is not called then. */
+/* The body's next bytes. reply->status != 0: answered early, discard the rest (507, 413); finish is
+ * not called then. */
 MUST_USE int upload_sink_write(struct upload_sink *k, struct slice bytes,
                                struct upload_reply *reply, struct err *e);
 /* The body is whole. Takes *kp, also when it fails. */
 MUST_USE int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s,
                                 struct upload_reply *reply, struct err *e);
-/* The client left: a session's file keeps what has come, for resuming; a single one goes. NULL is fine. */
+/* The client left: a session's file keeps what has come, for resuming; a single one goes. NULL is
+ * fine. */
 void upload_sink_close(struct upload_sink **kp);
 
 /* Drops sessions begun more than UPLOAD_EXPIRE_S ago. Once at start, then now and then. */

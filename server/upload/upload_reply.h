@@ -1,4 +1,5 @@
-/* upload_reply.h - how the answers to puts are worded: refusals, what is there of a file, the tree that came of it. */
+/* upload_reply.h - how the answers to puts are worded: refusals, what is there of a file, the tree
+ * that came of it. */
 #ifndef SERVER_UPLOAD_UPLOAD_REPLY_H
 #define SERVER_UPLOAD_UPLOAD_REPLY_H
 

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
 static struct {
     struct loop loop;
-    struct lane lane;
+    struct http_loop http_loop;
     struct listener *listener;
     struct http_limits limits;
     char *bytes;
@@ -113,7 +113,7 @@ static void start(void)
     CHECK(config != NULL && event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK) == 0);
     world.loop.base = event_base_new_with_config(config);
     event_config_free(config);
-    world.loop.mail = mailbox_open(world.loop.base);
+    world.loop.mail = message_queue_open(world.loop.base);
     loop_refresh(&world.loop);
     timers_init(&world.loop.timers, world.loop.now_ms);
     world.limits = (struct http_limits){.header_bytes = 8192,
@@ -130,9 +130,9 @@ static void start(void)
                                         .discard_bytes = 65536};
     world.bytes = mem_new(300000);
     CHECK(listener_open(NULL, &set, &world.listener, NULL) == 0);
-    world.lane.limits = &world.limits;
-    world.lane.handler = (struct exchange_handler){.on_request = on_request, .on_end = on_end};
-    lane_init(&world.lane, &world.loop);
+    world.http_loop.limits = &world.limits;
+    world.http_loop.handler = (struct exchange_handler){.on_request = on_request, .on_end = on_end};
+    http_loop_init(&world.http_loop, &world.loop);
 }
 
 /* Takes what the connection says; with `slow`, only a little of it, so that it blocks. */
@@ -180,20 +180,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     a.fd = pair[0];
     a.listener = listener_hold(world.listener);
     atomic_fetch_add(&world.loop.connections, 1);
-    conn_open(&world.lane, &a);
+    conn_open(&world.http_loop, &a);
     if ((world.how & 128) == 0) {
         feed(pair[1], preface, sizeof preface - 1, slow);
     }
     feed(pair[1], p + 1, n - 1, slow);
-    if ((world.how & 64) != 0 && !list_empty(&world.lane.conns)) { /* drained in the middle */
-        struct conn *c = LIST_ITEM(world.lane.conns.next, struct conn, node);
+    if ((world.how & 64) != 0 && !list_empty(&world.http_loop.conns)) { /* drained in the middle */
+        struct conn *c = LIST_ITEM(world.http_loop.conns.next, struct conn, node);
         c->ops->drain(c);
         turn(pair[1], false);
     }
     close(pair[1]);
     event_base_loop(world.loop.base, EVLOOP_NONBLOCK);
-    while (!list_empty(&world.lane.conns)) {
-        conn_close(LIST_ITEM(world.lane.conns.next, struct conn, node));
+    while (!list_empty(&world.http_loop.conns)) {
+        conn_close(LIST_ITEM(world.http_loop.conns.next, struct conn, node));
     }
     CHECK(world.began == world.ended && atomic_load(&world.loop.connections) == 0);
     return 0;

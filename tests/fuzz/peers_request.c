@@ -5,9 +5,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct guest_request r;
+    struct inbound_peer_request r;
 
-    if (guest_read(slice_of(data, size), &r)) {
+    if (inbound_peer_read(slice_of(data, size), &r)) {
         CHECK(r.digest_hex.n == DIGEST_HEX && (!r.have || r.chunk == 0));
     }
     return 0;

@@ -6,10 +6,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     enum { COUNT = 20 };
-    struct told t;
+    struct reported t;
 
-    if (told_read(slice_of(data, size), COUNT, &t, NULL) == 0) {
-        CHECK(t.ntake <= TAKE_MAX && t.npeers <= TOLD_PEERS_MAX);
+    if (reported_read(slice_of(data, size), COUNT, &t, NULL) == 0) {
+        CHECK(t.ntake <= TAKE_MAX && t.npeers <= REPORTED_PEERS_MAX);
         CHECK(t.again_ms >= 1000 && t.again_ms <= 300000);
         for (size_t i = 0; i < t.ntake; i++) {
             CHECK(t.take[i] < COUNT);

@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct slice first = slice_of(data, size), second;
-    struct pieces want, have;
+    struct pieces lookup, have;
     struct patch patch;
     uint64_t at = 0;
 
@@ -18,22 +18,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         first = slice_of(data + 1, n);
         second = slice_of(data + 1 + n, size - 1 - n);
     }
-    if (pieces_decode(first, &want, NULL) != 0) {
+    if (pieces_decode(first, &lookup, NULL) != 0) {
         return 0;
     }
     if (pieces_decode(second, &have, NULL) != 0) {
         (void)!pieces_decode(first, &have, NULL);
     }
-    patch_make(&want, &have, &patch);
+    patch_make(&lookup, &have, &patch);
     for (size_t i = 0; i < patch.count; i++) {
         const struct stretch *s = &patch.stretch[i];
         CHECK(s->off == at && s->end > at);
         CHECK(!s->here || s->from + (s->end - s->off) <= have.size_bytes);
         at = s->end;
     }
-    CHECK(at == want.size_bytes && patch.here_bytes + patch.fetch_bytes == at);
+    CHECK(at == lookup.size_bytes && patch.here_bytes + patch.fetch_bytes == at);
     patch_free(&patch);
-    pieces_free(&want);
+    pieces_free(&lookup);
     pieces_free(&have);
     return 0;
 }

@@ -103,17 +103,17 @@ static const struct http_field *fields_of(struct slice *rest, struct arena *a, s
 }
 
 /* What came of the plan's need: the next line has it. */
-static void learn(const struct repo *r, struct facts *facts, const struct plan *p,
+static void learn(const struct repo *r, struct results *results, const struct plan *p,
                   struct slice *rest, struct arena *a, struct buf *room)
 {
     struct slice line = slice_cut(rest, '\n');
-    struct fact *f = &facts->fact[facts->count++];
+    struct result *f = &results->result[results->count++];
     uint8_t how = line.n > 1 ? (uint8_t)line.p[1] : 0;
     static const int rcs[] = {0, 0, 0, E_NOTFOUND, E_DENIED, E_NETWORK, E_TOOBIG};
-    bool any = p->need.kind == NEED_GATHER;
+    bool any = p->dependency.kind == DEPENDENCY_PAGES;
 
     line = slice_from(line, line.n < 2 ? line.n : 2);
-    *f = (struct fact){.need = p->need, .rc = rcs[how % (any ? ARRAY_LEN(rcs) : 4)]};
+    *f = (struct result){.dependency = p->dependency, .rc = rcs[how % (any ? ARRAY_LEN(rcs) : 4)]};
     f->bytes = line;
     f->status = f->rc == 0 ? 0 : f->rc == E_NOTFOUND ? 404 : f->rc == E_DENIED ? 401 : 502;
     f->code = how & 16 ? line : SLICE_NONE;
@@ -121,18 +121,18 @@ static void learn(const struct repo *r, struct facts *facts, const struct plan *
     f->until_unix_s = how & 64 ? UINT64_MAX : 1;
     f->stale = (how & 128) != 0;
     f->snap.seq = how;
-    f->entry = (struct entry){.path = p->need.path,
+    f->entry = (struct entry){.path = p->dependency.path,
                               .type = how & 8 ? ENTRY_DIR : ENTRY_FILE,
                               .size_bytes = how * 77777777777ull,
                               .target = line};
     if (any && f->rc == 0) { /* these bytes are our own writing, out of what the origin wrote */
-        struct gather_part part = {.need = &p->need,
-                                   .doc = line,
-                                   .url = SLICE("https://o.example/x"),
-                                   .first = true,
-                                   .last = true};
+        struct paged_fetch_part part = {.dependency = &p->dependency,
+                                        .doc = line,
+                                        .url = SLICE("https://o.example/x"),
+                                        .first = true,
+                                        .last = true};
         buf_clear(room);
-        f->rc = r->ops->gather(r, &part, room, NULL);
+        f->rc = r->ops->paged_fetch(r, &part, room, NULL);
         f->status = f->rc == 0 ? 0 : 502;
         f->bytes = arena_copy(a, buf_slice(room));
     }
@@ -144,19 +144,19 @@ static void judge(const struct repo *r, const struct plan *p, struct arena *a)
 
     CHECK(p->nfields <= PLAN_FIELDS);
     switch (p->kind) {
-    case PLAN_WANT:
-        CHECK(p->want.repo.n > 0 && p->want.url.n > 0);
-        CHECK(slice_find(p->want.key, '\0') < 0 && slice_find(p->want.principal, '\0') < 0);
+    case PLAN_LOOKUP:
+        CHECK(p->lookup.repo.n > 0 && p->lookup.url.n > 0);
+        CHECK(slice_find(p->lookup.key, '\0') < 0 && slice_find(p->lookup.principal, '\0') < 0);
         break;
     case PLAN_REPLY:
         CHECK(p->status >= 200 && p->status < 600);
         break;
-    case PLAN_NEED:
+    case PLAN_DEPENDENCY:
     case PLAN_BLOB:
     case PLAN_LIST:
     case PLAN_PUT:
         CHECK(p->right == RIGHT_KNOWN || p->right == RIGHT_TOKEN || p->subject.n > 0 ||
-              p->kind == PLAN_NEED);
+              p->kind == PLAN_DEPENDENCY);
         break;
     }
     if (r->ops->failed != NULL) {
@@ -181,7 +181,7 @@ static void ask(const struct repo *r, struct slice rest, uint8_t how, struct are
                            .has_body = (how & 128) != 0,
                            .arena = a};
     struct principal who = {.name = SLICE("")};
-    struct facts facts = {0};
+    struct results results = {0};
     struct buf room = BUF_INIT(64 << 20);
     struct slice path;
     struct plan p;
@@ -195,14 +195,14 @@ static void ask(const struct repo *r, struct slice rest, uint8_t how, struct are
     req.fields = fields_of(&rest, a, &req.nfields);
     for (;;) {
         p = (struct plan){0};
-        if (r->ops->plan(r, &req, path, &who, &facts, a, &p, NULL) != 0) {
+        if (r->ops->plan(r, &req, path, &who, &results, a, &p, NULL) != 0) {
             break;
         }
         judge(r, &p, a);
-        if (p.kind != PLAN_NEED || facts.count == FACTS_MAX) {
+        if (p.kind != PLAN_DEPENDENCY || results.count == RESULTS_MAX) {
             break;
         }
-        learn(r, &facts, &p, &rest, a, &room);
+        learn(r, &results, &p, &rest, a, &room);
     }
     buf_free(&room);
 }

@@ -11,12 +11,12 @@ static void check_window(const struct http_req *r, const struct validators *v)
     uint64_t peek_first;
     uint64_t peek_end;
     bool suffix;
-    enum verdict verdict = request_judge(r, v, &first, &end);
+    enum range_answer verdict = request_judge(r, v, &first, &end);
 
     CHECK(first <= end && end <= v->total_bytes);
-    CHECK(verdict != VERDICT_PART || first < end);
-    CHECK(verdict == VERDICT_PART || (first == 0 && end == v->total_bytes));
-    if (range_peek(r, &peek_first, &peek_end, &suffix) && verdict == VERDICT_PART) {
+    CHECK(verdict != RANGE_ANSWER_PART || first < end);
+    CHECK(verdict == RANGE_ANSWER_PART || (first == 0 && end == v->total_bytes));
+    if (range_peek(r, &peek_first, &peek_end, &suffix) && verdict == RANGE_ANSWER_PART) {
         CHECK(suffix ? end == v->total_bytes
                      : peek_first == first && (peek_end == end || peek_end > v->total_bytes));
     }

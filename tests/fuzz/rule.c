@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
                              .swr_s = -1,
                              .sie_s = -1};
     struct rules *rs = NULL;
-    struct want w = {0};
+    struct lookup w = {0};
     char text[256];
 
     if (pattern.n >= sizeof text || path.n > 4096) {

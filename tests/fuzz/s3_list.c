@@ -1,5 +1,5 @@
-/* What a stranger's bucket says: pages of its list (an even first byte), its noes, the query that
- * is signed, times. */
+/* What a stranger's bucket says: pages of its list (an even first byte), its refusals, the query
+ * that is signed, times. */
 #include "common/codec/isotime.h"
 #include "server/fetch/s3.h"
 #include "server/fetch/sigv4.h"

@@ -22,7 +22,7 @@ static void check_links(struct slice text, struct slice mark)
 
 static void render(const char *variant, const char *type, struct slice doc)
 {
-    struct plan p = {.want.key = SLICE("simple/x/"), .variant = slice_str(variant)};
+    struct plan p = {.lookup.key = SLICE("simple/x/"), .variant = slice_str(variant)};
     struct rewrite_out out = {.body = BUF_INIT(16 << 20)};
 
     if (repo->ops->rewrite(repo, &p, doc, slice_str(type), SLICE("https://pypi.example/simple/x/"),

@@ -1,6 +1,6 @@
 /* slurm_comment.c - fuzzes a job's comment: what is taken of it can be no option, no URL, and leads
  * nowhere but below a folder. */
-#include "agent/shelf/place.h"
+#include "agent/cache/place.h"
 #include "agent/slurm/comment.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
         struct slice from = w.one[i].from;
         CHECK(from.n > 0 && from.n <= WISH_MAX && from.p[0] != '-' && from.p[0] != '/');
         CHECK(slice_find(from, ':') < 0 && slice_find(from, '%') < 0 && slice_find(from, '?') < 0);
-        CHECK(shelf_name_ok(wish_place(from)));
+        CHECK(local_cache_name_ok(wish_place(from)));
     }
     return 0;
 }

@@ -1,6 +1,6 @@
 /* What a core says: a head, a node's frame. */
 #include "server/store/node.h"
-#include "server/sync/mirrord/wire.h"
+#include "server/sync/mirrord/protocol.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -11,16 +11,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct snap sn;
     struct tree_node n;
 
-    (void)!wire_head_read(bytes, &sn, NULL);
-    if (wire_node_unpack(bytes, &out, NULL) == 0) {
+    (void)!sync_head_read(bytes, &sn, NULL);
+    if (sync_node_unpack(bytes, &out, NULL) == 0) {
         CHECK(out.n <= NODE_BYTES_MAX);
         if (node_decode(buf_slice(&out), &n, NULL) == 0) {
             node_free(&n);
         }
     }
     buf_clear(&out);
-    wire_node_pack(bytes, &again);
-    CHECK(wire_node_unpack(buf_slice(&again), &out, NULL) == 0 && slice_eq(buf_slice(&out), bytes));
+    sync_node_pack(bytes, &again);
+    CHECK(sync_node_unpack(buf_slice(&again), &out, NULL) == 0 && slice_eq(buf_slice(&out), bytes));
     buf_free(&out);
     buf_free(&again);
     return 0;

@@ -8,13 +8,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-static void suits_whom_it_was_made_for(const struct want *w, const struct http_field *vary,
+static void suits_whom_it_was_made_for(const struct lookup *w, const struct http_field *vary,
                                        struct arena *a)
 {
-    struct slice tail = variant_of_answer(w, vary, 1, a);
+    struct slice vary_key = variant_of_answer(w, vary, 1, a);
 
-    CHECK(variant_suits(tail, w) && variant_suits(variant_of_all(w, vary, 1, a), w));
-    CHECK(slice_eq(variant_like(w, tail, a), tail) && variant_alike(tail, tail));
+    CHECK(vary_matches(vary_key, w) && vary_matches(variant_of_all(w, vary, 1, a), w));
+    CHECK(slice_eq(variant_like(w, vary_key, a), vary_key) && variant_alike(vary_key, vary_key));
 }
 
 static bool may_stand(struct slice s)
@@ -30,8 +30,8 @@ static bool may_stand(struct slice s)
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     static const char *const names[] = {"accept", "accept-language", "origin", "x-kind"};
-    struct want_field f[ARRAY_LEN(names)] = {0};
-    struct want w = {.forward = f, .forwards = ARRAY_LEN(names)};
+    struct lookup_field f[ARRAY_LEN(names)] = {0};
+    struct lookup w = {.forward = f, .forwards = ARRAY_LEN(names)};
     struct slice rest = slice_of(p, n);
     struct http_field vary = {SLICE("vary"), slice_cut(&rest, '\n')};
     struct arena a = {0};
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     suits_whom_it_was_made_for(&w, &vary, &a);
     w.varies = true; /* all that Vary names, too */
     suits_whom_it_was_made_for(&w, &vary, &a);
-    (void)variant_suits(slice_of(p, n), &w);
+    (void)vary_matches(slice_of(p, n), &w);
     (void)variant_alike(slice_of(p, n), slice_of(p, n));
     arena_fini(&a);
     return 0;

@@ -91,7 +91,7 @@ static void seed_for(struct twins *c, const struct row *r)
     }
 }
 
-static enum verdict run_row(struct twins *c, const struct row *r, const struct options *o)
+static enum range_answer run_row(struct twins *c, const struct row *r, const struct options *o)
 {
     int rounds = o->quick ? 1 : r->twin->rounds > 0 ? r->twin->rounds : ROUNDS;
     bool good;
@@ -146,7 +146,7 @@ static int run_rows(const struct options *o, const struct row *rows, int count)
         fflush(stdout);
     }
     for (i = o->from; i < count && !spent(&c, o); i++) {
-        enum verdict v;
+        enum range_answer v;
 
         watch_say(o->report, i, BEGUN);
         v = run_row(&c, &rows[i], o);

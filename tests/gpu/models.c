@@ -34,7 +34,7 @@ static int train(const struct kops *k, double loss[STEPS], struct err *e)
     rc = rc != 0 ? rc : optim_open(m, &o, &opt, e);
     for (int s = 0; rc == 0 && s < STEPS; s++) {
         model_begin(m);
-        model_learn(m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        model_forward_backward(m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
         optim_step(opt, s + 1);
         rc = model_loss(m, &loss[s], e);
     }

@@ -16,10 +16,10 @@ enum { ARGUMENTS_MAX = 24, END_MS = 5000, TICK_MS = 10 };
 
 struct word {
     int row;
-    enum verdict verdict;
+    enum range_answer verdict;
 };
 
-void watch_say(int fd, int row, enum verdict v)
+void watch_say(int fd, int row, enum range_answer v)
 {
     const struct word w = {row, v};
 

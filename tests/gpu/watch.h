@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-enum verdict {
+enum range_answer {
     BEGUN,
     HOLDS,
     FAILS,
@@ -28,7 +28,7 @@ struct watch {
 };
 
 /* The child's side. Ends the program when nobody listens; with fd -1 nobody should. */
-void watch_say(int fd, int row, enum verdict v);
+void watch_say(int fd, int row, enum range_answer v);
 /* The number of rows that failed or were lost; WATCH_INCOMPLETE when not all could be tried,
  * WATCH_NOTHING without a device. */
 int watch_run(const struct watch *w);

@@ -17,7 +17,7 @@ struct ask {
     struct arena arena;
     struct http_field field[8];
     struct http_req req;
-    struct facts facts;
+    struct results results;
     struct plan plan;
     struct err why;
 };
@@ -69,33 +69,33 @@ static inline int ask(struct ask *k, enum method method, const char *target)
     to = route_of(&k->repo, 1, k->req.path, NULL);
     assert_ptr_equal(to.repo, k->repo);
     k->plan = (struct plan){0};
-    rc = k->repo->ops->plan(k->repo, &k->req, to.path, &(struct principal){0}, &k->facts, &k->arena,
-                            &k->plan, &k->why);
+    rc = k->repo->ops->plan(k->repo, &k->req, to.path, &(struct principal){0}, &k->results,
+                            &k->arena, &k->plan, &k->why);
     k->req.nfields = 0;
     return rc;
 }
 
 /* The plan's need becomes a fact, and it is asked again. */
-static inline int ask_again(struct ask *k, const struct fact *fact)
+static inline int ask_again(struct ask *k, const struct result *result)
 {
     struct slice target = k->req.target;
     size_t skip = strlen(k->repo->name) + 1;
 
-    assert_int_equal(k->plan.kind, PLAN_NEED);
-    k->facts.fact[k->facts.count] = *fact;
-    k->facts.fact[k->facts.count++].need = k->plan.need;
+    assert_int_equal(k->plan.kind, PLAN_DEPENDENCY);
+    k->results.result[k->results.count] = *result;
+    k->results.result[k->results.count++].dependency = k->plan.dependency;
     return ask(k, k->req.method, arena_cstr(&k->arena, slice_from(target, skip)));
 }
 
 static inline void ask_forget(struct ask *k)
 {
-    k->facts.count = 0;
+    k->results.count = 0;
 }
 
-static inline void assert_slice(struct slice got, const char *want)
+static inline void assert_slice(struct slice got, const char *lookup)
 {
-    if (!slice_eqs(got, want)) {
-        fail_msg("\"" SLICE_FMT "\" is not \"%s\"", SLICE_ARG(got), want);
+    if (!slice_eqs(got, lookup)) {
+        fail_msg("\"" SLICE_FMT "\" is not \"%s\"", SLICE_ARG(got), lookup);
     }
 }
 

@@ -48,8 +48,8 @@ struct world {
 struct client {
     struct world *w;
     struct loop *loop;
-    struct letter letter;
-    struct want want;
+    struct message message;
+    struct lookup lookup;
     uint64_t first, end; /* window to read; 0, LENGTH_UNKNOWN: all */
     bool slow;           /* never reads more than a byte */
     struct cache_ask *ask;
@@ -174,16 +174,16 @@ static inline uint64_t stat_of(struct world *w, const char *path, const char *na
 {
     struct buf out = BUF_INIT(1 << 20);
     char target[600];
-    char want[64];
+    char lookup[64];
     char *p;
     uint64_t v;
 
     snprintf(target, sizeof target, "/_origin/stats?path=%s", path);
     origin_get(w, target, &out);
-    snprintf(want, sizeof want, "%s=", name);
-    p = strstr(buf_cstr(&out), want);
+    snprintf(lookup, sizeof lookup, "%s=", name);
+    p = strstr(buf_cstr(&out), lookup);
     assert_non_null(p);
-    v = strtoull(p + strlen(want), NULL, 10);
+    v = strtoull(p + strlen(lookup), NULL, 10);
     buf_free(&out);
     return v;
 }
@@ -358,7 +358,7 @@ static inline void client_answered(void *arg, struct answer *a)
     c->total = a->total_bytes;
     snprintf(c->etag, sizeof c->etag, SLICE_FMT, SLICE_ARG(a->etag));
     snprintf(c->why, sizeof c->why, "%s", a->why.text);
-    if (a->status != 200 || c->want.head_only) {
+    if (a->status != 200 || c->lookup.head_only) {
         client_end(c, 0);
         return;
     }
@@ -368,11 +368,11 @@ static inline void client_answered(void *arg, struct answer *a)
     client_pump(c);
 }
 
-static inline void client_begin(struct letter *l)
+static inline void client_begin(struct message *l)
 {
-    struct client *c = CONTAINER_OF(l, struct client, letter);
+    struct client *c = CONTAINER_OF(l, struct client, message);
 
-    c->ask = cache_want(c->w->cache, c->loop, &c->want, client_answered, c);
+    c->ask = cache_lookup(c->w->cache, c->loop, &c->lookup, client_answered, c);
 }
 
 static inline void client_init(struct client *c, struct world *w, const char *path)
@@ -380,16 +380,16 @@ static inline void client_init(struct client *c, struct world *w, const char *pa
     *c = (struct client){.w = w, .end = LENGTH_UNKNOWN, .kept = BUF_INIT(1 << 17)};
     snprintf(c->key, sizeof c->key, "%s", path);
     snprintf(c->url, sizeof c->url, "http://127.0.0.1:%u%s", w->origin_port, path);
-    c->want = (struct want){.repo = SLICE("t"),
-                            .key = slice_str(c->key),
-                            .class = WANT_IMMUTABLE,
-                            .origin = w->origin,
-                            .url = slice_str(c->url),
-                            .size_bytes = LENGTH_UNKNOWN,
-                            .ttl_s = TTL_ORIGIN,
-                            .neg_ttl_s = 60,
-                            .hint_end = LENGTH_UNKNOWN,
-                            .principal = SLICE("")};
+    c->lookup = (struct lookup){.repo = SLICE("t"),
+                                .key = slice_str(c->key),
+                                .class = LOOKUP_IMMUTABLE,
+                                .origin = w->origin,
+                                .url = slice_str(c->url),
+                                .size_bytes = LENGTH_UNKNOWN,
+                                .ttl_s = TTL_ORIGIN,
+                                .neg_ttl_s = 60,
+                                .hint_end = LENGTH_UNKNOWN,
+                                .principal = SLICE("")};
     lock_init(&c->lock, LOCK_LEAF);
     cond_init(&c->cond);
 }
@@ -398,8 +398,8 @@ static inline void client_go(struct client *c, unsigned loop)
 {
     c->hasher = hasher_new();
     c->loop = loops_at(c->w->loops, loop % loops_count(c->w->loops));
-    c->letter.deliver = client_begin;
-    mailbox_post(c->loop->mail, &c->letter);
+    c->message.deliver = client_begin;
+    message_queue_post(c->loop->mail, &c->message);
 }
 
 /* Until it has so many bytes, or its end. */
@@ -459,10 +459,10 @@ static inline void get_and_check(struct world *w, const char *path, enum cache_s
     client_fini(&c);
 }
 
-static inline bool is_filling(struct world *w, const char *key)
+static inline bool is_fetching(struct world *w, const char *key)
 {
-    struct fill_info info[32];
-    size_t n = cache_fills(w->cache, info, ARRAY_LEN(info));
+    struct fetch_info info[32];
+    size_t n = cache_fetches(w->cache, info, ARRAY_LEN(info));
 
     for (size_t i = 0; i < n; i++) {
         if (strcmp(info[i].key, key) == 0) {
@@ -477,7 +477,7 @@ static inline void world_quiet(struct world *w, const char *key)
 {
     uint64_t until = clock_now_ms() + 120000;
 
-    while (is_filling(w, key)) {
+    while (is_fetching(w, key)) {
         assert_true(clock_now_ms() < until);
         usleep(1000);
     }

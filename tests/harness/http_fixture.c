@@ -141,23 +141,23 @@ static void answer_file(struct exchange *x, int fd, const char *bytes, uint64_t 
     reply_add(r, SLICE("etag"), v.etag);
     reply_add(r, SLICE("accept-ranges"), SLICE("bytes"));
     switch (request_judge(exchange_req(x), &v, &b->off, &b->end)) {
-    case VERDICT_FULL:
+    case RANGE_ANSWER_FULL:
         break;
-    case VERDICT_PART:
+    case RANGE_ANSWER_PART:
         r->status = 206;
         reply_addf(r, exchange_arena(x), "content-range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
                    b->off, b->end - 1, size);
         break;
-    case VERDICT_UNSATISFIED:
+    case RANGE_ANSWER_UNSATISFIED:
         r->status = 416;
         reply_addf(r, exchange_arena(x), "content-range", "bytes */%" PRIu64, size);
         body_close(&b);
         break;
-    case VERDICT_NOT_MODIFIED:
+    case RANGE_ANSWER_NOT_MODIFIED:
         r->status = 304;
         body_close(&b);
         break;
-    case VERDICT_FAILED:
+    case RANGE_ANSWER_FAILED:
         r->status = 412;
         body_close(&b);
         break;
@@ -406,7 +406,7 @@ static void answer_stats(struct fixture *f, struct exchange *x)
                           st.open_h2, st.open_tls, st.protocol_errors, st.limited));
 }
 
-/* What the corridor sees of a request, a line each. */
+/* What the pipeline sees of a request, a line each. */
 static void answer_request(struct exchange *x)
 {
     const struct http_req *r = exchange_req(x);

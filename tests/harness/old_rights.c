@@ -35,7 +35,7 @@ static int on_row(void *arg, struct slice key, struct slice value)
     batch_put(x->batch, TABLE_OBJECT, buf_slice(&old), value);
     batch_del(x->batch, TABLE_OBJECT, key);
     if (object_row_digest(value, &d)) {
-        holder_key(&holder, &d, slice_cut(&rest, '\0'), 'o', object_key_tail(buf_slice(&old)));
+        holder_key(&holder, &d, slice_cut(&rest, '\0'), 'o', object_key_of_row(buf_slice(&old)));
         batch_put(x->batch, TABLE_HOLDER, buf_slice(&holder), SLICE(""));
     }
     x->count++;

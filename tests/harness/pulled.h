@@ -5,7 +5,7 @@
 
 #include "agent/pull/artifact.h"
 #include "tests/harness/canned.h"
-#include "tests/harness/shelf.h"
+#include "tests/harness/local_cache.h"
 
 struct scene {
     struct world *world;
@@ -19,9 +19,9 @@ static inline int scene_setup(void **state)
 {
     struct scene *s = NEW(struct scene);
 
-    shelf_setup((void **)&s->world);
+    local_cache_setup((void **)&s->world);
     agent_init(&s->agent);
-    s->agent.shelf = s->world->shelf;
+    s->agent.local_cache = s->world->local_cache;
     s->agent.quiet = true;
     s->agent.tries = 2;
     canned_open(&s->mirror);
@@ -38,9 +38,9 @@ static inline int scene_teardown(void **state)
 
     canned_close(&s->mirror);
     artifact_fini(&s->artifact);
-    s->agent.shelf = NULL;
+    s->agent.local_cache = NULL;
     agent_fini(&s->agent);
-    rc = shelf_teardown((void **)&s->world);
+    rc = local_cache_teardown((void **)&s->world);
     free(s);
     return rc;
 }
@@ -50,7 +50,7 @@ static inline int scene_pull(struct scene *s, const char *from,
                              void (*answer)(void *arg, struct slice request, struct buf *out),
                              void *arg)
 {
-    const struct artifacts_want w = {0};
+    const struct artifacts_params w = {0};
 
     artifact_fini(&s->artifact);
     s->artifact = (struct artifact){.from = from};
@@ -67,7 +67,7 @@ static inline bool scene_has(struct scene *s, struct slice bytes)
     uint64_t size;
 
     digest_of(bytes, &d);
-    return shelf_find(s->world->shelf, &d, &size, NULL) == 0 && size == bytes.n;
+    return local_cache_find(s->world->local_cache, &d, &size, NULL) == 0 && size == bytes.n;
 }
 
 #endif

@@ -27,7 +27,7 @@ struct item {
 struct getting {
     struct world *w;
     struct item *item;
-    struct take *take;
+    struct download *download;
     struct stage *stage;
     struct hasher *hasher;
     uint64_t at;
@@ -36,7 +36,7 @@ struct getting {
 
 struct world {
     struct event_base *base;
-    struct mailbox *box;
+    struct message_queue *box;
     struct pool *disk;
     struct store *store;
     struct engine *engine;
@@ -190,7 +190,7 @@ static void seal(struct getting *x)
     w->bytes += x->at;
 }
 
-static void on_done(void *arg, int rc, const struct err *why, const struct take_got *got)
+static void on_done(void *arg, int rc, const struct err *why, const struct download_result *got)
 {
     struct getting *x = arg;
     struct world *w = x->w;
@@ -216,7 +216,7 @@ static void on_done(void *arg, int rc, const struct err *why, const struct take_
 
 static void get_more(struct world *w)
 {
-    static const struct take_events ev = {
+    static const struct download_events ev = {
         .on_begin = on_begin, .on_body = on_body, .on_done = on_done, .on_copy = on_body};
 
     while (w->under_way < 64 && w->next != NULL) {
@@ -224,11 +224,11 @@ static void get_more(struct world *w)
         w->next = it->next;
         if (it->en.type == SYNC_FILE && it->en.leader.p == NULL) {
             struct getting *x = NEW(struct getting);
-            struct take_want want = {.entry = &it->en, .basis = basis_of(w, it->en.path)};
+            struct download_params lookup = {.entry = &it->en, .basis = basis_of(w, it->en.path)};
             *x = (struct getting){.w = w, .item = it};
             w->under_way++;
-            x->take = w->ops->take(w->engine, &want, &ev, x);
-            blob_release(&want.basis);
+            x->download = w->ops->download(w->engine, &lookup, &ev, x);
+            blob_release(&lookup.basis);
         }
     }
     if (w->next == NULL && w->under_way == 0) {
@@ -409,7 +409,7 @@ int main(int argc, char **argv)
     w.state = set.state_dir = argv[optind];
     CHECK(dir_make(w.state, 0700, &e) == 0 && store_open(&set, &w.store, &e) == 0);
     w.base = event_base_new();
-    w.box = mailbox_open(w.base);
+    w.box = message_queue_open(w.base);
     w.disk = pool_open("disk", 2, 0);
     read_known(&w);
     site.base = w.base;
@@ -417,7 +417,7 @@ int main(int argc, char **argv)
     site.disk = w.disk;
     site.store = w.store;
     conf.filter = filter;
-    CHECK(sift_new(&conf, &site.sift, &e) == 0);
+    CHECK(file_filter_new(&conf, &site.file_filter, &e) == 0);
     site.url = slice_str(argv[optind + 1]);
     rc = visit(&w, &site, cursor, &e);
     for (struct item *it = w.first; it != NULL; it = it->next) {
@@ -434,10 +434,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "error=%s %s\n", err_name(rc), e.text);
     }
     pool_close(&w.disk);
-    mailbox_close(&w.box);
+    message_queue_close(&w.box);
     event_base_free(w.base);
     store_close(&w.store);
-    sift_free(&site.sift);
+    file_filter_free(&site.file_filter);
     arena_fini(&w.arena);
     return err_sysexit(rc);
 }

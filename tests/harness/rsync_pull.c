@@ -120,11 +120,11 @@ static void ask(struct one *o)
 
 static int connect_to(const char *host, const char *port)
 {
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo lookup = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *found;
     int fd;
 
-    CHECK(getaddrinfo(host, port, &want, &found) == 0);
+    CHECK(getaddrinfo(host, port, &lookup, &found) == 0);
     fd = socket(found->ai_family, SOCK_STREAM, 0);
     CHECK(fd != -1 && connect(fd, found->ai_addr, found->ai_addrlen) == 0);
     freeaddrinfo(found);

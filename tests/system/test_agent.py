@@ -267,7 +267,7 @@ def test_what_one_job_changes_in_an_archive_no_other_gets(agent, m, origin):
     (next(agent.folder.glob("state/jobs/bad-*/out")) / "go").touch()
     child.communicate(timeout=120 * SLOW)
     assert seen() == b"12"
-    assert "shelf.changed" in agent.err
+    assert "local_cache.changed" in agent.err
     assert seen() == b"12"
     assert agent.err == ""
 

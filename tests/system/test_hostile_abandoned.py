@@ -153,8 +153,8 @@ def test_a_client_has_a_few_of_those_at_a_time(data):
     for t in things:
         t.go.set()
     data.settle()
-    data.says("fill.done", 4)
-    assert data.log().count("fill.done") == 4  # of the others a socket's buffer may have had the rest
+    data.says("fetch.done", 4)
+    assert data.log().count("fetch.done") == 4  # of the others a socket's buffer may have had the rest
 
 
 def test_all_clients_have_so_many_of_those_at_a_time(mirrord, origin):
@@ -168,9 +168,9 @@ def test_all_clients_have_so_many_of_those_at_a_time(mirrord, origin):
     until(lambda: m.metric("mirrord_cache_fills_open") == 32)
     for t in things:
         t.go.set()
-    m.says("fill.done", 32)
+    m.says("fetch.done", 32)
     m.settle()
-    assert m.log().count("fill.done") == 32
+    assert m.log().count("fetch.done") == 32
 
 
 def test_who_leaves_while_it_waits_for_its_turn_costs_nothing(mirrord, origin):

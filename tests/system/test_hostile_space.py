@@ -189,9 +189,9 @@ def test_what_is_not_sealed_yet_is_waited_for(small):
     for i in range(24):
         greedy.begin(f"/data/g{i}")
         open_.append(small.origin.things[f"/g{i}"])
-        until(lambda: open_[-1].bytes >= 8 * MIB - 1 or small.log().count("fill.held") > waits or any(s == 507 for _, s in greedy.done))
-        if small.log().count("fill.held") > waits:
-            waits = small.log().count("fill.held")
+        until(lambda: open_[-1].bytes >= 8 * MIB - 1 or small.log().count("fetch.held") > waits or any(s == 507 for _, s in greedy.done))
+        if small.log().count("fetch.held") > waits:
+            waits = small.log().count("fetch.held")
             open_.pop(0).go.set()
     for thing in open_:
         thing.go.set()
@@ -217,7 +217,7 @@ def test_a_lone_client_waits_for_its_own_fetch(lone, origin):
     lone.client.begin("/data/a")
     until(lambda: origin.things["/a"].bytes >= 40 * MIB - 1)
     lone.client.begin("/data/b")
-    until(lambda: "fill.held" in lone.log() or lone.client.done)
+    until(lambda: "fetch.held" in lone.log() or lone.client.done)
     origin.things["/a"].go.set()
     lone.client.join()
     assert sorted(lone.client.done) == [("/data/a", 200), ("/data/b", 200)]

@@ -43,15 +43,15 @@ def test_the_house():
     ("common/base/a.h", '#ifndef COMMON_BASE_A_H\n#define COMMON_BASE_A_H\n#include "common/base/b.h"\n#endif\n',
      "headers form a ring: common/base/a.h -> common/base/b.h -> common/base/a.h"),
     ("server/store/x.c", '#include "server/gate/x.h"\n', "server/store may not include server/gate/x.h"),
-    ("server/serve/x.c", '#include "server/daemon.h"\n', "server/serve may not include server/daemon.h"),
-    ("server/hub/x.c", '#include "server/admin/parts.h"\n', "server/hub may not include server/admin/parts.h"),
+    ("server/request/x.c", '#include "server/daemon.h"\n', "server/request may not include server/daemon.h"),
+    ("server/hub/x.c", '#include "server/admin/deps.h"\n', "server/hub may not include server/admin/deps.h"),
     ("agent/peers/x.c", '#include "agent/pull/pull.h"\n', "agent/peers may not include agent/pull/pull.h"),
     ("agent/pull/x.c", '#include "agent/peers/peers.h"\n', "agent/pull may not include agent/peers/peers.h"),
     ("agent/x.c", '#include "agent/verbs/x.h"\n', "agent may not include agent/verbs/x.h"),
-    ("agent/shelf/y.c", '#include "agent/shelf/y.h"\n#include "agent/shelf/x.h"\n', "files form a ring: agent/shelf/x -> agent/shelf/y -> agent/shelf/x"),
+    ("agent/cache/y.c", '#include "agent/cache/y.h"\n#include "agent/cache/x.h"\n', "files form a ring: agent/cache/x -> agent/cache/y -> agent/cache/x"),
 ])
 def test_what_it_sees(tmp_path, name, text, said):
-    tree = {**GOOD, "agent/shelf/x.h": guarded("agent/shelf/x.h", '#include "agent/shelf/y.h"\n'), "agent/shelf/y.h": guarded("agent/shelf/y.h", ""),
+    tree = {**GOOD, "agent/cache/x.h": guarded("agent/cache/x.h", '#include "agent/cache/y.h"\n'), "agent/cache/y.h": guarded("agent/cache/y.h", ""),
             "common/base/b.h": '#ifndef COMMON_BASE_B_H\n#define COMMON_BASE_B_H\n#include "common/base/a.h"\n#endif\n'}
     for at, words in {**tree, name: text}.items():
         (tmp_path / at).parent.mkdir(parents=True, exist_ok=True)
@@ -69,9 +69,9 @@ CUT = {
     "agent/b/b.c": "int b_used(void)\n{\n    return 0;\n}\n\nint b_unused(void)\n{\n    return 0;\n}\n\nstatic int own(void)\n{\n    return 0;\n}\n",
     "server/store/x.c": "/* no xorb */\nint put_xorb(void);\n",
     "server/store/y.c": "/* no xorb */\nint box;\n",
-    "server/cache/fill.h": "struct fill {\n    int n;\n};\n",
-    "server/cache/look.c": '#include "server/cache/fill.h"\n\nint look(struct fill *f)\n{\n    return f->n;\n}\n',
-    "server/cache/hold.c": '#include "server/cache/fill.h"\n\nvoid hold(struct fill *f)\n{\n    pass(f);\n}\n',
+    "server/cache/fetch.h": "struct fetch {\n    int n;\n};\n",
+    "server/cache/look.c": '#include "server/cache/fetch.h"\n\nint look(struct fetch *f)\n{\n    return f->n;\n}\n',
+    "server/cache/hold.c": '#include "server/cache/fetch.h"\n\nvoid hold(struct fetch *f)\n{\n    pass(f);\n}\n',
     "server/daemon.h": "struct daemon {\n    int n;\n};\n",
     "server/far.h": '#include "server/daemon.h"\n',
     "server/far.c": '#include "server/far.h"\n',
@@ -88,7 +88,7 @@ def test_figures_of_a_small_tree(tmp_path):
     assert figures["agent: exported functions that one other file uses, %"] == 33  # b_used of three
     assert figures["structs with 8 bools or more"] == 1
     assert figures["struct tags that two headers define"] == 1
-    assert figures["server: files that touch the fields of `struct fill`"] == 2  # its header and look.c
+    assert figures["server: files that touch the fields of `struct fetch`"] == 2  # its header and look.c
     assert figures["server: .c files that see `struct daemon`"] == 1
     assert figures["files of server/store that name a protocol"] == 1
     assert figures["agent: folders in a ring of includes"] == 2

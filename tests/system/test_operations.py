@@ -200,7 +200,7 @@ def test_a_log_that_nobody_reads_holds_nothing_up(origin, tmp_path):
         url = f"http://127.0.0.1:{port}/data/"
         subprocess.run(["curl", "-qsS", "--retry", "50", "--retry-connrefused", "--retry-delay", "1", url + "none"],
                        stdout=subprocess.DEVNULL, check=True)
-        for i in range(120):  # each says fill.done
+        for i in range(120):  # each says fetch.done
             origin.put(f"/{i}", size=10)
         got = subprocess.run(["curl", "-qsS", "--max-time", str(240 * SLOW), url + "[0-119]"], capture_output=True, check=True)
         assert len(got.stdout) == 1200

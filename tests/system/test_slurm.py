@@ -793,7 +793,7 @@ def test_a_user_that_there_is_not(mirror, tmp_path):
 
 def test_the_manual_has_every_key():
     manual = (ROOT / "docs/man/trainagent.conf.5").read_text()
-    keys = re.findall(r"^(?:FILE|SLURM|PEERS)_KEY\((\w+),", (ROOT / "agent/node.def").read_text(), re.M)
+    keys = re.findall(r"^(?:FILE|SLURM|PEERS)_KEY\((\w+),", (ROOT / "agent/node_conf.def").read_text(), re.M)
     keys += ["on_" + key for key in re.findall(r"^OUTCOME\(\w+, (\w+),", (ROOT / "agent/outcomes.def").read_text(), re.M)]
     assert len(keys) > 15
     for key in keys:

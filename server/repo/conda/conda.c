@@ -1,16 +1,17 @@
-/* conda.c - conda channels: indexes that change, packages and shards that do not. A path below the repo is that path below the
- * origin, which is a channel, or a server of many; where an index says that its packages lie elsewhere, they are fetched there
- * and asked for here. With a sync section the repo is mirrored whole, as a generic one's tree is. docs/protocols/conda.md */
+/* conda.c - conda channels: indexes that change, packages and shards that do not. A path below the
+ * repo is that path below the origin, which is a channel, or a server of many; where an index says
+ * that its packages lie elsewhere, they are fetched there and asked for here. With a sync section
+ * the repo is mirrored whole, as a generic one's tree is. docs/protocols/conda.md */
 #include <stdlib.h>
 #include <zstd.h>
 
 #include "common/codec/url.h"
-#include "server/cache/want.h"
+#include "server/cache/lookup.h"
 #include "server/repo/conda/path.h"
 #include "server/repo/conda/repodata.h"
 #include "server/repo/conda/shards.h"
 #include "server/repo/conda/strip.h"
-#include "server/repo/conda/told.h"
+#include "server/repo/conda/reported.h"
 #include "server/repo/folder.h"
 #include "server/repo/generic/synced.h"
 #include "server/repo/plan.h"
@@ -18,12 +19,13 @@
 
 /* --- indexes, as they come in ---
  *
- * Indexes of a channel, read as they come in: what they tell becomes rows (told.h).
+ * Indexes of a channel, read as they come in: what they tell becomes rows (reported.h).
  *
- * A repodata.json in whatever packing goes to clients as it is, while it still comes. That is right as long as it names its
- * packages beside itself. One that names another place must be rewritten first: its reader notes the place and gives it up
- * (E_CHANGED), before its last bytes have left, and from then on the plan is another. The readers "elsewhere" are for those
- * that are rewritten; they give up one that needs it no more.
+ * A repodata.json in whatever packing goes to clients as it is, while it still comes. That is right
+ * as long as it names its packages beside itself. One that names another place must be rewritten
+ * first: its reader notes the place and gives it up (E_CHANGED), before its last bytes have left,
+ * and from then on the plan is another. The readers "elsewhere" are for those that are rewritten;
+ * they give up one that needs it no more.
  *
  * threads  any, one at a time per index; pure
  */
@@ -47,37 +49,37 @@ struct reading {
     struct unpack *unpack;
     struct repodata *repodata; /* or NULL: a shard */
     struct buf shard;
-    struct want_rows *rows; /* of the call that is under way */
+    struct lookup_rows *rows; /* of the call that is under way */
     struct buf key, row, base;
 };
 
 /* --- rows --- */
 
-static int put(struct reading *r, enum told_kind kind, struct slice name, struct err *e)
+static int put(struct reading *r, enum reported_kind kind, struct slice name, struct err *e)
 {
-    told_key(&r->key, r->repo, r->folder, kind, name);
+    reported_key(&r->key, r->repo, r->folder, kind, name);
     if (r->key.rc == 0 && r->row.rc == 0) {
         batch_put(r->rows->batch, TABLE_ORIGIN, buf_slice(&r->key), buf_slice(&r->row));
     }
     buf_clear(&r->row);
-    return r->rows->told(r->rows, e);
+    return r->rows->reported(r->rows, e);
 }
 
 static int note_file(struct reading *r, struct slice name, const struct digest *d,
                      uint64_t size_bytes, struct err *e)
 {
-    struct told_row t = {.kind = TOLD_FILE,
-                         .file = {.digest_known = d != NULL,
-                                  .size_bytes = size_bytes,
-                                  .modified_unix_s = r->modified_unix_s,
-                                  .source = r->source,
-                                  .place = r->place}};
+    struct reported_row t = {.kind = REPORTED_FILE,
+                             .file = {.digest_known = d != NULL,
+                                      .size_bytes = size_bytes,
+                                      .modified_unix_s = r->modified_unix_s,
+                                      .source = r->source,
+                                      .place = r->place}};
 
     if (d != NULL) {
         t.file.digest = *d;
     }
-    told_encode(&t, &r->row);
-    return put(r, TOLD_FILE, name, e);
+    reported_encode(&t, &r->row);
+    return put(r, REPORTED_FILE, name, e);
 }
 
 static int on_file(void *arg, const struct repodata_file *f, struct err *e)
@@ -94,8 +96,8 @@ static int on_shard_file(void *arg, const struct shard_file *f, struct err *e)
 
 /* --- where packages lie --- */
 
-/* Where an index's packages lie by its base_url, for whoever finds the index at `url`: made absolute, ends in '/'. E_INVALID:
- * nowhere. "" when that is beside it. */
+/* Where an index's packages lie by its base_url, for whoever finds the index at `url`: made
+ * absolute, ends in '/'. E_INVALID: nowhere. "" when that is beside it. */
 static int reading_base(struct slice url, struct slice base_url, struct buf *out, struct err *e)
 {
     struct buf folder = BUF_INIT(READING_URL_BYTES);
@@ -119,7 +121,7 @@ static int reading_base(struct slice url, struct slice base_url, struct buf *out
 static int on_base(void *arg, struct slice url, struct err *e)
 {
     struct reading *r = arg;
-    struct told_row t = {.kind = TOLD_REPODATA, .place = {.index = r->url}};
+    struct reported_row t = {.kind = REPORTED_REPODATA, .place = {.index = r->url}};
     int rc = reading_base(r->url, url, &r->base, e);
 
     if (rc != 0) {
@@ -128,17 +130,17 @@ static int on_base(void *arg, struct slice url, struct err *e)
     r->said = true;
     /* Also where it is only another spelling of "beside": its absolute form would lead past us. */
     t.place.packages = buf_slice(&r->base);
-    told_encode(&t, &r->row);
-    rc = put(r, TOLD_REPODATA, SLICE(""), e);
+    reported_encode(&t, &r->row);
+    rc = put(r, REPORTED_REPODATA, SLICE(""), e);
     return rc != 0 || r->elsewhere
                ? rc
                : err_set(e, E_CHANGED, "its packages lie elsewhere: it is to be rewritten");
 }
 
-/* --- struct want_reader --- */
+/* --- struct lookup_reader --- */
 
-static struct reading *reading_new(const struct want *w, struct slice url, uint64_t modified_unix_s,
-                                   uint64_t asked_unix_s)
+static struct reading *reading_new(const struct lookup *w, struct slice url,
+                                   uint64_t modified_unix_s, uint64_t asked_unix_s)
 {
     struct reading *r = NEW(struct reading);
     struct slice key = w->key;
@@ -149,7 +151,7 @@ static struct reading *reading_new(const struct want *w, struct slice url, uint6
     r->url = arena_copy(&r->arena, url);
     r->modified_unix_s = modified_unix_s;
     r->asked_unix_s = asked_unix_s;
-    r->source = p.kind == CONDA_SHARD ? 0 : told_source(p.name);
+    r->source = p.kind == CONDA_SHARD ? 0 : reported_source(p.name);
     r->key = BUF_INIT(KEY_BYTES);
     r->row = BUF_INIT(READING_ROW_BYTES);
     r->base = BUF_INIT(READING_URL_BYTES);
@@ -171,7 +173,7 @@ static void close_it(void *state)
     free(r);
 }
 
-static int feed_it(void *state, struct slice bytes, struct want_rows *rows, struct err *e)
+static int feed_it(void *state, struct slice bytes, struct lookup_rows *rows, struct err *e)
 {
     struct reading *r = state;
 
@@ -188,7 +190,7 @@ static int to_repodata(void *arg, struct slice bytes, struct err *e)
     return repodata_feed(r->repodata, bytes, e);
 }
 
-static void *open_repodata(const struct want *w, struct slice url, uint64_t modified_unix_s,
+static void *open_repodata(const struct lookup *w, struct slice url, uint64_t modified_unix_s,
                            uint64_t asked_unix_s, bool elsewhere)
 {
     struct reading *r = reading_new(w, url, modified_unix_s, asked_unix_s);
@@ -196,28 +198,29 @@ static void *open_repodata(const struct want *w, struct slice url, uint64_t modi
     struct slice key = w->key;
 
     r->elsewhere = elsewhere;
-    r->place = elsewhere ? TOLD_REPODATA : 0;
+    r->place = elsewhere ? REPORTED_REPODATA : 0;
     r->repodata = repodata_open(&ev);
     r->unpack = unpack_open(packing_of(slice_cut(&key, '?'), NULL), to_repodata, r, INDEX_BYTES);
     return r;
 }
 
-static void *open_beside(const struct want *w, struct slice url, uint64_t modified_unix_s,
+static void *open_beside(const struct lookup *w, struct slice url, uint64_t modified_unix_s,
                          uint64_t asked_unix_s)
 {
     return open_repodata(w, url, modified_unix_s, asked_unix_s, false);
 }
 
-static void *open_elsewhere(const struct want *w, struct slice url, uint64_t modified_unix_s,
+static void *open_elsewhere(const struct lookup *w, struct slice url, uint64_t modified_unix_s,
                             uint64_t asked_unix_s)
 {
     return open_repodata(w, url, modified_unix_s, asked_unix_s, true);
 }
 
-static int finish_repodata(void *state, struct want_rows *rows, struct err *e)
+static int finish_repodata(void *state, struct lookup_rows *rows, struct err *e)
 {
     struct reading *r = state;
-    struct told_row t = {.kind = TOLD_GROUP, .group = {r->modified_unix_s, r->asked_unix_s}};
+    struct reported_row t = {.kind = REPORTED_GROUP,
+                             .group = {r->modified_unix_s, r->asked_unix_s}};
     int rc = unpack_finish(r->unpack, e);
 
     r->rows = rows;
@@ -225,10 +228,10 @@ static int finish_repodata(void *state, struct want_rows *rows, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    told_encode(&t, &r->row);
-    rc = put(r, TOLD_GROUP, SLICE(""), e);
+    reported_encode(&t, &r->row);
+    rc = put(r, REPORTED_GROUP, SLICE(""), e);
     if (rc == 0 && r->elsewhere && !r->said) {
-        told_key(&r->key, r->repo, r->folder, TOLD_REPODATA, SLICE(""));
+        reported_key(&r->key, r->repo, r->folder, REPORTED_REPODATA, SLICE(""));
         batch_del(rows->batch, TABLE_ORIGIN, buf_slice(&r->key));
         return err_set(e, E_CHANGED, "its packages are beside it by now");
     }
@@ -245,7 +248,7 @@ static int to_shard(void *arg, struct slice bytes, struct err *e)
     return r->shard.rc == 0 ? 0 : err_set(e, E_TOOBIG, "a shard unpacks to too much");
 }
 
-static void *open_shard(const struct want *w, struct slice url, uint64_t modified_unix_s,
+static void *open_shard(const struct lookup *w, struct slice url, uint64_t modified_unix_s,
                         uint64_t asked_unix_s, uint8_t place)
 {
     struct reading *r = reading_new(w, url, modified_unix_s, asked_unix_s);
@@ -255,19 +258,19 @@ static void *open_shard(const struct want *w, struct slice url, uint64_t modifie
     return r;
 }
 
-static void *open_shard_beside(const struct want *w, struct slice url, uint64_t modified_unix_s,
+static void *open_shard_beside(const struct lookup *w, struct slice url, uint64_t modified_unix_s,
                                uint64_t asked_unix_s)
 {
     return open_shard(w, url, modified_unix_s, asked_unix_s, 0);
 }
 
-static void *open_shard_elsewhere(const struct want *w, struct slice url, uint64_t modified_unix_s,
-                                  uint64_t asked_unix_s)
+static void *open_shard_elsewhere(const struct lookup *w, struct slice url,
+                                  uint64_t modified_unix_s, uint64_t asked_unix_s)
 {
-    return open_shard(w, url, modified_unix_s, asked_unix_s, TOLD_SHARDS);
+    return open_shard(w, url, modified_unix_s, asked_unix_s, REPORTED_SHARDS);
 }
 
-static int finish_shard(void *state, struct want_rows *rows, struct err *e)
+static int finish_shard(void *state, struct lookup_rows *rows, struct err *e)
 {
     struct reading *r = state;
     int rc = unpack_finish(r->unpack, e);
@@ -288,23 +291,23 @@ static bool tells_of_files(struct slice name)
 }
 
 /* The reader of the index `name`, or NULL: it tells nothing of files. */
-static const struct want_reader *reading_of(struct slice name, bool elsewhere)
+static const struct lookup_reader *reading_of(struct slice name, bool elsewhere)
 {
-    static const struct want_reader beside = {open_beside, feed_it, finish_repodata, told_replaces,
-                                              close_it};
-    static const struct want_reader other = {open_elsewhere, feed_it, finish_repodata,
-                                             told_replaces, close_it};
+    static const struct lookup_reader beside = {open_beside, feed_it, finish_repodata,
+                                                reported_replaces, close_it};
+    static const struct lookup_reader other = {open_elsewhere, feed_it, finish_repodata,
+                                               reported_replaces, close_it};
 
     return !tells_of_files(name) ? NULL : elsewhere ? &other : &beside;
 }
 
 /* Of a shard, whose index says that its packages lie elsewhere, or not. */
-static const struct want_reader *reading_of_shard(bool elsewhere)
+static const struct lookup_reader *reading_of_shard(bool elsewhere)
 {
-    static const struct want_reader beside = {open_shard_beside, feed_it, finish_shard,
-                                              told_replaces, close_it};
-    static const struct want_reader other = {open_shard_elsewhere, feed_it, finish_shard,
-                                             told_replaces, close_it};
+    static const struct lookup_reader beside = {open_shard_beside, feed_it, finish_shard,
+                                                reported_replaces, close_it};
+    static const struct lookup_reader other = {open_shard_elsewhere, feed_it, finish_shard,
+                                               reported_replaces, close_it};
 
     return elsewhere ? &other : &beside;
 }
@@ -317,8 +320,8 @@ enum {
     LIST_BYTES = 64 << 20, /* of shards: forty times the largest there is */
 };
 
-/* Object stores say 403 for what is not there. Of a form that clients do without, that is all they need to know; of repodata.json
- * they are told what the origin said. */
+/* Object stores say 403 for what is not there. Of a form that clients do without, that is all they
+ * need to know; of repodata.json they are told what the origin said. */
 static const struct status_map forbidden_is_absent[] = {{403, 404}};
 
 static int conda_open(struct repo *r, const struct repo_conf *conf, struct err *e)
@@ -331,29 +334,30 @@ static int conda_open(struct repo *r, const struct repo_conf *conf, struct err *
 
 /* --- what indexes have told --- */
 
-static const struct fact *need_told(const struct repo *r, const struct facts *facts,
-                                    struct slice folder, enum told_kind kind, struct slice name,
-                                    struct arena *a, struct plan *p)
+static const struct result *report_missing(const struct repo *r, const struct results *results,
+                                           struct slice folder, enum reported_kind kind,
+                                           struct slice name, struct arena *a, struct plan *p)
 {
     struct buf key = BUF_INIT(256 + folder.n + name.n);
-    const struct fact *f;
+    const struct result *f;
 
-    told_key(&key, slice_str(r->name), folder, kind, name);
-    f = plan_row(facts, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+    reported_key(&key, slice_str(r->name), folder, kind, name);
+    f = plan_row(results, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
     buf_free(&key);
     return f;
 }
 
 /* False: the plan asks for it first. Nothing in *out: all lies beside the index. */
-static bool told_place_of(const struct repo *r, const struct facts *facts, struct slice folder,
-                          enum told_kind kind, struct arena *a, struct plan *p, bool *elsewhere,
-                          struct told_place *out)
+static bool reported_place_of(const struct repo *r, const struct results *results,
+                              struct slice folder, enum reported_kind kind, struct arena *a,
+                              struct plan *p, bool *elsewhere, struct reported_place *out)
 {
-    const struct fact *f = need_told(r, facts, folder, kind, SLICE(""), a, p);
-    struct told_row t;
+    const struct result *f = report_missing(r, results, folder, kind, SLICE(""), a, p);
+    struct reported_row t;
 
-    *elsewhere = f != NULL && f->rc == 0 && told_decode(f->bytes, &t) && t.kind == TOLD_REPODATA;
-    *out = *elsewhere ? t.place : (struct told_place){SLICE_NONE, SLICE_NONE, SLICE_NONE};
+    *elsewhere =
+        f != NULL && f->rc == 0 && reported_decode(f->bytes, &t) && t.kind == REPORTED_REPODATA;
+    *out = *elsewhere ? t.place : (struct reported_place){SLICE_NONE, SLICE_NONE, SLICE_NONE};
     return f != NULL;
 }
 
@@ -366,9 +370,9 @@ static bool lies_at(const struct repo *r, struct slice base, struct slice index,
     if (base.p == NULL) {
         return true;
     }
-    p->want.url = plan_url(arena_cstr(a, base), name, SLICE_NONE, a);
-    p->want.via = index;
-    if (origin_admits(r->origin, p->want.url, index, &why) != 0) {
+    p->lookup.url = plan_url(arena_cstr(a, base), name, SLICE_NONE, a);
+    p->lookup.via = index;
+    if (origin_admits(r->origin, p->lookup.url, index, &why) != 0) {
         plan_reply(p, 403,
                    arena_fmt(a,
                              "the index says that it lies elsewhere: %s. Name the host in hosts "
@@ -404,39 +408,40 @@ static void plan_elsewhere(const struct conda_path *cp, struct slice path, struc
         return;
     }
     /* Not the object that goes out as it is: no client's path has a query. */
-    p->want.key = plan_key(path, SLICE("elsewhere"), a);
+    p->lookup.key = plan_key(path, SLICE("elsewhere"), a);
     p->delivery = DELIVERY_REWRITTEN;
     p->variant = SLICE("repodata");
 }
 
 static void plan_index(const struct repo *r, const struct conda_path *cp, const struct rule *rule,
-                       struct slice path, const struct facts *facts, struct arena *a,
+                       struct slice path, const struct results *results, struct arena *a,
                        struct plan *p)
 {
-    const struct fact *group = need_told(r, facts, cp->folder, TOLD_GROUP, SLICE(""), a, p);
+    const struct result *group =
+        report_missing(r, results, cp->folder, REPORTED_GROUP, SLICE(""), a, p);
     bool reads = reading_of(cp->name, false) != NULL;
-    struct told_place place;
-    struct told_row t;
+    struct reported_place place;
+    struct reported_row t;
     bool elsewhere = false;
 
-    if (group == NULL ||
-        (reads && !told_place_of(r, facts, cp->folder, TOLD_REPODATA, a, p, &elsewhere, &place))) {
+    if (group == NULL || (reads && !reported_place_of(r, results, cp->folder, REPORTED_REPODATA, a,
+                                                      p, &elsewhere, &place))) {
         return;
     }
     if (rule->built_in) {
-        p->want.ttl_s = INDEX_TTL_S;
-        p->want.status_map = cp->optional ? forbidden_is_absent : NULL;
-        p->want.status_maps = cp->optional ? ARRAY_LEN(forbidden_is_absent) : 0;
+        p->lookup.ttl_s = INDEX_TTL_S;
+        p->lookup.status_map = cp->optional ? forbidden_is_absent : NULL;
+        p->lookup.status_maps = cp->optional ? ARRAY_LEN(forbidden_is_absent) : 0;
     }
-    if (group->rc == 0 && told_decode(group->bytes, &t) && t.kind == TOLD_GROUP) {
-        p->want.since_unix_s = t.group.since_unix_s;
+    if (group->rc == 0 && reported_decode(group->bytes, &t) && t.kind == REPORTED_GROUP) {
+        p->lookup.since_unix_s = t.group.since_unix_s;
     }
-    p->want.reader = reading_of(cp->name, elsewhere);
+    p->lookup.reader = reading_of(cp->name, elsewhere);
     /* Clients give up at a 502 of a form that they would do without. */
     if (cp->optional && (group->rc == 0 || !(reads || is_shards_list(cp->name)))) {
-        p->want.errors |= TROUBLE_IS_ABSENCE;
+        p->lookup.errors |= TROUBLE_IS_ABSENCE;
     }
-    p->want.no_html = !slice_ends(cp->name, SLICE(".html")) && cp->name.n != 0;
+    p->lookup.no_html = !slice_ends(cp->name, SLICE(".html")) && cp->name.n != 0;
     if (is_shards_list(cp->name)) {
         p->delivery = DELIVERY_REWRITTEN;
         p->variant = SLICE("shards");
@@ -448,19 +453,19 @@ static void plan_index(const struct repo *r, const struct conda_path *cp, const 
 /* --- files --- */
 
 static void plan_package(const struct repo *r, const struct conda_path *cp,
-                         const struct facts *facts, struct arena *a, struct plan *p)
+                         const struct results *results, struct arena *a, struct plan *p)
 {
-    const struct fact *f = need_told(r, facts, cp->folder, TOLD_FILE, cp->name, a, p);
-    struct told_place place;
-    struct told_row t;
+    const struct result *f = report_missing(r, results, cp->folder, REPORTED_FILE, cp->name, a, p);
+    struct reported_place place;
+    struct reported_row t;
     bool elsewhere;
 
-    if (f == NULL || f->rc != 0 || !told_decode(f->bytes, &t) || t.kind != TOLD_FILE) {
+    if (f == NULL || f->rc != 0 || !reported_decode(f->bytes, &t) || t.kind != REPORTED_FILE) {
         return;
     }
     if (t.file.place != 0) {
-        if (!told_place_of(r, facts, cp->folder, (enum told_kind)t.file.place, a, p, &elsewhere,
-                           &place)) {
+        if (!reported_place_of(r, results, cp->folder, (enum reported_kind)t.file.place, a, p,
+                               &elsewhere, &place)) {
             return;
         }
         if (!lies_at(r, place.packages, place.index, cp->name, a, p)) {
@@ -468,55 +473,56 @@ static void plan_package(const struct repo *r, const struct conda_path *cp,
         }
     }
     if (t.file.digest_known) {
-        p->want.digest_known = true;
-        p->want.digest = t.file.digest;
-        p->want.size_bytes = t.file.size_bytes;
+        p->lookup.digest_known = true;
+        p->lookup.digest = t.file.digest;
+        p->lookup.size_bytes = t.file.size_bytes;
     }
 }
 
-static void plan_shard(const struct repo *r, const struct conda_path *cp, const struct facts *facts,
-                       struct arena *a, struct plan *p)
+static void plan_shard(const struct repo *r, const struct conda_path *cp,
+                       const struct results *results, struct arena *a, struct plan *p)
 {
     struct slice folder = shards_folder(cp->folder, cp->kind);
-    struct told_place place;
+    struct reported_place place;
     bool elsewhere;
 
-    if (!told_place_of(r, facts, folder, TOLD_SHARDS, a, p, &elsewhere, &place)) {
+    if (!reported_place_of(r, results, folder, REPORTED_SHARDS, a, p, &elsewhere, &place)) {
         return;
     }
     if (folder.n != cp->folder.n && !lies_at(r, place.shards, place.index, cp->name, a, p)) {
         return;
     }
-    p->want.reader = reading_of_shard(place.packages.p != NULL);
-    p->want.digest_known = digest_parse(slice_first(cp->name, DIGEST_HEX), &p->want.digest);
+    p->lookup.reader = reading_of_shard(place.packages.p != NULL);
+    p->lookup.digest_known = digest_parse(slice_first(cp->name, DIGEST_HEX), &p->lookup.digest);
 }
 
-/* No client of channels has a query, and an origin's files do not depend on one: it would only make copies. */
-static void plan_path_of(const struct repo *r, struct slice path, const struct facts *facts,
+/* No client of channels has a query, and an origin's files do not depend on one: it would only make
+ * copies. */
+static void plan_path_of(const struct repo *r, struct slice path, const struct results *results,
                          struct arena *a, struct plan *p)
 {
     struct conda_path cp = conda_path_of(path);
     const struct rule *rule = plan_rule(r, path, a);
 
-    plan_want(r, rule, path, a, p);
-    p->want.key = plan_key(path, SLICE_NONE, a);
-    p->want.url = plan_url(origin_url(r->origin), path, SLICE_NONE, a);
+    plan_lookup(r, rule, path, a, p);
+    p->lookup.key = plan_key(path, SLICE_NONE, a);
+    p->lookup.url = plan_url(origin_url(r->origin), path, SLICE_NONE, a);
     if (cp.kind == CONDA_INDEX) {
-        plan_index(r, &cp, rule, path, facts, a, p);
+        plan_index(r, &cp, rule, path, results, a, p);
         return;
     }
-    p->want.class = rule->built_in ? WANT_IMMUTABLE : p->want.class;
-    p->want.no_html = true;
+    p->lookup.class = rule->built_in ? LOOKUP_IMMUTABLE : p->lookup.class;
+    p->lookup.no_html = true;
     if (cp.kind == CONDA_SHARD) {
-        plan_shard(r, &cp, facts, a, p);
+        plan_shard(r, &cp, results, a, p);
     } else {
-        plan_package(r, &cp, facts, a, p);
+        plan_package(r, &cp, results, a, p);
     }
 }
 
 static int conda_plan(const struct repo *r, const struct http_req *req, struct slice path,
-                      const struct principal *who, const struct facts *facts, struct arena *arena,
-                      struct plan *out, struct err *e)
+                      const struct principal *who, const struct results *results,
+                      struct arena *arena, struct plan *out, struct err *e)
 {
     struct slice clean;
     int rc;
@@ -528,13 +534,13 @@ static int conda_plan(const struct repo *r, const struct http_req *req, struct s
     if (plan_rule(r, clean, arena)->class == RULE_DENY) {
         plan_reply(out, 403, SLICE("a rule of this repo denies the path\n"));
     } else if (r->synced) {
-        synced_plan(r, req, clean, facts, arena, out);
+        synced_plan(r, req, clean, results, arena, out);
     } else if (conda_path_of(clean).kind == CONDA_JLAP) {
         plan_reply(out, 404,
                    SLICE("this mirror gives no patches of repodata: ask for "
                          "repodata.json.zst or repodata.json\n"));
     } else {
-        plan_path_of(r, clean, facts, arena, out);
+        plan_path_of(r, clean, results, arena, out);
     }
     return 0;
 }
@@ -610,10 +616,12 @@ static int note_places(const struct repo *r, struct slice key, struct slice url,
         buf_byte(&shards, '/'); /* their names are joined to it */
     }
     if (rc == 0) {
-        told_key(&row_key, slice_str(r->name), conda_path_of(key).folder, TOLD_SHARDS, SLICE(""));
-        told_encode(&(struct told_row){.kind = TOLD_REPODATA,
-                                       .place = {buf_slice(&packages), buf_slice(&shards), url}},
-                    &row);
+        reported_key(&row_key, slice_str(r->name), conda_path_of(key).folder, REPORTED_SHARDS,
+                     SLICE(""));
+        reported_encode(
+            &(struct reported_row){.kind = REPORTED_REPODATA,
+                                   .place = {buf_slice(&packages), buf_slice(&shards), url}},
+            &row);
         rc = row_key.rc != 0 ? row_key.rc : row.rc;
     }
     if (rc == 0) {
@@ -651,12 +659,12 @@ static int conda_rewrite(const struct repo *r, const struct plan *p, struct slic
     out->rows = batch_new();
     if (slice_eqs(p->variant, "shards")) {
         out->content_type = SLICE("application/octet-stream");
-        rc = rewrite_shards(r, p->want.key, doc, url, out, e);
+        rc = rewrite_shards(r, p->lookup.key, doc, url, out, e);
     } else {
-        out->content_type = slice_ends(p->want.key, SLICE(".zst?elsewhere"))
+        out->content_type = slice_ends(p->lookup.key, SLICE(".zst?elsewhere"))
                                 ? SLICE("application/zstd")
                                 : SLICE("application/json");
-        rc = rewrite_repodata(p->want.key, doc, &out->body, e);
+        rc = rewrite_repodata(p->lookup.key, doc, &out->body, e);
     }
     if (rc == E_INVALID && e != NULL) {
         e->code = E_PROTOCOL; /* the origin's fault, not the client's */

@@ -11,7 +11,8 @@ static bool is_shard(struct slice name)
            digest_parse(slice_first(name, DIGEST_HEX), &d);
 }
 
-/* The one form that every channel has is no option: without it there is no channel, and a client should read why. */
+/* The one form that every channel has is no option: without it there is no channel, and a client
+ * should read why. */
 static bool is_optional(struct slice name)
 {
     return name.n != 0 && !slice_eqs(name, "repodata.json");

@@ -1,7 +1,9 @@
-/* path.h - what a path below a conda channel names, by its last segment: an index, a package, a shard of an index.
+/* path.h - what a path below a conda channel names, by its last segment: an index, a package, a
+ * shard of an index.
  *
- * Only what is known to keep its bytes under its name is a package or a shard. All else is an index, and may change at any
- * time: whatever files a channel gets in years to come, none of them sticks.
+ * Only what is known to keep its bytes under its name is a package or a shard. All else is an
+ * index, and may change at any time: whatever files a channel gets in years to come, none of them
+ * sticks.
  *
  * threads  any; pure
  */

@@ -1,5 +1,6 @@
-/* repodata.c - {"info": {...}, "packages": {name: {...}}, "packages.conda": {...}, "removed": [...]}, by yajl. What else stands
- * there is skipped; "removed" names what clients may not want any more, whether it is there or not. */
+/* repodata.c - {"info": {...}, "packages": {name: {...}}, "packages.conda": {...}, "removed":
+ * [...]}, by yajl. What else stands there is skipped; "removed" names what clients may not want any
+ * more, whether it is there or not. */
 #include "server/repo/conda/repodata.h"
 
 #include <stdlib.h>

@@ -1,10 +1,12 @@
-/* repodata.h - repodata.json of a conda channel's subdirectory: the packages that it names, as the index streams by.
+/* repodata.h - repodata.json of a conda channel's subdirectory: the packages that it names, as the
+ * index streams by.
  *
  * Whole channels have some 300 MB of it: nothing is kept but the package at hand.
  *
  * threads  one at a time; pure
- * errors   E_INVALID: no such document, or a name that cannot be a file's; E_UNSUPPORTED: packages that lie elsewhere;
- *          E_TOOBIG: a single word, or depth, beyond what an index has; what on_file gives
+ * errors   E_INVALID: no such document, or a name that cannot be a file's; E_UNSUPPORTED: packages
+ *          that lie elsewhere; E_TOOBIG: a single word, or depth, beyond what an index has; what
+ *          on_file gives
  */
 #ifndef SERVER_REPO_CONDA_REPODATA_H
 #define SERVER_REPO_CONDA_REPODATA_H
@@ -21,10 +23,12 @@ struct repodata_file {
 struct repodata_events {
     int (*on_file)(void *arg, const struct repodata_file *f, struct err *e); /* nonzero ends it */
     void *arg;
-    /* Where its packages are (info.base_url), relative to the index; NULL: elsewhere is E_UNSUPPORTED. Not called for "./". */
+    /* Where its packages are (info.base_url), relative to the index; NULL: elsewhere is
+     * E_UNSUPPORTED. Not called for "./". */
     int (*on_base)(void *arg, struct slice url, struct err *e);
-    bool
-        lenient; /* an entry that cannot be is passed over, a digest or size that is none is not told: clients do without, too */
+    /* an entry that cannot be is passed over, a digest or size that is none is not told: clients
+     * do without, too */
+    bool lenient;
 };
 
 struct repodata; /* one index */

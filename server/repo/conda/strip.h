@@ -1,4 +1,5 @@
-/* strip.h - repodata.json without its info.base_url: what it names lies beside it then, for whoever reads it.
+/* strip.h - repodata.json without its info.base_url: what it names lies beside it then, for whoever
+ * reads it.
  *
  * threads  any; pure
  * errors   E_INVALID: no JSON; E_TOOBIG

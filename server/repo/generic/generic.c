@@ -1,5 +1,6 @@
-/* generic.c - any tree of files at an origin: a path below the repo is that path below the origin, the rules say how long it
- * is good. With a sync section it is mirrored whole and answered from its snapshot. docs/protocols/generic.md */
+/* generic.c - any tree of files at an origin: a path below the repo is that path below the origin,
+ * the rules say how long it is good. With a sync section it is mirrored whole and answered from its
+ * snapshot. docs/protocols/generic.md */
 #include "server/repo/forward.h"
 #include "server/repo/folder.h"
 #include "server/repo/generic/synced.h"
@@ -13,8 +14,8 @@ static int generic_open(struct repo *r, const struct repo_conf *conf, struct err
     return 0;
 }
 
-/* Of a bucket single objects are for everybody who may read the repo; its lists, policies and the like, which a query or the
- * bucket's own path would ask for with our keys, are not. */
+/* Of a bucket single objects are for everybody who may read the repo; its lists, policies and the
+ * like, which a query or the bucket's own path would ask for with our keys, are not. */
 static bool is_object(struct slice clean, struct slice query)
 {
     return clean.n != 0 && clean.p[clean.n - 1] != '/' && !slice_ends(clean, SLICE("%2F")) &&
@@ -23,8 +24,8 @@ static bool is_object(struct slice clean, struct slice query)
 }
 
 static int generic_plan(const struct repo *r, const struct http_req *req, struct slice path,
-                        const struct principal *who, const struct facts *facts, struct arena *arena,
-                        struct plan *out, struct err *e)
+                        const struct principal *who, const struct results *results,
+                        struct arena *arena, struct plan *out, struct err *e)
 {
     const struct rule *rule;
     struct slice clean;
@@ -40,7 +41,7 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
         return 0;
     }
     if (r->synced) {
-        synced_plan(r, req, clean, facts, arena, out);
+        synced_plan(r, req, clean, results, arena, out);
         return 0;
     }
     if (origin_bucket(r->origin) != NULL && !is_object(clean, req->query)) {
@@ -49,16 +50,16 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
                          "versionId\n"));
         return 0;
     }
-    plan_want(r, rule, clean, arena, out);
+    plan_lookup(r, rule, clean, arena, out);
     if (origin_bucket(r->origin) == NULL) { /* a bucket's errors name it and its keys */
-        out->want.errors |= ERRORS_PASSED_ON;
+        out->lookup.errors |= ERRORS_PASSED_ON;
     }
-    out->want.key = plan_key(clean, req->query, arena);
-    out->want.url = plan_url(origin_url(r->origin), clean, req->query, arena);
-    out->want.targets = r->targets;
-    out->want.ntargets = r->ntargets;
-    out->want.varies = origin_bucket(r->origin) == NULL && out->want.class == WANT_MUTABLE;
-    if ((r->forwards != 0 || out->want.varies) && !forward_read(r, req, &out->want)) {
+    out->lookup.key = plan_key(clean, req->query, arena);
+    out->lookup.url = plan_url(origin_url(r->origin), clean, req->query, arena);
+    out->lookup.targets = r->targets;
+    out->lookup.ntargets = r->ntargets;
+    out->lookup.varies = origin_bucket(r->origin) == NULL && out->lookup.class == LOOKUP_MUTABLE;
+    if ((r->forwards != 0 || out->lookup.varies) && !forward_read(r, req, &out->lookup)) {
         plan_reply(out, 431,
                    SLICE("the fields that this repo forwards have more than 2048 bytes\n"));
     }

@@ -36,10 +36,10 @@ static struct slice folder_of(struct slice asked, struct slice found, struct are
 }
 
 void synced_plan(const struct repo *r, const struct http_req *req, struct slice clean,
-                 const struct facts *facts, struct arena *a, struct plan *p)
+                 const struct results *results, struct arena *a, struct plan *p)
 {
     const struct snap *sn;
-    const struct fact *found;
+    const struct result *found;
     struct slice path, version;
 
     p->right = RIGHT_READ;
@@ -49,7 +49,7 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
         return;
     }
     version = plan_cut_version(&path);
-    sn = plan_synced(facts, version, p);
+    sn = plan_synced(results, version, p);
     if (sn == NULL) {
         return;
     }
@@ -60,7 +60,7 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
         plan_folder(p, req, clean, path, a);
         return;
     }
-    found = plan_resolve(facts, &sn->root, path, p);
+    found = plan_resolve(results, &sn->root, path, p);
     if (found == NULL) {
         return;
     }

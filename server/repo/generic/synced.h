@@ -1,4 +1,5 @@
-/* synced.h - plans of a repo that is mirrored whole: from its published snapshot alone, never from the origin.
+/* synced.h - plans of a repo that is mirrored whole: from its published snapshot alone, never from
+ * the origin.
  *
  * "@v7/path" is that path in snapshot 7, for as long as it is kept.
  */
@@ -9,6 +10,6 @@
 
 /* clean: canonical, below the repo. */
 void synced_plan(const struct repo *r, const struct http_req *req, struct slice clean,
-                 const struct facts *facts, struct arena *a, struct plan *p);
+                 const struct results *results, struct arena *a, struct plan *p);
 
 #endif

@@ -1,15 +1,17 @@
 /* access.c - which commit a request is about, and who may have its files.
  *
- * Service: one credential of ours fetches, whoever may read the repo may have all of it. Caller: each one's own token counts.
- * What the Hub shows to everybody (neither private nor gated) needs no token and sends none. Anything else is looked at as the
- * caller, and before a file leaves, the Hub is asked whether this caller may read the repository: listings of gated
- * repositories are public and so is their card, the other files are not.
+ * Service: one credential of ours fetches, whoever may read the repo may have all of it. Caller:
+ * each one's own token counts. What the Hub shows to everybody (neither private nor gated) needs no
+ * token and sends none. Anything else is looked at as the caller, and before a file leaves, the Hub
+ * is asked whether this caller may read the repository: listings of gated repositories are public
+ * and so is their card, the other files are not.
  *
  * Whom it is open to is settled in one place, learn_open(), for all that leaves of it.
  *
- * The question is the Hub's own, /auth-check. At a Hub that lacks it the right is tried on a file that is no card. The answer
- * is kept for the repository (by the Hub's name for it, however the request spells it) and the caller: for RIGHT_S, longer only
- * while the Hub is silent. A no removes the yes that was kept (want.h: principal). */
+ * The question is the Hub's own, /auth-check. At a Hub that lacks it the right is tried on a file
+ * that is no card. The answer is kept for the repository (by the Hub's name for it, however the
+ * request spells it) and the caller: for RIGHT_S, longer only while the Hub is silent. A no removes
+ * the yes that was kept (want.h: principal). */
 #include "server/repo/hf/synced.h"
 
 #include "common/codec/base64.h"
@@ -85,20 +87,20 @@ void access_as(struct hf_ask *k, struct slice authorization)
     k->caller = arena_fmt(k->a, "t-%.32s", hex);
 }
 
-bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, struct want *w)
+bool access_lookup(struct hf_ask *k, struct slice key, struct slice rule_path, struct lookup *w)
 {
     const struct rule *rule = plan_rule(k->r, rule_path, k->a);
     struct plan p;
 
-    plan_want(k->r, rule, key, k->a, &p);
-    *w = p.want;
+    plan_lookup(k->r, rule, key, k->a, &p);
+    *w = p.lookup;
     if (rule->class == RULE_DENY) {
         say_error(k, 403, SLICE_NONE,
                   SLICE("a rule of this mirror denies the path; ask whoever runs it"));
         return false;
     }
     w->url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin), SLICE_ARG(key));
-    w->class = WANT_MUTABLE;
+    w->class = LOOKUP_MUTABLE;
     w->refusal_ttl_s = NO_S;
     if (!((const struct hf *)k->r->state)->service) {
         w->errors |= REFUSALS_END_KEPT;
@@ -111,7 +113,7 @@ bool access_want(struct hf_ask *k, struct slice key, struct slice rule_path, str
     return true;
 }
 
-void access_as_caller(struct hf_ask *k, struct want *w)
+void access_as_caller(struct hf_ask *k, struct lookup *w)
 {
     w->authorization = k->token;
     w->principal = k->caller;
@@ -120,32 +122,33 @@ void access_as_caller(struct hf_ask *k, struct want *w)
     w->ruled |= RULED_SWR | RULED_SIE;
 }
 
-static bool is_no(const struct fact *f)
+static bool is_no(const struct result *f)
 {
     return f->rc == E_NOTFOUND || f->rc == E_DENIED;
 }
 
-bool access_lacks_revision(const struct fact *f)
+bool access_lacks_revision(const struct result *f)
 {
     return f->rc == E_NOTFOUND && slice_eqs(f->code, "RevisionNotFound");
 }
 
-/* --- the repository at a revision --------------------------------------------------------------------------------- */
+/* --- the repository at a revision ------------------------------------------------------------- */
 
 static bool asks_commit(const struct hf_ask *k)
 {
     return k->at.rev.p != NULL && hf_is_commit(k->at.rev);
 }
 
-/* rev.p == NULL: at its default branch. make: HF_MAKE_INFO, or one of those that tell whom the repository is open to. Such a word
- * is asked for before it is used, and holds for OPEN_S unless a rule makes it shorter. */
-static const struct fact *info_fact(struct hf_ask *k, struct slice rev, const char *make,
-                                    uint64_t since_unix_s, bool mine)
+/* rev.p == NULL: at its default branch. make: HF_MAKE_INFO, or one of those that tell whom the
+ * repository is open to. Such a word is asked for before it is used, and holds for OPEN_S unless a
+ * rule makes it shorter. */
+static const struct result *info_result(struct hf_ask *k, struct slice rev, const char *make,
+                                        uint64_t since_unix_s, bool mine)
 {
     struct slice key = key_info(k->at.type, k->at.id, rev, k->a);
-    struct want w;
+    struct lookup w;
 
-    if (!access_want(k, key, key, &w)) {
+    if (!access_lookup(k, key, key, &w)) {
         return NULL;
     }
     if (strcmp(make, HF_MAKE_INFO) != 0) {
@@ -160,7 +163,7 @@ static const struct fact *info_fact(struct hf_ask *k, struct slice rev, const ch
     if (mine) {
         access_as_caller(k, &w);
     }
-    return plan_gather(k->facts, slice_str(make), &w, true, k->p);
+    return plan_paged_fetch(k->results, slice_str(make), &w, true, k->p);
 }
 
 struct slice access_row(struct hf_ask *k, struct slice key, struct slice principal)
@@ -180,54 +183,56 @@ static struct slice row_of(struct hf_ask *k, struct slice key)
     return access_row(k, key, SLICE(""));
 }
 
-/* Of a request that names no branch: judged at `main`, which clients have just asked for, else at the default branch. A commit that
- * was carried in from another mirror is judged by its own words: they came along, those of `main` perhaps not, and the Hub may be
- * out of reach for good. */
-static const struct fact *whose_fact(struct hf_ask *k, const char *make, uint64_t since_unix_s,
-                                     bool mine)
+/* Of a request that names no branch: judged at `main`, which clients have just asked for, else at
+ * the default branch. A commit that was carried in from another mirror is judged by its own words:
+ * they came along, those of `main` perhaps not, and the Hub may be out of reach for good. */
+static const struct result *whose_result(struct hf_ask *k, const char *make, uint64_t since_unix_s,
+                                         bool mine)
 {
     struct slice own = row_of(k, key_info(k->at.type, k->at.id, k->at.rev, k->a));
-    const struct fact *f = plan_row(k->facts, TABLE_OBJECT, own, k->p);
+    const struct result *f = plan_row(k->results, TABLE_OBJECT, own, k->p);
 
     if (f == NULL) {
         return NULL;
     }
     if (f->rc == 0 && object_row_is_carried(f->bytes)) {
-        return info_fact(k, k->at.rev, make, since_unix_s, mine);
+        return info_result(k, k->at.rev, make, since_unix_s, mine);
     }
-    f = info_fact(k, SLICE(HF_MAIN), make, since_unix_s, mine);
+    f = info_result(k, SLICE(HF_MAIN), make, since_unix_s, mine);
     return f != NULL && access_lacks_revision(f)
-               ? info_fact(k, SLICE_NONE, make, since_unix_s, mine)
+               ? info_result(k, SLICE_NONE, make, since_unix_s, mine)
                : f;
 }
 
-/* A request that names no revision means the default branch. That is `main`, and one document is kept for both; only where
- * the repository has no `main` the Hub is asked for whatever it has instead. */
-static const struct fact *branch_fact(struct hf_ask *k, const char *make, uint64_t since_unix_s,
-                                      bool mine)
+/* A request that names no revision means the default branch. That is `main`, and one document is
+ * kept for both; only where the repository has no `main` the Hub is asked for whatever it has
+ * instead. */
+static const struct result *branch_result(struct hf_ask *k, const char *make, uint64_t since_unix_s,
+                                          bool mine)
 {
     bool named = k->at.rev.p != NULL;
-    const struct fact *f =
-        info_fact(k, named ? k->at.rev : SLICE(HF_MAIN), make, since_unix_s, mine);
+    const struct result *f =
+        info_result(k, named ? k->at.rev : SLICE(HF_MAIN), make, since_unix_s, mine);
 
     return !named && f != NULL && access_lacks_revision(f)
-               ? info_fact(k, SLICE_NONE, make, since_unix_s, mine)
+               ? info_result(k, SLICE_NONE, make, since_unix_s, mine)
                : f;
 }
 
 /* branch: what it stands for is asked, too. */
-static const struct fact *look(struct hf_ask *k, bool branch, bool mine)
+static const struct result *look(struct hf_ask *k, bool branch, bool mine)
 {
-    return branch ? branch_fact(k, HF_MAKE_INFO, 0, mine) : whose_fact(k, HF_MAKE_OPEN, 0, mine);
+    return branch ? branch_result(k, HF_MAKE_INFO, 0, mine)
+                  : whose_result(k, HF_MAKE_OPEN, 0, mine);
 }
 
-/* --- whom it is open to (openness.h) ---------------------------------------------------------------------------------- */
+/* --- whom it is open to (openness.h) ---------------------------------------------------------- */
 
 static bool note_of(struct hf_ask *k, struct slice id, struct openness_note *out)
 {
     uint64_t now = k->req->unix_s;
-    const struct fact *f =
-        plan_row(k->facts, TABLE_LAST_WORD, openness_key(k->r->name, k->at.type, id, k->a), k->p);
+    const struct result *f =
+        plan_row(k->results, TABLE_LAST_WORD, openness_key(k->r->name, k->at.type, id, k->a), k->p);
 
     if (f == NULL) {
         return false;
@@ -239,16 +244,18 @@ static bool note_of(struct hf_ask *k, struct slice id, struct openness_note *out
     return true;
 }
 
-/* False: the plan writes it. Where another request has written it meanwhile, that one has heard the same Hub. */
+/* False: the plan writes it. Where another request has written it meanwhile, that one has heard the
+ * same Hub. */
 static bool put_note(struct hf_ask *k, struct slice id, const struct openness_note *old,
                      const struct openness_note *now)
 {
-    return plan_put_row(k->facts, TABLE_LAST_WORD, openness_key(k->r->name, k->at.type, id, k->a),
+    return plan_put_row(k->results, TABLE_LAST_WORD, openness_key(k->r->name, k->at.type, id, k->a),
                         old->row, openness_write(now, k->a), k->p) != NULL;
 }
 
-/* A no to everybody ends what was open, under whatever names. Where nothing is known of the repository it is not noted: anybody
- * can ask for names that there are not. False: the plan asks, or writes. */
+/* A no to everybody ends what was open, under whatever names. Where nothing is known of the
+ * repository it is not noted: anybody can ask for names that there are not. False: the plan asks,
+ * or writes. */
 static bool note_no(struct hf_ask *k)
 {
     struct openness_note named, n, no;
@@ -264,7 +271,7 @@ static bool note_no(struct hf_ask *k)
     }
     if (!n.here) {
         struct slice files = row_of(k, key_files(k->at.type, k->at.id, k->a));
-        const struct fact *f = plan_rows(k->facts, TABLE_OBJECT, files, k->p);
+        const struct result *f = plan_rows(k->results, TABLE_OBJECT, files, k->p);
         if (f == NULL || f->rc != 0) {
             return f != NULL;
         }
@@ -290,8 +297,9 @@ static enum openness level_of(const struct repo_info *info)
     return info->private ? HUB_HIDDEN : info->closed ? HUB_GATED : HUB_OPEN;
 }
 
-/* May this word open the repository? Not when the Hub has closed it since, and not when it is about another of that name. */
-static bool counts(const struct fact *f, const struct repo_info *info,
+/* May this word open the repository? Not when the Hub has closed it since, and not when it is about
+ * another of that name. */
+static bool counts(const struct result *f, const struct repo_info *info,
                    const struct openness_note *n)
 {
     if (!n->here) {
@@ -303,7 +311,7 @@ static bool counts(const struct fact *f, const struct repo_info *info,
 }
 
 /* A word that counts. False: the plan writes. */
-static bool note_word(struct hf_ask *k, const struct fact *f, const struct repo_info *info,
+static bool note_word(struct hf_ask *k, const struct result *f, const struct repo_info *info,
                       const struct openness_note *n)
 {
     bool back = n->openness == HUB_HIDDEN && n->number.n == 0; /* it, or another of that name? */
@@ -319,7 +327,8 @@ static bool note_word(struct hf_ask *k, const struct fact *f, const struct repo_
     bool newer = at > n->said_unix_s || (at == n->said_unix_s && openness > n->openness);
 
     k->since_unix_s = now.since_unix_s;
-    /* What is closed is noted anew: between two words that close it one may have opened it that nobody asked for. */
+    /* What is closed is noted anew: between two words that close it one may have opened it that
+     * nobody asked for. */
     if ((!n->here || !same ||
          (!f->stale && newer &&
           (openness != n->openness || (openness != HUB_OPEN && at >= n->said_unix_s + NO_S)))) &&
@@ -333,12 +342,13 @@ static bool note_word(struct hf_ask *k, const struct fact *f, const struct repo_
                                             f->stale || put_note(k, k->at.id, &named, &now));
 }
 
-/* Settles k->openness, which alone says what everybody may have, before anything of the repository leaves. *fp: the Hub's word to
- * everybody; where that is too old to tell, a newer one, or the no or the trouble that came instead. False: the plan asks. */
-static bool learn_open(struct hf_ask *k, bool branch, const struct fact **fp)
+/* Settles k->openness, which alone says what everybody may have, before anything of the repository
+ * leaves. *fp: the Hub's word to everybody; where that is too old to tell, a newer one, or the no
+ * or the trouble that came instead. False: the plan asks. */
+static bool learn_open(struct hf_ask *k, bool branch, const struct result **fp)
 {
-    const struct fact *f = *fp;
-    bool asked = slice_eqs(f->need.key, HF_MAKE_OPEN);
+    const struct result *f = *fp;
+    bool asked = slice_eqs(f->dependency.key, HF_MAKE_OPEN);
     struct repo_info info, first;
     struct openness_note n;
 
@@ -354,8 +364,8 @@ static bool learn_open(struct hf_ask *k, bool branch, const struct fact **fp)
     first = info;
     if (f->stale ? !asked : f->until_unix_s <= k->req->unix_s || !counts(f, &info, &n)) {
         uint64_t since = counts(f, &info, &n) ? 0 : n.said_unix_s + 1;
-        f = branch ? branch_fact(k, HF_MAKE_ANEW, since, false)
-                   : whose_fact(k, HF_MAKE_ANEW, since, false);
+        f = branch ? branch_result(k, HF_MAKE_ANEW, since, false)
+                   : whose_result(k, HF_MAKE_ANEW, since, false);
         if (f == NULL) {
             return false;
         }
@@ -379,12 +389,12 @@ static bool learn_open(struct hf_ask *k, bool branch, const struct fact **fp)
     return note_word(k, f, &info, &n);
 }
 
-bool access_learn(struct hf_ask *k, const struct fact *f)
+bool access_learn(struct hf_ask *k, const struct result *f)
 {
     struct repo_info info;
 
     if (f->rc != 0) {
-        say_fact(k, f);
+        say_result(k, f);
         return false;
     }
     if (!info_read(f->bytes, &info)) {
@@ -407,10 +417,11 @@ bool access_learn(struct hf_ask *k, const struct fact *f)
     return true;
 }
 
-/* The Hub's word on the repository: as everybody is told it, else as this caller is. NULL: the plan asks, or says no. */
-static const struct fact *word(struct hf_ask *k, bool branch)
+/* The Hub's word on the repository: as everybody is told it, else as this caller is. NULL: the plan
+ * asks, or says no. */
+static const struct result *word(struct hf_ask *k, bool branch)
 {
-    const struct fact *f = look(k, branch, false);
+    const struct result *f = look(k, branch, false);
 
     if (f == NULL || ((const struct hf *)k->r->state)->service) {
         return f;
@@ -433,7 +444,7 @@ static const struct fact *word(struct hf_ask *k, bool branch)
 
 bool access_commit(struct hf_ask *k)
 {
-    const struct fact *f;
+    const struct result *f;
 
     if (k->r->synced) {
         return synced_commit(k);
@@ -448,11 +459,11 @@ bool access_commit(struct hf_ask *k)
     return f != NULL && access_learn(k, f);
 }
 
-/* Is it a document that came from another mirror, of a repository that the Hub has not closed since? It may be all that is known
- * here. False: the plan asks. */
+/* Is it a document that came from another mirror, of a repository that the Hub has not closed
+ * since? It may be all that is known here. False: the plan asks. */
 static bool learn_carried(struct hf_ask *k, struct slice path, bool *carried)
 {
-    const struct fact *f = plan_row(k->facts, TABLE_OBJECT, row_of(k, path), k->p);
+    const struct result *f = plan_row(k->results, TABLE_OBJECT, row_of(k, path), k->p);
     struct openness_note n;
 
     if (f == NULL || !note_of(k, k->at.id, &n)) {
@@ -464,7 +475,7 @@ static bool learn_carried(struct hf_ask *k, struct slice path, bool *carried)
 
 bool access_seen(struct hf_ask *k, struct slice path)
 {
-    const struct fact *f;
+    const struct result *f;
     bool carried = false;
 
     if (k->r->synced || ((const struct hf *)k->r->state)->service) {
@@ -478,12 +489,12 @@ bool access_seen(struct hf_ask *k, struct slice path)
         return false;
     }
     if (!carried) {
-        say_fact(k, f);
+        say_result(k, f);
     }
     return carried;
 }
 
-/* --- its files ---------------------------------------------------------------------------------------------------- */
+/* --- its files -------------------------------------------------------------------------------- */
 
 struct slice access_id(const struct hf_ask *k)
 {
@@ -493,18 +504,18 @@ struct slice access_id(const struct hf_ask *k)
 bool access_manifest(struct hf_ask *k, struct manifest *m)
 {
     struct slice key = key_tree(k->at.type, access_id(k), k->commit, k->a);
-    const struct fact *f;
-    struct want w;
+    const struct result *f;
+    struct lookup w;
 
     if (k->r->synced) {
         return synced_manifest(k, m);
     }
-    if (!access_want(k, key, key, &w)) {
+    if (!access_lookup(k, key, key, &w)) {
         return false;
     }
-    w.class = WANT_IMMUTABLE;
+    w.class = LOOKUP_IMMUTABLE;
     if (k->since_unix_s != 0) { /* of the repository that had the name before there may be one */
-        w.class = WANT_MUTABLE;
+        w.class = LOOKUP_MUTABLE;
         w.ttl_s = LISTING_S;
         w.since_unix_s = k->since_unix_s;
     }
@@ -512,12 +523,12 @@ bool access_manifest(struct hf_ask *k, struct manifest *m)
     if (k->reader.n != 0) {
         access_as_caller(k, &w);
     }
-    f = plan_gather(k->facts, SLICE(HF_MAKE_TREE), &w, false, k->p);
+    f = plan_paged_fetch(k->results, SLICE(HF_MAKE_TREE), &w, false, k->p);
     if (f == NULL) {
         return false;
     }
     if (f->rc != 0) {
-        say_fact(k, f);
+        say_result(k, f);
         return false;
     }
     if (f->spoken_unix_s < k->since_unix_s) {
@@ -534,18 +545,19 @@ bool access_manifest(struct hf_ask *k, struct manifest *m)
     return true;
 }
 
-/* --- the caller's right ------------------------------------------------------------------------------------------- */
+/* --- the caller's right ----------------------------------------------------------------------- */
 
-/* A yes or a no of the Hub to this caller. prefix: what the answer is kept under, apart from those to other questions. */
-static const struct fact *ask_right(struct hf_ask *k, const char *prefix, struct slice path,
-                                    const struct manifest_entry *file)
+/* A yes or a no of the Hub to this caller. prefix: what the answer is kept under, apart from those
+ * to other questions. */
+static const struct result *ask_right(struct hf_ask *k, const char *prefix, struct slice path,
+                                      const struct manifest_entry *file)
 {
     struct slice key = arena_fmt(k->a, "%s" SLICE_FMT "/" SLICE_FMT, prefix, SLICE_ARG(k->at.type),
                                  SLICE_ARG(k->id));
     uint32_t most_s;
-    struct want w;
+    struct lookup w;
 
-    if (!access_want(k, key, key, &w)) {
+    if (!access_lookup(k, key, key, &w)) {
         return NULL;
     }
     most_s = plan_rule(k->r, key, k->a)->built_in ? RIGHT_S : w.ttl_s;
@@ -560,7 +572,7 @@ static const struct fact *ask_right(struct hf_ask *k, const char *prefix, struct
         w.digest_known = file->lfs;
         w.digest = file->sha256;
         if (!file->lfs) {
-            w.sum = (struct want_sum){WANT_SUM_GIT_OID, .git_oid = file->oid};
+            w.sum = (struct lookup_sum){LOOKUP_SUM_GIT_OID, .git_oid = file->oid};
         }
         w.size_bytes = file->size_bytes;
         w.head_only = file->size_bytes > PROBE_BYTES;
@@ -568,17 +580,17 @@ static const struct fact *ask_right(struct hf_ask *k, const char *prefix, struct
         w.redirects = REDIRECTS_AT_HOME;
         w.neg_ttl_s = RIGHT_S; /* no such route; who does not see the repository never comes here */
     }
-    return plan_gather(k->facts, slice_str(file != NULL ? HF_MAKE_PROBE : HF_MAKE_RIGHT), &w, true,
-                       k->p);
+    return plan_paged_fetch(k->results, slice_str(file != NULL ? HF_MAKE_PROBE : HF_MAKE_RIGHT), &w,
+                            true, k->p);
 }
 
 /* Does the Hub know the question? Those that do name the reason of a 404. */
-static bool lacks_auth_check(const struct fact *f)
+static bool lacks_auth_check(const struct result *f)
 {
     return (f->rc == E_NOTFOUND && f->code.p == NULL) || f->status == 405;
 }
 
-static const struct fact *try_file(struct hf_ask *k)
+static const struct result *try_file(struct hf_ask *k)
 {
     struct manifest_entry e;
     struct manifest m;
@@ -598,7 +610,7 @@ static const struct fact *try_file(struct hf_ask *k)
 
 bool access_try(struct hf_ask *k)
 {
-    const struct fact *f;
+    const struct result *f;
 
     if (!k->closed) {
         return true;
@@ -608,7 +620,7 @@ bool access_try(struct hf_ask *k)
         f = try_file(k);
     }
     if (f != NULL && f->rc != 0) {
-        say_fact(k, f);
+        say_result(k, f);
     }
     return f != NULL && f->rc == 0;
 }
@@ -620,8 +632,8 @@ static struct slice with_query(struct hf_ask *k, struct slice path, struct slice
                : arena_fmt(k->a, SLICE_FMT "?" SLICE_FMT, SLICE_ARG(path), SLICE_ARG(query));
 }
 
-const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice query,
-                               bool for_ever)
+const struct result *access_json(struct hf_ask *k, struct slice path, struct slice query,
+                                 bool for_ever)
 {
     struct slice key = with_query(k, path, query);
     struct slice make = k->at.route == HF_INFO     ? SLICE(HF_MAKE_ABOUT)
@@ -629,49 +641,49 @@ const struct fact *access_json(struct hf_ask *k, struct slice path, struct slice
                                                    : SLICE(HF_MAKE_JSON);
     bool in_parts = k->at.route == HF_OTHER || k->at.route == HF_TREE || k->at.route == HF_ABOUT ||
                     k->at.route == HF_BUCKET;
-    const struct fact *f;
-    struct want w;
+    const struct result *f;
+    struct lookup w;
 
-    if (!access_want(k, key, path, &w)) {
+    if (!access_lookup(k, key, path, &w)) {
         return NULL;
     }
     if (for_ever && k->reader.n == 0) {
-        w.class = WANT_IMMUTABLE;
+        w.class = LOOKUP_IMMUTABLE;
     } else if (k->reader.n != 0) {
         access_as_caller(k, &w);
     }
     w.since_unix_s = k->changed_unix_s;
-    f = plan_gather(k->facts, make, &w, in_parts, k->p);
+    f = plan_paged_fetch(k->results, make, &w, in_parts, k->p);
     if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
         k->reader = k->caller; /* what comes now is not everybody's */
         access_as_caller(k, &w);
-        f = plan_gather(k->facts, make, &w, in_parts, k->p);
+        f = plan_paged_fetch(k->results, make, &w, in_parts, k->p);
     }
     return f;
 }
 
-const struct fact *access_listing(struct hf_ask *k, struct slice path, struct slice query,
-                                  const char *make, bool one_part, uint32_t least_s)
+const struct result *access_listing(struct hf_ask *k, struct slice path, struct slice query,
+                                    const char *make, bool one_part, uint32_t least_s)
 {
-    struct want w;
+    struct lookup w;
 
-    if (!access_want(k, with_query(k, path, query), path, &w)) {
+    if (!access_lookup(k, with_query(k, path, query), path, &w)) {
         return NULL;
     }
     w.ttl_s = w.ttl_s < least_s ? least_s : w.ttl_s;
-    w.since_unix_s = max_u64(k->facts->since_unix_s, least_s == 0 ? k->changed_unix_s : 0);
+    w.since_unix_s = max_u64(k->results->since_unix_s, least_s == 0 ? k->changed_unix_s : 0);
     if (k->reader.n != 0) {
         access_as_caller(k, &w);
     }
-    return plan_gather(k->facts, slice_str(make), &w, one_part, k->p);
+    return plan_paged_fetch(k->results, slice_str(make), &w, one_part, k->p);
 }
 
-const struct fact *access_word(struct hf_ask *k, struct slice path, const char *make)
+const struct result *access_word(struct hf_ask *k, struct slice path, const char *make)
 {
-    const struct fact *f;
-    struct want w;
+    const struct result *f;
+    struct lookup w;
 
-    if (!access_want(k, path, path, &w)) {
+    if (!access_lookup(k, path, path, &w)) {
         return NULL;
     }
     w.ttl_s = (uint32_t)min_u64(w.ttl_s, OPEN_S);
@@ -680,11 +692,11 @@ const struct fact *access_word(struct hf_ask *k, struct slice path, const char *
     if (k->reader.n != 0) {
         access_as_caller(k, &w);
     }
-    f = plan_gather(k->facts, slice_str(make), &w, true, k->p);
+    f = plan_paged_fetch(k->results, slice_str(make), &w, true, k->p);
     if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
         k->reader = k->caller;
         access_as_caller(k, &w);
-        f = plan_gather(k->facts, slice_str(make), &w, true, k->p);
+        f = plan_paged_fetch(k->results, slice_str(make), &w, true, k->p);
     }
     return f;
 }

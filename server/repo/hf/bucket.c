@@ -1,15 +1,18 @@
 /* bucket.c - buckets of a Hub: files without commits. docs/protocols/hf.md
  *
- * A bucket changes at any time, but each file has the hash of its content beside its path in the Hub's listings. The bytes are kept
- * by that hash, for ever; which hash a path has is asked again when the listing is old. A fetch names the hash that it expects
- * (want.content), so that bytes of another content are never kept under it: the Hub is asked for the listing anew then.
+ * A bucket changes at any time, but each file has the hash of its content beside its path in the
+ * Hub's listings. The bytes are kept by that hash, for ever; which hash a path has is asked again
+ * when the listing is old. A fetch names the hash that it expects (want.content), so that bytes of
+ * another content are never kept under it: the Hub is asked for the listing anew then.
  *
- * Listings are kept one by one, each for a time of its own, but what leaves of a bucket is of one state: a listing that shows an
- * upload ends those that came before it (learn_change()). So no answer is kept in memory that the next request might not get.
+ * Listings are kept one by one, each for a time of its own, but what leaves of a bucket is of one
+ * state: a listing that shows an upload ends those that came before it (learn_change()). So no
+ * answer is kept in memory that the next request might not get.
  *
- * Clients read a path over HTTP, or a hash from a chunk store. Ours is file.c's, with other addresses: the Hub gives bytes by
- * path alone, and a client of a chunk store says nothing but the hash. So the token's address has the path that the client looked
- * at last (`rev`, a hint where to look for hashes), and the data's address has size and path.
+ * Clients read a path over HTTP, or a hash from a chunk store. Ours is file.c's, with other
+ * addresses: the Hub gives bytes by path alone, and a client of a chunk store says nothing but the
+ * hash. So the token's address has the path that the client looked at last (`rev`, a hint where to
+ * look for hashes), and the data's address has size and path.
  */
 #include "server/repo/hf/hf.h"
 
@@ -58,9 +61,10 @@ static struct slice page_of(struct hf_ask *k, const char *behind, struct slice p
                      path.n != 0 ? "/" : "", SLICE_ARG(url_encoded(path, k->a)));
 }
 
-/* --- what has changed --------------------------------------------------------------------------------------------- */
+/* --- what has changed ------------------------------------------------------------------------- */
 
-/* The note (TABLE_LAST_WORD) is a row of 8 bytes for each bucket in which an upload was seen while it was read. */
+/* The note (TABLE_LAST_WORD) is a row of 8 bytes for each bucket in which an upload was seen while
+ * it was read. */
 enum { NOTE_BYTES = 8, CALM_S = 5 };
 
 static struct slice note_key(struct hf_ask *k)
@@ -71,7 +75,7 @@ static struct slice note_key(struct hf_ask *k)
 /* Settles changed_unix_s. False: the plan asks. */
 static bool learn_note(struct hf_ask *k)
 {
-    const struct fact *f = plan_row(k->facts, TABLE_LAST_WORD, note_key(k), k->p);
+    const struct result *f = plan_row(k->results, TABLE_LAST_WORD, note_key(k), k->p);
 
     if (f != NULL && f->rc == 0 && f->bytes.n == NOTE_BYTES) {
         k->changed_unix_s = be_get(f->bytes.p, NOTE_BYTES);
@@ -82,22 +86,23 @@ static bool learn_note(struct hf_ask *k)
     return f != NULL;
 }
 
-/* From when on a listing has this upload, as the mirror dates them: in seconds, and by its own clock. A Hub whose clock is ahead
- * dates uploads later than the listing that shows them. */
+/* From when on a listing has this upload, as the mirror dates them: in seconds, and by its own
+ * clock. A Hub whose clock is ahead dates uploads later than the listing that shows them. */
 static uint64_t listed_since(uint64_t uploaded_unix_s, uint64_t listed_unix_s)
 {
     return uploaded_unix_s <= listed_unix_s ? uploaded_unix_s + 1 : listed_unix_s;
 }
 
-/* What was listed before the last upload in this listing is old. It is noted where such a listing may be here, and not for each of
- * many uploads: between two notes the listings live for CALM_S, so that the Hub is not asked for all of them again and again.
- * False: the plan writes. */
-static bool learn_change(struct hf_ask *k, const struct fact *listing, uint64_t uploaded_unix_s)
+/* What was listed before the last upload in this listing is old. It is noted where such a listing
+ * may be here, and not for each of many uploads: between two notes the listings live for CALM_S, so
+ * that the Hub is not asked for all of them again and again. False: the plan writes. */
+static bool learn_change(struct hf_ask *k, const struct result *listing, uint64_t uploaded_unix_s)
 {
     uint64_t former = k->changed_unix_s;
     uint64_t since = listed_since(uploaded_unix_s, listing->spoken_unix_s);
-    uint64_t life_s = 2 * (uint64_t)listing->need.want.ttl_s; /* and stale for as long as fresh */
-    const struct fact *row;
+    uint64_t life_s =
+        2 * (uint64_t)listing->dependency.lookup.ttl_s; /* and stale for as long as fresh */
+    const struct result *row;
     char *bytes;
 
     if (uploaded_unix_s == 0 || since <= former || k->req->unix_s < former + CALM_S ||
@@ -109,31 +114,31 @@ static bool learn_change(struct hf_ask *k, const struct fact *listing, uint64_t 
         return true;
     }
     k->change_noted = true;
-    row = plan_row(k->facts, TABLE_LAST_WORD, note_key(k), k->p);
+    row = plan_row(k->results, TABLE_LAST_WORD, note_key(k), k->p);
     if (row == NULL) {
         return false;
     }
     bytes = arena_alloc(k->a, NOTE_BYTES);
     be_put(bytes, NOTE_BYTES, since);
-    return plan_put_row(k->facts, TABLE_LAST_WORD, note_key(k),
+    return plan_put_row(k->results, TABLE_LAST_WORD, note_key(k),
                         row->rc == 0 ? row->bytes : SLICE_NONE, slice_of(bytes, NOTE_BYTES),
                         k->p) != NULL;
 }
 
 /* A catalog, as access_listing() says. NULL: the plan asks, or writes. */
-static const struct fact *list(struct hf_ask *k, struct slice page, struct slice query,
-                               const char *make, bool one_part, uint32_t least_s)
+static const struct result *list(struct hf_ask *k, struct slice page, struct slice query,
+                                 const char *make, bool one_part, uint32_t least_s)
 {
-    const struct fact *f = access_listing(k, page, query, make, one_part, least_s);
+    const struct result *f = access_listing(k, page, query, make, one_part, least_s);
 
     return f != NULL && f->rc == 0 && !learn_change(k, f, catalog_uploaded_unix_s(f->bytes)) ? NULL
                                                                                              : f;
 }
 
 /* The same of a listing that is passed on. */
-static const struct fact *list_json(struct hf_ask *k, struct slice page, struct slice query)
+static const struct result *list_json(struct hf_ask *k, struct slice page, struct slice query)
 {
-    const struct fact *f = access_json(k, page, query, false), *up;
+    const struct result *f = access_json(k, page, query, false), *up;
 
     if (f == NULL || f->rc != 0) {
         return f;
@@ -143,7 +148,7 @@ static const struct fact *list_json(struct hf_ask *k, struct slice page, struct 
                                                                                           : f;
 }
 
-/* --- whom it is open to ------------------------------------------------------------------------------------------- */
+/* --- whom it is open to ----------------------------------------------------------------------- */
 
 static bool is_private(struct slice info)
 {
@@ -154,12 +159,12 @@ static bool is_private(struct slice info)
     return yes;
 }
 
-/* Settles reader, closed and until_unix_s: what leaves of a private bucket leaves for a caller to whom the Hub has shown the bucket.
- * False: the plan asks, or says no. */
+/* Settles reader, closed and until_unix_s: what leaves of a private bucket leaves for a caller to
+ * whom the Hub has shown the bucket. False: the plan asks, or says no. */
 static bool learn_open(struct hf_ask *k)
 {
     struct slice page = page_of(k, "", SLICE(""));
-    const struct fact *f = access_word(k, page, HF_MAKE_BUCKET);
+    const struct result *f = access_word(k, page, HF_MAKE_BUCKET);
     bool service = ((const struct hf *)k->r->state)->service;
 
     if (f != NULL && f->rc == 0 && !service && k->reader.n == 0 && is_private(f->bytes)) {
@@ -175,7 +180,7 @@ static bool learn_open(struct hf_ask *k)
         return false;
     }
     if (f->rc != 0) {
-        say_fact(k, f);
+        say_result(k, f);
         return false;
     }
     k->closed = k->reader.n != 0 && !service;
@@ -185,7 +190,7 @@ static bool learn_open(struct hf_ask *k)
     return learn_note(k);
 }
 
-static void rest_on(struct hf_ask *k, const struct fact *f)
+static void rest_on(struct hf_ask *k, const struct result *f)
 {
     k->until_unix_s = min_u64(k->until_unix_s, f->stale ? 1 : f->until_unix_s);
     k->stale = k->stale || f->stale;
@@ -258,14 +263,15 @@ static struct slice *sorted(const json_t *paths, struct arena *a, size_t *count)
     return out;
 }
 
-/* The Hub's listing of all whose path begins with this one, as far as it is needed to find the file of that very path. That sorts
- * before all others, so the first part is enough where the Hub lists in order: the rest may be the whole bucket, for a path of one
- * letter that a client chose. NULL: the plan asks. */
-static const struct fact *list_at(struct hf_ask *k, struct slice path, const char *make,
-                                  struct catalog_file *out, bool *here)
+/* The Hub's listing of all whose path begins with this one, as far as it is needed to find the file
+ * of that very path. That sorts before all others, so the first part is enough where the Hub lists
+ * in order: the rest may be the whole bucket, for a path of one letter that a client chose. NULL:
+ * the plan asks. */
+static const struct result *list_at(struct hf_ask *k, struct slice path, const char *make,
+                                    struct catalog_file *out, bool *here)
 {
     struct slice page = page_of(k, "/tree", path), query = SLICE("recursive=true");
-    const struct fact *f = list(k, page, query, make, true, 0);
+    const struct result *f = list(k, page, query, make, true, 0);
 
     *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
     if (f == NULL || f->rc != 0 || *here || f->next.p == NULL || catalog_in_order(f->bytes)) {
@@ -311,13 +317,14 @@ static void say_files(struct hf_ask *k, const struct answered *found)
     buf_free(&out);
 }
 
-/* The files among these paths. The first part of what is below their common beginning has them all, as a rule, and says where it ends;
- * what is behind that is looked for one by one, and only of many paths all parts are read. False: the plan asks, or refuses. */
+/* The files among these paths. The first part of what is below their common beginning has them all,
+ * as a rule, and says where it ends; what is behind that is looked for one by one, and only of many
+ * paths all parts are read. False: the plan asks, or refuses. */
 static bool find_paths(struct hf_ask *k, struct slice prefix, const struct slice *path,
                        size_t count, struct answered *out)
 {
     struct slice page = page_of(k, "/tree", prefix), query = SLICE("recursive=true");
-    const struct fact *f = list(k, page, query, HF_MAKE_FILES, true, 0);
+    const struct result *f = list(k, page, query, HF_MAKE_FILES, true, 0);
     size_t here = 0;
 
     if (f != NULL && f->rc == 0 && f->next.p != NULL) {
@@ -336,7 +343,7 @@ static bool find_paths(struct hf_ask *k, struct slice prefix, const struct slice
     }
     rest_on(k, f);
     if (f->rc != 0) {
-        say_fact(k, f);
+        say_result(k, f);
         return false;
     }
     for (size_t i = 0; i < here; i++) {
@@ -351,7 +358,7 @@ static bool find_paths(struct hf_ask *k, struct slice prefix, const struct slice
         }
         rest_on(k, f);
         if (f->rc != 0) {
-            say_fact(k, f);
+            say_result(k, f);
             return false;
         }
         if (there) {
@@ -380,7 +387,7 @@ static void paths_of(struct hf_ask *k, const json_t *paths)
 
 static void plan_paths(struct hf_ask *k)
 {
-    const struct fact *body = plan_request_body(k->facts, k->p);
+    const struct result *body = plan_request_body(k->results, k->p);
     json_t *o;
 
     if (body == NULL) {
@@ -395,7 +402,7 @@ static void plan_paths(struct hf_ask *k)
     json_decref(o);
 }
 
-/* --- where a file is ---------------------------------------------------------------------------------------------- */
+/* --- where a file is -------------------------------------------------------------------------- */
 
 static struct slice folder_of(struct slice path)
 {
@@ -404,11 +411,11 @@ static struct slice folder_of(struct slice path)
     return slice_first(path, n > 0 ? n - 1 : 0);
 }
 
-/* Clients of HfFileSystem have just listed the folder: its first part is kept here. What is not in that is looked for by its own
- * path. False: the plan asks, or says that there is none. */
+/* Clients of HfFileSystem have just listed the folder: its first part is kept here. What is not in
+ * that is looked for by its own path. False: the plan asks, or says that there is none. */
 static bool find_file(struct hf_ask *k, struct catalog_file *out)
 {
-    const struct fact *f = NULL;
+    const struct result *f = NULL;
     bool here;
 
     if (k->req->method == METHOD_GET) {
@@ -424,7 +431,7 @@ static bool find_file(struct hf_ask *k, struct catalog_file *out)
             return false;
         }
         if (f->rc != 0) {
-            say_fact(k, f);
+            say_result(k, f);
             return false;
         }
         if (!here) {
@@ -438,10 +445,10 @@ static bool find_file(struct hf_ask *k, struct catalog_file *out)
     return true;
 }
 
-/* Is the file that the client looked at last the one that has the hash? The client says which one that was, so no more is listed
- * for it than for any path. False: the plan asks. */
+/* Is the file that the client looked at last the one that has the hash? The client says which one
+ * that was, so no more is listed for it than for any path. False: the plan asks. */
 static bool look_at_hint(struct hf_ask *k, const struct digest *d, struct catalog_file *out,
-                         bool *here, const struct fact **fp)
+                         bool *here, const struct result **fp)
 {
     *here = false;
     if (k->at.rev.n == 0 || slice_eqs(k->at.rev, EVERYWHERE)) {
@@ -452,12 +459,13 @@ static bool look_at_hint(struct hf_ask *k, const struct digest *d, struct catalo
     return *fp != NULL;
 }
 
-/* In the listing of the whole bucket. *here is false where it does not have the hash, or cannot be had. False: the plan asks. */
+/* In the listing of the whole bucket. *here is false where it does not have the hash, or cannot be
+ * had. False: the plan asks. */
 static bool look_for_hash(struct hf_ask *k, uint32_t least_s, const struct digest *d,
-                          struct catalog_file *out, bool *here, const struct fact **fp)
+                          struct catalog_file *out, bool *here, const struct result **fp)
 {
-    const struct fact *f = list(k, page_of(k, "/tree", SLICE("")), SLICE("recursive=true"),
-                                HF_MAKE_HASHES, false, least_s);
+    const struct result *f = list(k, page_of(k, "/tree", SLICE("")), SLICE("recursive=true"),
+                                  HF_MAKE_HASHES, false, least_s);
 
     *fp = f;
     if (f == NULL) {
@@ -467,14 +475,14 @@ static bool look_for_hash(struct hf_ask *k, uint32_t least_s, const struct diges
     return true;
 }
 
-/* A client may have the hash from a listing of before. What is kept under it is whole, so no path is needed; the hash stands in its
- * place. False: the plan asks. */
+/* A client may have the hash from a listing of before. What is kept under it is whole, so no path
+ * is needed; the hash stands in its place. False: the plan asks. */
 static bool look_for_kept(struct hf_ask *k, const struct digest *d, struct catalog_file *out,
                           bool *here)
 {
     struct slice row =
         access_row(k, key_bucket_file(k->at.id, d, k->a), k->closed ? SLICE(ENTITLED) : SLICE(""));
-    const struct fact *f = plan_row(k->facts, TABLE_OBJECT, row, k->p);
+    const struct result *f = plan_row(k->results, TABLE_OBJECT, row, k->p);
     char hex[DIGEST_HEX + 1];
     struct object o;
 
@@ -492,10 +500,11 @@ static bool look_for_kept(struct hf_ask *k, const struct digest *d, struct catal
     return true;
 }
 
-/* At the hint, else in the whole bucket, as it was or as it is now, else here. False: the plan asks, or says that there is none. */
+/* At the hint, else in the whole bucket, as it was or as it is now, else here. False: the plan
+ * asks, or says that there is none. */
 static bool find_hash(struct hf_ask *k, const struct digest *d, struct catalog_file *out)
 {
-    const struct fact *f;
+    const struct result *f;
     bool here = false;
 
     if (!look_at_hint(k, d, out, &here, &f) ||
@@ -508,7 +517,7 @@ static bool find_hash(struct hf_ask *k, const struct digest *d, struct catalog_f
     } else if (!look_for_kept(k, d, out, &here) || here) {
         return here;
     } else if (f->rc != 0) {
-        say_fact(k, f);
+        say_result(k, f);
     } else {
         say_error(k, 404, SLICE("EntryNotFound"),
                   SLICE("no file of this bucket has that content now: list it again"));
@@ -516,7 +525,7 @@ static bool find_hash(struct hf_ask *k, const struct digest *d, struct catalog_f
     return here;
 }
 
-/* --- a file ------------------------------------------------------------------------------------------------------- */
+/* --- a file ----------------------------------------------------------------------------------- */
 
 static struct xet_place place_at(const struct hf_ask *k, struct slice at)
 {
@@ -533,19 +542,19 @@ static struct slice resolve_path(struct hf_ask *k, struct slice path)
 }
 
 /* The plan becomes these bytes, kept by their hash. False: a rule denies it. */
-static bool want_content(struct hf_ask *k, const struct catalog_file *f)
+static bool lookup_content(struct hf_ask *k, const struct catalog_file *f)
 {
     struct slice path = resolve_path(k, f->path);
     char hex[DIGEST_HEX + 1];
-    struct want w;
+    struct lookup w;
 
-    if (!access_want(k, path, path, &w)) {
+    if (!access_lookup(k, path, path, &w)) {
         return false;
     }
     digest_format(&f->hash, hex);
     w.key = key_bucket_file(k->at.id, &f->hash, k->a);
     w.content = arena_copy(k->a, slice_str(hex));
-    w.class = WANT_IMMUTABLE;
+    w.class = LOOKUP_IMMUTABLE;
     w.size_bytes = f->size_bytes;
     w.redirects = REDIRECTS_HOLD;
     w.refusal_ttl_s = w.neg_ttl_s = 0; /* a no is about the path */
@@ -554,49 +563,51 @@ static bool want_content(struct hf_ask *k, const struct catalog_file *f)
         w.authorization = k->token;
         w.principal = SLICE(ENTITLED);
     }
-    plan_become(k->p, PLAN_WANT);
-    k->p->want = w;
+    plan_become(k->p, PLAN_LOOKUP);
+    k->p->lookup = w;
     k->p->etag = arena_fmt(k->a, "\"%s\"", hex);
     return true;
 }
 
 /* A file whose hash the Hub does not give: by its path, and asked for again as a document is. */
-static bool want_path(struct hf_ask *k)
+static bool lookup_path(struct hf_ask *k)
 {
     struct slice key = resolve_path(k, k->at.path);
-    struct want w;
+    struct lookup w;
 
-    if (!access_want(k, key, key, &w)) {
+    if (!access_lookup(k, key, key, &w)) {
         return false;
     }
     if (k->closed) {
         access_as_caller(k, &w);
     }
-    plan_become(k->p, PLAN_WANT);
-    k->p->want = w;
+    plan_become(k->p, PLAN_LOOKUP);
+    k->p->lookup = w;
     return true;
 }
 
-/* By a rule that leaves it to the origin a copy by path holds for so long, too: there is no word of the origin on hashes. */
+/* By a rule that leaves it to the origin a copy by path holds for so long, too: there is no word of
+ * the origin on hashes. */
 enum { BY_PATH_S = 60 };
 
-/* Is the file's copy one that was kept by its path, because the Hub's answer named no content, or another one each time? While that
- * copy is fresh, or the Hub is silent, the Hub is not asked for the content again. A copy under the listed hash goes first.
- * False: the plan asks, or a rule denies the file. */
+/* Is the file's copy one that was kept by its path, because the Hub's answer named no content, or
+ * another one each time? While that copy is fresh, or the Hub is silent, the Hub is not asked for
+ * the content again. A copy under the listed hash goes first. False: the plan asks, or a rule
+ * denies the file. */
 static bool look_by_path(struct hf_ask *k, const struct catalog_file *file, bool *by_path)
 {
     struct slice key = resolve_path(k, k->at.path);
     struct catalog_file kept;
-    const struct fact *f;
+    const struct result *f;
     uint64_t ttl_s;
     struct object o;
-    struct want w;
+    struct lookup w;
 
     *by_path = false;
-    if (!access_want(k, key, key, &w)) {
+    if (!access_lookup(k, key, key, &w)) {
         return false;
     }
-    f = plan_row(k->facts, TABLE_OBJECT, access_row(k, key, k->closed ? k->caller : SLICE("")),
+    f = plan_row(k->results, TABLE_OBJECT, access_row(k, key, k->closed ? k->caller : SLICE("")),
                  k->p);
     if (f == NULL) {
         return false;
@@ -645,21 +656,22 @@ static void plan_file(struct hf_ask *k)
     if (!learn_open(k) || !find_file(k, &f)) {
         return;
     }
-    by_path = !f.named || k->facts->changes ==
-                              FACTS_CHANGES; /* it changes all the time, or answers have no hash */
-    if (!by_path && k->req->method == METHOD_GET && k->facts->changes == 0 && f.size_bytes != 0 &&
+    by_path =
+        !f.named || k->results->changes ==
+                        RESULTS_CHANGES; /* it changes all the time, or answers have no hash */
+    if (!by_path && k->req->method == METHOD_GET && k->results->changes == 0 && f.size_bytes != 0 &&
         !look_by_path(k, &f, &by_path)) {
         return;
     }
     if (by_path) {
-        if (want_path(k)) {
+        if (lookup_path(k)) {
             say_file(k);
             k->p->until_unix_s = 1; /* another listing may tell of a change */
             say_how(k);
         }
         return;
     }
-    if (!want_content(k, &f)) {
+    if (!lookup_content(k, &f)) {
         return;
     }
     say_file(k);
@@ -678,7 +690,7 @@ static void plan_file(struct hf_ask *k)
     }
 }
 
-/* --- our chunk store ---------------------------------------------------------------------------------------------- */
+/* --- our chunk store -------------------------------------------------------------------------- */
 
 static void plan_token(struct hf_ask *k)
 {
@@ -692,7 +704,8 @@ static void plan_token(struct hf_ask *k)
     }
 }
 
-/* The data's address always has a key (answer_data() refuses others), so its path and size are those that were sealed here. */
+/* The data's address always has a key (answer_data() refuses others), so its path and size are
+ * those that were sealed here. */
 static void answer_terms(struct hf_ask *k, const struct digest *d)
 {
     struct catalog_file f;
@@ -724,18 +737,18 @@ static void answer_data(struct hf_ask *k, const struct digest *d)
     if (!learn_open(k)) {
         return;
     }
-    if (k->facts->changes == FACTS_CHANGES) {
+    if (k->results->changes == RESULTS_CHANGES) {
         say_error(k, 404, SLICE("EntryNotFound"),
                   SLICE("the Hub does not give the bytes of that hash: list the bucket again"));
         return;
     }
-    if (k->facts->changes != 0) { /* another content is at that path by now */
+    if (k->results->changes != 0) { /* another content is at that path by now */
         k->at.rev = SLICE(EVERYWHERE);
         if (!find_hash(k, d, &f)) {
             return;
         }
     }
-    if (want_content(k, &f)) {
+    if (lookup_content(k, &f)) {
         say_file(k);
         k->p->framing = &xorb_framing;
         k->p->etag = arena_fmt(k->a, "\"xorb-" SLICE_FMT, SLICE_ARG(slice_from(k->p->etag, 1)));

@@ -45,7 +45,7 @@ static uint64_t upload_of(const json_t *file)
     return isotime_parse(jread_text(file, "uploadedAt"), &ns) ? (uint64_t)ns / SECOND_NS : 0;
 }
 
-/* --- making ------------------------------------------------------------------------------------------------------- */
+/* --- making ----------------------------------------------------------------------------------- */
 
 static int into_buf(const char *p, size_t n, void *arg)
 {
@@ -187,7 +187,7 @@ int uploads_add(struct slice page, bool first, struct buf *out, struct err *e)
     return out->rc;
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- looking ---------------------------------------------------------------------------------- */
 
 /* The first file that is not less than the one that is looked for. False: none is. */
 static bool find(struct slice catalog,

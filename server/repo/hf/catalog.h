@@ -1,8 +1,8 @@
-/* catalog.h - the files of a bucket, or of a part of it: each with its path, its size and the hash that names its content in the
- * Hub's chunk store.
+/* catalog.h - the files of a bucket, or of a part of it: each with its path, its size and the hash
+ * that names its content in the Hub's chunk store.
  *
- * Bytes without pointers, made of the Hub's listing, page by page. Files without a hash are in it, folders are not. A bucket may
- * change between two pages, so a path may be there twice.
+ * Bytes without pointers, made of the Hub's listing, page by page. Files without a hash are in it,
+ * folders are not. A bucket may change between two pages, so a path may be there twice.
  *
  * Of a listing that is passed on as it is, the last upload alone is kept: uploads_add().
  *
@@ -43,7 +43,8 @@ MUST_USE bool catalog_find(struct slice catalog, struct slice path, struct catal
 /* In a catalog by hash. */
 MUST_USE bool catalog_find_hash(struct slice catalog, const struct digest *hash,
                                 struct catalog_file *out);
-/* When the file was uploaded that was uploaded last, by the Hub's clock. 0: the Hub tells no times, or there is no file. */
+/* When the file was uploaded that was uploaded last, by the Hub's clock. 0: the Hub tells no times,
+ * or there is no file. */
 MUST_USE uint64_t catalog_uploaded_unix_s(struct slice catalog);
 /* Did the Hub list the files in the order of their paths' bytes? */
 MUST_USE bool catalog_in_order(struct slice catalog);

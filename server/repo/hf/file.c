@@ -1,4 +1,5 @@
-/* file.c - one file of a commit: what is wanted of the origin, or of a synced tree, and what its answer says beside the bytes. */
+/* file.c - one file of a commit: what is wanted of the origin, or of a synced tree, and what its
+ * answer says beside the bytes. */
 #include <inttypes.h>
 
 #include "common/codec/url.h"
@@ -9,15 +10,15 @@
 #include "server/repo/hf/xet.h"
 #include "server/repo/hf/xorb.h"
 
-static bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
+static bool file_lookup(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f);
 
 /* --- chunks of a file (Xet) ---
  *
  * A Hub's large files by Xet's protocol, for clients that have it (repo/hf/xet.h).
  *
- * The Hub's own chunk store is never told of; what is offered instead is the very object that plain HTTP gives. Each of the
- * three requests looks at the caller's right anew. The last one comes without a credential, so the second gives it a URL
- * with one sealed inside, where one is needed.
+ * The Hub's own chunk store is never told of; what is offered instead is the very object that plain
+ * HTTP gives. Each of the three requests looks at the caller's right anew. The last one comes
+ * without a credential, so the second gives it a URL with one sealed inside, where one is needed.
  */
 
 static struct xet_place place_of(const struct hf_ask *k)
@@ -79,7 +80,7 @@ static void answer_terms(struct hf_ask *k, const struct manifest_entry *f)
 
 static void answer_data(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
 {
-    if (!file_want(k, m, f)) {
+    if (!file_lookup(k, m, f)) {
         return;
     }
     k->p->framing = &xorb_framing;
@@ -154,7 +155,7 @@ static struct slice disposition(struct slice path, struct arena *a)
                      SLICE_ARG(url_encoded(name, a)), plain);
 }
 
-static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct want *w)
+static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct lookup *w)
 {
     char room[ETAG_HEX + 1];
 
@@ -162,20 +163,22 @@ static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct wan
     if (f->lfs) {
         w->digest = f->sha256;
     } else {
-        w->sum = (struct want_sum){WANT_SUM_GIT_OID, .git_oid = f->oid};
+        w->sum = (struct lookup_sum){LOOKUP_SUM_GIT_OID, .git_oid = f->oid};
     }
     k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(key_etag(f, room)));
 }
 
 /* The plan becomes this file's bytes. False: a rule denies it. */
-/* One object for all commits and names that have these bytes; what came by somebody's right is another. */
-static bool file_want(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
+/* One object for all commits and names that have these bytes; what came by somebody's right is
+ * another. */
+static bool file_lookup(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
 {
-    /* By the name that the Hub has it under now: its listing may be from a time when it had another. */
+    /* By the name that the Hub has it under now: its listing may be from a time when it had
+     * another. */
     struct slice id = k->id.n != 0 ? k->id : m->id.n != 0 ? m->id : k->at.id;
     struct slice named = arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT "/" SLICE_FMT,
                                    SLICE_ARG(k->at.type), SLICE_ARG(id), SLICE_ARG(f->path));
-    struct want w;
+    struct lookup w;
 
     if (k->r->synced) {
         if (!synced_file(k, f->path)) {
@@ -184,14 +187,14 @@ static bool file_want(struct hf_ask *k, const struct manifest *m, const struct m
         name_it(k, f, &w);
         return true;
     }
-    if (!access_want(k, named, named, &w)) {
+    if (!access_lookup(k, named, named, &w)) {
         return false;
     }
     name_it(k, f, &w);
     w.key = key_file(k->at.type, id, f, k->a);
     w.url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin),
                       SLICE_ARG(key_resolve(k->at.prefix, id, k->commit, f->path, k->a)));
-    w.class = WANT_IMMUTABLE;
+    w.class = LOOKUP_IMMUTABLE;
     w.size_bytes = f->size_bytes;
     w.redirects = REDIRECTS_HOLD; /* the Hub counts each question of ours, its CDN does not */
     w.refusal_ttl_s = 0;          /* one caller's no is not the next one's */
@@ -200,14 +203,14 @@ static bool file_want(struct hf_ask *k, const struct manifest *m, const struct m
         w.authorization = k->token;
         w.principal = SLICE("entitled");
     }
-    plan_become(k->p, PLAN_WANT);
-    k->p->want = w;
+    plan_become(k->p, PLAN_LOOKUP);
+    k->p->lookup = w;
     k->p->fields_of = FIELDS_OWN;
     return true;
 }
 
-/* Nothing is missing of an empty file: the listing that names it has said all. The newest clients never ask for its bytes, so
- * that no fill would ever bring it. */
+/* Nothing is missing of an empty file: the listing that names it has said all. The newest clients
+ * never ask for its bytes, so that no fill would ever bring it. */
 static bool is_empty(const struct manifest_entry *f)
 {
     struct git_oid oid;
@@ -224,9 +227,9 @@ static bool is_empty(const struct manifest_entry *f)
 static void give_empty(struct hf_ask *k)
 {
     struct plan *p = k->p;
-    struct want *w = ARENA_NEW(k->a, struct want);
+    struct lookup *w = ARENA_NEW(k->a, struct lookup);
 
-    *w = p->want;
+    *w = p->lookup;
     plan_become(p, PLAN_REPLY);
     p->status = 200;
     p->brings = w;
@@ -259,7 +262,8 @@ static void give_pointer(struct hf_ask *k, const struct manifest_entry *f)
     say_commit(k);
 }
 
-/* May this caller have the file? The card of a gated repository is everybody's; the request is about no other file then. */
+/* May this caller have the file? The card of a gated repository is everybody's; the request is
+ * about no other file then. */
 static bool try_file(struct hf_ask *k, const struct manifest_entry *f)
 {
     if (k->closed && k->openness == HUB_GATED && k->reader.n == 0 && hf_is_card(f->path)) {
@@ -287,10 +291,10 @@ void file_plan(struct hf_ask *k)
         give_pointer(k, &f);
         return;
     }
-    if (!file_want(k, &m, &f)) {
+    if (!file_lookup(k, &m, &f)) {
         return;
     }
-    if (k->p->kind == PLAN_WANT) {
+    if (k->p->kind == PLAN_LOOKUP) {
         k->p->fields_of = FIELDS_KNOWN;
     }
     k->p->reuse = k->reader.n == 0 && !k->closed ? REUSE_ALL : REUSE_USUAL;
@@ -308,7 +312,7 @@ void file_plan(struct hf_ask *k)
         plan_field(k->p, SLICE("x-linked-size"), arena_u64(k->a, f.size_bytes));
         chunks_announce(k, &f);
     }
-    if (k->p->kind == PLAN_WANT && k->req->method == METHOD_GET && is_empty(&f)) {
+    if (k->p->kind == PLAN_LOOKUP && k->req->method == METHOD_GET && is_empty(&f)) {
         give_empty(k);
     }
 }

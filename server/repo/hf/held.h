@@ -1,7 +1,8 @@
-/* held.h - branches that an administrator has rolled back: a commit each, whatever the Hub says of them since.
+/* held.h - branches that an administrator has rolled back: a commit each, whatever the Hub says of
+ * them since.
  *
- * A table is made whole and put in place of the former one, which lives on for requests that are under way. Ids are found in
- * any case of letters, as at the Hub.
+ * A table is made whole and put in place of the former one, which lives on for requests that are
+ * under way. Ids are found in any case of letters, as at the Hub.
  *
  * owns     held_put() takes the table; repo_close() ends all
  * threads  held_find, held_refs: any, without a lock. held_put: one at a time
@@ -32,7 +33,8 @@ void held_free_all(struct hf *state);
 /* NULL: it is not held. */
 const struct held_branch *held_find(const struct hf *state, struct slice type, struct slice id,
                                     struct slice branch);
-/* A Hub's list of branches with the commits that they are held at. False: none of them is, or it is no such list. */
+/* A Hub's list of branches with the commits that they are held at. False: none of them is, or it is
+ * no such list. */
 MUST_USE bool held_refs(const struct hf *state, struct slice type, struct slice id,
                         struct slice json, struct buf *out);
 

@@ -1,7 +1,9 @@
-/* hf.c - the Hugging Face Hub, pulled through: models, datasets, spaces, kernels. docs/protocols/hf.md
+/* hf.c - the Hugging Face Hub, pulled through: models, datasets, spaces, kernels.
+ * docs/protocols/hf.md
  *
- * A commit never changes: its listing is crawled once into a manifest (manifest.h), from which come trees, paths-info and
- * every HEAD, and what files are verified against. Branches and tags are aliases, asked for when they are stale. */
+ * A commit never changes: its listing is crawled once into a manifest (manifest.h), from which come
+ * trees, paths-info and every HEAD, and what files are verified against. Branches and tags are
+ * aliases, asked for when they are stale. */
 #include "server/repo/hf/hf.h"
 
 #include <inttypes.h>
@@ -19,9 +21,10 @@ static void hf_say_next(struct hf_ask *k, struct slice next);
 
 /* --- details ---
  *
- * What the Hub knows of entries beyond names and sizes (expand=true): which commit touched one last, what scanners
- * said. Scans go on after a commit, so the Hub is asked, part by part as the client asks, and its word is kept as briefly as
- * other documents. While the Hub is silent, and nothing was kept, entries are told of without.
+ * What the Hub knows of entries beyond names and sizes (expand=true): which commit touched one
+ * last, what scanners said. Scans go on after a commit, so the Hub is asked, part by part as the
+ * client asks, and its word is kept as briefly as other documents. While the Hub is silent, and
+ * nothing was kept, entries are told of without.
  */
 
 enum { DETAILS_FOLDERS_MAX = 2 };
@@ -57,7 +60,7 @@ static struct slice listing_of(const struct hf_ask *k, struct slice folder)
 /* True: the listing was asked for with details, and the plan says them, or what they take. */
 static bool details_tree(struct hf_ask *k)
 {
-    const struct fact *f;
+    const struct result *f;
 
     if (k->r->synced || !details_wanted(k->req->query)) {
         return false;
@@ -67,7 +70,7 @@ static bool details_tree(struct hf_ask *k)
         return true;
     }
     if (f->rc == E_NOTFOUND || f->rc == E_DENIED) {
-        say_fact(k, f);
+        say_result(k, f);
         return true;
     }
     k->stale = f->stale || f->rc != 0;
@@ -79,7 +82,7 @@ static bool details_tree(struct hf_ask *k)
     return f->rc == 0;
 }
 
-/* --- of single paths: the Hub answers those by POST, its listing of their folders by GET -------------------------- */
+/* --- of single paths: the Hub answers those by POST, its listing of their folders by GET ------ */
 
 static struct slice folder_of(struct slice path)
 {
@@ -121,7 +124,7 @@ static json_t *by_path(struct slice doc)
 static bool details_learn(struct hf_ask *k, struct slice path, struct details *d)
 {
     struct slice folder = folder_of(path);
-    const struct fact *f;
+    const struct result *f;
 
     if (has_folder(d, folder) || d->count == DETAILS_FOLDERS_MAX) {
         return true;
@@ -171,8 +174,9 @@ static void details_close(struct details *d)
 
 /* --- about a repository ---
  *
- * What else a Hub tells of a repository: who likes it, what is discussed, of what tensors a sharded model consists.
- * Passed on as the Hub has it, as everybody sees it or else as this caller does, and kept as briefly as other documents.
+ * What else a Hub tells of a repository: who likes it, what is discussed, of what tensors a sharded
+ * model consists. Passed on as the Hub has it, as everybody sees it or else as this caller does,
+ * and kept as briefly as other documents.
  */
 
 static bool is_number(struct slice s)
@@ -188,7 +192,8 @@ static bool main_is_held(struct hf_ask *k)
     return held_find(k->r->state, k->at.type, k->at.id, SLICE("main")) != NULL;
 }
 
-/* Below the origin; p == NULL: the Hub has no such page, or none that fits what the mirror serves. */
+/* Below the origin; p == NULL: the Hub has no such page, or none that fits what the mirror
+ * serves. */
 static struct slice page_of(struct hf_ask *k)
 {
     struct slice words = key_words(k->at.type, k->at.id, k->a);
@@ -282,7 +287,7 @@ static void hf_close(struct repo *r)
     }
 }
 
-/* --- listings ----------------------------------------------------------------------------------------------------- */
+/* --- listings --------------------------------------------------------------------------------- */
 
 static bool is_yes(struct slice v)
 {
@@ -321,7 +326,8 @@ static void plan_large_tree(struct hf_ask *k, const struct manifest *m, bool rec
     k->p->word = word_tree;
     k->p->folder = k->at.path;
     k->p->deep = recursive;
-    /* All that the listing is made of: two callers, or two repositories that had the name, may have been told different ones. */
+    /* All that the listing is made of: two callers, or two repositories that had the name, may have
+     * been told different ones. */
     k->p->variant = arena_fmt(k->a,
                               "tree %d %zu %" PRIu64 " " SLICE_FMT " " SLICE_FMT " " SLICE_FMT
                               " " SLICE_FMT " " SLICE_FMT,
@@ -388,7 +394,7 @@ static bool write_paths(struct hf_ask *k, const struct manifest *m, struct slice
 
 static void plan_paths(struct hf_ask *k)
 {
-    const struct fact *body = plan_request_body(k->facts, k->p);
+    const struct result *body = plan_request_body(k->results, k->p);
     struct buf out = BUF_INIT(PAGE_BYTES); /* a path may be named more than once */
     struct details details = {0};
     struct manifest m;
@@ -419,7 +425,7 @@ out:
     buf_free(&out);
 }
 
-/* --- documents ---------------------------------------------------------------------------------------------------- */
+/* --- documents -------------------------------------------------------------------------------- */
 
 /* Fields of a list's answer: its next part leads here. */
 /* Clients follow the link to a list's next part as it stands, so it is absolute, and leads here. */
@@ -442,21 +448,21 @@ static void hf_say_next(struct hf_ask *k, struct slice next)
                         SLICE_ARG(next)));
 }
 
-static void give_json(struct hf_ask *k, const struct fact *f)
+static void give_json(struct hf_ask *k, const struct result *f)
 {
     struct buf refs = BUF_INIT(LISTING_BYTES);
 
     k->stale = f->stale;
     k->in_trouble = f->in_trouble;
     if (f->rc != 0) {
-        say_fact(k, f);
+        say_result(k, f);
     } else {
         bool held =
             k->at.route == HF_REFS && held_refs(k->r->state, k->at.type, k->at.id, f->bytes, &refs);
         say_json(k, held ? arena_copy(k->a, buf_slice(&refs)) : f->bytes);
         hf_say_next(k, f->next);
         if (k->at.route != HF_OTHER && k->at.route != HF_WHOAMI) {
-            keep_json(k, f->need.want.key, min_u64(f->until_unix_s, k->open_until_unix_s));
+            keep_json(k, f->dependency.lookup.key, min_u64(f->until_unix_s, k->open_until_unix_s));
         }
     }
     buf_free(&refs);
@@ -464,7 +470,7 @@ static void give_json(struct hf_ask *k, const struct fact *f)
 
 void hf_plan_json(struct hf_ask *k, struct slice path, bool for_ever)
 {
-    const struct fact *f = access_json(k, path, k->req->query, for_ever);
+    const struct result *f = access_json(k, path, k->req->query, for_ever);
 
     if (f != NULL) {
         give_json(k, f);
@@ -476,8 +482,8 @@ static struct slice info_at(const struct hf_ask *k, struct slice rev)
     return key_info(k->at.type, k->at.id, rev, k->a);
 }
 
-/* A branch that is rolled back is the commit that it is held at, as if that had been asked for: the Hub is not asked what it
- * is now. */
+/* A branch that is rolled back is the commit that it is held at, as if that had been asked for: the
+ * Hub is not asked what it is now. */
 void hf_hold(struct hf_ask *k)
 {
     const struct held_branch *b;
@@ -499,8 +505,8 @@ static bool is_of_revision(const struct hf_ask *k)
            k->at.route == HF_AUTH_CHECK;
 }
 
-/* The document that the request is about, where the Hub has it: made of what was understood, for the Hub would understand more
- * of what a client wrote than we do. */
+/* The document that the request is about, where the Hub has it: made of what was understood, for
+ * the Hub would understand more of what a client wrote than we do. */
 static struct slice document_path(const struct hf_ask *k)
 {
     struct slice words;
@@ -535,10 +541,11 @@ static struct slice document_path(const struct hf_ask *k)
     return SLICE("");
 }
 
-/* Told of more, or of less, than usual. As in access.c: without a revision it is that of `main`, if there is one. */
+/* Told of more, or of less, than usual. As in access.c: without a revision it is that of `main`, if
+ * there is one. */
 static void plan_info_asked(struct hf_ask *k, struct slice path)
 {
-    const struct fact *f = access_json(k, path, k->req->query, false);
+    const struct result *f = access_json(k, path, k->req->query, false);
 
     if (f != NULL && k->at.rev.p == NULL && access_lacks_revision(f)) {
         f = access_json(k, info_at(k, SLICE_NONE), k->req->query, false);
@@ -548,7 +555,8 @@ static void plan_info_asked(struct hf_ask *k, struct slice path)
     }
 }
 
-/* The same document tells us what a revision stands for: asked for once. With a query it is another. */
+/* The same document tells us what a revision stands for: asked for once. With a query it is
+ * another. */
 static void plan_info(struct hf_ask *k, struct slice path)
 {
     struct repo_info info;
@@ -567,7 +575,7 @@ static void plan_info(struct hf_ask *k, struct slice path)
             return;
         }
         say_json(k, info.json);
-        keep_json(k, k->info->need.want.key, k->until_unix_s);
+        keep_json(k, k->info->dependency.lookup.key, k->until_unix_s);
     }
 }
 
@@ -690,12 +698,12 @@ static bool takes_method(const struct hf_ask *k)
 }
 
 static int hf_plan(const struct repo *r, const struct http_req *req, struct slice path,
-                   const struct principal *who, const struct facts *facts, struct arena *arena,
+                   const struct principal *who, const struct results *results, struct arena *arena,
                    struct plan *out, struct err *e)
 {
     struct hf_ask k = {.r = r,
                        .req = req,
-                       .facts = facts,
+                       .results = results,
                        .a = arena,
                        .p = out,
                        .raw = path,
@@ -734,7 +742,7 @@ static bool hf_is_open(const struct repo *r, struct slice key, struct store *st)
 }
 
 /* Listings and files are for ever; what else is kept are words on what may change. */
-static bool hf_kept(const struct repo *r, struct slice key, struct arena *arena, struct want *out)
+static bool hf_kept(const struct repo *r, struct slice key, struct arena *arena, struct lookup *out)
 {
     struct slice type, id, etag;
     bool file = !slice_starts(key, SLICE("api/")) &&
@@ -743,16 +751,16 @@ static bool hf_kept(const struct repo *r, struct slice key, struct arena *arena,
     struct slice path = slice_cut(&key, '?');
     struct plan p;
 
-    plan_want(r, plan_rule(r, path, arena), path, arena, &p);
-    *out = p.want;
-    out->class = file || listing ? WANT_IMMUTABLE : WANT_MUTABLE;
+    plan_lookup(r, plan_rule(r, path, arena), path, arena, &p);
+    *out = p.lookup;
+    out->class = file || listing ? LOOKUP_IMMUTABLE : LOOKUP_MUTABLE;
     return true;
 }
 
-static int hf_gather(const struct repo *r, const struct gather_part *part, struct buf *out,
-                     struct err *e)
+static int hf_paged_fetch(const struct repo *r, const struct paged_fetch_part *part,
+                          struct buf *out, struct err *e)
 {
-    struct slice what = part->need->key;
+    struct slice what = part->dependency->key;
 
     if (part->doc.n > PAGE_BYTES && !slice_eqs(what, HF_MAKE_PROBE)) {
         return err_set(e, E_TOOBIG, "the Hub's answer has %zu bytes", part->doc.n);
@@ -791,7 +799,7 @@ const struct repo_ops repo_hf = {
     .open = hf_open,
     .close = hf_close,
     .plan = hf_plan,
-    .gather = hf_gather,
+    .paged_fetch = hf_paged_fetch,
     .is_open = hf_is_open,
     .kept = hf_kept,
     .failed = say_failed,

@@ -188,9 +188,9 @@ bool info_read(struct slice bytes, struct repo_info *out)
     return true;
 }
 
-int json_sift(struct slice doc,
-              bool (*wanted)(void *arg, struct slice path, bool folder, uint64_t size_bytes),
-              void *arg, struct buf *out, struct err *e)
+int json_filter(struct slice doc,
+                bool (*wanted)(void *arg, struct slice path, bool folder, uint64_t size_bytes),
+                void *arg, struct buf *out, struct err *e)
 {
     json_t *v = load(doc, e), *from, *to = json_array(), *one;
     size_t i;

@@ -1,8 +1,8 @@
-/* lfs.c - an LFS batch: git-lfs asks where objects are, and is led to the files of a commit here that have them. The Hub is
- * not asked for its own answer, which would lead past the mirror.
+/* lfs.c - an LFS batch: git-lfs asks where objects are, and is led to the files of a commit here
+ * that have them. The Hub is not asked for its own answer, which would lead past the mirror.
  *
- * An object is looked for in the revision that the batch names (git-lfs sends the branch that is checked out, or a commit), in `main`
- * when the Hub has no such one. */
+ * An object is looked for in the revision that the batch names (git-lfs sends the branch that is
+ * checked out, or a commit), in `main` when the Hub has no such one. */
 #include "server/repo/hf/hf.h"
 
 #include <jansson.h>
@@ -117,7 +117,8 @@ static void say_object(struct hf_ask *k, const struct manifest_wanted *w, struct
     jwrite_close(out, '}');
 }
 
-/* A commit may have very many files: they are walked through once, whatever the batch asks for. False: as read_objects(). */
+/* A commit may have very many files: they are walked through once, whatever the batch asks for.
+ * False: as read_objects(). */
 static bool write_objects(struct hf_ask *k, const struct manifest *m, const json_t *list,
                           struct buf *out)
 {
@@ -167,7 +168,7 @@ static void download(struct hf_ask *k, const json_t *o)
 
 void lfs_plan(struct hf_ask *k)
 {
-    const struct fact *body = plan_request_body(k->facts, k->p);
+    const struct result *body = plan_request_body(k->results, k->p);
     json_t *o;
 
     if (body == NULL) {

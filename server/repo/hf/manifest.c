@@ -29,7 +29,7 @@ struct record { /* path and JSON follow */
 
 static const char magic_made[4] = {'h', 'f', 'm', '1'};
 
-/* --- the Hub's pages ---------------------------------------------------------------------------------------------- */
+/* --- the Hub's pages -------------------------------------------------------------------------- */
 
 /* Some say "sha256:<hex>". */
 static bool sha256_of(const json_t *lfs, struct digest *out)
@@ -80,7 +80,8 @@ static void write_entry(const json_t *v, struct slice path, const struct record 
     jwrite_close(out, '}');
 }
 
-/* What cannot be a path in a repository, or is neither file nor folder, is left out: nobody could ask for it. */
+/* What cannot be a path in a repository, or is neither file nor folder, is left out: nobody could
+ * ask for it. */
 static int add_entry(const json_t *v, struct buf *out, struct err *e)
 {
     struct slice type = jread_text(v, "type");
@@ -133,7 +134,7 @@ static void note_id(struct slice url, struct head *h)
     }
 }
 
-/* --- the index ---------------------------------------------------------------------------------------------------- */
+/* --- the index -------------------------------------------------------------------------------- */
 
 static void record_at(struct slice bytes, uint64_t at, struct record *r, struct slice *path)
 {
@@ -234,7 +235,7 @@ int manifest_add(struct slice page, struct slice url, bool first, bool last, str
     return rc == 0 && last ? finish(out, e) : rc;
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- looking ---------------------------------------------------------------------------------- */
 
 bool manifest_open(struct slice bytes, struct manifest *out)
 {

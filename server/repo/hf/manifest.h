@@ -1,8 +1,10 @@
-/* manifest.h - all that a commit has: every file with its size and its name by git or SHA-256, crawled once (page by page)
- * and looked into ever after. From it come listings, HEADs and what files are verified against.
+/* manifest.h - all that a commit has: every file with its size and its name by git or SHA-256,
+ * crawled once (page by page) and looked into ever after. From it come listings, HEADs and what
+ * files are verified against.
  *
- * Bytes without pointers: manifest_add() takes the Hub's pages one behind the other, with the last one the bytes become a
- * manifest. What listings say is written anew from what was understood: nothing of the Hub's chunk store is in it.
+ * Bytes without pointers: manifest_add() takes the Hub's pages one behind the other, with the last
+ * one the bytes become a manifest. What listings say is written anew from what was understood:
+ * nothing of the Hub's chunk store is in it.
  *
  * owns     everything read from a manifest are slices of its bytes
  * threads  any; reading is O(log entries), or O(listed)
@@ -51,7 +53,8 @@ struct manifest_wanted {
 };
 /* The same for n of them, which are sorted, in one walk. O(entries * log n). */
 void manifest_find_all_lfs(const struct manifest *m, struct manifest_wanted **wanted, size_t n);
-/* Its JSON, as listings have it; LFS files from xet_from bytes on with the name that our chunk store knows them by. */
+/* Its JSON, as listings have it; LFS files from xet_from bytes on with the name that our chunk
+ * store knows them by. */
 void manifest_say(const struct manifest_entry *e, uint64_t xet_from, struct buf *out);
 MUST_USE bool manifest_has_folder(const struct manifest *m, struct slice folder); /* "": always */
 /* A JSON array. E_NOTFOUND: no such folder. */

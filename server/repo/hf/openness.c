@@ -71,7 +71,7 @@ bool openness_is_of(const struct openness_note *n, struct slice id, struct slice
            (n->number.n == 0 || number.n == 0 || slice_eq(n->number, number));
 }
 
-/* --- by key ------------------------------------------------------------------------------------------------------- */
+/* --- by key ----------------------------------------------------------------------------------- */
 
 static void find(struct store *s, const char *repo, struct slice type, struct slice id,
                  struct arena *a, struct openness_note *out)

@@ -1,10 +1,13 @@
-/* openness.h - the last word of a Hub on whether everybody may have a repository, one row each (TABLE_LAST_WORD).
+/* openness.h - the last word of a Hub on whether everybody may have a repository, one row each
+ * (TABLE_LAST_WORD).
  *
- * What everybody is told comes from the Hub in many documents, one for each revision and each spelling of the name, and each is
- * kept for a time of its own. The note is the one word that counts for all of them: a document opens nothing that the Hub has
- * closed since it was made. It stays when the documents go, and judges by digest, too.
+ * What everybody is told comes from the Hub in many documents, one for each revision and each
+ * spelling of the name, and each is kept for a time of its own. The note is the one word that
+ * counts for all of them: a document opens nothing that the Hub has closed since it was made. It
+ * stays when the documents go, and judges by digest, too.
  *
- * A row's key has the repository's name in small letters, as the Hub reads names. A former name has a row that names the new one.
+ * A row's key has the repository's name in small letters, as the Hub reads names. A former name has
+ * a row that names the new one.
  *
  * threads  any; what is made lives in the arena that is given
  */
@@ -25,8 +28,8 @@ struct openness_note {
     struct slice row; /* its bytes; p == NULL: there is none */
     enum openness openness;
     uint64_t said_unix_s;
-    uint64_t
-        since_unix_s; /* the name was another repository's before; 0: it was not, as far as is known */
+    /* the name was another repository's before; 0: it was not, as far as is known */
+    uint64_t since_unix_s;
     struct slice id;     /* the Hub's name for it: another than the row's is its present one */
     struct slice number; /* "_id": names the repository itself; "" where the Hub does not tell */
 };

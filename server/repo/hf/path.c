@@ -41,7 +41,8 @@ static const struct {
     {"safetensors-metadata", HF_ABOUT, false, true},
 };
 
-/* Words that may well be a repository's name, "org/duplicate": routes only below an id of two segments. */
+/* Words that may well be a repository's name, "org/duplicate": routes only below an id of two
+ * segments. */
 static bool is_name_too(const char *marker)
 {
     return strcmp(marker, "duplicate") == 0 || strcmp(marker, "likers") == 0;
@@ -104,7 +105,8 @@ static int take_path(struct slice raw, struct arena *a, struct hf_path *out, str
     return decode(raw, PATH_MAX_BYTES, "path", a, &out->path, e);
 }
 
-/* Cuts at `marker` behind one or two segments; marker NULL: any of the table. *which is its index there. */
+/* Cuts at `marker` behind one or two segments; marker NULL: any of the table. *which is its index
+ * there. */
 static bool cut_id(struct slice s, const char *marker, struct slice *id, struct slice *rest,
                    size_t *which)
 {
@@ -143,10 +145,10 @@ static bool take_type(struct slice name, struct hf_path *out)
     return false;
 }
 
-/* --- the rest of the API ------------------------------------------------------------------------------------------ */
+/* --- the rest of the API ---------------------------------------------------------------------- */
 
-/* A Hub reads paths whatever their case and escapes. What is a route of ours in its one spelling is none in another, and what
- * leads to the Hub's chunk store is none at all. seg: decoded. */
+/* A Hub reads paths whatever their case and escapes. What is a route of ours in its one spelling is
+ * none in another, and what leads to the Hub's chunk store is none at all. seg: decoded. */
 static bool is_kept_out(struct slice seg, bool first)
 {
     static const char *const ours[] = {"resolve-cache", "telemetry", "agent-harnesses",
@@ -173,7 +175,8 @@ static bool is_kept_out(struct slice seg, bool first)
     return slice_ieq(seg, SLICE("buckets"));
 }
 
-/* rest: behind "api/"; judged and escaped anew segment by segment, so that the Hub is asked for nothing but what was judged. */
+/* rest: behind "api/"; judged and escaped anew segment by segment, so that the Hub is asked for
+ * nothing but what was judged. */
 static int parse_other(struct slice rest, struct arena *a, struct hf_path *out, struct err *e)
 {
     bool first = true;
@@ -198,7 +201,7 @@ static int parse_other(struct slice rest, struct arena *a, struct hf_path *out, 
     return 0;
 }
 
-/* --- what is about one repository --------------------------------------------------------------------------------- */
+/* --- what is about one repository ------------------------------------------------------------- */
 
 static int parse_repo_api(struct slice rest, struct arena *a, struct hf_path *out, struct err *e)
 {
@@ -274,7 +277,7 @@ static int parse_resolve_cache(struct slice rest, struct arena *a, struct hf_pat
     return 0;
 }
 
-/* --- buckets ------------------------------------------------------------------------------------------------------ */
+/* --- buckets ---------------------------------------------------------------------------------- */
 
 /* As is_kept_out(): what leads to the Hub's chunk store is no bucket's name either. */
 static bool is_bucket_word(struct slice seg)
@@ -311,7 +314,8 @@ static int take_place(struct slice raw, struct arena *a, struct hf_path *out, st
     return decode(raw, PATH_MAX_BYTES, "place in a bucket", a, &out->rev, e);
 }
 
-/* rest: behind "api/buckets/". What else there is below a bucket changes it, or leads to the Hub's chunk store. */
+/* rest: behind "api/buckets/". What else there is below a bucket changes it, or leads to the Hub's
+ * chunk store. */
 static int parse_bucket_api(struct slice rest, struct arena *a, struct hf_path *out, struct err *e)
 {
     struct slice id, word;

@@ -1,8 +1,9 @@
 /* path.h - what a request to a Hub is about, read from its raw path.
  *
- * Ids have one or two segments, so a route is found by its literal marker ("/tree/", "/resolve/"), not by counting. The
- * revision arrives as one segment with %2F inside, the path below /tree/ too; below /resolve/ slashes are slashes. Decoded
- * here once, into bytes without control characters and without "." and ".." segments.
+ * Ids have one or two segments, so a route is found by its literal marker ("/tree/", "/resolve/"),
+ * not by counting. The revision arrives as one segment with %2F inside, the path below /tree/ too;
+ * below /resolve/ slashes are slashes. Decoded here once, into bytes without control characters and
+ * without "." and ".." segments.
  *
  * owns     slices live in the arena that is given
  * errors   E_INVALID: no such path can be
@@ -45,8 +46,9 @@ struct hf_path {
     struct slice path;   /* decoded; "" for the root */
     bool raw;            /* of HF_FILE: {P}{id}/raw/{rev}/{path}, a file as git has it */
     struct slice other;  /* of HF_OTHER and HF_WHOAMI: "api/...", each segment escaped anew */
-    struct slice
-        verb; /* of HF_AUTH_CHECK, and of HF_WRITE: "commit", "preupload" ..., "repos/create", "lfs-batch"; p == NULL: another */
+    /* of HF_AUTH_CHECK, and of HF_WRITE: "commit", "preupload" ..., "repos/create", "lfs-batch";
+     * p == NULL: another */
+    struct slice verb;
 };
 
 MUST_USE int hf_path_parse(struct slice raw, struct arena *a, struct hf_path *out, struct err *e);

@@ -1,5 +1,6 @@
-/* say.c - answers in the words that clients of a Hub understand: X-Error-Code beats the status, and a plain-http mirror must
- * always send it (their rule "401 means no such repository" looks at https addresses alone). */
+/* say.c - answers in the words that clients of a Hub understand: X-Error-Code beats the status, and
+ * a plain-http mirror must always send it (their rule "401 means no such repository" looks at https
+ * addresses alone). */
 #include "server/repo/hf/hf.h"
 
 #include "common/codec/jwrite.h"
@@ -29,7 +30,7 @@ void say_error(struct hf_ask *k, int status, struct slice code, struct slice mes
     }
 }
 
-void say_fact(struct hf_ask *k, const struct fact *f)
+void say_result(struct hf_ask *k, const struct result *f)
 {
     struct slice code = f->code;
     struct slice why;
@@ -104,7 +105,7 @@ void say_failed(const struct repo *r, const struct plan *p, int status, struct s
                 struct arena *a, struct http_reply *reply)
 {
     struct slice from =
-        p->kind == PLAN_WANT && p->fields_of == FIELDS_KNOWN ? SLICE("this file") : SLICE("this");
+        p->kind == PLAN_LOOKUP && p->fields_of == FIELDS_KNOWN ? SLICE("this file") : SLICE("this");
 
     if (status >= 500) {
         why = arena_fmt(

@@ -6,7 +6,7 @@
 
 enum { FOLDER_BYTES = 2048, SAY_BYTES = 8192 };
 
-/* --- names -------------------------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 static bool rev_valid(struct slice rev)
 {
@@ -67,19 +67,20 @@ static struct slice path_of(struct hf_ask *k, struct slice rev, const char *belo
     return out;
 }
 
-/* --- the commit --------------------------------------------------------------------------------------------------- */
+/* --- the commit ------------------------------------------------------------------------------- */
 
 /* Its info in this snapshot; NULL: the plan asks. */
-static const struct fact *look(struct hf_ask *k, const struct snap *sn, struct slice rev)
+static const struct result *look(struct hf_ask *k, const struct snap *sn, struct slice rev)
 {
-    return plan_resolve(k->facts, &sn->root, path_of(k, rev, "/info.json"), k->p);
+    return plan_resolve(k->results, &sn->root, path_of(k, rev, "/info.json"), k->p);
 }
 
-/* A client that was told of a commit just before another was published goes on with it: it is in the snapshot before. */
-static const struct fact *look_before(struct hf_ask *k, const struct snap **sn, struct slice rev)
+/* A client that was told of a commit just before another was published goes on with it: it is in
+ * the snapshot before. */
+static const struct result *look_before(struct hf_ask *k, const struct snap **sn, struct slice rev)
 {
     struct slice version = arena_fmt(k->a, "v%" PRIu64, (*sn)->seq - 1);
-    const struct fact *head = plan_head(k->facts, SLICE(SYNC_TREE), version, k->p);
+    const struct result *head = plan_head(k->results, SLICE(SYNC_TREE), version, k->p);
 
     if (head == NULL || head->rc != 0) {
         return head;
@@ -90,10 +91,10 @@ static const struct fact *look_before(struct hf_ask *k, const struct snap **sn, 
 
 static bool say_absent(struct hf_ask *k, const struct snap *live, struct slice rev)
 {
-    const struct fact *other =
+    const struct result *other =
         slice_eqs(rev, "main")
             ? NULL
-            : plan_entry(k->facts, &live->root, path_of(k, SLICE("main"), "/info.json"), k->p);
+            : plan_entry(k->results, &live->root, path_of(k, SLICE("main"), "/info.json"), k->p);
     bool known = other != NULL && other->rc == 0;
 
     if (other == NULL && !slice_eqs(rev, "main")) {
@@ -110,8 +111,8 @@ static bool say_absent(struct hf_ask *k, const struct snap *live, struct slice r
 bool synced_commit(struct hf_ask *k)
 {
     struct slice rev = k->at.rev.p != NULL ? k->at.rev : SLICE("main");
-    const struct fact *live = plan_head(k->facts, SLICE(SYNC_TREE), SLICE(""), k->p);
-    const struct fact *info;
+    const struct result *live = plan_head(k->results, SLICE(SYNC_TREE), SLICE(""), k->p);
+    const struct result *info;
     const struct snap *sn;
 
     if (live == NULL) {
@@ -136,20 +137,20 @@ bool synced_commit(struct hf_ask *k)
     }
     k->snap = sn;
     k->folder = slice_first(info->entry.path, info->entry.path.n - strlen("info.json"));
-    info = plan_gather_blob(k->facts, SLICE(HF_MAKE_INFO), &info->entry, k->a, k->p);
+    info = plan_paged_blob(k->results, SLICE(HF_MAKE_INFO), &info->entry, k->a, k->p);
     return info != NULL && access_learn(k, info);
 }
 
 bool synced_manifest(struct hf_ask *k, struct manifest *m)
 {
     struct slice path = arena_fmt(k->a, SLICE_FMT "tree.json", SLICE_ARG(k->folder));
-    const struct fact *f = plan_entry(k->facts, &k->snap->root, path, k->p);
+    const struct result *f = plan_entry(k->results, &k->snap->root, path, k->p);
 
     if (f == NULL) {
         return false;
     }
     if (f->rc == 0) {
-        f = plan_gather_blob(k->facts, SLICE(HF_MAKE_TREE), &f->entry, k->a, k->p);
+        f = plan_paged_blob(k->results, SLICE(HF_MAKE_TREE), &f->entry, k->a, k->p);
     }
     if (f == NULL) {
         return false;
@@ -163,8 +164,8 @@ bool synced_manifest(struct hf_ask *k, struct manifest *m)
 
 bool synced_file(struct hf_ask *k, struct slice path)
 {
-    const struct fact *f = plan_entry(
-        k->facts, &k->snap->root,
+    const struct result *f = plan_entry(
+        k->results, &k->snap->root,
         arena_fmt(k->a, SLICE_FMT "files/" SLICE_FMT, SLICE_ARG(k->folder), SLICE_ARG(path)), k->p);
 
     if (f == NULL) {
@@ -181,7 +182,7 @@ bool synced_file(struct hf_ask *k, struct slice path)
     return true;
 }
 
-/* --- documents ---------------------------------------------------------------------------------------------------- */
+/* --- documents -------------------------------------------------------------------------------- */
 
 static void say_written(struct hf_ask *k, struct buf *body)
 {

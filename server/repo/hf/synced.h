@@ -1,4 +1,5 @@
-/* synced.h - where the repositories of a Hub lie in a synced tree (docs/decisions/0011), and what is answered from there.
+/* synced.h - where the repositories of a Hub lie in a synced tree (docs/decisions/0011), and what
+ * is answered from there.
  *
  *   {type}/{id}@{revision}/info.json    what the Hub said of the revision, without what changes by itself
  *   {type}/{id}@{revision}/tree.json    its listing, all pages as one array

@@ -96,7 +96,7 @@ enum xet_ask xet_path_parse(struct slice path, struct digest *out)
     return ask != XET_ASK_NONE && digest_parse(path, out) ? ask : XET_ASK_NONE;
 }
 
-/* --- what a file consists of -------------------------------------------------------------------------------------- */
+/* --- what a file consists of ------------------------------------------------------------------ */
 
 struct term {
     uint64_t chunk, end; /* of the file's chunks */
@@ -104,7 +104,8 @@ struct term {
     char hash[DIGEST_HEX + 1];
 };
 
-/* Clients keep stretches by this name, some on disk: it holds for these bytes in this framing alone. */
+/* Clients keep stretches by this name, some on disk: it holds for these bytes in this framing
+ * alone. */
 static void name_term(struct term *t, const struct digest *d)
 {
     uint8_t from[DIGEST_BYTES + 8];

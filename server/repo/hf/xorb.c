@@ -40,7 +40,7 @@ void xorb_piece(uint64_t plain_bytes, uint64_t framed, size_t n, struct xorb_pie
     }
 }
 
-/* --- a file, framed as it leaves ---------------------------------------------------------------------------------- */
+/* --- a file, framed as it leaves -------------------------------------------------------------- */
 
 struct xorb_body {
     struct body body;
@@ -77,7 +77,8 @@ static int xorb_poll(struct body *b, uint64_t *upto)
         rc = in->ops->poll(in, &there);
     }
     b->fd = in->fd;
-    /* A head goes with its chunk's first bytes, so nothing of a chunk that is not there yet has left. */
+    /* A head goes with its chunk's first bytes, so nothing of a chunk that is not there yet has
+     * left. */
     *upto = there >= in->end  ? b->end
             : there > in->off ? min_u64(xorb_framed(there), b->end)
                               : b->off;
@@ -121,7 +122,7 @@ static struct body *xorb_body_new(struct body *inner, uint64_t plain_bytes, uint
 const struct framing xorb_framing = {
     .framed = xorb_framed, .plain = xorb_plain, .body = xorb_body_new};
 
-/* --- what others wrote -------------------------------------------------------------------------------------------- */
+/* --- what others wrote ------------------------------------------------------------------------ */
 
 enum { AS_IT_IS, LZ4, GROUPED_LZ4, STORED_MAX = 2 * XORB_CHUNK_BYTES, GROUPS = 4 };
 

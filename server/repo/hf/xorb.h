@@ -1,10 +1,13 @@
-/* xorb.h - the chunk framing of Xet's stores: each chunk of a file, at most 128 KiB, behind a head of eight bytes.
+/* xorb.h - the chunk framing of Xet's stores: each chunk of a file, at most 128 KiB, behind a head
+ * of eight bytes.
  *
- * What we write: every 128 KiB, nothing compressed. Because all chunks but the last have the same size, a position in the
- * framed bytes is arithmetic on one in the file's own ("plain"), and any range of either can be made without looking at what
- * is before it. What we read is what clients write: chunks of any size, some of them compressed.
+ * What we write: every 128 KiB, nothing compressed. Because all chunks but the last have the same
+ * size, a position in the framed bytes is arithmetic on one in the file's own ("plain"), and any
+ * range of either can be made without looking at what is before it. What we read is what clients
+ * write: chunks of any size, some of them compressed.
  *
- * source   Xet Protocol Specification 1.1.0, "Xorb": head = version 0, u24 size as stored, scheme, u24 size
+ * source   Xet Protocol Specification 1.1.0, "Xorb": head = version 0, u24 size as stored, scheme,
+ *          u24 size
  */
 #ifndef SERVER_REPO_HF_XORB_H
 #define SERVER_REPO_HF_XORB_H
@@ -14,7 +17,8 @@
 
 enum { XORB_CHUNK_BYTES = 128 * 1024, XORB_HEAD_BYTES = 8 };
 
-/* Length of the first `plain` bytes of a file when framed, the head of the chunk that they end in included. */
+/* Length of the first `plain` bytes of a file when framed, the head of the chunk that they end in
+ * included. */
 uint64_t xorb_framed(uint64_t plain);
 /* How many of the file's bytes are within the first `framed` ones. */
 uint64_t xorb_plain(uint64_t framed);
@@ -25,7 +29,8 @@ struct xorb_piece {      /* of one kind: bytes of a head, or of the file */
     uint64_t plain;
     uint8_t room[XORB_HEAD_BYTES]; /* what `head` points into */
 };
-/* What is at `framed` of a file of plain_bytes, at most n bytes of it. framed < xorb_framed(plain_bytes), n > 0. */
+/* What is at `framed` of a file of plain_bytes, at most n bytes of it. framed <
+ * xorb_framed(plain_bytes), n > 0. */
 void xorb_piece(uint64_t plain_bytes, uint64_t framed, size_t n, struct xorb_piece *out);
 
 /* A file so framed, made of a body that gives its own bytes (repo/repo.h). */
@@ -40,7 +45,8 @@ struct xorb_chunk {
     uint8_t scheme;
     uint32_t stored, plain; /* bytes */
 };
-/* False: these eight bytes begin no chunk. A xorb's chunks end where its footer, or the xorb, does. */
+/* False: these eight bytes begin no chunk. A xorb's chunks end where its footer, or the xorb,
+ * does. */
 MUST_USE bool xorb_head(const uint8_t head[XORB_HEAD_BYTES], struct xorb_chunk *out);
 /* The c->plain bytes of a chunk, out of the c->stored ones. E_CORRUPT, E_UNSUPPORTED (scheme). */
 MUST_USE int xorb_unpack(const struct xorb_chunk *c, const void *stored, void *plain,

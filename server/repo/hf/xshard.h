@@ -1,9 +1,10 @@
-/* xshard.h - reads what a client of Xet's says of the files that it has uploaded: of which chunks of which xorbs each
- * consists, and its SHA-256.
+/* xshard.h - reads what a client of Xet's says of the files that it has uploaded: of which chunks
+ * of which xorbs each consists, and its SHA-256.
  *
- * source   Xet Protocol Specification 1.1.0, "Shard": a head of 48 bytes, then per file a head, its terms, verification entries
- *          (skipped), and its SHA-256, all of 48 bytes each; the list ends with a head of 0xff. What follows it (the xorbs' own
- *          chunks, a footer) is not needed to put files together
+ * source   Xet Protocol Specification 1.1.0, "Shard": a head of 48 bytes, then per file a head, its
+ *          terms, verification entries (skipped), and its SHA-256, all of 48 bytes each; the list
+ *          ends with a head of 0xff. What follows it (the xorbs' own chunks, a footer) is not
+ *          needed to put files together
  * owns     everything read are slices of the bytes given
  */
 #ifndef SERVER_REPO_HF_XSHARD_H

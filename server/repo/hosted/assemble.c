@@ -5,7 +5,7 @@
 
 #include "server/store/blob.h"
 #include "server/store/drop.h"
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 #include "server/upload/live.h"
 #include "server/upload/upload_reply.h"
 #include "server/repo/hf/xorb.h"
@@ -35,7 +35,7 @@ struct assembly {
     bool wrong; /* the file at hand came out wrong: one of its xorbs may be */
 };
 
-/* --- xorbs -------------------------------------------------------------------------------------------------------- */
+/* --- xorbs ------------------------------------------------------------------------------------ */
 
 /* The bytes behind the last chunk are a footer that we do not need. */
 static int index_xorb(struct open_xorb *x, struct err *e)
@@ -96,7 +96,7 @@ static int find_xorb(struct assembly *a, const char *hash, struct open_xorb **ou
     return rc;
 }
 
-/* --- a file ------------------------------------------------------------------------------------------------------- */
+/* --- a file ----------------------------------------------------------------------------------- */
 
 static int flush(struct assembly *a)
 {
@@ -205,7 +205,8 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
     return rc;
 }
 
-/* Clients do not send what is here already: a broken xorb would stand in the way of every later try. */
+/* Clients do not send what is here already: a broken xorb would stand in the way of every later
+ * try. */
 static int forget_xorb(struct assembly *a, const char *hash)
 {
     char path[sizeof XORB_PATH + XSHARD_HASH_HEX];
@@ -249,7 +250,7 @@ static int on_file(void *arg, const struct xshard_file *f)
 {
     struct assembly *a = arg;
     bool has = false;
-    int rc = offer_tree_has(a->u->store, a->put, &f->sha256, &has, NULL, a->e);
+    int rc = upload_grant_tree_has(a->u->store, a->put, &f->sha256, &has, NULL, a->e);
 
     if (rc == 0 && !has) {
         rc = put_together(a, f);
@@ -274,7 +275,7 @@ static int forget(struct uploads *u, const struct session *s, struct slice shard
     struct batch *b = batch_new();
     int rc;
 
-    offer_forget(u->store, s, OFFER_PIECES, b);
+    upload_grant_forget(u->store, s, UPLOAD_GRANT_PIECES, b);
     rc = store_commit(u->store, &b, COMMIT_LAZY, e);
     batch_free(&b);
     return rc != 0 ? rc : xshard_each(shard, forget_file, &a, e);

@@ -1,5 +1,6 @@
-/* hosted.c - trees of our own: /<repo>/<owner>/<name>[@version]/<path>, read, written, and published folder by folder.
- * What is written is told to upload/upload.h by a struct put. docs/protocols/hosted.md */
+/* hosted.c - trees of our own: /<repo>/<owner>/<name>[@version]/<path>, read, written, and
+ * published folder by folder. What is written is told to upload/upload.h by a struct put.
+ * docs/protocols/hosted.md */
 #include "server/repo/hosted/hosted.h"
 
 #include "server/repo/folder.h"
@@ -146,13 +147,13 @@ static bool version_is_fixed(struct slice v)
 
 /* 307 to where the tree is now: links and scripts that have the old name go on. */
 static void plan_moved(const struct repo *r, const struct http_req *req, const struct place *at,
-                       const struct facts *facts, struct arena *a, struct plan *p)
+                       const struct results *results, struct arena *a, struct plan *p)
 {
     struct buf key = BUF_INIT(8192);
-    const struct fact *to;
+    const struct result *to;
 
     rename_key(&key, slice_str(r->name), at->tree);
-    to = plan_row(facts, TABLE_MOVED, arena_copy(a, buf_slice(&key)), p);
+    to = plan_row(results, TABLE_MOVED, arena_copy(a, buf_slice(&key)), p);
     buf_free(&key);
     if (to == NULL) {
         return;
@@ -169,17 +170,17 @@ static void plan_moved(const struct repo *r, const struct http_req *req, const s
 }
 
 static void plan_read(const struct repo *r, const struct http_req *req, const struct place *at,
-                      const struct facts *facts, struct arena *a, struct plan *p)
+                      const struct results *results, struct arena *a, struct plan *p)
 {
-    const struct fact *head =
-        plan_head(facts, at->tree, at->version.p != NULL ? at->version : SLICE(""), p);
-    const struct fact *file;
+    const struct result *head =
+        plan_head(results, at->tree, at->version.p != NULL ? at->version : SLICE(""), p);
+    const struct result *file;
 
     if (head == NULL) {
         return;
     }
     if (head->rc != 0) {
-        plan_moved(r, req, at, facts, a, p);
+        plan_moved(r, req, at, results, a, p);
         return;
     }
     plan_become(p, PLAN_BLOB);
@@ -189,7 +190,7 @@ static void plan_read(const struct repo *r, const struct http_req *req, const st
         plan_folder(p, req, at->clean, at->path, a);
         return;
     }
-    file = plan_entry(facts, &head->snap.root, at->path, p);
+    file = plan_entry(results, &head->snap.root, at->path, p);
     if (file == NULL) {
         return;
     }
@@ -208,7 +209,8 @@ static void plan_read(const struct repo *r, const struct http_req *req, const st
 
 /* --- writing --- */
 
-/* An ETag out of If-Match and the like: the text between the quotes; p == NULL for a weak or broken one. */
+/* An ETag out of If-Match and the like: the text between the quotes; p == NULL for a weak or broken
+ * one. */
 static struct slice cut_etag(struct slice *rest)
 {
     struct slice tag = slice_trim(slice_cut(rest, ','));
@@ -397,8 +399,8 @@ static void plan_write(const struct http_req *req, const struct place *at, struc
 }
 
 static int hosted_plan(const struct repo *r, const struct http_req *req, struct slice path,
-                       const struct principal *who, const struct facts *facts, struct arena *arena,
-                       struct plan *out, struct err *e)
+                       const struct principal *who, const struct results *results,
+                       struct arena *arena, struct plan *out, struct err *e)
 {
     bool read = req->method == METHOD_GET || req->method == METHOD_HEAD;
     struct slice uploads = SLICE("-/uploads");
@@ -407,13 +409,18 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     int rc;
 
     struct hub_ask hub = {
-        .r = r, .req = req, .who = who, .facts = facts, .a = arena, .p = out, .path = path};
+        .r = r, .req = req, .who = who, .results = results, .a = arena, .p = out, .path = path};
     struct python_ask python = {
-        .r = r, .req = req, .who = who, .facts = facts, .a = arena, .p = out, .path = path};
+        .r = r, .req = req, .who = who, .results = results, .a = arena, .p = out, .path = path};
 
     if (oci_asked(req)) {
-        image_plan(&(struct image_ask){
-            .r = r, .req = req, .who = who, .facts = facts, .a = arena, .p = out, .path = path});
+        image_plan(&(struct image_ask){.r = r,
+                                       .req = req,
+                                       .who = who,
+                                       .results = results,
+                                       .a = arena,
+                                       .p = out,
+                                       .path = path});
         return 0;
     }
     rc = plan_path(path, arena, &clean, e);
@@ -467,7 +474,7 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     } else if (at.bare) {
         plan_redirect_to_folder(out, req, clean, arena);
     } else {
-        plan_read(r, req, &at, facts, arena, out);
+        plan_read(r, req, &at, results, arena, out);
     }
     return 0;
 }

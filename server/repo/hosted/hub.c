@@ -14,12 +14,13 @@
 
 /* --- files by Xet's protocol ---
  *
- * Files of hosted trees by Xet's protocol: out (repo/hf/xet.h), the blobs themselves, framed as they leave; and in
- * (repo/hosted/assemble.h), xorbs and shards that belong to one offer.
+ * Files of hosted trees by Xet's protocol: out (repo/hf/xet.h), the blobs themselves, framed as
+ * they leave; and in (repo/hosted/assemble.h), xorbs and shards that belong to one offer.
  *
- * The address of the store that a client brings its xorbs to is the offer's own, so what it remembers of chunks that it has
- * brought before, by address, never reaches beyond what is still here. A tree has the same one for half a day: an upload
- * that is broken off and begun again, or changed a little, brings the rest.
+ * The address of the store that a client brings its xorbs to is the offer's own, so what it
+ * remembers of chunks that it has brought before, by address, never reaches beyond what is still
+ * here. A tree has the same one for half a day: an upload that is broken off and begun again, or
+ * changed a little, brings the rest.
  */
 
 static struct xet_place place_of(const struct hub_ask *k, struct slice commit)
@@ -49,22 +50,23 @@ static void hub_token(struct hub_ask *k)
     }
 }
 
-/* A right to the tree is one to what any kept version of it holds. False: the plan says what is missing. */
+/* A right to the tree is one to what any kept version of it holds. False: the plan says what is
+ * missing. */
 bool hub_held(struct hub_ask *k, const struct digest *d, struct slice upload, struct entry *out)
 {
     struct buf key = BUF_INIT(4096);
-    const struct fact *held;
-    const struct fact *row;
+    const struct result *held;
+    const struct result *row;
     struct blob_row b;
     struct err e;
 
     holder_key(&key, d, slice_str(k->r->name), upload.n != 0 ? 'u' : 't',
                upload.n != 0 ? upload : k->tree);
-    held = plan_row(k->facts, TABLE_HOLDER, arena_copy(k->a, buf_slice(&key)), k->p);
+    held = plan_row(k->results, TABLE_HOLDER, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     row = held == NULL || held->rc != 0
               ? held
-              : plan_row(k->facts, TABLE_BLOB,
+              : plan_row(k->results, TABLE_BLOB,
                          arena_copy(k->a, slice_of((const char *)d->b, DIGEST_BYTES)), k->p);
     if (row == NULL) {
         return false;
@@ -136,7 +138,7 @@ static void hub_store(struct hub_ask *k)
     }
 }
 
-/* --- in ----------------------------------------------------------------------------------------------------------- */
+/* --- in --------------------------------------------------------------------------------------- */
 
 void hub_write_token(struct hub_ask *k)
 {
@@ -149,7 +151,7 @@ void hub_write_token(struct hub_ask *k)
             SLICE("this mirror's Xet store is switched off: set HF_HUB_DISABLE_XET=1 to upload"));
         return;
     }
-    hub_put(k, PUT_OFFER);
+    hub_put(k, PUT_UPLOAD_GRANT);
     k->p->put.again = true;
     k->p->text =
         arena_fmt(k->a, SLICE_FMT "/api/" SLICE_FMT "/" SLICE_FMT "/xet-put/ " SLICE_FMT,
@@ -188,8 +190,8 @@ static enum put_kind kind_of(struct slice path, struct slice *xorb)
                : PUT_FILE; /* none of these */
 }
 
-/* Newer clients ask for leave before they bring a xorb: a yes says that it is here already, after a 404 they bring it. They ask
- * for more ("v1/chunks/", "v2/shards"), and do without. */
+/* Newer clients ask for leave before they bring a xorb: a yes says that it is here already, after a
+ * 404 they bring it. They ask for more ("v1/chunks/", "v2/shards"), and do without. */
 static void hub_chunks_put(struct hub_ask *k)
 {
     struct slice xorb;
@@ -211,7 +213,7 @@ static void hub_chunks_put(struct hub_ask *k)
 
 enum { SAY_BYTES = 4096 };
 
-/* --- saying ------------------------------------------------------------------------------------------------------- */
+/* --- saying ----------------------------------------------------------------------------------- */
 
 void hub_say_json(struct hub_ask *k, struct slice json)
 {
@@ -268,7 +270,7 @@ bool hub_query(struct slice query, const char *name, struct slice wanted)
     return false;
 }
 
-/* --- versions ----------------------------------------------------------------------------------------------------- */
+/* --- versions --------------------------------------------------------------------------------- */
 
 void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1])
 {
@@ -305,7 +307,7 @@ static bool is_live(struct slice rev)
            slice_eqs(rev, "refs/heads/main");
 }
 
-static const struct fact *no_tree(struct hub_ask *k)
+static const struct result *no_tree(struct hub_ask *k)
 {
     hub_say(k, 404, "RepoNotFound",
             arena_fmt(k->a, "no tree " SLICE_FMT " in this mirror's \"%s\"", SLICE_ARG(k->tree),
@@ -326,12 +328,12 @@ static void lead_to(struct hub_ask *k, struct slice id)
     k->p->status = 307;
 }
 
-/* The tree's head. It may have had another name: readers are led to the new one, writers, whose bodies cannot be sent twice,
- * write there. NULL: the plan has become something else. */
-static const struct fact *head_of(struct hub_ask *k)
+/* The tree's head. It may have had another name: readers are led to the new one, writers, whose
+ * bodies cannot be sent twice, write there. NULL: the plan has become something else. */
+static const struct result *head_of(struct hub_ask *k)
 {
-    const struct fact *live = plan_head(k->facts, k->tree, SLICE(""), k->p);
-    const struct fact *moved;
+    const struct result *live = plan_head(k->results, k->tree, SLICE(""), k->p);
+    const struct result *moved;
     struct buf key = BUF_INIT(8192);
     struct slice now;
 
@@ -342,7 +344,7 @@ static const struct fact *head_of(struct hub_ask *k)
         return live == NULL || live->rc == 0 ? live : no_tree(k);
     }
     rename_key(&key, slice_str(k->r->name), k->tree);
-    moved = plan_row(k->facts, TABLE_MOVED, arena_copy(k->a, buf_slice(&key)), k->p);
+    moved = plan_row(k->results, TABLE_MOVED, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     if (moved == NULL || moved->rc != 0) {
         return moved == NULL ? NULL : no_tree(k);
@@ -355,7 +357,7 @@ static const struct fact *head_of(struct hub_ask *k)
     }
     k->at.id = now;
     hub_name(k);
-    live = plan_head(k->facts, k->tree, SLICE(""), k->p);
+    live = plan_head(k->results, k->tree, SLICE(""), k->p);
     return live == NULL || live->rc == 0 ? live : no_tree(k);
 }
 
@@ -366,24 +368,25 @@ static bool is_number(struct slice rev)
     return rev.n > 1 && rev.p[0] == 'v' && slice_u64(slice_from(rev, 1), &seq);
 }
 
-/* A tag called "v1" is what people give: here it goes before the version of that number. NULL: the plan asks. */
-static const struct fact *revision(struct hub_ask *k)
+/* A tag called "v1" is what people give: here it goes before the version of that number. NULL: the
+ * plan asks. */
+static const struct result *revision(struct hub_ask *k)
 {
     struct slice rev = k->at.rev;
 
     if (is_number(rev)) {
-        const struct fact *f =
-            plan_head(k->facts, k->tree, arena_fmt(k->a, "refs/" SLICE_FMT, SLICE_ARG(rev)), k->p);
+        const struct result *f = plan_head(
+            k->results, k->tree, arena_fmt(k->a, "refs/" SLICE_FMT, SLICE_ARG(rev)), k->p);
         if (f == NULL || f->rc == 0) {
             return f;
         }
     }
-    return plan_head(k->facts, k->tree, rev, k->p);
+    return plan_head(k->results, k->tree, rev, k->p);
 }
 
 const struct snap *hub_version(struct hub_ask *k)
 {
-    const struct fact *f = head_of(k);
+    const struct result *f = head_of(k);
     bool possible = is_live(k->at.rev) || hosted_version_valid(k->at.rev);
 
     if (f == NULL) {
@@ -407,7 +410,7 @@ const struct snap *hub_version(struct hub_ask *k)
     return &f->snap;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static void say_commit(struct hub_ask *k)
 {
@@ -437,7 +440,7 @@ static void plan_listing(struct hub_ask *k, enum hosted_list form)
 
 static void plan_paths(struct hub_ask *k)
 {
-    const struct fact *body;
+    const struct result *body;
     struct slice why;
 
     if (k->req->method != METHOD_POST) {
@@ -447,7 +450,7 @@ static void plan_paths(struct hub_ask *k)
     if (hub_version(k) == NULL) {
         return;
     }
-    body = plan_request_body(k->facts, k->p);
+    body = plan_request_body(k->results, k->p);
     if (body == NULL) {
         return;
     }
@@ -464,13 +467,13 @@ static void plan_paths(struct hub_ask *k)
 static void plan_file(struct hub_ask *k)
 {
     const struct snap *sn = hub_version(k);
-    const struct fact *f;
+    const struct result *f;
     char hex[DIGEST_HEX + 1];
 
     if (sn == NULL) {
         return;
     }
-    f = plan_entry(k->facts, &sn->root, k->at.path, k->p);
+    f = plan_entry(k->results, &sn->root, k->at.path, k->p);
     if (f == NULL) {
         return;
     }
@@ -627,7 +630,7 @@ static void plan_read(struct hub_ask *k)
     }
 }
 
-/* --- which requests ----------------------------------------------------------------------------------------------- */
+/* --- which requests --------------------------------------------------------------------------- */
 
 static bool is_tree(struct slice id)
 {

@@ -1,9 +1,11 @@
-/* hub.h - hosted trees as clients of the Hugging Face Hub know them: HF_ENDPOINT=http://mirror:8080/<repo>.
+/* hub.h - hosted trees as clients of the Hugging Face Hub know them:
+ * HF_ENDPOINT=http://mirror:8080/<repo>.
  *
- * A tree "<owner>/<name>" is a model repository, "datasets/<owner>/<name>" a dataset, "spaces/<owner>/<name>" a space; its live
- * version is the branch "main", refs (store/ref.h) are the others, and tags. A commit's id is the first 40 hex digits of a version's
- * root, so the same files have the same id everywhere (docs/decisions/0013). All files are told of as LFS files, which have the name
- * that the tree gives them: their SHA-256.
+ * A tree "<owner>/<name>" is a model repository, "datasets/<owner>/<name>" a dataset,
+ * "spaces/<owner>/<name>" a space; its live version is the branch "main", refs (store/ref.h) are
+ * the others, and tags. A commit's id is the first 40 hex digits of a version's root, so the same
+ * files have the same id everywhere (docs/decisions/0013). All files are told of as LFS files,
+ * which have the name that the tree gives them: their SHA-256.
  *
  *   hub.c         what each route comes to, files by Xet's protocol    hub_commit.c  the lines of a commit, as they come
  *   hub_write.c   creating, preupload, LFS batch, commit; branches and tags; moving, deleting, copying
@@ -34,7 +36,7 @@ struct hub_ask {
     const struct repo *r;
     const struct http_req *req;
     const struct principal *who;
-    const struct facts *facts;
+    const struct results *results;
     struct arena *a;
     struct plan *p;
     struct hf_path at;
@@ -67,7 +69,8 @@ struct slice hub_cut_type(struct slice *tree);
 /* The tree's version that was asked for, NULL: the plan has become something else. Sets commit. */
 const struct snap *hub_version(struct hub_ask *k);
 void hub_commit_id(const struct digest *root, char out[HUB_COMMIT_HEX + 1]);
-/* The request's body as an object, to be json_decref()ed; NULL: the plan has become something else. */
+/* The request's body as an object, to be json_decref()ed; NULL: the plan has become something
+ * else. */
 json_t *hub_body(struct hub_ask *k);
 bool hub_query(struct slice query, const char *name, struct slice value);
 void hub_write(struct hub_ask *k);
@@ -75,17 +78,20 @@ void hub_write(struct hub_ask *k);
 void hub_object(struct hub_ask *k, struct slice hex);
 /* What a batch gives out: p->put.objects, and what the store says of each. */
 void hub_objects_answer(const struct plan *p, struct upload_reply *u);
-/* What a kept version of the tree holds, by its digest; upload.n != 0: or the offer of that id. False: none does, or the plan asks. */
+/* What a kept version of the tree holds, by its digest; upload.n != 0: or the offer of that id.
+ * False: none does, or the plan asks. */
 bool hub_held(struct hub_ask *k, const struct digest *d, struct slice upload, struct entry *out);
 void hub_write_token(struct hub_ask *k); /* of a tree that is there, by one who may publish */
 /* A PLAN_PUT of this tree; its answer's links begin with p->text, the tree's own address. */
 void hub_put(struct hub_ask *k, enum put_kind kind);
 
 extern const struct put_reader hub_commit_reader;
-/* Of a preupload's body: how each file is to come, and what the tree has under its name. E_INVALID: it is none. */
+/* Of a preupload's body: how each file is to come, and what the tree has under its name. E_INVALID:
+ * it is none. */
 MUST_USE int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err *e);
-/* Of an LFS batch's body: addresses of what the tree has, p->expand: and of what an offer has brought to it. p->location: the tree's
- * own address, a blank, and the Authorization field that they are to be asked with; "": none. E_INVALID. */
+/* Of an LFS batch's body: addresses of what the tree has, p->expand: and of what an offer has
+ * brought to it. p->location: the tree's own address, a blank, and the Authorization field that
+ * they are to be asked with; "": none. E_INVALID. */
 MUST_USE int hub_objects(struct store *s, const struct repo *r, const struct plan *p,
                          struct buf *out, struct err *e);
 

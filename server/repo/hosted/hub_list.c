@@ -1,4 +1,5 @@
-/* hub_list.c - documents of a tree as a Hub words them: listings, single paths, and what is said of the whole. */
+/* hub_list.c - documents of a tree as a Hub words them: listings, single paths, and what is said of
+ * the whole. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@ static struct slice hub_title(const struct snap *sn, const struct note *n, struc
 
 /* --- info, branches and tags, commits ---
  *
- * What a Hub says of a repository as a whole: its info at a version, its branches and tags, its commits.
+ * What a Hub says of a repository as a whole: its info at a version, its branches and tags, its
+ * commits.
  */
 
 enum { COMMITS_MAX = 1000 };
@@ -30,7 +32,7 @@ struct about {
     const struct plan *p;
 };
 
-/* --- info --------------------------------------------------------------------------------------------------------- */
+/* --- info ------------------------------------------------------------------------------------- */
 
 static int on_sibling(void *arg, const struct entry *en)
 {
@@ -87,7 +89,7 @@ static int hub_info(struct store *s, const struct repo *r, const struct plan *p,
     return rc;
 }
 
-/* --- branches and tags -------------------------------------------------------------------------------------------- */
+/* --- branches and tags ------------------------------------------------------------------------ */
 
 static void ref_row(struct about *l, const char *prefix, struct slice name, const struct snap *sn)
 {
@@ -160,7 +162,7 @@ static int hub_refs(struct store *s, const struct repo *r, const struct plan *p,
     return rc;
 }
 
-/* --- commits ------------------------------------------------------------------------------------------------------ */
+/* --- commits ---------------------------------------------------------------------------------- */
 
 static int commit_row(struct about *l, const struct snap *sn, struct err *e)
 {
@@ -213,10 +215,12 @@ static int hub_commits(struct store *s, const struct repo *r, const struct plan 
 
 /* --- headers of safetensors files ---
  *
- * What a sharded model consists of: the header of each safetensors file that its index names, in one document.
- * The index and the headers are files of the tree, so all of it is read here, within bounds.
+ * What a sharded model consists of: the header of each safetensors file that its index names, in
+ * one document. The index and the headers are files of the tree, so all of it is read here, within
+ * bounds.
  *
- * source   huggingface_hub, HfApi.get_sharded_safetensors_metadata(); the safetensors format: u64 length, JSON of that length
+ * source   huggingface_hub, HfApi.get_sharded_safetensors_metadata(); the safetensors format: u64
+ *          length, JSON of that length
  */
 
 enum { INDEX_BYTES = 64 << 20, HEADER_BYTES = 100 << 20, LENGTH_BYTES = 8, SHARDS_MAX = 10000 };
@@ -404,7 +408,7 @@ void hub_when(struct buf *out, const char *key, uint64_t unix_s)
     jwrite_str(out, key, s);
 }
 
-/* --- files -------------------------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 /* The pointer file that git would hold for it: its id and length are what a Hub tells. */
 static size_t pointer_of(const struct entry *en, const char *hex, char oid[GIT_OID_HEX + 1])
@@ -439,7 +443,7 @@ static void hub_lfs(struct buf *out, const struct entry *en, const char *id, con
     jwrite_close(out, '}');
 }
 
-/* --- last commits ------------------------------------------------------------------------------------------------- */
+/* --- last commits ----------------------------------------------------------------------------- */
 
 static bool find_last(struct hub_list *l, uint64_t seq)
 {
@@ -477,7 +481,8 @@ static void last_commit(struct hub_list *l, struct slice path)
     jwrite_close(l->out, '}');
 }
 
-/* The name in our own chunk store. Where single paths are asked for, each file has one: clients copy between repositories by it. */
+/* The name in our own chunk store. Where single paths are asked for, each file has one: clients
+ * copy between repositories by it. */
 static bool has_chunk_name(const struct hub_list *l, const struct entry *en)
 {
     return en->size_bytes >= l->r->xet_from_bytes ||
@@ -519,7 +524,7 @@ static void folder_row(struct hub_list *l, struct slice path)
     jwrite_close(l->out, '}');
 }
 
-/* --- a folder ----------------------------------------------------------------------------------------------------- */
+/* --- a folder --------------------------------------------------------------------------------- */
 
 /* Folders that this file is the first of. */
 static void folders_of(struct hub_list *l, struct slice path)
@@ -574,7 +579,7 @@ static int list_tree(struct hub_list *l, struct err *e)
     return rc;
 }
 
-/* --- single paths ------------------------------------------------------------------------------------------------- */
+/* --- single paths ----------------------------------------------------------------------------- */
 
 static int on_any(void *arg, const struct entry *en)
 {

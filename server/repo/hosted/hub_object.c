@@ -1,4 +1,5 @@
-/* hub_object.c - bytes that a commit will name, as LFS brings them: the addresses that a batch gives out, and what comes there.
+/* hub_object.c - bytes that a commit will name, as LFS brings them: the addresses that a batch
+ * gives out, and what comes there.
  *
  *   PUT  <tree>/-/objects/<sha256>?upload=<id>            all of it
  *   PUT  <tree>/-/objects/<sha256>?upload=<id>&part=<n>   a part of a large one; its ETag is for the list below
@@ -7,8 +8,9 @@
  *   GET  <tree>/-/objects/<sha256>                        what a kept version of the tree has
  *   GET  <tree>/-/objects/<sha256>?upload=<id>            what that offer has brought
  *
- * Those that write were told to one who may publish, and are good without a token: clients of a Hub send none there. To read takes
- * the right to read the tree; what no commit names yet, to publish there. */
+ * Those that write were told to one who may publish, and are good without a token: clients of a Hub
+ * send none there. To read takes the right to read the tree; what no commit names yet, to publish
+ * there. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,12 +20,12 @@
 #include "common/codec/jwrite.h"
 #include "server/repo/hosted/hub.h"
 #include "server/store/blob.h"
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 #include "server/upload/parts.h"
 
-enum { HREF_BYTES = 4096, OBJECTS_MAX = 4096, OFFERS_BYTES = 1 << 16 };
+enum { HREF_BYTES = 4096, OBJECTS_MAX = 4096, UPLOAD_GRANTS_BYTES = 1 << 16 };
 
-/* --- giving out --------------------------------------------------------------------------------------------------- */
+/* --- giving out ------------------------------------------------------------------------------- */
 
 static void action(struct buf *out, const char *name, struct slice href)
 {
@@ -49,7 +51,7 @@ static void parts_header(struct buf *out, const struct put_object *o, uint64_t p
     jwrite_close(out, '}');
 }
 
-static void actions(const struct plan *p, const struct put_object *o, const struct offered *f,
+static void actions(const struct plan *p, const struct put_object *o, const struct granted *f,
                     const char *hex, struct buf *out)
 {
     char href[HREF_BYTES];
@@ -84,8 +86,8 @@ void hub_objects_answer(const struct plan *p, struct upload_reply *u)
         jwrite_open(&u->body, NULL, '{');
         jwrite_str(&u->body, "oid", hex);
         jwrite_u64(&u->body, "size", o->size_bytes);
-        if (!u->offered[i].held) { /* without actions a client has nothing to do */
-            actions(p, o, &u->offered[i], hex, &u->body);
+        if (!u->granted[i].held) { /* without actions a client has nothing to do */
+            actions(p, o, &u->granted[i], hex, &u->body);
         }
         jwrite_close(&u->body, '}');
     }
@@ -93,12 +95,12 @@ void hub_objects_answer(const struct plan *p, struct upload_reply *u)
     jwrite_close(&u->body, '}');
 }
 
-/* --- what is read ------------------------------------------------------------------------------------------------- */
+/* --- what is read ----------------------------------------------------------------------------- */
 
 struct found {
     bool held;
-    char
-        upload[UPLOAD_ID + 1]; /* the offer that has brought it; "": a version of the tree has it */
+    /* the offer that has brought it; "": a version of the tree has it */
+    char upload[UPLOAD_ID + 1];
     uint64_t size_bytes;
 };
 
@@ -106,17 +108,17 @@ static int find_holder(struct store *s, const struct repo *r, const struct plan 
                        const struct digest *d, struct found *out, struct err *e)
 {
     struct put put = {.repo = slice_str(r->name), .name = p->name};
-    struct buf offers = BUF_INIT(OFFERS_BYTES);
-    int rc = offer_tree_holds(s, put.repo, put.name, d, &out->held, e);
+    struct buf upload_grants = BUF_INIT(UPLOAD_GRANTS_BYTES);
+    int rc = upload_grant_tree_holds(s, put.repo, put.name, d, &out->held, e);
 
     if (rc == 0 && !out->held && p->expand) {
-        rc = offer_tree_has(s, &put, d, &out->held, &offers, e);
-        out->held = out->held && offers.n >= UPLOAD_ID;
+        rc = upload_grant_tree_has(s, &put, d, &out->held, &upload_grants, e);
+        out->held = out->held && upload_grants.n >= UPLOAD_ID;
         if (rc == 0 && out->held) {
-            memcpy(out->upload, offers.p, UPLOAD_ID);
+            memcpy(out->upload, upload_grants.p, UPLOAD_ID);
         }
     }
-    buf_free(&offers);
+    buf_free(&upload_grants);
     return rc;
 }
 
@@ -214,7 +216,7 @@ int hub_objects(struct store *s, const struct repo *r, const struct plan *p, str
                : rc;
 }
 
-/* --- what comes there --------------------------------------------------------------------------------------------- */
+/* --- what comes there ------------------------------------------------------------------------- */
 
 static void plan_bytes(struct hub_ask *k, struct slice part)
 {
@@ -239,7 +241,8 @@ static bool names_object(const struct hub_ask *k, const json_t *o)
     return digest_parse(jread_text(o, "oid"), &d) && digest_eq(&d, &k->p->put.digest);
 }
 
-/* ETags are for stores that have nothing better than them; here the digest of all the parts decides. */
+/* ETags are for stores that have nothing better than them; here the digest of all the parts
+ * decides. */
 static void plan_end(struct hub_ask *k, const json_t *o)
 {
     const json_t *parts = json_object_get(o, "parts");

@@ -1,5 +1,5 @@
-/* hub_trees.c - lists of repositories as a Hub answers them: searched, sorted, in parts. Nothing is known here of tasks, tags,
- * downloads: who filters by those finds none. */
+/* hub_trees.c - lists of repositories as a Hub answers them: searched, sorted, in parts. Nothing is
+ * known here of tasks, tags, downloads: who filters by those finds none. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ struct trees {
     size_t count, room;
 };
 
-/* --- what is asked for -------------------------------------------------------------------------------------------- */
+/* --- what is asked for ------------------------------------------------------------------------ */
 
 static bool is_no(struct slice v)
 {
@@ -91,7 +91,7 @@ static struct search read_query(struct slice query, struct arena *a)
     return s;
 }
 
-/* --- which trees -------------------------------------------------------------------------------------------------- */
+/* --- which trees ------------------------------------------------------------------------------ */
 
 static bool holds(struct slice text, struct slice word)
 {
@@ -155,7 +155,7 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
     return 0;
 }
 
-/* --- in order, in parts ------------------------------------------------------------------------------------------- */
+/* --- in order, in parts ----------------------------------------------------------------------- */
 
 static int compare(const struct search *s, uint64_t left_s, struct slice left, uint64_t right_s,
                    struct slice right)

@@ -1,4 +1,5 @@
-/* hub_write.c - what changes a repository, in the Hub's words: create, preupload, LFS batch, commit. */
+/* hub_write.c - what changes a repository, in the Hub's words: create, preupload, LFS batch,
+ * commit. */
 #include <jansson.h>
 #include <stdio.h>
 
@@ -17,19 +18,21 @@ static bool hub_branch(struct hub_ask *k);
 
 /* --- from one repository to another ---
  *
- * What one repository takes from another without its bytes travelling: all of it (duplicate), or objects that a
- * commit is about to name (lfs-files/duplicate). The caller must be able to read the one and to publish to the other.
+ * What one repository takes from another without its bytes travelling: all of it (duplicate), or
+ * objects that a commit is about to name (lfs-files/duplicate). The caller must be able to read the
+ * one and to publish to the other.
  */
 
-/* May the caller read the tree? False: the plan asks, or says no. Without a right it is as if it were not there. */
+/* May the caller read the tree? False: the plan asks, or says no. Without a right it is as if it
+ * were not there. */
 static bool may_read(struct hub_ask *k, struct slice tree)
 {
-    const struct fact *f;
+    const struct result *f;
 
     if (k->r->anonymous_read) {
         return true;
     }
-    f = plan_right(k->facts, SLICE("read"),
+    f = plan_right(k->results, SLICE("read"),
                    arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(tree)), k->p);
     if (f != NULL && f->rc != 0) {
         hub_say(k, 404, "RepoNotFound",
@@ -39,7 +42,8 @@ static bool may_read(struct hub_ask *k, struct slice tree)
     return f != NULL && f->rc == 0;
 }
 
-/* The source is there, and readable. Its name in *tree: it may have been asked for by a former one. */
+/* The source is there, and readable. Its name in *tree: it may have been asked for by a former
+ * one. */
 static bool source(struct hub_ask *k, struct slice *tree)
 {
     if (!may_read(k, k->tree) || hub_version(k) == NULL) {
@@ -74,7 +78,7 @@ static bool has_token(struct hub_ask *k)
     return k->who->token != NULL;
 }
 
-/* --- a whole repository ------------------------------------------------------------------------------------------- */
+/* --- a whole repository ----------------------------------------------------------------------- */
 
 static void duplicate(struct hub_ask *k, const json_t *o)
 {
@@ -105,7 +109,7 @@ static void duplicate(struct hub_ask *k, const json_t *o)
     k->p->put.to = to;
 }
 
-/* --- objects ------------------------------------------------------------------------------------------------------ */
+/* --- objects ---------------------------------------------------------------------------------- */
 
 static bool read_files(struct hub_ask *k, const json_t *list)
 {
@@ -151,7 +155,7 @@ static void share(struct hub_ask *k, const json_t *o)
     }
 }
 
-/* --- both --------------------------------------------------------------------------------------------------------- */
+/* --- both ------------------------------------------------------------------------------------- */
 
 /* the same */
 static bool hub_copies(struct hub_ask *k)
@@ -200,9 +204,10 @@ static void hub_copies_answer(const struct plan *p, struct upload_reply *u,
 
 /* --- preupload ---
  *
- * What a client is told before it sends files: how each is to come, and what the tree has under that name, so that
- * it leaves out what has not changed. LFS files are compared by SHA-256, the others by git's name for their bytes, which
- * the tree does not keep: it is made of those that have the announced size, within a bound.
+ * What a client is told before it sends files: how each is to come, and what the tree has under
+ * that name, so that it leaves out what has not changed. LFS files are compared by SHA-256, the
+ * others by git's name for their bytes, which the tree does not keep: it is made of those that have
+ * the announced size, within a bound.
  */
 
 enum { FILES_MAX = 4096, HASH_BYTES = 256 << 20 };
@@ -218,8 +223,9 @@ static bool read_file(const json_t *o, struct file *out)
     return out->path.p != NULL && jread_u64(o, "size", &out->size_bytes);
 }
 
-/* Before the commit: what is long, and, as on the Hub, the files that datasets writes: it throws its own away as soon as they
- * were brought, however small, and does not have them any more when it commits. */
+/* Before the commit: what is long, and, as on the Hub, the files that datasets writes: it throws
+ * its own away as soon as they were brought, however small, and does not have them any more when it
+ * commits. */
 static bool comes_before(const struct file *f)
 {
     return f->size_bytes > HUB_REGULAR_BYTES ||
@@ -261,7 +267,8 @@ static int git_name(struct store *s, const struct entry *en, char out[GIT_OID_HE
     return rc;
 }
 
-/* *left: bytes that may still be hashed for this answer. "" : it has changed, or is new, or nobody knows. */
+/* *left: bytes that may still be hashed for this answer. "" : it has changed, or is new, or nobody
+ * knows. */
 static int name_of(struct store *s, const struct plan *p, const struct file *f, uint64_t *left,
                    char out[DIGEST_HEX + 1], struct err *e)
 {
@@ -330,7 +337,7 @@ int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err
  * What changes names, in the Hub's words: branches and tags; moving and deleting a repository.
  */
 
-/* --- what names there may be -------------------------------------------------------------------------------------- */
+/* --- what names there may be ------------------------------------------------------------------ */
 
 /* o's "type": model (or none), dataset, space. Sets at.type. False: another, the plan says so. */
 static bool hub_take_type(struct hub_ask *k, const json_t *o)
@@ -388,7 +395,7 @@ static bool ref_good(struct hub_ask *k, struct slice name)
     return false;
 }
 
-/* --- branches and tags -------------------------------------------------------------------------------------------- */
+/* --- branches and tags ------------------------------------------------------------------------ */
 
 static void put_ref(struct hub_ask *k, enum put_kind what, enum ref_kind kind, struct slice name)
 {
@@ -493,7 +500,7 @@ static void plan_squash(struct hub_ask *k)
     }
 }
 
-/* --- moving and deleting ------------------------------------------------------------------------------------------ */
+/* --- moving and deleting ---------------------------------------------------------------------- */
 
 static void delete_named(struct hub_ask *k, const json_t *o)
 {
@@ -533,7 +540,8 @@ static void move_named(struct hub_ask *k, const json_t *o)
     }
 }
 
-/* The name, and so the right, is in the body. An old name is none here: what it leads to was not meant. */
+/* The name, and so the right, is in the body. An old name is none here: what it leads to was not
+ * meant. */
 static void plan_repo(struct hub_ask *k, enum method method,
                       void (*with)(struct hub_ask *k, const json_t *o))
 {
@@ -592,7 +600,7 @@ enum { KEY_BYTES = 8192 };
 
 json_t *hub_body(struct hub_ask *k)
 {
-    const struct fact *f = plan_request_body(k->facts, k->p);
+    const struct result *f = plan_request_body(k->results, k->p);
     json_t *o;
 
     if (f == NULL) {
@@ -625,7 +633,7 @@ void hub_put(struct hub_ask *k, enum put_kind kind)
                            SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(k->tree));
 }
 
-/* --- create ------------------------------------------------------------------------------------------------------- */
+/* --- create ----------------------------------------------------------------------------------- */
 
 /* What cannot be kept is refused, not forgotten. */
 static const char *create_refusal(const struct hub_ask *k, const json_t *o)
@@ -641,15 +649,16 @@ static const char *create_refusal(const struct hub_ask *k, const json_t *o)
     return NULL;
 }
 
-/* `hf upload` asks for a new repository each time, and goes on with the url of a 409. A name that a tree had means that tree;
- * made anew, it would cut the old name off, and the files would go where nobody looks for them. */
+/* `hf upload` asks for a new repository each time, and goes on with the url of a 409. A name that a
+ * tree had means that tree; made anew, it would cut the old name off, and the files would go where
+ * nobody looks for them. */
 static bool is_moved(struct hub_ask *k)
 {
     struct buf key = BUF_INIT(KEY_BYTES), body = BUF_INIT(3 * KEY_BYTES);
-    const struct fact *f;
+    const struct result *f;
 
     rename_key(&key, slice_str(k->r->name), k->tree);
-    f = plan_row(k->facts, TABLE_MOVED, arena_copy(k->a, buf_slice(&key)), k->p);
+    f = plan_row(k->results, TABLE_MOVED, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     if (f == NULL || f->rc != 0) {
         return f == NULL; /* it is being looked up */
@@ -714,13 +723,13 @@ static void plan_create(struct hub_ask *k)
     }
 }
 
-/* --- preupload ---------------------------------------------------------------------------------------------------- */
+/* --- preupload -------------------------------------------------------------------------------- */
 
 /* How each file is to come, and whether it has changed: made of the tree. */
 static void plan_preupload(struct hub_ask *k)
 {
     const struct snap *sn = hub_version(k);
-    const struct fact *body = sn != NULL ? plan_request_body(k->facts, k->p) : NULL;
+    const struct result *body = sn != NULL ? plan_request_body(k->results, k->p) : NULL;
 
     if (body == NULL) {
         return;
@@ -745,7 +754,7 @@ static void plan_preupload(struct hub_ask *k)
     }
 }
 
-/* --- LFS batch ---------------------------------------------------------------------------------------------------- */
+/* --- LFS batch -------------------------------------------------------------------------------- */
 
 static bool read_objects(struct hub_ask *k, const json_t *list)
 {
@@ -753,7 +762,7 @@ static bool read_objects(struct hub_ask *k, const json_t *list)
     size_t i;
     const json_t *o;
 
-    if (!json_is_array(list) || json_array_size(list) > OFFER_OBJECTS_MAX) {
+    if (!json_is_array(list) || json_array_size(list) > UPLOAD_GRANT_OBJECTS_MAX) {
         return false;
     }
     out = arena_alloc(k->a, (json_array_size(list) + 1) * sizeof *out);
@@ -769,12 +778,13 @@ static bool read_objects(struct hub_ask *k, const json_t *list)
     return true;
 }
 
-/* What leads to them carries the caller's own credential: LFS clients send none by themselves. Those who may publish also see what
- * was brought, and no commit names yet. */
+/* What leads to them carries the caller's own credential: LFS clients send none by themselves.
+ * Those who may publish also see what was brought, and no commit names yet. */
 static void batch_out(struct hub_ask *k)
 {
-    const struct fact *publisher =
-        k->who->token != NULL ? plan_right(k->facts, SLICE("publish"), k->p->subject, k->p) : NULL;
+    const struct result *publisher =
+        k->who->token != NULL ? plan_right(k->results, SLICE("publish"), k->p->subject, k->p)
+                              : NULL;
 
     if (k->who->token != NULL && publisher == NULL) {
         return;
@@ -783,11 +793,12 @@ static void batch_out(struct hub_ask *k)
     k->p->expand = publisher != NULL && publisher->rc == 0;
     k->p->form = LIST_HUB_OBJECTS;
     k->p->posted = true;
-    /* It tells what uploads have brought that no version has yet, and carries the caller's credential. */
+    /* It tells what uploads have brought that no version has yet, and carries the caller's
+     * credential. */
     k->p->reuse = REUSE_ALONE;
     k->p->name = k->tree;
     k->p->entry.path = SLICE("");
-    k->p->text = plan_request_body(k->facts, k->p)->bytes;
+    k->p->text = plan_request_body(k->results, k->p)->bytes;
     k->p->location = arena_fmt(
         k->a, SLICE_FMT "/" SLICE_FMT " " SLICE_FMT,
         SLICE_ARG(plan_home(k->r, k->req, k->path, k->a)), SLICE_ARG(k->tree),
@@ -813,13 +824,13 @@ static void batch(struct hub_ask *k, const json_t *o)
     if (!hub_branch(k)) {
         return;
     }
-    hub_put(k, PUT_OFFER);
+    hub_put(k, PUT_UPLOAD_GRANT);
     if (!read_objects(k, json_object_get(o, "objects"))) {
         hub_say(k, 422, NULL, SLICE("objects: a list of {oid: sha256, size}, of at most 256"));
     }
 }
 
-/* --- commit ------------------------------------------------------------------------------------------------------- */
+/* --- commit ----------------------------------------------------------------------------------- */
 
 static void plan_commit(struct hub_ask *k)
 {
@@ -827,13 +838,13 @@ static void plan_commit(struct hub_ask *k)
     k->p->reader = &hub_commit_reader;
 }
 
-/* --- all of them -------------------------------------------------------------------------------------------------- */
+/* --- all of them ------------------------------------------------------------------------------ */
 
 /* The branch that a revision names, for a put; false: it is none, or not yet known. */
 static bool hub_branch(struct hub_ask *k)
 {
     struct slice rev = k->at.rev;
-    const struct fact *f;
+    const struct result *f;
 
     if (hub_query(k->req->query, "create_pr", SLICE("1"))) {
         hub_say(k, 400, NULL, SLICE("there are no pull requests here: commit to a branch"));
@@ -845,7 +856,7 @@ static bool hub_branch(struct hub_ask *k)
     if (rev.p == NULL || slice_eqs(rev, "main")) {
         return true;
     }
-    f = plan_head(k->facts, k->tree, arena_fmt(k->a, "refs/heads/" SLICE_FMT, SLICE_ARG(rev)),
+    f = plan_head(k->results, k->tree, arena_fmt(k->a, "refs/heads/" SLICE_FMT, SLICE_ARG(rev)),
                   k->p);
     if (f != NULL && f->rc != 0) {
         hub_say(
@@ -913,7 +924,7 @@ void hub_write(struct hub_ask *k)
     }
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------------ */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 static void answer_created(const struct plan *p, struct upload_reply *u)
 {
@@ -978,10 +989,11 @@ void hub_put_answer(const struct repo *r, const struct plan *p, struct upload_re
     }
     if (p->put.kind == PUT_CREATE && (good || u->status == 412)) {
         answer_created(p, u);
-    } else if ((p->put.kind == PUT_OFFER && p->put.objects == NULL) || p->put.kind == PUT_PIECE ||
-               p->put.kind == PUT_PIECE_KNOWN || p->put.kind == PUT_ASSEMBLE) {
+    } else if ((p->put.kind == PUT_UPLOAD_GRANT && p->put.objects == NULL) ||
+               p->put.kind == PUT_PIECE || p->put.kind == PUT_PIECE_KNOWN ||
+               p->put.kind == PUT_ASSEMBLE) {
         chunks_answer(p, u);
-    } else if (p->put.kind == PUT_OFFER && good) {
+    } else if (p->put.kind == PUT_UPLOAD_GRANT && good) {
         hub_objects_answer(p, u);
     } else if (p->put.kind == PUT_REF_ADD || p->put.kind == PUT_REF_DROP ||
                p->put.kind == PUT_SQUASH || p->put.kind == PUT_TREE_MOVE ||

@@ -11,7 +11,7 @@
 #include "server/store/blob.h"
 #include "server/store/keep.h"
 #include "server/store/row.h"
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 
 static void image_say(struct image_ask *k, enum oci_code code, const char *why);
 static bool image_may(struct image_ask *k, const char *right, struct slice name, bool *asks);
@@ -23,7 +23,7 @@ static bool image_may(struct image_ask *k, const char *right, struct slice name,
 
 enum { LIST_VALUE_MAX = 1024, DESCRIPTOR_MAX = 8 << 20, TAGS_MAX = 1 << 20 };
 
-/* --- tags --------------------------------------------------------------------------------------------------------- */
+/* --- tags ------------------------------------------------------------------------------------- */
 
 struct tags {
     struct listing_out *out;
@@ -85,7 +85,7 @@ static int list_tags(struct store *s, const struct plan *p, struct listing_out *
     return rc > 0 ? 0 : rc;
 }
 
-/* --- referrers ---------------------------------------------------------------------------------------------------- */
+/* --- referrers -------------------------------------------------------------------------------- */
 
 struct referrers {
     struct store *s;
@@ -147,7 +147,8 @@ int image_listing(struct store *s, const struct plan *p, struct listing_out *out
 
 /* --- what is written ---
  *
- * What changes an image: blobs brought by uploads, manifests put and deleted; and how the answers are worded.
+ * What changes an image: blobs brought by uploads, manifests put and deleted; and how the answers
+ * are worded.
  */
 
 enum { PUT_VALUE_MAX = 1024, TYPE_MAX = 255 };
@@ -199,9 +200,10 @@ static bool plain_body(struct image_ask *k)
     return true;
 }
 
-/* --- uploads ------------------------------------------------------------------------------------------------------ */
+/* --- uploads ---------------------------------------------------------------------------------- */
 
-/* "me/base" of "models/me/base": the name as the request's own path spells names. p == NULL: it is not in this repo. */
+/* "me/base" of "models/me/base": the name as the request's own path spells names. p == NULL: it is
+ * not in this repo. */
 static struct slice name_here(struct image_ask *k, struct slice from)
 {
     size_t root = strlen(OCI_ROOT);
@@ -215,7 +217,8 @@ static struct slice name_here(struct image_ask *k, struct slice from)
     return oci_name_valid(from) ? from : SLICE_NONE;
 }
 
-/* The blob may be here already. Of another image only for those who may read that; else it is uploaded, as ever. */
+/* The blob may be here already. Of another image only for those who may read that; else it is
+ * uploaded, as ever. */
 static void plan_mount(struct image_ask *k, struct slice digest)
 {
     struct slice from = name_here(k, ask_query(k, "from"));
@@ -303,7 +306,7 @@ static void plan_upload(struct image_ask *k)
     }
 }
 
-/* --- manifests ---------------------------------------------------------------------------------------------------- */
+/* --- manifests -------------------------------------------------------------------------------- */
 
 static void plan_put_manifest(struct image_ask *k)
 {
@@ -355,7 +358,7 @@ static void image_write(struct image_ask *k)
     }
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------------ */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 static enum oci_code code_of(const struct plan *p, int status)
 {
@@ -470,7 +473,7 @@ void image_put_answer(const struct plan *p, struct upload_reply *u, struct arena
 
 enum { KEY_BYTES = 8192, VALUE_MAX = 1024 };
 
-/* --- saying ------------------------------------------------------------------------------------------------------- */
+/* --- saying ----------------------------------------------------------------------------------- */
 
 /* --- of this folder --- */
 static void image_say(struct image_ask *k, enum oci_code code, const char *why)
@@ -511,42 +514,44 @@ struct slice image_referrers_folder(const struct oci_digest *d, struct arena *a)
 /* May the caller do that to the image `name`? False: no, or, with *asks, not known yet. */
 static bool image_may(struct image_ask *k, const char *right, struct slice name, bool *asks)
 {
-    const struct fact *f = plan_right(k->facts, slice_str(right), image_subject(k, name), k->p);
+    const struct result *f = plan_right(k->results, slice_str(right), image_subject(k, name), k->p);
 
     *asks = f == NULL;
     return f != NULL && f->rc == 0;
 }
 
-/* --- blobs -------------------------------------------------------------------------------------------------------- */
+/* --- blobs ------------------------------------------------------------------------------------ */
 
-static const struct fact *holder(struct image_ask *k, const struct digest *d, char kind,
-                                 struct slice name)
+static const struct result *holder(struct image_ask *k, const struct digest *d, char kind,
+                                   struct slice name)
 {
     struct buf key = BUF_INIT(KEY_BYTES);
-    const struct fact *f;
+    const struct result *f;
 
     holder_key(&key, d, slice_str(k->r->name), kind, name);
-    f = plan_row(k->facts, TABLE_HOLDER, arena_copy(k->a, buf_slice(&key)), k->p);
+    f = plan_row(k->results, TABLE_HOLDER, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     return f;
 }
 
-/* An upload has brought it, and no manifest names it yet: for those alone who may write one. NULL: the plan asks. */
-static const struct fact *brought(struct image_ask *k, const struct digest *d)
+/* An upload has brought it, and no manifest names it yet: for those alone who may write one. NULL:
+ * the plan asks. */
+static const struct result *staged_object(struct image_ask *k, const struct digest *d)
 {
     struct buf key = BUF_INIT(KEY_BYTES);
-    const struct fact *f;
+    const struct result *f;
 
-    offer_brought_key(&key, slice_str(k->r->name), k->tree, d);
-    f = plan_row(k->facts, TABLE_UPLOAD, arena_copy(k->a, buf_slice(&key)), k->p);
+    staged_object_key(&key, slice_str(k->r->name), k->tree, d);
+    f = plan_row(k->results, TABLE_UPLOAD, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
     return f == NULL || f->rc != 0 ? f : holder(k, d, 'u', f->bytes);
 }
 
-/* Who holds it, as far as the caller may know: a version of the tree, or an upload. False: nobody, or the plan asks (*asks). */
+/* Who holds it, as far as the caller may know: a version of the tree, or an upload. False: nobody,
+ * or the plan asks (*asks). */
 static bool find_blob(struct image_ask *k, const struct digest *d, bool *asks)
 {
-    const struct fact *f = holder(k, d, 't', k->tree);
+    const struct result *f = holder(k, d, 't', k->tree);
 
     *asks = f == NULL;
     if (f == NULL || f->rc == 0) {
@@ -561,7 +566,7 @@ static bool find_blob(struct image_ask *k, const struct digest *d, bool *asks)
         return false;
     }
     k->p->reuse = REUSE_NONE;
-    f = brought(k, d);
+    f = staged_object(k, d);
     *asks = f == NULL;
     return f != NULL && f->rc == 0;
 }
@@ -583,27 +588,27 @@ static void send_blob(struct image_ask *k, const struct digest *d, uint64_t size
 static bool own_name(struct image_ask *k, struct digest *out, bool *asks)
 {
     const struct called *c = &k->at.digest.called;
-    const struct fact *f;
+    const struct result *f;
 
     *asks = false;
     if (c->by == CALLED_SHA256) {
         *out = c->sha256;
         return true;
     }
-    f = plan_row(k->facts, TABLE_ALIAS, arena_copy(k->a, alias_key(&c->sha512)), k->p);
+    f = plan_row(k->results, TABLE_ALIAS, arena_copy(k->a, alias_key(&c->sha512)), k->p);
     *asks = f == NULL;
     return f != NULL && f->rc == 0 && alias_decode(f->bytes, out);
 }
 
 static void plan_blob(struct image_ask *k)
 {
-    const struct fact *f = NULL;
+    const struct result *f = NULL;
     struct blob_row row;
     struct digest d;
     bool asks = false;
 
     if (own_name(k, &d, &asks) && find_blob(k, &d, &asks)) {
-        f = plan_row(k->facts, TABLE_BLOB,
+        f = plan_row(k->results, TABLE_BLOB,
                      arena_copy(k->a, slice_of((const char *)d.b, DIGEST_BYTES)), k->p);
         asks = f == NULL;
     }
@@ -617,11 +622,11 @@ static void plan_blob(struct image_ask *k)
     send_blob(k, &d, row.size_bytes);
 }
 
-/* --- manifests ---------------------------------------------------------------------------------------------------- */
+/* --- manifests -------------------------------------------------------------------------------- */
 
 static const struct snap *live(struct image_ask *k)
 {
-    const struct fact *f = plan_head(k->facts, k->tree, SLICE(""), k->p);
+    const struct result *f = plan_head(k->results, k->tree, SLICE(""), k->p);
 
     if (f != NULL && f->rc != 0) {
         image_say(k, OCI_NAME_UNKNOWN, "no image of this name was pushed here");
@@ -629,16 +634,17 @@ static const struct snap *live(struct image_ask *k)
     return f != NULL && f->rc == 0 ? &f->snap : NULL;
 }
 
-/* What a manifest was called when it came. p == NULL: there is none of that digest, or the plan asks (*asks). */
+/* What a manifest was called when it came. p == NULL: there is none of that digest, or the plan
+ * asks (*asks). */
 static struct slice type_of(struct image_ask *k, const struct snap *sn, const struct digest *d,
                             bool *asks)
 {
     struct slice path =
         arena_fmt(k->a, SLICE_FMT "type", SLICE_ARG(image_manifest_folder(d, k->a)));
-    const struct fact *f = plan_entry(k->facts, &sn->root, path, k->p);
+    const struct result *f = plan_entry(k->results, &sn->root, path, k->p);
 
     if (f != NULL && f->rc == 0) {
-        f = plan_row(k->facts, TABLE_INLINE,
+        f = plan_row(k->results, TABLE_INLINE,
                      arena_copy(k->a, slice_of((const char *)f->entry.digest.b, DIGEST_BYTES)),
                      k->p);
     }
@@ -647,9 +653,9 @@ static struct slice type_of(struct image_ask *k, const struct snap *sn, const st
 }
 
 /* The manifest that a tag or digest names. NULL: there is none, or the plan asks (*asks). */
-static const struct fact *find_manifest(struct image_ask *k, const struct snap *sn, bool *asks)
+static const struct result *find_manifest(struct image_ask *k, const struct snap *sn, bool *asks)
 {
-    const struct fact *f;
+    const struct result *f;
     struct slice path;
     struct digest d;
 
@@ -661,7 +667,7 @@ static const struct fact *find_manifest(struct image_ask *k, const struct snap *
     } else {
         return NULL;
     }
-    f = plan_entry(k->facts, &sn->root, path, k->p);
+    f = plan_entry(k->results, &sn->root, path, k->p);
     *asks = f == NULL;
     return f != NULL && f->rc == 0 ? f : NULL;
 }
@@ -677,7 +683,7 @@ static struct slice name_of(struct image_ask *k, const struct digest *d)
 static void plan_manifest(struct image_ask *k)
 {
     const struct snap *sn = live(k);
-    const struct fact *f;
+    const struct result *f;
     struct slice type = SLICE_NONE;
     struct slice name;
     bool asks = false;
@@ -707,7 +713,7 @@ static void plan_manifest(struct image_ask *k)
     plan_field(k->p, SLICE("docker-content-digest"), name);
 }
 
-/* --- lists -------------------------------------------------------------------------------------------------------- */
+/* --- lists ------------------------------------------------------------------------------------ */
 
 static void plan_list(struct image_ask *k, enum hosted_list form, const struct snap *sn)
 {
@@ -730,10 +736,11 @@ static void plan_tags(struct image_ask *k)
     }
 }
 
-/* Of what was never pushed, too: an empty list tells clients that this way of asking is known here. */
+/* Of what was never pushed, too: an empty list tells clients that this way of asking is known
+ * here. */
 static void plan_referrers(struct image_ask *k)
 {
-    const struct fact *f = plan_head(k->facts, k->tree, SLICE(""), k->p);
+    const struct result *f = plan_head(k->results, k->tree, SLICE(""), k->p);
     struct slice query = k->req->query;
     struct snap none = {0};
 
@@ -748,7 +755,7 @@ static void plan_referrers(struct image_ask *k)
     }
 }
 
-/* --- which requests ----------------------------------------------------------------------------------------------- */
+/* --- which requests --------------------------------------------------------------------------- */
 
 static void plan_read(struct image_ask *k)
 {

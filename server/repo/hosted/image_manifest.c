@@ -1,7 +1,9 @@
-/* image_manifest.c - what comes as a manifest, judged and told to the tree; and what goes with one that is deleted.
+/* image_manifest.c - what comes as a manifest, judged and told to the tree; and what goes with one
+ * that is deleted.
  *
- * The bytes are kept as they came. What they name must be here, in this image or in an upload to it, so that what can be pulled
- * is whole: but for a subject, which may come later, and for layers that their author keeps elsewhere. */
+ * The bytes are kept as they came. What they name must be here, in this image or in an upload to
+ * it, so that what can be pulled is whole: but for a subject, which may come later, and for layers
+ * that their author keeps elsewhere. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +60,7 @@ static int invalid(struct manifest *m, const char *why)
     return refuse(m, 400, OCI_MANIFEST_INVALID, slice_str(why));
 }
 
-/* --- what kind of manifest ---------------------------------------------------------------------------------------- */
+/* --- what kind of manifest -------------------------------------------------------------------- */
 
 static bool is_index(struct slice type)
 {
@@ -72,7 +74,8 @@ static bool is_image(struct slice type)
            slice_eqs(type, "application/vnd.docker.distribution.manifest.v2+json");
 }
 
-/* A document that reads as two kinds at once would be another image to each client (CVE-2021-41190). */
+/* A document that reads as two kinds at once would be another image to each client
+ * (CVE-2021-41190). */
 static int judge_kind(struct manifest *m, struct slice type)
 {
     struct slice said = jread_text(m->doc, "mediaType");
@@ -103,7 +106,7 @@ static int judge_kind(struct manifest *m, struct slice type)
     return 0;
 }
 
-/* --- what it names ------------------------------------------------------------------------------------------------ */
+/* --- what it names ---------------------------------------------------------------------------- */
 
 struct descriptor {
     struct oci_digest digest;
@@ -215,7 +218,7 @@ static int add_named(struct manifest *m, struct slice type)
     return rc == 0 && m->out->status == 0 ? each_of(m, "layers", add_blob) : rc;
 }
 
-/* --- its subject -------------------------------------------------------------------------------------------------- */
+/* --- its subject ------------------------------------------------------------------------------ */
 
 /* What a list of referrers says of this manifest. */
 static char *descriptor_text(const struct manifest *m, struct slice type)
@@ -275,7 +278,7 @@ static int add_subject(struct manifest *m, struct slice type, const char *hex)
     return rc;
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static int add_itself(struct manifest *m, struct slice type, struct slice tag)
 {
@@ -375,7 +378,7 @@ static int manifest_read(void *state, struct slice bytes, bool end, struct chang
 const struct put_reader image_manifest_reader = {
     .open = manifest_open, .read = manifest_read, .close = manifest_close};
 
-/* --- deletion by digest ------------------------------------------------------------------------------------------- */
+/* --- deletion by digest ----------------------------------------------------------------------- */
 
 static bool has_bytes(const struct entry *en, const struct digest *d)
 {

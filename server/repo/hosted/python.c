@@ -27,7 +27,7 @@ bool python_is_file(struct slice name)
            slice_ends(name, SLICE(".zip"));
 }
 
-/* --- which form of a page ----------------------------------------------------------------------------------------- */
+/* --- which form of a page --------------------------------------------------------------------- */
 
 static bool asks_for(const struct http_req *req, const char *type)
 {
@@ -69,7 +69,7 @@ static bool page_form(struct python_ask *k, enum hosted_list form)
     return true;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* Of a closed repo each sees what their token's scopes name. */
 static void plan_projects(struct python_ask *k)
@@ -89,9 +89,9 @@ static struct slice tree_of(const struct python_ask *k, const struct spot *at)
 }
 
 /* NULL: the plan asks, or has answered. */
-static const struct fact *project_head(struct python_ask *k, const struct spot *at)
+static const struct result *project_head(struct python_ask *k, const struct spot *at)
 {
-    const struct fact *head = plan_head(k->facts, tree_of(k, at), at->version, k->p);
+    const struct result *head = plan_head(k->results, tree_of(k, at), at->version, k->p);
 
     if (head != NULL && head->rc != 0) {
         plan_reply(k->p, 404, SLICE("no such project here, or no such version of its tree\n"));
@@ -101,7 +101,7 @@ static const struct fact *project_head(struct python_ask *k, const struct spot *
 
 static void plan_project(struct python_ask *k, const struct spot *at)
 {
-    const struct fact *head = project_head(k, at);
+    const struct result *head = project_head(k, at);
 
     if (head != NULL && page_form(k, LIST_PYTHON_PROJECT)) {
         k->p->snap = head->snap;
@@ -112,12 +112,12 @@ static void plan_project(struct python_ask *k, const struct spot *at)
 
 static void plan_file(struct python_ask *k, const struct spot *at)
 {
-    const struct fact *head = project_head(k, at);
-    const struct fact *file = NULL;
+    const struct result *head = project_head(k, at);
+    const struct result *file = NULL;
     struct plan *p = k->p;
 
     if (head != NULL) {
-        file = plan_entry(k->facts, &head->snap.root, at->file, p);
+        file = plan_entry(k->results, &head->snap.root, at->file, p);
     }
     if (file == NULL) {
         return;
@@ -139,7 +139,7 @@ static void plan_file(struct python_ask *k, const struct spot *at)
                                               : SLICE("max-age=365000000, immutable, private");
 }
 
-/* --- marks, and taking away --------------------------------------------------------------------------------------- */
+/* --- marks, and taking away ------------------------------------------------------------------- */
 
 static void plan_put(struct python_ask *k, const struct spot *at, enum put_kind kind)
 {
@@ -159,7 +159,7 @@ static void plan_put(struct python_ask *k, const struct spot *at, enum put_kind 
 /* PUT <file>.yanked, with the reason as its body. */
 static void plan_yank(struct python_ask *k, const struct spot *at)
 {
-    const struct fact *head, *file;
+    const struct result *head, *file;
     struct plan *p = k->p;
 
     p->right = RIGHT_PUBLISH; /* what is there is told only to those who may */
@@ -167,7 +167,7 @@ static void plan_yank(struct python_ask *k, const struct spot *at)
     if (head == NULL) {
         return;
     }
-    file = plan_entry(k->facts, &head->snap.root, slice_first(at->file, at->file.n - 7), p);
+    file = plan_entry(k->results, &head->snap.root, slice_first(at->file, at->file.n - 7), p);
     if (file != NULL && file->rc != 0) {
         plan_reply(p, 404, SLICE("this project has no such file to yank\n"));
     } else if (file != NULL) {
@@ -197,7 +197,7 @@ static void plan_change(struct python_ask *k, const struct spot *at)
     }
 }
 
-/* --- uploads ------------------------------------------------------------------------------------------------------ */
+/* --- uploads ---------------------------------------------------------------------------------- */
 
 static void plan_upload(struct python_ask *k)
 {
@@ -269,7 +269,7 @@ void python_put_answer(const struct plan *p, struct upload_reply *u)
     json_decref(o);
 }
 
-/* --- which requests ----------------------------------------------------------------------------------------------- */
+/* --- which requests --------------------------------------------------------------------------- */
 
 /* True: the client is told the page's one name. */
 static bool redirects(struct python_ask *k, const struct spot *at)

@@ -1,11 +1,13 @@
-/* python.h - Python packages in a hosted repo: twine, uv publish and the like bring them, pip and uv take them.
+/* python.h - Python packages in a hosted repo: twine, uv publish and the like bring them, pip and
+ * uv take them.
  *
  *   POST /<repo>/legacy/                one file, as a form (the index's upload API)
  *   GET  /<repo>/simple/                the projects; /<repo>/simple/<name>[@version]/ the files of one (PEP 503, 691, 700)
  *   GET  /<repo>/simple/<name>/<file>   a file; behind it .metadata (PEP 658), .asc, .yanked
  *
- * A project is the hosted tree "simple/<normalized name>", so that versions, rollback, scopes, collection are those of all trees;
- * no other tree has the owner "simple". Beside each distribution its tree has
+ * A project is the hosted tree "simple/<normalized name>", so that versions, rollback, scopes,
+ * collection are those of all trees; no other tree has the owner "simple". Beside each distribution
+ * its tree has
  *
  *   <file>.about       {"requires-python": ..., "upload-time": "2026-01-02T03:04:05Z"}: what the page says and the file does not
  *   <file>.metadata    of wheels: METADATA, as it stands in them
@@ -35,7 +37,7 @@ struct python_ask {
     const struct repo *r;
     const struct http_req *req;
     const struct principal *who;
-    const struct facts *facts;
+    const struct results *results;
     struct arena *a;
     struct plan *p;
     struct slice path;  /* below the repo, raw */

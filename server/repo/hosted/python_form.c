@@ -1,7 +1,9 @@
-/* python_form.c - one distribution as twine and uv publish send it: a form whose fields come in any order, the file among them.
+/* python_form.c - one distribution as twine and uv publish send it: a form whose fields come in any
+ * order, the file among them.
  *
- * What is looked at: name, version, filetype, requires_python, the digests, content, gpg_signature. The rest of what these clients
- * say stands in the file itself; it is passed over, up to a bound. */
+ * What is looked at: name, version, filetype, requires_python, the digests, content, gpg_signature.
+ * The rest of what these clients say stands in the file itself; it is passed over, up to a
+ * bound. */
 #include <inttypes.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -32,8 +34,8 @@ struct python_inside {
 
 /* --- what a distribution says of itself ---
  *
- * What a distribution that was sent is, whatever its name and its form say: a wheel tells it by its METADATA, of
- * a source archive only the kind is looked at, for installers build it to know.
+ * What a distribution that was sent is, whatever its name and its form say: a wheel tells it by its
+ * METADATA, of a source archive only the kind is looked at, for installers build it to know.
  *
  * owns     metadata; python_inside_fini(). Slices live with it, or in the arena
  * threads  a pool thread; reads the file
@@ -140,7 +142,8 @@ static int check_wheel(struct python_inside *in, struct blob *b, const struct di
     return 0;
 }
 
-/* A source archive is gzip or zip. What it says of itself is not looked for: installers build it to know. */
+/* A source archive is gzip or zip. What it says of itself is not looked for: installers build it to
+ * know. */
 static int check_source(struct blob *b, struct slice file, struct upload_reply *out, struct err *e)
 {
     uint8_t magic[2] = {0};
@@ -230,11 +233,11 @@ struct form {
     uint64_t others_bytes;
     EVP_MD_CTX *md5; /* NULL: the library has none, as in FIPS mode */
     struct blake2b blake2;
-    struct slice
-        project; /* normalized, and the caller may bring its files; p == NULL: not known yet */
+    /* normalized, and the caller may bring its files; p == NULL: not known yet */
+    struct slice project;
     struct python_inside inside;
     /* while bytes are read: */
-    struct intake *to;
+    struct form_upload *to;
     struct upload_reply *out;
 };
 
@@ -249,7 +252,7 @@ static struct slice value(const struct form *f, enum field which)
     return slice_trim(buf_slice(&f->field[which]));
 }
 
-/* --- whose it is -------------------------------------------------------------------------------------------------- */
+/* --- whose it is ------------------------------------------------------------------------------ */
 
 static int may_bring(struct form *f, struct slice project, struct err *e)
 {
@@ -285,8 +288,8 @@ static int judge_name(struct form *f, struct err *e)
     return may_bring(f, f->project, e);
 }
 
-/* Before the file's bytes, so that nobody fills the disk who may not: by the name that the form has told, as the tools' order has it,
- * else by the file's own, which must prove to be the same. */
+/* Before the file's bytes, so that nobody fills the disk who may not: by the name that the form has
+ * told, as the tools' order has it, else by the file's own, which must prove to be the same. */
 static int judge_file(struct form *f, struct err *e)
 {
     struct slice file = value(f, FIELD_CONTENT);
@@ -309,7 +312,7 @@ static int judge_file(struct form *f, struct err *e)
     return may_bring(f, pyname_normal(file, &f->arena), e);
 }
 
-/* --- the form's parts --------------------------------------------------------------------------------------------- */
+/* --- the form's parts ------------------------------------------------------------------------- */
 
 static int on_part(void *arg, const struct multipart_part *p, struct err *e)
 {
@@ -338,7 +341,7 @@ static int on_part(void *arg, const struct multipart_part *p, struct err *e)
 
 static int on_content(struct form *f, struct slice bytes, struct err *e)
 {
-    int rc = intake_write(f->to, bytes, f->out, e);
+    int rc = form_upload_write(f->to, bytes, f->out, e);
 
     if (rc == 0 && f->out->status == 0) {
         if (f->md5 != NULL) {
@@ -396,7 +399,7 @@ static int settle(struct form *f, int rc, const struct err *why, struct err *e)
     return rc != 0 ? err_set(e, rc, "%s", why->text) : 0;
 }
 
-/* --- what it says, and what it is --------------------------------------------------------------------------------- */
+/* --- what it says, and what it is ------------------------------------------------------------- */
 
 static bool require(struct form *f, bool holds, const char *what)
 {
@@ -471,10 +474,10 @@ static bool md5_holds(struct form *f)
 static bool check_digests(struct form *f)
 {
     uint8_t blake2[BLAKE2B_256_BYTES];
-    const struct digest *d = intake_digest(f->to);
+    const struct digest *d = form_upload_digest(f->to);
 
     blake2b_final(&f->blake2, blake2);
-    return require(f, intake_bytes(f->to) != 0, "the file is empty") &&
+    return require(f, form_upload_bytes(f->to) != 0, "the file is empty") &&
            require(f, digest_holds(f, FIELD_SHA256, d->b, DIGEST_BYTES),
                    "the bytes are not those of sha256_digest: send them again") &&
            require(f, digest_holds(f, FIELD_BLAKE2, blake2, BLAKE2B_256_BYTES),
@@ -485,7 +488,7 @@ static bool check_digests(struct form *f)
 static int check_inside(struct form *f, const struct distribution *d, struct err *e)
 {
     struct blob *b = NULL;
-    int rc = intake_look(f->to, &b, e);
+    int rc = form_upload_look(f->to, &b, e);
 
     if (rc == 0) {
         f->inside.project = f->project;
@@ -496,7 +499,7 @@ static int check_inside(struct form *f, const struct distribution *d, struct err
     return rc;
 }
 
-/* --- publishing --------------------------------------------------------------------------------------------------- */
+/* --- publishing ------------------------------------------------------------------------------- */
 
 static struct slice about(struct form *f, uint64_t now_unix_s)
 {
@@ -528,21 +531,23 @@ static struct slice beside(struct form *f, const char *end)
 
 static int publish(struct form *f, uint64_t now_unix_s, struct err *e)
 {
-    struct intake_beside more[3];
+    struct form_upload_beside more[3];
     size_t n = 0;
 
-    more[n++] = (struct intake_beside){beside(f, ".about"), about(f, now_unix_s)};
+    more[n++] = (struct form_upload_beside){beside(f, ".about"), about(f, now_unix_s)};
     if (f->inside.metadata.n != 0) {
-        more[n++] = (struct intake_beside){beside(f, ".metadata"), buf_slice(&f->inside.metadata)};
+        more[n++] =
+            (struct form_upload_beside){beside(f, ".metadata"), buf_slice(&f->inside.metadata)};
     }
     if (f->field[FIELD_ASC].n != 0) {
-        more[n++] = (struct intake_beside){beside(f, ".asc"), buf_slice(&f->field[FIELD_ASC])};
+        more[n++] = (struct form_upload_beside){beside(f, ".asc"), buf_slice(&f->field[FIELD_ASC])};
     }
-    return intake_publish(f->to, arena_fmt(&f->arena, "simple/" SLICE_FMT, SLICE_ARG(f->project)),
-                          value(f, FIELD_CONTENT), more, n, now_unix_s, f->out, e);
+    return form_upload_publish(f->to,
+                               arena_fmt(&f->arena, "simple/" SLICE_FMT, SLICE_ARG(f->project)),
+                               value(f, FIELD_CONTENT), more, n, now_unix_s, f->out, e);
 }
 
-/* --- the reader --------------------------------------------------------------------------------------------------- */
+/* --- the reader ------------------------------------------------------------------------------- */
 
 static EVP_MD_CTX *md5_open(void)
 {
@@ -590,8 +595,8 @@ static void form_close(void *state)
     }
 }
 
-static int form_read(void *state, struct slice bytes, struct intake *to, struct upload_reply *out,
-                     struct err *e)
+static int form_read(void *state, struct slice bytes, struct form_upload *to,
+                     struct upload_reply *out, struct err *e)
 {
     struct form *f = state;
     struct err why = {0};
@@ -601,7 +606,7 @@ static int form_read(void *state, struct slice bytes, struct intake *to, struct 
     return settle(f, multipart_feed(&f->parser, bytes, &why), &why, e);
 }
 
-static int form_finish(void *state, uint64_t now_unix_s, struct intake *to,
+static int form_finish(void *state, uint64_t now_unix_s, struct form_upload *to,
                        struct upload_reply *out, struct err *e)
 {
     struct form *f = state;

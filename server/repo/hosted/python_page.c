@@ -29,7 +29,7 @@ struct project {
     size_t count, room;
 };
 
-/* --- what the tree has -------------------------------------------------------------------------------------------- */
+/* --- what the tree has ------------------------------------------------------------------------ */
 
 /* What is beside a file comes behind it, and few others stand between. */
 static struct file *file_of(struct project *p, struct slice name)
@@ -103,7 +103,7 @@ static int by_version(const void *a, const void *b)
     return c != 0 ? c : slice_cmp(x->name, y->name);
 }
 
-/* --- a page of files ---------------------------------------------------------------------------------------------- */
+/* --- a page of files -------------------------------------------------------------------------- */
 
 /* What no page may hold is left out: a reason is whatever somebody has sent. */
 static struct slice text_of(struct project *p, const struct digest *d)
@@ -215,7 +215,7 @@ static int list_project(struct store *s, const struct plan *pl, struct page *pag
     return rc;
 }
 
-/* --- the projects ------------------------------------------------------------------------------------------------- */
+/* --- the projects ----------------------------------------------------------------------------- */
 
 struct projects {
     struct page *page;

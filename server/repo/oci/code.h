@@ -1,4 +1,5 @@
-/* code.h - a registry's noes: the specification's codes, the status that goes with each, and their JSON.
+/* code.h - a registry's refusals: the specification's codes, the status that goes with each, and
+ * their JSON.
  *
  * {"errors": [{"code": "NAME_UNKNOWN", "message": "what, why, what to do"}]}
  *
@@ -35,7 +36,8 @@ int oci_code_status(enum oci_code c); /* the usual one: 404, 400, 405 ... */
 struct slice oci_errors(enum oci_code c, struct slice message, struct arena *a);
 #define OCI_ERRORS_TYPE SLICE("application/json; charset=utf-8")
 
-/* What a failure that has no code of its own is called: by its status alone. of_manifest: what was asked for; else a blob. */
+/* What a failure that has no code of its own is called: by its status alone. of_manifest: what was
+ * asked for; else a blob. */
 enum oci_code oci_code_of_status(int status, bool of_manifest);
 
 #endif

@@ -1,4 +1,5 @@
-/* names.h - what clients may call a registry by ?ns=: the hosts in its `names`, else its origin's own.
+/* names.h - what clients may call a registry by ?ns=: the hosts in its `names`, else its origin's
+ * own.
  *
  * threads  any; pure
  */

@@ -1,5 +1,6 @@
-/* oci.c - registries of container images: manifests and layers by digest, for ever; tags for a minute, told apart from what is
- * here by a HEAD. Nothing in a manifest is rewritten. docs/protocols/oci.md */
+/* oci.c - registries of container images: manifests and layers by digest, for ever; tags for a
+ * minute, told apart from what is here by a HEAD. Nothing in a manifest is rewritten.
+ * docs/protocols/oci.md */
 #include <stdlib.h>
 
 #include "common/codec/form.h"
@@ -50,18 +51,19 @@ struct oci {
     bool library; /* names without a '/' are the hub's own: "library/alpine" */
 };
 
-/* All kinds of manifests that there are: asked in one way, so that a tag is one thing (docs/protocols/oci.md). */
+/* All kinds of manifests that there are: asked in one way, so that a tag is one thing
+ * (docs/protocols/oci.md). */
 #define MANIFEST_TYPES                                                                             \
     "application/vnd.oci.image.index.v1+json, "                                                    \
     "application/vnd.docker.distribution.manifest.list.v2+json, "                                  \
     "application/vnd.oci.image.manifest.v1+json, "                                                 \
     "application/vnd.docker.distribution.manifest.v2+json"
 
-/* Registries say 401 of what does not exist, or is private; to a client of ours that would mean that it needs another token
- * from us. */
+/* Registries say 401 of what does not exist, or is private; to a client of ours that would mean
+ * that it needs another token from us. */
 static const struct status_map refused_is_denied[] = {{401, 403}};
 
-/* --- the settings ------------------------------------------------------------------------------------------------- */
+/* --- the settings ----------------------------------------------------------------------------- */
 
 /* A reload frees the configuration that they come from. */
 static int take_names(struct repo *r, const struct repo_conf *conf, struct err *e)
@@ -131,7 +133,7 @@ static void oci_close(struct repo *r)
     }
 }
 
-/* --- plans -------------------------------------------------------------------------------------------------------- */
+/* --- plans ------------------------------------------------------------------------------------ */
 
 struct ask {
     const struct repo *r;
@@ -162,40 +164,40 @@ static struct slice query_of(const struct ask *k)
 }
 
 /* path: "library/alpine/manifests/latest" */
-static void want(struct ask *k, struct slice path, struct slice query)
+static void lookup(struct ask *k, struct slice path, struct slice query)
 {
     struct plan *p = k->p;
 
-    plan_want(k->r, k->rule, path, k->a, p);
-    p->want.key = plan_key(path, query, k->a);
-    p->want.url = plan_url(k->state->base, path, query, k->a);
-    p->want.token_scope =
+    plan_lookup(k->r, k->rule, path, k->a, p);
+    p->lookup.key = plan_key(path, query, k->a);
+    p->lookup.url = plan_url(k->state->base, path, query, k->a);
+    p->lookup.token_scope =
         arena_fmt(k->a, "repository:%s" SLICE_FMT ":pull", k->state->prefix, SLICE_ARG(k->at.name));
     if (k->rule->built_in) {
-        p->want.ttl_s = TAG_TTL_S;
-        p->want.neg_ttl_s = NO_TTL_S;
+        p->lookup.ttl_s = TAG_TTL_S;
+        p->lookup.neg_ttl_s = NO_TTL_S;
     }
-    p->want.refusal_ttl_s = p->want.neg_ttl_s;
+    p->lookup.refusal_ttl_s = p->lookup.neg_ttl_s;
     if (k->rule->status_maps == 0) {
-        p->want.status_map = refused_is_denied;
-        p->want.status_maps = ARRAY_LEN(refused_is_denied);
+        p->lookup.status_map = refused_is_denied;
+        p->lookup.status_maps = ARRAY_LEN(refused_is_denied);
     }
 }
 
-/* The digest is its name: it is for ever, and held to it. Where all may read all, a layer that came with one image is there for
- * the others. */
+/* The digest is its name: it is for ever, and held to it. Where all may read all, a layer that came
+ * with one image is there for the others. */
 static void by_digest(struct ask *k, struct slice held_by)
 {
     const struct oci_digest *d = &k->at.digest;
     struct plan *p = k->p;
 
-    p->want.class = WANT_IMMUTABLE;
-    p->want.digest_known = d->called.by == CALLED_SHA256;
-    p->want.digest = d->called.sha256;
+    p->lookup.class = LOOKUP_IMMUTABLE;
+    p->lookup.digest_known = d->called.by == CALLED_SHA256;
+    p->lookup.digest = d->called.sha256;
     if (d->called.by == CALLED_SHA512) {
-        p->want.sum = (struct want_sum){WANT_SUM_SHA512, .sha512 = d->called.sha512};
+        p->lookup.sum = (struct lookup_sum){LOOKUP_SUM_SHA512, .sha512 = d->called.sha512};
     }
-    p->want.held_by = k->r->anonymous_read ? held_by : SLICE_NONE;
+    p->lookup.held_by = k->r->anonymous_read ? held_by : SLICE_NONE;
     p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(d->text));
     plan_field(p, SLICE("docker-content-digest"), d->text);
 }
@@ -204,15 +206,15 @@ static void plan_manifest(struct ask *k, struct slice path)
 {
     struct plan *p = k->p;
 
-    want(k, path, SLICE_NONE);
-    p->want.accept = SLICE(MANIFEST_TYPES);
+    lookup(k, path, SLICE_NONE);
+    p->lookup.accept = SLICE(MANIFEST_TYPES);
     p->delivery = DELIVERY_WHOLE;
     p->content_type = SLICE("application/vnd.oci.image.manifest.v1+json");
     if (k->at.by_digest) {
         by_digest(k, SLICE("/manifests/"));
     } else {
-        p->want.class = WANT_MUTABLE;
-        p->want.repr_digest = REPR_DIGEST_ASKED;
+        p->lookup.class = LOOKUP_MUTABLE;
+        p->lookup.repr_digest = REPR_DIGEST_ASKED;
     }
 }
 
@@ -220,17 +222,17 @@ static void plan_blob(struct ask *k, struct slice path)
 {
     struct plan *p = k->p;
 
-    want(k, path, SLICE_NONE);
+    lookup(k, path, SLICE_NONE);
     by_digest(k, SLICE("/blobs/"));
-    p->want.redirects = REDIRECTS_HOLD;
+    p->lookup.redirects = REDIRECTS_HOLD;
     p->fields_of = FIELDS_OWN;
     p->content_type = SLICE("application/octet-stream");
 }
 
 static void plan_list(struct ask *k, struct slice path)
 {
-    want(k, path, query_of(k));
-    k->p->want.class = WANT_MUTABLE;
+    lookup(k, path, query_of(k));
+    k->p->lookup.class = LOOKUP_MUTABLE;
     k->p->content_type = k->at.kind == OCI_TAGS ? SLICE("application/json")
                                                 : SLICE("application/vnd.oci.image.index.v1+json");
     k->p->location = k->req->path; /* what the link to its next part begins with */
@@ -299,7 +301,7 @@ static bool refuses(struct ask *k)
 }
 
 static int oci_plan(const struct repo *r, const struct http_req *req, struct slice path,
-                    const struct principal *who, const struct facts *facts, struct arena *arena,
+                    const struct principal *who, const struct results *results, struct arena *arena,
                     struct plan *out, struct err *e)
 {
     struct ask k = {.r = r, .state = r->state, .req = req, .a = arena, .p = out};
@@ -307,7 +309,7 @@ static int oci_plan(const struct repo *r, const struct http_req *req, struct sli
     enum oci_code code;
 
     (void)who;
-    (void)facts;
+    (void)results;
     (void)e;
     if (!oci_asked(req)) {
         plan_reply(out, 404,
@@ -334,7 +336,7 @@ static int oci_plan(const struct repo *r, const struct http_req *req, struct sli
     return 0;
 }
 
-/* --- answers ------------------------------------------------------------------------------------------------------ */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 /* What else an origin says is about its own machinery, budgets and addresses. */
 static bool passes(struct slice name)
@@ -352,7 +354,8 @@ static bool passes(struct slice name)
     return false;
 }
 
-/* Where the list goes on at the origin, only the query tells; the path is the client's own. p == NULL: it does not. */
+/* Where the list goes on at the origin, only the query tells; the path is the client's own. p ==
+ * NULL: it does not. */
 static struct slice next_of(const struct plan *p, struct slice link, struct arena *a)
 {
     struct slice rest = link;
@@ -380,7 +383,8 @@ static struct slice next_of(const struct plan *p, struct slice link, struct aren
                      SLICE_ARG(target));
 }
 
-/* The origin's own link leads past this server and is not passed on: this is its query at our path. */
+/* The origin's own link leads past this server and is not passed on: this is its query at our
+ * path. */
 static void add_next(const struct plan *p, const struct answer *a, struct arena *arena,
                      struct http_reply *reply)
 {
@@ -414,15 +418,15 @@ static void oci_answer(const struct repo *r, const struct plan *p, const struct 
     if (a != NULL && p->location.p != NULL) {
         add_next(p, a, arena, reply);
     }
-    if (p->kind == PLAN_WANT && p->delivery == DELIVERY_WHOLE &&
+    if (p->kind == PLAN_LOOKUP && p->delivery == DELIVERY_WHOLE &&
         p->etag.p == NULL) { /* a tag: the digest is known by now */
         char hex[DIGEST_HEX + 1];
-        digest_format(&p->want.digest, hex);
+        digest_format(&p->lookup.digest, hex);
         reply_addf(reply, arena, "docker-content-digest", "sha256:%s", hex);
     }
 }
 
-static bool oci_kept(const struct repo *r, struct slice key, struct arena *a, struct want *out)
+static bool oci_kept(const struct repo *r, struct slice key, struct arena *a, struct lookup *out)
 {
     struct slice path = slice_cut(&key, '?');
     struct plan p = {0};
@@ -433,9 +437,9 @@ static bool oci_kept(const struct repo *r, struct slice key, struct arena *a, st
     if (oci_path_parse(path, a, &k.at, &code, NULL) != 0 || k.rule->class == RULE_DENY) {
         return false;
     }
-    want(&k, path, SLICE_NONE);
-    *out = p.want;
-    out->class = k.at.by_digest && k.at.kind != OCI_REFERRERS ? WANT_IMMUTABLE : WANT_MUTABLE;
+    lookup(&k, path, SLICE_NONE);
+    *out = p.lookup;
+    out->class = k.at.by_digest && k.at.kind != OCI_REFERRERS ? LOOKUP_IMMUTABLE : LOOKUP_MUTABLE;
     return true;
 }
 

@@ -12,7 +12,8 @@ static bool small_alnum(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-/* What may stand between two runs of letters and digits: '.', '_', "__", any number of '-'. n: how long it is; 0: none. */
+/* What may stand between two runs of letters and digits: '.', '_', "__", any number of '-'. n: how
+ * long it is; 0: none. */
 static size_t separator(struct slice s)
 {
     size_t n = 0;

@@ -1,14 +1,16 @@
 /* path.h - what a request below /v2/ is about: the image's name, and what of it.
  *
- * Shared by all who speak to clients of registries: the pull-through adapter beside this, and hosted repos that take pushes.
- * A plan is asked for a path of /v2/ when its ops say `registry` (repo.h); registry_route() has taken the repo off its front, so
- * what is read here is "<name>/manifests/<reference>" and the like. Names may hold words such as "manifests": the end of
+ * Shared by all who speak to clients of registries: the pull-through adapter beside this, and
+ * hosted repos that take pushes. A plan is asked for a path of /v2/ when its ops say `registry`
+ * (repo.h); registry_route() has taken the repo off its front, so what is read here is
+ * "<name>/manifests/<reference>" and the like. Names may hold words such as "manifests": the end of
  * the path decides.
  *
  * owns     slices live in the arena that is given
  * threads  any; pure
  * errors   E_INVALID, and *code says which of the specification's; for people in *e
- * source   OCI distribution-spec 1.1, "API" and "Pulling manifests" (the grammars of name, tag and digest)
+ * source   OCI distribution-spec 1.1, "API" and "Pulling manifests" (the grammars of name, tag and
+ *          digest)
  */
 #ifndef SERVER_REPO_OCI_PATH_H
 #define SERVER_REPO_OCI_PATH_H

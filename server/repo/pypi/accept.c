@@ -108,7 +108,8 @@ enum page_format page_format_of(struct slice accept, struct slice query)
         }
     }
     f = heaviest(named);
-    /* A wildcard alone, or one that outweighs what was named: what any browser shows, unless that was named with less. */
+    /* A wildcard alone, or one that outweighs what was named: what any browser shows, unless that
+     * was named with less. */
     if (any > 0 && named[PAGE_TEXT] == -1 && (f == PAGE_NONE || any > named[f])) {
         return PAGE_TEXT;
     }

@@ -11,7 +11,8 @@ enum page_format {
     PAGE_TEXT, /* text/html: the same bytes under the name that browsers know */
 };
 
-/* accept: all Accept fields joined, p == NULL without. query: a ?format= in it (PEP 691) overrides them. */
+/* accept: all Accept fields joined, p == NULL without. query: a ?format= in it (PEP 691) overrides
+ * them. */
 enum page_format page_format_of(struct slice accept, struct slice query);
 struct slice page_format_type(enum page_format f);
 /* Short names, for struct plan's variant, and back. */

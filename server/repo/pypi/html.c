@@ -1,7 +1,9 @@
-/* html.c - reads a simple page in HTML: anchors, their text, <base> and <meta>; all else is skipped.
+/* html.c - reads a simple page in HTML: anchors, their text, <base> and <meta>; all else is
+ * skipped.
  *
- * Our own scanner, in one pass whatever the input (docs/decisions/0003-simple-pages-scanner.md). It follows the HTML standard where
- * that decides what is a tag: comments, text that is no markup (script, style, title...), quotes, character references. */
+ * Our own scanner, in one pass whatever the input (docs/decisions/0003-simple-pages-scanner.md). It
+ * follows the HTML standard where that decides what is a tag: comments, text that is no markup
+ * (script, style, title...), quotes, character references. */
 #include <stdlib.h>
 
 #include "common/codec/html.h"

@@ -1,7 +1,8 @@
 /* json.c - reads a simple page in JSON, as a stream (project lists have tens of megabytes).
  *
- * To HTML, it tells the page what it finds. To JSON, it writes what it reads, every key in its place, and edits two things:
- * the links of files, and the files that have none we could keep, which are taken out again. */
+ * To HTML, it tells the page what it finds. To JSON, it writes what it reads, every key in its
+ * place, and edits two things: the links of files, and the files that have none we could keep,
+ * which are taken out again. */
 #include <stdlib.h>
 #include <yajl/yajl_parse.h>
 

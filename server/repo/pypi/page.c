@@ -10,9 +10,10 @@
 enum { URL_BYTES = 16 << 10 };
 enum { FILE_ROW = DIGEST_BYTES + 8 };
 
-/* --- rows of links ------------------------------------------------------------------------------------------------ */
+/* --- rows of links ---------------------------------------------------------------------------- */
 
-/* 64 bits: a page that could choose a host with the id of another's would divert that one's files. */
+/* 64 bits: a page that could choose a host with the id of another's would divert that one's
+ * files. */
 void link_id(struct slice origin, struct slice page_path, char out[LINK_ID + 1])
 {
     struct buf text = BUF_INIT(URL_BYTES * 4);
@@ -48,13 +49,13 @@ void file_row_key(struct buf *out, struct slice repo, struct slice origin, struc
     buf_adds(out, id);
 }
 
-void file_row_encode(const struct file_facts *f, struct buf *out)
+void file_row_encode(const struct file_results *f, struct buf *out)
 {
     buf_add(out, f->digest.b, DIGEST_BYTES);
     buf_be(out, 8, f->size_bytes);
 }
 
-bool file_rows_agree(struct slice rows, struct file_facts *out)
+bool file_rows_agree(struct slice rows, struct file_results *out)
 {
     if (rows.n == 0 || rows.n % FILE_ROW != 0) {
         return false;
@@ -71,17 +72,18 @@ bool file_rows_agree(struct slice rows, struct file_facts *out)
     return true;
 }
 
-/* --- where links lead --------------------------------------------------------------------------------------------- */
+/* --- where links lead ------------------------------------------------------------------------- */
 
-/* The page's URL less its path below the repo: the index's root as the origin's redirects made it. */
+/* The page's URL less its path below the repo: the index's root as the origin's redirects made
+ * it. */
 static struct slice other_root(struct slice url, struct slice path)
 {
     url = slice_cut(&url, '?');
     return slice_ends(url, path) ? slice_first(url, url.n - path.n) : SLICE_NONE;
 }
 
-/* page_path: canonical, below the repo; page_url: where its bytes came from. r == NULL: for links_base() and links_where() alone, no
- * other argument but page_url counts. */
+/* page_path: canonical, below the repo; page_url: where its bytes came from. r == NULL: for
+ * links_base() and links_where() alone, no other argument but page_url counts. */
 static void links_init(struct links *l, const struct repo *r, bool only_named,
                        struct slice page_path, struct slice page_url, struct batch *rows)
 {
@@ -257,7 +259,7 @@ out:
 
 /* Remembers what the page says of a file; suffix: "" or ".metadata". */
 static void links_note(struct links *l, const struct link *k, struct slice suffix,
-                       const struct file_facts *f)
+                       const struct file_results *f)
 {
     struct buf key = BUF_INIT(URL_BYTES * 4);
     struct buf row = BUF_INIT(FILE_ROW);
@@ -282,7 +284,7 @@ static void links_note(struct links *l, const struct link *k, struct slice suffi
     buf_free(&file);
 }
 
-/* --- a page ------------------------------------------------------------------------------------------------------- */
+/* --- a page ----------------------------------------------------------------------------------- */
 
 void page_init(struct page *p, enum page_format f, const struct repo *r, bool only_named,
                struct slice path, struct slice url, struct batch *rows, size_t max_bytes)
@@ -298,8 +300,8 @@ void page_init(struct page *p, enum page_format f, const struct repo *r, bool on
     links_init(&p->links, r, only_named, path, url, rows);
 }
 
-void page_init_told(struct page *p, struct slice url,
-                    void (*tell)(void *arg, const struct page_file *f), void *arg)
+void page_init_reported(struct page *p, struct slice url,
+                        void (*tell)(void *arg, const struct page_file *f), void *arg)
 {
     *p = (struct page){.format = PAGE_JSON,
                        .metas = BUF_INIT(0),
@@ -358,8 +360,8 @@ static bool split_hash(struct slice text, struct slice *name, struct slice *hash
 void page_note(struct page *p, const struct link *k, struct slice hash_name, struct slice hash,
                struct slice metadata, uint64_t size_bytes)
 {
-    struct file_facts f = {.size_bytes = size_bytes};
-    struct file_facts m = {.size_bytes = LENGTH_UNKNOWN};
+    struct file_results f = {.size_bytes = size_bytes};
+    struct file_results m = {.size_bytes = LENGTH_UNKNOWN};
     struct slice name;
     struct slice value;
 

@@ -1,23 +1,27 @@
-/* page.h - one simple page on its way from the origin's form to ours: a reader (HTML or JSON) tells what it finds, the page
- * writes it as HTML or JSON, links made to lead through the mirror, facts of files noted.
+/* page.h - one simple page on its way from the origin's form to ours: a reader (HTML or JSON) tells
+ * what it finds, the page writes it as HTML or JSON, links made to lead through the mirror, results
+ * of files noted.
  *
- * JSON to JSON goes past the model (json.c edits the stream), so that no key is lost that we do not know. Nothing of an
- * HTML page is copied through: what we did not understand is not there.
+ * JSON to JSON goes past the model (json.c edits the stream), so that no key is lost that we do not
+ * know. Nothing of an HTML page is copied through: what we did not understand is not there.
  *
- * Links are written anew so that they lead through the mirror. A file becomes "<up>+f/<link-id>/<path>": relative to the page, so that neither our public name nor a proxy's prefix
- * matters. The id is made of the file's origin (scheme, host, port) and of the page that names it; what stands for it, and
- * what the page tells of each file (SHA-256, size), are rows in TABLE_ORIGIN, so that a file request needs no page. A page
- * of the same index becomes a path below the repo. Whatever is neither http nor https, or leads to a host that origin.h
- * does not admit, is dropped.
+ * Links are written anew so that they lead through the mirror. A file becomes
+ * "<up>+f/<link-id>/<path>": relative to the page, so that neither our public name nor a proxy's
+ * prefix matters. The id is made of the file's origin (scheme, host, port) and of the page that
+ * names it; what stands for it, and what the page tells of each file (SHA-256, size), are rows in
+ * TABLE_ORIGIN, so that a file request needs no page. A page of the same index becomes a path below
+ * the repo. Whatever is neither http nor https, or leads to a host that origin.h does not admit, is
+ * dropped.
  *
  *   repo NUL link-id                              -> origin NUL URL of the page
  *   repo NUL origin NUL path[?query] NUL link-id  -> SHA-256, u64 size: what that page tells of the file
  *
- * Pages may differ over one file. Each is believed for its own links: none takes away or replaces what another told, and
- * one that lies harms its own readers alone. Links of a page that tells no digest borrow the one that others tell, when
- * those agree; when they do not, it has none, as the page said. Silence withdraws nothing, a new digest replaces the
- * same page's old one. The object is one for all links, "+f/<origin>/<path>"; the cache holds it against each link's
- * digest (cache/entry.c).
+ * Pages may differ over one file. Each is believed for its own links: none takes away or replaces
+ * what another told, and one that lies harms its own readers alone. Links of a page that tells no
+ * digest borrow the one that others tell, when those agree; when they do not, it has none, as the
+ * page said. Silence withdraws nothing, a new digest replaces the same page's old one. The object
+ * is one for all links, "+f/<origin>/<path>"; the cache holds it against each link's digest
+ * (cache/entry.c).
  *
  * owns     slices of a struct link live in the page until the next links_reset() or page_fini()
  * threads  one at a time; no I/O: rows go into a batch
@@ -33,7 +37,7 @@
 
 enum { LINK_ID = 16, ORIGINS_MAX = 64 };
 
-struct file_facts {
+struct file_results {
     struct digest digest;
     uint64_t size_bytes; /* LENGTH_UNKNOWN */
 };
@@ -43,9 +47,9 @@ void link_row_key(struct buf *out, struct slice repo, struct slice id);
 /* id "": what all such rows begin with. */
 void file_row_key(struct buf *out, struct slice repo, struct slice origin, struct slice file,
                   struct slice id);
-void file_row_encode(const struct file_facts *f, struct buf *out);
+void file_row_encode(const struct file_results *f, struct buf *out);
 /* rows: one value behind the other. False: they differ, or there is none. */
-MUST_USE bool file_rows_agree(struct slice rows, struct file_facts *out);
+MUST_USE bool file_rows_agree(struct slice rows, struct file_results *out);
 
 enum link_kind { LINK_NONE, LINK_FILE, LINK_PAGE };
 struct link {
@@ -100,7 +104,8 @@ struct page {
     struct buf metas;              /* HTML only: <meta name="pypi:..."> */
     struct buf tracks, alternates; /* JSON only: members of these arrays */
     size_t files_count;
-    /* A page that is only read (page_init_told): what stands for files goes here as the page says it, nothing is rendered. */
+    /* A page that is only read (page_init_reported): what stands for files goes here as the page
+     * says it, nothing is rendered. */
     void (*tell)(void *arg, const struct page_file *f);
     void *tell_arg;
 };
@@ -120,9 +125,10 @@ struct page_file {
 void page_init(struct page *p, enum page_format f, const struct repo *r, bool only_named,
                struct slice path, struct slice url, struct batch *rows, size_t max_bytes);
 /* For page_read_html() and page_read_json() alone; url: where the page is taken to lie. */
-void page_init_told(struct page *p, struct slice url,
-                    void (*tell)(void *arg, const struct page_file *f), void *arg);
-/* To write a page of our own with page_add(), page_project(), page_version(). name: of the project; "": the project list. */
+void page_init_reported(struct page *p, struct slice url,
+                        void (*tell)(void *arg, const struct page_file *f), void *arg);
+/* To write a page of our own with page_add(), page_project(), page_version(). name: of the project;
+ * "": the project list. */
 void page_init_own(struct page *p, enum page_format f, struct slice name, size_t max_bytes);
 /* A file of a page of our own. */
 void page_add(struct page *p, const struct page_file *f, struct slice href, struct slice name);
@@ -132,7 +138,8 @@ void page_file(struct page *p, const struct page_file *f);
 void page_project(struct page *p, struct slice name); /* JSON: by name alone */
 /* An anchor of an HTML page: a file, or a project where it leads to a page below this one. */
 void page_anchor(struct page *p, const struct page_file *f, struct slice text);
-/* <meta name="pypi:..."> or what JSON says in its stead. E_UNSUPPORTED: a version that is not 1.x. */
+/* <meta name="pypi:..."> or what JSON says in its stead. E_UNSUPPORTED: a version that is not
+ * 1.x. */
 MUST_USE int page_meta(struct page *p, struct slice name, struct slice content, struct err *e);
 /* Writes the whole page. */
 MUST_USE int page_finish(struct page *p, struct buf *out, struct err *e);

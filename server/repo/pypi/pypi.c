@@ -16,7 +16,8 @@ static const struct slice accept_upstream = {
            "text/html;q=0.1") -
         1};
 
-/* Object stores say 403 for what is not there; to pip and uv that would be the end, not the next index. */
+/* Object stores say 403 for what is not there; to pip and uv that would be the end, not the next
+ * index. */
 static const struct status_map forbidden_is_absent[] = {{403, 404}};
 
 static int pypi_open(struct repo *r, const struct repo_conf *conf, struct err *e)
@@ -138,12 +139,12 @@ static void plan_page(const struct repo *r, const struct http_req *req, struct s
         plan_reply(p, 403, SLICE("a rule of this repo denies the path\n"));
         return;
     }
-    plan_want(r, rule, path, a, p);
-    p->want.url = plan_url(origin_url(r->origin), path, SLICE_NONE, a);
-    p->want.accept = accept_upstream;
+    plan_lookup(r, rule, path, a, p);
+    p->lookup.url = plan_url(origin_url(r->origin), path, SLICE_NONE, a);
+    p->lookup.accept = accept_upstream;
     if (rule->status_maps == 0) {
-        p->want.status_map = forbidden_is_absent;
-        p->want.status_maps = ARRAY_LEN(forbidden_is_absent);
+        p->lookup.status_map = forbidden_is_absent;
+        p->lookup.status_maps = ARRAY_LEN(forbidden_is_absent);
     }
     p->delivery = DELIVERY_REWRITTEN;
     p->variant = page_format_name(f);
@@ -189,9 +190,9 @@ static void as_file(const struct repo *r, struct slice path, const struct rule *
                     struct plan *p)
 {
     if (rule->built_in && is_distribution(path)) {
-        p->want.class = WANT_IMMUTABLE;
+        p->lookup.class = LOOKUP_IMMUTABLE;
     }
-    if (p->want.class == WANT_IMMUTABLE) {
+    if (p->lookup.class == LOOKUP_IMMUTABLE) {
         /* uv keeps files for ever only on hosts that it knows; on ours this must be said. */
         p->cache_control = r->anonymous_read ? SLICE("max-age=365000000, immutable, public")
                                              : SLICE("max-age=365000000, immutable, private");
@@ -217,38 +218,38 @@ static void plan_own_file(const struct repo *r, const struct http_req *req, stru
     if (denied(rule, p)) {
         return;
     }
-    plan_want(r, rule, path, a, p);
-    p->want.key = plan_key(path, req->query, a);
-    p->want.url = plan_url(origin_url(r->origin), path, req->query, a);
+    plan_lookup(r, rule, path, a, p);
+    p->lookup.key = plan_key(path, req->query, a);
+    p->lookup.url = plan_url(origin_url(r->origin), path, req->query, a);
     as_file(r, path, rule, p);
 }
 
 /* What stands for the link's id; NULL: it is not known yet. */
-static const struct fact *need_link(const struct repo *r, const struct facts *facts,
-                                    struct slice id, struct arena *a, struct plan *p)
+static const struct result *require_link(const struct repo *r, const struct results *results,
+                                         struct slice id, struct arena *a, struct plan *p)
 {
     struct buf key = BUF_INIT(256);
-    const struct fact *f;
+    const struct result *f;
 
     link_row_key(&key, slice_str(r->name), id);
-    f = plan_row(facts, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+    f = plan_row(results, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
     buf_free(&key);
     return f;
 }
 
 /* What the link's page tells of the file, else what all others do; NULL as above. */
-static const struct fact *need_file(const struct repo *r, const struct facts *facts,
-                                    struct slice origin, struct slice file, struct slice id,
-                                    struct arena *a, struct plan *p)
+static const struct result *require_file(const struct repo *r, const struct results *results,
+                                         struct slice origin, struct slice file, struct slice id,
+                                         struct arena *a, struct plan *p)
 {
     struct buf key = BUF_INIT(256 + origin.n + file.n);
-    const struct fact *f;
+    const struct result *f;
 
     file_row_key(&key, slice_str(r->name), origin, file, id);
-    f = plan_row(facts, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+    f = plan_row(results, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
     if (f != NULL && f->rc != 0) {
         file_row_key(&key, slice_str(r->name), origin, file, SLICE(""));
-        f = plan_rows(facts, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
+        f = plan_rows(results, TABLE_ORIGIN, arena_copy(a, buf_slice(&key)), p);
     }
     buf_free(&key);
     return f;
@@ -261,17 +262,18 @@ static void plan_unknown_file(struct plan *p)
                      "the project's page first\n"));
 }
 
-/* "+f/<id>/<path>": the row of the link, then of the file; what they say does not come from the client. */
+/* "+f/<id>/<path>": the row of the link, then of the file; what they say does not come from the
+ * client. */
 static void plan_file(const struct repo *r, const struct http_req *req, struct slice path,
-                      const struct facts *facts, struct arena *a, struct plan *p)
+                      const struct results *results, struct arena *a, struct plan *p)
 {
     const struct rule *rule = plan_rule(r, path, a);
     struct slice file = slice_from(path, 3);
     struct slice id = slice_cut(&file, '/');
     struct slice key = plan_key(file, req->query, a);
-    struct file_facts known;
-    const struct fact *link;
-    const struct fact *told;
+    struct file_results known;
+    const struct result *link;
+    const struct result *reported;
     struct slice via;
     struct slice origin;
 
@@ -282,8 +284,8 @@ static void plan_file(const struct repo *r, const struct http_req *req, struct s
         plan_unknown_file(p);
         return;
     }
-    plan_want(r, rule, path, a, p);
-    link = need_link(r, facts, id, a, p);
+    plan_lookup(r, rule, path, a, p);
+    link = require_link(r, results, id, a, p);
     if (link == NULL) {
         return;
     }
@@ -293,23 +295,24 @@ static void plan_file(const struct repo *r, const struct http_req *req, struct s
     }
     via = link->bytes;
     origin = slice_cut(&via, '\0');
-    told = need_file(r, facts, origin, key, id, a, p);
-    if (told == NULL) {
+    reported = require_file(r, results, origin, key, id, a, p);
+    if (reported == NULL) {
         return;
     }
-    p->want.key = arena_fmt(a, "+f/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(origin), SLICE_ARG(key));
-    p->want.url = plan_url(arena_fmt(a, SLICE_FMT "/", SLICE_ARG(origin)).p, file, req->query, a);
-    p->want.via = via;
-    if (told->rc == 0 && file_rows_agree(told->bytes, &known)) {
-        p->want.size_bytes = known.size_bytes;
-        p->want.digest_known = true;
-        p->want.digest = known.digest;
+    p->lookup.key = arena_fmt(a, "+f/" SLICE_FMT "/" SLICE_FMT, SLICE_ARG(origin), SLICE_ARG(key));
+    p->lookup.url = plan_url(arena_fmt(a, SLICE_FMT "/", SLICE_ARG(origin)).p, file, req->query, a);
+    p->lookup.via = via;
+    if (reported->rc == 0 && file_rows_agree(reported->bytes, &known)) {
+        p->lookup.size_bytes = known.size_bytes;
+        p->lookup.digest_known = true;
+        p->lookup.digest = known.digest;
     }
     as_file(r, file, rule, p);
 }
 
-/* The key has the host where the path had the link's id, of which there may be many; rules see it so here. */
-static bool pypi_kept(const struct repo *r, struct slice key, struct arena *a, struct want *out)
+/* The key has the host where the path had the link's id, of which there may be many; rules see it
+ * so here. */
+static bool pypi_kept(const struct repo *r, struct slice key, struct arena *a, struct lookup *out)
 {
     struct slice path = slice_cut(&key, '?');
     const struct rule *rule = plan_rule(r, path, a);
@@ -318,18 +321,18 @@ static bool pypi_kept(const struct repo *r, struct slice key, struct arena *a, s
     if (!slice_starts(path, SLICE("+f/")) || rule->class == RULE_DENY) {
         return false;
     }
-    plan_want(r, rule, path, a, &p);
+    plan_lookup(r, rule, path, a, &p);
     as_file(r, path, rule, &p);
-    *out = p.want;
+    *out = p.lookup;
     return true;
 }
 
 /* --- mirrored whole: pages and files out of the published tree (docs/decisions/0011) --- */
 
-static void plan_entry_of(const struct repo *r, const struct facts *facts, const struct snap *sn,
-                          struct slice path, struct plan *p)
+static void plan_entry_of(const struct repo *r, const struct results *results,
+                          const struct snap *sn, struct slice path, struct plan *p)
 {
-    const struct fact *f = plan_entry(facts, &sn->root, path, p);
+    const struct result *f = plan_entry(results, &sn->root, path, p);
 
     if (f == NULL) {
         return;
@@ -346,7 +349,7 @@ static void plan_entry_of(const struct repo *r, const struct facts *facts, const
 }
 
 static void plan_synced_page(const struct repo *r, const struct http_req *req, struct slice path,
-                             const struct facts *facts, const struct snap *sn, struct arena *a,
+                             const struct results *results, const struct snap *sn, struct arena *a,
                              struct plan *p)
 {
     enum page_format f = page_format_of(http_req_list(req, "accept"), req->query);
@@ -356,7 +359,7 @@ static void plan_synced_page(const struct repo *r, const struct http_req *req, s
         return;
     }
     plan_entry_of(
-        r, facts, sn,
+        r, results, sn,
         arena_fmt(a, SLICE_FMT "index.%s", SLICE_ARG(path), f == PAGE_JSON ? "json" : "html"), p);
     if (p->kind == PLAN_BLOB) {
         p->content_type = page_format_type(f);
@@ -366,7 +369,7 @@ static void plan_synced_page(const struct repo *r, const struct http_req *req, s
 }
 
 static void plan_of_tree(const struct repo *r, const struct http_req *req, struct slice path,
-                         const struct facts *facts, struct arena *a, struct plan *p)
+                         const struct results *results, struct arena *a, struct plan *p)
 {
     const struct snap *sn;
     struct slice version;
@@ -377,24 +380,24 @@ static void plan_of_tree(const struct repo *r, const struct http_req *req, struc
     if (denied(plan_rule(r, path, a), p) || redirects(req, path, a, p)) {
         return;
     }
-    sn = plan_synced(facts, version, p);
+    sn = plan_synced(results, version, p);
     if (sn == NULL) {
         return;
     }
     if (path.n == 0 || path.p[path.n - 1] == '/') {
-        plan_synced_page(r, req, path, facts, sn, a, p);
+        plan_synced_page(r, req, path, results, sn, a, p);
         return;
     }
-    plan_entry_of(r, facts, sn, path, p);
+    plan_entry_of(r, results, sn, path, p);
     if (p->kind == PLAN_BLOB) {
-        p->want.class = WANT_IMMUTABLE;
+        p->lookup.class = LOOKUP_IMMUTABLE;
         as_file(r, path, plan_rule(r, path, a), p);
     }
 }
 
 static int pypi_plan(const struct repo *r, const struct http_req *req, struct slice path,
-                     const struct principal *who, const struct facts *facts, struct arena *arena,
-                     struct plan *out, struct err *e)
+                     const struct principal *who, const struct results *results,
+                     struct arena *arena, struct plan *out, struct err *e)
 {
     struct slice clean;
     int rc;
@@ -404,9 +407,9 @@ static int pypi_plan(const struct repo *r, const struct http_req *req, struct sl
         return rc;
     }
     if (r->synced) {
-        plan_of_tree(r, req, clean, facts, arena, out);
+        plan_of_tree(r, req, clean, results, arena, out);
     } else if (slice_starts(clean, SLICE("+f/"))) {
-        plan_file(r, req, clean, facts, arena, out);
+        plan_file(r, req, clean, results, arena, out);
     } else if (redirects(req, clean, arena, out)) {
         return 0;
     } else if (is_page(clean)) {
@@ -423,7 +426,7 @@ static void pypi_answer(const struct repo *r, const struct plan *p, const struct
     (void)r;
     (void)a;
     (void)arena;
-    if (p->kind == PLAN_WANT && p->delivery == DELIVERY_REWRITTEN) {
+    if (p->kind == PLAN_LOOKUP && p->delivery == DELIVERY_REWRITTEN) {
         reply_add(reply, SLICE("vary"), SLICE("accept"));
     }
 }
@@ -477,7 +480,7 @@ static int pypi_rewrite(const struct repo *r, const struct plan *p, struct slice
         out->body.max = 512 << 20;
     }
     out->rows = batch_new();
-    page_init(&page, f, r, state->only_named, p->want.key, url, out->rows, out->body.max);
+    page_init(&page, f, r, state->only_named, p->lookup.key, url, out->rows, out->body.max);
     if (kind == DOCUMENT_JSON && f == PAGE_JSON) {
         rc = page_edit_json(&page, doc, &out->body, e);
     } else {

@@ -4,7 +4,7 @@
 
 #include "server/repo/python/name.h"
 
-/* --- names -------------------------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 static bool take_version(struct slice text, struct arena *a, struct distribution *out)
 {
@@ -68,7 +68,7 @@ bool distribution_parse(struct slice file, struct slice project, struct arena *a
     return false;
 }
 
-/* --- tags --------------------------------------------------------------------------------------------------------- */
+/* --- tags ------------------------------------------------------------------------------------- */
 
 /* "cp311" -> 11; "py3" -> major alone. False: of another Python. */
 static bool tag_number(struct slice tag, const char *prefix, uint64_t *minor, bool *bare)

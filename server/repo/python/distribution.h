@@ -1,4 +1,5 @@
-/* distribution.h - files of Python packages by their names: whose they are, which version, and where a wheel runs.
+/* distribution.h - files of Python packages by their names: whose they are, which version, and
+ * where a wheel runs.
  *
  * owns     slices are of the name, or in the arena
  * threads  any; pure
@@ -17,7 +18,8 @@ struct distribution {
     struct slice python, abi, platform; /* of wheels: tags, several joined by '.' */
 };
 
-/* project: normalized, whose page names the file. False: neither a wheel nor a source archive of it. */
+/* project: normalized, whose page names the file. False: neither a wheel nor a source archive of
+ * it. */
 MUST_USE bool distribution_parse(struct slice file, struct slice project, struct arena *a,
                                  struct distribution *out);
 /* Does this wheel run there? */

@@ -7,7 +7,7 @@
 
 enum { DEPTH_MAX = 32, TEXT_MAX = 256 };
 
-/* --- environments ------------------------------------------------------------------------------------------------- */
+/* --- environments ----------------------------------------------------------------------------- */
 
 static const char *machine_of(const char *platform)
 {
@@ -54,7 +54,7 @@ bool pyenv_init(struct pyenv *env, const char *python, const char *platform)
     return env->os_name != NULL && env->platform_machine != NULL;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 struct value { /* of one side of a comparison */
     char room[TEXT_MAX];
@@ -211,7 +211,7 @@ static int read_op(struct eval *v, enum compare *how, struct slice *op)
                : wrong(v, "comparison");
 }
 
-/* --- judging ------------------------------------------------------------------------------------------------------ */
+/* --- judging ---------------------------------------------------------------------------------- */
 
 /* True: both are versions, and *out is what comes of it. */
 static bool as_versions(const struct value *l, struct slice op, const struct value *r, bool *out)

@@ -1,4 +1,5 @@
-/* marker.h - where a dependency counts: PEP 508's environment markers, and the environments that files are kept for.
+/* marker.h - where a dependency counts: PEP 508's environment markers, and the environments that
+ * files are kept for.
  *
  * threads  any; pure
  * source   PEP 508, with the old names of variables (os.name) that its appendix allows
@@ -21,8 +22,8 @@ struct pyenv {            /* one Python on one platform */
 /* python: "3.11"; platform: borrowed. False: neither is known. */
 MUST_USE bool pyenv_init(struct pyenv *env, const char *python, const char *platform);
 
-/* extra: the one that is looked at, normalized, or "". What cannot be known (a kernel's release) counts as true.
- * E_INVALID: no marker; where and what. */
+/* extra: the one that is looked at, normalized, or "". What cannot be known (a kernel's release)
+ * counts as true. E_INVALID: no marker; where and what. */
 MUST_USE int marker_eval(struct slice text, const struct pyenv *env, struct slice extra, bool *out,
                          struct err *e);
 

@@ -7,8 +7,9 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-/* A field's line, and those that go on with a blank in front, which are left where they stand: none that we read is folded in
- * practice, and a requirement may hold a line's end where it may hold a blank. */
+/* A field's line, and those that go on with a blank in front, which are left where they stand: none
+ * that we read is folded in practice, and a requirement may hold a line's end where it may hold a
+ * blank. */
 static struct slice cut_field(struct slice *rest)
 {
     struct slice line = slice_cut(rest, '\n');

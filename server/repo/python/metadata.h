@@ -1,4 +1,5 @@
-/* metadata.h - what a package says of itself: the core metadata of a wheel or its sidecar (PEP 566, 643, 658).
+/* metadata.h - what a package says of itself: the core metadata of a wheel or its sidecar (PEP 566,
+ * 643, 658).
  *
  * threads  any; pure
  * errors   what on_requires gives; E_INVALID: a line that is no field

@@ -6,7 +6,7 @@
 
 enum { LINE_MAX = 16 << 10, FILE_BYTES = 4 << 20, NESTED_MAX = 8 };
 
-/* --- one ---------------------------------------------------------------------------------------------------------- */
+/* --- one -------------------------------------------------------------------------------------- */
 
 static bool is_name_char(char c)
 {
@@ -101,7 +101,7 @@ int requirement_parse(struct slice text, struct arena *a, struct requirement *ou
     return pyspecs_parse(specs, a, &out->specs, e) == 0 ? 0 : wrong(text, "its versions", e);
 }
 
-/* --- files of them ------------------------------------------------------------------------------------------------ */
+/* --- files of them ---------------------------------------------------------------------------- */
 
 struct reading {
     const struct requirements_events *ev;

@@ -1,4 +1,5 @@
-/* requirement.h - what somebody asks of a project: PEP 508's "name[extra] >=1.0; marker", and files with one on each line.
+/* requirement.h - what somebody asks of a project: PEP 508's "name[extra] >=1.0; marker", and files
+ * with one on each line.
  *
  * owns     made in the arena that is given; slices may be of the text
  * threads  any; requirements_file() reads files, and so blocks
@@ -28,7 +29,8 @@ struct requirements_events {
     void (*on_odd)(void *arg, struct slice line); /* an option that says nothing to a mirror */
     void *arg;
 };
-/* As pip takes it with -r: comments, lines that go on, hashes, and -r of further files beside it. */
+/* As pip takes it with -r: comments, lines that go on, hashes, and -r of further files beside
+ * it. */
 MUST_USE int requirements_file(const char *path, const struct requirements_events *ev,
                                struct err *e);
 /* The same of bytes; path: what -r is relative to. */

@@ -21,7 +21,7 @@ static bool is_alnum(char c)
     return is_digit(c) || (lower(c) >= 'a' && lower(c) <= 'z');
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 static bool take_separator(struct slice *s)
 {
@@ -162,7 +162,7 @@ bool pyversion_parse(struct slice text, struct pyversion *out)
     return s.n == 0;
 }
 
-/* --- order -------------------------------------------------------------------------------------------------------- */
+/* --- order ------------------------------------------------------------------------------------ */
 
 static int cmp_u64(uint64_t a, uint64_t b)
 {
@@ -299,7 +299,7 @@ void pyversion_write(const struct pyversion *v, struct buf *out)
     }
 }
 
-/* --- what may be asked -------------------------------------------------------------------------------------------- */
+/* --- what may be asked ------------------------------------------------------------------------ */
 
 static bool same_base(const struct pyversion *a, const struct pyversion *b)
 {
@@ -341,14 +341,16 @@ static bool compatible(const struct pyspec *s, const struct pyversion *v)
     return cmp_public(v, &s->v) >= 0 && has_prefix(&prefix, v);
 }
 
-/* "<1.1" is not for 1.1rc1 and 1.1.dev2, and "<1.1.post1" not for 1.1.post1.dev2: unless it names a pre-release itself. */
+/* "<1.1" is not for 1.1rc1 and 1.1.dev2, and "<1.1.post1" not for 1.1.post1.dev2: unless it names a
+ * pre-release itself. */
 static bool is_pre_of(const struct pyversion *v, const struct pyversion *of)
 {
     return !pyversion_is_pre(of) && pyversion_is_pre(v) && same_base(v, of) &&
            (!of->post || (v->post && v->post_n == of->post_n && v->pre == 0));
 }
 
-/* ">1.1" is not for 1.1.post1, and ">1.1rc1" not for 1.1rc1.post1, but for 1.1.post1: unless it names a post-release itself. */
+/* ">1.1" is not for 1.1.post1, and ">1.1rc1" not for 1.1rc1.post1, but for 1.1.post1: unless it
+ * names a post-release itself. */
 static bool is_post_of(const struct pyversion *v, const struct pyversion *of)
 {
     return !of->post && !of->dev && v->post && same_base(v, of) && v->pre == of->pre &&

@@ -60,7 +60,7 @@ bool wheel_wants(const struct wheel *w, uint64_t *first, uint64_t *end)
     return w->step != WHEEL_DONE;
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 /* The only place where an end may begin whose comment goes to the file's last byte. */
 static int find_end(struct slice tail, size_t *at, struct err *e)
@@ -141,9 +141,10 @@ static int read_end(struct wheel *w, struct slice tail, struct err *e)
     return 0;
 }
 
-/* --- the directory ------------------------------------------------------------------------------------------------ */
+/* --- the directory ---------------------------------------------------------------------------- */
 
-/* "<project>-<version>.dist-info/METADATA", at the top. *other: a METADATA at the top, of whatever. */
+/* "<project>-<version>.dist-info/METADATA", at the top. *other: a METADATA at the top, of
+ * whatever. */
 static bool is_metadata(const struct wheel *w, struct slice path, bool *other)
 {
     static const char ending[] = ".dist-info/METADATA";
@@ -272,7 +273,7 @@ static int read_directory(struct wheel *w, struct slice all, struct err *e)
     return rc;
 }
 
-/* --- METADATA ----------------------------------------------------------------------------------------------------- */
+/* --- METADATA --------------------------------------------------------------------------------- */
 
 static int read_header(struct wheel *w, struct slice h, struct err *e)
 {

@@ -1,5 +1,6 @@
-/* profile.c - a conda channel's gate: each repodata of a subdirectory, in whatever packing, names only what is there. What
- * else speaks of packages (run_exports.json, channeldata.json, repodata_from_packages.json) vouches for no file. */
+/* profile.c - a conda channel's gate: each repodata of a subdirectory, in whatever packing, names
+ * only what is there. What else speaks of packages (run_exports.json, channeldata.json,
+ * repodata_from_packages.json) vouches for no file. */
 #include "server/sync/closure.h"
 #include "server/repo/conda/repodata.h"
 

@@ -1,8 +1,10 @@
-/* deb822.h - the stanzas that Debian's indexes are written in, as they come: fields with their lines, then the end of each.
+/* deb822.h - the stanzas that Debian's indexes are written in, as they come: fields with their
+ * lines, then the end of each.
  *
  * owns     deb822_fini() frees what waits for its line's end
  * threads  one at a time; pure
- * errors   E_TOOBIG: a line of more than 1 MiB; E_INVALID: no field where one must be; and what on_line gives
+ * errors   E_TOOBIG: a line of more than 1 MiB; E_INVALID: no field where one must be; and what
+ *          on_line gives
  */
 #ifndef SERVER_SYNC_DEBIAN_DEB822_H
 #define SERVER_SYNC_DEBIAN_DEB822_H
@@ -10,7 +12,8 @@
 #include "common/base/buf.h"
 
 struct deb822_events {
-    /* The first line of a field's value (may be empty), then each further one: without blanks around it. Nonzero ends it. */
+    /* The first line of a field's value (may be empty), then each further one: without blanks
+     * around it. Nonzero ends it. */
     int (*on_line)(void *arg, struct slice field, bool first, struct slice value, struct err *e);
     int (*on_end)(void *arg, struct err *e); /* of a stanza that had a field */
     void *arg;

@@ -1,5 +1,5 @@
-/* profile.c - a Debian archive's gate, wherever its dists/ stands: what each suite's Release vouches for is what it says, and
- * what its Packages and Sources name is there. */
+/* profile.c - a Debian archive's gate, wherever its dists/ stands: what each suite's Release
+ * vouches for is what it says, and what its Packages and Sources name is there. */
 #include "server/sync/closure.h"
 #include "server/sync/debian/packages.h"
 #include "server/sync/debian/release.h"

@@ -1,5 +1,5 @@
-/* release.h - a Debian archive's Release file: which indexes a suite has, with their digests. InRelease is the same within a
- * signature, which is the clients' to check.
+/* release.h - a Debian archive's Release file: which indexes a suite has, with their digests.
+ * InRelease is the same within a signature, which is the clients' to check.
  *
  * owns     release_free() frees; slices live in the arena
  * threads  any; pure
@@ -31,8 +31,8 @@ struct release {
 MUST_USE int release_read(struct slice bytes, struct release *out, struct err *e);
 void release_free(struct release *r);
 const struct release_file *release_find(const struct release *r, struct slice path);
-/* Is this one wanted: an index of the settings' components and architectures? path: as in the Release, below the suite's folder.
- * Other installers' and diffs of indexes are not. */
+/* Is this one wanted: an index of the settings' components and architectures? path: as in the
+ * Release, below the suite's folder. Other installers' and diffs of indexes are not. */
 bool release_wants(const struct release *r, const struct sync_conf *c, struct slice path);
 
 #endif

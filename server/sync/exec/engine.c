@@ -1,4 +1,5 @@
-/* engine.c - the exec-rsync engine of the pipeline: the program runs to its end, then its tree is walked. */
+/* engine.c - the exec-rsync engine of the pipeline: the program runs to its end, then its tree is
+ * walked. */
 #include <dirent.h>
 #include <errno.h>
 #include <event2/event.h>
@@ -31,7 +32,8 @@ static bool is_ssh(const struct engine_site *site)
     return slice_starts(site->url, SLICE("ssh://"));
 }
 
-/* rsync cuts what it is given for -e at blanks, and knows quotes; what has one itself cannot be said. */
+/* rsync cuts what it is given for -e at blanks, and knows quotes; what has one itself cannot be
+ * said. */
 static int check_quotable(const char *key, const char *text, struct err *e)
 {
     return text == NULL || (text[0] != '\0' && strpbrk(text, "'\"\n") == NULL)
@@ -143,7 +145,7 @@ static const char *const *exec_argv(struct exec_engine *g)
     struct arena *a = &g->arena;
     struct ssh_url ssh;
     size_t rules, n = 0;
-    const char *const *rule = sift_rules(site->sift, &rules);
+    const char *const *rule = file_filter_rules(site->file_filter, &rules);
     const char **w = arena_alloc(a, (WORDS_MAX + rules) * sizeof *w);
 
     w[n++] = g->program;
@@ -231,10 +233,10 @@ static const char *const *exec_env(struct exec_engine *g)
 
 enum { PIECE_BYTES = 256 << 10 };
 
-struct take {
+struct download {
     struct list node;
     struct exec_engine *g;
-    struct take_events ev;
+    struct download_events ev;
     void *arg;
     struct job job;
     bool working; /* the job is under way */
@@ -250,7 +252,7 @@ struct take {
     char path[];
 };
 
-static void take_free(struct take *t)
+static void download_free(struct download *t)
 {
     list_remove_if(&t->node);
     if (t->fd != -1) {
@@ -262,7 +264,7 @@ static void take_free(struct take *t)
 
 /* --- on the pool --- */
 
-static int open_file(struct take *t)
+static int open_file(struct download *t)
 {
     struct stat st;
 
@@ -280,7 +282,7 @@ static int open_file(struct take *t)
     return 0;
 }
 
-static int read_piece(struct take *t)
+static int read_piece(struct download *t)
 {
     size_t want = (size_t)min_u64(PIECE_BYTES, t->size - t->at);
 
@@ -300,7 +302,7 @@ static int read_piece(struct take *t)
 
 static void work(struct job *j)
 {
-    struct take *t = CONTAINER_OF(j, struct take, job);
+    struct download *t = CONTAINER_OF(j, struct download, job);
 
     if (atomic_load(&t->g->close)) {
         return;
@@ -313,22 +315,22 @@ static void work(struct job *j)
 
 /* --- on the run's thread --- */
 
-static void submit(struct take *t)
+static void submit(struct download *t)
 {
     t->working = true;
     t->g->jobs++;
     pool_submit(t->g->site->disk, &t->job, t->g->site->client);
 }
 
-static void end(struct take *t, int rc)
+static void end(struct download *t, int rc)
 {
-    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
+    struct download_result got = {.mtime_ns = SYNC_TIME_UNKNOWN};
 
     t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
-    take_free(t);
+    download_free(t);
 }
 
-static int tell(struct take *t)
+static int tell(struct download *t)
 {
     int rc = 0;
 
@@ -343,10 +345,10 @@ static int tell(struct take *t)
         rc = t->ev.on_body(t->arg, slice_of(t->piece, t->n));
     }
     t->telling = false;
-    return rc == TAKE_PAUSE && t->resumed ? 0 : rc;
+    return rc == DOWNLOAD_PAUSE && t->resumed ? 0 : rc;
 }
 
-static void go_on(struct take *t)
+static void go_on(struct download *t)
 {
     if (t->at == t->size) {
         end(t, 0);
@@ -357,21 +359,21 @@ static void go_on(struct take *t)
 
 static void done(struct job *j)
 {
-    struct take *t = CONTAINER_OF(j, struct take, job);
+    struct download *t = CONTAINER_OF(j, struct download, job);
     int rc;
 
     t->working = false;
     t->g->jobs--;
     if (t->cancelled) {
-        take_free(t);
+        download_free(t);
         return;
     }
     rc = t->rc != 0 ? t->rc : tell(t);
     if (t->cancelled) {
-        take_free(t);
+        download_free(t);
     } else if (rc == 0) {
         go_on(t);
-    } else if (rc != TAKE_PAUSE) {
+    } else if (rc != DOWNLOAD_PAUSE) {
         if (t->why.code == 0) {
             err_set(&t->why, rc, "given up here");
         }
@@ -381,12 +383,12 @@ static void done(struct job *j)
 
 /* --- doors --- */
 
-static struct take *exec_take(struct engine *eg, const struct take_want *w,
-                              const struct take_events *ev, void *arg)
+static struct download *exec_download(struct engine *eg, const struct download_params *w,
+                                      const struct download_events *ev, void *arg)
 {
     struct exec_engine *g = (struct exec_engine *)eg;
     size_t n = w->entry->path.n;
-    struct take *t = mem_new(sizeof *t + n + 1);
+    struct download *t = mem_new(sizeof *t + n + 1);
 
     t->g = g;
     t->ev = *ev;
@@ -396,12 +398,12 @@ static struct take *exec_take(struct engine *eg, const struct take_want *w,
     t->piece = mem_new(PIECE_BYTES);
     memcpy(t->path, w->entry->path.p, n);
     t->job = (struct job){.work = work, .done = done, .reply = g->site->box};
-    list_push_back(&g->takes, &t->node);
+    list_push_back(&g->downloads, &t->node);
     submit(t);
     return t;
 }
 
-static void exec_resume(struct take *t)
+static void exec_resume(struct download *t)
 {
     t->resumed = t->telling;
     if (!t->working && !t->telling) {
@@ -409,9 +411,9 @@ static void exec_resume(struct take *t)
     }
 }
 
-static void exec_cancel(struct take **tp)
+static void exec_cancel(struct download **tp)
 {
-    struct take *t = *tp;
+    struct download *t = *tp;
 
     *tp = NULL;
     if (t == NULL) {
@@ -419,14 +421,14 @@ static void exec_cancel(struct take **tp)
     }
     t->cancelled = true;
     if (!t->working && !t->telling) {
-        take_free(t);
+        download_free(t);
     }
 }
 
-static void exec_takes_cancel(struct exec_engine *g)
+static void exec_downloads_cancel(struct exec_engine *g)
 {
-    LIST_EACH (&g->takes, it) {
-        struct take *t = LIST_ITEM(it, struct take, node);
+    LIST_EACH (&g->downloads, it) {
+        struct download *t = LIST_ITEM(it, struct download, node);
         exec_cancel(&t);
     }
 }
@@ -520,7 +522,7 @@ static void walk_work(struct job *j)
 {
     struct reading *x = CONTAINER_OF(j, struct reading, job);
     struct exec_engine *g = x->g;
-    struct walk_want w = {
+    struct walk_params w = {
         .top = g->top, .said = &g->said, .limits = LIST_LIMITS, .stop = &g->close};
 
     if (g->site->entries_max != 0) {
@@ -533,7 +535,7 @@ static void walk_done(struct job *j)
 {
     struct reading *x = CONTAINER_OF(j, struct reading, job);
     struct exec_engine *g = x->g;
-    struct engine_listed told = {.partial = g->partial, .left_out = x->left_out + g->said.odd};
+    struct engine_listed reported = {.partial = g->partial, .left_out = x->left_out + g->said.odd};
 
     g->jobs--;
     if (!atomic_load(&g->close)) {
@@ -541,7 +543,7 @@ static void walk_done(struct job *j)
         if (x->rc != 0 && x->why.code == 0) {
             err_set(&x->why, x->rc, "the list was given up");
         }
-        g->ev.on_listed(g->arg, x->rc, &x->why, x->rc == 0 ? &told : NULL);
+        g->ev.on_listed(g->arg, x->rc, &x->why, x->rc == 0 ? &reported : NULL);
     }
     if (x->list != NULL) {
         list_free(&x->list);
@@ -567,8 +569,8 @@ static void on_out(void *arg, struct slice bytes)
     uint64_t now = clock_now_ms();
 
     said_out(&g->said, bytes);
-    if (now - g->told_ms > TELL_MS) {
-        g->told_ms = now;
+    if (now - g->reported_ms > TELL_MS) {
+        g->reported_ms = now;
         g->site->log(g->site->log_arg, "rsync has %llu bytes of files so far",
                      (unsigned long long)g->said.bytes);
     }
@@ -624,13 +626,13 @@ static void on_end(void *arg, const struct child_end *end)
 static int start_child(struct exec_engine *g, struct err *e)
 {
     static const struct child_events events = {on_out, on_err, on_end};
-    struct child_want w = {.argv = exec_argv(g),
-                           .env = exec_env(g),
-                           .folder = g->home,
-                           .in_fd = g->lock,
-                           .grace_ms = 2000};
+    struct child_params w = {.argv = exec_argv(g),
+                             .env = exec_env(g),
+                             .folder = g->home,
+                             .in_fd = g->lock,
+                             .grace_ms = 2000};
 
-    g->told_ms = clock_now_ms();
+    g->reported_ms = clock_now_ms();
     return child_start(g->site->base, &w, &events, g, &g->child, e);
 }
 
@@ -769,7 +771,7 @@ static int exec_open(const struct engine_site *site, const struct engine_events 
                        "engine exec-rsync needs the rsync program, it is not in PATH, install it");
     }
     said_init(&g->said, on_error_line, g);
-    list_init(&g->takes);
+    list_init(&g->downloads);
     g->soon = evtimer_new(site->base, on_soon, g);
     CHECK(g->soon != NULL);
     *out = (struct engine *)g;
@@ -818,7 +820,7 @@ static void close_engine(struct engine **gp)
     }
     atomic_store(&g->close, true);
     child_close(&g->child);
-    exec_takes_cancel(g);
+    exec_downloads_cancel(g);
     event_del(g->soon);
     while (g->jobs != 0) { /* they are told to stop, and come back soon */
         (void)!event_base_loop(g->site->base, EVLOOP_ONCE);
@@ -842,7 +844,7 @@ const struct engine_ops engine_exec = {.name = "exec-rsync",
                                        .probe = probe,
                                        .list = list,
                                        .window = window,
-                                       .take = exec_take,
+                                       .download = exec_download,
                                        .resume = exec_resume,
                                        .cancel = exec_cancel,
                                        .finish = finish,

@@ -1,8 +1,9 @@
 /* exec_engine.h - the engine that has the installed rsync program do it, from within.
  *
- * The program keeps a working tree below state_dir: only so does it fetch differences alone. A list is made when it has ended,
- * by walking that tree; a take reads a file of it. An rsync that outlived a killed mirrord still holds the tree's lock, by
- * the file that it has as its stdin: two never write to one.
+ * The program keeps a working tree below state_dir: only so does it fetch differences alone. A list
+ * is made when it has ended, by walking that tree; a take reads a file of it. An rsync that
+ * outlived a killed mirrord still holds the tree's lock, by the file that it has as its stdin: two
+ * never write to one.
  *
  * layout   <state_dir>/exec/<repo>/lock  tree/  tmp/
  * threads  the run's; walks and reads are jobs on the disk pool
@@ -34,11 +35,11 @@ struct exec_engine {
     void (*news)(struct exec_engine *g);
     struct child *child;
     struct said said;
-    uint64_t told_ms;
+    uint64_t reported_ms;
     unsigned waits; /* for the lock */
     unsigned lines; /* of stderr */
     bool partial;
-    struct list takes;
+    struct list downloads;
     unsigned jobs;      /* on the disk pool */
     _Atomic bool close; /* they may stop */
 };

@@ -1,7 +1,9 @@
-/* said.h - the lines that the rsync program writes: errors for the log, progress, and what it leaves as it was.
+/* said.h - the lines that the rsync program writes: errors for the log, progress, and what it
+ * leaves as it was.
  *
- * What it does not take although it is listed (too large, neither file nor folder nor link), it does not remove
- * either: the working tree may hold what was there before under that name. Those paths are kept, so the walk can leave them out.
+ * What it does not take although it is listed (too large, neither file nor folder nor link), it
+ * does not remove either: the working tree may hold what was there before under that name. Those
+ * paths are kept, so the walk can leave them out.
  *
  * owns     said_fini()
  * threads  one at a time

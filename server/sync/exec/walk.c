@@ -10,7 +10,8 @@
 #include "common/base/list.h"
 #include "server/store/tree.h"
 
-/* rsync --munge-links puts it before every target: so nothing can be written through a link, whoever sends. */
+/* rsync --munge-links puts it before every target: so nothing can be written through a link,
+ * whoever sends. */
 #define MUNGED "/rsyncd-munged/"
 
 struct folder { /* still to be read */
@@ -25,7 +26,7 @@ struct twin { /* a file with more than one name */
 };
 
 struct walk {
-    const struct walk_want *want;
+    const struct walk_params *want;
     struct file_list *list;
     struct list folders;
     struct twin *twin;
@@ -224,7 +225,7 @@ static void set_leaders(struct walk *w)
     }
 }
 
-int walk_tree(const struct walk_want *want, struct file_list **out, uint64_t *left_out,
+int walk_tree(const struct walk_params *want, struct file_list **out, uint64_t *left_out,
               struct err *e)
 {
     struct walk *w = NEW(struct walk);

@@ -13,7 +13,7 @@
 #include "server/sync/exec/said.h"
 #include "server/sync/rsync/list.h"
 
-struct walk_want {
+struct walk_params {
     int top;
     const struct said *said; /* sorted: what it passed over is left out */
     struct list_limits limits;
@@ -21,9 +21,10 @@ struct walk_want {
 };
 
 /* *out: sorted, with hard links' leaders. *left_out: what is none of a list's. */
-MUST_USE int walk_tree(const struct walk_want *w, struct file_list **out, uint64_t *left_out,
+MUST_USE int walk_tree(const struct walk_params *w, struct file_list **out, uint64_t *left_out,
                        struct err *e);
-/* A descriptor of what is at `path` below top, or -1 and errno. flags: beside O_NOFOLLOW and O_CLOEXEC. */
+/* A descriptor of what is at `path` below top, or -1 and errno. flags: beside O_NOFOLLOW and
+ * O_CLOEXEC. */
 int walk_open(int top, const char *path, int flags);
 
 #endif

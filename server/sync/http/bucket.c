@@ -172,9 +172,10 @@ int bucket_page_read(struct slice doc, const struct bucket_page_events *ev, stru
 
 /* --- page after page ---
  *
- * Each is asked for by the token of the one before. One after the other: a token cannot be guessed, and a list split by delimiters
- * is wrong where keys lie flat. A list without end stops at the number of entries, at the bytes that a list may have, when a token
- * comes twice, or when page after page is empty. */
+ * Each is asked for by the token of the one before. One after the other: a token cannot be guessed,
+ * and a list split by delimiters is wrong where keys lie flat. A list without end stops at the
+ * number of entries, at the bytes that a list may have, when a token comes twice, or when page
+ * after page is empty. */
 
 enum { PAGE_BYTES = 32 << 20, EMPTY_PAGES_MAX = 100 };
 
@@ -214,7 +215,8 @@ static int on_object(void *arg, const struct bucket_object *o, struct err *e)
         return err_set(e, E_PROTOCOL, "the list names a key that does not begin with the prefix");
     }
     en.path = slice_from(o->key, x->prefix.n);
-    /* "a/", which some tools put where they show a folder, is no file; and nothing is called "a//b" or "../a". */
+    /* "a/", which some tools put where they show a folder, is no file; and nothing is called "a//b"
+     * or "../a". */
     if (!tree_path_valid(en.path)) {
         x->left_out++;
         return 0;

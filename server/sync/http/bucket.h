@@ -1,5 +1,6 @@
-/* bucket.h - what a bucket of S3 has below a prefix: ListObjectsV2, 1,000 keys a page. bucket.c is the lister of that name; here is
- * how one page is read: its objects, and where the next page begins.
+/* bucket.h - what a bucket of S3 has below a prefix: ListObjectsV2, 1,000 keys a page. bucket.c is
+ * the lister of that name; here is how one page is read: its objects, and where the next page
+ * begins.
  *
  * threads  any; pure
  * errors   E_INVALID: no such page; what on_object gives

@@ -1,6 +1,7 @@
-/* conda.c - a conda channel by its own indexes: of each subdirectory the repodata, packed where it is, and the packages that it
- * names, each with its digest before it is fetched. The other forms of the index, and what stands beside it, come as they are;
- * the gate tells whether all speak of one state. */
+/* conda.c - a conda channel by its own indexes: of each subdirectory the repodata, packed where it
+ * is, and the packages that it names, each with its digest before it is fetched. The other forms of
+ * the index, and what stands beside it, come as they are; the gate tells whether all speak of one
+ * state. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,7 +1,8 @@
-/* debian.c - a Debian archive by its own indexes: InRelease and Release of each suite, then the Packages and Sources that they
- * vouch for. Every file has its digest before it is fetched, and indexes are asked for by it: what we publish is one state of the
- * archive, however often it changes meanwhile. An index is read out of the store, which has it already or gets it as it comes.
- * Signatures are the clients' to check. */
+/* debian.c - a Debian archive by its own indexes: InRelease and Release of each suite, then the
+ * Packages and Sources that they vouch for. Every file has its digest before it is fetched, and
+ * indexes are asked for by it: what we publish is one state of the archive, however often it
+ * changes meanwhile. An index is read out of the store, which has it already or gets it as it
+ * comes. Signatures are the clients' to check. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,8 +20,8 @@ struct index { /* a Packages or Sources to be read */
     struct list node;
     struct debian *d;
     struct doc *doc;
-    char *
-        path; /* below the root, without the packing's ending; then with that of the form at hand */
+    /* below the root, without the packing's ending; then with that of the form at hand */
+    char *path;
     size_t stem;
     struct {
         bool named;
@@ -129,8 +130,8 @@ static bool next_form(struct index *x)
     return true;
 }
 
-/* Release names an index in several forms, some of which need not be there: once, at the first of them that is named, it is
- * put down to be read. */
+/* Release names an index in several forms, some of which need not be there: once, at the first of
+ * them that is named, it is put down to be read. */
 static void note_index(struct debian *d, const struct release *r, const struct release_file *f)
 {
     struct slice stem;

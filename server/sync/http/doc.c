@@ -15,10 +15,11 @@ static void keep_begin(struct keep *k);
 
 /* --- documents that are published too ---
  *
- * A list's document that is published too: into the store as it comes, and noted in a stage row, so that a large index
- * is fetched once, read from there, and served as it was read.
+ * A list's document that is published too: into the store as it comes, and noted in a stage row, so
+ * that a large index is fetched once, read from there, and served as it was read.
  *
- * owns     keep_free() frees; while it is being sealed it turns the run's loop until that is over, so: not inside an event
+ * owns     keep_free() frees; while it is being sealed it turns the run's loop until that is over,
+ *          so: not inside an event
  * threads  the run's; the sealing is the disk pool's
  * errors   E_TOOBIG, E_NOSPACE, E_IO
  */
@@ -95,7 +96,8 @@ static void seal_done(struct job *j)
     }
 }
 
-/* All has come. done() once, later. mtime_ns: SYNC_TIME_UNKNOWN. validator: "" or NULL for none; copied. */
+/* All has come. done() once, later. mtime_ns: SYNC_TIME_UNKNOWN. validator: "" or NULL for none;
+ * copied. */
 static void keep_seal(struct keep *k, int64_t mtime_ns, const char *validator,
                       void (*done)(void *arg, int rc, const struct err *why), void *arg)
 {
@@ -190,11 +192,11 @@ static void note_next(struct doc *d, struct slice link, struct slice url)
     buf_free(&b);
 }
 
-static int on_head(void *arg, const struct fetch_head *h)
+static int on_head(void *arg, const struct origin_head *h)
 {
     struct doc *d = arg;
-    struct slice type = fetch_field(h, "content-type");
-    struct slice etag = fetch_field(h, "etag"), date = fetch_field(h, "last-modified");
+    struct slice type = origin_head_field(h, "content-type");
+    struct slice etag = origin_head_field(h, "etag"), date = origin_head_field(h, "last-modified");
     struct arena a = {0};
     uint64_t unix_s;
 
@@ -218,7 +220,7 @@ static int on_head(void *arg, const struct fetch_head *h)
         err_set(&d->no, verdict_of(h->status, NULL), "the upstream answers %d, " SLICE_FMT,
                 h->status, SLICE_ARG(h->why));
     }
-    note_next(d, fetch_field(h, "link"), h->url);
+    note_next(d, origin_head_field(h, "link"), h->url);
     if (d->unlike != NULL && (h->status == 200 || h->status == 304)) {
         return err_set(&d->why, h->status == 304 ? E_EXISTS : E_CHANGED, "asked, not read");
     }
@@ -272,7 +274,7 @@ static void on_done(void *arg, int rc, const struct err *why)
 {
     struct doc *d = arg;
 
-    d->fetch = NULL;
+    d->request = NULL;
     if (d->why.code != 0) {
         rc = d->why.code; /* ours */
     } else if (rc == 0) {
@@ -295,16 +297,16 @@ static void on_done(void *arg, int rc, const struct err *why)
     d->done(d, rc);
 }
 
-static const struct fetch_events events = {on_head, on_body, on_done};
+static const struct origin_request_events events = {on_head, on_body, on_done};
 
 static void begin(struct doc *d)
 {
-    struct fetch_want w = {.origin = d->g->site->origin,
-                           .url = slice_str(d->url),
-                           .via = slice_str(d->via),
-                           .first = d->first,
-                           .end = d->end,
-                           .accept = slice_str(d->accept)};
+    struct origin_request_params w = {.origin = d->g->site->origin,
+                                      .url = slice_str(d->url),
+                                      .via = slice_str(d->via),
+                                      .first = d->first,
+                                      .end = d->end,
+                                      .accept = slice_str(d->accept)};
 
     if (d->unlike != NULL) {
         bool etag = d->unlike[0] == '"' || strncmp(d->unlike, "W/", 2) == 0;
@@ -312,7 +314,7 @@ static void begin(struct doc *d)
     }
     buf_clear(&d->body);
     err_clear(&d->no);
-    d->fetch = fetch_start(d->g->site->fetcher, &w, &events, d);
+    d->request = origin_request_start(d->g->site->origin_client, &w, &events, d);
 }
 
 struct doc *doc_open(struct http_engine *g, const struct doc_want *w,
@@ -356,7 +358,7 @@ void doc_free(struct doc **dp)
     if (d == NULL) {
         return;
     }
-    fetch_cancel(&d->fetch);
+    origin_request_cancel(&d->request);
     keep_free(&d->keep);
     event_free(d->retry);
     list_remove(&d->node);

@@ -4,8 +4,8 @@
 
 #include "server/sync/http/http_engine.h"
 
-/* The cursor: version 2, SHA-256 of the settings, then of each document its path and its validator, u16 and text. Beside the
- * 32 bytes of a probe's digest it is never mistaken. */
+/* The cursor: version 2, SHA-256 of the settings, then of each document its path and its validator,
+ * u16 and text. Beside the 32 bytes of a probe's digest it is never mistaken. */
 enum { CURSOR_ROOM = 4096, HEAD = 1 + DIGEST_BYTES };
 
 struct heads {

@@ -1,5 +1,5 @@
-/* heads.h - the few documents at the top of an archive's indexes: what they were when it was listed is the cursor, and one
- * conditional question each tells whether anything has changed since.
+/* heads.h - the few documents at the top of an archive's indexes: what they were when it was listed
+ * is the cursor, and one conditional question each tells whether anything has changed since.
  *
  * owns     heads_free() frees, cancels
  * threads  the run's
@@ -12,8 +12,8 @@
 struct http_engine;
 struct heads;
 
-/* A cursor of another lister, or of other subdirs, is none. When a document has no validator, or they are too many, there is no
- * cursor, and the next run lists. */
+/* A cursor of another lister, or of other subdirs, is none. When a document has no validator, or
+ * they are too many, there is no cursor, and the next run lists. */
 void heads_begin(struct http_engine *g);
 /* A document that was read. validator "": the upstream gives none, so there is no cursor. */
 void heads_note(struct http_engine *g, struct slice path, const char *validator);

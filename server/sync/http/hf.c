@@ -1,5 +1,6 @@
-/* hf.c - repositories of a Hub, each at a revision: one question tells what the revision stands for, pages list what the commit
- * has. What is listed lies where server/repo/hf/synced.h says. A commit is had whole or not at all. */
+/* hf.c - repositories of a Hub, each at a revision: one question tells what the revision stands
+ * for, pages list what the commit has. What is listed lies where server/repo/hf/synced.h says. A
+ * commit is had whole or not at all. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -36,8 +37,8 @@ struct hub_lister {
 
 /* --- entries of a repository ---
  *
- * What is known of a Hub's repositories as entries of the tree: their files and documents, links from other names; and
- * where the bytes of each are.
+ * What is known of a Hub's repositories as entries of the tree: their files and documents, links
+ * from other names; and where the bytes of each are.
  */
 
 enum { /* kinds of `ref`, above the bits of http_engine.h; the repository's index from bit 8 on */
@@ -112,20 +113,21 @@ static bool is_listed(void *arg, struct slice path, bool folder, uint64_t size_b
     return manifest_find(m, path, &unused);
 }
 
-/* The Hub's word on the revision names all files; what was left out of the listing goes there too. */
-static int sift_info(struct hub_repo *r, struct err *e)
+/* The Hub's word on the revision names all files; what was left out of the listing goes there
+ * too. */
+static int file_filter_info(struct hub_repo *r, struct err *e)
 {
     struct buf out = BUF_INIT(r->info.max);
     struct manifest m;
     int rc;
 
-    if (r->all->g->site->sift == NULL) {
+    if (r->all->g->site->file_filter == NULL) {
         return 0;
     }
     if (!manifest_open(buf_slice(&r->manifest), &m)) {
         return err_set(e, E_PROTOCOL, "its listing is not understood");
     }
-    rc = json_sift(buf_slice(&r->info), is_listed, &m, &out, e);
+    rc = json_filter(buf_slice(&r->info), is_listed, &m, &out, e);
     buf_free(&r->info);
     r->info = out;
     return rc;
@@ -134,7 +136,7 @@ static int sift_info(struct hub_repo *r, struct err *e)
 /* All entries of a repository whose commit is listed; frees its manifest. Trouble is in g->why. */
 static int hf_give_repo(struct hub_repo *r)
 {
-    int rc = sift_info(r, &r->all->g->why);
+    int rc = file_filter_info(r, &r->all->g->why);
 
     rc = rc != 0 ? rc : give_made(r, "info.json", &r->info, REF_INFO);
     rc = rc != 0 ? rc : give_made(r, "tree.json", &r->tree, REF_TREE);
@@ -143,7 +145,7 @@ static int hf_give_repo(struct hub_repo *r)
     return rc;
 }
 
-/* --- links: commits, other spellings ------------------------------------------------------------------------------ */
+/* --- links: commits, other spellings ---------------------------------------------------------- */
 
 static int give_link(struct hub_lister *l, const struct hub_repo *r, struct slice id,
                      struct slice rev)
@@ -198,7 +200,7 @@ static int hf_give_links(struct hub_lister *l)
     return rc;
 }
 
-/* --- where the bytes are ------------------------------------------------------------------------------------------ */
+/* --- where the bytes are ---------------------------------------------------------------------- */
 
 static void hf_source(struct http_engine *g, const struct sync_entry *en, struct source *out)
 {
@@ -242,7 +244,7 @@ enum {
     PAGES_MAX = 4000,
 };
 
-/* --- each repository, so many at once ----------------------------------------------------------------------------- */
+/* --- each repository, so many at once --------------------------------------------------------- */
 
 static void go_on(struct hub_lister *l)
 {
@@ -294,7 +296,7 @@ static void repo_done(struct hub_repo *r)
     }
 }
 
-/* --- what a revision stands for ----------------------------------------------------------------------------------- */
+/* --- what a revision stands for --------------------------------------------------------------- */
 
 static int learn(struct hub_repo *r, struct slice doc, struct err *e)
 {
@@ -363,7 +365,7 @@ static void cursor_of(const struct hub_lister *l, struct digest *out)
     hasher_free(&h);
 }
 
-/* --- probe -------------------------------------------------------------------------------------------------------- */
+/* --- probe ------------------------------------------------------------------------------------ */
 
 static void probe_then(struct hub_lister *l)
 {
@@ -417,25 +419,26 @@ static void hub_probe(struct http_engine *g, struct slice cursor)
     for_each(l, ask_info, probe_then, probe_failed);
 }
 
-/* --- what a commit has -------------------------------------------------------------------------------------------- */
+/* --- what a commit has ------------------------------------------------------------------------ */
 
 static void ask_page(struct hub_repo *r, const char *url);
 
 static bool is_wanted(void *arg, struct slice path, bool folder, uint64_t size_bytes)
 {
-    struct sift *s = arg;
+    struct file_filter *s = arg;
 
-    return folder ? sift_wants_path(s, path, true) : sift_wants_below(s, path, size_bytes);
+    return folder ? file_filter_wants_path(s, path, true)
+                  : file_filter_wants_below(s, path, size_bytes);
 }
 
 static int add_page(struct hub_repo *r, struct doc *d, struct err *e)
 {
-    struct sift *s = r->all->g->site->sift;
+    struct file_filter *s = r->all->g->site->file_filter;
     struct buf sifted = BUF_INIT(2 * PAGE_BYTES);
     struct slice page = buf_slice(&d->body);
     bool first = r->pages == 0, last = d->next == NULL;
     size_t before = r->tree.n;
-    int rc = s != NULL ? json_sift(page, is_wanted, s, &sifted, e) : 0;
+    int rc = s != NULL ? json_filter(page, is_wanted, s, &sifted, e) : 0;
 
     page = s != NULL ? buf_slice(&sifted) : page;
     rc = rc != 0 ? rc : manifest_add(page, slice_str(d->final_url), first, last, &r->manifest, e);
@@ -492,7 +495,7 @@ static void ask_tree(struct hub_repo *r)
     buf_free(&url);
 }
 
-/* --- the list ----------------------------------------------------------------------------------------------------- */
+/* --- the list --------------------------------------------------------------------------------- */
 
 static void list_failed(struct hub_lister *l, int rc, const struct err *why)
 {

@@ -1,4 +1,5 @@
-/* http.c - the engine for http and https, and for s3, which is both with signatures and a list of its own. */
+/* http.c - the engine for http and https, and for s3, which is both with signatures and a list of
+ * its own. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,21 +10,21 @@
 
 /* --- takes ---
  *
- * The bytes of one file by HTTP: conditional where the published ones may still be right, from where they broke
- * where the digest of the whole is known, or a strong ETag vouches for both halves. Where the list names an ETag, that object is
- * taken or none.
+ * The bytes of one file by HTTP: conditional where the published ones may still be right, from
+ * where they broke where the digest of the whole is known, or a strong ETag vouches for both
+ * halves. Where the list names an ETag, that object is taken or none.
  */
 
 enum { VALIDATOR_MAX = 1000 };
 #define ANSWERS  "the upstream answers %d%s" SLICE_FMT
 #define END_OPEN ((uint64_t)1 << 62) /* servers reckon in signed 64 bits */
 
-struct take {
+struct download {
     struct list node;
     struct http_engine *g;
-    struct take_events ev;
+    struct download_events ev;
     void *arg;
-    struct fetch *fetch;
+    struct origin_request *request;
     struct arena arena;
     struct slice asked;       /* the validator that was asked with */
     struct slice listed_etag; /* of the very object that is wanted; or empty */
@@ -33,13 +34,13 @@ struct take {
     bool framed;
     bool by_hash; /* asked for by its digest; when that is not there, by its name */
     bool optional;
-    enum { TAKE_BRINGS, TAKE_UNCHANGED, TAKE_ABSENT } outcome;
+    enum { TAKE_BRINGS, DOWNLOAD_UNCHANGED, DOWNLOAD_ABSENT } outcome;
     struct source source; /* of listers that say where their entries are */
     struct git_hasher *git;
     struct event *soon; /* of bytes that were made here */
     bool paused;
     char *url, *hash_url;
-    struct fetch_want want; /* its slices: url, asked */
+    struct origin_request_params want; /* its slices: url, asked */
     struct slice validator;
     int64_t mtime_ns;
     bool digest_known; /* the bucket knows it; other upstreams' words are their index's */
@@ -52,9 +53,9 @@ static bool is_etag(struct slice v)
     return v.n > 1 && v.p[0] == '"';
 }
 
-static void take_free(struct take *t)
+static void download_free(struct download *t)
 {
-    fetch_cancel(&t->fetch);
+    origin_request_cancel(&t->request);
     list_remove(&t->node);
     arena_fini(&t->arena);
     git_hasher_free(&t->git);
@@ -66,7 +67,7 @@ static void take_free(struct take *t)
     free(t);
 }
 
-static int refuse(struct take *t, const struct fetch_head *h)
+static int refuse(struct download *t, const struct origin_head *h)
 {
     int status = h->status;
     struct slice why = h->why.p != NULL ? h->why : SLICE("");
@@ -98,9 +99,9 @@ static int refuse(struct take *t, const struct fetch_head *h)
     }
 }
 
-static void learn(struct take *t, const struct fetch_head *h)
+static void learn(struct download *t, const struct origin_head *h)
 {
-    struct slice etag = fetch_field(h, "etag"), date = fetch_field(h, "last-modified");
+    struct slice etag = origin_head_field(h, "etag"), date = origin_head_field(h, "last-modified");
     uint64_t unix_s;
 
     t->mtime_ns = SYNC_TIME_UNKNOWN;
@@ -116,13 +117,13 @@ static void learn(struct take *t, const struct fetch_head *h)
     }
 }
 
-static int on_head(void *arg, const struct fetch_head *h)
+static int on_head(void *arg, const struct origin_head *h)
 {
-    struct take *t = arg;
+    struct download *t = arg;
     int rc;
 
     if (h->status == 304 && t->conditional) {
-        t->outcome = TAKE_UNCHANGED;
+        t->outcome = DOWNLOAD_UNCHANGED;
         learn(t, h);
         return 0;
     }
@@ -134,7 +135,8 @@ static int on_head(void *arg, const struct fetch_head *h)
         !slice_eq(t->validator, t->listed_etag)) {
         return err_set(&t->why, E_CHANGED, "the upstream's file is another than was listed");
     }
-    t->digest_known = origin_bucket(t->g->site->origin) != NULL && fetch_digest(h, &t->digest);
+    t->digest_known =
+        origin_bucket(t->g->site->origin) != NULL && origin_head_digest(h, &t->digest);
     t->got = h->status == 206 ? t->have : 0;
     t->framed = h->framed;
     t->due = h->status == 206                      ? h->total
@@ -146,10 +148,10 @@ static int on_head(void *arg, const struct fetch_head *h)
 
 static int on_body(void *arg, struct slice bytes)
 {
-    struct take *t = arg;
+    struct download *t = arg;
     int rc;
 
-    if (t->outcome == TAKE_UNCHANGED) {
+    if (t->outcome == DOWNLOAD_UNCHANGED) {
         return 0;
     }
     t->got += bytes.n;
@@ -157,16 +159,16 @@ static int on_body(void *arg, struct slice bytes)
         git_hasher_add(t->git, bytes);
     }
     rc = t->ev.on_body(t->arg, bytes);
-    if (rc == TAKE_PAUSE) {
-        return FETCH_PAUSE;
+    if (rc == DOWNLOAD_PAUSE) {
+        return ORIGIN_REQUEST_PAUSE;
     }
     return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
 }
 
 /* An end that was not announced looks like a cut: the list's size tells. */
-static int check_end(struct take *t)
+static int check_end(struct download *t)
 {
-    if (t->outcome == TAKE_UNCHANGED ||
+    if (t->outcome == DOWNLOAD_UNCHANGED ||
         (t->framed && (t->due == LENGTH_UNKNOWN || t->got == t->due))) {
         return 0;
     }
@@ -177,11 +179,11 @@ static int check_end(struct take *t)
     return 0;
 }
 
-static int check_git(struct take *t)
+static int check_git(struct download *t)
 {
     struct git_oid got;
 
-    if (t->git == NULL || t->outcome == TAKE_UNCHANGED) {
+    if (t->git == NULL || t->outcome == DOWNLOAD_UNCHANGED) {
         return 0;
     }
     git_hasher_final(t->git, &got);
@@ -191,7 +193,7 @@ static int check_git(struct take *t)
 }
 
 /* What the list cannot be without is no matter of one entry: later, or by another list. */
-static int as_whole(struct take *t, int rc)
+static int as_whole(struct download *t, int rc)
 {
     if (!t->source.whole || (rc != E_NOTFOUND && rc != E_CHANGED && rc != E_CORRUPT)) {
         return rc;
@@ -200,14 +202,14 @@ static int as_whole(struct take *t, int rc)
     return E_AGAIN;
 }
 
-static void begin(struct take *t);
+static void begin(struct download *t);
 
 static void on_done(void *arg, int rc, const struct err *why)
 {
-    struct take *t = arg;
-    struct take_got got;
+    struct download *t = arg;
+    struct download_result got;
 
-    t->fetch = NULL;
+    t->request = NULL;
     if (t->why.code != 0) {
         rc = t->why.code;
     } else if (rc == 0) {
@@ -224,29 +226,30 @@ static void on_done(void *arg, int rc, const struct err *why)
         return;
     }
     if (rc == E_NOTFOUND && t->optional) {
-        t->outcome = TAKE_ABSENT;
+        t->outcome = DOWNLOAD_ABSENT;
         rc = 0;
     }
-    got = (struct take_got){
-        .unchanged = t->outcome == TAKE_UNCHANGED,
-        .absent = t->outcome == TAKE_ABSENT,
+    got = (struct download_result){
+        .unchanged = t->outcome == DOWNLOAD_UNCHANGED,
+        .absent = t->outcome == DOWNLOAD_ABSENT,
         .mtime_ns = t->mtime_ns,
-        .validator = t->outcome == TAKE_UNCHANGED && t->validator.n == 0 ? t->asked : t->validator,
+        .validator =
+            t->outcome == DOWNLOAD_UNCHANGED && t->validator.n == 0 ? t->asked : t->validator,
         .digest_known = t->digest_known,
         .digest = t->digest,
     };
     t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
-    take_free(t);
+    download_free(t);
 }
 
-static void begin(struct take *t)
+static void begin(struct download *t)
 {
-    static const struct fetch_events events = {on_head, on_body, on_done};
+    static const struct origin_request_events events = {on_head, on_body, on_done};
 
     t->want.url = slice_str(t->by_hash ? t->hash_url : t->url);
     git_hasher_free(&t->git);
     t->git = t->source.git_known ? git_hasher_new(t->listed) : NULL;
-    t->fetch = fetch_start(t->g->site->fetcher, &t->want, &events, t);
+    t->request = origin_request_start(t->g->site->origin_client, &t->want, &events, t);
 }
 
 /* "dists/x/main/binary-amd64/Packages.gz" -> ".../binary-amd64/by-hash/SHA256/<hex>" */
@@ -267,17 +270,17 @@ static char *hash_url_of(const struct http_engine *g, const struct sync_entry *e
 
 /* --- bytes that were made here --- */
 
-static void made_done(struct take *t)
+static void made_done(struct download *t)
 {
-    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
+    struct download_result got = {.mtime_ns = SYNC_TIME_UNKNOWN};
 
     t->ev.on_done(t->arg, 0, NULL, &got);
-    take_free(t);
+    download_free(t);
 }
 
 static void take_on_soon(evutil_socket_t fd, short what, void *arg)
 {
-    struct take *t = arg;
+    struct download *t = arg;
     int rc = t->ev.on_begin(t->arg, 0, SLICE_NONE);
 
     (void)fd;
@@ -285,18 +288,18 @@ static void take_on_soon(evutil_socket_t fd, short what, void *arg)
     if (rc == 0 && t->source.bytes.n != 0) {
         rc = t->ev.on_body(t->arg, t->source.bytes);
     }
-    if (rc == TAKE_PAUSE) {
+    if (rc == DOWNLOAD_PAUSE) {
         t->paused = true;
     } else if (rc == 0) {
         made_done(t);
     } else {
         err_set(&t->why, rc, "given up here");
         t->ev.on_done(t->arg, rc, &t->why, NULL);
-        take_free(t);
+        download_free(t);
     }
 }
 
-static struct take *give_made(struct take *t)
+static struct download *give_made(struct download *t)
 {
     struct timeval now = {0};
 
@@ -306,12 +309,12 @@ static struct take *give_made(struct take *t)
     return t;
 }
 
-static struct take *http_take(struct engine *eg, const struct take_want *w,
-                              const struct take_events *ev, void *arg)
+static struct download *http_download(struct engine *eg, const struct download_params *w,
+                                      const struct download_events *ev, void *arg)
 {
     struct http_engine *g = (struct http_engine *)eg;
-    struct take *t = NEW(struct take);
-    struct fetch_want *f = &t->want;
+    struct download *t = NEW(struct download);
+    struct origin_request_params *f = &t->want;
 
     t->g = g;
     t->ev = *ev;
@@ -324,14 +327,14 @@ static struct take *http_take(struct engine *eg, const struct take_want *w,
     if (g->lister->source != NULL) {
         g->lister->source(g, w->entry, &t->source);
     }
-    list_push_back(&g->takes, &t->node);
+    list_push_back(&g->downloads, &t->node);
     if (t->source.bytes.p != NULL) {
         return give_made(t);
     }
     t->url = t->source.url != NULL ? t->source.url : http_url_of(g, w->entry->path);
     t->hash_url = t->by_hash ? hash_url_of(g, w->entry) : NULL;
-    *f =
-        (struct fetch_want){.origin = g->site->origin, .via = t->source.via, .end = LENGTH_UNKNOWN};
+    *f = (struct origin_request_params){
+        .origin = g->site->origin, .via = t->source.via, .end = LENGTH_UNKNOWN};
     if (is_etag(w->entry->validator)) {
         f->if_match = t->listed_etag = arena_copy(&t->arena, w->entry->validator);
         if (w->have_bytes > 0 && slice_eq(t->asked, t->listed_etag) && w->have_bytes < t->listed) {
@@ -352,29 +355,29 @@ static struct take *http_take(struct engine *eg, const struct take_want *w,
     return t;
 }
 
-static void http_take_resume(struct take *t)
+static void http_download_resume(struct download *t)
 {
-    if (t->fetch != NULL) {
-        fetch_resume(t->fetch);
+    if (t->request != NULL) {
+        origin_request_resume(t->request);
     } else if (t->paused) {
         made_done(t);
     }
 }
 
-static void http_take_cancel(struct take **tp)
+static void http_download_cancel(struct download **tp)
 {
-    struct take *t = *tp;
+    struct download *t = *tp;
 
     *tp = NULL;
     if (t != NULL) {
-        take_free(t);
+        download_free(t);
     }
 }
 
-static void http_takes_cancel(struct http_engine *g)
+static void http_downloads_cancel(struct http_engine *g)
 {
-    LIST_EACH (&g->takes, it) {
-        take_free(LIST_ITEM(it, struct take, node));
+    LIST_EACH (&g->downloads, it) {
+        download_free(LIST_ITEM(it, struct download, node));
     }
 }
 
@@ -434,7 +437,7 @@ static int http_open(const struct engine_site *site, const struct engine_events 
                                                   slice_ends(site->url, SLICE("/")) ? "" : "/")));
     arena_fini(&a);
     list_init(&g->docs);
-    list_init(&g->takes);
+    list_init(&g->downloads);
     g->cursor = BUF_INIT(4096);
     g->soon = evtimer_new(site->base, on_soon, g);
     CHECK(g->soon != NULL);
@@ -502,7 +505,8 @@ void http_probed(struct http_engine *g, enum probe_answer a)
     g->ev.on_probe(g->arg, a);
 }
 
-/* --- list: the probe's file is read first, so that a change while we list shows the next time --- */
+/* --- list: the probe's file is read first, so that a change while we list shows the next time
+ * --- */
 
 static void on_cursor(struct doc *d, int rc)
 {
@@ -592,7 +596,7 @@ static void http_close(struct engine **gp)
         struct doc *d = LIST_ITEM(it, struct doc, node);
         doc_free(&d);
     }
-    http_takes_cancel(g);
+    http_downloads_cancel(g);
     event_free(g->soon);
     buf_free(&g->cursor);
     free(g->probe);
@@ -606,8 +610,9 @@ static const char *const s3_schemes[] = {"s3", NULL};
 #define ENGINE_BY_HTTP(its_name, its_schemes)                                                      \
     {                                                                                              \
         .name = its_name, .schemes = its_schemes, .open = http_open, .probe = http_probe,          \
-        .list = http_list, .window = http_window, .take = http_take, .resume = http_take_resume,   \
-        .cancel = http_take_cancel, .finish = http_finish, .close = http_close                     \
+        .list = http_list, .window = http_window, .download = http_download,                       \
+        .resume = http_download_resume, .cancel = http_download_cancel, .finish = http_finish,     \
+        .close = http_close                                                                        \
     }
 
 const struct engine_ops engine_http = ENGINE_BY_HTTP("http", schemes);

@@ -1,7 +1,9 @@
-/* http_engine.h - the engine for upstreams that speak HTTP, from within: documents for its lists, takes for its files.
+/* http_engine.h - the engine for upstreams that speak HTTP, from within: documents for its lists,
+ * takes for its files.
  *
- * How an upstream tells what it has (folder pages, checksum files, a Debian archive, a bucket's list) is a lister: it asks
- * for documents and gives entries. Takes are the same for all. The engine "s3" is this one, with another lister.
+ * How an upstream tells what it has (folder pages, checksum files, a Debian archive, a bucket's
+ * list) is a lister: it asks for documents and gives entries. Takes are the same for all. The
+ * engine "s3" is this one, with another lister.
  *
  * threads  the run's
  */
@@ -28,16 +30,18 @@ struct doc_want {
     uint64_t max_bytes;
     /* Bytes [first, end) of it, or all of it where the upstream knows no ranges; end == 0: all. */
     uint64_t first, end;
-    /* Into the store, as the run's file of this path: `keep` then has it, and `body` nothing. NULL: in memory. */
+    /* Into the store, as the run's file of this path: `keep` then has it, and `body` nothing. NULL:
+     * in memory. */
     const char *keep_as;
-    /* A doc's validator: the same document is E_EXISTS, another E_CHANGED, and neither is read. NULL: it is. */
+    /* A doc's validator: the same document is E_EXISTS, another E_CHANGED, and neither is read.
+     * NULL: it is. */
     const char *unlike;
 };
 
 struct doc {
     struct list node; /* in the engine's list while it comes */
     struct http_engine *g;
-    struct fetch *fetch;
+    struct origin_request *request;
     struct event *retry;
     struct buf body;
     struct keep *keep; /* or NULL */
@@ -100,7 +104,7 @@ struct http_engine {
     const struct lister *lister;
     void *lister_state;
     struct list docs;
-    struct list takes;
+    struct list downloads;
     struct event *soon; /* bad or good news that may not be told inside a call */
     void (*news)(struct http_engine *g);
     struct err why;      /* of a lister, on its way to http_listed() */

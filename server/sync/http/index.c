@@ -175,8 +175,8 @@ static void read_tail(struct slice tail, struct index_item *out)
 
 /* --- HTML ---
  *
- * A scanner of one pass: anchors, and the text behind each of them up to the next. Tags that matter for what is text (comments,
- * script, style) are stepped over, all others count as blanks. */
+ * A scanner of one pass: anchors, and the text behind each of them up to the next. Tags that matter
+ * for what is text (comments, script, style) are stepped over, all others count as blanks. */
 
 struct page {
     struct slice rest;
@@ -315,7 +315,8 @@ static bool href_of(struct slice tag, struct slice *out)
     return false;
 }
 
-/* Up to the '>' that ends it: one inside quotes does not. A page that was cut within a tag ends before it. */
+/* Up to the '>' that ends it: one inside quotes does not. A page that was cut within a tag ends
+ * before it. */
 static struct slice cut_tag(struct slice *rest)
 {
     struct slice tag = *rest;
@@ -431,7 +432,8 @@ static int read_html(struct slice html, struct slice url, struct index_events *e
 
 /* --- JSON --- */
 
-/* "Sun, 22 Nov 2026 12:21:05 GMT", "2026-11-22T12:21:05Z" with whatever behind the seconds, a number. */
+/* "Sun, 22 Nov 2026 12:21:05 GMT", "2026-11-22T12:21:05Z" with whatever behind the seconds, a
+ * number. */
 static void time_of(const json_t *v, struct index_item *out)
 {
     struct slice text = slice_str(json_string_value(v));
@@ -519,8 +521,8 @@ int index_read(enum index_form form, struct slice page, struct slice url, struct
 
 /* --- the lister ---
  *
- * Folder pages from the top down, a few at a time. Folders that lead to themselves end at the depth, at the number of entries, or at
- * the bytes that a list may have. */
+ * Folder pages from the top down, a few at a time. Folders that lead to themselves end at the
+ * depth, at the number of entries, or at the bytes that a list may have. */
 
 enum { PAGE_BYTES = 64 << 20, DEPTH_MAX = 64, PATH_ROOM = 4096, DENIED_LOGGED = 20 };
 
@@ -605,7 +607,7 @@ static int on_item(void *arg, const struct index_item *it)
         c->left_out++;
         return 0;
     }
-    if (!sift_wants_path(c->g->site->sift, en.path, it->folder)) {
+    if (!file_filter_wants_path(c->g->site->file_filter, en.path, it->folder)) {
         return it->folder ? 0 : c->g->ev.on_entry(c->g->arg, &en); /* which counts it */
     }
     if (++c->entries > c->g->site->entries_max) {

@@ -1,9 +1,10 @@
-/* index.h - folder pages of web servers, as data: what nginx, Apache, lighttpd and Python write in HTML, and what nginx, Caddy
- * and our own listings say in JSON. index.c is the lister of that name, too, which reads them from the top down.
+/* index.h - folder pages of web servers, as data: what nginx, Apache, lighttpd and Python write in
+ * HTML, and what nginx, Caddy and our own listings say in JSON. index.c is the lister of that name,
+ * too, which reads them from the top down.
  *
- * A page may be anybody's: only links exactly one level below the page's own URL count, by their decoded name, which must
- * be one that can be a path's part. All others (up, sideways, "%2e%2e", sort orders) are passed over; those that look like
- * entries but cannot be are counted.
+ * A page may be anybody's: only links exactly one level below the page's own URL count, by their
+ * decoded name, which must be one that can be a path's part. All others (up, sideways, "%2e%2e",
+ * sort orders) are passed over; those that look like entries but cannot be are counted.
  *
  * threads  any; pure
  * errors   E_INVALID: no such page

@@ -1,5 +1,6 @@
-/* pypi.c - from requirements to all that installing them takes: a page for each project that is asked for, metadata for each file
- * that is chosen, and what that requires in its turn, until nobody asks for more. */
+/* pypi.c - from requirements to all that installing them takes: a page for each project that is
+ * asked for, metadata for each file that is chosen, and what that requires in its turn, until
+ * nobody asks for more. */
 #include "server/sync/http/pypi.h"
 
 #include <stdio.h>
@@ -9,11 +10,12 @@
 
 /* --- doubts ---
  *
- * What somebody should look at before it becomes public: wants that nothing answers, wheels that nobody tells the
- * requirements of.
+ * What somebody should look at before it becomes public: wants that nothing answers, wheels that
+ * nobody tells the requirements of.
  */
 
-/* A wheel that is kept, and nobody tells what it requires: the closure may lack something. NULL: there is none. */
+/* A wheel that is kept, and nobody tells what it requires: the closure may lack something. NULL:
+ * there is none. */
 static const struct py_meta *untold(const struct py_project *p)
 {
     for (size_t i = 0; i < p->files; i++) {
@@ -83,7 +85,8 @@ static char *pypi_doubt(struct py_lister *l)
 
 /* --- entries ---
  *
- * What was chosen, as entries: files, their metadata, and pages that name them with links inside the tree.
+ * What was chosen, as entries: files, their metadata, and pages that name them with links inside
+ * the tree.
  */
 
 enum { PATH_ROOM = 4096 };
@@ -133,7 +136,7 @@ static int give_file(struct py_lister *l, struct py_project *p, struct py_file *
     return rc;
 }
 
-/* --- pages -------------------------------------------------------------------------------------------------------- */
+/* --- pages ------------------------------------------------------------------------------------ */
 
 static void add_to(struct page *page, const struct py_project *p, const struct py_file *f,
                    struct arena *a)
@@ -275,7 +278,7 @@ static int pypi_give_all(struct py_lister *l, struct err *e)
     return rc;
 }
 
-/* --- where the bytes are ------------------------------------------------------------------------------------------ */
+/* --- where the bytes are ---------------------------------------------------------------------- */
 
 static void pypi_source(struct http_engine *g, const struct sync_entry *en, struct source *out)
 {
@@ -452,7 +455,7 @@ int pypi_read_requirement(struct py_lister *l, struct slice text, struct require
     return rc;
 }
 
-/* --- the settings ------------------------------------------------------------------------------------------------- */
+/* --- the settings ----------------------------------------------------------------------------- */
 
 static uint64_t all_envs(const struct py_lister *l)
 {
@@ -532,7 +535,7 @@ static int settle(struct py_project *p, struct err *e)
     return rc;
 }
 
-/* --- asking ------------------------------------------------------------------------------------------------------- */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 static void go_on(struct py_lister *l);
 
@@ -592,7 +595,7 @@ static void ask_page(struct py_project *p)
     p->doc = doc_ask(l->g, url.p, accept, PYPI_PAGE_BYTES, on_page, p);
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 static void finish(struct py_lister *l)
 {
@@ -634,7 +637,7 @@ static void go_on(struct py_lister *l)
     }
 }
 
-/* --- the beginning ------------------------------------------------------------------------------------------------ */
+/* --- the beginning ---------------------------------------------------------------------------- */
 
 static void begin(struct http_engine *g)
 {

@@ -1,12 +1,14 @@
-/* pypi.h - a Python index's projects as requirements want them, from within: what is asked of whom, what was chosen.
+/* pypi.h - a Python index's projects as requirements want them, from within: what is asked of whom,
+ * what was chosen.
  *
  *   pypi.c         pages as they come, until nobody asks for more: the closure; requirements, and whose they become;
  *                  what was chosen as entries, and the pages that name it; doubts
  *   pypi_choose.c  which files of a project
  *   pypi_meta.c    what a file requires, also out of wheels where nothing lies beside them
  *
- * The closure is a union: each requirement that anybody states gets its newest versions, and so does each project's
- * requirements taken together; what cannot be installed at once is still mirrored.
+ * The closure is a union: each requirement that anybody states gets its newest versions, and so
+ * does each project's requirements taken together; what cannot be installed at once is still
+ * mirrored.
  *
  * owns     strings live in the lister's arena until the engine is closed
  * threads  the run's
@@ -133,7 +135,8 @@ MUST_USE int pypi_require(struct py_lister *l, const struct requirement *r, uint
 MUST_USE int pypi_read_requirement(struct py_lister *l, struct slice text, struct requirement *r,
                                    bool *left, struct err *e);
 
-/* A file that is new here: what does it require? It gets f->meta, mostly to be asked for (l->unread). */
+/* A file that is new here: what does it require? It gets f->meta, mostly to be asked for
+ * (l->unread). */
 void pypi_meta_want(struct py_project *p, struct py_file *f);
 /* True: it is here already, in m->bytes. */
 MUST_USE bool pypi_meta_have(struct py_meta *m);

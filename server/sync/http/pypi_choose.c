@@ -1,5 +1,5 @@
-/* pypi_choose.c - which files of a project somebody needs: for every requirement and every environment the newest versions that
- * have something to install there. */
+/* pypi_choose.c - which files of a project somebody needs: for every requirement and every
+ * environment the newest versions that have something to install there. */
 #include <stdlib.h>
 
 #include "common/codec/url.h"
@@ -7,7 +7,7 @@
 
 enum { FILES_MAX = 200000, MICRO_HIGH = 99 };
 
-/* --- the page ----------------------------------------------------------------------------------------------------- */
+/* --- the page --------------------------------------------------------------------------------- */
 
 struct reading {
     struct py_project *p;
@@ -94,7 +94,8 @@ static bool is_wanted(const struct py_project *p, struct slice name, uint64_t si
 {
     struct arena a = {0};
     struct slice path = arena_fmt(&a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(p->name), SLICE_ARG(name));
-    bool yes = sift_wants_below(p->l->g->site->sift, path,
+    bool yes =
+        file_filter_wants_below(p->l->g->site->file_filter, path,
                                 size_bytes != LENGTH_UNKNOWN ? size_bytes : SYNC_SIZE_UNKNOWN);
 
     arena_fini(&a);
@@ -164,7 +165,7 @@ int pypi_read_page(struct py_project *p, struct slice doc, const char *content_t
     size_t n = 0;
     int rc;
 
-    page_init_told(&page, p->url, on_file, &r);
+    page_init_reported(&page, p->url, on_file, &r);
     rc = is_json(doc, content_type) ? page_read_json(&page, doc, e) : page_read_html(&page, doc, e);
     page_fini(&page);
     if (rc == 0 && r.too_many) {
@@ -182,7 +183,7 @@ int pypi_read_page(struct py_project *p, struct slice doc, const char *content_t
     return rc;
 }
 
-/* --- the choice --------------------------------------------------------------------------------------------------- */
+/* --- the choice ------------------------------------------------------------------------------- */
 
 enum policy { SDIST_NEVER, SDIST_MISSING, SDIST_ALWAYS };
 

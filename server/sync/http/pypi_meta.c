@@ -1,5 +1,5 @@
-/* pypi_meta.c - what a file requires: its metadata, asked for beside it or read out of it, learnt, and applied as often as more is
- * asked of its project. */
+/* pypi_meta.c - what a file requires: its metadata, asked for beside it or read out of it, learnt,
+ * and applied as often as more is asked of its project. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -11,8 +11,8 @@ static void pypi_wheel_read(struct py_meta *m, int rc, struct err *why);
 
 /* --- metadata out of a wheel ---
  *
- * What a wheel requires, where the index has no metadata beside it: read out of the wheel itself, a few ranges of it,
- * or all of it where the upstream knows none.
+ * What a wheel requires, where the index has no metadata beside it: read out of the wheel itself, a
+ * few ranges of it, or all of it where the upstream knows none.
  */
 
 enum {
@@ -32,7 +32,8 @@ static bool untold_wheel(const struct py_file *f)
     return f->chosen && f->dist.wheel && f->metadata.p == NULL;
 }
 
-/* Whose METADATA stands for f's: the smallest chosen one of its version and platform, or the one that was read. */
+/* Whose METADATA stands for f's: the smallest chosen one of its version and platform, or the one
+ * that was read. */
 static struct py_file *pypi_wheel_of(struct py_project *p, struct py_file *f)
 {
     struct py_file *best = f;
@@ -52,7 +53,7 @@ static struct py_file *pypi_wheel_of(struct py_project *p, struct py_file *f)
     return best;
 }
 
-/* --- out of what an earlier run brought --------------------------------------------------------------------------- */
+/* --- out of what an earlier run brought ------------------------------------------------------- */
 
 /* True: the wheel is here already, and m->bytes are its METADATA. */
 static bool pypi_wheel_have(struct py_meta *m)
@@ -80,7 +81,7 @@ static bool pypi_wheel_have(struct py_meta *m)
     return rc == 0;
 }
 
-/* --- asking ------------------------------------------------------------------------------------------------------- */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 static void ask(struct py_meta *m);
 
@@ -207,7 +208,8 @@ static void want_inside(struct py_project *p, struct py_file *f)
     f->meta = of->meta;
 }
 
-/* A file that is new here: what does it require? Wheels of one version mostly say the same, in the same bytes. */
+/* A file that is new here: what does it require? Wheels of one version mostly say the same, in the
+ * same bytes. */
 static void want_beside(struct py_project *p, struct py_file *f)
 {
     struct digest d;
@@ -297,7 +299,7 @@ int pypi_meta_learn(struct py_meta *m, struct err *e)
     return pypi_meta_apply(m, e);
 }
 
-/* --- asking ------------------------------------------------------------------------------------------------------- */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 static void on_meta(struct doc *d, int rc)
 {
@@ -348,7 +350,8 @@ static void say_inside(const struct py_meta *m)
     }
 }
 
-/* In rc E_INVALID, E_TOOBIG, E_UNSUPPORTED it cannot be told what it requires; all else ends the run. */
+/* In rc E_INVALID, E_TOOBIG, E_UNSUPPORTED it cannot be told what it requires; all else ends the
+ * run. */
 /* Untold: the run goes on, and is held in the end. */
 static void pypi_wheel_read(struct py_meta *m, int rc, struct err *why)
 {

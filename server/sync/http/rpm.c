@@ -1,5 +1,6 @@
-/* rpm.c - an rpm repository by its own indexes: repomd.xml, all that it vouches for, and the packages of its primary index, each
- * with its digest before it is fetched. One repository, or several below the origin, one after the other. */
+/* rpm.c - an rpm repository by its own indexes: repomd.xml, all that it vouches for, and the
+ * packages of its primary index, each with its digest before it is fetched. One repository, or
+ * several below the origin, one after the other. */
 #include <stdio.h>
 #include <stdlib.h>
 

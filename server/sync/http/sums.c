@@ -1,4 +1,5 @@
-/* sums.c - the files that a SHA256SUMS names, each with its digest before it is fetched; and the file itself. */
+/* sums.c - the files that a SHA256SUMS names, each with its digest before it is fetched; and the
+ * file itself. */
 #include "server/sync/http/sums.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* sums.h - a file as sha256sum(1) writes it: a digest, and a path below the file's own folder, on each line.
+/* sums.h - a file as sha256sum(1) writes it: a digest, and a path below the file's own folder, on
+ * each line.
  *
  * threads  any; pure
  * errors   E_INVALID: a line that is none; what on_file gives

@@ -1,18 +1,19 @@
-/* mirrord.c - the engine for upstreams that are mirrords: probe, head, and the calls of the pipeline. */
+/* mirrord.c - the engine for upstreams that are mirrords: probe, head, and the calls of the
+ * pipeline. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/codec/url.h"
-#include "server/sync/mirrord/core.h"
-#include "server/sync/mirrord/wire.h"
+#include "server/sync/mirrord/upstream.h"
+#include "server/sync/mirrord/protocol.h"
 
-static void core_listed(struct core *g, int rc, const struct err *why);
-static void core_soon(struct core *g, void (*news)(struct core *g));
+static void upstream_listed(struct upstream *g, int rc, const struct err *why);
+static void upstream_soon(struct upstream *g, void (*news)(struct upstream *g));
 
 /* --- queries ---
  *
- * One small document of the core: its head, a node.
+ * One small document of the upstream: its head, a node.
  */
 
 enum { TRIES = 4, RETRY_MS = 300 };
@@ -26,7 +27,7 @@ static void on_retry(evutil_socket_t fd, short what, void *arg)
     begin(arg);
 }
 
-int core_refused(int status, struct err *e)
+int upstream_refused(int status, struct err *e)
 {
     switch (status) {
     case 401:
@@ -47,7 +48,7 @@ int core_refused(int status, struct err *e)
     }
 }
 
-static int query_on_head(void *arg, const struct fetch_head *h)
+static int query_on_head(void *arg, const struct origin_head *h)
 {
     struct query *a = arg;
 
@@ -56,7 +57,7 @@ static int query_on_head(void *arg, const struct fetch_head *h)
         return 0;
     }
     if (h->status != 200) {
-        return core_refused(h->status, &a->why);
+        return upstream_refused(h->status, &a->why);
     }
     if (h->content_length != LENGTH_UNKNOWN && h->content_length > a->body.max) {
         return err_set(&a->why, E_TOOBIG, "a document of %llu bytes",
@@ -68,7 +69,7 @@ static int query_on_head(void *arg, const struct fetch_head *h)
 static int on_body(void *arg, struct slice bytes)
 {
     struct query *a = arg;
-    struct core *g = a->g;
+    struct upstream *g = a->g;
 
     g->wire_bytes += bytes.n;
     buf_adds(&a->body, bytes);
@@ -82,7 +83,7 @@ static void on_done(void *arg, int rc, const struct err *why)
 {
     struct query *a = arg;
 
-    a->fetch = NULL;
+    a->request = NULL;
     if (a->why.code != 0) {
         rc = a->why.code; /* ours */
     } else if (rc != 0 && why != NULL) {
@@ -100,19 +101,21 @@ static void on_done(void *arg, int rc, const struct err *why)
 
 static void begin(struct query *a)
 {
-    static const struct fetch_events events = {query_on_head, on_body, on_done};
-    struct fetch_want w = {.origin = a->g->site->origin,
-                           .url = slice_str(a->url),
-                           .end = LENGTH_UNKNOWN,
-                           .accept = slice_str(a->accept),
-                           .if_none_match = a->etag[0] != '\0' ? slice_str(a->etag) : SLICE_NONE};
+    static const struct origin_request_events events = {query_on_head, on_body, on_done};
+    struct origin_request_params w = {.origin = a->g->site->origin,
+                                      .url = slice_str(a->url),
+                                      .end = LENGTH_UNKNOWN,
+                                      .accept = slice_str(a->accept),
+                                      .if_none_match =
+                                          a->etag[0] != '\0' ? slice_str(a->etag) : SLICE_NONE};
 
     buf_clear(&a->body);
-    a->fetch = fetch_start(a->g->site->fetcher, &w, &events, a);
+    a->request = origin_request_start(a->g->site->origin_client, &w, &events, a);
 }
 
-struct query *query_start(struct core *g, char *url, const char *accept, const struct digest *etag,
-                          size_t max_bytes, void (*done)(struct query *a, int rc), void *arg)
+struct query *query_start(struct upstream *g, char *url, const char *accept,
+                          const struct digest *etag, size_t max_bytes,
+                          void (*done)(struct query *a, int rc), void *arg)
 {
     struct query *a = NEW(struct query);
     char hex[DIGEST_HEX + 1];
@@ -142,7 +145,7 @@ void query_free(struct query **ap)
     if (a == NULL) {
         return;
     }
-    fetch_cancel(&a->fetch);
+    origin_request_cancel(&a->request);
     event_free(a->retry);
     list_remove(&a->node);
     buf_free(&a->body);
@@ -152,10 +155,12 @@ void query_free(struct query **ap)
 
 /* --- walk ---
  *
- * A tree of the core's, from its root down: what is here is read here, the rest comes and is stored.
+ * A tree of the upstream's, from its root down: what is here is read here, the rest comes and is
+ * stored.
  *
- * Depth first, so that no more nodes are held than a tree is deep and requests are under way. A node that is here says nothing
- * of those below it (a walk may have broken off, a collection may have passed), so each is looked for by itself.
+ * Depth first, so that no more nodes are held than a tree is deep and requests are under way. A
+ * node that is here says nothing of those below it (a walk may have broken off, a collection may
+ * have passed), so each is looked for by itself.
  */
 
 enum {
@@ -183,7 +188,7 @@ struct coming { /* a node that is asked for */
 };
 
 struct walk {
-    struct core *g;
+    struct upstream *g;
     struct list stack; /* the deepest in front */
     struct list coming;
     unsigned count; /* of coming */
@@ -268,7 +273,7 @@ static int check(const struct walk *w, const struct inner *parent, size_t index,
 
 /* --- what it holds --- */
 
-static int tell(struct core *g, const struct entry *en)
+static int tell(struct upstream *g, const struct entry *en)
 {
     struct sync_entry out = {.path = en->path,
                              .size_bytes = en->size_bytes,
@@ -366,7 +371,7 @@ static void end(struct walk *w, int rc, struct err *why)
                     "tree %.12s, v%" PRIu64 " of the core: %" PRIu64 " nodes came, %" PRIu64
                     " were here; %" PRIu64 " bytes",
                     hex, w->g->head.seq, w->came, w->here, w->g->wire_bytes);
-    core_listed(w->g, rc, why);
+    upstream_listed(w->g, rc, why);
 }
 
 static int unpack(const struct query *a, struct buf *out, struct err *e)
@@ -378,7 +383,7 @@ static int unpack(const struct query *a, struct buf *out, struct err *e)
         buf_adds(out, body);
         return out->rc;
     }
-    return wire_node_unpack(body, out, e);
+    return sync_node_unpack(body, out, e);
 }
 
 static int take_node(struct walk *w, const struct coming *c, struct err *e)
@@ -461,8 +466,8 @@ static void fetch_node(struct walk *w, struct inner *parent, size_t index)
     }
     list_push_back(&w->coming, &c->node);
     w->count++;
-    c->ask =
-        query_start(w->g, url_of(w, parent, index), WIRE_NODE_ZSTD, NULL, FRAME_MAX, on_node, c);
+    c->ask = query_start(w->g, url_of(w, parent, index), SYNC_WIRE_NODE_ZSTD, NULL, FRAME_MAX,
+                         on_node, c);
 }
 
 /* One node: from here, or asked for. */
@@ -482,7 +487,7 @@ static int visit(struct walk *w, struct inner *parent, size_t index, struct err 
     return 0;
 }
 
-static void next_turn(struct core *g)
+static void next_turn(struct upstream *g)
 {
     if (!g->walk->over) {
         turn(g->walk);
@@ -506,7 +511,7 @@ static void turn(struct walk *w)
             continue;
         }
         if (i++ == NODES_A_TURN) {
-            core_soon(w->g, next_turn);
+            upstream_soon(w->g, next_turn);
             return;
         }
         rc = visit(w, x, x->next++, &why);
@@ -516,7 +521,7 @@ static void turn(struct walk *w)
     }
 }
 
-static struct walk *walk_start(struct core *g)
+static struct walk *walk_start(struct upstream *g)
 {
     struct walk *w = NEW(struct walk);
 
@@ -524,7 +529,7 @@ static struct walk *walk_start(struct core *g)
     w->rows = batch_new();
     list_init(&w->stack);
     list_init(&w->coming);
-    core_soon(g, next_turn);
+    upstream_soon(g, next_turn);
     return w;
 }
 
@@ -551,14 +556,14 @@ enum { URL_ROOM = 16 << 10 };
 
 static void on_soon(evutil_socket_t fd, short what, void *arg)
 {
-    struct core *g = arg;
+    struct upstream *g = arg;
 
     (void)fd;
     (void)what;
     g->news(g);
 }
 
-static void core_soon(struct core *g, void (*news)(struct core *g))
+static void upstream_soon(struct upstream *g, void (*news)(struct upstream *g))
 {
     struct timeval now = {0};
 
@@ -567,7 +572,7 @@ static void core_soon(struct core *g, void (*news)(struct core *g))
 }
 
 /* "http://core:8080/models/me/gpt/" -> ".../-/sync/models/me/gpt" and ".../-/blob/" */
-static int split(struct core *g, struct err *e)
+static int split(struct upstream *g, struct err *e)
 {
     struct buf b = BUF_INIT(URL_ROOM);
     struct slice path;
@@ -587,7 +592,7 @@ static int split(struct core *g, struct err *e)
                        "http://core:8080/debian/");
     }
     url_write_origin(&u, &b);
-    g->core = mem_strdup(buf_cstr(&b));
+    g->upstream = mem_strdup(buf_cstr(&b));
     buf_addf(&b, "/-/sync/" SLICE_FMT, SLICE_ARG(path));
     g->tree = mem_strdup(buf_cstr(&b));
     buf_clear(&b);
@@ -602,16 +607,16 @@ static int split(struct core *g, struct err *e)
     return 0;
 }
 
-static void core_close(struct engine **gp)
+static void upstream_close(struct engine **gp)
 {
-    struct core *g = (struct core *)*gp;
+    struct upstream *g = (struct upstream *)*gp;
 
     *gp = NULL;
     if (g == NULL) {
         return;
     }
     walk_free(&g->walk);
-    core_takes_fini(g);
+    upstream_downloads_fini(g);
     LIST_EACH (&g->asks, it) {
         struct query *a = LIST_ITEM(it, struct query, node);
         query_free(&a);
@@ -621,23 +626,23 @@ static void core_close(struct engine **gp)
     }
     set64_free(&g->patched);
     event_free(g->soon);
-    free(g->core);
+    free(g->upstream);
     free(g->lists);
     free(g->tree);
     free(g->blobs);
     free(g);
 }
 
-static int core_open(const struct engine_site *site, const struct engine_events *ev, void *arg,
-                     struct engine **out, struct err *e)
+static int upstream_open(const struct engine_site *site, const struct engine_events *ev, void *arg,
+                         struct engine **out, struct err *e)
 {
-    struct core *g;
+    struct upstream *g;
     int rc;
 
     if (site->origin == NULL) {
         return err_set(e, E_CONFIG, "a mirrord is reached by http or https");
     }
-    g = NEW(struct core);
+    g = NEW(struct upstream);
     g->ops = &engine_mirrord;
     g->site = site;
     g->ev = *ev;
@@ -645,18 +650,18 @@ static int core_open(const struct engine_site *site, const struct engine_events 
     list_init(&g->asks);
     g->soon = evtimer_new(site->base, on_soon, g);
     CHECK(g->soon != NULL);
-    core_takes_init(g);
+    upstream_downloads_init(g);
     *out = (struct engine *)g;
     rc = split(g, e);
     if (rc != 0) {
-        core_close(out);
+        upstream_close(out);
     }
     return rc;
 }
 
 /* --- the head --- */
 
-static void ask_head(struct core *g, const struct digest *known,
+static void ask_head(struct upstream *g, const struct digest *known,
                      void (*done)(struct query *a, int rc))
 {
     struct buf url = BUF_INIT(URL_ROOM);
@@ -664,13 +669,13 @@ static void ask_head(struct core *g, const struct digest *known,
     buf_str(&url, g->tree);
     buf_str(&url, "/head");
     g->head_ask = query_start(g, mem_strdup(buf_cstr(&url)), "application/json", known,
-                              WIRE_HEAD_MAX, done, g);
+                              SYNC_WIRE_HEAD_MAX, done, g);
     buf_free(&url);
 }
 
-static int take_head(struct core *g, const struct query *a, struct err *e)
+static int take_head(struct upstream *g, const struct query *a, struct err *e)
 {
-    int rc = wire_head_read(buf_slice(&a->body), &g->head, e);
+    int rc = sync_head_read(buf_slice(&a->body), &g->head, e);
 
     if (rc == 0 && g->head.entries > g->site->entries_max) {
         rc = err_set(e, E_TOOBIG, "the core's tree has %" PRIu64 " entries, more than max_entries",
@@ -682,7 +687,7 @@ static int take_head(struct core *g, const struct query *a, struct err *e)
 
 static void on_probed(struct query *a, int rc)
 {
-    struct core *g = a->arg;
+    struct upstream *g = a->arg;
     enum probe_answer answer = PROBE_UNKNOWN;
 
     if (rc == 0 && a->status == 304) {
@@ -697,18 +702,18 @@ static void on_probed(struct query *a, int rc)
     g->ev.on_probe(g->arg, answer);
 }
 
-static void probe_unknown(struct core *g)
+static void probe_unknown(struct upstream *g)
 {
     g->ev.on_probe(g->arg, PROBE_UNKNOWN);
 }
 
-static void core_probe(struct engine *eg, struct slice cursor)
+static void upstream_probe(struct engine *eg, struct slice cursor)
 {
-    struct core *g = (struct core *)eg;
+    struct upstream *g = (struct upstream *)eg;
     struct digest known;
 
     if (cursor.n != DIGEST_BYTES) { /* another engine's */
-        core_soon(g, probe_unknown);
+        upstream_soon(g, probe_unknown);
         return;
     }
     memcpy(known.b, cursor.p, DIGEST_BYTES);
@@ -717,14 +722,14 @@ static void core_probe(struct engine *eg, struct slice cursor)
 
 /* --- the list --- */
 
-static void start_walk(struct core *g)
+static void start_walk(struct upstream *g)
 {
     g->walk = walk_start(g);
 }
 
 static void on_head(struct query *a, int rc)
 {
-    struct core *g = a->arg;
+    struct upstream *g = a->arg;
     struct err why = a->why;
 
     rc = rc != 0 ? rc : take_head(g, a, &why);
@@ -732,23 +737,23 @@ static void on_head(struct query *a, int rc)
     if (rc == 0) {
         start_walk(g);
     } else {
-        core_listed(g, rc, &why);
+        upstream_listed(g, rc, &why);
     }
 }
 
-static void core_list(struct engine *eg)
+static void upstream_list(struct engine *eg)
 {
-    struct core *g = (struct core *)eg;
+    struct upstream *g = (struct upstream *)eg;
 
     if (g->has_head) {
-        core_soon(g, start_walk);
+        upstream_soon(g, start_walk);
     } else {
         ask_head(g, NULL, on_head);
     }
 }
 
 /* Ends the list. */
-static void core_listed(struct core *g, int rc, const struct err *why)
+static void upstream_listed(struct upstream *g, int rc, const struct err *why)
 {
     struct engine_listed l = {.cursor = slice_of(g->head.root.b, DIGEST_BYTES),
                               .digests = true,
@@ -760,24 +765,24 @@ static void core_listed(struct core *g, int rc, const struct err *why)
 
 /* --- the rest --- */
 
-static unsigned core_window(const struct engine *eg)
+static unsigned upstream_window(const struct engine *eg)
 {
-    return ((const struct core *)eg)->site->parallel;
+    return ((const struct upstream *)eg)->site->parallel;
 }
 
-static void finished(struct core *g)
+static void finished(struct upstream *g)
 {
     g->ev.on_finished(g->arg, 0, NULL);
 }
 
-static unsigned core_smalls(const struct engine *eg, uint64_t *upto_bytes)
+static unsigned upstream_smalls(const struct engine *eg, uint64_t *upto_bytes)
 {
-    return sheaves_smalls((const struct core *)eg, upto_bytes);
+    return blob_batches_smalls((const struct upstream *)eg, upto_bytes);
 }
 
-static void core_finish(struct engine *eg)
+static void upstream_finish(struct engine *eg)
 {
-    core_soon((struct core *)eg, finished);
+    upstream_soon((struct upstream *)eg, finished);
 }
 
 static const char *const schemes[] = {"http", "https", NULL};
@@ -785,14 +790,14 @@ static const char *const schemes[] = {"http", "https", NULL};
 const struct engine_ops engine_mirrord = {
     .name = "mirrord",
     .schemes = schemes,
-    .open = core_open,
-    .probe = core_probe,
-    .list = core_list,
-    .window = core_window,
-    .smalls = core_smalls,
-    .take = core_take,
-    .resume = core_take_resume,
-    .cancel = core_take_cancel,
-    .finish = core_finish,
-    .close = core_close,
+    .open = upstream_open,
+    .probe = upstream_probe,
+    .list = upstream_list,
+    .window = upstream_window,
+    .smalls = upstream_smalls,
+    .download = upstream_download,
+    .resume = upstream_download_resume,
+    .cancel = upstream_download_cancel,
+    .finish = upstream_finish,
+    .close = upstream_close,
 };

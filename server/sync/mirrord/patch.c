@@ -22,7 +22,8 @@ static void index_open(struct index *x, const struct pieces *have)
     *x = (struct index){.have = have, .slot = mem_array(room, sizeof x->slot[0]), .mask = room - 1};
     for (size_t i = 0; i < have->count; i++) {
         size_t at = (size_t)be_get(have->piece[i].id, 8) & x->mask;
-        /* A run of equal pieces (zeros) would be walked through for each of them: the first will do. */
+        /* A run of equal pieces (zeros) would be walked through for each of them: the first will
+         * do. */
         while (x->slot[at] != 0 &&
                memcmp(have->piece[x->slot[at] - 1].id, have->piece[i].id, PIECE_ID) != 0) {
             at = (at + 1) & x->mask;
@@ -70,7 +71,8 @@ static size_t next_coming(const struct patch *p, size_t i)
     return i;
 }
 
-/* Short gaps between two that must come are no gaps. Several stretches may make one, when they lie apart in the former version. */
+/* Short gaps between two that must come are no gaps. Several stretches may make one, when they lie
+ * apart in the former version. */
 static void join(struct patch *p)
 {
     size_t n = 0;

@@ -1,7 +1,8 @@
-/* patch.h - how a file is put together from its former version and what must come, by the lists of their pieces.
+/* patch.h - how a file is put together from its former version and what must come, by the lists of
+ * their pieces.
  *
- * What lies in both is copied; a gap between two stretches that must come is fetched along when it is shorter than PATCH_GAP: a
- * request costs more than that.
+ * What lies in both is copied; a gap between two stretches that must come is fetched along when it
+ * is shorter than PATCH_GAP: a request costs more than that.
  *
  * owns     patch_free()
  * threads  any; plain memory

@@ -1,5 +1,6 @@
-/* profile.c - a tree of wheels' gate: what the pages below simple/ link to inside the tree is there, with the digest that the
- * link says. Links that begin at a host, or at its root, lead out of the tree wherever it is served: they are counted. */
+/* profile.c - a tree of wheels' gate: what the pages below simple/ link to inside the tree is
+ * there, with the digest that the link says. Links that begin at a host, or at its root, lead out
+ * of the tree wherever it is served: they are counted. */
 #include "common/codec/url.h"
 #include "server/repo/pypi/page.h"
 #include "server/sync/closure.h"
@@ -100,7 +101,7 @@ static int check_page(struct closure *x, const struct closure_file *f, struct er
 
     buf_str(&url, place);
     url_encode_path(f->path, &url);
-    page_init_told(&r.page, buf_slice(&url), on_file, &r);
+    page_init_reported(&r.page, buf_slice(&url), on_file, &r);
     if (rc == 0) {
         rc = says_json(closure_name_of(f->path, NULL))
                  ? page_read_json(&r.page, buf_slice(&text), e)

@@ -1,5 +1,5 @@
-/* profile.c - an rpm repository's gate: what repodata/repomd.xml vouches for is there, and so are the packages of its primary
- * index. Wherever repositories stand in the tree. */
+/* profile.c - an rpm repository's gate: what repodata/repomd.xml vouches for is there, and so are
+ * the packages of its primary index. Wherever repositories stand in the tree. */
 #include "server/sync/closure.h"
 #include "server/sync/rpm/repomd.h"
 

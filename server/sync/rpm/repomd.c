@@ -6,7 +6,7 @@
 #include "common/base/buf.h"
 #include "server/store/tree.h"
 
-/* --- XML ----------------------------------------------------------------------------------------------------------------- */
+/* --- XML -------------------------------------------------------------------------------------- */
 
 enum {
     DEPTH_MAX = 32,
@@ -15,8 +15,8 @@ enum {
     TAG_BYTES = 1 << 20, /* expat keeps a tag until its end */
 };
 
-/* Elements with their attributes, then their text at their end. A stranger wrote it: no document type, so no entities of its
- * own; depth, text and tags have bounds. */
+/* Elements with their attributes, then their text at their end. A stranger wrote it: no document
+ * type, so no entities of its own; depth, text and tags have bounds. */
 struct xml_events { /* names without prefix ("rpm:sourcerpm" is "sourcerpm"). Nonzero ends it */
     int (*on_open)(void *arg, unsigned depth, const char *name, const char **attributes,
                    struct err *e); /* the root's depth is 1; attributes: name, value, ..., NULL */

@@ -1,12 +1,13 @@
-/* repomd.h - repodata/repomd.xml of an rpm repository: the indexes that it vouches for; and primary.xml, one of them: the
- * packages.
+/* repomd.h - repodata/repomd.xml of an rpm repository: the indexes that it vouches for; and
+ * primary.xml, one of them: the packages.
  *
  * A name that leads elsewhere (xml:base) is refused: a mirror's clients would leave it.
  *
  * owns     repomd_free() frees; slices live in the arena
  * threads  one at a time; pure
- * errors   E_INVALID: no XML, a document type, no such document, or paths and digests that cannot be; E_UNSUPPORTED: xml:base, or a kind of digest
- *          that is not known; E_TOOBIG; what on_file gives
+ * errors   E_INVALID: no XML, a document type, no such document, or paths and digests that cannot
+ *          be; E_UNSUPPORTED: xml:base, or a kind of digest that is not known; E_TOOBIG; what
+ *          on_file gives
  */
 #ifndef SERVER_SYNC_RPM_REPOMD_H
 #define SERVER_SYNC_RPM_REPOMD_H

@@ -1,7 +1,9 @@
-/* answer.h - the peer's answer to one request: which entry, the head that it worked by, tokens, a digest.
+/* answer.h - the peer's answer to one request: which entry, the head that it worked by, tokens, a
+ * digest.
  *
- * A token is the length of literal bytes that follow (any length: they go through in pieces), or names a block of the
- * basis. The digest behind the last token is handed out as it came; who asked compares it.
+ * A token is the length of literal bytes that follow (any length: they go through in pieces), or
+ * names a block of the basis. The digest behind the last token is handed out as it came; who asked
+ * compares it.
  *
  * threads  one at a time
  * errors   E_PROTOCOL: an index, flags, a head or a block that were not asked for

@@ -1,4 +1,5 @@
-/* checksum.h - the digests by which rsync checks a transfer: of whole files while they run by, and of single blocks.
+/* checksum.h - the digests by which rsync checks a transfer: of whole files while they run by, and
+ * of single blocks.
  *
  * They guard against mistakes, not against people: what is kept is named by its SHA-256.
  *
@@ -19,7 +20,8 @@ enum { CHECKSUM_KINDS = 4, CHECKSUM_BYTES_MAX = 16 };
 
 const char *checksum_name(enum checksum_kind k);
 size_t checksum_bytes(enum checksum_kind k);
-/* The first of the client's names that the server's have too; false without one. Names that we do not know are passed over. */
+/* The first of the client's names that the server's have too; false without one. Names that we do
+ * not know are passed over. */
 MUST_USE bool checksum_agree(struct slice clients, struct slice servers, enum checksum_kind *out);
 
 struct checksum {
@@ -32,7 +34,8 @@ void checksum_add(struct checksum *c, struct slice bytes);
 void checksum_end(struct checksum *c, uint8_t out[CHECKSUM_BYTES_MAX]);
 void checksum_fini(struct checksum *c);
 
-/* Of one block, mixed with the session's seed. seed_first: as agreed at the start; older peers put MD5's seed behind. */
+/* Of one block, mixed with the session's seed. seed_first: as agreed at the start; older peers put
+ * MD5's seed behind. */
 void checksum_block(enum checksum_kind k, int32_t seed, bool seed_first, struct slice block,
                     uint8_t out[CHECKSUM_BYTES_MAX]);
 

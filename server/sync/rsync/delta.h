@@ -1,8 +1,10 @@
-/* delta.h - whether a delta is worth asking for: it costs the peer a search through its file and us sums of ours.
+/* delta.h - whether a delta is worth asking for: it costs the peer a search through its file and us
+ * sums of ours.
  *
- * Never below DELTA_LEAST, never for names that say "compressed": a change there changes all. Otherwise it is tried, and what came of
- * it is remembered for names with the same ending, while the visit lasts: a class of which less than a twentieth was found is
- * asked for whole from then on.
+ * Never below DELTA_LEAST, never for names that say "compressed": a change there changes all.
+ * Otherwise it is tried, and what came of it is remembered for names with the same ending, while
+ * the visit lasts: a class of which less than a twentieth was found is asked for whole from then
+ * on.
  *
  * threads  one at a time; plain memory
  */

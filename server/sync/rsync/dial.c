@@ -12,12 +12,13 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
-#include "common/xfer/lookup.h"
+#include "common/xfer/dns_lookup.h"
 
 /* --- a race of addresses ---
  *
- * The next address is tried when the one before has failed, or has been silent for a quarter of a second; the tries before it go on
- * meanwhile. Families take turns, in the order that the system gave each.
+ * The next address is tried when the one before has failed, or has been silent for a quarter of a
+ * second; the tries before it go on meanwhile. Families take turns, in the order that the system
+ * gave each.
  */
 
 enum { NEXT_MS = 250 }; /* RFC 8305 (8) */
@@ -197,12 +198,14 @@ struct race *race_open(struct event_base *base, const struct addrinfo *addresses
 
 /* --- tunnel ---
  *
- * A connected socket becomes a way through the proxy at its other end: asks, and reads its answer to the last byte.
+ * A connected socket becomes a way through the proxy at its other end: asks, and reads its answer
+ * to the last byte.
  *
  * What the peer behind it says first stays in the socket for whoever takes that over.
  *
  * owns     the socket until done() gives it back or tunnel_close(); done() may close the tunnel
- * threads  the loop's; done() never runs inside tunnel_open. There is no deadline: the owner has one
+ * threads  the loop's; done() never runs inside tunnel_open. There is no deadline: the owner has
+ *          one
  */
 
 struct tunnel {
@@ -328,14 +331,14 @@ struct dial {
     struct event_base *base;
     void (*done)(void *arg, int fd, const struct err *why);
     void *arg;
-    struct lookup *lookup; /* NULL: it has told */
+    struct dns_lookup *dns_lookup; /* NULL: it has told */
     struct addrinfo *found;
     struct race *race;
     struct buf ask; /* of a proxy; empty: straight */
     struct tunnel *tunnel;
 };
 
-/* --- the name -------------------------------------------------------------------------------------------------------- */
+/* --- the name --------------------------------------------------------------------------------- */
 
 static void fail(struct dial *d, const char *why)
 {
@@ -367,7 +370,7 @@ static void looked_up(void *arg, struct addrinfo *found, const char *why)
 {
     struct dial *d = arg;
 
-    d->lookup = NULL;
+    d->dns_lookup = NULL;
     d->found = found;
     if (found != NULL) {
         d->race = race_open(d->base, found, on_won, d);
@@ -376,7 +379,7 @@ static void looked_up(void *arg, struct addrinfo *found, const char *why)
     }
 }
 
-/* --- the whole ------------------------------------------------------------------------------------------------------- */
+/* --- the whole -------------------------------------------------------------------------------- */
 
 int dial_open(const struct dial_to *to, const struct link_site *site,
               void (*done)(void *arg, int fd, const struct err *why), void *arg, struct dial **out,
@@ -396,7 +399,7 @@ int dial_open(const struct dial_to *to, const struct link_site *site,
         dial_close(&d);
         return rc;
     }
-    d->lookup = lookup_start(site->box, host, port, looked_up, d);
+    d->dns_lookup = dns_lookup_start(site->box, host, port, looked_up, d);
     *out = d;
     return 0;
 }
@@ -411,7 +414,7 @@ void dial_close(struct dial **dp)
     *dp = NULL;
     race_close(&d->race);
     tunnel_close(&d->tunnel);
-    lookup_cancel(&d->lookup);
+    dns_lookup_cancel(&d->dns_lookup);
     if (d->found != NULL) {
         freeaddrinfo(d->found);
     }

@@ -1,17 +1,19 @@
-/* dial.h - a connection to a host by its name: looked up (lookup.h), its addresses raced; or through a proxy, whose name is then the
- * one that is looked up (proxy.h).
+/* dial.h - a connection to a host by its name: looked up (lookup.h), its addresses raced; or
+ * through a proxy, whose name is then the one that is looked up (proxy.h).
  *
- * In a race the address that answers first wins: one that is dead costs the others no time to speak of.
+ * In a race the address that answers first wins: one that is dead costs the others no time to speak
+ * of.
  *
- * owns     the sockets until one is handed over; dial_close() and race_close() at any time, in done() or won() too; nothing comes
- *          after them
- * threads  the loop's; done() and won() never run inside the call that opens. There is no deadline: the owner has one
+ * owns     the sockets until one is handed over; dial_close() and race_close() at any time, in
+ *          done() or won() too; nothing comes after them
+ * threads  the loop's; done() and won() never run inside the call that opens. There is no deadline:
+ *          the owner has one
  * source   RFC 8305 (4, 5) for the race
  */
 #ifndef SERVER_SYNC_RSYNC_DIAL_H
 #define SERVER_SYNC_RSYNC_DIAL_H
 
-#include "common/os/mailbox.h"
+#include "common/os/message_queue.h"
 #include "server/sync/proxy.h"
 
 struct addrinfo;
@@ -20,7 +22,7 @@ struct dial;
 
 struct link_site {
     struct event_base *base;
-    struct mailbox *box;
+    struct message_queue *box;
 };
 
 struct dial_to {       /* copied */
@@ -29,14 +31,16 @@ struct dial_to {       /* copied */
     const struct proxy *proxy; /* or NULL: straight */
 };
 
-/* done: once; a connected socket that does not block, which is the owner's from then on, or -1 and why. */
+/* done: once; a connected socket that does not block, which is the owner's from then on, or -1 and
+ * why. */
 MUST_USE int dial_open(const struct dial_to *to, const struct link_site *site,
                        void (*done)(void *arg, int fd, const struct err *why), void *arg,
                        struct dial **out, struct err *e);
 void dial_close(struct dial **dp); /* NULL is fine */
 
-/* The race alone, of addresses that are known: at least one; borrowed until race_close(). won: once; a connected socket that does
- * not block, which is the owner's from then on, or -1 and why the last of them failed. */
+/* The race alone, of addresses that are known: at least one; borrowed until race_close(). won:
+ * once; a connected socket that does not block, which is the owner's from then on, or -1 and why
+ * the last of them failed. */
 struct race;
 struct race *race_open(struct event_base *base, const struct addrinfo *addresses,
                        void (*won)(void *arg, int fd, const char *why), void *arg);

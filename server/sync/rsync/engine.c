@@ -13,7 +13,8 @@ static void rsync_ended(struct engine *g, int rc, const struct err *why);
 
 /* --- the list as it came ---
  *
- * What an rsync daemon listed, told to the pipeline; and what a probe learns from a list of one file.
+ * What an rsync daemon listed, told to the pipeline; and what a probe learns from a list of one
+ * file.
  */
 
 static struct sync_entry entry_of(const struct file_list *l, uint32_t index, char *room)
@@ -105,23 +106,23 @@ static int rsync_on_list(void *arg, struct file_list *l)
 {
     struct engine *g = arg;
     char room[64];
-    struct engine_listed told = {.wire_bytes = link_bytes_in(g->link),
-                                 .partial = pull_io_error(g->pull) != 0};
+    struct engine_listed reported = {.wire_bytes = link_bytes_in(g->link),
+                                     .partial = pull_io_error(g->pull) != 0};
     struct err e = {.code = 0};
     int rc = 0;
 
     if (g->probing) {
         return on_probe_list(g, l);
     }
-    told.cursor = cursor_of(l, g->site.probe, room, sizeof room);
+    reported.cursor = cursor_of(l, g->site.probe, room, sizeof room);
     for (uint32_t i = 0; i < list_count(l) && rc == 0 && !g->closed; i++) {
-        rc = tell_entry(g, l, i, &told.top_mtime_ns);
-        list_forget(l, i); /* else it would stand beside the roster's own of the same length */
+        rc = tell_entry(g, l, i, &reported.top_mtime_ns);
+        list_forget(l, i); /* else it would stand beside the entry list's own of the same length */
     }
     if (g->closed) {
         return E_CANCELLED;
     }
-    told.left_out = g->left_out;
+    reported.left_out = g->left_out;
     g->listed = true;
     if (rc != 0) {
         g->broken = true;
@@ -129,7 +130,7 @@ static int rsync_on_list(void *arg, struct file_list *l)
         g->ev.on_listed(g->arg, rc, &e, NULL);
         return rc;
     }
-    g->ev.on_listed(g->arg, 0, NULL, &told);
+    g->ev.on_listed(g->arg, 0, NULL, &reported);
     if (!g->closed) {
         rsync_fill(g);
     }
@@ -138,9 +139,11 @@ static int rsync_on_list(void *arg, struct file_list *l)
 
 /* --- takes ---
  *
- * Files asked of an rsync daemon: they wait, are asked for many at once, and are answered in that order.
+ * Files asked of an rsync daemon: they wait, are asked for many at once, and are answered in that
+ * order.
  *
- * A take whose digest does not hold is asked for again, with full sums if it was a delta, then whole, and then given up.
+ * A take whose digest does not hold is asked for again, with full sums if it was a delta, then
+ * whole, and then given up.
  */
 
 /* Bytes of bases, before the loop has its say. */
@@ -148,13 +151,13 @@ enum { SUMS_A_TURN = 64 << 20, COPIED_A_TURN = 64 << 20 };
 
 enum try { TRY_DELTA, TRY_FULL, TRY_WHOLE, TRY_LAST };
 
-struct take {
+struct download {
     struct list node; /* waiting, or asked, in order */
     struct engine *engine;
-    struct take_events ev;
+    struct download_events ev;
     void *arg;
     bool cancelled; /* its answer is still to come, and goes nowhere */
-    bool asked;
+    bool in_flight;
     enum try attempt;
     int32_t index;
     uint64_t listed_bytes;
@@ -166,36 +169,36 @@ struct take {
     unsigned class;       /* delta.h */
 };
 
-static struct take *first_of(const struct list *l)
+static struct download *first_of(const struct list *l)
 {
-    return list_empty(l) ? NULL : LIST_ITEM(l->next, struct take, node);
+    return list_empty(l) ? NULL : LIST_ITEM(l->next, struct download, node);
 }
 
-static void take_free(struct take *t)
+static void download_free(struct download *t)
 {
     list_remove_if(&t->node);
     blob_release(&t->basis);
     free(t);
 }
 
-static void rsync_takes_free(struct engine *g)
+static void rsync_downloads_free(struct engine *g)
 {
-    struct take *t;
+    struct download *t;
 
-    while ((t = first_of(&g->waiting)) != NULL || (t = first_of(&g->asked)) != NULL) {
-        take_free(t);
+    while ((t = first_of(&g->waiting)) != NULL || (t = first_of(&g->in_flight)) != NULL) {
+        download_free(t);
     }
 }
 
-static bool rsync_takes_answered(const struct engine *g)
+static bool rsync_downloads_answered(const struct engine *g)
 {
-    return list_empty(&g->waiting) && list_empty(&g->asked);
+    return list_empty(&g->waiting) && list_empty(&g->in_flight);
 }
 
-/* --- asking ------------------------------------------------------------------------------------------------------------ */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 /* Sums of the basis; false: it cannot be read, so the visit is over. */
-static bool write_sums(struct engine *g, struct take *t, uint64_t *spent)
+static bool write_sums(struct engine *g, struct download *t, uint64_t *spent)
 {
     const struct sums_head *h;
     uint32_t i;
@@ -218,13 +221,13 @@ static bool write_sums(struct engine *g, struct take *t, uint64_t *spent)
     return true;
 }
 
-static void ask(struct engine *g, struct take *t)
+static void ask(struct engine *g, struct download *t)
 {
     uint64_t basis = t->attempt < TRY_WHOLE && t->basis != NULL ? blob_size_bytes(t->basis) : 0;
 
     list_remove(&t->node);
-    list_push_back(&g->asked, &t->node);
-    t->asked = true;
+    list_push_back(&g->in_flight, &t->node);
+    t->in_flight = true;
     t->came_bytes = t->found_bytes = 0;
     pull_ask(g->pull, t->index, t->listed_bytes, basis, t->attempt == TRY_FULL);
 }
@@ -238,9 +241,9 @@ static void rsync_fill(struct engine *g)
     while (!g->broken && !g->closed && g->listed && g->end != ENGINE_FINISHED &&
            pull_may_ask(g->pull) && spent <= SUMS_A_TURN) {
         uint32_t i;
-        struct take *t;
+        struct download *t;
         if (pull_asking(g->pull, &i) != NULL) { /* of the last one that was asked */
-            t = LIST_ITEM(g->asked.prev, struct take, node);
+            t = LIST_ITEM(g->in_flight.prev, struct download, node);
             if (!write_sums(g, t, &spent)) {
                 return;
             }
@@ -248,7 +251,7 @@ static void rsync_fill(struct engine *g)
         }
         t = first_of(&g->waiting);
         if (t == NULL) {
-            if (g->end == ENGINE_FINISHING && list_empty(&g->asked)) {
+            if (g->end == ENGINE_FINISHING && list_empty(&g->in_flight)) {
                 pull_end_phase(g->pull);
             }
             break;
@@ -260,10 +263,10 @@ static void rsync_fill(struct engine *g)
     }
 }
 
-/* --- answers ----------------------------------------------------------------------------------------------------------- */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 /* What the pipeline answered: an error of a take ends that one alone. */
-static int answered(struct engine *g, struct take *t, int rc)
+static int answered(struct engine *g, struct download *t, int rc)
 {
     if (g->closed) {
         return E_CANCELLED;
@@ -275,14 +278,14 @@ static int answered(struct engine *g, struct take *t, int rc)
         t->ev.on_done(t->arg, rc, &e, NULL);
         return g->closed ? E_CANCELLED : 0;
     }
-    return rc == TAKE_PAUSE ? PULL_PAUSE : 0;
+    return rc == DOWNLOAD_PAUSE ? PULL_PAUSE : 0;
 }
 
 /* the machine's events, */
 static int rsync_on_begin(void *arg, int32_t index)
 {
     struct engine *g = arg;
-    struct take *t = first_of(&g->asked);
+    struct download *t = first_of(&g->in_flight);
 
     CHECK(t != NULL && t->index == index);
     return t->cancelled ? 0 : answered(g, t, t->ev.on_begin(t->arg, 0, SLICE_NONE));
@@ -304,7 +307,7 @@ static int copied(struct engine *g, size_t n)
 static int rsync_on_bytes(void *arg, struct slice bytes, bool here)
 {
     struct engine *g = arg;
-    struct take *t = first_of(&g->asked);
+    struct download *t = first_of(&g->in_flight);
     int rc;
 
     t->came_bytes += bytes.n;
@@ -318,15 +321,15 @@ static int rsync_on_bytes(void *arg, struct slice bytes, bool here)
 static int rsync_read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e)
 {
     struct engine *g = arg;
-    struct take *t = first_of(&g->asked);
+    struct download *t = first_of(&g->in_flight);
 
     t->found_bytes += n;
     return blob_read(t->basis, off, to, n, e);
 }
 
-static void done(struct take *t, int rc, const struct err *why)
+static void done(struct download *t, int rc, const struct err *why)
 {
-    struct take_got got = {.mtime_ns = SYNC_TIME_UNKNOWN};
+    struct download_result got = {.mtime_ns = SYNC_TIME_UNKNOWN};
 
     list_remove(&t->node);
     /* Not as long as it was listed: it changed meanwhile, and the next run has to look again. */
@@ -336,13 +339,13 @@ static void done(struct take *t, int rc, const struct err *why)
     if (!t->cancelled) {
         t->ev.on_done(t->arg, rc, why, rc == 0 ? &got : NULL);
     }
-    take_free(t);
+    download_free(t);
 }
 
 static int rsync_on_end(void *arg, int32_t index, bool good)
 {
     struct engine *g = arg;
-    struct take *t = first_of(&g->asked);
+    struct download *t = first_of(&g->in_flight);
     bool again = !good && !t->cancelled && t->attempt < TRY_LAST;
     struct err e = {.code = 0};
 
@@ -359,7 +362,7 @@ static int rsync_on_end(void *arg, int32_t index, bool good)
             t->attempt = t->attempt == TRY_DELTA ? TRY_FULL : TRY_LAST;
             list_remove(&t->node);
             list_push_front(&g->waiting, &t->node);
-            t->asked = false;
+            t->in_flight = false;
         } else {
             done(t, err_set(&e, E_CORRUPT, "the peer's digest does not hold"), &e);
         }
@@ -375,8 +378,8 @@ static void rsync_on_missing(void *arg, int32_t index)
     struct engine *g = arg;
     struct err e = {.code = 0};
 
-    LIST_EACH (&g->asked, it) {
-        struct take *t = LIST_ITEM(it, struct take, node);
+    LIST_EACH (&g->in_flight, it) {
+        struct download *t = LIST_ITEM(it, struct download, node);
         if (t->index == index) {
             done(t, err_set(&e, E_NOTFOUND, "the peer cannot read it any more"), &e);
             break;
@@ -387,22 +390,22 @@ static void rsync_on_missing(void *arg, int32_t index)
     }
 }
 
-/* --- doors ------------------------------------------------------------------------------------------------------------- */
+/* --- doors ------------------------------------------------------------------------------------ */
 
 /* and the engine's doors */
-static struct take *rsync_take(struct engine *g, const struct take_want *w,
-                               const struct take_events *ev, void *arg)
+static struct download *rsync_download(struct engine *g, const struct download_params *w,
+                                       const struct download_events *ev, void *arg)
 {
-    struct take *t = NEW(struct take);
+    struct download *t = NEW(struct download);
 
     CHECK(w->entry->type == SYNC_FILE && g->listed && g->end != ENGINE_FINISHING);
-    *t = (struct take){.engine = g,
-                       .ev = *ev,
-                       .arg = arg,
-                       .attempt = TRY_WHOLE,
-                       .index = (int32_t)w->entry->ref,
-                       .listed_bytes = w->entry->size_bytes,
-                       .mtime_ns = w->entry->mtime_ns};
+    *t = (struct download){.engine = g,
+                           .ev = *ev,
+                           .arg = arg,
+                           .attempt = TRY_WHOLE,
+                           .index = (int32_t)w->entry->ref,
+                           .listed_bytes = w->entry->size_bytes,
+                           .mtime_ns = w->entry->mtime_ns};
     if (w->basis != NULL &&
         (w->basis_begins ||
          delta_pays(&g->delta, w->entry->path, w->entry->size_bytes, blob_size_bytes(w->basis)))) {
@@ -426,31 +429,31 @@ static void rsync_go_on(struct engine *g)
     }
 }
 
-static void rsync_resume(struct take *t)
+static void rsync_resume(struct download *t)
 {
-    if (t == first_of(&t->engine->asked) && !t->engine->resting) {
+    if (t == first_of(&t->engine->in_flight) && !t->engine->resting) {
         rsync_go_on(t->engine);
     }
 }
 
-static void rsync_cancel(struct take **tp)
+static void rsync_cancel(struct download **tp)
 {
-    struct take *t = *tp;
+    struct download *t = *tp;
 
     if (t == NULL) {
         return;
     }
     *tp = NULL;
     t->cancelled = true;
-    if (t->asked) {
+    if (t->in_flight) {
         rsync_resume(t);
     } else {
-        take_free(t);
+        download_free(t);
     }
 }
 
 enum {
-    WINDOW = PULL_ASKED_MAX,
+    WINDOW = PULL_IN_FLIGHT_MAX,
     KEEP_ALIVE_MS = 10000,
 };
 
@@ -460,7 +463,7 @@ enum {
 
 static void dispose(struct engine *g)
 {
-    rsync_takes_free(g);
+    rsync_downloads_free(g);
     link_close(&g->link);
     pull_free(&g->pull);
     event_free(g->kick);
@@ -482,7 +485,7 @@ static void leave(struct engine *g)
     }
 }
 
-/* --- how it ends ------------------------------------------------------------------------------------------------------ */
+/* --- how it ends ------------------------------------------------------------------------------ */
 
 static void finished(struct engine *g, int rc, const struct err *why)
 {
@@ -517,14 +520,14 @@ static void rsync_ended(struct engine *g, int rc, const struct err *why)
     if (!g->listed) {
         g->listed = true;
         g->ev.on_listed(g->arg, rc, why, NULL);
-    } else if (g->end == ENGINE_FINISHING && rsync_takes_answered(g)) {
+    } else if (g->end == ENGINE_FINISHING && rsync_downloads_answered(g)) {
         finished(g, rc, why);
     } else {
         g->ev.on_broken(g->arg, rc, why);
     }
 }
 
-/* --- what the machine tells ---------------------------------------------------------------------------------------------- */
+/* --- what the machine tells ------------------------------------------------------------------- */
 
 static void on_phase(void *arg, unsigned phase)
 {
@@ -547,7 +550,7 @@ static void on_text(void *arg, bool error, struct slice text)
                 SLICE_ARG(slice_first(text, text.n < 400 ? text.n : 400)));
 }
 
-/* --- the link -------------------------------------------------------------------------------------------------------------- */
+/* --- the link --------------------------------------------------------------------------------- */
 
 static int link_bytes(void *arg, struct slice *in, struct err *e)
 {
@@ -636,7 +639,7 @@ static void on_kick(evutil_socket_t fd, short what, void *arg)
     leave(g);
 }
 
-/* --- the engine's door -------------------------------------------------------------------------------------------------- */
+/* --- the engine's door ------------------------------------------------------------------------ */
 
 static void set_secret(struct engine *g)
 {
@@ -682,7 +685,7 @@ static int open_engine(const struct engine_site *site, const struct engine_event
     g->cursor = BUF_INIT(4096);
     set_secret(g);
     list_init(&g->waiting);
-    list_init(&g->asked);
+    list_init(&g->in_flight);
     g->kick = event_new(site->base, -1, 0, on_kick, g);
     CHECK(g->kick != NULL);
     *out = g;
@@ -723,7 +726,7 @@ static void start_visit(struct engine *g, struct slice path)
     struct link_site site = {g->site.base, g->site.box};
 
     if (!g->probing) {
-        set.filter = sift_rules(g->site.sift, &set.filters);
+        set.filter = file_filter_rules(g->site.file_filter, &set.filters);
     }
     if (g->site.entries_max != 0) {
         set.limits.entries = (uint32_t)min_u64(g->site.entries_max, INT32_MAX);
@@ -795,7 +798,7 @@ const struct engine_ops engine_rsync = {.name = "rsync",
                                         .list = list,
                                         .from_basis = true,
                                         .window = window,
-                                        .take = rsync_take,
+                                        .download = rsync_download,
                                         .resume = rsync_resume,
                                         .cancel = rsync_cancel,
                                         .finish = finish,

@@ -35,8 +35,8 @@ struct link {
     uint32_t connect_ms, stall_ms, keep_alive_ms;
     uint64_t began_ms, moved_ms, sent_ms;
     bool paused;
-    bool
-        rested; /* it was: the owner may have bytes of before, and no more come until it has used them */
+    /* it was: the owner may have bytes of before, and no more come until it has used them */
+    bool rested;
     unsigned busy; /* events on the stack: the owner may close us inside one */
     bool doomed;
     uint64_t bytes_in;
@@ -44,7 +44,7 @@ struct link {
     char *in;
 };
 
-/* --- ends ------------------------------------------------------------------------------------------------------------ */
+/* --- ends ------------------------------------------------------------------------------------- */
 
 static void end(struct link *l, int rc, const struct err *why)
 {
@@ -113,10 +113,11 @@ static void leave(struct link *l)
     }
 }
 
-/* --- bytes ----------------------------------------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
-/* The program at the other end sends a line in two writes, and its kernel keeps the second until we have acknowledged the first:
- * twice 40 ms a visit, unless we do so at once. The kernel forgets that we asked. */
+/* The program at the other end sends a line in two writes, and its kernel keeps the second until we
+ * have acknowledged the first: twice 40 ms a visit, unless we do so at once. The kernel forgets
+ * that we asked. */
 static void acknowledge(struct link *l, ssize_t got)
 {
     int one = 1;
@@ -276,7 +277,8 @@ static bool read_all(struct link *l)
     return true;
 }
 
-/* Everything that can be done now. The owner's events may ask for more to be sent: so send after reading. */
+/* Everything that can be done now. The owner's events may ask for more to be sent: so send after
+ * reading. */
 static void work(struct link *l)
 {
     if (l->state != LINK_OPEN) {
@@ -294,7 +296,7 @@ static void work(struct link *l)
     }
 }
 
-/* --- beginnings ------------------------------------------------------------------------------------------------------ */
+/* --- beginnings ------------------------------------------------------------------------------- */
 
 static void opened(struct link *l)
 {

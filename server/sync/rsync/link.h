@@ -1,11 +1,13 @@
 /* link.h - a connection to a peer, clear or TLS, on a loop: bytes both ways, deadlines, pauses.
  *
- * What is to be sent stays in the owner's buffer until the socket takes it. A peer that neither sends nor takes anything for stall_ms, while we wait for it, is
- * given up: on_end comes with E_TIMEOUT. While paused no clock runs.
+ * What is to be sent stays in the owner's buffer until the socket takes it. A peer that neither
+ * sends nor takes anything for stall_ms, while we wait for it, is given up: on_end comes with
+ * E_TIMEOUT. While paused no clock runs.
  *
  * owns     its socket and TLS; link_close() at any time, in an event too; none comes after it
  * threads  the loop's; events never run inside link_open, link_pump, link_pause
- * errors   E_NETWORK, E_TIMEOUT; E_DENIED for a certificate that does not hold, and a proxy that lets us not through
+ * errors   E_NETWORK, E_TIMEOUT; E_DENIED for a certificate that does not hold, and a proxy that
+ *          lets us not through
  */
 #ifndef SERVER_SYNC_RSYNC_LINK_H
 #define SERVER_SYNC_RSYNC_LINK_H
@@ -26,7 +28,8 @@ struct link_settings { /* copied */
 };
 
 struct link_events {
-    /* Takes from *in; what it leaves comes again. After link_pause(l, false) it is called in any case, with nothing maybe. */
+    /* Takes from *in; what it leaves comes again. After link_pause(l, false) it is called in any
+     * case, with nothing maybe. */
     int (*on_bytes)(void *arg, struct slice *in, struct err *e);
     struct buf *(*out)(void *arg); /* what is to be sent; the link drops from its front what was */
     void (*on_sent)(void *arg);    /* there is less in it */

@@ -98,7 +98,7 @@ void list_free(struct file_list **lp)
     free(l);
 }
 
-/* --- texts and entries, in blocks that never move ------------------------------------------------------------------- */
+/* --- texts and entries, in blocks that never move --------------------------------------------- */
 
 static void *add_block(void ***table, size_t *n, size_t *room, size_t bytes)
 {
@@ -160,7 +160,7 @@ static struct list_entry *entry_room(struct file_list *l)
     return list_arrived(l, l->count);
 }
 
-/* --- one entry ---------------------------------------------------------------------------------------------------------- */
+/* --- one entry -------------------------------------------------------------------------------- */
 
 bool list_name_valid(struct slice path)
 {
@@ -496,7 +496,8 @@ static int compare_names(const struct key *a, const struct key *b)
                         : compare_ended(a->name, -1, b->name, -1);
 }
 
-/* `a` stands in a folder that b's folder lies in: against the part of b's folder that is beside it. */
+/* `a` stands in a folder that b's folder lies in: against the part of b's folder that is beside
+ * it. */
 static int compare_above(const struct key *a, struct slice b_folder)
 {
     size_t from = a->folder.n != 0 ? a->folder.n + 1 : 0;
@@ -599,7 +600,7 @@ bool list_find(const struct file_list *l, struct slice path, bool is_folder, uin
     return false;
 }
 
-/* --- second entries of a name are blanked, links find their leaders' new places ------------------------------------------ */
+/* --- second entries of a name are blanked, links find their leaders' new places --------------- */
 
 static void blank_doubles(struct file_list *l)
 {
@@ -644,7 +645,8 @@ static bool leads(const struct file_list *l, const struct list_entry *first,
             (list_type(en) == LIST_LINK && slice_eq(list_target(l, first), list_target(l, en))));
 }
 
-/* Where a double took the leader's place, that one may be another thing, or follow another: then each stands alone. */
+/* Where a double took the leader's place, that one may be another thing, or follow another: then
+ * each stands alone. */
 static void drop_odd_leaders(struct file_list *l)
 {
     for (uint32_t i = 0; i < l->count; i++) {
@@ -655,7 +657,8 @@ static void drop_odd_leaders(struct file_list *l)
     }
 }
 
-/* Peers name as leader what their folders gave first, which may be another one tomorrow: here it is the first of the order. */
+/* Peers name as leader what their folders gave first, which may be another one tomorrow: here it is
+ * the first of the order. */
 static void let_first_lead(struct file_list *l)
 {
     int32_t *first =
@@ -705,7 +708,7 @@ int list_sort(struct file_list *l, struct err *e)
     return 0;
 }
 
-/* --- looking at it ------------------------------------------------------------------------------------------------------- */
+/* --- looking at it ---------------------------------------------------------------------------- */
 
 uint32_t list_count(const struct file_list *l)
 {
@@ -781,7 +784,8 @@ int32_t list_leader(const struct file_list *l, const struct list_entry *en)
     return list_type(en) == LIST_FILE || list_type(en) == LIST_LINK ? en->leader : LIST_NONE;
 }
 
-/* Peers list folder by folder, so that the order of the wire goes through the blocks nearly one after another. */
+/* Peers list folder by folder, so that the order of the wire goes through the blocks nearly one
+ * after another. */
 void list_forget(struct file_list *l, uint32_t index)
 {
     uint32_t block = l->order[index] / LIST_BLOCK;

@@ -1,12 +1,14 @@
 /* list.h - what the peer has: its file list, decoded, checked, sorted as both ends sort it.
  *
- * An entry is 32 bytes and its own name; folders' names stand once. A million entries take less than 100 MiB. Names are
- * bytes, and are judged here: nothing with "..", ".", empty parts, a leading '/', a NUL or more than 4,095 bytes gets in. The place
- * of an entry after list_sort() is its index on the wire, so nothing is ever taken out: a second entry of a name is blanked.
+ * An entry is 32 bytes and its own name; folders' names stand once. A million entries take less
+ * than 100 MiB. Names are bytes, and are judged here: nothing with "..", ".", empty parts, a
+ * leading '/', a NUL or more than 4,095 bytes gets in. The place of an entry after list_sort() is
+ * its index on the wire, so nothing is ever taken out: a second entry of a name is blanked.
  *
  * owns     all entries and names; slices live as long as the list
  * threads  one at a time; read by any when finished
- * errors   E_PROTOCOL: bytes that are no list, or names that lead elsewhere; E_TOOBIG: more than the limits
+ * errors   E_PROTOCOL: bytes that are no list, or names that lead elsewhere; E_TOOBIG: more than
+ *          the limits
  * source   recorded sessions of the installed program (tests/fuzz/corpus/rsync_list)
  */
 #ifndef SERVER_SYNC_RSYNC_LIST_H
@@ -54,7 +56,8 @@ struct file_list;
 
 struct file_list *list_new(struct list_form form, struct list_limits limits);
 void list_free(struct file_list **lp);
-/* Takes whole entries from *in; what is left in *in is the beginning of one. *done: the end was there. */
+/* Takes whole entries from *in; what is left in *in is the beginning of one. *done: the end was
+ * there. */
 MUST_USE int list_feed(struct file_list *l, struct slice *in, bool *done, struct err *e);
 /* The other way round, for a list of our own: a folder's mtime may still change until the sort. */
 MUST_USE int list_add(struct file_list *l, struct slice path, uint32_t mode, uint64_t size_bytes,
@@ -83,7 +86,8 @@ uint64_t list_size(const struct file_list *l, const struct list_entry *en);
 struct slice list_target(const struct file_list *l, const struct list_entry *en); /* of a link */
 /* The index of the first of its hard links, LIST_NONE when it is none or is the first itself. */
 int32_t list_leader(const struct file_list *l, const struct list_entry *en);
-/* This entry, once each, is not looked at again: memory that nobody looks at goes, unless hard links may still name it. */
+/* This entry, once each, is not looked at again: memory that nobody looks at goes, unless hard
+ * links may still name it. */
 void list_forget(struct file_list *l, uint32_t index);
 size_t list_memory(const struct file_list *l);
 

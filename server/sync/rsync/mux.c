@@ -32,7 +32,7 @@ static int begin(struct mux *m, struct err *e)
     }
     m->code = (enum mux_code)(top - MUX_BASE);
     m->left = n;
-    m->told = false;
+    m->reported = false;
     if (m->code != MUX_DATA && n > MUX_TEXT_MAX) {
         return err_set(e, E_PROTOCOL, "the peer sent a message of %zu bytes", n);
     }
@@ -69,11 +69,11 @@ int mux_next(struct mux *m, struct slice *in, struct mux_piece *out, struct err 
         }
         if (m->left == 0) {
             m->head_n = 0;
-            if (m->code == MUX_DATA || m->told) {
+            if (m->code == MUX_DATA || m->reported) {
                 continue;
             }
             *out = (struct mux_piece){m->code, buf_slice(&m->text)};
-            m->told = true;
+            m->reported = true;
             return 1;
         }
         if (in->n == 0) {
@@ -93,7 +93,7 @@ int mux_next(struct mux *m, struct slice *in, struct mux_piece *out, struct err 
 bool mux_between(const struct mux *m)
 {
     return m->head_n == 0 ||
-           (m->head_n == MUX_HEAD && m->left == 0 && (m->code == MUX_DATA || m->told));
+           (m->head_n == MUX_HEAD && m->left == 0 && (m->code == MUX_DATA || m->reported));
 }
 
 static void put_head(struct buf *b, enum mux_code code, size_t n)

@@ -1,7 +1,7 @@
 /* mux.h - frames: data and messages in one stream, both ways.
  *
- * A header is a little-endian word: 7 + code in the top byte, the length below. Data goes through in pieces as it comes;
- * the text of a message is kept until it is whole, so it has a bound.
+ * A header is a little-endian word: 7 + code in the top byte, the length below. Data goes through
+ * in pieces as it comes; the text of a message is kept until it is whole, so it has a bound.
  *
  * owns     a message's text, until the next mux_next()
  * threads  one at a time
@@ -38,8 +38,8 @@ struct mux {
     uint8_t head[MUX_HEAD];
     unsigned head_n;
     enum mux_code code;
-    size_t left; /* of the frame */
-    bool told;   /* the text has been given to the caller */
+    size_t left;   /* of the frame */
+    bool reported; /* the text has been given to the caller */
     struct buf text;
 };
 

@@ -6,12 +6,12 @@
 
 #include "server/sync/rsync/answer.h"
 #include "server/sync/rsync/checksum.h"
-#include "server/sync/rsync/greeting.h"
+#include "server/sync/rsync/handshake.h"
 #include "server/sync/rsync/mux.h"
 #include "server/sync/rsync/varint.h"
 
-struct accord_terms {    /* what we come with */
-    struct slice module; /* borrowed for good, as the two below */
+struct negotiation_terms { /* what we come with */
+    struct slice module;   /* borrowed for good, as the two below */
     struct slice user;
     struct slice password;
     struct slice path; /* below the module; copied */
@@ -20,9 +20,9 @@ struct accord_terms {    /* what we come with */
     bool plain;     /* do not offer varint flags */
 };
 
-struct accord {
-    struct greeting greeting;
-    struct accord_terms terms;
+struct negotiation {
+    struct handshake handshake;
+    struct negotiation_terms terms;
     struct buf path;
     struct buf carry; /* of the peer's abilities, not whole yet */
     bool greeted;     /* the module is open, abilities follow */
@@ -35,30 +35,32 @@ struct accord {
 
 /* --- what both ends agree on ---
  *
- * What both ends of a visit agree on before their frames begin: version, module, abilities, checksum, seed.
+ * What both ends of a visit agree on before their frames begin: version, module, abilities,
+ * checksum, seed.
  *
- * A client's end. Bytes go in by accord_feed(); it takes none of what follows the seed. Each end says its names without
- * waiting for the other's, so ours leave as soon as the peer has said that it takes some.
+ * A client's end. Bytes go in by negotiation_feed(); it takes none of what follows the seed. Each
+ * end says its names without waiting for the other's, so ours leave as soon as the peer has said
+ * that it takes some.
  *
- * owns     its buffers; accord_fini()
+ * owns     its buffers; negotiation_fini()
  * threads  one at a time
- * errors   those of greeting.h; E_PROTOCOL, E_UNSUPPORTED: no checksum in common
+ * errors   those of handshake.h; E_PROTOCOL, E_UNSUPPORTED: no checksum in common
  * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 
-enum { ACCORD_CARRY_MAX = 64 << 10, PATH_ROOM = 16 << 10 };
+enum { NEGOTIATION_CARRY_MAX = 64 << 10, PATH_ROOM = 16 << 10 };
 
-static void accord_init(struct accord *a, const struct accord_terms *t)
+static void negotiation_init(struct negotiation *a, const struct negotiation_terms *t)
 {
-    *a = (struct accord){
-        .terms = *t, .path = BUF_INIT(PATH_ROOM), .carry = BUF_INIT(ACCORD_CARRY_MAX)};
+    *a = (struct negotiation){
+        .terms = *t, .path = BUF_INIT(PATH_ROOM), .carry = BUF_INIT(NEGOTIATION_CARRY_MAX)};
     buf_adds(&a->path, t->path);
-    greeting_init(&a->greeting, t->offer, t->module, t->user, t->password);
+    handshake_init(&a->handshake, t->offer, t->module, t->user, t->password);
 }
 
-static void accord_fini(struct accord *a)
+static void negotiation_fini(struct negotiation *a)
 {
-    greeting_fini(&a->greeting);
+    handshake_fini(&a->handshake);
     buf_free(&a->path);
     buf_free(&a->carry);
 }
@@ -68,7 +70,7 @@ static void put_argument(struct buf *out, const char *text)
     buf_add(out, text, strlen(text) + 1);
 }
 
-static void put_arguments(struct accord *a, struct buf *out)
+static void put_arguments(struct negotiation *a, struct buf *out)
 {
     char options[32];
 
@@ -85,13 +87,13 @@ static void put_arguments(struct accord *a, struct buf *out)
     put_argument(out, "");
 }
 
-static int feed_greeting(struct accord *a, struct slice *in, struct buf *out, struct err *e)
+static int feed_handshake(struct negotiation *a, struct slice *in, struct buf *out, struct err *e)
 {
-    int rc = greeting_feed(&a->greeting, in, e);
+    int rc = handshake_feed(&a->handshake, in, e);
 
-    buf_adds(out, buf_slice(&a->greeting.out));
-    buf_clear(&a->greeting.out);
-    if (rc != 0 || !a->greeting.done) {
+    buf_adds(out, buf_slice(&a->handshake.out));
+    buf_clear(&a->handshake.out);
+    if (rc != 0 || !a->handshake.done) {
         return rc;
     }
     put_arguments(a, out);
@@ -100,7 +102,7 @@ static int feed_greeting(struct accord *a, struct slice *in, struct buf *out, st
 }
 
 /* E_AGAIN: more bytes are needed. */
-static int read_abilities(struct accord *a, struct get *g, struct buf *out, struct err *e)
+static int read_abilities(struct negotiation *a, struct get *g, struct buf *out, struct err *e)
 {
     uint32_t compat = (uint32_t)get_varint(g);
     struct slice theirs;
@@ -129,7 +131,7 @@ static int read_abilities(struct accord *a, struct get *g, struct buf *out, stru
     return g->rc;
 }
 
-static int feed_abilities(struct accord *a, struct slice *in, struct buf *out, struct err *e)
+static int feed_abilities(struct negotiation *a, struct slice *in, struct buf *out, struct err *e)
 {
     while (in->n > 0 && !a->done) { /* a byte at a time: what follows is framed */
         struct get g;
@@ -146,55 +148,58 @@ static int feed_abilities(struct accord *a, struct slice *in, struct buf *out, s
     return 0;
 }
 
-/* Adds to `out` what is to be sent. 0: see done; `greeted` turns true in one call, and motd stands in greeting then. */
-static int accord_feed(struct accord *a, struct slice *in, struct buf *out, struct err *e)
+/* Adds to `out` what is to be sent. 0: see done; `greeted` turns true in one call, and motd stands
+ * in handshake then. */
+static int negotiation_feed(struct negotiation *a, struct slice *in, struct buf *out, struct err *e)
 {
     int rc = 0;
 
     while (rc == 0 && in->n > 0 && !a->greeted) {
-        rc = feed_greeting(a, in, out, e);
+        rc = feed_handshake(a, in, out, e);
     }
     return rc == 0 && a->greeted ? feed_abilities(a, in, out, e) : rc;
 }
 
 /* --- requests without an answer ---
  *
- * In the order in which they were sent, and the one that is being written. A peer answers in order, but may say out of turn that
- * it cannot send one. A request with a basis is written block by block; its answer cannot begin before the last.
+ * In the order in which they were sent, and the one that is being written. A peer answers in order,
+ * but may say out of turn that it cannot send one. A request with a basis is written block by
+ * block; its answer cannot begin before the last.
  *
  * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 
-struct asked {
+struct in_flight {
     int32_t index; /* -1: answered out of turn */
     uint64_t listed_bytes;
     struct sums_head head;
 };
 
-struct asked_queue {
-    struct asked ring[PULL_ASKED_MAX];
+struct in_flight_queue {
+    struct in_flight ring[PULL_IN_FLIGHT_MAX];
     unsigned first, n;
     struct sums_head writing; /* count 0: none */
     uint32_t writing_next;
 };
 
 /* May a request be begun, or its next block be added? */
-static bool asked_has_room(const struct asked_queue *q)
+static bool in_flight_has_room(const struct in_flight_queue *q)
 {
-    return q->writing.count != 0 || q->n < PULL_ASKED_MAX;
+    return q->writing.count != 0 || q->n < PULL_IN_FLIGHT_MAX;
 }
 
-static void asked_add(struct asked_queue *q, int32_t index, uint64_t listed_bytes,
-                      const struct sums_head *head)
+static void in_flight_add(struct in_flight_queue *q, int32_t index, uint64_t listed_bytes,
+                          const struct sums_head *head)
 {
-    CHECK(q->writing.count == 0 && q->n < PULL_ASKED_MAX);
-    q->ring[(q->first + q->n++) % PULL_ASKED_MAX] = (struct asked){index, listed_bytes, *head};
+    CHECK(q->writing.count == 0 && q->n < PULL_IN_FLIGHT_MAX);
+    q->ring[(q->first + q->n++) % PULL_IN_FLIGHT_MAX] =
+        (struct in_flight){index, listed_bytes, *head};
     q->writing = *head;
     q->writing_next = 0;
 }
 
 /* True: that was the last block of the one being written. */
-static bool asked_wrote_block(struct asked_queue *q)
+static bool in_flight_wrote_block(struct in_flight_queue *q)
 {
     if (++q->writing_next < q->writing.count) {
         return false;
@@ -204,19 +209,19 @@ static bool asked_wrote_block(struct asked_queue *q)
 }
 
 /* The one whose answer comes next; NULL: none. */
-static struct asked *asked_first(struct asked_queue *q)
+static struct in_flight *in_flight_first(struct in_flight_queue *q)
 {
     while (q->n > 0 && q->ring[q->first].index < 0) {
-        q->first = (q->first + 1) % PULL_ASKED_MAX;
+        q->first = (q->first + 1) % PULL_IN_FLIGHT_MAX;
         q->n--;
     }
     return q->n > 0 ? &q->ring[q->first] : NULL;
 }
 
 /* May the peer answer that one now, by this head? */
-static bool asked_fits(struct asked_queue *q, int32_t index, const struct sums_head *h)
+static bool in_flight_fits(struct in_flight_queue *q, int32_t index, const struct sums_head *h)
 {
-    const struct asked *a = asked_first(q);
+    const struct in_flight *a = in_flight_first(q);
 
     if (a == NULL || a->index != index || (q->writing.count != 0 && q->n == 1)) {
         return false;
@@ -227,13 +232,13 @@ static bool asked_fits(struct asked_queue *q, int32_t index, const struct sums_h
 }
 
 /* Out of turn: false when it was not asked, or not to its end. */
-static bool asked_strike(struct asked_queue *q, int32_t index)
+static bool in_flight_strike(struct in_flight_queue *q, int32_t index)
 {
     unsigned whole =
         q->n - (q->writing.count != 0); /* the last is not, while it is being written */
 
     for (unsigned i = 0; i < whole && index >= 0; i++) {
-        struct asked *a = &q->ring[(q->first + i) % PULL_ASKED_MAX];
+        struct in_flight *a = &q->ring[(q->first + i) % PULL_IN_FLIGHT_MAX];
         if (a->index == index) {
             a->index = -1;
             return true;
@@ -243,15 +248,15 @@ static bool asked_strike(struct asked_queue *q, int32_t index)
 }
 
 /* Everything has its answer, and nothing is being written. */
-static bool asked_is_empty(struct asked_queue *q)
+static bool in_flight_is_empty(struct in_flight_queue *q)
 {
-    return asked_first(q) == NULL && q->writing.count == 0;
+    return in_flight_first(q) == NULL && q->writing.count == 0;
 }
 
 /* --- a visit --- */
 
 enum state {
-    PULL_ACCORD, /* not framed yet */
+    PULL_NEGOTIATION, /* not framed yet */
     PULL_LIST,
     PULL_ANSWERS,
     PULL_STATS,
@@ -272,7 +277,7 @@ struct pull {
     struct pull_settings set;
     struct pull_events ev;
     void *arg;
-    struct accord accord;
+    struct negotiation negotiation;
     struct mux mux;
     struct buf carry; /* data of the peer that is not a whole something yet */
     struct buf draft; /* ours, not framed yet */
@@ -285,7 +290,7 @@ struct pull {
     uint32_t count; /* entries, once listed */
     /* requests and answers */
     struct index_coding coding;
-    struct asked_queue asked;
+    struct in_flight_queue in_flight;
     struct answer_reader answer;
     struct checksum sum;
     char *block; /* of a basis */
@@ -302,13 +307,13 @@ struct pull *pull_new(const struct pull_settings *set, const struct pull_events 
     p->set = *set;
     p->ev = *ev;
     p->arg = arg;
-    accord_init(&p->accord, &(struct accord_terms){.module = set->module,
-                                                   .user = set->user,
-                                                   .password = set->password,
-                                                   .path = set->path,
-                                                   .hard_links = set->hard_links,
-                                                   .offer = set->offer,
-                                                   .plain = set->plain});
+    negotiation_init(&p->negotiation, &(struct negotiation_terms){.module = set->module,
+                                                                  .user = set->user,
+                                                                  .password = set->password,
+                                                                  .path = set->path,
+                                                                  .hard_links = set->hard_links,
+                                                                  .offer = set->offer,
+                                                                  .plain = set->plain});
     mux_init(&p->mux);
     p->carry = BUF_INIT(CARRY_MAX);
     p->draft = BUF_INIT(OUT_MAX);
@@ -332,7 +337,7 @@ void pull_free(struct pull **pp)
         return;
     }
     *pp = NULL;
-    accord_fini(&p->accord);
+    negotiation_fini(&p->negotiation);
     mux_fini(&p->mux);
     buf_free(&p->carry);
     buf_free(&p->draft);
@@ -348,7 +353,7 @@ void pull_free(struct pull **pp)
 static const char *where(const struct pull *p)
 {
     switch (p->state) {
-    case PULL_ACCORD:
+    case PULL_NEGOTIATION:
         return "in its greeting";
     case PULL_LIST:
         return "in the list";
@@ -363,7 +368,7 @@ static const char *where(const struct pull *p)
     return "";
 }
 
-/* --- before the frames --------------------------------------------------------------------------------------------- */
+/* --- before the frames ------------------------------------------------------------------------ */
 
 static void draft_frame(struct pull *p)
 {
@@ -375,35 +380,35 @@ static void draft_frame(struct pull *p)
 
 static void begin_list(struct pull *p)
 {
-    struct list_form form = {.varint_flags = (p->accord.compat & COMPAT_VARINT) != 0,
-                             .safe = (p->accord.compat & COMPAT_SAFE_LIST) != 0,
+    struct list_form form = {.varint_flags = (p->negotiation.compat & COMPAT_VARINT) != 0,
+                             .safe = (p->negotiation.compat & COMPAT_SAFE_LIST) != 0,
                              .hard_links = p->set.hard_links};
 
     p->list = list_new(form, p->set.limits);
     buf_adds(&p->draft, buf_slice(&p->filters));
     buf_free(&p->filters);
     draft_frame(p);
-    answer_reader_init(&p->answer, checksum_bytes(p->accord.kind));
-    checksum_init(&p->sum, p->accord.kind);
+    answer_reader_init(&p->answer, checksum_bytes(p->negotiation.kind));
+    checksum_init(&p->sum, p->negotiation.kind);
     p->state = PULL_LIST;
 }
 
-static int feed_accord(struct pull *p, struct slice *in, struct err *e)
+static int feed_negotiation(struct pull *p, struct slice *in, struct err *e)
 {
-    struct buf *motd = &p->accord.greeting.motd;
-    int rc = accord_feed(&p->accord, in, &p->out, e);
+    struct buf *motd = &p->negotiation.handshake.motd;
+    int rc = negotiation_feed(&p->negotiation, in, &p->out, e);
 
-    if (p->accord.greeted && motd->n > 0) {
+    if (p->negotiation.greeted && motd->n > 0) {
         p->ev.on_text(p->arg, false, buf_slice(motd));
         buf_free(motd);
     }
-    if (rc == 0 && p->accord.done) {
+    if (rc == 0 && p->negotiation.done) {
         begin_list(p);
     }
     return rc;
 }
 
-/* --- data ------------------------------------------------------------------------------------------------------------ */
+/* --- data ------------------------------------------------------------------------------------- */
 
 static int feed_list(struct pull *p, struct slice *in, struct err *e)
 {
@@ -427,7 +432,7 @@ static int feed_list(struct pull *p, struct slice *in, struct err *e)
 
 static void try_end(struct pull *p)
 {
-    if (p->ending && !p->ended && asked_is_empty(&p->asked)) {
+    if (p->ending && !p->ended && in_flight_is_empty(&p->in_flight)) {
         put_index(&p->draft, &p->coding, INDEX_DONE);
         p->ended = true;
     }
@@ -453,7 +458,7 @@ static int on_phase(struct pull *p, struct err *e)
 
 static int on_begin(struct pull *p, struct err *e)
 {
-    if (!asked_fits(&p->asked, p->answer.index, &p->answer.head)) {
+    if (!in_flight_fits(&p->in_flight, p->answer.index, &p->answer.head)) {
         return err_set(e, E_PROTOCOL, "the peer answers what was not asked (entry %d)",
                        (int)p->answer.index);
     }
@@ -464,7 +469,7 @@ static int on_begin(struct pull *p, struct err *e)
 
 static int pass_bytes(struct pull *p, struct slice bytes, bool here, struct err *e)
 {
-    uint64_t listed = asked_first(&p->asked)->listed_bytes;
+    uint64_t listed = in_flight_first(&p->in_flight)->listed_bytes;
     int rc;
 
     p->came_bytes += bytes.n;
@@ -502,7 +507,7 @@ static int on_end(struct pull *p)
 
     checksum_end(&p->sum, ours);
     good = memcmp(ours, p->answer.digest, p->answer.digest_bytes) == 0;
-    asked_first(&p->asked)->index = -1;
+    in_flight_first(&p->in_flight)->index = -1;
     rc = p->ev.on_end(p->arg, p->answer.index, good);
     try_end(p);
     return rc;
@@ -552,7 +557,7 @@ static int feed_stats(struct pull *p, struct slice *in, struct err *e)
     *in = slice_of(g.p, g.n);
     put_index(&p->draft, &p->coding, INDEX_DONE);
     p->state = PULL_GOODBYE;
-    if (p->accord.greeting.version < 31) {
+    if (p->negotiation.handshake.version < 31) {
         p->state = PULL_DONE;
         p->ev.on_done(p->arg);
     }
@@ -592,7 +597,7 @@ static int use_data(struct pull *p, struct slice *in, struct err *e)
         case PULL_GOODBYE:
             rc = feed_goodbye(p, in, e);
             break;
-        case PULL_ACCORD:
+        case PULL_NEGOTIATION:
             CHECK(false);
             break;
         case PULL_DONE:
@@ -626,7 +631,7 @@ static int on_data(struct pull *p, struct slice data, struct err *e)
     return p->carry.rc != 0 ? err_set(e, E_PROTOCOL, "the peer's data makes no sense") : 0;
 }
 
-/* --- messages --------------------------------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static int on_no_send(struct pull *p, struct slice bytes, struct err *e)
 {
@@ -635,7 +640,7 @@ static int on_no_send(struct pull *p, struct slice bytes, struct err *e)
     bool begun =
         p->answer.at != ANSWER_AT_INDEX && p->answer.index == index; /* an answer has an end */
 
-    if (g.rc == 0 && !begun && asked_strike(&p->asked, index)) {
+    if (g.rc == 0 && !begun && in_flight_strike(&p->in_flight, index)) {
         p->ev.on_missing(p->arg, index);
         try_end(p);
         return 0;
@@ -727,10 +732,10 @@ int pull_feed(struct pull *p, struct slice *in, struct err *e)
 {
     int rc = 0;
 
-    if (p->state == PULL_ACCORD && !p->paused) {
-        rc = feed_accord(p, in, e);
+    if (p->state == PULL_NEGOTIATION && !p->paused) {
+        rc = feed_negotiation(p, in, e);
     }
-    if (rc == 0 && p->state > PULL_ACCORD) {
+    if (rc == 0 && p->state > PULL_NEGOTIATION) {
         rc = feed_frames(p, in, e);
     }
     if (rc != 0 && e != NULL && e->code == 0) {
@@ -756,11 +761,11 @@ struct buf *pull_out(struct pull *p)
 
 void pull_keep_alive(struct pull *p)
 {
-    if (p->state == PULL_ACCORD || p->state == PULL_DONE) {
+    if (p->state == PULL_NEGOTIATION || p->state == PULL_DONE) {
         return;
     }
     draft_frame(p);
-    mux_put(&p->out, p->accord.greeting.version >= 31 ? MUX_NOOP : MUX_DATA, SLICE_NONE);
+    mux_put(&p->out, p->negotiation.handshake.version >= 31 ? MUX_NOOP : MUX_DATA, SLICE_NONE);
 }
 
 void pull_resume(struct pull *p)
@@ -773,12 +778,12 @@ bool pull_paused(const struct pull *p)
     return p->paused;
 }
 
-/* --- asking ------------------------------------------------------------------------------------------------------------ */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 bool pull_may_ask(const struct pull *p)
 {
     return p->state == PULL_ANSWERS && !p->ending && p->out.n + p->draft.n < PULL_OUT_HIGH &&
-           asked_has_room(&p->asked);
+           in_flight_has_room(&p->in_flight);
 }
 
 void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t basis_bytes,
@@ -788,9 +793,9 @@ void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t bas
 
     CHECK(!p->ending && index >= 0 && (uint32_t)index < p->count);
     if (basis_bytes != 0) {
-        head = sums_of(basis_bytes, p->accord.kind, full_sums);
+        head = sums_of(basis_bytes, p->negotiation.kind, full_sums);
     }
-    asked_add(&p->asked, index, listed_bytes, &head);
+    in_flight_add(&p->in_flight, index, listed_bytes, &head);
     put_index(&p->draft, &p->coding, index);
     put_short(&p->draft, ITEM_TRANSFER);
     put_sums_head(&p->draft, &head);
@@ -798,24 +803,24 @@ void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t bas
 
 const struct sums_head *pull_asking(const struct pull *p, uint32_t *next)
 {
-    *next = p->asked.writing_next;
-    return p->asked.writing.count != 0 ? &p->asked.writing : NULL;
+    *next = p->in_flight.writing_next;
+    return p->in_flight.writing.count != 0 ? &p->in_flight.writing : NULL;
 }
 
 void pull_block(struct pull *p, struct slice block)
 {
-    const struct sums_head *h = &p->asked.writing;
-    const struct accord *a = &p->accord;
+    const struct sums_head *h = &p->in_flight.writing;
+    const struct negotiation *a = &p->negotiation;
     uint8_t strong[CHECKSUM_BYTES_MAX];
 
-    CHECK(h->count != 0 && block.n == sums_block(h, p->asked.writing_next));
+    CHECK(h->count != 0 && block.n == sums_block(h, p->in_flight.writing_next));
     checksum_block(a->kind, a->seed, (a->compat & COMPAT_SEED_FIRST) != 0, block, strong);
     put_int(&p->draft, (int32_t)sums_rolling(block));
     buf_add(&p->draft, strong, h->strong_bytes);
     if (p->draft.n > DRAFT_BYTES) {
         draft_frame(p);
     }
-    if (asked_wrote_block(&p->asked)) {
+    if (in_flight_wrote_block(&p->in_flight)) {
         try_end(p);
     }
 }
@@ -839,10 +844,10 @@ int32_t pull_io_error(const struct pull *p)
 
 unsigned pull_version(const struct pull *p)
 {
-    return p->accord.greeting.version;
+    return p->negotiation.handshake.version;
 }
 
 enum checksum_kind pull_checksum(const struct pull *p)
 {
-    return p->accord.kind;
+    return p->negotiation.kind;
 }

@@ -1,13 +1,15 @@
-/* pull.h - one visit to an rsync daemon as a machine: bytes in, bytes and events out; no socket, no store.
+/* pull.h - one visit to an rsync daemon as a machine: bytes in, bytes and events out; no socket, no
+ * store.
  *
- *   greeting -> what both can -> list -> requests and answers, in phases -> statistics -> goodbye
+ *   handshake -> what both can -> list -> requests and answers, in phases -> statistics -> goodbye
  *
- * In phase 0 everything wanted is asked for, as many requests under way as pull_may_ask() allows; what came damaged is asked for again in
- * phase 1. pull_end_phase() says that nothing more will be asked; the machine ends the phase when all answers are in.
+ * In phase 0 everything wanted is asked for, as many requests under way as pull_may_ask() allows;
+ * what came damaged is asked for again in phase 1. pull_end_phase() says that nothing more will be
+ * asked; the machine ends the phase when all answers are in.
  *
  * owns     its buffers; the list until it was told
  * threads  one at a time; events run inside pull_feed() alone
- * errors   E_PROTOCOL, E_TOOBIG, those of greeting.h; E_NETWORK: the peer ended too early
+ * errors   E_PROTOCOL, E_TOOBIG, those of handshake.h; E_NETWORK: the peer ended too early
  * source   sessions of the installed client and server (docs/protocols/rsync.md)
  */
 #ifndef SERVER_SYNC_RSYNC_PULL_H
@@ -16,11 +18,11 @@
 #include "server/sync/rsync/list.h"
 #include "server/sync/rsync/sums.h"
 
-enum { PULL_OUT_HIGH = 256 << 10, PULL_ASKED_MAX = 1000 /* requests without an answer */ };
+enum { PULL_OUT_HIGH = 256 << 10, PULL_IN_FLIGHT_MAX = 1000 /* requests without an answer */ };
 
 struct pull_settings {
-    struct slice
-        path; /* below the module, "" or ending in '/': all it has; else that file. Copied, as are rules */
+    /* below the module, "" or ending in '/': all it has; else that file. Copied, as are rules */
+    struct slice path;
     struct slice module; /* borrowed for good, as the two below */
     struct slice user;
     struct slice password;
@@ -35,7 +37,8 @@ struct pull_settings {
 enum { PULL_PAUSE = 1 };
 struct pull_events {                                /* an E_* ends the visit with it */
     int (*on_list)(void *arg, struct file_list *l); /* once; sorted; gone when it returns */
-    /* An answer to the request of `index` begins. Its bytes follow, those of its basis too, then on_end or another on_begin. */
+    /* An answer to the request of `index` begins. Its bytes follow, those of its basis too, then
+     * on_end or another on_begin. */
     int (*on_begin)(void *arg, int32_t index);
     /* here: of the basis, nothing came. Or PULL_PAUSE: taken, but no more. */
     int (*on_bytes)(void *arg, struct slice bytes, bool here);
@@ -52,7 +55,8 @@ struct pull;
 struct pull *pull_new(const struct pull_settings *set, const struct pull_events *ev, void *arg);
 void pull_free(struct pull **pp);
 
-/* What it takes of *in; bytes stay there when paused or done. Call again with nothing new after pull_resume(). */
+/* What it takes of *in; bytes stay there when paused or done. Call again with nothing new after
+ * pull_resume(). */
 MUST_USE int pull_feed(struct pull *p, struct slice *in, struct err *e);
 /* The peer has closed: 0 when that is in order. */
 MUST_USE int pull_eof(struct pull *p, struct err *e);
@@ -62,9 +66,11 @@ void pull_keep_alive(
 void pull_resume(struct pull *p);
 bool pull_paused(const struct pull *p);
 
-/* After on_list. One more request may be begun, or a block of the one that is being written added. */
+/* After on_list. One more request may be begun, or a block of the one that is being written
+ * added. */
 bool pull_may_ask(const struct pull *p);
-/* listed_bytes: as the list said. basis_bytes 0: all of it. Else pull_block() must follow for every block of the basis, in order. */
+/* listed_bytes: as the list said. basis_bytes 0: all of it. Else pull_block() must follow for every
+ * block of the basis, in order. */
 void pull_ask(struct pull *p, int32_t index, uint64_t listed_bytes, uint64_t basis_bytes,
               bool full_sums);
 const struct sums_head *pull_asking(const struct pull *p, uint32_t *next); /* NULL: none */

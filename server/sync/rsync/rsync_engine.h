@@ -1,4 +1,5 @@
-/* rsync_engine.h - the engine for rsync daemons, from within: a link carries a pull machine's bytes, takes wait for their turn.
+/* rsync_engine.h - the engine for rsync daemons, from within: a link carries a pull machine's
+ * bytes, takes wait for their turn.
  *
  * threads  the run's
  */
@@ -27,7 +28,7 @@ struct engine {
     struct pull *pull;
     struct link *link;
     struct list waiting;
-    struct list asked;
+    struct list in_flight;
     struct delta delta;
     struct event *kick; /* events of ours that may not run inside a call */
     char *block;        /* of a basis */

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-enum { LANES = 16 };
+enum { SUMS_AT_ONCE = 16 };
 
 static unsigned log2_of(uint64_t v)
 {
@@ -26,8 +26,9 @@ static uint32_t block_of(uint64_t size)
     return (uint32_t)(root < SUMS_BLOCK_MOST ? root : SUMS_BLOCK_MOST);
 }
 
-/* Every offset of a file as long as ours is compared with every block: size * size / block pairs, 32 bits of each by the
- * rolling sum; 10 bits more make a false match rare enough for the whole file's digest. */
+/* Every offset of a file as long as ours is compared with every block: size * size / block pairs,
+ * 32 bits of each by the rolling sum; 10 bits more make a false match rare enough for the whole
+ * file's digest. */
 static uint32_t strong_of(uint64_t size, uint32_t block, size_t most)
 {
     unsigned bits = 10 + 2 * log2_of(size);
@@ -83,23 +84,23 @@ struct sums_head get_sums_head(struct get *g, size_t strong_max)
     return (struct sums_head){(uint32_t)count, (uint32_t)block, (uint32_t)strong, (uint32_t)rest};
 }
 
-/* Lanes that do not wait for each other, four times as fast: each byte of a step counts in the second sum once a later step,
- * and once for itself and each byte behind it in its own. */
+/* Lanes that do not wait for each other, four times as fast: each byte of a step counts in the
+ * second sum once a later step, and once for itself and each byte behind it in its own. */
 uint32_t sums_rolling(struct slice block)
 {
     const signed char *p = (const signed char *)block.p; /* bytes count with their sign */
-    uint32_t sum[LANES] = {0}, sums[LANES] = {0}, a = 0, b = 0;
+    uint32_t sum[SUMS_AT_ONCE] = {0}, sums[SUMS_AT_ONCE] = {0}, a = 0, b = 0;
     size_t i = 0;
 
-    for (; i + LANES <= block.n; i += LANES) {
-        for (size_t k = 0; k < LANES; k++) {
+    for (; i + SUMS_AT_ONCE <= block.n; i += SUMS_AT_ONCE) {
+        for (size_t k = 0; k < SUMS_AT_ONCE; k++) {
             sums[k] += sum[k];
             sum[k] += (uint32_t)(int32_t)p[i + k];
         }
     }
-    for (uint32_t k = 0; k < LANES; k++) {
+    for (uint32_t k = 0; k < SUMS_AT_ONCE; k++) {
         a += sum[k];
-        b += LANES * sums[k] + (LANES - k) * sum[k];
+        b += SUMS_AT_ONCE * sums[k] + (SUMS_AT_ONCE - k) * sum[k];
     }
     for (; i < block.n; i++) {
         a += (uint32_t)(int32_t)p[i];

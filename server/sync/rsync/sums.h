@@ -1,7 +1,8 @@
 /* sums.h - how a file is cut into blocks for a delta, and each block's two sums.
  *
- * The peer looks for our blocks in its file: the rolling sum finds, the strong one decides, and the digest of the whole
- * file checks. So a strong sum may be short: it grows with the number of comparisons that a file of that size takes.
+ * The peer looks for our blocks in its file: the rolling sum finds, the strong one decides, and the
+ * digest of the whole file checks. So a strong sum may be short: it grows with the number of
+ * comparisons that a file of that size takes.
  *
  * threads  any; plain values
  * source   sessions of the installed client and server (docs/protocols/rsync.md)
@@ -21,7 +22,8 @@ struct sums_head { /* as it travels; all zero: the whole file is wanted */
     uint32_t remainder; /* of the last block; 0: that is a full one */
 };
 
-/* For a basis of that size. full: strong sums of all their bytes. Zeros when there is nothing to compare. */
+/* For a basis of that size. full: strong sums of all their bytes. Zeros when there is nothing to
+ * compare. */
 struct sums_head sums_of(uint64_t size_bytes, enum checksum_kind k, bool full);
 /* The length of block i. */
 static inline uint32_t sums_block(const struct sums_head *h, uint32_t i)

@@ -1,8 +1,10 @@
-/* varint.h - the numbers of the rsync wire, both ways: bytes, little-endian words, varints, varlongs, indices.
+/* varint.h - the numbers of the rsync wire, both ways: bytes, little-endian words, varints,
+ * varlongs, indices.
  *
- * Reading goes through a struct get: it remembers that bytes ran out (E_AGAIN) or made no sense (E_PROTOCOL), yields zeros
- * from then on, and is asked once at the end of whatever was being read. The first byte of a varint says by its leading
- * ones how many bytes follow; the bits behind them are the highest of the value. A varlong has a least length.
+ * Reading goes through a struct get: it remembers that bytes ran out (E_AGAIN) or made no sense
+ * (E_PROTOCOL), yields zeros from then on, and is asked once at the end of whatever was being read.
+ * The first byte of a varint says by its leading ones how many bytes follow; the bits behind them
+ * are the highest of the value. A varlong has a least length.
  *
  * threads  any; plain values
  * source   bytes of the installed program

@@ -52,7 +52,7 @@ static void test_every_option_fills_its_field(void **state)
         fail_msg("%s", e.text);
     }
     assert_true(slice_eqs(agent.mirror, "http://m"));
-    assert_string_equal(agent.shelf_dir, "/s");
+    assert_string_equal(agent.local_cache_dir, "/s");
     assert_string_equal(agent.state_dir, "/st");
     assert_string_equal(agent.conf_file, "/n");
     assert_string_equal(agent.token_file, "/t");

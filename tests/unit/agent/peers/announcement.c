@@ -47,13 +47,13 @@ static void test_the_largest_bitmap_has_room(void **state)
     free(have);
 }
 
-static void test_what_is_told(void **state)
+static void test_what_is_reported(void **state)
 {
-    struct told t;
+    struct reported t;
 
     (void)state;
     assert_int_equal(
-        told_read(
+        reported_read(
             SLICE("{" KEY
                   ", \"take\": [17, 18], \"peers\": [{\"address\": \"10.0.0.7\", \"port\": 40123},"
                   "{\"address\": \"fe80::1\", \"port\": 1}], \"swarm\": 12, \"again_s\": 5}"),
@@ -76,17 +76,17 @@ static void test_what_is_not_believed(void **state)
                                             "10.0.0.256", "10.0.0.7 ",      "fe80::1%lo",
                                             "127.1",      "10.0.0.7\\u0000"};
     char text[512];
-    struct told t;
+    struct reported t;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(addresses); i++) {
         snprintf(text, sizeof text, "{" KEY ", \"peers\": [{\"address\": \"%s\", \"port\": 5}]}",
                  addresses[i]);
-        assert_int_equal(told_read(slice_str(text), 20, &t, NULL), 0);
+        assert_int_equal(reported_read(slice_str(text), 20, &t, NULL), 0);
         assert_int_equal(t.npeers, 0);
     }
     assert_int_equal(
-        told_read(
+        reported_read(
             SLICE(
                 "{" KEY ", \"take\": [20, -1, \"3\", 19, 1e3], \"again_s\": 0, \"peers\": ["
                 "{\"address\": \"10.0.0.7\", \"port\": 0}, {\"address\": \"10.0.0.7\", \"port\": 65536}, 5,"
@@ -98,14 +98,15 @@ static void test_what_is_not_believed(void **state)
     assert_int_equal(t.npeers, 0);
     assert_int_equal(t.again_ms, 1000);
     assert_int_equal(t.members, 1);
-    assert_int_equal(told_read(SLICE("{" KEY ", \"again_s\": 18446744073709551615}"), 20, &t, NULL),
-                     E_PROTOCOL);
-    assert_int_equal(told_read(SLICE("{" KEY ", \"again_s\": 9223372036854775807}"), 20, &t, NULL),
-                     0);
+    assert_int_equal(
+        reported_read(SLICE("{" KEY ", \"again_s\": 18446744073709551615}"), 20, &t, NULL),
+        E_PROTOCOL);
+    assert_int_equal(
+        reported_read(SLICE("{" KEY ", \"again_s\": 9223372036854775807}"), 20, &t, NULL), 0);
     assert_int_equal(t.again_ms, 300000);
-    assert_int_equal(told_read(SLICE("{\"key\": \"00\"}"), 20, &t, NULL), E_PROTOCOL);
-    assert_int_equal(told_read(SLICE("[]"), 20, &t, NULL), E_PROTOCOL);
-    assert_int_equal(told_read(SLICE_NONE, 20, &t, NULL), E_PROTOCOL);
+    assert_int_equal(reported_read(SLICE("{\"key\": \"00\"}"), 20, &t, NULL), E_PROTOCOL);
+    assert_int_equal(reported_read(SLICE("[]"), 20, &t, NULL), E_PROTOCOL);
+    assert_int_equal(reported_read(SLICE_NONE, 20, &t, NULL), E_PROTOCOL);
 }
 
 int main(void)
@@ -113,7 +114,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_said),
         cmocka_unit_test(test_the_largest_bitmap_has_room),
-        cmocka_unit_test(test_what_is_told),
+        cmocka_unit_test(test_what_is_reported),
         cmocka_unit_test(test_what_is_not_believed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,7 +139,8 @@ static void test_stalled_it_brings_one_unasked(void **state)
     assert_int_equal(choose(&t.from, &t.dice, &chunk, &giver), CHOOSE_GIVER);
 }
 
-/* Givers who promise and do not give: a chunk from the mirror goes before them, those that were asked of this node before it. */
+/* Givers who promise and do not give: a chunk from the mirror goes before them, those that were
+ * asked of this node before it. */
 static void test_starved_it_waits_for_no_giver(void **state)
 {
     struct table t;

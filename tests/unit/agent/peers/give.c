@@ -46,46 +46,47 @@ static bool has_ipv6(void)
 /* The mirror tells others the address that it saw, which may be of either kind. */
 static void test_all_addresses_are_of_both_kinds(void **state)
 {
-    struct gifts *gifts = gifts_open();
+    struct shared_files *shared_files = shared_files_open();
     struct give *g = NULL;
     struct err e;
 
     (void)state;
-    assert_int_equal(give_open(gifts, "::", 0, 1, &g, &e), 0);
+    assert_int_equal(give_open(shared_files, "::", 0, 1, &g, &e), 0);
     assert_int_equal(call4(give_port(g)), 0);
     assert_int_equal(has_ipv6() ? call6(give_port(g)) : 0, 0);
     give_close(&g);
-    gifts_close(&gifts);
+    shared_files_close(&shared_files);
 }
 
 static void test_one_address_is_that_one(void **state)
 {
-    struct gifts *gifts = gifts_open();
+    struct shared_files *shared_files = shared_files_open();
     struct give *g = NULL;
     struct err e;
 
     (void)state;
-    assert_int_equal(give_open(gifts, "127.0.0.1", 0, 1, &g, &e), 0);
+    assert_int_equal(give_open(shared_files, "127.0.0.1", 0, 1, &g, &e), 0);
     assert_int_equal(call4(give_port(g)), 0);
     assert_true(!has_ipv6() || call6(give_port(g)) != 0);
     give_close(&g);
-    assert_int_equal(give_open(gifts, "nowhere", 0, 1, &g, &e), E_CONFIG);
-    gifts_close(&gifts);
+    assert_int_equal(give_open(shared_files, "nowhere", 0, 1, &g, &e), E_CONFIG);
+    shared_files_close(&shared_files);
 }
 
 #define HEX "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 static void test_requests(void **state)
 {
-    struct guest_request r;
+    struct inbound_peer_request r;
 
     (void)state;
-    assert_true(guest_read(SLICE("GET /" HEX "/have HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n"), &r));
+    assert_true(
+        inbound_peer_read(SLICE("GET /" HEX "/have HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n"), &r));
     assert_true(r.have && !r.closes && slice_eqs(r.digest_hex, HEX));
-    assert_true(guest_read(SLICE("GET /" HEX "/17 HTTP/1.1\r\nConnection: close\r\n"), &r));
+    assert_true(inbound_peer_read(SLICE("GET /" HEX "/17 HTTP/1.1\r\nConnection: close\r\n"), &r));
     assert_true(!r.have && r.closes);
     assert_int_equal(r.chunk, 17);
-    assert_true(guest_read(SLICE("GET /" HEX "/18446744073709551615 HTTP/1.1\r\n"), &r));
+    assert_true(inbound_peer_read(SLICE("GET /" HEX "/18446744073709551615 HTTP/1.1\r\n"), &r));
 }
 
 static void test_what_is_none(void **state)
@@ -112,11 +113,11 @@ static void test_what_is_none(void **state)
         "GET /" HEX "/17 HTTP/1.1\r\nA: b\rc\r\n",
         "GET /" HEX "/17 HTTP/1.1\r\n: b\r\n",
     };
-    struct guest_request r;
+    struct inbound_peer_request r;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        assert_false(guest_read(slice_str(bad[i]), &r));
+        assert_false(inbound_peer_read(slice_str(bad[i]), &r));
     }
 }
 

@@ -60,7 +60,7 @@ static void test_many_and_odd_ones(void **state)
         finding_bad(&f, "A_CODE_THAT_IS_FAR_TOO_LONG_FOR_ITS_ROOM", "\n", "GPU %d:\x1b[31m\nlost",
                     i);
     }
-    assert_int_equal(f.told + f.more, 100);
+    assert_int_equal(f.reported + f.more, 100);
     assert_true(f.more > 0 && strlen(f.text) < sizeof f.text);
     assert_null(strpbrk(f.text, "\x1b\n"));
     assert_int_equal(strncmp(f.text, "GPU 0: [31m lost; GPU 1:", 24), 0);

@@ -81,7 +81,8 @@ static void test_other_lines(void **state)
     }
 }
 
-/* Names of programs (15 bytes) and of files, which a user chooses, in lines that the kernel writes when theirs crash. */
+/* Names of programs (15 bytes) and of files, which a user chooses, in lines that the kernel writes
+ * when theirs crash. */
 static void test_lines_that_users_make(void **state)
 {
     static const char *const forged[] = {

@@ -141,7 +141,7 @@ static void test_what_asks_no_driver_is_only_late(void **state)
     assert_int_equal(f[1].level, LEVEL_OK);
 }
 
-static void test_what_crashes_is_told(void **state)
+static void test_what_crashes_is_reported(void **state)
 {
     const struct probe_check check[] = {
         {crash, 0, LONG_MS, true}, {well, 0, LONG_MS, true}, {end, 1, LONG_MS, true}};
@@ -198,7 +198,7 @@ int main(void)
         cmocka_unit_test(test_groups_tell),
         cmocka_unit_test(test_what_hangs_costs_itself),
         cmocka_unit_test(test_what_asks_no_driver_is_only_late),
-        cmocka_unit_test(test_what_crashes_is_told),
+        cmocka_unit_test(test_what_crashes_is_reported),
         cmocka_unit_test(test_after_two_the_rest_is_left),
         cmocka_unit_test(test_it_holds_nothing),
     };

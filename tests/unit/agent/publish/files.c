@@ -1,4 +1,5 @@
-/* What of a folder is published: the newest checkpoint at the top, and beside it what only the folder has. */
+/* What of a folder is published: the newest checkpoint at the top, and beside it what only the
+ * folder has. */
 #include "agent/publish/files.h"
 
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 
 #include "tests/harness/pulled.h"
 
-/* --- folders ------------------------------------------------------------------------------------------------------------ */
+/* --- folders ---------------------------------------------------------------------------------- */
 
 struct folder {
     const char *listing; /* the document, with the digest of "abc" for its %s */
@@ -56,7 +56,7 @@ static void put_abc(struct scene *s)
 {
     struct digest d;
 
-    shelf_put(s->world, SLICE("abc"), &d);
+    local_cache_put(s->world, SLICE("abc"), &d);
 }
 
 static void test_a_folder(void **state)
@@ -123,7 +123,7 @@ static void test_listings_that_are_none(void **state)
     }
 }
 
-/* --- patterns, keys, what needs nobody ------------------------------------------------------------------------------------- */
+/* --- patterns, keys, what needs nobody -------------------------------------------------------- */
 
 static void test_patterns(void **state)
 {

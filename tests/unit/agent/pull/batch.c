@@ -2,10 +2,11 @@
 
 #include <signal.h>
 
-#include "common/codec/sheaf.h"
+#include "common/codec/blob_batch.h"
 #include "tests/harness/pulled.h"
 
-/* A folder of small files, "f00" to "f19", of which f18 and f19 are the same bytes; and how the mirror answers many at once. */
+/* A folder of small files, "f00" to "f19", of which f18 and f19 are the same bytes; and how the
+ * mirror answers many at once. */
 enum { FILES = 20, TWIN = FILES - 2 };
 
 struct folder {
@@ -80,19 +81,19 @@ static void give_batch(struct folder *f, struct slice asked, struct buf *out)
         int i = index_of(f, asked.p + at);
         struct slice bytes = bytes_of((size_t)i, room);
         if (f->batches == 1 && f->cut != 0 && at / DIGEST_BYTES == f->cut) {
-            sheaf_put_head(&body, (uint32_t)bytes.n);
+            blob_batch_put_head(&body, (uint32_t)bytes.n);
             buf_adds(&body, slice_first(bytes, 3));
             break;
         }
         if (i == f->absent || i == f->alone) {
-            sheaf_put_head(&body, i == f->absent ? SHEAF_ABSENT : SHEAF_ALONE);
+            blob_batch_put_head(&body, i == f->absent ? BLOB_BATCH_ABSENT : BLOB_BATCH_ALONE);
             continue;
         }
         room[0] = i == f->wrong ? 'T' : room[0];
-        sheaf_put_head(&body, (uint32_t)bytes.n);
+        blob_batch_put_head(&body, (uint32_t)bytes.n);
         buf_adds(&body, bytes);
     }
-    reply(out, SHEAF_BLOBS, buf_slice(&body), f->batches == 1 && f->cut != 0 ? 100 : 0);
+    reply(out, BLOB_BATCH_BLOBS, buf_slice(&body), f->batches == 1 && f->cut != 0 ? 100 : 0);
     buf_free(&body);
 }
 
@@ -104,9 +105,9 @@ static void answer(void *arg, struct slice request, struct buf *out)
 
     if (slice_starts(request, SLICE("GET /m/folder/?recursive=1 "))) {
         give_listing(f, out);
-    } else if (slice_starts(request, SLICE("POST " SHEAF_PATH " ")) && f->no_batches) {
+    } else if (slice_starts(request, SLICE("POST " BLOB_BATCH_PATH " ")) && f->no_batches) {
         buf_str(out, "HTTP/1.1 404 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-    } else if (slice_starts(request, SLICE("POST " SHEAF_PATH " "))) {
+    } else if (slice_starts(request, SLICE("POST " BLOB_BATCH_PATH " "))) {
         f->batches++;
         give_batch(f, slice_from(request, (size_t)(end + 4 - request.p)), out);
     } else if (slice_starts(request, SLICE("GET /m/folder/f"))) {

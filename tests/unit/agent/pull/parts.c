@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "tests/harness/shelf.h"
+#include "tests/harness/local_cache.h"
 
 enum { COUNT = 10 };
 static const uint64_t size_bytes = (COUNT - 1) * PART_BYTES + 77;
@@ -17,7 +17,7 @@ static struct parts *open_it(struct world *w, const struct digest *digest, uint6
 {
     struct parts *p;
 
-    assert_int_equal(parts_open(w->shelf, &key, digest, size, etag, &p, NULL), 0);
+    assert_int_equal(parts_open(w->local_cache, &key, digest, size, etag, &p, NULL), 0);
     return p;
 }
 
@@ -26,7 +26,7 @@ static void save(struct world *w, const struct parts *p)
     struct buf b = BUF_INIT(1 << 20);
 
     parts_snapshot(p, &b);
-    assert_int_equal(parts_save(w->shelf, &key, p->fd, buf_slice(&b), NULL), 0);
+    assert_int_equal(parts_save(w->local_cache, &key, p->fd, buf_slice(&b), NULL), 0);
     buf_free(&b);
 }
 
@@ -113,7 +113,7 @@ static void test_damaged_state(void **state)
     parts_mark(p, 0, PART_DONE);
     parts_snapshot(p, &good);
     parts_close(&p, NULL);
-    shelf_partial_path(w->shelf, &key, ".state", path);
+    local_cache_partial_path(w->local_cache, &key, ".state", path);
     for (size_t i = 0; i < 2 * good.n; i++) {
         FILE *f = fopen(path, "w");
         size_t n = i < good.n ? good.n : i - good.n;
@@ -158,7 +158,7 @@ static void test_unknown_size(void **state)
     parts_mark(p, 1, PART_DONE);
     assert_true(parts_complete(p));
     assert_int_equal(parts_done_bytes(p), PART_BYTES + 5);
-    parts_close(&p, w->shelf);
+    parts_close(&p, w->local_cache);
     p = open_it(w, &none, SIZE_UNKNOWN, "");
     parts_end(p, 0);
     assert_true(parts_complete(p));
@@ -198,7 +198,7 @@ static void test_hashing_what_grows(void **state)
     enum { ALL = PART_BYTES + 1000 };
     struct world *w = *state;
     struct hashing h = {.base = event_base_new(), .parts = open_it(w, &key, ALL, "")};
-    struct mailbox *mail = mailbox_open(h.base);
+    struct message_queue *mail = message_queue_open(h.base);
     struct pool *pool = pool_open("test", 1, 0);
     char *bytes = mem_new(ALL);
     struct digest got, want;
@@ -223,9 +223,9 @@ static void test_hashing_what_grows(void **state)
     event_base_dispatch(h.base);
     assert_true(parts_digest(h.parts, &got));
     assert_true(digest_eq(&got, &want));
-    parts_close(&h.parts, w->shelf);
+    parts_close(&h.parts, w->local_cache);
     pool_close(&pool);
-    mailbox_close(&mail);
+    message_queue_close(&mail);
     event_base_free(h.base);
     free(bytes);
 }
@@ -243,23 +243,25 @@ static void test_one_part_that_was_hashed_where_it_came(void **state)
     assert_false(parts_is_hashing(p));
     assert_true(parts_digest(p, &got));
     assert_true(digest_eq(&got, &d));
-    parts_close(&p, w->shelf);
+    parts_close(&p, w->local_cache);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_counting, shelf_setup, shelf_teardown),
-        cmocka_unit_test_setup_teardown(test_resume, shelf_setup, shelf_teardown),
+        cmocka_unit_test_setup_teardown(test_counting, local_cache_setup, local_cache_teardown),
+        cmocka_unit_test_setup_teardown(test_resume, local_cache_setup, local_cache_teardown),
         cmocka_unit_test_setup_teardown(test_nothing_is_believed_without_an_etag_or_digest,
-                                        shelf_setup, shelf_teardown),
-        cmocka_unit_test_setup_teardown(test_damaged_state, shelf_setup, shelf_teardown),
-        cmocka_unit_test_setup_teardown(test_part_beyond_the_file_is_not_there, shelf_setup,
-                                        shelf_teardown),
-        cmocka_unit_test_setup_teardown(test_unknown_size, shelf_setup, shelf_teardown),
-        cmocka_unit_test_setup_teardown(test_hashing_what_grows, shelf_setup, shelf_teardown),
-        cmocka_unit_test_setup_teardown(test_one_part_that_was_hashed_where_it_came, shelf_setup,
-                                        shelf_teardown),
+                                        local_cache_setup, local_cache_teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_state, local_cache_setup,
+                                        local_cache_teardown),
+        cmocka_unit_test_setup_teardown(test_part_beyond_the_file_is_not_there, local_cache_setup,
+                                        local_cache_teardown),
+        cmocka_unit_test_setup_teardown(test_unknown_size, local_cache_setup, local_cache_teardown),
+        cmocka_unit_test_setup_teardown(test_hashing_what_grows, local_cache_setup,
+                                        local_cache_teardown),
+        cmocka_unit_test_setup_teardown(test_one_part_that_was_hashed_where_it_came,
+                                        local_cache_setup, local_cache_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 #include "tests/harness/pulled.h"
 
-/* --- states ------------------------------------------------------------------------------------------------------------- */
+/* --- states ----------------------------------------------------------------------------------- */
 
 /* As pull.c draws them. */
 static const struct {
@@ -78,7 +78,7 @@ static void test_every_transition(void **state)
     }
 }
 
-/* --- files -------------------------------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 enum { BYTES = 300 << 10 };
 
@@ -191,7 +191,7 @@ static void test_a_digest_that_is_here_asks_nobody(void **state)
     char hex[DIGEST_HEX + 1];
     struct digest d;
 
-    shelf_put(s->world, SLICE("abc"), &d);
+    local_cache_put(s->world, SLICE("abc"), &d);
     digest_format(&d, hex);
     snprintf(from, sizeof from, "m/a.bin#sha256=%s", hex);
     assert_int_equal(scene_pull(s, from, answer, NULL), 0);

@@ -4,7 +4,7 @@
 
 #include "tests/harness/pulled.h"
 
-/* --- what a head means -------------------------------------------------------------------------------------------------- */
+/* --- what a head means ------------------------------------------------------------------------ */
 
 #define FIELDS_MAX 4
 
@@ -118,7 +118,7 @@ static void test_what_a_head_tells(void **state)
     assert_true(digest_eq(&o.digest, &other));
 }
 
-/* --- parts: a file of two, of which some are damaged on the way ------------------------------------------------------------- */
+/* --- parts: a file of two, of which some are damaged on the way ------------------------------- */
 
 enum { BYTES = PART_BYTES + 1000 };
 
@@ -235,7 +235,8 @@ static void test_without_a_list_one_stream(void **state)
     free(o.p);
 }
 
-/* A list whose chunks are of other bytes than its digest: parts that come right are called damaged. */
+/* A list whose chunks are of other bytes than its digest: parts that come right are called
+ * damaged. */
 static void test_a_list_that_lies(void **state)
 {
     struct scene *s = *state;
@@ -257,13 +258,14 @@ static void test_a_part_that_rotted(void **state)
     struct object o;
 
     lay(&o);
-    assert_int_equal(parts_open(s->world->shelf, &o.digest, &o.digest, BYTES, "", &p, NULL), 0);
+    assert_int_equal(parts_open(s->world->local_cache, &o.digest, &o.digest, BYTES, "", &p, NULL),
+                     0);
     assert_int_equal(pwrite(p->fd, o.p, PART_BYTES, 0), PART_BYTES);
     assert_int_equal(pwrite(p->fd, "rot", 3, 77), 3);
     parts_mark(p, 0, PART_DONE);
     parts_snapshot(p, &state_text);
-    assert_int_equal(parts_save(s->world->shelf, &o.digest, p->fd, buf_slice(&state_text), NULL),
-                     0);
+    assert_int_equal(
+        parts_save(s->world->local_cache, &o.digest, p->fd, buf_slice(&state_text), NULL), 0);
     parts_close(&p, NULL);
     buf_free(&state_text);
     assert_int_equal(scene_pull(s, "m/a.bin", answer, &o), 0);

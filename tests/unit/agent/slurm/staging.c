@@ -126,7 +126,8 @@ static void pass_on(const struct verdict *v, struct verdict_read *out)
     unlink(path);
 }
 
-/* The whole table: each code that a pull may end with, as the node has it, as a wish may have it. */
+/* The whole table: each code that a pull may end with, as the node has it, as a wish may have
+ * it. */
 static void test_policy(void **state)
 {
     static const struct {

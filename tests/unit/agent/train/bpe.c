@@ -10,7 +10,8 @@
 
 enum { MERGES = 300, VOCAB = 256 + MERGES, LONGEST = 400 };
 
-/* Merges of tokens drawn at random from few letters: every kind of overlap and tie. Two merges never make the same. */
+/* Merges of tokens drawn at random from few letters: every kind of overlap and tie. Two merges
+ * never make the same. */
 static struct bpe *random_bpe(uint64_t seed, uint32_t pair[MERGES][2], uint32_t *merges)
 {
     struct bpe *b = bpe_new(VOCAB, MERGES, false);

@@ -40,7 +40,8 @@ static void shares(const struct choosing *how, double share[N])
     }
 }
 
-/* The kept tokens have their share of what they weigh together (to the temperature's power), the others none. */
+/* The kept tokens have their share of what they weigh together (to the temperature's power), the
+ * others none. */
 static void expect(struct choosing how, unsigned kept)
 {
     double share[N], whole = 0, want;

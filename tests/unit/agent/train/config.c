@@ -191,7 +191,8 @@ static void test_sizes_of_the_family(void **state)
     }
 }
 
-/* Slices of all tensor parallel ranks have every element of the Hub's tensors once, and those that are copied on each rank. */
+/* Slices of all tensor parallel ranks have every element of the Hub's tensors once, and those that
+ * are copied on each rank. */
 static void expect_all_there(const struct model_config *c, int ranks)
 {
     struct layout whole;

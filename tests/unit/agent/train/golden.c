@@ -1,4 +1,5 @@
-/* Small models made by transformers, and what PyTorch computed from them in f64: tests/golden/make.py. */
+/* Small models made by transformers, and what PyTorch computed from them in f64:
+ * tests/golden/make.py. */
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
@@ -128,7 +129,7 @@ static void expect_gradients(const struct golden *g, double tolerance)
 
     tokens_of(g, 0, token, target);
     model_begin(m);
-    model_learn(m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+    model_forward_backward(m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
     for (int i = 0; i < m->layout.hubs; i++) {
         const struct hub_tensor *h = &m->layout.hub[i];
         int64_t at = m->layout.tensor[h->tensor].offset + h->first_row * h->cols;
@@ -166,7 +167,7 @@ static void expect_losses(const struct golden *g, double tolerance)
     for (int s = 0; s < STEPS; s++) {
         tokens_of(g, s, token, target);
         model_begin(g->m);
-        model_learn(g->m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        model_forward_backward(g->m, token, target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
         assert_int_equal(model_loss(g->m, &sum, NULL), 0);
         expect_near("loss", sum / (BATCH * SEQ), want[s], tolerance);
         optim_step(opt, s + 1);
@@ -206,7 +207,7 @@ static void test_f32(void **state)
     }
 }
 
-/* --- sixteen bits ---------------------------------------------------------------------------------------------------- */
+/* --- sixteen bits ----------------------------------------------------------------------------- */
 
 /* |x - exact|^2 and |exact|^2 of some tensors. */
 struct distance {
@@ -259,10 +260,11 @@ static struct distance compare(const struct golden *g, const char *name, const d
     return d;
 }
 
-/* Rounding to bf16 costs 2^-9 a step, and PyTorch is 0.7 to 2.1 % off in a tensor after two blocks and back. Ours rounds at
- * mostly the same places, so the luck of one batch is the difference: all gradients together were 0.67 and 1.14 of
- * PyTorch's distance on this one, 0.65 and 0.84 on the next; in f16, eight times finer, 0.91 and 0.83. A slip in the
- * arithmetic (a sum kept in 16 bits) shows as more. */
+/* Rounding to bf16 costs 2^-9 a step, and PyTorch is 0.7 to 2.1 % off in a tensor after two blocks
+ * and back. Ours rounds at mostly the same places, so the luck of one batch is the difference: all
+ * gradients together were 0.67 and 1.14 of PyTorch's distance on this one, 0.65 and 0.84 on the
+ * next; in f16, eight times finer, 0.91 and 0.83. A slip in the arithmetic (a sum kept in 16 bits)
+ * shows as more. */
 static void no_farther(const char *family, const char *what, const struct distance *d, double most)
 {
     if (!(sqrt(d->ours) <= most * sqrt(d->theirs))) {
@@ -313,7 +315,7 @@ static void narrow_gradients(const struct golden *f64, const struct golden *g, c
 
     tokens_of(f64, 0, token, target);
     model_begin(m);
-    model_learn(m, token, target, BATCH, SEQ, (double)SCALE / (BATCH * SEQ));
+    model_forward_backward(m, token, target, BATCH, SEQ, (double)SCALE / (BATCH * SEQ));
     for (int i = 0; i < m->layout.hubs; i++) {
         const struct hub_tensor *h = &m->layout.hub[i];
         double *ours = our_gradient(m, h);

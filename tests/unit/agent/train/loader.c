@@ -60,7 +60,8 @@ static void check_sample(const int32_t *token, const int32_t *target, uint64_t n
     assert_memory_equal(target, next, sizeof next);
 }
 
-/* Through more than an epoch; what a step takes is the same set of samples for every division of it. */
+/* Through more than an epoch; what a step takes is the same set of samples for every division of
+ * it. */
 static void test_every_division_of_a_step(void **state)
 {
     static const struct {
@@ -105,7 +106,8 @@ static void test_given_up(void **state)
     }
 }
 
-/* A file that is cut under the run: the steps before are whole, then there is one clear error, and no signal. */
+/* A file that is cut under the run: the steps before are whole, then there is one clear error, and
+ * no signal. */
 static void test_cut_under_the_run(void **state)
 {
     struct loader *l = open_loader(0, 4, 1, 0, 1);

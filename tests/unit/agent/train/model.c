@@ -70,7 +70,7 @@ static void expect_gradient(const struct model_config *c)
         p[i] += 0.3 * finite_random();
     }
     model_begin(m);
-    model_learn(m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+    model_forward_backward(m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
     memcpy(g, m->grad, model_bytes(m, m->layout.size));
     for (int i = 0; i < m->layout.hubs; i++) {
         const struct hub_tensor *h = &m->layout.hub[i];
@@ -123,8 +123,8 @@ static void test_recompute_changes_nothing(void **state)
 
         fill_tokens(l.token, l.target, BATCH * SEQ, 48);
         model_begin(l.m);
-        model_learn(l.m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
-        model_learn(l.m, l.target, l.token, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        model_forward_backward(l.m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        model_forward_backward(l.m, l.target, l.token, BATCH, SEQ, 1.0 / (BATCH * SEQ));
         if (k == 0) {
             kept = l.m->taken.activations_bytes;
             want = mem_new(bytes);
@@ -167,7 +167,7 @@ static void test_memory_is_planned_and_steps_take_none(void **state)
     before = allocations;
     for (int step = 1; step < 4; step++) {
         model_begin(l.m);
-        model_learn(l.m, l.token, l.target, BATCH, SEQ, 1);
+        model_forward_backward(l.m, l.token, l.target, BATCH, SEQ, 1);
         optim_step(opt, step);
         value(&l);
     }
@@ -198,12 +198,13 @@ static void test_accumulation_equals_a_big_batch(void **state)
     fill_tokens(l.token, l.target, BATCH * SEQ, 48);
     model_begin(m);
     for (int b = 0; b < BATCH; b++) {
-        model_learn(m, l.token + b * SEQ, l.target + b * SEQ, 1, SEQ, 1.0 / (BATCH * SEQ));
+        model_forward_backward(m, l.token + b * SEQ, l.target + b * SEQ, 1, SEQ,
+                               1.0 / (BATCH * SEQ));
     }
     assert_int_equal(model_loss(m, &loss[0], NULL), 0);
     memcpy(one, m->grad, n * sizeof *one);
     model_begin(m);
-    model_learn(m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+    model_forward_backward(m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
     assert_int_equal(model_loss(m, &loss[1], NULL), 0);
     assert_true(fabs(loss[0] - loss[1]) <= 1e-12 * fabs(loss[1]));
     for (size_t i = 0; i < n; i++) {
@@ -228,11 +229,12 @@ static void test_accumulation_of_16_bits(void **state)
         fill_tokens(l.token, l.target, BATCH * SEQ, 48);
         model_begin(m);
         for (int b = 0; b < BATCH; b++) {
-            model_learn(m, l.token + b * SEQ, l.target + b * SEQ, 1, SEQ, 1.0 / (BATCH * SEQ));
+            model_forward_backward(m, l.token + b * SEQ, l.target + b * SEQ, 1, SEQ,
+                                   1.0 / (BATCH * SEQ));
         }
         memcpy(one, m->grad, n * sizeof *one);
         model_begin(m);
-        model_learn(m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        model_forward_backward(m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
         for (size_t i = 0; i < n; i++) {
             assert_true(fabsf(one[i] - big[i]) <= 1e-6f);
         }
@@ -252,11 +254,11 @@ static void test_head_in_pieces(void **state)
     (void)state;
     fill_tokens(l.token, l.target, BATCH * SEQ, 48);
     model_begin(m);
-    model_learn(m, l.token, l.target, BATCH, SEQ, 1);
+    model_forward_backward(m, l.token, l.target, BATCH, SEQ, 1);
     memcpy(whole, m->grad, n * sizeof *whole);
     m->head_rows = 4;
     model_begin(m);
-    model_learn(m, l.token, l.target, BATCH, SEQ, 1);
+    model_forward_backward(m, l.token, l.target, BATCH, SEQ, 1);
     for (size_t i = 0; i < n; i++) {
         assert_true(fabs(whole[i] - got[i]) <= 1e-12);
     }
@@ -301,12 +303,12 @@ static void forgets(const struct model_config *c)
     fill_tokens(l.token, l.target, BATCH * SEQ, 48);
     for (int turn = 0; turn < 3; turn++) {
         model_begin(m);
-        model_learn(m, l.token, l.target, BATCH, SEQ, 1);
+        model_forward_backward(m, l.token, l.target, BATCH, SEQ, 1);
         if (turn == 0) {
             memcpy(want, grad, bytes);
         }
         assert_memory_equal(want, grad, bytes);
-        model_learn(m, l.target, l.token, BATCH, SEQ, 1);
+        model_forward_backward(m, l.target, l.token, BATCH, SEQ, 1);
         for (int i = 0; turn == 1 && i < m->layout.tensors; i++) {
             const struct tensor *t = &m->layout.tensor[i];
 
@@ -351,7 +353,7 @@ static void test_learning_one_batch_by_heart(void **state)
     before = value(&l);
     for (int step = 1; step <= 80; step++) {
         model_begin(l.m);
-        model_learn(l.m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
+        model_forward_backward(l.m, l.token, l.target, BATCH, SEQ, 1.0 / (BATCH * SEQ));
         optim_step(opt, step);
     }
     assert_int_equal(optim_norm(opt, &norm, NULL), 0);
@@ -372,7 +374,7 @@ static void test_padding_of_the_vocabulary_never_learns(void **state)
     (void)state;
     fill_tokens(l.token, l.target, BATCH * SEQ, 48);
     model_begin(m);
-    model_learn(m, l.token, l.target, BATCH, SEQ, 1);
+    model_forward_backward(m, l.token, l.target, BATCH, SEQ, 1);
     assert_int_equal(wte->rows, 128);
     for (int64_t i = wte->used_rows * wte->cols; i < wte->rows * wte->cols; i++) {
         assert_true(g[i] == 0);

@@ -1,4 +1,5 @@
-/* What comes out of a pipeline: the same whatever the threads, and what encoding each document as a whole gives. */
+/* What comes out of a pipeline: the same whatever the threads, and what encoding each document as a
+ * whole gives. */
 #include "agent/train/pipeline.h"
 
 #include <setjmp.h>

@@ -28,8 +28,8 @@ struct training {
     int64_t passes;
     int64_t steps;
     bool learns;
-    int64_t
-        broken; /* the step whose gradients are not finite, and which is not taken; 0: none is */
+    /* the step whose gradients are not finite, and which is not taken; 0: none is */
+    int64_t broken;
 };
 
 struct rank_run {
@@ -41,7 +41,7 @@ struct rank_run {
     double *left;            /* E at the end, where the gradients of its elements are */
     char *factors;           /* Q at the end */
     size_t factors_bytes;
-    double sent_bytes[MOST_STEPS], told_bytes[2];
+    double sent_bytes[MOST_STEPS], reported_bytes[2];
     double loss;
     bool memory_as_planned;
     bool counted_as_sent;
@@ -69,7 +69,7 @@ static void learn(struct rank_run *r, struct model *m, int64_t step)
 
         fill(token, t->seq, sample, 0);
         fill(target, t->seq, sample, 5);
-        model_learn(m, token, target, 1, t->seq, scale);
+        model_forward_backward(m, token, target, 1, t->seq, scale);
     }
     zero_settle(m);
 }
@@ -160,8 +160,8 @@ static void *run_rank(void *arg)
                            taken_bytes < model_memory_total(&plan) + 64; /* the norm's scalars */
     CHECK(model_init(m, 42, NULL) == 0);
     optim_refresh(o, 0);
-    r->told_bytes[0] = zero_gradient_bytes(m, false);
-    r->told_bytes[1] = zero_gradient_bytes(m, true);
+    r->reported_bytes[0] = zero_gradient_bytes(m, false);
+    r->reported_bytes[1] = zero_gradient_bytes(m, true);
     powersgd_rehearse(m, zero_stream(m));
     r->counted_as_sent = true;
     for (int64_t step = 1; step <= t->steps; step++) {
@@ -227,7 +227,8 @@ static struct rank_run *train(const struct training *t)
     return run;
 }
 
-/* The largest difference of two sums of gradients, of a tensor beside its largest element: embeddings and vectors must be equal. */
+/* The largest difference of two sums of gradients, of a tensor beside its largest element:
+ * embeddings and vectors must be equal. */
 static double difference(const struct layout *l, const double *want, const double *got)
 {
     double most = 0;
@@ -246,7 +247,7 @@ static double difference(const struct layout *l, const double *want, const doubl
     return most;
 }
 
-/* --- tests ------------------------------------------------------------------------------------------------------------- */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 static const char *const shapes[] = {"tiny-gpt2", "tiny-llama"};
 
@@ -284,7 +285,8 @@ static void test_full_rank_is_the_whole(void **state)
     }
 }
 
-/* One token a rank: a matrix's gradient is a sum of as many products of two vectors, and of zeros for what makes queries. */
+/* One token a rank: a matrix's gradient is a sum of as many products of two vectors, and of zeros
+ * for what makes queries. */
 static void test_a_gradient_of_low_rank_is_kept(void **state)
 {
     struct training t = {
@@ -398,15 +400,15 @@ static void test_bytes_are_as_counted(void **state)
         2.0 * 4 * (double)(got->layout.size - 2 * (matrices - 2 * q - 3 * gate)) * 3 / 4;
 
     (void)state;
-    assert_true(got->told_bytes[0] == plain && got->told_bytes[1] == packed);
+    assert_true(got->reported_bytes[0] == plain && got->reported_bytes[1] == packed);
     for (int i = 0; i < t.steps; i++) {
         assert_true(fabs(got->sent_bytes[i] - (i < 2 ? plain : packed)) < 1e-3);
     }
     drop(got, t.ranks);
 }
 
-/* A step with gradients that are not finite is not taken, and nothing of it is left: the next ones are those of a run that
- * begins there. */
+/* A step with gradients that are not finite is not taken, and nothing of it is left: the next ones
+ * are those of a run that begins there. */
 static void test_a_broken_step_leaves_nothing(void **state)
 {
     struct training t = {.shape = "tiny-llama",

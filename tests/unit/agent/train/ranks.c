@@ -39,7 +39,8 @@ static void test_launchers(void **state)
                      0);
     assert_true(r.launcher == LAUNCHER_TORCHRUN && r.rank == 3 && r.world == 8);
     assert_true(r.local_rank == 1 && r.master_port == 1234 && strcmp(r.master_addr, "n1") == 0);
-    /* trainagent takes Open MPI's variables from what it launches: this mpirun was started by the rank. */
+    /* trainagent takes Open MPI's variables from what it launches: this mpirun was started by the
+     * rank. */
     assert_int_equal(read_table(ENV("RANK", "0", "WORLD_SIZE", "1", "TRAINAGENT_GENERATION", "1",
                                     "OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2"),
                                 &r),

@@ -76,7 +76,8 @@ static int64_t number(const struct region *r, int64_t at, int64_t cols)
     return (r->row + flat / r->cols) * cols + r->col + flat % r->cols;
 }
 
-/* Two of one tensor, element by element: a run is never wrong, and only empty where the other does not have the element. */
+/* Two of one tensor, element by element: a run is never wrong, and only empty where the other does
+ * not have the element. */
 static void test_runs(void **state)
 {
     enum { ROWS = 7, COLS = 5 };

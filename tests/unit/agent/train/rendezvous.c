@@ -34,8 +34,8 @@ static void *join(void *arg)
     return NULL;
 }
 
-/* A port that was free a moment ago, below those that connections get: who calls before rank 0 listens would get to
- * itself there, now and then. */
+/* A port that was free a moment ago, below those that connections get: who calls before rank 0
+ * listens would get to itself there, now and then. */
 static int free_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -227,7 +227,8 @@ struct talker {
     int answers;
 };
 
-/* Something else listens on the port, takes the greeting and answers with as many bytes as were wanted. */
+/* Something else listens on the port, takes the greeting and answers with as many bytes as were
+ * wanted. */
 static void *talk(void *arg)
 {
     struct talker *t = arg;

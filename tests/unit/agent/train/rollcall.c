@@ -22,7 +22,7 @@ enum { WORLD = 2, MANY = 64, ADDRESS = 256 };
 /* What rank 0 shares, a double a byte. */
 static double address[ADDRESS];
 
-/* --- accept4() counts, and fails to order -------------------------------------------------------------------------- */
+/* --- accept4() counts, and fails to order ----------------------------------------------------- */
 
 static int accept_error, accept_calls, accepted, accepted_fd;
 
@@ -41,7 +41,7 @@ int accept4(int fd, struct sockaddr *at, socklen_t *size, int flags)
     return got;
 }
 
-/* --- ranks --------------------------------------------------------------------------------------------------------- */
+/* --- ranks ------------------------------------------------------------------------------------ */
 
 static int share(struct comm *c, struct kstream *ks, enum dtype dt, void *buf, int64_t n)
 {
@@ -125,7 +125,7 @@ static int open_first(struct rank *first)
     return rollcall_connect(first->roll, kops_cpu(), NULL, &first->comm, "127.0.0.1");
 }
 
-/* --- tests --------------------------------------------------------------------------------------------------------- */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 static void test_silent_strangers_keep_no_rank_out(void **state)
 {
@@ -204,7 +204,8 @@ static void test_a_first_rank_that_never_answered_has_not_died(void **state)
     close_rank(&second);
 }
 
-/* What is waiting at the port stays there: without a pause each poll would return at once, for as long as the run lasts. */
+/* What is waiting at the port stays there: without a pause each poll would return at once, for as
+ * long as the run lasts. */
 static void test_no_descriptor_is_left(void **state)
 {
     struct rank first;

@@ -1,4 +1,5 @@
-/* Ranks as threads that save together: killed at any instant, one of them unable to write, files damaged or missing. */
+/* Ranks as threads that save together: killed at any instant, one of them unable to write, files
+ * damaged or missing. */
 #include "agent/train/saver.h"
 
 #include <dlfcn.h>
@@ -55,7 +56,7 @@ static int end(void **state)
     return dir_remove_tree(dir, NULL);
 }
 
-/* --- ranks that save, and save again ------------------------------------------------------------------------------------------ */
+/* --- ranks that save, and save again ---------------------------------------------------------- */
 
 struct saving {
     int ranks;
@@ -169,7 +170,8 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* The folder of the checkpoint is there now: another one comes to be in the place of this rank's own file. */
+/* The folder of the checkpoint is there now: another one comes to be in the place of this rank's
+ * own file. */
 static int barrier_of_the_unable(struct comm *c, struct kstream *ks)
 {
     const struct rank_run *r = (const struct rank_run *)c;
@@ -183,7 +185,8 @@ static int barrier_of_the_unable(struct comm *c, struct kstream *ks)
     return rc;
 }
 
-/* The ranks stand still where they are about to write, and the next attempt comes to the same step. */
+/* The ranks stand still where they are about to write, and the next attempt comes to the same
+ * step. */
 static int barrier_of_the_outlived(struct comm *c, struct kstream *ks)
 {
     const struct rank_run *r = (const struct rank_run *)c;
@@ -225,7 +228,7 @@ static void save(const struct saving *how, int failed[MOST_RANKS])
     free(run);
 }
 
-/* --- what is found afterwards --------------------------------------------------------------------------------------------------- */
+/* --- what is found afterwards ----------------------------------------------------------------- */
 
 static char *path_in(const char *name, char out[PATH_MAX])
 {
@@ -280,7 +283,7 @@ static int64_t newest(void)
     return step;
 }
 
-/* --- tests ------------------------------------------------------------------------------------------------------------------------ */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 static bool is_there(int64_t step, int attempt)
 {
@@ -382,7 +385,8 @@ static void test_a_checkpoint_in_the_place_of_another(void **state)
     expect_of_step(5);
 }
 
-/* Ranks of an attempt that is over: what they write goes nowhere, least of all into the folder of the one that came after. */
+/* Ranks of an attempt that is over: what they write goes nowhere, least of all into the folder of
+ * the one that came after. */
 static void test_ranks_that_wake_up_in_another_attempt(void **state)
 {
     const struct saving late = {RANKS, 2, 8, 8, -1, true};
@@ -400,7 +404,8 @@ static void test_ranks_that_wake_up_in_another_attempt(void **state)
     assert_int_equal(rmdir(path_in(name, path)), 0); /* it is empty */
 }
 
-/* Only folders that are named as unfinished checkpoints of this attempt and of earlier ones are removed. */
+/* Only folders that are named as unfinished checkpoints of this attempt and of earlier ones are
+ * removed. */
 static void test_folders_of_other_names_are_left_alone(void **state)
 {
     static const struct {
@@ -497,8 +502,8 @@ static void test_whole_tensors_are_read_by_many(void **state)
 
 enum harm { FLIPPED, CUT, GONE };
 
-/* Changes a file of checkpoint-1 after a copy of it was made; its name is in what checkpoint_check() or, where that does not look at
- * the bytes, checkpoint_load() says. */
+/* Changes a file of checkpoint-1 after a copy of it was made; its name is in what
+ * checkpoint_check() or, where that does not look at the bytes, checkpoint_load() says. */
 static void expect_found(const char *name, enum harm harm, bool by_check)
 {
     struct buf whole = BUF_INIT(1 << 24);

@@ -1,4 +1,5 @@
-/* What options come to: --dtype auto by the device and by the checkpoint that a run goes on from, --reduce-dtype by the ranks. */
+/* What options come to: --dtype auto by the device and by the checkpoint that a run goes on from,
+ * --reduce-dtype by the ranks. */
 #include "agent/train/verbs.h"
 
 #include <setjmp.h>

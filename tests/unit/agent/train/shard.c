@@ -35,7 +35,8 @@ static void write_file(const void *p, size_t n, long size)
     assert_int_equal(truncate(path, size), 0);
 }
 
-/* A good shard of 5 bytes, then `change` at byte `at` (none when at is negative), cut or grown to `size`. */
+/* A good shard of 5 bytes, then `change` at byte `at` (none when at is negative), cut or grown to
+ * `size`. */
 static int open_changed(long at, uint8_t change, long size, struct shard *s)
 {
     struct shard about = {.tokens = TOKENS, .vocab = 256, .tokenizer = "bytes"};
@@ -142,7 +143,7 @@ static void test_cut_while_open(void **state)
     shard_close(&s);
 }
 
-/* --- llm.c's ------------------------------------------------------------------------------------------------------- */
+/* --- llm.c's ---------------------------------------------------------------------------------- */
 
 static int open_foreign(uint32_t magic, uint32_t version, uint32_t count, long bytes,
                         struct shard *s)
@@ -187,7 +188,7 @@ static void test_foreign(void **state)
     shard_close(&s);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void test_written_is_read(void **state)
 {

@@ -1,4 +1,5 @@
-/* team.h - ranks as threads of one process, for tests: a double of comm.h whose sums are in the order of the ranks. */
+/* team.h - ranks as threads of one process, for tests: a double of comm.h whose sums are in the
+ * order of the ranks. */
 #ifndef TESTS_UNIT_AGENT_TRAIN_TEAM_H
 #define TESTS_UNIT_AGENT_TRAIN_TEAM_H
 

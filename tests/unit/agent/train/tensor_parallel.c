@@ -1,5 +1,5 @@
-/* Tensor parallel ranks as threads of one process: losses, gradients and what is learned are those of a rank that has the whole
- * model, but for rounding; with ZeRO beside it too. */
+/* Tensor parallel ranks as threads of one process: losses, gradients and what is learned are those
+ * of a rank that has the whole model, but for rounding; with ZeRO beside it too. */
 #include "agent/train/tensor_parallel.h"
 
 #include <limits.h>
@@ -17,7 +17,7 @@
 
 enum { BATCH = 2, SEQ = 8, ROWS = BATCH * SEQ, STEPS = 3 };
 
-/* --- memory that is counted ---------------------------------------------------------------------------------------- */
+/* --- memory that is counted ------------------------------------------------------------------- */
 
 static _Thread_local size_t taken_bytes;
 
@@ -27,7 +27,7 @@ static int counted_alloc(void **out, size_t size_bytes)
     return kops_cpu()->mem_alloc(out, size_bytes);
 }
 
-/* --- a run --------------------------------------------------------------------------------------------------------- */
+/* --- a run ------------------------------------------------------------------------------------ */
 
 struct training {
     struct model_config config;
@@ -68,7 +68,8 @@ static void fill(const struct training *t, int32_t *token, int64_t sample, int a
     }
 }
 
-/* Sample numbers go through the ranks' passes in turn, so that one rank with as many passes sees the same. */
+/* Sample numbers go through the ranks' passes in turn, so that one rank with as many passes sees
+ * the same. */
 static void learn(const struct rank_run *r, struct model *m, int64_t step)
 {
     const struct training *t = r->how;
@@ -82,7 +83,7 @@ static void learn(const struct rank_run *r, struct model *m, int64_t step)
         fill(t, token, sample, 0);
         fill(t, target, sample, 5);
         target[3] = -1; /* nothing to predict */
-        model_learn(m, token, target, BATCH, SEQ, 1.0 / (double)(ROWS * all));
+        model_forward_backward(m, token, target, BATCH, SEQ, 1.0 / (double)(ROWS * all));
     }
 }
 
@@ -336,7 +337,7 @@ static void result_free(struct result *r)
     free(r->grad);
 }
 
-/* --- comparing ----------------------------------------------------------------------------------------------------- */
+/* --- comparing -------------------------------------------------------------------------------- */
 
 /* Relative to the largest number: gradients of single elements may cancel out. */
 static void expect_near(const double *want, const double *got, int64_t n, double tolerance)
@@ -453,7 +454,8 @@ static void test_beside_every_stage(void **state)
     }
 }
 
-/* NCCL may add in another order in each group of ranks. Copies of what is not cut stay the same bits: train() compares them. */
+/* NCCL may add in another order in each group of ranks. Copies of what is not cut stay the same
+ * bits: train() compares them. */
 static void test_copies_are_the_same_whatever_a_group_adds_up_to(void **state)
 {
     (void)state;
@@ -477,7 +479,7 @@ static void test_copies_are_the_same_whatever_a_group_adds_up_to(void **state)
     }
 }
 
-/* --- checkpoints --------------------------------------------------------------------------------------------------- */
+/* --- checkpoints ------------------------------------------------------------------------------ */
 
 static int64_t expect_same_file(const char *a, const char *b, const char *name)
 {
@@ -514,8 +516,9 @@ static void save_whole(struct training t, const char *load, const char *out)
     result_free(&r);
 }
 
-/* Saved by ranks that cut a model in one way, loaded by others, saved again: every tensor's bytes are the same. No rank reads what is
- * another's of the model: all together no more than the files have, but for copies and headers. */
+/* Saved by ranks that cut a model in one way, loaded by others, saved again: every tensor's bytes
+ * are the same. No rank reads what is another's of the model: all together no more than the files
+ * have, but for copies and headers. */
 static void expect_any_cut_goes_on(struct training t, const char *dir)
 {
     static const struct {

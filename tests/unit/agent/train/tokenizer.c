@@ -85,7 +85,8 @@ static void test_as_the_package(void **state)
     buf_free(&text);
 }
 
-/* Strings in which words, marks, blanks of all kinds, newlines, broken characters and added tokens meet. */
+/* Strings in which words, marks, blanks of all kinds, newlines, broken characters and added tokens
+ * meet. */
 static struct slice random_text(uint64_t seed, char *room, size_t pieces)
 {
     static const char *const piece[] = {"a",
@@ -219,7 +220,7 @@ static void test_what_it_knows(void **state)
     tokenizer_close(&t);
 }
 
-/* --- hostile and foreign files ------------------------------------------------------------------------------------- */
+/* --- hostile and foreign files ---------------------------------------------------------------- */
 
 /* The golden file with `from` replaced by `to`, once. */
 static int parse_changed(const char *name, const char *from, const char *to, struct tokenizer **t,

@@ -186,7 +186,8 @@ static void test_16_bit_runs_go_on_bit_for_bit(void **state)
     }
 }
 
-/* 2^24 / 48 tokens is more than f16 holds: those steps are not taken, the scale halves until one is. */
+/* 2^24 / 48 tokens is more than f16 holds: those steps are not taken, the scale halves until one
+ * is. */
 static void test_an_overflow_is_skipped_and_the_scale_halves(void **state)
 {
     struct train_state s;
@@ -280,7 +281,8 @@ static bool there(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* Where a smaller --keep or a crash leaves too much, it goes before anything is written: the disk may be full of it. */
+/* Where a smaller --keep or a crash leaves too much, it goes before anything is written: the disk
+ * may be full of it. */
 static void test_room_is_made_before_it_is_needed(void **state)
 {
     char path[128];
@@ -388,7 +390,7 @@ static void test_a_tokenizer_comes_along(void **state)
     buf_free(&text);
 }
 
-static void test_metrics_are_not_told_twice(void **state)
+static void test_metrics_are_not_reported_twice(void **state)
 {
     struct buf text = BUF_INIT(1 << 16);
     char path[128];
@@ -514,7 +516,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_damaged_checkpoint_is_passed_over, begin, end),
         cmocka_unit_test_setup_teardown(test_a_checkpoint_that_cannot_be_written, begin, end),
         cmocka_unit_test_setup_teardown(test_a_tokenizer_comes_along, begin, end),
-        cmocka_unit_test_setup_teardown(test_metrics_are_not_told_twice, begin, end),
+        cmocka_unit_test_setup_teardown(test_metrics_are_not_reported_twice, begin, end),
         cmocka_unit_test_setup_teardown(test_refusals, begin, end),
         cmocka_unit_test_setup_teardown(test_other_data_of_the_same_size, begin, end),
         cmocka_unit_test_setup_teardown(test_a_manifest_names_no_other_folder, begin, end),

@@ -1,4 +1,5 @@
-/* Trials of operations: operands that are as wanted, times that are of one run, errors that are kept. */
+/* Trials of operations: operands that are as wanted, times that are of one run, errors that are
+ * kept. */
 #include "agent/train/trial.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* Each rank is a process of its own, for the watchdog ends it; they share memory in place of a network. */
+/* Each rank is a process of its own, for the watchdog ends it; they share memory in place of a
+ * network. */
 #include "agent/train/watchdog.h"
 
 #include <fcntl.h>
@@ -162,7 +163,7 @@ static void assert_record(int rank, const char *says)
     }
 }
 
-/* --- what ranks do ------------------------------------------------------------------------------------------------- */
+/* --- what ranks do ---------------------------------------------------------------------------- */
 
 static void ends_well(struct watchdog *w, struct comm *c)
 {
@@ -295,7 +296,7 @@ static void cannot_abort(struct watchdog *w, struct comm *c)
     has_a_sick_gpu(w, c);
 }
 
-/* --- tests --------------------------------------------------------------------------------------------------------- */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 static void test_good_order(void **state)
 {
@@ -386,7 +387,8 @@ static void test_a_rank_that_dies(void **state)
     assert_record(2, "\"suspects\": [0]");
 }
 
-/* One rank's own error is the end of all, with the same exit code: who starts them again must see that it is final. */
+/* One rank's own error is the end of all, with the same exit code: who starts them again must see
+ * that it is final. */
 static void test_an_error_that_is_final(void **state)
 {
     int code[RANKS];

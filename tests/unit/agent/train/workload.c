@@ -1,4 +1,5 @@
-/* Every operation of a step runs as the tables run it, on the CPU and by the CUDA twins on the host's GPU. */
+/* Every operation of a step runs as the tables run it, on the CPU and by the CUDA twins on the
+ * host's GPU. */
 #include "agent/train/workload.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Ranks as threads of one process, whose sums are in the order of the ranks: all stages give the same bits, and those of one rank
- * that adds up as many passes, but for rounding. */
+/* Ranks as threads of one process, whose sums are in the order of the ranks: all stages give the
+ * same bits, and those of one rank that adds up as many passes, but for rounding. */
 #include "agent/train/zero.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 
 enum { PASSES = 2, BATCH = 2, SEQ = 7, STEPS = 3, ROWS = BATCH * SEQ };
 
-/* --- memory that is counted -------------------------------------------------------------------------------------------------- */
+/* --- memory that is counted ------------------------------------------------------------------- */
 
 static _Thread_local size_t taken_bytes;
 
@@ -25,7 +25,7 @@ static int counted_alloc(void **out, size_t size_bytes)
     return kops_cpu()->mem_alloc(out, size_bytes);
 }
 
-/* --- a run ----------------------------------------------------------------------------------------------------------------- */
+/* --- a run ------------------------------------------------------------------------------------ */
 
 struct training {
     const char *shape;
@@ -59,7 +59,8 @@ static void fill(int32_t *token, int64_t sample, int add)
     }
 }
 
-/* Sample numbers go through the ranks' passes in turn, so that one rank with as many passes sees the same. */
+/* Sample numbers go through the ranks' passes in turn, so that one rank with as many passes sees
+ * the same. */
 static void one_step(struct rank_run *r, struct model *m, struct optim *o, int64_t step)
 {
     const struct training *t = r->how;
@@ -72,7 +73,7 @@ static void one_step(struct rank_run *r, struct model *m, struct optim *o, int64
 
         fill(token, sample, 0);
         fill(target, sample, 5);
-        model_learn(m, token, target, BATCH, SEQ, 1.0 / (double)(ROWS * all));
+        model_forward_backward(m, token, target, BATCH, SEQ, 1.0 / (double)(ROWS * all));
     }
     optim_step(o, step + 1);
     CHECK(optim_norm(o, &r->norm, NULL) == 0);
@@ -261,7 +262,8 @@ static void test_narrow_sums_are_near(void **state)
     }
 }
 
-/* Every parameter near what one rank gets that adds up the passes of all. Padding differs: sizes are compared by the shorter. */
+/* Every parameter near what one rank gets that adds up the passes of all. Padding differs: sizes
+ * are compared by the shorter. */
 static void test_ranks_are_one_rank(void **state)
 {
     static const char *const shapes[] = {"tiny-gpt2", "tiny-llama"};
@@ -340,7 +342,8 @@ static void save_again(struct training how, int64_t from_step, char dir[64])
     free(train(&how, &size, &norm));
 }
 
-/* Saved by four ranks, loaded by others in other stages, saved again: every tensor's bytes are the same, as one rank saves them. */
+/* Saved by four ranks, loaded by others in other stages, saved again: every tensor's bytes are the
+ * same, as one rank saves them. */
 static void test_checkpoints_know_no_ranks(void **state)
 {
     static const struct {

@@ -43,7 +43,7 @@ static void rules(void **state)
     assert_true(takes(RULES("-/ x"), "a/x", false));
 }
 
-static void rules_that_are_told_apart(void **state)
+static void rules_that_are_reported_apart(void **state)
 {
     (void)state;
     /* '**' and '/' before a name: at the top too. */
@@ -140,7 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules),
-        cmocka_unit_test(rules_that_are_told_apart),
+        cmocka_unit_test(rules_that_are_reported_apart),
         cmocka_unit_test(rules_of_settings),
         cmocka_unit_test(rules_that_travel),
         cmocka_unit_test(rules_that_are_not_known),

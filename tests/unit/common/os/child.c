@@ -72,7 +72,8 @@ static int teardown(void **state)
     return 0;
 }
 
-static int start(struct seen *s, struct child_want *w, const char *script, bool both, struct err *e)
+static int start(struct seen *s, struct child_params *w, const char *script, bool both,
+                 struct err *e)
 {
     const struct child_events ev = {on_out, both ? on_err : NULL, on_end};
     const char *argv[] = {"/bin/sh", "-c", script, NULL};
@@ -89,7 +90,7 @@ static void until_end(struct seen *s)
     assert_int_equal(s->ends, 1);
 }
 
-static void go(struct seen *s, struct child_want w, const char *script, bool both)
+static void go(struct seen *s, struct child_params w, const char *script, bool both)
 {
     assert_int_equal(start(s, &w, script, both, NULL), 0);
     until_end(s);
@@ -100,7 +101,7 @@ static void says_and_ends(void **state)
     struct seen *s = *state;
     const char *env[] = {"WORD=there", NULL};
 
-    go(s, (struct child_want){.input = SLICE("in"), .env = env, .folder = "/"},
+    go(s, (struct child_params){.input = SLICE("in"), .env = env, .folder = "/"},
        "cat; cat /dev/stdin; echo $WORD; pwd; echo no >&2; exit 3", true);
     assert_string_equal(buf_cstr(&s->out), "ininthere\n/\n");
     assert_string_equal(buf_cstr(&s->err), "no\n");
@@ -112,7 +113,7 @@ static void one_stream_of_both(void **state)
 {
     struct seen *s = *state;
 
-    go(s, (struct child_want){0}, "echo a; echo b >&2; cat", false);
+    go(s, (struct child_params){0}, "echo a; echo b >&2; cat", false);
     assert_string_equal(buf_cstr(&s->out), "a\nb\n");
     assert_int_equal(s->end.exit_code, 0);
 }
@@ -121,7 +122,7 @@ static void much_comes_whole(void **state)
 {
     struct seen *s = *state;
 
-    go(s, (struct child_want){0}, "head -c 3000000 /dev/zero", false);
+    go(s, (struct child_params){0}, "head -c 3000000 /dev/zero", false);
     assert_int_equal(s->out.n, 3000000);
 }
 
@@ -129,7 +130,7 @@ static void by_a_signal(void **state)
 {
     struct seen *s = *state;
 
-    go(s, (struct child_want){0}, "kill -9 $$", false);
+    go(s, (struct child_params){0}, "kill -9 $$", false);
     assert_true(s->end.by_signal);
     assert_int_equal(s->end.exit_code, 128 + SIGKILL);
 }
@@ -139,7 +140,7 @@ static void stopped_by_a_deaf_ear(void **state)
     struct seen *s = *state;
 
     s->stop_at_word = true;
-    go(s, (struct child_want){.grace_ms = 50}, "trap '' TERM; echo up; while :; do sleep 1; done",
+    go(s, (struct child_params){.grace_ms = 50}, "trap '' TERM; echo up; while :; do sleep 1; done",
        false);
     assert_true(s->end.stopped && s->end.by_signal);
     assert_int_equal(s->end.exit_code, 128 + SIGKILL);
@@ -149,7 +150,7 @@ static void too_slow(void **state)
 {
     struct seen *s = *state;
 
-    go(s, (struct child_want){.timeout_ms = 50}, "sleep 600", false);
+    go(s, (struct child_params){.timeout_ms = 50}, "sleep 600", false);
     assert_true(s->end.timed_out && !s->end.stopped);
     assert_int_equal(s->end.exit_code, 128 + SIGTERM);
 }
@@ -184,14 +185,14 @@ static void what_it_left_in_its_group_goes(void **state)
 {
     struct seen *s = *state;
 
-    go(s, (struct child_want){0}, "sleep 600 & echo $!", false);
+    go(s, (struct child_params){0}, "sleep 600 & echo $!", false);
     until_gone(atoi(buf_cstr(&s->out)));
 }
 
 static void closing_ends_all_of_it(void **state)
 {
     struct seen *s = *state;
-    struct child_want w = {0};
+    struct child_params w = {0};
 
     assert_int_equal(start(s, &w, "sleep 600 & echo $!; wait", false, NULL), 0);
     while (s->out.n == 0) {
@@ -209,7 +210,7 @@ static void no_descriptor_of_ours(void **state)
     int fd = dup2(STDIN_FILENO, 77); /* without O_CLOEXEC */
 
     assert_int_equal(fd, 77);
-    go(s, (struct child_want){0}, "test -e /proc/$$/fd/0 && ! test -e /proc/$$/fd/77", false);
+    go(s, (struct child_params){0}, "test -e /proc/$$/fd/0 && ! test -e /proc/$$/fd/77", false);
     assert_int_equal(s->end.exit_code, 0);
     close(fd);
 }
@@ -219,7 +220,7 @@ static void cannot_be_started(void **state)
     struct seen *s = *state;
     const struct child_events ev = {on_out, NULL, on_end};
     const char *argv[] = {"/nonexistent/program", NULL};
-    struct child_want w = {.argv = argv};
+    struct child_params w = {.argv = argv};
     struct err e = {0};
 
     assert_int_equal(child_start(s->base, &w, &ev, s, &s->child, &e), E_NOTFOUND);
@@ -242,7 +243,7 @@ static void descriptors_of_the_caller(void **state)
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     assert_int_equal(write(in[1], "hello", 5), 5);
     close(in[1]);
-    go(s, (struct child_want){.in_fd = in[0], .out_fd = out[1]}, "cat", true);
+    go(s, (struct child_params){.in_fd = in[0], .out_fd = out[1]}, "cat", true);
     assert_int_equal(read(out[0], got, sizeof got), 5);
     assert_memory_equal(got, "hello", 5);
     close(in[0]);
@@ -256,7 +257,7 @@ NORETURN static void start_and_wait(int tell)
     struct event_base *base = event_base_new();
     const struct child_events ev = {on_out, NULL, on_end};
     const char *argv[] = {"/bin/sh", "-c", "echo $$; exec sleep 600", NULL};
-    struct child_want w = {.argv = argv, .out_fd = tell};
+    struct child_params w = {.argv = argv, .out_fd = tell};
     struct child *c;
 
     if (child_start(base, &w, &ev, NULL, &c, NULL) == 0) {
@@ -297,10 +298,10 @@ static void signals_are_as_usual(void **state)
     sigemptyset(&some);
     sigaddset(&some, SIGTERM);
     sigprocmask(SIG_BLOCK, &some, &before);
-    go(s, (struct child_want){0}, "kill -PIPE $$; echo deaf", false);
+    go(s, (struct child_params){0}, "kill -PIPE $$; echo deaf", false);
     assert_int_equal(s->end.exit_code, 128 + SIGPIPE);
     s->ends = 0;
-    go(s, (struct child_want){0}, "kill -TERM $$; echo deaf", false);
+    go(s, (struct child_params){0}, "kill -TERM $$; echo deaf", false);
     assert_int_equal(s->end.exit_code, 128 + SIGTERM);
     sigprocmask(SIG_SETMASK, &before, NULL);
     signal(SIGPIPE, SIG_DFL);

@@ -255,7 +255,7 @@ static void seen_close(struct seen *s)
     buf_free(&s->body);
 }
 
-static void go(struct seen *s, struct xfer_want *w, const char *path)
+static void go(struct seen *s, struct xfer_params *w, const char *path)
 {
     char url[128];
 
@@ -269,7 +269,7 @@ static void go(struct seen *s, struct xfer_want *w, const char *path)
 
 static void get(struct seen *s, const char *path)
 {
-    struct xfer_want w = {0};
+    struct xfer_params w = {0};
     go(s, &w, path);
 }
 
@@ -361,7 +361,7 @@ static void test_what_an_answer_may_not_be_is_named(void **state)
 static void test_nothing_listens(void **state)
 {
     struct seen s;
-    struct xfer_want w = {.url = SLICE("http://127.0.0.1:1/x?secret=1")};
+    struct xfer_params w = {.url = SLICE("http://127.0.0.1:1/x?secret=1")};
 
     (void)state;
     seen_open(&s);
@@ -421,7 +421,7 @@ static void test_head_may_refuse(void **state)
 static void test_admission_holds_for_kept_connections(void **state)
 {
     struct seen s;
-    struct xfer_want w = {.admit = admit};
+    struct xfer_params w = {.admit = admit};
 
     (void)state;
     seen_open(&s);
@@ -477,14 +477,14 @@ static void test_what_is_sent(void **state)
 {
     static const struct slice lines[] = {{"X-A: 1", 6}};
     struct seen s;
-    struct xfer_want put = {.method = XFER_PUT, .body_read = read_pattern, .body_bytes = 20000};
-    struct xfer_want post = {
+    struct xfer_params put = {.method = XFER_PUT, .body_read = read_pattern, .body_bytes = 20000};
+    struct xfer_params post = {
         .method = XFER_POST, .body = SLICE("{}"), .fields = lines, .nfields = 1};
-    struct xfer_want head = {.method = XFER_HEAD};
-    struct xfer_want del = {.method = XFER_DELETE};
-    struct xfer_want range = {.ranged = true, .range_first = 7, .range_last = 9};
+    struct xfer_params head = {.method = XFER_HEAD};
+    struct xfer_params del = {.method = XFER_DELETE};
+    struct xfer_params range = {.ranged = true, .range_first = 7, .range_last = 9};
     struct slice bad = SLICE("A: b\r\nC: d");
-    struct xfer_want inject = {.fields = &bad, .nfields = 1};
+    struct xfer_params inject = {.fields = &bad, .nfields = 1};
 
     (void)state;
     seen_open(&s);
@@ -523,10 +523,10 @@ static void test_a_proxy_is_asked_for_what_was_admitted(void **state)
 {
     struct seen s;
     char proxy[32];
-    struct xfer_want w = {.url = SLICE("https://127.0.0.1:8443/x"),
-                          .proxy = proxy,
-                          .proxy_resolve = true,
-                          .admit = admit};
+    struct xfer_params w = {.url = SLICE("https://127.0.0.1:8443/x"),
+                            .proxy = proxy,
+                            .proxy_resolve = true,
+                            .admit = admit};
 
     (void)state;
     snprintf(proxy, sizeof proxy, "%s", origin.base);
@@ -557,13 +557,13 @@ static void test_a_proxy_is_asked_for_what_was_admitted(void **state)
 }
 
 /* libcurl reads "u" as the host of such a URL. */
-static void test_no_byte_of_a_proxys_password_is_told(void **state)
+static void test_no_byte_of_a_proxys_password_is_reported(void **state)
 {
     static const char *const proxies[] = {
         "http://u:s3c/ret@px.invalid:3128", "http://u:s3c?ret@px.invalid:3128",
         "u:s3c#r@et@px.invalid:3128", "http://u:s3c%2Fret@px.invalid:3128/"};
     struct seen s;
-    struct xfer_want w = {.url = SLICE("http://127.0.0.1:8443/x")};
+    struct xfer_params w = {.url = SLICE("http://127.0.0.1:8443/x")};
 
     (void)state;
     seen_open(&s);
@@ -590,7 +590,7 @@ int main(void)
         cmocka_unit_test(test_cancelling_inside_an_event),
         cmocka_unit_test(test_head_may_refuse),
         cmocka_unit_test(test_admission_holds_for_kept_connections),
-        cmocka_unit_test(test_no_byte_of_a_proxys_password_is_told),
+        cmocka_unit_test(test_no_byte_of_a_proxys_password_is_reported),
         cmocka_unit_test(test_a_proxy_is_asked_for_what_was_admitted),
         cmocka_unit_test(test_connections_are_kept),
         cmocka_unit_test(test_what_is_sent),

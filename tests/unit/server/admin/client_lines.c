@@ -1,4 +1,5 @@
-/* What the page tells people to copy: for each kind of repo what its clients take, with the address as they see it. */
+/* What the page tells people to copy: for each kind of repo what its clients take, with the address
+ * as they see it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -202,7 +203,7 @@ static void a_home_has_no_user(void **state)
     for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
         c.origin.url = urls[i][0];
         assert_int_equal(repo_open(&c, &r, NULL), 0);
-        assert_string_equal(r->home, urls[i][1]);
+        assert_string_equal(r->shown_origin, urls[i][1]);
         repo_close(&r);
     }
 }

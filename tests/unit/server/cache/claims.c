@@ -69,14 +69,14 @@ static void bytes_that_come_soon_are_covered(void **state)
 }
 
 static void cut(const struct claims *c, const struct extents *have, struct reader_need n,
-                struct extent want, unsigned holder)
+                struct extent lookup, unsigned holder)
 {
     struct extent got;
     unsigned whose;
 
     assert_true(claims_cut(c, have, &n, TOTAL, NEAR, &got, &whose));
-    assert_int_equal(got.first, want.first);
-    assert_int_equal(got.end, want.end);
+    assert_int_equal(got.first, lookup.first);
+    assert_int_equal(got.end, lookup.end);
     assert_int_equal(whose, holder);
 }
 

@@ -9,7 +9,7 @@
 #define NOW 784111777u /* Sun, 06 Nov 1994 08:49:37 GMT */
 
 /* "name: value|name: value" at NOW, default 60 s. w: or NULL. */
-static struct freshness read_for(const char *text, const struct want *w)
+static struct freshness read_for(const char *text, const struct lookup *w)
 {
     struct http_field fields[8];
     struct slice rest = slice_str(text);
@@ -126,7 +126,7 @@ static void obeys_targeted_fields(void **state)
         {"cache-control: max-age=50|other-cache-control: max-age=90", 50},
     };
     const struct slice targets[] = {SLICE("our-cache-control"), SLICE("cdn-cache-control")};
-    struct want w = {.targets = targets, .ntargets = ARRAY_LEN(targets)};
+    struct lookup w = {.targets = targets, .ntargets = ARRAY_LEN(targets)};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -141,7 +141,8 @@ static void obeys_targeted_fields(void **state)
     assert_false(read_for("cache-control: max-age=9|cdn-cache-control: private=?0", &w).no_store);
     assert_true(read_for("cdn-cache-control: must-revalidate, max-age=9", &w).must_revalidate);
     assert_int_equal(read_for("cdn-cache-control: stale-if-error=7", &w).sie_s, 7);
-    /* Where another field is obeyed, CDN-Cache-Control counts if it is stricter, unless that one is there. */
+    /* Where another field is obeyed, CDN-Cache-Control counts if it is stricter, unless that one is
+     * there. */
     w.ntargets = 1;
     assert_true(read_for("cache-control: max-age=9|cdn-cache-control: no-store", &w).no_store);
     assert_false(read_for("our-cache-control: max-age=9|cdn-cache-control: no-store", &w).no_store);
@@ -191,7 +192,7 @@ static void reads_what_may_be_done(void **state)
 static void the_class_and_the_rule_decide(void **state)
 {
     struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW + 10};
-    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN};
+    struct lookup w = {.class = LOOKUP_MUTABLE, .ttl_s = TTL_ORIGIN};
 
     (void)state;
     assert_int_equal(freshness_judge(&o, &w, NOW + 9), FRESH);
@@ -201,7 +202,7 @@ static void the_class_and_the_rule_decide(void **state)
     assert_int_equal(freshness_judge(&o, &w, NOW + 15), STALE);
     w.ttl_s = 100;
     assert_int_equal(freshness_judge(&o, &w, NOW + 99), FRESH);
-    w.demand.refresh = true;
+    w.request_cache_control.refresh = true;
     assert_int_equal(freshness_judge(&o, &w, NOW + 5), STALE);
     w.floor_s = 6;
     assert_int_equal(freshness_judge(&o, &w, NOW + 5), FRESH);
@@ -209,15 +210,16 @@ static void the_class_and_the_rule_decide(void **state)
     assert_int_equal(freshness_judge(&o, &w, NOW + 5), STALE_OK);
     w.swr_s = 0;
     assert_int_equal(freshness_judge(&o, &w, NOW + 5), STALE);
-    w.class = WANT_IMMUTABLE;
+    w.class = LOOKUP_IMMUTABLE;
     assert_int_equal(freshness_judge(&o, &w, NOW + 1000000), FRESH);
     assert_int_equal(freshness_until(&o, &w), UINT64_MAX);
 }
 
-static enum verdict_fresh judged(struct demand d, uint64_t now)
+static enum verdict_fresh judged(struct request_cache_control d, uint64_t now)
 {
     const struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW + 60, .age_s = 30};
-    const struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN, .demand = d};
+    const struct lookup w = {
+        .class = LOOKUP_MUTABLE, .ttl_s = TTL_ORIGIN, .request_cache_control = d};
 
     return freshness_judge(&o, &w, now);
 }
@@ -225,17 +227,22 @@ static enum verdict_fresh judged(struct demand d, uint64_t now)
 static void a_client_may_want_it_newer_or_take_it_older(void **state)
 {
     struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW, .must_revalidate = true};
-    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN, .demand.max_stale_s = 50};
+    struct lookup w = {
+        .class = LOOKUP_MUTABLE, .ttl_s = TTL_ORIGIN, .request_cache_control.max_stale_s = 50};
 
     (void)state;
-    assert_int_equal(judged((struct demand){.bounded = true, .max_age_s = 40}, NOW + 10), FRESH);
-    assert_int_equal(judged((struct demand){.bounded = true, .max_age_s = 40}, NOW + 11), STALE);
-    assert_int_equal(judged((struct demand){.min_fresh_s = 40}, NOW + 20), FRESH);
-    assert_int_equal(judged((struct demand){.min_fresh_s = 40}, NOW + 21), STALE);
-    assert_int_equal(judged((struct demand){.max_stale_s = 5}, NOW + 64), STALE_OK);
-    assert_int_equal(judged((struct demand){.max_stale_s = 5}, NOW + 65), STALE);
-    assert_int_equal(judged((struct demand){.max_stale_s = UINT32_MAX}, NOW + 99999), STALE_OK);
-    assert_int_equal(judged((struct demand){.refresh = true, .max_stale_s = 5}, NOW + 62), STALE);
+    assert_int_equal(
+        judged((struct request_cache_control){.bounded = true, .max_age_s = 40}, NOW + 10), FRESH);
+    assert_int_equal(
+        judged((struct request_cache_control){.bounded = true, .max_age_s = 40}, NOW + 11), STALE);
+    assert_int_equal(judged((struct request_cache_control){.min_fresh_s = 40}, NOW + 20), FRESH);
+    assert_int_equal(judged((struct request_cache_control){.min_fresh_s = 40}, NOW + 21), STALE);
+    assert_int_equal(judged((struct request_cache_control){.max_stale_s = 5}, NOW + 64), STALE_OK);
+    assert_int_equal(judged((struct request_cache_control){.max_stale_s = 5}, NOW + 65), STALE);
+    assert_int_equal(judged((struct request_cache_control){.max_stale_s = UINT32_MAX}, NOW + 99999),
+                     STALE_OK);
+    assert_int_equal(
+        judged((struct request_cache_control){.refresh = true, .max_stale_s = 5}, NOW + 62), STALE);
     assert_int_equal(freshness_judge(&o, &w, NOW + 1), STALE); /* must-revalidate goes before */
 }
 
@@ -243,18 +250,18 @@ static void a_client_may_want_it_newer_or_take_it_older(void **state)
 static void a_client_is_not_heard_before_the_floor(void **state)
 {
     const struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW + 60};
-    const struct demand d[] = {{.refresh = true},
-                               {.bounded = true, .max_age_s = 1},
-                               {.min_fresh_s = 1000},
-                               {.refresh = true, .max_stale_s = 100}};
+    const struct request_cache_control d[] = {{.refresh = true},
+                                              {.bounded = true, .max_age_s = 1},
+                                              {.min_fresh_s = 1000},
+                                              {.refresh = true, .max_stale_s = 100}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(d); i++) {
-        struct want w = {.class = WANT_MUTABLE,
-                         .ttl_s = TTL_ORIGIN,
-                         .demand = d[i],
-                         .swr_s = 200,
-                         .floor_s = FLOOR_NEVER};
+        struct lookup w = {.class = LOOKUP_MUTABLE,
+                           .ttl_s = TTL_ORIGIN,
+                           .request_cache_control = d[i],
+                           .swr_s = 200,
+                           .floor_s = FLOOR_NEVER};
         assert_int_equal(freshness_judge(&o, &w, NOW + 59), FRESH);
         assert_int_equal(freshness_judge(&o, &w, NOW + 60), STALE_OK);
         assert_int_equal(freshness_judge(&o, &w, NOW + 259), STALE_OK);
@@ -271,7 +278,7 @@ static void a_client_is_not_heard_before_the_floor(void **state)
 static void stale_for_as_long_as_it_was_fresh(void **state)
 {
     struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW + 60};
-    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN, .swr_s = SWR_LIKE_TTL};
+    struct lookup w = {.class = LOOKUP_MUTABLE, .ttl_s = TTL_ORIGIN, .swr_s = SWR_LIKE_TTL};
 
     (void)state;
     assert_int_equal(freshness_judge(&o, &w, NOW + 59), FRESH);
@@ -296,25 +303,25 @@ static void what_must_be_asked_about_is_not_served(void **state)
 {
     const struct object o = {
         .validated_unix_s = NOW, .fresh_until_unix_s = NOW + 60, .must_ask = true};
-    struct want w = {.class = WANT_MUTABLE,
-                     .ttl_s = TTL_ORIGIN,
-                     .swr_s = 1000,
-                     .sie_s = UINT32_MAX,
-                     .floor_s = FLOOR_NEVER,
-                     .demand.max_stale_s = UINT32_MAX};
+    struct lookup w = {.class = LOOKUP_MUTABLE,
+                       .ttl_s = TTL_ORIGIN,
+                       .swr_s = 1000,
+                       .sie_s = UINT32_MAX,
+                       .floor_s = FLOOR_NEVER,
+                       .request_cache_control.max_stale_s = UINT32_MAX};
 
     (void)state;
     assert_int_equal(freshness_judge(&o, &w, NOW), STALE);
     assert_int_equal(freshness_judge(&o, &w, NOW + 61), STALE);
     assert_true(freshness_allows_stale_on_error(&o, &w, NOW));
-    w.class = WANT_IMMUTABLE;
+    w.class = LOOKUP_IMMUTABLE;
     assert_int_equal(freshness_judge(&o, &w, NOW), FRESH);
 }
 
 static void trouble_allows_the_old_one_within_bounds(void **state)
 {
     struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW};
-    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN};
+    struct lookup w = {.class = LOOKUP_MUTABLE, .ttl_s = TTL_ORIGIN};
 
     (void)state;
     assert_false(freshness_allows_stale_on_error(&o, &w, NOW));
@@ -332,17 +339,17 @@ static void trouble_allows_the_old_one_within_bounds(void **state)
 static void delay_allows_the_old_one_unless_somebody_insists(void **state)
 {
     struct object o = {.validated_unix_s = NOW, .fresh_until_unix_s = NOW};
-    struct want w = {
-        .class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN, .sie_s = 10, .floor_s = FLOOR_NEVER};
+    struct lookup w = {
+        .class = LOOKUP_MUTABLE, .ttl_s = TTL_ORIGIN, .sie_s = 10, .floor_s = FLOOR_NEVER};
 
     (void)state;
     assert_true(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
     assert_false(freshness_allows_stale_on_delay(&o, &w, NOW + 10));
-    w.demand.refresh = true;
+    w.request_cache_control.refresh = true;
     assert_true(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
     w.floor_s = 0;
     assert_false(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
-    w.demand.refresh = false;
+    w.request_cache_control.refresh = false;
     w.since_unix_s = NOW + 1; /* another of its group has changed */
     assert_false(freshness_allows_stale_on_delay(&o, &w, NOW + 9));
     w.since_unix_s = 0;
@@ -355,7 +362,7 @@ static void the_origins_stale_terms_count_with_its_ttl_alone(void **state)
 {
     struct object o = {
         .validated_unix_s = NOW, .fresh_until_unix_s = NOW, .swr_s = 1000, .sie_s = 1000};
-    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN};
+    struct lookup w = {.class = LOOKUP_MUTABLE, .ttl_s = TTL_ORIGIN};
 
     (void)state;
     assert_int_equal(freshness_judge(&o, &w, NOW + 999), STALE_OK);
@@ -374,7 +381,7 @@ static void the_origins_stale_terms_count_with_its_ttl_alone(void **state)
 static void a_clock_set_back_makes_nothing_fresh(void **state)
 {
     struct object o = {.validated_unix_s = 5000000, .fresh_until_unix_s = 5000060};
-    struct want w = {.class = WANT_MUTABLE, .ttl_s = TTL_ORIGIN};
+    struct lookup w = {.class = LOOKUP_MUTABLE, .ttl_s = TTL_ORIGIN};
 
     (void)state;
     assert_int_equal(freshness_judge(&o, &w, 5000000), FRESH);
@@ -382,10 +389,10 @@ static void a_clock_set_back_makes_nothing_fresh(void **state)
     assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
     w.ttl_s = 60;
     assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
-    w.demand.refresh = true;
+    w.request_cache_control.refresh = true;
     w.floor_s = 10;
     assert_int_equal(freshness_judge(&o, &w, 1000000), STALE);
-    w.class = WANT_IMMUTABLE;
+    w.class = LOOKUP_IMMUTABLE;
     assert_int_equal(freshness_judge(&o, &w, 1000000), FRESH);
 }
 

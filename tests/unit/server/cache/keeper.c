@@ -4,8 +4,8 @@
 
 static const struct cache_settings settings = {.tries = 1};
 
-/* What goes through is right, whether the old makes room for it or what is there is too new to go: then it is refused
- * with a sentence. */
+/* What goes through is right, whether the old makes room for it or what is there is too new to go:
+ * then it is refused with a sentence. */
 static void a_full_store_makes_room_or_says_so(void **state)
 {
     struct world w = {.quota_bytes = 64 * MIB};

@@ -71,7 +71,7 @@ static void a_wrong_content_range_is_refused(void **state)
     assert_never_whole("/wrong-total");
 }
 
-static void generations_are_never_spliced(void **state)
+static void generations_are_never_joined(void **state)
 {
     static const char *const how[] = {"", "&etag=none", "&etag=none&ranges=0", "&etag=weak"};
     struct client c;
@@ -82,7 +82,7 @@ static void generations_are_never_spliced(void **state)
         snprintf(path, sizeof path, "/changes-%zu", i);
         put(&world, "%s?size=%d&change_after=1&die_at=50&times=1%s", path, 2 * MIB, how[i]);
         client_init(&c, &world, path);
-        c.want.class = WANT_MUTABLE; /* asked for as a whole at first */
+        c.lookup.class = LOOKUP_MUTABLE; /* asked for as a whole at first */
         client_run(&c);
         assert_int_equal(c.status, 200);
         assert_int_equal(c.rc, E_CHANGED);
@@ -119,8 +119,8 @@ static void wrong_bytes_never_reach_the_end(void **state)
         put(&world, "%s?size=%d&flip_at=50", path, sizes[i]);
         sha_of(&world, path, sha);
         client_init(&c, &world, path);
-        c.want.digest_known = true;
-        assert_true(digest_parse(slice_str(sha), &c.want.digest));
+        c.lookup.digest_known = true;
+        assert_true(digest_parse(slice_str(sha), &c.lookup.digest));
         client_run(&c);
         assert_int_equal(c.status, 200);
         assert_int_equal(c.rc, E_CORRUPT);
@@ -134,8 +134,8 @@ static void wrong_bytes_never_reach_the_end(void **state)
     }
 }
 
-/* What an index says of the size, and the bound of index documents, end a fill before anybody got a byte of it, or at the
- * latest when the bound is passed. */
+/* What an index says of the size, and the bound of index documents, end a fetch before anybody got
+ * a byte of it, or at the latest when the bound is passed. */
 static void a_length_that_cannot_be_is_refused_early(void **state)
 {
     static const char *const how[] = {"", "&chunked=1&ranges=0", "&etag=none&ranges=0"};
@@ -149,8 +149,8 @@ static void a_length_that_cannot_be_is_refused_early(void **state)
         snprintf(path, sizeof path, "/length-%zu", i);
         put(&world, "%s?size=%d%s", path, 2 * MIB, how[i % ARRAY_LEN(how)]);
         client_init(&c, &world, path);
-        c.want.size_bytes = document ? LENGTH_UNKNOWN : MIB;
-        c.want.document = document;
+        c.lookup.size_bytes = document ? LENGTH_UNKNOWN : MIB;
+        c.lookup.document = document;
         client_run(&c);
         if (announced) {
             assert_int_equal(c.status, 502);
@@ -166,7 +166,7 @@ static void a_length_that_cannot_be_is_refused_early(void **state)
     {
         struct client c;
         client_init(&c, &world, "/length-short");
-        c.want.size_bytes = 2000;
+        c.lookup.size_bytes = 2000;
         client_run(&c);
         assert_int_equal(c.rc, E_CORRUPT);
         client_fini(&c);
@@ -175,14 +175,15 @@ static void a_length_that_cannot_be_is_refused_early(void **state)
     {
         struct client c;
         client_init(&c, &world, "/endless-index");
-        c.want.document = true;
+        c.lookup.document = true;
         client_run(&c);
         assert_int_equal(c.rc, E_TOOBIG);
         client_fini(&c);
     }
 }
 
-/* A repo's bound is held before the first byte where a length is announced, and at the latest when it is passed. */
+/* A repo's bound is held before the first byte where a length is announced, and at the latest when
+ * it is passed. */
 static void an_object_over_the_bound_is_refused(void **state)
 {
     static const char *const how[] = {"", "&ranges=0", "&etag=none", "&chunked=1&ranges=0"};
@@ -196,8 +197,8 @@ static void an_object_over_the_bound_is_refused(void **state)
         put(&world, "%s?size=%d%s", path, 2 * MIB, how[i]);
         for (int head = announced; head >= 0; head--) {
             client_init(&c, &world, path);
-            c.want.max_bytes = 2 * MIB - 1;
-            c.want.head_only = head;
+            c.lookup.max_bytes = 2 * MIB - 1;
+            c.lookup.head_only = head;
             client_run(&c);
             if (announced) {
                 assert_int_equal(c.status, 403);
@@ -212,7 +213,7 @@ static void an_object_over_the_bound_is_refused(void **state)
         snprintf(path, sizeof path, "/under-%zu", i);
         put(&world, "%s?size=%d%s", path, 2 * MIB, how[i]);
         client_init(&c, &world, path);
-        c.want.max_bytes = 2 * MIB;
+        c.lookup.max_bytes = 2 * MIB;
         client_run(&c);
         assert_got(&c, path);
         client_fini(&c);
@@ -228,8 +229,8 @@ static void right_bytes_pass_the_digest(void **state)
     put(&world, "/digest?size=%d&etag=none", 5 * MIB);
     sha_of(&world, "/digest", sha);
     client_init(&c, &world, "/digest");
-    c.want.digest_known = true;
-    assert_true(digest_parse(slice_str(sha), &c.want.digest));
+    c.lookup.digest_known = true;
+    assert_true(digest_parse(slice_str(sha), &c.lookup.digest));
     client_run(&c);
     assert_got(&c, "/digest");
     assert_non_null(strstr(c.etag, sha));
@@ -240,13 +241,14 @@ static void right_bytes_pass_the_digest(void **state)
 static void promise(struct client *c, const char *path, const char *sha)
 {
     client_init(c, &world, path);
-    c->want.digest_known = sha != NULL;
+    c->lookup.digest_known = sha != NULL;
     if (sha != NULL) {
-        assert_true(digest_parse(slice_str(sha), &c->want.digest));
+        assert_true(digest_parse(slice_str(sha), &c->lookup.digest));
     }
 }
 
-/* One key, three who come at once: to one a wrong digest was promised, to one the right one, to one nothing. */
+/* One key, three who come at once: to one a wrong digest was promised, to one the right one, to one
+ * nothing. */
 static void a_promise_binds_those_it_was_made_to(void **state)
 {
     char right[DIGEST_HEX + 1];
@@ -265,7 +267,7 @@ static void a_promise_binds_those_it_was_made_to(void **state)
         for (unsigned i = 0; i < 3; i++) {
             promise(&c[i], path, sha[(first + i) % 3]);
             client_go(&c[i], i);
-            while (i == 0 && !is_filling(&world, path)) {
+            while (i == 0 && !is_fetching(&world, path)) {
                 usleep(1000);
             }
         }
@@ -300,7 +302,7 @@ static void a_trickle_is_given_up(void **state)
     assert_never_whole("/trickle");
 }
 
-static void errors_are_told_plainly(void **state)
+static void errors_are_reported_plainly(void **state)
 {
     static const struct {
         int origin, ours;
@@ -409,7 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_short_body_is_never_complete),
         cmocka_unit_test(a_wrong_content_range_is_refused),
-        cmocka_unit_test(generations_are_never_spliced),
+        cmocka_unit_test(generations_are_never_joined),
         cmocka_unit_test(a_change_between_segments_is_seen),
         cmocka_unit_test(wrong_bytes_never_reach_the_end),
         cmocka_unit_test(a_length_that_cannot_be_is_refused_early),
@@ -418,7 +420,7 @@ int main(void)
         cmocka_unit_test(a_promise_binds_those_it_was_made_to),
         cmocka_unit_test(a_stall_is_left_and_resumed),
         cmocka_unit_test(a_trickle_is_given_up),
-        cmocka_unit_test(errors_are_told_plainly),
+        cmocka_unit_test(errors_are_reported_plainly),
         cmocka_unit_test(a_busy_origin_is_given_rest),
         cmocka_unit_test(redirects_lead_only_where_they_may),
         cmocka_unit_test(a_redirect_is_followed_though_its_body_is_cut),

@@ -12,7 +12,7 @@ static struct {
     bool silent;     /* ... without a row */
     unsigned word;   /* in each row */
     size_t most;     /* bytes that its batch ever had */
-    unsigned told;
+    unsigned reported;
 } script;
 
 static void on_change(void *arg, struct slice repo, struct slice key)
@@ -40,18 +40,18 @@ static int teardown(void **state)
     return 0;
 }
 
-static void *open_it(const struct want *w, struct slice url, uint64_t modified_unix_s,
+static void *open_it(const struct lookup *w, struct slice url, uint64_t modified_unix_s,
                      uint64_t asked_unix_s)
 {
     (void)w;
     (void)url;
     (void)modified_unix_s;
     (void)asked_unix_s;
-    script.most = script.told = 0;
+    script.most = script.reported = 0;
     return &script;
 }
 
-static int feed(void *state, struct slice bytes, struct want_rows *rows, struct err *e)
+static int feed(void *state, struct slice bytes, struct lookup_rows *rows, struct err *e)
 {
     int rc = 0;
 
@@ -67,13 +67,13 @@ static int feed(void *state, struct slice bytes, struct want_rows *rows, struct 
         if (batch_bytes(rows->batch) > script.most) {
             script.most = batch_bytes(rows->batch);
         }
-        rc = rows->told(rows, e);
-        script.told += rc == 0;
+        rc = rows->reported(rows, e);
+        script.reported += rc == 0;
     }
     return rc;
 }
 
-static int finish(void *state, struct want_rows *rows, struct err *e)
+static int finish(void *state, struct lookup_rows *rows, struct err *e)
 {
     (void)state;
     (void)rows;
@@ -88,14 +88,14 @@ static void close_it(void *state)
 
 static int read_index(const char *path)
 {
-    static const struct want_reader reader = {open_it, feed, finish, NULL, close_it};
+    static const struct lookup_reader reader = {open_it, feed, finish, NULL, close_it};
     struct client c;
     int rc;
 
     put(&world, "%s?size=5000&seed=%u&fields=cache-control:max-age=0", path, script.word + 1);
     client_init(&c, &world, path);
-    c.want.class = WANT_MUTABLE;
-    c.want.reader = &reader;
+    c.lookup.class = LOOKUP_MUTABLE;
+    c.lookup.reader = &reader;
     client_run(&c);
     rc = c.status != 200 ? c.status : c.rc;
     client_fini(&c);
@@ -112,7 +112,8 @@ static bool has_row(const char *key)
     return rc == 0;
 }
 
-/* 5,000 bytes, one feed: 20 MB of rows are kept by and by, and what depends on them is told of once. */
+/* 5,000 bytes, one feed: 20 MB of rows are kept by and by, and what depends on them is told of
+ * once. */
 static void much_in_little(void **state)
 {
     (void)state;
@@ -125,7 +126,7 @@ static void much_in_little(void **state)
     assert_int_equal(changes, 1);
 }
 
-static void only_what_changed_is_told(void **state)
+static void only_what_changed_is_reported(void **state)
 {
     (void)state;
     script.things = 10;
@@ -134,7 +135,7 @@ static void only_what_changed_is_told(void **state)
     changes = 0;
     script.word = 2;
     assert_int_equal(read_index("/again-2"), 0); /* another index that says the same */
-    assert_int_equal(script.told, 10);
+    assert_int_equal(script.reported, 10);
     assert_int_equal(changes, 0);
     script.word = 3;
     assert_int_equal(read_index("/again"), 0);
@@ -148,7 +149,7 @@ static void no_index_names_so_many(void **state)
     script.things = UINT_MAX;
     script.silent = true;
     assert_int_not_equal(read_index("/many"), 0);
-    assert_int_equal(script.told, 4 << 20);
+    assert_int_equal(script.reported, 4 << 20);
     assert_int_equal(changes, 0);
     script.silent = false;
 }
@@ -157,7 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(much_in_little),
-        cmocka_unit_test(only_what_changed_is_told),
+        cmocka_unit_test(only_what_changed_is_reported),
         cmocka_unit_test(no_index_names_so_many),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

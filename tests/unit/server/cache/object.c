@@ -17,10 +17,10 @@ static const struct http_field head_fields[] = {
     {SLICE("cache-control"), SLICE("max-age=5")},
     {SLICE("transfer-encoding"), SLICE("chunked")},
 };
-static const struct fetch_head head = {.status = 200,
-                                       .fields = head_fields,
-                                       .nfields = ARRAY_LEN(head_fields),
-                                       .url = SLICE("http://o/x")};
+static const struct origin_head head = {.status = 200,
+                                        .fields = head_fields,
+                                        .nfields = ARRAY_LEN(head_fields),
+                                        .url = SLICE("http://o/x")};
 
 static void keeps_what_describes_the_object(void **state)
 {
@@ -87,13 +87,13 @@ static void a_304_renews_but_does_not_redescribe(void **state)
         {SLICE("content-type"), SLICE("text/plain")},
         {SLICE("set-cookie"), SLICE("a=b")},
     };
-    const struct fetch_head h = {.status = 304, .fields = fields, .nfields = ARRAY_LEN(fields)};
+    const struct origin_head h = {.status = 304, .fields = fields, .nfields = ARRAY_LEN(fields)};
     static const struct http_field type[] = {
         {SLICE("content-type"), SLICE("Text/HTML; charset=utf-8")},
     };
-    const struct fetch_head same_type = {.status = 304, .fields = type, .nfields = 1};
+    const struct origin_head same_type = {.status = 304, .fields = type, .nfields = 1};
     static const struct http_field bare[] = {{SLICE("content-type"), SLICE("text/html;")}};
-    const struct fetch_head no_charset = {.status = 304, .fields = bare, .nfields = 1};
+    const struct origin_head no_charset = {.status = 304, .fields = bare, .nfields = 1};
     struct arena a = {0};
     struct object o = {0};
 
@@ -124,8 +124,8 @@ static void a_304_replaces_whole_fields(void **state)
         {SLICE("x-new"), SLICE("n")},
         {SLICE("content-encoding"), SLICE("gzip")},
     };
-    const struct fetch_head h = {.status = 200, .fields = first, .nfields = ARRAY_LEN(first)};
-    const struct fetch_head r = {.status = 304, .fields = second, .nfields = ARRAY_LEN(second)};
+    const struct origin_head h = {.status = 200, .fields = first, .nfields = ARRAY_LEN(first)};
+    const struct origin_head r = {.status = 304, .fields = second, .nfields = ARRAY_LEN(second)};
     struct arena a = {0};
     struct object o = {0};
 
@@ -140,7 +140,7 @@ static void a_304_replaces_whole_fields(void **state)
     arena_fini(&a);
 }
 
-static void strong_tags_are_told_from_weak(void **state)
+static void strong_tags_are_reported_from_weak(void **state)
 {
     (void)state;
     assert_true(etag_is_strong(SLICE("\"a\"")));
@@ -160,7 +160,7 @@ int main(void)
         cmocka_unit_test(a_row_comes_back_and_broken_ones_do_not),
         cmocka_unit_test(a_304_renews_but_does_not_redescribe),
         cmocka_unit_test(a_304_replaces_whole_fields),
-        cmocka_unit_test(strong_tags_are_told_from_weak),
+        cmocka_unit_test(strong_tags_are_reported_from_weak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,10 +18,10 @@ static int teardown(void **state)
     return 0;
 }
 
-static void want_page(struct client *c, const char *path)
+static void lookup_page(struct client *c, const char *path)
 {
     client_init(c, &world, path);
-    c->want.class = WANT_MUTABLE;
+    c->lookup.class = LOOKUP_MUTABLE;
 }
 
 /* One GET of a mutable key, right by the origin's present script. */
@@ -29,8 +29,8 @@ static void page(const char *path, enum cache_state state, uint32_t sie_s)
 {
     struct client c;
 
-    want_page(&c, path);
-    c.want.sie_s = sie_s;
+    lookup_page(&c, path);
+    c.lookup.sie_s = sie_s;
     client_run(&c);
     if (c.status != 200 || c.state != state) {
         fail_msg("%s: status %d state %d, not %d: %s", path, c.status, c.state, state, c.why);
@@ -56,7 +56,7 @@ static void stale_pages_are_asked_about_once(void **state)
     put(&world, "/stale?size=5000&fields=cache-control:max-age=0&delay=0.05");
     page("/stale", CACHE_MISS, 0);
     for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
-        want_page(&c[i], "/stale");
+        lookup_page(&c[i], "/stale");
         client_go(&c[i], i);
     }
     for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
@@ -95,13 +95,13 @@ static void a_new_page_takes_the_place_of_the_old(void **state)
     put(&world, "/new?size=5000&fields=cache-control:max-age=0");
     page("/new", CACHE_MISS, 0);
     put(&world, "/new?size=6000&seed=9&fields=cache-control:max-age=60");
-    want_page(&c, "/new");
+    lookup_page(&c, "/new");
     client_run(&c);
     assert_got(&c, "/new");
     assert_int_equal(c.state, CACHE_REFRESHED);
     client_fini(&c);
     world_quiet(&world, "/new");
-    want_page(&c, "/new");
+    lookup_page(&c, "/new");
     client_run(&c);
     assert_got(&c, "/new");
     assert_int_equal(c.state, CACHE_HIT);
@@ -119,7 +119,7 @@ static void trouble_serves_the_old_one_and_says_so(void **state)
     page("/trouble", CACHE_STALE, UINT32_MAX);
     page("/trouble", CACHE_STALE, UINT32_MAX);
     assert_int_equal(stat_of(&world, "/trouble", "requests"), 1); /* it is left alone for a while */
-    want_page(&c, "/trouble");
+    lookup_page(&c, "/trouble");
     client_run(&c); /* this want allows nothing stale */
     assert_int_equal(c.status, 502);
     client_fini(&c);
@@ -133,8 +133,8 @@ static void must_revalidate_forbids_the_old_one(void **state)
     put(&world, "/must?size=5000&fields=cache-control:max-age=0,must-revalidate");
     page("/must", CACHE_MISS, 0);
     put(&world, "/must?size=5000&no_head=1");
-    want_page(&c, "/must");
-    c.want.sie_s = UINT32_MAX;
+    lookup_page(&c, "/must");
+    c.lookup.sie_s = UINT32_MAX;
     client_run(&c);
     assert_int_equal(c.status, 502);
     client_fini(&c);
@@ -161,7 +161,7 @@ static void no_store_is_not_kept(void **state)
     (void)state;
     put(&world, "/no-store?size=50000&fields=cache-control:no-store");
     for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
-        want_page(&c[i], "/no-store");
+        lookup_page(&c[i], "/no-store");
         client_go(&c[i], i);
     }
     for (unsigned i = 0; i < ARRAY_LEN(c); i++) {
@@ -184,19 +184,19 @@ static void a_client_may_ask_for_a_look(void **state)
     (void)state;
     put(&world, "/look?size=5000&fields=cache-control:max-age=60");
     page("/look", CACHE_MISS, 0);
-    want_page(&c, "/look");
-    c.want.demand.refresh = true;
+    lookup_page(&c, "/look");
+    c.lookup.request_cache_control.refresh = true;
     client_run(&c);
     assert_int_equal(c.state, CACHE_REVALIDATED);
     client_fini(&c);
-    want_page(&c, "/look");
-    c.want.demand.refresh = true;
-    c.want.floor_s = 5; /* but not all the time */
+    lookup_page(&c, "/look");
+    c.lookup.request_cache_control.refresh = true;
+    c.lookup.floor_s = 5; /* but not all the time */
     client_run(&c);
     assert_int_equal(c.state, CACHE_HIT);
     client_fini(&c);
     client_init(&c, &world, "/look"); /* and never of what cannot change */
-    c.want.demand.refresh = true;
+    c.lookup.request_cache_control.refresh = true;
     client_run(&c);
     assert_int_equal(c.state, CACHE_HIT);
     client_fini(&c);
@@ -208,10 +208,10 @@ static int status_of(const char *path, uint32_t neg_ttl_s, enum cache_state *sta
     struct client c;
     int status;
 
-    want_page(&c, path);
-    c.want.neg_ttl_s = neg_ttl_s;
-    c.want.status_map = &map;
-    c.want.status_maps = 1;
+    lookup_page(&c, path);
+    c.lookup.neg_ttl_s = neg_ttl_s;
+    c.lookup.status_map = &map;
+    c.lookup.status_maps = 1;
     client_run(&c);
     status = c.status;
     *state = c.state;
@@ -263,14 +263,14 @@ static void principals_do_not_share(void **state)
     (void)state;
     put(&world, "/gated?size=5000");
     client_init(&c, &world, "/gated");
-    c.want.principal = SLICE("alice");
-    c.want.authorization = SLICE("Bearer alice");
+    c.lookup.principal = SLICE("alice");
+    c.lookup.authorization = SLICE("Bearer alice");
     client_run(&c);
     assert_got(&c, "/gated");
     client_fini(&c);
     world_quiet(&world, "/gated");
     client_init(&c, &world, "/gated");
-    c.want.principal = SLICE("bob");
+    c.lookup.principal = SLICE("bob");
     client_run(&c);
     assert_int_equal(c.state, CACHE_MISS);
     client_fini(&c);
@@ -286,9 +286,9 @@ static int status_after_a_no(const char *path, const char *principal, int no)
 
     put(&world, "%s?size=5000&fields=cache-control:max-age=0", path);
     for (int turn = 0; turn < 3; turn++) {
-        want_page(&c, path);
-        c.want.principal = slice_str(principal);
-        c.want.sie_s = 3600;
+        lookup_page(&c, path);
+        c.lookup.principal = slice_str(principal);
+        c.lookup.sie_s = 3600;
         client_run(&c);
         status = c.status;
         client_fini(&c);
@@ -322,9 +322,9 @@ static void a_removed_page_is_not_renewed(void **state)
     (void)state;
     put(&world, "/removed?size=5000&fields=cache-control:max-age=0&delay=0.2");
     page("/removed", CACHE_MISS, 0);
-    want_page(&c, "/removed");
+    lookup_page(&c, "/removed");
     client_go(&c, 0);
-    while (!is_filling(&world, "/removed")) {
+    while (!is_fetching(&world, "/removed")) {
         usleep(1000);
     }
     assert_int_equal(cache_remove(world.cache, SLICE("t"), SLICE("/removed"), true, &removed, NULL),

@@ -31,7 +31,8 @@ static unsigned partial_rows(struct world *w)
     return n;
 }
 
-/* The life that is killed: begins a fill in the folder of its parent, says when a map was saved, waits for the end. */
+/* The life that is killed: begins a fetch in the folder of its parent, says when a map was saved,
+ * waits for the end. */
 static int victim(const char *dir, unsigned port)
 {
     struct world w = {.set = settings, .origin_port = port};
@@ -76,7 +77,7 @@ static void kill_a_life(struct world *w)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-static void a_killed_fill_is_resumed(void **state)
+static void a_killed_fetch_is_resumed(void **state)
 {
     struct world w = {0};
     uint64_t before;
@@ -103,8 +104,8 @@ static void a_killed_fill_is_resumed(void **state)
 
 static uint64_t have_of(struct world *w, const char *key)
 {
-    struct fill_info info[8];
-    size_t n = cache_fills(w->cache, info, ARRAY_LEN(info));
+    struct fetch_info info[8];
+    size_t n = cache_fetches(w->cache, info, ARRAY_LEN(info));
 
     for (size_t i = 0; i < n; i++) {
         if (strcmp(info[i].key, key) == 0) {
@@ -114,7 +115,7 @@ static uint64_t have_of(struct world *w, const char *key)
     return 0;
 }
 
-static void a_stopped_fill_is_resumed_or_begun_anew(void **state)
+static void a_stopped_fetch_is_resumed_or_begun_anew(void **state)
 {
     struct world w = {0};
     struct client c;
@@ -219,7 +220,7 @@ static void drop_parked(struct world *w, uint64_t now_unix_s, uint64_t max_bytes
     partials_drop_lost(w->store);
 }
 
-static void parked_fills_go_when_nobody_comes_back(void **state)
+static void parked_fetches_go_when_nobody_comes_back(void **state)
 {
     static const struct cache_settings one_try = {
         .segment_bytes = 8 << 20, .parallel_bytes = 1 << 30, .tries = 1};
@@ -245,7 +246,7 @@ static void parked_fills_go_when_nobody_comes_back(void **state)
     world_close(&w);
 }
 
-static void an_abandoned_fill_is_parked_and_taken_up_again(void **state)
+static void an_abandoned_fetch_is_parked_and_taken_up_again(void **state)
 {
     static const struct cache_settings no_grace = {.segment_bytes = 8 << 20, .grace_ms = 1};
     struct world w = {0};
@@ -256,7 +257,7 @@ static void an_abandoned_fill_is_parked_and_taken_up_again(void **state)
     world_open(&w, &no_grace);
     put(&w, "/abandoned?size=%d&rate=12000000&etag=\"x\"", (int)(200 * MIB));
     client_init(&c, &w, "/abandoned");
-    c.want.class = WANT_MUTABLE;
+    c.lookup.class = LOOKUP_MUTABLE;
     c.end = 4 * MIB;
     client_run(&c);
     assert_int_equal(c.rc, 0);
@@ -267,7 +268,7 @@ static void an_abandoned_fill_is_parked_and_taken_up_again(void **state)
     before = stat_of(&w, "/abandoned", "bytes");
     put(&w, "/abandoned?size=%d&etag=\"x\"", (int)(200 * MIB));
     client_init(&c, &w, "/abandoned");
-    c.want.class = WANT_MUTABLE;
+    c.lookup.class = LOOKUP_MUTABLE;
     client_run(&c);
     assert_got(&c, "/abandoned");
     client_fini(&c);
@@ -279,11 +280,11 @@ static void an_abandoned_fill_is_parked_and_taken_up_again(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_fill_is_resumed),
+        cmocka_unit_test(a_killed_fetch_is_resumed),
         cmocka_unit_test(what_the_origin_left_alone_is_resumed),
-        cmocka_unit_test(parked_fills_go_when_nobody_comes_back),
-        cmocka_unit_test(an_abandoned_fill_is_parked_and_taken_up_again),
-        cmocka_unit_test(a_stopped_fill_is_resumed_or_begun_anew),
+        cmocka_unit_test(parked_fetches_go_when_nobody_comes_back),
+        cmocka_unit_test(an_abandoned_fetch_is_parked_and_taken_up_again),
+        cmocka_unit_test(a_stopped_fetch_is_resumed_or_begun_anew),
     };
 
     self = argv[0];

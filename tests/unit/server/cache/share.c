@@ -73,17 +73,17 @@ static void who_brought_what(void **state)
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
         d[i] = digest_no(i);
-        share_brought(s, ONE, &d[i], 10 + i);
+        share_contributed(s, ONE, &d[i], 10 + i);
     }
-    share_brought(s, TWO, &d[0], 10); /* it is somebody's */
-    share_brought(s, 0, &d[0], 10);
+    share_contributed(s, TWO, &d[0], 10); /* it is somebody's */
+    share_contributed(s, 0, &d[0], 10);
     assert_int_equal(share_own(s, TWO, own, 4), 0);
     assert_int_equal(share_own(s, ONE, own, 2), 2);
     assert_true(digest_eq(&own[0], &d[0]) && digest_eq(&own[1], &d[1]));
     assert_int_equal(share_own_bytes(s, ONE), 46);
     share_gone(s, &d[0]);
     share_gone(s, &d[0]);
-    share_brought(s, TWO, &d[0], 10); /* brought again */
+    share_contributed(s, TWO, &d[0], 10); /* brought again */
     assert_int_equal(share_own_bytes(s, ONE), 36);
     assert_int_equal(share_own_bytes(s, TWO), 10);
     share_close(&s);
@@ -97,7 +97,7 @@ static void what_is_remembered_has_bounds(void **state)
     (void)state;
     for (unsigned i = 0; i < SHARE_OBJECTS + 3; i++) {
         struct digest d = digest_no(i);
-        share_brought(s, ONE, &d, 1);
+        share_contributed(s, ONE, &d, 1);
     }
     assert_int_equal(share_own_bytes(s, ONE), SHARE_OBJECTS);
     assert_int_equal(share_own(s, ONE, own, 2), 2);

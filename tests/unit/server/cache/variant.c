@@ -9,11 +9,11 @@
 static struct arena arena;
 
 /* "name=value name" in order; a name alone: the request had none. */
-static struct want want_of(const char *text)
+static struct lookup lookup_of(const char *text)
 {
-    struct want_field *f = arena_alloc(&arena, VARIANT_FIELDS * sizeof *f);
+    struct lookup_field *f = arena_alloc(&arena, VARIANT_FIELDS * sizeof *f);
     struct slice rest = slice_str(text);
-    struct want w = {.forward = f};
+    struct lookup w = {.forward = f};
 
     while (rest.n > 0) {
         struct slice value = slice_cut(&rest, ' ');
@@ -25,7 +25,7 @@ static struct want want_of(const char *text)
     return w;
 }
 
-static struct slice tail_of(const struct want *w, const char *vary)
+static struct slice tail_of(const struct lookup *w, const char *vary)
 {
     struct http_field fields[] = {{SLICE("etag"), SLICE("accept")},
                                   {SLICE("vary"), slice_str(vary)}};
@@ -33,7 +33,7 @@ static struct slice tail_of(const struct want *w, const char *vary)
     return variant_of_answer(w, fields, ARRAY_LEN(fields), &arena);
 }
 
-static struct slice all_of(const struct want *w, const char *vary)
+static struct slice all_of(const struct lookup *w, const char *vary)
 {
     struct http_field field = {SLICE("vary"), slice_str(vary)};
 
@@ -47,9 +47,9 @@ static int teardown(void **state)
     return 0;
 }
 
-static void told_by_what_vary_names(void **state)
+static void reported_by_what_vary_names(void **state)
 {
-    struct want w = want_of("accept=a/b accept-language x-kind=c:d");
+    struct lookup w = lookup_of("accept=a/b accept-language x-kind=c:d");
 
     (void)state;
     assert_true(slice_eqs(tail_of(&w, "Accept"), "~accept:a/b\n"));
@@ -61,11 +61,11 @@ static void told_by_what_vary_names(void **state)
         slice_eqs(variant_like(&w, SLICE("~accept:z\nx-other:y\n"), &arena), "~accept:a/b\n"));
 }
 
-static void told_by_all_that_vary_names(void **state)
+static void reported_by_all_that_vary_names(void **state)
 {
-    struct want w = want_of("accept=a/b x-kind=1");
-    struct want_field *f = arena_alloc(&arena, 2 * sizeof *f);
-    struct want sent = w;
+    struct lookup w = lookup_of("accept=a/b x-kind=1");
+    struct lookup_field *f = arena_alloc(&arena, 2 * sizeof *f);
+    struct lookup sent = w;
 
     (void)state;
     w.varies = sent.varies = true;
@@ -88,16 +88,16 @@ static void told_by_all_that_vary_names(void **state)
 }
 
 /* Whatever an origin calls a field: who asked for an answer is one of those that it is for. */
-static void an_answer_suits_who_asked(void **state)
+static void an_answer_matches_its_request(void **state)
 {
     static const char *const varies[] = {"a:b",  "~foo", "a, ~foo", "foo, ~", "x y",
                                          "a:b:", ":",    "",        "\x7f"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(varies); i++) {
-        struct want w = want_of("a=1 foo=2 ~foo=3");
+        struct lookup w = lookup_of("a=1 foo=2 ~foo=3");
         w.varies = true;
-        assert_true(variant_suits(tail_of(&w, varies[i]), &w));
+        assert_true(vary_matches(tail_of(&w, varies[i]), &w));
         assert_true(variant_alike(tail_of(&w, varies[i]), tail_of(&w, varies[i])));
     }
 }
@@ -105,7 +105,7 @@ static void an_answer_suits_who_asked(void **state)
 static void suits_by_values_alone(void **state)
 {
     static const struct {
-        const char *want;
+        const char *lookup;
         bool suits;
     } cases[] = {
         {"accept=a/b x-kind", true},
@@ -120,11 +120,11 @@ static void suits_by_values_alone(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct want w = want_of(cases[i].want);
-        if (variant_suits(SLICE("~accept:a/b\nx-kind\n"), &w) != cases[i].suits) {
-            fail_msg("%s", cases[i].want);
+        struct lookup w = lookup_of(cases[i].lookup);
+        if (vary_matches(SLICE("~accept:a/b\nx-kind\n"), &w) != cases[i].suits) {
+            fail_msg("%s", cases[i].lookup);
         }
-        assert_true(variant_suits(SLICE(""), &w));
+        assert_true(vary_matches(SLICE(""), &w));
     }
 }
 
@@ -141,7 +141,7 @@ static void alike_by_names(void **state)
 /* A row of before the repo forwarded the field is for those without it. */
 static void answers_as_its_vary_says(void **state)
 {
-    struct want with = want_of("accept=a/b"), without = want_of("accept");
+    struct lookup with = lookup_of("accept=a/b"), without = lookup_of("accept");
     struct object o = {.fields = {{SLICE("vary"), SLICE("accept")}}, .nfields = 1};
 
     (void)state;
@@ -160,11 +160,11 @@ static void keys_of_rows(void **state)
     (void)state;
     variant_key(&b, SLICE("repo\0a/b"), SLICE("~x:1\n"));
     assert_true(slice_eq(buf_slice(&b), SLICE("repo\0a/b\0~x:1\n")));
-    assert_true(slice_eqs(variant_of_row(object_key_tail(buf_slice(&b))), "~x:1\n"));
+    assert_true(slice_eqs(variant_of_row(object_key_of_row(buf_slice(&b))), "~x:1\n"));
     buf_clear(&b);
     variant_key(&b, SLICE("repo\0~key"), SLICE(""));
     assert_true(slice_eq(buf_slice(&b), SLICE("repo\0~key")));
-    assert_true(slice_eqs(variant_of_row(object_key_tail(buf_slice(&b))), ""));
+    assert_true(slice_eqs(variant_of_row(object_key_of_row(buf_slice(&b))), ""));
     assert_true(slice_eqs(variant_of_row(SLICE("key\0somebody")), ""));
     buf_free(&b);
 }
@@ -172,9 +172,9 @@ static void keys_of_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(told_by_what_vary_names, teardown),
-        cmocka_unit_test_teardown(told_by_all_that_vary_names, teardown),
-        cmocka_unit_test_teardown(an_answer_suits_who_asked, teardown),
+        cmocka_unit_test_teardown(reported_by_what_vary_names, teardown),
+        cmocka_unit_test_teardown(reported_by_all_that_vary_names, teardown),
+        cmocka_unit_test_teardown(an_answer_matches_its_request, teardown),
         cmocka_unit_test_teardown(suits_by_values_alone, teardown),
         cmocka_unit_test(alike_by_names),
         cmocka_unit_test_teardown(answers_as_its_vary_says, teardown),

@@ -149,7 +149,7 @@ static void no_proxy_is_for_what_the_configuration_names(void **state)
     (void)state;
     assert_int_equal(origin_new("r", &set, &o, NULL), 0);
     for (size_t i = 0; i < ARRAY_LEN(seen); i++) {
-        struct xfer_want w = {0};
+        struct xfer_params w = {0};
         struct url u;
         assert_int_equal(url_split(slice_str(seen[i].url), &u, NULL), 0);
         origin_set_way(o, origin_trusts_address(o, &u), &w);
@@ -244,10 +244,10 @@ static void another_origin_in_its_place_has_not_failed(void **state)
 {
     struct origin *o = make("http://o.example/", NULL, 0),
                   *next = make("http://p.example/", NULL, 0);
-    struct fetch_counters shared = {0};
+    struct origin_request_counters shared = {0};
 
     (void)state;
-    fetch_counters_init(&shared);
+    origin_request_counters_init(&shared);
     origin_count_in(o, &shared);
     origin_count_in(next, &shared); /* as after a reload */
     origin_failed(o, false, "cannot connect");
@@ -257,7 +257,7 @@ static void another_origin_in_its_place_has_not_failed(void **state)
     assert_int_equal(failures(next), 1);
     origin_free(&o);
     origin_free(&next);
-    fetch_counters_fini(&shared);
+    origin_request_counters_fini(&shared);
 }
 
 static void wrong_settings_are_refused(void **state)

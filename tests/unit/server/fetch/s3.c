@@ -186,7 +186,7 @@ static void a_checksum_is_of_the_object_or_none(void **state)
     assert_false(s3_checksum(SLICE(""), SLICE_NONE, &d));
 }
 
-/* --- noes --- */
+/* --- refusals --- */
 
 static int judge(int status, const char *body, const char *region, struct err *e)
 {
@@ -204,7 +204,7 @@ static int judge(int status, const char *body, const char *region, struct err *e
 
 #define ERROR_OF(code) "<?xml version=\"1.0\"?><Error><Code>" code "</Code><Message>why</Message>"
 
-static void noes_of_the_bucket_and_of_an_object(void **state)
+static void refusals_of_the_bucket_and_of_an_object(void **state)
 {
     struct err e = {0};
 
@@ -245,7 +245,7 @@ static void what_a_stranger_says_is_shown_as_text(void **state)
     assert_string_equal(no.code, "");
 }
 
-static void which_answers_are_noes(void **state)
+static void which_answers_are_refusals(void **state)
 {
     static const struct {
         int status;
@@ -276,9 +276,9 @@ int main(void)
         cmocka_unit_test(what_is_signed_is_what_is_sent),
         cmocka_unit_test(without_keys_nothing_is_added),
         cmocka_unit_test(a_checksum_is_of_the_object_or_none),
-        cmocka_unit_test(noes_of_the_bucket_and_of_an_object),
+        cmocka_unit_test(refusals_of_the_bucket_and_of_an_object),
         cmocka_unit_test(what_a_stranger_says_is_shown_as_text),
-        cmocka_unit_test(which_answers_are_noes),
+        cmocka_unit_test(which_answers_are_refusals),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Lines are what readers of logs parse: their bytes are fixed here, and a twin made of printf and strftime agrees with each. */
+/* Lines are what readers of logs parse: their bytes are fixed here, and a twin made of printf and
+ * strftime agrees with each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

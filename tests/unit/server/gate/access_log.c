@@ -223,7 +223,8 @@ static unsigned count_lines(const char *path)
     return n;
 }
 
-/* Two loops and another thread write while the log moves and is reopened: each line is in a file or counted. */
+/* Two loops and another thread write while the log moves and is reopened: each line is in a file or
+ * counted. */
 static void loops_beside_reloads(void **state)
 {
     struct access_log *l = NULL;
@@ -244,7 +245,7 @@ static void loops_beside_reloads(void **state)
     for (size_t i = 0; i < ARRAY_LEN(w); i++) {
         pthread_join(thread[i], NULL);
     }
-    dropped = access_log_dropped(l); /* by rings: what a scribe takes, it writes */
+    dropped = access_log_dropped(l); /* by rings: what a log writer takes, it writes */
     access_log_close(&l);
     assert_int_equal(count_lines("d.log") + count_lines("e.log") + dropped, ARRAY_LEN(w) * LINES);
 }

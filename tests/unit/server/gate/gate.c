@@ -268,7 +268,7 @@ static void refused_tokens(void **state)
 }
 
 static bool pass(struct gate *g, const struct principal *who, const char *from, uint64_t now_ms,
-                 struct gate_verdict *v)
+                 struct gate_decision *v)
 {
     struct sockaddr_storage peer = peer_at(from);
 
@@ -287,7 +287,7 @@ static void limited(void **state)
     };
     struct gate *g = gate_of(limits, ARRAY_LEN(limits));
     struct principal nobody = {.name = SLICE("")}, who;
-    struct gate_verdict v;
+    struct gate_decision v;
     struct sockaddr_storage peer = peer_at("203.0.113.9");
     char secret[TOKEN_TEXT], bearer[200];
 
@@ -329,7 +329,7 @@ static void paces_are_shared(void **state)
     struct gate *g = gate_of(limits, ARRAY_LEN(limits));
     struct principal nobody = {.name = SLICE("")};
     struct sockaddr_storage one = peer_at("203.0.113.9"), other = peer_at("203.0.113.10");
-    struct gate_verdict a, b, c;
+    struct gate_decision a, b, c;
     uint64_t burst;
 
     (void)state;

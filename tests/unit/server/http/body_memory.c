@@ -15,7 +15,7 @@ enum { KIB = 1 << 10, MIB = 1 << 20 };
 
 struct world {
     struct event_base *base;
-    struct mailbox *mail;
+    struct message_queue *mail;
     struct body_memory *memory;
     struct body_port port;
 };
@@ -39,7 +39,7 @@ static int setup(void **state)
     (void)state;
     ended = NULL;
     w.base = event_base_new();
-    w.mail = mailbox_open(w.base);
+    w.mail = message_queue_open(w.base);
     w.memory = body_memory_open(MIB);
     body_port_init(&w.port, w.mail, on_end);
     return 0;
@@ -49,7 +49,7 @@ static int teardown(void **state)
 {
     (void)state;
     body_memory_close(&w.memory);
-    mailbox_close(&w.mail);
+    message_queue_close(&w.mail);
     event_base_free(w.base);
     return 0;
 }

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-/* What nghttp2 reads of a head that we wrote: the same fields in the same order, or the test fails. */
+/* What nghttp2 reads of a head that we wrote: the same fields in the same order, or the test
+ * fails. */
 static void reads(nghttp2_hd_inflater *in, const char *p, size_t n, const struct slice *want,
                   size_t fields)
 {
@@ -95,7 +96,8 @@ static void what_comes_once_is_not_kept(void **state)
     hpack_fini(&h);
 }
 
-/* Thousands of heads of names and values of all lengths, while the peer changes its mind on the table's size. */
+/* Thousands of heads of names and values of all lengths, while the peer changes its mind on the
+ * table's size. */
 static void any_head_is_read_back(void **state)
 {
     static char letters[3000];

@@ -34,35 +34,35 @@ static void ranges(void **state)
 {
     static const struct {
         const char *range;
-        enum verdict verdict;
+        enum range_answer verdict;
         uint64_t first, end;
     } cases[] = {
-        {"bytes=0-0", VERDICT_PART, 0, 1},
-        {"bytes=0-", VERDICT_PART, 0, 1000},
-        {"bytes=999-", VERDICT_PART, 999, 1000},
-        {"bytes=500-99999", VERDICT_PART, 500, 1000},
-        {"bytes=0-18446744073709551615", VERDICT_PART, 0, 1000},
-        {"bytes=-1", VERDICT_PART, 999, 1000},
-        {"bytes=-5000", VERDICT_PART, 0, 1000},
-        {"BYTES=1-2", VERDICT_PART, 1, 3},
-        {"bytes= 1-2 ,", VERDICT_PART, 1, 3},
-        {"bytes=0-9,10-19", VERDICT_PART, 0, 20},
-        {"bytes=10-19,0-9", VERDICT_PART, 0, 20},
-        {"bytes=0-4,90-99,5-89", VERDICT_PART, 0, 100},
-        {"bytes=0-50,20-30", VERDICT_PART, 0, 51},
-        {"bytes=5-6,2000-", VERDICT_PART, 5, 7},
-        {"bytes=0-1,5-6", VERDICT_FULL, 0, 1000},
-        {"bytes=1000-", VERDICT_UNSATISFIED, 0, 1000},
-        {"bytes=-0", VERDICT_UNSATISFIED, 0, 1000},
-        {"bytes=5-4", VERDICT_FULL, 0, 1000},
-        {"bytes=", VERDICT_FULL, 0, 1000},
-        {"bytes=-", VERDICT_FULL, 0, 1000},
-        {"bytes=a-b", VERDICT_FULL, 0, 1000},
-        {"bytes=1-2-3", VERDICT_FULL, 0, 1000},
-        {"bytes=+1-2", VERDICT_FULL, 0, 1000},
-        {"bytes=18446744073709551616-", VERDICT_FULL, 0, 1000},
-        {"bytes 0-1", VERDICT_FULL, 0, 1000},
-        {"items=0-1", VERDICT_FULL, 0, 1000},
+        {"bytes=0-0", RANGE_ANSWER_PART, 0, 1},
+        {"bytes=0-", RANGE_ANSWER_PART, 0, 1000},
+        {"bytes=999-", RANGE_ANSWER_PART, 999, 1000},
+        {"bytes=500-99999", RANGE_ANSWER_PART, 500, 1000},
+        {"bytes=0-18446744073709551615", RANGE_ANSWER_PART, 0, 1000},
+        {"bytes=-1", RANGE_ANSWER_PART, 999, 1000},
+        {"bytes=-5000", RANGE_ANSWER_PART, 0, 1000},
+        {"BYTES=1-2", RANGE_ANSWER_PART, 1, 3},
+        {"bytes= 1-2 ,", RANGE_ANSWER_PART, 1, 3},
+        {"bytes=0-9,10-19", RANGE_ANSWER_PART, 0, 20},
+        {"bytes=10-19,0-9", RANGE_ANSWER_PART, 0, 20},
+        {"bytes=0-4,90-99,5-89", RANGE_ANSWER_PART, 0, 100},
+        {"bytes=0-50,20-30", RANGE_ANSWER_PART, 0, 51},
+        {"bytes=5-6,2000-", RANGE_ANSWER_PART, 5, 7},
+        {"bytes=0-1,5-6", RANGE_ANSWER_FULL, 0, 1000},
+        {"bytes=1000-", RANGE_ANSWER_UNSATISFIED, 0, 1000},
+        {"bytes=-0", RANGE_ANSWER_UNSATISFIED, 0, 1000},
+        {"bytes=5-4", RANGE_ANSWER_FULL, 0, 1000},
+        {"bytes=", RANGE_ANSWER_FULL, 0, 1000},
+        {"bytes=-", RANGE_ANSWER_FULL, 0, 1000},
+        {"bytes=a-b", RANGE_ANSWER_FULL, 0, 1000},
+        {"bytes=1-2-3", RANGE_ANSWER_FULL, 0, 1000},
+        {"bytes=+1-2", RANGE_ANSWER_FULL, 0, 1000},
+        {"bytes=18446744073709551616-", RANGE_ANSWER_FULL, 0, 1000},
+        {"bytes 0-1", RANGE_ANSWER_FULL, 0, 1000},
+        {"items=0-1", RANGE_ANSWER_FULL, 0, 1000},
     };
     struct ask a;
     uint64_t first;
@@ -70,18 +70,18 @@ static void ranges(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        enum verdict v = request_judge(ask(&a, METHOD_GET, "range", cases[i].range, NULL, NULL),
-                                       &have, &first, &end);
+        enum range_answer v = request_judge(
+            ask(&a, METHOD_GET, "range", cases[i].range, NULL, NULL), &have, &first, &end);
         if (v != cases[i].verdict || first != cases[i].first || end != cases[i].end) {
             fail_msg("%s: %d [%d, %d)", cases[i].range, (int)v, (int)first, (int)end);
         }
     }
     assert_int_equal(
         request_judge(ask(&a, METHOD_HEAD, "range", "bytes=0-0", NULL, NULL), &have, &first, &end),
-        VERDICT_FULL);
+        RANGE_ANSWER_FULL);
     assert_int_equal(request_judge(ask(&a, METHOD_GET, "range", "bytes=0-0", "range", "bytes=0-0"),
                                    &have, &first, &end),
-                     VERDICT_FULL);
+                     RANGE_ANSWER_FULL);
 }
 
 static void conditions(void **state)
@@ -89,25 +89,26 @@ static void conditions(void **state)
     static const struct {
         enum method method;
         const char *name, *value;
-        enum verdict verdict;
+        enum range_answer verdict;
     } cases[] = {
-        {METHOD_GET, "if-match", "\"g-1\"", VERDICT_FULL},
-        {METHOD_GET, "if-match", "\"x\", \"sha256-ab\"", VERDICT_FULL},
-        {METHOD_GET, "if-match", "*", VERDICT_FULL},
-        {METHOD_GET, "if-match", "W/\"g-1\"", VERDICT_FAILED},
-        {METHOD_GET, "if-match", "\"x\"", VERDICT_FAILED},
-        {METHOD_GET, "if-match", "g-1", VERDICT_FAILED},
-        {METHOD_GET, "if-none-match", "W/\"g-1\"", VERDICT_NOT_MODIFIED},
-        {METHOD_GET, "if-none-match", "\"a,b\",\"g-1\"", VERDICT_NOT_MODIFIED},
-        {METHOD_HEAD, "if-none-match", "*", VERDICT_NOT_MODIFIED},
-        {METHOD_PUT, "if-none-match", "*", VERDICT_FAILED},
-        {METHOD_GET, "if-none-match", "\"x\"", VERDICT_FULL},
-        {METHOD_GET, "if-none-match", "\"g-1", VERDICT_FULL},
-        {METHOD_GET, "if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT", VERDICT_NOT_MODIFIED},
-        {METHOD_GET, "if-modified-since", "Sun, 06 Nov 1994 08:49:36 GMT", VERDICT_FULL},
-        {METHOD_GET, "if-modified-since", "yesterday", VERDICT_FULL},
-        {METHOD_GET, "if-unmodified-since", "Sun, 06 Nov 1994 08:49:36 GMT", VERDICT_FAILED},
-        {METHOD_GET, "if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT", VERDICT_FULL},
+        {METHOD_GET, "if-match", "\"g-1\"", RANGE_ANSWER_FULL},
+        {METHOD_GET, "if-match", "\"x\", \"sha256-ab\"", RANGE_ANSWER_FULL},
+        {METHOD_GET, "if-match", "*", RANGE_ANSWER_FULL},
+        {METHOD_GET, "if-match", "W/\"g-1\"", RANGE_ANSWER_FAILED},
+        {METHOD_GET, "if-match", "\"x\"", RANGE_ANSWER_FAILED},
+        {METHOD_GET, "if-match", "g-1", RANGE_ANSWER_FAILED},
+        {METHOD_GET, "if-none-match", "W/\"g-1\"", RANGE_ANSWER_NOT_MODIFIED},
+        {METHOD_GET, "if-none-match", "\"a,b\",\"g-1\"", RANGE_ANSWER_NOT_MODIFIED},
+        {METHOD_HEAD, "if-none-match", "*", RANGE_ANSWER_NOT_MODIFIED},
+        {METHOD_PUT, "if-none-match", "*", RANGE_ANSWER_FAILED},
+        {METHOD_GET, "if-none-match", "\"x\"", RANGE_ANSWER_FULL},
+        {METHOD_GET, "if-none-match", "\"g-1", RANGE_ANSWER_FULL},
+        {METHOD_GET, "if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT",
+         RANGE_ANSWER_NOT_MODIFIED},
+        {METHOD_GET, "if-modified-since", "Sun, 06 Nov 1994 08:49:36 GMT", RANGE_ANSWER_FULL},
+        {METHOD_GET, "if-modified-since", "yesterday", RANGE_ANSWER_FULL},
+        {METHOD_GET, "if-unmodified-since", "Sun, 06 Nov 1994 08:49:36 GMT", RANGE_ANSWER_FAILED},
+        {METHOD_GET, "if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT", RANGE_ANSWER_FULL},
     };
     struct ask a;
     uint64_t first;
@@ -124,7 +125,7 @@ static void conditions(void **state)
     assert_int_equal(request_judge(ask(&a, METHOD_GET, "if-none-match", "\"x\"",
                                        "if-modified-since", "Sun, 06 Nov 2033 08:49:37 GMT"),
                                    &have, &first, &end),
-                     VERDICT_FULL);
+                     RANGE_ANSWER_FULL);
 }
 
 /* Of a tree that may be rolled back, and where two commits may share a second. */
@@ -139,36 +140,36 @@ static void dates_of_trees(void **state)
     (void)state;
     assert_int_equal(request_judge(ask(&a, METHOD_GET, "if-modified-since", later, NULL, NULL), &v,
                                    &first, &end),
-                     VERDICT_NOT_MODIFIED);
+                     RANGE_ANSWER_NOT_MODIFIED);
     v.may_go_back = true;
     assert_int_equal(request_judge(ask(&a, METHOD_GET, "if-modified-since", later, NULL, NULL), &v,
                                    &first, &end),
-                     VERDICT_FULL);
+                     RANGE_ANSWER_FULL);
     assert_int_equal(
         request_judge(ask(&a, METHOD_GET, "if-modified-since", same, NULL, NULL), &v, &first, &end),
-        VERDICT_NOT_MODIFIED);
+        RANGE_ANSWER_NOT_MODIFIED);
     assert_int_equal(request_judge(ask(&a, METHOD_GET, "range", "bytes=1-2", "if-range", same), &v,
                                    &first, &end),
-                     VERDICT_PART);
+                     RANGE_ANSWER_PART);
     v.is_commit_time = true;
     assert_int_equal(request_judge(ask(&a, METHOD_GET, "range", "bytes=1-2", "if-range", same), &v,
                                    &first, &end),
-                     VERDICT_FULL);
+                     RANGE_ANSWER_FULL);
 }
 
 static void if_range(void **state)
 {
     static const struct {
         const char *value;
-        enum verdict verdict;
+        enum range_answer verdict;
     } cases[] = {
-        {"\"g-1\"", VERDICT_PART},
-        {"\"sha256-ab\"", VERDICT_PART},
-        {"W/\"g-1\"", VERDICT_FULL},
-        {"\"x\"", VERDICT_FULL},
-        {"nonsense", VERDICT_FULL},
-        {"Sun, 06 Nov 1994 08:49:37 GMT", VERDICT_PART},
-        {"Sun, 06 Nov 1994 08:49:38 GMT", VERDICT_FULL},
+        {"\"g-1\"", RANGE_ANSWER_PART},
+        {"\"sha256-ab\"", RANGE_ANSWER_PART},
+        {"W/\"g-1\"", RANGE_ANSWER_FULL},
+        {"\"x\"", RANGE_ANSWER_FULL},
+        {"nonsense", RANGE_ANSWER_FULL},
+        {"Sun, 06 Nov 1994 08:49:37 GMT", RANGE_ANSWER_PART},
+        {"Sun, 06 Nov 1994 08:49:38 GMT", RANGE_ANSWER_FULL},
     };
     struct ask a;
     uint64_t first;

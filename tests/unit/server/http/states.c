@@ -1,4 +1,5 @@
-/* Which states of a connection, a request's body, an answer and an HTTP/2 stream follow which: all pairs, legal or not. */
+/* Which states of a connection, a request's body, an answer and an HTTP/2 stream follow which: all
+ * pairs, legal or not. */
 #include "server/http/h2.h"
 
 #include "tests/harness/states.h"
@@ -6,7 +7,7 @@
 static void connections(void **state)
 {
     static const char *const drawn[CONN_STATES] = {
-        [CONN_GREETING] = ".xxx",
+        [CONN_HANDSHAKE] = ".xxx",
         [CONN_HTTP1] = "...x",
         [CONN_HTTP2] = "...x",
         [CONN_LINGERING] = "....",

@@ -11,7 +11,7 @@
 static bool chooses(const char *include, const char *exclude, const char *path)
 {
     struct slice in = slice_str(include), ex = slice_str(exclude);
-    struct prefetch_want w = {
+    struct prefetch_params w = {
         .include = &in, .includes = in.p != NULL, .exclude = &ex, .excludes = ex.p != NULL};
 
     return prefetch_chooses(&w, slice_str(path));

@@ -1,4 +1,5 @@
-/* What pages are written with: nothing from outside becomes markup, or looks like what it is not. */
+/* What pages are written with: nothing from outside becomes markup, or looks like what it is
+ * not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

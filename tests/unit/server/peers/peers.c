@@ -482,12 +482,13 @@ static void bounds_of_a_swarm(void **state)
     peers_close(&p);
 }
 
-/* Of 100 that give and 20 that do not: 16 different others, and in the long run each. Those of this machine among themselves. */
+/* Of 100 that give and 20 that do not: 16 different others, and in the long run each. Those of this
+ * machine among themselves. */
 static void drawn_from_all_that_give(void **state)
 {
     struct peers *p = peers_open(&many);
     uint8_t have[1] = {0}, from[SWARM_ADDRESS];
-    unsigned told[256] = {0};
+    unsigned reported[256] = {0};
     struct swarm_answer out;
     struct err e;
 
@@ -508,7 +509,7 @@ static void drawn_from_all_that_give(void **state)
                 assert_int_not_equal(who, n);
                 assert_true(n < 3 || who >= 3);
                 assert_int_equal(out.peer[i].address[15], who);
-                told[who]++;
+                reported[who]++;
                 for (size_t k = 0; k < i; k++) {
                     assert_int_not_equal(out.peer[k].port, out.peer[i].port);
                 }
@@ -516,13 +517,14 @@ static void drawn_from_all_that_give(void **state)
         }
     }
     for (unsigned who = 3; who < 100; who++) { /* some 199 * 120 * 16 / 97 = 3940 */
-        assert_in_range(told[who], 3500, 4400);
+        assert_in_range(reported[who], 3500, 4400);
     }
-    assert_true(told[0] > 0 && told[2] > 0);
+    assert_true(reported[0] > 0 && reported[2] > 0);
     peers_close(&p);
 }
 
-/* Announcements at random, beside a plain model: what is counted is what is there, and nothing is asked of two. */
+/* Announcements at random, beside a plain model: what is counted is what is there, and nothing is
+ * asked of two. */
 static void as_the_plain_model(void **state)
 {
     enum { MEMBERS = 9 };

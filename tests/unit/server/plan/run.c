@@ -8,15 +8,15 @@
 
 /* A repo whose plans ask for one need after the other, then reply. */
 struct script {
-    const struct need *need;
+    const struct dependency *dependency;
     size_t count;
     _Atomic unsigned asked, gathered;
     _Atomic bool held; /* ops->gather waits until it is false */
 };
 
 static int script_plan(const struct repo *r, const struct http_req *req, struct slice path,
-                       const struct principal *who, const struct facts *facts, struct arena *arena,
-                       struct plan *out, struct err *e)
+                       const struct principal *who, const struct results *results,
+                       struct arena *arena, struct plan *out, struct err *e)
 {
     struct script *s = r->state;
 
@@ -26,18 +26,18 @@ static int script_plan(const struct repo *r, const struct http_req *req, struct 
     if (slice_eqs(path, "bad")) {
         return err_set(e, E_INVALID, "this path is bad");
     }
-    if (facts->count < s->count) {
-        out->kind = PLAN_NEED;
-        out->need = s->need[facts->count];
+    if (results->count < s->count) {
+        out->kind = PLAN_DEPENDENCY;
+        out->dependency = s->dependency[results->count];
         /* A plan's texts live no longer than it. */
-        out->need.key = arena_copy(arena, out->need.key);
+        out->dependency.key = arena_copy(arena, out->dependency.key);
         return 0;
     }
     plan_reply(out, 200, SLICE("planned"));
     return 0;
 }
 
-static int script_gather(const struct repo *r, const struct gather_part *part, struct buf *out,
+static int script_gather(const struct repo *r, const struct paged_fetch_part *part, struct buf *out,
                          struct err *e)
 {
     struct script *s = r->state;
@@ -53,7 +53,7 @@ static int script_gather(const struct repo *r, const struct gather_part *part, s
 }
 
 static const struct repo_ops script_ops = {
-    .name = "script", .plan = script_plan, .gather = script_gather};
+    .name = "script", .plan = script_plan, .paged_fetch = script_gather};
 
 struct bench {
     struct fixture *f;
@@ -75,11 +75,13 @@ struct bench {
     int refused;
 };
 
-static void bench_open(struct bench *b, struct fixture *f, const struct need *need, size_t count)
+static void bench_open(struct bench *b, struct fixture *f, const struct dependency *dependency,
+                       size_t count)
 {
-    struct planner_parts parts = {.store = f->s, .memory = b->memory, .document_bytes = 1 << 20};
+    struct planner_deps parts = {.store = f->s, .memory = b->memory, .document_bytes = 1 << 20};
 
-    *b = (struct bench){.f = f, .memory = b->memory, .script = {.need = need, .count = count}};
+    *b = (struct bench){
+        .f = f, .memory = b->memory, .script = {.dependency = dependency, .count = count}};
     b->loops = loops_open(1);
     b->readers = parts.readers = pool_open("reader", 2, 0);
     b->planners = planners_open(&parts, b->loops);
@@ -244,40 +246,48 @@ static struct digest put_blob(struct store *s, const char *text)
 
 enum { ROW, NO_ROW, ROWS, NO_HEAD, ENTRY, NO_ENTRY, RIGHT, BODY, GATHER, PUT, PUT_LATE, KINDS };
 
-static void all_kinds(struct need need[KINDS], struct store *s, const char *put)
+static void all_kinds(struct dependency dependency[KINDS], struct store *s, const char *put)
 {
     put_row(s, "row/1", "one");
     put_row(s, "row/2", "two");
-    need[ROW] = (struct need){.kind = NEED_ROW, .table = TABLE_ORIGIN, .key = SLICE("row/1")};
-    need[NO_ROW] = (struct need){.kind = NEED_ROW, .table = TABLE_ORIGIN, .key = SLICE("none")};
-    need[ROWS] = (struct need){.kind = NEED_ROWS, .table = TABLE_ORIGIN, .key = SLICE("row/")};
-    need[NO_HEAD] = (struct need){.kind = NEED_HEAD, .name = SLICE("a/b"), .version = SLICE("")};
-    need[ENTRY] = (struct need){.kind = NEED_ENTRY, .path = SLICE("a/file")};
-    need[ENTRY].root = put_tree(s, "a/file");
-    need[NO_ENTRY] = need[ENTRY];
-    need[NO_ENTRY].path = SLICE("a/other");
-    need[RIGHT] = (struct need){.kind = NEED_RIGHT, .name = SLICE("read"), .path = SLICE("r/x")};
-    need[BODY] = (struct need){.kind = NEED_BODY};
-    need[GATHER] = (struct need){.kind = NEED_GATHER,
-                                 .key = SLICE("what"),
-                                 .of_blob = true,
-                                 .one_part = true,
-                                 .want = {.key = SLICE("blob"), .principal = SLICE("")}};
-    need[GATHER].root = put_blob(s, "a blob");
-    need[PUT] = (struct need){
-        .kind = NEED_PUT, .table = TABLE_ORIGIN, .key = slice_str(put), .path = SLICE("first")};
-    need[PUT_LATE] = need[PUT]; /* there is one now */
+    dependency[ROW] =
+        (struct dependency){.kind = DEPENDENCY_ROW, .table = TABLE_ORIGIN, .key = SLICE("row/1")};
+    dependency[NO_ROW] =
+        (struct dependency){.kind = DEPENDENCY_ROW, .table = TABLE_ORIGIN, .key = SLICE("none")};
+    dependency[ROWS] =
+        (struct dependency){.kind = DEPENDENCY_ROWS, .table = TABLE_ORIGIN, .key = SLICE("row/")};
+    dependency[NO_HEAD] =
+        (struct dependency){.kind = DEPENDENCY_HEAD, .name = SLICE("a/b"), .version = SLICE("")};
+    dependency[ENTRY] = (struct dependency){.kind = DEPENDENCY_ENTRY, .path = SLICE("a/file")};
+    dependency[ENTRY].root = put_tree(s, "a/file");
+    dependency[NO_ENTRY] = dependency[ENTRY];
+    dependency[NO_ENTRY].path = SLICE("a/other");
+    dependency[RIGHT] =
+        (struct dependency){.kind = DEPENDENCY_RIGHT, .name = SLICE("read"), .path = SLICE("r/x")};
+    dependency[BODY] = (struct dependency){.kind = DEPENDENCY_BODY};
+    dependency[GATHER] =
+        (struct dependency){.kind = DEPENDENCY_PAGES,
+                            .key = SLICE("what"),
+                            .of_blob = true,
+                            .one_part = true,
+                            .lookup = {.key = SLICE("blob"), .principal = SLICE("")}};
+    dependency[GATHER].root = put_blob(s, "a blob");
+    dependency[PUT] = (struct dependency){.kind = DEPENDENCY_PUT,
+                                          .table = TABLE_ORIGIN,
+                                          .key = slice_str(put),
+                                          .path = SLICE("first")};
+    dependency[PUT_LATE] = dependency[PUT]; /* there is one now */
 }
 
 static void assert_all_known(const struct bench *b, const char *body_text)
 {
-    const struct fact *f = b->run.facts.fact;
+    const struct result *f = b->run.results.result;
 
     assert_int_equal(b->run.state, PLAN_RUN_PLANNED);
-    assert_int_equal(b->run.facts.count, KINDS);
+    assert_int_equal(b->run.results.count, KINDS);
     assert_true(b->plan.kind == PLAN_REPLY && slice_eqs(b->plan.text, "planned"));
     for (size_t i = 0; i < KINDS; i++) {
-        assert_int_equal(f[i].need.kind, b->script.need[i].kind);
+        assert_int_equal(f[i].dependency.kind, b->script.dependency[i].kind);
     }
     assert_true(f[ROW].rc == 0 && slice_eqs(f[ROW].bytes, "one"));
     assert_int_equal(f[NO_ROW].rc, E_NOTFOUND);
@@ -314,12 +324,12 @@ static void states_as_drawn(void **state)
 static void every_caller_knows_all_kinds(void **state)
 {
     struct fixture *f = *state;
-    struct need need[KINDS] = {0};
+    struct dependency dependency[KINDS] = {0};
     struct bench b = {.memory = NULL};
     struct err e = {0};
 
-    bench_open(&b, f, need, KINDS);
-    all_kinds(need, f->s, "put/request");
+    bench_open(&b, f, dependency, KINDS);
+    all_kinds(dependency, f->s, "put/request");
     bench_run(&b, "x");
     request(&b);
     assert_true(b.planned);
@@ -327,7 +337,7 @@ static void every_caller_knows_all_kinds(void **state)
     assert_true(row_is(f->s, "put/request", "first"));
     loop_call(loops_at(b.loops, 0), fini, &b);
 
-    all_kinds(need, f->s, "put/thread");
+    all_kinds(dependency, f->s, "put/thread");
     bench_run(&b, "x");
     assert_int_equal(plan_run_wait(&b.run, NULL, &e), 0);
     arena_reset(&b.arena); /* facts outlive the plan that asked for them */
@@ -344,19 +354,19 @@ static void every_caller_knows_all_kinds(void **state)
 static void what_is_here_alone(void **state)
 {
     struct fixture *f = *state;
-    struct need need[KINDS], only[2] = {0};
+    struct dependency dependency[KINDS], only[2] = {0};
     struct bench b = {.memory = NULL};
     struct err e = {0};
 
     bench_open(&b, f, only, 2);
-    all_kinds(need, f->s, "put/never");
+    all_kinds(dependency, f->s, "put/never");
     for (size_t i = 0; i < 2; i++) {
-        only[0] = need[ROW];
-        only[1] = need[i == 0 ? GATHER : PUT];
+        only[0] = dependency[ROW];
+        only[1] = dependency[i == 0 ? GATHER : PUT];
         bench_run(&b, "x");
         b.run.reads_only = true;
         assert_int_equal(plan_run_wait(&b.run, NULL, &e), E_NOTFOUND);
-        assert_int_equal(b.run.facts.count, 1);
+        assert_int_equal(b.run.results.count, 1);
         plan_run_fini(&b.run);
     }
     assert_int_equal(b.script.gathered, 0);
@@ -364,17 +374,18 @@ static void what_is_here_alone(void **state)
     bench_close(&b);
 }
 
-/* A request is refused; a thread learns that it may be asked again, and that outlives the plan that asked. */
+/* A request is refused; a thread learns that it may be asked again, and that outlives the plan that
+ * asked. */
 static void a_client_may_hold_no_more(void **state)
 {
     struct fixture *f = *state;
-    struct need need[KINDS], one = {0};
+    struct dependency dependency[KINDS], one = {0};
     struct bench b = {.memory = body_memory_open(1)};
     struct err e = {0};
 
     bench_open(&b, f, &one, 1);
-    all_kinds(need, f->s, "put/memory");
-    one = need[GATHER];
+    all_kinds(dependency, f->s, "put/memory");
+    one = dependency[GATHER];
     bench_run(&b, "x");
     request(&b);
     assert_true(!b.planned && b.refused == E_TOOBIG && b.run.state == PLAN_RUN_FAILED);
@@ -383,9 +394,9 @@ static void a_client_may_hold_no_more(void **state)
     bench_run(&b, "x");
     assert_int_equal(plan_run_wait(&b.run, NULL, &e), 0);
     arena_reset(&b.arena);
-    assert_int_equal(b.run.facts.count, 1);
-    assert_int_equal(b.run.facts.fact[0].rc, E_BUSY);
-    assert_true(slice_eqs(b.run.facts.fact[0].need.key, "what"));
+    assert_int_equal(b.run.results.count, 1);
+    assert_int_equal(b.run.results.result[0].rc, E_BUSY);
+    assert_true(slice_eqs(b.run.results.result[0].dependency.key, "what"));
     plan_run_fini(&b.run);
     assert_int_equal(b.script.gathered, 0);
     bench_close(&b);
@@ -394,14 +405,15 @@ static void a_client_may_hold_no_more(void **state)
 static void a_plan_ends(void **state)
 {
     struct fixture *f = *state;
-    struct need need[FACTS_MAX + 1];
+    struct dependency dependency[RESULTS_MAX + 1];
     struct bench b = {.memory = NULL};
     struct err e = {0};
 
-    for (size_t i = 0; i < ARRAY_LEN(need); i++) {
-        need[i] = (struct need){.kind = NEED_ROW, .table = TABLE_ORIGIN, .key = SLICE("none")};
+    for (size_t i = 0; i < ARRAY_LEN(dependency); i++) {
+        dependency[i] = (struct dependency){
+            .kind = DEPENDENCY_ROW, .table = TABLE_ORIGIN, .key = SLICE("none")};
     }
-    bench_open(&b, f, need, FACTS_MAX + 1);
+    bench_open(&b, f, dependency, RESULTS_MAX + 1);
     bench_run(&b, "x");
     request(&b);
     assert_int_equal(b.refused, E_INTERNAL);
@@ -419,7 +431,7 @@ static void a_plan_ends(void **state)
     bench_run(&b, "x"); /* nothing is read for who may not ask */
     b.refuse = true;
     request(&b);
-    assert_true(!b.planned && b.refused == 0 && b.run.facts.count == 0);
+    assert_true(!b.planned && b.refused == 0 && b.run.results.count == 0);
     loop_call(loops_at(b.loops, 0), fini, &b);
     bench_close(&b);
 }
@@ -428,13 +440,13 @@ static void a_plan_ends(void **state)
 static void a_client_leaves(void **state)
 {
     struct fixture *f = *state;
-    struct need need[KINDS], one = {0};
+    struct dependency dependency[KINDS], one = {0};
     struct bench b = {.memory = NULL};
 
     bench_open(&b, f, &one, 1);
-    all_kinds(need, f->s, "put/leave");
+    all_kinds(dependency, f->s, "put/leave");
     for (size_t i = 0; i < 2; i++) {
-        one = need[i == 0 ? ROW : GATHER];
+        one = dependency[i == 0 ? ROW : GATHER];
         b.script.held = true;
         bench_run(&b, "x");
         loop_call(loops_at(b.loops, 0), start, &b);
@@ -454,22 +466,22 @@ static void a_client_leaves(void **state)
 static void a_thread_is_stopped(void **state)
 {
     struct fixture *f = *state;
-    struct need need[KINDS], one = {0};
+    struct dependency dependency[KINDS], one = {0};
     _Atomic bool stop = true;
     struct bench b = {.memory = NULL};
     struct err e = {0};
 
     bench_open(&b, f, &one, 1);
-    all_kinds(need, f->s, "put/stop");
-    one = need[GATHER];
+    all_kinds(dependency, f->s, "put/stop");
+    one = dependency[GATHER];
     b.script.held = true;
     bench_run(&b, "x");
     assert_int_equal(plan_run_wait(&b.run, &stop, &e), E_CANCELLED);
-    assert_int_equal(b.run.facts.count, 0);
+    assert_int_equal(b.run.results.count, 0);
     b.script.held = false;
     stop = false;
     assert_int_equal(plan_run_wait(&b.run, &stop, &e), 0); /* asked anew */
-    assert_int_equal(b.run.facts.count, 1);
+    assert_int_equal(b.run.results.count, 1);
     plan_run_fini(&b.run);
     bench_close(&b);
 }
@@ -485,13 +497,13 @@ static void forget_all(struct loop *l, void *arg)
 static void what_was_gathered_is_kept(void **state)
 {
     struct fixture *f = *state;
-    struct need need[KINDS], one = {0};
+    struct dependency dependency[KINDS], one = {0};
     struct bench b = {.memory = NULL};
     struct err e = {0};
 
     bench_open(&b, f, &one, 1);
-    all_kinds(need, f->s, "put/keep");
-    one = need[GATHER];
+    all_kinds(dependency, f->s, "put/keep");
+    one = dependency[GATHER];
     for (unsigned i = 0; i < 4; i++) {
         bench_run(&b, "x");
         assert_int_equal(plan_run_wait(&b.run, NULL, &e), 0);

@@ -57,7 +57,8 @@ static void images_by_namespace(void **state)
     check_v2("/v2/hub/a/tags/list", "ns=", NULL, &hub, "a/tags/list");
 }
 
-/* The version and the token server are nobody's, whatever the listener's root is and whatever client asks. */
+/* The version and the token server are nobody's, whatever the listener's root is and whatever
+ * client asks. */
 static void the_door_is_no_repos(void **state)
 {
     static const char *const query[] = {NULL, "ns=docker.example", "ns=evil.example", "scope=x"};

@@ -99,7 +99,7 @@ static void what_a_request_says(void **state)
                              .forward = names,
                              .forward_count = 2,
                              .source = "test:1"};
-    struct want w = {0};
+    struct lookup w = {0};
     struct ask k;
     char *large = mem_new(VARIANT_VALUES + 1);
 

@@ -4,14 +4,14 @@ static struct repo hf = {.name = "hf"};
 static struct repo pypi = {.name = "pypi"};
 static struct repo *const repos[] = {&hf, &pypi};
 
-static void check(const char *path, const char *root, const struct repo *want, const char *below,
+static void check(const char *path, const char *root, const struct repo *lookup, const char *below,
                   bool reserved)
 {
     struct route to = route_of(repos, ARRAY_LEN(repos), slice_str(path), root);
 
-    assert_ptr_equal(to.repo, want);
+    assert_ptr_equal(to.repo, lookup);
     assert_int_equal(to.reserved, reserved);
-    if (want != NULL) {
+    if (lookup != NULL) {
         assert_slice(to.path, below);
     }
 }

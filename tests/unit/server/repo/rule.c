@@ -70,13 +70,13 @@ static void first_match_wins(void **state)
 
 static void without_a_match_the_origin_decides(void **state)
 {
-    struct want w = {0};
+    struct lookup w = {0};
     const struct rule *r = rules_match(NULL, SLICE("a"));
 
     (void)state;
     assert_true(r->built_in);
     rule_apply(r, SLICE("a"), &w);
-    assert_int_equal(w.class, WANT_MUTABLE);
+    assert_int_equal(w.class, LOOKUP_MUTABLE);
     assert_int_equal(w.ttl_s, TTL_ORIGIN);
     assert_int_equal(w.sie_s, UINT32_MAX);
     assert_int_equal(w.floor_s, 5);
@@ -88,7 +88,7 @@ static void digest_of_a_path(void **state)
     static const char hex[] = "00112233445566778899AABBCCDDEEFF00112233445566778899aabbccddeeff";
     struct rules *rs;
     char path[512];
-    struct want w = {0};
+    struct lookup w = {0};
     char got[DIGEST_HEX + 1];
 
     (void)state;
@@ -102,7 +102,7 @@ static void digest_of_a_path(void **state)
     digest_format(&w.digest, got);
     assert_string_equal(got, "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff");
 
-    w = (struct want){0}; /* SHA-512, MD5: no digest of ours */
+    w = (struct lookup){0}; /* SHA-512, MD5: no digest of ours */
     snprintf(path, sizeof path, "by-hash/SHA512/%s%s", hex, hex);
     rule_apply(rules_match(rs, slice_str(path)), slice_str(path), &w);
     assert_false(w.digest_known);
@@ -114,7 +114,7 @@ static void digest_of_a_path(void **state)
 static void status_maps(void **state)
 {
     struct rules *rs;
-    struct want w = {0};
+    struct lookup w = {0};
 
     (void)state;
     assert_int_equal(

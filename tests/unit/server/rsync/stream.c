@@ -1,4 +1,5 @@
-/* A client that sends a little now and then, and nothing that helps: it is given up all the same. */
+/* A client that sends a little now and then, and nothing that helps: it is given up all the
+ * same. */
 #include "server/rsync/stream.h"
 
 #include <setjmp.h>

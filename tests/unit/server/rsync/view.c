@@ -117,7 +117,8 @@ static void several(void **state)
     check("r", PATHS("a", "a", "a/b", "a"), NULL, "a a/g a/b a/b/f a/b/c a/b/c/h b b/f b/c b/c/h");
 }
 
-/* Names of a list below `base`; those that are not there are told between '!' and its reason's number. */
+/* Names of a list below `base`; those that are not there are told between '!' and its reason's
+ * number. */
 static void names(const char *letters, const char *base, const char *const *name, const char *want)
 {
     struct file_list *l = small_list();

@@ -9,7 +9,8 @@
 
 #include "server/store/batch.h"
 
-/* Many enough to be sorted: keys in disorder, three tables, one key written twice and then removed. */
+/* Many enough to be sorted: keys in disorder, three tables, one key written twice and then
+ * removed. */
 static void test_sorted_by_table_and_key(void **state)
 {
     struct batch *b = batch_new();

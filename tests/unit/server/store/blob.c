@@ -127,7 +127,8 @@ static void test_two_seals_of_one_digest(void **state)
     free((char *)(uintptr_t)bytes.p);
 }
 
-/* An eviction between a seal and its commit takes the row, not the file; the commit brings the row back. */
+/* An eviction between a seal and its commit takes the row, not the file; the commit brings the row
+ * back. */
 static void test_seal_against_removal(void **state)
 {
     struct fixture *f = *state;

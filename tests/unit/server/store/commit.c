@@ -256,7 +256,7 @@ static void test_async(void **state)
 {
     struct fixture *f = *state;
     struct answers a = {.base = event_base_new()};
-    struct mailbox *box = mailbox_open(a.base);
+    struct message_queue *box = message_queue_open(a.base);
 
     answers = &a;
     for (size_t i = 0; i < ARRAY_LEN(a.w); i++) {
@@ -270,7 +270,7 @@ static void test_async(void **state)
     event_base_dispatch(a.base);
     assert_int_equal(a.ok, 1); /* the group sees what its earlier batches put */
     assert_int_equal(get_number(f->s, SLICE("first")), 1);
-    mailbox_close(&box);
+    message_queue_close(&box);
     event_base_free(a.base);
 }
 

@@ -140,7 +140,8 @@ static void test_within_bounds(void **state)
     assert_false(others);
 }
 
-/* Everything that must stay, one that may go, and one that goes only because nothing older is left. */
+/* Everything that must stay, one that may go, and one that goes only because nothing older is
+ * left. */
 static void test_what_stays(void **state)
 {
     struct fixture *f = *state;
@@ -217,7 +218,8 @@ static void test_two_pools(void **state)
     assert_int_equal(left, 8);
 }
 
-/* A reference to a blob that was found, then evicted, fails; before the eviction it keeps the blob. */
+/* A reference to a blob that was found, then evicted, fails; before the eviction it keeps the
+ * blob. */
 static void test_reference_against_eviction(void **state)
 {
     struct fixture *f = *state;

@@ -1,4 +1,5 @@
-/* Who holds a digest: all of them in order, those of one repo and kind, and a few among many without a look at each. */
+/* Who holds a digest: all of them in order, those of one repo and kind, and a few among many
+ * without a look at each. */
 #include "tests/harness/store.h"
 
 #include "server/store/keep.h"

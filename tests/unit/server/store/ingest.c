@@ -1,5 +1,5 @@
-/* Every state of an ingest, by the calls that lead to it, and every call that is not allowed there; what is parked is found again,
- * also when a version before this one parked it. */
+/* Every state of an ingest, by the calls that lead to it, and every call that is not allowed there;
+ * what is parked is found again, also when a version before this one parked it. */
 #include "server/store/ingest.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ static int rows(struct fixture *f)
     return n;
 }
 
-/* --- states ------------------------------------------------------------------------------------------------------- */
+/* --- states ----------------------------------------------------------------------------------- */
 
 static void test_table(void **state)
 {
@@ -138,7 +138,7 @@ static void test_park_and_resume(void **state)
     assert_null(in);
     partial_give(f->s, &p);
     fixture_reopen(f);
-    assert_null(partial_take(f->s, PARTIAL_FILL, SLICE("repo\0path")));
+    assert_null(partial_take(f->s, PARTIAL_FETCH, SLICE("repo\0path")));
     assert_null(partial_take(f->s, PARTIAL_SYNC, SLICE("repo\0pat")));
     p = partial_take(f->s, PARTIAL_SYNC, SLICE("repo\0path"));
     assert_non_null(p);
@@ -237,7 +237,8 @@ static void test_lost(void **state)
     free((char *)(uintptr_t)bytes.p);
 }
 
-/* A disk that fails once, and two saves at a time: the kernel tells one of them alone. The first waits for the other a while. */
+/* A disk that fails once, and two saves at a time: the kernel tells one of them alone. The first
+ * waits for the other a while. */
 enum { OTHER_MS = 500 };
 static atomic_int syncs = -1; /* < 0: the disk is well */
 
@@ -289,7 +290,7 @@ static void test_lost_by_another(void **state)
     ingest_drop(&in);
 }
 
-/* --- what no state allows ----------------------------------------------------------------------------------------- */
+/* --- what no state allows --------------------------------------------------------------------- */
 
 enum misuse { APPEND, WRITE, SAVE, FINISH, SEAL, MISUSES };
 
@@ -359,7 +360,7 @@ static void test_misuse(void **state)
     ingest_drop(&in);
 }
 
-/* --- bytes -------------------------------------------------------------------------------------------------------- */
+/* --- bytes ------------------------------------------------------------------------------------ */
 
 static void test_blocks(void **state)
 {
@@ -410,8 +411,9 @@ static void append_some_whole(struct ingest *in, struct slice bytes)
     }
 }
 
-/* Blocks in memory, blocks that are missing, a job that ends between two, a rest: the digest is that of what was appended. A block in
- * memory is not read from the file, unless a part of it was hashed before. */
+/* Blocks in memory, blocks that are missing, a job that ends between two, a rest: the digest is
+ * that of what was appended. A block in memory is not read from the file, unless a part of it was
+ * hashed before. */
 static void test_recent(void **state)
 {
     struct fixture *f = *state;
@@ -454,7 +456,8 @@ static void test_file_too_short(void **state)
     free((char *)(uintptr_t)bytes.p);
 }
 
-/* In any order; hashed where the next ones come in order, the rest from the file. Some are void and come again. */
+/* In any order; hashed where the next ones come in order, the rest from the file. Some are void and
+ * come again. */
 static void test_places(void **state)
 {
     struct fixture *f = *state;
@@ -485,7 +488,8 @@ static void test_places(void **state)
     free((char *)(uintptr_t)bytes.p);
 }
 
-/* Of two parts the second one is cut off: the first need not be hashed again, not by the next ingest either. */
+/* Of two parts the second one is cut off: the first need not be hashed again, not by the next
+ * ingest either. */
 static void test_mark_and_hasher(void **state)
 {
     struct fixture *f = *state;
@@ -543,7 +547,7 @@ static void test_when_to_save(void **state)
     ingest_drop(&nameless);
 }
 
-/* --- partials ----------------------------------------------------------------------------------------------------- */
+/* --- partials --------------------------------------------------------------------------------- */
 
 static uint64_t park(struct fixture *f, enum partial_kind kind, struct slice name, uint64_t bytes)
 {
@@ -571,22 +575,22 @@ static void test_those_that_go(void **state)
     struct partial *p;
     uint64_t fuller;
 
-    park(f, PARTIAL_FILL, SLICE("a/1"), 10);
-    fuller = park(f, PARTIAL_FILL, SLICE("a/1"), 30);
-    park(f, PARTIAL_FILL, SLICE("a/1"), 20);
-    park(f, PARTIAL_FILL, SLICE("b/1"), 5);
+    park(f, PARTIAL_FETCH, SLICE("a/1"), 10);
+    fuller = park(f, PARTIAL_FETCH, SLICE("a/1"), 30);
+    park(f, PARTIAL_FETCH, SLICE("a/1"), 20);
+    park(f, PARTIAL_FETCH, SLICE("b/1"), 5);
     park(f, PARTIAL_SYNC, SLICE("a/1"), 40);
     assert_int_equal(rows(f), 5);
     partials_drop_lost(f->s);
     assert_int_equal(rows(f), 3);
     fixture_reopen(f);
-    partials_lose(f->s, PARTIAL_FILL, begins, (void *)(uintptr_t) "b");
+    partials_lose(f->s, PARTIAL_FETCH, begins, (void *)(uintptr_t) "b");
     partials_drop_lost(f->s);
     assert_int_equal(rows(f), 2);
     partials_lose_old(f->s, 0, 30);
     partials_drop_lost(f->s);
     assert_int_equal(rows(f), 2);
-    p = partial_take_if(f->s, PARTIAL_FILL, begins, (void *)(uintptr_t) "a");
+    p = partial_take_if(f->s, PARTIAL_FETCH, begins, (void *)(uintptr_t) "a");
     assert_int_equal(p->id, fuller);
     partial_give(f->s, &p);
     partials_lose_old(f->s, 0, 29); /* only fills have such a bound */
@@ -632,7 +636,7 @@ static void test_the_oldest_go(void **state)
     for (int i = 0; i < COUNT; i++) {
         struct partial *p;
         snprintf(name, sizeof name, "%d", i);
-        p = partial_new(PARTIAL_FILL, slice_str(name));
+        p = partial_new(PARTIAL_FETCH, slice_str(name));
         p->id = (uint64_t)i + 1;
         p->saved_unix_s = (uint64_t)(i * 37 % COUNT); /* each once */
         extents_add(&p->have, 0, 10);
@@ -642,7 +646,7 @@ static void test_the_oldest_go(void **state)
     for (int i = 0; i < COUNT; i++) {
         struct partial *p;
         snprintf(name, sizeof name, "%d", i);
-        p = partial_take(f->s, PARTIAL_FILL, slice_str(name));
+        p = partial_take(f->s, PARTIAL_FETCH, slice_str(name));
         assert_int_equal(p != NULL, i * 37 % COUNT >= COUNT - 10);
         partial_free(&p);
     }
@@ -665,7 +669,7 @@ static void test_in_use(void **state)
     assert_int_equal(rows(f), 0);
 }
 
-/* --- a store of the version before -------------------------------------------------------------------------------- */
+/* --- a store of the version before ------------------------------------------------------------ */
 
 static uint64_t old_row(struct fixture *f, struct slice row)
 {
@@ -685,7 +689,7 @@ static uint64_t old_row(struct fixture *f, struct slice row)
     return id;
 }
 
-static void old_fill(struct buf *row, struct slice validator)
+static void old_fetch(struct buf *row, struct slice validator)
 {
     buf_clear(row);
     buf_str(row, "fill3");
@@ -746,7 +750,7 @@ static void test_store_of_before(void **state)
     struct partial *p;
     char got[4];
 
-    old_fill(&row, SLICE("\"e\""));
+    old_fetch(&row, SLICE("\"e\""));
     fill = old_row(f, buf_slice(&row));
     old_sync(&row);
     sync = old_row(f, buf_slice(&row));
@@ -758,7 +762,7 @@ static void test_store_of_before(void **state)
     partials_drop_lost(f->s);
     assert_int_equal(rows(f), 3);
 
-    p = partial_take(f->s, PARTIAL_FILL, SLICE("hf\0key"));
+    p = partial_take(f->s, PARTIAL_FETCH, SLICE("hf\0key"));
     assert_non_null(p);
     assert_int_equal(p->id, fill);
     assert_int_equal(p->saved_unix_s, 1234);

@@ -68,7 +68,8 @@ static void scan(struct store *s, enum table t, struct slice from, struct slice 
     buf_free(&all);
 }
 
-/* Tables that share a family do not see each other; keys and values may be empty or hold any byte. */
+/* Tables that share a family do not see each other; keys and values may be empty or hold any
+ * byte. */
 static void test_tables_are_apart(void **state)
 {
     struct fixture *f = *state;
@@ -105,7 +106,8 @@ static void test_scan_stops(void **state)
     buf_free(&all);
 }
 
-/* A store that an earlier version wrote is opened as it is: whatever a table is called now, its rows lie where they lay. */
+/* A store that an earlier version wrote is opened as it is: whatever a table is called now, its
+ * rows lie where they lay. */
 static void test_tables_stay_where_they_are(void **state)
 {
     static const struct {

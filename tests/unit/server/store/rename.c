@@ -198,7 +198,8 @@ static void test_a_tree_goes(void **state)
     assert_int_equal(sn.seq, 1);
 }
 
-/* Who began on a tree that went, and came again with the same numbers, does not go on with the new one. */
+/* Who began on a tree that went, and came again with the same numbers, does not go on with the new
+ * one. */
 static void test_another_tree_of_that_name(void **state)
 {
     struct fixture *f = *state;

@@ -31,7 +31,8 @@ static void test_newer_schema(void **state)
     assert_null(f->s);
 }
 
-/* Runs this program again, to die with the store open: a fork of this process would lack RocksDB's threads. */
+/* Runs this program again, to die with the store open: a fork of this process would lack RocksDB's
+ * threads. */
 static void die_with_it_open(struct fixture *f)
 {
     char name[] = "store";

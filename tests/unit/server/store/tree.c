@@ -80,7 +80,8 @@ static void test_paths(void **state)
     assert_false(tree_path_valid(slice_of(longest, 4096)));
 }
 
-/* The same paths and contents give one root, whatever the order and the number of edits that led there. */
+/* The same paths and contents give one root, whatever the order and the number of edits that led
+ * there. */
 static void test_same_set_same_root(void **state)
 {
     enum { N = 2000 };

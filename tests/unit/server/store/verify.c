@@ -294,7 +294,8 @@ static void make_sick(const struct fixture *f, const struct digest *d)
     sick_inode = st.st_ino;
 }
 
-/* What an origin has may go and be fetched again; of an upload this is the only one, and the disk may come back. */
+/* What an origin has may go and be fetched again; of an upload this is the only one, and the disk
+ * may come back. */
 static void test_unreadable(void **state)
 {
     struct fixture *f = *state;

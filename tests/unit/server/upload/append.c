@@ -6,7 +6,7 @@
 #include "common/base/log.h"
 #include "server/store/alias.h"
 #include "server/upload/arrival.h"
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 #include "tests/harness/store.h"
 
 enum { NOW = 1800000000, SIZE = 300000 };
@@ -137,14 +137,14 @@ static void restart(void)
 
 static void assert_here(const struct digest *d, size_t n)
 {
-    struct put p = put_of(PUT_OFFER);
+    struct put p = put_of(PUT_UPLOAD_GRANT);
     struct buf key = BUF_INIT(4096), id = BUF_INIT(4096);
     bool has = false;
 
-    assert_int_equal(offer_tree_has(fix->s, &p, d, &has, NULL, NULL), 0);
+    assert_int_equal(upload_grant_tree_has(fix->s, &p, d, &has, NULL, NULL), 0);
     assert_true(has);
     assert_blob(fix->s, d, n);
-    offer_brought_key(&key, p.repo, p.name, d);
+    staged_object_key(&key, p.repo, p.name, d);
     assert_int_equal(store_get(fix->s, TABLE_UPLOAD, buf_slice(&key), &id, NULL), 0);
     assert_int_equal(id.n, UPLOAD_ID);
     buf_free(&key);
@@ -153,10 +153,10 @@ static void assert_here(const struct digest *d, size_t n)
 
 static void assert_nothing(const struct digest *d)
 {
-    struct put p = put_of(PUT_OFFER);
+    struct put p = put_of(PUT_UPLOAD_GRANT);
     bool has = true;
 
-    assert_int_equal(offer_tree_has(fix->s, &p, d, &has, NULL, NULL), 0);
+    assert_int_equal(upload_grant_tree_has(fix->s, &p, d, &has, NULL, NULL), 0);
     assert_false(has);
 }
 
@@ -250,7 +250,8 @@ static void broken_off(void **state)
     assert_here(&w.digest, SIZE);
 }
 
-/* The disk has lost what came, while the digest of it is remembered: all of it comes again, and counts anew. */
+/* The disk has lost what came, while the digest of it is remembered: all of it comes again, and
+ * counts anew. */
 static void a_lost_stage(void **state)
 {
     struct slice other = sample_bytes(8, SIZE / 2);
@@ -308,10 +309,12 @@ static void come(struct coming *x)
     int rc;
 
     fresh_reply();
-    assert_true(offer_begin(fix->s, &p, &x->session, &w.reply, &rc, NULL));
+    assert_true(upload_grant_begin(fix->s, &p, &x->session, &w.reply, &rc, NULL));
     charge_begin(&x->charge, w.u, x->session.id, 0);
-    x->file = (struct arrival){
-        .session = &x->session, .charge = &x->charge, .path = OFFER_FILE, .total = UINT64_MAX};
+    x->file = (struct arrival){.session = &x->session,
+                               .charge = &x->charge,
+                               .path = UPLOAD_GRANT_FILE,
+                               .total = UINT64_MAX};
     assert_int_equal(uploads_open_ingest(w.u, UINT64_MAX, true, &x->file.in, NULL), 0);
     assert_int_equal(arrival_begin(&x->file, NULL, NULL), 0);
     assert_int_equal(uploads_append(&x->charge, x->file.in, slice_first(w.bytes, 1000), NULL), 0);
@@ -547,16 +550,17 @@ static void brought_to_many(void **state)
         assert_int_equal(send_some(p, w.bytes, true), 201);
     }
     for (unsigned i = 0; i <= TREES; i++) {
-        struct put p = put_of(PUT_OFFER);
-        struct buf offers = BUF_INIT(1 << 16);
+        struct put p = put_of(PUT_UPLOAD_GRANT);
+        struct buf upload_grants = BUF_INIT(1 << 16);
         bool has;
         p.name = slice_str(name[i]);
-        assert_int_equal(offer_tree_has(fix->s, &p, &w.digest, &has, NULL, NULL), 0);
+        assert_int_equal(upload_grant_tree_has(fix->s, &p, &w.digest, &has, NULL, NULL), 0);
         assert_int_equal(has, i < TREES);
-        assert_int_equal(offer_tree_has(fix->s, &p, &w.digest, &has, &offers, NULL), 0);
+        assert_int_equal(upload_grant_tree_has(fix->s, &p, &w.digest, &has, &upload_grants, NULL),
+                         0);
         assert_int_equal(has, i < TREES);
-        assert_int_equal(offers.n, i < TREES ? UPLOAD_ID : 0);
-        buf_free(&offers);
+        assert_int_equal(upload_grants.n, i < TREES ? UPLOAD_ID : 0);
+        buf_free(&upload_grants);
     }
 }
 

@@ -1,6 +1,6 @@
 #include "server/upload/parts.h"
 
-#include "server/upload/offer.h"
+#include "server/upload/upload_grant.h"
 #include "tests/harness/store.h"
 
 enum { NOW = 1800000000, EACH = 40000, SIZE = 3 * EACH + 7 };
@@ -58,7 +58,7 @@ static void await(void)
 {
     struct batch *b = batch_new();
 
-    assert_int_equal(run(put_of(PUT_OFFER), NOW), 200);
+    assert_int_equal(run(put_of(PUT_UPLOAD_GRANT), NOW), 200);
     memcpy(w.session.id, w.reply.upload, sizeof w.session.id);
     snprintf(w.session.repo, sizeof w.session.repo, "models");
     snprintf(w.session.name, sizeof w.session.name, "me/gpt");
@@ -167,9 +167,9 @@ static int end(void)
 static void assert_whole(void)
 {
     bool has = false;
-    struct put p = put_of(PUT_OFFER);
+    struct put p = put_of(PUT_UPLOAD_GRANT);
 
-    assert_int_equal(offer_tree_has(fix->s, &p, &w.object.digest, &has, NULL, NULL), 0);
+    assert_int_equal(upload_grant_tree_has(fix->s, &p, &w.object.digest, &has, NULL, NULL), 0);
     assert_true(has);
     assert_blob(fix->s, &w.object.digest, SIZE);
 }
@@ -319,10 +319,11 @@ static void what_no_part_is(void **state)
     assert_int_equal(end(), 404);
 }
 
-/* Who asks again in time goes on where parts have come to; later, and of another size, there is a new place. */
+/* Who asks again in time goes on where parts have come to; later, and of another size, there is a
+ * new place. */
 static void asked_for_again(void **state)
 {
-    struct put p = put_of(PUT_OFFER);
+    struct put p = put_of(PUT_UPLOAD_GRANT);
     struct put_object other = w.object;
     char id[UPLOAD_ID + 1];
     uint64_t each = 0;
@@ -401,12 +402,12 @@ static void a_lost_stage(void **state)
 
 static void how_objects_are_divided(void **state)
 {
-    struct put_object o[OFFER_OBJECTS_MAX] = {{.size_bytes = PARTS_FROM_BYTES - 1},
-                                              {.size_bytes = PARTS_FROM_BYTES},
-                                              {.size_bytes = (uint64_t)128 << 30},
-                                              {.size_bytes = ((uint64_t)128 << 30) + 1},
-                                              {.size_bytes = INT64_MAX}};
-    uint64_t each[OFFER_OBJECTS_MAX];
+    struct put_object o[UPLOAD_GRANT_OBJECTS_MAX] = {{.size_bytes = PARTS_FROM_BYTES - 1},
+                                                     {.size_bytes = PARTS_FROM_BYTES},
+                                                     {.size_bytes = (uint64_t)128 << 30},
+                                                     {.size_bytes = ((uint64_t)128 << 30) + 1},
+                                                     {.size_bytes = INT64_MAX}};
+    uint64_t each[UPLOAD_GRANT_OBJECTS_MAX];
     uint32_t all = 0;
 
     (void)state;
@@ -418,11 +419,11 @@ static void how_objects_are_divided(void **state)
     assert_int_equal(each[3], 2 * PART_BYTES);
     parts_divide(o + 4, 1, each);
     assert_int_equal(parts_count(o[4].size_bytes, each[0]), PARTS_MAX);
-    for (size_t i = 0; i < OFFER_OBJECTS_MAX; i++) {
+    for (size_t i = 0; i < UPLOAD_GRANT_OBJECTS_MAX; i++) {
         o[i].size_bytes = i % 2 != 0 ? UINT64_C(1) << 40 : 5;
     }
-    parts_divide(o, OFFER_OBJECTS_MAX, each);
-    for (size_t i = 0; i < OFFER_OBJECTS_MAX; i++) {
+    parts_divide(o, UPLOAD_GRANT_OBJECTS_MAX, each);
+    for (size_t i = 0; i < UPLOAD_GRANT_OBJECTS_MAX; i++) {
         assert_true((each[i] != 0) == (i % 2 != 0));
         all += each[i] != 0 ? parts_count(o[i].size_bytes, each[i]) : 0;
     }

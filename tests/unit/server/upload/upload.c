@@ -607,7 +607,8 @@ static void sessions_expire(void **state)
     free((char *)(uintptr_t)big.p);
 }
 
-/* Between the last file and the commit: the session goes on where it was, and the store has nothing to repair. */
+/* Between the last file and the commit: the session goes on where it was, and the store has nothing
+ * to repair. */
 static void killed_between_stage_and_commit(void **state)
 {
     struct slice big = sample_bytes(7, 90000);

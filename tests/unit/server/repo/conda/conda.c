@@ -1,6 +1,6 @@
 #include "tests/harness/ask.h"
 
-#include "server/repo/conda/told.h"
+#include "server/repo/conda/reported.h"
 
 #define ONES "1111111111111111111111111111111111111111111111111111111111111111"
 
@@ -27,8 +27,8 @@ static int ask_bare(const char *target)
 
     ask_forget(&k);
     rc = ask(&k, METHOD_GET, target);
-    while (rc == 0 && k.plan.kind == PLAN_NEED) {
-        rc = ask_again(&k, &(struct fact){.rc = E_NOTFOUND});
+    while (rc == 0 && k.plan.kind == PLAN_DEPENDENCY) {
+        rc = ask_again(&k, &(struct result){.rc = E_NOTFOUND});
     }
     return rc;
 }
@@ -42,16 +42,16 @@ static void indexes_change(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(path); i++) {
         assert_int_equal(ask_bare(arena_fmt(&k.arena, "/linux-64/%s?x=%zu", path[i], i).p), 0);
-        assert_int_equal(k.plan.kind, PLAN_WANT);
-        assert_int_equal(k.plan.want.class, WANT_MUTABLE);
-        assert_int_equal(k.plan.want.ttl_s, 300);
-        assert_true(k.plan.want.swr_s == SWR_LIKE_TTL && k.plan.want.neg_ttl_s <= 300);
-        assert_int_equal(k.plan.want.floor_s, FLOOR_NEVER);
-        assert_int_equal(k.plan.want.sie_s, UINT32_MAX);
-        assert_slice(k.plan.want.key, arena_fmt(&k.arena, "linux-64/%s", path[i]).p);
-        assert_slice(k.plan.want.url,
+        assert_int_equal(k.plan.kind, PLAN_LOOKUP);
+        assert_int_equal(k.plan.lookup.class, LOOKUP_MUTABLE);
+        assert_int_equal(k.plan.lookup.ttl_s, 300);
+        assert_true(k.plan.lookup.swr_s == SWR_LIKE_TTL && k.plan.lookup.neg_ttl_s <= 300);
+        assert_int_equal(k.plan.lookup.floor_s, FLOOR_NEVER);
+        assert_int_equal(k.plan.lookup.sie_s, UINT32_MAX);
+        assert_slice(k.plan.lookup.key, arena_fmt(&k.arena, "linux-64/%s", path[i]).p);
+        assert_slice(k.plan.lookup.url,
                      arena_fmt(&k.arena, "https://conda.example/forge/linux-64/%s", path[i]).p);
-        assert_int_equal(k.plan.want.status_maps, i == 0 ? 0 : 1);
+        assert_int_equal(k.plan.lookup.status_maps, i == 0 ? 0 : 1);
     }
 }
 
@@ -59,13 +59,13 @@ static void packages_and_shards_stay(void **state)
 {
     (void)state;
     assert_int_equal(ask_bare("/noarch/g%2B%2B-1-0.conda"), 0);
-    assert_int_equal(k.plan.want.class, WANT_IMMUTABLE);
-    assert_false(k.plan.want.digest_known);
-    assert_slice(k.plan.want.url, "https://conda.example/forge/noarch/g%2B%2B-1-0.conda");
+    assert_int_equal(k.plan.lookup.class, LOOKUP_IMMUTABLE);
+    assert_false(k.plan.lookup.digest_known);
+    assert_slice(k.plan.lookup.url, "https://conda.example/forge/noarch/g%2B%2B-1-0.conda");
     assert_int_equal(ask_bare("/noarch/shards/" ONES ".msgpack.zst"), 0);
-    assert_int_equal(k.plan.want.class, WANT_IMMUTABLE);
-    assert_true(k.plan.want.digest_known);
-    assert_int_equal(k.plan.want.digest.b[31], 0x11);
+    assert_int_equal(k.plan.lookup.class, LOOKUP_IMMUTABLE);
+    assert_true(k.plan.lookup.digest_known);
+    assert_int_equal(k.plan.lookup.digest.b[31], 0x11);
 }
 
 /* Rows that are there, by what stands behind the last NUL of their keys. */
@@ -76,15 +76,15 @@ static int ask_with(const char *target, const char *const *tail, const struct bu
 
     ask_forget(&k);
     rc = ask(&k, METHOD_GET, target);
-    while (rc == 0 && k.plan.kind == PLAN_NEED) {
-        struct fact f = {.rc = E_NOTFOUND};
+    while (rc == 0 && k.plan.kind == PLAN_DEPENDENCY) {
+        struct result f = {.rc = E_NOTFOUND};
         for (size_t i = 0; i < count; i++) {
-            struct slice key = k.plan.need.key;
+            struct slice key = k.plan.dependency.key;
             while (slice_find(key, '\0') >= 0) {
                 (void)slice_cut(&key, '\0');
             }
             if (slice_eqs(key, tail[i])) {
-                f = (struct fact){.bytes = buf_slice(&row[i])};
+                f = (struct result){.bytes = buf_slice(&row[i])};
             }
         }
         rc = ask_again(&k, &f);
@@ -92,50 +92,51 @@ static int ask_with(const char *target, const char *const *tail, const struct bu
     return rc;
 }
 
-static void what_indexes_told(void **state)
+static void what_indexes_reported(void **state)
 {
     static const char *const tail[] = {"fa-1-0.conda", "b", "s", "g"};
     struct buf row[4] = {BUF_INIT(999), BUF_INIT(999), BUF_INIT(999), BUF_INIT(999)};
-    struct told_row f = {.kind = TOLD_FILE, .file = {true, {{7}}, 99, 5, 1, 0}};
+    struct reported_row f = {.kind = REPORTED_FILE, .file = {true, {{7}}, 99, 5, 1, 0}};
 
     (void)state;
-    told_encode(&f, &row[0]);
-    told_encode(&(struct told_row){.kind = TOLD_REPODATA,
-                                   .place = {SLICE("https://far.example/p/"), SLICE_NONE,
-                                             SLICE("https://conda.example/forge/x/repodata.json")}},
-                &row[1]);
-    told_encode(&(struct told_row){.kind = TOLD_REPODATA,
-                                   .place = {SLICE("https://far.example/q/"),
-                                             SLICE("https://far.example/shards/"),
-                                             SLICE("https://conda.example/forge/x/list")}},
-                &row[2]);
-    told_encode(&(struct told_row){.kind = TOLD_GROUP, .group = {5, 1234}}, &row[3]);
+    reported_encode(&f, &row[0]);
+    reported_encode(
+        &(struct reported_row){.kind = REPORTED_REPODATA,
+                               .place = {SLICE("https://far.example/p/"), SLICE_NONE,
+                                         SLICE("https://conda.example/forge/x/repodata.json")}},
+        &row[1]);
+    reported_encode(&(struct reported_row){.kind = REPORTED_REPODATA,
+                                           .place = {SLICE("https://far.example/q/"),
+                                                     SLICE("https://far.example/shards/"),
+                                                     SLICE("https://conda.example/forge/x/list")}},
+                    &row[2]);
+    reported_encode(&(struct reported_row){.kind = REPORTED_GROUP, .group = {5, 1234}}, &row[3]);
     assert_int_equal(ask_with("/x/a-1-0.conda", tail, row, 1), 0);
-    assert_slice(k.plan.want.url, "https://conda.example/forge/x/a-1-0.conda");
-    assert_true(k.plan.want.digest_known && k.plan.want.digest.b[0] == 7 &&
-                k.plan.want.size_bytes == 99 && k.plan.want.no_html);
-    f.file.place = TOLD_REPODATA;
+    assert_slice(k.plan.lookup.url, "https://conda.example/forge/x/a-1-0.conda");
+    assert_true(k.plan.lookup.digest_known && k.plan.lookup.digest.b[0] == 7 &&
+                k.plan.lookup.size_bytes == 99 && k.plan.lookup.no_html);
+    f.file.place = REPORTED_REPODATA;
     buf_clear(&row[0]);
-    told_encode(&f, &row[0]);
+    reported_encode(&f, &row[0]);
     assert_int_equal(ask_with("/x/a-1-0.conda", tail, row, 4), 0);
-    assert_slice(k.plan.want.url, "https://far.example/p/a-1-0.conda");
-    assert_slice(k.plan.want.via, "https://conda.example/forge/x/repodata.json");
-    assert_slice(k.plan.want.key, "x/a-1-0.conda");
+    assert_slice(k.plan.lookup.url, "https://far.example/p/a-1-0.conda");
+    assert_slice(k.plan.lookup.via, "https://conda.example/forge/x/repodata.json");
+    assert_slice(k.plan.lookup.key, "x/a-1-0.conda");
     assert_int_equal(ask_with("/x/a-1-0.conda", tail, row, 1), 0);
-    assert_slice(k.plan.want.url, "https://conda.example/forge/x/a-1-0.conda");
+    assert_slice(k.plan.lookup.url, "https://conda.example/forge/x/a-1-0.conda");
     assert_int_equal(ask_with("/x/shards/" ONES ".msgpack.zst", tail, row, 4), 0);
-    assert_slice(k.plan.want.url, "https://far.example/shards/" ONES ".msgpack.zst");
-    assert_non_null(k.plan.want.reader);
+    assert_slice(k.plan.lookup.url, "https://far.example/shards/" ONES ".msgpack.zst");
+    assert_non_null(k.plan.lookup.reader);
     assert_int_equal(ask_with("/x/repodata.json", tail, row, 4), 0);
-    assert_true(k.plan.delivery == DELIVERY_REWRITTEN && k.plan.want.since_unix_s == 1234);
-    assert_slice(k.plan.want.key, "x/repodata.json?elsewhere");
+    assert_true(k.plan.delivery == DELIVERY_REWRITTEN && k.plan.lookup.since_unix_s == 1234);
+    assert_slice(k.plan.lookup.key, "x/repodata.json?elsewhere");
     assert_int_equal(ask_with("/x/repodata.json.bz2", tail, row, 4), 0);
     assert_int_equal(k.plan.status, 404);
     assert_int_equal(ask_with("/x/run_exports.json.bz2", tail, row, 4), 0);
-    assert_int_equal(k.plan.kind, PLAN_WANT);
-    assert_int_equal(k.plan.want.since_unix_s, 1234);
+    assert_int_equal(k.plan.kind, PLAN_LOOKUP);
+    assert_int_equal(k.plan.lookup.since_unix_s, 1234);
     assert_int_equal(ask_with("/x/repodata_shards.msgpack.zst", tail, row, 4), 0);
-    assert_true(k.plan.delivery == DELIVERY_REWRITTEN && k.plan.want.reader == NULL);
+    assert_true(k.plan.delivery == DELIVERY_REWRITTEN && k.plan.lookup.reader == NULL);
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         buf_free(&row[i]);
     }
@@ -157,7 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(indexes_change),
         cmocka_unit_test(packages_and_shards_stay),
-        cmocka_unit_test(what_indexes_told),
+        cmocka_unit_test(what_indexes_reported),
         cmocka_unit_test(what_is_not_given),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -12,13 +12,13 @@
 #define ONES "1111111111111111111111111111111111111111111111111111111111111111"
 #define MD5  "22222222222222222222222222222222"
 
-static struct buf told;
+static struct buf reported;
 
 static int tell(void *arg, const struct repodata_file *f, struct err *e)
 {
     (void)arg;
     (void)e;
-    buf_addf(&told, SLICE_FMT " %lld %d:%02x\n", SLICE_ARG(f->name), (long long)f->size_bytes,
+    buf_addf(&reported, SLICE_FMT " %lld %d:%02x\n", SLICE_ARG(f->name), (long long)f->size_bytes,
              (int)f->sum.kind, f->sum.b[0]);
     return 0;
 }
@@ -30,7 +30,7 @@ static int read_in(struct slice text, size_t step)
     struct err e = {0};
     int rc = 0;
 
-    buf_clear(&told);
+    buf_clear(&reported);
     for (size_t at = 0; rc == 0 && at < text.n; at += step) {
         rc = repodata_feed(r, slice_of(text.p + at, text.n - at < step ? text.n - at : step), &e);
     }
@@ -46,7 +46,7 @@ static void check(const char *text, int rc, const char *wanted)
     for (size_t step = 1; step <= 1000; step += 999) {
         assert_int_equal(read_in(slice_str(text), step), rc);
         if (rc == 0) {
-            assert_string_equal(buf_cstr(&told), wanted);
+            assert_string_equal(buf_cstr(&reported), wanted);
         }
     }
 }
@@ -111,7 +111,7 @@ static int tell_base(void *arg, struct slice url, struct err *e)
 {
     (void)arg;
     (void)e;
-    buf_addf(&told, "at " SLICE_FMT "\n", SLICE_ARG(url));
+    buf_addf(&reported, "at " SLICE_FMT "\n", SLICE_ARG(url));
     return 0;
 }
 
@@ -126,11 +126,11 @@ static void test_lenient(void **state)
         "\"}},\"packages.conda\":{\"d\":{\"sha256\":\"" ONES "\",\"size\":9}}}");
 
     (void)state;
-    buf_clear(&told);
+    buf_clear(&reported);
     assert_int_equal(repodata_feed(r, text, NULL), 0);
     assert_int_equal(repodata_finish(r, NULL), 0);
     repodata_close(&r);
-    assert_string_equal(buf_cstr(&told),
+    assert_string_equal(buf_cstr(&reported),
                         "at https://far.example/\nb -1 0:00\nc -1 1:22\nd 9 3:11\n");
 }
 
@@ -163,14 +163,14 @@ static void test_bounds(void **state)
 static int setup(void **state)
 {
     (void)state;
-    told = BUF_INIT(1 << 20);
+    reported = BUF_INIT(1 << 20);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    buf_free(&told);
+    buf_free(&reported);
     return 0;
 }
 

@@ -3,7 +3,7 @@
 #include "common/codec/msgpack.h"
 #include "server/repo/conda/shards.h"
 
-static struct buf doc = BUF_INIT(1 << 20), out = BUF_INIT(1 << 20), told = BUF_INIT(1 << 20);
+static struct buf doc = BUF_INIT(1 << 20), out = BUF_INIT(1 << 20), reported = BUF_INIT(1 << 20);
 
 static void text(const char *s)
 {
@@ -19,7 +19,7 @@ static int tell(void *arg, const struct shard_file *f, struct err *e)
 {
     (void)arg;
     (void)e;
-    buf_addf(&told, SLICE_FMT " %lld %d:%02x\n", SLICE_ARG(f->name), (long long)f->size_bytes,
+    buf_addf(&reported, SLICE_FMT " %lld %d:%02x\n", SLICE_ARG(f->name), (long long)f->size_bytes,
              f->digest_known, f->digest.b[0]);
     return 0;
 }
@@ -62,8 +62,8 @@ static void a_shard(void **state)
     text("d-1-0.conda");
     byte(0x80);
     assert_int_equal(shard_read(buf_slice(&doc), tell, NULL, NULL), 0);
-    assert_string_equal(buf_cstr(&told), "a-1-0.tar.bz2 7 1:41\nb-1-0.conda -1 1:42\n"
-                                         "c-1-0.conda -1 0:00\nd-1-0.conda -1 0:00\n");
+    assert_string_equal(buf_cstr(&reported), "a-1-0.tar.bz2 7 1:41\nb-1-0.conda -1 1:42\n"
+                                             "c-1-0.conda -1 0:00\nd-1-0.conda -1 0:00\n");
     for (size_t n = 0; n < doc.n; n++) {
         assert_int_equal(shard_read(slice_first(buf_slice(&doc), n), tell, NULL, NULL), E_INVALID);
     }
@@ -179,7 +179,7 @@ static int fini(void **state)
     (void)state;
     buf_free(&doc);
     buf_free(&out);
-    buf_free(&told);
+    buf_free(&reported);
     return 0;
 }
 

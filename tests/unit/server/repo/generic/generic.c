@@ -64,10 +64,10 @@ static void paths_keys_and_urls(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         assert_int_equal(ask(&k, METHOD_GET, row[i].target), 0);
-        assert_int_equal(k.plan.kind, PLAN_WANT);
-        assert_slice(k.plan.want.key, row[i].key);
-        assert_slice(k.plan.want.url, row[i].url);
-        assert_null(k.plan.want.via.p);
+        assert_int_equal(k.plan.kind, PLAN_LOOKUP);
+        assert_slice(k.plan.lookup.key, row[i].key);
+        assert_slice(k.plan.lookup.url, row[i].url);
+        assert_null(k.plan.lookup.via.p);
         assert_int_not_equal(k.plan.delivery, DELIVERY_REWRITTEN);
     }
     assert_slice(k.plan.subject, "data/http://evil.example/x");
@@ -89,9 +89,9 @@ static void rules_and_methods(void **state)
 {
     (void)state;
     assert_int_equal(ask(&k, METHOD_HEAD, "/x.tar.gz"), 0);
-    assert_int_equal(k.plan.want.class, WANT_IMMUTABLE);
+    assert_int_equal(k.plan.lookup.class, LOOKUP_IMMUTABLE);
     assert_int_equal(ask(&k, METHOD_GET, "/x"), 0);
-    assert_int_equal(k.plan.want.class, WANT_MUTABLE);
+    assert_int_equal(k.plan.lookup.class, LOOKUP_MUTABLE);
     assert_int_equal(ask(&k, METHOD_GET, "/n%6f/x"), 0);
     assert_int_equal(k.plan.status, 403);
     assert_int_equal(ask(&k, METHOD_PUT, "/x"), 0);

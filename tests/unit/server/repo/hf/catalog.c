@@ -42,7 +42,7 @@ static void files_are_found_by_path(void **state)
     buf_free(&b);
 }
 
-static void words_are_those_that_clients_are_told(void **state)
+static void words_are_those_that_clients_are_reported(void **state)
 {
     static const char page[] =
         "[{\"type\":\"file\",\"path\":\"a\",\"size\":1,\"xetHash\":\"" A32 B32
@@ -145,7 +145,7 @@ static void broken_listings_are_refused(void **state)
     }
 }
 
-static void clients_are_told_hashes_and_nothing_else(void **state)
+static void clients_are_reported_hashes_and_nothing_else(void **state)
 {
     static const char doc[] =
         "[{\"type\":\"file\",\"path\":\"a\",\"xetHash\":\"" A32 B32
@@ -167,7 +167,7 @@ static void clients_are_told_hashes_and_nothing_else(void **state)
 }
 
 TESTS(cmocka_unit_test(files_are_found_by_path), cmocka_unit_test(files_are_found_by_hash),
-      cmocka_unit_test(words_are_those_that_clients_are_told),
+      cmocka_unit_test(words_are_those_that_clients_are_reported),
       cmocka_unit_test(an_empty_bucket_has_no_file), cmocka_unit_test(the_last_upload_is_known),
       cmocka_unit_test(broken_listings_are_refused),
-      cmocka_unit_test(clients_are_told_hashes_and_nothing_else))
+      cmocka_unit_test(clients_are_reported_hashes_and_nothing_else))

@@ -1,4 +1,5 @@
-/* Branches that are rolled back: found in any case of letters, and told in a Hub's list of branches. */
+/* Branches that are rolled back: found in any case of letters, and told in a Hub's list of
+ * branches. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -2,10 +2,10 @@
 
 #include "tests/harness/ask.h"
 
-static void assert_is(struct slice got, const char *want)
+static void assert_is(struct slice got, const char *lookup)
 {
-    if (!slice_eqs(got, want)) {
-        fail_msg("\"" SLICE_FMT "\" is not \"%s\"", SLICE_ARG(got), want);
+    if (!slice_eqs(got, lookup)) {
+        fail_msg("\"" SLICE_FMT "\" is not \"%s\"", SLICE_ARG(got), lookup);
     }
 }
 

@@ -52,7 +52,7 @@ static void pages_become_one(void **state)
     buf_free(&b);
 }
 
-static void list(const struct manifest *m, const char *folder, bool recursive, const char *want)
+static void list(const struct manifest *m, const char *folder, bool recursive, const char *lookup)
 {
     struct buf b = BUF_INIT(1 << 16);
     struct slice rest;
@@ -66,7 +66,7 @@ static void list(const struct manifest *m, const char *folder, bool recursive, c
         buf_adds(&names, slice_cut(&rest, '"'));
         buf_byte(&names, ' ');
     }
-    assert_slice(buf_slice(&names), want);
+    assert_slice(buf_slice(&names), lookup);
     buf_free(&names);
     buf_free(&b);
 }

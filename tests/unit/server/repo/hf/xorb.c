@@ -34,7 +34,7 @@ static uint8_t *framed_whole(uint64_t size, uint64_t *n)
     return out;
 }
 
-static void check_span(const uint8_t *want, uint64_t size, uint64_t first, uint64_t end,
+static void check_span(const uint8_t *lookup, uint64_t size, uint64_t first, uint64_t end,
                        size_t step)
 {
     while (first < end) {
@@ -42,7 +42,7 @@ static void check_span(const uint8_t *want, uint64_t size, uint64_t first, uint6
         xorb_piece(size, first, (size_t)min_u64(step, end - first), &p);
         assert_true(p.n >= 1 && p.n <= min_u64(step, end - first));
         for (size_t i = 0; i < p.n; i++) {
-            assert_int_equal(p.head != NULL ? p.head[i] : plain_at(p.plain + i), want[first + i]);
+            assert_int_equal(p.head != NULL ? p.head[i] : plain_at(p.plain + i), lookup[first + i]);
         }
         first += p.n;
     }
@@ -55,15 +55,15 @@ static void test_pieces(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         uint64_t n;
-        uint8_t *want = framed_whole(sizes[i], &n);
+        uint8_t *lookup = framed_whole(sizes[i], &n);
         assert_int_equal(xorb_framed(sizes[i]), n);
         assert_int_equal(xorb_plain(n), sizes[i]);
-        check_span(want, sizes[i], 0, n, SIZE_MAX);
-        check_span(want, sizes[i], 0, n, 5);
+        check_span(lookup, sizes[i], 0, n, SIZE_MAX);
+        check_span(lookup, sizes[i], 0, n, 5);
         for (uint64_t at = STEP - 12; at + 20 < n && at < STEP + 12; at++) {
-            check_span(want, sizes[i], at, at + 20, 64);
+            check_span(lookup, sizes[i], at, at + 20, 64);
         }
-        free(want);
+        free(lookup);
     }
 }
 

@@ -22,20 +22,20 @@ static int teardown(void **state)
 /* A GET whose head is v7; with a file of 5 bytes at its path, or none. */
 static void get(const char *target, bool file)
 {
-    struct fact head = {.snap = {.seq = 7}};
-    struct fact entry = {.rc = file ? 0 : E_NOTFOUND,
-                         .entry = {.type = ENTRY_FILE, .size_bytes = 5}};
+    struct result head = {.snap = {.seq = 7}};
+    struct result entry = {.rc = file ? 0 : E_NOTFOUND,
+                           .entry = {.type = ENTRY_FILE, .size_bytes = 5}};
 
     assert_true(digest_parse(slice_str(root_hex), &head.snap.root));
     ask_forget(&k);
     assert_int_equal(ask(&k, METHOD_GET, target), 0);
-    if (k.plan.kind == PLAN_NEED) {
-        assert_int_equal(k.plan.need.kind, NEED_HEAD);
+    if (k.plan.kind == PLAN_DEPENDENCY) {
+        assert_int_equal(k.plan.dependency.kind, DEPENDENCY_HEAD);
         assert_int_equal(ask_again(&k, &head), 0);
     }
-    if (k.plan.kind == PLAN_NEED) {
-        assert_int_equal(k.plan.need.kind, NEED_ENTRY);
-        assert_true(digest_eq(&k.plan.need.root, &head.snap.root));
+    if (k.plan.kind == PLAN_DEPENDENCY) {
+        assert_int_equal(k.plan.dependency.kind, DEPENDENCY_ENTRY);
+        assert_true(digest_eq(&k.plan.dependency.root, &head.snap.root));
         assert_int_equal(ask_again(&k, &entry), 0);
     }
     ask_forget(&k);
@@ -57,8 +57,8 @@ static void files(void **state)
     get("/me/gpt%40best/x", true);
     assert_slice(k.plan.cache_control, "no-cache");
     assert_int_equal(ask(&k, METHOD_GET, "/me/gpt@best/x"), 0);
-    assert_slice(k.plan.need.name, "me/gpt");
-    assert_slice(k.plan.need.version, "best");
+    assert_slice(k.plan.dependency.name, "me/gpt");
+    assert_slice(k.plan.dependency.version, "best");
 }
 
 static void folders(void **state)
@@ -173,9 +173,9 @@ static void redirects_and_refusals(void **state)
     get("/me/gpt/x", false);
     ask_forget(&k);
     assert_int_equal(ask(&k, METHOD_GET, "/me/none/x"), 0);
-    assert_int_equal(ask_again(&k, &(struct fact){.rc = E_NOTFOUND}), 0);
-    assert_int_equal(k.plan.need.table, TABLE_MOVED);
-    assert_int_equal(ask_again(&k, &(struct fact){.rc = E_NOTFOUND}), 0);
+    assert_int_equal(ask_again(&k, &(struct result){.rc = E_NOTFOUND}), 0);
+    assert_int_equal(k.plan.dependency.table, TABLE_MOVED);
+    assert_int_equal(ask_again(&k, &(struct result){.rc = E_NOTFOUND}), 0);
     assert_int_equal(k.plan.status, 404);
     ask_forget(&k);
 }
@@ -193,15 +193,15 @@ static void moved_trees(void **state)
         {"/api/models/me/old/tree/feature%2Fx/sub%2Fdir?recursive=true",
          "/models/api/models/you/new/tree/feature%2Fx/sub%2Fdir?recursive=true"},
     };
-    const struct fact none = {.rc = E_NOTFOUND};
-    const struct fact moved = {.bytes = SLICE("you/new")};
+    const struct result none = {.rc = E_NOTFOUND};
+    const struct result moved = {.bytes = SLICE("you/new")};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         ask_forget(&k);
         assert_int_equal(ask(&k, METHOD_GET, row[i].target), 0);
         assert_int_equal(ask_again(&k, &none), 0);
-        assert_int_equal(k.plan.need.table, TABLE_MOVED);
+        assert_int_equal(k.plan.dependency.table, TABLE_MOVED);
         assert_int_equal(ask_again(&k, &moved), 0);
         assert_int_equal(k.plan.kind, PLAN_REPLY);
         assert_int_equal(k.plan.status, 307);

@@ -40,15 +40,15 @@ static void plan(enum method method, const char *target)
     rest = slice_from(k.req.path, 4);
     rest = slice_starts(rest, SLICE("models/")) ? slice_from(rest, 7) : rest;
     assert_int_equal(
-        k.repo->ops->plan(k.repo, &k.req, rest, &who, &k.facts, &k.arena, &k.plan, &k.why), 0);
+        k.repo->ops->plan(k.repo, &k.req, rest, &who, &k.results, &k.arena, &k.plan, &k.why), 0);
     k.req.nfields = 0;
 }
 
-static void learn(struct fact f)
+static void learn(struct result f)
 {
-    assert_int_equal(k.plan.kind, PLAN_NEED);
-    f.need = k.plan.need;
-    k.facts.fact[k.facts.count++] = f;
+    assert_int_equal(k.plan.kind, PLAN_DEPENDENCY);
+    f.dependency = k.plan.dependency;
+    k.results.result[k.results.count++] = f;
 }
 
 static void assert_no(int status, const char *code)
@@ -167,10 +167,10 @@ static void mounts(void **state)
     k.repo->anonymous_read = false;
     for (int may = 0; may < 2; may++) {
         plan(METHOD_POST, "/v2/models/me/img/blobs/uploads/?mount=" D256 "&from=models/me/base");
-        assert_int_equal(k.plan.need.kind, NEED_RIGHT);
-        assert_slice(k.plan.need.name, "read");
-        assert_slice(k.plan.need.path, "models/me/base/");
-        learn((struct fact){.rc = may ? 0 : E_NOTFOUND});
+        assert_int_equal(k.plan.dependency.kind, DEPENDENCY_RIGHT);
+        assert_slice(k.plan.dependency.name, "read");
+        assert_slice(k.plan.dependency.path, "models/me/base/");
+        learn((struct result){.rc = may ? 0 : E_NOTFOUND});
         plan(METHOD_POST, "/v2/models/me/img/blobs/uploads/?mount=" D256 "&from=models/me/base");
         assert_put(PUT_APPEND_OPEN);
         assert_true((k.plan.put.to.p != NULL) == may);
@@ -202,13 +202,14 @@ static void manifests(void **state)
     assert_no(400, "NAME_INVALID");
 }
 
-/* Whoever shows no token is asked for one; whoever shows none of ours is told that there is nothing. */
+/* Whoever shows no token is asked for one; whoever shows none of ours is told that there is
+ * nothing. */
 static void blobs_before_their_manifest(void **state)
 {
     (void)state;
     plan(METHOD_GET, "/v2/models/me/img/blobs/" D256);
-    assert_int_equal(k.plan.need.table, TABLE_HOLDER);
-    learn((struct fact){.rc = E_NOTFOUND});
+    assert_int_equal(k.plan.dependency.table, TABLE_HOLDER);
+    learn((struct result){.rc = E_NOTFOUND});
     plan(METHOD_GET, "/v2/models/me/img/blobs/" D256);
     assert_int_equal(k.plan.right, RIGHT_PUBLISH);
     assert_int_not_equal(k.plan.kind, PLAN_REPLY);
@@ -219,16 +220,16 @@ static void blobs_before_their_manifest(void **state)
     for (int may = 0; may < 2; may++) {
         ask_field(&k, "authorization", "Bearer mrd_");
         plan(METHOD_HEAD, "/v2/models/me/img/blobs/" D256);
-        assert_int_equal(k.plan.need.kind, NEED_RIGHT);
+        assert_int_equal(k.plan.dependency.kind, DEPENDENCY_RIGHT);
         assert_int_equal(k.plan.right, RIGHT_READ);
-        learn((struct fact){.rc = may ? 0 : E_NOTFOUND});
+        learn((struct result){.rc = may ? 0 : E_NOTFOUND});
         ask_field(&k, "authorization", "Bearer mrd_");
         plan(METHOD_HEAD, "/v2/models/me/img/blobs/" D256);
         if (may) {
-            assert_int_equal(k.plan.need.table, TABLE_UPLOAD);
+            assert_int_equal(k.plan.dependency.table, TABLE_UPLOAD);
         } else {
             assert_no(404, "BLOB_UNKNOWN");
-            k.facts.count--;
+            k.results.count--;
         }
     }
     who.token = NULL;

@@ -81,32 +81,32 @@ static void pages(void **state)
     assert_int_equal(ask(&k, METHOD_GET, "/simple/"), 0);
     assert_int_equal(k.plan.status, 406);
     assert_int_equal(ask(&k, METHOD_GET, "/simple/demo@v3/"), 0);
-    assert_int_equal(k.plan.need.kind, NEED_HEAD);
-    assert_slice(k.plan.need.name, "simple/demo");
-    assert_slice(k.plan.need.version, "v3");
-    assert_int_equal(ask_again(&k, &(struct fact){.snap = {.seq = 3}}), 0);
+    assert_int_equal(k.plan.dependency.kind, DEPENDENCY_HEAD);
+    assert_slice(k.plan.dependency.name, "simple/demo");
+    assert_slice(k.plan.dependency.version, "v3");
+    assert_int_equal(ask_again(&k, &(struct result){.snap = {.seq = 3}}), 0);
     assert_int_equal(k.plan.form, LIST_PYTHON_PROJECT);
     assert_slice(k.plan.name, "simple/demo");
     ask_forget(&k);
     /* A tree as any other, for who asks for it so. */
     ask_field(&k, "accept", "application/json");
     assert_int_equal(ask(&k, METHOD_GET, "/simple/demo/"), 0);
-    assert_slice(k.plan.need.name, "simple/demo");
+    assert_slice(k.plan.dependency.name, "simple/demo");
     assert_int_equal(ask(&k, METHOD_GET, "/simple/demo/?recursive=1"), 0);
-    assert_int_equal(ask_again(&k, &(struct fact){.snap = {.seq = 3}}), 0);
+    assert_int_equal(ask_again(&k, &(struct result){.snap = {.seq = 3}}), 0);
     assert_int_equal(k.plan.form, LIST_HOSTED_FOLDER);
     ask_forget(&k);
 }
 
 static void files(void **state)
 {
-    struct fact entry = {.entry = {.type = ENTRY_FILE, .size_bytes = 5}};
+    struct result entry = {.entry = {.type = ENTRY_FILE, .size_bytes = 5}};
 
     (void)state;
     assert_int_equal(ask(&k, METHOD_GET, "/simple/a/a-1%2Bl.zip"), 0);
     assert_slice(k.plan.subject, "models/simple/a/a-1+l.zip");
-    assert_int_equal(ask_again(&k, &(struct fact){.snap = {.seq = 3}}), 0);
-    assert_slice(k.plan.need.path, "a-1+l.zip");
+    assert_int_equal(ask_again(&k, &(struct result){.snap = {.seq = 3}}), 0);
+    assert_slice(k.plan.dependency.path, "a-1+l.zip");
     assert_int_equal(ask_again(&k, &entry), 0);
     assert_int_equal(k.plan.kind, PLAN_BLOB);
     assert_slice(k.plan.cache_control, "max-age=365000000, immutable, public");
@@ -130,9 +130,9 @@ static void changes(void **state)
     assert_false(k.plan.put.beside);
     assert_int_equal(ask(&k, METHOD_PUT, "/simple/a/a-1.zip.yanked"), 0);
     assert_int_equal(k.plan.right, RIGHT_PUBLISH); /* before anything is looked at */
-    assert_int_equal(ask_again(&k, &(struct fact){.snap = {.seq = 3}}), 0);
-    assert_slice(k.plan.need.path, "a-1.zip");
-    assert_int_equal(ask_again(&k, &(struct fact){.entry = {.type = ENTRY_FILE}}), 0);
+    assert_int_equal(ask_again(&k, &(struct result){.snap = {.seq = 3}}), 0);
+    assert_slice(k.plan.dependency.path, "a-1.zip");
+    assert_int_equal(ask_again(&k, &(struct result){.entry = {.type = ENTRY_FILE}}), 0);
     assert_int_equal(k.plan.put.kind, PUT_FILE);
     assert_slice(k.plan.put.path, "a-1.zip.yanked");
     assert_int_equal(k.plan.put.max_bytes, PYTHON_WHY_MAX);
@@ -143,7 +143,7 @@ static void changes(void **state)
     assert_int_equal(k.plan.right, RIGHT_TOKEN);
 }
 
-/* --- the form ----------------------------------------------------------------------------------------------------- */
+/* --- the form --------------------------------------------------------------------------------- */
 
 struct asked {
     char subject[200];
@@ -168,7 +168,7 @@ static int bring(struct fixture *fix, struct slice body, size_t piece, struct as
     const struct put put = {.kind = PUT_FORM, .repo = SLICE("models")};
     const struct put_sight sight = {may, a};
     struct uploads *u = uploads_open(fix->s);
-    struct intake *to = intake_open(u, &put);
+    struct form_upload *to = form_upload_open(u, &put);
     void *form = python_form_reader.open(k.repo, &p, &sight);
     struct upload_reply out = {.body = BUF_INIT(1 << 16)};
     int rc = 0;
@@ -182,10 +182,10 @@ static int bring(struct fixture *fix, struct slice body, size_t piece, struct as
         rc = python_form_reader.finish(form, NOW, to, &out, NULL);
     }
     assert_int_equal(rc, 0);
-    *took = intake_bytes(to);
+    *took = form_upload_bytes(to);
     snprintf(why, 400, SLICE_FMT, SLICE_ARG(buf_slice(&out.body)));
     python_form_reader.close(form);
-    intake_close(&to);
+    form_upload_close(&to);
     upload_reply_free(&out);
     uploads_close(&u);
     return out.status;

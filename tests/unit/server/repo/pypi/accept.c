@@ -9,7 +9,7 @@ static void the_table(void **state)
 {
     static const struct {
         const char *accept;
-        enum page_format want;
+        enum page_format lookup;
     } row[] = {
         {NULL, PAGE_TEXT},
         {"", PAGE_TEXT},
@@ -45,7 +45,7 @@ static void the_table(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        if (page_format_of(slice_str(row[i].accept), SLICE_NONE) != row[i].want) {
+        if (page_format_of(slice_str(row[i].accept), SLICE_NONE) != row[i].lookup) {
             fail_msg("Accept: %s", row[i].accept != NULL ? row[i].accept : "(none)");
         }
     }

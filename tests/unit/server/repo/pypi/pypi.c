@@ -42,15 +42,15 @@ static void pages(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         assert_int_equal(ask(&k, METHOD_GET, row[i].target), 0);
-        assert_int_equal(k.plan.kind, PLAN_WANT);
+        assert_int_equal(k.plan.kind, PLAN_LOOKUP);
         assert_int_equal(k.plan.delivery, DELIVERY_REWRITTEN);
         assert_slice(k.plan.variant, "text");
-        assert_slice(k.plan.want.key, row[i].key);
-        assert_slice(k.plan.want.url, row[i].url);
-        assert_int_equal(k.plan.want.class, WANT_MUTABLE);
-        assert_int_equal(k.plan.want.status_map[0].from, 403);
-        assert_int_equal(k.plan.want.status_map[0].to, 404);
-        assert_true(slice_starts(k.plan.want.accept, SLICE(V1J ", ")));
+        assert_slice(k.plan.lookup.key, row[i].key);
+        assert_slice(k.plan.lookup.url, row[i].url);
+        assert_int_equal(k.plan.lookup.class, LOOKUP_MUTABLE);
+        assert_int_equal(k.plan.lookup.status_map[0].from, 403);
+        assert_int_equal(k.plan.lookup.status_map[0].to, 404);
+        assert_true(slice_starts(k.plan.lookup.accept, SLICE(V1J ", ")));
     }
     ask_field(&k, "accept", V1J);
     assert_int_equal(ask(&k, METHOD_GET, "/simple/torch/"), 0);
@@ -92,65 +92,65 @@ static void names_have_one_form(void **state)
 static void files_by_link_id(void **state)
 {
     static const char page[] = "https://files.example\0https://pypi.example/simple/torch/";
-    struct fact link = {.bytes = slice_of(page, sizeof page - 1)};
-    struct fact none = {.rc = E_NOTFOUND};
-    struct file_facts facts = {.digest.b = {1, 2, 3}, .size_bytes = 77};
+    struct result link = {.bytes = slice_of(page, sizeof page - 1)};
+    struct result none = {.rc = E_NOTFOUND};
+    struct file_results results = {.digest.b = {1, 2, 3}, .size_bytes = 77};
     struct buf row = BUF_INIT(256);
-    struct fact file;
+    struct result file;
 
     (void)state;
-    file_row_encode(&facts, &row);
-    file = (struct fact){.bytes = buf_slice(&row)};
+    file_row_encode(&results, &row);
+    file = (struct result){.bytes = buf_slice(&row)};
     assert_int_equal(ask(&k, METHOD_GET, "/+f/0123456789abcdef/whl/torch-2.9%2bcu130.whl"), 0);
-    assert_int_equal(k.plan.kind, PLAN_NEED);
-    assert_int_equal(k.plan.need.table, TABLE_ORIGIN);
-    assert_true(slice_eq(k.plan.need.key, SLICE("pypi\0"
-                                                "0123456789abcdef")));
+    assert_int_equal(k.plan.kind, PLAN_DEPENDENCY);
+    assert_int_equal(k.plan.dependency.table, TABLE_ORIGIN);
+    assert_true(slice_eq(k.plan.dependency.key, SLICE("pypi\0"
+                                                      "0123456789abcdef")));
     assert_slice(k.plan.subject, "pypi/+f/0123456789abcdef/whl/torch-2.9+cu130.whl");
     assert_int_equal(ask_again(&k, &link), 0);
-    assert_int_equal(k.plan.need.kind, NEED_ROW);
-    assert_true(
-        slice_eq(k.plan.need.key, SLICE("pypi\0https://files.example\0whl/torch-2.9+cu130.whl\0"
-                                        "0123456789abcdef")));
+    assert_int_equal(k.plan.dependency.kind, DEPENDENCY_ROW);
+    assert_true(slice_eq(k.plan.dependency.key,
+                         SLICE("pypi\0https://files.example\0whl/torch-2.9+cu130.whl\0"
+                               "0123456789abcdef")));
     assert_int_equal(ask_again(&k, &file), 0);
-    assert_int_equal(k.plan.kind, PLAN_WANT);
-    assert_slice(k.plan.want.key, "+f/https://files.example/whl/torch-2.9+cu130.whl");
-    assert_slice(k.plan.want.url, "https://files.example/whl/torch-2.9%2Bcu130.whl");
-    assert_slice(k.plan.want.via, "https://pypi.example/simple/torch/");
+    assert_int_equal(k.plan.kind, PLAN_LOOKUP);
+    assert_slice(k.plan.lookup.key, "+f/https://files.example/whl/torch-2.9+cu130.whl");
+    assert_slice(k.plan.lookup.url, "https://files.example/whl/torch-2.9%2Bcu130.whl");
+    assert_slice(k.plan.lookup.via, "https://pypi.example/simple/torch/");
     assert_slice(k.plan.cache_control, "max-age=365000000, immutable, public");
-    assert_int_equal(k.plan.want.class, WANT_IMMUTABLE);
-    assert_true(k.plan.want.digest_known);
-    assert_int_equal(k.plan.want.digest.b[2], 3);
-    assert_int_equal(k.plan.want.size_bytes, 77);
+    assert_int_equal(k.plan.lookup.class, LOOKUP_IMMUTABLE);
+    assert_true(k.plan.lookup.digest_known);
+    assert_int_equal(k.plan.lookup.digest.b[2], 3);
+    assert_int_equal(k.plan.lookup.size_bytes, 77);
     assert_int_not_equal(k.plan.delivery, DELIVERY_REWRITTEN);
     ask_forget(&k);
     /* the other spelling is the same object; a page that tells nothing borrows from the others */
     assert_int_equal(ask(&k, METHOD_GET, "/%2Bf/0123456789abcdef/whl/torch-2.9+cu130.whl"), 0);
     assert_int_equal(ask_again(&k, &link), 0);
     assert_int_equal(ask_again(&k, &none), 0);
-    assert_int_equal(k.plan.need.kind, NEED_ROWS);
-    assert_true(
-        slice_eq(k.plan.need.key, SLICE("pypi\0https://files.example\0whl/torch-2.9+cu130.whl\0")));
+    assert_int_equal(k.plan.dependency.kind, DEPENDENCY_ROWS);
+    assert_true(slice_eq(k.plan.dependency.key,
+                         SLICE("pypi\0https://files.example\0whl/torch-2.9+cu130.whl\0")));
     assert_int_equal(ask_again(&k, &file), 0);
-    assert_true(k.plan.want.digest_known);
+    assert_true(k.plan.lookup.digest_known);
     ask_forget(&k);
     assert_int_equal(ask(&k, METHOD_GET, "/+f/0123456789abcdef/whl/torch-2.9+cu130.whl"), 0);
     assert_int_equal(ask_again(&k, &link), 0);
     assert_int_equal(ask_again(&k, &none), 0);
     assert_int_equal(ask_again(&k, &none), 0);
-    assert_slice(k.plan.want.key, "+f/https://files.example/whl/torch-2.9+cu130.whl");
-    assert_false(k.plan.want.digest_known);
-    assert_int_equal(k.plan.want.size_bytes, LENGTH_UNKNOWN);
+    assert_slice(k.plan.lookup.key, "+f/https://files.example/whl/torch-2.9+cu130.whl");
+    assert_false(k.plan.lookup.digest_known);
+    assert_int_equal(k.plan.lookup.size_bytes, LENGTH_UNKNOWN);
     ask_forget(&k);
     buf_free(&row);
 }
 
 static void what_several_pages_tell(void **state)
 {
-    struct file_facts one = {.digest.b = {1}, .size_bytes = 77};
-    struct file_facts unsized = {.digest.b = {1}, .size_bytes = LENGTH_UNKNOWN};
-    struct file_facts other = {.digest.b = {2}, .size_bytes = 77};
-    struct file_facts out;
+    struct file_results one = {.digest.b = {1}, .size_bytes = 77};
+    struct file_results unsized = {.digest.b = {1}, .size_bytes = LENGTH_UNKNOWN};
+    struct file_results other = {.digest.b = {2}, .size_bytes = 77};
+    struct file_results out;
     struct buf rows = BUF_INIT(256);
 
     (void)state;
@@ -178,7 +178,7 @@ static void what_no_page_named_is_absent(void **state)
         assert_int_equal(k.plan.status, 404);
     }
     assert_int_equal(ask(&k, METHOD_GET, "/+f/0123456789abcdef/evil.example/x.whl"), 0);
-    assert_int_equal(ask_again(&k, &(struct fact){.rc = E_NOTFOUND}), 0);
+    assert_int_equal(ask_again(&k, &(struct result){.rc = E_NOTFOUND}), 0);
     assert_int_equal(k.plan.status, 404);
     ask_forget(&k);
     assert_int_equal(ask(&k, METHOD_GET, "/+f/0123456789abcdef/../../x.whl"), E_INVALID);
@@ -188,9 +188,9 @@ static void files_below_the_index(void **state)
 {
     (void)state;
     assert_int_equal(ask(&k, METHOD_HEAD, "/whl/cu130/torch-2.9+cu130.whl"), 0);
-    assert_int_equal(k.plan.kind, PLAN_WANT);
-    assert_slice(k.plan.want.url, "https://pypi.example/whl/cu130/torch-2.9%2Bcu130.whl");
-    assert_int_equal(k.plan.want.class, WANT_IMMUTABLE);
+    assert_int_equal(k.plan.kind, PLAN_LOOKUP);
+    assert_slice(k.plan.lookup.url, "https://pypi.example/whl/cu130/torch-2.9%2Bcu130.whl");
+    assert_int_equal(k.plan.lookup.class, LOOKUP_IMMUTABLE);
     assert_int_not_equal(k.plan.delivery, DELIVERY_REWRITTEN);
     assert_int_equal(ask(&k, METHOD_GET, "/a/b.whl.metadata"), 0);
     assert_slice(k.plan.content_type, "text/plain; charset=utf-8");
@@ -199,15 +199,15 @@ static void files_below_the_index(void **state)
 /* --- documents --- */
 
 static char *rewrite_as(const char *variant, const char *path, struct slice doc, const char *type,
-                        const char *url, int want_rc)
+                        const char *url, int lookup_rc)
 {
-    struct plan p = {.want.key = slice_str(path), .variant = slice_str(variant)};
+    struct plan p = {.lookup.key = slice_str(path), .variant = slice_str(variant)};
     struct rewrite_out out = {.body = BUF_INIT(64 << 20)};
     struct err e = {0};
     int rc = k.repo->ops->rewrite(k.repo, &p, doc, slice_str(type), slice_str(url), &out, &e);
     char *text = strdup(buf_cstr(&out.body));
 
-    if (rc != want_rc) {
+    if (rc != lookup_rc) {
         fail_msg("%d: %s", rc, e.text);
     }
     batch_free(&out.rows);
@@ -588,7 +588,7 @@ static void pages_of_redirected_indexes(void **state)
                              .unknown_host = "drop",
                              .source = "t:1"};
     struct repo *r;
-    struct plan p = {.want.key = SLICE("cu130/torch/"), .variant = SLICE("text")};
+    struct plan p = {.lookup.key = SLICE("cu130/torch/"), .variant = SLICE("text")};
     struct rewrite_out out = {.body = BUF_INIT(1 << 20)};
 
     (void)state;

@@ -46,14 +46,14 @@ static void test_release(void **state)
     buf_free(&in);
 }
 
-static struct buf told;
+static struct buf reported;
 
 static int tell(void *arg, struct slice path, uint64_t size_bytes, const struct digest *d,
                 struct err *e)
 {
     (void)arg;
     (void)e;
-    buf_addf(&told, SLICE_FMT " %llu %02x\n", SLICE_ARG(path), (unsigned long long)size_bytes,
+    buf_addf(&reported, SLICE_FMT " %llu %02x\n", SLICE_ARG(path), (unsigned long long)size_bytes,
              d->b[0]);
     return 0;
 }
@@ -67,17 +67,17 @@ static int read_all(bool sources, const char *text, const char *wanted)
         struct packages_events ev = {.on_file = tell};
         struct packages *p = packages_open(sources, &ev);
         struct err e = {0};
-        told = BUF_INIT(1 << 16);
+        reported = BUF_INIT(1 << 16);
         for (size_t at = 0; rc == 0 && at < strlen(text); at += step) {
             size_t n = strlen(text) - at < step ? strlen(text) - at : step;
             rc = packages_feed(p, slice_of(text + at, n), &e);
         }
         rc = rc == 0 ? packages_finish(p, &e) : rc;
         if (rc == 0) {
-            assert_string_equal(buf_cstr(&told), wanted);
+            assert_string_equal(buf_cstr(&reported), wanted);
         }
         packages_close(&p);
-        buf_free(&told);
+        buf_free(&reported);
     }
     return rc;
 }

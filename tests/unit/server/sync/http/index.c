@@ -10,13 +10,13 @@
 #include "common/base/buf.h"
 #include "server/sync/http/index.h"
 
-static struct buf told;
+static struct buf reported;
 
 static int tell(void *arg, const struct index_item *it)
 {
     (void)arg;
-    buf_addf(&told, SLICE_FMT "%s %lld/%lld %lld/%u\n", SLICE_ARG(it->name), it->folder ? "/" : "",
-             (long long)it->size_bytes, (long long)it->size_step,
+    buf_addf(&reported, SLICE_FMT "%s %lld/%lld %lld/%u\n", SLICE_ARG(it->name),
+             it->folder ? "/" : "", (long long)it->size_bytes, (long long)it->size_step,
              it->mtime_s == INT64_MIN ? -1LL : (long long)it->mtime_s, it->mtime_step_s);
     return 0;
 }
@@ -26,12 +26,12 @@ static void expect(const char *page, const char *wanted, uint64_t left_out)
     struct index_events ev = {.on_item = tell};
     struct err e = {0};
 
-    told = BUF_INIT(1 << 20);
+    reported = BUF_INIT(1 << 20);
     assert_int_equal(index_read(INDEX_HTML, slice_str(page), SLICE("http://h/pub/a%20b/"), &ev, &e),
                      0);
-    assert_string_equal(buf_cstr(&told), wanted);
+    assert_string_equal(buf_cstr(&reported), wanted);
     assert_int_equal(ev.left_out, left_out);
-    buf_free(&told);
+    buf_free(&reported);
 }
 
 static void test_servers(void **state)

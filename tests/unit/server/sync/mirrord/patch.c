@@ -25,7 +25,7 @@ static struct pieces of(const char *letters)
     return p;
 }
 
-static void expect(const char *want, const char *have, const char *told)
+static void expect(const char *want, const char *have, const char *reported)
 {
     struct pieces w = of(want), h = of(have);
     struct buf out = BUF_INIT(4096);
@@ -41,7 +41,7 @@ static void expect(const char *want, const char *have, const char *told)
         }
         buf_str(&out, " ");
     }
-    assert_string_equal(buf_cstr(&out), told);
+    assert_string_equal(buf_cstr(&out), reported);
     assert_int_equal(p.here_bytes + p.fetch_bytes, w.size_bytes);
     patch_free(&p);
     pieces_free(&w);
@@ -60,7 +60,8 @@ static void test_what_is_here_is_copied(void **state)
     expect("zzzzzzzz", "zz", "0-1<0 1-2<0 2-3<0 3-4<0 4-5<0 5-6<0 6-7<0 7-8<0 ");
 }
 
-/* Less than four pieces here (256 KiB) between two that must come are fetched along; at the ends they are not. */
+/* Less than four pieces here (256 KiB) between two that must come are fetched along; at the ends
+ * they are not. */
 static void test_short_gaps_are_none(void **state)
 {
     (void)state;

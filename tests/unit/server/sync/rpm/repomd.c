@@ -21,9 +21,9 @@ static int tell(void *arg, struct slice path, uint64_t size_bytes, const struct 
     return 0;
 }
 
-static int read_in(struct slice text, size_t step, struct buf *told)
+static int read_in(struct slice text, size_t step, struct buf *reported)
 {
-    struct primary_events ev = {.on_file = tell, .arg = told};
+    struct primary_events ev = {.on_file = tell, .arg = reported};
     struct primary *p = primary_open(&ev);
     struct err e = {0};
     int rc = 0;
@@ -39,16 +39,16 @@ static int read_in(struct slice text, size_t step, struct buf *told)
 
 static void check(const char *text, int rc, const char *wanted)
 {
-    struct buf told = BUF_INIT(1 << 20);
+    struct buf reported = BUF_INIT(1 << 20);
 
     for (size_t step = 1; step <= 1000; step += 999) {
-        buf_clear(&told);
-        assert_int_equal(read_in(slice_str(text), step, &told), rc);
+        buf_clear(&reported);
+        assert_int_equal(read_in(slice_str(text), step, &reported), rc);
         if (rc == 0) {
-            assert_string_equal(buf_cstr(&told), wanted);
+            assert_string_equal(buf_cstr(&reported), wanted);
         }
     }
-    buf_free(&told);
+    buf_free(&reported);
 }
 
 #define HEAD                                                                                       \
@@ -85,7 +85,7 @@ static void test_primary(void **state)
 
 static void test_bombs(void **state)
 {
-    struct buf b = BUF_INIT(8 << 20), told = BUF_INIT(1 << 20);
+    struct buf b = BUF_INIT(8 << 20), reported = BUF_INIT(1 << 20);
 
     (void)state;
     check("<!DOCTYPE x [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;\">]>"
@@ -95,21 +95,21 @@ static void test_bombs(void **state)
     for (int i = 0; i < 100000; i++) {
         buf_str(&b, "<a>");
     }
-    assert_int_equal(read_in(buf_slice(&b), 1000, &told), E_TOOBIG);
+    assert_int_equal(read_in(buf_slice(&b), 1000, &reported), E_TOOBIG);
     buf_clear(&b);
     buf_str(&b, "<metadata a=\"");
     for (int i = 0; i < 4 << 20; i++) {
         buf_byte(&b, 'a');
     }
-    assert_int_equal(read_in(buf_slice(&b), 1 << 16, &told), E_TOOBIG);
+    assert_int_equal(read_in(buf_slice(&b), 1 << 16, &reported), E_TOOBIG);
     buf_clear(&b); /* text is dropped as it comes */
     buf_str(&b, "<metadata><package>");
     for (int i = 0; i < 4 << 20; i++) {
         buf_byte(&b, 'a');
     }
-    assert_int_equal(read_in(buf_slice(&b), 1 << 16, &told), E_INVALID);
+    assert_int_equal(read_in(buf_slice(&b), 1 << 16, &reported), E_INVALID);
     buf_free(&b);
-    buf_free(&told);
+    buf_free(&reported);
 }
 
 static void test_repomd(void **state)

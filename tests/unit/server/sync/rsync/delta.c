@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-static void it_is_asked_for_where_it_pays(void **state)
+static void it_is_in_flight_for_where_it_pays(void **state)
 {
     struct delta d = {.given_up = 0};
 
@@ -33,7 +33,7 @@ static void a_class_that_changes_whole_is_given_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_asked_for_where_it_pays),
+        cmocka_unit_test(it_is_in_flight_for_where_it_pays),
         cmocka_unit_test(a_class_that_changes_whole_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* A connection by a name: the name is looked up elsewhere, whoever gives up need not wait for it. A dead address among living ones:
- * whoever answers is connected, whatever the others do. */
+/* A connection by a name: the name is looked up elsewhere, whoever gives up need not wait for it. A
+ * dead address among living ones: whoever answers is connected, whatever the others do. */
 #include "server/sync/rsync/dial.h"
 
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 
 struct visit {
     struct event_base *base;
-    struct mailbox *box;
+    struct message_queue *box;
     struct dial *dial;
     unsigned calls;
     int fd;
@@ -40,7 +40,7 @@ static int setup(void **state)
     static struct visit v;
 
     v = (struct visit){.base = event_base_new(), .fd = -1};
-    v.box = mailbox_open(v.base);
+    v.box = message_queue_open(v.base);
     *state = &v;
     return 0;
 }
@@ -53,7 +53,7 @@ static int teardown(void **state)
     if (v->fd != -1) {
         close(v->fd);
     }
-    mailbox_close(&v->box);
+    message_queue_close(&v->box);
     event_base_free(v->base);
     return 0;
 }
@@ -117,7 +117,7 @@ static void given_up_before_the_answer(void **state)
 
     start(v, "127.0.0.1", 1);
     dial_close(&v->dial);
-    mailbox_close(&v->box); /* as a run does that has ended */
+    message_queue_close(&v->box); /* as a run does that has ended */
     assert_int_equal(v->calls, 0);
 }
 
@@ -215,7 +215,8 @@ static void add_open(struct ground *g)
     assert_int_equal(listen(g->listens[g->places - 1], 8), 0);
 }
 
-/* Nobody accepts, and the one place in its queue is taken: what comes now is dropped without a word. */
+/* Nobody accepts, and the one place in its queue is taken: what comes now is dropped without a
+ * word. */
 static void add_silent(struct ground *g)
 {
     struct place *p = add_place(g);

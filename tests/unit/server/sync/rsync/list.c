@@ -131,7 +131,8 @@ static void the_first_in_order_leads(void **state)
     list_free(&l);
 }
 
-/* As files, but with the target that each has; a leader that says another one, or is no link, leads nobody. */
+/* As files, but with the target that each has; a leader that says another one, or is no link, leads
+ * nobody. */
 static void links_follow_links(void **state)
 {
     static const struct {

@@ -1,4 +1,5 @@
-/* A visit against a peer that is written here: which answers to its requests the machine takes, and when. */
+/* A visit against a peer that is written here: which answers to its requests the machine takes, and
+ * when. */
 #include "server/sync/rsync/pull.h"
 
 #include <setjmp.h>
@@ -17,7 +18,7 @@ struct visit {
     struct pull *p;
     struct index_coding coding; /* of the peer's answers */
     bool listed;
-    struct buf told; /* "5 7-" : 5 was answered, 7 is missing; "!" a phase is over */
+    struct buf reported; /* "5 7-" : 5 was answered, 7 is missing; "!" a phase is over */
 };
 
 static int on_list(void *arg, struct file_list *l)
@@ -58,7 +59,7 @@ static int on_end(void *arg, int32_t index, bool good)
     struct visit *v = arg;
 
     (void)good;
-    buf_addf(&v->told, "%d ", (int)index);
+    buf_addf(&v->reported, "%d ", (int)index);
     return 0;
 }
 
@@ -66,7 +67,7 @@ static void on_missing(void *arg, int32_t index)
 {
     struct visit *v = arg;
 
-    buf_addf(&v->told, "%d- ", (int)index);
+    buf_addf(&v->reported, "%d- ", (int)index);
 }
 
 static void on_phase(void *arg, unsigned phase)
@@ -74,7 +75,7 @@ static void on_phase(void *arg, unsigned phase)
     struct visit *v = arg;
 
     (void)phase;
-    buf_str(&v->told, "! ");
+    buf_str(&v->reported, "! ");
 }
 
 static void on_done(void *arg)
@@ -120,7 +121,8 @@ static void put_entry(struct buf *list, char name, uint32_t mode)
     put_int(list, (int32_t)mode);
 }
 
-/* Up to the list, with requests for 5, all of it, and for 7, all of it or against a basis of two blocks. */
+/* Up to the list, with requests for 5, all of it, and for 7, all of it or against a basis of two
+ * blocks. */
 static void begin(struct visit *v, bool basis)
 {
     static const struct pull_events ev = {on_list,    on_begin, on_bytes, read_basis, on_end,
@@ -131,7 +133,7 @@ static void begin(struct visit *v, bool basis)
                                       .limits = {.entries = 100, .text_bytes = 1 << 16}};
     struct buf list = BUF_INIT(1 << 12);
 
-    *v = (struct visit){.coding = INDEX_CODING_INIT, .told = BUF_INIT(1 << 12)};
+    *v = (struct visit){.coding = INDEX_CODING_INIT, .reported = BUF_INIT(1 << 12)};
     v->p = pull_new(&set, &ev, v);
     assert_int_equal(feed(v, SLICE("@RSYNCD: 30.0\n@RSYNCD: OK\n")), 0);
     assert_int_equal(feed(v, SLICE("\0seed")), 0); /* no abilities */
@@ -183,11 +185,11 @@ static int end_phase(struct visit *v)
     return feed_frame(v, MUX_DATA, &data);
 }
 
-static void end(struct visit *v, const char *told)
+static void end(struct visit *v, const char *reported)
 {
-    assert_string_equal(buf_cstr(&v->told), told);
+    assert_string_equal(buf_cstr(&v->reported), reported);
     pull_free(&v->p);
-    buf_free(&v->told);
+    buf_free(&v->reported);
 }
 
 static void answers_come_in_order(void **state)

@@ -1,0 +1,48 @@
+/* deps.h - what server/admin uses of a running mirrord: the parts that it shows and steers, and the
+ * calls that it makes upwards.
+ *
+ * threads  filled in before the first request, and not changed after
+ */
+#ifndef SERVER_ADMIN_DEPS_H
+#define SERVER_ADMIN_DEPS_H
+
+#include "server/gate/gate.h"
+#include "server/hub/deps.h"
+#include "server/http/server.h"
+#include "server/request/serve.h"
+#include "server/request/traffic.h"
+
+struct modules;
+struct prefetches;
+struct sync;
+
+struct control_ops { /* what needs the whole daemon; any thread but a loop */
+    /* The old settings stay when it fails. */
+    int (*reload)(void *arg, struct reload_news *news, struct err *e);
+    /* Whether a reload with this configuration would be refused; changes nothing. */
+    int (*try)(void *arg, const struct conf *c, struct err *e);
+    void *arg;
+};
+
+struct admin_deps {
+    const char *conf_path;
+    struct store *store;
+    struct cache *cache;
+    struct pool *disk, *readers;
+    struct gate *gate;
+    struct access_log *access;
+    struct http_server *http;
+    struct serve *serve;
+    struct traffic *traffic;
+    struct peers *peers;
+    struct repos *repos;
+    struct lifecycle *lifecycle;
+    struct modules *modules;
+    struct sync *sync;
+    struct prefetches *prefetches;
+    const struct hub_deps *hub;
+    _Atomic bool *collecting; /* one gc_run() at a time */
+    struct control_ops ops;
+};
+
+#endif

@@ -244,11 +244,11 @@ def test_keys_of_the_status_are_those_that_are_told(mirrord, origin):
 
 
 def test_words_of_the_field():
-    """What the code calls a shelf is a local cache to those who use it; a table's titles say what the number is."""
+    """A shelf is a local cache to those who use it; a table's titles say what the number is."""
     ours = re.compile(r"\b(the|a|node's|no) shelf\b|\bWIRE\b")
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/protocols").glob("*.md"), *(ROOT / "docs/man").iterdir()]
     helps = [subprocess.run([BUILD / "trainagent", *w], capture_output=True, text=True, check=False).stdout for w in (["--help"], ["preflight", "--list"])]
-    titles = [(ROOT / f"server/ctl/{name}.c").read_text() for name in ("sync", "status", "top")]
+    titles = [(ROOT / f"server/ctl/{name}.c").read_text() for name in ("sync", "status")]
     found = [(p.name, m[0]) for p in pages for m in ours.finditer(p.read_text()) if p.name != "benchmarks.md"]
     assert found == [] and not any(ours.search(text) for text in helps)
     assert not any(re.search(r'"[^"]*\b(WIRE|FILL)\b', text) for text in titles)

@@ -8,7 +8,7 @@ TREE = {
     "docs/glossary.md": "| term | what it is |\n|---|---|\n| seal | It turns a stage into a blob. |\n",
     "docs/page.md": "[There](glossary.md) and [nowhere](lost.md), said in docs/gone.md and decision 0007.\n",
     "docs/decisions/0001-one.md": "Superseded: the sheaf, research/one, was DESIGN 3's.\n",
-    "server/cache/fetch.h": "/* What a fill is (STYLE 2). A shelf is none here. */\nint fill_start(void);\n",
+    "server/cache/fill.h": "/* What a fill is (STYLE 2). A shelf is none here. */\nint fill_start(void);\n",
     "server/cache/filler.h": "int begin(void); /* decision 0001 */\n",
     "server/sync/fill.h": "int fill_it(void);\n#define S \"a scribe\"\n",
     "agent/pins.c": "/* The fate of a corridor\n * and its errand. */\nint shelf_pin(int a); " + 80 * "/" + "\n",
@@ -37,12 +37,12 @@ def test_a_small_tree(tmp_path):
             found[name].append(line.strip())
     assert code == 0
     assert found["identifiers with a term that the field has another word for"] == ["fill_start 1", "shelf_pin 1"]
-    assert found["files and folders named by such a term"] == ["server/cache/fetch.h", "server/cache/filler.h"]
+    assert found["files and folders named by such a term"] == ["server/cache/fill.h", "server/cache/filler.h"]
     assert [line.partition(": ")[0] for line in found["lines of comments and docs with such a term"]] == [
-        "agent/pins.c:1", "agent/pins.c:2", "server/cache/fetch.h:1"]
+        "agent/pins.c:1", "agent/pins.c:2", "server/cache/fill.h:1"]
     assert found["citations that lead nowhere"] == [
         "docs/decisions/0001-one.md:1: research/one", "docs/decisions/0001-one.md:1: DESIGN 3",
-        "docs/page.md:1: docs/gone.md", "docs/page.md:1: decision 0007", "docs/page.md:1: lost.md", "server/cache/fetch.h:1: STYLE 2"]
+        "docs/page.md:1: docs/gone.md", "docs/page.md:1: decision 0007", "docs/page.md:1: lost.md", "server/cache/fill.h:1: STYLE 2"]
     assert found["pairs of one stem in a folder"] == ["agent: pin, pins", "server/cache: fill, filler"]
     assert found["files with a line beyond the formatter's limit"] == ["agent/pins.c"]
 

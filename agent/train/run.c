@@ -679,8 +679,8 @@ int run_open(struct run *r, struct err *e)
     rc = rc != 0 ? rc : make_out(r, e); /* before anything takes long */
     rc = rc != 0 ? rc : agree_on_attempt(r, ks, e);
     rc = rc != 0 ? rc : agree_on_options(r, ks, step, e);
-    if (rc == 0) {
-        r->k->stream_close(&ks); /* else it stays: to close it could hang */
+    if (rc == 0 || r->comm->size == 1) {
+        r->k->stream_close(&ks); /* else it stays: a collective on it may never end */
     }
     rc = rc != 0 ? rc : open_tp(r, e);
     rc = rc != 0 ? rc : open_shards(r, e);

@@ -1,4 +1,11 @@
-/* cache_priv.h - the cache's inside, for its own files. */
+/* cache_priv.h - the inside of the cache, for the files of this folder.
+ *
+ * It declares struct cache, a lookup that waits (struct cache_ask), and the calls between answer.c,
+ * ask.c, hit.c, entry.c, cache.c and keeper.c.
+ *
+ * owns     the cache owns its entries and fetches; an ask is counted (ask_release())
+ * threads  as each part says; the groups and entries belong to the fetch thread
+ */
 #ifndef SERVER_CACHE_CACHE_PRIV_H
 #define SERVER_CACHE_CACHE_PRIV_H
 
@@ -13,11 +20,11 @@
 
 enum {
     GET_FOR_HEAD_BYTES =
-        1 << 20, /* of a larger one that may have changed, a HEAD asks the origin for a HEAD */
+        1 << 20, /* for a larger object that may have changed, a HEAD is sent as a HEAD */
 };
 
-/* Whoever is busy and does not say for how long is left alone so long: an origin by us, we by
- * clients. */
+/* The pause after an overload that names no time: for us before we ask the origin again, and for
+ * our clients. */
 enum { BUSY_S = 5 };
 
 struct cache {
@@ -30,36 +37,36 @@ struct cache {
     struct event *tick;
     pthread_t thread;
 
-    struct lock lock; /* guards the links of `fills` against cache_fetches() */
+    struct lock lock; /* guards the links of `fetches` against cache_fetches() */
     struct list fetches;
-    struct vary_group *groups; /* uthash; the fetch thread's, as all below */
-    /* entries that all who asked have left, until the event has seen to them */
+    struct vary_group *groups; /* uthash; only for the fetch thread, as all below */
+    /* Entries that all clients have left, until the event handles them. */
     struct list forsaken;
     struct event *forsake;
-    struct list resting; /* entries with nothing but a memory, oldest first */
+    struct list resting; /* entries that only remember an answer, oldest first */
     size_t resting_count;
-    size_t resting_bytes; /* of the words that they remember */
+    size_t resting_bytes; /* of the texts that they remember */
     unsigned busy;        /* jobs and commits of entries */
-    unsigned idle;     /* fetches that nobody wants, and that wait for somebody: at the last tick */
-    unsigned idle_now; /* the same, as far as this tick has come */
-    struct going *going;  /* uthash, by client (fetch.c) */
-    unsigned going_count; /* fills on their accounts */
+    unsigned idle;       /* fetches that no client uses and that are kept ready: at the last tick */
+    unsigned idle_now;   /* the same count, during the current tick */
+    struct going *going; /* uthash, by client (fetch.c) */
+    unsigned going_count; /* fetches on their accounts */
     bool closing;
     struct message close_message;
 
-    _Atomic uint64_t announced_bytes; /* of all fetches */
-    _Atomic unsigned asks;            /* out */
+    _Atomic uint64_t announced_bytes; /* the sum over all fetches */
+    _Atomic unsigned asks;            /* lookups without an answer */
     void (*on_change)(void *arg, struct slice repo, struct slice key);
     void *on_change_arg;
     struct keeper *keeper;
-    struct lock keep_lock;         /* one eviction at a time, and what was seen then: */
-    uint64_t unused_none_until_ms; /* nothing is unused for an hour */
+    struct lock keep_lock;         /* one eviction at a time; it also guards the next field */
+    uint64_t unused_none_until_ms; /* until then nothing has been unused for an hour */
     struct share *share;
 
     struct {
         _Atomic uint64_t hits, misses, collapsed, revalidated, stale, negative, failed, fetches,
             fetch_total_bytes, verify_failures, evicted_bytes, evicted_blobs, waiting, crowded,
-            share_looks; /* at all fetches, for a client's share */
+            share_looks; /* passes over all fetches to work out a client's share */
     } count;
 };
 
@@ -72,20 +79,21 @@ struct answer *answer_of_fetch(struct fetch *f, const struct lookup *w,
                                enum cache_state state); /* holds f */
 struct answer *answer_of_status(struct cache *c, int status, enum cache_state state,
                                 uint32_t retry_after_s, const struct err *why);
-/* The origin's no, or what is no object: with its words, where f has them and the status is the
- * origin's own. */
+/* An error of the origin, or an answer that is not an object. It has the origin's text where f has
+ * it and the status is the origin's own. */
 struct answer *answer_of_error(struct cache *c, struct fetch *f, int status, enum cache_state state,
                                const struct origin_head *h);
-/* Of an upstream HEAD: no bytes behind it. */
+/* The answer to an upstream HEAD: it has no body. */
 struct answer *answer_of_head(struct cache *c, const struct origin_head *h, const struct lookup *w);
 
 /* --- ask.c --- */
-/* w's strings in arena a; the origin is held by the caller's own count. */
+/* Copies w with its strings into arena a. The caller holds the origin by its own count. */
 void lookup_copy(struct arena *a, const struct lookup *w, struct lookup *out);
 struct cache_ask {
     struct cache *cache;
-    _Atomic unsigned refs; /* the answer's way back, and each message that says something of it */
-    struct loop *loop;     /* NULL: nobody waits, it revalidates what was given stale */
+    _Atomic unsigned refs; /* for the answer's way back, and for each message about it */
+    /* NULL: no client waits; it revalidates an answer that was served stale */
+    struct loop *loop;
     struct arena arena;
     struct lookup lookup;
     struct origin *origin;
@@ -95,66 +103,68 @@ struct cache_ask {
     _Atomic bool cancelled;
     struct answer *answer;
     struct cache_entry
-        *entry;       /* where it waits; NULL: nowhere. The fetch thread's, as the next three */
+        /* where it waits, or NULL; this and the next three belong to the fetch thread */
+        *entry;
     struct list node; /* in the entry */
     struct crowd_ask place;
-    struct fair_clients clients; /* who wait for it: the want's, and whom cache_share() named */
-    uint64_t until_ms;           /* the end of its patience; 0: it has no end */
-    bool until_silent;           /* at that end it waits on, unless the origin is silent */
+    /* who waits: the lookup's client, and those named by cache_share() */
+    struct fair_clients clients;
+    uint64_t until_ms; /* when its patience ends; 0: never */
+    bool until_silent; /* when it ends, wait on unless the origin is silent */
     struct job job;
     struct message message;
-    struct message leaving; /* cache_cancel() */
+    struct message leaving; /* for cache_cancel() */
 };
 void ask_release(struct cache_ask *k);                  /* any thread */
 void ask_answer(struct cache_ask *k, struct answer *a); /* takes a; any thread */
 
 /* --- hit.c --- */
-/* A row, decoded, and its blob. Blocks. E_NOTFOUND also when the blob is gone or is not the one
- * wanted. */
+/* A decoded row and its blob. Blocks. E_NOTFOUND also when the blob is gone or is not the requested
+ * one. */
 struct hit {
     struct arena arena;
     struct object object;
     struct blob *blob;
-    struct slice vary_key; /* of the variant that it is (variant.h) */
+    struct slice vary_key; /* of this variant (variant.h) */
 };
-/* like: the tail of the variant that came last, whether it suits or not; empty: there are none.
- * NULL: not asked for. */
+/* like: the vary key of the newest variant, whether it matches or not; empty: there are none. NULL:
+ * the caller does not need it. */
 MUST_USE int hit_find(struct cache *c, struct slice row_key, const struct lookup *w,
                       struct hit **out, struct buf *like, struct err *e);
 void hit_free(struct hit **hp);
-/* The rows behind that key. */
+/* Calls each() for the rows of all variants of that key. */
 MUST_USE int variants_each(struct cache *c, struct slice row_key,
                            int (*each)(void *arg, struct slice vary_key, struct slice row),
                            void *arg, struct err *e);
 
 /* --- entry.c --- */
 void entry_ask(struct cache *c, struct cache_ask *k); /* fetch thread, as the next two */
-void entry_leave(struct cache_ask *k); /* it has been cancelled: it waits nowhere any more */
+void entry_leave(struct cache_ask *k); /* after a cancel: it no longer waits anywhere */
 void entry_share(struct cache_entry *n, uint64_t client); /* this client waits there, too */
 void entries_end_forsaken(struct cache *c);
-void entries_drop_all(struct cache *c); /* at close: everybody is told */
-/* Entries of these row keys (object_key_is) are cut loose from the table: a later want begins anew,
- * and what is under way for them hands in no row any more. */
+void entries_drop_all(struct cache *c); /* at close: every ask gets an answer */
+/* Removes the entries of these row keys (object_key_is()) from the table. A later lookup starts
+ * afresh, and work under way for them commits no row. */
 void entries_forget(struct cache *c, struct slice key, bool below);
-/* The same for those whose bytes may change. */
+/* The same, for objects whose bytes may change. */
 void entries_expire(struct cache *c, struct slice key, bool below);
 void entries_rest_tick(struct cache *c, uint64_t now_ms);
 
 /* --- cache.c --- */
-void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: tells on_change */
+void cache_changed(struct cache *c, struct slice row_key); /* fetch thread: calls on_change */
 void cache_changed_post(struct cache *c, struct slice repo, struct slice key); /* any thread */
 
 /* --- keeper.c --- */
 struct keeper *keeper_open(struct cache *c);
 void keeper_close(struct keeper **kp);
-/* For a client that has had its share: makes room for n bytes of a fetch by what the client
- * brought, and by what nobody uses. Pool. */
+/* For a client that has used its share: makes room for n bytes of a fetch by evicting the client's
+ * own objects and unused ones. Pool thread. */
 MUST_USE int cache_make_room_beyond(struct cache *c, uint64_t client, uint64_t n, struct err *e);
-/* Could it, for n bytes once `within` more have come? own_bytes: what the client may put out beside
- * what it brought. Removes nothing. Pool. */
+/* Could cache_make_room_beyond() make room for n bytes after `within` more have arrived? own_bytes:
+ * what the client may evict beside the objects that it brought. Removes nothing. Pool thread. */
 MUST_USE int cache_room_beyond(struct cache *c, uint64_t client, uint64_t within,
                                uint64_t own_bytes, uint64_t n, struct err *e);
-/* Are n bytes more than what is free, and what the client may put out of its own? */
+/* Are n bytes more than the free space and the client's own objects together? */
 bool cache_is_tight(struct cache *c, uint64_t client, uint64_t n);
 
 #endif

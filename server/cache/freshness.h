@@ -1,6 +1,10 @@
-/* freshness.h - how long an answer is good, by the origin's word and by the rule's (RFC 9111 4.2,
+/* freshness.h - how long an answer is fresh, as the origin and the repo's rule say (RFC 9111 4.2,
  * RFC 5861).
  *
+ * freshness_read() parses the header fields of a response; freshness_judge() and the others decide
+ * from the stored object what may be served.
+ *
+ * owns     nothing
  * threads  pure functions; time is an argument
  */
 #ifndef SERVER_CACHE_FRESHNESS_H
@@ -9,11 +13,11 @@
 #include "server/cache/object.h"
 
 struct freshness { /* what the origin said */
-    /* no-store, private, or Vary: *, or a Vary of too many fields. Any other Vary tells answers
-     * apart (variant.h). */
+    /* no-store, private, Vary: *, or a Vary of too many fields. Any other Vary separates variants
+     * (variant.h). */
     bool no_store;
     bool must_revalidate;
-    /* no-store was said, even if must-understand beside it allows what is understood */
+    /* no-store was present, even if must-understand beside it allows what is understood */
     bool forbidden;
     bool reported; /* the origin said how long; else it is a guess or the default */
     uint64_t age_s;
@@ -22,19 +26,20 @@ struct freshness { /* what the origin said */
     uint32_t sie_s;
 };
 
-/* fields: of a 200, 206 or 304. w: whose targets count (lookup.h); NULL: Cache-Control alone does.
- * default_ttl_s when they say nothing. Invalid or contradicting values are stale. */
+/* fields: of a 200, 206 or 304. w: the lookup whose targeted fields count (lookup.h); NULL: only
+ * Cache-Control does. default_ttl_s applies when the fields say nothing. Invalid or contradictory
+ * values make the answer stale. */
 void freshness_read(const struct http_field *fields, size_t nfields, const struct lookup *w,
                     uint64_t now_unix_s, uint32_t default_ttl_s, struct freshness *out);
 
-/* Does Cache-Control name this field (in small messages) in no-cache="..." or private="..."? Then
- * only the answer that the origin has just given or confirmed may have it (RFC 9111 5.2.2.4,
+/* Does Cache-Control name this field (in lower case) in no-cache="..." or private="..."? Then only
+ * an answer that the origin has just given or confirmed may carry it (RFC 9111 5.2.2.4,
  * 5.2.2.7). */
 bool freshness_withholds(const struct http_field *fields, size_t nfields, struct slice name);
 
-/* Is this the object that is wanted at all? By its digest where one is promised, else by where it
- * came from: what another origin had under the name (the configuration was changed) is none of this
- * one's. */
+/* Is this the requested object? An expected digest decides; without one, the origin that it came
+ * from does. An object that another origin had under this name, before the configuration changed,
+ * does not match. */
 bool object_answers(const struct object *o, const struct lookup *w);
 
 enum verdict_fresh {
@@ -44,11 +49,11 @@ enum verdict_fresh {
 };
 enum verdict_fresh freshness_judge(const struct object *o, const struct lookup *w,
                                    uint64_t now_unix_s);
-/* The origin is in trouble: may the old one be served? */
+/* The origin is in trouble: may the old object be served? */
 bool freshness_allows_stale_on_error(const struct object *o, const struct lookup *w,
                                      uint64_t now_unix_s);
-/* The origin takes its time: may the old one be served meanwhile? Not where somebody insists on the
- * origin's word. */
+/* The origin is slow: may the old object be served in the meantime? Not where a response of the
+ * origin is required. */
 bool freshness_allows_stale_on_delay(const struct object *o, const struct lookup *w,
                                      uint64_t now_unix_s);
 /* When freshness_judge() stops saying FRESH; UINT64_MAX for immutable. */

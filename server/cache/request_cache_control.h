@@ -1,9 +1,10 @@
-/* request_cache_control.h - what a client's Cache-Control asks of a cache (RFC 9111 5.2.1).
+/* request_cache_control.h - what a client's Cache-Control requests of a cache (RFC 9111 5.2.1).
  *
- * Of no account for immutable objects: pip sends no-cache with every piece of a wheel. no-store is
- * not heard: an answer that one client may not have kept is still the one that all the others come
- * for.
+ * It does not count for immutable objects, because pip sends no-cache with every piece of a wheel.
+ * no-store is ignored: an answer that one client must not keep is still the one that all other
+ * clients request.
  *
+ * owns     nothing
  * threads  plain data, pure functions
  */
 #ifndef SERVER_CACHE_REQUEST_CACHE_CONTROL_H
@@ -17,14 +18,14 @@ struct request_cache_control {
     uint32_t max_age_s;
     uint32_t min_fresh_s;
     uint32_t max_stale_s; /* UINT32_MAX: however stale */
-    bool only_cached;     /* 504 rather than a question to the origin */
+    bool only_cached;     /* only-if-cached: a 504 instead of a request to the origin */
 };
 
-/* Without a Cache-Control field all is zero: nothing is asked. What is not understood is not
- * asked. */
+/* Without a Cache-Control field all members are zero. Directives that are not understood are
+ * ignored. */
 void request_cache_control_read(const struct http_req *req, struct request_cache_control *out);
-/* An answer of that age which stays fresh for so long: is it not new enough for the client? refresh
- * aside. */
+/* Is an answer of that age, which stays fresh for so long, too old for the client? `refresh` is not
+ * considered. */
 bool request_cache_control_refuses(const struct request_cache_control *d, uint64_t age_s,
                                    uint64_t fresh_s);
 

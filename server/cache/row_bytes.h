@@ -1,5 +1,10 @@
-/* row_bytes.h - texts in the cache's rows: behind their length in eight bytes; one that is not
- * there (p == NULL) and "" stay different. */
+/* row_bytes.h - strings in the cache's rows.
+ *
+ * Each string follows its length in eight bytes. An absent string (p == NULL) and "" stay
+ * different.
+ *
+ * threads  pure functions
+ */
 #ifndef SERVER_CACHE_ROW_BYTES_H
 #define SERVER_CACHE_ROW_BYTES_H
 

@@ -1,11 +1,12 @@
-/* atime.h - when a blob was last wanted, in hours: noted in memory on every hit, written lazily and
- * seldom.
+/* atime.h - when a blob was last used, in hours.
  *
- * A table of what was touched since the last flush; a row is written at most once in
- * ATIME_STEP_HOURS while the digest stays in the table. When the table is full, touches are dropped
- * until the next flush: eviction samples anyway.
+ * Each hit is noted in memory, in a table of the blobs that were used since the last flush. Rows
+ * are written lazily: at most one per digest in ATIME_STEP_HOURS, while the digest stays in the
+ * table. When the table is full, hits are dropped until the next flush, which does no harm because
+ * eviction samples anyway.
  *
- * threads  any; blob_touch() takes a lock only for the first touch in an hour (or when two blobs
+ * owns     struct atimes, from atimes_init() to atimes_fini()
+ * threads  any; blob_touch() takes a lock only for the first hit in an hour (or when two blobs
  *          share a slot)
  */
 #ifndef SERVER_STORE_ATIME_H
@@ -27,15 +28,15 @@ struct atimes {
     struct atime *slot;
     size_t used;
     size_t dirty;
-    struct recent *recent; /* by digest: a tag of the blob and the hour that was noted last */
+    struct recent *recent; /* by digest: a tag of the blob and of the last hour that was noted */
 };
 
 void atimes_init(struct atimes *x);
 void atimes_fini(struct atimes *x);
-/* Puts up to `max` rows that are due into b; the count. When the table is more than half full, it
- * is emptied after. */
+/* Puts up to `max` rows that are due into b and returns their number. Afterwards the table is
+ * emptied if it is more than half full. */
 size_t atime_collect(struct atimes *x, struct batch *b, size_t max);
-/* The latest access, noted or written; 0: none known. */
+/* The latest access, in memory or in a row; 0: none is known. */
 MUST_USE int atime_hour(struct store *s, const struct digest *d, uint32_t *hour, struct err *e);
 
 static inline uint32_t hour_of(uint64_t unix_s)

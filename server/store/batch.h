@@ -1,5 +1,11 @@
-/* batch.h - what a struct batch holds, for the commit thread: changes, preconditions, and what
- * happens afterwards. */
+/* batch.h - the inside of a struct batch, for the commit thread.
+ *
+ * A batch has changes, preconditions, and actions that follow the commit. store.h has the calls
+ * that fill one.
+ *
+ * owns     batch_free() frees the steps and closes the removed files
+ * threads  one at a time
+ */
 #ifndef SERVER_STORE_BATCH_H
 #define SERVER_STORE_BATCH_H
 
@@ -15,48 +21,49 @@ struct batch_step {
 };
 
 enum after_kind {
-    AFTER_SEALED,     /* the digest is registered in seal.h: leave, whatever became of the batch */
-    AFTER_UNLINK,     /* done: remove the blob's file */
-    AFTER_QUARANTINE, /* done: move it aside, the first to go */
-    AFTER_SET_ASIDE,  /* done: move it aside, the last copy of it perhaps */
-    AFTER_UNPARK,     /* done: remove partial/<id> */
+    /* the digest is registered in seal.h: leave it, whatever became of the batch */
+    AFTER_SEALED,
+    AFTER_UNLINK,     /* after the commit: remove the blob's file */
+    AFTER_QUARANTINE, /* after the commit: move it aside; such files are deleted first */
+    AFTER_SET_ASIDE,  /* after the commit: move it aside; it may be the last copy */
+    AFTER_UNPARK,     /* after the commit: remove partial/<id> */
 };
 
 struct after {
     enum after_kind kind;
     struct digest digest;
     uint64_t id;
-    int fd; /* of a file that was removed: its blocks are freed by whoever frees the batch, not by the commit thread */
+    /* of a removed file: batch_free() frees its blocks, so that the commit thread does not have to */
+    int fd;
 };
 
 struct batch {
-    struct buf steps; /* whole ones; its rc says that there were more than it holds */
+    struct buf steps; /* complete steps only; its rc says that more were added than it holds */
     struct after *after;
     size_t nafter;
     size_t after_room;
     struct store *store; /* with AFTER_SEALED */
-    bool committed;      /* its rows are there: whoever leaves the seals need not look for them */
-    /* Runs on the commit thread with no write pending and before any of this batch; nonzero fails
-     * the batch. */
+    bool committed;      /* its rows exist: code that leaves the seals need not look for them */
+    /* Runs on the commit thread, with no write pending and before any step of this batch. Nonzero
+     * fails the batch. */
     int (*check)(struct store *s, void *arg, struct err *e);
     void *check_arg;
 };
 
-/* Puts the steps into the order of their keys, table by table; those of one key stay as they were.
- * A batch is all or nothing, so only speed tells: rows that come in order find their places in
- * RocksDB's memtables near the last one's. */
+/* Sorts the steps by table and key; steps of one key keep their order. A batch is all or nothing,
+ * so this only affects speed: RocksDB's memtables insert a row faster next to the previous one. */
 void batch_sort(struct batch *b);
-/* Walks the steps: *at starts at 0; false at the end. */
+/* Iterates over the steps: *at starts at 0; false at the end. */
 bool batch_next(const struct batch *b, size_t *at, struct batch_step *out);
 void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
                  void *arg);
-/* Once the batch is durable, and only then: deletes go row first, file second. A blob's file that a
- * row names by then, or that a stage is sealing, stays. */
+/* Runs once the batch is durable, and only then: a delete removes the row first and the file
+ * second. A blob's file stays if a row names it by then or a stage is sealing it. */
 void batch_after(struct batch *b, enum after_kind kind, const struct digest *d, uint64_t id);
 /* The digest is being sealed by this batch (seal_enter() was called for it). */
 void batch_sealed(struct batch *b, struct store *s, const struct digest *d);
-/* Forgets the seals without a look at their files: the commit thread keeps those of a write in
- * doubt. */
+/* Forgets the seals without looking at their files: the commit thread keeps those of a write whose
+ * outcome is unknown. */
 void batch_forget_seals(struct batch *b);
 
 #endif

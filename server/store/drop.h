@@ -1,12 +1,13 @@
-/* drop.h - taking a blob away with all rows that lead to it: what eviction, collection and damage
- * have in common.
+/* drop.h - removes a blob with all rows that lead to it, for eviction, collection and damage.
  *
- * drop_look() reads the blob's row and its holders; the caller judges. drop_put() adds the removal
- * to a batch. Between the two anything may have changed, so a batch with drops carries
- * drops_check(), which looks again on the commit thread: same row, same holders, nobody sealing the
- * digest; else E_CHANGED and nothing happens.
+ * drop_look() reads the blob's row and its holders; the caller decides; drop_put() adds the removal
+ * to a batch. Anything may change between the two, so a batch with drops carries drops_check(),
+ * which looks again on the commit thread: the row and the holders must be the same, and no seal of
+ * the digest may be under way. Otherwise the commit fails with E_CHANGED and nothing is removed.
  *
- * threads  one at a time a drop; blocks
+ * owns     drop_free() frees what drop_look() read
+ * threads  one at a time per drop; blocks
+ * errors   E_NOTFOUND; E_CHANGED from the commit
  */
 #ifndef SERVER_STORE_DROP_H
 #define SERVER_STORE_DROP_H
@@ -23,15 +24,16 @@ struct drop {
     size_t objects, others;
 };
 
-/* E_NOTFOUND: no such blob; E_CORRUPT: its row does not decode (the drop is usable all the
- * same). */
+/* E_NOTFOUND: there is no such blob. E_CORRUPT: its row cannot be decoded; the drop is usable all
+ * the same. */
 MUST_USE int drop_look(struct store *s, const struct digest *d, struct drop *out, struct err *e);
 void drop_free(struct drop *x);
-/* Holders in order: *at starts at 0; false at the end. Keys that do not parse are skipped. */
+/* Iterates over the holders in order: *at starts at 0; false at the end. Keys that cannot be parsed
+ * are skipped. */
 bool drop_holder(const struct drop *x, size_t *at, struct slice *repo, char *kind,
                  struct slice *key);
-/* Removes the blob's rows, its 'o' holders and their objects; other holders stay. Then the file, as
- * `after` says. */
+/* Removes the blob's rows, its 'o' holders and their objects; other holders stay. The file follows,
+ * as `after` says. */
 void drop_put(const struct drop *x, struct batch *b, enum after_kind after);
 
 struct drops {
@@ -40,13 +42,13 @@ struct drops {
 };
 int drops_check(struct store *s, void *drops, struct err *e); /* for batch_check() */
 
-/* Takes away those that nobody holds; of what changes meanwhile, or cannot be read, the collection
- * takes care later. */
+/* Removes those blobs that have no holder. One that changes in the meantime or cannot be read is
+ * left to a later collection. */
 void drop_unheld(struct store *s, const struct digest *d, size_t count);
 
-/* Parts of a row's key in TABLE_HOLDER. */
+/* Parses a row's key in TABLE_HOLDER. */
 MUST_USE bool holder_parse(struct slice row_key, struct slice *repo, char *kind, struct slice *key);
-/* The first key behind all that begin with prefix; false: there is none. */
+/* The first key after all keys that begin with prefix; false: there is none. */
 MUST_USE bool key_after_prefix(struct slice prefix, struct buf *out);
 
 #endif

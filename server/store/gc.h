@@ -1,9 +1,12 @@
-/* gc.h - what the snapshots of all trees reach, as sets of 64-bit hashes.
+/* gc.h - everything that the snapshots of all trees reach, as sets of 64-bit hashes.
+ *
+ * mark_run() walks every snapshot once and fills a struct mark, which collection and the fsck then
+ * look up.
  *
  * owns     mark_free() releases the sets
- * threads  one at a time; blocks, and reads every node of every snapshot once a tree
- * errors   E_CORRUPT when a tree does not read and nobody takes on_bad: what is reached is then not
- *          known
+ * threads  one at a time; blocks, and reads every node of every snapshot once per tree
+ * errors   E_CORRUPT when a tree cannot be read and on_bad is not set: what is reached is then
+ *          unknown
  */
 #ifndef SERVER_STORE_GC_H
 #define SERVER_STORE_GC_H
@@ -15,14 +18,14 @@
 struct mark {
     struct set64 nodes;   /* node ids */
     struct set64 digests; /* of files in any tree */
-    struct set64 held;    /* digest and tree */
-    struct set64 heads;   /* tree and the head's newest number */
-    struct set64 seen;    /* node and tree: visited */
+    struct set64 held;    /* pairs of a digest and a tree */
+    struct set64 heads;   /* pairs of a tree and its head's newest number */
+    struct set64 seen;    /* pairs of a node and a tree that were visited */
 };
 
 struct mark_events {
     void (*on_bad)(void *arg, struct slice tree, uint64_t seq, const struct err *why);
-    /* Once for every file and tree. tree: repo NUL name. */
+    /* Called once for every file and tree. tree: repo NUL name. */
     int (*on_file)(void *arg, struct slice tree, const struct entry *en, struct err *e);
     void *arg;
 };

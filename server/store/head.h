@@ -1,4 +1,11 @@
-/* head.h - the rows of heads and snapshots, for this folder's own files. */
+/* head.h - the rows of heads and snapshots, for the files of this folder.
+ *
+ * tree.h has the calls for everybody else.
+ *
+ * owns     nothing: head_load() fills the caller's bufs
+ * threads  any; head_load() blocks
+ * errors   E_NOTFOUND, E_INVALID
+ */
 #ifndef SERVER_STORE_HEAD_H
 #define SERVER_STORE_HEAD_H
 
@@ -6,15 +13,15 @@
 
 struct head {
     uint64_t live_seq;
-    uint64_t newest_seq; /* numbers are never used again */
-    bool hold;           /* rolled back: a sync must not publish over it by itself */
-    /* changes with every label, tag and branch; begins anywhere, so that no tree's row equals
-     * that of one that had its name before */
+    uint64_t newest_seq; /* numbers are never reused */
+    bool hold;           /* rolled back: a sync must not publish over it on its own */
+    /* Changes with every label, tag and branch. It starts at a random number, so that a tree's row
+     * never equals the row of an earlier tree of the same name. */
     uint64_t names;
 };
 
 MUST_USE int head_decode(struct slice value, struct head *out, struct err *e);
-/* Of a tree; key and row keep what a batch may rely on. E_NOTFOUND, E_INVALID. */
+/* The head of a tree. key and row are filled for a batch's preconditions. E_NOTFOUND, E_INVALID. */
 MUST_USE int head_load(struct store *s, struct slice repo, struct slice name, struct buf *key,
                        struct buf *row, struct head *out, struct err *e);
 void head_put(struct batch *b, struct slice key, const struct head *h);

@@ -1,6 +1,7 @@
-/* ingest.h - an object on its way into the store: its bytes are written, hashed behind the writer,
- * made durable now and then, and become a blob in the end; or they are parked, and the next ingest
- * goes on from there.
+/* ingest.h - writes one object into the store.
+ *
+ * Its bytes are written, hashed behind the writer and made durable from time to time. In the end
+ * they become a blob, or they are parked and the next ingest resumes them.
  *
  *   ingest_open()             ingest_resume()
  *        |                          |
@@ -11,14 +12,17 @@
  *                   WHOLE           |                                    |
  *        ingest_seal(), ingest_park(), ingest_drop(): ENDED <------------+
  *
- * What is on disk is always in this order: bytes, then the rows that speak of them (ingest_save),
- * then the blob's name, then its row (ingest_seal). A parked one is found by its struct partial.
+ * The order on disk is always the same: bytes, then the rows that mention them (ingest_save()),
+ * then the blob's name, then its row (ingest_seal()). A parked ingest is found by its struct
+ * partial.
  *
- * owns     the one who opened it; the last three calls take it, also when they fail
- * threads  any; all block. One thread calls ingest_append(), any number ingest_write(), in places
- *          that do not overlap; beside them any number ingest_hash() and ingest_save(). The others
- *          are called when nobody is at it
- * errors   E_NOSPACE after make_room() was asked once; E_IO: a LOST one cannot be saved or sealed
+ * owns     the opener owns it; ingest_seal(), ingest_park() and ingest_drop() take it, also when
+ *          they fail
+ * threads  any; all block. One thread calls ingest_append(); any number call ingest_write(), for
+ *          ranges that do not overlap; at the same time any number call ingest_hash() and
+ *          ingest_save(). The other calls must not run in parallel with these
+ * errors   E_NOSPACE after make_room() was asked once; E_IO: a LOST ingest cannot be saved or
+ *          sealed
  */
 #ifndef SERVER_STORE_INGEST_H
 #define SERVER_STORE_INGEST_H
@@ -29,25 +33,25 @@
 #include "server/store/partial.h"
 
 enum ingest_state {
-    INGEST_MEMORY, /* there is no file yet */
+    INGEST_MEMORY, /* without a file */
     INGEST_FILE,   /* bytes go to a stage */
-    INGEST_LOST, /* the disk did not take all: bytes can be read, nothing is saved or sealed any more */
-    INGEST_WHOLE, /* it is hashed to its end, and nothing comes any more */
+    INGEST_LOST,   /* the disk failed: bytes can be read, but no longer saved or sealed */
+    INGEST_WHOLE,  /* hashed to its end; no more bytes are accepted */
     INGEST_ENDED,
 };
 
 struct ingest_how {
-    uint64_t length_bytes; /* of the whole, as far as is known; 0: it is not */
-    bool reserve;          /* space for it is taken now, else as bytes come */
-    bool named;            /* it may be saved, parked and resumed */
+    uint64_t length_bytes; /* of the whole object, as far as it is known; 0: unknown */
+    bool reserve;          /* space is reserved at the start; else as bytes arrive */
+    bool named;            /* it can be saved, parked and resumed */
     bool small;            /* it begins in MEMORY */
-    bool blocks;           /* what is appended is gathered into whole blocks: ingest_flush() */
-    /* ingest_append() hashes as far as this, the rest is for ingest_hash(); */
+    bool blocks;           /* appended bytes are gathered into whole blocks: ingest_flush() */
+    /* ingest_append() hashes up to this offset; the rest is left to ingest_hash(). */
     uint64_t hash_bytes;
-    /* which is spared reading what it finds in memory: of all that count here together, so much.
-     * NULL: nothing is kept. */
+    /* The bytes that are kept in memory so that ingest_hash() need not read them, summed over all
+     * ingests that share this counter. NULL: nothing is kept. */
     _Atomic uint64_t *recent_bytes;
-    /* Returns 0 when n bytes may fit now. NULL: nothing can be done. */
+    /* Returns 0 when n bytes may fit now. NULL: no room can be made. */
     int (*make_room)(void *arg, uint64_t n);
     void *make_room_arg;
 };
@@ -55,54 +59,54 @@ struct ingest_how {
 struct ingest;
 MUST_USE int ingest_open(struct store *s, const struct ingest_how *how, struct ingest **out,
                          struct err *e);
-/* Goes on with what p says is there: what is appended goes behind its first run. E_NOTFOUND,
- * E_BUSY; E_CORRUPT: p has a sum, and it is another (all of it is read for that). */
+/* Continues from the bytes that p describes: appended bytes follow its first run. E_NOTFOUND,
+ * E_BUSY; E_CORRUPT: p has a sum and the bytes have another (all of them are read to check it). */
 MUST_USE int ingest_resume(struct store *s, const struct partial *p, const struct ingest_how *how,
                            struct ingest **out, struct err *e);
 MUST_USE int ingest_append(struct ingest *in, struct slice bytes, struct err *e);
 MUST_USE int ingest_flush(struct ingest *in, struct err *e);
 MUST_USE int ingest_write(struct ingest *in, const void *p, size_t n, uint64_t off, struct err *e);
-/* Bytes that were written there: they are hashed if they are next, and nobody else is at it. Never
- * waits. */
+/* Hashes bytes that were just written at `off`, if they are the next ones and no other thread is
+ * hashing. Never waits. */
 void ingest_hash_along(struct ingest *in, struct slice bytes, uint64_t off);
-/* Hashes what was written, as far as upto. */
+/* Hashes the written bytes up to `upto`. */
 MUST_USE int ingest_hash(struct ingest *in, uint64_t upto, struct err *e);
-/* Makes durable what was written before. What the disk has not taken is lost for all who have part
- * in it. */
+/* Makes the bytes written so far durable. If the disk fails, they are lost for all users of this
+ * ingest. */
 MUST_USE int ingest_sync(struct ingest *in, struct err *e);
-/* The same, then commits b with p as the stage's row: sets its id and time, and the sum of what it
- * has, where it is to have one. Takes *bp (NULL: a batch of its own). */
+/* As ingest_sync(), then commits b with p as the stage's row. Sets p's id and time, and the sum of
+ * its bytes where it needs one. Takes *bp (NULL: a batch of its own). */
 MUST_USE int ingest_save(struct ingest *in, struct partial *p, struct batch **bp,
                          enum durability how, struct err *e);
-/* What lies there goes: no row speaks of it, or will any more. The digest goes back to where
- * ingest_mark() was called last, or to the front. */
+/* Removes the bytes at `off`: no row may mention them, now or later. The digest goes back to the
+ * last ingest_mark(), or to the front. */
 MUST_USE int ingest_cut(struct ingest *in, uint64_t off, uint64_t n, struct err *e);
 void ingest_mark(struct ingest *in);
-/* [0, size) are all. */
+/* Declares that [0, size) is the whole object. */
 MUST_USE int ingest_finish(struct ingest *in, uint64_t size_bytes, struct digest *out,
                            struct err *e);
-/* A WHOLE one becomes a blob with b, as any number of others may: stage_seal(). Its row goes with
- * b. */
+/* Makes a blob of a WHOLE ingest, in b, together with any number of others: stage_seal(). Its row
+ * is removed with b. */
 MUST_USE int ingest_seal(struct ingest **ip, struct batch *b, struct blob **out, struct err *e);
-/* A hasher outlives a parked one: taken before it is parked (NULL: it has come to its end), given
- * to one that was resumed, whose beginning it has seen. */
+/* A hasher can outlive a parked ingest. It is taken before the parking (NULL: it has reached the
+ * end) and given to the resumed ingest, whose beginning it has hashed. */
 struct hasher *ingest_hasher_take(struct ingest *in);
 void ingest_hasher_give(struct ingest *in, struct hasher **hp);
-/* The file stays, for ingest_resume(); dropped when no row speaks of it. */
+/* The file stays, for ingest_resume(). It is dropped if no row mentions it. */
 void ingest_park(struct ingest **ip);
 void ingest_drop(struct ingest **ip); /* with its row; NULL is fine */
 
-/* --- what it is like --- */
+/* --- properties --- */
 enum ingest_state ingest_state(const struct ingest *in);
 extern const struct state_table ingest_states;
 uint64_t ingest_id(const struct ingest *in);      /* 0: it has no name */
-uint64_t ingest_bytes(const struct ingest *in);   /* appended, and those before; */
-uint64_t ingest_written(const struct ingest *in); /* of them, what the file has */
+uint64_t ingest_bytes(const struct ingest *in);   /* appended, now and in earlier ingests */
+uint64_t ingest_written(const struct ingest *in); /* of them, those in the file */
 uint64_t ingest_hashed(const struct ingest *in);  /* from the front */
-/* Enough has come since the last save, which its owner begins now. */
+/* Enough has arrived since the last save; the owner must save now. */
 bool ingest_save_is_due(struct ingest *in, uint64_t have_bytes, uint64_t now_ms);
 int ingest_fd(const struct ingest *in); /* -1: MEMORY */
-/* A handle without a digest. Not of one in MEMORY. */
+/* A handle without a digest. Not in the state MEMORY. */
 MUST_USE int ingest_peek(const struct ingest *in, uint64_t size_bytes, struct blob **out,
                          struct err *e);
 MUST_USE int ingest_sha512(const struct ingest *in, uint64_t size_bytes, struct sha512 *out,

@@ -1,14 +1,13 @@
-/* kv.h - RocksDB behind one door: only kv.c includes rocksdb/c.h.
+/* kv.h - the only interface to RocksDB: only kv.c includes rocksdb/c.h.
  *
- * A table is a column family, or a one-byte prefix within "default" (tables.def); callers see
- * tables only. Writes go through a kv_batch that can be read before it is written, which is how the
- * commit thread checks a precondition against batches of the same group.
+ * A table is a column family, or a one-byte prefix within "default" (tables.def); callers only see
+ * tables. Writes go through a kv_batch that can be read before it is written. That is how the
+ * commit thread checks a precondition against earlier batches of the same group.
  *
  * owns     kv_close() flushes every family first: rocksdb_close() does not, and the next open would
  *          replay the log
- * threads  reads: any. A kv_batch and kv_write: one thread (the commit thread)
- * errors   RocksDB's C interface fails with strings; kv_error_code() is the one place that reads
- *          them
+ * threads  reads: any. A kv_batch and kv_write(): one thread (the commit thread)
+ * errors   RocksDB's C interface fails with strings; only kv_error_code() interprets them
  */
 #ifndef SERVER_STORE_KV_H
 #define SERVER_STORE_KV_H
@@ -17,9 +16,11 @@
 
 struct kv;
 
-/* E_BUSY: open elsewhere. E_UNSUPPORTED: holds a family this program does not know. */
+/* E_BUSY: another process has it open. E_UNSUPPORTED: it has a family that this program does not
+ * know. */
 MUST_USE int kv_open(const char *dir, uint64_t cache_bytes, struct kv **out, struct err *e);
-/* Lets go of one whose last write failed without closing it: only the end of the process does. */
+/* If the last write failed, it is released without being closed; the end of the process closes
+ * it. */
 void kv_close(struct kv **kp);
 
 /* value is cleared first. E_NOTFOUND. */
@@ -38,7 +39,8 @@ void kv_view_close(struct kv_view **vp);
 MUST_USE int kv_scan(struct kv *kv, struct kv_view *view, enum table t, struct slice from,
                      struct slice to, int (*row)(void *arg, struct slice key, struct slice value),
                      void *arg, struct err *e);
-/* The same, of rows that are not asked for again soon: they push none out of the block cache. */
+/* The same, for rows that are not needed again soon: they do not displace others in the block
+ * cache. */
 MUST_USE int kv_scan_once(struct kv *kv, struct kv_view *view, enum table t, struct slice from,
                           struct slice to,
                           int (*row)(void *arg, struct slice key, struct slice value), void *arg,
@@ -53,12 +55,12 @@ void kv_batch_put(struct kv *kv, struct kv_batch *b, enum table t, struct slice 
 void kv_batch_del(struct kv *kv, struct kv_batch *b, enum table t, struct slice key);
 void kv_batch_mark(struct kv_batch *b);
 void kv_batch_undo(struct kv_batch *b); /* back to the last mark */
-/* The row as it will be once the batch is written. */
+/* The row as it will be after the batch is written. */
 MUST_USE int kv_batch_get(struct kv *kv, struct kv_batch *b, enum table t, struct slice key,
                           struct buf *value, struct err *e);
 MUST_USE int kv_write(struct kv *kv, struct kv_batch *b, bool sync, struct err *e);
 
-/* Errors of flushes and compactions since it was opened. */
+/* Errors of flushes and compactions since the open. */
 uint64_t kv_background_errors(struct kv *kv);
 bool kv_stopped(struct kv *kv); /* RocksDB refuses writes for now */
 void kv_metrics(struct kv *kv, struct buf *out);

@@ -1,8 +1,11 @@
-/* note.h - what a publisher said of a version: who, and why. A row of its own beside the
- * snapshot's, so that finding a version stays cheap, and only who lists a history reads it.
+/* note.h - a publisher's note on a version: author, title and message.
  *
+ * It is a row beside the snapshot's, so that finding a version stays cheap: only a listing of the
+ * history reads notes.
+ *
+ * owns     note_get() copies into the caller's arena
  * threads  any; blocks
- * errors   E_NOTFOUND: nothing was said
+ * errors   E_NOTFOUND: the version has no note
  */
 #ifndef SERVER_STORE_NOTE_H
 #define SERVER_STORE_NOTE_H
@@ -18,7 +21,7 @@ struct note {
 };
 
 bool note_fits(const struct note *n);
-/* Adds to b; nothing when nothing is said. It fits. */
+/* Adds the note to b, or nothing when it is empty. It must fit (note_fits()). */
 void note_put(struct batch *b, struct slice repo, struct slice tree, uint64_t seq,
               const struct note *n);
 MUST_USE int note_get(struct store *s, struct slice repo, struct slice tree, uint64_t seq,

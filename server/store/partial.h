@@ -1,14 +1,15 @@
 /* partial.h - what an unfinished ingest (ingest.h) leaves for the next one: a row in TABLE_PARTIAL
- * beside its stage, and in memory a table of those that nobody has open.
+ * beside its stage, and an entry in a table in memory while no ingest has it open.
  *
- * A row says of what its bytes are the beginning or a part, which of them are durable, and under
- * which validator. It is a promise about bytes, not about the origin: whether what is missing
- * belongs to them is for its owner to find out. An upload's row says only whose the stage is; what
- * has come of it stands in the upload's own rows.
+ * A row says which object its bytes belong to, which of them are durable, and under which
+ * validator. It makes statements about bytes, not about the origin: its owner has to find out
+ * whether the missing part still belongs to them. An upload's row only says whose the stage is; its
+ * progress is in the upload's own rows.
  *
  * owns     a struct partial is its holder's: partial_take() gives it, partial_give() takes it back,
- *          partial_free() frees the memory alone
- * threads  any. partial_drop() and partials_drop_lost() block; what is lost waits for them
+ *          partial_free() only frees the memory
+ * threads  any. partial_drop() and partials_drop_lost() block; lost partials wait for them
+ * errors   a row that cannot be decoded counts as lost
  */
 #ifndef SERVER_STORE_PARTIAL_H
 #define SERVER_STORE_PARTIAL_H
@@ -30,14 +31,15 @@ struct partial {
     UT_hash_handle hh;
     struct list node;
     struct arena arena;
-    struct slice key; /* its kind, and its name behind it */
+    struct slice key; /* its kind, followed by its name */
     uint64_t id;      /* the stage's */
     uint64_t saved_unix_s;
-    uint64_t total_bytes;   /* of the whole; UINT64_MAX: not known */
-    struct slice source;    /* from where, and how it was announced there: equal or another */
+    uint64_t total_bytes; /* of the whole object; UINT64_MAX: unknown */
+    /* its source and how the object was announced there; only compared for equality */
+    struct slice source;
     struct slice validator; /* n == 0: none */
     bool digest_known;
-    struct digest digest; /* announced, of the whole */
+    struct digest digest; /* announced, of the whole object */
     bool summed;
     struct digest sum; /* of the first run in `have`, which begins at 0 */
     struct extents have;
@@ -46,35 +48,38 @@ struct partial {
 struct partial *partial_new(enum partial_kind kind, struct slice name);
 void partial_free(struct partial **pp);
 struct slice partial_name(const struct partial *p);
-/* Adds its row to b, or that the row of a stage goes. */
+/* partial_put() adds its row to b; partial_del() removes the row of a stage. */
 MUST_USE int partial_put(struct batch *b, const struct partial *p, struct err *e);
 void partial_del(struct batch *b, uint64_t id);
 
-/* --- those that nobody has open --- */
-/* Out of the table: that of the name, or the first one that suits. NULL: none. */
+/* --- parked ones: no ingest has them open --- */
+/* Takes one out of the table: the one of that name, or the first that suits() accepts. NULL:
+ * none. */
 struct partial *partial_take(struct store *s, enum partial_kind kind, struct slice name);
 struct partial *partial_take_if(struct store *s, enum partial_kind kind,
                                 bool (*suits)(void *arg, const struct partial *p), void *arg);
-/* For whoever wants it next. Two of one name: the fuller one stays, the other is lost. */
+/* Puts it back for the next ingest. Of two with one name, the one with more bytes stays and the
+ * other is lost. */
 void partial_give(struct store *s, struct partial **pp);
-/* Nobody will go on with that stage, or with those that go(): partials_drop_lost() removes them. */
+/* That stage, or those that goes() selects, will not be resumed; partials_drop_lost() removes
+ * them. */
 void partial_lose(struct store *s, uint64_t id);
 void partials_lose(struct store *s, enum partial_kind kind,
                    bool (*goes)(void *arg, const struct partial *p), void *arg);
-/* Likewise all that have waited for a week, and the oldest fills while they hold more than
- * max_bytes. */
+/* The same, for all that have waited for a week, and for the oldest fetches while they hold more
+ * than max_bytes. */
 void partials_lose_old(struct store *s, uint64_t now_unix_s, uint64_t max_bytes);
 void partials_drop_lost(struct store *s);
-/* Row and file, unless somebody has the stage open. */
+/* Removes row and file, unless an ingest has the stage open. */
 void partial_drop(struct store *s, struct partial **pp);
-/* The first run of what it has, to be read: a handle without a digest. It stays parked. */
+/* A handle without a digest that reads its first run. It stays parked. */
 struct blob;
 MUST_USE int partial_peek(struct store *s, const struct partial *p, struct blob **out,
                           struct err *e);
 void partials_each(struct store *s, enum partial_kind kind,
                    void (*each)(void *arg, const struct partial *p), void *arg);
 
-/* With the store: the rows are read; those that do not decode are lost. */
+/* Opened with the store: the rows are read, and those that cannot be decoded are lost. */
 struct partials;
 MUST_USE int partials_open(struct store *s, struct partials **out, struct err *e);
 void partials_close(struct partials **xp);

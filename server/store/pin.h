@@ -1,5 +1,10 @@
-/* pin.h - the pins at one moment, in memory, for eviction. pin_set and its brothers are in
- * keep.h. */
+/* pin.h - the pins at one moment, in memory, for eviction.
+ *
+ * pin_set() and the other calls that change pins are in keep.h.
+ *
+ * owns     pins_free() frees the table
+ * threads  one at a time; pins_load() blocks
+ */
 #ifndef SERVER_STORE_PIN_H
 #define SERVER_STORE_PIN_H
 
@@ -11,7 +16,7 @@ struct pin_table {
     struct arena arena;
     struct slice *scope;
     size_t count;
-    struct set64 keys; /* hashes: one too many keeps something for longer */
+    struct set64 keys; /* hashes: a collision only keeps a blob for longer */
 };
 
 MUST_USE int pins_load(struct store *s, struct pin_table *out, struct err *e);

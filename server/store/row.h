@@ -1,5 +1,10 @@
-/* row.h - the value of a row in TABLE_BLOB. Bytes behind the known fields belong to a newer program
- * and are ignored. */
+/* row.h - the value of a row in TABLE_BLOB.
+ *
+ * Bytes after the known fields belong to a newer program and are ignored.
+ *
+ * threads  pure functions
+ * errors   E_CORRUPT: the row cannot be decoded
+ */
 #ifndef SERVER_STORE_ROW_H
 #define SERVER_STORE_ROW_H
 
@@ -11,9 +16,9 @@ enum blob_place { BLOB_INLINE = 1, BLOB_FILE = 2 };
 struct blob_row {
     enum blob_place place;
     uint64_t size_bytes;
-    /* of the latest seal: a fresh reference makes an old blob young again */
+    /* Of the latest seal: a new reference makes an old blob young again. */
     uint64_t created_unix_s;
-    uint64_t verified_unix_s; /* scrub; 0: never */
+    uint64_t verified_unix_s; /* by scrub; 0: never */
 };
 
 enum { BLOB_ROW_BYTES = 26 };

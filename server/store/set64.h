@@ -1,5 +1,10 @@
-/* set64.h - a set of 64-bit hashes, for marking: two keys that share a hash keep garbage, never
- * lose data. */
+/* set64.h - a set of 64-bit hashes, for marking.
+ *
+ * Two keys that share a hash can keep garbage, but never lose data.
+ *
+ * owns     set64_free() frees the slots; a zeroed struct is empty
+ * threads  one at a time
+ */
 #ifndef SERVER_STORE_SET64_H
 #define SERVER_STORE_SET64_H
 
@@ -11,7 +16,7 @@ struct set64 {
     size_t count;
 };
 
-bool set64_add(struct set64 *x, uint64_t hash); /* false: it was there */
+bool set64_add(struct set64 *x, uint64_t hash); /* false: it was present */
 bool set64_has(const struct set64 *x, uint64_t hash);
 void set64_free(struct set64 *x);
 

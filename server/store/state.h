@@ -1,4 +1,8 @@
-/* state.h - what a store consists of; for the files of this folder only. */
+/* state.h - the parts of a store; for the files of this folder only.
+ *
+ * owns     struct store owns its descriptors and parts; store_close() ends them
+ * threads  as each part says
+ */
 #ifndef SERVER_STORE_STATE_H
 #define SERVER_STORE_STATE_H
 
@@ -19,7 +23,7 @@ struct store {
     int quarantine_fd;
     bool tmpfile; /* O_TMPFILE and /proc work here */
     bool was_clean;
-    _Atomic uint64_t damaged, damaged_since_unix_s; /* store_damaged() */
+    _Atomic uint64_t damaged, damaged_since_unix_s; /* see store_damaged() */
     struct kv *kv;
     struct space space;
     struct seals seals;
@@ -36,11 +40,12 @@ enum { STAGE_NAME = 16 + 1 };
 void stage_name(uint64_t id, char out[STAGE_NAME]);
 bool stage_is_open(struct store *s, uint64_t id);
 void parked_fini(struct store *s); /* forgets which stages are parked; their files stay */
-/* The handle of a file that is there and has that size; E_NOTFOUND, E_CORRUPT. */
+/* A handle of an existing file that must have that size; E_NOTFOUND, E_CORRUPT. */
 MUST_USE int blob_open_file(struct store *s, const struct digest *d, uint64_t size_bytes,
                             struct blob **out, struct err *e);
-struct blob *blob_of_fd(int fd, uint64_t size_bytes);                   /* takes it; no digest */
-struct blob *blob_of_bytes(const struct digest *d, struct slice bytes); /* copies them */
+/* takes fd; has no digest */
+struct blob *blob_of_fd(int fd, uint64_t size_bytes);
+struct blob *blob_of_bytes(const struct digest *d, struct slice bytes); /* copies the bytes */
 
 static inline struct slice digest_key(const struct digest *d)
 {

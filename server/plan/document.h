@@ -1,12 +1,13 @@
-/* document.h - an answer's bytes as a whole: for index pages that a plan needs or that are
- * rewritten before they leave.
+/* document.h - reads the bytes of an answer as a whole, for index pages that a plan needs or that
+ * are rewritten before they are sent.
  *
- * Waits on the loop until a filling answer is complete. A document is read on a pool thread, and
+ * It waits on the loop until the answer is complete. A document is read on a pool thread and
  * bounded by the cache's document limit.
  *
  * owns     a document holds its answer, and so its file
- * threads  document_whole, document_cancel: the loop; a document: any, one at a time; reading
+ * threads  document_whole(), document_cancel(): the loop. A document: any, one at a time; reading
  *          blocks
+ * errors   done() gets the code
  */
 #ifndef SERVER_PLAN_DOCUMENT_H
 #define SERVER_PLAN_DOCUMENT_H
@@ -20,8 +21,8 @@ struct document {
     size_t size_bytes;
 };
 
-/* Takes a, a 200. *slot is the wait while it lasts. done() once, maybe before this returns; it
- * takes d, which is NULL with rc. */
+/* Takes a, a 200. *slot is the wait while it lasts. done() runs once, possibly before this returns.
+ * It takes d, which is NULL when rc is not 0. */
 struct document_wait;
 void document_whole(struct cache *c, struct loop *l, struct answer *a, struct document_wait **slot,
                     void (*done)(void *arg, struct document *d, int rc), void *arg);

@@ -1,11 +1,12 @@
-/* blob_batch.h - many small blobs in one answer, for other mirrords and agents
+/* blob_batch.h - answers a request for many small blobs at once, for other mirrords and agents
  * (common/codec/blob_batch.h, docs/protocols/sync.md).
  *
- * Each digest is judged as /-/blob/ judges it; limits count BLOB_BATCH_COUNT_AS_ONE of them as a
- * request. An answer is made in memory: it has at most BLOB_BATCH_ANSWER_MAX bytes, and no more
- * than BLOB_BATCH_CLIENT_SLOTS are made or sent at once, half of them for one client; the next is
- * told to come again.
+ * Each digest is checked as /-/blob/ checks it. For rate limits, BLOB_BATCH_COUNT_AS_ONE digests
+ * count as one request. An answer is built in memory and has at most BLOB_BATCH_ANSWER_MAX bytes.
+ * At most BLOB_BATCH_CLIENT_SLOTS answers are built or sent at a time, half of them for one client;
+ * further requests are asked to come again.
  *
+ * owns     nothing: an answer's memory belongs to its body
  * threads  the loop; rows are read on a pool
  */
 #ifndef SERVER_REQUEST_BLOB_BATCH_H

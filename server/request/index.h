@@ -1,5 +1,8 @@
-/* index.h - an index document on its way to the client: gathered whole, rewritten by the repo's
- * adapter, what it tells kept. */
+/* index.h - sends an index document: it is read as a whole, rewritten by the repo's adapter, and
+ * what it says of other keys is stored.
+ *
+ * threads  the loop of the request
+ */
 #ifndef SERVER_REQUEST_INDEX_H
 #define SERVER_REQUEST_INDEX_H
 

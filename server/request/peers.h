@@ -1,8 +1,8 @@
-/* peers.h - the door at /-/peers/<sha256>: a node says what it has of a blob, and is told who else
- * brings it (server/peers).
+/* peers.h - answers /-/peers/<sha256>: a node announces which parts of a blob it has, and gets the
+ * list of other nodes that share it (server/peers).
  *
- * Whoever may have the bytes (right.h) may share them; to all others, and without a `peers`
- * section, there is nothing here.
+ * Callers that may have the bytes (right.h) may share them. All others, and all callers without a
+ * `peers` section, get a 404.
  *
  * threads  the loop; rows are read, and the body, on a pool
  */
@@ -11,7 +11,7 @@
 
 #include "server/request/request.h"
 
-/* hex: what stands behind /-/peers/. */
+/* hex: the part of the path after /-/peers/. */
 void peers_answer(struct serve_loop *d, struct exchange *x, struct request_log *v,
                   struct slice hex);
 

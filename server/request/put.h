@@ -1,9 +1,12 @@
-/* put.h - a body on its way into a hosted tree: from the exchange to the store's upload sink, block
- * by block.
+/* put.h - moves a request body into a hosted tree: from the exchange to the store's upload sink,
+ * block by block.
  *
- * One block is out on the pool at a time; what arrives meanwhile is gathered, and past a bound the
- * peer is held. The answer is the store's. A client that leaves lets the sink keep what it has
- * (upload/upload.h).
+ * One block at a time is on the pool. Bytes that arrive in the meantime are gathered, and beyond a
+ * bound the peer is paused. The answer is the store's. When the client disconnects, the sink keeps
+ * what it has (upload/upload.h).
+ *
+ * owns     a flow belongs to its request (request.h: flow)
+ * threads  the loop; the sink's calls run on the disk pool
  */
 #ifndef SERVER_REQUEST_PUT_H
 #define SERVER_REQUEST_PUT_H

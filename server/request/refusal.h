@@ -1,29 +1,33 @@
-/* refusal.h - what stands between a request and its plan, in words: what, why, what to do. */
+/* refusal.h - answers of requests that never get a plan: what happened, why, and what to do.
+ *
+ * threads  the loop of the exchange
+ */
 #ifndef SERVER_REQUEST_REFUSAL_H
 #define SERVER_REQUEST_REFUSAL_H
 
 #include "server/gate/gate.h"
 #include "server/http/exchange.h"
 
-/* The body of an answer that only says a sentence, and the fields that go with it: plain text, or a
- * page for a browser. r has its status; text may be a copy in a. */
+/* The body of an answer that consists of one sentence, and its fields: plain text, or a page for a
+ * browser. r has its status; text may be a copy in a. */
 struct slice refusal_words(const struct http_req *req, struct slice text, struct arena *a,
                            struct http_reply *r);
 void refuse(struct exchange *x, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* A 401's: a token as the password of Basic, or by itself. Two fields: of both in one, Chromium
- * takes neither. */
+/* Adds the challenges of a 401: a token as the password of Basic, or as a Bearer. They are two
+ * fields, because Chromium accepts neither when both are in one. */
 void refusal_challenge(struct http_reply *r);
-/* 403: a write by a page of another web origin. False: it is none, and goes on. public_url: what
- * clients call us, beside the host that they asked; or NULL. */
+/* Answers 403 to a write from a page of another web origin. False: it is not one, and the request
+ * continues. public_url: our URL as clients know it, beside the host that they requested; or
+ * NULL. */
 bool refuse_cross_site(struct exchange *x, const struct http_req *req, const char *public_url);
 /* /-/logout, 401: a browser drops the credentials that it sent. */
 void refuse_login(struct exchange *x);
-/* 405 names the methods that are taken (RFC 9110 15.5.6). */
+/* 405, with the allowed methods (RFC 9110 15.5.6). */
 void refuse_method(struct exchange *x, struct slice allow, struct slice text);
 void refuse_token(struct exchange *x, const char *why); /* 401 */
-/* 503: come again in a second. */
+/* 503, with Retry-After: 1. */
 void refuse_busy(struct exchange *x, const char *why);
-/* ... of a client whose requests hold most memory. */
+/* The same, to the client whose requests hold the most memory. */
 void refuse_memory(struct exchange *x);
 void refuse_rate_limited(struct exchange *x, const struct gate_decision *g); /* 429 */
 

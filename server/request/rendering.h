@@ -1,13 +1,15 @@
-/* rendering.h - a document of our own making (an index page rewritten, a folder listed), made once
- * for all who ask for it.
+/* rendering.h - documents that this server makes (a rewritten index page, a folder's listing), each
+ * made once for all requests for it.
  *
- * Who asks while it is being made waits for it, who asks while anybody has it, or soon after, gets
- * the same. Two are made at a time, in memory, each within its own bound. What is made and held is
- * bounded for all of them together: small ones lie in memory while its budget lasts, the others in
- * files without a name, on the store's account. When neither has room it is E_NOSPACE.
+ * A request that comes while the document is being made waits for it. A request that comes while
+ * any other still uses it, or soon after, gets the same. Two documents are made at a time, in
+ * memory, each within its own bound. The total of what is made and held is bounded, too: small
+ * documents are in memory while its budget lasts, the others in files without a name, on the
+ * store's account.
  *
  * owns     counted; a rendering is constant
- * threads  hold, release: any. rendering_ask: the call's loop
+ * threads  hold, release: any. rendering_ask(): the request's loop
+ * errors   E_NOSPACE: neither memory nor the store has room
  */
 #ifndef SERVER_REQUEST_RENDERING_H
 #define SERVER_REQUEST_RENDERING_H
@@ -19,24 +21,24 @@ struct rendering {
     const char *bytes;
     uint64_t size_bytes;
     struct slice content_type; /* static */
-    char *next;                /* of a list: where it goes on; NULL: this is all of it */
-    char etag[32 + 3];         /* of its bytes: half the digest is tag enough */
+    char *next;                /* of a list: where the next part begins; NULL: there is none */
+    char etag[32 + 3];         /* of its bytes: half of the digest is enough */
 };
 
 struct rendering_work {
-    /* Writes to *out (its bound is set) and says the type, and what is next (malloc()ed). May
-     * block: a maker's thread. */
+    /* Writes to *out (its bound is set) and sets the type and `next` (malloc()ed). May block: it
+     * runs on a maker's thread. */
     int (*make)(void *arg, struct buf *out, struct rendering *about, struct err *e);
     void (*free)(
-        void *arg); /* once: there, or on the loop when somebody else's was there already */
+        void *arg); /* called once: there, or on the loop when the document existed already */
 };
 
 struct renderings;
 struct renderings *renderings_open(struct store *s, struct pool *disk);
-/* key: what the document is made of, all of it, but for c's repo and its generation; p == NULL: of
- * more than a key can say, so it is made for this call alone. Takes arg, which may point to what is
- * c's. done() runs once, later, on c's loop, unless the client left: r is borrowed, or NULL and rc
- * says why. */
+/* key: everything that determines the document, except c's repo and its generation. p == NULL: a
+ * key cannot express it, so the document is made for this request alone. Takes arg, which may point
+ * into c. done() runs once, later, on c's loop, unless the client has disconnected. r is borrowed,
+ * or NULL with rc and the reason. */
 void rendering_ask(struct request *c, struct slice key, size_t bytes_max,
                    const struct rendering_work *what, void *arg,
                    void (*done)(struct request *c, struct rendering *r, int rc,
@@ -45,12 +47,13 @@ struct rendering *rendering_hold(struct rendering *r);
 void rendering_release(struct rendering **rp); /* NULL is fine */
 
 struct rendering_stats {
-    uint64_t made, shared; /* shared: asks that another's answered */
+    uint64_t made, shared; /* shared: requests that another's document answered */
     uint64_t memory_bytes, file_bytes;
 };
 void renderings_stats(struct renderings *all, struct rendering_stats *out);
 void renderings_stop(
-    struct renderings *all); /* nobody asks any more; what was asked is made and told */
-void renderings_close(struct renderings **allp); /* all are released */
+    /* no request comes any more; work under way is finished and delivered */
+    struct renderings *all);
+void renderings_close(struct renderings **allp); /* all renderings are released */
 
 #endif

@@ -1,10 +1,10 @@
-/* roots.h - what other mirrords ask for: the head of a published tree, its nodes
- * (docs/protocols/sync.md).
+/* roots.h - answers the requests of other mirrords for the head of a published tree and for its
+ * nodes (docs/protocols/sync.md).
  *
- * The right is the right to read the tree. Ids are no secrets (a head names its root, logs and
- * pages do), and the same node may stand in trees of several repos, so that knowing an id is no
- * right: whoever asks for a node says which snapshot's root it hangs from, and by which way, and
- * the way is walked here. A few nodes are read for that, and no row need say who has which.
+ * The caller needs the right to read the tree. Ids are not secret (a head names its root; logs and
+ * pages show them), and the same node may be in trees of several repos. So knowing an id gives no
+ * right: a request for a node names the snapshot's root and the path of nodes from there, and this
+ * path is walked here. That reads a few nodes, and no row has to record which tree has which node.
  *
  * threads  the loop; rows are read on a pool
  */
@@ -13,7 +13,7 @@
 
 #include "server/request/request.h"
 
-/* path: behind "/-/sync/". */
+/* path: the part after "/-/sync/". */
 void roots_answer(struct serve_loop *d, struct exchange *x, struct request_log *v,
                   struct slice path);
 

@@ -1,5 +1,9 @@
-/* serve_loop.h - what one loop has at hand: the repos in force, its table of resolved answers; and
- * the notes on one visit. */
+/* serve_loop.h - what one loop has: the repos in force and its table of resolved answers; and the
+ * log record of one request.
+ *
+ * owns     struct serve owns the serve loops; a serve loop holds its repo set
+ * threads  each serve loop belongs to its loop
+ */
 #ifndef SERVER_REQUEST_SERVE_LOOP_H
 #define SERVER_REQUEST_SERVE_LOOP_H
 
@@ -15,7 +19,7 @@ struct quiet;
 struct serve {
     struct serve_deps deps;
     struct renderings *renderings;
-    struct client_slots blob_batches; /* answers of many blobs, made or on their way */
+    struct client_slots blob_batches; /* answers of many blobs, being made or sent */
     const struct frontend *const *doors;
     struct serve_loop *serve_loop; /* [loops] */
 };
@@ -27,26 +31,26 @@ struct serve_loop { /* loop->local */
     struct repo_set *set; /* held */
     struct response_cache *cached_response;
     struct planner *planner;
-    unsigned flows;      /* uploads under way: they need the disk pool to end in order */
-    struct quiet *quiet; /* who waits for the last of them; NULL: nobody */
-    /* Of forgetting: an answer resolved before the last response_cache_forget() may not be added
-     * after it. */
+    unsigned flows;      /* uploads under way, which still use the disk pool */
+    struct quiet *quiet; /* waits for the last of them; NULL: nobody waits */
+    /* Counts calls of response_cache_forget(): an answer that was resolved before the last call may
+     * not be added after it. */
     uint64_t generation;
 };
 
-/* The exchange's user pointer, in its arena: what is known at the end, for the log and the
- * counters. */
+/* The exchange's user pointer, in its arena: what the log and the counters need at the end. */
 struct request_log {
-    const struct frontend *frontend; /* by which it came in */
-    struct repo *repo;               /* NULL: ours */
+    const struct frontend *frontend; /* the frontend that took the request */
+    struct repo *repo;               /* NULL: a path of ours */
     enum cache_state state;
-    bool cached;                             /* state counts */
+    bool cached;                             /* `state` is set */
     struct principal who;                    /* released at the end */
     struct pace *pace;                       /* held until the end; NULL: no limit */
     struct cached_response *cached_response; /* held until the end */
     struct request *request;                 /* held until the end */
 };
 
-void serve_loop_flow_over(struct serve_loop *d); /* an upload is over, its call released */
+/* an upload has ended and its request is released */
+void serve_loop_flow_over(struct serve_loop *d);
 
 #endif

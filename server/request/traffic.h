@@ -1,13 +1,14 @@
-/* traffic.h - what was answered, counted: by repo, class of status and cache state, with a
- * histogram of durations.
+/* traffic.h - counts what was answered, by repo, class of status and cache state, with a histogram
+ * of durations.
  *
- * Each loop writes its own shard, so that counting is a handful of plain adds; readers sum the
- * shards. Repos have slots that last for the life of the process (a counter must not go back on a
- * reload); slot 0 is our own paths, the last slot takes what finds no slot of its own. What a
- * repo's origins were asked is counted in its slot, too, by their own fetches.
+ * Each loop writes its own shard, so counting takes a few plain additions; readers sum the shards.
+ * A repo's slot lasts for the life of the process, because a counter must not go back on a reload.
+ * Slot 0 is for our own paths; the last slot is shared by repos that got none. Requests to a repo's
+ * origins are counted in its slot by the fetches themselves.
  *
- * threads  traffic_add: the loop that owns the shard, wait-free; traffic_repo: any, a short lock;
- *          sums: any, racy
+ * owns     struct traffic, from traffic_open() to traffic_close()
+ * threads  traffic_add(): the loop that owns the shard, wait-free; traffic_repo(): any, a short
+ *          lock; sums: any, racy
  */
 #ifndef SERVER_REQUEST_TRAFFIC_H
 #define SERVER_REQUEST_TRAFFIC_H
@@ -29,7 +30,7 @@ enum {
 struct traffic;
 struct traffic_event {
     unsigned repo;  /* of traffic_repo(), or TRAFFIC_OWN */
-    int status;     /* 0: no answer was begun; counted as 5xx */
+    int status;     /* 0: no answer was begun, which counts as 5xx */
     unsigned state; /* enum cache_state, or TRAFFIC_UNCACHED */
     uint64_t bytes; /* of the body, sent */
     uint64_t took_ns;
@@ -37,9 +38,9 @@ struct traffic_event {
 };
 
 struct traffic *traffic_open(unsigned shards); /* loops_count() */
-/* The slot of a repo's name, for good. */
+/* The slot of a repo's name; it never changes. */
 unsigned traffic_repo(struct traffic *t, const char *name);
-/* Gives each repo of a set that is not in force yet its slot, where its origins count, too. */
+/* Gives each repo of a set that is not yet in force its slot, which its origins also count in. */
 void traffic_follow(struct traffic *t, const struct repo_set *rs);
 bool traffic_fetched(struct traffic *t, unsigned repo,
                      struct origin_request_stats *out); /* false: never had an origin */
@@ -50,10 +51,10 @@ void traffic_close(struct traffic **tp);
 struct traffic_sum { /* of one repo, or of all */
     uint64_t requests[TRAFFIC_CLASSES][TRAFFIC_STATES];
     uint64_t bytes[TRAFFIC_STATES];
-    uint64_t cut; /* answers that broke off */
+    uint64_t cut; /* answers that were cut short */
 };
 struct traffic_times {
-    uint64_t bucket[TRAFFIC_BUCKETS + 1]; /* not cumulative; the last is above every bound */
+    uint64_t bucket[TRAFFIC_BUCKETS + 1]; /* not cumulative; the last one is above every bound */
     uint64_t sum_ns, count;
 };
 extern const double traffic_bounds_s[TRAFFIC_BUCKETS];
@@ -67,8 +68,8 @@ uint64_t traffic_bytes(const struct traffic_sum *s);
 void traffic_times(struct traffic *t, struct traffic_times *out);
 /* "hit", "miss", ... as in labels; "none" for TRAFFIC_UNCACHED. */
 const char *traffic_state_name(unsigned state);
-/* Answers that the origin was not asked for, of all that came from the cache; negative without
- * any. */
+/* The share of answers from the cache that needed no request to the origin; negative when there
+ * were none. */
 double traffic_hit_ratio(const struct traffic_sum *s);
 
 #endif

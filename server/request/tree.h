@@ -1,4 +1,7 @@
-/* tree.h - what hosted trees answer: a file's blob, a folder's listing. */
+/* tree.h - answers for hosted trees: a file's blob, a folder's listing.
+ *
+ * threads  the loop of the request
+ */
 #ifndef SERVER_REQUEST_TREE_H
 #define SERVER_REQUEST_TREE_H
 

@@ -1,5 +1,8 @@
-/* wording.h - a large text of an adapter's (repo.h: plan.word): worded by a maker, once for all who
- * ask for it. */
+/* wording.h - sends a large text of an adapter (repo.h: plan.word), which a maker words once for
+ * all requests for it.
+ *
+ * threads  the loop of the request
+ */
 #ifndef SERVER_REQUEST_WORDING_H
 #define SERVER_REQUEST_WORDING_H
 

@@ -33,7 +33,7 @@ struct after {
     enum after_kind kind;
     struct digest digest;
     uint64_t id;
-    /* of a removed file: batch_free() frees its blocks, so that the commit thread does not have to */
+    /* of a removed file: batch_free() frees its blocks, which spares the commit thread */
     int fd;
 };
 

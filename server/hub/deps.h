@@ -1,5 +1,10 @@
-/* deps.h - what server/hub uses of a running mirrord. The daemon fills it in before anything of it
- * is called. */
+/* deps.h - the parts of a running mirrord that server/hub uses.
+ *
+ * The daemon fills it in before it calls anything of this folder.
+ *
+ * owns     nothing: all parts live longer
+ * threads  constant once filled in
+ */
 #ifndef SERVER_HUB_DEPS_H
 #define SERVER_HUB_DEPS_H
 
@@ -14,7 +19,7 @@ struct hub_deps {
     struct store *store;
     struct cache *cache;
     struct uploads *uploads;
-    struct loops *loops; /* what is asked of the cache comes back there */
+    struct loops *loops; /* the cache's answers arrive there */
     struct planners *planners;
     struct repos *repos;
     struct lifecycle *lifecycle;

@@ -1,5 +1,10 @@
-/* inventory_priv.h - the three ways to know what is here, for inventory.c alone. Functions as in
- * inventory.h. */
+/* inventory_priv.h - the three sources of an inventory, for inventory.c alone.
+ *
+ * The functions are those of inventory.h.
+ *
+ * owns     nothing: constant tables
+ * threads  any; blocks
+ */
 #ifndef SERVER_HUB_INVENTORY_PRIV_H
 #define SERVER_HUB_INVENTORY_PRIV_H
 
@@ -14,13 +19,13 @@ struct inventory_ops {
     int (*files)(const struct inventory_view *v, struct slice type, struct slice id,
                  struct slice rev, struct arena *a, struct inventory_revision *about,
                  int (*each)(void *arg, const struct inventory_file *f), void *arg, struct err *e);
-    /* NULL: whatever was asked for is the repository's own name */
+    /* NULL: the requested name is the repository's own */
     int (*id)(const struct inventory_view *v, struct slice type, struct slice id, struct arena *a,
               struct slice *out, struct err *e);
 };
 extern const struct inventory_ops inventory_pulled, inventory_synced, inventory_hosted;
 
-/* Does the repository's name, as people write it, begin so? */
+/* Does the repository's name, as people write it, begin with prefix? */
 bool inventory_shown(struct slice type, struct slice id, struct slice prefix);
 
 #endif

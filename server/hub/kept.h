@@ -1,6 +1,6 @@
-/* kept.h - one object of the cache, out of its row: for whoever looks at what is here and asks no
- * origin for it.
+/* kept.h - reads one object of the cache from its row, without asking an origin.
  *
+ * owns     nothing: results are in the caller's arena and bufs
  * threads  any; blocks
  * errors   E_NOTFOUND is ordinary
  */
@@ -10,11 +10,11 @@
 #include "server/cache/object.h"
 #include "server/store/store.h"
 
-/* The row of a key: everybody's, else the first of those that somebody's right brought. */
+/* The row of a key: everybody's, else the first one that a caller's right brought. */
 MUST_USE int kept_row(struct store *s, struct slice repo, struct slice key, struct buf *row,
                       struct err *e);
 bool kept_is_here(struct store *s, struct slice repo, struct slice key);
-/* What a row tells, in a, and the bytes that it tells of, behind what doc holds. */
+/* The metadata of a row, in a; and its bytes, appended to doc. */
 MUST_USE int kept_read(struct store *s, struct slice row, struct arena *a, struct object *out,
                        struct buf *doc, struct err *e);
 

@@ -1,4 +1,8 @@
-/* prefetch_priv.h - a job from within, for prefetch.c and prefetch_run.c alone. */
+/* prefetch_priv.h - the inside of a prefetch job, for prefetch.c and prefetch_run.c alone.
+ *
+ * owns     struct prefetches owns its jobs and workers
+ * threads  as each field says
+ */
 #ifndef SERVER_HUB_PREFETCH_PRIV_H
 #define SERVER_HUB_PREFETCH_PRIV_H
 
@@ -10,26 +14,26 @@ struct prefetch {
     struct list node;
     struct prefetches *all;
     struct arena arena;
-    struct prefetch_params lookup; /* own copies */
+    struct prefetch_params lookup; /* with its own copies */
     struct slice include[PREFETCH_PATTERNS], exclude[PREFETCH_PATTERNS];
     bool had_token;
-    _Atomic bool stop;     /* the one that its plan runners look at: also when all close */
+    _Atomic bool stop;     /* checked by its plan runners; also set when all close */
     bool reported_to_stop; /* under all->lock, as all below */
     bool running;
     struct prefetch_view view;
-    uint64_t next_ms;      /* not before */
-    uint64_t best_done;    /* files and bytes, of all attempts */
-    bool moved;            /* this attempt got farther */
-    uint64_t moved_unix_s; /* ... the last that did */
+    uint64_t next_ms;      /* not to be started before */
+    uint64_t best_done;    /* files and bytes, over all attempts */
+    bool moved;            /* this attempt made progress */
+    uint64_t moved_unix_s; /* when the last attempt did */
 };
 
 /* --- prefetch_run.c: on a worker --- */
-/* One attempt: 0, and all that is wanted is here; else what went wrong. E_CANCELLED: it was
+/* Makes one attempt. 0: all selected files are here; else the reason. E_CANCELLED: it was
  * stopped. */
 MUST_USE int prefetch_run(struct prefetch *p, struct err *e);
 
 /* --- prefetch.c --- */
-MUST_USE int prefetch_save(struct prefetch *p, struct err *e); /* its row */
+MUST_USE int prefetch_save(struct prefetch *p, struct err *e); /* writes its row */
 
 struct prefetches {
     const struct hub_deps *hub;

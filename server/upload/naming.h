@@ -1,7 +1,9 @@
-/* naming.h - the puts that change names, not files: of versions (branches, tags) and of trees.
+/* naming.h - the puts that change names, not files: names of versions (branches, tags) and of
+ * trees.
  *
+ * owns     nothing
  * threads  any; blocks
- * errors   as upload.h: what cannot be is a status in the reply
+ * errors   as upload.h: an impossible request is a status in the reply
  */
 #ifndef SERVER_UPLOAD_NAMING_H
 #define SERVER_UPLOAD_NAMING_H

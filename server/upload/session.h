@@ -1,10 +1,12 @@
-/* session.h - what is remembered of an upload session: its rows in TABLE_UPLOAD.
+/* session.h - the rows of an upload session in TABLE_UPLOAD.
  *
- * A session row's value changes when it is committed and goes when it is aborted; every batch that
+ * A session's row changes when it is committed and is removed when it is aborted. Every batch that
  * touches its files requires the value it began with, so nothing is added to a session that has
- * ended. Who writes to it right now: live.h.
+ * ended. live.h knows who is writing to it.
  *
+ * owns     session_free() frees the row that a session has read
  * threads  any; blocks
+ * errors   E_NOTFOUND; E_CHANGED from a commit: the session has ended
  */
 #ifndef SERVER_UPLOAD_SESSION_H
 #define SERVER_UPLOAD_SESSION_H
@@ -15,64 +17,66 @@ struct session {
     char id[UPLOAD_ID + 1];
     char repo[64];
     char name[256];
-    /* of loose objects (upload_grant.h): no files, no commit of its own, not counted by live.h */
+    /* For loose objects (upload_grant.h): no files, no commit of its own, not counted by live.h. */
     bool upload_grant;
     uint64_t begun_unix_s;
     struct snap done; /* seq 0: not committed */
-    struct buf row;   /* as it stands in the table */
+    struct buf row;   /* its value in the table */
 };
 
 struct session_file {
     bool sealed;
-    uint64_t stage; /* not sealed: what has arrived durably */
+    uint64_t stage; /* not sealed: the stage with the durable bytes */
     uint64_t bytes; /* durable, or the size */
     uint64_t total; /* not sealed: as announced; UINT64_MAX unknown */
     struct digest digest;
 };
 
-/* A new one of p's tree, not in the table yet. False: answered; or *rc. Always to be freed. */
+/* A new session of p's tree, not in the table yet. False: answered; or *rc. Always call
+ * session_free(). */
 MUST_USE bool session_new(const struct put *p, bool upload_grant, uint64_t now_unix_s,
                           struct session *s, struct upload_reply *out, int *rc, struct err *e);
-/* Adds to b: its row, as it was made. */
+/* Adds its row to b, as session_new() made it. */
 void session_put(const struct session *s, struct batch *b);
-/* Where a client finds it: behind the put's own location. */
+/* Sets the address at which a client finds it: the put's own location, followed by the id. */
 void session_locate(const struct session *s, const struct put *p, struct upload_reply *out);
-/* The row of an id. E_NOTFOUND: none, or of another tree. Always to be freed. */
+/* Loads the row of an id. E_NOTFOUND: none, or of another tree. Always call session_free(). */
 MUST_USE int session_load(struct store *store, const struct put *p, struct session *out,
                           struct err *e);
 bool session_row_is_upload_grant(struct slice row);
 void session_encode(const struct session *s, struct buf *out);
 
-/* The session that a put names. False: none of that id in that tree, the reply says so; or *rc.
- * Always to be freed. */
+/* Loads the session that a put names. False: the tree has no such session, and the reply says so;
+ * or *rc. Always call session_free(). */
 MUST_USE bool session_begin(struct store *store, const struct put *p, struct session *s,
                             struct upload_reply *out, int *rc, struct err *e);
 void session_free(struct session *s);
 MUST_USE int session_file_load(struct store *s, const char *id, struct slice path,
                                struct session_file *out, struct err *e);
-/* Each adds to b: the row of a file; that it goes. */
+/* Add to b: the row of a file; its removal. */
 void session_file_put(const struct session *s, struct slice path, const struct session_file *f,
                       struct batch *b);
 void session_file_del(const struct session *s, struct slice path, struct batch *b);
-/* ingest_save(), as a stage of this session. */
+/* As ingest_save(), for a stage of this session. */
 struct ingest;
 MUST_USE int session_save(const struct session *s, struct ingest *in, struct batch **bp,
                           enum durability how, struct err *e);
-/* Adds to b: the session still stands as it was read. */
+/* Adds to b: the session must be unchanged since it was read. */
 void session_require(const struct session *s, struct batch *b);
-/* Adds to b: while it lasts, the session's file at that path holds the digest, or the session
- * itself where path.p is NULL, so that nothing evicts it before the commit; and no more. */
+/* Adds to b that the session's file at that path, or the session itself where path.p is NULL, holds
+ * the digest while the session lasts, so that it is not evicted before the commit. session_unhold()
+ * adds the opposite. */
 void session_hold(const struct session *s, struct slice path, const struct digest *d,
                   struct batch *b);
 void session_unhold(const struct session *s, struct slice path, const struct digest *d,
                     struct batch *b);
-/* Every file of a session, in path order. */
+/* Calls each() for every file of a session, in path order. */
 MUST_USE int session_each_file(struct store *s, const char *id,
                                int (*each)(void *arg, struct slice path,
                                            const struct session_file *f),
                                void *arg, struct err *e);
-/* All rows and stages of a session, and what its files alone held of a client's share; then its
- * place in memory. */
+/* Removes all rows and stages of a session, returns what its files used of a client's share, and
+ * removes it from memory. */
 MUST_USE int session_drop(struct uploads *u, const char *id, struct err *e);
 
 #endif

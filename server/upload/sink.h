@@ -1,6 +1,7 @@
-/* sink.h - how a body comes in whose kind of put has a way of its own: sink.c calls it in place of
- * its own steps.
+/* sink.h - the interface for kinds of puts that read their body in their own way: sink.c calls it
+ * in place of its own steps.
  *
+ * owns     *out of open() belongs to the sink until close()
  * threads  pool threads: the calls of one body in order
  * errors   as upload.h
  */
@@ -10,11 +11,11 @@
 #include "server/upload/upload.h"
 
 struct sink_ops {
-    /* *out is NULL when it is answered already, or failed. */
+    /* *out is NULL when the put is answered already, or failed. */
     int (*open)(struct uploads *u, const struct put *p, const struct upload_body *body, void **out,
                 struct upload_reply *reply, struct err *e);
     int (*write)(void *arg, struct slice bytes, struct upload_reply *reply, struct err *e);
-    /* The body is whole. It is to be closed, here as ever. */
+    /* The body is complete. close() follows, as always. */
     int (*finish)(void *arg, uint64_t now_unix_s, struct upload_reply *reply, struct err *e);
     void (*close)(void *arg);
 };

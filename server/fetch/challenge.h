@@ -1,10 +1,9 @@
-/* challenge.h - WWW-Authenticate: which Bearer token an origin wants to be shown, and who gives it
- * out.
+/* challenge.h - parses WWW-Authenticate: which Bearer token an origin requires, and who issues it.
  *
- * A field holds any number of challenges, each a scheme and its parameters, all divided by commas;
- * what cannot be read is passed over up to the next comma.
+ * A field has any number of challenges, each a scheme and its parameters, all separated by commas.
+ * What cannot be parsed is skipped up to the next comma.
  *
- * owns     slices live in the arena that is given
+ * owns     slices live in the given arena
  * threads  any; pure
  * source   RFC 9110 (11.3, 11.6.1), RFC 6750 (3)
  */
@@ -14,7 +13,7 @@
 #include "common/base/arena.h"
 #include "common/base/slice.h"
 
-struct challenge { /* p == NULL: not said */
+struct challenge { /* p == NULL: not given */
     struct slice realm, service, scope;
 };
 

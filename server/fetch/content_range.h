@@ -1,4 +1,8 @@
-/* content_range.h - the Content-Range of a 206 (RFC 9110 14.4), strictly. */
+/* content_range.h - parses the Content-Range of a 206 (RFC 9110 14.4), strictly.
+ *
+ * owns     nothing
+ * threads  any; pure
+ */
 #ifndef SERVER_FETCH_CONTENT_RANGE_H
 #define SERVER_FETCH_CONTENT_RANGE_H
 

@@ -1,12 +1,12 @@
-/* crowd.h - the requests that wait for an origin's first word, and a bound on them: for all
- * clients, and for one.
+/* crowd.h - limits the requests that wait for an origin's first byte: for all clients together, and
+ * for each one.
  *
- * What is waited for is a place, an object say; any number of asks may wait at one place, and a
- * place is on the account of one of the clients that wait there. When all places are taken, or too
- * many asks wait, the client that has most gives first.
+ * Requests (asks) wait at a place, for example an object. Any number of asks may wait at one place,
+ * and a place is on the account of one of the clients that wait there. When all places are taken,
+ * or too many asks wait, the client with the most loses one first.
  *
- * owns     places and asks are the caller's, embedded in what they stand for; the crowd has an
- *          account for each client
+ * owns     places and asks are the caller's, embedded in its structs; the crowd has an account for
+ *          each client
  * threads  one: the cache's fetch thread
  */
 #ifndef SERVER_FETCH_CROWD_H
@@ -18,7 +18,7 @@ struct crowd_account;
 
 struct crowd_place {
     struct list node;              /* of its account, the oldest first */
-    struct crowd_account *account; /* NULL: nobody waits there */
+    struct crowd_account *account; /* NULL: no ask waits there */
 };
 
 struct crowd_ask {
@@ -27,13 +27,13 @@ struct crowd_ask {
 };
 
 struct crowd {
-    uint32_t places_max; /* for all; of asks CROWD_ASKS times as many */
+    uint32_t places_max; /* for all clients; the limit of asks is CROWD_ASKS times as many */
     uint32_t places, asks;
     struct crowd_account *accounts; /* by client (uthash) */
 };
 enum { CROWD_ASKS = 8, CROWD_SHARE = 4, CROWD_SHARE_LEAST = 16 };
 
-/* How many places one client may have: a quarter of all, and some of however few. */
+/* How many places one client may have: a quarter of all, but at least a minimum. */
 static inline uint32_t crowd_share_of_one(uint32_t places_max)
 {
     uint32_t share = places_max / CROWD_SHARE;
@@ -42,17 +42,17 @@ static inline uint32_t crowd_share_of_one(uint32_t places_max)
     return share < places_max ? share : places_max;
 }
 
-/* May this client wait, at a new place or at one that is taken? When it may although the crowd is
- * full, another client has to give: crowd_place_over() and crowd_ask_over() say which, once this
- * one has come. */
+/* May this client wait, at a new place or at an existing one? If it may although the crowd is full,
+ * another client has to give way: crowd_place_over() and crowd_ask_over() say which, once this one
+ * has come. */
 bool crowd_admits(const struct crowd *w, uint64_t client, bool new_place);
 void crowd_come(struct crowd *w, struct crowd_ask *k, uint64_t client);
 void crowd_go(struct crowd *w, struct crowd_ask *k);
-/* The place is on this client's account from now on; it was nobody's, or another's. */
+/* Puts the place on this client's account; before it was on none, or on another's. */
 void crowd_take(struct crowd *w, struct crowd_place *p, uint64_t client);
 void crowd_give(struct crowd *w, struct crowd_place *p);
 uint64_t crowd_client(const struct crowd_account *a);
-/* More than may be: the latest of the client that has most. NULL: there are not. */
+/* When there are more than allowed: the latest of the client with the most. NULL: there are not. */
 struct crowd_place *crowd_place_over(const struct crowd *w);
 struct crowd_ask *crowd_ask_over(const struct crowd *w);
 

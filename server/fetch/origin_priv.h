@@ -1,4 +1,8 @@
-/* origin_priv.h - an origin's inside, for server/fetch and its tests alone. */
+/* origin_priv.h - the inside of an origin, for server/fetch and its tests alone.
+ *
+ * owns     origin_free() frees what it points to
+ * threads  constant, except the counters and the crowd
+ */
 #ifndef SERVER_FETCH_ORIGIN_PRIV_H
 #define SERVER_FETCH_ORIGIN_PRIV_H
 
@@ -23,24 +27,25 @@ struct origin {
     bool proxy_resolve;
     char *ca_file;
     char *authorization;
-    struct s3 *s3; /* it is a bucket; or NULL */
-    bool tokens;   /* it may ask for them: bearer.h */
+    struct s3 *s3; /* for a bucket; or NULL */
+    bool tokens;   /* it may require tokens: bearer.h */
     uint32_t connections;
     struct crowd crowd;
     uint32_t connect_ms;
     uint32_t stall_ms;
     uint32_t patience_ms;
     uint64_t rate_bytes_per_s;
-    struct origin_request_counters *count; /* own_count, or what the process keeps for longer */
+    struct origin_request_counters *count; /* own_count, or counters that outlive the origin */
     struct origin_request_counters own_count;
 };
 
 bool origin_is_home(const struct origin *o, const struct url *u); /* same scheme, host, port */
-/* The configuration names this host: it may stand at any address. */
+/* The configuration names this host: it may have any address. */
 bool origin_trusts_address(const struct origin *o, const struct url *u);
-/* The rules of a transfer to this hop: the proxy, who is reached without it, and which addresses
- * may be spoken to. All that speaks for an origin asks here. A trusted host may stand at any
- * address; of others each address is judged, through a proxy where `proxy_resolve` says so. */
+/* Sets the rules of a connection to this host: the proxy, the hosts that are reached without it,
+ * and the allowed addresses. All code that connects for an origin calls this. A trusted host may
+ * have any address. For others each address is checked, through a proxy only if `proxy_resolve`
+ * says so. */
 struct xfer_params;
 void origin_set_way(const struct origin *o, bool trusted, struct xfer_params *w);
 

@@ -1,13 +1,13 @@
-/* origin_queue.h - what we owe one origin, and what it gave us: so many requests at once, the rest
- * that it asked for, its rate; its tokens.
+/* origin_queue.h - limits the requests to one origin: how many at a time, its pauses, its rate; and
+ * keeps its tokens.
  *
- * A request takes a slot; when all are taken or the origin rests it queues, and go() is called when
- * its turn comes. Clients take turns, and no client has all of several slots (fair_queue.h); what
- * is fetched for nobody in particular is one more client. A request that pauses because nobody
- * reads may lend its slot: it is asked for it when others wait.
+ * A request takes a slot. When all slots are taken or the origin is paused, it queues, and go() is
+ * called at its turn. Clients take turns, and no client has all of several slots (fair_queue.h);
+ * fetches for no client in particular count as one more client. A request without a reader may lend
+ * its slot: it is asked to give it up when others wait.
  *
- * owns     an origin queue holds its origin; it goes by itself once nobody else does and nothing is
- *          owed
+ * owns     an origin queue holds its origin; it is freed once no other code uses the origin,
+ *          nothing is under way and no pause is left
  * threads  the fetcher's
  */
 #ifndef SERVER_FETCH_ORIGIN_QUEUE_H
@@ -22,39 +22,39 @@ struct event_base;
 struct origin_queue;
 struct xfer_loop;
 
-struct origin_queue_slot { /* in the request */
+struct origin_queue_slot { /* embedded in the request */
     struct fair_item item;
     /* May run inside origin_queue_enter() and origin_queue_leave(); the origin queue outlives
      * it. */
     void (*go)(struct origin_queue_slot *s);
-    /* A slot that is lent is wanted: it is to be given back, unless the request goes on after all.
-     * From the loop. */
+    /* A lent slot is needed: the request must give it back, unless it continues after all. Called
+     * from the loop. */
     void (*wanted)(struct origin_queue_slot *s);
     bool taken;
-    struct list lent; /* among the origin queue's */
+    struct list lent; /* in the origin queue's list */
 };
 
-/* alone: the origin queue is no client's but one program's, which may have all slots. */
+/* alone: the origin queue serves one program and not clients; it may have all slots. */
 struct origin_queue *origin_queue_find(struct list *origin_queues, struct event_base *base,
                                        const struct origin *o, bool alone);
 void origin_queue_enter(struct origin_queue *l, struct origin_queue_slot *s, uint64_t client);
-/* Another client wants the same: the slot is given in whichever's turn comes first. Harmless when
- * it is taken. */
+/* Another client needs the same: the slot is given at the turn of whichever comes first. No effect
+ * when the slot is taken. */
 void origin_queue_move(struct origin_queue *l, struct origin_queue_slot *s, uint64_t client);
-/* The slot, which is taken, may be asked for by wanted(), once; or not any more. */
+/* yes: the slot, which is taken, may be asked for by wanted(), once. no: not any more. */
 void origin_queue_lend(struct origin_queue *l, struct origin_queue_slot *s, bool yes);
-/* Gives the slot back, or leaves the queue; harmless twice. */
+/* Gives the slot back, or leaves the queue. A second call has no effect. */
 void origin_queue_leave(struct origin_queue *l, struct origin_queue_slot *s);
-/* No request for so long: 429, 503, a spent budget. Never more than five minutes. */
+/* Pauses requests for so long: 429, 503, a spent budget. Never more than five minutes. */
 void origin_queue_rest(struct origin_queue *l, uint64_t ms);
 uint64_t origin_queue_resting_ms(const struct origin_queue *l);
-/* How long to pause for the origin's rate limit after n more bytes. */
+/* How long to pause after n more bytes, to keep the origin's rate limit. */
 uint64_t origin_queue_spend(struct origin_queue *l, size_t n);
-/* Does the origin's own host answer? */
+/* Whether the origin's own host answers. */
 struct silence *origin_queue_silence(struct origin_queue *l);
-/* The tokens that its origin has given; opened when first asked for. */
+/* The tokens that its origin has issued; opened when they are first needed. */
 struct bearers *origin_queue_bearers(struct origin_queue *l, struct xfer_loop *xfers);
 void origin_queue_drop_if_idle(struct origin_queue *l); /* may free it */
-void origin_queues_close(struct list *origin_queues);   /* nothing may be under way */
+void origin_queues_close(struct list *origin_queues);   /* no request is under way */
 
 #endif

@@ -1,5 +1,6 @@
-/* rest.h - how long an origin asks to be left alone: Retry-After, and budgets that are spent.
+/* rest.h - how long an origin asks for a pause: Retry-After, and spent budgets.
  *
+ * owns     nothing
  * threads  any; reads a head, keeps nothing
  * source   RFC 9110 (10.2.3); draft-ietf-httpapi-ratelimit-headers, and the older fields
  *          RateLimit-Remaining and -Reset
@@ -9,8 +10,8 @@
 
 #include "common/xfer/xfer.h"
 
-bool rest_is_asked(int status); /* 429 or 503: Retry-After counts there */
-/* 0: it does not ask. */
+bool rest_is_asked(int status); /* 429 or 503: there Retry-After counts */
+/* 0: no pause. */
 uint64_t rest_asked_ms(const struct xfer_head *h, uint64_t now_unix_s);
 
 #endif

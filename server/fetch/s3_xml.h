@@ -1,8 +1,11 @@
-/* s3_xml.h - XML as S3 writes it, element by element, and no more of XML than that: no DTD and so
- * no entities of its own, a stated depth, a stated length of texts.
+/* s3_xml.h - parses XML as S3 writes it, element by element.
  *
+ * It supports no more of XML than that: no DTD and so no entities of its own, a bounded depth, a
+ * bounded length of texts.
+ *
+ * owns     nothing: an event's slices are borrowed
  * threads  any; pure
- * errors   E_INVALID: no such document; what an event gives
+ * errors   E_INVALID: not such a document; or the code that an event returns
  */
 #ifndef SERVER_FETCH_S3_XML_H
 #define SERVER_FETCH_S3_XML_H
@@ -12,9 +15,9 @@
 enum { S3_XML_DEPTH = 16, S3_XML_TEXT = 16 << 10 };
 
 struct s3_xml_events {
-    /* depth 0: the root. 0, or an E_* that ends it. May be NULL. */
+    /* depth 0: the root. Returns 0, or an E_* that ends the parsing. May be NULL. */
     int (*on_open)(void *arg, struct slice name, unsigned depth);
-    /* text: what stood in the element behind the last that it had inside. */
+    /* text: the element's text after its last child. */
     int (*on_close)(void *arg, struct slice name, struct slice text, unsigned depth);
     void *arg;
 };

@@ -1,15 +1,15 @@
-/* body_memory.h - memory that requests hold, in bodies that wait to be used and in what was made
- * for them: one bound for all, and the client that holds most gives first.
+/* body_memory.h - limits the memory of requests: bodies that wait to be used, and what is made for
+ * requests. There is one bound for all, and the client that holds most gives way first.
  *
- * What nobody uses at the moment (BODY_SPARE) goes first, whoever needs the room; of that, too, the
- * client's that holds most, what was used longest ago.
+ * Memory that is not in use (BODY_SPARE) is freed first, whichever client needs the room: that of
+ * the client that holds most, the least recently used first.
  *
- * What does not fit is refused to the client that holds most. Another client is given it, and the
- * largest use of the client that holds most is ended instead, by a message to its loop; until it
- * has ended, up to twice the bound may be held. No more uses are ended than the bytes in question
- * need.
+ * A use that does not fit is refused if its client holds most. For any other client it is granted,
+ * and the largest use of the client that holds most is ended instead, by a message to its loop.
+ * Until that has ended, up to twice the bound may be held. No more uses are ended than the bytes in
+ * question require.
  *
- * owns     a use is embedded in an exchange, or in a gathering (plan/paged_fetch.h);
+ * owns     a use is embedded in an exchange, or in a paged fetch (plan/paged_fetch.h); call
  *          body_memory_drop() before that is freed
  * threads  hold and drop: the loop of the use's port; a short lock when a use grows by a step
  */
@@ -25,10 +25,11 @@ struct body_memory;
 struct body_holder;
 
 enum body_kind {
-    BODY_IN_USE,   /* until its request has ended */
-    BODY_MAY_END,  /* it can be ended to make room */
-    BODY_CAN_WAIT, /* its sender can be paused: a quarter of the bound stays for those that cannot */
-    BODY_SPARE,    /* nobody uses it now: it ends first, also for its own client */
+    BODY_IN_USE,  /* until its request has ended */
+    BODY_MAY_END, /* it can be ended to make room */
+    /* its sender can be paused: a quarter of the bound is reserved for those that cannot */
+    BODY_CAN_WAIT,
+    BODY_SPARE, /* not in use: ended first, also for its own client */
 };
 
 struct body_use {
@@ -38,12 +39,12 @@ struct body_use {
     struct body_holder *holder;
     struct body_port *port;
     size_t bytes;                 /* counted, in steps */
-    _Atomic(enum body_kind) kind; /* its loop writes it, whoever looks for room reads it */
-    _Atomic bool ends;            /* told to; written under the lock */
-    bool leaves;                  /* ... as a spare one, under the lock */
+    _Atomic(enum body_kind) kind; /* written by its loop, read by any that looks for room */
+    _Atomic bool ends;            /* it was asked to end; written under the lock */
+    bool leaves;                  /* the same, as a spare one; under the lock */
 };
 
-struct body_port { /* one a loop */
+struct body_port { /* one for each loop */
     struct list uses;
     struct message message;
     _Atomic bool posted;
@@ -52,15 +53,15 @@ struct body_port { /* one a loop */
 };
 
 struct body_memory *body_memory_open(uint64_t bytes_max);
-void body_memory_close(struct body_memory **mp); /* no use is left */
+void body_memory_close(struct body_memory **mp); /* there are no uses left */
 void body_port_init(struct body_port *p, struct message_queue *mail,
                     void (*end)(struct body_use *u));
-/* The use of this client holds so many bytes now. False: it may not hold more than before. */
+/* Sets the bytes that this use of the client holds. False: it may not hold more than before. */
 bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_use *u,
                       uint64_t client, enum body_kind kind, size_t bytes);
 void body_memory_drop(struct body_memory *m,
-                      struct body_use *u); /* harmless when it holds nothing */
-/* Called by the port's end() instead of a drop: the use is needed by now, and stays. */
+                      struct body_use *u); /* no effect when it holds nothing */
+/* Called by the port's end() instead of a drop: the use is needed again, and stays. */
 void body_memory_spare(struct body_memory *m, struct body_use *u);
 struct body_memory_stats {
     uint64_t bytes, refused, ended;

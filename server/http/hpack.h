@@ -1,10 +1,10 @@
-/* hpack.h - heads of answers, compressed for one HTTP/2 connection (RFC 7541): the sender's half.
- * What peers send is read by nghttp2's inflater.
+/* hpack.h - compresses the heads of answers for one HTTP/2 connection (RFC 7541): the sender's
+ * half. nghttp2's inflater reads the heads that peers send.
  *
- * Answers of one server are alike: what was said a moment ago is one byte. A value goes into the
- * table when it is seen for the second time, so that what differs from file to file does not push
- * out what repeats; a name that no table knows goes in with its first value. Strings are not
- * Huffman-coded: they are few, and that coding was a tenth of a small answer's time.
+ * The answers of one server are alike: a repeated field takes one byte. A value enters the table
+ * when it is seen for the second time, so that values that differ from file to file do not displace
+ * those that repeat. A name that is in no table enters it with its first value. Strings are not
+ * Huffman-coded: they are few, and the coding took a tenth of a small answer's time.
  *
  * owns     the entries; hpack_fini() frees them
  * threads  one
@@ -16,7 +16,7 @@
 #include "common/base/slice.h"
 
 enum {
-    HPACK_TABLE_BYTES = 4096, /* as both ends begin */
+    HPACK_TABLE_BYTES = 4096, /* the initial size at both ends */
     HPACK_RING = HPACK_TABLE_BYTES / 32,
     HPACK_FIELD_SLOTS = 64,
     HPACK_NAME_SLOTS = 32,
@@ -29,12 +29,12 @@ struct hpack_entry;
 struct hpack {
     struct hpack_entry *ring[HPACK_RING]; /* by number */
     uint32_t last;                        /* number of the newest entry */
-    uint32_t spelt;                       /* strings that were written out: it only grows */
+    uint32_t spelt;                       /* strings that were written literally; only grows */
     uint32_t count;
     uint32_t used_bytes, max_bytes;
-    uint32_t least_bytes; /* the smallest bound since the peer was told */
-    bool tell;            /* the bound has changed */
-    uint32_t by_field[HPACK_FIELD_SLOTS], by_name[HPACK_NAME_SLOTS]; /* newest entry there */
+    uint32_t least_bytes; /* the smallest bound since the last update that the peer got */
+    bool tell;            /* the bound has changed, and the peer must get an update */
+    uint32_t by_field[HPACK_FIELD_SLOTS], by_name[HPACK_NAME_SLOTS]; /* the newest entry there */
     uint16_t seen[HPACK_SEEN_SLOTS];
 };
 
@@ -42,11 +42,11 @@ void hpack_init(struct hpack *h);
 void hpack_fini(struct hpack *h);
 void hpack_limit(struct hpack *h, uint32_t bytes); /* the peer's SETTINGS_HEADER_TABLE_SIZE */
 
-/* Each writes at `to` and returns what is behind it. A head begins with hpack_begin() and
+/* Each call writes at `to` and returns the position after it. A head begins with hpack_begin() and
  * hpack_status(). */
 char *hpack_begin(struct hpack *h, char *to);
 char *hpack_status(char *to, int status);
-/* once: it will not come again (an id, a secret), so it never goes into the table. */
+/* once: the value will not repeat (an id, a secret), so it never enters the table. */
 char *hpack_field(struct hpack *h, char *to, struct slice name, struct slice value, bool once);
 
 static inline size_t hpack_bound(struct slice name, struct slice value)

@@ -1,6 +1,8 @@
-/* msg.h - a request as it came and a reply as it will go, whatever the version of HTTP.
+/* msg.h - a request as it was received and a reply as it will be sent, whatever the version of
+ * HTTP.
  *
- * Both are plain data in the exchange's arena and live as long as the exchange.
+ * owns     nothing: both are plain data in the exchange's arena and live as long as the exchange
+ * threads  the loop of the exchange
  */
 #ifndef SERVER_HTTP_MSG_H
 #define SERVER_HTTP_MSG_H
@@ -26,7 +28,7 @@ enum http_version { HTTP_10, HTTP_11, HTTP_2 };
 
 struct http_field {
     struct slice name;  /* lower case */
-    struct slice value; /* trimmed; bytes as they came */
+    struct slice value; /* trimmed; otherwise as received */
 };
 
 struct http_req {
@@ -52,42 +54,43 @@ struct http_req {
 enum method method_of(struct slice text);
 
 enum { ADDRESS_BYTES = 16 };
-/* Of a peer, IPv4 as ::ffff:a.b.c.d; all zero for a family that is neither. */
+/* The address of a peer, IPv4 as ::ffff:a.b.c.d; all zero for any other family. */
 void address_of(const struct sockaddr_storage *peer, uint8_t out[ADDRESS_BYTES]);
 
-/* An address as the unit of fair shares: of IPv6 its /64, since a host has all of one. Never 0. */
+/* An address as the unit of fair shares. Of IPv6 it is the /64, because a host has all of one.
+ * Never 0. */
 uint64_t client_of(const struct sockaddr_storage *peer);
 
-/* First field of that name (lower case), or a slice with p == NULL. */
+/* The first field of that name (lower case), or p == NULL. */
 struct slice http_req_field(const struct http_req *r, const char *name);
-struct slice http_host_name(struct slice host); /* of Host, "[::1]:80" too: without the port */
+struct slice http_host_name(struct slice host); /* from Host, also "[::1]:80": without the port */
 /* All fields of that name joined by ", " in the arena (RFC 9110 5.3). */
 struct slice http_req_list(const struct http_req *r, const char *name);
 
 /* Weights of content negotiation (RFC 9110 12.4.2), in thousandths. A malformed weight counts as
  * 1. */
 enum { WEIGHT_ONE = 1000, WEIGHT_NONE = -1 };
-int http_weight(struct slice params); /* what follows an element's first ';' */
+int http_weight(struct slice params); /* params: what follows an element's first ';' */
 /* The weight that an Accept list gives to this type by name; wildcards do not count. WEIGHT_NONE:
- * it is not named. */
+ * the list does not name it. */
 int http_weight_of(struct slice list, struct slice type);
 
-/* Content-Security-Policy of every answer that names no other: a browser shows the page, runs none
- * of its scripts, and gives it a web origin of its own, so that what an origin or an upload wrote
- * cannot act for the reader. Links to files still work. */
+/* The Content-Security-Policy of every answer without another one. A browser shows the page, runs
+ * none of its scripts, and gives it a web origin of its own. So content of an origin or an upload
+ * cannot act with the reader's rights. Links to files still work. */
 #define REPLY_SANDBOX "sandbox allow-downloads"
 
-/* Room for a reply's fields; the names must be lower case literals or arena text, as the values.
- * Date, Server, X-Request-Id, X-Content-Type-Options, Content-Security-Policy, Content-Length,
- * Transfer-Encoding and Connection are the connection's business: do not add them. */
+/* The maximum of a reply's fields. Names must be lower-case literals or arena text, and so must
+ * values. Date, Server, X-Request-Id, X-Content-Type-Options, Content-Security-Policy,
+ * Content-Length, Transfer-Encoding and Connection are set by the connection: do not add them. */
 enum { REPLY_FIELDS = 40 };
 struct http_reply {
     int status;
     size_t nfields;
     struct slice date;   /* when the origin made it; p == NULL: now */
-    struct slice policy; /* Content-Security-Policy, of a page of ours; p == NULL: REPLY_SANDBOX */
-    /* Not 0: on its loop every reply of this number begins with the same so many fields, so they
-     * need no second look. */
+    struct slice policy; /* Content-Security-Policy of a page of ours; p == NULL: REPLY_SANDBOX */
+    /* Not 0: on its loop every reply with this number begins with the same `numbered` fields, so
+     * they need not be compared again. */
     uint64_t number;
     size_t numbered;
     struct http_field fields[REPLY_FIELDS];
@@ -95,7 +98,8 @@ struct http_reply {
 
 /* *r may be uninitialized. The fields are borrowed. */
 void reply_copy(struct http_reply *r, const struct http_reply *from);
-void reply_add(struct http_reply *r, struct slice name, struct slice value); /* CHECKs the room */
+/* CHECKs that there is room */
+void reply_add(struct http_reply *r, struct slice name, struct slice value);
 struct slice reply_policy(const struct http_reply *r);
 void reply_addf(struct http_reply *r, struct arena *a, const char *name, const char *fmt, ...)
     PRINTF_LIKE(4, 5);

@@ -1,4 +1,9 @@
-/* sock.h - TCP sockets: addresses in text, listening, what an accepted socket is set to. */
+/* sock.h - TCP sockets: addresses as text, listening, options of accepted sockets.
+ *
+ * owns     a descriptor belongs to the caller
+ * threads  any
+ * errors   the error names the address
+ */
 #ifndef SERVER_NET_SOCK_H
 #define SERVER_NET_SOCK_H
 
@@ -12,10 +17,10 @@ enum { SOCK_TEXT_BYTES = 64 };
  * address. */
 MUST_USE int sock_listen(const char *address, int *fd_out, struct err *e);
 void sock_bound(int fd, char out[SOCK_TEXT_BYTES]); /* "127.0.0.1:40123" */
-/* Little unsent data in the kernel: small answers of a multiplexed connection do not queue behind
- * megabytes. */
+/* Keeps little unsent data in the kernel, so that small answers of a multiplexed connection do not
+ * queue after megabytes. */
 void sock_short_queue(int fd);
-bool sock_delivers(int fd); /* bytes that were sent have not arrived yet */
+bool sock_delivers(int fd); /* true while sent bytes have not arrived yet */
 void sock_tune(int fd);     /* TCP_NODELAY */
 
 #endif

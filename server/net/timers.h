@@ -1,10 +1,10 @@
-/* timers.h - coarse deadlines: one wheel a loop, a hundred thousand timers for the price of their
- * list nodes.
+/* timers.h - coarse timers: one wheel for each loop, which can hold a hundred thousand timers at
+ * the cost of their list nodes.
  *
- * A timer fires once, at or up to TIMERS_STEP_MS after its due time. Setting one is two list
- * operations, so a connection may do it for every request.
+ * A timer fires once, at most TIMERS_STEP_MS after its due time. Setting one takes two list
+ * operations, so a connection can do it for every request.
  *
- * owns     the timer is embedded in what it concerns; stop it before that goes
+ * owns     a timer is embedded in its owner; stop it before the owner is freed
  * threads  one loop
  */
 #ifndef SERVER_NET_TIMERS_H
@@ -29,7 +29,8 @@ struct timers {
 
 void timers_init(struct timers *w, uint64_t now_ms);
 void timers_run(struct timers *w, uint64_t now_ms);
-void timer_set(struct timers *w, struct timer *t, uint64_t due_ms); /* moves it when it is set */
+/* moves it if it is set already */
+void timer_set(struct timers *w, struct timer *t, uint64_t due_ms);
 void timer_stop(struct timer *t);
 
 #endif

@@ -1,11 +1,13 @@
-/* tls.h - what a listener's TLS is: versions, ciphers, certificate, ALPN. The bytes are wire.c's
- * business.
+/* tls.h - the TLS settings of a listener: versions, ciphers, certificate, ALPN. wire.c handles the
+ * bytes.
  *
- * TLS 1.2 and 1.3; AES-128-GCM first (14 % cheaper than 256); one ticket a handshake, no session
- * cache; "h2" before "http/1.1". A reload swaps the whole pair: sessions under way keep the one
- * they began with.
+ * TLS 1.2 and 1.3; AES-128-GCM first (14 % cheaper than 256); one ticket per handshake, no session
+ * cache; "h2" before "http/1.1". A reload replaces certificate and key together; open sessions keep
+ * theirs.
  *
+ * owns     struct tls_identity, from tls_identity_open() to tls_identity_close()
  * threads  any
+ * errors   E_CONFIG
  */
 #ifndef SERVER_NET_TLS_H
 #define SERVER_NET_TLS_H
@@ -18,31 +20,32 @@ struct tls_identity;
 
 MUST_USE int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
                                struct err *e);
-/* Reads its files again, for tls_identity_begin(): until then nothing changes. One at a time. */
+/* Reads its files again, for tls_identity_begin(); until then nothing changes. One thread at a
+ * time. */
 MUST_USE int tls_identity_reread(struct tls_identity *t, struct err *e);
-/* New sessions have what was read last from now on. */
+/* New sessions use what was read last. */
 void tls_identity_begin(struct tls_identity *t);
 void tls_identity_close(struct tls_identity **tp);
 struct tls_validity { /* when all certificates of a chain are valid */
     int64_t begins_unix_s, expires_unix_s;
 };
-/* Of the chain that it serves now. */
+/* For the chain in use. */
 struct tls_validity tls_identity_validity(const struct tls_identity *t);
-/* This machine's own authorities vouch for it, whether it is valid now or not. Not self-signed, nor
- * of an authority of one's own that clients have to be given first. */
+/* True: this machine's own certificate authorities vouch for it, whether it is valid now or not.
+ * False for a self-signed one, and for a private authority that clients must be given first. */
 bool tls_identity_public(const struct tls_identity *t);
 enum { TLS_EXPIRES_SOON_S = 14 * 24 * 3600 }; /* from then on the operator is warned */
-/* It is not valid yet, expires soon, or has expired. */
+/* True: not valid yet, about to expire, or expired. */
 bool tls_validity_alarms(const struct tls_validity *v, int64_t now_unix_s);
 enum { TLS_VALIDITY_TEXT = 64 };
 /* "expires in 3d00h", "expired 2d00h ago", or "is not valid yet, for 1h00m". */
 void tls_validity_format(const struct tls_validity *v, int64_t now_unix_s,
                          char out[TLS_VALIDITY_TEXT]);
 
-/* E_CONFIG: no certificate is in the file, so that it can vouch for nobody. */
+/* E_CONFIG: the file has no certificate, so nothing can be verified with it. */
 MUST_USE int tls_authorities_check(const char *path, struct err *e);
 
-SSL *tls_session(struct tls_identity *t); /* a server's end, no BIO yet */
+SSL *tls_session(struct tls_identity *t); /* the server's side, without a BIO */
 bool tls_chose_h2(const SSL *ssl);        /* after the handshake */
 
 #endif

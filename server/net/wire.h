@@ -1,16 +1,18 @@
-/* wire.h - the bytes to and from one socket, TLS or not.
+/* wire.h - the bytes to and from one socket, with or without TLS.
  *
- * Writing goes through the loop's two scratch areas, so that a connection with nothing unsent owns
- * no buffer: wire_reserve() gives room in `plain`, wire_commit() takes it, wire_flush() encrypts
- * (into `cipher`) and sends with one send() what the socket takes. Only what it refuses is copied
- * into the connection's own `unsent`, at most about one scratch; a wire that is blocked must not be
- * given more than control frames. Files on a cleartext wire go by sendfile().
+ * Writes go through the loop's two scratch areas, so a connection without unsent bytes owns no
+ * buffer. wire_reserve() gives room in `plain`, wire_commit() takes it, wire_flush() encrypts (into
+ * `cipher`) and sends with one send() what the socket takes. Only what the socket refuses is copied
+ * into the connection's own `unsent`, at most about one scratch. A blocked wire must only be given
+ * control frames. Files on a cleartext wire are sent by sendfile().
  *
- * Edge-triggered: `readable` and `writable` are set by the event and cleared by EAGAIN; `hung_up`
- * means that the peer has finished sending, so a short read is not the end of the news.
+ * It is edge-triggered: `readable` and `writable` are set by the event and cleared by EAGAIN.
+ * `hung_up` means that the peer has finished sending, so after a short read there may still be an
+ * end of file to read.
  *
  * owns     the fd, the SSL, unsent bytes
  * threads  one loop; between two events plain and cipher are empty
+ * errors   E_AGAIN is ordinary; E_NETWORK, E_PROTOCOL: the wire is broken
  */
 #ifndef SERVER_NET_WIRE_H
 #define SERVER_NET_WIRE_H
@@ -26,7 +28,7 @@ enum {
     WIRE_UNSENT_MAX = 512 * 1024,
 };
 
-struct wire_scratch { /* one a loop */
+struct wire_scratch { /* one for each loop */
     char *plain;
     size_t plain_n;
     char *cipher;
@@ -42,15 +44,17 @@ struct wire {
     struct wire_scratch *scratch;
     bool readable, writable, hung_up;
     bool broken;  /* a send failed for good */
-    bool offload; /* the kernel encrypts: we write as on a cleartext wire */
+    bool offload; /* the kernel encrypts: bytes are written as on a cleartext wire */
     bool corked;  /* wire_cork() */
     struct buf unsent;
     struct
-    { /* a piece of a file that must follow `unsent`, because its frame header has left already */
-        int fd; /* a duplicate, ours */
+    /* a piece of a file that must follow `unsent`, because its frame header has been sent
+     * already */
+    {
+        int fd; /* a duplicate, owned here */
         uint64_t off;
         size_t n;
-        struct buf behind; /* and what must follow the piece */
+        struct buf behind; /* what must follow the piece */
     } piece;
     uint64_t bytes_in, bytes_out;
 };
@@ -69,22 +73,23 @@ char *wire_reserve(struct wire *w,
                    size_t n); /* n <= WIRE_PLAIN_BYTES; never NULL; may flush first */
 void wire_commit(struct wire *w, size_t n);
 void wire_put(struct wire *w, struct slice bytes);
-/* 0: all is with the kernel; E_AGAIN: blocked; E_NETWORK. `more`: a file follows at once. */
+/* 0: the kernel has all bytes; E_AGAIN: blocked; E_NETWORK. `more`: a file follows immediately. */
 int wire_flush(struct wire *w, bool more);
-/* Cleartext. Sends what the socket takes now: > 0, E_AGAIN, E_NETWORK; E_IO when the file is
+/* Cleartext only. Sends what the socket takes now: > 0, E_AGAIN, E_NETWORK; E_IO when the file is
  * shorter. */
 ssize_t wire_sendfile(struct wire *w, int fd, uint64_t off, size_t n);
-/* Cleartext. Until it is taken back only whole segments leave. Who forgets that holds the last one
- * back for the peer's delayed ACK, 40 ms; a wire that ends sends it. */
+/* Cleartext only. While it is on, only full segments are sent. If it is not turned off, the last
+ * segment waits for the peer's delayed ACK, 40 ms; closing the wire sends it. */
 void wire_cork(struct wire *w, bool on);
-/* The rest of a file piece that has been promised to the peer: sent before anything else. */
+/* The rest of a piece of a file that was promised to the peer: sent before anything else. */
 void wire_owe_file(struct wire *w, int fd, uint64_t off, size_t n);
-void wire_shutdown(struct wire *w); /* close_notify and FIN; reading goes on */
-void wire_break(struct wire *w);    /* it will be closed by a reset: a FIN says that all was sent */
+void wire_shutdown(struct wire *w); /* close_notify and FIN; reading continues */
+/* it will be closed by a reset, because a FIN says that all was sent */
+void wire_break(struct wire *w);
 
-/* Before a long wait: the next read asks the kernel. A reset that came together with the last bytes
- * has no edge of its own (libevent tells EPOLLERR as readable and writable), and shows only after
- * them. */
+/* To be called before a long wait: the next read asks the kernel. A reset that came together with
+ * the last bytes has no edge of its own (libevent reports EPOLLERR as readable and writable), and
+ * only shows after them. */
 static inline void wire_look_again(struct wire *w)
 {
     w->readable = true;

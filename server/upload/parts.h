@@ -2,7 +2,7 @@
  * which are then closed (PUT_PARTS_END): after an interruption only one part is sent again.
  *
  * Rows of the upload grant (upload_grant.h):
- *   "part/<hex>"       what is to come: its size, the size of a part, and the stage once there is one
+ *   "part/<hex>"       what is to come: its size, the size of a part, and the stage, if any
  *   "part/<hex>/<n>"   a part that is durable: its size and a check sum
  * The tree also remembers which upload grant receives the digest (upload_grant_remember()). So a
  * client that asks for addresses again continues there, and no second stage fills the disk.

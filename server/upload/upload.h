@@ -7,8 +7,9 @@
  * without a session. Sessions are rows in TABLE_UPLOAD, survive a restart, and expire after 24
  * hours.
  *
- *   id            -> session: tree, begun, and after the commit its answer (a commit may be repeated)
- *   id NUL path   -> file: what has arrived durably (stage, bytes), or its digest once it is sealed
+ *   id            -> session: tree, begun, and after the commit its answer, so that a commit
+ *                    may be repeated
+ *   id NUL path   -> file: what has arrived durably (stage, bytes), or its digest once sealed
  *
  * owns     struct uploads outlives its sinks; an upload_reply's body is the caller's:
  *          upload_reply_free()

@@ -12,7 +12,7 @@
  *
  * owns     a paged fetch is counted: by the table, and by every run that got its result, because
  *          results point into it
- * threads  one loop; ops->gather runs on a reader thread
+ * threads  one loop; ops->paged_fetch runs on a reader thread
  */
 #ifndef SERVER_PLAN_PAGED_FETCH_H
 #define SERVER_PLAN_PAGED_FETCH_H

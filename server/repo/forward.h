@@ -1,12 +1,13 @@
 /* forward.h - fields of a client's request that its repo passes on to the origin (`forward`), and
  * by which its answers may vary.
  *
- * Requests are held against each other by the fields' values without what means nothing: several
- * lines are one, blanks around commas go; of Accept, Accept-Language and Accept-Charset case goes,
- * too, but for their parameters' values, and one that takes anything is none. The order stays: some
- * origins read it. The origin gets what the client wrote.
+ * Requests are compared by the fields' normalized values: several lines are joined and blanks
+ * around commas removed. Accept, Accept-Language and Accept-Charset are compared without regard to
+ * case, except for the values of their parameters, and one that accepts anything counts as absent.
+ * The order is kept, because some origins depend on it. The origin gets what the client wrote.
  *
- * threads  any; what is read is in the request's arena
+ * owns     nothing: results are in the request's arena
+ * threads  any
  */
 #ifndef SERVER_REPO_FORWARD_H
 #define SERVER_REPO_FORWARD_H
@@ -16,12 +17,12 @@
 
 struct repo;
 
-/* Why a field cannot be forwarded, in a few words; NULL: it can. */
+/* Why a field cannot be forwarded, in a few words; NULL: it can be. */
 const char *forward_refuses(const char *name);
-enum { FORWARD_MAX = 8 }; /* of a repo */
-/* False: the values have more bytes than are taken. */
+enum { FORWARD_MAX = 8 }; /* fields of one repo */
+/* False: the values are longer than the limit. */
 MUST_USE bool forward_read(const struct repo *r, const struct http_req *req, struct lookup *w);
-/* How such values are held against each other; p == NULL: as if there were none. */
+/* The normalized form of a value, for comparison; p == NULL: as if the field were absent. */
 struct slice forward_same(struct slice name, struct slice value, struct arena *a);
 
 #endif

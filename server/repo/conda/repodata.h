@@ -1,12 +1,13 @@
-/* repodata.h - repodata.json of a conda channel's subdirectory: the packages that it names, as the
- * index streams by.
+/* repodata.h - parses repodata.json of a conda channel's subdirectory as a stream, and reports the
+ * packages that it names.
  *
- * Whole channels have some 300 MB of it: nothing is kept but the package at hand.
+ * A whole channel has some 300 MB of it: only the current package is kept in memory.
  *
+ * owns     repodata_close() frees the parser; an event's slices are borrowed
  * threads  one at a time; pure
- * errors   E_INVALID: no such document, or a name that cannot be a file's; E_UNSUPPORTED: packages
- *          that lie elsewhere; E_TOOBIG: a single word, or depth, beyond what an index has; what
- *          on_file gives
+ * errors   E_INVALID: not such a document, or an invalid file name; E_UNSUPPORTED: packages that
+ *          are stored elsewhere; E_TOOBIG: a string or a depth beyond that of an index; the code
+ *          that on_file() returns
  */
 #ifndef SERVER_REPO_CONDA_REPODATA_H
 #define SERVER_REPO_CONDA_REPODATA_H
@@ -15,23 +16,22 @@
 #include "common/hash/sum.h"
 
 struct repodata_file {
-    struct slice name;   /* beside the index; one that can be */
-    uint64_t size_bytes; /* UINT64_MAX: not told */
+    struct slice name;   /* beside the index; a valid file name */
+    uint64_t size_bytes; /* UINT64_MAX: unknown */
     struct sum sum;      /* SHA-256, else MD5, else SUM_NONE */
 };
 
 struct repodata_events {
     int (*on_file)(void *arg, const struct repodata_file *f, struct err *e); /* nonzero ends it */
     void *arg;
-    /* Where its packages are (info.base_url), relative to the index; NULL: elsewhere is
-     * E_UNSUPPORTED. Not called for "./". */
+    /* The place of its packages (info.base_url), relative to the index. Not called for "./". NULL:
+     * packages elsewhere are E_UNSUPPORTED. */
     int (*on_base)(void *arg, struct slice url, struct err *e);
-    /* an entry that cannot be is passed over, a digest or size that is none is not told: clients
-     * do without, too */
+    /* Invalid entries are skipped, and invalid digests and sizes ignored, as clients do. */
     bool lenient;
 };
 
-struct repodata; /* one index */
+struct repodata; /* the parser of one index */
 struct repodata *repodata_open(const struct repodata_events *ev);
 MUST_USE int repodata_feed(struct repodata *r, struct slice bytes, struct err *e);
 MUST_USE int repodata_finish(struct repodata *r, struct err *e);

@@ -1,8 +1,8 @@
-/* strip.h - repodata.json without its info.base_url: what it names lies beside it then, for whoever
- * reads it.
+/* strip.h - removes info.base_url from repodata.json: clients then look for the packages beside it.
  *
- * threads  any; pure
- * errors   E_INVALID: no JSON; E_TOOBIG
+ * owns     strip_close() frees it
+ * threads  one at a time; pure
+ * errors   E_INVALID: not JSON; E_TOOBIG
  */
 #ifndef SERVER_REPO_CONDA_STRIP_H
 #define SERVER_REPO_CONDA_STRIP_H

@@ -1,7 +1,9 @@
-/* synced.h - plans of a repo that is mirrored whole: from its published snapshot alone, never from
- * the origin.
+/* synced.h - plans of a synced repo: only from its published snapshot, never from the origin.
  *
  * "@v7/path" is that path in snapshot 7, for as long as it is kept.
+ *
+ * owns     nothing: everything is in the given arena
+ * threads  any; no I/O
  */
 #ifndef SERVER_REPO_GENERIC_SYNCED_H
 #define SERVER_REPO_GENERIC_SYNCED_H

@@ -1,11 +1,11 @@
-/* held.h - branches that an administrator has rolled back: a commit each, whatever the Hub says of
- * them since.
+/* held.h - branches that an administrator has rolled back: each stays at one commit, whatever the
+ * Hub says of it since.
  *
- * A table is made whole and put in place of the former one, which lives on for requests that are
- * under way. Ids are found in any case of letters, as at the Hub.
+ * A table is built completely and then replaces the former one, which stays valid for requests
+ * under way. Ids are compared without regard to case, as at the Hub.
  *
- * owns     held_put() takes the table; repo_close() ends all
- * threads  held_find, held_refs: any, without a lock. held_put: one at a time
+ * owns     held_put() takes the table; repo_close() frees all
+ * threads  held_find(), held_refs(): any, without a lock. held_put(): one at a time
  */
 #ifndef SERVER_REPO_HF_HELD_H
 #define SERVER_REPO_HF_HELD_H
@@ -27,14 +27,14 @@ struct held {
 
 struct hf;
 struct held *held_new(void);
-void held_add(struct held *h, const struct held_branch *b); /* copies */
+void held_add(struct held *h, const struct held_branch *b); /* copies b */
 void held_put(struct hf *state, struct held *h);
 void held_free_all(struct hf *state);
 /* NULL: it is not held. */
 const struct held_branch *held_find(const struct hf *state, struct slice type, struct slice id,
                                     struct slice branch);
-/* A Hub's list of branches with the commits that they are held at. False: none of them is, or it is
- * no such list. */
+/* A Hub's list of branches, changed to the commits that they are held at. False: none of them is
+ * held, or it is not such a list. */
 MUST_USE bool held_refs(const struct hf *state, struct slice type, struct slice id,
                         struct slice json, struct buf *out);
 

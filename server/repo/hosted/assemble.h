@@ -1,14 +1,16 @@
-/* assemble.h - files put together of xorbs: Xet's way of uploading, which brings xorbs, stretches
- * of chunks, first (PUT_PIECE), then a shard, which says of which of them each file consists
+/* assemble.h - assembles files from xorbs, as Xet clients upload them: first the xorbs, which are
+ * sequences of chunks (PUT_PIECE), then a shard, which says of which chunks each file consists
  * (PUT_ASSEMBLE).
  *
- * Both belong to an offer (offer.h). A xorb is kept as it came, as a file "xorb/<hash>" of the
- * offer; from the shard on the files are the offer's loose objects, for a commit to name. What a
- * shard says is not believed: each file's SHA-256 is taken of the bytes that come of it; xorbs of
- * one that came out wrong are forgotten, to be brought again. Xorbs go when the offer ends, for
- * later shards may name them again.
+ * Both belong to an upload grant (upload_grant.h). A xorb is stored as it came, as a file
+ * "xorb/<hash>" of the grant. After the shard, the files are the grant's loose objects, for a
+ * commit to name. A shard's statements are not trusted: each file's SHA-256 is computed from the
+ * assembled bytes. If it differs, the file's xorbs are forgotten and must be uploaded again. Xorbs
+ * are removed when the grant ends, because later shards may name them again.
  *
- * threads  pool threads; blocks, for as long as it takes to read, unpack and write the files
+ * owns     nothing
+ * threads  pool threads; blocks for as long as it takes to read, unpack and write the files
+ * errors   as upload.h
  */
 #ifndef SERVER_REPO_HOSTED_ASSEMBLE_H
 #define SERVER_REPO_HOSTED_ASSEMBLE_H
@@ -17,9 +19,8 @@
 
 #define XORB_PATH "xorb/"
 
-/* forget: the xorbs that no shard has named yet stay, one that is still to come may name them.
- * Later uploads to the offer's tree have another offer, so that their clients know of none of
- * them. */
+/* forget: xorbs that no shard has named yet stay, because a later shard may name them. Later
+ * uploads to the same tree get another grant, so their clients do not know of them. */
 extern const struct assembler xet_assembler;
 
 #endif

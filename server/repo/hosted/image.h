@@ -1,24 +1,27 @@
-/* image.h - hosted trees as clients of container registries know them: docker push
+/* image.h - hosted trees for clients of container registries: docker push
  * mirror:8080/<repo>/<name>:<tag>.
  *
  * An image's name has any number of segments; "me/img" is the tree "oci:me/img" (no path of a file
- * leads to such a name, so images and repositories of files are never mixed up). In it:
+ * leads to such a name, so images and repositories of files are never mixed up). The tree has:
  *
  *   manifests/sha256/<hex>/manifest             its bytes, as they came
  *   manifests/sha256/<hex>/type                 its media type
  *   manifests/sha256/<hex>/blobs/sha256/<hex>   what it names: config and layers
  *   tags/<tag>                                  the bytes of the manifest that has the tag
- *   referrers/<algorithm>/<hex>/<hex>           what the manifest of the second digest says of the first, its subject: a descriptor
+ *   referrers/<algorithm>/<hex>/<hex>           the descriptor of the manifest with the second
+ *                                               digest, whose subject has the first
  *
  * A push of a manifest is one version of the tree, so versions, rollback, retention and collection
- * are those of all trees. A blob is read by its digest alone, as long as some version of the tree
- * holds it. Until a manifest names it, it is an upload's (upload/append.h): seen by those who may
- * publish there, gone when the upload expires.
+ * are those of all trees. A blob can be read by its digest as long as some version of the tree
+ * holds it. Until a manifest names it, it belongs to an upload (upload/append.h): only callers that
+ * may publish there see it, and it is removed when the upload expires.
  *
- *   image.c           what each route comes to; uploads; lists of tags and referrers (a pool thread)
- *   image_manifest.c  what comes as a manifest, and what a deletion takes along
+ *   image.c           what each route leads to; uploads; lists of tags and referrers (a pool
+ *                     thread)
+ *   image_manifest.c  manifests that are pushed, and what a deletion removes
  *
- * threads  plan: loops; everything it makes is in the request's arena
+ * owns     everything that a plan makes is in the request's arena
+ * threads  plan: loops; listings: a pool thread
  * source   OCI distribution-spec 1.1, image-spec 1.1
  */
 #ifndef SERVER_REPO_HOSTED_IMAGE_H
@@ -41,24 +44,24 @@ struct image_ask {
     struct slice path; /* the request's, below the repo, raw */
     struct oci_path at;
     struct slice tree;
-    struct slice base; /* "/v2/models/me/img": what links to this image begin with */
+    struct slice base; /* "/v2/models/me/img": the beginning of links to this image */
 };
 
-/* Of a request below /v2/. */
+/* The plan of a request below /v2/. */
 void image_plan(struct image_ask *k);
-/* The answer to a PLAN_PUT of ours, in a registry's words. */
+/* The answer to a PLAN_PUT of ours, in a registry's format. */
 void image_put_answer(const struct plan *p, struct upload_reply *u, struct arena *a,
                       struct http_reply *reply);
-/* What those who list repositories of files pass over. */
+/* True for trees that a list of repositories of files skips. */
 bool image_is_tree(struct slice name);
 
 extern const struct put_reader image_manifest_reader, image_removal_reader;
-/* The paths of a manifest's folder, and of a digest's referrers; both end in '/'. */
+/* The paths of a manifest's folder and of a digest's referrers; both end in '/'. */
 struct slice image_manifest_folder(const struct digest *d, struct arena *a);
 struct slice image_referrers_folder(const struct oci_digest *d, struct arena *a);
 
-/* p: a PLAN_LIST of LIST_IMAGE_TAGS, LIST_IMAGE_REFERRERS; p->text is the query, p->location what
- * the next part is asked by. */
+/* p: a PLAN_LIST of LIST_IMAGE_TAGS or LIST_IMAGE_REFERRERS; p->text is the query, p->location the
+ * address of the next part. */
 MUST_USE int image_listing(struct store *s, const struct plan *p, struct listing_out *out,
                            struct err *e);
 

@@ -1,8 +1,8 @@
-/* code.h - a registry's refusals: the specification's codes, the status that goes with each, and
- * their JSON.
+/* code.h - a registry's refusals: the specification's codes, the status of each, and their JSON.
  *
  * {"errors": [{"code": "NAME_UNKNOWN", "message": "what, why, what to do"}]}
  *
+ * owns     nothing: results are static or in the given arena
  * threads  any; pure
  * source   OCI distribution-spec 1.1, "Error codes"
  */
@@ -27,17 +27,17 @@ enum oci_code {
     OCI_DENIED,
     OCI_UNSUPPORTED,
     OCI_TOOMANYREQUESTS,
-    OCI_UNAVAILABLE, /* none of those: trouble of ours, or behind us */
+    OCI_UNAVAILABLE, /* not of the specification: trouble of ours, or of an origin */
 };
 
 const char *oci_code_name(enum oci_code c);
-int oci_code_status(enum oci_code c); /* the usual one: 404, 400, 405 ... */
+int oci_code_status(enum oci_code c); /* the usual status: 404, 400, 405 ... */
 /* The body, in the arena. */
 struct slice oci_errors(enum oci_code c, struct slice message, struct arena *a);
 #define OCI_ERRORS_TYPE SLICE("application/json; charset=utf-8")
 
-/* What a failure that has no code of its own is called: by its status alone. of_manifest: what was
- * asked for; else a blob. */
+/* The code for a failure that only has a status. of_manifest: a manifest was requested; else a
+ * blob. */
 enum oci_code oci_code_of_status(int status, bool of_manifest);
 
 #endif

@@ -1,6 +1,7 @@
-/* names.h - what clients may call a registry by ?ns=: the hosts in its `names`, else its origin's
- * own.
+/* names.h - the hosts by which clients may name a registry in ?ns=: those in its `names`, else its
+ * origin's own.
  *
+ * owns     nothing: strings belong to conf or the arena
  * threads  any; pure
  */
 #ifndef SERVER_REPO_OCI_NAMES_H
@@ -8,10 +9,11 @@
 
 #include "server/repo/repo.h"
 
-/* NULL at the end; its strings are conf's or the arena's. */
+/* *out ends with NULL; its strings belong to conf or the arena. */
 MUST_USE int oci_names(const struct repo_conf *conf, struct arena *a, const char ***out,
                        struct err *e);
-/* The largest hub has several, and images there without an owner: "alpine" is "library/alpine". */
+/* True for the largest hub, which has several names, and images without an owner: "alpine" is
+ * "library/alpine". */
 bool oci_is_hub(const char *const *names);
 
 #endif

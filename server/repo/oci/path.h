@@ -1,14 +1,14 @@
-/* path.h - what a request below /v2/ is about: the image's name, and what of it.
+/* path.h - parses the path of a request below /v2/: the image's name, and what of it is requested.
  *
- * Shared by all who speak to clients of registries: the pull-through adapter beside this, and
- * hosted repos that take pushes. A plan is asked for a path of /v2/ when its ops say `registry`
- * (repo.h); registry_route() has taken the repo off its front, so what is read here is
- * "<name>/manifests/<reference>" and the like. Names may hold words such as "manifests": the end of
- * the path decides.
+ * It is shared by all adapters for clients of registries: the pull-through adapter beside it, and
+ * hosted repos that accept pushes. An adapter gets paths of /v2/ when its ops set `registry`
+ * (repo.h). registry_route() has removed the repo, so the path here is
+ * "<name>/manifests/<reference>" and the like. Names may contain words such as "manifests": the end
+ * of the path decides.
  *
- * owns     slices live in the arena that is given
+ * owns     slices live in the given arena
  * threads  any; pure
- * errors   E_INVALID, and *code says which of the specification's; for people in *e
+ * errors   E_INVALID, with one of the specification's codes in *code and a sentence in *e
  * source   OCI distribution-spec 1.1, "API" and "Pulling manifests" (the grammars of name, tag and
  *          digest)
  */
@@ -22,11 +22,11 @@
 #include "server/repo/oci/code.h"
 
 #define OCI_ROOT "/v2/"
-/* Did the request come by /v2/? No repo can have that name. */
+/* Did the request come below /v2/? No repo can have that name. */
 bool oci_asked(const struct http_req *req);
 
 enum oci_kind {
-    OCI_OTHER,     /* no path of a registry's */
+    OCI_OTHER,     /* not a path of a registry */
     OCI_MANIFEST,  /* <name>/manifests/<tag or digest> */
     OCI_BLOB,      /* <name>/blobs/<digest> */
     OCI_UPLOADS,   /* <name>/blobs/uploads/ */
@@ -38,7 +38,7 @@ enum oci_kind {
 enum { OCI_NAME_MAX = 255, OCI_TAG_MAX = 128 };
 
 struct oci_digest {
-    struct slice text; /* "sha256:<64 small hex digits>" */
+    struct slice text; /* "sha256:<64 lower-case hex digits>" */
     struct called called;
 };
 
@@ -55,7 +55,7 @@ MUST_USE int oci_path_parse(struct slice raw, struct arena *a, struct oci_path *
                             enum oci_code *code, struct err *e);
 MUST_USE bool oci_name_valid(struct slice name);
 MUST_USE bool oci_tag_valid(struct slice tag);
-/* Of the two algorithms that the specification registers; text is borrowed. */
+/* Accepts the two algorithms that the specification registers; text is borrowed. */
 MUST_USE bool oci_digest_parse(struct slice text, struct oci_digest *out);
 
 #endif

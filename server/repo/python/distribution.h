@@ -1,5 +1,5 @@
-/* distribution.h - files of Python packages by their names: whose they are, which version, and
- * where a wheel runs.
+/* distribution.h - parses the file names of Python packages: the project, the version, and where a
+ * wheel runs.
  *
  * owns     slices are of the name, or in the arena
  * threads  any; pure
@@ -12,17 +12,17 @@
 #include "server/repo/python/version.h"
 
 struct distribution {
-    bool wheel; /* else a source archive */
+    bool wheel; /* false: a source archive */
     struct slice version_text;
     struct pyversion version;
     struct slice python, abi, platform; /* of wheels: tags, several joined by '.' */
 };
 
-/* project: normalized, whose page names the file. False: neither a wheel nor a source archive of
+/* project: normalized; its page names the file. False: neither a wheel nor a source archive of
  * it. */
 MUST_USE bool distribution_parse(struct slice file, struct slice project, struct arena *a,
                                  struct distribution *out);
-/* Does this wheel run there? */
+/* Does this wheel run in that environment? */
 bool distribution_fits(const struct distribution *d, const struct pyenv *env);
 
 #endif

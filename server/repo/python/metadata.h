@@ -1,8 +1,8 @@
-/* metadata.h - what a package says of itself: the core metadata of a wheel or its sidecar (PEP 566,
- * 643, 658).
+/* metadata.h - parses the core metadata of a wheel or of its sidecar (PEP 566, 643, 658).
  *
+ * owns     nothing: slices are of the text
  * threads  any; pure
- * errors   what on_requires gives; E_INVALID: a line that is no field
+ * errors   the code that on_requires() returns; E_INVALID: a malformed line
  */
 #ifndef SERVER_REPO_PYTHON_METADATA_H
 #define SERVER_REPO_PYTHON_METADATA_H

@@ -1,7 +1,7 @@
-/* requirement.h - what somebody asks of a project: PEP 508's "name[extra] >=1.0; marker", and files
- * with one on each line.
+/* requirement.h - parses requirements: PEP 508's "name[extra] >=1.0; marker", and files with one on
+ * each line.
  *
- * owns     made in the arena that is given; slices may be of the text
+ * owns     nothing: results are in the given arena; slices may be of the text
  * threads  any; requirements_file() reads files, and so blocks
  * errors   E_INVALID, with the place
  */
@@ -13,12 +13,12 @@
 enum { PYEXTRAS_MAX = 64 };
 
 struct requirement {
-    struct slice text;   /* without the marker, as it was written */
+    struct slice text;   /* without the marker, as written */
     struct slice name;   /* normalized */
     struct slice *extra; /* likewise */
     size_t extras;
     struct pyspecs specs;
-    struct slice url;    /* "name @ https://...": no index has it; p == NULL: none */
+    struct slice url;    /* "name @ https://...": no index has it; p == NULL: not given */
     struct slice marker; /* p == NULL: everywhere */
 };
 MUST_USE int requirement_parse(struct slice text, struct arena *a, struct requirement *out,
@@ -26,14 +26,13 @@ MUST_USE int requirement_parse(struct slice text, struct arena *a, struct requir
 
 struct requirements_events {
     int (*on_line)(void *arg, struct slice requirement, struct err *e);
-    void (*on_odd)(void *arg, struct slice line); /* an option that says nothing to a mirror */
+    void (*on_odd)(void *arg, struct slice line); /* an option that means nothing to a mirror */
     void *arg;
 };
-/* As pip takes it with -r: comments, lines that go on, hashes, and -r of further files beside
- * it. */
+/* As pip reads it with -r: comments, continued lines, hashes, and -r of further files beside it. */
 MUST_USE int requirements_file(const char *path, const struct requirements_events *ev,
                                struct err *e);
-/* The same of bytes; path: what -r is relative to. */
+/* The same for bytes; path: what -r is relative to. */
 MUST_USE int requirements_read(struct slice bytes, const char *path,
                                const struct requirements_events *ev, struct err *e);
 

@@ -1,8 +1,8 @@
-/* version.h - versions of Python packages, their order, and what may be asked of them.
+/* version.h - versions of Python packages, their order, and version specifiers.
  *
- * owns     slices are of the text that was read
+ * owns     nothing: slices are of the text
  * threads  any; pure
- * source   PEP 440, with appendix B for the forms that are taken beside the normal one
+ * source   PEP 440, with appendix B for the forms that are accepted beside the normal one
  */
 #ifndef SERVER_REPO_PYTHON_VERSION_H
 #define SERVER_REPO_PYTHON_VERSION_H
@@ -14,15 +14,15 @@ enum { PYVERSION_PARTS = 16, PYVERSION_BYTES = 256 };
 
 struct pyversion {
     uint64_t epoch;
-    uint64_t part[PYVERSION_PARTS]; /* of the release; those behind `parts` are 0 */
+    uint64_t part[PYVERSION_PARTS]; /* of the release; those after `parts` are 0 */
     unsigned parts;
     char pre; /* 'a', 'b', 'c' (rc), or 0 */
     bool post, dev;
     uint64_t pre_n, post_n, dev_n;
-    struct slice local; /* behind '+', as written; "": none */
+    struct slice local; /* after '+', as written; "": none */
 };
 
-/* False: no version, or one with numbers past 64 bits, or more parts than are kept. */
+/* False: not a version, or one with numbers beyond 64 bits or with too many parts. */
 MUST_USE bool pyversion_parse(struct slice text, struct pyversion *out);
 int pyversion_cmp(const struct pyversion *a, const struct pyversion *b);
 bool pyversion_is_pre(const struct pyversion *v);                 /* a, b, rc, or dev */
@@ -44,16 +44,17 @@ struct pyspec {
     struct pyversion v;
     struct slice text; /* of the version */
 };
-struct pyspecs { /* all must hold; none: any version */
+struct pyspecs { /* all must match; none: any version */
     struct pyspec *one;
     size_t count;
 };
 
 /* "", ">=1.0, !=1.5.*". E_INVALID. */
 MUST_USE int pyspecs_parse(struct slice text, struct arena *a, struct pyspecs *out, struct err *e);
-/* Also of versions that are not final: whether those count is said by the next. */
+/* Also matches versions that are not final: pyspecs_name_pre() says whether those count. */
 bool pyspecs_hold(const struct pyspecs *s, const struct pyversion *v, struct slice text);
-bool pyspecs_name_pre(const struct pyspecs *s); /* one of them is such a version itself */
-bool pyspecs_pin(const struct pyspecs *s); /* "==" or "===" of one version: a yanked one counts */
+bool pyspecs_name_pre(const struct pyspecs *s); /* one of them names such a version */
+/* "==" or "===" with one version, for which a yanked one counts */
+bool pyspecs_pin(const struct pyspecs *s);
 
 #endif

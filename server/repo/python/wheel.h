@@ -1,17 +1,20 @@
-/* wheel.h - the core metadata inside a wheel, which is a zip file: it tells which bytes it wants,
- * whoever has them gives them.
+/* wheel.h - finds the core metadata inside a wheel, which is a zip file: it says which bytes it
+ * needs, and the caller provides them.
  *
  *     wheel_begin(&w, project, size);
- *     while (wheel_wants(&w, &first, &end)) { ...bytes [first, end)...; rc = wheel_feed(&w, first, bytes, &out, &e); }
+ *     while (wheel_wants(&w, &first, &end)) {
+ *         ...bytes [first, end)...
+ *         rc = wheel_feed(&w, first, bytes, &out, &e);
+ *     }
  *
- * Mostly the file's end is all that it takes. A file that two readers could take for two things is
- * refused: an end that is not the only one, a directory that does not lie right in front of it,
- * METADATA more than once, sizes or sums that are not so.
+ * Usually it only needs the end of the file. A file that two readers could interpret differently is
+ * refused: more than one end record, a directory that is not right before it, METADATA more than
+ * once, wrong sizes or check sums.
  *
  * owns     nothing; project is borrowed
  * threads  one at a time; pure
- * errors   E_INVALID: no such wheel, or one that lies; E_TOOBIG; E_UNSUPPORTED: encrypted, or
- *          packed in another way
+ * errors   E_INVALID: not such a wheel, or an inconsistent one; E_TOOBIG; E_UNSUPPORTED: encrypted,
+ *          or compressed in another way
  * source   PEP 427; APPNOTE.TXT 6.3.10, sections 4.3 and 4.4
  */
 #ifndef SERVER_REPO_PYTHON_WHEEL_H
@@ -27,10 +30,10 @@ struct wheel {
     struct slice project; /* normalized */
     uint64_t size_bytes;
     enum wheel_step step;
-    uint64_t first, end; /* what the step needs at least */
-    uint64_t directory;  /* where it begins */
+    uint64_t first, end; /* the least that the step needs */
+    uint64_t directory;  /* its offset */
     uint64_t entries;
-    uint64_t header; /* of METADATA: where, and what the directory says of it */
+    uint64_t header; /* of METADATA: its offset, and what the directory says of it */
     uint16_t how;
     uint32_t crc;
     uint64_t packed_bytes, bytes;
@@ -38,10 +41,10 @@ struct wheel {
 };
 
 void wheel_begin(struct wheel *w, struct slice project, uint64_t size_bytes);
-/* False: it is done. Never beyond the file. */
+/* False: it is done. The range is never beyond the file. */
 MUST_USE bool wheel_wants(const struct wheel *w, uint64_t *first, uint64_t *end);
-/* bytes begin at `first`, and are at least what is wanted; all of the file is fine. Appends
- * METADATA when it comes to it. */
+/* bytes begin at `first` and cover at least the needed range; the whole file is fine. Appends
+ * METADATA when it is reached. */
 MUST_USE int wheel_feed(struct wheel *w, uint64_t first, struct slice bytes, struct buf *out,
                         struct err *e);
 

@@ -14,7 +14,8 @@
 
 #define BLOCK_BYTES ((uint64_t)64 << 10)
 
-/* Segments under way: `fillers` of them run in the background, the rest are for readers. */
+/* Segments under way: struct cache_settings says how many run in the background; the rest are for
+ * readers. */
 enum { CLAIMS_MAX = 8 };
 
 struct claim {

@@ -1,3 +1,24 @@
+/* fetch.c - the life of a fetch, its readers, and what becomes of it without clients.
+ *
+ * An entry starts a fetch, which sends one request to the origin (ASKING). If the response is a 200
+ * or 206, a stage is opened on the pool (STAGING). Any other response goes to the entry, and the
+ * fetch ends. Once the stage is open the entry answers the lookups that wait, and range requests
+ * write the object (RUNNING). Each write is published: every loop with readers that wait gets one
+ * message. seal.c hashes behind the writes, and when all bytes are hashed it seals the blob and
+ * commits the rows (SEALING). Then the entry gets ended().
+ *
+ * When the last client has left, the fetch continues alone (AIM_ALONE) if it is small, nearly
+ * complete, was requested by several clients, or runs in the background, within a bound of such
+ * fetches per client. If it cannot be resumed later, it ends immediately. Otherwise it rests
+ * (AIM_NOTHING): its requests stop reading, are finished after two seconds, and after the grace
+ * period the fetch ends and is parked.
+ *
+ * A failed fetch cuts its readers off, stops its requests, and ends when no job or request is under
+ * way any more. Its bytes are parked if they can be resumed, and removed if not. fetch_priv.h draws
+ * the states.
+ *
+ * threads  the fetch thread, except where a function says otherwise
+ */
 #include "server/cache/fetch.h"
 
 #include <fcntl.h>

@@ -162,7 +162,7 @@ struct fetch {
     struct err trouble;
     struct list audiences;
     struct list stalled;  /* readers whose bytes no request fetches */
-    struct claims claims; /* by slot of `fillers` */
+    struct claims claims; /* by slot, as the range requests below */
     uint32_t readers;
     uint32_t answers; /* that are held; without any, no client uses the fetch */
     bool several;     /* more than one client has asked for all of it */

@@ -1,13 +1,22 @@
-/* range_request.c - what a fetch asks of its origin: the segments that are fetched, by whom, and
- * which answers may be joined.
+/* range_request.c - the range requests of a fetch: which segments are requested, which responses
+ * may be joined, writes and retries.
  *
- * A range request sends one request after the other until its segment is there. Each answer is
- * judged by its head: only what has one strong validator, or a digest that judges the whole, is put
- * together out of several answers. Anything else is another generation: the fill begins anew, or
- * ends. What is fetched next is what a reader waits for, then the gaps from the front.
+ * fetch_plan() decides what is fetched next: the blocks that a reader waits for, then, if the whole
+ * object is needed, the gaps from the front. A range request is made for each such segment. It
+ * sends one request to the origin after the other (DUE, ASKED) until its segment is complete.
+ * Received bytes are gathered and written by a job on the pool; when there is no room, the write is
+ * held and tried again. When a request has ended (OVER) and its bytes are written, the range
+ * request sends the next one, retries with growing pauses, or is freed.
  *
- * threads  the fetch thread; a range request's job: a pool thread, which touches `data` and what
- *          write_out() says
+ * Each response is judged by its head. Only responses with the same strong validator, or an object
+ * with a known digest, may be joined from several responses. Any other response belongs to another
+ * generation: the fetch starts again, or ends. If the rest cannot be requested by range, a retry
+ * begins at byte 0 and compares the bytes that are already there. A retry that brings less than a
+ * block is no progress, and after too many of these the whole fetch fails. fetch_priv.h draws the
+ * states.
+ *
+ * threads  the fetch thread; a range request's job runs on a pool thread, which touches `data` and
+ *          the result of write_out()
  */
 #include <event2/event.h>
 #include <inttypes.h>

@@ -1,3 +1,20 @@
+/* conn.c - the life of a connection, and the HTTP loop that drives all connections of one loop.
+ *
+ * conn_open() takes an accepted socket (HANDSHAKE). With TLS, the handshake and ALPN select the
+ * protocol; in cleartext the first bytes do. h1.c or h2.c then replaces the connection's operations
+ * and serves its requests (HTTP1, HTTP2). After a last answer the connection lingers (LINGERING):
+ * it sends its last bytes and its FIN, and reads and drops what the peer still sends, within bounds
+ * of bytes and time, so that a reset does not destroy an answer that the peer has not read yet.
+ * Each state can also end directly in conn_close().
+ *
+ * An event on the socket, a timer, or a kick by a handler puts the connection into the ready queue.
+ * There clients take turns. A turn calls the protocol's drive(), flushes the wire, sets the timer
+ * to the next deadline, and closes the connection if it has ended or failed. At the maximum number
+ * of connections idle ones are closed, first those of the clients with most connections. conn.h
+ * draws the states.
+ *
+ * threads  the connection's loop
+ */
 #include "server/http/conn.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* h1_write.h - writes the head of an HTTP/1.1 answer. It is pure and knows no connection.
  *
- * The framing of the body and the fate of the connection are decided before (h1.c).
+ * The framing of the body, and whether the connection is kept, are decided before (h1.c).
  *
  * owns     nothing: it writes into the caller's memory
  * threads  any; pure

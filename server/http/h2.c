@@ -1,3 +1,22 @@
+/* h2.c - the life of an HTTP/2 connection: opening, incoming frames, turns, deadlines, closing.
+ *
+ * h2_start() sends our SETTINGS. The peer must send its preface and its SETTINGS first; after that
+ * the connection is open. Each turn of h2_drive() reads frames, checks them by RFC 9113 and passes
+ * them on. Heads and bodies go to h2_request.c, which makes streams and exchanges of them. Then
+ * streams with something to send are answered, and bodies are sent in turns (h2_answer.c). A turn
+ * has a budget of bytes, so that other connections get theirs.
+ *
+ * A stream is freed when both sides have ended it or either has reset it. Every second the streams
+ * are checked: one whose peer gives no window, reads too slowly or sends too slowly is reset. A
+ * peer that floods us with resets, useless frames or control frames loses the connection
+ * (ENHANCE_YOUR_CALM).
+ *
+ * To close, we send a GOAWAY that names no last stream, and NOTICE_MS later one that names it. When
+ * its streams have ended, the connection lingers (conn.c). An error sends one GOAWAY with the code
+ * and ends the connection. h2.h draws the states.
+ *
+ * threads  the connection's loop
+ */
 #include "server/http/h2.h"
 
 #include <stdlib.h>

@@ -1,3 +1,21 @@
+/* request.c - the life of a request that the response cache did not answer.
+ *
+ * serve.c creates it when the head of a request has arrived. request_new() counts its memory and
+ * copies the head, because the exchange may end at any moment. Then the adapter's plan is made
+ * (plan/run.h). The plan may need rows, documents or a small request body; these are read, and the
+ * plan is made again with the results. The final plan decides the next step: a lookup in the cache,
+ * a file or a listing of a tree, an upload, or a text.
+ *
+ * The answer becomes a cached response, whose head is sent together with its first byte
+ * (deferred_start). If the bytes fail before that, the request plans again, once, and after that
+ * answers with an error. Later failures cut the answer off.
+ *
+ * When the client disconnects, `x` becomes NULL, and every wait is canceled. Steps on the pool run
+ * to their end, and their results are dropped. The request is freed with its last count: one for
+ * the exchange, one for each step.
+ *
+ * threads  the loop of the exchange; a step's work() runs on the pool
+ */
 #include "server/request/request.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* answer.c - answers, as callers see them: made from a blob, a fetch, or the origin's words; and
- * the body of a sealed blob. */
+/* answer.c - the answers that callers get, made from a blob, a fetch, or an error of the origin;
+ * and the body of a sealed blob. */
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* ask.c - one want, from cache_lookup() to its answer: the row alone answers most, the others go to
- * their key's entry. */
+/* ask.c - one lookup, from cache_lookup() to its answer. Most are answered by the row alone; the
+ * others go to their key's entry. */
 
 #include <stdlib.h>
 

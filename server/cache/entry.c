@@ -1,14 +1,14 @@
-/* entry.c - one key that somebody asks for and that a row cannot answer: single flight, from the
- * look at the row to the last word of the origin.
+/* entry.c - one key that is requested and that no row can answer: single flight, from the look at
+ * the row to the origin's response.
  *
- * An entry is made by the first ask and looks at the row itself: a row read before the entry
- * existed proves nothing, a fill may have ended in between. It leaves the table when its fetch has
- * been committed, so that whoever does not find it finds the row.
+ * The first ask makes the entry, and the entry looks at the row itself: a row that was read before
+ * the entry existed proves nothing, because a fetch may have ended in between. The entry leaves the
+ * table when its fetch has been committed, so an ask that does not find it finds the row.
  *
- * Asks of one key may have been promised different digests, or none (two index pages, say). A round
- * - the look, the fetch, the trouble - is for those of one promise alone; the others wait for the
- * next, and find the row or begin anew. So no bytes that were not held against a digest are given
- * to whom it was promised, and a wrong promise harms none but those it was made to.
+ * Asks of one key may expect different digests, or none (from two index pages, for example). A
+ * round (the look, the fetch, trouble) is only for the asks with one expectation. The others wait
+ * for the next round, and find the row or start again. So an ask that expects a digest only gets
+ * bytes that were checked against it, and a wrong expectation only harms the asks that have it.
  */
 
 #include "server/cache/entry.h"

@@ -1,5 +1,5 @@
-/* hit.c - which row answers a want: its key's own, one of the variants behind it, or another key's
- * with the same digest. */
+/* hit.c - finds the row that answers a lookup: its key's own, one of the key's variants, or another
+ * key's with the same digest. */
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* keeper.c - the thread that keeps the store in bounds: evicts above the high mark, reads blobs
- * again, collects. */
+/* keeper.c - the thread that keeps the store within its bounds: it evicts above the high mark,
+ * scrubs blobs, and collects. */
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* rows.c - objects of a repo by their rows, for people: listed, removed, marked to be revalidated.
+/* rows.c - lists, removes and expires the objects of a repo by their rows, for administrators.
  *
- * A removal is final: what began before it leaves no row behind, whether it was being fetched,
- * revalidated or committed.
+ * A removal is final: whatever was being fetched, revalidated or committed when it began leaves no
+ * row.
  */
 
 #include <stdlib.h>

@@ -1,13 +1,13 @@
-/* seal.c - what becomes of a fetch's bytes: hashed behind the frontier, read for what they tell of
+/* seal.c - what becomes of a fetch's bytes: hashed behind the writes, read for what they say of
  * other keys, and sealed; or parked, for a fetch after a restart.
  *
- * An index that has come whole is read for what it tells of other keys (lookup.h: lookup_reader).
- * Its rows are there before its own is, and before the last of its bytes leave: whoever has read it
- * and asks for what it names finds them.
+ * A complete index is read for what it says of other keys (lookup.h: lookup_reader). Those rows are
+ * committed before its own row, and before its last bytes are sent, so a client that has read the
+ * index and requests what it names finds them.
  *
- * A fetch that was stopped, abandoned or left alone by its origin parks its stage
- * (server/store/partial.h); the next one for the key resumes it. Whoever takes a partial out of the
- * store's table owns it.
+ * A fetch that was stopped, abandoned or cut off by its origin parks its stage
+ * (server/store/partial.h), and the next fetch of the key resumes it. The code that takes a partial
+ * out of the store's table owns it.
  */
 
 #include <inttypes.h>

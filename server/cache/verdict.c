@@ -1,5 +1,5 @@
-/* verdict.c - the origin's word on a key when it is not the object: still good, gone, busy, in
- * trouble; or a HEAD's answer. */
+/* verdict.c - the origin's response for a key when it is not the object: still valid, gone, busy,
+ * an error; or the answer to a HEAD. */
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* h1.c - HTTP/1.x on a connection: one exchange at a time, in the order the requests came. */
+/* h1.c - HTTP/1.x on a connection: one exchange at a time, in the order of the requests. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -4,9 +4,10 @@
  * are not answers. h2_request.c makes exchanges of heads and bodies; h2_answer.c sends answers.
  * Request heads are decompressed by nghttp2's inflater, answers' heads compressed by hpack.c.
  *
- * Frames are written into the loop's scratch, and a body's bytes are read behind the room for their
- * frame header. So an answer is copied once, and a page that is not in memory is noticed before a
- * length is promised. A blocked wire only gets control frames, and those are bounded.
+ * Frames are written into the loop's scratch. A body's bytes are read to a position that leaves
+ * room for their frame header. So an answer is copied once, and a page that is not in memory is
+ * noticed before a length is promised. A blocked wire only gets control frames, and those are
+ * bounded.
  *
  * Streams with bytes to send take turns, a few frames each, because an index must not wait for 70
  * GB on the same connection. Priorities that peers send are ignored.

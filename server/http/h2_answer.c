@@ -1,4 +1,4 @@
-/* h2_answer.c - answers on an HTTP/2 connection: heads, and DATA turn by turn. */
+/* h2_answer.c - answers on an HTTP/2 connection: heads, and DATA in turns. */
 #include "server/http/h2.h"
 
 enum { FRAME_MAX = 256 * 1024, FILE_FROM_BYTES = 128 * 1024, FRAMES_A_READ = 4 };

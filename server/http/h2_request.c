@@ -1,4 +1,4 @@
-/* h2_request.c - requests on an HTTP/2 connection: heads and bodies become exchanges. */
+/* h2_request.c - requests on an HTTP/2 connection: makes exchanges of heads and bodies. */
 #include "server/http/h2.h"
 
 enum {

@@ -1,10 +1,11 @@
-/* carry_in.c - in order: the session that holds what has come; what is said of it, judged; its
- * files; its beginning and its end.
+/* carry_in.c - in this order: the session that holds what has arrived; the documents, checked; the
+ * files; the beginning and the end of an import.
  *
- * What the commit's listing has is what is expected, no more and no less. A large file goes the way
- * of an upload (upload/upload.h). Small ones lie in rows, and what a row costs is the wait for its
- * commit: they are gathered and written together. Those that still wait when the process dies are
- * asked for again. */
+ * Exactly the files of the commit's listing are expected. A large file is stored like an upload
+ * (upload/upload.h). Small files are stored in rows, whose cost is the wait for their commit, so
+ * they are gathered and written together. Those that still wait when the process dies are requested
+ * again.
+ */
 #include "server/hub/carry_in.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* carry_out.c - what this mirror knows of a revision, for whoever carries it away. */
+/* carry_out.c - what this mirror knows of a revision, for an export. */
 #include "server/hub/carry.h"
 
 #include "server/hub/repo_index.h"

@@ -1,9 +1,10 @@
-/* carry_rows.c - what was carried in becomes objects of a pull-through repo, as if the Hub had
- * given them.
+/* carry_rows.c - makes objects of a pull-through repo from an imported revision, as if the Hub had
+ * sent them.
  *
- * Files and listings are for ever. What a revision stands for is a word of the time when the Hub
- * said so: it is given at once, while somebody asks the Hub behind its back; whatever the Hub
- * answers replaces it, silence does not. */
+ * Files and listings are valid for ever. The commit of a revision is the Hub's answer of an earlier
+ * time: it is served immediately, while the Hub is asked in the background. Any answer of the Hub
+ * replaces it; without an answer it stays.
+ */
 #include <jansson.h>
 #include <stdlib.h>
 

@@ -1,6 +1,5 @@
-/* inventory_trees.c - repositories in trees, where all that is known of them is here, whole: a sync's
- * tree (repo/hf/synced.h) with a folder for each revision, and repositories of our own, a tree
- * each. */
+/* inventory_trees.c - repositories in trees, which are complete here: a synced repo's tree
+ * (repo/hf/synced.h) with a folder for each revision, and hosted repositories, a tree each. */
 #include "server/hub/inventory_priv.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* prefetch_run.c - one attempt: what the revision has, then file by file, so many at once. */
+/* prefetch_run.c - one attempt at a prefetch: the revision's listing, then its files, several at a
+ * time. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  *
  * The head of an answer is only sent with its first byte, because a fetch may fail, or its origin
  * may change, before that. As long as nothing was sent, the request can ask the cache again, once;
- * the cache then fetches anew, serves a stale object, or has an error to report. A client that has
- * received a byte is cut off instead: parts of two answers are never joined.
+ * the cache then starts a new fetch, serves a stale object, or has an error to report. A client
+ * that has received a byte is cut off instead: parts of two answers are never joined.
  *
  * owns     counted on its loop: one for the exchange until its end, one for every step that is out
  * threads  the loop; a step's worker only reads what the step was given

@@ -1,6 +1,6 @@
-/* tree_diff(): two walks side by side. Where both stand before a node of the same id, both step
- * over it; else the one that stands higher goes down. Nodes are cut by paths alone, so behind a
- * difference both come to the same cuts again. */
+/* tree_diff(): two walks side by side. Where both are before a node of the same id, both skip it;
+ * otherwise the one at the higher level descends. Nodes are cut by paths alone, so after a
+ * difference both reach the same cuts again. */
 #include "server/store/seek.h"
 
 struct side {

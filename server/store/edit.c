@@ -1,6 +1,6 @@
-/* tree_edit(): leaves that no edit touches are taken over by their ids; from a touched one on,
- * entries are cut anew until a cut falls where an old leaf begins. Upper nodes are built from the
- * list of leaves; those that were there are not written again. */
+/* tree_edit(): leaves without an edit are kept by their ids. From an edited leaf on, entries are
+ * cut again until a cut falls where an old leaf begins. Upper nodes are built from the list of
+ * leaves; existing ones are not written again. */
 #include <stdlib.h>
 
 #include "common/base/endian.h"

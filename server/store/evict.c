@@ -1,7 +1,8 @@
-/* evict_run(): two pools by size, in each the least recently used of 32 random blobs goes first.
- * Digests are uniform, so the first row behind a random key is an unbiased sample (up to the gaps
- * between rows); no list of all blobs is kept. When sampling finds nothing (the pool is a few among
- * many, or nearly all are held) one scan of the table finds the oldest, so E_NOSPACE is exact. */
+/* evict_run(): two pools by size; in each, the least recently used of 32 random blobs is evicted
+ * first. Digests are uniform, so the first row after a random key is an unbiased sample (up to the
+ * gaps between rows), and no list of all blobs is kept. When sampling finds nothing (the pool is a
+ * few among many, or nearly all are held), one scan of the table finds the oldest, so E_NOSPACE is
+ * exact. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
-/* gc_run(): mark what snapshots reach, then take away, in this order, holder rows whose referrer is
- * gone, blobs without a holder, nodes that nothing reaches. It runs beside everything else: each
+/* gc_run(): marks what snapshots reach, then removes, in this order, holder rows whose referrer is
+ * gone, blobs without a holder, and nodes that nothing reaches. It runs beside all other work: each
  * removal states what it relies on (the object's row is still absent, the head has not moved, the
- * blob's row and holders, the node's time of writing) and the commit thread checks it. Within the
- * grace nothing young goes, so a publish may first put nodes and blobs, then the head. */
+ * blob's row and holders, the node's time of writing), and the commit thread checks it. Nothing
+ * younger than the grace is removed, so a publish may first put nodes and blobs, then the head. */
 #include "server/store/gc.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* ingest.h - writes one object into the store.
  *
- * Its bytes are written, hashed behind the writer and made durable from time to time. In the end
- * they become a blob, or they are parked and the next ingest resumes them.
+ * Its bytes are written, hashed after they were written, and made durable from time to time. In the
+ * end they become a blob, or they are parked and the next ingest resumes them.
  *
  *   ingest_open()             ingest_resume()
  *        |                          |

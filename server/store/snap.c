@@ -1,4 +1,4 @@
-/* snap.c - snapshots of a tree: their rows, how one is found, its label, its end. */
+/* snap.c - snapshots of a tree: their rows, how one is found, labeled and removed. */
 #include <inttypes.h>
 
 #include "common/base/endian.h"

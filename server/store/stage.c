@@ -1,5 +1,5 @@
-/* stage.c - bytes on their way to a blob: open, parked for somebody to resume, sealed, or swept at
- * the next start. */
+/* stage.c - bytes that become a blob: open, parked to be resumed, sealed, or swept at the next
+ * start. */
 
 #include "server/store/blob.h"
 

@@ -1,13 +1,15 @@
-/* verify.c - what is damaged: found by verify_run() and by the scrubber, confirmed, and dropped.
+/* verify.c - damage: found by verify_run() and by the scrubber, confirmed, and dropped.
  *
- * verify_run(): the invariants of a store, one pass each, on a live store: what seems wrong is
- * looked at again before it is said, and every removal is checked on the commit thread or under the
- * register of seals.
+ * verify_run() checks the invariants of a live store, one pass each. An apparent violation is
+ * checked again before it is reported, and every removal is checked on the commit thread or under
+ * the register of seals.
  *
  *   blobs      a row leads to all bytes (deep: to the right ones)
- *   files      a file has a row; inline bytes, chunk lists and access hours have a blob; partial/ has its rows
- *   holders    a holder has its blob, and its object or upload; a tree may have one before its first snapshot
- *   trees      a snapshot reads whole, its files are there and held
+ *   files      a file has a row; inline bytes, chunk lists and access hours have a blob; partial/
+ *              has its rows
+ *   holders    a holder has its blob, and its object or upload; a tree may have one before its
+ *              first snapshot
+ *   trees      a snapshot can be read completely, its files are present and held
  *   counters   are the sum of the rows
  */
 

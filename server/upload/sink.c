@@ -1,5 +1,5 @@
-/* sink.c - a body on its way into a hosted tree: staged, hashed and made durable while it arrives,
- * then sealed. */
+/* sink.c - writes a body into a hosted tree: staged, hashed and made durable while it arrives, then
+ * sealed. */
 #include "server/upload/sink.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* conda.c - conda channels: indexes that change, packages and shards that do not. A path below the
- * repo is that path below the origin, which is a channel, or a server of many; where an index says
- * that its packages lie elsewhere, they are fetched there and asked for here. With a sync section
- * the repo is mirrored whole, as a generic one's tree is. docs/protocols/conda.md */
+ * repo is that path below the origin, which is a channel, or a server of many. Where an index says
+ * that its packages are elsewhere, they are fetched from there and still requested here. With a
+ * sync section the repo is synced, as a generic one's tree is. docs/protocols/conda.md */
 #include <stdlib.h>
 #include <zstd.h>
 

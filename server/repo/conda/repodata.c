@@ -1,6 +1,6 @@
 /* repodata.c - {"info": {...}, "packages": {name: {...}}, "packages.conda": {...}, "removed":
- * [...]}, by yajl. What else stands there is skipped; "removed" names what clients may not want any
- * more, whether it is there or not. */
+ * [...]}, by yajl. All other keys are skipped; "removed" names packages that clients may no longer
+ * use, whether they are present or not. */
 #include "server/repo/conda/repodata.h"
 
 #include <stdlib.h>

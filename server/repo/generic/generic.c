@@ -1,5 +1,5 @@
 /* generic.c - any tree of files at an origin: a path below the repo is that path below the origin,
- * the rules say how long it is good. With a sync section it is mirrored whole and answered from its
+ * and the rules say how long it is fresh. With a sync section it is synced, and answered from its
  * snapshot. docs/protocols/generic.md */
 #include "server/repo/forward.h"
 #include "server/repo/folder.h"

@@ -1,17 +1,18 @@
 /* access.c - which commit a request is about, and who may have its files.
  *
- * Service: one credential of ours fetches, whoever may read the repo may have all of it. Caller:
- * each one's own token counts. What the Hub shows to everybody (neither private nor gated) needs no
- * token and sends none. Anything else is looked at as the caller, and before a file leaves, the Hub
- * is asked whether this caller may read the repository: listings of gated repositories are public
- * and so is their card, the other files are not.
+ * Service: one credential of ours fetches, and everybody who may read the repo may have all of it.
+ * Caller: each caller's own token counts. What the Hub shows to everybody (neither private nor
+ * gated) needs no token, and none is sent. All else is requested as the caller, and before a file
+ * is sent, the Hub is asked whether this caller may read the repository: listings of gated
+ * repositories are public, and so is their card, but the other files are not.
  *
- * Whom it is open to is settled in one place, learn_open(), for all that leaves of it.
+ * One place, learn_open(), determines to whom a repository is open, for all that is sent of it.
  *
- * The question is the Hub's own, /auth-check. At a Hub that lacks it the right is tried on a file
- * that is no card. The answer is kept for the repository (by the Hub's name for it, however the
- * request spells it) and the caller: for RIGHT_S, longer only while the Hub is silent. A no removes
- * the yes that was kept (want.h: principal). */
+ * The question is the Hub's own, /auth-check. At a Hub without it, the right is checked by a
+ * request for a file that is not a card. The answer is kept for the repository (by the Hub's name
+ * for it, however the request spells it) and the caller: for RIGHT_S, longer only while the Hub is
+ * silent. A refusal removes an earlier permission (lookup.h: principal).
+ */
 #include "server/repo/hf/synced.h"
 
 #include "common/codec/base64.h"

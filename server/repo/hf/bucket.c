@@ -1,18 +1,18 @@
 /* bucket.c - buckets of a Hub: files without commits. docs/protocols/hf.md
  *
- * A bucket changes at any time, but each file has the hash of its content beside its path in the
- * Hub's listings. The bytes are kept by that hash, for ever; which hash a path has is asked again
- * when the listing is old. A fetch names the hash that it expects (want.content), so that bytes of
- * another content are never kept under it: the Hub is asked for the listing anew then.
+ * A bucket changes at any time, but the Hub's listings have the hash of each file's content beside
+ * its path. The bytes are stored by that hash, for ever; the hash of a path is requested again when
+ * the listing is stale. A fetch names the hash that it expects (lookup.content), so bytes of other
+ * content are never stored under it: in that case the listing is requested again.
  *
- * Listings are kept one by one, each for a time of its own, but what leaves of a bucket is of one
- * state: a listing that shows an upload ends those that came before it (learn_change()). So no
- * answer is kept in memory that the next request might not get.
+ * Listings are stored separately, and each is fresh for its own time, but all that is sent of a
+ * bucket is of one state: a listing that shows an upload invalidates earlier ones (learn_change()).
+ * So no answer is kept in memory that the next request might not get.
  *
  * Clients read a path over HTTP, or a hash from a chunk store. Ours is file.c's, with other
- * addresses: the Hub gives bytes by path alone, and a client of a chunk store says nothing but the
- * hash. So the token's address has the path that the client looked at last (`rev`, a hint where to
- * look for hashes), and the data's address has size and path.
+ * addresses: the Hub gives bytes by path alone, and a client of a chunk store only sends the hash.
+ * So the token's address has the path that the client requested last (`rev`, a hint where to look
+ * for hashes), and the data's address has size and path.
  */
 #include "server/repo/hf/hf.h"
 

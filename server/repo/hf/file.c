@@ -1,5 +1,5 @@
-/* file.c - one file of a commit: what is wanted of the origin, or of a synced tree, and what its
- * answer says beside the bytes. */
+/* file.c - one file of a commit: its lookup at the origin, or its file in a synced tree, and the
+ * header fields of the answer. */
 #include <inttypes.h>
 
 #include "common/codec/url.h"

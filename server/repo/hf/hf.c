@@ -1,9 +1,10 @@
 /* hf.c - the Hugging Face Hub, pulled through: models, datasets, spaces, kernels.
  * docs/protocols/hf.md
  *
- * A commit never changes: its listing is crawled once into a manifest (manifest.h), from which come
- * trees, paths-info and every HEAD, and what files are verified against. Branches and tags are
- * aliases, asked for when they are stale. */
+ * A commit never changes: its listing is read once into a manifest (manifest.h), which serves
+ * trees, paths-info and every HEAD, and against which files are verified. Branches and tags are
+ * aliases, which are requested again when they are stale.
+ */
 #include "server/repo/hf/hf.h"
 
 #include <inttypes.h>

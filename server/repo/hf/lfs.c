@@ -1,8 +1,10 @@
-/* lfs.c - an LFS batch: git-lfs asks where objects are, and is led to the files of a commit here
- * that have them. The Hub is not asked for its own answer, which would lead past the mirror.
+/* lfs.c - an LFS batch: git-lfs asks where objects are, and gets the addresses of the files of a
+ * commit here that have them. The Hub's own answer is not used, because it would lead past the
+ * mirror.
  *
  * An object is looked for in the revision that the batch names (git-lfs sends the branch that is
- * checked out, or a commit), in `main` when the Hub has no such one. */
+ * checked out, or a commit), or in `main` when the Hub has no such revision.
+ */
 #include "server/repo/hf/hf.h"
 
 #include <jansson.h>

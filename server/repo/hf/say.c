@@ -1,6 +1,6 @@
-/* say.c - answers in the words that clients of a Hub understand: X-Error-Code beats the status, and
- * a plain-http mirror must always send it (their rule "401 means no such repository" looks at https
- * addresses alone). */
+/* say.c - answers in the format that clients of a Hub understand: X-Error-Code takes precedence
+ * over the status, and a plain-http mirror must always send it (the clients' rule "401 means no
+ * such repository" only applies to https addresses). */
 #include "server/repo/hf/hf.h"
 
 #include "common/codec/jwrite.h"

@@ -1,5 +1,5 @@
-/* hosted.c - trees of our own: /<repo>/<owner>/<name>[@version]/<path>, read, written, and
- * published folder by folder. What is written is told to upload/upload.h by a struct put.
+/* hosted.c - hosted trees: /<repo>/<owner>/<name>[@version]/<path>, read, written, and published
+ * folder by folder. Writes are passed to upload/upload.h as a struct put.
  * docs/protocols/hosted.md */
 #include "server/repo/hosted/hosted.h"
 

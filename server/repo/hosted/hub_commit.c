@@ -1,8 +1,9 @@
-/* hub_commit.c - a commit as clients of a Hub send it: one JSON object a line. The first is the
+/* hub_commit.c - a commit as clients of a Hub send it: one JSON object per line. The first is the
  * header; files come with their bytes in base64, LFS files by their digest.
  *
- * A line is gathered whole, up to LINE_BYTES, and forgotten before the next one: so much memory a
- * commit takes. */
+ * A line is read completely, up to LINE_BYTES, and freed before the next one, so a commit takes the
+ * memory of one line.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 

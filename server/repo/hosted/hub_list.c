@@ -1,5 +1,5 @@
-/* hub_list.c - documents of a tree as a Hub words them: listings, single paths, and what is said of
- * the whole. */
+/* hub_list.c - documents of a tree in a Hub's format: listings, single paths, and metadata of the
+ * whole tree. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

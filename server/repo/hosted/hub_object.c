@@ -1,16 +1,19 @@
-/* hub_object.c - bytes that a commit will name, as LFS brings them: the addresses that a batch
- * gives out, and what comes there.
+/* hub_object.c - objects that a commit will name, as LFS uploads them: the addresses that a batch
+ * hands out, and the requests to them.
  *
  *   PUT  <tree>/-/objects/<sha256>?upload=<id>            all of it
- *   PUT  <tree>/-/objects/<sha256>?upload=<id>&part=<n>   a part of a large one; its ETag is for the list below
- *   POST <tree>/-/objects/<sha256>?upload=<id>            {"oid", "parts": [{"partNumber", "etag"}]}: that is all of them
+ *   PUT  <tree>/-/objects/<sha256>?upload=<id>&part=<n>   a part of a large one; its ETag is for
+ *                                                         the list below
+ *   POST <tree>/-/objects/<sha256>?upload=<id>            {"oid", "parts": [{"partNumber",
+ *                                                         "etag"}]}: that is all of them
  *   POST <tree>/-/objects/<sha256>?upload=<id>&verify=1   {"oid", "size"}: is it here?
- *   GET  <tree>/-/objects/<sha256>                        what a kept version of the tree has
- *   GET  <tree>/-/objects/<sha256>?upload=<id>            what that offer has brought
+ *   GET  <tree>/-/objects/<sha256>                        from a kept version of the tree
+ *   GET  <tree>/-/objects/<sha256>?upload=<id>            from that upload grant
  *
- * Those that write were told to one who may publish, and are good without a token: clients of a Hub
- * send none there. To read takes the right to read the tree; what no commit names yet, to publish
- * there. */
+ * Addresses for writing are only handed out to a caller that may publish, and are valid without a
+ * token, because clients of a Hub send none there. Reading requires the right to read the tree; for
+ * objects that no commit names yet, the right to publish there.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 

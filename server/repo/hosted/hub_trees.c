@@ -1,5 +1,5 @@
-/* hub_trees.c - lists of repositories as a Hub answers them: searched, sorted, in parts. Nothing is
- * known here of tasks, tags, downloads: who filters by those finds none. */
+/* hub_trees.c - lists of repositories as a Hub answers them: searched, sorted, in parts. Tasks,
+ * tags and downloads are unknown here, so a filter by those finds nothing. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* hub_write.c - what changes a repository, in the Hub's words: create, preupload, LFS batch,
- * commit. */
+/* hub_write.c - requests that change a repository, in the Hub's format: create, preupload, LFS
+ * batch, commit. */
 #include <jansson.h>
 #include <stdio.h>
 

@@ -1,9 +1,10 @@
-/* image_manifest.c - what comes as a manifest, judged and told to the tree; and what goes with one
- * that is deleted.
+/* image_manifest.c - a pushed manifest, checked and added to the tree; and what is removed together
+ * with a deleted one.
  *
- * The bytes are kept as they came. What they name must be here, in this image or in an upload to
- * it, so that what can be pulled is whole: but for a subject, which may come later, and for layers
- * that their author keeps elsewhere. */
+ * The bytes are kept as they came. Everything that a manifest names must be present, in this image
+ * or in an upload to it, so that what can be pulled is complete. Exceptions are a subject, which
+ * may come later, and layers that their author keeps elsewhere.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

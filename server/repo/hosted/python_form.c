@@ -1,9 +1,9 @@
 /* python_form.c - one distribution as twine and uv publish send it: a form whose fields come in any
  * order, the file among them.
  *
- * What is looked at: name, version, filetype, requires_python, the digests, content, gpg_signature.
- * The rest of what these clients say stands in the file itself; it is passed over, up to a
- * bound. */
+ * Used are name, version, filetype, requires_python, the digests, content and gpg_signature. The
+ * other fields repeat what is in the file; they are skipped, up to a bound.
+ */
 #include <inttypes.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>

@@ -1,4 +1,4 @@
-/* python_page.c - the pages of a package index, made of the trees that the projects are. */
+/* python_page.c - the pages of a package index, made from the projects' trees. */
 #include <stdlib.h>
 
 #include "common/codec/jread.h"

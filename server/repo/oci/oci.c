@@ -1,6 +1,6 @@
-/* oci.c - registries of container images: manifests and layers by digest, for ever; tags for a
- * minute, told apart from what is here by a HEAD. Nothing in a manifest is rewritten.
- * docs/protocols/oci.md */
+/* oci.c - registries of container images: manifests and layers are stored by digest, for ever; tags
+ * are fresh for a minute, then compared with the origin's by a HEAD. Nothing in a manifest is
+ * rewritten. docs/protocols/oci.md */
 #include <stdlib.h>
 
 #include "common/codec/form.h"

@@ -1,9 +1,11 @@
-/* html.c - reads a simple page in HTML: anchors, their text, <base> and <meta>; all else is
+/* html.c - parses a simple page in HTML: anchors, their text, <base> and <meta>; all else is
  * skipped.
  *
- * Our own scanner, in one pass whatever the input (docs/decisions/0003-simple-pages-scanner.md). It
- * follows the HTML standard where that decides what is a tag: comments, text that is no markup
- * (script, style, title...), quotes, character references. */
+ * It is a scanner of our own, in one pass whatever the input
+ * (docs/decisions/0003-simple-pages-scanner.md). It follows the HTML standard where that decides
+ * what is a tag: comments, text that is not markup (script, style, title...), quotes, character
+ * references.
+ */
 #include <stdlib.h>
 
 #include "common/codec/html.h"

@@ -1,8 +1,9 @@
-/* json.c - reads a simple page in JSON, as a stream (project lists have tens of megabytes).
+/* json.c - parses a simple page in JSON, as a stream (project lists have tens of megabytes).
  *
- * To HTML, it tells the page what it finds. To JSON, it writes what it reads, every key in its
- * place, and edits two things: the links of files, and the files that have none we could keep,
- * which are taken out again. */
+ * For HTML output, it reports to the page what it finds. For JSON output, it writes what it reads,
+ * with every key in its place, and edits two things: the links of files, and the files without a
+ * link that can be kept, which are removed.
+ */
 #include <stdlib.h>
 #include <yajl/yajl_parse.h>
 

@@ -8,7 +8,7 @@
  *
  * owns     nothing
  * threads  any; blocks. Changes wait for a reload that is under way, which reads the rows
- * errors   E_NOTFOUND
+ * errors   E_NOTFOUND; E_USAGE: a commit was named instead of a branch
  */
 #ifndef SERVER_HUB_PINNED_BRANCH_H
 #define SERVER_HUB_PINNED_BRANCH_H

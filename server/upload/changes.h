@@ -44,7 +44,7 @@ MUST_USE int changes_object(struct changes *c, struct slice path, const struct d
 MUST_USE int changes_remove(struct changes *c, struct slice path, struct upload_reply *out,
                             struct err *e);
 /* Removes all files below the folder ("a/") that `which` selects, in the tree as the commit finds
- * it; there may be none. At most one such call. */
+ * it; there may be none. At most four such calls. */
 void changes_remove_where(struct changes *c, struct slice folder,
                           bool (*which)(const struct entry *en, const struct digest *d),
                           const struct digest *d);

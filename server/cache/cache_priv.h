@@ -102,9 +102,8 @@ struct cache_ask {
     void *arg;
     _Atomic bool cancelled;
     struct answer *answer;
-    struct cache_entry
-        /* where it waits, or NULL; this and the next three belong to the fetch thread */
-        *entry;
+    /* where it waits, or NULL; this and the next three belong to the fetch thread */
+    struct cache_entry *entry;
     struct list node; /* in the entry */
     struct crowd_ask place;
     /* who waits: the lookup's client, and those named by cache_share() */

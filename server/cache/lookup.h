@@ -121,7 +121,7 @@ struct lookup {
     size_t forwards;
     /* answers vary by any field that their Vary names, not only by those in `forward` */
     bool varies;
-    struct slice token_scope;   /* see fetch.h; or p == NULL */
+    struct slice token_scope;   /* see fetch/request.h; or p == NULL */
     struct slice authorization; /* the caller's own credential; p == NULL: the origin's */
     /* The owner of the credential that fetches it; "" for the service's. Only equal ones may join a
      * fetch, and a 401 or 403 ends the stored object. */
@@ -133,7 +133,7 @@ struct lookup {
     struct digest digest;  /* checked before the last 64 KiB are sent */
     struct lookup_sum sum; /* where an index has no SHA-256 */
     enum lookup_repr_digest repr_digest;
-    /* The origin's name for these bytes (fetch.h); others are answered with 412. Or p == NULL. */
+    /* The origin's name for these bytes (fetch/request.h), or p == NULL; others are a 412. */
     struct slice content;
     /* With a digest: any object of the repo with that digest will do if its key contains this text
      * ("/blobs/"). Or p == NULL. */

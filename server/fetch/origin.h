@@ -26,10 +26,9 @@ struct origin_settings {
     const char *kind;
     const char *const *moved_from; /* URLs where the same files were earlier */
     size_t moved_from_count;
-    const char *const *
-        /* host[:port] that links and redirects may name; NULL with hosts_count 0: the defaults of
-         * docs/security.md */
-        hosts;
+    /* host[:port] that links and redirects may name; NULL with hosts_count 0: the defaults of
+     * docs/security.md */
+    const char *const *hosts;
     size_t hosts_count;
     bool hosts_set;    /* `hosts` was configured, even if empty */
     const char *proxy; /* or NULL */
@@ -37,9 +36,8 @@ struct origin_settings {
     /* Names of pages and redirects are resolved and checked here before the proxy is asked. */
     bool proxy_resolve;
     const char *ca_file;
-    const char
-        /* only sent to the origin's own host: "Bearer ..."; or a bucket's keys */
-        *authorization;
+    /* only sent to the origin's own host: "Bearer ..."; or a bucket's keys */
+    const char *authorization;
     const char *endpoint;      /* of a bucket: "https://minio.example:9000"; NULL: Amazon's */
     const char *region;        /* NULL: us-east-1 */
     const char *addressing;    /* "path", "virtual"; NULL: path with an endpoint, virtual without */

@@ -115,10 +115,9 @@ struct h2 {
     bool peer_leaves; /* the peer has sent GOAWAY */
     nghttp2_hd_inflater *inflater;
     struct hpack heads;
-    struct
     /* how the first fields of a numbered reply were written last, when the table held all of
      * them */
-    {
+    struct {
         uint64_t number; /* 0: none */
         uint32_t last;   /* of the table, which must not have changed since */
         uint8_t n;

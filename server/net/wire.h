@@ -47,10 +47,9 @@ struct wire {
     bool offload; /* the kernel encrypts: bytes are written as on a cleartext wire */
     bool corked;  /* wire_cork() */
     struct buf unsent;
-    struct
     /* a piece of a file that must follow `unsent`, because its frame header has been sent
      * already */
-    {
+    struct {
         int fd; /* a duplicate, owned here */
         uint64_t off;
         size_t n;

@@ -95,14 +95,13 @@ struct put_reader {
     void (*close)(void *state); /* NULL is fine */
 };
 
-/* Reads a form with a file in it (PUT_FORM), as it comes. Pool threads, one at a time. */
-struct
-    /* May the caller publish that? For subjects named by the form; RIGHT_TOKEN has admitted the
-     * request. */
-    put_sight {
+/* May the caller publish that? For subjects named by the form; RIGHT_TOKEN has admitted the
+ * request. */
+struct put_sight {
     bool (*may)(const void *arg, struct slice subject);
     const void *arg;
 };
+/* Reads a form with a file in it (PUT_FORM), as it comes. Pool threads, one at a time. */
 struct form_reader {
     /* p and sight outlive it. */
     void *(*open)(const struct repo *r, const struct plan *p, const struct put_sight *sight);
@@ -246,9 +245,8 @@ struct repo_conf { /* one `repo` section, as parsed */
     bool names_set;             /* `names` was configured, even if empty */
     const char *const *forward; /* generic: fields of the client that are passed to the origin */
     size_t forward_count;
-    const char *const
-        /* generic: fields of the origin that are passed to clients, beside the usual ones */
-        *pass_headers;
+    /* generic: fields of the origin that are passed to clients, beside the usual ones */
+    const char *const *pass_headers;
     size_t pass_headers_count;
     const char *const *targeted_cache_control; /* generic: used in place of Cache-Control */
     size_t targeted_cache_control_count;

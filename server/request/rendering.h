@@ -51,9 +51,8 @@ struct rendering_stats {
     uint64_t memory_bytes, file_bytes;
 };
 void renderings_stats(struct renderings *all, struct rendering_stats *out);
-void renderings_stop(
-    /* no request comes any more; work under way is finished and delivered */
-    struct renderings *all);
+/* No request comes any more; work under way is finished and delivered. */
+void renderings_stop(struct renderings *all);
 void renderings_close(struct renderings **allp); /* all renderings are released */
 
 #endif

@@ -9,8 +9,8 @@
  *                 ^  |  \---> FAILED    or there is no plan
  *      the result |  |
  *      has come   |  +-----> READING    rows: a pool thread, or the one that waits
- *                 +----------FETCHING   documents of the cache, and what is made of them
- *                            BODY       the request's own   (paged_fetch.h)
+ *                 +----------FETCHING   documents of the cache, and their results (paged_fetch.h)
+ *                            BODY       the request's own
  *
  *      any --> LEFT   the client is gone: nothing more comes, results stay until plan_run_fini()
  *

@@ -321,7 +321,7 @@ struct body *answer_body(struct cache *c, struct answer *a, struct loop *l, uint
     s->answer = answer_hold(a);
     s->body =
         (struct body){.ops = &ops, .off = first, .end = min_u64(end, a->total_bytes), .fd = -1};
-    /* Neither fill nor blob: the answer to a HEAD, which has a length and no bytes to send. */
+    /* Neither a fetch nor a blob: the answer to a HEAD, which has a length and no bytes to send. */
     if (a->blob != NULL) {
         s->body.fd = blob_fd(a->blob);
         s->body.bytes = s->body.fd == -1 ? blob_bytes(a->blob).p : NULL;

@@ -26,7 +26,7 @@ void cache_changed(struct cache *c, struct slice row_key)
     }
 }
 
-struct change { /* found elsewhere, told on the fetch thread */
+struct change { /* found on another thread, reported on the fetch thread */
     struct message message;
     struct cache *cache;
     struct slice row_key;

@@ -232,8 +232,9 @@ static struct cache_ask *entry_first(struct cache_entry *n)
     return NULL;
 }
 
-/* A stalled origin must not fill the memory with those who wait for it: an object counts once,
- * whoever waits for it, and all who wait count within a wider bound (crowd.h). */
+/* Requests that wait for a stalled origin must not use up the memory: an object counts once,
+ * however many requests wait for it, and all waiting requests together have a wider bound
+ * (crowd.h). */
 static bool is_admitted(const struct cache_entry *n, const struct cache_ask *k)
 {
     return crowd_admits(origin_crowd(k->origin), k->lookup.client, n->crowd == NULL);
@@ -588,8 +589,8 @@ static bool in_trouble(const struct cache_entry *n)
 
 /* --- variants --------------------------------------------------------------------------------- */
 
-/* From now on all that n's answers vary by goes to the origin with k's request, beside what was
- * named before. So whoever caused a fill asks again as often as it has such fields, and no more,
+/* From now on k's request to the origin has all fields by which n's answers vary, beside those that
+ * were named before. So an ask that caused a fetch asks again at most once for each such field,
  * whatever each answer's Vary names. */
 static void send_named(struct cache_entry *n, struct cache_ask *k)
 {

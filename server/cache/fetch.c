@@ -42,8 +42,8 @@ enum {
     IDLE_MAX = 256, /* that wait for somebody to come back; beyond, they are parked at once */
     TRICKLE_BYTES_PER_S = 1024, /* slower than this it is not worth going on */
     ROOM_BYTES = 2 << 20,       /* for a write, with the step in which space is taken */
-    TROUBLED_MS = 2000,         /* who has no byte yet is told why, before clients give up (10 s) */
-    HASTEN_MS = 5000, /* a new reader may have the origin asked before its time, so often */
+    TROUBLED_MS = 2000, /* readers without a byte then get the reason: clients give up after 10 s */
+    HASTEN_MS = 5000,   /* a new reader may have the origin asked before its time, so often */
     TAIL_BYTES = 1 << 20,
 };
 #define WITHHELD_BYTES ((uint64_t)64 << 10) /* until length and digest hold */
@@ -844,8 +844,8 @@ static uint64_t horizon(const struct fetch *f, const struct fetch_reader *r, uin
     return min_u64(there, known > WITHHELD_BYTES ? known - WITHHELD_BYTES : 0);
 }
 
-/* Nothing to send yet: the audience is told when there is; and the fetch, when nobody fetches these
- * bytes. */
+/* Nothing to send yet: the audience gets a message when there is. The fetch gets one if no request
+ * fetches these bytes. */
 static void wait_here(struct fetch *f, struct fetch_reader *r, uint64_t at, uint64_t there)
 {
     r->audience->wanted = true;
@@ -1225,7 +1225,7 @@ static struct going *going_of(struct cache *c, uint64_t client)
     return g;
 }
 
-/* What the mirror fetches of its own accord is on no client's account. */
+/* A background fetch of the mirror itself is on no client's account. */
 static void go_on_alone(struct fetch *f)
 {
     struct cache *c = f->cache;

@@ -226,7 +226,7 @@ struct vary_names {
     bool all; /* none was left out */
 };
 
-/* Those by which answers are told apart, or the others. */
+/* The names in Vary that count, or those that do not (variant_ignores()). */
 static void vary_names(const struct origin_head *h, bool count, struct vary_names *out)
 {
     out->n = 0;

@@ -246,8 +246,7 @@ static int join_first(struct range_request *fl, const struct origin_head *h)
     return 0;
 }
 
-/* A later request of the same fill: anything but the same object is another generation, and never
- * joined. */
+/* A later request of the same fetch: any other object is another generation, and never joined. */
 static int join_later(struct range_request *fl, const struct origin_head *h)
 {
     struct fetch *f = fl->fetch;

@@ -272,7 +272,7 @@ static uint32_t retry_after_s(const struct origin_head *h)
                                                                                       : BUSY_S;
 }
 
-/* In words that may be told to others than those who have asked by now? */
+/* Does it have a text that later requests may get, too? */
 static bool trouble_has_words(const struct cache_entry *n, struct fetch *f,
                               const struct origin_head *h)
 {

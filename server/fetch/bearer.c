@@ -257,8 +257,8 @@ bool bearers_busy(const struct bearers *b)
 
 /* --- fetching one ----------------------------------------------------------------------------- */
 
-/* Whoever is told may ask for another, leave, or come again: each is taken off first. The last to
- * leave may end us all. */
+/* A callback may ask for another token, leave, or wait again, so each wait is taken off the list
+ * first. The last to leave may free everything. */
 static void tell(struct list *reported, int rc, const struct err *why)
 {
     struct list *n;

@@ -40,7 +40,7 @@ struct origin_request {
     void (*wanted)(void *arg); /* while it rests */
     struct xfer *xfer;
     struct event
-        *timer;     /* a retry, or bad news that may not be told inside origin_request_start() */
+        *timer;     /* a retry, or an error that must not be reported in origin_request_start() */
     struct buf url; /* of this hop */
     struct buf via; /* of the hop before */
     bool via_set;
@@ -377,7 +377,7 @@ static void finish(struct origin_request *x, int rc, const struct err *why)
     origin_request_free(x);
 }
 
-/* Bad news found outside an xfer's event is told from the loop. */
+/* An error found outside an xfer's event is reported from the loop. */
 static void fail_soon(struct origin_request *x, int rc)
 {
     x->rc = rc;

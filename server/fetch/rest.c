@@ -4,7 +4,7 @@
 
 enum {
     AFTER_MAX_S = 3600, /* the origin queue has a bound of its own */
-    BUDGET_MAX_S = 60,  /* a budget comes back bit by bit, mostly: who asks again is told anew */
+    BUDGET_MAX_S = 60,  /* a budget usually returns in steps: the next response has the new state */
 };
 
 bool rest_is_asked(int status)

@@ -3,7 +3,8 @@
 #include <inttypes.h>
 
 enum {
-    KEPT_MS = 10000, /* a silence that nobody has met for so long is met again before it is told */
+    KEPT_MS =
+        10000, /* after so long without a sign, a silence is confirmed before it is reported */
     PROBE_MS = 3000, /* between two requests that ask whether it is over */
 };
 

@@ -20,7 +20,7 @@ struct body_memory {
     uint64_t bytes_max;
     struct lock lock; /* over all below */
     struct body_holder *holders;
-    uint64_t ending_bytes;  /* of uses that were told to end and have not yet */
+    uint64_t ending_bytes;  /* of uses that were asked to end and have not yet */
     uint64_t leaving_bytes; /* of those, what was spare */
     struct body_memory_stats stats;
 };

@@ -883,7 +883,7 @@ static size_t take_bytes(struct h2 *h, const char *p, size_t n)
 
 /* --- driving ---------------------------------------------------------------------------------- */
 
-/* 1: something came; 0: nothing now; CONN_END is told as E_CANCELLED. */
+/* 1: bytes arrived; 0: none now; the end of the connection is reported as E_CANCELLED. */
 static int receive(struct h2 *h)
 {
     struct conn *c = h->conn;

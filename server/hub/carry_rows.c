@@ -273,8 +273,8 @@ static void set_ref(json_t *list, const char *ref, const char *name, const char 
         list, json_pack("{s:s, s:s, s:s}", "name", name, "ref", ref, "targetCommit", commit));
 }
 
-/* The Hub's own list stays as it is; one of ours has one more. Which names are tags nobody told:
- * all but main are listed so. */
+/* The Hub's own list stays as it is; one of ours gets one more entry. Which names are tags is
+ * unknown: all but main are listed as tags. */
 static int put_refs_of(struct rows *w, struct slice name, struct err *e)
 {
     struct carry *is = &w->c->is;

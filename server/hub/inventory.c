@@ -47,8 +47,8 @@ static struct repo *find_hub(const struct repo_set *rs, struct slice name)
     return r != NULL && inventory_kind_of(r, &k) ? r : NULL;
 }
 
-/* Which of several is meant cannot be told: all are named, and text, as it was said, with the first
- * in front. */
+/* The name is ambiguous: the error names all candidates, and gives `text` with the first of them in
+ * front as an example. */
 static int several(const struct repo_set *rs, struct slice text, bool hubs, struct err *e)
 {
     struct buf names = BUF_INIT(1 << 10);

@@ -397,7 +397,7 @@ static int synced_repos(const struct inventory_view *v, struct slice prefix,
 }
 
 struct synced_revisions {
-    struct inventory_revision *at; /* NULL: told, else found */
+    struct inventory_revision *at; /* NULL: each is reported; else the one found */
     struct slice rev;              /* the one that is looked for */
     struct slice path;
     unsigned count;

@@ -477,7 +477,7 @@ static bool is_same(const struct prefetch_params *a, const struct prefetch_param
            same_patterns(a->exclude, a->excludes, b->exclude, b->excludes);
 }
 
-/* Under the lock: the one that is under way, told to hurry. */
+/* Under the lock: the same job under way, made due immediately. */
 static struct prefetch *find_same(struct prefetches *all, const struct prefetch_params *w)
 {
     LIST_EACH (&all->jobs, it) {

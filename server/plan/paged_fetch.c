@@ -44,7 +44,7 @@ struct paged_fetch {
     struct list waiters;         /* uses */
     struct fair_clients clients; /* whose they are */
     struct lookup lookup;        /* of the part under way */
-    unsigned deps;               /* that are in `fact` */
+    unsigned deps;               /* parts that are in the result so far */
     bool again;                  /* this part broke off once */
     struct cache_ask *ask;
     bool answered; /* inside cache_lookup() */
@@ -400,7 +400,7 @@ static void forget_made(struct paged_fetch *g)
 /* Nobody waits any more. A job that is out ends first. */
 static void abandon(struct paged_fetch *g)
 {
-    if (g->ready) { /* those that were told have what was made */
+    if (g->ready) { /* its users have the result */
         unlist(g);
         return;
     }

@@ -44,7 +44,7 @@ static void add_blob(struct gleaning *ss, struct store *s, const struct digest *
         blob_batch_put_head(&ss->out, (uint32_t)ss->one.n);
         buf_adds(&ss->out, buf_slice(&ss->one));
         CHECK(ss->out.rc == 0); /* BLOB_BATCH_ANSWER_MAX */
-    } else {                    /* of trouble it is told when it asks for that one */
+    } else {                    /* the client gets the error when it requests that one */
         blob_batch_put_head(&ss->out, rc == E_NOTFOUND ? BLOB_BATCH_ABSENT : BLOB_BATCH_ALONE);
     }
 }

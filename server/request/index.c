@@ -16,8 +16,8 @@ struct rewriting { /* what the maker has; all but the document is the call's */
     size_t doc_max;
 };
 
-/* What the page tells of its files. It is rewritten again and again, and seldom says anything new;
- * when it takes back what it told, answers that were resolved by that are void. */
+/* What the page says of its files. It is rewritten again and again and seldom has anything new;
+ * when it contradicts an earlier version, answers that were resolved by that are void. */
 static int keep_rows(struct rewriting *w, struct batch **rows, struct err *e)
 {
     bool replaces;

@@ -257,8 +257,8 @@ struct cached_response *response_of_object(struct request *c, struct slice name,
     return h;
 }
 
-/* What a listing told is asked again now and then, though it be for ever: else nobody would see
- * that it is in use. */
+/* An answer from a listing is resolved again from time to time, even if it is valid for ever:
+ * otherwise its use would not be noted. */
 static uint64_t reported_until(const struct request *c)
 {
     uint64_t most = c->serve_loop->loop->unix_s + REPORTED_S;

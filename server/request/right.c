@@ -52,9 +52,8 @@ static bool may_read(const struct question *q, struct slice repo, char kind, str
     buf_adds(&subject, repo);
     buf_byte(&subject, '/');
     buf_adds(&subject,
-             kind == 'o' ? slice_cut(&path, '\0') : key); /* not what a variant is told by */
-    buf_str(&subject,
-            kind == 't' ? "/" : ""); /* a tree: who may list it has been told its digests */
+             kind == 'o' ? slice_cut(&path, '\0') : key); /* without the vary key of a variant */
+    buf_str(&subject, kind == 't' ? "/" : "");            /* a tree: listing it shows its digests */
     yes = gate_allows(q->who, "read", buf_slice(&subject));
     buf_free(&subject);
     return yes;

@@ -104,7 +104,7 @@ static void write_head(struct roots_step *rs)
     buf_byte(out, '\n');
 }
 
-/* Down the way that was told; what is at its end must be what was asked for. */
+/* Down the path in the request; the node at its end must be the requested one. */
 static int walk_down(struct roots_step *rs, struct store *s, struct err *e)
 {
     struct tree_node at, next;

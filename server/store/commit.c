@@ -569,8 +569,8 @@ static void try_to_recover(struct committer *c)
     note_stuck(c, room);
 }
 
-/* A flush or a compaction that failed is told with the next write only: one of ours asks at
- * once. */
+/* RocksDB reports a failed flush or compaction only with the next write, so we make one
+ * immediately. */
 static bool failed_behind(struct committer *c)
 {
     uint64_t before = c->background_errors;

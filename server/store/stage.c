@@ -29,8 +29,8 @@ struct stage {
     uint64_t id; /* of its file under partial/; 0: it has no name */
     bool named;  /* the caller may resume it; else the name is a stand-in for O_TMPFILE */
     _Atomic bool name_synced;
-    _Atomic bool lost;   /* bytes that the disk did not take; the kernel tells it once: */
-    struct lock syncing; /* so one at a time asks, and the next one sees what it was told */
+    _Atomic bool lost;   /* bytes that the disk did not take; the kernel reports it once: */
+    struct lock syncing; /* so one thread syncs at a time, and the next one sees its result */
     uint64_t reserved_bytes;
     uint64_t written_bytes; /* never more than reserved */
     uint64_t length_bytes;  /* the file's: what is written below may leave holes */

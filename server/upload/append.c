@@ -101,8 +101,8 @@ static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
     return 0;
 }
 
-/* What was hashed in earlier requests; but not by one that has run ahead of what is told of it,
- * when the disk was full. */
+/* The hasher of earlier requests; but not one that is ahead of the recorded offset, because the
+ * disk was full. */
 static void take_hasher(struct append *x)
 {
     struct hasher *h = multipart_upload_hasher_take(x->multipart_upload);
@@ -367,7 +367,7 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     struct batch *b = NULL;
     bool here = false, known = false;
     struct digest d;
-    /* A tree that has another name: better told before the bytes come than behind them. */
+    /* A tree that was renamed: better reported before the bytes come than after. */
     int rc = publish_check(&(struct publish){.store = u->store, .put = p}, out, e);
 
     if (rc != 0 || out->status != 0 || !session_new(p, true, now_unix_s, &s, out, &rc, e)) {

@@ -122,7 +122,7 @@ void multipart_upload_leave(struct uploads *u, struct multipart_upload **jp)
     if (in != NULL && dead) {
         ingest_drop(&in);
     } else if (in != NULL) {
-        ingest_park(&in); /* who comes before this is done is told E_BUSY by stage_resume() */
+        ingest_park(&in); /* until this is done, stage_resume() returns E_BUSY to others */
     }
 }
 

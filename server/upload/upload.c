@@ -23,8 +23,8 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     if (!session_new(p, false, now_unix_s, &s, out, &rc, e)) {
         goto out;
     }
-    /* A branch that is not there, a tree that has another name: better told before the files come
-     * than behind them. */
+    /* A missing branch, or a tree that was renamed: better reported before the files come than
+     * after. */
     rc = publish_check(&(struct publish){.store = u->store, .put = p}, out, e);
     if (rc != 0 || out->status != 0) {
         goto out;

@@ -14,7 +14,7 @@ enum {
     UPLOAD_GRANTS_MAX = 64,
     KEY_BYTES = 8192,
     SEEN = 1
-}; /* of one digest and tree, that are told of; the scan may end */
+}; /* of one digest and tree that are reported; then the scan may end */
 
 bool upload_grant_begin(struct store *s, const struct put *p, struct session *out,
                         struct upload_reply *reply, int *rc, struct err *e)

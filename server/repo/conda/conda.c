@@ -320,8 +320,8 @@ enum {
     LIST_BYTES = 64 << 20, /* of shards: forty times the largest there is */
 };
 
-/* Object stores say 403 for what is not there. Of a form that clients do without, that is all they
- * need to know; of repodata.json they are told what the origin said. */
+/* Object stores answer 403 for missing objects. For a form that clients can do without it becomes a
+ * 404; for repodata.json clients get the origin's answer. */
 static const struct status_map forbidden_is_absent[] = {{403, 404}};
 
 static int conda_open(struct repo *r, const struct repo_conf *conf, struct err *e)
@@ -332,7 +332,7 @@ static int conda_open(struct repo *r, const struct repo_conf *conf, struct err *
     return 0;
 }
 
-/* --- what indexes have told --- */
+/* --- what indexes have reported --- */
 
 static const struct result *report_missing(const struct repo *r, const struct results *results,
                                            struct slice folder, enum reported_kind kind,

@@ -418,8 +418,8 @@ bool access_learn(struct hf_ask *k, const struct result *f)
     return true;
 }
 
-/* The Hub's word on the repository: as everybody is told it, else as this caller is. NULL: the plan
- * asks, or says no. */
+/* The Hub's document on the repository: as everybody sees it, else as this caller does. NULL: the
+ * plan asks the Hub, or refuses. */
 static const struct result *word(struct hf_ask *k, bool branch)
 {
     const struct result *f = look(k, branch, false);

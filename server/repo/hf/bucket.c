@@ -285,7 +285,7 @@ static const struct result *list_at(struct hf_ask *k, struct slice path, const c
 /* So many are looked for one by one: each has a listing of its own, which begins with it. */
 enum { APART_MAX = 3 };
 
-struct answered { /* the files that are told of */
+struct answered { /* the files of the answer */
     struct catalog_file *at;
     size_t count;
 };

@@ -53,7 +53,7 @@ static int into_buf(const char *p, size_t n, void *arg)
     return ((struct buf *)arg)->rc != 0 ? -1 : 0;
 }
 
-/* As clients are told it. */
+/* In the form that clients get. */
 static void add_words(json_t *v, bool hashes, size_t at, struct record *r, struct buf *out)
 {
     size_t from = out->n;

@@ -16,9 +16,9 @@ static bool file_lookup(struct hf_ask *k, const struct manifest *m, const struct
  *
  * A Hub's large files by Xet's protocol, for clients that have it (repo/hf/xet.h).
  *
- * The Hub's own chunk store is never told of; what is offered instead is the very object that plain
- * HTTP gives. Each of the three requests looks at the caller's right anew. The last one comes
- * without a credential, so the second gives it a URL with one sealed inside, where one is needed.
+ * The Hub's own chunk store is never announced; the object that plain HTTP serves is offered
+ * instead. Each of the three requests checks the caller's right again. The last one comes without a
+ * credential, so the second hands out a URL with one sealed inside, where one is needed.
  */
 
 static struct xet_place place_of(const struct hf_ask *k)

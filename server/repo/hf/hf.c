@@ -24,8 +24,8 @@ static void hf_say_next(struct hf_ask *k, struct slice next);
  *
  * What the Hub knows of entries beyond names and sizes (expand=true): which commit touched one
  * last, what scanners said. Scans go on after a commit, so the Hub is asked, part by part as the
- * client asks, and its word is kept as briefly as other documents. While the Hub is silent, and
- * nothing was kept, entries are told of without.
+ * client asks, and its answers are kept as briefly as other documents. While the Hub is silent
+ * and nothing was kept, entries are listed without these details.
  */
 
 enum { DETAILS_FOLDERS_MAX = 2 };
@@ -328,7 +328,7 @@ static void plan_large_tree(struct hf_ask *k, const struct manifest *m, bool rec
     k->p->folder = k->at.path;
     k->p->deep = recursive;
     /* All that the listing is made of: two callers, or two repositories that had the name, may have
-     * been told different ones. */
+     * received different ones. */
     k->p->variant = arena_fmt(k->a,
                               "tree %d %zu %" PRIu64 " " SLICE_FMT " " SLICE_FMT " " SLICE_FMT
                               " " SLICE_FMT " " SLICE_FMT,
@@ -542,8 +542,8 @@ static struct slice document_path(const struct hf_ask *k)
     return SLICE("");
 }
 
-/* Told of more, or of less, than usual. As in access.c: without a revision it is that of `main`, if
- * there is one. */
+/* The request asks for more or fewer properties than usual. As in access.c: without a revision it
+ * is `main`, if there is one. */
 static void plan_info_asked(struct hf_ask *k, struct slice path)
 {
     const struct result *f = access_json(k, path, k->req->query, false);

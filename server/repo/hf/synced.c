@@ -75,8 +75,8 @@ static const struct result *look(struct hf_ask *k, const struct snap *sn, struct
     return plan_resolve(k->results, &sn->root, path_of(k, rev, "/info.json"), k->p);
 }
 
-/* A client that was told of a commit just before another was published goes on with it: it is in
- * the snapshot before. */
+/* A client that received a commit just before another was published continues with it: it is in
+ * the previous snapshot. */
 static const struct result *look_before(struct hf_ask *k, const struct snap **sn, struct slice rev)
 {
     struct slice version = arena_fmt(k->a, "v%" PRIu64, (*sn)->seq - 1);

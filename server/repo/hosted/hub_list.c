@@ -388,10 +388,10 @@ struct hub_list {
     struct slice folder; /* with its '/', or empty */
     bool recursive;
     size_t count;
-    struct buf skip;         /* a path behind all of the folder that was told of */
+    struct buf skip;         /* a path after all of the folder that was listed */
     struct buf before;       /* the last file's path */
     struct lineage *lineage; /* expand: who changed what */
-    struct snap last;        /* that was told of as a path's last commit, */
+    struct snap last;        /* that was listed as a path's last commit, */
     struct note last_note;
     struct arena last_arena; /* and its texts */
 };

@@ -174,7 +174,7 @@ static int by_search(const void *a, const void *b, void *arg)
     return compare(arg, x->snap.created_unix_s, x->id, y->snap.created_unix_s, y->id);
 }
 
-/* Behind the last one that was told of, "<seconds>:<id>", also when that one has gone. */
+/* After the last one that was listed, "<seconds>:<id>", also when that one is gone. */
 static size_t first_row(const struct trees *t)
 {
     struct slice id = t->find.cursor;

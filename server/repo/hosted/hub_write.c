@@ -204,10 +204,10 @@ static void hub_copies_answer(const struct plan *p, struct upload_reply *u,
 
 /* --- preupload ---
  *
- * What a client is told before it sends files: how each is to come, and what the tree has under
- * that name, so that it leaves out what has not changed. LFS files are compared by SHA-256, the
- * others by git's name for their bytes, which the tree does not keep: it is made of those that have
- * the announced size, within a bound.
+ * The answer that a client gets before it sends files: how to send each, and what the tree has
+ * under that name, so that it omits files that have not changed. LFS files are compared by SHA-256,
+ * the others by git's name for their bytes, which the tree does not keep: it is made of those that
+ * have the announced size, within a bound.
  */
 
 enum { FILES_MAX = 4096, HASH_BYTES = 256 << 20 };

@@ -51,7 +51,7 @@ static bool wants_tree(const struct http_req *req)
             http_weight_of(http_req_list(req, "accept"), SLICE("application/json")) >= 0);
 }
 
-/* False: it takes none of ours, and was told. */
+/* False: the client accepts none of our formats, and was answered. */
 static bool page_form(struct python_ask *k, enum hosted_list form)
 {
     enum page_format f = page_format_of(http_req_list(k->req, "accept"), k->req->query);
@@ -162,7 +162,7 @@ static void plan_yank(struct python_ask *k, const struct spot *at)
     const struct result *head, *file;
     struct plan *p = k->p;
 
-    p->right = RIGHT_PUBLISH; /* what is there is told only to those who may */
+    p->right = RIGHT_PUBLISH; /* only callers that may publish see what exists */
     head = project_head(k, at);
     if (head == NULL) {
         return;
@@ -271,7 +271,7 @@ void python_put_answer(const struct plan *p, struct upload_reply *u)
 
 /* --- which requests --------------------------------------------------------------------------- */
 
-/* True: the client is told the page's one name. */
+/* True: the client is redirected to the page's canonical name. */
 static bool redirects(struct python_ask *k, const struct spot *at)
 {
     struct slice normal = pyname_normal(at->name, k->a);

@@ -288,8 +288,9 @@ static int judge_name(struct form *f, struct err *e)
     return may_bring(f, f->project, e);
 }
 
-/* Before the file's bytes, so that nobody fills the disk who may not: by the name that the form has
- * told, as the tools' order has it, else by the file's own, which must prove to be the same. */
+/* Checks the right before the file's bytes come, so that a client without it cannot fill the disk:
+ * by the name in the form, which the tools send first, else by the file's own name, which must
+ * prove to be the same. */
 static int judge_file(struct form *f, struct err *e)
 {
     struct slice file = value(f, FIELD_CONTENT);

@@ -150,7 +150,7 @@ static void plan_page(const struct repo *r, const struct http_req *req, struct s
     p->variant = page_format_name(f);
 }
 
-/* True: the client is told the page's one name. */
+/* True: the client is redirected to the page's canonical name. */
 static bool redirects(const struct http_req *req, struct slice path, struct arena *a,
                       struct plan *p)
 {

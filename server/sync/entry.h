@@ -1,10 +1,11 @@
-/* entry.h - one thing that an upstream has, as an engine lists it and the pipeline plans with it.
+/* entry.h - one file, link or folder of an upstream, as an engine lists it and the pipeline plans
+ * with it.
  *
  * Paths are bytes below the upstream's root: no leading or trailing '/', no empty, "." or ".."
- * part, no NUL, at most 4095. An engine checks with tree_path_valid() and leaves out (and counts)
- * what is not so; the pipeline checks again.
+ * part, no NUL, at most 4095 bytes. An engine checks them with tree_path_valid(), and leaves out
+ * and counts invalid ones. The pipeline checks again.
  *
- * owns     plain data; the slices are borrowed for as long as the call that gives the entry lasts
+ * owns     plain data; the slices are borrowed for the duration of the call that gives the entry
  */
 #ifndef SERVER_SYNC_ENTRY_H
 #define SERVER_SYNC_ENTRY_H
@@ -24,19 +25,19 @@ struct sync_entry {
     uint64_t size_step;    /* the list rounds sizes to about this ("1.2M"); 0 or 1: exact */
     int64_t mtime_ns;      /* unix, may be before 1970; SYNC_TIME_UNKNOWN */
     uint32_t mtime_step_s; /* the list rounds times to this: 60 for "12:21"; 0: it does not */
-    bool executable;       /* any x bit of a file */
-    bool digest_known;     /* by the list or a signed index: what is fetched must match it */
+    bool executable;       /* a file with any x bit */
+    bool digest_known;     /* by the list or a signed index: the fetched file must match it */
     struct digest digest;
-    struct slice target; /* links: as the upstream says it, any bytes but NUL */
-    /* A file that is a hard link: the path of its group's first, which is listed too and has none
-     * itself. The content is the first one's: it is not fetched again. With digest_known it is
-     * judged by itself. */
-    /* of a link that is a hard link, too; that has its own target all the same */
+    struct slice target; /* of a link: as the upstream sent it, any bytes except NUL */
+    /* Of a file that is a hard link: the path of the first file of its group, which is listed too
+     * and has no leader. The content is the first file's and is not fetched again. With
+     * digest_known the file is verified on its own. */
+    /* Of a link that is a hard link, too; it has its own target all the same */
     struct slice leader;
-    /* Strong, of the list or of the file's own head (an ETag with its quotes): equal means the same
-     * bytes. */
+    /* Strong, from the list or the file's response (an ETag with its quotes): equal means the
+     * same bytes. */
     struct slice validator;
-    uint64_t ref; /* the engine's own: where in its list, which URL. Given back with a want */
+    uint64_t ref; /* for the engine: where in its list, which URL. Given back with a download */
 };
 
 #endif

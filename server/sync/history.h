@@ -1,4 +1,4 @@
-/* history.h - the rows of runs: reports, their logs, and what is remembered of a repo between them.
+/* history.h - the rows of runs: their reports, their logs, and a repository's state between runs.
  *
  * threads  any; blocks
  * errors   E_NOTFOUND; E_CORRUPT
@@ -19,7 +19,7 @@ MUST_USE int history_list(struct store *s, struct slice repo,
                           struct err *e);
 MUST_USE int history_get(struct store *s, struct slice repo, uint64_t id, struct run_report *out,
                          struct err *e); /* id 0: the latest */
-/* Takes away what is older than the last HISTORY_RUNS. */
+/* Removes all but the last HISTORY_RUNS. */
 MUST_USE int history_trim(struct store *s, struct slice repo, struct err *e);
 
 /* A line of a run's log. */
@@ -30,20 +30,20 @@ MUST_USE int history_lines(struct store *s, struct slice repo, uint64_t id,
                            struct err *e);
 
 struct sync_state {    /* of a repo */
-    bool paused;       /* people's alone: sync_state_put() leaves it */
-    uint64_t held_seq; /* a parked snapshot waits to be approved; 0: none */
+    bool paused;       /* set only by people: sync_state_put() does not write it */
+    uint64_t held_seq; /* a parked snapshot that waits for approval; 0: none */
     struct digest held_root;
-    uint64_t failures;       /* in a row */
+    uint64_t failures;       /* consecutive */
     uint64_t last_ok_unix_s; /* published or unchanged */
-    uint64_t cursor_seq;     /* the head that the cursor speaks of */
+    uint64_t cursor_seq;     /* the head that the cursor belongs to */
     char cursor[CURSOR_MAX];
     size_t cursor_bytes;
 };
-/* A repo that has none is all zero. */
+/* All zero for a repository without a row. */
 MUST_USE int sync_state_get(struct store *s, struct slice repo, struct sync_state *out,
                             struct err *e);
 void sync_state_put(struct batch *b, struct slice repo, const struct sync_state *st);
-/* In a row of its own, so that a run under way cannot write over it. */
+/* In a separate row, so that a run in progress cannot overwrite it. */
 void sync_state_pause(struct batch *b, struct slice repo, bool pause);
 
 #endif

@@ -1,14 +1,12 @@
-/* hook.h - the operator's programs that a run starts: before it, and when it has published, failed,
- * or holds a snapshot.
+/* hook.h - runs the operator's programs: before a run, and after it has published, failed or held
+ * a snapshot.
  *
- * A program is started without a shell, with MIRRORD_* variables and a JSON object on its stdin;
- * what it writes goes into the run's log. It never outlives its time-out, nor a stop, and neither
- * does what it leaves in its process group; nor does the program itself outlive a mirrord that is
- * killed.
+ * A program is started without a shell, with MIRRORD_* variables and a JSON object on its stdin.
+ * Its output goes to the run's log. Neither the program nor its process group outlives its
+ * time-out or a stop, and the program does not outlive a mirrord that is killed.
  *
- * threads  the one that turns the base; it does until the program has ended
- * errors   E_REFUSED: it ended with something else than 0; E_TIMEOUT; E_CANCELLED; or it could not
- *          be started
+ * threads  the one that runs the base; it blocks until the program has ended
+ * errors   E_REFUSED: its exit status is not 0; E_TIMEOUT; E_CANCELLED; or it could not be started
  */
 #ifndef SERVER_SYNC_HOOK_H
 #define SERVER_SYNC_HOOK_H
@@ -21,16 +19,17 @@ enum hook { HOOK_BEFORE, HOOK_PUBLISHED, HOOK_HELD, HOOK_FAILED };
 
 struct hook_site {
     struct event_base *base;
-    const _Atomic bool *stopping; /* or NULL: nobody stops it. Who sets it wakes the base */
+    /* or NULL: it cannot be stopped. After setting it, wake the base */
+    const _Atomic bool *stopping;
     void (*say)(void *arg, const char *fmt, ...) PRINTF_LIKE(2, 3);
     void *arg;
 };
 
 bool hook_is_set(const struct sync_conf *c, enum hook h);
-/* 0 also when the section names no such program. */
+/* Also 0 when the section names no such program. */
 MUST_USE int hook_run(const struct hook_site *s, const struct sync_conf *c, enum hook h,
                       const char *repo, const struct run_report *r, struct err *e);
-/* Judges one setting: E_CONFIG. */
+/* Checks one setting: E_CONFIG. */
 MUST_USE int hook_check(const char *setting, const char *const *argv, size_t n, struct err *e);
 
 #endif

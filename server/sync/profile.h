@@ -1,8 +1,8 @@
-/* profile.h - what is known of a kind of archive: which of its files are indexes, and what they
- * must find beside them.
+/* profile.h - what is known about one kind of archive: which of its files are indexes, and which
+ * files they must find next to them.
  *
- * Indexes are taken last, in ranks: whoever looks at an archive half-way through its update then
- * sees at worst an index that names too much, which the gate finds.
+ * Indexes are downloaded last, in ranks. So a client that reads an archive in the middle of its
+ * update sees at worst an index that names too much, and the gate finds that.
  *
  * threads  any; constant
  */
@@ -18,12 +18,13 @@ struct closure;
 enum { PROFILE_RANKS = 3 };
 
 struct profile {
-    const char *name;                    /* as `profile =` and `list =` say it */
-    unsigned (*rank)(struct slice path); /* 0: content; 1, 2: taken after what has less */
+    const char *name; /* the value of `profile =` and `list =` */
+    /* 0: content; 1, 2: downloaded after files of a lower rank */
+    unsigned (*rank)(struct slice path);
     int (*check)(struct closure *x, struct err *e); /* the gate */
 };
 
-/* Of a repo's section: its `list` decides, else its `profile`. NULL: none. */
+/* For a repository's section: its `list` decides, else its `profile`. NULL: none. */
 const struct profile *profile_of(const struct sync_conf *c);
 
 #endif

@@ -1,5 +1,6 @@
-/* retain.h - which snapshots stay: the live one, those with a name, one that waits, the last few,
- * and the last of so many hours, days, weeks and months that have one.
+/* retain.h - decides which snapshots stay: the live one, named ones, one that waits for approval,
+ * the last few, and the last of each of so many hours, days, weeks and months that have a
+ * snapshot.
  *
  * threads  any; retain_judge is pure, retain_run blocks
  */
@@ -17,7 +18,8 @@ struct retained {
 
 /* Newest first. */
 void retain_judge(const struct sync_conf *c, struct retained *snap, size_t count);
-/* Forgets what need not stay; *gone says how many. held_seq: the one that waits, or 0. */
+/* Removes the snapshots that need not stay; *gone counts them. held_seq: the one that waits, or
+ * 0. */
 MUST_USE int retain_run(struct store *s, struct slice repo, const struct sync_conf *c,
                         uint64_t held_seq, uint64_t *gone, struct err *e);
 

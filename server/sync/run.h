@@ -1,8 +1,9 @@
-/* run.h - one run of one repo: list, plan, fetch, verify, gate, publish (docs/architecture.md), on
- * a thread of its own.
+/* run.h - one run of one repository: list, plan, fetch, verify, judge, publish
+ * (docs/architecture.md), on its own thread.
  *
- * A run publishes all or nothing. Until its last commit the old snapshot is served whole; what it
- * has fetched by then is in TABLE_STAGE, so whatever ends it, the next one goes on from there.
+ * A run publishes all or nothing. Until its last commit the old snapshot is served whole. What it
+ * has fetched by then is in TABLE_STAGE, so the next run continues from there, whatever ended
+ * this one.
  *
  * owns     run_close() waits for the thread; a job is copied
  * threads  run_open, run_stop, run_look: any; run_close: once
@@ -15,13 +16,14 @@
 #include "server/repo/sync_conf.h"
 #include "server/store/tree.h"
 
-struct run_world { /* what all runs share */
+struct run_world { /* shared by all runs */
     struct store *store;
     struct pool *disk;
-    /* The head of this repo moved: resolved answers are void. */
+    /* The head of this repository moved: cached responses are invalid. */
     void (*on_published)(void *arg, struct slice repo);
-    void (*collect)(void *arg); /* snapshots went: what only they had may go too. Blocks */
-    int (*make_room)(void *arg, uint64_t need_bytes); /* E_NOSPACE: all that is there must stay */
+    /* snapshots were removed: collect blobs that only they referred to. Blocks */
+    void (*collect)(void *arg);
+    int (*make_room)(void *arg, uint64_t need_bytes); /* E_NOSPACE: nothing can be removed */
     void *arg;
 };
 
@@ -38,11 +40,11 @@ struct run_job { /* borrowed until run_close() */
     const char *secret;
     const char *ca_file, *proxy, *no_proxy;
     uint32_t connect_ms, stall_ms;
-    bool dry;   /* list and plan, no more */
-    bool force; /* no probe */
+    bool dry;   /* list and plan only */
+    bool force; /* skips the probe */
 };
 
-/* Rows hold the numbers: new ones go to the end. */
+/* Rows hold these numbers: add new ones at the end. */
 enum run_stage {
     RUN_PROBE,
     RUN_LIST,
@@ -61,50 +63,51 @@ enum run_outcome {
     RUN_HELD,
     RUN_FAILED,
     RUN_STOPPED,
-    RUN_PLANNED,     /* a dry one */
-    RUN_INTERRUPTED, /* the daemon ended first */
+    RUN_PLANNED,     /* a dry run */
+    RUN_INTERRUPTED, /* the daemon was stopped first */
 };
 
 struct run_report {
-    uint64_t id; /* 1, 2, ... of the repo */
+    uint64_t id; /* 1, 2, ... for each repository */
     enum run_outcome outcome;
     enum run_stage stage;
     bool dry;
     uint64_t started_unix_s, ended_unix_s;
     char upstream[256];
-    char why[248]; /* of what failed or is held */
+    char why[248]; /* why it failed or is held */
     uint64_t listed, fresh, changed, gone, same,
-        kept; /* entries; kept: vanished or unreadable, so the old one stays */
+        kept; /* entries; kept: vanished or unreadable, so the old entry stays */
     uint64_t files_todo, files_done, bytes_todo, bytes_done; /* of the fetch */
-    uint64_t wire_bytes;                                     /* all that came, lists included */
-    uint64_t reused;      /* files whose bytes were here already */
+    /* everything received, lists included */
+    uint64_t wire_bytes;
+    uint64_t reused;      /* files whose bytes were already here */
     uint64_t saved_bytes; /* those, and what was copied from former versions */
     uint64_t attempts;
-    struct digest root; /* of what was published or is held */
+    struct digest root; /* of the published or held tree */
     uint64_t seq;
     uint64_t memory_bytes; /* of the list */
-    /* of one under way */
+    /* of one in progress */
     uint64_t fetching_ms;     /* since its fetch began */
-    uint64_t tries;           /* as many attempts it makes */
+    uint64_t tries;           /* the number of attempts it makes */
     uint64_t next_try_unix_s; /* of RUN_WAIT, else 0 */
 };
 
 struct sync_run;
-/* `ended` is called on the run's thread, as the last thing. E_BUSY: the system has no thread for
- * it. */
+/* `ended` is called on the run's thread, last. E_BUSY: the system has no thread for it. */
 MUST_USE int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
                       void (*ended)(void *arg, struct sync_run *r), void *arg,
                       struct sync_run **out, struct err *e);
 void run_stop(struct sync_run *r);
 void run_look(struct sync_run *r, struct run_report *out);
 bool run_is_busy(
-    struct sync_run *r); /* it takes an upstream's time, not only an operator's program */
-bool run_is_over(struct sync_run *r); /* its outcome is told, and no operator's program runs */
+    struct sync_run *r); /* it uses an upstream, and does not merely run an operator's program */
+/* its outcome is known, and no operator's program is running */
+bool run_is_over(struct sync_run *r);
 void run_close(struct sync_run **rp);
 
 const char *run_stage_name(enum run_stage s);
 const char *run_outcome_name(enum run_outcome o);
-/* Of what is left of the repo's files, nothing is wanted any more. */
+/* Removes the remaining partial files of the repository: none is needed any more. */
 void run_drop_left(struct store *s, struct slice repo);
 
 #endif

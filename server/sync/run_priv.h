@@ -1,7 +1,6 @@
-/* run_priv.h - a run from within, for run.c, land.c and downloads.c alone.
+/* run_priv.h - the inside of a run, for run.c, land.c and downloads.c only.
  *
- * threads  the run's; `look` is copied under its lock for everybody else
- */
+ * threads  the run's; others get a copy of `look`, made under its lock */
 #ifndef SERVER_SYNC_RUN_PRIV_H
 #define SERVER_SYNC_RUN_PRIV_H
 
@@ -17,7 +16,7 @@
 struct sync_run {
     struct run_world world;
     const struct run_job *job;
-    uint64_t client; /* by this name it takes turns with clients and other runs */
+    uint64_t client; /* the name under which it takes turns with clients and other runs */
     void (*ended)(void *arg, struct sync_run *r);
     void *ended_arg;
     pthread_t thread;
@@ -27,60 +26,61 @@ struct sync_run {
     struct message stop_message;
     _Atomic bool stopping;
     struct pace pace;
-    struct downloads *downloads; /* while they are under way */
+    struct downloads *downloads; /* while they are in progress */
     struct lock lock;            /* guards `look` and the log's lines */
     struct run_report look;
-    struct batch *lines; /* of the log, not yet committed */
+    struct batch *lines; /* of the log, not committed yet */
     uint64_t line;
     uint64_t reported_ms; /* when the log was last committed */
-    uint64_t stage_ms;    /* when the stage at hand began; under the lock */
+    uint64_t stage_ms;    /* when the current stage began; under the lock */
 
     /* one attempt */
     struct engine_site site;
     const struct engine_ops *ops;
     struct engine *engine;
-    bool answered; /* what was asked of the engine */
+    bool answered; /* the engine's answer is here */
     int rc;
     struct err why;
     enum probe_answer probe;
     bool broken;
-    struct file_filter *file_filter; /* NULL: all is wanted */
+    struct file_filter *file_filter; /* NULL: everything is mirrored */
     struct entry_list *entry_list;
     bool keep_gone;
-    bool root_reported; /* by the upstream: of the tree that this must become */
+    bool root_reported; /* by the upstream: the root that the built tree must have */
     struct digest reported_root;
     int64_t top_mtime_ns; /* of the listed folder; 0: not known */
-    char doubt[256];      /* the engine's, or "" */
+    char doubt[256];      /* the engine's doubt, or "" */
     uint64_t left_out, sifted;
-    bool updating; /* the list has a sign that the upstream is in the middle of a run of its own */
+    bool updating; /* the list shows that the upstream is being updated */
     char cursor[CURSOR_MAX];
     size_t cursor_bytes;
     struct sync_plan plan;
     struct snap head; /* seq 0: none */
     struct sync_state state;
-    bool too_late;       /* the whole run's time is over */
-    unsigned open_gates; /* attempts whose indexes named what is not there */
+    bool too_late;       /* the whole run has timed out */
+    unsigned open_gates; /* attempts whose indexes named missing files */
 };
 
-void run_say(struct sync_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a line of the log */
-/* The same, for those to whom a run is an argument. */
+/* writes a line of the log */
+void run_say(struct sync_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The same, for callers that pass a run as an argument. */
 void run_say_of(void *run, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void run_at(struct sync_run *r, enum run_stage s);
-/* Turns the loop until *done, a stop, or the end of the run's time; E_CANCELLED, E_TIMEOUT. */
+/* Runs the loop until *done, a stop, or the end of the run's time; E_CANCELLED, E_TIMEOUT. */
 MUST_USE int run_turn(struct sync_run *r, const bool *done, struct err *e);
 
 void run_outcome(struct sync_run *r, enum run_outcome o, uint64_t seq, const struct digest *root);
 MUST_USE int run_put_state(struct sync_run *r, struct err *e);
 
-/* land.c: builds, judges, publishes or parks; and whether the published tree has our trace, or
- * needs none. */
+/* land.c: builds, judges, and publishes or parks; and says whether the published tree has our
+ * trace, or needs none. */
 MUST_USE int run_land(struct sync_run *r, struct err *e);
 MUST_USE int trace_is_there(struct sync_plan *p, const struct sync_conf *c, bool *yes,
                             struct err *e);
-/* downloads.c: everything on the plan's todo list; actions become ACTION_STAGED, ACTION_KEEP or
+/* downloads.c: downloads the plan's whole todo list; actions become ACTION_STAGED, ACTION_KEEP or
  * ACTION_DROP. */
 MUST_USE int run_download_all(struct sync_run *r, struct err *e);
-/* The engine answers no take any more: the stage ends. */
+/* The engine answers no more downloads: the stage ends. */
 void run_downloads_broken(struct sync_run *r, int rc, const struct err *why);
 
 #endif

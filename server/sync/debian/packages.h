@@ -1,9 +1,8 @@
-/* packages.h - Packages and Sources of a Debian archive: the files that they name, as the index
- * streams by.
+/* packages.h - parses Packages and Sources of a Debian archive: gives the files that they name,
+ * as the index streams by.
  *
  * threads  one at a time; pure
- * errors   E_INVALID: a stanza that names a file and not its size or SHA256, or a path that cannot
- *          be
+ * errors   E_INVALID: a stanza names a file without its size or SHA256, or an invalid path
  */
 #ifndef SERVER_SYNC_DEBIAN_PACKAGES_H
 #define SERVER_SYNC_DEBIAN_PACKAGES_H
@@ -24,16 +23,15 @@ MUST_USE int packages_feed(struct packages *p, struct slice bytes, struct err *e
 MUST_USE int packages_finish(struct packages *p, struct err *e);
 void packages_close(struct packages **pp); /* NULL is fine */
 
-/* Release names an index in several packings: the one to read is the first of these that is
- * there. */
+/* Release names an index in several packings: the first of these that exists is read. */
 struct packages_form {
     const char *ending;
     enum packing how;
 };
 enum { PACKAGES_FORMS = 5 };
 extern const struct packages_form packages_form[PACKAGES_FORMS];
-/* True: path is a Packages or Sources, packed in one of the forms; *bare is its path without the
- * ending. */
+/* True: path is a Packages or Sources file, packed in one of the forms; *bare is its path without
+ * the ending. */
 bool packages_named(struct slice path, struct slice *bare, bool *sources);
 
 #endif

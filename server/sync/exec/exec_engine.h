@@ -1,9 +1,9 @@
-/* exec_engine.h - the engine that has the installed rsync program do it, from within.
+/* exec_engine.h - the inside of the engine that runs the installed rsync program.
  *
- * The program keeps a working tree below state_dir: only so does it fetch differences alone. A list
- * is made when it has ended, by walking that tree; a take reads a file of it. An rsync that
- * outlived a killed mirrord still holds the tree's lock, by the file that it has as its stdin: two
- * never write to one.
+ * The program keeps a working tree below state_dir, because only then does it fetch only
+ * differences. When it has ended, the list is made by walking that tree, and a download reads a
+ * file of it. An rsync that outlived a killed mirrord still holds the tree's lock, by the file
+ * that is its stdin, so two never write to one tree.
  *
  * layout   <state_dir>/exec/<repo>/lock  tree/  tmp/
  * threads  the run's; walks and reads are jobs on the disk pool
@@ -20,7 +20,7 @@
 #include "server/sync/exec/said.h"
 #include "server/sync/rsync/list.h"
 
-struct reading; /* the walk under way */
+struct reading; /* the walk in progress */
 
 struct exec_engine {
     const struct engine_ops *ops;
@@ -41,7 +41,7 @@ struct exec_engine {
     bool partial;
     struct list downloads;
     unsigned jobs;      /* on the disk pool */
-    _Atomic bool close; /* they may stop */
+    _Atomic bool close; /* the jobs may stop */
 };
 
 #endif

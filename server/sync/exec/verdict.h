@@ -1,5 +1,5 @@
-/* verdict.h - what the rsync program's end means: its exit code, and what it said on stderr where
- * that alone tells.
+/* verdict.h - explains how the rsync program ended: by its exit code, and by its stderr where
+ * only that says why.
  *
  * source   rsync(1), EXIT VALUES; ssh(1), EXIT STATUS
  */
@@ -11,11 +11,11 @@
 
 struct exec_ended {
     int exit_code;
-    struct slice said; /* the last of its stderr */
+    struct slice said; /* the end of its stderr */
 };
 
-/* 0: the tree is there, *partial when not all of it could be read. The sentence is the program's
- * last own. */
+/* 0: the tree is there; *partial when the program could not read all of it. The sentence is the
+ * last one of the program itself. */
 MUST_USE int exec_verdict(const struct exec_ended *x, bool *partial, struct err *e);
 
 #endif

@@ -1,9 +1,8 @@
-/* bucket.h - what a bucket of S3 has below a prefix: ListObjectsV2, 1,000 keys a page. bucket.c is
- * the lister of that name; here is how one page is read: its objects, and where the next page
- * begins.
+/* bucket.h - reads one page of an S3 bucket's list below a prefix (ListObjectsV2, 1,000 keys a
+ * page): its objects, and where the next page begins. bucket.c also has the lister of that name.
  *
  * threads  any; pure
- * errors   E_INVALID: no such page; what on_object gives
+ * errors   E_INVALID: not such a page; any result of on_object
  * source   AWS, "ListObjectsV2"
  */
 #ifndef SERVER_SYNC_HTTP_BUCKET_H
@@ -28,9 +27,9 @@ struct bucket_page_events {
 
 struct bucket_page {
     uint64_t objects;
-    uint64_t left_out; /* keys that S3 could not have given: too long, badly encoded */
+    uint64_t left_out; /* keys that S3 could not have sent: too long, badly encoded */
     bool more;
-    char token[BUCKET_TOKEN_MAX + 1]; /* with more: for the next page */
+    char token[BUCKET_TOKEN_MAX + 1]; /* if there is more: for the next page */
 };
 
 MUST_USE int bucket_page_read(struct slice doc, const struct bucket_page_events *ev,

@@ -1,5 +1,6 @@
-/* heads.h - the few documents at the top of an archive's indexes: what they were when it was listed
- * is the cursor, and one conditional question each tells whether anything has changed since.
+/* heads.h - the few documents at the top of an archive's indexes. Their state when the archive
+ * was listed is the cursor, and one conditional request for each finds out whether anything has
+ * changed since.
  *
  * owns     heads_free() frees, cancels
  * threads  the run's
@@ -12,12 +13,12 @@
 struct http_engine;
 struct heads;
 
-/* A cursor of another lister, or of other subdirs, is none. When a document has no validator, or
- * they are too many, there is no cursor, and the next run lists. */
+/* A cursor of another lister, or for other subdirs, does not count. When a document has no
+ * validator, or there are too many documents, there is no cursor, and the next run lists. */
 void heads_begin(struct http_engine *g);
-/* A document that was read. validator "": the upstream gives none, so there is no cursor. */
+/* A document was read. validator "": the upstream sent none, so there is no cursor. */
 void heads_note(struct http_engine *g, struct slice path, const char *validator);
-/* A lister's probe: answers on_probe(), once, never inside. */
+/* A lister's probe: calls on_probe() once, never inside this call. */
 void heads_probe(struct http_engine *g, struct slice cursor);
 void heads_free(struct heads **hp); /* NULL is fine */
 

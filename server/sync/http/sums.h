@@ -1,8 +1,8 @@
-/* sums.h - a file as sha256sum(1) writes it: a digest, and a path below the file's own folder, on
- * each line.
+/* sums.h - reads a file as sha256sum(1) writes it: a digest on each line, and a path below the
+ * file's own folder.
  *
  * threads  any; pure
- * errors   E_INVALID: a line that is none; what on_file gives
+ * errors   E_INVALID: an invalid line; any result of on_file
  */
 #ifndef SERVER_SYNC_HTTP_SUMS_H
 #define SERVER_SYNC_HTTP_SUMS_H
@@ -14,7 +14,7 @@
 struct sums_events {
     int (*on_file)(void *arg, struct slice path, const struct digest *d, struct err *e);
     void *arg;
-    uint64_t left_out; /* counted: paths that cannot be */
+    uint64_t left_out; /* counted: invalid paths */
 };
 
 MUST_USE int sums_read(struct slice bytes, struct sums_events *ev, struct err *e);

@@ -1,12 +1,11 @@
-/* protocol.h - what mirrords say to each other below /-/sync/: the head of a tree, and its nodes as
- * they travel.
+/* protocol.h - the messages of mirrords below /-/sync/: the head of a tree, and its nodes.
  *
- *   head    a JSON object {"version": 1, "repo", "tree", "seq", "root", "time", "entries", "bytes"}, its ETag the root's hex
- *   node    the encoding of store/node.h, which its id is the SHA-256 of; one zstd frame that tells its size when asked for
- *           by SYNC_WIRE_NODE_ZSTD
+ *   head    a JSON object {"version": 1, "repo", "tree", "seq", "root", "time", "entries", "bytes"}; its ETag is the root's hex
+ *   node    the encoding of store/node.h, whose SHA-256 is the node's id; on request (SYNC_WIRE_NODE_ZSTD) as one zstd frame
+ *           that states its size
  *
  * threads  any; no I/O
- * errors   E_PROTOCOL: it is not that; E_TOOBIG
+ * errors   E_PROTOCOL: not such a message; E_TOOBIG
  * source   docs/protocols/sync.md; RFC 8878 for the frame
  */
 #ifndef SERVER_SYNC_MIRRORD_PROTOCOL_H
@@ -21,10 +20,10 @@
 
 enum { SYNC_WIRE_VERSION = 1, SYNC_WIRE_HEAD_MAX = 64 << 10 };
 
-/* seq, root, created_unix_s, entries and bytes are set. */
+/* Sets seq, root, created_unix_s, entries and bytes. */
 MUST_USE int sync_head_read(struct slice json, struct snap *out, struct err *e);
 void sync_node_pack(struct slice encoding, struct buf *out);
-/* No more than NODE_BYTES_MAX come out, whatever the frame says. */
+/* Unpacks at most NODE_BYTES_MAX, whatever the frame states. */
 MUST_USE int sync_node_unpack(struct slice frame, struct buf *out, struct err *e);
 
 #endif

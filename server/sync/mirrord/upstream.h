@@ -1,16 +1,17 @@
-/* upstream.h - the engine for an upstream that is a mirrord itself (the upstream; we are its
- * downstream), from within.
+/* upstream.h - the inside of the engine for an upstream that is a mirrord, whose downstream we
+ * are.
  *
- * One conditional request tells whether anything is new. Else the new tree is walked from its root:
- * nodes that are here already, of the published tree or of a walk that broke off, are read here,
- * the others fetched, checked against their ids and stored. So what travels is what changed. Blobs
- * come by their digests.
+ * One conditional request finds out whether anything is new. If so, the new tree is walked from
+ * its root: nodes that are already here, of the published tree or of an interrupted walk, are
+ * read here; the others are fetched, checked against their ids and stored. So only what changed
+ * is transferred. Blobs are fetched by their digests.
  *
- * What an upstream may get wrong: an id binds a node's bytes; levels fall by one; a child begins
- * where its parent says and ends before the next; the entries that a head and each node announce
- * are those that come. So a walk ends after as many entries as the head said, and that number has a
- * limit. That the whole is the tree which its root names, cut as we would cut it, is seen at the
- * end: what the pipeline builds of the entries must have the same root (engine_listed.root).
+ * Everything that an upstream sends is checked: an id binds a node's bytes; levels fall by one; a
+ * child begins where its parent says and ends before the next; the entries that a head and each
+ * node announce are those that arrive. So a walk ends after as many entries as the head stated,
+ * and that number has a limit. The end of the run checks that the whole is the tree that its root
+ * names, cut as we would cut it: the tree that the pipeline builds of the entries must have the
+ * same root (engine_listed.root).
  *
  * threads  the run's
  * source   docs/protocols/sync.md
@@ -29,7 +30,7 @@
 
 struct upstream;
 
-/* One document, in memory, of a known maximum. */
+/* One document in memory, with a size limit. */
 struct query {
     struct list node; /* in the engine's list */
     struct upstream *g;
@@ -42,10 +43,10 @@ struct query {
     unsigned tries;
     int status; /* 200, 304 */
     struct err why;
-    void (*done)(struct query *a, int rc); /* then query_free(): it is not freed by itself */
+    void (*done)(struct query *a, int rc); /* then call query_free(): it does not free itself */
     void *arg;
 };
-/* Takes url. Retries what may pass. done() never runs inside. */
+/* Takes url. Retries temporary failures. done() never runs inside this call. */
 struct query *query_start(struct upstream *g, char *url, const char *accept,
                           const struct digest *etag, size_t max_bytes,
                           void (*done)(struct query *a, int rc), void *arg);
@@ -62,35 +63,35 @@ struct upstream {
     char *blobs; /* "http://core:8080/-/blob/" */
     struct list asks, downloads;
     char *upstream;     /* "http://core:8080" */
-    struct event *soon; /* news that may not be told inside a call */
+    struct event *soon; /* for results that may not be reported inside a call */
     void (*news)(struct upstream *g);
     struct query *head_ask;
-    bool has_head; /* the probe has brought it */
+    bool has_head; /* the probe has fetched it */
     struct snap head;
     struct walk *walk;
     uint64_t wire_bytes;  /* of heads and nodes */
     char *lists;          /* "http://core:8080/-/sync/cdc/" */
-    struct delta delta;   /* what came of lists, by names' endings */
-    struct set64 patched; /* digests that are not put together again */
+    struct delta delta;   /* results of piece lists, by names' endings */
+    struct set64 patched; /* digests that are not patched again */
     unsigned jobs;        /* on the disk pool */
 
-    /* download.c, of small files: */
-    struct list small; /* takes that wait for one, so many, of so many bytes */
+    /* download.c, of small files: downloads that wait for a batch, their number, their bytes */
+    struct list small; /* downloads that wait for a batch, their number, their bytes */
     size_t nsmall;
     uint64_t small_bytes;
-    struct list blob_batches; /* under way */
+    struct list blob_batches; /* in progress */
     unsigned nsheaves;
     size_t most;          /* files in one */
-    struct event *bind;   /* looks what may go */
+    struct event *bind;   /* decides which batch may be sent */
     bool proven;          /* the upstream has answered one */
-    bool singly;          /* no more of them */
-    unsigned barren;      /* in a row that brought nothing */
-    unsigned wrong;       /* records */
-    uint64_t usual_bytes; /* of a small file, about */
+    bool singly;          /* no more batches */
+    unsigned barren;      /* consecutive ones that brought nothing */
+    unsigned wrong;       /* wrong records */
+    uint64_t usual_bytes; /* of a small file, on average */
 };
 extern const struct engine_ops engine_mirrord;
 
-/* What an upstream's status means where 200 was hoped for. */
+/* The error for an upstream's status that is not 200. */
 int upstream_refused(int status, struct err *e);
 
 /* download.c */
@@ -103,26 +104,26 @@ struct download {
     void *arg;
     struct origin_request *request;
     char *url;
-    char validator[DIGEST_HEX + 1]; /* the digest: it vouches for parts that came before */
+    char validator[DIGEST_HEX + 1]; /* the digest: it vouches for parts that arrived earlier */
     struct digest digest;
     uint64_t size;
-    uint64_t got;                  /* up to here it is there */
-    uint64_t end;                  /* of what is asked for now */
-    uint64_t beside;               /* bytes of lists */
-    struct err why;                /* ours: says more than what fetch makes of it */
-    struct patching *patching;     /* put together of its former version; NULL: whole */
-    struct list waits;             /* in core.small */
-    struct blob_batch *blob_batch; /* it is asked for in; or NULL */
-    size_t place;                  /* there */
+    uint64_t got;                  /* received up to here */
+    uint64_t end;                  /* of the current request */
+    uint64_t beside;               /* bytes of piece lists */
+    struct err why;                /* ours: more precise than the fetch's error */
+    struct patching *patching;     /* built from its former version; NULL: downloaded whole */
+    struct list waits;             /* in upstream.small */
+    struct blob_batch *blob_batch; /* the batch that requests it; or NULL */
+    size_t place;                  /* in that batch */
 };
 struct download *upstream_download(struct engine *g, const struct download_params *w,
                                    const struct download_events *ev, void *arg);
 void upstream_download_resume(struct download *t);
 void upstream_download_cancel(struct download **tp);
 void upstream_downloads_init(struct upstream *g);
-void upstream_downloads_fini(struct upstream *g); /* cancels those that are under way */
+void upstream_downloads_fini(struct upstream *g); /* cancels those in progress */
 
-/* Small files come many in a request. */
+/* Small files are requested in batches. */
 unsigned blob_batches_smalls(const struct upstream *g, uint64_t *upto_bytes);
 
 #endif

@@ -1,13 +1,12 @@
-/* repomd.h - repodata/repomd.xml of an rpm repository: the indexes that it vouches for; and
- * primary.xml, one of them: the packages.
+/* repomd.h - parses repodata/repomd.xml of an rpm repository, which lists its indexes with
+ * digests, and primary.xml, one of them, which lists the packages.
  *
- * A name that leads elsewhere (xml:base) is refused: a mirror's clients would leave it.
+ * A name that leads elsewhere (xml:base) is refused: clients would leave the mirror.
  *
  * owns     repomd_free() frees; slices live in the arena
  * threads  one at a time; pure
- * errors   E_INVALID: no XML, a document type, no such document, or paths and digests that cannot
- *          be; E_UNSUPPORTED: xml:base, or a kind of digest that is not known; E_TOOBIG; what
- *          on_file gives
+ * errors   E_INVALID: not XML, a document type, another document, or invalid paths or digests;
+ *          E_UNSUPPORTED: xml:base, or an unknown kind of digest; E_TOOBIG; any result of on_file
  */
 #ifndef SERVER_SYNC_RPM_REPOMD_H
 #define SERVER_SYNC_RPM_REPOMD_H
@@ -17,8 +16,8 @@
 
 struct repomd_data {
     struct slice type;   /* "primary", "filelists", "modules"... */
-    struct slice path;   /* below the repository; one that can be */
-    uint64_t size_bytes; /* UINT64_MAX: not told */
+    struct slice path;   /* below the repository; a valid one */
+    uint64_t size_bytes; /* UINT64_MAX: not stated */
     struct sum sum;
 };
 
@@ -34,7 +33,7 @@ const struct repomd_data *repomd_find(const struct repomd *r, const char *type);
 
 struct primary_events {
     int (*on_file)(void *arg, struct slice path, uint64_t size_bytes, const struct sum *sum,
-                   struct err *e); /* nonzero ends it */
+                   struct err *e); /* a nonzero result ends it */
     void *arg;
 };
 

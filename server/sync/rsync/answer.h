@@ -1,9 +1,9 @@
-/* answer.h - the peer's answer to one request: which entry, the head that it worked by, tokens, a
- * digest.
+/* answer.h - parses the peer's answer to one request: the entry's index, the sums head that it
+ * used, tokens, a digest.
  *
- * A token is the length of literal bytes that follow (any length: they go through in pieces), or
- * names a block of the basis. The digest behind the last token is handed out as it came; who asked
- * compares it.
+ * A token is the length of the literal bytes that follow (any length: they are passed on in
+ * pieces), or it names a block of the basis. The digest after the last token is passed on as
+ * received; the caller compares it.
  *
  * threads  one at a time
  * errors   E_PROTOCOL: an index, flags, a head or a block that were not asked for
@@ -17,7 +17,7 @@
 enum { ITEM_TRANSFER = 0x8000, ITEM_BASIS_FOLLOWS = 0x800, ITEM_NAME_FOLLOWS = 0x1000 };
 
 enum answer_event {
-    ANSWER_MORE,    /* bytes are needed */
+    ANSWER_MORE,    /* more bytes are needed */
     ANSWER_PHASE,   /* no file: the peer has ended its phase */
     ANSWER_BEGIN,   /* of the file `index` */
     ANSWER_LITERAL, /* bytes */
@@ -39,7 +39,7 @@ struct answer_reader {
 };
 
 void answer_reader_init(struct answer_reader *a, size_t digest_bytes);
-/* The next event; takes from *in what it used. Negative: an error. */
+/* The next event. Consumes what it used of *in. Negative: an error. */
 MUST_USE int answer_next(struct answer_reader *a, struct slice *in, struct err *e);
 
 #endif

@@ -1,13 +1,12 @@
-/* dial.h - a connection to a host by its name: looked up (lookup.h), its addresses raced; or
- * through a proxy, whose name is then the one that is looked up (proxy.h).
+/* dial.h - opens a connection to a host by its name: looks it up (lookup.h) and races its
+ * addresses; or connects through a proxy, whose name is then the one that is looked up (proxy.h).
  *
- * In a race the address that answers first wins: one that is dead costs the others no time to speak
- * of.
+ * In a race the address that answers first wins, so a dead address hardly delays the others.
  *
- * owns     the sockets until one is handed over; dial_close() and race_close() at any time, in
- *          done() or won() too; nothing comes after them
- * threads  the loop's; done() and won() never run inside the call that opens. There is no deadline:
- *          the owner has one
+ * owns     the sockets until one is handed over; dial_close() and race_close() at any time, also
+ *          inside done() or won(); no event follows them
+ * threads  the loop's; done() and won() never run inside the call that opens. There is no
+ *          deadline: the owner has one
  * source   RFC 8305 (4, 5) for the race
  */
 #ifndef SERVER_SYNC_RSYNC_DIAL_H
@@ -26,21 +25,21 @@ struct link_site {
 };
 
 struct dial_to {       /* copied */
-    struct slice host; /* at most DIAL_HOST_MAX bytes, and one at least */
+    struct slice host; /* at least one byte, at most DIAL_HOST_MAX */
     uint16_t port;
-    const struct proxy *proxy; /* or NULL: straight */
+    const struct proxy *proxy; /* or NULL: direct */
 };
 
-/* done: once; a connected socket that does not block, which is the owner's from then on, or -1 and
- * why. */
+/* done: once, with a connected non-blocking socket, which then belongs to the owner, or with -1
+ * and the reason. */
 MUST_USE int dial_open(const struct dial_to *to, const struct link_site *site,
                        void (*done)(void *arg, int fd, const struct err *why), void *arg,
                        struct dial **out, struct err *e);
 void dial_close(struct dial **dp); /* NULL is fine */
 
-/* The race alone, of addresses that are known: at least one; borrowed until race_close(). won:
- * once; a connected socket that does not block, which is the owner's from then on, or -1 and why
- * the last of them failed. */
+/* Only the race, of known addresses: at least one; borrowed until race_close(). won: once, with a
+ * connected non-blocking socket, which then belongs to the owner, or with -1 and why the last
+ * address failed. */
 struct race;
 struct race *race_open(struct event_base *base, const struct addrinfo *addresses,
                        void (*won)(void *arg, int fd, const char *why), void *arg);

@@ -1,13 +1,13 @@
-/* link.h - a connection to a peer, clear or TLS, on a loop: bytes both ways, deadlines, pauses.
+/* link.h - a connection to a peer, plain or TLS, on a loop: bytes both ways, deadlines, pauses.
  *
- * What is to be sent stays in the owner's buffer until the socket takes it. A peer that neither
- * sends nor takes anything for stall_ms, while we wait for it, is given up: on_end comes with
- * E_TIMEOUT. While paused no clock runs.
+ * Bytes to be sent stay in the owner's buffer until the socket takes them. A peer that neither
+ * sends nor takes anything for stall_ms, while we wait for it, is disconnected: on_end comes with
+ * E_TIMEOUT. While the link is paused no clock runs.
  *
- * owns     its socket and TLS; link_close() at any time, in an event too; none comes after it
+ * owns     its socket and TLS; link_close() at any time, also inside an event; no event follows it
  * threads  the loop's; events never run inside link_open, link_pump, link_pause
- * errors   E_NETWORK, E_TIMEOUT; E_DENIED for a certificate that does not hold, and a proxy that
- *          lets us not through
+ * errors   E_NETWORK, E_TIMEOUT; E_DENIED: an invalid certificate, or a proxy that refuses the
+ *          connection
  */
 #ifndef SERVER_SYNC_RSYNC_LINK_H
 #define SERVER_SYNC_RSYNC_LINK_H
@@ -24,17 +24,18 @@ struct link_settings { /* copied */
     bool tls;
     const char *ca_file; /* or NULL: the system's */
     uint32_t connect_ms, stall_ms;
-    uint32_t keep_alive_ms; /* on_quiet when nothing was sent for so long */
+    uint32_t keep_alive_ms; /* on_quiet comes when nothing was sent for this long */
 };
 
 struct link_events {
-    /* Takes from *in; what it leaves comes again. After link_pause(l, false) it is called in any
-     * case, with nothing maybe. */
+    /* Consumes from *in; the rest comes again. After link_pause(l, false) it is called in any
+     * case, maybe with nothing. */
     int (*on_bytes)(void *arg, struct slice *in, struct err *e);
-    struct buf *(*out)(void *arg); /* what is to be sent; the link drops from its front what was */
-    void (*on_sent)(void *arg);    /* there is less in it */
+    /* the bytes to be sent; the link removes from its front what was sent */
+    struct buf *(*out)(void *arg);
+    void (*on_sent)(void *arg); /* the buffer got shorter */
     void (*on_quiet)(void *arg);
-    /* At most once, and last. rc 0: the peer closed in order of TCP. */
+    /* At most once, and last. rc 0: the peer closed the connection properly. */
     void (*on_end)(void *arg, int rc, const struct err *why);
 };
 

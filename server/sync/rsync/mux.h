@@ -1,7 +1,7 @@
 /* mux.h - frames: data and messages in one stream, both ways.
  *
- * A header is a little-endian word: 7 + code in the top byte, the length below. Data goes through
- * in pieces as it comes; the text of a message is kept until it is whole, so it has a bound.
+ * A header is a little-endian word: 7 + code in the top byte, the length below. Data is passed on
+ * in pieces as it arrives. The text of a message is kept until it is complete, so it has a limit.
  *
  * owns     a message's text, until the next mux_next()
  * threads  one at a time
@@ -45,16 +45,16 @@ struct mux {
 
 struct mux_piece {
     enum mux_code code;
-    struct slice bytes; /* of data: in the input; of a message: all of it */
+    struct slice bytes; /* of data: inside the input; of a message: the whole text */
 };
 
 void mux_init(struct mux *m);
 void mux_fini(struct mux *m);
-/* Takes from *in. 1: *out is the next piece; 0: *in is used up; or an error. */
+/* Consumes from *in. 1: *out is the next piece; 0: *in is used up; or an error. */
 MUST_USE int mux_next(struct mux *m, struct slice *in, struct mux_piece *out, struct err *e);
-/* Nothing of a frame has been read that has not been read whole. */
+/* True between two frames: no frame has been read in part. */
 bool mux_between(const struct mux *m);
-/* One frame, or as many as data needs. */
+/* One frame, or as many as the data needs. */
 void mux_put(struct buf *b, enum mux_code code, struct slice bytes);
 
 #endif

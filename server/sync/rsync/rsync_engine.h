@@ -1,5 +1,5 @@
-/* rsync_engine.h - the engine for rsync daemons, from within: a link carries a pull machine's
- * bytes, takes wait for their turn.
+/* rsync_engine.h - the inside of the engine for rsync daemons: a link carries the bytes of a pull
+ * machine, and downloads wait for their turn.
  *
  * threads  the run's
  */
@@ -21,7 +21,7 @@ struct engine {
     struct engine_events ev;
     void *arg;
     struct rsync_url url;
-    struct proxy proxy; /* on the way there, when it is */
+    struct proxy proxy; /* on the way there, if there is one */
     bool proxied;
     struct slice password;
     char user[RSYNC_USER_MAX];
@@ -30,23 +30,23 @@ struct engine {
     struct list waiting;
     struct list in_flight;
     struct delta delta;
-    struct event *kick; /* events of ours that may not run inside a call */
+    struct event *kick; /* for events of ours that may not run inside a call */
     char *block;        /* of a basis */
     unsigned busy;
-    bool closed; /* the caller is done with us, which we noticed inside an event */
+    bool closed; /* the caller closed the engine, and an event noticed it */
     bool listed, broken;
     enum {
         ENGINE_OPEN,
-        ENGINE_FINISHING, /* no more takes will come */
-        ENGINE_FINISHED,  /* and the caller knows that all are answered */
+        ENGINE_FINISHING, /* no more downloads will come */
+        ENGINE_FINISHED,  /* and the caller knows that all have been answered */
     } end;
-    uint64_t copied_bytes; /* out of bases, since the loop had its say */
-    bool resting;          /* until it had */
+    uint64_t copied_bytes; /* copied from bases since the loop last ran */
+    bool resting;          /* until the loop has run */
     bool probing;
-    struct buf cursor; /* that the probe compares with */
+    struct buf cursor; /* compared by the probe */
     enum probe_answer probed;
     uint64_t left_out;
-    struct err early; /* of list(), told by kick */
+    struct err early; /* of list(), reported by kick */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* rsyncurl.h - "rsync://[user@]host[:port]/module/path/" and rsyncs://, in parts. */
+/* rsyncurl.h - parses "rsync://[user@]host[:port]/module/path/" and rsyncs:// into parts. */
 #ifndef SERVER_SYNC_RSYNC_RSYNCURL_H
 #define SERVER_SYNC_RSYNC_RSYNCURL_H
 
@@ -13,7 +13,7 @@ struct rsync_url {
     struct slice host; /* an IPv6 address without its brackets */
     uint16_t port;
     struct slice module;
-    struct slice path; /* below the module: empty, or with a '/' behind it */
+    struct slice path; /* below the module: empty, or ends in '/' */
 };
 
 /* The parts borrow from url, which must end in '/'. */

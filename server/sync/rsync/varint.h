@@ -1,10 +1,10 @@
-/* varint.h - the numbers of the rsync wire, both ways: bytes, little-endian words, varints,
- * varlongs, indices.
+/* varint.h - reads and writes the numbers of the rsync protocol: bytes, little-endian words,
+ * varints, varlongs, indices.
  *
- * Reading goes through a struct get: it remembers that bytes ran out (E_AGAIN) or made no sense
- * (E_PROTOCOL), yields zeros from then on, and is asked once at the end of whatever was being read.
- * The first byte of a varint says by its leading ones how many bytes follow; the bits behind them
- * are the highest of the value. A varlong has a least length.
+ * Reads go through a struct get. It remembers that bytes ran out (E_AGAIN) or were invalid
+ * (E_PROTOCOL), yields zeros from then on, and is checked once after a whole group of reads. The
+ * leading ones of a varint's first byte say how many bytes follow; its remaining bits are the
+ * highest of the value. A varlong has a least length.
  *
  * threads  any; plain values
  * source   bytes of the installed program
@@ -30,8 +30,8 @@ uint16_t get_short(struct get *t);
 int32_t get_int(struct get *t);
 int32_t get_varint(struct get *t);
 int64_t get_varlong(struct get *t, unsigned least_bytes);
-struct slice get_bytes(struct get *t, size_t n); /* p == NULL when there are not so many */
-/* A text behind its length in one or two bytes, as names of checksums travel. */
+struct slice get_bytes(struct get *t, size_t n); /* p == NULL when there are fewer */
+/* A text after its length in one or two bytes, as names of checksums are sent. */
 struct slice get_vstring(struct get *t);
 
 void put_short(struct buf *b, uint16_t v);
@@ -40,7 +40,7 @@ void put_varint(struct buf *b, int32_t v);
 void put_varlong(struct buf *b, int64_t v, unsigned least_bytes);
 void put_vstring(struct buf *b, struct slice s); /* at most 32,767 bytes */
 
-/* Indices into the list travel as differences to the last one; -1 says that a phase is over. */
+/* Indices into the list are sent as differences to the last one; -1 ends a phase. */
 enum { INDEX_DONE = -1 };
 struct index_coding {
     int32_t last;
@@ -48,7 +48,7 @@ struct index_coding {
 };
 #define INDEX_CODING_INIT ((struct index_coding){.last = -1, .last_negative = 1})
 
-int32_t get_index(struct get *t, struct index_coding *c); /* c moves only when t is well */
+int32_t get_index(struct get *t, struct index_coding *c); /* c moves only when t has no error */
 void put_index(struct buf *b, struct index_coding *c, int32_t index);
 
 #endif

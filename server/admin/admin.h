@@ -1,4 +1,4 @@
-/* admin.h - seeing and steering the running daemon: metrics, status, the page, the control socket.
+/* admin.h - shows and controls the running daemon: metrics, status, the page, the control socket.
  *
  * The control socket (SOCK_STREAM, 0660; SO_PEERCRED root, our own user or group) speaks lines of
  * JSON: one request object {"verb": "cache.ls", ...}, then any number of {"progress": ...} or
@@ -9,29 +9,28 @@
 
 #include "server/admin/deps.h"
 
-/* Prometheus text 0.0.4 (or OpenMetrics when asked): all of metrics.def, never blocks. */
+/* Prometheus text 0.0.4, or OpenMetrics if requested: all of metrics.def. Never blocks. */
 void metrics_text(const struct admin_deps *deps, bool openmetrics, struct buf *out);
 void metrics_doc(struct buf *out); /* docs/metrics.md */
-/* /-/status.json; stable keys, documented in docs/operations.md. whole: for who may see everything;
- * else of a repo that not everybody may read, neither its origin nor what is in it is told. */
+/* /-/status.json; stable keys, documented in docs/operations.md. whole: for readers who may see
+ * everything. Others do not see the origin or the contents of a repository that is not public. */
 void status_json(const struct admin_deps *deps, struct slice base_url, bool whole, struct buf *out);
-/* /-/tunasync.json: the synced repos that everybody may read, as tunasync's managers tell
- * theirs. */
+/* /-/tunasync.json: the public synced repositories, in the form of tunasync's managers. */
 void tunasync_json(const struct admin_deps *deps, struct buf *out);
 struct sample;
 struct swarm_view;
 bool swarm_is_public(const struct sample *s, const struct swarm_view *v);
 struct sync_view;
 const char *sync_word(const struct sync_view *v); /* "published", "held", "fetch" ... */
-/* logged_in: with a link to log out. The page at '/': static, embedded; it reads status.json.
- * Server-rendered table of repos so that lynx sees them too. */
+/* logged_in: with a link to log out. The page at '/': static, embedded; it reads status.json. The
+ * table of repositories is made on the server, so that lynx shows it too. */
 void status_page(const struct admin_deps *deps, struct slice base_url, bool logged_in,
                  struct buf *out);
 
-/* The page's Content-Security-Policy: our own style and script by their hashes, nothing else. */
+/* The page's Content-Security-Policy: only our own style and script, by their hashes. */
 void status_policy(struct buf *out);
 
-/* What a verify found, as members of an object. */
+/* A verify's findings, as members of an object. */
 struct verify_report;
 void report_json(const struct verify_report *r, struct buf *out);
 
@@ -40,7 +39,7 @@ MUST_USE int control_open(const struct admin_deps *deps, const char *path, struc
                           struct err *e); /* own thread */
 void control_close(struct control **cp);
 
-/* sd_notify: "READY=1" and the like; nothing without $NOTIFY_SOCKET. */
+/* sd_notify: "READY=1" and the like; does nothing without $NOTIFY_SOCKET. */
 void notify_systemd(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
 #endif

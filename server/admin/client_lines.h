@@ -1,5 +1,6 @@
-/* client_lines.h - what to copy into clients of a repo, with the server's own address in it: for
- * the page at '/'. A repo's are folded; of its clients one is chosen at a time.
+/* client_lines.h - the lines to copy into a repository's clients, with the server's own address
+ * in them: for the page at '/'. Those of one repository are folded, and one client is selected at
+ * a time.
  *
  * threads  any; no I/O
  */
@@ -10,10 +11,10 @@
 
 struct client_doors {
     struct slice base; /* "http://mirror:8080" */
-    /* where clients come in by TLS, "0.0.0.0:8443", or NULL: uploads have tokens, and go there */
+    /* the listener for TLS clients, "0.0.0.0:8443", or NULL: uploads carry tokens, so they use it */
     const char *tls;
-    bool public;       /* its certificate needs no file of authorities */
-    const char *rsync; /* where rsync clients come in, "0.0.0.0:873", or NULL */
+    bool public;       /* clients trust its certificate without a CA file */
+    const char *rsync; /* the listener for rsync clients, "0.0.0.0:873", or NULL */
 };
 void client_lines(struct buf *out, const struct repo *r, const struct client_doors *doors);
 

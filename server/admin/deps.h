@@ -1,5 +1,5 @@
-/* deps.h - what server/admin uses of a running mirrord: the parts that it shows and steers, and the
- * calls that it makes upwards.
+/* deps.h - what server/admin uses of a running mirrord: the parts that it shows and controls, and
+ * the calls that it makes upwards.
  *
  * threads  filled in before the first request, and not changed after
  */
@@ -16,10 +16,10 @@ struct modules;
 struct prefetches;
 struct sync;
 
-struct control_ops { /* what needs the whole daemon; any thread but a loop */
-    /* The old settings stay when it fails. */
+struct control_ops { /* needs the whole daemon; any thread but a loop */
+    /* The old settings stay if it fails. */
     int (*reload)(void *arg, struct reload_news *news, struct err *e);
-    /* Whether a reload with this configuration would be refused; changes nothing. */
+    /* Would a reload with this configuration be refused? Changes nothing. */
     int (*try)(void *arg, const struct conf *c, struct err *e);
     void *arg;
 };

@@ -1,8 +1,8 @@
-/* inventory_page.h - pages about the repositories of a Hub and of our own: which there are, and of
- * one what is here of it.
+/* inventory_page.h - pages about Hub and hosted repositories: which there are, and what of one is
+ * here.
  *
- * They work without scripts. What they tell is what everybody sees (stock.h); whom a token lets see
- * less, `may` judges.
+ * They work without scripts. They show what is public (inventory.h); `may` decides what a token
+ * hides.
  *
  * threads  any; blocks
  * errors   E_NOTFOUND: no such repository or revision is known here
@@ -16,7 +16,7 @@
 
 struct inventory_page {
     struct inventory_view view;
-    struct slice base; /* "http://mirror:8080": as the page was reached */
+    struct slice base; /* "http://mirror:8080": the address by which the page was requested */
     /* Of the list: */
     struct slice search; /* decoded; "" for all */
     bool (*may)(void *arg, struct slice type, struct slice id);

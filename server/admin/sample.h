@@ -1,7 +1,7 @@
-/* sample.h - the numbers of a running daemon at one moment, gathered once for metrics, status and
- * the page.
+/* sample.h - the figures of a running daemon at one moment, collected once for metrics, status
+ * and the page.
  *
- * owns     sample_drop() lets go of the repos
+ * owns     sample_drop() releases the repositories
  * threads  any; no disk
  */
 #ifndef SERVER_ADMIN_SAMPLE_H
@@ -22,7 +22,7 @@ struct sample {
     struct serve_stats serve;
     struct store_space space;
     bool healthy;
-    struct err trouble;                     /* why it is not */
+    struct err trouble;                     /* why it is not ready */
     uint64_t damaged, damaged_since_unix_s; /* store_damaged() */
     size_t fetches;
     struct fetch_info fetch[SAMPLE_FETCHES];
@@ -34,8 +34,8 @@ struct sample {
     size_t certificates;
     struct peers_stats peers;
     struct door_stats rsync;
-    uint64_t fetched_bytes; /* from all origins, whatever they speak */
-    uint64_t sent_bytes;    /* to all clients, also of answers that are still under way */
+    uint64_t fetched_bytes; /* from all origins, by any protocol */
+    uint64_t sent_bytes;    /* to all clients, including responses that are still in progress */
     uint64_t ratelimited, access_log_dropped;
 };
 

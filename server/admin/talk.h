@@ -1,9 +1,9 @@
-/* talk.h - one request on the control socket, as the verbs see it: arguments in, rows and progress
- * out.
+/* talk.h - one request on the control socket, as the verbs see it: arguments in, rows and
+ * progress out.
  *
- * A verb returns 0, with what it found in talk->result (members of the "ok" object), or an error.
- * Rows go out as they are made; once the client has left, talk_row_end() says so and everything
- * written is dropped: loops should stop.
+ * A verb returns 0, with its result in talk->result (members of the "ok" object), or an error.
+ * Rows are sent as they are made. Once the client is gone, talk_row_end() says so and all output
+ * is dropped: loops should stop.
  *
  * threads  the connection's own; verbs may block
  */
@@ -22,8 +22,8 @@ struct talk {
     struct buf *out; /* private, as all below */
     int fd;
     bool gone;
-    int came;   /* a descriptor that the request brought, or -1: talk_take_fd() */
-    int leaves; /* one that goes out with the answer, or -1 */
+    int came;   /* a descriptor that came with the request, or -1: talk_take_fd() */
+    int leaves; /* a descriptor to send with the answer, or -1 */
     void *kept; /* talk_keep() */
     void (*drop)(void *kept);
 };
@@ -31,29 +31,30 @@ struct talk {
 struct slice talk_text(const struct talk *t, const char *key); /* p == NULL when absent */
 bool talk_flag(const struct talk *t, const char *key);
 uint64_t talk_number(const struct talk *t, const char *key, uint64_t absent);
-/* The same, but absence is E_USAGE. */
+/* The same, but a missing one is E_USAGE. */
 MUST_USE int talk_need(const struct talk *t, const char *key, struct slice *out, struct err *e);
 
-/* The request's "repo", of the configuration in force; E_NOTFOUND. Release *rs in any case: *out
+/* The request's "repo", in the active configuration; E_NOTFOUND. Release *rs in any case: *out
  * lives in it. */
 MUST_USE int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out,
                             struct err *e);
 
 /* jwrite_*() calls between these two write one row's members. talk_row_end() is nonzero when the
- * client has left. */
+ * client is gone. */
 struct buf *talk_row(struct talk *t);
 int talk_row_end(struct talk *t);
-int talk_row_flush(struct talk *t); /* the same, and sends it at once */
-bool talk_left(struct talk *t); /* the client has: for loops that have nothing to tell for long */
+int talk_row_flush(struct talk *t); /* the same, and sends it immediately */
+bool talk_left(struct talk *t);     /* the client is gone: for loops that write nothing for long */
 int talk_progress(struct talk *t, uint64_t done, uint64_t total); /* the same */
 
-/* Bytes too many for a line travel as descriptors (SCM_RIGHTS), one with a request, one with an
- * answer. */
-MUST_USE int talk_take_fd(struct talk *t, int *fd, struct err *e); /* yours; E_USAGE: none came */
-void talk_give_fd(struct talk *t, int fd);                         /* takes it */
+/* Data too large for a line is passed as a descriptor (SCM_RIGHTS): one with a request, one with
+ * an answer. */
+/* yours; E_USAGE: there was none */
+MUST_USE int talk_take_fd(struct talk *t, int *fd, struct err *e);
+void talk_give_fd(struct talk *t, int fd); /* takes it */
 
-/* What one request leaves for the next ones of its connection; drop() runs when the client leaves,
- * or something else is kept (kept may be NULL: nothing). */
+/* What one request keeps for the next ones of its connection. drop() runs when the client
+ * disconnects, or something else is kept (kept may be NULL: nothing). */
 void talk_keep(struct talk *t, void *kept, void (*drop)(void *kept));
 
 /* VERB(name, function) */

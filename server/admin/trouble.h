@@ -1,10 +1,10 @@
-/* trouble.h - what of a running daemon needs a person: what happened, since when, and what to do
- * about it.
+/* trouble.h - the problems of a running daemon that need a person: what happened, since when, and
+ * what to do about it.
  *
- * Only what lasts is trouble: an origin whose last TROUBLE_FAILURES requests failed, a sync that
- * failed or waits to be approved, a refused reload, a disk or a store that takes nothing, stored
- * files that were found damaged, a certificate that expires soon or is not valid yet. What an
- * operator chose (a pause, a hold after a rollback, a drain) is not.
+ * Only lasting conditions are listed: an origin whose last TROUBLE_FAILURES requests failed, a
+ * sync that failed or waits for approval, a refused reload, a disk or a store that cannot be
+ * written, stored files that were found damaged, a certificate that expires soon or is not valid
+ * yet. What an operator chose (a pause, a hold after a rollback, a drain) is not a problem.
  *
  * threads  any; no disk
  */
@@ -24,9 +24,9 @@ struct trouble {
     uint64_t since_unix_s; /* 0: not known */
 };
 
-/* Calls each() for every trouble, the gravest first. whole: for readers who may see everything;
- * others do not get the words of a private repo's origin, of the configuration or of the disk.
- * Returns how many there are; each may be NULL. */
+/* Calls each() for every problem, the gravest first. whole: for readers who may see everything.
+ * Others do not see error texts of a private repository's origin, of the configuration or of the
+ * disk. Returns the number of problems; each may be NULL. */
 size_t trouble_each(const struct sample *s, bool whole,
                     void (*each)(void *arg, const struct trouble *t), void *arg);
 /* "trouble": [{"kind", "repo", "what", "todo", "since_unix_s"}] */

@@ -1,11 +1,12 @@
-/* conf.h - the configuration as read from mirrord.conf: plain data, immutable, one allocation tree.
+/* conf.h - the configuration as read from mirrord.conf: plain data, immutable, one allocation
+ * tree.
  *
- * libconfuse syntax with our own include(); every scalar setting stands once in settings.def, from
- * which come the parser's tables, the defaults, `-T` and docs/configuration.md. An unknown key is
- * an error with the nearest name; duplicate titles, repeated keys and unset ${VARIABLES} are
- * errors. Errors read "file:line: what, why, what to do".
+ * The syntax is libconfuse's, with our own include(). Every scalar setting is one line in
+ * settings.def; the parser's tables, the defaults, `-T` and docs/configuration.md are made from
+ * it. Errors are: an unknown key (with the nearest name), duplicate titles, repeated keys and
+ * unset ${VARIABLES}. Their form is "file:line: what, why, what to do".
  *
- * owns     counted: the last conf_free() releases everything that pointers in here lead to
+ * owns     counted: the last conf_free() releases everything that it points to
  */
 #ifndef SERVER_CONF_CONF_H
 #define SERVER_CONF_CONF_H
@@ -24,7 +25,7 @@ struct conf {
     struct http_limits http;
     uint32_t status_age_ms;
     struct peers_settings peers; /* again_s 0: no such section */
-    unsigned threads;            /* loops; 0: one a core, at most 32 */
+    unsigned threads;            /* loops; 0: one per core, at most 32 */
     unsigned disk_threads;       /* 16 */
     const char *public_url;      /* or NULL */
     const char *const *trusted_proxies;
@@ -33,7 +34,7 @@ struct conf {
     const char *access_log_format; /* json | combined */
     const char *control_socket;    /* <state_dir>/control.sock */
     const char *log_level;
-    uint32_t sync_runs; /* at once */
+    uint32_t sync_runs; /* simultaneous runs */
     uint32_t drain_ms;  /* 30 s */
     bool plaintext_token;
     struct listener_settings *listeners;
@@ -47,15 +48,15 @@ struct conf {
 };
 
 MUST_USE int conf_read(const char *path, struct conf **out, struct err *e);
-struct conf *conf_hold(struct conf *c); /* one conf_free() more is due; any thread */
+struct conf *conf_hold(struct conf *c); /* requires one more conf_free(); any thread */
 void conf_free(struct conf **cp);
-/* What is valid and still looks like a slip, "file:line: warning: ...", a line each. The daemon
- * knows more: notices.h. */
+/* Valid settings that look like a mistake: "file:line: warning: ...", a line each. The daemon
+ * knows more of them: notices.h. */
 void conf_warnings(const struct conf *c, struct buf *out);
-/* The sentence of a repo whose origin has a folder too many, which clients ask for below the repo;
- * nothing for others. */
+/* The warning for a repository whose origin has a folder too many, which clients request below
+ * the repository; nothing for others. */
 void conf_warn_of_origin(const struct repo_conf *r, struct buf *out);
-/* Effective settings, in a form that conf_read() takes again. */
+/* The effective settings, in a form that conf_read() accepts. */
 void conf_print(const struct conf *c, struct buf *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* repo.h - a repo's section becomes its struct: its name, its protocol and origin, its rules; each
- * setting (value.h), then what several of them come to together.
+/* repo.h - turns a repository's section into its struct: its name, its protocol and origin, its
+ * rules; first each setting (value.h), then the checks across settings.
  *
  * threads  any; reads the files that settings name
  * errors   E_CONFIG: "file:line: what, why, what to do"

@@ -1,8 +1,6 @@
-/* schema.h - settings.def as tables: which sections there are, which keys, and how each text
- * becomes a field.
+/* schema.h - settings.def as tables: the sections, the keys, and how each text becomes a field.
  *
- * threads  constant data
- */
+ * threads  constant data */
 #ifndef SERVER_CONF_SCHEMA_H
 #define SERVER_CONF_SCHEMA_H
 
@@ -18,13 +16,13 @@ enum section {
     SECTIONS
 };
 
-enum kind {                     /* the C type it fills */
-            KIND_TEXT,          /* const char *, NULL when not set; as is every pointer below */
-            KIND_PATH,          /* const char *: absolute, or beside the file it stands in */
+enum kind {                     /* the C type of the field */
+            KIND_TEXT,          /* const char *, NULL when not set, as for every pointer below */
+            KIND_PATH,          /* const char *: absolute, or relative to the file that has it */
             KIND_FILE,          /* const char *: the same, and readable now; or credential:NAME */
             KIND_LOG,           /* const char *: a path, "stderr" or "none" */
             KIND_URL,           /* const char *: http or https, without query */
-            KIND_SECRET,        /* const char *: what credential:NAME or file:PATH holds */
+            KIND_SECRET,        /* const char *: the contents of credential:NAME or file:PATH */
             KIND_CHOICE,        /* const char *: one of `range` */
             KIND_HOSTS,         /* const char *const * and <field>_count */
             KIND_URLS,          /* the same */
@@ -52,14 +50,14 @@ struct setting {
     enum kind kind;
     size_t offset;
     const char *def;   /* as written; NULL: none; "!": required */
-    const char *range; /* "" when any will do */
+    const char *range; /* "" when any value is valid */
     const char *doc;
 };
 
 struct section_info {
     const char *name;
     enum section parent;
-    const char *titled; /* "" or what the title says */
+    const char *titled; /* "", or what the section's title means */
     const char *doc;
 };
 
@@ -68,10 +66,11 @@ struct access_conf {
 };
 
 const struct section_info *section_info(enum section s);
-/* The settings of a section: one run of settings.def. */
+/* The settings of a section: consecutive lines of settings.def. */
 const struct setting *section_settings(enum section s, size_t *count);
 bool kind_is_list(enum kind k);
-/* The same tables as the reader of files wants them; sections have the numbers of enum section. */
+/* The same tables in the form that the file reader needs; sections have the numbers of enum
+ * section. */
 const struct settings_grammar *schema_grammar(struct arena *a);
 /* docs/configuration.md. */
 void schema_doc(struct buf *out);

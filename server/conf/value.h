@@ -1,8 +1,8 @@
-/* value.h - the texts of one section become the fields of its struct, judged one by one.
+/* value.h - turns the texts of one section into the fields of its struct, checking each.
  *
- * Each text is checked for form and range here; what several of them come to is conf.c's and
- * repo.c's business. Paths are made absolute, or relative to the working folder when the
- * configuration's own path is; secrets are read.
+ * Each text is checked here for form and range; conf.c and repo.c check combinations. Paths are
+ * made absolute, or relative to the working folder when the configuration's own path is relative;
+ * secrets are read.
  *
  * threads  any
  */
@@ -11,11 +11,11 @@
 
 #include "server/conf/schema.h"
 
-/* Fills every field of `base` that the section's settings name: from the file, else by default. */
+/* Sets every field of `base` that the section's settings name, from the file or to its default. */
 MUST_USE int values_fill(const struct settings_node *nd, void *base, struct arena *a,
                          struct err *e);
-/* Likewise, of a section that stands once; where it does not stand, an empty one is put, so that
- * `-T` shows its defaults. Children stand in the order of settings.def. */
+/* The same for a section that occurs once. If it is missing, an empty one is added, so that `-T`
+ * shows its defaults. Children are in the order of settings.def. */
 MUST_USE int values_single(struct settings_node *parent, enum section sec, void *base,
                            struct arena *a, struct err *e);
 

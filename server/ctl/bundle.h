@@ -1,4 +1,4 @@
-/* bundle.h - repositories of a Hub on their way across an air gap: what a bundle says of itself
+/* bundle.h - bundles, which carry Hub repositories across an air gap: the manifest of one
  * (docs/protocols/carry.md).
  *
  *   SHA256SUMS                                      `sha256sum -c` reads it; its first line is MANIFEST.json's
@@ -7,12 +7,12 @@
  *   hub/{repo}/refs/{revision}                      the commit
  *   hub/{repo}/snapshots/{commit}/{path}            the files
  *
- * {repo} is "models--owner--name": below hub/ it is a cache of huggingface_hub, HF_HOME leads to
- * it. Paths are made from names that were judged, never taken from outside.
+ * {repo} is "models--owner--name": hub/ is a cache of huggingface_hub, and HF_HOME can point to
+ * the bundle. Paths are made from checked names, never taken from outside.
  *
  * owns     strings live in the bundle's arena; bundle_free()
  * threads  one at a time; no I/O
- * errors   E_INVALID: no manifest of ours, or one that lies; E_UNSUPPORTED: of a later version
+ * errors   E_INVALID: not a manifest of ours, or a false one; E_UNSUPPORTED: of a later version
  */
 #ifndef SERVER_CTL_BUNDLE_H
 #define SERVER_CTL_BUNDLE_H
@@ -34,7 +34,7 @@ enum {
 };
 
 struct bundle_file {
-    const char *path; /* in the repository; of words: NULL */
+    const char *path; /* in the repository; NULL for Hub responses (words/) */
     uint64_t size_bytes;
     struct digest sha256;
     bool left_out; /* the other side has it already */
@@ -60,10 +60,10 @@ struct bundle_item { /* one path of a bundle */
     uint64_t size_bytes;
     struct digest sha256;
     bool left_out;
-    unsigned revision;        /* of those that name it, the last */
+    unsigned revision;        /* the last of those that name it */
     const char *file;         /* its path in the repository */
     struct bundle_item *next; /* the same path of another revision that names the same commit */
-    /* for whoever carries: */
+    /* for the caller: */
     bool seen, wanted;
 };
 
@@ -75,17 +75,17 @@ struct bundle {
     struct bundle_item *items; /* by path; bundle_index() */
 };
 
-/* Everything is judged: names, digests, sizes, no path twice. Then it is indexed. */
+/* Checks everything: names, digests, sizes, no repeated path. Then indexes it. */
 MUST_USE int bundle_read(struct slice json, struct bundle *out, struct err *e);
 void bundle_write(const struct bundle *b, struct buf *out);
-/* A revision, to be filled in; strings by arena_cstr() of b->arena. */
+/* A new revision to fill in; make strings with arena_cstr() of b->arena. */
 struct bundle_revision *bundle_add(struct bundle *b);
-/* Makes items of the revisions. E_INVALID: a path twice, with other bytes. */
+/* Makes items of the revisions. E_INVALID: one path twice, with different bytes. */
 MUST_USE int bundle_index(struct bundle *b, struct err *e);
 struct bundle_item *bundle_find(const struct bundle *b, struct slice path); /* or NULL */
-/* "<hex>  <path>" for MANIFEST.json and all that is in it. */
+/* "<hex>  <path>" for MANIFEST.json and all files in it. */
 void bundle_sums(const struct bundle *b, const struct digest *manifest, struct buf *out);
-/* MANIFEST.json's digest, out of the first line. */
+/* MANIFEST.json's digest, from the first line. */
 MUST_USE bool bundle_sums_read(struct slice text, struct digest *manifest);
 void bundle_free(struct bundle *b);
 

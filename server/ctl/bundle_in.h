@@ -1,9 +1,9 @@
-/* bundle_in.h - a bundle being read: a folder, or a tar as it comes.
+/* bundle_in.h - reads a bundle: a folder, or a tar as it arrives.
  *
- * Whoever made it is not trusted: the manifest is checked against its own digest, and everything
- * else against the manifest. What it does not name is refused in a tar, and left alone in a folder;
- * so is whatever is no plain file. No name of a bundle ever becomes a path outside its folder, and
- * nothing is written.
+ * The bundle is not trusted: the manifest is checked against its own digest, and everything else
+ * against the manifest. Files that it does not name are refused in a tar, and ignored in a
+ * folder; so is everything that is not a plain file. No name of a bundle ever becomes a path
+ * outside its folder, and nothing is written.
  *
  * owns     bundle_in_close() frees
  * threads  one at a time; blocks
@@ -17,29 +17,28 @@
 struct bundle_in;
 /* from: a folder, a tar file, or "-": a tar on standard input. */
 MUST_USE int bundle_in_open(const char *from, struct bundle_in **out, struct err *e);
-/* A tar that is in memory, for tests. */
+/* A tar in memory, for tests. */
 MUST_USE int bundle_in_open_bytes(struct slice tar, struct bundle_in **out, struct err *e);
-/* Once, first. sha256: what the manifest must have, NULL: what SHA256SUMS says. *digest is what it
- * has. bundle_free(). */
+/* Once, first. sha256: the required digest of the manifest; NULL: the one in SHA256SUMS. *digest
+ * is the actual one. bundle_free(). */
 MUST_USE int bundle_in_manifest(struct bundle_in *in, const struct digest *sha256,
                                 struct bundle *out, struct digest *digest, struct err *e);
-/* The next item of it that is in the bundle, words before files; NULL: that were all, and none is
- * missing. *as: bytes that it shares with an item before (a hard link), and has not of its own;
- * else NULL. */
+/* The next item of the manifest that is in the bundle, words/ before files; NULL: that was the
+ * last, and none is missing. *as: an earlier item whose bytes it shares (a hard link), so it has
+ * none in the tar; else NULL. */
 MUST_USE int bundle_in_next(struct bundle_in *in, struct bundle_item **out, struct bundle_item **as,
                             struct err *e);
-/* Its bytes, checked; for what is small. */
+/* Its bytes, checked; for small items. */
 MUST_USE int bundle_in_bytes(struct bundle_in *in, const struct bundle_item *it, struct buf *out,
                              struct err *e);
-/* A descriptor of its bytes, *fd: the caller's; -1: there is none, they go through
- * bundle_in_pump(). */
+/* *fd: a descriptor of its bytes, the caller's; -1: there is none, use bundle_in_pump(). */
 MUST_USE int bundle_in_fd(struct bundle_in *in, const struct bundle_item *it, int *fd,
                           struct err *e);
-/* Writes its bytes to a descriptor. A reader that has left is no error of ours: *left. on_bytes may
- * be NULL. */
+/* Writes its bytes to a descriptor. A reader that is gone is not an error: *left. on_bytes may be
+ * NULL. */
 MUST_USE int bundle_in_pump(struct bundle_in *in, const struct bundle_item *it, int to, bool *left,
                             void (*on_bytes)(void *arg, uint64_t n), void *arg, struct err *e);
-/* Reads them for nothing but their SHA-256. */
+/* Reads its bytes only to check their SHA-256. */
 MUST_USE int bundle_in_check(struct bundle_in *in, const struct bundle_item *it,
                              void (*on_bytes)(void *arg, uint64_t n), void *arg, struct err *e);
 void bundle_in_close(struct bundle_in **ip);

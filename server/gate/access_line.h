@@ -1,8 +1,8 @@
-/* access_line.h - the text of one line of the access log, JSON or combined.
+/* access_line.h - formats one line of the access log, as JSON or combined.
  *
- * Written by hand: with printf and strftime a line took as much CPU as two thirds of the answer
- * that it tells of. Bytes from outside are cut at 1 KiB a value; of our tokens their id stays; what
- * is not printable ASCII is escaped.
+ * It does not use printf and strftime: with them a line took as much CPU as two thirds of the
+ * response that it describes. Values from outside are cut at 1 KiB each; of our tokens only the
+ * id stays; bytes that are not printable ASCII are escaped.
  *
  * threads  one at a time per struct access_second
  */
@@ -13,7 +13,7 @@
 
 enum { ACCESS_LINE_BYTES = 12 << 10 }; /* no line is longer */
 
-/* The text of the second that the last line was written in; zeroed at first. */
+/* The text of the last line's second; zeroed at first. */
 struct access_second {
     uint64_t unix_s;
     char iso[24], clf[32]; /* 2026-11-24T00:20:35 and 24/Nov/2026:00:20:35 +0000 */

@@ -1,11 +1,12 @@
-/* forwarded.h - who a request is from when it came through a proxy that we trust.
+/* forwarded.h - finds the client of a request that came through a trusted proxy.
  *
- * X-Forwarded-For, -Proto and -Host when one of them is there, else Forwarded (RFC 7239). Addresses
- * are read from the right, past those of trusted proxies: the first that is none is the client,
- * whatever it wrote to the left itself. Scheme and host are the last that were said, in Forwarded
- * those of the client's element. A field that makes no sense says nothing.
+ * It reads X-Forwarded-For, -Proto and -Host if one of them is present, else Forwarded (RFC
+ * 7239). Addresses are read from the right, past those of trusted proxies: the first other
+ * address is the client, whatever the client itself wrote to its left. Scheme and host are the
+ * last ones stated; in Forwarded they are those of the client's element. An invalid field counts
+ * as absent.
  *
- * owns     proxies are counted; what is read lies in the request's arena
+ * owns     proxies are counted; results are in the request's arena
  * threads  any
  */
 #ifndef SERVER_GATE_FORWARDED_H
@@ -15,7 +16,7 @@
 
 struct proxies;
 
-/* texts: networks, judged by the configuration. */
+/* texts: networks, already checked by the configuration. */
 struct proxies *proxies_new(const char *const *texts, size_t count);
 struct proxies *proxies_hold(struct proxies *ps);
 void proxies_release(struct proxies **pp); /* NULL is fine */
@@ -26,7 +27,7 @@ struct forwarded {
     bool tls;
     struct slice host;
 };
-/* False: the request came from elsewhere, and speaks for itself. */
+/* False: the request did not come from a trusted proxy; use its own address. */
 bool forwarded_read(const struct proxies *ps, const struct http_req *r, struct forwarded *out);
 
 #endif

@@ -1,13 +1,13 @@
-/* gate.h - who asks, may they, and not too fast.
+/* gate.h - who the client is, what it may do, and how fast.
  *
  * Tokens: "mrd_<id>_<secret>_<crc>", stored as the SHA-256 of the whole text (TABLE_TOKEN), never
- * kept in clear. Known tokens are held in memory (all of them: they are few), so that judging takes
- * no I/O. Rights: a scope is "<right>:<glob>", right one of read, publish, sync, admin; the glob
- * matches "<repo>/<path>" ('*' crosses '/'). publish includes read, admin includes all. Limits:
- * GCRA (one 8-byte theoretical arrival time a bucket, no timers), sharded; a bounded table, oldest
- * out. A client with a token falls under the limit of that name, else of its network; without one
- * under its network's (the narrowest), else `anonymous`. Buckets are per token, or per address
- * (IPv6: per /64).
+ * in clear. All known tokens are in memory (they are few), so a decision needs no I/O. Rights: a
+ * scope is "<right>:<glob>", where right is read, publish, sync or admin; the glob matches
+ * "<repo>/<path>" ('*' crosses '/'). publish includes read, admin includes all. Limits: GCRA (an
+ * 8-byte theoretical arrival time per bucket, no timers), sharded; a bounded table that drops the
+ * oldest. A client with a token has the limit of that name, else of its network. One without a
+ * token has its network's (the narrowest), else `anonymous`. Buckets are per token, or per
+ * address (IPv6: per /64).
  *
  * threads  gate_identify, gate_spend, gate_connect: any loop, a short lock; token changes: pool
  *          threads
@@ -32,62 +32,63 @@ struct limit_conf {
 struct gate;
 MUST_USE int gate_open(struct store *s, const struct limit_conf *limits, size_t count,
                        bool plaintext_token, struct gate **out, struct err *e);
-/* A reload: tokens stay, buckets are forgotten. */
+/* On a reload: tokens stay, buckets are reset. */
 void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t count,
                      bool plaintext_token);
-/* Connections of an address for which no limit says a number; 0, as at first: any. */
+/* The connection limit of addresses without a limit in the settings; 0, the initial value: none. */
 void gate_set_connections(struct gate *g, uint32_t most);
-/* Proxies whose word counts; at first there are none. */
+/* The trusted proxies; at first there are none. */
 void gate_set_proxies(struct gate *g, const char *const *networks, size_t count);
 void gate_close(struct gate **gp);
 
-/* Who is behind a trusted proxy; false: the request speaks for itself. Before all else that is
- * asked of the gate. */
+/* The client behind a trusted proxy; false: the request comes from its own address. Call it
+ * before all other functions of the gate. */
 bool gate_client(struct gate *g, const struct http_req *r, struct forwarded *out);
 
-/* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous),
- * E_DENIED: 401, the token is unknown, expired or came in clear text off loopback (text says
- * which). Credentials that are no mrd_ token are somebody else's (a client sends what it has for
- * the origin): they leave the caller anonymous. who->token stays valid until gate_release(). */
+/* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous), or
+ * E_DENIED: 401, the token is unknown, expired, or came unencrypted from another machine (text
+ * says which). Credentials that are not an mrd_ token are meant for someone else (a client sends
+ * those that it has for the origin): the client stays anonymous. who->token stays valid until
+ * gate_release(). */
 MUST_USE int gate_identify(struct gate *g, const struct http_req *r, struct principal *who,
                            struct err *e);
-/* The token of a name, for who has proved otherwise that it is theirs (rsync's passwords).
- * E_NOTFOUND: none that is good. */
+/* The token of a name, for a client that has proved in another way that it owns it (rsync's
+ * passwords). E_NOTFOUND: no valid one. */
 MUST_USE int gate_named(struct gate *g, struct slice name, struct principal *who, struct err *e);
-/* A second count of the same token, for work that outlives the exchange. */
+/* A second reference to the same token, for work that outlives the exchange. */
 void gate_hold(struct gate *g, const struct principal *who, struct principal *out);
 void gate_release(struct gate *g, struct principal *who);
 bool gate_allows(const struct principal *who, const char *right, struct slice subject);
-/* One after the other what subjects in `repo`, behind "<repo>/", begin with where the right may be
+/* Enumerates the prefixes of subjects in `repo`, after "<repo>/", for which the right may be
  * given. *at: 0 at first. False: no more. */
 bool gate_reaches(const struct principal *who, const char *right, struct slice repo, size_t *at,
                   struct slice *prefix);
 
 struct gate_decision {
     bool pass;
-    uint32_t retry_after_s;             /* when not */
+    uint32_t retry_after_s;             /* if refused */
     uint64_t limit, remaining, reset_s; /* RateLimit fields; limit 0: none apply */
-    struct pace *pace; /* of all of this client's answers, counted for the caller; or NULL */
+    struct pace *pace; /* shared by all responses to this client, counted for the caller; or NULL */
 };
 void gate_spend(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
                 uint64_t now_ms, struct gate_decision *out);
-/* A request that passed is worth n more. */
+/* A request that passed costs n more. */
 void gate_owe(struct gate *g, const struct principal *who, const struct sockaddr_storage *peer,
               uint64_t now_ms, unsigned n);
-uint64_t gate_limited(struct gate *g); /* requests that did not pass */
-/* Connections of a client address: false when over its limit; a trusted proxy's are many clients'.
- * Paired with gate_disconnect. */
+uint64_t gate_limited(struct gate *g); /* refused requests */
+/* Connections of a client address: false when over its limit; a trusted proxy's connections
+ * belong to many clients. Paired with gate_disconnect. */
 uint32_t gate_most_connections(struct gate *g, const struct sockaddr_storage *peer);
 bool gate_connect(struct gate *g, const struct sockaddr_storage *peer);
 void gate_disconnect(struct gate *g, const struct sockaddr_storage *peer);
 
-/* Tokens; all block. secret: room for the whole text, shown once. */
+/* Tokens; all calls block. secret: room for the whole text, which is shown once. */
 enum { TOKEN_TEXT = 80 };
 MUST_USE int token_create(struct gate *g, struct slice name, const char *const *scopes,
                           size_t count, uint64_t expires_unix_s, char secret[TOKEN_TEXT],
                           struct err *e);
-/* The text of the token that a request showed and gate_identify() knew, as for a client that asks
- * for it in another form. */
+/* The text of the token in a request that gate_identify() accepted, for a client that requests it
+ * in another form. */
 void gate_token_text(const struct http_req *r, char secret[TOKEN_TEXT]);
 MUST_USE int token_revoke(struct gate *g, struct slice name, struct err *e);
 struct token_info {
@@ -101,22 +102,22 @@ void token_each(struct gate *g, void (*each)(void *arg, const struct token_info 
 const char *token_id(const struct token *t);
 /* "mrd_", the id, "_": no secret. */
 enum { TOKEN_SHOWN = 3 + 1 + 8 + 1 };
-/* How much of s one of our tokens takes, as conda's clients may spell one, too ('-' for '_'); 0:
- * none begins it. */
+/* The length of the token at the beginning of s, also in the spelling of conda's clients ('-' for
+ * '_'); 0: there is none. */
 size_t token_bytes(struct slice s);
 
-/* --- the access log: one line an answer ---
+/* --- the access log: one line per response ---
  *
- * It never blocks a loop: each loop has a ring of its own, without a lock, and a thread empties
- * them. What finds no room, be it in the ring or behind it, is dropped and counted. Lines of one
- * loop stay in order. */
+ * It never blocks a loop: each loop has its own lock-free ring, and a thread empties them. A line
+ * for which there is no room, in the ring or after it, is dropped and counted. Lines of one loop
+ * stay in order. */
 struct access_log;
 struct access_entry {
     const struct http_req *req;
     const struct principal *who;
     struct slice repo;
     const char *cache;    /* "HIT", "MISS", ... */
-    const char *protocol; /* NULL: HTTP, as req has it; else files and outcome are told too */
+    const char *protocol; /* NULL: HTTP, as in req; else files and outcome are written too */
     const char *outcome;
     uint64_t files;
     int status;
@@ -125,17 +126,17 @@ struct access_entry {
 };
 MUST_USE int access_log_open(const char *path, const char *format, unsigned loops,
                              struct access_log **out, struct err *e);
-/* A reload: from now on there, in this form; on an error all stays. One at a time. */
+/* On a reload: the new path and form; on an error nothing changes. One at a time. */
 MUST_USE int access_log_set(struct access_log *l, const char *path, const char *format,
                             struct err *e);
-/* Whether access_log_set() could write there; changes nothing. */
+/* Could access_log_set() write there? Changes nothing. */
 MUST_USE int access_log_try(const struct access_log *l, const char *path, struct err *e);
 enum { ACCESS_NO_LOOP = ~0u >> 1 };
-/* loop: the index of the loop that calls; ACCESS_NO_LOOP: another thread does, which may wait for a
- * lock. */
+/* loop: the index of the calling loop; ACCESS_NO_LOOP: another thread, which may wait for a lock.
+ */
 void access_log_write(struct access_log *l, unsigned loop, const struct access_entry *en);
 void access_log_reopen(struct access_log *l); /* SIGUSR1 */
 uint64_t access_log_dropped(struct access_log *l);
-void access_log_close(struct access_log **lp); /* nobody writes any more; writes what is left */
+void access_log_close(struct access_log **lp); /* no thread writes any more; writes what is left */
 
 #endif

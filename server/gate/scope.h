@@ -1,5 +1,5 @@
-/* scope.h - what a token may do: "<right>:<glob>", where '*' stands for any bytes and all else for
- * itself.
+/* scope.h - matches a token's scope: "<right>:<glob>", where '*' stands for any bytes and every
+ * other byte for itself.
  *
  * threads  any
  */
@@ -9,13 +9,13 @@
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
-/* E_INVALID with what, why, what to do. */
+/* E_INVALID, with what is wrong, why, and what to do. */
 MUST_USE int scope_check(struct slice scope, struct err *e);
 /* Does this scope give `right` on `subject` ("<repo>/<path>")? publish includes read, admin
  * includes all. */
 bool scope_gives(struct slice scope, struct slice right, struct slice subject);
-/* What a subject within `repo` begins with, behind "<repo>/", when this scope gives `right` on it.
- * False: it gives it on none. */
+/* The prefix, after "<repo>/", of the subjects within `repo` for which this scope gives `right`.
+ * False: there are none. */
 bool scope_reaches(struct slice scope, struct slice right, struct slice repo, struct slice *prefix);
 
 #endif

@@ -1,7 +1,6 @@
-/* lifecycle.h - what the daemon is at: ready, draining; and how its last reload ended.
+/* lifecycle.h - the state of the daemon: ready, draining; and how its last reload ended.
  *
- * threads  any
- */
+ * threads  any */
 #ifndef SERVER_LIVE_LIFECYCLE_H
 #define SERVER_LIVE_LIFECYCLE_H
 
@@ -12,8 +11,8 @@
 struct lifecycle {
     uint64_t started_unix_s;
     _Atomic bool ready;    /* listeners are open */
-    _Atomic bool draining; /* it stops when all transfers are done */
-    /* held for a whole reload; what a reload reads is not changed meanwhile */
+    _Atomic bool draining; /* it stops when all transfers are complete */
+    /* held for a whole reload: what a reload reads does not change in the meantime */
     struct lock reloading;
     _Atomic uint64_t reloads, reload_ok_unix_s;
     _Atomic bool reload_ok;
@@ -24,13 +23,13 @@ struct lifecycle {
 
 struct lifecycle *lifecycle_open(void);
 void lifecycle_close(struct lifecycle **lp); /* NULL is fine */
-/* A reload ended: rc == 0, or the old settings stay, and *why says why. */
+/* A reload ended: with rc == 0, or the old settings stay and *why says why. */
 void lifecycle_reloaded(struct lifecycle *l, int rc, const struct err *why);
-/* Why the last reload was refused, and when: only if `reload_ok` is false. */
+/* Why the last reload was refused, and when; only if `reload_ok` is false. */
 uint64_t lifecycle_refusal(struct lifecycle *l, struct err *why);
 
-struct reload_news {          /* what a reload that went well has to say */
-    struct buf needs_restart; /* what of the new settings awaits one, by name */
+struct reload_news {          /* the messages of a successful reload */
+    struct buf needs_restart; /* new settings that need a restart, by name */
     struct buf warnings;      /* sentences, one a line */
 };
 #define RELOAD_NEWS ((struct reload_news){BUF_INIT(64 << 10), BUF_INIT(1 << 20)})

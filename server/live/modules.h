@@ -1,7 +1,7 @@
-/* modules.h - what rsync clients see of the repos: which are modules, who may read them; and what a
- * session leaves behind.
+/* modules.h - the repositories as rsync clients see them: which are modules, and who may read
+ * them; and the statistics of sessions.
  *
- * threads  the sites' calls come on sessions' threads; modules_sum() on any
+ * threads  the site's calls come on sessions' threads; modules_sum() on any
  */
 #ifndef SERVER_LIVE_MODULES_H
 #define SERVER_LIVE_MODULES_H
@@ -16,7 +16,7 @@ struct modules_deps { /* what it uses */
     struct access_log *access;
     struct repos *repos;
 };
-/* A door for each `rsync` section. NULL when it fails. */
+/* Opens a door for each `rsync` section. NULL on failure. */
 MUST_USE int modules_open(const struct modules_deps *p, const struct conf *c, struct modules **out,
                           struct err *e);
 void modules_start(struct modules *m);

@@ -1,8 +1,8 @@
-/* moved.h - where each repo's files came from when it was last seen: a change of its origin is said
- * once, with what to do.
+/* moved.h - remembers the origin from which each repository's files came, and reports a change of
+ * the origin once, with what to do.
  *
- * That objects of another origin are not served is the cache's business (freshness.h): here is only
- * the word about it.
+ * The cache decides that objects of another origin are not served (freshness.h). This module only
+ * reports the change.
  *
  * threads  one at a time; blocks
  */
@@ -11,7 +11,7 @@
 
 #include "server/live/repo_set.h"
 
-/* Logs each change and notes it; *said: the same sentences for mirrorctl, one a line, or NULL. */
+/* Logs and stores each change; *said: the same sentences for mirrorctl, one a line, or NULL. */
 void moved_note(struct store *s, const struct repo_set *rs, struct buf *said);
 
 #endif

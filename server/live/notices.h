@@ -1,5 +1,5 @@
-/* notices.h - what is valid and in force, and still needs the operator: limits that hold for
- * nobody, certificates that expire soon.
+/* notices.h - settings that are valid and active, and still need the operator: limits that apply
+ * to no client, certificates that expire soon.
  *
  * threads  any; no disk
  */
@@ -10,7 +10,7 @@
 
 /* Logs each; *said: the same sentences for mirrorctl, one a line, or NULL. */
 void notices_say(struct gate *g, const struct conf *c, struct buf *said);
-/* The same without the log: for a configuration that is not in force. */
+/* The same without the log: for a configuration that is not active. */
 void notices_of_conf(struct gate *g, const struct conf *c, struct buf *said);
 
 #endif

@@ -1,5 +1,5 @@
-/* own.h - the front frontend: repos by the first part of a path, and the paths that are ours, not a
- * repo's: health, metrics, the pages, digests.
+/* own.h - the usual frontend: finds the repository by the first part of the path, and answers the
+ * paths that belong to no repository: health, metrics, the pages, digests.
  *
  * threads  as request/: the loop of the connection
  */

@@ -1,10 +1,10 @@
-/* announcement.h - what a node says of one blob at /-/peers/<sha256>, and what it is told: JSON
- * (docs/protocols/peers.md).
+/* announcement.h - the JSON of /-/peers/<sha256>: a node's announcement about one blob, and the
+ * answer (docs/protocols/peers.md).
  *
- * owns     announcement_read() fills `have` with malloc()ed bytes; announcement_free() releases
- *          them, also after it failed
+ * owns     announcement_read() sets `have` to malloc()ed bytes; announcement_free() releases them,
+ *          also after an error
  * threads  any
- * errors   E_INVALID, with a sentence for whoever writes such bodies
+ * errors   E_INVALID, with a sentence for the author of the body
  */
 #ifndef SERVER_PEERS_ANNOUNCEMENT_H
 #define SERVER_PEERS_ANNOUNCEMENT_H
@@ -19,9 +19,9 @@ enum {
 
 struct node_announcement {
     uint8_t id[ANNOUNCEMENT_ID];
-    bool leave;    /* all below is void then */
-    uint16_t port; /* 0: it takes and does not give */
-    unsigned take; /* chunks more that it would bring from the mirror now */
+    bool leave;    /* all fields below are void then */
+    uint16_t port; /* 0: it takes chunks and gives none */
+    unsigned take; /* how many more chunks it would fetch from the mirror now */
     uint8_t *have; /* bit 7 of byte 0 is chunk 0 */
     size_t have_bytes;
 };
@@ -38,7 +38,7 @@ struct swarm_peer {
 
 struct swarm_answer {
     uint8_t key[SWARM_KEY];
-    uint32_t take[ANNOUNCEMENT_TAKE_MAX]; /* all that are its own to bring, not only the new ones */
+    uint32_t take[ANNOUNCEMENT_TAKE_MAX]; /* all chunks assigned to it, not only the new ones */
     size_t takes;
     struct swarm_peer peer[SWARM_PEERS];
     size_t peers;

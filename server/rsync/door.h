@@ -1,8 +1,8 @@
-/* door.h - where rsync clients come in: a socket, a thread that accepts, a thread for each of a
- * bounded number of sessions, of which one client has a part.
+/* door.h - the server for rsync clients: a socket, a thread that accepts, and a thread for each
+ * of a limited number of sessions, of which one client may have a part.
  *
  * owns     all of it; door_close() ends every session and joins
- * threads  sessions of their own: reading rows and files blocks
+ * threads  sessions have their own threads: reading rows and files blocks
  */
 #ifndef SERVER_RSYNC_DOOR_H
 #define SERVER_RSYNC_DOOR_H
@@ -22,10 +22,10 @@ struct rsync_conf {
 enum door_outcome {
     DOOR_SERVED,
     DOOR_ABSENT,  /* no such module, nothing published in it, no such path */
-    DOOR_DENIED,  /* a wrong password, a path that is not theirs */
+    DOOR_DENIED,  /* a wrong password, or a path without the right to it */
     DOOR_BUSY,    /* over a limit */
-    DOOR_REFUSED, /* what is not served here */
-    DOOR_BROKEN,  /* the client left, fell silent, or made no sense */
+    DOOR_REFUSED, /* a request that is not supported */
+    DOOR_BROKEN,  /* the client disconnected, fell silent, or sent invalid data */
     DOOR_STOPPED, /* by us: the server stops, or a file could not be read */
 };
 enum { DOOR_OUTCOMES = DOOR_STOPPED + 1 };
@@ -50,14 +50,14 @@ struct door_site { /* outlives the door; calls come on the sessions' threads */
     struct gate *gate;
     enum module_kind (*find)(void *arg, struct slice name, struct module *out);
     void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to);
-    /* Once a session, also of one that was turned away. */
+    /* Once per session, also for one that was refused. */
     void (*ended)(void *arg, const struct door_visit *v);
     void *arg;
 };
 
 struct door;
 
-/* Listens at once; door_start() lets clients in. */
+/* Listens immediately; clients are accepted after door_start(). */
 MUST_USE int door_open(const struct rsync_conf *conf, const struct door_site *site,
                        struct door **out, struct err *e);
 void door_start(struct door *d);

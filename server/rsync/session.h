@@ -1,13 +1,13 @@
-/* session.h - one rsync client, from its handshake to its goodbye, served from a snapshot: list and
- * whole files, never a search for blocks.
+/* session.h - one rsync client, from its handshake to its goodbye, served from a snapshot: the
+ * list and whole files, without block matching.
  *
- * handshake -> module, password -> arguments -> what both can -> filters, names -> list -> files
- * (sender.h)
+ *   handshake -> module, password -> arguments -> compatibility flags -> filters, names -> list
+ *   -> files (sender.h)
  *
- * The client's block sums are read past: an answer of literals alone is always right, and costs us
+ * The client's block sums are skipped: an answer of literals only is always right, and costs us
  * no more than reading the file.
  *
- * threads  one a session; blocks
+ * threads  one per session; blocks
  * source   sessions of the installed client and server
  */
 #ifndef SERVER_RSYNC_SESSION_H
@@ -23,9 +23,9 @@
 enum module_kind { MODULE_NONE, MODULE_OPEN, MODULE_LOCKED };
 
 struct module {
-    /* the one that is all of it; or p == NULL, then trees stand below their names */
+    /* the tree that is the whole module; p == NULL: the trees are below their names */
     struct slice tree;
-    bool passed_through; /* file by file from its origin: no snapshot of it is ever published */
+    bool passed_through; /* a pull-through repository: it never has a published snapshot */
 };
 
 enum { SESSION_MODULE_MAX = 63, SESSION_USER_MAX = 64 };
@@ -35,7 +35,8 @@ struct session_site { /* outlives all sessions; calls come on their threads */
     struct gate *gate;
     const char *users; /* file of passwords, or NULL */
     enum module_kind (*find)(void *arg, struct slice name, struct module *out);
-    void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to); /* open ones */
+    /* modules that everybody may list */
+    void (*each)(void *arg, void (*tell)(void *to, const char *module), void *to);
     void *arg;
     uint32_t stall_ms;
     struct reader_rate_limit reader;
@@ -52,12 +53,12 @@ struct session_end { /* for logs and counters */
 struct session_peer {
     int fd; /* stays the caller's */
     const struct sockaddr_storage *address;
-    /* Its token is known: false when that has all the sessions that it may have, `most`. */
+    /* Its token is known: false when that token already has `most` sessions. */
     bool (*is)(void *arg, uint64_t client, uint32_t *most);
     void *arg;
 };
 
-/* Until the client is served or lost. */
+/* Runs until the client is served or gone. */
 MUST_USE int session_run(const struct session_peer *peer, const struct session_site *site,
                          struct session_end *out, struct err *e);
 

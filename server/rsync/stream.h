@@ -1,14 +1,13 @@
-/* stream.h - one client's socket for the thread that serves it: lines, then frames both ways, with
- * deadlines.
+/* stream.h - one client's socket, for the thread that serves it: lines, then frames both ways,
+ * with deadlines.
  *
- * While it waits for the client to take what we send it reads what the client sends, up to
- * STREAM_AHEAD: neither end waits for the other. Every wait ends after stall_ms, or at the
- * deadline, or when the door closes; one to send goes on until the client has taken something,
- * whatever it says meanwhile. A client that takes less than a least rate of what waits for it is
- * given up too.
+ * While it waits for the client to take our bytes, it reads the client's, up to STREAM_AHEAD, so
+ * neither end blocks the other. Every wait ends after stall_ms, at the deadline, or when the door
+ * closes. A wait to send goes on until the client has taken something, whatever it sends in the
+ * meantime. A client that takes the waiting bytes slower than the least rate is disconnected too.
  *
  * owns     buffers, not the fd
- * threads  its session's own; `stop` may be set by any
+ * threads  its session's own; any may set `stop`
  * errors   E_NETWORK, E_TIMEOUT, E_CANCELLED, E_PROTOCOL, E_TOOBIG
  */
 #ifndef SERVER_RSYNC_STREAM_H
@@ -29,20 +28,20 @@ struct stream {
     struct reader_rate rate;
     uint64_t deadline_ms; /* monotonic; 0: none */
     const atomic_bool *stop;
-    bool framed; /* the client's side */
-    /* its frames are opened one by one: after one of them bytes come that have none */
+    bool framed; /* for the client's direction */
+    /* its frames are opened one by one: unframed bytes may follow one */
     bool stepwise;
     bool bare; /* such bytes are coming */
     struct mux mux;
     struct buf raw;  /* as it came */
-    struct buf data; /* out of frames */
+    struct buf data; /* from its frames */
     size_t data_at;
-    struct buf draft; /* ours, to be framed */
+    struct buf draft; /* our bytes, not framed yet */
     struct buf out;
     bool framed_out;
-    struct pace *pace[2]; /* borrowed, or NULL: what is sent keeps to each */
+    struct pace *pace[2]; /* borrowed, or NULL: sends respect each of them */
     uint64_t received_bytes, sent_bytes;
-    uint64_t waits; /* that a pace wanted */
+    uint64_t waits; /* requested by a pace */
 };
 
 void stream_init(struct stream *s, int fd, uint32_t stall_ms, const struct reader_rate_limit *least,
@@ -51,23 +50,26 @@ void stream_fini(struct stream *s);
 MUST_USE int stream_line(struct stream *s, struct buf *line, struct err *e); /* without its end */
 MUST_USE int stream_read(struct stream *s, void *p, size_t n, struct err *e);
 MUST_USE int stream_skip(struct stream *s, uint64_t n, struct err *e);
-/* Up to `end`, which is taken too; what is more than `to` may hold is read past, and to->rc says
- * so. *left: bytes that may come; it counts down. */
+/* Up to `end`, which is consumed too. Bytes beyond `to`'s room are skipped, and to->rc says so.
+ * *left: how many bytes may come; it counts down. */
 MUST_USE int stream_until(struct stream *s, char end, struct buf *to, uint64_t *left,
                           struct err *e);
-/* Both directions are framed from here on; what came already too. */
+/* Both directions are framed from here on; also bytes that have already arrived. */
 MUST_USE int stream_frame(struct stream *s, struct err *e);
-/* Between frames the client says something without any: on from where all of the last frame has
- * been read, off where that ends. Only while `stepwise`, which bare == false ends. */
+/* Between frames the client sends something without a frame: on from the point where all of the
+ * last frame has been read, off where that ends. Only while `stepwise`, which bare == false ends.
+ */
 MUST_USE int stream_bare(struct stream *s, bool bare, struct err *e);
-/* E_CANCELLED, E_TIMEOUT, E_NETWORK (the client has left): for who works long without waiting. */
+/* E_CANCELLED, E_TIMEOUT, E_NETWORK (the client is gone): for code that works long without
+ * waiting. */
 MUST_USE int stream_goes_on(struct stream *s, struct err *e);
-/* The last word was said: what the client still says is read past for a moment, so that it reads
- * ours before the socket closes. */
+/* After our last message: skips what the client still sends for a moment, so that it reads ours
+ * before the socket closes. */
 void stream_part(struct stream *s);
-/* What is put here leaves with the next flush; call stream_push() now and then when it is much. */
+/* Bytes put here are sent by the next flush; call stream_push() now and then when there are many.
+ */
 struct buf *stream_draft(struct stream *s);
-MUST_USE int stream_push(struct stream *s, struct err *e); /* sends when much has gathered */
+MUST_USE int stream_push(struct stream *s, struct err *e); /* sends if there are many */
 MUST_USE int stream_flush(struct stream *s, struct err *e);
 void stream_message(struct stream *s, enum mux_code code, struct slice text);
 

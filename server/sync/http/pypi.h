@@ -1,10 +1,11 @@
 /* pypi.h - the inside of the lister for the projects of a Python index that requirements select:
  * the requests, and what was chosen.
  *
- *   pypi.c         pages as they come, until nobody asks for more: the closure; requirements, and whose they become;
- *                  what was chosen as entries, and the pages that name it; doubts
- *   pypi_choose.c  which files of a project
- *   pypi_meta.c    what a file requires, also out of wheels where nothing lies beside them
+ *   pypi.c         reads pages until no project needs another one; keeps the requirements, and to
+ *                  which project each belongs; gives what was chosen as entries, with the pages that
+ *                  name it; reports doubts
+ *   pypi_choose.c  chooses files of a project
+ *   pypi_meta.c    finds what a file requires, also inside wheels without a metadata file next to them
  *
  * The result is a union: each requirement of anyone gets its newest versions, and so do each
  * project's requirements taken together. Files that cannot be installed together are still

@@ -75,7 +75,7 @@ struct upstream {
     struct set64 patched; /* digests that are not patched again */
     unsigned jobs;        /* on the disk pool */
 
-    /* download.c, of small files: downloads that wait for a batch, their number, their bytes */
+    /* download.c, small files: */
     struct list small; /* downloads that wait for a batch, their number, their bytes */
     size_t nsmall;
     uint64_t small_bytes;

@@ -1,7 +1,8 @@
 /* pull.h - one visit to an rsync daemon as a state machine: bytes in, bytes and events out; no
  * socket, no store.
  *
- *   handshake -> compatibility flags -> list -> requests and answers, in phases -> statistics -> goodbye
+ *   handshake -> compatibility flags -> list -> requests and answers, in phases -> statistics
+ *   -> goodbye
  *
  * In phase 0 every needed file is requested, with as many open requests as pull_may_ask() allows.
  * Files that arrived damaged are requested again in phase 1. pull_end_phase() says that there are

@@ -3,9 +3,9 @@
  *     g = scale * grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
  *     w -= lr * (m / c1 / (sqrt(v / c2) + eps) + decay * w),   c1 = 1 - b1^t, c2 = 1 - b2^t
  *
- * w are the master weights, and p, which the model computes with, becomes what convert_stochastic()
- * makes of them. With master NULL p is read as well: so for f32 and f64; 16-bit types train so too,
- * with less memory and more noise.
+ * w are the master weights. p, with which the model computes, becomes the result of
+ * convert_stochastic() on them. With master NULL, p is read as well: always for f32 and f64.
+ * 16-bit types can be trained so too, with less memory and more noise.
  *
  * cost     one pass: 28 bytes an element with f32 parameters, 30 with masters and a 16-bit copy
  * scale    one f64 in the backend's memory (clip_scale's); NaN skips the step: nothing changes
@@ -27,7 +27,7 @@ struct adamw_step {
     double decay;
     double correct1; /* c1 and c2, computed once a step */
     double correct2;
-    struct noise noise; /* of the 16-bit types: numbers are those of the whole model */
+    struct noise noise; /* for the 16-bit types: numbers count over the whole model */
 };
 
 int adamw_cpu(struct kstream *ks, enum dtype dt, void *p, void *master, void *m, void *v,

@@ -1,10 +1,11 @@
-/* attention_next.h - attention of one more token: its queries over the keys and values that were
- * kept of all before it.
+/* attention_next.h - attention of one more token: its queries over the cached keys and values of
+ * all tokens before it.
  *
- *     out = softmax(q k^T / sqrt(head_dim)) v, head by head, over the first `keys` rows of the cache, its own among them
+ *     out = softmax(q k^T / sqrt(head_dim)) v, head by head, over the first `keys` rows of the cache,
+ *     the token's own row among them
  *
- * What attention_forward() computes for the last of `keys` tokens, at the price of one row instead
- * of all.
+ * It computes what attention_forward() computes for the last of `keys` tokens, at the cost of one
+ * row instead of all.
  *
  * shapes   qkv [batch, heads + 2 * kv_heads, head_dim], of which the queries are read; cache
  *          [batch, seq, 2 * kv_heads, head_dim], k then v as in attention.h's rows, 1 <= keys <=

@@ -1,14 +1,14 @@
-/* convert.h - tensors from one type to another.
+/* convert.h - converts tensors from one type to another.
  *
  * convert              to the nearest, halves to the even one, in one rounding
  * convert_stochastic   from the accumulation type to dt: 16-bit types go up or down at random
  *                      (float16.h)
  *
- * The random bits are a function of the seed, the step and the element's number: `first` says which
- * number y[0] has, so a tensor may be converted in pieces. adamw() rounds its 16-bit parameters so:
- * who has the masters alone gets the same ones. With cols, y is part of a rectangle so wide, out of
- * a matrix whose rows have whole_cols elements: `first` is then the number of the rectangle's first
- * element, and y[0] is the element `skip` of it.
+ * The random bits are a function of the seed, the step and the element's number. `first` is the
+ * number of y[0], so a tensor may be converted in pieces. adamw() rounds its 16-bit parameters in
+ * this way: anyone who has only the masters gets the same ones. With cols, y is part of a
+ * rectangle of that width, out of a matrix whose rows have whole_cols elements: `first` is then
+ * the number of the rectangle's first element, and y[0] is its element `skip`.
  *
  * alias    nothing may overlap
  */
@@ -33,7 +33,7 @@ static inline HOST_DEVICE uint64_t noise_number(const struct noise *n, uint64_t 
     return n->first + (n->cols == 0 ? at : at / n->cols * n->whole_cols + at % n->cols);
 }
 
-/* Whether four elements from a multiple of four on are one draw. */
+/* Are four elements from a multiple of four on one draw? */
 static inline bool noise_in_fours(const struct noise *n)
 {
     return (n->first | n->cols | n->whole_cols | n->skip) % 4 == 0;
@@ -42,7 +42,7 @@ static inline bool noise_in_fours(const struct noise *n)
 /* The bits of the elements with the numbers 4 * four to 4 * four + 3. */
 static inline HOST_DEVICE struct philox noise_of_four(const struct noise *n, uint64_t four)
 {
-    /* "roun" keeps them apart from what else is drawn with the same seed. */
+    /* "roun" separates these draws from others with the same seed. */
     return philox_at(n->seed, (UINT64_C(0x726f756e) << 32) + n->step, four);
 }
 

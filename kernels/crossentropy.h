@@ -1,8 +1,8 @@
 /* crossentropy.h - loss[r] = -log softmax(logits[r])[target[r]], and its gradient in place of the
  * logits.
  *
- * Columns from vocab to stride are padding: they take no part and get gradient 0. A negative target
- * masks its row: loss 0, gradient 0.
+ * Columns from vocab to stride are padding: they do not count and get gradient 0. A negative
+ * target masks its row: loss 0, gradient 0.
  *
  * shapes   logits, dlogits [rows, stride]; target [rows] int32, below vocab; loss [rows] of
  *          dtype_accum(dt)
@@ -11,10 +11,10 @@
  *          one launch
  * scale    multiplies the gradient (1 / number of predictions), not the loss
  *
- * Where ranks share out the vocabulary, each has the logits of `vocab` tokens from number `first`
- * on, which may be none. Then _tally sums up what a rank has of each row, the ranks exchange their
- * tallies, and _join makes losses and gradients of all of them, added up in the order of the ranks:
- * the same bits on each.
+ * Where ranks divide the vocabulary, each has the logits of `vocab` tokens from number `first`
+ * on, maybe none. Then _tally summarises a rank's part of each row, the ranks exchange their
+ * tallies, and _join computes losses and gradients from all of them, added up in the order of the
+ * ranks: the same bits on each.
  *
  * shapes   tally [rows, CROSSENTROPY_TALLY] of dtype_accum(dt), as _tally of the same backend makes
  *          it; tallies [ranks, ...] of all ranks; target as above, of the whole vocabulary

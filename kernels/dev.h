@@ -1,17 +1,18 @@
-/* dev.h - element types, streams and memory: what every backend has beside its operations.
+/* dev.h - element types, streams and memory: what every backend has in addition to its
+ * operations.
  *
- * An operation is a function `<name>_cpu` with a twin `<name>_cuda` of the same type; ops.h gathers
- * them into tables. All of them take the stream first, run on it in order, and return 0 or E_CUDA /
- * E_SICK / E_UNSUPPORTED. On the CPU a stream is a formality and calls return when the work is
- * done; on CUDA they return when it is queued.
+ * An operation is a function `<name>_cpu` with a twin `<name>_cuda` of the same type; ops.h
+ * collects them in tables. All of them take the stream first, run on it in order, and return 0 or
+ * E_CUDA / E_SICK / E_UNSUPPORTED. On the CPU a stream is a formality, and calls return when the
+ * work is done; on CUDA they return when it is queued.
  *
- * memory   belongs to the backend that allocated it; on CUDA only mem_put and mem_get cross the
- *          border
+ * memory   belongs to the backend that allocated it; on CUDA only mem_put and mem_get copy between
+ *          host and device
  * dtypes   an operation's dt is the type of its tensors (activations, their gradients, parameters).
  *          Statistics (mean, rstd, lse, losses) and gradients of parameters are of dtype_accum(dt),
  *          sums over whole tensors are f64. Inside, values are widened to dtype_accum(dt) and
  *          rounded once, when they are stored
- * threads  one thread a stream
+ * threads  one per stream
  */
 #ifndef KERNELS_DEV_H
 #define KERNELS_DEV_H
@@ -42,36 +43,36 @@ static inline enum dtype dtype_accum(enum dtype dt)
 
 struct kstream;
 
-/* What a stream of CUDA's takes of the device's memory: half of it for products, half for sums. */
+/* The device memory that a CUDA stream takes: half of it for products, half for sums. */
 enum { CUDA_STREAM_BYTES = 128 << 20 };
 
-/* What the device said when an operation first failed, for people, with its place; "" when none
- * has. For E_CUDA and E_SICK: after them the device is of no more use to this process, and after
- * E_SICK to no other one. */
+/* The device's message when an operation first failed, for people, with its place; "" if none
+ * has. For E_CUDA and E_SICK: afterwards this process cannot use the device any more, and after
+ * E_SICK no other process can. */
 const char *fault_cpu(void);
 
 int stream_open_cpu(struct kstream **out);
 int stream_sync_cpu(struct kstream *ks);
-/* Every wait for the stream calls poll(arg) meanwhile, and gives up with its error. NULL ends that.
- * What fails so leaves work on the stream that may never end: nothing may be freed then. */
+/* Every wait for the stream calls poll(arg) repeatedly, and ends with its error. NULL stops that.
+ * After such a failure the stream may have work that never ends: nothing may be freed then. */
 void stream_watch_cpu(struct kstream *ks, int (*poll)(void *arg), void *arg);
 void stream_close_cpu(struct kstream **sp); /* NULL is fine */
 
-/* A mark on a stream, for another stream. What waits for an event that was never recorded does not
+/* A mark on a stream, for another stream. Waiting for an event that was never recorded does not
  * wait. */
 struct kevent;
 
 int event_open_cpu(struct kevent **out);
 void event_close_cpu(struct kevent **ep); /* NULL is fine */
-/* Marks what is queued on ks so far, in place of what it marked before. */
+/* Marks what is queued on ks so far; replaces its former mark. */
 int event_record_cpu(struct kevent *ev, struct kstream *ks);
-/* What is queued on ks from now on comes after what the event marks now. */
+/* What is queued on ks from now on runs after what the event marks now. */
 int event_wait_cpu(struct kevent *ev, struct kstream *ks);
 
 int mem_alloc_cpu(void **out, size_t size_bytes); /* zeroed, 256-byte aligned */
 void mem_free_cpu(void *p);
-int mem_room_cpu(size_t *free_bytes); /* what may still be allocated, about */
-/* Host memory that mem_get and mem_put copy at the wire's speed (pinned, on CUDA); not zeroed. */
+int mem_room_cpu(size_t *free_bytes); /* about how much can still be allocated */
+/* Host memory that mem_get and mem_put copy at full speed (pinned, on CUDA); not zeroed. */
 int host_alloc_cpu(void **out, size_t size_bytes);
 void host_free_cpu(void *p); /* NULL is fine */
 int mem_zero_cpu(struct kstream *ks, void *p, size_t size_bytes);
@@ -79,14 +80,14 @@ int mem_copy_cpu(struct kstream *ks, void *to, const void *from, size_t size_byt
 /* A rectangle: `rows` rows of row_bytes, so many bytes apart on either side. */
 int mem_copy_rows_cpu(struct kstream *ks, void *to, size_t to_step, const void *from,
                       size_t from_step, size_t row_bytes, int64_t rows);
-/* Host to device; `from` may be reused when it returns, but memory of host_alloc only behind what
- * waits for the stream. */
+/* Host to device; `from` may be reused when it returns, but memory of host_alloc only after a
+ * wait for the stream. */
 int mem_put_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
 /* Device to host; waits for the stream, so the bytes are there when it returns. */
 int mem_get_cpu(struct kstream *ks, void *to, const void *from, size_t size_bytes);
 
-/* Names a stretch of the calling thread's time for a profiler (NVTX, on CUDA); nested, and nothing
- * without one. */
+/* Names a period of the calling thread's time for a profiler (NVTX, on CUDA); can be nested, and
+ * does nothing without a profiler. */
 void range_begin_cpu(const char *name);
 void range_end_cpu(void);
 

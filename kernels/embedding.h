@@ -1,7 +1,7 @@
 /* embedding.h - y[r] = wte[token[r]] + wpe[r mod seq]: rows of two tables, added.
  *
- * Where ranks share out the vocabulary, a token that is another rank's is negative: a row of zeros
- * (and wpe), whose gradient goes to no row of dwte.
+ * Where ranks divide the vocabulary, a token of another rank is negative: it gives a row of zeros
+ * (and wpe), and its gradient goes to no row of dwte.
  *
  * shapes   token [rows] int32, each below vocab; wte [vocab, cols]; wpe [seq, cols] or NULL; y, dy
  *          [rows, cols]

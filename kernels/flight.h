@@ -1,13 +1,13 @@
-/* flight.h - the flight record: the last collectives of this process, for a person who must find
- * out why ranks hang.
+/* flight.h - the flight record: the last collectives of this process, for finding out why ranks
+ * hang.
  *
- * Every collective of every comm is one entry, numbered from 1 (comm.c writes them). Ranks make the
- * same collectives in the same order, so a number means the same collective on all ranks: the rank
- * that has not posted it is the one that the others wait for. Beside the entries stands the main
+ * Every collective of every comm is one entry, numbered from 1 (comm.c writes them). Ranks make
+ * the same collectives in the same order, so a number means the same collective on all ranks: the
+ * rank that has not posted it is the one that the others wait for. The record also has the main
  * thread's heartbeat.
  *
  * owns     struct flight is the comm's; flight_close() frees it
- * threads  one posts and completes; any may look and write at the same time
+ * threads  one posts and completes; any may read and write it out at the same time
  * errors   flight_write() returns -errno; it allocates nothing, so it also works in a process that
  *          is stuck
  */
@@ -41,23 +41,23 @@ struct flight_entry {
     uint64_t limit_ms; /* how long it may take */
 };
 
-/* What stands still, if anything does. */
+/* The operation that is stuck, if any. */
 struct flight_view {
     uint64_t posted;           /* the last number that was posted; 0: none */
     uint64_t returned;         /* the last one whose call has returned */
     uint64_t done;             /* the last one that is complete */
-    struct flight_entry waits; /* the oldest that is not complete; its seq is 0 when all are */
-    uint64_t beat_ns;          /* when the main thread was last seen to work */
-    uint64_t limit_ms;         /* what holds for an operation posted now */
+    struct flight_entry waits; /* the oldest incomplete one; seq 0 when all are complete */
+    uint64_t beat_ns;          /* when the main thread last made progress */
+    uint64_t limit_ms;         /* for an operation posted now */
 };
 
 struct flight;
 
-/* Operations may take as long as they like, until flight_allow(). */
+/* Operations have no time limit until flight_allow(). */
 struct flight *flight_open(void);
 void flight_close(struct flight **fp); /* NULL is fine */
 
-/* From the main thread, as are the two that follow. */
+/* From the main thread, as the two that follow. */
 uint64_t flight_post(struct flight *f, enum flight_op op, enum dtype dt, int64_t count,
                      const char *comm);
 /* The call that posted `seq` has returned. */
@@ -65,15 +65,15 @@ void flight_returned(struct flight *f, uint64_t seq);
 /* All up to and including `seq` are complete. */
 void flight_done(struct flight *f, uint64_t seq);
 void flight_beat(struct flight *f); /* NULL is fine */
-/* How long operations may take that are posted from now on. */
+/* The time limit of operations that are posted from now on. */
 void flight_allow(struct flight *f, uint64_t limit_ms);
 
 void flight_look(const struct flight *f, struct flight_view *out);
 const char *flight_op_name(enum flight_op op);
 const char *flight_dtype_name(enum dtype dt);
 size_t flight_bytes(const struct flight_entry *x);
-/* `head` (a line of JSON) and one line of JSON an entry, oldest first, to `path` by way of
- * `path`.part: whole or not there. */
+/* Writes `head` (a line of JSON) and one line of JSON per entry, oldest first, to `path`, by way
+ * of `path`.part: whole or not at all. */
 int flight_write(const struct flight *f, const char *path, const char *head);
 
 #endif

@@ -1,14 +1,12 @@
-/* float16.h - the two 16-bit floats as bits: bf16 (f32's range, 8 bits of precision), f16 (11 bits,
- * up to 65504).
+/* float16.h - the two 16-bit floats as bits: bf16 (f32's range, 8 bits of precision), f16 (11
+ * bits, up to 65504).
  *
- * widen         exact
- * round         to the nearest, halves to the even one
- * stochastic    up or down at random, so that many roundings of a value have its mean: `noise` is
- *               32 random bits. What is representable stays; below 2^-33, f16 has no room for the
- *               odds and says 0
+ * widen         exact round         to the nearest, halves to the even one stochastic    up or
+ * down at random, so that the mean of many roundings is the value: `noise` is 32 random bits.
+ *               Representable values stay; below 2^-33, f16 has no room for the odds and gives 0
  *
- * What is too large becomes infinite, NaN stays NaN. No compiler type is used: not every compiler
- * has them.
+ * Values that are too large become infinite, NaN stays NaN. No compiler type is used: not every
+ * compiler has them.
  */
 #ifndef KERNELS_FLOAT16_H
 #define KERNELS_FLOAT16_H
@@ -33,8 +31,7 @@ static inline HOST_DEVICE float float_of(uint32_t bits)
     return x;
 }
 
-/* Truncated, and odd where something was lost: rounding that to 16 bits gives what rounding x would
- * have given. */
+/* Truncated, and odd if a bit was lost: rounding that to 16 bits gives the same as rounding x. */
 static inline HOST_DEVICE float float_odd(double x)
 {
     float f = (float)x;
@@ -90,7 +87,7 @@ static inline HOST_DEVICE uint32_t f16_special(uint32_t magnitude)
 static inline HOST_DEVICE uint16_t f16_round(float x)
 {
     uint32_t u = float_bits(x), a = u & 0x7fffffffu;
-    /* Beside 0.5 an f32 has steps of 2^-24, as f16 has below its normal numbers. */
+    /* Near 0.5 an f32 has steps of 2^-24, as f16 has below its normal numbers. */
     uint32_t small = float_bits(float_of(a) + 0.5f) - float_bits(0.5f);
     uint32_t normal = (a - F16_BIAS + 0xfff + (a >> 13 & 1)) >> 13;
     uint32_t h = a >= F16_TOO_LARGE ? f16_special(a) : a < F16_NORMAL ? small : normal;

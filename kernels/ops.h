@@ -1,8 +1,8 @@
-/* ops.h - the operations of ops.def as tables, one a backend.
+/* ops.h - the operations of ops.def as tables, one per backend.
  *
- * A CUDA twin has its CPU twin's type to the letter: the compiler refuses the table otherwise. The
- * CUDA half is a shared object (trainer-cuda.so) opened at run time, so that the same program runs
- * where CUDA is not installed.
+ * A CUDA twin has exactly its CPU twin's type, or the compiler refuses the table. The CUDA half
+ * is a shared object (trainer-cuda.so) opened at run time, so that the same program runs where
+ * CUDA is not installed.
  *
  * threads  the tables are constant; kops_cuda() must first be called from one thread
  */
@@ -30,10 +30,9 @@
 struct kops {
     const char *name; /* "cpu", "cuda" */
     char device[96];  /* for people: the chip's name */
-    char place
-        [32]; /* and where it sits, as the kernel's log names it: "0000:19:00.0"; "" when not known */
+    char place[32]; /* and its place, as the kernel's log names it: "0000:19:00.0"; "" if unknown */
     size_t stream_bytes; /* of the device's memory that each stream takes */
-    bool bf16;           /* the device multiplies in it at full speed */
+    bool bf16;           /* the device multiplies bf16 at full speed */
 #define OP(name) __typeof__(name##_cpu) *name;
 #include "kernels/ops.def"
 #undef OP
@@ -42,7 +41,7 @@ struct kops {
 struct err;
 
 const struct kops *kops_cpu(void);
-/* On that device of the machine's. NULL without the shared object, a driver or the device; *e says
+/* For that device of the machine. NULL without the shared object, a driver or the device; *e says
  * which. */
 const struct kops *kops_cuda(int device, struct err *e);
 

@@ -1,5 +1,5 @@
-/* orthonormal.h - the columns of a tall matrix become orthonormal, and each spans what it did
- * together with those before it.
+/* orthonormal.h - makes the columns of a tall matrix orthonormal; the first columns, however
+ * many, still span the same space.
  *
  * Modified Gram-Schmidt: a column is projected twice against those before it, scaled to length 1
  * and projected once more, so columns that are nearly dependent end orthogonal as well. A column
@@ -16,14 +16,14 @@
 
 #include "kernels/philox.h"
 
-/* Of f32 and f64: a column of which less is left is dependent on those before it. */
+/* For f32 and f64: a column of which less is left depends on those before it. */
 #define ORTHONORMAL_LEAST_F32 0x1p-22
 #define ORTHONORMAL_LEAST_F64 0x1p-50
 
 /* An element of the direction that a dependent column is replaced by: in [-1, 1). */
 static inline HOST_DEVICE double orthonormal_noise(uint64_t seed, int64_t row, int64_t col)
 {
-    /* "orth" keeps them apart from what else is drawn with the same seed. */
+    /* "orth" separates these draws from others with the same seed. */
     struct philox r = philox_at(seed, (UINT64_C(0x6f727468) << 32) + (uint64_t)col, (uint64_t)row);
 
     return (double)(int32_t)r.v[0] * 0x1p-31;

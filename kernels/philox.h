@@ -1,8 +1,8 @@
-/* philox.h - random numbers without state: a function of a key (the seed) and a counter (which
- * number).
+/* philox.h - random numbers without state: a function of a key (the seed) and a counter (the
+ * number's index).
  *
- * Any number can be had at any time, so a resumed run draws what the unbroken one would have drawn;
- * CPU and CUDA draw the same bits.
+ * Any number can be computed at any time, so a resumed run draws what the uninterrupted one would
+ * have drawn; CPU and CUDA draw the same bits.
  *
  * source   Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3": Philox4x32-10
  */

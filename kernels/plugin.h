@@ -1,18 +1,18 @@
-/* plugin.h - the shared objects beside the program: trainer-cuda.so, trainer-nccl.so,
+/* plugin.h - the shared objects next to the program: trainer-cuda.so, trainer-nccl.so,
  * trainer-mpi.so.
  *
- * Each exports one function; everything else it needs stays inside it, so the program links none of
- * their libraries. They are looked for where the program lies, then in ../lib/mirrord beside it;
- * nowhere a job's environment could point.
+ * Each exports one function and keeps everything else inside, so the program links none of their
+ * libraries. They are looked for in the program's folder, then in ../lib/mirrord relative to it;
+ * never where a job's environment could point.
  *
- * threads  one at a time; what was opened stays open
+ * threads  one at a time; an opened one stays open
  */
 #ifndef KERNELS_PLUGIN_H
 #define KERNELS_PLUGIN_H
 
 #include "kernels/comm.h"
 
-/* What they export. `why` gets a sentence when they fail. */
+/* Their exports. `why` gets a sentence when they fail. */
 typedef int plugin_cuda_fn(int device, struct kops *out, char *why, size_t room); /* plugin_cuda */
 typedef int plugin_mpi_fn(const struct kops *k, bool ordered, struct comm **out, char *why,
                           size_t room); /* plugin_mpi */

@@ -1,5 +1,5 @@
-/* reduce.h - sums over whole buffers, in f64 and always in the same order; and what clipping makes
- * of them.
+/* reduce.h - sums over whole buffers, in f64 and always in the same order; and the scale for
+ * gradient clipping.
  *
  * sum_add      *out += sum of x
  * sumsq_add    *out += sum of x^2; several buffers add up to one squared norm
@@ -7,8 +7,8 @@
  *              when max_norm <= 0. NaN when the norm is not finite, as it is when one gradient is
  *              not: adamw() then leaves its parameters alone
  *
- * With the loss scaled by s (f16), the gradients are s times too large: unscale is 1 / s, and
- * nobody has to walk over them for it. 1 otherwise.
+ * With the loss scaled by s (f16), the gradients are s times too large: unscale is 1 / s, so no
+ * pass over them is needed for it. It is 1 otherwise.
  *
  * memory   out, norm, scale and sumsq are f64 in the backend's memory, so that nothing waits for
  *          the host

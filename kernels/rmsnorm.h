@@ -4,8 +4,8 @@
  * alias    nothing may overlap
  * adds     backward adds to dx and dg: dx is the gradient of the residual stream that x was read
  *          from
- * sums     backward adds the columns of dx, as it leaves them, to dsum: the gradient of a bias that
- *          was added to x on its way here. NULL: not wanted
+ * sums     backward adds the columns of dx, as it writes them, to dsum: the gradient of a bias
+ *          that was added to x before. NULL: not needed
  * cost     forward one read and one write of the matrix; backward three reads (dy, x, dx) and one
  *          write
  * errors   E_UNSUPPORTED on CUDA: more than 8192 columns

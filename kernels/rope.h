@@ -1,14 +1,15 @@
-/* rope.h - rotary positions: the queries and keys of a packed qkv, turned by their token's
+/* rope.h - rotary positions: turns the queries and keys of a packed qkv by their token's
  * position, in place.
  *
- * With half = head_dim / 2, elements i and i + half of a head are one pair (the "rotate half" order
- * of the Hub's Llama and GPT-NeoX checkpoints), and the token at position t turns it by an angle of
- * its own:
+ * With half = head_dim / 2, elements i and i + half of a head are one pair (the "rotate half"
+ * order of the Hub's Llama and GPT-NeoX checkpoints). The token at position t turns each pair by
+ * its own angle:
  *
- *     x[i]' = x[i] cos[t][i] - x[i + half] sin[t][i],   x[i + half]' = x[i + half] cos[t][i] + x[i] sin[t][i]
+ *     x[i]' = x[i] cos[t][i] - x[i + half] sin[t][i]
+ *     x[i + half]' = x[i + half] cos[t][i] + x[i] sin[t][i]
  *
- * Backward turns a gradient by the opposite angles. Values are left as they are. What the angles
- * are (theta, Llama-3's scaling) is the caller's knowledge: it makes the tables once.
+ * Backward turns a gradient by the opposite angles. Values are not changed. The caller knows the
+ * angles (theta, Llama-3's scaling) and makes the tables once.
  *
  * shapes   qkv, dqkv as attention.h says; cos, sin [seq, head_dim / 2], of dtype_accum(dt)
  * errors   E_UNSUPPORTED: an odd head_dim

@@ -1,4 +1,4 @@
-/* swiglu.h - y = gate * sigmoid(gate) * up, where a row of x is [gate, up]: one matmul made both.
+/* swiglu.h - y = gate * sigmoid(gate) * up, where a row of x is [gate, up], both from one matmul.
  *
  * shapes   x, dx [rows, 2 * cols]; y, dy [rows, cols]
  * alias    dx may be x

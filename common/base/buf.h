@@ -1,7 +1,7 @@
-/* buf.h - bytes that grow, up to a stated maximum.
+/* buf.h - bytes that grow up to a stated maximum.
  *
- * A buf keeps its first error (E_TOOBIG past `max`); later appends do nothing, so ten appends need
- * one check at the end.
+ * A buf keeps its first error (E_TOOBIG above `max`); later appends do nothing, so ten appends
+ * need one check at the end.
  *
  * owns     its memory; buf_free() releases it and leaves an empty buf of the same maximum
  * threads  one at a time
@@ -26,11 +26,11 @@ struct buf {
 #define BUF_INIT(max_bytes) ((struct buf){.max = (max_bytes)})
 
 void buf_add(struct buf *b, const void *p, size_t n);
-/* s behind its length in so many bytes, for slice_counted(); E_TOOBIG: they do not hold it. */
+/* s after its length in so many bytes, for slice_counted(); E_TOOBIG: the length does not fit. */
 void buf_counted(struct buf *b, unsigned bytes, struct slice s);
 void buf_addf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buf_vaddf(struct buf *b, const char *fmt, va_list ap);
-/* At least n writable bytes at the end, or NULL past the maximum; then buf_grew() says how many
+/* At least n writable bytes at the end, or NULL above the maximum; then buf_grew() says how many
  * were used. */
 char *buf_room(struct buf *b, size_t n);
 void buf_grew(struct buf *b, size_t n);

@@ -1,7 +1,7 @@
-/* check.h - assertions that stay in, and compiler hints.
+/* check.h - assertions that stay in release builds, and compiler hints.
  *
- * CHECK is for our own mistakes (a caller broke a contract). Bytes from outside are judged with
- * `if` and an error.
+ * CHECK is for our own bugs (a caller broke a contract). Bytes from outside are judged with `if`
+ * and an error.
  */
 #ifndef COMMON_BASE_CHECK_H
 #define COMMON_BASE_CHECK_H
@@ -26,7 +26,7 @@ void *mem_array(size_t count, size_t size_bytes) __attribute__((malloc, returns_
 char *mem_strdup(const char *s) __attribute__((malloc, returns_nonnull));
 #define NEW(type) ((type *)mem_new(sizeof(type)))
 
-/* Sums and products of outside numbers: false on overflow, *out untouched. */
+/* Sums and products of numbers from outside: false on overflow, and *out is not changed. */
 MUST_USE static inline bool add_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
     uint64_t r;

@@ -1,8 +1,7 @@
-/* dice.h - xorshift64 (Marsaglia, Xorshift RNGs, 2003): enough to spread load, to draw lots, to
- * make noise. No secret comes from it.
+/* dice.h - xorshift64 (Marsaglia, Xorshift RNGs, 2003): random enough to spread load, draw lots
+ * and make noise. Not for secrets.
  *
- * The state is the caller's, whatever it is seeded with, but never 0; what is seeded alike falls
- * alike.
+ * The caller owns the state and seeds it with any value but 0. Equal seeds give equal sequences.
  */
 #ifndef COMMON_BASE_DICE_H
 #define COMMON_BASE_DICE_H

@@ -1,8 +1,8 @@
-/* endian.h - numbers as bytes: be_*() the highest byte first (keys, rows and wires of ours), le_*()
- * the lowest (formats of others).
+/* endian.h - numbers as bytes: be_*() with the highest byte first (our keys, rows and protocols),
+ * le_*() with the lowest first (formats of others).
  *
- * `bytes` is 1 to 8; no alignment is assumed. At the end of a buf: buf_be(), buf_le(); from the
- * front of a slice: slice_be(), slice_le(), which look whether there is enough.
+ * `bytes` is 1 to 8; no alignment is assumed. buf_be() and buf_le() append to a buf. slice_be()
+ * and slice_le() read from the front of a slice, and check that there are enough bytes.
  */
 #ifndef COMMON_BASE_ENDIAN_H
 #define COMMON_BASE_ENDIAN_H

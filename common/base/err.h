@@ -5,7 +5,7 @@
  * line: `return err_set(e, E_IO, "...")`.
  *
  * owns     struct err is plain memory of the caller; NULL is accepted everywhere
- * threads  none shared: there is no thread-local last error, work hops threads here
+ * threads  nothing shared: there is no thread-local last error, since work moves between threads
  */
 #ifndef COMMON_BASE_ERR_H
 #define COMMON_BASE_ERR_H
@@ -27,7 +27,7 @@ int err_set(struct err *e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* From errno: picks E_NOSPACE, E_NOTFOUND, E_EXISTS, E_DENIED or E_IO, and says "<what>:
  * <strerror>". */
 int err_sys(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* Puts "<prefix>: " before a text that is set; returns e->code. */
+/* Puts "<prefix>: " before the text; returns e->code. */
 int err_prefix(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void err_clear(struct err *e);
 

@@ -1,7 +1,7 @@
-/* list.h - doubly linked, intrusive, circular: the node lives inside your struct. No allocation,
- * O(1) removal.
+/* list.h - doubly linked, intrusive, circular lists: the node is a field of your struct. No
+ * allocation, O(1) removal.
  *
- * A zeroed node is "in no list" (list_linked is false). A head must be list_init()ed.
+ * A zeroed node is in no list (list_linked is false). A head needs list_init().
  */
 #ifndef COMMON_BASE_LIST_H
 #define COMMON_BASE_LIST_H

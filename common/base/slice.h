@@ -57,10 +57,10 @@ bool slice_ieq(struct slice a, struct slice b); /* ASCII letters without case */
 int slice_cmp(struct slice a, struct slice b);  /* as memcmp, the shorter first */
 bool slice_starts(struct slice s, struct slice prefix);
 bool slice_ends(struct slice s, struct slice suffix);
-/* What stands before the first `sep`; *rest moves behind it. Without one: all of it, and *rest
+/* The part before the first `sep`; *rest moves past it. Without one: everything, and *rest
  * becomes empty. */
 struct slice slice_cut(struct slice *rest, char sep);
-/* What binary rows and messages begin with is cut off; false: there is not enough. */
+/* Cuts the first n bytes off, for binary rows and messages; false: there are fewer. */
 MUST_USE bool slice_take(struct slice *rest, size_t n, struct slice *out);
 MUST_USE bool slice_be(struct slice *rest, unsigned bytes, uint64_t *out);
 MUST_USE bool slice_le(struct slice *rest, unsigned bytes, uint64_t *out);
@@ -68,14 +68,14 @@ MUST_USE bool slice_counted(struct slice *rest, unsigned bytes,
                             struct slice *out); /* of buf_counted() */
 /* Index of the first c, or -1. */
 ptrdiff_t slice_find(struct slice s, char c);
-/* Index behind the last c; 0 without: of "a/b/c" and '/' that of "c". */
+/* The index after the last c; 0 without one: of "a/b/c" and '/' that of "c". */
 size_t slice_behind(struct slice s, char c);
 struct slice slice_trim(struct slice s); /* without blanks and tabs at both ends */
-/* Decimal digits only, no sign, no blank; false when empty, other bytes, or more than 64 bits. */
+/* Only decimal digits, no sign, no blank; false when empty, with other bytes, or above 64 bits. */
 MUST_USE bool slice_u64(struct slice s, uint64_t *out);
 MUST_USE bool slice_hex(struct slice s, uint8_t *out,
                         size_t out_bytes); /* exactly 2 * out_bytes digits */
-/* v in decimal, written into `room`. Printing is a tenth of a small answer's CPU. */
+/* v in decimal, written into `room`. Printing is a tenth of a small response's CPU. */
 enum { U64_DIGITS = 20 };
 struct slice slice_of_u64(char room[U64_DIGITS], uint64_t v);
 uint64_t slice_hash(struct slice s); /* not for untrusted persistence */

@@ -1,4 +1,4 @@
-/* state.h - a state machine as a table: which state may follow which, and what each is called.
+/* state.h - a state machine as a table: each state's name, and which states may follow it.
  *
  *   static const struct state door[] = {
  *       [DOOR_SHUT] = {"shut", STATE(DOOR_OPEN) | STATE(DOOR_LOCKED)},
@@ -9,8 +9,8 @@
  *
  *   d->state = state_step(&door_states, d->state, DOOR_OPEN);
  *
- * A transition that the table lacks is our own mistake: state_step() names both states and aborts.
- * Unit tests hold each table against its drawing (tests/harness/states.h).
+ * A transition that the table lacks is a bug of ours: state_step() names both states and aborts.
+ * Unit tests compare each table with its drawing (tests/harness/states.h).
  */
 #ifndef COMMON_BASE_STATE_H
 #define COMMON_BASE_STATE_H
@@ -19,11 +19,11 @@
 
 struct state {
     const char *name;
-    uint32_t next; /* a set: STATE() of each that may follow; 0: it is an end */
+    uint32_t next; /* a set: STATE() of each that may follow; 0: a final state */
 };
 
 struct state_table {
-    const char *what; /* is in these states */
+    const char *what; /* what has these states */
     const struct state *of;
     unsigned count;
 };

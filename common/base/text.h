@@ -1,4 +1,4 @@
-/* text.h - text in an array of the caller's, where nothing may be allocated. */
+/* text.h - text in a fixed array of the caller, where nothing may be allocated. */
 #ifndef COMMON_BASE_TEXT_H
 #define COMMON_BASE_TEXT_H
 
@@ -8,8 +8,7 @@
 
 #include "common/base/check.h"
 
-/* After what is there, as far as there is room. Inline: a plugin has it without the rest of
- * common/. */
+/* Appends as far as there is room. Inline: a plugin has it without the rest of common/. */
 static inline PRINTF_LIKE(3, 4) void text_addf(char *text, size_t room, const char *fmt, ...)
 {
     size_t n = strlen(text);

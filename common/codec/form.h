@@ -9,14 +9,15 @@
 
 #include "common/base/arena.h"
 
-enum { FORM_FIELDS_MAX = 4096 }; /* in a body that names paths: what a loop may read in one turn */
+/* in a body that names paths: as many as a loop may read in one turn */
+enum { FORM_FIELDS_MAX = 4096 };
 
-/* No more fields than that, empty ones too? Looks no further than it has to. */
+/* Has it at most so many fields, including empty ones? Stops reading as soon as it knows. */
 bool form_within(struct slice form, size_t max);
-/* Cuts the next field off. False: there is none. Both raw. */
+/* Removes the next field from *rest; name and value are raw. False: there is none. */
 MUST_USE bool form_next(struct slice *rest, struct slice *name, struct slice *value);
-/* '+' is a blank, escapes are decoded, once; p == NULL: badly escaped, or longer than max. */
+/* '+' is a blank, escapes are decoded once; p == NULL: badly escaped, or longer than max. */
 struct slice form_value(struct slice raw, size_t max, struct arena *a);
-/* The next field of that name, decoded; *rest moves behind it. p == NULL: there is none. */
+/* The next field of that name, decoded; *rest moves past it. p == NULL: none. */
 struct slice form_find(struct slice *rest, const char *name, size_t max, struct arena *a);
 #endif

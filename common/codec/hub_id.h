@@ -1,4 +1,4 @@
-/* hub_id.h - how a Hub's repositories and their commits are spelled.
+/* hub_id.h - checks the names of Hub repositories and of their commits.
  *
  * threads  any; pure
  * source   huggingface_hub, and the Hub's answers (docs/protocols/hf.md)
@@ -12,7 +12,7 @@
 bool hf_is_name(struct slice s);
 /* One or two of them. */
 bool hf_is_id(struct slice id);
-/* 40 small hex digits. */
+/* 40 lower-case hex digits. */
 bool hf_is_commit(struct slice rev);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "common/base/slice.h"
 
-/* False when it is none, or before 1970 or after 2200. */
+/* False when it is not a time, or before 1970 or after 2200. */
 MUST_USE bool isotime_parse(struct slice text, int64_t *unix_ns);
 
 #endif

@@ -1,9 +1,9 @@
-/* jread.h - what a parsed document (jansson) has: a value of another kind is as if it were not
- * there. Writing is jwrite.h's.
+/* jread.h - reads parsed JSON documents (jansson): a value of the wrong type counts as missing.
+ * jwrite.h writes.
  *
- * A document that is none, or has no such member, is NULL, and asked like any other. Texts are
- * borrowed while the document lives; parsed with JSON_ALLOW_NUL they may hold NUL. Numbers are
- * whole, from 0 on; where there is none *out stays.
+ * An invalid document or a missing member is NULL, and NULL is accepted like a document. Texts
+ * are borrowed while the document lives; after parsing with JSON_ALLOW_NUL they may hold NUL.
+ * Numbers are integers from 0 on; if there is none, *out does not change.
  */
 #ifndef COMMON_CODEC_JREAD_H
 #define COMMON_CODEC_JREAD_H
@@ -12,16 +12,17 @@
 
 #include "common/base/slice.h"
 
-/* A document from outside. NULL: it is none, or has more than values_max of values: "{}," takes
- * some 250 bytes of memory, so that a bound for its text is none for it. */
+/* Parses a document from outside. NULL: it is invalid, or has more than values_max values. The
+ * limit is needed because "{}," takes some 250 bytes of memory, so a limit of the text alone
+ * would not limit memory. */
 json_t *jread_parse(struct slice text, size_t flags, size_t values_max);
-/* More than a text of so many bytes has that says something. */
+/* A number of values that no meaningful text of this size exceeds. */
 size_t jread_values_of(size_t text_bytes);
 
-struct slice jread_slice(const json_t *v); /* p == NULL: no text */
+struct slice jread_slice(const json_t *v); /* p == NULL: not a text */
 bool jread_count(const json_t *v, uint64_t *out);
 
-/* Of an object's member. */
+/* A member of an object. */
 struct slice jread_text(const json_t *o, const char *key);
 bool jread_u64(const json_t *o, const char *key, uint64_t *out);
 

@@ -1,17 +1,18 @@
-/* multipart.h - a body of several parts, one behind the other (multipart/form-data), as it comes:
- * bytes in, events out.
+/* multipart.h - parses a body of several parts (multipart/form-data) as it arrives: bytes in,
+ * events out.
  *
- * Strict, because two readers must not take one body for two things: lines end in CRLF, nothing
- * stands before the first boundary, a boundary's line has nothing behind it, the last one closes. A
- * part's data is told as it comes; only what may become a boundary is held back.
+ * It is strict, because two parsers must not read one body in two ways: lines end in CRLF,
+ * nothing precedes the first boundary, nothing follows a boundary on its line, and the last
+ * boundary is required. A part's data is passed on as it arrives; only bytes that may become a
+ * boundary are held back.
  *
  *     multipart_begin(&m, boundary, &events, arg);
  *     rc = multipart_feed(&m, bytes, &e); ...; rc = multipart_end(&m, &e); multipart_fini(&m);
  *
  * owns     a part's texts are borrowed during on_part
  * threads  one at a time; pure
- * errors   E_PROTOCOL: no such body; E_TOOBIG: more parts, or a longer head, than there may be;
- *          what events give. It is over then
+ * errors   E_PROTOCOL: not such a body; E_TOOBIG: more parts, or a longer header, than allowed;
+ *          any result of an event. After an error the parser is done
  * source   RFC 2046 5.1, RFC 7578, RFC 8187 (filename*)
  */
 #ifndef COMMON_CODEC_MULTIPART_H
@@ -42,27 +43,28 @@ struct multipart {
     const struct multipart_events *ev;
     void *arg;
     enum multipart_state {
-        MULTIPART_FRONT,  /* nothing but a boundary may come */
-        MULTIPART_BEHIND, /* a boundary was: its line's end, or the sign that it was the last */
+        MULTIPART_FRONT, /* only a boundary may come */
+        /* after a boundary: the end of its line, or the sign that it was the last */
+        MULTIPART_BEHIND,
         MULTIPART_HEAD,
         MULTIPART_DATA,
         MULTIPART_OVER,
     } state;
-    char line[4 + MULTIPART_BOUNDARY_MAX]; /* CR LF - - boundary: CR stands nowhere else in it */
+    char line[4 + MULTIPART_BOUNDARY_MAX]; /* CR LF - - boundary: CR occurs nowhere else in it */
     size_t line_bytes;
-    size_t matched; /* bytes of it that were held back */
+    size_t matched; /* its bytes that are held back */
     char behind[2];
     size_t behind_bytes;
     struct buf head;
     size_t parts;
 };
 
-/* Of a Content-Type field. False: not multipart/form-data, or no boundary that can be. */
+/* From a Content-Type field. False: not multipart/form-data, or an invalid boundary. */
 MUST_USE bool multipart_boundary(struct slice content_type, struct arena *a, struct slice *out);
 void multipart_begin(struct multipart *m, struct slice boundary, const struct multipart_events *ev,
                      void *arg);
 MUST_USE int multipart_feed(struct multipart *m, struct slice bytes, struct err *e);
-/* Was it whole? */
+/* Was the body complete? */
 MUST_USE int multipart_end(const struct multipart *m, struct err *e);
 void multipart_fini(struct multipart *m);
 

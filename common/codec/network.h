@@ -10,10 +10,10 @@
 
 struct network {
     uint8_t address[16];
-    unsigned bits; /* 0 .. 128 that count */
+    unsigned bits; /* 0 .. 128, the length of the prefix */
 };
 
-/* "10.0.0.0/8", "fd00::/8", "192.0.2.7"; false for anything else, and for bits set behind the
+/* "10.0.0.0/8", "fd00::/8", "192.0.2.7"; false for anything else, and for bits set after the
  * mask. */
 MUST_USE bool network_parse(struct slice text, struct network *out);
 bool network_has(const struct network *n, const uint8_t address[16]);

@@ -1,13 +1,13 @@
-/* safetensors.h - the Hub's file of tensors: u64 LE header length | JSON header | data.
+/* safetensors.h - the Hub's file format for tensors: u64 LE header length | JSON header | data.
  *
- * The reader is strict, for files come from strangers: the tensors must tile the data exactly (no
- * hole, no overlap, nothing left over), shapes must multiply to the bytes they claim, and the
- * header must be a JSON object of bounded size, depth and count, without duplicate keys. The writer
- * emits what the reference implementation would: larger element types first, then by name, the
- * header padded with blanks so that the data are 8-byte aligned.
+ * The reader is strict, because files come from strangers: the tensors must tile the data exactly
+ * (no hole, no overlap, nothing left over), shapes must multiply to the stated bytes, and the
+ * header must be a JSON object of limited size, depth and count, without duplicate keys. The
+ * writer's output equals the reference implementation's: larger element types first, then by
+ * name, and the header padded with blanks so that the data are 8-byte aligned.
  *
- * The file is read, not mapped: one that is cut or fails under the reader is an error, not a
- * signal.
+ * The file is read, not mapped: a file that is truncated or fails during a read is an error, not
+ * a signal.
  *
  * owns     struct safetensors holds its file open; tensors are borrowed until safetensors_close()
  * threads  any number may read one struct safetensors
@@ -55,7 +55,7 @@ struct st_tensor {
 
 struct safetensors;
 
-/* `head` is the file's beginning and must hold the whole header; no data are looked at. */
+/* `head` is the file's beginning and must hold the whole header; the data are not read. */
 MUST_USE int safetensors_parse(struct slice head, uint64_t file_bytes, struct safetensors **out,
                                struct err *e);
 MUST_USE int safetensors_open(const char *path, struct safetensors **out, struct err *e);
@@ -65,15 +65,15 @@ size_t safetensors_count(const struct safetensors *s);
 const struct st_tensor *safetensors_at(const struct safetensors *s, size_t i); /* sorted by name */
 const struct st_tensor *safetensors_find(const struct safetensors *s, struct slice name);
 uint64_t safetensors_header_bytes(const struct safetensors *s); /* before the first data byte */
-/* n of the tensor's bytes from number `from` on, of an opened file. */
+/* Reads n of the tensor's bytes from offset `from`, of an opened file. */
 MUST_USE int safetensors_read(const struct safetensors *s, const struct st_tensor *t, uint64_t from,
                               void *to, size_t n, struct err *e);
 
 const char *st_dtype_name(enum st_dtype dt);
 
-/* Sorts `t` into the order in which their data must follow the header, fills in begin and
- * size_bytes, and appends the header. `format` is the metadata that transformers insists on ("pt");
- * NULL leaves it out. */
+/* Sorts `t` into the order in which their data must follow the header, sets begin and size_bytes,
+ * and appends the header. `format` is the metadata that transformers requires ("pt"); NULL omits
+ * it. */
 MUST_USE int safetensors_header(struct st_tensor *t, size_t n, const char *format, struct buf *out,
                                 struct err *e);
 

@@ -1,14 +1,15 @@
-/* settings.h - files in libconfuse's syntax, read into a tree of sections and texts, each with the
- * place where it stands.
+/* settings.h - reads files in libconfuse's syntax into a tree of sections and texts, each with
+ * its place in the file.
  *
- * A grammar says which sections and keys there are; what the texts mean is the caller's.
+ * A grammar lists the sections and keys; the caller interprets the texts.
  * include("conf.d/x.conf") is ours: a glob, relative to the including file, in sorted order, read
- * after it. Unknown keys (with the nearest name), keys, titles and sections of which there is one
- * written twice, unset variables are errors: "file:line: what, why, what to do".
+ * after it. These are errors: unknown keys (with the nearest name), a repeated key or title, a
+ * repeated section that may occur once, unset variables. Their form is "file:line: what, why,
+ * what to do".
  *
  * owns     everything lives in the caller's arena; a grammar outlives its trees
- * threads  one at a time in the whole process (libconfuse's lexer is global): a lock inside sees to
- *          it
+ * threads  one at a time in the whole process, because libconfuse's lexer is global: a lock inside
+ *          ensures it
  * errors   E_CONFIG
  */
 #ifndef COMMON_CODEC_SETTINGS_H
@@ -25,7 +26,7 @@ struct settings_key {
 enum settings_times {
     SETTINGS_ONCE,
     SETTINGS_MANY,
-    SETTINGS_TITLED, /* many, each with a title of its own */
+    SETTINGS_TITLED, /* any number, each with its own title */
 };
 
 struct settings_section { /* the first of a grammar is the file itself */
@@ -39,10 +40,10 @@ struct settings_section { /* the first of a grammar is the file itself */
 struct settings_grammar {
     const struct settings_section *sections;
     size_t nsections;
-    const char *manual; /* where to read on: "mirrord.conf(5)" */
-    const char *absent; /* what to do when there is no such file */
+    const char *manual; /* where to read more: "mirrord.conf(5)" */
+    const char *absent; /* what to do if the file does not exist */
     bool includes;
-    bool long_texts; /* a text in quotes may go over several lines */
+    bool long_texts; /* a quoted text may go over several lines */
 };
 
 struct settings_place {
@@ -60,39 +61,39 @@ struct settings_node { /* one section as written */
     const struct settings_grammar *grammar;
     const struct settings_section *is;
     unsigned section;  /* its index in the grammar */
-    const char *title; /* "" without */
+    const char *title; /* "" if it has none */
     struct settings_place at;
-    struct settings_given **given; /* by key, as the grammar orders them; NULL: not written */
+    struct settings_given **given; /* by key, in the grammar's order; NULL: not in the file */
     bool *written;                 /* also true for an empty list */
     struct settings_node *child, *next;
 };
 
 MUST_USE int settings_read(const struct settings_grammar *g, const char *path, struct arena *a,
                            struct settings_node **out, struct err *e);
-/* One in which nothing is written; not among the parent's children yet. */
+/* An empty section, not yet among the parent's children. */
 struct settings_node *settings_empty(const struct settings_node *parent, unsigned section,
                                      struct arena *a);
 
-/* The first of its sections of that kind, NULL when there is none; and how many there are. */
+/* The first of its sections of that kind, or NULL; and their number. */
 const struct settings_node *settings_child(const struct settings_node *parent, unsigned section);
 size_t settings_children(const struct settings_node *parent, unsigned section);
 
-/* What is written for a key: the first of a list; NULL when it is not. The key must be one of the
- * section's. */
+/* The text of a key, the first of a list; NULL when it is not in the file. The section must have
+ * this key. */
 const struct settings_given *settings_given(const struct settings_node *nd, const char *key);
 bool settings_written(const struct settings_node *nd, const char *key);
-/* Its text, `otherwise` when it is not written. nd NULL: a section in which nothing is. */
+/* Its text, or `otherwise` when it is not in the file. nd NULL: an empty section. */
 const char *settings_text(const struct settings_node *nd, const char *key, const char *otherwise);
-/* All of a list, NULL behind the last. */
+/* All of a list, ends with NULL. */
 const char **settings_texts(const struct settings_node *nd, const char *key, struct arena *a,
                             size_t *n);
-/* Where the key stands, or the section when it is not written. */
+/* The place of the key, or of the section when the key is not in the file. */
 struct settings_place settings_where(const struct settings_node *nd, const char *key);
-/* true, yes, on; false, no, off. False: another word. */
+/* true, yes, on; false, no, off. False: anything else. */
 MUST_USE bool settings_truth(const char *text, bool *out);
 /* "file:line: <text>", E_CONFIG. */
 int settings_wrong(struct settings_place at, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* `key = "text", it <why>`, where the key stands. */
+/* `key = "text", it <why>`, with the place of the key. */
 int settings_bad(const struct settings_node *nd, const char *key, const char *why, struct err *e);
 
 #endif

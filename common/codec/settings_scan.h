@@ -1,9 +1,10 @@
-/* settings_scan.h - a configuration text made safe for libconfuse.
+/* settings_scan.h - makes a configuration text safe for libconfuse.
  *
- * libconfuse's lexer counts the line of a comment twice, keeps its state when a string or comment
- * is left open (so that the next parse in this process begins inside it), takes a file that ends
- * inside a section, a URL without quotes for a comment, and an unset variable for an empty text.
- * Here comments become blanks, and whatever else it would trip over is an error with its line.
+ * libconfuse's lexer has five faults: it counts the line of a comment twice; it keeps its state
+ * when a string or comment is not closed, so that the next parse in this process begins inside
+ * it; it accepts a file that ends inside a section; it takes an unquoted URL for a comment; and
+ * it takes an unset variable for an empty text. This module turns comments into blanks, and
+ * reports everything else that the lexer would get wrong as an error with its line.
  *
  * threads  any (reads the environment)
  */
@@ -13,8 +14,8 @@
 #include "common/base/err.h"
 #include "common/base/slice.h"
 
-/* Changes text in place. long_texts: those in quotes may go over several lines, at the price that
- * one left open is found at the end. The error reads "file:line: what, why, what to do". */
+/* Changes text in place. long_texts: quoted texts may go over several lines; then an unclosed one
+ * is noticed only at the end. The error reads "file:line: what, why, what to do". */
 MUST_USE int settings_scan(const char *file, char *text, size_t n, bool long_texts, struct err *e);
 
 #endif

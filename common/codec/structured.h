@@ -1,7 +1,7 @@
-/* structured.h - dictionaries of Structured Fields (RFC 9651), member by member.
+/* structured.h - parses dictionaries of Structured Fields (RFC 9651), member by member.
  *
- * The whole field is checked: whoever reads a member of one that turns out to be none at its end
- * forgets what was read.
+ * The whole field is checked. If it turns out to be invalid at its end, the caller must discard
+ * the members that it has read.
  *
  * threads  pure functions
  */
@@ -24,7 +24,7 @@ struct structured_member {
     int64_t integer;
 };
 
-/* Takes the next member off *rest. 1: there is one; 0: there are no more; -1: this is no
+/* Removes the next member from *rest. 1: there is one; 0: there are no more; -1: not a
  * dictionary. */
 MUST_USE int structured_next(struct slice *rest, struct structured_member *out);
 

@@ -1,5 +1,5 @@
-/* called.h - what others call some bytes: by SHA-256, as all is named here, by SHA-512, or not at
- * all. */
+/* called.h - how another system names some bytes: by SHA-256, as this one does, by SHA-512, or by
+ * neither. */
 #ifndef COMMON_HASH_CALLED_H
 #define COMMON_HASH_CALLED_H
 

@@ -1,8 +1,8 @@
-/* digest.h - SHA-256: the name of everything.
+/* digest.h - SHA-256, by which all blobs are named.
  *
- * struct digest is a plain value (32 bytes). A hasher runs over a stream; with `chunk_bytes` it
- * also yields the digest of every chunk (the chunk list: docs/protocols/peers.md). The algorithm is
- * fetched from OpenSSL once a process.
+ * struct digest is a plain value (32 bytes). A hasher hashes a stream; with `chunk_bytes` it also
+ * gives the digest of every chunk (the chunk list: docs/protocols/peers.md). The algorithm is
+ * fetched from OpenSSL once per process.
  *
  * threads  a hasher is used by one thread at a time
  */
@@ -27,22 +27,23 @@ MUST_USE bool digest_parse(struct slice hex, struct digest *out); /* 64 hex digi
 void digest_format(const struct digest *d, char out[DIGEST_HEX + 1]);
 /* The value of a Repr-Digest field (RFC 9530), "sha-256=:<base64>:". */
 void digest_repr(const struct digest *d, char out[64]);
-/* Finds sha-256 in a Repr-Digest or Digest field value; false when absent or malformed. */
+/* Finds sha-256 in the value of a Repr-Digest or Digest field; false when it is missing or
+ * malformed. */
 MUST_USE bool digest_from_field(struct slice value, struct digest *out);
 MUST_USE int digest_of_fd(int fd, uint64_t size_bytes, struct digest *out, struct err *e);
 
 struct hasher *hasher_new(void);
-struct hasher *hasher_new_whole(void); /* no chunk digests: half the work past the first chunk */
+struct hasher *hasher_new_whole(void); /* no chunk digests: half the work after the first chunk */
 void hasher_add(struct hasher *h, const void *p, size_t n);
-/* What stands in the file from hasher_count() on, as far as upto; on an error it has taken in what
- * came before. */
+/* Hashes the file from hasher_count() up to upto. After an error it has hashed what came before. */
 MUST_USE int hasher_add_file(struct hasher *h, int fd, uint64_t upto, struct err *e);
-struct hasher *hasher_copy(const struct hasher *h); /* both go on from here, each for itself */
+struct hasher *hasher_copy(const struct hasher *h); /* both continue from here independently */
 uint64_t hasher_count(const struct hasher *h);      /* bytes so far */
-void hasher_so_far(const struct hasher *h, struct digest *out); /* and it goes on */
-void hasher_final(struct hasher *h, struct digest *out);        /* then only hasher_free */
-/* Digests of the full chunks so far and, after hasher_final, of the last short one; NULL when
- * empty. */
+void hasher_so_far(const struct hasher *h, struct digest *out); /* and it can continue */
+/* then only hasher_free() may be called */
+void hasher_final(struct hasher *h, struct digest *out);
+/* Digests of the complete chunks so far and, after hasher_final, of the last short one; NULL when
+ * there are none. */
 const struct digest *hasher_chunks(const struct hasher *h, size_t *count);
 void hasher_free(struct hasher **hp);
 

@@ -1,7 +1,7 @@
-/* git_oid.h - the name that git gives a file: SHA-1 of "blob <size>\0" and its bytes.
+/* git_oid.h - the object id that Git gives a file: SHA-1 of "blob <size>\0" and its bytes.
  *
- * Weak as a hash, but all that a Hub tells of files that are not LFS: it finds what was cut or
- * mixed up on the way.
+ * It is weak as a hash, but for files that are not LFS a Hub states nothing else. It detects
+ * files that were truncated or mixed up on the way.
  *
  * threads  plain data
  */
@@ -22,7 +22,7 @@ void git_oid_format(const struct git_oid *o, char out[GIT_OID_HEX + 1]);
 bool git_oid_eq(const struct git_oid *a, const struct git_oid *b);
 void git_oid_of(struct slice bytes, struct git_oid *out);
 
-/* Of bytes that come piece by piece; their number is known before. */
+/* Of bytes that come in pieces; their number must be known before. */
 struct git_hasher;
 struct git_hasher *git_hasher_new(uint64_t size_bytes);
 void git_hasher_add(struct git_hasher *h, struct slice bytes);

@@ -1,8 +1,8 @@
-/* sha256_block.h - SHA-256's blocks by the CPU's own instructions: into one state, or into two at
- * once.
+/* sha256_block.h - SHA-256's block function with the CPU's own instructions, for one state or for
+ * two in one pass.
  *
- * A round waits four cycles for the one before it, and the unit could begin another every two. Two
- * states that take in the same blocks share the expansion of each block as well: 0.70 s of CPU a
+ * A round waits four cycles for the one before it, and the unit could begin another every two.
+ * Two states that hash the same blocks also share the expansion of each block: 0.70 s of CPU per
  * GiB for both on a Zen 5, 0.57 s for one alone (as OpenSSL).
  *
  * threads  any
@@ -17,7 +17,8 @@
 
 enum { SHA256_BLOCK = 64, SHA256_WORDS = 8 };
 
-bool sha256_block_here(void); /* this CPU has them; else neither of these may be called */
+/* this CPU has the instructions; otherwise neither function may be called */
+bool sha256_block_here(void);
 void sha256_block_one(uint32_t h[SHA256_WORDS], const uint8_t *p, size_t blocks);
 void sha256_block_two(uint32_t h[SHA256_WORDS], uint32_t other[SHA256_WORDS], const uint8_t *p,
                       size_t blocks);

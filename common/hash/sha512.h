@@ -1,5 +1,5 @@
-/* sha512.h - SHA-512: the second name that some give to container images and their blobs. Here all
- * is named by SHA-256.
+/* sha512.h - SHA-512, the alternative name of container images and their blobs. All blobs here
+ * are named by SHA-256.
  *
  * threads  any
  * source   FIPS 180-4

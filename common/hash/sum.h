@@ -1,7 +1,6 @@
-/* sum.h - a file's digest as an index says it, in whatever kind that is.
+/* sum.h - a file's digest as stated by an index, of any kind.
  *
- * threads  any; pure
- */
+ * threads  any; pure */
 #ifndef COMMON_HASH_SUM_H
 #define COMMON_HASH_SUM_H
 
@@ -13,13 +12,14 @@ enum { SUM_BYTES = 64 };
 
 struct sum {
     enum sum_kind kind;
-    uint8_t b[SUM_BYTES]; /* as many as the kind has, the rest zero */
+    uint8_t b[SUM_BYTES]; /* as many bytes as the kind has, the rest zero */
 };
 
-/* False: no such kind ("sha256", "SHA512", "sha" for SHA-1...), or not its number of hex digits. */
+/* False: an unknown kind ("sha256", "SHA512", "sha" for SHA-1...), or the wrong number of hex
+ * digits. */
 MUST_USE bool sum_parse(struct slice kind, struct slice hex, struct sum *out);
 bool sum_eq(const struct sum *a, const struct sum *b);
-/* True: it is the SHA-256 that the store names things by. */
+/* True: it is a SHA-256, by which the store names blobs. */
 bool sum_digest(const struct sum *s, struct digest *out);
 
 /* Of bytes that come in pieces. */

@@ -1,4 +1,4 @@
-/* clock.h - what time it is. Only the edges ask; everything else takes now_ms as an argument. */
+/* clock.h - the time. Only outer code calls it; everything else takes now_ms as an argument. */
 #ifndef COMMON_OS_CLOCK_H
 #define COMMON_OS_CLOCK_H
 

@@ -1,9 +1,9 @@
-/* crash.h - places where a test may end the process, as SIGKILL would.
+/* crash.h - points at which a test can end the process as SIGKILL would.
  *
- * Between two steps that must be safe in any order of power and luck stands
- * crash_point("area.step"). A process whose environment has MIRROR_CRASH_AT=area.step ends there;
- * MIRROR_CRASH_AT=area.step:3 at its third passing. Without the variable it costs one look at the
- * environment, so it stands where things happen a few times a second at most.
+ * crash_point("area.step") is placed between two steps whose order must survive a crash or a
+ * power cut. A process with MIRROR_CRASH_AT=area.step in its environment ends there; with
+ * MIRROR_CRASH_AT=area.step:3 it ends the third time. Without the variable it costs one look at
+ * the environment, so use it only in code that runs a few times a second at most.
  *
  * threads  any
  */

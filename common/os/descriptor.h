@@ -1,8 +1,9 @@
-/* descriptor.h - who may have how many of the process's descriptors.
+/* descriptor.h - limits the share of the process's descriptors for each use.
  *
- * Whoever asks from outside can make us open them, by connections and by what is sent and filled
- * for these. When none is left RocksDB cannot begin its next log, and takes no more writes before a
- * restart: so strangers' stop short of the end, and connections before the files that they are for.
+ * Clients can make us open descriptors, by connections and by the files that we send and fetch
+ * for them. When none is left, RocksDB cannot begin its next log, and accepts no writes until a
+ * restart. So the clients' share ends below the limit, and connections end before the files that
+ * they are for.
  *
  * threads  any
  */
@@ -14,11 +15,11 @@
 /* Eighths of RLIMIT_NOFILE. */
 enum descriptor_share { DESCRIPTORS_OF_CONNECTIONS = 4, DESCRIPTORS_OF_FILES = 6 };
 
-/* fd, or -1 with errno == EMFILE, and fd is closed: as many are open as may be for this. -1 and its
- * errno are passed on. */
+/* Returns fd; or -1 with errno == EMFILE, with fd closed, when the share is used up. Passes on -1
+ * and its errno. */
 int descriptor_within(enum descriptor_share share, int fd);
-/* Raises the soft limit, where it is too low and the hard one allows it, so that `n` fit beside
- * what a program has open otherwise. */
+/* Raises the soft limit, if it is too low and the hard limit allows it, so that `n` fit in
+ * addition to the program's others. */
 void descriptor_allow(size_t n);
 
 #endif

@@ -1,10 +1,10 @@
-/* forked.h - a child of this program by fork(), and a pipe by which it tells us something: a
- * verdict, an errno, or by its end that it is over.
+/* forked.h - starts a child of this program by fork(), with a pipe by which it reports: a
+ * verdict, an errno, or, by closing it, that it has ended.
  *
  * owns     the pid and the descriptor, which exec() closes, are the caller's
- * threads  call it before threads are started, or when what the child calls needs no lock that
- *          another thread may hold
- * errors   E_IO and the like: no pipe, no process; then there is no child
+ * threads  call it before threads are started, or when nothing that the child calls needs a lock
+ *          that another thread may hold
+ * errors   E_IO and the like: no pipe or no process; then there is no child
  */
 #ifndef COMMON_OS_FORKED_H
 #define COMMON_OS_FORKED_H
@@ -13,8 +13,8 @@
 
 #include "common/base/err.h"
 
-/* Returns twice. In the child *pid is 0 and *fd is to be written to; here *fd is to be read from.
- * What stdio holds is written before, as both would write it. */
+/* Returns twice. In the child *pid is 0 and *fd is for writing; in the parent *fd is for reading.
+ * Flushes stdio first, because both would write its buffers. */
 MUST_USE int forked_start(pid_t *pid, int *fd, struct err *e);
 
 #endif

@@ -1,9 +1,9 @@
-/* journald.h - lines for the system's journal, else for syslog, from a program that has no stderr
- * of its own.
+/* journald.h - writes lines to the system's journal, or to syslog, for a program without a
+ * stderr.
  *
- * systemd's native protocol: one datagram of FIELD=value lines, so that a line can be found by its
- * job (`journalctl SLURM_JOB_ID=42`). Where there is no journal, the same text goes to /dev/log as
- * RFC 3164 has it. Nothing waits: a journal that hangs loses lines.
+ * It speaks systemd's native protocol: one datagram of FIELD=value lines, so that a line can be
+ * found by its job (`journalctl SLURM_JOB_ID=42`). Without a journal the same text goes to
+ * /dev/log in RFC 3164's format. Nothing waits: a journal that hangs loses lines.
  *
  * owns     journald_close()
  * threads  any, once open
@@ -19,7 +19,7 @@
 
 struct journald;
 
-/* fields: "NAME=value" each, NULL behind the last, without newlines; copied. Never fails: without a
+/* fields: "NAME=value" each, ends with NULL, without newlines; copied. Never fails: without a
  * socket lines are lost. */
 struct journald *journald_open(const char *journal, const char *syslog, const char *identifier,
                                const char *const *fields);

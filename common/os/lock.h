@@ -1,7 +1,7 @@
 /* lock.h - mutexes with a rank (locks.def), and condition variables on the monotonic clock.
  *
- * Ranks make deadlocks impossible by order; with -DLOCK_CHECK (sanitizer builds) taking them out of
- * order aborts.
+ * Ranks prevent deadlocks: locks are acquired in their order. With -DLOCK_CHECK (sanitizer
+ * builds) acquiring them out of order aborts.
  */
 #ifndef COMMON_OS_LOCK_H
 #define COMMON_OS_LOCK_H
@@ -24,7 +24,7 @@ struct lock {
 void lock_init(struct lock *l, enum lock_rank rank);
 void lock_fini(struct lock *l);
 void lock_take(struct lock *l);
-MUST_USE bool lock_try(struct lock *l); /* false: somebody holds it */
+MUST_USE bool lock_try(struct lock *l); /* false: another thread holds it */
 void lock_drop(struct lock *l);
 
 struct cond {
@@ -40,7 +40,7 @@ void cond_broadcast(struct cond *c);
 
 /* A named thread with all signals blocked (main handles them). CHECKs that it started. */
 pthread_t thread_start(const char *name, void *(*run)(void *), void *arg);
-/* False when the system has no room for one more: for those that strangers bring about. */
+/* False when the system cannot start one more: for threads that strangers' requests start. */
 MUST_USE bool thread_try(const char *name, void *(*run)(void *), void *arg, pthread_t *out);
 
 #endif

@@ -1,11 +1,11 @@
-/* message_queue.h - how other threads speak to a loop: messages put in anywhere, read on the loop
- * in order.
+/* message_queue.h - how other threads send messages to a loop: posted from any thread, delivered
+ * on the loop in order.
  *
- * A message is embedded in what it concerns; the sender keeps it alive until it has been delivered.
- * deliver() runs on the loop thread, outside any lock, and may free the message's owner. One
- * eventfd write wakes the loop for a whole batch.
+ * A message is embedded in the object that it concerns; the sender keeps it alive until it has
+ * been delivered. deliver() runs on the loop thread, outside any lock, and may free the message's
+ * owner. One eventfd write wakes the loop for a whole batch.
  *
- * owns     message_queue_close() on the loop's thread, when nobody posts any more; undelivered
+ * owns     message_queue_close() on the loop's thread, when no thread posts any more; undelivered
  *          messages are delivered first
  * threads  message_queue_post from any; all else on the loop's thread
  */
@@ -18,7 +18,7 @@ struct event_base;
 struct message_queue;
 
 struct message {
-    struct list node; /* in the box while posted */
+    struct list node; /* in the queue while posted */
     void (*deliver)(struct message *l);
 };
 

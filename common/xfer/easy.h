@@ -1,9 +1,9 @@
-/* easy.h - what a caller wants, as a handle of libcurl: the request's URL, lines and method, whom
- * to trust, how long to wait.
+/* easy.h - sets up a libcurl handle for a transfer: the request's URL, lines and method, the
+ * trusted CAs, the time-outs.
  *
- * owns     *out and both lists are the caller's, the lists also when it fails; the handle points to
- *          them. w->psk lives as long as the handle
- * errors   E_INVALID: no URL, field or range that can be
+ * owns     *out and both lists are the caller's, the lists also after an error; the handle points
+ *          to them. w->psk lives as long as the handle
+ * errors   E_INVALID: an invalid URL, field or range
  */
 #ifndef COMMON_XFER_EASY_H
 #define COMMON_XFER_EASY_H
@@ -20,7 +20,7 @@ enum { EASY_HOST = HOST_NAME_MAX + 64 };
 enum { EASY_LISTS = 2 };
 MUST_USE int easy_open(const struct xfer_params *w, const char *user_agent, char host[EASY_HOST],
                        CURL **out, struct curl_slist *lines[EASY_LISTS], struct err *e);
-/* To that address, whatever host the URL names; to: lines[1]. */
+/* Connects to that address, whatever host the URL names; to: lines[1]. */
 void easy_connect_to(CURL *c, const struct sockaddr *sa, struct curl_slist **to);
 
 #endif

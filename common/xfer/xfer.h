@@ -1,19 +1,20 @@
-/* xfer.h - one HTTP transfer on a libevent loop: libcurl's multi interface, and nothing of libcurl
- * shows.
+/* xfer.h - one HTTP transfer on a libevent loop, over libcurl's multi interface; callers see
+ * nothing of libcurl.
  *
- * One request, one answer. Redirects are not followed, errors of status are not judged, nothing is
- * retried: the caller sees the head and decides. HTTP/1.1, or h2 over TLS when asked (cleartext h2
- * hangs in 7.88). Certificates are always checked. The environment's proxies, cookies, .netrc and
- * content decoding are out of the game.
+ * It is one request and one response. Redirects are not followed, error statuses are not judged,
+ * nothing is retried: the caller sees the header section and decides. HTTP/1.1, or h2 over TLS if
+ * requested (cleartext h2 hangs in 7.88). Certificates are always checked. The environment's
+ * proxies, cookies, .netrc and content decoding are not used.
  *
  * events   run on the loop, never inside xfer_start(), xfer_resume() or xfer_cancel(). on_head
  *          once, or never when it fails early; on_body any number of times; on_done exactly once
  *          and last: the xfer is gone when it returns
- * owns     the loop borrows `base`; xfer_start() copies the want (but not the bytes of a body in
- *          memory)
+ * owns     the loop borrows `base`; xfer_start() copies its parameters (but not the bytes of a
+ *          body in memory)
  * threads  all on the loop's thread
- * errors   E_NETWORK, E_TIMEOUT, E_PROTOCOL, E_DENIED (admit), E_TOOBIG (head), E_INVALID (want);
- *          the sentence names host and reason, never path or query: those may be signed
+ * errors   E_NETWORK, E_TIMEOUT, E_PROTOCOL, E_DENIED (admit), E_TOOBIG (header section),
+ *          E_INVALID (parameters); the sentence names host and reason, never path or query, which
+ *          may be signed
  */
 #ifndef COMMON_XFER_XFER_H
 #define COMMON_XFER_XFER_H
@@ -29,8 +30,8 @@ struct xfer_loop;
 
 #define XFER_UNKNOWN UINT64_MAX /* of lengths */
 
-struct xfer_limits {           /* zero: the figure behind it */
-    unsigned connections;      /* at once, 64 */
+struct xfer_limits {           /* a zero means the default in the comment */
+    unsigned connections;      /* simultaneous, 64 */
     unsigned host_connections; /* to one host and port, 16 */
     unsigned head_fields;      /* 200 */
     size_t head_bytes;         /* 64 KiB */
@@ -48,8 +49,8 @@ struct xfer_params {
     bool ranged; /* bytes=first-last, both ends inclusive */
     uint64_t range_first;
     uint64_t range_last;
-    /* What PUT and POST send: `body`, or body_bytes out of body_read(arg, offset, ...). That one
-     * gives 1 to n bytes, or a negative E_* to fail; it may be asked for an offset again when a
+    /* The body of PUT and POST: `body`, or body_bytes from body_read(arg, offset, ...), which
+     * gives 1 to n bytes, or a negative E_* to fail. It may be called for an offset again when a
      * kept connection turns out to be dead. */
     struct slice body;
     uint64_t body_bytes;
@@ -60,20 +61,21 @@ struct xfer_params {
     uint64_t idle_bytes_per_s; /* 1 */
     bool http2;
     const char *ca_file; /* instead of the system's */
-    /* follows the reason when no authority that we trust vouches for the host; static, or NULL */
+    /* is added to the reason when no trusted CA has signed the host's certificate; static, or
+     * NULL */
     const char *no_issuer;
     const char *proxy;    /* "http://host:port" */
     const char *no_proxy; /* as curl's: "host,.domain,10.0.0.0/8" */
-    /* "address:port" to connect to, whatever host the URL names. Kept connections are told apart by
-     * that name: one is used again for the same name and address only. */
+    /* "address:port" to connect to, whatever host the URL names. Kept connections are
+     * distinguished by that name: one is used again only for the same name and address. */
     const char *connect_to;
-    /* instead of certificates (psk.h); with a host name of its own for each identity */
+    /* instead of certificates (psk.h); each identity needs its own host name */
     const struct psk *psk;
-    /* May this address be spoken to? Asked before connecting and again before a request goes out on
-     * a kept connection. Through a proxy it is not asked, unless proxy_resolve is set. */
+    /* May this address be contacted? Called before connecting and again before a request is sent
+     * on a kept connection. Not called for a proxy, unless proxy_resolve is set. */
     bool (*admit)(void *arg, const struct sockaddr *sa);
-    /* Through a proxy: the URL's host is looked up here, and the proxy is asked for an address that
-     * `admit` took, by CONNECT. It has no name to look up then, so that what was judged is what is
+    /* With a proxy: the URL's host is looked up here, and the proxy gets a CONNECT for an address
+     * that `admit` accepted. So it looks up no name, and the checked address is the one that is
      * reached. Not with no_proxy or connect_to. */
     bool proxy_resolve;
 };
@@ -83,10 +85,11 @@ struct xfer_field {
     struct slice value;
 };
 
-struct xfer_head {           /* lives during on_head only */
-    int status;              /* final: 1xx have been swallowed */
-    bool framed;             /* the body's end is marked; without that a cut looks like the end */
-    uint64_t content_length; /* as announced (HEAD too), or XFER_UNKNOWN */
+struct xfer_head { /* lives during on_head only */
+    int status;    /* final: 1xx responses are skipped */
+    /* the end of the body is marked; without that a truncated body looks complete */
+    bool framed;
+    uint64_t content_length; /* as announced (also for HEAD), or XFER_UNKNOWN */
     const struct xfer_field *fields;
     size_t nfields;
 };
@@ -94,20 +97,21 @@ struct xfer_head {           /* lives during on_head only */
 /* The first field of that name (lower case), or p == NULL. */
 struct slice xfer_head_field(const struct xfer_head *h, const char *name);
 
-enum { XFER_PAUSE = 1, XFER_SLICE_MAX = 16 << 10 /* of what on_body is given at once */ };
+enum { XFER_PAUSE = 1, XFER_SLICE_MAX = 16 << 10 /* the most bytes in one on_body */ };
 
 struct xfer_events {
     int (*on_head)(void *arg,
                    const struct xfer_head *h); /* 0, or an E_* that ends the transfer as its rc */
-    /* 0, an E_*, or XFER_PAUSE: these bytes are taken, no more and no end until xfer_resume()
-     * (a failure comes all the same). */
+    /* 0, an E_*, or XFER_PAUSE: these bytes are taken; neither more bytes nor the end come until
+     * xfer_resume(), but a failure does. */
     int (*on_body)(void *arg, struct slice bytes);
-    /* rc 0: the answer came whole, whatever its status. body_bytes: how many on_body was given. */
+    /* rc 0: the response is complete, whatever its status. body_bytes: how many on_body was
+     * given. */
     void (*on_done)(void *arg, int rc, const struct err *why, uint64_t body_bytes);
 };
 
 struct xfer_loop *xfer_loop_open(struct event_base *base, const struct xfer_limits *limits);
-void xfer_loop_close(struct xfer_loop **lp); /* not from an event; what still runs is cancelled */
+void xfer_loop_close(struct xfer_loop **lp); /* not from an event; cancels running transfers */
 
 struct xfer *xfer_start(struct xfer_loop *l, const struct xfer_params *w,
                         const struct xfer_events *ev, void *arg);

@@ -1,31 +1,31 @@
 /* each_real.h - compiles the file named by BODY once for every element type.
  *
- * A twin is written once and includes itself through here: inside, `elem` is what lies in memory
- * and `real` what is computed with, of dtype_accum(); GET(e) widens one to the other, PUT(r) rounds
- * back, PUT_NOISY does so at random (convert.h); FN(name) is the function's name; EXP and friends
- * are the right functions of math.h. For f32 and f64 both types are one and GET and PUT are
- * nothing; the 16-bit types have NARROW and are bits (float16.h). The doubles exist for the tests:
- * finite differences need them.
+ * A twin is written once and includes itself through here. Inside, `elem` is the type in memory
+ * and `real` the type of the computation, of dtype_accum(); GET(e) widens one to the other,
+ * PUT(r) rounds back, PUT_NOISY does so at random (convert.h); FN(name) is the function's name;
+ * EXP and others are the right functions of math.h. For f32 and f64 both types are one, and GET
+ * and PUT do nothing; the 16-bit types have NARROW and are bits (float16.h). The doubles exist
+ * for the tests, whose finite differences need them.
  */
 #include <math.h>
 
 #include "common/base/err.h"
 #include "kernels/convert.h"
 
-/* The work from which on more threads than one pay, in elements that are read, computed in one or
- * two steps and written: some 150 us of one core. Waking a sleeping thread costs 10 to 50 us, and
- * where other programs share the cores a parallel region lasts until each of its threads has had
- * its turn, which is milliseconds: small work is done where it is. A value through EXP costs as
- * much as four elements; MULTIPLIES products of a matrix multiplication cost as much as one. What
- * is computed never depends on the number of threads: the order of every sum is fixed. */
+/* The least work for which several threads pay, in elements that are read, computed in one or two
+ * steps and written: some 150 us of one core. Waking a sleeping thread costs 10 to 50 us. Where
+ * other programs share the cores, a parallel region lasts until each of its threads has had its
+ * turn, which is milliseconds, so small work stays on its thread. A value through EXP costs as
+ * much as four elements; MULTIPLIES products of a matrix multiplication cost as much as one. The
+ * result never depends on the number of threads: the order of every sum is fixed. */
 enum { PARALLEL_FROM = 1 << 18, EXPONENT = 4, MULTIPLIES = 32 };
 
-/* Compiled once more for wider vectors, chosen when the program starts. Not under sanitizers: their
- * run time is not up yet when that choice is made. */
+/* Compiled once more for wider vectors, chosen when the program starts. Not under sanitizers:
+ * their run time is not initialised yet when that choice is made. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(SANITIZED)
 #    define WIDE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-/* glibc has vector forms of expf (4 ulp at worst); only -ffast-math would declare them, and bring
- * the rest with it. */
+/* glibc has vector forms of expf (at most 4 ulp of error); only -ffast-math would declare them,
+ * and it does much more. */
 #    ifdef __GLIBC__
 float expf(float x) __attribute__((simd("notinbranch")));
 #    endif

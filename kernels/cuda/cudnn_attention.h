@@ -1,14 +1,14 @@
-/* cudnn_attention.h - attention as cuDNN runs it, in bf16 and f16; plans are made once a shape and
+/* cudnn_attention.h - attention by cuDNN, in bf16 and f16; plans are made once per shape and
  * kept.
  *
- * The graphs are those of attention.h's definition, written out operation by operation; cuDNN
- * recognises them and runs one fused kernel. Its "stats" are our lse, its tensors our packed qkv
+ * The graphs are attention.h's definition, written out operation by operation; cuDNN recognises
+ * them and runs one fused kernel. Its "stats" are our lse, and its tensors are our packed qkv
  * seen through strides: nothing is copied. A build without cuDNN's headers has cudnn_none.c
- * instead: it opens nothing.
+ * instead, which opens nothing.
  *
- * scratch  plan() adds up what the passes want; 256-byte aligned
- * order    shapes without any_order get a backward pass whose sums have a fixed order, at the price
- *          of much scratch
+ * scratch  plan() adds up what the passes need; 256-byte aligned
+ * order    shapes without any_order get a backward pass whose sums have a fixed order, at the
+ *          price of much scratch
  * errors   E_UNSUPPORTED from planning: another kernel must run this shape, *e says why
  */
 #ifndef KERNELS_CUDA_CUDNN_ATTENTION_H
@@ -31,10 +31,10 @@ struct cudnn_calls {
     /* Seconds, the first time a shape comes. sm: the device's compute capability, 90 for 9.0. */
     int (*plan)(struct cudnn_attention *a, int sm, enum dtype dt, const struct attention_shape *s,
                 bool for_training, size_t *scratch_bytes, struct err *e);
-    /* Whether that pass of the shape was planned. */
+    /* Was that pass of the shape planned? */
     bool (*knows)(struct cudnn_attention *a, enum dtype dt, const struct attention_shape *s,
                   bool backward);
-    /* Only of shapes that it knows. */
+    /* Only for shapes that it knows. */
     int (*forward)(struct cudnn_attention *a, enum dtype dt, void *out, void *lse, const void *qkv,
                    const struct attention_shape *s, void *scratch);
     int (*backward)(struct cudnn_attention *a, enum dtype dt, void *dqkv, const void *dout,
@@ -44,7 +44,7 @@ struct cudnn_calls {
 
 extern const struct cudnn_calls cudnn_attention;
 
-/* One pass's plan for a device that need not be there: for tests. With `out` NULL only whether
+/* The plan of one pass for a device that need not exist: for tests. With `out` NULL: only whether
  * there would be one. */
 MUST_USE int cudnn_attention_build(const struct cudnn_lib *lib, const struct graph_target *t,
                                    enum dtype dt, const struct attention_shape *s, bool backward,

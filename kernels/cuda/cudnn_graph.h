@@ -1,4 +1,4 @@
-/* cudnn_graph.h - an operation graph of cuDNN's backend API, written down as a list of small
+/* cudnn_graph.h - builds an operation graph for cuDNN's backend API from a list of small
  * operations.
  *
  *     struct graph g;
@@ -9,10 +9,10 @@
  *     rc = graph_plan(&g, &target, &plan, e);
  *     graph_fini(&g);
  *
- * Tensors in memory are made by graph_tensor() with a name (cuDNN's unique id) under which
- * graph_run() gets their address; what an operation returns is virtual (f32, dense) unless it
+ * Tensors in memory are made by graph_tensor() with a name (cuDNN's unique id), under which
+ * graph_run() gets their address. An operation returns a virtual tensor (f32, dense), unless it
  * writes a given tensor: the *_into() forms. All have four dimensions. The first failure is kept;
- * what follows does nothing, and graph_plan() reports it.
+ * later calls do nothing, and graph_plan() reports it.
  *
  * owns     graph_fini() frees every descriptor of the graph; a plan lives on alone until
  *          graph_plan_fini()
@@ -39,12 +39,12 @@ struct graph {
     cudnnBackendDescriptor_t held[GRAPH_HELD_MAX];
     cudnnBackendDescriptor_t op[GRAPH_OPS_MAX];
     int held_count, ops;
-    int64_t names; /* the last one that a virtual tensor got */
+    int64_t names; /* the last one given to a virtual tensor */
     struct err failure;
 };
 
-/* What a plan is for: the device behind a handle or, to see without one whether a graph can be
- * planned, a device described to cuDNN as JSON (graph_device()). */
+/* The target of a plan: the device of a handle, or a device described to cuDNN as JSON
+ * (graph_device()), which needs no device and only shows whether a graph can be planned. */
 struct graph_target {
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t device;
@@ -56,7 +56,8 @@ struct graph_plan {
     int64_t workspace_bytes;
 };
 
-/* Where the tensor of that name lies: device memory, or for graph_value() a value of the host's. */
+/* The address of the tensor of that name: device memory, or for graph_value() a value on the
+ * host. */
 struct graph_place {
     int64_t name;
     const void *at;
@@ -73,7 +74,7 @@ struct graph_tensor graph_tensor(struct graph *g, int64_t name, cudnnDataType_t 
                                  struct graph_dims dims, struct graph_dims strides);
 /* One f32, given by value when the plan runs. */
 struct graph_tensor graph_value(struct graph *g, int64_t name);
-/* Between operations: in no memory that we see. */
+/* Between operations: not in memory that we see. */
 struct graph_tensor graph_virtual(struct graph *g, cudnnDataType_t type, struct graph_dims dims,
                                   struct graph_dims strides);
 
@@ -101,16 +102,16 @@ void graph_reduce_into(struct graph *g, cudnnReduceTensorOp_t how, const struct 
 struct graph_tensor graph_transposed(struct graph *g, cudnnDataType_t type,
                                      const struct graph_tensor *x);
 
-/* Closes the graph and takes the best of cuDNN's proposals that can be built. With `out` NULL
+/* Ends the graph and takes the best of cuDNN's proposals that can be built. With `out` NULL
  * nothing is built: 0 says that there is a proposal. */
 MUST_USE int graph_plan(struct graph *g, const struct graph_target *t, struct graph_plan *out,
                         struct err *e);
-void graph_plan_fini(struct graph_plan *p); /* one never made is fine */
+void graph_plan_fini(struct graph_plan *p); /* one that was never made is fine */
 /* On the handle's stream. E_CUDA when cuDNN refuses. */
 MUST_USE int graph_run(const struct graph_plan *p, cudnnHandle_t handle,
                        const struct graph_place *place, int places, void *workspace);
 
-/* A device that need not be there. */
+/* A device that need not exist. */
 MUST_USE int graph_device(const struct cudnn_lib *lib, const char *json,
                           cudnnBackendDescriptor_t *out, struct err *e);
 

@@ -1,7 +1,7 @@
 /* cudnn_lib.h - the part of cuDNN that we call, found at run time: a machine without it runs our
  * own kernels.
  *
- * Major version 9 from 9.6 on is taken, 9.10.0 and 9.10.1 are refused: their backward attention is
+ * Major version 9 from 9.6 on is accepted, except 9.10.0 and 9.10.1: their backward attention is
  * known to be wrong.
  *
  * owns     the library stays open once it was found
@@ -35,7 +35,7 @@ struct cudnn_lib {
 #undef CALL
 };
 
-/* NULL when there is none that we take; *e says why. */
+/* NULL when there is no usable one; *e says why. */
 const struct cudnn_lib *cudnn_lib(struct err *e);
 
 #endif

@@ -1,11 +1,12 @@
-/* matmul_plan.h - cuBLASLt's way of one multiplication: described once, its algorithm chosen once.
+/* matmul_plan.h - plans one matrix multiplication for cuBLASLt: describes it once and chooses its
+ * algorithm once.
  *
- * Of what cuBLASLt proposes for a large multiplication the first few are run and timed on the
- * caller's own operands, the first time it comes (never while a graph is captured); the winner is
- * kept on disk (tuning.h). Small ones take the first proposal, and so do all where nothing can be
- * kept: a choice that cannot be repeated would change the bits of a resumed run. Split-K only with
- * its parts summed in a fixed order; of small results of long sums more splits are tried than are
- * proposed.
+ * For a large multiplication the first few of cuBLASLt's proposals are run and timed on the
+ * caller's own operands, the first time it occurs (never while a graph is captured). The winner
+ * is kept on disk (tuning.h). Small ones use the first proposal, and so does every one when
+ * nothing can be kept: a choice that cannot be repeated would change the bits of a resumed run.
+ * Split-K is used only with its parts summed in a fixed order; for small results of long sums
+ * more splits are tried than cuBLASLt proposes.
  *
  * owns     a stream's plans; matmul_plans_fini() frees them
  */
@@ -27,7 +28,7 @@ enum matmul_epilogue {
     EPILOGUE_BIAS,
     EPILOGUE_GELU,      /* stores gelu(sums), and the sums aside */
     EPILOGUE_BIAS_GELU, /* the same of sums + bias */
-    EPILOGUE_DGELU,     /* sums * gelu's slope at what lies aside */
+    EPILOGUE_DGELU,     /* sums * gelu's slope at the stored values (`aside`) */
 };
 
 /* Everything that a plan depends on. */
@@ -37,13 +38,15 @@ struct matmul_key {
     unsigned flags;
     enum matmul_epilogue epilogue;
     bool adds;              /* c is read as well: beta is 1 */
-    uint32_t aligned_bytes; /* all operands, at least */
+    uint32_t aligned_bytes; /* the least alignment of all operands */
 };
 
 struct matmul_operands {
     void *d;
     const void *a, *b,
-        *c; /* d = c + op(a) op(b), or less that, c being d or another; read only when the key adds */
+        /* d = c + op(a) op(b), or without c; c is d or another one, and is read only when the key
+         * adds */
+        *c;
     const void *bias;
     const void *aside; /* the sums in front of gelu: written forward, read backward */
 };
@@ -67,7 +70,7 @@ struct matmul_given {
 struct matmul_plans {
     cublasLtHandle_t lt;
     void *workspace;
-    double worth_measuring; /* floating point operations from which on it pays */
+    double worth_measuring; /* the number of floating point operations from which measuring pays */
     bool opened;            /* tuning, and the machine named */
     struct tuning tuning;
     char machine[MATMUL_MACHINE_BYTES];
@@ -83,18 +86,18 @@ extern "C" {
 MUST_USE int matmul_plans_init(struct matmul_plans *p);
 void matmul_plans_fini(struct matmul_plans *p); /* zeroes are fine */
 
-/* matmul.h's text of all that were chosen; as many whole lines as there is room for. */
+/* All chosen algorithms in matmul.h's form; as many whole lines as fit. */
 void matmul_plans_write(struct matmul_plans *p, char *text, size_t room);
-/* Plans are made anew, of what such a text gives where that fits. */
+/* Makes plans anew, with the algorithms of such a text where they fit. */
 void matmul_plans_take(struct matmul_plans *p, const char *text);
 
-/* The alignment that all of these pointers have, up to 256. */
+/* The alignment of all of these pointers, up to 256. */
 uint32_t matmul_alignment(const struct matmul_operands *x);
-/* NULL when cuBLASLt has none, or had none when it ran. The operands are multiplied, more than
- * once, when it is new and large. */
+/* NULL when cuBLASLt has none, or its algorithm failed. A new, large one multiplies the operands,
+ * more than once. */
 struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream,
                                      const struct matmul_key *key, const struct matmul_operands *x);
-/* E_UNSUPPORTED when cuBLASLt takes back what it proposed: the plan is then of no more use. */
+/* E_UNSUPPORTED when cuBLASLt refuses what it proposed: the plan cannot be used any more. */
 int matmul_plan_run(const struct matmul_plans *p, cudaStream_t stream, struct matmul_plan *plan,
                     const struct matmul_operands *x);
 #ifdef __cplusplus

@@ -1,17 +1,17 @@
-/* nccl_log.h - what NCCL says in its own log, read instead of shown: how it connected the ranks,
- * and its last warning.
+/* nccl_log.h - reads NCCL's own log instead of showing it: how it connected the ranks, and its
+ * last warning.
  *
- * NCCL_DEBUG and NCCL_DEBUG_FILE that the user has set stay as they are; nothing is known from the
- * log then.
+ * If the user has set NCCL_DEBUG and NCCL_DEBUG_FILE they stay as they are, and nothing is known
+ * from the log.
  *
- * threads  one, but for nccl_log_warning()
+ * threads  one, except nccl_log_warning()
  */
 #ifndef KERNELS_CUDA_NCCL_LOG_H
 #define KERNELS_CUDA_NCCL_LOG_H
 
 #include <stddef.h>
 
-/* Before the first call of NCCL's. */
+/* Before the first NCCL call. */
 void nccl_log_begin(void);
 /* 22809, and "2.28.9". */
 int nccl_log_version(char *out, size_t room);

@@ -1,5 +1,5 @@
-/* probe.h - does the device run what this build has? Asked once, before anything is taken from
- * it. */
+/* probe.h - finds out whether the device can run this build. Called once, before the device is
+ * used. */
 #ifndef KERNELS_CUDA_PROBE_H
 #define KERNELS_CUDA_PROBE_H
 

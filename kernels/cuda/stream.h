@@ -1,5 +1,5 @@
-/* stream.h - what a CUDA stream carries with it: the libraries, their plans, and scratch memory for
- * sums in two stages. */
+/* stream.h - the state of a CUDA stream: the libraries, their plans, and scratch memory for sums
+ * in two stages. */
 #ifndef KERNELS_CUDA_STREAM_H
 #define KERNELS_CUDA_STREAM_H
 
@@ -13,7 +13,7 @@ enum { SCRATCH_BYTES = 64 << 20 };
 
 struct kstream {
     cudaStream_t stream;
-    cudaEvent_t waited;     /* recorded behind what a wait is for */
+    cudaEvent_t waited;     /* recorded after the work that a wait is for */
     int (*poll)(void *arg); /* stream_watch() */
     void *poll_arg;
     void *scratch; /* used and free again inside one operation */

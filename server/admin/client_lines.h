@@ -11,7 +11,7 @@
 
 struct client_doors {
     struct slice base; /* "http://mirror:8080" */
-    /* the listener for TLS clients, "0.0.0.0:8443", or NULL: uploads carry tokens, so they use it */
+    /* for TLS clients, "0.0.0.0:8443", or NULL: uploads carry tokens, so they use it */
     const char *tls;
     bool public;       /* clients trust its certificate without a CA file */
     const char *rsync; /* the listener for rsync clients, "0.0.0.0:873", or NULL */

@@ -1,9 +1,9 @@
-/* ask.h - one small question to the mirror: HEAD, a document, a commit. The answer's body is kept,
- * up to a bound.
+/* ask.h - sends one small request to the mirror: HEAD, a document, a commit. The response's body
+ * is kept, up to a limit.
  *
- * Redirects are followed on the mirror's own scheme, host and port only, five of them; others are
- * E_DENIED: the token and the trust in digests end there. Any status is an answer; ask_judge() says
- * what it means, with the mirror's own words.
+ * Redirects are followed, at most five, to the mirror's own scheme, host and port; others are
+ * E_DENIED, because the token and the trust in digests end there. Any status is a response;
+ * ask_judge() explains it, with the mirror's own words.
  *
  * events   on_done exactly once, on the loop; the answer lives until it returns
  */
@@ -13,16 +13,16 @@
 #include "agent/agent.h"
 #include "common/xfer/xfer.h"
 
-enum { REASON_MAX = 512 /* bytes of a reason that are kept */ };
+enum { REASON_MAX = 512 /* kept bytes of a reason */ };
 
 struct ask;
 
-/* Why the mirror refuses: X-Error-Message, else the beginning of the body. As it came; ask_judge()
- * makes it fit to print. */
+/* Why the mirror refuses: X-Error-Message, else the beginning of the body. As received;
+ * ask_judge() makes it printable. */
 struct ask_reason {
     char text[REASON_MAX];
     size_t n;
-    bool whole; /* no more of the body is wanted */
+    bool whole; /* the rest of the body is not needed */
 };
 
 void ask_reason_head(struct ask_reason *r, const struct xfer_head *h);
@@ -32,27 +32,27 @@ struct ask_params {
     enum xfer_method method;
     struct slice url;
     struct slice body;
-    const struct slice *fields; /* besides the token */
+    const struct slice *fields; /* in addition to the token */
     size_t nfields;
     size_t body_max; /* 0: 64 KiB */
-    /* A refused HEAD has no body: have GET tell the reason. The answer is the HEAD's. */
+    /* A refused HEAD has no body: send a GET for the reason. The status is the HEAD's. */
     bool head_reason;
 };
 
 struct ask_answer {
     int status;
     struct ask_reason reason;
-    struct slice url; /* the last one asked */
+    struct slice url; /* the last one requested */
     struct slice body;
-    struct slice etag; /* p == NULL where a field is absent */
+    struct slice etag; /* p == NULL if the field is missing */
     struct slice digest;
     struct slice link;
     struct slice location;
     struct slice ranges;
     struct slice type;
-    uint64_t retry_after_s; /* 0 when not said */
+    uint64_t retry_after_s; /* 0 if absent */
     uint64_t content_length;
-    uint64_t upload_offset; /* 0 when not said */
+    uint64_t upload_offset; /* 0 if absent */
     bool upload_complete;
 };
 
@@ -62,11 +62,11 @@ struct ask *ask_start(struct xfer_loop *l, const struct agent *a, const struct a
                       void *arg);
 void ask_cancel(struct ask **ap);
 
-/* 0 for 2xx; else E_NOTFOUND, E_DENIED, E_AGAIN (try later), E_CHANGED (412), ... and why: the
- * first line of the mirror's reason, where it gave one. */
+/* 0 for 2xx; else E_NOTFOUND, E_DENIED, E_AGAIN (try later), E_CHANGED (412), ... and the first
+ * line of the mirror's reason, if it gave one. */
 int ask_judge(int status, const struct ask_reason *r, struct err *e);
 
-/* The want of a transfer as this agent makes them; lines needs room for one more than nfields. */
+/* The parameters of a transfer as this agent makes them; lines needs room for nfields + 1. */
 struct xfer_params ask_xfer_params(const struct agent *a, enum xfer_method method, struct slice url,
                                    struct slice *lines, const struct slice *fields, size_t nfields);
 

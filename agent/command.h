@@ -1,8 +1,9 @@
-/* command.h - the verbs of the command line: each reads its own arguments behind the common
+/* command.h - the verbs of the command line: each parses its own arguments after the common
  * options.
  *
- * A verb returns 0 or an E_*; main() prints the error and turns it into a sysexits code. *exit_code
- * is set where a command's own code must come through (run, launch), or a verdict (preflight).
+ * A verb returns 0 or an E_*; main() prints the error and turns it into a sysexits code. A verb
+ * sets *exit_code where a command's own exit status must be passed on (run, launch), or a verdict
+ * (preflight).
  */
 #ifndef AGENT_COMMAND_H
 #define AGENT_COMMAND_H
@@ -21,7 +22,7 @@ struct preflight_line {
 
 struct verb_line {
     struct agent *agent;
-    int argc; /* what stands behind the verb, options taken out; argv is NULL-terminated */
+    int argc; /* the arguments after the verb, without options; argv is NULL-terminated */
     char **argv;
     const char *to;     /* --to */
     bool unpack;        /* --unpack */
@@ -29,13 +30,13 @@ struct verb_line {
     uint64_t keep_bytes;
     uint64_t keep_age_s;
     uint64_t jitter_ms;
-    uint64_t deadline_ms; /* 0: as the node's file says */
+    uint64_t deadline_ms; /* 0: from the node's file */
     int ranks;            /* 0: auto */
     unsigned restarts;
-    const char *checkpoints; /* NULL: not said */
-    uint64_t grace_ms;       /* 0: not said */
+    const char *checkpoints; /* NULL: not given */
+    uint64_t grace_ms;       /* 0: not given */
     struct nodes_said nodes;
-    const char *preempt_url; /* NULL: not said */
+    const char *preempt_url; /* NULL: not given */
     const char *if_match;
     bool follow;
     struct preflight_line preflight;
@@ -45,9 +46,9 @@ struct verb_line {
 struct agent_verb {
     const char *name;
     int (*run)(struct verb_line *v, struct err *e);
-    const char *args; /* what stands behind it in a line of --help */
-    const char *help; /* what it does, in half a sentence */
-    const char *more; /* of its own --help; NULL: that is all */
+    const char *args; /* what follows it in a line of --help */
+    const char *help; /* what it does, as half a sentence */
+    const char *more; /* more text for its own --help; NULL: none */
     const char *example;
 };
 

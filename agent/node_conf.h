@@ -1,17 +1,17 @@
-/* node_conf.h - what a node's administrator says once for all who use the agent there:
+/* node_conf.h - the settings that a node's administrator makes for all users of the agent:
  * /etc/trainagent/trainagent.conf.
  *
  *   mirror = "http://mirror:8080"
  *   slurm { deadline = 30s  stage = {"hf/openai-community/gpt2@main"}  on_unreachable = warn }
  *
- * libconfuse syntax (common/codec/settings.h); the keys are agent/node_conf.def's. The command line
- * counts first, then the environment, then this. Slurm starts its programs with neither: to them it
- * is all there is.
+ * The syntax is libconfuse's (common/codec/settings.h); the keys are in agent/node_conf.def. The
+ * command line comes first, then the environment, then this file. Slurm starts its programs with
+ * neither, so for them only the file counts.
  *
  * owns     node_fini() frees; the texts live until then
  * threads  one at a time in the process (common/codec/settings.h)
- * errors   E_CONFIG: "file:line: what, why, what to do"; E_NOTFOUND: a file that was named is not
- *          there
+ * errors   E_CONFIG: "file:line: what, why, what to do"; E_NOTFOUND: a file that was named does
+ *          not exist
  */
 #ifndef AGENT_NODE_CONF_H
 #define AGENT_NODE_CONF_H
@@ -53,17 +53,17 @@ struct node_conf {
     struct node_peers peers;
 };
 
-/* What holds where nothing is written. */
+/* The defaults. */
 void node_init(struct node_conf *n);
-/* path NULL: $TRAINAGENT_CONF, else AGENT_NODE_FILE, and no such file is an empty one. When it
- * fails *out is as node_init() leaves it. */
+/* path NULL: $TRAINAGENT_CONF, else AGENT_NODE_FILE, and if that does not exist it counts as
+ * empty. On an error *out has the defaults. */
 MUST_USE int node_read(const char *path, struct node_conf *out, struct err *e);
-/* E_CONFIG: there is no such user. May ask the network (NSS). */
+/* E_CONFIG: no such user. May query the network (NSS). */
 MUST_USE int node_user(const struct node_conf *n, uid_t *uid, gid_t *gid, struct err *e);
-/* For good, where root is who we are, and makes the local cache before, which its user could not.
- * Nothing else may be made on it by root: its user could not use that. */
+/* Permanently, if we are root. Makes the local cache before, which its user could not. Root must
+ * not make anything else in it: its user could not use that. */
 MUST_USE int node_become(const struct node_conf *n, struct err *e);
-/* Do the node's local cache and token belong to whoever we are? */
+/* Do the node's local cache and token belong to the present user? */
 bool node_is_ours(const struct node_conf *n);
 void node_fini(struct node_conf *n);
 

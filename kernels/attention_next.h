@@ -1,18 +1,18 @@
 /* attention_next.h - attention of one more token: its queries over the cached keys and values of
  * all tokens before it.
  *
- *     out = softmax(q k^T / sqrt(head_dim)) v, head by head, over the first `keys` rows of the cache,
- *     the token's own row among them
+ *     out = softmax(q k^T / sqrt(head_dim)) v, head by head, over the first `keys` rows of the
+ *     cache, the token's own row among them
  *
  * It computes what attention_forward() computes for the last of `keys` tokens, at the cost of one
  * row instead of all.
+ *
  *
  * shapes   qkv [batch, heads + 2 * kv_heads, head_dim], of which the queries are read; cache
  *          [batch, seq, 2 * kv_heads, head_dim], k then v as in attention.h's rows, 1 <= keys <=
  *          seq of them filled; out [batch, heads, head_dim]
  * alias    nothing may overlap
  * cost     one read of the filled part of the cache, once a group of heads at best
- * errors   E_UNSUPPORTED: heads wider than ATTENTION_MAX_HEAD_DIM
  */
 #ifndef KERNELS_ATTENTION_NEXT_H
 #define KERNELS_ATTENTION_NEXT_H

@@ -1,9 +1,9 @@
-/* confine.h - what a child gives up before it reads bytes from outside: for good.
+/* confine.h - permanently takes rights from a child process before it reads bytes from outside.
  *
- * Reading and writing anywhere but below one folder (Landlock, from Linux 5.19 on; what is open
- * stays so), other files' modes, owners and attributes, sockets, programs, other processes, new
- * rights (seccomp, no_new_privs), core dumps. A kernel without Landlock does the rest: the checks
- * on names hold without it.
+ * It loses: reading and writing outside one folder (Landlock, from Linux 5.19 on; open files stay
+ * open), changing other files' modes, owners and attributes, sockets, programs, other processes,
+ * new rights (seccomp, no_new_privs), core dumps. Without Landlock in the kernel the rest is
+ * still taken: the checks of names do not depend on it.
  */
 #ifndef AGENT_CACHE_CONFINE_H
 #define AGENT_CACHE_CONFINE_H

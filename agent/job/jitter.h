@@ -1,8 +1,8 @@
-/* jitter.h - a wait that spreads the nodes of a cluster over a span: the same on one host every
- * time.
+/* jitter.h - a wait that spreads the nodes of a cluster over a period, always the same for one
+ * host.
  *
- * Timers fire on all nodes at once; a mirror should not hear them so. Random waits would do, too,
- * but a node whose job begins at 4:10 today should not begin at 4:50 tomorrow.
+ * Timers fire on all nodes at the same time, which would overload a mirror. Random waits would
+ * help too, but a node whose job begins at 4:10 today should not begin at 4:50 tomorrow.
  */
 #ifndef AGENT_JOB_JITTER_H
 #define AGENT_JOB_JITTER_H

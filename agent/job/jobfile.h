@@ -1,10 +1,10 @@
-/* jobfile.h - a job as its file says it (libconfuse syntax): what to fetch, what to run, what to
- * publish.
+/* jobfile.h - a job file (libconfuse syntax): what to fetch, what to run, what to publish.
  *
  *   mirror = "http://mirror:8080"
  *   artifact "corpus" { from = "datasets/wiki.tar.zst" sha256 = "..." unpack = true }
  *   artifact "model"  { from = "models/me/gpt2/" include = {"*.safetensors"} exclude = {"*.bin"} }
- *   run { command = {"trainer", "train", "--data", "{corpus}/" "*.bin", "--out", "{out}"} ranks = auto restarts = 3 }
+ *   run { command = {"trainer", "train", "--data", "{corpus}/" "*.bin", "--out", "{out}"}
+ *         ranks = auto restarts = 3 }
  *   publish { from = "{out}" to = "models/me/wiki-gpt2" }
  *   preflight { gpus = 8 driver = "550" disk_free = "100g" }
  *
@@ -38,7 +38,7 @@ struct job_publish {
 
 struct jobfile {
     struct arena arena;
-    const char *mirror; /* NULL: not said */
+    const char *mirror; /* NULL: not given */
     struct job_artifact *artifact;
     size_t nartifacts;
     const char **command; /* NULL-terminated; command[0] NULL: nothing to run */
@@ -51,15 +51,15 @@ struct jobfile {
     const char *out; /* NULL: the job's own folder */
     struct job_publish *publish;
     size_t npublish;
-    bool preflight; /* the node is looked at first */
+    bool preflight; /* the node is checked first */
     struct expect expect;
 };
 
 MUST_USE int jobfile_read(const char *path, struct jobfile *out, struct err *e);
 void jobfile_fini(struct jobfile *j);
 
-/* "{name}" and "{out}" replaced, "{{" is a brace. value() gives NULL for a name that is none:
- * E_NOTFOUND and *unknown; in what jobfile_read() took there are only the job's own names. */
+/* Replaces "{name}" and "{out}"; "{{" is a brace. value() returns NULL for an unknown name:
+ * E_NOTFOUND and *unknown. A file that jobfile_read() accepted has only the job's own names. */
 MUST_USE int jobfile_fill(const char *text, const char *(*value)(void *arg, struct slice name),
                           void *arg, struct buf *out, struct slice *unknown, struct err *e);
 

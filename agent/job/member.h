@@ -1,5 +1,5 @@
-/* member.h - this agent among those of a job's nodes: it joins, hears when its ranks start and
- * stop, says how they end.
+/* member.h - this agent's connection to the rendezvous: it joins, learns when its ranks start and
+ * stop, and reports how they end.
  *
  *   member_open(&want, signals, &m, e);
  *   member_join(m, ranks);                   // none of them runs
@@ -9,12 +9,13 @@
  *       member_tick(m, now);
  *   }
  *
- * Node 0's holds the rendezvous too (service.h), unless that is external. A connection that breaks
- * before the ranks start is made again; later it is RDZV_LOST.
+ * Node 0's agent also runs the rendezvous (service.h), unless that is external. A connection that
+ * breaks before the ranks start is made again; later it is RDZV_LOST.
  *
  * owns     a connection, on node 0 a process; member_close() ends both
- * threads  one; member_tick() may take up to 8 s a port where strangers listen, until a signal
- *          waits; a name server that does not answer holds it for as long as the resolver waits
+ * threads  one; member_tick() may take up to 8 s a port where other programs listen, until a
+ *          signal waits; a name server that does not answer blocks it for as long as the resolver
+ *          waits
  */
 #ifndef AGENT_JOB_MEMBER_H
 #define AGENT_JOB_MEMBER_H
@@ -34,7 +35,7 @@ void member_join(struct member *m, unsigned ranks);
 bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out);
 void member_tick(struct member *m, uint64_t now_ms);
 void member_say(struct member *m, const struct rdzv_message *what);
-/* Nothing will come from here for so long, and that is no silence. */
+/* Nothing will come from here for this long, and that does not count as silence. */
 void member_pause(struct member *m, uint32_t allow_ms);
 
 #endif

@@ -1,10 +1,11 @@
-/* ports.h - a port for the ranks of one attempt, by which rank 0 is found. */
+/* ports.h - picks a port for the ranks of one attempt, at which they find rank 0. */
 #ifndef AGENT_JOB_PORTS_H
 #define AGENT_JOB_PORTS_H
 
-/* A port that is free, and the next one too: a launcher's store may listen on the first, the
- * trainer's rank 0 does on the second. Both are below those that the kernel gives to connections,
- * and differ from attempt to attempt, so that a late process of an earlier one finds nobody. */
+/* A free port whose successor is free too: a launcher's store may listen on the first, the
+ * trainer's rank 0 listens on the second. Both are below the kernel's range for outgoing
+ * connections, and differ from attempt to attempt, so that a late process of an earlier attempt
+ * finds no listener. */
 unsigned port_pick(void);
 
 #endif

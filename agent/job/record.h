@@ -1,5 +1,5 @@
-/* record.h - what a job did last: one small JSON file in its folder, for `trainagent status` and
- * for scripts. */
+/* record.h - the last state of a job: one small JSON file in its folder, for `trainagent status`
+ * and for scripts. */
 #ifndef AGENT_JOB_RECORD_H
 #define AGENT_JOB_RECORD_H
 
@@ -15,7 +15,7 @@ struct record {
     uint64_t began_unix_s;
 };
 
-/* Never fails the job: what cannot be written is logged. */
+/* Never fails the job: a failed write is logged. */
 void record_write(const char *folder, const struct record *r);
 void records_print(const struct agent *a); /* a line a job; with --json a member "jobs" */
 

@@ -1,8 +1,8 @@
-/* announcement.h - what a node tells the mirror of a file that it fetches, and what it is told
- * (docs/protocols/peers.md). JSON, no I/O.
+/* announcement.h - a node's announcement to the mirror about a file that it fetches, and the
+ * mirror's answer (docs/protocols/peers.md). JSON, no I/O.
  *
- * What is told is judged: addresses are numbers, ports are some, chunks are of the file. What it
- * says beyond that is passed over.
+ * The answer is checked: addresses are numeric, ports are valid, chunks are of the file. Other
+ * members are ignored.
  *
  * threads  any
  * errors   E_PROTOCOL
@@ -15,7 +15,7 @@
 
 enum {
     ANNOUNCEMENT_MAX = 256 << 10,
-    ANNOUNCED_CHUNKS_MAX = 1 << 20, /* whose bitmap has room in one */
+    ANNOUNCED_CHUNKS_MAX = 1 << 20, /* chunks of a bitmap that fits in one */
     SWARM_ID_BYTES = 16,
     TAKE_MAX = 64,
     REPORTED_PEERS_MAX = 16,
@@ -24,10 +24,10 @@ enum {
 
 struct announcement {
     const uint8_t *id;   /* SWARM_ID_BYTES */
-    uint16_t port;       /* 0: takes and does not give */
+    uint16_t port;       /* 0: it takes chunks and gives none */
     const uint8_t *have; /* bits.h */
     size_t count;        /* chunks of the file */
-    unsigned take;       /* that it would bring from the mirror now, at most TAKE_MAX */
+    unsigned take;       /* how many it would fetch from the mirror now, at most TAKE_MAX */
 };
 
 struct reported {

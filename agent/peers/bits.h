@@ -1,4 +1,4 @@
-/* bits.h - a bit a chunk, as peers tell each other what they have: bit 7 of byte 0 is chunk 0. */
+/* bits.h - a bitmap of chunks, one bit each, as peers exchange it: bit 7 of byte 0 is chunk 0. */
 #ifndef AGENT_PEERS_BITS_H
 #define AGENT_PEERS_BITS_H
 

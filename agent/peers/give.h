@@ -1,13 +1,14 @@
-/* give.h - the thread that listens for other nodes and gives them chunks (HTTP/1.1 over TLS with
- * the key of what is asked for, psk.h), on a loop of its own: neither a slow disk nor a slow
- * inbound peer holds up our own pulls.
+/* give.h - the thread that gives chunks to other nodes (HTTP/1.1 over TLS with the key of the
+ * requested file, psk.h), on its own loop, so that neither a slow disk nor a slow inbound peer
+ * delays our own pulls.
  *
- * At most GIVE_INBOUND_PEERS connections; one more is closed as it comes. `address` and `port` as
- * the node's file says; port 0: any.
+ * At most GIVE_INBOUND_PEERS connections are open; another one is closed immediately. `address`
+ * and `port` are from the node's file; port 0: any.
  *
- * owns     give_close() ends the thread and whoever is connected; the shared files outlive it
+ * owns     give_close() ends the thread and all connections; the shared files outlive it
  * threads  all from one thread; the work is done on its own
- * errors   E_CONFIG: no such address; else the system's, a port that is taken among them
+ * errors   E_CONFIG: not an address of this machine; else the system's, for example a port that is
+ *          in use
  */
 #ifndef AGENT_PEERS_GIVE_H
 #define AGENT_PEERS_GIVE_H
@@ -21,7 +22,7 @@ struct shared_file;
 struct shared_files *shared_files_open(void);
 void shared_files_close(struct shared_files **gp); /* all references have been dropped */
 
-/* Nobody can ask for it before it has a key. */
+/* It cannot be requested before it has a key. */
 MUST_USE int shared_files_offer(struct shared_files *g, const struct digest *d, uint64_t size_bytes,
                                 int fd, struct shared_file **out, struct err *e);
 void shared_file_key(struct shared_file *x, const uint8_t key[PSK_KEY_BYTES]);
@@ -38,7 +39,7 @@ MUST_USE int give_open(struct shared_files *shared_files, const char *address, u
 uint16_t give_port(const struct give *g);
 void give_close(struct give **gp); /* NULL is fine */
 
-/* A request's head without its last empty line: what is asked for. False: it is none of ours. */
+/* Parses a request's header section without its final empty line. False: not such a request. */
 struct inbound_peer_request {
     struct slice digest_hex;
     bool have; /* the bitmap, and no chunk */

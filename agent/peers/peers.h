@@ -1,17 +1,18 @@
-/* peers.h - fetching from and giving to other nodes, for one run of the agent
+/* peers.h - fetches from and gives to other nodes, for one run of the agent
  * (docs/protocols/peers.md).
  *
- * A pull calls this back (agent/pull/peer_ops.h). Off unless the node's file has `peers { }` or
- * --peers was said, and the mirror has a door for it. Nothing of it makes a pull fail.
+ * A pull calls this back (agent/pull/peer_ops.h). It is off unless the node's file has `peers {
+ * }` or --peers was given, and the mirror supports peers. No failure of it makes a pull fail.
  *
- * A swarm is one file, and those who fetch it at the same time. From join() on the mirror is told
- * every few seconds what is here, and says which chunks this node should bring, and who else there
- * is. Trouble of any kind ends at the mirror: without a door for peers there (404) the swarm is
- * off, and all is as if there were none; without an answer in time the pull begins by itself.
+ * A swarm is one file and the nodes that fetch it at the same time. From join() on, every few
+ * seconds, the mirror gets an announcement of the chunks that are here, and answers which chunks
+ * this node should fetch from it, and which other nodes there are. After any failure the mirror
+ * is used: if it does not support peers (404), the swarm is off, and everything works as without
+ * peers; without an answer in time the pull begins by itself.
  *
  *   joined ─▶ (left, whole: gives on, while the run lasts) ─▶ gone
  *
- * threads  the pull's loop; what is given is on another (give.h)
+ * threads  the pull's loop; giving is on another (give.h)
  */
 #ifndef AGENT_PEERS_PEERS_H
 #define AGENT_PEERS_PEERS_H

@@ -1,12 +1,12 @@
-/* cudalib.h - CUDA's driver library, libcuda.so.1, taken when it is there: as much of it as
- * counting and copying need.
+/* cudalib.h - CUDA's driver library, libcuda.so.1, if it is present: the functions that counting
+ * and copying need.
  *
- * No header of CUDA's is needed; calls are those of CUDA 4.0 and later, under the names that the
- * library has had since.
+ * It needs no CUDA header. The functions are those of CUDA 4.0 and later, under the names that
+ * the library has had since.
  *
  * owns     a cudalib is the caller's memory; the library stays open until the process ends
- * errors   E_NOTFOUND: no such library; E_UNSUPPORTED: it lacks a call. What cuInit() says is in
- *          rc, 0 when all is well
+ * errors   E_NOTFOUND: no such library; E_UNSUPPORTED: it lacks a function. cuInit()'s result is
+ *          in rc, 0 if all is well
  */
 #ifndef AGENT_PREFLIGHT_CUDALIB_H
 #define AGENT_PREFLIGHT_CUDALIB_H

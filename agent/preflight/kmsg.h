@@ -1,13 +1,15 @@
-/* kmsg.h - what the NVIDIA driver has told the kernel's log: Xid errors of GPUs, SXid errors of
- * NVSwitches, GPUs that are gone.
+/* kmsg.h - parses the NVIDIA driver's messages in the kernel's log: Xid errors of GPUs, SXid
+ * errors of NVSwitches, GPUs that are gone.
  *
- *   6,1234,5678901234,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
- *   3,1235,5678901235,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 46 LTSSM Fault Up
+ *   6,1234,5678901234,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off
+ *   the bus.
+ *   3,1235,5678901235,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 46 LTSSM
+ *   Fault Up
  *
- * A line is a record of /dev/kmsg: who speaks and level, number, microseconds since boot, flags;
- * then text. Lines that begin with a blank belong to the record before. Only the kernel's own
- * count, and only with the driver's words at their place from the first byte on: names that users
- * choose stand in the log too. What the numbers mean stands in xids.def.
+ * A line is a record of /dev/kmsg: facility and level, number, microseconds since boot, flags;
+ * then the text. Lines that begin with a blank belong to the record before. Only the kernel's own
+ * records count, and only with the driver's text at the beginning: the log also has names that
+ * users choose. xids.def explains the numbers.
  */
 #ifndef AGENT_PREFLIGHT_KMSG_H
 #define AGENT_PREFLIGHT_KMSG_H
@@ -21,14 +23,14 @@ struct kmsg {
     uint64_t at_us;  /* since boot */
     unsigned number; /* of an Xid or SXid */
     bool fatal;      /* SXid */
-    char device[20]; /* "0000:3b:00"; "" when it is not told */
+    char device[20]; /* "0000:3b:00"; "" if not stated */
 };
 
-/* True: the line tells of an NVIDIA device. */
+/* True: the line is about an NVIDIA device. */
 MUST_USE bool kmsg_parse(struct slice line, struct kmsg *out);
 
-/* What an Xid means: NULL for one that is not in the list; *node is whether the node is to blame,
- * not the program. */
+/* The meaning of an Xid: NULL if it is not in the list; *node says whether the node is to blame,
+ * and not the program. */
 const char *xid_what(unsigned number, bool *node);
 
 #endif

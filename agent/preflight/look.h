@@ -1,7 +1,7 @@
-/* look.h - what every check is given: where to look, what is expected, and where to tell.
+/* look.h - the input of every check: where to look, what is expected, and where to report.
  *
  * A check is one function, check_<name>(), named in checks.def. It runs in a process of its group
- * that may be killed at any instant, holds nothing that others wait for, and leaves nothing behind.
+ * that may be killed at any time, holds nothing that others wait for, and leaves nothing behind.
  */
 #ifndef AGENT_PREFLIGHT_LOOK_H
 #define AGENT_PREFLIGHT_LOOK_H
@@ -19,7 +19,7 @@ struct look {
     struct expect expect;
     const struct agent *agent; /* mirror and folders */
     const char *out;           /* where a job writes; NULL: no job */
-    /* What the checks of one group tell each other; NULL until one has asked. */
+    /* Shared by the checks of one group; NULL until one has asked the mirror. */
     struct mirror_said *mirror;
     struct nvml *nvml;
     bool nvml_asked;

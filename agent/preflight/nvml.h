@@ -1,16 +1,17 @@
-/* nvml.h - NVIDIA's management library, taken when it is there: libnvidia-ml.so.1 comes with the
- * driver, no header of it is needed.
+/* nvml.h - NVIDIA's management library, libnvidia-ml.so.1, if it is present: it comes with the
+ * driver, and needs no header.
  *
- * Declared here is what we call, under the versions that drivers have had since 2020 (R450); a call
- * that a driver lacks answers NVML_NO_FUNCTION, as NVML's own answers do where a GPU lacks
- * something. nvmlInit_v2() takes no GPU by itself, so one that is sick shows at its own handle. Any
- * call may hang while a GPU does: only in a process that can be killed (probe.h). Of running
- * processes only the number is asked: the struct of that call has changed under one name.
+ * This file declares the functions that we call, under the versions that drivers have had since
+ * 2020 (R450). A function that a driver lacks returns NVML_NO_FUNCTION, as NVML's own functions
+ * do if a GPU lacks something. nvmlInit_v2() opens no GPU, so a sick one shows at its own handle.
+ * Any call may hang while a GPU does, so call it only in a process that can be killed
+ * (preflight.h). Of running processes only the number is read: the struct of that function has
+ * changed under one name.
  *
- * owns     nvml_open() never gives back: the process that asks ends instead, as nvmlShutdown() may
- *          hang too
- * errors   E_NOTFOUND: no such library; E_UNSUPPORTED: it lacks what we need; E_IO: it does not
- *          start, and what it says
+ * owns     nvml_open() has no counterpart: the checking process ends instead, because
+ *          nvmlShutdown() may hang too
+ * errors   E_NOTFOUND: no such library; E_UNSUPPORTED: it lacks a function that we need; E_IO: it
+ *          does not start, with its message
  * source   docs.nvidia.com/deploy/nvml-api
  */
 #ifndef AGENT_PREFLIGHT_NVML_H
@@ -59,7 +60,7 @@ struct nvml_pci {
     char name[32];
 };
 
-struct nvml_memory { /* version 2: what the driver keeps for itself is not in `used` */
+struct nvml_memory { /* version 2: memory that the driver reserves is not in `used` */
     unsigned version;
     unsigned long long total, reserved, free, used;
 };
@@ -68,7 +69,7 @@ struct nvml_memory { /* version 2: what the driver keeps for itself is not in `u
 
 struct nvml_fabric {
     char cluster[16];
-    int status; /* counts when the state is NVML_FABRIC_DONE */
+    int status; /* valid when the state is NVML_FABRIC_DONE */
     unsigned clique;
     unsigned char state;
 };
@@ -107,7 +108,7 @@ struct nvml_gpu {
     nvml_dev *dev; /* NULL: no handle, and rc says why */
     int rc;        /* of its handle */
     char name[40]; /* "GPU 3 (0000:5e:00.0)" */
-    char bdf[16];  /* "" when it is not told */
+    char bdf[16];  /* "" if unknown */
     char model[64];
 };
 
@@ -117,7 +118,7 @@ struct nvml {
 #undef CALL
     const char *(*ErrorString)(int rc);
     char driver[80];
-    int cuda; /* 12040; 0 when it is not told */
+    int cuda; /* 12040; 0 if unknown */
     struct nvml_gpu gpu[NVML_GPUS];
     unsigned n;
 };

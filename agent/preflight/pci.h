@@ -1,4 +1,4 @@
-/* pci.h - which NVIDIA GPUs and NVSwitches the PCI bus shows, whatever the driver says of them. */
+/* pci.h - lists the NVIDIA GPUs and NVSwitches on the PCI bus, whatever the driver says. */
 #ifndef AGENT_PREFLIGHT_PCI_H
 #define AGENT_PREFLIGHT_PCI_H
 
@@ -17,7 +17,7 @@ struct pci_gpus {
     size_t n; /* without those that are handed to a virtual machine (vfio-pci) */
     size_t handed;
     unsigned switches;
-    bool bus; /* there is a bus to look at */
+    bool bus; /* there is a bus to read */
 };
 
 void pci_gpus(const struct sight *s, struct pci_gpus *out); /* ordered by name */

@@ -10,10 +10,11 @@ struct rdma_port {
     char phys[20];  /* "LinkUp", "Polling", "Disabled", ... */
     bool ethernet;  /* RoCE */
     bool infiniband;
-    uint64_t gbits; /* 0: not told */
+    uint64_t gbits; /* 0: unknown */
 };
 
-bool rdma_is(const struct sight *s);                                          /* any device */
+/* is there any device? */
+bool rdma_is(const struct sight *s);
 size_t rdma_ports(const struct sight *s, struct rdma_port *out, size_t room); /* ordered by name */
 
 #endif

@@ -1,4 +1,4 @@
-/* files.h - what of a folder is to be published: names, sizes, digests. */
+/* files.h - lists the files of a folder that are to be published: names, sizes, digests. */
 #ifndef AGENT_PUBLISH_FILES_H
 #define AGENT_PUBLISH_FILES_H
 
@@ -10,8 +10,8 @@ struct publish_file {
     const char *path;  /* to open */
     struct slice name; /* in the repository */
     uint64_t size_bytes;
-    struct digest digest; /* when it was listed; what is sent must still be it */
-    bool there;           /* the tree has it under that name: it is not sent */
+    struct digest digest; /* when it was listed; the sent bytes must still match it */
+    bool there;           /* the tree has it under that name, so it is not sent */
 };
 
 struct publish_files {
@@ -19,7 +19,7 @@ struct publish_files {
     struct publish_file *at;
     size_t n, room;
     uint64_t bytes;
-    int64_t step; /* of the checkpoint among them; -1: there is none */
+    int64_t step; /* of the checkpoint among them; -1: none */
 };
 
 /* With `after`, nothing unless there is a checkpoint of a later step. */

@@ -1,10 +1,10 @@
-/* publish.h - a folder into a hosted repository: all of it becomes visible in one commit, or
- * nothing does.
+/* publish.h - publishes a folder into a hosted repository: everything becomes visible in one
+ * commit, or nothing does.
  *
- * Where DIR holds checkpoint-<step> folders, the newest is what is published, at the top, beside
- * DIR's own files: what comes out is a model folder. A checkpoint is complete when it has that
- * name; one that is being written has another. Names that begin with '.' or end in '~' or .partial
- * stay here. An upload that breaks goes on where the mirror says.
+ * If DIR has checkpoint-<step> folders, the newest is published, at the top, together with DIR's
+ * own files: the result is a model folder. A checkpoint is complete when it has that name; one
+ * that is being written has another. Names that begin with '.' or end in '~' or .partial are not
+ * published. An interrupted upload continues where the mirror says.
  */
 #ifndef AGENT_PUBLISH_PUBLISH_H
 #define AGENT_PUBLISH_PUBLISH_H
@@ -14,16 +14,16 @@
 struct publish_params {
     const char *dir;
     const char *to;       /* "<repo>/[datasets/|spaces/]<owner>/<name>[@<branch>]" */
-    const char *if_match; /* the root that must still be there; NULL: whatever is */
-    const int64_t *after; /* only a checkpoint of a later step; NULL: whatever is there */
+    const char *if_match; /* the root that must be the current one; NULL: any */
+    const int64_t *after; /* publish only a checkpoint of a later step; NULL: any */
 };
 
 struct publish_result {
-    struct digest root; /* zero when the mirror did not say */
+    struct digest root; /* zero if the mirror did not state it */
     uint64_t files;     /* 0: there was nothing to publish */
     uint64_t bytes;
-    int64_t step;     /* of the checkpoint; -1: it is none */
-    char version[64]; /* "" when the mirror did not say */
+    int64_t step;     /* of the checkpoint; -1: none */
+    char version[64]; /* "" if the mirror did not state it */
 };
 
 bool publish_to_ok(struct slice to);

@@ -1,21 +1,22 @@
-/* batch.h - small files of known digest, many in an answer (common/codec/blob_batch.h,
- * docs/protocols/sync.md).
+/* batch.h - downloads small files of known digest, many in one response
+ * (common/codec/blob_batch.h, docs/protocols/sync.md).
  *
  *   waiting ─▶ claimed, in a request ─▶ came, staged ─▶ sealing ─▶ ended
  *      │  ▲          └─ has not come: to the front of those that wait
  *      │  └─ busy: another process fetches it, looked for again at the next tick
  *      └─▶ staged by an earlier run, or in the cache ─▶ sealing, ended
  *
- * A request goes when it is full, or when nothing else is under way. Each file is checked against
- * its digest, then staged (agent/cache/stage.h). What an answer that broke off has not brought goes
- * into the next; what it brought wrong, or says is to be had alone, is pulled by itself (pull.h).
- * From a mirror that knows no such requests, or whose answers are none, all else is. The same bytes
- * under another name are a twin: it ends with the first.
+ * A request is sent when it is full, or when nothing else is in progress. Each file is checked
+ * against its digest, then staged (agent/cache/stage.h). Files that a broken response has not
+ * brought go into the next request. Files that arrived wrong, or that the mirror sends only
+ * separately, are pulled by themselves (pull.h). From a mirror that does not know such requests,
+ * or whose responses are invalid, every file is. The same bytes under another name are a twin,
+ * which ends with the first.
  *
- * Memory: SMALLS_MAX files under way, without their bytes; BLOB_BATCHES_MAX answers of
+ * Memory: SMALLS_MAX files in progress, without their bytes; BLOB_BATCHES_MAX responses of
  * BLOB_BATCH_ANSWER_MAX.
  *
- * owns     the loop closes it; it is opened by the first batch_add()
+ * owns     the loop closes it; the first batch_add() opens it
  * events   on_done exactly once for each file, never inside batch_add()
  * threads  the loop's
  */
@@ -24,7 +25,7 @@
 
 #include "agent/pull/pull.h"
 
-/* False: it is none for a batch, pull it by itself. There is room for it. */
+/* False: not suitable for a batch, pull it by itself. The loop must have room for it. */
 MUST_USE bool batch_add(struct pull_loop *l, const struct pull_params *w,
                         void (*on_done)(void *arg, const struct pull_result *r), void *arg);
 #endif

@@ -1,10 +1,10 @@
 /* loop.h - what all downloads of one run share: the event loop, connections, buffers, worker
  * threads.
  *
- * There are a few slots for each connection; when one is free, more() may add a pull, so that a
- * folder of a million files costs no more files and memory than one of a hundred. Pulls are fed in
- * the order in which they were added; one large file takes all connections, many small files one
- * each (batch.h).
+ * There are a few slots for each connection. When one is free, more() may add a pull, so that a
+ * folder of a million files needs no more open files and memory than one of a hundred. Pulls get
+ * connections in the order in which they were added: one large file uses all connections, many
+ * small files one each (batch.h).
  *
  * owns     a pull belongs to the loop and is gone after its on_done
  * threads  all on the thread that calls pull_loop_run(), which is where events run
@@ -28,26 +28,26 @@ struct pull_block { /* one part's bytes on their way to the disk */
     struct job job;
     struct transfer *of;
     struct remote_peer *from; /* NULL: the mirror */
-    char *p;                  /* PART_BYTES of room, and XFER_SLICE_MAX for what runs over */
+    char *p;                  /* room for PART_BYTES, and XFER_SLICE_MAX for an overrun */
     size_t index;
     size_t n;
     bool check; /* against its chunk digest, before it is written */
-    bool whole; /* it is all of the file: then `digest` is the file's */
+    bool whole; /* it is the whole file: then `digest` is the file's */
     struct digest digest;
     int rc;
     struct err why;
 };
 
-struct sealing { /* a small file on its way into the cache, with others */
+struct sealing { /* a small file that is sealed together with others */
     struct list node;
-    struct local_cache_sealing one; /* rc and why tell how it went */
+    struct local_cache_sealing one; /* rc and why have the result */
     /* Never inside pull_loop_seal(); until then the struct is its caller's. */
     void (*done)(struct sealing *s);
 };
 
 struct pull_tally {       /* of one file, over all its tries */
-    uint64_t done_bytes;  /* what it has contributed to the loop's progress */
-    uint64_t known_bytes; /* and to its total */
+    uint64_t done_bytes;  /* its share of the loop's progress */
+    uint64_t known_bytes; /* and of its total */
     uint64_t fetched_bytes;
     uint64_t peer_bytes; /* of them, from other nodes */
 };
@@ -56,33 +56,34 @@ enum { CONNECTIONS_MAX = 64, SLOTS_EACH = 4, PULLS_MAX = CONNECTIONS_MAX * SLOTS
 
 enum pull_more {
     MORE_ADDED,
-    MORE_LATER, /* none now; something that was asked for will bring some */
+    MORE_LATER, /* none now; a running request will bring some */
     MORE_NONE,
 };
 
-/* The two kinds of downloads, in the order in which they are fed: small files, many in an answer
- * (batch.h); one file by itself (pull.h). Each says what it is when the first of it is added. */
+/* The two kinds of downloads, in the order in which they get connections: small files, many in a
+ * response (batch.h); one file by itself (pull.h). Each registers itself when the first of it is
+ * added. */
 enum { KIND_BATCH, KIND_SINGLE, PULL_KINDS };
 struct pull_kind {
     void (*feed)(struct pull_loop *l); /* something became free */
     void (*tick)(struct pull_loop *l, uint64_t now_ms);
-    void (*stop)(struct pull_loop *l); /* cancel all; what they have is kept for the next run */
-    bool (*reap)(struct pull_loop *l); /* end what is done; true: there was some */
+    void (*stop)(struct pull_loop *l); /* cancel all; their progress is kept for the next run */
+    bool (*reap)(struct pull_loop *l); /* end the finished ones; true: there was one */
     bool (*is_idle)(const struct pull_loop *l);
     bool (*has_room)(const struct pull_loop *l);
     void (*close)(struct pull_loop *l);
 };
 
 struct pull_loop_params {
-    const struct peer_ops *peer_ops;               /* NULL: from the mirror alone */
-    void (*begin)(void *arg, struct pull_loop *l); /* once, before anything else */
-    enum pull_more (*more)(void *arg); /* there is a slot: adds one pull, if there is one */
+    const struct peer_ops *peer_ops;               /* NULL: only from the mirror */
+    void (*begin)(void *arg, struct pull_loop *l); /* once, first */
+    enum pull_more (*more)(void *arg); /* a slot is free: adds one pull, if there is one */
     void (*on_tick)(void *arg);        /* now and then */
     void (*end)(void *arg);            /* once; the loop is gone after it */
     void *arg;
 };
 
-struct pull_loop { /* the first half is for all to use, and changed by loop.c alone */
+struct pull_loop { /* the first half is for all to use, and changed only by loop.c */
     const struct agent *agent;
     struct event_base *base;
     struct xfer_loop *xfers;
@@ -94,46 +95,46 @@ struct pull_loop { /* the first half is for all to use, and changed by loop.c al
     const struct peer_ops *peer_ops;
     struct peers *peers; /* NULL: none */
     bool stopping;       /* a signal came, or a pull failed */
-    bool no_more;        /* files will be added */
+    bool no_more;        /* more files will be added */
     uint64_t done_bytes; /* for the progress bar: of all pulls */
     uint64_t known_bytes;
     struct list pulls; /* pull.h's */
-    unsigned slots;    /* free ones */
+    unsigned slots;    /* the number of free ones */
 
     struct pull_loop_params want;
     struct event *tick;
     struct event *stop[2]; /* SIGINT, SIGTERM */
-    struct list to_seal;   /* gathered for the next batch */
+    struct list to_seal;   /* collected for the next batch */
     size_t nto_seal;
-    struct list sealing; /* the batch under way, with its job */
+    struct list sealing; /* the batch being sealed, with its job */
     struct local_cache_sealing **sealing_one;
     size_t nsealing;
     struct job seal_job;
     struct list free_blocks;
-    unsigned blocks_left; /* that may still be made */
+    unsigned blocks_left; /* how many may still be made */
     unsigned conns_left;
     uint64_t dice; /* of pull_loop_pause_ms(): never 0 */
 };
 
-/* Runs until no pull is left and more() has none. A SIGINT or SIGTERM saves what is there and ends
+/* Runs until no pull is left and more() has none. A SIGINT or SIGTERM saves the progress and ends
  * it: E_CANCELLED. */
 MUST_USE int pull_loop_run(const struct agent *a, const struct pull_loop_params *w, struct err *e);
 
-void pull_loop_feed(struct pull_loop *l); /* something became free: who can use it? */
-void pull_loop_stop(struct pull_loop *l); /* cancels all; what they have is kept for the next run */
-/* How long to wait before the network is asked again: so many tries have failed, and the mirror has
- * said Retry-After (0: it has not). Up to as much more by chance: what turned a thousand nodes away
- * at once would else have them all back at once. */
+void pull_loop_feed(struct pull_loop *l); /* something became free: starts what can use it */
+void pull_loop_stop(struct pull_loop *l); /* cancels all; their progress is kept for the next run */
+/* The pause before the next request, after so many failed tries and the mirror's Retry-After (0:
+ * none). Up to as much again is added at random: otherwise a thousand nodes that were refused
+ * together would all return together. */
 uint64_t pull_loop_pause_ms(struct pull_loop *l, unsigned tries, uint64_t retry_after_s);
 MUST_USE bool pull_loop_take_conn(struct pull_loop *l);
 void pull_loop_give_conn(struct pull_loop *l);
 struct pull_block *pull_loop_take_block(struct pull_loop *l); /* NULL: none is free */
 void pull_loop_give_block(struct pull_loop *l, struct pull_block *b);
-/* A small file into the cache. One batch with one sync at a time: the next one gathers meanwhile,
- * and is the larger the slower the disk is. Those that are added in one turn of the loop go
- * together. */
+/* Seals a small file into the cache. One batch with one sync is in progress at a time: the next
+ * one is collected in the meantime, and is the larger the slower the disk is. Files that are
+ * added in one turn of the loop are sealed together. */
 void pull_loop_seal(struct pull_loop *l, struct sealing *x);
-/* So much of a file is here, of so much. */
+/* Shows the progress of a file: bytes here, and in total. */
 void pull_loop_show(struct pull_loop *l, struct pull_tally *t, uint64_t done, uint64_t known);
 
 #endif

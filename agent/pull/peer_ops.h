@@ -1,8 +1,8 @@
-/* peer_ops.h - how a pull fetches from peers: other nodes that fetch the same files at the same
- * time.
+/* peer_ops.h - the functions by which a pull fetches from peers: other nodes that download the
+ * same files at the same time.
  *
- * A pull calls peers back through these; it includes nothing of theirs. agent/peers/peers.h fills
- * them in.
+ * A pull calls peers back through this table and includes none of their headers.
+ * agent/peers/peers.h provides it.
  *
  * threads  all on the pull's loop
  */
@@ -24,37 +24,38 @@ enum peer_choice {
     CHOOSE_NONE,  /* wait */
 };
 
-struct peer_now {  /* what is under way when something is to be chosen */
+struct peer_now {  /* what is in progress when a choice is made */
     bool idle;     /* nothing */
-    bool bringing; /* something from the mirror */
-    bool mirror;   /* which may be asked now */
+    bool bringing; /* a request to the mirror */
+    bool mirror;   /* may be asked now */
     uint64_t now_ms;
 };
 
 struct peer_ops {
-    unsigned connections; /* that they need besides those to the mirror */
-    /* NULL: peers are not asked for. changed() when something may be fetched that could not be
-     * before. */
+    unsigned connections; /* needed in addition to those to the mirror */
+    /* NULL: peers are not used. changed() when something may be fetched that could not be before. */
     struct peers *(*open)(const struct agent *a, struct xfer_loop *xfers,
                           void (*changed)(void *arg), void *arg);
     void (*close)(struct peers **pp); /* when all swarms have been left */
     void (*tick)(struct peers *ps, uint64_t now_ms);
-    /* All pulls have ended: may the run end, too? hurry: what other nodes miss does not count. */
+    /* All pulls have ended: may the run end, too? hurry: do not wait for what other nodes miss. */
     bool (*may_end)(struct peers *ps, bool hurry, uint64_t now_ms);
-    unsigned (*givers)(const struct peers *ps); /* how many nodes gave something */
+    unsigned (*givers)(const struct peers *ps); /* how many nodes gave chunks */
 
-    /* NULL: this file is not for peers. */
+    /* NULL: this file is not shared with peers. */
     struct swarm *(*join)(struct peers *ps, const struct digest *d, uint64_t size_bytes, int fd);
-    void (*leave)(struct swarm **sp, bool whole); /* whole: what it has goes on being given */
+    void (*leave)(struct swarm **sp, bool whole); /* whole: it is still given to others */
     bool (*is_on)(const struct swarm *s);
     void (*have)(struct swarm *s, size_t chunk, bool there);
     enum peer_choice (*choose)(struct swarm *s, const struct parts *p, const struct peer_now *now,
                                size_t *chunk, struct remote_peer **from);
     /* The request for a chunk; its texts live in `room`. */
     struct xfer_params (*want)(const struct remote_peer *n, size_t chunk, char room[PEER_URL_ROOM]);
-    /* How it went: 0, and written() follows; E_BUSY; E_NOTFOUND; E_CANCELLED; else it failed. */
+    /* The result: 0, and written() follows; E_BUSY; E_NOTFOUND; E_CANCELLED; anything else is a
+     * failure. */
     void (*ended)(struct remote_peer *n, size_t chunk, int rc);
-    /* The chunk was checked and written: 0; E_CORRUPT, it was wrong; else the disk's trouble. */
+    /* The result of checking and writing the chunk: 0; E_CORRUPT, it was wrong; anything else is
+     * the disk's failure. */
     void (*written)(struct remote_peer *n, size_t chunk, int rc);
 };
 

@@ -1,13 +1,13 @@
-/* transfer.h - the bytes of one file on their way into its partial file: parts of 8 MiB in
- * parallel, each checked against the mirror's chunk list before it is written, or without a list
- * one stream. Its SHA-256 follows as they come.
+/* transfer.h - moves the bytes of one file into its partial file: parts of 8 MiB in parallel,
+ * each checked against the mirror's chunk list before it is written, or one stream if there is no
+ * list. Its SHA-256 is computed as they arrive.
  *
- * Parts come from the mirror, and from peers where there are some. A connection that breaks goes on
- * where it was; one that crawls is replaced. What is to be done about trouble is the caller's to
- * say: it is told by events.
+ * Parts come from the mirror, and from peers if there are any. A connection that breaks is
+ * resumed; one that is too slow is replaced. The caller decides what to do about failures, which
+ * are reported as events.
  *
- * owns     the partial file, by parts.h, whose lock the caller holds; transfer_close() needs it
- *          idle
+ * owns     the partial file, by parts.h, whose lock the caller holds; transfer_close() requires it
+ *          to be idle
  * events   on the loop; `on_event` may close the transfer, which does nothing after it
  * threads  the loop's; hashing and writing are done on the loop's pools
  */
@@ -19,21 +19,23 @@
 
 struct transfer;
 
-struct pull_object { /* what is known of a file; a stream's head may add to it */
+struct pull_object { /* what is known about a file; a stream's header section may add to it */
     struct slice url;
     struct digest digest;
     bool known;                 /* digest */
-    bool no_ranges;             /* a range was answered by the whole */
+    bool no_ranges;             /* the response to a range request was the whole file */
     uint64_t size_bytes;        /* SIZE_UNKNOWN */
     char etag[PARTS_ETAG_ROOM]; /* strong, or "" */
 };
 
 enum transfer_event {
-    TRANSFER_MOVED, /* a request, a write or a stretch of hashing has ended: is it whole, or idle? */
+    /* a request, a write or a step of hashing has ended: check whether it is complete or idle */
+    TRANSFER_MOVED,
     TRANSFER_WRITTEN, /* the same, and a part is on the disk */
-    TRANSFER_LATER,   /* trouble that may pass; after_s: the mirror said Retry-After */
-    TRANSFER_CHANGED, /* what the mirror has is another object (E_CHANGED), or cannot be gone on with (E_AGAIN) */
-    TRANSFER_FAILED,  /* another try would do no better */
+    TRANSFER_LATER,   /* a temporary failure; after_s: the mirror's Retry-After */
+    /* the mirror has a different object (E_CHANGED), or one that cannot be resumed (E_AGAIN) */
+    TRANSFER_CHANGED,
+    TRANSFER_FAILED,  /* permanent: another try would not help */
     TRANSFER_CHECKED, /* transfer_check() has ended */
 };
 
@@ -51,36 +53,38 @@ struct transfer_params {
 MUST_USE int transfer_open(struct pull_loop *l, const struct transfer_params *w,
                            struct transfer **out, struct err *e);
 enum transfer_end {
-    TRANSFER_WHOLE,   /* it got its name in the cache, and peers are given it on */
-    TRANSFER_SAVE,    /* the partial file stays, and what is in it is noted */
-    TRANSFER_KEEP,    /* the partial file stays, as far as it has been noted */
-    TRANSFER_DISCARD, /* the partial file goes */
+    TRANSFER_WHOLE,   /* it got its name in the cache, and peers may have it */
+    TRANSFER_SAVE,    /* the partial file stays, and its contents are recorded */
+    TRANSFER_KEEP,    /* the partial file stays, as far as it has been recorded */
+    TRANSFER_DISCARD, /* the partial file is removed */
 };
 void transfer_close(struct transfer **tp, enum transfer_end how); /* NULL is fine */
 
-/* Starts what can be started; the mirror is not asked before not_before_ms. */
+/* Starts what can be started; no request goes to the mirror before not_before_ms. */
 void transfer_feed(struct transfer *t, uint64_t not_before_ms);
-void transfer_tick(struct transfer *t, uint64_t now_ms); /* saves progress, replaces what crawls */
-/* Cancels all requests; what is being written goes on until it is idle. */
+/* saves progress, replaces slow connections */
+void transfer_tick(struct transfer *t, uint64_t now_ms);
+/* Cancels all requests; running writes go on until it is idle. */
 void transfer_stop(struct transfer *t);
 bool transfer_is_idle(const struct transfer *t);
 
-/* True: all bytes are there, and hash to *got. */
+/* True: all bytes are there, and *got is their hash. */
 MUST_USE bool transfer_is_whole(struct transfer *t, struct digest *got);
-/* They hash to another digest than they should: what an earlier run wrote may have rotted. Reads
- * all of it anew; TRANSFER_CHECKED tells how many parts are not what the chunk list says, as rc, or
- * an E_*. Those are missing from then on. */
+/* The hash differs from the required digest: parts of an earlier run may be damaged. Reads
+ * everything again; TRANSFER_CHECKED reports the number of parts that do not match the chunk
+ * list, as rc, or an E_*. Those are missing from then on. */
 void transfer_check(struct transfer *t);
 struct transfer_view { /* of its partial file */
     int fd;
-    bool stateless; /* no .state beside it */
+    bool stateless; /* no .state next to it */
     bool chunked;   /* each part was checked against the chunk list */
-    bool resumed;   /* some of it is an earlier run's */
+    bool resumed;   /* parts of it are an earlier run's */
 };
 struct transfer_view transfer_view(const struct transfer *t);
 
-/* What a head means for the range first..last of the object, or without `ranged` for all of it: 0,
- * or why it is of no use. Adds to the object what the head tells of all of it. Pure. */
+/* Judges a header section for the range first..last of the object, or without `ranged` for all of
+ * it: 0, or why it cannot be used. Adds to the object what the header section states about the
+ * whole. Pure. */
 struct transfer_range {
     bool ranged;
     uint64_t first, last;

@@ -1,16 +1,17 @@
-/* staging.h - brings what a job asked for, in the detached worker: rights dropped, pulled, pinned,
- * placed, told.
+/* staging.h - downloads what a job requested, in the detached worker: drops rights, pulls, pins,
+ * places, reports.
  *
- * becomes the node's user -> waits for an earlier worker of the same job -> record
- * (agent/cache/pins.h) -> for each wish: pull, pin, place in jobs/<job>/ -> last word on the
- * ticket. One that cannot be had holds up no other. When the ticket goes (the job has ended) it
- * stops, and takes away what it laid out; what it fetched stays on the local cache.
+ *   becomes the node's user -> waits for an earlier worker of the same job -> record
+ *   (agent/cache/pins.h) -> for each wish: pull, pin, place in jobs/<job>/ -> result on the ticket
  *
- * Where a wish goes below the folder: its path as it was written, a Hub's repository as HF_HOME has
- * it (hub/models--owner--name).
+ * A wish that fails does not stop the others. When the ticket is removed (the job has ended), the
+ * worker stops and removes what it placed; fetched files stay in the local cache.
  *
- * The node's own list is fetched with the node's token; what a comment names without any, for
- * anybody may write one.
+ * The place of a wish below the folder is its path as written, for a Hub repository the place in
+ * HF_HOME (hub/models--owner--name).
+ *
+ * The node's own list is fetched with the node's token; what a comment names is fetched without a
+ * token, because anybody may write a comment.
  */
 #ifndef AGENT_SLURM_STAGING_H
 #define AGENT_SLURM_STAGING_H
@@ -24,7 +25,7 @@ struct local_cache;
 
 struct staging {
     const struct node_conf *node;
-    const char *conf_file; /* where it was read from; NULL: the usual one */
+    const char *conf_file; /* the node's file; NULL: the default one */
     const char *job;
     int ticket;
     struct wishes site;
@@ -32,65 +33,62 @@ struct staging {
     const struct err *why; /* of staging_refuse() */
 };
 
-/* Did this job ask for something that it cannot do without? The node's own list is no wish of the
- * job's. */
+/* Did this job request something that it cannot run without? The node's own list does not count. */
 bool staging_required(const struct staging *s);
-/* What could not even begin: the last word on the ticket. */
+/* Nothing could begin: writes the result on the ticket. */
 void staging_give_up(const struct staging *s, enum outcome o, const struct err *why);
-/* The same on the local cache (agent/cache/pins.h), as the node's user, where there is no ticket;
+/* The same in the local cache (agent/cache/pins.h), as the node's user, if there is no ticket;
  * for detach(). */
 void staging_refuse(void *staging);
-/* For detach(): never fails, the ticket and the log say how it went. */
+/* For detach(): never fails; the ticket and the log have the result. */
 void staging_run(void *staging);
 /* Sends the log to the journal, as lines of this job, from now on. */
 void staging_log_to_journal(const char *job);
-/* Takes away what jobs had that are gone: no ticket, and no news for an hour. Does nothing where
- * the local cache is not the node's, or the folder of tickets is not there to be asked. */
+/* Removes what ended jobs had: those without a ticket, and with no change for an hour. Does
+ * nothing if the local cache is not the node's, or if the folder of tickets does not exist. */
 MUST_USE int staging_sweep(struct local_cache *local_cache, const struct node_conf *n,
                            size_t *dropped, struct err *e);
-/* Takes away what a job has, as the node's user; for detach(). */
+/* Removes what a job has, as the node's user; for detach(). */
 void staging_clear(void *staging);
 
-/* --- the ticket: one small file for each job whose files are brought: what its tasks go by.
- * /run/trainagent/<job>
+/* --- the ticket: a small file for each job that requested files, by which its tasks learn the
+ * result. /run/trainagent/<job>
  *
- * The prolog makes it, as root, before anything else; whoever brings the files holds a lock on it
- * as long as he lives, and writes into it at the end, through the descriptor that he was given, how
- * it went. So a reader knows three things without asking anybody: there is none (nothing was asked
- * for), somebody still holds it, or nobody does and it says what became of it. One that nobody
- * holds and that does not say is of somebody who was killed. The epilog removes it, which its
- * holder sees; a boot does as well.
+ * The prolog creates it first, as root. The worker holds a lock on it as long as it lives, and
+ * writes the result into it at the end, through the descriptor that it was given. So a reader can
+ * distinguish without any request: there is no ticket (nothing was requested), it is locked (in
+ * progress), or it is not locked and has the result. An unlocked one without a result belongs to
+ * a worker that was killed. The epilog removes it, which the worker sees; a boot removes it as
+ * well.
  *
  *   {"job": "42", "state": "staging"}
  *   {"job": "42", "state": "done", "staged": "/var/cache/trainagent/jobs/42", "run": true, "say": ["..."], "artifacts": [...]}
  *
- * threads  any; blocks as long as its file system does
- * errors   E_INVALID: no job's number */
+ * threads  any; blocks as long as its file system does errors   E_INVALID: not a job's number */
 
-/* A new one, which no descriptor from before knows; locked by *fd and its copies in children. */
+/* A new one, which no earlier descriptor refers to; locked by *fd and its copies in children. */
 MUST_USE int ticket_new(const char *dir, const char *job, int *fd, struct err *e);
-/* The last word. It lies in memory (tmpfs), so a full disk does not matter. */
+/* Writes the result. The file is in memory (tmpfs), so a full disk does not matter. */
 MUST_USE int ticket_say(int fd, struct slice text, struct err *e);
-/* It was removed, or another has its name. */
+/* It was removed, or its name is another file's. */
 bool ticket_gone(int fd);
 void ticket_remove(const char *dir, const char *job);
 bool ticket_exists(const char *dir, const char *job);
 
-/* 0: *text is what it says, which may be half of it while it is *held; E_NOTFOUND: there is none.
- * Held by whom cannot be known, for all may read it: a last word (verdict_is_done()) counts
- * whatever *held says. */
+/* 0: *text is its content, which may be incomplete while it is *held; E_NOTFOUND: none. The lock
+ * proves little, because everybody may read the file and so lock it: a complete result
+ * (verdict_is_done()) counts whatever *held says. */
 MUST_USE int ticket_look(const char *dir, const char *job, bool *held, struct buf *text,
                          struct err *e);
 
-/* --- the verdict: how it went with all that a job asked for: may its tasks start, and what are
- * they told?
+/* --- the verdict: the result of all that a job requested: may its tasks start, and what do they
+ * get to read?
  *
- * The worker makes one and writes it on the ticket; each task's prolog reads it there. Texts of
- * strangers (a comment, a mirror) become lines of printable bytes: nothing in them can be a line of
- * its own, for Slurm takes "export NAME=value" of a task's prolog.
+ * The worker makes one and writes it on the ticket; each task's prolog reads it there. Texts from
+ * strangers (a comment, a mirror) become single lines of printable bytes: nothing in them can
+ * start a line, because Slurm interprets "export NAME=value" in the output of a task's prolog.
  *
- * owns     verdict_fini(); the policy outlives it
- * threads  one at a time */
+ * owns     verdict_fini(); the policy outlives it threads  one at a time */
 
 struct verdict {
     const struct node_slurm *policy;
@@ -113,14 +111,14 @@ struct verdict_read {
     const char *staged; /* NULL: no folder */
     const char *const *say;
     size_t nsay;
-    bool done; /* false: whoever was to bring it was killed */
+    bool done; /* false: the worker was killed */
     bool run;
 };
 void verdict_read(struct slice text, struct verdict_read *out);
 void verdict_read_fini(struct verdict_read *v);
-/* Is it the last word? Half of one is none. */
+/* Is it a complete result? */
 bool verdict_is_done(struct slice text);
-/* Printable, on one line. */
+/* Makes it printable, on one line. */
 void verdict_tame(char *text);
 
 #endif

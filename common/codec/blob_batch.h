@@ -1,9 +1,9 @@
 /* blob_batch.h - many small files in one response: a request for a file costs more than the file.
  *
  *   request   POST, 1 to BLOB_BATCH_COUNT_MAX digests of 32 bytes, without separators
- *   response  records in that order: u32 length, bytes. A length of BLOB_BATCH_ABSENT: not there, or
- *             no right to it; BLOB_BATCH_ALONE: request it separately. The response may end after any
- *             record: request what is missing again
+ *   response  records in that order: u32 length, bytes. A length of BLOB_BATCH_ABSENT: not there,
+ *             or no right to it; BLOB_BATCH_ALONE: request it separately. The response may end
+ *             after any record except the first: request what is missing again
  *
  * Nothing in it is trusted: a file must match its SHA-256, and the tree has stated its length.
  * The reader takes a response as it arrives, in pieces of any size, and buffers four bytes of it.

@@ -1,7 +1,7 @@
 /* protocol.h - the messages of mirrords below /-/sync/: the head of a tree, and its nodes.
  *
- *   head    a JSON object {"version": 1, "repo", "tree", "seq", "root", "time", "entries", "bytes"};
- *           its ETag is the root's hex
+ *   head    a JSON object {"version": 1, "repo", "tree", "seq", "root", "time", "entries",
+ *           "bytes"}; its ETag is the root's hex
  *   node    the encoding of store/node.h, whose SHA-256 is the node's id; on request
  *           (SYNC_WIRE_NODE_ZSTD) as one zstd frame that states its size
  *

@@ -1,9 +1,9 @@
 /* cache.h - the node's local cache: files by SHA-256 in one folder, shared by all jobs of the
  * node.
  *
+ *   blobs/sha256/ab/<hex>    whole, verified, read-only; found by name: the folder is the index
  *   blobs/sha256/ab/<hex>    whole, verified, read-only; found by name: the folder itself is the index
  *   partial/<key>.part       growing; .state says which bytes of it are durable and right
- *   trees/<key>/             an unpacked archive, read-only; <key>.stamp next to it shows changes
  *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared); the
  *                            folder belongs to its user alone
  *   partial/<key>.whole, locks/small-<0..f>   small files that come in batches (stage.h)

@@ -1,9 +1,9 @@
 /* angles.h - RoPE's angles: by how much each pair of a head turns at each position.
  *
- * Pair i turns by theta^(-2i/head_dim) a position. Llama 3's scaling stretches what turns slowly,
- * to reach contexts beyond those of the first training: pairs that turn less than `low` times in
- * that context turn `factor` times slower, those that turn more than `high` times stay, and between
- * the two it goes smoothly.
+ * Pair i turns by theta^(-2i/head_dim) per position. Llama 3's scaling stretches slow
+ * frequencies, to reach contexts longer than those of the first training: pairs that turn less
+ * than `low` times in that context turn `factor` times slower, those that turn more than `high`
+ * times are unchanged, and in between the factor changes smoothly.
  *
  * source   Su et al. 2021, arXiv:2104.09864; Llama 3's scaling as the Hub's config.json names its
  *          parts

@@ -1,11 +1,10 @@
-/* choice.h - which token comes next: a draw from what a model's logits say, narrowed to the likely
- * ones.
+/* choice.h - chooses the next token: draws from a model's logits, narrowed to the likely ones.
  *
- * The likeliest top_k are kept, of those as few as make top_p of their probability, then one is
- * drawn by its share of that. The order of the likely ones is total (equal logits go by token), so
- * the same draw gives the same token anywhere.
+ * It keeps the likeliest top_k, of those as few as make up top_p of their probability, and draws
+ * one by its probability among them. The order of the likely ones is total (equal logits are
+ * ordered by token), so the same draw gives the same token everywhere.
  *
- * errors   E_CORRUPT: logits that are no numbers, as a broken model has them
+ * errors   E_CORRUPT: logits that are not numbers, as a broken model has them
  */
 #ifndef AGENT_TRAIN_CHOICE_H
 #define AGENT_TRAIN_CHOICE_H

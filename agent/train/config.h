@@ -1,12 +1,11 @@
-/* config.h - what a model is: one description with switches, read from and written as the Hub's
- * config.json.
+/* config.h - describes a model by switches, read from and written as the Hub's config.json.
  *
- * A family (model_type gpt2, llama) is a setting of the switches, not a second trainer. What a file
- * asks for beyond them is refused by name: a model that computes something else than its authors
- * meant is worse than none.
+ * A family (model_type gpt2, llama) is a setting of the switches, not a second trainer. What a
+ * file requires beyond them is refused by name: a model that computes something other than its
+ * authors meant is worse than none.
  *
- * errors   E_CONFIG: not a configuration, or its numbers do not fit together; E_UNSUPPORTED: a
- *          variant we cannot run
+ * errors   E_CONFIG: not a configuration, or its numbers do not fit together; E_UNSUPPORTED: an
+ *          unsupported variant
  */
 #ifndef AGENT_TRAIN_CONFIG_H
 #define AGENT_TRAIN_CONFIG_H
@@ -37,7 +36,7 @@ struct model_config {
     int64_t vocab;
     int64_t context;
     int64_t bos;                 /* the token that begins a text; -1: none */
-    int64_t eos[CONFIG_EOS_MAX]; /* those that end one: models that talk have several */
+    int64_t eos[CONFIG_EOS_MAX]; /* the tokens that end one: chat models have several */
     int64_t eos_count;
     double norm_eps;
     double init_std;
@@ -46,7 +45,7 @@ struct model_config {
         double factor;
         double low;
         double high;
-        int64_t context; /* of the training before it */
+        int64_t context; /* of the first training */
     } rope_scaling;
 };
 
@@ -56,9 +55,9 @@ MUST_USE int config_parse(struct slice json, struct model_config *out, struct er
 MUST_USE int config_load(const char *path, struct model_config *out, struct err *e);
 void config_format(const struct model_config *c, struct buf *out);
 
-/* The model_type that this setting of the switches has on the Hub. */
+/* The model_type of this setting of the switches on the Hub. */
 const char *config_family(const struct model_config *c);
-/* Rows of the embedding: the vocabulary rounded up to what matrix units like. */
+/* Rows of the embedding: the vocabulary rounded up to a size that suits matrix units. */
 int64_t config_padded_vocab(const struct model_config *c);
 
 #endif

@@ -1,9 +1,9 @@
-/* flops.h - what a token costs, and what the chip could do: their quotient is the model FLOPs
- * utilisation (MFU).
+/* flops.h - the operations that a token costs, and the peak of the chip: their quotient is the
+ * model FLOPs utilisation (MFU).
  *
- * A token costs 6 operations a parameter that multiplies it (2 forward, 4 back) and 12 * layers *
- * heads * head_dim * seq for attention, the masked half included; activations that are computed
- * again are not counted.
+ * A token costs 6 operations for each parameter that multiplies it (2 forward, 4 backward) and 12
+ * * layers * heads * head_dim * seq for attention, including the masked half; recomputed
+ * activations are not counted.
  *
  * source   Chowdhery et al. 2022, arXiv:2204.02311 (PaLM), appendix B
  */
@@ -17,7 +17,7 @@ double flops_of_token(const struct model_config *c, const struct layout *l, int6
 
 struct flops_peak {
     double per_s;
-    bool measured; /* by a multiplication of ours: the chip is not in peaks.def */
+    bool measured; /* by a multiplication of ours, because the chip is not in peaks.def */
 };
 
 /* Takes some 20 ms and memory for three matrices when it has to measure. */

@@ -1,8 +1,8 @@
-/* inventory.h - the tensors of a model's files beside those that its configuration asks for.
+/* inventory.h - compares the tensors of a model's files with those that its configuration
+ * requires.
  *
- * Every tensor of either side is one row, in the model's order and then the files'. What is
- * superfluous is passed over by weights_load(); what is missing or wrong makes it refuse the
- * folder.
+ * Every tensor of either side is one row, in the model's order and then the files'.
+ * weights_load() ignores superfluous tensors, and refuses the folder if one is missing or wrong.
  *
  * owns     the rows and the files they point into; borrowed until inventory_close()
  * errors   tensorset_open()'s
@@ -16,7 +16,7 @@
 enum inventory_verdict {
     INVENTORY_FITS,
     INVENTORY_MISSING,
-    INVENTORY_SHAPE, /* another one than the configuration says */
+    INVENTORY_SHAPE, /* differs from the configuration's */
     INVENTORY_TYPE,  /* one that is not read */
     INVENTORY_SUPERFLUOUS,
     INVENTORY_VERDICTS

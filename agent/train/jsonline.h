@@ -1,7 +1,7 @@
-/* jsonline.h - the text of one line of a .jsonl file: the string member of that name in the line's
- * object.
+/* jsonline.h - reads the text of one line of a .jsonl file: the string member of a given name in
+ * the line's object.
  *
- * Of a name that comes twice the last counts. Escapes are undone; bytes that are no UTF-8 stay as
+ * Of a repeated name the last one counts. Escapes are decoded; bytes that are not UTF-8 stay as
  * they are.
  *
  * errors   E_CORRUPT: not one JSON object, or without such a string

@@ -1,10 +1,10 @@
-/* moments.h - the optimizer's state out of a checkpoint, by however many ranks that was written.
+/* moments.h - reads the optimizer's state from a checkpoint, whatever number of ranks wrote it.
  *
- * Several ranks write slices (region.h), each into its own optimizer-<rank>-of-<ranks>.safetensors;
- * one rank alone writes whole tensors in the Hub's form, optimizer.safetensors. A rank reads what
- * it holds now, and nothing else.
+ * Several ranks write slices (region.h), each into its own
+ * optimizer-<rank>-of-<ranks>.safetensors; a single rank writes whole tensors in the Hub's form,
+ * optimizer.safetensors. A rank reads only what it holds now.
  *
- * errors   E_CORRUPT when a part is missing, or elements are in none of them
+ * errors   E_CORRUPT when a part is missing, or some elements are in no part
  */
 #ifndef AGENT_TRAIN_MOMENTS_H
 #define AGENT_TRAIN_MOMENTS_H

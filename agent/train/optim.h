@@ -30,18 +30,17 @@ struct optim {
 MUST_USE int optim_open(struct model *m, const struct optim_options *o, struct optim **out,
                         struct err *e);
 void optim_close(struct optim **op); /* NULL is fine */
-/* Norm of the model's gradients times `unscale` (1, but for f16's scaled loss), and what clipping
- * makes of it. */
+/* The norm of the model's gradients times `unscale` (1, except for f16's scaled loss), and the
+ * clipping scale from it. */
 void optim_clip(struct optim *o, double unscale);
 /* Of the last optim_clip(), before clipping. Waits for the device. */
 MUST_USE int optim_norm(struct optim *o, double *norm, struct err *e);
-/* Updates the parameters by the clipped gradients; changes nothing when the norm is not finite.
+/* Updates the parameters with the clipped gradients; changes nothing when the norm is not finite.
  * Updates count from 1. */
 void optim_update(struct optim *o, int64_t update);
 /* Both. */
 void optim_step(struct optim *o, int64_t update);
-/* Parameters narrower than their masters become what update number `update` made of these; 0: the
- * nearest. */
+/* Rounds the masters into narrower parameters as update number `update` does; 0: to the nearest. */
 void optim_refresh(struct optim *o, int64_t update);
 
 #endif

@@ -30,7 +30,7 @@ struct options {
 #undef COUNT
 #undef NUMBER
 #undef FLAG
-    char **path; /* what is not an option */
+    char **path; /* arguments that are not options */
     int paths;
     bool help;
 };

@@ -1,6 +1,7 @@
-/* outlier.h - how far a number lies from those before it: (x - mean) / deviation over the last 128.
+/* outlier.h - measures how far a number is from those before it: (x - mean) / deviation over the
+ * last 128.
  *
- * Every number joins the window, those too that stood out: what stays changed becomes the usual.
+ * Every number joins the window, including outliers: a lasting change becomes the usual.
  */
 #ifndef AGENT_TRAIN_OUTLIER_H
 #define AGENT_TRAIN_OUTLIER_H

@@ -1,9 +1,9 @@
-/* products.h - which algorithms a run's products take, for --deterministic: kept in checkpoints,
- * the same on all ranks.
+/* products.h - the algorithms of a run's matrix products, for --deterministic: kept in
+ * checkpoints, the same on all ranks.
  *
- * A GPU's library has several for each product, of which the fastest is chosen by time
- * (kernels/cuda/matmul_plan.h): another process, or a rank on another node, may choose otherwise
- * and get other bits. CPUs have nothing to choose; then nothing here does anything.
+ * A GPU's library has several for each product, and the fastest is chosen by timing
+ * (kernels/cuda/matmul_plan.h). Another process, or a rank on another node, may choose
+ * differently and get other bits. CPUs have no choice; then these functions do nothing.
  *
  * threads  one at a time, the one that uses the model
  */
@@ -17,12 +17,12 @@
 
 /* Replaces the text. */
 MUST_USE int products_read(struct model *m, struct buf *out, struct err *e);
-/* From a checkpoint that has them, into `before` too; one without leaves it empty. */
+/* From a checkpoint that has them, into `before` too; otherwise empty. */
 MUST_USE int products_load(struct model *m, const char *dir, struct buf *before, struct err *e);
-/* The first rank's become those of all. All ranks call, after a step, when every product has been
- * seen. */
+/* The first rank's become those of all. All ranks call it, after a step, when every product has
+ * occurred. */
 MUST_USE int products_share(struct model *m, struct comm *comm, struct err *e);
-/* How many of the products take algorithms that `before` did not have. */
+/* The number of products whose algorithms `before` did not have. */
 MUST_USE int products_changed(struct model *m, const struct buf *before, size_t *count,
                               struct err *e);
 

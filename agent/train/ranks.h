@@ -1,9 +1,10 @@
-/* ranks.h - which of how many processes this is, as the launcher's environment says.
+/* ranks.h - finds out from the launcher's environment how many ranks there are and which one this
+ * process is.
  *
- * Order: torchrun's RANK and WORLD_SIZE (trainagent sets these too), Open MPI's OMPI_COMM_WORLD_*,
- * Slurm's SLURM_PROCID with SLURM_STEP_NUM_TASKS (only srun sets the latter: a batch script is not
- * a rank), else alone. Under Slurm the first host of the step and a port made of the job's id take
- * the place of MASTER_ADDR and MASTER_PORT that are not set.
+ * Order: torchrun's RANK and WORLD_SIZE (trainagent sets these too), Open MPI's
+ * OMPI_COMM_WORLD_*, Slurm's SLURM_PROCID with SLURM_STEP_NUM_TASKS (only srun sets the latter: a
+ * batch script is not a rank), else a single rank. Under Slurm the first host of the step and a
+ * port made from the job's id replace an unset MASTER_ADDR and MASTER_PORT.
  *
  * errors   E_CONFIG when the variables contradict each other
  */
@@ -17,7 +18,7 @@
 
 enum launcher { LAUNCHER_NONE, LAUNCHER_TORCHRUN, LAUNCHER_OPENMPI, LAUNCHER_SLURM };
 
-/* What ranks exchange sums over. */
+/* The library over which ranks exchange sums. */
 enum ranks_over {
     OVER_AUTO, /* NCCL between GPUs, MPI between CPUs */
     OVER_NCCL,
@@ -29,22 +30,22 @@ struct ranks {
     int rank;
     int world;
     int local_rank;
-    int local_world;                /* ranks on this host; 0: not said */
-    const char *master_addr;        /* NULL when not said */
-    char first_host[HOSTLIST_NAME]; /* of Slurm's list, to which master_addr then points */
+    int local_world;                /* ranks on this host; 0: not given */
+    const char *master_addr;        /* NULL when not given */
+    char first_host[HOSTLIST_NAME]; /* from Slurm's list; then master_addr points to it */
     int master_port;
-    const char *run_id;  /* "" when not said */
-    char generation[64]; /* which attempt of the run this is; "" when nothing counts them */
-    /* Not of the environment: */
+    const char *run_id;  /* "" when not given */
+    char generation[64]; /* which attempt of the run this is; "" if attempts are not counted */
+    /* Not from the environment: */
     enum ranks_over over;
     bool ordered;        /* sums in the order of the ranks */
-    uint64_t timeout_ms; /* for the group to form, once all have met */
+    uint64_t timeout_ms; /* for the group to form, after all have met */
 };
 
 /* getenv() in programs, a table in tests. */
 MUST_USE int ranks_read(const char *(*env)(const char *name), struct ranks *out, struct err *e);
 
-/* The group that these ranks make, over what the operations run on. */
+/* Forms the group of these ranks, with the library that suits the operations' device. */
 MUST_USE int ranks_join(const struct ranks *r, const struct kops *k, struct comm **out,
                         struct err *e);
 

@@ -1,10 +1,10 @@
-/* region.h - a run of elements of one of the Hub's tensors: what a rank's slice of it is, in words
- * that know no ranks.
+/* region.h - a run of elements of one of the Hub's tensors: describes a rank's slice without
+ * reference to ranks.
  *
  * A region is a rectangle of the tensor as [out, in] (rows and columns), and of that rectangle's
- * elements, row after row, those from number `from` on. It is told as NumPy would:
- * `wte.weight[0:256,0:24][3072:6144]` is wte.weight[0:256, 0:24].ravel()[3072:6144]. Nothing in it
- * depends on how groups are padded, so slices of any number of ranks can be cut from those of any
+ * elements, row after row, those from index `from` on. Its notation is NumPy's:
+ * `wte.weight[0:256,0:24][3072:6144]` is wte.weight[0:256, 0:24].ravel()[3072:6144]. It does not
+ * depend on how groups are padded, so slices for any number of ranks can be cut from those of any
  * other.
  */
 #ifndef AGENT_TRAIN_REGION_H
@@ -21,14 +21,14 @@ struct region {
 
 enum { REGION_NAME = 256 };
 
-/* All of what a layout has there. */
+/* Everything that a layout has there. */
 struct region region_of(const struct hub_slice *s);
 void region_name(const char *prefix, const char *tensor, const struct region *r,
                  char out[REGION_NAME]);
-/* The name of the tensor and the region; false: no such text. */
+/* Parses the name of the tensor and the region; false: not such a text. */
 MUST_USE bool region_parse(struct slice name, struct slice *tensor, struct region *out);
-/* How many elements of `a`, from its number `at` on, follow each other in `b`, and the number of
- * the first there; 0: b does not have it. */
+/* How many elements of `a`, from its index `at` on, are consecutive in `b`, and the index of the
+ * first there; 0: b does not have it. */
 int64_t region_run(const struct region *a, int64_t at, const struct region *b, int64_t *in_b);
 
 #endif

@@ -1,11 +1,11 @@
-/* rendezvous.h - rank 0 tells all other ranks a few bytes over TCP, once, before there is any other
- * way to speak.
+/* rendezvous.h - rank 0 sends a few bytes to all other ranks over TCP, once, before there is any
+ * other connection between them.
  *
- * Everyone says hello with the run's name, the generation and its rank; rank 0 answers only when
- * all are there and agree, so a process of another run, or a late one of an earlier attempt, cannot
- * join. Rank 0 listens at the address that the others dial, for as long as it takes; where the port
- * is in use it waits for it. Strangers at the port are dropped, and hold nobody up; what a stranger
- * says who listens there is not taken for rank 0's word.
+ * Every rank sends the run's name, the generation and its rank. Rank 0 answers only when all are
+ * there and agree, so a process of another run, or a late one of an earlier attempt, cannot join.
+ * Rank 0 listens at the address that the others dial, for as long as it takes; if the port is in
+ * use it waits for it. Unknown connections to the port are dropped and delay nobody. If an
+ * unknown program listens there, its bytes are not taken for rank 0's.
  *
  * errors   E_TIMEOUT names how many ranks are missing; E_AGAIN: a rank that was there is gone
  */
@@ -22,7 +22,7 @@ struct rendezvous {
     int rank;
     int world;
     const char *run_id;
-    const char *generation; /* which attempt of the run; "" where nothing counts them */
+    const char *generation; /* which attempt of the run; "" if attempts are not counted */
     uint64_t timeout_ms;
 };
 

@@ -1,17 +1,17 @@
-/* rollcall.h - the ranks' watchdogs tell each other how far they are and how it ends, over TCP,
- * beside what they train with.
+/* rollcall.h - the connections between the ranks' watchdogs, over TCP and separate from those of
+ * the training: the state of each rank, and the verdict.
  *
  * Rank 0 listens; all others connect to it, are answered, and stay connected. While all is well
- * nothing is sent but TCP keepalives. Of a rank that dies the kernel closes the connection. A rank
- * that waits too long reports a fault to rank 0, which calls the roll: every rank says where it is,
- * and rank 0 tells all of them the verdict.
+ * only TCP keepalives are sent. When a rank dies, the kernel closes its connection. A rank that
+ * waits too long reports a fault to rank 0, which calls the roll: every rank reports its state,
+ * and rank 0 sends the verdict to all of them.
  *
  *     rank k -> 0   HELLO token | FAULT text | HERE position | LEAVES exit code, text
  *     rank 0 -> k   HELLO | CALL | WAIT | END exit code, suspects, text | LEAVES exit code, text
  *
- * Anybody can connect to the port. The oldest connections that have not said hello make room for
- * new ones, and only the end of one whose other side has proved to be a rank of this run means that
- * a rank has died.
+ * Anybody can connect to the port. The oldest connections that have not sent HELLO make room for
+ * new ones. The end of a connection means that a rank has died only if its other side has proved
+ * to be a rank of this run.
  *
  * owns     rollcall_close() closes all connections and frees
  * threads  open, connect and close on the main thread; poll and send on the watchdog's, where
@@ -37,8 +37,8 @@ enum roll_kind {
 
 enum { ROLL_TEXT = 320, ROLL_SUSPECTS = 8 };
 
-/* Why a rank reports a fault: what it waits for is late; the library says that a peer is gone; it
- * is itself the sick one. */
+/* Why a rank reports a fault: what it waits for is late; the library says that a peer is gone;
+ * its own GPU or process is broken. */
 enum roll_fault { FAULT_LATE, FAULT_LOST, FAULT_OWN };
 
 struct roll_message {
@@ -47,7 +47,7 @@ struct roll_message {
     int rank; /* whose */
     int exit_code;
     enum roll_fault fault; /* of ROLL_FAULT */
-    int suspects;          /* -1: not known; how many of suspect[] count otherwise */
+    int suspects;          /* -1: unknown; else how many of suspect[] count */
     int suspect[ROLL_SUSPECTS];
     struct flight_view at; /* posted, returned, done; of `waits` seq, op, dt and count */
     char text[ROLL_TEXT];
@@ -56,22 +56,22 @@ struct roll_message {
 struct rollcall;
 
 struct rollcall *rollcall_open(int rank, int world);
-/* A collective call, while another thread polls already: rank 0's address goes to the others
- * through the comm. `host` is a name of rank 0's machine; NULL: its own is taken. An error is the
- * comm's. */
+/* A collective call, while another thread already polls: the others get rank 0's address through
+ * the comm. `host` is a name of rank 0's machine; NULL: its own. An error is the comm's. */
 MUST_USE int rollcall_connect(struct rollcall *x, const struct kops *k, struct kstream *ks,
                               struct comm *c, const char *host);
 void rollcall_close(struct rollcall **xp); /* NULL is fine */
-/* Waits for messages up to timeout_ms and gives them to on_message; returns early when
- * rollcall_wake() was called. */
+/* Waits up to timeout_ms for messages and passes them to on_message; returns early after
+ * rollcall_wake(). */
 void rollcall_poll(struct rollcall *x, int timeout_ms,
                    void (*on_message)(void *arg, const struct roll_message *m), void *arg);
 void rollcall_wake(struct rollcall *x);
-/* From rank 0 to all others, from another to rank 0. What cannot be sent at once is dropped. */
+/* From rank 0 to all others, from another to rank 0. A message that cannot be sent immediately is
+ * dropped. */
 void rollcall_send(struct rollcall *x, const struct roll_message *m);
-/* Whether rank 0 has ever had a connection to it. */
+/* Has rank 0 ever had a connection to it? */
 bool rollcall_has_met(const struct rollcall *x, int rank);
-/* Whether rank 0 has a connection to it, or this rank one to rank 0. */
+/* Does rank 0 have a connection to it, or this rank one to rank 0? */
 bool rollcall_reaches(const struct rollcall *x, int rank);
 
 #endif

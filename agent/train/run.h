@@ -1,7 +1,7 @@
-/* run.h - a training run: everything it holds from its options, or from the checkpoint that it goes
- * on from.
+/* run.h - a training run: everything it holds, from its options or from the checkpoint that it
+ * resumes.
  *
- * owns     all of it; run_close() takes a run that was opened half
+ * owns     all of it; run_close() accepts a run that was opened in part
  */
 #ifndef AGENT_TRAIN_RUN_H
 #define AGENT_TRAIN_RUN_H
@@ -13,7 +13,7 @@
 #include "agent/train/saver.h"
 #include "agent/train/watchdog.h"
 
-/* What ranks agree on after each step; summed over all. */
+/* What ranks agree on after each step; summed over all ranks. */
 enum {
     SHARED_STOP,
     SHARED_PREEMPTED,
@@ -30,12 +30,12 @@ struct run {
     const struct kops *k;
     struct ranks ranks;
     struct comm *comm;
-    /* With --tp: those that cut a model with this rank, and those with the same part of it; NULL:
-     * there are none. */
+    /* With --tp: the ranks that divide a model with this one, and those that have the same part;
+     * NULL: none. */
     struct comm *tp, *same_part;
-    struct comm *dp; /* those that divide the samples: same_part, or all */
-    /* those of dp that share out a model with this rank, and those with the same pieces; NULL:
-     * all, none */
+    struct comm *dp; /* the ranks that divide the samples: same_part, or all */
+    /* those of dp that divide a model with this rank, and those with the same pieces; NULL: all,
+     * none */
     struct comm *shards;
     struct comm *replicas;
     struct watchdog *watchdog;
@@ -50,19 +50,19 @@ struct run {
     struct saver *saver;
     struct companions companions;
     struct train_state state;
-    char *resumed;        /* that checkpoint's folder; NULL: the run begins anew */
+    char *resumed;        /* the folder of that checkpoint; NULL: a new run */
     int64_t resumed_step; /* its number, with --resume auto */
-    struct recipe before; /* of the checkpoint that the run goes on from */
+    struct recipe before; /* of the checkpoint that the run resumes */
     struct buf products;  /* that checkpoint's, with --deterministic (products.h) */
-    uint64_t attempt;     /* which no other attempt of the run has */
+    uint64_t attempt;     /* unique to this attempt of the run */
     int64_t saved_step;
-    int64_t skips;       /* in a row */
+    int64_t skips;       /* consecutive */
     bool agreed_to_stop; /* by a signal or a notice, on all ranks */
-    void *shared;        /* device memory for what the ranks agree on */
+    void *shared;        /* device memory for the values that the ranks agree on */
     int out_fd;          /* of --out, locked by the first rank; -1: not held */
 };
 
-/* Of a run with o, k, ranks, comm, watchdog, and out_fd of -1. */
+/* For a run with o, k, ranks, comm, watchdog, and out_fd of -1. */
 MUST_USE int run_open(struct run *r, struct err *e);
 void run_close(struct run *r);
 

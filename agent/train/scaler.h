@@ -1,8 +1,8 @@
-/* scaler.h - what the loss is multiplied by, so that the small gradients of f16 do not become
- * zeros.
+/* scaler.h - the factor by which the loss is multiplied, so that the small gradients of f16 do
+ * not become zeros.
  *
- * When a gradient has overflowed the step is not taken and the scale halves; after many good steps
- * in a row it doubles. Types with the range of f32 need none: their scale is 1 and stays.
+ * When a gradient has overflowed, the step is skipped and the scale halves; after many good steps
+ * in a row it doubles. Types with the range of f32 need none: their scale stays 1.
  *
  * source   Micikevicius et al. 2018, arXiv:1710.03740; the numbers are PyTorch's
  */
@@ -17,7 +17,7 @@ enum { SCALER_GROWTH_STEPS = 2000 };
 struct scaler {
     bool on;
     double scale;
-    int64_t good; /* steps in a row since the scale last changed */
+    int64_t good; /* consecutive good steps since the scale last changed */
 };
 
 void scaler_init(struct scaler *s, bool on, double scale);

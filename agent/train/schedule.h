@@ -1,8 +1,8 @@
-/* schedule.h - the learning rate over a run's steps, and what else of a run's course follows from
- * its options.
+/* schedule.h - the learning rate over a run's steps, and the other settings that determine a
+ * run's course.
  *
- * A checkpoint keeps the recipe of its run (state.h). A run that goes on by another one says what
- * that changes.
+ * A checkpoint keeps the recipe of its run (state.h). A run that resumes with another recipe
+ * reports what that changes.
  *
  * threads  any
  */
@@ -22,14 +22,14 @@ struct schedule {
 double schedule_lr(const struct schedule *s, int64_t step);
 
 struct recipe {
-    struct schedule schedule; /* its steps are 0: not known, as in checkpoints of before */
+    struct schedule schedule; /* steps 0: unknown, as in old checkpoints */
     int64_t batch;            /* sequences of a micro-batch on a rank */
     int64_t accum;            /* micro-batches of a step */
-    int64_t ranks;            /* that divide the samples */
-    int64_t tp;               /* ranks that cut each one's model; 0: not known */
+    int64_t ranks;            /* ranks that divide the samples */
+    int64_t tp;               /* ranks that divide each model; 0: unknown */
 };
 
-/* Where a run stands that goes on. */
+/* The position of a resumed run. */
 struct recipe_place {
     int64_t step;
     int64_t updates;
@@ -40,8 +40,8 @@ struct recipe_place {
 };
 
 bool recipe_known(const struct recipe *r);
-/* One sentence on what `now` changes for a run that went by `before`. Adds nothing when that is
- * nothing. */
+/* Appends a sentence about what `now` changes for a run with the recipe `before`; nothing if
+ * there is no change. */
 void recipe_changes(const struct recipe *before, const struct recipe *now,
                     const struct recipe_place *at, struct buf *out);
 

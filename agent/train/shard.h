@@ -1,23 +1,24 @@
 /* shard.h - a file of tokens.
  *
- * 128 bytes of header, then the tokens, little-endian, in as few bytes each as the vocabulary needs
- * (1, 2 or 4):
+ * 128 bytes of header, then the tokens, little-endian, in as few bytes each as the vocabulary
+ * needs (1, 2 or 4):
  *
  *      0  "mrdtoken"           8  u32 version (1)     12  u32 bytes a token
  *     16  u64 tokens          24  u32 vocabulary      28  u32 zero
- *     32  SHA-256 of the tokens' bytes                64  tokenizer's name, NUL-padded ("bytes", "gpt2", "llama3")
- *     96  the tokenizer's identity (tokenizer.h), zeros: not known
+ *     32  SHA-256 of the tokens' bytes
+ *     64  tokenizer's name, NUL-padded ("bytes", "gpt2", "llama3")
+ *     96  the tokenizer's identity (tokenizer.h), zeros: unknown
  *
- * llm.c's shards are read too: 256 int32, of which magic, version and count are set, then GPT-2's
- * tokens in uint16 (20240520, version 1) or Llama-3's in uint32 (20240801, version 7). They carry
- * no digest.
+ * llm.c's shards are supported too: 256 int32, of which magic, version and count are set, then
+ * GPT-2's tokens in uint16 (20240520, version 1) or Llama-3's in uint32 (20240801, version 7).
+ * They carry no digest.
  *
- * shard_open() judges header and length; each token is held against the vocabulary when it is read.
- * Reading is by pread, not by mapping: a file that is cut or fails under us is an error and not a
- * SIGBUS (docs/decisions/0006).
+ * shard_open() checks header and length; each token is checked against the vocabulary when it is
+ * read. Reads use pread, not a mapping: a file that is truncated or fails during a read is an
+ * error and not a SIGBUS (docs/decisions/0006).
  *
- * owns     struct shard holds its file open until shard_close(); a shard_writer's file is not there
- *          before shard_commit()
+ * owns     struct shard holds its file open until shard_close(); a shard_writer's file does not
+ *          exist before shard_commit()
  * threads  any number may read; a writer is used by one at a time
  * errors   E_CORRUPT for a file that is not a shard, E_NOTFOUND and E_IO from the file system
  */
@@ -32,8 +33,8 @@ struct shard {
     uint64_t tokens;
     uint32_t vocab;
     char tokenizer[SHARD_NAME_BYTES];
-    struct digest digest;   /* of the tokens' bytes; zero: not known */
-    struct digest identity; /* of the tokenizer; zero: not known */
+    struct digest digest;   /* of the tokens' bytes; zero: unknown */
+    struct digest identity; /* of the tokenizer; zero: unknown */
     uint32_t token_bytes;
     uint32_t head_bytes;
     int fd;
@@ -42,16 +43,17 @@ struct shard {
 
 MUST_USE int shard_open(const char *path, struct shard *out, struct err *e);
 void shard_close(struct shard *s);
-/* Judges the first SHARD_HEAD_MAX bytes, or all that there are, of a file of so many. */
+/* Parses the first SHARD_HEAD_MAX bytes, or the whole file if it is shorter, of a file of so many
+ * bytes. */
 MUST_USE int shard_parse(struct slice head, uint64_t file_bytes, struct shard *out, struct err *e);
-/* Copies n tokens from position `at`; the range must lie inside. E_CORRUPT for one beyond the
+/* Copies n tokens from position `at`; the range must be inside. E_CORRUPT for one beyond the
  * vocabulary. */
 MUST_USE int shard_read(const struct shard *s, uint64_t at, size_t n, int32_t *out, struct err *e);
-/* Says that this range is about to be read: a slow disk may begin. */
+/* Announces that this range will be read soon: a slow disk may begin. */
 void shard_expect(const struct shard *s, uint64_t at, size_t n);
-/* Reads all of it: every token is in the vocabulary, the digest, if any, holds. */
+/* Reads everything: checks every token against the vocabulary, and the digest if there is one. */
 MUST_USE int shard_verify(const struct shard *s, struct err *e);
-/* Whether both hold tokens of the same meaning, as far as is known. */
+/* Do the tokens of both have the same meaning, as far as is known? */
 bool shard_alike(const struct shard *a, const struct shard *b);
 
 /* Bytes that a token of this vocabulary takes. */

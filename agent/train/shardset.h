@@ -1,7 +1,7 @@
-/* shardset.h - tokens into numbered shards: train-00000.bin, train-00001.bin, ... each filled to
- * the same size.
+/* shardset.h - writes tokens into numbered shards, train-00000.bin, train-00001.bin, ..., each
+ * filled to the same size.
  *
- * A set that was aborted, or whose process died, leaves whole shards at most.
+ * A set that was aborted, or whose process died, leaves only whole shards.
  *
  * threads  one at a time
  * errors   E_NOSPACE and E_IO from the file system
@@ -13,14 +13,14 @@
 
 struct shardset;
 
-/* `path` is what the shards' names begin with; "-00000.bin" follows, or nothing when `only` one is
- * made. A shard is limited to so many bytes of file. `about` as for shard_create(). */
+/* `path` is the prefix of the shards' names; "-00000.bin" follows, or nothing when `only` one is
+ * made. A shard's file has at most limit bytes. `about` as for shard_create(). */
 MUST_USE int shardset_open(const char *path, bool only, uint64_t limit_bytes,
                            const struct shard *about, struct shardset **out, struct err *e);
 MUST_USE int shardset_add(struct shardset *s, const void *tokens, size_t bytes, struct err *e);
-/* The last shard is finished; without a token there is none. */
+/* Finishes the last shard; without tokens there is none. */
 MUST_USE int shardset_finish(struct shardset *s, struct err *e);
-void shardset_close(struct shardset **sp); /* NULL is fine; what is not finished goes */
+void shardset_close(struct shardset **sp); /* NULL is fine; removes an unfinished one */
 
 uint64_t shardset_tokens(const struct shardset *s);
 size_t shardset_count(const struct shardset *s);

@@ -1,7 +1,7 @@
-/* state.h - where a run stands, beside its tensors: trainer.json in a checkpoint.
+/* state.h - the state of a run other than its tensors: trainer.json in a checkpoint.
  *
- * Counters of steps and of updates differ by the steps that were not taken: a gradient that was not
- * finite, an outlier. The data go on by steps, AdamW and the learning rate by updates.
+ * The counts of steps and of updates differ by the skipped steps: those with a gradient that was
+ * not finite, or an outlier. The data advance by steps, AdamW and the learning rate by updates.
  *
  * errors   E_CORRUPT: not this program's state, or of another version
  */
@@ -16,15 +16,15 @@
 struct train_state {
     int64_t step;
     int64_t updates;
-    uint64_t samples; /* taken from the data so far, by all ranks */
+    uint64_t samples; /* used so far, by all ranks */
     uint64_t tokens;
     uint64_t seed;
     int64_t seq;
-    uint64_t windows;        /* in the data: other data would be another order */
-    char dtype[8];           /* of the weights that were computed with */
+    uint64_t windows;        /* in the data: with other data the order would differ */
+    char dtype[8];           /* of the weights used for computing */
     struct digest data;      /* identity of the shards (data.h); zero: not known */
     struct digest tokenizer; /* identity of what made the data; zero: not known */
-    struct recipe recipe;    /* what the run went by, up to here */
+    struct recipe recipe;    /* the recipe of the run up to here */
     struct scaler scaler;
     struct outlier loss;
     struct outlier norm;

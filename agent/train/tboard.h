@@ -1,9 +1,9 @@
-/* tboard.h - TensorBoard's event file: records of protobuf messages, each with masked CRCs,
- * appended and never changed.
+/* tboard.h - writes TensorBoard's event file: records of protobuf messages, each with masked
+ * CRCs, only appended.
  *
  * owns     struct tboard holds the file; events are flushed when written, so a crash loses none
- * errors   an event that cannot be written is left out whole; the first such error comes back from
- *          tboard_close()
+ * errors   an event that cannot be written is omitted as a whole; tboard_close() returns the first
+ *          such error
  * source   tensorflow: tsl/lib/io/record_writer.h, event.proto, summary.proto
  */
 #ifndef AGENT_TRAIN_TBOARD_H
@@ -18,8 +18,8 @@ struct tboard_scalar {
     double value;
 };
 
-/* Creates <dir>/events.out.tfevents.<unix>.<host>.<pid>. What other files of the folder say of
- * first_step and later ones is void: a run that was resumed does those again. */
+/* Creates <dir>/events.out.tfevents.<unix>.<host>.<pid>. Events for first_step and later ones in
+ * other files of the folder become void: a resumed run repeats those steps. */
 MUST_USE int tboard_open(const char *dir, double now_unix_s, int64_t first_step,
                          struct tboard **out, struct err *e);
 void tboard_add(struct tboard *t, double now_unix_s, int64_t step, const struct tboard_scalar *s,

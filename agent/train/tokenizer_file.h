@@ -1,8 +1,8 @@
-/* tokenizer_file.h - a Hub's tokenizer.json, judged and taken apart; for tokenizer.c, whose page
- * says what is read.
+/* tokenizer_file.h - parses and checks a Hub's tokenizer.json, for tokenizer.c; tokenizer.h says
+ * what is supported.
  *
- * The file comes from strangers: every string, id and number is checked, and what we would do
- * otherwise than the `tokenizers` package is refused.
+ * The file comes from strangers: every string, id and number is checked, and everything that we
+ * would do differently from the `tokenizers` package is refused.
  *
  * source   github.com/huggingface/tokenizers, the serde of models/bpe, pre_tokenizers, processors,
  *          added_vocabulary
@@ -25,7 +25,7 @@ struct tokenizer_parts {
     enum split_kind split;
     bool whole_words;
     struct bpe *bpe;
-    /* Found in the text as it is, then in what lies between in its normalised form: for us the same
+    /* Searched in the text as it is, then in the rest of it in normalised form: for us the same
      * text, later. */
     struct added *added[ADDED_GROUPS];
     struct added_token *token; /* all of them, in the order of ids; texts live in `bpe` */

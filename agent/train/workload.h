@@ -1,13 +1,12 @@
-/* workload.h - the operations of one model's step, each timed by itself: what `trainer bench` shows
- * before whole steps.
+/* workload.h - times the operations of one model's step one by one, for `trainer bench`, which
+ * shows them before whole steps.
  *
- * Shapes, types and tails are those of block.c and pass.c for that model and batch: a figure here
- * is the time that the operation takes in a step, alone on the device. The model is only looked at:
- * its memory need not be reserved, and each operation's operands are taken and given back in turn.
+ * Shapes, types and epilogues are those of block.c and pass.c for that model and batch: a figure
+ * is the time that the operation takes in a step, alone on the device. The model is only read:
+ * its memory need not be reserved, and each operation's operands are allocated and freed in turn.
  *
  * counts   gemm 2mnk; attention 2 * batch * heads * seq^2 * head_dim forward (the causal half) and
- *          2.5 times that backward; memory-bound operations the bytes that their headers say they
- *          must move
+ *          2.5 times that backward; memory-bound operations the bytes that their headers state
  * errors   E_NOSPACE: an operation's operands do not fit; E_CUDA
  */
 #ifndef AGENT_TRAIN_WORKLOAD_H
@@ -27,7 +26,7 @@ struct workload {
 
 /* Every product of a step: forward, the gradient of its input, the gradient of its weight. */
 MUST_USE int workload_gemm(struct workload *w, struct err *e);
-/* Plain copies of several sizes: the bound of all that memory binds. */
+/* Plain copies of several sizes: the limit of all operations that memory bounds. */
 MUST_USE int workload_copy(struct workload *w, struct err *e);
 MUST_USE int workload_attention(struct workload *w, struct err *e);
 /* Norms, positions, activations, embedding, cross-entropy, the optimiser. */

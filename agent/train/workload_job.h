@@ -1,5 +1,5 @@
-/* workload_job.h - one operation under trial: what workload.c's tables of products and
- * workload_memory.c's share. */
+/* workload_job.h - one operation being timed: shared by workload.c's tables of products and
+ * workload_memory.c's tables. */
 #ifndef AGENT_TRAIN_WORKLOAD_JOB_H
 #define AGENT_TRAIN_WORKLOAD_JOB_H
 
@@ -15,7 +15,7 @@ struct workload_job {
     void *p[10]; /* operands */
     const int32_t *token;
     int64_t rows, cols;
-    int64_t n, depth; /* a product's, as its flags, tail and result's type */
+    int64_t n, depth; /* of a product: its flags, epilogue and result type */
     unsigned flags;
     enum dtype out;
     struct matmul_tail tail;
@@ -26,7 +26,7 @@ struct workload_job job_of(const struct workload *w);
 /* Random operands: of the model's type, and of its sums' type. */
 void *job_noise(struct workload_job *j, int64_t n);
 void *job_sums(struct workload_job *j, int64_t n);
-/* Times the job, gives back what it took, and notes the row. */
+/* Times the job, frees its memory, and adds the row. */
 MUST_USE int job_finish(struct workload_job *j, int (*run)(void *arg), struct score *row,
                         struct err *e);
 

@@ -2,7 +2,7 @@
  * node.
  *
  *   blobs/sha256/ab/<hex>    whole, verified, read-only; found by name: the folder is the index
- *   blobs/sha256/ab/<hex>    whole, verified, read-only; found by name: the folder itself is the index
+ *   blobs/sha256/ab/<hex>    whole, verified, read-only; found by name: the folder is the index
  *   partial/<key>.part       growing; .state says which bytes of it are durable and right
  *   locks/<key>              flock: one download (exclusive), or jobs that use it (shared); the
  *                            folder belongs to its user alone

@@ -28,8 +28,8 @@ enum { ENTRIES_MAX = 1000000, RATIO_MAX = 100, BLOCK_BYTES = 1 << 20 };
 #define RESERVE_BYTES ((uint64_t)10 << 30)
 enum { RESERVE_SHARE = 20, ENTRY_BYTES = 4096 /* of an entry, beside what is in it */ };
 
-/* Beyond what the process had: libraries' windows, the widest that zstd opens without being
- * told. */
+/* In addition to what the process had: libraries' windows, up to the widest that zstd opens
+ * without an option. */
 #define MEMORY_BYTES    ((uint64_t)1 << 30)
 #define SANITIZED_BYTES ((uint64_t)1 << 40) /* only a sanitizer's shadow is so large */
 enum { CPU_S = 600, CPU_S_A_MIB = 5 };

@@ -5,7 +5,7 @@
  *                     "stamp", "at"}, ...]}; it exists before the folder does and until after it is
  *                     gone. What is "laid" (spare.h) is kept for the next job that needs it
  *   jobs/<job>/       hard links or copies; MIRROR_STAGED of the job
- *   jobs/<job>.refused   why it has no files, if its ticket could not say so (agent/slurm/staging.h)
+ *   jobs/<job>.refused   why it has no files, if it has no ticket (agent/slurm/staging.h)
  *
  * The record appears whole or not at all. Whenever its writer is killed, it leaves a record, a
  * folder with some files, or both; pins_drop() or pins_sweep() removes them.

@@ -106,8 +106,8 @@ static int make_copy(int blob, int folder, const char *temp, bool sync, struct e
     return rc;
 }
 
-/* A clone shares the bytes and not the fate; where the file system has none, a hard link is as
- * quick. As read-only as that would be. */
+/* A clone shares the bytes, but later changes do not reach the blob. Where the file system has no
+ * clones, a hard link is as quick. As read-only as that would be. */
 static int make_clone(struct local_cache *s, int blob, int folder, const char *temp)
 {
     int fd = *local_cache_no_clone(s)

@@ -108,8 +108,8 @@ static void put_number(const char *name, unsigned value)
     setenv(name, text, 1);
 }
 
-/* What mpirun told the agent is not for its ranks: an MPI program would take itself for the agent's
- * MPI rank. */
+/* mpirun's variables are for the agent, not for its ranks: an MPI program would take itself for
+ * the agent's MPI rank. */
 static void drop_openmpi(void)
 {
     bool again = true;
@@ -166,7 +166,7 @@ NORETURN static void become_rank(const struct attempt *a, unsigned rank, pid_t p
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
-        _exit(CANNOT_START); /* it died before we asked to be told */
+        _exit(CANNOT_START); /* it died before we asked for that signal */
     }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

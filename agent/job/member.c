@@ -33,7 +33,7 @@ struct member {
     uint64_t give_up_ms;
     unsigned at;    /* the port that it is connected to, of RDZV_PORTS */
     unsigned first; /* the port that is tried first */
-    bool lost;      /* to be told */
+    bool lost;      /* not reported yet */
     char why[RDZV_TEXT];
 };
 

@@ -4,9 +4,10 @@
  * (Metadata-Flavor) and Azure (Metadata) require is answered with 200 and, when there is a
  * notice, one of
  *
- *     {"action": "terminate", ...}                   Amazon: spot/instance-action, 404 until there is a notice
+ *     {"action": "terminate", ...}                   Amazon: spot/instance-action, 404 before
  *     TRUE                                           Google: instance/preempted, FALSE until then
- *     {"Events": [{"EventType": "Preempt"}, ...]}    Azure: scheduledevents; Terminate, Reboot and Redeploy count as well
+ *     {"Events": [{"EventType": "Preempt"}, ...]}    Azure: scheduledevents; also Terminate,
+ *                                                    Reboot and Redeploy
  *
  * An event of Azure's with "Resources" names machines. It does not count if this one's name, from
  * the same host's /metadata/instance/compute/name, is not among them.

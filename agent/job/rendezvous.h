@@ -38,7 +38,8 @@ enum rdzv_type {
     RDZV_FAILED, /* agent: a rank failed. generation, code, by_signal */
     RDZV_DONE,   /* agent: all my ranks ended well. generation */
     RDZV_LEAVE,  /* agent: I leave, with code. text */
-    RDZV_WORLD, /* service: start. generation, nodes, node (the index in it), first rank, world, port */
+    /* service: start. generation, nodes, node (the index in it), first rank, world, port */
+    RDZV_WORLD,
     RDZV_STOP,  /* service: that generation has failed, end your ranks. generation, text */
     RDZV_END,   /* service: the job is over. code, text */
     RDZV_TAKEN, /* service: another agent has your node rank. text */

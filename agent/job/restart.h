@@ -4,13 +4,13 @@
  * the ranks (mpirun, a shell) reports death by signal N as exit code 128 + N, which counts the
  * same. All other codes are final.
  *
+ *
  *   limit       restarts without progress; a newer checkpoint than at the last failure is progress,
  *               and resets the count
  *   lost nodes  the first `spare` without progress are free and have no pause; each further one
- *               counts as a restart
- *   same step   the third consecutive failure at one step is final: another try would fail there too
+ *   same step   the third consecutive failure at one step is final: another would fail too
+ *   same step   the third consecutive failure at one step is final: another would fail too
  *   pause       doubles from backoff_ms to five minutes, is reset by progress, and is shortened at
- *               random by up to a half
  *
  * threads  plain memory, no locks
  */

@@ -60,13 +60,13 @@ struct service {
     size_t nguests, room;
     uint64_t came;
     uint64_t now_ms;
-    uint64_t reported_ms;  /* when everybody was last told that we live */
+    uint64_t reported_ms;  /* when the last sign of life was sent to everybody */
     uint64_t gather_ms;    /* when the gathering is given up */
     uint64_t last_call_ms; /* when it begins with those that are there; 0: not enough are */
     uint64_t not_before_ms;
     uint64_t deaf_until_ms;    /* there is no descriptor for another connection */
     bool full;                 /* that was logged */
-    struct rdzv_message ended; /* what everybody was told then */
+    struct rdzv_message ended; /* the patience that was sent then */
     struct restart restart;
     struct progress began;
     struct failure failure; /* that is judged when all have joined again */

@@ -4,11 +4,11 @@
  *   1. a missing chunk that is assigned to this node: the first, from the mirror, unless it is
  *      fetching enough of them already. When givers have promised for long and given nothing
  *      (starved), one from the mirror, as in 3
- *   2. one that a giver with a free slot has: of the first CHOOSE_AMONG missing ones that some giver
+ *   2. one that a giver with a free slot has: of the first CHOOSE_AMONG missing ones that a giver
  *      has, one at random, so that nodes which fetch the same file soon have different chunks to
  *      give; of its givers, one at random
- *   3. alone, or when nothing has come for a while (stalled): one from the mirror, unassigned. Alone
- *      the first missing one; stalled one of the first CHOOSE_AMONG at random, because others may
+ *   3. alone, or when nothing has come for a while (stalled): one from the mirror, unassigned.
+ *      Alone the first missing one; stalled one of the first CHOOSE_AMONG at random, because others may
  *      have stalled at the same moment for the same reason
  *   4. wait
  */

@@ -135,10 +135,10 @@ struct remote_peer {
 /* --- peers: other nodes that have some of a file
  * -------------------------------------------------------------------
  *
- * One is asked for its bitmap now and then. One that fails, is slow, has not what it said or
- * answers nonsense is left alone for 10 s, then 20, ...; one whose chunk was not what it should be
- * is not asked again in this run. Connections are told apart by the file (psk.h), HTTP/1.1, no
- * proxy. */
+ * A peer is asked for its bitmap now and then. One that fails, is slow, does not have what it
+ * announced or sends an invalid response is not used for 10 s, then 20, ...; one that sent a
+ * wrong chunk is not used again in this run. Connections are distinguished by the file (psk.h);
+ * HTTP/1.1, no proxy. */
 
 static struct remote_peer *remote_peer_new(struct swarm *s, const char *address)
 {
@@ -299,7 +299,7 @@ static void remote_peer_free(struct remote_peer *n)
     free(n);
 }
 
-/* --- what the mirror is told and tells -------------------------------------------------------- */
+/* --- announcements to the mirror, and its answers --------------------------------------------- */
 
 static bool is_alone(const struct swarm *s)
 {
@@ -966,7 +966,7 @@ static unsigned peers_givers(const struct peers *ps)
 }
 
 const struct peer_ops peers_ops = {
-    .connections = PEERS_ASKING + 8, /* and what the mirror is told of several files */
+    .connections = PEERS_ASKING + 8, /* and announces several files to the mirror */
     .open = peers_open,
     .close = peers_close,
     .tick = peers_tick,

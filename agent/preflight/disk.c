@@ -95,7 +95,7 @@ void check_disk(struct look *l, struct finding *f)
             continue;
         }
         for (size_t k = 0; k < n; k++) {
-            known = known || seen[k] == st.st_dev; /* one disk is told once */
+            known = known || seen[k] == st.st_dev; /* each disk is reported once */
         }
         if (!known) {
             seen[n++] = st.st_dev;

@@ -31,7 +31,7 @@ const struct nvml *gpus_of(struct look *l, struct finding *f)
     return l->nvml;
 }
 
-/* The last word of a check: so many have told it. */
+/* The summary of a check: so many GPUs have reported it. */
 static void gpus_reported(struct finding *f, unsigned reported, const char *fine)
 {
     if (reported == 0) {
@@ -221,8 +221,7 @@ static bool ask_pcie(const struct nvml *n, const struct nvml_gpu *g, struct find
         n->DeviceGetMaxPcieLinkWidth(g->dev, &most) != NVML_DONE) {
         return false;
     }
-    /* Which state it is in may not be told: the width is judged then, as GPUs for servers keep
-     * it. */
+    /* The state may be unknown: then the width is judged, because GPUs for servers keep it. */
     known = n->DeviceGetPerformanceState(g->dev, &state) == NVML_DONE;
     if (width < most && state <= BUSY) {
         finding_bad(f, "PCIE_NARROW", "reseat the GPU or its riser, look at the slot's settings",

@@ -97,9 +97,9 @@ static bool take_gone(struct slice s, struct kmsg *out)
     return holds(s, gone);
 }
 
-/* Any user writes words of theirs into the kernel's log: a crash is told with the program's name,
- * 15 bytes of their choice at the line's beginning, and a file's. So the driver's own words must
- * stand where the driver puts them, from the first byte on. */
+/* Any user can write text into the kernel's log: the report of a crash has the program's name, 15
+ * bytes of the user's choice at the beginning of the line, and a file's name. So the driver's own
+ * text must be where the driver puts it, from the first byte on. */
 static bool take_text(struct slice text, struct kmsg *out)
 {
     unsigned which;
@@ -179,7 +179,7 @@ const char *xid_what(unsigned number, bool *node)
 
 enum { RECORD = 16 << 10, SEEN_MAX = 64 };
 
-struct seen { /* the same again is counted, not told again */
+struct seen { /* a repeated message is counted, not reported again */
     struct kmsg last;
     unsigned times;
 };

@@ -19,7 +19,7 @@ struct mirror_said {
     struct err why;
     int status;
     uint64_t took_ms;
-    uint64_t date_s;  /* 0: not told */
+    uint64_t date_s;  /* 0: unknown */
     uint64_t here_ms; /* our clock, in the middle of the question */
     uint64_t began_ms;
     uint64_t patience_ms;

@@ -16,13 +16,15 @@
 #include "common/os/clock.h"
 #include "common/os/forked.h"
 
-/* --- checks in processes of their own, watched: one group after its own clock, all groups at once.
+/* --- checks in separate processes: each group has its own clock, and all groups run at the same
+ * time.
  *
- * A process has no descriptor of ours but its pipe, and a process group of its own. A check without
- * an answer within its limit: the group is killed and the check told as hanging. A process that
- * ends early: as crashed. The checks behind it get another process; after two that were lost the
- * rest is not looked at. A process that stays when it was killed (in an ioctl of a driver that
- * never returns) is left behind, and told of. */
+ * A process has no descriptor of ours except its pipe, and its own process group. If a check does
+ * not answer within its limit, the group is killed and the check is reported as hanging. If a
+ * process ends early, it is reported as crashed. The remaining checks get another process; after
+ * two lost ones the rest is not checked. A process that cannot be killed (in an ioctl of a driver
+ * that never returns) is left running, and reported.
+ */
 
 enum { LOST_MAX = 2, PIPE_FD = 3, REAP_MS = 2000, REAP_AT_LAST_MS = 60000 };
 

@@ -146,8 +146,8 @@ static void judge_links(const struct ports *ps, struct finding *f)
     }
 }
 
-/* A port for storage or administration may well be slower than the others: that the fabric's are
- * fast enough is told by their number, and what one port lacks is worth a look, no more. Ethernet
+/* A port for storage or administration may well be slower than the others. The number of fast
+ * ports shows whether the fabric is complete, and a single slow port is only a warning. Ethernet
  * of any speed is ordinary. */
 static void judge_rates(const struct look *l, const struct ports *ps, struct finding *f)
 {

@@ -713,7 +713,7 @@ static void start(struct batch *s)
         blob_batch_send(b, slice_str(s->url));
         return;
     }
-    if (b->count == 1) { /* as short by itself, and told as what it is */
+    if (b->count == 1) { /* as short as it is, and judged by itself */
         small_alone(b->file[0].x);
     }
     list_push_back(&s->spare, &b->node);

@@ -33,7 +33,7 @@ struct peer_now {  /* what is in progress when a choice is made */
 
 struct peer_ops {
     unsigned connections; /* needed in addition to those to the mirror */
-    /* NULL: peers are not used. changed() when something may be fetched that could not be before. */
+    /* NULL: peers are not used. changed() when more may be fetched than before. */
     struct peers *(*open)(const struct agent *a, struct xfer_loop *xfers,
                           void (*changed)(void *arg), void *arg);
     void (*close)(struct peers **pp); /* when all swarms have been left */

@@ -10,6 +10,14 @@
  *   ASKING, FETCHING, CHECKING ──▶ RESTARTING ──▶ NEW     the object changed, or what came is of no use
  *   every state but DONE and FAILED ──▶ FAILING ──▶ FAILED
  *
+ * A pull begins with a URL, and maybe a digest. HEAD tells size and digest (ASKING). A digest that is
+ * in the cache ends the pull. LOCKING waits for another process that downloads the same file.
+ * LISTING gets the mirror's chunk list, which verifies each part alone; without a list one stream
+ * is used. FETCHING continues from the parts that an earlier run left. When all bytes are here and
+ * the digest is right, SEALING gives the file its name in the cache. With a wrong digest CHECKING
+ * reads all parts again, and the damaged ones are fetched once more. Temporary failures are
+ * retried after a pause.
+ *
  * RESTARTING and FAILING wait for the jobs of worker threads, which use what is torn down after
  * them.
  */
@@ -264,7 +272,8 @@ static void start(struct pull *p)
     if (on_local_cache(p)) {
         return;
     }
-    if (p->bound && p->object.size_bytes != SIZE_UNKNOWN) { /* a listing told all that HEAD could */
+    /* a listing had everything that HEAD could say */
+    if (p->bound && p->object.size_bytes != SIZE_UNKNOWN) {
         digest_format(&p->object.digest, hex);
         p->list_url =
             arena_fmt(&p->arena, SLICE_FMT "/-/chunks/%s", SLICE_ARG(p->loop->agent->mirror), hex);

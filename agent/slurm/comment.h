@@ -6,8 +6,8 @@
  *   word     "mirror=" wish { "," wish }
  *   wish     repo "/" path [ "#sha256=" 64 hex digits ] [ "?" ]
  *            "?": the job can run without it
- *   path     letters, digits, "._@=+-" and "/"; a "/" at its end is a folder; no part is empty, ".",
- *            ".." or begins with "-"
+ *   path     letters, digits, "._@=+-" and "/"; a "/" at its end is a folder; no part is empty,
+ *            ".", ".." or begins with "-"
  *
  * Anybody may write a comment, and root reads it: a comment of another form is refused whole,
  * with a message for the job's user. It cannot name a URL, a path on this machine, an option, or

@@ -175,11 +175,12 @@ int ticket_look(const char *dir, const char *job, bool *held, struct buf *text, 
 
 /* --- the verdict --- */
 
-/* --- how it went with all that a job asked for: may its tasks start, and what are they told?
+/* --- the verdict: the result of all that a job requested: may its tasks start, and what do they
+ * get to read?
  *
- * The worker makes one and writes it on the ticket; each task's prolog reads it there. Texts of
- * strangers (a comment, a mirror) become lines of printable bytes: nothing in them can be a line of
- * its own, for Slurm takes "export NAME=value" of a task's prolog.
+ * The worker makes one and writes it on the ticket; each task's prolog reads it there. Texts from
+ * strangers (a comment, a mirror) become single lines of printable bytes: nothing in them can
+ * start a line, because Slurm interprets "export NAME=value" in the output of a task's prolog.
  *
  * owns     verdict_fini(); the policy outlives it
  * threads  one at a time */

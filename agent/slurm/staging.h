@@ -62,9 +62,11 @@ void staging_clear(void *staging);
  * well.
  *
  *   {"job": "42", "state": "staging"}
- *   {"job": "42", "state": "done", "staged": "/var/cache/trainagent/jobs/42", "run": true, "say": ["..."], "artifacts": [...]}
+ *   {"job": "42", "state": "done", "staged": "/var/cache/trainagent/jobs/42", "run": true,
+ *    "say": ["..."], "artifacts": [...]}
  *
- * threads  any; blocks as long as its file system does errors   E_INVALID: not a job's number */
+ * threads  any; blocks as long as its file system does
+ * errors   E_INVALID: not a job's number */
 
 /* A new one, which no earlier descriptor refers to; locked by *fd and its copies in children. */
 MUST_USE int ticket_new(const char *dir, const char *job, int *fd, struct err *e);
@@ -88,7 +90,8 @@ MUST_USE int ticket_look(const char *dir, const char *job, bool *held, struct bu
  * strangers (a comment, a mirror) become single lines of printable bytes: nothing in them can
  * start a line, because Slurm interprets "export NAME=value" in the output of a task's prolog.
  *
- * owns     verdict_fini(); the policy outlives it threads  one at a time */
+ * owns     verdict_fini(); the policy outlives it
+ * threads  one at a time */
 
 struct verdict {
     const struct node_slurm *policy;

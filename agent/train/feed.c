@@ -11,7 +11,7 @@
 #include "agent/train/source.h"
 #include "common/codec/glob.h"
 
-/* So near to the end of what is there it cannot be told yet whether there may be a cut. */
+/* So close to the end of the present text it is unknown yet whether there may be a cut. */
 enum { UNDECIDED = ADDED_MAX_BYTES + 4 };
 
 struct input {

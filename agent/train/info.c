@@ -441,7 +441,7 @@ static int tell(struct about *a, struct err *e)
     return 0;
 }
 
-/* Told first: whoever asks wants to see which. */
+/* First, so that the output says which checkpoint it is about. */
 static int judge(const struct inventory *v, const char *dir, struct err *e)
 {
     size_t bad = v->count[INVENTORY_MISSING] + v->count[INVENTORY_SHAPE] + v->count[INVENTORY_TYPE];

@@ -117,7 +117,7 @@ static bool space_before(struct slice text, size_t at)
     return false;
 }
 
-/* False also when that cannot be told yet. */
+/* False also when that is unknown yet. */
 static bool no_space_at(struct slice text, size_t at)
 {
     struct slice rest = slice_from(text, at);

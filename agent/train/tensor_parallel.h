@@ -6,11 +6,12 @@
  * has some of the rows, in the order of the ranks: sequence parallelism. So around each pair of
  * divided layers rows are gathered, and the ranks' partial sums are scattered:
  *
- *     forward    norm of own rows | gather | qkv, attention, proj: partial sums | scatter: own rows,
- *                summed | residual
- *                the same around fc and out; the embedding's rows are scattered, the head's gathered
- *     backward   own rows of the gradient | gather | ... | scatter; a norm's output is gathered once
- *                more
+ *     forward    norm of own rows | gather | qkv, attention, proj: partial sums
+ *                | scatter: own rows, summed | residual
+ *                the same around fc and out; the embedding's rows are scattered, the head's
+ *                gathered
+ *     backward   own rows of the gradient | gather | ... | scatter; a norm's output is gathered
+ *                once more
  *
  * Gathered rows and partial sums share one buffer, m->wide, in turn. Gradients of tensors of
  * which all ranks have a copy (norms, biases of proj and out) are sums over own rows, and so are

@@ -1,5 +1,15 @@
-/* trainer train - the run: take samples, learn, step, tell, save; until the last step or a
- * signal. */
+/* trainer train - the life of a training run on one rank.
+ *
+ * The ranks form a group (ranks.h), and the watchdog starts. run_open() builds the model, the
+ * optimiser, the data and the saver, from the options or from a checkpoint; all ranks choose the
+ * same one. Then every step does the same: the loader gives samples, forward and backward passes
+ * add up gradients, the gradients are reduced over the ranks (zero.h), the optimiser updates the
+ * weights. A step whose gradients are not finite, or stand out, is skipped; MAX_SKIPS in a row end
+ * the run. After each step the ranks agree, by one sum, whether to stop, to save, and how far
+ * the checkpoint in progress is. A checkpoint is written while training continues (saver.h).
+ * The run ends after the last step, or after a checkpoint when a signal or a notice asked any rank
+ * to stop. An error on one rank ends all ranks (watchdog.h).
+ */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -220,7 +230,7 @@ static int one_step(struct run *r, struct step_report *report, struct err *e)
 
 /* --- saving and stopping ---------------------------------------------------------------------- */
 
-/* What any rank was told, all ranks do, in the same step. */
+/* A request that reached any rank is followed by all ranks, in the same step. */
 static int agree(struct run *r, double shared[SHARED_COUNT], struct err *e)
 {
     struct model *m = r->model;
@@ -334,7 +344,7 @@ static int save_to_the_end(struct run *r, struct err *e)
     return rc != 0 ? rc : comm_barrier(r->comm, r->model->ks);
 }
 
-/* What this rank was told: by signals, and by a file that something on its node makes. */
+/* The requests to this rank: by signals, and by a file that something on its node makes. */
 static void read_notices(const struct options *o, double shared[SHARED_COUNT])
 {
     shared[SHARED_STOP] = reported_to_stop;

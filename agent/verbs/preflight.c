@@ -19,10 +19,10 @@
 
 enum { SAID_MAX = 1 << 20, COLUMNS = 100 };
 
-/* --- what a preflight found, told: a table for people, plain lines, JSON, a file for Prometheus.
+/* --- the output of a preflight: a table for people, plain lines, JSON, a file for Prometheus.
  *
- * Lines: the verdict first, as monitoring shows the first line, then one a check: level, name,
- * sentence, code in brackets, what to do. JSON and the metrics' names are stable
+ * Lines: first the verdict, because monitoring shows the first line, then one per check: level,
+ * name, sentence, code in brackets, what to do. JSON and the metrics' names are stable
  * (docs/operations.md). */
 
 enum { TEXT_MAX = 256 << 10 };

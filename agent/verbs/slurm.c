@@ -1,9 +1,10 @@
 /* slurm.c - trainagent prolog, epilog and taskprolog, as slurmd starts them.
  *
  * Prolog and epilog run as root with no PATH, no HOME and a pipe for stdout that slurmd reads to
- * its end; one that fails drains the node, and what is on the mirror is no reason for that. So all
- * that takes time or could go wrong happens in a worker (detach.h), and these end with 0. A task's
- * prolog runs as the job's user, and is the place where a job is told, or kept from starting.
+ * its end. One that fails drains the node, and a problem with the mirror is no reason for that.
+ * So everything that takes time or could fail happens in a worker (detach.h), and these end with
+ * 0. A task's prolog runs as the job's user; it is the place where a job gets the result, or is
+ * kept from starting.
  */
 #include <stdio.h>
 #include <stdlib.h>

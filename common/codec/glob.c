@@ -313,7 +313,7 @@ static bool match_stars(const struct parsed *g, size_t from, size_t end, struct 
     return now->n > 0 && now->at[now->n - 1] == end;
 }
 
-/* Most patterns are told from most texts by their first or their last byte. */
+/* The first or the last byte decides for most patterns and texts. */
 static bool ends_differ(struct slice p, struct slice t, unsigned how)
 {
     const char *special = (how & GLOB_STARS) != 0 ? "*" : "*?[]\\";

@@ -18,8 +18,8 @@
 extern char **environ;
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer takes clone() for a fork, and tells itself in the child to watch no more; but the
- * two share what it notes of the thread. So it is not told, and does not look at what the child
+/* ThreadSanitizer takes clone() for a fork, and stops watching in the child; but parent and child
+ * share its state of the thread. So clone() is hidden from it, and it does not see what the child
  * does. */
 int __clone(int (*fn)(void *), void *stack, int flags, void *arg, ...);
 #    define clone     __clone
@@ -311,7 +311,7 @@ static UNWATCHED bool prepare(const struct birth *b)
     usual_signals(); /* before any can come: a handler of ours would run on our memory */
     sigemptyset(&none);
     return setpgid(0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
-           getppid() == b->parent && /* or it died before we asked to be told */
+           getppid() == b->parent && /* or it died before we asked for that signal */
            take_ends(b->ends) && (b->want->folder == NULL || chdir(b->want->folder) == 0) &&
            sigprocmask(SIG_SETMASK, &none, NULL) == 0;
 }

@@ -121,8 +121,8 @@ static CURLcode on_context(CURL *c, void *ctx, void *psk)
     return CURLE_OK;
 }
 
-/* libcurl is told to take any certificate, and psk_client() to take none: it would otherwise insist
- * on seeing one. */
+/* libcurl is set to accept any certificate, and psk_client() to accept none: it would otherwise
+ * require one. */
 static void set_psk(CURL *c, const struct psk *p)
 {
     curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_3);

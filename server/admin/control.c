@@ -25,7 +25,7 @@ enum {
 
 struct client {
     struct control *control;
-    int fd; /* -1: a free seat */
+    int fd; /* -1: a free slot */
 };
 
 struct control {
@@ -416,7 +416,7 @@ static void slot(struct control *c, int fd)
         leave(cl);
         return;
     }
-    pthread_detach(thread); /* control_close() waits for the seat */
+    pthread_detach(thread); /* control_close() waits for the slot */
 }
 
 static void *accept_on(void *arg)

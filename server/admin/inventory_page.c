@@ -396,7 +396,7 @@ static void write_about(struct buf *out, const struct inventory_page *p,
     buf_str(out, "</p>\n");
 }
 
-/* What a revision has, or why that cannot be told. */
+/* The files of a revision, or why they are unknown. */
 static int write_files(struct buf *out, const struct inventory_page *p, struct slice rev,
                        struct err *e)
 {

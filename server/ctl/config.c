@@ -128,8 +128,7 @@ static struct slice rough_setting(struct slice text, const char *key)
     return found;
 }
 
-/* Of a configuration, or of what is still readable of it. E_CONFIG: its state_dir cannot be
- * told. */
+/* Of a configuration, or of the part of it that can be read. E_CONFIG: its state_dir is unknown. */
 static int places_of(const char *config, struct buf *text, struct slice *socket,
                      struct slice *state, struct err *e)
 {

@@ -38,16 +38,15 @@ struct gate {
 
 /* --- tokens ---
  *
- * The tokens this server gave out: in memory all of them, in TABLE_TOKEN by the SHA-256 of their
+ * The tokens of this server: all of them in memory, and in TABLE_TOKEN by the SHA-256 of their
  * text.
  *
- * "mrd_" 8 hex digits (the id, no secret) "_" 43 letters and digits (256 bits) "_" 8 hex digits
- * (CRC-32 of what stands before): a scanner finds one that leaked, a typo is told from a
- * stranger's.
+ * "mrd_" 8 hex digits (the id, not secret) "_" 43 letters and digits (256 bits) "_" 8 hex digits
+ * (CRC-32 of all that precedes): so a scanner finds one that leaked, and a typing error can be
+ * distinguished from a foreign token.
  *
  * owns     a token found is held: token_release()
- * threads  any; tokens_open and changes block (the store)
- */
+ * threads  any; tokens_open and changes block (the store) */
 
 enum {
     ID_HEX = 8,

@@ -39,8 +39,8 @@ struct member {
     uint64_t *have; /* [words]: chunk 0 is the highest bit of the first */
 };
 
-/* Those who give. An address of loopback means another machine to whoever is told it: such are for
- * each other alone. */
+/* Members that give. A loopback address means another machine to every reader: such members are
+ * sent only to each other. */
 struct givers {
     struct member **at;
     size_t n, room;
@@ -322,7 +322,7 @@ static void member_see(struct swarm *s, struct member *m, uint64_t now_ms)
     m->seen_ms = now_ms;
 }
 
-/* --- who is told of whom --- */
+/* --- which members are sent to which --- */
 
 /* Among all who give, those elsewhere first. */
 static size_t place_of(const struct swarm *s, const struct member *m)

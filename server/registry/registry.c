@@ -133,7 +133,8 @@ static void answer_json(struct exchange *x, struct slice json)
 
 static void answer_version(struct serve_loop *d, struct exchange *x)
 {
-    /* Whoever has been at the token server comes again with what it gave, and is told no more. */
+    /* A client that has been at the token server comes back with its token, and is not sent there
+     * again. */
     if (wants_tokens(d->set) && http_req_field(exchange_req(x), "authorization").p == NULL) {
         refuse_unnamed(d, x, SLICE("fetch a token first; one without a name is enough to pull"));
         return;
@@ -143,8 +144,8 @@ static void answer_version(struct serve_loop *d, struct exchange *x)
 
 /* --- the token server --- */
 
-/* Credentials that are none of ours are good for what needs none; a login names no scope, and is
- * told that they are wrong. */
+/* Foreign credentials are accepted for everything that needs none. A login names no scope, and is
+ * answered that they are wrong. */
 static bool only_pulls(struct slice query, struct arena *a)
 {
     bool any = false;

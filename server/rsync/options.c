@@ -252,7 +252,7 @@ int options_parse(struct slice args, struct client_options *out, struct err *e)
             rc = refuse(a, e);
         }
     }
-    if (out->names) { /* a folder that is named is told, with -r or without */
+    if (out->names) { /* a folder that is named is sent, with -r or without */
         at_least(out, FOLDERS_THEMSELVES);
     }
     if (!out->sender) {

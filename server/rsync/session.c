@@ -217,8 +217,9 @@ static int skip_early_input(struct stream *s, struct buf *line, struct err *e)
 
 /* --- in order --------------------------------------------------------------------------------- */
 
-/* Up to the module's OK, which is not said yet. E_CANCELLED with `listed`: the modules were told,
- * that was all; E_NOTFOUND, E_DENIED, E_BUSY: as the client was told. */
+/* Up to the module's OK, which is not sent yet. E_CANCELLED with `listed`: the modules were
+ * listed, and nothing more was requested; E_NOTFOUND, E_DENIED, E_BUSY: as reported to the
+ * client. */
 static int welcome_client(struct welcome *w, struct stream *s, const struct session_site *site,
                           const struct sockaddr_storage *peer, struct err *e)
 {
@@ -373,7 +374,7 @@ static size_t shared_with(const struct list_writer *w, struct slice path)
     return n;
 }
 
-/* An owner is told with the first entry, and is the same from there on. */
+/* An owner is sent with the first entry, and is the same from then on. */
 static uint32_t flags_of(const struct list_writer *w, const struct list_entry *en, int64_t mtime_s,
                          int32_t nsec, size_t shared, struct slice path)
 {

@@ -402,7 +402,7 @@ static int send_out(struct stream *s, struct err *e)
     size_t at = 0;
     int rc = send_from(s, &at, e);
 
-    buf_drop(&s->out, at); /* who is told why it ends reads on where it stood */
+    buf_drop(&s->out, at); /* the client reads the reason where it stood in the stream */
     return rc;
 }
 

@@ -31,7 +31,7 @@ static int add_part(struct ask *a, struct slice part, struct err *e)
     return 0;
 }
 
-/* Not relative: told by its last part, or what is in it by theirs. */
+/* Not relative: sent under its last part, or its contents under theirs. */
 static void strip_way(struct ask *a)
 {
     size_t n = a->path_n;
@@ -150,7 +150,7 @@ struct choosing {
     const struct client_options *o;
     const struct filter *f;
     size_t strip;
-    size_t known; /* of the way to it: was told with the name before */
+    size_t known; /* of the way to it: was sent with the name before */
     int rc;       /* of the budget */
     struct err *e;
 };
@@ -265,7 +265,7 @@ static void put_children(struct choosing *c, uint32_t from, unsigned say)
     }
 }
 
-/* Relative: folders on the way, of whose contents only what follows is told. */
+/* Relative: folders on the way, of whose contents only what follows is sent. */
 static void put_way(struct choosing *c)
 {
     uint32_t foot = 0;
@@ -306,8 +306,8 @@ static int absent(const struct file_list *l, struct slice path, struct err *e)
     return err_set(e, E_NOTFOUND, "No such file or directory (2)");
 }
 
-/* What the path stands for; *inside: for what is in that. A file has nothing in it, and is told by
- * its name. */
+/* The entry that the path names; *inside: for its contents. A file has no contents, and is sent
+ * under its name. */
 static bool find(struct choosing *c, uint32_t *at, bool *inside)
 {
     const struct ask *a = c->a;
@@ -347,7 +347,7 @@ static int put_asked(struct choosing *c, struct err *e)
     }
     if (a->pattern.n == 0 && a->path_n > c->strip &&
         !takes(c, slice_of(a->path, a->path_n), is_folder_at(c->v->list, at))) {
-        return c->rc; /* a rule leaves it out: it is not missing, and its way is not told */
+        return c->rc; /* a rule excludes it: it is not missing, and its way is not sent */
     }
     if (c->o->relative) {
         put_way(c);
@@ -517,7 +517,8 @@ int view_settle(struct view *v, struct err *e)
     return rc;
 }
 
-/* Names come mostly by folders: what of the way the one before had too need not be told again. */
+/* Names are mostly ordered by folders: the part of the way that the previous name had need not be
+ * sent again. */
 static size_t way_shared(struct view *v, const struct ask *a)
 {
     size_t n = 0;
@@ -543,7 +544,7 @@ int view_add_name(struct view *v, const struct ask *a, const struct client_optio
     uint32_t before = v->count;
     int rc = put_asked(&c, e);
 
-    /* A name that nothing was told for shares no way with the next one. */
+    /* A name for which nothing was sent shares no way with the next one. */
     if (rc != 0 || v->count == before) {
         v->mixed = mixed;
         return rc;
@@ -577,7 +578,7 @@ struct slice view_path(const struct view *v, uint32_t index, char *room)
 
 /* --- hard links ------------------------------------------------------------------------------- */
 
-enum { HAS_MEMBERS = -3 }; /* of a group of which none was told yet */
+enum { HAS_MEMBERS = -3 }; /* of a group of which none was sent yet */
 
 static void find_groups(struct view *v)
 {
@@ -708,20 +709,19 @@ static int cvs_judge(const struct view *v, struct err *e)
 
 /* --- what a client chooses ---
  *
- * What of a module a client chooses: the paths of its arguments, or a list of names that it sends
- * (--files-from).
+ * The part of a module that a client requests: the paths of its arguments, or a list of names
+ * that it sends (--files-from).
  *
- * Names end with a NUL, the list with a name of nothing; before protocol 31 they stand between the
- * frames, not in them. What is not there is told, and the rest comes; what may not be had refuses
- * all. A list has bounds: CHOICE_BYTES_MAX, CHOICE_STALLS times the stall from its first byte to
- * its last.
+ * Names end with a NUL, the list with an empty name; before protocol 31 they are between the
+ * frames, not in them. A missing path is reported, and the others are served; a forbidden one
+ * refuses the whole request. A list has limits: CHOICE_BYTES_MAX, and CHOICE_STALLS times the
+ * stall from its first byte to its last.
  *
  * owns     the view; view_fini() is the caller's
  * threads  its session's own; blocks
- * errors   E_DENIED, E_INVALID, E_TOOBIG, E_NOTFOUND: the client is to be told, with exit_code;
+ * errors   E_DENIED, E_INVALID, E_TOOBIG, E_NOTFOUND: report it to the client, with exit_code;
  *          E_TIMEOUT too, while it sends names; those of the stream
- * source   sessions of the installed client and server
- */
+ * source   sessions of the installed client and server */
 
 enum { CHOICE_BYTES_MAX = 256 << 20, CHOICE_STALLS = 10 };
 enum { NAME_STEPS = 64 }; /* of a budget: a name is read and understood */

@@ -54,7 +54,7 @@ bool hook_is_set(const struct sync_conf *c, enum hook h)
     return n != 0;
 }
 
-/* --- what it is told --- */
+/* --- a program's input --- */
 
 struct count {
     const char *name;

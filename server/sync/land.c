@@ -708,8 +708,8 @@ static void let_go(struct sync_run *r)
     }
 }
 
-/* Who told the root has told every bit of the tree: what differs is not what the upstream has
- * published, unless we left something out. */
+/* An upstream that states the root has stated every bit of the tree: a tree that differs is not
+ * what the upstream has published, unless we left something out. */
 static int check_root(const struct sync_run *r, const struct built *b, struct err *e)
 {
     if (!r->root_reported || r->sifted != 0 || digest_eq(&b->root, &r->reported_root)) {

@@ -14,7 +14,8 @@ enum { ROWS_A_BATCH = 256, ROW_MAX = 64 << 10 };
 enum seen_verdict {
     SEEN_SAME,
     SEEN_OTHER,
-    SEEN_ASK, /* cannot be told from the list: conditionally, where there is a validator */
+    /* the list does not say whether it changed: conditional request, if there is a validator */
+    SEEN_ASK,
 };
 
 struct planner {

@@ -1,3 +1,18 @@
+/* run.c - the life of a sync run, on its own thread.
+ *
+ * A run calls the operator's `before` program, then makes attempts. An attempt takes one upstream:
+ *
+ *   PROBE ──▶ LIST ──▶ PLAN ──▶ FETCH ──▶ VERIFY ──▶ GATE ──▶ PUBLISH ──▶ HOOK
+ *     │ nothing has changed: UNCHANGED     │  └─ run_land(): the rest (land.c)
+ *     └────────────────────────────────────┘ the engine lost its connection: list again, fetch the rest
+ *
+ * A probe asks whether anything is new. The engine lists, plan.c chooses an action for each entry,
+ * and downloads.c brings the bytes: each file is a row in TABLE_STAGE, so the next run continues
+ * from there. Then land.c builds the tree, checks and judges it, and publishes it or holds it.
+ * After a temporary failure the run tries the next upstream; after all of them it pauses
+ * (RUN_WAIT), up to `tries` attempts. A stop, the time limit and a full disk end it immediately.
+ * The report and the log are rows; the hook for the outcome runs last.
+ */
 #include "server/sync/run.h"
 
 #include <inttypes.h>
@@ -519,7 +534,7 @@ const char *run_outcome_name(enum run_outcome o)
     return "?";
 }
 
-/* --- what is told --- */
+/* --- reports --- */
 
 static struct slice repo_of(const struct sync_run *r)
 {

@@ -262,7 +262,7 @@ int sync_look(struct sync *s, struct slice repo, struct sync_view *out, struct e
     return rc;
 }
 
-/* They are told when the lock is given back: who is told may be slow. */
+/* They are notified after the lock is released, because a receiver may be slow. */
 int sync_each(struct sync *s, int (*each)(void *arg, const struct sync_view *v), void *arg,
               struct err *e)
 {

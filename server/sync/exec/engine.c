@@ -822,7 +822,7 @@ static void close_engine(struct engine **gp)
     child_close(&g->child);
     exec_downloads_cancel(g);
     event_del(g->soon);
-    while (g->jobs != 0) { /* they are told to stop, and come back soon */
+    while (g->jobs != 0) { /* they are asked to stop, and come back soon */
         (void)!event_base_loop(g->site->base, EVLOOP_ONCE);
     }
     if (g->top != -1) {

@@ -2,10 +2,10 @@
  * the requests, and what was chosen.
  *
  *   pypi.c         reads pages until no project needs another one; keeps the requirements, and to
- *                  which project each belongs; gives what was chosen as entries, with the pages that
- *                  name it; reports doubts
+ *                  which project each belongs; gives what was chosen as entries, with the pages
+ *                  that name it; reports doubts
  *   pypi_choose.c  chooses files of a project
- *   pypi_meta.c    finds what a file requires, also inside wheels without a metadata file next to them
+ *   pypi_meta.c    finds what a file requires, also inside wheels without a metadata file
  *
  * The result is a union: each requirement of anyone gets its newest versions, and so do each
  * project's requirements taken together. Files that cannot be installed together are still

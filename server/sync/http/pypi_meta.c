@@ -350,8 +350,8 @@ static void say_inside(const struct py_meta *m)
     }
 }
 
-/* In rc E_INVALID, E_TOOBIG, E_UNSUPPORTED it cannot be told what it requires; all else ends the
- * run. */
+/* With rc E_INVALID, E_TOOBIG, E_UNSUPPORTED its requirements are unknown; any other error ends
+ * the run. */
 /* Untold: the run goes on, and is held in the end. */
 static void pypi_wheel_read(struct py_meta *m, int rc, struct err *why)
 {

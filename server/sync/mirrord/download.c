@@ -30,9 +30,10 @@ enum {
     DOWNLOADS_MAX = 4 * BLOB_BATCH_COUNT_MAX, /* at once, what is being sealed included, */
     DOWNLOADS_BYTES = 32 << 20,               /* or as many as have about so many bytes */
     DOWNLOADS_FIRST = 16,                     /* before anything is known of the upstream */
-    MEAN_OF = 64,                             /* takes, about, that the usual size is told by */
-    BARREN_MAX = 2,                           /* that broke off before a record had come */
-    WRONG_MAX = 8,                            /* records */
+    /* downloads, roughly, over which the usual size is averaged */
+    MEAN_OF = 64,
+    BARREN_MAX = 2, /* that broke off before a record had come */
+    WRONG_MAX = 8,  /* records */
     UNPACK_BYTES = 64 << 10,
     WINDOW_LOG = 21, /* no frame of an answer's size needs more */
 };
@@ -46,7 +47,7 @@ struct blob_batch {
     ZSTD_DStream *z;        /* it comes packed; NULL: as it is */
     bool unpacked;          /* the frame's end has come */
     uint64_t out_bytes;     /* of the frame */
-    uint64_t came, charged; /* bytes of the wire, and those that takes were told of */
+    uint64_t came, charged; /* bytes received, and those that were reported to downloads */
     struct buf in;          /* what came and has not been read: while it pauses; */
     size_t used;            /* that much of it has */
     bool paused;            /* for take[at] */
@@ -175,7 +176,8 @@ static const char *judge(struct blob_batch *s, int rc, const struct err *why)
     return NULL;
 }
 
-/* Takes s. What has no answer yet goes into the next, or is told, or asked for by itself. */
+/* Takes s. A file without an answer goes into the next batch, or is reported, or requested by
+ * itself. */
 static void blob_batch_end(struct blob_batch *s, int rc, const struct err *e)
 {
     struct upstream *g = s->g;

@@ -621,7 +621,7 @@ static void upstream_close(struct engine **gp)
         struct query *a = LIST_ITEM(it, struct query, node);
         query_free(&a);
     }
-    while (g->jobs != 0) { /* they are told to stop, and come back soon */
+    while (g->jobs != 0) { /* they are asked to stop, and come back soon */
         (void)!event_base_loop(g->site->base, EVLOOP_ONCE);
     }
     set64_free(&g->patched);

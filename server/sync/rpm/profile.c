@@ -48,7 +48,7 @@ static int feed(void *arg, struct slice bytes, struct err *e)
     return primary_feed(arg, bytes, e);
 }
 
-/* One that is not there, or is another, has been told of already. */
+/* A file that is missing or differs has been reported already. */
 static int check_primary(struct reading *r, const struct repomd_data *d, struct err *e)
 {
     struct primary_events ev = {on_file, r};

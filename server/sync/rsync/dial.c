@@ -331,7 +331,7 @@ struct dial {
     struct event_base *base;
     void (*done)(void *arg, int fd, const struct err *why);
     void *arg;
-    struct dns_lookup *dns_lookup; /* NULL: it has told */
+    struct dns_lookup *dns_lookup; /* NULL: it has reported its result */
     struct addrinfo *found;
     struct race *race;
     struct buf ask; /* of a proxy; empty: straight */

@@ -11,11 +11,10 @@
 static void rsync_fill(struct engine *g);
 static void rsync_ended(struct engine *g, int rc, const struct err *why);
 
-/* --- the list as it came ---
+/* --- the list as received ---
  *
- * What an rsync daemon listed, told to the pipeline; and what a probe learns from a list of one
- * file.
- */
+ * Passes the list of an rsync daemon to the pipeline; and what a probe learns from a list of one
+ * file. */
 
 static struct sync_entry entry_of(const struct file_list *l, uint32_t index, char *room)
 {
@@ -504,7 +503,7 @@ static void probe_ended(struct engine *g)
     g->ev.on_probe(g->arg, g->probed);
 }
 
-/* The visit is over; what it was good for decides whom that is told. */
+/* The visit is over; its purpose decides to whom that is reported. */
 static void rsync_ended(struct engine *g, int rc, const struct err *why)
 {
     if (g->probing && !g->closed) {

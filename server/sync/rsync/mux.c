@@ -89,7 +89,7 @@ int mux_next(struct mux *m, struct slice *in, struct mux_piece *out, struct err 
     }
 }
 
-/* Of a message, the text is told when it is whole: until then it is not read. */
+/* The text of a message is passed on when it is complete: until then it is not read. */
 bool mux_between(const struct mux *m)
 {
     return m->head_n == 0 ||

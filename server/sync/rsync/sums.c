@@ -84,8 +84,8 @@ struct sums_head get_sums_head(struct get *g, size_t strong_max)
     return (struct sums_head){(uint32_t)count, (uint32_t)block, (uint32_t)strong, (uint32_t)rest};
 }
 
-/* Lanes that do not wait for each other, four times as fast: each byte of a step counts in the
- * second sum once a later step, and once for itself and each byte behind it in its own. */
+/* Independent sums, four times as fast: each byte of a step counts in the second sum once per
+ * later step, and once for itself and each byte after it in its own. */
 uint32_t sums_rolling(struct slice block)
 {
     const signed char *p = (const signed char *)block.p; /* bytes count with their sign */

@@ -10,8 +10,8 @@
  *   ASKING, FETCHING, CHECKING ──▶ RESTARTING ──▶ NEW     the object changed, or what came is of no use
  *   every state but DONE and FAILED ──▶ FAILING ──▶ FAILED
  *
- * A pull begins with a URL, and maybe a digest. HEAD tells size and digest (ASKING). A digest that is
- * in the cache ends the pull. LOCKING waits for another process that downloads the same file.
+ * A pull begins with a URL, and maybe a digest. HEAD gives size and digest (ASKING). A digest that
+ * is in the cache ends the pull. LOCKING waits for another process that downloads the same file.
  * LISTING gets the mirror's chunk list, which verifies each part alone; without a list one stream
  * is used. FETCHING continues from the parts that an earlier run left. When all bytes are here and
  * the digest is right, SEALING gives the file its name in the cache. With a wrong digest CHECKING

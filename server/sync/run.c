@@ -4,7 +4,7 @@
  *
  *   PROBE ──▶ LIST ──▶ PLAN ──▶ FETCH ──▶ VERIFY ──▶ GATE ──▶ PUBLISH ──▶ HOOK
  *     │ nothing has changed: UNCHANGED     │  └─ run_land(): the rest (land.c)
- *     └────────────────────────────────────┘ the engine lost its connection: list again, fetch the rest
+ *     └────────────────────────────────────┘ a broken connection: another attempt
  *
  * A probe asks whether anything is new. The engine lists, plan.c chooses an action for each entry,
  * and downloads.c brings the bytes: each file is a row in TABLE_STAGE, so the next run continues

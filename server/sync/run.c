@@ -2,15 +2,15 @@
  *
  * A run calls the operator's `before` program, then makes attempts. An attempt takes one upstream:
  *
- *   PROBE ──▶ LIST ──▶ PLAN ──▶ FETCH ──▶ VERIFY ──▶ GATE ──▶ PUBLISH ──▶ HOOK
- *     │ nothing has changed: UNCHANGED     │  └─ run_land(): the rest (land.c)
- *     └────────────────────────────────────┘ a broken connection: another attempt
+ *   PROBE ──▶ LIST ──▶ PLAN ──▶ FETCH ──▶ VERIFY ──▶ GATE ──▶ PUBLISH     then HOOK, once
+ *     └─▶ unchanged                          └─▶ unchanged └─▶ held      (from VERIFY on: land.c)
  *
  * A probe asks whether anything is new. The engine lists, plan.c chooses an action for each entry,
  * and downloads.c brings the bytes: each file is a row in TABLE_STAGE, so the next run continues
  * from there. Then land.c builds the tree, checks and judges it, and publishes it or holds it.
- * After a temporary failure the run tries the next upstream; after all of them it pauses
- * (RUN_WAIT), up to `tries` attempts. A stop, the time limit and a full disk end it immediately.
+ * After a failure the run tries the next upstream, and after all of them it pauses (RUN_WAIT), up
+ * to `tries` attempts; an upstream whose failure is final is not tried again. A stop, the time
+ * limit and a full disk end the run immediately.
  * The report and the log are rows; the hook for the outcome runs last.
  */
 #include "server/sync/run.h"

@@ -8,8 +8,8 @@
  *      has, one at random, so that nodes which fetch the same file soon have different chunks to
  *      give; of its givers, one at random
  *   3. alone, or when nothing has come for a while (stalled): one from the mirror, unassigned.
- *      Alone the first missing one; stalled one of the first CHOOSE_AMONG at random, because others may
- *      have stalled at the same moment for the same reason
+ *      Alone the first missing one; stalled one of the first CHOOSE_AMONG at random, because
+ *      others may have stalled at the same moment for the same reason
  *   4. wait
  */
 #ifndef AGENT_PEERS_CHOOSE_H

@@ -16,8 +16,8 @@
  * of a Hub's tensor is where.
  *
  *     by rows      qkv (each of q, k and v by heads), fc (gate and up apart), with their biases;
- *                  the embedding and the head, whose vocabulary is padded so that each rank has as many
- *                  rows
+ *                  the embedding and the head, whose vocabulary is padded so that each rank has
+ *                  as many rows
  *     by columns   proj, out
  *     copied       norms, positions, the biases of proj and out
  */

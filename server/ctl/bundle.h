@@ -1,7 +1,7 @@
 /* bundle.h - bundles, which carry Hub repositories across an air gap: the manifest of one
  * (docs/protocols/carry.md).
  *
- *   SHA256SUMS                                      for `sha256sum -c`; its first line is the manifest's
+ *   SHA256SUMS                                      for `sha256sum -c`; the manifest comes first
  *   MANIFEST.json                                   revisions, their files, each with its SHA-256
  *   words/{repo}/{revision}/info.json, tree.json    what the Hub said
  *   hub/{repo}/refs/{revision}                      the commit

@@ -6,7 +6,7 @@
 #include "agent/cache/place.h"
 #include "tests/harness/local_cache.h"
 
-/* Two files in a folder and a link, laid out at <shelf>/<name>; its stamp. */
+/* Two files in a folder and a link, laid out at <local cache>/<name>; its stamp. */
 static uint64_t lay(struct world *w, const char *name, char path[PATH_MAX])
 {
     char link[PATH_MAX];

@@ -137,7 +137,7 @@ static void what_was_changed_is_unpacked_anew(void **state)
     unpacked(w, path);
     has(path, "sub/words", "the words");
 
-    snprintf(name, sizeof name, "%s.stamp", path); /* of a shelf older than stamps */
+    snprintf(name, sizeof name, "%s.stamp", path); /* of a local cache that is older than stamps */
     assert_int_equal(unlink(name), 0);
     unpacked(w, path);
     assert_int_equal(access(name, F_OK), 0);

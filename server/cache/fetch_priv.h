@@ -175,7 +175,7 @@ struct fetch {
     const struct fetch_owner *owner;
     void *owner_arg;
     struct ingest *ingest;
-    struct range_request *fillers[CLAIMS_MAX];
+    struct range_request *range_requests[CLAIMS_MAX];
     unsigned jobs;                 /* on the pool */
     unsigned busy;                 /* with FETCH_HASHES, FETCH_SAVES */
     uint64_t hint_first, hint_end; /* as the lookup's; of a suffix, once the length is known */

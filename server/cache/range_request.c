@@ -265,8 +265,8 @@ static int join_later(struct range_request *fl, const struct origin_head *h)
             1) { /* the origin has stopped giving ranges: one stream does it all */
             f->splices = false;
             for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-                if (f->fillers[i] != NULL && f->fillers[i] != fl) {
-                    range_request_stop(f->fillers[i]);
+                if (f->range_requests[i] != NULL && f->range_requests[i] != fl) {
+                    range_request_stop(f->range_requests[i]);
                 }
             }
         }
@@ -303,8 +303,8 @@ static const struct state of_write[] = {
                                                   STATE(RANGE_REQUEST_WRITE_HELD)},
     [RANGE_REQUEST_WRITE_HELD] = {"write held", STATE(RANGE_REQUEST_WRITE_OUT)},
 };
-const struct state_table range_request_states = STATE_TABLE("filler", of_range_request);
-const struct state_table range_request_writes = STATE_TABLE("filler's write", of_write);
+const struct state_table range_request_states = STATE_TABLE("range request", of_range_request);
+const struct state_table range_request_writes = STATE_TABLE("range request's write", of_write);
 
 static void becomes(struct range_request *fl, enum range_request_state to)
 {
@@ -354,7 +354,7 @@ static void range_request_free(struct range_request *fl)
     lock_take(&f->lock);
     f->claims.of[fl->slot].active = false;
     lock_drop(&f->lock);
-    f->fillers[fl->slot] = NULL;
+    f->range_requests[fl->slot] = NULL;
     origin_request_cancel(&fl->request);
     event_free(fl->timer);
     buf_free(&fl->gather);
@@ -367,7 +367,7 @@ unsigned range_request_count(const struct fetch *f)
     unsigned n = 0;
 
     for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        n += f->fillers[i] != NULL;
+        n += f->range_requests[i] != NULL;
     }
     return n;
 }
@@ -467,8 +467,8 @@ void range_requests_do(struct fetch *f, enum range_requests_do what)
     };
 
     for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        if (f->fillers[i] != NULL) {
-            each[what](f->fillers[i]);
+        if (f->range_requests[i] != NULL) {
+            each[what](f->range_requests[i]);
         }
     }
 }
@@ -476,7 +476,7 @@ void range_requests_do(struct fetch *f, enum range_requests_do what)
 void range_request_share_all(struct fetch *f, uint64_t client)
 {
     for (unsigned i = 0; i < CLAIMS_MAX; i++) {
-        struct range_request *fl = f->fillers[i];
+        struct range_request *fl = f->range_requests[i];
         if (fl == NULL) {
             continue;
         }
@@ -489,7 +489,7 @@ void range_request_share_all(struct fetch *f, uint64_t client)
 
 static void range_request_shorten(struct fetch *f, unsigned slot, uint64_t end)
 {
-    struct range_request *fl = f->fillers[slot];
+    struct range_request *fl = f->range_requests[slot];
 
     fl->end = end;
     lock_take(&f->lock);
@@ -946,11 +946,11 @@ void range_request_start(struct fetch *f, uint64_t first, uint64_t end, const st
     struct range_request *fl = NEW(struct range_request);
 
     fl->fetch = f;
-    while (f->fillers[fl->slot] != NULL) {
+    while (f->range_requests[fl->slot] != NULL) {
         fl->slot++;
         CHECK(fl->slot < CLAIMS_MAX);
     }
-    f->fillers[fl->slot] = fl;
+    f->range_requests[fl->slot] = fl;
     fl->recv = first;
     fl->end = end;
     fl->old = old;

@@ -26,15 +26,23 @@ SANITIZERS = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=
 _given = set()
 
 
-def free_port():
-    """One below those that the kernel gives to connections: it is still free when a program comes back to it after a kill."""
+def ports_of(worker, workers):
+    """The ports that this process of a test run may give away. They are below those that the kernel gives to connections, so one is still
+    free when a program comes back to it after a kill; and no other process of the run gives one of them away before it is bound."""
     first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     low, high = (10000, first) if first > 20000 else (first, 61000)
+    share = (high - low) // workers
+    return range(low + worker * share, low + (worker + 1) * share)
+
+
+def free_port():
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    ports = ports_of(int(worker.removeprefix("gw")), int(workers))
     for _ in range(1000):
-        port = random.SystemRandom().randrange(low, high)
+        port = random.SystemRandom().choice(ports)
         with socket.socket() as s:
             try:
-                s.bind(("127.0.0.1", port))
+                s.bind(("", port))
             except OSError:
                 continue
         if port not in _given:

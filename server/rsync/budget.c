@@ -8,7 +8,7 @@ int budget_spend(struct budget *b, uint64_t steps, struct err *e)
     if (b->max != 0 && b->steps > b->max) {
         return err_set(e, E_TOOBIG,
                        "the rules and paths of this session cost more than %" PRIu64
-                       " steps: give fewer or simpler rules, or ask for less at once",
+                       " steps; use fewer or simpler rules, or request fewer paths at a time",
                        b->max);
     }
     if (b->steps < b->look) {

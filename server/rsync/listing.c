@@ -268,7 +268,7 @@ static int add_entry(void *arg, const struct entry *en)
     int rc;
 
     if (atomic_load(m->l->stop)) {
-        return err_set(m->e, E_CANCELLED, "the server stops");
+        return err_set(m->e, E_CANCELLED, "the server is shutting down");
     }
     if (n > LIST_PATH_MAX ||
         (en->type == ENTRY_LINK && (en->target.n == 0 || en->target.n > LIST_PATH_MAX))) {
@@ -492,7 +492,7 @@ int listing_acquire(struct listings *ls, struct slice repo, struct slice tree, s
     rc = find_trees(l, tree, e);
     if (rc != 0 || l->trees == 0) {
         listing_release(&l);
-        return rc != 0 ? rc : err_set(e, E_NOTFOUND, "nothing has been published there");
+        return rc != 0 ? rc : err_set(e, E_NOTFOUND, "nothing has been published in this module");
     }
     name_key(l);
     lock_take(&ls->lock);

@@ -20,7 +20,7 @@ static int refuse(struct slice what, struct err *e)
     for (size_t i = 0; i < ARRAY_LEN(reasons) && why == NULL; i++) {
         why = slice_starts(what, slice_str(reasons[i].option)) ? reasons[i].why : NULL;
     }
-    return err_set(e, E_UNSUPPORTED, "the option " SLICE_FMT " is not served here%s%s",
+    return err_set(e, E_UNSUPPORTED, "the option " SLICE_FMT " is not supported%s%s",
                    SLICE_ARG(slice_first(what, what.n < 80 ? what.n : 80)), why != NULL ? ": " : "",
                    why != NULL ? why : "");
 }
@@ -124,8 +124,8 @@ static int long_option(struct slice a, struct client_options *o, struct err *e)
         o->names = true;
     } else if (slice_starts(a, SLICE("--files-from"))) {
         return err_set(e, E_UNSUPPORTED,
-                       "a list of files that lies on this side (--files-from=:FILE) is not read; "
-                       "give one from yours, --files-from=FILE");
+                       "--files-from=:FILE (a list on the server) is not supported; use a list "
+                       "on the client, --files-from=FILE");
     } else if (slice_eqs(a, "--ignore-missing-args")) {
         o->absent_is_fine = true;
     } else if (slice_starts(a, SLICE("--skip-compress="))) {
@@ -259,7 +259,7 @@ int options_parse(struct slice args, struct client_options *out, struct err *e)
         return err_set(e, E_UNSUPPORTED, "ERROR: module is read only; nothing can be pushed to it");
     }
     if (rc == 0 && out->paths.n == 0) {
-        rc = err_set(e, E_INVALID, "no path is asked for");
+        rc = err_set(e, E_INVALID, "the client requested no path");
     }
     return rc;
 }

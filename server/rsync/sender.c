@@ -292,7 +292,7 @@ static int read_index(struct sender *s, int32_t *out, struct err *e)
         struct index_coding coding = s->coming;
         struct get g;
         int rc = n < sizeof bytes ? stream_read(s->stream, bytes + n, 1, e)
-                                  : err_set(e, E_PROTOCOL, "an index that cannot be");
+                                  : err_set(e, E_PROTOCOL, "the client sent an invalid index");
         if (rc != 0) {
             return rc;
         }
@@ -304,7 +304,7 @@ static int read_index(struct sender *s, int32_t *out, struct err *e)
             return 0;
         }
         if (g.rc != E_AGAIN) {
-            return err_set(e, E_PROTOCOL, "an index that cannot be");
+            return err_set(e, E_PROTOCOL, "the client sent an invalid index");
         }
     }
 }
@@ -337,7 +337,7 @@ static int read_request(struct sender *s, struct request *r, struct err *e)
             r->name_bytes = two[0];
         }
         if (rc == 0 && r->name_bytes > LIST_PATH_MAX) {
-            rc = err_set(e, E_PROTOCOL, "a name that cannot be");
+            rc = err_set(e, E_PROTOCOL, "the client sent a name that is too long");
         }
         rc = rc != 0 ? rc : stream_read(s->stream, r->name, r->name_bytes, e);
     }
@@ -358,7 +358,7 @@ static int skip_sums(struct sender *s, struct err *e)
     g = get_from(slice_of(head, sizeof head));
     h = get_sums_head(&g, CHECKSUM_BYTES_MAX);
     if (g.rc != 0) {
-        return err_set(e, E_PROTOCOL, "block sums that cannot be");
+        return err_set(e, E_PROTOCOL, "the client sent invalid block checksums");
     }
     return stream_skip(s->stream, (uint64_t)h.count * (4 + h.strong_bytes), e);
 }
@@ -414,7 +414,7 @@ static int cannot_send(struct sender *s, int32_t index)
     struct buf number = BUF_INIT(4);
 
     put_int(&number, index);
-    stream_message(s->stream, MUX_ERROR_XFER, SLICE("a file cannot be read any more\n"));
+    stream_message(s->stream, MUX_ERROR_XFER, SLICE("a file can no longer be read\n"));
     stream_message(s->stream, MUX_NO_SEND, buf_slice(&number));
     buf_free(&number);
     return 0;
@@ -431,8 +431,8 @@ static int answer(struct sender *s, int32_t index, struct err *e)
     int rc;
 
     if (index < 0 || (uint32_t)index >= s->view->count) {
-        return err_set(e, E_PROTOCOL, "entry %d of %u is asked for", (int)index,
-                       (unsigned)s->view->count);
+        return err_set(e, E_PROTOCOL, "the client requested entry %d, but there are only %u",
+                       (int)index, (unsigned)s->view->count);
     }
     rc = read_request(s, &r, e);
     if (rc != 0) {
@@ -448,7 +448,8 @@ static int answer(struct sender *s, int32_t index, struct err *e)
     }
     en = view_at(s->view, (uint32_t)index);
     if (list_type(en) != LIST_FILE) {
-        return err_set(e, E_PROTOCOL, "entry %d is no file", (int)index);
+        return err_set(e, E_PROTOCOL, "the client requested entry %d, which is not a file",
+                       (int)index);
     }
     path = list_path(s->view->list, en, room);
     rc = listing_open(s->listing, path, &blob, e);
@@ -480,7 +481,7 @@ static int read_varint(struct sender *s, int32_t *out, struct err *e)
             return 0;
         }
     }
-    return err_set(e, E_PROTOCOL, "a number that cannot be");
+    return err_set(e, E_PROTOCOL, "the client sent an invalid number");
 }
 
 /* How much was deleted, one process of the client's tells the other through us. */

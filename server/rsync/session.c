@@ -79,7 +79,7 @@ static int tell_modules(struct welcome *w, struct stream *s, const struct sessio
     site->each(site->arg, tell_module, s);
     rc = say(s, "@RSYNCD: EXIT\n", e);
     w->listed = rc == 0;
-    return rc != 0 ? rc : err_set(e, E_CANCELLED, "the modules were listed");
+    return rc != 0 ? rc : err_set(e, E_CANCELLED, "only the list of modules was requested");
 }
 
 static int unknown_module(struct stream *s, struct err *e)
@@ -121,7 +121,7 @@ static int spend(struct welcome *w, struct stream *s, const struct session_site 
     snprintf(text, sizeof text, "max connections (%llu) reached -- try again later",
              (unsigned long long)v.limit);
     (void)!welcome_refuse(s, text, NULL);
-    return err_set(e, E_BUSY, "more sessions than its limit");
+    return err_set(e, E_BUSY, "the client reached its limit of connections");
 }
 
 /* Its line is "name answer". A name without a token gets no further than one with a wrong
@@ -134,7 +134,7 @@ static int prove(struct welcome *w, const struct session_site *site, struct slic
 
     if (rc == E_DENIED || rc == 0) {
         int named = rc == 0 ? gate_named(site->gate, user, &w->who, e) : 0;
-        return named != 0 ? err_set(e, E_DENIED, "there is no token of that name") : rc;
+        return named != 0 ? err_set(e, E_DENIED, "no token has the user's name") : rc;
     }
     log_error("rsync.users", "%s", e->text);
     return rc;
@@ -209,7 +209,7 @@ static int skip_early_input(struct stream *s, struct buf *line, struct err *e)
     if (!slice_u64(slice_from(buf_slice(line), sizeof command - 1), &n) || n == 0 ||
         n > EARLY_INPUT_MAX) {
         (void)!welcome_refuse(s, "invalid early_input length", NULL);
-        return err_set(e, E_PROTOCOL, "the client's early input has a length that is not served");
+        return err_set(e, E_PROTOCOL, "the client's early input has an invalid length");
     }
     rc = stream_skip(s, n, e);
     return rc != 0 ? rc : stream_line(s, line, e);
@@ -234,7 +234,8 @@ static int welcome_client(struct welcome *w, struct stream *s, const struct sess
     }
     if (rc == 0 && version < HANDSHAKE_VERSION_LEAST) {
         (void)!welcome_refuse(s, "this server needs protocol 30, rsync 3.0 or newer", NULL);
-        rc = err_set(e, E_UNSUPPORTED, "the client speaks version %u", version);
+        rc = err_set(e, E_UNSUPPORTED, "the client speaks protocol version %u, which is too old",
+                     version);
     }
     w->version = version < SERVE_VERSION ? version : SERVE_VERSION;
     rc = rc != 0 ? rc : stream_line(s, &line, e);
@@ -268,7 +269,7 @@ static int read_arguments(struct welcome *w, struct stream *s, size_t *count, st
             *count += 1;
         }
         if (w->arguments.rc != 0 || *count > OPTIONS_COUNT_MAX) {
-            return err_set(e, E_TOOBIG, "the client has too many arguments");
+            return err_set(e, E_TOOBIG, "the client sent too many arguments");
         }
     }
 }
@@ -511,7 +512,7 @@ static int read_names(struct session *s, char room[256], struct slice *out, stru
     int rc = stream_read(&s->stream, &n, 1, e);
 
     if (rc == 0 && n > 0x7f) {
-        rc = err_set(e, E_PROTOCOL, "the client's names have no end");
+        rc = err_set(e, E_PROTOCOL, "the client's list of algorithms is too long");
     }
     rc = rc != 0 ? rc : stream_read(&s->stream, room, n, e);
     *out = slice_of(room, n);
@@ -549,13 +550,15 @@ static int agree(struct session *s, struct err *e)
         if (s->options.checksum.n == 0) {
             rc = read_names(s, room, &names, e);
             if (rc == 0 && !checksum_agree(names, SLICE(CHECKSUM_OFFER), &s->kind)) {
-                rc = err_set(e, E_UNSUPPORTED, "no checksum in common with the client");
+                rc =
+                    err_set(e, E_UNSUPPORTED, "the client supports none of the server's checksums");
             }
         }
         if (rc == 0 && compress) {
             rc = read_names(s, room, &names, e);
             if (rc == 0 && !literal_agree(names, &s->literal)) {
-                rc = err_set(e, E_UNSUPPORTED, "no compression in common with the client");
+                rc = err_set(e, E_UNSUPPORTED,
+                             "the client supports none of the server's compressions");
             }
         }
     }
@@ -604,7 +607,8 @@ static int read_filters(struct session *s, struct err *e)
         }
         all += (uint32_t)n;
         if (n < 0 || n > FILTER_RULE_MAX || all > FILTER_BYTES_MAX) {
-            rc = err_set(e, E_TOOBIG, "too many filter rules");
+            rc = err_set(e, E_TOOBIG,
+                         "the client sent too many filter rules, or one that is too long");
             break;
         }
         buf_clear(&rule);
@@ -656,7 +660,7 @@ static int take_slot(struct session *s, struct err *e)
     }
     snprintf(text, sizeof text, "max connections (%u) reached -- try again later", (unsigned)most);
     (void)!welcome_refuse(&s->stream, text, NULL);
-    return err_set(e, E_BUSY, "more sessions than one client may have");
+    return err_set(e, E_BUSY, "the client reached its limit of connections");
 }
 
 static void refuse_empty(struct session *s)
@@ -665,9 +669,9 @@ static void refuse_empty(struct session *s)
 
     snprintf(text, sizeof text,
              s->welcome.is.passed_through
-                 ? "%s is not mirrored whole (it has no sync section), so there is no list of its "
-                   "files for rsync: use HTTP"
-                 : "nothing has been published in %s yet, try again later",
+                 ? "%s is not mirrored whole (it has no sync section), so there is no list "
+                   "of its files for rsync; use HTTP"
+                 : "nothing has been published in %s yet; try again later",
              s->welcome.module);
     (void)!welcome_refuse(&s->stream, text, NULL);
 }
@@ -740,11 +744,11 @@ static int begin(struct session *s, struct err *e)
     }
     if (refused == 0 && s->options.checksum.n != 0 &&
         !checksum_agree(s->options.checksum, SLICE(CHECKSUM_OFFER), &s->kind)) {
-        refused = err_set(&why, E_UNSUPPORTED, "that checksum is not served here");
+        refused = err_set(&why, E_UNSUPPORTED, "the requested checksum is not supported");
     }
     if (refused == 0 && s->options.compression.kind.n != 0 &&
         !literal_named(s->options.compression.kind, &s->literal)) {
-        refused = err_set(&why, E_UNSUPPORTED, "that compression is not served here");
+        refused = err_set(&why, E_UNSUPPORTED, "the requested compression is not supported");
     }
     if (s->options.compression.level_zero &&
         (s->literal == LITERAL_ZLIB || s->literal == LITERAL_ZLIBX)) {
@@ -784,7 +788,7 @@ static int serve(struct session *s, struct err *e)
             (void)!stream_read(&s->stream, &gone, 1, NULL);
         }
         return rc != 0             ? rc
-               : s->choice.missing ? err_set(e, E_NOTFOUND, "nothing of that name")
+               : s->choice.missing ? err_set(e, E_NOTFOUND, "none of the requested paths exists")
                                    : 0;
     }
     rc = send_list(s, e);

@@ -45,15 +45,15 @@ static int wait_for(struct stream *s, short what, uint64_t until, short *got, st
         struct pollfd p = {.fd = s->fd, .events = what};
         int n;
         if (atomic_load(s->stop)) {
-            return err_set(e, E_CANCELLED, "the server stops");
+            return err_set(e, E_CANCELLED, "the server is shutting down");
         }
         if (clock_now_ms() > until) {
-            return err_set(e, E_TIMEOUT, "the client %s nothing any more",
-                           (what & POLLOUT) != 0 ? "takes" : "says");
+            return err_set(e, E_TIMEOUT, "the client stopped %s",
+                           (what & POLLOUT) != 0 ? "reading" : "sending");
         }
         if ((what & POLLOUT) != 0 &&
             reader_rate_look(&s->rate, s->least, clock_now_ms(), true, s->sent_bytes)) {
-            return err_set(e, E_TIMEOUT, "the client takes less than %u bytes a second",
+            return err_set(e, E_TIMEOUT, "the client reads less than %u bytes per second",
                            (unsigned)s->least->bytes_per_s);
         }
         n = poll(&p, 1, TICK_MS);
@@ -88,11 +88,13 @@ static int unframe(struct stream *s, struct err *e)
         if (piece.code == MUX_DATA) {
             buf_adds(&s->data, piece.bytes);
         } else if (piece.code == MUX_ERROR_EXIT) {
-            return err_set(e, E_NETWORK, "the client gave up");
+            return err_set(e, E_NETWORK, "the client aborted");
         }
     }
     buf_drop(&s->raw, s->raw.n - in.n);
-    return rc < 0 ? rc : s->data.rc != 0 ? err_set(e, E_TOOBIG, "the client says too much") : 0;
+    return rc < 0            ? rc
+           : s->data.rc != 0 ? err_set(e, E_TOOBIG, "the client sent too much data")
+                             : 0;
 }
 
 /* Bytes that are there, out of their frames. */
@@ -107,7 +109,7 @@ static int receive(struct stream *s, struct err *e)
         return 0;
     }
     if (got <= 0) {
-        return err_set(e, E_NETWORK, "the client has left");
+        return err_set(e, E_NETWORK, "the client disconnected");
     }
     buf_grew(&s->raw, (size_t)got);
     s->received_bytes += (uint64_t)got;
@@ -126,7 +128,7 @@ int stream_bare(struct stream *s, bool bare, struct err *e)
 {
     CHECK(s->framed && s->stepwise);
     if (bare && (s->data.n > s->data_at || !mux_between(&s->mux))) {
-        return err_set(e, E_PROTOCOL, "the client says more than there is to say");
+        return err_set(e, E_PROTOCOL, "the client sent unexpected data");
     }
     s->bare = s->stepwise = bare;
     if (!bare) { /* what came behind it: frames again */
@@ -163,7 +165,7 @@ int stream_line(struct stream *s, struct buf *line, struct err *e)
     CHECK(!s->framed);
     while ((end = slice_find(buf_slice(&s->raw), '\n')) < 0) {
         if (s->raw.n > line->max) {
-            return err_set(e, E_TOOBIG, "the client's line has no end");
+            return err_set(e, E_TOOBIG, "the client sent a line that is too long");
         }
         rc = more(s, e);
         if (rc != 0) {
@@ -223,7 +225,7 @@ int stream_until(struct stream *s, char end, struct buf *to, uint64_t *left, str
         size_t n = at >= 0 ? (size_t)at + 1 : there.n;
         int rc;
         if (n > *left) {
-            return err_set(e, E_TOOBIG, "the client says too much");
+            return err_set(e, E_TOOBIG, "the client sent too much data");
         }
         *left -= n;
         s->data_at += n;
@@ -274,16 +276,16 @@ int stream_goes_on(struct stream *s, struct err *e)
     struct pollfd p = {.fd = s->fd, .events = POLLRDHUP};
 
     if (atomic_load(s->stop)) {
-        return err_set(e, E_CANCELLED, "the server stops");
+        return err_set(e, E_CANCELLED, "the server is shutting down");
     }
     if (poll(&p, 1, 0) == 1) {
         if ((p.revents & (POLLHUP | POLLERR)) != 0) {
-            return err_set(e, E_NETWORK, "the client has left");
+            return err_set(e, E_NETWORK, "the client disconnected");
         }
         ask_whether_it_reads(s);
     }
     return s->deadline_ms != 0 && clock_now_ms() > s->deadline_ms
-               ? err_set(e, E_TIMEOUT, "the client takes too long")
+               ? err_set(e, E_TIMEOUT, "the client did not finish in time")
                : 0;
 }
 
@@ -373,7 +375,7 @@ static int send_from(struct stream *s, size_t *at, struct err *e)
         int rc;
         if (some == 0) {
             if (atomic_load(s->stop)) {
-                return err_set(e, E_CANCELLED, "the server stops");
+                return err_set(e, E_CANCELLED, "the server is shutting down");
             }
             continue;
         }
@@ -386,7 +388,7 @@ static int send_from(struct stream *s, size_t *at, struct err *e)
             continue;
         }
         if (sent == -1 && errno != EAGAIN && errno != EINTR) {
-            return err_set(e, E_NETWORK, "the client has left");
+            return err_set(e, E_NETWORK, "the client disconnected");
         }
         until = until != 0 ? until : patience(s);
         rc = wait_to_send(s, until, e);
@@ -410,7 +412,7 @@ int stream_flush(struct stream *s, struct err *e)
 {
     frame_draft(s);
     if (s->out.rc != 0 || s->draft.rc != 0) {
-        return err_set(e, E_TOOBIG, "too much to be sent at once");
+        return err_set(e, E_TOOBIG, "the response is too large for one message");
     }
     return send_out(s, e);
 }

@@ -23,7 +23,8 @@ static int open_file(const char *path, FILE **out, struct err *e)
     }
     if ((st.st_mode & (S_IROTH | S_IWOTH)) != 0) {
         fclose(f);
-        return err_set(e, E_INVALID, "%s can be read or written by others, chmod o-rw it", path);
+        return err_set(e, E_INVALID,
+                       "%s is readable or writable by others; run \"chmod o-rw\" on it", path);
     }
     *out = f;
     return 0;
@@ -100,5 +101,5 @@ int users_prove(const char *path, struct slice user, struct slice challenge, str
     }
     free(line);
     fclose(f);
-    return yes ? 0 : err_set(e, E_DENIED, "the user or the password is wrong");
+    return yes ? 0 : err_set(e, E_DENIED, "wrong user or password");
 }

@@ -15,7 +15,7 @@ static bool has_glob(struct slice s)
 
 static int elsewhere(struct err *e)
 {
-    return err_set(e, E_INVALID, "that path cannot be served");
+    return err_set(e, E_INVALID, "invalid path: it contains \"..\" or is too long");
 }
 
 static int add_part(struct ask *a, struct slice part, struct err *e)
@@ -65,7 +65,7 @@ int ask_path(struct slice path, const struct client_options *o, struct ask *out,
             rc = last && path.p[path.n - 1] != '/'
                      ? 0
                      : err_set(e, E_INVALID,
-                               "wildcards are served in the last part of a path alone");
+                               "wildcards are supported only in the last part of a path");
             out->contents = false;
         } else {
             rc = add_part(out, part, e);
@@ -490,7 +490,7 @@ int view_add(struct view *v, const struct ask *a, const struct client_options *o
     int rc;
 
     if (half > list_count(v->list) * 2) {
-        return err_set(e, E_TOOBIG, "those paths are the same files again and again");
+        return err_set(e, E_TOOBIG, "the paths name the same files too many times");
     }
     rc = put_asked(&c, e);
     if (rc == 0 && half > 0) {
@@ -559,7 +559,7 @@ int view_add_name(struct view *v, const struct ask *a, const struct client_optio
         return rc;
     }
     if (v->settled > list_count(v->list) * 2 + NAMES_FEW) {
-        return err_set(e, E_TOOBIG, "those names are the same files again and again");
+        return err_set(e, E_TOOBIG, "the names in the list are the same files too many times");
     }
     return 0;
 }
@@ -684,9 +684,10 @@ static int concerns(const struct view *v, struct slice folder, struct err *e)
             return rc;
         }
         if (slice_eq(list_folder(v->list, view_at(v, i)), folder)) {
-            return err_set(e, E_UNSUPPORTED,
-                           "-C is not served for this tree: its .cvsignore files are not read as "
-                           "rules; give the rules themselves (--exclude)");
+            return err_set(
+                e, E_UNSUPPORTED,
+                "-C is not supported for this tree: its .cvsignore files are not read as "
+                "rules; pass the rules with --exclude");
         }
     }
     return 0;
@@ -732,7 +733,7 @@ static int cut_module(struct view_choice *c, struct slice *path, struct err *e)
     struct slice module = slice_cut(path, '/');
 
     return slice_eqs(module, c->module) ? 0
-                                        : err_set(e, E_INVALID, "the path is not of this module");
+                                        : err_set(e, E_INVALID, "the path is outside this module");
 }
 
 static int tell_missing(struct view_choice *c, const char *before, struct slice path,
@@ -757,7 +758,7 @@ static int allowed(const struct view_choice *c, const struct ask *a, struct err 
 {
     return c->reads(c->arg, slice_of(a->path, a->path_n))
                ? 0
-               : err_set(e, E_DENIED, "that path is not yours to read");
+               : err_set(e, E_DENIED, "no permission to read this path");
 }
 
 static bool is_absent(int rc)
@@ -807,7 +808,7 @@ static int find_base(struct view_choice *c, struct ask *base, struct err *e)
         return rc;
     }
     if (rest.n > 0 || base->pattern.n > 0) {
-        return err_set(e, E_INVALID, "a list of names stands below one folder");
+        return err_set(e, E_INVALID, "a list of names needs exactly one folder as its source");
     }
     if (base->path_n == 0) { /* of the module itself each name is judged alone */
         return 0;
@@ -850,12 +851,12 @@ static int next_name(struct view_choice *c, struct buf *name, uint64_t *left, st
     int rc = stream_until(c->stream, '\0', name, left, e);
 
     if (rc == E_TOOBIG) {
-        return err_set(e, rc, "the list of names goes on beyond %d MiB: give it in parts",
+        return err_set(e, rc, "the list of names is longer than %d MiB; split it",
                        CHOICE_BYTES_MAX >> 20);
     }
     if (rc == E_TIMEOUT) {
         c->exit_code = CHOICE_EXIT_TIMEOUT;
-        return err_set(e, rc, "the list of names has no end, or comes too slowly");
+        return err_set(e, rc, "the list of names did not end in time");
     }
     return rc != 0 ? rc : budget_spend(c->budget, NAME_STEPS + name->n, e);
 }

@@ -52,7 +52,7 @@ static void what_is_not_served_is_named(void **state)
         {ARGS("--server\0--sender\0--append\0.\0m/\0"), "--append"},
         {ARGS("--server\0--sender\0stray\0.\0m/\0"), "stray"},
         {ARGS("--server\0--sender\0"), "no path"},
-        {ARGS("--server\0--sender\0-kr\0.\0m/\0"), "-k is not served here: links"},
+        {ARGS("--server\0--sender\0-kr\0.\0m/\0"), "-k is not supported: links"},
         {ARGS("--server\0--sender\0-r\0--copy-unsafe-links\0.\0m/\0"), "--copy-unsafe-links"},
         {ARGS("--server\0--sender\0-r\0--iconv=utf8\0.\0m/\0"), "names are sent as"},
         {ARGS("--server\0-re.vf\0.\0m/\0"), "module is read only"},

@@ -21,15 +21,16 @@ static int check_times(const struct sync_conf *c, struct err *e)
     struct err why = {0};
 
     if (c->schedule != NULL && cron_parse(slice_str(c->schedule), &cron, &why) != 0) {
-        return err_set(e, E_CONFIG, "schedule = \"%.60s\", %.100s, mend it", c->schedule, why.text);
+        return err_set(e, E_CONFIG, "schedule = \"%.60s\": %.100s", c->schedule, why.text);
     }
     if (c->hours_count > PACE_WINDOWS) {
-        return err_set(e, E_CONFIG, "hours: more than %d windows", PACE_WINDOWS);
+        return err_set(e, E_CONFIG, "hours: more than %d windows; remove or merge some",
+                       PACE_WINDOWS);
     }
     for (size_t i = 0; i < c->hours_count; i++) {
         struct hours h;
         if (hours_parse(slice_str(c->hours[i]), &h, &why) != 0) {
-            return err_set(e, E_CONFIG, "hours: \"%.60s\", %.120s", c->hours[i], why.text);
+            return err_set(e, E_CONFIG, "hours: \"%.60s\": %.120s", c->hours[i], why.text);
         }
     }
     return 0;
@@ -43,30 +44,35 @@ static bool is_folder(const char *name)
 static int check_list(const struct sync_conf *c, struct err *e)
 {
     if (strcmp(c->list, "debian") == 0 && c->suites_count == 0) {
-        return err_set(e, E_CONFIG, "list = debian needs suites = {\"...\"}, as below dists/");
+        return err_set(e, E_CONFIG,
+                       "list = debian needs suites, the paths below dists/; write for example "
+                       "suites = {\"bookworm\"}");
     }
     if (strcmp(c->list, "conda") == 0 && c->subdirs_count == 0) {
-        return err_set(e, E_CONFIG,
-                       "list = conda needs subdirs = {\"linux-64\", \"noarch\"}, or others");
+        return err_set(
+            e, E_CONFIG,
+            "list = conda needs subdirs; write for example subdirs = {\"linux-64\", \"noarch\"}");
     }
     for (size_t i = 0; i < c->suites_count; i++) {
         if (!is_folder(c->suites[i])) {
-            return err_set(e, E_CONFIG, "suites: \"%.60s\" is no path below dists/", c->suites[i]);
+            return err_set(e, E_CONFIG, "suites: \"%.60s\" is not a valid path below dists/",
+                           c->suites[i]);
         }
     }
     for (size_t i = 0; i < c->subdirs_count; i++) {
         if (!is_folder(c->subdirs[i])) {
-            return err_set(e, E_CONFIG, "subdirs: \"%.60s\" is no path below the origin",
+            return err_set(e, E_CONFIG, "subdirs: \"%.60s\" is not a valid path below the origin",
                            c->subdirs[i]);
         }
     }
     for (size_t i = 0; i < c->repos_count; i++) {
         struct hf_spec s;
         if (!hf_spec_parse(slice_str(c->repos[i]), &s)) {
-            return err_set(e, E_CONFIG,
-                           "repos: \"%.100s\" names no repository, write \"owner/name\", "
-                           "\"owner/name@revision\" or \"datasets/owner/name\"",
-                           c->repos[i]);
+            return err_set(
+                e, E_CONFIG,
+                "repos: \"%.100s\" is not the name of a repository; write \"owner/name\", "
+                "\"owner/name@revision\" or \"datasets/owner/name\"",
+                c->repos[i]);
         }
     }
     return 0;
@@ -88,8 +94,10 @@ static int check_requirements(const struct sync_conf *c, struct arena *a, struct
             rc = marker_eval(r.marker, &env, SLICE(""), &unused, e);
         }
         if (rc == 0 && r.url.p != NULL) {
-            rc = err_set(e, E_CONFIG, "\"%.100s\" is at an address of its own, no index has it",
-                         c->requirements[i]);
+            rc = err_set(
+                e, E_CONFIG,
+                "\"%.100s\" names a URL, which no index lists; name a project and its version",
+                c->requirements[i]);
         }
     }
     return rc;
@@ -101,9 +109,10 @@ static int check_python(const struct sync_conf *c, struct err *e)
 
     if (index_n != 0 &&
         (c->index[index_n - 1] != '/' || !tree_path_valid(slice_of(c->index, index_n - 1)))) {
-        return err_set(e, E_CONFIG,
-                       "index = \"%.100s\", that is no folder below the origin, write \"simple/\"",
-                       c->index);
+        return err_set(
+            e, E_CONFIG,
+            "index = \"%.100s\" is not a folder below the origin; write one such as \"simple/\"",
+            c->index);
     }
     for (size_t i = 0; i < c->python_count * c->platforms_count; i++) {
         const char *python = c->python[i % c->python_count];
@@ -111,15 +120,16 @@ static int check_python(const struct sync_conf *c, struct err *e)
         struct pyenv env;
         if (!pyenv_init(&env, python, platform)) {
             return err_set(e, E_CONFIG,
-                           "python = \"%.20s\" on \"%.60s\", that is not known here, write "
-                           "\"3.11\" and a wheel's platform such as \"manylinux_2_28_x86_64\"",
+                           "python = \"%.20s\" on \"%.60s\" is not supported; write \"3.11\" and a "
+                           "wheel's platform such as \"manylinux_2_28_x86_64\"",
                            python, platform);
         }
     }
     if (c->python_count * c->platforms_count > PYENVS_MAX) {
-        return err_set(e, E_CONFIG,
-                       "python and platforms come to %zu environments, %d are possible, name fewer",
-                       c->python_count * c->platforms_count, PYENVS_MAX);
+        return err_set(
+            e, E_CONFIG,
+            "python and platforms make %zu environments, but at most %d are possible; name fewer",
+            c->python_count * c->platforms_count, PYENVS_MAX);
     }
     return 0;
 }
@@ -133,14 +143,14 @@ static int check_url(const struct sync_conf *c, const struct origin_settings *o,
     struct err why = {0};
 
     if (strncmp(url, "ssh://", 6) == 0 && ssh_url_parse(slice_str(url), &unused, &why) != 0) {
-        return err_set(e, E_CONFIG, "an upstream by ssh: %.200s", why.text);
+        return err_set(e, E_CONFIG, "upstream by ssh: %.200s", why.text);
     }
     if (strncmp(url, "rsync", 5) == 0 &&
         proxy_choose(o->proxy, NULL, SLICE_NONE, &way, &through, &why) != 0) {
         return err_set(e, E_CONFIG, "proxy: %.200s", why.text);
     }
     if (engine_find(c->engine, slice_str(url)) == NULL) {
-        return err_set(e, E_CONFIG, "no engine%s%.20s reaches %.100s, see mirrord.conf(5)",
+        return err_set(e, E_CONFIG, "no engine%s%.20s supports %.100s; see mirrord.conf(5)",
                        c->engine != NULL ? " " : "", c->engine != NULL ? c->engine : "", url);
     }
     return 0;
@@ -162,12 +172,13 @@ static int check_snapshot(const struct sync_conf *c, struct err *e)
 
     if (c->max_delete != NULL && !removal_limit_parse(c->max_delete, &l)) {
         return err_set(e, E_CONFIG,
-                       "max_delete = \"%.40s\", that is neither a number nor a share, write 40000 "
-                       "or 5%%",
+                       "max_delete = \"%.40s\" is neither a number nor a percentage; write one "
+                       "such as 40000 or 5%%",
                        c->max_delete);
     }
     if (c->trace != NULL && !tree_path_valid(slice_str(c->trace))) {
-        return err_set(e, E_CONFIG, "trace = \"%.80s\" is no path below the repo", c->trace);
+        return err_set(e, E_CONFIG, "trace = \"%.80s\" is not a valid path below the repo",
+                       c->trace);
     }
     return 0;
 }

@@ -180,8 +180,8 @@ int closure_names(struct closure *x, struct slice index, struct slice path, uint
     }
     index = tail(index, 48);
     path = tail(path, 72);
-    snprintf(text, sizeof text, SLICE_FMT " names " SLICE_FMT ", which is %s", SLICE_ARG(index),
-             SLICE_ARG(path), there ? "another" : "not there");
+    snprintf(text, sizeof text, SLICE_FMT " names " SLICE_FMT ", which %s", SLICE_ARG(index),
+             SLICE_ARG(path), there ? "has different content" : "is missing");
     note(x, text, closure_name_of(path, NULL));
     return 0;
 }
@@ -200,7 +200,7 @@ int closure_check(const struct closure_want *w, struct closure_report *out, stru
     seek_close(&x.indexes);
     seek_close(&x.named);
     if (rc == 0 && out->wrong > 1) {
-        return err_set(e, E_AGAIN, "%s%s: %llu in all", x.first, x.more,
+        return err_set(e, E_AGAIN, "%s%s (%llu in total)", x.first, x.more,
                        (unsigned long long)out->wrong);
     }
     if (rc == 0 && out->wrong == 1) {

@@ -126,7 +126,8 @@ int cron_parse(struct slice text, struct cron *out, struct err *e)
     *out = (struct cron){0};
     if (slice_starts(rest, SLICE("every "))) {
         if (!span_parse(slice_trim(slice_from(rest, 6)), &ms) || ms < 1000) {
-            return err_set(e, E_INVALID, "\"every\" takes a time of at least 1s, such as 6h");
+            return err_set(e, E_INVALID,
+                           "\"every\" needs a time of at least 1s; write for example \"every 6h\"");
         }
         out->every_s = ms / 1000;
         return 0;
@@ -134,14 +135,14 @@ int cron_parse(struct slice text, struct cron *out, struct err *e)
     for (unsigned i = 0; i < 5; i++) {
         struct slice w = next_word(&rest);
         if (!field_of(&fields[i], w, &bits[i])) {
-            return err_set(e, E_INVALID, "the %s does not read (five fields: \"17 3 * * *\")",
+            return err_set(e, E_INVALID, "invalid %s; write five fields, such as \"17 3 * * *\"",
                            fields[i].name);
         }
         out->any_day = i == 2 ? w.p[0] == '*' : out->any_day;
         out->any_weekday = i == 4 ? w.p[0] == '*' : out->any_weekday;
     }
     if (rest.n != 0) {
-        return err_set(e, E_INVALID, "more than five fields");
+        return err_set(e, E_INVALID, "more than five fields; write five, such as \"17 3 * * *\"");
     }
     out->minutes = bits[0];
     out->hours = (uint32_t)bits[1];

@@ -383,8 +383,8 @@ static void on_worked(struct job *j)
     x->jobs--;
     if (k->rc != 0 && k->what != DOWNLOAD_CHECKPOINT_HASHES) {
         run_say(x->run, SLICE_FMT ": not %s: %s",
-                SLICE_ARG(k->t != NULL ? k->t->entry.path : SLICE("a file that was cut")),
-                k->what == DOWNLOAD_CHECKPOINT_RESUMES ? "gone on with" : "kept", k->why.text);
+                SLICE_ARG(k->t != NULL ? k->t->entry.path : SLICE("a partial file")),
+                k->what == DOWNLOAD_CHECKPOINT_RESUMES ? "resumed" : "saved", k->why.text);
     } else if (k->rc == 0 && k->what != DOWNLOAD_CHECKPOINT_LEAVES) {
         kept = k->part;
         k->part = NULL;
@@ -828,7 +828,7 @@ static void give_up_entry(struct file_download *t, int rc, const struct err *why
     struct sync_run *r = x->run;
     bool there = t->was_there;
 
-    run_say(r, "%s: " SLICE_FMT ": %s", there ? "kept as it was" : "left out",
+    run_say(r, "%s: " SLICE_FMT ": %s", there ? "previous version kept" : "left out",
             SLICE_ARG(t->entry.path), why->text[0] != '\0' ? why->text : err_plain(rc));
     r->plan.action[t->index] = there ? ACTION_KEEP : ACTION_DROP;
     x->vanished++;
@@ -901,7 +901,7 @@ static void judge(struct file_download *t)
         file_download_timer(t, 0);
     } else {
         file_download_begin_anew(t);
-        err_set(&why, E_CORRUPT, "its SHA-256 is not the announced one");
+        err_set(&why, E_CORRUPT, "its SHA-256 does not match the announced one");
         give_up_run(t, E_CORRUPT, &why);
     }
 }
@@ -1151,8 +1151,11 @@ static int judge_vanished(const struct downloads *x, struct err *e)
     size_t all = x->run->plan.todo_count;
 
     if (x->vanished >= FEW_VANISH && x->vanished > all / 2) {
-        return err_set(e, E_AGAIN, "%" PRIu64 " of %zu listed files could not be had", x->vanished,
-                       all);
+        return err_set(e, E_AGAIN,
+                       "%" PRIu64
+                       " of %zu listed files could not be downloaded, more than half; see "
+                       "`mirrorctl sync logs`",
+                       x->vanished, all);
     }
     return 0;
 }

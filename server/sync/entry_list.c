@@ -181,17 +181,18 @@ static int judge(const struct entry_list *r, const struct sync_entry *en, struct
     struct slice target = en->type == SYNC_LINK ? en->target : en->leader;
 
     if (r->count >= r->entries_max || r->count == UINT32_MAX) {
-        return err_set(e, E_TOOBIG, "the list has more than %zu entries, see max_entries",
+        return err_set(e, E_TOOBIG, "the list has more than %zu entries; raise max_entries",
                        r->count);
     }
     if (entry_list_memory(r) > r->bytes_max) {
-        return err_set(e, E_TOOBIG, "the list takes more than %llu MiB of memory",
+        return err_set(e, E_TOOBIG,
+                       "the list takes more than %llu MiB of memory; mirror less with filter",
                        (unsigned long long)(r->bytes_max >> 20));
     }
     if (!tree_path_valid(en->path) || target.n > TEXT_MAX || slice_find(target, '\0') >= 0 ||
         (en->type == SYNC_LINK && target.n == 0) || en->validator.n > VALIDATOR_MAX ||
         (en->leader.n != 0 && !tree_path_valid(en->leader))) {
-        return err_set(e, E_INVALID, "the list has a name that cannot be");
+        return err_set(e, E_INVALID, "the list has an invalid name");
     }
     return 0;
 }
@@ -209,7 +210,8 @@ int entry_list_add(struct entry_list *r, const struct sync_entry *en, struct err
     CHECK(n <= sizeof record);
     if (r->used + n > BLOCK_BYTES) {
         if (r->blocks == BLOCKS_MAX) {
-            return err_set(e, E_TOOBIG, "the list takes more than 4 GiB");
+            return err_set(e, E_TOOBIG,
+                           "the list takes more than 4 GiB of memory; mirror less with filter");
         }
         r->block = realloc(r->block, (r->blocks + 1) * sizeof r->block[0]);
         CHECK(r->block != NULL);

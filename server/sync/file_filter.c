@@ -38,7 +38,8 @@ int file_filter_new(const struct sync_conf *c, struct file_filter **out, struct 
     }
     rc = rc != 0 ? rc : filter_check(&s->filter, &bad, e);
     if (rc == 0 && bytes > RULES_BYTES) {
-        rc = err_set(e, E_TOOBIG, "more than %d bytes of rules", RULES_BYTES);
+        rc = err_set(e, E_TOOBIG, "the filter has more than %d bytes of rules; shorten it",
+                     RULES_BYTES);
     }
     s->rule = mem_array(s->filter.count + 1, sizeof s->rule[0]);
     for (const struct filter_rule *r = s->filter.first; r != NULL; r = r->next) {

@@ -97,7 +97,7 @@ static int report_decode(struct slice row, struct run_report *out, struct err *e
     *out = (struct run_report){0};
     report_numbers(out, n);
     if (row.n < 4 + (REPORT_NUMBERS - 1) * 8 + DIGEST_BYTES || row.p[0] != VERSION) {
-        return err_set(e, E_CORRUPT, "a run's row does not decode");
+        return err_set(e, E_CORRUPT, "the row of a run cannot be decoded");
     }
     out->outcome = (enum run_outcome)row.p[1];
     out->stage = (enum run_stage)row.p[2];
@@ -111,7 +111,7 @@ static int report_decode(struct slice row, struct run_report *out, struct err *e
     row = slice_from(row, DIGEST_BYTES);
     if (!take_text(&row, out->upstream, sizeof out->upstream) ||
         !take_text(&row, out->why, sizeof out->why)) {
-        return err_set(e, E_CORRUPT, "a run's row does not decode");
+        return err_set(e, E_CORRUPT, "the row of a run cannot be decoded");
     }
     out->saved_bytes = row.n >= 8 ? be_get(row.p, 8) : 0; /* older programs did not tell */
     return 0;
@@ -174,7 +174,8 @@ int history_get(struct store *s, struct slice repo, uint64_t id, struct run_repo
     }
     return rc == 1 && (id == 0 || out->id == id)
                ? 0
-               : err_set(e, E_NOTFOUND, id != 0 ? "there is no such run" : "it never ran");
+               : err_set(e, E_NOTFOUND,
+                         id != 0 ? "this run does not exist" : "no run has been started yet");
 }
 
 /* --- trimming --- */
@@ -311,7 +312,7 @@ int sync_state_get(struct store *s, struct slice repo, struct sync_state *out, s
         rc = 0;
     } else if (rc == 0 && (row.n < STATE_HEAD || row.n - STATE_HEAD > sizeof out->cursor ||
                            row.p[0] != VERSION)) {
-        rc = err_set(e, E_CORRUPT, "the row of a sync's state does not decode");
+        rc = err_set(e, E_CORRUPT, "the row of a sync's state cannot be decoded");
     } else if (rc == 0) {
         out->paused = row.p[1] != 0;
         out->held_seq = be_get(row.p + 2, 8);

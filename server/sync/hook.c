@@ -216,16 +216,17 @@ static int judge(struct hooking *x, struct err *e)
         say_line(x);
     }
     if (x->lines > LINES_MAX) {
-        x->site->say(x->site->arg, "hook_%s: %" PRIu64 " more lines", name, x->lines - LINES_MAX);
+        x->site->say(x->site->arg, "hook_%s: %" PRIu64 " more lines are not shown", name,
+                     x->lines - LINES_MAX);
     }
     if (x->end.stopped) {
-        return err_set(e, E_CANCELLED, "stopped, and hook_%s with it", name);
+        return err_set(e, E_CANCELLED, "the run was stopped during hook_%s", name);
     }
     if (x->end.timed_out) {
-        return err_set(e, E_TIMEOUT, "hook_%s took longer than hook_timeout", name);
+        return err_set(e, E_TIMEOUT, "hook_%s was killed: it took longer than hook_timeout", name);
     }
     if (x->end.exit_code != 0) {
-        return err_set(e, E_REFUSED, "hook_%s ended with %d%s, see `mirrorctl sync logs`", name,
+        return err_set(e, E_REFUSED, "hook_%s exited with %d%s; see `mirrorctl sync logs`", name,
                        x->end.exit_code, x->end.by_signal ? " (a signal)" : "");
     }
     return 0;
@@ -284,13 +285,15 @@ int hook_check(const char *setting, const char *const *argv, size_t n, struct er
         return 0;
     }
     if (argv[0][0] != '/') {
-        return err_set(e, E_CONFIG, "%s = {\"%.80s\"}, no shell looks for it, write its whole path",
+        return err_set(e, E_CONFIG,
+                       "%s = {\"%.80s\"}: it is not run by a shell; write its absolute path",
                        setting, argv[0]);
     }
     if (access(argv[0], X_OK) == -1) {
-        return err_set(e, E_CONFIG,
-                       "%s = {\"%.80s\"}, it is not there or may not be executed, mend it", setting,
-                       argv[0]);
+        return err_set(
+            e, E_CONFIG,
+            "%s = {\"%.80s\"}: the file is missing or not executable; check its path and mode",
+            setting, argv[0]);
     }
     return 0;
 }

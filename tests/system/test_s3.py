@@ -167,10 +167,10 @@ BOMB = '<!DOCTYPE b [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><ListBucketRe
     (lambda q, n: RING.format("ab"[n % 2], n), "back to a page"),
     (lambda q, n: "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>", "ListObjectsV2"),
     (lambda q, n: f"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t{n}</NextContinuationToken></ListBucketResult>",
-     "nothing on them"),
-    (lambda q, n: BOMB, "document type"), (lambda q, n: "<html><body>hello</body></html>", "no list of a bucket"),
+     "too many empty pages"),
+    (lambda q, n: BOMB, "document type"), (lambda q, n: "<html><body>hello</body></html>", "not the list of a bucket"),
     (lambda q, n: "<ListBucketResult><Contents><Key>k", "no XML"), (lambda q, n: "", "no XML"),
-    (lambda q, n: "<a>" * 50, "no list"), (lambda q, n: "<ListBucketResult>" + "<a>" * 50, "without end"),
+    (lambda q, n: "<a>" * 50, "not the list"), (lambda q, n: "<ListBucketResult>" + "<a>" * 50, "without end"),
     (lambda q, n: "<ListBucketResult><Contents><Key>other/key</Key></Contents></ListBucketResult>", "prefix")])
 def test_lists_that_lie(start, o, page, word):
     m = start()
@@ -202,7 +202,7 @@ def test_an_endless_list_ends_at_max_entries(start, o):
 
 def test_a_page_that_never_ends(start, o):
     o.disturb = lambda key, query: (200, b"<ListBucketResult>" + b"<Name>x</Name>" * (3 << 20)) if key == "" else None
-    failed(start(), "a list of")
+    failed(start(), "the list is too large")
 
 
 def test_changed_and_vanished_between_list_and_fetch(start, o):

@@ -126,7 +126,7 @@ def test_other_packings(mirrord, o, packing, absent):
     a.add("q")
     a.build()
     o.rm(a.debs["q"][0])
-    assert "which is not there" in run(m, rc=69)["why"]
+    assert "which is missing" in run(m, rc=69)["why"]
     check(m, old)
 
 
@@ -139,7 +139,7 @@ def test_an_index_that_names_what_is_not_there(mirrord, o):
     a.build()
     o.rm(a.debs["q"][0])
     failed = run(m, rc=69)
-    assert "which is not there" in failed["why"]
+    assert "which is missing" in failed["why"]
     check(m, old)
     a.build()
     assert run(m)["outcome"] == "published"
@@ -196,7 +196,7 @@ def test_inrelease_and_release_of_two_states(mirrord, o):
     a.add("q")
     a.build()
     o.put("dists/stable/Release", release)
-    assert "two states" in run(m, rc=69)["why"]
+    assert "list different files" in run(m, rc=69)["why"]
     check(m, old)
 
 
@@ -209,11 +209,11 @@ def test_folder_pages_pass_the_same_gate(mirrord, o):
     a.add("q")
     a.build()
     o.rm(a.debs["q"][0])
-    assert "which is not there" in run(m, rc=69)["why"]
+    assert "which is missing" in run(m, rc=69)["why"]
     check(m, old)
     a.build()
     o.put("dists/stable/main/binary-amd64/Packages.gz", b"half of it", mtime=LATER + 99999)
-    assert "is not the one that its Release names" in run(m, rc=69)["why"]
+    assert "does not match its Release file" in run(m, rc=69)["why"]
     check(m, old)
 
 

@@ -233,7 +233,7 @@ def test_an_rsync_of_an_earlier_run_lives_on(far):
     (m.tree / "file").write_bytes(b"xy")
     with lock_of(m):
         done = m.ctl("sync", "run", "x", "--wait", check=False)
-        assert done.returncode == 69 and "earlier run still writes" in m.ctl("sync", "show", "x").stdout
+        assert done.returncode == 69 and "earlier run is still writing" in m.ctl("sync", "show", "x").stdout
     assert run(m)["outcome"] == "published"
     assert m.get("/x/file").body == b"xy"
 

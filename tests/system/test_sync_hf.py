@@ -215,7 +215,7 @@ def test_killed_half_way_nothing_comes_twice(start, hub):
 def test_settings_that_make_no_sense(tmp_path, hub):
     for n, (text, said) in enumerate((
             (hub.config(more="sync { }"), "lists nothing"),
-            (hub.config(more='sync { repos = {"a b"} }'), "names no repository"),
+            (hub.config(more='sync { repos = {"a b"} }'), "is not the name of a repository"),
             (hub.config(more='credentials = caller sync { repos = {"a/b"} }'), "before anybody asked"),
             (f'repo "x" {{ protocol = "generic" origin = "{hub.url}" sync {{ repos = {{"a/b"}} }} }}', "is no Hub"))):
         conf = tmp_path / f"{n}.conf"

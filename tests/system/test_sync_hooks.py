@@ -84,8 +84,8 @@ def test_each_is_told_what_happened(hooked, o, tmp_path):
 def test_before_may_refuse(hooked, o, tmp_path):
     m = hooked(before="echo the disk is away; test -e go || exit 3", failed="echo $MIRRORD_WHY > why")
     refused = run(m, rc=69)
-    assert refused["outcome"] == "failed" and "hook_before ended with 3" in refused["why"] and not o.requests
-    assert "hook_before: the disk is away" in lines(m) and "ended with 3" in (tmp_path / "why").read_text()
+    assert refused["outcome"] == "failed" and "hook_before exited with 3" in refused["why"] and not o.requests
+    assert "hook_before: the disk is away" in lines(m) and "exited with 3" in (tmp_path / "why").read_text()
     (tmp_path / "go").touch()
     assert run(m)["outcome"] == "published"
     check(m, FILES)
@@ -96,7 +96,7 @@ def test_a_failing_one_undoes_nothing(hooked):
     assert run(m)["outcome"] == "published"
     check(m, FILES)
     log = lines(m)
-    assert "hook_published: 1\n" in log and "hook_published ended with 1" in log and "801 more lines" in log
+    assert "hook_published: 1\n" in log and "hook_published exited with 1" in log and "801 more lines" in log
     assert m.ctl_json("sync", "ls")[0]["state"] == "published"
 
 
@@ -142,7 +142,7 @@ def test_it_keeps_nobody_waiting(hooked, o, tmp_path, mirrord):
 
 def test_what_cannot_be_started_is_refused_early(hooked, o):
     m = hooked()
-    for words, says in (('{"notify"}', "whole path"), ('{"/nonexistent/notify"}', "not there"), ('{"/etc/passwd"}', "executed")):
+    for words, says in (('{"notify"}', "absolute path"), ('{"/nonexistent/notify"}', "is missing"), ('{"/etc/passwd"}', "executed")):
         m.config = CONFIG.format(o.url, FAST + f" hook_failed = {words}")
         m.write_config()
         done = m.ctl("config", "reload", check=False)

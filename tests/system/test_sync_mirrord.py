@@ -368,10 +368,10 @@ LIES = {
     "another version": (dict(root_node=A, head=b'{"version": 2}'), "version 2"),
     "half a head": (dict(root_node=A, head=b'{"version": 1, "seq": 1}'), "does not read"),
     "endless head": (dict(root_node=A, head=endless), "larger"),
-    "another file": (dict(root_node=A, wrong={hashlib.sha256(b"x").hexdigest(): b"y"}), "not the announced"),
-    "a longer file": (dict(root_node=A, wrong={hashlib.sha256(b"x").hexdigest(): b"xx"}), "could not be had"),
-    "endless file": (dict(root_node=A, wrong={hashlib.sha256(b"x").hexdigest(): endless}), "could not be had"),
-    "no file": (dict(root_node=A, blobs=()), "could not be had"),
+    "another file": (dict(root_node=A, wrong={hashlib.sha256(b"x").hexdigest(): b"y"}), "does not match the announced"),
+    "a longer file": (dict(root_node=A, wrong={hashlib.sha256(b"x").hexdigest(): b"xx"}), "could not be downloaded"),
+    "endless file": (dict(root_node=A, wrong={hashlib.sha256(b"x").hexdigest(): endless}), "could not be downloaded"),
+    "no file": (dict(root_node=A, blobs=()), "could not be downloaded"),
 }
 
 

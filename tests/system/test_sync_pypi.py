@@ -171,7 +171,7 @@ def test_what_a_wheel_requires_is_read_out_of_it(start, index, ranges, wire):
     size = len(index.projects["silent"][name]["data"])
     # HTML tells no size: the file's begin is asked for, which tells it.
     assert [b - a < size for a, b in spans[:-1]] == [ranges] * (1 if not ranges or index.form == "json" else 2)
-    assert f"no metadata beside {name}" in lines(m)
+    assert f"no metadata for {name}" in lines(m)
     page = json.loads(m.get("/pypi/simple/silent/", wire, headers={"Accept": JSON}).body)
     assert not page["files"][0].get("core-metadata")  # as the index has it
     before = index.origin.requests
@@ -218,7 +218,7 @@ def test_a_wheel_that_lies(start, index, what, words):
     index.publish()
     m = start('"bad"')
     why = run(m, rc=69)["why"]
-    assert f"no metadata beside {name}" in why and words in why
+    assert f"no metadata for {name}" in why and words in why
     assert m.get("/pypi/simple/bad/").status == 503
 
 
@@ -244,7 +244,7 @@ def test_too_big_to_be_read_whole(start, index):
     index.projects["huge"][name]["data"] = bytes((32 << 20) + 1)
     index.ranges = False
     index.publish()
-    assert "knows no ranges" in run(start('"huge"'), rc=69)["why"]
+    assert "does not support range requests" in run(start('"huge"'), rc=69)["why"]
 
 
 def test_what_rules_leave_out_is_not_there_for_the_choice(start, index):

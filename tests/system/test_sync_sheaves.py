@@ -419,7 +419,7 @@ def test_absent_ones_are_missing(mirrord, liar):
     liar.many = lambda h, ds: answer(h, records(ds, instead(BAD, ABSENT)))
     edge = edge_of(mirrord, liar, tries=1)
     failed = run(edge, rc=69)
-    assert failed["outcome"] == "failed" and "could not be had" in failed["why"] + lines(edge) or "do not make the tree" in failed["why"]
+    assert failed["outcome"] == "failed" and "could not be downloaded" in failed["why"] + lines(edge) or "do not make the tree" in failed["why"]
     assert "the core has let go of it" in lines(edge)
     liar.many = lambda h, ds: answer(h, records(ds))
     liar.asked.clear()
@@ -433,7 +433,7 @@ def test_one_that_is_never_right(mirrord, liar):
     liar.by_id[sha(BAD).hex()] = b"z" * len(BAD)
     edge = edge_of(mirrord, liar, tries=1)
     failed = run(edge, rc=69)
-    assert "not the announced" in failed["why"] and NAMES[150].decode() in lines(edge)
+    assert "does not match the announced" in failed["why"] and NAMES[150].decode() in lines(edge)
     assert edge.get(f"/x/{NAMES[0].decode()}").status == 503
     clean(edge)
 

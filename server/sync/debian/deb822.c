@@ -39,12 +39,12 @@ static int take_line(struct deb822 *d, struct slice line, struct err *e)
         return 0;
     }
     if (line.p[0] == ' ' || line.p[0] == '\t') {
-        return d->field.n == 0 ? err_set(e, E_INVALID, "an index begins with a line that goes on")
+        return d->field.n == 0 ? err_set(e, E_INVALID, "the index begins with a continuation line")
                                : d->ev.on_line(d->ev.arg, buf_slice(&d->field), false, value, e);
     }
     colon = slice_find(line, ':');
     if (colon <= 0 || colon >= FIELD_MAX_BYTES) {
-        return err_set(e, E_INVALID, "a line of an index has no field");
+        return err_set(e, E_INVALID, "the index has a line without a field name");
     }
     buf_clear(&d->field);
     buf_add(&d->field, line.p, (size_t)colon);
@@ -64,7 +64,7 @@ int deb822_feed(struct deb822 *d, struct slice bytes, struct err *e)
         if (d->line.n != 0 || end < 0) {
             buf_adds(&d->line, part);
             if (d->line.rc != 0) {
-                return err_set(e, E_TOOBIG, "an index has a line of more than %d bytes",
+                return err_set(e, E_TOOBIG, "the index has a line of more than %d bytes",
                                LINE_MAX_BYTES);
             }
         }

@@ -37,7 +37,7 @@ static int add_source_file(struct packages *p, struct slice line, struct err *e)
     name = slice_trim(line);
     if (!digest_parse(hex, &f.digest) || !slice_u64(size, &f.size_bytes) ||
         !tree_path_valid(name) || slice_find(name, '/') >= 0 || p->count == FILES_A_SOURCE) {
-        return err_set(e, E_INVALID, "Sources has a line that is none");
+        return err_set(e, E_INVALID, "Sources has an invalid line in its list of checksums");
     }
     if (p->count == p->room) {
         p->room = p->room != 0 ? 2 * p->room : 16;
@@ -82,8 +82,7 @@ static int end_package(struct packages *p, struct err *e)
     }
     if (!p->sized || !p->summed || p->path.rc != 0 || !tree_path_valid(buf_slice(&p->path))) {
         return err_set(e, E_INVALID,
-                       "Packages names a file without its size and SHA256, or at no "
-                       "path that can be");
+                       "Packages lists a file without a size or SHA256, or with an invalid path");
     }
     return p->ev.on_file(p->ev.arg, buf_slice(&p->path), p->size_bytes, &p->digest, e);
 }
@@ -100,7 +99,7 @@ static int end_source(struct packages *p, struct err *e)
         }
         buf_add(&p->path, p->text.p + p->file[i].at, p->file[i].n);
         if (p->path.rc != 0 || !tree_path_valid(buf_slice(&p->path))) {
-            return err_set(e, E_INVALID, "Sources names a path that cannot be");
+            return err_set(e, E_INVALID, "Sources lists a file with an invalid path");
         }
         rc = p->ev.on_file(p->ev.arg, buf_slice(&p->path), p->file[i].size_bytes,
                            &p->file[i].digest, e);

@@ -115,7 +115,7 @@ static int check_named(struct reading *r, const struct release_file *f, struct e
         return 0; /* not mirrored, or only unpacked from what is */
     }
     if (rc == 0 && !digest_eq(&at.digest, &f->digest)) {
-        closure_wrong(r->x, "%.100s is not the one that its Release names", buf_cstr(&r->path));
+        closure_wrong(r->x, "%.100s does not match its Release file", buf_cstr(&r->path));
         return 0;
     }
     if (rc == 0 && f->size_bytes != 0 && is_read(r, f, &sources)) {
@@ -148,7 +148,7 @@ static int compare(struct reading *r, const struct release *a, const struct dige
     for (size_t i = 0; rc == 0 && i < a->count; i++) {
         const struct release_file *f = release_find(&b, a->file[i].path);
         if (f == NULL || !digest_eq(&f->digest, &a->file[i].digest)) {
-            closure_wrong(r->x, "Release and InRelease of %.*s speak of two states",
+            closure_wrong(r->x, "Release and InRelease of %.*s list different files",
                           (int)min_u64(r->suite.n, 80), r->suite.p);
             break;
         }

@@ -51,7 +51,7 @@ static int add_file(struct reader *x, struct slice line, struct err *e)
         return 0;
     }
     if (r->count == FILES_MAX) {
-        return err_set(e, E_TOOBIG, "Release names more than %d files", FILES_MAX);
+        return err_set(e, E_TOOBIG, "Release lists more than %d files", FILES_MAX);
     }
     if (r->count == r->room) {
         r->room = r->room != 0 ? 2 * r->room : 256;
@@ -129,7 +129,7 @@ int release_read(struct slice bytes, struct release *out, struct err *e)
     rc = deb822_feed(&d, signed_text(bytes), e);
     rc = rc != 0 ? rc : deb822_finish(&d, e);
     if (rc == 0 && !x.sums) {
-        rc = err_set(e, E_INVALID, "this is no Release file, or it tells no SHA256");
+        rc = err_set(e, E_INVALID, "this is not a Release file, or it has no SHA256 section");
     }
     deb822_fini(&d);
     if (rc != 0) {

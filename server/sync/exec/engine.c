@@ -38,7 +38,10 @@ static int check_quotable(const char *key, const char *text, struct err *e)
 {
     return text == NULL || (text[0] != '\0' && strpbrk(text, "'\"\n") == NULL)
                ? 0
-               : err_set(e, E_CONFIG, "%s: it is empty, or has a quote in it", key);
+               : err_set(e, E_CONFIG,
+                         "%s: the value is empty or contains a quote or newline, which rsync "
+                         "cannot pass to ssh; change it",
+                         key);
 }
 
 /* What the program is called with. All from the arena. */
@@ -54,7 +57,10 @@ static int exec_check(const struct engine_site *site, struct err *e)
     if (!is_ssh(site)) {
         rc = rsync_url_parse(site->url, &r, e);
         rc = rc != 0 ? rc : proxy_choose(site->proxy, site->no_proxy, r.host, &p, &through, e);
-        return rc == 0 && r.tls ? err_set(e, E_CONFIG, "exec-rsync does not speak rsyncs") : rc;
+        return rc == 0 && r.tls
+                   ? err_set(e, E_CONFIG,
+                             "engine exec-rsync does not support rsyncs://; use engine rsync")
+                   : rc;
     }
     rc = ssh_url_parse(site->url, &s, e);
     rc = rc != 0 ? rc : check_quotable("ssh", c->ssh, e);
@@ -271,13 +277,13 @@ static int open_file(struct download *t)
     /* O_NONBLOCK: should it be a pipe by now, nobody waits for its writer. */
     t->fd = walk_open(t->g->top, t->path, O_RDONLY | O_NONBLOCK);
     if (t->fd == -1) {
-        return err_sys(&t->why, "the working tree's file");
+        return err_sys(&t->why, "cannot read a file of the working tree");
     }
     if (fstat(t->fd, &st) == -1) {
-        return err_sys(&t->why, "the working tree's file");
+        return err_sys(&t->why, "cannot read a file of the working tree");
     }
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != t->size) {
-        return err_set(&t->why, E_CHANGED, "somebody else changes the working tree");
+        return err_set(&t->why, E_CHANGED, "the working tree was changed by another process");
     }
     return 0;
 }
@@ -290,10 +296,10 @@ static int read_piece(struct download *t)
     while (t->n < want) {
         ssize_t n = pread(t->fd, t->piece + t->n, want - t->n, (off_t)(t->at + t->n));
         if (n == -1 && errno != EINTR) {
-            return err_sys(&t->why, "the working tree's file");
+            return err_sys(&t->why, "cannot read a file of the working tree");
         }
         if (n == 0) {
-            return err_set(&t->why, E_CHANGED, "somebody else changes the working tree");
+            return err_set(&t->why, E_CHANGED, "the working tree was changed by another process");
         }
         t->n += n > 0 ? (size_t)n : 0;
     }
@@ -375,7 +381,7 @@ static void done(struct job *j)
         go_on(t);
     } else if (rc != DOWNLOAD_PAUSE) {
         if (t->why.code == 0) {
-            err_set(&t->why, rc, "given up here");
+            err_set(&t->why, rc, "canceled: the received bytes could not be stored");
         }
         end(t, rc);
     }
@@ -541,7 +547,7 @@ static void walk_done(struct job *j)
     if (!atomic_load(&g->close)) {
         x->rc = x->rc != 0 ? x->rc : tell_entries(g, x->list);
         if (x->rc != 0 && x->why.code == 0) {
-            err_set(&x->why, x->rc, "the list was given up");
+            err_set(&x->why, x->rc, "an entry of the list was rejected");
         }
         g->ev.on_listed(g->arg, x->rc, &x->why, x->rc == 0 ? &reported : NULL);
     }
@@ -571,7 +577,7 @@ static void on_out(void *arg, struct slice bytes)
     said_out(&g->said, bytes);
     if (now - g->reported_ms > TELL_MS) {
         g->reported_ms = now;
-        g->site->log(g->site->log_arg, "rsync has %llu bytes of files so far",
+        g->site->log(g->site->log_arg, "rsync has downloaded files of %llu bytes so far",
                      (unsigned long long)g->said.bytes);
     }
 }
@@ -597,7 +603,8 @@ static int judge(struct exec_engine *g, const struct child_end *end, struct err 
     int rc = said_sort(&g->said, e);
 
     if (g->lines > ERROR_LINES) {
-        g->site->log(g->site->log_arg, "%u more lines of rsync's", g->lines - ERROR_LINES);
+        g->site->log(g->site->log_arg, "%u more lines of rsync are not shown",
+                     g->lines - ERROR_LINES);
     }
     if (rc != 0) {
         return rc;
@@ -640,7 +647,8 @@ static int start_child(struct exec_engine *g, struct err *e)
 
 static int make_folder(const char *path, struct err *e)
 {
-    return mkdir(path, 0700) == -1 && errno != EEXIST ? err_sys(e, "mkdir %.150s", path) : 0;
+    return mkdir(path, 0700) == -1 && errno != EEXIST ? err_sys(e, "cannot create %.150s", path)
+                                                      : 0;
 }
 
 static int home_of(struct exec_engine *g, struct err *e)
@@ -708,9 +716,12 @@ static void try_lock(struct exec_engine *g)
             soon(g, LOCK_WAIT_MS, try_lock);
             return;
         }
-        rc = errno == EWOULDBLOCK
-                 ? err_set(&e, E_BUSY, "an rsync of an earlier run still writes to %.100s", g->home)
-                 : err_sys(&e, "%.150s", g->home);
+        rc =
+            errno == EWOULDBLOCK
+                ? err_set(&e, E_BUSY,
+                          "the rsync of an earlier run is still writing to %.100s; try again later",
+                          g->home)
+                : err_sys(&e, "%.150s", g->home);
     }
     rc = rc != 0 ? rc : empty_tmp(g, &e);
     rc = rc != 0 ? rc : start_child(g, &e);
@@ -767,8 +778,9 @@ static int exec_open(const struct engine_site *site, const struct engine_events 
     if (!find_program("rsync", &g->arena, &g->program)) {
         arena_fini(&g->arena);
         free(g);
-        return err_set(e, E_CONFIG,
-                       "engine exec-rsync needs the rsync program, it is not in PATH, install it");
+        return err_set(
+            e, E_CONFIG,
+            "engine exec-rsync needs the rsync program, which is not in PATH; install it");
     }
     said_init(&g->said, on_error_line, g);
     list_init(&g->downloads);

@@ -125,7 +125,7 @@ int said_sort(struct said *s, struct err *e)
 
     err_line(s);
     if (s->passed.rc != 0) {
-        return err_set(e, E_TOOBIG, "rsync passed over more files than can be kept in mind");
+        return err_set(e, E_TOOBIG, "rsync skipped more files than can be recorded");
     }
     s->passed_at = mem_array(s->passed_count + 1, sizeof *s->passed_at);
     for (size_t i = 0; i < s->passed_count; i++) {

@@ -141,6 +141,6 @@ int exec_verdict(const struct exec_ended *x, bool *partial, struct err *e)
         return 0;
     }
     rc = rc != 0 ? rc : code_of(x->exit_code, x->said);
-    return err_set(e, rc, "rsync ended with %d: " SLICE_FMT, x->exit_code,
-                   SLICE_ARG(words.n != 0 ? words : SLICE("it said nothing")));
+    return err_set(e, rc, "rsync exited with %d: " SLICE_FMT, x->exit_code,
+                   SLICE_ARG(words.n != 0 ? words : SLICE("it printed no reason")));
 }

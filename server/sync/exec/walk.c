@@ -97,7 +97,7 @@ static int read_target(struct walk *w, int folder, const char *name, struct slic
     ssize_t n = readlinkat(folder, name, w->target, sizeof w->target);
 
     if (n < 0) {
-        return err_sys(e, "the working tree's %.100s", w->path);
+        return err_sys(e, "cannot read %.100s in the working tree", w->path);
     }
     *target = slice_of(w->target, (size_t)n);
     if (slice_starts(*target, SLICE(MUNGED))) {
@@ -119,7 +119,7 @@ static int look_at(struct walk *w, int folder, const char *name, struct err *e)
     int rc = 0;
 
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == -1) {
-        return err_sys(e, "the working tree's %.100s", w->path);
+        return err_sys(e, "cannot read %.100s in the working tree", w->path);
     }
     if (said_passed(w->want->said, w->path)) {
         return 0; /* what lies there is what it was before */
@@ -157,7 +157,7 @@ static int read_folder(struct walk *w, const char *path, struct err *e)
     int rc = 0;
 
     if (d == NULL) {
-        rc = err_sys(e, "the working tree's %.100s", path);
+        rc = err_sys(e, "cannot read %.100s in the working tree", path);
         if (fd != -1) {
             close(fd);
         }
@@ -183,7 +183,7 @@ static int read_folder(struct walk *w, const char *path, struct err *e)
         }
     }
     if (rc == 0 && errno != 0) {
-        rc = err_sys(e, "the working tree's %.100s", path);
+        rc = err_sys(e, "cannot read %.100s in the working tree", path);
     }
     closedir(d);
     return rc;

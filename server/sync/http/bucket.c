@@ -33,7 +33,7 @@ static int on_root(void *arg, struct slice name, unsigned depth)
 
     return depth != 0 || slice_eqs(name, "ListBucketResult")
                ? 0
-               : err_set(r->e, E_INVALID, "no list of a bucket but <" SLICE_FMT ">",
+               : err_set(r->e, E_INVALID, "this is not the list of a bucket, but <" SLICE_FMT ">",
                          (int)(name.n < 40 ? name.n : 40), name.p);
 }
 
@@ -50,7 +50,7 @@ static int on_word(void *arg, struct slice name, struct slice text, unsigned dep
         r->url_encoded = slice_ieq(slice_trim(text), SLICE("url"));
     } else if (slice_eqs(name, "NextContinuationToken")) {
         if (text.n == 0 || text.n > BUCKET_TOKEN_MAX || memchr(text.p, 0, text.n) != NULL) {
-            return err_set(r->e, E_INVALID, "a continuation token of %zu bytes", text.n);
+            return err_set(r->e, E_INVALID, "invalid continuation token of %zu bytes", text.n);
         }
         memcpy(r->page->token, text.p, text.n);
         r->page->token[text.n] = '\0';
@@ -161,7 +161,8 @@ int bucket_page_read(struct slice doc, const struct bucket_page_events *ev, stru
     rc = s3_xml_read(doc, &words, e);
     if (rc == 0 && out->more && !r.has_token) {
         rc = err_set(e, E_INVALID,
-                     "the list goes on and does not say where: the server has no ListObjectsV2");
+                     "the list is truncated but has no continuation token; the server does "
+                     "not support ListObjectsV2");
     }
     rc = rc != 0 ? rc : s3_xml_read(doc, &parts, e);
     buf_free(&r.key);
@@ -197,7 +198,8 @@ static void end(struct bucket *x, int rc, const struct err *why)
     struct engine_listed l = {.left_out = x->left_out};
 
     if (rc == 0) {
-        x->g->site->log(x->g->site->log_arg, "%" PRIu64 " pages of the bucket's list", x->pages);
+        x->g->site->log(x->g->site->log_arg, "%" PRIu64 " pages of the bucket's list were read",
+                        x->pages);
     }
     http_listed(x->g, rc, why, &l);
 }
@@ -212,7 +214,7 @@ static int on_object(void *arg, const struct bucket_object *o, struct err *e)
     int rc;
 
     if (!slice_starts(o->key, x->prefix)) {
-        return err_set(e, E_PROTOCOL, "the list names a key that does not begin with the prefix");
+        return err_set(e, E_PROTOCOL, "the list has a key that does not begin with the prefix");
     }
     en.path = slice_from(o->key, x->prefix.n);
     /* "a/", which some tools put where they show a folder, is no file; and nothing is called "a//b"
@@ -222,11 +224,12 @@ static int on_object(void *arg, const struct bucket_object *o, struct err *e)
         return 0;
     }
     if (++x->entries > x->g->site->entries_max) {
-        return err_set(e, E_TOOBIG, "the bucket lists more than %" PRIu64 " keys, see max_entries",
+        return err_set(e, E_TOOBIG,
+                       "the bucket lists more than %" PRIu64 " keys; raise max_entries",
                        x->g->site->entries_max);
     }
     rc = x->g->ev.on_entry(x->g->arg, &en);
-    return rc != 0 ? err_set(e, rc, "the bucket's list cannot be taken") : 0;
+    return rc != 0 ? err_set(e, rc, "an entry of the bucket's list was rejected") : 0;
 }
 
 /* Pages must lead on: not to where we were, nor through nothing for ever. */
@@ -236,10 +239,10 @@ static int check_progress(struct bucket *x, struct err *e)
 
     x->empty = x->page.objects == 0 ? x->empty + 1 : 0;
     if (x->pages > 1 && now == x->mark) {
-        return err_set(e, E_PROTOCOL, "the list leads back to a page that was there already");
+        return err_set(e, E_PROTOCOL, "the list leads back to a page that was already read");
     }
     if (x->empty == EMPTY_PAGES_MAX) {
-        return err_set(e, E_PROTOCOL, "the list has page after page with nothing on them");
+        return err_set(e, E_PROTOCOL, "the list has too many empty pages in a row");
     }
     if (x->pages >= x->limit) {
         x->limit = 2 * x->pages;

@@ -175,7 +175,7 @@ static int on_file(void *arg, struct slice path, uint64_t size_bytes, const stru
     struct debian *d = arg;
     int rc = give(d, path, size_bytes, digest, 0, SLICE_NONE);
 
-    return rc != 0 ? err_set(e, rc, "the indexes name too much, see max_entries") : 0;
+    return rc != 0 ? err_set(e, rc, "the indexes list too many files; raise max_entries") : 0;
 }
 
 static int feed(void *arg, struct slice bytes, struct err *e)
@@ -219,7 +219,7 @@ static void on_index(struct doc *doc, int rc)
         err_clear(&why);
         rc = digest_eq(keep_digest(doc->keep), &x->form[x->at].digest)
                  ? read_index(x, &why)
-                 : err_set(&why, E_AGAIN, "it is not the one that Release vouches for");
+                 : err_set(&why, E_AGAIN, "its digest does not match the one in Release");
     } else if (rc == E_NOTFOUND) {
         rc = E_AGAIN; /* its Release has just been replaced */
     }
@@ -317,13 +317,15 @@ static void suite_known(struct debian *d)
     if (!d->in_there && !d->plain_there) {
         rc = err_set(&e, E_NOTFOUND, "the upstream has neither InRelease nor Release");
     } else if (d->in_there && d->plain_there && !same_table(&d->in, &d->plain)) {
-        rc = err_set(&e, E_AGAIN, "InRelease and Release speak of two states, it is being updated");
+        rc = err_set(&e, E_AGAIN,
+                     "InRelease and Release list different files: the upstream is being "
+                     "updated; try again later");
     }
     d->left_out += r->left_out;
     for (size_t i = 0; rc == 0 && i < r->count; i++) {
         rc = note_file(d, r, &r->file[i]);
         if (rc != 0) {
-            err_set(&e, rc, "the archive has too much, see max_entries");
+            err_set(&e, rc, "the archive has too many files; raise max_entries");
         }
     }
     release_free(&d->in);

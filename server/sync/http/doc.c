@@ -66,7 +66,7 @@ static void keep_begin(struct keep *k)
 static int keep_add(struct keep *k, struct slice bytes, struct err *e)
 {
     if (bytes.n > k->max_bytes - k->at) {
-        return err_set(e, E_TOOBIG, "an index of more than %llu bytes",
+        return err_set(e, E_TOOBIG, "the index is larger than %llu bytes",
                        (unsigned long long)k->max_bytes);
     }
     k->at += bytes.n;
@@ -222,14 +222,15 @@ static int on_head(void *arg, const struct origin_head *h)
     }
     note_next(d, origin_head_field(h, "link"), h->url);
     if (d->unlike != NULL && (h->status == 200 || h->status == 304)) {
-        return err_set(&d->why, h->status == 304 ? E_EXISTS : E_CHANGED, "asked, not read");
+        return err_set(&d->why, h->status == 304 ? E_EXISTS : E_CHANGED,
+                       "only its status was requested");
     }
     if (d->keep != NULL && h->status == 200) {
         keep_begin(d->keep);
     }
     if (h->content_length != LENGTH_UNKNOWN && h->content_length > d->body.max &&
         h->status == 200) {
-        return err_set(&d->why, E_TOOBIG, "a list of %llu bytes",
+        return err_set(&d->why, E_TOOBIG, "the list is too large: %llu bytes",
                        (unsigned long long)h->content_length);
     }
     return 0;
@@ -253,7 +254,7 @@ static int on_body(void *arg, struct slice bytes)
         buf_adds(&d->body, bytes);
     }
     if (d->body.rc != 0 || g->list_bytes > g->site->list_bytes_max) {
-        return err_set(&d->why, E_TOOBIG, "the list has more than %llu bytes",
+        return err_set(&d->why, E_TOOBIG, "the list is larger than %llu bytes",
                        (unsigned long long)min_u64(d->body.max, g->site->list_bytes_max));
     }
     return 0;

@@ -62,7 +62,7 @@ static int give(struct hub_repo *r, const char *below, struct slice more, struct
     en->mtime_ns = SYNC_TIME_UNKNOWN;
     en->ref = (uint64_t)(r - l->repo) << 8 | kind;
     if (path.rc != 0 || !tree_path_valid(en->path)) {
-        rc = err_set(&l->g->why, E_UNSUPPORTED, "it has a path that no tree here can have");
+        rc = err_set(&l->g->why, E_UNSUPPORTED, "it has a file with an invalid path");
     }
     rc = rc != 0 ? rc : l->g->ev.on_entry(l->g->arg, en);
     buf_free(&path);
@@ -83,7 +83,7 @@ static int give_files(struct hub_repo *r)
     int rc = 0;
 
     if (!manifest_open(buf_slice(&r->manifest), &m)) {
-        return err_set(&r->all->g->why, E_PROTOCOL, "its listing is not understood");
+        return err_set(&r->all->g->why, E_PROTOCOL, "its listing cannot be parsed");
     }
     for (size_t i = 0; rc == 0 && i < m.count; i++) {
         struct manifest_entry f;
@@ -125,7 +125,7 @@ static int file_filter_info(struct hub_repo *r, struct err *e)
         return 0;
     }
     if (!manifest_open(buf_slice(&r->manifest), &m)) {
-        return err_set(e, E_PROTOCOL, "its listing is not understood");
+        return err_set(e, E_PROTOCOL, "its listing cannot be parsed");
     }
     rc = json_filter(buf_slice(&r->info), is_listed, &m, &out, e);
     buf_free(&r->info);
@@ -306,7 +306,7 @@ static int learn(struct hub_repo *r, struct slice doc, struct err *e)
     int rc = info_make(doc, &made, e);
 
     if (rc == 0 && !info_read(buf_slice(&made), &info)) {
-        rc = err_set(e, E_PROTOCOL, "the Hub's word on it is not understood");
+        rc = err_set(e, E_PROTOCOL, "the Hub's description of it cannot be parsed");
     }
     if (rc == 0) {
         hf_folder(r->spec.type, info.id, r->spec.rev, &folder);
@@ -445,8 +445,9 @@ static int add_page(struct hub_repo *r, struct doc *d, struct err *e)
     rc = rc != 0 ? rc : json_join(page, first, &r->tree, e);
     r->all->made_bytes += r->tree.n - min_u64(before, r->tree.n);
     if (rc == 0 && (r->all->made_bytes > MADE_BYTES || ++r->pages > PAGES_MAX)) {
-        rc = err_set(e, E_TOOBIG, "listings of more than %d pages or %d MiB", PAGES_MAX,
-                     MADE_BYTES >> 20);
+        rc = err_set(e, E_TOOBIG,
+                     "the listing has more than %d pages, or all listings have more than %d MiB",
+                     PAGES_MAX, MADE_BYTES >> 20);
     }
     buf_free(&sifted);
     return rc;

@@ -86,7 +86,7 @@ static int refuse(struct download *t, const struct origin_head *h)
         return err_set(&t->why, E_NOTFOUND, ANSWERS, status, colon, SLICE_ARG(why));
     case 412:
     case 416: /* shorter than what is here already */
-        return err_set(&t->why, E_CHANGED, "the upstream's file is another now");
+        return err_set(&t->why, E_CHANGED, "the upstream's file has changed");
     case 401:
     case 407:
         return err_set(&t->why, E_DENIED, ANSWERS, status, colon, SLICE_ARG(why));
@@ -133,7 +133,8 @@ static int on_head(void *arg, const struct origin_head *h)
     learn(t, h);
     if (t->listed_etag.n != 0 && t->validator.n != 0 && is_etag(t->validator) &&
         !slice_eq(t->validator, t->listed_etag)) {
-        return err_set(&t->why, E_CHANGED, "the upstream's file is another than was listed");
+        return err_set(&t->why, E_CHANGED,
+                       "the upstream's file is not the version that was listed");
     }
     t->digest_known =
         origin_bucket(t->g->site->origin) != NULL && origin_head_digest(h, &t->digest);
@@ -173,7 +174,7 @@ static int check_end(struct download *t)
         return 0;
     }
     if (t->framed || (t->listed != SYNC_SIZE_UNKNOWN && t->got < t->listed)) {
-        return err_set(&t->why, E_NETWORK, "the answer was cut after %llu bytes",
+        return err_set(&t->why, E_NETWORK, "the response broke off after %llu bytes",
                        (unsigned long long)t->got);
     }
     return 0;
@@ -189,7 +190,7 @@ static int check_git(struct download *t)
     git_hasher_final(t->git, &got);
     return git_oid_eq(&got, &t->source.git)
                ? 0
-               : err_set(&t->why, E_CORRUPT, "its SHA-1 is not the one that git knows it by");
+               : err_set(&t->why, E_CORRUPT, "its SHA-1 does not match its git object ID");
 }
 
 /* What the list cannot be without is no matter of one entry: later, or by another list. */
@@ -423,7 +424,7 @@ static int http_open(const struct engine_site *site, const struct engine_events 
     struct arena a = {0};
 
     if (site->origin == NULL) {
-        return err_set(e, E_CONFIG, "an upstream by HTTP needs its origin");
+        return err_set(e, E_CONFIG, "an upstream over HTTP needs an origin");
     }
     g = NEW(struct http_engine);
     g->ops = origin_bucket(site->origin) != NULL ? &engine_s3 : &engine_http;
@@ -560,7 +561,7 @@ int http_give(struct http_engine *g, struct slice path, uint64_t size_bytes, con
 
     en.digest_known = sum_digest(sum, &en.digest);
     rc = g->ev.on_entry(g->arg, &en);
-    return rc != 0 ? err_set(e, rc, "the indexes name too much, see max_entries") : 0;
+    return rc != 0 ? err_set(e, rc, "the indexes list too many files; raise max_entries") : 0;
 }
 
 /* --- the rest --- */

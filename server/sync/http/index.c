@@ -413,7 +413,7 @@ static int read_html(struct slice html, struct slice url, struct index_events *e
 
     if (rc == 0 &&
         (!url_decode(p.base.path, &p.here) || p.here.n == 0 || p.here.p[p.here.n - 1] != '/')) {
-        rc = err_set(e, E_INVALID, "the page's URL is not a folder's");
+        rc = err_set(e, E_INVALID, "the page's URL is invalid or does not end in '/'");
     }
     while (rc == 0 && p.rest.n != 0) {
         take_text(&p);
@@ -503,7 +503,7 @@ static int read_json(struct slice page, struct index_events *ev, struct err *e)
     int rc = 0;
 
     if (!json_is_array(list)) {
-        rc = err_set(e, E_INVALID, "the page is no list in JSON");
+        rc = err_set(e, E_INVALID, "the page is not a JSON list");
     }
     json_array_foreach(list, i, o)
     {
@@ -572,7 +572,7 @@ static void end(struct crawl *c, int rc, const struct err *why)
     c->over = true;
     if (rc == 0 && c->bare) {
         c->g->site->log(c->g->site->log_arg,
-                        "the pages tell neither sizes nor times: every file is asked for");
+                        "the pages show neither sizes nor times: every file is requested");
     }
     http_listed(c->g, rc, why, &l);
 }
@@ -611,13 +611,15 @@ static int on_item(void *arg, const struct index_item *it)
         return it->folder ? 0 : c->g->ev.on_entry(c->g->arg, &en); /* which counts it */
     }
     if (++c->entries > c->g->site->entries_max) {
-        return err_set(p->e, E_TOOBIG, "the pages list more than %llu entries, see max_entries",
+        return err_set(p->e, E_TOOBIG, "the pages list more than %llu entries; raise max_entries",
                        (unsigned long long)c->g->site->entries_max);
     }
     if (it->folder) {
         if (p->f->depth == DEPTH_MAX) {
-            return err_set(p->e, E_TOOBIG, "folders are more than %d deep, maybe a ring",
-                           DEPTH_MAX);
+            return err_set(
+                p->e, E_TOOBIG,
+                "folders are nested more than %d deep; they may link to each other in a circle",
+                DEPTH_MAX);
         }
         folder_add(c, en.path, p->f->depth + 1);
         return 0; /* a folder is there when something is in it: pages tell no useful time */

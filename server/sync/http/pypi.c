@@ -37,8 +37,8 @@ static char *doubt_of_untold(struct py_lister *l)
             return arena_cstr(
                 &l->arena,
                 arena_fmt(&l->arena,
-                          "the index has no metadata beside %.100s, and what it requires cannot be "
-                          "read out of it: %.160s; list that too and set dependencies = false",
+                          "the index has no metadata for %.100s, and none can be read from the "
+                          "file: %.160s; list what it requires and set dependencies = false",
                           arena_cstr(&l->arena, m->file->name), m->untold));
         }
     }
@@ -320,8 +320,8 @@ static struct py_project *project_of(struct py_lister *l, struct slice name, uns
     }
     if (HASH_COUNT(l->by_name) >= l->g->site->conf->max_projects || depth > DEPTH_MAX) {
         err_set(e, E_TOOBIG,
-                "dependencies come to more than %u projects, or lie more than %d deep, see "
-                "max_projects",
+                "dependencies need more than %u projects, or are more than %d levels "
+                "deep; raise max_projects",
                 l->g->site->conf->max_projects, DEPTH_MAX);
         return NULL;
     }
@@ -381,7 +381,7 @@ static int add_want(struct py_project *p, const struct requirement *r, uint64_t 
         return 0;
     }
     if (p->wants == PYPI_WANTS) {
-        return err_set(e, E_TOOBIG, "%.100s is required in more than %d ways",
+        return err_set(e, E_TOOBIG, "%.100s is required by more than %d different requirements",
                        arena_cstr(a, p->name), PYPI_WANTS);
     }
     p->want = realloc(p->want, (p->wants + 1) * sizeof p->want[0]);
@@ -448,7 +448,7 @@ int pypi_read_requirement(struct py_lister *l, struct slice text, struct require
     }
     *left = rc == 0 && r->url.p != NULL;
     if (*left) {
-        pypi_say(l, "left out: \"%.200s\" is at an address of its own, no index has it",
+        pypi_say(l, "left out: \"%.200s\" names a URL, which no index lists",
                  arena_cstr(&l->arena, text));
         l->left_out++;
     }
@@ -476,7 +476,7 @@ static void on_odd(void *arg, struct slice line)
 {
     struct py_lister *l = arg;
 
-    pypi_say(l, "a line of the requirements says nothing to a mirror: %.200s",
+    pypi_say(l, "a line of the requirements has no meaning for a mirror and is ignored: %.200s",
              arena_cstr(&l->arena, line));
 }
 
@@ -491,7 +491,8 @@ static int pypi_require_settings(struct py_lister *l, struct err *e)
         for (size_t k = 0; rc == 0 && k < c->platforms_count; k++) {
             rc = l->envs == PYENVS_MAX ||
                          !pyenv_init(&l->env[l->envs++], c->python[i], c->platforms[k])
-                     ? err_set(e, E_CONFIG, "python and platforms make no environment")
+                     ? err_set(e, E_CONFIG,
+                               "python and platforms make an unsupported environment, or too many")
                      : 0;
         }
     }

@@ -169,7 +169,7 @@ int pypi_read_page(struct py_project *p, struct slice doc, const char *content_t
     rc = is_json(doc, content_type) ? page_read_json(&page, doc, e) : page_read_html(&page, doc, e);
     page_fini(&page);
     if (rc == 0 && r.too_many) {
-        rc = err_set(e, E_TOOBIG, "its page names more than %d files", FILES_MAX);
+        rc = err_set(e, E_TOOBIG, "its page lists more than %d files", FILES_MAX);
     }
     if (p->files > 1) {
         qsort(p->file, p->files, sizeof p->file[0], newest_first);

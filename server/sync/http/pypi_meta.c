@@ -93,17 +93,17 @@ static int take_part(struct py_meta *m, struct doc *d, struct err *e)
     uint64_t end = d->first + d->body.n;
 
     if (d->total == LENGTH_UNKNOWN || d->total == 0) {
-        return err_set(e, E_INVALID, "the upstream does not tell its size");
+        return err_set(e, E_INVALID, "the upstream does not report its size");
     }
     if (begun && d->total != w->size_bytes) {
-        return err_set(e, E_CORRUPT, "it has %" PRIu64 " bytes, %" PRIu64 " were announced",
+        return err_set(e, E_CORRUPT, "it has %" PRIu64 " bytes, but %" PRIu64 " were announced",
                        d->total, w->size_bytes);
     }
     if (!begun) {
         wheel_begin(w, m->project->name, d->total);
     }
     if (d->first > w->first || w->end > end) {
-        return !begun ? 0 : err_set(e, E_PROTOCOL, "the upstream sent less than it said");
+        return !begun ? 0 : err_set(e, E_PROTOCOL, "the upstream sent less than was requested");
     }
     return wheel_feed(w, d->first, buf_slice(&d->body), &m->bytes, e);
 }
@@ -116,7 +116,7 @@ static int take_whole(struct py_meta *m, struct doc *d, struct err *e)
     if (m->file->digest_known) {
         digest_of(buf_slice(&d->body), &got);
         if (!digest_eq(&got, &m->file->digest)) {
-            return err_set(e, E_CORRUPT, "its SHA-256 is not the announced one");
+            return err_set(e, E_CORRUPT, "its SHA-256 does not match the announced one");
         }
     }
     wheel_begin(&m->wheel, m->project->name, d->body.n);
@@ -137,7 +137,8 @@ static void on_part(struct doc *d, int rc)
     } else if (rc == E_NOTFOUND) {
         rc = err_set(&why, E_AGAIN, "the upstream answers %d", d->status);
     } else if (rc == E_TOOBIG) {
-        err_set(&why, rc, "the upstream knows no ranges, and it has more than %d MiB",
+        err_set(&why, rc,
+                "the upstream does not support range requests, and the file is larger than %d MiB",
                 WHOLE_BYTES >> 20);
     }
     doc_free(&m->doc);
@@ -313,7 +314,7 @@ static void on_meta(struct doc *d, int rc)
         buf_adds(&m->bytes, buf_slice(&d->body));
         digest_of(buf_slice(&d->body), &got);
         rc = m->digest_known && !digest_eq(&got, &m->digest)
-                 ? err_set(&why, E_CORRUPT, "its SHA-256 is not the announced one")
+                 ? err_set(&why, E_CORRUPT, "its SHA-256 does not match the announced one")
                  : pypi_meta_learn(m, &why);
     } else if (rc == E_NOTFOUND) {
         /* The page says that it is there: then the file is of no use to clients that believe it. */
@@ -344,8 +345,8 @@ static void say_inside(const struct py_meta *m)
 
     if (l->inside++ < SAID_MAX) {
         pypi_say(l,
-                 "no metadata beside %.200s: read out of the wheel, %" PRIu64
-                 " bytes were asked for; it stands for all of its version and platform",
+                 "no metadata for %.200s: it was read from the wheel (%" PRIu64
+                 " bytes requested) and is used for all wheels of its version and platform",
                  arena_cstr(&l->arena, m->file->name), m->asked_bytes);
     }
 }
@@ -362,7 +363,7 @@ static void pypi_wheel_read(struct py_meta *m, int rc, struct err *why)
         rc = pypi_meta_learn(m, why);
     } else if (rc == E_INVALID || rc == E_TOOBIG || rc == E_UNSUPPORTED) {
         m->untold = arena_cstr(&l->arena, slice_str(why->text));
-        pypi_say(l, "what %.200s requires cannot be told: %s", arena_cstr(&l->arena, m->file->name),
+        pypi_say(l, "what %.200s requires cannot be read: %s", arena_cstr(&l->arena, m->file->name),
                  m->untold);
         rc = 0;
     } else {

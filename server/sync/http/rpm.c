@@ -110,7 +110,7 @@ static void take_primary(struct rpm *x, const struct digest *d, uint64_t size_by
     int rc = pieces_sum(x->g->site->store, d, named->sum.kind, &got, &e);
 
     if (rc == 0 && !sum_eq(&got, &named->sum)) {
-        rc = err_set(&e, E_AGAIN, "it is not the one that repomd.xml vouches for");
+        rc = err_set(&e, E_AGAIN, "its digest does not match the one in repomd.xml");
     }
     rc = rc != 0 ? rc : give_kept(x, named->path, d, size_bytes, &e);
     rc = rc != 0 ? rc : read_packages(x, d, &e);

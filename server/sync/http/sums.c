@@ -36,7 +36,7 @@ static int take_line(struct slice line, struct buf *name, struct sums_events *ev
     if (line.n < DIGEST_HEX + 3 || !digest_parse(slice_first(line, DIGEST_HEX), &d) ||
         line.p[DIGEST_HEX] != ' ' ||
         (line.p[DIGEST_HEX + 1] != ' ' && line.p[DIGEST_HEX + 1] != '*')) {
-        return err_set(e, E_INVALID, "the list of sums has a line that is none");
+        return err_set(e, E_INVALID, "the list of checksums has an invalid line");
     }
     path = slice_from(line, DIGEST_HEX + 2);
     if (escaped) {
@@ -96,7 +96,8 @@ static int on_file(void *arg, struct slice path, const struct digest *d, struct 
                             .digest = *d};
     int rc = g->ev.on_entry(g->arg, &en);
 
-    return rc != 0 ? err_set(e, rc, "the list of sums names too much, see max_entries") : 0;
+    return rc != 0 ? err_set(e, rc, "the list of checksums has too many files; raise max_entries")
+                   : 0;
 }
 
 static void ask(struct sums *x);

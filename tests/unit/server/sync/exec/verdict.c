@@ -71,11 +71,11 @@ static void the_words_that_tell_why(void **state)
         "rsync error: error in rsync protocol data stream (code 12) at io.c(1)\n",
         &partial, &e);
     assert_int_equal(e.code, E_DENIED);
-    assert_non_null(strstr(e.text, "ended with 12: me@far: Permission denied (publickey)."));
+    assert_non_null(strstr(e.text, "exited with 12: me@far: Permission denied (publickey)."));
     (void)!judge(12, "rsync error: the only line\n\n", &partial, &e);
     assert_non_null(strstr(e.text, "the only line"));
     (void)!judge(12, "", &partial, &e);
-    assert_non_null(strstr(e.text, "it said nothing"));
+    assert_non_null(strstr(e.text, "it printed no reason"));
 }
 
 int main(void)

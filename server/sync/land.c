@@ -278,7 +278,9 @@ static int rewrite(struct builder *x, const struct sync_entry *en, struct entry 
     int rc = seek_get(&x->base, en->path, &old, x->e);
 
     if (rc != 0) {
-        return rc == E_NOTFOUND ? err_set(x->e, E_CHANGED, "the tree changed under the run") : rc;
+        return rc == E_NOTFOUND
+                   ? err_set(x->e, E_CHANGED, "the published tree changed during the run")
+                   : rc;
     }
     *out = *old;
     out->path = en->path;
@@ -296,7 +298,7 @@ static int staged(struct builder *x, const struct sync_entry *en, struct entry *
     int rc = seen_walk_to(x->staged, en->path, &s, x->e);
 
     if (rc == E_NOTFOUND) {
-        return err_set(x->e, E_CHANGED, "what was fetched went away again");
+        return err_set(x->e, E_CHANGED, "the record of a downloaded file is gone");
     }
     if (rc == 0) {
         from_seen(en, &s, out);
@@ -369,7 +371,7 @@ static int write_entry(struct builder *x, size_t i)
     case ACTION_DROP:
         return 0;
     case ACTION_FETCH:
-        return err_set(x->e, E_INTERNAL, "a file was planned and never fetched");
+        return err_set(x->e, E_INTERNAL, "a planned file was never downloaded");
     case ACTION_FOLLOW:
         return follower(x, i, &en);
     case ACTION_STAGED:
@@ -685,8 +687,9 @@ static int check_closure(struct sync_run *r, const struct built *b, struct err *
     r->open_gates += rc == E_AGAIN;
     if (rc == 0) {
         run_say(r,
-                "closure: %" PRIu64 " indexes name %" PRIu64 " files, all are there, and %" PRIu64
-                " that are not wanted; %" PRIu64 " indexes or links could not be read",
+                "closure: %" PRIu64 " indexes list %" PRIu64
+                " files, which are all present, and %" PRIu64 " that filter excludes; %" PRIu64
+                " indexes or links could not be read",
                 seen.indexes, seen.files, seen.unwanted, seen.unread);
     }
     return rc;
@@ -699,10 +702,10 @@ static void let_go(struct sync_run *r)
     uint64_t gone = 0;
 
     if (retain_run(r->world.store, repo_of(r), r->job->conf, r->state.held_seq, &gone, &e) != 0) {
-        run_say(r, "older snapshots stay: %s", e.text);
+        run_say(r, "older snapshots were not removed: %s", e.text);
     }
     if (gone != 0) {
-        run_say(r, "%" PRIu64 " older snapshots are forgotten", gone);
+        run_say(r, "%" PRIu64 " older snapshots were removed", gone);
         r->world.on_published(r->world.arg, repo_of(r)); /* "@v7" may lead nowhere now */
         r->world.collect(r->world.arg);
     }
@@ -716,10 +719,10 @@ static int check_root(const struct sync_run *r, const struct built *b, struct er
         return 0;
     }
     return r->look.kept != 0
-               ? err_set(e, E_CHANGED, "%" PRIu64 " files of the tree could not be had",
+               ? err_set(e, E_CHANGED, "%" PRIu64 " files of the tree could not be downloaded",
                          r->look.kept)
                : err_set(e, E_PROTOCOL,
-                         "the upstream's entries do not make the tree that it named");
+                         "the upstream's entries do not add up to the tree that it announced");
 }
 
 struct unwanted {
@@ -751,7 +754,7 @@ static int judge(struct sync_run *r, const struct removal_limit *limit, struct e
     if (rc != 0 || u.n == 0) {
         return rc != 0 ? rc : E_REFUSED;
     }
-    run_say(r, "%" PRIu64 " published entries are not wanted any more", u.n);
+    run_say(r, "%" PRIu64 " published entries are now excluded by filter", u.n);
     err_clear(reason);
     return removal_judge(limit, before - min_u64(before, u.n), listed,
                          r->plan.gone - min_u64(r->plan.gone, u.n), reason);
@@ -769,7 +772,9 @@ int run_land(struct sync_run *r, struct err *e)
     run_at(r, RUN_VERIFY);
     if (r->job->conf->max_delete != NULL &&
         !removal_limit_parse(r->job->conf->max_delete, &limit)) {
-        return err_set(e, E_CONFIG, "max_delete does not read");
+        return err_set(
+            e, E_CONFIG,
+            "invalid max_delete; write a number such as 40000 or a percentage such as 5%%");
     }
     rc = build_tree(&r->plan, r->keep_gone, &b, e);
     rc = rc != 0 ? rc : check_root(r, &b, e);
@@ -797,7 +802,7 @@ int run_land(struct sync_run *r, struct err *e)
     if (rc == 0 && r->head.seq != 0) {
         rc = head_held(r->world.store, repo_of(r), SLICE(SYNC_TREE), &held, e);
         if (rc == 0 && held) {
-            rc = err_set(&reason, E_REFUSED, "this repo is held, because you rolled it back");
+            rc = err_set(&reason, E_REFUSED, "this repo is held because it was rolled back");
         }
     }
     if (rc == 0 && r->doubt[0] != '\0') {

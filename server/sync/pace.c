@@ -75,10 +75,12 @@ int hours_parse(struct slice text, struct hours *out, struct err *e)
     to = span;
     span = slice_cut(&to, '-');
     if (!time_of(span, &out->from_s) || !time_of(to, &out->to_s) || out->from_s == out->to_s) {
-        return err_set(e, E_INVALID, "write days, hours and a rate: \"mon-fri 08:00-18:00 10m/s\"");
+        return err_set(
+            e, E_INVALID,
+            "invalid window; write days, hours and a rate, such as \"mon-fri 08:00-18:00 10m/s\"");
     }
     if (!rate_parse(rest, &out->rate_bytes_per_s)) {
-        return err_set(e, E_INVALID, "the rate does not read, write one such as 10m/s, or 0");
+        return err_set(e, E_INVALID, "invalid rate; write one such as 10m/s, or 0");
     }
     return 0;
 }

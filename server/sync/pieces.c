@@ -40,7 +40,7 @@ static int add_to_buf(void *arg, struct slice bytes, struct err *e)
     struct buf *b = arg;
 
     buf_adds(b, bytes);
-    return b->rc == 0 ? 0 : err_set(e, E_TOOBIG, "an index of more than %zu bytes", b->max);
+    return b->rc == 0 ? 0 : err_set(e, E_TOOBIG, "the index is larger than %zu bytes", b->max);
 }
 
 int pieces_load(struct store *s, const struct digest *d, struct buf *out, struct err *e)

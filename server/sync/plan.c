@@ -82,7 +82,9 @@ static int reuse(struct planner *x, const struct sync_entry *en, bool *yes)
 
     *yes = rc == 0;
     if (rc != 0) {
-        return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : err_set(x->e, rc, "a blob's row");
+        return rc == E_NOTFOUND || rc == E_CORRUPT
+                   ? 0
+                   : err_set(x->e, rc, "the row of a blob cannot be read");
     }
     s.size_bytes = blob_size_bytes(b);
     x->p->reused_bytes += s.size_bytes;
@@ -266,7 +268,8 @@ static int judge_followers(struct planner *x)
             entry_list_get(p->entry_list, (size_t)leader, &first);
         }
         if (leader < 0 || first.type != SYNC_FILE || first.leader.n != 0) {
-            rc = err_set(x->e, E_PROTOCOL, "the list has a hard link to what it does not list");
+            rc = err_set(x->e, E_PROTOCOL,
+                         "the list has a hard link to a file that it does not list");
             break;
         }
         rc = seek_get(&x->base, buf_slice(&path), &old, x->e);

@@ -63,7 +63,7 @@ static int cut_scheme(struct slice *rest, struct err *e)
         *rest = slice_from(*rest, scheme.n + 3);
     }
     if (!slice_ieq(scheme, SLICE("http"))) {
-        return err_set(e, E_UNSUPPORTED, "rsync goes through an http:// proxy, through no other");
+        return err_set(e, E_UNSUPPORTED, "rsync supports only http:// proxies");
     }
     return 0;
 }
@@ -87,7 +87,7 @@ int proxy_parse(struct slice text, struct proxy *out, struct err *e)
         rest = slice_first(rest, rest.n - 1);
     }
     if (!plain(text) || out->user.n > PROXY_USER_MAX || !cut_place(rest, out)) {
-        return err_set(e, E_INVALID, "that is no proxy, want http://[user:password@]host:port");
+        return err_set(e, E_INVALID, "invalid proxy; write http://[user:password@]host:port");
     }
     return 0;
 }
@@ -167,7 +167,7 @@ int proxy_ask(const struct proxy *p, struct slice host, uint16_t port, struct bu
     int rc = 0;
 
     if (!plain(host)) {
-        return err_set(e, E_INVALID, "a host name that is none");
+        return err_set(e, E_INVALID, "invalid host name");
     }
     buf_str(out, "CONNECT ");
     add_place(host, port, out);
@@ -178,7 +178,7 @@ int proxy_ask(const struct proxy *p, struct slice host, uint16_t port, struct bu
             base64_encode(user.p, user.n, coded);
             buf_addf(out, "\r\nProxy-Authorization: Basic %s", coded);
         } else {
-            rc = err_set(e, E_INVALID, "the proxy's user has a %% that is none");
+            rc = err_set(e, E_INVALID, "the proxy's user has an invalid %% escape");
         }
     }
     buf_str(out, "\r\n\r\n");
@@ -239,8 +239,9 @@ int proxy_answer(struct slice in, size_t *used, struct err *e)
     unsigned status;
 
     if (n == 0) {
-        return in.n < PROXY_ANSWER_MAX ? E_AGAIN
-                                       : err_set(e, E_NETWORK, "the proxy's answer has no end");
+        return in.n < PROXY_ANSWER_MAX
+                   ? E_AGAIN
+                   : err_set(e, E_NETWORK, "the head of the proxy's response is too long");
     }
     status = status_of(slice_first(in, n), &words);
     *used = n;
@@ -248,9 +249,9 @@ int proxy_answer(struct slice in, size_t *used, struct err *e)
         return 0;
     }
     if (status == 0) {
-        return err_set(e, E_NETWORK, "the proxy does not answer as one");
+        return err_set(e, E_NETWORK, "the proxy's response is not HTTP/1");
     }
     return err_set(e, status == 403 || status == 407 ? E_DENIED : E_NETWORK,
-                   "the proxy says " SLICE_FMT "%s", SLICE_ARG(readable(words)),
-                   status == 407 ? ": give it user and password in `proxy`" : "");
+                   "the proxy answers " SLICE_FMT "%s", SLICE_ARG(readable(words)),
+                   status == 407 ? "; set user and password in `proxy`" : "");
 }

@@ -31,15 +31,17 @@ int removal_judge(const struct removal_limit *l, uint64_t before, uint64_t liste
                   struct err *e)
 {
     if (listed == 0) {
-        return err_set(e, E_REFUSED, "the list is empty");
+        return err_set(e, E_REFUSED, "the upstream's list is empty");
     }
     if (!l->set && before > 1 && gone > before / 2) {
-        return err_set(e, E_REFUSED, "%" PRIu64 " of %" PRIu64 " entries vanish, more than half",
-                       gone, before);
+        return err_set(e, E_REFUSED,
+                       "%" PRIu64 " of %" PRIu64 " entries would be removed, more than half", gone,
+                       before);
     }
     if (beyond(l, before, gone)) {
-        return err_set(e, E_REFUSED, "%" PRIu64 " of %" PRIu64 " entries vanish, more than %s",
-                       gone, before, l->set ? "max_delete allows" : "5%");
+        return err_set(e, E_REFUSED,
+                       "%" PRIu64 " of %" PRIu64 " entries would be removed, more than %s", gone,
+                       before, l->set ? "max_delete allows" : "5%");
     }
     return 0;
 }

@@ -117,7 +117,7 @@ static int run_foretell(struct sync_run *r, struct err *e)
         rc = tree_walk(r->plan.store, &r->plan.base, SLICE(""), SLICE_NONE, on_old, &x, e);
     }
     if (x.unsaid != 0) {
-        run_say(r, "and %" PRIu64 " %s more", x.unsaid, plural(x.unsaid, "entry", "entries"));
+        run_say(r, "and %" PRIu64 " more %s", x.unsaid, plural(x.unsaid, "entry", "entries"));
     }
     return rc;
 }
@@ -231,7 +231,7 @@ static void on_finished(void *arg, int rc, const struct err *why)
     struct sync_run *r = arg;
 
     if (rc != 0) {
-        run_say(r, "the goodbye failed: %s", why->text);
+        run_say(r, "the session did not end cleanly: %s", why->text);
     }
     r->answered = true;
 }
@@ -301,7 +301,7 @@ static int open_engine(struct sync_run *r, const struct run_upstream *u, struct 
     };
     r->ops = engine_find(c->engine, r->site.url);
     if (r->ops == NULL) {
-        return err_set(e, E_CONFIG, "no engine speaks to %s", u->url);
+        return err_set(e, E_CONFIG, "no engine supports %s", u->url);
     }
     r->rc = 0;
     r->broken = r->answered = false;
@@ -353,7 +353,7 @@ static int list(struct sync_run *r, struct err *e)
     }
     crash_point("sync.list");
     if (r->updating && strcmp(r->job->conf->profile, "debian") == 0) {
-        return err_set(e, E_BUSY, "the upstream is being updated itself, it says");
+        return err_set(e, E_BUSY, "the upstream reports that it is being updated; try again later");
     }
     entry_list_sort(r->entry_list, &left_out);
     r->left_out += left_out;
@@ -361,10 +361,10 @@ static int list(struct sync_run *r, struct err *e)
     r->look.listed = entry_list_count(r->entry_list);
     r->look.memory_bytes = entry_list_memory(r->entry_list);
     lock_drop(&r->lock);
-    run_say(r, "listed %zu %s, %" PRIu64 " more not wanted, left out %" PRIu64 "%s",
+    run_say(r, "listed %zu %s, %" PRIu64 " more excluded by filter, left out %" PRIu64 "%s",
             entry_list_count(r->entry_list),
             plural(entry_list_count(r->entry_list), "entry", "entries"), r->sifted, r->left_out,
-            r->keep_gone ? "; the upstream could not read all, nothing is removed" : "");
+            r->keep_gone ? "; the upstream could not read everything, so nothing is removed" : "");
     return 0;
 }
 
@@ -455,7 +455,7 @@ static int run_attempt(struct sync_run *r, const struct run_upstream *u, struct 
     rc = rc != 0 ? rc : open_engine(r, u, e);
     rc = rc != 0 ? rc : probe(r, &same, e);
     if (rc == 0 && same) {
-        run_say(r, "the probe says that nothing changed");
+        run_say(r, "the probe shows that nothing changed");
         run_outcome(r, RUN_UNCHANGED, r->head.seq, &r->head.root);
         r->state.failures = 0;
         r->state.last_ok_unix_s = clock_unix_s();
@@ -655,7 +655,7 @@ int run_turn(struct sync_run *r, const bool *done, struct err *e)
     if (r->stopping) {
         return err_set(e, E_CANCELLED, "stopped");
     }
-    return r->too_late ? err_set(e, E_TIMEOUT, "it took longer than `timeout`") : 0;
+    return r->too_late ? err_set(e, E_TIMEOUT, "the run took longer than `timeout`") : 0;
 }
 
 /* sets the bool that arg is */
@@ -702,7 +702,7 @@ static void fail_run(struct sync_run *r, int rc, const struct err *why)
     lock_take(&r->lock);
     r->look.outcome = rc == E_CANCELLED ? RUN_STOPPED : RUN_FAILED;
     snprintf(r->look.why, sizeof r->look.why, "%s%s",
-             rc == E_NOSPACE ? "no space left here, make room: " : "",
+             rc == E_NOSPACE ? "no space left on this machine, free some: " : "",
              why->text[0] != '\0' ? why->text : err_plain(rc));
     make_plain(r->look.why);
     lock_drop(&r->lock);
@@ -956,8 +956,8 @@ int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
     if (!thread_try("sync-run", run_main, r, &r->thread)) {
         run_free(r);
         return err_set(e, E_BUSY,
-                       "the run of \"%s\" cannot begin, the system gives mirrord no more threads, "
-                       "try again, or raise TasksMax= of its unit",
+                       "the run of \"%s\" cannot start: the system allows mirrord no more "
+                       "threads; try again, or raise TasksMax= of its unit",
                        job->repo);
     }
     *out = r;

@@ -36,7 +36,7 @@ int seen_decode(struct slice row, struct seen *out, struct err *e)
     const char *p = row.p + 2;
 
     if (row.n < ROW_HEAD || row.p[0] != 1) {
-        return err_set(e, E_CORRUPT, "a sync's row does not decode");
+        return err_set(e, E_CORRUPT, "the row of a synced file cannot be decoded");
     }
     *out = (struct seen){
         .doubtful = (row.p[1] & FLAG_DOUBTFUL) != 0,

@@ -2,7 +2,7 @@
 
 static int refuse(const char *why, struct err *e)
 {
-    return err_set(e, E_INVALID, "%s, want ssh://[user@]host[:port]/path/", why);
+    return err_set(e, E_INVALID, "%s; write ssh://[user@]host[:port]/path/", why);
 }
 
 static bool is_word(char c)
@@ -71,15 +71,16 @@ int ssh_url_parse(struct slice url, struct ssh_url *out, struct err *e)
 
     *out = (struct ssh_url){.port = 0};
     if (!slice_starts(url, SLICE("ssh://"))) {
-        return refuse("another scheme", e);
+        return refuse("unknown scheme", e);
     }
     rest = whole = slice_from(url, strlen("ssh://"));
     authority = slice_cut(&rest, '/');
     if (slice_find(authority, '@') >= 0) {
         out->user = slice_cut(&authority, '@');
         if (!all_of_word(out->user)) {
-            return refuse(slice_find(out->user, ':') >= 0 ? "the URL has a password, ssh takes keys"
-                                                          : "a user that is none",
+            return refuse(slice_find(out->user, ':') >= 0
+                              ? "the URL has a password, but ssh needs a key"
+                              : "invalid user",
                           e);
         }
     }
@@ -88,7 +89,7 @@ int ssh_url_parse(struct slice url, struct ssh_url *out, struct err *e)
     }
     if (authority.n > 0) {
         if (!slice_u64(authority, &port) || port == 0 || port > 65535) {
-            return refuse("a port that is none", e);
+            return refuse("invalid port", e);
         }
         out->port = (uint16_t)port;
     }
@@ -98,8 +99,9 @@ int ssh_url_parse(struct slice url, struct ssh_url *out, struct err *e)
         out->path = slice_from(rest, 2);
         out->path = out->path.n != 0 ? out->path : SLICE("./");
     }
-    return path_fits(out->path) ? 0
-                                : refuse("a path without '/' at its end, or with bytes that a "
-                                         "remote shell would read",
-                                         e);
+    return path_fits(out->path)
+               ? 0
+               : refuse("the path does not end in '/', or has characters that a remote shell "
+                        "would interpret",
+                        e);
 }

@@ -715,8 +715,8 @@ static int sync_need(struct sync *s, struct slice repo, struct task **out, struc
     *out = find(s, repo);
     return *out != NULL ? 0
                         : err_set(e, E_NOTFOUND,
-                                  "repo \"" SLICE_FMT "\" is not synced, it has no sync section, "
-                                  "see mirrord.conf(5)",
+                                  "repo \"" SLICE_FMT
+                                  "\" is not synced: it has no sync section; see mirrord.conf(5)",
                                   SLICE_ARG(repo));
 }
 
@@ -734,10 +734,11 @@ int sync_start(struct sync *s, struct slice repo, bool dry, bool force, uint64_t
         rc = sync_need(s, repo, &t, e);
     }
     if (rc == 0 && t->run != NULL) {
-        rc = err_set(e, E_BUSY,
-                     "run %" PRIu64 " of \"%s\" is under way, a repo has one at a time, wait for "
-                     "it or stop it",
-                     t->last_id, t->name);
+        rc = err_set(
+            e, E_BUSY,
+            "run %" PRIu64
+            " of \"%s\" is under way, and a repo has only one at a time; wait for it or stop it",
+            t->last_id, t->name);
     }
     if (rc == 0) {
         rc = task_launch(t, dry, force, e);
@@ -879,7 +880,7 @@ int sync_approve(struct sync *s, struct slice repo, struct snap *out, struct err
 
     rc = rc != 0 ? rc : sync_state_get(s->world.store, repo, &st, e);
     if (rc == 0 && st.held_seq == 0) {
-        rc = err_set(e, E_NOTFOUND, "nothing of \"" SLICE_FMT "\" is held", SLICE_ARG(repo));
+        rc = err_set(e, E_NOTFOUND, "repo \"" SLICE_FMT "\" has no held snapshot", SLICE_ARG(repo));
     }
     if (rc == 0) {
         snprintf(version, sizeof version, "v%" PRIu64, st.held_seq);

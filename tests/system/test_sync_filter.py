@@ -55,16 +55,16 @@ def test_a_rule_takes_effect_at_the_next_run(mirrord, upstream):
     url, _ = upstream
     m = mirrord(CONFIG.format(url, 'probe = "top"'))
     assert run(m)["outcome"] == "published" and names(m) == set(FILES)
-    assert "the probe says" not in lines(m)
+    assert "the probe shows" not in lines(m)
     run(m)
-    assert "the probe says that nothing changed" in lines(m)
+    assert "the probe shows that nothing changed" in lines(m)
     settings(m, url, 'probe = "top" filter = { "- /junk/" }')
     done = run(m)
     assert (done["outcome"], done["gone"]) == ("published", 20 + ("rsync" in url)), lines(m)
-    assert "published entries are not wanted any more" in lines(m)
+    assert "published entries are now excluded by filter" in lines(m)
     assert names(m) == {p for p in FILES if not p.startswith("junk/")}
     run(m)
-    assert "the probe says that nothing changed" in lines(m)
+    assert "the probe shows that nothing changed" in lines(m)
     settings(m, url, 'probe = "top"')
     assert run(m)["outcome"] == "published" and names(m) == set(FILES)
 

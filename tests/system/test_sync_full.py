@@ -30,7 +30,7 @@ def when_there_is_room(m):
         done = m.ctl("--json", "sync", "run", "x", "--wait", check=False)
         if done.returncode == 0:
             return json.loads(done.stdout)
-        assert done.returncode == 69 and "no space left here" in done.stdout, done
+        assert done.returncode == 69 and "no space left on this machine" in done.stdout, done
         time.sleep(0.1)
     raise AssertionError(done)
 

@@ -84,7 +84,7 @@ def test_first_copy_then_nothing_then_a_little(mirrord, core, way):
     done = run(edge)
     assert (done["outcome"], done["changed"], done["files_done"], done["root"]) == ("published", 11, 11, root(core))
     assert len(way.asked("/-/blob/")) == 1 and len(way.asked("/-/sync/blobs")) == 1 and 1 < len(way.asked("/node/")) <= 11 + 2
-    assert "nodes came" in lines(edge) and "were here" in lines(edge)
+    assert "nodes were downloaded" in lines(edge) and "were already here" in lines(edge)
     check(edge, core.o.tree())
     clean(edge)
 
@@ -349,24 +349,24 @@ LIES = {
     "another node": (dict(root_node=A, wrong={HEX_A: B}), "does not match its id"),
     "no node": (dict(root_node=A, wrong={HEX_A: b"\x01\x02\x03"}), "does not match its id"),
     "no frame": (dict(root_node=A, wrong={HEX_A: b"\x28nothing"}), "frame"),
-    "a bomb": (dict(root_node=A, wrong={HEX_A: bytes.fromhex("28b52ffda0") + number(0xffffffff, 4)}), "a node of"),
+    "a bomb": (dict(root_node=A, wrong={HEX_A: bytes.fromhex("28b52ffda0") + number(0xffffffff, 4)}), "a node is too large"),
     "endless node": (dict(root_node=A, wrong={HEX_A: endless}), "larger"),
     "a way out": (dict(root_node=node_of(0, [item(b"../a")])), "decode"),
     "unsorted": (dict(root_node=node_of(0, [item(b"b"), item(b"a")]), entries=2), "decode"),
-    "other count": (dict(root_node=A, entries=7), "not what is said"),
-    "other child": (dict(root_node=node_of(1, [child(b"a", B)]), nodes=[B]), "not what is said"),
-    "other level": (dict(root_node=node_of(2, [child(b"a", A)]), nodes=[A]), "not what is said"),
-    "sum that wraps": (dict(root_node=node_of(1, [child(b"a", A, 1 << 63), child(b"b", B, 1 << 63)]), nodes=[A, B], entries=0), "not what"),
+    "other count": (dict(root_node=A, entries=7), "does not match its parent"),
+    "other child": (dict(root_node=node_of(1, [child(b"a", B)]), nodes=[B]), "does not match its parent"),
+    "other level": (dict(root_node=node_of(2, [child(b"a", A)]), nodes=[A]), "does not match its parent"),
+    "sum that wraps": (dict(root_node=node_of(1, [child(b"a", A, 1 << 63), child(b"b", B, 1 << 63)]), nodes=[A, B], entries=0), "does not match its parent"),
     "past its neighbour": (dict(root_node=node_of(2, [child(b"a", SHARED[0], 2), child(b"b", SHARED[1], 2)]), entries=4,
-                                nodes=[*SHARED, A, B, node_of(0, [item(b"c")])]), "not what is said"),
-    "cut elsewhere": (dict(root_node=PAIR, nodes=[A, B], entries=2), "do not make the tree"),
-    "deep": (dict(root_node=deep(16)[-1], nodes=deep(15)), "do not make the tree"),
+                                nodes=[*SHARED, A, B, node_of(0, [item(b"c")])]), "does not match its parent"),
+    "cut elsewhere": (dict(root_node=PAIR, nodes=[A, B], entries=2), "do not add up to the tree"),
+    "deep": (dict(root_node=deep(16)[-1], nodes=deep(15)), "do not add up to the tree"),
     "too deep": (dict(root_node=deep(17)[-1], nodes=deep(16)), "decode"),
-    "a node is missing": (dict(root_node=PAIR, nodes=[A], entries=2), "let go of that snapshot"),
+    "a node is missing": (dict(root_node=PAIR, nodes=[A], entries=2), "removed the snapshot"),
     "too many": (dict(root_node=A, entries=20000001), "max_entries"),
-    "no head": (dict(root_node=A, head=b"<html>"), "none of a mirrord"),
+    "no head": (dict(root_node=A, head=b"<html>"), "not that of a mirrord"),
     "another version": (dict(root_node=A, head=b'{"version": 2}'), "version 2"),
-    "half a head": (dict(root_node=A, head=b'{"version": 1, "seq": 1}'), "does not read"),
+    "half a head": (dict(root_node=A, head=b'{"version": 1, "seq": 1}'), "cannot be parsed"),
     "endless head": (dict(root_node=A, head=endless), "larger"),
     "another file": (dict(root_node=A, wrong={hashlib.sha256(b"x").hexdigest(): b"y"}), "does not match the announced"),
     "a longer file": (dict(root_node=A, wrong={hashlib.sha256(b"x").hexdigest(): b"xx"}), "could not be downloaded"),
@@ -405,4 +405,4 @@ def test_a_liar_who_tells_the_truth(mirrord):
 
 def test_configuration_says_what_is_wrong(mirrord):
     m = mirrord('repo "x" { protocol = "generic" origin = "http://127.0.0.1:9/" sync { engine = "mirrord" tries = 1 } }')
-    assert "names its repo" in run(m, rc=69)["why"]
+    assert "needs the name of its repo" in run(m, rc=69)["why"]

@@ -52,7 +52,7 @@ def test_large_files_that_changed(mirrord, core):
         put(core, changed)
         done, wire = follow(edge, way)
         assert wire < len(base) / 12 and done["wire_bytes"] < wire and done["saved_bytes"] > len(base) * 0.9
-        assert edge.get("/x/model.bin").body == changed and "were here in the former version" in lines(edge)
+        assert edge.get("/x/model.bin").body == changed and "came from the previous version" in lines(edge)
 
         longer = changed[:third] + os.urandom(4096) + changed[third:]
         put(core, longer)
@@ -67,7 +67,7 @@ def test_large_files_that_changed(mirrord, core):
         other = os.urandom(SIZE)
         put(core, other)
         done, wire = follow(edge, way)
-        assert len(base) < wire < len(base) * 1.01 and len(way.asked("/cdc/")) == 1 and "comes whole" in lines(edge)
+        assert len(base) < wire < len(base) * 1.01 and len(way.asked("/cdc/")) == 1 and "the whole file is downloaded" in lines(edge)
         assert edge.get("/x/model.bin").body == other
         clean(edge)
         clean(core)

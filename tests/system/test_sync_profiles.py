@@ -249,7 +249,7 @@ def test_wheel_trees(mirrord, rsyncd_of):
     good["packages/b b.whl"] = b
     d = rsyncd_of(good)
     m = mirrord(CONFIG.format(d.url, "profile = pypi"))
-    assert run(m)["outcome"] == "published" and "3 indexes name 2 files" in lines(m)
+    assert run(m)["outcome"] == "published" and "3 indexes list 2 files" in lines(m)
     for path, data in good.items():
         assert m.get(f"/x/{quote(path)}").body == data
     d.write(wheels({"../../packages/a.whl": a, "../../packages/new.whl": b}))
@@ -316,7 +316,7 @@ def index_paths(kind):
 def test_listed_by_indexes(mirrord, o, kind):
     o.put("stray.bin", b"no index names it")
     m = mirrord(by_index(kind))
-    assert run(m)["outcome"] == "published" and "all are there" in lines(m)
+    assert run(m)["outcome"] == "published" and "which are all present" in lines(m)
     check(m, mirrored(kind))
     assert all(n == 1 for n in o.sent.values()), "nothing is asked for twice, no index either"
     old = mirrored(kind)

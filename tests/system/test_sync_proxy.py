@@ -45,7 +45,7 @@ def test_a_proxy_that_wants_to_know_who_asks(mirrord, module, engine):
         m = mirrord(CONFIG.format(port, f'proxy = "127.0.0.1:{proxy.port}/"', engine))
         why = failure(m)
         if engine == "":
-            assert "the proxy says 407" in why and "give it user and password" in why, why
+            assert "the proxy answers 407" in why and "set user and password" in why, why
         m.config = CONFIG.format(port, f'proxy = "http://me:p%40ss@127.0.0.1:{proxy.port}"', engine)
         m.reload()
         assert run(m)["outcome"] == "published"
@@ -63,13 +63,13 @@ def test_hosts_that_are_reached_without_it(mirrord, module, engine):
 
 
 @pytest.mark.parametrize("says, words", [
-    (b"HTTP/1.1 403 Forbidden\r\n\r\n", "the proxy says 403 Forbidden"),
-    (b"HTTP/1.0 502 Bad\x1b[31m Gateway\r\n\r\n", "the proxy says 502 Bad"),
-    (b"@RSYNCD: 31.0\n\n", "does not answer as one"),
-    (b"HTTP/1.1 twohundred\r\n\r\n", "does not answer as one"),
+    (b"HTTP/1.1 403 Forbidden\r\n\r\n", "the proxy answers 403 Forbidden"),
+    (b"HTTP/1.0 502 Bad\x1b[31m Gateway\r\n\r\n", "the proxy answers 502 Bad"),
+    (b"@RSYNCD: 31.0\n\n", "response is not HTTP"),
+    (b"HTTP/1.1 twohundred\r\n\r\n", "response is not HTTP"),
     (b"HTTP/1.1 200 OK\r\n", "closed the connection"),
-    (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 4000, "has no end"),
-    (None, "no connection in time"),
+    (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 4000, "is too long"),
+    (None, "not established in time"),
 ])
 def test_proxies_as_they_should_not_be(mirrord, module, says, words):
     port, _ = module
@@ -80,9 +80,9 @@ def test_proxies_as_they_should_not_be(mirrord, module, says, words):
         assert words in why and "\x1b" not in why, why
 
 
-@pytest.mark.parametrize("proxy, words", [("socks5://127.0.0.1:1080", "rsync goes through an http:// proxy"),
-                                          ("https://127.0.0.1:1080", "rsync goes through an http:// proxy"),
-                                          ("http://me:secret@:99999", "no proxy")])
+@pytest.mark.parametrize("proxy, words", [("socks5://127.0.0.1:1080", "rsync supports only http:// proxies"),
+                                          ("https://127.0.0.1:1080", "rsync supports only http:// proxies"),
+                                          ("http://me:secret@:99999", "invalid proxy")])
 def test_proxies_that_rsync_does_not_go_through(tmp_path, proxy, words):
     conf = tmp_path / "mirrord.conf"
     conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\n' + CONFIG.format(873, f'proxy = "{proxy}"', ""))
@@ -125,7 +125,7 @@ def test_whether_an_upstream_is_there(mirrord, module):
         rows = {r["repo"]: r for r in json.loads(done.stdout)}
         assert done.returncode == 69
         assert {name: r["up"] for name, r in rows.items()} == {"near": True, "far": True, "shell": True, "web": False, "mute": False}
-        assert "does not begin with @RSYNCD" in rows["web"]["why"] and "says nothing" in rows["mute"]["why"]
+        assert "does not begin with @RSYNCD" in rows["web"]["why"] and "stopped sending" in rows["mute"]["why"]
         assert [target for target, _ in proxy.asked] == [f"127.0.0.1:{port}"]
     for peer in peers.values():
         peer.close()

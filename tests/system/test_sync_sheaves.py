@@ -354,36 +354,36 @@ def broken(h, digests):
 ZSTD = "application/vnd.mirrord.blobs+zstd"
 ZEROS = bytes.fromhex("02001000")  # a block: 128 KiB of them
 BOMB, WIDE = bytes.fromhex("28b52ffd0058") + ZEROS * 32, bytes.fromhex("28b52ffd0088") + ZEROS
-SINGLY = "asked for one by one"
+SINGLY = "requested one by one"
 # what the peer answers, what the log says, do sheaves go on?
 TROUBLE = {
-    "wrong bytes in one": (lambda h, ds: answer(h, records(ds, instead(BAD, record(b"y" * len(BAD))))), "is not what its SHA-256 says", True),
-    "one is longer": (lambda h, ds: answer(h, records(ds, instead(BAD, record(BAD + b"y")))), "81 bytes came instead of 80", True),
-    "one is empty": (lambda h, ds: answer(h, records(ds, instead(BAD, record(b"")))), "0 bytes came instead of 80", True),
+    "wrong bytes in one": (lambda h, ds: answer(h, records(ds, instead(BAD, record(b"y" * len(BAD))))), "do not match its SHA-256", True),
+    "one is longer": (lambda h, ds: answer(h, records(ds, instead(BAD, record(BAD + b"y")))), "81 bytes were received instead of 80", True),
+    "one is empty": (lambda h, ds: answer(h, records(ds, instead(BAD, record(b"")))), "0 bytes were received instead of 80", True),
     "one is to be asked for alone": (lambda h, ds: answer(h, records(ds, instead(BAD, ALONE))), None, True),
     "all are to be asked for alone": (lambda h, ds: answer(h, ALONE * len(ds)), None, True),
-    "all are wrong": (lambda h, ds: answer(h, records(ds, lambda d: record(b"y" * len(d)))), "too many came wrong", False),
-    "all are longer": (lambda h, ds: answer(h, records(ds, lambda d: record(d + b"y"))), "too many came wrong", False),
+    "all are wrong": (lambda h, ds: answer(h, records(ds, lambda d: record(b"y" * len(d)))), "too many files were wrong", False),
+    "all are longer": (lambda h, ds: answer(h, records(ds, lambda d: record(d + b"y"))), "too many files were wrong", False),
     "a length that cannot be": (lambda h, ds: answer(h, records(ds[:3]) + b"\x00\x00\x80\x01" + b"y" * 32769), "a record of 32769", False),
     "an endless length": (lambda h, ds: answer(h, b"\xff\xff\xff\xfd" + b"y" * 1000), "a record of 4294967293", False),
-    "a record without its end": (lambda h, ds: answer(h, records(ds)[:-1]), "in the midst of a file", False),
-    "a head without its end": (lambda h, ds: answer(h, records(ds[:5]) + b"\x00\x00"), "in the midst of a file", False),
-    "nothing": (lambda h, ds: answer(h, b""), "without a file", False),
+    "a record without its end": (lambda h, ds: answer(h, records(ds)[:-1]), "in the middle of a file", False),
+    "a head without its end": (lambda h, ds: answer(h, records(ds[:5]) + b"\x00\x00"), "in the middle of a file", False),
+    "nothing": (lambda h, ds: answer(h, b""), "has no file", False),
     "more than was asked for": (lambda h, ds: answer(h, records(ds) + record(b"y")), "more records than", False),
     "endless": (lambda h, ds: chunked(h, record(b"y") * 1000, 1 << 20), SINGLY, False),
     "endless and right": (lambda h, ds: chunked(h, records(ds), 1 << 20), "more records than", False),
-    "another type": (lambda h, ds: answer(h, b"<html>" * 1000, kind="text/html"), "sends other things", False),
-    "404": (lambda h, ds: answer(h, b"no", 404), "answers 404", False),
-    "501": (lambda h, ds: answer(h, b"no", 501), "answers 501", False),
-    "503": (lambda h, ds: answer(h, b"no", 503), "answers 503", False),
+    "another type": (lambda h, ds: answer(h, b"<html>" * 1000, kind="text/html"), "another content type", False),
+    "404": (lambda h, ds: answer(h, b"no", 404), "answers a batch request with 404", False),
+    "501": (lambda h, ds: answer(h, b"no", 501), "answers a batch request with 501", False),
+    "503": (lambda h, ds: answer(h, b"no", 503), "answers a batch request with 503", False),
     "another place": (elsewhere, "redirects", False),
     "no answer": (silent, "break off before the first", False),
     "it breaks after three": (broken, None, True),
     "one at a time": (lambda h, ds: answer(h, records(ds[:1])), None, True),
     "no frame": (lambda h, ds: answer(h, b"(\xb5/\xfd nothing", kind=ZSTD), "damaged", False),
-    "a bomb": (lambda h, ds: answer(h, BOMB, kind=ZSTD), "unpacks to more than", False),
+    "a bomb": (lambda h, ds: answer(h, BOMB, kind=ZSTD), "decompresses to more than", False),
     "a frame that wants much memory": (lambda h, ds: answer(h, WIDE, kind=ZSTD), "damaged", False),
-    "half a frame": (lambda h, ds: answer(h, b"\x28\xb5\x2f\xfd", kind=ZSTD), "in the midst of a file", False),
+    "half a frame": (lambda h, ds: answer(h, b"\x28\xb5\x2f\xfd", kind=ZSTD), "in the middle of a file", False),
 }
 
 
@@ -419,8 +419,8 @@ def test_absent_ones_are_missing(mirrord, liar):
     liar.many = lambda h, ds: answer(h, records(ds, instead(BAD, ABSENT)))
     edge = edge_of(mirrord, liar, tries=1)
     failed = run(edge, rc=69)
-    assert failed["outcome"] == "failed" and "could not be downloaded" in failed["why"] + lines(edge) or "do not make the tree" in failed["why"]
-    assert "the core has let go of it" in lines(edge)
+    assert failed["outcome"] == "failed" and "could not be downloaded" in failed["why"] + lines(edge) or "do not add up to the tree" in failed["why"]
+    assert "the core no longer has it" in lines(edge)
     liar.many = lambda h, ds: answer(h, records(ds))
     liar.asked.clear()
     assert run(edge)["outcome"] == "published"

@@ -61,7 +61,7 @@ static void say_singly(struct upstream *g, const char *why)
 {
     if (!g->singly) {
         g->singly = true;
-        g->site->log(g->site->log_arg, "small files are asked for one by one: %s", why);
+        g->site->log(g->site->log_arg, "small files are requested one by one: %s", why);
     }
 }
 
@@ -82,10 +82,11 @@ static bool blob_batches_fit(struct upstream *g, const struct download_params *w
     }
     if (w->again) {
         g->site->log(g->site->log_arg,
-                     SLICE_FMT ": what came is not what its SHA-256 says; asked for by itself",
+                     SLICE_FMT
+                     ": the received bytes do not match its SHA-256; it is requested alone",
                      SLICE_ARG(w->entry->path));
         if (++g->wrong == WRONG_MAX) {
-            say_singly(g, "too many came wrong");
+            say_singly(g, "too many files were wrong");
         }
     }
     return !w->again;
@@ -171,7 +172,7 @@ static const char *judge(struct blob_batch *s, int rc, const struct err *why)
         return why->text;
     }
     if (s->at == 0 && rc != 0 && rc != E_BUSY && ++g->barren == BARREN_MAX) {
-        return "answers to many at once break off before the first";
+        return "batch responses break off before the first file";
     }
     return NULL;
 }
@@ -225,18 +226,20 @@ static int begin_record(struct blob_batch *s)
         if (t != NULL && n == BLOB_BATCH_ALONE) {
             take_whole(t);
         } else if (t != NULL) {
-            download_done(t, err_set(&t->why, E_NOTFOUND, "the core has let go of it"));
+            download_done(t, err_set(&t->why, E_NOTFOUND, "the core no longer has it"));
         }
         return 0;
     }
     if (t != NULL && n != t->size) {
         (void)let_go(s);
         s->g->site->log(s->g->site->log_arg,
-                        "%.12s...: %" PRIu32 " bytes came instead of %" PRIu64
-                        "; asked for by itself",
+                        "%.12s...: %" PRIu32 " bytes were received instead of %" PRIu64
+                        "; it is requested alone",
                         t->validator, n, t->size);
         take_whole(t);
-        return ++s->g->wrong < WRONG_MAX ? 0 : err_set(&s->why, E_PROTOCOL, "too many came wrong");
+        return ++s->g->wrong < WRONG_MAX
+                   ? 0
+                   : err_set(&s->why, E_PROTOCOL, "too many files were wrong");
     }
     rc = t != NULL ? t->ev.on_begin(t->arg, 0, slice_str(t->validator)) : 0;
     if (rc != 0) {
@@ -359,7 +362,7 @@ static int blob_batch_on_head(void *arg, const struct origin_head *h)
         return upstream_refused(h->status, &s->why);
     }
     if (h->status != 200) {
-        return err_set(&s->why, E_UNSUPPORTED, "asked for many at once, the core answers %d",
+        return err_set(&s->why, E_UNSUPPORTED, "the core answers a batch request with %d",
                        h->status);
     }
     if (slice_eqs(type, BLOB_BATCH_BLOBS_ZSTD)) {
@@ -368,7 +371,7 @@ static int blob_batch_on_head(void *arg, const struct origin_head *h)
         CHECK(!ZSTD_isError(ZSTD_DCtx_setParameter(s->z, ZSTD_d_windowLogMax, WINDOW_LOG)));
     } else if (!slice_eqs(type, BLOB_BATCH_BLOBS)) {
         return err_set(&s->why, E_UNSUPPORTED,
-                       "asked for many at once, the core sends other things");
+                       "the core answers a batch request with another content type");
     }
     return 0;
 }
@@ -383,18 +386,20 @@ static int unpack(struct blob_batch *s, struct slice bytes)
         ZSTD_outBuffer out = {buf_room(&s->in, UNPACK_BYTES), UNPACK_BYTES, 0};
         size_t hint;
         if (s->unpacked) {
-            return in.pos < in.size ? err_set(&s->why, E_PROTOCOL, "more than a frame") : 0;
+            return in.pos < in.size
+                       ? err_set(&s->why, E_PROTOCOL, "the response continues after its zstd frame")
+                       : 0;
         }
         CHECK(out.dst != NULL);
         hint = ZSTD_decompressStream(s->z, &out, &in);
         if (ZSTD_isError(hint)) {
-            return err_set(&s->why, E_PROTOCOL, "an answer's frame is damaged");
+            return err_set(&s->why, E_PROTOCOL, "the zstd frame of a response is damaged");
         }
         buf_grew(&s->in, out.pos);
         s->unpacked = hint == 0;
         s->out_bytes += out.pos;
         if (s->out_bytes > BLOB_BATCH_ANSWER_MAX) {
-            return err_set(&s->why, E_TOOBIG, "an answer unpacks to more than it can have");
+            return err_set(&s->why, E_TOOBIG, "a response decompresses to more than its limit");
         }
         full = out.pos == out.size;
     }
@@ -427,9 +432,9 @@ static void blob_batch_on_done(void *arg, int rc, const struct err *why)
     } else if (rc != 0 && why != NULL) {
         s->why = *why;
     } else if (rc == 0 && (!blob_batch_between(&s->reader) || (s->z != NULL && !s->unpacked))) {
-        rc = err_set(&s->why, E_PROTOCOL, "an answer ends in the midst of a file");
+        rc = err_set(&s->why, E_PROTOCOL, "a response ends in the middle of a file");
     } else if (rc == 0 && s->at == 0) {
-        rc = err_set(&s->why, E_PROTOCOL, "an answer without a file");
+        rc = err_set(&s->why, E_PROTOCOL, "a response has no file");
     }
     blob_batch_end(s, rc, &s->why);
 }
@@ -601,7 +606,7 @@ static void say(const struct patching *p, const char *what)
 {
     const struct engine_site *site = p->t->g->site;
 
-    site->log(site->log_arg, "%s: %s; it comes whole", p->path, what);
+    site->log(site->log_arg, "%s: %s; the whole file is downloaded", p->path, what);
 }
 
 /* --- putting it together --- */
@@ -624,7 +629,7 @@ static void finish(struct patching *p)
     delta_learn(&t->g->delta, p->class, p->patch.here_bytes, t->size);
     site->log(site->log_arg,
               "%s: %" PRIu64 " of %" PRIu64
-              " bytes were here in the former version, the list cost %" PRIu64,
+              " bytes came from the previous version, the chunk list cost %" PRIu64,
               p->path, p->copied, t->size, p->list_bytes);
     download_done(t, 0);
 }
@@ -638,7 +643,7 @@ static int copy_some(struct patching *p, const struct stretch *s)
 
     if (rc != 0) {
         patching_give_up(t->g, &t->digest);
-        return err_set(&t->why, E_AGAIN, "the former version cannot be read here");
+        return err_set(&t->why, E_AGAIN, "the previous version cannot be read from the store");
     }
     rc = t->ev.on_copy(t->arg, slice_of(p->room, n));
     if (rc < 0) {
@@ -709,7 +714,7 @@ static void patching_begin(struct patching *p, struct slice former)
     int rc = pieces_decode(former, &have, NULL);
 
     if (rc != 0) {
-        say(p, "the former version's list does not read");
+        say(p, "the chunk list of the previous version cannot be parsed");
         take_whole(t);
         return;
     }
@@ -718,7 +723,7 @@ static void patching_begin(struct patching *p, struct slice former)
     pieces_free(&p->want);
     if (!patch_pays(&p->patch, p->list_bytes)) {
         delta_learn(&t->g->delta, p->class, p->patch.here_bytes, t->size);
-        say(p, "too little of it was in the former version");
+        say(p, "too little of it is in the previous version");
         take_whole(t);
         return;
     }
@@ -785,7 +790,7 @@ static void on_list(struct query *a, int rc)
     t->beside += a->body.n;
     rc = rc != 0 ? rc : pieces_decode(buf_slice(&a->body), &p->want, &why);
     if (rc == 0 && (p->want.size_bytes != t->size || !digest_eq(&p->want.whole, &t->digest))) {
-        rc = err_set(&why, E_PROTOCOL, "the core gave another file's list");
+        rc = err_set(&why, E_PROTOCOL, "the core sent the chunk list of another file");
     }
     query_free(&p->ask);
     if (rc == 0) {
@@ -842,17 +847,17 @@ static int on_head(void *arg, const struct origin_head *h)
     int rc = 0;
 
     if (h->status == 404 || h->status == 410) {
-        return err_set(&t->why, E_NOTFOUND, "the core has let go of it");
+        return err_set(&t->why, E_NOTFOUND, "the core no longer has it");
     }
     if (h->status != 200 && h->status != 206) {
         return upstream_refused(h->status, &t->why);
     }
     if (total != LENGTH_UNKNOWN && total != t->size) {
-        return err_set(&t->why, E_CORRUPT, "the core has it with another size than its tree says");
+        return err_set(&t->why, E_CORRUPT, "the core has a size for it that differs from its tree");
     }
     if (t->patching != NULL && h->status != 206) {
         patching_give_up(t->g, &t->digest);
-        return err_set(&t->why, E_AGAIN, "the core gives no ranges");
+        return err_set(&t->why, E_AGAIN, "the core does not support range requests");
     }
     if (t->patching == NULL) {
         t->got = h->status == 206 ? t->got : 0;
@@ -867,7 +872,7 @@ static int on_body(void *arg, struct slice bytes)
     int rc;
 
     if (bytes.n > t->end - t->got) {
-        return err_set(&t->why, E_CORRUPT, "the core sends more of it than its tree says");
+        return err_set(&t->why, E_CORRUPT, "the core sent more bytes than it has in the tree");
     }
     t->got += bytes.n;
     rc = t->ev.on_body(t->arg, bytes);
@@ -887,7 +892,7 @@ static void on_done(void *arg, int rc, const struct err *why)
     } else if (rc != 0 && why != NULL) {
         t->why = *why;
     } else if (rc == 0 && t->got != t->end) {
-        rc = err_set(&t->why, E_NETWORK, "the answer was cut after %llu bytes",
+        rc = err_set(&t->why, E_NETWORK, "the response broke off after %llu bytes",
                      (unsigned long long)t->got);
     }
     if (rc == 0 && t->patching != NULL) {

@@ -33,13 +33,14 @@ int upstream_refused(int status, struct err *e)
     case 401:
     case 403:
     case 407:
-        return err_set(e, E_DENIED, "the core answers %d: it wants a token that may read the tree",
+        return err_set(e, E_DENIED, "the core answers %d: a token that may read the tree is needed",
                        status);
     case 404:
     case 410:
-        return err_set(e, E_NOTFOUND,
-                       "the core answers %d: no mirrord, or no such tree is published there",
-                       status);
+        return err_set(
+            e, E_NOTFOUND,
+            "the core answers %d: it is not a mirrord, or this tree is not published there",
+            status);
     case 429:
     case 503:
         return err_set(e, E_BUSY, "the core answers %d", status);
@@ -60,7 +61,7 @@ static int query_on_head(void *arg, const struct origin_head *h)
         return upstream_refused(h->status, &a->why);
     }
     if (h->content_length != LENGTH_UNKNOWN && h->content_length > a->body.max) {
-        return err_set(&a->why, E_TOOBIG, "a document of %llu bytes",
+        return err_set(&a->why, E_TOOBIG, "the core's response is too large: %llu bytes",
                        (unsigned long long)h->content_length);
     }
     return 0;
@@ -74,7 +75,7 @@ static int on_body(void *arg, struct slice bytes)
     g->wire_bytes += bytes.n;
     buf_adds(&a->body, bytes);
     if (a->body.rc != 0 || g->wire_bytes > g->site->list_bytes_max) {
-        return err_set(&a->why, E_TOOBIG, "the core's tree is larger than it may be");
+        return err_set(&a->why, E_TOOBIG, "the core's tree is larger than the limit");
     }
     return 0;
 }
@@ -268,7 +269,7 @@ static int check(const struct walk *w, const struct inner *parent, size_t index,
     }
     return good ? 0
                 : err_set(e, E_PROTOCOL,
-                          "the core's tree has a node that is not what is said of it");
+                          "the core's tree has a node that does not match its parent or head");
 }
 
 /* --- what it holds --- */
@@ -368,8 +369,8 @@ static void end(struct walk *w, int rc, struct err *why)
     }
     digest_format(&w->g->head.root, hex);
     w->g->site->log(w->g->site->log_arg,
-                    "tree %.12s, v%" PRIu64 " of the core: %" PRIu64 " nodes came, %" PRIu64
-                    " were here; %" PRIu64 " bytes",
+                    "tree %.12s, v%" PRIu64 " of the core: %" PRIu64
+                    " nodes were downloaded, %" PRIu64 " were already here; %" PRIu64 " bytes",
                     hex, w->g->head.seq, w->came, w->here, w->g->wire_bytes);
     upstream_listed(w->g, rc, why);
 }
@@ -419,7 +420,7 @@ static void on_node(struct query *a, int rc)
     struct err why = a->why;
 
     if (rc == E_NOTFOUND) {
-        rc = err_set(&why, E_CHANGED, "the core let go of that snapshot while it was read");
+        rc = err_set(&why, E_CHANGED, "the core removed the snapshot while it was being read");
     } else if (rc == 0) {
         rc = take_node(w, c, &why);
     }
@@ -481,7 +482,7 @@ static int visit(struct walk *w, struct inner *parent, size_t index, struct err 
         return accept_node(w, parent, index, &n, e);
     }
     if (rc != E_CORRUPT) { /* of an absent one too, and a damaged one is mended */
-        return err_set(e, rc, "a node's row cannot be read");
+        return err_set(e, rc, "the row of a node cannot be read");
     }
     fetch_node(w, parent, index);
     return 0;
@@ -588,8 +589,8 @@ static int split(struct upstream *g, struct err *e)
     }
     if (path.n == 0 || u.query.p != NULL) {
         return err_set(e, E_CONFIG,
-                       "a mirrord's URL names its repo (and the tree of a hosted one), as in "
-                       "http://core:8080/debian/");
+                       "the URL of a mirrord needs the name of its repo (and the tree of a "
+                       "hosted one), as in http://core:8080/debian/");
     }
     url_write_origin(&u, &b);
     g->upstream = mem_strdup(buf_cstr(&b));
@@ -640,7 +641,7 @@ static int upstream_open(const struct engine_site *site, const struct engine_eve
     int rc;
 
     if (site->origin == NULL) {
-        return err_set(e, E_CONFIG, "a mirrord is reached by http or https");
+        return err_set(e, E_CONFIG, "the URL of a mirrord begins with http:// or https://");
     }
     g = NEW(struct upstream);
     g->ops = &engine_mirrord;
@@ -678,7 +679,9 @@ static int take_head(struct upstream *g, const struct query *a, struct err *e)
     int rc = sync_head_read(buf_slice(&a->body), &g->head, e);
 
     if (rc == 0 && g->head.entries > g->site->entries_max) {
-        rc = err_set(e, E_TOOBIG, "the core's tree has %" PRIu64 " entries, more than max_entries",
+        rc = err_set(e, E_TOOBIG,
+                     "the core's tree has %" PRIu64
+                     " entries, more than max_entries allows; raise it",
                      g->head.entries);
     }
     g->has_head = rc == 0;

@@ -18,14 +18,16 @@ int sync_head_read(struct slice json, struct snap *out, struct err *e)
 
     *out = (struct snap){0};
     if (doc == NULL || !jread_u64(doc, "version", &version)) {
-        rc = err_set(e, E_PROTOCOL, "its head is none of a mirrord");
+        rc = err_set(e, E_PROTOCOL, "its head is not that of a mirrord");
     } else if (version != SYNC_WIRE_VERSION) {
-        rc = err_set(e, E_UNSUPPORTED, "its heads are of version %llu, we know %d",
+        rc = err_set(e, E_UNSUPPORTED,
+                     "its head has version %llu, but only version %d is supported; upgrade "
+                     "the older mirrord",
                      (unsigned long long)version, SYNC_WIRE_VERSION);
     } else if (!jread_u64(doc, "seq", &out->seq) || !jread_u64(doc, "time", &out->created_unix_s) ||
                !jread_u64(doc, "entries", &out->entries) || !jread_u64(doc, "bytes", &out->bytes) ||
                !digest_parse(jread_text(doc, "root"), &out->root)) {
-        rc = err_set(e, E_PROTOCOL, "its head does not read");
+        rc = err_set(e, E_PROTOCOL, "its head cannot be parsed");
     }
     json_decref(doc);
     return rc;
@@ -49,10 +51,10 @@ int sync_node_unpack(struct slice frame, struct buf *out, struct err *e)
     char *p;
 
     if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR) {
-        return err_set(e, E_PROTOCOL, "a node came in no frame of zstd, or in one without a size");
+        return err_set(e, E_PROTOCOL, "a node is not in a zstd frame, or its frame has no size");
     }
     if (size > NODE_BYTES_MAX) {
-        return err_set(e, E_TOOBIG, "a node of %llu bytes", size);
+        return err_set(e, E_TOOBIG, "a node is too large: %llu bytes", size);
     }
     p = mem_new((size_t)size + 1);
     n = ZSTD_decompress(p, (size_t)size, frame.p, frame.n);
@@ -60,6 +62,7 @@ int sync_node_unpack(struct slice frame, struct buf *out, struct err *e)
         buf_add(out, p, n);
     }
     free(p);
-    return ZSTD_isError(n) || n != size ? err_set(e, E_PROTOCOL, "a node's frame is damaged")
-                                        : out->rc;
+    return ZSTD_isError(n) || n != size
+               ? err_set(e, E_PROTOCOL, "the zstd frame of a node is damaged")
+               : out->rc;
 }

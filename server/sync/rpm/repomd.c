@@ -57,7 +57,8 @@ static void XMLCALL xml_on_open(void *arg, const XML_Char *name, const XML_Char 
     }
     buf_clear(&x->text);
     if (++x->depth > DEPTH_MAX) {
-        xml_stop(x, err_set(x->e, E_TOOBIG, "the index nests deeper than %d", DEPTH_MAX));
+        xml_stop(
+            x, err_set(x->e, E_TOOBIG, "the index is nested more than %d levels deep", DEPTH_MAX));
         return;
     }
     rc = x->ev.on_open(x->ev.arg, x->depth, bare(name), attributes, x->e);
@@ -98,7 +99,7 @@ static void XMLCALL xml_on_doctype(void *arg, const XML_Char *name, const XML_Ch
     (void)system;
     (void)public_id;
     (void)internal;
-    xml_stop(x, err_set(x->e, E_INVALID, "the index has a document type, which none needs"));
+    xml_stop(x, err_set(x->e, E_INVALID, "the index has a document type, which is not allowed"));
 }
 
 static struct xml *xml_open(const struct xml_events *ev)
@@ -122,7 +123,7 @@ static int xml_verdict(struct xml *x, enum XML_Status status, struct err *e)
         return x->rc;
     }
     return status == XML_STATUS_OK ? 0
-                                   : err_set(e, E_INVALID, "the index is no XML: %s",
+                                   : err_set(e, E_INVALID, "the index is not XML: %s",
                                              XML_ErrorString(XML_GetErrorCode(x->p)));
 }
 
@@ -200,16 +201,16 @@ static int location(const char **attributes, struct slice *path, struct err *e)
 
     if (xml_attribute(attributes, "xml:base") != NULL) {
         return err_set(e, E_UNSUPPORTED,
-                       "it names a file of another place (xml:base), where no mirror of this tree "
-                       "can have it");
+                       "it lists a file at another location (xml:base), which a mirror of this "
+                       "tree cannot contain");
     }
     *path = slice_str(href != NULL ? href : "");
     while (slice_starts(*path, SLICE("./"))) {
         *path = slice_from(*path, 2);
     }
-    return tree_path_valid(*path) ? 0
-                                  : err_set(e, E_INVALID, "it names a path that cannot be: %.80s",
-                                            href != NULL ? href : "");
+    return tree_path_valid(*path)
+               ? 0
+               : err_set(e, E_INVALID, "it lists an invalid path: %.80s", href != NULL ? href : "");
 }
 
 static int digest_of_text(const char *kind, struct slice text, struct sum *out, struct err *e)
@@ -218,8 +219,8 @@ static int digest_of_text(const char *kind, struct slice text, struct sum *out, 
         return 0;
     }
     return out->kind == SUM_NONE
-               ? err_set(e, E_UNSUPPORTED, "its digests are \"%s\", which is not known here", kind)
-               : err_set(e, E_INVALID, "it has a digest that is none");
+               ? err_set(e, E_UNSUPPORTED, "its digests are \"%s\", which is not supported", kind)
+               : err_set(e, E_INVALID, "it has an invalid digest");
 }
 
 static int open_data(struct reader *x, const char **attributes, struct err *e)
@@ -228,7 +229,7 @@ static int open_data(struct reader *x, const char **attributes, struct err *e)
     const char *type = xml_attribute(attributes, "type");
 
     if (r->count == DATA_MAX) {
-        return err_set(e, E_TOOBIG, "repomd.xml names more than %d indexes", DATA_MAX);
+        return err_set(e, E_TOOBIG, "repomd.xml lists more than %d indexes", DATA_MAX);
     }
     if (r->count == r->room) {
         r->room = r->room != 0 ? 2 * r->room : 16;
@@ -274,10 +275,10 @@ static int on_end(void *arg, unsigned depth, const char *name, struct slice text
     }
     if (depth == 3 && x->at != NULL && strcmp(name, "size") == 0 &&
         !slice_u64(slice_trim(text), &x->at->size_bytes)) {
-        return err_set(e, E_INVALID, "repomd.xml has a size that is none");
+        return err_set(e, E_INVALID, "repomd.xml has an invalid size");
     }
     if (depth == 2 && x->at != NULL && (x->at->path.n == 0 || x->at->sum.kind == SUM_NONE)) {
-        return err_set(e, E_INVALID, "repomd.xml names an index without its place or digest");
+        return err_set(e, E_INVALID, "repomd.xml lists an index without a location or digest");
     }
     return 0;
 }
@@ -293,7 +294,7 @@ int repomd_read(struct slice bytes, struct repomd *out, struct err *e)
     rc = xml_feed(p, bytes, e);
     rc = rc != 0 ? rc : xml_finish(p, e);
     if (rc == 0 && repomd_find(out, "primary") == NULL) {
-        rc = err_set(e, E_INVALID, "repomd.xml names no primary index");
+        rc = err_set(e, E_INVALID, "repomd.xml does not list a primary index");
     }
     xml_close(&p);
     if (rc != 0) {
@@ -355,7 +356,7 @@ static int primary_on_open(void *arg, unsigned depth, const char *name, const ch
     } else if (strcmp(name, "size") == 0) {
         size = xml_attribute(attributes, "package");
         if (size == NULL || !slice_u64(slice_str(size), &p->size_bytes)) {
-            return err_set(e, E_INVALID, "a package's size is none");
+            return err_set(e, E_INVALID, "a package has an invalid size");
         }
     } else if (strcmp(name, "location") == 0) {
         rc = location(attributes, &path, e);
@@ -382,7 +383,7 @@ static int primary_on_end(void *arg, unsigned depth, const char *name, struct sl
     }
     p->package = false;
     if (p->path.n == 0 || p->sum.kind == SUM_NONE || p->size_bytes == UINT64_MAX) {
-        return err_set(e, E_INVALID, "it names a package without its place, size or digest");
+        return err_set(e, E_INVALID, "it lists a package without a location, size or digest");
     }
     return p->ev.on_file(p->ev.arg, p->path, p->size_bytes, &p->sum, e);
 }
@@ -406,7 +407,9 @@ int primary_finish(struct primary *p, struct err *e)
 {
     int rc = xml_finish(p->xml, e);
 
-    return rc != 0 || p->root ? rc : err_set(e, E_INVALID, "primary.xml is none");
+    return rc != 0 || p->root
+               ? rc
+               : err_set(e, E_INVALID, "this is not a primary.xml: its root is not <metadata>");
 }
 
 void primary_close(struct primary **pp)

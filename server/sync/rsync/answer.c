@@ -14,7 +14,7 @@ static int settle(const struct get *g, struct slice *in, int event, struct err *
         return ANSWER_MORE;
     }
     if (g->rc != 0) {
-        return err_set(e, E_PROTOCOL, "the peer's answer has numbers that cannot be");
+        return err_set(e, E_PROTOCOL, "the peer's response has an invalid number");
     }
     *in = slice_of(g->p, g->n);
     return event;
@@ -34,8 +34,8 @@ static int at_index(struct answer_reader *a, struct slice *in, struct err *e)
     }
     flags = get_short(&g);
     if (g.rc == 0 && (index < 0 || (flags & ITEM_TRANSFER) == 0)) {
-        return err_set(e, E_PROTOCOL, "the peer answers with index %d, flags 0x%x", (int)index,
-                       (unsigned)flags);
+        return err_set(e, E_PROTOCOL, "the peer's response has an invalid index or flags: %d, 0x%x",
+                       (int)index, (unsigned)flags);
     }
     if (g.rc == 0 && (flags & ITEM_BASIS_FOLLOWS) != 0) {
         get_byte(&g);
@@ -64,8 +64,8 @@ static int at_token(struct answer_reader *a, struct slice *in, struct err *e)
     int event;
 
     if (g.rc == 0 && token < 0 && ~(uint32_t)token >= a->head.count) {
-        return err_set(e, E_PROTOCOL, "the peer names block %u of %u", (unsigned)~(uint32_t)token,
-                       (unsigned)a->head.count);
+        return err_set(e, E_PROTOCOL, "the peer refers to block %u, but there are only %u",
+                       (unsigned)~(uint32_t)token, (unsigned)a->head.count);
     }
     event = settle(&g, in, token < 0 ? ANSWER_BLOCK : ANSWER_LITERAL, e);
     if (event == ANSWER_MORE || event < 0) {

@@ -61,7 +61,8 @@ static int tell_entry(struct engine *g, const struct file_list *l, uint32_t inde
     }
     if (list_type(en) == LIST_OTHER || !tree_path_valid(s.path)) {
         g->left_out++;
-        g->site.log(g->site.log_arg, "left out, neither file nor folder nor link: " SLICE_FMT,
+        g->site.log(g->site.log_arg,
+                    "left out: not a file, folder or link, or an invalid path: " SLICE_FMT,
                     SLICE_ARG(s.path));
         return 0;
     }
@@ -125,7 +126,7 @@ static int rsync_on_list(void *arg, struct file_list *l)
     g->listed = true;
     if (rc != 0) {
         g->broken = true;
-        err_set(&e, rc, "the list was given up");
+        err_set(&e, rc, "an entry of the list was rejected");
         g->ev.on_listed(g->arg, rc, &e, NULL);
         return rc;
     }
@@ -355,15 +356,15 @@ static int rsync_on_end(void *arg, int32_t index, bool good)
     if (good || t->cancelled) {
         done(t, 0, NULL);
     } else {
-        g->site.log(g->site.log_arg, "the digest of entry %d does not hold%s", (int)index,
-                    again ? ", asked for again" : "");
+        g->site.log(g->site.log_arg, "the digest of entry %d does not match%s", (int)index,
+                    again ? "; it is requested again" : "");
         if (again) {
             t->attempt = t->attempt == TRY_DELTA ? TRY_FULL : TRY_LAST;
             list_remove(&t->node);
             list_push_front(&g->waiting, &t->node);
             t->in_flight = false;
         } else {
-            done(t, err_set(&e, E_CORRUPT, "the peer's digest does not hold"), &e);
+            done(t, err_set(&e, E_CORRUPT, "its digest does not match the peer's"), &e);
         }
     }
     if (!g->closed) {
@@ -380,7 +381,7 @@ static void rsync_on_missing(void *arg, int32_t index)
     LIST_EACH (&g->in_flight, it) {
         struct download *t = LIST_ITEM(it, struct download, node);
         if (t->index == index) {
-            done(t, err_set(&e, E_NOTFOUND, "the peer cannot read it any more"), &e);
+            done(t, err_set(&e, E_NOTFOUND, "the peer can no longer read it"), &e);
             break;
         }
     }
@@ -507,7 +508,7 @@ static void probe_ended(struct engine *g)
 static void rsync_ended(struct engine *g, int rc, const struct err *why)
 {
     if (g->probing && !g->closed) {
-        g->site.log(g->site.log_arg, "the probe came to nothing: %s", why->text);
+        g->site.log(g->site.log_arg, "the probe failed: %s", why->text);
         g->early.code = 0;
         probe_ended(g);
         return;
@@ -545,7 +546,7 @@ static void on_text(void *arg, bool error, struct slice text)
 {
     struct engine *g = arg;
 
-    g->site.log(g->site.log_arg, "%s: " SLICE_FMT, error ? "the peer complains" : "the peer says",
+    g->site.log(g->site.log_arg, "%s: " SLICE_FMT, error ? "the peer reports" : "the peer says",
                 SLICE_ARG(slice_first(text, text.n < 400 ? text.n : 400)));
 }
 

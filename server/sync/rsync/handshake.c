@@ -102,10 +102,10 @@ static int on_versions(struct handshake *g, struct slice line, struct err *e)
                        SLICE_ARG(slice_first(line, line.n < 80 ? line.n : 80)));
     }
     if (theirs < HANDSHAKE_VERSION_LEAST) {
-        return err_set(e, E_UNSUPPORTED,
-                       "the peer speaks version %u of rsync's protocol, we need %d (rsync 3.0 or "
-                       "later)",
-                       theirs, HANDSHAKE_VERSION_LEAST);
+        return err_set(
+            e, E_UNSUPPORTED,
+            "the peer speaks version %u of rsync's protocol, but %d (rsync 3.0) or later is needed",
+            theirs, HANDSHAKE_VERSION_LEAST);
     }
     g->version = theirs < g->offer ? theirs : g->offer;
     g->versions = true;
@@ -118,12 +118,15 @@ static int on_versions(struct handshake *g, struct slice line, struct err *e)
 static int on_challenge(struct handshake *g, struct slice challenge, struct err *e)
 {
     if (g->password.p == NULL || g->user.n == 0) {
-        return err_set(e, E_DENIED, "the module wants a user and a password (user, password_file)");
+        return err_set(e, E_DENIED,
+                       "the module needs a user and a password; set user and password_file");
     }
     buf_adds(&g->out, g->user);
     buf_byte(&g->out, ' ');
     if (!handshake_answer(buf_slice(&g->digests), g->password, challenge, &g->out)) {
-        return err_set(e, E_UNSUPPORTED, "the peer takes passwords by " SLICE_FMT " alone",
+        return err_set(e, E_UNSUPPORTED,
+                       "the peer supports only " SLICE_FMT
+                       " for passwords, which is not supported here",
                        SLICE_ARG(buf_slice(&g->digests)));
     }
     buf_byte(&g->out, '\n');
@@ -170,13 +173,13 @@ static int on_line(struct handshake *g, struct slice line, struct err *e)
         return on_challenge(g, slice_from(line, strlen("@RSYNCD: AUTHREQD ")), e);
     }
     if (slice_starts(line, SLICE("@RSYNCD:"))) {
-        return err_set(e, E_PROTOCOL, "the peer ended the greeting: '" SLICE_FMT "'",
+        return err_set(e, E_PROTOCOL, "the peer ended the handshake: '" SLICE_FMT "'",
                        SLICE_ARG(slice_first(line, line.n < 80 ? line.n : 80)));
     }
     buf_adds(&g->motd, line);
     buf_byte(&g->motd, '\n');
     if (g->motd.rc != 0) {
-        return err_set(e, E_TOOBIG, "the peer's message of the day has no end");
+        return err_set(e, E_TOOBIG, "the peer's message of the day is too long");
     }
     return 0;
 }
@@ -192,7 +195,7 @@ int handshake_feed(struct handshake *g, struct slice *in, struct err *e)
         buf_add(&g->line, in->p, n);
         *in = slice_from(*in, end >= 0 ? n + 1 : n);
         if (g->line.rc != 0) {
-            return err_set(e, E_TOOBIG, "the peer's line has no end");
+            return err_set(e, E_TOOBIG, "the peer sent a line that is too long");
         }
         if (end < 0) {
             return 0;

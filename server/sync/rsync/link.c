@@ -238,7 +238,7 @@ static bool send_all(struct link *l)
             break;
         }
         if (sent < 0) {
-            fail(l, E_NETWORK, "the peer takes nothing any more");
+            fail(l, E_NETWORK, "the connection was lost while sending");
             return false;
         }
         buf_drop(out, (size_t)sent);
@@ -263,7 +263,7 @@ static bool read_all(struct link *l)
             return false;
         }
         if (got < 0) {
-            fail(l, E_NETWORK, "the connection broke");
+            fail(l, E_NETWORK, "the connection was lost");
             return false;
         }
         l->moved_ms = clock_now_ms();
@@ -343,7 +343,7 @@ static void begin_tls(struct link *l)
     CHECK(l->ssl != NULL && SSL_set_fd(l->ssl, l->fd) == 1);
     SSL_set_tlsext_host_name(l->ssl, l->host);
     if (SSL_set1_host(l->ssl, l->host) != 1 && l->host[0] != '\0') {
-        fail(l, E_NETWORK, "its name cannot be checked");
+        fail(l, E_NETWORK, "the host name is invalid, so the certificate cannot be checked");
         return;
     }
     X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(l->ssl), l->host); /* when it is an address */
@@ -400,14 +400,14 @@ static void tick(struct link *l, uint64_t now)
 {
     if (l->state < LINK_OPEN) {
         if (now - l->began_ms > l->connect_ms) {
-            fail(l, E_TIMEOUT, "no connection in time");
+            fail(l, E_TIMEOUT, "the connection was not established in time");
         }
         return;
     }
     if (l->paused) {
         l->moved_ms = now;
     } else if (now - l->moved_ms > l->stall_ms) {
-        fail(l, E_TIMEOUT, "the peer says nothing any more");
+        fail(l, E_TIMEOUT, "the peer stopped sending");
         return;
     }
     if (l->keep_alive_ms != 0 && now - l->sent_ms > l->keep_alive_ms) {
@@ -440,7 +440,7 @@ static int make_context(struct link *l, const char *ca_file, struct err *e)
         CHECK(SSL_CTX_set_default_verify_paths(l->ctx) == 1);
     } else if (SSL_CTX_load_verify_locations(l->ctx, ca_file, NULL) != 1) {
         ERR_clear_error();
-        return err_set(e, E_CONFIG, "%s: no certificates in it", ca_file);
+        return err_set(e, E_CONFIG, "%s: no certificates could be read from it", ca_file);
     }
     return 0;
 }
@@ -453,7 +453,7 @@ int link_open(const struct link_settings *set, const struct link_site *site,
     int rc = 0;
 
     if (set->host.n == 0 || set->host.n > DIAL_HOST_MAX) {
-        return err_set(e, E_INVALID, "a host name of %zu bytes", set->host.n);
+        return err_set(e, E_INVALID, "invalid host name of %zu bytes", set->host.n);
     }
     l = NEW(struct link);
     l->site = *site;

@@ -233,7 +233,8 @@ static int take_name(struct get *t, const struct file_list *l, struct arriving *
         return 0;
     }
     if (a->shared > l->last_n || n > LIST_PATH_MAX || a->shared + n > LIST_PATH_MAX) {
-        return err_set(e, E_PROTOCOL, "the peer's list has a name of %zu bytes", a->shared + n);
+        return err_set(e, E_PROTOCOL, "the peer's list has an invalid name of %zu bytes",
+                       a->shared + n);
     }
     a->rest = get_bytes(t, n);
     return 0;
@@ -250,7 +251,8 @@ static int take_leader(struct get *t, const struct file_list *l, struct arriving
         return 0;
     }
     if (a->leader < 0 || (uint32_t)a->leader >= l->count) {
-        return err_set(e, E_PROTOCOL, "the peer's list has a hard link to entry %d of %u",
+        return err_set(e, E_PROTOCOL,
+                       "the peer's list has a hard link to entry %d, but only %u entries so far",
                        (int)a->leader, (unsigned)l->count);
     }
     a->copy = true;
@@ -264,16 +266,16 @@ static int take_facts(struct get *t, const struct file_list *l, struct arriving 
     a->nsec = (a->flags & FLAG_NSEC) != 0 ? get_varint(t) : 0;
     a->mode = (a->flags & FLAG_SAME_MODE) != 0 ? l->last_mode : (uint32_t)get_int(t);
     if (t->rc == 0 && (a->size < 0 || a->nsec < 0 || a->nsec > 999999999 || a->mode > 0xffff)) {
-        return err_set(e, E_PROTOCOL, "the peer's list has a size, time or mode that cannot be");
+        return err_set(e, E_PROTOCOL, "the peer's list has an invalid size, time or mode");
     }
     if (t->rc == 0 && S_ISLNK(a->mode)) {
         size_t n = (size_t)(uint32_t)get_varint(t);
         if (t->rc == 0 && (n == 0 || n > LIST_PATH_MAX)) {
-            return err_set(e, E_PROTOCOL, "the peer's list has a link of %zu bytes", n);
+            return err_set(e, E_PROTOCOL, "the peer's list has an invalid link of %zu bytes", n);
         }
         a->target = get_bytes(t, n);
         if (t->rc == 0 && slice_find(a->target, '\0') >= 0) {
-            return err_set(e, E_PROTOCOL, "the peer's list has a link with a NUL");
+            return err_set(e, E_PROTOCOL, "the peer's list has a link that contains NUL");
         }
     }
     return 0;
@@ -302,8 +304,7 @@ static int refuse_name(struct slice path, struct err *e)
 {
     struct slice shown = slice_first(path, path.n < 120 ? path.n : 120);
 
-    return err_set(e, E_PROTOCOL,
-                   "the peer's list has a name that leads elsewhere: '" SLICE_FMT "'",
+    return err_set(e, E_PROTOCOL, "the peer's list has an invalid or unsafe path: '" SLICE_FMT "'",
                    SLICE_ARG(shown));
 }
 
@@ -427,7 +428,8 @@ static int one(struct file_list *l, struct slice *in, bool *end, struct err *e)
     a.flags = take_flags(&t, l->form, end, &l->io_error);
     if (t.rc == 0 && !*end) {
         if ((a.flags & ~(uint32_t)FLAG_ALL) != 0) {
-            return err_set(e, E_PROTOCOL, "the peer's list has flags 0x%x", (unsigned)a.flags);
+            return err_set(e, E_PROTOCOL, "the peer's list has unknown flags 0x%x",
+                           (unsigned)a.flags);
         }
         rc = take_name(&t, l, &a, e);
         rc = rc != 0 ? rc : take_leader(&t, l, &a, e);
@@ -440,7 +442,7 @@ static int one(struct file_list *l, struct slice *in, bool *end, struct err *e)
         return E_AGAIN;
     }
     if (t.rc != 0) {
-        return err_set(e, E_PROTOCOL, "the peer's list has a number that cannot be");
+        return err_set(e, E_PROTOCOL, "the peer's list has an invalid number");
     }
     *in = slice_of(t.p, t.n);
     return *end ? 0 : keep(l, &a, e);
@@ -690,7 +692,8 @@ int list_sort(struct file_list *l, struct err *e)
     CHECK(l->order == NULL);
     l->order = malloc(((size_t)l->count + 1) * sizeof *l->order);
     if (l->order == NULL) {
-        return err_set(e, E_TOOBIG, "no memory for a list of %u entries", (unsigned)l->count);
+        return err_set(e, E_TOOBIG, "not enough memory for a list of %u entries",
+                       (unsigned)l->count);
     }
     for (uint32_t i = 0; i < l->count; i++) {
         l->order[i] = i;

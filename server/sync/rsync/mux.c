@@ -27,14 +27,14 @@ static int begin(struct mux *m, struct err *e)
     size_t n = (size_t)le_get(m->head, 3);
 
     if (top < MUX_BASE || !known(top - MUX_BASE)) {
-        return err_set(e, E_PROTOCOL, "the peer sent a frame of kind %d, which there is not",
+        return err_set(e, E_PROTOCOL, "the peer sent a frame of unknown kind %d",
                        (int)top - MUX_BASE);
     }
     m->code = (enum mux_code)(top - MUX_BASE);
     m->left = n;
     m->reported = false;
     if (m->code != MUX_DATA && n > MUX_TEXT_MAX) {
-        return err_set(e, E_PROTOCOL, "the peer sent a message of %zu bytes", n);
+        return err_set(e, E_PROTOCOL, "the peer sent a message that is too long: %zu bytes", n);
     }
     buf_clear(&m->text);
     return 0;

@@ -112,7 +112,7 @@ static int read_abilities(struct negotiation *a, struct get *g, struct buf *out,
     }
     if ((compat & COMPAT_INC_RECURSE) != 0) {
         return err_set(e, E_PROTOCOL,
-                       "the peer wants to list piece by piece, which we did not offer");
+                       "the peer chose incremental recursion, which was not offered");
     }
     a->kind = CHECKSUM_MD5;
     if ((compat & COMPAT_VARINT) != 0) {
@@ -122,7 +122,9 @@ static int read_abilities(struct negotiation *a, struct get *g, struct buf *out,
         a->compat = compat; /* said: not again */
         theirs = get_vstring(g);
         if (g->rc == 0 && !checksum_agree(SLICE(CHECKSUM_OFFER), theirs, &a->kind)) {
-            return err_set(e, E_UNSUPPORTED, "the peer's checksums are '" SLICE_FMT "' alone",
+            return err_set(e, E_UNSUPPORTED,
+                           "the peer supports only the checksums '" SLICE_FMT
+                           "', which are not supported here",
                            SLICE_ARG(slice_first(theirs, theirs.n < 80 ? theirs.n : 80)));
         }
     }
@@ -141,7 +143,8 @@ static int feed_abilities(struct negotiation *a, struct slice *in, struct buf *o
         g = get_from(buf_slice(&a->carry));
         rc = read_abilities(a, &g, out, e);
         if (rc != 0 && rc != E_AGAIN) {
-            return g.rc == rc ? err_set(e, E_PROTOCOL, "the peer's abilities make no sense") : rc;
+            return g.rc == rc ? err_set(e, E_PROTOCOL, "the peer's capabilities cannot be parsed")
+                              : rc;
         }
         a->done = rc == 0;
     }
@@ -354,16 +357,16 @@ static const char *where(const struct pull *p)
 {
     switch (p->state) {
     case PULL_NEGOTIATION:
-        return "in its greeting";
+        return "in the handshake";
     case PULL_LIST:
         return "in the list";
     case PULL_ANSWERS:
         return p->answer.at == ANSWER_AT_INDEX ? "between files" : "in a file";
     case PULL_STATS:
     case PULL_GOODBYE:
-        return "at the goodbye";
+        return "at the end of the session";
     case PULL_DONE:
-        return "after the goodbye";
+        return "after the session";
     }
     return "";
 }
@@ -427,7 +430,7 @@ static int feed_list(struct pull *p, struct slice *in, struct err *e)
     p->count = list_count(p->list);
     rc = p->ev.on_list(p->arg, p->list);
     list_free(&p->list);
-    return rc != 0 ? err_set(e, rc, "the list was refused") : 0;
+    return rc != 0 ? err_set(e, rc, "the list was rejected") : 0;
 }
 
 static void try_end(struct pull *p)
@@ -441,7 +444,7 @@ static void try_end(struct pull *p)
 static int on_phase(struct pull *p, struct err *e)
 {
     if (!p->ended) {
-        return err_set(e, E_PROTOCOL, "the peer ends a phase that is not over");
+        return err_set(e, E_PROTOCOL, "the peer ended a phase too early");
     }
     p->ending = p->ended = false;
     p->phase++;
@@ -459,7 +462,7 @@ static int on_phase(struct pull *p, struct err *e)
 static int on_begin(struct pull *p, struct err *e)
 {
     if (!in_flight_fits(&p->in_flight, p->answer.index, &p->answer.head)) {
-        return err_set(e, E_PROTOCOL, "the peer answers what was not asked (entry %d)",
+        return err_set(e, E_PROTOCOL, "the peer answered a request that was not sent (entry %d)",
                        (int)p->answer.index);
     }
     checksum_begin(&p->sum);
@@ -475,7 +478,7 @@ static int pass_bytes(struct pull *p, struct slice bytes, bool here, struct err 
     p->came_bytes += bytes.n;
     /* A file may have grown since it was listed; one without an end is an attack. */
     if (p->came_bytes / 2 > listed && p->came_bytes > (uint64_t)1 << 30) {
-        return err_set(e, E_PROTOCOL, "the peer's file does not end");
+        return err_set(e, E_PROTOCOL, "the peer's file is far larger than listed");
     }
     checksum_add(&p->sum, bytes);
     rc = p->ev.on_bytes(p->arg, bytes, here);
@@ -552,7 +555,7 @@ static int feed_stats(struct pull *p, struct slice *in, struct err *e)
         return E_AGAIN;
     }
     if (g.rc != 0) {
-        return err_set(e, E_PROTOCOL, "the peer's statistics make no sense");
+        return err_set(e, E_PROTOCOL, "the peer's statistics cannot be parsed");
     }
     *in = slice_of(g.p, g.n);
     put_index(&p->draft, &p->coding, INDEX_DONE);
@@ -567,7 +570,8 @@ static int feed_stats(struct pull *p, struct slice *in, struct err *e)
 static int feed_goodbye(struct pull *p, struct slice *in, struct err *e)
 {
     if (*in->p != 0) {
-        return err_set(e, E_PROTOCOL, "the peer says goodbye by %d", (int)(unsigned char)*in->p);
+        return err_set(e, E_PROTOCOL, "the peer ended the session with %d instead of 0",
+                       (int)(unsigned char)*in->p);
     }
     *in = slice_from(*in, 1);
     put_index(&p->draft, &p->coding, INDEX_DONE);
@@ -628,7 +632,7 @@ static int on_data(struct pull *p, struct slice data, struct err *e)
     } else {
         buf_adds(&p->carry, rest);
     }
-    return p->carry.rc != 0 ? err_set(e, E_PROTOCOL, "the peer's data makes no sense") : 0;
+    return p->carry.rc != 0 ? err_set(e, E_PROTOCOL, "the peer's data cannot be parsed") : 0;
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -645,7 +649,8 @@ static int on_no_send(struct pull *p, struct slice bytes, struct err *e)
         try_end(p);
         return 0;
     }
-    return err_set(e, E_PROTOCOL, "the peer refuses what was not asked (entry %d)", (int)index);
+    return err_set(e, E_PROTOCOL, "the peer refused a request that was not sent (entry %d)",
+                   (int)index);
 }
 
 static void keep_text(struct pull *p, bool error, struct slice text)
@@ -667,9 +672,9 @@ static int on_gave_up(struct pull *p, struct slice bytes, struct err *e)
     if (p->state == PULL_DONE) {
         return 0;
     }
-    return err_set(e, E_NETWORK, "the peer gave up %s (%d): %s", where(p),
+    return err_set(e, E_NETWORK, "the peer aborted %s (%d): %s", where(p),
                    g.rc == 0 ? (int)code : 0,
-                   p->last_error[0] != '\0' ? p->last_error : "it did not say why");
+                   p->last_error[0] != '\0' ? p->last_error : "it gave no reason");
 }
 
 static int on_message(struct pull *p, const struct mux_piece *m, struct err *e)

@@ -4,7 +4,7 @@
 
 static int refuse(struct slice url, const char *why, struct err *e)
 {
-    return err_set(e, E_INVALID, SLICE_FMT ": %s, want rsync://host[:port]/module/path/",
+    return err_set(e, E_INVALID, SLICE_FMT ": %s; write rsync://host[:port]/module/path/",
                    SLICE_ARG(slice_first(url, url.n < 120 ? url.n : 120)), why);
 }
 
@@ -47,10 +47,10 @@ int rsync_url_parse(struct slice url, struct rsync_url *out, struct err *e)
     } else if (slice_starts(url, SLICE("rsync://"))) {
         rest = slice_from(url, strlen("rsync://"));
     } else {
-        return refuse(url, "another scheme", e);
+        return refuse(url, "unknown scheme", e);
     }
     if (slice_find(url, '\n') >= 0 || slice_find(url, '\0') >= 0 || slice_find(url, '\r') >= 0) {
-        return refuse(url, "a control byte", e);
+        return refuse(url, "a control character in the URL", e);
     }
     if (!cut_host(slice_cut(&rest, '/'), out)) {
         return refuse(url, "no host", e);
@@ -62,7 +62,7 @@ int rsync_url_parse(struct slice url, struct rsync_url *out, struct err *e)
     }
     if (rest.n > 0 &&
         (!slice_ends(rest, SLICE("/")) || !list_name_valid(slice_first(rest, rest.n - 1)))) {
-        return refuse(url, "a path that is none", e);
+        return refuse(url, "invalid path", e);
     }
     return 0;
 }

@@ -134,7 +134,9 @@ static int prove(struct welcome *w, const struct session_site *site, struct slic
 
     if (rc == E_DENIED || rc == 0) {
         int named = rc == 0 ? gate_named(site->gate, user, &w->who, e) : 0;
-        return named != 0 ? err_set(e, E_DENIED, "no token has the user's name") : rc;
+        return named != 0
+                   ? err_set(e, E_DENIED, "no token has the user's name; see `mirrorctl token ls`")
+                   : rc;
     }
     log_error("rsync.users", "%s", e->text);
     return rc;

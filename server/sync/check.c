@@ -150,8 +150,10 @@ static int check_url(const struct sync_conf *c, const struct origin_settings *o,
         return err_set(e, E_CONFIG, "proxy: %.200s", why.text);
     }
     if (engine_find(c->engine, slice_str(url)) == NULL) {
-        return err_set(e, E_CONFIG, "no engine%s%.20s supports %.100s; see mirrord.conf(5)",
-                       c->engine != NULL ? " " : "", c->engine != NULL ? c->engine : "", url);
+        return err_set(e, E_CONFIG, "%s%.20s %s %.100s; see mirrord.conf(5)",
+                       c->engine != NULL ? "engine " : "no engine",
+                       c->engine != NULL ? c->engine : "",
+                       c->engine != NULL ? "does not support" : "supports", url);
     }
     return 0;
 }

@@ -702,7 +702,7 @@ static void fail_run(struct sync_run *r, int rc, const struct err *why)
     lock_take(&r->lock);
     r->look.outcome = rc == E_CANCELLED ? RUN_STOPPED : RUN_FAILED;
     snprintf(r->look.why, sizeof r->look.why, "%s%s",
-             rc == E_NOSPACE ? "no space left on this machine, free some: " : "",
+             rc == E_NOSPACE ? "no space left on this machine; free some: " : "",
              why->text[0] != '\0' ? why->text : err_plain(rc));
     make_plain(r->look.why);
     lock_drop(&r->lock);

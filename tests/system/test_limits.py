@@ -199,7 +199,7 @@ def test_no_more_threads(mirrord, origin):
         done = m.ctl("status", check=False)
         assert done.returncode == 75 and "no more threads" in done.stderr, done
         error = ask(lines[0], verb="sync.run", repo="x")["error"]
-        assert error["code"] == "E_BUSY" and error["text"].startswith('the run of "x" cannot begin, the system gives')
+        assert error["code"] == "E_BUSY" and error["text"].startswith('the run of "x" cannot start: the system allows')
         resource.prlimit(m.child.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         assert ask(lines[0], verb="sync.run", repo="x")["ok"]["run"] == 1
     assert ", serving, " in m.ctl("status", check=False).stdout  # what its run comes to does not matter here

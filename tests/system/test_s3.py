@@ -407,7 +407,7 @@ def test_upstream_check_asks_the_bucket(start, o):
     ('origin = "s3://b/" region = "eu west"', "region"),
     ('origin = "https://b.example/" region = "eu-west-1"', "no origin by s3"),
     ('origin = "https://b.example/" sync { upstreams = {"s3://b/"} }', "upstream by s3"),
-    ('origin = "s3://b/" sync { engine = http }', "no engine http"),
+    ('origin = "s3://b/" sync { engine = http }', "engine http does not support"),
     ('origin = "s3://b/" authorization = "file:{keys}"', "access_key:secret_key")])
 def test_settings_that_cannot_be(tmp_path, words, why):
     (tmp_path / "keys").write_text("topsecret\n")

@@ -159,9 +159,9 @@ def test_what_rsync_passes_over_is_not_published_from_before(far):
     ("echo 'me@far: Permission denied (publickey).' >&2; exit 255", "Permission denied (publickey)"),
     ("echo 'ssh: connect to host far port 22: Connection refused' >&2; exit 255", "refused"),
     ("echo 'sh: rsync: command not found' >&2; exit 127", "command not found"),
-    ("exit 0", "rsync ended with"),
-    ("head -c 100000 /dev/urandom; exit 0", "rsync ended with"),
-    ("yes 'a line of nonsense' | head -n 5000 >&2; exit 1", "rsync ended with"),
+    ("exit 0", "rsync exited with"),
+    ("head -c 100000 /dev/urandom; exit 0", "rsync exited with"),
+    ("yes 'a line of nonsense' | head -n 5000 >&2; exit 1", "rsync exited with"),
 ])
 def test_a_way_that_fails(far, first, words):
     m = far(first=first)

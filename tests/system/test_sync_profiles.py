@@ -155,7 +155,7 @@ def test_the_upstream_lacks_what_its_index_names(mirrord, o, kind):
     kept = {p: o.files[p] for p in new}
     o.rm(*new)
     failed = run(m, rc=69)
-    assert new[0].rsplit("/")[-1] in failed["why"] and "which is not there" in failed["why"] and "in all" in failed["why"]
+    assert new[0].rsplit("/")[-1] in failed["why"] and "which is missing" in failed["why"] and "in total" in failed["why"]
     assert failed["attempts"] == 2, "one more look, no more"
     check(m, old)
     o.files.update(kept)
@@ -253,7 +253,7 @@ def test_wheel_trees(mirrord, rsyncd_of):
     for path, data in good.items():
         assert m.get(f"/x/{quote(path)}").body == data
     d.write(wheels({"../../packages/a.whl": a, "../../packages/new.whl": b}))
-    assert "new.whl, which is not there" in run(m, rc=69)["why"]
+    assert "new.whl, which is missing" in run(m, rc=69)["why"]
     assert m.get("/x/simple/pkg/index.html").body == good["simple/pkg/index.html"]
     d.write({"packages/new.whl": a})
     assert "which has different content" in run(m, rc=69)["why"]
@@ -373,7 +373,7 @@ def test_listed_and_lacking(mirrord, o, kind):
     new = next(p for p in kind.packages if p not in before)
     data = o.files[new]
     o.rm(new)
-    assert f"{new.rsplit('/')[-1]}, which is not there" in run(m, rc=69)["why"]
+    assert f"{new.rsplit('/')[-1]}, which is missing" in run(m, rc=69)["why"]
     check(m, old)
     o.put(new, os.urandom(len(data[0])))
     failed = fail(m)

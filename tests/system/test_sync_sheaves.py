@@ -68,7 +68,7 @@ def test_a_core_that_knows_none(mirrord, core, way):
     edge = edge_of(mirrord, way)
     assert run(edge)["root"] == root(core)
     assert len(way.asked("/-/sync/none_")) == 1 and len(way.asked("/-/blob/")) == len(core.o.tree())
-    assert "one by one: asked for many at once, the core answers 405" in lines(edge)
+    assert "one by one: the core answers a batch request with 405" in lines(edge)
     clean(edge)
 
 

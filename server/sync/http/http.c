@@ -144,7 +144,8 @@ static int on_head(void *arg, const struct origin_head *h)
              : h->content_length != LENGTH_UNKNOWN ? h->content_length
                                                    : LENGTH_UNKNOWN;
     rc = t->ev.on_begin(t->arg, t->got, t->validator);
-    return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
+    return rc != 0 ? err_set(&t->why, rc, "canceled: the download cannot resume at this offset")
+                   : 0;
 }
 
 static int on_body(void *arg, struct slice bytes)
@@ -163,7 +164,7 @@ static int on_body(void *arg, struct slice bytes)
     if (rc == DOWNLOAD_PAUSE) {
         return ORIGIN_REQUEST_PAUSE;
     }
-    return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
+    return rc != 0 ? err_set(&t->why, rc, "canceled: the received bytes could not be stored") : 0;
 }
 
 /* An end that was not announced looks like a cut: the list's size tells. */
@@ -294,7 +295,7 @@ static void take_on_soon(evutil_socket_t fd, short what, void *arg)
     } else if (rc == 0) {
         made_done(t);
     } else {
-        err_set(&t->why, rc, "given up here");
+        err_set(&t->why, rc, "canceled: the received bytes could not be stored");
         t->ev.on_done(t->arg, rc, &t->why, NULL);
         download_free(t);
     }

@@ -243,7 +243,8 @@ static int begin_record(struct blob_batch *s)
     }
     rc = t != NULL ? t->ev.on_begin(t->arg, 0, slice_str(t->validator)) : 0;
     if (rc != 0) {
-        download_done(let_go(s), err_set(&t->why, rc, "given up here"));
+        download_done(let_go(s),
+                      err_set(&t->why, rc, "canceled: the download cannot resume at this offset"));
     }
     return 0;
 }
@@ -259,7 +260,8 @@ static int give(struct blob_batch *s, struct slice bytes)
         rc = t->ev.on_packed(t->arg, bytes, wire_bytes);
     }
     if (rc < 0) {
-        download_done(let_go(s), err_set(&t->why, rc, "given up here"));
+        download_done(let_go(s),
+                      err_set(&t->why, rc, "canceled: the received bytes could not be stored"));
         return 0;
     }
     return rc;
@@ -647,7 +649,7 @@ static int copy_some(struct patching *p, const struct stretch *s)
     }
     rc = t->ev.on_copy(t->arg, slice_of(p->room, n));
     if (rc < 0) {
-        return err_set(&t->why, rc, "given up here");
+        return err_set(&t->why, rc, "canceled: the received bytes could not be stored");
     }
     t->got += n;
     p->copied += n;
@@ -729,7 +731,8 @@ static void patching_begin(struct patching *p, struct slice former)
     }
     rc = t->ev.on_begin(t->arg, t->got, slice_str(t->validator));
     if (rc != 0) {
-        download_done(t, err_set(&t->why, rc, "given up here"));
+        download_done(t,
+                      err_set(&t->why, rc, "canceled: the download cannot resume at this offset"));
         return;
     }
     p->room = mem_new(COPY_BYTES);
@@ -863,7 +866,8 @@ static int on_head(void *arg, const struct origin_head *h)
         t->got = h->status == 206 ? t->got : 0;
         rc = t->ev.on_begin(t->arg, t->got, slice_str(t->validator));
     }
-    return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
+    return rc != 0 ? err_set(&t->why, rc, "canceled: the download cannot resume at this offset")
+                   : 0;
 }
 
 static int on_body(void *arg, struct slice bytes)
@@ -879,7 +883,7 @@ static int on_body(void *arg, struct slice bytes)
     if (rc == DOWNLOAD_PAUSE) {
         return ORIGIN_REQUEST_PAUSE;
     }
-    return rc != 0 ? err_set(&t->why, rc, "given up here") : 0;
+    return rc != 0 ? err_set(&t->why, rc, "canceled: the received bytes could not be stored") : 0;
 }
 
 static void on_done(void *arg, int rc, const struct err *why)

@@ -119,7 +119,8 @@ static int on_challenge(struct handshake *g, struct slice challenge, struct err 
 {
     if (g->password.p == NULL || g->user.n == 0) {
         return err_set(e, E_DENIED,
-                       "the module needs a user and a password; set user and password_file");
+                       "the module needs a user and a password; put user:password into the file "
+                       "of authorization");
     }
     buf_adds(&g->out, g->user);
     buf_byte(&g->out, ' ');

@@ -181,7 +181,7 @@ int closure_names(struct closure *x, struct slice index, struct slice path, uint
     index = tail(index, 48);
     path = tail(path, 72);
     snprintf(text, sizeof text, SLICE_FMT " names " SLICE_FMT ", which %s", SLICE_ARG(index),
-             SLICE_ARG(path), there ? "has different content" : "is missing");
+             SLICE_ARG(path), there ? "does not match" : "is missing");
     note(x, text, closure_name_of(path, NULL));
     return 0;
 }

@@ -126,7 +126,8 @@ static void raise_nofile(void)
     if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
         r.rlim_cur = r.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &r) == -1) {
-            log_warn("daemon.nofile", "cannot raise the limit of open files: %s", strerror(errno));
+            log_warn("daemon.nofile", "the limit of open files cannot be raised: %s",
+                     strerror(errno));
         }
     }
 }
@@ -232,7 +233,8 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
     }
     if (!store_was_clean(d->store)) {
         log_info("store.unclean",
-                 "the last run was cut off; `mirrorctl verify` removes what it left");
+                 "mirrord was not stopped cleanly last time; `mirrorctl verify` removes files "
+                 "that were left over");
     }
     moved_note(d->store, set, NULL);
     rc = pinned_branch_load(d->store, set, e);
@@ -532,8 +534,8 @@ int daemon_run(struct daemon *d, struct err *e)
     drain(d);
     return trouble.code == 0
                ? 0
-               : err_set(
-                     e, E_IO,
-                     "the store writes no rows until it is opened anew: start me again (%.300s)",
-                     trouble.text);
+               : err_set(e, E_IO,
+                         "the store cannot be written until it is opened again; restart mirrord "
+                         "(%.300s)",
+                         trouble.text);
 }

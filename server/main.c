@@ -29,16 +29,17 @@ const char *malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_deca
 static const char usage[] =
     "usage: mirrord [-c FILE] [-t | -T | --verify [--deep] [--repair]] [--json]\n"
     "\n"
-    "  -c, --config FILE   the configuration (default /etc/mirrord/mirrord.conf)\n"
-    "  -t, --test          test it and exit: 0, or 78 and what is wrong\n"
+    "  -c, --config FILE   the configuration file (default /etc/mirrord/mirrord.conf)\n"
+    "  -t, --test          test it and exit: with 0, or with 78 and a message\n"
     "  -T, --print         print the effective settings and exit\n"
-    "      --verify        check the store while no daemon runs: 0, or 65 when something is damaged\n"
+    "      --verify        check the store while no daemon runs; exits with 65 if it is damaged\n"
     "      --deep          with --verify: hash every blob again\n"
-    "      --repair        with --verify: drop rows that point nowhere, set damaged blobs aside\n"
+    "      --repair        with --verify: remove rows without a blob, set damaged blobs aside\n"
     "      --json          with -t and --verify: one JSON object on stdout\n"
     "      --version       print the version and exit\n"
     "\n"
-    "Runs in the foreground and logs to stderr. SIGHUP reloads the configuration, SIGUSR1 reopens the access log,\n"
+    "Runs in the foreground and logs to stderr. SIGHUP reloads the configuration, SIGUSR1 "
+    "reopens the access log,\n"
     "SIGTERM drains and stops. See mirrord(8), mirrord.conf(5), mirrorctl(1).\n";
 
 /* One JSON object, when it is asked for: {"ok": true, ...members} or {"ok": false, "error":
@@ -85,14 +86,14 @@ static int try_access_log(const char *path, const struct conf *c, const struct u
     int rc = file ? log_writer_try(c->access_log, &why) : 0;
 
     if (rc == E_NOTFOUND) {
-        buf_addf(warnings, "%s: warning: access_log = \"%s\", its folder is not there\n", path,
+        buf_addf(warnings, "%s: warning: access_log = \"%s\": its folder does not exist\n", path,
                  c->access_log);
         return 0;
     }
     return rc == 0 ? 0
                    : err_set(e, E_CONFIG,
-                             "%s: access_log = \"%s\", the user %s cannot write it (%s), give that "
-                             "user the folder, or name another",
+                             "%s: access_log = \"%s\": the user %s cannot write it (%s); give "
+                             "that user write access to the folder, or name another",
                              path, c->access_log, u->name, err_plain(rc));
 }
 
@@ -112,7 +113,7 @@ static int read_as_daemon(const char *path, struct conf **c, struct buf *warning
     rc = user_become(&u, e);
     if (rc == 0 && !installed && access(path, R_OK) == -1) {
         buf_addf(warnings,
-                 "%s: warning: tested as root, the user %s of %s cannot read this file itself\n",
+                 "%s: warning: tested as root, because the user %s of %s cannot read this file\n",
                  path, u.name, (*c)->store.state_dir);
         return 0;
     }
@@ -299,7 +300,7 @@ static int no_option(const struct option *options, const char *said)
     }
     word = slice_from(word, slice_starts(word, SLICE("--")) ? 2 : word.n);
     near = nearest_word(name, n, slice_cut(&word, '='));
-    fprintf(stderr, "mirrord: %s is no option; %s%s%s\n", said,
+    fprintf(stderr, "mirrord: unknown option %s; %s%s%s\n", said,
             near != NULL ? "did you mean --" : "mirrord --help lists the options",
             near != NULL ? near : "", near != NULL ? "?" : "");
     return 64;
@@ -355,7 +356,8 @@ int main(int argc, char **argv)
             what = opt;
             break;
         case ':':
-            fprintf(stderr, "mirrord: %s needs a value, write it behind\n", argv[optind - 1]);
+            fprintf(stderr, "mirrord: %s needs a value; write it after the option\n",
+                    argv[optind - 1]);
             return 64;
         default:
             return no_option(options, argv[optind - 1]);
@@ -363,11 +365,11 @@ int main(int argc, char **argv)
     }
     if ((deep || repair) &&
         what != OPT_VERIFY) { /* a daemon that starts instead looks as if it checked */
-        fprintf(stderr, "mirrord: %s goes with --verify\n", deep ? "--deep" : "--repair");
+        fprintf(stderr, "mirrord: %s is only for --verify\n", deep ? "--deep" : "--repair");
         return 64;
     }
     if (json && what != OPT_VERIFY && what != 't') {
-        fputs("mirrord: --json goes with -t or --verify\n", stderr);
+        fputs("mirrord: --json is only for -t and --verify\n", stderr);
         return 64;
     }
     if (optind != argc) {

@@ -142,8 +142,8 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
     rc = daemon_set_sync(d, fresh, e);
     if (rc != 0) {
         log_error("reload.sync", "%s", e->text); /* its runs stay as they were */
-        buf_addf(&news->warnings, "%ssyncs stay as they were: %s", news->warnings.n > 0 ? "\n" : "",
-                 e->text);
+        buf_addf(&news->warnings, "%sthe syncs keep their old settings: %s",
+                 news->warnings.n > 0 ? "\n" : "", e->text);
     }
     put_in_force(d, fresh);
     http_server_listen(d->http, &listeners); /* last: a new root may be a new repo */
@@ -168,7 +168,7 @@ int daemon_reload(struct daemon *d, struct reload_news *news, struct err *e)
                  buf_cstr(&listens));
         repo_set_release(&rs);
     } else {
-        log_error("reload.refused", "the old settings stay: %s", e->text);
+        log_error("reload.refused", "the old settings remain in force: %s", e->text);
     }
     notify_systemd("READY=1");
     lock_drop(&d->lifecycle->reloading);

@@ -62,8 +62,7 @@ uint64_t talk_number(const struct talk *t, const char *key, uint64_t absent)
 int talk_need(const struct talk *t, const char *key, struct slice *out, struct err *e)
 {
     *out = talk_text(t, key);
-    return out->n > 0 ? 0
-                      : err_set(e, E_USAGE, "%s is missing, the request needs it, give one", key);
+    return out->n > 0 ? 0 : err_set(e, E_USAGE, "the request has no %s; give one", key);
 }
 
 int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out, struct err *e)
@@ -74,7 +73,7 @@ int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out
     *rs = repo_set_hold(t->deps->repos);
     *out = rc == 0 ? repo_set_find(*rs, name) : NULL;
     if (rc == 0 && *out == NULL) {
-        rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\", see `mirrorctl repo ls`",
+        rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\"; see `mirrorctl repo ls`",
                      SLICE_ARG(name));
     }
     return rc;
@@ -172,7 +171,8 @@ int talk_take_fd(struct talk *t, int *fd, struct err *e)
     t->came = -1;
     return *fd != -1 ? 0
                      : err_set(e, E_USAGE,
-                               "no descriptor came with the request, it carries bytes in one");
+                               "the request came without the file descriptor that its bytes are "
+                               "in; send one with it");
 }
 
 void talk_give_fd(struct talk *t, int fd)
@@ -219,8 +219,8 @@ static int run_verb(struct talk *t, struct err *e)
         }
     }
     return err_set(e, E_UNSUPPORTED,
-                   "this daemon has no verb \"" SLICE_FMT "\", it may be of another version, see "
-                   "`mirrorctl --help`",
+                   "this daemon does not know \"" SLICE_FMT "\"; it may be of another version: "
+                   "compare `mirrord --version` with `mirrorctl --version`",
                    SLICE_ARG(verb));
 }
 
@@ -235,9 +235,9 @@ static void answer(struct talk *t, struct slice line)
     t->result = &result;
     rc = json_is_object(request)
              ? run_verb(t, &e)
-             : err_set(&e, E_USAGE, "the request is no JSON object on one line");
+             : err_set(&e, E_USAGE, "the request is not a JSON object on one line");
     if (rc == 0 && result.rc != 0) {
-        rc = err_set(&e, result.rc, "the answer is too big, ask for less");
+        rc = err_set(&e, result.rc, "the response is too large; ask for less");
     }
     while (rc != 0 && t->out->n > 0 && t->out->p[t->out->n - 1] != '\n') {
         t->out->n--; /* a row that it broke off in */
@@ -378,7 +378,7 @@ static void refuse(int fd, const char *why)
     struct buf out = BUF_INIT(1024);
     struct err e = {0};
 
-    err_set(&e, E_BUSY, "%s, try again", why);
+    err_set(&e, E_BUSY, "%s; try again", why);
     jwrite_open(&out, NULL, '{');
     jwrite_err(&out, "error", &e);
     buf_str(&out, "}\n");
@@ -392,7 +392,8 @@ static void slot(struct control *c, int fd)
     pthread_t thread;
 
     if (!admitted(fd)) {
-        log_warn("control.denied", "a client is neither root nor of our user or group");
+        log_warn("control.denied", "a client was disconnected: it runs neither as root nor as "
+                                   "the daemon's user or group");
         close(fd);
         return;
     }
@@ -407,12 +408,13 @@ static void slot(struct control *c, int fd)
     }
     lock_drop(&c->lock);
     if (cl == NULL) {
-        refuse(fd, "too many control clients, the daemon serves 16");
+        refuse(fd, "too many control clients are connected: the daemon serves 16 at a time");
         close(fd);
         return;
     }
     if (!thread_try("control-client", serve_client, cl, &thread)) {
-        refuse(fd, "a control client cannot be served, the system gives mirrord no more threads");
+        refuse(fd, "the control client cannot be served: the system gives mirrord no more "
+                   "threads");
         leave(cl);
         return;
     }
@@ -443,7 +445,10 @@ int control_open(const struct admin_deps *deps, const char *path, struct control
     int fd, rc;
 
     if (strlen(path) >= sizeof(at.sun_path)) {
-        return err_set(e, E_CONFIG, "%s: too long for a socket's path, set control_socket", path);
+        return err_set(e, E_CONFIG,
+                       "%s: the path is too long for a socket; set control_socket "
+                       "to a shorter one",
+                       path);
     }
     memcpy(at.sun_path, path, strlen(path));
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

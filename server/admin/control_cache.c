@@ -173,7 +173,7 @@ static int need_scope(struct talk *t, struct slice *scope, struct err *e)
     rs = repo_set_hold(t->deps->repos);
     if (repo_set_find(rs, slice_cut(&rest, '/')) == NULL) {
         rc = err_set(e, E_NOTFOUND,
-                     "\"" SLICE_FMT "\" begins with no repo's name, a scope is REPO or "
+                     "\"" SLICE_FMT "\" does not begin with the name of a repo; write REPO or "
                      "REPO/PREFIX, see `mirrorctl repo ls`",
                      SLICE_ARG(*scope));
     }
@@ -237,8 +237,8 @@ static int not_hosted(struct talk *t, struct slice scope, struct err *e)
 
     if (r != NULL && r->origin == NULL) {
         rc = err_set(e, E_USAGE,
-                     "\"" SLICE_FMT "\" is in a hosted repo, nothing there is a copy of an "
-                     "origin's, see `mirrorctl snapshot`, or DELETE it with a token",
+                     "\"" SLICE_FMT "\" is in a hosted repo, whose files have no origin to "
+                     "fetch them from again; see `mirrorctl snapshot`, or DELETE it with a token",
                      SLICE_ARG(scope));
     }
     repo_set_release(&rs);
@@ -276,8 +276,8 @@ int verb_cache_rm(struct talk *t, struct err *e)
     repo = slice_cut(&rest, '/');
     if (rest.n == 0 && !talk_flag(t, "all")) {
         return err_set(e, E_USAGE,
-                       "\"" SLICE_FMT "\" is a whole repo, all of it would be fetched again, give "
-                       "REPO/PREFIX or say --all",
+                       "\"" SLICE_FMT "\" is a whole repo, which would be fetched again; give "
+                       "REPO/PREFIX, or add --all if you mean that",
                        SLICE_ARG(scope));
     }
     if (talk_flag(t, "dry_run")) {
@@ -321,7 +321,7 @@ static int expire(struct listing *l, const json_t *prefixes, struct err *e)
     {
         const char *prefix = json_string_value(one);
         if (rc == 0) {
-            rc = prefix == NULL ? err_set(e, E_USAGE, "\"prefixes\" has what is no text")
+            rc = prefix == NULL ? err_set(e, E_USAGE, "\"prefixes\" may contain only strings")
                                 : cache_expire(l->t->deps->cache, repo, slice_str(prefix),
                                                may_change, l, &expired, e);
             all += rc == 0 ? expired : 0;
@@ -340,8 +340,8 @@ int verb_cache_refresh(struct talk *t, struct err *e)
 
     if (rc == 0 && (l.repo->origin == NULL || l.repo->synced)) {
         rc = err_set(e, E_USAGE,
-                     "repo \"%s\" is hosted, or mirrored whole: no request asks an origin, see "
-                     "`mirrorctl sync run`",
+                     "repo \"%s\" is hosted or synced, so its requests never ask an origin; a "
+                     "synced one is refreshed by `mirrorctl sync run`",
                      l.repo->name);
     } else if (rc == 0) {
         rc = expire(&l, json_object_get(t->request, "prefixes"), e);

@@ -107,7 +107,7 @@ int verb_hf_export_file(struct talk *t, struct err *e)
     int rc = talk_need(t, "sha256", &hex, e), fd;
 
     if (rc == 0 && !digest_parse(hex, &d)) {
-        rc = err_set(e, E_USAGE, "sha256 is no digest");
+        rc = err_set(e, E_USAGE, "\"sha256\" is not a SHA-256: it has 64 hex digits");
     }
     if (rc == 0) {
         digest_of(SLICE(""), &empty);
@@ -116,8 +116,8 @@ int verb_hf_export_file(struct talk *t, struct err *e)
             return give_bytes(t, SLICE(""), SLICE(""), e);
         }
         rc = blob_open(t->deps->store, &d, &b, e);
-        rc =
-            rc == E_NOTFOUND ? err_set(e, rc, "its bytes are not here any more: export again") : rc;
+        rc = rc == E_NOTFOUND ? err_set(e, rc, "its bytes are no longer in the store; export again")
+                              : rc;
     }
     if (rc == 0 && blob_fd(b) == -1) {
         rc = give_bytes(t, blob_bytes(b), SLICE(""), e);
@@ -151,7 +151,7 @@ static int keep_import(struct talk *t, struct carry_in *c, struct err *e)
 
     c->number = all != NULL ? all->number + 1 : 0;
     if (c->number >= IMPORTS_MAX) {
-        return err_set(e, E_TOOBIG, "more than %d revisions at once, import them in parts",
+        return err_set(e, E_TOOBIG, "more than %d revisions in one import; import them in parts",
                        IMPORTS_MAX);
     }
     c->next = all;
@@ -170,7 +170,7 @@ static int need_import(struct talk *t, struct carry_in **out, struct err *e)
             return 0;
         }
     }
-    return err_set(e, E_NOTFOUND, "no such import is under way on this connection");
+    return err_set(e, E_NOTFOUND, "this connection has no such import; begin it again");
 }
 
 /* What came along: the Hub's words, its listing, the digests. */
@@ -185,10 +185,12 @@ static int read_words(struct talk *t, struct buf *out, struct carry_in_ask *ask,
         return rc;
     }
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        rc = err_set(e, E_USAGE, "words come in a file");
+        rc = err_set(e, E_USAGE, "the metadata of a revision must come as a regular file");
     } else if ((uint64_t)st.st_size > CARRY_WORDS_BYTES || info > (uint64_t)st.st_size ||
                tree > (uint64_t)st.st_size - info) {
-        rc = err_set(e, E_TOOBIG, "the words on this revision are too long, or shorter than said");
+        rc = err_set(e, E_TOOBIG,
+                     "the metadata of this revision is too long, or shorter than "
+                     "the request says");
     } else {
         p = buf_room(out, (size_t)st.st_size + 1);
         rc = p == NULL ? out->rc : fd_pread_all(fd, p, (size_t)st.st_size, 0, e);

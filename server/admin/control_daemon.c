@@ -46,7 +46,7 @@ int verb_status(struct talk *t, struct err *e)
 
     status_json(t->deps, slice_str(rs->conf->public_url), true, &status);
     repo_set_release(&rs);
-    rc = status.rc != 0 ? err_set(e, status.rc, "the status is too big, there are too many repos")
+    rc = status.rc != 0 ? err_set(e, status.rc, "the status is too large: there are too many repos")
                         : 0;
     s = slice_trim(buf_slice(&status));
     if (rc == 0) {
@@ -236,8 +236,8 @@ static void warn_of_scopes(struct talk *t, const char *const *scopes, size_t n)
         }
         (void)slice_cut(&rest, ':');
         near = nearest_word(names, rs->conf->repos_count, slice_cut(&rest, '/'));
-        buf_addf(&text, "%sthe scope %s fits no repo that there is%s%s%s", text.n > 0 ? "\n" : "",
-                 scopes[i], near != NULL ? ", did you mean " : "", near != NULL ? near : "",
+        buf_addf(&text, "%sthe scope %s matches no existing repo%s%s%s", text.n > 0 ? "\n" : "",
+                 scopes[i], near != NULL ? "; did you mean " : "", near != NULL ? near : "",
                  near != NULL ? "?" : "");
     }
     if (text.n > 0) {
@@ -259,12 +259,12 @@ int verb_token_create(struct talk *t, struct err *e)
     int rc = talk_need(t, "name", &name, e);
 
     if (rc == 0 && n > ARRAY_LEN(scopes)) {
-        rc = err_set(e, E_TOOBIG, "too many scopes, a pattern may hold '*', write fewer");
+        rc = err_set(e, E_TOOBIG, "too many scopes; write fewer: a pattern may contain '*'");
     }
     for (size_t i = 0; i < n && rc == 0; i++) {
         scopes[i] = json_string_value(json_array_get(list, i));
         if (scopes[i] == NULL) {
-            rc = err_set(e, E_USAGE, "a scope is no text");
+            rc = err_set(e, E_USAGE, "every scope must be a string");
         }
     }
     if (rc == 0) {

@@ -66,7 +66,8 @@ int verb_hf_ls(struct talk *t, struct err *e)
     }
     if (rc == 0 && only.p != NULL && !found) {
         rc = err_set(e, E_NOTFOUND,
-                     "\"" SLICE_FMT "\" is no repo of a Hub or of our own, see `mirrorctl repo ls`",
+                     "\"" SLICE_FMT "\" is neither a repo of a Hub nor a hosted one; see "
+                     "`mirrorctl repo ls`",
                      SLICE_ARG(only));
     }
     repo_set_release(&rs);
@@ -144,9 +145,8 @@ static void name_where_it_is(const struct inventory_view *v, const struct repo_s
             continue;
         }
         (void)!err_set(e, E_NOTFOUND,
-                       "nothing is known here of " SLICE_FMT
-                       " in repo %s, but repo %s has it: `mirrorctl hf show %s/" SLICE_FMT SLICE_FMT
-                       "`",
+                       SLICE_FMT " is not known in repo %s, but repo %s has it; see "
+                                 "`mirrorctl hf show %s/" SLICE_FMT SLICE_FMT "`",
                        SLICE_ARG(n->id), n->repo->name, other.r->name, other.r->name,
                        SLICE_ARG(n->prefix), SLICE_ARG(n->id));
         return;
@@ -202,8 +202,8 @@ int verb_hf_rollback(struct talk *t, struct err *e)
     branch = rc == 0 && n.rev.p != NULL ? n.rev : SLICE("main");
     if (rc == 0 && release == (rev.n != 0)) {
         rc = err_set(e, E_USAGE,
-                     "a rollback needs the commit to go back to, and --release none, "
-                     "see `mirrorctl hf show`");
+                     "a rollback takes the commit to go back to, and --release takes none; see "
+                     "`mirrorctl hf show`");
     }
     if (rc == 0) {
         rc = release ? pinned_branch_release(t->deps->hub, &n, branch, e)
@@ -267,8 +267,8 @@ static int read_patterns(const struct talk *t, const char *key, struct slice out
         struct slice text = jread_slice(one);
         if (text.n == 0 || text.n > PREFETCH_PATTERN_BYTES || *count == PREFETCH_PATTERNS) {
             return err_set(e, E_USAGE,
-                           "--%s is no pattern, or one too many, it is a path with '*', at most %d "
-                           "bytes, write fewer or shorter ones",
+                           "--%s: a pattern is empty or too long, or there are too many; write "
+                           "fewer, each a path with '*' of at most %d bytes",
                            key, PREFETCH_PATTERN_BYTES);
         }
         out[(*count)++] = text;
@@ -288,8 +288,9 @@ static int read_token(const struct talk *t, struct arena *a, struct slice *out, 
     for (size_t i = 0; i < token.n; i++) {
         if (token.p[i] <= ' ' || token.p[i] >= 0x7f || token.n > TOKEN_MAX) {
             return err_set(e, E_INVALID,
-                           "the file of --token-file holds no token, it has blanks "
-                           "or is too long, write the token alone");
+                           "the file of --token-file is not a token: it contains spaces or "
+                           "other bytes that no token has, or is too long; write only the token "
+                           "into it");
         }
     }
     *out = arena_fmt(a, "Bearer " SLICE_FMT, SLICE_ARG(token));
@@ -304,14 +305,14 @@ static int must_pull(const struct inventory_name *n, const char *what, struct er
     CHECK(inventory_kind_of(n->repo, &k));
     if (k == INVENTORY_HOSTED) {
         return err_set(e, E_USAGE,
-                       "repo %s is our own, nothing in it is fetched or evicted, there is nothing "
-                       "to %s",
+                       "repo %s is hosted: nothing in it is fetched or evicted, so there is "
+                       "nothing to %s",
                        n->repo->name, what);
     }
     if (k == INVENTORY_SYNCED) {
         return err_set(e, E_USAGE,
-                       "repo %s is kept whole by its sync, nothing is left to %s, name it in "
-                       "sync { repos } and see `mirrorctl sync run %s`",
+                       "repo %s is mirrored by its sync, so there is nothing to %s; name the "
+                       "repository in sync { repos } and run `mirrorctl sync run %s`",
                        n->repo->name, what, n->repo->name);
     }
     return 0;
@@ -338,7 +339,7 @@ static int watch(struct talk *t, uint64_t id, bool begin, struct prefetch_view *
             reported_ms = now_ms;
             view_members(talk_row(t), v);
             if (talk_row_flush(t) != 0) {
-                return err_set(e, E_CANCELLED, "nobody waits any more, it goes on");
+                return err_set(e, E_CANCELLED, "the client is gone; the prefetch continues");
             }
         }
         usleep(1000 * (unsigned)min_u64(max_u64((now_ms - began_ms) / LOOKS, LOOK_MS_LEAST),
@@ -359,7 +360,7 @@ int verb_hf_prefetch(struct talk *t, struct err *e)
     uint64_t id = 0;
     int rc = need_id(t, &rs, &n, e);
 
-    rc = rc != 0 ? rc : must_pull(&n, "fetch ahead", e);
+    rc = rc != 0 ? rc : must_pull(&n, "prefetch", e);
     rc = rc != 0 ? rc : read_patterns(t, "include", include, &w.includes, e);
     rc = rc != 0 ? rc : read_patterns(t, "exclude", exclude, &w.excludes, e);
     rc = rc != 0 ? rc : read_token(t, &a, &w.authorization, e);

@@ -34,7 +34,7 @@ static int need_tree(const struct talk *t, bool whole, struct tree *out, struct 
     if (out->repo->synced) {
         out->name = SLICE(SYNC_TREE);
     } else if (out->name.n == 0 && !whole) {
-        return err_set(e, E_USAGE, "name is missing, a hosted repo has many trees, give its name");
+        return err_set(e, E_USAGE, "a hosted repo has one tree for each name; give the NAME");
     }
     return 0;
 }
@@ -53,8 +53,8 @@ static int branch_get(const struct talk *t, const struct tree *x, struct snap *o
                ? err_set(e, rc, SLICE_FMT " has no branch " SLICE_FMT, SLICE_ARG(x->name),
                          SLICE_ARG(x->branch))
                : err_set(e, rc,
-                         "%s%s" SLICE_FMT " has no snapshot, nothing was published there, "
-                         "see `mirrorctl snapshot ls %s`",
+                         "%s%s" SLICE_FMT " has no snapshot: nothing was published there; see "
+                         "`mirrorctl snapshot ls %s`",
                          x->repo->name, x->repo->synced ? "" : "/",
                          SLICE_ARG(x->repo->synced ? SLICE("") : x->name), x->repo->name);
 }
@@ -68,13 +68,13 @@ static int need_snap(const struct talk *t, const struct tree *x, const char *key
 
     rc = rc != 0 ? rc : snap_find(t->deps->store, x->repo_name, x->name, version, out, e);
     if (rc == E_NOTFOUND) {
-        return err_set(
-            e, rc,
-            "%s%s" SLICE_FMT " has no version \"" SLICE_FMT
-            "\", none has that number or label, see `mirrorctl snapshot ls %s%s" SLICE_FMT "`",
-            x->repo->name, named ? "/" : "", SLICE_ARG(named ? x->name : SLICE("")),
-            SLICE_ARG(version), x->repo->name, named ? " " : "",
-            SLICE_ARG(named ? x->name : SLICE("")));
+        return err_set(e, rc,
+                       "%s%s" SLICE_FMT " has no version \"" SLICE_FMT
+                       "\": no snapshot has that number or "
+                       "label; see `mirrorctl snapshot ls %s%s" SLICE_FMT "`",
+                       x->repo->name, named ? "/" : "", SLICE_ARG(named ? x->name : SLICE("")),
+                       SLICE_ARG(version), x->repo->name, named ? " " : "",
+                       SLICE_ARG(named ? x->name : SLICE("")));
     }
     return rc;
 }

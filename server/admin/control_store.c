@@ -64,7 +64,7 @@ int verb_cache_gc(struct talk *t, struct err *e)
     int rc;
 
     if (atomic_exchange(t->deps->collecting, true)) {
-        return err_set(e, E_BUSY, "a collection is under way, wait for its end, try again");
+        return err_set(e, E_BUSY, "a garbage collection is running; try again when it has ended");
     }
     rc = gc_run(t->deps->store, talk_number(t, "grace_s", 3600), talk_flag(t, "dry_run"), &r, e);
     *t->deps->collecting = false;

@@ -98,7 +98,7 @@ static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_r
             (void)talk_row_flush(t);
         }
         if (talk_left(t)) {
-            return err_set(e, E_CANCELLED, "nobody waits any more, the run goes on");
+            return err_set(e, E_CANCELLED, "the client is gone; the run continues");
         }
         sync_await(t->deps->sync, repo, id, LOOK_MS);
     }

@@ -38,7 +38,7 @@ static void on_end(void *arg, int rc, const struct err *why)
     struct err e = {.code = 0};
 
     if (rc == 0) {
-        rc = err_set(&e, E_NETWORK, "it says nothing, and closes the connection");
+        rc = err_set(&e, E_NETWORK, "the server closed the connection without sending anything");
         why = &e;
     }
     g->done(g->arg, rc, why);
@@ -52,7 +52,10 @@ static int on_bytes(void *arg, struct slice *in, struct err *e)
 
     *in = slice_from(*in, in->n);
     if (memcmp(now.p, g->word + g->heard, now.n) != 0) {
-        return err_set(e, E_PROTOCOL, "who answers there does not begin with %s", g->word);
+        return err_set(e, E_PROTOCOL,
+                       "the server at that address does not speak this protocol: "
+                       "its response does not begin with %s",
+                       g->word);
     }
     g->heard += now.n;
     if (now.n > 0 && now.n == left) {
@@ -319,6 +322,6 @@ int verb_upstream_check(struct talk *t, struct err *e)
     repo_set_release(&rs);
     return only.n > 0 && n == 0
                ? err_set(e, E_NOTFOUND,
-                         "no repo of that name has an origin, see `mirrorctl repo ls`")
+                         "there is no repo of that name with an origin; see `mirrorctl repo ls`")
                : 0;
 }

@@ -247,9 +247,11 @@ int inventory_page_list(const struct inventory_page *p, struct buf *out, struct 
     rc = inventory_each(&p->view, SLICE(""), on_repo, &l, e);
     buf_str(out, "</tbody></table>\n");
     if (rc == 0 && l.seen == 0) {
-        buf_str(out, p->search.n != 0 ? "<p>No repository has that in its name.</p>\n"
-                     : is_hosted(p)   ? "<p>None yet: what is uploaded shows here.</p>\n"
-                                      : "<p>None yet: what clients ask for shows here.</p>\n");
+        buf_str(out, p->search.n != 0 ? "<p>No repository has this in its name.</p>\n"
+                     : is_hosted(p)   ? "<p>None yet: uploaded repositories are listed "
+                                        "here.</p>\n"
+                                      : "<p>None yet: repositories that clients ask for are "
+                                        "listed here.</p>\n");
     }
     pager(out, p, "q", p->search, l.seen);
     buf_str(out, "<h2>Use it</h2>\n");

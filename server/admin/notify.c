@@ -36,7 +36,7 @@ void notify_systemd(const char *fmt, ...)
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd == -1 || sendto(fd, text, (size_t)len, MSG_NOSIGNAL, (const struct sockaddr *)&to,
                            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) == -1) {
-        log_warn("notify.failed", "systemd was not told: %s", strerror(errno));
+        log_warn("notify.failed", "systemd could not be notified: %s", strerror(errno));
     }
     if (fd != -1) {
         close(fd);

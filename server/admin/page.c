@@ -300,7 +300,7 @@ static void write_state(struct view *v)
     buf_addf(v->out, "<p id=\"state\"%s>%s",
              troubles > 0 || deps->lifecycle->draining || !deps->lifecycle->ready ? " class=\"bad\""
                                                                                   : "",
-             deps->lifecycle->draining ? "draining: it stops when all transfers are done"
+             deps->lifecycle->draining ? "draining: the server stops when all transfers are done"
              : !deps->lifecycle->ready ? "not ready"
              : !v->s->healthy          ? "serving only what is cached"
              : v->s->space.full        ? "serving only what is cached"

@@ -209,8 +209,8 @@ int verb_peers_ls(struct talk *t, struct err *e)
     int rc = peers_on(t->deps->peers)
                  ? 0
                  : err_set(e, E_NOTFOUND,
-                           "nodes share nothing through this mirror, it has no peers section, "
-                           "write peers { } into its configuration");
+                           "nodes cannot share files through this mirror: it has no peers "
+                           "section; write peers { } into its configuration");
 
     for (size_t i = 0; i < n && rc == 0; i++) {
         swarm_json(&v[i], true, talk_row(t));

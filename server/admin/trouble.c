@@ -45,14 +45,14 @@ static bool is_seen(const struct teller *l, const struct repo *r)
 
 static void look_at_store(struct teller *l)
 {
-    char what[SENTENCE] = "only what is cached is served, nothing is written";
+    char what[SENTENCE] = "the store can no longer be written; only cached objects are served";
 
     if (l->s->healthy) {
         return;
     }
     add_why(what, l->whole, l->s->trouble.text);
     tell(l, &(struct trouble){
-                .kind = "store", .what = what, .todo = "look at the disk and at the kernel's log"});
+                .kind = "store", .what = what, .todo = "check the disk and the kernel's log"});
 }
 
 /* Room is made from `high` on: what is far above it cannot be evicted. */
@@ -65,8 +65,8 @@ static void look_at_disk(struct teller *l)
 
     if (sp->full) {
         tell(l, &(struct trouble){.kind = "disk",
-                                  .what = "the disk is full, only what is cached is served",
-                                  .todo = "make room on its file system; `mirrorctl cache gc` "
+                                  .what = "the disk is full; only cached objects are served",
+                                  .todo = "free space on its file system; `mirrorctl cache gc` "
                                           "removes files that nothing refers to"});
         return;
     }
@@ -76,24 +76,24 @@ static void look_at_disk(struct teller *l)
     size_format(sp->used_bytes, used);
     if (set_bytes == 0 || sp->quota_bytes < set_bytes) { /* what is free there ends it */
         size_format(sp->disk_free_bytes, unused);
-        snprintf(
-            what, sizeof what,
-            "the file system of the store is nearly full, %s are free; the store has %s there, "
-            "of which pins and uploads are not evicted",
-            unused, used);
+        snprintf(what, sizeof what,
+                 "the file system of the store is nearly full: %s are free, the store uses %s, and "
+                 "pinned and uploaded files are not evicted",
+                 unused, used);
         tell(l, &(struct trouble){.kind = "disk",
                                   .what = what,
-                                  .todo = "make room there, or enlarge it; `mirrorctl cache pins` "
-                                          "lists what is pinned"});
+                                  .todo = "free space there, or enlarge it; `mirrorctl cache "
+                                          "pins` lists the pins"});
     } else {
         size_format(sp->quota_bytes, quota);
         snprintf(what, sizeof what,
-                 "the store is nearly full, %s of %s are used: pins and uploads are not evicted",
+                 "the store is nearly full: %s of %s are used, and pinned and uploaded files "
+                 "are not evicted",
                  used, quota);
         tell(l, &(struct trouble){.kind = "disk",
                                   .what = what,
-                                  .todo = "`mirrorctl cache pins` lists what is pinned; or raise "
-                                          "`quota` of `storage`"});
+                                  .todo = "remove pins (`mirrorctl cache pins` lists them), or "
+                                          "raise `quota` of `storage`"});
     }
 }
 
@@ -106,21 +106,21 @@ static void look_at_damage(struct teller *l)
     }
     snprintf(what, sizeof what,
              "%" PRIu64
-             " stored %s found damaged and set aside; what has an origin is fetched again, "
-             "an upload has to be published again",
+             " stored %s found damaged and set aside; files with an origin are fetched again, "
+             "uploaded files must be published again",
              l->s->damaged, plural(l->s->damaged, "file was", "files were"));
-    tell(l,
-         &(struct trouble){.kind = "damage",
-                           .what = what,
-                           .todo = "look at the disk and at the kernel's log; `mirrorctl verify` "
-                                   "names what is missing, and ends this once nothing is",
-                           .since_unix_s = l->s->damaged_since_unix_s});
+    tell(l, &(struct trouble){.kind = "damage",
+                              .what = what,
+                              .todo = "check the disk and the kernel's log; `mirrorctl verify` "
+                                      "lists the files that are missing and clears this warning "
+                                      "once none is",
+                              .since_unix_s = l->s->damaged_since_unix_s});
 }
 
 static void look_at_reload(struct teller *l)
 {
     struct lifecycle *life = l->s->deps->lifecycle;
-    char what[SENTENCE] = "the last reload was refused, the old settings stay in force";
+    char what[SENTENCE] = "the last reload was refused; the old settings remain in force";
     struct err why;
     uint64_t at_unix_s;
 
@@ -129,12 +129,12 @@ static void look_at_reload(struct teller *l)
     }
     at_unix_s = lifecycle_refusal(life, &why);
     add_why(what, l->whole, why.text);
-    tell(l, &(struct trouble){
-                .kind = "reload",
-                .what = what,
-                .todo = "`mirrorctl config test` names the line, `mirrorctl config reload` "
-                        "tries again",
-                .since_unix_s = at_unix_s});
+    tell(l,
+         &(struct trouble){.kind = "reload",
+                           .what = what,
+                           .todo = "`mirrorctl config test` names the line; when it is fixed, run "
+                                   "`mirrorctl config reload`",
+                           .since_unix_s = at_unix_s});
 }
 
 static void look_at_certificates(struct teller *l)
@@ -155,7 +155,7 @@ static void look_at_certificates(struct teller *l)
                     .todo = c->valid.begins_unix_s > now
                                 ? "look at this machine's clock; if it is right, put a "
                                   "valid one in place, then `mirrorctl config reload` takes it"
-                                : "renew it, then `mirrorctl config reload` takes it"});
+                                : "renew it, then run `mirrorctl config reload`"});
     }
 }
 
@@ -177,8 +177,8 @@ static void look_at_origin(struct teller *l, const struct repo *r)
     snprintf(what, sizeof what, "the last %" PRIu64 " requests to the origin failed", h.failures);
     add_why(what, is_seen(l, r), h.why);
     snprintf(todo, sizeof todo,
-             "only what is cached is served until it answers; if it is up, check `origin`, `proxy` "
-             "and the firewall; `mirrorctl upstream check %s` asks it now",
+             "only cached objects are served until it answers; if it is up, check `origin`, "
+             "`proxy` and the firewall, then run `mirrorctl upstream check %s`",
              r->name);
     tell(l, &(struct trouble){.kind = "origin",
                               .repo = r->name,
@@ -191,11 +191,11 @@ static void tell_held(struct teller *l, const struct sync_view *v, bool seen)
 {
     char what[SENTENCE], todo[SENTENCE];
 
-    snprintf(what, sizeof what, "v%" PRIu64 " waits to be approved", v->held_seq);
+    snprintf(what, sizeof what, "v%" PRIu64 " is waiting for approval", v->held_seq);
     add_why(what, seen && v->last.outcome == RUN_HELD, v->last.why);
     snprintf(todo, sizeof todo,
              "`mirrorctl snapshot diff %s v%" PRIu64
-             "` shows what would change, `mirrorctl sync approve %s` publishes it",
+             "` shows the changes, `mirrorctl sync approve %s` publishes them",
              v->name, v->held_seq, v->name);
     tell(l,
          &(struct trouble){.kind = "held",
@@ -224,7 +224,7 @@ static void look_at_sync(struct teller *l, const struct sync_view *v)
     }
     add_why(what, seen && v->last.outcome == RUN_FAILED, v->last.why);
     snprintf(todo, sizeof todo,
-             "`mirrorctl sync logs %s` says more, `mirrorctl sync run %s` tries again", v->name,
+             "`mirrorctl sync logs %s` shows why; `mirrorctl sync run %s` tries again", v->name,
              v->name);
     tell(l, &(struct trouble){.kind = "sync",
                               .repo = v->name,

@@ -63,21 +63,21 @@ static int read_listen(const struct settings_node *nd, struct listener_settings 
     l->address = nd->title;
     if (!address_valid(nd->title)) {
         return settings_wrong(nd->at, e,
-                              "listen \"%.80s\", that is no address and port, write one such as "
-                              "0.0.0.0:8080 or [::]:8443",
+                              "listen \"%.80s\": invalid address; write an address and a port, "
+                              "such as 0.0.0.0:8080 or [::]:8443",
                               nd->title);
     }
     if ((l->tls_certificate == NULL) != (l->tls_key == NULL)) {
         return settings_wrong(
             nd->at, e,
-            "listen \"%s\" has %s alone, TLS needs the certificate and its key, write "
-            "both",
+            "listen \"%s\" has only %s, but TLS needs a certificate and its key; set both",
             nd->title, l->tls_key == NULL ? "tls_certificate" : "tls_key");
     }
     if (l->tls_certificate != NULL) {
         if (tls_identity_open(l->tls_certificate, l->tls_key, &t, &why) != 0) {
             return settings_wrong(settings_where(nd, "tls_certificate"), e,
-                                  "certificate and key do not serve, %s, see to both files",
+                                  "the certificate and the key cannot be used: %s; check both "
+                                  "files",
                                   why.text);
         }
         l->valid = tls_identity_validity(t);
@@ -98,8 +98,8 @@ static int read_rsync(const struct settings_node *nd, struct rsync_conf *d, stru
     d->address = nd->title;
     if (!address_valid(nd->title)) {
         return settings_wrong(nd->at, e,
-                              "rsync \"%.80s\", that is no address and port, write one such as "
-                              "0.0.0.0:873",
+                              "rsync \"%.80s\": invalid address; write an address and a port, "
+                              "such as 0.0.0.0:873",
                               nd->title);
     }
     return d->users != NULL && users_check(d->users, &why) != 0
@@ -123,8 +123,8 @@ static int read_limit(const struct settings_node *nd, struct limit_conf *l, stru
         (strpbrk(nd->title, ":/") != NULL && !network_parse(slice_str(nd->title), &net))) {
         return settings_wrong(
             nd->at, e,
-            "limit \"%.64s\" names nobody, a title is anonymous, a token's name or a "
-            "network such as 10.0.0.0/8, mend it",
+            "limit \"%.64s\": invalid title; write \"anonymous\", the name of a token or a "
+            "network such as 10.0.0.0/8",
             nd->title);
     }
     if (l->burst == 0) {
@@ -195,8 +195,8 @@ static int check_roots(const struct conf_file *cf, struct err *e)
         }
         if (root != NULL && i == c->repos_count) {
             return settings_wrong(settings_where(nd, "root"), e,
-                                  "root = \"%.64s\", there is no repo of that name, add it or name "
-                                  "another",
+                                  "root = \"%.64s\": there is no repo of that name; add it or "
+                                  "name another",
                                   root);
         }
     }
@@ -235,8 +235,9 @@ static int check_names(struct conf_file *cf, struct err *e)
             name = common_name(names[i], names[k]);
             if (name != NULL) {
                 return settings_wrong(nd->at, e,
-                                      "repo \"%s\" is called %.80s by ?ns=, as repo \"%s\" is, "
-                                      "give it other names, or none: names = {}",
+                                      "repo \"%s\" has the registry name %.80s (?ns=), which "
+                                      "repo \"%s\" has too; give it other names, or none: names "
+                                      "= {}",
                                       c->repos[i].name, name, c->repos[k].name);
             }
         }
@@ -253,14 +254,12 @@ static int check_whole(struct conf_file *cf, struct err *e)
 
     if (c->store.low_ratio > c->store.high_ratio) {
         return settings_wrong(
-            top, e,
-            "storage has low above high, room would be made without end, put low below "
-            "high");
+            top, e, "storage has low above high, so eviction would never end; set low below high");
     }
     if (c->listeners_count == 0) {
         return settings_wrong(top, e,
-                              "there is no listen section, nobody could connect, write listen "
-                              "\"0.0.0.0:8080\" { }");
+                              "there is no listen section, so no client could connect; write "
+                              "listen \"0.0.0.0:8080\" { }");
     }
     if (c->control_socket == NULL) {
         c->control_socket = arena_fmt(&cf->arena, "%s/control.sock", c->store.state_dir).p;
@@ -268,7 +267,7 @@ static int check_whole(struct conf_file *cf, struct err *e)
     if (strlen(c->control_socket) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
         return settings_wrong(
             settings_where(cf->root, "control_socket"), e,
-            "the control socket's path is too long, the system takes 107 bytes, set "
+            "the control socket's path is too long: the system's limit is 107 bytes; set "
             "control_socket to a shorter one");
     }
     rc = check_roots(cf, e);
@@ -349,10 +348,10 @@ static void warn_of_limit(const struct settings_node *nd, struct buf *out)
         return;
     }
     buf_addf(out,
-             "%s:%u: warning: limit \"%s\" holds only for a token of that name, %s, mend the "
-             "title unless there is such a token\n",
+             "%s:%u: warning: limit \"%s\" applies only to a token of that name (%s); correct "
+             "the title unless there is such a token\n",
              nd->at.file, nd->at.line, nd->title,
-             slice_find(title, '.') >= 0 ? "and it is no network such as 10.0.0.0/8"
+             slice_find(title, '.') >= 0 ? "it is not a network such as 10.0.0.0/8"
                                          : "did you mean \"anonymous\"?");
 }
 
@@ -366,7 +365,7 @@ static void warn_of_certificate(const struct settings_node *nd, const struct lis
         return;
     }
     tls_validity_format(&l->valid, now, text);
-    buf_addf(out, "%s:%u: warning: the certificate of %s %s: see TLS in operations.md\n",
+    buf_addf(out, "%s:%u: warning: the certificate of %s %s; see TLS in operations.md\n",
              nd->at.file, nd->at.line, l->address, text);
 }
 
@@ -386,8 +385,8 @@ void conf_warn_of_origin(const struct repo_conf *r, struct buf *out)
             url.p[url.n - folder.n - 1] == '/' &&
             (r->sync == NULL || strcmp(r->sync->index, "simple/") == 0)) {
             buf_addf(out,
-                     "repo \"%s\": origin ends in \"%s/\", so what clients ask for as /%s/%s/ is "
-                     "looked for in %s/%s/ there; write the address above it",
+                     "repo \"%s\": origin ends in \"%s/\", so a request for /%s/%s/ would be "
+                     "sent there as %s/%s/; write the address one level above",
                      r->name, below[i].folder, r->name, below[i].folder, below[i].folder,
                      below[i].folder);
         }

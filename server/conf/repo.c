@@ -48,8 +48,8 @@ static int s3_origin_check(const struct settings_node *nd, const struct repo_con
     for (size_t i = 0; i < ARRAY_LEN(keys) && !s3_origin_is(r->origin.url); i++) {
         if (settings_written(nd, keys[i])) {
             return settings_wrong(settings_where(nd, keys[i]), e,
-                                  "repo \"%s\" has %s and no origin by s3, which alone it is for, "
-                                  "write origin = \"s3://bucket/\" or remove it",
+                                  "repo \"%s\" has %s, which is only for an s3 origin; write "
+                                  "origin = \"s3://bucket/\" or remove it",
                                   r->name, keys[i]);
         }
     }
@@ -58,8 +58,8 @@ static int s3_origin_check(const struct settings_node *nd, const struct repo_con
     }
     if (strcmp(r->protocol, "generic") != 0) {
         return settings_wrong(settings_where(nd, "origin"), e,
-                              "repo \"%s\" has an origin by s3, protocol %s does not speak it, "
-                              "write protocol = generic",
+                              "repo \"%s\" has an s3 origin, which protocol %s does not "
+                              "support; write protocol = generic",
                               r->name, r->protocol);
     }
     return s3_origin_try(nd, r, "origin", r->origin.url, e);
@@ -88,32 +88,32 @@ static int settle_list(const struct settings_node *nd, const struct repo_conf *r
     if (!hf && !pypi && !conda && strcmp(r->protocol, "generic") != 0) {
         return settings_wrong(
             nd->at, e,
-            "repo \"%s\" has a sync section, protocol %s cannot be synced, remove "
-            "it",
-            r->name, r->protocol);
+            "repo \"%s\" has a sync section, but protocol %s cannot be synced; remove it", r->name,
+            r->protocol);
     }
     if (c->engine != NULL && strcmp(c->engine, "http") != 0) {
         return 0; /* another mirror has such a tree already */
     }
     if (hf != (c->repos_count != 0)) {
         return settings_wrong(nd->at, e,
-                              hf ? "repo \"%s\" has a sync section that lists nothing, write repos "
-                                   "= {\"owner/name\"}"
-                                 : "repo \"%s\" is no Hub, it cannot have repos, remove them",
+                              hf ? "repo \"%s\" has a sync section that names no repositories; "
+                                   "write repos = {\"owner/name\"}"
+                                 : "repo \"%s\" has repos, which are only for protocol hf; "
+                                   "remove them",
                               r->name);
     }
     if (pypi != (c->requirements_count != 0)) {
         return settings_wrong(
             nd->at, e,
-            pypi ? "repo \"%s\" has a sync section that requires nothing, write requirements "
-                   "= {\"torch>=2.4\"}"
-                 : "repo \"%s\" is no package index, it cannot have requirements, remove them",
+            pypi ? "repo \"%s\" has a sync section without requirements; write requirements = "
+                   "{\"torch>=2.4\"}"
+                 : "repo \"%s\" has requirements, which are only for protocol pypi; remove them",
             r->name);
     }
     if (hf && r->credentials != NULL && strcmp(r->credentials, "caller") == 0) {
         return settings_wrong(settings_where(nd, "credentials"), e,
-                              "repo \"%s\" has credentials = caller, what is synced was fetched "
-                              "before anybody asked, remove it",
+                              "repo \"%s\" has credentials = caller and a sync section, but a "
+                              "sync has no caller; remove credentials",
                               r->name);
     }
     if (conda && strcmp(c->list, "index") == 0 && r->origin.url != NULL &&
@@ -166,8 +166,8 @@ static int section_sync(struct settings_node *nd, struct repo_conf *r, struct ar
                    ? 0
                    : settings_wrong(
                          settings_where(nd, "origin"), e,
-                         "repo \"%s\" has an origin by rsync or ssh and no sync section, single "
-                         "files cannot be asked for that way, add sync { }",
+                         "repo \"%s\" has an rsync or ssh origin, which cannot serve single "
+                         "files, and no sync section; add sync { }",
                          r->name);
     }
     rc = values_single(nd, SECTION_SYNC, c, a, e);
@@ -183,8 +183,9 @@ static int section_sync(struct settings_node *nd, struct repo_conf *r, struct ar
             rc = s3_origin_is(r->origin.url)
                      ? s3_origin_try(nd, r, "origin", c->upstreams[i], e)
                      : settings_wrong(nd->at, e,
-                                      "repo \"%s\" has an upstream by s3 and an origin that is "
-                                      "not, endpoint and keys are the origin's, let both be s3",
+                                      "repo \"%s\" has an s3 upstream, which uses the endpoint "
+                                      "and keys of the origin, but the origin is not s3; write "
+                                      "an s3 origin too",
                                       r->name);
         }
     }
@@ -226,7 +227,8 @@ static int read_rules(const struct settings_node *nd, struct repo_conf *r, struc
         }
         /* One by one, so that the error names the line. */
         if (rules_compile(&rules[i], 1, &compiled, &why) != 0) {
-            return settings_wrong(c->at, e, "rule '%.60s' does not work, %s, see pcre2pattern(3)",
+            return settings_wrong(c->at, e,
+                                  "rule '%.60s' cannot be compiled: %s; see pcre2pattern(3)",
                                   c->title, why.text);
         }
         rules_free(&compiled);
@@ -247,9 +249,8 @@ static int unknown_protocol(const struct settings_node *nd, const char *said, st
     const char *near = nearest_word(spoken, ARRAY_LEN(spoken), slice_str(said));
 
     return settings_wrong(settings_where(nd, "protocol"), e,
-                          "protocol = \"%.40s\", this server does not speak it, %s%s%s", said,
-                          near != NULL ? "did you mean \""
-                                       : "see mirrord.conf(5) for those it does",
+                          "protocol = \"%.40s\": unknown protocol; %s%s%s", said,
+                          near != NULL ? "did you mean \"" : "see mirrord.conf(5) for the list",
                           near != NULL ? near : "", near != NULL ? "\"?" : "");
 }
 
@@ -263,15 +264,13 @@ static int check_protocol(const struct settings_node *nd, const struct repo_conf
     if (hosted && r->origin.url != NULL) {
         return settings_wrong(
             settings_where(nd, "origin"), e,
-            "repo \"%s\" is hosted and has an origin, hosted files come from uploads, "
+            "repo \"%s\" is hosted and has an origin, but hosted files come from uploads; "
             "remove the origin",
             r->name);
     }
     if (!hosted && r->origin.url == NULL) {
         return settings_wrong(
-            nd->at, e,
-            "repo \"%s\" has no origin, it would have nothing to serve, write origin "
-            "= \"https://...\"",
+            nd->at, e, "repo \"%s\" has no origin to fetch from; write origin = \"https://...\"",
             r->name);
     }
     return 0;
@@ -286,8 +285,8 @@ static int check_authorities(const struct settings_node *nd, const struct repo_c
         return 0;
     }
     return settings_wrong(settings_where(nd, "ca_file"), e,
-                          "ca_file = \"%.80s\", no certificate is in it, put those of the "
-                          "authorities there, as PEM",
+                          "ca_file = \"%.80s\": the file contains no certificate; put the "
+                          "certificates of the authorities there, as PEM",
                           r->origin.ca_file);
 }
 
@@ -295,7 +294,7 @@ static int check_names(const struct settings_node *nd, const struct repo_conf *r
 {
     if (r->names_set && strcmp(r->protocol, "oci") != 0) {
         return settings_wrong(settings_where(nd, "names"), e,
-                              "repo \"%s\" is no registry of images, it cannot have names, remove "
+                              "repo \"%s\" has names, which are only for protocol oci; remove "
                               "them",
                               r->name);
     }
@@ -306,7 +305,7 @@ static int wrong_forward(const struct settings_node *nd, struct err *e, const ch
                          const char *why)
 {
     return settings_wrong(settings_where(nd, "forward"), e,
-                          "forward = {\"%.64s\"}, %s, remove it from the list", name, why);
+                          "forward = {\"%.64s\"}: %s; remove it from the list", name, why);
 }
 
 static int check_forward(const struct settings_node *nd, const struct repo_conf *r, struct err *e)
@@ -319,20 +318,20 @@ static int check_forward(const struct settings_node *nd, const struct repo_conf 
     if (strcmp(r->protocol, "generic") != 0 || r->sync != NULL ||
         strncmp(r->origin.url, "http", 4) != 0) {
         return settings_wrong(settings_where(nd, "forward"), e,
-                              "repo \"%s\" forwards fields of its clients, that is for protocol "
-                              "\"generic\" with an http origin and no sync, remove it",
+                              "repo \"%s\" has forward, which is only for protocol generic with "
+                              "an http origin and no sync; remove it",
                               r->name);
     }
     if (r->forward_count > FORWARD_MAX) {
         return settings_wrong(settings_where(nd, "forward"), e,
-                              "repo \"%s\" forwards %zu fields, up to %d are told apart, name "
-                              "those that its answers vary by",
+                              "repo \"%s\" has %zu fields in forward, but the limit is %d; name "
+                              "only those that its responses vary by",
                               r->name, r->forward_count, FORWARD_MAX);
     }
     for (size_t i = 0; i < r->forward_count && why == NULL; i++) {
         why = forward_refuses(r->forward[i]);
         for (size_t j = 0; j < i && why == NULL; j++) {
-            why = strcasecmp(r->forward[i], r->forward[j]) == 0 ? "it is there twice" : NULL;
+            why = strcasecmp(r->forward[i], r->forward[j]) == 0 ? "it appears twice" : NULL;
         }
         if (why != NULL) {
             return wrong_forward(nd, e, r->forward[i], why);
@@ -360,19 +359,20 @@ static int check_origin_names(const struct settings_node *nd, const struct repo_
     }
     if (strcmp(r->protocol, "generic") != 0 || r->sync != NULL) {
         return settings_wrong(at, e,
-                              "repo \"%s\" has %s, that is for protocol \"generic\" with an origin "
-                              "and no sync, remove it",
+                              "repo \"%s\" has %s, which is only for protocol generic with an "
+                              "origin and no sync; remove it",
                               r->name, l->key);
     }
     if (l->count > l->most) {
         return settings_wrong(at, e,
-                              "repo \"%s\" has %zu fields in %s, %zu are the most, remove some",
+                              "repo \"%s\" has %zu fields in %s, but the limit is %zu; remove "
+                              "some",
                               r->name, l->count, l->key, l->most);
     }
     for (size_t i = 0; i < l->count; i++) {
         const char *why = l->refuses(l->name[i]);
         if (why != NULL) {
-            return settings_wrong(at, e, "%s = {\"%.64s\"}, %s, %s", l->key, l->name[i], why,
+            return settings_wrong(at, e, "%s = {\"%.64s\"}: %s; %s", l->key, l->name[i], why,
                                   l->todo);
         }
     }
@@ -395,7 +395,7 @@ static int check_targeted(const struct settings_node *nd, const struct repo_conf
         nd, r,
         &(struct origin_names){"targeted_cache_control", r->targeted_cache_control,
                                r->targeted_cache_control_count, ORIGIN_FIELD_TARGETS,
-                               origin_field_no_target, "name one as CDN-Cache-Control"},
+                               origin_field_no_target, "name one such as CDN-Cache-Control"},
         e);
 }
 
@@ -416,9 +416,9 @@ int section_repo(struct settings_node *nd, struct repo_conf *r, struct arena *a,
     if (!name_valid(nd->title)) {
         return settings_wrong(
             nd->at, e,
-            "repo \"%.64s\" cannot have that name, it becomes the first part of its "
-            "paths, use small letters, digits, '.', '_' and '-', none of healthz "
-            "readyz metrics v2",
+            "repo \"%.64s\": invalid name: it becomes the first part of its paths; use "
+            "lower-case letters, digits, '.', '_' and '-', but not healthz, readyz, metrics or "
+            "v2",
             nd->title);
     }
     rc = check_protocol(nd, r, e);

@@ -80,7 +80,7 @@ const struct settings_grammar *schema_grammar(struct arena *a)
         .sections = s,
         .nsections = SECTIONS,
         .manual = "mirrord.conf(5)",
-        .absent = "name another with -c, or let `mirrorctl init` write one",
+        .absent = "name another with -c, or run `mirrorctl init` to write one",
         .includes = true,
     };
     return g;

@@ -25,7 +25,7 @@ struct fetch { /* one setting under way */
 static int bad(const struct fetch *f, const struct settings_given *g, const char *why,
                const char *todo)
 {
-    return settings_wrong(g->at, f->e, "%s = \"%.60s\", %s, %s", f->set->key, g->text, why, todo);
+    return settings_wrong(g->at, f->e, "%s = \"%.60s\": %s; %s", f->set->key, g->text, why, todo);
 }
 
 /* --- numbers: *d is what ranges compare (2^53 is more than any of them), *n what integers are
@@ -81,7 +81,7 @@ static const char *number_form(enum kind k)
         return "write a number per time, such as 200/s";
     case KIND_SECONDS:
     case KIND_SECONDS32:
-        return "write whole seconds or more, such as 30s or 5m";
+        return "write a time in whole seconds, such as 30s or 5m";
     default:
         return "write a time, such as 250ms, 30s or 5m";
     }
@@ -111,10 +111,10 @@ static int fill_number(const struct fetch *f)
     char todo[80];
 
     if (!number_parse(f->set->kind, slice_str(f->given->text), &n, &d)) {
-        return bad(f, f->given, "that is not how this is written", number_form(f->set->kind));
+        return bad(f, f->given, "invalid value", number_form(f->set->kind));
     }
     if (!number_within(f->set, d)) {
-        snprintf(todo, sizeof(todo), "choose one within %s",
+        snprintf(todo, sizeof(todo), "choose one in %s",
                  f->set->range[0] != '\0' ? f->set->range : "10^15");
         return bad(f, f->given, "the value is out of range", todo);
     }
@@ -148,8 +148,7 @@ static int fill_size_or_share(const struct fetch *f)
     if (share_parse(s, &st->reserve_ratio) || size_parse(s, &st->reserve_bytes)) {
         return 0;
     }
-    return bad(f, f->given, "that is not how this is written",
-               "write a size or a share, such as 20g or 5%");
+    return bad(f, f->given, "invalid value", "write a size or a share, such as 20g or 5%");
 }
 
 /* --- texts --- */
@@ -167,14 +166,14 @@ static int fill_choice(const struct fetch *f)
         }
     }
     snprintf(todo, sizeof(todo), "choose one of %s", f->set->range);
-    return bad(f, f->given, "there is no such choice", todo);
+    return bad(f, f->given, "unknown value", todo);
 }
 
 static int fill_bool(const struct fetch *f)
 {
     return settings_truth(f->given->text, f->field)
                ? 0
-               : bad(f, f->given, "it can only be on or off", "write true or false");
+               : bad(f, f->given, "not a boolean", "write true or false");
 }
 
 static int check_url(const struct fetch *f, const struct settings_given *g)
@@ -186,14 +185,14 @@ static int check_url(const struct fetch *f, const struct settings_given *g)
         if (strchr(g->text, '@') != NULL) { /* maybe a password: not for the log */
             return settings_wrong(
                 g->at, f->e,
-                "%s: the URL names a user, its password would be seen in logs, write "
+                "%s: the URL contains a user, whose password would appear in logs; write "
                 "authorization = \"credential:NAME\"",
                 f->set->key);
         }
         return bad(f, g, why.text, "write http:// or https://, a host and a path");
     }
     if (u.query.p != NULL || strchr(g->text, '#') != NULL) {
-        return bad(f, g, "paths are put behind it", "leave out the query and the fragment");
+        return bad(f, g, "paths are appended to it", "remove the query and the fragment");
     }
     return 0;
 }
@@ -250,11 +249,11 @@ static int credential(const struct fetch *f, const char **path)
         return 0;
     }
     if (name[0] == '\0' || strchr(name, '/') != NULL) {
-        return bad(f, f->given, "a credential is named without a path", "write credential:NAME");
+        return bad(f, f->given, "the name of a credential has no path", "write credential:NAME");
     }
     if (folder == NULL) {
         return bad(f, f->given, "CREDENTIALS_DIRECTORY is not set",
-                   "use LoadCredential= in the unit, or name a file");
+                   "use LoadCredential= in the unit, or write file:PATH");
     }
     *path = arena_fmt(f->arena, "%s/%s", folder, name).p;
     return 0;
@@ -275,7 +274,7 @@ static int unreadable(const struct fetch *f, const char *path, int errno_value)
     char why[USER_WHY];
 
     user_why_unreadable(path, errno_value, why);
-    return settings_wrong(f->given->at, f->e, "%s = \"%.80s\", %s", f->set->key, path, why);
+    return settings_wrong(f->given->at, f->e, "%s = \"%.80s\": %s", f->set->key, path, why);
 }
 
 static int fill_file(const struct fetch *f)
@@ -321,8 +320,8 @@ static int fill_secret(const struct fetch *f)
     } else if (strncmp(inner.text, "credential:", 11) != 0) {
         /* Not bad(): that would print it. */
         return settings_wrong(f->given->at, f->e,
-                              "%s holds the secret itself, a configuration is read by many, write "
-                              "credential:NAME or file:PATH",
+                              "%s contains the secret itself, but many users can read a "
+                              "configuration; write credential:NAME or file:PATH",
                               f->set->key);
     }
     file.given = &inner;
@@ -344,8 +343,9 @@ static int fill_secret(const struct fetch *f)
     if (rc != 0 || s.n == 0) {
         rc = bad(f, f->given,
                  rc != 0 && rc != E_INVALID ? "its file cannot be read"
-                                            : "its file does not hold one line of text",
-                 "see to the file");
+                                            : "its file does not contain exactly one line of "
+                                              "text",
+                 "check the file");
         goto out;
     }
     *(const char **)f->field =
@@ -382,10 +382,10 @@ static int fill_list(const struct fetch *f)
     for (const struct settings_given *g = f->given; g != NULL; g = g->next) {
         struct slice s = slice_str(g->text);
         if (f->set->kind == KIND_HOSTS && !host_valid(s)) {
-            return bad(f, g, "that is no host", "write host or host:port");
+            return bad(f, g, "invalid host", "write host or host:port");
         }
         if (f->set->kind == KIND_NETWORKS && !network_parse(s, &net)) {
-            return bad(f, g, "that is no network", "write one such as 10.0.0.0/8 or fd00::/8");
+            return bad(f, g, "invalid network", "write one such as 10.0.0.0/8 or fd00::/8");
         }
         if (f->set->kind == KIND_URLS && check_url(f, g) != 0) {
             return E_CONFIG;
@@ -470,7 +470,7 @@ int values_fill(const struct settings_node *nd, void *base, struct arena *a, str
         }
         if (f.given == NULL && strcmp(def.text, "!") == 0) {
             rc = settings_wrong(nd->at, e,
-                                "%s \"%.60s\" has no %s, it cannot do without, write %s = ...",
+                                "%s \"%.60s\" has no %s, which is required; write %s = ...",
                                 nd->is->name, nd->title, set[i].key, set[i].key);
             continue;
         }

@@ -17,7 +17,7 @@ static int reach(const char *path, int *out, struct err *e)
 
     if (strlen(path) >= sizeof(to.sun_path)) {
         return err_set(e, E_USAGE,
-                       "the socket's path is too long, the system takes 107 bytes, give "
+                       "the socket's path is too long: the system's limit is 107 bytes; give "
                        "another with --socket");
     }
     memcpy(to.sun_path, path, strlen(path));
@@ -33,14 +33,14 @@ static int reach(const char *path, int *out, struct err *e)
     close(fd);
     if (why == EACCES || why == EPERM) {
         return err_set(e, E_DENIED,
-                       "%s may not be opened, it is for root and the daemon's group, "
-                       "use sudo or join the group",
+                       "%s cannot be opened: only root and the daemon's group may; use sudo or "
+                       "join the group",
                        path);
     }
     return err_set(
         e, E_NETWORK,
-        "the daemon does not answer at %s, %s, start it or give its socket with --socket", path,
-        why == ENOENT ? "there is no socket" : "nobody listens");
+        "the daemon does not answer at %s: %s; start it, or give its socket with --socket", path,
+        why == ENOENT ? "the socket does not exist" : "no process is listening");
 }
 
 json_t *request(const char *verb)
@@ -85,8 +85,9 @@ static bool take_line(struct slice line, void (*row)(void *arg, const json_t *ro
         v = json_object_get(j, "error");
         *rc = v != NULL ? daemon_error(v, e)
                         : err_set(e, E_PROTOCOL,
-                                  "the daemon's answer is no JSON line, it may be of "
-                                  "another version, see `mirrord --version`");
+                                  "the daemon's response is not a line of JSON; it may be of "
+                                  "another version: compare `mirrord --version` with `mirrorctl "
+                                  "--version`");
         json_decref(j);
         return true;
     }
@@ -239,13 +240,13 @@ int line_hear(struct line *l, void (*row)(void *arg, const json_t *row),
             buf_grew(&l->in, (size_t)n);
         } else if (n == -1 && errno == EAGAIN) {
             rc = err_set(e, E_TIMEOUT,
-                         "the daemon has said nothing for %u s, it may be stopped or the machine "
-                         "overloaded, see `systemctl status mirrord` and its log",
+                         "the daemon has not responded for %u s; it may hang or the machine may "
+                         "be overloaded: see `systemctl status mirrord` and its log",
                          l->patience_s);
         } else if (n == 0 || errno != EINTR) {
             rc = err_set(e, E_CANCELLED,
-                         "the daemon hung up before it had answered, it may have been "
-                         "stopped, see its log");
+                         "the daemon closed the connection before it had responded; it may have "
+                         "been stopped: see its log");
         }
     }
     if (fd != NULL) {

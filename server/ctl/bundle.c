@@ -48,7 +48,10 @@ static bool is_path(struct slice path)
 
 static int no_manifest(const char *why, struct err *e)
 {
-    return err_set(e, E_INVALID, BUNDLE_MANIFEST " is damaged or none of ours: %s", why);
+    return err_set(e, E_INVALID,
+                   BUNDLE_MANIFEST " is damaged, or not the manifest of a bundle: "
+                                   "%s",
+                   why);
 }
 
 static int read_file(const json_t *v, struct arena *a, bool named, struct bundle_file *out,
@@ -58,10 +61,10 @@ static int read_file(const json_t *v, struct arena *a, bool named, struct bundle
 
     if (!json_is_object(v) || !jread_u64(v, "size", &out->size_bytes) ||
         !digest_parse(jread_text(v, "sha256"), &out->sha256)) {
-        return no_manifest("a file without its size or SHA-256", e);
+        return no_manifest("a file has no size or no SHA-256", e);
     }
     if (named && !is_path(path)) {
-        return no_manifest("a path that none can be", e);
+        return no_manifest("invalid path of a file", e);
     }
     out->path = named ? arena_cstr(a, path) : NULL;
     out->left_out = json_is_true(json_object_get(v, "left_out"));
@@ -77,7 +80,7 @@ static int read_names(const json_t *v, struct arena *a, struct bundle_revision *
     {
         struct slice s = jread_slice(one);
         if (!json_is_string(one) || !hf_is_id(s) || r->names_count == BUNDLE_NAMES) {
-            return no_manifest("other names of a repository that none can be", e);
+            return no_manifest("invalid or too many other names of a repository", e);
         }
         r->names[r->names_count++] = arena_cstr(a, s);
     }
@@ -91,7 +94,7 @@ static int read_files(const json_t *v, struct arena *a, struct bundle_revision *
     int rc = 0;
 
     if (!json_is_array(list) || json_array_size(list) > FILES_MAX) {
-        return no_manifest("no list of files, or too many", e);
+        return no_manifest("a revision has no list of files, or too many files", e);
     }
     r->file = mem_array(json_array_size(list) + 1, sizeof *r->file);
     json_array_foreach(list, i, one)
@@ -114,7 +117,7 @@ static int read_revision(const json_t *v, struct arena *a, struct bundle_revisio
 
     if (!is_type(type) || !hf_is_id(id) || !is_path(rev) || rev.n > 200 || !hf_is_commit(commit) ||
         !hf_is_name(repo)) {
-        return no_manifest("a revision whose names none can be", e);
+        return no_manifest("a revision has an invalid type, id, revision, commit or repo", e);
     }
     r->type = arena_cstr(a, type);
     r->id = arena_cstr(a, id);
@@ -145,17 +148,17 @@ static int read_all(const json_t *v, struct bundle *out, struct err *e)
     int rc = 0;
 
     if (!slice_eqs(jread_text(v, "format"), format_name) || !jread_u64(v, "version", &version)) {
-        return no_manifest("it does not say that it is one", e);
+        return no_manifest("it has no format and version", e);
     }
     if (version != BUNDLE_VERSION) {
         return err_set(e, E_UNSUPPORTED,
-                       "the bundle has version %" PRIu64
-                       ", this mirrorctl reads %d, use a newer one",
+                       "the bundle has version %" PRIu64 ", but this mirrorctl reads version "
+                       "%d; use another mirrorctl",
                        version, BUNDLE_VERSION);
     }
     if (!json_is_array(list) || json_array_size(list) == 0 ||
         json_array_size(list) > BUNDLE_REVISIONS) {
-        return no_manifest("no revisions, or too many", e);
+        return no_manifest("it has no revisions, or too many", e);
     }
     (void)jread_u64(v, "made_unix_s", &out->made_unix_s);
     json_array_foreach(list, i, one)
@@ -174,7 +177,7 @@ int bundle_read(struct slice json, struct bundle *out, struct err *e)
     int rc;
 
     *out = (struct bundle){0};
-    rc = json_is_object(v) ? read_all(v, out, e) : no_manifest("it is no JSON object", e);
+    rc = json_is_object(v) ? read_all(v, out, e) : no_manifest("it is not a JSON object", e);
     json_decref(v);
     if (rc != 0) {
         bundle_free(out);

@@ -51,13 +51,13 @@ static int open_below(const struct bundle_in *in, const char *path, int *out, st
         }
         if (fd == -1) {
             return why == ELOOP || why == ENOTDIR
-                       ? err_set(e, E_INVALID, "\"%.160s\" is no plain file in the bundle", path)
+                       ? err_set(e, E_INVALID, "\"%.160s\" in the bundle is not a regular file",
+                                 path)
                    : why == ENOENT
-                       ? err_set(
-                             e, E_NOTFOUND,
-                             "\"%.160s\" is missing from the bundle, export it again: it goes on "
-                             "where it was",
-                             path)
+                       ? err_set(e, E_NOTFOUND,
+                                 "\"%.160s\" is missing from the bundle; export it again: the "
+                                 "export continues where it stopped",
+                                 path)
                        : err_set(e, err_from_errno(why), "%.160s: %s", path, strerror(why));
         }
         at = fd;
@@ -78,9 +78,9 @@ static int open_item(const struct bundle_in *in, const struct bundle_item *it, i
     if (fstat(*out, &st) != 0) {
         rc = err_sys(e, "%.160s", it->path);
     } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, E_INVALID, "\"%.160s\" is no plain file in the bundle", it->path);
+        rc = err_set(e, E_INVALID, "\"%.160s\" in the bundle is not a regular file", it->path);
     } else if ((uint64_t)st.st_size != it->size_bytes) {
-        rc = err_set(e, E_INVALID, "\"%.120s\" has %lld bytes, the manifest says %llu", it->path,
+        rc = err_set(e, E_INVALID, "\"%.120s\" has %lld bytes, but %llu in the manifest", it->path,
                      (long long)st.st_size, (unsigned long long)it->size_bytes);
     }
     if (rc != 0) {
@@ -96,11 +96,11 @@ static int read_whole(int fd, size_t max, struct buf *out, struct err *e)
     int rc;
 
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        return err_set(e, E_INVALID, "no plain file");
+        return err_set(e, E_INVALID, "not a regular file");
     }
     p = (uint64_t)st.st_size < max ? buf_room(out, (size_t)st.st_size + 1) : NULL;
     if (p == NULL) {
-        return err_set(e, E_TOOBIG, "too large");
+        return err_set(e, E_TOOBIG, "the file is too large");
     }
     rc = fd_pread_all(fd, p, (size_t)st.st_size, 0, e);
     if (rc == 0) {
@@ -114,7 +114,9 @@ static int folder_text(struct bundle_in *in, const char *name, struct buf *out, 
     int fd, rc = open_below(in, name, &fd, e);
 
     if (rc == E_NOTFOUND) {
-        return err_set(e, rc, "%.160s has no %s: it is no bundle, or its export was not finished",
+        return err_set(e, rc,
+                       "%.160s has no %s: it is not a bundle, or its export was not "
+                       "finished",
                        in->name, name);
     }
     if (rc == 0) {
@@ -149,8 +151,8 @@ static int broken(const struct bundle_in *in, struct err *e)
 {
     const char *why = archive_error_string(in->a);
 
-    return err_set(e, E_INVALID, "%.100s is no sound tar, or was cut: %.100s", in->name,
-                   why != NULL ? why : "it ends too early");
+    return err_set(e, E_INVALID, "%.100s is not a valid tar, or is truncated: %.100s", in->name,
+                   why != NULL ? why : "unexpected end of file");
 }
 
 /* The next plain file or hard link; *path NULL: it is over. */
@@ -181,7 +183,7 @@ static int next_entry(struct bundle_in *in, struct archive_entry **entry, const 
         if (archive_entry_hardlink(*entry) == NULL &&
             (archive_entry_filetype(*entry) != AE_IFREG || !archive_entry_size_is_set(*entry) ||
              archive_entry_size(*entry) < 0)) {
-            return err_set(e, E_INVALID, "\"%.160s\" is no plain file in the tar", *path);
+            return err_set(e, E_INVALID, "\"%.160s\" is not a regular file in the tar", *path);
         }
         return 0;
     }
@@ -213,9 +215,9 @@ static int tar_text(struct bundle_in *in, const char *name, struct buf *out, str
     }
     if (path == NULL || strcmp(path, name) != 0 || archive_entry_hardlink(entry) != NULL) {
         return err_set(e, E_INVALID,
-                       "%.60s does not begin with " BUNDLE_SUMS " and " BUNDLE_MANIFEST
-                       ": it is no bundle; if another program packed one, unpack it and import the "
-                       "folder",
+                       "%.60s does not begin with " BUNDLE_SUMS " and " BUNDLE_MANIFEST ", so "
+                       "it is not a bundle; if another program packed it, unpack it and import "
+                       "the folder",
                        in->name);
     }
     while (rc == 0 && in->left != 0) {
@@ -231,7 +233,7 @@ static int check_all_seen(const struct bundle_in *in, struct err *e)
 {
     for (const struct bundle_item *it = in->bundle->items; it != NULL; it = it->hh.next) {
         if (!it->left_out && !it->seen) {
-            return err_set(e, E_INVALID, "%.60s ends without \"%.120s\": it was cut", in->name,
+            return err_set(e, E_INVALID, "%.60s is truncated: it ends without \"%.120s\"", in->name,
                            it->path);
         }
     }
@@ -251,7 +253,7 @@ static int tar_next(struct bundle_in *in, struct bundle_item **as, struct err *e
     }
     it = bundle_find(in->bundle, slice_str(path));
     if (it == NULL || it->left_out) {
-        return err_set(e, E_INVALID, "\"%.160s\" is in the tar, but not in its manifest", path);
+        return err_set(e, E_INVALID, "\"%.160s\" is in the tar but not in its manifest", path);
     }
     if (it->seen) {
         return err_set(e, E_INVALID, "\"%.160s\" is in the tar twice", path);
@@ -263,11 +265,11 @@ static int tar_next(struct bundle_in *in, struct bundle_item **as, struct err *e
         }
         *as = bundle_find(in->bundle, slice_str(link));
         if (*as == NULL || !(*as)->seen || !digest_eq(&(*as)->sha256, &it->sha256)) {
-            return err_set(e, E_INVALID, "\"%.160s\" is a link to what has not its bytes", path);
+            return err_set(e, E_INVALID, "\"%.160s\" is a link to a file with other content", path);
         }
         in->left = 0;
     } else if (in->left != it->size_bytes) {
-        return err_set(e, E_INVALID, "\"%.120s\" has %llu bytes, the manifest says %llu", path,
+        return err_set(e, E_INVALID, "\"%.120s\" has %llu bytes, but %llu in the manifest", path,
                        (unsigned long long)in->left, (unsigned long long)it->size_bytes);
     }
     it->seen = true;
@@ -281,7 +283,7 @@ static int use_tar(struct bundle_in *in, struct err *e)
     in->room = mem_new(BLOCK_BYTES);
     return in->a != NULL && archive_read_support_format_tar(in->a) == ARCHIVE_OK
                ? 0
-               : err_set(e, E_INTERNAL, "libarchive reads no tars");
+               : err_set(e, E_INTERNAL, "this libarchive cannot read tars");
 }
 
 /* --- both ------------------------------------------------------------------------------------- */
@@ -351,19 +353,20 @@ int bundle_in_manifest(struct bundle_in *in, const struct digest *sha256, struct
     *out = (struct bundle){0};
     rc = rc != 0 ? rc : text(in, BUNDLE_MANIFEST, &manifest, e);
     if (rc == 0 && !bundle_sums_read(buf_slice(&sums), &said)) {
-        rc =
-            err_set(e, E_INVALID,
-                    BUNDLE_SUMS " does not begin with " BUNDLE_MANIFEST ", it is none of a bundle");
+        rc = err_set(e, E_INVALID,
+                     BUNDLE_SUMS " does not begin with " BUNDLE_MANIFEST ", so this is not a "
+                                 "bundle");
     }
     if (rc == 0) {
         digest_of(buf_slice(&manifest), digest);
         if (!digest_eq(digest, &said)) {
             rc = err_set(e, E_CORRUPT,
-                         BUNDLE_MANIFEST " is damaged: its SHA-256 is not the one in " BUNDLE_SUMS);
+                         BUNDLE_MANIFEST
+                         " is damaged: its SHA-256 differs from the one in " BUNDLE_SUMS);
         } else if (sha256 != NULL && !digest_eq(digest, sha256)) {
             rc = err_set(e, E_CORRUPT,
-                         "the bundle is another than the one that was exported: its "
-                         "manifest has not the SHA-256 that --digest says");
+                         "this is not the bundle that was exported: the SHA-256 of its manifest "
+                         "differs from --digest");
         } else {
             rc = bundle_read(buf_slice(&manifest), out, e);
         }
@@ -394,7 +397,9 @@ static int judge(const struct bundle_item *it, const struct digest *d, struct er
     return digest_eq(d, &it->sha256)
                ? 0
                : err_set(e, E_CORRUPT,
-                         "\"%.120s\" is damaged: it has not the SHA-256 of the manifest", it->path);
+                         "\"%.120s\" is damaged: its SHA-256 differs from the one in the "
+                         "manifest",
+                         it->path);
 }
 
 int bundle_in_bytes(struct bundle_in *in, const struct bundle_item *it, struct buf *out,

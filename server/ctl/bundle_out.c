@@ -195,7 +195,9 @@ static int folder_write_file(struct bundle_out *o, const struct bundle_item *it,
     }
     close(to);
     if (rc == 0 && o->deep && !is_whole(f, part_name, it, true)) {
-        rc = err_set(e, E_CORRUPT, "%.160s is not on the disk as it was written, see to the disk",
+        rc = err_set(e, E_CORRUPT,
+                     "%.160s reads back from the disk differently than it was "
+                     "written; check the disk",
                      it->path);
     }
     rc = rc != 0 ? rc : name_it(f, it, e);
@@ -300,7 +302,8 @@ static int trouble(const struct tar *t, struct err *e)
     int rc = err_from_errno(archive_errno(t->a));
     const char *why = archive_error_string(t->a);
 
-    return err_set(e, rc != 0 ? rc : E_IO, "writing the tar: %s", why != NULL ? why : "it failed");
+    return err_set(e, rc != 0 ? rc : E_IO, "the tar cannot be written: %s",
+                   why != NULL ? why : "unknown error");
 }
 
 /* The same bundle gives the same bytes: no owner, no time. */
@@ -387,7 +390,9 @@ static int write_file(struct bundle_out *o, const struct bundle_item *it, int fd
     }
     hasher_final(h, &d);
     if (rc == 0 && o->deep && !digest_eq(&d, &it->sha256)) {
-        rc = err_set(e, E_CORRUPT, "%.160s is damaged in the store, run `mirrorctl verify --deep`",
+        rc = err_set(e, E_CORRUPT,
+                     "%.160s is damaged in the store; run `mirrorctl verify "
+                     "--deep`",
                      it->path);
     }
     hasher_free(&h);
@@ -448,10 +453,12 @@ static int bundle_tar_open(const char *path, bool force, struct bundle_out **out
     int rc = 0;
 
     if (to_stdout && isatty(STDOUT_FILENO)) {
-        return err_set(e, E_USAGE, "a tar is not for a terminal, write `--to FILE.tar`, or a pipe");
+        return err_set(e, E_USAGE,
+                       "a tar cannot be written to a terminal; use `--to FILE.tar` "
+                       "or a pipe");
     }
     if (!to_stdout && !force && lstat(path, &st) == 0) {
-        return err_set(e, E_EXISTS, "%s is there already, add --force to replace it", path);
+        return err_set(e, E_EXISTS, "%s exists already; add --force to replace it", path);
     }
     t = NEW(struct tar);
     t->o.ops = &ops;

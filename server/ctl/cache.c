@@ -52,7 +52,7 @@ int ctl_cache_ls(struct ctl *c, struct err *e)
 
     if (most != NULL && !slice_u64(slice_str(most), &limit)) {
         json_decref(req);
-        return err_set(e, E_USAGE, "--limit \"%s\" is no number, it counts rows, write one", most);
+        return err_set(e, E_USAGE, "--limit \"%s\" is not a number; write a number of rows", most);
     }
     json_object_set_new(req, "repo", json_string(c->arg[0]));
     json_object_set_new(req, "limit", json_integer((json_int_t)limit));
@@ -93,7 +93,7 @@ int ctl_cache_unpin(struct ctl *c, struct err *e)
     int rc = act(c, of_scope(c, "cache.unpin"), &ok, e);
 
     if (rc == E_NOTFOUND) {
-        err_set(e, rc, "%s is not pinned, see `mirrorctl cache pins`", c->arg[0]);
+        err_set(e, rc, "%s is not pinned; see `mirrorctl cache pins`", c->arg[0]);
     } else if (rc == 0) {
         say(c, "unpinned %s\n", c->arg[0]);
     }
@@ -144,8 +144,10 @@ int ctl_cache_refresh(struct ctl *c, struct err *e)
     json_object_set_new(req, "prefixes", prefixes);
     rc = act(c, req, &ok, e);
     if (rc == 0) {
-        say(c, "marked %" PRIu64 " %s: the next request asks the origin\n", get_u64(ok, "marked"),
-            plural(get_u64(ok, "marked"), "object", "objects"));
+        say(c,
+            "marked %" PRIu64 " %s: the next request for each is revalidated with the "
+            "origin\n",
+            get_u64(ok, "marked"), plural(get_u64(ok, "marked"), "object", "objects"));
     }
     json_decref(ok);
     return rc;

@@ -114,10 +114,12 @@ static int take_words(struct exporting *x, struct bundle_revision *r, const json
 {
     uint64_t info = get_u64(ok, "info_bytes"), tree = get_u64(ok, "tree_bytes");
     char *p = info + tree < words->max ? buf_room(words, (size_t)(info + tree) + 1) : NULL;
-    int rc = fd == -1 || p == NULL
-                 ? err_set(e, E_PROTOCOL, "the daemon gave no words on %s, is it another version?",
-                           r->id)
-                 : fd_pread_all(fd, p, (size_t)(info + tree), 0, e);
+    int rc = fd == -1 || p == NULL ? err_set(e, E_PROTOCOL,
+                                             "the daemon sent no metadata of %s; it may be of "
+                                             "another version: compare `mirrord --version` with "
+                                             "`mirrorctl --version`",
+                                             r->id)
+                                   : fd_pread_all(fd, p, (size_t)(info + tree), 0, e);
 
     (void)x;
     if (rc == 0) {
@@ -214,8 +216,8 @@ static int ask_all(struct exporting *x, struct err *e)
     if (rc == 0 && x->missing != 0) {
         size_format(x->missing_bytes, bytes);
         rc = err_set(e, E_NOTFOUND,
-                     "%" PRIu64 " %s (%s) %s not in this mirror yet, so nothing was exported: add "
-                     "--fetch, or see `mirrorctl hf show`",
+                     "%" PRIu64 " %s (%s) %s not in this mirror yet, so nothing was exported; "
+                     "add --fetch, or see `mirrorctl hf show`",
                      x->missing, plural(x->missing, "file", "files"), bytes,
                      plural(x->missing, "is", "are"));
     }
@@ -304,8 +306,9 @@ static int stored_fd(struct exporting *x, const struct bundle_item *it, int *out
     rc = line_say(x->line, req, -1, e);
     rc = rc != 0 ? rc : line_hear(x->line, NULL, NULL, NULL, &ok, out, e);
     if (rc == 0 && (*out == -1 || get_u64(ok, "size") != it->size_bytes)) {
-        rc =
-            err_set(e, E_CORRUPT, "the store has other bytes of it, run `mirrorctl verify --deep`");
+        rc = err_set(e, E_CORRUPT,
+                     "its size in the store differs from the metadata; run "
+                     "`mirrorctl verify --deep`");
     }
     json_decref(ok);
     return rc == 0 ? 0 : err_prefix(e, "%.100s", it->path);
@@ -344,8 +347,8 @@ static int carry_item(struct exporting *x, const struct bundle_item *it, struct 
         on_bytes(x, it->size_bytes);
     } else if (it->revision >= x->revisions) {
         rc = err_set(e, E_INVALID,
-                     "%.120s, of an earlier export into this folder, is not whole any more: export "
-                     "that again, or use another folder",
+                     "%.120s, from an earlier export into this folder, is no longer complete; "
+                     "repeat that export, or use another folder",
                      it->path);
     } else if (as != NULL && it->size_bytes != 0) {
         rc = x->out->ops->again(x->out, it, as->item, e);
@@ -372,7 +375,7 @@ static int carry_all(struct exporting *x, struct digest *digest, struct err *e)
     digest_of(buf_slice(&manifest), digest);
     bundle_sums(&x->b, digest, &sums);
     rc = manifest.rc != 0 || sums.rc != 0
-             ? err_set(e, E_TOOBIG, "too many files for one bundle, export in parts")
+             ? err_set(e, E_TOOBIG, "too many files for one bundle; export in parts")
              : x->out->ops->begin(x->out, buf_slice(&manifest), buf_slice(&sums), e);
     for (int words = 1; words >= 0; words--) { /* words before files */
         for (const struct bundle_item *it = x->b.items; rc == 0 && it != NULL; it = it->hh.next) {
@@ -407,8 +410,8 @@ static void tell(const struct exporting *x, const struct digest *digest)
                                              "closed", r->closed));
         if (r->closed && !x->c->quiet) {
             fprintf(stderr,
-                    "mirrorctl: warning: %s is not open to all at the Hub: its licence and whoever "
-                    "granted access say who may have these files\n",
+                    "mirrorctl: warning: %s is private or gated at the Hub; pass its files on "
+                    "only as its licence and its owner allow\n",
                     r->id);
         }
     }
@@ -426,10 +429,10 @@ static void tell(const struct exporting *x, const struct digest *digest)
                 plural(files, "file", "files"), bytes, x->to);
         if (x->left_out != 0) {
             size_format(x->left_out_bytes, bytes);
-            fprintf(to, "left out %" PRIu64 " %s, %s, that %s has\n", x->left_out,
+            fprintf(to, "left out %" PRIu64 " %s, %s, because %s has them\n", x->left_out,
                     plural(x->left_out, "file", "files"), bytes, x->since);
         }
-        fprintf(to, "MANIFEST.json has SHA-256 %s\n", hex);
+        fprintf(to, "SHA-256 of MANIFEST.json: %s\n", hex);
     }
     json_decref(all);
 }
@@ -451,8 +454,8 @@ int ctl_hf_export(struct ctl *c, struct err *e)
     struct digest digest;
     int rc = x.to != NULL ? line_open(c, &x.line, e)
                           : err_set(e, E_USAGE,
-                                    "--to is missing: a folder, FILE.tar, or - for a "
-                                    "tar on standard output");
+                                    "--to is missing; give a folder, FILE.tar, or - for a tar "
+                                    "on standard output");
 
     rc = rc != 0 ? rc : read_since(&x, e);
     rc = rc != 0 ? rc : ask_all(&x, e);

@@ -152,7 +152,7 @@ static int words_fd(const struct bundle_revision *r, const struct coming *c, int
         buf_byte(&b, 0);
     }
     *out = -1;
-    rc = b.rc != 0 ? err_set(e, E_TOOBIG, "what is said of %s is too long", r->id) : 0;
+    rc = b.rc != 0 ? err_set(e, E_TOOBIG, "the metadata of %s is too long", r->id) : 0;
     if (rc == 0) {
         *out = memfd_create("words", MFD_CLOEXEC);
         rc = *out == -1 ? err_sys(e, "memfd_create") : fd_pwrite_all(*out, b.p, b.n, 0, e);
@@ -204,8 +204,8 @@ static int begin_one(struct importing *x, size_t i, struct err *e)
         x->files_here += r->files - c->missing;
     } else if (rc == E_NOTFOUND && x->into == NULL) {
         rc = err_set(e, rc,
-                     "%.100s comes from a repo called %.40s, which this mirror does not have, name "
-                     "one of its own with --into",
+                     "%.100s comes from a repo named %.40s, which this mirror does not have; "
+                     "name a repo of this mirror with --into",
                      r->id, r->repo);
     }
     json_decref(ok);
@@ -230,9 +230,9 @@ static int check_left_out(struct importing *x, struct err *e)
     size_format(bytes, text);
     return files == 0 ? 0
                       : err_set(e, E_NOTFOUND,
-                                "the bundle leaves %" PRIu64
-                                " %s (%s) out that this mirror does not have: "
-                                "import the earlier one first, or export without --since",
+                                "the bundle leaves out %" PRIu64 " %s (%s) that this mirror "
+                                "does not have; import the earlier bundle first, or export "
+                                "without --since",
                                 files, plural(files, "file", "files"), text);
 }
 
@@ -257,8 +257,8 @@ static int begin_all(struct importing *x, struct err *e)
     for (size_t i = 0; rc == 0 && i < x->b.revisions; i++) {
         if (!x->coming[i].has_info || !x->coming[i].has_tree) {
             return err_set(e, E_INVALID,
-                           "files come before the Hub's words on %s: another program packed this "
-                           "tar, unpack it and import the folder",
+                           "the metadata of %s does not come before the files, so another "
+                           "program packed this tar; unpack it and import the folder",
                            x->b.revision[i].id);
         }
         rc = begin_one(x, i, e);
@@ -448,14 +448,14 @@ static void tell(const struct importing *x, const struct digest *digest)
         if (x->coming[i].kept_later) {
             fprintf(
                 stderr,
-                "mirrorctl: warning: %s of %s stands for a commit that was seen later than this "
-                "one, and stays; this one is found by its commit\n",
+                "mirrorctl: warning: %s of %s was not moved, because its commit was seen "
+                "later than the imported one; the imported one can be requested by its commit\n",
                 r->revision, r->id);
         }
     }
     size_format(x->done, bytes);
-    say(x->c, "%s read, %" PRIu64 " of %" PRIu64 " %s here already\n", bytes, x->files_here,
-        x->files, plural(x->files, "file was", "files were"));
+    say(x->c, "read %s; %" PRIu64 " of %" PRIu64 " %s in this mirror already\n", bytes,
+        x->files_here, x->files, plural(x->files, "file was", "files were"));
     if (x->c->json) {
         json_t *o = json_pack("{s:o, s:s, s:I, s:I, s:I}", "revisions", json_incref(all),
                               "manifest_sha256", hex, "files", (json_int_t)x->files, "files_here",
@@ -504,7 +504,7 @@ int ctl_hf_import(struct ctl *c, struct err *e)
     int rc;
 
     if (hex != NULL && !digest_parse(slice_str(hex), &want)) {
-        return err_set(e, E_USAGE, "--digest \"%.80s\" is no SHA-256, which has 64 hex digits",
+        return err_set(e, E_USAGE, "--digest \"%.80s\" is not a SHA-256, which has 64 hex digits",
                        hex);
     }
     signal(SIGPIPE, SIG_IGN); /* the daemon may stop reading; it says why */

@@ -96,8 +96,9 @@ static int settings_of(const char *config, struct buf *out, struct err *e)
     if (status != 0) {
         return err_set(
             e, E_CONFIG,
-            "where the daemon listens is not known, see `mirrorctl config test` with the "
-            "same -c; if it runs, give --socket STATE_DIR/control.sock: %s",
+            "the daemon's socket is not known, because the configuration cannot be read; run "
+            "`mirrorctl config test` with the same -c, or give --socket STATE_DIR/control.sock: "
+            "%s",
             why[0] != '\0' ? why : config);
     }
     return 0;
@@ -179,7 +180,7 @@ static void test_passed(struct ctl *c, json_t *ok)
         json_object_set_new(ok, "ok", json_true());
         print_json(ok);
     }
-    say(c, "%s: ok: %" PRIu64 " %s, %" PRIu64 " %s, says the daemon that runs it\n", c->config,
+    say(c, "%s: ok: %" PRIu64 " %s, %" PRIu64 " %s, checked by the running daemon\n", c->config,
         repos, plural(repos, "repo", "repos"), listeners,
         plural(listeners, "listener", "listeners"));
 }
@@ -247,7 +248,7 @@ int ctl_config_reload(struct ctl *c, struct err *e)
 
     if (rc == 0) {
         const char *stays = get_str(ok, "needs_restart"), *warnings = get_str(ok, "warnings");
-        say(c, "reloaded%s%s\n", stays[0] != '\0' ? "; a restart is needed for " : "", stays);
+        say(c, "reloaded%s%s\n", stays[0] != '\0' ? "; restart the daemon to apply " : "", stays);
         if (warnings[0] != '\0' && !c->quiet) {
             fprintf(stderr, "mirrorctl: %s\n", warnings);
         }

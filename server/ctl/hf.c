@@ -147,8 +147,8 @@ static int add_token(const struct ctl *c, json_t *req, struct err *e)
         }
         token = s.n != 0 ? json_stringn(s.p, s.n) : NULL;
         rc = token == NULL ? err_set(e, E_INVALID,
-                                     "%s holds no token, it is empty or no text, "
-                                     "write one of the Hub's into it",
+                                     "%s contains no token: it is empty or not text; write a "
+                                     "token of the Hub into it",
                                      path)
                            : json_object_set_new(req, "token", token);
     }
@@ -180,7 +180,9 @@ struct watch { /* a prefetch that is waited for */
 static void tell_how_to_end(struct watch *w)
 {
     if (!w->hint_reported) {
-        fprintf(stderr, "Ctrl-C leaves it running, `mirrorctl hf prefetch %s --stop` ends it\n",
+        fprintf(stderr,
+                "Ctrl-C leaves the prefetch running; `mirrorctl hf prefetch %s --stop` "
+                "stops it\n",
                 w->ctl->arg[0]);
     }
     w->hint_reported = true;
@@ -209,11 +211,11 @@ static void tell_waiting(struct watch *w, const json_t *r)
         why += n + 2; /* the line begins with it */
     }
     progress_wipe(w->bar);
-    fprintf(stderr, "%s: waiting, %s", id, why);
+    fprintf(stderr, "%s: waiting: %s", id, why);
     if (get_u64(r, "next_unix_s") != 0 && get_u64(r, "gives_up_unix_s") != 0) {
         until_when(get_u64(r, "next_unix_s"), next);
         until_when(get_u64(r, "gives_up_unix_s"), end);
-        fprintf(stderr, "; next try in %s, gives up in %s", next, end);
+        fprintf(stderr, "; next attempt in %s, gives up in %s", next, end);
     }
     fputc('\n', stderr);
     tell_how_to_end(w);
@@ -255,18 +257,18 @@ static void tell_prefetch(const struct ctl *c, const json_t *ok)
     size_format(here, was);
     size_format(get_u64(ok, "bytes"), all);
     if (strcmp(get_str(ok, "state"), "done") == 0) {
-        say(c, "%s at %.12s is here: %" PRIu64 " %s, %s; %s came, %s was here%s\n",
+        say(c, "%s at %.12s is complete: %" PRIu64 " %s, %s; %s fetched, %s was here already%s\n",
             get_str(ok, "id"), get_str(ok, "commit"), get_u64(ok, "files"),
             plural(get_u64(ok, "files"), "file", "files"), all, came, was,
             get_bool(ok, "pin") ? "; pinned" : "");
         return;
     }
     say(c, "%s %s: %s%s%s\n", get_str(ok, "id"),
-        get_bool(ok, "joined") ? "is being fetched already" : "is being fetched",
+        get_bool(ok, "joined") ? "is already being fetched" : "is being fetched",
         get_str(ok, "state"), get_str(ok, "why")[0] != '\0' ? ", " : "", get_str(ok, "why"));
     say(c,
-        "the daemon goes on by itself: `mirrorctl hf prefetch` shows it, `mirrorctl hf prefetch "
-        "%s --stop` ends it\n",
+        "the daemon continues in the background; `mirrorctl hf prefetch` shows it, `mirrorctl "
+        "hf prefetch %s --stop` stops it\n",
         c->arg[0]);
 }
 
@@ -278,7 +280,7 @@ static int stop_prefetch(struct ctl *c, struct err *e)
     json_object_set_new(req, "id", json_string(c->arg[0]));
     rc = act(c, req, &ok, e);
     if (rc == 0) {
-        say(c, "%s: stopped; what has come stays\n", c->arg[0]);
+        say(c, "%s: stopped; the files that were fetched are kept\n", c->arg[0]);
     }
     json_decref(ok);
     return rc;
@@ -328,8 +330,7 @@ int ctl_hf_prefetch(struct ctl *c, struct err *e)
     }
     if (c->args == 0) {
         return err_set(e, E_USAGE,
-                       "--stop needs to know what to stop, give an ID, see `mirrorctl "
-                       "hf prefetch`");
+                       "--stop needs the ID of a prefetch; see `mirrorctl hf prefetch`");
     }
     return stop ? stop_prefetch(c, e) : begin_prefetch(c, e);
 }
@@ -350,8 +351,8 @@ int ctl_hf_pin(struct ctl *c, struct err *e)
     rc = act(c, req, &ok, e);
     if (rc == 0) {
         say(c,
-            "pinned %s at %.12s: what is here of its %" PRIu64
-            " %s stays; `mirrorctl hf prefetch` brings all\n",
+            "pinned %s at %.12s: those of its %" PRIu64 " %s that are here are kept; `mirrorctl "
+            "hf prefetch` fetches the others\n",
             get_str(ok, "id"), get_str(ok, "commit"), get_u64(ok, "files"),
             plural(get_u64(ok, "files"), "file", "files"));
     }
@@ -384,14 +385,14 @@ static void tell_rollback(const struct ctl *c, const json_t *ok)
         return;
     }
     if (get_bool(ok, "hosted")) {
-        say(c, "%s: %s is %.12s now; the next upload goes on from there\n", id, branch,
+        say(c, "%s: %s is now at %.12s; the next upload continues from there\n", id, branch,
             get_str(ok, "commit"));
         return;
     }
-    say(c, "%s: %s is %.12s now, and is held there until `mirrorctl hf rollback %s --release`\n",
+    say(c, "%s: %s is now at %.12s and stays there until `mirrorctl hf rollback %s --release`\n",
         id, branch, get_str(ok, "commit"), c->arg[0]);
     if (get_bool(ok, "synced")) {
-        say(c, "with it all that repo %s keeps is v%" PRIu64 " again\n", get_str(ok, "repo"),
+        say(c, "all of repo %s is at v%" PRIu64 " again\n", get_str(ok, "repo"),
             get_u64(ok, "seq"));
     } else if (!json_is_null(json_object_get(ok, "files"))) {
         say(c, "%" PRIu64 " of its %" PRIu64 " %s here\n", get_u64(ok, "files_here"),

@@ -108,7 +108,7 @@ static void found_url(struct found *f, enum source_kind kind, struct slice url, 
     }
     if (url_split(url, &u, &why) != 0) {
         /* Not its text: a URL that does not split may hold a password. */
-        buf_addf(&f->notes, "# Left out: a source of %s, %s\n", tool_of(kind), why.text);
+        buf_addf(&f->notes, "# Left out: a source of %s: %s\n", tool_of(kind), why.text);
         return;
     }
     s->kind = kind;
@@ -313,9 +313,9 @@ static const struct {
     [SOURCE_APT] = {"generic", "/", rules_apt},
     [SOURCE_PYPI] = {"pypi", "/", ""},
     [SOURCE_CONDA] = {"conda", "/", ""},
-    [SOURCE_HUB] =
-        {"hf", "",
-         "    # Each caller's own token counts; for one of ours: authorization = \"file:PATH\"\n"},
+    [SOURCE_HUB] = {"hf", "",
+                    "    # Clients use their own tokens. To use one token for all: authorization = "
+                    "\"file:PATH\"\n"},
 };
 
 static void write_source(struct buf *out, const struct source *s)
@@ -337,14 +337,19 @@ enum { LIMIT_REQUESTS = 500 /* a second */, LIMIT_BURST = 5000, LIMIT_CONNECTION
 
 static void write_limits(struct buf *out)
 {
-    buf_addf(
-        out,
-        "\n# This holds for each client address; a request beyond it is answered 429 with "
-        "Retry-After. Tools that fetch\n# thousands of files stay below it, a script that runs "
-        "away does not. Many nodes behind one NAT address are one\n# client: raise it, or give "
-        "their network a limit of its own.\nlimit \"anonymous\" {\n    requests = \"%d/s\"\n"
-        "    burst = %d\n    connections = %d\n}\n",
-        LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
+    buf_addf(out,
+             "\n"
+             "# Applies to each client address; requests above it are answered with 429 and "
+             "Retry-After. Tools that fetch\n"
+             "# thousands of files stay below it, a runaway script does not. All nodes behind one "
+             "NAT address are one client:\n"
+             "# raise the limit for them, or add a limit for their network.\n"
+             "limit \"anonymous\" {\n"
+             "    requests = \"%d/s\"\n"
+             "    burst = %d\n"
+             "    connections = %d\n"
+             "}\n",
+             LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
 }
 
 /* installed: where the unit finds it, whose folders there are then. */
@@ -352,26 +357,36 @@ static void write_all(struct buf *out, const struct found *f, bool installed)
 {
     buf_str(
         out,
-        "# Written by `mirrorctl init` from this machine's own settings. See mirrord.conf(5).\n"
+        "# Written by `mirrorctl init` from the settings of this machine. See mirrord.conf(5).\n"
         "\n"
-        "# The store. It takes what is free, less 5 % of the file system, and so changes as others fill the disk;\n"
-        "# storage { quota = ... } sets another size.\n"
+        "# The store. It may use all free space except 5 % of the file system, so its size "
+        "changes as other programs use\n"
+        "# the disk. storage { quota = ... } sets a fixed size.\n"
         "state_dir = \"/var/lib/mirrord\"\n");
     buf_str(out, installed ? "access_log = \"" ACCESS_LOG "\"\n" : "");
     buf_str(
         out,
-        "\n# All addresses, plain HTTP: whoever reaches the port may read every repo that has no access section. TLS:\n"
-        "# `mirrorctl tls init`.\nlisten \"" LISTEN "\" { }\n");
+        "\n"
+        "# All addresses, plain HTTP. Every client that can connect may read every repo without "
+        "an access section.\n"
+        "# For TLS, run `mirrorctl tls init`.\n"
+        "listen \"" LISTEN "\" { }\n");
     write_limits(out);
     for (size_t i = 0; i < f->count; i++) {
         write_source(out, &f->source[i]);
     }
-    buf_str(out, "\n# Uploads, checkpoints: `mirrorctl token create --name me --scope "
-                 "'publish:models/*'`\nrepo \"models\" {\n    protocol = \"hosted\"\n}\n");
-    buf_str(out,
-            "\n# Lets nodes that pull the same file at the same moment give its chunks to each "
-            "other: see Nodes that share what they pull in operations.md\n# peers { }\n");
-    buf_str(out, "\n# One file a recipe, beside this one.\ninclude(\"" RECIPES "/*.conf\")\n");
+    buf_str(out, "\n"
+                 "# For uploads and checkpoints. To upload, create a token: mirrorctl token "
+                 "create --name me --scope 'publish:models/*'\n"
+                 "repo \"models\" {\n"
+                 "    protocol = \"hosted\"\n"
+                 "}\n");
+    buf_str(
+        out,
+        "\n# Lets nodes that pull the same file at the same time send its chunks to each other.\n"
+        "# See \"Nodes that share what they pull\" in operations.md.\n# peers { }\n");
+    buf_str(out, "\n# One file for each recipe, in a folder beside this file.\ninclude(\"" RECIPES
+                 "/*.conf\")\n");
     if (f->notes.n > 0) {
         buf_byte(out, '\n');
         buf_adds(out, buf_slice(&f->notes));
@@ -390,7 +405,7 @@ static int save(const struct ctl *c, const char *path, const struct buf *text, s
         return 0;
     }
     if (!option_given(c, "--force") && access(path, F_OK) == 0) {
-        return err_set(e, E_EXISTS, "%s exists, it may be in use, give another name or --force",
+        return err_set(e, E_EXISTS, "%s exists and may be in use; give another name or --force",
                        path);
     }
     /* Readable by the daemon's user, who is not the one that runs this. No secret is ever written
@@ -398,7 +413,7 @@ static int save(const struct ctl *c, const char *path, const struct buf *text, s
     rc = newfile_open(path, 0644, &nf, e);
     if (rc == E_NOTFOUND) {
         return err_set(e, rc,
-                       "%s cannot be written, its folder is not there, make it or give "
+                       "%s cannot be written: its folder does not exist; create it, or give "
                        "another file: mirrorctl init FILE",
                        path);
     }
@@ -458,17 +473,16 @@ int ctl_init(struct ctl *c, struct err *e)
     } else if (rc == 0 && strcmp(path, "-") != 0) {
         say(c, "wrote %s: %zu origins found\n", path, f->count);
         say(c,
-            "chosen, since nothing was asked; the file says where to change it:\n"
-            "  listen " LISTEN
-            ": every address of this machine, plain HTTP (`mirrorctl tls init` makes a "
-            "certificate)\n"
-            "  everybody who reaches it may read every repo (access { anonymous = none } in a repo ends "
-            "that)\n"
-            "  limit anonymous: %d requests a second, %d at once, %d connections, for each client "
-            "address:\n"
-            "    tools that fetch thousands of files stay below it, a script that runs away does not\n"
-            "  storage: what is free in /var/lib/mirrord, less 5 %% of the file system; it moves as others "
-            "fill the disk\n"
+            "these settings were chosen for you; the file says where to change them:\n"
+            "  listen " LISTEN ": every address of this machine, plain HTTP (`mirrorctl tls "
+            "init` makes a certificate)\n"
+            "  every client that can connect may read every repo (to restrict a repo: access { "
+            "anonymous = none })\n"
+            "  limit anonymous: %d requests a second, a burst of %d, %d connections, for each "
+            "client address:\n"
+            "    tools that fetch thousands of files stay below it, a runaway script does not\n"
+            "  storage: all free space in /var/lib/mirrord except 5 %% of the file system; it "
+            "changes as others use the disk\n"
             "  access log: %s\n",
             LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS,
             installed ? ACCESS_LOG : "on standard error, unless access_log names a file");

@@ -26,42 +26,42 @@ static const struct verb_option {
     const char *help;
 } verb_options[] = {
     {"--name", WORDS,
-     "of a token: whose it is, a limit block of that name holds for it;\n"
-     "of a certificate: a host's name or an address that clients use, beside those that\n"
-     "this machine knows of itself; may be given several times"},
-    {"--csr", FLAG, "a key and a request that an authority signs, instead of a certificate"},
+     "the name of the token, to which a limit section of that name applies;\n"
+     "for a certificate: a host name or address that clients use, in addition to those\n"
+     "that this machine finds; may be given several times"},
+    {"--csr", FLAG, "make a key and a signing request for an authority, instead of a certificate"},
     {"--scope", SCOPES,
-     "a right (read, publish, sync, admin), ':' and a pattern over REPO/PATH in which\n"
-     "'*' also crosses '/'; may be given several times"},
-    {"--expires", TEXT, "a time from now, such as 90d; without it never"},
-    {"--limit", TEXT, "this many rows at most; without it 1000"},
-    {"--all", FLAG, "a whole repo is meant"},
-    {"--dry-run", FLAG, "change nothing, count what would go"},
+     "a right (read, publish, sync, admin), ':' and a pattern for REPO/PATH, in which\n"
+     "'*' also matches '/'; may be given several times"},
+    {"--expires", TEXT, "when the token expires, as a time from now such as 90d (default: never)"},
+    {"--limit", TEXT, "print at most this many rows (default 1000)"},
+    {"--all", FLAG, "allow a whole repo"},
+    {"--dry-run", FLAG, "change nothing; only count what would be removed or fetched"},
     {"--deep", FLAG, "read every file and compare its digest"},
-    {"--repair", FLAG, "drop rows that point nowhere, set damaged files aside"},
-    {"--force", FLAG,
-     "replace a file that is there; of a sync: list even if the probe sees no change"},
-    {"--wait", FLAG, "until it has ended; the exit code tells how"},
-    {"--off", FLAG, "the other way round"},
-    {"--run", TEXT, "this one; without it the latest"},
+    {"--repair", FLAG, "remove rows whose file is missing, set damaged files aside"},
+    {"--force", FLAG, "replace existing files; for a sync: list even if the probe sees no change"},
+    {"--wait", FLAG, "wait until it has ended; the exit code is its result"},
+    {"--off", FLAG, "end the hold"},
+    {"--run", TEXT, "the number of the run (default: the latest)"},
     {"--include", WORDS,
-     "files whose paths fit this pattern; '*' also crosses '/'; may be given several times"},
-    {"--exclude", WORDS, "but none that fit this one"},
-    {"--pin", FLAG, "and keep them, whatever the pressure"},
-    {"--release", FLAG, "let it be what the Hub says again"},
-    {"--stop", FLAG, "end what is under way; what has come stays"},
+     "only files whose paths match; '*' also matches '/'; may be given several times"},
+    {"--exclude", WORDS, "no files whose paths match; may be given several times"},
+    {"--pin", FLAG, "pin the files, so that they are never evicted"},
+    {"--release", FLAG, "let the branch follow the Hub again"},
+    {"--stop", FLAG, "stop a prefetch; the files that were fetched are kept"},
     {"--token-file", TEXT,
-     "holds a token of the Hub's, for what is gated or private; it is not kept"},
-    {"--once", FLAG, "one look, then end"},
+     "a file with a token of the Hub, for gated and private repositories; not stored"},
+    {"--once", FLAG, "print once and exit"},
     {"--to", TEXT, "a folder, FILE.tar, or - for a tar on standard output"},
-    {"--fetch", FLAG, "what is not here yet is fetched first"},
-    {"--since", TEXT, "leave out what an earlier bundle has: its folder, or its MANIFEST.json"},
+    {"--fetch", FLAG, "first fetch the files that are not here yet"},
+    {"--since", TEXT, "leave out the files of an earlier bundle: its folder, or its MANIFEST.json"},
     {"--into", TEXT,
-     "the repo that takes it; without it the one of the same name as where it comes from"},
-    {"--open", FLAG, "what is private or gated at the Hub is shown to all who may read the repo"},
-    {"--no-pin", FLAG, "it may be evicted as what came from an origin"},
-    {"--digest", TEXT, "of MANIFEST.json, as export has told: another bundle is refused"},
-    {"--interval", TEXT, "between two looks; without it 1s"},
+     "the repo to import into (default: the one with the name of the exported repo)"},
+    {"--open", FLAG, "show private and gated repositories to every client that may read the repo"},
+    {"--no-pin", FLAG, "do not pin the files: they may be evicted like files from an origin"},
+    {"--digest", TEXT,
+     "the SHA-256 of MANIFEST.json that export printed; any other bundle is refused"},
+    {"--interval", TEXT, "the time between two updates (default 1s)"},
 };
 
 enum { SCOPES_MAX = 32 };
@@ -106,16 +106,21 @@ static void help_all(FILE *to)
     fprintf(
         to,
         "\n"
-        "  --socket PATH   the daemon's control socket (default $MIRRORCTL_SOCKET, else that of -c,\n"
-        "                  else /var/lib/mirrord/control.sock)\n"
-        "  -c FILE         the configuration, also for config test, verify and init (default\n"
+        "  --socket PATH   the daemon's control socket (default: $MIRRORCTL_SOCKET, else the "
+        "one in the file of\n"
+        "                  -c, else /var/lib/mirrord/control.sock)\n"
+        "  -c FILE         the configuration file, also for config test, verify and init "
+        "(default:\n"
         "                  /etc/mirrord/mirrord.conf)\n"
-        "  --json          JSON on stdout, with stable names\n"
-        "  --plain         tables with a line of titles, tabs between columns and RFC 3339 times\n"
-        "  -q, --quiet     nothing but errors\n"
-        "  --no-color      no colours (also $NO_COLOR)\n\n"
-        "`mirrorctl NOUN VERB --help` says more. Exit codes are those of sysexits.h; 1 from\n"
-        "`mirrorctl status` means that something needs a person.\n");
+        "  --json          print JSON with stable names on stdout\n"
+        "  --plain         print tables with a title line, tabs between columns and RFC 3339 "
+        "times\n"
+        "  -q, --quiet     print only errors\n"
+        "  --no-color      print no colours (also $NO_COLOR)\n"
+        "\n"
+        "`mirrorctl NOUN VERB --help` explains one command. Exit codes are those of sysexits.h; "
+        "1 from\n"
+        "`mirrorctl status` means that a problem needs attention.\n");
 }
 
 /* "--include GLOB" as the verb's line has it; n 0: it takes no such option. */
@@ -205,17 +210,19 @@ static int unknown(const char *noun, const char *word, struct err *e)
     }
     near = nearest_word(titles, ARRAY_LEN(verbs), slice_str(said));
     if (is_noun && word[0] == '\0') {
-        return err_set(e, E_USAGE, "%s needs a verb: %s; `mirrorctl %s --help` says more", noun,
-                       words, noun);
+        return err_set(e, E_USAGE, "%s needs a verb: %s; see `mirrorctl %s --help`", noun, words,
+                       noun);
     }
     if (is_noun && near == NULL) {
-        return err_set(e, E_USAGE, "\"%s\" is no command; `mirrorctl %s --help` lists its verbs",
+        return err_set(e, E_USAGE,
+                       "unknown command \"%s\"; `mirrorctl %s --help` lists the "
+                       "verbs",
                        said, noun);
     }
     if (near == NULL) {
-        return err_set(e, E_USAGE, "\"%s\" is no command; see `mirrorctl --help`", said);
+        return err_set(e, E_USAGE, "unknown command \"%s\"; see `mirrorctl --help`", said);
     }
-    return err_set(e, E_USAGE, "\"%s\" is no command; did you mean \"%s\"?", said, near);
+    return err_set(e, E_USAGE, "unknown command \"%s\"; did you mean \"%s\"?", said, near);
 }
 
 /* --- the command line --- */
@@ -244,8 +251,8 @@ static int check_args(const struct ctl *c, struct err *e)
 
     if (c->args < v->least || c->args > v->most) {
         title_of(v, title);
-        return err_set(e, E_USAGE, "%s takes %s, %zu %s given; see `mirrorctl %s --help`", title,
-                       v->args[0] != '\0' ? v->args : "no arguments", c->args,
+        return err_set(e, E_USAGE, "%s takes %s, but %zu %s given; see `mirrorctl %s --help`",
+                       title, v->args[0] != '\0' ? v->args : "no arguments", c->args,
                        c->args == 1 ? "was" : "were", title);
     }
     return 0;
@@ -268,9 +275,9 @@ static int take_value(struct words *values, const struct verb_option *o, const c
     if (most == 1) {
         values->count = 0;
     } else if (values->count == most && o->kind == SCOPES) {
-        return err_set(e, E_USAGE, "too many scopes, a token has at most %zu, use patterns", most);
+        return err_set(e, E_USAGE, "too many scopes: a token has at most %zu; use patterns", most);
     } else if (values->count == most) {
-        return err_set(e, E_USAGE, "%s is given more than %zu times, write fewer patterns", o->name,
+        return err_set(e, E_USAGE, "%s is given more than %zu times; write fewer patterns", o->name,
                        most);
     }
     values->at[values->count++] = value;
@@ -285,7 +292,7 @@ static int no_option(const struct option *options, const char *said, struct err 
     size_t n = 0;
 
     if (optopt > 0 && optopt < OPT_SOCKET) {
-        return err_set(e, E_USAGE, "-%c is no option; see `mirrorctl --help`", optopt);
+        return err_set(e, E_USAGE, "unknown option -%c; see `mirrorctl --help`", optopt);
     }
     for (size_t i = 0; options[i].name != NULL; i++) {
         CHECK(n < ARRAY_LEN(name));
@@ -293,8 +300,8 @@ static int no_option(const struct option *options, const char *said, struct err 
     }
     word = slice_from(word, slice_starts(word, SLICE("--")) ? 2 : 0);
     near = nearest_word(name, n, slice_cut(&word, '='));
-    return near != NULL ? err_set(e, E_USAGE, "%s is no option; did you mean --%s?", said, near)
-                        : err_set(e, E_USAGE, "%s is no option; see `mirrorctl --help`", said);
+    return near != NULL ? err_set(e, E_USAGE, "unknown option %s; did you mean --%s?", said, near)
+                        : err_set(e, E_USAGE, "unknown option %s; see `mirrorctl --help`", said);
 }
 
 /* given: by verb_options[]. Reads on behind what is wrong: --json may stand there. */
@@ -345,7 +352,7 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, struct
             printf("mirrorctl " MIRROR_VERSION "\n");
             exit(0);
         case ':':
-            now = err_set(&why, E_USAGE, "%s needs a value, write it after the option",
+            now = err_set(&why, E_USAGE, "%s needs a value; write it after the option",
                           argv[optind - 1]);
             break;
         case '?':
@@ -370,7 +377,7 @@ static int check_options(const struct ctl *c, struct err *e)
     title_of(c->verb, title);
     for (size_t i = 0; i < ARRAY_LEN(verb_options); i++) {
         if (c->given[i].count > 0 && !takes(c->verb, verb_options[i].name)) {
-            return err_set(e, E_USAGE, "%s does not belong to %s, which has %s",
+            return err_set(e, E_USAGE, "%s is not an option of %s, which has %s",
                            verb_options[i].name, title,
                            c->verb->options[0] != '\0' ? c->verb->options : "no options");
         }
@@ -384,7 +391,8 @@ static int check_texts(int argc, char **argv, struct err *e)
     for (int i = 1; i < argc; i++) {
         json_t *text = json_string(argv[i]);
         if (text == NULL) {
-            return err_set(e, E_USAGE, "argument %d is not UTF-8, the daemon would not take it", i);
+            return err_set(e, E_USAGE, "argument %d is not UTF-8, which the daemon would reject",
+                           i);
         }
         json_decref(text);
     }
@@ -414,7 +422,7 @@ int main(int argc, char **argv)
         optind++;
     }
     if (rc == 0 && argc == optind && c.json && !help) {
-        rc = err_set(&e, E_USAGE, "a command is missing, see `mirrorctl --help`");
+        rc = err_set(&e, E_USAGE, "the command is missing; see `mirrorctl --help`");
     }
     if (rc == 0 && argc == optind) {
         help_all(help ? stdout : stderr);

@@ -242,7 +242,7 @@ int list(struct ctl *c, json_t *req, const char *titles,
     /* Said aside: neither a table nor an array has a place for it, and a list that ends early looks
      * whole. */
     if (rc == 0 && get_bool(ok, "more") && !c->quiet) {
-        fprintf(stderr, "mirrorctl: there are more, these are the first %zu: --limit N\n",
+        fprintf(stderr, "mirrorctl: only the first %zu rows are shown; use --limit N for more\n",
                 json_array_size(rows));
     }
     json_decref(rows);

@@ -106,8 +106,8 @@ int ctl_snapshot_rollback(struct ctl *c, struct err *e)
             c->args > 2 ? c->arg[1] : "", get_u64(ok, "seq"));
         if (c->args == 2 && get_bool(ok, "hold")) {
             say(c,
-                "what runs bring is held from now on: `mirrorctl sync approve %s` publishes it, "
-                "`mirrorctl snapshot hold %s --off` lets runs publish again\n",
+                "the results of new runs are held from now on: `mirrorctl sync approve %s` "
+                "publishes them, `mirrorctl snapshot hold %s --off` lets runs publish again\n",
                 c->arg[0], c->arg[0]);
         }
     }
@@ -138,7 +138,9 @@ int ctl_snapshot_hold(struct ctl *c, struct err *e)
     json_object_set_new(req, "off", json_boolean(off));
     rc = act(c, req, &ok, e);
     if (rc == 0) {
-        say(c, "%s\n", off ? "runs publish again" : "runs publish nothing until --off");
+        say(c, "%s\n",
+            off ? "runs publish again"
+                : "runs publish nothing until `mirrorctl snapshot hold` is run with --off");
     }
     json_decref(ok);
     return rc;
@@ -150,7 +152,7 @@ int ctl_snapshot_rm(struct ctl *c, struct err *e)
     int rc = act(c, of_tree(c, "snapshot.rm", version), &ok, e);
 
     if (rc == 0) {
-        say(c, "v%" PRIu64 " is forgotten; `mirrorctl cache gc` frees what only it had\n",
+        say(c, "v%" PRIu64 " is deleted; `mirrorctl cache gc` frees the files that only it had\n",
             get_u64(ok, "seq"));
     }
     json_decref(ok);

@@ -70,7 +70,7 @@ static void say_certificates(struct ctl *c, const json_t *certificates)
         span_format((over ? now - at : at - now) * 1000, span);
         say(c, "certificate of %s: %s %s%s%s\n", get_str(cert, "listen"),
             over ? "EXPIRED" : "expires in", span, over ? " ago" : "",
-            get_bool(cert, "soon") ? ", WARNING: renew it, see TLS in operations.md" : "");
+            get_bool(cert, "soon") ? "; WARNING: renew it, see TLS in operations.md" : "");
     }
 }
 
@@ -359,8 +359,8 @@ static int read_interval(const struct ctl *c, uint64_t *ms, struct err *e)
     if (interval != NULL &&
         (!span_parse(slice_str(interval), ms) || *ms < 50 || *ms > 3600 * 1000)) {
         return err_set(e, E_USAGE,
-                       "--interval \"%s\" is no time, it is what lies between two looks, write "
-                       "one from 50ms to 1h",
+                       "invalid --interval \"%s\"; write the time between two updates, from "
+                       "50ms to 1h",
                        interval);
     }
     return 0;

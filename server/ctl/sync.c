@@ -85,7 +85,7 @@ static void tell_running(const struct ctl *c, const json_t *r)
     size_format(get_u64(r, "bytes_todo"), todo);
     size_format(get_u64(r, "rate_bytes_per_s"), rate);
     span_format(get_u64(r, "left_s") * 1000, left);
-    say(c, "run %" PRIu64 " is at stage %s, from %s: %" PRIu64 " listed", get_u64(r, "run"),
+    say(c, "run %" PRIu64 " is in stage %s, from %s: %" PRIu64 " listed", get_u64(r, "run"),
         get_str(r, "stage"), get_str(r, "upstream"), get_u64(r, "listed"));
     if (get_u64(r, "files_todo") != 0) {
         say(c, ", %" PRIu64 " of %" PRIu64 " %s, %s of %s", get_u64(r, "files_done"),
@@ -102,8 +102,8 @@ static void tell_running(const struct ctl *c, const json_t *r)
 static void tell_held(const struct ctl *c, uint64_t seq, const char *why)
 {
     say(c,
-        "v%" PRIu64 " is held%s%s: `mirrorctl snapshot diff %s v%" PRIu64
-        "` shows it against what is live, `mirrorctl sync approve %s` publishes it\n",
+        "v%" PRIu64 " is held%s%s: `mirrorctl snapshot diff %s v%" PRIu64 "` compares it with "
+        "the live snapshot, `mirrorctl sync approve %s` publishes it\n",
         seq, why[0] != '\0' ? ", " : "", why, c->arg[0], seq, c->arg[0]);
 }
 
@@ -132,12 +132,12 @@ int ctl_sync_show(struct ctl *c, struct err *e)
         }
         if (get_bool(ok, "hold") && get_u64(ok, "held_seq") == 0) {
             say(c,
-                "it stays at v%" PRIu64
-                ": runs publish nothing until `mirrorctl snapshot hold %s --off`\n",
+                "the repo stays at v%" PRIu64 ": runs publish nothing until `mirrorctl snapshot "
+                "hold %s --off`\n",
                 get_u64(ok, "seq"), c->arg[0]);
         }
         if (get_bool(ok, "paused")) {
-            say(c, "it is paused: `mirrorctl sync resume %s`\n", c->arg[0]);
+            say(c, "its syncs are paused; `mirrorctl sync resume %s` resumes them\n", c->arg[0]);
         }
     }
     json_decref(ok);
@@ -186,7 +186,7 @@ int ctl_sync_logs(struct ctl *c, struct err *e)
         json_decref(req);
         json_decref(lines.all);
         return err_set(e, E_USAGE,
-                       "run \"%s\" is no number, runs are counted, see `mirrorctl sync show %s`",
+                       "run \"%s\" is not a number; see `mirrorctl sync show %s` for the runs",
                        which, c->arg[0]);
     }
     json_object_set_new(req, "run", json_integer((json_int_t)run));
@@ -235,7 +235,7 @@ static void tell_attempt(struct watch *w, const json_t *r)
     w->attempts_reported = get_u64(r, "attempts");
     span_format((next > now ? next - now : 0) * 1000, span);
     progress_wipe(w->bar);
-    fprintf(stderr, "%s: attempt %" PRIu64 " of %" PRIu64 " failed: %s; again in %s\n",
+    fprintf(stderr, "%s: attempt %" PRIu64 " of %" PRIu64 " failed: %s; next attempt in %s\n",
             w->ctl->arg[0], get_u64(r, "attempts"), get_u64(r, "tries"), get_str(r, "why"), span);
 }
 
@@ -284,7 +284,7 @@ static void tell(const struct ctl *c, const json_t *r)
         get_str(r, "why")[0] != '\0' ? ": " : "", get_str(r, "why"));
     if (strcmp(outcome, "planned") == 0) {
         size_format(get_u64(r, "bytes_todo"), bytes);
-        say(c, "it would fetch %" PRIu64 " %s, %s\n", get_u64(r, "files_todo"),
+        say(c, "a run would fetch %" PRIu64 " %s, %s\n", get_u64(r, "files_todo"),
             plural(get_u64(r, "files_todo"), "file", "files"), bytes);
     }
     if (strcmp(outcome, "held") == 0) {
@@ -339,7 +339,7 @@ int ctl_sync_run(struct ctl *c, struct err *e)
         rc = print_plan(c, get_u64(ok, "run"), e);
     }
     if (rc == 0 && !wait) {
-        say(c, "run %" PRIu64 " of %s has begun\n", get_u64(ok, "run"), c->arg[0]);
+        say(c, "run %" PRIu64 " of %s has started\n", get_u64(ok, "run"), c->arg[0]);
     } else if (rc == 0) {
         tell(c, ok);
         outcome = get_str(ok, "outcome");
@@ -370,12 +370,12 @@ int ctl_sync_pause(struct ctl *c, struct err *e)
 
 int ctl_sync_resume(struct ctl *c, struct err *e)
 {
-    return simple(c, "sync.resume", "runs by its schedule again", e);
+    return simple(c, "sync.resume", "resumed; runs start by its schedule again", e);
 }
 
 int ctl_sync_stop(struct ctl *c, struct err *e)
 {
-    return simple(c, "sync.stop", "its run stops", e);
+    return simple(c, "sync.stop", "its run is being stopped", e);
 }
 
 int ctl_sync_approve(struct ctl *c, struct err *e)
@@ -384,7 +384,7 @@ int ctl_sync_approve(struct ctl *c, struct err *e)
     int rc = act(c, of_repo(c, "sync.approve"), &ok, e);
 
     if (rc == 0) {
-        say(c, "%s is v%" PRIu64 " now, %" PRIu64 " %s\n", c->arg[0], get_u64(ok, "seq"),
+        say(c, "%s is now at v%" PRIu64 ", %" PRIu64 " %s\n", c->arg[0], get_u64(ok, "seq"),
             get_u64(ok, "entries"), plural(get_u64(ok, "entries"), "entry", "entries"));
     }
     json_decref(ok);

@@ -59,7 +59,7 @@ static int fail(struct err *e, const char *what)
 
     ERR_error_string_n(ERR_peek_last_error(), why, sizeof why);
     ERR_clear_error();
-    return err_set(e, E_INTERNAL, "%s was not made, OpenSSL refuses: %s", what, why);
+    return err_set(e, E_INTERNAL, "OpenSSL could not create %s: %s", what, why);
 }
 
 /* --- names --- */
@@ -155,8 +155,8 @@ static int collect_names(const struct tls_options *o, struct tls_names *n, struc
         const char *name = o->names->at[i];
         if (!is_address(name) && !is_host(slice_str(name))) {
             return err_set(e, E_USAGE,
-                           "--name \"%.80s\" is neither a host's name nor an address, clients "
-                           "could not use it, write mirror.example or 10.0.0.5",
+                           "--name \"%.80s\" is neither a host name nor an address; write one "
+                           "such as mirror.example or 10.0.0.5",
                            name);
         }
         add_name(n, name);
@@ -314,7 +314,7 @@ static int open_folder(const struct ctl *c, struct tls_files *f, int *dir, struc
     }
     made = mkdir(path, 0750) == 0;
     if (!made && errno != EEXIST) {
-        rc = err_sys(e, "%s cannot be made", path);
+        rc = err_sys(e, "%s cannot be created", path);
     } else if (realpath(path, f->folder) == NULL ||
                (*dir = open(f->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) == -1 ||
                flock(*dir, LOCK_EX) == -1 ||
@@ -393,7 +393,7 @@ static const char *fault_of(const struct tls_options *o, X509 *x, EVP_PKEY *key,
                             size_t bytes)
 {
     if (x == NULL || key == NULL) {
-        return "with its certificate it is no pair that can be read";
+        return "it and its certificate cannot be read";
     }
     if (X509_check_private_key(x, key) != 1) {
         return "it is not the key of the certificate beside it";
@@ -443,11 +443,11 @@ static int check_absent(const struct tls_options *o, const char *path, const cha
         return 0;
     }
     if (S_ISDIR(st.st_mode)) {
-        return err_set(e, E_EXISTS, "%s is a folder, move it away or name another folder", path);
+        return err_set(e, E_EXISTS, "%s is a folder; move it away or name another folder", path);
     }
     if (!o->force) {
         return err_set(e, E_EXISTS,
-                       "%s exists, %s, move it away, name another folder or give --force", path,
+                       "%s exists: %s; move it away, name another folder or give --force", path,
                        fault != NULL ? fault : "a daemon may use it");
     }
     return 0;
@@ -545,7 +545,7 @@ static void tell_people(const struct ctl *c, const struct tls_options *o, const 
 
     say(c, "# %s %s, ", f->kept ? "Kept" : "Made", o->csr ? f->request : f->certificate);
     if (o->csr) {
-        say(c, "a request for an authority,");
+        say(c, "a certificate signing request,");
     } else {
         strftime(day, sizeof day, "%Y-%m-%d", gmtime_r(&end, &tm));
         say(c, "%svalid until %s,", f->kept ? "" : "self-signed, ", day);
@@ -566,17 +566,18 @@ static void tell_people(const struct ctl *c, const struct tls_options *o, const 
     }
     if (o->csr) {
         say(c,
-            "# Have the request signed, write the certificate and those of the authorities between "
-            "to\n# %s, then:\n",
+            "# Have an authority sign the request, write the certificate and the intermediate "
+            "certificates to\n"
+            "# %s, then:\n",
             f->certificate);
     }
     say(c,
-        "# Keep this section in a file of its own in conf.d, or append it to %s. Then run\n"
+        "# Put this section into a new file in conf.d, or append it to %s. Then run\n"
         "# `mirrorctl config test` and `systemctl reload mirrord`.\n",
         c->config);
     say(c, "%s", section);
     if (!o->csr) {
-        say(c, "# Clients trust it by its file: curl --cacert %s https://%s%s%s:8443/\n",
+        say(c, "# To trust it, clients need its file: curl --cacert %s https://%s%s%s:8443/\n",
             f->certificate, strchr(n->at[0], ':') != NULL ? "[" : "", n->at[0],
             strchr(n->at[0], ':') != NULL ? "]" : "");
     }
@@ -645,8 +646,7 @@ int ctl_tls_init(struct ctl *c, struct err *e)
     }
     if (rc == 0 && f.kept && !c->quiet) {
         fprintf(stderr,
-                "mirrorctl: %s and %s exist and are kept, they fit each other; --force makes new "
-                "ones\n",
+                "mirrorctl: %s and %s are kept: they exist and match; --force makes new ones\n",
                 f.key, f.certificate);
     }
     if (dir != -1) {

@@ -13,13 +13,15 @@ int ctl_token_create(struct ctl *c, struct err *e)
     int rc;
 
     if (names->count > 1) {
-        return err_set(e, E_USAGE, "--name is given %zu times, a token has one, leave one",
+        return err_set(e, E_USAGE,
+                       "--name is given %zu times, but a token has one name; give "
+                       "it once",
                        names->count);
     }
     if (names->count == 0 || scope->count == 0) {
         return err_set(e, E_USAGE,
-                       "a token needs a name and a scope, they say whose it is and what it may, "
-                       "write --name ci --scope publish:models/*");
+                       "a token needs a name and a scope, which say whose it is and what it may "
+                       "do; write --name ci --scope publish:models/*");
     }
     if (expires != NULL && (!span_parse(slice_str(expires), &life_ms) || life_ms < 1000)) {
         return err_set(e, E_USAGE,
@@ -41,7 +43,7 @@ int ctl_token_create(struct ctl *c, struct err *e)
     if (rc == 0 && !c->json) {
         printf("%s\n", get_str(ok, "token")); /* alone on stdout, for > token-file */
         if (c->tty && !c->quiet) {
-            fprintf(stderr, "Keep it now: it is not stored and not shown again.\n");
+            fprintf(stderr, "Copy the token now: it is not stored and not shown again.\n");
         }
     }
     json_decref(ok);

@@ -45,7 +45,7 @@ static int offline(const struct ctl *c, bool deep, bool repair, struct err *e)
     if (c->json) {
         argv[n++] = json;
     }
-    say(c, "no daemon at %s: checking the store of %s\n", c->socket, c->config);
+    say(c, "no daemon is running at %s: checking the store of %s directly\n", c->socket, c->config);
     return run_mirrord(argv, e);
 }
 

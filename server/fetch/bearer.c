@@ -99,19 +99,22 @@ int bearer_admits(const struct origin *o, struct slice realm, struct err *e)
     int rc = url_split(realm, &u, e);
 
     if (rc != 0) {
-        return err_set(e, E_DENIED, "the origin names a token server that is no http or https URL");
+        return err_set(e, E_DENIED,
+                       "the origin names a token server whose URL is neither http "
+                       "nor https");
     }
     if (o->split.tls && !u.tls) {
-        return err_set(e, E_DENIED,
-                       "the origin is https and names a token server by plain http at " SLICE_FMT,
-                       SLICE_ARG(u.host));
+        return err_set(
+            e, E_DENIED,
+            "the origin uses https, but names a token server over plain http at " SLICE_FMT,
+            SLICE_ARG(u.host));
     }
     if (origin_trusts_address(o, &u) || (!o->hosts_set && same_domain(&o->split, &u))) {
         return 0;
     }
     return err_set(e, E_DENIED,
-                   "the origin names a token server at " SLICE_FMT
-                   ":%u, another host than its own; if that is right, add it to the repo's hosts",
+                   "the origin names a token server at " SLICE_FMT ":%u, which is not its own "
+                   "host; if that is right, add it to the repo's hosts",
                    SLICE_ARG(u.host), u.port);
 }
 
@@ -141,7 +144,7 @@ int bearer_answer(struct slice json, struct arena *a, struct slice *token, uint6
         text = json_string_value(json_object_get(v, "access_token"));
     }
     if (!token_shaped(text)) {
-        rc = err_set(e, E_PROTOCOL, "the token server's answer holds no token");
+        rc = err_set(e, E_PROTOCOL, "the token server's response contains no token");
         goto out;
     }
     *token = arena_copy(a, slice_str(text));

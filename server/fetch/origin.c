@@ -119,13 +119,14 @@ int origin_new(const char *repo, const struct origin_settings *set, struct origi
         goto out;
     }
     if (o->split.query.p != NULL) {
-        rc = err_set(e, E_CONFIG, "repo %s: origin: a base URL has no query", repo);
+        rc = err_set(e, E_CONFIG, "repo %s: origin: a base URL must not have a query; remove it",
+                     repo);
         goto out;
     }
     if (set->proxy != NULL && has_bare_password(set->proxy)) {
         rc = err_set(e, E_CONFIG,
-                     "repo %s: proxy: its user or password has a bare \"/\", \"?\" or \"#\": write "
-                     "%%2F, %%3F, %%23",
+                     "repo %s: proxy: the user or password contains an unescaped \"/\", \"?\" "
+                     "or \"#\"; write %%2F, %%3F, %%23",
                      repo);
         goto out;
     }
@@ -292,7 +293,8 @@ int origin_admits(const struct origin *o, struct slice url, struct slice via, st
     int rc = url_split(url, &u, e);
 
     if (rc != 0) {
-        return rc == E_UNSUPPORTED ? err_set(e, E_DENIED, "only http and https are fetched") : rc;
+        return rc == E_UNSUPPORTED ? err_set(e, E_DENIED, "only http and https URLs are fetched")
+                                   : rc;
     }
     if (via.p == NULL) { /* the configuration's own words: only ever its own origin */
         return origin_trusts_address(o, &u)
@@ -305,7 +307,8 @@ int origin_admits(const struct origin *o, struct slice url, struct slice via, st
         return rc;
     }
     if (from.tls && !u.tls) {
-        return err_set(e, E_DENIED, "a page over https leads to plain http at " SLICE_FMT,
+        return err_set(e, E_DENIED,
+                       "a page served over https must not refer to plain http at " SLICE_FMT,
                        SLICE_ARG(u.host));
     }
     if (origin_trusts_address(o, &u)) {
@@ -317,13 +320,13 @@ int origin_admits(const struct origin *o, struct slice url, struct slice via, st
     }
     if (!from.tls) {
         return err_set(e, E_DENIED,
-                       "a page over plain http cannot name another host (" SLICE_FMT ")",
+                       "a page served over plain http must not refer to another host (" SLICE_FMT
+                       ")",
                        SLICE_ARG(u.host));
     }
     if (host_is_inside(u.host) || (o->proxy != NULL && host_is_private(u.host))) {
         return err_set(e, E_DENIED,
-                       "host " SLICE_FMT
-                       " is an address or a name of the inner network; if that is right, add it to "
+                       "host " SLICE_FMT " is in a private network; if that is right, add it to "
                        "the hosts of %s",
                        SLICE_ARG(u.host), o->repo);
     }

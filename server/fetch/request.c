@@ -254,7 +254,7 @@ static int origin_request_ask(struct origin_request *x, const struct xfer_events
     };
     struct url u;
     int rc = x->url.rc != 0
-                 ? err_set(&x->why, E_TOOBIG, "its URL has more than %zu bytes", x->url.max)
+                 ? err_set(&x->why, E_TOOBIG, "the URL has more than %zu bytes", x->url.max)
                  : origin_admits(o, w.url, x->via_set ? buf_slice(&x->via) : x->want.via, &x->why);
 
     rc = rc != 0 ? rc : url_split(w.url, &u, &x->why);
@@ -264,7 +264,8 @@ static int origin_request_ask(struct origin_request *x, const struct xfer_events
     x->home = origin_is_home(o, &u);
     if (x->want.stays_home && !x->home) {
         return err_set(&x->why, E_PROTOCOL,
-                       "the origin redirects a question about a right to " SLICE_FMT,
+                       "the origin redirects an access check, which must stay on its own host, "
+                       "to " SLICE_FMT,
                        SLICE_ARG(u.host));
     }
     origin_set_way(o, origin_trusts_address(o, &u), &w);
@@ -389,7 +390,8 @@ static void enqueue(struct origin_request *x)
     uint64_t rest_ms = origin_queue_resting_ms(x->origin_queue);
 
     if (rest_ms > PATIENCE_MS) {
-        fail_soon(x, err_set(&x->why, E_BUSY, "the origin asked for %" PRIu64 " s of rest",
+        fail_soon(x, err_set(&x->why, E_BUSY,
+                             "the origin asked not to be contacted for %" PRIu64 " s (Retry-After)",
                              (rest_ms + 999) / 1000));
         return;
     }
@@ -443,10 +445,11 @@ static int take_redirect(struct origin_request *x, const struct xfer_head *h)
     int rc;
 
     if (x->want.body.n != 0) {
-        return err_set(&x->why, E_PROTOCOL, "the origin redirects what is not a GET");
+        return err_set(&x->why, E_PROTOCOL,
+                       "the origin redirects a request with a body, which is not followed");
     }
     if (++x->hops > HOPS_MAX) {
-        return err_set(&x->why, E_PROTOCOL, "more than %d redirects", HOPS_MAX);
+        return err_set(&x->why, E_PROTOCOL, "the origin sent more than %d redirects", HOPS_MAX);
     }
     rc = url_resolve(buf_slice(&x->url), to, &next, &x->why);
     if (rc == 0) {
@@ -467,20 +470,23 @@ static int check_part(struct origin_request *x, const struct xfer_head *h, struc
     struct content_range r;
 
     if (x->want.end == LENGTH_UNKNOWN) {
-        return err_set(&x->why, E_PROTOCOL, "the origin sent a part (206), all was asked for");
+        return err_set(&x->why, E_PROTOCOL,
+                       "the origin sent a partial response (206) to a request for the whole file");
     }
     if (!content_range_parse(xfer_head_field(h, "content-range"), &r)) {
-        return err_set(&x->why, E_PROTOCOL, "the origin sent a part without a valid Content-Range");
+        return err_set(&x->why, E_PROTOCOL,
+                       "the origin sent a partial response without a valid Content-Range");
     }
     if (r.first != x->want.first || r.end > x->want.end ||
         (r.end < x->want.end && r.end != r.total)) {
         return err_set(&x->why, E_PROTOCOL,
-                       "asked for bytes %" PRIu64 "-%" PRIu64 ", the origin sent %" PRIu64
-                       "-%" PRIu64,
+                       "mirrord asked for bytes %" PRIu64 "-%" PRIu64
+                       ", but the origin sent %" PRIu64 "-%" PRIu64,
                        x->want.first, x->want.end - 1, r.first, r.end - 1);
     }
     if (h->content_length != XFER_UNKNOWN && h->content_length != r.end - r.first) {
-        return err_set(&x->why, E_PROTOCOL, "Content-Length and Content-Range disagree");
+        return err_set(&x->why, E_PROTOCOL,
+                       "the origin's Content-Length and Content-Range disagree");
     }
     x->due_bytes = r.end - r.first;
     out->first = r.first;
@@ -509,7 +515,8 @@ static int give_head(struct origin_request *x, const struct xfer_head *h, struct
     }
     if (h->status == 304 && x->want.if_none_match.p == NULL &&
         x->want.if_modified_since.p == NULL) {
-        return err_set(&x->why, E_PROTOCOL, "the origin sent 304, nothing was conditional");
+        return err_set(&x->why, E_PROTOCOL,
+                       "the origin sent 304 to a request that was not conditional");
     }
     for (size_t i = 0; i < h->nfields && i < FIELDS_MAX; i++) {
         fields[out.nfields++] = (struct http_field){h->fields[i].name, h->fields[i].value};
@@ -691,8 +698,9 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
         finish(x, x->why.code, &x->why);
     } else if (rc == 0 && x->due_bytes != LENGTH_UNKNOWN && x->got_bytes < x->due_bytes) {
         finish(x,
-               err_set(&x->why, E_NETWORK, "the part was cut after %" PRIu64 " of %" PRIu64,
-                       x->got_bytes, x->due_bytes),
+               err_set(&x->why, E_NETWORK,
+                       "the transfer ended after %" PRIu64 " of %" PRIu64 " bytes", x->got_bytes,
+                       x->due_bytes),
                &x->why);
     } else if (rc == E_NETWORK && !x->head_given && x->tries + 1 < TRIES) {
         uint64_t ms = (uint64_t)BACKOFF_MS << x->tries;

@@ -25,16 +25,15 @@ static int read_url(const char *url, struct origin_bucket *b, struct err *e)
 
     if (name.n == 0 || name.n > BUCKET_MAX || strspn(name.p, CAPITAL SMALL DIGITS "._-") < name.n ||
         name.p[0] == '.') {
-        return err_set(e, E_CONFIG,
-                       "s3:// needs a bucket's name behind it, as s3://bucket/prefix/");
+        return err_set(e, E_CONFIG, "the URL names no valid bucket; write s3://bucket/prefix/");
     }
     if (prefix.n > PREFIX_MAX) {
-        return err_set(e, E_CONFIG, "a prefix has at most %d bytes", PREFIX_MAX);
+        return err_set(e, E_CONFIG, "the prefix of a bucket has at most %d bytes", PREFIX_MAX);
     }
     while (rest.n != 0) {
         struct slice part = slice_cut(&rest, '/');
         if (slice_eqs(part, ".") || slice_eqs(part, "..")) {
-            return err_set(e, E_CONFIG, "a prefix has no \".\" and no \"..\"");
+            return err_set(e, E_CONFIG, "the prefix of a bucket must not contain \".\" or \"..\"");
         }
     }
     b->name = mem_strdup(arena_cstr(&a, name));
@@ -51,7 +50,9 @@ static int read_region(const char *text, struct origin_bucket *b, struct err *e)
 
     if (region[0] == '\0' || strlen(region) > REGION_MAX ||
         region[strspn(region, CAPITAL SMALL DIGITS "_-")] != '\0') {
-        return err_set(e, E_CONFIG, "a region is letters, digits, '-' and '_', as eu-west-1");
+        return err_set(e, E_CONFIG,
+                       "invalid region; use letters, digits, '-' and '_', such as "
+                       "eu-west-1");
     }
     b->region = mem_strdup(region);
     return 0;
@@ -73,15 +74,16 @@ static int make_url(const struct origin_settings *set, struct origin_bucket *b, 
     int rc = url_split(slice_str(at), &u, e);
 
     if (rc != 0 || u.path.n != 1 || u.query.p != NULL) {
-        rc =
-            err_set(e, E_CONFIG, "an endpoint is a URL without a path, as https://s3.example:9000");
+        rc = err_set(e, E_CONFIG,
+                     "invalid endpoint; write a URL without a path, such as "
+                     "https://s3.example:9000");
         goto out;
     }
     path = set->addressing != NULL ? strcmp(set->addressing, "path") == 0
                                    : set->endpoint != NULL || (dotted && u.tls);
     if (!path && (u.ipv6 || b->name[strspn(b->name, SMALL DIGITS ".-")] != '\0')) {
         rc = err_set(e, E_CONFIG,
-                     "this bucket's name cannot be part of a host's, write addressing = path");
+                     "the bucket's name cannot be part of a host name; write addressing = path");
         goto out;
     }
     url_write_origin(&u, &host);
@@ -123,8 +125,8 @@ static int read_keys(const char *text, struct s3 *b, struct err *e)
     if (access.n == 0 || secret.n == 0 || slice_find(access, ' ') >= 0 ||
         slice_find(access, '/') >= 0 || slice_find(access, ',') >= 0) {
         return err_set(e, E_CONFIG,
-                       "the file of authorization must hold access_key:secret_key, or "
-                       "access_key:secret_key:session_token, in one line");
+                       "the file that authorization names must contain access_key:secret_key or "
+                       "access_key:secret_key:session_token in one line");
     }
     b->access_key = wiped_later(access);
     b->secret = wiped_later(secret);
@@ -188,7 +190,7 @@ static int canonical_url(const struct url *u, struct arena *a, struct slice *pat
     int rc = 0;
 
     if (!url_decode(u->path, &plain) || plain.rc != 0 || !sigv4_query(u->query, &parts)) {
-        rc = err_set(e, E_INVALID, "a URL that cannot be signed");
+        rc = err_set(e, E_INVALID, "the URL cannot be signed");
     } else {
         url_encode_path(buf_slice(&plain), &coded);
         *path = arena_copy(a, buf_slice(&coded));
@@ -249,7 +251,7 @@ int s3_sign(const struct s3 *b, bool head, uint64_t unix_s, struct buf *url, str
     r.fields = fields;
     rc = sigv4_sign(&keys, &r, unix_s, &signature, e);
     if (rc == 0 && url->rc != 0) {
-        rc = err_set(e, E_TOOBIG, "its URL has more than %zu bytes", url->max);
+        rc = err_set(e, E_TOOBIG, "the URL has more than %zu bytes", url->max);
     }
     if (rc == 0) {
         for (size_t i = 0; i + 1 < r.nfields; i++) {
@@ -356,31 +358,36 @@ int s3_no_judge(const struct s3 *b, int status, const struct s3_no *no, struct e
     if ((status / 100 == 3 || status == 400) && no->region[0] != '\0' &&
         strcmp(no->region, b->bucket.region) != 0) {
         return err_set(e, E_CONFIG,
-                       "bucket %.80s is in region %s, not in %s: write region = \"%s\"", name,
+                       "bucket %.80s is in region %s, not in %s; write region = \"%s\"", name,
                        no->region, b->bucket.region, no->region);
     }
     if (status / 100 == 3 || says(no, elsewhere)) {
         return err_set(e, E_CONFIG,
-                       "bucket %.60s is elsewhere (%d %s: %s): see to endpoint and region", name,
-                       status, no->code, no->message);
+                       "bucket %.60s is at another endpoint (%d %s: %s); check endpoint and "
+                       "region",
+                       name, status, no->code, no->message);
     }
     if (strcmp(no->code, "NoSuchBucket") == 0) {
-        return err_set(e, E_CONFIG, "there is no bucket %.80s at this endpoint", name);
+        return err_set(e, E_CONFIG,
+                       "there is no bucket %.80s at this endpoint; check origin "
+                       "and endpoint",
+                       name);
     }
     if (strcmp(no->code, "RequestTimeTooSkewed") == 0) {
         return err_set(e, E_DENIED,
-                       "the clock of this machine or of S3 is wrong by more than it allows (%s)",
+                       "the clocks of this machine and of S3 differ by more than S3 allows "
+                       "(%s); check this machine's clock",
                        no->code);
     }
     if (strcmp(no->code, "ExpiredToken") == 0) {
         return err_set(e, E_DENIED,
-                       "the session token has expired (%s): renew the file of authorization, "
-                       "then reload",
+                       "the session token has expired (%s); renew the file that authorization "
+                       "names, then reload",
                        no->code);
     }
     if (says(no, keys)) {
-        return err_set(e, E_DENIED, "S3 does not take our keys (%s%s%s): see to authorization",
-                       no->code, no->message[0] != '\0' ? ": " : "", no->message);
+        return err_set(e, E_DENIED, "S3 rejects the keys (%s%s%s); check authorization", no->code,
+                       no->message[0] != '\0' ? ": " : "", no->message);
     }
     return 0;
 }

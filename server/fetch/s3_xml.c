@@ -30,7 +30,7 @@ static void XMLCALL on_open(void *arg, const XML_Char *name, const XML_Char **at
         return;
     }
     if (r->depth == S3_XML_DEPTH) {
-        stop(r, E_INVALID, "elements in elements without end");
+        stop(r, E_INVALID, "the XML has too many nested elements");
         return;
     }
     buf_clear(&r->text);
@@ -67,7 +67,7 @@ static void XMLCALL on_text(void *arg, const XML_Char *p, int n)
     if (r->rc == 0) {
         buf_add(&r->text, p, (size_t)n);
         if (r->text.rc != 0) {
-            stop(r, E_INVALID, "a text without end");
+            stop(r, E_INVALID, "the XML has a text that is too long");
         }
     }
 }
@@ -80,7 +80,7 @@ static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *
     (void)system;
     (void)public;
     (void)subset;
-    stop(arg, E_INVALID, "a document type, S3 sends none");
+    stop(arg, E_INVALID, "the XML has a document type, which S3 never sends");
 }
 
 int s3_xml_read(struct slice doc, const struct s3_xml_events *ev, struct err *e)
@@ -90,7 +90,7 @@ int s3_xml_read(struct slice doc, const struct s3_xml_events *ev, struct err *e)
     int rc = 0;
 
     if (doc.n > INT_MAX) {
-        return err_set(e, E_INVALID, "XML of %zu bytes", doc.n);
+        return err_set(e, E_INVALID, "the XML is too large: %zu bytes", doc.n);
     }
     r.x = XML_ParserCreate(NULL);
     CHECK(r.x != NULL);
@@ -102,8 +102,8 @@ int s3_xml_read(struct slice doc, const struct s3_xml_events *ev, struct err *e)
     if (r.rc != 0) {
         rc = r.why != NULL ? err_set(e, r.rc, "%s", r.why) : r.rc;
     } else if (ok != XML_STATUS_OK) {
-        rc = err_set(e, E_INVALID, "no XML: %s in line %lu", XML_ErrorString(XML_GetErrorCode(r.x)),
-                     XML_GetCurrentLineNumber(r.x));
+        rc = err_set(e, E_INVALID, "invalid XML: %s in line %lu",
+                     XML_ErrorString(XML_GetErrorCode(r.x)), XML_GetCurrentLineNumber(r.x));
     }
     XML_ParserFree(r.x);
     buf_free(&r.text);

@@ -121,8 +121,9 @@ static int canonical(const struct sigv4_request *r, const struct http_field *fie
     add_names(field, n, &b);
     buf_byte(&b, '\n');
     buf_adds(&b, r->payload);
-    rc = b.rc != 0 ? err_set(e, E_TOOBIG, "a request of more than %d bytes to sign", CANONICAL_MAX)
-                   : 0;
+    rc = b.rc != 0
+             ? err_set(e, E_TOOBIG, "the request to sign has more than %d bytes", CANONICAL_MAX)
+             : 0;
     if (rc == 0) {
         digest_of(buf_slice(&b), out);
     }
@@ -172,7 +173,8 @@ int sigv4_sign(const struct sigv4_keys *k, const struct sigv4_request *r, uint64
     int rc;
 
     if (r->nfields > SIGV4_FIELDS_MAX || r->nfields == 0) {
-        return err_set(e, E_TOOBIG, "%zu fields to sign", r->nfields);
+        return err_set(e, E_TOOBIG, "a request with %zu header fields cannot be signed",
+                       r->nfields);
     }
     memcpy(field, r->fields, r->nfields * sizeof field[0]);
     qsort(field, r->nfields, sizeof field[0], field_order);
@@ -195,7 +197,7 @@ int sigv4_sign(const struct sigv4_keys *k, const struct sigv4_request *r, uint64
     add_names(field, r->nfields, out);
     buf_addf(out, ", Signature=%s", hex);
     rc = scope.rc != 0 || text.rc != 0 || out->rc != 0
-             ? err_set(e, E_TOOBIG, "a signature of more than %zu bytes", out->max)
+             ? err_set(e, E_TOOBIG, "the Authorization field has more than %zu bytes", out->max)
              : 0;
     buf_free(&scope);
     buf_free(&text);

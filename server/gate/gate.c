@@ -218,7 +218,7 @@ static int on_row(void *arg, struct slice key, struct slice value)
     struct token *t = row_read(key, value);
 
     if (t == NULL) {
-        log_error("token.damaged", "its row cannot be read: that token is refused");
+        log_error("token.damaged", "the row of a token cannot be read; the token is refused");
         return 0;
     }
     list_push_back(&ts->all, &t->node);
@@ -286,7 +286,8 @@ static int tokens_find(struct tokens *ts, struct slice text, uint64_t now_unix_s
 
     if (text.n != TEXT_BYTES || !crc_holds(text)) {
         return err_set(e, E_DENIED,
-                       "the token is not whole, its checksum differs, copy it once more");
+                       "the token is incomplete or has a typo: its checksum does not match; "
+                       "copy it again");
     }
     digest_of(text, &d);
     lock_take(&ts->lock);
@@ -301,12 +302,12 @@ static int tokens_find(struct tokens *ts, struct slice text, uint64_t now_unix_s
     lock_drop(&ts->lock);
     if (found == NULL) {
         return err_set(e, E_DENIED,
-                       "the token is unknown, it was revoked or is another server's, "
-                       "ask for a new one");
+                       "the token is unknown: it was revoked or belongs to another server; ask "
+                       "for a new one");
     }
     if (found->expires_unix_s != 0 && found->expires_unix_s <= now_unix_s) {
         token_release(&found);
-        return err_set(e, E_DENIED, "the token has expired, ask for a new one");
+        return err_set(e, E_DENIED, "the token has expired; ask for a new one");
     }
     atomic_store_explicit(&found->last_used_unix_s, now_unix_s, memory_order_relaxed);
     *out = found;
@@ -343,7 +344,7 @@ static int tokens_named(struct tokens *ts, struct slice name, uint64_t now_unix_
     }
     lock_drop(&ts->lock);
     if (t == NULL) {
-        return err_set(e, E_NOTFOUND, "no token of that name is good");
+        return err_set(e, E_NOTFOUND, "no valid token has that name");
     }
     atomic_store_explicit(&t->last_used_unix_s, now_unix_s, memory_order_relaxed);
     *out = t;
@@ -361,8 +362,8 @@ static int name_check(struct slice name, struct err *e)
     }
     if (!ok) {
         return err_set(e, E_INVALID,
-                       "the name does not serve, it stands in logs and limits, use up to %d "
-                       "letters, digits, '.', '_' and '-', not \"anonymous\"",
+                       "the name is invalid, because logs and limits contain it; use 1 to %d "
+                       "letters, digits, '.', '_' and '-', but not \"anonymous\"",
                        NAME_MAX_BYTES);
     }
     return 0;
@@ -400,7 +401,7 @@ int token_create(struct gate *g, struct slice name, const char *const *scopes, s
     int rc = name_check(name, e);
 
     if (rc == 0 && (count == 0 || count > SCOPES_MAX)) {
-        rc = err_set(e, E_INVALID, "a token has between 1 and %d scopes, write one such as read:*",
+        rc = err_set(e, E_INVALID, "a token has 1 to %d scopes; write one such as read:*",
                      SCOPES_MAX);
     }
     for (size_t i = 0; i < count && rc == 0; i++) {
@@ -432,8 +433,7 @@ int token_create(struct gate *g, struct slice name, const char *const *scopes, s
     lock_drop(&ts->lock);
     if (taken) {
         rc = err_set(e, E_EXISTS,
-                     "a token \"" SLICE_FMT "\" exists, names are unique, revoke it or "
-                     "choose another",
+                     "a token \"" SLICE_FMT "\" exists already; revoke it or choose another name",
                      SLICE_ARG(name));
         goto out;
     }
@@ -470,7 +470,7 @@ int token_revoke(struct gate *g, struct slice name, struct err *e)
     lock_drop(&ts->lock);
     if (t == NULL) {
         return err_set(e, E_NOTFOUND,
-                       "there is no token \"" SLICE_FMT "\", see `mirrorctl token ls`",
+                       "there is no token \"" SLICE_FMT "\"; see `mirrorctl token ls`",
                        SLICE_ARG(name));
     }
     b = batch_new();
@@ -741,8 +741,8 @@ int gate_identify(struct gate *g, const struct http_req *r, struct principal *wh
     }
     if (!r->tls && !atomic_load(&g->plaintext_token) && !on_loopback(r)) {
         rc = err_set(e, E_DENIED,
-                     "the token came over plain HTTP, others can read it there, use https:// (and "
-                     "have this token revoked)");
+                     "the token came over plain HTTP, where others can read it; use https:// "
+                     "and have this token revoked");
         goto out;
     }
     rc = tokens_find(g->tokens, text, clock_unix_s(), &t, e);

@@ -19,19 +19,19 @@ int scope_check(struct slice scope, struct err *e)
     struct slice glob = scope, right = slice_cut(&glob, ':');
 
     if (scope.n > 200) {
-        return err_set(e, E_INVALID,
-                       "the scope is too long, it has more than 200 bytes, shorten it");
+        return err_set(e, E_INVALID, "the scope has more than 200 bytes; shorten it");
     }
     for (size_t i = 0; i < scope.n; i++) {
         if ((uint8_t)scope.p[i] <= ' ' || scope.p[i] == 0x7f) {
             return err_set(e, E_INVALID,
-                           "the scope holds a blank or a control byte, paths have none, remove it");
+                           "the scope contains a space or a control character, which no path "
+                           "has; remove it");
         }
     }
     if (!right_known(right) || glob.n == 0) {
         return err_set(e, E_INVALID,
-                       "\"" SLICE_FMT "\" is no scope, it is a right (read, publish, sync, admin), "
-                       "':' and a pattern, write one such as publish:models/*",
+                       "\"" SLICE_FMT "\" is not a scope; write a right (read, publish, sync or "
+                       "admin), ':' and a pattern, such as publish:models/*",
                        SLICE_ARG(scope));
     }
     return 0;

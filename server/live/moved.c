@@ -27,18 +27,18 @@ static void say(const struct repo *r, struct slice was, struct buf *said)
         log_info("repo.moved", "repo=%s from=" SLICE_FMT, r->name, SLICE_ARG(url));
         return;
     }
-    buf_addf(&text, "repo %s was " SLICE_FMT " " SLICE_FMT ": ", r->name, SLICE_ARG(protocol),
-             SLICE_ARG(url));
+    buf_addf(&text, "repo %s was " SLICE_FMT " " SLICE_FMT " before: ", r->name,
+             SLICE_ARG(protocol), SLICE_ARG(url));
     if (url.n == 0) {
-        buf_str(&text, "what was uploaded stays in the store, unseen");
+        buf_str(&text, "the uploaded files stay in the store but are no longer served");
     } else if (r->origin != NULL) {
-        buf_addf(
-            &text,
-            "what came from there is fetched again from %s. If they have the same files, write "
-            "moved_from = {\"" SLICE_FMT "\"} and nothing is",
-            origin_url(r->origin), SLICE_ARG(url));
+        buf_addf(&text,
+                 "its objects are fetched again from %s; if both have the same files, write "
+                 "moved_from = {\"" SLICE_FMT "\"} to keep the cached ones",
+                 origin_url(r->origin), SLICE_ARG(url));
     } else {
-        buf_str(&text, "what came from there stays in the store, unseen, until it is evicted");
+        buf_str(&text, "its objects stay in the store until they are evicted, but are no longer "
+                       "served");
     }
     log_warn("repo.other_origin", "%s", buf_cstr(&text));
     if (said != NULL) {

@@ -67,8 +67,8 @@ static void of_limits(struct gate *g, const struct conf *c, struct buf *said)
         }
         near = nearest_word(names.at, names.count, title);
         add_line(said,
-                 "limit \"" SLICE_FMT "\" holds for nobody: it is no network, and no token has "
-                 "that name%s%s%s",
+                 "limit \"" SLICE_FMT "\" applies to nobody: its title is not a network, and no "
+                 "token has that name%s%s%s",
                  SLICE_ARG(title), near != NULL ? "; did you mean \"" : "",
                  near != NULL ? near : "", near != NULL ? "\"?" : "");
     }
@@ -87,7 +87,7 @@ static void of_certificates(const struct conf *c, struct buf *said)
             continue;
         }
         tls_validity_format(&l->valid, now, text);
-        add_line(said, "the certificate of %s %s: see TLS in operations.md", l->address, text);
+        add_line(said, "the certificate of %s %s; see TLS in operations.md", l->address, text);
     }
 }
 

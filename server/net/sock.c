@@ -21,10 +21,13 @@ static int split_address(const char *address, char host[256], const char **port,
     if (h.n >= 2 && h.p[0] == '[' && h.p[h.n - 1] == ']') {
         h = slice_of(h.p + 1, h.n - 2);
     } else if (colon == NULL || slice_find(h, ':') >= 0) {
-        return err_set(e, E_CONFIG, "%s: want ADDRESS:PORT, an IPv6 address in brackets", address);
+        return err_set(e, E_CONFIG,
+                       "%s: invalid address; write ADDRESS:PORT, with an IPv6 "
+                       "address in brackets",
+                       address);
     }
     if (h.n >= 256) {
-        return err_set(e, E_CONFIG, "%.64s...: too long", address);
+        return err_set(e, E_CONFIG, "%.64s...: the address is too long", address);
     }
     snprintf(host, 256, SLICE_FMT, SLICE_ARG(h));
     *port = colon + 1;
@@ -74,14 +77,16 @@ int sock_listen(const char *address, int *fd_out, struct err *e)
         int why = errno;
         rc = err_sys(e, "cannot listen on %s", address);
         if (why == EADDRINUSE) {
-            err_set(e, rc, "cannot listen on %s: the port is in use; `ss -ltnp` shows by whom",
+            err_set(e, rc,
+                    "cannot listen on %s: the port is in use; `ss -ltnp` shows by which "
+                    "process",
                     address);
         } else if (why == EADDRNOTAVAIL) {
             err_set(e, rc, "cannot listen on %s: this machine does not have that address", address);
         } else if (why == EACCES) {
             err_set(e, rc,
-                    "cannot listen on %s: ports this low need CAP_NET_BIND_SERVICE, or the sysctl "
-                    "net.ipv4.ip_unprivileged_port_start",
+                    "cannot listen on %s: so low a port needs CAP_NET_BIND_SERVICE or a lower "
+                    "sysctl net.ipv4.ip_unprivileged_port_start",
                     address);
         }
     }

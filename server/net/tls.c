@@ -172,7 +172,7 @@ int tls_identity_open(const char *certificate, const char *key, struct tls_ident
     int rc;
 
     if (key == NULL) {
-        return err_set(e, E_CONFIG, "%s: a certificate needs its key (tls_key)", certificate);
+        return err_set(e, E_CONFIG, "%s: the certificate has no key; set tls_key", certificate);
     }
     rc = pair_read(certificate, key, &pair, e);
     if (rc != 0) {
@@ -243,7 +243,7 @@ void tls_validity_format(const struct tls_validity *v, int64_t now_unix_s,
 
     if (v->begins_unix_s > now_unix_s) {
         span_format((uint64_t)(v->begins_unix_s - now_unix_s) * 1000, span);
-        snprintf(out, TLS_VALIDITY_TEXT, "is not valid yet, for %s", span);
+        snprintf(out, TLS_VALIDITY_TEXT, "becomes valid only in %s", span);
         return;
     }
     span_format((uint64_t)(left_s < 0 ? -left_s : left_s) * 1000, span);
@@ -274,11 +274,12 @@ int tls_authorities_check(const char *path, struct err *e)
     int rc;
 
     CHECK(authorities != NULL);
-    rc =
-        X509_STORE_load_file(authorities, path) == 1 ? 0 : fail(e, "no certificate is in it", path);
+    rc = X509_STORE_load_file(authorities, path) == 1
+             ? 0
+             : fail(e, "the file contains no certificate", path);
     found = X509_STORE_get1_all_certs(authorities);
     if (rc == 0 && sk_X509_num(found) == 0) { /* a list of revocations alone */
-        rc = err_set(e, E_CONFIG, "%s: no certificate is in it", path);
+        rc = err_set(e, E_CONFIG, "%s: the file contains no certificate", path);
     }
     sk_X509_pop_free(found, X509_free);
     X509_STORE_free(authorities);

@@ -76,7 +76,7 @@ static void on_made(struct request *c, struct rendering *r, int rc, const struct
         return;
     }
     if (r->bytes == NULL) { /* memory is short, and a page is not worth a file */
-        refuse(c->x, 503, "busy with other pages, come again\n");
+        refuse(c->x, 503, "too many of these pages are being made; try again\n");
         return;
     }
     html_policy(&policy, HTML_REPOSITORY);
@@ -124,7 +124,9 @@ void inventory_pages_answer(struct serve_loop *d, struct exchange *x, struct req
 
     if (r == NULL || !inventory_kind_of(r, &k) ||
         (rest.n != 0 && (!hf_spec_parse(rest, &spec) || slice_find(rest, '@') >= 0))) {
-        refuse(x, 404, "no such page: " INVENTORY_PAGES "REPO/ lists what a repo of a Hub has\n");
+        refuse(x, 404,
+               "no such page; " INVENTORY_PAGES "REPO/ lists the repositories in a repo "
+               "of a Hub\n");
         return;
     }
     v->repo = NULL; /* a page of ours */

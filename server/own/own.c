@@ -77,7 +77,9 @@ static void digest_start(struct request *c, const struct digest_step *from, bool
 static void make_list(struct request *c, const struct digest_step *ds)
 {
     if (pool_waiting_of(c->serve_loop->deps->pieces, c->who.client) >= LISTS_WAITING) {
-        refuse(c->x, 503, "busy with other lists; fetch the file, or come again\n");
+        refuse(c->x, 503,
+               "too many chunk lists are being made for this client; download the "
+               "file as a whole, or try again\n");
     } else {
         digest_start(c, ds, true);
     }
@@ -95,7 +97,8 @@ static void digest_done(struct step *s)
     }
     if (s->rc != 0) {
         refuse(c->x, status_of_error(s->rc, STATUS_REQUEST),
-               "%s: no such digest here, or no right to it\n", err_plain(s->rc));
+               "%s: this server has no file with that digest, or you may not read it\n",
+               err_plain(s->rc));
         return;
     }
     c->plan = (struct plan){.kind = PLAN_BLOB,
@@ -150,7 +153,7 @@ static void answer_digest(struct serve_loop *d, struct exchange *x, struct reque
     struct request *c;
 
     if (!digest_parse(hex, &ds.digest) || d->set->count == 0) {
-        refuse(x, 404, "not a SHA-256 in hex\n");
+        refuse(x, 404, "the path must end with a SHA-256: 64 hex digits\n");
         return;
     }
     c = request_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0));
@@ -397,7 +400,7 @@ static void answer_ready(struct serve_loop *d, struct exchange *x)
     if (d->deps->own->lifecycle->draining) {
         refuse(x, 503, "draining: this server is stopping\n");
     } else if (!store_healthy(d->deps->store, &why)) {
-        refuse(x, 503, "the store is in trouble: %s\n", why.text);
+        refuse(x, 503, "the store has failed: %s\n", why.text);
     } else {
         reply_text(x, 200, SLICE("ready\n"));
     }
@@ -408,12 +411,12 @@ static void answer_ready(struct serve_loop *d, struct exchange *x)
 static const struct {
     const char *path, *what;
 } own_pages[] = {
-    {"/", "status: what is cached, what is under way, what needs attention"},
-    {"/-/status.json", "the same for programs"},
-    {"/-/tunasync.json", "synced repositories, in the form that lists of mirrors read"},
+    {"/", "status: objects in the cache, transfers in progress, problems that need attention"},
+    {"/-/status.json", "the same as JSON, for programs"},
+    {"/-/tunasync.json", "synced repositories, in the format that mirror lists read"},
     {"/metrics", "metrics for Prometheus"},
-    {"/healthz", "answers while the process lives"},
-    {"/readyz", "answers 503 while requests should go elsewhere"},
+    {"/healthz", "answers 200 while the process is alive"},
+    {"/readyz", "answers 503 while requests should go to another server"},
 };
 
 static void index_row(struct buf *out, const char *path, const char *name, const char *what)
@@ -437,8 +440,9 @@ static void index_page(const struct repo_set *set, struct buf *out)
     for (size_t i = 0; i < set->count; i++) {
         if (inventory_kind_of(set->repo[i], &kind)) {
             index_row(out, INVENTORY_PAGES, set->repo[i]->name,
-                      kind == INVENTORY_HOSTED ? "repositories that were uploaded here"
-                                               : "what is here of a Hub's repositories");
+                      kind == INVENTORY_HOSTED ? "repositories uploaded here"
+                                               : "repositories of a Hub, and which of their "
+                                                 "files are here");
         }
     }
     buf_str(out, "</table>\n</main>\n");
@@ -476,7 +480,7 @@ static void answer(struct serve_loop *d, struct exchange *x, struct request_log 
     } else if (slice_starts(path, SLICE("/-/peers/"))) {
         peers_answer(d, x, v, slice_from(path, 9));
     } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
-        refuse_method(x, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
+        refuse_method(x, SLICE("GET, HEAD"), SLICE("this path accepts only GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {
         reply_text(x, 200, SLICE("ok\n"));
     } else if (slice_eqs(path, "/-/") || slice_eqs(path, "/-")) {
@@ -502,8 +506,8 @@ static void answer(struct serve_loop *d, struct exchange *x, struct request_log 
         roots_answer(d, x, v, slice_from(path, 8));
     } else {
         refuse(x, 404,
-               "not found: no repo and no page of this server has this path; the page at / lists "
-               "the repos\n");
+               "not found: this server has no repo and no page at this path; the page at / "
+               "lists the repos\n");
     }
 }
 

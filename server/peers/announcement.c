@@ -16,8 +16,8 @@ static int read_port(const json_t *o, uint16_t *out, struct err *e)
 
     if (!jread_u64(o, "port", &port) || port > UINT16_MAX) {
         return err_set(e, E_INVALID,
-                       "\"port\" is no port: a number from 1 to 65535, or 0 of one that gives "
-                       "nothing");
+                       "invalid \"port\": it is a number from 1 to 65535, or 0 for a node that "
+                       "serves no chunks");
     }
     *out = (uint16_t)port;
     return 0;
@@ -29,7 +29,8 @@ static int read_take(const json_t *o, unsigned *out, struct err *e)
     uint64_t take = 0;
 
     if (v != NULL && (!jread_count(v, &take) || take > ANNOUNCEMENT_TAKE_MAX)) {
-        return err_set(e, E_INVALID, "\"take\" is no number from 0 to %d", ANNOUNCEMENT_TAKE_MAX);
+        return err_set(e, E_INVALID, "invalid \"take\": it is a number from 0 to %d",
+                       ANNOUNCEMENT_TAKE_MAX);
     }
     *out = (unsigned)take;
     return 0;
@@ -46,7 +47,8 @@ static int read_have(const json_t *o, struct node_announcement *out, struct err 
         }
     }
     return err_set(e, E_INVALID,
-                   "\"have\" is no bitmap: base64 with padding, bit 7 of byte 0 is chunk 0");
+                   "invalid \"have\": it is a bitmap in base64 with padding, where bit 7 of "
+                   "byte 0 is chunk 0");
 }
 
 static int read_leave(const json_t *o, bool *out, struct err *e)
@@ -56,7 +58,7 @@ static int read_leave(const json_t *o, bool *out, struct err *e)
     *out = json_is_true(v);
     return v == NULL || json_is_boolean(v)
                ? 0
-               : err_set(e, E_INVALID, "\"leave\" is not true or false");
+               : err_set(e, E_INVALID, "invalid \"leave\": it is true or false");
 }
 
 int announcement_read(struct slice body, struct node_announcement *out, struct err *e)
@@ -66,9 +68,9 @@ int announcement_read(struct slice body, struct node_announcement *out, struct e
 
     *out = (struct node_announcement){0};
     if (!json_is_object(o)) {
-        rc = err_set(e, E_INVALID, "the body is no JSON object");
+        rc = err_set(e, E_INVALID, "the body is not a JSON object");
     } else if (!slice_hex(jread_text(o, "id"), out->id, sizeof out->id)) {
-        rc = err_set(e, E_INVALID, "\"id\" is not 32 hex digits");
+        rc = err_set(e, E_INVALID, "invalid \"id\": it has 32 hex digits");
     } else {
         rc = read_leave(o, &out->leave, e);
     }

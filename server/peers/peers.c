@@ -410,11 +410,13 @@ static int judge(const struct swarm *s, const struct node_announcement *a, struc
 
     if (a->have_bytes != wanted) {
         return err_set(e, E_INVALID,
-                       "\"have\" is a bitmap of %zu bytes, this blob has %zu chunks: it takes %zu",
+                       "\"have\" is a bitmap of %zu bytes, but this blob has %zu chunks, which "
+                       "take %zu",
                        a->have_bytes, s->chunks, wanted);
     }
     if (s->chunks % 8 != 0 && (a->have[wanted - 1] & (0xff >> s->chunks % 8)) != 0) {
-        return err_set(e, E_INVALID, "\"have\" has bits behind the last of %zu chunks", s->chunks);
+        return err_set(e, E_INVALID, "\"have\" has bits set after the last of %zu chunks",
+                       s->chunks);
     }
     return 0;
 }
@@ -431,7 +433,7 @@ static int swarm_announce(struct swarm *s, const struct node_announcement *a,
     }
     m = member_find(s, a->id);
     if (m == NULL && s->members >= set->members) {
-        return err_set(e, E_BUSY, "%zu nodes share this blob already, no more are led together",
+        return err_set(e, E_BUSY, "%zu nodes share this blob already, which is the limit",
                        s->members);
     }
     if (m == NULL) {
@@ -679,13 +681,13 @@ static int room_for(struct peers *p, const struct entry *x, uint64_t size_bytes,
 
     client = x != NULL ? x->account->client : client;
     if (x == NULL && p->swarms == SWARMS_MAX && !give_way(p, client, 1, false)) {
-        return err_set(e, E_BUSY, "%d blobs are shared already, no more are led", SWARMS_MAX);
+        return err_set(e, E_BUSY, "%d blobs are shared already, which is the limit", SWARMS_MAX);
     }
     while (more > BYTES_MAX - p->bytes && give_way(p, client, more, true)) {
     }
     if (more > BYTES_MAX - p->bytes) {
         return err_set(e, E_BUSY,
-                       "the notes on who has what have reached %d MiB, no more are taken",
+                       "the table of which node has which chunk has reached its limit of %d MiB",
                        BYTES_MAX >> 20);
     }
     return 0;
@@ -709,7 +711,9 @@ static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes
     int rc;
 
     if (p->set.again_s == 0) {
-        return err_set(e, E_NOTFOUND, "nodes share nothing through this mirror");
+        return err_set(e, E_NOTFOUND,
+                       "nodes cannot share files through this mirror: it has no "
+                       "peers section");
     }
     if (x != NULL) {
         swarm_expire(x->swarm, &p->set, now_ms);

@@ -69,7 +69,8 @@ int document_read(const struct document *d, struct buf *out, struct err *e)
     int rc = 0;
 
     if (to == NULL) {
-        return err_set(e, E_TOOBIG, "the index document has %zu bytes", d->size_bytes);
+        return err_set(e, E_TOOBIG, "the index document is too large: it has %zu bytes",
+                       d->size_bytes);
     }
     if (d->fd == -1) {
         memcpy(to, d->bytes, d->size_bytes);

@@ -114,7 +114,7 @@ int part_next(const struct answer *a, unsigned part, struct arena *arena, struct
         return 0;
     }
     rc = part + 1 == PAGED_FETCH_PARTS_MAX
-             ? err_set(e, E_TOOBIG, "the origin's listing has more than %d parts",
+             ? err_set(e, E_TOOBIG, "the origin's listing has more than %d pages",
                        PAGED_FETCH_PARTS_MAX)
              : url_resolve(a->url, to, &url, e);
     if (rc == 0) {
@@ -140,7 +140,9 @@ int part_of_head(const struct answer *a, const struct lookup *w, uint64_t now_un
     f->until_unix_s = now_unix_s + w->ttl_s;
     return a->total_bytes == w->size_bytes
                ? 0
-               : err_set(e, E_PROTOCOL, "what the origin has at this path is of another size");
+               : err_set(e, E_PROTOCOL,
+                         "the origin's file at this path does not have the "
+                         "expected size");
 }
 
 void part_refused(const struct answer *a, struct arena *arena, struct result *f)
@@ -432,8 +434,9 @@ static void refuse(struct paged_fetch_use *u)
     struct result f = {.dependency = u->g->dependency,
                        .rc = E_BUSY,
                        .status = 503,
-                       .message = SLICE("what is made of the listing takes more memory than "
-                                        "http { body_memory } has for this client now")};
+                       .message = SLICE("the document made from this listing needs more memory "
+                                        "than http { body_memory } has left for this client; "
+                                        "try again")};
 
     u->refused(u->run, &f);
 }
@@ -598,7 +601,7 @@ static void on_whole(void *arg, struct document *d, int rc)
     if (rc == 0) {
         rc = find_next(g, d->answer, &g->why);
     } else {
-        err_set(&g->why, rc, "the origin's document did not arrive whole");
+        err_set(&g->why, rc, "the origin's document did not arrive completely");
     }
     if (rc != 0) {
         document_free(&d);

@@ -219,10 +219,9 @@ static int step(struct plan_run *r, struct err *e)
         }
         if (r->results.count == RESULTS_MAX) {
             log_error("plan.loops", "repo=%s path=" SLICE_FMT, r->repo->name, SLICE_ARG(r->path));
-            return refuse(r,
-                          err_set(e, E_INTERNAL,
-                                  "the plan for this path asks for more facts than allowed, please "
-                                  "report it"));
+            return refuse(r, err_set(e, E_INTERNAL,
+                                     "the plan for this path has more dependencies than allowed; "
+                                     "please report this bug"));
         }
         switch (r->plan->dependency.kind) {
         case DEPENDENCY_RIGHT:
@@ -244,7 +243,8 @@ static int step(struct plan_run *r, struct err *e)
         }
         if (r->reads_only && (r->plan->dependency.kind == DEPENDENCY_PAGES ||
                               r->plan->dependency.kind == DEPENDENCY_PUT)) {
-            return refuse(r, err_set(e, E_NOTFOUND, "no plan is made of what is here alone"));
+            return refuse(
+                r, err_set(e, E_NOTFOUND, "the response needs data that is not in this mirror"));
         }
         return 0;
     }
@@ -440,7 +440,7 @@ static int paged_fetch_here(struct plan_run *r, const _Atomic bool *stop, struct
     if (!wait_for_result(&w, stop)) {
         loop_call(l, leave_here, r);
         become(r, PLAN_RUN_FAILED);
-        rc = err_set(e, E_CANCELLED, "it was stopped");
+        rc = err_set(e, E_CANCELLED, "the request was canceled");
     }
     cond_fini(&w.news);
     lock_fini(&w.lock);

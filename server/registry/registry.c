@@ -136,7 +136,7 @@ static void answer_version(struct serve_loop *d, struct exchange *x)
     /* A client that has been at the token server comes back with its token, and is not sent there
      * again. */
     if (wants_tokens(d->set) && http_req_field(exchange_req(x), "authorization").p == NULL) {
-        refuse_unnamed(d, x, SLICE("fetch a token first; one without a name is enough to pull"));
+        refuse_unnamed(d, x, SLICE("get a token first; to pull, an anonymous one is enough"));
         return;
     }
     answer_json(x, SLICE("{}"));
@@ -172,8 +172,8 @@ static void answer_token(struct serve_loop *d, struct exchange *x, struct reques
                !only_pulls(req->query, exchange_arena(x))) {
         refuse_unnamed(
             d, x,
-            SLICE("not a token of this mirror: the password is one from `mirrorctl token "
-                  "create`, the user's name may be any"));
+            SLICE("the password is not a token of this mirror; use one from `mirrorctl token "
+                  "create`, with any user name"));
         return;
     }
     jwrite_open(&out, NULL, '{');
@@ -207,15 +207,15 @@ static void answer_unknown(struct serve_loop *d, struct exchange *x, struct slic
 
     if (ns.n != 0) {
         why = arena_fmt(a,
-                        "no repo of this mirror is the registry \"" SLICE_FMT
-                        "\"; one is, when its `names` have it",
+                        "no repo of this mirror serves the registry \"" SLICE_FMT "\"; add it "
+                        "to `names` of one",
                         SLICE_ARG(ns));
     } else if (names_repo(d->set, first)) {
-        why = arena_fmt(a, "repo " SLICE_FMT " holds no images", SLICE_ARG(first));
+        why = arena_fmt(a, "repo " SLICE_FMT " is not a registry of images", SLICE_ARG(first));
     } else {
         why = arena_fmt(a,
-                        "no repo of this mirror is called \"" SLICE_FMT
-                        "\": images are asked for by <repo>/<name>; GET / lists the repos",
+                        "no repo of this mirror is called \"" SLICE_FMT "\"; ask for an image "
+                        "as <repo>/<name>, GET / lists the repos",
                         SLICE_ARG(first));
     }
     refuse_coded(x, 404, OCI_NAME_UNKNOWN, why);
@@ -231,7 +231,7 @@ static void answer(struct serve_loop *d, struct exchange *x, struct request_log 
     if (!ours) {
         answer_unknown(d, x, to->ns);
     } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
-        refuse_coded(x, 405, OCI_UNSUPPORTED, SLICE("this path takes GET and HEAD"));
+        refuse_coded(x, 405, OCI_UNSUPPORTED, SLICE("this path accepts only GET and HEAD"));
     } else if (slice_eqs(req->path, TOKEN_PATH)) {
         answer_token(d, x, v);
     } else {

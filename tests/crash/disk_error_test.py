@@ -53,7 +53,7 @@ def disk(mirrord):
 def ends_by_itself(m):
     child, m.child = m.child, None
     assert child.wait(120) == 74
-    assert "the store writes no rows until it is opened anew: start me again" in m.log().splitlines()[-1]
+    assert "the store cannot be written until it is opened again; restart mirrord" in m.log().splitlines()[-1]
 
 
 @pytest.mark.parametrize("order", ["5 1 write /meta/", "5 1 sync /meta/"])

@@ -313,7 +313,7 @@ def test_show_names_the_repo_that_has_it(hf, hub, demo):
     assert hf.put("/models/me/gpt/x", b"x", token=hf.token("ci", "publish:models/*")).status == 201
     for args in (("me/gpt",), ("hf/me/gpt",), ("me/gpt@main",)):
         none = hf.ctl("hf", "show", *args, check=False)
-        assert none.returncode == 66 and "repo models has it: `mirrorctl hf show models/me/gpt`" in none.stderr, none
+        assert none.returncode == 66 and "repo models has it; see `mirrorctl hf show models/me/gpt`" in none.stderr, none
     assert "see `mirrorctl hf ls`" in hf.ctl("hf", "show", "me/other", check=False).stderr
     fetch(hf, "config.json")
     assert "models" not in hf.ctl("hf", "show", "org/demo@v9", check=False).stderr, "it is there, the revision is not"
@@ -329,10 +329,10 @@ def test_a_prefetch_that_waits_says_so_once(hf, hub, demo, tmp_path):
     hf.ctl("hf", "prefetch", "org/demo", "--stop")
     assert watcher.wait(120 * SLOW) != 0
     lines = (tmp_path / "said").read_text().splitlines()
-    waiting = [line for line in lines if "waiting" in line and "," in line]
+    waiting = [line for line in lines if "waiting: " in line]
     assert waiting and len(waiting) == len({line.split(";")[0] for line in waiting}), "a line for each reason: %r" % lines
-    assert all(re.fullmatch(r"org/demo: waiting, (?!org/demo).*; next try in \S+( \S+)?, gives up in \S+.*", line) for line in waiting), lines
-    assert [line for line in lines if "Ctrl-C" in line] == ["Ctrl-C leaves it running, `mirrorctl hf prefetch org/demo --stop` ends it"]
+    assert all(re.fullmatch(r"org/demo: waiting: (?!org/demo).*; next attempt in \S+( \S+)?, gives up in \S+.*", line) for line in waiting), lines
+    assert [line for line in lines if "Ctrl-C" in line] == ["Ctrl-C leaves the prefetch running; `mirrorctl hf prefetch org/demo --stop` stops it"]
     assert len(lines) <= 3 + len(waiting), lines
 
 
@@ -487,8 +487,8 @@ def test_rollback_of_what_is_not_here_yet(hf, hub, demo):
     for name in ("gpt2", "openai-community/gpt2", "OpenAI-Community/GPT2"):
         assert fetch(hf, "config.json", repo=name).body == b"{}", name
         assert info(hf, f"/hf/api/models/{name}/revision/main")["sha"] == was, name
-    for args, code, says in ((("org/demo", "0" * 40), 66, "Invalid rev"), (("org/demo",), 64, "needs the commit"),
-                             (("org/demo", old, "--release"), 64, "needs the commit"), (("org/none", old), 77, "private"),
+    for args, code, says in ((("org/demo", "0" * 40), 66, "Invalid rev"), (("org/demo",), 64, "takes the commit"),
+                             (("org/demo", old, "--release"), 64, "takes the commit"), (("org/none", old), 77, "private"),
                              ((f"org/demo@{old}", old), 64, "never changes")):
         refused = hf.ctl("hf", "rollback", *args, check=False)
         assert refused.returncode == code and says in refused.stderr, (args, refused)

@@ -77,7 +77,7 @@ def test_a_scope_for_no_repo_is_warned_of(m):
                  "--scope", "read:models/me/*")
     assert made.stdout.startswith("mrd_")  # it may come before its repo
     assert made.stderr.splitlines() == [
-        "mirrorctl: warning: the scope publish:modles/* fits no repo that there is, did you mean models?"]
+        "mirrorctl: warning: the scope publish:modles/* matches no existing repo; did you mean models?"]
     assert m.ctl("token", "create", "--name", "good", "--scope", "read:*").stderr == ""
 
 
@@ -115,8 +115,8 @@ def test_errors_say_what_why_and_what_to_do(m):
             (("cache", "sl"), 64, 'did you mean "cache ls"?'),
             (("cache", "ls"), 64, "takes REPO [PREFIX]"),
             (("cache", "ls", "none"), 66, "there is no repo"),
-            (("repo", "ls", "--all"), 64, "does not belong"),
-            (("token", "create", "--name", "x", "--scope", "x"), 65, "is no scope"),
+            (("repo", "ls", "--all"), 64, "is not an option of"),
+            (("token", "create", "--name", "x", "--scope", "x"), 65, "is not a scope"),
             (("--socket", "/nonexistent", "status"), 69, "does not answer")):
         done = m.ctl(*args, check=False)
         assert (done.returncode, done.stdout) == (code, "") and says in done.stderr, (args, done)
@@ -308,7 +308,7 @@ def test_status_begins_with_an_origin_that_fails(m):
     first, second = done.stdout.splitlines()[:2]
     assert done.returncode == 1 and re.match(r"TROUBLE data: the last \d requests to the origin failed: .*, for \d", first), done.stdout
     assert f"127.0.0.1:{m.origin.port}: cannot connect: Connection refused" in first, first
-    assert "only what is cached is served until it answers" in second and "`mirrorctl upstream check data`" in second, second
+    assert "only cached objects are served until it answers" in second and "`mirrorctl upstream check data`" in second, second
     assert "mirrorctl upstream check data" in m.get("/").body.decode()
     assert m.ctl("--quiet", "status", check=False).returncode == 1
     with Origin(port=m.origin.port):  # it answers again: the first answer ends the trouble
@@ -352,7 +352,7 @@ def test_syncs_that_fail_or_wait_are_trouble(mirrord):
         tree.rm(*(f"f{n}" for n in range(1, 20)))
         assert m.ctl("sync", "run", "tree", "--wait", "--force", check=False).returncode == 75
         waits = soon(lambda: troubles(m))["held", "tree"]
-        assert "v2 waits to be approved" in waits["what"] and "mirrorctl sync approve tree" in waits["todo"]
+        assert "v2 is waiting for approval" in waits["what"] and "mirrorctl sync approve tree" in waits["todo"]
         m.ctl("sync", "approve", "tree")
         until(lambda: not troubles(m))
     m.ctl("sync", "run", "tree", "--wait", check=False)

@@ -110,7 +110,7 @@ def test_authorities_in_a_file_that_has_none(tmp_path, held):
             assert (done.returncode == 0) == works, done
             if not works:
                 assert done.returncode == 78 and f'{conf}:5: ca_file = "{tmp_path}/ca.pem", ' in done.stderr, done
-                assert "no certificate is in it, put those of the authorities there, as PEM" in done.stderr, done
+                assert "the file contains no certificate; put the certificates of the authorities there, as PEM" in done.stderr, done
 
 
 @as_root
@@ -126,7 +126,7 @@ def test_a_log_that_the_daemon_cannot_write(folder):
     assert (done.returncode, done.stderr) == (0, "") and not list(logs.iterdir()), done
     logs.rmdir()
     done = run("mirrorctl", "-c", conf, "config", "test")
-    assert done.returncode == 0 and f'warning: access_log = "{logs}/access.log", its folder is not there' in done.stderr, done
+    assert done.returncode == 0 and f'warning: access_log = "{logs}/access.log": its folder does not exist' in done.stderr, done
 
 
 @as_root
@@ -150,7 +150,7 @@ def test_the_daemon_that_runs_is_asked(folder):
         os.chown(key, 0, NOBODY)
         key.chmod(0o640)
         done = m.ctl("-c", str(m.conf), "config", "test")
-        assert done.stdout == f"{m.conf}: ok: 1 repo, 2 listeners, says the daemon that runs it\n"
+        assert done.stdout == f"{m.conf}: ok: 1 repo, 2 listeners, checked by the running daemon\n"
         m.ctl("config", "reload")
         other = folder / "other.conf"
         other.write_text("thredas = 2\n")
@@ -193,14 +193,14 @@ def test_a_limit_that_looks_like_a_slip(tmp_path):
 def test_a_limit_for_no_token(mirrord):
     """The daemon knows the tokens; one that is made later is under its limit, and the next reload says nothing of it."""
     m = mirrord('repo "models" { protocol = "hosted" }\n' + LIMITS)
-    m.says('limit "anonymos" holds for nobody')
-    warned = [line for line in m.ctl("config", "reload").stderr.splitlines() if "holds for nobody" in line]
+    m.says('limit "anonymos" applies to nobody')
+    warned = [line for line in m.ctl("config", "reload").stderr.splitlines() if "applies to nobody" in line]
     assert len(warned) == 3 and 'did you mean "anonymous"?' in warned[0], warned
     token = m.token("ci", "read:*")
     warned = m.ctl("config", "reload").stderr
     assert 'limit "ci"' not in warned and 'limit "anonymos"' in warned
     tested = m.ctl("-c", str(m.conf), "config", "test")
-    assert 'limit "anonymos" holds for nobody' in tested.stderr and 'limit "ci"' not in tested.stderr
+    assert 'limit "anonymos" applies to nobody' in tested.stderr and 'limit "ci"' not in tested.stderr
     answers = [m.get("/models/", headers={"Authorization": f"Bearer {token}"}).status for _ in range(20)]
     assert 429 in answers, "the limit holds for the token that came later"
 
@@ -259,7 +259,7 @@ def test_an_origin_with_a_folder_too_many_is_warned_of(mirrord, tmp_path):
     m = mirrord("\n".join(f'repo "r{n}" {{ {text} }}' for n, text in enumerate([*too_deep, *right])))
     for done in (m.ctl("-c", str(m.conf), "config", "test"), run("mirrord", "-t", "-c", m.conf)):
         assert done.stderr.count("warning: ") == len(too_deep), done.stderr
-        assert 'warning: repo "r0": origin ends in "simple/"' in done.stderr and "write the address above it" in done.stderr
+        assert 'warning: repo "r0": origin ends in "simple/"' in done.stderr and "write the address one level above" in done.stderr
         assert "/r0/simple/" in done.stderr and 'repo "r3": origin ends in "noarch/"' in done.stderr
 
 

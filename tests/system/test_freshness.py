@@ -411,6 +411,6 @@ def test_an_origin_that_is_down_after_a_refresh(document):
 def test_refresh_in_words(mirrord):
     m = mirrord("""repo "mine" { protocol = "hosted" }
                    repo "whole" { protocol = "generic" origin = "http://127.0.0.1:9/" sync { list = index } }""")
-    for args, rc, words in ((("mine", ""), 64, "no request asks an origin"), (("whole", ""), 64, "no request asks an origin"), (("none", "x"), 66, "none"), (("mine",), 64, "REPO PREFIX")):
+    for args, rc, words in ((("mine", ""), 64, "its requests never ask an origin"), (("whole", ""), 64, "its requests never ask an origin"), (("none", "x"), 66, "none"), (("mine",), 64, "REPO PREFIX")):
         done = m.ctl("cache", "refresh", *args, check=False)
         assert done.returncode == rc and words in done.stderr, done

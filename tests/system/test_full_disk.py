@@ -160,7 +160,7 @@ def test_a_file_system_that_others_fill_is_named(mirrord, small_disk, quota):
         os.posix_fallocate(f.fileno(), 0, free.f_bavail * free.f_frsize - 4 * MIB)
     until(lambda: m.ctl("status", check=False).returncode == 1)
     trouble, todo, *_ = m.ctl("status", check=False).stdout.splitlines()
-    assert re.match(r"TROUBLE the file system of the store is nearly full, [\d.]+ \w+ are free; the store has 4\.\d+ MiB there", trouble), trouble
-    assert "make room there" in todo and "raise" not in todo
+    assert re.match(r"TROUBLE the file system of the store is nearly full: [\d.]+ \w+ are free, the store uses 4\.\d+ MiB", trouble), trouble
+    assert "free space there" in todo and "raise" not in todo
     (small_disk / "strangers").unlink()
     until(lambda: m.ctl("status", check=False).returncode == 0)

@@ -35,7 +35,7 @@ def check(tmp_path, text):
 GOOD = 'state_dir = "/tmp/x"\nlisten "127.0.0.1:0" { }\nrepo "a" { protocol = "hosted" }\n'
 
 
-@pytest.mark.parametrize(("listen", "code", "why"), [("127.0.0.1:873", 77, "ports this low need CAP_NET_BIND_SERVICE"),
+@pytest.mark.parametrize(("listen", "code", "why"), [("127.0.0.1:873", 77, "so low a port needs CAP_NET_BIND_SERVICE"),
                                                      ("192.0.2.1:8080", 74, "this machine does not have that address")])
 def test_an_address_that_cannot_be_had(tmp_path, client, listen, code, why):
     start = pathlib.Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")

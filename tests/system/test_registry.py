@@ -30,7 +30,7 @@ def test_the_version(door, wire):
 
 
 def test_names_that_nobody_has(door, origin, wire):
-    for path, word in (("/v2/gone/a/manifests/latest", "gone"), ("/v2/files/a/manifests/latest", "holds no images"),
+    for path, word in (("/v2/gone/a/manifests/latest", "gone"), ("/v2/files/a/manifests/latest", "is not a registry of images"),
                        ("/v2/a/tags/list?ns=registry.example", "registry.example"), ("/v2/_catalog", "_catalog"),
                        ("/v2/a/tags/list?ns=127.0.0.1%3A" + str(origin.port), "no repo")):
         got = door.get(path, wire)

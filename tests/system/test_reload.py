@@ -165,7 +165,7 @@ def test_the_access_log_moves(m):
 
 def test_what_needs_a_restart_is_named(m):
     m.repos = f'threads = 1\nhttp {{ idle = 5s }}\nstorage {{ quota = "1g" reserve = "16m" block_cache = "16m" }} {m.repos}'
-    assert listen(m).stdout == "reloaded; a restart is needed for threads, storage block_cache, http\n"
+    assert listen(m).stdout == "reloaded; restart the daemon to apply threads, storage block_cache, http\n"
 
 
 def test_what_a_repo_left_behind_can_be_removed(m):

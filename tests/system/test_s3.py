@@ -169,8 +169,8 @@ BOMB = '<!DOCTYPE b [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><ListBucketRe
     (lambda q, n: f"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t{n}</NextContinuationToken></ListBucketResult>",
      "too many empty pages"),
     (lambda q, n: BOMB, "document type"), (lambda q, n: "<html><body>hello</body></html>", "not the list of a bucket"),
-    (lambda q, n: "<ListBucketResult><Contents><Key>k", "no XML"), (lambda q, n: "", "no XML"),
-    (lambda q, n: "<a>" * 50, "not the list"), (lambda q, n: "<ListBucketResult>" + "<a>" * 50, "without end"),
+    (lambda q, n: "<ListBucketResult><Contents><Key>k", "invalid XML"), (lambda q, n: "", "invalid XML"),
+    (lambda q, n: "<a>" * 50, "not the list"), (lambda q, n: "<ListBucketResult>" + "<a>" * 50, "too many nested elements"),
     (lambda q, n: "<ListBucketResult><Contents><Key>other/key</Key></Contents></ListBucketResult>", "prefix")])
 def test_lists_that_lie(start, o, page, word):
     m = start()
@@ -405,8 +405,8 @@ def test_upstream_check_asks_the_bucket(start, o):
     ('origin = "s3://AK:secret@b/"', "bucket"),
     ('origin = "s3://b/" endpoint = "http://127.0.0.1:1/path"', "endpoint"),
     ('origin = "s3://b/" region = "eu west"', "region"),
-    ('origin = "https://b.example/" region = "eu-west-1"', "no origin by s3"),
-    ('origin = "https://b.example/" sync { upstreams = {"s3://b/"} }', "upstream by s3"),
+    ('origin = "https://b.example/" region = "eu-west-1"', "only for an s3 origin"),
+    ('origin = "https://b.example/" sync { upstreams = {"s3://b/"} }', "s3 upstream"),
     ('origin = "s3://b/" sync { engine = http }', "engine http does not support"),
     ('origin = "s3://b/" authorization = "file:{keys}"', "access_key:secret_key")])
 def test_settings_that_cannot_be(tmp_path, words, why):

@@ -102,7 +102,7 @@ def test_search_and_pages(hf, hub):
     second = page(hf, "models/" + more)
     assert sum(re.fullmatch(r"/-/repos/models/me/n\d+", x) is not None for x in second.links) == 5
     assert [x for x in page(hf, "models/?q=N10").links if "/me/" in x] == [f"/-/repos/models/me/n10{i}" for i in range(5)]
-    assert "No repository has that" in page(hf, "models/?q=%ff%22%3E").text
+    assert "No repository has this" in page(hf, "models/?q=%ff%22%3E").text
     assert page(hf, "models/?page=18446744073709551615").tags
     one = page(hf, "models/me/n000")
     assert "trainagent pull models/me/n000@main" in one.text and "prefetch" not in one.text

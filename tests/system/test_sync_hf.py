@@ -214,10 +214,10 @@ def test_killed_half_way_nothing_comes_twice(start, hub):
 
 def test_settings_that_make_no_sense(tmp_path, hub):
     for n, (text, said) in enumerate((
-            (hub.config(more="sync { }"), "lists nothing"),
+            (hub.config(more="sync { }"), "names no repositories"),
             (hub.config(more='sync { repos = {"a b"} }'), "is not the name of a repository"),
-            (hub.config(more='credentials = caller sync { repos = {"a/b"} }'), "before anybody asked"),
-            (f'repo "x" {{ protocol = "generic" origin = "{hub.url}" sync {{ repos = {{"a/b"}} }} }}', "is no Hub"))):
+            (hub.config(more='credentials = caller sync { repos = {"a/b"} }'), "a sync has no caller"),
+            (f'repo "x" {{ protocol = "generic" origin = "{hub.url}" sync {{ repos = {{"a/b"}} }} }}', "only for protocol hf"))):
         conf = tmp_path / f"{n}.conf"
         conf.write_text(f'state_dir = "{tmp_path}/s"\nlisten "127.0.0.1:0" {{ }}\n{text}\n')
         done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False)

@@ -127,8 +127,8 @@ def test_a_second_run_keeps_the_pair(m, client):
     assert "mirror.example" not in made["names"] and said["expires_unix_s"] <= made["expires_unix_s"]
 
 
-@pytest.mark.parametrize("what,why", [("another key", "not the key of the certificate"), ("no key", "no pair"), ("expired", "has expired"),
-                                      ("no certificate", "no pair"), ("no names", "no alternative names")])
+@pytest.mark.parametrize("what,why", [("another key", "not the key of the certificate"), ("no key", "cannot be read"), ("expired", "has expired"),
+                                      ("no certificate", "cannot be read"), ("no names", "no alternative names")])
 def test_a_pair_that_is_not_good_is_not_kept(draft, what, why):
     """Nor is it replaced: a daemon may use a part of it."""
     conf, folder = draft
@@ -306,9 +306,9 @@ def test_a_certificate_that_is_not_valid_yet_is_trouble(m, tmp_path):
     port = with_listener(m, f'listen "0.0.0.0:8443" {{ tls_certificate = "{tmp_path}/cert.pem" tls_key = "{tmp_path}/key.pem" }}')
     status = m.ctl("status", check=False)
     trouble, todo, *_ = status.stdout.splitlines()
-    assert status.returncode == 1 and trouble.startswith(f"TROUBLE the certificate of 127.0.0.1:{port} is not valid yet, for "), status
+    assert status.returncode == 1 and trouble.startswith(f"TROUBLE the certificate of 127.0.0.1:{port} becomes valid only in "), status
     assert "clock" in todo
     line = next(x for x in status.stdout.splitlines() if x.startswith(f"certificate of 127.0.0.1:{port}"))
     assert "becomes valid in " in line and "expires" not in line, line
-    assert "is not valid yet" in m.ctl("-c", str(m.conf), "config", "test").stderr
-    assert "is not valid yet" in m.get("/").body.decode()
+    assert "becomes valid only in" in m.ctl("-c", str(m.conf), "config", "test").stderr
+    assert "becomes valid only in" in m.get("/").body.decode()

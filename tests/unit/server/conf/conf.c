@@ -53,7 +53,7 @@ static void wrong_files(void **state)
         const char *text, *want;
     } cases[] = {
         {"",
-         "c:1: there is no listen section, nobody could connect, write listen \"0.0.0.0:8080\" { }"},
+         "c:1: there is no listen section, so no client could connect; write listen \"0.0.0.0:8080\" { }"},
         {LISTEN "\n# note\n// note\n/* two\nlines */ stroage { }\n",
          "c:6: unknown key \"stroage\", the file has none of that name, did you mean \"storage\"?"},
         {LISTEN "storage {\n  quotta = 5\n}",
@@ -81,62 +81,61 @@ static void wrong_files(void **state)
         {LISTEN "threads =",
          "c:2: premature end of file, the syntax is key = value and section \"title\" { }, mend this line or the one above"},
         {LISTEN "storage { quota = 5q }",
-         "c:2: quota = \"5q\", that is not how this is written, write a size, such as 64k or 10g"},
+         "c:2: quota = \"5q\": invalid value; write a size, such as 64k or 10g"},
         {LISTEN "storage { high = 50% low = 60% }",
-         "c:1: storage has low above high, room would be made without end, put low below high"},
+         "c:1: storage has low above high, so eviction would never end; set low below high"},
         {LISTEN "threads = 1000",
-         "c:2: threads = \"1000\", the value is out of range, choose one within 0..256"},
+         "c:2: threads = \"1000\": the value is out of range; choose one in 0..256"},
         {LISTEN "access_log_format = xml",
-         "c:2: access_log_format = \"xml\", there is no such choice, choose one of json | combined"},
+         "c:2: access_log_format = \"xml\": unknown value; choose one of json | combined"},
         {LISTEN "plaintext_token = maybe",
-         "c:2: plaintext_token = \"maybe\", it can only be on or off, write true or false"},
+         "c:2: plaintext_token = \"maybe\": not a boolean; write true or false"},
         {LISTEN "trusted_proxies = {\"10.0.0.0/8\", \"10.0.0.1/8\"}",
-         "c:2: trusted_proxies = \"10.0.0.1/8\", that is no network, write one such as 10.0.0.0/8 or "
+         "c:2: trusted_proxies = \"10.0.0.1/8\": invalid network; write one such as 10.0.0.0/8 or "
          "fd00::/8"},
         {"listen \"8080\" { }",
-         "c:1: listen \"8080\", that is no address and port, write one such as 0.0.0.0:8080 or "
+         "c:1: listen \"8080\": invalid address; write an address and a port, such as 0.0.0.0:8080 or "
          "[::]:8443"},
         {"listen \":1\" { root = \"hf\" }",
-         "c:1: root = \"hf\", there is no repo of that name, add it or name another"},
+         "c:1: root = \"hf\": there is no repo of that name; add it or name another"},
         {"listen \":1\" {\n tls_certificate = \"cert.pem\"\n}",
-         "c:2: tls_certificate = \"cert.pem\", the file cannot be read (not found), see to its path "
+         "c:2: tls_certificate = \"cert.pem\": the file cannot be read (not found), see to its path "
          "and mode"},
         {"listen \":1\" { tls_key = \"c\" }",
-         "c:1: listen \":1\" has tls_key alone, TLS needs the certificate and its key, write both"},
+         "c:1: listen \":1\" has only tls_key, but TLS needs a certificate and its key; set both"},
         {LISTEN "repo \"v2\" { protocol = \"hosted\" }",
-         "c:2: repo \"v2\" cannot have that name, it becomes the first part of its paths, use small "
-         "letters, digits, '.', '_' and '-', none of healthz readyz metrics v2"},
+         "c:2: repo \"v2\": invalid name: it becomes the first part of its paths; use lower-case "
+         "letters, digits, '.', '_' and '-', but not healthz, readyz, metrics or v2"},
         {LISTEN "repo \"a\" { }",
-         "c:2: repo \"a\" has no protocol, it cannot do without, write protocol = ..."},
+         "c:2: repo \"a\" has no protocol, which is required; write protocol = ..."},
         {LISTEN "repo \"a\" {\n protocol = \"gopher\"\n}",
-         "c:3: protocol = \"gopher\", this server does not speak it, see mirrord.conf(5) for those it "
-         "does"},
+         "c:3: protocol = \"gopher\": unknown protocol; see mirrord.conf(5) for the list"},
         {LISTEN "repo \"a\" { protocol = \"generic\" }",
-         "c:2: repo \"a\" has no origin, it would have nothing to serve, write origin = "
+         "c:2: repo \"a\" has no origin to fetch from; write origin = "
          "\"https://...\""},
         {LISTEN "repo \"a\" { protocol = \"hosted\" origin = \"https://data.example/\" }",
-         "c:2: repo \"a\" is hosted and has an origin, hosted files come from uploads, remove the "
+         "c:2: repo \"a\" is hosted and has an origin, but hosted files come from uploads; remove the "
          "origin"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/?x\" }",
-         "c:2: origin = \"https://data.example/?x\", paths are put behind it, leave out the query and "
+         "c:2: origin = \"https://data.example/?x\": paths are appended to it; remove the query and "
          "the fragment"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
                 "authorization = \"Bearer geheim\" }",
-         "c:3: authorization holds the secret itself, a configuration is read by many, write "
+         "c:3: authorization contains the secret itself, but many users can read a configuration; write "
          "credential:NAME or file:PATH"},
         {LISTEN "repo \"a\" { protocol = \"pypi\" origin = \"https://pypi.example/\"\n"
                 "forward = {\"Accept\"} }",
-         "c:3: repo \"a\" forwards fields of its clients, that is for protocol \"generic\" with an "
-         "http origin and no sync, remove it"},
+         "c:3: repo \"a\" has forward, which is only for protocol generic with an "
+         "http origin and no sync; remove it"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
                 "forward = {\"Accept\", \"Cookie\"} }",
-         "c:3: forward = {\"Cookie\"}, one client's would fetch for all, remove it from the list"},
+         "c:3: forward = {\"Cookie\"}: one client's would fetch for all; remove it from the list"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
                 "forward = {\"Accept\", \"accept\"} }",
-         "c:3: forward = {\"accept\"}, it is there twice, remove it from the list"},
+         "c:3: forward = {\"accept\"}: it appears twice; remove it from the list"},
         {LISTEN "limit \"10.0.0.0/99\" { }",
-         "c:2: limit \"10.0.0.0/99\" names nobody, a title is anonymous, a token's name or a network "
-         "such as 10.0.0.0/8, mend it"},
+         "c:2: limit \"10.0.0.0/99\": invalid title; write \"anonymous\", the name of a token or a network "
+         "such as 10.0.0.0/8"},
         {LISTEN "include(\"none.conf\")",
          "c:2: none.conf cannot be included, there is no such file, write its path relative to c"},
         {LISTEN "}",
@@ -259,8 +258,8 @@ static void files_that_do_not_read(void **state)
     (void)state;
     assert_int_equal(conf_read("none.conf", &c, &e), E_CONFIG);
     assert_string_equal(e.text,
-                        "none.conf: no such file or directory, name another with -c, or let "
-                        "`mirrorctl init` write one");
+                        "none.conf: no such file or directory, name another with -c, or run "
+                        "`mirrorctl init` to write one");
     assert_int_equal(dir_make("folder", 0755, NULL), 0);
     assert_int_equal(conf_read("folder", &c, &e), E_CONFIG);
     assert_non_null(strstr(e.text, "folder: the file cannot be read, "));

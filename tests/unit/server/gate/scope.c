@@ -88,9 +88,8 @@ static void judged(void **state)
     (void)state;
     assert_int_equal(scope_check(SLICE("publish:models/*"), NULL), 0);
     assert_int_equal(scope_check(SLICE("write:*"), &e), E_INVALID);
-    assert_string_equal(e.text,
-                        "\"write:*\" is no scope, it is a right (read, publish, sync, admin), "
-                        "':' and a pattern, write one such as publish:models/*");
+    assert_string_equal(e.text, "\"write:*\" is not a scope; write a right (read, publish, sync or "
+                                "admin), ':' and a pattern, such as publish:models/*");
     assert_int_equal(scope_check(SLICE("read:"), NULL), E_INVALID);
     assert_int_equal(scope_check(SLICE("read"), NULL), E_INVALID);
     assert_int_equal(scope_check(SLICE("read:a b"), NULL), E_INVALID);

@@ -461,7 +461,7 @@ static void bounds_of_a_swarm(void **state)
     a.have_bytes = 19;
     have[18] = 0x02; /* chunk 150 */
     assert_int_equal(announce(p, CHUNKS, &a, from, 0, &out, &e), E_INVALID);
-    assert_non_null(strstr(e.text, "behind the last"));
+    assert_non_null(strstr(e.text, "after the last"));
     assert_int_equal(stats(p).members, 0);
     have[18] = 0x04;
     for (unsigned i = 0; i < 3; i++) { /* no more than 64 at a time, whatever it says */

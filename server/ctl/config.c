@@ -96,9 +96,8 @@ static int settings_of(const char *config, struct buf *out, struct err *e)
     if (status != 0) {
         return err_set(
             e, E_CONFIG,
-            "the daemon's socket is not known, because the configuration cannot be read; run "
-            "`mirrorctl config test` with the same -c, or give --socket STATE_DIR/control.sock: "
-            "%s",
+            "the daemon's socket is not known; run `mirrorctl config test` with the same -c, or "
+            "give --socket STATE_DIR/control.sock: %s",
             why[0] != '\0' ? why : config);
     }
     return 0;

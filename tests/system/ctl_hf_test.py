@@ -240,7 +240,7 @@ def test_prefetch_says_what_is_wrong(mirrord, hub, demo, tmp_path):
     hub.repo("org/huge", files={"w.bin": Big(40 << 30, digest="5" * 64)})
     hf = mirrord(hub.config() + MODELS + 'storage { quota = "1g" reserve = "16m" }')
     for args, code, says in ((("org/none",), 77, "private, or not there at all"), (("org/demo@v7",), 66, "Invalid rev id"),
-                             (("org/gated",), 77, "--token-file"), (("models/me/m",), 64, "our own"),
+                             (("org/gated",), 77, "--token-file"), (("models/me/m",), 64, "is hosted"),
                              (("org/huge",), 73, "raise storage"), (("a b",), 65, "names no repository")):
         for wait in ((), ("--wait",)):
             done = hf.ctl("hf", "prefetch", *args, *wait, check=False)

@@ -58,7 +58,7 @@ def test_no_redirect_leads_inside(mirrord, outside, victim, authority):
         for i, place in enumerate(places):
             reply = m.get(f"/x/{i}")
             assert reply.status == 502 and BODY not in reply.body, (place, reply)
-            assert b"inner network" in reply.body, (place, reply.body)
+            assert b"private network" in reply.body, (place, reply.body)
         assert m.get("/x/plain").body == b"1"
         assert victim.requests == 0 and proxy.targets == {f"127.0.0.1:{outside.port}"}
 

@@ -195,7 +195,7 @@ def test_no_more_threads(mirrord, origin):
         while not (quiet and error):  # none that ends may leave its stack to the next
             quiet = error is not None and clients(m) == len(lines)
             error = refused()
-        assert error["code"] == "E_BUSY" and "gives mirrord no more threads, try again" in error["text"]
+        assert error["code"] == "E_BUSY" and "gives mirrord no more threads; try again" in error["text"]
         done = m.ctl("status", check=False)
         assert done.returncode == 75 and "no more threads" in done.stderr, done
         error = ask(lines[0], verb="sync.run", repo="x")["error"]

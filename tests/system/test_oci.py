@@ -294,7 +294,7 @@ def test_a_setting_that_is_wrong(registry, mirrord):
     r = registry()
     m = mirrord(f'repo "hub" {{ protocol = "oci" origin = "{r.url}" }}')
     for more, word in ((f'repo "b" {{ protocol = "oci" origin = "{r.url}" sync {{ }} }}', "oci cannot be synced"),
-                       (f'repo "b" {{ protocol = "oci" origin = "{r.url}" }}', "is called"),
+                       (f'repo "b" {{ protocol = "oci" origin = "{r.url}" }}', "has the registry name"),
                        ('repo "b" { protocol = "oci" origin = "s3://bucket/x/" }', "origin"),
                        (f'repo "b" {{ protocol = "generic" origin = "{r.url}" names = {{ "x.example" }} }}', "names")):
         m.config = f'repo "hub" {{ protocol = "oci" origin = "{r.url}" }}\n{more}'

@@ -302,8 +302,8 @@ static void write_state(struct view *v)
                                                                                   : "",
              deps->lifecycle->draining ? "draining: the server stops when all transfers are done"
              : !deps->lifecycle->ready ? "not ready"
-             : !v->s->healthy          ? "serving only what is cached"
-             : v->s->space.full        ? "serving only what is cached"
+             : !v->s->healthy          ? "serving only cached objects"
+             : v->s->space.full        ? "serving only cached objects"
                                        : "serving");
     if (troubles > 0) {
         buf_addf(v->out, ", %zu %s attention", troubles,

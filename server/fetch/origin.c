@@ -326,7 +326,7 @@ int origin_admits(const struct origin *o, struct slice url, struct slice via, st
     }
     if (host_is_inside(u.host) || (o->proxy != NULL && host_is_private(u.host))) {
         return err_set(e, E_DENIED,
-                       "host " SLICE_FMT " is in a private network; if that is right, add it to "
+                       "host " SLICE_FMT " is in the internal network; if that is right, add it to "
                        "the hosts of %s",
                        SLICE_ARG(u.host), o->repo);
     }

@@ -100,8 +100,8 @@ static void refuse_rate_limited(struct exchange *x, const struct gate_decision *
     refuse_with(x, r,
                 oci_errors(OCI_TOOMANYREQUESTS,
                            arena_fmt(a,
-                                     "too many requests: %" PRIu64
-                                     " at once are the limit; try again in %" PRIu32 " s",
+                                     "too many requests: the limit is %" PRIu64
+                                     " at the same time; try again in %" PRIu32 " s",
                                      g->limit, g->retry_after_s),
                            a));
 }

@@ -58,7 +58,7 @@ def test_no_redirect_leads_inside(mirrord, outside, victim, authority):
         for i, place in enumerate(places):
             reply = m.get(f"/x/{i}")
             assert reply.status == 502 and BODY not in reply.body, (place, reply)
-            assert b"private network" in reply.body, (place, reply.body)
+            assert b"internal network" in reply.body, (place, reply.body)
         assert m.get("/x/plain").body == b"1"
         assert victim.requests == 0 and proxy.targets == {f"127.0.0.1:{outside.port}"}
 
@@ -145,7 +145,7 @@ def test_names_are_looked_up_and_judged_first(mirrord, outside, authority, led, 
     assert m.get("/x/files.example").body == BODY
     assert m.get("/x/both.example").body == BODY
     reply = m.get("/x/inner.example")
-    assert reply.status == 502 and b"inner network" in reply.body, reply.body
+    assert reply.status == 502 and b"internal network" in reply.body, reply.body
     reply = m.get("/x/absent")
     assert reply.status == 502 and b"does not resolve" in reply.body, reply.body
     assert led.targets == {f"127.0.0.1:{outside.port}", f"198.51.100.7:{led.leads_to}", f"198.51.100.9:{led.leads_to}"}

@@ -36,7 +36,7 @@ function state(s) {
   const n = s.trouble.length;
   at('state').className = n || !s.ready || s.draining ? 'bad' : '';
   at('state').textContent = (s.draining ? 'draining: the server stops when all transfers are done'
-    : !s.disk.healthy || s.disk.full ? 'serving only what is cached' : !s.ready ? 'not ready' : 'serving') +
+    : !s.disk.healthy || s.disk.full ? 'serving only cached objects' : !s.ready ? 'not ready' : 'serving') +
     (n ? ', ' + count(n, 'thing needs', 'things need') + ' attention' : '');
 }
 function fills(list) {

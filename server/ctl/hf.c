@@ -381,7 +381,7 @@ static void tell_rollback(const struct ctl *c, const json_t *ok)
     const char *id = get_str(ok, "id"), *branch = get_str(ok, "branch");
 
     if (!get_bool(ok, "held")) {
-        say(c, "%s: %s is released\n", id, branch);
+        say(c, "%s: %s is no longer held\n", id, branch);
         return;
     }
     if (get_bool(ok, "hosted")) {

@@ -153,8 +153,8 @@ static void look_at_certificates(struct teller *l)
                     .kind = "certificate",
                     .what = what,
                     .todo = c->valid.begins_unix_s > now
-                                ? "look at this machine's clock; if it is right, put a "
-                                  "valid one in place, then `mirrorctl config reload` takes it"
+                                ? "check this machine's clock; if it is right, install a valid "
+                                  "certificate and run `mirrorctl config reload`"
                                 : "renew it, then run `mirrorctl config reload`"});
     }
 }

@@ -277,7 +277,7 @@ static void tell(const struct ctl *c, const json_t *r)
     }
     say(c,
         "run %" PRIu64 " of %s: %s; %" PRIu64 " listed, %" PRIu64 " new, %" PRIu64
-        " changed, %" PRIu64 " gone; %" PRIu64 " %s fetched, %s came%s%s%s%s%s\n",
+        " changed, %" PRIu64 " gone; %" PRIu64 " %s fetched, %s received%s%s%s%s%s\n",
         get_u64(r, "run"), c->arg[0], outcome, get_u64(r, "listed"), get_u64(r, "new"),
         get_u64(r, "changed"), get_u64(r, "gone"), files, plural(files, "file", "files"), bytes,
         saved[0] != '\0' ? ", " : "", saved, saved[0] != '\0' ? " were here already" : "",

@@ -200,7 +200,7 @@ def test_prefetch(hf, hub, demo):
         assert fetch(hf, path).body == read(data)
     hub.up()
     said = hf.ctl("hf", "prefetch", "hf/org/demo", "--wait")
-    assert "4 files" in said.stdout and "0 B came" in said.stdout
+    assert "4 files" in said.stdout and "0 B fetched" in said.stdout
     assert [(j["state"], j["files_done"]) for j in hf.ctl_json("hf", "prefetch")] == [("done", 4)] * 2
     assert "hf/org/demo@main\tdone\t4/4\t" in hf.ctl("hf", "prefetch").stdout
 

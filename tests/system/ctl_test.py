@@ -96,7 +96,7 @@ def test_tokens_and_snapshots(m):
 
 def test_a_version_that_is_not_there(m):
     said = m.ctl("snapshot", "show", "models", "me/m", "v9", check=False).stderr
-    assert said == ("mirrorctl: models/me/m has no snapshot, nothing was published there, "
+    assert said == ("mirrorctl: models/me/m has no snapshot: nothing was published there; "
                     "see `mirrorctl snapshot ls models`\n")
     assert m.put("/models/me/m/x", b"one", token=m.token("ci", "publish:models/*")).status == 201
     for verb, more in (("rollback", ()), ("show", ()), ("tag", ("bad",)), ("rm", ())):
@@ -369,7 +369,7 @@ def test_a_daemon_that_stands_still_is_told(m):
         done = m.ctl("status", check=False)
     finally:
         os.kill(m.child.pid, signal.SIGCONT)
-    assert done.returncode == 75 and "has said nothing for 10 s" in done.stderr
+    assert done.returncode == 75 and "has not responded for 10 s" in done.stderr
     assert m.ctl("status").returncode == 0
 
 
@@ -563,7 +563,7 @@ def test_init_writes_a_configuration_that_passes(tmp_path):
     assert subprocess.run(run, check=False, capture_output=True, timeout=120).returncode == 73
     nowhere = subprocess.run([BUILD / "mirrorctl", "init", tmp_path / "no/folder.conf"], check=False, capture_output=True,
                              text=True, timeout=120)
-    assert nowhere.returncode == 66 and f"{tmp_path}/no/folder.conf cannot be written, its folder" in nowhere.stderr
+    assert nowhere.returncode == 66 and f"{tmp_path}/no/folder.conf cannot be written: its folder" in nowhere.stderr
 
 
 def test_init_writes_the_access_log_of_the_unit(tmp_path):

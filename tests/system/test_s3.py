@@ -423,4 +423,4 @@ def test_s3_is_for_generic_repos(tmp_path):
     conf = tmp_path / "m.conf"
     conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "x" {{ protocol = pypi origin = "s3://b/" }}\n')
     done = subprocess.run([BUILD / "mirrord", "-t", "-c", conf], capture_output=True, text=True, check=False)
-    assert done.returncode == 78 and "pypi does not speak it" in done.stderr
+    assert done.returncode == 78 and "protocol pypi does not support" in done.stderr

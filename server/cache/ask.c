@@ -227,7 +227,8 @@ static void look(struct job *j)
     }
     hit_free(&h);
     if (k->lookup.request_cache_control.only_cached) {
-        err_set(&e, E_NOTFOUND, "not kept here, or not fresh: the client asks for no more");
+        err_set(&e, E_NOTFOUND,
+                "not in the cache, or no longer fresh, and the request has only-if-cached");
         ask_answer(k, answer_of_status(c, 504, CACHE_MISS, 0, &e));
         return;
     }
@@ -240,7 +241,7 @@ static void refuse_name(struct cache_ask *k)
 {
     struct err e;
 
-    err_set(&e, E_TOOBIG, "the path and its query have more than %d bytes: no name can be so long",
+    err_set(&e, E_TOOBIG, "the path and its query are longer than %d bytes; shorten them",
             LOOKUP_KEY_MAX);
     ask_answer(k, answer_of_status(k->cache, 414, CACHE_MISS, 0, &e));
 }

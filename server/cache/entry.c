@@ -341,7 +341,7 @@ static void turn_away(struct cache *c, struct cache_ask *k)
     struct err why;
 
     COUNT(c, crowded, 1);
-    err_set(&why, E_BUSY, "too many requests wait for the origin: come again");
+    err_set(&why, E_BUSY, "too many requests are waiting for the origin; try again later");
     ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
 }
 
@@ -706,7 +706,7 @@ static void answer_without_word(struct cache_entry *n, struct cache_ask *k, cons
     struct err late;
 
     if (why == NULL || why->code == 0) {
-        err_set(&late, E_TIMEOUT, "the origin takes longer than %" PRIu64 " ms",
+        err_set(&late, E_TIMEOUT, "the origin did not answer within %" PRIu64 " ms",
                 k->lookup.patience_ms);
         why = &late;
     }
@@ -999,7 +999,7 @@ static void on_looked(struct job *j)
         return;
     }
     if (c->closing) {
-        err_set(&why, E_CANCELLED, "the server is going down");
+        err_set(&why, E_CANCELLED, "the server is shutting down");
         entry_answer_trouble(n, E_CANCELLED, &why);
         hit_free(&n->old);
         advance(n);
@@ -1110,7 +1110,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     struct err why;
 
     if (c->closing) {
-        err_set(&why, E_CANCELLED, "the server is going down");
+        err_set(&why, E_CANCELLED, "the server is shutting down");
         ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
         return;
     }
@@ -1120,7 +1120,8 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         n = NULL;
     }
     if (n == NULL && group_is_full(c, k->row_key)) {
-        err_set(&why, E_BUSY, "too many variants of it are asked for at once");
+        err_set(&why, E_BUSY,
+                "too many variants of this object are requested at the same time; try again later");
         ask_answer(k, answer_of_status(c, 503, CACHE_FAILED, BUSY_S, &why));
         return;
     }
@@ -1128,7 +1129,9 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         n = entry_new(c, k);
     }
     if (is_coming(n, k) && fetch_view(n->fetch).ranges_alone && lookup_is_whole(&k->lookup)) {
-        err_set(&why, E_NOSPACE, "the object has more bytes than the quota: ask for ranges of it");
+        err_set(
+            &why, E_NOSPACE,
+            "the object is larger than the quota; request ranges of it, or raise storage.quota");
         ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, &why));
         return;
     }
@@ -1175,7 +1178,7 @@ static void drop_idle(struct cache_entry *n)
 {
     struct err why;
 
-    err_set(&why, E_CANCELLED, "the server is going down");
+    err_set(&why, E_CANCELLED, "the server is shutting down");
     if (n->fetch == NULL && !n->looking) {
         while (next_round(n)) {
             entry_answer_trouble(n, E_CANCELLED, &why);

@@ -415,7 +415,9 @@ static int fits_quota(const struct fetch *f, struct err *e)
     store_space(f->cache->store, &space);
     return f->total_bytes == LENGTH_UNKNOWN || f->total_bytes <= space.quota_bytes
                ? 0
-               : err_set(e, E_NOSPACE, "%" PRIu64 " bytes are more than the quota", f->total_bytes);
+               : err_set(e, E_NOSPACE,
+                         "%" PRIu64 " bytes are more than the quota; raise storage.quota",
+                         f->total_bytes);
 }
 
 /* --- its client's share (share.h) */
@@ -1117,7 +1119,7 @@ void fetch_stop(struct fetch *f)
 {
     struct err why;
 
-    err_set(&why, E_CANCELLED, "the server is going down");
+    err_set(&why, E_CANCELLED, "the server is shutting down");
     fetch_fail(f, E_CANCELLED, &why);
 }
 
@@ -1283,7 +1285,7 @@ static void end(struct fetch *f)
 {
     struct err why;
 
-    err_set(&why, E_CANCELLED, "nobody reads it any more");
+    err_set(&why, E_CANCELLED, "canceled: no client reads the object any more");
     fetch_fail(f, E_CANCELLED, &why);
 }
 

@@ -27,7 +27,7 @@ static int hit_of_row(struct cache *c, struct slice row, struct slice vary_key,
 
     if (!object_decode(row, &h->arena, &h->object) || !object_answers(&h->object, w) ||
         !variant_answers(&h->object, vary_key, w)) {
-        rc = err_set(e, E_NOTFOUND, "another object is wanted than the row has");
+        rc = err_set(e, E_NOTFOUND, "the row is of another object than the one requested");
         goto out;
     }
     h->vary_key = arena_copy(&h->arena, vary_key);

@@ -103,14 +103,15 @@ static int join_check_length(const struct fetch *f, uint64_t n, bool whole, stru
 
     if (max != 0 && n > max) {
         return err_set(e, E_REFUSED,
-                       "the object has %s%" PRIu64 " bytes, this repo takes up to %" PRIu64
+                       "the object has %s%" PRIu64 " bytes; this repo accepts at most %" PRIu64
                        " (max_object)",
                        whole ? "" : "more than ", whole ? n : max, max);
     }
     if (lookup != LENGTH_UNKNOWN && (n > lookup || (whole && n != lookup))) {
         COUNT(f->cache, verify_failures, 1);
         return err_set(e, E_CORRUPT,
-                       "the origin has %s%" PRIu64 " bytes, the index promises %" PRIu64,
+                       "the origin's object has %s%" PRIu64
+                       " bytes, but the index announces %" PRIu64,
                        whole ? "" : "more than ", whole ? n : lookup, lookup);
     }
     if (f->lookup.document && n > f->cache->set.document_bytes) {
@@ -281,7 +282,7 @@ static int join_later(struct range_request *fl, const struct origin_head *h)
         fetch_fail(f, E_CHANGED, &why);
         return 1;
     }
-    err_set(&fl->why, E_NETWORK, "the origin answered %d in mid-fill", h->status);
+    err_set(&fl->why, E_NETWORK, "the origin answered %d in the middle of the download", h->status);
     fl->rc = E_NETWORK;
     fl->tries += !fl->straight && h->status >= 400 && h->status < 500 && h->status != 429 ? 3 : 0;
     return 1;
@@ -508,7 +509,7 @@ static int compare(struct fetch *f, const char *p, size_t n, uint64_t at, struct
         size_t part = (size_t)min_u64(n, sizeof there);
         rc = fd_pread_all(f->fd, there, part, at, e);
         if (rc == 0 && memcmp(there, p, part) != 0) {
-            rc = err_set(e, E_CHANGED, "the origin's bytes changed while they were fetched");
+            rc = err_set(e, E_CHANGED, "the origin's object changed while it was fetched");
         }
         p += part;
         at += part;
@@ -865,7 +866,7 @@ static void on_done(void *arg, int rc, const struct err *why)
     } else {
         becomes(fl, RANGE_REQUEST_OVER);
         if (whole && due != LENGTH_UNKNOWN && fl->recv < due) {
-            fl->rc = err_set(&fl->why, E_NETWORK, "the body ended early");
+            fl->rc = err_set(&fl->why, E_NETWORK, "the body ended before its announced length");
         } else if (whole) {
             fl->rc = 0;
         } else if (fl->rc == 0 || rc != E_CANCELLED) {

@@ -212,7 +212,7 @@ int cache_remove(struct cache *c, struct slice repo, struct slice key, bool belo
     int rc;
 
     object_key(&prefix, repo, key, SLICE(""));
-    rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
+    rc = prefix.rc != 0 ? err_set(e, prefix.rc, "the key is too long") : 0;
     if (rc == 0) {
         cut_fetches(c, buf_slice(&prefix), below, entries_forget);
         drop_parked(c, buf_slice(&prefix), below);
@@ -334,7 +334,7 @@ int cache_expire(struct cache *c, struct slice repo, struct slice key_prefix,
 
     *expired = 0;
     object_key(&prefix, repo, key_prefix, SLICE(""));
-    rc = prefix.rc != 0 ? err_set(e, prefix.rc, "a key is shorter") : 0;
+    rc = prefix.rc != 0 ? err_set(e, prefix.rc, "the key is too long") : 0;
     if (rc == 0) {
         cut_fetches(c, buf_slice(&prefix), true, entries_expire);
         rc = cache_list(c, repo, key_prefix, note_key, &m, e);

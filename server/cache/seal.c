@@ -61,7 +61,7 @@ static int on_reported(struct lookup_rows *rows, struct err *e)
     struct note *n = CONTAINER_OF(rows, struct note, rows);
 
     if (n->reported == REPORTED_MAX) {
-        return err_set(e, E_TOOBIG, "an index that names more than %d things", REPORTED_MAX);
+        return err_set(e, E_TOOBIG, "the index names more than %d objects", REPORTED_MAX);
     }
     n->reported++;
     return batch_bytes(rows->batch) < ROWS_BYTES ? 0 : keep_rows(n, e);
@@ -359,19 +359,19 @@ static int verify(struct fetch *f, struct err *e)
 
     if (f->lookup.digest_known && !digest_eq(&f->object.digest, &f->lookup.digest)) {
         digest_format(&f->object.digest, got);
-        rc = err_set(e, E_CORRUPT, "the origin's bytes have SHA-256 %.16s..., another was promised",
+        rc = err_set(e, E_CORRUPT, "the origin's bytes have SHA-256 %.16s..., not the expected one",
                      got);
     } else if (f->lookup.sum.kind == LOOKUP_SUM_GIT_OID) {
         rc = git_oid_of_fd(f->fd, f->total_bytes, &oid, e);
         if (rc == 0 && !git_oid_eq(&oid, &f->lookup.sum.git_oid)) {
             git_oid_format(&oid, got);
             rc = err_set(e, E_CORRUPT,
-                         "the origin's bytes have the git id %.16s..., another was promised", got);
+                         "the origin's bytes have the git id %.16s..., not the expected one", got);
         }
     } else if (f->lookup.sum.kind == LOOKUP_SUM_SHA512) {
         rc = sha512_of_fd(f->fd, f->total_bytes, &sum, e);
         if (rc == 0 && !sha512_eq(&sum, &f->lookup.sum.sha512)) {
-            rc = err_set(e, E_CORRUPT, "the origin's bytes have another SHA-512 than was promised");
+            rc = err_set(e, E_CORRUPT, "the SHA-512 of the origin's bytes is not the expected one");
         }
     }
     if (rc == E_CORRUPT) {

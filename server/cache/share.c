@@ -210,19 +210,18 @@ void share_wrote(struct share *s, uint64_t client, enum share_kind kind, uint64_
 int share_refuse(struct share *s, enum share_kind kind, uint64_t quota_bytes, struct err *e)
 {
     if (kind == SHARE_RANGE) {
-        return err_set(e, E_NOSPACE,
-                       "no room for ranges of an object that is larger than the quota: one client "
-                       "may put out %" PRIu64
-                       " bytes in an hour for such ranges, all clients %" PRIu64
-                       ", and what else is kept is in use; ask again later, or raise storage.quota",
-                       limit_of(s, kind, quota_bytes), quota_bytes / RANGE_ALL_PART);
+        return err_set(
+            e, E_NOSPACE,
+            "no room for ranges of an object larger than the quota: in an hour, one client may "
+            "evict %" PRIu64 " bytes for such ranges, all clients %" PRIu64
+            ", and the rest of the store is in use; try again later, or raise storage.quota",
+            limit_of(s, kind, quota_bytes), quota_bytes / RANGE_ALL_PART);
     }
-    return err_set(
-        e, E_NOSPACE,
-        "no room for this fetch: beyond %" PRIu64
-        " bytes in an hour your fetches do not put out what others have used in the last "
-        "hour; ask again later, or raise storage.quota or storage.client_store",
-        limit_of(s, kind, quota_bytes));
+    return err_set(e, E_NOSPACE,
+                   "no room for this fetch: after %" PRIu64
+                   " bytes in an hour, your fetches may not evict what others used in the last "
+                   "hour; try again later, or raise storage.quota or storage.client_store",
+                   limit_of(s, kind, quota_bytes));
 }
 
 /* --- who brought what ------------------------------------------------------------------------- */

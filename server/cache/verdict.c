@@ -367,8 +367,8 @@ void verdict_take(struct cache_entry *n, struct fetch *f, const struct origin_he
     } else if (fetch_is_refused(f, h)) {
         err_set(&why, E_PROTOCOL,
                 origin_head_is_html(h)
-                    ? "the origin gave a web page in place of the file, maybe a login form"
-                    : "the origin gave an empty file");
+                    ? "the origin sent a web page instead of the file, possibly a login form"
+                    : "the origin sent an empty file");
         entry_remember_trouble(n, E_PROTOCOL, &why);
         entry_answer_trouble(n, E_PROTOCOL, &why);
         n->answered = true;

@@ -25,7 +25,7 @@ static int get(struct store *s, const struct sha512 *name, struct digest *out, s
     int rc = store_get(s, TABLE_ALIAS, alias_key(name), &row, e);
 
     if (rc == 0 && !alias_decode(buf_slice(&row), out)) {
-        rc = err_set(e, E_CORRUPT, "a SHA-512's row does not decode");
+        rc = err_set(e, E_CORRUPT, "the row of a SHA-512 cannot be decoded");
     }
     buf_free(&row);
     return rc;

@@ -74,7 +74,7 @@ int blob_open_file(struct store *s, const struct digest *d, uint64_t size_bytes,
     }
     if (fstat(fd, &st) == -1 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != size_bytes) {
         close(fd);
-        return err_set(e, E_CORRUPT, "blobs/%s: not a file of the size it should have", path);
+        return err_set(e, E_CORRUPT, "blobs/%s: not a regular file of the recorded size", path);
     }
     *out = blob_new(d, size_bytes, 0);
     (*out)->fd = fd;
@@ -124,7 +124,7 @@ static int try_open(struct store *s, const struct digest *d, struct buf *row, st
     rc = r.place == BLOB_INLINE ? open_inline(s, d, &r, out, e)
                                 : blob_open_file(s, d, r.size_bytes, out, e);
     return rc == E_NOTFOUND || rc == E_TOOBIG
-               ? err_set(e, E_CORRUPT, "a blob's bytes are not where its row says")
+               ? err_set(e, E_CORRUPT, "the bytes of a blob are not where its row says")
                : rc;
 }
 
@@ -194,7 +194,7 @@ struct slice blob_bytes(const struct blob *b)
 int blob_read(struct blob *b, uint64_t off, void *p, size_t n, struct err *e)
 {
     if (off > b->size_bytes || n > b->size_bytes - off) {
-        return err_set(e, E_INVALID, "a read behind the end of a blob");
+        return err_set(e, E_INVALID, "a read past the end of a blob");
     }
     if (b->fd != -1) {
         return fd_pread_all(b->fd, p, n, off, e);
@@ -217,7 +217,7 @@ int blob_read_whole(struct store *s, const struct digest *d, struct buf *out, st
     room = b->size_bytes <= out->max ? buf_room(out, (size_t)b->size_bytes) : NULL;
     rc = room != NULL
              ? blob_read(b, 0, room, (size_t)b->size_bytes, e)
-             : err_set(e, E_TOOBIG, "a document of %" PRIu64 " bytes is too large", b->size_bytes);
+             : err_set(e, E_TOOBIG, "the document is too large: %" PRIu64 " bytes", b->size_bytes);
     if (rc == 0) {
         buf_grew(out, (size_t)b->size_bytes);
     }
@@ -275,7 +275,7 @@ static int hash_chunks(struct store *s, struct blob *b, struct buf *out, struct 
     hasher_final(h, &whole);
     if (rc == 0 && !digest_eq(&whole, &b->digest)) {
         (void)!damage_confirm(s, &b->digest, DAMAGE_BYTES, NULL);
-        rc = err_set(e, E_CORRUPT, "a blob's bytes do not match its digest");
+        rc = err_set(e, E_CORRUPT, "the blob's bytes do not match its digest");
     }
     if (rc == 0) {
         chunk = hasher_chunks(h, &count);
@@ -317,5 +317,5 @@ int blob_chunks(struct store *s, const struct digest *d, struct buf *out, struct
         }
     }
     blob_release(&b);
-    return rc == 0 && out->rc != 0 ? err_set(e, out->rc, "a chunk list is too big") : rc;
+    return rc == 0 && out->rc != 0 ? err_set(e, out->rc, "the chunk list is too large") : rc;
 }

@@ -27,7 +27,7 @@ static void counts_encode(const struct counts *c, char out[COUNTS_BYTES])
 int counts_decode(struct slice bytes, struct counts *out, struct err *e)
 {
     if (bytes.n != COUNTS_BYTES) {
-        return err_set(e, E_CORRUPT, "the row of counters has %zu bytes", bytes.n);
+        return err_set(e, E_CORRUPT, "the row of counters has an invalid size: %zu bytes", bytes.n);
     }
     out->used_bytes = be_get(bytes.p, 8);
     out->small_bytes = be_get(bytes.p + 8, 8);
@@ -115,12 +115,16 @@ static int require(struct admission *a, const struct batch_step *st, struct err 
     int rc = current(a, st, e);
 
     if (st->op == OP_REQUIRE_ABSENT) {
-        return rc == E_NOTFOUND ? 0 : rc != 0 ? rc : err_set(e, E_CHANGED, "the row exists by now");
+        return rc == E_NOTFOUND ? 0
+               : rc != 0        ? rc
+                                : err_set(e, E_CHANGED, "the row was created in the meantime");
     }
     if (rc == 0 && slice_eq(buf_slice(&a->row), st->value)) {
         return 0;
     }
-    return rc == 0 || rc == E_NOTFOUND ? err_set(e, E_CHANGED, "the row changed meanwhile") : rc;
+    return rc == 0 || rc == E_NOTFOUND
+               ? err_set(e, E_CHANGED, "the row was changed in the meantime")
+               : rc;
 }
 
 /* Every change of a blob's row moves the counters. */
@@ -168,7 +172,7 @@ static int holder_has_blob(struct admission *a, const struct batch_step *st, str
     }
     blob.key.n = DIGEST_BYTES;
     rc = current(a, &blob, e);
-    return rc == E_NOTFOUND ? err_set(e, E_CHANGED, "the blob is gone by now") : rc;
+    return rc == E_NOTFOUND ? err_set(e, E_CHANGED, "the blob was deleted in the meantime") : rc;
 }
 
 static int check_steps(struct admission *a, const struct batch *b, struct err *e)
@@ -230,7 +234,9 @@ static int check_room(struct admission *a, const struct batch *b, struct err *e)
     space_exhausted(a->s); /* the ballast's bytes are for what frees */
     return frees_space(b) && fits(a, b)
                ? 0
-               : err_set(e, E_NOSPACE, "the disk is full: no room is left for the store's rows");
+               : err_set(
+                     e, E_NOSPACE,
+                     "the disk is full: there is no room for the store's rows; free some space");
 }
 
 /* A batch that fails changes nothing. */
@@ -241,7 +247,7 @@ static int admission_take(struct admission *a, const struct batch *b, struct err
     int rc;
 
     if (b->steps.rc != 0) {
-        return err_set(e, b->steps.rc, "the batch is too big");
+        return err_set(e, b->steps.rc, "the batch is too large");
     }
     rc = check_room(a, b, e);
     if (rc != 0) {
@@ -734,7 +740,8 @@ bool store_healthy(struct store *s, struct err *why)
     sick = c->sick;
     lock_drop(&c->lock);
     if (sick.code == 0 && kv_stopped(s->kv)) {
-        err_set(&sick, E_BUSY, "metadata: writes are stopped until compaction catches up");
+        err_set(&sick, E_BUSY,
+                "metadata: writes are paused until compaction catches up; try again later");
     }
     if (sick.code != 0 && why != NULL) {
         *why = sick;

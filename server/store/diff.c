@@ -70,7 +70,7 @@ static int go_down(struct side *x, struct err *e)
     int rc;
 
     if (x->depth == NODE_LEVELS) {
-        return err_set(e, E_CORRUPT, "a tree is too deep");
+        return err_set(e, E_CORRUPT, "the tree is too deep");
     }
     rc = seek_load(x->s, at_child(x), top(x)->level - 1, &x->node[x->depth], e);
     if (rc == 0) {

@@ -36,7 +36,7 @@ int drop_look(struct store *s, const struct digest *d, struct drop *out, struct 
                      bounded ? buf_slice(&end) : SLICE_NONE, add_holder, out, e);
     }
     if (rc == 0 && out->holders.rc != 0) {
-        rc = err_set(e, out->holders.rc, "a blob has too many holders");
+        rc = err_set(e, out->holders.rc, "the blob has too many holders");
     }
     rc = rc != 0 ? rc : blob_row_decode(buf_slice(&out->row_bytes), &out->row, e);
     buf_free(&end);
@@ -104,12 +104,12 @@ static int check_drop(struct store *s, const struct drop *x, struct err *e)
     int rc = drop_look(s, &x->digest, &now, e);
 
     if (rc == E_NOTFOUND) {
-        rc = err_set(e, E_CHANGED, "the blob is gone by now");
+        rc = err_set(e, E_CHANGED, "the blob was deleted in the meantime");
     } else if ((rc == 0 || rc == E_CORRUPT) &&
                (!slice_eq(buf_slice(&now.row_bytes), buf_slice(&x->row_bytes)) ||
                 !slice_eq(buf_slice(&now.holders), buf_slice(&x->holders)) ||
                 seal_entered(s, &x->digest))) {
-        rc = err_set(e, E_CHANGED, "the blob is wanted again");
+        rc = err_set(e, E_CHANGED, "the blob is in use again");
     } else if (rc == E_CORRUPT) {
         rc = 0;
     }

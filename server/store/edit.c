@@ -102,7 +102,7 @@ static int begin_item(struct cutter *c, struct slice first, uint64_t entries, ui
     return add_u64(c->now.entries, entries, &c->now.entries) &&
                    add_u64(c->now.bytes, bytes, &c->now.bytes)
                ? 0
-               : err_set(e, E_TOOBIG, "a tree's sizes add up to more than 64 bits");
+               : err_set(e, E_TOOBIG, "the sizes in a tree add up to more than 64 bits");
 }
 
 static int fill_entry(struct editor *x, const struct entry *en, struct err *e)
@@ -228,7 +228,7 @@ static int sort_edits(struct editor *x, const struct tree_edit *edits, size_t co
     x->edit = mem_array(count + 1, sizeof x->edit[0]);
     for (size_t i = 0; i < count; i++) {
         if (!edit_valid(&edits[i])) {
-            return err_set(e, E_INVALID, "not a path for a tree: %.100s",
+            return err_set(e, E_INVALID, "not a valid path in a tree: %.100s",
                            arena_cstr(&x->arena, edits[i].entry.path));
         }
         x->edit[i] = &edits[i];
@@ -316,7 +316,7 @@ static int will_exist_below(struct editor *x, struct slice folder, struct err *e
 
 static int clash(struct editor *x, struct slice path, struct slice with, struct err *e)
 {
-    return err_set(e, E_INVALID, "%.100s would be a file and a folder (%.100s)",
+    return err_set(e, E_INVALID, "%.100s would be both a file and a folder (%.100s)",
                    arena_cstr(&x->arena, path), arena_cstr(&x->arena, with));
 }
 

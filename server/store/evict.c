@@ -343,11 +343,13 @@ static int evict_to_goal(struct evictor *x)
             continue;
         }
         if (rc == 0 && gone == 0) {
-            return err_set(x->e, E_NOSPACE,
-                           "nothing is left to evict: what remains is pinned, hosted or synced");
+            return err_set(
+                x->e, E_NOSPACE,
+                "nothing is left to evict: the rest is pinned, hosted or synced");
         }
         if (x->freed == before && ++x->fruitless > FRUITLESS_MAX) {
-            return err_set(x->e, E_AGAIN, "everything changes too fast to be evicted");
+            return err_set(x->e, E_AGAIN,
+                           "nothing was evicted: the objects change too fast; try again later");
         }
     }
     return rc;
@@ -409,7 +411,9 @@ int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *e
     x.goal_bytes -= min_u64(x.goal_bytes, held);
     held += min_u64(need_bytes, UINT64_MAX - held);
     if (held > sp.quota_bytes) {
-        return err_set(e, E_NOSPACE, "%" PRIu64 " bytes are more than the quota", need_bytes);
+        return err_set(e, E_NOSPACE,
+                       "%" PRIu64 " bytes do not fit into the quota; raise storage.quota",
+                       need_bytes);
     }
     x.goal_bytes = min_u64(x.goal_bytes, sp.quota_bytes - held);
     rc = pins_load(s, &x.pins, e);

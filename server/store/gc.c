@@ -129,7 +129,7 @@ static int mark_snap(void *arg, struct slice key, struct slice value)
     x->e = &why;
     if (!snap_key_parse(key, &x->tree, &seq)) {
         x->tree = key;
-        rc = err_set(&why, E_CORRUPT, "a snapshot's key does not decode");
+        rc = err_set(&why, E_CORRUPT, "the key of a snapshot cannot be decoded");
     } else {
         rc = snap_decode(value, seq, &sn, &why);
     }

@@ -25,7 +25,7 @@ void head_put(struct batch *b, struct slice key, const struct head *h)
 int head_decode(struct slice value, struct head *out, struct err *e)
 {
     if (value.n < HEAD_BYTES || value.p[0] != 1) {
-        return err_set(e, E_CORRUPT, "a head's row does not decode");
+        return err_set(e, E_CORRUPT, "the row of a head cannot be decoded");
     }
     out->live_seq = be_get(value.p + 1, 8);
     out->newest_seq = be_get(value.p + 9, 8);
@@ -46,7 +46,8 @@ int head_name_valid(struct slice repo, struct slice name, struct err *e)
     return repo.n != 0 && name.n != 0 && repo.n + name.n <= NAME_MAX_BYTES &&
                    slice_find(repo, '\0') < 0 && slice_find(name, '\0') < 0
                ? 0
-               : err_set(e, E_INVALID, "not a name for a tree");
+               : err_set(e, E_INVALID,
+                         "the tree's name is invalid: empty, too long, or with a NUL byte");
 }
 
 /* --- reading --- */
@@ -141,11 +142,12 @@ static int check_root(struct store *s, struct slice repo, struct slice name, con
         return rc;
     }
     if (if_root == NULL) {
-        return err_set(e, E_CHANGED, "it exists already (v%" PRIu64 ")", live->seq);
+        return err_set(e, E_CHANGED, "the tree already exists (v%" PRIu64 ")", live->seq);
     }
     return digest_eq(if_root, &live->root)
                ? 0
-               : err_set(e, E_CHANGED, "somebody published v%" PRIu64 " meanwhile", live->seq);
+               : err_set(e, E_CHANGED, "v%" PRIu64 " was published in the meantime; try again",
+                         live->seq);
 }
 
 int head_publish(struct store *s, struct slice repo, struct slice name, const struct digest *root,
@@ -166,7 +168,7 @@ int head_publish(struct store *s, struct slice repo, struct slice name, const st
         h.names = first_names();
         batch_require_absent(b, TABLE_HEAD, buf_slice(&key));
     } else if (rc == E_NOTFOUND) {
-        rc = err_set(e, E_CHANGED, "it does not exist any more");
+        rc = err_set(e, E_CHANGED, "the tree does not exist any more");
     }
     if (rc == 0) {
         *out = (struct snap){.seq = h.newest_seq + 1,

@@ -172,7 +172,8 @@ static bool takes_bytes(const struct ingest *in)
 
 static int refuse_lost(const struct ingest *in, struct err *e)
 {
-    return is(in, INGEST_LOST) ? err_set(e, E_IO, "the disk has lost bytes of it") : 0;
+    return is(in, INGEST_LOST) ? err_set(e, E_IO, "the disk lost bytes of the file")
+                               : 0;
 }
 
 uint64_t ingest_id(const struct ingest *in)
@@ -299,7 +300,9 @@ static int verify(struct ingest *in, const struct partial *p, struct err *e)
 
     if (rc == 0) {
         hasher_so_far(in->hasher, &got);
-        rc = digest_eq(&got, &p->sum) ? 0 : err_set(e, E_CORRUPT, "what was kept is damaged");
+        rc = digest_eq(&got, &p->sum)
+                 ? 0
+                 : err_set(e, E_CORRUPT, "the saved part of the file is damaged");
     }
     return rc;
 }

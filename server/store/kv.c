@@ -358,7 +358,7 @@ int kv_get(struct kv *kv, enum table t, struct slice key, struct buf *value, str
     p = rocksdb_pinnableslice_value(pin, &n);
     buf_add(value, p, n);
     rocksdb_pinnableslice_destroy(pin);
-    return value->rc == 0 ? 0 : err_set(e, value->rc, "a row of %zu bytes is too big", n);
+    return value->rc == 0 ? 0 : err_set(e, value->rc, "the row is too large: %zu bytes", n);
 }
 
 struct bounds {
@@ -468,7 +468,7 @@ int kv_first(struct kv *kv, enum table t, struct slice from, struct buf *key, st
     if (rc == 1) {
         return 0;
     }
-    return rc != 0 ? rc : err_set(e, E_NOTFOUND, "no row there");
+    return rc != 0 ? rc : err_set(e, E_NOTFOUND, "no row in this range");
 }
 
 struct kv_view *kv_view_open(struct kv *kv)
@@ -571,7 +571,7 @@ int kv_batch_get(struct kv *kv, struct kv_batch *b, enum table t, struct slice k
     }
     buf_add(value, p, n);
     rocksdb_free(p);
-    return value->rc == 0 ? 0 : err_set(e, value->rc, "a row of %zu bytes is too big", n);
+    return value->rc == 0 ? 0 : err_set(e, value->rc, "the row is too large: %zu bytes", n);
 }
 
 int kv_write(struct kv *kv, struct kv_batch *b, bool sync, struct err *e)

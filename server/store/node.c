@@ -222,7 +222,7 @@ int node_decode(struct slice bytes, struct tree_node *out, struct err *e)
     }
     if (r.bad || r.left.n != 0) {
         node_free(out);
-        return err_set(e, E_CORRUPT, "a tree's node does not decode");
+        return err_set(e, E_CORRUPT, "the node of a tree cannot be decoded");
     }
     return 0;
 }
@@ -261,7 +261,7 @@ static int load_empty(const struct digest *id, struct tree_node *out, struct err
 
     tree_empty_root(&root);
     if (!digest_eq(&root, id)) {
-        return err_set(e, E_CORRUPT, "a tree's node is missing");
+        return err_set(e, E_CORRUPT, "the node of a tree is missing");
     }
     return node_decode(slice_of(empty, sizeof empty), out, e);
 }
@@ -281,7 +281,7 @@ int node_load(struct store *s, const struct digest *id, struct tree_node *out, s
     bytes = slice_from(buf_slice(&row), row.n < NODE_TIME ? row.n : NODE_TIME);
     digest_of(bytes, &got);
     rc = digest_eq(&got, id) ? node_decode(bytes, out, e)
-                             : err_set(e, E_CORRUPT, "a tree's node does not match its id");
+                             : err_set(e, E_CORRUPT, "the node of a tree does not match its id");
     if (rc == 0) {
         out->bytes = row;
     } else {

@@ -45,14 +45,14 @@ static int decode(struct slice row, struct note *out, struct err *e)
     size_t author, title, message;
 
     if (row.n < ROW_HEAD || row.p[0] != 1) {
-        return err_set(e, E_CORRUPT, "the note of a version does not decode");
+        return err_set(e, E_CORRUPT, "the note of a version cannot be decoded");
     }
     author = (size_t)be_get(row.p + 1, 1);
     title = (size_t)be_get(row.p + 2, 2);
     message = (size_t)be_get(row.p + 4, 4);
     row = slice_from(row, ROW_HEAD);
     if (author > row.n || title > row.n - author || message != row.n - author - title) {
-        return err_set(e, E_CORRUPT, "the note of a version is cut short");
+        return err_set(e, E_CORRUPT, "the note of a version is truncated");
     }
     out->author = slice_first(row, author);
     out->title = slice_first(slice_from(row, author), title);

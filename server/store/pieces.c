@@ -41,7 +41,7 @@ int pieces_decode(struct slice bytes, struct pieces *out, struct err *e)
         return 0;
     }
     pieces_free(out);
-    return err_set(e, E_CORRUPT, "a list of pieces does not decode");
+    return err_set(e, E_CORRUPT, "the list of pieces cannot be decoded");
 }
 
 void pieces_free(struct pieces *p)
@@ -141,7 +141,7 @@ int pieces_make(struct store *s, const struct digest *d, const _Atomic bool *sto
         rc = read_blob(b, stop, &m, e);
     }
     if (rc == 0 && out->rc != 0) {
-        rc = err_set(e, out->rc, "too large for a list of its pieces");
+        rc = err_set(e, out->rc, "the blob is too large for a list of its pieces");
     }
     if (rc == 0) {
         be_put(out->p + HEAD - 4, 4, m.count);

@@ -23,7 +23,7 @@ static bool is_scope(struct slice scope, struct slice owner)
 int pin_set(struct store *s, struct slice scope, struct slice owner, struct err *e)
 {
     if (!is_scope(scope, owner)) {
-        return err_set(e, E_INVALID, "a pin's scope is a repo or repo/prefix");
+        return err_set(e, E_INVALID, "the scope of a pin must be a repo or repo/prefix");
     }
     return pin_put(s, scope, owner, e);
 }
@@ -36,7 +36,7 @@ int pin_set_keys(struct store *s, struct slice scope, struct slice owner, const 
     int rc = 0;
 
     if (!is_scope(scope, owner) || count == 0) {
-        return err_set(e, E_INVALID, "a pin has a scope and keys");
+        return err_set(e, E_INVALID, "a pin needs a scope and at least one key");
     }
     buf_adds(&value, owner);
     buf_byte(&value, 0);
@@ -45,10 +45,10 @@ int pin_set_keys(struct store *s, struct slice scope, struct slice owner, const 
         buf_adds(&value, keys[i]);
         buf_byte(&value, 0);
     }
-    rc = value.rc != 0
-             ? err_set(e, E_TOOBIG, "a pin names at most %d MiB of keys, pin a prefix instead",
-                       PIN_BYTES >> 20)
-             : pin_put(s, scope, buf_slice(&value), e);
+    rc = value.rc != 0 ? err_set(e, E_TOOBIG,
+                                 "the keys of a pin are longer than %d MiB; pin a prefix instead",
+                                 PIN_BYTES >> 20)
+                       : pin_put(s, scope, buf_slice(&value), e);
     buf_free(&value);
     return rc;
 }

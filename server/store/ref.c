@@ -80,7 +80,7 @@ static void put_ref(struct batch *b, struct slice key, const struct ref *r)
 int ref_decode(struct slice value, struct ref *out, struct err *e)
 {
     if (value.n < REF_BYTES || value.p[0] != 1) {
-        return err_set(e, E_CORRUPT, "the row of a branch or tag does not decode");
+        return err_set(e, E_CORRUPT, "the row of a branch or tag cannot be decoded");
     }
     out->seq = be_get(value.p + 1, 8);
     out->created_unix_s = be_get(value.p + 9, 8);
@@ -108,11 +108,13 @@ int ref_get(struct store *s, struct slice repo, struct slice tree, enum ref_kind
 
     ref_key(&key, repo, tree, (char)kind, name);
     rc = key.rc == 0 ? load(s, buf_slice(&key), &row, &r, e)
-                     : err_set(e, E_NOTFOUND, "no such name");
+                     : err_set(e, E_NOTFOUND, "no such branch or tag");
     if (rc == 0) {
         rc = snap_get(s, repo, tree, r.seq, out, e);
         if (rc == E_NOTFOUND) {
-            rc = err_set(e, E_CORRUPT, "snapshot %" PRIu64 " of a branch or tag is missing", r.seq);
+            rc =
+                err_set(e, E_CORRUPT,
+                        "snapshot %" PRIu64 ", to which a branch or tag points, is missing", r.seq);
         }
     }
     buf_free(&key);
@@ -198,10 +200,10 @@ static int name_is_free(struct store *s, struct slice repo, struct slice tree, s
     rc = snap_find(s, repo, tree, buf_slice(&version), &taken, NULL);
     buf_free(&version);
     if (rc == 0) {
-        return err_set(e, E_EXISTS, "there is a branch or tag of this name already: " SLICE_FMT,
+        return err_set(e, E_EXISTS, "a branch or tag of this name already exists: " SLICE_FMT,
                        SLICE_ARG(name));
     }
-    return rc == E_NOTFOUND ? 0 : err_set(e, rc, "the names of this tree cannot be read");
+    return rc == E_NOTFOUND ? 0 : err_set(e, rc, "the tree's branches and tags cannot be read");
 }
 
 static int count_ref(void *arg, const struct ref *r)
@@ -221,12 +223,16 @@ int ref_create(struct store *s, struct slice repo, struct slice tree, const stru
     int rc = names_begin(s, repo, tree, &n, b, e);
 
     if (rc == 0 && (!ref_name_valid(r->name) || r->message.n > REF_MESSAGE_MAX)) {
-        rc = err_set(e, E_INVALID, "no name for a branch or tag: " SLICE_FMT, SLICE_ARG(r->name));
+        rc = err_set(e, E_INVALID, "invalid name or message for a branch or tag: " SLICE_FMT,
+                     SLICE_ARG(r->name));
     }
     rc = rc != 0 ? rc : name_is_free(s, repo, tree, r->name, e);
     if (rc == 0) {
         rc = ref_list(s, repo, tree, count_ref, &count, e);
-        rc = rc == E_TOOBIG ? err_set(e, rc, "a tree has at most %d branches and tags", REFS_MAX)
+        rc = rc == E_TOOBIG ? err_set(e, rc,
+                                      "the tree already has %d branches and tags, which is the "
+                                      "maximum; delete one first",
+                                      REFS_MAX)
                             : rc;
     }
     rc = rc != 0 ? rc : snap_get(s, repo, tree, r->seq, &sn, e);
@@ -300,7 +306,8 @@ int branch_publish(struct store *s, struct slice repo, struct slice tree, struct
         rc = err_set(e, E_CHANGED, "the branch does not exist any more");
     }
     if (rc == 0 && !digest_eq(if_root, &live.root)) {
-        rc = err_set(e, E_CHANGED, "somebody published v%" PRIu64 " meanwhile", live.seq);
+        rc = err_set(e, E_CHANGED, "v%" PRIu64 " was published in the meantime; try again",
+                     live.seq);
     }
     if (rc == 0) {
         *out = (struct snap){.seq = ++n.head.newest_seq,

@@ -132,7 +132,7 @@ static int move_holders(struct renaming *x)
         return 0;
     }
     return rc != E_TOOBIG ? rc
-                          : err_set(x->e, rc, "a tree of so many files cannot be %s at once",
+                          : err_set(x->e, rc, "the tree has too many files to be %s in one step",
                                     x->copy ? "copied" : "renamed");
 }
 
@@ -217,7 +217,7 @@ static int move_head(struct renaming *x)
     }
     if (rc == 0 && x->to.p != NULL) {
         rc = head_get(x->s, x->repo, x->to, &taken, x->e);
-        rc = rc == 0            ? err_set(x->e, E_EXISTS, "there is a tree of that name already")
+        rc = rc == 0            ? err_set(x->e, E_EXISTS, "a tree of that name already exists")
              : rc == E_NOTFOUND ? 0
                                 : rc;
         batch_require_absent(x->b, TABLE_HEAD, key_of(x, x->to, SLICE("")));
@@ -257,7 +257,7 @@ static int run(struct renaming *x)
 int rename_run(struct store *s, struct slice repo, struct slice from, struct slice to,
                struct err *e)
 {
-    int rc = slice_eq(from, to) ? err_set(e, E_EXISTS, "it has that name already")
+    int rc = slice_eq(from, to) ? err_set(e, E_EXISTS, "the tree already has that name")
                                 : head_name_valid(repo, to, e);
 
     return rc == 0 ? run(&(struct renaming){.s = s, .repo = repo, .from = from, .to = to, .e = e})
@@ -271,7 +271,8 @@ static int refuse_lead(struct store *s, struct slice repo, struct slice to, stru
     int rc = rename_find(s, repo, to, &now, e);
 
     if (rc == 0) {
-        rc = err_set(e, E_EXISTS, "the name leads to " SLICE_FMT, SLICE_ARG(buf_slice(&now)));
+        rc = err_set(e, E_EXISTS, "the name is an old one that redirects to " SLICE_FMT,
+                     SLICE_ARG(buf_slice(&now)));
     }
     buf_free(&now);
     return rc == E_NOTFOUND ? 0 : rc;
@@ -281,7 +282,7 @@ int rename_copy(struct store *s, struct slice repo, struct slice from, struct sl
                 struct err *e)
 {
     struct renaming x = {.s = s, .repo = repo, .from = from, .to = to, .copy = true, .e = e};
-    int rc = slice_eq(from, to) ? err_set(e, E_EXISTS, "it has that name already")
+    int rc = slice_eq(from, to) ? err_set(e, E_EXISTS, "the tree already has that name")
                                 : head_name_valid(repo, to, e);
 
     rc = rc != 0 ? rc : refuse_lead(s, repo, to, e);

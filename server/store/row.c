@@ -16,7 +16,7 @@ int blob_row_decode(struct slice bytes, struct blob_row *out, struct err *e)
 {
     if (bytes.n < BLOB_ROW_BYTES || bytes.p[0] != 1 ||
         (bytes.p[1] != BLOB_INLINE && bytes.p[1] != BLOB_FILE)) {
-        return err_set(e, E_CORRUPT, "a blob's row does not decode");
+        return err_set(e, E_CORRUPT, "the row of a blob cannot be decoded");
     }
     out->place = (enum blob_place)bytes.p[1];
     out->size_bytes = be_get(bytes.p + 2, 8);

@@ -25,7 +25,7 @@ int seek_load(struct store *s, const struct child *c, unsigned level, struct tre
     if (out->level != level || out->count == 0 ||
         !slice_eq(c->first, level == 0 ? out->entry[0].path : out->child[0].first)) {
         node_free(out);
-        return err_set(e, E_CORRUPT, "a tree's node is not what its parent says");
+        return err_set(e, E_CORRUPT, "a node of the tree does not match its parent");
     }
     return 0;
 }
@@ -38,7 +38,7 @@ static int step(struct seek *k, size_t depth, const struct tree_node *parent, co
     int rc;
 
     if (depth == NODE_LEVELS) {
-        return err_set(e, E_CORRUPT, "a tree is too deep");
+        return err_set(e, E_CORRUPT, "the tree is too deep");
     }
     if (k->way[depth].full && digest_eq(&k->way[depth].id, id)) {
         *out = &k->way[depth].node;
@@ -113,7 +113,7 @@ int seek_from(struct seek *k, struct slice path, bool behind, const struct entry
     }
     if ((size_t)at == leaf->count) {
         if (next.p == NULL) {
-            return err_set(e, E_NOTFOUND, "the tree ends");
+            return err_set(e, E_NOTFOUND, "there are no more entries in the tree");
         }
         rc = descend(k, next, &leaf, &next, e);
         at = 0;

@@ -39,11 +39,11 @@ int snap_decode(struct slice value, uint64_t seq, struct snap *out, struct err *
 
     *out = (struct snap){.seq = seq};
     if (value.n < SNAP_BYTES || value.p[0] != 1) {
-        return err_set(e, E_CORRUPT, "a snapshot's row does not decode");
+        return err_set(e, E_CORRUPT, "the row of a snapshot cannot be decoded");
     }
     n = (uint8_t)value.p[65];
     if (n >= sizeof out->label || n > value.n - SNAP_BYTES) {
-        return err_set(e, E_CORRUPT, "a snapshot's label is too long");
+        return err_set(e, E_CORRUPT, "the label of a snapshot is too long");
     }
     memcpy(out->root.b, value.p + 1, DIGEST_BYTES);
     out->parent_seq = be_get(value.p + 33, 8);
@@ -104,7 +104,7 @@ int snap_get(struct store *s, struct slice repo, struct slice name, uint64_t seq
     if (rc == 0) {
         rc = snap_decode(buf_slice(&row), seq, out, e);
     } else if (rc == E_NOTFOUND) {
-        err_set(e, rc, "no snapshot %" PRIu64, seq);
+        err_set(e, rc, "no such snapshot: %" PRIu64, seq);
     }
     buf_free(&key);
     buf_free(&row);
@@ -126,7 +126,7 @@ static int on_snap(void *arg, struct slice key, struct slice value)
     int rc;
 
     if (!snap_key_parse(key, &tree, &seq)) {
-        return err_set(w->e, E_CORRUPT, "a snapshot's key does not decode");
+        return err_set(w->e, E_CORRUPT, "the key of a snapshot cannot be decoded");
     }
     rc = snap_decode(value, seq, &sn, w->e);
     return rc != 0 ? rc : w->each(w->arg, &sn);
@@ -253,7 +253,9 @@ static int label_free(struct store *s, struct slice repo, struct slice name, str
                     ref_get(s, repo, name, REF_TAG, label, &taken, NULL) != E_NOTFOUND)) {
         rc = E_EXISTS;
     }
-    return rc == E_EXISTS ? err_set(e, rc, "another snapshot has this tag") : rc;
+    return rc == E_EXISTS
+               ? err_set(e, rc, "the name is already in use by another tag or by a branch")
+               : rc;
 }
 
 static int tag_once(struct store *s, struct slice repo, struct slice name, uint64_t seq,
@@ -267,7 +269,7 @@ static int tag_once(struct store *s, struct slice repo, struct slice name, uint6
     int rc = head_load(s, repo, name, &key, &old, &h, e);
 
     if (rc == 0 && label.n >= sizeof sn.label) {
-        rc = err_set(e, E_INVALID, "a tag has at most %zu bytes", sizeof sn.label - 1);
+        rc = err_set(e, E_INVALID, "the tag is longer than %zu bytes", sizeof sn.label - 1);
     }
     rc = rc != 0 ? rc : snap_get(s, repo, name, seq, &sn, e);
     if (rc == 0) {
@@ -315,7 +317,8 @@ static int names_it(void *arg, const struct ref *r)
 
     return r->seq != x->gone->seq
                ? 0
-               : err_set(x->e, E_BUSY, "v%" PRIu64 " is the %s " SLICE_FMT, r->seq,
+               : err_set(x->e, E_BUSY,
+                         "v%" PRIu64 " cannot be deleted while it is the %s " SLICE_FMT, r->seq,
                          r->kind == REF_BRANCH ? "branch" : "tag", SLICE_ARG(r->name));
 }
 
@@ -344,7 +347,7 @@ static int remove_once(struct store *s, struct slice repo, struct slice name, ui
     int rc = head_load(s, repo, name, &key, &old, &h, e);
 
     if (rc == 0 && h.live_seq == seq) {
-        rc = err_set(e, E_BUSY, "v%" PRIu64 " is the live snapshot", seq);
+        rc = err_set(e, E_BUSY, "v%" PRIu64 " cannot be deleted: it is the live snapshot", seq);
     }
     rc = rc != 0 ? rc : ref_list(s, repo, name, names_it, &x, e);
     if (rc == 0) {

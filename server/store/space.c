@@ -183,7 +183,7 @@ static int reserve_locked(struct store *s, uint64_t bytes, struct err *e)
     free_bytes = less(free_now(x), less(x->staged_bytes, x->written_bytes));
     if (x->full || bytes > quota || bytes > free_bytes) {
         return err_set(e, E_NOSPACE,
-                       "%" PRIu64 " bytes do not fit: %" PRIu64 " left of the quota, %" PRIu64
+                       "%" PRIu64 " bytes do not fit: %" PRIu64 " are left of the quota, %" PRIu64
                        " on the disk%s",
                        bytes, quota, free_bytes, x->full ? " (it was full)" : "");
     }

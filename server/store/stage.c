@@ -196,7 +196,7 @@ int stage_open(struct store *s, uint64_t expect_bytes, bool named, struct stage 
         fd = descriptor_within(DESCRIPTORS_OF_FILES,
                                openat(s->blobs_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
         if (fd == -1) {
-            err_sys(&why, "a file in %s/blobs", s->dir);
+            err_sys(&why, "create a file in %s/blobs", s->dir);
         }
     } else {
         fd = create_named(s, &id, &why);
@@ -237,7 +237,7 @@ int stage_resume(struct store *s, uint64_t id, uint64_t expect_bytes, struct sta
     *out = NULL;
     CHECK(id != 0);
     if (stage_is_open(s, id)) {
-        return err_set(e, E_BUSY, "this stage is open already");
+        return err_set(e, E_BUSY, "the stage is already open");
     }
     stage_name(id, name);
     fd = descriptor_within(DESCRIPTORS_OF_FILES,
@@ -294,7 +294,7 @@ int stage_peek(const struct stage *st, uint64_t size_bytes, struct blob **out, s
 
     *out = NULL;
     if (fd == -1) {
-        return err_sys(e, "a stage");
+        return err_sys(e, "duplicate the descriptor of a stage");
     }
     *out = blob_of_fd(fd, size_bytes);
     return 0;
@@ -389,7 +389,7 @@ static int sync_data(struct stage *st, struct err *e)
         st->lost = true;
         rc = err_sys(e, "fdatasync");
     } else if (st->lost) {
-        rc = err_set(e, E_IO, "the disk has lost bytes of it");
+        rc = err_set(e, E_IO, "the disk lost bytes of the file");
     }
     lock_drop(&st->syncing);
     return rc;
@@ -518,7 +518,7 @@ static int give_name(struct stage *st, const struct digest *d, uint64_t size_byt
 
     blob_path(d, path);
     if (st->lost) {
-        return err_set(e, E_IO, "sealing %.12s...: the disk has lost bytes of it", path + 6);
+        return err_set(e, E_IO, "sealing %.12s...: the disk lost bytes of the file", path + 6);
     }
     if (ftruncate(st->fd, (off_t)size_bytes) == -1 || fchmod(st->fd, 0444) == -1 ||
         fdatasync(st->fd) == -1) {

@@ -53,7 +53,7 @@ static int take_lock(struct store *s, struct err *e)
     }
     n = snprintf(pid, sizeof pid, "%d", (int)getpid());
     if (ftruncate(s->lock_fd, 0) == -1 || pwrite(s->lock_fd, pid, (size_t)n, 0) != n) {
-        log_debug("store.lock", "the process number could not be noted"); /* a full disk */
+        log_debug("store.lock", "the process number could not be recorded"); /* a full disk */
     }
     return 0;
 }
@@ -118,7 +118,7 @@ static int check_schema(struct store *s, bool *fresh, struct err *e)
 
     *fresh = rc == 0 && row.n == 0;
     if (rc == 0 && !*fresh && !slice_u64(buf_slice(&row), &have)) {
-        rc = err_set(e, E_CORRUPT, "%s: the schema version does not read", s->dir);
+        rc = err_set(e, E_CORRUPT, "%s: the schema version cannot be parsed", s->dir);
     } else if (rc == 0 && have > SCHEMA) {
         rc = err_set(e, E_UNSUPPORTED,
                      "%s: written by a newer mirrord (schema %" PRIu64

@@ -33,7 +33,7 @@ static int follow(struct buf *at, size_t n, struct slice target, struct err *e)
     n = slice_behind(slice_first(buf_slice(at), n), '/');
     buf_add(&out, at->p, n); /* the link's folder, with its '/' */
     if (target.p[0] == '/') {
-        rc = err_set(e, E_INVALID, "a link leads out of the tree");
+        rc = err_set(e, E_INVALID, "a symbolic link points outside the tree");
     }
     while (rc == 0 && target.n != 0) {
         struct slice part = slice_cut(&target, '/');
@@ -44,7 +44,7 @@ static int follow(struct buf *at, size_t n, struct slice target, struct err *e)
             buf_adds(&out, part);
             buf_byte(&out, '/');
         } else if (out.n == 0) {
-            rc = err_set(e, E_INVALID, "a link leads out of the tree");
+            rc = err_set(e, E_INVALID, "a symbolic link points outside the tree");
         } else {
             out.n--;
             while (out.n > 0 && out.p[out.n - 1] != '/') {
@@ -58,7 +58,7 @@ static int follow(struct buf *at, size_t n, struct slice target, struct err *e)
         out.n--;
     }
     if (rc == 0 && (out.rc != 0 || out.n > TREE_PATH_MAX)) {
-        rc = err_set(e, E_INVALID, "a link leads to a path that is too long");
+        rc = err_set(e, E_INVALID, "a symbolic link points to a path that is too long");
     }
     if (rc == 0) {
         buf_clear(at);
@@ -106,7 +106,7 @@ int tree_resolve(struct store *s, const struct digest *root, struct slice path, 
         if ((rc == 0 && en->type != ENTRY_LINK) || (rc != 0 && rc != E_NOTFOUND)) {
             break;
         }
-        rc = hops == HOPS_MAX ? err_set(e, E_INVALID, "too many links, maybe a ring")
+        rc = hops == HOPS_MAX ? err_set(e, E_INVALID, "too many symbolic links, possibly a loop")
                               : follow_first(&k, &at, e);
         if (rc != 1) {
             rc = rc != 0 ? rc : E_NOTFOUND;

@@ -48,7 +48,7 @@ static int look_inline(struct store *s, const struct digest *d, uint64_t size_by
     if (rc == E_NOTFOUND) {
         rc = err_set(e, E_CORRUPT, "its inline bytes are missing");
     } else if (rc == E_TOOBIG || (rc == 0 && bytes.n != size_bytes)) {
-        rc = err_set(e, E_CORRUPT, "its inline bytes are not of its size");
+        rc = err_set(e, E_CORRUPT, "its inline bytes do not have the recorded size");
     }
     buf_free(&bytes);
     return rc;
@@ -87,7 +87,7 @@ static int still_damaged(struct store *s, void *arg, struct err *e)
         return rc;
     }
     rc = look_place(s, one, e);
-    return rc == 0 ? err_set(e, E_CHANGED, "the blob is whole") : rc == E_CORRUPT ? 0 : rc;
+    return rc == 0 ? err_set(e, E_CHANGED, "the blob is complete") : rc == E_CORRUPT ? 0 : rc;
 }
 
 static void count(struct store *s)
@@ -114,9 +114,9 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
     if (rc == 0 && how == DAMAGE_UNREADABLE && x.others != 0) {
         count(s);
         log_error("store.unreadable", "blob=%s held=%zu", hex, x.others);
-        rc = err_set(e, E_IO, "it cannot be read, and no origin has it");
+        rc = err_set(e, E_IO, "the blob cannot be read, and no origin has it");
     } else if (rc == E_NOTFOUND) {
-        rc = err_set(e, E_CHANGED, "the blob is gone by now");
+        rc = err_set(e, E_CHANGED, "the blob was deleted in the meantime");
     } else if (rc == 0 || rc == E_CORRUPT) {
         struct batch *b = batch_new();
         batch_check(b, still_damaged, &arg);
@@ -303,7 +303,8 @@ static void check_name(struct verify *v, const char *folder, const char *name)
     int fd;
 
     if (!digest_parse(slice_str(name), &d)) {
-        verify_found(v, &v->out->bad_rows, "blobs/%s/%.80s: not ours", folder, name);
+        verify_found(v, &v->out->bad_rows, "blobs/%s/%.80s: not a file of this store", folder,
+                     name);
         return;
     }
     blob_path(&d, path);
@@ -317,7 +318,7 @@ static void check_name(struct verify *v, const char *folder, const char *name)
     fd = seal_remove_file(v->s, &d, SEAL_UNLINK);
     if (fd != -1) {
         close(fd);
-        verify_found(v, &v->out->orphans, "blobs/%s: orphan, removed", path);
+        verify_found(v, &v->out->orphans, "blobs/%s: orphaned, removed", path);
         v->out->repaired++;
     }
 }
@@ -384,7 +385,7 @@ static void check_partial(struct verify *v, const char *name)
         return;
     }
     if (unlinkat(v->s->partial_fd, name, 0) == 0) {
-        verify_found(v, &v->out->orphans, "partial/%.80s: orphan, removed", name);
+        verify_found(v, &v->out->orphans, "partial/%.80s: orphaned, removed", name);
         v->out->repaired++;
     }
 }
@@ -457,7 +458,7 @@ static int check_bytes(struct verify *v, const struct digest *d, const char *hex
         verify_found(v, &v->out->damaged, "blob %s: bytes do not match the digest", hex);
         rc = drop_damaged(v, d, DAMAGE_BYTES);
     } else if (rc == E_IO) {
-        verify_found(v, &v->out->damaged, "blob %s: the disk does not give its bytes", hex);
+        verify_found(v, &v->out->damaged, "blob %s: the disk cannot read its bytes", hex);
         rc = drop_damaged(v, d, DAMAGE_UNREADABLE);
     }
     return rc == E_NOTFOUND || rc == E_CORRUPT || rc == E_IO ? 0 : rc;
@@ -473,7 +474,8 @@ static int check_blob(void *arg, struct slice key, struct slice value)
     int rc;
 
     if (key.n != DIGEST_BYTES) {
-        verify_found(v, &v->out->bad_rows, "a blob's key has %zu bytes", key.n);
+        verify_found(v, &v->out->bad_rows, "the key of a blob has an invalid size: %zu bytes",
+                     key.n);
         return 0;
     }
     memcpy(d.b, key.p, DIGEST_BYTES);
@@ -483,7 +485,7 @@ static int check_blob(void *arg, struct slice key, struct slice value)
         v->out->bytes += r.size_bytes;
     }
     if (v->progress != NULL && !v->progress(v->arg, v->out->blobs, v->total)) {
-        return err_set(v->e, E_CANCELLED, "nobody waits for the verify any more");
+        return err_set(v->e, E_CANCELLED, "canceled: the client of the verification is gone");
     }
     v->out->blobs++;
     rc = damage_look(v->s, &d, &why);
@@ -511,7 +513,7 @@ static int check_side_row(void *arg, struct slice key, struct slice value)
         (key.n == DIGEST_BYTES && seal_entered(v->s, (const void *)key.p))) {
         return 0;
     }
-    verify_found(v, &v->out->orphans, "a row without its blob, removed");
+    verify_found(v, &v->out->orphans, "a row without its blob was removed");
     b = batch_new();
     batch_require_absent(b, TABLE_BLOB, key);
     batch_del(b, v->table, key);
@@ -585,7 +587,7 @@ static int check_holder(void *arg, struct slice row_key, struct slice value)
     (void)value;
     if (!holder_parse(row_key, &repo, &kind, &key) ||
         (kind != 'o' && kind != 't' && kind != 'u' && kind != 's')) {
-        verify_found(v, &v->out->bad_rows, "a holder's key does not decode");
+        verify_found(v, &v->out->bad_rows, "the key of a holder cannot be decoded");
         return 0;
     }
     blob = slice_first(row_key, DIGEST_BYTES);
@@ -631,8 +633,9 @@ static int check_file_of_tree(void *arg, struct slice tree, const struct entry *
     digest_format(&en->digest, hex);
     holder_key(&holder, &en->digest, repo, 't', name);
     if (!verify_has_row(v, TABLE_BLOB, digest_key(&en->digest))) {
-        verify_found(v, &v->out->missing, "blob %s of " SLICE_FMT " " SLICE_FMT " (" SLICE_FMT ")",
-                     hex, SLICE_ARG(repo), SLICE_ARG(name), SLICE_ARG(en->path));
+        verify_found(v, &v->out->missing,
+                     "missing: blob %s of " SLICE_FMT " " SLICE_FMT " (" SLICE_FMT ")", hex,
+                     SLICE_ARG(repo), SLICE_ARG(name), SLICE_ARG(en->path));
     } else if (!verify_has_row(v, TABLE_HOLDER, buf_slice(&holder))) {
         verify_found(v, &v->out->bad_rows, "blob %s is not held by " SLICE_FMT " " SLICE_FMT, hex,
                      SLICE_ARG(repo), SLICE_ARG(name));
@@ -654,7 +657,7 @@ static int check_head(void *arg, struct slice key, struct slice value)
     struct head h;
 
     if (head_decode(value, &h, NULL) != 0) {
-        verify_found(v, &v->out->bad_rows, "a head's row does not decode");
+        verify_found(v, &v->out->bad_rows, "the row of a head cannot be decoded");
         return 0;
     }
     buf_clear(&v->key);
@@ -677,7 +680,7 @@ static int check_ref(void *arg, struct slice key, struct slice value)
     struct ref r;
 
     if (ref_decode(value, &r, NULL) != 0) {
-        verify_found(v, &v->out->bad_rows, "the row of a branch or tag does not decode");
+        verify_found(v, &v->out->bad_rows, "the row of a branch or tag cannot be decoded");
         return 0;
     }
     buf_clear(&v->key);
@@ -737,8 +740,8 @@ static int check_counts(struct verify *v, const struct counts *kept)
         return 0;
     }
     verify_found(v, &v->out->bad_rows,
-                 "the counters say %" PRIu64 " blobs, %" PRIu64 " bytes instead of %" PRIu64
-                 ", %" PRIu64,
+                 "the counters have %" PRIu64 " blobs and %" PRIu64 " bytes instead of %" PRIu64
+                 " and %" PRIu64,
                  kept->blobs, kept->used_bytes, v->sum.blobs, v->sum.used_bytes);
     if (!v->repair) {
         return 0;

@@ -64,7 +64,7 @@ def test_a_silent_origin_has_a_bounded_queue(mirrord, silent, wire):
 
         turned_away = m.get("/data/3", wire)
         assert turned_away.status == 503 and int(turned_away["retry-after"]) > 0
-        assert b"too many requests wait for the origin" in turned_away.body
+        assert b"too many requests are waiting for the origin" in turned_away.body
         assert m.metric("mirrord_cache_crowded_total") == 1
 
         # The same object again is no more work for anybody, up to a wider bound.

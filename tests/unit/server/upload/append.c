@@ -363,7 +363,7 @@ static void broken_off_when_lost(void **state)
     assert_int_equal(arrival_save(&x.file, COMMIT_LAZY, NULL), E_IO);
     atomic_store(&disk_fails, false);
     assert_int_equal(ingest_state(x.file.in), INGEST_LOST);
-    leave(&x, "why=\"the disk has lost bytes of it\"");
+    leave(&x, "why=\"the disk lost bytes of the file\"");
 }
 
 static void broken_off_when_the_upload_has_ended(void **state)

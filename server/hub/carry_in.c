@@ -39,8 +39,8 @@ static struct put put_of(const struct carry_in *c, enum put_kind kind)
 static int session_ended(struct err *e)
 {
     return err_set(e, E_CHANGED,
-                   "this import was given up meanwhile, it took more than a day, begin it anew: "
-                   "what has come is found again");
+                   "this import was canceled because it took more than a day; start it again, it "
+                   "continues with the files already received");
 }
 
 int carry_in_session(const struct carry_in *c, struct session *out, struct err *e)
@@ -112,22 +112,22 @@ static int claim_names(struct carry_in *c, const struct carry_in_ask *ask, struc
         fine = hf_is_id(ask->names[i]);
     }
     if (!fine || ask->type.n + ask->id.n + ask->rev.n > NAME_MAX_BYTES) {
-        return err_set(e, E_INVALID, "no repository of a Hub is called so");
+        return err_set(e, E_INVALID, "invalid name of a repository or revision");
     }
     if (c->is.kind == INVENTORY_HOSTED &&
         (slice_eqs(ask->type, "kernels") || rest.n == 0 || !hosted_segment_valid(owner) ||
          !hosted_segment_valid(rest))) {
-        return err_set(e, E_UNSUPPORTED,
-                       SLICE_FMT
-                       "/" SLICE_FMT
-                       " cannot be in a hosted repo, which has models, datasets and spaces "
-                       "called owner/name",
-                       SLICE_ARG(ask->type), SLICE_ARG(ask->id));
+        return err_set(
+            e, E_UNSUPPORTED,
+            SLICE_FMT
+            "/" SLICE_FMT
+            " cannot be in a hosted repo; those have models, datasets and spaces named owner/name",
+            SLICE_ARG(ask->type), SLICE_ARG(ask->id));
     }
     if (c->is.kind == INVENTORY_HOSTED && !is_main(ask->rev) && !ref_name_valid(ask->rev)) {
         return err_set(e, E_UNSUPPORTED,
-                       "no branch of a hosted repo can be called \"" SLICE_FMT
-                       "\", export the revision by its commit",
+                       "a branch of a hosted repo cannot be named \"" SLICE_FMT
+                       "\"; export the revision by its commit",
                        SLICE_ARG(ask->rev));
     }
     return 0;
@@ -142,8 +142,8 @@ static int learn_info(struct carry_in *c, const struct carry_in_ask *ask, struct
     if (rc == 0 && (!info_read(buf_slice(&made), &info) || !slice_eq(info.commit, ask->commit) ||
                     !slice_eq(info.id, ask->id))) {
         rc = err_set(e, E_INVALID,
-                     "the Hub's words that came along are of another repository or commit than "
-                     "what they came with");
+                     "the Hub's metadata in the archive is of another repository or commit than "
+                     "the archive");
     }
     if (rc == 0) {
         c->is.closed = info.closed;
@@ -164,16 +164,14 @@ static int judge_rights(struct carry_in *c, struct err *e)
     }
     if (hosted) {
         return err_set(e, E_DENIED,
-                       "%.80s is not open to all at the Hub, and everybody may read repo %.40s: "
-                       "add --open to show it to them, or take a repo with access { anonymous = "
-                       "none }",
+                       "%.80s is not public at the Hub, and everybody may read repo %.40s; add "
+                       "--open to show it to them, or use a repo with access { anonymous = none }",
                        arena_cstr(&c->is.arena, c->is.id), c->is.repo->name);
     }
     return err_set(
         e, E_DENIED,
-        "%.80s is not open to all at the Hub, and repo %.40s asks there for each caller's "
-        "right: add --open to show it to all who may read the repo, or take one with "
-        "credentials = service",
+        "%.80s is not public at the Hub, and repo %.40s asks the Hub for each caller's rights; add "
+        "--open to show it to all readers of the repo, or use one with credentials = service",
         arena_cstr(&c->is.arena, c->is.id), c->is.repo->name);
 }
 
@@ -196,19 +194,19 @@ static int learn_digests(struct carry_in *c, struct slice said, struct err *e)
             !slice_eq(slice_from(path, DIGEST_HEX + 1), en.path) ||
             (en.lfs && !digest_eq(&en.sha256, &f->digest))) {
             return err_set(e, E_INVALID,
-                           "the files that are carried are not those of the commit's listing, "
-                           "from \"" SLICE_FMT "\" on",
+                           "the files of the archive differ from the commit's listing, starting at "
+                           "\"" SLICE_FMT "\"",
                            SLICE_ARG(en.path));
         }
         if (!tree_path_valid(en.path)) {
-            return err_set(e, E_INVALID, "\"" SLICE_FMT "\" can be no path here",
+            return err_set(e, E_INVALID, "\"" SLICE_FMT "\" is not a valid path here",
                            SLICE_ARG(en.path));
         }
         c->files++;
     }
     return said.n == 0
                ? 0
-               : err_set(e, E_INVALID, "more files are carried than the commit's listing has");
+               : err_set(e, E_INVALID, "the archive has more files than the commit's listing");
 }
 
 static int claim_words(struct carry_in *c, const struct carry_in_ask *ask, struct err *e)
@@ -220,7 +218,7 @@ static int claim_words(struct carry_in *c, const struct carry_in_ask *ask, struc
     rc = rc != 0 ? rc
                  : manifest_add(buf_slice(&c->is.tree), SLICE(""), true, true, &c->is.listing, e);
     if (rc == 0 && !manifest_open(buf_slice(&c->is.listing), &c->is.files)) {
-        rc = err_set(e, E_INVALID, "the listing that came along is not understood");
+        rc = err_set(e, E_INVALID, "the listing in the archive cannot be parsed");
     }
     return rc != 0 ? rc : learn_digests(c, ask->digests, e);
 }
@@ -320,7 +318,8 @@ int carry_in_find(const struct carry_in *c, struct slice path, struct carry_in_f
         low = cmp < 0 ? mid + 1 : low;
         high = cmp < 0 ? high : mid;
     }
-    return err_set(e, E_NOTFOUND, "\"" SLICE_FMT "\" is no file of this commit", SLICE_ARG(path));
+    return err_set(e, E_NOTFOUND, "\"" SLICE_FMT "\" is not a file of this commit",
+                   SLICE_ARG(path));
 }
 
 static int judge_fd(int fd, uint64_t size_bytes, struct err *e)
@@ -334,7 +333,7 @@ static int judge_fd(int fd, uint64_t size_bytes, struct err *e)
         return err_set(e, E_USAGE, "the descriptor is neither a file nor a pipe");
     }
     return S_ISREG(st.st_mode) && (uint64_t)st.st_size != size_bytes
-               ? err_set(e, E_INVALID, "it has %lld bytes, its size is said to be %llu",
+               ? err_set(e, E_INVALID, "the file has %lld bytes, but its announced size is %llu",
                          (long long)st.st_size, (unsigned long long)size_bytes)
                : 0;
 }
@@ -371,7 +370,7 @@ static int pour(struct file_import *t, int fd, uint64_t size_bytes, bool (*over)
         size_t lookup = (size_t)min_u64(READ_BYTES, size_bytes - at);
         ssize_t n;
         if (over(arg, fd)) {
-            rc = err_set(e, E_CANCELLED, "its sender has left, or sends nothing");
+            rc = err_set(e, E_CANCELLED, "the sender closed the connection, or sends nothing");
             break;
         }
         n = read(fd, room, lookup);
@@ -379,10 +378,10 @@ static int pour(struct file_import *t, int fd, uint64_t size_bytes, bool (*over)
             rc = take_in(t, slice_of(room, (size_t)n), e);
             at += (uint64_t)n;
         } else if (n == 0) {
-            rc = err_set(e, E_INVALID, "it ends after %llu of %llu bytes", (unsigned long long)at,
-                         (unsigned long long)size_bytes);
+            rc = err_set(e, E_INVALID, "the file ends after %llu of %llu bytes",
+                         (unsigned long long)at, (unsigned long long)size_bytes);
         } else if (errno != EINTR && errno != EAGAIN) {
-            rc = err_sys(e, "reading it");
+            rc = err_sys(e, "read the file");
         }
     }
     free(room);
@@ -406,7 +405,7 @@ static int open_sink(struct carry_in *c, const struct carry_in_file *f,
 
 static int other_bytes(struct err *e)
 {
-    return err_set(e, E_CORRUPT, "its bytes are not those of its SHA-256");
+    return err_set(e, E_CORRUPT, "the bytes do not match the announced SHA-256");
 }
 
 static int judge_git(struct file_import *t, const struct manifest_entry *entry, struct err *e)
@@ -419,8 +418,7 @@ static int judge_git(struct file_import *t, const struct manifest_entry *entry, 
     git_hasher_final(t->git, &oid);
     return git_oid_eq(&oid, &entry->oid)
                ? 0
-               : err_set(e, E_CORRUPT,
-                         "its bytes are not those that git's id in the listing names");
+               : err_set(e, E_CORRUPT, "the bytes do not match the git id in the listing");
 }
 
 static int finish(struct file_import *t, struct err *e)
@@ -508,8 +506,7 @@ int carry_in_again(struct carry_in *c, struct carry_in_file *f, struct err *e)
     session_free(&s);
     if (rc == 0 && !f->here) {
         rc = err_set(e, E_CORRUPT,
-                     SLICE_FMT ": the bytes that came are not those of its size and "
-                               "git's id in the listing",
+                     SLICE_FMT ": the bytes do not match the size and git id in the listing",
                      SLICE_ARG(en.path));
     } else if (rc == 0) {
         has_come(c, f, &en);
@@ -589,8 +586,8 @@ int carry_in_begin(const struct hub_deps *hub, struct repo_set *set, struct repo
     rc = carry_kind_of(r, &c->is.kind, e);
     if (rc == 0 && c->is.kind == INVENTORY_SYNCED) {
         rc = err_set(e, E_USAGE,
-                     "repo %s is kept as its sync says, the next run would take an import away, "
-                     "name a repo without a sync section, or a hosted one",
+                     "repo %s is synced, and its next run would remove an import; name a repo "
+                     "without a sync section, or a hosted one",
                      r->name);
     }
     rc = rc != 0 ? rc : claim_names(c, ask, e);
@@ -660,9 +657,9 @@ int carry_in_commit(struct carry_in *c, struct err *e)
     int rc;
 
     if (c->missing != 0) {
-        return err_set(e, E_INVALID, "nothing of " SLICE_FMT " shows yet, %zu %s not come",
-                       SLICE_ARG(c->is.id), c->missing,
-                       plural(c->missing, "file has", "files have"));
+        return err_set(e, E_INVALID,
+                       SLICE_FMT " is not published yet: %zu %s missing; send them first",
+                       SLICE_ARG(c->is.id), c->missing, plural(c->missing, "file is", "files are"));
     }
     rc = carry_in_flush(c, e);
     crash_point("carry.commit");

@@ -14,8 +14,8 @@ int carry_kind_of(const struct repo *r, enum inventory_kind *out, struct err *e)
     return inventory_kind_of(r, out)
                ? 0
                : err_set(e, E_UNSUPPORTED,
-                         "repo %s speaks %s, repositories of a Hub are in those with protocol hf "
-                         "or hosted, see `mirrorctl repo ls`",
+                         "repo %s has protocol %s, but repositories of a Hub are in repos with "
+                         "protocol hf or hosted; see `mirrorctl repo ls`",
                          r->name, r->ops->name);
 }
 
@@ -29,7 +29,7 @@ static int learn(struct carry *c, struct slice doc, struct err *e)
     int rc = info_make(doc, &made, e);
 
     if (rc == 0 && !info_read(buf_slice(&made), &info)) {
-        rc = err_set(e, E_PROTOCOL, "the Hub's word on it is not understood");
+        rc = err_set(e, E_PROTOCOL, "the Hub's metadata of the repository cannot be parsed");
     }
     if (rc == 0) {
         c->id = arena_copy(&c->arena, info.id);
@@ -58,7 +58,7 @@ static int read_word(struct carry *c, const struct repo_index *x, struct err *e)
     struct buf doc = BUF_INIT(CARRY_WORDS_BYTES);
     int rc = word == NULL ? err_set(e, E_NOTFOUND,
                                     "this mirror has not asked the Hub for " SLICE_FMT "@" SLICE_FMT
-                                    " yet, add --fetch, or let a client ask for it",
+                                    " yet; add --fetch, or let a client request it",
                                     SLICE_ARG(c->asked), SLICE_ARG(c->rev))
                           : blob_read_whole(c->hub->store, &word->digest, &doc, e);
 
@@ -85,7 +85,7 @@ static int words_through(struct carry *c, struct err *e)
         if (rc == E_NOTFOUND) {
             err_set(e, rc,
                     "this mirror does not have the listing of " SLICE_FMT " at " SLICE_FMT
-                    ", add --fetch, or let a client ask for it",
+                    "; add --fetch, or let a client request it",
                     SLICE_ARG(c->asked), SLICE_ARG(c->commit));
         }
     }
@@ -135,8 +135,8 @@ static int words_synced(struct carry *c, struct err *e)
     return rc != E_NOTFOUND
                ? rc
                : err_set(e, rc,
-                         "what repo %s has published does not have " SLICE_FMT "@" SLICE_FMT
-                         ", see `mirrorctl sync show %s`",
+                         "the published tree of repo %s does not have " SLICE_FMT "@" SLICE_FMT
+                         "; see `mirrorctl sync show %s`",
                          c->repo->name, SLICE_ARG(c->asked), SLICE_ARG(c->rev), c->repo->name);
 }
 
@@ -151,7 +151,7 @@ static int words_hosted(struct carry *c, struct err *e)
     if (rc == E_NOTFOUND) {
         err_set(e, rc,
                 "there is no " SLICE_FMT "@" SLICE_FMT
-                " in the hosted repo %s, see `mirrorctl snapshot ls %s`",
+                " in the hosted repo %s; see `mirrorctl snapshot ls %s`",
                 SLICE_ARG(c->asked), SLICE_ARG(c->rev), c->repo->name, c->repo->name);
     }
     c->root = p.snap.root;
@@ -194,7 +194,7 @@ int carry_find(const struct hub_deps *hub, const struct inventory_name *n, struc
     rc =
         rc != 0 ? rc : manifest_add(buf_slice(&out->tree), SLICE(""), true, true, &out->listing, e);
     if (rc == 0 && !manifest_open(buf_slice(&out->listing), &out->files)) {
-        rc = err_set(e, E_PROTOCOL, "the listing of this commit is not understood");
+        rc = err_set(e, E_PROTOCOL, "the listing of this commit cannot be parsed");
     }
     return rc;
 }
@@ -218,7 +218,7 @@ int carry_digest(const struct carry *c, const struct manifest_entry *f, struct d
         rc = kept_row(c->hub->store, slice_str(c->repo->name), key_file(c->type, c->id, f, &a),
                       &row, e);
         if (rc == 0 && !object_row_digest(buf_slice(&row), out)) {
-            rc = err_set(e, E_CORRUPT, "a file's row does not decode");
+            rc = err_set(e, E_CORRUPT, "the row of a file cannot be decoded");
         }
     } else if (c->kind == INVENTORY_SYNCED) {
         rc = tree_get(

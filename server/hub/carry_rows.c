@@ -232,7 +232,7 @@ static int opened(const struct carry_in *c, struct buf *out, struct err *e)
 
     if (!json_is_object(v)) {
         json_decref(v);
-        return err_set(e, E_INVALID, "the Hub's words are no JSON object");
+        return err_set(e, E_INVALID, "the Hub's metadata is not a JSON object");
     }
     json_object_set_new(v, "private", json_false());
     json_object_set_new(v, "gated", json_false());

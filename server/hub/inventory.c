@@ -63,8 +63,7 @@ static int several(const struct repo_set *rs, struct slice text, bool hubs, stru
         }
     }
     rc = err_set(e, E_USAGE,
-                 "it is not said which repo is meant, there are several (%.80s), write one in "
-                 "front: %s/" SLICE_FMT,
+                 "several repos are possible (%.80s); put the name of one in front: %s/" SLICE_FMT,
                  buf_cstr(&names), first, SLICE_ARG(text));
     buf_free(&names);
     return rc;
@@ -97,11 +96,10 @@ static int only_one(const struct repo_set *rs, struct slice text, struct repo **
     if (*out != NULL) {
         return 0;
     }
-    return hubs + hosted == 0
-               ? err_set(e, E_NOTFOUND,
-                         "no repo here is a Hub's or hosted, this works on those, see "
-                         "`mirrorctl repo ls`")
-               : several(rs, text, hubs != 0, e);
+    return hubs + hosted == 0 ? err_set(e, E_NOTFOUND,
+                                        "no repo here has protocol hf or hosted, which this "
+                                        "command needs; see `mirrorctl repo ls`")
+                              : several(rs, text, hubs != 0, e);
 }
 
 /* "gpt2 main" for "gpt2@main": the first word is read as a repo's name where it has no '/'. */
@@ -110,12 +108,13 @@ static int no_repo(struct slice repo, struct slice text, struct err *e)
     if (slice_find(text, '/') < 0 && slice_find(text, '@') < 0) {
         return err_set(
             e, E_NOTFOUND,
-            "\"" SLICE_FMT "\" is no repo of a Hub or of our own, see `mirrorctl repo ls`, "
-            "revision " SLICE_FMT " of " SLICE_FMT " is written " SLICE_FMT "@" SLICE_FMT,
+            "\"" SLICE_FMT "\" is not a repo with protocol hf or hosted; see `mirrorctl "
+            "repo ls`; revision " SLICE_FMT " of " SLICE_FMT " is written " SLICE_FMT "@" SLICE_FMT,
             SLICE_ARG(repo), SLICE_ARG(text), SLICE_ARG(repo), SLICE_ARG(repo), SLICE_ARG(text));
     }
     return err_set(e, E_NOTFOUND,
-                   "\"" SLICE_FMT "\" is no repo of a Hub or of our own, see `mirrorctl repo ls`",
+                   "\"" SLICE_FMT
+                   "\" is not a repo with protocol hf or hosted; see `mirrorctl repo ls`",
                    SLICE_ARG(repo));
 }
 
@@ -141,8 +140,8 @@ int inventory_name_read(const struct repo_set *rs, struct slice repo, struct sli
     }
     if (rc == 0 && !hf_spec_parse(rest, &spec)) {
         rc = err_set(e, E_INVALID,
-                     "\"" SLICE_FMT "\" names no repository, it is owner/name, datasets/owner/name "
-                     "or spaces/owner/name, with @revision behind it",
+                     "\"" SLICE_FMT "\" is not a repository; write owner/name, datasets/owner/name "
+                     "or spaces/owner/name, optionally followed by @revision",
                      SLICE_ARG(text));
     }
     if (rc == 0) {

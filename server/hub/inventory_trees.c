@@ -74,7 +74,7 @@ static int no_revision(const struct inventory_view *v, struct slice id, struct s
 {
     return err_set(e, E_NOTFOUND,
                    "no revision \"" SLICE_FMT "\" of " SLICE_FMT
-                   " in repo %s, see `mirrorctl hf show %s " SLICE_FMT "`",
+                   " in repo %s; see `mirrorctl hf show %s " SLICE_FMT "`",
                    SLICE_ARG(rev), SLICE_ARG(id), v->r->name, v->r->name, SLICE_ARG(id));
 }
 
@@ -177,7 +177,7 @@ static int find_tree(const struct inventory_view *v, struct slice tree, struct s
     int rc = head_get(store_of(v), repo_of(v), tree, live, e);
 
     return rc == E_NOTFOUND || rc == E_INVALID
-               ? err_set(e, E_NOTFOUND, "repo %s has no " SLICE_FMT ", see `mirrorctl hf ls %s`",
+               ? err_set(e, E_NOTFOUND, "repo %s has no " SLICE_FMT "; see `mirrorctl hf ls %s`",
                          v->r->name, SLICE_ARG(tree), v->r->name)
                : rc;
 }
@@ -442,8 +442,8 @@ static int each_synced_revision(const struct inventory_view *v, struct slice typ
     rc = each_folder(v, prefix, a, on_revision_folder, x, sn, e);
     if (rc == 0 && x->count == 0) {
         rc = err_set(e, E_NOTFOUND,
-                     SLICE_FMT " is not in what repo %s has published, its settings list what it "
-                               "keeps, see `mirrorctl hf ls`",
+                     SLICE_FMT " is not in the published tree of repo %s, whose settings list what "
+                               "it keeps; see `mirrorctl hf ls`",
                      SLICE_ARG(id), v->r->name);
     }
     return rc;

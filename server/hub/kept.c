@@ -44,7 +44,7 @@ int kept_read(struct store *s, struct slice row, struct arena *a, struct object 
               struct buf *doc, struct err *e)
 {
     if (!object_decode(row, a, out)) {
-        return err_set(e, E_CORRUPT, "a row of the cache does not decode");
+        return err_set(e, E_CORRUPT, "a row of the cache cannot be decoded");
     }
     return blob_read_whole(s, &out->digest, doc, e);
 }

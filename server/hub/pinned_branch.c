@@ -157,9 +157,9 @@ static int set_pulled(const struct hub_deps *hub, const struct inventory_name *n
     int rc;
 
     if (hf_is_commit(branch)) {
-        return err_set(e, E_USAGE,
-                       "a commit cannot be rolled back, it never changes, name a "
-                       "branch: ID@BRANCH COMMIT");
+        return err_set(
+            e, E_USAGE,
+            "a commit never changes and cannot be rolled back; name a branch: ID@BRANCH COMMIT");
     }
     rc = find_commit(hub, n, rev, out, e);
     if (rc == 0 && inventory_id(&v, n->type, n->id, &a, &id, &unused) != 0) {
@@ -192,7 +192,7 @@ static int release_pulled(const struct hub_deps *hub, const struct inventory_nam
         b = held_find(n->repo->state, n->type, id, branch);
     }
     rc = b == NULL ? err_set(e, E_NOTFOUND,
-                             SLICE_FMT " of " SLICE_FMT " is not held, see `mirrorctl hf show`",
+                             SLICE_FMT " of " SLICE_FMT " is not held; see `mirrorctl hf show`",
                              SLICE_ARG(branch), SLICE_ARG(n->id))
                    : put_row(hub, n->repo, b->type, b->id, branch, SLICE_NONE, e);
     arena_fini(&a);
@@ -247,8 +247,8 @@ static int find_synced(const struct hub_deps *hub, const struct inventory_name *
     return rc < 0   ? rc
            : rc > 0 ? 0
                     : err_set(e, E_NOTFOUND,
-                              "no snapshot of repo %s has " SLICE_FMT " at that commit, see "
-                              "`mirrorctl snapshot ls %s`",
+                              "no snapshot of repo %s has " SLICE_FMT
+                              " at that commit; see `mirrorctl snapshot ls %s`",
                               n->repo->name, SLICE_ARG(n->id), n->repo->name);
 }
 

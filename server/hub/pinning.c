@@ -168,8 +168,7 @@ int pinning_clear(struct store *s, struct slice repo, struct slice type, struct 
     }
     if (rc == 0 && *count == 0) {
         rc = err_set(e, E_NOTFOUND,
-                     "no revision of " SLICE_FMT
-                     " that is meant is pinned, see `mirrorctl cache pins`",
+                     "no matching revision of " SLICE_FMT " is pinned; see `mirrorctl cache pins`",
                      SLICE_ARG(id));
     }
     free(x.found.at);

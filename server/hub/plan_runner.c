@@ -77,24 +77,23 @@ static struct slice field_of(const struct plan *p, const char *name)
 static int no_right(const struct plan_runner *x, struct slice id, bool gated, struct err *e)
 {
     const struct hf *state = x->r->state;
-    const char *what = gated ? "gated" : "private, or not there at all";
+    const char *what = gated ? "gated" : "private, or does not exist";
 
     if (state->service) {
         return err_set(e, E_DENIED,
-                       SLICE_FMT " is %s, the mirror's own token (authorization of repo %s) has no "
-                                 "right to it, ask the Hub for it or set another",
+                       SLICE_FMT " is %s, and the mirror's token (authorization of repo %s) has no "
+                                 "access to it; request access at the Hub, or set another token",
                        SLICE_ARG(id), what, x->r->name);
     }
     if (x->nfields != 0) {
         return err_set(e, E_DENIED,
-                       SLICE_FMT " is %s, the token in --token-file has no right to it, ask the "
-                                 "Hub for it or give another",
+                       SLICE_FMT " is %s, and the token in --token-file has no access to it; "
+                                 "request access at the Hub, or use another token",
                        SLICE_ARG(id), what);
     }
     return err_set(e, E_DENIED,
-                   SLICE_FMT
-                   " is %s, repo %s has no token of its own, give one of the Hub's by `hf "
-                   "prefetch --token-file` or set authorization",
+                   SLICE_FMT " is %s, and repo %s has no token; use one of the Hub's with `hf "
+                             "prefetch --token-file`, or set authorization",
                    SLICE_ARG(id), what, x->r->name);
 }
 
@@ -141,7 +140,7 @@ int plan_runner_list(struct plan_runner *x, struct slice type, struct slice id, 
 
     buf_addf(&path, "api/" SLICE_FMT "/" SLICE_FMT "/tree/", SLICE_ARG(type), SLICE_ARG(id));
     url_encode(rev, &path);
-    rc = path.rc != 0 ? err_set(e, E_INVALID, "the revision's name is too long")
+    rc = path.rc != 0 ? err_set(e, E_INVALID, "the name of the revision is too long")
                       : plan_of(x, buf_slice(&path), &x->arena, &p, e);
     buf_free(&path);
     if (rc == 0 && (p.kind != PLAN_REPLY || p.status != 200)) {
@@ -159,7 +158,7 @@ int plan_runner_list(struct plan_runner *x, struct slice type, struct slice id, 
             return 0;
         }
     }
-    return err_set(e, E_PROTOCOL, "the Hub's listing of " SLICE_FMT " is not understood",
+    return err_set(e, E_PROTOCOL, "the Hub's listing of " SLICE_FMT " cannot be parsed",
                    SLICE_ARG(id));
 }
 

@@ -126,7 +126,7 @@ int prefetch_save(struct prefetch *p, struct err *e)
 
     write_row(p, &row);
     if (row.rc != 0) {
-        rc = err_set(e, E_TOOBIG, "its patterns are too long");
+        rc = err_set(e, E_TOOBIG, "the patterns of --include and --exclude are too long");
     } else {
         be_put(key, KEY_BYTES, p->view.id);
         b = batch_new();
@@ -225,7 +225,7 @@ static int on_row(void *arg, struct slice key, struct slice value)
         p->view.id = be_get(key.p, KEY_BYTES);
         x->each(x->arg, p);
     } else {
-        log_warn("prefetch.row", "why=\"a row does not read\"");
+        log_warn("prefetch.row", "why=\"the row of a prefetch cannot be parsed\"");
     }
     json_decref(o);
     return 0;
@@ -309,7 +309,8 @@ static void judge(struct prefetch *p, int rc, const struct err *why)
     if (rc == 0) {
         end_as(p, PREFETCH_DONE, 0, NULL);
     } else if (p->reported_to_stop) {
-        end_as(p, PREFETCH_STOPPED, E_CANCELLED, &(struct err){.text = "it was stopped"});
+        end_as(p, PREFETCH_STOPPED, E_CANCELLED,
+               &(struct err){.text = "the prefetch was canceled"});
     } else if (p->all->closing) {
         p->view.state = PREFETCH_WAITING;
     } else if (passes(p, rc)) {
@@ -400,8 +401,8 @@ static void on_loaded(void *arg, struct prefetch *p)
     }
     if (p->had_token) {
         end_as(p, PREFETCH_FAILED, E_DENIED,
-               &(struct err){.text = "the mirror was restarted and keeps no tokens of others, ask "
-                                     "again with --token-file"});
+               &(struct err){.text = "the mirror was restarted and does not store tokens of "
+                                     "clients; start it again with --token-file"});
         return;
     }
     p->view.state = PREFETCH_WAITING;
@@ -569,7 +570,7 @@ static bool stop_one(struct prefetch *p)
     if (p->running) {
         return false;
     }
-    end_as(p, PREFETCH_STOPPED, E_CANCELLED, &(struct err){.text = "it was stopped"});
+    end_as(p, PREFETCH_STOPPED, E_CANCELLED, &(struct err){.text = "the prefetch was canceled"});
     return true;
 }
 
@@ -607,8 +608,8 @@ int prefetch_stop(struct prefetches *all, struct slice repo, struct slice type, 
     }
     return rc != 0       ? rc
            : *count == 0 ? err_set(e, E_NOTFOUND,
-                                   "nothing is being fetched ahead of " SLICE_FMT
-                                   ", see `mirrorctl hf prefetch`",
+                                   "no prefetch of " SLICE_FMT
+                                   " is running or waiting; see `mirrorctl hf prefetch`",
                                    SLICE_ARG(name))
                          : 0;
 }
@@ -626,7 +627,7 @@ int prefetch_look(struct prefetches *all, uint64_t id, struct prefetch_view *out
         }
     }
     lock_drop(&all->lock);
-    return rc != 0 ? err_set(e, rc, "there is no prefetch %" PRIu64, id) : 0;
+    return rc != 0 ? err_set(e, rc, "no such prefetch: %" PRIu64, id) : 0;
 }
 
 int prefetch_each(struct prefetches *all, int (*each)(void *arg, const struct prefetch_view *v),

@@ -117,7 +117,7 @@ static void look(void *arg)
         return;
     }
     b->wake = NULL;
-    over(h, rc > 0 ? 0 : err_set(&h->why, rc, "it broke off, or was not what was promised"));
+    over(h, rc > 0 ? 0 : err_set(&h->why, rc, "the body ended early or does not match its digest"));
 }
 
 static void on_answer(void *arg, struct answer *a)
@@ -132,7 +132,7 @@ static void on_answer(void *arg, struct answer *a)
         if (a->why.code != 0) {
             h->why = a->why;
         } else {
-            err_set(&h->why, rc, "the origin answers %d", a->status);
+            err_set(&h->why, rc, "the origin answered %d", a->status);
         }
         over(h, rc);
         return;
@@ -369,8 +369,8 @@ static int check_room(struct attempt *x, struct err *e)
     size_format(x->p->view.bytes, wanted);
     size_format(sp.high_bytes, most);
     return err_set(e, E_NOSPACE,
-                   "it has %s, the mirror may keep %s, raise storage { quota } or choose with "
-                   "--include",
+                   "the files have %s, and the mirror may keep %s; raise storage { quota }, or "
+                   "choose files with --include",
                    wanted, most);
 }
 
@@ -418,12 +418,11 @@ static int settle(struct attempt *x, struct err *e)
             usleep(SETTLE_MS * 1000);
         }
     }
-    return gone == 0
-               ? 0
-               : err_set(e, E_NOSPACE,
-                         "%zu %s did not stay, there is too little room for all that is asked "
-                         "for, raise storage { quota } or use --pin",
-                         gone, plural(gone, "file", "files"));
+    return gone == 0 ? 0
+                     : err_set(e, E_NOSPACE,
+                               "%zu %s were evicted again, because the store is too small for all "
+                               "requests; raise storage { quota }, or use --pin",
+                               gone, plural(gone, "file", "files"));
 }
 
 /* Is there a right to its files? Listings of gated repositories are public. */
@@ -458,7 +457,7 @@ static int list(struct attempt *x, struct err *e)
     }
     files = choose(x);
     if (x->picks == 0 && files != 0) {
-        return err_set(e, E_NOTFOUND, "none of its %zu %s fits --include and --exclude", files,
+        return err_set(e, E_NOTFOUND, "none of the %zu %s matches --include and --exclude", files,
                        plural(files, "file", "files"));
     }
     rc = check_room(x, e);
@@ -473,14 +472,14 @@ static int list(struct attempt *x, struct err *e)
 static int verdict(struct attempt *x, struct err *e)
 {
     if (x->p->stop) {
-        return err_set(e, E_CANCELLED, "it was stopped");
+        return err_set(e, E_CANCELLED, "the prefetch was canceled");
     }
     if (x->rc != 0) {
         *e = x->why;
         return x->rc;
     }
     if (x->failed != 0) {
-        return err_set(e, x->failed_why.code, "%" PRIu64 " of %zu %s could not be had, %.160s",
+        return err_set(e, x->failed_why.code, "%" PRIu64 " of %zu %s could not be fetched: %.160s",
                        x->failed, x->picks, plural(x->picks, "file", "files"), x->failed_why.text);
     }
     return settle(x, e);
@@ -519,7 +518,7 @@ int prefetch_run(struct prefetch *p, struct err *e)
     int rc;
 
     if (r == NULL || !inventory_kind_of(r, &k) || k != INVENTORY_PULLED) {
-        rc = err_set(e, E_NOTFOUND, "repo " SLICE_FMT " is no longer one that is pulled through",
+        rc = err_set(e, E_NOTFOUND, "repo " SLICE_FMT " is gone, or no longer a cache of a Hub",
                      SLICE_ARG(p->lookup.repo));
     } else {
         rc = run_in(p, r, e);

@@ -328,8 +328,8 @@ int repo_indexes_ask(struct repo_indexes *h, struct slice type, struct slice id,
     if (rc == 0 && (*out == NULL || ((*out)->docs == NULL && !h->view->all))) {
         *out = NULL;
         rc = err_set(e, E_NOTFOUND,
-                     "nothing is known here of " SLICE_FMT
-                     " in repo %s, no client has asked for it yet, see `mirrorctl hf ls`",
+                     "this mirror does not know " SLICE_FMT
+                     " in repo %s, because no client has requested it yet; see `mirrorctl hf ls`",
                      SLICE_ARG(id), h->view->r->name);
     }
     return rc;
@@ -379,7 +379,7 @@ int repo_index_listing(const struct repo_indexes *h, const struct repo_index *x,
                        int (*each)(void *arg, const struct paged_fetch_part *p, struct err *e),
                        void *arg, struct err *e)
 {
-    int rc = err_set(e, E_NOTFOUND, "no listing of commit %.40s is here", commit.p);
+    int rc = err_set(e, E_NOTFOUND, "there is no listing of commit %.40s on this mirror", commit.p);
 
     for (const struct repo_index_doc *d = x->docs; d != NULL && rc != 0; d = d->next) {
         if (d->listing && slice_eq(d->rev, commit)) {
@@ -407,7 +407,7 @@ static int read_manifest(struct repo_indexes *h, const struct repo_index *x, str
     *bytes = BUF_INIT(MANIFEST_BYTES);
     rc = repo_index_listing(h, x, commit, add_part, bytes, e);
     if (rc == 0 && !manifest_open(buf_slice(bytes), out)) {
-        rc = err_set(e, E_CORRUPT, "the listing of commit %.40s does not read", commit.p);
+        rc = err_set(e, E_CORRUPT, "the listing of commit %.40s cannot be parsed", commit.p);
     }
     if (rc != 0) {
         buf_free(bytes);
@@ -733,11 +733,12 @@ static int each_file(const struct inventory_view *v, struct slice type, struct s
     all = revisions_of(&h, repo_index);
     x = choose(&all, rev);
     if (x == NULL) {
-        rc = err_set(
-            e, E_NOTFOUND,
-            "no revision \"" SLICE_FMT "\" of " SLICE_FMT
-            " is known here, nobody has asked for it, see `mirrorctl hf show %s " SLICE_FMT "`",
-            SLICE_ARG(rev), SLICE_ARG(repo_index->id), v->r->name, SLICE_ARG(repo_index->id));
+        rc = err_set(e, E_NOTFOUND,
+                     "no revision \"" SLICE_FMT "\" of " SLICE_FMT
+                     " is known here, because no client has requested it; see `mirrorctl hf show "
+                     "%s " SLICE_FMT "`",
+                     SLICE_ARG(rev), SLICE_ARG(repo_index->id), v->r->name,
+                     SLICE_ARG(repo_index->id));
         goto out;
     }
     about->name = arena_copy(a, x->name);
@@ -749,8 +750,9 @@ static int each_file(const struct inventory_view *v, struct slice type, struct s
     rc = sum_up(&h, repo_index, x->commit, &w, e);
     if (rc == E_NOTFOUND) {
         err_set(e, rc,
-                "the listing of " SLICE_FMT " at %.40s is not here, nobody has asked for its "
-                "files yet, `mirrorctl hf prefetch` brings it",
+                "the listing of " SLICE_FMT
+                " at %.40s is not here, because no client has requested its files yet; run "
+                "`mirrorctl hf prefetch` to fetch it",
                 SLICE_ARG(repo_index->id), about->commit.p);
     }
 out:

@@ -93,7 +93,8 @@ static int find_end(struct append *x, struct upload_reply *reply, struct err *e)
         return rc;
     }
     if (x->put.first != UNKNOWN && x->put.first != arrival_bytes(&x->file)) {
-        upload_refuse(reply, 416, "%" PRIu64 " bytes of this upload are here: go on behind them",
+        upload_refuse(reply, 416,
+                      "%" PRIu64 " bytes of this upload are already here; continue after them",
                       arrival_bytes(&x->file));
         reply->offset_known = true;
         reply->offset = arrival_bytes(&x->file);
@@ -129,7 +130,7 @@ static int enter(struct append *x, const struct upload_body *body, struct upload
                                 .yield = body->yield,
                                 .yield_arg = body->yield_arg};
     if (live_enter(x->u, &x->writer, &why) != 0) {
-        return err_set(e, E_BUSY, "another request still writes this upload");
+        return err_set(e, E_BUSY, "another request is still writing to this upload");
     }
     rc = multipart_upload_enter(x->u, x->session.id, &none, true, &x->multipart_upload, e);
     rc = rc != 0 ? rc : find_end(x, reply, e);
@@ -230,7 +231,7 @@ static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
 /* Not what was announced: the upload ends. */
 static int discard(struct append *x, struct upload_reply *reply, struct err *e)
 {
-    upload_refuse(reply, 422, "the bytes are not those of this digest: send them again");
+    upload_refuse(reply, 422, "the bytes do not match this digest; send them again");
     if (x->at_once) {
         return 0;
     }
@@ -399,7 +400,7 @@ static int run_status(struct uploads *u, const struct session *s, struct upload_
     int rc;
 
     if (live_disturb(u, s->id, UPLOAD_GRANT_FILE)) {
-        return err_set(e, E_BUSY, "another request still writes this upload");
+        return err_set(e, E_BUSY, "another request is still writing to this upload");
     }
     rc = session_file_load(u->store, s->id, UPLOAD_GRANT_FILE, &f, e);
     if (rc == 0 && f.sealed) {
@@ -419,7 +420,7 @@ static int run_drop(struct uploads *u, const struct session *s, struct upload_re
     int rc;
 
     if (live_disturb(u, s->id, UPLOAD_GRANT_FILE)) {
-        return err_set(e, E_BUSY, "another request still writes this upload");
+        return err_set(e, E_BUSY, "another request is still writing to this upload");
     }
     rc = session_drop(u, s->id, e);
     out->status = 204;

@@ -74,7 +74,7 @@ bool arrival_settle(struct arrival *a)
         return false;
     }
     if (here > a->saved && ingest_state(a->in) == INGEST_WHOLE) {
-        rc = err_set(&e, E_IO, "its end could not be told from another's");
+        rc = err_set(&e, E_IO, "the hash is already finalized, so its state cannot be saved");
     } else if (here > a->saved) {
         rc = arrival_save(a, COMMIT_LAZY, &e);
     }

@@ -117,14 +117,15 @@ static bool room_for_one(struct changes *c, struct upload_reply *out)
     if (c->made.count < UPLOAD_FILES_MAX) {
         return true;
     }
-    upload_refuse(out, 413, "more than %d changes at once: commit in parts", UPLOAD_FILES_MAX);
+    upload_refuse(out, 413, "a commit has at most %d changes; split it into several commits",
+                  UPLOAD_FILES_MAX);
     return false;
 }
 
 void changes_parent(struct changes *c, struct slice hex, struct upload_reply *out)
 {
     if (hex.n < PARENT_MIN || hex.n > DIGEST_HEX) {
-        upload_refuse(out, 400, "a parent is named by the commit's id");
+        upload_refuse(out, 400, "invalid parent: it must be the id of a commit");
         return;
     }
     c->parent = arena_copy(&c->arena, hex);
@@ -136,7 +137,7 @@ void changes_note(struct changes *c, struct slice title, struct slice message,
     c->put.note.title = arena_copy(&c->arena, title);
     c->put.note.message = arena_copy(&c->arena, message);
     if (!note_fits(&c->put.note)) {
-        upload_refuse(out, 413, "a commit's summary has at most %d bytes, its description %d",
+        upload_refuse(out, 413, "the summary of a commit has at most %d bytes, its description %d",
                       NOTE_TITLE_MAX, NOTE_MESSAGE_MAX);
     }
 }
@@ -190,10 +191,15 @@ int changes_object(struct changes *c, struct slice path, const struct digest *d,
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
     if (rc == 0 && !has) {
-        upload_refuse(out, 409, "upload the bytes before the commit that names them: " SLICE_FMT,
-                      SLICE_ARG(path));
+        upload_refuse(
+            out, 409,
+            "the bytes of this file are missing; upload them before the commit: " SLICE_FMT,
+            SLICE_ARG(path));
     } else if (rc == 0 && size_bytes != UINT64_MAX && blob_size_bytes(blob) != size_bytes) {
-        upload_refuse(out, 400, "not the size that those bytes have: " SLICE_FMT, SLICE_ARG(path));
+        upload_refuse(
+            out, 400,
+            "the size in the commit differs from the size of the uploaded bytes: " SLICE_FMT,
+            SLICE_ARG(path));
     } else if (rc == 0) {
         add_file(c, path, d, blob_size_bytes(blob));
     }
@@ -311,7 +317,8 @@ static int remove_from(struct removal *r, size_t at, const struct digest *root,
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
     if (rc == TOO_MANY) {
-        upload_refuse(out, 413, "the same folder is removed over and over: once is enough");
+        upload_refuse(out, 413,
+                      "the commit removes the same folder too many times; remove it once");
         return 0;
     }
     if (rc == 0 && r->found == 0) {
@@ -363,13 +370,13 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
         put.if_none_match_any = true;
         rc = 0;
     } else if (rc == E_NOTFOUND) {
-        upload_refuse(out, 404, "no such repository, or no such branch of it: create it first");
+        upload_refuse(out, 404, "no such repository or branch; create it first");
         return 0;
     }
     if (rc == 0 && !on_parent(c, &head.root)) {
         upload_refuse(out, 412,
-                      "the parent commit is not the newest one any more: look at what has "
-                      "changed, and commit on that");
+                      "the parent commit is no longer the newest one; fetch the changes and commit "
+                      "on top of them");
         return 0;
     }
     if (rc == 0) {

@@ -75,7 +75,7 @@ int form_upload_write(struct form_upload *k, struct slice bytes, struct upload_r
 
 int form_upload_look(struct form_upload *k, struct blob **out, struct err *e)
 {
-    return k->in == NULL ? err_set(e, E_INVALID, "it is empty")
+    return k->in == NULL ? err_set(e, E_INVALID, "the file is empty")
                          : ingest_peek(k->in, ingest_bytes(k->in), out, e);
 }
 
@@ -129,10 +129,11 @@ static int judge_taken(struct form_upload *k, struct upload_reply *out, struct e
     if (rc == 0 && en.type == ENTRY_FILE && digest_eq(&en.digest, &k->digest)) {
         upload_reply_tree(out, 200, &head);
     } else if (rc == 0 || rc == E_NOTFOUND) {
-        upload_refuse(out, 409,
-                      "File already exists: " SLICE_FMT
-                      " is here with other bytes; a new build is a new version, or build number",
-                      SLICE_ARG(k->put.path));
+        upload_refuse(
+            out, 409,
+            "File already exists: " SLICE_FMT
+            " is already here with other bytes; give a new build a new version or build number",
+            SLICE_ARG(k->put.path));
         rc = 0;
     }
     arena_fini(&a);

@@ -153,11 +153,12 @@ enum live_admitted live_admit_again(struct uploads *u, const char *id, uint64_t 
     }
     lock_drop(&u->lock);
     if (rc == E_BUSY) {
-        upload_refuse(out, 503, "%d uploads are open: come again later", SESSIONS_MAX);
+        upload_refuse(out, 503, "%d uploads are open, which is the maximum; try again later",
+                      SESSIONS_MAX);
     } else if (rc != 0) {
         upload_refuse(out, 429,
-                      "%u uploads of yours are open: finish or abort some, or wait until they "
-                      "expire after a day (storage.client_uploads)",
+                      "you have %u open uploads, which is the maximum; finish or abort some, or "
+                      "wait until they expire after a day (storage.client_uploads)",
                       (unsigned)atomic_load(&u->client_sessions));
     }
     return rc != 0 ? LIVE_REFUSED : there ? LIVE_ALREADY : LIVE_ADMITTED;
@@ -311,9 +312,10 @@ int charge_take(struct charge *c, uint64_t n, struct err *e)
     if (l != NULL && l->use != NULL) {
         if (is_bounded(l, c) && l->use->bytes + n > most) {
             rc = err_set(e, E_NOSPACE,
-                         "your unfinished uploads have %" PRIu64 " bytes of the %" PRIu64
-                         " that one client may have: finish or abort some, wait until they expire "
-                         "after a day, or raise storage.client_upload_bytes",
+                         "your unfinished uploads have %" PRIu64
+                         " bytes, and one client may have %" PRIu64
+                         "; finish or abort some, wait until they expire after a day, or raise "
+                         "storage.client_upload_bytes",
                          l->use->bytes, most);
         } else {
             l->use->bytes += n;
@@ -494,7 +496,7 @@ static int on_old_row(void *arg, struct slice key, struct slice value)
     memcpy(id, key.p, UPLOAD_ID);
     if (key.n == UPLOAD_ID) {
         if (live_add(u, id, 0, NULL, 0) != 0) {
-            log_warn("upload.load", "why=\"%d uploads are open already\"", SESSIONS_MAX);
+            log_warn("upload.load", "why=\"%d uploads are already open\"", SESSIONS_MAX);
         }
         return 0; /* past the limit they wait for upload_expire() */
     }
@@ -542,8 +544,8 @@ static int fits_quota(struct uploads *u, uint64_t bytes, struct err *e)
     return bytes <= space.quota_bytes
                ? 0
                : err_set(e, E_NOSPACE,
-                         "%" PRIu64 " bytes do not fit: the quota has %" PRIu64
-                         "; raise storage.quota",
+                         "%" PRIu64 " bytes do not fit into the quota of %" PRIu64
+                         " bytes; raise storage.quota",
                          bytes, space.quota_bytes);
 }
 

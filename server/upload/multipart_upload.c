@@ -92,7 +92,7 @@ int multipart_upload_enter(struct uploads *u, const char *id, const struct diges
     }
     lock_drop(&u->lock);
     *out = busy ? NULL : j;
-    return busy ? err_set(e, E_BUSY, "another request is at this object") : 0;
+    return busy ? err_set(e, E_BUSY, "another request is still working on this object") : 0;
 }
 
 void multipart_upload_leave(struct uploads *u, struct multipart_upload **jp)

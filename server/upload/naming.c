@@ -101,7 +101,7 @@ static int once(struct store *s, const struct put *p, uint64_t now_unix_s, struc
     case PUT_FORM:
         break;
     }
-    return err_set(e, E_INTERNAL, "this put does not change a name");
+    return err_set(e, E_INTERNAL, "internal error: this put does not change a name");
 }
 
 int naming_run(struct store *s, const struct put *p, uint64_t now_unix_s, struct upload_reply *out,
@@ -130,7 +130,7 @@ int naming_run(struct store *s, const struct put *p, uint64_t now_unix_s, struct
     } else if (rc == E_EXISTS) {
         upload_refuse(out, 409, "%s", e->text);
     } else if (rc == E_CHANGED) {
-        upload_refuse(out, 409, "the tree changes faster than this could be done: try again");
+        upload_refuse(out, 409, "not done: the tree changes too fast; try again");
     } else if (rc == E_TOOBIG) {
         upload_refuse(out, 413, "%s", e->text);
     } else if (rc == E_INVALID) {

@@ -260,7 +260,8 @@ static bool find_place(struct part *x, const struct put *p, uint64_t length,
 
     *rc = row_load(x->u->store, x->session.id, &p->digest, 0, f, e);
     if (*rc == E_NOTFOUND) {
-        upload_refuse(reply, 404, "no parts of this object are awaited: ask for addresses anew");
+        upload_refuse(reply, 404,
+                      "no upload of this object in parts is open; request new addresses");
         *rc = 0;
         return false;
     }
@@ -268,14 +269,16 @@ static bool find_place(struct part *x, const struct put *p, uint64_t length,
         return false;
     }
     if (p->part == 0 || p->part > parts_count(f->total, f->bytes)) {
-        upload_refuse(reply, 404, "this object has %" PRIu32 " parts",
+        upload_refuse(reply, 404,
+                      "this object is uploaded in %" PRIu32 " parts; there is no such part",
                       parts_count(f->total, f->bytes));
         return false;
     }
     x->first = (p->part - 1) * f->bytes;
     x->bytes = min_u64(f->bytes, f->total - x->first);
     if (length != UINT64_MAX && length != x->bytes) {
-        upload_refuse(reply, 400, "part %" PRIu32 " has %" PRIu64 " bytes", p->part, x->bytes);
+        upload_refuse(reply, 400, "part %" PRIu32 " must have %" PRIu64 " bytes", p->part,
+                      x->bytes);
         return false;
     }
     return true;
@@ -294,7 +297,7 @@ static int enter(struct part *x, const struct put *p, const struct upload_body *
                                 .yield_arg = body->yield_arg};
     rc = live_enter(x->u, &x->writer, &why);
     if (rc != 0) {
-        return err_set(e, E_BUSY, "another request still writes this part");
+        return err_set(e, E_BUSY, "another request is still writing this part");
     }
     return multipart_upload_enter(x->u, x->session.id, &p->digest, false, &x->multipart_upload, e);
 }
@@ -347,7 +350,7 @@ static int part_open(struct uploads *u, const struct put *p, const struct upload
         *out = NULL;
     }
     if (rc == E_CHANGED) {
-        upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
+        upload_refuse(reply, 404, "this upload has ended in the meantime; start a new one");
         rc = 0;
     }
     return rc;
@@ -377,7 +380,8 @@ static int part_write(void *arg, struct slice bytes, struct upload_reply *reply,
     int rc = 0;
 
     if (bytes.n > x->bytes - x->written) {
-        upload_refuse(reply, 400, "more bytes than the %" PRIu64 " of this part", x->bytes);
+        upload_refuse(reply, 400, "the body is longer than the %" PRIu64 " bytes of this part",
+                      x->bytes);
         return 0;
     }
     CHECK(XXH3_128bits_update(x->summing, bytes.p, bytes.n) == XXH_OK);
@@ -423,8 +427,8 @@ static int differs(struct part *x, struct upload_reply *reply, struct err *e)
 
     session_require(&x->session, b);
     row_put(&x->session, &x->multipart_upload->digest, x->n, NULL, b);
-    upload_refuse(reply, 503, "part %" PRIu32 " differs from what came of it before: send it again",
-                  x->n);
+    upload_refuse(reply, 503,
+                  "part %" PRIu32 " differs from the bytes received earlier; send it again", x->n);
     rc = store_commit(x->u->store, &b, COMMIT_SYNC, e);
     if (rc == 0) {
         void_bytes(x);
@@ -457,7 +461,8 @@ static int part_finish(void *arg, uint64_t now_unix_s, struct upload_reply *repl
 
     (void)now_unix_s;
     if (x->written != x->bytes) {
-        upload_refuse(reply, 400, "fewer bytes than the %" PRIu64 " of this part", x->bytes);
+        upload_refuse(reply, 400, "the body is shorter than the %" PRIu64 " bytes of this part",
+                      x->bytes);
         return 0;
     }
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(x->summing));
@@ -468,7 +473,7 @@ static int part_finish(void *arg, uint64_t now_unix_s, struct upload_reply *repl
         rc = keep(x, &sum, e);
     }
     if (rc == E_CHANGED) {
-        upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
+        upload_refuse(reply, 404, "this upload has ended in the meantime; start a new one");
         multipart_upload_dead(x->u, x->multipart_upload);
         return 0;
     }
@@ -516,13 +521,13 @@ static int all_here(struct ending *x)
     int rc = 0;
 
     if (x->put->parts_count != count) {
-        upload_refuse(x->out, 400, "this object has %" PRIu32 " parts, not %" PRIu32, count,
-                      x->put->parts_count);
+        upload_refuse(x->out, 400, "this object is uploaded in %" PRIu32 " parts, not %" PRIu32,
+                      count, x->put->parts_count);
     }
     for (uint32_t n = 1; rc == 0 && x->out->status == 0 && n <= count; n++) {
         rc = row_load(x->u->store, x->session->id, &x->put->digest, n, &f, x->e);
         if (rc == E_NOTFOUND) {
-            upload_refuse(x->out, 400, "part %" PRIu32 " of %" PRIu32 " is not here: send it", n,
+            upload_refuse(x->out, 400, "part %" PRIu32 " of %" PRIu32 " is missing; send it", n,
                           count);
             rc = 0;
         }
@@ -536,7 +541,8 @@ static int drop(struct ending *x)
     struct batch *b = batch_new();
     int rc;
 
-    upload_refuse(x->out, 422, "the parts do not make up this digest: send them all again");
+    upload_refuse(x->out, 422,
+                  "the parts together do not match this digest; send all of them again");
     rows_drop(x->u->store, x->session, &x->put->digest, &x->f, b);
     multipart_upload_dead(x->u, x->multipart_upload);
     rc = store_commit(x->u->store, &b, COMMIT_SYNC, x->e);
@@ -594,7 +600,8 @@ static int end_object(struct ending *x)
         rc = row_load(x->u->store, x->session->id, &x->put->digest, 0, &x->f, x->e);
     }
     if (rc == E_NOTFOUND) {
-        upload_refuse(x->out, 404, "no parts of this object are awaited: ask for addresses anew");
+        upload_refuse(x->out, 404,
+                      "no upload of this object in parts is open; request new addresses");
         return 0;
     }
     if (rc == 0 && !has) {
@@ -606,7 +613,7 @@ static int end_object(struct ending *x)
         charge_settle(&x->charge);
     }
     if (rc == E_CHANGED) {
-        upload_refuse(x->out, 404, "this upload has ended meanwhile: ask for one anew");
+        upload_refuse(x->out, 404, "this upload has ended in the meantime; start a new one");
         multipart_upload_dead(x->u, x->multipart_upload);
         return 0;
     }

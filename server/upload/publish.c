@@ -13,11 +13,11 @@ enum { TRIES = 32 };
 static bool tree_conditions(const struct put *p, const struct snap *head, struct upload_reply *out)
 {
     if (p->match == MATCH_ANY && head == NULL) {
-        upload_refuse(out, 412, "the tree is not there");
+        upload_refuse(out, 412, "the tree does not exist");
         return false;
     }
     if (p->if_none_match_any && head != NULL) {
-        upload_refuse(out, 412, "the tree is there already");
+        upload_refuse(out, 412, "the tree already exists");
         return false;
     }
     return true;
@@ -41,11 +41,11 @@ static int file_conditions(const struct publish *p, const struct snap *head,
         goto out;
     }
     if (rc == 0 && put->if_none_match_any) {
-        upload_refuse(out, 412, "the file is there already");
+        upload_refuse(out, 412, "the file already exists");
     } else if (rc != 0 && (put->match == MATCH_ANY || put->match == MATCH_FILE)) {
-        upload_refuse(out, 412, "the file is not there");
+        upload_refuse(out, 412, "the file does not exist");
     } else if (rc == 0 && put->match == MATCH_FILE && !digest_eq(&en.digest, &put->if_match)) {
-        upload_refuse(out, 412, "the file has changed meanwhile");
+        upload_refuse(out, 412, "the file was changed in the meantime");
     }
     rc = 0;
 out:
@@ -58,7 +58,7 @@ static int judge(const struct publish *p, const struct snap *head, struct upload
 {
     if (p->put->match == MATCH_ROOT &&
         (head == NULL || !digest_eq(&head->root, &p->put->if_match))) {
-        upload_refuse(out, 412, "the tree has changed meanwhile: read its root again");
+        upload_refuse(out, 412, "the tree was changed in the meantime; read its root again");
         return 0;
     }
     if (!p->file) {
@@ -141,7 +141,7 @@ static int attempt(const struct publish *p, const struct snap *head, struct uplo
     }
     rc = tree_edit(p->store, &base, p->edits, p->count, b, &root, &entries, &bytes, e);
     if (rc == E_INVALID) {
-        upload_refuse(out, 409, "the paths clash: %s", e->text);
+        upload_refuse(out, 409, "the paths of the files conflict: %s", e->text);
         rc = 0;
         goto out;
     }
@@ -185,7 +185,7 @@ static int refuse_moved(const struct publish *p, struct upload_reply *out, struc
                                         : rename_find(p->store, p->put->repo, p->put->name, &to, e);
 
     if (rc == 0) {
-        upload_refuse(out, 410, "this tree is called " SLICE_FMT " now: write there",
+        upload_refuse(out, 410, "this tree was renamed to " SLICE_FMT "; write there",
                       SLICE_ARG(buf_slice(&to)));
     }
     buf_free(&to);
@@ -235,7 +235,7 @@ int publish_run(const struct publish *p, struct upload_reply *out, struct err *e
         rc = attempt(p, there ? &head : NULL, out, e);
     }
     if (rc == E_CHANGED) {
-        upload_refuse(out, 409, "the tree changes faster than this could be published: try again");
+        upload_refuse(out, 409, "not published: the tree changes too fast; try again");
         rc = 0;
     }
     return rc;

@@ -170,7 +170,7 @@ int session_load(struct store *s, const struct put *p, struct session *out, stru
     }
     rc = store_get(s, TABLE_UPLOAD, p->upload_id, &out->row, e);
     if (rc == 0 && !session_decode(buf_slice(&out->row), out)) {
-        rc = err_set(e, E_CORRUPT, "upload %s: its row does not decode", out->id);
+        rc = err_set(e, E_CORRUPT, "upload %s: its row cannot be decoded", out->id);
     }
     if (rc == 0 && (!slice_eqs(p->repo, out->repo) || !slice_eqs(p->name, out->name))) {
         rc = err_set(e, E_NOTFOUND, "no such upload in this tree");
@@ -208,7 +208,7 @@ int session_file_load(struct store *s, const char *id, struct slice path, struct
     session_key(&key, id, path);
     rc = store_get(s, TABLE_UPLOAD, buf_slice(&key), &row, e);
     if (rc == 0 && !session_file_decode(buf_slice(&row), out)) {
-        rc = err_set(e, E_CORRUPT, "upload %s: a file's row does not decode", id);
+        rc = err_set(e, E_CORRUPT, "upload %s: the row of a file cannot be decoded", id);
     }
     buf_free(&key);
     buf_free(&row);

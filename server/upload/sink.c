@@ -141,7 +141,7 @@ static int open_session_file(struct upload_sink *k, struct upload_reply *reply, 
         return 0;
     }
     if (rc != 0) {
-        return err_set(e, rc, "another request still writes this file");
+        return err_set(e, rc, "another request is still writing this file");
     }
     /* From here on the row is ours alone. */
     rc = session_file_load(k->u->store, k->session.id, k->put.path, &old, e);
@@ -151,7 +151,9 @@ static int open_session_file(struct upload_sink *k, struct upload_reply *reply, 
     there = rc == 0;
     charge_begin(&k->charge, k->u, k->session.id, there ? old.bytes : 0);
     if (!there && !live_count(k->u, &k->writer)) {
-        upload_refuse(reply, 413, "this upload has as many files as one may have");
+        upload_refuse(
+            reply, 413,
+            "this upload already has the maximum number of files; commit it and start another");
         return 0;
     }
     if (k->put.first != 0) {
@@ -212,7 +214,8 @@ static int open_object(struct upload_sink *k, struct upload_reply *reply, struct
 
     if (most != UNKNOWN && k->length > most) {
         upload_refuse(reply, k->length == UNKNOWN ? 411 : 413,
-                      "at most %" PRIu64 " bytes, and say how many", most);
+                      "the body may have at most %" PRIu64 " bytes, and needs a Content-Length",
+                      most);
         return 0;
     }
 
@@ -283,12 +286,12 @@ int upload_sink_write(struct upload_sink *k, struct slice bytes, struct upload_r
         return upload_trouble(reply, k->ops->write(k->arg, bytes, reply, e), e);
     }
     if (bytes.n > k->file.total - offset_of(k)) {
-        upload_refuse(reply, 400, "more bytes than the %" PRIu64 " that were announced",
+        upload_refuse(reply, 400, "the body is longer than the announced %" PRIu64 " bytes",
                       k->file.total);
         return 0;
     }
     if (k->put.max_bytes != 0 && bytes.n > k->put.max_bytes - offset_of(k)) {
-        upload_refuse(reply, 413, "this file has at most %" PRIu64 " bytes", k->put.max_bytes);
+        upload_refuse(reply, 413, "this file may have at most %" PRIu64 " bytes", k->put.max_bytes);
         return 0;
     }
     if (k->put.kind == PUT_ASSEMBLE) {
@@ -317,7 +320,7 @@ static int finish_session_file(struct upload_sink *k, const struct digest *d,
         rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
-        upload_refuse(reply, 409, "this upload has ended meanwhile");
+        upload_refuse(reply, 409, "this upload has ended in the meantime");
         rc = 0;
     } else if (rc == 0) {
         k->writer.fresh = false;
@@ -379,7 +382,7 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
         rc = store_commit(k->u->store, &b, COMMIT_SYNC, e);
     }
     if (rc == E_CHANGED) {
-        upload_refuse(reply, 404, "this upload has ended meanwhile: ask for one anew");
+        upload_refuse(reply, 404, "this upload has ended in the meantime; start a new one");
         rc = 0;
     } else if (rc == 0) {
         upload_reply_file(reply, 200, k->put.path, &f);
@@ -402,7 +405,7 @@ static int discard(struct upload_sink *k, struct upload_reply *reply, struct err
     struct batch *b;
     int rc;
 
-    upload_refuse(reply, 422, "the bytes are not those of %s: send them again",
+    upload_refuse(reply, 422, "the bytes do not match %s; send them again",
                   k->put.kind == PUT_OBJECT ? "this digest" : "Repr-Digest");
     if (k->put.kind != PUT_UPLOAD_FILE || ingest_id(k->file.in) == 0) {
         return 0;
@@ -428,7 +431,7 @@ static int assemble(struct upload_sink *k, struct upload_reply *reply, struct er
     k->writer.loose = true;
     k->writer.yield = NULL;
     if (live_enter(k->u, &k->writer, &why) != 0) {
-        upload_refuse(reply, 503, "files of this upload are being put together: ask again");
+        upload_refuse(reply, 503, "files of this upload are being assembled; try again later");
         return 0;
     }
     rc = k->put.assembler->run(k->u, &k->put, &k->session, buf_slice(&k->list), reply, e);
@@ -464,7 +467,7 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
         return upload_trouble(reply, rc, e);
     }
     if (k->file.total != UNKNOWN && offset_of(k) != k->file.total) {
-        upload_refuse(reply, 400, "fewer bytes than were announced");
+        upload_refuse(reply, 400, "the body is shorter than announced");
         sink_free(&k);
         return 0;
     }

@@ -63,13 +63,13 @@ static int run_status(struct uploads *u, const struct put *p, struct upload_repl
         goto out;
     }
     if (p->take_over && live_disturb(u, s.id, p->path)) {
-        rc = err_set(e, E_BUSY, "another request still writes this file");
+        rc = err_set(e, E_BUSY, "another request is still writing this file");
         goto out;
     }
     if (p->path.n != 0) {
         rc = session_file_load(u->store, s.id, p->path, &f, e);
         if (rc == E_NOTFOUND) {
-            upload_refuse(out, 404, "this upload has no such file");
+            upload_refuse(out, 404, "this upload does not have that file");
             rc = 0;
         } else if (rc == 0) {
             upload_reply_file(out, 200, p->path, &f);
@@ -99,9 +99,10 @@ static int run_abort(struct uploads *u, const struct put *p, struct upload_reply
         goto out;
     }
     if (s.done.seq != 0) {
-        upload_refuse(out, 409, "this upload is committed: roll the tree back instead");
+        upload_refuse(out, 409, "this upload is already committed; roll the tree back instead");
     } else if (!live_begin_commit(u, s.id)) {
-        upload_refuse(out, 409, "a file of this upload is being written, or it is being committed");
+        upload_refuse(out, 409,
+                      "a file of this upload is being written, or the upload is being committed");
     } else {
         rc = session_drop(u, s.id, e);
         live_end_commit(u, s.id);
@@ -149,7 +150,7 @@ static int gather_file(void *arg, struct slice path, const struct session_file *
     bool there = false;
 
     if (!f->sealed) {
-        upload_refuse(g->out, 409, "not whole yet: " SLICE_FMT, SLICE_ARG(path));
+        upload_refuse(g->out, 409, "incomplete file: " SLICE_FMT, SLICE_ARG(path));
         return 1;
     }
     g->rc = blob_exists(g->store, &f->digest, &there, g->e);
@@ -157,7 +158,8 @@ static int gather_file(void *arg, struct slice path, const struct session_file *
         return 1;
     }
     if (!there) {
-        upload_refuse(g->out, 409, "send again, its bytes are gone: " SLICE_FMT, SLICE_ARG(path));
+        upload_refuse(g->out, 409, "the bytes of this file were deleted; send it again: " SLICE_FMT,
+                      SLICE_ARG(path));
         return 1;
     }
     ed = gather_add(g, path);
@@ -216,7 +218,8 @@ static int run_commit(struct uploads *u, const struct put *p, uint64_t now_unix_
     if (s.done.seq != 0) {
         upload_reply_tree(out, 201, &s.done); /* asked twice: the same answer */
     } else if (!live_begin_commit(u, s.id)) {
-        upload_refuse(out, 409, "a file of this upload is being written, or it is being committed");
+        upload_refuse(out, 409,
+                      "a file of this upload is being written, or the upload is being committed");
     } else {
         rc = commit_session(u, p, &s, now_unix_s, out, e);
         live_end_commit(u, s.id);
@@ -258,7 +261,8 @@ static int run_delete(struct uploads *u, const struct put *p, uint64_t now_unix_
         }
     }
     if (rc == E_NOTFOUND || (rc == 0 && g.count == 0)) {
-        upload_refuse(out, p->match != MATCH_NOTHING ? 412 : 404, "there is nothing to delete");
+        upload_refuse(out, p->match != MATCH_NOTHING ? 412 : 404,
+                      "no file matches; nothing was deleted");
         rc = 0;
     } else if (rc == 0) {
         pub.edits = g.edits;
@@ -327,7 +331,7 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_FORM:
         break;
     }
-    return err_set(e, E_INTERNAL, "this put has a body");
+    return err_set(e, E_INTERNAL, "internal error: this put needs a body");
 }
 
 struct put put_copy(const struct put *p, struct arena *a)

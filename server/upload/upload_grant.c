@@ -21,7 +21,7 @@ bool upload_grant_begin(struct store *s, const struct put *p, struct session *ou
 {
     *rc = session_load(s, p, out, e);
     if (*rc == E_NOTFOUND || (*rc == 0 && !out->upload_grant)) {
-        upload_refuse(reply, 404, "no such upload: ask for one anew, it may have ended");
+        upload_refuse(reply, 404, "no such upload, or it has ended; request a new one");
         *rc = 0;
         return false;
     }
@@ -349,7 +349,7 @@ static void share_failed(const struct digest *d, struct upload_reply *out)
 {
     jwrite_open(&out->body, NULL, '{');
     jwrite_hex(&out->body, "sha256", d->b, DIGEST_BYTES);
-    jwrite_str(&out->body, "error", "the repository that it is to come from has no such file");
+    jwrite_str(&out->body, "error", "the source repository does not have that file");
     jwrite_close(&out->body, '}');
 }
 
@@ -421,7 +421,7 @@ static int run_known(struct store *store, const struct put *p, struct upload_rep
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
     if (rc == 0 && out->status == 0 && !yes) {
-        upload_refuse(out, 404, "no such bytes were brought here");
+        upload_refuse(out, 404, "these bytes were not uploaded here");
     } else if (rc == 0 && out->status == 0) {
         out->status = 200;
     }

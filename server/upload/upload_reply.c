@@ -15,7 +15,7 @@ int upload_trouble(struct upload_reply *out, int rc, struct err *e)
     if (rc != E_NOSPACE) {
         return rc;
     }
-    upload_refuse(out, 507, "no space left on the mirror: %s", e != NULL ? e->text : "");
+    upload_refuse(out, 507, "no space left on this mirror: %s", e != NULL ? e->text : "");
     return 0;
 }
 
@@ -38,7 +38,7 @@ void upload_refuse(struct upload_reply *out, int status, const char *fmt, ...)
 
 void upload_refuse_gone(struct upload_reply *out)
 {
-    upload_refuse(out, 404, "no such upload: it was never begun here, or it has ended");
+    upload_refuse(out, 404, "no such upload: it never existed, or it has ended");
 }
 
 void upload_reply_tree(struct upload_reply *out, int status, const struct snap *sn)

@@ -128,9 +128,9 @@ def test_kinds_names_and_the_lost(hf, hub, demo):
     assert (mine["kind"], mine["files"], mine["bytes_here"], mine["revisions"]) == ("hosted", 1, 3, 2)
     rows = {r["revision"]: r["commit"] for r in hf.ctl_json("hf", "show", "models/me/m")}
     assert set(rows) == {"main", "v1", "v2"} and rows["main"] == rows["v2"] != rows["v1"]
-    for args, code, says in ((("org/none",), 66, "no client has asked"), (("models/me/none",), 66, "has no me/none"),
-                             (("hf", "org/set@v9"), 66, "nothing is known"), (("datasets/org/set@v9",), 66, "no revision \"v9\""),
-                             (("a/b/c/d",), 65, "names no repository"), (("none", "org/set"), 66, "is no repo")):
+    for args, code, says in ((("org/none",), 66, "no client has requested"), (("models/me/none",), 66, "has no me/none"),
+                             (("hf", "org/set@v9"), 66, "does not know"), (("datasets/org/set@v9",), 66, "no revision \"v9\""),
+                             (("a/b/c/d",), 65, "is not a repository"), (("none", "org/set"), 66, "is not a repo")):
         done = hf.ctl("hf", "show", *args, check=False)
         assert done.returncode == code and says in done.stderr, (args, done)
     assert hf.ctl("hf", "ls", "nope", check=False).returncode == 66
@@ -231,7 +231,7 @@ def test_prefetch_chooses(hf, hub, demo):
     hf.ctl("hf", "prefetch", f"datasets/org/set@{r.sha}", "--wait")
     assert set(states(hf, "datasets/org/set@main").values()) == {"whole"}
     none = hf.ctl("hf", "prefetch", "org/demo", "--include", "*.gguf", "--wait", check=False)
-    assert none.returncode == 66 and "none of its 4 files fits" in none.stderr
+    assert none.returncode == 66 and "none of the 4 files matches" in none.stderr
 
 
 def test_prefetch_says_what_is_wrong(mirrord, hub, demo, tmp_path):
@@ -239,9 +239,9 @@ def test_prefetch_says_what_is_wrong(mirrord, hub, demo, tmp_path):
     hub.repo("org/gated", gated=True, readers={"hf_in"}, files={"config.json": b"{}", "w.bin": Big(9000)})
     hub.repo("org/huge", files={"w.bin": Big(40 << 30, digest="5" * 64)})
     hf = mirrord(hub.config() + MODELS + 'storage { quota = "1g" reserve = "16m" }')
-    for args, code, says in ((("org/none",), 77, "private, or not there at all"), (("org/demo@v7",), 66, "Invalid rev id"),
+    for args, code, says in ((("org/none",), 77, "private, or does not exist"), (("org/demo@v7",), 66, "Invalid rev id"),
                              (("org/gated",), 77, "--token-file"), (("models/me/m",), 64, "is hosted"),
-                             (("org/huge",), 73, "raise storage"), (("a b",), 65, "names no repository")):
+                             (("org/huge",), 73, "raise storage"), (("a b",), 65, "is not a repository")):
         for wait in ((), ("--wait",)):
             done = hf.ctl("hf", "prefetch", *args, *wait, check=False)
             if not wait and done.returncode == 0:  # a Hub that is slow to say it: then the list of jobs does
@@ -260,7 +260,7 @@ def test_prefetch_says_what_is_wrong(mirrord, hub, demo, tmp_path):
     token.write_text("hf_out")
     hub.users["hf_out"] = "out"
     out = hf.ctl("hf", "prefetch", "org/gated", "--token-file", token, check=False)
-    assert out.returncode == 77 and "has no right" in out.stderr
+    assert out.returncode == 77 and "has no access" in out.stderr
     token.write_text("")
     assert hf.ctl("hf", "prefetch", "org/gated", "--token-file", token, check=False).returncode == 65
 

@@ -75,7 +75,7 @@ static void what_was_meant(void **state)
     static const struct {
         const char *repo, *text, *says;
     } row[] = {
-        {NULL, "org/name", "(hf, two), write one in front: hf/org/name"},
+        {NULL, "org/name", "(hf, two); put the name of one in front: hf/org/name"},
         {"gpt2", "main", "revision main of gpt2 is written gpt2@main"},
     };
     struct repo *repos[] = {&pypi, &hub, &second, &ours};

@@ -350,7 +350,7 @@ static void broken_off_when_whole(void **state)
     (void)state;
     come(&x);
     assert_int_equal(ingest_finish(x.file.in, 1500, &d, NULL), 0);
-    leave(&x, "why=\"its end could not be told from another's\"");
+    leave(&x, "why=\"the hash is already finalized, so its state cannot be saved\"");
 }
 
 static void broken_off_when_lost(void **state)

@@ -392,7 +392,7 @@ static void a_lost_stage(void **state)
     assert_int_equal(send(4), 200);
     assert_int_equal(system(line), 0); /* NOLINT: the same, just before the end */
     assert_int_equal(end(), 400);
-    assert_non_null(strstr(w.reply.body.p, "part 1 of 4 is not here: send it"));
+    assert_non_null(strstr(w.reply.body.p, "part 1 of 4 is missing; send it"));
     for (uint32_t n = 1; n <= 4; n++) {
         assert_int_equal(send(n), 200);
     }

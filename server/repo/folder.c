@@ -269,7 +269,8 @@ static int walk(struct listing *l, struct store *s, const struct digest *root, s
         after = buf_slice(&l->skip);
     } while (rc == 1);
     if (rc == E_TOOBIG) {
-        return err_set(e, E_TOOBIG, "a listing of more than %zu bytes: ask for a folder below",
+        return err_set(e, E_TOOBIG,
+                       "the listing is larger than %zu bytes; request a folder below this one",
                        l->out->max);
     }
     if (rc == 0 && l->count == 0 && l->folder.n != 0 &&
@@ -452,7 +453,7 @@ int folder_list_but(const struct repo *r, const struct plan *p, struct store *s,
     l.folder = with_slash(p->entry.path, &copy);
     rc = p->name.p == NULL ? list_trees(&l, s, r, p, e) : list_folder(&l, s, r, p, e);
     if (rc == 0 && body->rc != 0) {
-        rc = err_set(e, body->rc, "a listing of more than %zu bytes", body->max);
+        rc = err_set(e, body->rc, "the listing is larger than %zu bytes", body->max);
     }
     buf_free(&l.skip);
     buf_free(&l.group.name);

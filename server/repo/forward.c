@@ -15,43 +15,44 @@ static const struct {
     const char *name; /* with a '-' at the end: all that begin with it */
     const char *why;
 } refused[] = {
-    {"accept-encoding", "stored bytes are those of no coding, whatever a client takes"},
-    {"authorization", "one client's right would fetch for all"},
-    {"cookie", "one client's would fetch for all"},
-    {"cookie2", "one client's would fetch for all"},
-    {"proxy-", "it is between a client and this server"},
-    {"host", "the origin has its own"},
-    {"range", "parts are this server's own business"},
-    {"if-", "conditions are this server's own business"},
-    {"cache-control", "it is heard here"},
-    {"pragma", "it is heard here"},
-    {"content-", "requests have no body here"},
-    {"connection", "it is of one connection"},
-    {"keep-alive", "it is of one connection"},
-    {"te", "it is of one connection"},
-    {"trailer", "it is of one connection"},
-    {"transfer-encoding", "it is of one connection"},
-    {"upgrade", "it is of one connection"},
-    {"http2-settings", "it is of one connection"},
-    {"expect", "it is of one request"},
-    {"max-forwards", "it is of one request"},
-    {"via", "it says who asks, not what for"},
-    {"forwarded", "it says who asks, not what for"},
-    {"x-forwarded-", "it says who asks, not what for"},
-    {"x-real-ip", "it says who asks, not what for"},
-    {"x-client-ip", "it says who asks, not what for"},
-    {"true-client-ip", "it says who asks, not what for"},
-    {"x-host", "the origin has its own"},
-    {"x-original-", "some origins take it for the address"},
-    {"x-rewrite-url", "some origins take it for the address"},
-    {"x-http-method", "some origins take it for the method"},
-    {"x-http-method-override", "some origins take it for the method"},
-    {"x-method-override", "some origins take it for the method"},
-    {"x-amz-", "one client's right would fetch for all"},
-    {"x-goog-", "one client's right would fetch for all"},
-    {"x-jfrog-art-api", "one client's right would fetch for all"},
-    {"x-request-id", "each request has another"},
-    {"date", "each request has another"},
+    {"accept-encoding",
+     "the cache stores bodies without a content coding, whatever a client accepts"},
+    {"authorization", "the response to one client's credentials would be served to all"},
+    {"cookie", "the response to one client's cookies would be served to all"},
+    {"cookie2", "the response to one client's cookies would be served to all"},
+    {"proxy-", "it applies between a client and this server only"},
+    {"host", "this server sets it for the origin"},
+    {"range", "this server makes the ranges itself"},
+    {"if-", "this server evaluates the conditions itself"},
+    {"cache-control", "this server handles it itself"},
+    {"pragma", "this server handles it itself"},
+    {"content-", "requests to this server have no body"},
+    {"connection", "it applies to one connection"},
+    {"keep-alive", "it applies to one connection"},
+    {"te", "it applies to one connection"},
+    {"trailer", "it applies to one connection"},
+    {"transfer-encoding", "it applies to one connection"},
+    {"upgrade", "it applies to one connection"},
+    {"http2-settings", "it applies to one connection"},
+    {"expect", "it applies to one request"},
+    {"max-forwards", "it applies to one request"},
+    {"via", "it names the client, not the resource"},
+    {"forwarded", "it names the client, not the resource"},
+    {"x-forwarded-", "it names the client, not the resource"},
+    {"x-real-ip", "it names the client, not the resource"},
+    {"x-client-ip", "it names the client, not the resource"},
+    {"true-client-ip", "it names the client, not the resource"},
+    {"x-host", "this server sets it for the origin"},
+    {"x-original-", "some origins use it as the address"},
+    {"x-rewrite-url", "some origins use it as the address"},
+    {"x-http-method", "some origins use it as the method"},
+    {"x-http-method-override", "some origins use it as the method"},
+    {"x-method-override", "some origins use it as the method"},
+    {"x-amz-", "the response to one client's credentials would be served to all"},
+    {"x-goog-", "the response to one client's credentials would be served to all"},
+    {"x-jfrog-art-api", "the response to one client's credentials would be served to all"},
+    {"x-request-id", "it differs in each request"},
+    {"date", "it differs in each request"},
 };
 
 /* By one of its words: there are more names for somebody's own than anybody could list. */
@@ -90,7 +91,7 @@ const char *forward_refuses(const char *name)
     struct slice n = slice_str(name);
 
     if (!is_token(name) || n.n > NAME_BYTES) {
-        return "that is no field's name";
+        return "that is not a valid field name";
     }
     for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
         struct slice r = slice_str(refused[i].name);
@@ -99,7 +100,7 @@ const char *forward_refuses(const char *name)
             return refused[i].why;
         }
     }
-    return is_secret(n) ? "one client's right would fetch for all" : NULL;
+    return is_secret(n) ? "the response to one client's credentials would be served to all" : NULL;
 }
 
 /* --- of one request --------------------------------------------------------------------------- */

@@ -87,7 +87,7 @@ const char *origin_field_refuses(const char *name)
     struct slice n = slice_str(name);
 
     if (n.n >= sizeof small || !is_name(slice_first(n, n.n - is_prefix(n)))) {
-        return "that is no field's name, nor the beginning of names and '*'";
+        return "that is not a valid field name, nor the beginning of one followed by '*'";
     }
     lower(small, name);
     for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
@@ -105,10 +105,10 @@ const char *origin_field_no_target(const char *name)
     struct slice n = slice_str(name);
 
     if (n.n >= sizeof small || !is_name(n)) {
-        return "that is no field's name";
+        return "that is not a valid field name";
     }
     lower(small, name);
     return n.n >= sizeof ending && slice_ends(slice_str(small), slice_str(ending))
                ? NULL
-               : "the names of such fields end in -Cache-Control";
+               : "the name of such a field must end in -Cache-Control";
 }

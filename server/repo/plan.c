@@ -23,7 +23,7 @@ int plan_path(struct slice raw, struct arena *a, struct slice *out, struct err *
 
     buf_byte(&whole, '/');
     buf_adds(&whole, raw);
-    rc = whole.rc != 0 ? err_set(e, E_TOOBIG, "path of %zu bytes", raw.n)
+    rc = whole.rc != 0 ? err_set(e, E_TOOBIG, "the path has %zu bytes, which is too long", raw.n)
                        : path_canonical(buf_slice(&whole), &clean, e);
     buf_free(&whole);
     *out = rc == 0 ? slice_from(settle(&clean, a), 1) : SLICE_NONE;
@@ -103,7 +103,7 @@ void plan_reply(struct plan *p, int status, struct slice text)
 
 void plan_redirect(struct plan *p, struct slice location)
 {
-    plan_reply(p, 301, SLICE("moved: see the Location field\n"));
+    plan_reply(p, 301, SLICE("moved; see the Location field\n"));
     p->location = location;
 }
 
@@ -176,7 +176,7 @@ bool plan_enter(const struct http_req *req, struct slice raw, struct arena *a, s
     *rc = plan_path(raw, a, out, e);
     if (*rc == 0 && req->method != METHOD_GET && req->method != METHOD_HEAD) {
         plan_method(p, SLICE("GET, HEAD"),
-                    SLICE("this repo is a mirror: its paths take GET and HEAD\n"));
+                    SLICE("this repo is a mirror; its paths accept GET and HEAD only\n"));
         return false;
     }
     return *rc == 0;
@@ -289,9 +289,9 @@ const struct snap *plan_synced(const struct results *f, struct slice version, st
     if (head->rc != 0 && version.n != 0) {
         plan_reply(p, 404, SLICE("no such snapshot of this repo\n"));
     } else if (head->rc != 0) {
-        plan_reply(p, 503,
-                   SLICE("this repo is being mirrored for the first time; nothing is "
-                         "published yet\n"));
+        plan_reply(
+            p, 503,
+            SLICE("the first synchronization of this repo is not finished; try again later\n"));
     }
     return head->rc == 0 ? &head->snap : NULL;
 }
@@ -426,7 +426,7 @@ bool plan_form_fits(const struct result *body, struct arena *a, struct slice *wh
     if (body->rc == 0 && form_within(body->bytes, FORM_FIELDS_MAX)) {
         return true;
     }
-    *why = arena_fmt(a, "a list of paths of more than %d fields or %d MiB: ask in parts",
+    *why = arena_fmt(a, "the list of paths has more than %d fields or %d MiB; split the request",
                      FORM_FIELDS_MAX, BODY_BYTES >> 20);
     return false;
 }

@@ -52,8 +52,8 @@ static int check_name(const struct repo_conf *conf, struct err *e)
 
     if (!name_valid(conf->name)) {
         return err_set(e, E_CONFIG,
-                       "%s: repo \"%s\": a name has 1 to %d letters, digits, '.', '_', '-', and "
-                       "begins with a letter or digit",
+                       "%s: repo \"%s\": the name must have 1 to %d letters, digits, '.', '_' and "
+                       "'-', and begin with a letter or digit",
                        conf->source, conf->name, NAME_MAX_BYTES);
     }
     snprintf(path, sizeof path, "/%s", conf->name);
@@ -180,8 +180,9 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
     r->max_object_bytes = conf->max_object_bytes;
     open_names(r, conf);
     if (r->ops == NULL) {
-        rc = err_set(e, E_CONFIG, "%s: repo \"%s\": no protocol \"%s\"; there are %s", conf->source,
-                     conf->name, conf->protocol != NULL ? conf->protocol : "", protocols + 2);
+        rc = err_set(e, E_CONFIG, "%s: repo \"%s\": unknown protocol \"%s\"; use one of %s",
+                     conf->source, conf->name, conf->protocol != NULL ? conf->protocol : "",
+                     protocols + 2);
         goto out;
     }
     rc = fill(r, conf, e);

@@ -116,16 +116,18 @@ static int compile(const struct rule_conf *conf, struct compiled *c, struct err 
     c->rule.ruled = (conf->neg_ttl_s >= 0 ? RULED_NEG_TTL : 0U) | (swr_s >= 0 ? RULED_SWR : 0U) |
                     (conf->sie_s >= 0 ? RULED_SIE : 0U) | (conf->floor_s >= 0 ? RULED_FLOOR : 0U);
     if (rule_class_parse(conf->class, &c->rule.class) != 0) {
-        return err_set(e, E_CONFIG, "rule '%s': class \"%s\" is not immutable, mutable or deny",
+        return err_set(e, E_CONFIG,
+                       "rule '%s': class \"%s\" is invalid; use immutable, mutable or deny",
                        conf->pattern, conf->class);
     }
     if (rule_digest_parse(conf->digest_from, &c->rule.digest_from) != 0) {
-        return err_set(e, E_CONFIG, "rule '%s': digest_from \"%s\" is not none, path or header",
+        return err_set(e, E_CONFIG,
+                       "rule '%s': digest_from \"%s\" is invalid; use none, path or header",
                        conf->pattern, conf->digest_from);
     }
     if (parse_status_map(conf->status_map, c) != 0) {
         return err_set(e, E_CONFIG,
-                       "rule '%s': status_map \"%s\" is not of the form \"403:404 410:404\"",
+                       "rule '%s': status_map \"%s\" is invalid; write it as \"403:404 410:404\"",
                        conf->pattern, conf->status_map);
     }
     /* Paths are bytes: no UTF; \C and (*UTF) in a pattern are refused with it. */
@@ -134,8 +136,8 @@ static int compile(const struct rule_conf *conf, struct compiled *c, struct err 
                             &at, NULL);
     if (c->code == NULL) {
         pcre2_get_error_message(code, text, sizeof text);
-        return err_set(e, E_CONFIG, "rule '%s': %s at byte %zu", conf->pattern, (char *)text,
-                       (size_t)at);
+        return err_set(e, E_CONFIG, "rule '%s': %s at byte %zu of the pattern", conf->pattern,
+                       (char *)text, (size_t)at);
     }
     /* Where JIT is missing or declines, the interpreter gives the same answers. */
     (void)pcre2_jit_compile(c->code, PCRE2_JIT_COMPLETE);

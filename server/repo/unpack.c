@@ -195,7 +195,7 @@ static enum step step(struct unpack *u, struct slice *in, size_t *made)
 static int give(struct unpack *u, struct slice bytes, struct err *e)
 {
     if (bytes.n > u->max_bytes - u->bytes) {
-        return err_set(e, E_TOOBIG, "an index unpacks to more than %llu bytes",
+        return err_set(e, E_TOOBIG, "the unpacked index is larger than %llu bytes",
                        (unsigned long long)u->max_bytes);
     }
     u->bytes += bytes.n;
@@ -222,7 +222,7 @@ int unpack_feed(struct unpack *u, struct slice bytes, struct err *e)
             }
             s = step(u, &bytes, &made);
             if (s == STEP_BROKEN || (s == STEP_MORE && made == 0 && left != 0 && bytes.n == left)) {
-                return err_set(e, E_INVALID, "an index is not packed as its name says");
+                return err_set(e, E_INVALID, "the index is not compressed as its name says");
             }
             u->whole = s == STEP_END;
             rc = give(u, slice_of(u->out, made), e);
@@ -233,7 +233,7 @@ int unpack_feed(struct unpack *u, struct slice bytes, struct err *e)
 
 int unpack_finish(struct unpack *u, struct err *e)
 {
-    return u->whole ? 0 : err_set(e, E_INVALID, "an index is cut");
+    return u->whole ? 0 : err_set(e, E_INVALID, "the index is truncated");
 }
 
 void unpack_close(struct unpack **up)

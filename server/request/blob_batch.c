@@ -142,14 +142,14 @@ static void refuse_crowd(struct exchange *x)
     reply_add(r, SLICE("retry-after"), SLICE("1"));
     reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
     exchange_reply(x, r,
-                   body_of_bytes(SLICE("busy with other sheaves; come again, or ask file by file "
-                                       "at /-/blob/<sha256>\n")));
+                   body_of_bytes(SLICE("too many batches at the same time; try again later, or "
+                                       "request file by file at /-/blob/<sha256>\n")));
 }
 
 static void refuse_asked(struct exchange *x, int status)
 {
     refuse(x, status,
-           "not what this path takes: 1 to %d SHA-256, 32 bytes each, one behind the other; see "
+           "invalid body: it must be 1 to %d SHA-256 digests of 32 bytes, one after the other; see "
            "docs/protocols/sync.md\n",
            BLOB_BATCH_COUNT_MAX);
 }
@@ -191,9 +191,10 @@ void blob_batch_answer(struct serve_loop *d, struct exchange *x, struct request_
     const struct http_req *req = exchange_req(x);
 
     if (req->method != METHOD_POST) {
-        refuse_method(x, SLICE("POST"), SLICE("this path takes POST; docs/protocols/sync.md\n"));
+        refuse_method(x, SLICE("POST"),
+                      SLICE("this path accepts POST only; see docs/protocols/sync.md\n"));
     } else if (d->set->count == 0) {
-        refuse(x, 404, "no repo here, so no files\n");
+        refuse(x, 404, "no repos are configured here, so there are no files\n");
     } else {
         struct request *c = request_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
         if (c != NULL) {

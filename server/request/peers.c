@@ -103,7 +103,8 @@ static void refuse_crowd(struct exchange *x, uint64_t again_s, const char *why)
     r->status = 503;
     reply_addf(r, a, "retry-after", "%" PRIu64, again_s);
     reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
-    exchange_reply(x, r, body_of_bytes(arena_fmt(a, "%s; get the file from here alone\n", why)));
+    exchange_reply(x, r,
+                   body_of_bytes(arena_fmt(a, "%s; fetch the file from this mirror only\n", why)));
 }
 
 static void refuse_announcement(struct request *c, int rc, const char *why)
@@ -116,7 +117,7 @@ static void refuse_announcement(struct request *c, int rc, const char *why)
         refuse_crowd(c->x, max_u64(c->set->conf->peers.again_s, 1), why);
         return;
     case E_NOTFOUND:
-        refuse(c->x, 404, "not found: no such digest here, or no right to it\n");
+        refuse(c->x, 404, "not found: the digest is not here, or you have no access to it\n");
         return;
     default:
         refuse(c->x, 500, "%s: %s\n", err_plain(rc), why);
@@ -156,7 +157,7 @@ static void on_body(struct request *c, int rc, struct slice body)
     struct announcing *a;
 
     if (rc != 0) {
-        refuse(c->x, 413, "too long: an announcement has at most %d KiB\n",
+        refuse(c->x, 413, "too large: an announcement has at most %d KiB\n",
                ANNOUNCEMENT_BYTES >> 10);
         return;
     }
@@ -180,11 +181,13 @@ void peers_answer(struct serve_loop *d, struct exchange *x, struct request_log *
 
     if (d->set->count == 0 || !peers_on(d->deps->peers)) {
         refuse(x, 404,
-               "not found: nodes share nothing through this mirror, it has no peers section\n");
+               "not found: sharing between nodes is disabled, because this mirror has no peers "
+               "section\n");
     } else if (!digest_parse(hex, &digest)) {
         refuse(x, 404, "not a SHA-256 in hex\n");
     } else if (req->method != METHOD_POST) {
-        refuse_method(x, SLICE("POST"), SLICE("this path takes POST; docs/protocols/peers.md\n"));
+        refuse_method(x, SLICE("POST"),
+                      SLICE("this path accepts POST only; see docs/protocols/peers.md\n"));
     } else {
         struct request *c = request_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
         if (c != NULL) {

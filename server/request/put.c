@@ -174,7 +174,7 @@ static void answer(struct upload_flow *f)
     if (f->rc == E_BUSY) {
         /* Clients that bring parts try again after 503, not after 409. */
         upload_refuse(u, f->put.kind == PUT_PART || f->put.kind == PUT_PARTS_END ? 503 : 409,
-                      "another request writes this file and does not end");
+                      "another request is still writing this file; try again later");
         reply_add(r, SLICE("retry-after"), SLICE("1"));
     } else if (f->rc != 0) {
         log_error("serve.put_failed", "repo=%s why=\"%s\"", c->repo->name, f->why.text);
@@ -303,7 +303,7 @@ static bool take_in(struct upload_flow *f)
     } else if (c->x == NULL) {
         return false;
     } else if (f->yielded) {
-        upload_refuse(&f->reply, 409, "a later request has taken this file over");
+        upload_refuse(&f->reply, 409, "a later request has taken over this file");
         return false;
     } else if (f->next == FLOW_OPEN) {
         f->next = FLOW_WRITE;

@@ -102,10 +102,8 @@ void refuse_busy(struct exchange *x, const char *why)
 
 void refuse_memory(struct exchange *x)
 {
-    refuse_busy(
-        x,
-        "requests hold all the memory that they may, and yours hold most of it: send fewer at once, "
-        "and this one again\n");
+    refuse_busy(x, "requests use all the memory they may, and yours use most of it; send fewer at "
+                   "the same time, and repeat this one\n");
 }
 
 void refuse_method(struct exchange *x, struct slice allow, struct slice text)
@@ -185,14 +183,12 @@ bool refuse_cross_site(struct exchange *x, const struct http_req *req, const cha
         return false;
     }
     from = http_req_field(req, "origin");
-    refuse(
-        x, 403,
-        SLICE_FMT
-        " refused: a web page of another site (" SLICE_FMT
-        ") sent it with the login that your browser keeps for this server, and only pages of this "
-        "server may do that; programs send `Authorization: Bearer`\n",
-        SLICE_ARG(req->method_text),
-        SLICE_ARG(from.n != 0 ? from : SLICE("it does not say which")));
+    refuse(x, 403,
+           SLICE_FMT
+           " refused: a web page of another site (" SLICE_FMT
+           ") sent it with the login that your browser stores for this server, and only pages of "
+           "this server may do that; programs must send `Authorization: Bearer`\n",
+           SLICE_ARG(req->method_text), SLICE_ARG(from.n != 0 ? from : SLICE("unknown site")));
     return true;
 }
 
@@ -200,9 +196,9 @@ bool refuse_cross_site(struct exchange *x, const struct http_req *req, const cha
 
 void refuse_login(struct exchange *x)
 {
-    static const char text[] =
-        "You are logged out: your browser has dropped the token that it kept for this server.\n"
-        "If it asks for a name and a password, cancel. To log in again, open a page that needs a token.\n";
+    static const char text[] = "You are logged out: your browser has dropped the token that it "
+                               "stored for this server.\nIf it asks for a name and a password, "
+                               "cancel. To log in again, open a page that requires a token.\n";
     struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
 
     r->status = 401;
@@ -233,7 +229,7 @@ void refuse_rate_limited(struct exchange *x, const struct gate_decision *g)
                g->limit, g->remaining, g->reset_s);
     reply_words(x, r,
                 arena_fmt(a,
-                          "too many requests: %" PRIu64
-                          " at once are the limit; try again in %" PRIu32 " s\n",
+                          "too many requests: the limit is %" PRIu64
+                          " at the same time; try again in %" PRIu32 " s\n",
                           g->limit, g->retry_after_s));
 }

@@ -216,7 +216,7 @@ static struct slice words_of(struct request *c, const struct answer *a, struct s
 {
     return a->why.code == E_NETWORK || a->why.code == E_TIMEOUT
                ? arena_fmt(&c->arena,
-                           "the origin of repo %s failed: %s; this file is not in this mirror yet",
+                           "the origin of repo %s failed: %s; this file is not on this mirror yet",
                            c->repo->name, a->why.text)
                : why;
 }
@@ -228,8 +228,8 @@ void reply_status(struct request *c, const struct answer *a)
     struct slice why =
         a->why.code != 0
             ? arena_copy(ar, slice_str(a->why.text))
-            : arena_fmt(ar, "%d %s: that is what the origin of repo %s says for this path",
-                        a->status, http_reason(a->status), c->repo->name);
+            : arena_fmt(ar, "%d %s: the origin of repo %s sent this status for the path", a->status,
+                        http_reason(a->status), c->repo->name);
 
     if (a->text.p != NULL && c->repo->ops->failed == NULL) {
         reply_words(c, a);

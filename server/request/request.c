@@ -225,7 +225,7 @@ static void deferred_start_look(void *arg)
     }
     deferred_start_cancel(&c->deferred_start);
     if (rc != 0 && !again(c)) {
-        err_set(&why, rc, "the origin's bytes did not come");
+        err_set(&why, rc, "the origin did not send the bytes");
         reply_trouble(c, rc, &why);
     }
 }
@@ -411,7 +411,7 @@ static void on_document(void *arg, struct document *d, int rc)
     if (rc == 0) {
         c->on_document(c, d);
     } else if (!again(c)) {
-        err_set(&why, rc, "the origin's document did not arrive whole");
+        err_set(&why, rc, "the origin's document did not arrive completely");
         reply_trouble(c, rc, &why);
     }
 }

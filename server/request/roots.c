@@ -116,7 +116,7 @@ static int walk_down(struct roots_step *rs, struct store *s, struct err *e)
     }
     for (size_t i = 0; rc == 0 && i < rs->depth; i++) {
         if (at.level == 0 || rs->way[i] >= at.count) {
-            rc = err_set(e, E_NOTFOUND, "no such way in the tree");
+            rc = err_set(e, E_NOTFOUND, "no such node in the tree");
             break;
         }
         id = at.child[rs->way[i]].id;
@@ -127,7 +127,7 @@ static int walk_down(struct roots_step *rs, struct store *s, struct err *e)
         }
     }
     if (rc == 0 && !digest_eq(&id, &rs->id)) {
-        rc = err_set(e, E_NOTFOUND, "another node is there");
+        rc = err_set(e, E_NOTFOUND, "another node is at that place");
     }
     if (rc == 0 && rs->packed) {
         sync_node_pack(node_encoding(&at), &rs->bytes);
@@ -174,8 +174,9 @@ static void roots_done(struct step *s)
     if (s->rc != 0) {
         refuse(c->x, s->rc == E_INVALID ? 404 : status_of_error(s->rc, STATUS_REQUEST), "%s: %s\n",
                err_plain(s->rc),
-               rs->is_head ? "no such tree, or nothing is published in it yet"
-                           : "that snapshot is not kept here, or the node is not where you say");
+               rs->is_head
+                   ? "no such tree, or nothing is published in it yet"
+                   : "that snapshot is not on this mirror, or the node is at another place");
         return;
     }
     h = cached_response_new(c->set, c->repo, SLICE(""), SLICE(""));
@@ -234,8 +235,8 @@ void roots_answer(struct serve_loop *d, struct exchange *x, struct request_log *
     if (r == NULL || !shows_trees(r, rs->tree)) {
         free(rs);
         refuse(x, 404,
-               "no such tree: a synced repo is named alone, of a hosted one also the tree; see "
-               "docs/protocols/sync.md\n");
+               "no such tree: for a synced repo give its name only, for a hosted one also the "
+               "tree; see docs/protocols/sync.md\n");
         return;
     }
     v->repo = r;

@@ -56,7 +56,7 @@ static void on_request(void *arg, struct exchange *x)
         exchange_forwarded(x, &behind.peer, behind.tls, behind.host);
     }
     if (exchange_is_spare(x) && (v->frontend->vital == NULL || !v->frontend->vital(req))) {
-        refuse_busy(x, "all connections that this server takes are in use; come again\n");
+        refuse_busy(x, "all connections that this server accepts are in use; try again later\n");
         return;
     }
     to = v->frontend->route(d, x);
@@ -230,7 +230,7 @@ bool request_allowed(struct request *c)
         forbid(c, 401,
                arena_fmt(
                    &c->arena,
-                   "%s needs a token: ask this mirror's operator for one with scope " SLICE_FMT
+                   "%s requires a token; ask this mirror's operator for one with scope " SLICE_FMT
                    " (`mirrorctl token create`)",
                    publish ? "publishing" : "this repo", SLICE_ARG(scope_wanted(c, right, lacks))));
     } else {
@@ -248,7 +248,7 @@ static void refuse_reading(struct request *c)
 
     r->status = 405;
     reply_add(r, SLICE("allow"), SLICE("GET, HEAD"));
-    reply_failure(c, r, SLICE("this path takes GET and HEAD"));
+    reply_failure(c, r, SLICE("this path accepts GET and HEAD only"));
 }
 
 /* What is there to be read takes no other. */
@@ -325,8 +325,8 @@ static void changed(struct request *c)
     if (!request_changed(c)) {
         reply_trouble(c,
                       err_set(&why, E_CHANGED,
-                              "the origin does not give the bytes that it lists: the file changes "
-                              "at this moment, or its answer does not say which bytes it has"),
+                              "the origin does not send the bytes that it lists: the file is "
+                              "changing now, or its response does not say which bytes it has"),
                       &why);
     }
 }

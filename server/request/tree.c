@@ -44,7 +44,7 @@ static void blob_done(struct step *s)
                   SLICE_ARG(c->path), s->why.text);
         /* Never 404: its tree names it, and a damaged blob has lost its row. That must not look
          * like "never was". */
-        refuse(c->x, 500, "%s: the file's bytes are damaged or missing here; publish it again\n",
+        refuse(c->x, 500, "%s: the bytes of this file are damaged or missing; publish it again\n",
                s->rc == E_NOTFOUND ? err_plain(E_CORRUPT) : err_plain(s->rc));
         return;
     }
@@ -118,7 +118,7 @@ static void send_to_page(struct request *c)
     reply_add(r, SLICE("content-type"), SLICE("text/plain; charset=utf-8"));
     reply_add(r, SLICE("cache-control"), c->plan.cache_control);
     reply_add(r, SLICE("vary"), SLICE("accept"));
-    exchange_reply(c->x, r, body_of_bytes(SLICE("a folder: see the Location field\n")));
+    exchange_reply(c->x, r, body_of_bytes(SLICE("this is a folder; see the Location field\n")));
 }
 
 static void on_listed(struct request *c, struct rendering *r, int rc, const struct err *why)

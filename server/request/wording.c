@@ -21,7 +21,7 @@ static int make(void *arg, struct buf *out, struct rendering *about, struct err 
 
     about->content_type = SLICE_NONE; /* the plan has it */
     if (rc == 0 && out->rc != 0) {
-        rc = err_set(e, E_TOOBIG, "this listing is too large");
+        rc = err_set(e, E_TOOBIG, "the listing is too large");
     }
     return rc;
 }

@@ -76,7 +76,7 @@ def test_what_reads_and_what_writes(mirrord, hub, tmp_path, xet):
     assert all("S3CRET" not in s for s in out["secret"]) and "NotFoundError" in out["secret"][0]
     assert out["mine"] == "S3CRET"
     for text in (*out["writes"], *(out["batch"][:1] if xet else [])):  # the client asks for hf_xet before it sends a batch
-        assert "this repo is a mirror of a Hub and takes no" in text, text
+        assert "this repo is a mirror of a Hub and does not accept" in text, text
     assert ("403" if xet else "hf_xet") in out["batch"][1], "hf_xet tells the status alone"
     assert hub.cdn_bytes[SUMS["d/b.bin"]] == 300000, "once across the wire, whichever way it was read"
     assert not hub.leaks

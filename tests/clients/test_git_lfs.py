@@ -170,7 +170,7 @@ def test_a_hub(mirrord, hub, client, tmp_path, closed):
     w.forget()
     w.git("lfs", "fetch", "origin", "old")
     assert w.objects() == {sha256_of(old): read(old)}
-    assert "takes no uploads" in w.git("lfs", "push", "--all", "origin", fails=True)
+    assert "does not accept uploads" in w.git("lfs", "push", "--all", "origin", fails=True)
     if closed:
         bob = Work(tmp_path / "bob", url, ("bob", "hf_bob"))
         bob.point({"a.bin": FILES["a.bin"]})

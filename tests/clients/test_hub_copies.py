@@ -106,7 +106,7 @@ def test_a_whole_repository(mirrord, tmp_path):
     assert (out["dev"], out["copy"], out["source"]) == ("two", "three", "two")
     assert "409" in out["twice"] and out["ok"].endswith("/me/copy")
     assert "Not Found" in out["none"] and "403" in out["other"]
-    assert "runs none" in out["hardware"] and "nothing is private here" in out["private"]
+    assert "does not run them" in out["hardware"] and "private repositories are not possible here" in out["private"]
     assert m.ctl("verify").returncode == 0
 
 

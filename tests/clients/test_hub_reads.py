@@ -74,7 +74,7 @@ def test_what_is_about_a_repository(mirrord, hub_of_all, tmp_path):
     assert out["gated"].startswith("GatedRepoError") and out["bob"].startswith("GatedRepoError")
     assert out["private"].startswith("RepositoryNotFoundError") and out["mine"] == ["a secret"]
     for text in out["writes"]:
-        assert "this repo is a mirror of a Hub and takes no" in text, text
+        assert "this repo is a mirror of a Hub and does not accept" in text, text
     assert not hub_of_all.leaks
     asked = len(hub_of_all.calls)
     assert w.m.get("/hf/api/models/org/demo/likers").status == 200 and len(hub_of_all.calls) == asked

@@ -312,7 +312,7 @@ def test_who_asks_in_vain_reads_whose_origin_failed_and_why(mirrord, tmp_path):
             got = m.get(f"/{repo}/file")
             said = got.body.decode()
             assert got.status == 502 and f"the origin of repo {repo} failed: {why}" in said, (repo, got)
-            assert said.rstrip().endswith("; this file is not in this mirror yet") and "secret" not in said, said
+            assert said.rstrip().endswith("; this file is not on this mirror yet") and "secret" not in said, said
 
 
 def test_a_proxy_that_does_not_answer_is_named(mirrord):

@@ -450,7 +450,7 @@ def test_the_hub_is_down(hf, hub, demo):
         asked = hf.upstream_requests()
         got = hf.get(path)
         assert got.status in (502, 503, 504), path
-        assert "not in this mirror" in got["x-error-message"] and "Hub" in got["x-error-message"]
+        assert "not on this mirror" in got["x-error-message"] and "Hub" in got["x-error-message"]
         # At once: three tries for each thing that it needs, and what is looked up behind earlier answers, not ten times as many.
         assert hf.upstream_requests() - asked < 15, path
     hub.up()

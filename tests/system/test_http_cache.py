@@ -113,7 +113,7 @@ def test_a_field_for_caches_such_as_this_one(mirrord, origin, wire):
 
 
 @pytest.mark.parametrize("names, why", [('"Cache-Control"', "end in -Cache-Control"), ('"X-Accel-Expires"', "end in -Cache-Control"),
-                                        ('"CDN Cache-Control"', "no field's name"), (", ".join(f'"A{i}-Cache-Control"' for i in range(9)), "the limit is 8")])
+                                        ('"CDN Cache-Control"', "not a valid field name"), (", ".join(f'"A{i}-Cache-Control"' for i in range(9)), "the limit is 8")])
 def test_targets_that_are_none(names, why, tmp_path):
     conf = tmp_path / "conf"
     conf.write_text(f'state_dir = "{tmp_path}"\nlisten "127.0.0.1:1" {{ }}\n'

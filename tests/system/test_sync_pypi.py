@@ -210,8 +210,8 @@ def bad_zip(what, data):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("what, words", [("no zip", "has no end"), ("twice", "more than once"), ("bomb", "more than 4 MiB"),
-                                         ("offset", "not in front of its end")])
+@pytest.mark.parametrize("what, words", [("no zip", "end record is missing"), ("twice", "more than once"), ("bomb", "larger than 4 MiB"),
+                                         ("offset", "not directly before its end")])
 def test_a_wheel_that_lies(start, index, what, words):
     name = index.wheel("bad", "1.0", ["dep-a"], sidecar=False)
     index.projects["bad"][name]["data"] = bad_zip(what, index.projects["bad"][name]["data"])

@@ -115,7 +115,7 @@ static int reading_base(struct slice url, struct slice base_url, struct buf *out
         buf_clear(out);
     }
     buf_free(&folder);
-    return rc == 0 ? 0 : err_set(e, E_INVALID, "its base_url leads nowhere");
+    return rc == 0 ? 0 : err_set(e, E_INVALID, "the base_url in repodata cannot be resolved");
 }
 
 static int on_base(void *arg, struct slice url, struct err *e)
@@ -132,9 +132,10 @@ static int on_base(void *arg, struct slice url, struct err *e)
     t.place.packages = buf_slice(&r->base);
     reported_encode(&t, &r->row);
     rc = put(r, REPORTED_REPODATA, SLICE(""), e);
-    return rc != 0 || r->elsewhere
-               ? rc
-               : err_set(e, E_CHANGED, "its packages lie elsewhere: it is to be rewritten");
+    return rc != 0 || r->elsewhere ? rc
+                                   : err_set(e, E_CHANGED,
+                                             "the packages are not in this channel's folder, so "
+                                             "its index must be rewritten");
 }
 
 /* --- struct lookup_reader --- */
@@ -233,7 +234,9 @@ static int finish_repodata(void *state, struct lookup_rows *rows, struct err *e)
     if (rc == 0 && r->elsewhere && !r->said) {
         reported_key(&r->key, r->repo, r->folder, REPORTED_REPODATA, SLICE(""));
         batch_del(rows->batch, TABLE_ORIGIN, buf_slice(&r->key));
-        return err_set(e, E_CHANGED, "its packages are beside it by now");
+        return err_set(
+            e, E_CHANGED,
+            "the packages are in the channel's folder again, so its index must be read again");
     }
     return rc;
 }
@@ -245,7 +248,7 @@ static int to_shard(void *arg, struct slice bytes, struct err *e)
     struct reading *r = arg;
 
     buf_adds(&r->shard, bytes);
-    return r->shard.rc == 0 ? 0 : err_set(e, E_TOOBIG, "a shard unpacks to too much");
+    return r->shard.rc == 0 ? 0 : err_set(e, E_TOOBIG, "a shard is too large when unpacked");
 }
 
 static void *open_shard(const struct lookup *w, struct slice url, uint64_t modified_unix_s,
@@ -375,8 +378,8 @@ static bool lies_at(const struct repo *r, struct slice base, struct slice index,
     if (origin_admits(r->origin, p->lookup.url, index, &why) != 0) {
         plan_reply(p, 403,
                    arena_fmt(a,
-                             "the index says that it lies elsewhere: %s. Name the host in hosts "
-                             "= {...} of this repo, if it is right\n",
+                             "the package is on another host, according to the index: %s. If that "
+                             "is correct, add the host to hosts = {...} of this repo\n",
                              why.text));
         return false;
     }
@@ -403,8 +406,8 @@ static void plan_elsewhere(const struct conda_path *cp, struct slice path, struc
 {
     if (!is_rewritten(cp->name)) {
         plan_reply(p, 404,
-                   SLICE("this channel's packages lie elsewhere, and its index is rewritten to "
-                         "lead here: ask for it as .json or .json.zst\n"));
+                   SLICE("the packages of this channel are elsewhere, so its index is rewritten; "
+                         "request it as .json or .json.zst\n"));
         return;
     }
     /* Not the object that goes out as it is: no client's path has a query. */
@@ -532,13 +535,13 @@ static int conda_plan(const struct repo *r, const struct http_req *req, struct s
         return rc;
     }
     if (plan_rule(r, clean, arena)->class == RULE_DENY) {
-        plan_reply(out, 403, SLICE("a rule of this repo denies the path\n"));
+        plan_reply(out, 403, SLICE("a rule of this repo denies this path\n"));
     } else if (r->synced) {
         synced_plan(r, req, clean, results, arena, out);
     } else if (conda_path_of(clean).kind == CONDA_JLAP) {
         plan_reply(out, 404,
-                   SLICE("this mirror gives no patches of repodata: ask for "
-                         "repodata.json.zst or repodata.json\n"));
+                   SLICE("this mirror has no patches of repodata; request repodata.json.zst or "
+                         "repodata.json\n"));
     } else {
         plan_path_of(r, clean, results, arena, out);
     }
@@ -553,7 +556,7 @@ static int pack_zstd(struct slice plain, struct buf *out, struct err *e)
     char *to = buf_room(out, room);
 
     if (to == NULL) {
-        return err_set(e, E_TOOBIG, "a rewritten index of more than %zu bytes", out->max);
+        return err_set(e, E_TOOBIG, "the rewritten index is larger than %zu bytes", out->max);
     }
     n = ZSTD_compress(to, room, plain.p, plain.n, PACK_LEVEL);
     CHECK(!ZSTD_isError(n)); /* there is room, and memory */
@@ -566,7 +569,8 @@ static int to_buf(void *arg, struct slice bytes, struct err *e)
     struct buf *b = arg;
 
     buf_adds(b, bytes);
-    return b->rc == 0 ? 0 : err_set(e, E_TOOBIG, "an index unpacks to more than %zu bytes", b->max);
+    return b->rc == 0 ? 0
+                      : err_set(e, E_TOOBIG, "the unpacked index is larger than %zu bytes", b->max);
 }
 
 static int to_strip(void *arg, struct slice bytes, struct err *e)
@@ -631,7 +635,8 @@ static int note_places(const struct repo *r, struct slice key, struct slice url,
     buf_free(&shards);
     buf_free(&row_key);
     buf_free(&row);
-    return rc == 0 ? 0 : err_set(e, E_INVALID, "a list of shards whose places lead nowhere");
+    return rc == 0 ? 0
+                   : err_set(e, E_INVALID, "a base URL in the list of shards cannot be resolved");
 }
 
 static int rewrite_shards(const struct repo *r, struct slice key, struct slice doc,

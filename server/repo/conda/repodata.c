@@ -58,7 +58,7 @@ static int end_file(struct repodata *r)
         r->name.rc = 0;
         return r->ev.lenient
                    ? 1
-                   : stop(r, err_set(r->e, E_INVALID, "repodata names a file that cannot be"));
+                   : stop(r, err_set(r->e, E_INVALID, "repodata has an invalid file name"));
     }
     if (r->file.sum.kind == SUM_NONE) {
         r->file.sum = r->md5;
@@ -73,7 +73,8 @@ static int on_open(void *arg)
 
     token(r);
     if (++r->depth > DEPTH_MAX) {
-        return stop(r, err_set(r->e, E_TOOBIG, "repodata nests deeper than %d", DEPTH_MAX));
+        return stop(r,
+                    err_set(r->e, E_TOOBIG, "repodata is nested deeper than %d levels", DEPTH_MAX));
     }
     if (r->depth == DEPTH_PACKAGE && r->packages) {
         begin_file(r);
@@ -86,7 +87,8 @@ static int on_open_array(void *arg)
     struct repodata *r = arg;
 
     if (r->packages && r->depth < DEPTH_PACKAGE) {
-        return stop(r, err_set(r->e, E_INVALID, "repodata has a list for its packages"));
+        return stop(
+            r, err_set(r->e, E_INVALID, "repodata has a list in place of the map of packages"));
     }
     return on_open(arg);
 }
@@ -140,7 +142,7 @@ static int on_key(void *arg, const unsigned char *p, size_t n)
 static int plain(struct repodata *r)
 {
     if (r->packages && r->depth <= 2) {
-        return stop(r, err_set(r->e, E_INVALID, "repodata has something else for a package"));
+        return stop(r, err_set(r->e, E_INVALID, "repodata has an entry that is not a package"));
     }
     return token(r);
 }
@@ -159,8 +161,8 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
         }
         return good ? token(r)
                     : stop(r, err_set(r->e, E_UNSUPPORTED,
-                                      "its packages lie elsewhere (info.base_url), where no "
-                                      "mirror of this tree can have them"));
+                                      "its packages are at another place (info.base_url), where a "
+                                      "mirror of this tree cannot get them"));
     }
     if (r->depth == DEPTH_PACKAGE && r->field == FIELD_SHA256) {
         good = sum_parse(SLICE("sha256"), s, &r->file.sum);
@@ -171,8 +173,7 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
         *(r->field == FIELD_MD5 ? &r->md5 : &r->file.sum) = (struct sum){0};
         return plain(r);
     }
-    return good ? plain(r)
-                : stop(r, err_set(r->e, E_INVALID, "repodata has a digest that is none"));
+    return good ? plain(r) : stop(r, err_set(r->e, E_INVALID, "repodata has an invalid digest"));
 }
 
 static int on_number(void *arg, const char *p, size_t n)
@@ -185,7 +186,7 @@ static int on_number(void *arg, const char *p, size_t n)
         if (r->ev.lenient) {
             return plain(r);
         }
-        return stop(r, err_set(r->e, E_INVALID, "repodata has a size that is none"));
+        return stop(r, err_set(r->e, E_INVALID, "repodata has an invalid size"));
     }
     return plain(r);
 }
@@ -229,7 +230,7 @@ static int verdict(struct repodata *r, yajl_status status, struct err *e)
     if (r->rc != 0) {
         return r->rc;
     }
-    return status == yajl_status_ok ? 0 : err_set(e, E_INVALID, "repodata is no JSON");
+    return status == yajl_status_ok ? 0 : err_set(e, E_INVALID, "repodata is not valid JSON");
 }
 
 int repodata_feed(struct repodata *r, struct slice bytes, struct err *e)
@@ -243,7 +244,7 @@ int repodata_feed(struct repodata *r, struct slice bytes, struct err *e)
         r->fed += piece.n;
         rc = verdict(r, yajl_parse(r->y, (const unsigned char *)piece.p, piece.n), e);
         if (rc == 0 && r->fed - r->heard > SILENCE_BYTES) {
-            rc = err_set(e, E_TOOBIG, "repodata has a word of more than %d bytes", SILENCE_BYTES);
+            rc = err_set(e, E_TOOBIG, "repodata has a value longer than %d bytes", SILENCE_BYTES);
         }
     }
     return rc;
@@ -255,7 +256,7 @@ int repodata_finish(struct repodata *r, struct err *e)
 
     r->e = e;
     rc = verdict(r, yajl_complete_parse(r->y), e);
-    return rc != 0 || r->any ? rc : err_set(e, E_INVALID, "repodata without packages");
+    return rc != 0 || r->any ? rc : err_set(e, E_INVALID, "repodata has no packages");
 }
 
 void repodata_close(struct repodata **rp)

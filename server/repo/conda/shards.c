@@ -22,7 +22,11 @@ static int map(struct slice *rest, uint64_t *pairs, struct err *e)
     int rc = mp_next(rest, &it, e);
 
     *pairs = it.u;
-    return rc != 0 ? rc : it.kind == MP_MAP ? 0 : err_set(e, E_INVALID, "no map where one must be");
+    return rc != 0 ? rc
+           : it.kind == MP_MAP
+               ? 0
+               : err_set(e, E_INVALID,
+                         "the list of shards has a value of another type in place of a map");
 }
 
 static int key(struct slice *rest, struct slice *out, struct err *e)
@@ -31,12 +35,15 @@ static int key(struct slice *rest, struct slice *out, struct err *e)
     int rc = mp_next(rest, &it, e);
 
     *out = it.bytes;
-    return rc != 0 ? rc : it.kind == MP_STR ? 0 : err_set(e, E_INVALID, "a key that is no text");
+    return rc != 0 ? rc
+           : it.kind == MP_STR
+               ? 0
+               : err_set(e, E_INVALID, "the list of shards has a key that is not a string");
 }
 
 static int only(struct slice rest, struct err *e)
 {
-    return rest.n == 0 ? 0 : err_set(e, E_INVALID, "msgpack with more behind it");
+    return rest.n == 0 ? 0 : err_set(e, E_INVALID, "the list of shards is followed by more data");
 }
 
 /* --- a shard --- */
@@ -138,13 +145,13 @@ static int info(struct slice *rest, struct shards_places *was, struct said *said
             continue;
         }
         if (*count == SAID_MAX) {
-            return err_set(e, E_INVALID, "a list of shards that names its place again and again");
+            return err_set(e, E_INVALID, "the list of shards has too many base URLs");
         }
         said[*count].item = slice_first(value, value.n - rest->n);
         said[(*count)++].ours = packages ? "./" : "./shards/";
         rc = mp_next(&value, &it, e);
         if (rc == 0 && it.kind != MP_STR && it.kind != MP_NIL) {
-            rc = err_set(e, E_INVALID, "a list of shards whose place is no text");
+            rc = err_set(e, E_INVALID, "the list of shards has a base URL that is not a string");
         }
         *(packages ? &was->packages : &was->shards) = it.kind == MP_STR ? it.bytes : SLICE_NONE;
     }
@@ -170,7 +177,7 @@ int shards_rewrite(struct slice doc, struct shards_places *was, struct buf *out,
     }
     rc = rc != 0 ? rc : only(rest, e);
     if (rc != 0 || !any) {
-        return rc != 0 ? rc : err_set(e, E_INVALID, "a list of shards without shards");
+        return rc != 0 ? rc : err_set(e, E_INVALID, "the list of shards has no shards");
     }
     rest = doc;
     for (size_t i = 0; i < count; i++) {
@@ -179,6 +186,7 @@ int shards_rewrite(struct slice doc, struct shards_places *was, struct buf *out,
         rest = slice_from(rest, (size_t)(said[i].item.p - rest.p) + said[i].item.n);
     }
     buf_adds(out, rest);
-    return out->rc == 0 ? 0
-                        : err_set(e, E_TOOBIG, "a list of shards of more than %zu bytes", out->max);
+    return out->rc == 0
+               ? 0
+               : err_set(e, E_TOOBIG, "the list of shards is larger than %zu bytes", out->max);
 }

@@ -151,9 +151,9 @@ struct strip *strip_open(struct buf *out)
 static int verdict(struct strip *s, yajl_status status, struct err *e)
 {
     if (s->out->rc != 0 || s->depth > DEPTH_MAX) {
-        return err_set(e, E_TOOBIG, "repodata is too large to be rewritten, or too deep");
+        return err_set(e, E_TOOBIG, "repodata is too large or too deep to be rewritten");
     }
-    return status == yajl_status_ok ? 0 : err_set(e, E_INVALID, "repodata is no JSON");
+    return status == yajl_status_ok ? 0 : err_set(e, E_INVALID, "repodata is not valid JSON");
 }
 
 int strip_feed(struct strip *s, struct slice bytes, struct err *e)

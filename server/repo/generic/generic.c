@@ -37,7 +37,7 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
     }
     rule = plan_rule(r, clean, arena);
     if (rule->class == RULE_DENY) {
-        plan_reply(out, 403, SLICE("a rule of this repo denies the path\n"));
+        plan_reply(out, 403, SLICE("a rule of this repo denies this path\n"));
         return 0;
     }
     if (r->synced) {
@@ -46,8 +46,8 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
     }
     if (origin_bucket(r->origin) != NULL && !is_object(clean, req->query)) {
         plan_reply(out, req->query.p != NULL ? 403 : 404,
-                   SLICE("this repo is a bucket: ask for an object by its key, with no query but "
-                         "versionId\n"));
+                   SLICE("this repo is a bucket; request an object by its key, with no query "
+                         "except versionId\n"));
         return 0;
     }
     plan_lookup(r, rule, clean, arena, out);
@@ -61,7 +61,8 @@ static int generic_plan(const struct repo *r, const struct http_req *req, struct
     out->lookup.varies = origin_bucket(r->origin) == NULL && out->lookup.class == LOOKUP_MUTABLE;
     if ((r->forwards != 0 || out->lookup.varies) && !forward_read(r, req, &out->lookup)) {
         plan_reply(out, 431,
-                   SLICE("the fields that this repo forwards have more than 2048 bytes\n"));
+                   SLICE("the request fields that this repo forwards are longer than 2048 bytes; "
+                         "shorten them\n"));
     }
     return 0;
 }

@@ -97,7 +97,7 @@ bool access_lookup(struct hf_ask *k, struct slice key, struct slice rule_path, s
     *w = p.lookup;
     if (rule->class == RULE_DENY) {
         say_error(k, 403, SLICE_NONE,
-                  SLICE("a rule of this mirror denies the path; ask whoever runs it"));
+                  SLICE("a rule of this mirror denies this path; ask the operator of the mirror"));
         return false;
     }
     w->url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin), SLICE_ARG(key));
@@ -399,7 +399,8 @@ bool access_learn(struct hf_ask *k, const struct result *f)
         return false;
     }
     if (!info_read(f->bytes, &info)) {
-        say_error(k, 502, SLICE_NONE, SLICE("the Hub's word on this repository is not understood"));
+        say_error(k, 502, SLICE_NONE,
+                  SLICE("the Hub's response about this repository cannot be parsed"));
         return false;
     }
     k->info = f;
@@ -435,9 +436,9 @@ static const struct result *word(struct hf_ask *k, bool branch)
         return look(k, branch, true);
     }
     if (f->rc == 0 && k->openness == HUB_HIDDEN) {
-        say_error(
-            k, 504, SLICE_NONE,
-            SLICE("the Hub has closed this repository, and cannot be asked now who may read it"));
+        say_error(k, 504, SLICE_NONE,
+                  SLICE("the Hub has restricted this repository, and cannot be reached now to "
+                        "check your access; try again later"));
         return NULL;
     }
     return f;
@@ -533,14 +534,13 @@ bool access_manifest(struct hf_ask *k, struct manifest *m)
         return false;
     }
     if (f->spoken_unix_s < k->since_unix_s) {
-        say_error(
-            k, 504, SLICE_NONE,
-            SLICE("the listing that is kept here is another repository's of that name, and the "
-                  "Hub cannot be asked"));
+        say_error(k, 504, SLICE_NONE,
+                  SLICE("the listing on this mirror is of an earlier repository with this name, "
+                        "and the Hub cannot be reached; try again later"));
         return false;
     }
     if (!manifest_open(f->bytes, m)) {
-        say_error(k, 502, SLICE_NONE, SLICE("the Hub's listing of this commit is not understood"));
+        say_error(k, 502, SLICE_NONE, SLICE("the Hub's listing of this commit cannot be parsed"));
         return false;
     }
     return true;
@@ -602,7 +602,7 @@ static const struct result *try_file(struct hf_ask *k)
     if (!manifest_smallest(&m, &e)) {
         say_error(k, k->token.p != NULL ? 403 : 401, SLICE("GatedRepo"),
                   SLICE("the Hub does not say who may read this repository: it has no auth-check, "
-                        "and the repository no file but its card to try a right on"));
+                        "and the repository has no file except its card to check access with"));
         return NULL;
     }
     return ask_right(k, "rights/file/", key_resolve(k->at.prefix, k->id, k->commit, e.path, k->a),

@@ -32,7 +32,7 @@
 enum { PATHS_MAX = 4096, ANSWER_BYTES = 8 << 20 };
 
 #define NO_CHUNKS                                                                                  \
-    "bucket; this mirror has its Xet store switched off: read buckets with HfFileSystem "          \
+    "bucket; the Xet store of this mirror is disabled: read buckets with HfFileSystem "            \
     "(hf://buckets/...), not with download_bucket_files, sync_bucket or `hf buckets`"
 
 #define EVERYWHERE "-"        /* a hint: there is none */
@@ -170,7 +170,7 @@ static bool learn_open(struct hf_ask *k)
     if (f != NULL && f->rc == 0 && !service && k->reader.n == 0 && is_private(f->bytes)) {
         if (k->token.p == NULL) {
             say_error(k, 401, SLICE("RepoNotFound"),
-                      SLICE("the Hub shows this bucket only to those who have a right to it"));
+                      SLICE("the Hub shows this bucket only to users who have access to it"));
             return false;
         }
         k->reader = k->caller; /* that everybody is shown it says nothing of its files */
@@ -308,8 +308,7 @@ static void say_files(struct hf_ask *k, const struct answered *found)
     }
     buf_byte(&out, ']');
     if (out.rc != 0) {
-        say_error(k, 413, SLICE_NONE,
-                  SLICE("that is too much for one answer: ask for fewer paths"));
+        say_error(k, 413, SLICE_NONE, SLICE("the request is too large; request fewer paths"));
     } else {
         say_json(k, arena_copy(k->a, buf_slice(&out)));
         say_how(k);
@@ -395,7 +394,8 @@ static void plan_paths(struct hf_ask *k)
     }
     o = body->rc == 0 ? jread_parse(body->bytes, JSON_REJECT_DUPLICATES, 2 * PATHS_MAX) : NULL;
     if (!are_paths(json_object_get(o, "paths"))) {
-        say_error(k, 400, SLICE_NONE, SLICE("the body is {\"paths\": [...]}, of at most 4096"));
+        say_error(k, 400, SLICE_NONE,
+                  SLICE("invalid body: it must be {\"paths\": [...]}, with at most 4096 paths"));
     } else {
         paths_of(k, json_object_get(o, "paths"));
     }
@@ -520,7 +520,7 @@ static bool find_hash(struct hf_ask *k, const struct digest *d, struct catalog_f
         say_result(k, f);
     } else {
         say_error(k, 404, SLICE("EntryNotFound"),
-                  SLICE("no file of this bucket has that content now: list it again"));
+                  SLICE("no file of this bucket has that content now; list the bucket again"));
     }
     return here;
 }
@@ -731,7 +731,7 @@ static void answer_data(struct hf_ask *k, const struct digest *d)
         return;
     }
     if (key == XET_KEY_NONE || !slice_u64(slice_cut(&f.path, '/'), &f.size_bytes)) {
-        say_error(k, 403, SLICE_NONE, SLICE("this address is not complete: ask for a new one"));
+        say_error(k, 403, SLICE_NONE, SLICE("this address is incomplete; request a new one"));
         return;
     }
     if (!learn_open(k)) {
@@ -739,7 +739,7 @@ static void answer_data(struct hf_ask *k, const struct digest *d)
     }
     if (k->results->changes == RESULTS_CHANGES) {
         say_error(k, 404, SLICE("EntryNotFound"),
-                  SLICE("the Hub does not give the bytes of that hash: list the bucket again"));
+                  SLICE("the Hub does not have the bytes of that hash; list the bucket again"));
         return;
     }
     if (k->results->changes != 0) { /* another content is at that path by now */
@@ -765,7 +765,8 @@ static void plan_store(struct hf_ask *k)
     } else if (ask == XET_ASK_DATA && has_chunks(k)) {
         answer_data(k, &d);
     } else {
-        say_error(k, 404, SLICE_NONE, SLICE("this Xet store has reconstructions (v1) and data"));
+        say_error(k, 404, SLICE_NONE,
+                  SLICE("no such path in this Xet store; it has reconstructions (v1) and data"));
     }
 }
 

@@ -44,7 +44,7 @@ void chunks_token(struct hf_ask *k)
 
     if (k->r->xet_from_bytes == UINT64_MAX) {
         say_error(k, 404, SLICE_NONE,
-                  SLICE("this mirror gives files over HTTP, its Xet store is switched off"));
+                  SLICE("the Xet store of this mirror is disabled; fetch files over HTTP"));
     } else if (access_commit(k) && access_manifest(k, &m) && access_try(k)) {
         at = place_of(k);
         xet_token(&at, http_req_field(k->req, "authorization"), clock_unix_s(), k->a, k->p);
@@ -58,7 +58,7 @@ enum xet_key chunks_use_key(struct hf_ask *k, const struct xet_place *at, const 
 
     key = xet_key_open(k->r, at, d, k->req->query, clock_unix_s(), k->a, &credential);
     if (key == XET_KEY_BAD) {
-        say_error(k, 403, SLICE_NONE, SLICE("this address is no longer good: ask for a new one"));
+        say_error(k, 403, SLICE_NONE, SLICE("this address is no longer valid; request a new one"));
     } else if (key == XET_KEY_GOOD) {
         k->p->right = RIGHT_KNOWN;
         access_as(k, credential);
@@ -101,7 +101,8 @@ void chunks_answer(struct hf_ask *k)
     struct manifest m;
 
     if (ask == XET_ASK_NONE || !hf_is_commit(k->at.rev)) {
-        say_error(k, 404, SLICE_NONE, SLICE("this Xet store has reconstructions (v1) and data"));
+        say_error(k, 404, SLICE_NONE,
+                  SLICE("no such path in this Xet store; it has reconstructions (v1) and data"));
         return;
     }
     at.commit = k->at.rev;

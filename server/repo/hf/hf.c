@@ -221,8 +221,8 @@ static void about_plan(struct hf_ask *k)
 
     if (page.p == NULL) {
         say_error(k, 404, SLICE_NONE,
-                  SLICE("this mirror passes on no such page; metadata of safetensors files can be "
-                        "read from the files, by get_safetensors_metadata()"));
+                  SLICE("this mirror does not have that page; read the metadata of safetensors "
+                        "files from the files, with get_safetensors_metadata()"));
         return;
     }
     if (access_seen(k, page)) {
@@ -263,8 +263,9 @@ static int hf_open(struct repo *r, const struct repo_conf *conf, struct err *e)
     if (conf->credentials != NULL) {
         bool service = strcmp(conf->credentials, "service") == 0;
         if (!service && ours) {
-            return err_set(e, E_CONFIG,
-                           "credentials = caller leaves no use for authorization: remove one");
+            return err_set(
+                e, E_CONFIG,
+                "authorization has no effect with credentials = caller; remove one of them");
         }
         ours = service;
     }
@@ -312,10 +313,10 @@ static int word_tree(const struct repo *r, const struct plan *p, struct buf *out
                  : E_PROTOCOL;
 
     if (rc == E_PROTOCOL) {
-        return err_set(e, rc, "the Hub's listing of this commit is not understood");
+        return err_set(e, rc, "the Hub's listing of this commit cannot be parsed");
     }
     if (rc == E_NOTFOUND) {
-        return err_set(e, rc, "this commit has no such folder");
+        return err_set(e, rc, "this commit does not have that folder");
     }
     return rc == 0 ? 0 : err_set(e, rc, "this listing is too large");
 }
@@ -417,7 +418,8 @@ static void plan_paths(struct hf_ask *k)
     }
     buf_byte(&out, ']');
     if (out.rc != 0) {
-        say_error(k, 507, SLICE_NONE, SLICE("what is known of these paths is too large"));
+        say_error(k, 507, SLICE_NONE,
+                  SLICE("the response for these paths is too large; request fewer"));
     } else {
         say_json(k, arena_copy(k->a, buf_slice(&out)));
     }
@@ -588,11 +590,11 @@ void hf_refuse_write(struct hf_ask *k)
                    slice_eqs(verb, "xet-write-token") || slice_eqs(verb, "batch");
 
     say_error(k, 403, SLICE_NONE,
-              uploads ? SLICE("this repo is a mirror of a Hub and takes no uploads; ask whoever "
-                              "runs it for a hosted one")
-                      : SLICE("this repo is a mirror of a Hub and takes no changes to "
-                              "repositories, discussions and settings: make them at the Hub "
-                              "itself"));
+              uploads
+                  ? SLICE("this repo is a mirror of a Hub and does not accept uploads; ask the "
+                          "operator for a hosted repo")
+                  : SLICE("this repo is a mirror of a Hub and does not accept changes to "
+                          "repositories, discussions and settings; make them at the Hub itself"));
 }
 
 static void plan_auth_check(struct hf_ask *k)
@@ -679,7 +681,7 @@ static void plan_route(struct hf_ask *k, struct slice path)
         hf_refuse_write(k);
         return;
     case HF_NONE:
-        say_error(k, 404, SLICE_NONE, SLICE("this mirror has no such path"));
+        say_error(k, 404, SLICE_NONE, SLICE("this mirror does not have that path"));
         return;
     }
 }
@@ -722,7 +724,7 @@ static int hf_plan(const struct repo *r, const struct http_req *req, struct slic
                                   : arena_fmt(arena, "%s/api", r->name);
     if (!takes_method(&k)) {
         if (req->method == METHOD_GET || req->method == METHOD_HEAD) {
-            say_error(&k, 405, SLICE_NONE, SLICE("this path takes POST"));
+            say_error(&k, 405, SLICE_NONE, SLICE("this path accepts POST only"));
         } else {
             k.at.verb = SLICE("");
             hf_refuse_write(&k);
@@ -764,7 +766,7 @@ static int hf_paged_fetch(const struct repo *r, const struct paged_fetch_part *p
     struct slice what = part->dependency->key;
 
     if (part->doc.n > PAGE_BYTES && !slice_eqs(what, HF_MAKE_PROBE)) {
-        return err_set(e, E_TOOBIG, "the Hub's answer has %zu bytes", part->doc.n);
+        return err_set(e, E_TOOBIG, "the Hub's response is too large: %zu bytes", part->doc.n);
     }
     if (slice_eqs(what, HF_MAKE_TREE)) {
         return manifest_add(part->doc, part->url, part->first, part->last, out, e);

@@ -40,7 +40,7 @@ static json_t *parse(struct slice doc, struct err *e)
     json_t *v = jread_parse(doc, JSON_ALLOW_NUL, jread_values_of(doc.n));
 
     if (v == NULL) {
-        err_set(e, E_PROTOCOL, "the Hub's answer is not JSON, or nothing but punctuation");
+        err_set(e, E_PROTOCOL, "the Hub's response is not valid JSON, or has too many values");
     }
     return v;
 }
@@ -94,7 +94,8 @@ int info_make(struct slice doc, struct buf *out, struct err *e)
     number = jread_text(v, "_id");
     number.n = number.n <= NUMBER_MAX ? number.n : 0;
     if (!hf_is_id(id) || id.n > ID_MAX || !hf_is_commit(sha)) {
-        rc = err_set(e, E_PROTOCOL, "the Hub's word on a repository has no id or no commit");
+        rc = err_set(e, E_PROTOCOL,
+                     "the Hub's response about a repository has no valid id or commit");
     } else {
         buf_byte(out, (uint8_t)((says_yes(v, "private") ? PRIVATE : 0) |
                                 (says_yes(v, "gated") ? GATED : 0)));
@@ -138,7 +139,7 @@ int info_about(struct slice doc, struct buf *out, struct err *e)
         dump(v, out);
         rc = out->rc;
     } else if (v != NULL) {
-        err_set(e, rc, "the Hub's answer is not about a repository");
+        err_set(e, rc, "the Hub's response is not about a repository");
     }
     json_decref(v);
     return rc;
@@ -154,9 +155,9 @@ int right_read(struct slice doc, struct err *e)
     yes = doc.n == 0 || (json_is_object(v) && !says_yes(v, "error"));
     json_decref(v);
     return yes ? 0
-               : err_set(e, E_PROTOCOL,
-                         "something else in place of the Hub's word on a right, "
-                         "maybe a login form");
+               : err_set(
+                     e, E_PROTOCOL,
+                     "the Hub's response to an access check is unexpected, possibly a login form");
 }
 
 bool info_read(struct slice bytes, struct repo_info *out)
@@ -231,7 +232,7 @@ static int join(json_t *v, bool first, struct buf *out, struct err *e)
         /* "[1,2]" and "[3]": the bracket between the two becomes a comma. */
         if (!json_is_array(v) || at < 2 || out->p[at - 1] != ']') {
             json_decref(v);
-            return err_set(e, E_PROTOCOL, "the Hub's answer is a list whose next part is none");
+            return err_set(e, E_PROTOCOL, "a page of the Hub's listing is not a list");
         }
         if (json_array_size(v) == 0) {
             out->n = at;

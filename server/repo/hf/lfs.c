@@ -84,7 +84,7 @@ static void say_missing(struct hf_ask *k, struct buf *out)
     jwrite_text(out, "message",
                 arena_fmt(k->a,
                           "no file of " SLICE_FMT " at " SLICE_FMT
-                          " is that object: check out the revision that has it, and fetch again",
+                          " is that object; check out the revision that has it, and fetch again",
                           SLICE_ARG(k->at.id), SLICE_ARG(k->commit)));
     jwrite_close(out, '}');
 }
@@ -161,7 +161,7 @@ static void download(struct hf_ask *k, const json_t *o)
     jwrite_close(&out, '}');
     if (!good || out.rc != 0) {
         say_error(k, 422, SLICE_NONE,
-                  SLICE("objects: a list of {oid: sha256, size}, of at most 256"));
+                  SLICE("invalid body: objects must be a list of at most 256 {oid: sha256, size}"));
     } else {
         say_json(k, arena_copy(k->a, buf_slice(&out)));
     }
@@ -178,7 +178,8 @@ void lfs_plan(struct hf_ask *k)
     }
     o = body->rc == 0 ? jread_parse(body->bytes, JSON_REJECT_DUPLICATES, VALUES_MAX) : NULL;
     if (!json_is_object(o)) {
-        say_error(k, 422, SLICE_NONE, SLICE("a batch is a JSON object of at most 1 MiB"));
+        say_error(k, 422, SLICE_NONE,
+                  SLICE("invalid body: a batch must be a JSON object of at most 1 MiB"));
     } else if (slice_eqs(jread_text(o, "operation"), "download")) {
         download(k, o);
     } else {

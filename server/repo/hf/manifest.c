@@ -94,7 +94,7 @@ static int add_entry(const json_t *v, struct buf *out, struct err *e)
     }
     if ((r.flags == 0 && !jread_u64(v, "size", &r.size_bytes)) ||
         !git_oid_parse(jread_text(v, "oid"), &r.oid) || !read_lfs(v, &r)) {
-        return err_set(e, E_PROTOCOL, "the Hub's listing tells too little of \"%.100s\"", path.p);
+        return err_set(e, E_PROTOCOL, "the Hub's listing lacks fields of \"%.100s\"", path.p);
     }
     write_entry(v, path, &r, &json);
     r.path_n = (uint32_t)path.n;

@@ -78,11 +78,11 @@ static int decode(struct slice raw, size_t max, const char *what, struct arena *
     int rc = 0;
 
     if (!url_decode(raw, &b) || b.rc != 0) {
-        rc = err_set(e, E_INVALID, "the %s is badly escaped or too long", what);
+        rc = err_set(e, E_INVALID, "the %s has an invalid escape or is too long", what);
     } else {
         *out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
         if (!hf_is_path(*out)) {
-            rc = err_set(e, E_INVALID, "no %s can be so", what);
+            rc = err_set(e, E_INVALID, "the %s is invalid", what);
         }
     }
     buf_free(&b);
@@ -92,7 +92,7 @@ static int decode(struct slice raw, size_t max, const char *what, struct arena *
 static int take_rev(struct slice raw, struct arena *a, struct hf_path *out, struct err *e)
 {
     if (raw.n == 0) {
-        return err_set(e, E_INVALID, "a revision is missing");
+        return err_set(e, E_INVALID, "the revision is missing");
     }
     return decode(raw, REV_MAX, "revision", a, &out->rev, e);
 }
@@ -252,7 +252,7 @@ static int parse_file(struct slice id, struct slice tail, struct arena *a, struc
     out->id = id;
     rc = rc != 0 ? rc : take_path(tail, a, out, e);
     if (rc == 0 && out->path.n == 0) {
-        rc = err_set(e, E_INVALID, "the path of a file is missing");
+        rc = err_set(e, E_INVALID, "the path of the file is missing");
     }
     return rc;
 }
@@ -362,7 +362,7 @@ static bool parse_bucket_file(struct slice rest, struct arena *a, struct hf_path
     is_bucket(out, HF_BUCKET, id, SLICE("resolve"));
     *rc = take_path(rest, a, out, e);
     if (*rc == 0 && out->path.n == 0) {
-        *rc = err_set(e, E_INVALID, "the path of a file is missing");
+        *rc = err_set(e, E_INVALID, "the path of the file is missing");
     }
     return true;
 }

@@ -40,15 +40,14 @@ void say_result(struct hf_ask *k, const struct result *f)
             code = SLICE("RepoNotFound");
         }
         say_error(k, f->status == 410 ? 404 : f->status, code,
-                  f->message.n != 0
-                      ? f->message
-                      : SLICE("the Hub has no such repository or revision, or shows it "
-                              "only to those who have a right to it"));
+                  f->message.n != 0 ? f->message
+                                    : SLICE("the Hub does not have this repository or revision, or "
+                                            "shows it only to users who have access to it"));
         return;
     }
-    why = arena_fmt(
-        k->a, "not in this mirror yet, and the Hub behind repo %s cannot be asked: " SLICE_FMT,
-        k->r->name, SLICE_ARG(f->message));
+    why = arena_fmt(k->a,
+                    "not on this mirror yet, and the Hub of repo %s cannot be reached: " SLICE_FMT,
+                    k->r->name, SLICE_ARG(f->message));
     /* 504 lets clients fall back to what they have; 503 with a time makes them wait for it. */
     say_error(k,
               f->rc == E_BUSY      ? 503
@@ -70,7 +69,7 @@ static void say_stale(struct hf_ask *k)
         plan_field(k->p, SLICE("warning"), SLICE("110 mirrord \"the Hub cannot be reached\""));
         plan_field(k->p, SLICE("x-hf-warning"),
                    arena_fmt(k->a,
-                             "mirror; the Hub cannot be reached: %s is as it was when last seen",
+                             "mirror; the Hub cannot be reached: %s is in its last known state",
                              k->at.rev.p != NULL ? "this revision" : "this repository"));
     }
 }
@@ -111,7 +110,7 @@ void say_failed(const struct repo *r, const struct plan *p, int status, struct s
         why = arena_fmt(
             a,
             SLICE_FMT
-            " is not in this mirror yet, and the Hub behind repo %s did not give it: " SLICE_FMT,
+            " is not on this mirror yet, and the Hub of repo %s did not send it: " SLICE_FMT,
             SLICE_ARG(from), r->name, SLICE_ARG(why));
     }
     reply_add(reply, SLICE("x-error-message"), plan_line(why, a));

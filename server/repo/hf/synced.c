@@ -100,11 +100,13 @@ static bool say_absent(struct hf_ask *k, const struct snap *live, struct slice r
     if (other == NULL && !slice_eqs(rev, "main")) {
         return false;
     }
-    say_error(k, 404, known ? SLICE("RevisionNotFound") : SLICE("RepoNotFound"),
-              known ? SLICE("this mirror does not keep that revision; it keeps those that its "
-                            "settings list")
-                    : SLICE("this mirror keeps the repositories that its settings list, and this "
-                            "is none of them"));
+    say_error(
+        k, 404, known ? SLICE("RevisionNotFound") : SLICE("RepoNotFound"),
+        known
+            ? SLICE(
+                  "this mirror does not keep that revision; its settings list those that it keeps")
+            : SLICE("this mirror does not keep that repository; its settings list those that it "
+                    "keeps"));
     return false;
 }
 
@@ -119,9 +121,8 @@ bool synced_commit(struct hf_ask *k)
         return false;
     }
     if (live->rc != 0) {
-        say_error(
-            k, 503, SLICE_NONE,
-            SLICE("this repo is being mirrored for the first time; nothing is published yet"));
+        say_error(k, 503, SLICE_NONE,
+                  SLICE("the first synchronization of this repo is not finished; try again later"));
         return false;
     }
     sn = &live->snap;
@@ -156,7 +157,8 @@ bool synced_manifest(struct hf_ask *k, struct manifest *m)
         return false;
     }
     if (f->rc != 0 || !manifest_open(f->bytes, m)) {
-        say_error(k, 502, SLICE_NONE, SLICE("the mirror's listing of this commit is not readable"));
+        say_error(k, 502, SLICE_NONE,
+                  SLICE("this mirror's listing of the commit cannot be parsed"));
         return false;
     }
     return true;
@@ -253,9 +255,9 @@ bool synced_route(struct hf_ask *k)
     case HF_ABOUT:
     case HF_BUCKET:
     case HF_OTHER:
-        say_error(k, 404, SLICE_NONE,
-                  SLICE("this mirror keeps listed repositories whole, and has no other pages of "
-                        "the Hub"));
+        say_error(
+            k, 404, SLICE_NONE,
+            SLICE("this mirror keeps the listed repositories only, and no other pages of the Hub"));
         return true;
     case HF_FILE:
     case HF_TREE:

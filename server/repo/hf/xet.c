@@ -190,7 +190,7 @@ void xet_terms(const struct xet_place *at, const struct http_req *req, const str
     }
     end = min_u64(end, size_bytes);
     if (first >= end) {
-        plan_reply(p, 416, SLICE("the file ends before this range\n"));
+        plan_reply(p, 416, SLICE("the range begins after the end of the file\n"));
         plan_field(p, SLICE("content-range"), arena_fmt(a, "bytes */%" PRIu64, size_bytes));
         return;
     }

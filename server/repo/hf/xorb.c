@@ -155,7 +155,7 @@ static int unpack_lz4(const struct xorb_chunk *c, const void *stored, void *plai
     } while (rc != 0);
     LZ4F_freeDecompressionContext(lz4);
     if (rc != 0 || done != c->plain) {
-        return err_set(e, E_CORRUPT, "a chunk of %u bytes does not decompress", c->plain);
+        return err_set(e, E_CORRUPT, "a chunk of %u bytes cannot be decompressed", c->plain);
     }
     return 0;
 }
@@ -178,7 +178,7 @@ int xorb_unpack(const struct xorb_chunk *c, const void *stored, void *plain, str
     switch (c->scheme) {
     case AS_IT_IS:
         if (c->stored != c->plain) {
-            return err_set(e, E_CORRUPT, "a chunk as it is has two sizes");
+            return err_set(e, E_CORRUPT, "an uncompressed chunk has two different sizes");
         }
         memcpy(plain, stored, c->plain);
         return 0;
@@ -193,6 +193,7 @@ int xorb_unpack(const struct xorb_chunk *c, const void *stored, void *plain, str
         free(planes);
         return rc;
     default:
-        return err_set(e, E_UNSUPPORTED, "chunks of scheme %u", c->scheme);
+        return err_set(e, E_UNSUPPORTED, "chunks are compressed with an unknown scheme: %u",
+                       c->scheme);
     }
 }

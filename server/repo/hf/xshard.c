@@ -83,21 +83,21 @@ int xshard_each(struct slice bytes, int (*each)(void *arg, const struct xshard_f
 
     if (head == NULL || memcmp(head, magic, sizeof magic) != 0 ||
         le_get(head + HASH, 8) != VERSION) {
-        return err_set(e, E_PROTOCOL, "this is no shard of version %d", VERSION);
+        return err_set(e, E_PROTOCOL, "this is not a shard of version %d", VERSION);
     }
     while (rc == 0) {
         head = row_of(&bytes);
         if (head == NULL) {
-            return err_set(e, E_PROTOCOL, "the shard is cut short");
+            return err_set(e, E_PROTOCOL, "the shard is truncated");
         }
         if (is_end(head)) {
             return 0;
         }
         if (!read_file(head, &bytes, &f)) {
-            return err_set(e, E_PROTOCOL, "the shard is cut short within a file");
+            return err_set(e, E_PROTOCOL, "the shard is truncated within a file");
         }
         if (digest_is_zero(&f.sha256)) {
-            return err_set(e, E_PROTOCOL, "the shard does not tell a file's SHA-256");
+            return err_set(e, E_PROTOCOL, "the shard has no SHA-256 of a file");
         }
         rc = each(arg, &f);
     }

@@ -82,7 +82,7 @@ static int find_xorb(struct assembly *a, const char *hash, struct open_xorb **ou
     snprintf(path, sizeof path, XORB_PATH "%s", hash);
     rc = session_file_load(a->u->store, a->session->id, slice_str(path), &f, a->e);
     if (rc == E_NOTFOUND || (rc == 0 && !f.sealed)) {
-        upload_refuse(a->reply, 400, "xorb %.16s... is not here: bring it before the shard", hash);
+        upload_refuse(a->reply, 400, "xorb %.16s... is missing; upload it before the shard", hash);
         return 0;
     }
     blob_release(&oldest->blob);
@@ -119,7 +119,7 @@ static int add_chunk(struct assembly *a, const struct open_xorb *x, uint32_t i)
     rc = rc != 0 ? rc
                  : blob_read(x->blob, x->at[i], stored, (size_t)min_u64(left, sizeof stored), a->e);
     if (rc == 0 && !xorb_head(stored, &c)) {
-        rc = err_set(a->e, E_CORRUPT, "a chunk's head is damaged");
+        rc = err_set(a->e, E_CORRUPT, "the header of a chunk is damaged");
     }
     if (rc == 0) {
         rc = xorb_unpack(&c, stored + XORB_HEAD_BYTES, a->out + a->out_n, a->e);
@@ -152,7 +152,7 @@ static int add_term(struct assembly *a, const struct xshard_term *t)
         return 0;
     }
     if (rc == 0 && ingest_bytes(a->in) + a->out_n - before != t->bytes) {
-        upload_refuse(a->reply, 400, "the shard tells another size of a term than its chunks have");
+        upload_refuse(a->reply, 400, "the shard has another size of a term than its chunks");
     }
     return rc;
 }
@@ -169,7 +169,7 @@ static int hold(struct assembly *a, const struct xshard_file *f)
         rc = store_commit(a->u->store, &b, COMMIT_SYNC, a->e);
     }
     if (rc == E_CHANGED) {
-        upload_refuse(a->reply, 404, "this upload has ended meanwhile: ask for one anew");
+        upload_refuse(a->reply, 404, "this upload has ended in the meantime; start a new one");
         rc = 0;
     }
     batch_free(&b);
@@ -200,7 +200,7 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
     rc = rc != 0 ? rc : ingest_finish(a->in, ingest_bytes(a->in), &d, a->e);
     if (rc == 0 && !digest_eq(&d, &f->sha256)) {
         a->wrong = true;
-        upload_refuse(a->reply, 400, "the chunks of a file do not make up its SHA-256");
+        upload_refuse(a->reply, 400, "the chunks of a file do not match its SHA-256");
     }
     return rc;
 }

@@ -25,7 +25,7 @@ struct place {         /* a request's path, taken apart */
 static int hosted_open(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
     if (r->origin != NULL) {
-        return err_set(e, E_CONFIG, "protocol \"hosted\" keeps its own files: remove origin");
+        return err_set(e, E_CONFIG, "protocol \"hosted\" has no origin; remove the setting");
     }
     r->xet_from_bytes = xet_from_bytes(conf->xet);
     return 0;
@@ -230,7 +230,9 @@ static bool plan_condition(const struct http_req *req, struct plan *p)
     if (slice_eq(none, SLICE("*"))) {
         p->put.if_none_match_any = true;
     } else if (none.p != NULL) {
-        plan_reply(p, 400, SLICE("If-None-Match takes * here: write only what is not there\n"));
+        plan_reply(
+            p, 400,
+            SLICE("If-None-Match must be * here, to write a file only if it does not exist\n"));
         return false;
     }
     if (match.p == NULL) {
@@ -244,7 +246,7 @@ static bool plan_condition(const struct http_req *req, struct plan *p)
     p->put.match = slice_starts(tag, SLICE("sha256-")) ? MATCH_FILE : MATCH_ROOT;
     if (!digest_parse(p->put.match == MATCH_FILE ? slice_from(tag, 7) : tag, &p->put.if_match) ||
         match.n != 0) {
-        plan_reply(p, 412, SLICE("If-Match takes the root that a listing names, in quotes\n"));
+        plan_reply(p, 412, SLICE("If-Match must be the root of a listing, in quotes\n"));
         return false;
     }
     return true;
@@ -277,8 +279,9 @@ static bool plan_body(const struct http_req *req, struct plan *p)
     uint64_t end = 0;
 
     if (http_req_field(req, "content-encoding").p != NULL) {
-        plan_reply(p, 415,
-                   SLICE("bodies are stored as they come: send without Content-Encoding\n"));
+        plan_reply(
+            p, 415,
+            SLICE("bodies are stored as received; send this one without Content-Encoding\n"));
         return false;
     }
     p->put.digest_known = digest_from_field(http_req_list(req, "repr-digest"), &p->put.digest);
@@ -287,14 +290,14 @@ static bool plan_body(const struct http_req *req, struct plan *p)
     }
     if (p->put.kind == PUT_FILE) {
         plan_reply(p, 400,
-                   SLICE("Content-Range is for files of an upload session, see -/uploads\n"));
+                   SLICE("Content-Range is only accepted in an upload session; see -/uploads\n"));
         return false;
     }
     if (!content_range(range, &p->put.first, &end, &p->put.total) ||
         (req->content_length != LENGTH_UNKNOWN && req->content_length != end - p->put.first)) {
         plan_reply(p, 400,
-                   SLICE("Content-Range does not fit: bytes <first>-<last>/<total>, as "
-                         "long as the body\n"));
+                   SLICE("invalid Content-Range; send bytes <first>-<last>/<total>, with the "
+                         "length of the body\n"));
         return false;
     }
     return true;
@@ -310,8 +313,8 @@ static bool plan_target(struct slice path, struct plan *p)
 {
     if (!hosted_path_valid(path)) {
         plan_reply(p, 400,
-                   SLICE("not a path for a file: no empty, '.', '..' parts, at most 4095 "
-                         "bytes, and '-' and 'resolve/' at the top are ours\n"));
+                   SLICE("invalid path of a file: no part may be empty, '.' or '..', it has at "
+                         "most 4095 bytes, and '-' and 'resolve/' at the top are reserved\n"));
         return false;
     }
     return true;
@@ -357,8 +360,8 @@ static void plan_upload(const struct http_req *req, struct slice rest, struct ar
         }
     } else {
         plan_method(p, SLICE("GET, HEAD, PUT, POST, DELETE"),
-                    SLICE("an upload takes POST .../-/uploads, PUT and HEAD below its Location, "
-                          "POST <Location>/commit, DELETE <Location>\n"));
+                    SLICE("method not allowed: an upload accepts POST .../-/uploads, PUT and HEAD "
+                          "below its Location, POST <Location>/commit, DELETE <Location>\n"));
     }
 }
 
@@ -367,7 +370,7 @@ static bool plan_branch(const struct place *at, struct plan *p)
 {
     if (at->version.p != NULL && version_is_fixed(at->version)) {
         plan_method(p, SLICE("GET, HEAD"),
-                    SLICE("a version does not change: write to the tree, or to a branch of it\n"));
+                    SLICE("a version never changes; write to the tree, or to a branch of it\n"));
         return false;
     }
     p->put.branch =
@@ -394,7 +397,7 @@ static void plan_write(const struct http_req *req, const struct place *at, struc
         }
     } else {
         plan_method(p, SLICE("GET, HEAD, PUT, DELETE"),
-                    SLICE("a hosted path takes GET, HEAD, PUT and DELETE\n"));
+                    SLICE("method not allowed: this path accepts GET, HEAD, PUT and DELETE\n"));
     }
 }
 
@@ -429,15 +432,14 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
         return rc;
     }
     if (!take_apart(clean, arena, &at)) {
-        plan_reply(
-            out, 404,
-            SLICE("hosted paths read [datasets/|spaces/]<owner>/<name>[@version]/<path>; owner "
-                  "and name are letters, digits, '_', '.', '-'\n"));
+        plan_reply(out, 404,
+                   SLICE("invalid path: write [datasets/|spaces/]<owner>/<name>[@version]/<path>; "
+                         "owner and name have letters, digits, '_', '.' and '-'\n"));
         return 0;
     }
     at.prefix = req->path.n - path.n;
     if (!plan_tree_path(at.path, arena, &at.path)) {
-        plan_reply(out, read ? 404 : 400, SLICE("no name of a file has a slash within\n"));
+        plan_reply(out, read ? 404 : 400, SLICE("a file name must not have a slash\n"));
         return 0;
     }
     out->right = read ? RIGHT_READ : RIGHT_PUBLISH;
@@ -446,7 +448,7 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     if (at.tree.p == NULL) {
         if (!read) {
             plan_method(out, SLICE("GET, HEAD"),
-                        SLICE("files live in trees: <owner>/<name>/<path>\n"));
+                        SLICE("files must be in a tree: <owner>/<name>/<path>\n"));
         } else if (at.bare) {
             plan_redirect_to_folder(out, req, clean, arena);
         } else {

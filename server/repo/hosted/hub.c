@@ -43,7 +43,7 @@ static void hub_token(struct hub_ask *k)
 {
     if (k->r->xet_from_bytes == UINT64_MAX) {
         hub_say(k, 404, NULL,
-                SLICE("this mirror gives files over HTTP, its Xet store is switched off"));
+                SLICE("the Xet store of this mirror is disabled; fetch files over HTTP"));
     } else if (hub_version(k) != NULL) {
         struct xet_place at = place_of(k, slice_str(k->commit));
         xet_token(&at, http_req_field(k->req, "authorization"), clock_unix_s(), k->a, k->p);
@@ -88,7 +88,7 @@ static bool use_key(struct hub_ask *k, const struct digest *d)
     enum xet_key key = xet_key_open(k->r, &at, d, k->req->query, clock_unix_s(), k->a, &credential);
 
     if (key == XET_KEY_BAD) {
-        hub_say(k, 403, NULL, SLICE("this address is no longer good: ask for a new one"));
+        hub_say(k, 403, NULL, SLICE("this address is no longer valid; request a new one"));
     }
     if (key != XET_KEY_GOOD) {
         return key == XET_KEY_NONE;
@@ -128,7 +128,8 @@ static void hub_store(struct hub_ask *k)
     enum xet_ask ask = xet_path_parse(k->at.path, &d);
 
     if (ask == XET_ASK_NONE || !hf_is_commit(k->at.rev)) {
-        hub_say(k, 404, NULL, SLICE("this Xet store has reconstructions (v1) and data"));
+        hub_say(k, 404, NULL,
+                SLICE("no such path in this Xet store; it has reconstructions (v1) and data"));
     } else if ((ask == XET_ASK_DATA && !use_key(k, &d)) || !hub_held(k, &d, SLICE(""), &en)) {
         return;
     } else if (ask == XET_ASK_TERMS) {
@@ -148,7 +149,7 @@ void hub_write_token(struct hub_ask *k)
     if (k->r->xet_from_bytes == UINT64_MAX) {
         hub_say(
             k, 404, NULL,
-            SLICE("this mirror's Xet store is switched off: set HF_HUB_DISABLE_XET=1 to upload"));
+            SLICE("the Xet store of this mirror is disabled; set HF_HUB_DISABLE_XET=1 to upload"));
         return;
     }
     hub_put(k, PUT_UPLOAD_GRANT);
@@ -199,9 +200,10 @@ static void hub_chunks_put(struct hub_ask *k)
 
     k->p->right = RIGHT_PUBLISH;
     if (kind == PUT_FILE) {
-        hub_say(k, 404, NULL, SLICE("this Xet store takes v1/xorbs and v1/shards"));
+        hub_say(k, 404, NULL,
+                SLICE("no such path in this Xet store; it accepts v1/xorbs and v1/shards"));
     } else if (k->req->method != METHOD_POST) {
-        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+        plan_method(k->p, SLICE("POST"), SLICE("this path accepts POST only\n"));
     } else {
         hub_put(k, kind);
         k->p->put.assembler = &xet_assembler;
@@ -402,7 +404,7 @@ const struct snap *hub_version(struct hub_ask *k)
         hub_say(k, 404, "RevisionNotFound",
                 arena_fmt(k->a,
                           "no revision \"" SLICE_FMT "\" of " SLICE_FMT
-                          ": there are branches, tags, commits",
+                          "; a revision is a branch, a tag or a commit",
                           SLICE_ARG(k->at.rev), SLICE_ARG(k->at.id)));
         return NULL;
     }
@@ -444,7 +446,7 @@ static void plan_paths(struct hub_ask *k)
     struct slice why;
 
     if (k->req->method != METHOD_POST) {
-        plan_method(k->p, SLICE("POST"), SLICE("paths-info takes POST\n"));
+        plan_method(k->p, SLICE("POST"), SLICE("paths-info accepts POST only\n"));
         return;
     }
     if (hub_version(k) == NULL) {
@@ -550,7 +552,7 @@ static void plan_about(struct hub_ask *k)
         hub_say_json(k, SLICE("{\"discussions\":[],\"count\":0,\"start\":0}"));
     } else {
         hub_say(k, 404, NULL,
-                SLICE("this mirror's own repositories have no discussions and no pull requests"));
+                SLICE("hosted repositories have no discussions and no pull requests"));
     }
 }
 
@@ -559,7 +561,7 @@ static void plan_trees(struct hub_ask *k)
 {
     if (slice_eqs(k->at.type, "kernels") || k->at.type.p == NULL) {
         hub_say(k, 404, NULL,
-                SLICE("this mirror's own repositories have no such page of a Hub's API"));
+                SLICE("this page of a Hub's API does not exist for hosted repositories"));
         return;
     }
     k->p->subject = arena_fmt(k->a, "%s/", k->r->name);
@@ -579,7 +581,7 @@ static void plan_trees(struct hub_ask *k)
 static void plan_read(struct hub_ask *k)
 {
     if (k->req->method != METHOD_GET && k->req->method != METHOD_HEAD) {
-        plan_method(k->p, SLICE("GET, HEAD"), SLICE("this path takes GET and HEAD\n"));
+        plan_method(k->p, SLICE("GET, HEAD"), SLICE("this path accepts GET and HEAD only\n"));
         return;
     }
     switch (k->at.route) {
@@ -625,7 +627,7 @@ static void plan_read(struct hub_ask *k)
     case HF_BUCKET:
     case HF_NONE:
         hub_say(k, 404, NULL,
-                SLICE("this mirror's own repositories have no such page of a Hub's API"));
+                SLICE("this page of a Hub's API does not exist for hosted repositories"));
         break;
     }
 }
@@ -675,11 +677,11 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
     hub_name(k);
     if (k->at.id.n != 0 && slice_eqs(k->at.type, "kernels")) {
         hub_say(k, 404, "RepoNotFound",
-                SLICE("this mirror's own repositories are models, datasets and spaces"));
+                SLICE("hosted repositories are models, datasets and spaces"));
     } else if (k->at.id.n != 0 && !is_ours(k)) {
         hub_say(k, 404, "RepoNotFound",
-                SLICE("this mirror's own repositories are called <owner>/<name>; those of "
-                      "\"simple\" are Python projects"));
+                SLICE("hosted repositories are named <owner>/<name>; those of the owner \"simple\" "
+                      "are Python projects"));
     } else if (k->at.route == HF_WRITE ||
                (k->at.route == HF_ABOUT && k->req->method != METHOD_GET &&
                 k->req->method != METHOD_HEAD)) {

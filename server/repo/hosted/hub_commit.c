@@ -48,8 +48,8 @@ static bool path_good(struct slice path, struct upload_reply *out)
 {
     if (path.p == NULL || !hosted_path_valid(path)) {
         upload_refuse(out, 400,
-                      "not a path for a file: no empty, '.', '..' parts, at most 4095 bytes, and "
-                      "'-' and 'resolve/' at the top are ours");
+                      "invalid path of a file: no part may be empty, '.' or '..', it has at most "
+                      "4095 bytes, and '-' and 'resolve/' at the top are reserved");
         return false;
     }
     return true;
@@ -74,7 +74,7 @@ static int on_file(struct commit_reader *k, const json_t *v, struct changes *to,
                        HUB_REGULAR_BYTES < content.n / 4 * 3 + 1 ? HUB_REGULAR_BYTES
                                                                  : content.n / 4 * 3 + 1,
                        &n)) {
-        upload_refuse(out, 400, "not the bytes of a file in base64, of 8 MiB at most: " SLICE_FMT,
+        upload_refuse(out, 400, "invalid content: it must be base64, of at most 8 MiB: " SLICE_FMT,
                       SLICE_ARG(path));
         return 0;
     }
@@ -94,8 +94,8 @@ static int on_lfs(const json_t *v, struct changes *to, struct upload_reply *out,
     if (!slice_eqs(jread_text(v, "algo"), "sha256") || !digest_parse(jread_text(v, "oid"), &d) ||
         (said != NULL && !jread_u64(v, "size", &size))) {
         upload_refuse(out, 400,
-                      "an LFS file is {path, algo: sha256, oid, size}; a copy of one that the "
-                      "repository has may leave out the size");
+                      "invalid LFS file: it must be {path, algo: sha256, oid, size}; a copy of a "
+                      "file in the repository may omit the size");
         return 0;
     }
     return changes_object(to, path, &d, size, out, e);
@@ -115,7 +115,7 @@ static int on_removal(const json_t *v, bool folder, struct changes *to, struct u
         return changes_remove(to, SLICE(""), out, e); /* all of it */
     }
     if (path.p == NULL || !tree_path_valid(path)) {
-        upload_refuse(out, 400, "not a path of a file or folder");
+        upload_refuse(out, 400, "invalid path of a file or folder");
         return 0;
     }
     copy = mem_new(path.n + 1);
@@ -148,7 +148,8 @@ static int on_object(struct commit_reader *k, const json_t *o, struct changes *t
 
     if (!json_is_object(v) || (k->count == 0) != slice_eqs(key, "header")) {
         upload_refuse(out, 400,
-                      "a commit begins with its header, once, and each line has a key and a value");
+                      "invalid commit: it must begin with one header, and each line must have a "
+                      "key and a value");
     } else if (k->count == 0) {
         on_header(v, to, out);
     } else if (slice_eqs(key, "file")) {
@@ -158,7 +159,7 @@ static int on_object(struct commit_reader *k, const json_t *o, struct changes *t
     } else if (slice_eqs(key, "deletedFile") || slice_eqs(key, "deletedFolder")) {
         return on_removal(v, slice_eqs(key, "deletedFolder"), to, out, e);
     } else {
-        upload_refuse(out, 400, "commits have no \"" SLICE_FMT "\" here", SLICE_ARG(key));
+        upload_refuse(out, 400, "unknown key in a commit: \"" SLICE_FMT "\"", SLICE_ARG(key));
     }
     return 0;
 }
@@ -176,7 +177,7 @@ static int on_line(struct commit_reader *k, struct changes *to, struct upload_re
     if (!json_is_object(o)) {
         upload_refuse(out, 400,
                       "line %" PRIu64
-                      " of the commit is no JSON object, or one of more than %d values",
+                      " of the commit is not a JSON object, or has more than %d values",
                       k->count + 1, LINE_VALUES);
         json_decref(o);
         return 0;
@@ -200,7 +201,7 @@ static int reader_read(void *state, struct slice bytes, bool end, struct changes
         bytes = slice_from(bytes, part.n + (at >= 0));
         if (k->line.rc != 0) {
             upload_refuse(out, 413,
-                          "a file of more than 8 MiB inside the commit: bring it by LFS first");
+                          "the commit has a file of more than 8 MiB; upload it with LFS first");
         } else if (at >= 0) {
             rc = on_line(k, to, out, e);
             buf_clear(&k->line);
@@ -209,7 +210,7 @@ static int reader_read(void *state, struct slice bytes, bool end, struct changes
     if (end && rc == 0 && out->status == 0) {
         rc = on_line(k, to, out, e);
         if (rc == 0 && out->status == 0 && k->count == 0) {
-            upload_refuse(out, 400, "a commit begins with its header");
+            upload_refuse(out, 400, "invalid commit: it must begin with its header");
         }
     }
     return rc;

@@ -321,7 +321,8 @@ static int write_headers(const struct tensors *t, const json_t *index, struct er
             continue;
         }
         if (name == NULL || json_object_size(seen) == SHARDS_MAX) {
-            rc = err_set(e, E_NOTFOUND, "the index names something other than files, or too many");
+            rc = err_set(e, E_NOTFOUND,
+                         "the index refers to something other than files, or to too many");
             continue;
         }
         CHECK(json_object_set_new(seen, name, json_true()) == 0);
@@ -364,7 +365,7 @@ static int hub_tensors(struct store *s, const struct plan *p, struct buf *out, s
 
     if (rc == 0 && (blob_size_bytes(b) > INDEX_BYTES ||
                     (index = read_object(b, 0, blob_size_bytes(b), &text, e)) == NULL)) {
-        rc = no(e, "not an index of safetensors files", p->text);
+        rc = no(e, "not a safetensors index", p->text);
     }
     if (rc == 0) {
         jwrite_open(out, NULL, '{');
@@ -683,7 +684,8 @@ int hub_listing(struct store *s, const struct repo *r, const struct plan *p, str
         break;
     }
     if (rc == E_TOOBIG || (rc == 0 && body->rc != 0)) {
-        rc = err_set(e, E_TOOBIG, "a listing of more than %zu bytes: ask for a folder below",
+        rc = err_set(e, E_TOOBIG,
+                     "the listing is larger than %zu bytes; request a folder below this one",
                      body->max);
     }
 out:

@@ -215,7 +215,8 @@ int hub_objects(struct store *s, const struct repo *r, const struct plan *p, str
     jwrite_close(out, '}');
     json_decref(o);
     return rc == E_INVALID
-               ? err_set(e, rc, "objects: a list of {oid: sha256, size}, of at most 4096")
+               ? err_set(e, rc,
+                         "invalid body: objects must be a list of at most 4096 {oid: sha256, size}")
                : rc;
 }
 
@@ -226,10 +227,12 @@ static void plan_bytes(struct hub_ask *k, struct slice part)
     uint64_t n = 0;
 
     if (part.p != NULL && (!slice_u64(part, &n) || n == 0 || n > PARTS_MAX)) {
-        hub_say(k, 404, NULL, SLICE("parts are numbered from 1 on"));
+        hub_say(k, 404, NULL, SLICE("invalid part number: parts are numbered from 1"));
     } else if (http_req_field(k->req, "content-encoding").p != NULL ||
                http_req_field(k->req, "content-range").p != NULL) {
-        hub_say(k, 415, NULL, SLICE("an object, or a part of one, is sent whole, as it is"));
+        hub_say(k, 415, NULL,
+                SLICE("an object or a part must be sent whole, without Content-Range and "
+                      "Content-Encoding"));
     } else {
         k->p->put.kind = part.p != NULL ? PUT_PART : PUT_OBJECT;
         k->p->put.part = (uint32_t)n;
@@ -253,13 +256,15 @@ static void plan_end(struct hub_ask *k, const json_t *o)
     const json_t *one;
 
     if (!names_object(k, o) || !json_is_array(parts) || json_array_size(parts) > PARTS_MAX) {
-        hub_say(k, 400, NULL, SLICE("the end of an object is {oid, parts: [{partNumber, etag}]}"));
+        hub_say(k, 400, NULL,
+                SLICE("invalid body: the end of an object is {oid, parts: [{partNumber, etag}]}"));
         return;
     }
     json_array_foreach(parts, i, one)
     {
         if (json_integer_value(json_object_get(one, "partNumber")) != (json_int_t)i + 1) {
-            hub_say(k, 400, NULL, SLICE("parts are told of in their order, each once, from 1 on"));
+            hub_say(k, 400, NULL,
+                    SLICE("the parts must be listed in order, each once, starting with 1"));
             return;
         }
     }
@@ -270,7 +275,7 @@ static void plan_end(struct hub_ask *k, const json_t *o)
 static void plan_verify(struct hub_ask *k, const json_t *o)
 {
     if (!names_object(k, o) || !jread_u64(o, "size", &k->p->put.total)) {
-        hub_say(k, 400, NULL, SLICE("an object is verified as {oid, size}"));
+        hub_say(k, 400, NULL, SLICE("invalid body: it must be {oid, size}"));
         return;
     }
     k->p->put.kind = PUT_OBJECT_KNOWN;
@@ -305,7 +310,7 @@ static void read_object(struct hub_ask *k, struct slice hex)
     k->p->reuse = upload.n != 0 ? REUSE_NONE : REUSE_USUAL;
     k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->tree));
     if (!digest_parse(hex, &d)) {
-        hub_say(k, 404, "EntryNotFound", SLICE("an object is named by its SHA-256"));
+        hub_say(k, 404, "EntryNotFound", SLICE("invalid name of an object: it must be a SHA-256"));
     } else if (hub_held(k, &d, upload, &en)) {
         plan_become(k->p, PLAN_BLOB);
         k->p->entry = en;
@@ -342,13 +347,13 @@ void hub_object(struct hub_ask *k, struct slice hex)
     }
     if (!k->p->put.digest_known || k->p->put.upload_id.n != UPLOAD_ID) {
         hub_say(k, 404, NULL,
-                SLICE("no such upload: objects go to the addresses that a batch gives"));
+                SLICE("no such upload; send objects to the addresses in the response to a batch"));
     } else if (k->req->method == METHOD_PUT) {
         plan_bytes(k, part);
     } else if (k->req->method == METHOD_POST) {
         plan_word(k, verify);
     } else {
         plan_method(k->p, SLICE("GET, HEAD, PUT, POST"),
-                    SLICE("an object takes GET, HEAD, PUT and POST\n"));
+                    SLICE("method not allowed: an object accepts GET, HEAD, PUT and POST\n"));
     }
 }

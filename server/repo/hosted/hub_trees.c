@@ -267,7 +267,8 @@ int hub_trees(struct store *s, const struct repo *r, const struct plan *p,
     free(t.row);
     arena_fini(&t.arena);
     if (rc == E_TOOBIG) {
-        return err_set(e, rc, "more than %d repositories: ask for an author's", TREES_MAX);
+        return err_set(e, rc, "there are more than %d repositories; request those of one author",
+                       TREES_MAX);
     }
     return rc == 0 && out->next.rc != 0 ? err_set(e, E_INVALID, "the query is too long") : rc;
 }

@@ -65,7 +65,7 @@ static void say_token(struct hub_ask *k, const char *what)
 {
     hub_say(k, 401, NULL,
             arena_fmt(k->a,
-                      "%s needs a token: ask this mirror's operator for one with scope "
+                      "%s requires a token; ask this mirror's operator for one with scope "
                       "publish:%s/OWNER/* (`mirrorctl token create`)",
                       what, k->r->name));
 }
@@ -89,14 +89,14 @@ static void duplicate(struct hub_ask *k, const json_t *o)
     if (json_object_get(o, "hardware") != NULL || json_object_get(o, "secrets") != NULL ||
         json_object_get(o, "variables") != NULL || json_object_get(o, "volumes") != NULL) {
         hub_say(k, 400, NULL,
-                SLICE("this mirror keeps the files of spaces and runs none: duplicate it without "
-                      "hardware, secrets, variables and volumes"));
+                SLICE("this mirror stores the files of spaces and does not run them; duplicate it "
+                      "without hardware, secrets, variables and volumes"));
         return;
     }
     if (k->r->anonymous_read && slice_eqs(visibility, "private")) {
         hub_say(k, 400, NULL,
-                SLICE("nothing is private here: all of this mirror's repo may be read without a "
-                      "token (its configuration says so); duplicate it as public"));
+                SLICE("private repositories are not possible here: the configuration lets "
+                      "everybody read this repo without a token; duplicate it as public"));
         return;
     }
     if (!hub_id_free(k, to) || !source(k, &from)) {
@@ -150,7 +150,8 @@ static void share(struct hub_ask *k, const json_t *o)
         hub_put(k, PUT_OBJECTS_SHARE);
         k->p->put.to = from;
         if (!read_files(k, json_object_get(o, "files"))) {
-            hub_say(k, 400, NULL, SLICE("files: a list of {sha256, filename}, of at most 1000"));
+            hub_say(k, 400, NULL,
+                    SLICE("invalid body: files must be a list of at most 1000 {sha256, filename}"));
         }
     }
 }
@@ -168,7 +169,7 @@ static bool hub_copies(struct hub_ask *k)
     }
     k->at.path = SLICE("");
     if (k->req->method != METHOD_POST) {
-        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+        plan_method(k->p, SLICE("POST"), SLICE("this path accepts POST only\n"));
     } else if (has_token(k)) {
         k->p->right = RIGHT_KNOWN; /* what is written to, the body says */
         o = hub_body(k);
@@ -329,7 +330,9 @@ int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err
     jwrite_close(out, ']');
     jwrite_close(out, '}');
     json_decref(o);
-    return rc == E_INVALID ? err_set(e, rc, "files: a list of {path, size}, of at most 4096") : rc;
+    return rc == E_INVALID
+               ? err_set(e, rc, "invalid body: files must be a list of at most 4096 {path, size}")
+               : rc;
 }
 
 /* --- branches, tags; moving and deleting ---
@@ -352,8 +355,7 @@ static bool hub_take_type(struct hub_ask *k, const json_t *o)
     } else if (slice_eqs(singular, "space")) {
         k->at.type = SLICE("spaces");
     } else {
-        hub_say(k, 400, NULL,
-                SLICE("this mirror's own repositories are models, datasets and spaces"));
+        hub_say(k, 400, NULL, SLICE("hosted repositories are models, datasets and spaces"));
         return false;
     }
     return true;
@@ -375,9 +377,10 @@ static bool hub_id_free(struct hub_ask *k, struct slice id)
     if (hosted_segment_valid(owner) && hosted_segment_valid(name) && !is_reserved(owner)) {
         return true;
     }
-    hub_say(k, 400, NULL,
-            SLICE("a repository is called <owner>/<name>: letters, digits, '_', '.', '-'; and api, "
-                  "datasets, spaces, kernels, simple own none"));
+    hub_say(
+        k, 400, NULL,
+        SLICE("invalid name of a repository: it is <owner>/<name>, with letters, digits, '_', '.' "
+              "and '-', and the owners api, datasets, spaces, kernels and simple are reserved"));
     return false;
 }
 
@@ -388,9 +391,9 @@ static bool ref_good(struct hub_ask *k, struct slice name)
     }
     hub_say(k, 400, NULL,
             arena_fmt(k->a,
-                      "no name for a branch or tag: \"" SLICE_FMT
-                      "\"; none begins with refs/, looks like a commit's id, or holds what git "
-                      "forbids, and main is there",
+                      "invalid name of a branch or tag: \"" SLICE_FMT
+                      "\"; it must not begin with refs/, look like a commit's id, or have "
+                      "characters that git forbids, and main always exists",
                       SLICE_ARG(name)));
     return false;
 }
@@ -417,7 +420,7 @@ static void create_branch(struct hub_ask *k, const json_t *o)
         return;
     }
     if (slice_eqs(name, "main")) {
-        hub_say(k, 409, NULL, SLICE("the branch main is always there"));
+        hub_say(k, 409, NULL, SLICE("the branch main always exists"));
     } else if (ref_good(k, name)) {
         put_ref(k, PUT_REF_ADD, REF_BRANCH, name);
         k->p->put.ref.seq = from->seq;
@@ -451,7 +454,7 @@ static void delete_ref(struct hub_ask *k, enum ref_kind kind)
         return;
     }
     if (slice_eqs(name, "main")) {
-        hub_say(k, 403, NULL, SLICE("main cannot be deleted: it is what a repository begins with"));
+        hub_say(k, 403, NULL, SLICE("the branch main cannot be deleted: every repository has it"));
     } else {
         put_ref(k, PUT_REF_DROP, kind, name);
     }
@@ -465,7 +468,7 @@ static void plan_ref(struct hub_ask *k, enum ref_kind kind)
     if (k->req->method == METHOD_DELETE) {
         delete_ref(k, kind);
     } else if (k->req->method != METHOD_POST) {
-        plan_method(k->p, SLICE("POST, DELETE"), SLICE("this path takes POST and DELETE\n"));
+        plan_method(k->p, SLICE("POST, DELETE"), SLICE("this path accepts POST and DELETE only\n"));
     } else if ((o = hub_body(k)) != NULL) {
         (kind == REF_BRANCH ? create_branch : create_tag)(k, o);
         json_decref(o);
@@ -493,7 +496,7 @@ static void plan_squash(struct hub_ask *k)
 
     k->p->right = RIGHT_PUBLISH;
     if (k->req->method != METHOD_POST) {
-        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+        plan_method(k->p, SLICE("POST"), SLICE("this path accepts POST only\n"));
     } else if ((o = hub_body(k)) != NULL) {
         squash(k, o);
         json_decref(o);
@@ -548,8 +551,9 @@ static void plan_repo(struct hub_ask *k, enum method method,
     json_t *o;
 
     if (k->req->method != method) {
-        plan_method(k->p, method == METHOD_POST ? SLICE("POST") : SLICE("DELETE"),
-                    SLICE("repositories are moved by POST, deleted by DELETE\n"));
+        plan_method(
+            k->p, method == METHOD_POST ? SLICE("POST") : SLICE("DELETE"),
+            SLICE("method not allowed: move repositories with POST, delete them with DELETE\n"));
         return;
     }
     if (k->who->token == NULL) {
@@ -607,13 +611,13 @@ json_t *hub_body(struct hub_ask *k)
         return NULL;
     }
     if (f->rc != 0) {
-        hub_say(k, 413, NULL, SLICE("a request of more than 1 MiB: ask in parts"));
+        hub_say(k, 413, NULL, SLICE("the request is larger than 1 MiB; split it"));
         return NULL;
     }
     o = jread_parse(f->bytes, JSON_REJECT_DUPLICATES, HUB_BODY_VALUES);
     if (!json_is_object(o)) {
         json_decref(o);
-        hub_say(k, 400, NULL, SLICE("the body is no JSON object"));
+        hub_say(k, 400, NULL, SLICE("the body is not a JSON object"));
         return NULL;
     }
     return o;
@@ -642,9 +646,9 @@ static const char *create_refusal(const struct hub_ask *k, const json_t *o)
 
     if (k->r->anonymous_read &&
         (json_is_true(json_object_get(o, "private")) || slice_eqs(visibility, "private"))) {
-        return "nothing is private here: all of this mirror's repo may be read without a token "
-               "(its configuration says so); create it as public, or ask for a repo with access "
-               "{ anonymous = none }";
+        return "private repositories are not possible here: the configuration lets everybody read "
+               "this repo without a token; create it as public, or ask for a repo with access { "
+               "anonymous = none }";
     }
     return NULL;
 }
@@ -666,10 +670,9 @@ static bool is_moved(struct hub_ask *k)
     jwrite_open(&body, NULL, '{');
     jwrite_text(&body, "error",
                 arena_fmt(k->a,
-                          SLICE_FMT
-                          " is called " SLICE_FMT
-                          " now: use that name; to have the old one for another repository, "
-                          "create that by any name and move it there",
+                          SLICE_FMT " was renamed to " SLICE_FMT
+                                    "; use that name. To reuse the old name, create a repository "
+                                    "under another name and move it there",
                           SLICE_ARG(k->tree), SLICE_ARG(f->bytes)));
     jwrite_text(&body, "url",
                 arena_fmt(k->a, SLICE_FMT "/" SLICE_FMT,
@@ -735,7 +738,7 @@ static void plan_preupload(struct hub_ask *k)
         return;
     }
     if (body->rc != 0) {
-        hub_say(k, 413, NULL, SLICE("a request of more than 1 MiB: ask in parts"));
+        hub_say(k, 413, NULL, SLICE("the request is larger than 1 MiB; split it"));
         return;
     }
     plan_become(k->p, PLAN_LIST);
@@ -749,8 +752,8 @@ static void plan_preupload(struct hub_ask *k)
     if (k->r->xet_from_bytes == UINT64_MAX && hub_modes_large(body->bytes)) {
         /* clients print it; of our answer to Xet they show the status alone */
         plan_field(k->p, SLICE("x-hf-warning"),
-                   SLICE("upload; this mirror takes files of more than 8 MiB by LFS, not by Xet: "
-                         "where hf_xet is installed, set HF_HUB_DISABLE_XET=1"));
+                   SLICE("upload; this mirror accepts files of more than 8 MiB by LFS, not by Xet; "
+                         "if hf_xet is installed, set HF_HUB_DISABLE_XET=1"));
     }
 }
 
@@ -818,7 +821,7 @@ static void batch(struct hub_ask *k, const json_t *o)
     }
     k->p->right = RIGHT_PUBLISH;
     if (!slice_eqs(jread_text(o, "operation"), "upload")) {
-        hub_say(k, 422, NULL, SLICE("operation: \"upload\" or \"download\""));
+        hub_say(k, 422, NULL, SLICE("invalid operation: it must be \"upload\" or \"download\""));
         return;
     }
     if (!hub_branch(k)) {
@@ -826,7 +829,8 @@ static void batch(struct hub_ask *k, const json_t *o)
     }
     hub_put(k, PUT_UPLOAD_GRANT);
     if (!read_objects(k, json_object_get(o, "objects"))) {
-        hub_say(k, 422, NULL, SLICE("objects: a list of {oid: sha256, size}, of at most 256"));
+        hub_say(k, 422, NULL,
+                SLICE("invalid body: objects must be a list of at most 256 {oid: sha256, size}"));
     }
 }
 
@@ -847,7 +851,7 @@ static bool hub_branch(struct hub_ask *k)
     const struct result *f;
 
     if (hub_query(k->req->query, "create_pr", SLICE("1"))) {
-        hub_say(k, 400, NULL, SLICE("there are no pull requests here: commit to a branch"));
+        hub_say(k, 400, NULL, SLICE("pull requests are not supported here; commit to a branch"));
         return false;
     }
     if (hub_version(k) == NULL) {
@@ -859,9 +863,10 @@ static bool hub_branch(struct hub_ask *k)
     f = plan_head(k->results, k->tree, arena_fmt(k->a, "refs/heads/" SLICE_FMT, SLICE_ARG(rev)),
                   k->p);
     if (f != NULL && f->rc != 0) {
-        hub_say(
-            k, 404, "RevisionNotFound",
-            arena_fmt(k->a, "commits go to branches, \"" SLICE_FMT "\" is none", SLICE_ARG(rev)));
+        hub_say(k, 404, "RevisionNotFound",
+                arena_fmt(k->a,
+                          "commits must go to a branch, and \"" SLICE_FMT "\" is not a branch",
+                          SLICE_ARG(rev)));
     }
     k->branch = rev;
     return f != NULL && f->rc == 0;
@@ -891,7 +896,7 @@ static void write_to(struct hub_ask *k, void (*with)(struct hub_ask *k))
 static bool is_post(struct hub_ask *k)
 {
     if (k->req->method != METHOD_POST) {
-        plan_method(k->p, SLICE("POST"), SLICE("this path takes POST\n"));
+        plan_method(k->p, SLICE("POST"), SLICE("this path accepts POST only\n"));
         return false;
     }
     return true;
@@ -919,8 +924,8 @@ void hub_write(struct hub_ask *k)
         }
     } else if (!hub_names(k) && !hub_copies(k)) {
         hub_say(k, 403, NULL,
-                SLICE("not offered here: this mirror's own repositories have files, branches and "
-                      "tags; no pull requests, no settings"));
+                SLICE("not supported here: hosted repositories have files, branches and tags, but "
+                      "no pull requests and no settings"));
     }
 }
 

@@ -140,7 +140,7 @@ int image_listing(struct store *s, const struct plan *p, struct listing_out *out
     int rc = p->form == LIST_IMAGE_TAGS ? list_tags(s, p, out, e) : list_referrers(s, p, out, e);
 
     if (rc == 0 && out->body->rc != 0) {
-        rc = err_set(e, out->body->rc, "a list of more than %zu bytes", out->body->max);
+        rc = err_set(e, out->body->rc, "the list is larger than %zu bytes", out->body->max);
     }
     return rc;
 }
@@ -180,9 +180,9 @@ static bool take_digest(struct image_ask *k, struct slice text)
     struct oci_digest d;
 
     if (!oci_digest_parse(text, &d)) {
-        image_say(k, OCI_DIGEST_INVALID,
-                  "not a digest that is taken here: sha256:<64 hex digits> or sha512:<128>, in "
-                  "small letters");
+        image_say(
+            k, OCI_DIGEST_INVALID,
+            "invalid digest: it must be sha256:<64 hex digits> or sha512:<128>, in lower case");
         return false;
     }
     k->p->put.called = d.called;
@@ -194,7 +194,7 @@ static bool plain_body(struct image_ask *k)
 {
     if (http_req_field(k->req, "content-encoding").p != NULL) {
         image_say(k, OCI_UNSUPPORTED,
-                  "bodies are kept as they come: send without Content-Encoding");
+                  "bodies are stored as received; send this one without Content-Encoding");
         return false;
     }
     return true;
@@ -241,7 +241,7 @@ static void plan_begin(struct image_ask *k)
     struct slice digest = ask_query(k, "digest");
 
     if (k->req->method != METHOD_POST) {
-        image_say(k, OCI_UNSUPPORTED, "an upload is begun with POST");
+        image_say(k, OCI_UNSUPPORTED, "start an upload with POST");
     } else if (digest.p != NULL) { /* all of it at once */
         put(k, PUT_APPEND);
         k->p->put.upload_id = SLICE("");
@@ -274,7 +274,7 @@ static bool take_range(struct image_ask *k)
         (k->req->content_length != LENGTH_UNKNOWN &&
          k->req->content_length != last - k->p->put.first + 1)) {
         image_say(k, OCI_SIZE_INVALID,
-                  "Content-Range does not fit: <first>-<last>, as long as the body");
+                  "invalid Content-Range; send <first>-<last>, with the length of the body");
         return false;
     }
     return true;
@@ -302,7 +302,8 @@ static void plan_upload(struct image_ask *k)
         (void)(plain_body(k) && take_digest(k, ask_query(k, "digest")) &&
                (!ends_with_bytes(k) || take_range(k)));
     } else if (m == METHOD_POST || m == METHOD_OPTIONS || m == METHOD_OTHER) {
-        image_say(k, OCI_UNSUPPORTED, "an upload takes PATCH, PUT, GET and DELETE");
+        image_say(k, OCI_UNSUPPORTED,
+                  "method not allowed: an upload accepts PATCH, PUT, GET and DELETE");
     }
 }
 
@@ -351,10 +352,10 @@ static void image_write(struct image_ask *k)
         plan_delete_manifest(k);
     } else if (k->at.kind == OCI_BLOB && m == METHOD_DELETE) {
         image_say(k, OCI_UNSUPPORTED,
-                  "blobs are not deleted one by one: they go after the last manifest that names "
-                  "them");
+                  "blobs cannot be deleted one by one; they are deleted after the last manifest "
+                  "that refers to them");
     } else {
-        image_say(k, OCI_UNSUPPORTED, "this path does not take this method");
+        image_say(k, OCI_UNSUPPORTED, "method not allowed on this path");
     }
 }
 
@@ -616,7 +617,7 @@ static void plan_blob(struct image_ask *k)
         return;
     }
     if (f == NULL || f->rc != 0 || blob_row_decode(f->bytes, &row, NULL) != 0) {
-        image_say(k, OCI_BLOB_UNKNOWN, "this image has no such blob");
+        image_say(k, OCI_BLOB_UNKNOWN, "this image does not have that blob");
         return;
     }
     send_blob(k, &d, row.size_bytes);
@@ -629,7 +630,7 @@ static const struct snap *live(struct image_ask *k)
     const struct result *f = plan_head(k->results, k->tree, SLICE(""), k->p);
 
     if (f != NULL && f->rc != 0) {
-        image_say(k, OCI_NAME_UNKNOWN, "no image of this name was pushed here");
+        image_say(k, OCI_NAME_UNKNOWN, "no image of this name exists here");
     }
     return f != NULL && f->rc == 0 ? &f->snap : NULL;
 }
@@ -699,7 +700,7 @@ static void plan_manifest(struct image_ask *k)
         return;
     }
     if (type.p == NULL) {
-        image_say(k, OCI_MANIFEST_UNKNOWN, "this image has no such tag or manifest");
+        image_say(k, OCI_MANIFEST_UNKNOWN, "this image does not have that tag or manifest");
         return;
     }
     name = name_of(k, &f->entry.digest);
@@ -776,10 +777,10 @@ static void plan_read(struct image_ask *k)
         image_write(k);
         break;
     case OCI_UPLOADS:
-        image_say(k, OCI_UNSUPPORTED, "an upload is begun with POST");
+        image_say(k, OCI_UNSUPPORTED, "start an upload with POST");
         break;
     case OCI_OTHER:
-        image_say(k, OCI_NAME_UNKNOWN, "a registry has no such page");
+        image_say(k, OCI_NAME_UNKNOWN, "no such path in a registry");
         break;
     }
 }
@@ -804,7 +805,7 @@ void image_plan(struct image_ask *k)
     if (read) {
         plan_read(k);
     } else if (k->at.kind == OCI_OTHER) {
-        image_say(k, OCI_NAME_UNKNOWN, "a registry has no such page");
+        image_say(k, OCI_NAME_UNKNOWN, "no such path in a registry");
     } else {
         image_write(k);
     }

@@ -83,26 +83,26 @@ static int judge_kind(struct manifest *m, struct slice type)
     json_int_t version = json_integer_value(json_object_get(m->doc, "schemaVersion"));
 
     if (!is_image(type) && !is_index(type)) {
-        return invalid(m,
-                       "Content-Type is no manifest's that is taken here: OCI image manifests and "
-                       "indexes, Docker's manifests (version 2, schema 2) and lists are");
+        return invalid(m, "unsupported Content-Type; accepted are OCI image manifests and indexes, "
+                          "and Docker manifests (version 2, schema 2) and manifest lists");
     }
     if (!json_is_object(m->doc) || version != 2) {
-        return invalid(
-            m, "not a manifest: a JSON object with schemaVersion 2, of at most 200,000 values");
+        return invalid(m, "not a manifest: it must be a JSON object with schemaVersion 2 and at "
+                          "most 200,000 values");
     }
     if (said.p != NULL && !slice_eq(said, type)) {
-        return invalid(m, "the manifest's mediaType is not the request's Content-Type");
+        return invalid(m, "the manifest's mediaType differs from the request's Content-Type");
     }
     if (is_index(type) ? !json_is_array(json_object_get(m->doc, "manifests"))
                        : !json_is_object(json_object_get(m->doc, "config")) ||
                              !json_is_array(json_object_get(m->doc, "layers"))) {
-        return invalid(m, "an image's manifest has a config and layers, an index has manifests");
+        return invalid(m, "the manifest of an image must have a config and layers, and an index "
+                          "must have manifests");
     }
     if (is_index(type)
             ? json_object_get(m->doc, "layers") != NULL || json_object_get(m->doc, "config") != NULL
             : json_object_get(m->doc, "manifests") != NULL) {
-        return invalid(m, "the manifest is an image's and an index at once");
+        return invalid(m, "the manifest must not be of an image and an index at the same time");
     }
     return 0;
 }
@@ -132,8 +132,9 @@ static bool stays_away(const struct descriptor *d)
 static int not_here(struct manifest *m, const struct descriptor *d, const char *what)
 {
     return refuse(m, 404, OCI_MANIFEST_BLOB_UNKNOWN,
-                  arena_fmt(&m->arena, "push the %s before the manifest that names it: " SLICE_FMT,
-                            what, SLICE_ARG(d->digest.text)));
+                  arena_fmt(&m->arena,
+                            "push the %s before the manifest that refers to it: " SLICE_FMT, what,
+                            SLICE_ARG(d->digest.text)));
 }
 
 static int add_blob(struct manifest *m, const json_t *o)
@@ -145,7 +146,7 @@ static int add_blob(struct manifest *m, const json_t *o)
     int rc;
 
     if (!read_descriptor(o, &d)) {
-        return invalid(m, "a descriptor has a mediaType, a digest and a size");
+        return invalid(m, "a descriptor must have a mediaType, a digest and a size");
     }
     rc = changes_find(m->to, &d.digest.called, &own, &known, m->e);
     if (rc != 0 || !known) {
@@ -159,9 +160,11 @@ static int add_blob(struct manifest *m, const json_t *o)
         return rc;
     }
     if (m->out->status == 400) {
-        return refuse(m, 400, OCI_SIZE_INVALID,
-                      arena_fmt(&m->arena, "not the size of that blob: " SLICE_FMT,
-                                SLICE_ARG(d.digest.text)));
+        return refuse(
+            m, 400, OCI_SIZE_INVALID,
+            arena_fmt(&m->arena,
+                      "the size in the descriptor is not the size of that blob: " SLICE_FMT,
+                      SLICE_ARG(d.digest.text)));
     }
     if (stays_away(&d)) {
         m->out->status = 0;
@@ -179,7 +182,7 @@ static int see_manifest(struct manifest *m, const json_t *o)
     int rc;
 
     if (!read_descriptor(o, &d)) {
-        return invalid(m, "a descriptor has a mediaType, a digest and a size");
+        return invalid(m, "a descriptor must have a mediaType, a digest and a size");
     }
     rc = changes_find(m->to, &d.digest.called, &own, &known, m->e);
     if (rc == 0 && known) {
@@ -266,7 +269,8 @@ static int add_subject(struct manifest *m, struct slice type, const char *hex)
         return 0;
     }
     if (!read_descriptor(subject, &d)) {
-        return invalid(m, "the subject is a descriptor: it has a mediaType, a digest and a size");
+        return invalid(m,
+                       "the subject must be a descriptor, with a mediaType, a digest and a size");
     }
     text = descriptor_text(m, type);
     CHECK(text != NULL); /* of a document that was parsed */
@@ -301,7 +305,7 @@ static int add_itself(struct manifest *m, struct slice type, struct slice tag)
 static int wrong_digest(struct manifest *m)
 {
     return refuse(m, 400, OCI_DIGEST_INVALID,
-                  SLICE("the manifest's bytes are not those of this digest"));
+                  SLICE("the bytes of the manifest do not match this digest"));
 }
 
 /* It is put under its SHA-512, and found by it from now on. */
@@ -371,7 +375,7 @@ static int manifest_read(void *state, struct slice bytes, bool end, struct chang
     buf_adds(&m->bytes, bytes);
     if (m->bytes.rc != 0) {
         return refuse(m, 413, OCI_MANIFEST_INVALID,
-                      SLICE("a manifest has at most 4 MiB: put what is longer into a blob"));
+                      SLICE("a manifest has at most 4 MiB; put larger data into a blob"));
     }
     return end ? judge(m) : 0;
 }
@@ -411,9 +415,9 @@ static int removal_read(void *state, struct slice bytes, bool end, struct change
     m->out = out;
     rc = changes_find(to, &changes_put(to)->called, &d, &known, e);
     if (rc != 0 || !known) {
-        return rc != 0
-                   ? rc
-                   : refuse(m, 404, OCI_MANIFEST_UNKNOWN, SLICE("this image has no such manifest"));
+        return rc != 0 ? rc
+                       : refuse(m, 404, OCI_MANIFEST_UNKNOWN,
+                                SLICE("this image does not have that manifest"));
     }
     digest_format(&d, hex);
     changes_note(to, arena_fmt(&m->arena, "delete sha256:%.12s", hex), SLICE(""), out);

@@ -58,8 +58,9 @@ static bool page_form(struct python_ask *k, enum hosted_list form)
 
     if (f == PAGE_NONE) {
         plan_reply(k->p, 406,
-                   SLICE("pages of a package index come as application/vnd.pypi.simple.v1+json, "
-                         "...v1+html or text/html; as a tree's listing with ?recursive=1\n"));
+                   SLICE("the pages of a package index are available as "
+                         "application/vnd.pypi.simple.v1+json, ...v1+html or text/html, and as the "
+                         "listing of a tree with ?recursive=1\n"));
         return false;
     }
     plan_become(k->p, PLAN_LIST);
@@ -94,7 +95,7 @@ static const struct result *project_head(struct python_ask *k, const struct spot
     const struct result *head = plan_head(k->results, tree_of(k, at), at->version, k->p);
 
     if (head != NULL && head->rc != 0) {
-        plan_reply(k->p, 404, SLICE("no such project here, or no such version of its tree\n"));
+        plan_reply(k->p, 404, SLICE("no such project, or no such version of its tree\n"));
     }
     return head != NULL && head->rc == 0 ? head : NULL;
 }
@@ -123,7 +124,7 @@ static void plan_file(struct python_ask *k, const struct spot *at)
         return;
     }
     if (file->rc != 0 || file->entry.type != ENTRY_FILE) {
-        plan_reply(p, 404, SLICE("this project has no such file\n"));
+        plan_reply(p, 404, SLICE("this project does not have that file\n"));
         return;
     }
     plan_become(p, PLAN_BLOB);
@@ -169,7 +170,7 @@ static void plan_yank(struct python_ask *k, const struct spot *at)
     }
     file = plan_entry(k->results, &head->snap.root, slice_first(at->file, at->file.n - 7), p);
     if (file != NULL && file->rc != 0) {
-        plan_reply(p, 404, SLICE("this project has no such file to yank\n"));
+        plan_reply(p, 404, SLICE("this project does not have that file\n"));
     } else if (file != NULL) {
         plan_put(k, at, PUT_FILE);
         p->put.max_bytes = PYTHON_WHY_MAX;
@@ -183,17 +184,18 @@ static void plan_change(struct python_ask *k, const struct spot *at)
     bool whole = at->file.p != NULL && at->file.n == 0;
 
     if (at->version.n != 0) {
-        plan_method(k->p, SLICE("GET, HEAD"), SLICE("a version of a project does not change\n"));
+        plan_method(k->p, SLICE("GET, HEAD"), SLICE("a version of a project never changes\n"));
     } else if (k->req->method == METHOD_PUT && mark) {
         plan_yank(k, at);
     } else if (k->req->method == METHOD_DELETE && (whole || mark || python_is_file(at->file))) {
         plan_put(k, at, PUT_DELETE);
         k->p->put.beside = !mark && !whole;
     } else {
-        plan_method(k->p, SLICE("GET, HEAD"),
-                    SLICE("this is a Python package index: files are uploaded by POST to legacy/ "
-                          "(twine upload --repository-url .../legacy/, uv publish --publish-url "
-                          ".../legacy/); PUT and DELETE <file>.yanked, DELETE <file>\n"));
+        plan_method(
+            k->p, SLICE("GET, HEAD"),
+            SLICE("this is a Python package index; upload files by POST to legacy/ (twine upload "
+                  "--repository-url .../legacy/, uv publish --publish-url .../legacy/); other "
+                  "writes are PUT and DELETE <file>.yanked and DELETE <file>\n"));
     }
 }
 
@@ -211,17 +213,21 @@ static void plan_upload(struct python_ask *k)
     if (k->who->token == NULL) {
         plan_become(p, PLAN_PUT); /* answered with 401 */
     } else if (!multipart_boundary(http_req_field(k->req, "content-type"), k->a, &boundary)) {
-        plan_reply(p, 415,
-                   SLICE("an upload is a multipart/form-data form, as twine and uv publish send "
-                         "it\n"));
+        plan_reply(
+            p, 415,
+            SLICE("invalid upload: send a multipart/form-data form, as twine and uv publish do\n"));
     } else if (http_req_field(k->req, "content-encoding").p != NULL) {
-        plan_reply(p, 415, SLICE("forms are read as they come: send without Content-Encoding\n"));
+        plan_reply(p, 415,
+                   SLICE("forms are read as received; send this one without Content-Encoding\n"));
     } else if (k->r->max_object_bytes != 0 && k->req->content_length != LENGTH_UNKNOWN &&
                k->req->content_length > k->r->max_object_bytes &&
                k->req->content_length - k->r->max_object_bytes > FORM_SLACK_BYTES) {
-        plan_reply(p, 413,
-                   arena_fmt(k->a, "files of this repo have at most %llu bytes (max_object)\n",
-                             (unsigned long long)k->r->max_object_bytes));
+        plan_reply(
+            p, 413,
+            arena_fmt(
+                k->a,
+                "the file is too large: files of this repo have at most %llu bytes (max_object)\n",
+                (unsigned long long)k->r->max_object_bytes));
     } else {
         plan_become(p, PLAN_PUT);
         p->form_reader = &python_form_reader;
@@ -244,7 +250,8 @@ void python_put_answer(const struct plan *p, struct upload_reply *u)
     struct buf body = BUF_INIT(u->body.max);
 
     if (good) {
-        buf_str(&body, u->published ? "the file is here now\n" : "the file was here already\n");
+        buf_str(&body,
+                u->published ? "the file is published\n" : "the file was already published\n");
         u->status = 200; /* what the tools' own index answers */
     } else if (why.p == NULL) {
         json_decref(o);
@@ -321,7 +328,7 @@ static void plan_spot(struct python_ask *k, const struct spot *at)
         return;
     }
     if (!slice_eq(pyname_normal(at->name, k->a), at->name)) {
-        plan_reply(p, 404, SLICE("a project's path has its normalized name\n"));
+        plan_reply(p, 404, SLICE("the path of a project must have its normalized name\n"));
     } else if (!read) {
         plan_change(k, at);
     } else if (at->file.n == 0) {
@@ -346,10 +353,9 @@ bool python_plan(struct python_ask *k)
         return false;
     }
     if (rest.n == 0 && !read) {
-        plan_method(
-            k->p, SLICE("GET, HEAD"),
-            SLICE("this is the index; uploads are POSTed to legacy/ beside it (twine upload "
-                  "--repository-url .../legacy/, uv publish --publish-url .../legacy/)\n"));
+        plan_method(k->p, SLICE("GET, HEAD"),
+                    SLICE("this is the index; upload by POST to legacy/ (twine upload "
+                          "--repository-url .../legacy/, uv publish --publish-url .../legacy/)\n"));
     } else if (rest.n == 0 && first.n == k->clean.n) {
         plan_redirect(k->p, SLICE("./simple/"));
     } else if (rest.n == 0) {
@@ -357,7 +363,7 @@ bool python_plan(struct python_ask *k)
     } else if (take_apart(rest, k->a, &at)) {
         plan_spot(k, &at);
     } else {
-        plan_reply(k->p, 404, SLICE("no project's path: simple/<name>/<file>\n"));
+        plan_reply(k->p, 404, SLICE("invalid path of a project: write simple/<name>/<file>\n"));
     }
     return true;
 }

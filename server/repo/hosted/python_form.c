@@ -103,7 +103,7 @@ static int read_wheel(struct python_inside *in, struct blob *b, struct err *e)
         char *room = NULL;
         buf_clear(&part);
         room = buf_room(&part, n + 1);
-        rc = room == NULL ? err_set(e, E_TOOBIG, "its directory is too long")
+        rc = room == NULL ? err_set(e, E_TOOBIG, "its directory is too large")
                           : blob_read(b, first, room, n, e);
         rc = rc != 0 ? rc : wheel_feed(&w, first, slice_of(room, n), &in->metadata, e);
     }
@@ -134,9 +134,9 @@ static int check_wheel(struct python_inside *in, struct blob *b, const struct di
         return err_set(e, rc, "%s", why.text);
     }
     if (inside_require(out, slice_eq(pyname_normal(name, in->arena), in->project),
-                       "the wheel's METADATA names another project") &&
+                       "the wheel's METADATA is of another project") &&
         inside_require(out, pyversion_parse(version, &v) && pyversion_cmp(&v, &d->version) == 0,
-                       "the wheel's METADATA has another version than its file's name")) {
+                       "the wheel's METADATA has another version than its file name")) {
         in->requires = head_field(text, "requires-python");
     }
     return 0;
@@ -151,7 +151,7 @@ static int check_source(struct blob *b, struct slice file, struct upload_reply *
     bool zip = slice_ends(file, SLICE(".zip"));
 
     (void)inside_require(out, rc != 0 || memcmp(magic, zip ? "PK" : "\x1f\x8b", 2) == 0,
-                         "the source archive is not what its name says: no gzip, or no zip");
+                         "the source archive is not a gzip or zip file, as its name says");
     return rc;
 }
 
@@ -161,11 +161,11 @@ static void check_requires(struct python_inside *in, struct upload_reply *out)
     struct pyspecs specs;
 
     (void)(inside_require(out, in->requires.n <= REQUIRES_BYTES,
-                          "its Requires-Python has more than 4096 bytes") &&
+                          "its Requires-Python is longer than 4096 bytes") &&
            inside_require(out,
                           in->requires.n == 0 ||
                               pyspecs_parse(in->requires, in->arena, &specs, NULL) == 0,
-                          "its Requires-Python cannot be read (PEP 440)"));
+                          "its Requires-Python is invalid (PEP 440)"));
 }
 
 /* d: what the file's name says; said: what the form says it requires, which counts for sources. */
@@ -277,11 +277,10 @@ static int judge_name(struct form *f, struct err *e)
         return 0;
     }
     if (!pyname_valid(name) || pyname_normal(name, &f->arena).n > PYTHON_NAME_MAX) {
-        upload_refuse(
-            f->out, 400,
-            "no name for a project: letters, digits, and between them '-', '_', '.', %d at "
-            "most",
-            PYTHON_NAME_MAX);
+        upload_refuse(f->out, 400,
+                      "invalid name of a project: it has letters and digits, with '-', '_' or '.' "
+                      "between them, and at most %d characters",
+                      PYTHON_NAME_MAX);
         return refuse(e);
     }
     f->project = pyname_normal(name, &f->arena);
@@ -307,7 +306,8 @@ static int judge_file(struct form *f, struct err *e)
         file = slice_first(file, n > 0 ? n - 1 : 0);
     }
     if (!pyname_valid(file)) {
-        upload_refuse(f->out, 400, "the file's name is not one of a project: <name>-<version>...");
+        upload_refuse(f->out, 400,
+                      "the file name does not begin with a project: <name>-<version>...");
         return refuse(e);
     }
     return may_bring(f, pyname_normal(file, &f->arena), e);
@@ -363,7 +363,8 @@ static int on_data(void *arg, struct slice bytes, struct err *e)
     if (f->now == FIELDS) {
         f->others_bytes += bytes.n;
         if (f->others_bytes > OTHERS_BYTES) {
-            upload_refuse(f->out, 413, "the form's fields, without the file, have more than %d MiB",
+            upload_refuse(f->out, 413,
+                          "the fields of the form, without the file, are larger than %d MiB",
                           OTHERS_BYTES >> 20);
             return refuse(e);
         }
@@ -371,8 +372,8 @@ static int on_data(void *arg, struct slice bytes, struct err *e)
     }
     buf_adds(&f->field[f->now], bytes);
     if (f->field[f->now].rc != 0) {
-        upload_refuse(f->out, 413, "the form's \"%s\" has more than %zu bytes", field_names[f->now],
-                      f->field[f->now].max);
+        upload_refuse(f->out, 413, "the form's \"%s\" is longer than %zu bytes",
+                      field_names[f->now], f->field[f->now].max);
         return refuse(e);
     }
     return 0;
@@ -428,23 +429,22 @@ static bool check_words(struct form *f, struct distribution *d)
     struct pyversion v;
 
     return require(f, slice_eqs(value(f, FIELD_ACTION), "file_upload"),
-                   "the form's :action is not file_upload: nothing else is taken here") &&
+                   "the form's :action must be file_upload") &&
            require(f, !f->seen[FIELD_PROTOCOL] || slice_eqs(value(f, FIELD_PROTOCOL), "1"),
-                   "the form's protocol_version is not 1") &&
+                   "the form's protocol_version must be 1") &&
            require(f, f->seen[FIELD_CONTENT] && file.n != 0, "the form has no file (content)") &&
-           require(
-               f, name_fits(file) && python_is_file(file),
-               "no distribution's file name: it ends in .whl, .tar.gz or .zip, and has letters, "
-               "digits, '.', '_', '-', '+', '!'") &&
+           require(f, name_fits(file) && python_is_file(file),
+                   "invalid file name: it must end in .whl, .tar.gz or .zip, and have letters, "
+                   "digits, '.', '_', '-', '+' and '!' only") &&
            require(f, pyversion_parse(value(f, FIELD_VERSION), &v),
-                   "the form's version is none (PEP 440)") &&
+                   "the form's version is invalid (PEP 440)") &&
            require(f, distribution_parse(file, f->project, &f->arena, d),
-                   "the file's name is not one of this project's: <name>-<version>...") &&
+                   "the file name is not of this project: <name>-<version>...") &&
            require(f, pyversion_cmp(&d->version, &v) == 0,
-                   "the file's name has another version than the form") &&
+                   "the file name has another version than the form") &&
            require(f, slice_eqs(type, d->wheel ? "bdist_wheel" : "sdist"),
-                   "the form's filetype is not the file's: bdist_wheel for .whl, sdist for .tar.gz "
-                   "and .zip; other kinds are not kept");
+                   "the form's filetype does not fit the file: it is bdist_wheel for .whl and "
+                   "sdist for .tar.gz and .zip; other kinds are not accepted");
 }
 
 static bool digest_holds(struct form *f, enum field which, const uint8_t *got, size_t n)
@@ -464,12 +464,12 @@ static bool md5_holds(struct form *f)
         return require(f,
                        value(f, FIELD_MD5).n == 0 || value(f, FIELD_SHA256).n != 0 ||
                            value(f, FIELD_BLAKE2).n != 0,
-                       "the form's only digest is md5_digest, and there is no MD5 here (FIPS "
-                       "mode): send sha256_digest");
+                       "the form's only digest is md5_digest, and MD5 is disabled here (FIPS "
+                       "mode); send sha256_digest");
     }
     EVP_DigestFinal_ex(f->md5, md5, NULL);
     return require(f, digest_holds(f, FIELD_MD5, md5, MD5_BYTES),
-                   "the bytes are not those of md5_digest: send them again");
+                   "the bytes do not match md5_digest; send them again");
 }
 
 static bool check_digests(struct form *f)
@@ -480,9 +480,9 @@ static bool check_digests(struct form *f)
     blake2b_final(&f->blake2, blake2);
     return require(f, form_upload_bytes(f->to) != 0, "the file is empty") &&
            require(f, digest_holds(f, FIELD_SHA256, d->b, DIGEST_BYTES),
-                   "the bytes are not those of sha256_digest: send them again") &&
+                   "the bytes do not match sha256_digest; send them again") &&
            require(f, digest_holds(f, FIELD_BLAKE2, blake2, BLAKE2B_256_BYTES),
-                   "the bytes are not those of blake2_256_digest: send them again") &&
+                   "the bytes do not match blake2_256_digest; send them again") &&
            md5_holds(f);
 }
 

@@ -284,15 +284,15 @@ static bool refuses(struct ask *k)
     if (k->at.kind == OCI_UPLOADS || k->at.kind == OCI_UPLOAD || !reads) {
         oci_say(k->p, OCI_UNSUPPORTED,
                 arena_fmt(k->a,
-                          "repo %s is a mirror of a registry and takes no pushes; push to a hosted "
-                          "repo",
+                          "repo %s is a mirror of a registry and does not accept pushes; push to a "
+                          "hosted repo",
                           k->r->name),
                 k->a);
         return true;
     }
     if (k->at.kind == OCI_OTHER) {
         oci_say(k->p, OCI_NAME_UNKNOWN,
-                SLICE("no path of a registry's: there are <name>/manifests/<reference>, "
+                SLICE("no such path in a registry; there are <name>/manifests/<reference>, "
                       "<name>/blobs/<digest>, <name>/tags/list and <name>/referrers/<digest>"),
                 k->a);
         return true;
@@ -312,11 +312,12 @@ static int oci_plan(const struct repo *r, const struct http_req *req, struct sli
     (void)results;
     (void)e;
     if (!oci_asked(req)) {
-        plan_reply(out, 404,
-                   arena_fmt(arena,
-                             "repo %s is a registry of container images: clients find them below "
-                             "/v2/%s/, as in `skopeo inspect docker://<this host>/%s/<name>`\n",
-                             r->name, r->name, r->name));
+        plan_reply(
+            out, 404,
+            arena_fmt(arena,
+                      "repo %s is a registry of container images; clients use it below /v2/%s/, "
+                      "for example `skopeo inspect docker://<this host>/%s/<name>`\n",
+                      r->name, r->name, r->name));
         return 0;
     }
     if (oci_path_parse(path, arena, &k.at, &code, &why) != 0) {
@@ -329,7 +330,7 @@ static int oci_plan(const struct repo *r, const struct http_req *req, struct sli
     path = path_of(&k);
     k.rule = plan_rule(r, path, arena);
     if (k.rule->class == RULE_DENY) {
-        oci_say(out, OCI_DENIED, SLICE("a rule of this repo denies it"), arena);
+        oci_say(out, OCI_DENIED, SLICE("a rule of this repo denies this path"), arena);
         return 0;
     }
     plan_image(&k, path);

@@ -157,20 +157,20 @@ int oci_path_parse(struct slice raw, struct arena *a, struct oci_path *out, enum
     }
     if (!oci_name_valid(out->name)) {
         return wrong(code, OCI_NAME_INVALID, e,
-                     "no image can have this name: it is made of small letters and digits, with "
-                     "'.', '_', '-' and '/' between them, at most 255");
+                     "invalid name of an image: it must have lower-case letters and digits, with "
+                     "'.', '_', '-' and '/' between them, and at most 255 characters");
     }
     out->by_digest = out->kind == OCI_BLOB || out->kind == OCI_REFERRERS ||
                      (out->kind == OCI_MANIFEST && slice_find(out->reference, ':') >= 0);
     if (out->by_digest && !oci_digest_parse(out->reference, &out->digest)) {
-        return wrong(code, OCI_DIGEST_INVALID, e,
-                     "not a digest that is served here: sha256:<64 hex digits> or sha512:<128>, in "
-                     "small letters");
+        return wrong(
+            code, OCI_DIGEST_INVALID, e,
+            "invalid digest: it must be sha256:<64 hex digits> or sha512:<128>, in lower case");
     }
     if (out->kind == OCI_MANIFEST && !out->by_digest && !oci_tag_valid(out->reference)) {
         return wrong(code, OCI_MANIFEST_INVALID, e,
-                     "no tag can have this name: it has letters, digits, '_', '.' and '-', at most "
-                     "128");
+                     "invalid tag: it must have letters, digits, '_', '.' and '-', and at most 128 "
+                     "characters");
     }
     return 0;
 }

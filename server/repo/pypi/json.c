@@ -319,7 +319,7 @@ static int on_open(struct reader *r, char bracket)
         return 0;
     }
     if (r->out != NULL && r->depth == DEPTH_MAX) {
-        r->rc = err_set(r->e, E_TOOBIG, "a page too deep");
+        r->rc = err_set(r->e, E_TOOBIG, "the page is nested too deeply");
         return 0;
     }
     r->depth++;
@@ -386,11 +386,11 @@ static int parse(struct reader *r, struct slice doc)
         st = yajl_complete_parse(h);
     }
     if (r->rc == 0 && r->out != NULL && r->out->rc != 0) {
-        r->rc = err_set(r->e, r->out->rc, "a page too big");
+        r->rc = err_set(r->e, r->out->rc, "the page is too large");
     }
     if (r->rc == 0 && (st != yajl_status_ok || r->depth != 0 || doc.n == 0)) {
-        r->rc =
-            err_set(r->e, E_PROTOCOL, "not a JSON object at byte %zu", yajl_get_bytes_consumed(h));
+        r->rc = err_set(r->e, E_PROTOCOL, "not a valid JSON object: error at byte %zu",
+                        yajl_get_bytes_consumed(h));
     }
     yajl_free(h);
     arena_fini(&r->arena);

@@ -580,7 +580,8 @@ int page_meta(struct page *p, struct slice name, struct slice content, struct er
     if (slice_eq(name, SLICE("pypi:repository-version"))) {
         if (!slice_starts(content, SLICE("1.")) || content.n >= sizeof p->version) {
             return err_set(e, E_UNSUPPORTED,
-                           "simple API version \"" SLICE_FMT "\": this mirror speaks 1.x",
+                           "simple API version \"" SLICE_FMT
+                           "\" is not supported; this mirror supports 1.x",
                            SLICE_ARG(slice_first(content, content.n < 16 ? content.n : 16)));
         }
         memcpy(p->version, content.p, content.n);
@@ -615,11 +616,10 @@ static void page_heading(const struct page *p, struct buf *out)
 
 static void finish_html(struct page *p, struct buf *out)
 {
-    buf_str(
-        out,
-        "<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width\">\n"
-        "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"pypi:repository-version\" content=\"");
+    buf_str(out, "<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n"
+                 "<meta name=\"viewport\" content=\"width=device-width\">\n"
+                 "<meta name=\"color-scheme\" content=\"light dark\">\n<meta "
+                 "name=\"pypi:repository-version\" content=\"");
     html_escape(p->version[0] != '\0' ? slice_str(p->version) : SLICE("1.0"), out);
     buf_str(out, "\">\n");
     buf_adds(out, buf_slice(&p->metas));
@@ -685,5 +685,5 @@ int page_finish(struct page *p, struct buf *out, struct err *e)
         finish_html(p, out);
     }
     rc = rc != 0 ? rc : out->rc;
-    return rc != 0 ? err_set(e, rc, "a rewritten page of more than %zu bytes", out->max) : 0;
+    return rc != 0 ? err_set(e, rc, "the rewritten page is larger than %zu bytes", out->max) : 0;
 }

@@ -11,7 +11,8 @@ struct pypi {
 
 /* One representation is kept; either form can be made of either. */
 static const struct slice accept_upstream = {
-    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, text/html;q=0.1",
+    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, "
+    "text/html;q=0.1",
     sizeof("application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, "
            "text/html;q=0.1") -
         1};
@@ -29,7 +30,7 @@ static int pypi_open(struct repo *r, const struct repo_conf *conf, struct err *e
         return err_set(e, E_CONFIG, "protocol \"pypi\" needs an origin = \"https://...\"");
     }
     if (strcmp(unknown, "register") != 0 && strcmp(unknown, "drop") != 0) {
-        return err_set(e, E_CONFIG, "unknown_host \"%s\" is neither register nor drop", unknown);
+        return err_set(e, E_CONFIG, "unknown_host is \"%s\"; it must be register or drop", unknown);
     }
     p = NEW(struct pypi);
     p->only_named = strcmp(unknown, "drop") == 0;
@@ -121,7 +122,7 @@ static struct slice with_query(struct slice location, struct slice query, struct
 static void plan_unacceptable(struct plan *p)
 {
     plan_reply(p, 406,
-               SLICE("this page comes as application/vnd.pypi.simple.v1+json, "
+               SLICE("this page is available as application/vnd.pypi.simple.v1+json, "
                      "application/vnd.pypi.simple.v1+html or text/html\n"));
 }
 
@@ -136,7 +137,7 @@ static void plan_page(const struct repo *r, const struct http_req *req, struct s
         return;
     }
     if (rule->class == RULE_DENY) {
-        plan_reply(p, 403, SLICE("a rule of this repo denies the path\n"));
+        plan_reply(p, 403, SLICE("a rule of this repo denies this path\n"));
         return;
     }
     plan_lookup(r, rule, path, a, p);
@@ -161,7 +162,7 @@ static bool redirects(const struct http_req *req, struct slice path, struct aren
     if (project_of(path, &name) && !is_distribution(name)) {
         normal = normal_name(name, a);
         if (normal.p == NULL) {
-            plan_reply(p, 404, SLICE("no project can have this name\n"));
+            plan_reply(p, 404, SLICE("invalid name of a project\n"));
             return true;
         }
         if (slash && slice_eq(normal, name)) {
@@ -204,7 +205,7 @@ static void as_file(const struct repo *r, struct slice path, const struct rule *
 static bool denied(const struct rule *rule, struct plan *p)
 {
     if (rule->class == RULE_DENY) {
-        plan_reply(p, 403, SLICE("a rule of this repo denies the path\n"));
+        plan_reply(p, 403, SLICE("a rule of this repo denies this path\n"));
     }
     return rule->class == RULE_DENY;
 }
@@ -258,8 +259,8 @@ static const struct result *require_file(const struct repo *r, const struct resu
 static void plan_unknown_file(struct plan *p)
 {
     plan_reply(p, 404,
-               SLICE("no page that this mirror has read names this file's host: ask for "
-                     "the project's page first\n"));
+               SLICE("this mirror does not know the host of this file; request the page of the "
+                     "project first\n"));
 }
 
 /* "+f/<id>/<path>": the row of the link, then of the file; what they say does not come from the
@@ -338,8 +339,10 @@ static void plan_entry_of(const struct repo *r, const struct results *results,
         return;
     }
     if (f->rc != 0 || f->entry.type != ENTRY_FILE) {
-        plan_reply(p, 404,
-                   SLICE("this mirror keeps what its settings require, and this is none of it\n"));
+        plan_reply(
+            p, 404,
+            SLICE(
+                "this mirror keeps only what its settings require, which does not include this\n"));
         return;
     }
     plan_become(p, PLAN_BLOB);
@@ -472,7 +475,7 @@ static int pypi_rewrite(const struct repo *r, const struct plan *p, struct slice
 
     if (kind == DOCUMENT_NEITHER) {
         return err_set(
-            e, E_UNSUPPORTED, "neither HTML nor JSON, but \"" SLICE_FMT "\"",
+            e, E_UNSUPPORTED, "the page is neither HTML nor JSON, but \"" SLICE_FMT "\"",
             SLICE_ARG(slice_first(content_type, content_type.n < 64 ? content_type.n : 64)));
     }
     out->content_type = page_format_type(f);

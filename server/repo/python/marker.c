@@ -111,7 +111,7 @@ static bool take_word(struct eval *v, const char *word)
 
 static int wrong(struct eval *v, const char *what)
 {
-    return err_set(v->e, E_INVALID, "a marker has no %s at \"%.*s\"", what,
+    return err_set(v->e, E_INVALID, "a marker lacks a %s at \"%.*s\"", what,
                    (int)(v->s.n < 40 ? v->s.n : 40), v->s.p != NULL ? v->s.p : "");
 }
 
@@ -170,14 +170,14 @@ static int read_value(struct eval *v, struct value *out)
             end++;
         }
         if (end == v->s.n) {
-            return wrong(v, "end of a text");
+            return wrong(v, "closing quote");
         }
         out->text = slice_of(v->s.p + 1, end - 1);
         v->s = slice_from(v->s, end + 1);
         return 0;
     }
     if (name.n == 0 || !variable(v, name, out)) {
-        return wrong(v, "variable or text");
+        return wrong(v, "variable or string");
     }
     v->s = slice_from(v->s, name.n);
     return 0;
@@ -196,7 +196,7 @@ static int read_op(struct eval *v, enum compare *how, struct slice *op)
     }
     if (take_word(v, "not")) {
         *how = IS_NOT_IN;
-        return take_word(v, "in") ? 0 : wrong(v, "\"in\" behind \"not\"");
+        return take_word(v, "in") ? 0 : wrong(v, "\"in\" after \"not\"");
     }
     while (n < v->s.n && n < 3 && memchr("<>=!~", v->s.p[n], 5) != NULL) {
         n++;
@@ -279,13 +279,14 @@ static int read_one(struct eval *v, bool *out)
     skip_blanks(v);
     if (v->s.n > 0 && v->s.p[0] == '(') {
         if (++v->depth > DEPTH_MAX) {
-            return err_set(v->e, E_TOOBIG, "a marker of more than %d brackets", DEPTH_MAX);
+            return err_set(v->e, E_TOOBIG, "a marker has more than %d nested parentheses",
+                           DEPTH_MAX);
         }
         v->s = slice_from(v->s, 1);
         rc = read_or(v, out);
         skip_blanks(v);
         if (rc == 0 && (v->s.n == 0 || v->s.p[0] != ')')) {
-            rc = wrong(v, "closing bracket");
+            rc = wrong(v, "closing parenthesis");
         }
         v->s = rc == 0 ? slice_from(v->s, 1) : v->s;
         v->depth--;

@@ -36,14 +36,15 @@ int metadata_read(struct slice text, const struct metadata_events *ev, struct sl
             break; /* the description follows */
         }
         if (slice_find(value, ':') <= 0) {
-            return err_set(e, E_INVALID, "metadata has a line that is no field: \"%.*s\"",
+            return err_set(e, E_INVALID, "the metadata has an invalid line: \"%.*s\"",
                            (int)(value.n < 60 ? value.n : 60), value.p);
         }
         field = slice_cut(&value, ':');
         value = slice_trim(value);
         if (slice_ieq(field, SLICE("requires-dist"))) {
             rc = ++requires > REQUIRES_MAX
-                     ? err_set(e, E_TOOBIG, "metadata with more than %d requirements", REQUIRES_MAX)
+                     ? err_set(e, E_TOOBIG, "the metadata has more than %d requirements",
+                               REQUIRES_MAX)
                      : ev->on_requires(ev->arg, value, e);
         } else if (slice_ieq(field, SLICE("name")) && name->p == NULL) {
             *name = value;

@@ -30,7 +30,7 @@ static struct slice cut_name(struct slice *s)
 
 static int wrong(struct slice text, const char *what, struct err *e)
 {
-    return err_set(e, E_INVALID, "\"%.*s\" is no requirement: %s",
+    return err_set(e, E_INVALID, "\"%.*s\" is not a requirement: %s",
                    (int)(text.n < 100 ? text.n : 100), text.p != NULL ? text.p : "", what);
 }
 
@@ -72,18 +72,18 @@ int requirement_parse(struct slice text, struct arena *a, struct requirement *ou
 
     *out = (struct requirement){.url = SLICE_NONE, .marker = SLICE_NONE};
     if (text.n > LINE_MAX) {
-        return err_set(e, E_TOOBIG, "a requirement of %zu bytes", text.n);
+        return err_set(e, E_TOOBIG, "a requirement is too long: %zu bytes", text.n);
     }
     name = cut_name(&rest);
     if (!pyname_valid(name)) {
-        return wrong(text, "it begins with no name", e);
+        return wrong(text, "it does not begin with a valid name", e);
     }
     out->name = pyname_normal(name, a);
     if (rest.n > 0 && rest.p[0] == '[') {
         struct slice inside = slice_from(rest, 1);
         ptrdiff_t end = slice_find(inside, ']');
         if (end < 0 || read_extras(slice_first(inside, (size_t)end), a, out) != 0) {
-            return wrong(text, "its extras cannot be read", e);
+            return wrong(text, "its extras are invalid", e);
         }
         rest = pystrip(slice_from(inside, (size_t)end + 1));
     }
@@ -93,12 +93,14 @@ int requirement_parse(struct slice text, struct arena *a, struct requirement *ou
     specs = pystrip(rest);
     if (url) {
         out->url = pystrip(slice_from(specs, 1));
-        return out->url.n != 0 ? 0 : wrong(text, "it has no URL", e);
+        return out->url.n != 0 ? 0 : wrong(text, "its URL is missing", e);
     }
     if (specs.n > 1 && specs.p[0] == '(' && specs.p[specs.n - 1] == ')') {
         specs = slice_of(specs.p + 1, specs.n - 2);
     }
-    return pyspecs_parse(specs, a, &out->specs, e) == 0 ? 0 : wrong(text, "its versions", e);
+    return pyspecs_parse(specs, a, &out->specs, e) == 0
+               ? 0
+               : wrong(text, "its versions are invalid", e);
 }
 
 /* --- files of them ---------------------------------------------------------------------------- */
@@ -158,7 +160,7 @@ static int read_beside(struct reading *r, const char *path, struct slice name)
         buf_add(&b, path, (size_t)(slash + 1 - path));
     }
     buf_adds(&b, name);
-    rc = b.rc != 0 ? err_set(r->e, E_TOOBIG, "a path of %zu bytes", name.n)
+    rc = b.rc != 0 ? err_set(r->e, E_TOOBIG, "a path is too long: %zu bytes", name.n)
                    : read_file(r, buf_cstr(&b));
     buf_free(&b);
     return rc;
@@ -196,7 +198,7 @@ static int read_bytes(struct reading *r, struct slice rest, const char *path)
         if (goes_on) {
             continue;
         }
-        rc = whole.rc != 0 ? err_set(r->e, E_TOOBIG, "%.100s: a line without an end", path)
+        rc = whole.rc != 0 ? err_set(r->e, E_TOOBIG, "%.100s: a line is too long", path)
                            : read_line(r, path, buf_slice(&whole));
         buf_clear(&whole);
     }
@@ -210,7 +212,8 @@ static int read_file(struct reading *r, const char *path)
     int rc;
 
     if (r->depth == NESTED_MAX) {
-        return err_set(r->e, E_INVALID, "%.100s: requirement files name each other too deep", path);
+        return err_set(r->e, E_INVALID, "%.100s: requirement files include each other too deeply",
+                       path);
     }
     rc = buf_read_file(&bytes, path, r->e);
     if (rc == 0) {

@@ -467,7 +467,7 @@ int pyspecs_parse(struct slice text, struct arena *a, struct pyspecs *out, struc
             break; /* a comma at the end is common */
         }
         if (n == SPECS_MAX || !read_spec(part, &one[n])) {
-            return err_set(e, E_INVALID, "\"%.*s\" is no version specifier",
+            return err_set(e, E_INVALID, "\"%.*s\" is not a version specifier",
                            (int)(part.n < 60 ? part.n : 60), part.p);
         }
         n++;

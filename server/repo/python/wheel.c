@@ -39,7 +39,7 @@ static uint32_t le32(const char *p)
 
 static int lies(struct err *e, const char *what)
 {
-    return err_set(e, E_INVALID, "it is no sound zip file: %s", what);
+    return err_set(e, E_INVALID, "not a valid zip file: %s", what);
 }
 
 void wheel_begin(struct wheel *w, struct slice project, uint64_t size_bytes)
@@ -75,8 +75,8 @@ static int find_end(struct slice tail, size_t *at, struct err *e)
         }
     }
     return found == 1   ? 0
-           : found == 0 ? lies(e, "it has no end")
-                        : lies(e, "it ends in more than one way");
+           : found == 0 ? lies(e, "its end record is missing")
+                        : lies(e, "it has more than one end record");
 }
 
 /* Of zip64: right in front of its locator, which is right in front of the end. */
@@ -87,13 +87,13 @@ static int find_end64(struct slice tail, uint64_t tail_at, size_t end, size_t *a
 
     if (end < LOCATOR_BYTES + END64_BYTES || le32(locator) != SIGN_LOCATOR ||
         le32(locator + 4) != 0 || le32(locator + 16) > 1) {
-        return lies(e, "it has no end of zip64");
+        return lies(e, "its zip64 end record is missing");
     }
     where = le_get(locator + 8, 8);
     *at = end - LOCATOR_BYTES - END64_BYTES;
     if (where != tail_at + *at || le32(tail.p + *at) != SIGN_END64 ||
         le_get(tail.p + *at + 4, 8) != END64_BYTES - 12) {
-        return lies(e, "its end of zip64 is elsewhere");
+        return lies(e, "its zip64 end record is at another place");
     }
     return 0;
 }
@@ -110,7 +110,7 @@ static int read_end(struct wheel *w, struct slice tail, struct err *e)
     }
     p = tail.p + at;
     if (le32(p + 4) != 0 || le16(p + 8) != le16(p + 10)) {
-        return lies(e, "it is one of several parts");
+        return lies(e, "it is one part of a multi-part archive");
     }
     w->entries = le16(p + 10);
     size = le32(p + 12);
@@ -125,15 +125,15 @@ static int read_end(struct wheel *w, struct slice tail, struct err *e)
         size = le_get(p + 40, 8);
         w->directory = le_get(p + 48, 8);
         if (le_get(p + 16, 8) != 0 || le_get(p + 24, 8) != w->entries) {
-            return lies(e, "it is one of several parts");
+            return lies(e, "it is one part of a multi-part archive");
         }
     }
     behind = w->first + at;
     if (size > behind || w->directory != behind - size) {
-        return lies(e, "its directory is not in front of its end");
+        return lies(e, "its directory is not directly before its end record");
     }
     if (size > DIRECTORY_BYTES) {
-        return err_set(e, E_TOOBIG, "its directory has more than %d MiB", DIRECTORY_BYTES >> 20);
+        return err_set(e, E_TOOBIG, "its directory is larger than %d MiB", DIRECTORY_BYTES >> 20);
     }
     w->step = WHEEL_DIRECTORY;
     w->first = w->directory;
@@ -211,20 +211,21 @@ static int read_entry(struct wheel *w, const char *p, struct slice path, struct 
     bytes = w->bytes == UINT32_MAX;
     header = w->header == UINT32_MAX;
     if ((bytes || packed || header) && !read_zip64(extra, bytes, packed, header, w)) {
-        return lies(e, "METADATA has no fields of zip64");
+        return lies(e, "METADATA lacks its zip64 fields");
     }
     if ((le16(p + 8) & FLAG_ENCRYPTED) != 0 || (w->how != STORED && w->how != DEFLATED)) {
-        return err_set(e, E_UNSUPPORTED, "its METADATA is encrypted, or packed in an unusual way");
+        return err_set(e, E_UNSUPPORTED,
+                       "its METADATA is encrypted, or compressed with an unsupported method");
     }
     if (w->bytes > WHEEL_METADATA_BYTES || w->packed_bytes > WHEEL_METADATA_BYTES + PACKED_SLACK) {
-        return err_set(e, E_TOOBIG, "its METADATA has more than %d MiB",
+        return err_set(e, E_TOOBIG, "its METADATA is larger than %d MiB",
                        WHEEL_METADATA_BYTES >> 20);
     }
     if (w->how == STORED && w->bytes != w->packed_bytes) {
-        return lies(e, "METADATA has two sizes");
+        return lies(e, "METADATA has two different sizes");
     }
     if (w->header > w->directory || w->directory - w->header < HEADER_BYTES + w->packed_bytes) {
-        return lies(e, "METADATA lies outside");
+        return lies(e, "METADATA is outside the file's data");
     }
     return 0;
 }
@@ -241,13 +242,13 @@ static int read_directory(struct wheel *w, struct slice all, struct err *e)
         struct slice path;
         bool other = false;
         if (all.n < ENTRY_BYTES || le32(p) != SIGN_ENTRY) {
-            return lies(e, "its directory is cut");
+            return lies(e, "its directory is truncated");
         }
         name = le16(p + 28);
         extra = le16(p + 30);
         comment = le16(p + 32);
         if (all.n - ENTRY_BYTES < name + extra + comment) {
-            return lies(e, "its directory is cut");
+            return lies(e, "its directory is truncated");
         }
         path = slice_of(p + ENTRY_BYTES, name);
         if (is_metadata(w, path, &other) && found++ == 0) {
@@ -258,14 +259,14 @@ static int read_directory(struct wheel *w, struct slice all, struct err *e)
         all = slice_from(all, ENTRY_BYTES + name + extra + comment);
     }
     if (rc == 0 && entries != w->entries) {
-        rc = lies(e, "its directory has another length");
+        rc = lies(e, "its directory has another number of entries than its end record says");
     }
     if (rc == 0 && others != 1) {
         rc = others == 0 ? err_set(e, E_INVALID, "it has no METADATA")
                          : lies(e, "it has METADATA more than once");
     }
     if (rc == 0 && found == 0) {
-        rc = err_set(e, E_INVALID, "its METADATA is another project's");
+        rc = err_set(e, E_INVALID, "its METADATA is of another project");
     }
     w->step = WHEEL_HEADER;
     w->first = w->header;
@@ -281,10 +282,10 @@ static int read_header(struct wheel *w, struct slice h, struct err *e)
 
     if (le32(h.p) != SIGN_HEADER || le16(h.p + 8) != w->how || le16(h.p + 26) != w->name_bytes ||
         (le16(h.p + 6) & FLAG_ENCRYPTED) != 0) {
-        return lies(e, "METADATA is another thing than its directory says");
+        return lies(e, "the header of METADATA differs from the directory");
     }
     if (w->directory - w->header < before + w->packed_bytes) {
-        return lies(e, "METADATA lies outside");
+        return lies(e, "METADATA is outside the file's data");
     }
     w->step = WHEEL_DATA;
     w->first = w->header + before;
@@ -313,17 +314,17 @@ static int read_data(struct wheel *w, struct slice data, struct buf *out, struct
     char *to = buf_room(out, n + 1);
 
     if (to == NULL) {
-        return err_set(e, E_TOOBIG, "its METADATA has %zu bytes", n);
+        return err_set(e, E_TOOBIG, "its METADATA is too large: %zu bytes", n);
     }
     if (w->how == DEFLATED) {
         if (!inflate_to(data, to, n)) {
-            return lies(e, "METADATA does not unpack to what was said");
+            return lies(e, "METADATA cannot be decompressed to its announced size");
         }
     } else if (n != 0) {
         memcpy(to, data.p, n);
     }
     if (crc32(crc32(0, NULL, 0), (const Bytef *)to, (uInt)n) != w->crc) {
-        return lies(e, "METADATA has another sum");
+        return lies(e, "the checksum of METADATA is wrong");
     }
     buf_grew(out, n);
     w->step = WHEEL_DONE;
@@ -336,7 +337,7 @@ int wheel_feed(struct wheel *w, uint64_t first, struct slice bytes, struct buf *
 
     CHECK(w->step != WHEEL_DONE && first <= w->first && w->end <= first + bytes.n);
     if (w->size_bytes < END_BYTES) {
-        return lies(e, "it has no end");
+        return lies(e, "it has no end record");
     }
     /* Most of the time the rest lies in the same bytes. */
     while (rc == 0 && w->step != WHEEL_DONE && first <= w->first && w->end <= first + bytes.n) {

@@ -129,7 +129,7 @@ static void wrong_files(void **state)
          "http origin and no sync; remove it"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
                 "forward = {\"Accept\", \"Cookie\"} }",
-         "c:3: forward = {\"Cookie\"}: one client's would fetch for all; remove it from the list"},
+         "c:3: forward = {\"Cookie\"}: the response to one client's cookies would be served to all; remove it from the list"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
                 "forward = {\"Accept\", \"accept\"} }",
          "c:3: forward = {\"accept\"}: it appears twice; remove it from the list"},

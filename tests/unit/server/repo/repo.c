@@ -27,18 +27,18 @@ static void wrong_sections_name_their_place(void **state)
     static const struct {
         const char *name, *protocol, *origin, *says;
     } bad[] = {
-        {"a", "nope", NULL, "no protocol \"nope\""},
+        {"a", "nope", NULL, "unknown protocol \"nope\""},
         {"a", "generic", NULL, "needs an origin"},
         {"a", "pypi", NULL, "needs an origin"},
         {"a", "conda", NULL, "needs an origin"},
-        {"a", "hosted", "https://a.example/", "remove origin"},
+        {"a", "hosted", "https://a.example/", "remove the setting"},
         {"a", "generic", "a.example", "mirrord.conf:7"},
         {"metrics", "hosted", NULL, "reserved"},
         {"v2", "hosted", NULL, "reserved"},
-        {"-", "hosted", NULL, "begins with"},
-        {"", "hosted", NULL, "begins with"},
+        {"-", "hosted", NULL, "begin with"},
+        {"", "hosted", NULL, "begin with"},
         {"a/b", "hosted", NULL, "letters"},
-        {"..", "hosted", NULL, "begins with"},
+        {"..", "hosted", NULL, "begin with"},
         {"0123456789012345678901234567890123456789012345678901234567890123", "hosted", NULL,
          "1 to 63"},
     };

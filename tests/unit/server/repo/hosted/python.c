@@ -212,8 +212,8 @@ static void forms(void **state)
         {ACTION WORDS FILE_("demo_pkg-1.0.tar.gz", "\x1f\x8byy") END, 409, "File already exists"},
         {ACTION WORDS FILE_("demo_pkg-1.0.0.zip", "PKxx") END, 201, NULL}, /* the same version */
         {ACTION WORDS FILE_("demo_pkg-1.1.zip", "PKxx") END, 400, "another version"},
-        {ACTION WORDS FILE_("demo_pkg-1.0.zip", "\x1f\x8b") END, 400, "no gzip, or no zip"},
-        {ACTION WORDS FILE_("demo_pkg-1.0.zip", "P") END, 400, "no gzip, or no zip"},
+        {ACTION WORDS FILE_("demo_pkg-1.0.zip", "\x1f\x8b") END, 400, "not a gzip or zip file"},
+        {ACTION WORDS FILE_("demo_pkg-1.0.zip", "P") END, 400, "not a gzip or zip file"},
         {ACTION WORDS FILE_("demo_pkg-1.0.zip", "") END, 400, "empty"},
         {ACTION WORDS WORDS FILE_("demo_pkg-1.0.zip", "PK") END, 400, "more than once"},
         {ACTION WORDS FILE_("demo_pkg-1.0.zip", "PK") FILE_("demo_pkg-1.0.zip", "PK") END, 400,
@@ -229,7 +229,7 @@ static void forms(void **state)
         {ACTION WORDS, 400, "ends before"},
         {ACTION WORDS END, 400, "no file"},
         {"", 400, "ends before"},
-        {END, 400, "no name"},
+        {END, 400, "invalid name"},
     };
     struct fixture *fix;
     struct asked a = {.yes = true};
@@ -288,10 +288,10 @@ static void forms_without_md5(void **state)
         const char *words;
     } row[] = {
         {ACTION WORDS PART("md5_digest", "00") FILE_("demo_pkg-1.0.zip", "PK") END, 400,
-         "no MD5 here"},
+         "MD5 is disabled here"},
         {ACTION WORDS PART("md5_digest", "00") PART("sha256_digest", "00")
              FILE_("demo_pkg-1.0.zip", "PK") END,
-         400, "sha256_digest: send"},
+         400, "sha256_digest; send"},
         {ACTION WORDS PART("md5_digest", "00") PART("sha256_digest", SHA256_PK)
              FILE_("demo_pkg-1.0.zip", "PK") END,
          201, NULL},

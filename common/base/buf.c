@@ -140,7 +140,7 @@ int buf_read_file(struct buf *b, const char *path, struct err *e)
                       : read(fd, &one, 1);
             if (got > 0 && b->n == b->max) {
                 b->rc = E_TOOBIG;
-                rc = err_set(e, E_TOOBIG, "%s: more than %zu bytes", path, b->max);
+                rc = err_set(e, E_TOOBIG, "%s: longer than %zu bytes", path, b->max);
                 break;
             }
         } else {

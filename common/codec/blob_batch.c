@@ -25,7 +25,7 @@ static int next_head(struct blob_batch_reader *r, struct slice *rest, struct err
     struct slice some;
 
     if (r->due == 0) {
-        return err_set(e, E_PROTOCOL, "more records than were asked for");
+        return err_set(e, E_PROTOCOL, "the response has more records than were requested");
     }
     some = cut(rest, BLOB_BATCH_HEAD_BYTES - r->nhead);
     memcpy(r->head + r->nhead, some.p, some.n);
@@ -37,7 +37,8 @@ static int next_head(struct blob_batch_reader *r, struct slice *rest, struct err
     r->n = (uint32_t)be_get(r->head, BLOB_BATCH_HEAD_BYTES);
     r->inside = r->n != BLOB_BATCH_ABSENT && r->n != BLOB_BATCH_ALONE;
     if (r->inside && r->n > BLOB_BATCH_BLOB_MAX) {
-        return err_set(e, E_PROTOCOL, "a record of %lu bytes", (unsigned long)r->n);
+        return err_set(e, E_PROTOCOL, "the response has a record of %lu bytes, which is too large",
+                       (unsigned long)r->n);
     }
     r->left = r->inside ? r->n : 0;
     r->due--;

@@ -91,7 +91,7 @@ static bool modifiers(struct slice m, struct filter_rule *r, bool *known)
 
 static int unknown(struct slice rule, struct err *e)
 {
-    return err_set(e, E_UNSUPPORTED, "the filter rule '" SLICE_FMT "' is not known here",
+    return err_set(e, E_UNSUPPORTED, "the filter rule '" SLICE_FMT "' is not supported",
                    SLICE_ARG(slice_first(rule, rule.n < 100 ? rule.n : 100)));
 }
 
@@ -140,8 +140,8 @@ struct word { /* how a rule may begin */
     const char *why;   /* it is refused */
 };
 
-static const char no_merge[] = "rules are not read from files, write them here";
-static const char no_side[] = "nothing is deleted here, a snapshot holds what was listed";
+static const char no_merge[] = "rules cannot be read from files, write them here";
+static const char no_side[] = "protect and risk rules have no effect in a sync, remove the rule";
 
 static const struct word words[] = {
     {"+", "+", NULL},      {"include", "+", NULL},
@@ -198,7 +198,7 @@ int filter_add_own(struct filter *f, struct slice rule, struct err *e)
     rest = slice_from(rule, at < rule.n ? at + 1 : at);
     w = word_of(head, &mods);
     if (w == NULL) {
-        return no_rule(rule, "a rule begins with \"+ \" or \"- \"", e);
+        return no_rule(rule, "a rule must begin with \"+ \" or \"- \"", e);
     }
     if (w->means == NULL) {
         return no_rule(rule, w->why, e);
@@ -207,11 +207,11 @@ int filter_add_own(struct filter *f, struct slice rule, struct err *e)
         if (mods.p[i] == '!') {
             negated = true;
         } else if (mods.p[i] != 's' && mods.p[i] != ',') {
-            return no_rule(rule, "the only modifier that means something here is '!'", e);
+            return no_rule(rule, "the only modifier supported here is '!'", e);
         }
     }
     if (rest.n == 0 || memchr(rest.p, '\0', rest.n) != NULL) {
-        return no_rule(rule, "a pattern is missing", e);
+        return no_rule(rule, "the pattern is missing", e);
     }
     rc = filter_add(
         f, arena_fmt(&a, "%s%s " SLICE_FMT, w->means, negated ? "!" : "", SLICE_ARG(rest)), e);
@@ -331,8 +331,8 @@ static int check_reach(const struct filter *f, const struct filter_rule *r, stru
         }
         if (!filter_takes(f, above, true)) {
             return err_set(e, E_INVALID,
-                           "\"%s\" reaches nothing, the folder /" SLICE_FMT
-                           " above it is out, put \"+ /" SLICE_FMT "/\" before it",
+                           "\"%s\" matches nothing, because the folder /" SLICE_FMT
+                           " above it is excluded, put \"+ /" SLICE_FMT "/\" before it",
                            r->text.p, SLICE_ARG(above), SLICE_ARG(above));
         }
     }

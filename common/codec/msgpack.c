@@ -4,7 +4,7 @@
 
 static int cut(struct err *e)
 {
-    return err_set(e, E_INVALID, "msgpack that is cut, or promises more than it has");
+    return err_set(e, E_INVALID, "the msgpack data is truncated");
 }
 
 static bool take(struct slice *rest, uint64_t n, struct slice *out)
@@ -112,7 +112,7 @@ int mp_next(struct slice *rest, struct mp_item *out, struct err *e)
     case 0xc0:
         return 0;
     case 0xc1:
-        return err_set(e, E_INVALID, "msgpack has the byte that stands for nothing");
+        return err_set(e, E_INVALID, "the msgpack data has the reserved byte 0xc1");
     case 0xc2:
     case 0xc3:
         *out = (struct mp_item){.kind = MP_BOOL, .u = b & 1};

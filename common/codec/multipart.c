@@ -4,7 +4,7 @@
 
 static int broken(struct err *e, const char *what)
 {
-    return err_set(e, E_PROTOCOL, "the body is no form: %s", what);
+    return err_set(e, E_PROTOCOL, "the body is not a valid form: %s", what);
 }
 
 /* --- parameters: ; name=value, ; name="va\"lue" ----------------------------------------------- */
@@ -128,7 +128,7 @@ static int read_disposition(struct slice v, struct arena *a, struct multipart_pa
         n++;
     }
     if (!slice_ieq(slice_first(v, n), SLICE("form-data"))) {
-        return broken(e, "a part that is no field");
+        return broken(e, "a part is not form data");
     }
     v = slice_from(v, n);
     while ((more = next_parameter(&v, a, &name, &value)) == 1) {
@@ -137,17 +137,17 @@ static int read_disposition(struct slice v, struct arena *a, struct multipart_pa
                            : slice_ieq(name, SLICE("filename*")) ? &wide
                                                                  : NULL;
         if (to != NULL && to->p != NULL) {
-            return broken(e, "a part with two names");
+            return broken(e, "a part has two names");
         }
         if (to != NULL) {
             *to = value;
         }
     }
     if (more < 0 || p->name.p == NULL) {
-        return broken(e, "a part without a name");
+        return broken(e, "a part has no name");
     }
     if (wide.p != NULL && !extended(wide, a, &p->filename)) {
-        return broken(e, "a file's name that is not UTF-8");
+        return broken(e, "a file name is not UTF-8");
     }
     return 0;
 }
@@ -168,7 +168,7 @@ static int read_head(struct multipart *m, struct err *e)
             break;
         }
         if (slice_find(field, '\r') >= 0 || slice_find(field, ':') <= 0) {
-            rc = broken(e, "a line in a part's head that is no field");
+            rc = broken(e, "a part has an invalid header line");
             break;
         }
         name = slice_cut(&field, ':');
@@ -178,19 +178,19 @@ static int read_head(struct multipart *m, struct err *e)
                 !slice_ieq(slice_trim(field), SLICE("binary")) &&
                 !slice_ieq(slice_trim(field), SLICE("8bit")) &&
                 !slice_ieq(slice_trim(field), SLICE("7bit"))) {
-                rc = broken(e, "a part in another transfer encoding");
+                rc = broken(e, "a part has an unsupported transfer encoding");
             }
             continue;
         }
-        rc = found ? broken(e, "a part with two names")
+        rc = found ? broken(e, "a part has two names")
                    : read_disposition(slice_trim(field), &a, &p, e);
         found = true;
     }
     if (rc == 0 && !found) {
-        rc = broken(e, "a part without a name");
+        rc = broken(e, "a part has no name");
     }
     if (rc == 0 && ++m->parts > MULTIPART_PARTS_MAX) {
-        rc = err_set(e, E_TOOBIG, "a form of more than %d fields", MULTIPART_PARTS_MAX);
+        rc = err_set(e, E_TOOBIG, "the form has more than %d fields", MULTIPART_PARTS_MAX);
     }
     rc = rc != 0 ? rc : m->ev->on_part(m->arg, &p, e);
     arena_fini(&a);
@@ -208,7 +208,7 @@ static int feed_head(struct multipart *m, struct slice *bytes, struct err *e)
     buf_adds(&m->head, part);
     *bytes = slice_from(*bytes, part.n);
     if (m->head.rc != 0) {
-        return err_set(e, E_TOOBIG, "a part of a form whose head has more than %d bytes",
+        return err_set(e, E_TOOBIG, "the header of a part is longer than %d bytes",
                        MULTIPART_HEAD_BYTES);
     }
     all = buf_slice(&m->head);
@@ -216,7 +216,7 @@ static int feed_head(struct multipart *m, struct slice *bytes, struct err *e)
         return 0;
     }
     if (all.n < 2 || all.p[all.n - 2] != '\r') {
-        return broken(e, "a line that does not end in CR LF");
+        return broken(e, "a line does not end in CR LF");
     }
     if (all.n != 2 && !slice_ends(all, SLICE("\n\r\n"))) {
         return 0;
@@ -287,7 +287,7 @@ static int feed_behind(struct multipart *m, struct slice *bytes, struct err *e)
     } else if (memcmp(m->behind, "\r\n", 2) == 0) {
         m->state = MULTIPART_HEAD;
     } else {
-        return broken(e, "something stands behind a boundary");
+        return broken(e, "a boundary is followed by other characters");
     }
     return 0;
 }
@@ -328,7 +328,7 @@ int multipart_feed(struct multipart *m, struct slice bytes, struct err *e)
              * nobody. */
             rc = bytes.p[0] == '\r' || bytes.p[0] == '\n'
                      ? 0
-                     : broken(e, "something stands behind its last boundary");
+                     : broken(e, "the last boundary is followed by other characters");
             bytes = slice_from(bytes, 1);
             break;
         }

@@ -99,28 +99,29 @@ static int read_tensor(const char *name, const json_t *v, struct st_tensor *t, s
 
     *t = (struct st_tensor){.name = slice_str(name)};
     if (t->name.n > SAFETENSORS_MAX_NAME) {
-        return err_set(e, E_CORRUPT, "%.60s...: tensor name is too long", name);
+        return err_set(e, E_CORRUPT, "%.60s...: the name of the tensor is too long", name);
     }
     if (json_object_size(v) != 3 || !read_dtype(json_object_get(v, "dtype"), &t->dtype)) {
-        return err_set(e, E_CORRUPT, "%s: not dtype, shape and data_offsets, or an unknown dtype",
+        return err_set(e, E_CORRUPT,
+                       "%s: it must have a known dtype, a shape and data_offsets, and nothing else",
                        name);
     }
     if (!json_is_array(shape) || json_array_size(shape) > SAFETENSORS_MAX_RANK) {
-        return err_set(e, E_CORRUPT, "%s: shape is not a list of at most 8 extents", name);
+        return err_set(e, E_CORRUPT, "%s: the shape is not a list of at most 8 extents", name);
     }
     t->rank = (int)json_array_size(shape);
     for (int i = 0; i < t->rank; i++) {
         if (!jread_count(json_array_get(shape, (size_t)i), &t->shape[i])) {
-            return err_set(e, E_CORRUPT, "%s: an extent is not a count", name);
+            return err_set(e, E_CORRUPT, "%s: an extent is not a non-negative integer", name);
         }
     }
     if (json_array_size(offsets) != 2 || !jread_count(json_array_get(offsets, 0), &t->begin) ||
         !jread_count(json_array_get(offsets, 1), &end) || end < t->begin) {
-        return err_set(e, E_CORRUPT, "%s: data_offsets are not a begin and an end", name);
+        return err_set(e, E_CORRUPT, "%s: the data_offsets are not a valid begin and end", name);
     }
     t->size_bytes = end - t->begin;
     if (!size_of(t, &size) || size != t->size_bytes) {
-        return err_set(e, E_CORRUPT, "%s: its shape does not make %llu bytes", name,
+        return err_set(e, E_CORRUPT, "%s: the shape does not match its size of %llu bytes", name,
                        (unsigned long long)t->size_bytes);
     }
     return 0;
@@ -132,12 +133,12 @@ static int check_metadata(const json_t *v, struct err *e)
     json_t *value;
 
     if (!json_is_object(v)) {
-        return err_set(e, E_CORRUPT, "safetensors __metadata__ is not an object");
+        return err_set(e, E_CORRUPT, "safetensors: __metadata__ is not an object");
     }
     json_object_foreach((json_t *)(uintptr_t)v, key, value)
     {
         if (!json_is_string(value)) {
-            return err_set(e, E_CORRUPT, "safetensors __metadata__: a value is not a string");
+            return err_set(e, E_CORRUPT, "safetensors: a value of __metadata__ is not a string");
         }
     }
     return 0;
@@ -169,15 +170,17 @@ static int check_tiling(struct safetensors *s, uint64_t data_bytes, struct err *
     qsort(s->tensor, s->count, sizeof *s->tensor, by_begin);
     for (size_t i = 0; i < s->count; i++) {
         if (s->tensor[i].begin != at) {
-            return err_set(e, E_CORRUPT, SLICE_FMT ": a hole or an overlap in the data",
+            return err_set(e, E_CORRUPT,
+                           SLICE_FMT ": the data has a gap or an overlap before this tensor",
                            SLICE_ARG(s->tensor[i].name));
         }
         at += s->tensor[i].size_bytes; /* begin + size was the end, which fitted */
     }
     if (at != data_bytes) {
-        return err_set(e, E_CORRUPT,
-                       "safetensors: the header tells of %llu data bytes, the file has %llu",
-                       (unsigned long long)at, (unsigned long long)data_bytes);
+        return err_set(
+            e, E_CORRUPT,
+            "safetensors: the header describes %llu bytes of data, but the file has %llu",
+            (unsigned long long)at, (unsigned long long)data_bytes);
     }
     qsort(s->tensor, s->count, sizeof *s->tensor, by_name);
     return 0;
@@ -232,7 +235,7 @@ int safetensors_parse(struct slice head, uint64_t file_bytes, struct safetensors
     s->fd = -1;
     if (head.n < PREFIX_BYTES || n > SAFETENSORS_MAX_HEADER || n > file_bytes - PREFIX_BYTES ||
         n > head.n - PREFIX_BYTES) {
-        rc = err_set(e, E_CORRUPT, "not a safetensors file: its header would not fit");
+        rc = err_set(e, E_CORRUPT, "not a safetensors file: the header does not fit into the file");
         goto out;
     }
     s->data_offset = PREFIX_BYTES + n;
@@ -262,7 +265,7 @@ static int read_head(int fd, uint64_t file_bytes, struct buf *head, struct err *
                         min_u64(SAFETENSORS_MAX_HEADER, file_bytes - PREFIX_BYTES));
     p = buf_room(head, PREFIX_BYTES + n);
     if (p == NULL) {
-        return err_set(e, head->rc, "no room for a header of %zu bytes", n);
+        return err_set(e, head->rc, "the header is too large: %zu bytes", n);
     }
     rc = fd_pread_all(fd, p, PREFIX_BYTES + n, 0, e);
     buf_grew(head, PREFIX_BYTES + n);

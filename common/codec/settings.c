@@ -112,14 +112,14 @@ static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
     }
     if (strncmp(fmt, "found duplicate title", 21) == 0) {
         fail((unsigned)cfg->line,
-             "the title \"%.80s\" is there twice, two sections of a kind cannot share one, rename "
-             "or remove this one",
+             "the title \"%.80s\" is used twice, two sections of a kind cannot have the same "
+             "title, rename or remove this one",
              va_arg(ap, const char *));
         return;
     }
     vsnprintf(text, sizeof(text), fmt, ap);
     fail((unsigned)cfg->line,
-         "%s, the syntax is key = value and section \"title\" { }, mend this line or the one above",
+         "%s, the syntax is key = value and section \"title\" { }, fix this line or the one above",
          text);
 }
 
@@ -130,8 +130,8 @@ static void written_twice(const cfg_t *cfg, const cfg_opt_t *opt)
     while (k->opt != opt) {
         k = k->next;
     }
-    fail((unsigned)cfg->line, "%s is written twice, the first stands at %s:%u, remove one of them",
-         opt->name, k->given.at.file, k->given.at.line);
+    fail((unsigned)cfg->line, "%s is set twice, first at %s:%u, remove one of them", opt->name,
+         k->given.at.file, k->given.at.line);
 }
 
 /* Keeps the text and where it stands; a key that was written before in the same section is an
@@ -214,7 +214,7 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
         return -1;
     }
     if (rc == GLOB_NOSPACE) {
-        fail(line, "%s cannot be searched, memory is out, see to it or remove the include",
+        fail(line, "%s cannot be searched, memory is exhausted, free some or remove the include",
              pattern);
         return -1;
     }
@@ -294,7 +294,7 @@ static int parse_file(cfg_t *cfg, const char *path)
                  ? err_set(r->e, E_CONFIG, "%s: no such file or directory, %s", path,
                            r->grammar->absent)
                  : err_set(r->e, E_CONFIG,
-                           "%s: the file cannot be read, %s, see to its path and mode", path,
+                           "%s: the file cannot be read, %s, check its path and mode", path,
                            rc == E_TOOBIG ? "it is larger than 4 MiB" : err_plain(rc));
         goto out;
     }
@@ -311,7 +311,7 @@ static int parse_file(cfg_t *cfg, const char *path)
     free(cfg->filename);
     cfg->filename = strdup(path);
     if (cfg_parse_fp(cfg, f) != CFG_SUCCESS) {
-        fail((unsigned)cfg->line, "the line does not parse, the syntax is key = value, mend it");
+        fail((unsigned)cfg->line, "the line cannot be parsed, the syntax is key = value, fix it");
     }
     rc = r->failed ? E_CONFIG : 0;
 out:
@@ -383,8 +383,7 @@ static int check_times(const struct settings_node *nd, struct err *e)
     for (const struct settings_node *c = nd->child; c != NULL && rc == 0; c = c->next) {
         if (c->next != NULL && c->next->is == c->is && c->is->times == SETTINGS_ONCE) {
             return settings_wrong(c->next->at, e,
-                                  "section %s stands here again, the first is at %s:%u, put both "
-                                  "into one",
+                                  "section %s appears again, first at %s:%u, merge the two",
                                   c->is->name, c->at.file, c->at.line);
         }
         rc = check_times(c, e);

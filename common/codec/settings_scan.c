@@ -50,7 +50,7 @@ static int block_comment(struct scan *s)
         blank(s);
     }
     if (s->p == s->end) {
-        return wrong(s, from, "a comment is left open, the file ends before \"*/\", close it");
+        return wrong(s, from, "a comment is not closed, the file ends before \"*/\", close it");
     }
     blank(s);
     blank(s);
@@ -75,8 +75,8 @@ static int variable(struct scan *s)
     name[n] = '\0';
     if (n == 0 || p == s->end || (*p != '}' && !(*p == ':' && p + 1 < s->end && p[1] == '-'))) {
         return wrong(s, s->line,
-                     "a variable is not well formed, it is written ${NAME} or ${NAME:-default}, "
-                     "write \\$ for a dollar sign");
+                     "a variable is invalid, it is written ${NAME} or ${NAME:-default}, write \\$ "
+                     "for a dollar sign");
     }
     if (*p == '}' && getenv(name) == NULL) {
         return err_set(s->e, E_CONFIG,
@@ -88,7 +88,7 @@ static int variable(struct scan *s)
         p++;
     }
     if (p == s->end || *p != '}') {
-        return wrong(s, s->line, "a variable is left open, \"}\" is missing, close it");
+        return wrong(s, s->line, "a variable is not closed, \"}\" is missing, close it");
     }
     s->p = p + 1;
     return 0;
@@ -102,7 +102,8 @@ static int quoted(struct scan *s)
 
     while (s->p < s->end && *s->p != quote) {
         if (*s->p == '\n' && !s->long_texts) {
-            return wrong(s, from, "a text is left open, the line ends before its quote, close it");
+            return wrong(s, from,
+                         "a string is not closed, the line ends before its quote, close it");
         }
         if (quote == '"' && *s->p == '$' && peek(s, 1) == '{') {
             rc = variable(s);
@@ -115,8 +116,8 @@ static int quoted(struct scan *s)
             char c = peek(s, 1);
             if (c == '\0' || c == '\n' || (quote == '"' && strchr("\"\\$nrt", c) == NULL)) {
                 return wrong(s, s->line,
-                             "an escape is not known, in double quotes there are \\\" \\\\ \\$ \\n "
-                             "\\r \\t, single quotes take all else as it stands");
+                             "an escape is unknown, in double quotes there are \\\" \\\\ \\$ \\n "
+                             "\\r \\t, single quotes keep everything else unchanged");
             }
             s->p++;
         }
@@ -124,7 +125,7 @@ static int quoted(struct scan *s)
         s->p++;
     }
     if (s->p == s->end) {
-        return wrong(s, from, "a text is left open, the file ends before its quote, close it");
+        return wrong(s, from, "a string is not closed, the file ends before its quote, close it");
     }
     s->p++;
     return 0;
@@ -138,8 +139,7 @@ static int outside(struct scan *s)
         return quoted(s);
     }
     if (c == '/' && peek(s, 1) == '/' && s->p > s->start && s->p[-1] == ':') {
-        return wrong(s, s->line,
-                     "a URL stands without quotes, \"//\" begins a comment, put it in quotes");
+        return wrong(s, s->line, "a URL is not quoted, \"//\" begins a comment, put it in quotes");
     }
     if (c == '/' && peek(s, 1) == '*') {
         return block_comment(s);
@@ -149,13 +149,14 @@ static int outside(struct scan *s)
         return 0;
     }
     if (strchr("$|*;", c) != NULL || (c == '+' && peek(s, 1) != '=')) {
-        return err_set(s->e, E_CONFIG,
-                       "%s:%u: '%c' stands outside of a text, it means nothing there, put the "
-                       "text in quotes",
-                       s->file, s->line, c);
+        return err_set(
+            s->e, E_CONFIG,
+            "%s:%u: '%c' is outside of a string, it has no meaning there, put the text in quotes",
+            s->file, s->line, c);
     }
     if (c == '{' && s->depth == DEPTH_MAX) {
-        return wrong(s, s->line, "braces stand too deep, no section holds as many, close some");
+        return wrong(s, s->line,
+                     "braces are nested too deeply, no section has as many levels, close some");
     }
     if (c == '{') {
         s->opened[s->depth++] = s->line;
@@ -171,9 +172,9 @@ static int control_bytes(struct scan *s)
 {
     for (const char *p = s->start; p < s->end; p++) {
         if (((uint8_t)*p < ' ' && *p != '\n' && *p != '\r' && *p != '\t') || *p == 0x7f) {
-            return wrong(s, s->line,
-                         "a control byte stands in the text, this may be no configuration file, "
-                         "remove it");
+            return wrong(
+                s, s->line,
+                "the text has a control byte, this may not be a configuration file, remove it");
         }
         s->line += *p == '\n';
     }
@@ -197,7 +198,7 @@ int settings_scan(const char *file, char *text, size_t n, bool long_texts, struc
     }
     if (rc == 0 && s.depth > 0) {
         rc = wrong(&s, s.opened[s.depth - 1],
-                   "a brace is left open, the file ends before its \"}\", close it");
+                   "a brace is not closed, the file ends before its \"}\", close it");
     }
     return rc;
 }

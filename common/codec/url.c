@@ -31,12 +31,13 @@ static bool is_control(char c)
 static int check_bytes(struct slice text, struct err *e)
 {
     if (text.n > URL_MAX) {
-        return err_set(e, E_INVALID, "URL of %zu bytes", text.n);
+        return err_set(e, E_INVALID, "the URL is too long: %zu bytes", text.n);
     }
     for (size_t i = 0; i < text.n; i++) {
         if (is_control(text.p[i]) || text.p[i] == ' ' || (uint8_t)text.p[i] >= 0x80 ||
             text.p[i] == '\\') {
-            return err_set(e, E_INVALID, "URL with byte 0x%02x at %zu", (uint8_t)text.p[i], i);
+            return err_set(e, E_INVALID, "the URL has an invalid byte 0x%02x at position %zu",
+                           (uint8_t)text.p[i], i);
         }
     }
     return 0;
@@ -125,26 +126,27 @@ int url_split(struct slice text, struct url *out, struct err *e)
         return rc;
     }
     if (n == 0) {
-        return err_set(e, E_INVALID, "not a URL: no scheme");
+        return err_set(e, E_INVALID, "not a URL: the scheme is missing");
     }
     out->tls = slice_ieq(scheme, SLICE("https"));
     if (!out->tls && !slice_ieq(scheme, SLICE("http"))) {
-        return err_set(e, E_UNSUPPORTED, "scheme \"" SLICE_FMT "\": only http and https are spoken",
+        return err_set(e, E_UNSUPPORTED,
+                       "scheme \"" SLICE_FMT "\" is not supported; use http or https",
                        SLICE_ARG(slice_first(scheme, scheme.n < 16 ? scheme.n : 16)));
     }
     rest = without_fragment(slice_from(text, n + 1));
     if (!slice_starts(rest, SLICE("//"))) {
-        return err_set(e, E_INVALID, "not a URL: no host");
+        return err_set(e, E_INVALID, "not a URL: the host is missing");
     }
     rest = slice_from(rest, 2);
     while (end < rest.n && rest.p[end] != '/' && rest.p[end] != '?') {
         end++;
     }
     if (slice_find(slice_first(rest, end), '@') >= 0) {
-        return err_set(e, E_INVALID, "URL with a user name in it");
+        return err_set(e, E_INVALID, "the URL has a user name, which is not allowed");
     }
     if (!split_authority(slice_first(rest, end), out)) {
-        return err_set(e, E_INVALID, "URL with a bad host or port");
+        return err_set(e, E_INVALID, "the URL has an invalid host or port");
     }
     rest = slice_from(rest, end);
     query = slice_find(rest, '?');
@@ -215,7 +217,7 @@ static int clean_ref(struct slice ref, struct buf *out, struct err *e)
     ref = without_fragment(slice_trim(ref));
     for (size_t i = 0; i < ref.n; i++) {
         if (is_control(ref.p[i])) {
-            return err_set(e, E_INVALID, "link with a control byte");
+            return err_set(e, E_INVALID, "the link has a control byte");
         }
         if (is_blank_or_wide(ref.p[i])) {
             buf_addf(out, "%%%02X", (uint8_t)ref.p[i]);
@@ -223,7 +225,7 @@ static int clean_ref(struct slice ref, struct buf *out, struct err *e)
             buf_byte(out, (uint8_t)ref.p[i]);
         }
     }
-    return out->rc != 0 ? err_set(e, E_INVALID, "link of more than %d bytes", URL_MAX) : 0;
+    return out->rc != 0 ? err_set(e, E_INVALID, "the link is longer than %d bytes", URL_MAX) : 0;
 }
 
 /* ref has no scheme: what stands in front of its path comes from base. */
@@ -276,7 +278,7 @@ int url_resolve(struct slice base, struct slice ref, struct buf *out, struct err
         resolve_relative(&b, buf_slice(&clean), &whole);
     }
     if (whole.rc != 0) {
-        rc = err_set(e, E_INVALID, "link of more than %d bytes", URL_MAX);
+        rc = err_set(e, E_INVALID, "the link is longer than %d bytes", URL_MAX);
         goto out;
     }
     rc = url_split(buf_slice(&whole), &u, e);
@@ -288,7 +290,7 @@ int url_resolve(struct slice base, struct slice ref, struct buf *out, struct err
             buf_byte(out, '?');
             buf_adds(out, u.query);
         }
-        rc = out->rc != 0 ? err_set(e, E_TOOBIG, "link of more than %zu bytes", out->max) : 0;
+        rc = out->rc != 0 ? err_set(e, E_TOOBIG, "the link is longer than %zu bytes", out->max) : 0;
     }
 out:
     buf_free(&clean);
@@ -396,17 +398,17 @@ int path_canonical(struct slice raw, struct buf *out, struct err *e)
     size_t base = out->n;
 
     if (raw.n == 0 || raw.p[0] != '/') {
-        return err_set(e, E_INVALID, "path does not begin with '/'");
+        return err_set(e, E_INVALID, "the path does not begin with '/'");
     }
     for (size_t i = 0; i < raw.n;) {
         char c;
         bool escaped;
 
         if (!next_byte(raw, &i, &c, &escaped)) {
-            return err_set(e, E_INVALID, "path with a bad %%-escape");
+            return err_set(e, E_INVALID, "the path has an invalid %%-escape");
         }
         if (is_control(c)) {
-            return err_set(e, E_INVALID, "path with control byte 0x%02x", (uint8_t)c);
+            return err_set(e, E_INVALID, "the path has a control byte: 0x%02x", (uint8_t)c);
         }
         if (escaped && (c == '/' || c == '%')) {
             buf_str(out, c == '/' ? "%2F" : "%25");
@@ -415,10 +417,10 @@ int path_canonical(struct slice raw, struct buf *out, struct err *e)
         }
     }
     if (out->rc != 0) {
-        return err_set(e, E_TOOBIG, "path of more than %zu bytes", out->max);
+        return err_set(e, E_TOOBIG, "the path is longer than %zu bytes", out->max);
     }
     if (has_dot_segment(slice_of(out->p + base, out->n - base))) {
-        return err_set(e, E_INVALID, "path with a '.' or '..' segment");
+        return err_set(e, E_INVALID, "the path has a '.' or '..' segment");
     }
     return 0;
 }

@@ -232,19 +232,21 @@ int chunks_decode(struct slice bytes, struct chunk_list *out, struct err *e)
 
     *out = (struct chunk_list){0};
     if (bytes.n < CHUNKS_HEAD || memcmp(bytes.p, "mrdchnk1", 8) != 0) {
-        return err_set(e, E_INVALID, "not a chunk list");
+        return err_set(e, E_INVALID, "not a valid chunk list");
     }
     log2 = be_get(bytes.p + 8, 4);
     count = be_get(bytes.p + 12, 4);
     out->size_bytes = be_get(bytes.p + 16, 8);
     if (log2 < 16 || log2 > 30) {
-        return err_set(e, E_INVALID, "chunk list: chunk size 2^%u", (unsigned)log2);
+        return err_set(e, E_INVALID, "the chunk list has an invalid chunk size: 2^%u bytes",
+                       (unsigned)log2);
     }
     out->chunk_bytes = (uint64_t)1 << log2;
     if (out->size_bytes > UINT64_MAX / 2 ||
         count != (out->size_bytes + out->chunk_bytes - 1) >> log2 ||
         bytes.n != CHUNKS_HEAD + count * DIGEST_BYTES) {
-        return err_set(e, E_INVALID, "chunk list: count, size and length do not agree");
+        return err_set(e, E_INVALID,
+                       "the chunk list is inconsistent: count, size and length do not match");
     }
     memcpy(out->whole.b, bytes.p + 24, DIGEST_BYTES);
     out->count = (size_t)count;

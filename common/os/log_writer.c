@@ -146,7 +146,7 @@ static void complain(struct log_writer *s, const char *what)
 
     if (s->path != NULL && (s->complained_ms == 0 || now_ms - s->complained_ms > COMPLAIN_MS)) {
         s->complained_ms = now_ms;
-        log_error("log.trouble", "%s: lines are lost until it is mended", what);
+        log_error("log.trouble", "%s: log lines are lost until this is fixed", what);
     }
 }
 
@@ -187,7 +187,7 @@ static int write_all(struct log_writer *s, struct slice *left, struct err *e)
         if (n > 0) {
             *left = slice_from(*left, (size_t)n);
         } else if (n == 0) {
-            return err_set(e, E_TIMEOUT, "nobody reads");
+            return err_set(e, E_TIMEOUT, "the reader of the log does not read");
         } else if (errno != EINTR && errno != EAGAIN) {
             return err_sys(e, "%s", s->path != NULL ? s->path : "stderr");
         }

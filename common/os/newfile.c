@@ -156,7 +156,7 @@ int fd_append(int fd, const void *p, size_t n, struct err *e)
     if (rc == 0) {
         rc = fd_write_all(fd, p, n, e);
         if (rc != 0 && ftruncate(fd, end) == -1) {
-            err_prefix(e, "a part of it stays");
+            err_prefix(e, "some of the bytes remain in the file");
         }
     }
     return rc;
@@ -236,7 +236,7 @@ int fd_pread_all(int fd, void *p, size_t n, uint64_t off, struct err *e)
             return err_sys(e, "read");
         }
         if (got == 0) {
-            return err_set(e, E_CORRUPT, "file ends %zu bytes early", n);
+            return err_set(e, E_CORRUPT, "the file ends %zu bytes early", n);
         }
         at += got;
         off += (uint64_t)got;
@@ -267,7 +267,7 @@ static int make_all(const char *path, mode_t mode, bool sync, struct err *e)
     size_t n = strlen(path);
 
     if (n == 0 || n >= sizeof part) {
-        return err_set(e, E_INVALID, "%.60s: folder name is empty or too long", path);
+        return err_set(e, E_INVALID, "%.60s: the folder's name is empty or too long", path);
     }
     memcpy(part, path, n + 1);
     for (size_t i = 1; i <= n; i++) {

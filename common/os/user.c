@@ -98,7 +98,7 @@ void user_why_unreadable(const char *path, int errno_value, char out[USER_WHY])
     struct user self;
 
     if (errno_value != EACCES) {
-        snprintf(out, USER_WHY, "the file cannot be read (%s), see to its path and mode", why);
+        snprintf(out, USER_WHY, "the file cannot be read (%s), check its path and mode", why);
         return;
     }
     user_self(&self);

@@ -27,7 +27,7 @@ static int add_line(struct curl_slist **lines, struct slice line, const char *ho
     char *text;
 
     if (!line_ok(line)) {
-        return err_set(e, E_INVALID, "%s: a request field that is none", host);
+        return err_set(e, E_INVALID, "%s: invalid request header field", host);
     }
     text = strndup(line.p, line.n);
     CHECK(text != NULL);
@@ -51,7 +51,7 @@ static int add_lines(const struct xfer_params *w, const char *host, struct curl_
         names_type = names_type || slice_ieq(slice_cut(&rest, ':'), SLICE("Content-Type"));
     }
     if (w->ranged && w->range_last < w->range_first) {
-        return err_set(e, E_INVALID, "%s: a range that ends before it begins", host);
+        return err_set(e, E_INVALID, "%s: the range ends before it begins", host);
     }
     if (w->ranged) {
         snprintf(range, sizeof range, "Range: bytes=%" PRIu64 "-%" PRIu64, w->range_first,

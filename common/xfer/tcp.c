@@ -71,7 +71,7 @@ void tcp_address(const struct sockaddr *a, socklen_t n, char out[TCP_ADDRESS_TEX
 
     unmap(&x, &n);
     if (getnameinfo(&x.any, n, out, TCP_ADDRESS_TEXT, NULL, 0, NI_NUMERICHOST) != 0) {
-        snprintf(out, TCP_ADDRESS_TEXT, "an address");
+        snprintf(out, TCP_ADDRESS_TEXT, "unknown address");
     }
 }
 

@@ -72,7 +72,7 @@ static int status_line(struct head_parser *a, struct slice line, struct err *e)
     a->has_length = a->chunked = a->coded = false;
     a->http2 = slice_starts(version, SLICE("HTTP/2"));
     if (!slice_u64(slice_cut(&line, ' '), &status) || status < 100 || status > 599) {
-        return err_set(e, E_PROTOCOL, "a status line that is none");
+        return err_set(e, E_PROTOCOL, "invalid status line");
     }
     a->status = (int)status;
     return 0;
@@ -95,7 +95,7 @@ static int learn_coding(struct head_parser *a, struct slice value, struct err *e
         struct slice coding = slice_trim(slice_cut(&rest, ','));
         bool chunked = slice_ieq(coding, SLICE("chunked"));
         if (coding.n > 0 && (!chunked || a->chunked) && !slice_ieq(coding, SLICE("identity"))) {
-            return err_set(e, E_PROTOCOL, "a Transfer-Encoding that is not supported: " SLICE_FMT,
+            return err_set(e, E_PROTOCOL, "unsupported Transfer-Encoding: " SLICE_FMT,
                            SLICE_ARG(slice_first(value, value.n < 40 ? value.n : 40)));
         }
         a->chunked = a->chunked || chunked;
@@ -111,7 +111,7 @@ static int learn_framing(struct head_parser *a, struct slice name, struct slice 
 
     if (slice_eq(name, SLICE("content-length"))) {
         if (!slice_u64(value, &n) || (a->has_length && n != a->length_bytes)) {
-            return err_set(e, E_PROTOCOL, "a Content-Length that is none, or two that differ");
+            return err_set(e, E_PROTOCOL, "invalid Content-Length, or two that differ");
         }
         a->has_length = true;
         a->length_bytes = n;
@@ -129,10 +129,10 @@ static int field_line(struct head_parser *a, struct slice line, struct err *e)
     char *name;
 
     if (colon <= 0) {
-        return err_set(e, E_PROTOCOL, "a header line without a name");
+        return err_set(e, E_PROTOCOL, "a header line has no name");
     }
     if (a->nfields == a->max_fields) {
-        return err_set(e, E_TOOBIG, "more than %zu header fields", a->max_fields);
+        return err_set(e, E_TOOBIG, "the response has more than %zu header fields", a->max_fields);
     }
     value = slice_trim(slice_from(line, (size_t)colon + 1));
     f = &a->field[a->nfields++];
@@ -140,7 +140,7 @@ static int field_line(struct head_parser *a, struct slice line, struct err *e)
     buf_adds(&a->text, slice_first(line, (size_t)colon));
     buf_adds(&a->text, value);
     if (a->text.rc != 0) {
-        return err_set(e, E_TOOBIG, "a head of more than %zu bytes", a->text.max);
+        return err_set(e, E_TOOBIG, "the response header is larger than %zu bytes", a->text.max);
     }
     name = a->text.p + f->name_at;
     for (size_t i = 0; i < f->name_n; i++) {
@@ -148,12 +148,14 @@ static int field_line(struct head_parser *a, struct slice line, struct err *e)
             name[i] = (char)(name[i] + 32);
         }
         if (!is_token(name[i])) {
-            return err_set(e, E_PROTOCOL, "a header name with byte 0x%02x", (uint8_t)name[i]);
+            return err_set(e, E_PROTOCOL, "a header name has an invalid byte: 0x%02x",
+                           (uint8_t)name[i]);
         }
     }
     for (size_t i = 0; i < value.n; i++) {
         if (((uint8_t)value.p[i] < 0x20 && value.p[i] != '\t') || value.p[i] == 0x7f) {
-            return err_set(e, E_PROTOCOL, "a header value with byte 0x%02x", (uint8_t)value.p[i]);
+            return err_set(e, E_PROTOCOL, "a header value has an invalid byte: 0x%02x",
+                           (uint8_t)value.p[i]);
         }
     }
     return learn_framing(a, slice_of(name, f->name_n), value, e);
@@ -176,13 +178,13 @@ static int head_parser_line(struct head_parser *a, struct slice line, bool *whol
         return status_line(a, line, e);
     }
     if (a->status == 0) {
-        return err_set(e, E_PROTOCOL, "a head without a status line");
+        return err_set(e, E_PROTOCOL, "the response header has no status line");
     }
     if (line.n != 0) {
         return field_line(a, line, e);
     }
     if (a->status == 101) {
-        return err_set(e, E_PROTOCOL, "101 to a request that asked for no other protocol");
+        return err_set(e, E_PROTOCOL, "status 101 in response to a request without Upgrade");
     }
     a->ended = *whole = a->status >= 200;
     return 0;
@@ -297,7 +299,8 @@ static size_t on_header(char *p, size_t one, size_t n, void *arg)
         head_parser_view(&x->answer, &head);
         rc = x->ev.on_head != NULL ? x->ev.on_head(x->arg, &head) : 0;
         if (rc != 0) {
-            err_set(&x->why, rc, "%s: answer %d refused", x->host, head.status);
+            err_set(&x->why, rc, "%s: the response with status %d was refused", x->host,
+                    head.status);
             return 0;
         }
     }
@@ -320,7 +323,7 @@ static size_t on_write(char *p, size_t one, size_t n, void *arg)
     x->body_bytes += n;
     rc = x->ev.on_body != NULL ? x->ev.on_body(x->arg, slice_of(p, n)) : 0;
     if (rc < 0) {
-        err_set(&x->why, rc, "%s: body refused", x->host);
+        err_set(&x->why, rc, "%s: the body was refused", x->host);
         return 0;
     }
     x->paused = rc == XFER_PAUSE;
@@ -343,7 +346,7 @@ static size_t on_read(char *p, size_t one, size_t room, void *arg)
     } else {
         ptrdiff_t got = x->want.body_read(x->arg, x->sent_bytes, p, n);
         if (got <= 0) {
-            err_set(&x->why, got < 0 ? (int)got : E_IO, "what was to be sent cannot be read");
+            err_set(&x->why, got < 0 ? (int)got : E_IO, "the data to send cannot be read");
             return CURL_READFUNC_ABORT;
         }
         CHECK((size_t)got <= n);
@@ -370,10 +373,10 @@ static bool admitted(struct xfer *x, const struct sockaddr *sa)
         return false;
     }
     if (!x->want.admit(x->arg, sa)) {
-        err_set(
-            &x->why, E_DENIED,
-            "%s: its address is one of the inner network, which nothing from outside may lead to",
-            x->host);
+        err_set(&x->why, E_DENIED,
+                "%s: its address is in the internal network, and links from outside must not lead "
+                "there",
+                x->host);
         return false;
     }
     err_clear(&x->why); /* another address of the same name may have been refused before */
@@ -433,12 +436,12 @@ static bool head_too_large(const struct xfer *x, CURLcode code)
 static int tell_too_large(const struct xfer *x, struct err *e)
 {
     if (x->answer.ended) {
-        return err_set(e, E_TOOBIG, "%s: the answer's trailer is too large", x->host);
+        return err_set(e, E_TOOBIG, "%s: the trailer of the response is too large", x->host);
     }
     if (x->answer.status / 100 == 1) {
-        return err_set(e, E_TOOBIG, "%s: too many 1xx answers before the final one", x->host);
+        return err_set(e, E_TOOBIG, "%s: too many 1xx responses before the final one", x->host);
     }
-    return err_set(e, E_TOOBIG, "%s: the answer's head is larger than %zu bytes", x->host,
+    return err_set(e, E_TOOBIG, "%s: the header of the response is larger than %zu bytes", x->host,
                    x->loop->limits.head_bytes);
 }
 
@@ -526,7 +529,7 @@ static int explain_no_answer(const struct xfer *x, struct err *e)
     if (x->want.proxy != NULL && x->want.no_proxy == NULL) {
         proxy_named(x, ", through", proxy);
     }
-    return err_set(e, E_TIMEOUT, "%s: no answer in time%s", x->host, proxy);
+    return err_set(e, E_TIMEOUT, "%s: no response in time%s", x->host, proxy);
 }
 
 static int explain_timeout(const struct xfer *x, struct err *e)
@@ -534,7 +537,7 @@ static int explain_timeout(const struct xfer *x, struct err *e)
     curl_off_t connected_us = 0;
 
     if (x->answer.ended) {
-        return err_set(e, E_TIMEOUT, "%s: too slow, gave up after %" PRIu64 " bytes", x->host,
+        return err_set(e, E_TIMEOUT, "%s: too slow, canceled after %" PRIu64 " bytes", x->host,
                        x->body_bytes);
     }
     if (says(x, "Resolving timed out")) {
@@ -553,7 +556,7 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
     char proxy[PROXY_BYTES];
 
     if (code == CURLE_OK) {
-        return x->answer.ended ? 0 : err_set(e, E_PROTOCOL, "%s: no answer", x->host);
+        return x->answer.ended ? 0 : err_set(e, E_PROTOCOL, "%s: no response", x->host);
     }
     if (x->why.code != 0) { /* ours: libcurl only knows that a callback said no */
         *e = x->why;
@@ -574,11 +577,11 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
         return explain_timeout(x, e);
     case CURLE_PARTIAL_FILE:
         return x->answer.coded || !x->answer.has_length
-                   ? err_set(e, E_NETWORK, "%s: the body was cut after %" PRIu64 " bytes", x->host,
-                             x->body_bytes)
+                   ? err_set(e, E_NETWORK, "%s: the body ended early, after %" PRIu64 " bytes",
+                             x->host, x->body_bytes)
                    : err_set(e, E_NETWORK,
-                             "%s: the body was cut after %" PRIu64 " of %" PRIu64 " bytes", x->host,
-                             x->body_bytes, length);
+                             "%s: the body ended early, after %" PRIu64 " of %" PRIu64 " bytes",
+                             x->host, x->body_bytes, length);
     case CURLE_GOT_NOTHING:
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:
@@ -590,11 +593,11 @@ static int explain(struct xfer *x, CURLcode code, struct err *e)
     case CURLE_SSL_CACERT_BADFILE:
         return tell_tls(x, e);
     case CURLE_BAD_CONTENT_ENCODING:
-        return err_set(e, E_PROTOCOL, "%s: the body does not fit its Transfer-Encoding", x->host);
+        return err_set(e, E_PROTOCOL, "%s: the body does not match its Transfer-Encoding", x->host);
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_HTTP2:
     case CURLE_UNSUPPORTED_PROTOCOL: /* "Received HTTP/0.9 when not allowed" */
-        return err_set(e, E_PROTOCOL, "%s: not the HTTP we speak", x->host);
+        return err_set(e, E_PROTOCOL, "%s: the response is not valid HTTP", x->host);
     default:
         return err_set(e, E_NETWORK, "%s: %s", x->host, curl_easy_strerror(code));
     }

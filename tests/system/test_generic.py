@@ -335,7 +335,7 @@ def test_a_proxy_that_does_not_answer_is_named(mirrord):
         for repo, why in {"closed": f"origin.example:80: cannot connect to the proxy {closed}: timed out",
                           "secure": f"origin.example:443: cannot connect to the proxy {closed}: timed out",
                           "mute": f"origin.example:443: the proxy {silent} did not answer in time",
-                          "plain": f"origin.example:80: no answer in time, through the proxy {silent}"}.items():
+                          "plain": f"origin.example:80: no response in time, through the proxy {silent}"}.items():
             said = m.get(f"/{repo}/file").body.decode()
             assert f"the origin of repo {repo} failed: {why}" in said and "secret" not in said, said
         for s in waiting:

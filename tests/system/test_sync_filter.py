@@ -120,11 +120,11 @@ def test_links(mirrord, client, tmp_path, links):
 
 
 @pytest.mark.parametrize("text,said", [
-    ('filter = {\n"- *.iso",\n"merge /etc/rules" }', 'mirrord.conf:6: filter: "merge /etc/rules", rules are not read from files'),
-    ('filter = { ": .rsync-filter" }', "rules are not read from files"),
-    ('filter = { "+ /pool/main/***", "- *" }', 'reaches nothing, the folder /pool above it is out, put "+ /pool/" before it'),
-    ('filter = { "*.iso" }', 'a rule begins with "+ " or "- "'),
-    ('filter = { "P x" }', "nothing is deleted here"),
+    ('filter = {\n"- *.iso",\n"merge /etc/rules" }', 'mirrord.conf:6: filter: "merge /etc/rules", rules cannot be read from files'),
+    ('filter = { ": .rsync-filter" }', "rules cannot be read from files"),
+    ('filter = { "+ /pool/main/***", "- *" }', 'matches nothing, because the folder /pool above it is excluded, put "+ /pool/" before it'),
+    ('filter = { "*.iso" }', 'a rule must begin with "+ " or "- "'),
+    ('filter = { "P x" }', "have no effect in a sync"),
     ('links = "some"', "links"),
 ])
 def test_what_cannot_be_is_refused(tmp_path, text, said):

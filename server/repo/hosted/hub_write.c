@@ -752,7 +752,7 @@ static void plan_preupload(struct hub_ask *k)
     if (k->r->xet_from_bytes == UINT64_MAX && hub_modes_large(body->bytes)) {
         /* clients print it; of our answer to Xet they show the status alone */
         plan_field(k->p, SLICE("x-hf-warning"),
-                   SLICE("upload; this mirror accepts files of more than 8 MiB by LFS, not by Xet; "
+                   SLICE("upload; this mirror accepts files of more than 8 MiB by LFS, not by Xet: "
                          "if hf_xet is installed, set HF_HUB_DISABLE_XET=1"));
     }
 }

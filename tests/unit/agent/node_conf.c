@@ -85,7 +85,7 @@ static void test_complaints(void **state)
         {"peers { uploads = 0 }\n", "is not 1 to 256"},
         {"peers { min_size = some }\n", "is no size"},
         {"peers { prot = 5 }\n", "port"},
-        {"slurm { }\nslurm { }\n", "stands here again"},
+        {"slurm { }\nslurm { }\n", "appears again"},
     };
     struct node_conf n;
 

@@ -135,13 +135,11 @@ static void test_how_often_sections_stand(void **state)
     assert_int_equal(
         read_text(&g, "ship \"a\" {\ncrew { }\ncargo { }\ncargo { }\ncrew { }\n}", &a, &root, &e),
         E_CONFIG);
-    assert_string_equal(
-        e.text, "f:5: section crew stands here again, the first is at f:2, put both into one");
+    assert_string_equal(e.text, "f:5: section crew appears again, first at f:2, merge the two");
     assert_int_equal(read_text(&g, "ship \"a\" { }\nship \"a\" { }", &a, &root, &e), E_CONFIG);
-    assert_non_null(strstr(e.text, "is there twice"));
+    assert_non_null(strstr(e.text, "is used twice"));
     assert_int_equal(read_text(&g, "name = a\nname = b", &a, &root, &e), E_CONFIG);
-    assert_string_equal(e.text,
-                        "f:2: name is written twice, the first stands at f:1, remove one of them");
+    assert_string_equal(e.text, "f:2: name is set twice, first at f:1, remove one of them");
     arena_fini(&a);
 }
 

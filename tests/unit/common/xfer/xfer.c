@@ -338,13 +338,13 @@ static void test_what_an_answer_may_not_be_is_named(void **state)
         const char *path;
         int rc;
         const char *words;
-    } t[] = {{"/coded", E_PROTOCOL, "a Transfer-Encoding that is not supported"},
-             {"/coded2", E_PROTOCOL, "a Transfer-Encoding that is not supported"},
-             {"/nogzip", E_PROTOCOL, "not supported: gzip, chunked"},
-             {"/twice", E_PROTOCOL, "not supported: chunked, chunked"},
-             {"/longline", E_TOOBIG, "head is larger than 65536 bytes"},
-             {"/longstatus", E_TOOBIG, "head is larger than 65536 bytes"},
-             {"/longtrailer", E_TOOBIG, "trailer is too large"}};
+    } t[] = {{"/coded", E_PROTOCOL, "unsupported Transfer-Encoding"},
+             {"/coded2", E_PROTOCOL, "unsupported Transfer-Encoding"},
+             {"/nogzip", E_PROTOCOL, "unsupported Transfer-Encoding: gzip, chunked"},
+             {"/twice", E_PROTOCOL, "unsupported Transfer-Encoding: chunked, chunked"},
+             {"/longline", E_TOOBIG, "header of the response is larger than 65536 bytes"},
+             {"/longstatus", E_TOOBIG, "header of the response is larger than 65536 bytes"},
+             {"/longtrailer", E_TOOBIG, "the trailer of the response is too large"}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(t); i++) {

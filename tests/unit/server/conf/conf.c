@@ -61,25 +61,25 @@ static void wrong_files(void **state)
         {LISTEN "zebra = 1",
          "c:2: unknown key \"zebra\", the file has none of that name, see mirrord.conf(5)"},
         {LISTEN "threads = 2\nthreads = 3",
-         "c:3: threads is written twice, the first stands at c:2, remove one of them"},
+         "c:3: threads is set twice, first at c:2, remove one of them"},
         {LISTEN LISTEN,
-         "c:2: the title \":8080\" is there twice, two sections of a kind cannot share one, rename "
+         "c:2: the title \":8080\" is used twice, two sections of a kind cannot have the same title, rename "
          "or remove this one"},
         {LISTEN "storage { }\nstorage { }",
-         "c:3: section storage stands here again, the first is at c:2, put both into one"},
+         "c:3: section storage appears again, first at c:2, merge the two"},
         {LISTEN "\naccess_log = \"${CONF_TEST_UNSET}\"",
          "c:3: variable CONF_TEST_UNSET is not set, its value would be empty, export it or write "
          "${CONF_TEST_UNSET:-default}"},
         {"public_url = https://mirror.example/",
-         "c:1: a URL stands without quotes, \"//\" begins a comment, put it in quotes"},
+         "c:1: a URL is not quoted, \"//\" begins a comment, put it in quotes"},
         {LISTEN "state_dir = \"x\n",
-         "c:2: a text is left open, the line ends before its quote, close it"},
-        {LISTEN "/* x", "c:2: a comment is left open, the file ends before \"*/\", close it"},
+         "c:2: a string is not closed, the line ends before its quote, close it"},
+        {LISTEN "/* x", "c:2: a comment is not closed, the file ends before \"*/\", close it"},
         {LISTEN "state_dir = \"\\q\"",
-         "c:2: an escape is not known, in double quotes there are \\\" \\\\ \\$ \\n \\r \\t, single "
-         "quotes take all else as it stands"},
+         "c:2: an escape is unknown, in double quotes there are \\\" \\\\ \\$ \\n \\r \\t, single "
+         "quotes keep everything else unchanged"},
         {LISTEN "threads =",
-         "c:2: premature end of file, the syntax is key = value and section \"title\" { }, mend this line or the one above"},
+         "c:2: premature end of file, the syntax is key = value and section \"title\" { }, fix this line or the one above"},
         {LISTEN "storage { quota = 5q }",
          "c:2: quota = \"5q\": invalid value; write a size, such as 64k or 10g"},
         {LISTEN "storage { high = 50% low = 60% }",
@@ -99,7 +99,7 @@ static void wrong_files(void **state)
         {"listen \":1\" { root = \"hf\" }",
          "c:1: root = \"hf\": there is no repo of that name; add it or name another"},
         {"listen \":1\" {\n tls_certificate = \"cert.pem\"\n}",
-         "c:2: tls_certificate = \"cert.pem\": the file cannot be read (not found), see to its path "
+         "c:2: tls_certificate = \"cert.pem\": the file cannot be read (not found); check its path "
          "and mode"},
         {"listen \":1\" { tls_key = \"c\" }",
          "c:1: listen \":1\" has only tls_key, but TLS needs a certificate and its key; set both"},
@@ -140,10 +140,11 @@ static void wrong_files(void **state)
          "c:2: none.conf cannot be included, there is no such file, write its path relative to c"},
         {LISTEN "}",
          "c:2: unexpected closing brace, the syntax is key = value and section \"title\" { "
-         "}, mend this line or the one above"},
-        {LISTEN "storage {", "c:2: a brace is left open, the file ends before its \"}\", close it"},
+         "}, fix this line or the one above"},
+        {LISTEN "storage {",
+         "c:2: a brace is not closed, the file ends before its \"}\", close it"},
         {LISTEN "drain = 1\x01",
-         "c:2: a control byte stands in the text, this may be no configuration "
+         "c:2: the text has a control byte, this may not be a configuration "
          "file, remove it"},
     };
 
@@ -286,9 +287,8 @@ static void includes(void **state)
     assert_non_null(strstr(e.text, "d/conf.d/20-b.conf:3: the title \"a\" is there twice"));
     put("d/conf.d/20-b.conf", "state_dir = \"y\"\n");
     assert_int_equal(conf_read("d/main", &c, &e), E_CONFIG);
-    assert_string_equal(e.text,
-                        "d/conf.d/20-b.conf:1: state_dir is written twice, the first stands "
-                        "at d/conf.d/10-a.conf:2, remove one of them");
+    assert_string_equal(e.text, "d/conf.d/20-b.conf:1: state_dir is set twice, first at "
+                                "d/conf.d/10-a.conf:2, remove one of them");
     put("d/conf.d/20-b.conf", "include(\"20-b.conf\")\n");
     assert_int_equal(conf_read("d/main", &c, &e), E_CONFIG);
     assert_non_null(strstr(e.text, "too many files"));

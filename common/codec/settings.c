@@ -96,7 +96,7 @@ static void unknown_key(const cfg_t *cfg, const char *key)
     const struct settings_section *sec = section_of(cfg);
     const char *near = nearest(sec, key);
 
-    fail((unsigned)cfg->line, "unknown key \"%.60s\", %s%s has none of that name, %s%s%s", key,
+    fail((unsigned)cfg->line, "unknown key \"%.60s\", %s%s has no such key, %s%s%s", key,
          sec == reading->grammar->sections ? "the file" : "section ", sec->name,
          near != NULL ? "did you mean \"" : "see ", near != NULL ? near : reading->grammar->manual,
          near != NULL ? "\"?" : "");

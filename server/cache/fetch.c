@@ -72,7 +72,7 @@ static const struct state of_aim[] = {
     [AIM_NOTHING] = {"nothing", STATE(AIM_RANGES)},
 };
 const struct state_table fetch_states = STATE_TABLE("fetch", of_fetch);
-const struct state_table fetch_aims = STATE_TABLE("aim of a fetch", of_aim);
+const struct state_table fetch_aims = STATE_TABLE("goal of a fetch", of_aim);
 
 void fetch_becomes(struct fetch *f, enum fetch_state to)
 {

@@ -305,7 +305,7 @@ static const struct state of_write[] = {
     [RANGE_REQUEST_WRITE_HELD] = {"write held", STATE(RANGE_REQUEST_WRITE_OUT)},
 };
 const struct state_table range_request_states = STATE_TABLE("range request", of_range_request);
-const struct state_table range_request_writes = STATE_TABLE("range request's write", of_write);
+const struct state_table range_request_writes = STATE_TABLE("write of a range request", of_write);
 
 static void becomes(struct range_request *fl, enum range_request_state to)
 {

@@ -105,11 +105,10 @@ static void test_what_a_grammar_allows(void **state)
     (void)state;
     assert_int_equal(read_text(&g, "nmae = x", &a, &root, &e), E_CONFIG);
     assert_string_equal(
-        e.text,
-        "f:1: unknown key \"nmae\", the file has none of that name, did you mean \"name\"?");
+        e.text, "f:1: unknown key \"nmae\", the file has no such key, did you mean \"name\"?");
     assert_int_equal(read_text(&g, "ship \"a\" {\nbananas = x }", &a, &root, &e), E_CONFIG);
-    assert_string_equal(
-        e.text, "f:2: unknown key \"bananas\", section ship has none of that name, see ship(5)");
+    assert_string_equal(e.text,
+                        "f:2: unknown key \"bananas\", section ship has no such key, see ship(5)");
     assert_int_equal(read_text(&g, "include(\"f\")", &a, &root, &e), E_CONFIG);
     assert_int_equal(read_text(&g, "name = \"one\ntwo\"", &a, &root, &e), E_CONFIG);
     g.long_texts = true;

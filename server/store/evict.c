@@ -343,9 +343,8 @@ static int evict_to_goal(struct evictor *x)
             continue;
         }
         if (rc == 0 && gone == 0) {
-            return err_set(
-                x->e, E_NOSPACE,
-                "nothing is left to evict: the rest is pinned, hosted or synced");
+            return err_set(x->e, E_NOSPACE,
+                           "nothing is left to evict: the rest is pinned, hosted or synced");
         }
         if (x->freed == before && ++x->fruitless > FRUITLESS_MAX) {
             return err_set(x->e, E_AGAIN,

@@ -172,8 +172,7 @@ static bool takes_bytes(const struct ingest *in)
 
 static int refuse_lost(const struct ingest *in, struct err *e)
 {
-    return is(in, INGEST_LOST) ? err_set(e, E_IO, "the disk lost bytes of the file")
-                               : 0;
+    return is(in, INGEST_LOST) ? err_set(e, E_IO, "the disk lost bytes of the file") : 0;
 }
 
 uint64_t ingest_id(const struct ingest *in)

@@ -25,7 +25,7 @@ struct place {         /* a request's path, taken apart */
 static int hosted_open(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
     if (r->origin != NULL) {
-        return err_set(e, E_CONFIG, "protocol \"hosted\" has no origin; remove the setting");
+        return err_set(e, E_CONFIG, "protocol \"hosted\" has no origin; remove the setting origin");
     }
     r->xet_from_bytes = xet_from_bytes(conf->xet);
     return 0;

@@ -151,7 +151,7 @@ static int check_source(struct blob *b, struct slice file, struct upload_reply *
     bool zip = slice_ends(file, SLICE(".zip"));
 
     (void)inside_require(out, rc != 0 || memcmp(magic, zip ? "PK" : "\x1f\x8b", 2) == 0,
-                         "the source archive is not a gzip or zip file, as its name says");
+                         "the source archive is not a gzip or zip file, although its name says so");
     return rc;
 }
 

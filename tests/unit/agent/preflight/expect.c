@@ -99,8 +99,7 @@ static void test_complaints_of_files(void **state)
         {"preflight { start_on = never }", "it is no verdict, write ok, warn or crit"},
         {"preflight { skip = {\"dsik\"} }", "there is no such check, did you mean \"disk\"?"},
         {"preflight { warn = {\"everything\"} }", "`trainagent preflight --list` lists them"},
-        {"preflight { gpus = 8 }\npreflight { gpus = 4 }",
-         ":2: section preflight appears again"},
+        {"preflight { gpus = 8 }\npreflight { gpus = 4 }", ":2: section preflight appears again"},
         {"preflight { gpus = \"00000000000000000000000000000000000000008\" }", "it is too long"},
     };
 

@@ -187,7 +187,7 @@ static int write_all(struct log_writer *s, struct slice *left, struct err *e)
         if (n > 0) {
             *left = slice_from(*left, (size_t)n);
         } else if (n == 0) {
-            return err_set(e, E_TIMEOUT, "the reader of the log does not read");
+            return err_set(e, E_TIMEOUT, "the log cannot be written: its reader is too slow");
         } else if (errno != EINTR && errno != EAGAIN) {
             return err_sys(e, "%s", s->path != NULL ? s->path : "stderr");
         }

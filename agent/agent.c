@@ -67,19 +67,21 @@ static int read_token(struct agent *a, struct err *e)
     }
     for (size_t i = 0; i < token.n; i++) {
         if ((uint8_t)token.p[i] <= ' ' || (uint8_t)token.p[i] >= 0x7f) {
-            rc = err_set(e, E_CONFIG, "%s: holds more than one token; it should be one line",
+            rc = err_set(e, E_CONFIG, "%s: the token file must hold one token on one line",
                          a->token_file);
             goto out;
         }
     }
     if (token.n == 0) {
-        rc = err_set(e, E_CONFIG, "%s: empty; put the token there, or unset TRAINAGENT_TOKEN_FILE",
-                     a->token_file);
+        rc = err_set(
+            e, E_CONFIG,
+            "%s: the token file is empty; write the token into it, or unset TRAINAGENT_TOKEN_FILE",
+            a->token_file);
         goto out;
     }
     if (!a->mirror_url.tls && !is_loopback(a->mirror_url.host) && !a->plaintext_token) {
         rc = err_set(e, E_DENIED,
-                     "the token would cross plain HTTP to " SLICE_FMT
+                     "the token would be sent over plain HTTP to " SLICE_FMT
                      ", where anyone may read it; use https:// or --plaintext-token",
                      SLICE_ARG(a->mirror_url.host));
         goto out;
@@ -103,8 +105,8 @@ static int settle_mirror(struct agent *a, bool needed, struct err *e)
         return needed
                    ? err_set(
                          e, E_USAGE,
-                         "no mirror: set TRAINAGENT_MIRROR=http://mirror:8080, use --mirror, or name it "
-                         "in " AGENT_NODE_FILE)
+                         "no mirror is configured; set TRAINAGENT_MIRROR=http://mirror:8080, use "
+                         "--mirror, or set mirror in " AGENT_NODE_FILE)
                    : 0;
     }
     while (a->mirror.n > 0 && a->mirror.p[a->mirror.n - 1] == '/') {
@@ -113,7 +115,8 @@ static int settle_mirror(struct agent *a, bool needed, struct err *e)
     a->mirror = arena_copy(&a->arena, a->mirror);
     rc = url_split(a->mirror, &a->mirror_url, e);
     if (rc != 0 || a->mirror_url.query.p != NULL) {
-        return err_set(e, E_USAGE, "mirror \"" SLICE_FMT "\": write it as http://mirror:8080",
+        return err_set(e, E_USAGE,
+                       "mirror \"" SLICE_FMT "\": not a valid URL; write it as http://mirror:8080",
                        SLICE_ARG(a->mirror));
     }
     return 0;
@@ -187,11 +190,11 @@ static int leave_local_cache_to_its_user(const struct agent *a, bool yields, str
     }
     return yields
                ? node_become(&a->node, e)
-               : err_set(
-                     e, E_DENIED,
-                     "the local cache %.80s is the user %.32s's, and root would make there what that "
-                     "one cannot use: runuser -u %.32s -- trainagent ..., or --shelf DIR",
-                     a->local_cache_dir, a->node.user, a->node.user);
+               : err_set(e, E_DENIED,
+                         "the local cache %.80s belongs to the user %.32s, who could not use files "
+                         "that root creates there; run runuser -u %.32s -- trainagent ..., or give "
+                         "--shelf DIR",
+                         a->local_cache_dir, a->node.user, a->node.user);
 }
 
 int agent_open(struct agent *a, unsigned use, struct err *e)

@@ -19,7 +19,7 @@
 
 /* The advice when no trusted CA has signed the mirror's certificate. */
 #define AGENT_NO_ISSUER                                                                            \
-    "give its cert.pem: --ca-file, TRAINAGENT_CA_FILE, or ca_file in trainagent.conf"
+    "name its cert.pem with --ca-file, TRAINAGENT_CA_FILE or ca_file in trainagent.conf"
 
 struct agent {
     struct arena arena;

@@ -111,19 +111,19 @@ static int judge_status(int status, struct err *e)
     switch (status) {
     case 404:
     case 410:
-        return err_set(e, E_NOTFOUND, "the mirror does not have it (%d)", status);
+        return err_set(e, E_NOTFOUND, "not found on the mirror (%d)", status);
     case 401:
-        return err_set(e, E_DENIED,
-                       "the mirror wants a token, or does not take this one (401); see to "
-                       "$TRAINAGENT_TOKEN_FILE");
+        return err_set(
+            e, E_DENIED,
+            "the mirror requires a token or rejected this one (401); check $TRAINAGENT_TOKEN_FILE");
     case 403:
-        return err_set(e, E_DENIED, "the token has no right to it (403)");
+        return err_set(e, E_DENIED, "the token does not permit it (403)");
     case 409:
     case 412:
-        return err_set(e, E_CHANGED, "somebody else was faster (%d)", status);
+        return err_set(e, E_CHANGED, "another client changed it in the meantime (%d)", status);
     case 413:
     case 507:
-        return err_set(e, E_NOSPACE, "the mirror has no room for it (%d)", status);
+        return err_set(e, E_NOSPACE, "the mirror has no space for it (%d)", status);
     case 408:
     case 425:
     case 429:
@@ -131,9 +131,9 @@ static int judge_status(int status, struct err *e)
     case 502:
     case 503:
     case 504:
-        return err_set(e, E_AGAIN, "the mirror cannot answer now (%d)", status);
+        return err_set(e, E_AGAIN, "the mirror is temporarily unavailable (%d)", status);
     default:
-        return err_set(e, E_PROTOCOL, "the mirror answers %d", status);
+        return err_set(e, E_PROTOCOL, "the mirror responded with status %d", status);
     }
 }
 
@@ -251,7 +251,7 @@ static bool followed(struct ask *q, int *rc, struct err *e)
         CHECK(url_split(q->ans.url, &here, NULL) == 0 &&
               url_split(buf_slice(&to), &there, NULL) == 0);
         if (!url_same_host(&here, &there)) {
-            *rc = err_set(e, E_DENIED, "the mirror sends us to another host, " SLICE_FMT,
+            *rc = err_set(e, E_DENIED, "the mirror redirects to another host, " SLICE_FMT,
                           SLICE_ARG(there.host));
         } else if (q->hops++ == HOPS_MAX) {
             *rc = err_set(e, E_PROTOCOL, "the mirror redirects more than %d times", HOPS_MAX);

@@ -28,9 +28,9 @@ static void usage(FILE *to)
                 verbs[i]->args, verbs[i]->help);
     }
     options_help(NULL, "Options of every verb:", to);
-    fputs(
-        "\n`trainagent VERB --help` has those of one verb, and an example; `man trainagent` has all.\n",
-        to);
+    fputs("\n`trainagent VERB --help` lists the options of one verb with an example; `man "
+          "trainagent` explains all of them.\n",
+          to);
 }
 
 static void usage_of(const struct agent_verb *verb)
@@ -43,7 +43,8 @@ static void usage_of(const struct agent_verb *verb)
     }
     options_help(verb->name, "Options:", stdout);
     printf("\nExample:\n\n  %s\n", verb->example);
-    puts("\n`trainagent --help` has the options of every verb; `man trainagent` has all.");
+    puts("\n`trainagent --help` lists the options of every verb; `man trainagent` explains all of "
+         "them.");
 }
 
 static int find_verb(const char *said, const struct agent_verb **out, struct err *e)

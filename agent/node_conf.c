@@ -68,7 +68,7 @@ static int read_SPAN(struct node_conf *n, const struct settings_node *nd, const 
     (void)n;
     return span_parse(slice_str(settings_text(nd, key, absent)), out)
                ? 0
-               : settings_bad(nd, key, "is no span of time, write one such as 30s", e);
+               : settings_bad(nd, key, "is not a time span; write one such as 30s", e);
 }
 
 static int read_SIZE(struct node_conf *n, const struct settings_node *nd, const char *key,
@@ -77,7 +77,7 @@ static int read_SIZE(struct node_conf *n, const struct settings_node *nd, const 
     (void)n;
     return size_parse(slice_str(settings_text(nd, key, absent)), out)
                ? 0
-               : settings_bad(nd, key, "is no size, write one such as 64m", e);
+               : settings_bad(nd, key, "is not a size; write one such as 64m", e);
 }
 
 static int read_PORT(struct node_conf *n, const struct settings_node *nd, const char *key,
@@ -86,7 +86,8 @@ static int read_PORT(struct node_conf *n, const struct settings_node *nd, const 
     (void)n;
     return slice_u64(slice_str(settings_text(nd, key, absent)), out) && *out <= UINT16_MAX
                ? 0
-               : settings_bad(nd, key, "is no port, write 1 to 65535, or 0 for any", e);
+               : settings_bad(nd, key, "is not a port; write 1 to 65535, or 0 for any free port",
+                              e);
 }
 
 static int read_PLACES(struct node_conf *n, const struct settings_node *nd, const char *key,
@@ -95,7 +96,7 @@ static int read_PLACES(struct node_conf *n, const struct settings_node *nd, cons
     (void)n;
     return slice_u64(slice_str(settings_text(nd, key, absent)), out) && *out >= 1 && *out <= 256
                ? 0
-               : settings_bad(nd, key, "is not 1 to 256, write such a number", e);
+               : settings_bad(nd, key, "is not a number from 1 to 256; write one", e);
 }
 
 static int read_TRUTH(struct node_conf *n, const struct settings_node *nd, const char *key,
@@ -104,7 +105,7 @@ static int read_TRUTH(struct node_conf *n, const struct settings_node *nd, const
     (void)n;
     return settings_truth(settings_text(nd, key, absent), out)
                ? 0
-               : settings_bad(nd, key, "is neither true nor false, write one of them", e);
+               : settings_bad(nd, key, "is neither true nor false; write one of them", e);
 }
 
 static int read_ACT(struct node_conf *n, const struct settings_node *nd, const char *key,
@@ -116,7 +117,7 @@ static int read_ACT(struct node_conf *n, const struct settings_node *nd, const c
     *out = slice_eqs(text, "warn") ? ACT_WARN : ACT_FAIL;
     return *out == ACT_WARN || slice_eqs(text, "fail")
                ? 0
-               : settings_bad(nd, key, "is neither fail nor warn, write one of them", e);
+               : settings_bad(nd, key, "is neither fail nor warn; write one of them", e);
 }
 
 /* NULL: not written, which is not the same as empty. */
@@ -214,8 +215,10 @@ int node_user(const struct node_conf *n, uid_t *uid, gid_t *gid, struct err *e)
     struct passwd *found = NULL;
 
     if (getpwnam_r(n->user, &pw, room, sizeof room, &found) != 0 || found == NULL) {
-        return err_set(e, E_CONFIG, "user \"%.60s\" is not known here; systemd-sysusers makes it",
-                       n->user);
+        return err_set(
+            e, E_CONFIG,
+            "user \"%.60s\" does not exist on this machine; run systemd-sysusers to create it",
+            n->user);
     }
     *uid = pw.pw_uid;
     *gid = pw.pw_gid;
@@ -230,7 +233,7 @@ static int take_rights(uid_t uid, gid_t gid, struct err *e)
     }
     if (setgroups(0, NULL) == -1 || setresgid(gid, gid, gid) == -1 ||
         setresuid(uid, uid, uid) == -1 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == -1) {
-        return err_sys(e, "becoming user %u", (unsigned)uid);
+        return err_sys(e, "cannot switch to user %u", (unsigned)uid);
     }
     return 0;
 }

@@ -32,7 +32,7 @@ static int read_number(const char *what, const char *text, uint64_t low, uint64_
     uint64_t n;
 
     if (!slice_u64(slice_str(text), &n) || n < low || n > high) {
-        return err_set(e, E_CONFIG, "%s is \"%.40s\", it must be a number from %llu to %llu", what,
+        return err_set(e, E_CONFIG, "%s is \"%.40s\"; it must be a number from %llu to %llu", what,
                        text, (unsigned long long)low, (unsigned long long)high);
     }
     *out = (unsigned)n;
@@ -54,9 +54,8 @@ static int read_range(const char *what, const char *text, struct nodes *out, str
     }
     if (min == 0 || max < min || max > NODES_MAX) {
         return err_set(e, E_CONFIG,
-                       "%s is \"%.40s\", it must be a number of nodes or MIN:MAX, up "
-                       "to %d",
-                       what, text, NODES_MAX);
+                       "%s is \"%.40s\"; it must be a number of nodes or MIN:MAX, up to %d", what,
+                       text, NODES_MAX);
     }
     out->min = (unsigned)min;
     out->max = (unsigned)max;
@@ -103,7 +102,7 @@ static int take_place(struct find *f, const char *what, const char *text, struct
     rc = take_text(f->out->host, what, host, e);
     if (rc == 0 && port.n > 0) {
         snprintf(digits, sizeof digits, SLICE_FMT, SLICE_ARG(slice_from(port, 1)));
-        rc = port.p[0] != ':' ? err_set(e, E_CONFIG, "%s is \"%.80s\", write HOST:PORT", what, text)
+        rc = port.p[0] != ':' ? err_set(e, E_CONFIG, "%s is \"%.80s\"; write HOST:PORT", what, text)
                               : read_number(what, digits, 1, 65000, &f->out->port, e);
     }
     f->have_host = rc == 0;
@@ -130,8 +129,7 @@ static int from_said(struct find *f, struct err *e)
         rc = read_range("--elastic", s->elastic, f->out, e);
         if (rc == 0 && s->nodes != 0 && s->nodes != f->out->max) {
             rc = err_set(e, E_CONFIG,
-                         "--nodes %u and --elastic %.40s contradict each other: leave "
-                         "out --nodes",
+                         "--nodes %u and --elastic %.40s contradict each other; leave out --nodes",
                          s->nodes, s->elastic);
         }
     } else if (s->nodes != 0) {
@@ -180,8 +178,7 @@ static int slurm_place(struct find *f, const char *job, struct err *e)
     }
     if (list == NULL || !hostlist_first(slice_str(list), f->out->host)) {
         return err_set(e, E_CONFIG,
-                       "Slurm's node list \"%.80s\" has no first host: give "
-                       "--rendezvous HOST:PORT",
+                       "Slurm's node list \"%.80s\" has no first host; give --rendezvous HOST:PORT",
                        list != NULL ? list : "");
     }
     f->have_host = true;
@@ -207,11 +204,12 @@ static int from_slurm(struct find *f, struct err *e)
     rc = read_number("SLURM_STEP_NUM_NODES", nodes, 1, NODES_MAX, &nnodes, e);
     rc = rc != 0 ? rc : read_number("SLURM_STEP_NUM_TASKS", tasks, 1, UINT32_MAX, &ntasks, e);
     if (rc == 0 && ntasks != nnodes && !f->have_rank) {
-        rc = err_set(e, E_CONFIG,
-                     "srun started %u tasks on %u nodes, and each would be an agent: "
-                     "add --ntasks-per-node=1, for an agent starts the ranks of its "
-                     "node (or give --nodes 1, if they are to run alone)",
-                     ntasks, nnodes);
+        rc = err_set(
+            e, E_CONFIG,
+            "srun started %u tasks on %u nodes, but each node needs exactly one agent, which "
+            "starts the ranks of its node; add --ntasks-per-node=1 (or give --nodes 1 if the "
+            "tasks are independent)",
+            ntasks, nnodes);
     }
     if (rc != 0) {
         return rc;
@@ -248,11 +246,11 @@ static int from_openmpi(struct find *f, struct err *e)
     }
     rc = take_rank(f, "OMPI_COMM_WORLD_RANK", variable(f, "OMPI_COMM_WORLD_RANK"), e);
     if (rc == 0 && !f->have_host) {
-        return err_set(e, E_CONFIG,
-                       "mpirun started %u agents and does not say where the first one "
-                       "is: give --rendezvous HOST:PORT (or --nodes 1, if they are to "
-                       "run alone)",
-                       n);
+        return err_set(
+            e, E_CONFIG,
+            "mpirun started %u agents and does not say where the first one is; give --rendezvous "
+            "HOST:PORT (or --nodes 1 if they are independent)",
+            n);
     }
     return rc != 0 || f->out->external ? rc : take_id(f, "PMIX_NAMESPACE", job, e);
 }
@@ -292,8 +290,8 @@ static int check_external(const struct find *f, struct err *e)
     return !f->out->external || f->have_host
                ? 0
                : err_set(e, E_CONFIG,
-                         "--rendezvous-external: give --rendezvous HOST:PORT, where `trainagent "
-                         "rendezvous` listens");
+                         "--rendezvous-external needs --rendezvous HOST:PORT, the address on which "
+                         "`trainagent rendezvous` listens");
 }
 
 /* --- together --------------------------------------------------------------------------------- */
@@ -304,19 +302,19 @@ static int check(struct find *f, struct err *e)
 
     if (!f->have_rank) {
         return err_set(e, E_CONFIG,
-                       "%u nodes: which one this is cannot be told, give --node-rank "
-                       "(0 to %u)",
+                       "%u nodes, but the rank of this one is unknown; give --node-rank (0 to %u)",
                        n->max, n->max - 1);
     }
     if (n->rank >= n->max) {
-        return err_set(e, E_CONFIG, "node rank %u is not below the number of nodes, %u", n->rank,
-                       n->max);
+        return err_set(e, E_CONFIG, "node rank %u is not less than the number of nodes, %u",
+                       n->rank, n->max);
     }
     if (!f->have_host) {
-        return err_set(e, E_CONFIG,
-                       "%u nodes: where they meet cannot be told, give --rendezvous "
-                       "HOST:PORT, an address of node 0 that all nodes reach",
-                       n->max);
+        return err_set(
+            e, E_CONFIG,
+            "%u nodes, but the rendezvous address is unknown; give --rendezvous HOST:PORT, an "
+            "address of node 0 that all nodes can reach",
+            n->max);
     }
     if (n->lost_ms < LOST_MIN_MS) {
         return err_set(e, E_CONFIG, "--node-timeout must be at least 1s");
@@ -343,10 +341,10 @@ int nodes_find(const struct nodes_said *said, const char *(*env)(const char *),
     rc = rc != 0 ? rc : from_openmpi(&f, e);
     rc = rc != 0 ? rc : from_kubernetes(&f, e);
     if (rc == 0 && out->max == 0 && (said->node_rank != NULL || said->rendezvous != NULL)) {
-        return err_set(e, E_CONFIG,
-                       "%s is given, but not the number of nodes: give --nodes (1, if this node is "
-                       "to run alone)",
-                       said->node_rank != NULL ? "--node-rank" : "--rendezvous");
+        return err_set(
+            e, E_CONFIG,
+            "%s is given without the number of nodes; give --nodes (1 if this node runs alone)",
+            said->node_rank != NULL ? "--node-rank" : "--rendezvous");
     }
     if (rc == 0 && out->max < 2) {
         out->min = out->max = 1;

@@ -216,7 +216,7 @@ static void own_options(const char *verb, struct buf *out)
         }
     }
     if (out->n == 0) {
-        buf_str(out, "none of its own");
+        buf_str(out, "no options of its own");
     }
 }
 
@@ -282,15 +282,16 @@ static int no_option(const char *said, struct err *e)
     const char *near;
 
     if (optopt > 0 && optopt < BEHIND_LETTERS) {
-        return err_set(e, E_USAGE, "-%c is no option; try trainagent --help", optopt);
+        return err_set(e, E_USAGE, "-%c is not an option; try trainagent --help", optopt);
     }
     while (slice_starts(name, SLICE("-"))) {
         name = slice_from(name, 1);
     }
     name = slice_cut(&name, '=');
     near = nearest_option(name, NULL);
-    return near != NULL ? err_set(e, E_USAGE, "%.80s is no option; did you mean --%s?", said, near)
-                        : err_set(e, E_USAGE, "%.80s is no option; try trainagent --help", said);
+    return near != NULL
+               ? err_set(e, E_USAGE, "%.80s is not an option; did you mean --%s?", said, near)
+               : err_set(e, E_USAGE, "%.80s is not an option; try trainagent --help", said);
 }
 
 int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, struct err *e)
@@ -308,7 +309,8 @@ int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, str
         size_t i = 0;
 
         if (opt == ':') {
-            return err_set(e, E_USAGE, "%.80s needs a value; write it behind", argv[optind - 1]);
+            return err_set(e, E_USAGE, "%.80s needs a value; write it after the option",
+                           argv[optind - 1]);
         }
         if (opt == '?') {
             return no_option(argv[optind - 1], e);
@@ -322,9 +324,10 @@ int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, str
         if (rows[i].is.type == HELP) {
             next = OPTIONS_HELP;
         } else if (!take(v, &rows[i], optarg)) {
-            return err_set(e, E_USAGE,
-                           "--%s takes no \"%.80s\"; `trainagent --help` says what it takes",
-                           rows[i].name, optarg);
+            return err_set(
+                e, E_USAGE,
+                "--%s does not accept \"%.80s\"; `trainagent --help` shows what it accepts",
+                rows[i].name, optarg);
         }
         *said |= UINT64_C(1) << i;
     }

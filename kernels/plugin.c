@@ -43,7 +43,8 @@ static void *plugin_find(const char *name, const char *symbol, struct err *e)
     }
     if (fn == NULL) {
         why = dlerror();
-        err_set(e, E_UNSUPPORTED, "%s.so: %s", name, why != NULL ? why : "this build has none");
+        err_set(e, E_UNSUPPORTED, "%s.so: %s", name,
+                why != NULL ? why : "this build does not have this plugin");
     }
     return fn;
 }

@@ -230,10 +230,10 @@ static int look_again(int fd, const char *path, const struct digest *d, uint64_t
         return rc;
     }
     if (!digest_eq(&got, d)) {
-        log_warn("local_cache.damaged", "path=%s it was changed after it was verified; thrown away",
-                 path);
+        log_warn("local_cache.damaged",
+                 "path=%s the file was changed after it was verified; it is removed", path);
         unlink(path);
-        return err_set(e, E_NOTFOUND, "%s: damaged", path);
+        return err_set(e, E_NOTFOUND, "%s: the file is damaged", path);
     }
     (void)!local_cache_mark(fd, NULL); /* not ours, perhaps: then it is hashed every time */
     return 0;
@@ -252,7 +252,7 @@ int local_cache_find(struct local_cache *s, const struct digest *d, uint64_t *si
     if (fd == -1 || fstat(fd, &st) == -1) {
         rc = err_sys(e, "%s", path);
     } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, E_CORRUPT, "%s: not a file", path);
+        rc = err_set(e, E_CORRUPT, "%s: not a regular file", path);
     } else if (st.st_mtim.tv_sec != SEALED_MTIME || st.st_mtim.tv_nsec != 0) {
         rc = look_again(fd, path, d, (uint64_t)st.st_size, e);
     }
@@ -319,7 +319,7 @@ static int rename_part(const char *part, const char *blob, const char *dir, bool
         (staged && errno == ENOENT && access(blob, F_OK) == 0)) {
         return 0;
     }
-    return err_sys(e, "%s: rename", blob);
+    return err_sys(e, "%s: cannot rename the file", blob);
 }
 
 static int seal_name(struct local_cache *s, const struct local_cache_sealing *x, bool sync,
@@ -372,8 +372,10 @@ void local_cache_seal(struct local_cache *s, struct local_cache_sealing *const *
 
 int local_cache_lost(const char *path, struct err *e)
 {
-    return errno == ENOENT ? err_set(e, E_CHANGED, "%s: gone, by gc perhaps; run it again", path)
-                           : err_sys(e, "%s", path);
+    return errno == ENOENT
+               ? err_set(e, E_CHANGED,
+                         "%s: the file was removed, possibly by gc; run the command again", path)
+               : err_sys(e, "%s", path);
 }
 
 /* Reading is enough for a shared one. */
@@ -404,8 +406,9 @@ int local_cache_try_lock(struct local_cache *s, const struct digest *key, bool s
             return shared && (errno == ENOENT || errno == EACCES) ? 0 : err_sys(e, "%s", path);
         }
         if (flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == -1) {
-            int rc = errno == EWOULDBLOCK ? err_set(e, E_BUSY, "%s: another process has it", path)
-                                          : err_sys(e, "%s: flock", path);
+            int rc = errno == EWOULDBLOCK
+                         ? err_set(e, E_BUSY, "%s: locked by another process", path)
+                         : err_sys(e, "%s: cannot lock the file", path);
             close(fd);
             return rc;
         }

@@ -49,11 +49,11 @@ struct extraction {
 
 static int say_full(uint64_t free_bytes, uint64_t free_inodes, struct err *e)
 {
-    return err_set(e, E_NOSPACE,
-                   "the disk of the local cache is full: %" PRIu64 " MB and %" PRIu64
-                   " inodes are free, a twentieth is kept; run \"trainagent gc\" or give it a "
-                   "larger disk",
-                   free_bytes >> 20, free_inodes);
+    return err_set(
+        e, E_NOSPACE,
+        "the disk of the local cache is full: %" PRIu64 " MB and %" PRIu64
+        " inodes are free, and 5 %% is kept free; run \"trainagent gc\" or use a larger disk",
+        free_bytes >> 20, free_inodes);
 }
 
 /* Others write to it, too, and a sparse or packed file takes less than its length: it is asked
@@ -164,12 +164,12 @@ static int judge_entry(struct archive_entry *entry, struct slice name, struct er
     const char *soft = archive_entry_symlink(entry);
 
     if (!local_cache_name_ok(name)) {
-        return err_set(e, E_INVALID, "an entry's name leads out of the folder");
+        return err_set(e, E_INVALID, "the name of an entry points outside the folder");
     }
     if (hard != NULL) {
         return hard_link_ok(name, plain_name(hard))
                    ? 0
-                   : err_set(e, E_INVALID, "a hard link leads out of the folder");
+                   : err_set(e, E_INVALID, "a hard link points outside the folder");
     }
     switch (archive_entry_filetype(entry)) {
     case AE_IFREG:
@@ -181,19 +181,20 @@ static int judge_entry(struct archive_entry *entry, struct slice name, struct er
     case AE_IFLNK:
         return soft != NULL && link_ok(name, slice_str(soft))
                    ? 0
-                   : err_set(e, E_INVALID, "a symbolic link leads out of the folder");
+                   : err_set(e, E_INVALID, "a symbolic link points outside the folder");
     default:
-        return err_set(e, E_INVALID, "an entry that is no file, folder or link");
+        return err_set(e, E_INVALID, "an entry is neither a file, a folder nor a link");
     }
 }
 
 static int say_too_much(const struct extraction *u, struct err *e)
 {
-    return err_set(e, E_TOOBIG,
-                   "more than %" PRIu64
-                   " bytes come out of it, %d times its size; if that is right, "
-                   "pull it without unpack, and unpack it in the job",
-                   u->may_bytes, RATIO_MAX);
+    return err_set(
+        e, E_TOOBIG,
+        "the archive unpacks to more than %" PRIu64
+        " bytes, %d times its size; if that is correct, pull it without unpack and unpack it in "
+        "the job",
+        u->may_bytes, RATIO_MAX);
 }
 
 static int copy_data(struct extraction *u, struct err *e)
@@ -237,7 +238,7 @@ static int take_entry(struct extraction *u, struct archive_entry *entry, struct 
         return 0; /* "./" */
     }
     if (++u->entries > ENTRIES_MAX) {
-        return err_set(e, E_TOOBIG, "more than %d entries", ENTRIES_MAX);
+        return err_set(e, E_TOOBIG, "the archive has more than %d entries", ENTRIES_MAX);
     }
     /* What is announced counts: a hole at a file's end comes in no block. */
     if (archive_entry_size(entry) > 0 &&
@@ -282,7 +283,7 @@ static int extract_here(int fd, uint64_t size_bytes, struct err *e)
     CHECK(u.in != NULL && u.out != NULL);
     u.folder = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (u.folder == -1) {
-        rc = err_sys(e, "the folder to unpack into");
+        rc = err_sys(e, "cannot open the folder to unpack into");
     }
     if (!mul_u64(size_bytes, RATIO_MAX, &u.may_bytes)) {
         u.may_bytes = UNPACKED_MAX;
@@ -304,7 +305,7 @@ static int extract_here(int fd, uint64_t size_bytes, struct err *e)
     }
     while (rc == 0 && (got = archive_read_next_header(u.in, &entry)) != ARCHIVE_EOF) {
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) {
-            rc = err_set(e, E_INVALID, "not a sound archive: %s", archive_error_string(u.in));
+            rc = err_set(e, E_INVALID, "damaged archive: %s", archive_error_string(u.in));
         } else {
             rc = take_entry(&u, entry, e);
         }
@@ -411,13 +412,13 @@ int extract_in_child(int fd, uint64_t size_bytes, const char *folder, struct err
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU) {
         return err_set(
             e, E_TOOBIG,
-            "its reader took more than %" PRIu64
-            " s of processor time; if that is right, pull it without unpack, and unpack it "
-            "in the job",
+            "unpacking the archive took more than %" PRIu64
+            " s of processor time; if that is expected, pull it without unpack and unpack it in "
+            "the job",
             cpu_seconds(size_bytes));
     }
     if (n != (ssize_t)sizeof said || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        return err_set(e, E_INVALID, "the archive broke its reader (signal %d)",
+        return err_set(e, E_INVALID, "the process that unpacked the archive crashed (signal %d)",
                        WIFSIGNALED(status) ? WTERMSIG(status) : 0);
     }
     return 0;

@@ -361,7 +361,7 @@ static void halve_journal(struct local_cache *s)
         (void)slice_cut(&rest, '\n');
         newfile_write(f, rest.p, rest.n);
         if (newfile_commit(&f, NULL) != 0) {
-            log_warn("local_cache.journal", "path=%s it could not be shortened", path);
+            log_warn("local_cache.journal", "path=%s the journal could not be shortened", path);
         }
     }
     buf_free(&text);

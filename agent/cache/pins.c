@@ -105,13 +105,14 @@ int pins_write(const struct local_cache *s, const char *job, const struct job_pi
     int rc;
 
     if (!pins_job_ok(job)) {
-        return err_set(e, E_INVALID, "%.40s: no number of a job", job);
+        return err_set(e, E_INVALID, "%.40s: not a job number", job);
     }
     folder_of_jobs(s, path);
     rc = dir_make(path, 0755, e);
     format(job, p, &text);
     if (rc == 0 && text.rc != 0) {
-        rc = err_set(e, text.rc, "%s/%s.json: too many files", path, job);
+        rc = err_set(e, text.rc, "%s/%s.json: the job uses too many files for its record", path,
+                     job);
     }
     record_path(s, job, path);
     rc = rc != 0 ? rc : write_whole(path, buf_slice(&text), e);
@@ -160,7 +161,7 @@ int pins_drop(struct local_cache *s, const char *job, struct err *e)
     int rc;
 
     if (!pins_job_ok(job)) {
-        return err_set(e, E_INVALID, "%.40s: no number of a job", job);
+        return err_set(e, E_INVALID, "%.40s: not a job number", job);
     }
     hand_on(s, job);
     pins_folder(s, job, path);
@@ -220,8 +221,8 @@ static void read_record(const struct local_cache *s, const char *job, struct dig
     o = json_load_file(path, 0, NULL);
     files = json_object_get(o, "files");
     if (!json_is_array(files) && access(path, F_OK) == 0) {
-        log_warn("local_cache.pins", "path=%s it is no record; what that job uses is not kept",
-                 path);
+        log_warn("local_cache.pins",
+                 "path=%s not a valid record; files that this job uses may be removed", path);
     }
     for (size_t i = 0; i < json_array_size(files); i++) {
         if (digest_parse(slice_str(json_string_value(json_array_get(files, i))), &d)) {

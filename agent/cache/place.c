@@ -50,7 +50,7 @@ static int open_folder(const char *dir, struct slice name, char base[LOCAL_CACHE
             next = openat(fd, base, O_DIRECTORY | O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         }
         if (next == -1) {
-            int rc = err_sys(e, "%s: folder %s", dir, base);
+            int rc = err_sys(e, "%s: cannot open or create the folder %s", dir, base);
             close(fd);
             return rc;
         }
@@ -236,7 +236,7 @@ int placer_put(struct placer *p, const struct digest *d, struct slice name, stru
     int rc;
 
     if (!local_cache_name_ok(name)) {
-        return err_set(e, E_INVALID, "a file name that is none");
+        return err_set(e, E_INVALID, "invalid file name");
     }
     local_cache_blob_path(p->cache, d, path);
     rc = go_to_folder(p, name, base, e);

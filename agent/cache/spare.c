@@ -53,7 +53,8 @@ static int look(struct looking *l, int fd, uint64_t folder, int depth, struct er
     int rc = 0;
 
     if (d == NULL) {
-        rc = depth < DEPTH_MAX ? err_sys(e, "a job's folder") : err_set(e, E_TOOBIG, "too deep");
+        rc = depth < DEPTH_MAX ? err_sys(e, "the folder of a job")
+                               : err_set(e, E_TOOBIG, "the folder of a job is nested too deeply");
         close(fd);
         return rc;
     }
@@ -74,7 +75,7 @@ static int look(struct looking *l, int fd, uint64_t folder, int depth, struct er
         }
     }
     if (rc == 0 && errno != 0) {
-        rc = err_sys(e, "a job's folder");
+        rc = err_sys(e, "the folder of a job");
     }
     closedir(d);
     return rc;
@@ -134,7 +135,8 @@ static bool take_one(int folder, const char *name, const char *at, uint64_t *sta
     if (spare_stamp(at, &got, &why) == 0 && got == *stamp) {
         return true;
     }
-    log_info("local_cache.spare", "path=%s it was changed after it was laid out; made anew", at);
+    log_info("local_cache.spare",
+             "path=%s the folder was changed after it was created; it is created again", at);
     if (dir_remove_tree(at, &why) != 0) {
         log_warn("local_cache.spare", "path=%s %s", at, why.text);
     }

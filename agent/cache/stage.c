@@ -75,7 +75,7 @@ int stage_claim(struct stage *st, const struct digest *d, struct err *e)
         return 0;
     }
     return errno == EAGAIN || errno == EACCES
-               ? err_set(e, E_BUSY, "another process fetches it")
+               ? err_set(e, E_BUSY, "another process is downloading it")
                : err_sys(e, "locks/small-%x", d->b[DIGEST_BYTES - 1] % LOCK_FILES);
 }
 

@@ -172,7 +172,7 @@ static int stamp_check(const char *path, struct err *e)
     stamp_path(path, name);
     rc = buf_read_file(&was, name, e);
     if (rc == E_NOTFOUND || rc == E_TOOBIG) {
-        rc = err_set(e, E_CHANGED, "%s: has no stamp", path);
+        rc = err_set(e, E_CHANGED, "%s: the record of its state is missing", path);
     }
     rc = rc != 0 ? rc : look(path, false, &x, e);
     if (rc == 0) {
@@ -238,7 +238,9 @@ static int throw_away(const char *path, const char *temp, struct err *e)
 {
     int rc = dir_remove_tree(temp, e);
 
-    log_warn("local_cache.changed", "path=%s not as it was unpacked; unpacked anew", path);
+    log_warn("local_cache.changed",
+             "path=%s the folder was changed after it was unpacked; the archive is unpacked again",
+             path);
     if (rc == 0 && rename(path, temp) == -1) {
         rc = err_sys(e, "%s", path);
     }
@@ -264,8 +266,11 @@ static int fill_tree(struct local_cache *s, const struct digest *d, const char *
         rc = err_sys(e, "%s", temp);
     }
     if (!confine_knows_files()) {
-        log_warn("local_cache.unconfined",
-                 "path=%s this kernel has no Landlock: its reader sees other files", path);
+        log_warn(
+            "local_cache.unconfined",
+            "path=%s this kernel has no Landlock: the process that unpacks the archive can read "
+            "other files",
+            path);
     }
     rc = rc != 0 ? rc : extract_in_child(blob, (uint64_t)st.st_size, temp, e);
     rc = rc != 0 ? rc : stamp_seal(temp, path, e);
@@ -334,11 +339,14 @@ int unpack_blob(struct local_cache *s, const struct digest *d, char path[PATH_MA
             return rc;
         }
         made = rc == 0;
-        rc = made ? err_set(e, E_CHANGED, "%s: gc takes it again and again", path)
-                  : err_set(e, E_BUSY,
-                            "%s: a job that still uses it has changed it; run it again when that "
-                            "has ended",
-                            path);
+        rc = made ? err_set(e, E_CHANGED,
+                            "%s: gc removes the unpacked folder repeatedly; run the command again",
+                            path)
+                  : err_set(
+                        e, E_BUSY,
+                        "%s: changed by a job that still uses it; run the command again after that "
+                        "job has ended",
+                        path);
     }
     if (rc != 0) {
         local_cache_unlock(hold);
@@ -361,8 +369,11 @@ static int copy_folder(const char *to, struct err *e)
     }
     return S_ISDIR(st.st_mode)
                ? 0
-               : err_set(e, E_EXISTS, "%s: is there and no folder, which the archive has there",
-                         to);
+               : err_set(
+                     e, E_EXISTS,
+                     "%s: exists and is not a folder, but the archive has a folder of that name; "
+                     "remove it or choose another --to",
+                     to);
 }
 
 static int copy_entry(const char *from, const char *to, struct err *e)
@@ -405,9 +416,10 @@ int unpack_copy(const char *tree, const char *to, struct err *e)
     while (rc == 0 && (f = fts_read(walk)) != NULL) {
         if (f->fts_level > 0 && f->fts_info != FTS_DP) {
             int n = snprintf(path, sizeof path, "%s%s", to, f->fts_path + strlen(tree));
-            rc = n < (int)sizeof path
-                     ? copy_entry(f->fts_path, path, e)
-                     : err_set(e, E_TOOBIG, "%.200s...: a path too long for this system", path);
+            rc =
+                n < (int)sizeof path
+                    ? copy_entry(f->fts_path, path, e)
+                    : err_set(e, E_TOOBIG, "%.200s...: the path is too long for this system", path);
         }
     }
     if (walk != NULL) {

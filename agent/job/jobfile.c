@@ -47,7 +47,7 @@ static int read_bool(const struct settings_node *nd, const char *key, bool *out,
 {
     return settings_truth(settings_text(nd, key, "false"), out)
                ? 0
-               : settings_bad(nd, key, "is neither true nor false, write one of them", e);
+               : settings_bad(nd, key, "is neither true nor false; write one of them", e);
 }
 
 static int read_span(const struct settings_node *nd, const char *key, const char *otherwise,
@@ -55,7 +55,7 @@ static int read_span(const struct settings_node *nd, const char *key, const char
 {
     return span_parse(slice_str(settings_text(nd, key, otherwise)), ms)
                ? 0
-               : settings_bad(nd, key, "is no span of time, write one such as 25s", e);
+               : settings_bad(nd, key, "is not a time span; write one such as 25s", e);
 }
 
 /* --- sections --------------------------------------------------------------------------------- */
@@ -83,20 +83,23 @@ static int read_artifact(struct jobfile *j, const struct settings_node *nd, stru
     a->include = settings_texts(nd, "include", &j->arena, &a->ninclude);
     a->exclude = settings_texts(nd, "exclude", &j->arena, &a->nexclude);
     if (!name_ok(slice_str(a->name))) {
-        return settings_wrong(nd->at, e,
-                              "artifact \"%.70s\", a name is letters, digits, '-' and '_', and "
-                              "{out} is ours, rename it",
-                              a->name);
+        return settings_wrong(
+            nd->at, e,
+            "artifact \"%.70s\": a name consists of letters, digits, '-' and '_', and out is "
+            "reserved; rename it",
+            a->name);
     }
     if (a->from == NULL) {
-        return settings_wrong(nd->at, e,
-                              "artifact \"%s\" has no from, there is nothing to fetch, write "
-                              "from = \"<repo>/<path>\"",
-                              a->name);
+        return settings_wrong(
+            nd->at, e,
+            "artifact \"%s\" has no from, so there is nothing to fetch; write from = "
+            "\"<repo>/<path>\"",
+            a->name);
     }
     if (sha256 != NULL &&
         (!digest_parse(slice_str(sha256), &a->digest) || digest_is_zero(&a->digest))) {
-        return settings_bad(nd, "sha256", "is no SHA-256, write 64 hex digits or leave it out", e);
+        return settings_bad(nd, "sha256", "is not a SHA-256; write 64 hex digits or leave it out",
+                            e);
     }
     return read_bool(nd, "unpack", &a->unpack, e);
 }
@@ -111,7 +114,7 @@ static int read_nodes(struct nodes_said *n, const struct settings_node *nd, stru
 
     if (strcmp(nodes, "auto") != 0 &&
         (!slice_u64(slice_str(nodes), &count) || count == 0 || count > NODES_MAX)) {
-        return settings_bad(nd, "nodes", "is no number of nodes, write auto or 1 to 4096", e);
+        return settings_bad(nd, "nodes", "is not a number of nodes; write auto or 1 to 4096", e);
     }
     n->nodes = (unsigned)count;
     n->node_rank = settings_text(nd, "node_rank", NULL);
@@ -133,17 +136,19 @@ static int read_run(struct jobfile *j, const struct settings_node *nd, struct er
     j->command = settings_texts(nd, "command", &j->arena, &j->ncommand);
     j->out = settings_text(nd, "out", NULL);
     if (j->ncommand == 0) {
-        return settings_wrong(nd->at, e,
-                              "run has no command, there is nothing to start, write "
-                              "command = {\"program\", \"argument\"}");
+        return settings_wrong(
+            nd->at, e,
+            "run has no command, so there is nothing to start; write command = {\"program\", "
+            "\"argument\"}");
     }
     if (strcmp(ranks, "auto") != 0 &&
         (!slice_u64(slice_str(ranks), &n) || n == 0 || n > RANKS_MAX)) {
-        return settings_bad(nd, "ranks", "is no number of processes, write auto or 1 to 1024", e);
+        return settings_bad(nd, "ranks", "is not a number of processes; write auto or 1 to 1024",
+                            e);
     }
     if (!slice_u64(slice_str(settings_text(nd, "restarts", "0")), &restarts) ||
         restarts > RESTARTS_MAX) {
-        return settings_bad(nd, "restarts", "is no count, write 0 to 1000000", e);
+        return settings_bad(nd, "restarts", "is not a count; write 0 to 1000000", e);
     }
     j->ranks = (unsigned)n;
     j->restarts = (unsigned)restarts;
@@ -160,18 +165,18 @@ static int read_publish(struct jobfile *j, const struct settings_node *nd, struc
     p->to = settings_text(nd, "to", NULL);
     if (p->from == NULL) {
         return settings_wrong(
-            nd->at, e, "publish has no from, there is nothing to send, write from = \"{out}\"");
+            nd->at, e, "publish has no from, so there is nothing to send; write from = \"{out}\"");
     }
     if (p->to == NULL) {
         return settings_wrong(nd->at, e,
-                              "publish has no to, it could go nowhere, write to = "
+                              "publish has no to, so there is no destination; write to = "
                               "\"<repo>/<owner>/<name>\"");
     }
     /* Known now, and not when the training is done. */
     return publish_to_ok(slice_str(p->to))
                ? 0
                : settings_bad(nd, "to",
-                              "names no tree of a repository, write <repo>/<owner>/<name>", e);
+                              "is not a tree of a repository; write <repo>/<owner>/<name>", e);
 }
 
 /* --- placeholders: looked at before anything is fetched --------------------------------------- */
@@ -205,11 +210,11 @@ static int check_text(struct jobfile *j, const struct settings_given *g, struct 
     }
     names[j->nartifacts] = "out";
     near = nearest_word(names, j->nartifacts + 1, name);
-    return settings_wrong(g->at, e,
-                          "{%.*s} is no artifact of this job, nor {out}%s%s%s (a plain brace is "
-                          "{{)",
-                          (int)min_u64(name.n, 64), name.p, near != NULL ? ", did you mean {" : "",
-                          near != NULL ? near : "", near != NULL ? "}?" : "");
+    return settings_wrong(
+        g->at, e,
+        "{%.*s} is neither an artifact of this job nor {out}%s%s%s (write {{ for a literal brace)",
+        (int)min_u64(name.n, 64), name.p, near != NULL ? ", did you mean {" : "",
+        near != NULL ? near : "", near != NULL ? "}?" : "");
 }
 
 static int check_texts(struct jobfile *j, const struct settings_node *nd, const char *key,
@@ -254,9 +259,10 @@ static int take(struct jobfile *j, const struct settings_node *root, struct err 
     j->publish = arena_alloc(&j->arena,
                              (settings_children(root, SECTION_PUBLISH) + 1) * sizeof j->publish[0]);
     if (root->child == NULL) {
-        return settings_wrong(root->at, e,
-                              "the file has no artifact, run or publish, there is nothing to do, "
-                              "write run { command = {\"program\", \"argument\"} }");
+        return settings_wrong(
+            root->at, e,
+            "the file has no artifact, run or publish, so there is nothing to do; write run { "
+            "command = {\"program\", \"argument\"} }");
     }
     for (const struct settings_node *nd = root->child; nd != NULL && rc == 0; nd = nd->next) {
         rc = read_section(j, nd, e);
@@ -323,5 +329,5 @@ int jobfile_fill(const char *text, const char *(*value)(void *arg, struct slice 
         buf_str(out, v);
         rest = slice_from(rest, (size_t)end + 1);
     }
-    return out->rc != 0 ? err_set(e, E_TOOBIG, "\"%.100s\": too long", text) : 0;
+    return out->rc != 0 ? err_set(e, E_TOOBIG, "\"%.100s\": the text is too long", text) : 0;
 }

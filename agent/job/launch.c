@@ -205,7 +205,7 @@ static int start_rank(struct attempt *a, unsigned i, struct err *e)
     if (n == (ssize_t)sizeof failed) {
         waitpid(pid, NULL, 0);
         errno = failed;
-        return err_sys(e, "%s: cannot be started", a->want->argv[0]);
+        return err_sys(e, "%s: the command cannot be started", a->want->argv[0]);
     }
     a->rank[i].pid = pid;
     a->alive++;
@@ -266,7 +266,7 @@ static void rank_ended(struct attempt *a, unsigned i, int status)
         a->by_signal = by_signal;
         say_failed(a);
         if (a->alive > 0 && a->kill_at_ms == UINT64_MAX) {
-            log_warn("launch.failed", "rank=%u code=%d the other ranks are ended", i, code);
+            log_warn("launch.failed", "rank=%u code=%d the other ranks are stopped", i, code);
         }
         end_others(a);
     }
@@ -288,7 +288,8 @@ static void on_end_signal(struct attempt *a, pid_t from)
 {
     if (!a->preempted && notice_came(a->notice)) {
         a->preempted = true;
-        log_warn("launch.preempted", "url=%s this machine is taken away: the ranks are ended",
+        log_warn("launch.preempted",
+                 "url=%s this machine is about to be preempted; the ranks are stopped",
                  a->want->preempt_url);
     }
     if (!notice_sent(a->notice, from)) {
@@ -406,8 +407,8 @@ static int say_sick(const struct attempt *a, struct err *e)
 {
     return err_set(
         e, E_SICK,
-        "rank %u (rank %u of this node) ended with %d: it found its GPU or this node broken, see what it wrote; "
-        "nothing is started here again",
+        "rank %u (rank %u of this node) exited with %d because its GPU or this node is faulty; "
+        "see its output; nothing is restarted on this node",
         a->world.first + a->sick_rank, a->sick_rank, EX_OSERR);
 }
 
@@ -573,7 +574,7 @@ static int launch_together(struct attempt *a, struct launch_result *out, struct 
         }
         if (rc == 0 && is_over(a, out)) {
             if (a->stopped) {
-                leave(a, (unsigned)out->exit_code, "it was stopped by a signal");
+                leave(a, (unsigned)out->exit_code, "a signal stopped the agent");
             }
             break;
         }

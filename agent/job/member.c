@@ -176,7 +176,7 @@ static bool take(struct member *m, struct rdzv_message *out)
     int rc = rdzv_decode(&m->in, out);
 
     if (rc < 0) {
-        lose(m, "the rendezvous broke the protocol");
+        lose(m, "the rendezvous sent an invalid message");
     }
     return rc == 1;
 }
@@ -235,8 +235,8 @@ void member_tick(struct member *m, uint64_t now_ms)
 {
     if (m->fd != -1 && now_ms >= m->quiet_ms) {
         lose(m, m->nodes->external
-                    ? "the rendezvous was silent for too long: its machine or the way to it is gone"
-                    : "the rendezvous was silent for too long: node 0 or the way to it is gone");
+                    ? "the rendezvous was silent for too long: its machine or the network is down"
+                    : "the rendezvous was silent for too long: node 0 or the network is down");
     }
     if (m->fd != -1) {
         if (now_ms >= m->beat_ms) {
@@ -254,8 +254,8 @@ void member_tick(struct member *m, uint64_t now_ms)
     } else {
         char why[RDZV_TEXT];
 
-        snprintf(why, sizeof why, "no rendezvous at %.60s, port %u: %.100s", m->nodes->host,
-                 m->nodes->port, m->why);
+        snprintf(why, sizeof why, "cannot reach the rendezvous at %.60s, port %u: %.100s",
+                 m->nodes->host, m->nodes->port, m->why);
         m->joining = false;
         lose(m, why);
     }

@@ -29,7 +29,7 @@ void record_write(const char *folder, const struct record *r)
     snprintf(path, sizeof path, "%s/result.json", folder);
     /* Why something failed is in the words of whoever it was: for the job's user alone. */
     if (text == NULL || newfile_open(path, r->why[0] != '\0' ? 0600 : 0644, &f, &why) != 0) {
-        log_warn("job.record", "path=%s not written", path);
+        log_warn("job.record", "path=%s the record of the job could not be written", path);
     } else {
         newfile_write(f, text, strlen(text));
         newfile_write(f, "\n", 1);

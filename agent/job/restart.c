@@ -52,14 +52,15 @@ int restart_judge(struct restart *r, const struct failure *f, uint64_t *wait_ms,
         return 0;
     }
     if (!failure_may_pass(f)) {
-        return err_set(e, E_INVALID, "exit code %d is final", f->code);
+        return err_set(e, E_INVALID, "exit code %d is not retried", f->code);
     }
     if (f->at.step >= 0 && !f->lost && r->same >= RESTART_SAME_STEP) {
-        return err_set(e, E_INTERNAL,
-                       "the command failed %u times in a row after step %" PRId64
-                       ", the last time with %d; it is not started again: the cause is likely "
-                       "in the program or its data, see what it wrote",
-                       r->same, f->at.step, f->code);
+        return err_set(
+            e, E_INTERNAL,
+            "the command failed %u times in a row after step %" PRId64
+            ", the last time with exit code %d, and is not restarted; the cause is probably in "
+            "the program or its data: see its output",
+            r->same, f->at.step, f->code);
     }
     if (r->count >= r->limit && f->lost) {
         return err_set(e, E_AGAIN, "a node was lost after %u restarts without a newer checkpoint",
@@ -67,7 +68,7 @@ int restart_judge(struct restart *r, const struct failure *f, uint64_t *wait_ms,
     }
     if (r->count >= r->limit) {
         return err_set(e, E_AGAIN,
-                       "the command ended with %d after %u restarts without a newer checkpoint",
+                       "the command exited with %d after %u restarts without a newer checkpoint",
                        f->code, r->count);
     }
     r->count++;

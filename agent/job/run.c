@@ -85,7 +85,7 @@ static int open_folder(struct run *r, struct err *e)
     int rc;
 
     if (strlen(r->agent->state_dir) + sizeof r->name + 160 > PATH_MAX) {
-        return err_set(e, E_USAGE, "the state folder's path is too long");
+        return err_set(e, E_USAGE, "the path of the state folder is too long");
     }
     snprintf(r->dir, sizeof r->dir, "%.3800s/jobs/%s", r->agent->state_dir, r->name);
     rc = dir_make(r->dir, 0755, e);
@@ -101,8 +101,8 @@ static int open_folder(struct run *r, struct err *e)
     }
     if (flock(r->lock, LOCK_EX | LOCK_NB) == -1) {
         return errno == EWOULDBLOCK
-                   ? err_set(e, E_BUSY, "%s: runs already, or something that it started does",
-                             r->name)
+                   ? err_set(e, E_BUSY,
+                             "%s: the job, or a process that it started, is still running", r->name)
                    : err_sys(e, "%s", path);
     }
     if (r->job.out != NULL) {
@@ -363,7 +363,8 @@ static int settle_input(struct run *r, size_t i, struct err *e)
         return place_input(r, i, e);
     }
     if (a->is_folder) {
-        return err_set(e, E_CONFIG, "artifact %s: a folder cannot be unpacked",
+        return err_set(e, E_CONFIG,
+                       "artifact %s is a folder and cannot be unpacked; leave out unpack",
                        r->job.artifact[i].name);
     }
     rc = unpack_blob(r->agent->local_cache, &a->file[0].digest, r->path[i], &r->local_cache_lock[i],
@@ -491,7 +492,7 @@ static int run_all(struct run *r, struct verb_line *v, struct err *e)
         rc = run_command(r, &got, e);
         v->exit_code = got.exit_code;
         if (rc == 0 && got.exit_code == 0 && got.stopped) {
-            rc = err_set(e, E_CANCELLED, "%s: stopped; run it again to go on", r->name);
+            rc = err_set(e, E_CANCELLED, "%s: stopped; run it again to continue", r->name);
         }
     }
     if (rc == 0 && v->exit_code == 0 && got.first) { /* once, and not by each node */
@@ -522,7 +523,7 @@ static int run_run(struct verb_line *v, struct err *e)
     int rc;
 
     if (v->argc != 1) {
-        return err_set(e, E_USAGE, "run takes one JOB file: trainagent run job.conf");
+        return err_set(e, E_USAGE, "run needs one JOB file, as in trainagent run job.conf");
     }
     rc = jobfile_read(v->argv[0], &r.job, e);
     if (rc != 0) {
@@ -589,7 +590,7 @@ static int run_launch(struct verb_line *v, struct err *e)
     int rc;
 
     if (v->argc == 0) {
-        return err_set(e, E_USAGE, "launch takes a command: trainagent launch -- CMD ARG...");
+        return err_set(e, E_USAGE, "launch needs a command, as in trainagent launch -- CMD ARG...");
     }
     rc = find_nodes(&v->nodes, &(struct nodes_said){0}, &r.nodes, e);
     rc = rc != 0 ? rc : agent_settle(v->agent, false, e);
@@ -611,13 +612,13 @@ static int run_rendezvous(struct verb_line *v, struct err *e)
     int rc;
 
     if (v->argc != 0) {
-        return err_set(e, E_USAGE, "rendezvous takes options alone, no %.40s", v->argv[0]);
+        return err_set(e, E_USAGE, "rendezvous takes only options, not \"%.40s\"", v->argv[0]);
     }
     said.node_rank = "0"; /* of none: nobody asks for it */
     said.external = true;
     rc = find_nodes(&said, &(struct nodes_said){0}, &nodes, e);
     if (rc == 0 && nodes.max < 2) {
-        rc = err_set(e, E_USAGE, "rendezvous is for two nodes or more: give --nodes or --elastic");
+        rc = err_set(e, E_USAGE, "rendezvous needs two or more nodes; give --nodes or --elastic");
     }
     return rc != 0 ? rc : service_run(&w, &v->exit_code, e);
 }
@@ -626,7 +627,7 @@ const struct agent_verb verb_run = {
     .name = "run",
     .run = run_run,
     .args = "JOB",
-    .help = "pull, launch, restart, publish, as the job file says",
+    .help = "pull, launch, restart and publish as a job file says",
     .example = "trainagent run job.conf",
 };
 
@@ -634,7 +635,7 @@ const struct agent_verb verb_launch = {
     .name = "launch",
     .run = run_launch,
     .args = "-- CMD...",
-    .help = "start the ranks of a command and watch them, on one or many nodes",
+    .help = "start and supervise the ranks of a command on one or more nodes",
     .example = "trainagent launch --ranks auto --restarts 3 --checkpoints out -- python3 train.py",
 };
 
@@ -642,6 +643,6 @@ const struct agent_verb verb_rendezvous = {
     .name = "rendezvous",
     .run = run_rendezvous,
     .args = "--nodes N --rendezvous HOST:PORT",
-    .help = "where the agents of a job meet, apart from them",
+    .help = "run the rendezvous of a job's agents as a separate process",
     .example = "trainagent rendezvous --elastic 2:4 --rendezvous login1:29400",
 };

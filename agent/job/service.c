@@ -181,7 +181,7 @@ static void fail(struct service *s, const struct service_client *g, const struct
         return;
     }
     note_failure(s, &(struct failure){.code = (int)m->code, .by_signal = m->by_signal != 0});
-    snprintf(why, sizeof why, "a rank of node %" PRIu32 " ended with %" PRIu32, g->node, m->code);
+    snprintf(why, sizeof why, "a rank of node %" PRIu32 " exited with %" PRIu32, g->node, m->code);
     if (!failure_may_pass(&s->failure)) {
         end(s, m->code, why);
         return;
@@ -264,13 +264,13 @@ static void join(struct service *s, struct service_client *g, const struct rdzv_
 
     if (g->state != CLIENT_KNOWN || m->ranks == 0 || m->ranks > RANKS_MAX ||
         m->node >= s->nodes->max || (g->joined && m->node != g->node)) {
-        lose(s, g, "broke the protocol");
+        lose(s, g, "sent an invalid message");
         return;
     }
     if (m->min != s->nodes->min || m->max != s->nodes->max) {
         snprintf(text, sizeof text,
                  "node %" PRIu32 " was started for %" PRIu32 ":%" PRIu32
-                 " nodes, %s for %u:%u: give all the same --nodes or --elastic",
+                 " nodes, but %s for %u:%u; give all nodes the same --nodes or --elastic",
                  m->node, m->min, m->max, s->nodes->external ? "the rendezvous" : "node 0",
                  s->nodes->min, s->nodes->max);
         refuse(g, RDZV_END, EX_CONFIG, text);
@@ -282,8 +282,10 @@ static void join(struct service *s, struct service_client *g, const struct rdzv_
     }
     g->node = m->node;
     if (!g->joined && holder(s, g) != NULL) {
-        snprintf(text, sizeof text, "node rank %" PRIu32 " is taken by the agent at %s", m->node,
-                 holder(s, g)->from);
+        snprintf(text, sizeof text,
+                 "node rank %" PRIu32
+                 " is already used by the agent at %s; give each node its own --node-rank",
+                 m->node, holder(s, g)->from);
         refuse(g, RDZV_TAKEN, 0, text);
         return;
     }
@@ -378,7 +380,7 @@ static void look_whether_all_came(struct service *s)
         return;
     }
     if (late) {
-        snprintf(text, sizeof text, "only %u of %u nodes came to the rendezvous in time", here,
+        snprintf(text, sizeof text, "only %u of %u nodes joined the rendezvous in time", here,
                  s->nodes->min);
         end(s, EX_TEMPFAIL, text);
     }
@@ -412,7 +414,7 @@ static void hear(struct service *s, struct service_client *g, const struct rdzv_
     case RDZV_TAKEN:
     case RDZV_LOST:
     default:
-        lose(s, g, "broke the protocol");
+        lose(s, g, "sent an invalid message");
         break;
     }
 }
@@ -430,7 +432,8 @@ static bool prove(struct service *s, struct service_client *g)
     rdzv_mac(s->nodes->id, "service", g->nonce, proof, answer);
     if (!rdzv_same(want, proof + RDZV_NONCE, RDZV_MAC) ||
         send(g->fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof answer) {
-        log_warn("rendezvous.stranger", "from=%s does not know the job's id", g->from);
+        log_warn("rendezvous.stranger", "from=%s the rendezvous id differs from this job's",
+                 g->from);
         drop(g);
         return false;
     }
@@ -459,7 +462,7 @@ static void read_client(struct service *s, struct service_client *g)
         }
     }
     if (g->fd != -1 && got < 0) {
-        lose(s, g, "broke the protocol");
+        lose(s, g, "sent an invalid message");
     } else if (g->fd != -1 && rc != 0) {
         lose(s, g, "closed its connection");
     }
@@ -488,7 +491,7 @@ static void make_room(struct service *s, int why)
 {
     if (!s->full) {
         s->full = true;
-        log_warn("rendezvous.full", "%s: raise the limit of open files", strerror(why));
+        log_warn("rendezvous.full", "%s; raise the limit on open files (ulimit -n)", strerror(why));
     }
     if (!drop_oldest_stranger(s)) {
         s->deaf_until_ms = s->now_ms + FULL_MS;
@@ -620,11 +623,12 @@ static int listen_on(const struct nodes *n, int *fd, struct err *e)
     int rc = tcp_listen(n->host, n->port, RDZV_PORTS, fd, &why);
 
     if (rc != 0) {
-        return err_set(e, E_AGAIN, "%s%s", why.text,
-                       rc != E_NOTFOUND ? ""
-                       : n->external
-                           ? " (--rendezvous names an address of this machine, is it one?)"
-                           : " (--rendezvous names an address of node 0, is this it?)");
+        return err_set(
+            e, E_AGAIN, "%s%s", why.text,
+            rc != E_NOTFOUND ? ""
+            : n->external
+                ? " (--rendezvous must be an address of this machine)"
+                : " (--rendezvous must be an address of node 0; check that this node is node 0)");
     }
     return 0;
 }
@@ -680,7 +684,7 @@ NORETURN static void be_service(const struct service_params *w, pid_t parent)
     while (listen_on(w->nodes, &s.listener, &why) != 0 && clock_now_ms() < until_ms) {
         if (strcmp(reported, why.text) != 0) {
             snprintf(reported, sizeof reported, "%s", why.text);
-            log_warn("rendezvous.listen", "%s; it is tried again", why.text);
+            log_warn("rendezvous.listen", "%s; retrying", why.text);
         }
         poll(NULL, 0, 500);
     }

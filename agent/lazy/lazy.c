@@ -10,7 +10,7 @@ static _Noreturn void fail(const struct lazy_library *l, const char *lacks)
     const char *why = dlerror();
 
     fprintf(stderr, "trainagent: %s %s: %s; install %s\n", l->file, lacks,
-            why != NULL ? why : "no reason is given", l->package);
+            why != NULL ? why : "unknown error", l->package);
     _Exit(EX_UNAVAILABLE);
 }
 
@@ -22,13 +22,13 @@ static void *find(struct lazy_library *l, const char *name)
     if (so == NULL) {
         so = dlopen(l->file, RTLD_NOW | RTLD_LOCAL); /* two threads at once get the same one */
         if (so == NULL) {
-            fail(l, "does not load");
+            fail(l, "could not be loaded");
         }
         atomic_store(&l->so, so);
     }
     at = dlsym(so, name);
     if (at == NULL) {
-        fail(l, "lacks a call");
+        fail(l, "lacks a required function");
     }
     return at;
 }

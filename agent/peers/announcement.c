@@ -74,7 +74,7 @@ static int read_doc(const json_t *doc, size_t count, struct reported *out, struc
     uint64_t again_s = AGAIN_MIN_S;
 
     if (!slice_hex(jread_text(doc, "key"), out->key, PSK_KEY_BYTES)) {
-        return err_set(e, E_PROTOCOL, "what the mirror tells of peers has no key");
+        return err_set(e, E_PROTOCOL, "the mirror's list of peers has no key");
     }
     out->members = 1;
     (void)jread_u64(doc, "swarm", &out->members);

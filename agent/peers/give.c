@@ -719,7 +719,8 @@ static int listen_at(const char *address, uint16_t port, int *out, uint16_t *got
     int fd;
 
     if (!is4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1) {
-        return err_set(e, E_CONFIG, "peers: address \"%.60s\" is none; write one such as 10.0.0.7",
+        return err_set(e, E_CONFIG,
+                       "peers: \"%.60s\" is not an IP address; write one such as 10.0.0.7",
                        address);
     }
     fd = open_socket(address, &is4);
@@ -730,7 +731,7 @@ static int listen_at(const char *address, uint16_t port, int *out, uint16_t *got
     at = is4 ? (const struct sockaddr *)&v4 : (const struct sockaddr *)&v6;
     if (bind(fd, at, is4 ? sizeof v4 : sizeof v6) == -1 || listen(fd, 128) == -1 ||
         getsockname(fd, (struct sockaddr *)&bound, &nbound) == -1) {
-        int rc = err_sys(e, "%s port %u", address, port);
+        int rc = err_sys(e, "cannot listen on %s port %u", address, port);
         close(fd);
         return rc;
     }

@@ -210,7 +210,8 @@ static void remote_peer_judge(struct remote_peer *n, size_t chunk, int rc, uint6
 static void remote_peer_lied(struct remote_peer *n, size_t chunk)
 {
     if (!n->liar) {
-        log_warn("peers.liar", "peer=%s chunk=%zu is not what it should be; it is not asked again",
+        log_warn("peers.liar",
+                 "peer=%s chunk=%zu the chunk was damaged; this peer is not asked again",
                  n->address, chunk);
     }
     n->liar = true;
@@ -781,7 +782,7 @@ static struct swarm *swarm_join(struct peers *ps, const struct digest *d, uint64
     }
     if (ps->give != NULL &&
         shared_files_offer(ps->shared_files, d, size_bytes, fd, &s->shared_file, &why) != 0) {
-        log_warn("peers.give", "takes only: %s", why.text);
+        log_warn("peers.give", "this node downloads from peers but does not upload: %s", why.text);
     }
     list_init(&s->remote_peers);
     s->again_ms = AGAIN_MS;
@@ -888,7 +889,7 @@ static struct peers *peers_open(const struct agent *a, struct xfer_loop *xfers,
     ps->dice |= 1;
     if (give_open(ps->shared_files, want->address, (uint16_t)want->port, (unsigned)want->uploads,
                   &ps->give, &why) != 0) {
-        log_warn("peers.give", "takes from other nodes and gives nothing: %s", why.text);
+        log_warn("peers.give", "this node downloads from peers but does not upload: %s", why.text);
     }
     return ps;
 }
@@ -931,7 +932,7 @@ static bool peers_may_end(struct peers *ps, bool hurry, uint64_t now_ms)
         if (!hurry && now_ms - ps->ended_ms < ps->linger_ms && somebody_waits(ps, now_ms)) {
             if (!ps->stays) {
                 ps->stays = true;
-                log_debug("peers.stays", "for others that miss something");
+                log_debug("peers.stays", "waiting for peers that still miss chunks");
             }
             return false;
         }

@@ -68,9 +68,11 @@ void check_write(struct look *l, struct finding *f)
     int rc;
 
     if (fd == -1 && (errno == ENOENT || errno == EOPNOTSUPP)) {
-        finding_skip(f, errno == ENOENT
-                            ? "there is no local cache yet"
-                            : "the local cache's file system has no files without a name");
+        finding_skip(f,
+                     errno == ENOENT
+                         ? "there is no local cache yet"
+                         : "the local cache's file system does not support unnamed temporary files "
+                           "(O_TMPFILE)");
         return;
     }
     if (fd == -1) {
@@ -83,17 +85,17 @@ void check_write(struct look *l, struct finding *f)
         close(fd);
     }
     if (rc != 0) {
-        finding_bad(f, "WRITE_FAILED", "look at the mount, its rights and the kernel's log",
+        finding_bad(f, "WRITE_FAILED", "check the mount, its permissions and the kernel's log",
                     "the local cache: %s", why.text);
         return;
     }
     size_format(bytes_per_s, rate);
     if (expect_u64(&l->expect, EXPECT_disk_rate, &want) && bytes_per_s < want) {
         size_format(want, need);
-        finding_bad(f, "WRITE_SLOW", "look at the disk (smartctl) and at what else writes to it",
-                    "the local cache takes %s/s, expected are %s/s", rate, need);
+        finding_bad(f, "WRITE_SLOW", "check the disk (smartctl) and what else writes to it",
+                    "the local cache's disk writes %s/s, expected at least %s/s", rate, need);
     }
-    finding_ok(f, "the local cache takes %s/s, on disk", rate);
+    finding_ok(f, "the local cache's disk writes %s/s", rate);
 }
 
 /* --- to a GPU and back ------------------------------------------------------------------------ */
@@ -184,7 +186,7 @@ void check_copy(struct look *l, struct finding *f)
     int count = 0;
 
     if (cudalib_open(&c, &why) != 0 || c.rc != 0 || c.DeviceGetCount(&count) != 0 || count == 0) {
-        finding_skip(f, "CUDA has no GPU here; `cuda` tells why");
+        finding_skip(f, "CUDA finds no GPU; see the check `cuda`");
         return;
     }
     for (int i = 0; i < count; i++) {
@@ -193,27 +195,28 @@ void check_copy(struct look *l, struct finding *f)
         uint64_t worse = y.in_per_s < y.out_per_s ? y.in_per_s : y.out_per_s;
 
         if (rc != 0) {
-            finding_bad(f, "COPY_FAILED",
-                        "look at the kernel's log; is its memory in use (`gpu-memory`)",
-                        "%s: %s (%d)", name, cudalib_error(&c, rc), rc);
+            finding_bad(
+                f, "COPY_FAILED",
+                "check the kernel's log and whether the GPU's memory is in use (`gpu-memory`)",
+                "%s: %s (%d)", name, cudalib_error(&c, rc), rc);
             continue;
         }
         if (y.differs) {
-            finding_bad(f, "COPY_DIFFERS",
-                        "take the GPU out of use: it changes data and tells nobody",
-                        "%s: 64 MiB came back with other bytes", name);
+            finding_bad(f, "COPY_DIFFERS", "take the GPU out of service: it corrupts data silently",
+                        "%s: 64 MiB that were copied to it and back came back corrupted", name);
         }
         slowest = worse < slowest ? worse : slowest;
         if (expect_u64(&l->expect, EXPECT_copy_rate, &want) && worse < want) {
             size_format(worse, rate);
             size_format(want, need);
             finding_bad(f, "COPY_SLOW",
-                        "`pcie` tells its link; is the process near the GPU (`affinity`)",
-                        "%s: %s/s between host and GPU, expected are %s/s", name, rate, need);
+                        "check the GPU's link (`pcie`) and whether the process runs near the GPU "
+                        "(`affinity`)",
+                        "%s: %s/s between host and GPU, expected at least %s/s", name, rate, need);
         }
     }
     size_format(slowest, rate);
-    finding_ok(f, "%d %s: at least %s/s between host and GPU, the same bytes", count,
+    finding_ok(f, "%d %s: at least %s/s between host and GPU, data intact", count,
                plural((uint64_t)count, "GPU", "GPUs"), rate);
 }
 
@@ -356,17 +359,17 @@ void check_gemm(struct look *l, struct finding *f)
         int code = end_bench(&b[i]);
 
         if (code == NO_PROGRAM) {
-            finding_skip(f, "there is no program trainer in PATH");
+            finding_skip(f, "trainer is not in PATH");
         } else if (code == NO_CUDA) {
             finding_skip(f, "trainer: %s", b[i].said);
         } else if (code == NOT_STARTED) {
             finding_warn(f, "GEMM_NOT_RUN",
-                         "is the number of processes limited (ulimit -u, pids.max)",
-                         "GPU %s: trainer bench does not start: %s", b[i].gpu, b[i].said);
+                         "check the limit on the number of processes (ulimit -u, pids.max)",
+                         "GPU %s: trainer bench could not be started: %s", b[i].gpu, b[i].said);
         } else if (b[i].tflops <= 0) {
             finding_bad(f, "GEMM_FAILED",
-                        "look at the kernel's log; run `trainer bench --only gemm` by hand",
-                        "GPU %s: trainer bench ends with %d: %s", b[i].gpu, code, b[i].said);
+                        "check the kernel's log; run `trainer bench --only gemm` by hand",
+                        "GPU %s: trainer bench exited with %d: %s", b[i].gpu, code, b[i].said);
         }
         if (b[i].tflops > 0) {
             fastest = b[i].tflops > fastest ? b[i].tflops : fastest;
@@ -376,15 +379,16 @@ void check_gemm(struct look *l, struct finding *f)
     for (size_t i = 0; i < n; i++) {
         bool low = expect_u64(&l->expect, EXPECT_tflops, &want) && b[i].tflops < (double)want;
         if (b[i].tflops > 0 && (low || b[i].tflops < 0.8 * fastest)) {
-            finding_bad(f, "GEMM_SLOW", "look at `throttle` and `temperature`, cooling and power",
-                        "GPU %s: %.0f TFLOP/s of products, %s %.0f", b[i].gpu, b[i].tflops,
-                        low ? "expected are" : "another of this node",
+            finding_bad(f, "GEMM_SLOW",
+                        "see the checks `throttle` and `temperature`; check cooling and power",
+                        "GPU %s: %.0f TFLOP/s in matrix products, %s %.0f", b[i].gpu, b[i].tflops,
+                        low ? "expected at least" : "but another GPU of this node reaches",
                         low ? (double)want : fastest);
         }
     }
     if (fastest > 0) {
-        finding_ok(f, "%zu %s: %.0f to %.0f TFLOP/s of products", n, plural(n, "GPU", "GPUs"),
-                   slowest, fastest);
+        finding_ok(f, "%zu %s: %.0f to %.0f TFLOP/s in matrix products", n,
+                   plural(n, "GPU", "GPUs"), slowest, fastest);
     }
     free(b);
 }

@@ -45,9 +45,11 @@ static void not_started(const struct look *l, const struct cudalib *c, struct fi
     switch (c->rc) {
     case NO_DEVICE:
         if (ours_of(l).want > 0) {
-            finding_bad(f, "CUDA_NO_DEVICE",
-                        "is CUDA_VISIBLE_DEVICES empty; `bus` and `gpus` tell what the node has",
-                        "CUDA sees no GPU");
+            finding_bad(
+                f, "CUDA_NO_DEVICE",
+                "check that CUDA_VISIBLE_DEVICES is not empty; the checks `bus` and `gpus` show "
+                "what the node has",
+                "CUDA sees no GPU");
         } else {
             finding_skip(f, "CUDA sees no GPU");
         }
@@ -55,19 +57,19 @@ static void not_started(const struct look *l, const struct cudalib *c, struct fi
     case NOT_READY:
         finding_bad(
             f, "CUDA_NOT_READY",
-            "systemctl status nvidia-fabricmanager: it must run, in the driver's own version",
-            "CUDA does not start: the system is not ready yet (802)");
+            "check systemctl status nvidia-fabricmanager: it must run in the same version as the "
+            "driver",
+            "CUDA cannot be initialised: the system is not ready yet (802)");
         return;
     case DRIVER_MISMATCH:
-        finding_bad(
-            f, "CUDA_MISMATCH",
-            "after an update of the driver, reboot; in a container, its CUDA may be too new",
-            "CUDA does not start: libcuda.so.1 is not of the loaded driver (803)");
+        finding_bad(f, "CUDA_MISMATCH",
+                    "reboot if the driver was updated; in a container, its CUDA may be too new",
+                    "CUDA cannot be initialised: libcuda.so.1 and the loaded driver have different "
+                    "versions (803)");
         return;
     default:
-        finding_bad(f, "CUDA_SICK",
-                    "look at the kernel's log, and at /dev/nvidia* and their rights",
-                    "CUDA does not start: %s (%d)", cudalib_error(c, c->rc), c->rc);
+        finding_bad(f, "CUDA_SICK", "check the kernel's log and the permissions of /dev/nvidia*",
+                    "CUDA cannot be initialised: %s (%d)", cudalib_error(c, c->rc), c->rc);
     }
 }
 
@@ -84,11 +86,12 @@ void check_cuda(struct look *l, struct finding *f)
         pci_gpus(&l->sight, &bus);
         if ((expect_u64(&l->expect, EXPECT_gpus, &want) && want > 0) ||
             (bus.n > 0 && sight_is(&l->sight, "/dev/nvidiactl"))) {
-            finding_bad(f, "CUDA_MISSING",
-                        "install the driver's libcuda (libcuda1); a container's runtime brings it",
-                        "%s", why.text);
+            finding_bad(
+                f, "CUDA_MISSING",
+                "install the driver's libcuda (libcuda1); in a container, its runtime provides it",
+                "%s", why.text);
         } else {
-            finding_skip(f, "no libcuda.so.1 here");
+            finding_skip(f, "libcuda.so.1 was not found");
         }
         return;
     }
@@ -98,18 +101,18 @@ void check_cuda(struct look *l, struct finding *f)
     }
     c.rc = c.DeviceGetCount(&count);
     if (c.rc != 0) {
-        finding_bad(f, "CUDA_SICK", "look at the kernel's log",
-                    "CUDA does not count its GPUs: %s (%d)", cudalib_error(&c, c.rc), c.rc);
+        finding_bad(f, "CUDA_SICK", "check the kernel's log", "CUDA cannot count the GPUs: %s (%d)",
+                    cudalib_error(&c, c.rc), c.rc);
         return;
     }
     o = ours_of(l);
     if (!o.mig && (uint64_t)count < o.want && getenv("CUDA_VISIBLE_DEVICES") == NULL) {
-        finding_bad(f, "CUDA_FEWER", "`gpus` and `handle` tell which do not answer",
-                    "CUDA sees %d %s, expected are %" PRIu64, count, count == 1 ? "GPU" : "GPUs",
-                    o.want);
+        finding_bad(f, "CUDA_FEWER", "the checks `gpus` and `handle` show which do not respond",
+                    "CUDA sees %d %s, expected at least %" PRIu64, count,
+                    count == 1 ? "GPU" : "GPUs", o.want);
     }
     finding_ok(f, "%d %s%s", count, count == 1 ? "GPU" : "GPUs",
-               o.mig ? "; MIG is on, which shows a process one instance" : "");
+               o.mig ? "; MIG is on, so a process sees one instance only" : "");
 }
 
 /* --- NCCL ------------------------------------------------------------------------------------- */
@@ -138,24 +141,24 @@ void check_nccl(struct look *l, struct finding *f)
         so = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
     }
     if (so == NULL && want->set) {
-        finding_bad(f, "NCCL_MISSING", "install libnccl2; a program may also bring its own",
-                    "libnccl.so.2 is not found, expected is %s", want->text);
+        finding_bad(f, "NCCL_MISSING", "install libnccl2, unless the program ships its own",
+                    "libnccl.so.2 was not found, expected at least %s", want->text);
         return;
     }
     if (so == NULL) {
-        finding_skip(f, "no libnccl.so.2 here (programs often bring their own)");
+        finding_skip(f, "libnccl.so.2 was not found (programs often ship their own)");
         return;
     }
     *(void **)(void *)&get = dlsym(so, "ncclGetVersion");
     if (get == NULL || get(&version) != 0 || version <= 0) {
-        finding_bad(f, "NCCL_SICK", "install libnccl2 anew",
-                    "libnccl.so.2 does not tell its version");
+        finding_bad(f, "NCCL_SICK", "reinstall libnccl2",
+                    "libnccl.so.2 does not report its version");
         return;
     }
     version_text(version, have);
     if (want->set && version_cmp(have, want->text) < 0) {
-        finding_bad(f, "NCCL_OLD", "update libnccl2", "NCCL is %s, expected is %s", have,
-                    want->text);
+        finding_bad(f, "NCCL_OLD", "update libnccl2", "NCCL is version %s, expected at least %s",
+                    have, want->text);
     }
     finding_ok(f, "%s", have);
 }

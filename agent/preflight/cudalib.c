@@ -10,7 +10,7 @@ int cudalib_open(struct cudalib *out, struct err *e)
     *out = (struct cudalib){0};
     if (so == NULL) {
         why = dlerror();
-        return err_set(e, E_NOTFOUND, "%s", why != NULL ? why : "libcuda.so.1 does not load");
+        return err_set(e, E_NOTFOUND, "%s", why != NULL ? why : "libcuda.so.1 could not be loaded");
     }
     /* ISO C has no cast from an object to a function pointer; POSIX promises that the bits are the
      * same. */
@@ -30,5 +30,5 @@ const char *cudalib_error(const struct cudalib *c, int rc)
 {
     const char *text = NULL;
 
-    return c->GetErrorString(rc, &text) == 0 && text != NULL ? text : "an error without a name";
+    return c->GetErrorString(rc, &text) == 0 && text != NULL ? text : "an unknown error";
 }

@@ -35,8 +35,8 @@ static void judge(const struct look *l, const char *what, const char *path, stru
     bool expected = expect_u64(&l->expect, EXPECT_disk_free, &want);
 
     if (statvfs(path, &fs) == -1) {
-        finding_bad(f, "DISK_ERROR", "look at the mount and the kernel's log", "%s, %.100s: %s",
-                    what, path, strerror(errno));
+        finding_bad(f, "DISK_ERROR", "check the mount and the kernel's log", "%s, %.100s: %s", what,
+                    path, strerror(errno));
         return;
     }
     free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
@@ -44,22 +44,25 @@ static void judge(const struct look *l, const char *what, const char *path, stru
     size_format(free_bytes, have);
     if (fs.f_flag & ST_RDONLY) {
         finding_bad(f, "DISK_READONLY",
-                    "look at the kernel's log: file systems turn read-only after errors",
+                    "check the kernel's log: file systems become read-only after errors",
                     "%s, %.100s, is read-only", what, path);
     }
     if (expected && free_bytes < want) {
         size_format(want, need);
-        finding_bad(f, "DISK_FREE", "trainagent gc --keep SIZE makes room in the local cache",
-                    "%s, %.100s, has %s free, expected are %s", what, path, have, need);
+        finding_bad(f, "DISK_FREE",
+                    "run trainagent gc --keep SIZE to free space in the local cache",
+                    "%s, %.100s, has %s free, expected at least %s", what, path, have, need);
     } else if (!expected && free_bytes < all_bytes / 20) {
-        finding_warn(f, "DISK_FREE", "trainagent gc --keep SIZE makes room in the local cache",
+        finding_warn(f, "DISK_FREE",
+                     "run trainagent gc --keep SIZE to free space in the local cache",
                      "%s, %.100s, has %s free, less than 5 %%", what, path, have);
     }
     if (fs.f_files != 0 && fs.f_favail < fs.f_files / 20) {
-        finding_warn(f, "DISK_INODES",
-                     "remove small files; trainagent gc --keep SIZE makes room in the local cache",
-                     "%s, %.100s, has %" PRIu64 " inodes left, less than 5 %%", what, path,
-                     (uint64_t)fs.f_favail);
+        finding_warn(
+            f, "DISK_INODES",
+            "remove small files, or run trainagent gc --keep SIZE to shrink the local cache",
+            "%s, %.100s, has %" PRIu64 " inodes left, less than 5 %%", what, path,
+            (uint64_t)fs.f_favail);
     }
     finding_ok(f, "%s has %s free", what, have);
 }
@@ -70,8 +73,8 @@ void check_disk(struct look *l, struct finding *f)
         const char *what;
         const char *path;
     } folder[] = {{"the local cache", l->agent->local_cache_dir},
-                  {"the folder of jobs", l->agent->state_dir},
-                  {"the job's out", l->out}};
+                  {"the jobs' folder", l->agent->state_dir},
+                  {"the job's output folder", l->out}};
     dev_t seen[ARRAY_LEN(folder)];
     size_t n = 0;
 
@@ -90,7 +93,7 @@ void check_disk(struct look *l, struct finding *f)
             snprintf(full, sizeof full, "%s", folder[i].path);
         }
         if (!nearest_folder(full, path, &st)) {
-            finding_bad(f, "DISK_ERROR", "look at the mount and the kernel's log", "%s, %.100s: %s",
+            finding_bad(f, "DISK_ERROR", "check the mount and the kernel's log", "%s, %.100s: %s",
                         folder[i].what, folder[i].path, strerror(errno));
             continue;
         }

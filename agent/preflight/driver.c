@@ -21,19 +21,20 @@ static void no_nvml(struct look *l, struct finding *f)
 
     pci_gpus(&l->sight, &g);
     if (l->nvml_rc != E_NOTFOUND) {
-        finding_bad(f, "DRIVER_SICK",
-                    "look at the kernel's log; after an update of the driver, reboot", "%s",
-                    l->nvml_why.text);
+        finding_bad(f, "DRIVER_SICK", "check the kernel's log; reboot if the driver was updated",
+                    "%s", l->nvml_why.text);
     } else if (expected || (g.n > 0 && sight_is(&l->sight, "/dev/nvidiactl"))) {
-        finding_bad(f, "DRIVER_MISSING",
-                    "install the NVIDIA driver; in a container, ask its runtime for the GPUs",
-                    "libnvidia-ml.so.1 does not load: %s", l->nvml_why.text);
+        finding_bad(
+            f, "DRIVER_MISSING",
+            "install the NVIDIA driver; in a container, have its runtime pass the GPUs through",
+            "libnvidia-ml.so.1 could not be loaded: %s", l->nvml_why.text);
     } else if (g.n > 0) {
-        finding_warn(f, "DRIVER_MISSING",
-                     "install the NVIDIA driver; in a container, ask its runtime for the GPUs",
-                     "%zu %s on the bus, and no driver for us", g.n, plural(g.n, "GPU", "GPUs"));
+        finding_warn(
+            f, "DRIVER_MISSING",
+            "install the NVIDIA driver; in a container, have its runtime pass the GPUs through",
+            "%zu %s on the bus, but no driver is visible", g.n, plural(g.n, "GPU", "GPUs"));
     } else {
-        finding_skip(f, "no NVIDIA GPU on the bus, no driver");
+        finding_skip(f, "no NVIDIA GPU on the bus and no driver");
     }
 }
 
@@ -51,11 +52,12 @@ void check_driver(struct look *l, struct finding *f)
     snprintf(cuda, sizeof cuda, "%d.%d", l->nvml->cuda / 1000, l->nvml->cuda % 1000 / 10);
     if (x[EXPECT_driver].set && version_cmp(l->nvml->driver, x[EXPECT_driver].text) < 0) {
         finding_bad(f, "DRIVER_OLD", "update the driver of this node",
-                    "the driver is %s, expected is %s", l->nvml->driver, x[EXPECT_driver].text);
+                    "the driver is version %s, expected at least %s", l->nvml->driver,
+                    x[EXPECT_driver].text);
     }
     if (x[EXPECT_cuda].set && version_cmp(cuda, x[EXPECT_cuda].text) < 0) {
         finding_bad(f, "CUDA_OLD", "update the driver of this node",
-                    "the driver runs CUDA %s, expected is %s", cuda, x[EXPECT_cuda].text);
+                    "the driver supports CUDA %s, expected at least %s", cuda, x[EXPECT_cuda].text);
     }
     finding_ok(f, "%s, CUDA %s", l->nvml->driver, cuda);
 }
@@ -126,15 +128,17 @@ void check_gpus(struct look *l, struct finding *f)
     /* What the node must have, others may have been given some of. */
     judged = have + (l->expect.is[EXPECT_gpus].node ? withheld : 0);
     if (expected && judged < want) {
-        finding_bad(f, "GPUS_MISSING",
-                    "`bus` and the kernel's log tell of lost ones; a job may have been given fewer",
-                    "%u %s, expected are %" PRIu64, judged, plural(judged, "GPU", "GPUs"), want);
+        finding_bad(
+            f, "GPUS_MISSING",
+            "the check `bus` and the kernel's log show lost GPUs; the job may have been given "
+            "fewer",
+            "%u %s, expected at least %" PRIu64, judged, plural(judged, "GPU", "GPUs"), want);
     }
     if (have == 0) {
         finding_skip(f, "no GPU");
     } else if (withheld > 0) {
-        finding_ok(f, "%u x %s; %u more on the bus %s not given to us", have, n->gpu[0].model,
-                   withheld, plural(withheld, "is", "are"));
+        finding_ok(f, "%u x %s; %u more on the bus %s not assigned to this job", have,
+                   n->gpu[0].model, withheld, plural(withheld, "is", "are"));
     } else {
         finding_ok(f, "%u x %s", have, n->gpu[0].model);
     }

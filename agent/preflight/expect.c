@@ -120,33 +120,33 @@ static const char *take(struct expected *x, enum kind kind, const char *text)
     switch (kind) {
     case COUNT:
         if (!slice_u64(s, &got.n)) {
-            return "is no number, write one such as 8";
+            return "is not a number; write one such as 8";
         }
         break;
     case VERSION:
         if (!version_ok(s)) {
-            return "is no version, write one such as 550.54";
+            return "is not a version; write one such as 550.54";
         }
         break;
     case SIZE:
         if (!size_parse(s, &got.n)) {
-            return "is no size, write one such as 100g";
+            return "is not a size; write one such as 100g";
         }
         break;
     case SPAN:
         if (!span_parse(s, &got.n)) {
-            return "is no span of time, write one such as 5s";
+            return "is not a time span; write one such as 5s";
         }
         break;
     case YES:
         if (!settings_truth(text, &yes)) {
-            return "is neither yes nor no, write one of them";
+            return "is neither yes nor no; write one of them";
         }
         got.n = yes;
         break;
     case LEVEL:
         if (!level_parse(s, &got.n)) {
-            return "is no verdict, write ok, warn or crit";
+            return "is not a verdict; write ok, warn or crit";
         }
         break;
     case NAMES:
@@ -202,12 +202,12 @@ int expect_names(const char *text, uint64_t *bits, struct err *e)
             continue;
         }
         near = near_check(name);
-        return err_set(e, E_USAGE, "%.*s is no check%s%s%s", (int)min_u64(name.n, 40), name.p,
+        return err_set(e, E_USAGE, "%.*s is not a check%s%s%s", (int)min_u64(name.n, 40), name.p,
                        near != NULL ? "; did you mean "
                                     : "; `trainagent preflight --list` lists them",
                        near != NULL ? near : "", near != NULL ? "?" : "");
     }
-    return *bits != 0 ? 0 : err_set(e, E_USAGE, "no check is named; write NAME,NAME");
+    return *bits != 0 ? 0 : err_set(e, E_USAGE, "no check is given; write NAME,NAME");
 }
 
 /* --- sections --------------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ static int take_names(struct expect *x, size_t key, const struct settings_given 
 
         if (!find_check(slice_str(g->text), bits_of(x, key))) {
             return settings_wrong(
-                g->at, e, "%s = \"%.40s\", there is no such check, %s%s%s", keys[key].name, g->text,
+                g->at, e, "%s = \"%.40s\": there is no such check; %s%s%s", keys[key].name, g->text,
                 near != NULL ? "did you mean \"" : "`trainagent preflight --list` lists them",
                 near != NULL ? near : "", near != NULL ? "\"?" : "");
         }
@@ -276,9 +276,10 @@ int expect_file(const char *path, struct expect *x, struct err *e)
     }
     rc = settings_read(&grammar, path, &arena, &root, e);
     if (rc == 0 && root->child == NULL) {
-        rc = settings_wrong(root->at, e,
-                            "the file expects nothing, it would be without effect, write preflight "
-                            "{ gpus = 8 }");
+        rc = settings_wrong(
+            root->at, e,
+            "the file sets no expectation and would have no effect; write one such as preflight "
+            "{ gpus = 8 }");
     }
     rc = rc != 0 ? rc : expect_section(root->child, x, e);
     arena_fini(&arena);

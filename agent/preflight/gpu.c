@@ -18,7 +18,7 @@ const struct nvml *gpus_of(struct look *l, struct finding *f)
     }
     if (l->nvml_rc != 0) {
         if (l->nvml_rc == E_NOTFOUND) {
-            finding_skip(f, "no NVIDIA driver here");
+            finding_skip(f, "no NVIDIA driver is available");
         } else {
             finding_skip(f, "%s", l->nvml_why.text);
         }
@@ -35,7 +35,7 @@ const struct nvml *gpus_of(struct look *l, struct finding *f)
 static void gpus_reported(struct finding *f, unsigned reported, const char *fine)
 {
     if (reported == 0) {
-        finding_skip(f, "no GPU here tells it");
+        finding_skip(f, "no GPU on this node reports it");
     } else {
         finding_ok(f, "%u %s: %s", reported, plural(reported, "GPU", "GPUs"), fine);
     }
@@ -81,8 +81,8 @@ static bool ask_ecc(const struct nvml *n, const struct nvml_gpu *g, struct findi
             NVML_DONE &&
         ever > now) {
         finding_warn(f, "ECC_AGGREGATE",
-                     "watch it: `remap` tells whether its rows could be replaced",
-                     "%s: %llu uncorrected ECC errors in its life", g->name, ever);
+                     "watch the GPU; the check `remap` shows whether the rows could be replaced",
+                     "%s: %llu uncorrected ECC errors in its lifetime", g->name, ever);
     }
     return true;
 }
@@ -101,19 +101,19 @@ static bool ask_remap(const struct nvml *n, const struct nvml_gpu *g, struct fin
         return false;
     }
     if (failed != 0) {
-        finding_bad(f, "REMAP_FAILED", "the GPU goes back: it has no rows left to replace bad ones",
-                    "%s: a row of memory could not be replaced", g->name);
+        finding_bad(f, "REMAP_FAILED", "return the GPU for replacement: it has no spare rows left",
+                    "%s: a bad row of memory could not be remapped", g->name);
     } else if (pending != 0) {
         finding_bad(f, "REMAP_PENDING",
-                    "drain the node and reset the GPU (nvidia-smi -r): the row is replaced then",
-                    "%s: a bad row of memory waits to be replaced", g->name);
+                    "drain the node and reset the GPU (nvidia-smi -r); the reset remaps the row",
+                    "%s: a bad row of memory is pending remapping", g->name);
     }
     return true;
 }
 
 void check_remap(struct look *l, struct finding *f)
 {
-    gpus_each(l, f, ask_remap, "no row of memory waits to be replaced");
+    gpus_each(l, f, ask_remap, "no row of memory is pending remapping");
 }
 
 static bool ask_retired(const struct nvml *n, const struct nvml_gpu *g, struct finding *f)
@@ -125,15 +125,15 @@ static bool ask_retired(const struct nvml *n, const struct nvml_gpu *g, struct f
     }
     if (pending != 0) {
         finding_bad(f, "PAGES_PENDING",
-                    "drain the node and reset the GPU (nvidia-smi -r): the pages are retired then",
-                    "%s: bad pages of memory wait to be retired", g->name);
+                    "drain the node and reset the GPU (nvidia-smi -r); the reset retires the pages",
+                    "%s: bad pages of memory are pending retirement", g->name);
     }
     return true;
 }
 
 void check_retired(struct look *l, struct finding *f)
 {
-    gpus_each(l, f, ask_retired, "no page waits to be retired");
+    gpus_each(l, f, ask_retired, "no page is pending retirement");
 }
 
 /* --- speed ------------------------------------------------------------------------------------ */
@@ -143,9 +143,9 @@ static bool ask_throttle(const struct nvml *n, const struct nvml_gpu *g, struct 
     static const struct {
         unsigned bit;
         const char *what;
-    } hard[] = {{NVML_HW_THERMAL, "too hot"},
-                {NVML_POWER_BRAKE, "the machine's power supply brakes it"},
-                {NVML_HW_SLOWDOWN, "a slowdown by hardware"}};
+    } hard[] = {{NVML_HW_THERMAL, "the hardware's thermal limit was reached"},
+                {NVML_POWER_BRAKE, "the power brake of the machine's power supply is active"},
+                {NVML_HW_SLOWDOWN, "the hardware slows it down"}};
     unsigned long long bits = 0;
     bool named = false;
 
@@ -158,20 +158,21 @@ static bool ask_throttle(const struct nvml *n, const struct nvml_gpu *g, struct 
             named = true;
             finding_bad(
                 f, "THROTTLED",
-                "look at cooling, power supplies and cables; one slow GPU slows the whole job",
-                "%s: its clocks are held low, %s", g->name, hard[i].what);
+                "check cooling, power supplies and cables; one slow GPU slows down the whole job",
+                "%s: the clocks are reduced: %s", g->name, hard[i].what);
         }
     }
     if (!named && (bits & NVML_SW_THERMAL) != 0) {
-        finding_warn(f, "THROTTLED", "look at cooling; one slow GPU slows the whole job",
-                     "%s: its clocks are held low, near its limit of temperature", g->name);
+        finding_warn(f, "THROTTLED", "check cooling; one slow GPU slows down the whole job",
+                     "%s: the clocks are reduced because it is close to its temperature limit",
+                     g->name);
     }
     return true;
 }
 
 void check_throttle(struct look *l, struct finding *f)
 {
-    gpus_each(l, f, ask_throttle, "none is slowed down");
+    gpus_each(l, f, ask_throttle, "no GPU is slowed down");
 }
 
 void check_temperature(struct look *l, struct finding *f)
@@ -199,14 +200,14 @@ void check_temperature(struct look *l, struct finding *f)
             limit = USUAL_LIMIT;
         }
         if (celsius >= limit) {
-            finding_bad(f, "HOT", "look at cooling and fans",
-                        "%s: %u C, it slows down from %u C on", g->name, celsius, limit);
+            finding_bad(f, "HOT", "check cooling and fans", "%s: %u C; it slows down at %u C",
+                        g->name, celsius, limit);
         } else if (celsius + NEAR >= limit) {
-            finding_warn(f, "WARM", "look at cooling and fans",
-                         "%s: %u C, it slows down from %u C on", g->name, celsius, limit);
+            finding_warn(f, "WARM", "check cooling and fans", "%s: %u C; it slows down at %u C",
+                         g->name, celsius, limit);
         }
     }
-    snprintf(text, sizeof text, "%u C at most", hottest);
+    snprintf(text, sizeof text, "the highest temperature is %u C", hottest);
     gpus_reported(f, reported, text);
 }
 
@@ -224,12 +225,14 @@ static bool ask_pcie(const struct nvml *n, const struct nvml_gpu *g, struct find
     /* The state may be unknown: then the width is judged, because GPUs for servers keep it. */
     known = n->DeviceGetPerformanceState(g->dev, &state) == NVML_DONE;
     if (width < most && state <= BUSY) {
-        finding_bad(f, "PCIE_NARROW", "reseat the GPU or its riser, look at the slot's settings",
+        finding_bad(f, "PCIE_NARROW",
+                    "reseat the GPU or its riser and check the settings of the slot",
                     "%s: x%u of x%u PCIe lanes", g->name, width, most);
     }
     if (known && state <= BUSY && n->DeviceGetCurrPcieLinkGeneration(g->dev, &gen) == NVML_DONE &&
         n->DeviceGetMaxPcieLinkGeneration(g->dev, &top) == NVML_DONE && gen < top) {
-        finding_bad(f, "PCIE_SLOW", "reseat the GPU or its riser, look at the slot's settings",
+        finding_bad(f, "PCIE_SLOW",
+                    "reseat the GPU or its riser and check the settings of the slot",
                     "%s: PCIe generation %u of %u", g->name, gen, top);
     }
     return true;
@@ -237,7 +240,7 @@ static bool ask_pcie(const struct nvml *n, const struct nvml_gpu *g, struct find
 
 void check_pcie(struct look *l, struct finding *f)
 {
-    gpus_each(l, f, ask_pcie, "PCIe links as wide as they can be");
+    gpus_each(l, f, ask_pcie, "the PCIe links have full width and speed");
 }
 
 /* --- modes ------------------------------------------------------------------------------------ */
@@ -250,10 +253,10 @@ static bool ask_persistence(const struct nvml *n, const struct nvml_gpu *g, stru
         return false;
     }
     if (on == 0) {
-        finding_bad(
-            f, "PERSISTENCE_OFF",
-            "enable nvidia-persistenced: else each job waits for the driver to wake its GPUs",
-            "%s: persistence mode is off", g->name);
+        finding_bad(f, "PERSISTENCE_OFF",
+                    "enable nvidia-persistenced; without it, each job waits until the driver has "
+                    "initialised its GPUs",
+                    "%s: persistence mode is off", g->name);
     }
     return true;
 }
@@ -271,15 +274,15 @@ static bool ask_compute_mode(const struct nvml *n, const struct nvml_gpu *g, str
         return false;
     }
     if (mode == NVML_COMPUTE_PROHIBITED) {
-        finding_bad(f, "COMPUTE_PROHIBITED", "nvidia-smi -c DEFAULT",
-                    "%s: its compute mode lets nobody compute", g->name);
+        finding_bad(f, "COMPUTE_PROHIBITED", "run nvidia-smi -c DEFAULT",
+                    "%s: its compute mode prohibits all computation", g->name);
     }
     return true;
 }
 
 void check_compute_mode(struct look *l, struct finding *f)
 {
-    gpus_each(l, f, ask_compute_mode, "compute mode lets us in");
+    gpus_each(l, f, ask_compute_mode, "the compute mode admits programs");
 }
 
 static bool ask_gpu_memory(const struct nvml *n, const struct nvml_gpu *g, struct finding *f)
@@ -301,10 +304,11 @@ static bool ask_gpu_memory(const struct nvml *n, const struct nvml_gpu *g, struc
     if (rc != NVML_DONE && rc != NVML_TOO_SMALL) {
         processes = 0;
     }
-    finding_bad(f, "GPU_IN_USE",
-                "end what an earlier job has left there (nvidia-smi, fuser /dev/nvidia*)",
-                "%s: %s of its memory is in use by %u %s", g->name, used, processes,
-                plural(processes, "process", "processes"));
+    finding_bad(
+        f, "GPU_IN_USE",
+        "end the processes that an earlier job left behind (nvidia-smi, fuser /dev/nvidia*)",
+        "%s: %s of its memory is in use by %u %s", g->name, used, processes,
+        plural(processes, "process", "processes"));
     return true;
 }
 

@@ -10,7 +10,8 @@
 #include "agent/preflight/nvml.h"
 
 #define GPUS_RESET_HINT                                                                            \
-    "drain the node and reset the GPU (nvidia-smi -r); one that does it again goes back"
+    "drain the node and reset the GPU (nvidia-smi -r); return a GPU that fails again for "         \
+    "replacement"
 
 /* NULL: there is none to check, and f says so. Then l->nvml_rc and l->nvml_why say whether NVML
  * started. */

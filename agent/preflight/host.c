@@ -92,7 +92,7 @@ void check_memory(struct look *l, struct finding *f)
 
     if (sight_read(&l->sight, "/proc/meminfo", text, NULL) != 0 ||
         !meminfo(text, "MemTotal", &total) || !meminfo(text, "MemAvailable", &available)) {
-        finding_skip(f, "/proc/meminfo does not tell it");
+        finding_skip(f, "/proc/meminfo does not report it");
         return;
     }
     limited = limited && limit < total;
@@ -108,17 +108,18 @@ void check_memory(struct look *l, struct finding *f)
     if (expected && l->expect.is[EXPECT_memory].node) {
         /* What runs here, and how much of the node a job was given, is no fault of the node's. */
         if (total < want) {
-            finding_bad(f, "MEMORY_LOW", "a module may be gone or off (dmidecode -t memory)",
-                        "the machine has %s, expected are %s", all, need);
+            finding_bad(f, "MEMORY_LOW",
+                        "a memory module may be missing or disabled (dmidecode -t memory)",
+                        "the machine has %s, expected at least %s", all, need);
         }
     } else if (expected && available < want) {
-        finding_bad(f, "MEMORY_LOW", "end what else runs here, or ask for more memory in the job",
-                    "%s available of %s%s%s%s, expected are %s", have, all,
-                    limited ? " (the cgroup's limit: " : "", limited ? most : "",
-                    limited ? ")" : "", need);
+        finding_bad(
+            f, "MEMORY_LOW", "end other processes on this node, or request more memory for the job",
+            "%s of %s%s%s%s are available, expected at least %s", have, all,
+            limited ? " (the cgroup's limit: " : "", limited ? most : "", limited ? ")" : "", need);
     }
-    finding_ok(f, "%s available of %s%s%s", have, all, limited ? ", the cgroup's limit is " : "",
-               limited ? most : "");
+    finding_ok(f, "%s of %s are available%s%s", have, all,
+               limited ? ", the cgroup's limit is " : "", limited ? most : "");
 }
 
 void check_shm(struct look *l, struct finding *f)
@@ -138,15 +139,17 @@ void check_shm(struct look *l, struct finding *f)
     size_format(size, have);
     size_format(want, need);
     if (size < want && said) {
-        finding_bad(f, "SHM_SMALL",
-                    "mount it larger (containers: --shm-size, emptyDir with medium: Memory)",
-                    "/dev/shm holds %s, expected are %s", have, need);
+        finding_bad(
+            f, "SHM_SMALL",
+            "remount it with a larger size (containers: --shm-size, emptyDir with medium: Memory)",
+            "the size of /dev/shm is %s, expected at least %s", have, need);
     } else if (size < want && gpus.n > 0) {
-        finding_warn(f, "SHM_SMALL",
-                     "mount it larger (containers: --shm-size, emptyDir with medium: Memory)",
-                     "/dev/shm holds %s: loaders of data and NCCL may end with a bus error", have);
+        finding_warn(
+            f, "SHM_SMALL",
+            "remount it with a larger size (containers: --shm-size, emptyDir with medium: Memory)",
+            "the size of /dev/shm is %s: data loaders and NCCL may crash with a bus error", have);
     }
-    finding_ok(f, "/dev/shm holds %s", have);
+    finding_ok(f, "the size of /dev/shm is %s", have);
 }
 
 /* --- limits ----------------------------------------------------------------------------------- */
@@ -184,26 +187,27 @@ static bool rdma_matters(const struct look *l)
 
 void check_memlock(struct look *l, struct finding *f)
 {
-    static const char hint[] = "LimitMEMLOCK=infinity for slurmd or the container's daemon; "
-                               "limits.conf: memlock unlimited";
+    static const char hint[] =
+        "set LimitMEMLOCK=infinity for slurmd or the container daemon, or memlock unlimited in "
+        "limits.conf";
     char text[UNITS_TEXT];
     struct rlimit r;
 
     if (!rdma_is(&l->sight)) {
-        finding_skip(f, "no RDMA here");
+        finding_skip(f, "no RDMA device");
         return;
     }
     if (getrlimit(RLIMIT_MEMLOCK, &r) == -1) {
-        finding_skip(f, "the limit is not told: %s", strerror(errno));
+        finding_skip(f, "the limit could not be read: %s", strerror(errno));
         return;
     }
     limit_text(r.rlim_cur, text, true);
     if (r.rlim_cur != RLIM_INFINITY && rdma_matters(l)) {
         finding_bad(f, "MEMLOCK", hint,
-                    "locked memory is limited to %s: RDMA cannot register what it sends", text);
+                    "locked memory is limited to %s: RDMA cannot register its buffers", text);
     } else if (r.rlim_cur != RLIM_INFINITY) {
         finding_warn(f, "MEMLOCK", hint,
-                     "locked memory is limited to %s: RoCE could not register what it sends", text);
+                     "locked memory is limited to %s: RoCE could not register its buffers", text);
     }
     finding_ok(f, "locked memory is %s", text);
 }
@@ -215,18 +219,20 @@ void check_nofile(struct look *l, struct finding *f)
     struct rlimit r;
 
     if (getrlimit(RLIMIT_NOFILE, &r) == -1) {
-        finding_skip(f, "the limit is not told: %s", strerror(errno));
+        finding_skip(f, "the limit could not be read: %s", strerror(errno));
         return;
     }
     limit_text(r.rlim_cur, soft, false);
     limit_text(r.rlim_max, hard, false);
     if (expect_u64(&l->expect, EXPECT_nofile, &want) && r.rlim_max != RLIM_INFINITY &&
         r.rlim_max < want) {
-        finding_bad(f, "NOFILE",
-                    "LimitNOFILE= for slurmd or the container's daemon; limits.conf: nofile",
-                    "%s open files at most (%s at first), expected are %" PRIu64, hard, soft, want);
+        finding_bad(
+            f, "NOFILE",
+            "raise LimitNOFILE= for slurmd or the container daemon, or nofile in limits.conf",
+            "the hard limit on open files is %s (soft limit %s), expected at least %" PRIu64, hard,
+            soft, want);
     }
-    finding_ok(f, "%s open files, %s at most", soft, hard);
+    finding_ok(f, "the soft limit on open files is %s, the hard limit %s", soft, hard);
 }
 
 /* --- the kernel ------------------------------------------------------------------------------- */
@@ -236,21 +242,21 @@ void check_kernel(struct look *l, struct finding *f)
     static const struct {
         unsigned bit;
         const char *what;
-    } marks[] = {{4, "a machine check (hardware)"},
-                 {5, "a page of memory in a wrong state"},
+    } marks[] = {{4, "a machine check exception (hardware)"},
+                 {5, "a memory page in a bad state"},
                  {7, "an oops"},
-                 {14, "a CPU that was locked up"}};
+                 {14, "a CPU lockup"}};
     uint64_t taint;
 
     if (!sight_u64(&l->sight, "/proc/sys/kernel/tainted", &taint)) {
-        finding_skip(f, "/proc/sys/kernel/tainted is not there");
+        finding_skip(f, "/proc/sys/kernel/tainted does not exist");
         return;
     }
     for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
         if ((taint >> marks[i].bit & 1) != 0) {
-            finding_bad(f, "KERNEL_TAINT", "look at the kernel's log, reboot the node",
-                        "%s since boot", marks[i].what);
+            finding_bad(f, "KERNEL_TAINT", "check the kernel's log and reboot the node",
+                        "the kernel reports %s since boot", marks[i].what);
         }
     }
-    finding_ok(f, "no oops, no machine check since boot");
+    finding_ok(f, "no oops, lockup or machine check since boot");
 }

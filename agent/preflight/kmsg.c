@@ -240,8 +240,8 @@ static int read_log(int fd, struct reading *r)
 static void tell(const struct seen *s, uint64_t now_us, struct finding *f)
 {
     static const char reset[] =
-        "reset the GPU (nvidia-smi -r), then let xid_age leave out what was before, or reboot: "
-        "it clears the log; a GPU that does it again goes back";
+        "reset the GPU (nvidia-smi -r) and set xid_age so that older entries do not count, or "
+        "reboot, which clears the log; return a GPU that fails again for replacement";
     const struct kmsg *k = &s->last;
     const char *device = k->device[0] != '\0' ? k->device : "a GPU";
     char when[UNITS_TEXT], times[32] = "";
@@ -256,7 +256,7 @@ static void tell(const struct seen *s, uint64_t now_us, struct finding *f)
         finding_bad(f, "XID_79", reset, "a GPU has fallen off the bus, %s ago%s", when, times);
         return;
     case KMSG_NO_START:
-        finding_bad(f, "GPU_NO_START", reset, "%s could not be started, %s ago%s", device, when,
+        finding_bad(f, "GPU_NO_START", reset, "%s could not be initialised, %s ago%s", device, when,
                     times);
         return;
     case KMSG_SXID:
@@ -264,7 +264,7 @@ static void tell(const struct seen *s, uint64_t now_us, struct finding *f)
             finding_bad(f, "SXID_FATAL", "reset GPUs and NVSwitches together, or reboot",
                         "%s: fatal SXid %u, %s ago%s", device, k->number, when, times);
         } else {
-            finding_warn(f, "SXID", "watch it; NVIDIA's Fabric Manager guide has the number",
+            finding_warn(f, "SXID", "watch it; NVIDIA's Fabric Manager guide explains the number",
                          "%s: SXid %u, %s ago%s", device, k->number, when, times);
         }
         return;
@@ -280,7 +280,7 @@ static void tell(const struct seen *s, uint64_t now_us, struct finding *f)
         finding_bad(f, code, reset, "%s: Xid %u, %s, %s ago%s", device, k->number, x->what, when,
                     times);
     } else {
-        finding_warn(f, "XID", "a program's own error as a rule; many of them on one GPU are not",
+        finding_warn(f, "XID", "usually the program's own error; many on one GPU point to the GPU",
                      "%s: Xid %u%s%s, %s ago%s", device, k->number, x != NULL ? ", " : "",
                      x != NULL ? x->what : "", when, times);
     }
@@ -304,8 +304,7 @@ void check_xid(struct look *l, struct finding *f)
     if (fd == -1) {
         failed = errno;
         finding_skip(f, "/dev/kmsg: %s%s", strerror(failed),
-                     failed == EPERM || failed == EACCES ? "; root and CAP_SYSLOG may read it"
-                                                         : "");
+                     failed == EPERM || failed == EACCES ? "; run as root or with CAP_SYSLOG" : "");
         free(r);
         return;
     }
@@ -317,6 +316,6 @@ void check_xid(struct look *l, struct finding *f)
     for (size_t i = 0; i < r->n; i++) {
         tell(&r->seen[i], now_us, f);
     }
-    finding_ok(f, "the kernel's log has no Xid that matters");
+    finding_ok(f, "the kernel's log has no Xid that blames the node");
     free(r);
 }

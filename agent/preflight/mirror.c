@@ -62,7 +62,7 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    m->rc = err_set(&m->why, E_TIMEOUT, "no answer within %g s", (double)m->patience_ms / 1000);
+    m->rc = err_set(&m->why, E_TIMEOUT, "no response within %g s", (double)m->patience_ms / 1000);
     event_base_loopbreak(m->base);
 }
 
@@ -106,30 +106,34 @@ void check_mirror(struct look *l, struct finding *f)
     uint64_t want;
 
     if (l->agent->mirror.n == 0) {
-        finding_skip(f, "no mirror is named ($TRAINAGENT_MIRROR, --mirror)");
+        finding_skip(f, "no mirror is configured ($TRAINAGENT_MIRROR, --mirror)");
         return;
     }
     m = ask(l);
     span_format(m->took_ms, took);
     if (m->rc != 0 && m->status == 0) {
-        finding_bad(f, "MIRROR_AWAY",
-                    "is mirrord running, is the network up; TRAINAGENT_MIRROR names it", "%s",
-                    m->why.text);
+        finding_bad(
+            f, "MIRROR_AWAY",
+            "check that mirrord runs, that the network is up and that TRAINAGENT_MIRROR is correct",
+            "%s", m->why.text);
         return;
     }
     if (m->status == 503) {
-        finding_bad(f, "MIRROR_UNREADY", "mirrorctl status on its host tells why",
-                    "it answers that it is not ready (503)");
+        finding_bad(f, "MIRROR_UNREADY", "run mirrorctl status on its host to see why",
+                    "the mirror responds that it is not ready (503)");
     } else if (m->status != 200 && m->status != 404) {
-        finding_bad(f, "MIRROR_UNREADY", "what answers there may be another server",
-                    "it answers /readyz with %d", m->status);
+        finding_bad(f, "MIRROR_UNREADY", "another server may be running at that address",
+                    "the mirror responds to /readyz with %d", m->status);
     }
     if (expect_u64(&l->expect, EXPECT_latency, &want) && m->took_ms > want) {
         span_format(want, most);
-        finding_bad(f, "MIRROR_SLOW", "look at the network's path and at the mirror's load",
-                    "it took %s to answer, expected are at most %s", took, most);
+        finding_bad(f, "MIRROR_SLOW", "check the network path and the load of the mirror",
+                    "the mirror took %s to respond, expected at most %s", took, most);
     }
-    finding_ok(f, m->status == 404 ? "a plain server answers after %s" : "ready after %s", took);
+    finding_ok(f,
+               m->status == 404 ? "a server without /readyz responded after %s"
+                                : "the mirror responded after %s",
+               took);
 }
 
 void check_clock(struct look *l, struct finding *f)
@@ -139,7 +143,8 @@ void check_clock(struct look *l, struct finding *f)
     uint64_t first, last, off, want = 0;
 
     if (m == NULL || m->date_s == 0) {
-        finding_skip(f, m == NULL ? "no mirror is named" : "the mirror told no date");
+        finding_skip(f,
+                     m == NULL ? "no mirror is configured" : "the mirror's response had no Date");
         return;
     }
     /* Its date is cut to seconds, and was made anywhere within the question. */
@@ -150,9 +155,10 @@ void check_clock(struct look *l, struct finding *f)
     if (expect_u64(&l->expect, EXPECT_clock_skew, &want) && off > want) {
         span_format(want, most);
         finding_bad(f, "CLOCK_SKEW",
-                    "is chrony or systemd-timesyncd running, here and at the mirror",
-                    "this clock is %s %s the mirror's, expected is %s at most", skew,
+                    "check that chrony or systemd-timesyncd runs, on this node and on the mirror",
+                    "this node's clock is %s %s the mirror's, expected at most %s", skew,
                     m->here_ms < first ? "behind" : "ahead of", most);
     }
-    finding_ok(f, off == 0 ? "within the second" : "%s beside the mirror's", skew);
+    finding_ok(f, off == 0 ? "within a second of the mirror's clock" : "%s from the mirror's clock",
+               skew);
 }

@@ -38,7 +38,7 @@ static int most_up(const struct nvml *n, const struct nvml_gpu *g, const int *up
 static void judge_links(const struct look *l, const struct nvml *n, const int *up,
                         struct finding *f)
 {
-    static const char hint[] = "look at the kernel's log for Xid 74; " GPUS_RESET_HINT;
+    static const char hint[] = "check the kernel's log for Xid 74; " GPUS_RESET_HINT;
     uint64_t want = 0;
     bool expected = expect_u64(&l->expect, EXPECT_nvlinks, &want);
     struct pci_gpus bus;
@@ -58,8 +58,9 @@ static void judge_links(const struct look *l, const struct nvml *n, const int *u
         } else if (!expected && have == 0 && most > 0) {
             finding_warn(
                 f, "NVLINK_NONE",
-                "is it bridged to another; nvlinks = N in preflight.conf says how many it has",
-                "%s: no NVLink is up, of another GPU %d are", g->name, most);
+                "check its NVLink bridge; set nvlinks = N in preflight.conf to the number that "
+                "it has",
+                "%s: no NVLink is up, but another GPU has %d", g->name, most);
         }
     }
 }
@@ -81,11 +82,11 @@ void check_nvlink(struct look *l, struct finding *f)
     }
     judge_links(l, n, up, f);
     if (most <= 0) {
-        finding_skip(f, most == 0 ? "no NVLink is in use" : "no GPU here has NVLink");
+        finding_skip(f, most == 0 ? "no NVLink is up" : "no GPU on this node has NVLink");
     } else if (least == most) {
         finding_ok(f, "%d NVLinks up on each GPU", most);
     } else {
-        finding_ok(f, "%d NVLinks up at most, alike on GPUs of one model", most);
+        finding_ok(f, "up to %d NVLinks up, equally many on all GPUs of a model", most);
     }
 }
 
@@ -130,7 +131,8 @@ void check_fabric(struct look *l, struct finding *f)
         if (fabric.state != NVML_FABRIC_DONE || fabric.status != NVML_DONE) {
             finding_bad(
                 f, "FABRIC",
-                "systemctl status nvidia-fabricmanager: of the driver's own version; then its log",
+                "check systemctl status nvidia-fabricmanager (its version must be the driver's), "
+                "then its log",
                 "%s: %s", g->name,
                 fabric.state != NVML_FABRIC_DONE ? "it has not joined the NVSwitch fabric"
                                                  : nvml_error(n, fabric.status));
@@ -139,10 +141,11 @@ void check_fabric(struct look *l, struct finding *f)
     pci_gpus(&l->sight, &bus);
     if (reported == 0 && bus.switches > 0 &&
         !manager_runs(&l->sight)) { /* before Hopper no GPU tells */
-        finding_warn(f, "FABRIC",
-                     "systemctl status nvidia-fabricmanager (a container does not see it)",
-                     "%u %s, and no fabric manager in sight", bus.switches,
-                     plural(bus.switches, "NVSwitch", "NVSwitches"));
+        finding_warn(
+            f, "FABRIC",
+            "check systemctl status nvidia-fabricmanager (it is not visible in a container)",
+            "%u %s, but no fabric manager is running", bus.switches,
+            plural(bus.switches, "NVSwitch", "NVSwitches"));
     } else if (reported == 0 && bus.switches == 0) {
         finding_skip(f, "no NVSwitch");
     }

@@ -33,7 +33,7 @@ const char *nvml_error(const struct nvml *n, int rc)
 {
     const char *text = n->ErrorString != NULL ? n->ErrorString(rc) : NULL;
 
-    return text != NULL ? text : "an error without a name";
+    return text != NULL ? text : "an unknown error";
 }
 
 static void take_gpu(struct nvml *n, unsigned i)
@@ -66,7 +66,7 @@ static int start(struct nvml *n, struct err *e)
 
     if (rc != NVML_DONE) {
         return err_set(e, rc == NVML_NO_FUNCTION ? E_UNSUPPORTED : E_IO,
-                       "NVML does not start: %s (%d)", nvml_error(n, rc), rc);
+                       "NVML cannot be initialised: %s (%d)", nvml_error(n, rc), rc);
     }
     if (n->SystemGetDriverVersion(n->driver, sizeof n->driver) != NVML_DONE) {
         n->driver[0] = '\0';
@@ -76,7 +76,7 @@ static int start(struct nvml *n, struct err *e)
     }
     rc = n->DeviceGetCount_v2(&n->n);
     if (rc != NVML_DONE) {
-        return err_set(e, E_IO, "NVML does not count the GPUs: %s (%d)", nvml_error(n, rc), rc);
+        return err_set(e, E_IO, "NVML cannot count the GPUs: %s (%d)", nvml_error(n, rc), rc);
     }
     n->n = n->n < NVML_GPUS ? n->n : NVML_GPUS;
     for (unsigned i = 0; i < n->n; i++) {
@@ -94,7 +94,8 @@ int nvml_open(struct nvml **out, struct err *e)
     *out = NULL;
     if (so == NULL) {
         why = dlerror();
-        return err_set(e, E_NOTFOUND, "%s", why != NULL ? why : "libnvidia-ml.so.1 does not load");
+        return err_set(e, E_NOTFOUND, "%s",
+                       why != NULL ? why : "libnvidia-ml.so.1 could not be loaded");
     }
     n = NEW(struct nvml);
     find_all(n, so);

@@ -88,7 +88,7 @@ void pci_gpus(const struct sight *s, struct pci_gpus *out)
 /* A card that only shows a picture has another driver, and nothing is wrong with it. */
 static void no_driver(const struct look *l, const struct pci_gpu *g, struct finding *f)
 {
-    static const char hint[] = "load the driver (modprobe nvidia), look at the kernel's log";
+    static const char hint[] = "load the driver (modprobe nvidia) and check the kernel's log";
     const char *of = g->driver[0] != '\0' ? "the driver " : "no driver";
     uint64_t want = 0;
 
@@ -109,14 +109,14 @@ void check_bus(struct look *l, struct finding *f)
         if (g.gpu[i].silent) {
             finding_bad(
                 f, "GPU_OFF_BUS",
-                "drain the node and power it off and on; a GPU that does it again goes back",
+                "drain the node and power-cycle it; return a GPU that fails again for replacement",
                 "the GPU at %s has fallen off the bus", g.gpu[i].name);
         } else if (strcmp(g.gpu[i].driver, "nvidia") != 0) {
             no_driver(l, &g.gpu[i], f);
         }
     }
     if (!g.bus) {
-        finding_skip(f, "no PCI bus to look at");
+        finding_skip(f, "no PCI bus is visible");
     } else if (g.n == 0) {
         finding_skip(f, "no NVIDIA GPU on the bus");
     }
@@ -135,7 +135,8 @@ void check_affinity(struct look *l, struct finding *f)
     CPU_ZERO(&ours);
     pci_gpus(&l->sight, &g);
     if (g.n == 0 || sched_getaffinity(0, sizeof ours, &ours) == -1) {
-        finding_skip(f, g.n == 0 ? "no NVIDIA GPU on the bus" : "our CPUs are not told");
+        finding_skip(f, g.n == 0 ? "no NVIDIA GPU on the bus"
+                                 : "the CPUs of this process could not be read");
         return;
     }
     for (size_t i = 0; i < g.n; i++) {
@@ -152,12 +153,12 @@ void check_affinity(struct look *l, struct finding *f)
         far += !near;
     }
     if (reported == 0) {
-        finding_skip(f, "the GPUs' local CPUs are not told");
+        finding_skip(f, "the local CPUs of the GPUs could not be read");
     } else if (far == reported) {
         finding_bad(f, "CPUS_FAR",
-                    "bind the job to CPUs of the GPUs' NUMA nodes; --explain shows them",
-                    "none of our CPUs is local to any GPU");
+                    "bind the job to CPUs on the GPUs' NUMA nodes; --explain lists them",
+                    "no CPU of this process is local to any GPU");
     }
-    finding_ok(f, "%zu of %zu %s local CPUs among ours", reported - far, reported,
+    finding_ok(f, "%zu of %zu %s local CPUs that this process may use", reported - far, reported,
                reported == 1 ? "GPU has" : "GPUs have");
 }

@@ -187,20 +187,21 @@ static void lose(struct probe *p, struct probe_group *g, bool hung)
     f->took_ms = (uint32_t)(clock_now_ms() - g->since_ms);
     if (hung && status == -1) {
         finding_bad(f, "STUCK",
-                    "reboot the node: a driver or a file server holds the process for good",
-                    "no answer within %g s, and the process that asked cannot be killed", limit_s);
+                    "reboot the node: a driver or a file server blocks the process permanently",
+                    "the check did not end within %g s, and its process cannot be killed", limit_s);
     } else if (hung && !p->check[i].asks_driver) {
-        finding_warn(f, "HANGS", "is the machine busy; timeout = 30s gives it longer",
-                     "no answer within %g s", limit_s);
+        finding_warn(f, "HANGS",
+                     "check whether the machine is busy; timeout = 30s allows more time",
+                     "the check did not end within %g s", limit_s);
     } else if (hung) {
-        finding_bad(f, "HANGS", "look at the kernel's log; timeout = 30s gives it longer",
-                    "no answer within %g s", limit_s);
+        finding_bad(f, "HANGS", "check the kernel's log; timeout = 30s allows more time",
+                    "the check did not end within %g s", limit_s);
     } else if (WIFSIGNALED(status)) {
-        finding_bad(f, "CRASHED", "look at the kernel's log and at the libraries of the driver",
-                    "the check was ended by %s", strsignal(WTERMSIG(status)));
+        finding_bad(f, "CRASHED", "check the kernel's log and the driver's libraries",
+                    "the check was killed: %s", strsignal(WTERMSIG(status)));
     } else {
-        finding_bad(f, "CRASHED", "look at the kernel's log and at the libraries of the driver",
-                    "the check ended without an answer (exit %d)", WEXITSTATUS(status));
+        finding_bad(f, "CRASHED", "check the kernel's log and the driver's libraries",
+                    "the check exited without a result (exit code %d)", WEXITSTATUS(status));
     }
     g->done++;
     g->lost++;
@@ -214,7 +215,7 @@ static int go_on(struct probe *p, struct probe_group *g, struct err *e)
     }
     for (; g->done < g->n; g->done++) {
         finding_skip(&p->finding[g->check[g->done]],
-                     "not looked at: %u checks of its kind before it gave no answer", g->lost);
+                     "not run: %u earlier checks of its group gave no result", g->lost);
     }
     return 0;
 }
@@ -403,12 +404,12 @@ static void put_text(struct preflight_report *r)
     unsigned more = 0;
 
     if (r->worst == LEVEL_OK) {
-        snprintf(r->text, sizeof r->text, "%u checks, %u skipped", r->count[LEVEL_OK],
+        snprintf(r->text, sizeof r->text, "%u checks passed, %u skipped", r->count[LEVEL_OK],
                  r->count[LEVEL_SKIP]);
         return;
     }
     if (r->worst == LEVEL_SKIP) {
-        snprintf(r->text, sizeof r->text, "nothing could be looked at");
+        snprintf(r->text, sizeof r->text, "no check could run");
         return;
     }
     more = r->count[r->worst] - 1;

@@ -101,8 +101,8 @@ size_t rdma_ports(const struct sight *s, struct rdma_port *out, size_t room)
 
 /* --- the checks ------------------------------------------------------------------------------- */
 
-#define IB_HINT   "look at cables, switch and subnet manager (ibstat)"
-#define SLOW_HINT "look at the cable and at the switch's port (mlxlink, ibdiagnet)"
+#define IB_HINT   "check cables, switch and subnet manager (ibstat)"
+#define SLOW_HINT "check the cable and the switch port (mlxlink, ibdiagnet)"
 
 struct ports {
     struct rdma_port port[PORTS];
@@ -139,9 +139,10 @@ static void judge_links(const struct ports *ps, struct finding *f)
     for (size_t i = 0; i < ps->n; i++) {
         const struct rdma_port *p = &ps->port[i];
         if (!is_active(p) && strcmp(p->phys, "LinkUp") == 0) {
-            finding_bad(f, "IB_INACTIVE",
-                        "is the subnet manager running, is the port admitted to the fabric",
-                        "%s has a link but is %s", p->name, p->state);
+            finding_bad(
+                f, "IB_INACTIVE",
+                "check that the subnet manager runs and that the port is admitted to the fabric",
+                "%s has a link, but its state is %s", p->name, p->state);
         }
     }
 }
@@ -166,8 +167,8 @@ static void judge_rates(const struct look *l, const struct ports *ps, struct fin
         const struct rdma_port *p = &ps->port[i];
         if (is_active(p) && !p->ethernet && p->gbits < rate) {
             finding_warn(f, "IB_SLOW", SLOW_HINT, "%s runs at %" PRIu64 " Gb/s, %s %" PRIu64,
-                         p->name, p->gbits, rated ? "expected are" : "another of this node at",
-                         rate);
+                         p->name, p->gbits,
+                         rated ? "expected at least" : "but another port of this node at", rate);
         }
     }
 }
@@ -199,7 +200,7 @@ void check_peermem(struct look *l, struct finding *f)
 
     pci_gpus(&l->sight, &g);
     if (g.n == 0 || !rdma_is(&l->sight)) {
-        finding_skip(f, g.n == 0 ? "no NVIDIA GPU on the bus" : "no RDMA here");
+        finding_skip(f, g.n == 0 ? "no NVIDIA GPU on the bus" : "no RDMA device");
         return;
     }
     if (sight_is(&l->sight, "/sys/module/nvidia_peermem") ||
@@ -215,6 +216,7 @@ void check_peermem(struct look *l, struct finding *f)
         finding_ok(f, "dma-buf (open kernel modules, Linux %.40s)", release);
         return;
     }
-    finding_bad(f, "NO_PEERMEM", "modprobe nvidia_peermem, and at each boot (/etc/modules-load.d)",
-                "neither nvidia_peermem nor dma-buf: RDMA goes through the host's memory");
+    finding_bad(f, "NO_PEERMEM",
+                "load nvidia_peermem now (modprobe) and at each boot (/etc/modules-load.d)",
+                "neither nvidia_peermem nor dma-buf is available: RDMA copies through host memory");
 }

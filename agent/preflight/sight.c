@@ -31,7 +31,7 @@ int sight_read(const struct sight *s, const char *path, char out[SIGHT_TEXT], st
 
     out[0] = '\0';
     if (!sight_path(s, full, "%s", path)) {
-        return err_set(e, E_NOTFOUND, "%.60s...: too long a path", path);
+        return err_set(e, E_NOTFOUND, "%.60s...: the path is too long", path);
     }
     fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd == -1) {

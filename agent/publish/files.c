@@ -53,8 +53,10 @@ static int add_file(struct publish_files *f, const char *path, struct slice name
 
     if (f->n == FILES_MAX || !local_cache_name_ok(name)) {
         return f->n == FILES_MAX
-                   ? err_set(e, E_TOOBIG, "more than %d files", FILES_MAX)
-                   : err_set(e, E_INVALID, "%s: a name that the mirror would refuse", path);
+                   ? err_set(e, E_TOOBIG, "the folder has more than %d files", FILES_MAX)
+                   : err_set(e, E_INVALID,
+                             "%s: the mirror does not accept this file name; rename the file",
+                             path);
     }
     if (f->n == f->room) {
         f->room = f->room != 0 ? 2 * f->room : 64;
@@ -102,7 +104,7 @@ static int add_below(struct publish_files *f, const char *dir, bool top_only, st
             rc = x->fts_info == FTS_NS ? err_sys(e, "%s", dir)
                  : x->fts_info == FTS_D || x->fts_info == FTS_DP
                      ? 0
-                     : err_set(e, E_NOTFOUND, "%s is no folder, and only a folder can be published",
+                     : err_set(e, E_NOTFOUND, "%s is not a folder; only folders can be published",
                                dir);
             continue;
         }
@@ -122,7 +124,9 @@ static int add_below(struct publish_files *f, const char *dir, bool top_only, st
         }
         if (x->fts_info == FTS_SL || x->fts_info == FTS_SLNONE) {
             rc =
-                err_set(e, E_INVALID, "%s: a symbolic link; publish what it leads to", x->fts_path);
+                err_set(e, E_INVALID,
+                        "%s is a symbolic link and cannot be published; replace it with its target",
+                        x->fts_path);
         } else if (x->fts_info == FTS_F && !(top_only && listed(f, before, name))) {
             rc = add_file(f, x->fts_path, name, e);
         }
@@ -173,7 +177,7 @@ int publish_files_list(const char *dir, const int64_t *after, struct publish_fil
         rc = add_below(f, dir, false, e);
     }
     if (rc == 0 && f->n == 0) {
-        rc = err_set(e, E_NOTFOUND, "%s: holds nothing that is complete", dir);
+        rc = err_set(e, E_NOTFOUND, "%s: there is no complete checkpoint or file to publish", dir);
     }
     if (rc != 0) {
         publish_files_fini(f);

@@ -398,9 +398,9 @@ static void on_put_done(void *arg, int rc, const struct err *why, uint64_t body_
     (void)body_bytes;
     l->x = NULL;
     if (rc == 0 && l->status == 422) {
-        rc = err_set(&e, E_CHANGED, "it changed while it was sent; publish again");
+        rc = err_set(&e, E_CHANGED, "the file changed while it was uploaded; publish again");
     } else if (rc == 0 && (l->status == 308 || l->status == 409)) {
-        rc = err_set(&e, E_NETWORK, "the mirror has another part of it than was thought");
+        rc = err_set(&e, E_NETWORK, "the mirror's upload offset differs from the expected one");
     } else if (rc == 0) {
         rc = ask_judge(l->status, &l->reason, &e);
     }
@@ -445,7 +445,8 @@ static void on_offset(void *arg, int rc, const struct err *why, const struct ask
 
     l->ask = NULL;
     if (rc == 0 && a->status == 409) {
-        rc = err_set(&e, E_AGAIN, "the mirror still takes in what an earlier connection brought");
+        rc = err_set(&e, E_AGAIN,
+                     "the mirror is still processing an earlier connection of this upload");
     } else if (rc == 0 && a->status != 404) {
         rc = ask_judge(a->status, &a->reason, &e);
     }
@@ -653,7 +654,7 @@ static int take_location(struct publisher *p, struct slice base, struct slice lo
 
     if (rc == 0 && (url_split(buf_slice(&url), &there, NULL) != 0 ||
                     !url_same_host(&there, &p->agent->mirror_url))) {
-        rc = err_set(&p->why, E_DENIED, "the mirror sends the upload to another host");
+        rc = err_set(&p->why, E_DENIED, "the mirror redirects the upload to another host");
     }
     if (rc == 0) {
         while (url.n > 0 && url.p[url.n - 1] == '/') {
@@ -699,8 +700,9 @@ static int open_upload(struct publisher *p)
     rc = put_question(p, XFER_POST, arena_fmt(&p->arena, SLICE_FMT "/-/uploads", SLICE_ARG(p->to)),
                       SLICE_NONE, &q);
     if (rc == 0 && q.location.n == 0) {
-        rc = err_set(&p->why, E_PROTOCOL,
-                     "no hosted repository: the mirror names no place for an upload");
+        rc = err_set(
+            &p->why, E_PROTOCOL,
+            "not a hosted repository: the mirror's response has no Location for the upload");
     }
     rc = rc != 0 ? rc : take_location(p, q.url, q.location);
     if (rc == 0) {
@@ -732,12 +734,14 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
         memo_forget(p->memo); /* it is settled, one way or the other */
     }
     if (rc == E_CHANGED && q.status == 412) {
-        return err_set(&p->why, rc,
-                       "the repository is no longer at that root; look, then publish again");
+        return err_set(
+            &p->why, rc,
+            "the root of the repository changed; check what is published there, then publish "
+            "again");
     }
     if (rc == E_CHANGED) {
         doc = json_loadb(q.body.p, q.body.n, 0, NULL);
-        err_set(&p->why, rc, "the mirror refuses the commit: %.150s",
+        err_set(&p->why, rc, "the mirror rejected the commit: %.150s",
                 json_is_string(json_object_get(doc, "error"))
                     ? json_string_value(json_object_get(doc, "error"))
                     : "409");
@@ -749,7 +753,7 @@ static int commit(struct publisher *p, const char *if_match, struct publish_resu
     doc = json_loadb(q.body.p, q.body.n, 0, NULL);
     if (json_is_string(json_object_get(doc, "root")) &&
         !digest_parse(slice_str(json_string_value(json_object_get(doc, "root"))), &out->root)) {
-        log_warn("publish.root", "the mirror names a root that is none");
+        log_warn("publish.root", "the root in the mirror's response is invalid");
     }
     if (json_is_string(json_object_get(doc, "version"))) {
         snprintf(out->version, sizeof out->version, "%s",
@@ -919,7 +923,8 @@ int publish(const struct agent *a, const struct publish_params *w, struct publis
     *out = (struct publish_result){0};
     if (!publish_to_ok(slice_str(w->to))) {
         return err_set(e, E_USAGE,
-                       "%s: publish goes to <repo>/<owner>/<name>, such as models/me/gpt2", w->to);
+                       "%s: the destination must be <repo>/<owner>/<name>, such as models/me/gpt2",
+                       w->to);
     }
     /* Before signals are ours: reading it all may take a while, and there is nothing to tidy up. */
     rc = publish_files_list(w->dir, w->after, &files, e);

@@ -171,10 +171,11 @@ static int read_entry(struct artifact *a, const json_t *j, struct err *e)
     }
     if (name == NULL || hex == NULL || !json_is_integer(size) || json_integer_value(size) < 0 ||
         !digest_parse(slice_str(hex), &f->digest)) {
-        return err_set(e, E_PROTOCOL, "%s: a listing that is none", a->from);
+        return err_set(e, E_PROTOCOL, "%s: invalid folder listing from the mirror", a->from);
     }
     if (!local_cache_name_ok(slice_str(name))) {
-        return err_set(e, E_INVALID, "%s: the listing holds a name that leads elsewhere", a->from);
+        return err_set(e, E_INVALID, "%s: the listing has a name that points outside the folder",
+                       a->from);
     }
     if (artifact_wants(a, name)) {
         f->name = arena_copy(&a->arena, slice_str(name));
@@ -195,7 +196,8 @@ static int read_listing(struct artifact *a, struct slice text, struct err *e)
 
     if (!json_is_array(entries) || n > FILES_MAX ||
         (root != NULL && !digest_parse(slice_str(root), &a->root))) {
-        rc = err_set(e, E_PROTOCOL, "%s: neither a file nor a folder listing", a->from);
+        rc = err_set(e, E_PROTOCOL,
+                     "%s: the mirror's response is neither a file nor a folder listing", a->from);
     }
     free(a->file);
     a->file = mem_array(n + 1, sizeof a->file[0]);
@@ -206,7 +208,7 @@ static int read_listing(struct artifact *a, struct slice text, struct err *e)
     json_decref(doc);
     if (rc == 0 && a->nfiles == 0) {
         rc = err_set(e, E_NOTFOUND, "%s: %s", a->from,
-                     n == 0 ? "the folder is empty" : "no file there matches the patterns");
+                     n == 0 ? "the folder is empty" : "no file in the folder matches the patterns");
     }
     return rc;
 }
@@ -585,9 +587,9 @@ static int read_hub(struct artifact *a, struct slice doc, struct err *e)
     a->nfiles = 0;
     rc = hub_read_files(doc, add_hub_file, a, e);
     if (rc == E_INVALID) {
-        err_set(e, rc, "%s: the listing holds a name that leads elsewhere", a->from);
+        err_set(e, rc, "%s: the listing has a name that points outside the folder", a->from);
     } else if (rc == 0 && a->nfiles == 0) {
-        rc = err_set(e, E_NOTFOUND, "%s: no file there matches the patterns", a->from);
+        rc = err_set(e, E_NOTFOUND, "%s: no file in the repository matches the patterns", a->from);
     }
     return rc;
 }
@@ -624,11 +626,10 @@ static int read_from(const struct agent *ag, struct artifact *a, struct err *e)
     if (rest.n > 0 &&
         (!slice_starts(rest, SLICE("sha256=")) || !digest_parse(slice_from(rest, 7), &a->digest) ||
          digest_is_zero(&a->digest))) { /* zero is our "none" */
-        return err_set(e, E_USAGE, "%s: behind '#' only sha256=<64 hex digits> has a meaning",
-                       a->from);
+        return err_set(e, E_USAGE, "%s: only sha256=<64 hex digits> may follow '#'", a->from);
     }
     if (path.n == 0) {
-        return err_set(e, E_USAGE, "FROM is empty; write <repo>/<path>");
+        return err_set(e, E_USAGE, "FROM has no path; write <repo>/<path>");
     }
     a->is_folder = path.p[path.n - 1] == '/';
     if (a->is_folder) {
@@ -639,7 +640,7 @@ static int read_from(const struct agent *ag, struct artifact *a, struct err *e)
         name = slice_from(name, (size_t)slash + 1);
     }
     if (!local_cache_name_ok(name)) {
-        return err_set(e, E_USAGE, "%s: its last part is no file name", a->from);
+        return err_set(e, E_USAGE, "%s: the last part is not a valid file name", a->from);
     }
     a->file = mem_array(1, sizeof a->file[0]);
     a->nfiles = 1;

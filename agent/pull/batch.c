@@ -318,7 +318,7 @@ static void say_waiting(struct batch *s, uint64_t now_ms)
     } else if (s->busy_since_ms != UINT64_MAX &&
                now_ms - s->busy_since_ms > (uint64_t)s->loop->agent->idle_timeout_s * 1000) {
         s->busy_since_ms = UINT64_MAX;
-        log_warn("pull.waits", "url=" SLICE_FMT " another process on this node fetches it",
+        log_warn("pull.waits", "url=" SLICE_FMT " another process on this node is downloading it",
                  SLICE_ARG(x->want.url));
     }
 }
@@ -437,7 +437,7 @@ static void read_records(struct job *j)
         b->rc = step;
         b->why = why;
     } else if (b->rc == 0 && !blob_batch_between(&r)) {
-        b->rc = err_set(&b->why, E_PROTOCOL, "an answer ends in the midst of a file");
+        b->rc = err_set(&b->why, E_PROTOCOL, "the response ends in the middle of a file");
     }
 }
 
@@ -464,11 +464,12 @@ static int on_head(void *arg, const struct xfer_head *h)
         ask_reason_head(&reason, h);
         b->rc = ask_judge(h->status, &reason, &b->why);
         if (b->rc == 0 || h->status == 405 || h->status == 501) {
-            b->rc =
-                err_set(&b->why, E_UNSUPPORTED, "asked for many, the mirror answers %d", h->status);
+            b->rc = err_set(&b->why, E_UNSUPPORTED,
+                            "the mirror responded to a batch request with %d", h->status);
         }
     } else if (!slice_eqs(slice_trim(xfer_head_field(h, "content-type")), BLOB_BATCH_BLOBS)) {
-        b->rc = err_set(&b->why, E_UNSUPPORTED, "asked for many, the mirror sends other things");
+        b->rc = err_set(&b->why, E_UNSUPPORTED,
+                        "the mirror responded to a batch request with another content type");
     }
     return b->rc;
 }
@@ -479,7 +480,7 @@ static int on_body(void *arg, struct slice bytes)
 
     buf_adds(&b->came, bytes);
     if (b->came.rc != 0) {
-        b->rc = err_set(&b->why, E_PROTOCOL, "an answer is longer than one can be");
+        b->rc = err_set(&b->why, E_PROTOCOL, "the response exceeds the size limit of a batch");
     }
     return b->rc;
 }
@@ -579,9 +580,9 @@ static void give_up(struct batch *s, const char *why, bool usual)
     if (!s->singly) {
         s->singly = true;
         if (usual) {
-            log_debug("pull.singly", "small files are asked for one by one: %s", why);
+            log_debug("pull.singly", "small files are requested one by one: %s", why);
         } else {
-            log_warn("pull.singly", "small files are asked for one by one from here on: %s", why);
+            log_warn("pull.singly", "small files are requested one by one from now on: %s", why);
         }
     }
 }
@@ -611,7 +612,7 @@ static void judge(struct batch *s, const struct blob_batch *b)
     switch (b->rc) {
     case 0:
         if (b->done == 0) {
-            give_up(s, "an answer without a file", false);
+            give_up(s, "a batch response had no file", false);
         }
         break;
     case E_NOTFOUND:
@@ -634,10 +635,11 @@ static void judge(struct batch *s, const struct blob_batch *b)
 
 static void came_wrong(struct batch *s, struct small *x)
 {
-    log_warn("pull.batch", "url=" SLICE_FMT " came wrong among others: asked for by itself",
+    log_warn("pull.batch",
+             "url=" SLICE_FMT " the file arrived damaged in a batch; it is requested by itself",
              SLICE_ARG(x->want.url));
     if (++s->wrong == WRONG_MAX) {
-        give_up(s, "too many came wrong", false);
+        give_up(s, "too many files arrived damaged", false);
     }
     small_alone(x);
 }

@@ -114,7 +114,7 @@ int hub_read_info(struct hub *h, struct slice doc, struct arena *a, struct err *
     int rc = 0;
 
     if (sha == NULL || !git_oid_parse(slice_str(sha), &oid)) {
-        rc = err_set(e, E_PROTOCOL, "the mirror names no commit of this revision");
+        rc = err_set(e, E_PROTOCOL, "the mirror's response names no commit for this revision");
     } else {
         h->commit = arena_copy(a, slice_str(sha));
     }
@@ -139,7 +139,7 @@ static int read_file(const json_t *v, int (*each)(void *arg, const struct artifa
     if (name == NULL || oid == NULL || !json_is_integer(size) || json_integer_value(size) < 0 ||
         !(json_is_object(lfs) ? digest_parse(slice_str(oid), &f.digest)
                               : git_oid_parse(slice_str(oid), &git))) {
-        return err_set(e, E_PROTOCOL, "a listing that is none");
+        return err_set(e, E_PROTOCOL, "invalid folder listing from the mirror");
     }
     f.name = slice_str(name);
     f.etag = slice_str(oid);
@@ -156,7 +156,7 @@ int hub_read_files(struct slice doc, int (*each)(void *arg, const struct artifac
     int rc = 0;
 
     if (!json_is_array(v) || n > FILES_MAX) {
-        rc = err_set(e, E_PROTOCOL, "a listing that is none");
+        rc = err_set(e, E_PROTOCOL, "invalid folder listing from the mirror");
     }
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = read_file(json_array_get(v, i), each, arg, e);
@@ -204,7 +204,7 @@ static int check_git(const struct agent *ag, const struct artifact_file *f, stru
     rc = git_oid_of_fd(fd, f->size_bytes, &got, e);
     close(fd);
     if (rc == 0 && !git_oid_eq(&got, &want)) {
-        rc = err_set(e, E_CORRUPT, SLICE_FMT ": not the file that the listing names",
+        rc = err_set(e, E_CORRUPT, SLICE_FMT ": the content does not match the hash in the listing",
                      SLICE_ARG(f->name));
     }
     return rc;

@@ -89,7 +89,7 @@ static int open_loop(const struct agent *a, const struct pull_loop_params *w,
     l->base = event_base_new();
     if (l->base == NULL) {
         free(l);
-        return err_set(e, E_IO, "no event loop");
+        return err_set(e, E_IO, "the event loop could not be created");
     }
     seed_dice(l);
     l->agent = a;
@@ -210,7 +210,7 @@ static int run(struct pull_loop *l, struct err *e)
     }
     l->stopping = l->stopping && !whole;
     return l->stopping
-               ? err_set(e, E_CANCELLED, "stopped; what was fetched is kept for the next run")
+               ? err_set(e, E_CANCELLED, "stopped; the downloaded parts are kept for the next run")
                : 0;
 }
 

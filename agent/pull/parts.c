@@ -126,7 +126,8 @@ static int begin_anew(struct parts *p, const char *state_path, struct err *e)
     }
     if (fallocate(p->fd, 0, 0, (off_t)p->size_bytes) == -1 &&
         (errno != EOPNOTSUPP || ftruncate(p->fd, (off_t)p->size_bytes) == -1)) {
-        int rc = err_sys(e, "room for %llu bytes", (unsigned long long)p->size_bytes);
+        int rc =
+            err_sys(e, "cannot allocate %llu bytes on disk", (unsigned long long)p->size_bytes);
         (void)!ftruncate(p->fd, 0); /* ext4 has given it all that there was */
         return rc;
     }
@@ -154,7 +155,8 @@ int parts_open(struct local_cache *s, const struct digest *key, const struct dig
     local_cache_partial_path(s, key, ".part", part_path);
     local_cache_partial_path(s, key, ".state", state_path);
     if (parts_of(size_bytes) > PARTS_MAX) {
-        rc = err_set(e, E_TOOBIG, "%llu bytes in one file", (unsigned long long)size_bytes);
+        rc = err_set(e, E_TOOBIG, "the file is too large: %llu bytes",
+                     (unsigned long long)size_bytes);
         goto out;
     }
     p->fd = open(part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);

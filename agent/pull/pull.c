@@ -141,8 +141,8 @@ static int differs(const struct pull *p, const struct digest *got, struct err *e
 
     digest_format(got, have);
     digest_format(&p->object.digest, want);
-    return err_set(e, E_CORRUPT, "sha256 is %s, not %.16s... as %s", have, want,
-                   p->bound ? "asked for" : "the mirror says");
+    return err_set(e, E_CORRUPT, "the sha256 is %s instead of %.16s... as %s", have, want,
+                   p->bound ? "requested" : "the mirror says");
 }
 
 /* What waits for jobs goes on when none is left. */
@@ -194,10 +194,12 @@ static int too_many_restarts(const struct pull *p, int rc, struct err *e)
     }
     if (p->bound && p->want.other_url.n == 0) {
         digest_format(&p->want.digest, hex);
-        return err_set(e, E_CORRUPT, "not the sha256 %.16s... asked for, %d times", hex,
+        return err_set(e, E_CORRUPT,
+                       "the file did not match the requested sha256 %.16s... %d times", hex,
                        RESTARTS_MAX);
     }
-    return err_set(e, rc, "it changed on the mirror while it was fetched, %d times", RESTARTS_MAX);
+    return err_set(e, rc, "the file changed on the mirror during the download, %d times",
+                   RESTARTS_MAX);
 }
 
 static void restart(struct pull *p, bool discard, int rc, const struct err *why)
@@ -351,7 +353,7 @@ static void on_asked(void *arg, int rc, const struct err *why, const struct ask_
         move(p, PULL_LOCKING); /* no HEAD here: the stream will tell what it is */
     } else {
         rc = a->status / 100 == 3 && slice_ends(a->location, SLICE("/"))
-                 ? err_set(&e, E_NOTFOUND, "it is a folder")
+                 ? err_set(&e, E_NOTFOUND, "the name is a folder; add '/' to pull it")
                  : ask_judge(a->status, &a->reason, &e);
         if (rc == 0) {
             p->object.url = arena_copy(&p->arena, a->url);
@@ -411,7 +413,7 @@ static void say_waiting(struct pull *p, uint64_t now_ms)
         struct slice shown = p->want.url;
         p->waits_since_ms = UINT64_MAX;
         shown = slice_cut(&shown, '?');
-        log_warn("pull.waits", "url=" SLICE_FMT " another process on this node fetches it",
+        log_warn("pull.waits", "url=" SLICE_FMT " another process on this node is downloading it",
                  SLICE_ARG(shown));
     }
 }
@@ -460,9 +462,9 @@ static bool list_fits(const struct pull *p, struct slice bytes, struct chunk_lis
             (!p->object.known || digest_eq(&out->whole, &p->object.digest))) {
             return true;
         }
-        err_set(&why, E_INVALID, "it is of another object");
+        err_set(&why, E_INVALID, "it belongs to another object");
     }
-    log_warn("pull.chunks", "the mirror's chunk list is not used: %s", why.text);
+    log_warn("pull.chunks", "the mirror's chunk list is ignored: %s", why.text);
     chunks_free(out);
     return false;
 }
@@ -580,11 +582,13 @@ static void on_checked(struct pull *p, int bad, const struct err *why)
         fail(p, bad, why);
     } else if (bad == 0) {
         log_warn("pull.chunks",
-                 "the mirror's chunk list does not belong to the digest: one stream instead");
+                 "the mirror's chunk list does not match the digest; the file is downloaded in one "
+                 "stream instead");
         p->list_lies = true;
         restart(p, true, E_CORRUPT, &(struct err){0});
     } else {
-        log_warn("pull.rotten", "%d parts of an earlier run were damaged: fetched again", bad);
+        log_warn("pull.rotten", "%d parts of an earlier run were damaged and are downloaded again",
+                 bad);
         move(p, PULL_FETCHING);
     }
 }

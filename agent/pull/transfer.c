@@ -204,11 +204,10 @@ static enum transfer_event bad_chunk(struct transfer *t, size_t index, struct er
     if (++t->bad_tries[index] < BAD_TRIES) {
         return TRANSFER_MOVED;
     }
-    err_set(
-        e, E_CORRUPT,
-        "part %zu of %zu arrived damaged %d times in a row; something between the mirror's disk and "
-        "here changes bytes (try mirrorctl verify there)",
-        index + 1, t->parts->count, BAD_TRIES);
+    err_set(e, E_CORRUPT,
+            "part %zu of %zu arrived damaged %d times in a row; the data is corrupted on the "
+            "mirror's disk or on the way (run mirrorctl verify on the mirror)",
+            index + 1, t->parts->count, BAD_TRIES);
     return TRANSFER_FAILED;
 }
 
@@ -432,11 +431,11 @@ static int stream_ended(struct connection *l, struct err *e)
     if (!l->framed && !t->object->known && t->object->size_bytes == SIZE_UNKNOWN) {
         return err_set(
             e, E_UNSUPPORTED,
-            "the server marks no end (no Content-Length), so a cut would look like the end; "
+            "the server sends no Content-Length, so a truncated response could not be detected; "
             "give the artifact a sha256");
     }
     if (t->object->size_bytes != SIZE_UNKNOWN && total != t->object->size_bytes) {
-        return err_set(e, E_NETWORK, "%" PRIu64 " of %" PRIu64 " bytes came", total,
+        return err_set(e, E_NETWORK, "%" PRIu64 " of %" PRIu64 " bytes were received", total,
                        t->object->size_bytes);
     }
     t->object->size_bytes = total;
@@ -456,7 +455,7 @@ static int chunk_ended(struct connection *l, struct err *e)
     uint64_t took_ms = clock_now_ms() - l->asked_ms + 1;
 
     if (l->block->n != parts_length(t->parts, l->block->index)) {
-        return err_set(e, E_NETWORK, "a part came short");
+        return err_set(e, E_NETWORK, "a part of the file was truncated");
     }
     t->part_ms = t->part_ms == 0 ? took_ms : (t->part_ms * 7 + took_ms) / 8;
     block_submit(t, l->block, l->from);
@@ -670,7 +669,7 @@ static void save_work(struct job *j)
 
     if (save(CONTAINER_OF(j, struct transfer, saving), &why) != 0) {
         /* costs bytes after a crash, nothing else */
-        log_warn("pull.state", "not saved: %s", why.text);
+        log_warn("pull.state", "the progress could not be saved: %s", why.text);
     }
 }
 
@@ -717,7 +716,7 @@ static void save_last(struct transfer *t)
     if (t->dirty_bytes > 0 && !t->parts->stateless) {
         take_snapshot(t);
         if (save(t, &why) != 0) {
-            log_warn("pull.state", "what was fetched is lost: %s", why.text);
+            log_warn("pull.state", "the progress of the download is lost: %s", why.text);
         }
     }
 }

@@ -68,11 +68,12 @@ int wish_read(struct slice text, struct wishes *out, struct err *e)
 
     show(text, shown);
     if (text.n > WISH_MAX) {
-        return err_set(e, E_INVALID, "\"%s...\" is too long, %d bytes are the most", shown,
+        return err_set(e, E_INVALID, "\"%s...\" is too long; at most %d bytes are allowed", shown,
                        WISH_MAX);
     }
     if (out->n == WISHES_MAX) {
-        return err_set(e, E_INVALID, "more than %d names; put files into folders", WISHES_MAX);
+        return err_set(e, E_INVALID, "more than %d names; name folders instead of their files",
+                       WISHES_MAX);
     }
     if (slice_ends(w.from, SLICE("?"))) {
         w.optional = true;
@@ -82,7 +83,7 @@ int wish_read(struct slice text, struct wishes *out, struct err *e)
     path = slice_cut(&rest, '#');
     if (!path_ok(path) || (path.n != w.from.n && !digest_ok(rest))) {
         return err_set(e, E_INVALID,
-                       "\"%s\" is no <repo>/<path>[@version][#sha256=<hex>] of the mirror", shown);
+                       "\"%s\" is not of the form <repo>/<path>[@version][#sha256=<hex>]", shown);
     }
     out->one[out->n++] = w;
     return 0;
@@ -93,13 +94,13 @@ static int read_word(struct slice word, struct wishes *out, struct err *e)
     int rc = 0;
 
     if (word.n == 0) {
-        return err_set(e, E_INVALID, "nothing stands behind mirror=");
+        return err_set(e, E_INVALID, "mirror= has no value");
     }
     while (rc == 0 && word.n > 0) {
         bool more = slice_find(word, ',') >= 0;
         rc = wish_read(slice_cut(&word, ','), out, e);
         if (rc == 0 && more && word.n == 0) {
-            rc = err_set(e, E_INVALID, "nothing stands behind the last comma");
+            rc = err_set(e, E_INVALID, "there is no name after the last comma");
         }
     }
     return rc;
@@ -135,15 +136,15 @@ int comment_read(struct slice comment, struct wishes *out, struct err *e)
 
     if (comment.n > COMMENT_MAX) {
         bool meant = memmem(comment.p, comment.n, ours.p, ours.n) != NULL;
-        return meant ? err_set(e, E_INVALID, "the comment is too long, %d bytes are the most",
-                               COMMENT_MAX)
+        return meant ? err_set(e, E_INVALID,
+                               "the comment is too long; at most %d bytes are allowed", COMMENT_MAX)
                      : 0;
     }
     while (rc == 0 && (word = next_word(&comment)).n > 0) {
         if (slice_starts(word, ours)) {
-            rc = seen
-                     ? err_set(e, E_INVALID, "mirror= stands in it twice; join the names by commas")
-                     : read_word(slice_from(word, ours.n), out, e);
+            rc = seen ? err_set(e, E_INVALID,
+                                "mirror= is given twice; separate the names with commas")
+                      : read_word(slice_from(word, ours.n), out, e);
             seen = true;
         }
     }

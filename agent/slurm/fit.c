@@ -127,10 +127,11 @@ bool fit_must_drain(const struct fit_ask *ask, char why[FIT_TEXT])
     reported = wait_for(ends[0], ask->until_ms, &a);
     close(ends[0]);
     if (!reported) {
-        log_error("slurm.preflight",
-                  "job=%s no verdict, by the prolog's deadline or at all; the job is let in. Raise "
-                  "slurm { deadline } if that is too short",
-                  ask->job);
+        log_error(
+            "slurm.preflight",
+            "job=%s preflight gave no verdict before the prolog's deadline; the job is admitted; "
+            "raise slurm { deadline } if it is too short",
+            ask->job);
     }
     if (pid > 0) {
         kill(pid, SIGKILL);

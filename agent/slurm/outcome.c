@@ -62,7 +62,7 @@ const char *outcome_words(enum outcome o)
 {
     switch (o) {
     case OUTCOME_HERE:
-        return "it is here";
+        return "the file is on this node";
 #define OUTCOME(name, key, absent, words)                                                          \
     case OUTCOME_##name:                                                                           \
         return words;

@@ -62,7 +62,7 @@ struct stager {
 static int path_of(const char *dir, const char *job, char out[PATH_MAX], struct err *e)
 {
     if (!pins_job_ok(job)) {
-        return err_set(e, E_INVALID, "SLURM_JOB_ID is no number");
+        return err_set(e, E_INVALID, "SLURM_JOB_ID is not a number");
     }
     snprintf(out, PATH_MAX, "%.4000s/%s", dir, job);
     return 0;
@@ -119,7 +119,7 @@ int ticket_say(int fd, struct slice text, struct err *e)
     int rc = fd_pwrite_all(fd, text.p, text.n, 0, e);
 
     if (rc == 0 && ftruncate(fd, (off_t)text.n) == -1) {
-        rc = err_sys(e, "a job's ticket");
+        rc = err_sys(e, "cannot shorten the ticket of a job");
     }
     return rc;
 }
@@ -258,7 +258,7 @@ int verdict_say(const struct verdict *v, int ticket, const char *job, const char
     buf_adds(&text, buf_slice(&v->artifacts));
     buf_str(&text, "]}\n");
     rc = v->say.rc != 0 || v->artifacts.rc != 0 || text.rc != 0
-             ? err_set(e, E_TOOBIG, "too much to say")
+             ? err_set(e, E_TOOBIG, "the ticket of the job is too long")
              : ticket_say(ticket, buf_slice(&text), e);
     buf_free(&text);
     return rc;
@@ -633,7 +633,8 @@ void staging_refuse(void *arg)
         staging_give_up(&s, OUTCOME_NODE, s.why);
         close(s.ticket);
     } else {
-        log_error("slurm.ticket", "job=%s its tasks start without what it asked for: %s", s.job,
+        log_error("slurm.ticket",
+                  "job=%s the tasks start without the files that the job requested: %s", s.job,
                   why.text);
     }
     log_divert(NULL);

@@ -53,7 +53,10 @@ static int parse_only(const char *text, unsigned *out, struct err *e)
         *out |= bit;
     }
     *out |= (*out & MEMORY) != 0 ? COPY : 0; /* their measure */
-    return *out != 0 ? 0 : err_set(e, E_USAGE, "--only names nothing to time");
+    return *out != 0
+               ? 0
+               : err_set(e, E_USAGE,
+                         "--only names no table; give gemm, copy, attention, memory or steps");
 }
 
 /* --- whole steps ------------------------------------------------------------------------------ */
@@ -110,7 +113,7 @@ static int time_steps(const struct options *o, struct model *m, struct optim *op
     int rc = m->k->host_alloc(&room, n * sizeof *token);
 
     if (rc != 0) {
-        return err_set(e, rc, "no host memory for the tokens of a step");
+        return err_set(e, rc, "not enough host memory for the tokens of a step");
     }
     token = room;
     trial_words(token, n, m->config.vocab, (uint64_t)o->seed);
@@ -263,7 +266,8 @@ int verb_bench(struct options *o, struct err *e)
         }
     }
     if (rc == 0 && !o->json) {
-        printf("\nattention by %s\n", r.attention_by[0] != '\0' ? r.attention_by : "(not asked)");
+        printf("\nattention kernel: %s\n",
+               r.attention_by[0] != '\0' ? r.attention_by : "(not used)");
     }
     if (rc == 0 && o->json) {
         print_json(&r);

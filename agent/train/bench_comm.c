@@ -37,8 +37,8 @@ static int64_t most_bytes(const struct bench *b)
 
 static int lost(struct bench *b, int rc, struct err *e)
 {
-    return rc != 0 ? err_set(e, rc, "%s: cannot sum: %s%s", b->comm->name, comm_fault(b->comm),
-                             b->k->fault())
+    return rc != 0 ? err_set(e, rc, "%s: the allreduce failed: %s%s", b->comm->name,
+                             comm_fault(b->comm), b->k->fault())
                    : 0;
 }
 
@@ -61,10 +61,13 @@ static int check_sum(struct bench *b, int64_t n, struct err *e)
         wrong += x[i] != want;
     }
     free(x);
-    return rc != 0      ? lost(b, rc, e)
-           : wrong == 0 ? 0
-                        : err_set(e, E_SICK, "%s: of %lld sums %lld are wrong on rank %d",
-                                  b->comm->name, (long long)n, (long long)wrong, b->comm->rank);
+    return rc != 0 ? lost(b, rc, e)
+           : wrong == 0
+               ? 0
+               : err_set(
+                     e, E_SICK,
+                     "%s: of %lld sums, %lld are wrong on rank %d; a GPU or a link corrupts data",
+                     b->comm->name, (long long)n, (long long)wrong, b->comm->rank);
 }
 
 static int time_sum(struct bench *b, int64_t n, struct err *e)
@@ -182,7 +185,7 @@ static int open_bench(struct bench *b, struct err *e)
         rc = watchdog_open(&wo, &b->watchdog, e);
     }
     if (rc == 0 && b->k->stream_open(&b->ks) != 0) {
-        rc = err_set(e, E_CUDA, "%s: no stream: %s", b->k->name, b->k->fault());
+        rc = err_set(e, E_CUDA, "%s: cannot open a stream: %s", b->k->name, b->k->fault());
     }
     if (rc == 0) {
         void *buf = NULL;
@@ -190,7 +193,9 @@ static int open_bench(struct bench *b, struct err *e)
         comm_watch(b->comm, b->k, b->ks);
         rc = b->k->mem_alloc(&buf, (size_t)most_bytes(b));
         b->buf = buf;
-        rc = rc != 0 ? err_set(e, rc, "%s: no memory for sums of 1 GiB", b->k->device) : 0;
+        rc = rc != 0
+                 ? err_set(e, rc, "%s: not enough memory for an allreduce of 1 GiB", b->k->device)
+                 : 0;
     }
     return rc;
 }

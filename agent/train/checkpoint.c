@@ -42,7 +42,7 @@ static int save_text(const char *dir, const char *name, const struct buf *text,
 
     join(path, dir, name);
     if (text->rc != 0) {
-        return err_set(e, text->rc, "%s: too long", name);
+        return err_set(e, text->rc, "%s: the path or file is too long", name);
     }
     if (manifest != NULL) {
         digest_of(buf_slice(text), &digest);
@@ -162,14 +162,15 @@ static int note_tensor_file(const char *dir, const struct written *w, struct buf
     rc = rc != 0 ? rc : chunks_decode(buf_slice(&text), &list, e);
     join(path, dir, w->name);
     if (rc == 0 && (stat(path, &st) == -1 || (uint64_t)st.st_size != list.size_bytes)) {
-        rc = err_set(e, E_NOTFOUND, "%s is not there as it was written", path);
+        rc = err_set(e, E_NOTFOUND, "%s is missing or its size differs from what the rank wrote",
+                     path);
     }
     if (rc == 0) {
         manifest_add(manifest, &list.whole, w->name);
         digest_of(buf_slice(&text), &digest);
         manifest_add(manifest, &digest, name);
     } else {
-        err_prefix(e, "the part of rank %d (do all ranks see the same folder?)", w->rank);
+        err_prefix(e, "the part of rank %d (all ranks must see the same folder)", w->rank);
     }
     chunks_free(&list);
     buf_free(&text);
@@ -225,7 +226,7 @@ void checkpoint_drop(const char *out, const struct checkpoint *c, struct err *e)
     checkpoint_folder(out, c, temp);
     /* It may hold the space that was missing. */
     if (dir_remove_tree(temp, NULL) != 0) {
-        err_prefix(e, "%s is left behind", temp);
+        err_prefix(e, "%s could not be removed after the write failed", temp);
     }
 }
 
@@ -238,12 +239,13 @@ static int replace(const char *temp, const char *final, const char *gone, bool *
 
     *aside = rc == 0 && rename(final, gone) == 0;
     if (rc == 0 && !*aside && errno != ENOENT) {
-        return err_sys(e, "rename %s", final);
+        return err_sys(e, "cannot rename %s", final);
     }
     if (rc == 0 && rename(temp, final) == -1) {
-        rc = err_sys(e, "rename %s", temp);
+        rc = err_sys(e, "cannot rename %s", temp);
         if (*aside && rename(gone, final) == -1) {
-            log_warn("checkpoint.replace", "%s stays at %s", final, gone);
+            log_warn("checkpoint.replace", "%s could not be put back and remains at %s", final,
+                     gone);
         }
     }
     return rc;
@@ -432,8 +434,8 @@ static int find_newest(const char *out, int64_t below, int (*check)(const char *
     }
     free(steps);
     return *step != -1  ? 0
-           : tried == 0 ? err_set(e, E_NOTFOUND, "%s: no checkpoint", out)
-                        : err_set(e, rc, "%s: no checkpoint is whole: %s", out, why.text);
+           : tried == 0 ? err_set(e, E_NOTFOUND, "%s: the folder has no checkpoint", out)
+                        : err_set(e, rc, "%s: every checkpoint is damaged: %s", out, why.text);
 }
 
 int checkpoint_newest(const char *out, char **dir, struct err *e)
@@ -457,7 +459,7 @@ static int remove_one(const char *out, int64_t step, struct err *e)
     path_of(name, out, step, "");
     path_of(gone, out, step, partial);
     if (rename(name, gone) == -1) {
-        return err_sys(e, "rename %s", name);
+        return err_sys(e, "cannot rename %s", name);
     }
     return dir_remove_tree(gone, e);
 }

@@ -95,13 +95,17 @@ static int look_at(const struct choice *c, int64_t n, struct choice *best, struc
     *best = c[0];
     for (int64_t i = 0; i < n; i++) {
         if (isnan(c[i].logit)) {
-            return err_set(e, E_CORRUPT, "the model's logits are no numbers: it is broken");
+            return err_set(
+                e, E_CORRUPT,
+                "the model's logits are NaN: its weights are damaged or training diverged");
         }
         *best = likeliest_first(&c[i], best) < 0 ? c[i] : *best;
     }
     return isfinite(best->logit)
                ? 0
-               : err_set(e, E_CORRUPT, "the model's logits are infinite: it is broken");
+               : err_set(e, E_CORRUPT,
+                         "the model's logits are infinite: its weights are damaged or training "
+                         "diverged");
 }
 
 int choice_draw(struct choice *c, int64_t n, const struct choosing *how, double u, int32_t *token,

@@ -55,7 +55,8 @@ int config_builtin(const char *name, struct model_config *out, struct err *e)
         }
     }
     if (rc != 0) {
-        rc = err_set(e, E_NOTFOUND, "%.60s: no such shape; built in are%s", name, buf_cstr(&names));
+        rc = err_set(e, E_NOTFOUND, "%.60s: there is no such shape; the built-in ones are%s", name,
+                     buf_cstr(&names));
     }
     buf_free(&names);
     return rc;
@@ -147,8 +148,8 @@ static void read_only(struct reader *r, const char *key, const char *one, const 
     const char *text = v == NULL ? one : json_string_value(v);
 
     if (r->rc == 0 && (text == NULL || (strcmp(text, one) != 0 && strcmp(text, two) != 0))) {
-        r->rc = err_set(r->e, E_UNSUPPORTED, "config.json: %s %.40s: only %s is supported", key,
-                        text != NULL ? text : "(no text)", one);
+        r->rc = err_set(r->e, E_UNSUPPORTED, "config.json: %s is %.40s, but only %s is supported",
+                        key, text != NULL ? text : "not a text", one);
     }
 }
 
@@ -202,7 +203,7 @@ static void read_gpt2(struct reader *r, struct model_config *c)
     read_never(r, "scale_attn_by_inverse_layer_idx", false);
     read_never(r, "add_cross_attention", false);
     if (r->rc == 0 && c->hidden % c->heads != 0) {
-        r->rc = err_set(r->e, E_CONFIG, "config.json: n_embd is not a multiple of n_head");
+        r->rc = err_set(r->e, E_CONFIG, "config.json: n_embd must be a multiple of n_head");
     }
 }
 
@@ -236,7 +237,7 @@ static void read_rope(struct reader *r, struct model_config *c)
         }
     } else if (type != NULL && strcmp(type, "default") != 0) {
         s.rc = err_set(r->e, E_UNSUPPORTED,
-                       "config.json: RoPE scaling %.40s: only llama3 is supported", type);
+                       "config.json: RoPE scaling is %.40s, but only llama3 is supported", type);
     }
     if (read_real(&s, "partial_rotary_factor", 1, 0, 2) != 1 && s.rc == 0) {
         s.rc = err_set(r->e, E_UNSUPPORTED, "config.json: partial_rotary_factor is not supported");
@@ -280,7 +281,7 @@ static void read_any(struct reader *r, struct model_config *c)
         read_llama(r, c);
     } else {
         r->rc = err_set(r->e, E_UNSUPPORTED,
-                        "config.json: model_type %.40s: gpt2 and llama are supported",
+                        "config.json: model_type is %.40s, but only gpt2 and llama are supported",
                         type != NULL ? type : "(none)");
         return;
     }
@@ -292,7 +293,8 @@ static void read_any(struct reader *r, struct model_config *c)
         r->rc = err_set(r->e, E_UNSUPPORTED, "config.json: quantized weights are not supported");
     }
     if (r->rc == 0 && (c->head_dim < 1 || c->head_dim > ATTENTION_MAX_HEAD_DIM)) {
-        r->rc = err_set(r->e, E_UNSUPPORTED, "heads of %lld dimensions; at most %d are supported",
+        r->rc = err_set(r->e, E_UNSUPPORTED,
+                        "attention heads have %lld dimensions, but at most %d are supported",
                         (long long)c->head_dim, ATTENTION_MAX_HEAD_DIM);
     }
 }

@@ -55,7 +55,8 @@ static int add_shard(struct data *d, const char *path, struct err *e)
     }
     d->shards++;
     if (!shard_alike(s, &d->shard[0])) {
-        return err_set(e, E_INVALID, "%s: made by another tokenizer than the shard before", path);
+        return err_set(e, E_INVALID, "%s: made with another tokenizer than the previous shard",
+                       path);
     }
     d->first[d->shards - 1] = d->windows;
     d->windows += s->tokens == 0 ? 0 : (s->tokens - 1) / (uint64_t)d->seq;
@@ -73,7 +74,7 @@ int data_open(const char *pattern, int64_t seq, uint64_t seed, struct data **out
     *out = NULL;
     *d = (struct data){.seq = seq, .seed = seed};
     if (glob(pattern, GLOB_BRACE | GLOB_TILDE, NULL, &files) != 0) {
-        rc = err_set(e, E_NOTFOUND, "%s: matches no file", pattern);
+        rc = err_set(e, E_NOTFOUND, "%s: no file matches", pattern);
         goto out;
     }
     /* A shard is an open file, and large corpora have more than the usual 1,024. */
@@ -84,8 +85,9 @@ int data_open(const char *pattern, int64_t seq, uint64_t seed, struct data **out
         rc = add_shard(d, files.gl_pathv[i], e);
     }
     if (rc == 0 && d->windows == 0) {
-        rc = err_set(e, E_INVALID, "%s: %llu tokens are too few for one window of --seq %lld + 1",
-                     pattern, (unsigned long long)d->tokens, (long long)seq);
+        rc =
+            err_set(e, E_INVALID, "%s: %llu tokens are not enough for one window of --seq %lld + 1",
+                    pattern, (unsigned long long)d->tokens, (long long)seq);
     }
     if (rc == 0) {
         *out = d;

@@ -25,8 +25,8 @@ static void print(const struct options *o, const struct measured *r)
         printf("\"tokens\":%llu,\"windows\":%llu}\n", (unsigned long long)r->tokens,
                (unsigned long long)r->windows);
     } else {
-        printf("loss %.4f nats a token, perplexity %.3f, over %llu tokens\n", r->loss, exp(r->loss),
-               (unsigned long long)r->tokens);
+        printf("loss %.4f nats per token, perplexity %.3f, over %llu tokens\n", r->loss,
+               exp(r->loss), (unsigned long long)r->tokens);
     }
 }
 

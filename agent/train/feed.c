@@ -88,7 +88,7 @@ static int add_pattern(struct feed *f, const char *pattern, const char *include,
     int rc = 0;
 
     if (glob(pattern, GLOB_NOCHECK, NULL, &found) != 0) {
-        rc = err_set(e, E_NOTFOUND, "%s: matches no file", pattern);
+        rc = err_set(e, E_NOTFOUND, "%s: no file matches", pattern);
     }
     for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++) {
         char *path = found.gl_pathv[i];

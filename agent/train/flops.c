@@ -75,9 +75,9 @@ static int measure(const struct kops *k, struct kstream *ks, enum dtype dt, doub
         rc = multiply(k, ks, dt, n, &took_ns);
     }
     *per_s = 2 * (double)n * (double)n * (double)n / ((double)took_ns / 1e9);
-    return rc != 0
-               ? err_set(e, rc, "%s: cannot multiply: %s %s", k->device, err_plain(rc), k->fault())
-               : 0;
+    return rc != 0 ? err_set(e, rc, "%s: a matrix product failed: %s %s", k->device, err_plain(rc),
+                             k->fault())
+                   : 0;
 }
 
 int flops_peak(const struct kops *k, struct kstream *ks, enum dtype dt, struct flops_peak *out,

@@ -189,7 +189,7 @@ static void print_tensors(const struct about *a)
             printf(", %zu %s", v->count[i], inventory_verdict_name((enum inventory_verdict)i));
         }
     }
-    printf("%s\n", wrong == 0 ? ", as the configuration has them" : ":");
+    printf("%s\n", wrong == 0 ? ", all as in the configuration" : ":");
     for (size_t i = 0; i < v->rows; i++) {
         if (a->o->tensors || v->row[i].verdict != INVENTORY_FITS) {
             print_tensor(&v->row[i]);
@@ -218,10 +218,10 @@ static void print_sent(const struct about *a)
     size_format((uint64_t)a->sent_plain, plain);
     size_format((uint64_t)a->sent_compressed, compressed);
     if (a->sent_plain > a->sent_compressed) {
-        printf("each rank sends %s of gradients in a step, %s once --compress has begun\n", plain,
+        printf("each rank sends %s of gradients per step, %s once --compress has started\n", plain,
                compressed);
     } else if (a->sent_plain > 0) {
-        printf("each rank sends %s of gradients in a step\n", plain);
+        printf("each rank sends %s of gradients per step\n", plain);
     }
 }
 
@@ -250,18 +250,18 @@ static void print_plan(const struct about *a)
     printf("memory%s at %lld x %lld tokens in %s on %s:\n", ranks, (long long)a->o->batch,
            (long long)a->seq, a->o->dtype, a->k->device);
     if (zero_stage(a) != a->o->zero) {
-        printf("--zero %lld changes nothing %s\n", (long long)a->o->zero,
-               a->o->ranks <= 1 ? "on one rank: give --ranks"
-                                : "in groups of one rank: give more --ranks, or no --shard-group");
+        printf("--zero %lld has no effect %s\n", (long long)a->o->zero,
+               a->o->ranks <= 1
+                   ? "with one rank; give --ranks"
+                   : "in groups of one rank; give more --ranks or leave out --shard-group");
     }
     print_memory("train", &a->train);
     print_memory("eval", &a->run);
     print_sent(a);
     size_format(a->host_bytes, host);
-    printf("  host   %10s: a rank's share of a checkpoint, which is copied before it is written\n",
-           host);
+    printf("  host   %10s: a rank's share of a checkpoint, copied before it is written\n", host);
     size_format(a->room, room);
-    printf("largest batch in the %s that are free there: train %lld, eval %lld\n", room,
+    printf("largest batch in %s of free memory: train %lld, eval %lld\n", room,
            (long long)a->most_train, (long long)a->most_run);
 }
 
@@ -278,7 +278,7 @@ static void print_text(const struct about *a)
     printf(", width %lld, vocabulary %lld, context %lld\n", (long long)c->hidden,
            (long long)c->vocab, (long long)c->context);
     if (a->ours) {
-        printf("after step %lld, %llu tokens; all files are as the manifest says\n",
+        printf("after step %lld, %llu tokens; all files match the manifest\n",
                (long long)a->state.step, (unsigned long long)a->state.tokens);
     }
     if (a->tensors != NULL) {
@@ -362,10 +362,12 @@ static int find_room(struct about *a, struct err *e)
     if (a->o->memory == NULL) {
         rc = setup_device(a->o, 0, &a->k, e);
         if (rc == 0 && a->k->mem_room(&a->room) != 0) {
-            rc = err_set(e, E_CUDA, "%s: cannot say how much memory is free", a->k->device);
+            rc =
+                err_set(e, E_CUDA, "%s: the amount of free memory could not be read", a->k->device);
         }
     } else if (!size_parse(slice_str(a->o->memory), &size) || size == 0 || size > SIZE_MAX / 2) {
-        rc = err_set(e, E_USAGE, "--memory %.40s: a size such as 79g", a->o->memory);
+        rc = err_set(e, E_USAGE, "--memory %.40s is not a size; write one such as 79g",
+                     a->o->memory);
     } else {
         a->gpu = *kops_cpu();
         a->gpu.attention_prepare = prepare_gpu_attention;
@@ -391,10 +393,11 @@ static int find_groups(struct about *a, struct err *e)
 
     a->groups = 1;
     if (o->shard_group > 0 && o->zero == 0) {
-        return err_set(e, E_USAGE, "--shard-group is for --zero 1, 2 or 3");
+        return err_set(e, E_USAGE, "--shard-group needs --zero 1, 2 or 3");
     }
     if (o->shard_group > 1 && dp % o->shard_group != 0) {
-        return err_set(e, E_USAGE, "--shard-group %lld: %lld ranks%s are not a multiple of that",
+        return err_set(e, E_USAGE,
+                       "--shard-group %lld: the number of ranks (%lld%s) must be a multiple of it",
                        (long long)o->shard_group, (long long)dp,
                        o->tp > 1 ? " with the same part of a model" : "");
     }
@@ -413,11 +416,12 @@ static int tell(struct about *a, struct err *e)
     rc = rc != 0 ? rc : setup_at_least("seq", a->o->seq, 0, e);
     rc = rc != 0 ? rc : setup_at_least("ranks", a->o->ranks, 1, e);
     if (rc == 0 && a->o->ranks > RANKS_MAX) {
-        rc = err_set(e, E_USAGE, "--ranks %lld: at most %d", (long long)a->o->ranks, RANKS_MAX);
+        rc = err_set(e, E_USAGE, "--ranks %lld is too large; at most %d are supported",
+                     (long long)a->o->ranks, RANKS_MAX);
     }
     rc = rc != 0 ? rc : layout_can_cut(&a->config, a->o->tp, e);
     if (rc == 0 && a->o->ranks % a->o->tp != 0) {
-        rc = err_set(e, E_USAGE, "--tp %lld: --ranks %lld is not a multiple of that",
+        rc = err_set(e, E_USAGE, "--tp %lld: --ranks %lld must be a multiple of it",
                      (long long)a->o->tp, (long long)a->o->ranks);
     }
     rc = rc != 0 ? rc : setup_at_least("shard-group", a->o->shard_group, 0, e);
@@ -446,9 +450,11 @@ static int judge(const struct inventory *v, const char *dir, struct err *e)
 {
     size_t bad = v->count[INVENTORY_MISSING] + v->count[INVENTORY_SHAPE] + v->count[INVENTORY_TYPE];
 
-    return bad == 0 ? 0
-                    : err_set(e, E_CORRUPT, "%s: %zu of the model's tensors are missing or wrong",
-                              dir, bad);
+    return bad == 0
+               ? 0
+               : err_set(e, E_CORRUPT,
+                         "%s: %zu of the model's tensors are missing or do not match config.json",
+                         dir, bad);
 }
 
 static int info_config(struct about *a, struct err *e)
@@ -524,7 +530,7 @@ static void json_shard(struct buf *out, const struct shard *s)
 
 static const char *word_of(const struct shard *s)
 {
-    return digest_is_zero(&s->digest) ? "no SHA-256 to check" : "the SHA-256 holds";
+    return digest_is_zero(&s->digest) ? "no SHA-256 in the header" : "the SHA-256 is correct";
 }
 
 static void print_buf(struct buf *out)

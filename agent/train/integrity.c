@@ -69,12 +69,15 @@ static int read_list(const struct integrity *i, const char *name, const struct d
     if (rc == 0) {
         digest_of(buf_slice(&text), &got);
         if (!digest_eq(&got, want)) {
-            rc = err_set(e, E_CORRUPT, "%s: differs from the manifest", path);
+            rc = err_set(e, E_CORRUPT,
+                         "%s: the file differs from the manifest; it is damaged or was changed",
+                         path);
         } else if (chunks_decode(buf_slice(&text), &of->chunks, e) != 0 ||
                    of->chunks.chunk_bytes != CHUNK_BYTES) {
             rc = err_set(e, E_CORRUPT, "%s: not a chunk list", path);
         } else if (!digest_eq(&of->chunks.whole, &of->want)) {
-            rc = err_set(e, E_CORRUPT, "%s: of another file than the manifest's", path);
+            rc = err_set(e, E_CORRUPT,
+                         "%s: the chunk list belongs to another file than the manifest's", path);
         }
     }
     if (rc == 0) {
@@ -97,7 +100,9 @@ static int check_size(const struct integrity *i, const struct checked *c, struct
     }
     return S_ISREG(st.st_mode) && (uint64_t)st.st_size == c->chunks.size_bytes
                ? 0
-               : err_set(e, E_CORRUPT, "%s: differs from the manifest", path);
+               : err_set(e, E_CORRUPT,
+                         "%s: the file differs from the manifest; it is damaged or was changed",
+                         path);
 }
 
 int integrity_open(const char *dir, struct integrity **out, struct err *e)
@@ -118,9 +123,11 @@ int integrity_open(const char *dir, struct integrity **out, struct err *e)
         }
         snprintf(of, sizeof of, SLICE_FMT, SLICE_ARG(slice_first(name, name.n - suffix.n)));
         c = find(i, of);
-        rc = c == NULL || c->listed
-                 ? err_set(e, E_CORRUPT, "%s/%s: the list of no file", dir, i->file[f].name)
-                 : read_list(i, i->file[f].name, &i->file[f].want, c, e);
+        rc =
+            c == NULL || c->listed
+                ? err_set(e, E_CORRUPT, "%s/%s: the file of this chunk list is not in the manifest",
+                          dir, i->file[f].name)
+                : read_list(i, i->file[f].name, &i->file[f].want, c, e);
         rc = rc != 0 ? rc : check_size(i, c, e);
     }
     if (rc != 0) {
@@ -190,7 +197,8 @@ static int verify_chunk(struct integrity *i, struct checked *c, uint64_t at, str
     i->read_bytes += n;
     digest_of(slice_of(i->chunk, n), &got);
     if (!digest_eq(&got, &c->chunks.chunk[at])) {
-        return err_set(e, E_CORRUPT, "%s/%s: differs from the manifest, within %zu bytes from %llu",
+        return err_set(e, E_CORRUPT,
+                       "%s/%s: the file differs from the manifest, within %zu bytes from %llu",
                        i->dir, c->name, n, (unsigned long long)from);
     }
     c->good[at] = true;
@@ -203,13 +211,14 @@ int integrity_range(struct integrity *i, const char *name, uint64_t from, uint64
     int rc = 0;
 
     if (c == NULL) {
-        return err_set(e, E_CORRUPT, "%s/%s: not in the manifest", i->dir, name);
+        return err_set(e, E_CORRUPT, "%s/%s: the file is not in the manifest", i->dir, name);
     }
     if (!c->listed || n == 0) {
         return 0;
     }
     if (from > c->chunks.size_bytes || n > c->chunks.size_bytes - from) {
-        return err_set(e, E_CORRUPT, "%s/%s: shorter than its header says", i->dir, name);
+        return err_set(e, E_CORRUPT, "%s/%s: the file is shorter than its header says", i->dir,
+                       name);
     }
     for (uint64_t at = from / CHUNK_BYTES; rc == 0 && at <= (from + n - 1) / CHUNK_BYTES; at++) {
         rc = c->good[at] ? 0 : verify_chunk(i, c, at, e);

@@ -105,13 +105,13 @@ int jsonline_text(struct slice line, struct slice field, struct buf *out, struct
     yajl_config(h, yajl_dont_validate_strings, 1);
     if (yajl_parse(h, (const unsigned char *)line.p, line.n) != yajl_status_ok ||
         yajl_complete_parse(h) != yajl_status_ok) {
-        rc = err_set(e, E_CORRUPT, "not JSON");
+        rc = err_set(e, E_CORRUPT, "the line is not valid JSON");
     } else if (!w.object) {
-        rc = err_set(e, E_CORRUPT, "not an object");
+        rc = err_set(e, E_CORRUPT, "the line is not a JSON object");
     } else if (!w.found) {
-        rc = err_set(e, E_CORRUPT, "no string \"" SLICE_FMT "\"", SLICE_ARG(field));
+        rc = err_set(e, E_CORRUPT, "the object has no string \"" SLICE_FMT "\"", SLICE_ARG(field));
     } else if (out->rc != 0) {
-        rc = err_set(e, out->rc, "too long");
+        rc = err_set(e, out->rc, "the text is too long");
     }
     yajl_free(h);
     return rc;

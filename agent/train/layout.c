@@ -333,10 +333,10 @@ int layout_can_cut(const struct model_config *c, int64_t ranks, struct err *e)
 
     for (size_t i = 0; i < ARRAY_LEN(cut); i++) {
         if (ranks < 1 || cut[i].n % ranks != 0) {
-            return err_set(e, E_USAGE,
-                           "--tp %lld: the model's %lld %s cannot be shared out evenly by so many "
-                           "ranks",
-                           (long long)ranks, (long long)cut[i].n, cut[i].what);
+            return err_set(
+                e, E_USAGE,
+                "--tp %lld: the model's %lld %s cannot be divided evenly by this number of ranks",
+                (long long)ranks, (long long)cut[i].n, cut[i].what);
         }
     }
     return 0;

@@ -106,7 +106,7 @@ int loader_open(const struct data *d, const struct kops *k, const struct loader_
         rc = rc != 0 ? rc : k->host_alloc((void **)&l->step[i].target, bytes);
     }
     if (rc != 0) {
-        rc = err_set(e, rc, "no host memory for the tokens of %d steps", AHEAD);
+        rc = err_set(e, rc, "not enough host memory for the tokens of %d steps", AHEAD);
         goto out;
     }
     l->reader = thread_start("loader", run_reader, l);

@@ -21,19 +21,19 @@ static const struct verb_row {
     const char *summary;
 } verbs[] = {
     {"train", TRAIN, verb_train, "",
-     "learn from token shards; write checkpoints, metrics.jsonl, TensorBoard events"},
-    {"eval", EVAL, verb_eval, "", "mean loss over consecutive windows of --seq tokens"},
-    {"sample", SAMPLE, verb_sample, "", "continue a text"},
+     "train on token shards; write checkpoints, metrics.jsonl and TensorBoard events"},
+    {"eval", EVAL, verb_eval, "", "print the mean loss over consecutive windows of --seq tokens"},
+    {"sample", SAMPLE, verb_sample, "", "generate a continuation of a text"},
     {"tokenize", TOKENIZE, verb_tokenize, " FILE|FOLDER...",
-     "text files (.txt, .jsonl, packed as .gz or .zst) into token shards"},
-    {"bench", BENCH, verb_bench, "", "time a model's operations and whole training steps"},
+     "turn text files (.txt, .jsonl, also as .gz or .zst) into token shards"},
+    {"bench", BENCH, verb_bench, "", "time the operations of a model and whole training steps"},
     {"info", INFO, verb_info, " [CHECKPOINT|FOLDER|config.json|SHARD]",
      "describe a model (size, tensors, memory), verify a checkpoint or a shard"},
 };
 
 static int usage(FILE *to)
 {
-    fputs("usage: trainer VERB [OPTION...]; trainer VERB --help tells more\n\n", to);
+    fputs("usage: trainer VERB [OPTION...]; trainer VERB --help lists the options\n\n", to);
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         fprintf(to, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
     }
@@ -106,7 +106,7 @@ static int no_verb(const char *said)
         name[i] = verbs[i].name;
     }
     near = nearest_word(name, ARRAY_LEN(verbs), slice_str(said));
-    fprintf(stderr, "trainer: %.60s: no such verb; %s%s%s\n", said,
+    fprintf(stderr, "trainer: %.60s is not a verb; %s%s%s\n", said,
             near != NULL ? "did you mean " : "trainer --help lists them", near != NULL ? near : "",
             near != NULL ? "?" : "");
     return EX_USAGE;

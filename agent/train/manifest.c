@@ -27,11 +27,13 @@ int manifest_verify_file(const char *dir, const char *name, const struct digest 
     if (fd == -1 || fstat(fd, &st) == -1) {
         rc = err_sys(e, "%s", path);
     } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, E_CORRUPT, "%s: not a file", path);
+        rc = err_set(e, E_CORRUPT, "%s: not a regular file", path);
     } else {
         rc = digest_of_fd(fd, (uint64_t)st.st_size, &got, e);
         if (rc == 0 && !digest_eq(&got, want)) {
-            rc = err_set(e, E_CORRUPT, "%s: differs from the manifest", path);
+            rc = err_set(e, E_CORRUPT,
+                         "%s: the file differs from the manifest; it is damaged or was changed",
+                         path);
         }
     }
     if (fd != -1) {
@@ -74,7 +76,7 @@ int manifest_each(const char *dir, int least,
                  : err_set(e, E_CORRUPT, "%s: not a manifest", path);
     }
     if (rc == 0 && lines < least) {
-        rc = err_set(e, E_CORRUPT, "%s: the manifest is cut short", path);
+        rc = err_set(e, E_CORRUPT, "%s: the manifest is truncated", path);
     }
     buf_free(&text);
     return rc;

@@ -50,7 +50,7 @@ static int exchange(struct measuring *x, size_t n, struct err *e)
     if (rc == 0) {
         rc = zero_allreduce(m, x->comm, DT_F64, x->shared, (int64_t)n);
         if (rc != 0) {
-            err_set(e, rc, "%s: the ranks lost each other", x->comm->name);
+            err_set(e, rc, "%s: the connection between the ranks broke", x->comm->name);
         }
     }
     return rc != 0 ? rc : model_get(m, x->sum, x->shared, n * sizeof *x->sum, e);
@@ -114,7 +114,8 @@ int measure(struct model *m, const struct data *d, int64_t batch, int64_t batche
 
     CHECK(batch <= m->batch);
     if (data_vocab(d) > (uint64_t)m->config.vocab) {
-        return err_set(e, E_INVALID, "the data have a vocabulary of %u, the model only %lld",
+        return err_set(e, E_INVALID,
+                       "the data has a vocabulary of %u tokens, but the model's has only %lld",
                        data_vocab(d), (long long)m->config.vocab);
     }
     if (batches > 0 && mul_u64((uint64_t)batches, (uint64_t)batch, &limit)) {
@@ -124,7 +125,8 @@ int measure(struct model *m, const struct data *d, int64_t batch, int64_t batche
     x.target = mem_array(room, sizeof *x.target);
     if (comm != NULL && comm->size > 1) {
         rc = m->k->mem_alloc(&x.shared, sizeof x.sum);
-        rc = rc != 0 ? err_set(e, rc, "%s: no room for the losses of %d batches", m->k->name, ROUND)
+        rc = rc != 0 ? err_set(e, rc, "%s: not enough memory for the losses of %d batches",
+                               m->k->name, ROUND)
                      : 0;
     }
     rc = rc != 0 ? rc : measure_all(&x, &total, e);

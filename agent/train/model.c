@@ -42,7 +42,8 @@ static int device_error(const struct model *m, struct err *e)
     const char *said = m->k->fault();
 
     if (m->rc == E_NETWORK) {
-        return err_set(e, m->rc, "%s: the ranks lost each other: %s", c->name, comm_fault(c));
+        return err_set(e, m->rc, "%s: the connection between the ranks broke: %s", c->name,
+                       comm_fault(c));
     }
     if (said[0] == '\0' && c != NULL) {
         said = comm_fault(c); /* it may have seen the fault first */
@@ -200,21 +201,22 @@ int model_plan(struct model *m, int64_t batch, int64_t seq, struct model_memory 
     int rc;
 
     if (batch > MAX_ROWS / seq) {
-        return err_set(e, E_USAGE, "%lld x %lld tokens at a time: at most %lld", (long long)batch,
-                       (long long)seq, (long long)MAX_ROWS);
+        return err_set(e, E_USAGE,
+                       "%lld x %lld tokens at a time are too many; at most %lld are supported",
+                       (long long)batch, (long long)seq, (long long)MAX_ROWS);
     }
     if (seq > k->context) {
-        return err_set(e, E_USAGE, "--seq %lld is longer than the model's context of %lld",
+        return err_set(e, E_USAGE, "--seq %lld exceeds the model's context of %lld tokens",
                        (long long)seq, (long long)k->context);
     }
     if (seq % m->o.tp != 0) {
-        return err_set(e, E_USAGE, "--seq %lld is not a multiple of --tp %d", (long long)seq,
+        return err_set(e, E_USAGE, "--seq %lld must be a multiple of --tp %d", (long long)seq,
                        m->o.tp);
     }
     rc = m->k->attention_prepare(m->ks, m->dt, &heads, m->o.training, &m->attention);
     if (rc != 0) {
-        return err_set(e, rc, "%s: no attention for heads of %lld", m->k->name,
-                       (long long)heads.head_dim);
+        return err_set(e, rc, "%s: attention heads of %lld dimensions are not supported",
+                       m->k->name, (long long)heads.head_dim);
     }
     zero_plan(m, out);
     out->activations_bytes = model_activations_bytes(m, batch, seq);
@@ -234,7 +236,7 @@ int model_take(struct model *m, char **out, size_t size_bytes, struct err *e)
     int rc = m->k->mem_alloc(&p, size_bytes);
 
     if (rc == E_NOSPACE) {
-        return err_set(e, rc, "%s: no room for %.1f MiB: a smaller --batch or --seq helps",
+        return err_set(e, rc, "%s: not enough memory for %.1f MiB; use a smaller --batch or --seq",
                        m->k->name, (double)size_bytes / 1048576.0);
     }
     if (rc != 0) {
@@ -300,7 +302,7 @@ int model_open(const struct model_config *c, const struct kops *k, const struct 
     rc = k->stream_open(&m->ks);
     if (rc != 0) {
         model_close(&m);
-        return err_set(e, rc, "%s: no stream: %s", k->name, k->fault());
+        return err_set(e, rc, "%s: cannot open a stream: %s", k->name, k->fault());
     }
     *out = m;
     return 0;

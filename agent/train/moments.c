@@ -192,8 +192,8 @@ static int load_slice(const struct parts *p, struct model *m, const struct set *
     for (int64_t at = 0; rc == 0 && at < want.n; at += n) {
         n = find_run(slice, slices, &want, at, &in, &from);
         if (n == 0) {
-            return err_set(e, E_CORRUPT, "%s: elements of %s are in none of the %d parts", p->dir,
-                           name, p->count);
+            return err_set(e, E_CORRUPT, "%s: some elements of %s are in none of the %d parts",
+                           p->dir, name, p->count);
         }
         rc = read_run(p, in, from, n, raw, e);
         if (rc == 0) {

@@ -47,7 +47,7 @@ static int unknown(enum verb verb, struct slice name, struct err *e)
         }
     }
     near = nearest_word(words, n, name);
-    return err_set(e, E_USAGE, "--" SLICE_FMT ": no such option here; %s--%s%s",
+    return err_set(e, E_USAGE, "--" SLICE_FMT " is not an option of this verb; %s--%s%s",
                    (int)(name.n > 40 ? 40 : name.n), name.p,
                    near != NULL ? "did you mean " : "see ", near != NULL ? near : "help",
                    near != NULL ? "?" : "");
@@ -105,9 +105,10 @@ int options_parse(enum verb verb, int argc, char **argv, struct options *out, st
             continue;
         }
         if (name.n < 3 || name.p[1] != '-') {
-            return err_set(e, E_USAGE,
-                           "%.40s: options have two dashes, see --help; a file is ./%.40s", argv[i],
-                           argv[i]);
+            return err_set(
+                e, E_USAGE,
+                "%.40s: options begin with two dashes (see --help); write a file as ./%.40s",
+                argv[i], argv[i]);
         }
         name = slice_from(name, 2);
         equals = memchr(name.p, '=', name.n);

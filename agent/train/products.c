@@ -78,7 +78,7 @@ static int exchange(struct model *m, struct comm *comm, void *device, char *text
     if (rc == 0) {
         rc = zero_allreduce(m, comm, DT_F32, device, TEXT_BYTES);
         if (rc != 0) {
-            err_set(e, rc, "%s: the ranks lost each other", comm->name);
+            err_set(e, rc, "%s: the connection between the ranks broke", comm->name);
         }
     }
     rc = rc != 0 ? rc : model_get(m, x, device, bytes, e);
@@ -122,7 +122,8 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
     if (rc == 0 && text.n > 0) { /* on CPUs no rank has any */
         memcpy(first, text.p, text.n);
         rc = m->k->mem_alloc(&device, TEXT_BYTES * sizeof(float));
-        rc = rc != 0 ? err_set(e, rc, "%s: no room for what the ranks exchange", m->k->device)
+        rc = rc != 0 ? err_set(e, rc, "%s: not enough memory for the exchange between the ranks",
+                               m->k->device)
                      : exchange(m, comm, device, first, e);
         if (rc == 0) { /* else a kernel may hang, and freeing waits for it */
             m->k->mem_free(device);
@@ -130,8 +131,7 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
     }
     buf_str(&theirs, first);
     if (rc == 0 && !all_are_in(&text, &theirs)) {
-        log_info("deterministic.products", "rank=%d takes the algorithms of the first rank",
-                 comm->rank);
+        log_info("deterministic.products", "rank=%d uses the algorithms of rank 0", comm->rank);
         rc = choose(m, &theirs, e);
     }
     buf_free(&theirs);

@@ -36,7 +36,7 @@ static int read_count(const char *(*env)(const char *), const char *name, int ot
         return 0;
     }
     if (!slice_u64(slice_str(text), &v) || v > RANKS_MAX) {
-        return err_set(e, E_CONFIG, "%s=%.40s: not a count", name, text);
+        return err_set(e, E_CONFIG, "%s=%.40s is not a number", name, text);
     }
     *out = (int)v;
     return 0;
@@ -77,7 +77,7 @@ static int read_slurm_place(const char *(*env)(const char *), struct ranks *out,
     }
     if (!hostlist_first(slice_str(list), out->first_host)) {
         return err_set(e, E_CONFIG,
-                       "Slurm's node list \"%.80s\" has no first host: set MASTER_ADDR", list);
+                       "Slurm's node list \"%.80s\" has no first host; set MASTER_ADDR", list);
     }
     out->master_addr = out->first_host;
     if (env("MASTER_PORT") == NULL) {
@@ -104,7 +104,7 @@ int ranks_read(const char *(*env)(const char *), struct ranks *out, struct err *
         rc = rc != 0 ? rc : read_count(env, n->local, 0, &out->local_rank, e);
         rc = rc != 0 ? rc : read_count(env, n->local_world, 0, &out->local_world, e);
         if (rc == 0 && out->rank >= out->world) {
-            rc = err_set(e, E_CONFIG, "%s=%d is not below %s=%d", n->rank, out->rank, n->world,
+            rc = err_set(e, E_CONFIG, "%s=%d is not less than %s=%d", n->rank, out->rank, n->world,
                          out->world);
         }
         if (rc != 0) {
@@ -128,7 +128,8 @@ static int join_nccl(const struct ranks *r, struct comm **out, struct err *e)
     int rc = 0;
 
     if (r->master_addr == NULL) {
-        return err_set(e, E_CONFIG, "%d ranks on GPUs need MASTER_ADDR", r->world);
+        return err_set(e, E_CONFIG,
+                       "%d ranks on GPUs need MASTER_ADDR; set it to the host of rank 0", r->world);
     }
     if (r->rank == 0) {
         rc = comm_make_nccl_id(id, e);
@@ -157,18 +158,19 @@ int ranks_join(const struct ranks *r, const struct kops *k, struct comm **out, s
         return comm_open_self(out);
     }
     if (!gpus && r->over == OVER_NCCL) {
-        return err_set(e, E_USAGE, "--comm nccl is for GPUs, the ranks run on CPUs");
+        return err_set(e, E_USAGE,
+                       "--comm nccl is for GPUs, but the ranks run on CPUs; use --comm mpi");
     }
     if (gpus && r->over != OVER_MPI) {
         return join_nccl(r, out, e);
     }
     if (r->launcher != LAUNCHER_OPENMPI) {
-        return err_set(e, E_UNSUPPORTED, "%d ranks%s speak MPI: start them with mpirun", r->world,
-                       gpus ? "" : " on CPUs");
+        return err_set(e, E_UNSUPPORTED, "%d ranks%s communicate over MPI; start them with mpirun",
+                       r->world, gpus ? "" : " on CPUs");
     }
     rc = comm_open_mpi(k, r->ordered, out, e);
     if (rc == 0 && (*out)->size != r->world) {
-        rc = err_set(e, E_CONFIG, "MPI has %d ranks, the environment says %d", (*out)->size,
+        rc = err_set(e, E_CONFIG, "MPI has %d ranks, but the environment says %d", (*out)->size,
                      r->world);
         comm_close(out);
     }

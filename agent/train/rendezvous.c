@@ -171,9 +171,10 @@ static int gather(const struct rendezvous *r, int listener, int *peer, uint64_t 
     for (int i = 0; i < STRANGERS; i++) {
         drop(&strangers[i]);
     }
-    return missing == 0 ? 0
-                        : err_set(e, E_TIMEOUT, "rendezvous: %d of %d ranks did not come", missing,
-                                  r->world);
+    return missing == 0
+               ? 0
+               : err_set(e, E_TIMEOUT, "rendezvous: %d of %d ranks did not connect in time",
+                         missing, r->world);
 }
 
 static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64_t deadline_ms,
@@ -191,7 +192,7 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
     rc = rc != 0 ? rc : gather(r, listener, peer, deadline_ms, e);
     for (int i = 1; i < r->world; i++) {
         if (rc == 0 && (!transmit(peer[i], reply, sizeof reply) || !transmit(peer[i], bytes, n))) {
-            rc = err_set(e, E_AGAIN, "rendezvous: rank %d went away", i);
+            rc = err_set(e, E_AGAIN, "rendezvous: rank %d disconnected", i);
         }
         if (peer[i] != -1) {
             close(peer[i]);
@@ -230,7 +231,7 @@ static int ask(const struct rendezvous *r, void *bytes, size_t n, uint64_t deadl
         }
         poll(NULL, 0, PAUSE_MS);
     }
-    return err_set(e, E_TIMEOUT, "rendezvous: no answer from rank 0 at %s:%d", r->host, r->port);
+    return err_set(e, E_TIMEOUT, "rendezvous: no response from rank 0 at %s:%d", r->host, r->port);
 }
 
 int rendezvous_share(const struct rendezvous *r, void *bytes, size_t n, struct err *e)

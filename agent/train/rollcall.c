@@ -192,7 +192,7 @@ static void prepare(struct rollcall *x, const char *host, uint8_t address[ADDRES
     fd = listen_anywhere(AF_INET6, &port);
     fd = fd != -1 ? fd : listen_anywhere(AF_INET, &port);
     if (fd == -1 || getrandom(x->token, TOKEN_BYTES, 0) != TOKEN_BYTES) {
-        log_warn("rollcall.none", "cannot listen: of a rank that hangs the name will not be known");
+        log_warn("rollcall.none", "cannot listen: if a rank hangs, its number will not be known");
         return;
     }
     atomic_store(&x->listener, fd);
@@ -261,10 +261,10 @@ static void join(struct rollcall *x, struct comm *c, const uint8_t address[ADDRE
         fd = clock_now_ms() < until_ms ? connect_to(host, port) : -1;
     }
     if (fd == -1) {
-        log_warn("rollcall.none",
-                 "no connection to rank 0 at %s port %d: of a rank that hangs the name will not be "
-                 "known",
-                 host, port);
+        log_warn(
+            "rollcall.none",
+            "no connection to rank 0 at %s port %d: if a rank hangs, its number will not be known",
+            host, port);
         return;
     }
     x->peer[0].rank = 0;

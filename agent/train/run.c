@@ -31,11 +31,11 @@ static int check_resume(const char *out, const char *dir, struct err *e)
 
     rc = rc != 0 ? rc : checkpoint_state(dir, &s, e);
     if (rc == 0 && last > s.step) {
-        rc =
-            err_set(e, E_EXISTS,
-                    "%s is of step %lld, and %s holds checkpoint-%lld: take another --out, or move "
-                    "the newer ones away",
-                    dir, (long long)s.step, out, (long long)last);
+        rc = err_set(
+            e, E_EXISTS,
+            "%s is of step %lld, but %s already has checkpoint-%lld; use another --out or move "
+            "the newer checkpoints away",
+            dir, (long long)s.step, out, (long long)last);
     }
     return rc;
 }
@@ -47,8 +47,8 @@ static int sum_of_ranks(struct run *r, struct kstream *ks, double *x, struct err
 
     rc = rc != 0 ? rc : comm_allreduce(r->comm, ks, DT_F64, r->shared, 1);
     rc = rc != 0 ? rc : r->k->mem_get(ks, x, r->shared, sizeof *x);
-    return rc != 0 ? err_set(e, rc, "%s: the ranks lost each other: %s%s", r->comm->name,
-                             comm_fault(r->comm), r->k->fault())
+    return rc != 0 ? err_set(e, rc, "%s: the connection between the ranks broke: %s%s",
+                             r->comm->name, comm_fault(r->comm), r->k->fault())
                    : 0;
 }
 
@@ -78,10 +78,11 @@ static int find_resume(struct run *r, struct kstream *ks, struct err *e)
 
     if (strcmp(o->resume, "none") == 0) {
         return checkpoint_count(o->out) > 0
-                   ? err_set(e, E_EXISTS,
-                             "%s holds checkpoints: --resume auto goes on from them, another "
-                             "--out begins anew",
-                             o->out)
+                   ? err_set(
+                         e, E_EXISTS,
+                         "%s already has checkpoints; resume with --resume auto, or start a new "
+                         "run with another --out",
+                         o->out)
                    : 0;
     }
     if (strcmp(o->resume, "auto") == 0) {
@@ -109,7 +110,9 @@ static int hold_out(struct run *r, struct err *e)
         return errno == ENOENT ? 0 : err_sys(e, "%s", r->o->out);
     }
     return flock(r->out_fd, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK
-               ? err_set(e, E_BUSY, "another trainer writes to %s", r->o->out)
+               ? err_set(e, E_BUSY,
+                         "another trainer is writing to %s; wait for it or use another --out",
+                         r->o->out)
                : 0;
 }
 
@@ -121,7 +124,9 @@ static int make_out(struct run *r, struct err *e)
 
     rc = rc != 0 ? rc : hold_out(r, e);
     return rc == 0 && anew && checkpoint_count(r->o->out) > 0
-               ? err_set(e, E_BUSY, "another trainer has written to %s meanwhile", r->o->out)
+               ? err_set(e, E_BUSY,
+                         "another trainer wrote to %s in the meantime; use another --out",
+                         r->o->out)
                : rc;
 }
 
@@ -134,7 +139,7 @@ static int same_shape(const struct model_config *a, const struct model_config *b
     config_format(a, &here);
     config_format(b, &there);
     if (!slice_eq(buf_slice(&here), buf_slice(&there))) {
-        rc = err_set(e, E_INVALID, "%s holds a model of another shape", dir);
+        rc = err_set(e, E_INVALID, "%s has a model of another shape", dir);
     }
     buf_free(&here);
     buf_free(&there);
@@ -190,7 +195,8 @@ static int open_data(struct run *r, struct err *e)
         rc = data_open(r->o->val, r->seq, 0, &r->val, e);
     }
     if (rc == 0 && data_vocab(r->data) > (uint64_t)r->config.vocab) {
-        rc = err_set(e, E_INVALID, "the data have a vocabulary of %u, the model only %lld",
+        rc = err_set(e, E_INVALID,
+                     "the data has a vocabulary of %u tokens, but the model's has only %lld",
                      data_vocab(r->data), (long long)r->config.vocab);
     }
     return rc;
@@ -236,8 +242,8 @@ static int open_groups(struct run *r, struct comm *of, int size, struct comm **n
     rc = rc != 0 ? rc : comm_split(of, of->rank % size, far);
     rc = rc != 0 ? rc : warm_up(r, *near);
     rc = rc != 0 ? rc : warm_up(r, *far);
-    return rc != 0 ? err_set(e, rc, "%s: no groups of %d ranks: %s%s", r->comm->name, size,
-                             comm_fault(r->comm), r->k->fault())
+    return rc != 0 ? err_set(e, rc, "%s: groups of %d ranks could not be created: %s%s",
+                             r->comm->name, size, comm_fault(r->comm), r->k->fault())
                    : 0;
 }
 
@@ -252,15 +258,15 @@ static int open_tp(struct run *r, struct err *e)
         return rc;
     }
     if (r->comm->size % size != 0) {
-        return err_set(e, E_USAGE, "--tp %d: %d ranks are not a multiple of that", size,
-                       r->comm->size);
+        return err_set(e, E_USAGE, "--tp %d: the number of ranks (%d) must be a multiple of it",
+                       size, r->comm->size);
     }
     /* Ranks that all cut one model have collectives on one stream alone. */
     if (r->comm->size > size && r->comm->one_group[0] != '\0') {
         return err_set(
             e, E_UNSUPPORTED,
-            "--tp %d has collectives of two groups under way at once, and they could wait "
-            "for each other for ever: %s, or divide the model by --zero 3 instead",
+            "--tp %d runs collectives of two groups at the same time, which could deadlock: %s, "
+            "or divide the model with --zero 3 instead",
             size, r->comm->one_group);
     }
     rc = open_groups(r, r->comm, size, &r->tp, &r->same_part, e);
@@ -277,8 +283,9 @@ static int open_shards(struct run *r, struct err *e)
         return 0;
     }
     if (r->dp->size % size != 0) {
-        return err_set(e, E_USAGE, "--shard-group %d: %d ranks%s are not a multiple of that", size,
-                       r->dp->size, r->o->tp > 1 ? " with the same part of a model" : "");
+        return err_set(e, E_USAGE,
+                       "--shard-group %d: the number of ranks (%d%s) must be a multiple of it",
+                       size, r->dp->size, r->o->tp > 1 ? " with the same part of a model" : "");
     }
     return open_groups(r, r->dp, size, &r->shards, &r->replicas, e);
 }
@@ -337,8 +344,8 @@ static int resume_from(struct run *r, const char *dir, struct err *e)
         (!digest_is_zero(&s.data) && !digest_eq(&s.data, &r->state.data))) {
         return err_set(
             e, E_INVALID,
-            "%s was made with other data, --seq, --seed or --dtype: it cannot be gone on from "
-            "exactly; --model %s starts a new run from its weights",
+            "%s was made with other data, --seq, --seed or --dtype, so the run cannot be "
+            "resumed; --model %s starts a new run from its weights",
             dir, dir);
     }
     s.scaler.on = r->state.scaler.on;
@@ -382,11 +389,12 @@ static int resume(struct run *r, struct err *e)
         }
         if (!chosen) {
             return rc != 0 ? err_set(e, rc, "%s", why.text)
-                           : err_set(e, E_CORRUPT, "%s: another rank found it damaged", r->resumed);
+                           : err_set(e, E_CORRUPT, "%s: another rank found the checkpoint damaged",
+                                     r->resumed);
         }
         rc = choose_checkpoint(r, r->model->ks, r->resumed_step, e);
         if (rc == 0 && r->resumed == NULL) {
-            rc = err_set(e, E_CORRUPT, "%s: no checkpoint is whole", r->o->out);
+            rc = err_set(e, E_CORRUPT, "%s: every checkpoint is damaged", r->o->out);
         }
         if (rc != 0) {
             return rc;
@@ -418,7 +426,7 @@ static int find_companions(struct run *r, const char *model, struct err *e)
             rc = setup_same_tokenizer(from[i], r->data, e);
         }
         if (rc == 0 && c->count == 0 && from[i] == r->o->tokenizer) {
-            rc = err_set(e, E_NOTFOUND, "%s: holds no " COMPANION_TOKENIZER, from[i]);
+            rc = err_set(e, E_NOTFOUND, "%s: the folder has no " COMPANION_TOKENIZER, from[i]);
         }
     }
     free(folder);
@@ -448,7 +456,7 @@ static int open_metrics(struct run *r, const char *resumed, struct err *e)
         char cut[40] = "";
 
         if (r->tp != NULL) {
-            snprintf(cut, sizeof cut, ", each model cut over %d", r->tp->size);
+            snprintf(cut, sizeof cut, ", each model divided among %d", r->tp->size);
         }
         metrics_say(r->metrics, "%s: %s of %.2f M parameters in %s on %s, %d rank%s, %s%s",
                     resumed == NULL ? "new run" : resumed, config_family(&r->config),
@@ -456,8 +464,8 @@ static int open_metrics(struct run *r, const char *resumed, struct err *e)
                     r->comm->size, r->comm->size == 1 ? "" : "s", r->comm->name, cut);
     }
     if (rc == 0 && peak.per_s > 0) {
-        metrics_say(r->metrics, "mfu is of %.4g TFLOP/s a rank, %s", peak.per_s / 1e12,
-                    peak.measured ? "as measured" : "by the data sheet");
+        metrics_say(r->metrics, "mfu is relative to %.4g TFLOP/s per rank, %s", peak.per_s / 1e12,
+                    peak.measured ? "as measured" : "from the data sheet");
     }
     return rc;
 }
@@ -491,22 +499,24 @@ static void say_compression(const struct run *r, bool resumed)
     size_format((uint64_t)zero_gradient_bytes(m, false), plain);
     size_format((uint64_t)zero_gradient_bytes(m, true), compressed);
     if (m->powersgd == NULL) {
-        metrics_say(r->metrics,
-                    "--compress does nothing: one rank has nobody to send gradients to");
+        metrics_say(r->metrics, "--compress has no effect: a single rank sends no gradients");
     } else if (start >= r->o->steps) {
-        metrics_say(r->metrics,
-                    "--compress does nothing: it begins after step %lld, and --steps is %lld; "
-                    "--compress-start begins it sooner",
-                    (long long)start, (long long)r->o->steps);
+        metrics_say(
+            r->metrics,
+            "--compress has no effect: it starts after step %lld, but --steps is %lld; start it "
+            "sooner with --compress-start",
+            (long long)start, (long long)r->o->steps);
     } else {
-        metrics_say(r->metrics,
-                    "gradients are compressed from step %lld on: a rank sends %s in a step, not %s",
-                    (long long)start + 1, compressed, plain);
+        metrics_say(
+            r->metrics,
+            "gradients are compressed from step %lld on: each rank sends %s per step instead of %s",
+            (long long)start + 1, compressed, plain);
     }
     if (m->powersgd != NULL && resumed && r->state.step > start && !powersgd_resumed(m)) {
-        metrics_say(r->metrics,
-                    "what the compressed steps so far left out is dropped: the checkpoint has it "
-                    "for as many ranks and the same --compress alone");
+        metrics_say(
+            r->metrics,
+            "the accumulated compression error is dropped: the checkpoint's applies only to the "
+            "same number of ranks and the same --compress");
     }
 }
 
@@ -538,8 +548,9 @@ static int open_outputs(struct run *r, struct err *e)
     }
     if (rc == 0 && r->resumed != NULL && r->model->powersgd == NULL &&
         powersgd_is_saved(r->resumed)) {
-        metrics_say(r->metrics, "what the compressed steps so far left out is dropped: gradients "
-                                "are summed whole from here on");
+        metrics_say(
+            r->metrics,
+            "the accumulated compression error is dropped: gradients are no longer compressed");
     }
     return rc;
 }
@@ -562,10 +573,11 @@ static int agree_on(struct run *r, struct kstream *ks, const struct buf *text, i
     others = first != mine;
     rc = rc != 0 ? rc : sum_of_ranks(r, ks, &others, e);
     if (rc == 0 && others != 0) {
-        rc = err_set(e, E_CONFIG,
-                     "%.0f of %d ranks do not begin as the first does (this one is at step "
-                     "%lld): all need the same options and data, and --out where all see it",
-                     others, r->comm->size, (long long)step);
+        rc = err_set(
+            e, E_CONFIG,
+            "%.0f of %d ranks do not start in the state of rank 0 (this one is at step %lld); "
+            "give all ranks the same options and data, and an --out that all can access",
+            others, r->comm->size, (long long)step);
     }
     return rc;
 }
@@ -642,8 +654,8 @@ static int open_shared(struct run *r, struct kstream **ks, struct err *e)
 
     rc = rc != 0 ? rc : r->k->stream_open(ks);
     if (rc != 0) {
-        return err_set(e, rc, "%s: no memory for what ranks tell each other: %s", r->k->name,
-                       r->k->fault());
+        return err_set(e, rc, "%s: not enough memory for the exchange between the ranks: %s",
+                       r->k->name, r->k->fault());
     }
     comm_watch(r->comm, r->k, *ks);
     return 0;

@@ -34,7 +34,8 @@ static int open_tokenizer(struct sampling *s, const struct model_config *c, stru
         rc = tokenizer_open(NULL, &s->tokenizer, e);
     }
     if (rc == 0 && tokenizer_vocab(s->tokenizer) > (uint64_t)c->vocab) {
-        rc = err_set(e, E_INVALID, "the tokenizer has %u tokens, the model only %lld",
+        rc = err_set(e, E_INVALID,
+                     "the tokenizer has %u tokens, but the model's vocabulary only %lld",
                      tokenizer_vocab(s->tokenizer), (long long)c->vocab);
     }
     return rc;
@@ -180,13 +181,15 @@ static int check_options(const struct options *o, struct err *e)
 
     rc = rc != 0 ? rc : setup_at_least("top-k", o->top_k, 0, e);
     if (rc == 0 && o->tokens > MAX_TOKENS) {
-        rc = err_set(e, E_USAGE, "--tokens %lld: at most %d", (long long)o->tokens, MAX_TOKENS);
+        rc = err_set(e, E_USAGE, "--tokens %lld is too large; at most %d are supported",
+                     (long long)o->tokens, MAX_TOKENS);
     }
     if (rc == 0 && o->temperature < 0) {
-        rc = err_set(e, E_USAGE, "--temperature %g: at least 0", o->temperature);
+        rc = err_set(e, E_USAGE, "--temperature %g is negative; give 0 or more", o->temperature);
     }
     if (rc == 0 && !(o->top_p > 0 && o->top_p <= 1)) {
-        rc = err_set(e, E_USAGE, "--top-p %g: above 0, at most 1", o->top_p);
+        rc = err_set(e, E_USAGE, "--top-p %g is out of range; give a number above 0 and at most 1",
+                     o->top_p);
     }
     return rc;
 }
@@ -200,7 +203,7 @@ int verb_sample(struct options *o, struct err *e)
         return err_set(e, E_USAGE, "sample needs --model");
     }
     if (o->prompt[0] == '\0') {
-        return err_set(e, E_USAGE, "--prompt must hold something to continue");
+        return err_set(e, E_USAGE, "--prompt must not be empty");
     }
     rc = check_options(o, e);
     rc = rc != 0 ? rc : open_and_generate(&s, e);

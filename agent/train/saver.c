@@ -348,8 +348,11 @@ static void take_room(struct saver *s)
         s->whole[i].copy = s->copies ? p : NULL;
     }
     if (!s->copies) {
-        log_info("checkpoint.direct", "no room for a copy of %.1f GiB: training waits for each",
-                 (double)bytes / (1 << 30));
+        log_info(
+            "checkpoint.direct",
+            "not enough host memory for a copy of %.1f GiB; training waits while a checkpoint is "
+            "written",
+            (double)bytes / (1 << 30));
     }
 }
 
@@ -403,7 +406,7 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
     *out = NULL;
     if (m->accum != DT_F32) {
         free(s);
-        return err_set(e, E_UNSUPPORTED, "checkpoints are of f32");
+        return err_set(e, E_UNSUPPORTED, "a checkpoint needs master weights in f32");
     }
     *s = (struct saver){.o = *o,
                         .m = m,
@@ -433,9 +436,10 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
     }
     if (!s->copies && (m->master_held.ranks > 1 || cuts(m) > 1)) {
         saver_close(&s);
-        return err_set(e, E_NOSPACE,
-                       "a checkpoint of parts goes through this host's memory, and there is no "
-                       "room for this rank's share; without --zero and --tp it needs none");
+        return err_set(
+            e, E_NOSPACE,
+            "not enough host memory for this rank's share of a checkpoint, which --zero and --tp "
+            "need; leave out --zero and --tp");
     }
     *out = s;
     return 0;
@@ -564,8 +568,8 @@ static int begin(struct saver *s, struct err *why, struct err *e)
         zero_settle(s->m);
         rc = comm_barrier(s->o.comm, s->m->ks);
         rc = rc != 0 ? rc : s->m->k->stream_sync(s->m->ks);
-        rc = rc != 0 ? err_set(e, rc, "%s: the ranks lost each other: %s%s", s->o.comm->name,
-                               comm_fault(s->o.comm), s->m->k->fault())
+        rc = rc != 0 ? err_set(e, rc, "%s: the connection between the ranks broke: %s%s",
+                               s->o.comm->name, comm_fault(s->o.comm), s->m->k->fault())
                      : 0;
     }
     return rc;

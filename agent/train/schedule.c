@@ -83,15 +83,18 @@ static void add_data(struct buf *out, const struct recipe *before, const struct 
     } else {
         buf_addf(
             out,
-            "a step takes %llu tokens (was %llu), the run ends after %llu (was to end after %llu)",
+            "a step takes %llu tokens (was %llu), and the run ends after %llu (was to end after "
+            "%llu)",
             (unsigned long long)is, (unsigned long long)was,
             (unsigned long long)tokens_at_end(now, at),
             (unsigned long long)tokens_at_end(before, at));
     }
-    buf_addf(out,
-             "; the data go on at sample %llu of %llu in epoch %llu, none is left out or repeated",
-             (unsigned long long)(at->samples % at->windows + 1), (unsigned long long)at->windows,
-             (unsigned long long)(at->samples / at->windows + 1));
+    buf_addf(
+        out,
+        "; the data continues at sample %llu of %llu in epoch %llu, and no sample is skipped or "
+        "repeated",
+        (unsigned long long)(at->samples % at->windows + 1), (unsigned long long)at->windows,
+        (unsigned long long)(at->samples / at->windows + 1));
 }
 
 void recipe_changes(const struct recipe *before, const struct recipe *now,

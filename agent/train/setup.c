@@ -18,22 +18,24 @@ enum { USUAL_SEQ = 1024, COMPRESS_START = 1000 };
 int setup_at_least(const char *name, int64_t value, int64_t least, struct err *e)
 {
     return value >= least ? 0
-                          : err_set(e, E_USAGE, "--%s %lld: at least %lld", name, (long long)value,
-                                    (long long)least);
+                          : err_set(e, E_USAGE, "--%s %lld is too small; give at least %lld", name,
+                                    (long long)value, (long long)least);
 }
 
 int setup_within(const char *name, double value, double low, double high, struct err *e)
 {
     return value >= low && value < high
                ? 0
-               : err_set(e, E_USAGE, "--%s %g: at least %g, below %g", name, value, low, high);
+               : err_set(e, E_USAGE, "--%s %g is out of range; give at least %g and less than %g",
+                         name, value, low, high);
 }
 
 int setup_zero(const struct options *o, struct err *e)
 {
     return o->zero >= 0 && o->zero < ZERO_STAGES
                ? 0
-               : err_set(e, E_USAGE, "--zero %lld: give 0, 1, 2 or 3", (long long)o->zero);
+               : err_set(e, E_USAGE, "--zero %lld is invalid; give 0, 1, 2 or 3",
+                         (long long)o->zero);
 }
 
 /* As far as the system's own files tell. */
@@ -52,7 +54,7 @@ int setup_device(const struct options *o, int local_rank, const struct kops **ou
         return 0;
     }
     if (strcmp(o->device, "auto") != 0 && strcmp(o->device, "cuda") != 0) {
-        return err_set(e, E_USAGE, "--device %.20s: auto, cuda or cpu", o->device);
+        return err_set(e, E_USAGE, "--device %.20s is invalid; give auto, cuda or cpu", o->device);
     }
     *out = kops_cuda(local_rank, &why);
     if (*out == NULL && why.code == E_SICK) {
@@ -64,7 +66,8 @@ int setup_device(const struct options *o, int local_rank, const struct kops **ou
     if (*out == NULL) {
         *out = kops_cpu();
         if (gpu_is_there()) { /* nobody wants to learn that a day later */
-            log_warn("device.cpu", "there is a GPU, which is not used: %s", why.text);
+            log_warn("device.cpu", "training runs on the CPU, although there is a GPU: %s",
+                     why.text);
         } else {
             log_debug("device.cpu", "%s", why.text);
         }
@@ -99,14 +102,14 @@ int setup_config(const struct options *o, struct model_config *out, struct err *
     int rc;
 
     if (o->model != NULL && o->config != NULL) {
-        return err_set(e, E_USAGE, "--model brings its own configuration: leave out --config");
+        return err_set(e, E_USAGE, "--model has its own configuration; leave out --config");
     }
     if (o->model != NULL) {
         snprintf(path, sizeof path, "%s/config.json", o->model);
         return config_load(path, out, e);
     }
     if (o->config == NULL) {
-        return err_set(e, E_USAGE, "--config or --model is needed");
+        return err_set(e, E_USAGE, "give --config or --model");
     }
     rc = config_builtin(o->config, out, e);
     return rc == E_NOTFOUND && strchr(o->config, '.') != NULL ? config_load(o->config, out, e) : rc;
@@ -134,8 +137,8 @@ int setup_same_tokenizer(const char *path, const struct data *d, struct err *e)
         return 0;
     }
     if (!digest_eq(tokenizer_identity(t), data_tokenizer(d))) {
-        rc = err_set(e, E_INVALID, "the data were made with another tokenizer than that of %s",
-                     path);
+        rc =
+            err_set(e, E_INVALID, "the data was made with another tokenizer than that of %s", path);
     }
     tokenizer_close(&t);
     return rc;
@@ -185,18 +188,19 @@ static int refuse_one(struct model *m, const struct setup *s, const char *left, 
     size_format(one, more);
     if (other >= room) {
         return err_set(
-            e, E_NOSPACE, "%s are free on %s, weights%s alone take %s%s", left, m->k->device,
+            e, E_NOSPACE, "%s are free on %s, but weights%s alone need %s%s", left, m->k->device,
             s->training ? ", gradients and optimiser" : "", fixed,
             s->training
-                ? ": more ranks with --zero or --tp take less each, `trainer info --ranks N` "
-                  "says how much"
+                ? "; use more ranks with --zero or --tp (`trainer info --ranks N` shows the "
+                  "memory of each)"
                 : "");
     }
-    return err_set(e, E_NOSPACE,
-                   "%s are free on %s, beside %s not even one sequence of %lld tokens fits (%s): a "
-                   "shorter --seq%s takes less",
-                   left, m->k->device, fixed, (long long)s->seq, more,
-                   s->training && m->o.recompute == 0 ? " or --recompute block" : "");
+    return err_set(
+        e, E_NOSPACE,
+        "%s are free on %s, but besides %s, not even one sequence of %lld tokens fits (%s); use "
+        "a shorter --seq%s",
+        left, m->k->device, fixed, (long long)s->seq, more,
+        s->training && m->o.recompute == 0 ? " or --recompute block" : "");
 }
 
 static int refuse(struct model *m, const struct setup *s, const struct model_memory *p, size_t room,
@@ -211,10 +215,9 @@ static int refuse(struct model *m, const struct setup *s, const struct model_mem
     if (fits == 0) {
         return refuse_one(m, s, left, other, room, e);
     }
-    return err_set(
-        e, E_NOSPACE, "%s are needed, %s are free on %s: --batch %lld fits%s", total, left,
-        m->k->device, (long long)fits,
-        s->training && m->o.recompute == 0 ? ", --recompute block takes less for the same" : "");
+    return err_set(e, E_NOSPACE, "%s are needed, but %s are free on %s; use --batch %lld%s", total,
+                   left, m->k->device, (long long)fits,
+                   s->training && m->o.recompute == 0 ? " or --recompute block" : "");
 }
 
 static int check_memory(struct model *m, const struct setup *s, struct err *e)
@@ -229,7 +232,7 @@ static int check_memory(struct model *m, const struct setup *s, struct err *e)
     total = model_memory_total(&p);
     rc = m->k->mem_room(&room);
     if (rc != 0) {
-        return err_set(e, rc, "%s: cannot say how much memory is free", m->k->device);
+        return err_set(e, rc, "%s: the amount of free memory could not be read", m->k->device);
     }
     if (s->tell) {
         tell_memory(m, &p, room);
@@ -248,7 +251,9 @@ static int parse_recompute(const char *text, int64_t *out, struct err *e)
     if (strcmp(text, "block") == 0) {
         k = 1;
     } else if (strcmp(text, "none") != 0 && (!slice_u64(slice_str(text), &k) || k == 0)) {
-        return err_set(e, E_USAGE, "--recompute %.20s: none, block or a number of blocks", text);
+        return err_set(e, E_USAGE,
+                       "--recompute %.20s is invalid; give none, block or a number of blocks",
+                       text);
     }
     *out = k < INT32_MAX ? (int64_t)k : INT32_MAX;
     return 0;
@@ -258,10 +263,13 @@ static int parse_reduce(const struct options *o, bool *narrow, struct err *e)
 {
     *narrow = strcmp(o->reduce_dtype, "bf16") == 0;
     if (!*narrow && strcmp(o->reduce_dtype, "f32") != 0) {
-        return err_set(e, E_USAGE, "--reduce-dtype %.20s: f32 or bf16", o->reduce_dtype);
+        return err_set(e, E_USAGE, "--reduce-dtype %.20s is invalid; give f32 or bf16",
+                       o->reduce_dtype);
     }
     return *narrow && strcmp(o->compress, "none") != 0
-               ? err_set(e, E_USAGE, "--reduce-dtype bf16 is not for --compress, which sums in f32")
+               ? err_set(
+                     e, E_USAGE,
+                     "--reduce-dtype bf16 cannot be combined with --compress, which sums in f32")
                : 0;
 }
 
@@ -274,30 +282,33 @@ int setup_compress(const struct options *o, int64_t *rank, struct err *e)
     if (slice_eqs(text, "none")) {
         return o->compress_start < 0
                    ? 0
-                   : err_set(e, E_USAGE, "--compress-start is for --compress powersgd:RANK");
+                   : err_set(e, E_USAGE, "--compress-start needs --compress powersgd:RANK");
     }
     if (!slice_starts(text, SLICE("powersgd:")) ||
         !slice_u64(slice_from(text, strlen("powersgd:")), &r) || r < 1 || r > POWERSGD_RANK_MAX) {
-        return err_set(e, E_USAGE,
-                       "--compress %.30s: none or powersgd:RANK, with a rank of 1 to %d",
-                       o->compress, POWERSGD_RANK_MAX);
+        return err_set(
+            e, E_USAGE,
+            "--compress %.30s is invalid; give none or powersgd:RANK with a rank from 1 to %d",
+            o->compress, POWERSGD_RANK_MAX);
     }
     if (o->zero >= 2) {
-        return err_set(e, E_USAGE,
-                       "--compress needs whole gradients on each rank, and --zero %lld divides "
-                       "them: --zero 0 or 1",
-                       (long long)o->zero);
+        return err_set(
+            e, E_USAGE,
+            "--compress needs whole gradients on each rank, but --zero %lld divides them; use "
+            "--zero 0 or 1",
+            (long long)o->zero);
     }
     if (o->tp > 1) {
         return err_set(
             e, E_USAGE,
-            "--compress needs whole matrices on each rank, and --tp %lld cuts them: leave out "
+            "--compress needs whole matrices on each rank, but --tp %lld divides them; leave out "
             "--tp",
             (long long)o->tp);
     }
     if (o->shard_group != 0) {
-        return err_set(e, E_USAGE,
-                       "--compress is not for groups of ranks: leave out --shard-group");
+        return err_set(
+            e, E_USAGE,
+            "--compress cannot be combined with groups of ranks; leave out --shard-group");
     }
     *rank = (int64_t)r;
     return 0;
@@ -332,7 +343,7 @@ static int parse_dtype(const char *text, enum dtype *out, struct err *e)
     const struct dtype_name *found = find_dtype(text);
 
     if (found == NULL) {
-        return err_set(e, E_USAGE, "--dtype %.20s: auto, f32, bf16 or fp16", text);
+        return err_set(e, E_USAGE, "--dtype %.20s is invalid; give auto, f32, bf16 or fp16", text);
     }
     *out = found->dt;
     return 0;

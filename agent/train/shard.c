@@ -59,8 +59,11 @@ static bool is_name(const char name[SHARD_NAME_BYTES])
 static int parse_ours(const uint8_t *p, struct shard *s, struct err *e)
 {
     if (le_get(p + 8, 4) != SHARD_VERSION) {
-        return err_set(e, E_CORRUPT, "a token shard of version %llu; this program reads %d",
-                       (unsigned long long)le_get(p + 8, 4), SHARD_VERSION);
+        return err_set(
+            e, E_CORRUPT,
+            "the token shard has version %llu, but this program reads version %d; run trainer "
+            "tokenize again",
+            (unsigned long long)le_get(p + 8, 4), SHARD_VERSION);
     }
     s->head_bytes = SHARD_HEADER_BYTES;
     s->token_bytes = (uint32_t)le_get(p + 12, 4);
@@ -71,7 +74,7 @@ static int parse_ours(const uint8_t *p, struct shard *s, struct err *e)
     memcpy(s->identity.b, p + 96, DIGEST_BYTES);
     if (s->vocab == 0 || s->vocab > INT32_MAX || s->token_bytes != shard_token_bytes(s->vocab) ||
         !is_name(s->tokenizer)) {
-        return err_set(e, E_CORRUPT, "damaged header");
+        return err_set(e, E_CORRUPT, "the header of the shard is damaged");
     }
     return 0;
 }
@@ -87,7 +90,8 @@ static int parse_foreign(struct slice head, struct shard *s, struct err *e)
             continue;
         }
         if (le_get(p + 4, 4) != f->version || le_get(p + 8, 4) > INT32_MAX) {
-            return err_set(e, E_CORRUPT, "a shard of llm.c's, but version %llu, not %u, or damaged",
+            return err_set(e, E_CORRUPT,
+                           "a shard of llm.c of version %llu instead of %u, or damaged",
                            (unsigned long long)le_get(p + 4, 4), f->version);
         }
         s->head_bytes = FOREIGN_HEADER_BYTES;
@@ -97,7 +101,7 @@ static int parse_foreign(struct slice head, struct shard *s, struct err *e)
         memcpy(s->tokenizer, f->tokenizer, strlen(f->tokenizer));
         return 0;
     }
-    return err_set(e, E_CORRUPT, "not a token shard; `trainer tokenize` makes them");
+    return err_set(e, E_CORRUPT, "not a token shard; make one with `trainer tokenize`");
 }
 
 int shard_parse(struct slice head, uint64_t file_bytes, struct shard *out, struct err *e)
@@ -110,8 +114,11 @@ int shard_parse(struct slice head, uint64_t file_bytes, struct shard *out, struc
     rc = ours ? parse_ours((const uint8_t *)head.p, out, e) : parse_foreign(head, out, e);
     if (rc == 0 &&
         (!mul_u64(out->tokens, out->token_bytes, &body) || body != file_bytes - out->head_bytes)) {
-        rc = err_set(e, E_CORRUPT, "%llu tokens promised, the file's length differs",
-                     (unsigned long long)out->tokens);
+        rc = err_set(
+            e, E_CORRUPT,
+            "the header says %llu tokens, but the length of the file differs; the file may be "
+            "truncated",
+            (unsigned long long)out->tokens);
     }
     return rc;
 }
@@ -193,7 +200,7 @@ static int read_piece(const struct shard *s, uint64_t at, size_t n, uint8_t *pie
         return err_prefix(e, "%s", s->path);
     }
     if (!widen(s, piece, n, out, &bad)) {
-        return err_set(e, E_CORRUPT, "%s: token %llu is beyond the vocabulary of %u", s->path,
+        return err_set(e, E_CORRUPT, "%s: token %llu exceeds the vocabulary of %u", s->path,
                        (unsigned long long)(at + bad), s->vocab);
     }
     return 0;
@@ -239,7 +246,9 @@ int shard_verify(const struct shard *s, struct err *e)
     }
     hasher_final(h, &got);
     if (rc == 0 && !digest_is_zero(&s->digest) && !digest_eq(&got, &s->digest)) {
-        rc = err_set(e, E_CORRUPT, "%s: the tokens differ from the header's SHA-256", s->path);
+        rc = err_set(e, E_CORRUPT,
+                     "%s: the SHA-256 of the tokens differs from the header's; the file is damaged",
+                     s->path);
     }
     hasher_free(&h);
     free(piece);

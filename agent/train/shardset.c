@@ -29,7 +29,7 @@ int shardset_open(const char *path, bool only, uint64_t limit_bytes, const struc
 
     *out = NULL;
     if (limit_bytes < SHARD_HEADER_BYTES + token_bytes) {
-        return err_set(e, E_USAGE, "a shard of %llu bytes would not hold a token",
+        return err_set(e, E_USAGE, "a shard of %llu bytes is too small for one token",
                        (unsigned long long)limit_bytes);
     }
     s = NEW(struct shardset);

@@ -177,5 +177,5 @@ int source_read(struct source *s, void *p, size_t room, size_t *n, struct err *e
             rc = damaged(s, "ends early", e);
         }
     }
-    return rc == 0 && *n == 0 && !s->any ? damaged(s, "is empty, not packed", e) : rc;
+    return rc == 0 && *n == 0 && !s->any ? damaged(s, "is empty and not a compressed file", e) : rc;
 }

@@ -156,7 +156,8 @@ int state_parse(struct slice json, struct train_state *out, struct err *e)
 
     *out = (struct train_state){0};
     if (!get_all(root, out)) {
-        rc = err_set(e, E_CORRUPT, "trainer.json: not this program's state, or of another version");
+        rc = err_set(e, E_CORRUPT,
+                     "trainer.json: not a state of this program, or of another version");
     }
     json_decref(root);
     return rc;

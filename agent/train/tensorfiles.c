@@ -268,7 +268,8 @@ int chunk_list_write(const char *path, struct hasher *hash, struct err *e)
     chunk = hasher_chunks(hash, &count);
     chunks_encode(&whole, size_bytes, chunk, count, &text);
     snprintf(list, sizeof list, "%s" CHUNK_LIST_SUFFIX, path);
-    rc = text.rc != 0 ? err_set(e, text.rc, "%s: too long", list) : newfile_open(list, 0644, &f, e);
+    rc = text.rc != 0 ? err_set(e, text.rc, "%s: the index is too long", list)
+                      : newfile_open(list, 0644, &f, e);
     if (rc == 0) {
         newfile_write(f, text.p, text.n);
         rc = newfile_commit(&f, e);

@@ -123,7 +123,9 @@ int tensorset_open(const char *dir, const char *base, struct tensorset **out, st
     } else if (access(many, F_OK) == 0) {
         rc = open_indexed(s, dir, many, e);
     } else {
-        rc = err_set(e, E_NOTFOUND, "%s: no %s.safetensors and no index of several", dir, base);
+        rc = err_set(e, E_NOTFOUND,
+                     "%s: the folder has neither %s.safetensors nor an index of several files", dir,
+                     base);
     }
     if (rc == 0) {
         *out = s;

@@ -85,8 +85,7 @@ static int read_options(struct tokenizing *t, struct err *e)
     int rc;
 
     if (o->out == NULL || o->paths == 0) {
-        return err_set(e, E_USAGE,
-                       "tokenize needs --out DIR|FILE.bin and the text files or folders");
+        return err_set(e, E_USAGE, "tokenize needs --out DIR|FILE.bin and text files or folders");
     }
     rc = read_place(t, e);
     if (rc != 0) {
@@ -95,19 +94,23 @@ static int read_options(struct tokenizing *t, struct err *e)
     t->shard_bytes = UINT64_MAX;
     if (!t->folder && (o->shard_size != NULL || o->val_share != NULL)) {
         return err_set(e, E_USAGE,
-                       "--out %.100s is one shard: --shard-size and --val need a folder", o->out);
+                       "--out %.100s is a single shard; give a folder for --shard-size and --val",
+                       o->out);
     }
     if (t->folder &&
         !size_parse(slice_str(o->shard_size != NULL ? o->shard_size : "256m"), &t->shard_bytes)) {
-        return err_set(e, E_USAGE, "--shard-size %.20s: not a size such as 256m", o->shard_size);
+        return err_set(e, E_USAGE, "--shard-size %.20s is not a size; write one such as 256m",
+                       o->shard_size);
     }
     if (o->val_share != NULL && !share_parse(slice_str(o->val_share), &t->share)) {
-        return err_set(e, E_USAGE, "--val %.20s: not a share such as 1%%", o->val_share);
+        return err_set(e, E_USAGE, "--val %.20s is not a share; write one such as 1%%",
+                       o->val_share);
     }
     t->threads = o->threads != 0 ? o->threads : cores();
     return t->threads >= 1 && t->threads <= 1024
                ? 0
-               : err_set(e, E_USAGE, "--threads %lld: 1 to 1024, or 0 for all cores",
+               : err_set(e, E_USAGE,
+                         "--threads %lld is out of range; give 1 to 1024, or 0 for all cores",
                          (long long)o->threads);
 }
 
@@ -126,9 +129,9 @@ static int open_tokenizer(struct tokenizing *t, struct err *e)
                                   : tokenizer_end_of_text(t->tokenizer);
     if (t->end_of_text < 0 && (mark != NULL || !tokenizer_is_bytes(t->tokenizer))) {
         return err_set(e, E_USAGE, "%s%.60s%s", mark != NULL ? "--end-of-text " : "",
-                       mark != NULL ? mark : "the tokenizer has no end-of-text token that is known",
+                       mark != NULL ? mark : "the tokenizer has no known end-of-text token",
                        mark != NULL ? ": the tokenizer has no such token"
-                                    : ": --end-of-text names one");
+                                    : "; name one with --end-of-text");
     }
     return 0;
 }
@@ -155,7 +158,7 @@ static int make_partial(struct tokenizing *t, struct err *e)
     int rc;
 
     if (has_entries(t->place)) {
-        return err_set(e, E_EXISTS, "%s: holds something already", t->place);
+        return err_set(e, E_EXISTS, "%s: the folder is not empty; use another --out", t->place);
     }
     snprintf(t->partial, sizeof t->partial, "%s.partial", t->place);
     rc = dir_remove_tree(t->partial, e);
@@ -225,8 +228,9 @@ static int write_manifest(const struct tokenizing *t, struct err *e)
     jwrite_close(&text, '}');
     buf_byte(&text, '\n');
     snprintf(path, sizeof path, "%s/manifest.json", t->partial);
-    rc = text.rc != 0 ? err_set(e, text.rc, "manifest.json: too many shards")
-                      : newfile_open(path, 0644, &f, e);
+    rc = text.rc != 0
+             ? err_set(e, text.rc, "manifest.json: too many shards; use a larger --shard-size")
+             : newfile_open(path, 0644, &f, e);
     if (rc == 0) {
         newfile_write(f, text.p, text.n);
         rc = newfile_commit(&f, e);
@@ -241,7 +245,7 @@ static int finish_folder(struct tokenizing *t, struct err *e)
 
     rc = rc != 0 ? rc : write_manifest(t, e);
     if (rc == 0 && rename(t->partial, t->place) == -1) { /* over an empty folder it may */
-        rc = err_sys(e, "rename %s", t->partial);
+        rc = err_sys(e, "cannot rename %s", t->partial);
     }
     return rc != 0 ? rc : dir_sync_above(t->place, e);
 }
@@ -251,17 +255,18 @@ static int finish(struct tokenizing *t, struct err *e)
     int rc = 0;
 
     if (shardset_tokens(t->train.set) == 0) {
-        return err_set(e, E_INVALID, "no text in there%s",
-                       t->val.set != NULL && shardset_tokens(t->val.set) != 0
-                           ? " for training: --val took all documents (a .txt is one, .jsonl has "
-                             "one a line); give more, or leave it out"
-                           : "");
+        return err_set(
+            e, E_INVALID, "the input has no text%s",
+            t->val.set != NULL && shardset_tokens(t->val.set) != 0
+                ? " for training, because --val took all documents (a .txt file is one, a .jsonl "
+                  "has one per line); give more documents or leave out --val"
+                : "");
     }
     if (t->val.set != NULL && shardset_tokens(t->val.set) == 0) {
         return err_set(
             e, E_INVALID,
-            "--val %s: none of the %llu documents fell to it (a .txt is one, .jsonl has one a "
-            "line)",
+            "--val %s: none of the %llu documents was chosen (a .txt file is one, a .jsonl has "
+            "one per line); use a larger share",
             t->o->val_share, (unsigned long long)t->train.documents);
     }
     rc = shardset_finish(t->train.set, e);
@@ -308,7 +313,7 @@ static int move_aside(const struct tokenizing *t, const struct shardset *set, st
         snprintf(from, sizeof from, "%s/%s", t->partial, name);
         name_whole(t, i, to);
         if (rename(from, to) == -1) {
-            return err_sys(e, "rename %s", from);
+            return err_sys(e, "cannot rename %s", from);
         }
     }
     return 0;
@@ -345,7 +350,8 @@ static int cut_single(struct tokenizing *t, struct err *e)
     int rc;
 
     if (val >= tokens) {
-        return err_set(e, E_INVALID, "--val %s: the text has %llu tokens, too few to split",
+        return err_set(e, E_INVALID,
+                       "--val %s: the text has %llu tokens, which are too few to split",
                        t->o->val_share, (unsigned long long)tokens);
     }
     empty = whole == t->train.set ? t->val.set : t->train.set;
@@ -429,11 +435,10 @@ static void say(const struct tokenizing *t, uint64_t took_ms)
             (unsigned long long)feed_files(t->feed),
             (unsigned long long)(t->cut ? 1 : t->train.documents + t->val.documents), rate);
     if (feed_skipped(t->feed) > 0) {
-        fprintf(stderr, " (%llu binary files passed over)",
-                (unsigned long long)feed_skipped(t->feed));
+        fprintf(stderr, " (%llu binary files skipped)", (unsigned long long)feed_skipped(t->feed));
     }
     if (t->replaced > 0) {
-        fprintf(stderr, " (U+FFFD in %llu places that were no UTF-8)",
+        fprintf(stderr, " (U+FFFD in %llu places that were not valid UTF-8)",
                 (unsigned long long)t->replaced);
     }
     fputc('\n', stderr);

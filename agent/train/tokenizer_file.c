@@ -149,11 +149,11 @@ static int read_vocab(struct reading *r)
         uint32_t id;
 
         if (text.n == 0 || text.n > BPE_MAX_TOKEN) {
-            rc = corrupt(r, "a token is empty or far too long");
+            rc = corrupt(r, "a token is empty or too long");
             break;
         }
         if (!id_of(v, &id) || id >= json_object_size(r->vocab)) {
-            rc = corrupt(r, "the vocabulary's ids are not 0, 1, 2 and on");
+            rc = corrupt(r, "the ids of the vocabulary are not consecutive from 0");
             break;
         }
         if (bpe_bytes(b, id).p != NULL) {
@@ -210,16 +210,16 @@ static int read_merges(struct reading *r, const json_t *merges)
         uint32_t left, right, into;
 
         if (!sides_of(merge, side) || !lookup(r, side[0], &left) || !lookup(r, side[1], &right)) {
-            rc =
-                err_set(r->e, E_CORRUPT, "not a tokenizer.json: merge %zu is not of two tokens", i);
+            rc = err_set(r->e, E_CORRUPT,
+                         "not a tokenizer.json: merge %zu does not name two tokens", i);
             break;
         }
         buf_clear(&whole);
         buf_adds(&whole, side[0]);
         buf_adds(&whole, side[1]);
         if (!lookup(r, buf_slice(&whole), &into)) {
-            rc = err_set(r->e, E_CORRUPT, "not a tokenizer.json: what merge %zu makes is no token",
-                         i);
+            rc = err_set(r->e, E_CORRUPT,
+                         "not a tokenizer.json: the result of merge %zu is not a token", i);
             break;
         }
         bpe_merge(r->parts->bpe, left, right, into);
@@ -242,7 +242,7 @@ static int read_model(struct reading *r, const json_t *root)
     }
     ids = count_ids(r, json_object_get(root, "added_tokens"));
     if (ids > BPE_MAX_VOCAB || json_array_size(merges) > BPE_MAX_VOCAB) {
-        return unsupported(r, "a vocabulary of so many tokens", "");
+        return unsupported(r, "a vocabulary of this many tokens", "");
     }
     r->parts->whole_words = json_is_true(json_object_get(model, "ignore_merges"));
     r->parts->bpe =
@@ -292,7 +292,7 @@ static int read_pre_tokenizer(struct reading *r, const json_t *p)
         return unsupported(r, "a pre-tokenizer that is not one Split and ByteLevel", "");
     }
     if (!json_is_string(pattern) || !split_known(jread_slice(pattern), &r->parts->split)) {
-        return unsupported(r, "a Split by another pattern than GPT-2's or Llama-3's", "");
+        return unsupported(r, "a Split with a pattern other than GPT-2's or Llama-3's", "");
     }
     if (strcmp(text_of(split, "behavior"), "Isolated") != 0 ||
         json_is_true(json_object_get(split, "invert"))) {
@@ -318,7 +318,7 @@ static int read_added_token(struct reading *r, const json_t *v, uint32_t next,
     uint32_t id, same;
 
     if (text.n == 0 || text.n > ADDED_MAX_BYTES || !id_of(json_object_get(v, "id"), &id)) {
-        return corrupt(r, "an added token's content is no text, empty or far too long");
+        return corrupt(r, "an added token's content is not a text, empty or too long");
     }
     for (size_t i = 0; i < ARRAY_LEN(options); i++) {
         if (json_is_true(json_object_get(v, options[i]))) {
@@ -330,15 +330,15 @@ static int read_added_token(struct reading *r, const json_t *v, uint32_t next,
     if (id != (lookup(r, text, &same) ? same : next)) {
         return err_set(
             r->e, E_UNSUPPORTED,
-            "the id %u of this tokenizer's added token %zu is not the next one: which is "
-            "meant is not clear",
+            "the id %u of this tokenizer's added token %zu is not the next free id, which is not "
+            "supported",
             id, r->parts->tokens);
     }
     there = bpe_bytes(b, id);
     if (there.p == NULL) {
         bpe_token(b, id, text, false);
     } else if (!slice_eq(there, text)) {
-        return unsupported(r, "an added token in the byte alphabet", "");
+        return unsupported(r, "an added token that is spelled in the byte alphabet", "");
     }
     *out = (struct added_token){
         .text = bpe_bytes(b, id), .id = id, .special = json_is_true(json_object_get(v, "special"))};
@@ -378,7 +378,7 @@ static int read_added(struct reading *r, const json_t *list)
     }
     for (size_t g = 0; rc == 0 && g < ADDED_GROUPS; g++) {
         if (!added_open(group[g], n[g], &p->added[g])) {
-            rc = corrupt(r, "an added token is there twice");
+            rc = corrupt(r, "an added token is listed twice");
         }
     }
     qsort(p->token, p->tokens, sizeof *p->token, by_id);
@@ -396,17 +396,17 @@ static int add_special(struct reading *r, const json_t *ids, struct template_sid
     size_t i;
 
     if (json_array_size(ids) == 0) {
-        return corrupt(r, "its template names a token that it does not explain");
+        return corrupt(r, "its template names a token that is not in special_tokens");
     }
     json_array_foreach(ids, i, v)
     {
         uint32_t id;
 
         if (!id_of(v, &id) || bpe_bytes(r->parts->bpe, id).p == NULL) {
-            return corrupt(r, "its template has a token that is none");
+            return corrupt(r, "its template has an id that is not in the vocabulary");
         }
         if (side->n == TEMPLATE_MAX) {
-            return unsupported(r, "a template of so many tokens", "");
+            return unsupported(r, "a template of this many tokens", "");
         }
         side->token[side->n++] = id;
     }
@@ -433,13 +433,13 @@ static int read_template(struct reading *r, const json_t *p)
                    strcmp(text_of(json_object_get(item, "Sequence"), "id"), "A") == 0) {
             side = &r->parts->behind;
         } else {
-            rc = corrupt(r, "its template for one text has not one text");
+            rc = corrupt(r, "its template for a single text has an unknown item or two texts");
         }
         if (rc != 0) {
             return rc;
         }
     }
-    return side == &r->parts->behind ? 0 : corrupt(r, "its template has no text");
+    return side == &r->parts->behind ? 0 : corrupt(r, "its template has no place for the text");
 }
 
 static int read_post_processor(struct reading *r, const json_t *p)
@@ -461,7 +461,7 @@ static int read_post_processor(struct reading *r, const json_t *p)
 
         templates += is_type(item, "TemplateProcessing");
         rc = is_type(item, "Sequence") || templates > 1
-                 ? unsupported(r, "post-processors within one another", "")
+                 ? unsupported(r, "nested post-processors", "")
                  : read_post_processor(r, item);
     }
     return rc;
@@ -479,7 +479,7 @@ int tokenizer_file_parse(struct slice json, struct tokenizer_parts *out, struct 
     *out = (struct tokenizer_parts){0};
     if (!json_is_object(root)) {
         rc = err_set(e, E_CORRUPT, "not a tokenizer.json: line %d: %.120s", root ? 1 : why.line,
-                     root ? "no object" : why.text);
+                     root ? "not a JSON object" : why.text);
         goto out;
     }
     rc = read_model(&r, root);

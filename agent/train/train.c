@@ -81,7 +81,7 @@ static int check_options(const struct options *o, struct err *e)
     int rc = 0;
 
     if (o->data == NULL || o->out == NULL) {
-        return err_set(e, E_USAGE, "train needs --data and --out, and --config or --model");
+        return err_set(e, E_USAGE, "train needs --data, --out, and --config or --model");
     }
     rc = rc != 0 ? rc : setup_at_least("steps", o->steps, 1, e);
     rc = rc != 0 ? rc : setup_at_least("stop-at", o->stop_at, 0, e);
@@ -96,7 +96,7 @@ static int check_options(const struct options *o, struct err *e)
     rc = rc != 0 ? rc : setup_within("shard-group", (double)o->shard_group, 0, 1 << 30, e);
     rc = rc != 0 ? rc : setup_at_least("tp", o->tp, 1, e);
     if (rc == 0 && o->shard_group > 0 && o->zero == 0) {
-        rc = err_set(e, E_USAGE, "--shard-group is for --zero 1, 2 or 3");
+        rc = err_set(e, E_USAGE, "--shard-group needs --zero 1, 2 or 3");
     }
     rc = rc != 0 ? rc : setup_at_least("compress-start", o->compress_start, -1, e);
     rc = rc != 0 ? rc : setup_compress(o, &rank, e);
@@ -115,7 +115,7 @@ static int parse_comm(const char *text, enum ranks_over *out, struct err *e)
             return 0;
         }
     }
-    return err_set(e, E_USAGE, "--comm %.20s: auto, nccl or mpi", text);
+    return err_set(e, E_USAGE, "--comm %.20s is invalid; give auto, nccl or mpi", text);
 }
 
 /* --- a step ----------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ static int allreduce(struct run *r, enum dtype dt, void *buf, int64_t n, struct 
     if (rc != 0) {
         return err_set(e, rc, "%s: %s: %s%s", r->comm->name,
                        rc == E_CUDA || rc == E_SICK ? "the GPU failed"
-                                                    : "the ranks lost each other",
+                                                    : "the connection between the ranks broke",
                        comm_fault(r->comm), r->k->fault());
     }
     return 0;
@@ -144,10 +144,10 @@ static const char *objection(struct run *r, const struct step_report *p)
     loss_z = outlier_add(&r->state.loss, p->loss);
     norm_z = outlier_add(&r->state.norm, p->grad_norm);
     if (r->o->skip_loss > 0 && loss_z > r->o->skip_loss) {
-        return "the loss stands out";
+        return "the loss is an outlier";
     }
     if (r->o->skip_norm > 0 && norm_z > r->o->skip_norm) {
-        return "the gradient's norm stands out";
+        return "the gradient norm is an outlier";
     }
     return NULL;
 }
@@ -172,15 +172,15 @@ static int judge_step(struct run *r, const struct step_report *p, struct err *e)
     }
     r->skips++;
     if (r->metrics != NULL && scaler->on && !finite) {
-        metrics_say(r->metrics, "step %lld is not taken: %s, the loss scale is now %g",
+        metrics_say(r->metrics, "step %lld is skipped: %s; the loss scale is now %g",
                     (long long)p->step, why, scaler->scale);
     } else if (r->metrics != NULL) {
-        metrics_say(r->metrics, "step %lld is not taken: %s (loss %.4g, norm %.4g)",
+        metrics_say(r->metrics, "step %lld is skipped: %s (loss %.4g, norm %.4g)",
                     (long long)p->step, why, p->loss, p->grad_norm);
     }
     return r->skips < MAX_SKIPS || scaler->scale > 1
                ? 0
-               : err_set(e, E_INVALID, "%d steps in a row were not taken: a lower --lr may help",
+               : err_set(e, E_INVALID, "%d steps in a row were skipped; try a lower --lr",
                          MAX_SKIPS);
 }
 
@@ -274,11 +274,12 @@ static int compare_marks(const struct run *r, const double shared[SHARED_COUNT],
 
     return sum * sum == squares * (uint64_t)r->comm->size
                ? 0
-               : err_set(e, E_CONFIG,
-                         "--compress: the ranks have different bits after step %lld, for their "
-                         "processors do not round alike: take hosts of one kind, or --zero 1, or "
-                         "on CPUs one OPENBLAS_CORETYPE (Haswell) for all",
-                         (long long)r->state.step);
+               : err_set(
+                     e, E_CONFIG,
+                     "--compress: the parameters of the ranks differ after step %lld, because "
+                     "their processors round differently; use hosts of one kind, --zero 1, or on "
+                     "CPUs the same OPENBLAS_CORETYPE (Haswell) for all",
+                     (long long)r->state.step);
 }
 
 /* True when a checkpoint is still under way on some rank. */
@@ -308,7 +309,7 @@ static int finish_writing(struct run *r, struct err *e)
             since_ms = clock_now_ms();
         }
         if (shared[SHARED_BUSY] > 0 && clock_now_ms() - since_ms > stall_ms) {
-            return err_set(e, E_TIMEOUT, "%s: nothing of the checkpoint was written for %llu s",
+            return err_set(e, E_TIMEOUT, "%s: writing the checkpoint made no progress for %llu s",
                            r->o->out, (unsigned long long)stall_ms / 1000);
         }
         watchdog_patience(r->watchdog, true);
@@ -374,9 +375,9 @@ static void listen_to_signals(void)
 
 static int stopped(const struct run *r, const double shared[SHARED_COUNT], struct err *e)
 {
-    return err_set(e, E_AGAIN, "stopped by a %s after step %lld; --resume auto goes on from there",
-                   shared[SHARED_PREEMPTED] > 0 ? "notice of preemption" : "signal",
-                   (long long)r->state.step);
+    return err_set(
+        e, E_AGAIN, "stopped by a %s after step %lld; --resume auto continues from there",
+        shared[SHARED_PREEMPTED] > 0 ? "preemption notice" : "signal", (long long)r->state.step);
 }
 
 /* After the first step of this process: with --deterministic all ranks multiply as the first one
@@ -394,8 +395,8 @@ static int settle_products(struct run *r, struct err *e)
     }
     if (changed > 0) {
         log_warn("deterministic.products",
-                 "%zu products take other algorithms than in the checkpoint's run: their bits may "
-                 "differ",
+                 "%zu matrix products use other algorithms than in the checkpoint's run; their "
+                 "results may differ in the last bits",
                  changed);
     }
     return rc != 0 || r->comm->size == 1 ? rc : products_share(r->model, r->comm, e);
@@ -424,7 +425,7 @@ static int run_steps(struct run *r, struct err *e)
     int rc;
 
     if (first >= end && r->metrics != NULL) {
-        metrics_say(r->metrics, "step %lld is done already, --%s %lld ends there: nothing to do",
+        metrics_say(r->metrics, "step %lld is already done and --%s is %lld: nothing to do",
                     (long long)r->state.step, end < r->o->steps ? "stop-at" : "steps",
                     (long long)end);
     }
@@ -474,7 +475,7 @@ static int run_steps(struct run *r, struct err *e)
     rc = save_to_the_end(r, e);
     if (rc == 0 && first < end && end < r->o->steps && r->metrics != NULL) {
         metrics_say(r->metrics,
-                    "--stop-at %lld: the run ends here; --resume auto goes on to step %lld",
+                    "--stop-at %lld: the run ends here; --resume auto continues to step %lld",
                     (long long)end, (long long)r->o->steps);
     }
     return rc;

@@ -232,7 +232,7 @@ static bool judge_silence(const struct watchdog *w, struct roll_message *m)
     }
     if (silent > 0) {
         name_suspects(m, silent);
-        text_addf(m->text, sizeof m->text, silent == 1 ? " does not answer" : " do not answer");
+        text_addf(m->text, sizeof m->text, silent == 1 ? " does not respond" : " do not respond");
     }
     return silent > 0;
 }
@@ -269,7 +269,7 @@ static bool judge_laggards(const struct watchdog *w, struct roll_message *m)
     }
     if (behind > 0) {
         name_suspects(m, behind);
-        text_addf(m->text, sizeof m->text, " %s not come to ", has(behind));
+        text_addf(m->text, sizeof m->text, " %s not reached ", has(behind));
         if (x->seq != 0) {
             text_addf(m->text, sizeof m->text, "%s %" PRIu64 " (%s, %" PRId64 " elements)",
                       flight_op_name(x->op), x->seq, flight_dtype_name(x->dt), x->count);
@@ -336,7 +336,7 @@ static bool judge_strangers(const struct watchdog *w, struct roll_message *m)
         strangers += !w->place[i].here;
     }
     if (strangers > 0) {
-        text_addf(m->text, sizeof m->text, "where %d of %d ranks are is not known", strangers,
+        text_addf(m->text, sizeof m->text, "the positions of %d of %d ranks are unknown", strangers,
                   w->o.comm->size);
     }
     return strangers > 0;
@@ -347,7 +347,7 @@ static void judge(const struct watchdog *w, struct roll_message *m)
     if (!judge_silence(w, m) && !judge_strangers(w, m) && w->fault == FAULT_LATE &&
         !judge_difference(w, m) && !judge_laggards(w, m) && !judge_calls(w, m)) {
         m->suspects = 0;
-        text_addf(m->text, sizeof m->text, "all ranks are at the same place");
+        text_addf(m->text, sizeof m->text, "all ranks are at the same point");
     }
     text_addf(m->text, sizeof m->text, "%s%s", m->text[0] != '\0' ? ": " : "", w->fault_text);
 }
@@ -461,7 +461,7 @@ static void out_of_time(struct watchdog *w)
         pronounce(w, &m);
     }
     suspect(&m, 0);
-    snprintf(m.text, sizeof m.text, "rank 0 does not answer: %.270s", w->fault_text);
+    snprintf(m.text, sizeof m.text, "rank 0 does not respond: %.270s", w->fault_text);
     end(w, &m);
 }
 
@@ -509,13 +509,14 @@ static void lost_rank(struct watchdog *w, const struct roll_message *m)
     if (woke_lately(w)) { /* they gave up on this one, not the other way round */
         v.suspect[0] = w->o.comm->rank;
         v.exit_code = EX_TEMPFAIL;
-        snprintf(v.text, sizeof v.text, "rank %d stood still, and rank %d has ended meanwhile",
+        snprintf(v.text, sizeof v.text,
+                 "rank %d did not run for a while, and rank %d has exited in the meantime",
                  w->o.comm->rank, m->rank);
     } else if (m->kind == ROLL_LOST) {
         v.exit_code = EX_TEMPFAIL;
         snprintf(v.text, sizeof v.text, "rank %d has died", m->rank);
     } else {
-        snprintf(v.text, sizeof v.text, "rank %d has ended: %.270s", m->rank, m->text);
+        snprintf(v.text, sizeof v.text, "rank %d has exited: %.270s", m->rank, m->text);
     }
     if (w->o.comm->rank == 0 && m->kind == ROLL_LEAVES && atomic_load(&w->writes)) {
         wait_for_checkpoint(w, &v);
@@ -765,7 +766,7 @@ int watchdog_open(const struct watchdog_options *o, struct watchdog **out, struc
 
     *out = NULL;
     if (rc != 0) {
-        return err_set(e, rc, "%s: no stream: %s", o->k->name, o->k->fault());
+        return err_set(e, rc, "%s: cannot open a stream: %s", o->k->name, o->k->fault());
     }
     *out = start(o);
     comm_watch(o->comm, o->k, ks);

@@ -200,10 +200,11 @@ static int load_one(struct model *m, const struct weights_part *part, int hub, i
         return err_set(e, E_CORRUPT, "tensor %s%s is missing", part->prefix, h->name);
     }
     if (!weights_same_type(from)) {
-        return err_set(e, E_UNSUPPORTED, "tensor %s is %s", h->name, st_dtype_name(from->dtype));
+        return err_set(e, E_UNSUPPORTED, "tensor %s has the unsupported type %s", h->name,
+                       st_dtype_name(from->dtype));
     }
     if (!weights_same_shape(h, from)) {
-        return err_set(e, E_CORRUPT, "tensor %s has another shape than config.json says", h->name);
+        return err_set(e, E_CORRUPT, "the shape of tensor %s differs from config.json", h->name);
     }
     x.t = from;
     while (rc == 0 && *slice < m->layout.slices && m->layout.slice[*slice].hub == hub) {

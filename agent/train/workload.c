@@ -42,7 +42,7 @@ int job_finish(struct workload_job *j, int (*run)(void *arg), struct score *row,
     trial_clear(&j->t);
     if (j->t.rc != 0) {
         return err_set(e, j->t.rc, "%s, %s: %s: %s", row->what, row->shape, err_plain(j->t.rc),
-                       j->t.rc == E_NOSPACE ? "a smaller --batch or --seq helps" : j->k->fault());
+                       j->t.rc == E_NOSPACE ? "use a smaller --batch or --seq" : j->k->fault());
     }
     scores_add(j->w->scores, row);
     return 0;

@@ -162,7 +162,9 @@ int zero_reserve(struct model *m, struct err *e)
     rc = rc != 0 ? rc : powersgd_reserve(m, e);
     if (rc == 0 && m->o.comm != NULL && ranks_of(m) > 1) {
         open_traffic(m);
-        rc = m->rc != 0 ? err_set(e, m->rc, "%s: no stream: %s", m->k->name, m->k->fault()) : 0;
+        rc = m->rc != 0
+                 ? err_set(e, m->rc, "%s: cannot open a stream: %s", m->k->name, m->k->fault())
+                 : 0;
     }
     for (int g = 0; rc == 0 && g < l->groups; g++) {
         int64_t offset = l->group[g].offset;

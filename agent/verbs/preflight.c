@@ -164,21 +164,21 @@ static void report_metrics(const struct preflight_report *r, struct buf *out)
 {
     static const char *const names[] = {"ok", "warn", "crit", "skip"};
 
-    put_head(out, "status", "What a check found: 0 OK, 1 WARN, 2 CRIT, 3 skipped.");
+    put_head(out, "status", "The result of a check: 0 OK, 1 WARN, 2 CRIT, 3 skipped.");
     for (size_t i = 0; i < r->n; i++) {
         buf_addf(out, "trainagent_preflight_status{check=\"%s\"} %u\n",
                  check_name(r->finding[i].check), r->finding[i].level);
     }
-    put_head(out, "checks", "How many checks found what.");
+    put_head(out, "checks", "The number of checks by result.");
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         buf_addf(out, "trainagent_preflight_checks{status=\"%s\"} %u\n", names[i], r->count[i]);
     }
     put_head(out, "verdict",
-             "The worst of all checks: 0 OK, 1 WARN, 2 CRIT, 3 nothing was looked at.");
+             "The worst result of all checks: 0 OK, 1 WARN, 2 CRIT, 3 all were skipped.");
     buf_addf(out, "trainagent_preflight_verdict %d\n", report_exit(r));
-    put_head(out, "timestamp_seconds", "When the checks began.");
+    put_head(out, "timestamp_seconds", "When the checks started, as a Unix time.");
     buf_addf(out, "trainagent_preflight_timestamp_seconds %" PRIu64 "\n", r->began_unix_s);
-    put_head(out, "duration_seconds", "How long they took.");
+    put_head(out, "duration_seconds", "How long the checks took, in seconds.");
     buf_addf(out, "trainagent_preflight_duration_seconds %u.%03u\n", r->took_ms / 1000,
              r->took_ms % 1000);
 }
@@ -221,18 +221,20 @@ static void report_catalogue(struct buf *out)
     buf_str(
         out,
         "# What `trainagent preflight` checks\n\n"
-        "Made by `make docs` from agent/preflight/checks.def and expect.def. docs/operations.md and trainagent(1) explain how to use it.\n\n"
+        "Made by `make docs` from agent/preflight/checks.def and expect.def. docs/operations.md "
+        "and trainagent(1) explain how to use it.\n\n"
         "| check | set | a failure is | what is checked |\n|---|---|---|---|\n");
     for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
         buf_addf(out, "| %s | %s | %s | %s |\n", checks[i].name,
                  strcmp(checks[i].cost, "FULL") == 0 ? "--full" : "quick", checks[i].severity,
                  checks[i].what);
     }
-    buf_str(
-        out,
-        "\nWhat a node must have is written in `preflight { }` in the node's file or in a job file, or given by `--expect KEY=VALUE`.\n"
-        "`only`, `skip` and `warn` are lists of checks: the only ones that run, those that do not run, and those whose failures are warnings.\n\n"
-        "| key | value | default | meaning |\n|---|---|---|---|\n");
+    buf_str(out,
+            "\nWhat a node must have is written in `preflight { }` in the node's file or in a job "
+            "file, or given by `--expect KEY=VALUE`.\n"
+            "`only`, `skip` and `warn` are lists of checks: the only ones that run, those that do "
+            "not run, and those whose failures are warnings.\n\n"
+            "| key | value | default | meaning |\n|---|---|---|---|\n");
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         const char *kind = keys[i].kind;
         buf_addf(out, "| %s | %s | %s | %s |\n", keys[i].name,
@@ -314,7 +316,7 @@ static void numa_table(const struct sight *s, struct buf *out)
     size_t n = find_all(s, near, ARRAY_LEN(near));
 
     if (n == 0) {
-        buf_str(out, "\nno GPU and no RDMA device to place\n");
+        buf_str(out, "\nno GPU and no RDMA device\n");
         return;
     }
     buf_addf(out, "\n%-22s %-5s %-24s %s\n", "DEVICE", "NODE", "LOCAL CPUS", "OURS AMONG THEM");
@@ -456,6 +458,6 @@ const struct agent_verb verb_preflight = {
     .name = "preflight",
     .run = run_preflight,
     .args = "[JOB]",
-    .help = "is this node fit: driver, GPUs, fabric, disks, memory",
+    .help = "check this node's health: driver, GPUs, fabric, disks, memory",
     .example = "trainagent preflight --full --expect gpus=8",
 };

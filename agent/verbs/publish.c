@@ -57,10 +57,11 @@ static int run_publish(struct verb_line *v, struct err *e)
 
     if (v->argc != 2) {
         return err_set(e, E_USAGE,
-                       "publish takes DIR and TO: trainagent publish out models/me/gpt2");
+                       "publish needs DIR and TO, as in trainagent publish out models/me/gpt2");
     }
     if (v->follow && v->if_match != NULL) {
-        return err_set(e, E_USAGE, "--follow publishes more than once: --if-match is for one");
+        return err_set(e, E_USAGE,
+                       "--follow publishes more than once and cannot be combined with --if-match");
     }
     w.dir = v->argv[0];
     w.to = v->argv[1];
@@ -92,6 +93,6 @@ const struct agent_verb verb_publish = {
     .name = "publish",
     .run = run_publish,
     .args = "DIR TO",
-    .help = "put a folder into a hosted repository, whole or not",
+    .help = "publish a folder to a hosted repository, completely or not at all",
     .example = "trainagent publish out/checkpoint-1000 models/me/gpt",
 };

@@ -50,7 +50,7 @@ static void say_plain(const struct artifact *a, uint64_t took_ms)
     span_format(took_ms, took);
     size_format(a->fetched_bytes * 1000 / max_u64(took_ms, 1), rate);
     if (a->fetched_bytes == 0) {
-        fprintf(stderr, "%s: %s, was in the local cache\n", a->from, size);
+        fprintf(stderr, "%s: %s, already in the local cache\n", a->from, size);
     } else {
         fprintf(stderr, "%s: %s in %s (%s/s), verified\n", a->from, size, took, rate);
     }
@@ -68,7 +68,9 @@ static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], 
         struct local_cache_lock *hold = NULL;
         int rc;
         if (a->is_folder) {
-            return err_set(e, E_USAGE, "%s: is a folder; --unpack is for archives", a->from);
+            return err_set(e, E_USAGE,
+                           "%s is a folder, but --unpack is for archives; leave out --unpack",
+                           a->from);
         }
         rc = unpack_blob(v->agent->local_cache, &a->file[0].digest, path, &hold, e);
         if (rc == 0 && v->to != NULL) {
@@ -110,11 +112,12 @@ static int run_pull(struct verb_line *v, struct err *e)
     int rc;
 
     if (a.from == NULL) {
-        return err_set(e, E_USAGE, "pull takes one FROM: trainagent pull <repo>/<path> [--to DIR]");
+        return err_set(e, E_USAGE,
+                       "pull needs one FROM, as in trainagent pull <repo>/<path> [--to DIR]");
     }
     if (v->sha256 != NULL &&
         (!digest_parse(slice_str(v->sha256), &a.digest) || digest_is_zero(&a.digest))) {
-        return err_set(e, E_USAGE, "--sha256 takes 64 hex digits");
+        return err_set(e, E_USAGE, "--sha256 needs 64 hex digits");
     }
     v->agent->lingers = true;
     rc = agent_open(v->agent, AGENT_MIRROR, e);
@@ -139,9 +142,11 @@ const struct agent_verb verb_pull = {
     .name = "pull",
     .run = run_pull,
     .args = "FROM",
-    .help = "bring a file or folder here, verified",
+    .help = "download and verify a file or folder",
     .more =
-        "FROM is <repo>/<path>[@version][#sha256=<hex>] below the mirror; a '/' at its end means a folder;\n"
-        "or hf/<owner>/<name>[@<rev>]: a repository of a Hub, laid out as the Hub's client keeps it.",
+        "FROM is <repo>/<path>[@version][#sha256=<hex>] on the mirror, a folder if it ends with "
+        "'/',\n"
+        "or hf/<owner>/<name>[@<rev>]: a repository of a Hub, stored in the layout of the Hub's "
+        "client.",
     .example = "trainagent pull hf/openai-community/gpt2 --to ./hf-home",
 };

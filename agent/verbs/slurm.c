@@ -159,7 +159,8 @@ static int job_number(const char **out, struct err *e)
     *out = env("SLURM_JOB_ID");
     return pins_job_ok(*out)
                ? 0
-               : err_set(e, E_USAGE, "SLURM_JOB_ID is not a number; slurmd starts this");
+               : err_set(e, E_USAGE,
+                         "SLURM_JOB_ID is not a number; this verb is to be started by slurmd");
 }
 
 static int no_arguments(const struct verb_line *v, const char *verb, struct err *e)
@@ -177,7 +178,7 @@ static int read_site(const struct node_conf *n, struct wishes *out, struct err *
     for (; rc == 0 && site != NULL && *site != NULL; site++) {
         rc = wish_read(slice_str(*site), out, e);
     }
-    return rc != 0 ? err_set(e, E_CONFIG, "slurm { stage } of the node's file: %.150s", e->text)
+    return rc != 0 ? err_set(e, E_CONFIG, "slurm { stage } in the node's file: %.150s", e->text)
                    : 0;
 }
 
@@ -194,7 +195,7 @@ static int stage(struct staging *s, uint64_t until_ms, struct err *e)
     if (rc != 0) {
         staging_give_up(s, OUTCOME_NODE, e);
     } else if (how == DETACH_GOES_ON) {
-        printf("trainagent: what job %s needs is still on its way\n", s->job);
+        printf("trainagent: the files of job %s are still being downloaded\n", s->job);
     }
     return rc;
 }
@@ -207,7 +208,8 @@ static int refuse(struct staging *s, uint64_t until_ms, struct err *e)
 
     s->why = &no_ticket;
     if (detach(staging_refuse, s, -1, until_ms, &how, e) != 0) {
-        log_error("slurm.ticket", "job=%s its tasks start without what it asked for: %s", s->job,
+        log_error("slurm.ticket",
+                  "job=%s the tasks start without the files that the job requested: %s", s->job,
                   e->text);
     }
     *e = no_ticket;
@@ -224,7 +226,7 @@ static bool must_drain(const struct staging *s, uint64_t until_ms)
     if (!s->node->slurm.preflight || !fit_must_drain(&ask, why)) {
         return false;
     }
-    printf("trainagent: this node is not fit: %s\n", why);
+    printf("trainagent: this node is not fit for jobs: %s\n", why);
     return true;
 }
 
@@ -346,7 +348,7 @@ static int wait_for(const struct node_conf *n, const char *job, uint64_t until_m
             return rc;
         }
         if (clock_now_ms() >= until_ms) {
-            return err_set(e, E_TIMEOUT, "still on its way");
+            return err_set(e, E_TIMEOUT, "the files are still being downloaded");
         }
         usleep(LOOK_MS * 1000);
     }
@@ -363,7 +365,7 @@ static bool judge(const struct node_conf *n, struct slice text, struct verdict_r
         print_line(got->say[i]);
     }
     if (!got->run) {
-        print_line("the task is not started, as this node's administrator has it");
+        print_line("the task is not started, because trainagent.conf of this node says fail");
     }
     return !got->run;
 }
@@ -407,7 +409,7 @@ const struct agent_verb verb_prolog = {
     .name = "prolog",
     .run = run_prolog,
     .args = "",
-    .help = "Slurm's: bring what a job's comment names",
+    .help = "for Slurm: download the files that a job's comment names",
     .example = "trainagent prolog --deadline 60s",
 };
 
@@ -415,7 +417,7 @@ const struct agent_verb verb_taskprolog = {
     .name = "taskprolog",
     .run = run_taskprolog,
     .args = "",
-    .help = "Slurm's: what a task is told, and where its files are",
+    .help = "for Slurm: report to a task where its files are, or why they are missing",
     .example = "trainagent taskprolog",
 };
 
@@ -423,6 +425,6 @@ const struct agent_verb verb_epilog = {
     .name = "epilog",
     .run = run_epilog,
     .args = "",
-    .help = "Slurm's: take away what a job had",
+    .help = "for Slurm: release the files of a job that ended",
     .example = "trainagent epilog --deadline 60s",
 };

@@ -77,7 +77,7 @@ const struct agent_verb verb_status = {
     .name = "status",
     .run = run_status,
     .args = "",
-    .help = "what is in the local cache, which jobs ran",
+    .help = "show what the local cache holds and which jobs ran",
     .example = "trainagent status",
 };
 
@@ -85,6 +85,6 @@ const struct agent_verb verb_gc = {
     .name = "gc",
     .run = run_gc,
     .args = "",
-    .help = "make room in the local cache",
+    .help = "remove files from the local cache",
     .example = "trainagent gc --keep 200g --age 14d",
 };

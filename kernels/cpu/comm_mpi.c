@@ -435,12 +435,13 @@ int plugin_mpi(const struct kops *k, bool ordered, struct comm **out, char *why,
         return E_NETWORK;
     }
     if (!all_say(ordered)) {
-        snprintf(why, room, "some ranks were started with --deterministic, others were not");
+        snprintf(why, room,
+                 "only some ranks were started with --deterministic; give it to all or none");
         return E_CONFIG;
     }
     rc = open_group(k, MPI_COMM_WORLD, ordered, out);
     if (rc != 0) {
-        snprintf(why, room, "no memory for what is exchanged");
+        snprintf(why, room, "not enough memory for the MPI exchange buffers");
     }
     return rc;
 }

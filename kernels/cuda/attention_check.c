@@ -128,12 +128,13 @@ static int compare(struct kstream *ks, enum dtype dt, const struct trial *t, boo
         rc = distance(ks, dt, t->dqkv, t->qkv_bytes, &dqkv);
     }
     if (rc != 0) {
-        return err_set(e, rc, "cuDNN's attention fails");
+        return err_set(e, rc, "cuDNN's attention failed");
     }
     if (!(out <= bound && lse <= bound && dqkv <= bound)) { /* a NaN is no agreement */
         return err_set(e, E_CORRUPT,
-                       "cuDNN's attention is not ours: out %.1e, lse %.1e, gradients %.1e off", out,
-                       lse, dqkv);
+                       "cuDNN's attention differs from the reference: output by %.1e, lse by %.1e, "
+                       "gradients by %.1e",
+                       out, lse, dqkv);
     }
     return 0;
 }
@@ -160,12 +161,13 @@ int attention_check(struct kstream *ks, enum dtype dt, const struct attention_sh
     }
     rc = mem_alloc_cuda(&memory, layout(&t));
     if (rc != 0) {
-        return err_set(e, rc, "no room to look whether cuDNN computes as we do");
+        return err_set(e, rc, "not enough memory to verify cuDNN's attention");
     }
     t.memory = memory;
     layout(&t);
     rc = run(ks, dt, &t, for_training);
-    rc = rc != 0 ? err_set(e, rc, "cuDNN's attention fails") : compare(ks, dt, &t, for_training, e);
+    rc =
+        rc != 0 ? err_set(e, rc, "cuDNN's attention failed") : compare(ks, dt, &t, for_training, e);
     mem_free_cuda(memory);
     return rc;
 }

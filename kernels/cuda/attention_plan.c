@@ -101,13 +101,14 @@ int attention_prepare_cuda(struct kstream *ks, enum dtype dt, const struct atten
         return E_UNSUPPORTED;
     }
     if (!attention_has_tiles(dt, s)) {
-        snprintf(out->by, sizeof out->by,
-                 "a warp a row: tensor cores want bf16 or f16 and heads "
-                 "of a multiple of 8 up to 128");
+        snprintf(
+            out->by, sizeof out->by,
+            "one warp per row: tensor cores need bf16 or f16 and heads of a multiple of 8 up to "
+            "128");
     } else if (by_cudnn(ks, dt, s, for_training, out, &why) == 0) {
         name_cudnn(ks->attention.cudnn, out);
     } else {
-        snprintf(out->by, sizeof out->by, "our own tiles%s: %s",
+        snprintf(out->by, sizeof out->by, "own tiled kernels%s: %s",
                  planned(ks, dt, s, false) ? ", backward" : "", why.text);
     }
     return 0;

@@ -387,12 +387,13 @@ static void judge_order(struct nccl_comm *x)
     char version[24];
 
     if (nccl_log_version(version, sizeof version) < LAUNCH_ORDER_VERSION) {
-        snprintf(x->base.one_group, sizeof x->base.one_group,
-                 "NCCL %s does not begin them in one order on all ranks: install 2.26 or newer",
-                 version);
+        snprintf(
+            x->base.one_group, sizeof x->base.one_group,
+            "NCCL %s does not start them in the same order on all ranks; install 2.26 or newer",
+            version);
     } else if (order != NULL && strcmp(order, "0") == 0) {
         snprintf(x->base.one_group, sizeof x->base.one_group,
-                 "NCCL_LAUNCH_ORDER_IMPLICIT=0 lets ranks begin them in any order: unset it");
+                 "NCCL_LAUNCH_ORDER_IMPLICIT=0 lets ranks start them in any order; unset it");
     }
 }
 
@@ -410,7 +411,7 @@ int plugin_nccl(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct com
     *out = NULL;
     x = open_comm(rank, size);
     if (x == NULL) {
-        snprintf(why, room, "no memory");
+        snprintf(why, room, "not enough memory");
         return E_NOSPACE;
     }
     rc = take_memory(x);

@@ -58,7 +58,7 @@ static int attention_open(cudaStream_t stream, struct cudnn_attention **out, str
     }
     a = calloc(1, sizeof *a);
     if (a == NULL) {
-        return err_set(e, E_NOSPACE, "no memory");
+        return err_set(e, E_NOSPACE, "not enough memory");
     }
     a->lib = lib;
     rc = lib->cudnnCreate(&a->handle);
@@ -66,7 +66,7 @@ static int attention_open(cudaStream_t stream, struct cudnn_attention **out, str
         rc = lib->cudnnSetStream(a->handle, stream);
     }
     if (rc != CUDNN_STATUS_SUCCESS) {
-        err_set(e, E_UNSUPPORTED, "cuDNN does not start: %s", lib->cudnnGetErrorString(rc));
+        err_set(e, E_UNSUPPORTED, "cuDNN cannot be initialised: %s", lib->cudnnGetErrorString(rc));
         attention_close(&a);
         return E_UNSUPPORTED;
     }
@@ -252,19 +252,20 @@ static int takes(const struct cudnn_lib *lib, int sm, enum dtype dt,
                  const struct attention_shape *s, struct err *e)
 {
     if (dt != DT_BF16 && dt != DT_F16) {
-        return err_set(e, E_UNSUPPORTED, "cuDNN's attention is for bf16 and f16");
+        return err_set(e, E_UNSUPPORTED, "cuDNN's attention supports only bf16 and f16");
     }
     if (sm < 80 || s->head_dim % 8 != 0 || s->head_dim > 128 || s->seq < 2) {
-        return err_set(e, E_UNSUPPORTED, "cuDNN has no attention for heads of %lld on sm_%d",
+        return err_set(e, E_UNSUPPORTED,
+                       "cuDNN has no attention for heads of %lld dimensions on sm_%d",
                        (long long)s->head_dim, sm);
     }
     /* Up to 9.15 its backward pass reads behind sequences that do not fill their last tile. */
     if (s->seq % 128 != 0 && lib->version <= 91500) {
-        return err_set(e, E_UNSUPPORTED, "cuDNN %zu wants --seq in multiples of 128", lib->version);
+        return err_set(e, E_UNSUPPORTED, "cuDNN %zu needs --seq in multiples of 128", lib->version);
     }
     /* There a fixed order needs an engine that the heuristics do not propose. */
     if (!s->any_order && sm >= 100) {
-        return err_set(e, E_UNSUPPORTED, "cuDNN's backward pass has no fixed order on sm_%d", sm);
+        return err_set(e, E_UNSUPPORTED, "cuDNN's backward pass is not deterministic on sm_%d", sm);
     }
     return 0;
 }
@@ -363,7 +364,8 @@ static int attention_plan(struct cudnn_attention *a, int sm, enum dtype dt,
     }
     p = place_of(a, dt, s);
     if (p == NULL) {
-        return err_set(e, E_UNSUPPORTED, "cuDNN has planned %d shapes already", SHAPES_MAX);
+        return err_set(e, E_UNSUPPORTED,
+                       "cuDNN has already planned %d shapes, which is the maximum", SHAPES_MAX);
     }
     if (p->forward.desc == NULL) {
         rc = cudnn_attention_build(a->lib, &target, dt, s, false, &p->forward, e);
@@ -372,7 +374,7 @@ static int attention_plan(struct cudnn_attention *a, int sm, enum dtype dt,
         rc = cudnn_attention_build(a->lib, &target, dt, s, true, &p->backward, e);
     }
     if (rc == 0 && for_training && p->backward.workspace_bytes > WORKSPACE_MAX_BYTES) {
-        rc = err_set(e, E_UNSUPPORTED, "a fixed order would cost cuDNN %.1f GiB",
+        rc = err_set(e, E_UNSUPPORTED, "a deterministic order would cost cuDNN %.1f GiB",
                      (double)p->backward.workspace_bytes / 1073741824.0);
         graph_plan_fini(&p->backward);
     }

@@ -26,7 +26,7 @@ static int explain(const struct cudnn_lib *lib, cudnnStatus_t rc, const char *wh
     char said[128] = "";
 
     lib->cudnnGetLastErrorString(said, sizeof said);
-    return err_set(e, E_UNSUPPORTED, "cuDNN refuses %s: %s %s", what, lib->cudnnGetErrorString(rc),
+    return err_set(e, E_UNSUPPORTED, "cuDNN rejected %s: %s %s", what, lib->cudnnGetErrorString(rc),
                    said);
 }
 
@@ -332,7 +332,7 @@ static int propose(struct graph *g, const struct graph_target *t,
               "the proposals");
     }
     if (!failed(g) && n == 0) {
-        err_set(&g->failure, E_UNSUPPORTED, "cuDNN knows no way to run it");
+        err_set(&g->failure, E_UNSUPPORTED, "cuDNN has no engine that can run the graph");
     }
     return (int)n;
 }

@@ -35,13 +35,13 @@ const struct cudnn_lib *cudnn_lib(struct err *e)
     so = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (so == NULL) {
         why = dlerror();
-        err_set(e, E_UNSUPPORTED, "%s", why != NULL ? why : "libcudnn.so.9 does not load");
+        err_set(e, E_UNSUPPORTED, "%s", why != NULL ? why : "libcudnn.so.9 could not be loaded");
         return NULL;
     }
     if (!find_all(&lib, so)) {
         err_set(e, E_UNSUPPORTED, "libcudnn.so.9 lacks the backend interface");
     } else if (!taken(lib.cudnnGetVersion())) {
-        err_set(e, E_UNSUPPORTED, "cuDNN %zu is not one that we take", lib.cudnnGetVersion());
+        err_set(e, E_UNSUPPORTED, "cuDNN %zu is not supported", lib.cudnnGetVersion());
     } else {
         lib.version = lib.cudnnGetVersion();
         return &lib;

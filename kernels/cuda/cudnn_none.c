@@ -5,7 +5,7 @@ static int none_open(cudaStream_t stream, struct cudnn_attention **out, struct e
 {
     (void)stream;
     *out = NULL;
-    return err_set(e, E_UNSUPPORTED, "this build has no cuDNN");
+    return err_set(e, E_UNSUPPORTED, "this build has no support for cuDNN");
 }
 
 /* What was never opened is never called. */

@@ -32,7 +32,7 @@ int fault_at(cudaError_t rc, const char *who, int line)
     if (mine_to_tell()) {
         snprintf(first, sizeof first, "%s, line %d: %s (%d): %s%s", who, line, cudaGetErrorName(rc),
                  (int)rc, cudaGetErrorString(rc),
-                 late ? "; a kernel before it did that: CUDA_LAUNCH_BLOCKING=1 says which" : "");
+                 late ? "; an earlier kernel caused it: CUDA_LAUNCH_BLOCKING=1 shows which" : "");
         atomic_store(&state, 2);
     }
     return atomic_load(&sick) ? E_SICK : E_CUDA;

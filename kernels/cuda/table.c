@@ -38,7 +38,8 @@ static void explain_driver(char *why, size_t room)
     if (driver == 0) {
         snprintf(why, room, "no NVIDIA driver (libcuda.so.1) on this machine");
     } else {
-        snprintf(why, room, "the driver is for CUDA %s, this build wants %s: a newer driver helps",
+        snprintf(why, room,
+                 "the driver supports CUDA %s, but this build needs %s; install a newer driver",
                  version(driver, have), version(runtime, want));
     }
 }
@@ -56,14 +57,14 @@ static int explain(cudaError_t rc, const struct cudaDeviceProp *prop, char *why,
                  visible != NULL ? " (CUDA_VISIBLE_DEVICES=" : "", visible != NULL ? visible : "",
                  visible != NULL ? ")" : "");
     } else if (rc == cudaErrorSystemNotReady) {
-        snprintf(why, room, "the GPUs' switches are not set up: is nvidia-fabricmanager running?");
+        snprintf(why, room, "the NVSwitches are not set up; check that nvidia-fabricmanager runs");
     } else if (rc == cudaErrorDevicesUnavailable) {
-        snprintf(why, room, "the device is busy: another process has it for itself");
+        snprintf(why, room, "the device is in exclusive use by another process");
     } else if (rc == cudaErrorNoKernelImageForDevice || rc == cudaErrorUnsupportedPtxVersion ||
                rc == cudaErrorInvalidDeviceFunction) {
         snprintf(why, room,
-                 "%.60s is of compute capability %d.%d, this build is for " CUDA_ARCHS
-                 " (%s): make CUDA_ARCH=%d%d",
+                 "%.60s has compute capability %d.%d, but this build is for " CUDA_ARCHS
+                 " (%s); build it with make CUDA_ARCH=%d%d",
                  prop->name, prop->major, prop->minor, cudaGetErrorName(rc), prop->major,
                  prop->minor);
     } else {
@@ -89,7 +90,7 @@ int plugin_cuda(int device, struct kops *out, char *why, size_t room)
     rc = cudaGetDeviceCount(&count);
     device = number_of(device, count);
     if (rc == cudaSuccess && device >= count) {
-        snprintf(why, room, "device %d is wanted, %d are visible", device, count);
+        snprintf(why, room, "device %d was requested, but only %d are visible", device, count);
         return E_UNSUPPORTED;
     }
     if (rc == cudaSuccess) {

@@ -182,7 +182,7 @@ def test_tls_needs_the_authority(agent, m, cert, tmp_path):
     tls = m.url("", "h2")
     agent("pull", "data/big.bin", "--mirror", tls, "--tries", 1, code=69)
     assert "certificate" in agent.err.lower()
-    assert "give its cert.pem: --ca-file, TRAINAGENT_CA_FILE, or ca_file in trainagent.conf" in agent.err
+    assert "name its cert.pem with --ca-file, TRAINAGENT_CA_FILE or ca_file in trainagent.conf" in agent.err
     agent("pull", "data/big.bin", "--mirror", tls, "--ca-file", cert[0], "--to", tmp_path / "o")
     assert (tmp_path / "o/big.bin").read_bytes() == BIG
 
@@ -190,12 +190,12 @@ def test_tls_needs_the_authority(agent, m, cert, tmp_path):
 def test_the_mirror_says_why(agent, tmp_path):
     """In the mirror's own words, whichever they are: of a repo that is none, of an upload to a mirrored one, of an origin that is away."""
     agent("pull", "nosuch/x", code=66)
-    assert re.search(r"nosuch/x: the mirror does not have it \(404\): \w", agent.err), agent.err
+    assert re.search(r"nosuch/x: not found on the mirror \(404\): \w", agent.err), agent.err
     (tmp_path / "a").write_text("a")
     agent("publish", tmp_path, "data/me/x", code=76)
-    assert re.search(r"the mirror answers 405: \w", agent.err), agent.err
+    assert re.search(r"the mirror responded with status 405: \w", agent.err), agent.err
     agent("pull", "gone/x.bin", "--tries", 1, code=75)
-    assert re.search(r"the mirror cannot answer now \(50\d\): .*connect", agent.err), agent.err
+    assert re.search(r"the mirror is temporarily unavailable \(50\d\): .*connect", agent.err), agent.err
 
 
 def test_token_file(agent, m, tmp_path):
@@ -263,7 +263,7 @@ def test_what_one_job_changes_in_an_archive_no_other_gets(agent, m, origin):
     child = agent.start("run", bad)
     until(lambda: list(agent.folder.glob("state/jobs/bad-*/out/done")))
     agent("run", look, code=75)  # it cannot be taken from under the other's feet
-    assert "a job that still uses it has changed it" in agent.err
+    assert "changed by a job that still uses it" in agent.err
     (next(agent.folder.glob("state/jobs/bad-*/out")) / "go").touch()
     child.communicate(timeout=120 * SLOW)
     assert seen() == b"12"
@@ -276,9 +276,9 @@ def test_options_of_other_verbs_and_words_that_are_none(agent):
     path = agent.job('run { command = {"true"} ranks = 1 }')
     for line, says in ((("run", path, "--ranks", 2), "--ranks does not belong to run, which has --copy --peers --jitter"),
                        (("--if-match", "x", "pull", "data/big.bin"), "--if-match does not belong to pull"),
-                       (("status", "--keep", "1g"), "--keep does not belong to status, which has none of its own"),
-                       (("run", path, "--jiter", "1s"), "--jiter is no option; did you mean --jitter?"),
-                       (("run", path, "-z"), "-z is no option"),
+                       (("status", "--keep", "1g"), "--keep does not belong to status, which has no options of its own"),
+                       (("run", path, "--jiter", "1s"), "--jiter is not an option; did you mean --jitter?"),
+                       (("run", path, "-z"), "-z is not an option"),
                        (("gc", "--keep"), "--keep needs a value"),
                        (("gc", "--keep", "much"), "--keep takes no \"much\""),
                        (("publsh", "a", "b"), "publsh: no such verb; did you mean publish?"),

@@ -67,7 +67,7 @@ def test_rows_can_be_listed_and_named():
 
 
 @pytest.mark.parametrize("answer, version, words", [
-    (0, 12040, "the driver is for CUDA 12.4, this build wants"),
+    (0, 12040, "the driver supports CUDA 12.4, but this build needs"),
     (100, 99990, "no device is visible (CUDA_VISIBLE_DEVICES=7)"),
     (802, 99990, "nvidia-fabricmanager"),
     (999, 99990, "cudaErrorUnknown (999): unknown error"),

@@ -408,7 +408,7 @@ def test_sigterm_to_one_agent(cluster):
     nodes[1].child.send_signal(signal.SIGTERM)
     nodes[1].ends(143)
     nodes[0].ends(75)
-    assert "node 1 (127.0.0.1) left: it was stopped by a signal" in nodes[0].said()
+    assert "node 1 (127.0.0.1) left: a signal stopped the agent" in nodes[0].said()
 
 
 @pytest.mark.parametrize("code", [1, 73, 78])
@@ -530,7 +530,7 @@ def test_a_rendezvous_of_its_own_waits_for_the_first_agent(cluster):
     first = cluster.launch(0, options=EXTERNAL)
     first.ends(75)  # but not for the last one
     service.ends(75)
-    assert "only 1 of 2 nodes came to the rendezvous in time" in service.said()
+    assert "only 1 of 2 nodes joined the rendezvous in time" in service.said()
 
 
 def test_a_final_code_is_that_of_the_rendezvous_too(cluster):
@@ -647,10 +647,10 @@ def test_elastic_begins_without_those_that_do_not_come(cluster):
 def test_too_few_nodes(cluster):
     n = cluster.launch(0, options=["--join-timeout", "1s"])
     n.ends(75)
-    assert "only 1 of 2 nodes came to the rendezvous in time" in n.said() and not list(cluster.out.glob("rank-*"))
+    assert "only 1 of 2 nodes joined the rendezvous in time" in n.said() and not list(cluster.out.glob("rank-*"))
     n = cluster.launch(1, options=["--join-timeout", "1s"])
     n.ends(75)
-    assert f"no rendezvous at 127.0.0.2, port {cluster.port}: Connection refused" in n.said()
+    assert f"cannot reach the rendezvous at 127.0.0.2, port {cluster.port}: Connection refused" in n.said()
 
 
 def test_elastic_a_node_that_is_lost_again_and_again(cluster):
@@ -750,7 +750,7 @@ def test_strangers_at_the_port_harm_nobody(cluster):
     cluster.go()
     for n in nodes:
         n.ends(0)
-    assert cluster.state() == whole(4) and "does not know the job's id" in first.said()
+    assert cluster.state() == whole(4) and "the rendezvous id differs from this job's" in first.said()
     for s in (*silent, half, loud):
         s.close()
 
@@ -814,7 +814,7 @@ def test_an_agent_of_another_job_or_with_other_nodes_is_told(cluster):
     first = cluster.launch(0)
     other = cluster.launch(1, nodes="2:3")
     other.ends(78)
-    assert "node 1 was started for 2:3 nodes, node 0 for 2:2: give all the same --nodes or --elastic" in other.said()
+    assert "node 1 was started for 2:3 nodes, but node 0 for 2:2; give all nodes the same --nodes or --elastic" in other.said()
     other = cluster.launch(1, options=["--rendezvous-id", "another", "--join-timeout", "1s"])
     other.ends(75)
     assert "--rendezvous-id differs" in other.said()
@@ -830,7 +830,7 @@ def test_a_node_rank_that_is_taken(cluster):
     cluster.node[5] = second
     second.start("launch", "--nodes", 2, "--node-rank", 1, "--rendezvous", f"127.0.0.2:{cluster.port}", "--join-timeout", "1s", "--", "true")
     second.ends(75)
-    assert "node rank 1 is taken by the agent at 127.0.0.1" in second.said()
+    assert "node rank 1 is already used by the agent at 127.0.0.1" in second.said()
     cluster.go()
     for n in nodes:
         n.ends(0)
@@ -904,7 +904,7 @@ def test_an_address_that_is_not_of_node_0(cluster):
     cluster.node[0] = n
     n.start("launch", "--nodes", 2, "--node-rank", 0, "--rendezvous", "192.0.2.7:1234", "--join-timeout", "1s", "--", "true")
     n.ends(75)
-    assert "--rendezvous names an address of node 0, is this it?" in n.said()
+    assert "--rendezvous must be an address of node 0" in n.said()
 
 
 # --- launchers --------------------------------------------------------------------------------------------------------------

@@ -113,20 +113,20 @@ def test_a_rank_that_dies_or_stands_still_costs_no_bit(launch, whole, victim, st
 def test_a_fault_of_nccl_costs_no_bit(launch, whole):
     n = launch("broken", fault="1.async=6;at=12")
     n.end([0, 0])
-    assert "rendezvous.start generation=2" in n.said() and "ended with 75" in n.said() and weights(n.out) == whole, n.said()
+    assert "rendezvous.start generation=2" in n.said() and "exited with 75" in n.said() and weights(n.out) == whole, n.said()
 
 
 def test_elastic_goes_on_without_a_node_whose_gpu_broke(launch):
     n = launch("out", steps=4, nodes="1:2", gpu_fault="1.ecc=100", options=["--node-timeout", f"{8 * SLOW}s"])
     n.end([0, 71])
     assert "generation=2 nodes=1 ranks=1" in n.said(), n.said()
-    assert "rank 1 (rank 0 of this node) ended with 71: " in n.logs[1].read_text() and "node 1 (127.0.0.1) left: rank 1 " in n.logs[0].read_text()
+    assert "rank 1 (rank 0 of this node) exited with 71 " in n.logs[1].read_text() and "node 1 (127.0.0.1) left: rank 1 " in n.logs[0].read_text()
 
 
 def test_the_node_whose_gpu_broke_ends_with_71_and_the_other_with_75(launch):
     n = launch("out", gpu_fault="0.ecc=100")
     n.end([71, 75])
-    assert "GPU 0000:10:00.0" in n.logs[0].read_text() and "rank 0 (rank 0 of this node) ended with 71: " in n.logs[0].read_text(), n.said()
+    assert "GPU 0000:10:00.0" in n.logs[0].read_text() and "rank 0 (rank 0 of this node) exited with 71 " in n.logs[0].read_text(), n.said()
     assert "generation=2" not in n.said()
 
 

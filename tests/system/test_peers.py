@@ -224,7 +224,7 @@ def test_a_port_that_is_taken(world):
         two.pull()
         one.done()
         two.done()
-    assert two.log().count("peers.give") == 1 and "gives nothing" in two.log()
+    assert two.log().count("peers.give") == 1 and "does not upload" in two.log()
 
 
 # --- members with bad manners: each says that it has everything -----------------------------------------------------------------

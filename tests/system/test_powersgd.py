@@ -66,7 +66,7 @@ def test_less_is_sent_and_as_much_learned(job):
     assert told["plain"] - told["compressed"] == saved
     assert [s["loss"] for s in steps[:6]] == [s["loss"] for s in plain[:6]]
     assert steps[-1]["loss"] < 1.02 * plain[-1]["loss"] < 0.95 * plain[0]["loss"]
-    assert "gradients are compressed from step 6 on: a rank sends " in said
+    assert "gradients are compressed from step 6 on: each rank sends " in said
 
 
 def test_memory_is_as_told(job):
@@ -87,14 +87,14 @@ def test_the_same_bits_each_time(job, more):
 
 
 @pytest.mark.parametrize("args,said", [
-    (["--compress", "powersgd:4", "--zero", 2], "--compress needs whole gradients on each rank, and --zero 2 divides them"),
+    (["--compress", "powersgd:4", "--zero", 2], "--compress needs whole gradients on each rank, but --zero 2 divides them"),
     (["--compress", "powersgd:4", "--zero", 3], "--zero 0 or 1"),
     (["--compress", "powersgd:4", "--zero", 1, "--shard-group", 2], "leave out --shard-group"),
-    (["--compress", "powersgd:4", "--tp", 2], "--compress needs whole matrices on each rank, and --tp 2 cuts them"),
-    (["--zero", 4], "--zero 4: give 0, 1, 2 or 3"), (["--zero", -1], "--zero -1: give 0, 1, 2 or 3"),
-    (["--compress", "powersgd:0"], "with a rank of 1 to 256"), (["--compress", "powersgd:257"], "with a rank of 1 to 256"),
-    (["--compress", "powersgd"], "none or powersgd:RANK"), (["--compress", "topk:4"], "--compress topk:4: none or powersgd:RANK"),
-    (["--compress-start", 4], "--compress-start is for --compress"), (["--compress-start", -2], "--compress-start -2")], ids=str)
+    (["--compress", "powersgd:4", "--tp", 2], "--compress needs whole matrices on each rank, but --tp 2 divides them"),
+    (["--zero", 4], "--zero 4 is invalid; give 0, 1, 2 or 3"), (["--zero", -1], "--zero -1 is invalid; give 0, 1, 2 or 3"),
+    (["--compress", "powersgd:0"], "with a rank from 1 to 256"), (["--compress", "powersgd:257"], "with a rank from 1 to 256"),
+    (["--compress", "powersgd"], "give none or powersgd:RANK"), (["--compress", "topk:4"], "--compress topk:4 is invalid; give none or powersgd:RANK"),
+    (["--compress-start", 4], "--compress-start needs --compress"), (["--compress-start", -2], "--compress-start -2")], ids=str)
 def test_what_does_not_go_together_is_refused(job, args, said):
     done = run(1, *job.args(job.folder / "no", *args))
     assert done.returncode == 64 and said in done.stderr, done.stderr
@@ -102,7 +102,7 @@ def test_what_does_not_go_together_is_refused(job, args, said):
 
 def test_ranks_that_compress_otherwise_are_refused(job):
     done = mpirun_each(*[[BUILD / "trainer", *job.args(job.folder / "apart", *more)] for more in (COMPRESSED, COMPRESSED[:2])])
-    assert done.returncode == 78 and "1 of 2 ranks do not begin as the first does" in done.stderr, done.stderr
+    assert done.returncode == 78 and "1 of 2 ranks do not start in the state of rank 0" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("more", [[], ["--zero", 1, "--deterministic", "--accum", 2], ["--dtype", "bf16"]], ids=str)
@@ -123,14 +123,14 @@ def test_what_fits_no_more_is_dropped(job, ranks, more):
     out = job.folder / "out"
     job.train(2, *COMPRESSED, "--stop-at", 11, out=out)
     steps, _, said = job.train(ranks, *COMPRESSED, *more, "--resume", "auto", out=out)
-    assert "what the compressed steps so far left out is dropped" in said and steps[-1]["loss"] < steps[0]["loss"]
+    assert "the accumulated compression error is dropped" in said and steps[-1]["loss"] < steps[0]["loss"]
 
 
 def test_a_run_that_compresses_no_more_says_what_it_drops(job):
     out = job.folder / "out"
     job.train(2, *COMPRESSED, "--stop-at", 11, out=out)
     _, _, said = job.train(2, "--stop-at", 12, "--resume", "auto", out=out)
-    assert "what the compressed steps so far left out is dropped: gradients are summed whole from here on" in said
+    assert "the accumulated compression error is dropped: gradients are no longer compressed" in said
     assert "is dropped" not in job.train(2, "--resume", "auto", out=out)[2]
 
 
@@ -141,7 +141,7 @@ def test_processors_that_round_in_different_ways(job, zero):
     argv = [BUILD / "trainer", *job.args(job.folder / "out", *COMPRESSED, "--zero", zero)]
     done = mpirun_each(*[["env", f"OPENBLAS_CORETYPE={core}", *argv] for core in ("Prescott", "Haswell")])
     if zero == 0:
-        assert done.returncode == 78 and "--compress: the ranks have different bits after step 6" in done.stderr, done.stderr
+        assert done.returncode == 78 and "--compress: the parameters of the ranks differ after step 6" in done.stderr, done.stderr
     else:
         assert done.returncode == 0, done.stderr
 
@@ -153,7 +153,7 @@ def test_a_run_that_goes_on_with_other_processors(job):
     job.train(2, *COMPRESSED, "--stop-at", 8, out=out)
     argv = [BUILD / "trainer", *job.args(out, *COMPRESSED, "--resume", "auto")]
     done = mpirun_each(*[["env", f"OPENBLAS_CORETYPE={core}", *argv] for core in ("Prescott", "Haswell")])
-    assert done.returncode == 78 and "--compress: the ranks have different bits after step 9" in done.stderr, done.stderr
+    assert done.returncode == 78 and "--compress: the parameters of the ranks differ after step 9" in done.stderr, done.stderr
 
 
 def test_a_damaged_part_is_seen(job):
@@ -182,5 +182,5 @@ def test_a_rank_that_cannot_write_voids_the_checkpoint(job):
 
 
 def test_what_does_nothing_is_said(job):
-    assert "--compress does nothing: one rank has nobody to send gradients to" in job.train(1, *COMPRESSED)[2]
-    assert "--compress does nothing: it begins after step 1000, and --steps is 30; --compress-start begins it sooner" in job.train(2, *COMPRESSED[:2])[2]
+    assert "--compress has no effect: a single rank sends no gradients" in job.train(1, *COMPRESSED)[2]
+    assert "--compress has no effect: it starts after step 1000, but --steps is 30; start it sooner with --compress-start" in job.train(2, *COMPRESSED[:2])[2]

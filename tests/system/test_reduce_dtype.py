@@ -60,7 +60,7 @@ def test_all_stages_give_the_same_bits(train, accum):
 
 
 @pytest.mark.parametrize("args,said", [(["f16"], "--reduce-dtype f16: f32 or bf16"),
-                                       (["bf16", "--compress", "powersgd:2"], "--reduce-dtype bf16 is not for --compress")], ids=str)
+                                       (["bf16", "--compress", "powersgd:2"], "--reduce-dtype bf16 cannot be combined with --compress")], ids=str)
 def test_what_is_refused(tmp_path, args, said):
     done = subprocess.run([BUILD / "trainer", "info", "--config", "demo", "--ranks", "2", "--device", "cpu", "--reduce-dtype", *args], text=True,
                           capture_output=True)

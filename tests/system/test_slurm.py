@@ -50,7 +50,7 @@ def held(node, mirror, comment, **write):
     """A prolog that ends at its deadline, while the mirror holds back what its worker (its pid) waits for."""
     mirror.hold_at = HELD
     node.write(deadline="2s", **write)
-    assert "still on its way" in node.prolog(comment)
+    assert "still being downloaded" in node.prolog(comment)
     return node.worker(lambda: mirror.sent >= HELD)
 
 
@@ -151,7 +151,7 @@ def test_damage_that_lasts(node, mirror):
     mirror.damage = True
     node.prolog("mirror=data/a/one.bin")
     _, said = node.task(code=1)
-    assert "not what it should be" in said and node.staged() == []
+    assert "does not match its digest" in said and node.staged() == []
     assert not list((node.shelf / "blobs/sha256").rglob("*/*"))
 
 
@@ -170,7 +170,7 @@ def test_a_mirror_that_is_away(node, mirror):
 def test_a_comment_is_anybodys(node, mirror, comment):
     node.prolog(comment)
     _, said = node.task(code=1)
-    assert "the comment breaks the rules" in said and said.replace("\n", "").isprintable()
+    assert "the syntax of the comment is invalid" in said and said.replace("\n", "").isprintable()
     assert not node.shelf.exists() and mirror.log == []
     node.epilog()
     assert node.left() == []
@@ -278,7 +278,7 @@ def looking(node):
 def test_a_look_that_does_not_end_keeps_no_job(node):
     node.write(deadline="2s", slurm="preflight = true")
     code, said = node.end(looking(node))
-    assert code == 0 and said in ("", "trainagent: what job 42 needs is still on its way\n")
+    assert code == 0 and said in ("", "trainagent: the files of job 42 are still being downloaded\n")
     assert node.task()[1] == "" and node.staged() == ["data/two.txt"]
 
 
@@ -290,7 +290,7 @@ def test_a_prolog_that_is_ended_while_it_looks(node):
     child.kill()
     child.communicate()
     node.settle()
-    assert "was ended" in node.task(code=1)[1]
+    assert "was killed" in node.task(code=1)[1]
 
 
 def test_whoever_locks_a_ticket_keeps_no_task(node):
@@ -317,9 +317,9 @@ def test_a_mirror_that_hangs_keeps_no_prolog(node, mirror):
 
 def test_a_task_waits_only_so_long(node, mirror):
     held(node, mirror, "mirror=data/a/one.bin", wait="1s")
-    assert "still on its way; the task is not started" in node.task(code=1)[1]
+    assert "still being downloaded; the task is not started" in node.task(code=1)[1]
     node.write(deadline="2s", wait="1s", slurm="on_late = warn")
-    assert node.task()[1] == "mirror: it is still on its way"
+    assert node.task()[1] == "mirror: the file is still being downloaded"
 
 
 def test_the_worker_has_nothing_of_slurmds(node, mirror):
@@ -372,7 +372,7 @@ def test_killed_at_any_instant(node, mirror):
                 pass
         node.settle()
         if node.ticket(100 + i) is not None and node.ticket(100 + i)["state"] == "staging":
-            assert "was ended" in node.task(100 + i, code=1)[1]
+            assert "was killed" in node.task(100 + i, code=1)[1]
             told += 1
         node.epilog(100 + i)
     assert node.left() == []
@@ -385,7 +385,7 @@ def test_killed_at_any_instant(node, mirror):
 def test_killed_between_two_steps(node, point):
     child = node.start("prolog", 42, "mirror=data/two.txt", MIRROR_CRASH_AT=point)
     assert node.end(child) == (0, "")
-    assert "was ended" in node.task(code=1)[1]
+    assert "was killed" in node.task(code=1)[1]
     assert "42.json" in node.left()
     node.prolog("mirror=data/two.txt")  # the job again, and no epilog in between
     assert node.task()[1] == "" and node.staged() == ["data/two.txt"]
@@ -481,7 +481,7 @@ def test_killed_while_a_folder_is_handed_on(node, many, point):
         run_job(node, "mirror=data/many/", 42)
         node.epilog(42)
     assert node.end(node.start("prolog", 43, "mirror=data/many/", MIRROR_CRASH_AT=point)) == (0, "")
-    assert "was ended" in node.task(43, code=1)[1]
+    assert "was killed" in node.task(43, code=1)[1]
     run_job(node, "mirror=data/many/", 43)  # the job again, and no epilog in between
     assert staged_bytes(node, 43) == MANY
     node.epilog(43)
@@ -547,7 +547,7 @@ def test_what_a_token_brought_is_no_answer_without_it(mirrord, tmp_path):
     assert node.task(42)[1] == "" and node.staged(42) == [f"{wish}a"]
     node.write()
     node.prolog(f"mirror={wish}", 43)
-    assert "does not give it to this node" in node.task(43, code=1)[1] and node.staged(43) == []
+    assert "does not permit this node to read the file" in node.task(43, code=1)[1] and node.staged(43) == []
 
 
 def test_a_job_pins_what_it_uses(node):
@@ -620,7 +620,7 @@ def test_a_ticket_that_cannot_be_written(node, tmp_path, comment, on_node, code)
     status, said = node.end(node.start("prolog", 42, comment))
     assert status == 0 and ("run" in said) == ("mirror=" in comment)
     _, told = node.task(code=code)
-    assert ("the node is not set up for it" in told) == ("mirror=" in comment)
+    assert ("this node is not set up to download files" in told) == ("mirror=" in comment)
     (tmp_path / "run").unlink()
     node.prolog("mirror=data/b/one.bin")  # requeued, and there is room again
     assert node.task()[1] == "" and node.staged() == ["data/b/one.bin"]
@@ -783,7 +783,7 @@ def test_a_user_that_there_is_not(mirror, tmp_path):
         pytest.skip("giving up rights needs root")
     node = Slurmd(tmp_path, mirror.url, user="nobody-of-that-name")
     node.prolog("mirror=data/two.txt")
-    assert "not known here" in node.task(code=1)[1]
+    assert "does not exist on this machine" in node.task(code=1)[1]
     node.epilog()
     assert node.left() == [] and mirror.log == []
 

@@ -53,7 +53,7 @@ def test_a_job_with_its_files(slurm):
     lines = said.splitlines()
     assert [line for line in lines if not line.startswith("mirror: ")] == [
         "alice", "small", f"{slurm.server.url}/hf", f"task {staged}", f"task {staged}"]
-    assert lines.count("mirror: data/none: the mirror has no such file (the mirror does not have it (404))") == 2  # the script, and the step
+    assert lines.count("mirror: data/none: the mirror has no such file (not found on the mirror (404))") == 2  # the script, and the step
     told = slurm.journal_of(job)
     assert "from=data/small.bin" in told and "from=data/none" in told and "SYSLOG_IDENTIFIER=trainagent" in told
 
@@ -71,7 +71,7 @@ def test_what_is_missing_fails_the_job_and_not_the_node(slurm):
 
 def test_a_comment_that_is_none(slurm):
     state, said = slurm.wait(slurm.submit("echo it began", "mirror=$(reboot),http://x"))
-    assert state == "FAILED" and "the comment breaks the rules" in said and "it began" not in said
+    assert state == "FAILED" and "the syntax of the comment is invalid" in said and "it began" not in said
 
 
 def test_a_mirror_that_hangs(slurm):

@@ -58,7 +58,7 @@ def test_fresh_weights_and_files_are_the_same_bytes(job, shape, tp):
     still = ["--steps", 1, "--lr", 0]
     whole, _ = job.train(1, shape, *still)
     cut, said = job.train(tp, shape, *still, "--tp", tp)
-    assert f"each model cut over {tp}" in said
+    assert f"each model divided among {tp}" in said
     assert digests(cut)[0] == digests(whole)[0]
     again, _ = job.train(tp, shape, *still, "--tp", tp, "--model", cut)
     assert digests(again)[0] == digests(whole)[0]
@@ -107,12 +107,12 @@ def test_goes_on_with_another_cut(job):
 
 
 @pytest.mark.parametrize("ranks,shape,more,said", [
-    (3, "gpt2", ["--tp", 3], "--tp 3: the model's 4 heads cannot be shared out evenly by so many ranks"),
-    (4, "gqa", ["--tp", 4], "--tp 4: the model's 2 key and value heads cannot be shared out evenly"),
-    (3, "gpt2", ["--tp", 2], "--tp 2: 3 ranks are not a multiple of that"),
-    (2, "gpt2", ["--tp", 2, "--seq", 7], "--seq 7 is not a multiple of --tp 2"),
-    (1, "gpt2", ["--tp", 0], "--tp 0: at least 1"),
-    (1, "gpt2", ["--zero", 1, "--shard-group", 2**32 + 1], "--shard-group 4.29497e+09: at least 0, below"),
+    (3, "gpt2", ["--tp", 3], "--tp 3: the model's 4 heads cannot be divided evenly by this number of ranks"),
+    (4, "gqa", ["--tp", 4], "--tp 4: the model's 2 key and value heads cannot be divided evenly"),
+    (3, "gpt2", ["--tp", 2], "--tp 2: the number of ranks (3) must be a multiple of it"),
+    (2, "gpt2", ["--tp", 2, "--seq", 7], "--seq 7 must be a multiple of --tp 2"),
+    (1, "gpt2", ["--tp", 0], "--tp 0 is too small; give at least 1"),
+    (1, "gpt2", ["--zero", 1, "--shard-group", 2**32 + 1], "--shard-group 4.29497e+09 is out of range; give at least 0 and less than"),
     (4, "llama", ["--tp", 2, "--zero", 1, "--shard-group", 3], "--shard-group 3: 2 ranks with the same part of a model are not a multiple")],
     ids=str)
 def test_refused(job, ranks, shape, more, said):
@@ -123,7 +123,7 @@ def test_refused(job, ranks, shape, more, said):
 def test_ranks_with_different_cuts_are_refused(job):
     args = ("train", "--config", job.folder / "llama.json", "--data", job.folder / "data.bin", "--device", "cpu", "--out", job.folder / "out")
     done = mpirun_each([BUILD / "trainer", *args, "--tp", 2], [BUILD / "trainer", *args])
-    assert done.returncode == 78 and "1 of 2 ranks do not begin as the first does" in done.stderr, done.stderr
+    assert done.returncode == 78 and "1 of 2 ranks do not start in the state of rank 0" in done.stderr, done.stderr
 
 
 def test_info_predicts_what_each_rank_takes(job):

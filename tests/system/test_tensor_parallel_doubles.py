@@ -44,8 +44,8 @@ def test_a_library_that_begins_collectives_in_any_order(data):  # noqa: F811
     """NCCL_LAUNCH_ORDER_IMPLICIT came with 2.26. One group at a time needs no order, nor do collectives of one stream: those of ranks
     that cut one model alone."""
     (data / "shape.json").write_text(SHAPES["llama"])
-    for env, why in (({"FAKE_NCCL": "version=22505"}, "NCCL 2.25.5 does not begin them in one order"),
-                     ({"NCCL_LAUNCH_ORDER_IMPLICIT": "0"}, "NCCL_LAUNCH_ORDER_IMPLICIT=0 lets ranks begin them in any order: unset it")):
+    for env, why in (({"FAKE_NCCL": "version=22505"}, "NCCL 2.25.5 does not start them in the same order"),
+                     ({"NCCL_LAUNCH_ORDER_IMPLICIT": "0"}, "NCCL_LAUNCH_ORDER_IMPLICIT=0 lets ranks start them in any order; unset it")):
         ended, said = run_ranks(data, "--steps", 1, "--tp", 2, n=4, timeout=600, **env)
         assert ended == [69] * 4 and all(why in s and "--zero 3" in s for s in said), said
     train(data, "newer", "llama", "--tp", "2", n=4, FAKE_NCCL="version=22602")

@@ -73,7 +73,7 @@ def test_as_the_package(trainer, tmp_path, name):
     m = manifest(tmp_path / "out")
     assert (m["tokenizer"], m["vocab"], m["end_of_text"]) == (name, max(added.values()) + 1, end)
     assert (tmp_path / "out/tokenizer.json").read_bytes() == (GOLDEN / f"{name}.json").read_bytes()
-    assert "the SHA-256 holds" in subprocess.run([BUILD / "trainer", "info", tmp_path / "out/train-00000.bin"], check=True,
+    assert "the SHA-256 is correct" in subprocess.run([BUILD / "trainer", "info", tmp_path / "out/train-00000.bin"], check=True,
                                                  capture_output=True, text=True).stdout
 
 
@@ -147,7 +147,7 @@ def test_validation_of_a_single_text_is_its_tail(trainer, tmp_path, shards, pack
     assert sorted(f.name for f in (tmp_path / "out").iterdir()) == sorted(["manifest.json", "tokenizer.json", *made])
     assert (len(made) > 2) == bool(shards)
     for shard in made:
-        assert "the SHA-256 holds" in subprocess.run([BUILD / "trainer", "info", tmp_path / "out" / shard], check=True,
+        assert "the SHA-256 is correct" in subprocess.run([BUILD / "trainer", "info", tmp_path / "out" / shard], check=True,
                                                      capture_output=True, text=True).stdout
 
 
@@ -174,7 +174,7 @@ def test_bytes_that_are_no_text(trainer, tmp_path):
 
 
 def test_bytes_into_one_file(trainer, tmp_path):
-    """Without a tokenizer a token is a byte, whatever it is; folders are walked by name, binary files passed over."""
+    """Without a tokenizer a token is a byte, whatever it is; folders are walked by name, binary files skipped."""
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "b.txt").write_bytes(b"\xff\xfe second")
@@ -183,7 +183,7 @@ def test_bytes_into_one_file(trainer, tmp_path):
     (tree / "d.md").write_bytes(b"not asked for")
     err = trainer("tokenize", "--include", "*.[tb]*", "--out", tmp_path / "all.bin", tree)
     assert (tmp_path / "all.bin").read_bytes()[HEADER:] == b"first\n\xff\xfe second"
-    assert "from 2 files" in err and "1 binary files passed over" in err
+    assert "from 2 files" in err and "1 binary files skipped" in err
 
 
 def test_marks_in_text(trainer, tmp_path):
@@ -212,7 +212,7 @@ def test_refused(trainer, tmp_path):
             (64, "--out", [text]),
             (64, "--shard-size", ["--out", out, "--shard-size", "many", text]),
             (64, "--val", ["--out", out, "--val", "2", text]),
-            (64, "need a folder", ["--out", tmp_path / "a.bin", "--val", "1%", text]),
+            (64, "give a folder", ["--out", tmp_path / "a.bin", "--val", "1%", text]),
             (64, "--threads", ["--out", out, "--threads", -1, text]),
             (64, "no such token", ["--out", out, "--tokenizer", tok, "--end-of-text", "</s>", text]),
             (65, "no text", ["--out", out, "/dev/null"]),
@@ -221,7 +221,7 @@ def test_refused(trainer, tmp_path):
             (66, "none.txt", ["--out", out, tmp_path / "none.txt"]),
             (66, "tokenizer.json", ["--out", out, "--tokenizer", tmp_path, text]),
             (69, "NFC", ["--out", out, "--tokenizer", tmp_path / "nfc.json", text]),
-            (73, "holds something", ["--out", tmp_path / "full", text])):
+            (73, "is not empty", ["--out", tmp_path / "full", text])):
         assert says in trainer("tokenize", *args, code=code)
         assert not out.exists() and not pathlib.Path(f"{out}.partial").exists()
 

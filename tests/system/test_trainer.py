@@ -82,7 +82,7 @@ def test_a_run_that_is_done_says_so(out):
         return subprocess.run([BUILD / "trainer", "train", "--data", out.parent / "data.bin", "--out", out, "--device", "cpu", "--resume",
                                "auto", "--steps", str(steps)], text=True, capture_output=True, check=True).stderr
     for steps in (10, 3):
-        assert f"step 10 is done already, --steps {steps} ends there: nothing to do" in resumed(steps)
+        assert f"step 10 is already done and --steps is {steps}: nothing to do" in resumed(steps)
     assert "nothing to do" not in resumed(11)
 
 
@@ -107,8 +107,8 @@ def test_a_resumed_run_says_what_other_options_do_to_its_schedule(tmp_path):
     assert f" {step['lr']:.4g} (was to be " in said and "and ends at 0.001 after step 20 (was 0.001 after 10)" in said, said
     assert "tokens" not in said and "sample" not in said
     said, step = resumed("--steps", 20, "--batch", 4, "--accum", 2, "--stop-at", 6)
-    assert said == ("resumed with --batch 4 (was 2), --accum 2 (was 1): a step takes 128 tokens (was 32), the run ends after 2080 (was to "
-                    "end after 640); the data go on at sample 11 of 312 in epoch 1, none is left out or repeated"), said
+    assert said == ("resumed with --batch 4 (was 2), --accum 2 (was 1): a step takes 128 tokens (was 32), and the run ends after 2080 (was to "
+                    "end after 640); the data continues at sample 11 of 312 in epoch 1, and no sample is skipped or repeated"), said
     assert step["tokens"] == 5 * 32 + 128
     said, _ = resumed("--steps", 20, "--batch", 8, "--accum", 1, "--stop-at", 7)
     assert said.startswith("resumed with --batch 8 (was 4), --accum 1 (was 2): a step takes 128 tokens as before; the data "), said
@@ -123,9 +123,9 @@ def test_a_checkpoint_is_chosen_by_whoever_holds_the_folder(out, tmp_path):
     again = ("train", "--config", tmp_path / "shape.json", "--data", tmp_path / "data.bin", "--out", out, "--device", "cpu",
              "--steps", 12, "--batch", 2, "--resume", "auto")
     said = trainer(*again, code=75)
-    assert f"another trainer writes to {out}" in said and "damaged" not in said, said
+    assert f"another trainer is writing to {out}" in said and "damaged" not in said, said
     os.close(held)
-    assert "no checkpoint is whole" in trainer(*again, code=66)
+    assert "every checkpoint is damaged" in trainer(*again, code=66)
 
 
 def test_without_data_there_is_no_out(tmp_path):
@@ -158,12 +158,12 @@ def test_bench_times_every_operation_and_whole_steps(shape, dtype, more):
         assert all(r["ms"] > 0 and r[rate] > 0 for r in rows), rows
         assert all(("of_copy" in r) == (table != "gemm" and table != "attention") for r in rows)
     printed = trainer(*args, "--only", "attention,steps")
-    assert "attention backward" in printed and "tokens/s" in printed and "attention by plain loops" in printed
+    assert "attention backward" in printed and "tokens/s" in printed and "attention kernel: plain loops" in printed
     assert "wgrad" not in printed and "norm backward" not in printed
 
 
 def test_bench_refuses_what_cannot_be():
-    for args, word in ((("--only", "gem"), "--only gem: gemm, copy"), (("--only", ""), "names nothing"),
+    for args, word in ((("--only", "gem"), "--only gem: gemm, copy"), (("--only", ""), "names no table"),
                        (("--batch", 1 << 62), "tokens at a time"), (("--seq", 9), "context of 8")):
         assert word in trainer("bench", "--config", "tiny-gpt2", "--device", "cpu", *args, code=64)
 
@@ -258,14 +258,14 @@ def test_info_tells_the_memory_of_a_rank_and_the_batch_that_fits(tmp_path):
         most = one["largest_batch"][kind]
         assert plan("--batch", most)[kind]["total"] <= one["free"] < plan("--batch", most + 1)[kind]["total"], (kind, most)
     text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 7, "--batch", 2)
-    assert "memory of each of 7 ranks with --zero 0 at 2 x 1024 tokens in f32 on CPU" in text and "largest batch in the " in text
+    assert "memory of each of 7 ranks with --zero 0 at 2 x 1024 tokens in f32 on CPU" in text and "largest batch in " in text
     text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--zero", 3)
-    assert "--zero 3 changes nothing on one rank: give --ranks" in text and "changes nothing" not in trainer("info", "--config", "gpt2-124m", "--device", "cpu")
+    assert "--zero 3 has no effect with one rank; give --ranks" in text and "has no effect" not in trainer("info", "--config", "gpt2-124m", "--device", "cpu")
     for more in ((), ("--tp", 2)):  # ranks that each have all of what they would share out
         text = trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 4 if not more else 2, "--zero", 3,
                        *(("--shard-group", 1) if not more else more))
-        assert "ranks with --zero 0" in text and "--zero 3 changes nothing in groups of one rank" in text, text
-    assert "--ranks 0: at least 1" in trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 0, code=64)
+        assert "ranks with --zero 0" in text and "--zero 3 has no effect in groups of one rank" in text, text
+    assert "--ranks 0 is too small; give at least 1" in trainer("info", "--config", "gpt2-124m", "--device", "cpu", "--ranks", 0, code=64)
 
 
 def test_info_compares_tensors_with_the_configuration(out, tmp_path):
@@ -298,7 +298,7 @@ def test_info_compares_tensors_with_the_configuration(out, tmp_path):
     kept["ln_f.bias"] = ("I64", [16])
     store(kept)
     said, why = info(tmp_path, code=65)
-    assert "3 of the model's tensors are missing or wrong" in why
+    assert "3 of the model's tensors are missing or do not match config.json" in why
     assert {t["name"]: t["is"] for t in said["tensors"] if t["is"] != "fits"} == {
         "ln_f.weight": "missing", "wpe.weight": "another shape", "ln_f.bias": "a type that is not read",
         "h.0.attn.bias": "superfluous"}
@@ -342,7 +342,7 @@ def test_ranks_that_do_not_begin_alike_are_refused(out):
     for second in (train(out.parent / "elsewhere"), train(out, "--batch", 3), train(out, "--lr", "1e-3"),
                    train(out, "--val", out.parent / "data.bin"), train(out, "--stop-at", 11)):
         refused = mpirun_each(train(out), second)
-        assert refused.returncode != 0 and "1 of 2 ranks do not begin as the first does" in refused.stderr, refused.stderr
+        assert refused.returncode != 0 and "1 of 2 ranks do not start in the state of rank 0" in refused.stderr, refused.stderr
         assert not (out / "checkpoint-12").exists()
     went_on = mpirun_each(train(out), train(out))
     assert went_on.returncode == 0 and (out / "checkpoint-12").exists(), went_on.stderr
@@ -359,8 +359,8 @@ def test_a_run_goes_on_with_fewer_ranks(tmp_path):
     assert mpirun_each(*[train(2, 3)] * 2).returncode == 0
     went_on = mpirun_each(train(3, 6))
     assert went_on.returncode == 0, went_on.stderr
-    assert ("resumed with --batch 6 (was 3), ranks 1 (was 2): a step takes 48 tokens as before; the data go on at sample 13 of 624 in "
-            "epoch 1, none is left out or repeated") in went_on.stderr, went_on.stderr
+    assert ("resumed with --batch 6 (was 3), ranks 1 (was 2): a step takes 48 tokens as before; the data continues at sample 13 of 624 in "
+            "epoch 1, and no sample is skipped or repeated") in went_on.stderr, went_on.stderr
 
 
 @needs_mpi
@@ -416,7 +416,7 @@ def test_a_file_tells_of_a_preemption(tmp_path):
     (tmp_path / "notice").touch()
     _, err = started.communicate(timeout=240 * SLOW)
     assert started.returncode == 75, err
-    assert "stopped by a notice of preemption after step " in err
+    assert "stopped by a preemption notice after step " in err
     step = int(err.split("preemption after step ")[1].split(";")[0])
     assert [p.name for p in (tmp_path / "run").glob("checkpoint-*")] == [f"checkpoint-{step}"]
 
@@ -507,7 +507,7 @@ def test_a_resumed_run_multiplies_as_before(tmp_path):
     reseal(tmp_path / "out/checkpoint-2")
     said = train(3, "--deterministic")  # what does not fit is chosen anew, and that is told
     assert choices(tmp_path / "out/checkpoint-3") == first
-    assert f"deterministic.products {len(first)} products take other algorithms" in said, said
+    assert f"deterministic.products {len(first)} matrix products use other algorithms" in said, said
 
     train(4)
     assert not (tmp_path / "out/checkpoint-4/algorithms.txt").exists()
@@ -523,12 +523,12 @@ def test_ranks_multiply_alike(tmp_path):
         return [SIMT, "train", "--config", "tiny-gpt2", "--data", tmp_path / "data.bin", "--steps", 4, "--batch", 2, "--device", "cuda",
                 "--dtype", "f32", "--comm", "mpi", "--deterministic", "--out", tmp_path / out, "--resume", "auto", "--stop-at", stop]
     begun = mpirun_each(rank("out", 1), rank("out", 1))
-    assert begun.returncode == 0 and "takes the algorithms" not in begun.stderr, begun.stderr
+    assert begun.returncode == 0 and "uses the algorithms" not in begun.stderr, begun.stderr
     shutil.copytree(tmp_path / "out/checkpoint-1", tmp_path / "other")
     other_choices(tmp_path / "other")
     went_on = mpirun_each(rank("out", 2), ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "sh", "-c",
                                            f'mount --bind {tmp_path}/other {tmp_path}/out/checkpoint-1 && exec "$@"', "sh", *rank("out", 2)])
-    assert went_on.returncode == 0 and "rank=1 takes the algorithms of the first rank" in went_on.stderr, went_on.stderr
+    assert went_on.returncode == 0 and "rank=1 uses the algorithms of rank 0" in went_on.stderr, went_on.stderr
     assert set(choices(tmp_path / "out/checkpoint-2").values()) == {0}
 
 

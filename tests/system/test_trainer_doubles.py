@@ -115,7 +115,7 @@ def test_calls_that_take_their_time(data):
     assert codes == [0, 0], said
 
 
-STUCK = "all ranks are at the same place: allreduce"
+STUCK = "all ranks are at the same point: allreduce"
 
 
 @pytest.mark.parametrize("nccl,cuda,codes,suspects,why", [
@@ -199,4 +199,4 @@ def test_bench_of_sums_ends_when_a_rank_hangs(data):
         for r in ranks:
             r.kill()
     assert [r.returncode for r in ranks] == [75, 75], said
-    assert "2 ranks over nccl" in said[0][0] and "NVLS 16" in said[0][0] and "all ranks are at the same place" in said[0][1], said
+    assert "2 ranks over nccl" in said[0][0] and "NVLS 16" in said[0][0] and "all ranks are at the same point" in said[0][1], said

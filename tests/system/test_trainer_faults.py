@@ -71,13 +71,13 @@ def test_a_rank_that_stops_is_named_and_the_others_end_with_75(four, data, victi
     for rank in {0, 1, 2, 3} - {victim}:
         head, entries = record(data, rank)
         assert head["suspects"] == [victim] and head["exit"] == 75 and head["world"] == 4, head
-        assert f"rank {victim} does not answer" in head["why"]
+        assert f"rank {victim} does not respond" in head["why"]
         waits = head["waits_for"]
         assert waits["comm"] == "mpi" and waits["op"] == "allreduce" and waits["seq"] == head["posted"] == head["done"] + 1
         assert entries[-1]["seq"] == waits["seq"] and entries[-1]["done_unix_ms"] is None
         assert all(e["done_unix_ms"] for e in entries[:-1])
     assert not list((data / "out").glob("*.part"))
-    assert f"rank {victim} does not answer" in ranks.said
+    assert f"rank {victim} does not respond" in ranks.said
 
 
 def one_rank_fails(data, rank, order, *more, steps=1000000):
@@ -96,7 +96,7 @@ def test_try_again_of_one_rank_alone_ends_all(data):
         assert ranks.wait() == 75, ranks.said
     finally:
         ranks.close()
-    assert "rank 1 of 2: rank 0 has ended: " in ranks.said and "metrics.jsonl: Resource temporarily unavailable" in ranks.said
+    assert "rank 1 of 2: rank 0 has exited: " in ranks.said and "metrics.jsonl: Resource temporarily unavailable" in ranks.said
 
 
 @needs_mpi

@@ -166,7 +166,7 @@ def test_a_rank_that_dies_or_stands_still(job, whole, part, victim, how):
     number = kernel_in(traces[victim], part)
     j = job(gpu_fault=f"{victim}.{how}={number}", timeout=600 if how == "kill" else TIMEOUT)
     assert j.ends_well() == weights
-    check_first_attempt(j, victim, f"rank {victim} has died" if how == "kill" else f"rank {victim} does not answer")
+    check_first_attempt(j, victim, f"rank {victim} has died" if how == "kill" else f"rank {victim} does not respond")
     trace = [line.split()[1] for line in (j.folder / f"trace.{victim}").read_text().splitlines()]
     assert kernels_of(trace)[-1] == kernels_of(traces[victim])[number - 1]  # that is where it was
 
@@ -197,7 +197,7 @@ def collective_in(trace, step):
 @pytest.mark.parametrize("fault,suspects,why", [
     ("async=6", None, "remote process exited or there was a network error: NET/IB : Got completion from peer with status=12 (rank 2)"),
     ("hang=1", [2], "rank 2 has not returned from the call of allreduce "),
-    ("never=1", [], "all ranks are at the same place: allreduce "),
+    ("never=1", [], "all ranks are at the same point: allreduce "),
 ], ids=["async error", "hangs in its call", "hangs on the GPU"])
 def test_a_fault_of_nccl_on_one_of_four(job, whole, fault, suspects, why):
     """After the checkpoint of step 2. Of a collective that hangs on the GPUs nobody knows whose fault it is: the records name the collective."""

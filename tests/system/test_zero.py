@@ -92,7 +92,7 @@ def test_groups_of_ranks_hold_copies(job, zero, accum):
     assert pairs == again and whole == alone
     assert job.train(1, "llama", "--zero", zero)[0] == job.train(1, "llama")[0]
     done = run(4, *job.args("llama", job.folder / "no", "--zero", 1, "--shard-group", 3))
-    assert done.returncode == 64 and "4 ranks are not a multiple of that" in done.stderr
+    assert done.returncode == 64 and "the number of ranks (4) must be a multiple of it" in done.stderr
 
 
 def test_fewer_ranks_go_on(job):
@@ -109,12 +109,12 @@ def test_fewer_ranks_go_on(job):
 def test_ranks_with_different_options_are_refused(job, one, other):
     """Before a collective that only some of them would make."""
     done = job.start_apart(one, other)
-    assert done.returncode == 78 and "1 of 2 ranks do not begin as the first does" in done.stderr, done.stderr
+    assert done.returncode == 78 and "1 of 2 ranks do not start in the state of rank 0" in done.stderr, done.stderr
 
 
 def test_ranks_that_add_in_different_orders_are_refused(job):
     done = job.start_apart(["--deterministic"], [], deterministic=False)
-    assert done.returncode == 78 and "some ranks were started with --deterministic, others were not" in done.stderr, done.stderr
+    assert done.returncode == 78 and "only some ranks were started with --deterministic" in done.stderr, done.stderr
 
 
 def test_an_unknown_stage_is_refused(job):
@@ -170,9 +170,9 @@ def test_info_plans_for_a_gpu_that_is_not_here():
 
 
 @pytest.mark.parametrize("more,said", [
-    (["--memory", "much"], "--memory much: a size such as 79g"), (["--memory", "0"], "--memory 0: a size such as 79g"),
-    (["--ranks", 6, "--zero", 1, "--shard-group", 4], "--shard-group 4: 6 ranks are not a multiple of that"),
-    (["--ranks", 4, "--shard-group", 2], "--shard-group is for --zero 1, 2 or 3"), (["--zero", 4], "--zero 4: give 0, 1, 2 or 3")], ids=str)
+    (["--memory", "much"], "--memory much is not a size; write one such as 79g"), (["--memory", "0"], "--memory 0 is not a size; write one such as 79g"),
+    (["--ranks", 6, "--zero", 1, "--shard-group", 4], "--shard-group 4: the number of ranks (6) must be a multiple of it"),
+    (["--ranks", 4, "--shard-group", 2], "--shard-group needs --zero 1, 2 or 3"), (["--zero", 4], "--zero 4 is invalid; give 0, 1, 2 or 3")], ids=str)
 def test_info_refuses(more, said):
     done = info(*more)
     assert done.returncode == 64 and said in done.stderr, done.stderr

@@ -78,12 +78,12 @@ static void test_complaints(void **state)
         const char *text, *says;
     } bad[] = {
         {"mirorr = \"x\"\n", "mirror"},
-        {"slurm { deadline = soon }\n", "is no span of time"},
+        {"slurm { deadline = soon }\n", "is not a time span"},
         {"slurm { on_late = perhaps }\n", "neither fail nor warn"},
         {"slurm { comments = 5 }\n", "neither true nor false"},
-        {"peers { port = 65536 }\n", "is no port"},
-        {"peers { uploads = 0 }\n", "is not 1 to 256"},
-        {"peers { min_size = some }\n", "is no size"},
+        {"peers { port = 65536 }\n", "is not a port"},
+        {"peers { uploads = 0 }\n", "is not a number from 1 to 256"},
+        {"peers { min_size = some }\n", "is not a size"},
         {"peers { prot = 5 }\n", "port"},
         {"slurm { }\nslurm { }\n", "appears again"},
     };

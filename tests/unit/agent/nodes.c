@@ -69,7 +69,7 @@ static void test_what_is_missing_is_named(void **state)
     } bad[] = {
         {{.nodes = 2, .node_rank = "0"}, "give --rendezvous HOST:PORT"},
         {{.nodes = 2, .rendezvous = "n0:1"}, "give --node-rank (0 to 1)"},
-        {{.nodes = 2, .node_rank = "2", .rendezvous = "n0:1"}, "node rank 2 is not below"},
+        {{.nodes = 2, .node_rank = "2", .rendezvous = "n0:1"}, "node rank 2 is not less than"},
         {{.nodes = 2, .node_rank = "x", .rendezvous = "n0:1"}, "--node-rank is \"x\""},
         {{.nodes = 2, .node_rank = "0", .rendezvous = "n0:0"}, "--rendezvous is \"0\""},
         {{.nodes = 2, .node_rank = "0", .rendezvous = ":1"}, "--rendezvous is empty"},
@@ -80,7 +80,7 @@ static void test_what_is_missing_is_named(void **state)
         {{.elastic = "1:2:3"}, "--elastic is \"1:2:3\""},
         {{.elastic = "1:2", .nodes = 3}, "contradict"},
         {{.nodes = 2, .node_rank = "0", .external = true},
-         "--rendezvous-external: give --rendezvous HOST:PORT"},
+         "--rendezvous-external needs --rendezvous HOST:PORT"},
         {{.nodes = 2, .node_rank = "0", .rendezvous = "n0:1", .lost_ms = 999},
          "--node-timeout must be at least 1s"},
     };

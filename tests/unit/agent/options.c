@@ -36,7 +36,8 @@ static void test_every_option_fills_its_field(void **state)
     static const char every[] =
         "--mirror http://m --shelf=/s --state /st --node-file /n --token-file /t "
         "--plaintext-token --ca-file /ca --connections 9 --idle-timeout 70 --tries 3 VERB "
-        "--to here --unpack --sha256 ab --copy --jitter 2s --ranks 4 --restarts 5 --checkpoints /ck "
+        "--to here --unpack --sha256 ab --copy --jitter 2s --ranks 4 --restarts 5 --checkpoints "
+        "/ck "
         "--nodes 2 --node-rank 1 --rendezvous h:1 --rendezvous-id x --elastic 1:2 "
         "--rendezvous-external --join-timeout 3m "
         "--node-timeout 4s --grace 6s "
@@ -117,8 +118,8 @@ static void test_what_is_no_option(void **state)
         const char *words, *says;
     } cases[] = {
         {"--jiter=1s x", "did you mean --jitter?"},
-        {"--bananas x", "--bananas is no option; try trainagent --help"},
-        {"-z x", "-z is no option"},
+        {"--bananas x", "--bananas is not an option; try trainagent --help"},
+        {"-z x", "-z is not an option"},
         {"--connections 65", "--connections takes no \"65\""},
         {"--connections 0", "--connections takes no \"0\""},
         {"--ranks all", "--ranks takes no \"all\""},
@@ -165,7 +166,8 @@ static void test_whose_option_it_is(void **state)
     assert_int_equal(options_check("gc", said, &e), E_USAGE);
     assert_string_equal(e.text, "--copy does not belong to gc, which has --keep --age");
     assert_int_equal(options_check("status", said, &e), E_USAGE);
-    assert_string_equal(e.text, "--copy does not belong to status, which has none of its own");
+    assert_string_equal(e.text,
+                        "--copy does not belong to status, which has no options of its own");
     assert_int_equal(read_words("--json -v", &said, NULL), OPTIONS_DONE);
     assert_int_equal(options_check("status", said, &e), 0);
 }

@@ -33,9 +33,12 @@ static void test_a_whole_job(void **state)
         read_text(
             "mirror = \"http://m:8080\"\n"
             "artifact \"corpus\" { from = \"d/w.tar.zst\" unpack = true }\n"
-            "artifact \"model\" { from = \"hf/o/gpt2/\" include = {\"*.safetensors\", \"*.json\"} }\n"
-            "run { command = {\"trainer\", \"--out\", \"{out}\"} ranks = auto restarts = 3 grace = 5s\n"
-            "      elastic = \"1:2\" node_rank = 1 rendezvous = \"n0:29400\" rendezvous_id = x join_timeout = 3m node_timeout = 9s }\n"
+            "artifact \"model\" { from = \"hf/o/gpt2/\" include = {\"*.safetensors\", "
+            "\"*.json\"} }\n"
+            "run { command = {\"trainer\", \"--out\", \"{out}\"} ranks = auto restarts = 3 grace "
+            "= 5s\n"
+            "      elastic = \"1:2\" node_rank = 1 rendezvous = \"n0:29400\" rendezvous_id = x "
+            "join_timeout = 3m node_timeout = 9s }\n"
             "publish { from = \"{out}\" to = \"models/me/x\" }\n",
             &j, &why),
         0);
@@ -76,7 +79,7 @@ static void test_complaints(void **state)
         {"# a comment\n\nartifact \"a\" {\n  form = \"x/y\"\n}",
          "job:4: unknown key \"form\", section artifact has no such key, did you mean \"from\"?"},
         {"run { command = {\"x\"} nodes = many }",
-         "job:1: nodes = \"many\", it is no number of nodes, write auto or 1 to 4096"},
+         "job:1: nodes = \"many\", it is not a number of nodes; write auto or 1 to 4096"},
         {"run { comand = {\"x\"} }",
          "job:1: unknown key \"comand\", section run has no such key, did you mean \"command\"?"},
         {"artifact { from = \"x/y\" }", "job:1: "},
@@ -85,21 +88,24 @@ static void test_complaints(void **state)
         {"artifact \"a\" { from = \"x/y\" from = \"x/z\" }",
          "job:1: from is set twice, first at job:1, remove one of them"},
         {"\nartifact \"out\" { from = \"x/y\" }",
-         "job:2: artifact \"out\", a name is letters, digits, '-' and '_', and {out} is ours, rename it"},
-        {"artifact \"../a\" { from = \"x/y\" }", "job:1: artifact \"../a\", a name is letters"},
+         "job:2: artifact \"out\": a name consists of letters, digits, '-' and '_', and out is "
+         "reserved; rename it"},
+        {"artifact \"../a\" { from = \"x/y\" }",
+         "job:1: artifact \"../a\": a name consists of letters"},
         {"artifact \"a\" {\n}",
-         "job:1: artifact \"a\" has no from, there is nothing to fetch, write from = \"<repo>/<path>\""},
+         "job:1: artifact \"a\" has no from, so there is nothing to fetch; write from = "
+         "\"<repo>/<path>\""},
         {"artifact \"a\" {\nfrom = \"x/y\"\nsha256 = \"12\" }",
-         "job:3: sha256 = \"12\", it is no SHA-256, write 64 hex digits or leave it out"},
+         "job:3: sha256 = \"12\", it is not a SHA-256; write 64 hex digits or leave it out"},
         {"artifact \"a\" { from = \"x/y\" unpack = maybe }",
-         "job:1: unpack = \"maybe\", it is neither true nor false, write one of them"},
+         "job:1: unpack = \"maybe\", it is neither true nor false; write one of them"},
         {"run { command = {\"x\"} ranks = 0 }",
-         "job:1: ranks = \"0\", it is no number of processes, write auto or 1 to 1024"},
-        {"run { command = {\"x\"} ranks = many }", "job:1: ranks = \"many\", it is no number"},
+         "job:1: ranks = \"0\", it is not a number of processes; write auto or 1 to 1024"},
+        {"run { command = {\"x\"} ranks = many }", "job:1: ranks = \"many\", it is not a number"},
         {"run { command = {\"x\"}\n\nrestarts = -1 }",
-         "job:3: restarts = \"-1\", it is no count, write 0 to 1000000"},
+         "job:3: restarts = \"-1\", it is not a count; write 0 to 1000000"},
         {"run { command = {\"x\"} grace = soon }",
-         "job:1: grace = \"soon\", it is no span of time, write one such as 25s"},
+         "job:1: grace = \"soon\", it is not a time span; write one such as 25s"},
         {"run { command = {\"x\"} }\nrun { command = {\"y\"} }",
          "job:2: section run appears again, first at job:1, merge the two"},
         {"\nrun { command = {} }", "job:2: run has no command, there is nothing to start, write "
@@ -112,12 +118,16 @@ static void test_complaints(void **state)
          "job:1: publish has no from, there is nothing to send, write "
          "from = \"{out}\""},
         {"publish { from = \"{out}\" }",
-         "job:1: publish has no to, it could go nowhere, write to = \"<repo>/<owner>/<name>\""},
+         "job:1: publish has no to, so there is no destination; write to = "
+         "\"<repo>/<owner>/<name>\""},
         {"publish { from = \"{out}\"\n to = \"models/me\" }",
-         "job:2: to = \"models/me\", it names no tree of a repository, write <repo>/<owner>/<name>"},
+         "job:2: to = \"models/me\", it is not a tree of a repository; write "
+         "<repo>/<owner>/<name>"},
         {"artifact \"corpus\" { from = \"x/y\" }\nrun { command = {\"x\",\n\"{corpsu}/*\"} }",
-         "job:3: {corpsu} is no artifact of this job, nor {out}, did you mean {corpus}? (a plain brace is {{)"},
-        {"publish { from = \"{}\" to = \"r/o/n\" }", "job:1: {} is no artifact of this job"},
+         "job:3: {corpsu} is neither an artifact of this job nor {out}, did you mean {corpus}? "
+         "(write {{ for a literal brace)"},
+        {"publish { from = \"{}\" to = \"r/o/n\" }",
+         "job:1: {} is neither an artifact of this job nor {out}"},
     };
     char here[PATH_MAX];
     char folder[] = "/tmp/job.XXXXXX";

@@ -84,19 +84,20 @@ static void test_complaints_of_files(void **state)
         const char *text, *says;
     } bad[] = {
         {"",
-         ":1: the file expects nothing, it would be without effect, write preflight { gpus = 8 }"},
+         ":1: the file sets no expectation and would have no effect; write one such as preflight "
+         "{ gpus = 8 }"},
         {"gpus = 8", ":1: unknown key \"gpus\""},
         {"preflight { gpu = 8 }", "did you mean \"gpus\"?"},
         {"preflight {\n gpus = many }",
-         ":2: gpus = \"many\", it is no number, write one such as 8"},
-        {"preflight { gpus = -1 }", "it is no number"},
-        {"preflight { driver = \"new\" }", "it is no version, write one such as 550.54"},
+         ":2: gpus = \"many\", it is not a number; write one such as 8"},
+        {"preflight { gpus = -1 }", "it is not a number"},
+        {"preflight { driver = \"new\" }", "it is not a version; write one such as 550.54"},
         {"preflight { driver = \"550.\" gpus = 1 }", NULL},
-        {"preflight { driver = \"5..5\" }", "it is no version"},
-        {"preflight { disk_free = plenty }", "it is no size"},
-        {"preflight { timeout = 5 }", "it is no span of time"},
+        {"preflight { driver = \"5..5\" }", "it is not a version"},
+        {"preflight { disk_free = plenty }", "it is not a size"},
+        {"preflight { timeout = 5 }", "it is not a time span"},
         {"preflight { drain = maybe }", "it is neither yes nor no"},
-        {"preflight { start_on = never }", "it is no verdict, write ok, warn or crit"},
+        {"preflight { start_on = never }", "it is not a verdict; write ok, warn or crit"},
         {"preflight { skip = {\"dsik\"} }", "there is no such check, did you mean \"disk\"?"},
         {"preflight { warn = {\"everything\"} }", "`trainagent preflight --list` lists them"},
         {"preflight { gpus = 8 }\npreflight { gpus = 4 }", ":2: section preflight appears again"},
@@ -124,10 +125,13 @@ static void test_complaints_of_files(void **state)
 
 static void test_complaints_of_words(void **state)
 {
-    static const char *const bad[][2] = {
-        {"gpus", "is empty"},         {"gpus=", "is empty"},   {"gpu=8", "did you mean gpus?"},
-        {"=8", "write KEY=VALUE"},    {"", "write KEY=VALUE"}, {"skip=disk", "write KEY=VALUE"},
-        {"gpus=x", "it is no number"}};
+    static const char *const bad[][2] = {{"gpus", "is empty"},
+                                         {"gpus=", "is empty"},
+                                         {"gpu=8", "did you mean gpus?"},
+                                         {"=8", "write KEY=VALUE"},
+                                         {"", "write KEY=VALUE"},
+                                         {"skip=disk", "write KEY=VALUE"},
+                                         {"gpus=x", "it is not a number"}};
     struct expect x = {0};
     uint64_t bits;
 

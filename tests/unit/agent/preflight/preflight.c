@@ -124,7 +124,7 @@ static void test_what_hangs_costs_itself(void **state)
     assert_int_equal(f[0].level, LEVEL_OK);
     assert_int_equal(f[1].level, LEVEL_CRIT);
     assert_string_equal(f[1].code, "HANGS");
-    assert_string_equal(f[1].text, "no answer within 0.3 s");
+    assert_string_equal(f[1].text, "the check did not end within 0.3 s");
     assert_int_equal(f[2].level, LEVEL_OK);
     assert_int_equal(f[3].level, LEVEL_OK);
 }
@@ -150,9 +150,9 @@ static void test_what_crashes_is_reported(void **state)
     (void)state;
     run(check, f, 3);
     assert_string_equal(f[0].code, "CRASHED");
-    assert_string_equal(f[0].text, "the check was ended by Killed");
+    assert_string_equal(f[0].text, "the check was killed: Killed");
     assert_int_equal(f[1].level, LEVEL_OK);
-    assert_string_equal(f[2].text, "the check ended without an answer (exit 7)");
+    assert_string_equal(f[2].text, "the check exited without a result (exit code 7)");
 }
 
 static void test_after_two_the_rest_is_left(void **state)
@@ -169,8 +169,7 @@ static void test_after_two_the_rest_is_left(void **state)
     assert_int_equal(f[1].level, LEVEL_CRIT);
     for (size_t i = 2; i < 4; i++) {
         assert_int_equal(f[i].level, LEVEL_SKIP);
-        assert_string_equal(f[i].text,
-                            "not looked at: 2 checks of its kind before it gave no answer");
+        assert_string_equal(f[i].text, "not run: 2 earlier checks of its group gave no result");
     }
     assert_int_equal(f[4].level, LEVEL_OK);
 }

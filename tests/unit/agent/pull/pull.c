@@ -278,7 +278,7 @@ static void test_other_bytes_than_asked_for(void **state)
     snprintf(from, sizeof from, "m/a.bin#sha256=%s", hex);
     assert_int_equal(scene_pull(s, from, answer, &o), E_CORRUPT);
     assert_int_equal(o.gets, 0); /* the head says so already */
-    assert_non_null(strstr(s->why.text, "as asked for"));
+    assert_non_null(strstr(s->why.text, "as requested"));
     drop(&o);
 }
 
@@ -314,15 +314,17 @@ static void test_refusals(void **state)
         int rc;
         const char *says, *text;
     } all[] = {
-        {E_DENIED, "no right to it (403)",
+        {E_DENIED, "does not permit it (403)",
          "HTTP/1.1 403 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"},
         {E_DENIED, "only on Sundays",
-         "HTTP/1.1 403 No\r\nConnection: close\r\nX-Error-Message: only on Sundays\r\nContent-Length: 0\r\n\r\n"},
+         "HTTP/1.1 403 No\r\nConnection: close\r\nX-Error-Message: only on "
+         "Sundays\r\nContent-Length: 0\r\n\r\n"},
         {E_DENIED, "another host",
-         "HTTP/1.1 302 Go\r\nConnection: close\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n"},
-        {E_AGAIN, "cannot answer now (503)",
+         "HTTP/1.1 302 Go\r\nConnection: close\r\nLocation: http://elsewhere/\r\nContent-Length: "
+         "0\r\n\r\n"},
+        {E_AGAIN, "temporarily unavailable (503)",
          "HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"},
-        {E_NOTFOUND, "does not have it",
+        {E_NOTFOUND, "not found on the mirror",
          "HTTP/1.1 404 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"},
     };
     struct scene *s = *state;

@@ -212,9 +212,9 @@ static void test_texts_stay_on_their_line(void **state)
     verdict_add(&v, "d/x", OUTCOME_DENIED, false, 0, 0, "no\nexport LD_PRELOAD=/x\r\x1b[2J \"\\");
     pass_on(&v, &got);
     assert_int_equal(got.nsay, 1);
-    assert_string_equal(
-        got.say[0],
-        "d/x: the mirror does not give it to this node (no?export LD_PRELOAD=/x??[2J \"\\)");
+    assert_string_equal(got.say[0],
+                        "d/x: the mirror does not permit this node to read the file (no?export "
+                        "LD_PRELOAD=/x??[2J \"\\)");
     verdict_read_fini(&got);
     verdict_fini(&v);
     node_fini(&n);

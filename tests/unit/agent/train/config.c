@@ -264,9 +264,10 @@ static void test_tensor_parallel_layouts(void **state)
         c.kv_heads = 2;
         assert_int_equal(layout_can_cut(&c, 2, NULL), 0);
         assert_int_equal(layout_can_cut(&c, 4, &e), E_USAGE);
-        assert_string_equal(e.text,
-                            "--tp 4: the model's 2 key and value heads cannot be shared out "
-                            "evenly by so many ranks");
+        assert_string_equal(
+            e.text,
+            "--tp 4: the model's 2 key and value heads cannot be divided evenly by this number "
+            "of ranks");
     }
 }
 

@@ -50,16 +50,16 @@ static void test_other_ranks(void **state)
 
     (void)state;
     now.ranks = 2;
-    expect(
-        &usual, &now,
-        "resumed with ranks 2 (was 4): a step takes 64 tokens (was 128), the run ends after 1920 "
-        "(was to end after 2560); the data go on at sample 31 of 50 in epoch 2, none is left out "
-        "or repeated");
+    expect(&usual, &now,
+           "resumed with ranks 2 (was 4): a step takes 64 tokens (was 128), and the run ends after "
+           "1920 "
+           "(was to end after 2560); the data continues at sample 31 of 50 in epoch 2, and no "
+           "sample is skipped or repeated");
     now.accum = 2;
     expect(
         &usual, &now,
         "resumed with --accum 2 (was 1), ranks 2 (was 4): a step takes 128 tokens as before; the "
-        "data go on at sample 31 of 50 in epoch 2, none is left out or repeated");
+        "data continues at sample 31 of 50 in epoch 2, and no sample is skipped or repeated");
 }
 
 /* Ranks that cut a model see the same samples. */
@@ -70,24 +70,24 @@ static void test_another_cut(void **state)
     (void)state;
     now.ranks = 1;
     now.tp = 2;
-    expect(
-        &usual, &now,
-        "resumed with ranks 2 (was 4), --tp 2 (was 1), data-parallel ranks 1 (was 4): a step "
-        "takes 32 tokens (was 128), the run ends after 1600 (was to end after 2560); the data go "
-        "on at sample 31 of 50 in epoch 2, none is left out or repeated");
+    expect(&usual, &now,
+           "resumed with ranks 2 (was 4), --tp 2 (was 1), data-parallel ranks 1 (was 4): a step "
+           "takes 32 tokens (was 128), and the run ends after 1600 (was to end after 2560); the "
+           "data continues at sample 31 of 50 in epoch 2, and no sample is skipped or repeated");
     now.ranks = 4;
     expect(&now, &usual,
            "resumed with ranks 4 (was 8), --tp 1 (was 2): a step takes 128 tokens as before; the "
-           "data go on at sample 31 of 50 in epoch 2, none is left out or repeated");
+           "data continues at sample 31 of 50 in epoch 2, and no sample is skipped or repeated");
     struct recipe unknown = usual; /* in a checkpoint of before */
     unknown.tp = 0;
     expect(&unknown, &usual, "");
     expect(&unknown, &now, "");
     now.ranks = 2;
-    expect(&unknown, &now,
-           "resumed with data-parallel ranks 2 (was 4): a step takes 64 tokens (was 128), the run "
-           "ends after 1920 (was to end after 2560); the data go on at sample 31 of 50 in epoch 2, "
-           "none is left out or repeated");
+    expect(
+        &unknown, &now,
+        "resumed with data-parallel ranks 2 (was 4): a step takes 64 tokens (was 128), and the run "
+        "ends after 1920 (was to end after 2560); the data continues at sample 31 of 50 in epoch "
+        "2, and no sample is skipped or repeated");
 }
 
 /* The learning rate goes by the steps that were taken, of which there are 9. */

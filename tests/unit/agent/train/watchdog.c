@@ -339,7 +339,7 @@ static void test_a_rank_that_does_not_come(void **state)
         play[late] = does_something_else;
         run_ranks(3, play, code);
         assert_true(code[0] == 75 && code[1] == 75 && code[2] == 75);
-        snprintf(says, sizeof says, "\"why\": \"rank %d has not come to barrier 3 (", late);
+        snprintf(says, sizeof says, "\"why\": \"rank %d has not reached barrier 3 (", late);
         assert_record(0, says);
         assert_record(1, says);
         snprintf(says, sizeof says, "\"exit\": 75, \"suspects\": [%d], ", late);
@@ -451,7 +451,8 @@ static void test_a_gpu_that_is_broken(void **state)
             assert_int_equal(code[i], i == broken ? 71 : 75);
             snprintf(
                 says, sizeof says,
-                "\"why\": \"cudaErrorECCUncorrectable (rank %d)\", \"exit\": %d, \"suspects\": [%d]",
+                "\"why\": \"cudaErrorECCUncorrectable (rank %d)\", \"exit\": %d, \"suspects\": "
+                "[%d]",
                 broken, code[i], broken);
             assert_record(i, says);
         }

@@ -120,11 +120,11 @@ static void test_what_is_no_option(void **state)
         {"--jiter=1s x", "did you mean --jitter?"},
         {"--bananas x", "--bananas is not an option; try trainagent --help"},
         {"-z x", "-z is not an option"},
-        {"--connections 65", "--connections takes no \"65\""},
-        {"--connections 0", "--connections takes no \"0\""},
-        {"--ranks all", "--ranks takes no \"all\""},
-        {"--deadline 0s", "--deadline takes no \"0s\""},
-        {"--keep much", "--keep takes no \"much\""},
+        {"--connections 65", "--connections does not accept \"65\""},
+        {"--connections 0", "--connections does not accept \"0\""},
+        {"--ranks all", "--ranks does not accept \"all\""},
+        {"--deadline 0s", "--deadline does not accept \"0s\""},
+        {"--keep much", "--keep does not accept \"much\""},
         {"pull --to", "--to needs a value"},
     };
     uint64_t said;

@@ -68,7 +68,7 @@ static void test_complaints(void **state)
     static const struct {
         const char *text, *says;
     } bad[] = {
-        {"", "job:1: the file has no artifact, run or publish, there is nothing to do, write run"},
+        {"", "job:1: the file has no artifact, run or publish, so there is nothing to do; write run"},
         {"# later\nmirror = \"http://m:8080\"\n",
          "job:1: the file has no artifact, run or publish"},
         {"nonsense = 1",
@@ -108,14 +108,14 @@ static void test_complaints(void **state)
          "job:1: grace = \"soon\", it is not a time span; write one such as 25s"},
         {"run { command = {\"x\"} }\nrun { command = {\"y\"} }",
          "job:2: section run appears again, first at job:1, merge the two"},
-        {"\nrun { command = {} }", "job:2: run has no command, there is nothing to start, write "
+        {"\nrun { command = {} }", "job:2: run has no command, so there is nothing to start; write "
                                    "command = {\"program\", \"argument\"}"},
         {"run { command = {\"sh\", \"-c\", \"one\ntwo\"}\n ranks = 0 }", "job:3: ranks"},
         {"run { command = {\"sh\",\n\"one\ntwo } }",
          "job:2: a string is not closed, the file ends"},
         {"run { command = {\"x\"", "job:1: a brace is not closed"},
         {"publish { to = \"r/o/n\" }",
-         "job:1: publish has no from, there is nothing to send, write "
+         "job:1: publish has no from, so there is nothing to send; write "
          "from = \"{out}\""},
         {"publish { from = \"{out}\" }",
          "job:1: publish has no to, so there is no destination; write to = "

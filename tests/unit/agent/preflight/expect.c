@@ -98,7 +98,7 @@ static void test_complaints_of_files(void **state)
         {"preflight { timeout = 5 }", "it is not a time span"},
         {"preflight { drain = maybe }", "it is neither yes nor no"},
         {"preflight { start_on = never }", "it is not a verdict; write ok, warn or crit"},
-        {"preflight { skip = {\"dsik\"} }", "there is no such check, did you mean \"disk\"?"},
+        {"preflight { skip = {\"dsik\"} }", "there is no such check; did you mean \"disk\"?"},
         {"preflight { warn = {\"everything\"} }", "`trainagent preflight --list` lists them"},
         {"preflight { gpus = 8 }\npreflight { gpus = 4 }", ":2: section preflight appears again"},
         {"preflight { gpus = \"00000000000000000000000000000000000000008\" }", "it is too long"},

@@ -104,7 +104,7 @@ static void test_only_what_is_read_is_verified(void **state)
     assert_int_equal(integrity_range(i, "large", CHUNK_BYTES - 1, 2, &e), 0);
     assert_int_equal(integrity_read_bytes(i), 2 * CHUNK_BYTES);
     assert_int_equal(integrity_range(i, "large", 2 * CHUNK_BYTES - 1, 2, &e), E_CORRUPT);
-    assert_non_null(strstr(e.text, "/large: differs from the manifest"));
+    assert_non_null(strstr(e.text, "/large: the file differs from the manifest"));
     assert_int_equal(integrity_range(i, "large", FILE_BYTES - 1, 2, &e), E_CORRUPT);
     assert_int_equal(integrity_range(i, "large", UINT64_MAX, 2, &e), E_CORRUPT);
     assert_int_equal(integrity_range(i, "unheard", 0, 2, &e), E_CORRUPT);
@@ -132,12 +132,12 @@ static void test_refusals(void **state)
     assert_int_equal(integrity_rest(i, NULL), E_CORRUPT);
     integrity_close(&i);
     write_file("large", "x", 1);
-    expect_refused(E_CORRUPT, "/large: differs from the manifest");
+    expect_refused(E_CORRUPT, "/large: the file differs from the manifest");
     snprintf(path, sizeof path, "%s/large", dir);
     assert_int_equal(unlink(path), 0);
     expect_refused(E_NOTFOUND, "/large");
     write_file("large.chunks", "x", 1);
-    expect_refused(E_CORRUPT, "/large.chunks: differs");
+    expect_refused(E_CORRUPT, "/large.chunks: the file differs");
     write_file(MANIFEST_NAME, "x\n", 2);
     expect_refused(E_CORRUPT, "not a manifest");
 }

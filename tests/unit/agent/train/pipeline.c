@@ -221,7 +221,7 @@ static void test_the_first_error(void **state)
         struct result r = run("bad.jsonl", threads, tokenizer_end_of_text(tokenizer));
 
         assert_int_equal(r.rc, E_CORRUPT);
-        assert_non_null(strstr(r.e.text, "bad.jsonl:1500: no string \"text\""));
+        assert_non_null(strstr(r.e.text, "bad.jsonl:1500: the object has no string \"text\""));
         buf_free(&r.tokens);
     }
     buf_free(&text);

@@ -68,7 +68,8 @@ static void test_complaints(void **state)
     static const struct {
         const char *text, *says;
     } bad[] = {
-        {"", "job:1: the file has no artifact, run or publish, so there is nothing to do; write run"},
+        {"",
+         "job:1: the file has no artifact, run or publish, so there is nothing to do; write run"},
         {"# later\nmirror = \"http://m:8080\"\n",
          "job:1: the file has no artifact, run or publish"},
         {"nonsense = 1",

@@ -1,4 +1,5 @@
 """mirrord.py - a mirrord of our own: its folder, its configuration, its life, what it says about itself."""
+import collections
 import http.client
 import json
 import os
@@ -23,7 +24,7 @@ SANITIZERS = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=
               "TSAN_OPTIONS": f"exitcode=99:suppressions={ROOT}/tests/tsan.supp"}
 
 
-_given = set()
+_given = collections.deque(maxlen=500)  # ports; a test has far fewer
 
 
 def ports_of(worker, workers):
@@ -46,7 +47,7 @@ def free_port():
             except OSError:
                 continue
         if port not in _given:
-            _given.add(port)
+            _given.append(port)
             return port
     raise AssertionError("no port is free")
 

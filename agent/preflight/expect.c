@@ -250,7 +250,7 @@ int expect_section(const struct settings_node *nd, struct expect *x, struct err 
         }
         wrong = take(&x->is[i], keys[i].kind, g->text);
         if (wrong != NULL) {
-            rc = settings_wrong(g->at, e, "%s = \"%.40s\", it %s", keys[i].name, g->text, wrong);
+            rc = settings_wrong(g->at, e, "%s = \"%.40s\": it %s", keys[i].name, g->text, wrong);
         }
     }
     return rc;

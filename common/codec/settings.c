@@ -96,7 +96,7 @@ static void unknown_key(const cfg_t *cfg, const char *key)
     const struct settings_section *sec = section_of(cfg);
     const char *near = nearest(sec, key);
 
-    fail((unsigned)cfg->line, "unknown key \"%.60s\", %s%s has no such key, %s%s%s", key,
+    fail((unsigned)cfg->line, "unknown key \"%.60s\": %s%s has no such key; %s%s%s", key,
          sec == reading->grammar->sections ? "the file" : "section ", sec->name,
          near != NULL ? "did you mean \"" : "see ", near != NULL ? near : reading->grammar->manual,
          near != NULL ? "\"?" : "");
@@ -112,14 +112,14 @@ static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
     }
     if (strncmp(fmt, "found duplicate title", 21) == 0) {
         fail((unsigned)cfg->line,
-             "the title \"%.80s\" is used twice, two sections of a kind cannot have the same "
-             "title, rename or remove this one",
+             "the title \"%.80s\" is used twice: two sections of a kind cannot have the same "
+             "title; rename or remove this one",
              va_arg(ap, const char *));
         return;
     }
     vsnprintf(text, sizeof(text), fmt, ap);
     fail((unsigned)cfg->line,
-         "%s, the syntax is key = value and section \"title\" { }, fix this line or the one above",
+         "%s: the syntax is key = value and section \"title\" { }; fix this line or the one above",
          text);
 }
 
@@ -130,7 +130,7 @@ static void written_twice(const cfg_t *cfg, const cfg_opt_t *opt)
     while (k->opt != opt) {
         k = k->next;
     }
-    fail((unsigned)cfg->line, "%s is set twice, first at %s:%u, remove one of them", opt->name,
+    fail((unsigned)cfg->line, "%s is set twice, first at %s:%u; remove one of them", opt->name,
          k->given.at.file, k->given.at.line);
 }
 
@@ -187,7 +187,8 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
 
     (void)opt;
     if (argc != 1) {
-        fail(line, "include takes one pattern, this one has %d, write one include for each", argc);
+        fail(line, "include takes one pattern, but this one has %d; write one include for each",
+             argc);
         return -1;
     }
     n = argv[0][0] == '/' || slash == NULL
@@ -195,26 +196,26 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
             : snprintf(pattern, sizeof(pattern), "%.*s/%s", (int)(slash - reading->file),
                        reading->file, argv[0]);
     if (n < 0 || (size_t)n >= sizeof(pattern)) {
-        fail(line, "the path to include is too long, a path has at most %d bytes, shorten it",
+        fail(line, "the path to include is too long: a path has at most %d bytes; shorten it",
              PATH_MAX);
         return -1;
     }
     rc = glob(pattern, 0, on_glob_error, &found); /* sorted by glob itself */
     if (rc == GLOB_NOMATCH && strpbrk(argv[0], "*?[") == NULL) {
-        fail(line, "%s cannot be included, there is no such file, write its path relative to %s",
+        fail(line, "%s cannot be included: there is no such file; write its path relative to %s",
              pattern, reading->file);
         return -1;
     }
     if (rc == GLOB_ABORTED) {
         user_self(&self);
         fail(line,
-             "%s cannot be searched, its folder is closed to the user %s, open it to the group %s "
+             "%s cannot be searched: its folder is closed to the user %s; open it to the group %s "
              "or remove the include",
              pattern, self.name, self.group);
         return -1;
     }
     if (rc == GLOB_NOSPACE) {
-        fail(line, "%s cannot be searched, memory is exhausted, free some or remove the include",
+        fail(line, "%s cannot be searched: memory is exhausted; free some or remove the include",
              pattern);
         return -1;
     }
@@ -279,7 +280,7 @@ static int parse_file(cfg_t *cfg, const char *path)
     r->file = path;
     if (++r->files > FILES_MAX) {
         return err_set(r->e, E_CONFIG,
-                       "%s:1: too many files, includes lead to more than %d, look for one that "
+                       "%s:1: too many files: includes lead to more than %d; look for one that "
                        "includes itself",
                        path, FILES_MAX);
     }
@@ -291,10 +292,10 @@ static int parse_file(cfg_t *cfg, const char *path)
     }
     if (rc != 0) {
         rc = rc == E_NOTFOUND && r->files == 1
-                 ? err_set(r->e, E_CONFIG, "%s: no such file or directory, %s", path,
+                 ? err_set(r->e, E_CONFIG, "%s: no such file or directory; %s", path,
                            r->grammar->absent)
                  : err_set(r->e, E_CONFIG,
-                           "%s: the file cannot be read, %s, check its path and mode", path,
+                           "%s: the file cannot be read (%s); check its path and mode", path,
                            rc == E_TOOBIG ? "it is larger than 4 MiB" : err_plain(rc));
         goto out;
     }
@@ -311,7 +312,7 @@ static int parse_file(cfg_t *cfg, const char *path)
     free(cfg->filename);
     cfg->filename = strdup(path);
     if (cfg_parse_fp(cfg, f) != CFG_SUCCESS) {
-        fail((unsigned)cfg->line, "the line cannot be parsed, the syntax is key = value, fix it");
+        fail((unsigned)cfg->line, "the line cannot be parsed: the syntax is key = value; fix it");
     }
     rc = r->failed ? E_CONFIG : 0;
 out:
@@ -383,7 +384,7 @@ static int check_times(const struct settings_node *nd, struct err *e)
     for (const struct settings_node *c = nd->child; c != NULL && rc == 0; c = c->next) {
         if (c->next != NULL && c->next->is == c->is && c->is->times == SETTINGS_ONCE) {
             return settings_wrong(c->next->at, e,
-                                  "section %s appears again, first at %s:%u, merge the two",
+                                  "section %s appears again, first at %s:%u; merge the two",
                                   c->is->name, c->at.file, c->at.line);
         }
         rc = check_times(c, e);
@@ -529,6 +530,6 @@ int settings_wrong(struct settings_place at, struct err *e, const char *fmt, ...
 
 int settings_bad(const struct settings_node *nd, const char *key, const char *why, struct err *e)
 {
-    return settings_wrong(settings_where(nd, key), e, "%s = \"%.60s\", it %s", key,
+    return settings_wrong(settings_where(nd, key), e, "%s = \"%.60s\": it %s", key,
                           settings_text(nd, key, ""), why);
 }

@@ -50,7 +50,7 @@ static int block_comment(struct scan *s)
         blank(s);
     }
     if (s->p == s->end) {
-        return wrong(s, from, "a comment is not closed, the file ends before \"*/\", close it");
+        return wrong(s, from, "a comment is not closed: the file ends before \"*/\"; close it");
     }
     blank(s);
     blank(s);
@@ -75,12 +75,12 @@ static int variable(struct scan *s)
     name[n] = '\0';
     if (n == 0 || p == s->end || (*p != '}' && !(*p == ':' && p + 1 < s->end && p[1] == '-'))) {
         return wrong(s, s->line,
-                     "a variable is invalid, it is written ${NAME} or ${NAME:-default}, write \\$ "
+                     "a variable is invalid: it is written ${NAME} or ${NAME:-default}; write \\$ "
                      "for a dollar sign");
     }
     if (*p == '}' && getenv(name) == NULL) {
         return err_set(s->e, E_CONFIG,
-                       "%s:%u: variable %s is not set, its value would be empty, export it or "
+                       "%s:%u: variable %s is not set: its value would be empty; export it or "
                        "write ${%s:-default}",
                        s->file, s->line, name, name);
     }
@@ -88,7 +88,7 @@ static int variable(struct scan *s)
         p++;
     }
     if (p == s->end || *p != '}') {
-        return wrong(s, s->line, "a variable is not closed, \"}\" is missing, close it");
+        return wrong(s, s->line, "a variable is not closed: \"}\" is missing; close it");
     }
     s->p = p + 1;
     return 0;
@@ -103,7 +103,7 @@ static int quoted(struct scan *s)
     while (s->p < s->end && *s->p != quote) {
         if (*s->p == '\n' && !s->long_texts) {
             return wrong(s, from,
-                         "a string is not closed, the line ends before its quote, close it");
+                         "a string is not closed: the line ends before its quote; close it");
         }
         if (quote == '"' && *s->p == '$' && peek(s, 1) == '{') {
             rc = variable(s);
@@ -116,8 +116,8 @@ static int quoted(struct scan *s)
             char c = peek(s, 1);
             if (c == '\0' || c == '\n' || (quote == '"' && strchr("\"\\$nrt", c) == NULL)) {
                 return wrong(s, s->line,
-                             "an escape is unknown, in double quotes there are \\\" \\\\ \\$ \\n "
-                             "\\r \\t, single quotes keep everything else unchanged");
+                             "an escape is unknown: in double quotes there are \\\" \\\\ \\$ \\n "
+                             "\\r \\t; single quotes keep everything else unchanged");
             }
             s->p++;
         }
@@ -125,7 +125,7 @@ static int quoted(struct scan *s)
         s->p++;
     }
     if (s->p == s->end) {
-        return wrong(s, from, "a string is not closed, the file ends before its quote, close it");
+        return wrong(s, from, "a string is not closed: the file ends before its quote; close it");
     }
     s->p++;
     return 0;
@@ -139,7 +139,7 @@ static int outside(struct scan *s)
         return quoted(s);
     }
     if (c == '/' && peek(s, 1) == '/' && s->p > s->start && s->p[-1] == ':') {
-        return wrong(s, s->line, "a URL is not quoted, \"//\" begins a comment, put it in quotes");
+        return wrong(s, s->line, "a URL is not quoted: \"//\" begins a comment; put it in quotes");
     }
     if (c == '/' && peek(s, 1) == '*') {
         return block_comment(s);
@@ -151,12 +151,12 @@ static int outside(struct scan *s)
     if (strchr("$|*;", c) != NULL || (c == '+' && peek(s, 1) != '=')) {
         return err_set(
             s->e, E_CONFIG,
-            "%s:%u: '%c' is outside of a string, it has no meaning there, put the text in quotes",
+            "%s:%u: '%c' is outside of a string: it has no meaning there; put the text in quotes",
             s->file, s->line, c);
     }
     if (c == '{' && s->depth == DEPTH_MAX) {
         return wrong(s, s->line,
-                     "braces are nested too deeply, no section has as many levels, close some");
+                     "braces are nested too deeply: no section has as many levels; close some");
     }
     if (c == '{') {
         s->opened[s->depth++] = s->line;
@@ -174,7 +174,7 @@ static int control_bytes(struct scan *s)
         if (((uint8_t)*p < ' ' && *p != '\n' && *p != '\r' && *p != '\t') || *p == 0x7f) {
             return wrong(
                 s, s->line,
-                "the text has a control byte, this may not be a configuration file, remove it");
+                "the text has a control byte: this may not be a configuration file; remove it");
         }
         s->line += *p == '\n';
     }
@@ -198,7 +198,7 @@ int settings_scan(const char *file, char *text, size_t n, bool long_texts, struc
     }
     if (rc == 0 && s.depth > 0) {
         rc = wrong(&s, s.opened[s.depth - 1],
-                   "a brace is not closed, the file ends before its \"}\", close it");
+                   "a brace is not closed: the file ends before its \"}\"; close it");
     }
     return rc;
 }

@@ -15,7 +15,7 @@
 #include "common/base/slice.h"
 
 /* Changes text in place. long_texts: quoted texts may go over several lines; then an unclosed one
- * is noticed only at the end. The error reads "file:line: what, why, what to do". */
+ * is noticed only at the end. The error reads "file:line: what: why; what to do". */
 MUST_USE int settings_scan(const char *file, char *text, size_t n, bool long_texts, struct err *e);
 
 #endif

@@ -98,19 +98,19 @@ void user_why_unreadable(const char *path, int errno_value, char out[USER_WHY])
     struct user self;
 
     if (errno_value != EACCES) {
-        snprintf(out, USER_WHY, "the file cannot be read (%s), check its path and mode", why);
+        snprintf(out, USER_WHY, "the file cannot be read (%s); check its path and mode", why);
         return;
     }
     user_self(&self);
     folder = closed_folder(path, room);
     if (folder != NULL) {
         snprintf(out, USER_WHY,
-                 "the user %.32s cannot enter the folder %.40s, move the file or open the folder "
+                 "the user %.32s cannot enter the folder %.40s; move the file or open the folder "
                  "to the group %.32s",
                  self.name, folder, self.group);
     } else {
         snprintf(out, USER_WHY,
-                 "the user %.32s cannot read the file (%s), run chgrp %.32s and chmod 640 on it",
+                 "the user %.32s cannot read the file (%s); run chgrp %.32s and chmod 640 on it",
                  self.name, why, self.group);
     }
 }

@@ -45,7 +45,7 @@ def with_key(folder):
 def refused(done, conf, key, line=2):
     """Says what file, for which user, and what to do."""
     assert done.returncode == 78, done
-    assert f'{conf}:{line}: tls_key = "{key}", the user nobody cannot read the file (not allowed), run chgrp nogroup and chmod 640 on it' \
+    assert f'{conf}:{line}: tls_key = "{key}": the user nobody cannot read the file (not allowed); run chgrp nogroup and chmod 640 on it' \
         in done.stderr, done.stderr
 
 
@@ -98,18 +98,18 @@ def test_any_file_that_the_daemon_cannot_read(folder, setting, names):
 
 
 @pytest.mark.parametrize("held", ["", "no certificate\n", "a key"])
-def test_authorities_in_a_file_that_has_none(tmp_path, held):
+def test_authorities_in_a_file_that_has_none(folder, held):
     """Every request to the origin would fail, long after."""
-    cert, key = certificate(tmp_path)
-    (tmp_path / "ca.pem").write_text(pathlib.Path(key).read_text() if held == "a key" else held)
-    conf = tmp_path / "test.conf"
+    cert, key = certificate(folder)
+    (folder / "ca.pem").write_text(pathlib.Path(key).read_text() if held == "a key" else held)
+    conf = folder / "test.conf"
     for name, works in (("ca.pem", False), (pathlib.Path(cert).name, True)):
-        conf.write_text(f'state_dir = "{tmp_path}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{\n  protocol = "generic" origin = "https://a.example/"\n'
-                        f'  ca_file = "{tmp_path}/{name}"\n}}\n')
+        conf.write_text(f'state_dir = "{folder}/state"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{\n  protocol = "generic" origin = "https://a.example/"\n'
+                        f'  ca_file = "{folder}/{name}"\n}}\n')
         for done in (run("mirrord", "-t", "-c", conf), run("mirrorctl", "-c", conf, "config", "test")):
             assert (done.returncode == 0) == works, done
             if not works:
-                assert done.returncode == 78 and f'{conf}:5: ca_file = "{tmp_path}/ca.pem", ' in done.stderr, done
+                assert done.returncode == 78 and f'{conf}:5: ca_file = "{folder}/ca.pem": the file' in done.stderr, done
                 assert "the file contains no certificate; put the certificates of the authorities there, as PEM" in done.stderr, done
 
 
@@ -120,7 +120,7 @@ def test_a_log_that_the_daemon_cannot_write(folder):
     logs.mkdir(mode=0o755)
     conf.write_text(f'state_dir = "{folder}/state"\naccess_log = "{logs}/access.log"\nlisten "127.0.0.1:0" {{ }}\nrepo "a" {{ protocol = "hosted" }}\n')
     done = run("mirrorctl", "-c", conf, "config", "test")
-    assert done.returncode == 78 and f'{conf}: access_log = "{logs}/access.log", the user nobody cannot write it (not allowed)' in done.stderr, done
+    assert done.returncode == 78 and f'{conf}: access_log = "{logs}/access.log": the user nobody cannot write it (not allowed)' in done.stderr, done
     os.chown(logs, NOBODY, NOBODY)
     done = run("mirrorctl", "-c", conf, "config", "test")
     assert (done.returncode, done.stderr) == (0, "") and not list(logs.iterdir()), done

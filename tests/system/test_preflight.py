@@ -739,7 +739,7 @@ def test_a_job_does_not_start_on_a_sick_node(node):
     node.run("run", job(node, "preflight { }"), code=71)
     node.run("run", job(node, "preflight { memory = 1k }"))  # the job's keys over the node's
     node.run("run", job(node, "preflight { gpus = none }"), code=78)
-    assert "job.conf:2: gpus = \"none\", it is not a number" in node.err
+    assert "job.conf:2: gpus = \"none\": it is not a number" in node.err
 
 
 def test_a_node_that_fell_sick_gets_no_restart(node):

@@ -89,7 +89,7 @@ static void test_complaints_of_files(void **state)
         {"gpus = 8", ":1: unknown key \"gpus\""},
         {"preflight { gpu = 8 }", "did you mean \"gpus\"?"},
         {"preflight {\n gpus = many }",
-         ":2: gpus = \"many\", it is not a number; write one such as 8"},
+         ":2: gpus = \"many\": it is not a number; write one such as 8"},
         {"preflight { gpus = -1 }", "it is not a number"},
         {"preflight { driver = \"new\" }", "it is not a version; write one such as 550.54"},
         {"preflight { driver = \"550.\" gpus = 1 }", NULL},

@@ -105,10 +105,10 @@ static void test_what_a_grammar_allows(void **state)
     (void)state;
     assert_int_equal(read_text(&g, "nmae = x", &a, &root, &e), E_CONFIG);
     assert_string_equal(
-        e.text, "f:1: unknown key \"nmae\", the file has no such key, did you mean \"name\"?");
+        e.text, "f:1: unknown key \"nmae\": the file has no such key; did you mean \"name\"?");
     assert_int_equal(read_text(&g, "ship \"a\" {\nbananas = x }", &a, &root, &e), E_CONFIG);
     assert_string_equal(e.text,
-                        "f:2: unknown key \"bananas\", section ship has no such key, see ship(5)");
+                        "f:2: unknown key \"bananas\": section ship has no such key; see ship(5)");
     assert_int_equal(read_text(&g, "include(\"f\")", &a, &root, &e), E_CONFIG);
     assert_int_equal(read_text(&g, "name = \"one\ntwo\"", &a, &root, &e), E_CONFIG);
     g.long_texts = true;
@@ -134,11 +134,11 @@ static void test_how_often_sections_stand(void **state)
     assert_int_equal(
         read_text(&g, "ship \"a\" {\ncrew { }\ncargo { }\ncargo { }\ncrew { }\n}", &a, &root, &e),
         E_CONFIG);
-    assert_string_equal(e.text, "f:5: section crew appears again, first at f:2, merge the two");
+    assert_string_equal(e.text, "f:5: section crew appears again, first at f:2; merge the two");
     assert_int_equal(read_text(&g, "ship \"a\" { }\nship \"a\" { }", &a, &root, &e), E_CONFIG);
     assert_non_null(strstr(e.text, "is used twice"));
     assert_int_equal(read_text(&g, "name = a\nname = b", &a, &root, &e), E_CONFIG);
-    assert_string_equal(e.text, "f:2: name is set twice, first at f:1, remove one of them");
+    assert_string_equal(e.text, "f:2: name is set twice, first at f:1; remove one of them");
     arena_fini(&a);
 }
 
@@ -163,7 +163,7 @@ static void test_texts(void **state)
     assert_string_equal(flags[1], "white");
     assert_null(flags[2]);
     assert_int_equal(settings_bad(root->child, "speed", "is no number", &e), E_CONFIG);
-    assert_string_equal(e.text, "f:2: speed = \"slow\", it is no number");
+    assert_string_equal(e.text, "f:2: speed = \"slow\": it is no number");
     arena_fini(&a);
 }
 

@@ -55,31 +55,31 @@ static void wrong_files(void **state)
         {"",
          "c:1: there is no listen section, so no client could connect; write listen \"0.0.0.0:8080\" { }"},
         {LISTEN "\n# note\n// note\n/* two\nlines */ stroage { }\n",
-         "c:6: unknown key \"stroage\", the file has no such key, did you mean \"storage\"?"},
+         "c:6: unknown key \"stroage\": the file has no such key; did you mean \"storage\"?"},
         {LISTEN "storage {\n  quotta = 5\n}",
-         "c:3: unknown key \"quotta\", section storage has no such key, did you mean \"quota\"?"},
+         "c:3: unknown key \"quotta\": section storage has no such key; did you mean \"quota\"?"},
         {LISTEN "zebra = 1",
-         "c:2: unknown key \"zebra\", the file has no such key, see mirrord.conf(5)"},
+         "c:2: unknown key \"zebra\": the file has no such key; see mirrord.conf(5)"},
         {LISTEN "threads = 2\nthreads = 3",
-         "c:3: threads is set twice, first at c:2, remove one of them"},
+         "c:3: threads is set twice, first at c:2; remove one of them"},
         {LISTEN LISTEN,
-         "c:2: the title \":8080\" is used twice, two sections of a kind cannot have the same title, rename "
+         "c:2: the title \":8080\" is used twice: two sections of a kind cannot have the same title; rename "
          "or remove this one"},
         {LISTEN "storage { }\nstorage { }",
-         "c:3: section storage appears again, first at c:2, merge the two"},
+         "c:3: section storage appears again, first at c:2; merge the two"},
         {LISTEN "\naccess_log = \"${CONF_TEST_UNSET}\"",
-         "c:3: variable CONF_TEST_UNSET is not set, its value would be empty, export it or write "
+         "c:3: variable CONF_TEST_UNSET is not set: its value would be empty; export it or write "
          "${CONF_TEST_UNSET:-default}"},
         {"public_url = https://mirror.example/",
-         "c:1: a URL is not quoted, \"//\" begins a comment, put it in quotes"},
+         "c:1: a URL is not quoted: \"//\" begins a comment; put it in quotes"},
         {LISTEN "state_dir = \"x\n",
-         "c:2: a string is not closed, the line ends before its quote, close it"},
-        {LISTEN "/* x", "c:2: a comment is not closed, the file ends before \"*/\", close it"},
+         "c:2: a string is not closed: the line ends before its quote; close it"},
+        {LISTEN "/* x", "c:2: a comment is not closed: the file ends before \"*/\"; close it"},
         {LISTEN "state_dir = \"\\q\"",
-         "c:2: an escape is unknown, in double quotes there are \\\" \\\\ \\$ \\n \\r \\t, single "
+         "c:2: an escape is unknown: in double quotes there are \\\" \\\\ \\$ \\n \\r \\t; single "
          "quotes keep everything else unchanged"},
         {LISTEN "threads =",
-         "c:2: premature end of file, the syntax is key = value and section \"title\" { }, fix this line or the one above"},
+         "c:2: premature end of file: the syntax is key = value and section \"title\" { }; fix this line or the one above"},
         {LISTEN "storage { quota = 5q }",
          "c:2: quota = \"5q\": invalid value; write a size, such as 64k or 10g"},
         {LISTEN "storage { high = 50% low = 60% }",
@@ -137,15 +137,15 @@ static void wrong_files(void **state)
          "c:2: limit \"10.0.0.0/99\": invalid title; write \"anonymous\", the name of a token or a network "
          "such as 10.0.0.0/8"},
         {LISTEN "include(\"none.conf\")",
-         "c:2: none.conf cannot be included, there is no such file, write its path relative to c"},
+         "c:2: none.conf cannot be included: there is no such file; write its path relative to c"},
         {LISTEN "}",
-         "c:2: unexpected closing brace, the syntax is key = value and section \"title\" { "
-         "}, fix this line or the one above"},
+         "c:2: unexpected closing brace: the syntax is key = value and section \"title\" { "
+         "}; fix this line or the one above"},
         {LISTEN "storage {",
-         "c:2: a brace is not closed, the file ends before its \"}\", close it"},
+         "c:2: a brace is not closed: the file ends before its \"}\"; close it"},
         {LISTEN "drain = 1\x01",
-         "c:2: the text has a control byte, this may not be a configuration "
-         "file, remove it"},
+         "c:2: the text has a control byte: this may not be a configuration "
+         "file; remove it"},
     };
 
     (void)state;
@@ -259,11 +259,11 @@ static void files_that_do_not_read(void **state)
     (void)state;
     assert_int_equal(conf_read("none.conf", &c, &e), E_CONFIG);
     assert_string_equal(e.text,
-                        "none.conf: no such file or directory, name another with -c, or run "
+                        "none.conf: no such file or directory; name another with -c, or run "
                         "`mirrorctl init` to write one");
     assert_int_equal(dir_make("folder", 0755, NULL), 0);
     assert_int_equal(conf_read("folder", &c, &e), E_CONFIG);
-    assert_non_null(strstr(e.text, "folder: the file cannot be read, "));
+    assert_non_null(strstr(e.text, "folder: the file cannot be read ("));
 }
 
 static void includes(void **state)
@@ -284,11 +284,11 @@ static void includes(void **state)
     conf_free(&c);
     put("d/conf.d/20-b.conf", "\n\nrepo \"a\" { protocol = \"hosted\" }\n");
     assert_int_equal(conf_read("d/main", &c, &e), E_CONFIG);
-    assert_non_null(strstr(e.text, "d/conf.d/20-b.conf:3: the title \"a\" is there twice"));
+    assert_non_null(strstr(e.text, "d/conf.d/20-b.conf:3: the title \"a\" is used twice"));
     put("d/conf.d/20-b.conf", "state_dir = \"y\"\n");
     assert_int_equal(conf_read("d/main", &c, &e), E_CONFIG);
     assert_string_equal(e.text, "d/conf.d/20-b.conf:1: state_dir is set twice, first at "
-                                "d/conf.d/10-a.conf:2, remove one of them");
+                                "d/conf.d/10-a.conf:2; remove one of them");
     put("d/conf.d/20-b.conf", "include(\"20-b.conf\")\n");
     assert_int_equal(conf_read("d/main", &c, &e), E_CONFIG);
     assert_non_null(strstr(e.text, "too many files"));

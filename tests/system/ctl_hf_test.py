@@ -462,7 +462,7 @@ def test_rollback_is_seen_at_once_and_lasts(hf, hub, demo):
     assert hf.get("/hf/org/demo/resolve/main/config.json")["x-repo-commit"] == old, "nobody is asked what it is"
     hub.up()
     said = hf.ctl("hf", "rollback", "org/demo", "--release").stdout
-    assert "released" in said and fetch(hf, "config.json").body == b"[2]" and info(hf)["sha"] == new
+    assert said == "org/demo: main is no longer held\n" and fetch(hf, "config.json").body == b"[2]" and info(hf)["sha"] == new
     assert hf.ctl("hf", "rollback", "org/demo", "--release", check=False).returncode == 66
 
 

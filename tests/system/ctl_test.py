@@ -101,10 +101,10 @@ def test_a_version_that_is_not_there(m):
     assert m.put("/models/me/m/x", b"one", token=m.token("ci", "publish:models/*")).status == 201
     for verb, more in (("rollback", ()), ("show", ()), ("tag", ("bad",)), ("rm", ())):
         said = m.ctl("snapshot", verb, "models", "me/m", "v9", *more, check=False).stderr
-        assert said == ('mirrorctl: models/me/m has no version "v9", none has that number or label, '
+        assert said == ('mirrorctl: models/me/m has no version "v9": no snapshot has that number or label; '
                         "see `mirrorctl snapshot ls models me/m`\n"), verb
     said = m.ctl("snapshot", "rollback", "tree", "v9", check=False).stderr
-    assert said == ('mirrorctl: tree has no version "v9", none has that number or label, '
+    assert said == ('mirrorctl: tree has no version "v9": no snapshot has that number or label; '
                     "see `mirrorctl snapshot ls tree`\n")
     assert "there is no repo" in m.ctl("snapshot", "rollback", "none", "v1", check=False).stderr
 
@@ -537,7 +537,7 @@ def test_the_socket_is_that_of_the_configuration(m, tmp_path):
                               env=dict({k: v for k, v in os.environ.items() if k != "MIRRORCTL_SOCKET"}, **env))
     assert run("-c", m.conf, "status").returncode == 0
     (tmp_path / "state.conf").write_text(f'state_dir = "{tmp_path}" listen "127.0.0.1:0" {{ }} repo "a" {{ protocol = "hosted" }}')
-    assert f"at {tmp_path}/control.sock," in run("-c", tmp_path / "state.conf", "status").stderr
+    assert f"at {tmp_path}/control.sock: the socket does not exist; start it" in run("-c", tmp_path / "state.conf", "status").stderr
     assert run("-c", tmp_path / "state.conf", "--socket", m.socket, "status").returncode == 0
     assert run("-c", tmp_path / "state.conf", "status", MIRRORCTL_SOCKET=str(m.socket)).returncode == 0
     done = run("-c", tmp_path / "none.conf", "--json", "status")
@@ -551,7 +551,7 @@ def test_init_writes_a_configuration_that_passes(tmp_path):
     assert done.returncode == 0
     # It listens on all addresses: what it chose for that is in force, and said with its reason.
     assert re.search(r'^limit "anonymous" \{\n    requests = "500/s"\n    burst = 5000\n    connections = 256\n\}', conf.read_text(), re.M)
-    for chosen in ("listen 0.0.0.0:8080", "limit anonymous: 500 requests a second, 5000 at once, 256 connections", "less 5 % of the file system", "access log: on standard error"):
+    for chosen in ("listen 0.0.0.0:8080", "limit anonymous: 500 requests a second, a burst of 5000, 256 connections", "except 5 % of the file system", "access log: on standard error"):
         assert chosen in done.stdout, done.stdout
     assert "429" in conf.read_text() and "NAT" in conf.read_text()
     assert re.search(r'^repo "hf" \{\n    protocol = "hf"\n    origin = "http', conf.read_text(), re.M)

@@ -355,7 +355,7 @@ def test_gated(mirrord, hub, tmp_path):
     near = mirrord(hub.config())
     warm(near, secret, headers={"Authorization": "Bearer hf_alice"})
     said = near.ctl("hf", "export", "org/secret", "--to", str(tmp_path / "a.tar"))
-    assert "warning: org/secret is not open to all" in said.stderr
+    assert "warning: org/secret is private or gated at the Hub" in said.stderr
     far = mirrord(nowhere() + nowhere('credentials = "service" access { anonymous = none }').replace('"hf"', '"ours"', 1) + HOSTED)
     done = far.ctl("hf", "import", str(tmp_path / "a.tar"), check=False)
     assert done.returncode == 77 and "--open" in done.stderr
@@ -438,7 +438,7 @@ def test_without_what_was_left_out(near, far, mirrord, demo, tmp_path):
     export(near, "org/demo", to=tmp_path / "a")
     export(near, "org/demo", "--since", str(tmp_path / "a"), to=tmp_path / "b.tar")
     done = far.ctl("hf", "import", str(tmp_path / "b.tar"), check=False)
-    assert done.returncode == 66 and f"leaves {len(FILES)} files" in done.stderr and "--since" in done.stderr
+    assert done.returncode == 66 and f"leaves out {len(FILES)} files" in done.stderr and "--since" in done.stderr
     nothing_came(far)
 
 

@@ -328,7 +328,7 @@ def test_a_new_name(home):
     assert home.ask("DELETE", "api/repos/delete", {"name": "gpt", "organization": "me"}).status == 404
     # `hf upload` asks for a new repository first, and goes on with the name that the answer gives.
     again = home.create()
-    assert again.status == 409 and json.loads(again.body)["url"].endswith("/models/me/new") and "me/new now" in json.loads(again.body)["error"]
+    assert again.status == 409 and json.loads(again.body)["url"].endswith("/models/me/new") and "me/gpt was renamed to me/new; use that name" in json.loads(again.body)["error"]
     assert home.ask("GET", "api/models/me/gpt").status == 307
     # Somebody takes the old name.
     home.create("other")

@@ -177,4 +177,4 @@ def test_what_a_repo_left_behind_can_be_removed(m):
     assert m.get("/data/a").status == 404
     assert m.ctl_json("cache", "rm", "--dry-run", "data/a")["would_remove"] == 1
     assert m.ctl_json("cache", "rm", "data/a")["removed"] == 1
-    assert "no repo" in m.ctl("cache", "rm", "data/a", check=False).stderr
+    assert "does not begin with the name of a repo" in m.ctl("cache", "rm", "data/a", check=False).stderr

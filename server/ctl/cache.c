@@ -144,10 +144,9 @@ int ctl_cache_refresh(struct ctl *c, struct err *e)
     json_object_set_new(req, "prefixes", prefixes);
     rc = act(c, req, &ok, e);
     if (rc == 0) {
-        say(c,
-            "marked %" PRIu64 " %s: the next request for each is revalidated with the "
-            "origin\n",
-            get_u64(ok, "marked"), plural(get_u64(ok, "marked"), "object", "objects"));
+        say(c, "marked %" PRIu64 " %s: %s revalidated with the origin at the next request for it\n",
+            get_u64(ok, "marked"), plural(get_u64(ok, "marked"), "object", "objects"),
+            plural(get_u64(ok, "marked"), "it is", "each is"));
     }
     json_decref(ok);
     return rc;

@@ -352,7 +352,7 @@ def test_mirrorctl_refreshes(document):
     d.change()
     key = json.loads(d.m.ctl("--json", "cache", "ls", d.name).stdout)[0]["key"]
     assert not d.shows(d.get())
-    assert d.m.ctl("cache", "refresh", d.name, key).stdout == "marked 1 object: the next request asks the origin\n"
+    assert d.m.ctl("cache", "refresh", d.name, key).stdout == "marked 1 object: it is revalidated with the origin at the next request for it\n"
     assert d.m.ctl_json("cache", "refresh", d.name, key, "x") == {"marked": 0}  # it is marked
     assert d.shows(d.get())
     d.m.settle()

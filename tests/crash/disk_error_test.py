@@ -80,7 +80,7 @@ def test_a_disk_that_stays_broken_is_read(disk):
     assert ready.status == 503 and b"Input/output error" in ready.body
     assert m.metric("mirrord_store_healthy") == 0
     status = m.ctl("status", check=False)
-    assert status.returncode == 1 and re.match(r"TROUBLE .* nothing is written: metadata: .*Input/output error", status.stdout), status
+    assert status.returncode == 1 and re.match(r"TROUBLE the store can no longer be written; only cached objects are served: metadata: .*Input/output error", status.stdout), status
     shown = m.get("/-/status.json").body
     assert b'"kind":"store"' in shown and b"metadata" not in shown, "paths of the machine are for its operator"
     until(lambda: d.failed() >= 6)  # it tries each second whether the disk takes something

@@ -119,7 +119,7 @@ def on_the_page():
     return [o for row in re.findall(r"^\| (`.*?) \|", page, re.M) for o in re.findall("`(.*?)`", row)]
 
 
-REFUSED = re.compile(r"the (option|requested) .* is not supported|a list on the server\) is not supported|not known here")
+REFUSED = re.compile(r"the (option|requested|filter rule) .* is not supported|a list on the server\) is not supported")
 
 
 def test_what_the_page_says_is_refused_is_refused_in_words(filled, tmp_path):

@@ -118,7 +118,7 @@ def test_rollback_holds_until_it_is_let_go(start, o):
     assert now["state"] == "on hold" and now["hold"] and "hold x --off" in m.ctl("sync", "ls").stdout
     check(m, before)
     held = run(m, rc=75)
-    assert held["outcome"] == "held" and held["why"] == "this repo is held, because it was rolled back"
+    assert held["outcome"] == "held" and held["why"] == "this repo is held because it was rolled back"
     check(m, before)
     m.ctl("snapshot", "hold", "x", "--off")
     assert run(m)["outcome"] == "published"

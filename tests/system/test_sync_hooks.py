@@ -142,7 +142,7 @@ def test_it_keeps_nobody_waiting(hooked, o, tmp_path, mirrord):
 
 def test_what_cannot_be_started_is_refused_early(hooked, o):
     m = hooked()
-    for words, says in (('{"notify"}', "absolute path"), ('{"/nonexistent/notify"}', "is missing"), ('{"/etc/passwd"}', "executed")):
+    for words, says in (('{"notify"}', "absolute path"), ('{"/nonexistent/notify"}', "is missing"), ('{"/etc/passwd"}', "not executable")):
         m.config = CONFIG.format(o.url, FAST + f" hook_failed = {words}")
         m.write_config()
         done = m.ctl("config", "reload", check=False)

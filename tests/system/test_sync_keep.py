@@ -188,7 +188,7 @@ def test_what_was_kept_is_damaged(m, o):
         f.seek(5 * MIB)
         f.write(b"rotten")
     assert run(m)["outcome"] == "published"
-    assert "not gone on with: the saved part of the file is damaged" in lines(m)
+    assert "not resumed: the saved part of the file is damaged" in lines(m)
     check(m, o.tree())
     m.ctl("verify", "--deep")
 

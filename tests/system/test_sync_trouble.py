@@ -83,7 +83,7 @@ def test_each_attempt_that_fails_is_shown_at_once(mirrord, o, tmp_path):
     until(lambda: "attempt" in (tmp_path / "said").read_text())
     m.ctl("sync", "stop", "x")
     assert waiting.wait() == 75
-    assert re.search(r"^x: attempt 1 of 6 failed: .*503.*; again in [1-9].*$", (tmp_path / "said").read_text(), re.M)
+    assert re.search(r"^x: attempt 1 of 6 failed: .*503.*; next attempt in [1-9].*$", (tmp_path / "said").read_text(), re.M)
     m.config = CONFIG.format(o.url, 'backoff = "1ms" tries = 3')
     m.reload()
     done = m.ctl("sync", "run", "x", "--wait", check=False)

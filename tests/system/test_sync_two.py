@@ -114,7 +114,7 @@ def test_what_it_tells_while_it_runs(m, o):
     assert row["stage"] == "fetch" and row["files_todo"] == len(FILES) and row["bytes_todo"] > 1 << 20
     assert row["upstream"] == o.url and {"rate_bytes_per_s", "left_s"} <= set(row)
     shown = m.ctl("sync", "show", "x").stdout
-    assert f"run 1 is at stage fetch, from {o.url}" in shown and f"{len(FILES) - 1} of {len(FILES)} files" in shown
+    assert f"run 1 is in stage fetch, from {o.url}" in shown and f"{len(FILES) - 1} of {len(FILES)} files" in shown
     until(lambda: f"{len(FILES) - 1} of {len(FILES)} files" in m.get("/").body.decode())
     o.gate.set()
     until(lambda: not last(m)["running"])

@@ -1,5 +1,4 @@
 """mirrord.py - a mirrord of our own: its folder, its configuration, its life, what it says about itself."""
-import collections
 import http.client
 import json
 import os
@@ -24,7 +23,7 @@ SANITIZERS = {"ASAN_OPTIONS": "exitcode=99", "UBSAN_OPTIONS": "print_stacktrace=
               "TSAN_OPTIONS": f"exitcode=99:suppressions={ROOT}/tests/tsan.supp"}
 
 
-_given = collections.deque(maxlen=500)  # ports; a test has far fewer
+_given = []  # the last one last
 
 
 def ports_of(worker, workers):
@@ -48,6 +47,7 @@ def free_port():
                 continue
         if port not in _given:
             _given.append(port)
+            del _given[:-len(ports) // 2]  # a run asks for more than there are
             return port
     raise AssertionError("no port is free")
 

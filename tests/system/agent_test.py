@@ -623,7 +623,7 @@ def test_one_run_of_a_job_at_a_time(agent, mirror, tmp_path):
     p = agent.start("run", path)
     until(lambda: list(tmp_path.glob("state/jobs/*/out/up")))
     agent("run", path, code=75)
-    assert "already" in agent.err
+    assert "is still running" in agent.err
     p.terminate()
     assert p.wait(120) == 143
 
@@ -642,7 +642,7 @@ def test_jitter_is_the_hosts_own(agent, mirror, tmp_path):
     agent("run", path, "--jitter", "0", "-v")
     assert "jitter" not in agent.err
     agent("run", path, "--jitter", "soon", code=64)
-    assert '--jitter takes no "soon"' in agent.err
+    assert '--jitter does not accept "soon"' in agent.err
 
 
 def test_what_a_killed_agent_left_running_keeps_the_job(agent, mirror, tmp_path):
@@ -654,7 +654,7 @@ def test_what_a_killed_agent_left_running_keeps_the_job(agent, mirror, tmp_path)
     p.kill()
     p.wait()
     agent("run", path, code=75)
-    assert "already" in agent.err
+    assert "is still running" in agent.err
     (tmp_path / "go").touch()
     until(lambda: (tmp_path / "down").exists())
     (tmp_path / "up").unlink()

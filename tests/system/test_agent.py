@@ -280,7 +280,7 @@ def test_options_of_other_verbs_and_words_that_are_none(agent):
                        (("run", path, "--jiter", "1s"), "--jiter is not an option; did you mean --jitter?"),
                        (("run", path, "-z"), "-z is not an option"),
                        (("gc", "--keep"), "--keep needs a value"),
-                       (("gc", "--keep", "much"), "--keep takes no \"much\""),
+                       (("gc", "--keep", "much"), "--keep does not accept \"much\""),
                        (("publsh", "a", "b"), "publsh: no such verb; did you mean publish?"),
                        (("frobnicate",), "frobnicate: no such verb; try trainagent --help")):
         agent(*line, code=64)

@@ -198,7 +198,7 @@ static int verify_chunk(struct integrity *i, struct checked *c, uint64_t at, str
     digest_of(slice_of(i->chunk, n), &got);
     if (!digest_eq(&got, &c->chunks.chunk[at])) {
         return err_set(e, E_CORRUPT,
-                       "%s/%s: the file differs from the manifest, within %zu bytes from %llu",
+                       "%s/%s: the file differs from the manifest in the %zu bytes at offset %llu",
                        i->dir, c->name, n, (unsigned long long)from);
     }
     c->good[at] = true;

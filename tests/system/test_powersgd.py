@@ -166,7 +166,7 @@ def test_a_damaged_part_is_seen(job):
     part.write_bytes(damaged)
     _, again, said = job.train(2, *COMPRESSED, "--resume", "auto", out=out)
     assert "checkpoint-16" in said and "checkpoint-8" in said
-    assert "powersgd-00002-of-00002.safetensors: differs from the manifest, within " in said
+    assert "powersgd-00002-of-00002.safetensors: the file differs from the manifest in the " in said
     assert again == job.train(2, *COMPRESSED)[1]
 
 

@@ -113,7 +113,7 @@ def test_a_terminal_gets_a_table(node):
     os.close(main)
     assert child.wait(120 * SLOW) == 2
     lines = text.decode().splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith("memory        CRIT  1.50 TiB available"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("memory        CRIT  1.50 TiB of 2.00 TiB"))
     assert lines[at + 1].startswith(" " * 20) and "(MEMORY_LOW)" in " ".join(lines[at + 1:at + 3])
     assert lines[-1].startswith("CRIT: memory: ") and lines[-1].endswith(" ms")
 
@@ -278,7 +278,7 @@ def test_memory_of_a_cgroup(node):
     node.look("--only", "memory", "--expect", "memory=64g")
     node.found("memory", "OK", "64.0 GiB of 2.00 TiB are available, the cgroup's limit is 64.0 GiB")
     node.look("--only", "memory", "--expect", "memory=65g", code=2)
-    node.found("memory", "CRIT", "64.0 GiB available", "MEMORY_LOW")
+    node.found("memory", "CRIT", "64.0 GiB of 2.00 TiB .the cgroup.s limit: 64.0 GiB. are available", "MEMORY_LOW")
     node.conf('memory = "1900g"')  # of the node: a job's share is no fault of it
     node.look("--only", "memory")
     job = node.folder / "job.conf"

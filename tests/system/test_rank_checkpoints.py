@@ -129,7 +129,7 @@ def test_ranks_pass_over_what_one_of_them_finds_damaged(job):
     part.write_bytes(data)
     (job.out / "checkpoint-4/optimizer-00002-of-00004.safetensors").unlink()
     said = job.run(2, "--zero", 2, "--steps", 6)
-    assert "checkpoint-6/optimizer-00003-of-00004.safetensors: differs from the manifest" in said
+    assert "checkpoint-6/optimizer-00003-of-00004.safetensors: the file differs from the manifest" in said
     assert "checkpoint-4/optimizer-00002-of-00004.safetensors: No such file" in said and "out/checkpoint-2: llama" in said
     digests(job.out / "checkpoint-6")  # written again
 

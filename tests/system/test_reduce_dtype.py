@@ -59,7 +59,7 @@ def test_all_stages_give_the_same_bits(train, accum):
         assert steps[0]["gradient_bytes"] == pytest.approx(sent, abs=1)
 
 
-@pytest.mark.parametrize("args,said", [(["f16"], "--reduce-dtype f16: f32 or bf16"),
+@pytest.mark.parametrize("args,said", [(["f16"], "--reduce-dtype f16 is invalid; give f32 or bf16"),
                                        (["bf16", "--compress", "powersgd:2"], "--reduce-dtype bf16 cannot be combined with --compress")], ids=str)
 def test_what_is_refused(tmp_path, args, said):
     done = subprocess.run([BUILD / "trainer", "info", "--config", "demo", "--ranks", "2", "--device", "cpu", "--reduce-dtype", *args], text=True,

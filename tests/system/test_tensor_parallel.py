@@ -113,7 +113,7 @@ def test_goes_on_with_another_cut(job):
     (2, "gpt2", ["--tp", 2, "--seq", 7], "--seq 7 must be a multiple of --tp 2"),
     (1, "gpt2", ["--tp", 0], "--tp 0 is too small; give at least 1"),
     (1, "gpt2", ["--zero", 1, "--shard-group", 2**32 + 1], "--shard-group 4.29497e+09 is out of range; give at least 0 and less than"),
-    (4, "llama", ["--tp", 2, "--zero", 1, "--shard-group", 3], "--shard-group 3: 2 ranks with the same part of a model are not a multiple")],
+    (4, "llama", ["--tp", 2, "--zero", 1, "--shard-group", 3], "--shard-group 3: the number of ranks (2 with the same part of a model) must be a multiple of it")],
     ids=str)
 def test_refused(job, ranks, shape, more, said):
     done = job.start(ranks, shape, *more, out=job.folder / "out")

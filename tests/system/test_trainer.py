@@ -417,7 +417,7 @@ def test_a_file_tells_of_a_preemption(tmp_path):
     _, err = started.communicate(timeout=240 * SLOW)
     assert started.returncode == 75, err
     assert "stopped by a preemption notice after step " in err
-    step = int(err.split("preemption after step ")[1].split(";")[0])
+    step = int(err.split("preemption notice after step ")[1].split(";")[0])
     assert [p.name for p in (tmp_path / "run").glob("checkpoint-*")] == [f"checkpoint-{step}"]
 
     (tmp_path / "notice").unlink()
@@ -540,7 +540,7 @@ def test_comm_refuses_what_cannot_be(tmp_path):
                               "2", "--device", "cpu", "--out", tmp_path / "out", *more], env=dict(os.environ, **env), text=True,
                              capture_output=True, check=False)
         assert run.returncode == code and word in run.stderr, run.stderr
-    says("--comm x: auto, nccl or mpi", 64, "--comm", "x")
+    says("--comm x is invalid; give auto, nccl or mpi", 64, "--comm", "x")
     says("--comm nccl is for GPUs", 64, "--comm", "nccl", RANK="0", WORLD_SIZE="2")
     says("start them with mpirun", 69, "--comm", "mpi", RANK="0", WORLD_SIZE="2")
     says("", 0, "--comm", "mpi")  # one rank speaks to nobody

@@ -33,9 +33,43 @@ static unsigned distance(struct slice a, struct slice b)
     return above[b.n];
 }
 
-const char *nearest_word(const char *const *words, size_t count, struct slice word)
+/* Fewer letters than this at the start of a word say little about it. */
+enum { START_MIN = 3 };
+
+/* The shortest word that begins with `start`. */
+static const char *completed(const char *const *words, size_t count, struct slice start)
 {
     const char *best = NULL;
+
+    for (size_t i = 0; i < count && start.n >= START_MIN; i++) {
+        if (slice_starts(slice_str(words[i]), start) &&
+            (best == NULL || strlen(words[i]) < strlen(best))) {
+            best = words[i];
+        }
+    }
+    return best;
+}
+
+/* The longest word that `word` begins with. */
+static const char *shortened(const char *const *words, size_t count, struct slice word)
+{
+    const char *best = NULL;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t n = strlen(words[i]);
+        if (n >= START_MIN && slice_starts(word, slice_str(words[i])) &&
+            (best == NULL || n > strlen(best))) {
+            best = words[i];
+        }
+    }
+    return best;
+}
+
+/* A slip of one letter is more likely than an abbreviation, and that more likely than several
+ * slips. */
+const char *nearest_word(const char *const *words, size_t count, struct slice word)
+{
+    const char *best = NULL, *longer = completed(words, count, word);
     unsigned best_d = word.n < 4 ? 2 : word.n < 8 ? 3 : 4; /* must be better than this */
 
     for (size_t i = 0; i < count; i++) {
@@ -45,5 +79,8 @@ const char *nearest_word(const char *const *words, size_t count, struct slice wo
             best = words[i];
         }
     }
-    return best;
+    if (longer != NULL && best_d > 1) {
+        return longer;
+    }
+    return best != NULL ? best : shortened(words, count, word);
 }

@@ -1,4 +1,4 @@
-/* nearest.h - finds the word of a list that is most similar to a misspelled one. */
+/* nearest.h - finds the word of a list that is most similar to a misspelled or abbreviated one. */
 #ifndef COMMON_CODEC_NEAREST_H
 #define COMMON_CODEC_NEAREST_H
 

@@ -170,12 +170,18 @@ static void test_texts(void **state)
 static void test_words(void **state)
 {
     static const char *const words[] = {"from", "sha256", "unpack"};
+    static const char *const tls[] = {"tls_key", "tls", "tls_certificate"};
     bool on = false;
 
     (void)state;
     assert_string_equal(nearest_word(words, 3, SLICE("form")), "from");
     assert_string_equal(nearest_word(words, 3, SLICE("unpak")), "unpack");
     assert_null(nearest_word(words, 3, SLICE("bananas")));
+    assert_string_equal(nearest_word(tls, 3, SLICE("tls_cert")), "tls_certificate");
+    assert_string_equal(nearest_word(tls, 3, SLICE("tls_certificate_file")), "tls_certificate");
+    assert_string_equal(nearest_word(tls, 3, SLICE("tls_keys")), "tls_key"); /* one letter */
+    assert_string_equal(nearest_word(tls, 3, SLICE("tls_kye")), "tls_key");
+    assert_null(nearest_word(tls, 3, SLICE("t")));
     assert_null(nearest_word(words, 0, SLICE("from")));
     assert_true(settings_truth("yes", &on) && on);
     assert_true(settings_truth("off", &on) && !on);

@@ -114,10 +114,10 @@ static int begin_anew(struct parts *p, const char *state_path, struct err *e)
 {
     /* A .state may outlive its file by a crash: it must not speak of the new one. */
     if (!p->stateless && unlink(state_path) == -1 && errno != ENOENT) {
-        return err_sys(e, "%s", state_path);
+        return err_sys(e, "cannot remove the old state of the partial file");
     }
     if (ftruncate(p->fd, 0) == -1) {
-        return err_sys(e, "truncate");
+        return err_sys(e, "cannot truncate the partial file");
     }
     make_room(p, parts_of(p->size_bytes));
     /* Room first: a full disk should say so now, not after an hour. */
@@ -126,8 +126,7 @@ static int begin_anew(struct parts *p, const char *state_path, struct err *e)
     }
     if (fallocate(p->fd, 0, 0, (off_t)p->size_bytes) == -1 &&
         (errno != EOPNOTSUPP || ftruncate(p->fd, (off_t)p->size_bytes) == -1)) {
-        int rc =
-            err_sys(e, "cannot allocate %llu bytes on disk", (unsigned long long)p->size_bytes);
+        int rc = err_sys(e, "cannot allocate %llu bytes", (unsigned long long)p->size_bytes);
         (void)!ftruncate(p->fd, 0); /* ext4 has given it all that there was */
         return rc;
     }
@@ -161,7 +160,7 @@ int parts_open(struct local_cache *s, const struct digest *key, const struct dig
     }
     p->fd = open(part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (p->fd == -1 || fstat(p->fd, &st) == -1) {
-        rc = err_sys(e, "%s", part_path);
+        rc = err_sys(e, "cannot open the partial file");
         goto out;
     }
     if (p->stateless || buf_read_file(&text, state_path, NULL) != 0 ||
@@ -174,7 +173,7 @@ out:
     buf_free(&text);
     if (rc != 0) {
         parts_close(&p, NULL);
-        return err_prefix(e, "%s", part_path);
+        return err_prefix(e, "the local cache %s", local_cache_dir(s));
     }
     *out = p;
     return 0;

@@ -87,6 +87,37 @@ static void add_line(struct buf *out, struct slice text)
     }
 }
 
+static bool starts_with_word(struct slice text, struct slice word)
+{
+    return text.n >= word.n && slice_ieq(slice_first(text, word.n), word) &&
+           (text.n == word.n || strchr(" :;.\r\n", text.p[word.n]) != NULL);
+}
+
+/* Some servers begin the reason with the status, "404: Not Found" or "not found: no such repo",
+ * which judge_status() has said already. */
+static struct slice without_status(struct slice text)
+{
+    struct slice rest = text;
+
+    if (starts_with_word(rest, SLICE("404"))) {
+        rest = slice_from(rest, 3);
+        while (rest.n > 0 && (rest.p[0] == ':' || rest.p[0] == ' ')) {
+            rest = slice_from(rest, 1);
+        }
+    }
+    if (!starts_with_word(rest, SLICE("not found"))) {
+        return text;
+    }
+    rest = slice_from(rest, SLICE("not found").n);
+    if (rest.n > 0 && rest.p[0] == ' ') {
+        return text; /* "not found in ..." */
+    }
+    while (rest.n > 0 && strchr(":;. ", rest.p[0]) != NULL) {
+        rest = slice_from(rest, 1);
+    }
+    return rest;
+}
+
 /* A page for browsers is some proxy's, and its first line says nothing. */
 static void add_reason(const struct ask_reason *r, struct err *e)
 {
@@ -99,7 +130,9 @@ static void add_reason(const struct ask_reason *r, struct err *e)
         text = slice_from(text, 1);
     }
     if (text.n != 0 && text.p[0] != '<') {
-        add_line(&line, text);
+        add_line(&line, code == E_NOTFOUND ? without_status(text) : text);
+    }
+    if (line.n != 0) {
         memcpy(what, e->text, sizeof what);
         err_set(e, code, "%s: %s", what, buf_cstr(&line));
     }

@@ -351,8 +351,9 @@ def test_the_reason_of_the_mirror_is_shown(agent, mirror, tmp_path):
 
 @pytest.mark.parametrize("said,shown", [
     (b"x" * 5000, "x" * 160 + "..."), ("é".encode() * 200, "é" * 80 + "..."), (b"red \x1b[31m\xff\xc2\x9b0m", "red .[31m..0m"),
-    (b"\n\n  after blank lines \r\nx", "after blank lines"), (b"<html><body>of a proxy", None), (b"", None)],
-    ids=["long", "characters", "controls", "blank", "html", "none"])
+    (b"\n\n  after blank lines \r\nx", "after blank lines"), (b"<html><body>of a proxy", None), (b"", None), (b"not found", None), (b"404: Not Found\n", None),
+    (b"not found: no such repo", "no such repo"), (b"not foundation", "not foundation"), (b"404 pages", "404 pages")],
+    ids=["long", "characters", "controls", "blank", "html", "none", "words of the status", "status line", "reason", "other word", "number"])
 def test_a_reason_is_one_short_line_that_prints(agent, mirror, said, shown):
     mirror.reason = said
     agent("pull", "d/nope", code=66)

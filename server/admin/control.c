@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/codec/jread.h"
+#include "common/codec/nearest.h"
 #include "server/admin/admin.h"
 #include "server/admin/talk.h"
 
@@ -65,6 +66,21 @@ int talk_need(const struct talk *t, const char *key, struct slice *out, struct e
     return out->n > 0 ? 0 : err_set(e, E_USAGE, "the request has no %s; give one", key);
 }
 
+static int no_repo(const struct repo_set *rs, struct slice name, struct err *e)
+{
+    const char **names = mem_array(rs->count + 1, sizeof names[0]);
+    const char *near;
+
+    for (size_t i = 0; i < rs->count; i++) {
+        names[i] = rs->conf->repos[i].name;
+    }
+    near = nearest_word(names, rs->count, name);
+    free(names);
+    return err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\"; %s%s%s", SLICE_ARG(name),
+                   near != NULL ? "did you mean \"" : "see `mirrorctl repo ls`",
+                   near != NULL ? near : "", near != NULL ? "\"?" : "");
+}
+
 int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out, struct err *e)
 {
     struct slice name;
@@ -73,8 +89,7 @@ int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out
     *rs = repo_set_hold(t->deps->repos);
     *out = rc == 0 ? repo_set_find(*rs, name) : NULL;
     if (rc == 0 && *out == NULL) {
-        rc = err_set(e, E_NOTFOUND, "there is no repo \"" SLICE_FMT "\"; see `mirrorctl repo ls`",
-                     SLICE_ARG(name));
+        rc = no_repo(*rs, name, e);
     }
     return rc;
 }

@@ -75,6 +75,17 @@ static void view_members(struct buf *out, const struct sync_view *v)
     jwrite_close(out, '}');
 }
 
+static int need_repo_name(const struct talk *t, struct slice *out, struct err *e)
+{
+    struct repo_set *rs;
+    struct repo *r;
+    int rc = talk_need_repo(t, &rs, &r, e);
+
+    *out = talk_text(t, "repo");
+    repo_set_release(&rs);
+    return rc;
+}
+
 /* Until the run is over, or the client has left; the run itself goes on then. */
 static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_report *out,
                     struct err *e)
@@ -115,7 +126,7 @@ int verb_sync_run(struct talk *t, struct err *e)
     struct run_report r;
     struct slice repo;
     uint64_t id = 0;
-    int rc = talk_need(t, "repo", &repo, e);
+    int rc = need_repo_name(t, &repo, e);
 
     if (rc == 0) {
         rc =
@@ -160,7 +171,7 @@ int verb_sync_show(struct talk *t, struct err *e)
 {
     struct sync_view v;
     struct slice repo;
-    int rc = talk_need(t, "repo", &repo, e);
+    int rc = need_repo_name(t, &repo, e);
 
     rc = rc != 0 ? rc : sync_look(t->deps->sync, repo, &v, e);
     if (rc == 0) {
@@ -188,7 +199,7 @@ int verb_sync_logs(struct talk *t, struct err *e)
     struct run_report r = {.id = talk_number(t, "run", 0)};
     struct sync_view v;
     struct slice repo;
-    int rc = talk_need(t, "repo", &repo, e);
+    int rc = need_repo_name(t, &repo, e);
 
     rc = rc != 0 ? rc : sync_look(t->deps->sync, repo, &v, e);
     if (rc == 0 && r.id == 0 && v.ever) {
@@ -206,7 +217,7 @@ int verb_sync_logs(struct talk *t, struct err *e)
 static int pause_or_not(struct talk *t, bool pause, struct err *e)
 {
     struct slice repo;
-    int rc = talk_need(t, "repo", &repo, e);
+    int rc = need_repo_name(t, &repo, e);
 
     rc = rc != 0 ? rc : sync_pause(t->deps->sync, repo, pause, e);
     if (rc == 0) {
@@ -228,7 +239,7 @@ int verb_sync_resume(struct talk *t, struct err *e)
 int verb_sync_stop(struct talk *t, struct err *e)
 {
     struct slice repo;
-    int rc = talk_need(t, "repo", &repo, e);
+    int rc = need_repo_name(t, &repo, e);
 
     return rc != 0 ? rc : sync_cancel(t->deps->sync, repo, e);
 }
@@ -237,7 +248,7 @@ int verb_sync_approve(struct talk *t, struct err *e)
 {
     struct slice repo;
     struct snap sn;
-    int rc = talk_need(t, "repo", &repo, e);
+    int rc = need_repo_name(t, &repo, e);
 
     rc = rc != 0 ? rc : sync_approve(t->deps->sync, repo, &sn, e);
     if (rc == 0) {

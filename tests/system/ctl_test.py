@@ -114,7 +114,11 @@ def test_errors_say_what_why_and_what_to_do(m):
             (("statsu",), 64, 'did you mean "status"?'),
             (("cache", "sl"), 64, 'did you mean "cache ls"?'),
             (("cache", "ls"), 64, "takes REPO [PREFIX]"),
-            (("cache", "ls", "none"), 66, "there is no repo"),
+            (("cache", "ls", "none"), 66, "there is no repo \"none\"; see `mirrorctl repo ls`"),
+            (("cache", "ls", "modle"), 66, "there is no repo \"modle\"; did you mean \"models\"?"),
+            *((("sync", verb, "none"), 66, "there is no repo \"none\"; see `mirrorctl repo ls`")
+              for verb in ("run", "show", "logs", "pause", "resume", "stop", "approve")),
+            (("sync", "run", "data"), 66, "repo \"data\" is not synced: it has no sync section"),
             (("repo", "ls", "--all"), 64, "is not an option of"),
             (("token", "create", "--name", "x", "--scope", "x"), 65, "is not a scope"),
             (("--socket", "/nonexistent", "status"), 69, "does not answer")):

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -75,9 +76,35 @@ static bool tmpfile_works(struct store *s)
     return ok;
 }
 
+static bool is_missing(const char *path)
+{
+    return access(path, F_OK) == -1 && errno == ENOENT;
+}
+
+/* Missing parents are often a slip in the path, or a disk that is not mounted. */
+static int make_dir(const struct store *s, struct err *e)
+{
+    bool fresh = is_missing(s->dir);
+    char *copy = mem_strdup(s->dir);
+    const char *parent = dirname(copy);
+    bool deep = fresh && is_missing(parent);
+    int rc = dir_make(s->dir, 0750, e);
+
+    if (rc == 0 && deep) {
+        log_warn("store.created",
+                 "dir=%s neither the folder nor its parent %s existed; check state_dir if this "
+                 "mirror is not new",
+                 s->dir, parent);
+    } else if (rc == 0 && fresh) {
+        log_info("store.created", "dir=%s", s->dir);
+    }
+    free(copy);
+    return rc;
+}
+
 static int open_folders(struct store *s, struct err *e)
 {
-    int rc = dir_make(s->dir, 0750, e);
+    int rc = make_dir(s, e);
 
     if (rc != 0) {
         return rc;

@@ -420,6 +420,9 @@ void conf_warnings(const struct conf *c, struct buf *out)
             warn_of_repo(nd, &c->repos[repo++], out);
         }
     }
+    if (c->repos_count == 0) {
+        buf_addf(out, "%s:%u: warning: %s\n", cf->root->at.file, cf->root->at.line, CONF_NO_REPOS);
+    }
 }
 
 /* --- printing: the settings as they count, texts as written, defaults where nothing was --- */

@@ -53,6 +53,10 @@ void conf_free(struct conf **cp);
 /* Valid settings that look like a mistake: "file:line: warning: ...", a line each. The daemon
  * knows more of them: notices.h. */
 void conf_warnings(const struct conf *c, struct buf *out);
+/* The warning for a configuration without repositories. */
+#define CONF_NO_REPOS                                                                              \
+    "no repo is configured, so the mirror has nothing to serve; add a repo section, see "          \
+    "mirrord.conf(5)"
 /* The warning for a repository whose origin has a folder too many, which clients request below
  * the repository; nothing for others. */
 void conf_warn_of_origin(const struct repo_conf *r, struct buf *out);

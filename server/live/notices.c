@@ -110,6 +110,9 @@ void notices_of_conf(struct gate *g, const struct conf *c, struct buf *said)
     of_limits(g, c, said);
     of_certificates(c, said);
     of_origins(c, said);
+    if (c->repos_count == 0) {
+        add_line(said, "%s", CONF_NO_REPOS);
+    }
 }
 
 void notices_say(struct gate *g, const struct conf *c, struct buf *said)

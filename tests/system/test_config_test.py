@@ -275,3 +275,25 @@ def test_a_certificate_that_expires_soon_is_warned_of(mirrord, tmp_path):
         for done in (m.ctl("-c", str(m.conf), "config", "test"), run("mirrord", "-t", "-c", m.conf)):
             assert done.returncode == 0 and done.stderr.count(": warning: the certificate of 127.0.0.1:") == warned, done
             assert done.stderr.count(" expires in ") == warned
+
+
+def test_a_mirror_without_repos_is_warned_of(mirrord):
+    m = mirrord("")
+    m.says("no repo is configured")
+    for done in (m.ctl("-c", str(m.conf), "config", "test"), run("mirrord", "-t", "-c", m.conf)):
+        assert done.returncode == 0 and done.stderr.count("warning: ") == 1, done
+        assert "no repo is configured" in done.stderr and "add a repo section" in done.stderr
+    m.config = 'repo "models" { protocol = "hosted" }'
+    m.write_config()
+    assert m.ctl("config", "reload").stderr == ""
+    assert m.ctl("-c", str(m.conf), "config", "test").stderr == ""
+
+
+@pytest.mark.parametrize("state,said", [("state", "info  store.created dir={}\n"), ("var/lib/state", "warn  store.created dir={} neither the folder")])
+def test_a_state_dir_that_is_made_is_logged(mirrord, tmp_path, state, said):
+    """Parents that are missing too are often a slip, or a disk that is not mounted."""
+    m = mirrord('repo "models" { protocol = "hosted" }', state=tmp_path / state)
+    m.says(said.format(m.state))
+    m.stop()
+    m.start()
+    assert m.log().count("store.created") == 1

@@ -184,7 +184,7 @@ int http_server_try(struct http_server *s, const struct listener_settings *set, 
 void http_listeners_drop(struct http_listeners *ls)
 {
     for (size_t i = 0; i < ls->count; i++) {
-        listener_release(&ls->at[i]);
+        listener_cancel(&ls->at[i]);
     }
     free(ls->at);
     *ls = (struct http_listeners){0};

@@ -65,7 +65,8 @@ MUST_USE int http_server_try(struct http_server *s, const struct listener_settin
 /* Puts these listeners, and no others, into force; takes them. Connections of a listener that is
  * removed, or whose settings have changed, are drained. Accepts after http_server_start(). */
 void http_server_listen(struct http_server *s, struct http_listeners *ls);
-/* releases listeners that do not come into force */
+/* Releases listeners that do not come into force, and forgets the certificates that were read again
+ * for them. */
 void http_listeners_drop(struct http_listeners *ls);
 /* In their order; NULL after the last. */
 const struct listener *http_server_listener(const struct http_server *s, size_t index);

@@ -181,6 +181,14 @@ void listener_release(struct listener **lp)
     free(l);
 }
 
+void listener_cancel(struct listener **lp)
+{
+    if (*lp != NULL && (*lp)->identity != NULL) {
+        tls_identity_forget((*lp)->identity);
+    }
+    listener_release(lp);
+}
+
 void listener_retire(struct listener *l)
 {
     close(l->fd);

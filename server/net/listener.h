@@ -35,6 +35,9 @@ MUST_USE int listener_open(const struct listener *old, const struct listener_set
 void listener_begin(struct listener *l);
 struct listener *listener_hold(const struct listener *l);
 void listener_release(struct listener **lp); /* NULL is fine */
+/* Releases what listener_open() gave and will not begin: a certificate that was read again is
+ * forgotten. NULL is fine. */
+void listener_cancel(struct listener **lp);
 /* Closes its socket. Existing connections continue and are asked to end (http/server.h). */
 void listener_retire(struct listener *l);
 bool listener_retired(const struct listener *l);

@@ -208,6 +208,11 @@ void tls_identity_begin(struct tls_identity *t)
     pair_free(&old);
 }
 
+void tls_identity_forget(struct tls_identity *t)
+{
+    pair_free(&t->fresh);
+}
+
 struct tls_validity tls_identity_validity(const struct tls_identity *t)
 {
     struct lock *lock = (struct lock *)(uintptr_t)&t->lock; /* nobody sees it change */

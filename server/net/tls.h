@@ -20,11 +20,13 @@ struct tls_identity;
 
 MUST_USE int tls_identity_open(const char *certificate, const char *key, struct tls_identity **out,
                                struct err *e);
-/* Reads its files again, for tls_identity_begin(); until then nothing changes. One thread at a
- * time. */
+/* Reads its files again, for tls_identity_begin() or tls_identity_forget(); until then nothing
+ * changes. These three: one thread at a time. */
 MUST_USE int tls_identity_reread(struct tls_identity *t, struct err *e);
 /* New sessions use what was read last. */
 void tls_identity_begin(struct tls_identity *t);
+/* What was read again is not used. */
+void tls_identity_forget(struct tls_identity *t);
 void tls_identity_close(struct tls_identity **tp);
 struct tls_validity { /* when all certificates of a chain are valid */
     int64_t begins_unix_s, expires_unix_s;

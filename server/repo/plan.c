@@ -93,6 +93,8 @@ void plan_become(struct plan *p, enum plan_kind kind)
     size_t own = offsetof(struct plan, dependency); /* the union is last */
 
     p->kind = kind;
+    p->reuse = REUSE_USUAL;
+    p->delivery = DELIVERY_STREAM;
     memset((char *)p + own, 0, sizeof *p - own);
 }
 

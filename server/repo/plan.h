@@ -23,7 +23,8 @@ struct slice plan_url(const char *base, struct slice path, struct slice query, s
  * two. */
 struct slice plan_key(struct slice path, struct slice query, struct arena *a);
 
-/* Changes the plan's kind: its own part is cleared, and what all kinds share stays. */
+/* Changes the plan's kind: its own part, reuse and delivery are cleared; the other fields that all
+ * kinds share stay. */
 void plan_become(struct plan *p, enum plan_kind kind);
 void plan_reply(struct plan *p, int status, struct slice text);
 void plan_redirect(struct plan *p, struct slice location);               /* 301 */

@@ -307,12 +307,12 @@ static void read_object(struct hub_ask *k, struct slice hex)
     struct entry en;
 
     k->p->right = upload.n != 0 ? RIGHT_PUBLISH : RIGHT_READ;
-    k->p->reuse = upload.n != 0 ? REUSE_NONE : REUSE_USUAL;
     k->p->subject = arena_fmt(k->a, "%s/" SLICE_FMT "/", k->r->name, SLICE_ARG(k->tree));
     if (!digest_parse(hex, &d)) {
         hub_say(k, 404, "EntryNotFound", SLICE("invalid name of an object: it must be a SHA-256"));
     } else if (hub_held(k, &d, upload, &en)) {
         plan_become(k->p, PLAN_BLOB);
+        k->p->reuse = upload.n != 0 ? REUSE_NONE : REUSE_USUAL;
         k->p->entry = en;
         k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(hex));
         k->p->content_type = SLICE("application/octet-stream");

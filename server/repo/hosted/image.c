@@ -548,9 +548,9 @@ static const struct result *staged_object(struct image_ask *k, const struct dige
     return f == NULL || f->rc != 0 ? f : holder(k, d, 'u', f->bytes);
 }
 
-/* Who holds it, as far as the caller may know: a version of the tree, or an upload. False: nobody,
- * or the plan asks (*asks). */
-static bool find_blob(struct image_ask *k, const struct digest *d, bool *asks)
+/* Who holds it, as far as the caller may know: a version of the tree, or an upload (*staged).
+ * False: nobody, or the plan asks (*asks). */
+static bool find_blob(struct image_ask *k, const struct digest *d, bool *staged, bool *asks)
 {
     const struct result *f = holder(k, d, 't', k->tree);
 
@@ -566,22 +566,23 @@ static bool find_blob(struct image_ask *k, const struct digest *d, bool *asks)
     if (k->who->token == NULL || !image_may(k, "publish", k->at.name, asks)) {
         return false;
     }
-    k->p->reuse = REUSE_NONE;
+    *staged = true;
     f = staged_object(k, d);
     *asks = f == NULL;
     return f != NULL && f->rc == 0;
 }
 
-static void send_blob(struct image_ask *k, const struct digest *d, uint64_t size_bytes)
+static void send_blob(struct image_ask *k, const struct digest *d, uint64_t size_bytes, bool staged)
 {
     plan_become(k->p, PLAN_BLOB);
+    k->p->reuse = staged ? REUSE_NONE : REUSE_USUAL;
     k->p->entry = (struct entry){
         .path = SLICE(""), .type = ENTRY_FILE, .digest = *d, .size_bytes = size_bytes};
     k->p->etag = arena_fmt(k->a, "\"" SLICE_FMT "\"", SLICE_ARG(k->at.reference));
     k->p->content_type = SLICE("application/octet-stream");
-    k->p->cache_control = k->p->reuse == REUSE_NONE ? SLICE("no-store")
-                          : k->r->anonymous_read    ? SLICE("public, max-age=31536000, immutable")
-                                                    : SLICE("private, max-age=31536000, immutable");
+    k->p->cache_control = staged                 ? SLICE("no-store")
+                          : k->r->anonymous_read ? SLICE("public, max-age=31536000, immutable")
+                                                 : SLICE("private, max-age=31536000, immutable");
     plan_field(k->p, SLICE("docker-content-digest"), k->at.reference);
 }
 
@@ -606,9 +607,10 @@ static void plan_blob(struct image_ask *k)
     const struct result *f = NULL;
     struct blob_row row;
     struct digest d;
+    bool staged = false;
     bool asks = false;
 
-    if (own_name(k, &d, &asks) && find_blob(k, &d, &asks)) {
+    if (own_name(k, &d, &asks) && find_blob(k, &d, &staged, &asks)) {
         f = plan_row(k->results, TABLE_BLOB,
                      arena_copy(k->a, slice_of((const char *)d.b, DIGEST_BYTES)), k->p);
         asks = f == NULL;
@@ -620,7 +622,7 @@ static void plan_blob(struct image_ask *k)
         image_say(k, OCI_BLOB_UNKNOWN, "this image does not have that blob");
         return;
     }
-    send_blob(k, &d, row.size_bytes);
+    send_blob(k, &d, row.size_bytes, staged);
 }
 
 /* --- manifests -------------------------------------------------------------------------------- */

@@ -83,6 +83,15 @@ static void open_link(struct buf *out, const struct inventory_page *p, struct sl
     buf_free(&query);
 }
 
+/* A hosted repository's files as pages of folders, at its live version. */
+static void folder_link(struct buf *out, const struct inventory_page *p, struct slice type,
+                        struct slice id, const char *word)
+{
+    buf_addf(out, "<a href=\"/%s/", p->view.r->name);
+    add_name(out, type, id);
+    buf_addf(out, "/\">%s</a>", word);
+}
+
 static void more_link(struct buf *out, const char *name, struct slice value, uint64_t page,
                       const char *word)
 {
@@ -205,8 +214,10 @@ static int on_repo(void *arg, const struct inventory_repo *x)
     marks(out, x->pinned, x->held);
     buf_addf(out, "<td>%" PRIu64, x->revisions);
     sum_cells(out, &x->sum);
-    if (!is_hosted(l->p)) { /* nobody notes it of trees of our own */
-        buf_str(out, "<td>");
+    buf_str(out, "<td>");
+    if (is_hosted(l->p)) { /* nobody notes the last activity in trees of our own */
+        folder_link(out, l->p, x->type, x->id, "browse");
+    } else {
         html_ago(out, x->last_asked_unix_s, l->p->now_unix_s);
     }
     buf_str(out, "</td>\n");
@@ -242,8 +253,8 @@ int inventory_page_list(const struct inventory_page *p, struct buf *out, struct 
     search_form(out, p);
     buf_addf(out,
              "<table class=\"stock list\"><thead><tr><th>Repository<th>Revisions<th>Files here"
-             "<th colspan=\"2\">Size here%s</thead>\n<tbody>",
-             is_hosted(p) ? "" : "<th>Last activity");
+             "<th colspan=\"2\">Size here<th>%s</thead>\n<tbody>",
+             is_hosted(p) ? "Folder" : "Last activity");
     rc = inventory_each(&p->view, SLICE(""), on_repo, &l, e);
     buf_str(out, "</tbody></table>\n");
     if (rc == 0 && l.seen == 0) {
@@ -442,6 +453,11 @@ int inventory_page_one(const struct inventory_page *p, struct buf *out, struct e
     if (l.seen > ROWS) {
         buf_addf(out, "<p class=\"dim\">%" PRIu64 " more: <code>mirrorctl hf show</code></p>\n",
                  l.seen - ROWS);
+    }
+    if (is_hosted(p)) {
+        buf_str(out, "<p>");
+        folder_link(out, p, p->type, p->id, "browse the files of the current version");
+        buf_str(out, "</p>\n");
     }
     rc = rc != 0 ? rc : write_files(out, p, rev, e);
     buf_str(out, "<h2>Use it</h2>\n");

@@ -92,6 +92,19 @@ def test_a_time_says_what_it_is_of(hf):
         assert not re.search("asked", text, re.I)
 
 
+def test_folders_of_hosted_repositories_are_linked(hf, hub):
+    token = hf.token("ci", "publish:models/*")
+    names = ("me/own", "datasets/me/rows")
+    for name in names:
+        assert hf.put(f"/models/{name}/sub/x", b"x", token=token).status == 201
+    listed = page(hf, "models/").links
+    for name in names:
+        assert f"/models/{name}/" in listed and f"/models/{name}/" in page(hf, f"models/{name}").links
+        folder = hf.get(f"/models/{name}/", headers={"Accept": "text/html"})
+        assert folder.status == 200 and any(x.endswith("sub/") for x in links_of(folder))
+    assert not [x for x in page(hf, "hf/").links + page(hf, "hf/org/demo").links if x.startswith("/hf/")], "a Hub's have no folders here"
+
+
 def test_search_and_pages(hf, hub):
     token = hf.token("ci", "publish:models/*")
     for i in range(105):
@@ -101,7 +114,7 @@ def test_search_and_pages(hf, hub):
     more = next(x for x in first.links if "page=1" in x)
     second = page(hf, "models/" + more)
     assert sum(re.fullmatch(r"/-/repos/models/me/n\d+", x) is not None for x in second.links) == 5
-    assert [x for x in page(hf, "models/?q=N10").links if "/me/" in x] == [f"/-/repos/models/me/n10{i}" for i in range(5)]
+    assert [x for x in page(hf, "models/?q=N10").links if x.startswith("/-/repos/models/me/")] == [f"/-/repos/models/me/n10{i}" for i in range(5)]
     assert "No repository has this" in page(hf, "models/?q=%ff%22%3E").text
     assert page(hf, "models/?page=18446744073709551615").tags
     one = page(hf, "models/me/n000")

@@ -222,6 +222,18 @@ def test_what_is_absent_is_asked_for_once(mirrord):
         assert index.origin.misses == ["/simple/none/"]
 
 
+def test_an_absence_is_remembered_until_a_restart(mirrord):
+    """It is in memory alone, and no answer claims an absence that the origin does not confirm: clients would go on to another index."""
+    with Index() as index:
+        m = mirrord(f'repo "pypi" {{ protocol = "pypi" origin = "{index.url}" rule "" {{ neg_ttl = 1h }} }}')
+        assert m.get("/pypi/simple/none/").status == 404
+        index.origin.close()
+        assert m.get("/pypi/simple/none/").status == 404
+        m.stop()
+        m.start()
+        assert m.get("/pypi/simple/none/").status in (502, 504)
+
+
 # --- when it is stale -----------------------------------------------------------------------------------------------------
 
 def stale(d):

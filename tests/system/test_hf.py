@@ -456,6 +456,29 @@ def test_the_hub_is_down(hf, hub, demo):
     hub.up()
 
 
+def test_what_a_repository_lacks_is_said_without_the_hub(hf, hub, demo):
+    """Clients ask for optional files at every load, and give up on anything but a 404: the listing says that there is none, also after
+    a restart, while the Hub is gone."""
+    lacks = [(file_path(path, rev=rev), head) for rev in ("main", demo.sha) for head in (True, False)
+             for path in ("adapter_config.json", "chat_template.jinja", "sub/none.json")]
+    lacks += [(f"/hf/api/models/org/demo/tree/{rev}/additional_chat_templates?recursive=false", False) for rev in ("main", demo.sha)]
+    assert hf.get(file_path("config.json")).status == 200
+    for path, head in lacks[:1]:
+        assert hf.get(path, head=head).status == 404
+    hf.settle()
+    hub.down()
+    hf.stop()
+    hf.config = hf.config.replace("protocol", "rule '^api/.*/revision/' { ttl = 0s sie = 10d } protocol")
+    hf.start()
+    for path, head in lacks:
+        got = hf.get(path, head=head)
+        assert (got.status, got["x-error-code"]) == (404, "EntryNotFound"), path
+        assert "resolve" not in path or got["x-repo-commit"] == demo.sha, path
+    for path in ("no/body", "org/other"):  # nobody has asked for the one, and neither is known to be absent
+        assert hf.get(file_path("config.json", repo=path), head=True).status in (502, 503, 504), path
+    hub.up()
+
+
 def with_a_hub_gone(hf, hub, more):
     """Warm, begun again, with a branch that is asked for each time; connections to the Hub that were open are none any more."""
     assert hf.get(file_path("config.json")).status == 200

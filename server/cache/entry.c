@@ -1103,6 +1103,17 @@ static bool is_seen_to(const struct cache_entry *n)
     return n->fetch != NULL || n->looking || clock_now_ms() < n->trouble_until_ms;
 }
 
+static void too_large(struct cache *c, struct err *why)
+{
+    struct store_space space;
+    char advice[SPACE_ADVICE];
+
+    store_space(c->store, &space);
+    err_set(why, E_NOSPACE,
+            "the object is larger than the quota; request ranges of it, or make room: %s",
+            store_space_advice(&space, advice));
+}
+
 void entry_ask(struct cache *c, struct cache_ask *k)
 {
     struct cache_entry *n = group_find(c, k->row_key, &k->lookup);
@@ -1129,9 +1140,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         n = entry_new(c, k);
     }
     if (is_coming(n, k) && fetch_view(n->fetch).ranges_alone && lookup_is_whole(&k->lookup)) {
-        err_set(
-            &why, E_NOSPACE,
-            "the object is larger than the quota; request ranges of it, or raise storage.quota");
+        too_large(c, &why);
         ask_answer(k, answer_of_status(c, 507, CACHE_FAILED, 0, &why));
         return;
     }

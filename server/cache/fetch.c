@@ -411,13 +411,14 @@ static void on_staged(struct job *j)
 static int fits_quota(const struct fetch *f, struct err *e)
 {
     struct store_space space;
+    char advice[SPACE_ADVICE];
 
     store_space(f->cache->store, &space);
     return f->total_bytes == LENGTH_UNKNOWN || f->total_bytes <= space.quota_bytes
                ? 0
                : err_set(e, E_NOSPACE,
-                         "%" PRIu64 " bytes are more than the quota; raise storage.quota",
-                         f->total_bytes);
+                         "%" PRIu64 " bytes are more than the quota of %" PRIu64 " bytes; %s",
+                         f->total_bytes, space.quota_bytes, store_space_advice(&space, advice));
 }
 
 /* --- its client's share (share.h) */
@@ -429,10 +430,17 @@ static uint64_t share_left_of(struct fetch *f, struct store_space *space)
                       clock_now_ms() / 1000);
 }
 
+/* Where there is room for nobody, it is not for this client's share. */
 static int over_share(struct fetch *f, const struct store_space *space, struct err *e)
 {
+    char advice[SPACE_ADVICE];
+
+    if (space->quota_bytes == 0) {
+        return err_set(e, E_NOSPACE, "the store has no room: %s",
+                       store_space_advice(space, advice));
+    }
     f->over_share = true;
-    return share_refuse(f->cache->share, f->counts_as, space->quota_bytes, e);
+    return share_refuse(f->cache->share, f->counts_as, space, e);
 }
 
 /* What was asked for of it, and is not here. 0: not known. */

@@ -207,21 +207,24 @@ void share_wrote(struct share *s, uint64_t client, enum share_kind kind, uint64_
     lock_drop(&s->lock);
 }
 
-int share_refuse(struct share *s, enum share_kind kind, uint64_t quota_bytes, struct err *e)
+int share_refuse(struct share *s, enum share_kind kind, const struct store_space *space,
+                 struct err *e)
 {
+    const char *more = space->by_disk ? "free space on the store's disk" : "raise storage.quota";
+
     if (kind == SHARE_RANGE) {
         return err_set(
             e, E_NOSPACE,
             "no room for ranges of an object larger than the quota: in an hour, one client may "
             "evict %" PRIu64 " bytes for such ranges, all clients %" PRIu64
-            ", and the rest of the store is in use; try again later, or raise storage.quota",
-            limit_of(s, kind, quota_bytes), quota_bytes / RANGE_ALL_PART);
+            ", and the rest of the store is in use; try again later, or %s",
+            limit_of(s, kind, space->quota_bytes), space->quota_bytes / RANGE_ALL_PART, more);
     }
     return err_set(e, E_NOSPACE,
                    "no room for this fetch: after %" PRIu64
                    " bytes in an hour, your fetches may not evict what others used in the last "
-                   "hour; try again later, or raise storage.quota or storage.client_store",
-                   limit_of(s, kind, quota_bytes));
+                   "hour; try again later, or %s or raise storage.client_store",
+                   limit_of(s, kind, space->quota_bytes), more);
 }
 
 /* --- who brought what ------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@
 
 #include "common/base/err.h"
 #include "common/hash/digest.h"
+#include "server/store/store.h"
 
 enum { SHARE_CLIENTS = 65536, SHARE_OBJECTS = 65536 };
 enum share_kind {
@@ -44,7 +45,8 @@ uint64_t share_left(struct share *s, uint64_t client, enum share_kind kind, uint
 void share_wrote(struct share *s, uint64_t client, enum share_kind kind, uint64_t bytes,
                  uint64_t now_s);
 /* Sets a sentence for the client that its share is used. The code is E_NOSPACE. */
-int share_refuse(struct share *s, enum share_kind kind, uint64_t quota_bytes, struct err *e);
+int share_refuse(struct share *s, enum share_kind kind, const struct store_space *space,
+                 struct err *e);
 
 /* The client's fetch sealed a blob that was not in the store. A blob that belongs to another client
  * stays that client's. */

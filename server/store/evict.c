@@ -395,6 +395,23 @@ static void empty_quarantine(struct evictor *x)
     closedir(d);
 }
 
+static int no_room(const struct store_space *sp, uint64_t need_bytes, struct err *e)
+{
+    uint64_t held = sp->staged_bytes + sp->parked_bytes;
+    char advice[SPACE_ADVICE];
+
+    store_space_advice(sp, advice);
+    if (need_bytes == 0) {
+        return err_set(e, E_NOSPACE,
+                       "unfinished transfers hold %" PRIu64
+                       " bytes, more than the quota of %" PRIu64 " bytes; %s",
+                       held, sp->quota_bytes, advice);
+    }
+    return err_set(e, E_NOSPACE,
+                   "%" PRIu64 " bytes do not fit into the quota of %" PRIu64 " bytes; %s",
+                   need_bytes, sp->quota_bytes, advice);
+}
+
 int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *ev, uint64_t *freed,
               struct err *e)
 {
@@ -410,9 +427,7 @@ int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *e
     x.goal_bytes -= min_u64(x.goal_bytes, held);
     held += min_u64(need_bytes, UINT64_MAX - held);
     if (held > sp.quota_bytes) {
-        return err_set(e, E_NOSPACE,
-                       "%" PRIu64 " bytes do not fit into the quota; raise storage.quota",
-                       need_bytes);
+        return no_room(&sp, need_bytes, e);
     }
     x.goal_bytes = min_u64(x.goal_bytes, sp.quota_bytes - held);
     rc = pins_load(s, &x.pins, e);

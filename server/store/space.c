@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/codec/units.h"
 #include "common/os/clock.h"
 #include "server/store/state.h"
 
@@ -51,14 +53,44 @@ static uint64_t free_now(const struct space *x)
     return less(less(x->free_bytes, x->recent_bytes), x->reserve_bytes);
 }
 
-static uint64_t quota_now(const struct space *x)
+/* What the file system leaves to the store. What strangers took of the reserve is ours to give
+ * back. */
+static uint64_t disk_now(const struct space *x)
 {
     uint64_t free_bytes = less(x->free_bytes, x->recent_bytes);
-    uint64_t disk = x->counts.used_bytes + x->written_bytes + x->parked_bytes + free_bytes;
 
-    disk =
-        less(disk, x->reserve_bytes); /* what strangers took of the reserve is ours to give back */
-    return x->set.quota_bytes != 0 ? min_u64(x->set.quota_bytes, disk) : disk;
+    return less(x->counts.used_bytes + x->written_bytes + x->parked_bytes + free_bytes,
+                x->reserve_bytes);
+}
+
+static bool is_by_disk(const struct space *x)
+{
+    return x->set.quota_bytes == 0 || disk_now(x) < x->set.quota_bytes;
+}
+
+static uint64_t quota_now(const struct space *x)
+{
+    return is_by_disk(x) ? disk_now(x) : x->set.quota_bytes;
+}
+
+static struct store_space view_locked(const struct space *x)
+{
+    uint64_t quota = quota_now(x);
+
+    return (struct store_space){
+        .quota_bytes = quota,
+        .used_bytes = x->counts.used_bytes,
+        .small_bytes = x->counts.small_bytes,
+        .staged_bytes = x->staged_bytes,
+        .parked_bytes = x->parked_bytes,
+        .disk_free_bytes = x->free_bytes,
+        .reserve_bytes = x->reserve_bytes,
+        .blobs = x->counts.blobs,
+        .high_bytes = (uint64_t)(x->set.high_ratio * (double)quota),
+        .low_bytes = (uint64_t)(x->set.low_ratio * (double)quota),
+        .full = x->full,
+        .by_disk = is_by_disk(x),
+    };
 }
 
 /* --- the ballast --- */
@@ -173,6 +205,23 @@ void space_tick(struct store *s)
 
 /* --- reservations --- */
 
+/* quota, free_bytes: what is left of each. */
+static int no_room(const struct space *x, uint64_t bytes, uint64_t quota, uint64_t free_bytes,
+                   struct err *e)
+{
+    struct store_space now = view_locked(x);
+    char advice[SPACE_ADVICE];
+
+    if (!x->full && now.disk_free_bytes < now.reserve_bytes) {
+        return err_set(e, E_NOSPACE, "%" PRIu64 " bytes do not fit: %s", bytes,
+                       store_space_advice(&now, advice));
+    }
+    return err_set(e, E_NOSPACE,
+                   "%" PRIu64 " bytes do not fit: %" PRIu64 " are left of the quota, %" PRIu64
+                   " on the disk%s",
+                   bytes, quota, free_bytes, x->full ? " (it was full)" : "");
+}
+
 static int reserve_locked(struct store *s, uint64_t bytes, struct err *e)
 {
     struct space *x = &s->space;
@@ -182,10 +231,7 @@ static int reserve_locked(struct store *s, uint64_t bytes, struct err *e)
     quota = less(quota_now(x), x->counts.used_bytes + x->staged_bytes + x->parked_bytes);
     free_bytes = less(free_now(x), less(x->staged_bytes, x->written_bytes));
     if (x->full || bytes > quota || bytes > free_bytes) {
-        return err_set(e, E_NOSPACE,
-                       "%" PRIu64 " bytes do not fit: %" PRIu64 " are left of the quota, %" PRIu64
-                       " on the disk%s",
-                       bytes, quota, free_bytes, x->full ? " (it was full)" : "");
+        return no_room(x, bytes, quota, free_bytes, e);
     }
     x->staged_bytes += bytes;
     return 0;
@@ -286,22 +332,26 @@ void store_set_space(struct store *s, const struct store_settings *set)
 void store_space(struct store *s, struct store_space *out)
 {
     struct space *x = &s->space;
-    uint64_t quota;
 
     lock_take(&x->lock);
     look_if_old(s);
-    quota = quota_now(x);
-    *out = (struct store_space){
-        .quota_bytes = quota,
-        .used_bytes = x->counts.used_bytes,
-        .small_bytes = x->counts.small_bytes,
-        .staged_bytes = x->staged_bytes,
-        .parked_bytes = x->parked_bytes,
-        .disk_free_bytes = x->free_bytes,
-        .blobs = x->counts.blobs,
-        .high_bytes = (uint64_t)(x->set.high_ratio * (double)quota),
-        .low_bytes = (uint64_t)(x->set.low_ratio * (double)quota),
-        .full = x->full,
-    };
+    *out = view_locked(x);
     lock_drop(&x->lock);
+}
+
+const char *store_space_advice(const struct store_space *space, char out[SPACE_ADVICE])
+{
+    char unused[UNITS_TEXT], reserve[UNITS_TEXT];
+
+    if (!space->by_disk) {
+        snprintf(out, SPACE_ADVICE, "raise storage.quota");
+        return out;
+    }
+    size_format(space->disk_free_bytes, unused);
+    size_format(space->reserve_bytes, reserve);
+    snprintf(out, SPACE_ADVICE,
+             "the file system of the store has %s free and storage.reserve keeps %s free; free "
+             "space there, or lower storage.reserve",
+             unused, reserve);
+    return out;
 }

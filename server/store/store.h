@@ -115,11 +115,18 @@ struct store_space {
     uint64_t staged_bytes; /* reserved by unfinished ones */
     uint64_t parked_bytes; /* of unfinished ones that can be resumed */
     uint64_t disk_free_bytes;
+    uint64_t reserve_bytes; /* of the file system, kept free */
     uint64_t blobs;
     uint64_t high_bytes, low_bytes; /* the marks between which room is made */
-    bool full; /* the last write failed with ENOSPC; fetches are refused until space is back */
+    bool full;    /* the last write failed with ENOSPC; fetches are refused until space is back */
+    bool by_disk; /* quota_bytes is what the file system leaves: a larger storage.quota changes
+                   * nothing */
 };
 void store_space(struct store *s, struct store_space *out); /* no I/O except a cached statvfs */
+enum { SPACE_ADVICE = 160 };
+/* What makes the quota larger, for the end of a message: "raise storage.quota", or, where the file
+ * system is the limit, its free space, the reserve, and what to do. Returns `out`. */
+const char *store_space_advice(const struct store_space *space, char out[SPACE_ADVICE]);
 /* Changes quota, reserve and marks. Excess bytes are removed by the next eviction. */
 void store_set_space(struct store *s, const struct store_settings *set);
 

@@ -539,14 +539,14 @@ void uploads_on_full(struct uploads *u, int (*make_room)(void *arg, uint64_t nee
 static int fits_quota(struct uploads *u, uint64_t bytes, struct err *e)
 {
     struct store_space space;
+    char advice[SPACE_ADVICE];
 
     store_space(u->store, &space);
     return bytes <= space.quota_bytes
                ? 0
                : err_set(e, E_NOSPACE,
-                         "%" PRIu64 " bytes do not fit into the quota of %" PRIu64
-                         " bytes; raise storage.quota",
-                         bytes, space.quota_bytes);
+                         "%" PRIu64 " bytes do not fit into the quota of %" PRIu64 " bytes; %s",
+                         bytes, space.quota_bytes, store_space_advice(&space, advice));
 }
 
 static int room_for(void *arg, uint64_t n)

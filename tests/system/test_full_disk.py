@@ -164,3 +164,26 @@ def test_a_file_system_that_others_fill_is_named(mirrord, small_disk, quota):
     assert "free space there" in todo and "raise" not in todo
     (small_disk / "strangers").unlink()
     until(lambda: m.ctl("status", check=False).returncode == 0)
+
+
+RESERVE = r"[\d.]+ MiB free and storage\.reserve keeps 200 MiB"
+
+
+def cramped(mirrord, origin, small_disk):
+    """The disk has less free space than the reserve: it leaves room for nothing."""
+    return mirrord(f"""storage {{ reserve = "200m" }}
+        repo "data" {{ protocol = "generic" origin = "{origin.url}/" rule '.' {{ class = immutable }} }}
+        repo "models" {{ protocol = "hosted" }}""", state=small_disk / "state")
+
+
+def test_a_reserve_above_the_free_space_is_named_to_clients(mirrord, origin, small_disk):
+    """Clients heard to raise storage.quota, which would change nothing."""
+    m = cramped(mirrord, origin, small_disk)
+    token = m.token("ci", "publish:models/*")
+    origin.put("/known", size=MIB)
+    origin.put("/chunked", size=MIB, chunked=True)
+    answers = [m.get("/data/known"), m.get("/data/known", headers={"Range": "bytes=0-99"}), m.get("/data/chunked"),
+               m.put("/models/me/x/new", bytes(MIB), token=token)]
+    for got in answers:
+        assert got.status == 507 and re.search(RESERVE.encode(), got.body), got
+        assert b"lower storage.reserve" in got.body and b"raise" not in got.body, got.body

@@ -46,6 +46,7 @@ static void an_hour_of_writes_counts(void **state)
 static void ranges_count_apart_and_together(void **state)
 {
     struct share *s = share_open();
+    struct store_space space = {.quota_bytes = QUOTA};
     struct err e;
 
     (void)state;
@@ -58,10 +59,16 @@ static void ranges_count_apart_and_together(void **state)
     assert_int_equal(left(s, TWO, SHARE_RANGE, NOW), 40);
     share_wrote(s, 20, SHARE_RANGE, 100, NOW);
     assert_int_equal(left(s, TWO, SHARE_RANGE, NOW), 0);
-    assert_int_equal(share_refuse(s, SHARE_RANGE, QUOTA, &e), E_NOSPACE);
+    assert_int_equal(share_refuse(s, SHARE_RANGE, &space, &e), E_NOSPACE);
     assert_non_null(strstr(e.text, "storage.quota"));
-    assert_int_equal(share_refuse(s, SHARE_OBJECT, QUOTA, &e), E_NOSPACE);
+    assert_int_equal(share_refuse(s, SHARE_OBJECT, &space, &e), E_NOSPACE);
     assert_non_null(strstr(e.text, "storage.client_store"));
+    space.by_disk = true;
+    for (enum share_kind k = SHARE_OBJECT; k <= SHARE_RANGE; k++) {
+        assert_int_equal(share_refuse(s, k, &space, &e), E_NOSPACE);
+        assert_null(strstr(e.text, "storage.quota"));
+        assert_true(strlen(e.text) + 1 < sizeof e.text);
+    }
     share_close(&s);
 }
 

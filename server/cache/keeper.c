@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/base/lasting.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/cache/cache_priv.h"
@@ -28,6 +29,7 @@ struct keeper {
     pthread_t thread;
     uint64_t scrub_due_ms;
     uint64_t collect_due_ms;
+    struct lasting cramped; /* nothing can be evicted although the high mark is exceeded */
 };
 
 static void on_forget(void *arg, struct slice repo, struct slice key)
@@ -240,16 +242,33 @@ static void collect(struct keeper *k)
     }
 }
 
+static void evict_to_marks(struct keeper *k, uint64_t now_ms)
+{
+    struct err e = {0};
+    bool fails = evict_needed(k->cache->store) && cache_make_room(k->cache, 0, &e) != 0;
+    enum lasting_line line = lasting_check(&k->cramped, fails, now_ms);
+    uint64_t for_s = (now_ms - k->cramped.since_ms) / 1000;
+
+    switch (line) {
+    case LASTING_NONE:
+        break;
+    case LASTING_BEGINS:
+    case LASTING_LASTS:
+        log_warn("evict.failed", "for_s=%" PRIu64 " why=\"%s\"", for_s, e.text);
+        break;
+    case LASTING_OVER:
+        log_info("evict.recovered", "after_s=%" PRIu64, for_s);
+        break;
+    }
+}
+
 static void step(struct keeper *k, uint64_t now_ms)
 {
     struct store_space space;
-    struct err e;
 
     store_space(k->cache->store, &space);
     drop_parked(k->cache, space.quota_bytes / PARTIAL_SHARE);
-    if (evict_needed(k->cache->store) && cache_make_room(k->cache, 0, &e) != 0) {
-        log_warn("evict.failed", "why=\"%s\"", e.text);
-    }
+    evict_to_marks(k, now_ms);
     if (now_ms >= k->scrub_due_ms) {
         scrub(k, now_ms);
     }

@@ -325,6 +325,17 @@ static bool small_pool_first(struct evictor *x)
     return (double)sp.small_bytes > SMALL_SHARE * (double)x->goal_bytes;
 }
 
+static int nothing_left(struct evictor *x)
+{
+    struct store_space space;
+    char advice[SPACE_ADVICE];
+
+    store_space(x->s, &space);
+    return err_set(x->e, E_NOSPACE,
+                   "nothing is left to evict, because the rest is pinned, hosted or synced; %s",
+                   store_space_advice(&space, advice));
+}
+
 static int evict_to_goal(struct evictor *x)
 {
     int rc = 0;
@@ -343,8 +354,7 @@ static int evict_to_goal(struct evictor *x)
             continue;
         }
         if (rc == 0 && gone == 0) {
-            return err_set(x->e, E_NOSPACE,
-                           "nothing is left to evict: the rest is pinned, hosted or synced");
+            return nothing_left(x);
         }
         if (x->freed == before && ++x->fruitless > FRUITLESS_MAX) {
             return err_set(x->e, E_AGAIN,

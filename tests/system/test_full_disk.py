@@ -162,8 +162,11 @@ def test_a_file_system_that_others_fill_is_named(mirrord, small_disk, quota):
     trouble, todo, *_ = m.ctl("status", check=False).stdout.splitlines()
     assert re.match(r"TROUBLE the file system of the store is nearly full: [\d.]+ \w+ are free, the store uses 4\.\d+ MiB", trouble), trouble
     assert "free space there" in todo and "raise" not in todo
+    until(lambda: "evict.failed" in m.log())
     (small_disk / "strangers").unlink()
     until(lambda: m.ctl("status", check=False).returncode == 0)
+    failed = re.findall(r"evict\.failed.*", m.log())
+    assert len(failed) == 1 and "storage.reserve keeps 8.00 MiB" in failed[0], failed
 
 
 RESERVE = r"[\d.]+ MiB free and storage\.reserve keeps 200 MiB"

@@ -146,8 +146,8 @@ def fill(m, folder, build, big_bytes):
 def table(folder, build, cert, runs, quick):
     """The section's text; without a wire, why there is none."""
     big_bytes = 512 << 20 if quick else 2 << 30
-    rows = [f"A wire shaped to {RATE_MB_S} MB/s; cold each time. curl checks and syncs nothing, the agent verifies every byte and "
-            "makes it durable.\n",
+    rows = [f"A link shaped to {RATE_MB_S} MB/s, an empty local cache each time. curl verifies nothing and does not sync; the agent verifies "
+            "every byte and makes it durable.\n",
             "| what | curl | trainagent | x curl | CPU, curl / agent | peak memory |", "|---|---|---|---|---|---|"]
     for name in ("agent-mirror", "node"):
         (folder / name).mkdir()

@@ -225,7 +225,7 @@ def logs_table(yard, tools):
             server.set_log(log)
             runs[-1].append(hit(server, "h1", "1k", tools))
     got = {(server.name, log): tuple(map(statistics.median, zip(*of_kind))) for (server, log), of_kind in zip(kinds, zip(*runs))}
-    rows = ["CPU of a hit of 1 KiB over HTTP/1.1, that of the threads that write the log included, and what the log adds to it.\n",
+    rows = ["CPU of a hit of 1 KiB over HTTP/1.1, including the threads that write the log. \"x off\" compares it with no access log.\n",
             "| access log | mirrord | x off | nginx | x off | x nginx |", "|---|---|---|---|---|---|"]
     for log in peers.LOGS:
         ours, theirs = got["mirrord", log], got["nginx-log", log]

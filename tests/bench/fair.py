@@ -207,21 +207,21 @@ def shares(port):
         return {a: sum(r for b, r in got if b == a) for a, _ in who}
     two, one_client = run((GREEDY, 64), (MODEST, 4)), run((GREEDY, 64), (GREEDY, 4))
     mine, all_of_it = two[MODEST], sum(two.values())
-    return (f"Two clients with requests in line, 64 connections beside 4: {two[GREEDY]:.0f} and {mine:.0f} answers a second, shares of "
-            f"{100 * (1 - mine / all_of_it):.0f} and {100 * mine / all_of_it:.0f} %; all 68 of one client: {sum(one_client.values()):.0f}.")
+    return (f"Two clients with pipelined requests, one with 64 connections and one with 4: {two[GREEDY]:.0f} and {mine:.0f} responses per second, shares of "
+            f"{100 * (1 - mine / all_of_it):.0f} and {100 * mine / all_of_it:.0f} %; one client with all 68: {sum(one_client.values()):.0f}.")
 
 
 # --- the table ------------------------------------------------------------------------------------------------------------------
 
-WHAT = {None: "nothing", "hits": "64 connections of hits in line", "cold": "64 connections of 100 cold GETs",
+WHAT = {None: "nothing", "hits": "64 connections of pipelined hits", "cold": "64 connections of 100 cold GETs",
         "listings": "40 POSTs of 240 KB for listings", "bodies": "128 bodies of 1 MiB without their last byte",
-        "uploads": "32 uploads of 4 MiB", "idle": "idle connections, as many as it gets"}
+        "uploads": "32 uploads of 4 MiB", "idle": "idle connections, as many as are accepted"}
 
 
 def table(folder, build, quick):
     counts, rounds = ([10], 60) if quick else ([10, 100, 1000], 150)
-    lines = ["p99 of a modest client in ms, and how many times that without a greedy one.", "",
-             "| clients | a greedy one does | hit | cold GET | listing | upload |", "|---|---|---|---|---|---|"]
+    lines = ["p99 of a modest client's requests in ms; in parentheses, compared with the p99 without a greedy client.", "",
+             "| clients | what the greedy client does | hit | cold GET | listing | upload |", "|---|---|---|---|---|---|"]
     with Origin() as origin:
         origin.put("/warm", size=1024)
         runs = rounds * len(WHAT) * len(counts)

@@ -493,11 +493,11 @@ def million(folder, build):
         finally:
             ours.m.stop()
             daemon.close()
-    about = (f"{MILLION:,} empty files from a daemon, in {MILLION // A_FOLDER:,} folders; beyond its rest: what the process grows "
-             "by, block cache and memtables taken off, looked at five times a second.\n")
+    about = (f"{MILLION:,} empty files from a daemon, in {MILLION // A_FOLDER:,} folders. \"Memory beyond its rest\" is the growth of the process "
+             "without block cache and memtables, sampled five times a second.\n")
     return "\n".join([about, *rows])
 
 
-ABOUT = ("An rsync daemon over loopback, files in the page cache, every core for all. Ratios are medians of pairs, with their "
-         "spread; less is better. Bytes are those that the daemon sent and received, by its own log. Memory is the growth of mirrord's peak over its "
-         "rest, RocksDB's memtables and block cache included, and of rsync the peaks of receiver and generator together.\n")
+ABOUT = ("An rsync daemon over loopback, files in the page cache, all processes on all cores. Ratios are medians of pairs, with their "
+         "spread; less is better. Bytes are those that the daemon sent and received, according to its log. Memory is, for mirrord, its peak "
+         "less its use at rest, including RocksDB's memtables and block cache; for rsync, the peaks of receiver and generator together.\n")

@@ -63,7 +63,7 @@ static bool is_control(uint32_t c)
 
 /* Appends the first line, cut at a character's end. What cannot be printed becomes ".": a "?" would
  * begin a query, which messages leave out. */
-static void add_line(struct buf *out, struct slice text)
+static void add_request_line(struct buf *out, struct slice text)
 {
     size_t start = out->n;
     struct slice rest = text;
@@ -130,7 +130,7 @@ static void add_reason(const struct ask_reason *r, struct err *e)
         text = slice_from(text, 1);
     }
     if (text.n != 0 && text.p[0] != '<') {
-        add_line(&line, code == E_NOTFOUND ? without_status(text) : text);
+        add_request_line(&line, code == E_NOTFOUND ? without_status(text) : text);
     }
     if (line.n != 0) {
         memcpy(what, e->text, sizeof what);
@@ -210,7 +210,7 @@ static void ask_free(struct ask *q)
     free(q);
 }
 
-static int on_head(void *arg, const struct xfer_head *h)
+static int on_mirror_head(void *arg, const struct xfer_head *h)
 {
     struct ask *q = arg;
     struct ask_answer *a = &q->ans;
@@ -239,7 +239,7 @@ static int on_head(void *arg, const struct xfer_head *h)
     return 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_mirror_body(void *arg, struct slice bytes)
 {
     struct ask *q = arg;
 
@@ -309,7 +309,7 @@ static bool wants_reason(const struct ask *q)
            status != 405 && status != 429 && status != 501 && q->ans.reason.n == 0;
 }
 
-static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+static void on_mirror_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct ask *q = arg;
     struct err e = *why;
@@ -327,13 +327,13 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
         return;
     }
     q->ans.body = buf_slice(&q->body);
-    q->on_done(q->arg, rc, &e, &q->ans);
+    q->on_mirror_done(q->arg, rc, &e, &q->ans);
     ask_free(q);
 }
 
 static void send_it(struct ask *q)
 {
-    static const struct xfer_events events = {on_head, on_body, on_done};
+    static const struct xfer_events events = {on_mirror_head, on_mirror_body, on_mirror_done};
     struct slice lines[FIELDS_MAX + 1];
     struct xfer_params w = ask_xfer_params(q->agent, q->for_reason ? XFER_GET : q->method,
                                            q->ans.url, lines, q->fields, q->nfields);

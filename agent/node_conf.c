@@ -179,7 +179,7 @@ void node_init(struct node_conf *n)
     CHECK(rc == 0);
 }
 
-static int take(struct node_conf *n, const struct settings_node *root, struct err *e)
+static int read_node_keys(struct node_conf *n, const struct settings_node *root, struct err *e)
 {
     int rc = take_file(n, root, e);
 
@@ -201,7 +201,7 @@ int node_read(const char *path, struct node_conf *out, struct err *e)
         return rc == E_NOTFOUND && !named ? 0 : rc;
     }
     rc = settings_read(&grammar, path, &out->arena, &root, e);
-    rc = rc != 0 ? rc : take(out, root, e);
+    rc = rc != 0 ? rc : read_node_keys(out, root, e);
     if (rc != 0) {
         node_fini(out);
     }

@@ -19,7 +19,7 @@ struct find {
 /* --- values ----------------------------------------------------------------------------------- */
 
 /* A variable that is set to nothing is as one that is not set. */
-static const char *variable(const struct find *f, const char *name)
+static const char *nodes_variable(const struct find *f, const char *name)
 {
     const char *v = f->env(name);
 
@@ -71,7 +71,7 @@ static int take_rank(struct find *f, const char *what, const char *text, struct 
     return read_number(what, text, 0, NODES_MAX - 1, &f->out->rank, e);
 }
 
-static int take_text(char out[NODES_TEXT], const char *what, struct slice text, struct err *e)
+static int take_node_text(char out[NODES_TEXT], const char *what, struct slice text, struct err *e)
 {
     if (text.n == 0 || text.n >= NODES_TEXT) {
         return err_set(e, E_CONFIG, "%s is empty or longer than %d bytes", what, NODES_TEXT - 1);
@@ -99,7 +99,7 @@ static int take_place(struct find *f, const char *what, const char *text, struct
         host = slice_cut(&port, ':');
         port = slice_of(port.p - 1, port.n + 1);
     }
-    rc = take_text(f->out->host, what, host, e);
+    rc = take_node_text(f->out->host, what, host, e);
     if (rc == 0 && port.n > 0) {
         snprintf(digits, sizeof digits, SLICE_FMT, SLICE_ARG(slice_from(port, 1)));
         rc = port.p[0] != ':' ? err_set(e, E_CONFIG, "%s is \"%.80s\"; write HOST:PORT", what, text)
@@ -115,7 +115,7 @@ static int take_id(struct find *f, const char *what, const char *text, struct er
         return 0;
     }
     f->have_id = true;
-    return take_text(f->out->id, what, slice_str(text), e);
+    return take_node_text(f->out->id, what, slice_str(text), e);
 }
 
 /* --- the sources ------------------------------------------------------------------------------ */
@@ -139,16 +139,16 @@ static int from_said(struct find *f, struct err *e)
     rc = rc != 0 ? rc : take_place(f, "--rendezvous", s->rendezvous, e);
     f->out->external = s->external;
     rc = rc != 0 ? rc : take_id(f, "--rendezvous-id", s->id, e);
-    return rc != 0
-               ? rc
-               : take_id(f, "TRAINAGENT_RENDEZVOUS_ID", variable(f, "TRAINAGENT_RENDEZVOUS_ID"), e);
+    return rc != 0 ? rc
+                   : take_id(f, "TRAINAGENT_RENDEZVOUS_ID",
+                             nodes_variable(f, "TRAINAGENT_RENDEZVOUS_ID"), e);
 }
 
 static int from_torchrun(struct find *f, struct err *e)
 {
-    const char *nodes = variable(f, "PET_NNODES");
-    const char *addr = variable(f, "PET_MASTER_ADDR");
-    const char *port = variable(f, "PET_MASTER_PORT");
+    const char *nodes = nodes_variable(f, "PET_NNODES");
+    const char *addr = nodes_variable(f, "PET_MASTER_ADDR");
+    const char *port = nodes_variable(f, "PET_MASTER_PORT");
     int rc = 0;
 
     if (nodes == NULL) {
@@ -157,22 +157,23 @@ static int from_torchrun(struct find *f, struct err *e)
     if (f->out->max == 0) {
         rc = read_range("PET_NNODES", nodes, f->out, e);
     }
-    rc = rc != 0 ? rc : take_rank(f, "PET_NODE_RANK", variable(f, "PET_NODE_RANK"), e);
-    rc = rc != 0 ? rc : take_place(f, "PET_RDZV_ENDPOINT", variable(f, "PET_RDZV_ENDPOINT"), e);
+    rc = rc != 0 ? rc : take_rank(f, "PET_NODE_RANK", nodes_variable(f, "PET_NODE_RANK"), e);
+    rc = rc != 0 ? rc
+                 : take_place(f, "PET_RDZV_ENDPOINT", nodes_variable(f, "PET_RDZV_ENDPOINT"), e);
     if (rc == 0 && !f->have_host && addr != NULL) {
         rc = take_place(f, "PET_MASTER_ADDR", addr, e);
         if (rc == 0 && port != NULL) {
             rc = read_number("PET_MASTER_PORT", port, 1, 65000, &f->out->port, e);
         }
     }
-    return rc != 0 ? rc : take_id(f, "PET_RDZV_ID", variable(f, "PET_RDZV_ID"), e);
+    return rc != 0 ? rc : take_id(f, "PET_RDZV_ID", nodes_variable(f, "PET_RDZV_ID"), e);
 }
 
 static int slurm_place(struct find *f, const char *job, struct err *e)
 {
-    const char *list = variable(f, "SLURM_STEP_NODELIST");
+    const char *list = nodes_variable(f, "SLURM_STEP_NODELIST");
 
-    list = list != NULL ? list : variable(f, "SLURM_JOB_NODELIST");
+    list = list != NULL ? list : nodes_variable(f, "SLURM_JOB_NODELIST");
     if (f->have_host) {
         return 0;
     }
@@ -189,11 +190,11 @@ static int slurm_place(struct find *f, const char *job, struct err *e)
 /* Only in a step: a batch script that calls us without srun runs on its first node alone. */
 static int from_slurm(struct find *f, struct err *e)
 {
-    const char *job = variable(f, "SLURM_JOB_ID");
-    const char *nodes = variable(f, "SLURM_STEP_NUM_NODES");
-    const char *tasks = variable(f, "SLURM_STEP_NUM_TASKS");
-    const char *step = variable(f, "SLURM_STEP_ID");
-    const char *again = variable(f, "SLURM_RESTART_COUNT");
+    const char *job = nodes_variable(f, "SLURM_JOB_ID");
+    const char *nodes = nodes_variable(f, "SLURM_STEP_NUM_NODES");
+    const char *tasks = nodes_variable(f, "SLURM_STEP_NUM_TASKS");
+    const char *step = nodes_variable(f, "SLURM_STEP_ID");
+    const char *again = nodes_variable(f, "SLURM_RESTART_COUNT");
     unsigned nnodes, ntasks;
     char id[NODES_TEXT];
     int rc;
@@ -222,15 +223,15 @@ static int from_slurm(struct find *f, struct err *e)
     }
     snprintf(id, sizeof id, "slurm-%.60s-%.60s-%.60s", job, step != NULL ? step : "",
              again != NULL ? again : "0");
-    rc = take_rank(f, "SLURM_NODEID", variable(f, "SLURM_NODEID"), e);
+    rc = take_rank(f, "SLURM_NODEID", nodes_variable(f, "SLURM_NODEID"), e);
     rc = rc != 0 ? rc : slurm_place(f, job, e);
     return rc != 0 || f->out->external ? rc : take_id(f, "SLURM_JOB_ID", id, e);
 }
 
 static int from_openmpi(struct find *f, struct err *e)
 {
-    const char *size = variable(f, "OMPI_COMM_WORLD_SIZE");
-    const char *job = variable(f, "PMIX_NAMESPACE");
+    const char *size = nodes_variable(f, "OMPI_COMM_WORLD_SIZE");
+    const char *job = nodes_variable(f, "PMIX_NAMESPACE");
     unsigned n;
     int rc;
 
@@ -244,7 +245,7 @@ static int from_openmpi(struct find *f, struct err *e)
     if (rc != 0 || f->out->max == 1) {
         return rc;
     }
-    rc = take_rank(f, "OMPI_COMM_WORLD_RANK", variable(f, "OMPI_COMM_WORLD_RANK"), e);
+    rc = take_rank(f, "OMPI_COMM_WORLD_RANK", nodes_variable(f, "OMPI_COMM_WORLD_RANK"), e);
     if (rc == 0 && !f->have_host) {
         return err_set(
             e, E_CONFIG,
@@ -260,12 +261,12 @@ static int from_openmpi(struct find *f, struct err *e)
 static int from_kubernetes(struct find *f, struct err *e)
 {
     struct slice domain = slice_str(f->hostname), pod = slice_cut(&domain, '.');
-    const char *index = variable(f, "JOB_COMPLETION_INDEX");
+    const char *index = nodes_variable(f, "JOB_COMPLETION_INDEX");
     size_t base = pod.n;
     char ordinal[16], place[NODES_TEXT];
     int rc = 0;
 
-    if (variable(f, "KUBERNETES_SERVICE_HOST") == NULL || f->out->max < 2) {
+    if (nodes_variable(f, "KUBERNETES_SERVICE_HOST") == NULL || f->out->max < 2) {
         return 0;
     }
     while (base > 0 && pod.p[base - 1] >= '0' && pod.p[base - 1] <= '9') {
@@ -296,7 +297,7 @@ static int check_external(const struct find *f, struct err *e)
 
 /* --- together --------------------------------------------------------------------------------- */
 
-static int check(struct find *f, struct err *e)
+static int check_found_nodes(struct find *f, struct err *e)
 {
     struct nodes *n = f->out;
 
@@ -351,5 +352,5 @@ int nodes_find(const struct nodes_said *said, const char *(*env)(const char *),
         out->rank = 0; /* among the others, of which none takes part */
         return 0;
     }
-    return rc != 0 ? rc : check(&f, e);
+    return rc != 0 ? rc : check_found_nodes(&f, e);
 }

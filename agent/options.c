@@ -115,7 +115,7 @@ static bool take_count(const struct row *r, const char *arg, uint64_t *out)
     return slice_u64(slice_str(arg), out) && *out >= r->is.low && *out <= r->is.high;
 }
 
-static bool take_word(struct preflight_line *p, const char *arg)
+static bool take_preflight_word(struct preflight_line *p, const char *arg)
 {
     if (p->nexpect == EXPECT_WORDS) {
         return false;
@@ -125,7 +125,7 @@ static bool take_word(struct preflight_line *p, const char *arg)
 }
 
 /* False: the argument is none that this option takes. */
-static bool take(struct verb_line *v, const struct row *r, const char *arg)
+static bool take_option_arg(struct verb_line *v, const struct row *r, const char *arg)
 {
     char *field = (r->field.in == IN_AGENT ? (char *)v->agent : (char *)v) + r->field.offset;
     uint64_t n = 0;
@@ -162,7 +162,7 @@ static bool take(struct verb_line *v, const struct row *r, const char *arg)
         *(uint64_t *)(void *)field = n / 1000;
         break;
     case WORDS:
-        return take_word(&v->preflight, arg);
+        return take_preflight_word(&v->preflight, arg);
     case VERBOSE:
         log_set_level(LOG_DEBUG);
         break;
@@ -252,7 +252,7 @@ static bool has_value(const struct row *r)
     return r->is.type != FLAG && r->is.type < VERBOSE;
 }
 
-static int value_of(size_t row)
+static int option_code(size_t row)
 {
     return rows[row].letter != 0 ? rows[row].letter : BEHIND_LETTERS + (int)row;
 }
@@ -264,7 +264,7 @@ static void spell(char letters[SHORT_ROOM], struct option names[ARRAY_LEN(rows) 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         int arg = has_value(&rows[i]) ? required_argument : no_argument;
 
-        names[i] = (struct option){rows[i].name, arg, NULL, value_of(i)};
+        names[i] = (struct option){rows[i].name, arg, NULL, option_code(i)};
         if (rows[i].letter != 0) {
             *letters++ = rows[i].letter;
             if (arg == required_argument) {
@@ -276,7 +276,7 @@ static void spell(char letters[SHORT_ROOM], struct option names[ARRAY_LEN(rows) 
     names[ARRAY_LEN(rows)] = (struct option){NULL, 0, NULL, 0};
 }
 
-static int no_option(const char *said, struct err *e)
+static int unknown_agent_option(const char *said, struct err *e)
 {
     struct slice name = slice_str(said);
     const char *near;
@@ -313,9 +313,9 @@ int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, str
                            argv[optind - 1]);
         }
         if (opt == '?') {
-            return no_option(argv[optind - 1], e);
+            return unknown_agent_option(argv[optind - 1], e);
         }
-        while (value_of(i) != opt) {
+        while (option_code(i) != opt) {
             i++;
         }
         if (rows[i].is.type == VERSION) {
@@ -323,7 +323,7 @@ int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, str
         }
         if (rows[i].is.type == HELP) {
             next = OPTIONS_HELP;
-        } else if (!take(v, &rows[i], optarg)) {
+        } else if (!take_option_arg(v, &rows[i], optarg)) {
             return err_set(
                 e, E_USAGE,
                 "--%s does not accept \"%.80s\"; `trainagent --help` shows what it accepts",
@@ -337,7 +337,7 @@ int options_read(struct verb_line *v, int argc, char **argv, uint64_t *said, str
 }
 
 /* "-c, --config FILE" */
-static void left_of(const struct row *r, char out[LEFT_ROOM])
+static void option_left_column(const struct row *r, char out[LEFT_ROOM])
 {
     char letter[8] = "";
 
@@ -354,7 +354,7 @@ void options_help(const char *verb, const char *title, FILE *to)
     size_t width = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        left_of(&rows[i], left);
+        option_left_column(&rows[i], left);
         width = is_own(&rows[i], verb) && strlen(left) > width ? strlen(left) : width;
     }
     if (width > 0) {
@@ -362,7 +362,7 @@ void options_help(const char *verb, const char *title, FILE *to)
     }
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         if (is_own(&rows[i], verb)) {
-            left_of(&rows[i], left);
+            option_left_column(&rows[i], left);
             fprintf(to, "  %-*s  %s\n", (int)width, left, rows[i].help);
         }
     }

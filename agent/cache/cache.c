@@ -65,7 +65,7 @@ static struct journal *journal_open(const char *dir)
     return j;
 }
 
-static void forget(struct journal *j)
+static void forget_journal(struct journal *j)
 {
     struct known *k;
     struct known *next;
@@ -89,7 +89,7 @@ static void journal_close(struct journal **jp)
 
     if (j != NULL) {
         *jp = NULL;
-        forget(j);
+        forget_journal(j);
         if (j->fd != -1) {
             close(j->fd);
         }
@@ -522,7 +522,7 @@ int local_cache_journal_read(const struct local_cache *s, struct buf *out)
     return buf_read_file(out, s->journal->path, NULL);
 }
 
-static void learn(struct journal *j, struct slice lines)
+static void read_journal_lines(struct journal *j, struct slice lines)
 {
     struct local_cache_use use;
 
@@ -559,7 +559,7 @@ static void catch_up(struct journal *j)
 
     if (fd == -1 || fstat(fd, &st) == -1 || st.st_ino != j->inode ||
         (uint64_t)st.st_size < j->read_bytes) {
-        forget(j); /* gc has written it anew */
+        forget_journal(j); /* gc has written it anew */
     }
     if (fd == -1) {
         return;
@@ -572,7 +572,7 @@ static void catch_up(struct journal *j)
         } else {
             j->read_bytes += t->n;
             list_push_back(&j->texts, &t->node);
-            learn(j, slice_of(t->bytes, t->n));
+            read_journal_lines(j, slice_of(t->bytes, t->n));
         }
     }
     close(fd);

@@ -98,7 +98,7 @@ static int use_disk(struct extraction *u, uint64_t bytes, struct err *e)
 
 /* --- one entry: in the child ------------------------------------------------------------------ */
 
-static struct slice plain_name(const char *name)
+static struct slice plain_member_name(const char *name)
 {
     struct slice s = slice_str(name);
 
@@ -167,7 +167,7 @@ static int judge_entry(struct archive_entry *entry, struct slice name, struct er
         return err_set(e, E_INVALID, "the name of an entry points outside the folder");
     }
     if (hard != NULL) {
-        return hard_link_ok(name, plain_name(hard))
+        return hard_link_ok(name, plain_member_name(hard))
                    ? 0
                    : err_set(e, E_INVALID, "a hard link points outside the folder");
     }
@@ -230,7 +230,7 @@ static int copy_data(struct extraction *u, struct err *e)
 static int take_entry(struct extraction *u, struct archive_entry *entry, struct err *e)
 {
     const char *raw = archive_entry_pathname(entry);
-    struct slice name = plain_name(raw != NULL ? raw : "");
+    struct slice name = plain_member_name(raw != NULL ? raw : "");
     char *text;
     int rc;
 
@@ -257,7 +257,7 @@ static int take_entry(struct extraction *u, struct archive_entry *entry, struct 
     CHECK(text != NULL);
     archive_entry_copy_pathname(entry, text);
     if (archive_entry_hardlink(entry) != NULL) {
-        struct slice to = plain_name(archive_entry_hardlink(entry));
+        struct slice to = plain_member_name(archive_entry_hardlink(entry));
         char *target = strndup(to.p, to.n);
         CHECK(target != NULL);
         archive_entry_copy_hardlink(entry, target);

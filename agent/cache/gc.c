@@ -48,7 +48,7 @@ static struct thing *add_thing(struct things *t)
 
 /* --- looking ---------------------------------------------------------------------------------- */
 
-static bool key_of(const char *name, struct digest *out)
+static bool digest_of_cache_name(const char *name, struct digest *out)
 {
     return strlen(name) >= DIGEST_HEX && digest_parse(slice_of(name, DIGEST_HEX), out);
 }
@@ -58,7 +58,7 @@ static void see_file(struct things *t, enum thing_kind kind, const FTSENT *f)
     struct digest key;
     struct thing *x;
 
-    if (f->fts_info != FTS_F || !key_of(f->fts_name, &key)) {
+    if (f->fts_info != FTS_F || !digest_of_cache_name(f->fts_name, &key)) {
         return;
     }
     x = add_thing(t);
@@ -73,7 +73,7 @@ static void see_in_tree(struct things *t, const FTSENT *f)
 {
     struct digest key;
 
-    if (f->fts_level == 1 && f->fts_info == FTS_D && key_of(f->fts_name, &key)) {
+    if (f->fts_level == 1 && f->fts_info == FTS_D && digest_of_cache_name(f->fts_name, &key)) {
         struct thing *x = add_thing(t);
         x->kind = THING_TREE;
         x->key = key;
@@ -84,8 +84,8 @@ static void see_in_tree(struct things *t, const FTSENT *f)
     }
 }
 
-static int look(struct local_cache *s, enum thing_kind kind, const char *folder, struct things *t,
-                struct err *e)
+static int scan_cache_folder(struct local_cache *s, enum thing_kind kind, const char *folder,
+                             struct things *t, struct err *e)
 {
     char path[PATH_MAX];
     char *const roots[] = {path, NULL};
@@ -197,7 +197,7 @@ static int look_partials(struct local_cache *s, struct things *t, struct err *e)
 {
     struct things files = {0};
     struct thing *x = NULL;
-    int rc = look(s, THING_PARTIAL, "partial", &files, e);
+    int rc = scan_cache_folder(s, THING_PARTIAL, "partial", &files, e);
 
     if (files.n != 0) {
         qsort(files.at, files.n, sizeof files.at[0], by_key);
@@ -218,15 +218,15 @@ static int look_partials(struct local_cache *s, struct things *t, struct err *e)
 
 static int look_all(struct local_cache *s, struct things *t, struct err *e)
 {
-    int rc = look(s, THING_BLOB, "blobs/sha256", t, e);
+    int rc = scan_cache_folder(s, THING_BLOB, "blobs/sha256", t, e);
 
-    rc = rc != 0 ? rc : look(s, THING_TREE, "trees", t, e);
+    rc = rc != 0 ? rc : scan_cache_folder(s, THING_TREE, "trees", t, e);
     rc = rc != 0 ? rc : look_partials(s, t, e);
     learn_uses(s, t);
     return rc;
 }
 
-static void count(struct local_cache_totals *to, const struct thing *x)
+static void count_cache_thing(struct local_cache_totals *to, const struct thing *x)
 {
     switch (x->kind) {
     case THING_BLOB:
@@ -251,7 +251,7 @@ int local_cache_measure(struct local_cache *s, struct local_cache_totals *out, s
 
     *out = (struct local_cache_totals){0};
     for (size_t i = 0; i < t.n; i++) {
-        count(out, &t.at[i]);
+        count_cache_thing(out, &t.at[i]);
     }
     free(t.at);
     return rc;
@@ -320,14 +320,14 @@ static int take_away(struct local_cache *s, const struct thing *x,
     }
     rc = rc != 0 ? rc : remove_thing(s, x, e);
     if (rc == 0) {
-        count(removed, x);
+        count_cache_thing(removed, x);
         local_cache_retire(s, &x->key, &lock);
     }
     local_cache_unlock(&lock);
     return rc;
 }
 
-static int by_bytes(const void *a, const void *b)
+static int compare_thing_digests(const void *a, const void *b)
 {
     return memcmp(a, b, DIGEST_BYTES);
 }
@@ -340,7 +340,7 @@ static int learn_pins(struct local_cache *s, struct things *t, struct err *e)
 
     for (size_t i = 0; rc == 0 && n > 0 && i < t->n; i++) {
         struct thing *x = &t->at[i];
-        x->pinned = bsearch(x->key.b, pin, n, sizeof pin[0], by_bytes) != NULL;
+        x->pinned = bsearch(x->key.b, pin, n, sizeof pin[0], compare_thing_digests) != NULL;
     }
     free(pin);
     return rc;

@@ -200,7 +200,7 @@ struct digests {
     size_t n, room;
 };
 
-static void add(struct digests *all, const struct digest *d)
+static void add_pinned_digest(struct digests *all, const struct digest *d)
 {
     if (all->n == all->room) {
         all->room = all->room != 0 ? 2 * all->room : 256;
@@ -226,13 +226,13 @@ static void read_record(const struct local_cache *s, const char *job, struct dig
     }
     for (size_t i = 0; i < json_array_size(files); i++) {
         if (digest_parse(slice_str(json_string_value(json_array_get(files, i))), &d)) {
-            add(all, &d);
+            add_pinned_digest(all, &d);
         }
     }
     json_decref(o);
 }
 
-static int by_bytes(const void *a, const void *b)
+static int compare_pin_digests(const void *a, const void *b)
 {
     return memcmp(a, b, DIGEST_BYTES);
 }
@@ -265,7 +265,7 @@ int pins_all(const struct local_cache *s, struct digest **out, size_t *n, struct
         closedir(d);
     }
     if (all.n > 0) {
-        qsort(all.at, all.n, sizeof all.at[0], by_bytes);
+        qsort(all.at, all.n, sizeof all.at[0], compare_pin_digests);
     }
     *out = all.at;
     *n = all.n;

@@ -26,8 +26,8 @@ int place_folder(const char *dir, bool fleeting, struct err *e)
 }
 
 /* Opens the folder of `name` below dir, making what is missing; *base is the last segment. */
-static int open_folder(const char *dir, struct slice name, char base[LOCAL_CACHE_SEGMENT_MAX + 1],
-                       int *out, struct err *e)
+static int open_place_folder(const char *dir, struct slice name,
+                             char base[LOCAL_CACHE_SEGMENT_MAX + 1], int *out, struct err *e)
 {
     int fd = open(dir, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
 
@@ -202,7 +202,7 @@ static int go_to_folder(struct placer *p, struct slice name, char base[LOCAL_CAC
     }
     buf_clear(&p->way);
     buf_adds(&p->way, way);
-    return open_folder(p->dir, name, base, &p->folder, e);
+    return open_place_folder(p->dir, name, base, &p->folder, e);
 }
 
 /* Whatever is there now, and whatever the file system can do. */

@@ -28,7 +28,8 @@ struct seen { /* of an entry; no gaps */
     int64_t mtime_s, mtime_ns;
 };
 
-static uint64_t add(struct looking *l, uint64_t folder, const char *name, const struct stat *st)
+static uint64_t add_spare_file(struct looking *l, uint64_t folder, const char *name,
+                               const struct stat *st)
 {
     struct seen x = {.folder = folder,
                      .name = XXH3_64bits(name, strlen(name)),
@@ -45,7 +46,7 @@ static uint64_t add(struct looking *l, uint64_t folder, const char *name, const 
 }
 
 /* Takes fd. */
-static int look(struct looking *l, int fd, uint64_t folder, int depth, struct err *e)
+static int scan_spare_folder(struct looking *l, int fd, uint64_t folder, int depth, struct err *e)
 {
     DIR *d = depth < DEPTH_MAX ? fdopendir(fd) : NULL;
     const struct dirent *it;
@@ -68,10 +69,11 @@ static int look(struct looking *l, int fd, uint64_t folder, int depth, struct er
             rc = err_sys(e, "%s", it->d_name);
             break;
         }
-        place = add(l, folder, it->d_name, &st);
+        place = add_spare_file(l, folder, it->d_name, &st);
         if (S_ISDIR(st.st_mode)) {
             sub = openat(fd, it->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-            rc = sub == -1 ? err_sys(e, "%s", it->d_name) : look(l, sub, place, depth + 1, e);
+            rc = sub == -1 ? err_sys(e, "%s", it->d_name)
+                           : scan_spare_folder(l, sub, place, depth + 1, e);
         }
     }
     if (rc == 0 && errno != 0) {
@@ -94,15 +96,16 @@ int spare_stamp(const char *at, uint64_t *stamp, struct err *e)
         }
         return rc;
     }
-    (void)add(&l, 0, "", &st);
-    rc = look(&l, fd, 0, 0, e);
+    (void)add_spare_file(&l, 0, "", &st);
+    rc = scan_spare_folder(&l, fd, 0, 0, e);
     *stamp = l.sum;
     return rc;
 }
 
 /* --- handing on ------------------------------------------------------------------------------- */
 
-static void folder_of(const struct local_cache *s, const struct digest *key, char out[PATH_MAX])
+static void folder_of_spare_key(const struct local_cache *s, const struct digest *key,
+                                char out[PATH_MAX])
 {
     char hex[DIGEST_HEX + 1];
 
@@ -150,7 +153,7 @@ bool spare_take(struct local_cache *s, const struct digest *key, const char *at,
     bool got = false;
     DIR *d;
 
-    folder_of(s, key, path);
+    folder_of_spare_key(s, key, path);
     d = opendir(path);
     while (d != NULL && !got && (it = readdir(d)) != NULL) {
         got = take_one(dirfd(d), it->d_name, at, stamp);
@@ -161,7 +164,7 @@ bool spare_take(struct local_cache *s, const struct digest *key, const char *at,
     return got;
 }
 
-static unsigned count(const char *path)
+static unsigned count_stamps(const char *path)
 {
     DIR *d = opendir(path);
     const struct dirent *it;
@@ -183,8 +186,8 @@ void spare_give(struct local_cache *s, const struct digest *key, uint64_t stamp,
     char folder[PATH_MAX];
     char to[PATH_MAX + 64];
 
-    folder_of(s, key, folder);
-    if (dir_make_unsynced(folder, 0755, NULL) == 0 && count(folder) < SPARES_MAX) {
+    folder_of_spare_key(s, key, folder);
+    if (dir_make_unsynced(folder, 0755, NULL) == 0 && count_stamps(folder) < SPARES_MAX) {
         snprintf(to, sizeof to, "%s/%0*" PRIx64 ".%.40s", folder, STAMP_HEX, stamp, job);
         (void)!rename(at, to); /* gone, or another has that name: the caller removes it */
     }

@@ -52,7 +52,7 @@ static void stamp_path(const char *path, char out[PATH_MAX + 8])
 
 /* The top folder's ctime is left out: it gets its name last. Inode numbers differ between mounts of
  * some file systems. */
-static void add_entry(struct stamp *x, const FTSENT *f, const char *name, struct buf *text)
+static void add_stamp_entry(struct stamp *x, const FTSENT *f, const char *name, struct buf *text)
 {
     const struct stat *st = f->fts_statp;
     uint64_t part[ARRAY_LEN(x->sum)];
@@ -85,8 +85,8 @@ static int take_write_bits(const FTSENT *f, struct err *e)
     return 0;
 }
 
-static int one(struct stamp *x, const FTSENT *f, size_t skip, bool seal, struct buf *text,
-               struct err *e)
+static int stamp_one_file(struct stamp *x, const FTSENT *f, size_t skip, bool seal,
+                          struct buf *text, struct err *e)
 {
     int rc = 0;
 
@@ -105,12 +105,12 @@ static int one(struct stamp *x, const FTSENT *f, size_t skip, bool seal, struct 
         break;
     }
     if (rc == 0) {
-        add_entry(x, f, f->fts_path + skip, text);
+        add_stamp_entry(x, f, f->fts_path + skip, text);
     }
     return rc != 0 ? rc : text->rc;
 }
 
-static int look(const char *tree, bool seal, struct stamp *x, struct err *e)
+static int stamp_unpacked_tree(const char *tree, bool seal, struct stamp *x, struct err *e)
 {
     char *const roots[] = {mem_strdup(tree), NULL};
     FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
@@ -120,7 +120,7 @@ static int look(const char *tree, bool seal, struct stamp *x, struct err *e)
 
     *x = (struct stamp){0};
     while (rc == 0 && (f = fts_read(walk)) != NULL) {
-        rc = one(x, f, strlen(tree), seal, &text, e);
+        rc = stamp_one_file(x, f, strlen(tree), seal, &text, e);
     }
     if (rc == 0 && errno != 0) { /* set to 0 at the end of the walk */
         rc = err_sys(e, "%s", tree);
@@ -148,7 +148,7 @@ static int stamp_seal(const char *tree, const char *path, struct err *e)
     struct buf text = BUF_INIT(STAMP_MAX);
     struct newfile *f = NULL;
     struct stamp x;
-    int rc = look(tree, true, &x, e);
+    int rc = stamp_unpacked_tree(tree, true, &x, e);
 
     stamp_path(path, name);
     rc = rc != 0 ? rc : newfile_open(name, 0444, &f, e);
@@ -174,7 +174,7 @@ static int stamp_check(const char *path, struct err *e)
     if (rc == E_NOTFOUND || rc == E_TOOBIG) {
         rc = err_set(e, E_CHANGED, "%s: the record of its state is missing", path);
     }
-    rc = rc != 0 ? rc : look(path, false, &x, e);
+    rc = rc != 0 ? rc : stamp_unpacked_tree(path, false, &x, e);
     if (rc == 0) {
         format(&x, &is);
         if (!slice_eq(buf_slice(&was), buf_slice(&is))) {

@@ -126,7 +126,7 @@ static int read_nodes(struct nodes_said *n, const struct settings_node *nd, stru
     return rc != 0 ? rc : read_span(nd, "node_timeout", "0", &n->lost_ms, e);
 }
 
-static int read_run(struct jobfile *j, const struct settings_node *nd, struct err *e)
+static int read_jobfile_run(struct jobfile *j, const struct settings_node *nd, struct err *e)
 {
     const char *ranks = settings_text(nd, "ranks", "auto");
     uint64_t n = 0;
@@ -181,7 +181,7 @@ static int read_publish(struct jobfile *j, const struct settings_node *nd, struc
 
 /* --- placeholders: looked at before anything is fetched --------------------------------------- */
 
-static const char *known(void *arg, struct slice name)
+static const char *known_variable(void *arg, struct slice name)
 {
     const struct jobfile *j = arg;
 
@@ -199,7 +199,7 @@ static int check_text(struct jobfile *j, const struct settings_given *g, struct 
     struct buf unused = BUF_INIT(64 << 10);
     const char *near;
     struct slice name;
-    int rc = jobfile_fill(g->text, known, j, &unused, &name, e);
+    int rc = jobfile_fill(g->text, known_variable, j, &unused, &name, e);
 
     buf_free(&unused);
     if (rc != E_NOTFOUND) {
@@ -237,7 +237,7 @@ static int read_section(struct jobfile *j, const struct settings_node *nd, struc
     case SECTION_ARTIFACT:
         return read_artifact(j, nd, e);
     case SECTION_RUN:
-        return read_run(j, nd, e);
+        return read_jobfile_run(j, nd, e);
     case SECTION_PUBLISH:
         return read_publish(j, nd, e);
     case SECTION_PREFLIGHT:
@@ -249,7 +249,7 @@ static int read_section(struct jobfile *j, const struct settings_node *nd, struc
     return 0;
 }
 
-static int take(struct jobfile *j, const struct settings_node *root, struct err *e)
+static int read_jobfile_keys(struct jobfile *j, const struct settings_node *root, struct err *e)
 {
     int rc = 0;
 
@@ -287,7 +287,7 @@ int jobfile_read(const char *path, struct jobfile *j, struct err *e)
         return err_sys(e, "%s", path); /* not found is not wrong */
     }
     rc = settings_read(&grammar, path, &j->arena, &root, e);
-    rc = rc != 0 ? rc : take(j, root, e);
+    rc = rc != 0 ? rc : read_jobfile_keys(j, root, e);
     if (rc != 0) {
         jobfile_fini(j);
     }

@@ -100,7 +100,7 @@ static unsigned visible_gpus(void)
     return n;
 }
 
-static void put_number(const char *name, unsigned value)
+static void put_variable_number(const char *name, unsigned value)
 {
     char text[16];
 
@@ -136,22 +136,23 @@ static void put_environment(const struct attempt *a, unsigned local_rank)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
     drop_openmpi();
-    put_number("RANK", w->first + local_rank);
-    put_number("LOCAL_RANK", local_rank);
-    put_number("WORLD_SIZE", w->size);
-    put_number("LOCAL_WORLD_SIZE", a->nranks);
-    put_number("GROUP_RANK", w->node);
-    put_number("GROUP_WORLD_SIZE", w->nodes);
-    put_number("ROLE_RANK", w->first + local_rank);
-    put_number("ROLE_WORLD_SIZE", w->size);
-    put_number("MASTER_PORT", w->port);
+    put_variable_number("RANK", w->first + local_rank);
+    put_variable_number("LOCAL_RANK", local_rank);
+    put_variable_number("WORLD_SIZE", w->size);
+    put_variable_number("LOCAL_WORLD_SIZE", a->nranks);
+    put_variable_number("GROUP_RANK", w->node);
+    put_variable_number("GROUP_WORLD_SIZE", w->nodes);
+    put_variable_number("ROLE_RANK", w->first + local_rank);
+    put_variable_number("ROLE_WORLD_SIZE", w->size);
+    put_variable_number("MASTER_PORT", w->port);
     setenv("MASTER_ADDR", w->host, 1);
-    put_number("TORCHELASTIC_RESTART_COUNT", w->generation - 1);
-    put_number("TORCHELASTIC_MAX_RESTARTS", a->want->restarts);
+    put_variable_number("TORCHELASTIC_RESTART_COUNT", w->generation - 1);
+    put_variable_number("TORCHELASTIC_MAX_RESTARTS", a->want->restarts);
     setenv("TORCHELASTIC_RUN_ID", w->id, a->member != NULL);
-    put_number("TRAINAGENT_GENERATION", w->generation);
+    put_variable_number("TRAINAGENT_GENERATION", w->generation);
     if (a->nranks > 1 && getenv("OMP_NUM_THREADS") == NULL) {
-        put_number("OMP_NUM_THREADS", cores > (long)a->nranks ? (unsigned)cores / a->nranks : 1);
+        put_variable_number("OMP_NUM_THREADS",
+                            cores > (long)a->nranks ? (unsigned)cores / a->nranks : 1);
     }
 }
 
@@ -272,7 +273,7 @@ static void rank_ended(struct attempt *a, unsigned i, int status)
     }
 }
 
-static void reap(struct attempt *a)
+static void reap_attempt_child(struct attempt *a)
 {
     for (unsigned i = 0; i < a->nranks; i++) {
         int status;
@@ -302,7 +303,7 @@ static void on_end_signal(struct attempt *a, pid_t from)
     end_others(a);
 }
 
-static void on_signal(struct attempt *a, int sig, pid_t from)
+static void on_attempt_signal(struct attempt *a, int sig, pid_t from)
 {
     if (sig == SIGTERM || sig == SIGINT) {
         on_end_signal(a, from);
@@ -315,7 +316,7 @@ static void on_signal(struct attempt *a, int sig, pid_t from)
     }
 }
 
-static void note_word(struct attempt *a, enum word word)
+static void note_member_word(struct attempt *a, enum word word)
 {
     a->word = word > a->word ? word : a->word;
     end_others(a);
@@ -340,14 +341,14 @@ static void hear_others(struct attempt *a)
                                       .port = m.port};
         } else if (m.type == RDZV_STOP && a->begun && m.generation == a->world.generation) {
             log_warn("launch.stopped", "generation=%u %s", a->world.generation, m.text);
-            note_word(a, WORD_STOP);
+            note_member_word(a, WORD_STOP);
         } else if (m.type == RDZV_END) {
             a->end = m;
-            note_word(a, WORD_OVER);
+            note_member_word(a, WORD_OVER);
         } else if (m.type == RDZV_LOST &&
                    a->word != WORD_OVER) { /* what ended the job stays said */
             a->end = m;
-            note_word(a, WORD_LOST);
+            note_member_word(a, WORD_LOST);
         }
     }
     if (a->member != NULL) {
@@ -369,7 +370,7 @@ static void wait_and_hear(struct attempt *a, uint64_t until_ms)
     }
     (void)poll(p, ARRAY_LEN(p), until_ms > now ? (int)(until_ms - now) : 0);
     while (read(a->signals, &s, sizeof s) == (ssize_t)sizeof s) {
-        on_signal(a, (int)s.ssi_signo, (pid_t)s.ssi_pid);
+        on_attempt_signal(a, (int)s.ssi_signo, (pid_t)s.ssi_pid);
     }
     hear_others(a);
 }
@@ -390,7 +391,7 @@ static int run_attempt(struct attempt *a, struct err *e)
             signal_all(a, SIGKILL);
             a->kill_at_ms = clock_now_ms() + 1000;
         }
-        reap(a);
+        reap_attempt_child(a);
     }
     return rc;
 }
@@ -416,8 +417,8 @@ static int say_sick(const struct attempt *a, struct err *e)
 
 /* 0: the attempt is followed by another, when the pause is over. Else its failure is final; *e has
  * a sentence where the exit code alone does not tell why. */
-static int judge(struct restart *r, struct attempt *a, const struct progress *before,
-                 uint64_t *wait_ms, struct err *e)
+static int decide_restart(struct restart *r, struct attempt *a, const struct progress *before,
+                          uint64_t *wait_ms, struct err *e)
 {
     struct failure f = {.code = a->exit_code, .by_signal = a->by_signal};
     struct err why;
@@ -471,7 +472,7 @@ static int launch_alone(struct attempt *a, struct launch_result *out, struct err
         if (rc != 0 || !a->failed || a->stopped) {
             return rc;
         }
-        rc = judge(&r, a, &began, &wait_ms, e);
+        rc = decide_restart(&r, a, &began, &wait_ms, e);
         out->exit_code = a->exit_code;
         if (rc != 0) {
             return rc == E_INTERNAL ? rc : 0;
@@ -490,7 +491,7 @@ static int launch_alone(struct attempt *a, struct launch_result *out, struct err
 
 /* --- many nodes together ---------------------------------------------------------------------- */
 
-static void leave(struct attempt *a, unsigned code, const char *text)
+static void send_attempt_leave(struct attempt *a, unsigned code, const char *text)
 {
     struct rdzv_message m = {.type = RDZV_LEAVE, .code = code};
 
@@ -528,7 +529,7 @@ static int run_generation(struct attempt *a, struct err *e)
 }
 
 /* True: the job is over for this node, as *out says. */
-static bool is_over(const struct attempt *a, struct launch_result *out)
+static bool attempt_is_over(const struct attempt *a, struct launch_result *out)
 {
     const struct nodes *n = a->want->nodes;
 
@@ -569,12 +570,12 @@ static int launch_together(struct attempt *a, struct launch_result *out, struct 
         out->first = a->begun ? a->world.node == 0 : out->first;
         if (rc == 0 && a->sick) {
             rc = say_sick(a, e);
-            leave(a, EX_OSERR, e->text);
+            send_attempt_leave(a, EX_OSERR, e->text);
             break;
         }
-        if (rc == 0 && is_over(a, out)) {
+        if (rc == 0 && attempt_is_over(a, out)) {
             if (a->stopped) {
-                leave(a, (unsigned)out->exit_code, "a signal stopped the agent");
+                send_attempt_leave(a, (unsigned)out->exit_code, "a signal stopped the agent");
             }
             break;
         }
@@ -582,7 +583,7 @@ static int launch_together(struct attempt *a, struct launch_result *out, struct 
         if (rc == 0 && w->may_restart != NULL) {
             rc = w->may_restart(w->arg, e);
             if (rc != 0) {
-                leave(a, (unsigned)err_sysexit(rc), e->text);
+                send_attempt_leave(a, (unsigned)err_sysexit(rc), e->text);
             }
         }
     }

@@ -52,7 +52,7 @@ static struct tcp_limit within(const struct member *m, uint64_t ms)
     return (struct tcp_limit){.until_ms = clock_now_ms() + ms, .wake = m->signals};
 }
 
-static bool greet(const struct member *m, int fd)
+static bool greet_service(const struct member *m, int fd)
 {
     const char *id = m->nodes->id;
     struct tcp_limit limit = within(m, HANDSHAKE_MS);
@@ -86,7 +86,7 @@ static int dial_ports(struct member *m, const struct addrinfo *list)
             rc = tcp_connect(a, port, within(m, CONNECT_MS), &fd, &why);
             if (rc != 0 && !stranger) {
                 snprintf(m->why, sizeof m->why, "%s", why.text);
-            } else if (rc == 0 && !greet(m, fd)) {
+            } else if (rc == 0 && !greet_service(m, fd)) {
                 snprintf(m->why, sizeof m->why,
                          "port %u belongs to another job or program, or --rendezvous-id differs",
                          port);
@@ -134,7 +134,7 @@ static void hang_up(struct member *m)
     }
 }
 
-static void lose(struct member *m, const char *why)
+static void lose_service_link(struct member *m, const char *why)
 {
     hang_up(m);
     if (!m->joining) { /* else it is dialled again */
@@ -146,7 +146,7 @@ static void lose(struct member *m, const char *why)
 void member_say(struct member *m, const struct rdzv_message *what)
 {
     if (m->fd != -1 && rdzv_send(m->fd, what) != 0) {
-        lose(m, "the connection to the rendezvous broke");
+        lose_service_link(m, "the connection to the rendezvous broke");
     }
 }
 
@@ -171,12 +171,12 @@ void member_join(struct member *m, unsigned ranks)
     member_say(m, &m->join);
 }
 
-static bool take(struct member *m, struct rdzv_message *out)
+static bool take_member_message(struct member *m, struct rdzv_message *out)
 {
     int rc = rdzv_decode(&m->in, out);
 
     if (rc < 0) {
-        lose(m, "the rendezvous sent an invalid message");
+        lose_service_link(m, "the rendezvous sent an invalid message");
     }
     return rc == 1;
 }
@@ -196,7 +196,7 @@ bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out)
 {
     int rc = m->fd != -1 ? rdzv_receive(m->fd, &m->in) : 0;
 
-    while (m->fd != -1 && take(m, out)) {
+    while (m->fd != -1 && take_member_message(m, out)) {
         m->quiet_ms = now_ms + m->nodes->lost_ms;
         switch (out->type) {
         case RDZV_WORLD:
@@ -224,9 +224,10 @@ bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out)
         }
     }
     if (m->fd != -1 && rc != 0) {
-        lose(m, m->nodes->external
-                    ? "the rendezvous closed the connection: it has ended"
-                    : "the rendezvous closed the connection: node 0 or its agent has ended");
+        lose_service_link(
+            m, m->nodes->external
+                   ? "the rendezvous closed the connection: it has ended"
+                   : "the rendezvous closed the connection: node 0 or its agent has ended");
     }
     return take_lost(m, out);
 }
@@ -234,9 +235,10 @@ bool member_event(struct member *m, uint64_t now_ms, struct rdzv_message *out)
 void member_tick(struct member *m, uint64_t now_ms)
 {
     if (m->fd != -1 && now_ms >= m->quiet_ms) {
-        lose(m, m->nodes->external
-                    ? "the rendezvous was silent for too long: its machine or the network is down"
-                    : "the rendezvous was silent for too long: node 0 or the network is down");
+        lose_service_link(
+            m, m->nodes->external
+                   ? "the rendezvous was silent for too long: its machine or the network is down"
+                   : "the rendezvous was silent for too long: node 0 or the network is down");
     }
     if (m->fd != -1) {
         if (now_ms >= m->beat_ms) {
@@ -257,7 +259,7 @@ void member_tick(struct member *m, uint64_t now_ms)
         snprintf(why, sizeof why, "cannot reach the rendezvous at %.60s, port %u: %.100s",
                  m->nodes->host, m->nodes->port, m->why);
         m->joining = false;
-        lose(m, why);
+        lose_service_link(m, why);
     }
 }
 

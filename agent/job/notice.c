@@ -85,7 +85,7 @@ struct question {
     int status; /* 0: no answer that is whole */
 };
 
-static int on_head(void *arg, const struct xfer_head *h)
+static int on_job_notice_head(void *arg, const struct xfer_head *h)
 {
     struct question *q = arg;
 
@@ -93,7 +93,7 @@ static int on_head(void *arg, const struct xfer_head *h)
     return 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_job_notice_body(void *arg, struct slice bytes)
 {
     struct question *q = arg;
 
@@ -101,7 +101,7 @@ static int on_body(void *arg, struct slice bytes)
     return q->body.rc;
 }
 
-static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+static void on_job_notice_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct question *q = arg;
 
@@ -112,10 +112,10 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
 }
 
 /* The status, and the body that *answer gets; 0 when no answer came in time. */
-static int ask(enum xfer_method method, struct slice url, const struct slice *fields, size_t n,
-               struct buf *answer)
+static int request_notice(enum xfer_method method, struct slice url, const struct slice *fields,
+                          size_t n, struct buf *answer)
 {
-    const struct xfer_events events = {on_head, on_body, on_done};
+    const struct xfer_events events = {on_job_notice_head, on_job_notice_body, on_job_notice_done};
     const struct xfer_params want = {.method = method,
                                      .url = url,
                                      .fields = fields,
@@ -159,7 +159,7 @@ static bool fetch_token(const char *url, struct buf *line)
     bool got;
 
     same_host(url, "/latest/api/token", &place);
-    got = ask(XFER_PUT, buf_slice(&place), &lifetime, 1, &token) == 200 && token.n > 0 &&
+    got = request_notice(XFER_PUT, buf_slice(&place), &lifetime, 1, &token) == 200 && token.n > 0 &&
           token.n <= TOKEN_MAX;
     buf_clear(line);
     if (got) {
@@ -172,7 +172,7 @@ static bool fetch_token(const char *url, struct buf *line)
 }
 
 /* False: it is another machine's. Where our name cannot be had it may be ours. */
-static bool is_ours(const char *url, struct slice body)
+static bool is_notice_for_us(const char *url, struct slice body)
 {
     static const struct slice azure = SLICE("Metadata: true");
     struct buf place = BUF_INIT(8192), name = BUF_INIT(BODY_MAX);
@@ -181,8 +181,8 @@ static bool is_ours(const char *url, struct slice body)
     if (!is_notice(200, body, SLICE(""))) { /* names machines */
         same_host(url, "/metadata/instance/compute/name?api-version=2021-02-01&format=text",
                   &place);
-        ours = ask(XFER_GET, buf_slice(&place), &azure, 1, &name) != 200 || name.n == 0 ||
-               is_notice(200, body, slice_trim(buf_slice(&name)));
+        ours = request_notice(XFER_GET, buf_slice(&place), &azure, 1, &name) != 200 ||
+               name.n == 0 || is_notice(200, body, slice_trim(buf_slice(&name)));
     }
     buf_free(&place);
     buf_free(&name);
@@ -193,14 +193,15 @@ static bool ask_once(const char *url)
 {
     struct slice fields[FIELDS_MAX] = {SLICE("Metadata-Flavor: Google"), SLICE("Metadata: true")};
     struct buf body = BUF_INIT(BODY_MAX), token = BUF_INIT(2 * TOKEN_MAX);
-    int status = ask(XFER_GET, slice_str(url), fields, FIELDS_MAX - 1, &body);
+    int status = request_notice(XFER_GET, slice_str(url), fields, FIELDS_MAX - 1, &body);
     bool found;
 
     if (status == 401 && fetch_token(url, &token)) {
         fields[FIELDS_MAX - 1] = buf_slice(&token);
-        status = ask(XFER_GET, slice_str(url), fields, FIELDS_MAX, &body);
+        status = request_notice(XFER_GET, slice_str(url), fields, FIELDS_MAX, &body);
     }
-    found = is_notice(status, buf_slice(&body), SLICE_NONE) && is_ours(url, buf_slice(&body));
+    found =
+        is_notice(status, buf_slice(&body), SLICE_NONE) && is_notice_for_us(url, buf_slice(&body));
     buf_free(&body);
     buf_free(&token);
     return found;

@@ -29,7 +29,7 @@ static int64_t newest_checkpoint(DIR *d)
 }
 
 /* {"step":120,... */
-static bool step_of(struct slice line, int64_t *out)
+static bool step_of_progress_line(struct slice line, int64_t *out)
 {
     static const struct slice begins = {"{\"step\":", 8};
     uint64_t step;
@@ -63,7 +63,7 @@ static void read_metrics(int folder, struct progress *out)
     }
     close(fd);
     for (struct slice rest = slice_of(tail, n > 0 ? (size_t)n : 0); slice_find(rest, '\n') >= 0;) {
-        (void)step_of(slice_cut(&rest, '\n'), &out->step);
+        (void)step_of_progress_line(slice_cut(&rest, '\n'), &out->step);
     }
 }
 

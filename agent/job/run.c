@@ -79,7 +79,7 @@ static void name_part(struct run *r)
     }
 }
 
-static int open_folder(struct run *r, struct err *e)
+static int open_job_folder(struct run *r, struct err *e)
 {
     char path[PATH_MAX + 8];
     int rc;
@@ -181,7 +181,7 @@ static int look_again(void *arg, struct err *e)
 
 /* --- the other nodes -------------------------------------------------------------------------- */
 
-static const char *environment(const char *name)
+static const char *job_environment(const char *name)
 {
     return getenv(name);
 }
@@ -222,7 +222,7 @@ static int find_nodes(const struct nodes_said *line, const struct nodes_said *fi
     said.join_ms = said.join_ms != 0 ? said.join_ms : file->join_ms;
     said.lost_ms = said.lost_ms != 0 ? said.lost_ms : file->lost_ms;
     full_hostname(host);
-    return nodes_find(&said, environment, host, out, e);
+    return nodes_find(&said, job_environment, host, out, e);
 }
 
 /* --- what it needs ---------------------------------------------------------------------------- */
@@ -401,7 +401,7 @@ static int bring_inputs(struct run *r, struct err *e)
 
 /* --- the command ------------------------------------------------------------------------------ */
 
-static const char *value_of(void *arg, struct slice name)
+static const char *job_variable_value(void *arg, struct slice name)
 {
     const struct run *r = arg;
 
@@ -416,11 +416,11 @@ static const char *value_of(void *arg, struct slice name)
     return NULL;
 }
 
-static int fill(struct run *r, const char *text, const char **out, struct err *e)
+static int fill_in_variables(struct run *r, const char *text, const char **out, struct err *e)
 {
     struct buf b = BUF_INIT(ARGUMENT_MAX);
     struct slice unknown;
-    int rc = jobfile_fill(text, value_of, r, &b, &unknown, e);
+    int rc = jobfile_fill(text, job_variable_value, r, &b, &unknown, e);
 
     if (rc == 0) {
         *out = arena_cstr(&r->job.arena, buf_slice(&b));
@@ -445,7 +445,7 @@ static int run_command(struct run *r, struct launch_result *got, struct err *e)
 
     for (size_t i = 0; rc == 0 && i < r->job.ncommand; i++) {
         const char *text;
-        rc = fill(r, r->job.command[i], &text, e);
+        rc = fill_in_variables(r, r->job.command[i], &text, e);
         argv[i] = rc == 0 ? arena_cstr(&r->job.arena, slice_str(text)) : NULL;
     }
     if (rc != 0) {
@@ -467,7 +467,7 @@ static int publish_results(struct run *r, struct err *e)
     for (size_t i = 0; rc == 0 && i < r->job.npublish; i++) {
         struct publish_params w = {.to = r->job.publish[i].to};
         struct publish_result got;
-        rc = fill(r, r->job.publish[i].from, &w.dir, e);
+        rc = fill_in_variables(r, r->job.publish[i].from, &w.dir, e);
         rc = rc != 0 ? rc : publish(r->agent, &w, &got, e);
         if (rc == 0) {
             log_debug("job.published", "to=%s version=%s", w.to, got.version);
@@ -540,7 +540,7 @@ static int run_run(struct verb_line *v, struct err *e)
     rc = rc != 0
              ? rc
              : agent_open(v->agent, r.job.nartifacts + r.job.npublish > 0 ? AGENT_MIRROR : 0, e);
-    rc = rc != 0 ? rc : open_folder(&r, e);
+    rc = rc != 0 ? rc : open_job_folder(&r, e);
     if (rc == 0) {
         jitter_wait(v->jitter_ms);
         r.record = (struct record){.job = r.name, .began_unix_s = clock_unix_s()};

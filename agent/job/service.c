@@ -83,7 +83,7 @@ static struct service_client *node_0(struct service *s)
     return NULL;
 }
 
-static unsigned count(const struct service *s, enum service_client_state state)
+static unsigned count_service_clients(const struct service *s, enum service_client_state state)
 {
     unsigned n = 0;
 
@@ -105,7 +105,7 @@ static unsigned count_ending(const struct service *s)
     return n;
 }
 
-static void drop(struct service_client *g)
+static void drop_service_client(struct service_client *g)
 {
     if (g->fd != -1) {
         close(g->fd);
@@ -115,7 +115,7 @@ static void drop(struct service_client *g)
 }
 
 /* Who does not read is found lost when its silence is. */
-static void say(struct service_client *g, const struct rdzv_message *m)
+static void send_service_message(struct service_client *g, const struct rdzv_message *m)
 {
     if (g->fd != -1 && g->state != CLIENT_STRANGER && rdzv_send(g->fd, m) != 0) {
         shutdown(g->fd, SHUT_RDWR); /* its end is read, and then it is lost */
@@ -125,13 +125,13 @@ static void say(struct service_client *g, const struct rdzv_message *m)
 static void say_all(struct service *s, const struct rdzv_message *m)
 {
     for (size_t i = 0; i < s->nguests; i++) {
-        say(&s->client[i], m);
+        send_service_message(&s->client[i], m);
     }
 }
 
 /* --- what the job does ------------------------------------------------------------------------ */
 
-static void end(struct service *s, unsigned code, const char *text)
+static void end_job_service(struct service *s, unsigned code, const char *text)
 {
     if (s->phase == PHASE_OVER) {
         return;
@@ -142,7 +142,7 @@ static void end(struct service *s, unsigned code, const char *text)
     say_all(s, &s->ended);
 }
 
-static void gather(struct service *s)
+static void gather_members(struct service *s)
 {
     s->phase = PHASE_GATHERING;
     s->gather_ms = s->now_ms + s->nodes->join_ms + (s->generation > 1 ? s->want->grace_ms : 0);
@@ -158,13 +158,13 @@ static void stop_generation(struct service *s, const char *why)
     for (size_t i = 0; i < s->nguests; i++) {
         struct service_client *g = &s->client[i];
         if (g->state == CLIENT_RUNNING || g->state == CLIENT_DONE) {
-            say(g, &m);
+            send_service_message(g, &m);
             g->state = CLIENT_KNOWN;
         }
     }
     log_warn("rendezvous.failed", "generation=%" PRIu32 " %s", s->generation, why);
     s->generation++;
-    gather(s);
+    gather_members(s);
 }
 
 static void note_failure(struct service *s, const struct failure *f)
@@ -173,7 +173,8 @@ static void note_failure(struct service *s, const struct failure *f)
     progress_since(s->want->progress, &s->began, &s->failure.at);
 }
 
-static void fail(struct service *s, const struct service_client *g, const struct rdzv_message *m)
+static void on_member_failure(struct service *s, const struct service_client *g,
+                              const struct rdzv_message *m)
 {
     char why[RDZV_TEXT];
 
@@ -183,7 +184,7 @@ static void fail(struct service *s, const struct service_client *g, const struct
     note_failure(s, &(struct failure){.code = (int)m->code, .by_signal = m->by_signal != 0});
     snprintf(why, sizeof why, "a rank of node %" PRIu32 " exited with %" PRIu32, g->node, m->code);
     if (!failure_may_pass(&s->failure)) {
-        end(s, m->code, why);
+        end_job_service(s, m->code, why);
         return;
     }
     s->failed = true;
@@ -192,24 +193,24 @@ static void fail(struct service *s, const struct service_client *g, const struct
 
 /* A node that is lost takes its generation along. Whether the others go on is --elastic's to
  * say. */
-static void lose(struct service *s, struct service_client *g, const char *how)
+static void lose_service_client(struct service *s, struct service_client *g, const char *how)
 {
     bool took_part = g->joined;
     enum service_client_state was = g->state;
     char why[RDZV_TEXT];
 
-    drop(g);
+    drop_service_client(g);
     if (!took_part || s->phase == PHASE_OVER) {
         return;
     }
     snprintf(why, sizeof why, "node %" PRIu32 " (%s) %s", g->node, g->from, how);
     if (g->node == 0 && !s->nodes->external) {
-        end(s, EX_TEMPFAIL, why);
+        end_job_service(s, EX_TEMPFAIL, why);
     } else if (s->nodes->min == s->nodes->max && s->generation == 1 &&
                s->phase == PHASE_GATHERING) {
         log_warn("rendezvous.left", "%s", why); /* it may come again: nothing has begun */
     } else if (s->nodes->min == s->nodes->max) {
-        end(s, EX_TEMPFAIL, why);
+        end_job_service(s, EX_TEMPFAIL, why);
     } else if (was == CLIENT_RUNNING || was == CLIENT_DONE) {
         note_failure(s, &(struct failure){.code = EX_TEMPFAIL, .lost = true});
         s->failed = true;
@@ -225,20 +226,21 @@ static void lose(struct service *s, struct service_client *g, const char *how)
     }
 }
 
-static void done(struct service *s, struct service_client *g, const struct rdzv_message *m)
+static void on_member_done(struct service *s, struct service_client *g,
+                           const struct rdzv_message *m)
 {
     if (s->phase != PHASE_RUNNING || m->generation != s->generation || g->state != CLIENT_RUNNING) {
         return;
     }
     g->state = CLIENT_DONE;
-    if (count(s, CLIENT_RUNNING) == 0) {
-        end(s, 0, "");
+    if (count_service_clients(s, CLIENT_RUNNING) == 0) {
+        end_job_service(s, 0, "");
     }
 }
 
 /* --- who takes part --------------------------------------------------------------------------- */
 
-static struct service_client *holder(struct service *s, const struct service_client *of)
+static struct service_client *node_client_of(struct service *s, const struct service_client *of)
 {
     for (size_t i = 0; i < s->nguests; i++) {
         struct service_client *g = &s->client[i];
@@ -249,22 +251,24 @@ static struct service_client *holder(struct service *s, const struct service_cli
     return NULL;
 }
 
-static void refuse(struct service_client *g, enum rdzv_type type, unsigned code, const char *text)
+static void refuse_service_client(struct service_client *g, enum rdzv_type type, unsigned code,
+                                  const char *text)
 {
     struct rdzv_message m = {.type = type, .code = code};
 
     snprintf(m.text, sizeof m.text, "%s", text);
-    say(g, &m);
-    drop(g);
+    send_service_message(g, &m);
+    drop_service_client(g);
 }
 
-static void join(struct service *s, struct service_client *g, const struct rdzv_message *m)
+static void on_member_join(struct service *s, struct service_client *g,
+                           const struct rdzv_message *m)
 {
     char text[RDZV_TEXT];
 
     if (g->state != CLIENT_KNOWN || m->ranks == 0 || m->ranks > RANKS_MAX ||
         m->node >= s->nodes->max || (g->joined && m->node != g->node)) {
-        lose(s, g, "sent an invalid message");
+        lose_service_client(s, g, "sent an invalid message");
         return;
     }
     if (m->min != s->nodes->min || m->max != s->nodes->max) {
@@ -273,20 +277,20 @@ static void join(struct service *s, struct service_client *g, const struct rdzv_
                  " nodes, but %s for %u:%u; give all nodes the same --nodes or --elastic",
                  m->node, m->min, m->max, s->nodes->external ? "the rendezvous" : "node 0",
                  s->nodes->min, s->nodes->max);
-        refuse(g, RDZV_END, EX_CONFIG, text);
+        refuse_service_client(g, RDZV_END, EX_CONFIG, text);
         return;
     }
     if (s->phase == PHASE_OVER) {
-        say(g, &s->ended);
+        send_service_message(g, &s->ended);
         return;
     }
     g->node = m->node;
-    if (!g->joined && holder(s, g) != NULL) {
+    if (!g->joined && node_client_of(s, g) != NULL) {
         snprintf(text, sizeof text,
                  "node rank %" PRIu32
                  " is already used by the agent at %s; give each node its own --node-rank",
-                 m->node, holder(s, g)->from);
-        refuse(g, RDZV_TAKEN, 0, text);
+                 m->node, node_client_of(s, g)->from);
+        refuse_service_client(g, RDZV_TAKEN, 0, text);
         return;
     }
     g->ranks = m->ranks;
@@ -328,7 +332,7 @@ static void start_generation(struct service *s)
     for (m.node = 0; m.node < m.nodes; m.node++) {
         member[m.node]->state = CLIENT_RUNNING;
         member[m.node]->ran = s->generation;
-        say(member[m.node], &m);
+        send_service_message(member[m.node], &m);
         m.first += member[m.node]->ranks;
     }
     log_info("rendezvous.start", "generation=%" PRIu32 " nodes=%" PRIu32 " ranks=%" PRIu32,
@@ -337,7 +341,7 @@ static void start_generation(struct service *s)
 }
 
 /* Of a failure: false when it is final. The pause counts from now, when all ranks have ended. */
-static bool judge(struct service *s)
+static bool decide_service_restart(struct service *s)
 {
     uint64_t wait_ms;
     struct err why;
@@ -345,7 +349,7 @@ static bool judge(struct service *s)
 
     s->failed = false;
     if (rc != 0) {
-        end(s, (unsigned)restart_exit_code(&s->restart, &s->failure, rc), why.text);
+        end_job_service(s, (unsigned)restart_exit_code(&s->restart, &s->failure, rc), why.text);
         return false;
     }
     s->not_before_ms = s->now_ms + wait_ms;
@@ -354,14 +358,14 @@ static bool judge(struct service *s)
 
 static void look_whether_all_came(struct service *s)
 {
-    unsigned here = count(s, CLIENT_WAITING);
+    unsigned here = count_service_clients(s, CLIENT_WAITING);
     bool enough = here >= s->nodes->min &&
                   (s->nodes->external || (node_0(s) != NULL && node_0(s)->state == CLIENT_WAITING));
     bool late = s->now_ms >= s->gather_ms; /* who comes later takes part in the next generation */
     char text[RDZV_TEXT];
 
     if (s->nodes->external && s->generation == 1 && here == 0) {
-        gather(s); /* the job may wait in a line for days */
+        gather_members(s); /* the job may wait in a line for days */
         return;
     }
     if (!enough) {
@@ -371,7 +375,7 @@ static void look_whether_all_came(struct service *s)
     }
     if (enough && (late || (count_ending(s) == 0 &&
                             (here == s->nodes->max || s->now_ms >= s->last_call_ms)))) {
-        if (s->failed && !judge(s)) {
+        if (s->failed && !decide_service_restart(s)) {
             return;
         }
         if (s->now_ms >= s->not_before_ms) {
@@ -382,13 +386,14 @@ static void look_whether_all_came(struct service *s)
     if (late) {
         snprintf(text, sizeof text, "only %u of %u nodes joined the rendezvous in time", here,
                  s->nodes->min);
-        end(s, EX_TEMPFAIL, text);
+        end_job_service(s, EX_TEMPFAIL, text);
     }
 }
 
 /* --- connections ------------------------------------------------------------------------------ */
 
-static void hear(struct service *s, struct service_client *g, const struct rdzv_message *m)
+static void handle_client_message(struct service *s, struct service_client *g,
+                                  const struct rdzv_message *m)
 {
     char text[RDZV_TEXT];
 
@@ -396,17 +401,17 @@ static void hear(struct service *s, struct service_client *g, const struct rdzv_
     case RDZV_ALIVE:
         break;
     case RDZV_JOIN:
-        join(s, g, m);
+        on_member_join(s, g, m);
         break;
     case RDZV_FAILED:
-        fail(s, g, m);
+        on_member_failure(s, g, m);
         break;
     case RDZV_DONE:
-        done(s, g, m);
+        on_member_done(s, g, m);
         break;
     case RDZV_LEAVE:
         snprintf(text, sizeof text, "left: %.120s", m->text);
-        lose(s, g, text);
+        lose_service_client(s, g, text);
         break;
     case RDZV_WORLD:
     case RDZV_STOP:
@@ -414,7 +419,7 @@ static void hear(struct service *s, struct service_client *g, const struct rdzv_
     case RDZV_TAKEN:
     case RDZV_LOST:
     default:
-        lose(s, g, "sent an invalid message");
+        lose_service_client(s, g, "sent an invalid message");
         break;
     }
 }
@@ -434,7 +439,7 @@ static bool prove(struct service *s, struct service_client *g)
         send(g->fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof answer) {
         log_warn("rendezvous.stranger", "from=%s the rendezvous id differs from this job's",
                  g->from);
-        drop(g);
+        drop_service_client(g);
         return false;
     }
     buf_drop(&g->in, RDZV_PROOF);
@@ -450,7 +455,7 @@ static void read_client(struct service *s, struct service_client *g)
 
     if (g->state == CLIENT_STRANGER && !prove(s, g)) {
         if (rc != 0) {
-            drop(g);
+            drop_service_client(g);
         }
         return;
     }
@@ -458,13 +463,13 @@ static void read_client(struct service *s, struct service_client *g)
         got = rdzv_decode(&g->in, &m);
         if (got == 1) {
             g->quiet_ms = s->now_ms + s->nodes->lost_ms + min_u64(m.allow_ms, ALLOW_MAX_MS);
-            hear(s, g, &m);
+            handle_client_message(s, g, &m);
         }
     }
     if (g->fd != -1 && got < 0) {
-        lose(s, g, "sent an invalid message");
+        lose_service_client(s, g, "sent an invalid message");
     } else if (g->fd != -1 && rc != 0) {
-        lose(s, g, "closed its connection");
+        lose_service_client(s, g, "closed its connection");
     }
 }
 
@@ -480,14 +485,14 @@ static bool drop_oldest_stranger(struct service *s)
         }
     }
     if (oldest != NULL) {
-        drop(oldest);
+        drop_service_client(oldest);
     }
     return oldest != NULL;
 }
 
 /* A connection waits that there is no descriptor for. The oldest stranger makes room; else it waits
  * for somebody to leave. */
-static void make_room(struct service *s, int why)
+static void make_room_for_connection(struct service *s, int why)
 {
     if (!s->full) {
         s->full = true;
@@ -509,11 +514,11 @@ static void welcome(struct service *s)
 
     if (fd == -1) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            make_room(s, errno);
+            make_room_for_connection(s, errno);
         }
         return;
     }
-    if (count(s, CLIENT_STRANGER) >= STRANGERS) {
+    if (count_service_clients(s, CLIENT_STRANGER) >= STRANGERS) {
         (void)drop_oldest_stranger(s);
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -522,19 +527,19 @@ static void welcome(struct service *s)
     g.quiet_ms = s->now_ms + STRANGER_MS;
     memcpy(hello, "mrdagnt1", 8);
     if (getrandom(g.nonce, sizeof g.nonce, 0) != sizeof g.nonce) {
-        drop(&g);
+        drop_service_client(&g);
         return;
     }
     memcpy(hello + 8, g.nonce, sizeof g.nonce);
     if (send(fd, hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello ||
         s->nguests == s->room) {
-        drop(&g);
+        drop_service_client(&g);
         return;
     }
     s->client[s->nguests++] = g;
 }
 
-static void sweep(struct service *s)
+static void sweep_service_clients(struct service *s)
 {
     size_t kept = 0;
 
@@ -554,9 +559,9 @@ static void look_at_clock(struct service *s)
         struct service_client *g = &s->client[i];
         if (g->fd != -1 && s->now_ms >= g->quiet_ms) {
             if (g->state == CLIENT_STRANGER) {
-                drop(g);
+                drop_service_client(g);
             } else {
-                lose(s, g, "was silent for too long");
+                lose_service_client(s, g, "was silent for too long");
             }
         }
     }
@@ -570,7 +575,7 @@ static void look_at_clock(struct service *s)
 }
 
 /* An agent that takes part stays connected until its ranks have ended, or is found silent. */
-static bool is_over(const struct service *s)
+static bool service_is_over(const struct service *s)
 {
     bool over = s->phase == PHASE_OVER;
 
@@ -580,14 +585,14 @@ static bool is_over(const struct service *s)
     return over;
 }
 
-static void serve(struct service *s)
+static void serve_job_members(struct service *s)
 {
     struct pollfd *p = mem_array(s->room + 1, sizeof p[0]);
 
     s->now_ms = clock_now_ms();
     s->generation = 1;
-    gather(s);
-    while (!is_over(s)) {
+    gather_members(s);
+    while (!service_is_over(s)) {
         size_t n = s->nguests;
 
         p[0] = (struct pollfd){.fd = s->now_ms >= s->deaf_until_ms ? s->listener : -1,
@@ -606,10 +611,10 @@ static void serve(struct service *s)
             welcome(s);
         }
         look_at_clock(s);
-        sweep(s);
+        sweep_service_clients(s);
     }
     for (size_t i = 0; i < s->nguests; i++) {
-        drop(&s->client[i]);
+        drop_service_client(&s->client[i]);
     }
     free(p);
 }
@@ -656,7 +661,7 @@ int service_run(const struct service_params *w, int *exit_code, struct err *e)
     }
     log_info("rendezvous.listen", "host=%s port=%u nodes=%u:%u", w->nodes->host,
              tcp_port(s.listener), w->nodes->min, w->nodes->max);
-    serve(&s);
+    serve_job_members(&s);
     close(s.listener);
     *exit_code = (int)s.ended.code;
     if (s.ended.code != 0) {
@@ -691,7 +696,7 @@ NORETURN static void be_service(const struct service_params *w, pid_t parent)
     if (s.listener == -1) {
         _exit(1);
     }
-    serve(&s);
+    serve_job_members(&s);
     _exit(0);
 }
 

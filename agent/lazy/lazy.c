@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sysexits.h>
 
-static _Noreturn void fail(const struct lazy_library *l, const char *lacks)
+static _Noreturn void abort_missing_symbol(const struct lazy_library *l, const char *lacks)
 {
     const char *why = dlerror();
 
@@ -14,7 +14,7 @@ static _Noreturn void fail(const struct lazy_library *l, const char *lacks)
     _Exit(EX_UNAVAILABLE);
 }
 
-static void *find(struct lazy_library *l, const char *name)
+static void *find_library_symbol(struct lazy_library *l, const char *name)
 {
     void *so = atomic_load(&l->so);
     void *at;
@@ -22,13 +22,13 @@ static void *find(struct lazy_library *l, const char *name)
     if (so == NULL) {
         so = dlopen(l->file, RTLD_NOW | RTLD_LOCAL); /* two threads at once get the same one */
         if (so == NULL) {
-            fail(l, "could not be loaded");
+            abort_missing_symbol(l, "could not be loaded");
         }
         atomic_store(&l->so, so);
     }
     at = dlsym(so, name);
     if (at == NULL) {
-        fail(l, "lacks a required function");
+        abort_missing_symbol(l, "lacks a required function");
     }
     return at;
 }
@@ -38,7 +38,7 @@ void *lazy_kept(struct lazy_library *l, _Atomic(void *) *kept, const char *name)
     void *at = atomic_load_explicit(kept, memory_order_acquire);
 
     if (at == NULL) {
-        at = find(l, name);
+        at = find_library_symbol(l, name);
         atomic_store_explicit(kept, at, memory_order_release);
     }
     return at;

@@ -273,7 +273,7 @@ static bool inbound_peer_knock(void *hall, SSL *ssl, struct slice identity,
 
 /* --- what is asked ---------------------------------------------------------------------------- */
 
-static bool read_line(struct slice line, struct inbound_peer_request *out)
+static bool read_request_line(struct slice line, struct inbound_peer_request *out)
 {
     struct slice path;
 
@@ -317,7 +317,7 @@ bool inbound_peer_read(struct slice head, struct inbound_peer_request *out)
             return false;
         }
         line.n--;
-        if (!(first ? read_line(line, out) : read_field(line, out))) {
+        if (!(first ? read_request_line(line, out) : read_field(line, out))) {
             return false;
         }
         first = false;
@@ -327,7 +327,7 @@ bool inbound_peer_read(struct slice head, struct inbound_peer_request *out)
 
 /* --- what is answered ------------------------------------------------------------------------- */
 
-static void say(struct inbound_peer *g, const char *status, size_t n)
+static void put_peer_status(struct inbound_peer *g, const char *status, size_t n)
 {
     buf_clear(&g->out);
     buf_addf(
@@ -337,9 +337,9 @@ static void say(struct inbound_peer *g, const char *status, size_t n)
     g->out_at = 0;
 }
 
-static void refuse(struct inbound_peer *g, const char *status)
+static void refuse_inbound_peer(struct inbound_peer *g, const char *status)
 {
-    say(g, status, 0);
+    put_peer_status(g, status, 0);
 }
 
 static void give_bitmap(struct inbound_peer *g)
@@ -347,10 +347,10 @@ static void give_bitmap(struct inbound_peer *g)
     struct buf bits = BUF_INIT(BITMAP_MAX);
 
     if (shared_file_bitmap(g->shared_file, &bits)) {
-        say(g, "200 OK", bits.n);
+        put_peer_status(g, "200 OK", bits.n);
         buf_adds(&g->out, buf_slice(&bits));
     } else {
-        refuse(g, "404 Not Found");
+        refuse_inbound_peer(g, "404 Not Found");
     }
     buf_free(&bits);
 }
@@ -361,24 +361,24 @@ static void give_chunk(struct inbound_peer *g, uint64_t chunk)
     size_t n;
 
     if (!shared_file_look(g->shared_file, chunk, &g->file, &g->at, &n)) {
-        refuse(g, "404 Not Found");
+        refuse_inbound_peer(g, "404 Not Found");
     } else if (h->uploading >= h->uploads) {
-        refuse(g, "503 Service Unavailable");
+        refuse_inbound_peer(g, "503 Service Unavailable");
     } else {
         h->uploading++;
         g->uploads = true;
         g->end = g->at + n;
-        say(g, "200 OK", n);
+        put_peer_status(g, "200 OK", n);
     }
 }
 
-static void answer(struct inbound_peer *g, struct slice head)
+static void answer_peer_request(struct inbound_peer *g, struct slice head)
 {
     struct inbound_peer_request r;
 
     if (!inbound_peer_read(head, &r) || !slice_eqs(r.digest_hex, shared_file_hex(g->shared_file))) {
         g->closes = true;
-        refuse(g, "400 Bad Request");
+        refuse_inbound_peer(g, "400 Bad Request");
         return;
     }
     g->closes = r.closes;
@@ -391,7 +391,7 @@ static void answer(struct inbound_peer *g, struct slice head)
 
 /* --- the steps: each true when there may be more to do at once -------------------------------- */
 
-static void enter(struct inbound_peer *g, enum phase phase)
+static void enter_peer_phase(struct inbound_peer *g, enum phase phase)
 {
     g->phase = phase;
     g->since_ms = clock_now_ms();
@@ -411,7 +411,7 @@ static bool waits(struct inbound_peer *g, int rc)
     return false;
 }
 
-static bool greet(struct inbound_peer *g)
+static bool accept_inbound_peer(struct inbound_peer *g)
 {
     int rc = SSL_accept(g->ssl);
 
@@ -422,7 +422,7 @@ static bool greet(struct inbound_peer *g)
         g->phase = LEAVES; /* cannot be: without a key there is no handshake */
         return false;
     }
-    enter(g, ASKS);
+    enter_peer_phase(g, ASKS);
     return true;
 }
 
@@ -438,14 +438,14 @@ static bool take_request(struct inbound_peer *g)
         return false;
     }
     n = (size_t)(end - g->in) + 4;
-    answer(g, slice_of(g->in, n - 2));
+    answer_peer_request(g, slice_of(g->in, n - 2));
     memmove(g->in, g->in + n, g->nin - n);
     g->nin -= n;
-    enter(g, TAKES);
+    enter_peer_phase(g, TAKES);
     return true;
 }
 
-static bool hear(struct inbound_peer *g)
+static bool receive_peer_bytes(struct inbound_peer *g)
 {
     int rc;
 
@@ -460,13 +460,13 @@ static bool hear(struct inbound_peer *g)
         return waits(g, rc);
     }
     if (g->nin == 0) {
-        enter(g, ASKS); /* from here on it is in haste */
+        enter_peer_phase(g, ASKS); /* from here on it is in haste */
     }
     g->nin += (size_t)rc;
     return true;
 }
 
-static bool write_out(struct inbound_peer *g, const char *p, size_t n, size_t *wrote)
+static bool write_to_peer(struct inbound_peer *g, const char *p, size_t n, size_t *wrote)
 {
     int rc = SSL_write(g->ssl, p, (int)min_u64(n, RECORD_BYTES));
 
@@ -475,7 +475,7 @@ static bool write_out(struct inbound_peer *g, const char *p, size_t n, size_t *w
     return rc > 0 || waits(g, rc);
 }
 
-static bool send_file(struct inbound_peer *g)
+static bool send_file_to_peer(struct inbound_peer *g)
 {
     struct hall *h = g->hall;
     size_t n = (size_t)min_u64(INBOUND_PEER_SCRATCH, g->end - g->at);
@@ -488,7 +488,7 @@ static bool send_file(struct inbound_peer *g)
     }
     while (on && done < n) {
         size_t wrote;
-        on = write_out(g, h->scratch + done, n - done, &wrote);
+        on = write_to_peer(g, h->scratch + done, n - done, &wrote);
         done += wrote;
     }
     g->at += done;
@@ -501,12 +501,12 @@ static bool send_on(struct inbound_peer *g)
     size_t wrote;
 
     if (g->out_at < g->out.n) {
-        bool on = write_out(g, g->out.p + g->out_at, g->out.n - g->out_at, &wrote);
+        bool on = write_to_peer(g, g->out.p + g->out_at, g->out.n - g->out_at, &wrote);
         g->out_at += wrote;
         return on;
     }
     if (g->uploads && g->at < g->end) {
-        return send_file(g);
+        return send_file_to_peer(g);
     }
     if (g->uploads) {
         g->uploads = false;
@@ -517,17 +517,17 @@ static bool send_on(struct inbound_peer *g)
         g->phase = LEAVES;
         return false;
     }
-    enter(g, ASKS);
+    enter_peer_phase(g, ASKS);
     return true;
 }
 
-static bool step(struct inbound_peer *g)
+static bool step_inbound_peer(struct inbound_peer *g)
 {
     switch (g->phase) {
     case GREETS:
-        return greet(g);
+        return accept_inbound_peer(g);
     case ASKS:
-        return hear(g);
+        return receive_peer_bytes(g);
     case TAKES:
         return send_on(g);
     case LEAVES:
@@ -546,7 +546,7 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
 
     (void)what;
     while (on && g->sent_bytes - from < TURN_BYTES) {
-        on = step(g);
+        on = step_inbound_peer(g);
     }
     if (g->phase == LEAVES) {
         inbound_peer_close(g);
@@ -609,7 +609,7 @@ static bool inbound_peer_is_late(struct inbound_peer *g, uint64_t now_ms)
         if (g->sent_bytes - g->since_bytes < INBOUND_PEER_SPEED_BYTES) {
             return true;
         }
-        enter(g, TAKES);
+        enter_peer_phase(g, TAKES);
         return false;
     case LEAVES:
         break;
@@ -653,7 +653,7 @@ static void arrive(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void sweep(evutil_socket_t fd, short what, void *arg)
+static void sweep_inbound_peers(evutil_socket_t fd, short what, void *arg)
 {
     struct give *g = arg;
     uint64_t now_ms = clock_now_ms();
@@ -668,7 +668,7 @@ static void sweep(evutil_socket_t fd, short what, void *arg)
     event_add(g->on_inbound_peer, NULL);
 }
 
-static void stop(evutil_socket_t fd, short what, void *arg)
+static void stop_peer_server(evutil_socket_t fd, short what, void *arg)
 {
     struct give *g = arg;
 
@@ -677,7 +677,7 @@ static void stop(evutil_socket_t fd, short what, void *arg)
     event_base_loopbreak(g->hall.base);
 }
 
-static void *run(void *arg)
+static void *run_peer_server(void *arg)
 {
     struct give *g = arg;
 
@@ -765,12 +765,12 @@ int give_open(struct shared_files *shared_files, const char *address, uint16_t p
     g->hall.tls = psk_server(inbound_peer_knock, &g->hall);
     list_init(&g->hall.inbound_peers);
     g->on_inbound_peer = event_new(g->hall.base, fd, EV_READ | EV_PERSIST, arrive, g);
-    g->on_stop = event_new(g->hall.base, g->stop, EV_READ, stop, g);
-    g->on_sweep = event_new(g->hall.base, -1, EV_PERSIST, sweep, g);
+    g->on_stop = event_new(g->hall.base, g->stop, EV_READ, stop_peer_server, g);
+    g->on_sweep = event_new(g->hall.base, -1, EV_PERSIST, sweep_inbound_peers, g);
     CHECK(g->on_inbound_peer != NULL && g->on_stop != NULL && g->on_sweep != NULL);
     CHECK(event_add(g->on_inbound_peer, NULL) == 0 && event_add(g->on_stop, NULL) == 0 &&
           event_add(g->on_sweep, &every) == 0);
-    g->thread = thread_start("give", run, g);
+    g->thread = thread_start("give", run_peer_server, g);
     *out = g;
     return 0;
 }

@@ -183,7 +183,7 @@ static struct xfer_params want_chunk(const struct remote_peer *n, size_t chunk,
     return remote_peer_params(n, what, room);
 }
 
-static void rest(struct remote_peer *n, uint64_t now_ms)
+static void rest_remote_peer(struct remote_peer *n, uint64_t now_ms)
 {
     unsigned times = n->failures < REST_DOUBLINGS ? n->failures : REST_DOUBLINGS;
 
@@ -202,7 +202,7 @@ static void remote_peer_judge(struct remote_peer *n, size_t chunk, int rc, uint6
         if (rc == E_NOTFOUND && n->have != NULL) { /* it began anew, or it lies */
             bits_set(n->have, chunk, false);
         }
-        rest(n, now_ms);
+        rest_remote_peer(n, now_ms);
         log_debug("peers.rest", "peer=%s failures=%u", n->address, n->failures);
     }
 }
@@ -245,7 +245,7 @@ static void on_have_done(void *arg, int rc, const struct err *why, uint64_t body
     n->swarm->peers->asking--;
     if (rc != 0) {
         log_debug("peers.have", "peer=%s why=\"%s\"", n->address, why->text);
-        rest(n, now_ms);
+        rest_remote_peer(n, now_ms);
         return;
     }
     free(n->have);
@@ -288,7 +288,7 @@ static void stop_asking(struct remote_peer *n)
 static void remote_peer_give_up(struct remote_peer *n, uint64_t now_ms)
 {
     stop_asking(n);
-    rest(n, now_ms);
+    rest_remote_peer(n, now_ms);
 }
 
 static void remote_peer_free(struct remote_peer *n)
@@ -347,7 +347,7 @@ static bool take_is_due(const struct swarm *s, uint64_t now_ms)
     return s->nmine <= enough && now_ms >= s->take_at_ms && take_wanted(s) > 0;
 }
 
-static struct remote_peer *known(const struct swarm *s, const char *address)
+static struct remote_peer *find_remote_peer(const struct swarm *s, const char *address)
 {
     LIST_EACH (&s->remote_peers, n) {
         struct remote_peer *x = LIST_ITEM(n, struct remote_peer, node);
@@ -359,7 +359,7 @@ static struct remote_peer *known(const struct swarm *s, const char *address)
 }
 
 /* Room for one more by the oldest that is of no use now; false: all are. */
-static bool make_room(struct swarm *s)
+static bool make_room_for_peer(struct swarm *s)
 {
     if (s->nneighbours < REMOTE_PEERS_MAX) {
         return true;
@@ -380,7 +380,7 @@ static void meet(struct swarm *s, const char *address)
 {
     struct remote_peer *n;
 
-    if (known(s, address) == NULL && make_room(s)) {
+    if (find_remote_peer(s, address) == NULL && make_room_for_peer(s)) {
         n = remote_peer_new(s, address);
         list_push_back(&s->remote_peers, &n->node);
         s->nneighbours++;
@@ -460,7 +460,7 @@ static void ask_later(struct swarm *s, uint64_t after_ms, uint64_t now_ms)
     s->members = 1;
 }
 
-static void on_answer(void *arg, int rc, const struct err *why, const struct ask_answer *a)
+static void on_swarm_answer(void *arg, int rc, const struct err *why, const struct ask_answer *a)
 {
     struct swarm *s = arg;
     uint64_t now_ms = clock_now_ms();
@@ -488,17 +488,17 @@ static void on_answer(void *arg, int rc, const struct err *why, const struct ask
     s->peers->changed(s->peers->arg);
 }
 
-static void tell(struct swarm *s, struct slice text)
+static void send_swarm_announcement(struct swarm *s, struct slice text)
 {
     const struct slice field = SLICE("Content-Type: application/json");
     const struct ask_params w = {
         .method = XFER_POST, .url = s->url, .body = text, .fields = &field, .nfields = 1};
 
     s->asked_ms = clock_now_ms();
-    s->ask = ask_start(s->peers->xfers, s->peers->agent, &w, on_answer, s);
+    s->ask = ask_start(s->peers->xfers, s->peers->agent, &w, on_swarm_answer, s);
 }
 
-static void announce(struct swarm *s)
+static void announce_to_mirror(struct swarm *s)
 {
     struct buf text = BUF_INIT(ANNOUNCEMENT_MAX);
     const struct announcement a = {.id = s->id,
@@ -511,7 +511,7 @@ static void announce(struct swarm *s)
     s->could = false;
     announcement_write(&a, &text);
     CHECK(text.rc == 0);
-    tell(s, buf_slice(&text));
+    send_swarm_announcement(s, buf_slice(&text));
     buf_free(&text);
 }
 
@@ -525,7 +525,7 @@ static void see_to_mirror(struct swarm *s, uint64_t now_ms)
         ask_later(s, s->again_ms, now_ms);
     }
     if (s->ask == NULL && (now_ms >= s->ask_at_ms || take_is_due(s, now_ms))) {
-        announce(s);
+        announce_to_mirror(s);
     }
 }
 
@@ -823,7 +823,7 @@ static void swarm_part(struct swarm *s)
     s->leaving = true;
     if (s->keyed && !s->off) {
         announcement_leave(s->id, &text);
-        tell(s, buf_slice(&text));
+        send_swarm_announcement(s, buf_slice(&text));
         buf_free(&text);
     }
 }

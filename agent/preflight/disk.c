@@ -27,7 +27,8 @@ static bool nearest_folder(const char *path, char out[PATH_MAX], struct stat *st
     return true;
 }
 
-static void judge(const struct look *l, const char *what, const char *path, struct finding *f)
+static void check_disk_path(const struct look *l, const char *what, const char *path,
+                            struct finding *f)
 {
     char have[UNITS_TEXT], need[UNITS_TEXT];
     struct statvfs fs;
@@ -102,7 +103,7 @@ void check_disk(struct look *l, struct finding *f)
         }
         if (!known) {
             seen[n++] = st.st_dev;
-            judge(l, folder[i].what, path, f);
+            check_disk_path(l, folder[i].what, path, f);
         }
     }
 }

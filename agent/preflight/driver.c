@@ -76,7 +76,7 @@ static bool has_bdf(const struct nvml *n, const char *bdf)
 
 /* A container or a device cgroup gives us some of the node's: those whose file cannot be opened are
  * not ours to miss. */
-static bool is_ours(const struct look *l, const char *bdf)
+static bool is_our_device(const struct look *l, const char *bdf)
 {
     char path[PATH_MAX], text[SIGHT_TEXT];
     const char *minor;
@@ -118,7 +118,7 @@ void check_gpus(struct look *l, struct finding *f)
         if (l->nvml_rc == 0 && has_bdf(l->nvml, bus.gpu[i].name)) {
             continue;
         }
-        if (is_ours(l, bus.gpu[i].name)) {
+        if (is_our_device(l, bus.gpu[i].name)) {
             finding_bad(f, "GPU_LOST", GPUS_RESET_HINT,
                         "the GPU at %s is on the bus, but the driver has lost it", bus.gpu[i].name);
         } else {

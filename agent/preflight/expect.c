@@ -107,7 +107,7 @@ static bool level_parse(struct slice s, uint64_t *out)
 }
 
 /* NULL: taken; else what it should have been. */
-static const char *take(struct expected *x, enum kind kind, const char *text)
+static const char *take_expected_value(struct expected *x, enum kind kind, const char *text)
 {
     struct slice s = slice_str(text);
     struct expected got = {.set = true};
@@ -161,7 +161,7 @@ void expect_init(struct expect *x)
     *x = (struct expect){0};
     for (size_t i = 0; i < EXPECT_KEYS; i++) {
         if (keys[i].by_itself[0] != '\0') {
-            CHECK(take(&x->is[i], keys[i].kind, keys[i].by_itself) == NULL);
+            CHECK(take_expected_value(&x->is[i], keys[i].kind, keys[i].by_itself) == NULL);
         }
     }
 }
@@ -217,7 +217,8 @@ static uint64_t *bits_of(struct expect *x, size_t key)
     return key == EXPECT_ONLY ? &x->only : key == EXPECT_SKIP ? &x->skip : &x->warn;
 }
 
-static int take_names(struct expect *x, size_t key, const struct settings_given *g, struct err *e)
+static int take_expected_names(struct expect *x, size_t key, const struct settings_given *g,
+                               struct err *e)
 {
     for (; g != NULL; g = g->next) {
         const char *near = near_check(slice_str(g->text));
@@ -245,10 +246,10 @@ int expect_section(const struct settings_node *nd, struct expect *x, struct err 
             continue;
         }
         if (keys[i].kind == NAMES) {
-            rc = take_names(x, i, g, e);
+            rc = take_expected_names(x, i, g, e);
             continue;
         }
-        wrong = take(&x->is[i], keys[i].kind, g->text);
+        wrong = take_expected_value(&x->is[i], keys[i].kind, g->text);
         if (wrong != NULL) {
             rc = settings_wrong(g->at, e, "%s = \"%.40s\": it %s", keys[i].name, g->text, wrong);
         }
@@ -300,7 +301,7 @@ int expect_word(const char *text, struct expect *x, struct err *e)
         if (!slice_eqs(key, keys[i].name)) {
             continue;
         }
-        wrong = value.n > 0 ? take(&x->is[i], keys[i].kind, value.p) : "is empty";
+        wrong = value.n > 0 ? take_expected_value(&x->is[i], keys[i].kind, value.p) : "is empty";
         return wrong == NULL ? 0
                              : err_set(e, E_USAGE, "--expect %s=%.40s: it %s", keys[i].name,
                                        value.n > 0 ? value.p : "", wrong);

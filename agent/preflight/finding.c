@@ -30,7 +30,7 @@ static void one_line(char *text)
 }
 
 /* Whole, or not at all: half a sentence tells less than that there are more. */
-static void append(struct finding *f, const char *sentence)
+static void append_sentence(struct finding *f, const char *sentence)
 {
     size_t have = strlen(f->text);
     size_t n = strlen(sentence);
@@ -44,8 +44,8 @@ static void append(struct finding *f, const char *sentence)
     f->reported++;
 }
 
-static void tell(struct finding *f, enum level level, const char *code, const char *hint,
-                 const char *fmt, va_list ap)
+static void set_finding_text(struct finding *f, enum level level, const char *code,
+                             const char *hint, const char *fmt, va_list ap)
 {
     char sentence[sizeof f->text];
 
@@ -63,7 +63,7 @@ static void tell(struct finding *f, enum level level, const char *code, const ch
         snprintf(f->hint, sizeof f->hint, "%s", hint);
     }
     if (level == f->level) {
-        append(f, sentence);
+        append_sentence(f, sentence);
     }
 }
 
@@ -72,7 +72,7 @@ void finding_bad(struct finding *f, const char *code, const char *hint, const ch
     va_list ap;
 
     va_start(ap, fmt);
-    tell(f, (enum level)f->worst_allowed, code, hint, fmt, ap);
+    set_finding_text(f, (enum level)f->worst_allowed, code, hint, fmt, ap);
     va_end(ap);
 }
 
@@ -81,7 +81,7 @@ void finding_warn(struct finding *f, const char *code, const char *hint, const c
     va_list ap;
 
     va_start(ap, fmt);
-    tell(f, LEVEL_WARN, code, hint, fmt, ap);
+    set_finding_text(f, LEVEL_WARN, code, hint, fmt, ap);
     va_end(ap);
 }
 
@@ -90,7 +90,7 @@ void finding_ok(struct finding *f, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    tell(f, LEVEL_OK, "", "", fmt, ap);
+    set_finding_text(f, LEVEL_OK, "", "", fmt, ap);
     va_end(ap);
 }
 

@@ -14,7 +14,7 @@
 /* --- one line --------------------------------------------------------------------------------- */
 
 /* Takes `what` off the beginning of *s; false: it begins otherwise. */
-static bool take(struct slice *s, struct slice what)
+static bool skip_kmsg_text(struct slice *s, struct slice what)
 {
     if (!slice_starts(*s, what)) {
         return false;
@@ -23,12 +23,12 @@ static bool take(struct slice *s, struct slice what)
     return true;
 }
 
-static bool holds(struct slice s, const char *what)
+static bool kmsg_contains(struct slice s, const char *what)
 {
     return s.n > 0 && memmem(s.p, s.n, what, strlen(what)) != NULL;
 }
 
-static bool take_number(struct slice *s, unsigned *out)
+static bool take_kmsg_number(struct slice *s, unsigned *out)
 {
     uint64_t n;
     size_t digits = 0;
@@ -67,8 +67,8 @@ static bool take_device(struct slice *s, struct kmsg *out)
 /* "(PCI:0000:3b:00): 79, ..." */
 static bool take_xid(struct slice s, struct kmsg *out)
 {
-    if (!take(&s, SLICE("(PCI:")) || !take_device(&s, out) || !take(&s, SLICE("): ")) ||
-        !take_number(&s, &out->number)) {
+    if (!skip_kmsg_text(&s, SLICE("(PCI:")) || !take_device(&s, out) ||
+        !skip_kmsg_text(&s, SLICE("): ")) || !take_kmsg_number(&s, &out->number)) {
         return false;
     }
     out->fatal = slice_starts(s, SLICE(", Fatal"));
@@ -84,37 +84,39 @@ static bool take_gone(struct slice s, struct kmsg *out)
     if (slice_starts(s, SLICE("fallen off the bus"))) {
         return true;
     }
-    if (take(&s, SLICE("The NVIDIA GPU "))) {
-        return take_device(&s, out) && holds(s, gone);
+    if (skip_kmsg_text(&s, SLICE("The NVIDIA GPU "))) {
+        return take_device(&s, out) && kmsg_contains(s, gone);
     }
-    if (!take(&s, SLICE("GPU ")) || !take_device(&s, out) || !take(&s, SLICE(": "))) {
+    if (!skip_kmsg_text(&s, SLICE("GPU ")) || !take_device(&s, out) ||
+        !skip_kmsg_text(&s, SLICE(": "))) {
         return false;
     }
     if (slice_starts(s, SLICE("RmInitAdapter failed"))) {
         out->kind = KMSG_NO_START;
         return true;
     }
-    return holds(s, gone);
+    return kmsg_contains(s, gone);
 }
 
 /* Any user can write text into the kernel's log: the report of a crash has the program's name, 15
  * bytes of the user's choice at the beginning of the line, and a file's name. So the driver's own
  * text must be where the driver puts it, from the first byte on. */
-static bool take_text(struct slice text, struct kmsg *out)
+static bool take_record_text(struct slice text, struct kmsg *out)
 {
     unsigned which;
 
-    if (holds(text, "]: segfault") || holds(text, "traps:")) {
+    if (kmsg_contains(text, "]: segfault") || kmsg_contains(text, "traps:")) {
         return false;
     }
-    if (take(&text, SLICE("nvidia-nvswitch"))) {
+    if (skip_kmsg_text(&text, SLICE("nvidia-nvswitch"))) {
         out->kind = KMSG_SXID;
-        return take_number(&text, &which) && take(&text, SLICE(": SXid ")) && take_xid(text, out);
+        return take_kmsg_number(&text, &which) && skip_kmsg_text(&text, SLICE(": SXid ")) &&
+               take_xid(text, out);
     }
-    if (!take(&text, SLICE("NVRM: "))) {
+    if (!skip_kmsg_text(&text, SLICE("NVRM: "))) {
         return false;
     }
-    if (take(&text, SLICE("Xid "))) {
+    if (skip_kmsg_text(&text, SLICE("Xid "))) {
         out->kind = KMSG_XID;
         return take_xid(text, out);
     }
@@ -140,7 +142,7 @@ bool kmsg_parse(struct slice line, struct kmsg *out)
     if (!slice_u64(slice_cut(&head, ','), &out->at_us)) {
         return false;
     }
-    return take_text(line, out);
+    return take_record_text(line, out);
 }
 
 /* --- what it means ---------------------------------------------------------------------------- */
@@ -190,7 +192,7 @@ struct reading {
     uint64_t from_us; /* what is older is not looked at */
 };
 
-static void note(struct reading *r, struct slice line)
+static void note_kmsg_line(struct reading *r, struct slice line)
 {
     struct kmsg k;
 
@@ -230,14 +232,14 @@ static int read_log(int fd, struct reading *r)
         }
         rest = slice_of(room, have + (size_t)n);
         while (slice_find(rest, '\n') >= 0) {
-            note(r, slice_cut(&rest, '\n'));
+            note_kmsg_line(r, slice_cut(&rest, '\n'));
         }
         have = rest.n < sizeof room ? rest.n : 0;
         memmove(room, rest.p, have);
     }
 }
 
-static void tell(const struct seen *s, uint64_t now_us, struct finding *f)
+static void report_kmsg_faults(const struct seen *s, uint64_t now_us, struct finding *f)
 {
     static const char reset[] =
         "reset the GPU (nvidia-smi -r) and set xid_age so that older entries do not count, or "
@@ -314,7 +316,7 @@ void check_xid(struct look *l, struct finding *f)
         finding_skip(f, "/dev/kmsg: %s", strerror(failed));
     }
     for (size_t i = 0; i < r->n; i++) {
-        tell(&r->seen[i], now_us, f);
+        report_kmsg_faults(&r->seen[i], now_us, f);
     }
     finding_ok(f, "the kernel's log has no Xid that blames the node");
     free(r);

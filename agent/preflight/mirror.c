@@ -26,7 +26,7 @@ struct mirror_said {
     struct event_base *base;
 };
 
-static int on_head(void *arg, const struct xfer_head *h)
+static int on_mirror_check_head(void *arg, const struct xfer_head *h)
 {
     struct mirror_said *m = arg;
 
@@ -39,14 +39,14 @@ static int on_head(void *arg, const struct xfer_head *h)
     return 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_mirror_check_body(void *arg, struct slice bytes)
 {
     (void)arg;
     (void)bytes;
     return 0;
 }
 
-static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+static void on_mirror_check_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct mirror_said *m = arg;
 
@@ -67,9 +67,10 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
 }
 
 /* Nothing is freed: the process that asks ends with it. */
-static const struct mirror_said *ask(struct look *l)
+static const struct mirror_said *request_mirror_check(struct look *l)
 {
-    static const struct xfer_events events = {on_head, on_body, on_done};
+    static const struct xfer_events events = {on_mirror_check_head, on_mirror_check_body,
+                                              on_mirror_check_done};
     struct timeval patience;
     uint64_t limit_ms;
     struct buf url = BUF_INIT(8 << 10);
@@ -109,7 +110,7 @@ void check_mirror(struct look *l, struct finding *f)
         finding_skip(f, "no mirror is configured ($TRAINAGENT_MIRROR, --mirror)");
         return;
     }
-    m = ask(l);
+    m = request_mirror_check(l);
     span_format(m->took_ms, took);
     if (m->rc != 0 && m->status == 0) {
         finding_bad(
@@ -138,7 +139,7 @@ void check_mirror(struct look *l, struct finding *f)
 
 void check_clock(struct look *l, struct finding *f)
 {
-    const struct mirror_said *m = l->agent->mirror.n != 0 ? ask(l) : NULL;
+    const struct mirror_said *m = l->agent->mirror.n != 0 ? request_mirror_check(l) : NULL;
     char skew[UNITS_TEXT], most[UNITS_TEXT];
     uint64_t first, last, off, want = 0;
 

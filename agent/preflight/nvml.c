@@ -13,7 +13,7 @@ static int no_function(void)
     return NVML_NO_FUNCTION;
 }
 
-static void *find(void *so, const char *name)
+static void *find_nvml_symbol(void *so, const char *name)
 {
     int (*none)(void) = no_function;
     void *fn = dlsym(so, name);
@@ -21,9 +21,9 @@ static void *find(void *so, const char *name)
     return fn != NULL ? fn : *(void **)(void *)&none;
 }
 
-static void find_all(struct nvml *n, void *so)
+static void find_nvml_calls(struct nvml *n, void *so)
 {
-#define CALL(call, args) *(void **)(void *)&n->call = find(so, "nvml" #call);
+#define CALL(call, args) *(void **)(void *)&n->call = find_nvml_symbol(so, "nvml" #call);
     NVML_CALLS(CALL)
 #undef CALL
     *(void **)(void *)&n->ErrorString = dlsym(so, "nvmlErrorString");
@@ -60,7 +60,7 @@ static void take_gpu(struct nvml *n, unsigned i)
     }
 }
 
-static int start(struct nvml *n, struct err *e)
+static int start_nvml(struct nvml *n, struct err *e)
 {
     int rc = n->Init_v2();
 
@@ -98,7 +98,7 @@ int nvml_open(struct nvml **out, struct err *e)
                        why != NULL ? why : "libnvidia-ml.so.1 could not be loaded");
     }
     n = NEW(struct nvml);
-    find_all(n, so);
+    find_nvml_calls(n, so);
     *out = n;
-    return start(n, e);
+    return start_nvml(n, e);
 }

@@ -49,7 +49,7 @@ static void take_gpu(const struct sight *s, const char *name, struct pci_gpus *o
     }
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_pci_names(const void *a, const void *b)
 {
     return strcmp(((const struct pci_gpu *)a)->name, ((const struct pci_gpu *)b)->name);
 }
@@ -82,7 +82,7 @@ void pci_gpus(const struct sight *s, struct pci_gpus *out)
     if (d != NULL) {
         closedir(d);
     }
-    qsort(out->gpu, out->n, sizeof out->gpu[0], by_name);
+    qsort(out->gpu, out->n, sizeof out->gpu[0], compare_pci_names);
 }
 
 /* A card that only shows a picture has another driver, and nothing is wrong with it. */

@@ -167,7 +167,7 @@ static int end_process(struct probe_group *g)
     return got == 0 ? -1 : status;
 }
 
-static void lose(struct probe *p, struct probe_group *g, bool hung)
+static void lose_probe_child(struct probe *p, struct probe_group *g, bool hung)
 {
     size_t i = g->check[g->done];
     struct finding *f = &p->finding[i];
@@ -208,7 +208,7 @@ static void lose(struct probe *p, struct probe_group *g, bool hung)
 }
 
 /* What hung twice hangs again: the rest is not asked for, so that the whole has an end. */
-static int go_on(struct probe *p, struct probe_group *g, struct err *e)
+static int continue_probe(struct probe *p, struct probe_group *g, struct err *e)
 {
     if (g->done < g->n && g->lost < LOST_MAX) {
         return start_group(p, g, e);
@@ -220,7 +220,7 @@ static int go_on(struct probe *p, struct probe_group *g, struct err *e)
     return 0;
 }
 
-static int hear(struct probe *p, struct probe_group *g, struct err *e)
+static int receive_probe_output(struct probe *p, struct probe_group *g, struct err *e)
 {
     struct finding f;
     ssize_t n = read(g->fd, &f, sizeof f);
@@ -236,11 +236,11 @@ static int hear(struct probe *p, struct probe_group *g, struct err *e)
         }
         return 0;
     }
-    lose(p, g, false);
-    return go_on(p, g, e);
+    lose_probe_child(p, g, false);
+    return continue_probe(p, g, e);
 }
 
-static int watch(struct probe *p, struct err *e)
+static int watch_probe(struct probe *p, struct err *e)
 {
     for (;;) {
         struct pollfd fd[PROBE_GROUPS];
@@ -267,10 +267,11 @@ static int watch(struct probe *p, struct err *e)
         now = clock_now_ms();
         for (nfds_t i = 0; rc == 0 && i < n; i++) {
             if (fd[i].revents != 0) {
-                rc = hear(p, of[i], e); /* what came in time counts, also when we come late */
+                rc = receive_probe_output(p, of[i],
+                                          e); /* what came in time counts, also when we come late */
             } else if (of[i]->until_ms <= now) {
-                lose(p, of[i], true);
-                rc = go_on(p, of[i], e);
+                lose_probe_child(p, of[i], true);
+                rc = continue_probe(p, of[i], e);
             }
         }
         if (rc != 0) {
@@ -293,7 +294,7 @@ int probe_run(const struct look *l, const struct probe_check *check, struct find
     for (size_t i = 0; rc == 0 && i < PROBE_GROUPS; i++) {
         rc = p.group[i].n > 0 ? start_group(&p, &p.group[i], e) : 0;
     }
-    rc = rc != 0 ? rc : watch(&p, e);
+    rc = rc != 0 ? rc : watch_probe(&p, e);
     for (size_t i = 0; i < PROBE_GROUPS; i++) {
         if (p.group[i].pid != 0) {
             end_process(&p.group[i]);
@@ -350,7 +351,7 @@ static int read_node_file(const struct preflight_params *w, struct expect *x, st
     return rc != 0 ? err_set(e, rc, "%s", why.text) : 0;
 }
 
-static int settle(const struct preflight_params *w, struct expect *x, struct err *e)
+static int merge_expectations(const struct preflight_params *w, struct expect *x, struct err *e)
 {
     struct expect node = {0};
     int rc = read_node_file(w, &node, e);
@@ -383,7 +384,7 @@ static bool wanted(const struct preflight_params *w, const struct expect *x, siz
 
 /* --- the verdict ------------------------------------------------------------------------------ */
 
-static void count(struct preflight_report *r)
+static void count_findings(struct preflight_report *r)
 {
     bool looked = false;
 
@@ -399,7 +400,7 @@ static void count(struct preflight_report *r)
     r->worst = looked ? r->worst : LEVEL_SKIP;
 }
 
-static void put_text(struct preflight_report *r)
+static void put_report_text(struct preflight_report *r)
 {
     unsigned more = 0;
 
@@ -433,7 +434,7 @@ int preflight_run(const struct preflight_params *w, struct preflight_report *out
     int rc;
 
     *out = (struct preflight_report){.began_unix_s = clock_unix_s()};
-    rc = settle(w, &l.expect, e);
+    rc = merge_expectations(w, &l.expect, e);
     if (rc != 0) {
         return rc;
     }
@@ -454,7 +455,7 @@ int preflight_run(const struct preflight_params *w, struct preflight_report *out
     }
     rc = probe_run(&l, todo, out->finding, out->n, e);
     out->took_ms = (uint32_t)(clock_now_ms() - began_ms);
-    count(out);
-    put_text(out);
+    count_findings(out);
+    put_report_text(out);
     return rc;
 }

@@ -27,8 +27,8 @@ bool rdma_is(const struct sight *s)
 }
 
 /* "4: ACTIVE" */
-static void word_of(const struct sight *s, const char *port, const char *file, char *out,
-                    size_t room)
+static void read_port_word(const struct sight *s, const char *port, const char *file, char *out,
+                           size_t room)
 {
     char path[PATH_MAX], text[SIGHT_TEXT];
     struct slice rest;
@@ -51,8 +51,8 @@ static void read_port(const struct sight *s, const char *device, const char *num
     *p = (struct rdma_port){0};
     snprintf(p->name, sizeof p->name, "%.32s/%.8s", device, number);
     snprintf(port, sizeof port, DEVICES "/%.64s/ports/%.16s", device, number);
-    word_of(s, port, "state", p->state, sizeof p->state);
-    word_of(s, port, "phys_state", p->phys, sizeof p->phys);
+    read_port_word(s, port, "state", p->state, sizeof p->state);
+    read_port_word(s, port, "phys_state", p->phys, sizeof p->phys);
     snprintf(path, sizeof path, "%s/link_layer", port);
     if (sight_read(s, path, text, NULL) == 0) {
         p->ethernet = strcmp(text, "Ethernet") == 0;
@@ -64,7 +64,7 @@ static void read_port(const struct sight *s, const char *device, const char *num
     }
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_rdma_names(const void *a, const void *b)
 {
     return strcmp(((const struct rdma_port *)a)->name, ((const struct rdma_port *)b)->name);
 }
@@ -95,7 +95,7 @@ size_t rdma_ports(const struct sight *s, struct rdma_port *out, size_t room)
     if (devices != NULL) {
         closedir(devices);
     }
-    qsort(out, n, sizeof out[0], by_name);
+    qsort(out, n, sizeof out[0], compare_rdma_names);
     return n;
 }
 

@@ -23,28 +23,29 @@ static bool stays_here(struct slice name)
 }
 
 /* The step of "checkpoint-<step>"; false for any other name. */
-static bool step_of(const char *name, uint64_t *step)
+static bool step_of_file_name(const char *name, uint64_t *step)
 {
     struct slice s = slice_str(name);
 
     return slice_starts(s, checkpoint) && slice_u64(slice_from(s, checkpoint.n), step);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_file_names(const void *a, const void *b)
 {
     return slice_cmp(((const struct publish_file *)a)->name,
                      ((const struct publish_file *)b)->name);
 }
 
 /* Among the first n, which are sorted. */
-static bool listed(const struct publish_files *f, size_t n, struct slice name)
+static bool is_listed_file(const struct publish_files *f, size_t n, struct slice name)
 {
     struct publish_file probe = {.name = name};
 
-    return n > 0 && bsearch(&probe, f->at, n, sizeof f->at[0], by_name) != NULL;
+    return n > 0 && bsearch(&probe, f->at, n, sizeof f->at[0], compare_file_names) != NULL;
 }
 
-static int add_file(struct publish_files *f, const char *path, struct slice name, struct err *e)
+static int add_publish_file(struct publish_files *f, const char *path, struct slice name,
+                            struct err *e)
 {
     struct publish_file *x;
     struct stat st;
@@ -94,7 +95,7 @@ static int add_below(struct publish_files *f, const char *dir, bool top_only, st
     int rc = walk == NULL ? err_sys(e, "%s", dir) : 0;
 
     if (top_only && before > 0) {
-        qsort(f->at, before, sizeof f->at[0], by_name);
+        qsort(f->at, before, sizeof f->at[0], compare_file_names);
     }
     while (rc == 0 && (x = fts_read(walk)) != NULL) {
         struct slice name;
@@ -127,8 +128,8 @@ static int add_below(struct publish_files *f, const char *dir, bool top_only, st
                 err_set(e, E_INVALID,
                         "%s is a symbolic link and cannot be published; replace it with its target",
                         x->fts_path);
-        } else if (x->fts_info == FTS_F && !(top_only && listed(f, before, name))) {
-            rc = add_file(f, x->fts_path, name, e);
+        } else if (x->fts_info == FTS_F && !(top_only && is_listed_file(f, before, name))) {
+            rc = add_publish_file(f, x->fts_path, name, e);
         }
     }
     if (walk != NULL) {
@@ -146,7 +147,7 @@ static const char *newest_checkpoint(struct publish_files *f, const char *dir)
     for (struct dirent *it; d != NULL && (it = readdir(d)) != NULL;) {
         struct stat st;
         uint64_t step;
-        if (step_of(it->d_name, &step) && (newest == NULL || step >= best) &&
+        if (step_of_file_name(it->d_name, &step) && (newest == NULL || step >= best) &&
             fstatat(dirfd(d), it->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
             best = step;
             f->step = (int64_t)step;

@@ -46,7 +46,8 @@ struct memo {
     struct buf location;
 };
 
-static void name_of(struct slice to, const struct publish_files *files, char hex[DIGEST_HEX + 1])
+static void name_of_manifest(struct slice to, const struct publish_files *files,
+                             char hex[DIGEST_HEX + 1])
 {
     struct buf all = BUF_INIT(SIZE_MAX);
     struct digest d;
@@ -64,7 +65,7 @@ static void name_of(struct slice to, const struct publish_files *files, char hex
     buf_free(&all);
 }
 
-static void sweep(const char *dir)
+static void sweep_publish_dir(const char *dir)
 {
     DIR *d = opendir(dir);
     const struct dirent *entry;
@@ -105,7 +106,7 @@ static struct memo *memo_open(const char *state_dir, struct slice to,
 
     m->fd = -1;
     m->location = (struct buf)BUF_INIT(LOCATION_MAX);
-    name_of(to, files, hex);
+    name_of_manifest(to, files, hex);
     snprintf(dir, sizeof dir, "%.3900s/uploads", state_dir);
     snprintf(m->path, sizeof m->path, "%.3950s/%s", dir, hex);
     if (dir_make(dir, 0700, &why) != 0) {
@@ -113,7 +114,7 @@ static struct memo *memo_open(const char *state_dir, struct slice to,
         memo_close(&m);
         return NULL;
     }
-    sweep(dir);
+    sweep_publish_dir(dir);
     m->fd = open(m->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (m->fd == -1 || flock(m->fd, LOCK_EX | LOCK_NB) == -1) {
         memo_close(&m);
@@ -361,7 +362,7 @@ static struct slice file_url(struct upload_slot *l)
     return out;
 }
 
-static ptrdiff_t read_file(void *arg, uint64_t offset, void *p, size_t n)
+static ptrdiff_t read_published_file(void *arg, uint64_t offset, void *p, size_t n)
 {
     struct upload_slot *l = arg;
     ssize_t got;
@@ -411,7 +412,7 @@ static void on_put_done(void *arg, int rc, const struct err *why, uint64_t body_
     upload_slot_sent(l);
 }
 
-static void put_file(struct upload_slot *l)
+static void put_upload_file(struct upload_slot *l)
 {
     static const struct xfer_events events = {on_put_head, on_put_body, on_put_done};
     const struct publish_file *f = l->file;
@@ -429,7 +430,7 @@ static void put_file(struct upload_slot *l)
                       l->from, f->size_bytes - 1, f->size_bytes);
     }
     w = ask_xfer_params(l->p->agent, XFER_PUT, file_url(l), lines, fields, n);
-    w.body_read = read_file;
+    w.body_read = read_published_file;
     w.body_bytes = f->size_bytes - l->from;
     l->sent = 0;
     l->x = xfer_start(l->p->xfers, &w, &events, l);
@@ -465,7 +466,7 @@ static void on_offset(void *arg, int rc, const struct err *why, const struct ask
     } else if (l->from == size && size > 0) {
         l->from--; /* no range is empty: the last byte once more makes it whole */
     }
-    put_file(l);
+    put_upload_file(l);
 }
 
 static void upload_slot_go(struct upload_slot *l)
@@ -478,7 +479,7 @@ static void upload_slot_go(struct upload_slot *l)
         l->ask = ask_start(l->p->xfers, l->p->agent, &w, on_offset, l);
         return;
     }
-    put_file(l);
+    put_upload_file(l);
 }
 
 static int take_next(struct upload_slot *l, struct err *e)
@@ -502,7 +503,7 @@ static void pass_over(struct publisher *p)
     }
 }
 
-static void feed(struct publisher *p)
+static void feed_upload_slots(struct publisher *p)
 {
     struct err why;
 
@@ -525,7 +526,7 @@ static int send_files(struct publisher *p)
         p->upload_slots[i] = (struct upload_slot){.p = p, .fd = -1};
     }
     do {
-        feed(p);
+        feed_upload_slots(p);
         if (p->rc == 0 && p->running > 0) {
             event_base_loop(p->base, EVLOOP_ONCE);
         }
@@ -556,7 +557,7 @@ static uint64_t send_done_bytes(const struct publisher *p)
 
 /* --- from begin to commit --- */
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_publish_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct publisher *p = arg;
 
@@ -567,7 +568,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void on_signal(evutil_socket_t fd, short what, void *arg)
+static void on_publish_signal(evutil_socket_t fd, short what, void *arg)
 {
     struct err why;
 
@@ -590,7 +591,8 @@ struct question {
     struct ask_reason reason;
 };
 
-static void on_answer(void *arg, int rc, const struct err *why, const struct ask_answer *a)
+static void on_publisher_answer(void *arg, int rc, const struct err *why,
+                                const struct ask_answer *a)
 {
     struct question *q = arg;
 
@@ -626,7 +628,7 @@ static int put_question(struct publisher *p, enum xfer_method method, struct sli
 
     for (unsigned tries = 0;; tries++) {
         *q = (struct question){.p = p};
-        p->ask = ask_start(p->xfers, p->agent, &w, on_answer, q);
+        p->ask = ask_start(p->xfers, p->agent, &w, on_publisher_answer, q);
         while (!q->done && p->rc == 0) {
             event_base_loop(p->base, EVLOOP_ONCE);
         }
@@ -844,9 +846,9 @@ static void open_publisher(struct publisher *p, const struct agent *a,
     CHECK(p->base != NULL);
     p->xfers =
         xfer_loop_open(p->base, &(struct xfer_limits){.user_agent = "trainagent/" MIRROR_VERSION});
-    p->tick = event_new(p->base, -1, EV_PERSIST, on_tick, p);
-    p->stop[0] = evsignal_new(p->base, SIGINT, on_signal, p);
-    p->stop[1] = evsignal_new(p->base, SIGTERM, on_signal, p);
+    p->tick = event_new(p->base, -1, EV_PERSIST, on_publish_tick, p);
+    p->stop[0] = evsignal_new(p->base, SIGINT, on_publish_signal, p);
+    p->stop[1] = evsignal_new(p->base, SIGTERM, on_publish_signal, p);
     event_add(p->tick, &tick);
     event_add(p->stop[0], NULL);
     event_add(p->stop[1], NULL);

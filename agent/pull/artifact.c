@@ -42,7 +42,7 @@ struct waiting { /* one file under way */
     size_t index;
 };
 
-static void stop(struct artifact *a, int rc, const struct err *why)
+static void stop_artifact_pull(struct artifact *a, int rc, const struct err *why)
 {
     if (a->run->rc == 0) {
         a->run->rc = rc;
@@ -84,7 +84,7 @@ static struct slice folder_url(struct artifact *a, const struct agent *ag)
     return slice_ends(url, SLICE("/")) ? url : arena_fmt(&a->arena, SLICE_FMT "/", SLICE_ARG(url));
 }
 
-static bool fits(const char *pattern, const char *name)
+static bool pattern_fits_name(const char *pattern, const char *name)
 {
     return glob_match_how(slice_str(pattern), slice_str(name), GLOB_FLAT, NULL);
 }
@@ -94,15 +94,15 @@ bool artifact_wants(const struct artifact *a, const char *name)
     bool in = a->ninclude == 0;
 
     for (size_t i = 0; i < a->ninclude && !in; i++) {
-        in = fits(a->include[i], name);
+        in = pattern_fits_name(a->include[i], name);
     }
     for (size_t i = 0; i < a->nexclude && in; i++) {
-        in = !fits(a->exclude[i], name);
+        in = !pattern_fits_name(a->exclude[i], name);
     }
     return in;
 }
 
-static void on_file(void *arg, const struct pull_result *r)
+static void on_artifact_file(void *arg, const struct pull_result *r)
 {
     struct waiting *w = arg;
     struct artifact *a = w->a;
@@ -110,7 +110,7 @@ static void on_file(void *arg, const struct pull_result *r)
 
     free(w);
     if (r->rc != 0) {
-        stop(a, r->rc, &r->why);
+        stop_artifact_pull(a, r->rc, &r->why);
         return;
     }
     f->digest = r->digest;
@@ -149,8 +149,8 @@ static void pull_next(struct artifact *a)
     }
     want.url = buf_slice(&url);
     want.other_url = buf_slice(&other);
-    if (!a->is_folder || !batch_add(a->run->loop, &want, on_file, w)) {
-        pull_add(a->run->loop, &want, a->is_folder ? on_file : on_first_try, w);
+    if (!a->is_folder || !batch_add(a->run->loop, &want, on_artifact_file, w)) {
+        pull_add(a->run->loop, &want, a->is_folder ? on_artifact_file : on_first_try, w);
     }
     buf_free(&url);
     buf_free(&other);
@@ -525,7 +525,7 @@ static void on_listing(void *arg, int rc, const struct err *why, const struct as
     }
     a->listing = false;
     if (rc != 0) {
-        stop(a, rc, &e);
+        stop_artifact_pull(a, rc, &e);
         return;
     }
     a->url = arena_copy(&a->arena, slice_cut(&folder, '?'));
@@ -605,7 +605,7 @@ static void on_first_try(void *arg, const struct pull_result *r)
         free(w);
         start_listing(a);
     } else {
-        on_file(w, r);
+        on_artifact_file(w, r);
     }
 }
 
@@ -683,7 +683,7 @@ static enum pull_more more(void *arg)
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-static void begin(void *arg, struct pull_loop *l)
+static void begin_artifact_pulls(void *arg, struct pull_loop *l)
 {
     struct artifacts *r = arg;
     struct err why;
@@ -694,12 +694,12 @@ static void begin(void *arg, struct pull_loop *l)
         r->one[i].run = r;
         rc = start_one(&r->one[i], &why);
         if (rc != 0) {
-            stop(&r->one[i], rc, &why);
+            stop_artifact_pull(&r->one[i], rc, &why);
         }
     }
 }
 
-static void on_tick(void *arg)
+static void on_artifact_tick(void *arg)
 {
     const struct artifacts *r = arg;
 
@@ -710,7 +710,7 @@ static void on_tick(void *arg)
     }
 }
 
-static void end(void *arg)
+static void cancel_artifact_pulls(void *arg)
 {
     struct artifacts *r = arg;
 
@@ -722,7 +722,7 @@ static void end(void *arg)
 }
 
 /* What came is held against what it was called, and noted for the next run. */
-static int settle(const struct agent *ag, struct artifact *a, struct err *e)
+static int verify_pulled_artifact(const struct agent *ag, struct artifact *a, struct err *e)
 {
     int rc = a->hub != NULL && !a->known && !a->laid ? hub_check(ag, a->file, a->nfiles, e) : 0;
 
@@ -737,10 +737,10 @@ int artifacts_pull(const struct agent *ag, struct artifact *a, size_t count,
 {
     struct artifacts run = {.one = a, .count = count, .want = w};
     const struct pull_loop_params lw = {.peer_ops = w->peer_ops,
-                                        .begin = begin,
+                                        .begin = begin_artifact_pulls,
                                         .more = more,
-                                        .on_tick = on_tick,
-                                        .end = end,
+                                        .on_tick = on_artifact_tick,
+                                        .end = cancel_artifact_pulls,
                                         .arg = &run};
     int rc;
 
@@ -751,7 +751,7 @@ int artifacts_pull(const struct agent *ag, struct artifact *a, size_t count,
         rc = run.rc;
     }
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = settle(ag, &a[i], e);
+        rc = verify_pulled_artifact(ag, &a[i], e);
     }
     progress_close(&run.bar);
     return rc;

@@ -82,7 +82,7 @@ struct batch {
     uint64_t not_before_ms;
 };
 
-static char *copy(struct slice *text)
+static char *copy_batch_text(struct slice *text)
 {
     char *p = mem_new(text->n + 1);
 
@@ -139,8 +139,8 @@ static void small_add(struct batch *s, const struct pull_params *w,
     x->want = *w;
     x->on_done = on_done;
     x->arg = arg;
-    (void)copy(&x->want.url);
-    (void)copy(&x->want.other_url);
+    (void)copy_batch_text(&x->want.url);
+    (void)copy_batch_text(&x->want.other_url);
     HASH_FIND(hh, s->all, &x->want.digest, sizeof x->want.digest, first);
     if (first != NULL) {
         x->twin = first->twin;
@@ -153,12 +153,12 @@ static void small_add(struct batch *s, const struct pull_params *w,
 
 /* --- its end: it is in no list ---------------------------------------------------------------- */
 
-static void show(struct small *x, uint64_t bytes)
+static void show_small_progress(struct small *x, uint64_t bytes)
 {
     pull_loop_show(x->of->loop, &x->tally, bytes, x->tally.known_bytes);
 }
 
-static void end(struct small *x, int rc, const struct err *why)
+static void end_small_pull(struct small *x, int rc, const struct err *why)
 {
     x->result.rc = rc;
     if (rc == 0) {
@@ -169,7 +169,7 @@ static void end(struct small *x, int rc, const struct err *why)
         x->result.why.code = rc;
         err_prefix(&x->result.why, SLICE_FMT, SLICE_ARG(x->want.url)); /* a folder's: no query */
     }
-    show(x, rc == 0 ? x->want.size_bytes : 0);
+    show_small_progress(x, rc == 0 ? x->want.size_bytes : 0);
     unclaim(x);
     list_push_back(&x->of->ended, &x->node);
 }
@@ -179,28 +179,28 @@ static void cancel(struct small *x)
     struct err why;
 
     err_set(&why, E_CANCELLED, "stopped");
-    end(x, E_CANCELLED, &why);
+    end_small_pull(x, E_CANCELLED, &why);
 }
 
 static void small_alone(struct small *x);
 
-static void on_sealed(struct sealing *y)
+static void on_small_sealed(struct sealing *y)
 {
     struct small *x = CONTAINER_OF(y, struct small, sealing);
 
     if (y->one.rc == E_NOTFOUND) { /* gc has taken it: as if it had not come */
         small_alone(x);
     } else {
-        end(x, y->one.rc, &y->one.why);
+        end_small_pull(x, y->one.rc, &y->one.why);
     }
 }
 
-static void seal(struct small *x)
+static void seal_small_file(struct small *x)
 {
-    show(x, x->want.size_bytes);
+    show_small_progress(x, x->want.size_bytes);
     x->sealing = (struct sealing){
         .one = {.key = x->want.digest, .digest = x->want.digest, .fd = -1, .staged = true},
-        .done = on_sealed};
+        .done = on_small_sealed};
     pull_loop_seal(x->of->loop, &x->sealing);
 }
 
@@ -208,7 +208,7 @@ static void seal(struct small *x)
 
 /* True: it is to be fetched, and claimed. First what is staged, then the local cache: it goes from
  * the one to the other. */
-static bool look(struct small *x)
+static bool look_up_small_file(struct small *x)
 {
     struct batch *s = x->of;
     struct local_cache *local_cache = s->loop->agent->local_cache;
@@ -219,10 +219,10 @@ static bool look(struct small *x)
     rc = rc != 0 ? rc : stage_claim(s->stage, d, NULL);
     x->claimed = rc == 0;
     if (x->claimed && stage_find(local_cache, d, x->want.size_bytes)) {
-        seal(x);
+        seal_small_file(x);
     } else if (local_cache_find(local_cache, d, &size, NULL) == 0) {
         x->result.was_there = true;
-        end(x, 0, NULL);
+        end_small_pull(x, 0, NULL);
     } else if (x->claimed) {
         return true;
     } else if (rc == E_BUSY) {
@@ -239,14 +239,14 @@ static struct small *small_next(struct batch *s)
 
     do {
         x = wait_no_more(s);
-    } while (x != NULL && !look(x));
+    } while (x != NULL && !look_up_small_file(x));
     return x;
 }
 
 static void small_came(struct small *x)
 {
     x->result.fetched_bytes = x->want.size_bytes;
-    seal(x);
+    seal_small_file(x);
 }
 
 static void small_again(struct small *x)
@@ -260,14 +260,14 @@ static void small_again(struct small *x)
 
 static void small_failed(struct small *x, const struct err *why)
 {
-    end(x, why->code, why);
+    end_small_pull(x, why->code, why);
 }
 
 /* --- by itself -------------------------------------------------------------------------------- */
 
 static void small_alone(struct small *x)
 {
-    show(x, 0);
+    show_small_progress(x, 0);
     unclaim(x); /* pull.c has a lock of its own */
     if (x->of->loop->stopping) {
         cancel(x);
@@ -351,7 +351,7 @@ static void stop_smalls(struct batch *s)
     }
 }
 
-static void tell(struct small *x, const struct pull_result *r)
+static void report_small_pull(struct small *x, const struct pull_result *r)
 {
     x->on_done(x->arg, r);
     free((char *)(uintptr_t)x->want.url.p);
@@ -369,13 +369,13 @@ static void tell_all(struct small *x, struct buf *lines)
     if (r.rc == 0 && !x->noted) {
         local_cache_note_line(lines, &r.digest, r.size_bytes, SLICE_NONE, SLICE_NONE);
     }
-    tell(x, &r);
+    report_small_pull(x, &r);
     r.fetched_bytes = 0;
     r.was_there = true;
     while (twin != NULL) {
         struct small *next = twin->twin;
-        show(twin, r.rc == 0 ? r.size_bytes : 0);
-        tell(twin, &r);
+        show_small_progress(twin, r.rc == 0 ? r.size_bytes : 0);
+        report_small_pull(twin, &r);
         twin = next;
     }
 }
@@ -397,7 +397,7 @@ static bool batch_reap(struct batch *s)
     return any;
 }
 
-static void on_end(struct blob_batch *b);
+static void on_batch_request_end(struct blob_batch *b);
 
 static enum blob_batch_outcome take_record(struct blob_batch *b, const struct pull_params *w,
                                            struct slice bytes)
@@ -441,18 +441,18 @@ static void read_records(struct job *j)
     }
 }
 
-static void on_read(struct job *j)
+static void on_small_read(struct job *j)
 {
     struct blob_batch *b = CONTAINER_OF(j, struct blob_batch, job);
     struct pull_loop *l = b->of->loop;
 
-    on_end(b);
+    on_batch_request_end(b);
     pull_loop_feed(l);
 }
 
 /* --- the transfer ----------------------------------------------------------------------------- */
 
-static int on_head(void *arg, const struct xfer_head *h)
+static int on_pull_batch_head(void *arg, const struct xfer_head *h)
 {
     struct blob_batch *b = arg;
 
@@ -474,7 +474,7 @@ static int on_head(void *arg, const struct xfer_head *h)
     return b->rc;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_pull_batch_body(void *arg, struct slice bytes)
 {
     struct blob_batch *b = arg;
 
@@ -498,17 +498,17 @@ static void on_sent(void *arg, int rc, const struct err *why, uint64_t body_byte
         b->why = *why;
     }
     if (b->came.n != 0 && b->came.rc == 0) {
-        b->job = (struct job){.work = read_records, .done = on_read, .reply = l->mail};
+        b->job = (struct job){.work = read_records, .done = on_small_read, .reply = l->mail};
         pool_submit(l->workers, &b->job, CLIENT_PROGRAM);
     } else {
-        on_end(b);
+        on_batch_request_end(b);
     }
     pull_loop_feed(l);
 }
 
 static void blob_batch_send(struct blob_batch *b, struct slice url)
 {
-    static const struct xfer_events events = {on_head, on_body, on_sent};
+    static const struct xfer_events events = {on_pull_batch_head, on_pull_batch_body, on_sent};
     static const struct slice fields[] = {
         {"Accept: " BLOB_BATCH_BLOBS, 8 + sizeof BLOB_BATCH_BLOBS - 1},
         {"Content-Type: " BLOB_BATCH_DIGESTS, 14 + sizeof BLOB_BATCH_DIGESTS - 1}};
@@ -603,7 +603,7 @@ static void try_later(struct batch *s, const struct blob_batch *b)
     s->tries++;
 }
 
-static void judge(struct batch *s, const struct blob_batch *b)
+static void handle_batch_reply(struct batch *s, const struct blob_batch *b)
 {
     if (b->done != 0) {
         s->tries = 0;
@@ -644,7 +644,8 @@ static void came_wrong(struct batch *s, struct small *x)
     small_alone(x);
 }
 
-static void settle(struct batch *s, const struct blob_batch *b, const struct blob_batch_file *f)
+static void finish_batch_file(struct batch *s, const struct blob_batch *b,
+                              const struct blob_batch_file *f)
 {
     struct small *x = f->x;
 
@@ -667,13 +668,13 @@ static void settle(struct batch *s, const struct blob_batch *b, const struct blo
     }
 }
 
-static void on_end(struct blob_batch *b)
+static void on_batch_request_end(struct blob_batch *b)
 {
     struct batch *s = b->of;
 
-    judge(s, b);
+    handle_batch_reply(s, b);
     for (size_t i = b->count; i-- > 0;) { /* backwards: those that wait again go to the front */
-        settle(s, b, &b->file[i]);
+        finish_batch_file(s, b, &b->file[i]);
     }
     s->nsheaves--;
     list_remove(&b->node);
@@ -691,7 +692,7 @@ static struct blob_batch *take_spare(struct batch *s)
     return b;
 }
 
-static void fill(struct batch *s, struct blob_batch *b)
+static void fill_blob_batch(struct batch *s, struct blob_batch *b)
 {
     uint64_t bytes = 0;
     struct small *x;
@@ -704,11 +705,11 @@ static void fill(struct batch *s, struct blob_batch *b)
 }
 
 /* With a connection in hand. */
-static void start(struct batch *s)
+static void start_batch_request(struct batch *s)
 {
     struct blob_batch *b = take_spare(s);
 
-    fill(s, b);
+    fill_blob_batch(s, b);
     if (b->count > 1) {
         list_push_back(&s->blob_batches, &b->node);
         s->nsheaves++;
@@ -749,7 +750,7 @@ static void batch_feed(struct batch *s)
         send_all_alone(s);
     }
     while (is_due(s) && pull_loop_take_conn(s->loop)) {
-        start(s);
+        start_batch_request(s);
     }
     feed_alone(s);
 }
@@ -761,7 +762,7 @@ static void batch_stop(struct batch *s)
     LIST_EACH (&s->blob_batches, it) {
         struct blob_batch *b = LIST_ITEM(it, struct blob_batch, node);
         if (blob_batch_cancel(b)) { /* those that workers read go their way */
-            on_end(b);
+            on_batch_request_end(b);
         }
     }
     stop_smalls(s);
@@ -816,7 +817,7 @@ static void tick_all(struct pull_loop *l, uint64_t now_ms)
     batch_tick(l->batch, now_ms);
 }
 
-static void stop_all(struct pull_loop *l)
+static void stop_batches(struct pull_loop *l)
 {
     batch_stop(l->batch);
 }
@@ -831,12 +832,12 @@ static bool none_left(const struct pull_loop *l)
     return l->batch->n == 0;
 }
 
-static bool has_room(const struct pull_loop *l)
+static bool batch_loop_has_room(const struct pull_loop *l)
 {
     return l->batch->n < SMALLS_MAX;
 }
 
-static void close_all(struct pull_loop *l)
+static void close_batches(struct pull_loop *l)
 {
     batch_close(&l->batch);
 }
@@ -844,11 +845,11 @@ static void close_all(struct pull_loop *l)
 static const struct pull_kind batches = {
     .feed = feed_all,
     .tick = tick_all,
-    .stop = stop_all,
+    .stop = stop_batches,
     .reap = reap_all,
     .is_idle = none_left,
-    .has_room = has_room,
-    .close = close_all,
+    .has_room = batch_loop_has_room,
+    .close = close_batches,
 };
 
 bool batch_add(struct pull_loop *l, const struct pull_params *w,

@@ -15,7 +15,7 @@ enum { COMMIT_HEX = 40, FILES_MAX = 4 << 20 };
 
 /* --- its name --------------------------------------------------------------------------------- */
 
-static bool is_name(struct slice s)
+static bool is_hub_file_name(struct slice s)
 {
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
@@ -66,8 +66,8 @@ bool hub_from(struct slice from, struct arena *a, struct hub *out)
     }
     name = out->id;
     owner = slice_cut(&name, '/');
-    if (!is_name(owner) || (owner.n != out->id.n && !is_name(name)) || out->rev.n == 0 ||
-        !local_cache_name_ok(out->rev)) {
+    if (!is_hub_file_name(owner) || (owner.n != out->id.n && !is_hub_file_name(name)) ||
+        out->rev.n == 0 || !local_cache_name_ok(out->rev)) {
         return false;
     }
     out->id = arena_copy(a, out->id);
@@ -122,8 +122,8 @@ int hub_read_info(struct hub *h, struct slice doc, struct arena *a, struct err *
     return rc;
 }
 
-static int read_file(const json_t *v, int (*each)(void *arg, const struct artifact_file *f),
-                     void *arg, struct err *e)
+static int read_hub_file(const json_t *v, int (*each)(void *arg, const struct artifact_file *f),
+                         void *arg, struct err *e)
 {
     const json_t *lfs = json_object_get(v, "lfs");
     const json_t *size = json_object_get(v, "size");
@@ -159,7 +159,7 @@ int hub_read_files(struct slice doc, int (*each)(void *arg, const struct artifac
         rc = err_set(e, E_PROTOCOL, "invalid folder listing from the mirror");
     }
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = read_file(json_array_get(v, i), each, arg, e);
+        rc = read_hub_file(json_array_get(v, i), each, arg, e);
     }
     json_decref(v);
     return rc;

@@ -12,7 +12,7 @@
 
 enum { TICK_MS = 100, SPARE_BLOCKS = 4, WORKERS_MAX = 8, RETRY_AFTER_MAX_S = 60 };
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_pull_loop_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct pull_loop *l = arg;
     uint64_t now_ms = clock_now_ms();
@@ -36,7 +36,7 @@ static void on_peers(void *arg)
     pull_loop_feed(arg);
 }
 
-static void on_signal(evutil_socket_t fd, short what, void *arg)
+static void on_pull_loop_signal(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
@@ -67,9 +67,9 @@ static void add_events(struct pull_loop *l)
 {
     const struct timeval tick = {0, TICK_MS * 1000};
 
-    l->tick = event_new(l->base, -1, EV_PERSIST, on_tick, l);
-    l->stop[0] = evsignal_new(l->base, SIGINT, on_signal, l);
-    l->stop[1] = evsignal_new(l->base, SIGTERM, on_signal, l);
+    l->tick = event_new(l->base, -1, EV_PERSIST, on_pull_loop_tick, l);
+    l->stop[0] = evsignal_new(l->base, SIGINT, on_pull_loop_signal, l);
+    l->stop[1] = evsignal_new(l->base, SIGTERM, on_pull_loop_signal, l);
     CHECK(l->tick != NULL && l->stop[0] != NULL && l->stop[1] != NULL);
     CHECK(event_add(l->tick, &tick) == 0);
     CHECK(event_add(l->stop[0], NULL) == 0 && event_add(l->stop[1], NULL) == 0);
@@ -147,7 +147,7 @@ static void close_loop(struct pull_loop **lp)
 }
 
 /* Ends what is done; from here only, where nobody walks the lists. */
-static bool reap(struct pull_loop *l)
+static bool reap_pull_members(struct pull_loop *l)
 {
     bool any = false;
 
@@ -157,7 +157,7 @@ static bool reap(struct pull_loop *l)
     return any;
 }
 
-static bool has_room(const struct pull_loop *l)
+static bool pull_loop_has_room(const struct pull_loop *l)
 {
     bool room = !l->stopping;
 
@@ -171,7 +171,7 @@ static enum pull_more fill_slots(struct pull_loop *l)
 {
     enum pull_more m = MORE_ADDED;
 
-    while (m == MORE_ADDED && has_room(l)) {
+    while (m == MORE_ADDED && pull_loop_has_room(l)) {
         m = l->want.more(l->want.arg);
     }
     l->no_more = m == MORE_NONE;
@@ -188,7 +188,7 @@ static bool all_done(const struct pull_loop *l, enum pull_more m)
     return idle;
 }
 
-static int run(struct pull_loop *l, struct err *e)
+static int run_pull_events(struct pull_loop *l, struct err *e)
 {
     enum pull_more m;
     bool whole = false; /* a signal that comes while it stays for others stops no pull */
@@ -199,7 +199,7 @@ static int run(struct pull_loop *l, struct err *e)
         do {
             m = fill_slots(l);
             pull_loop_feed(l);
-        } while (reap(l));
+        } while (reap_pull_members(l));
         done = all_done(l, m);
         whole = whole || (done && !l->stopping);
         ended = done &&
@@ -221,7 +221,7 @@ int pull_loop_run(const struct agent *a, const struct pull_loop_params *w, struc
 
     if (rc == 0) {
         w->begin(w->arg, l);
-        rc = run(l, e);
+        rc = run_pull_events(l, e);
         w->end(w->arg);
         close_loop(&l);
     }

@@ -17,7 +17,7 @@ static size_t parts_of(uint64_t size_bytes)
     return size_bytes == SIZE_UNKNOWN ? 0 : (size_t)((size_bytes + PART_BYTES - 1) / PART_BYTES);
 }
 
-static void make_room(struct parts *p, size_t count)
+static void make_room_for_parts(struct parts *p, size_t count)
 {
     if (count > p->room) {
         size_t room = count + count / 2 + 8;
@@ -99,7 +99,7 @@ static bool take_state(struct parts *p, struct slice s, uint64_t file_bytes)
         return false;
     }
     s = slice_from(s, n);
-    make_room(p, (size_t)count);
+    make_room_for_parts(p, (size_t)count);
     for (size_t i = 0; i < count; i++) {
         uint64_t end = min_u64((i + 1) * PART_BYTES, size);
         if (((uint8_t)s.p[i / 8] >> (i % 8) & 1) != 0 && end <= file_bytes) {
@@ -119,7 +119,7 @@ static int begin_anew(struct parts *p, const char *state_path, struct err *e)
     if (ftruncate(p->fd, 0) == -1) {
         return err_sys(e, "cannot truncate the partial file");
     }
-    make_room(p, parts_of(p->size_bytes));
+    make_room_for_parts(p, parts_of(p->size_bytes));
     /* Room first: a full disk should say so now, not after an hour. */
     if (p->size_bytes == SIZE_UNKNOWN || p->size_bytes <= PART_BYTES) {
         return 0;
@@ -199,7 +199,7 @@ static void follow_to(struct follow *f, uint64_t end);
 void parts_mark(struct parts *p, size_t i, enum part_state st)
 {
     CHECK(i < PARTS_MAX && (p->size_bytes == SIZE_UNKNOWN || i < p->count));
-    make_room(p, i + 1);
+    make_room_for_parts(p, i + 1);
     p->ndone += (size_t)(st == PART_DONE) - (size_t)(p->state[i] == PART_DONE);
     p->state[i] = (uint8_t)st;
     if (st != PART_DONE && i < p->prefix) {
@@ -218,7 +218,7 @@ void parts_end(struct parts *p, uint64_t size_bytes)
     CHECK(p->size_bytes == SIZE_UNKNOWN || p->size_bytes == size_bytes);
     p->size_bytes = size_bytes;
     CHECK(p->count <= parts_of(size_bytes));
-    make_room(p, parts_of(size_bytes));
+    make_room_for_parts(p, parts_of(size_bytes));
 }
 
 bool parts_complete(const struct parts *p)
@@ -277,7 +277,7 @@ static void read_on(struct job *j)
     free(p);
 }
 
-static void submit(struct follow *f)
+static void submit_part_read(struct follow *f)
 {
     if (!f->busy && f->rc == 0 && f->end > f->at) {
         f->busy = true;
@@ -286,7 +286,7 @@ static void submit(struct follow *f)
     }
 }
 
-static void on_read(struct job *j)
+static void on_part_read(struct job *j)
 {
     struct follow *f = CONTAINER_OF(j, struct follow, job);
     struct err why = f->why;
@@ -294,7 +294,7 @@ static void on_read(struct job *j)
 
     f->busy = false;
     f->at = hasher_count(f->hasher);
-    submit(f); /* from here on the fields are the next job's, if there is one */
+    submit_part_read(f); /* from here on the fields are the next job's, if there is one */
     f->moved(f->arg, rc, &why);
 }
 
@@ -303,7 +303,7 @@ static struct follow *follow_new(struct pool *pool, struct message_queue *reply,
 {
     struct follow *f = NEW(struct follow);
 
-    f->job = (struct job){.work = read_on, .done = on_read, .reply = reply};
+    f->job = (struct job){.work = read_on, .done = on_part_read, .reply = reply};
     f->pool = pool;
     f->hasher = hasher_new_whole();
     f->fd = fd;
@@ -315,7 +315,7 @@ static struct follow *follow_new(struct pool *pool, struct message_queue *reply,
 static void follow_to(struct follow *f, uint64_t end)
 {
     f->end = max_u64(f->end, end);
-    submit(f);
+    submit_part_read(f);
 }
 
 static void follow_free(struct follow **fp)

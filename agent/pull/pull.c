@@ -106,7 +106,7 @@ static void drop_work(struct pull *p)
     local_cache_unlock(&p->lock);
 }
 
-static void end(struct pull *p)
+static void end_pull(struct pull *p)
 {
     struct pull_result *r = &p->result;
     struct slice shown = p->want.url;
@@ -172,7 +172,7 @@ static void stop_work(struct pull *p)
     go_on_when_idle(p);
 }
 
-static void fail(struct pull *p, int rc, const struct err *why)
+static void fail_pull(struct pull *p, int rc, const struct err *why)
 {
     if (has_ended(p) || p->state == PULL_FAILING) {
         return; /* the first reason stands */
@@ -215,7 +215,7 @@ static void restart(struct pull *p, bool discard, int rc, const struct err *why)
     }
     if (++p->restarts > RESTARTS_MAX) {
         rc = too_many_restarts(p, rc, &last);
-        fail(p, rc, &last);
+        fail_pull(p, rc, &last);
         return;
     }
     p->discard = discard;
@@ -232,7 +232,7 @@ static void retry_later(struct pull *p, int rc, const struct err *why, uint64_t 
         return; /* one outage, and many connections that it hits */
     }
     if (++p->tries > p->loop->agent->tries) {
-        fail(p, rc, why);
+        fail_pull(p, rc, why);
         return;
     }
     p->not_before_ms = now_ms + wait_ms;
@@ -262,7 +262,7 @@ static bool on_local_cache(struct pull *p)
     return false;
 }
 
-static void start(struct pull *p)
+static void start_pull(struct pull *p)
 {
     char hex[DIGEST_HEX + 1];
 
@@ -301,7 +301,7 @@ static struct slice described_by(struct slice link)
     return SLICE_NONE;
 }
 
-static void learn(struct pull *p, const struct ask_answer *a)
+static void read_pull_answer(struct pull *p, const struct ask_answer *a)
 {
     struct slice link = described_by(a->link);
     struct buf url = BUF_INIT(8192);
@@ -320,7 +320,7 @@ static void learn(struct pull *p, const struct ask_answer *a)
             if (p->want.other_url.n != 0 && !slice_eq(p->object.url, p->want.other_url)) {
                 restart(p, false, E_CHANGED, &why);
             } else { /* asked for by the caller: no other try will match it */
-                fail(p, rc, &why);
+                fail_pull(p, rc, &why);
             }
             return;
         }
@@ -346,7 +346,7 @@ static void on_asked(void *arg, int rc, const struct err *why, const struct ask_
     p->ask = NULL;
     pull_loop_give_conn(p->loop);
     if (rc == E_DENIED || rc == E_INVALID || rc == E_TOOBIG) {
-        fail(p, rc, &e);
+        fail_pull(p, rc, &e);
     } else if (rc != 0) {
         retry_later(p, rc, &e, 0);
     } else if (a->status == 405 || a->status == 501) {
@@ -357,18 +357,19 @@ static void on_asked(void *arg, int rc, const struct err *why, const struct ask_
                  : ask_judge(a->status, &a->reason, &e);
         if (rc == 0) {
             p->object.url = arena_copy(&p->arena, a->url);
-            learn(p, a);
+            read_pull_answer(p, a);
         } else if (rc == E_AGAIN) {
             retry_later(p, rc, &e, a->retry_after_s);
         } else {
-            fail(p, rc, &e);
+            fail_pull(p, rc, &e);
         }
     }
     pull_loop_feed(p->loop);
 }
 
-static void ask(struct pull *p, enum xfer_method method, struct slice url, size_t body_max,
-                void (*done)(void *, int, const struct err *, const struct ask_answer *))
+static void
+send_pull_request(struct pull *p, enum xfer_method method, struct slice url, size_t body_max,
+                  void (*done)(void *, int, const struct err *, const struct ask_answer *))
 {
     const struct ask_params w = {
         .method = method, .url = url, .body_max = body_max, .head_reason = true};
@@ -396,7 +397,7 @@ static void open_transfer(struct pull *p, struct chunk_list *list)
     int rc = transfer_open(p->loop, &w, &p->transfer, &why);
 
     if (rc != 0) {
-        fail(p, rc, &why);
+        fail_pull(p, rc, &why);
         return;
     }
     move(p, PULL_FETCHING);
@@ -440,7 +441,7 @@ static void take_lock(struct pull *p)
         return; /* the next tick looks again */
     }
     if (rc != 0) {
-        fail(p, rc, &why);
+        fail_pull(p, rc, &why);
         return;
     }
     if (on_local_cache(p)) { /* it came while we waited */
@@ -507,7 +508,7 @@ static void sealed(struct sealing *s)
     if (s->one.rc == 0) {
         succeed(p, &p->object.digest, p->object.size_bytes, false);
     } else {
-        fail(p, s->one.rc, &s->one.why);
+        fail_pull(p, s->one.rc, &s->one.why);
     }
 }
 
@@ -519,7 +520,7 @@ static void seal_large_done(struct job *j)
     pull_loop_feed(p->loop);
 }
 
-static void seal(struct pull *p)
+static void seal_pulled_file(struct pull *p)
 {
     struct transfer_view v = transfer_view(p->transfer);
 
@@ -552,7 +553,7 @@ static void wrong_digest(struct pull *p, const struct digest *got)
         restart(p, true, rc, &why);
     } else {
         p->discard = true;
-        fail(p, rc, &why);
+        fail_pull(p, rc, &why);
     }
 }
 
@@ -569,7 +570,7 @@ static void go_on_when_whole(struct pull *p)
         return;
     }
     p->object.digest = got;
-    seal(p);
+    seal_pulled_file(p);
 }
 
 /* Not the digest, but each part was what the list says: either the list is wrong, or the disk. */
@@ -579,7 +580,7 @@ static void on_checked(struct pull *p, int bad, const struct err *why)
         return;
     }
     if (bad < 0) {
-        fail(p, bad, why);
+        fail_pull(p, bad, why);
     } else if (bad == 0) {
         log_warn("pull.chunks",
                  "the mirror's chunk list does not match the digest; the file is downloaded in one "
@@ -612,7 +613,7 @@ static void on_transfer(void *arg, enum transfer_event what, int rc, const struc
         break;
     case TRANSFER_FAILED:
         p->discard = p->discard || rc == E_NOSPACE; /* others need the disk, too */
-        fail(p, rc, why);
+        fail_pull(p, rc, why);
         break;
     case TRANSFER_CHECKED:
         on_checked(p, rc, why);
@@ -629,16 +630,16 @@ static void feed_once(struct pull *p)
 {
     switch (p->state) {
     case PULL_NEW:
-        start(p);
+        start_pull(p);
         break;
     case PULL_ASKING:
-        ask(p, XFER_HEAD, p->object.url, 0, on_asked);
+        send_pull_request(p, XFER_HEAD, p->object.url, 0, on_asked);
         break;
     case PULL_LOCKING:
         take_lock(p);
         break;
     case PULL_LISTING:
-        ask(p, XFER_GET, p->list_url, LIST_MAX, on_list);
+        send_pull_request(p, XFER_GET, p->list_url, LIST_MAX, on_list);
         break;
     case PULL_FETCHING:
         transfer_feed(p->transfer, p->not_before_ms);
@@ -653,22 +654,22 @@ static void feed_once(struct pull *p)
     }
 }
 
-static void stop(struct pull *p)
+static void stop_pull(struct pull *p)
 {
     struct err why;
 
     if (p->state != PULL_SEALING && p->state != PULL_CHECKING) { /* a moment, and it is there */
         err_set(&why, E_CANCELLED, "stopped");
-        fail(p, E_CANCELLED, &why);
+        fail_pull(p, E_CANCELLED, &why);
     }
 }
 
-static void feed(struct pull *p)
+static void advance_pull(struct pull *p)
 {
     enum pull_state before;
 
     if (p->loop->stopping) {
-        stop(p);
+        stop_pull(p);
         return;
     }
     do {
@@ -680,7 +681,7 @@ static void feed(struct pull *p)
 static void feed_all(struct pull_loop *l)
 {
     LIST_EACH (&l->pulls, n) {
-        feed(LIST_ITEM(n, struct pull, node));
+        advance_pull(LIST_ITEM(n, struct pull, node));
     }
 }
 
@@ -694,10 +695,10 @@ static void tick_all(struct pull_loop *l, uint64_t now_ms)
     }
 }
 
-static void stop_all(struct pull_loop *l)
+static void stop_pulls(struct pull_loop *l)
 {
     LIST_EACH (&l->pulls, n) {
-        stop(LIST_ITEM(n, struct pull, node));
+        stop_pull(LIST_ITEM(n, struct pull, node));
     }
 }
 
@@ -718,7 +719,7 @@ static bool reap_all(struct pull_loop *l)
     struct pull *p;
 
     while ((p = first_ended(l)) != NULL) {
-        end(p);
+        end_pull(p);
         any = true;
     }
     return any;
@@ -734,7 +735,7 @@ static bool is_slot_free(const struct pull_loop *l)
     return l->slots > 0;
 }
 
-static void close_all(struct pull_loop *l)
+static void close_pulls(struct pull_loop *l)
 {
     CHECK(list_empty(&l->pulls));
 }
@@ -742,11 +743,11 @@ static void close_all(struct pull_loop *l)
 static const struct pull_kind single = {
     .feed = feed_all,
     .tick = tick_all,
-    .stop = stop_all,
+    .stop = stop_pulls,
     .reap = reap_all,
     .is_idle = none_left,
     .has_room = is_slot_free,
-    .close = close_all,
+    .close = close_pulls,
 };
 
 void pull_add(struct pull_loop *l, const struct pull_params *w,

@@ -65,14 +65,15 @@ struct transfer {
     struct pull_tally *tally;
 };
 
-static void tell(struct transfer *t, enum transfer_event what, int rc, const struct err *why)
+static void report_transfer_event(struct transfer *t, enum transfer_event what, int rc,
+                                  const struct err *why)
 {
     t->on_event(t->arg, what, rc, why, 0);
 }
 
 static void moved(struct transfer *t)
 {
-    tell(t, TRANSFER_MOVED, 0, NULL);
+    report_transfer_event(t, TRANSFER_MOVED, 0, NULL);
 }
 
 /* --- heads: is it what was asked for? --------------------------------------------------------- */
@@ -247,7 +248,7 @@ static void block_written(struct job *j)
     if (from != NULL) {
         t->loop->peer_ops->written(from, index, rc);
     }
-    tell(t, what, rc, &why);
+    report_transfer_event(t, what, rc, &why);
 }
 
 static void block_submit(struct transfer *t, struct pull_block *b, struct remote_peer *from)
@@ -277,7 +278,7 @@ static int remote_peer_head(const struct connection *l, const struct xfer_head *
     }
 }
 
-static int on_head(void *arg, const struct xfer_head *h)
+static int on_transfer_head(void *arg, const struct xfer_head *h)
 {
     struct connection *l = arg;
     int rc;
@@ -322,7 +323,7 @@ static bool turn_block(struct connection *l)
     return true;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_transfer_body(void *arg, struct slice bytes)
 {
     struct connection *l = arg;
     struct transfer *t = l->of;
@@ -352,9 +353,9 @@ static int on_body(void *arg, struct slice bytes)
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes);
+static void on_transfer_done(void *arg, int rc, const struct err *why, uint64_t body_bytes);
 
-static const struct xfer_events events = {on_head, on_body, on_done};
+static const struct xfer_events events = {on_transfer_head, on_transfer_body, on_transfer_done};
 
 static void connection_ask_remote_peer(struct connection *l)
 {
@@ -463,7 +464,7 @@ static int chunk_ended(struct connection *l, struct err *e)
     return 0;
 }
 
-static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+static void on_transfer_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct connection *l = arg;
     struct transfer *t = l->of;
@@ -584,7 +585,7 @@ static void feed_stream(struct transfer *t)
         struct err why = {0};
         pull_loop_give_block(t->loop, b);
         pull_loop_give_conn(t->loop);
-        tell(t, TRANSFER_CHANGED, E_AGAIN, &why);
+        report_transfer_event(t, TRANSFER_CHANGED, E_AGAIN, &why);
         return;
     }
     b->index = parts->prefix;
@@ -621,7 +622,7 @@ void transfer_feed(struct transfer *t, uint64_t not_before_ms)
 
 /* --- now and then ----------------------------------------------------------------------------- */
 
-static void show(struct transfer *t)
+static void show_transfer_progress(struct transfer *t)
 {
     uint64_t done = parts_done_bytes(t->parts);
 
@@ -657,7 +658,7 @@ static void hurry(struct transfer *t, uint64_t now_ms)
     }
 }
 
-static int save(struct transfer *t, struct err *e)
+static int save_transfer_journal(struct transfer *t, struct err *e)
 {
     return parts_save(t->loop->agent->local_cache, &t->key, t->parts->fd, buf_slice(&t->snapshot),
                       e);
@@ -667,7 +668,7 @@ static void save_work(struct job *j)
 {
     struct err why;
 
-    if (save(CONTAINER_OF(j, struct transfer, saving), &why) != 0) {
+    if (save_transfer_journal(CONTAINER_OF(j, struct transfer, saving), &why) != 0) {
         /* costs bytes after a crash, nothing else */
         log_warn("pull.state", "the progress could not be saved: %s", why.text);
     }
@@ -698,7 +699,7 @@ static void take_snapshot(struct transfer *t)
 
 void transfer_tick(struct transfer *t, uint64_t now_ms)
 {
-    show(t);
+    show_transfer_progress(t);
     hurry(t, now_ms);
     if (must_save(t, now_ms)) {
         take_snapshot(t);
@@ -715,7 +716,7 @@ static void save_last(struct transfer *t)
 
     if (t->dirty_bytes > 0 && !t->parts->stateless) {
         take_snapshot(t);
-        if (save(t, &why) != 0) {
+        if (save_transfer_journal(t, &why) != 0) {
             log_warn("pull.state", "the progress of the download is lost: %s", why.text);
         }
     }
@@ -725,7 +726,7 @@ static void save_last(struct transfer *t)
 
 static void followed(void *arg, int rc, const struct err *why)
 {
-    tell(arg, rc != 0 ? TRANSFER_FAILED : TRANSFER_MOVED, rc, why);
+    report_transfer_event(arg, rc != 0 ? TRANSFER_FAILED : TRANSFER_MOVED, rc, why);
 }
 
 static void hash_from_start(struct transfer *t)
@@ -774,7 +775,7 @@ static void check_done(struct job *j)
     if (t->job_rc == 0 && bad > 0) {
         hash_from_start(t);
     }
-    tell(t, TRANSFER_CHECKED, t->job_rc != 0 ? t->job_rc : bad, &t->job_why);
+    report_transfer_event(t, TRANSFER_CHECKED, t->job_rc != 0 ? t->job_rc : bad, &t->job_why);
 }
 
 void transfer_check(struct transfer *t)

@@ -49,7 +49,7 @@ static bool digest_ok(struct slice text)
 }
 
 /* What a person is shown of bytes that may be anything. */
-static void show(struct slice text, char out[49])
+static void printable_comment(struct slice text, char out[49])
 {
     size_t n = min_u64(text.n, 48);
 
@@ -66,7 +66,7 @@ int wish_read(struct slice text, struct wishes *out, struct err *e)
     struct slice path;
     char shown[49];
 
-    show(text, shown);
+    printable_comment(text, shown);
     if (text.n > WISH_MAX) {
         return err_set(e, E_INVALID, "\"%s...\" is too long; at most %d bytes are allowed", shown,
                        WISH_MAX);
@@ -106,7 +106,7 @@ static int read_word(struct slice word, struct wishes *out, struct err *e)
     return rc;
 }
 
-static bool is_blank(char c)
+static bool is_comment_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
@@ -116,10 +116,10 @@ static struct slice next_word(struct slice *rest)
     size_t n = 0;
     struct slice word;
 
-    while (rest->n > 0 && is_blank(rest->p[0])) {
+    while (rest->n > 0 && is_comment_blank(rest->p[0])) {
         *rest = slice_from(*rest, 1);
     }
-    while (n < rest->n && !is_blank(rest->p[n])) {
+    while (n < rest->n && !is_comment_blank(rest->p[n])) {
         n++;
     }
     word = slice_first(*rest, n);

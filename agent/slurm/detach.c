@@ -79,7 +79,7 @@ NORETURN static void between(void (*work)(void *arg), void *arg, int reported)
 
 /* The other end says a byte when slurmd cannot reach it any more, and is closed when all is
  * done. */
-static enum detach_end watch(int fd, uint64_t until_ms)
+static enum detach_end watch_detached_child(int fd, uint64_t until_ms)
 {
     bool away = false;
 
@@ -129,7 +129,7 @@ int detach(void (*work)(void *arg), void *arg, int fd, uint64_t until_ms, enum d
     if (fd != -1) {
         close(fd);
     }
-    *out = watch(ends[0], until_ms);
+    *out = watch_detached_child(ends[0], until_ms);
     close(ends[0]);
     (void)waitpid(pid, NULL, WNOHANG);
     return 0;

@@ -38,7 +38,7 @@ static const struct finding *sickness(const struct preflight_report *r)
     return NULL;
 }
 
-static void look(const struct fit_ask *ask, struct answer *out)
+static void run_slurm_preflight(const struct fit_ask *ask, struct answer *out)
 {
     struct agent a;
     struct preflight_params w = {.agent = &a};
@@ -69,7 +69,7 @@ static void look(const struct fit_ask *ask, struct answer *out)
 /* --- in the prolog ---------------------------------------------------------------------------- */
 
 /* False: no answer, for time is up or it broke. */
-static bool wait_for(int fd, uint64_t until_ms, struct answer *out)
+static bool wait_for_fit_answer(int fd, uint64_t until_ms, struct answer *out)
 {
     for (;;) {
         uint64_t now_ms = clock_now_ms();
@@ -102,7 +102,7 @@ NORETURN static void be_looker(const struct fit_ask *ask, pid_t parent, int to)
          fd++) { /* slurmd waits for whoever has them */
         (void)dup2(null, fd);
     }
-    look(ask, &a);
+    run_slurm_preflight(ask, &a);
     (void)!write(to, &a, sizeof a);
     _exit(0);
 }
@@ -124,7 +124,7 @@ bool fit_must_drain(const struct fit_ask *ask, char why[FIT_TEXT])
         be_looker(ask, parent, ends[1]);
     }
     close(ends[1]); /* without a child nobody has it, and there is no answer */
-    reported = wait_for(ends[0], ask->until_ms, &a);
+    reported = wait_for_fit_answer(ends[0], ask->until_ms, &a);
     close(ends[0]);
     if (!reported) {
         log_error(

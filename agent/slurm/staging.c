@@ -59,7 +59,7 @@ struct stager {
  * threads  any; blocks as long as its file system does
  * errors   E_INVALID: no job's number */
 
-static int path_of(const char *dir, const char *job, char out[PATH_MAX], struct err *e)
+static int path_of_staging_job(const char *dir, const char *job, char out[PATH_MAX], struct err *e)
 {
     if (!pins_job_ok(job)) {
         return err_set(e, E_INVALID, "SLURM_JOB_ID is not a number");
@@ -74,7 +74,8 @@ static void new_path(const char *dir, const char *job, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%.4000s/.%s.new", dir, job);
 }
 
-static int make(const char *temp, const char *path, const char *job, int *out, struct err *e)
+static int create_verdict_file(const char *temp, const char *path, const char *job, int *out,
+                               struct err *e)
 {
     char text[64];
     int n = snprintf(text, sizeof text, "{\"job\":\"%s\",\"state\":\"staging\"}\n", job);
@@ -102,14 +103,14 @@ int ticket_new(const char *dir, const char *job, int *fd, struct err *e)
 {
     char path[PATH_MAX];
     char temp[PATH_MAX];
-    int rc = path_of(dir, job, path, e);
+    int rc = path_of_staging_job(dir, job, path, e);
 
     *fd = -1;
     rc = rc != 0 ? rc : dir_make(dir, 0755, e);
     if (rc == 0) {
         new_path(dir, job, temp);
         unlink(temp);
-        rc = make(temp, path, job, fd, e);
+        rc = create_verdict_file(temp, path, job, fd, e);
     }
     return rc;
 }
@@ -135,7 +136,7 @@ void ticket_remove(const char *dir, const char *job)
 {
     char path[PATH_MAX];
 
-    if (path_of(dir, job, path, NULL) == 0) {
+    if (path_of_staging_job(dir, job, path, NULL) == 0) {
         unlink(path);
         new_path(dir, job, path);
         unlink(path);
@@ -146,13 +147,13 @@ bool ticket_exists(const char *dir, const char *job)
 {
     char path[PATH_MAX];
 
-    return path_of(dir, job, path, NULL) == 0 && access(path, F_OK) == 0;
+    return path_of_staging_job(dir, job, path, NULL) == 0 && access(path, F_OK) == 0;
 }
 
 int ticket_look(const char *dir, const char *job, bool *held, struct buf *text, struct err *e)
 {
     char path[PATH_MAX];
-    int rc = path_of(dir, job, path, e);
+    int rc = path_of_staging_job(dir, job, path, e);
     int fd;
 
     *held = false;
@@ -208,7 +209,7 @@ void verdict_tame(char *text)
     }
 }
 
-static void say(struct verdict *v, const char *from, enum outcome o, const char *why)
+static void add_verdict_line(struct verdict *v, const char *from, enum outcome o, const char *why)
 {
     struct buf line = BUF_INIT(LINE_MAX_BYTES);
 
@@ -234,7 +235,7 @@ void verdict_add(struct verdict *v, const char *from, enum outcome o, bool optio
     }
     if (o != OUTCOME_HERE) {
         v->fails = v->fails || (!optional && outcome_act(v->policy, o) == ACT_FAIL);
-        say(v, from, o, why);
+        add_verdict_line(v, from, o, why);
     }
 }
 
@@ -391,7 +392,7 @@ static int open_local_cache(struct stager *st, struct err *e)
     return rc;
 }
 
-static int open_folder(struct stager *st, struct err *e)
+static int open_staging_folder(struct stager *st, struct err *e)
 {
     const char *job = st->s->job;
     int rc = lock_job(st->agent.local_cache, job, st->s->ticket, &st->lock, e);
@@ -438,7 +439,8 @@ static int pin(struct stager *st, const struct artifact *a, struct err *e)
 
 /* A file goes into the folder that its path names, a folder is that one; a Hub's repository knows
  * its own way. */
-static void place_of(const struct stager *st, const struct artifact *a, char dir[PATH_MAX])
+static void folder_of_staged_file(const struct stager *st, const struct artifact *a,
+                                  char dir[PATH_MAX])
 {
     struct slice where = wish_place(st->from);
 
@@ -457,7 +459,7 @@ static void spare_place(const struct stager *st, const struct artifact *a, char 
 {
     char dir[PATH_MAX];
 
-    place_of(st, a, dir);
+    folder_of_staged_file(st, a, dir);
     artifact_home(a, dir, out);
 }
 
@@ -500,13 +502,13 @@ static bool take_spare(void *arg, const struct artifact *a)
     return got;
 }
 
-static int lay_out(struct stager *st, const struct agent *as, const struct artifact *a,
-                   struct err *e)
+static int place_staged_artifact(struct stager *st, const struct agent *as,
+                                 const struct artifact *a, struct err *e)
 {
     char path[PATH_MAX];
     int rc;
 
-    place_of(st, a, path);
+    folder_of_staged_file(st, a, path);
     rc = artifact_place(as, a, path, e);
     if (rc == 0 && a->is_folder && a->nfiles >= SPARE_FILES_MIN) {
         spare_place(st, a, path);
@@ -525,7 +527,7 @@ static int bring(struct stager *st, const struct agent *as, struct artifact *a, 
 
     rc = rc != 0 ? rc : pin(st, a, e);
     crash_point("staging.pinned");
-    return rc != 0 || a->laid ? rc : lay_out(st, as, a, e);
+    return rc != 0 || a->laid ? rc : place_staged_artifact(st, as, a, e);
 }
 
 /* "data/x: it is not there" behind "data/x: ". */
@@ -643,7 +645,7 @@ void staging_refuse(void *arg)
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
-static void tell(struct stager *st)
+static void write_staging_verdict(struct stager *st)
 {
     struct err why;
 
@@ -661,7 +663,7 @@ void staging_run(void *arg)
     staging_log_to_journal(st.s->job);
     verdict_init(&st.verdict, &st.s->node->slurm);
     rc = open_local_cache(&st, &why);
-    rc = rc != 0 ? rc : open_folder(&st, &why);
+    rc = rc != 0 ? rc : open_staging_folder(&st, &why);
     if (rc == 0) {
         fulfil_all(&st, &st.agent, &st.s->site, st.s->node->slurm.stage_required);
         fulfil_all(&st, &st.anyone, &st.s->comment, true);
@@ -671,7 +673,7 @@ void staging_run(void *arg)
                     !staging_required(st.s), 0, 0, why.text);
         log_error("slurm.node", "job=%s %s", st.s->job, why.text);
     }
-    tell(&st);
+    write_staging_verdict(&st);
     if (ticket_gone(st.s->ticket) && st.lock != NULL &&
         drop_job(st.agent.local_cache, st.s->job, &st.lock, &why) != 0) {
         log_warn("slurm.clear", "job=%s %s", st.s->job, why.text);

@@ -68,8 +68,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int one(struct model *m, struct optim *opt, const int32_t *token, int64_t step,
-               bool for_training, double *took_ms, struct err *e)
+static int time_one_step(struct model *m, struct optim *opt, const int32_t *token, int64_t step,
+                         bool for_training, double *took_ms, struct err *e)
 {
     uint64_t begin = clock_now_ns();
     double sum;
@@ -95,7 +95,7 @@ static int median(struct model *m, struct optim *opt, const int32_t *token, int6
     int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < steps + WARM_STEPS; i++) {
-        rc = one(m, opt, token, i + 1, for_training, &took[i], e);
+        rc = time_one_step(m, opt, token, i + 1, for_training, &took[i], e);
     }
     qsort(took + WARM_STEPS, (size_t)steps, sizeof *took, ascending);
     *out = took[WARM_STEPS + steps / 2];
@@ -149,7 +149,7 @@ static void print_steps(const struct report *r)
            tokens / r->t.forward_ms * 1e3);
 }
 
-static void print_json(const struct report *r)
+static void print_bench_json(const struct report *r)
 {
     double tokens = (double)(r->o->batch * r->seq);
     struct buf text = BUF_INIT(64 << 10);
@@ -224,7 +224,7 @@ static int run_steps(struct report *r, struct err *e)
     return rc;
 }
 
-static void begin(struct report *r)
+static void prepare_bench_report(struct report *r)
 {
     struct layout l;
 
@@ -257,7 +257,7 @@ int verb_bench(struct options *o, struct err *e)
         return rc;
     }
     setup_dtype(o, r.k, "", true);
-    begin(&r);
+    prepare_bench_report(&r);
     rc = (r.only & ~(unsigned)STEPS) != 0 ? run_tables(&r, e) : 0;
     if (rc == 0 && (r.only & STEPS) != 0) {
         rc = run_steps(&r, e);
@@ -270,7 +270,7 @@ int verb_bench(struct options *o, struct err *e)
                r.attention_by[0] != '\0' ? r.attention_by : "(not used)");
     }
     if (rc == 0 && o->json) {
-        print_json(&r);
+        print_bench_json(&r);
     }
     return rc;
 }

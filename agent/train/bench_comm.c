@@ -112,7 +112,7 @@ static void print_row(const struct bench *b, const struct row *r)
     fflush(stdout);
 }
 
-static void print_json(const struct bench *b)
+static void print_comm_json(const struct bench *b)
 {
     struct buf text = BUF_INIT(64 << 10);
 
@@ -160,7 +160,7 @@ static int run_sizes(struct bench *b, struct err *e)
 
 /* --- the verb --------------------------------------------------------------------------------- */
 
-static const char *environment(const char *name)
+static const char *bench_environment(const char *name)
 {
     return getenv(name);
 }
@@ -168,7 +168,7 @@ static const char *environment(const char *name)
 static int open_bench(struct bench *b, struct err *e)
 {
     struct ranks ranks;
-    int rc = ranks_read(environment, &ranks, e);
+    int rc = ranks_read(bench_environment, &ranks, e);
 
     rc = rc != 0 ? rc : setup_device(b->o, ranks.local_rank, &b->k, e);
     if (rc == 0) {
@@ -214,7 +214,7 @@ int bench_comm(const struct options *o, struct err *e)
         return rc; /* nothing is freed of a group that did not form */
     }
     if (b.comm->rank == 0 && o->json) {
-        print_json(&b);
+        print_comm_json(&b);
     }
     b.k->mem_free(b.buf);
     b.k->stream_close(&b.ks);

@@ -62,19 +62,19 @@ struct linear {
 };
 
 /* y = x * w^T, and what the tail says. */
-static void multiply(struct model *m, void *y, const void *x, const struct linear *l, int64_t rows,
-                     const struct matmul_tail *tail)
+static void linear_multiply(struct model *m, void *y, const void *x, const struct linear *l,
+                            int64_t rows, const struct matmul_tail *tail)
 {
     model_do(m, m->k->matmul(m->ks, m->dt, m->dt, y, x, block_param(m, l->group, l->w), rows,
                              l->out, l->in, MATMUL_TB, tail));
 }
 
 /* y = x * w^T + bias, and what else the tail says, of all rows; x has this rank's own. */
-static void forward(struct model *m, void *y, const void *x, const struct linear *l, int64_t rows,
-                    struct matmul_tail tail)
+static void linear_forward(struct model *m, void *y, const void *x, const struct linear *l,
+                           int64_t rows, struct matmul_tail tail)
 {
     tail.bias = block_param(m, l->group, l->b);
-    multiply(m, y, tp_gather(m, x, rows), l, rows, &tail);
+    linear_multiply(m, y, tp_gather(m, x, rows), l, rows, &tail);
 }
 
 /* y = residual + x * w^T + bias, of this rank's own rows; x has all. Partial sums get the bias
@@ -85,7 +85,7 @@ static void forward_to_stream(struct model *m, void *y, const void *x, const str
     struct matmul_tail tail = {.bias = m->o.tp_rank == 0 ? block_param(m, l->group, l->b) : NULL,
                                .residual = m->o.tp == 1 ? residual : NULL};
 
-    multiply(m, tp_sums(m, y), x, l, rows, &tail);
+    linear_multiply(m, tp_sums(m, y), x, l, rows, &tail);
     tp_scatter(m, y, rows);
     if (m->o.tp > 1) {
         model_do(m, m->k->add(m->ks, m->dt, y, y, residual, tp_rows(m, rows) * l->out));
@@ -118,8 +118,8 @@ static void bias_gradient(struct model *m, const void *dy, const struct linear *
 }
 
 /* dx = dy * w */
-static void backward(struct model *m, void *dx, const void *dy, const struct linear *l,
-                     int64_t rows, const struct matmul_tail *tail)
+static void linear_backward(struct model *m, void *dx, const void *dy, const struct linear *l,
+                            int64_t rows, const struct matmul_tail *tail)
 {
     model_do(m, m->k->matmul(m->ks, m->dt, m->dt, dx, dy, block_param(m, l->group, l->w), rows,
                              l->in, l->out, 0, tail));
@@ -128,7 +128,7 @@ static void backward(struct model *m, void *dx, const void *dy, const struct lin
 /* The gradient of a norm's output, into dbranch: of this rank's own rows; dy has all. */
 static void backward_to_norm(struct model *m, const void *dy, const struct linear *l, int64_t rows)
 {
-    backward(m, tp_sums(m, m->dbranch), dy, l, rows, NULL);
+    linear_backward(m, tp_sums(m, m->dbranch), dy, l, rows, NULL);
     tp_scatter(m, m->dbranch, rows);
 }
 
@@ -167,7 +167,8 @@ static char *cache_of(const struct model *m, int64_t block, int64_t token)
 }
 
 /* Behind the m->known tokens of the cache. */
-static void keep(struct model *m, int64_t block, const char *qkv, const struct attention_shape *s)
+static void cache_block_kv(struct model *m, int64_t block, const char *qkv,
+                           const struct attention_shape *s)
 {
     size_t q = model_bytes(m, s->heads * s->head_dim);
     size_t kv = model_bytes(m, 2 * s->kv_heads * s->head_dim);
@@ -190,7 +191,7 @@ static void attend(struct model *m, int64_t block, struct block_acts *a,
                                     (const char *)m->sin + from, s));
     }
     if (m->o.caching) {
-        keep(m, block, a->qkv, s);
+        cache_block_kv(m, block, a->qkv, s);
     }
     if (m->known == 0) {
         model_do(
@@ -211,16 +212,16 @@ void block_forward(struct model *m, int64_t block, struct block_acts *a, const v
 
     zero_need(m, g, out == NULL ? -1 : g + 1); /* after the last block the model's end */
     block_norm(m, a->norm1, a->mean1, a->rstd1, in, g, T_NORM1_G, l.own);
-    forward(m, a->qkv, a->norm1, &l.qkv, l.rows, (struct matmul_tail){0});
+    linear_forward(m, a->qkv, a->norm1, &l.qkv, l.rows, (struct matmul_tail){0});
     attend(m, block, a, &l.heads);
     forward_to_stream(m, a->mid, a->att, &l.proj, in, l.rows);
 
     block_norm(m, a->norm2, a->mean2, a->rstd2, a->mid, g, T_NORM2_G, l.own);
     if (m->config.mlp == MLP_SWIGLU) {
-        forward(m, a->fc, a->norm2, &l.fc, l.rows, (struct matmul_tail){0});
+        linear_forward(m, a->fc, a->norm2, &l.fc, l.rows, (struct matmul_tail){0});
         model_do(m, k->swiglu_forward(m->ks, m->dt, a->act, a->fc, l.rows, m->part.ffn));
     } else {
-        forward(m, a->act, a->norm2, &l.fc, l.rows, (struct matmul_tail){.pre_gelu = a->fc});
+        linear_forward(m, a->act, a->norm2, &l.fc, l.rows, (struct matmul_tail){.pre_gelu = a->fc});
     }
     if (out != NULL) {
         forward_to_stream(m, out, a->act, &l.out, a->mid, l.rows);
@@ -244,11 +245,11 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
     dy = tp_gather(m, m->dstream, l.rows);
     for_training(m, dy, a->act, &l.out, l.rows);
     if (m->config.mlp == MLP_SWIGLU) {
-        backward(m, a->act, dy, &l.out, l.rows, NULL);
+        linear_backward(m, a->act, dy, &l.out, l.rows, NULL);
         model_do(m, k->swiglu_backward(m->ks, m->dt, a->fc, a->act, a->fc, l.rows, m->part.ffn));
         dfc = a->fc;
     } else {
-        backward(m, a->act, dy, &l.out, l.rows, &slope);
+        linear_backward(m, a->act, dy, &l.out, l.rows, &slope);
     }
     for_training(m, dfc, tp_gather(m, a->norm2, l.rows), &l.fc, l.rows);
     bias_gradient(m, dfc, &l.fc, l.rows);
@@ -258,7 +259,7 @@ void block_backward(struct model *m, int64_t block, struct block_acts *a, const 
 
     dy = tp_gather(m, m->dstream, l.rows);
     for_training(m, dy, a->att, &l.proj, l.rows);
-    backward(m, m->datt, dy, &l.proj, l.rows, NULL);
+    linear_backward(m, m->datt, dy, &l.proj, l.rows, NULL);
     model_do(m, k->attention_backward(m->ks, m->dt, m->dqkv, m->datt, a->qkv, a->att, a->lse,
                                       &l.heads, m->attention_scratch));
     if (m->config.position == POSITION_ROPE) {

@@ -243,7 +243,7 @@ static void sink(uint64_t *heap, size_t n, size_t at)
     heap[at] = entry;
 }
 
-static void push(struct bpe_coder *c, uint64_t entry)
+static void push_bpe_heap(struct bpe_coder *c, uint64_t entry)
 {
     size_t at = c->heaped++;
 
@@ -274,12 +274,12 @@ static bool pair_up(struct bpe_coder *c, uint32_t at, uint32_t end)
     return s->rank != NEVER;
 }
 
-static uint64_t entry_of(const struct bpe_coder *c, uint32_t at)
+static uint64_t bpe_heap_entry(const struct bpe_coder *c, uint32_t at)
 {
     return (uint64_t)c->symbol[at].rank << 32 | at;
 }
 
-static void lay_out(struct bpe_coder *c, struct slice word)
+static void load_bpe_word(struct bpe_coder *c, struct slice word)
 {
     uint32_t end = (uint32_t)word.n;
 
@@ -299,7 +299,7 @@ static void lay_out(struct bpe_coder *c, struct slice word)
     c->heaped = 0;
     for (uint32_t i = 0; i < end; i++) {
         if (pair_up(c, i, end)) {
-            c->heap[c->heaped++] = entry_of(c, i);
+            c->heap[c->heaped++] = bpe_heap_entry(c, i);
         }
     }
     for (size_t i = c->heaped / 2; i-- > 0;) {
@@ -307,7 +307,7 @@ static void lay_out(struct bpe_coder *c, struct slice word)
     }
 }
 
-static void join(struct bpe_coder *c, uint32_t at, uint32_t end)
+static void join_bpe_pair(struct bpe_coder *c, uint32_t at, uint32_t end)
 {
     struct symbol *s = &c->symbol[at];
     struct symbol *gone = &c->symbol[s->next];
@@ -319,10 +319,10 @@ static void join(struct bpe_coder *c, uint32_t at, uint32_t end)
         c->symbol[s->next].prev = at;
     }
     if (pair_up(c, at, end)) {
-        push(c, entry_of(c, at));
+        push_bpe_heap(c, bpe_heap_entry(c, at));
     }
     if (s->prev != end && pair_up(c, s->prev, end)) {
-        push(c, entry_of(c, s->prev));
+        push_bpe_heap(c, bpe_heap_entry(c, s->prev));
     }
 }
 
@@ -332,13 +332,13 @@ static size_t merge_word(struct bpe_coder *c, struct slice word, uint32_t *out)
     size_t n = 0;
 
     CHECK(word.n <= BPE_MAX_WORD);
-    lay_out(c, word);
+    load_bpe_word(c, word);
     while (c->heaped > 0) {
         uint64_t top = pop(c);
 
         /* A rank names its pair, so an entry whose rank still stands at its place is still true. */
         if (c->symbol[(uint32_t)top].rank == top >> 32) {
-            join(c, (uint32_t)top, end);
+            join_bpe_pair(c, (uint32_t)top, end);
         }
     }
     for (uint32_t at = 0; at != end; at = c->symbol[at].next) {

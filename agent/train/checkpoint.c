@@ -23,7 +23,7 @@ enum { SMALL_FILE_BYTES = 1 << 20, INDEX_MAX_BYTES = 32 << 20, LEAST_FILES = 4 }
 static const char prefix[] = "checkpoint-";
 static const char partial[] = ".partial";
 
-static void join(char out[PATH_MAX], const char *dir, const char *name)
+static void join_checkpoint_path(char out[PATH_MAX], const char *dir, const char *name)
 {
     /* A path that does not fit fails when it is opened, under the shortened name's error. */
     snprintf(out, PATH_MAX, "%s/%s", dir, name);
@@ -40,7 +40,7 @@ static int save_text(const char *dir, const char *name, const struct buf *text,
     struct newfile *f;
     int rc;
 
-    join(path, dir, name);
+    join_checkpoint_path(path, dir, name);
     if (text->rc != 0) {
         return err_set(e, text->rc, "%s: the path or file is too long", name);
     }
@@ -56,7 +56,8 @@ static int save_text(const char *dir, const char *name, const struct buf *text,
     return rc;
 }
 
-static void path_of(char path[PATH_MAX], const char *out, int64_t step, const char *suffix)
+static void path_of_checkpoint(char path[PATH_MAX], const char *out, int64_t step,
+                               const char *suffix)
 {
     snprintf(path, PATH_MAX, "%s/%s%lld%s", out, prefix, (long long)step, suffix);
 }
@@ -66,7 +67,7 @@ void checkpoint_folder(const char *out, const struct checkpoint *c, char dir[PAT
     char suffix[32 + sizeof partial];
 
     snprintf(suffix, sizeof suffix, ".%llu%s", (unsigned long long)c->attempt, partial);
-    path_of(dir, out, c->state.step, suffix);
+    path_of_checkpoint(dir, out, c->state.step, suffix);
 }
 
 int checkpoint_begin(const char *out, const struct checkpoint *c, struct err *e)
@@ -157,10 +158,10 @@ static int note_tensor_file(const char *dir, const struct written *w, struct buf
     int rc;
 
     snprintf(name, sizeof name, "%s" CHUNK_LIST_SUFFIX, w->name);
-    join(path, dir, name);
+    join_checkpoint_path(path, dir, name);
     rc = buf_read_file(&text, path, e);
     rc = rc != 0 ? rc : chunks_decode(buf_slice(&text), &list, e);
-    join(path, dir, w->name);
+    join_checkpoint_path(path, dir, w->name);
     if (rc == 0 && (stat(path, &st) == -1 || (uint64_t)st.st_size != list.size_bytes)) {
         rc = err_set(e, E_NOTFOUND, "%s is missing or its size differs from what the rank wrote",
                      path);
@@ -259,8 +260,8 @@ int checkpoint_commit(const char *out, const struct checkpoint *c, struct err *e
     int rc;
 
     checkpoint_folder(out, c, temp);
-    path_of(final, out, c->state.step, "");
-    path_of(gone, out, c->state.step, partial);
+    path_of_checkpoint(final, out, c->state.step, "");
+    path_of_checkpoint(gone, out, c->state.step, partial);
     rc = save_files(temp, c, e);
     rc = rc != 0 ? rc : replace(temp, final, gone, &aside, e);
     if (rc != 0) {
@@ -297,7 +298,7 @@ int checkpoint_state(const char *dir, struct train_state *s, struct err *e)
     char path[PATH_MAX];
     int rc;
 
-    join(path, dir, "trainer.json");
+    join_checkpoint_path(path, dir, "trainer.json");
     rc = buf_read_file(&text, path, e);
     if (rc == 0) {
         rc = state_parse(buf_slice(&text), s, e);
@@ -333,7 +334,7 @@ int checkpoint_load(const char *dir, struct model *m, struct optim *o, struct er
 /* --- the folder of checkpoints ---------------------------------------------------------------- */
 
 /* The step in "checkpoint-<step>", or -1. */
-static int64_t step_of(const char *name)
+static int64_t step_of_checkpoint(const char *name)
 {
     struct slice s = slice_str(name);
     uint64_t step;
@@ -353,7 +354,7 @@ static int descending(const void *a, const void *b)
 }
 
 /* Their steps, newest first; an absent folder holds none. To be freed. */
-static int64_t *list(const char *out, size_t *count)
+static int64_t *list_checkpoint_steps(const char *out, size_t *count)
 {
     DIR *d = opendir(out);
     int64_t *steps = NULL;
@@ -362,7 +363,7 @@ static int64_t *list(const char *out, size_t *count)
 
     *count = 0;
     while (d != NULL && (ent = readdir(d)) != NULL) {
-        int64_t step = step_of(ent->d_name);
+        int64_t step = step_of_checkpoint(ent->d_name);
 
         if (step < 0) {
             continue;
@@ -387,14 +388,14 @@ size_t checkpoint_count(const char *out)
 {
     size_t n;
 
-    free(list(out, &n));
+    free(list_checkpoint_steps(out, &n));
     return n;
 }
 
 int64_t checkpoint_last_step(const char *out)
 {
     size_t n;
-    int64_t *steps = list(out, &n), last = n > 0 ? steps[0] : -1;
+    int64_t *steps = list_checkpoint_steps(out, &n), last = n > 0 ? steps[0] : -1;
 
     free(steps);
     return last;
@@ -404,7 +405,7 @@ char *checkpoint_path(const char *out, int64_t step)
 {
     char path[PATH_MAX];
 
-    path_of(path, out, step, "");
+    path_of_checkpoint(path, out, step, "");
     return mem_strdup(path);
 }
 
@@ -415,7 +416,7 @@ static int find_newest(const char *out, int64_t below, int (*check)(const char *
     char path[PATH_MAX];
     struct err why = {0};
     size_t n, tried = 0;
-    int64_t *steps = list(out, &n);
+    int64_t *steps = list_checkpoint_steps(out, &n);
     int rc = E_NOTFOUND;
 
     *step = -1;
@@ -424,7 +425,7 @@ static int find_newest(const char *out, int64_t below, int (*check)(const char *
             continue;
         }
         tried++;
-        path_of(path, out, steps[i], "");
+        path_of_checkpoint(path, out, steps[i], "");
         rc = check(path, &why);
         if (rc == 0) {
             *step = steps[i];
@@ -456,8 +457,8 @@ static int remove_one(const char *out, int64_t step, struct err *e)
 {
     char name[PATH_MAX], gone[PATH_MAX];
 
-    path_of(name, out, step, "");
-    path_of(gone, out, step, partial);
+    path_of_checkpoint(name, out, step, "");
+    path_of_checkpoint(gone, out, step, partial);
     if (rename(name, gone) == -1) {
         return err_sys(e, "cannot rename %s", name);
     }
@@ -484,7 +485,7 @@ static bool attempt_of(const char *name, uint64_t *out)
 }
 
 /* What earlier attempts left behind, and this one where its own folder is not the exception. */
-static int sweep(const char *out, uint64_t attempt, const char *writing, struct err *e)
+static int sweep_checkpoints(const char *out, uint64_t attempt, const char *writing, struct err *e)
 {
     DIR *d = opendir(out);
     struct dirent *ent;
@@ -495,7 +496,7 @@ static int sweep(const char *out, uint64_t attempt, const char *writing, struct 
         uint64_t whose;
         int rc;
 
-        join(path, out, ent->d_name);
+        join_checkpoint_path(path, out, ent->d_name);
         if (!attempt_of(ent->d_name, &whose) || whose > attempt || strcmp(path, writing) == 0) {
             continue;
         }
@@ -519,8 +520,8 @@ int checkpoint_prune(const char *out, const struct checkpoint *c, bool writing, 
     if (writing) {
         checkpoint_folder(out, c, folder);
     }
-    first = sweep(out, c->attempt, folder, e);
-    steps = list(out, &n);
+    first = sweep_checkpoints(out, c->attempt, folder, e);
+    steps = list_checkpoint_steps(out, &n);
     for (size_t i = 0; keep > 0 && i < n; i++) {
         if (steps[i] <= good && kept++ >= keep) {
             int rc = remove_one(out, steps[i], first == 0 ? e : NULL);

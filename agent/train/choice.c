@@ -90,7 +90,8 @@ static int64_t nucleus(struct choice *c, int64_t n, double share, float best, do
     return n - left;
 }
 
-static int look_at(const struct choice *c, int64_t n, struct choice *best, struct err *e)
+static int check_choice_logits(const struct choice *c, int64_t n, struct choice *best,
+                               struct err *e)
 {
     *best = c[0];
     for (int64_t i = 0; i < n; i++) {
@@ -114,7 +115,7 @@ int choice_draw(struct choice *c, int64_t n, const struct choosing *how, double 
     struct choice best;
     double mass = 0, at;
     int64_t kept;
-    int rc = look_at(c, n, &best, e);
+    int rc = check_choice_logits(c, n, &best, e);
 
     *token = best.token;
     if (rc != 0 || how->temperature == 0) {

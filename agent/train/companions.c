@@ -24,7 +24,7 @@ bool companions_have(const struct companions *c, const char *name)
     return false;
 }
 
-static int add(struct companions *c, const char *path, const char *name, struct err *e)
+static int add_companion(struct companions *c, const char *path, const char *name, struct err *e)
 {
     struct buf text = BUF_INIT(FILE_MAX_BYTES);
     int rc = companions_have(c, name) ? 0 : buf_read_file(&text, path, e);
@@ -44,13 +44,13 @@ int companions_add(struct companions *c, const char *path, struct err *e)
     int rc = 0;
 
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-        return add(c, path, names[0], e);
+        return add_companion(c, path, names[0], e);
     }
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(names); i++) {
         char file[PATH_MAX];
 
         snprintf(file, sizeof file, "%s/%s", path, names[i]);
-        rc = add(c, file, names[i], e);
+        rc = add_companion(c, file, names[i], e);
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
     return rc;

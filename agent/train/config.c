@@ -88,7 +88,7 @@ static const json_t *member(struct reader *r, const char *key, bool required)
     return NULL;
 }
 
-static void wrong(struct reader *r, const char *key, const char *what)
+static void config_error(struct reader *r, const char *key, const char *what)
 {
     if (r->rc == 0) {
         r->rc = err_set(r->e, E_CONFIG, "config.json: %s is not %s", key, what);
@@ -106,7 +106,7 @@ static int64_t read_count(struct reader *r, const char *key, int64_t otherwise, 
         char what[64];
 
         snprintf(what, sizeof what, "a whole number from 1 to %lld", (long long)max);
-        wrong(r, key, what);
+        config_error(r, key, what);
         return 1;
     }
     return (int64_t)json_integer_value(v);
@@ -125,7 +125,7 @@ static double read_real(struct reader *r, const char *key, double otherwise, dou
         char what[64];
 
         snprintf(what, sizeof what, "a number between %g and %g", low, high);
-        wrong(r, key, what);
+        config_error(r, key, what);
         return otherwise;
     }
     return json_number_value(v);
@@ -136,7 +136,7 @@ static bool read_bool(struct reader *r, const char *key, bool otherwise)
     const json_t *v = member(r, key, false);
 
     if (v != NULL && !json_is_boolean(v)) {
-        wrong(r, key, "true or false");
+        config_error(r, key, "true or false");
     }
     return v == NULL ? otherwise : json_is_true(v);
 }
@@ -220,7 +220,7 @@ static void read_rope(struct reader *r, struct model_config *c)
         return;
     }
     if (!json_is_object(scaling)) {
-        wrong(r, newer != NULL ? "rope_parameters" : "rope_scaling", "an object");
+        config_error(r, newer != NULL ? "rope_parameters" : "rope_scaling", "an object");
         return;
     }
     c->rope_theta = read_real(&s, "rope_theta", c->rope_theta, 0, 1e12);
@@ -233,7 +233,7 @@ static void read_rope(struct reader *r, struct model_config *c)
         c->rope_scaling.context =
             read_count(&s, "original_max_position_embeddings", REQUIRED, MAX_CONTEXT);
         if (s.rc == 0 && !(c->rope_scaling.low < c->rope_scaling.high)) {
-            wrong(&s, "low_freq_factor", "below high_freq_factor");
+            config_error(&s, "low_freq_factor", "below high_freq_factor");
         }
     } else if (type != NULL && strcmp(type, "default") != 0) {
         s.rc = err_set(r->e, E_UNSUPPORTED,
@@ -264,10 +264,10 @@ static void read_llama(struct reader *r, struct model_config *c)
     read_only(r, "hidden_act", "silu", "swish");
     read_rope(r, c);
     if (r->rc == 0 && c->heads % c->kv_heads != 0) {
-        wrong(r, "num_attention_heads", "a multiple of num_key_value_heads");
+        config_error(r, "num_attention_heads", "a multiple of num_key_value_heads");
     }
     if (r->rc == 0 && c->head_dim % 2 != 0) {
-        wrong(r, "head_dim", "even, as RoPE needs it");
+        config_error(r, "head_dim", "even, as RoPE needs it");
     }
 }
 
@@ -364,7 +364,7 @@ static void add_bool(struct buf *out, const char *key, bool v)
     buf_addf(out, "  \"%s\": %s,\n", key, v ? "true" : "false");
 }
 
-static void add_token(struct buf *out, const char *key, int64_t v)
+static void add_config_token(struct buf *out, const char *key, int64_t v)
 {
     if (v >= 0) {
         add_count(out, key, v);
@@ -376,7 +376,7 @@ static void add_token(struct buf *out, const char *key, int64_t v)
 static void add_tokens(struct buf *out, const char *key, const int64_t *v, int64_t n)
 {
     if (n < 2) {
-        add_token(out, key, n == 1 ? v[0] : -1);
+        add_config_token(out, key, n == 1 ? v[0] : -1);
         return;
     }
     buf_addf(out, "  \"%s\": [", key);
@@ -440,7 +440,7 @@ void config_format(const struct model_config *c, struct buf *out)
         format_gpt2(c, out);
     }
     add_count(out, "vocab_size", c->vocab);
-    add_token(out, "bos_token_id", c->bos);
+    add_config_token(out, "bos_token_id", c->bos);
     add_tokens(out, "eos_token_id", c->eos, c->eos_count);
     add_real(out, "initializer_range", c->init_std);
     add_bool(out, "tie_word_embeddings", c->tied);

@@ -107,7 +107,7 @@ static void end_document(struct encoding *x)
 }
 
 /* The tokens of a text; those that end a document are followed by what begins the next. */
-static void put_text(struct encoding *x, const uint32_t *token, size_t n)
+static void put_encoded_text(struct encoding *x, const uint32_t *token, size_t n)
 {
     while (n > 0) {
         size_t some = 0;
@@ -146,7 +146,7 @@ static int add_text(struct encoding *x, struct slice text, struct err *e)
     }
     rc = encoder_add(x->encoder, text, x->token, &n, e);
     if (rc == 0) {
-        put_text(x, x->token, n);
+        put_encoded_text(x, x->token, n);
     }
     return rc;
 }
@@ -179,7 +179,7 @@ static int add_lines(struct encoding *x, const struct block *b, struct err *e)
     return rc;
 }
 
-static int add_part(struct encoding *x, const struct block *b, struct err *e)
+static int add_encoded_part(struct encoding *x, const struct block *b, struct err *e)
 {
     int rc;
 
@@ -212,7 +212,7 @@ int encode_block(struct encoding *x, const struct block *b, struct encoded *out,
     out->replaced = 0;
     x->out = out;
     x->open = false;
-    rc = b->lines ? add_lines(x, b, e) : add_part(x, b, e);
+    rc = b->lines ? add_lines(x, b, e) : add_encoded_part(x, b, e);
     hash_last(out);
     trim_buf(&x->line);
     trim_buf(&x->clean);

@@ -41,7 +41,7 @@ struct feed {
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-static void add_file(struct feed *f, const char *path, uint64_t bytes, bool text_only)
+static void add_feed_file(struct feed *f, const char *path, uint64_t bytes, bool text_only)
 {
     if (f->inputs == f->room) {
         f->room = 2 * f->room + 64;
@@ -52,7 +52,7 @@ static void add_file(struct feed *f, const char *path, uint64_t bytes, bool text
     f->bytes += bytes;
 }
 
-static int by_name(const FTSENT **a, const FTSENT **b)
+static int compare_fts_names(const FTSENT **a, const FTSENT **b)
 {
     return strcmp((*a)->fts_name, (*b)->fts_name);
 }
@@ -61,7 +61,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 static int add_folder(struct feed *f, char *path, const char *include, struct err *e)
 {
     char *roots[] = {path, NULL};
-    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, compare_fts_names);
     FTSENT *at;
     int rc = 0;
 
@@ -74,7 +74,7 @@ static int add_folder(struct feed *f, char *path, const char *include, struct er
             rc = err_sys(e, "%s", at->fts_path);
         } else if (at->fts_info == FTS_F &&
                    glob_match(slice_str(include), slice_str(at->fts_name))) {
-            add_file(f, at->fts_path, (uint64_t)at->fts_statp->st_size, true);
+            add_feed_file(f, at->fts_path, (uint64_t)at->fts_statp->st_size, true);
         }
     }
     fts_close(walk);
@@ -99,7 +99,7 @@ static int add_pattern(struct feed *f, const char *pattern, const char *include,
         } else if (S_ISDIR(st.st_mode)) {
             rc = add_folder(f, path, include, e);
         } else {
-            add_file(f, path, (uint64_t)st.st_size, false);
+            add_feed_file(f, path, (uint64_t)st.st_size, false);
         }
     }
     globfree(&found);
@@ -235,7 +235,7 @@ static void close_done(struct feed *f)
 }
 
 /* Reads on until the block holds `want` bytes; *whole: the file ends there. */
-static int fill(struct feed *f, struct block *b, size_t want, bool *whole, struct err *e)
+static int fill_feed_block(struct feed *f, struct block *b, size_t want, bool *whole, struct err *e)
 {
     *whole = false;
     while (b->text.n < want) {
@@ -266,7 +266,7 @@ static int fill_and_cut(struct feed *f, struct block *b, struct err *e)
 
     for (size_t want = f->block_bytes; rc == 0 && at == 0;
          want = 2 * want < most ? 2 * want : most) {
-        rc = fill(f, b, want, &b->last, e);
+        rc = fill_feed_block(f, b, want, &b->last, e);
         if (rc != 0 || b->last) {
             return rc;
         }

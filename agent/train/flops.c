@@ -43,8 +43,8 @@ static int take_matrices(const struct kops *k, struct kstream *ks, enum dtype dt
     return rc;
 }
 
-static int multiply(const struct kops *k, struct kstream *ks, enum dtype dt, int64_t n,
-                    uint64_t *took_ns)
+static int time_multiply(const struct kops *k, struct kstream *ks, enum dtype dt, int64_t n,
+                         uint64_t *took_ns)
 {
     void *m[3] = {NULL};
     int rc = take_matrices(k, ks, dt, n, m);
@@ -72,7 +72,7 @@ static int measure(const struct kops *k, struct kstream *ks, enum dtype dt, doub
 
     while (rc == 0 && n < LARGEST && took_ns < LONG_ENOUGH_NS) {
         n *= 2;
-        rc = multiply(k, ks, dt, n, &took_ns);
+        rc = time_multiply(k, ks, dt, n, &took_ns);
     }
     *per_s = 2 * (double)n * (double)n * (double)n / ((double)took_ns / 1e9);
     return rc != 0 ? err_set(e, rc, "%s: a matrix product failed: %s %s", k->device, err_plain(rc),

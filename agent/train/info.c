@@ -109,7 +109,7 @@ static int extents(const struct inventory_row *r, uint64_t out[SAFETENSORS_MAX_R
     return r->want->matrix ? 2 : 1;
 }
 
-static struct slice name_of(const struct inventory_row *r)
+static struct slice name_of_info_row(const struct inventory_row *r)
 {
     return r->found != NULL ? r->found->name : slice_str(r->want->name);
 }
@@ -123,7 +123,7 @@ static void json_tensors(const struct inventory *v, struct buf *out)
         int rank = extents(r, shape);
 
         jwrite_open(out, NULL, '{');
-        jwrite_text(out, "name", name_of(r));
+        jwrite_text(out, "name", name_of_info_row(r));
         if (r->found != NULL) {
             jwrite_str(out, "dtype", st_dtype_name(r->found->dtype));
         }
@@ -138,7 +138,7 @@ static void json_tensors(const struct inventory *v, struct buf *out)
     jwrite_close(out, ']');
 }
 
-static void print_json(const struct about *a)
+static void print_info_json(const struct about *a)
 {
     struct buf out = BUF_INIT(JSON_MAX_BYTES);
 
@@ -166,7 +166,7 @@ static void print_tensor(const struct inventory_row *r)
     uint64_t shape[SAFETENSORS_MAX_RANK];
     int rank = extents(r, shape);
 
-    printf("  " SLICE_FMT, SLICE_ARG(name_of(r)));
+    printf("  " SLICE_FMT, SLICE_ARG(name_of_info_row(r)));
     for (int d = 0; d < rank; d++) {
         printf("%s%llu", d == 0 ? " [" : ", ", (unsigned long long)shape[d]);
     }
@@ -289,7 +289,7 @@ static void print_text(const struct about *a)
 
 /* --- finding it out --------------------------------------------------------------------------- */
 
-static bool fits(const struct about *a, struct model *m, int64_t batch)
+static bool batch_fits_memory(const struct about *a, struct model *m, int64_t batch)
 {
     struct model_memory p;
 
@@ -301,14 +301,14 @@ static int64_t largest_batch(const struct about *a, struct model *m)
 {
     int64_t most = 0, not = 1;
 
-    while (not < INT32_MAX && fits(a, m, not )) {
+    while (not < INT32_MAX && batch_fits_memory(a, m, not )) {
         most = not ;
         not *= 2;
     }
     while (not -most > 1) {
         int64_t mid = most + (not -most) / 2;
 
-        if (fits(a, m, mid)) {
+        if (batch_fits_memory(a, m, mid)) {
             most = mid;
         } else {
             not = mid;
@@ -317,8 +317,8 @@ static int64_t largest_batch(const struct about *a, struct model *m)
     return most;
 }
 
-static int plan(struct about *a, bool training, struct model_memory *out, int64_t *most,
-                struct err *e)
+static int plan_info_memory(struct about *a, bool training, struct model_memory *out, int64_t *most,
+                            struct err *e)
 {
     const struct setup s = {.world = training ? (int)(a->o->ranks / a->o->tp) / a->groups : 1,
                             .groups = training ? a->groups : 1,
@@ -407,7 +407,7 @@ static int find_groups(struct about *a, struct err *e)
     return 0;
 }
 
-static int tell(struct about *a, struct err *e)
+static int print_model_info(struct about *a, struct err *e)
 {
     int rc = setup_at_least("batch", a->o->batch, 1, e);
 
@@ -432,13 +432,13 @@ static int tell(struct about *a, struct err *e)
     }
     setup_dtype(a->o, a->k, "", true);
     a->seq = setup_seq(a->o, &a->config);
-    rc = plan(a, true, &a->train, &a->most_train, e);
-    rc = rc != 0 ? rc : plan(a, false, &a->run, &a->most_run, e);
+    rc = plan_info_memory(a, true, &a->train, &a->most_train, e);
+    rc = rc != 0 ? rc : plan_info_memory(a, false, &a->run, &a->most_run, e);
     if (rc != 0) {
         return rc;
     }
     if (a->o->json) {
-        print_json(a);
+        print_info_json(a);
     } else {
         print_text(a);
     }
@@ -446,7 +446,7 @@ static int tell(struct about *a, struct err *e)
 }
 
 /* First, so that the output says which checkpoint it is about. */
-static int judge(const struct inventory *v, const char *dir, struct err *e)
+static int check_inventory_complete(const struct inventory *v, const char *dir, struct err *e)
 {
     size_t bad = v->count[INVENTORY_MISSING] + v->count[INVENTORY_SHAPE] + v->count[INVENTORY_TYPE];
 
@@ -462,7 +462,7 @@ static int info_config(struct about *a, struct err *e)
     int rc;
 
     layout_init(&a->layout, &a->config, 1);
-    rc = tell(a, e);
+    rc = print_model_info(a, e);
     layout_fini(&a->layout);
     return rc;
 }
@@ -497,8 +497,8 @@ static int info_model(struct about *a, const char *dir, struct err *e)
     }
     layout_init(&a->layout, &a->config, 1);
     rc = has_weights(dir) ? inventory_open(dir, &a->layout, &a->tensors, e) : 0;
-    rc = rc != 0 ? rc : tell(a, e);
-    rc = rc != 0 || a->tensors == NULL ? rc : judge(a->tensors, dir, e);
+    rc = rc != 0 ? rc : print_model_info(a, e);
+    rc = rc != 0 || a->tensors == NULL ? rc : check_inventory_complete(a->tensors, dir, e);
     inventory_close(&a->tensors);
     layout_fini(&a->layout);
     return rc;
@@ -528,7 +528,7 @@ static void json_shard(struct buf *out, const struct shard *s)
     jwrite_bool(out, "verified", !digest_is_zero(&s->digest));
 }
 
-static const char *word_of(const struct shard *s)
+static const char *shard_digest_word(const struct shard *s)
 {
     return digest_is_zero(&s->digest) ? "no SHA-256 in the header" : "the SHA-256 is correct";
 }
@@ -562,7 +562,7 @@ static int info_shards(const struct options *o, const glob_t *found, struct err 
         jwrite_close(&out, '}');
         if (!o->json) {
             printf("%-20s %12llu tokens of \"%s\", vocabulary %u; %s\n", name,
-                   (unsigned long long)s.tokens, s.tokenizer, s.vocab, word_of(&s));
+                   (unsigned long long)s.tokens, s.tokenizer, s.vocab, shard_digest_word(&s));
         }
         shard_close(&s);
     }
@@ -640,7 +640,7 @@ static int info_shard(const struct options *o, const char *path, struct err *e)
         print_buf(&out);
     } else {
         printf("%llu tokens of \"%s\", vocabulary %u; %s\n", (unsigned long long)s.tokens,
-               s.tokenizer, s.vocab, word_of(&s));
+               s.tokenizer, s.vocab, shard_digest_word(&s));
     }
     shard_close(&s);
     return 0;

@@ -30,8 +30,8 @@ struct integrity {
     uint64_t read_bytes;
 };
 
-static int add_file(void *arg, const char *dir, const char *name, const struct digest *want,
-                    struct err *e)
+static int add_checked_file(void *arg, const char *dir, const char *name, const struct digest *want,
+                            struct err *e)
 {
     struct integrity *i = arg;
 
@@ -46,7 +46,7 @@ static int add_file(void *arg, const char *dir, const char *name, const struct d
     return 0;
 }
 
-static struct checked *find(const struct integrity *i, const char *name)
+static struct checked *find_checked_file(const struct integrity *i, const char *name)
 {
     for (size_t f = 0; f < i->files; f++) {
         if (strcmp(i->file[f].name, name) == 0) {
@@ -112,7 +112,7 @@ int integrity_open(const char *dir, struct integrity **out, struct err *e)
 
     *out = NULL;
     i->dir = mem_strdup(dir);
-    rc = manifest_each(dir, LEAST_FILES, add_file, i, e);
+    rc = manifest_each(dir, LEAST_FILES, add_checked_file, i, e);
     for (size_t f = 0; rc == 0 && f < i->files; f++) {
         struct slice name = slice_str(i->file[f].name), suffix = SLICE(CHUNK_LIST_SUFFIX);
         char of[NAME_MAX];
@@ -122,7 +122,7 @@ int integrity_open(const char *dir, struct integrity **out, struct err *e)
             continue;
         }
         snprintf(of, sizeof of, SLICE_FMT, SLICE_ARG(slice_first(name, name.n - suffix.n)));
-        c = find(i, of);
+        c = find_checked_file(i, of);
         rc =
             c == NULL || c->listed
                 ? err_set(e, E_CORRUPT, "%s/%s: the file of this chunk list is not in the manifest",
@@ -171,7 +171,7 @@ int integrity_rest(struct integrity *i, struct err *e)
     return rc;
 }
 
-static int open_file(const struct integrity *i, struct checked *c, struct err *e)
+static int open_checked_file(const struct integrity *i, struct checked *c, struct err *e)
 {
     char path[PATH_MAX];
 
@@ -187,7 +187,7 @@ static int verify_chunk(struct integrity *i, struct checked *c, uint64_t at, str
     uint64_t from = at * CHUNK_BYTES;
     size_t n = (size_t)min_u64(CHUNK_BYTES, c->chunks.size_bytes - from);
     struct digest got;
-    int rc = open_file(i, c, e);
+    int rc = open_checked_file(i, c, e);
 
     i->chunk = i->chunk != NULL ? i->chunk : mem_new(CHUNK_BYTES);
     rc = rc != 0 ? rc : fd_pread_all(c->fd, i->chunk, n, from, e);
@@ -207,7 +207,7 @@ static int verify_chunk(struct integrity *i, struct checked *c, uint64_t at, str
 
 int integrity_range(struct integrity *i, const char *name, uint64_t from, uint64_t n, struct err *e)
 {
-    struct checked *c = find(i, name);
+    struct checked *c = find_checked_file(i, name);
     int rc = 0;
 
     if (c == NULL) {
@@ -233,7 +233,7 @@ const char *integrity_file(const struct integrity *i, size_t at)
 
 bool integrity_has(const struct integrity *i, const char *name)
 {
-    return find(i, name) != NULL;
+    return find_checked_file(i, name) != NULL;
 }
 
 uint64_t integrity_read_bytes(const struct integrity *i)

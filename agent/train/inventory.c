@@ -17,7 +17,8 @@ const char *inventory_verdict_name(enum inventory_verdict v)
     return name[v];
 }
 
-static void add(struct inventory *v, const struct st_tensor *found, const struct hub_tensor *want)
+static void add_inventory_tensor(struct inventory *v, const struct st_tensor *found,
+                                 const struct hub_tensor *want)
 {
     enum inventory_verdict verdict = found == NULL                      ? INVENTORY_MISSING
                                      : want == NULL                     ? INVENTORY_SUPERFLUOUS
@@ -49,7 +50,7 @@ static void add_superfluous(struct inventory *v)
         const struct inventory_row key = {.found = tensorset_at(v->set, i)};
 
         if (key.found != NULL && bsearch(&key, known, wanted, sizeof key, by_address) == NULL) {
-            add(v, key.found, NULL);
+            add_inventory_tensor(v, key.found, NULL);
         }
     }
     free(known);
@@ -69,7 +70,7 @@ int inventory_open(const char *dir, const struct layout *l, struct inventory **o
     for (int i = 0; i < l->hubs; i++) {
         const struct safetensors *unused;
 
-        add(v, weights_find(v->set, "", l->hub[i].name, &unused), &l->hub[i]);
+        add_inventory_tensor(v, weights_find(v->set, "", l->hub[i].name, &unused), &l->hub[i]);
     }
     add_superfluous(v);
     *out = v;

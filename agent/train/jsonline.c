@@ -19,7 +19,7 @@ static int other(struct walk *w)
     return 1;
 }
 
-static int on_null(void *arg)
+static int on_jsonline_null(void *arg)
 {
     return other(arg);
 }
@@ -30,14 +30,14 @@ static int on_boolean(void *arg, int value)
     return other(arg);
 }
 
-static int on_number(void *arg, const char *text, size_t n)
+static int on_jsonline_number(void *arg, const char *text, size_t n)
 {
     (void)text;
     (void)n;
     return other(arg);
 }
 
-static int on_string(void *arg, const unsigned char *text, size_t n)
+static int on_jsonline_string(void *arg, const unsigned char *text, size_t n)
 {
     struct walk *w = arg;
 
@@ -50,7 +50,7 @@ static int on_string(void *arg, const unsigned char *text, size_t n)
     return 1;
 }
 
-static int on_open(void *arg)
+static int on_jsonline_open(void *arg)
 {
     struct walk *w = arg;
 
@@ -59,15 +59,15 @@ static int on_open(void *arg)
     return 1;
 }
 
-static int on_object(void *arg)
+static int on_jsonline_object(void *arg)
 {
     struct walk *w = arg;
 
     w->object = w->object || w->depth == 0;
-    return on_open(w);
+    return on_jsonline_open(w);
 }
 
-static int on_close(void *arg)
+static int on_jsonline_close(void *arg)
 {
     struct walk *w = arg;
 
@@ -75,7 +75,7 @@ static int on_close(void *arg)
     return 1;
 }
 
-static int on_key(void *arg, const unsigned char *key, size_t n)
+static int on_jsonline_key(void *arg, const unsigned char *key, size_t n)
 {
     struct walk *w = arg;
 
@@ -86,15 +86,15 @@ static int on_key(void *arg, const unsigned char *key, size_t n)
 int jsonline_text(struct slice line, struct slice field, struct buf *out, struct err *e)
 {
     static const yajl_callbacks on = {
-        .yajl_null = on_null,
+        .yajl_null = on_jsonline_null,
         .yajl_boolean = on_boolean,
-        .yajl_number = on_number,
-        .yajl_string = on_string,
-        .yajl_start_map = on_object,
-        .yajl_map_key = on_key,
-        .yajl_end_map = on_close,
-        .yajl_start_array = on_open,
-        .yajl_end_array = on_close,
+        .yajl_number = on_jsonline_number,
+        .yajl_string = on_jsonline_string,
+        .yajl_start_map = on_jsonline_object,
+        .yajl_map_key = on_jsonline_key,
+        .yajl_end_map = on_jsonline_close,
+        .yajl_start_array = on_jsonline_open,
+        .yajl_end_array = on_jsonline_close,
     };
     struct walk w = {.field = field, .out = out};
     yajl_handle h = yajl_alloc(&on, NULL, &w);

@@ -274,7 +274,7 @@ static void add_end(struct layout *l, const struct model_config *c)
     add_rows(l, c, "", false, row, ARRAY_LEN(row));
 }
 
-static void lay_out(struct layout *l, const struct model_config *c, int world)
+static void add_model_tensors(struct layout *l, const struct model_config *c, int world)
 {
     begin_group(l);
     add_embeddings(l, c);
@@ -304,7 +304,7 @@ void layout_init_cut(struct layout *l, const struct model_config *c, int world, 
     l->hub = mem_array(groups * MAX_HUBS_A_GROUP, sizeof *l->hub);
     l->slice = mem_array(groups * MAX_HUBS_A_GROUP, sizeof *l->slice);
     l->group = mem_array(groups, sizeof *l->group);
-    lay_out(l, c, world);
+    add_model_tensors(l, c, world);
     if (ranks == 1) {
         for (int i = 0; i < l->tensors; i++) {
             l->tensor[i].whole_offset = l->tensor[i].offset;

@@ -47,7 +47,7 @@ static int help(const struct verb_row *v)
     return 0;
 }
 
-static int run(const struct verb_row *v, int argc, char **argv)
+static int run_trainer_verb(const struct verb_row *v, int argc, char **argv)
 {
     struct err e = {0};
     struct options o;
@@ -137,7 +137,8 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         if (strcmp(verb, verbs[i].name) == 0) {
-            return verb == argv[1] ? run(&verbs[i], argc - 2, argv + 2) : run(&verbs[i], 1, asked);
+            return verb == argv[1] ? run_trainer_verb(&verbs[i], argc - 2, argv + 2)
+                                   : run_trainer_verb(&verbs[i], 1, asked);
         }
     }
     return no_verb(verb);

@@ -43,7 +43,7 @@ int manifest_verify_file(const char *dir, const char *name, const struct digest 
 }
 
 /* The digest, two blanks, a name that is none of a path. */
-static bool read_line(struct slice line, struct digest *want, char name[NAME_MAX + 1])
+static bool read_manifest_line(struct slice line, struct digest *want, char name[NAME_MAX + 1])
 {
     struct slice rest;
 
@@ -71,7 +71,7 @@ int manifest_each(const char *dir, int least,
     snprintf(path, sizeof path, "%s/" MANIFEST_NAME, dir);
     rc = buf_read_file(&text, path, e);
     for (rest = buf_slice(&text); rc == 0 && rest.n > 0; lines++) {
-        rc = read_line(slice_cut(&rest, '\n'), &want, name)
+        rc = read_manifest_line(slice_cut(&rest, '\n'), &want, name)
                  ? file(arg, dir, name, &want, e)
                  : err_set(e, E_CORRUPT, "%s: not a manifest", path);
     }

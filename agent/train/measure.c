@@ -38,7 +38,7 @@ static int measure_batch(struct measuring *x, uint64_t i, double *sum, struct er
 }
 
 /* Each rank has its own sums and zeros for the others': adding zeros changes no bit. */
-static int exchange(struct measuring *x, size_t n, struct err *e)
+static int exchange_measured(struct measuring *x, size_t n, struct err *e)
 {
     struct model *m = x->m;
     int rc;
@@ -95,7 +95,7 @@ static int measure_all(struct measuring *x, double *total, struct err *e)
             }
         }
         rc = rc != 0 ? rc : keep_pace(x, from, n, e);
-        rc = rc != 0 ? rc : exchange(x, n, e);
+        rc = rc != 0 ? rc : exchange_measured(x, n, e);
         for (size_t i = 0; rc == 0 && i < n; i++) {
             *total += x->sum[i];
         }

@@ -99,7 +99,7 @@ static void close_line(struct metrics *m)
     }
 }
 
-static void append(struct metrics *m, struct buf *line)
+static void append_metrics_line(struct metrics *m, struct buf *line)
 {
     struct err e = {0};
 
@@ -128,7 +128,7 @@ static double utilization(const struct metrics *m, double rate)
 }
 
 /* Redrawn in place it must not wrap. */
-static size_t columns(void)
+static size_t metrics_columns(void)
 {
     struct winsize w;
 
@@ -137,7 +137,7 @@ static size_t columns(void)
 
 static void redraw(const struct step_report *r, struct slice text)
 {
-    size_t room = columns();
+    size_t room = metrics_columns();
     char bar[BAR + 1] = "";
 
     if (room < text.n + BAR + 3) {
@@ -198,7 +198,7 @@ static void write_step(struct metrics *m, const struct step_report *r, double ra
         buf_addf(&line, ",\"gradient_bytes\":%.0f", r->sent_bytes);
     }
     buf_addf(&line, ",\"tokens\":%llu}\n", (unsigned long long)r->tokens);
-    append(m, &line);
+    append_metrics_line(m, &line);
     tboard_add(m->tb, (double)clock_unix_ms() / 1000, r->step, scalars,
                ARRAY_LEN(scalars) - (r->loss_scale > 0 ? 0 : 1));
 }
@@ -228,7 +228,7 @@ void metrics_val(struct metrics *m, int64_t step, double loss)
     buf_addf(&line, "{\"step\":%lld", (long long)step);
     add_number(&line, "val_loss", loss);
     buf_str(&line, "}\n");
-    append(m, &line);
+    append_metrics_line(m, &line);
     tboard_add(m->tb, (double)clock_unix_ms() / 1000, step, &scalar, 1);
     metrics_say(m, "step %lld: validation loss %.4f, perplexity %.2f", (long long)step, loss,
                 exp(loss));

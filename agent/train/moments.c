@@ -154,8 +154,8 @@ static int64_t find_run(const struct found *f, size_t n, const struct region *wa
     return 0;
 }
 
-static int read_run(const struct parts *p, const struct found *f, int64_t from, int64_t n,
-                    char *raw, struct err *e)
+static int read_moment_run(const struct parts *p, const struct found *f, int64_t from, int64_t n,
+                           char *raw, struct err *e)
 {
     const struct safetensors *st = p->st[f->part];
     uint64_t at = (uint64_t)from * sizeof(float), bytes = (uint64_t)n * sizeof(float);
@@ -195,7 +195,7 @@ static int load_slice(const struct parts *p, struct model *m, const struct set *
             return err_set(e, E_CORRUPT, "%s: some elements of %s are in none of the %d parts",
                            p->dir, name, p->count);
         }
-        rc = read_run(p, in, from, n, raw, e);
+        rc = read_moment_run(p, in, from, n, raw, e);
         if (rc == 0) {
             weights_narrow(m->accum, raw, n, host);
             rc = model_put_run(m, s->to, m->state_held, m->accum, held.offset + at, n, host, e);

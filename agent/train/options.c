@@ -26,7 +26,7 @@ static const struct row {
 #undef OPTION
 };
 
-static const struct row *find(enum verb verb, struct slice name)
+static const struct row *find_option_row(enum verb verb, struct slice name)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         if ((rows[i].verbs & verb) != 0 && slice_eqs(name, rows[i].name)) {
@@ -36,7 +36,7 @@ static const struct row *find(enum verb verb, struct slice name)
     return NULL;
 }
 
-static int unknown(enum verb verb, struct slice name, struct err *e)
+static int unknown_train_option(enum verb verb, struct slice name, struct err *e)
 {
     const char *words[ARRAY_LEN(rows) + 1] = {"help"}, *near;
     size_t n = 1;
@@ -53,7 +53,8 @@ static int unknown(enum verb verb, struct slice name, struct err *e)
                    near != NULL ? "?" : "");
 }
 
-static int set(const struct row *r, const char *value, struct options *o, struct err *e)
+static int set_option_value(const struct row *r, const char *value, struct options *o,
+                            struct err *e)
 {
     void *field = (char *)o + r->offset;
     char *end = NULL;
@@ -117,14 +118,18 @@ int options_parse(enum verb verb, int argc, char **argv, struct options *out, st
             out->help = true;
             continue;
         }
-        r = find(verb, name);
+        r = find_option_row(verb, name);
         if (r == NULL) {
-            return unknown(verb, name, e);
+            return unknown_train_option(verb, name, e);
         }
         if (r->type != FLAG && equals == NULL && i + 1 == argc) {
             return err_set(e, E_USAGE, "--%s needs %s", r->name, r->argument);
         }
-        rc = set(r, r->type == FLAG ? "" : equals != NULL ? equals + 1 : argv[++i], out, e);
+        rc = set_option_value(r,
+                              r->type == FLAG  ? ""
+                              : equals != NULL ? equals + 1
+                                               : argv[++i],
+                              out, e);
         if (rc != 0) {
             return rc;
         }

@@ -29,7 +29,7 @@ static int last_group(const struct model *m)
 /* --- forward ---------------------------------------------------------------------------------- */
 
 /* Up to the final norm. */
-static void forward(struct model *m, const int32_t *token, int64_t batch, int64_t seq)
+static void loss_forward(struct model *m, const int32_t *token, int64_t batch, int64_t seq)
 {
     const struct model_config *c = &m->config;
     int64_t rows = batch * seq;
@@ -114,7 +114,7 @@ static void recompute(struct model *m, int64_t last, int64_t batch, int64_t seq)
 }
 
 /* From the gradient of the final norm's output, in dbranch. */
-static void backward(struct model *m, int64_t batch, int64_t seq)
+static void loss_backward(struct model *m, int64_t batch, int64_t seq)
 {
     const struct model_config *c = &m->config;
     int64_t rows = batch * seq, own = tp_rows(m, rows);
@@ -158,11 +158,11 @@ void model_forward_backward(struct model *m, const int32_t *token, const int32_t
                             int64_t batch, int64_t seq, double scale)
 {
     CHECK(m->o.training);
-    forward(m, token, batch, seq);
+    loss_forward(m, token, batch, seq);
     zero_open_gradients(m, 0);
     zero_open_gradients(m, last_group(m));
     head(m, target, batch * seq, true, scale);
-    backward(m, batch, seq);
+    loss_backward(m, batch, seq);
     m->pass++;
     if (m->pass == m->o.passes) {
         tp_sum_gradients(m);
@@ -173,7 +173,7 @@ void model_forward_backward(struct model *m, const int32_t *token, const int32_t
 void model_measure(struct model *m, const int32_t *token, const int32_t *target, int64_t batch,
                    int64_t seq)
 {
-    forward(m, token, batch, seq);
+    loss_forward(m, token, batch, seq);
     head(m, target, batch * seq, false, 0);
 }
 
@@ -182,7 +182,7 @@ int model_loss(struct model *m, double *sum, struct err *e)
     return model_get(m, sum, m->loss, sizeof *sum, e);
 }
 
-/* Of the n-th row that forward() left. */
+/* Of the n-th row that loss_forward() left. */
 static int logits_of(struct model *m, int64_t n, void *logits, struct err *e)
 {
     const char *last = (const char *)m->normf + model_bytes(m, (n - 1) * m->config.hidden);
@@ -196,7 +196,7 @@ int model_next(struct model *m, const int32_t *token, int64_t n, void *logits, s
 {
     CHECK(m->o.tp == 1);
     model_forget(m);
-    forward(m, token, 1, n);
+    loss_forward(m, token, 1, n);
     return logits_of(m, n, logits, e);
 }
 
@@ -207,7 +207,7 @@ int model_extend(struct model *m, const int32_t *token, int64_t n, void *logits,
     CHECK(m->o.caching && n >= 1 && n <= m->seq - m->known);
     for (int64_t at = 0; at < n; at += take) {
         take = m->known == 0 ? n : 1;
-        forward(m, token + at, 1, take);
+        loss_forward(m, token + at, 1, take);
         m->known += take;
     }
     return logits_of(m, take, logits, e);

@@ -147,7 +147,7 @@ struct pipeline *pipeline_open(struct feed *f, const struct encode_options *o, u
     return p;
 }
 
-static void let_go(struct pipeline *p)
+static void release_pipeline_buffers(struct pipeline *p)
 {
     struct slot *s = slot_of(p, p->taken);
 
@@ -169,7 +169,7 @@ int pipeline_next(struct pipeline *p, const struct encoded **out, uint64_t *take
 
     lock_take(&p->lock);
     if (p->holding) {
-        let_go(p);
+        release_pipeline_buffers(p);
     }
     while (p->taken < p->filled ? !slot_of(p, p->taken)->ready : !p->ended) {
         cond_wait(&p->ready, &p->lock);

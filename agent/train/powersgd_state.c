@@ -20,7 +20,7 @@ void powersgd_file_name(int rank, int ranks, char out[NAME_MAX])
 /* --- writing ---------------------------------------------------------------------------------- */
 
 /* All that there are, to be freed. */
-static struct powersgd_tensor *list(const struct model *m, size_t *n)
+static struct powersgd_tensor *list_powersgd_tensors(const struct model *m, size_t *n)
 {
     struct powersgd_tensor t, *all;
 
@@ -51,7 +51,7 @@ struct sink {
     struct hasher *hash;
 };
 
-static void put(struct sink *s, const void *p, size_t n)
+static void put_powersgd_bytes(struct sink *s, const void *p, size_t n)
 {
     newfile_write(s->file, p, n);
     hasher_add(s->hash, p, n);
@@ -67,7 +67,7 @@ static int put_tensor(struct model *m, const struct powersgd_tensor *t, float *h
         n = all - at < CHUNK_ELEMENTS ? all - at : CHUNK_ELEMENTS;
         rc = model_get(m, host, t->at + model_accum_bytes(m, at), (size_t)n * sizeof *host, e);
         if (rc == 0) {
-            put(s, host, (size_t)n * sizeof *host);
+            put_powersgd_bytes(s, host, (size_t)n * sizeof *host);
             rc = newfile_check(s->file, e);
         }
     }
@@ -79,7 +79,7 @@ int powersgd_save(const char *dir, struct model *m, struct err *e)
     struct buf header = BUF_INIT(SAFETENSORS_MAX_HEADER);
     float *host = mem_array(CHUNK_ELEMENTS, sizeof *host);
     size_t n;
-    struct powersgd_tensor *all = list(m, &n);
+    struct powersgd_tensor *all = list_powersgd_tensors(m, &n);
     struct st_tensor *st = mem_array(n + 1, sizeof *st);
     struct sink sink = {.hash = hasher_new()};
     char name[NAME_MAX], path[PATH_MAX];
@@ -96,7 +96,7 @@ int powersgd_save(const char *dir, struct model *m, struct err *e)
     rc = rc != 0 ? rc : newfile_open(path, 0644, &sink.file, e);
     if (rc == 0) {
         zero_settle(m);
-        put(&sink, header.p, header.n);
+        put_powersgd_bytes(&sink, header.p, header.n);
     }
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = put_tensor(m, named(all, n, st[i].name), host, &sink, e);
@@ -114,7 +114,8 @@ int powersgd_save(const char *dir, struct model *m, struct err *e)
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
-static const struct st_tensor *find(const struct safetensors *f, const struct powersgd_tensor *t)
+static const struct st_tensor *find_powersgd_tensor(const struct safetensors *f,
+                                                    const struct powersgd_tensor *t)
 {
     const struct st_tensor *s = safetensors_find(f, slice_str(t->name));
 
@@ -125,13 +126,13 @@ static const struct st_tensor *find(const struct safetensors *f, const struct po
 }
 
 /* Of the same factors of the same matrices. */
-static bool fits(const struct safetensors *f, const struct model *m)
+static bool powersgd_state_fits(const struct safetensors *f, const struct model *m)
 {
     struct powersgd_tensor t;
     int n = 0;
 
     for (; powersgd_tensor(m, n, &t); n++) {
-        if (find(f, &t) == NULL) {
+        if (find_powersgd_tensor(f, &t) == NULL) {
             return false;
         }
     }
@@ -149,7 +150,7 @@ static int load_tensor(const struct part *p, struct model *m, const struct power
                        float *host, struct err *e)
 {
     const struct safetensors *f = p->st;
-    const struct st_tensor *s = find(f, t);
+    const struct st_tensor *s = find_powersgd_tensor(f, t);
     uint64_t all = (uint64_t)(t->rows * t->cols) * sizeof *host, n = 0;
     int rc = 0;
 
@@ -178,7 +179,7 @@ int powersgd_load(const char *dir, struct model *m, struct integrity *i, bool *f
     if (integrity_has(i, p.name)) {
         rc = safetensors_open(path, &p.st, e);
         rc = rc != 0 ? rc : integrity_range(i, p.name, 0, safetensors_header_bytes(p.st), e);
-        *found = rc == 0 && fits(p.st, m);
+        *found = rc == 0 && powersgd_state_fits(p.st, m);
     }
     for (int n = 0; rc == 0 && *found && powersgd_tensor(m, n, &t); n++) {
         rc = load_tensor(&p, m, &t, host, e);

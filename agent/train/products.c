@@ -38,7 +38,7 @@ int products_read(struct model *m, struct buf *out, struct err *e)
     return rc != 0 ? err_set(e, rc, "%s: %s", m->k->device, m->k->fault()) : 0;
 }
 
-static int choose(struct model *m, struct buf *text, struct err *e)
+static int choose_product_kernels(struct model *m, struct buf *text, struct err *e)
 {
     int rc = m->k->matmul_choose(m->ks, buf_cstr(text));
 
@@ -60,12 +60,13 @@ int products_load(struct model *m, const char *dir, struct buf *before, struct e
         buf_clear(before);
         return 0;
     }
-    return rc != 0 ? rc : choose(m, before, e);
+    return rc != 0 ? rc : choose_product_kernels(m, before, e);
 }
 
 /* Each byte travels as a float, and zeros from all ranks but the first: the sum is the first one's
  * text. */
-static int exchange(struct model *m, struct comm *comm, void *device, char *text, struct err *e)
+static int exchange_products(struct model *m, struct comm *comm, void *device, char *text,
+                             struct err *e)
 {
     float *x = mem_array(TEXT_BYTES, sizeof *x);
     size_t bytes = TEXT_BYTES * sizeof *x;
@@ -124,7 +125,7 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
         rc = m->k->mem_alloc(&device, TEXT_BYTES * sizeof(float));
         rc = rc != 0 ? err_set(e, rc, "%s: not enough memory for the exchange between the ranks",
                                m->k->device)
-                     : exchange(m, comm, device, first, e);
+                     : exchange_products(m, comm, device, first, e);
         if (rc == 0) { /* else a kernel may hang, and freeing waits for it */
             m->k->mem_free(device);
         }
@@ -132,7 +133,7 @@ int products_share(struct model *m, struct comm *comm, struct err *e)
     buf_str(&theirs, first);
     if (rc == 0 && !all_are_in(&text, &theirs)) {
         log_info("deterministic.products", "rank=%d uses the algorithms of rank 0", comm->rank);
-        rc = choose(m, &theirs, e);
+        rc = choose_product_kernels(m, &theirs, e);
     }
     buf_free(&theirs);
     buf_free(&text);

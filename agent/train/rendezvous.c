@@ -93,7 +93,7 @@ struct stranger {
     uint8_t hello[HELLO_BYTES];
 };
 
-static void drop(struct stranger *s)
+static void drop_stranger(struct stranger *s)
 {
     if (s->fd != -1) {
         close(s->fd);
@@ -102,7 +102,7 @@ static void drop(struct stranger *s)
 }
 
 /* The oldest one goes where there is no place for the next. */
-static void take_in(struct stranger *strangers, int listener)
+static void accept_stranger(struct stranger *strangers, int listener)
 {
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct stranger *place = strangers;
@@ -115,13 +115,13 @@ static void take_in(struct stranger *strangers, int listener)
     if (fd != -1) {
         uint64_t now = clock_now_ms();
 
-        drop(place);
+        drop_stranger(place);
         *place = (struct stranger){.fd = fd, .came_ms = now, .until_ms = now + PEER_MS};
     }
 }
 
 /* True: it was a rank, whose socket is now in peer[]. */
-static bool receive(const struct rendezvous *r, struct stranger *s, int *peer)
+static bool receive_stranger(const struct rendezvous *r, struct stranger *s, int *peer)
 {
     ssize_t got = recv(s->fd, s->hello + s->n, HELLO_BYTES - s->n, MSG_DONTWAIT);
     int rank;
@@ -136,13 +136,13 @@ static bool receive(const struct rendezvous *r, struct stranger *s, int *peer)
         s->fd = -1;
     }
     if (got <= 0 || s->n == HELLO_BYTES) {
-        drop(s);
+        drop_stranger(s);
     }
     return rank != -1;
 }
 
-static int gather(const struct rendezvous *r, int listener, int *peer, uint64_t deadline_ms,
-                  struct err *e)
+static int gather_ranks(const struct rendezvous *r, int listener, int *peer, uint64_t deadline_ms,
+                        struct err *e)
 {
     struct stranger strangers[STRANGERS];
     int missing = r->world - 1;
@@ -158,18 +158,18 @@ static int gather(const struct rendezvous *r, int listener, int *peer, uint64_t 
         }
         (void)poll(p, STRANGERS + 1, PAUSE_MS);
         for (int i = 0; i < STRANGERS; i++) {
-            if (p[i + 1].revents != 0 && receive(r, &strangers[i], peer)) {
+            if (p[i + 1].revents != 0 && receive_stranger(r, &strangers[i], peer)) {
                 missing--;
             } else if (strangers[i].fd != -1 && clock_now_ms() >= strangers[i].until_ms) {
-                drop(&strangers[i]);
+                drop_stranger(&strangers[i]);
             }
         }
         if (p[0].revents != 0) {
-            take_in(strangers, listener);
+            accept_stranger(strangers, listener);
         }
     }
     for (int i = 0; i < STRANGERS; i++) {
-        drop(&strangers[i]);
+        drop_stranger(&strangers[i]);
     }
     return missing == 0
                ? 0
@@ -177,8 +177,8 @@ static int gather(const struct rendezvous *r, int listener, int *peer, uint64_t 
                          missing, r->world);
 }
 
-static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64_t deadline_ms,
-                 struct err *e)
+static int serve_rendezvous(const struct rendezvous *r, const void *bytes, size_t n,
+                            uint64_t deadline_ms, struct err *e)
 {
     int *peer = mem_array((size_t)r->world, sizeof *peer);
     int listener, rc = open_listener(r, deadline_ms, &listener, e);
@@ -189,7 +189,7 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
     for (int i = 0; i < r->world; i++) {
         peer[i] = -1;
     }
-    rc = rc != 0 ? rc : gather(r, listener, peer, deadline_ms, e);
+    rc = rc != 0 ? rc : gather_ranks(r, listener, peer, deadline_ms, e);
     for (int i = 1; i < r->world; i++) {
         if (rc == 0 && (!transmit(peer[i], reply, sizeof reply) || !transmit(peer[i], bytes, n))) {
             rc = err_set(e, E_AGAIN, "rendezvous: rank %d disconnected", i);
@@ -207,8 +207,8 @@ static int serve(const struct rendezvous *r, const void *bytes, size_t n, uint64
 
 /* --- the others ------------------------------------------------------------------------------- */
 
-static int ask(const struct rendezvous *r, void *bytes, size_t n, uint64_t deadline_ms,
-               struct err *e)
+static int ask_rendezvous_host(const struct rendezvous *r, void *bytes, size_t n,
+                               uint64_t deadline_ms, struct err *e)
 {
     uint8_t hello[HELLO_BYTES], reply[REPLY_BYTES], want[REPLY_BYTES];
     struct tcp_limit limit = {.until_ms = deadline_ms, .wake = -1};
@@ -241,5 +241,6 @@ int rendezvous_share(const struct rendezvous *r, void *bytes, size_t n, struct e
     if (r->world == 1) {
         return 0;
     }
-    return r->rank == 0 ? serve(r, bytes, n, deadline_ms, e) : ask(r, bytes, n, deadline_ms, e);
+    return r->rank == 0 ? serve_rendezvous(r, bytes, n, deadline_ms, e)
+                        : ask_rendezvous_host(r, bytes, n, deadline_ms, e);
 }

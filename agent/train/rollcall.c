@@ -61,7 +61,7 @@ struct rollcall {
 
 /* --- messages as bytes ------------------------------------------------------------------------ */
 
-static void encode(const struct roll_message *m, uint8_t out[MESSAGE_BYTES])
+static void encode_roll_message(const struct roll_message *m, uint8_t out[MESSAGE_BYTES])
 {
     const struct flight_entry *w = &m->at.waits;
 
@@ -84,7 +84,7 @@ static void encode(const struct roll_message *m, uint8_t out[MESSAGE_BYTES])
     le_put(out + 92 + ROLL_TEXT, 8, m->at.returned);
 }
 
-static struct roll_message decode(const uint8_t in[MESSAGE_BYTES])
+static struct roll_message decode_roll_message(const uint8_t in[MESSAGE_BYTES])
 {
     struct roll_message m = {.kind = (enum roll_kind)le_get(in, 4),
                              .rank = (int)le_get(in + 4, 4),
@@ -183,7 +183,8 @@ static int share_bytes(const struct kops *k, struct kstream *ks, struct comm *c,
     return rc;
 }
 
-static void prepare(struct rollcall *x, const char *host, uint8_t address[ADDRESS_BYTES])
+static void prepare_roll_address(struct rollcall *x, const char *host,
+                                 uint8_t address[ADDRESS_BYTES])
 {
     char own[HOST_BYTES] = "";
     int port = 0, fd;
@@ -227,7 +228,7 @@ static enum answer await_hello(struct comm *c, int fd, uint64_t until_ms)
         }
         have += n > 0 ? (size_t)n : 0;
         if (have == sizeof bytes) {
-            return decode(bytes).kind == ROLL_HELLO ? ANSWERED : CLOSED;
+            return decode_roll_message(bytes).kind == ROLL_HELLO ? ANSWERED : CLOSED;
         }
     }
     return have == 0 ? SILENT : CLOSED;
@@ -235,7 +236,8 @@ static enum answer await_hello(struct comm *c, int fd, uint64_t until_ms)
 
 /* A connection that rank 0 closes before it answers was taken for a stranger's, and is made again.
  * One that it has not answered in time is kept: its watchdog may stand still. */
-static void join(struct rollcall *x, struct comm *c, const uint8_t address[ADDRESS_BYTES])
+static void join_rollcall_ranks(struct rollcall *x, struct comm *c,
+                                const uint8_t address[ADDRESS_BYTES])
 {
     struct roll_message m = {.kind = ROLL_HELLO, .rank = x->rank};
     uint64_t until_ms = clock_now_ms() + CONNECT_MS;
@@ -247,7 +249,7 @@ static void join(struct rollcall *x, struct comm *c, const uint8_t address[ADDRE
     memcpy(m.text, address + 2, TOKEN_BYTES);
     memcpy(host, address + 2 + TOKEN_BYTES, HOST_BYTES);
     host[HOST_BYTES - 1] = '\0';
-    encode(&m, hello);
+    encode_roll_message(&m, hello);
     fd = port != 0 ? connect_to(host, port) : -1;
     while (fd != -1) {
         if (send(fd, hello, sizeof hello, MSG_NOSIGNAL) == (ssize_t)sizeof hello) {
@@ -303,11 +305,11 @@ int rollcall_connect(struct rollcall *x, const struct kops *k, struct kstream *k
         return 0;
     }
     if (x->rank == 0) {
-        prepare(x, host, address);
+        prepare_roll_address(x, host, address);
     }
     rc = share_bytes(k, ks, c, address, ADDRESS_BYTES);
     if (rc == 0 && x->rank != 0) {
-        join(x, c, address);
+        join_rollcall_ranks(x, c, address);
     }
     rollcall_wake(x);
     return rc;
@@ -351,7 +353,7 @@ static void send_to(const struct peer *p, const struct roll_message *m)
     uint8_t bytes[MESSAGE_BYTES];
     ssize_t n;
 
-    encode(m, bytes);
+    encode_roll_message(m, bytes);
     n = send(p->fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)n; /* small, and seldom: it fits the socket's buffer, or nobody reads */
 }
@@ -380,7 +382,7 @@ bool rollcall_has_met(const struct rollcall *x, int rank)
     return x->met[rank];
 }
 
-static void drop(struct peer *p)
+static void drop_rollcall_peer(struct peer *p)
 {
     if (p->fd != -1) {
         close(p->fd);
@@ -424,7 +426,7 @@ static void accept_one(struct rollcall *x)
     keep_alive(fd);
     p = find_place(x);
     CHECK(p != NULL);
-    drop(p);
+    drop_rollcall_peer(p);
     p->came = x->accepted++;
     p->fd = fd;
 }
@@ -441,7 +443,7 @@ static bool admit(struct rollcall *x, struct peer *p, const struct roll_message 
     }
     for (int i = 0; i < x->peers; i++) {
         if (x->peer[i].fd != -1 && x->peer[i].rank == m->rank) {
-            drop(&x->peer[i]);
+            drop_rollcall_peer(&x->peer[i]);
         }
     }
     p->rank = m->rank;
@@ -452,8 +454,9 @@ static bool admit(struct rollcall *x, struct peer *p, const struct roll_message 
 }
 
 /* False: the connection has ended. */
-static bool receive(struct rollcall *x, struct peer *p,
-                    void (*on_message)(void *arg, const struct roll_message *m), void *arg)
+static bool receive_rollcall_peer(struct rollcall *x, struct peer *p,
+                                  void (*on_message)(void *arg, const struct roll_message *m),
+                                  void *arg)
 {
     ssize_t n = recv(p->fd, p->in + p->have, MESSAGE_BYTES - p->have, 0);
     struct roll_message m;
@@ -466,7 +469,7 @@ static bool receive(struct rollcall *x, struct peer *p,
         return true;
     }
     p->have = 0;
-    m = decode(p->in);
+    m = decode_roll_message(p->in);
     if (p->rank == -1) {
         return admit(x, p, &m);
     }
@@ -499,11 +502,12 @@ void rollcall_poll(struct rollcall *x, int timeout_ms,
         int rank = p->rank;
         bool is_news;
 
-        if (x->fds[i].revents == 0 || p->fd != x->fds[i].fd || receive(x, p, on_message, arg)) {
+        if (x->fds[i].revents == 0 || p->fd != x->fds[i].fd ||
+            receive_rollcall_peer(x, p, on_message, arg)) {
             continue;
         }
         is_news = rank != -1 && p->heard && !p->leaves;
-        drop(p);
+        drop_rollcall_peer(p);
         if (is_news) {
             struct roll_message lost = {.kind = ROLL_LOST, .rank = rank};
 

@@ -313,7 +313,7 @@ static int open_model(struct run *r, bool resumed, struct err *e)
     return rc;
 }
 
-static void begin(struct run *r)
+static void begin_training_run(struct run *r)
 {
     r->state = (struct train_state){
         .seed = (uint64_t)r->o->seed, .seq = r->seq, .windows = data_count(r->data)};
@@ -363,7 +363,7 @@ static bool is_damage(int rc)
 
 /* Each rank reads and verifies what it needs. Where one finds damage, all take the checkpoint
  * before: what was loaded of this one is written over. */
-static int resume(struct run *r, struct err *e)
+static int resume_training(struct run *r, struct err *e)
 {
     bool chosen = strcmp(r->o->resume, "auto") == 0;
     double damaged;
@@ -698,8 +698,8 @@ int run_open(struct run *r, struct err *e)
     rc = rc != 0 ? rc : open_shards(r, e);
     rc = rc != 0 ? rc : open_model(r, r->resumed != NULL, e);
     if (rc == 0) {
-        begin(r);
-        rc = r->resumed != NULL ? resume(r, e) : 0;
+        begin_training_run(r);
+        rc = r->resumed != NULL ? resume_training(r, e) : 0;
     }
     r->saved_step = r->state.step;
     rc = rc != 0 ? rc : agree_on_start(r, e);

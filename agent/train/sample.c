@@ -100,7 +100,8 @@ static int next_logits(struct sampling *s, struct model *m, float *logits, struc
 }
 
 /* Of the tokens that are text. */
-static int choose(struct sampling *s, const float *logits, struct choice *c, struct err *e)
+static int choose_next_token(struct sampling *s, const float *logits, struct choice *c,
+                             struct err *e)
 {
     const struct options *o = s->o;
     const struct choosing how = {o->top_k, o->top_p, o->temperature};
@@ -120,7 +121,7 @@ static int choose(struct sampling *s, const float *logits, struct choice *c, str
 }
 
 /* By the model's own word, or the tokenizer's. */
-static bool ends(const struct sampling *s, const struct model_config *c, int64_t token)
+static bool is_end_token(const struct sampling *s, const struct model_config *c, int64_t token)
 {
     bool yes = token == tokenizer_end_of_text(s->tokenizer);
 
@@ -139,8 +140,8 @@ static int generate(struct sampling *s, struct model *m, struct err *e)
     fputs(s->o->prompt, stdout);
     while (rc == 0 && s->drawn < s->o->tokens) {
         rc = next_logits(s, m, logits, e);
-        rc = rc != 0 ? rc : choose(s, logits, c, e);
-        if (rc != 0 || ends(s, &m->config, s->token[s->n])) {
+        rc = rc != 0 ? rc : choose_next_token(s, logits, c, e);
+        if (rc != 0 || is_end_token(s, &m->config, s->token[s->n])) {
             break;
         }
         rc = print_token(s, (uint32_t)s->token[s->n++], true, e);
@@ -175,7 +176,7 @@ static int open_and_generate(struct sampling *s, struct err *e)
     return rc;
 }
 
-static int check_options(const struct options *o, struct err *e)
+static int check_sample_options(const struct options *o, struct err *e)
 {
     int rc = setup_at_least("tokens", o->tokens, 0, e);
 
@@ -205,7 +206,7 @@ int verb_sample(struct options *o, struct err *e)
     if (o->prompt[0] == '\0') {
         return err_set(e, E_USAGE, "--prompt must not be empty");
     }
-    rc = check_options(o, e);
+    rc = check_sample_options(o, e);
     rc = rc != 0 ? rc : open_and_generate(&s, e);
     tokenizer_close(&s.tokenizer);
     free(s.token);

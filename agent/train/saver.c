@@ -170,7 +170,7 @@ static bool wait_for_work(struct saver *s)
     return true;
 }
 
-static void *run(void *arg)
+static void *run_saver_thread(void *arg)
 {
     struct saver *s = arg;
 
@@ -287,7 +287,7 @@ static void plan_model(struct saver *s, struct whole *w)
     }
 }
 
-static void plan(struct saver *s)
+static void plan_save(struct saver *s)
 {
     const struct layout *l = &s->m->layout;
     struct tensor_slice *slice;
@@ -428,9 +428,9 @@ int saver_open(const struct saver_options *o, struct model *m, struct optim *opt
     lock_init(&s->lock, LOCK_LEAF);
     cond_init(&s->cond);
     open_layouts(s);
-    plan(s);
+    plan_save(s);
     take_room(s);
-    s->thread = thread_start("checkpoint", run, s);
+    s->thread = thread_start("checkpoint", run_saver_thread, s);
     if (!s->copies) {
         give_room(s);
     }
@@ -490,8 +490,8 @@ static float *copy_at(const struct whole *w, int64_t offset)
 
 /* Elements of a tensor parallel rank's layout, from number `offset` on, into their places. A run is
  * of one of the Hub's tensors, which this rank writes whole or not at all. */
-static void place(const struct layout *part, int64_t offset, const float *from, int64_t n,
-                  const struct whole *w)
+static void place_tensor_part(const struct layout *part, int64_t offset, const float *from,
+                              int64_t n, const struct whole *w)
 {
     struct numbering run;
 
@@ -526,7 +526,7 @@ static int copy_parts(struct saver *s, const struct whole *w, const struct group
                                    m->wide, n));
         rc = model_get(m, s->pieces, m->wide, model_accum_bytes(m, n * m->o.tp), e);
         for (int r = 0; rc == 0 && r < m->o.tp; r++) {
-            place(&s->cut[r], g->offset + at, s->pieces + r * n, n, w);
+            place_tensor_part(&s->cut[r], g->offset + at, s->pieces + r * n, n, w);
         }
     }
     return rc;
@@ -557,7 +557,7 @@ static int copy_tensors(struct saver *s, struct whole *w, struct err *e)
 }
 
 /* The folder is there, and empty, before anybody writes to it. */
-static int begin(struct saver *s, struct err *why, struct err *e)
+static int begin_save(struct saver *s, struct err *why, struct err *e)
 {
     int rc = 0;
 
@@ -599,7 +599,7 @@ int saver_save(struct saver *s, const struct train_state *state, struct err *e)
     CHECK(stage_of(s) == IDLE);
     s->c.state = *state;
     s->began_ms = clock_now_ms();
-    rc = rc != 0 ? rc : begin(s, &why, e);
+    rc = rc != 0 ? rc : begin_save(s, &why, e);
     /* Others may have made their copies, and end with an error, before this rank has its own. */
     watchdog_writes(s->watchdog, rc == 0 && why.code == 0);
     if (s->copies) {

@@ -203,8 +203,8 @@ static int refuse_one(struct model *m, const struct setup *s, const char *left, 
         s->training && m->o.recompute == 0 ? " or --recompute block" : "");
 }
 
-static int refuse(struct model *m, const struct setup *s, const struct model_memory *p, size_t room,
-                  struct err *e)
+static int refuse_model_size(struct model *m, const struct setup *s, const struct model_memory *p,
+                             size_t room, struct err *e)
 {
     size_t all = model_memory_total(p), other = all - p->activations_bytes;
     int64_t fits = largest_batch(m, s, other, room);
@@ -241,7 +241,7 @@ static int check_memory(struct model *m, const struct setup *s, struct err *e)
         log_info("attention.by", "kernel=\"%s\" order=%s scratch_bytes=%zu", m->attention.by,
                  m->o.any_order ? "any" : "fixed", m->attention.scratch_bytes);
     }
-    return total <= room ? 0 : refuse(m, s, &p, room, e);
+    return total <= room ? 0 : refuse_model_size(m, s, &p, room, e);
 }
 
 static int parse_recompute(const char *text, int64_t *out, struct err *e)

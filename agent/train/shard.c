@@ -43,7 +43,7 @@ void shard_header(const struct shard *s, uint8_t out[SHARD_HEADER_BYTES])
 }
 
 /* The name is printed. */
-static bool is_name(const char name[SHARD_NAME_BYTES])
+static bool is_shard_name(const char name[SHARD_NAME_BYTES])
 {
     size_t n = strnlen(name, SHARD_NAME_BYTES);
 
@@ -73,7 +73,7 @@ static int parse_ours(const uint8_t *p, struct shard *s, struct err *e)
     memcpy(s->tokenizer, p + 64, SHARD_NAME_BYTES);
     memcpy(s->identity.b, p + 96, DIGEST_BYTES);
     if (s->vocab == 0 || s->vocab > INT32_MAX || s->token_bytes != shard_token_bytes(s->vocab) ||
-        !is_name(s->tokenizer)) {
+        !is_shard_name(s->tokenizer)) {
         return err_set(e, E_CORRUPT, "the header of the shard is damaged");
     }
     return 0;
@@ -175,7 +175,8 @@ void shard_close(struct shard *s)
 }
 
 /* Widens n tokens; true when all are in the vocabulary, else *at is the first that is not. */
-static bool widen(const struct shard *s, const uint8_t *p, size_t n, int32_t *out, size_t *at)
+static bool widen_shard_tokens(const struct shard *s, const uint8_t *p, size_t n, int32_t *out,
+                               size_t *at)
 {
     for (size_t i = 0; i < n; i++, p += s->token_bytes) {
         uint64_t token = le_get(p, s->token_bytes);
@@ -199,7 +200,7 @@ static int read_piece(const struct shard *s, uint64_t at, size_t n, uint8_t *pie
     if (rc != 0) {
         return err_prefix(e, "%s", s->path);
     }
-    if (!widen(s, piece, n, out, &bad)) {
+    if (!widen_shard_tokens(s, piece, n, out, &bad)) {
         return err_set(e, E_CORRUPT, "%s: token %llu exceeds the vocabulary of %u", s->path,
                        (unsigned long long)(at + bad), s->vocab);
     }

@@ -58,7 +58,7 @@ void shardset_close(struct shardset **sp)
     }
 }
 
-static int begin(struct shardset *s, struct err *e)
+static int begin_shardset(struct shardset *s, struct err *e)
 {
     char path[PATH_MAX];
     const char *slash;
@@ -94,7 +94,7 @@ int shardset_add(struct shardset *s, const void *tokens, size_t bytes, struct er
         size_t some;
 
         if (s->open == NULL) {
-            rc = begin(s, e);
+            rc = begin_shardset(s, e);
             if (rc != 0) {
                 break;
             }

@@ -102,7 +102,7 @@ void source_close(struct source **sp)
     }
 }
 
-static int read_file(struct source *s, void *p, size_t room, size_t *n, struct err *e)
+static int read_source_file(struct source *s, void *p, size_t room, size_t *n, struct err *e)
 {
     ssize_t got;
 
@@ -159,12 +159,12 @@ int source_read(struct source *s, void *p, size_t room, size_t *n, struct err *e
 
     *n = 0;
     if (s->packing == PLAIN) {
-        return read_file(s, p, room, n, e);
+        return read_source_file(s, p, room, n, e);
     }
     while (rc == 0 && *n == 0) {
         if (s->at == s->have && !s->ended) {
             s->at = 0;
-            rc = read_file(s, s->packed, sizeof s->packed, &s->have, e);
+            rc = read_source_file(s, s->packed, sizeof s->packed, &s->have, e);
             s->ended = rc == 0 && s->have == 0;
         }
         if (rc != 0 || (s->ended && !s->open)) {

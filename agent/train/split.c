@@ -97,7 +97,7 @@ int split_word(struct split *s, struct slice text, size_t *n, struct err *e)
 
 /* --- cutting ---------------------------------------------------------------------------------- */
 
-static bool is_space(uint32_t c)
+static bool is_unicode_space(uint32_t c)
 {
     return (c >= '\t' && c <= '\r') || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
@@ -110,7 +110,7 @@ static bool space_before(struct slice text, size_t at)
         struct slice last = slice_of(text.p + at - back, back);
         size_t n;
 
-        if (utf8_next(last, &n) == UTF8_WHOLE && n == back && is_space(utf8_char(last))) {
+        if (utf8_next(last, &n) == UTF8_WHOLE && n == back && is_unicode_space(utf8_char(last))) {
             return true;
         }
     }
@@ -125,7 +125,7 @@ static bool no_space_at(struct slice text, size_t at)
 
     switch (utf8_next(rest, &n)) {
     case UTF8_WHOLE:
-        return !is_space(utf8_char(rest));
+        return !is_unicode_space(utf8_char(rest));
     case UTF8_NONE:
         return true;
     case UTF8_CUT:

@@ -130,7 +130,7 @@ void tboard_record(struct slice data, struct buf *out)
 }
 
 /* Takes the event. A torn record would hide all that follow it. */
-static void append(struct tboard *t, struct buf *event)
+static void append_tboard_event(struct tboard *t, struct buf *event)
 {
     struct buf record = BUF_INIT(EVENT_MAX_BYTES);
     struct err e = {0};
@@ -166,9 +166,9 @@ int tboard_open(const char *dir, double now_unix_s, int64_t first_step, struct t
     t = NEW(struct tboard);
     t->fd = fd;
     tboard_version_event(now_unix_s, &event);
-    append(t, &event);
+    append_tboard_event(t, &event);
     tboard_start_event(now_unix_s, first_step, &event);
-    append(t, &event);
+    append_tboard_event(t, &event);
     *out = t;
     return 0;
 }
@@ -179,7 +179,7 @@ void tboard_add(struct tboard *t, double now_unix_s, int64_t step, const struct 
     struct buf event = BUF_INIT(EVENT_MAX_BYTES);
 
     tboard_scalar_event(now_unix_s, step, s, n, &event);
-    append(t, &event);
+    append_tboard_event(t, &event);
 }
 
 int tboard_close(struct tboard **tp, struct err *e)

@@ -33,7 +33,7 @@ struct tensor_files {
 
 /* --- what goes where -------------------------------------------------------------------------- */
 
-static uint64_t bytes_of(const struct entry *n)
+static uint64_t bytes_of_tensor(const struct entry *n)
 {
     return (uint64_t)(n->rows * n->cols) * sizeof(float);
 }
@@ -50,7 +50,7 @@ static void share_out(struct tensor_files *f, int writers, uint64_t least_bytes,
     share = f->total_bytes / wanted + 1;
     for (size_t i = 0; i < f->entries; i++) {
         struct entry *n = &f->entry[i];
-        uint64_t bytes = bytes_of(n), at = (before + bytes / 2) / share;
+        uint64_t bytes = bytes_of_tensor(n), at = (before + bytes / 2) / share;
 
         if (filled > 0 && (at != slot || filled + bytes > most_bytes)) {
             f->files++;
@@ -85,7 +85,7 @@ void tensor_files_whole(const struct layout *l, const struct tensor_source *sour
                                      .cols = h->cols,
                                      .matrix = h->matrix,
                                      .transposed = h->transposed};
-        f->total_bytes += bytes_of(&f->entry[i]);
+        f->total_bytes += bytes_of_tensor(&f->entry[i]);
     }
     share_out(f, writers, least_bytes, most_bytes);
     *out = f;
@@ -189,13 +189,13 @@ struct sink {
     struct hasher *hash;
 };
 
-static void put(struct sink *s, const void *p, size_t n)
+static void put_tensor_bytes(struct sink *s, const void *p, size_t n)
 {
     newfile_write(s->file, p, n);
     hasher_add(s->hash, p, n);
 }
 
-static const struct entry *entry_of(const struct tensor_files *f, struct slice name)
+static const struct entry *find_tensor_entry(const struct tensor_files *f, struct slice name)
 {
     for (size_t i = 0; i < f->entries; i++) {
         if (f->entry[i].name.p == name.p) {
@@ -220,7 +220,7 @@ static void put_transposed(struct sink *s, const struct entry *n, const float *f
                 turned[i * n->rows + r] = from[r * n->cols + c + i];
             }
         }
-        put(s, turned, (size_t)(some * n->rows) * sizeof *turned);
+        put_tensor_bytes(s, turned, (size_t)(some * n->rows) * sizeof *turned);
     }
     free(turned);
 }
@@ -245,7 +245,7 @@ static int put_tensor(const struct entry *n, struct sink *sink, struct err *e)
         if (rc == 0 && n->transposed) {
             put_transposed(sink, n, rows);
         } else if (rc == 0) {
-            put(sink, rows, (size_t)elements * sizeof *rows);
+            put_tensor_bytes(sink, rows, (size_t)elements * sizeof *rows);
         }
         rc = rc != 0 ? rc : newfile_check(sink->file, e);
     }
@@ -297,9 +297,9 @@ int tensor_files_write(const struct tensor_files *f, size_t file, const char *di
     rc = safetensors_header(st, n, "pt", &header, e);
     rc = rc != 0 ? rc : newfile_open(path, 0644, &sink.file, e);
     if (rc == 0) {
-        put(&sink, header.p, header.n);
+        put_tensor_bytes(&sink, header.p, header.n);
         for (size_t i = 0; rc == 0 && i < n; i++) {
-            rc = put_tensor(entry_of(f, st[i].name), &sink, e);
+            rc = put_tensor(find_tensor_entry(f, st[i].name), &sink, e);
         }
     }
     rc = rc != 0 ? rc : newfile_commit(&sink.file, e);

@@ -26,7 +26,7 @@ static int bad_index(struct err *e, const char *why)
 }
 
 /* A name that cannot lead out of the folder. */
-static bool plain_name(const char *name)
+static bool is_plain_file_name(const char *name)
 {
     struct slice s = slice_str(name);
 
@@ -45,7 +45,7 @@ static struct file *file_named(struct tensorset *s, const char *name)
 }
 
 /* Lists the files that the index names, each once. */
-static int read_index(struct tensorset *s, struct slice json, struct err *e)
+static int read_tensor_index(struct tensorset *s, struct slice json, struct err *e)
 {
     json_error_t why;
     const char *key;
@@ -63,7 +63,7 @@ static int read_index(struct tensorset *s, struct slice json, struct err *e)
     s->file = mem_array(MAX_FILES, sizeof *s->file);
     json_object_foreach((json_t *)(uintptr_t)s->map, key, name)
     {
-        if (!json_is_string(name) || !plain_name(json_string_value(name))) {
+        if (!json_is_string(name) || !is_plain_file_name(json_string_value(name))) {
             return bad_index(e, "a tensor's file is not a plain name ending in .safetensors");
         }
         if (file_named(s, json_string_value(name)) != NULL) {
@@ -80,7 +80,7 @@ static int read_index(struct tensorset *s, struct slice json, struct err *e)
 int tensorset_parse_index(struct slice json, struct err *e)
 {
     struct tensorset *s = NEW(struct tensorset);
-    int rc = read_index(s, json, e);
+    int rc = read_tensor_index(s, json, e);
 
     tensorset_close(&s);
     return rc;
@@ -93,7 +93,7 @@ static int open_indexed(struct tensorset *s, const char *dir, const char *path, 
     int rc = buf_read_file(&text, path, e);
 
     if (rc == 0) {
-        rc = read_index(s, buf_slice(&text), e);
+        rc = read_tensor_index(s, buf_slice(&text), e);
         if (rc != 0) {
             err_prefix(e, "%s", path);
         }
@@ -171,7 +171,7 @@ const struct st_tensor *tensorset_find(const struct tensorset *s, struct slice n
     return safetensors_find(st, name);
 }
 
-static const char *name_of(const struct tensorset *s, const struct file *f)
+static const char *name_of_tensor_file(const struct tensorset *s, const struct file *f)
 {
     return f->name != NULL ? f->name : s->only;
 }
@@ -182,8 +182,8 @@ int tensorset_verify(struct tensorset *s, struct integrity *i, struct err *e)
 
     s->integrity = i;
     for (size_t f = 0; rc == 0 && f < s->files; f++) {
-        rc = integrity_range(i, name_of(s, &s->file[f]), 0, safetensors_header_bytes(s->file[f].st),
-                             e);
+        rc = integrity_range(i, name_of_tensor_file(s, &s->file[f]), 0,
+                             safetensors_header_bytes(s->file[f].st), e);
     }
     return rc;
 }
@@ -195,7 +195,7 @@ int tensorset_read(const struct tensorset *s, const struct safetensors *in,
 
     for (size_t f = 0; s->integrity != NULL && rc == 0 && f < s->files; f++) {
         if (s->file[f].st == in) {
-            rc = integrity_range(s->integrity, name_of(s, &s->file[f]),
+            rc = integrity_range(s->integrity, name_of_tensor_file(s, &s->file[f]),
                                  safetensors_header_bytes(in) + t->begin + from, n, e);
         }
     }

@@ -250,7 +250,7 @@ static int finish_folder(struct tokenizing *t, struct err *e)
     return rc != 0 ? rc : dir_sync_above(t->place, e);
 }
 
-static int finish(struct tokenizing *t, struct err *e)
+static int finish_tokenizing(struct tokenizing *t, struct err *e)
 {
     int rc = 0;
 
@@ -420,7 +420,7 @@ static int put_all(struct tokenizing *t, struct err *e)
     return rc;
 }
 
-static void say(const struct tokenizing *t, uint64_t took_ms)
+static void print_tokenize_result(const struct tokenizing *t, uint64_t took_ms)
 {
     char rate[UNITS_TEXT];
 
@@ -464,9 +464,9 @@ int verb_tokenize(struct options *o, struct err *e)
         t->train.documents + t->val.documents == 1) {
         rc = cut_single(t, e);
     }
-    rc = rc != 0 ? rc : finish(t, e);
+    rc = rc != 0 ? rc : finish_tokenizing(t, e);
     if (rc == 0) {
-        say(t, clock_now_ms() - began_ms);
+        print_tokenize_result(t, clock_now_ms() - began_ms);
     }
     shardset_close(&t->train.set);
     shardset_close(&t->val.set);

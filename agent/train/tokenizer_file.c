@@ -36,7 +36,7 @@ static bool is_type(const json_t *object, const char *type)
     return strcmp(text_of(object, "type"), type) == 0;
 }
 
-static bool absent(const json_t *v)
+static bool is_absent_json(const json_t *v)
 {
     return v == NULL || json_is_null(v);
 }
@@ -78,7 +78,7 @@ static int byte_of(uint32_t c)
 }
 
 /* What a text in the alphabet stands for; false when it is not in it. */
-static bool bytes_of(struct slice text, struct buf *out)
+static bool bytes_of_token(struct slice text, struct buf *out)
 {
     buf_clear(out);
     while (text.n > 0) {
@@ -107,7 +107,7 @@ static int check_model(struct reading *r, const json_t *model)
     if (json_object_get(model, "type") != NULL && !is_type(model, "BPE")) {
         return unsupported(r, "a model", text_of(model, "type"));
     }
-    if (!absent(dropout) && json_number_value(dropout) > 0) {
+    if (!is_absent_json(dropout) && json_number_value(dropout) > 0) {
         return unsupported(r, "dropout", "");
     }
     if (text_of(model, "continuing_subword_prefix")[0] != '\0') {
@@ -162,7 +162,7 @@ static int read_vocab(struct reading *r)
         }
         /* A token with a character outside of the alphabet is text; no word is ever joined to
          * it. */
-        if (bytes_of(text, &bytes)) {
+        if (bytes_of_token(text, &bytes)) {
             bpe_token(b, id, buf_slice(&bytes), true);
         } else {
             bpe_token(b, id, text, false);
@@ -255,7 +255,7 @@ static int read_model(struct reading *r, const json_t *root)
 
 static int check_normalizer(struct reading *r, const json_t *n)
 {
-    if (absent(n) ||
+    if (is_absent_json(n) ||
         (is_type(n, "Sequence") && json_array_size(json_object_get(n, "normalizers")) == 0)) {
         return 0;
     }
@@ -267,7 +267,7 @@ static int check_byte_level(struct reading *r, const json_t *p, bool use_regex)
     const json_t *regex = json_object_get(p, "use_regex");
 
     if (!is_type(p, "ByteLevel")) {
-        return unsupported(r, absent(p) ? "no pre-tokenizer" : "a pre-tokenizer",
+        return unsupported(r, is_absent_json(p) ? "no pre-tokenizer" : "a pre-tokenizer",
                            text_of(p, "type"));
     }
     if (!json_is_false(json_object_get(p, "add_prefix_space"))) {
@@ -303,8 +303,9 @@ static int read_pre_tokenizer(struct reading *r, const json_t *p)
 
 static int check_decoder(struct reading *r, const json_t *d)
 {
-    return absent(d) || is_type(d, "ByteLevel") ? 0
-                                                : unsupported(r, "a decoder", text_of(d, "type"));
+    return is_absent_json(d) || is_type(d, "ByteLevel")
+               ? 0
+               : unsupported(r, "a decoder", text_of(d, "type"));
 }
 
 /* --- added tokens ----------------------------------------------------------------------------- */
@@ -447,7 +448,7 @@ static int read_post_processor(struct reading *r, const json_t *p)
     const json_t *list = json_object_get(p, "processors");
     int templates = 0, rc = 0;
 
-    if (absent(p) || is_type(p, "ByteLevel")) {
+    if (is_absent_json(p) || is_type(p, "ByteLevel")) {
         return 0; /* ByteLevel's moves offsets, not tokens */
     }
     if (is_type(p, "TemplateProcessing")) {

@@ -40,7 +40,7 @@ enum { MEET_MS = 1000 };
 static volatile sig_atomic_t reported_to_stop;
 static volatile sig_atomic_t reported_to_save;
 
-static void on_signal(int signal)
+static void on_training_signal(int signal)
 {
     if (signal == SIGUSR1) {
         reported_to_save = 1;
@@ -75,7 +75,7 @@ static int check_numbers(const struct options *o, struct err *e)
     return rc;
 }
 
-static int check_options(const struct options *o, struct err *e)
+static int check_training_options(const struct options *o, struct err *e)
 {
     int64_t rank;
     int rc = 0;
@@ -319,7 +319,7 @@ static int finish_writing(struct run *r, struct err *e)
     return rc;
 }
 
-static int save(struct run *r, struct err *e)
+static int save_training(struct run *r, struct err *e)
 {
     int rc = 0;
 
@@ -364,7 +364,7 @@ static void listen_to_signals(void)
     reported_to_stop = reported_to_save = 0;
     sigemptyset(&set);
     for (size_t i = 0; i < ARRAY_LEN(heard); i++) {
-        struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        struct sigaction act = {.sa_handler = on_training_signal, .sa_flags = SA_RESTART};
 
         act.sa_flags |= heard[i] == SIGINT ? (int)SA_RESETHAND : 0;
         sigaction(heard[i], &act, NULL);
@@ -461,7 +461,7 @@ static int run_steps(struct run *r, struct err *e)
         stop = shared[SHARED_STOP] > 0 || shared[SHARED_PREEMPTED] > 0;
         if (rc == 0 &&
             (last || stop || shared[SHARED_SAVE] > 0 || every(r->state.step, r->o->save_every))) {
-            rc = save(r, e);
+            rc = save_training(r, e);
         }
         if (rc == 0 && stop && !last) {
             rc = save_to_the_end(r, e);
@@ -481,7 +481,7 @@ static int run_steps(struct run *r, struct err *e)
     return rc;
 }
 
-static const char *environment(const char *name)
+static const char *training_environment(const char *name)
 {
     return getenv(name);
 }
@@ -511,7 +511,7 @@ static void end_ranks(struct run *r, int rc, const struct err *e)
     }
 }
 
-static int watch(struct run *r, struct err *e)
+static int start_training_watchdog(struct run *r, struct err *e)
 {
     const struct watchdog_options wo = {.comm = r->comm,
                                         .k = r->k,
@@ -531,10 +531,10 @@ static int watch(struct run *r, struct err *e)
 int verb_train(struct options *o, struct err *e)
 {
     struct run r = {.o = o, .out_fd = -1, .products = BUF_INIT(2 * MATMUL_CHOICES_BYTES)};
-    int rc = check_options(o, e);
+    int rc = check_training_options(o, e);
 
     listen_to_signals();
-    rc = rc != 0 ? rc : ranks_read(environment, &r.ranks, e);
+    rc = rc != 0 ? rc : ranks_read(training_environment, &r.ranks, e);
     rc = rc != 0 ? rc : setup_device(o, r.ranks.local_rank, &r.k, e);
     rc = rc != 0 ? rc : parse_comm(o->comm, &r.ranks.over, e);
     if (o->deterministic) {
@@ -550,7 +550,7 @@ int verb_train(struct options *o, struct err *e)
         r.ranks.timeout_ms = LONG_WAIT * (uint64_t)o->comm_timeout * 1000;
         rc = ranks_join(&r.ranks, r.k, &r.comm, e);
     }
-    rc = rc != 0 ? rc : watch(&r, e);
+    rc = rc != 0 ? rc : start_training_watchdog(&r, e);
     watchdog_host_work(r.watchdog, true); /* a checkpoint is verified, memory is pinned */
     rc = rc != 0 ? rc : run_open(&r, e);
     watchdog_host_work(r.watchdog, false);

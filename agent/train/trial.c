@@ -29,7 +29,7 @@ void *trial_room(struct trial *t, size_t size_bytes)
 
 /* One piece is made here and copied over the whole on the device: numbers repeat, as far apart as
  * no cache sees it. */
-static void fill(struct trial *t, enum dtype dt, char *to, int64_t n)
+static void fill_trial_values(struct trial *t, enum dtype dt, char *to, int64_t n)
 {
     int64_t piece = n < NOISE_ELEMENTS ? n : NOISE_ELEMENTS;
     float *host = mem_array((size_t)piece + 1, sizeof *host);
@@ -63,7 +63,7 @@ void *trial_noise(struct trial *t, enum dtype dt, int64_t n)
     void *p = trial_room(t, (size_t)n * dtype_bytes(dt));
 
     if (p != NULL && n > 0) {
-        fill(t, dt, p, n);
+        fill_trial_values(t, dt, p, n);
     }
     return t->rc == 0 ? p : NULL;
 }

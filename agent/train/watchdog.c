@@ -145,7 +145,7 @@ static void make_head(const struct watchdog *w, const struct roll_message *end, 
     text_addf(line, room, ", \"comm\": \"%s\", \"facts\": \"%s\"}", c->name, facts);
 }
 
-static void say(const struct watchdog *w, const char *text)
+static void log_watchdog_text(const struct watchdog *w, const char *text)
 {
     const struct comm *c = w->o.comm;
     char line[PATH_MAX + 512] = "trainer: ";
@@ -173,7 +173,7 @@ static void record(const struct watchdog *w, const struct roll_message *m)
     } else {
         text_addf(note, sizeof note, "no flight record: %s: %s", w->path, strerrordesc_np(-rc));
     }
-    say(w, note);
+    log_watchdog_text(w, note);
 }
 
 /* The text comes first: a file system that hangs, which may be the fault, would keep it back. */
@@ -186,7 +186,7 @@ NORETURN static void end(struct watchdog *w, const struct roll_message *verdict)
     }
     w->state = ENDING;
     alarm((unsigned)min_u64(LAST_RESORT_S, END_S + w->o.timeout_ms / 1000));
-    say(w, m->text);
+    log_watchdog_text(w, m->text);
     /* An error that a rank has of its own is no riddle. */
     if (m->exit_code == EX_TEMPFAIL || m->exit_code == EX_SOFTWARE || w->sick) {
         record(w, m);
@@ -250,7 +250,7 @@ static const struct place *foremost(const struct watchdog *w)
     return best;
 }
 
-static const char *has(int ranks)
+static const char *plural_have(int ranks)
 {
     return ranks == 1 ? "has" : "have";
 }
@@ -269,7 +269,7 @@ static bool judge_laggards(const struct watchdog *w, struct roll_message *m)
     }
     if (behind > 0) {
         name_suspects(m, behind);
-        text_addf(m->text, sizeof m->text, " %s not reached ", has(behind));
+        text_addf(m->text, sizeof m->text, " %s not reached ", plural_have(behind));
         if (x->seq != 0) {
             text_addf(m->text, sizeof m->text, "%s %" PRIu64 " (%s, %" PRId64 " elements)",
                       flight_op_name(x->op), x->seq, flight_dtype_name(x->dt), x->count);
@@ -299,8 +299,8 @@ static bool judge_calls(const struct watchdog *w, struct roll_message *m)
         }
     }
     name_suspects(m, inside);
-    text_addf(m->text, sizeof m->text, " %s not returned from the call of %s %" PRIu64, has(inside),
-              flight_op_name(x->op), x->seq);
+    text_addf(m->text, sizeof m->text, " %s not returned from the call of %s %" PRIu64,
+              plural_have(inside), flight_op_name(x->op), x->seq);
     return true;
 }
 
@@ -342,7 +342,7 @@ static bool judge_strangers(const struct watchdog *w, struct roll_message *m)
     return strangers > 0;
 }
 
-static void judge(const struct watchdog *w, struct roll_message *m)
+static void diagnose_silence(const struct watchdog *w, struct roll_message *m)
 {
     if (!judge_silence(w, m) && !judge_strangers(w, m) && w->fault == FAULT_LATE &&
         !judge_difference(w, m) && !judge_laggards(w, m) && !judge_calls(w, m)) {
@@ -366,7 +366,7 @@ static void call_the_roll(struct watchdog *w)
     rollcall_send(w->roll, &m);
 }
 
-static void on_message(void *arg, const struct roll_message *m);
+static void on_roll_message(void *arg, const struct roll_message *m);
 
 /* On rank 0: what it says last is for those too that have not connected yet. */
 static void await_ranks(struct watchdog *w)
@@ -381,7 +381,7 @@ static void await_ranks(struct watchdog *w)
             all = all && rollcall_has_met(w->roll, i);
         }
         if (!all) {
-            rollcall_poll(w->roll, LOOK_MS / 10, on_message, w);
+            rollcall_poll(w->roll, LOOK_MS / 10, on_roll_message, w);
         }
     }
 }
@@ -457,7 +457,7 @@ static void out_of_time(struct watchdog *w)
         end(w, &w->verdict);
     }
     if (w->state == ROLL) {
-        judge(w, &m);
+        diagnose_silence(w, &m);
         pronounce(w, &m);
     }
     suspect(&m, 0);
@@ -540,7 +540,7 @@ static void say_wait(struct watchdog *w)
     }
 }
 
-static void on_message(void *arg, const struct roll_message *m)
+static void on_roll_message(void *arg, const struct roll_message *m)
 {
     struct watchdog *w = arg;
     struct roll_message reply = {.kind = ROLL_HERE, .rank = w->o.comm->rank};
@@ -613,7 +613,7 @@ static void beat_for_host_work(struct watchdog *w)
     }
 }
 
-static void look(struct watchdog *w)
+static void check_watched_ranks(struct watchdog *w)
 {
     uint64_t now_ns = clock_now_ns(), age;
     struct flight_view v;
@@ -674,7 +674,7 @@ static void main_failed(struct watchdog *w)
     w->until_ms = clock_now_ms() + ASKED_MS;
 }
 
-static void leave(struct watchdog *w)
+static void send_rollcall_leave(struct watchdog *w)
 {
     const struct roll_message m = {.kind = ROLL_LEAVES, .rank = w->o.comm->rank};
 
@@ -682,7 +682,7 @@ static void leave(struct watchdog *w)
     rollcall_send(w->roll, &m);
 }
 
-static void *run(void *arg)
+static void *run_watchdog_thread(void *arg)
 {
     struct watchdog *w = arg;
     sigset_t alarm_set;
@@ -692,7 +692,7 @@ static void *run(void *arg)
     pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
     w->awake_ns = w->looked_ns = clock_now_ns();
     while (!atomic_load(&w->closing)) {
-        rollcall_poll(w->roll, w->state == WATCHING ? LOOK_MS : LOOK_MS / 10, on_message, w);
+        rollcall_poll(w->roll, w->state == WATCHING ? LOOK_MS : LOOK_MS / 10, on_roll_message, w);
         if (stood_still(w)) {
             w->awake_ns = w->woke_ns = clock_now_ns();
         }
@@ -704,13 +704,13 @@ static void *run(void *arg)
             say_wait(w);
         }
         if (w->state == WATCHING) {
-            look(w);
+            check_watched_ranks(w);
         } else if ((w->state == WRITING && !atomic_load(&w->writes)) ||
                    clock_now_ms() >= w->until_ms || (w->state == ROLL && all_are_here(w))) {
             out_of_time(w);
         }
     }
-    leave(w);
+    send_rollcall_leave(w);
     return NULL;
 }
 
@@ -727,7 +727,7 @@ static void name_record(struct watchdog *w)
     (void)rename(w->path, old); /* most often there is none */
 }
 
-static struct watchdog *start(const struct watchdog_options *o)
+static struct watchdog *start_watchdog_thread(const struct watchdog_options *o)
 {
     struct watchdog *w = NEW(struct watchdog);
 
@@ -739,7 +739,7 @@ static struct watchdog *start(const struct watchdog_options *o)
     CHECK(pthread_getcpuclockid(pthread_self(), &w->main_clock) == 0);
     watchdog_patience(w, true);
     pthread_detach(thread_start("abort", abort_thread, w));
-    w->thread = thread_start("watchdog", run, w);
+    w->thread = thread_start("watchdog", run_watchdog_thread, w);
     return w;
 }
 
@@ -768,7 +768,7 @@ int watchdog_open(const struct watchdog_options *o, struct watchdog **out, struc
     if (rc != 0) {
         return err_set(e, rc, "%s: cannot open a stream: %s", o->k->name, o->k->fault());
     }
-    *out = start(o);
+    *out = start_watchdog_thread(o);
     comm_watch(o->comm, o->k, ks);
     rc = comm_warm_up(o->comm, o->k, ks);
     rc = rc != 0 ? rc : rollcall_connect((*out)->roll, o->k, ks, o->comm, o->host);

@@ -18,7 +18,7 @@ static int64_t chunk_rows(int64_t rows, int64_t cols)
 /* --- reading ---------------------------------------------------------------------------------- */
 
 /* A run of a file's numbers, which may be unaligned; doubles hold every type that comes here. */
-static void widen(enum st_dtype dt, const char *from, int64_t n, double *out)
+static void widen_weights(enum st_dtype dt, const char *from, int64_t n, double *out)
 {
     float f;
     uint16_t h;
@@ -38,7 +38,7 @@ static void widen(enum st_dtype dt, const char *from, int64_t n, double *out)
     }
 }
 
-static void narrow(enum dtype dt, const double *from, int64_t n, char *out)
+static void narrow_weights(enum dtype dt, const double *from, int64_t n, char *out)
 {
     for (int64_t i = 0; i < n; i++) {
         float f = (float)from[i];
@@ -69,8 +69,8 @@ void weights_narrow(enum dtype dt, const char *from, int64_t n, char *out)
     for (int64_t i = 0; i < n; i += SOME) {
         int64_t some = n - i < SOME ? n - i : SOME;
 
-        widen(ST_F32, from + i * 4, some, wide);
-        narrow(dt, wide, some, out + (size_t)i * dtype_bytes(dt));
+        widen_weights(ST_F32, from + i * 4, some, wide);
+        narrow_weights(dt, wide, some, out + (size_t)i * dtype_bytes(dt));
     }
 }
 
@@ -85,14 +85,15 @@ struct incoming {
 };
 
 /* n numbers from number `at` on. */
-static int read_run(const struct incoming *x, int64_t at, int64_t n, double *out, struct err *e)
+static int read_weight_run(const struct incoming *x, int64_t at, int64_t n, double *out,
+                           struct err *e)
 {
     int64_t bytes = x->t->dtype == ST_F64 ? 8 : x->t->dtype == ST_F32 ? 4 : 2;
     int rc =
         tensorset_read(x->set, x->in, x->t, (uint64_t)(at * bytes), x->raw, (size_t)(n * bytes), e);
 
     if (rc == 0) {
-        widen(x->t->dtype, x->raw, n, out);
+        widen_weights(x->t->dtype, x->raw, n, out);
     }
     return rc;
 }
@@ -107,13 +108,13 @@ static int read_rows(const struct incoming *x, const struct hub_tensor *h,
     int rc = 0;
 
     if (!h->transposed && s->cols == h->cols) {
-        return read_run(x, row * h->cols, n * h->cols, out, e);
+        return read_weight_run(x, row * h->cols, n * h->cols, out, e);
     }
     for (int64_t r = 0; rc == 0 && !h->transposed && r < n; r++) {
-        rc = read_run(x, (row + r) * h->cols + s->col0, s->cols, out + r * s->cols, e);
+        rc = read_weight_run(x, (row + r) * h->cols + s->col0, s->cols, out + r * s->cols, e);
     }
     for (int64_t c = 0; rc == 0 && h->transposed && c < s->cols; c++) {
-        rc = read_run(x, (s->col0 + c) * h->rows + row, n, x->run, e);
+        rc = read_weight_run(x, (s->col0 + c) * h->rows + row, n, x->run, e);
         for (int64_t r = 0; rc == 0 && r < n; r++) {
             out[r * s->cols + c] = x->run[r];
         }
@@ -174,7 +175,7 @@ static int load_slice(struct model *m, const struct weights_part *part, const st
 
         rc = read_rows(x, h, s, r, rows, wide, e);
         if (rc == 0) {
-            narrow(part->dt, wide, n, host);
+            narrow_weights(part->dt, wide, n, host);
             rc = model_put_run(m, part->set, part->held, part->dt, s->offset + r * s->cols, n, host,
                                e);
         }

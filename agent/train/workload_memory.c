@@ -234,7 +234,7 @@ static const struct bound {
     {"adamw", take_adamw, run_adamw, ALWAYS},
 };
 
-static bool has(const struct model_config *c, const struct bound *b)
+static bool bound_applies(const struct model_config *c, const struct bound *b)
 {
     switch (b->when) {
     case ALWAYS:
@@ -257,7 +257,7 @@ int workload_memory(struct workload *w, struct err *e)
         struct workload_job j = job_of(w);
         struct score row = {.table = "memory-bound"};
 
-        if (!has(&w->m->config, &bounds[i])) {
+        if (!bound_applies(&w->m->config, &bounds[i])) {
             continue;
         }
         row.bytes = bounds[i].take(&j) * (double)dtype_bytes(w->m->dt);

@@ -141,7 +141,7 @@ static void open_traffic(struct model *m)
 }
 
 /* Nothing where there is no such buffer. */
-static int take(struct model *m, char **out, size_t size_bytes, struct err *e)
+static int take_zero_memory(struct model *m, char **out, size_t size_bytes, struct err *e)
 {
     return size_bytes == 0 ? 0 : model_take(m, out, size_bytes, e);
 }
@@ -150,15 +150,15 @@ int zero_reserve(struct model *m, struct err *e)
 {
     const struct layout *l = &m->layout;
     struct sizes s = sizes_of(m);
-    int rc = take(m, &m->param, model_bytes(m, s.param), e);
+    int rc = take_zero_memory(m, &m->param, model_bytes(m, s.param), e);
 
     m->master = s.master > 0 ? NULL : m->param;
-    rc = rc != 0 ? rc : take(m, &m->gathered, model_bytes(m, s.gathered), e);
-    rc = rc != 0 ? rc : take(m, &m->master, model_accum_bytes(m, s.master), e);
-    rc = rc != 0 ? rc : take(m, &m->grad, model_accum_bytes(m, s.grad), e);
-    rc = rc != 0 ? rc : take(m, &m->sums, model_accum_bytes(m, s.sums), e);
-    rc = rc != 0 ? rc : take(m, &m->scratch, model_accum_bytes(m, s.scratch), e);
-    rc = rc != 0 ? rc : take(m, &m->narrow, (size_t)s.narrow * dtype_bytes(DT_BF16), e);
+    rc = rc != 0 ? rc : take_zero_memory(m, &m->gathered, model_bytes(m, s.gathered), e);
+    rc = rc != 0 ? rc : take_zero_memory(m, &m->master, model_accum_bytes(m, s.master), e);
+    rc = rc != 0 ? rc : take_zero_memory(m, &m->grad, model_accum_bytes(m, s.grad), e);
+    rc = rc != 0 ? rc : take_zero_memory(m, &m->sums, model_accum_bytes(m, s.sums), e);
+    rc = rc != 0 ? rc : take_zero_memory(m, &m->scratch, model_accum_bytes(m, s.scratch), e);
+    rc = rc != 0 ? rc : take_zero_memory(m, &m->narrow, (size_t)s.narrow * dtype_bytes(DT_BF16), e);
     rc = rc != 0 ? rc : powersgd_reserve(m, e);
     if (rc == 0 && m->o.comm != NULL && ranks_of(m) > 1) {
         open_traffic(m);
@@ -228,7 +228,7 @@ int zero_allreduce(struct model *m, struct comm *c, enum dtype dt, void *buf, in
 /* --- parameters ------------------------------------------------------------------------------- */
 
 /* The block that was in the buffer before has been computed, or will be before this comes. */
-static void gather(struct model *m, int group)
+static void gather_zero_group(struct model *m, int group)
 {
     const struct layout *l = &m->layout;
     struct piece p = partition_group(l, m->own, group);
@@ -253,12 +253,12 @@ void zero_need(struct model *m, int group, int next)
         return;
     }
     if (m->o.zero == 3) {
-        gather(m, group);
+        gather_zero_group(m, group);
     }
     model_do(m, m->k->event_wait(m->traffic->ready[group], m->ks));
     if (m->o.zero == 3 && next >= 0 &&
         buffer_at(&m->layout, next, PARAM_TURNS) != buffer_at(&m->layout, group, PARAM_TURNS)) {
-        gather(m, next);
+        gather_zero_group(m, next);
     }
 }
 
@@ -316,7 +316,8 @@ static enum dtype wire_type(const struct model *m)
 }
 
 /* Of n elements, by this rank; an all-reduce has twice the traffic of a scatter. */
-static void count(struct model *m, const struct comm *c, int times, enum dtype dt, int64_t n)
+static void count_zero_traffic(struct model *m, const struct comm *c, int times, enum dtype dt,
+                               int64_t n)
 {
     m->sent_bytes += times * (double)n * (double)dtype_bytes(dt) * (c->size - 1) / c->size;
 }
@@ -348,7 +349,7 @@ static void sum_run(struct model *m, struct comm *c, char *at, int64_t n)
     if (dt != m->accum) {
         widen_from_wire(m, at, 0, n);
     }
-    count(m, c, 2, dt, n);
+    count_zero_traffic(m, c, 2, dt, n);
 }
 
 void zero_sum_run(struct model *m, char *at, int64_t n)
@@ -372,7 +373,7 @@ static void scatter(struct model *m, const char *whole, char *mine, int64_t n)
     if (dt != m->accum) {
         widen_from_wire(m, mine, own, n);
     }
-    count(m, m->o.comm, 1, dt, all);
+    count_zero_traffic(m, m->o.comm, 1, dt, all);
 }
 
 /* `rounded`: the sums are numbers of the type that they were sent in, and may be sent so again. */
@@ -390,7 +391,7 @@ static void gather_sums(struct model *m, const char *mine, char *whole, int64_t 
     if (dt != m->accum) {
         widen_from_wire(m, whole, 0, all);
     }
-    count(m, m->o.comm, 1, dt, all);
+    count_zero_traffic(m, m->o.comm, 1, dt, all);
 }
 
 /* A step's piece, over the groups. */

@@ -27,7 +27,7 @@ enum { SAID_MAX = 1 << 20, COLUMNS = 100 };
 
 enum { TEXT_MAX = 256 << 10 };
 
-static const char *verdict(const struct preflight_report *r)
+static const char *preflight_verdict(const struct preflight_report *r)
 {
     return r->worst == LEVEL_SKIP ? "UNKNOWN" : level_name(r->worst);
 }
@@ -51,7 +51,7 @@ static void put_more(const struct finding *f, struct buf *out)
 
 static void report_lines(const struct preflight_report *r, bool quiet, struct buf *out)
 {
-    buf_addf(out, "%s: %s\n", verdict(r), r->text);
+    buf_addf(out, "%s: %s\n", preflight_verdict(r), r->text);
     for (size_t i = 0; i < r->n; i++) {
         const struct finding *f = &r->finding[i];
 
@@ -123,7 +123,7 @@ static void report_table(const struct preflight_report *r, unsigned columns, boo
             put_wrapped(out, buf_cstr(&text), columns);
         }
     }
-    buf_addf(out, "%s: %s, %u ms\n", verdict(r), r->text, r->took_ms);
+    buf_addf(out, "%s: %s, %u ms\n", preflight_verdict(r), r->text, r->took_ms);
     buf_free(&text);
 }
 
@@ -131,7 +131,7 @@ static void report_table(const struct preflight_report *r, unsigned columns, boo
 
 static void report_json(const struct preflight_report *r, struct buf *out)
 {
-    jwrite_str(out, "verdict", verdict(r));
+    jwrite_str(out, "verdict", preflight_verdict(r));
     jwrite_u64(out, "exit", (uint64_t)report_exit(r));
     jwrite_str(out, "text", r->text);
     jwrite_bool(out, "drain", r->drain);
@@ -154,7 +154,7 @@ static void report_json(const struct preflight_report *r, struct buf *out)
     jwrite_close(out, ']');
 }
 
-static void put_head(struct buf *out, const char *name, const char *help)
+static void put_metric_head(struct buf *out, const char *name, const char *help)
 {
     buf_addf(out, "# HELP trainagent_preflight_%s %s\n# TYPE trainagent_preflight_%s gauge\n", name,
              help, name);
@@ -164,21 +164,21 @@ static void report_metrics(const struct preflight_report *r, struct buf *out)
 {
     static const char *const names[] = {"ok", "warn", "crit", "skip"};
 
-    put_head(out, "status", "The result of a check: 0 OK, 1 WARN, 2 CRIT, 3 skipped.");
+    put_metric_head(out, "status", "The result of a check: 0 OK, 1 WARN, 2 CRIT, 3 skipped.");
     for (size_t i = 0; i < r->n; i++) {
         buf_addf(out, "trainagent_preflight_status{check=\"%s\"} %u\n",
                  check_name(r->finding[i].check), r->finding[i].level);
     }
-    put_head(out, "checks", "The number of checks by result.");
+    put_metric_head(out, "checks", "The number of checks by result.");
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         buf_addf(out, "trainagent_preflight_checks{status=\"%s\"} %u\n", names[i], r->count[i]);
     }
-    put_head(out, "verdict",
-             "The worst result of all checks: 0 OK, 1 WARN, 2 CRIT, 3 all were skipped.");
+    put_metric_head(out, "verdict",
+                    "The worst result of all checks: 0 OK, 1 WARN, 2 CRIT, 3 all were skipped.");
     buf_addf(out, "trainagent_preflight_verdict %d\n", report_exit(r));
-    put_head(out, "timestamp_seconds", "When the checks started, as a Unix time.");
+    put_metric_head(out, "timestamp_seconds", "When the checks started, as a Unix time.");
     buf_addf(out, "trainagent_preflight_timestamp_seconds %" PRIu64 "\n", r->began_unix_s);
-    put_head(out, "duration_seconds", "How long the checks took, in seconds.");
+    put_metric_head(out, "duration_seconds", "How long the checks took, in seconds.");
     buf_addf(out, "trainagent_preflight_duration_seconds %u.%03u\n", r->took_ms / 1000,
              r->took_ms % 1000);
 }
@@ -282,7 +282,7 @@ static void read_near(const struct sight *s, const char *folder, struct near *n)
 }
 
 /* At most one of each device: ports of one share its place. */
-static size_t find_all(const struct sight *s, struct near *out, size_t room)
+static size_t find_near_adapters(const struct sight *s, struct near *out, size_t room)
 {
     struct rdma_port port[64];
     struct pci_gpus g;
@@ -313,7 +313,7 @@ static size_t find_all(const struct sight *s, struct near *out, size_t room)
 static void numa_table(const struct sight *s, struct buf *out)
 {
     struct near near[128];
-    size_t n = find_all(s, near, ARRAY_LEN(near));
+    size_t n = find_near_adapters(s, near, ARRAY_LEN(near));
 
     if (n == 0) {
         buf_str(out, "\nno GPU and no RDMA device\n");
@@ -329,7 +329,7 @@ static void numa_table(const struct sight *s, struct buf *out)
 static void numa_json(const struct sight *s, struct buf *out)
 {
     struct near near[128];
-    size_t n = find_all(s, near, ARRAY_LEN(near));
+    size_t n = find_near_adapters(s, near, ARRAY_LEN(near));
 
     jwrite_open(out, "numa", '[');
     for (size_t i = 0; i < n; i++) {
@@ -345,7 +345,7 @@ static void numa_json(const struct sight *s, struct buf *out)
 
 /* --- the verb --- */
 
-static int take_line(const struct verb_line *v, struct expect *said, struct err *e)
+static int take_expect_line(const struct verb_line *v, struct expect *said, struct err *e)
 {
     const struct preflight_line *p = &v->preflight;
     int rc = 0;
@@ -364,14 +364,14 @@ static int take_line(const struct verb_line *v, struct expect *said, struct err 
     return rc;
 }
 
-static unsigned columns(void)
+static unsigned terminal_columns(void)
 {
     struct winsize w;
 
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : COLUMNS;
 }
 
-static void say(const struct verb_line *v, const struct preflight_report *r)
+static void print_preflight_report(const struct verb_line *v, const struct preflight_report *r)
 {
     const struct sight s = {v->preflight.root != NULL ? v->preflight.root : ""};
     struct buf out = BUF_INIT(SAID_MAX);
@@ -385,7 +385,7 @@ static void say(const struct verb_line *v, const struct preflight_report *r)
         jwrite_close(&out, '}');
         buf_byte(&out, '\n');
     } else if (isatty(STDOUT_FILENO)) {
-        report_table(r, columns(), v->agent->quiet, &out);
+        report_table(r, terminal_columns(), v->agent->quiet, &out);
     } else if (!v->agent->quiet || r->worst != LEVEL_OK) {
         report_lines(r, v->agent->quiet, &out);
     }
@@ -396,7 +396,7 @@ static void say(const struct verb_line *v, const struct preflight_report *r)
     buf_free(&out);
 }
 
-static int look(struct verb_line *v, const struct jobfile *job, struct err *e)
+static int run_preflight_checks(struct verb_line *v, const struct jobfile *job, struct err *e)
 {
     const struct preflight_line *p = &v->preflight;
     struct preflight_report *r = NEW(struct preflight_report);
@@ -408,11 +408,11 @@ static int look(struct verb_line *v, const struct jobfile *job, struct err *e)
                                  .said = said,
                                  .root = p->root,
                                  .full = p->full};
-    int rc = take_line(v, said, e);
+    int rc = take_expect_line(v, said, e);
 
     rc = rc != 0 ? rc : preflight_run(&w, r, e);
     if (rc == 0) {
-        say(v, r);
+        print_preflight_report(v, r);
         v->exit_code = report_exit(r);
         rc = p->textfile != NULL ? report_textfile(r, p->textfile, e) : 0;
     }
@@ -421,7 +421,7 @@ static int look(struct verb_line *v, const struct jobfile *job, struct err *e)
     return rc;
 }
 
-static void list(void)
+static void list_preflight_checks(void)
 {
     struct buf out = BUF_INIT(SAID_MAX);
 
@@ -439,7 +439,7 @@ static int run_preflight(struct verb_line *v, struct err *e)
         return err_set(e, E_USAGE, "preflight takes one JOB file, or none");
     }
     if (v->preflight.list) {
-        list();
+        list_preflight_checks();
         return 0;
     }
     if (v->argc == 1) {
@@ -449,7 +449,7 @@ static int run_preflight(struct verb_line *v, struct err *e)
         }
     }
     rc = rc != 0 ? rc : agent_settle(v->agent, false, e);
-    rc = rc != 0 ? rc : look(v, v->argc == 1 ? &job : NULL, e);
+    rc = rc != 0 ? rc : run_preflight_checks(v, v->argc == 1 ? &job : NULL, e);
     jobfile_fini(&job);
     return rc;
 }

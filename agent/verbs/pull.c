@@ -62,7 +62,8 @@ static void say_plain(const struct artifact *a, uint64_t took_ms)
     }
 }
 
-static int settle(struct verb_line *v, struct artifact *a, char path[PATH_MAX], struct err *e)
+static int place_pulled_artifact(struct verb_line *v, struct artifact *a, char path[PATH_MAX],
+                                 struct err *e)
 {
     if (v->unpack) {
         struct local_cache_lock *hold = NULL;
@@ -125,7 +126,7 @@ static int run_pull(struct verb_line *v, struct err *e)
         const struct artifacts_params w = {.peer_ops = &peers_ops};
         rc = artifacts_pull(v->agent, &a, 1, &w, e);
     }
-    rc = rc != 0 ? rc : settle(v, &a, path, e);
+    rc = rc != 0 ? rc : place_pulled_artifact(v, &a, path, e);
     if (rc == 0 && v->agent->json) {
         say_json(&a, path[0] != '\0' ? path : NULL, clock_now_ms() - start_ms);
     } else if (rc == 0 && !v->agent->quiet) {

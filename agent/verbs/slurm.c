@@ -41,7 +41,7 @@ struct values {
     const char *mirror, *host, *staged, *job; /* NULL: there is none */
 };
 
-static const char *value_of(void *arg, struct slice name)
+static const char *slurm_variable_value(void *arg, struct slice name)
 {
     const struct values *v = arg;
 
@@ -53,7 +53,7 @@ static const char *value_of(void *arg, struct slice name)
 }
 
 /* The mirror's, as pip's trusted-host wants it. */
-static const char *host_of(const struct node_conf *n, char out[256])
+static const char *host_of_mirror(const struct node_conf *n, char out[256])
 {
     struct url u;
 
@@ -82,7 +82,7 @@ static bool exports_fill(const char *line, const struct node_conf *n, const char
     char host[256];
     char mirror[2048];
     struct slice rest = slice_str(line);
-    struct values v = {.host = host_of(n, host), .staged = staged, .job = job};
+    struct values v = {.host = host_of_mirror(n, host), .staged = staged, .job = job};
     struct slice unknown;
 
     if (n->mirror != NULL) {
@@ -94,7 +94,7 @@ static bool exports_fill(const char *line, const struct node_conf *n, const char
     }
     buf_clear(out);
     if (slice_find(rest, '=') < 0 || !name_ok(slice_cut(&rest, '=')) ||
-        jobfile_fill(line, value_of, &v, out, &unknown, NULL) != 0) {
+        jobfile_fill(line, slurm_variable_value, &v, out, &unknown, NULL) != 0) {
         return false;
     }
     for (size_t i = 0; i < out->n; i++) {
@@ -201,7 +201,7 @@ static int stage(struct staging *s, uint64_t until_ms, struct err *e)
 }
 
 /* Without a ticket its tasks would start as if nothing had been asked for. */
-static int refuse(struct staging *s, uint64_t until_ms, struct err *e)
+static int refuse_slurm_staging(struct staging *s, uint64_t until_ms, struct err *e)
 {
     struct err no_ticket = *e;
     enum detach_end how;
@@ -277,7 +277,7 @@ static int run_prolog(struct verb_line *v, struct err *e)
         return 0;
     }
     if (no_ticket != 0) {
-        return refuse(&s, start_ms + deadline_ms, e);
+        return refuse_slurm_staging(&s, start_ms + deadline_ms, e);
     }
     if (rc != 0 || no_comment.code != 0) {
         staging_give_up(&s, rc != 0 ? OUTCOME_NODE : OUTCOME_COMMENT,
@@ -335,8 +335,8 @@ static bool fails_by(const struct node_conf *n, enum outcome o)
 
 /* 0: the ticket's text, once it is the last word or nobody holds it; E_TIMEOUT; E_NOTFOUND: nothing
  * was asked for. */
-static int wait_for(const struct node_conf *n, const char *job, uint64_t until_ms, struct buf *text,
-                    struct err *e)
+static int wait_for_staging(const struct node_conf *n, const char *job, uint64_t until_ms,
+                            struct buf *text, struct err *e)
 {
     bool held = true;
     int rc;
@@ -355,7 +355,8 @@ static int wait_for(const struct node_conf *n, const char *job, uint64_t until_m
 }
 
 /* True: the task must not start. */
-static bool judge(const struct node_conf *n, struct slice text, struct verdict_read *got)
+static bool staging_forbids_start(const struct node_conf *n, struct slice text,
+                                  struct verdict_read *got)
 {
     verdict_read(text, got);
     if (!got->done) {
@@ -386,7 +387,7 @@ static int run_taskprolog(struct verb_line *v, struct err *e)
         verdict_tame(e->text);
         print_line(e->text);
     }
-    rc = wait_for(n, job, start_ms + n->slurm.wait, &text, e);
+    rc = wait_for_staging(n, job, start_ms + n->slurm.wait, &text, e);
     if (rc != 0 && rc != E_TIMEOUT &&
         pins_job_ok(job)) { /* its prolog may have had no place for one */
         pins_refusal(n->shelf, job, path);
@@ -394,7 +395,7 @@ static int run_taskprolog(struct verb_line *v, struct err *e)
         rc = buf_read_file(&text, path, e);
     }
     if (rc == 0) {
-        fails = judge(n, buf_slice(&text), &got);
+        fails = staging_forbids_start(n, buf_slice(&text), &got);
     } else if (rc == E_TIMEOUT) {
         fails = fails_by(n, OUTCOME_LATE);
     }

@@ -9,7 +9,8 @@
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 
-static void say(const struct agent *a, const struct local_cache_totals *t, const char *verb)
+static void print_cache_totals(const struct agent *a, const struct local_cache_totals *t,
+                               const char *verb)
 {
     char blobs[UNITS_TEXT], trees[UNITS_TEXT], partials[UNITS_TEXT];
 
@@ -30,7 +31,7 @@ static void say(const struct agent *a, const struct local_cache_totals *t, const
            plural(t->partials, "download", "downloads"), partials);
 }
 
-static int run_status(struct verb_line *v, struct err *e)
+static int run_status_verb(struct verb_line *v, struct err *e)
 {
     struct local_cache_totals t;
     int rc = v->argc == 0 ? 0 : err_set(e, E_USAGE, "status takes no argument");
@@ -40,7 +41,7 @@ static int run_status(struct verb_line *v, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    say(v->agent, &t, "shelf");
+    print_cache_totals(v->agent, &t, "shelf");
     if (!v->agent->json) {
         printf("%-8s %s\n", "at", local_cache_dir(v->agent->local_cache));
     }
@@ -62,7 +63,7 @@ static int run_gc(struct verb_line *v, struct err *e)
     rc = rc != 0 ? rc : staging_sweep(v->agent->local_cache, &v->agent->node, &jobs, e);
     rc = rc != 0 ? rc : local_cache_gc(v->agent->local_cache, &w, &removed, e);
     if (rc == 0 && (v->agent->json || isatty(STDOUT_FILENO))) {
-        say(v->agent, &removed, "removed");
+        print_cache_totals(v->agent, &removed, "removed");
         if (v->agent->json) {
             puts("}");
         } else if (jobs > 0) {
@@ -75,7 +76,7 @@ static int run_gc(struct verb_line *v, struct err *e)
 
 const struct agent_verb verb_status = {
     .name = "status",
-    .run = run_status,
+    .run = run_status_verb,
     .args = "",
     .help = "show what the local cache holds and which jobs ran",
     .example = "trainagent status",

@@ -13,7 +13,7 @@ struct arena_block {
     _Alignas(ALIGN) char bytes[];
 };
 
-static char *take(struct arena *a, size_t n)
+static char *take_arena_bytes(struct arena *a, size_t n)
 {
     struct arena_block *b = a->head;
     char *p;
@@ -37,12 +37,12 @@ static char *take(struct arena *a, size_t n)
 
 void *arena_alloc(struct arena *a, size_t n)
 {
-    return memset(take(a, n), 0, n);
+    return memset(take_arena_bytes(a, n), 0, n);
 }
 
 void *arena_raw(struct arena *a, size_t n)
 {
-    return take(a, n);
+    return take_arena_bytes(a, n);
 }
 
 struct slice arena_copy(struct arena *a, struct slice s)
@@ -57,7 +57,7 @@ struct slice arena_copy_opt(struct arena *a, struct slice s)
 
 char *arena_cstr(struct arena *a, struct slice s)
 {
-    char *p = take(a, s.n + 1);
+    char *p = take_arena_bytes(a, s.n + 1);
 
     if (s.n != 0) {
         memcpy(p, s.p, s.n);

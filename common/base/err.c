@@ -18,7 +18,7 @@ static const struct error_row rows[] = {
 #undef ERROR
 };
 
-static const struct error_row *row_of(int code)
+static const struct error_row *error_row_of(int code)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         if (rows[i].code == code) {
@@ -66,7 +66,7 @@ int err_from_errno(int errno_value)
 
 /* "<front>: <reason>" into e->text, which may be short of room: then the front is cut, the reason
  * says what happened. */
-static void join(struct err *e, char *front, const char *reason)
+static void join_err_text(struct err *e, char *front, const char *reason)
 {
     size_t room = sizeof e->text - sizeof ": ";
     size_t head = strlen(front);
@@ -96,7 +96,7 @@ int err_sys(struct err *e, const char *fmt, ...)
         e->code = code;
         vsnprintf(front, sizeof front, fmt, ap);
         va_end(ap);
-        join(e, front, strerror_r(saved, why, sizeof why));
+        join_err_text(e, front, strerror_r(saved, why, sizeof why));
     }
     return code;
 }
@@ -114,7 +114,7 @@ int err_prefix(struct err *e, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(front, sizeof front, fmt, ap);
     va_end(ap);
-    join(e, front, old);
+    join_err_text(e, front, old);
     return e->code;
 }
 
@@ -128,18 +128,18 @@ void err_clear(struct err *e)
 
 const char *err_name(int code)
 {
-    const struct error_row *r = row_of(code);
+    const struct error_row *r = error_row_of(code);
     return code == 0 ? "OK" : r != NULL ? r->name : "E_?";
 }
 
 const char *err_plain(int code)
 {
-    const struct error_row *r = row_of(code);
+    const struct error_row *r = error_row_of(code);
     return code == 0 ? "no error" : r != NULL ? r->plain : "unknown error";
 }
 
 int err_sysexit(int code)
 {
-    const struct error_row *r = row_of(code);
+    const struct error_row *r = error_row_of(code);
     return code == 0 ? 0 : r != NULL ? r->sysexit : 70;
 }

@@ -61,15 +61,15 @@ static struct fair_flow *flow_of(struct fair_queue *q, uint64_t client)
     return f;
 }
 
-static bool has_room(const struct fair_queue *q, const struct fair_flow *f)
+static bool fair_flow_has_room(const struct fair_queue *q, const struct fair_flow *f)
 {
     return q->running_max == 0 || f->client == CLIENT_PROGRAM || f->running < q->running_max;
 }
 
 /* A flow is in the turns while it has an item that may run, and goes when it has none at all. */
-static void settle(struct fair_queue *q, struct fair_flow *f)
+static void update_fair_flow(struct fair_queue *q, struct fair_flow *f)
 {
-    bool may_run = !list_empty(&f->items) && has_room(q, f);
+    bool may_run = !list_empty(&f->items) && fair_flow_has_room(q, f);
 
     if (may_run && !list_linked(&f->turn)) {
         list_push_back(&q->turns, &f->turn);
@@ -112,7 +112,7 @@ void fair_queue_push(struct fair_queue *q, struct fair_item *it, uint64_t client
     list_push_back(&f->items, &it->node);
     f->waiting++;
     q->waiting++;
-    settle(q, f);
+    update_fair_flow(q, f);
 }
 
 /* An item that costs many quanta is served after as many rounds; the rounds in which no item can be
@@ -174,7 +174,7 @@ struct fair_item *fair_queue_pop(struct fair_queue *q)
     } else {
         it->flow = NULL;
     }
-    settle(q, f);
+    update_fair_flow(q, f);
     return it;
 }
 
@@ -194,7 +194,7 @@ void fair_queue_leave(struct fair_queue *q, struct fair_item *it)
         CHECK(f->running > 0);
         f->running--;
     }
-    settle(q, f);
+    update_fair_flow(q, f);
 }
 
 /* Would the item, before which `ahead` others wait in `from`, be served sooner at the end of
@@ -202,9 +202,9 @@ void fair_queue_leave(struct fair_queue *q, struct fair_item *it)
 static bool is_sooner(const struct fair_queue *q, const struct fair_flow *to,
                       const struct fair_flow *from, uint64_t ahead)
 {
-    bool room = to == NULL || has_room(q, to);
+    bool room = to == NULL || fair_flow_has_room(q, to);
 
-    if (room != has_room(q, from)) {
+    if (room != fair_flow_has_room(q, from)) {
         return room;
     }
     return (to != NULL ? to->waiting : 0) < ahead;

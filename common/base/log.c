@@ -50,7 +50,7 @@ static int put_prefix(char *to, size_t room, enum log_level level, const char *e
                     ts.tv_nsec / 1000000, word[level], event);
 }
 
-static void put(struct slice line)
+static void put_log_line(struct slice line)
 {
     struct log_writer *s = log_writer;
     uint64_t dropped, reported;
@@ -101,7 +101,7 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...)
         return;
     }
     line[n++] = '\n';
-    put(slice_of(line, (size_t)n));
+    put_log_line(slice_of(line, (size_t)n));
 }
 
 void log_begin(void)

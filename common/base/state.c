@@ -5,7 +5,7 @@
 
 #include "common/base/log.h"
 
-static const char *name_of(const struct state_table *t, unsigned s)
+static const char *name_of_state(const struct state_table *t, unsigned s)
 {
     return s < t->count && t->of[s].name != NULL ? t->of[s].name : "?";
 }
@@ -13,7 +13,7 @@ static const char *name_of(const struct state_table *t, unsigned s)
 void state_failed(const struct state_table *t, unsigned from, unsigned to)
 {
     log_settle();
-    fprintf(stderr, "%s: %s (%u) cannot become %s (%u)\n", t->what, name_of(t, from), from,
-            name_of(t, to), to);
+    fprintf(stderr, "%s: %s (%u) cannot become %s (%u)\n", t->what, name_of_state(t, from), from,
+            name_of_state(t, to), to);
     abort();
 }

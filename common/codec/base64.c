@@ -16,7 +16,7 @@ void base64_encode(const void *bytes, size_t n, char *out)
     *out = '\0';
 }
 
-static int value_of(char c)
+static int base64_value(char c)
 {
     const char *at = c != '\0' ? strchr(standard, c) : NULL;
     return at != NULL ? (int)(at - standard) : -1;
@@ -36,7 +36,7 @@ bool base64_decode(struct slice s, void *out, size_t room, size_t *n)
         uint32_t v = 0;
 
         for (int k = 0; k < 4; k++) {
-            int d = k >= 4 - pads ? 0 : value_of(s.p[i + k]);
+            int d = k >= 4 - pads ? 0 : base64_value(s.p[i + k]);
             if (d < 0) {
                 return false;
             }

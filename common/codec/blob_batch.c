@@ -12,7 +12,7 @@ void blob_batch_reader_init(struct blob_batch_reader *r, size_t asked)
     *r = (struct blob_batch_reader){.due = asked};
 }
 
-static struct slice cut(struct slice *rest, size_t n)
+static struct slice cut_batch_field(struct slice *rest, size_t n)
 {
     struct slice first = slice_first(*rest, n < rest->n ? n : rest->n);
 
@@ -27,7 +27,7 @@ static int next_head(struct blob_batch_reader *r, struct slice *rest, struct err
     if (r->due == 0) {
         return err_set(e, E_PROTOCOL, "the response has more records than were requested");
     }
-    some = cut(rest, BLOB_BATCH_HEAD_BYTES - r->nhead);
+    some = cut_batch_field(rest, BLOB_BATCH_HEAD_BYTES - r->nhead);
     memcpy(r->head + r->nhead, some.p, some.n);
     r->nhead += (unsigned)some.n;
     if (r->nhead < BLOB_BATCH_HEAD_BYTES) {
@@ -59,7 +59,7 @@ int blob_batch_next(struct blob_batch_reader *r, struct slice *rest, struct slic
     if (!r->inside) {
         return next_head(r, rest, e);
     }
-    *out = cut(rest, r->left);
+    *out = cut_batch_field(rest, r->left);
     r->left -= (uint32_t)out->n;
     return BLOB_BATCH_SOME;
 }

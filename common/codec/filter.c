@@ -6,7 +6,7 @@
 
 /* --- rules ------------------------------------------------------------------------------------ */
 
-static bool has(struct slice s, const char *what)
+static bool rule_contains(struct slice s, const char *what)
 {
     size_t n = strlen(what);
 
@@ -18,7 +18,7 @@ static bool has(struct slice s, const char *what)
     return false;
 }
 
-static int count(struct slice s, char c)
+static int count_filter_char(struct slice s, char c)
 {
     int n = 0;
 
@@ -45,12 +45,12 @@ static void set_pattern(struct filter *f, struct filter_rule *r, struct slice p)
         r->and_below = true;
         p.n--; /* "/ **", and the folder by itself */
     }
-    r->literal = !has(p, "*") && !has(p, "?") && !has(p, "[");
-    r->slashes = has(p, "**") ? -1 : count(p, '/');
+    r->literal = !rule_contains(p, "*") && !rule_contains(p, "?") && !rule_contains(p, "[");
+    r->slashes = rule_contains(p, "**") ? -1 : count_filter_char(p, '/');
     r->pattern = arena_copy(&f->arena, p);
 }
 
-static void append(struct filter *f, struct filter_rule *r)
+static void append_filter_rule(struct filter *f, struct filter_rule *r)
 {
     if (f->last != NULL) {
         f->last->next = r;
@@ -89,7 +89,7 @@ static bool modifiers(struct slice m, struct filter_rule *r, bool *known)
     return ours;
 }
 
-static int unknown(struct slice rule, struct err *e)
+static int unknown_filter_rule(struct slice rule, struct err *e)
 {
     return err_set(e, E_UNSUPPORTED, "the filter rule '" SLICE_FMT "' is not supported",
                    SLICE_ARG(slice_first(rule, rule.n < 100 ? rule.n : 100)));
@@ -114,7 +114,7 @@ int filter_add(struct filter *f, struct slice rule, struct err *e)
         return 0; /* what the receiver protects */
     }
     if (head.n == 0 || rest.n == 0 || strchr("+-HS", head.p[0]) == NULL) {
-        return unknown(rule, e);
+        return unknown_filter_rule(rule, e);
     }
     r = ARENA_NEW(&f->arena, struct filter_rule);
     r->take = head.p[0] == '+' || head.p[0] == 'S';
@@ -122,13 +122,13 @@ int filter_add(struct filter *f, struct slice rule, struct err *e)
         return 0;
     }
     if (!known) {
-        return unknown(rule, e);
+        return unknown_filter_rule(rule, e);
     }
     anchored = r->anchored;
     set_pattern(f, r, rest);
     r->anchored = r->anchored || anchored;
     r->text = arena_fmt(&f->arena, SLICE_FMT, SLICE_ARG(rule));
-    append(f, r);
+    append_filter_rule(f, r);
     return 0;
 }
 
@@ -161,7 +161,7 @@ static int no_rule(struct slice rule, const char *why, struct err *e)
 }
 
 /* The word before its modifiers: long ones have a comma between, short ones need none. */
-static const struct word *word_of(struct slice head, struct slice *modifiers)
+static const struct word *filter_word(struct slice head, struct slice *modifiers)
 {
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         size_t n = strlen(words[i].word);
@@ -196,7 +196,7 @@ int filter_add_own(struct filter *f, struct slice rule, struct err *e)
     }
     head = slice_first(rule, at);
     rest = slice_from(rule, at < rule.n ? at + 1 : at);
-    w = word_of(head, &mods);
+    w = filter_word(head, &mods);
     if (w == NULL) {
         return no_rule(rule, "a rule must begin with \"+ \" or \"- \"", e);
     }
@@ -268,7 +268,8 @@ static bool match_where(const struct filter_rule *r, struct slice pattern, struc
                        : match_end(r, pattern, path, steps);
 }
 
-static bool matches(const struct filter_rule *r, struct slice path, bool is_folder, uint64_t *steps)
+static bool filter_rule_matches(const struct filter_rule *r, struct slice path, bool is_folder,
+                                uint64_t *steps)
 {
     bool yes;
 
@@ -288,7 +289,7 @@ bool filter_takes_while(const struct filter *f, struct slice path, bool is_folde
 {
     for (const struct filter_rule *r = f->first; r != NULL; r = r->next) {
         uint64_t steps = 0;
-        bool yes = matches(r, path, is_folder, &steps);
+        bool yes = filter_rule_matches(r, path, is_folder, &steps);
         if (!goes_on(arg, steps)) {
             return false;
         }
@@ -313,7 +314,8 @@ bool filter_takes(const struct filter *f, struct slice path, bool is_folder)
 
 static bool is_wild(struct slice part)
 {
-    return has(part, "*") || has(part, "?") || has(part, "[") || has(part, "\\");
+    return rule_contains(part, "*") || rule_contains(part, "?") || rule_contains(part, "[") ||
+           rule_contains(part, "\\");
 }
 
 /* The folders above what a rule names, as far as it says their names. */

@@ -37,7 +37,7 @@ static bool is_alnum(unsigned char c)
     return is_alpha(c) || is_digit(c);
 }
 
-static bool is_blank(unsigned char c)
+static bool is_glob_blank(unsigned char c)
 {
     return c == ' ' || c == '\t';
 }
@@ -62,7 +62,7 @@ static bool is_punct(unsigned char c)
     return is_graph(c) && !is_alnum(c);
 }
 
-static bool is_space(unsigned char c)
+static bool is_glob_space(unsigned char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -80,9 +80,10 @@ static size_t class_has(struct slice set, unsigned char c, bool *found)
         const char *name;
         bool (*has)(unsigned char c);
     } classes[] = {
-        {"alnum", is_alnum}, {"alpha", is_alpha}, {"blank", is_blank}, {"cntrl", is_cntrl},
-        {"digit", is_digit}, {"graph", is_graph}, {"lower", is_lower}, {"print", is_print},
-        {"punct", is_punct}, {"space", is_space}, {"upper", is_upper}, {"xdigit", is_xdigit},
+        {"alnum", is_alnum},      {"alpha", is_alpha}, {"blank", is_glob_blank},
+        {"cntrl", is_cntrl},      {"digit", is_digit}, {"graph", is_graph},
+        {"lower", is_lower},      {"print", is_print}, {"punct", is_punct},
+        {"space", is_glob_space}, {"upper", is_upper}, {"xdigit", is_xdigit},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(classes); i++) {
@@ -152,7 +153,7 @@ static size_t set_bytes(struct slice p, size_t from, uint64_t *seen)
     return i < p.n ? i + 1 - from : 0;
 }
 
-static void parse(struct parsed *g, struct slice p, unsigned how)
+static void parse_glob(struct parsed *g, struct slice p, unsigned how)
 {
     uint64_t seen[GLOB_PATTERN_MAX / 64 + 1];
     bool sets = (how & GLOB_STARS) == 0;
@@ -341,7 +342,7 @@ bool glob_match_how(struct slice pattern, struct slice text, unsigned how, uint6
         *steps += 1;
         return false;
     }
-    parse(&g, pattern, how);
+    parse_glob(&g, pattern, how);
     *steps += g.count + 1;
     end = g.count;
     if (g.stars == 0 && (how & GLOB_TAIL) == 0) {

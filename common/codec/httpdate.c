@@ -7,7 +7,7 @@ static const char days[] = "SunMonTueWedThuFriSat";
 static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
 
 /* Takes exactly n digits from the front. */
-static bool take_number(struct slice *s, size_t n, int *out)
+static bool take_date_number(struct slice *s, size_t n, int *out)
 {
     uint64_t v;
 
@@ -19,7 +19,7 @@ static bool take_number(struct slice *s, size_t n, int *out)
     return true;
 }
 
-static bool take_text(struct slice *s, const char *text)
+static bool take_date_text(struct slice *s, const char *text)
 {
     size_t n = strlen(text);
 
@@ -44,16 +44,18 @@ static bool take_month(struct slice *s, int *out)
 
 static bool take_clock(struct slice *s, struct tm *tm)
 {
-    return take_number(s, 2, &tm->tm_hour) && take_text(s, ":") && take_number(s, 2, &tm->tm_min) &&
-           take_text(s, ":") && take_number(s, 2, &tm->tm_sec);
+    return take_date_number(s, 2, &tm->tm_hour) && take_date_text(s, ":") &&
+           take_date_number(s, 2, &tm->tm_min) && take_date_text(s, ":") &&
+           take_date_number(s, 2, &tm->tm_sec);
 }
 
 /* "06 Nov 1994 08:49:37 GMT" */
 static bool imf(struct slice s, struct tm *tm)
 {
-    return take_number(&s, 2, &tm->tm_mday) && take_text(&s, " ") && take_month(&s, &tm->tm_mon) &&
-           take_text(&s, " ") && take_number(&s, 4, &tm->tm_year) && take_text(&s, " ") &&
-           take_clock(&s, tm) && slice_ieq(s, SLICE(" GMT"));
+    return take_date_number(&s, 2, &tm->tm_mday) && take_date_text(&s, " ") &&
+           take_month(&s, &tm->tm_mon) && take_date_text(&s, " ") &&
+           take_date_number(&s, 4, &tm->tm_year) && take_date_text(&s, " ") && take_clock(&s, tm) &&
+           slice_ieq(s, SLICE(" GMT"));
 }
 
 /* "06-Nov-94 08:49:37 GMT" */
@@ -62,9 +64,10 @@ static bool rfc850(struct slice s, uint64_t now_unix_s, struct tm *tm)
     time_t now = (time_t)now_unix_s;
     struct tm today;
 
-    if (!take_number(&s, 2, &tm->tm_mday) || !take_text(&s, "-") || !take_month(&s, &tm->tm_mon) ||
-        !take_text(&s, "-") || !take_number(&s, 2, &tm->tm_year) || !take_text(&s, " ") ||
-        !take_clock(&s, tm) || !slice_ieq(s, SLICE(" GMT")) || gmtime_r(&now, &today) == NULL) {
+    if (!take_date_number(&s, 2, &tm->tm_mday) || !take_date_text(&s, "-") ||
+        !take_month(&s, &tm->tm_mon) || !take_date_text(&s, "-") ||
+        !take_date_number(&s, 2, &tm->tm_year) || !take_date_text(&s, " ") || !take_clock(&s, tm) ||
+        !slice_ieq(s, SLICE(" GMT")) || gmtime_r(&now, &today) == NULL) {
         return false;
     }
     tm->tm_year += (today.tm_year + 1900) / 100 * 100;
@@ -77,11 +80,12 @@ static bool rfc850(struct slice s, uint64_t now_unix_s, struct tm *tm)
 /* "Nov  6 08:49:37 1994" */
 static bool asctime_form(struct slice s, struct tm *tm)
 {
-    if (!take_month(&s, &tm->tm_mon) || !take_text(&s, " ")) {
+    if (!take_month(&s, &tm->tm_mon) || !take_date_text(&s, " ")) {
         return false;
     }
-    return take_number(&s, take_text(&s, " ") ? 1 : 2, &tm->tm_mday) && take_text(&s, " ") &&
-           take_clock(&s, tm) && take_text(&s, " ") && take_number(&s, 4, &tm->tm_year) && s.n == 0;
+    return take_date_number(&s, take_date_text(&s, " ") ? 1 : 2, &tm->tm_mday) &&
+           take_date_text(&s, " ") && take_clock(&s, tm) && take_date_text(&s, " ") &&
+           take_date_number(&s, 4, &tm->tm_year) && s.n == 0;
 }
 
 bool httpdate_parse(struct slice text, uint64_t now_unix_s, uint64_t *unix_s)
@@ -95,7 +99,8 @@ bool httpdate_parse(struct slice text, uint64_t now_unix_s, uint64_t *unix_s)
         ok = text.n > 4 && text.p[3] == ' ' && asctime_form(slice_from(text, 4), &tm);
     } else {
         struct slice rest = slice_from(text, (size_t)comma + 1);
-        ok = take_text(&rest, " ") && (comma == 3 ? imf(rest, &tm) : rfc850(rest, now_unix_s, &tm));
+        ok = take_date_text(&rest, " ") &&
+             (comma == 3 ? imf(rest, &tm) : rfc850(rest, now_unix_s, &tm));
     }
     if (!ok || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 || tm.tm_min > 59 ||
         tm.tm_sec > 60) {

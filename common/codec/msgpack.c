@@ -2,12 +2,12 @@
 
 #include "common/base/endian.h"
 
-static int cut(struct err *e)
+static int msgpack_cut_short(struct err *e)
 {
     return err_set(e, E_INVALID, "the msgpack data is truncated");
 }
 
-static bool take(struct slice *rest, uint64_t n, struct slice *out)
+static bool take_msgpack_bytes(struct slice *rest, uint64_t n, struct slice *out)
 {
     if (rest->n < n) {
         return false;
@@ -17,11 +17,11 @@ static bool take(struct slice *rest, uint64_t n, struct slice *out)
     return true;
 }
 
-static bool number(struct slice *rest, unsigned bytes, uint64_t *out)
+static bool read_msgpack_number(struct slice *rest, unsigned bytes, uint64_t *out)
 {
     struct slice s;
 
-    if (!take(rest, bytes, &s)) {
+    if (!take_msgpack_bytes(rest, bytes, &s)) {
         return false;
     }
     *out = be_get(s.p, bytes);
@@ -32,7 +32,7 @@ static int text(struct slice *rest, enum mp_kind kind, uint64_t n, struct mp_ite
                 struct err *e)
 {
     out->kind = kind;
-    return take(rest, n, &out->bytes) ? 0 : cut(e);
+    return take_msgpack_bytes(rest, n, &out->bytes) ? 0 : msgpack_cut_short(e);
 }
 
 static int many(struct slice *rest, enum mp_kind kind, uint64_t n, struct mp_item *out,
@@ -40,7 +40,7 @@ static int many(struct slice *rest, enum mp_kind kind, uint64_t n, struct mp_ite
 {
     out->kind = kind;
     out->u = n;
-    return n <= rest->n / (kind == MP_MAP ? 2 : 1) ? 0 : cut(e);
+    return n <= rest->n / (kind == MP_MAP ? 2 : 1) ? 0 : msgpack_cut_short(e);
 }
 
 /* 0xc4..0xc9 and 0xd9..0xdb, 0xdc..0xdf: how many bytes say the length. */
@@ -57,8 +57,8 @@ static int lengthy(struct slice *rest, uint8_t b, struct mp_item *out, struct er
 {
     uint64_t n;
 
-    if (!number(rest, width(b), &n)) {
-        return cut(e);
+    if (!read_msgpack_number(rest, width(b), &n)) {
+        return msgpack_cut_short(e);
     }
     if (b >= 0xdc) {
         return many(rest, b <= 0xdd ? MP_ARRAY : MP_MAP, n, out, e);
@@ -74,8 +74,8 @@ static int numeric(struct slice *rest, uint8_t b, struct mp_item *out, struct er
     static const uint8_t bytes[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8}; /* from 0xca */
     unsigned n = bytes[b - 0xca];
 
-    if (!number(rest, n, &out->u)) {
-        return cut(e);
+    if (!read_msgpack_number(rest, n, &out->u)) {
+        return msgpack_cut_short(e);
     }
     out->kind = b <= 0xcb ? MP_FLOAT : b <= 0xcf || (out->u >> (8 * n - 1)) == 0 ? MP_UINT : MP_INT;
     return 0;
@@ -87,8 +87,8 @@ int mp_next(struct slice *rest, struct mp_item *out, struct err *e)
     uint8_t b;
 
     *out = (struct mp_item){.kind = MP_NIL};
-    if (!number(rest, 1, &first)) {
-        return cut(e);
+    if (!read_msgpack_number(rest, 1, &first)) {
+        return msgpack_cut_short(e);
     }
     b = (uint8_t)first;
     if (b < 0x80) {
@@ -136,7 +136,7 @@ int mp_skip(struct slice *rest, struct err *e)
         left -= 1;
         left += it.kind == MP_ARRAY ? it.u : it.kind == MP_MAP ? 2 * it.u : 0;
         if (rc == 0 && left > rest->n) {
-            rc = cut(e); /* each takes a byte */
+            rc = msgpack_cut_short(e); /* each takes a byte */
         }
     }
     return rc;

@@ -2,14 +2,14 @@
 
 #include "common/codec/url.h"
 
-static int broken(struct err *e, const char *what)
+static int multipart_error(struct err *e, const char *what)
 {
     return err_set(e, E_PROTOCOL, "the body is not a valid form: %s", what);
 }
 
 /* --- parameters: ; name=value, ; name="va\"lue" ----------------------------------------------- */
 
-static bool is_token(char c)
+static bool is_mime_token_char(char c)
 {
     return c > ' ' && c < 0x7f && strchr("()<>@,;:\\\"/[]?={}", c) == NULL;
 }
@@ -48,7 +48,7 @@ static int next_parameter(struct slice *rest, struct arena *a, struct slice *nam
         return -1;
     }
     *rest = slice_trim(slice_from(*rest, 1));
-    while (n < rest->n && is_token(rest->p[n])) {
+    while (n < rest->n && is_mime_token_char(rest->p[n])) {
         n++;
     }
     *name = slice_first(*rest, n);
@@ -60,7 +60,7 @@ static int next_parameter(struct slice *rest, struct arena *a, struct slice *nam
     if (rest->n != 0 && rest->p[0] == '"') {
         return cut_quoted(rest, a, value) ? 1 : -1;
     }
-    for (n = 0; n < rest->n && is_token(rest->p[n]); n++) {
+    for (n = 0; n < rest->n && is_mime_token_char(rest->p[n]); n++) {
     }
     *value = slice_first(*rest, n);
     *rest = slice_from(*rest, n);
@@ -124,11 +124,11 @@ static int read_disposition(struct slice v, struct arena *a, struct multipart_pa
     size_t n = 0;
     int more;
 
-    while (n < v.n && is_token(v.p[n])) {
+    while (n < v.n && is_mime_token_char(v.p[n])) {
         n++;
     }
     if (!slice_ieq(slice_first(v, n), SLICE("form-data"))) {
-        return broken(e, "a part is not form data");
+        return multipart_error(e, "a part is not form data");
     }
     v = slice_from(v, n);
     while ((more = next_parameter(&v, a, &name, &value)) == 1) {
@@ -137,17 +137,17 @@ static int read_disposition(struct slice v, struct arena *a, struct multipart_pa
                            : slice_ieq(name, SLICE("filename*")) ? &wide
                                                                  : NULL;
         if (to != NULL && to->p != NULL) {
-            return broken(e, "a part has two names");
+            return multipart_error(e, "a part has two names");
         }
         if (to != NULL) {
             *to = value;
         }
     }
     if (more < 0 || p->name.p == NULL) {
-        return broken(e, "a part has no name");
+        return multipart_error(e, "a part has no name");
     }
     if (wide.p != NULL && !extended(wide, a, &p->filename)) {
-        return broken(e, "a file name is not UTF-8");
+        return multipart_error(e, "a file name is not UTF-8");
     }
     return 0;
 }
@@ -168,7 +168,7 @@ static int read_head(struct multipart *m, struct err *e)
             break;
         }
         if (slice_find(field, '\r') >= 0 || slice_find(field, ':') <= 0) {
-            rc = broken(e, "a part has an invalid header line");
+            rc = multipart_error(e, "a part has an invalid header line");
             break;
         }
         name = slice_cut(&field, ':');
@@ -178,16 +178,16 @@ static int read_head(struct multipart *m, struct err *e)
                 !slice_ieq(slice_trim(field), SLICE("binary")) &&
                 !slice_ieq(slice_trim(field), SLICE("8bit")) &&
                 !slice_ieq(slice_trim(field), SLICE("7bit"))) {
-                rc = broken(e, "a part has an unsupported transfer encoding");
+                rc = multipart_error(e, "a part has an unsupported transfer encoding");
             }
             continue;
         }
-        rc = found ? broken(e, "a part has two names")
+        rc = found ? multipart_error(e, "a part has two names")
                    : read_disposition(slice_trim(field), &a, &p, e);
         found = true;
     }
     if (rc == 0 && !found) {
-        rc = broken(e, "a part has no name");
+        rc = multipart_error(e, "a part has no name");
     }
     if (rc == 0 && ++m->parts > MULTIPART_PARTS_MAX) {
         rc = err_set(e, E_TOOBIG, "the form has more than %d fields", MULTIPART_PARTS_MAX);
@@ -216,7 +216,7 @@ static int feed_head(struct multipart *m, struct slice *bytes, struct err *e)
         return 0;
     }
     if (all.n < 2 || all.p[all.n - 2] != '\r') {
-        return broken(e, "a line does not end in CR LF");
+        return multipart_error(e, "a line does not end in CR LF");
     }
     if (all.n != 2 && !slice_ends(all, SLICE("\n\r\n"))) {
         return 0;
@@ -229,12 +229,12 @@ static int feed_head(struct multipart *m, struct slice *bytes, struct err *e)
 
 /* --- data, and what ends it ------------------------------------------------------------------- */
 
-static int tell(struct multipart *m, struct slice bytes, struct err *e)
+static int emit_part_bytes(struct multipart *m, struct slice bytes, struct err *e)
 {
     if (bytes.n == 0) {
         return 0;
     }
-    return m->state == MULTIPART_FRONT ? broken(e, "it does not begin with its boundary")
+    return m->state == MULTIPART_FRONT ? multipart_error(e, "it does not begin with its boundary")
                                        : m->ev->on_data(m->arg, bytes, e);
 }
 
@@ -255,7 +255,7 @@ static int feed_line(struct multipart *m, struct slice *bytes, struct err *e)
     if (bytes->n != 0) { /* it was none: its CR is the only one in it, so what came of it is data */
         size_t n = m->matched;
         m->matched = 0;
-        return tell(m, slice_of(m->line, n), e);
+        return emit_part_bytes(m, slice_of(m->line, n), e);
     }
     return 0;
 }
@@ -272,7 +272,7 @@ static int feed_data(struct multipart *m, struct slice *bytes, struct err *e)
     part = at < 0 ? *bytes : slice_first(*bytes, (size_t)at);
     *bytes = slice_from(*bytes, part.n + (at >= 0));
     m->matched = at >= 0;
-    return tell(m, part, e);
+    return emit_part_bytes(m, part, e);
 }
 
 static int feed_behind(struct multipart *m, struct slice *bytes, struct err *e)
@@ -287,7 +287,7 @@ static int feed_behind(struct multipart *m, struct slice *bytes, struct err *e)
     } else if (memcmp(m->behind, "\r\n", 2) == 0) {
         m->state = MULTIPART_HEAD;
     } else {
-        return broken(e, "a boundary is followed by other characters");
+        return multipart_error(e, "a boundary is followed by other characters");
     }
     return 0;
 }
@@ -328,7 +328,7 @@ int multipart_feed(struct multipart *m, struct slice bytes, struct err *e)
              * nobody. */
             rc = bytes.p[0] == '\r' || bytes.p[0] == '\n'
                      ? 0
-                     : broken(e, "the last boundary is followed by other characters");
+                     : multipart_error(e, "the last boundary is followed by other characters");
             bytes = slice_from(bytes, 1);
             break;
         }
@@ -338,7 +338,7 @@ int multipart_feed(struct multipart *m, struct slice bytes, struct err *e)
 
 int multipart_end(const struct multipart *m, struct err *e)
 {
-    return m->state == MULTIPART_OVER ? 0 : broken(e, "it ends before its last boundary");
+    return m->state == MULTIPART_OVER ? 0 : multipart_error(e, "it ends before its last boundary");
 }
 
 void multipart_fini(struct multipart *m)

@@ -78,7 +78,7 @@ static void learn_rate(struct progress *p, uint64_t done_bytes, uint64_t took_ms
     p->last_done = done_bytes;
 }
 
-static unsigned columns(void)
+static unsigned progress_columns(void)
 {
     struct winsize w;
 
@@ -91,7 +91,7 @@ void progress_draw(struct progress *p, uint64_t done_bytes, uint64_t total_bytes
     char bar[BAR_MAX + 1] = "";
     char tail[TEXT], line[TEXT];
     bool known = total_bytes != UINT64_MAX && total_bytes > 0;
-    unsigned width = columns();
+    unsigned width = progress_columns();
     int room;
 
     if (p == NULL || (p->drawn_at_ms != 0 && now_ms < p->drawn_at_ms + DRAW_EVERY_MS)) {

@@ -80,7 +80,7 @@ static bool read_dtype(const json_t *v, enum st_dtype *out)
 }
 
 /* The bytes that dtype and shape make; false when that is more than 64 bits can say. */
-static bool size_of(const struct st_tensor *t, uint64_t *out)
+static bool size_of_tensor(const struct st_tensor *t, uint64_t *out)
 {
     *out = dtypes[t->dtype].bytes;
     for (int i = 0; i < t->rank; i++) {
@@ -120,7 +120,7 @@ static int read_tensor(const char *name, const json_t *v, struct st_tensor *t, s
         return err_set(e, E_CORRUPT, "%s: the data_offsets are not a valid begin and end", name);
     }
     t->size_bytes = end - t->begin;
-    if (!size_of(t, &size) || size != t->size_bytes) {
+    if (!size_of_tensor(t, &size) || size != t->size_bytes) {
         return err_set(e, E_CORRUPT, "%s: the shape does not match its size of %llu bytes", name,
                        (unsigned long long)t->size_bytes);
     }
@@ -154,7 +154,7 @@ static int by_begin(const void *a, const void *b)
     return (x->size_bytes > y->size_bytes) - (x->size_bytes < y->size_bytes);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_tensor_names(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;
 
@@ -182,7 +182,7 @@ static int check_tiling(struct safetensors *s, uint64_t data_bytes, struct err *
             "safetensors: the header describes %llu bytes of data, but the file has %llu",
             (unsigned long long)at, (unsigned long long)data_bytes);
     }
-    qsort(s->tensor, s->count, sizeof *s->tensor, by_name);
+    qsort(s->tensor, s->count, sizeof *s->tensor, compare_tensor_names);
     return 0;
 }
 
@@ -337,7 +337,7 @@ const struct st_tensor *safetensors_find(const struct safetensors *s, struct sli
 {
     struct st_tensor key = {.name = name};
 
-    return bsearch(&key, s->tensor, s->count, sizeof *s->tensor, by_name);
+    return bsearch(&key, s->tensor, s->count, sizeof *s->tensor, compare_tensor_names);
 }
 
 uint64_t safetensors_header_bytes(const struct safetensors *s)
@@ -363,7 +363,7 @@ static int file_order(const void *a, const void *b)
     return xb != yb ? (xb > yb ? -1 : 1) : slice_cmp(x->name, y->name);
 }
 
-static void add_entry(const struct st_tensor *t, struct buf *out)
+static void add_header_tensor(const struct st_tensor *t, struct buf *out)
 {
     buf_addf(out, "\"" SLICE_FMT "\":{\"dtype\":\"%s\",\"shape\":[", SLICE_ARG(t->name),
              dtypes[t->dtype].name);
@@ -388,11 +388,11 @@ int safetensors_header(struct st_tensor *t, size_t n, const char *format, struct
     }
     for (size_t i = 0; i < n; i++) {
         /* Names are our own: plain ASCII, nothing to escape. */
-        CHECK(t[i].rank <= SAFETENSORS_MAX_RANK && size_of(&t[i], &t[i].size_bytes));
+        CHECK(t[i].rank <= SAFETENSORS_MAX_RANK && size_of_tensor(&t[i], &t[i].size_bytes));
         t[i].begin = at;
         CHECK(add_u64(at, t[i].size_bytes, &at));
         buf_str(&json, i == 0 && format == NULL ? "" : ",");
-        add_entry(&t[i], &json);
+        add_header_tensor(&t[i], &json);
     }
     buf_byte(&json, '}');
     while (json.rc == 0 && json.n % 8 != 0) {

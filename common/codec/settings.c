@@ -44,8 +44,8 @@ struct reading {
 static pthread_mutex_t one_reader = PTHREAD_MUTEX_INITIALIZER;
 static struct reading *reading;
 
-static void fail(unsigned line, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void fail(unsigned line, const char *fmt, ...)
+static void fail_settings_line(unsigned line, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void fail_settings_line(unsigned line, const char *fmt, ...)
 {
     struct reading *r = reading;
     char text[sizeof(r->e->text)];
@@ -96,10 +96,10 @@ static void unknown_key(const cfg_t *cfg, const char *key)
     const struct settings_section *sec = section_of(cfg);
     const char *near = nearest(sec, key);
 
-    fail((unsigned)cfg->line, "unknown key \"%.60s\": %s%s has no such key; %s%s%s", key,
-         sec == reading->grammar->sections ? "the file" : "section ", sec->name,
-         near != NULL ? "did you mean \"" : "see ", near != NULL ? near : reading->grammar->manual,
-         near != NULL ? "\"?" : "");
+    fail_settings_line((unsigned)cfg->line, "unknown key \"%.60s\": %s%s has no such key; %s%s%s",
+                       key, sec == reading->grammar->sections ? "the file" : "section ", sec->name,
+                       near != NULL ? "did you mean \"" : "see ",
+                       near != NULL ? near : reading->grammar->manual, near != NULL ? "\"?" : "");
 }
 
 static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
@@ -111,16 +111,18 @@ static void on_error(cfg_t *cfg, const char *fmt, va_list ap)
         return;
     }
     if (strncmp(fmt, "found duplicate title", 21) == 0) {
-        fail((unsigned)cfg->line,
-             "the title \"%.80s\" is used twice: two sections of a kind cannot have the same "
-             "title; rename or remove this one",
-             va_arg(ap, const char *));
+        fail_settings_line(
+            (unsigned)cfg->line,
+            "the title \"%.80s\" is used twice: two sections of a kind cannot have the same "
+            "title; rename or remove this one",
+            va_arg(ap, const char *));
         return;
     }
     vsnprintf(text, sizeof(text), fmt, ap);
-    fail((unsigned)cfg->line,
-         "%s: the syntax is key = value and section \"title\" { }; fix this line or the one above",
-         text);
+    fail_settings_line(
+        (unsigned)cfg->line,
+        "%s: the syntax is key = value and section \"title\" { }; fix this line or the one above",
+        text);
 }
 
 static void written_twice(const cfg_t *cfg, const cfg_opt_t *opt)
@@ -130,8 +132,8 @@ static void written_twice(const cfg_t *cfg, const cfg_opt_t *opt)
     while (k->opt != opt) {
         k = k->next;
     }
-    fail((unsigned)cfg->line, "%s is set twice, first at %s:%u; remove one of them", opt->name,
-         k->given.at.file, k->given.at.line);
+    fail_settings_line((unsigned)cfg->line, "%s is set twice, first at %s:%u; remove one of them",
+                       opt->name, k->given.at.file, k->given.at.line);
 }
 
 /* Keeps the text and where it stands; a key that was written before in the same section is an
@@ -187,8 +189,9 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
 
     (void)opt;
     if (argc != 1) {
-        fail(line, "include takes one pattern, but this one has %d; write one include for each",
-             argc);
+        fail_settings_line(
+            line, "include takes one pattern, but this one has %d; write one include for each",
+            argc);
         return -1;
     }
     n = argv[0][0] == '/' || slash == NULL
@@ -196,27 +199,31 @@ static int on_include(cfg_t *cfg, cfg_opt_t *opt, int argc, const char **argv)
             : snprintf(pattern, sizeof(pattern), "%.*s/%s", (int)(slash - reading->file),
                        reading->file, argv[0]);
     if (n < 0 || (size_t)n >= sizeof(pattern)) {
-        fail(line, "the path to include is too long: a path has at most %d bytes; shorten it",
-             PATH_MAX);
+        fail_settings_line(
+            line, "the path to include is too long: a path has at most %d bytes; shorten it",
+            PATH_MAX);
         return -1;
     }
     rc = glob(pattern, 0, on_glob_error, &found); /* sorted by glob itself */
     if (rc == GLOB_NOMATCH && strpbrk(argv[0], "*?[") == NULL) {
-        fail(line, "%s cannot be included: there is no such file; write its path relative to %s",
-             pattern, reading->file);
+        fail_settings_line(
+            line, "%s cannot be included: there is no such file; write its path relative to %s",
+            pattern, reading->file);
         return -1;
     }
     if (rc == GLOB_ABORTED) {
         user_self(&self);
-        fail(line,
-             "%s cannot be searched: its folder is closed to the user %s; open it to the group %s "
-             "or remove the include",
-             pattern, self.name, self.group);
+        fail_settings_line(
+            line,
+            "%s cannot be searched: its folder is closed to the user %s; open it to the group %s "
+            "or remove the include",
+            pattern, self.name, self.group);
         return -1;
     }
     if (rc == GLOB_NOSPACE) {
-        fail(line, "%s cannot be searched: memory is exhausted; free some or remove the include",
-             pattern);
+        fail_settings_line(
+            line, "%s cannot be searched: memory is exhausted; free some or remove the include",
+            pattern);
         return -1;
     }
     for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++) {
@@ -312,7 +319,8 @@ static int parse_file(cfg_t *cfg, const char *path)
     free(cfg->filename);
     cfg->filename = strdup(path);
     if (cfg_parse_fp(cfg, f) != CFG_SUCCESS) {
-        fail((unsigned)cfg->line, "the line cannot be parsed: the syntax is key = value; fix it");
+        fail_settings_line((unsigned)cfg->line,
+                           "the line cannot be parsed: the syntax is key = value; fix it");
     }
     rc = r->failed ? E_CONFIG : 0;
 out:

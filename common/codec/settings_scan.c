@@ -13,7 +13,7 @@ struct scan {
     struct err *e;
 };
 
-static int wrong(const struct scan *s, unsigned line, const char *what)
+static int settings_scan_error(const struct scan *s, unsigned line, const char *what)
 {
     return err_set(s->e, E_CONFIG, "%s:%u: %s", s->file, line, what);
 }
@@ -50,7 +50,8 @@ static int block_comment(struct scan *s)
         blank(s);
     }
     if (s->p == s->end) {
-        return wrong(s, from, "a comment is not closed: the file ends before \"*/\"; close it");
+        return settings_scan_error(
+            s, from, "a comment is not closed: the file ends before \"*/\"; close it");
     }
     blank(s);
     blank(s);
@@ -63,7 +64,7 @@ static bool name_byte(char c)
 }
 
 /* "${NAME}" or "${NAME:-default}": libconfuse puts the value in, we see to it that there is one. */
-static int variable(struct scan *s)
+static int scan_variable(struct scan *s)
 {
     char name[64];
     size_t n = 0;
@@ -74,9 +75,10 @@ static int variable(struct scan *s)
     }
     name[n] = '\0';
     if (n == 0 || p == s->end || (*p != '}' && !(*p == ':' && p + 1 < s->end && p[1] == '-'))) {
-        return wrong(s, s->line,
-                     "a variable is invalid: it is written ${NAME} or ${NAME:-default}; write \\$ "
-                     "for a dollar sign");
+        return settings_scan_error(
+            s, s->line,
+            "a variable is invalid: it is written ${NAME} or ${NAME:-default}; write \\$ "
+            "for a dollar sign");
     }
     if (*p == '}' && getenv(name) == NULL) {
         return err_set(s->e, E_CONFIG,
@@ -88,7 +90,8 @@ static int variable(struct scan *s)
         p++;
     }
     if (p == s->end || *p != '}') {
-        return wrong(s, s->line, "a variable is not closed: \"}\" is missing; close it");
+        return settings_scan_error(s, s->line,
+                                   "a variable is not closed: \"}\" is missing; close it");
     }
     s->p = p + 1;
     return 0;
@@ -102,11 +105,11 @@ static int quoted(struct scan *s)
 
     while (s->p < s->end && *s->p != quote) {
         if (*s->p == '\n' && !s->long_texts) {
-            return wrong(s, from,
-                         "a string is not closed: the line ends before its quote; close it");
+            return settings_scan_error(
+                s, from, "a string is not closed: the line ends before its quote; close it");
         }
         if (quote == '"' && *s->p == '$' && peek(s, 1) == '{') {
-            rc = variable(s);
+            rc = scan_variable(s);
             if (rc != 0) {
                 return rc;
             }
@@ -115,9 +118,10 @@ static int quoted(struct scan *s)
         if (*s->p == '\\') {
             char c = peek(s, 1);
             if (c == '\0' || c == '\n' || (quote == '"' && strchr("\"\\$nrt", c) == NULL)) {
-                return wrong(s, s->line,
-                             "an escape is unknown: in double quotes there are \\\" \\\\ \\$ \\n "
-                             "\\r \\t; single quotes keep everything else unchanged");
+                return settings_scan_error(
+                    s, s->line,
+                    "an escape is unknown: in double quotes there are \\\" \\\\ \\$ \\n "
+                    "\\r \\t; single quotes keep everything else unchanged");
             }
             s->p++;
         }
@@ -125,7 +129,8 @@ static int quoted(struct scan *s)
         s->p++;
     }
     if (s->p == s->end) {
-        return wrong(s, from, "a string is not closed: the file ends before its quote; close it");
+        return settings_scan_error(
+            s, from, "a string is not closed: the file ends before its quote; close it");
     }
     s->p++;
     return 0;
@@ -139,7 +144,8 @@ static int outside(struct scan *s)
         return quoted(s);
     }
     if (c == '/' && peek(s, 1) == '/' && s->p > s->start && s->p[-1] == ':') {
-        return wrong(s, s->line, "a URL is not quoted: \"//\" begins a comment; put it in quotes");
+        return settings_scan_error(
+            s, s->line, "a URL is not quoted: \"//\" begins a comment; put it in quotes");
     }
     if (c == '/' && peek(s, 1) == '*') {
         return block_comment(s);
@@ -155,8 +161,8 @@ static int outside(struct scan *s)
             s->file, s->line, c);
     }
     if (c == '{' && s->depth == DEPTH_MAX) {
-        return wrong(s, s->line,
-                     "braces are nested too deeply: no section has as many levels; close some");
+        return settings_scan_error(
+            s, s->line, "braces are nested too deeply: no section has as many levels; close some");
     }
     if (c == '{') {
         s->opened[s->depth++] = s->line;
@@ -172,7 +178,7 @@ static int control_bytes(struct scan *s)
 {
     for (const char *p = s->start; p < s->end; p++) {
         if (((uint8_t)*p < ' ' && *p != '\n' && *p != '\r' && *p != '\t') || *p == 0x7f) {
-            return wrong(
+            return settings_scan_error(
                 s, s->line,
                 "the text has a control byte: this may not be a configuration file; remove it");
         }
@@ -197,8 +203,8 @@ int settings_scan(const char *file, char *text, size_t n, bool long_texts, struc
         rc = outside(&s);
     }
     if (rc == 0 && s.depth > 0) {
-        rc = wrong(&s, s.opened[s.depth - 1],
-                   "a brace is not closed: the file ends before its \"}\"; close it");
+        rc = settings_scan_error(&s, s.opened[s.depth - 1],
+                                 "a brace is not closed: the file ends before its \"}\"; close it");
     }
     return rc;
 }

@@ -24,7 +24,7 @@ static bool is_key(char c)
     return is_lower(c) || is_digit(c) || (c != '\0' && strchr("_-.*", c) != NULL);
 }
 
-static bool is_token(char c)
+static bool is_structured_token_char(char c)
 {
     return is_alpha(c) || is_digit(c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~:/", c) != NULL);
 }
@@ -48,7 +48,7 @@ static bool eat(struct slice *s, char c)
     return true;
 }
 
-static struct slice run(struct slice *s, bool (*belongs)(char c))
+static struct slice cut_leading_chars(struct slice *s, bool (*belongs)(char c))
 {
     size_t n = 0;
 
@@ -67,25 +67,25 @@ static void skip(struct slice *s, bool tabs)
     }
 }
 
-static bool key(struct slice *s, struct slice *out)
+static bool read_structured_key(struct slice *s, struct slice *out)
 {
     bool begins = s->n > 0 && (is_lower(s->p[0]) || s->p[0] == '*');
 
-    *out = run(s, is_key);
+    *out = cut_leading_chars(s, is_key);
     return begins;
 }
 
-static bool number(struct slice *s, struct structured_member *m)
+static bool skip_structured_number(struct slice *s, struct structured_member *m)
 {
     bool minus = eat(s, '-');
-    struct slice whole = run(s, is_digit);
+    struct slice whole = cut_leading_chars(s, is_digit);
     uint64_t v;
 
     if (whole.n == 0 || whole.n > INTEGER_DIGITS || !slice_u64(whole, &v)) {
         return false;
     }
     if (eat(s, '.')) {
-        struct slice fraction = run(s, is_digit);
+        struct slice fraction = cut_leading_chars(s, is_digit);
         m->kind = STRUCTURED_OTHER;
         return whole.n <= WHOLE_DIGITS && fraction.n > 0 && fraction.n <= FRACTION_DIGITS;
     }
@@ -121,7 +121,7 @@ static bool boolean(struct slice *s, struct structured_member *m)
 
 static bool date(struct slice *s, struct structured_member *m)
 {
-    bool whole = number(s, m) && m->kind == STRUCTURED_INTEGER;
+    bool whole = skip_structured_number(s, m) && m->kind == STRUCTURED_INTEGER;
 
     m->kind = STRUCTURED_OTHER;
     return whole;
@@ -131,7 +131,7 @@ static bool bare_item(struct slice *s, struct structured_member *m)
 {
     m->kind = STRUCTURED_OTHER;
     if (s->n > 0 && (s->p[0] == '-' || is_digit(s->p[0]))) {
-        return number(s, m);
+        return skip_structured_number(s, m);
     }
     if (eat(s, '"')) {
         m->kind = STRUCTURED_STRING;
@@ -144,14 +144,14 @@ static bool bare_item(struct slice *s, struct structured_member *m)
         return date(s, m);
     }
     if (eat(s, ':')) {
-        (void)run(s, is_base64);
+        (void)cut_leading_chars(s, is_base64);
         return eat(s, ':');
     }
     if (eat(s, '%')) {
         return eat(s, '"') && string(s);
     }
     if (s->n > 0 && (is_alpha(s->p[0]) || s->p[0] == '*')) {
-        (void)run(s, is_token);
+        (void)cut_leading_chars(s, is_structured_token_char);
         return true;
     }
     return false;
@@ -163,7 +163,7 @@ static bool parameters(struct slice *s)
 
     while (eat(s, ';')) {
         skip(s, false);
-        if (!key(s, &ignored.key) || (eat(s, '=') && !bare_item(s, &ignored))) {
+        if (!read_structured_key(s, &ignored.key) || (eat(s, '=') && !bare_item(s, &ignored))) {
             return false;
         }
     }
@@ -193,7 +193,7 @@ int structured_next(struct slice *rest, struct structured_member *out)
     if (s.n == 0) {
         return 0;
     }
-    if (!key(&s, &out->key) ||
+    if (!read_structured_key(&s, &out->key) ||
         (eat(&s, '=') && !(eat(&s, '(') ? inner_list(&s, out) : bare_item(&s, out))) ||
         !parameters(&s)) {
         return -1;

@@ -298,7 +298,7 @@ out:
     return rc;
 }
 
-static void encode(struct slice raw, bool slash_stays, struct buf *out)
+static void percent_encode(struct slice raw, bool slash_stays, struct buf *out)
 {
     for (size_t i = 0; i < raw.n; i++) {
         if (is_unreserved(raw.p[i]) || (slash_stays && raw.p[i] == '/')) {
@@ -311,12 +311,12 @@ static void encode(struct slice raw, bool slash_stays, struct buf *out)
 
 void url_encode(struct slice raw, struct buf *out)
 {
-    encode(raw, false, out);
+    percent_encode(raw, false, out);
 }
 
 void url_encode_path(struct slice raw, struct buf *out)
 {
-    encode(raw, true, out);
+    percent_encode(raw, true, out);
 }
 
 /* The byte at *i, decoded; *i moves behind it. False on a bad escape. */
@@ -342,7 +342,7 @@ static struct slice encoded(struct slice raw, bool slash_stays, struct arena *a)
     struct buf b = BUF_INIT(3 * raw.n);
     struct slice out;
 
-    encode(raw, slash_stays, &b);
+    percent_encode(raw, slash_stays, &b);
     out = arena_copy(a, slice_of(b.p != NULL ? b.p : "", b.n));
     buf_free(&b);
     return out;

@@ -19,7 +19,7 @@ static const uint8_t order[10][16] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
                                       {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5},
                                       {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0}};
 
-static uint64_t turn(uint64_t v, unsigned by)
+static uint64_t rotate_right_64(uint64_t v, unsigned by)
 {
     return v >> by | v << (64 - by);
 }
@@ -27,13 +27,13 @@ static uint64_t turn(uint64_t v, unsigned by)
 static void mix(uint64_t *v, unsigned a, unsigned b, unsigned c, unsigned d, uint64_t x, uint64_t y)
 {
     v[a] += v[b] + x;
-    v[d] = turn(v[d] ^ v[a], 32);
+    v[d] = rotate_right_64(v[d] ^ v[a], 32);
     v[c] += v[d];
-    v[b] = turn(v[b] ^ v[c], 24);
+    v[b] = rotate_right_64(v[b] ^ v[c], 24);
     v[a] += v[b] + y;
-    v[d] = turn(v[d] ^ v[a], 16);
+    v[d] = rotate_right_64(v[d] ^ v[a], 16);
     v[c] += v[d];
-    v[b] = turn(v[b] ^ v[c], 63);
+    v[b] = rotate_right_64(v[b] ^ v[c], 63);
 }
 
 static void compress(struct blake2b *b, const uint8_t *block, bool last)

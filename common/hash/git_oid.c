@@ -69,7 +69,7 @@ void git_hasher_free(struct git_hasher **hp)
 
 /* --- at once --- */
 
-static int add_file(struct git_hasher *h, int fd, uint64_t size_bytes, struct err *e)
+static int hash_git_file(struct git_hasher *h, int fd, uint64_t size_bytes, struct err *e)
 {
     char *p = malloc(READ_BYTES);
     int rc = 0;
@@ -90,7 +90,7 @@ static int add_file(struct git_hasher *h, int fd, uint64_t size_bytes, struct er
 int git_oid_of_fd(int fd, uint64_t size_bytes, struct git_oid *out, struct err *e)
 {
     struct git_hasher *h = git_hasher_new(size_bytes);
-    int rc = add_file(h, fd, size_bytes, e);
+    int rc = hash_git_file(h, fd, size_bytes, e);
 
     if (rc == 0) {
         git_hasher_final(h, out);

@@ -70,7 +70,7 @@ static void close_fd(int *fd)
 
 enum heard { SOME, NOT_YET, NO_MORE };
 
-static enum heard hear(struct spout *s)
+static enum heard receive_child_output(struct spout *s)
 {
     char bytes[READ_BYTES];
     ssize_t n = read(s->fd, bytes, sizeof bytes);
@@ -88,14 +88,14 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (hear(s) == NO_MORE) {
+    if (receive_child_output(s) == NO_MORE) {
         event_del(s->ev);
     }
 }
 
 static void drain(struct spout *s)
 {
-    for (int i = 0; s->fd != -1 && i < DRAIN_READS && hear(s) == SOME; i++) {
+    for (int i = 0; s->fd != -1 && i < DRAIN_READS && receive_child_output(s) == SOME; i++) {
     }
 }
 
@@ -304,7 +304,7 @@ static UNWATCHED bool take_ends(const struct ends *x)
     return true;
 }
 
-static UNWATCHED bool prepare(const struct birth *b)
+static UNWATCHED bool prepare_child_birth(const struct birth *b)
 {
     sigset_t none;
 
@@ -316,13 +316,13 @@ static UNWATCHED bool prepare(const struct birth *b)
            sigprocmask(SIG_SETMASK, &none, NULL) == 0;
 }
 
-static UNWATCHED int become(void *arg)
+static UNWATCHED int become_child_program(void *arg)
 {
     struct birth *b = arg;
     char *const *argv = (char *const *)(uintptr_t)b->want->argv;
     char *const *env = b->want->env != NULL ? (char *const *)(uintptr_t)b->want->env : environ;
 
-    if (prepare(b)) {
+    if (prepare_child_birth(b)) {
         if (strchr(argv[0], '/') != NULL) {
             execve(argv[0], argv, env); /* execvpe() would ask a shell to read what is no program */
         } else {
@@ -343,7 +343,7 @@ static int spawn(struct child *c, const struct child_params *w, const struct end
 
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    c->pid = clone(become, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, &b);
+    c->pid = clone(become_child_program, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, &b);
     saved = c->pid == -1 ? errno : b.failed;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     free(stack);
@@ -357,7 +357,7 @@ static int spawn(struct child *c, const struct child_params *w, const struct end
     return err_sys(e, "%s: cannot be started", w->argv[0]);
 }
 
-static void watch(struct child *c, const struct child_params *w)
+static void watch_child_exit(struct child *c, const struct child_params *w)
 {
     struct timeval tv = clock_timeval(LOOK_MS);
 
@@ -399,7 +399,7 @@ int child_start(struct event_base *base, const struct child_params *w,
         child_close(&c);
         return rc;
     }
-    watch(c, w);
+    watch_child_exit(c, w);
     *out = c;
     return 0;
 }

@@ -110,7 +110,7 @@ void log_writer_settle(struct log_writer *s, uint64_t at_most_ms)
 
 /* --- the writer --- */
 
-static int open_file(const char *path, struct err *e)
+static int open_log_file(const char *path, struct err *e)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
 
@@ -151,7 +151,7 @@ static void complain(struct log_writer *s, const char *what)
 }
 
 /* False: nobody reads the other end, and the end has come. */
-static bool has_room(struct log_writer *s)
+static bool log_writer_has_room(struct log_writer *s)
 {
     struct pollfd p = {.fd = s->fd, .events = POLLOUT};
 
@@ -171,7 +171,7 @@ static ssize_t write_some(struct log_writer *s, struct slice left)
     if (s->path != NULL || S_ISREG(s->kind)) {
         return write(s->fd, left.p, left.n);
     }
-    if (!has_room(s)) {
+    if (!log_writer_has_room(s)) {
         return 0;
     }
     if (S_ISSOCK(s->kind)) {
@@ -197,7 +197,7 @@ static int write_all(struct log_writer *s, struct slice *left, struct err *e)
 
 /* What was torn off in a line, by a full disk perhaps, is ended first: nobody would find the next
  * line at its end. */
-static int write_out(struct log_writer *s, struct slice *left, struct err *e)
+static int write_log_lines(struct log_writer *s, struct slice *left, struct err *e)
 {
     struct slice end = SLICE("\n");
     const char *from = left->p;
@@ -221,7 +221,7 @@ static void reopen_now(struct log_writer *s)
     if (s->path == NULL) {
         return;
     }
-    fd = open_file(s->path, &e);
+    fd = open_log_file(s->path, &e);
     if (fd < 0) {
         complain(s, e.text); /* and go on in the old one */
         return;
@@ -256,7 +256,7 @@ static bool take_lines(struct log_writer *s, bool *stop)
     return reopen;
 }
 
-static void *write_on(void *arg)
+static void *run_log_writer(void *arg)
 {
     struct log_writer *s = arg;
     struct err e = {0};
@@ -265,7 +265,7 @@ static void *write_on(void *arg)
     while (!stop) {
         bool reopen = take_lines(s, &stop);
         struct slice left = buf_slice(&s->writing);
-        if (write_out(s, &left, &e) != 0) {
+        if (write_log_lines(s, &left, &e) != 0) {
             atomic_fetch_add(&s->dropped, lines_in(left));
             complain(s, e.text);
         }
@@ -304,7 +304,7 @@ int log_writer_open(const char *name, const char *path, size_t room_bytes, struc
                     struct err *e)
 {
     struct log_writer *s;
-    int fd = path != NULL ? open_file(path, e) : STDERR_FILENO;
+    int fd = path != NULL ? open_log_file(path, e) : STDERR_FILENO;
 
     *out = NULL;
     if (fd < 0) {
@@ -319,7 +319,7 @@ int log_writer_open(const char *name, const char *path, size_t room_bytes, struc
     s->filling = s->writing = BUF_INIT(room_bytes);
     lock_init(&s->lock, LOCK_LOG_WRITER);
     cond_init(&s->more);
-    s->writer = thread_start(name, write_on, s);
+    s->writer = thread_start(name, run_log_writer, s);
     *out = s;
     return 0;
 }

@@ -15,14 +15,14 @@ struct pool {
     pthread_t threads[];
 };
 
-static void on_message(struct message *l)
+static void on_pool_message(struct message *l)
 {
     struct job *j = CONTAINER_OF(l, struct job, message);
     j->done(j);
 }
 
 /* Its item is in nobody's hands when work() begins: that may free the job. */
-static void run(struct job *j)
+static void run_pool_job(struct job *j)
 {
     if (j->done == NULL) {
         j->work(j);
@@ -30,7 +30,7 @@ static void run(struct job *j)
     }
     CHECK(j->reply != NULL);
     j->work(j);
-    j->message.deliver = on_message;
+    j->message.deliver = on_pool_message;
     message_queue_post(j->reply, &j->message);
 }
 
@@ -56,7 +56,7 @@ static void *run_worker(void *arg)
         running.flow = it->flow;
         it->flow = NULL;
         lock_drop(&p->lock);
-        run(CONTAINER_OF(it, struct job, item));
+        run_pool_job(CONTAINER_OF(it, struct job, item));
         lock_take(&p->lock);
         fair_queue_leave(&p->jobs, &running);
         if (p->closing) {

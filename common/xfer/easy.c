@@ -14,7 +14,7 @@ static bool line_ok(struct slice line)
            slice_find(line, '\0') < 0;
 }
 
-static void add(struct curl_slist **lines, const char *text)
+static void add_curl_line(struct curl_slist **lines, const char *text)
 {
     struct curl_slist *more = curl_slist_append(*lines, text);
 
@@ -22,7 +22,8 @@ static void add(struct curl_slist **lines, const char *text)
     *lines = more;
 }
 
-static int add_line(struct curl_slist **lines, struct slice line, const char *host, struct err *e)
+static int add_header_line(struct curl_slist **lines, struct slice line, const char *host,
+                           struct err *e)
 {
     char *text;
 
@@ -31,7 +32,7 @@ static int add_line(struct curl_slist **lines, struct slice line, const char *ho
     }
     text = strndup(line.p, line.n);
     CHECK(text != NULL);
-    add(lines, text);
+    add_curl_line(lines, text);
     free(text);
     return 0;
 }
@@ -44,7 +45,7 @@ static int add_lines(const struct xfer_params *w, const char *host, struct curl_
 
     for (size_t i = 0; i < w->nfields; i++) {
         struct slice rest = w->fields[i];
-        int rc = add_line(lines, rest, host, e);
+        int rc = add_header_line(lines, rest, host, e);
         if (rc != 0) {
             return rc;
         }
@@ -56,15 +57,15 @@ static int add_lines(const struct xfer_params *w, const char *host, struct curl_
     if (w->ranged) {
         snprintf(range, sizeof range, "Range: bytes=%" PRIu64 "-%" PRIu64, w->range_first,
                  w->range_last);
-        add(lines, range);
+        add_curl_line(lines, range);
     }
     /* Expect would cost a second at servers that ignore it; libcurl's own Content-Type would be a
      * form's. */
-    add(lines, "Expect:");
+    add_curl_line(lines, "Expect:");
     if (w->method == XFER_POST && !names_type) {
-        add(lines, "Content-Type:");
+        add_curl_line(lines, "Content-Type:");
     }
-    add(lines, "Accept-Encoding: identity");
+    add_curl_line(lines, "Accept-Encoding: identity");
     return 0;
 }
 
@@ -143,7 +144,7 @@ void easy_connect_to(CURL *c, const struct sockaddr *sa, struct curl_slist **to)
     inet_ntop(sa->sa_family, six ? (const void *)&v6->sin6_addr : &v4->sin_addr, plain,
               sizeof plain);
     snprintf(text, sizeof text, six ? "::[%s]:" : "::%s:", plain);
-    add(to, text);
+    add_curl_line(to, text);
     curl_easy_setopt(c, CURLOPT_CONNECT_TO, *to);
 }
 
@@ -153,7 +154,7 @@ static void set_way(CURL *c, const struct xfer_params *w, struct curl_slist **to
 
     if (w->connect_to != NULL) {
         snprintf(text, sizeof text, "::%s", w->connect_to);
-        add(to, text);
+        add_curl_line(to, text);
         curl_easy_setopt(c, CURLOPT_CONNECT_TO, *to);
     }
     if (w->psk != NULL) {

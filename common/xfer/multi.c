@@ -33,7 +33,7 @@ static void act(struct multi *m, curl_socket_t fd, int what)
     harvest(m);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_curl_multi_timer(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
@@ -97,7 +97,7 @@ struct multi *multi_open(struct event_base *base, unsigned connections, unsigned
     CHECK(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
     m->base = base;
     m->on_end = on_end;
-    m->timer = evtimer_new(base, on_timer, m);
+    m->timer = evtimer_new(base, on_curl_multi_timer, m);
     m->curl = curl_multi_init();
     CHECK(m->timer != NULL && m->curl != NULL);
     curl_multi_setopt(m->curl, CURLMOPT_SOCKETFUNCTION, want_socket);

@@ -79,7 +79,7 @@ static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **id, siz
     return 1;
 }
 
-static int refuse(X509_STORE_CTX *store, void *arg)
+static int refuse_certificate(X509_STORE_CTX *store, void *arg)
 {
     (void)arg;
     X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
@@ -97,7 +97,7 @@ void psk_client(SSL_CTX *ctx, const struct psk *p)
     SSL_CTX_set_psk_use_session_callback(ctx, use_session);
     /* A handshake with the key has no certificate in it; one that has is somebody else's. */
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
-    SSL_CTX_set_cert_verify_callback(ctx, refuse, NULL);
+    SSL_CTX_set_cert_verify_callback(ctx, refuse_certificate, NULL);
 }
 
 /* --- the server ------------------------------------------------------------------------------- */

@@ -166,7 +166,7 @@ unsigned tcp_port(int fd)
 
 /* --- connections ------------------------------------------------------------------------------ */
 
-static bool wait_for(int fd, short events, struct tcp_limit limit)
+static bool wait_for_tcp(int fd, short events, struct tcp_limit limit)
 {
     struct pollfd p[] = {{.fd = fd, .events = events}, {.fd = limit.wake, .events = POLLIN}};
     uint64_t now;
@@ -202,7 +202,7 @@ static int connect_within(int fd, const union address *to, socklen_t size, struc
 
     if (connect(fd, &to->any, size) == -1) {
         failed = errno;
-        if (failed == EINPROGRESS && wait_for(fd, POLLOUT, limit)) {
+        if (failed == EINPROGRESS && wait_for_tcp(fd, POLLOUT, limit)) {
             (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &n);
         } else if (failed == EINPROGRESS) {
             failed = ETIMEDOUT;
@@ -265,7 +265,7 @@ int tcp_receive(int fd, void *to, size_t n, struct tcp_limit limit)
     while (n > 0) {
         ssize_t got;
 
-        if (!wait_for(fd, POLLIN, limit)) {
+        if (!wait_for_tcp(fd, POLLIN, limit)) {
             return E_TIMEOUT;
         }
         got = recv(fd, p, n, 0);

@@ -78,7 +78,7 @@ static int status_line(struct head_parser *a, struct slice line, struct err *e)
     return 0;
 }
 
-static bool is_token(char c)
+static bool is_field_name_char(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
            (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
@@ -147,7 +147,7 @@ static int field_line(struct head_parser *a, struct slice line, struct err *e)
         if (name[i] >= 'A' && name[i] <= 'Z') {
             name[i] = (char)(name[i] + 32);
         }
-        if (!is_token(name[i])) {
+        if (!is_field_name_char(name[i])) {
             return err_set(e, E_PROTOCOL, "a header name has an invalid byte: 0x%02x",
                            (uint8_t)name[i]);
         }
@@ -330,7 +330,7 @@ static size_t on_write(char *p, size_t one, size_t n, void *arg)
     return n;
 }
 
-static size_t on_read(char *p, size_t one, size_t room, void *arg)
+static size_t on_curl_read(char *p, size_t one, size_t room, void *arg)
 {
     struct xfer *x = from_curl(arg);
     size_t n = (size_t)min_u64(one * room, x->want.body_bytes - x->sent_bytes);
@@ -367,7 +367,7 @@ static int on_seek(void *arg, curl_off_t offset, int whence)
     return CURL_SEEKFUNC_OK;
 }
 
-static bool admitted(struct xfer *x, const struct sockaddr *sa)
+static bool address_is_admitted(struct xfer *x, const struct sockaddr *sa)
 {
     if (x->cancelled) {
         return false;
@@ -388,8 +388,9 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
     struct xfer *x = from_curl(arg);
 
     (void)purpose;
-    return admitted(x, &a->addr) ? socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol)
-                                 : CURL_SOCKET_BAD;
+    return address_is_admitted(x, &a->addr)
+               ? socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol)
+               : CURL_SOCKET_BAD;
 }
 
 /* A kept connection may have been opened under another want's rule: ask again. */
@@ -405,9 +406,9 @@ static int on_connected(void *arg, char *ip, char *local_ip, int port, int local
     (void)local_port;
     snprintf(plain, sizeof plain, "%.*s", (int)strcspn(ip, "%"), ip); /* "fe80::1%eth0" */
     if (inet_pton(AF_INET, plain, &v4.sin_addr) == 1) {
-        ok = admitted(x, (const struct sockaddr *)&v4);
+        ok = address_is_admitted(x, (const struct sockaddr *)&v4);
     } else if (inet_pton(AF_INET6, plain, &v6.sin6_addr) == 1) {
-        ok = admitted(x, (const struct sockaddr *)&v6);
+        ok = address_is_admitted(x, (const struct sockaddr *)&v6);
     }
     return ok ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
 }
@@ -550,7 +551,7 @@ static int explain_timeout(const struct xfer *x, struct err *e)
     return explain_no_answer(x, e);
 }
 
-static int explain(struct xfer *x, CURLcode code, struct err *e)
+static int explain_curl_code(struct xfer *x, CURLcode code, struct err *e)
 {
     uint64_t length = x->answer.has_length ? x->answer.length_bytes : 0;
     char proxy[PROXY_BYTES];
@@ -620,7 +621,7 @@ static void xfer_free(struct xfer *x)
     free(x);
 }
 
-static void finish(struct xfer *x, CURLcode code)
+static void finish_xfer(struct xfer *x, CURLcode code)
 {
     struct err why = {0};
     int rc;
@@ -630,18 +631,18 @@ static void finish(struct xfer *x, CURLcode code)
         x->code = code;
         return;
     }
-    rc = x->easy == NULL ? (why = x->why).code : explain(x, code, &why);
+    rc = x->easy == NULL ? (why = x->why).code : explain_curl_code(x, code, &why);
     x->cancelled = true; /* a cancel from inside on_done has nothing left to do */
     x->ev.on_done(x->arg, rc, &why, x->body_bytes);
     xfer_free(x);
 }
 
-static void on_end(void *private, CURLcode code)
+static void on_xfer_end(void *private, CURLcode code)
 {
     struct xfer *x = from_curl(private);
 
     if (!x->cancelled) { /* a cancelled one waits in `kicked` to be freed */
-        finish(x, code);
+        finish_xfer(x, code);
     }
 }
 
@@ -658,9 +659,9 @@ static void resume_now(struct xfer *x)
     if (x->cancelled) {
         xfer_free(x);
     } else if (code != CURLE_OK) { /* libcurl would go on as if nothing had happened */
-        finish(x, code);
+        finish_xfer(x, code);
     } else if (x->complete && !x->paused) {
-        finish(x, x->code);
+        finish_xfer(x, x->code);
     }
 }
 
@@ -673,7 +674,7 @@ static const struct sockaddr *choose_address(struct xfer *x, const struct addrin
     const struct sockaddr *six = NULL;
 
     for (const struct addrinfo *a = found; a != NULL; a = a->ai_next) {
-        if (!admitted(x, a->ai_addr)) {
+        if (!address_is_admitted(x, a->ai_addr)) {
             continue;
         }
         if (a->ai_family == AF_INET) {
@@ -697,7 +698,8 @@ static void on_looked_up(void *arg, struct addrinfo *found, const char *why)
     if (x->cancelled) {
         ; /* it waits in `kicked` to be freed */
     } else if (sa == NULL) {
-        finish(x, CURLE_COULDNT_RESOLVE_HOST); /* x->why says more where an address was refused */
+        finish_xfer(x,
+                    CURLE_COULDNT_RESOLVE_HOST); /* x->why says more where an address was refused */
     } else {
         easy_connect_to(x->easy, sa, &x->lines[1]);
         kick(x);
@@ -736,7 +738,7 @@ static void on_kick(evutil_socket_t fd, short what, void *arg)
         if (x->cancelled) {
             xfer_free(x);
         } else if (x->easy == NULL) {
-            finish(x, CURLE_URL_MALFORMAT);
+            finish_xfer(x, CURLE_URL_MALFORMAT);
         } else if (!x->added) {
             x->added = true;
             multi_add(l->multi, x->easy);
@@ -761,7 +763,7 @@ struct xfer_loop *xfer_loop_open(struct event_base *base, const struct xfer_limi
     list_init(&l->kicked);
     l->base = base;
     l->kick = event_new(base, -1, 0, on_kick, l);
-    l->multi = multi_open(base, lim->connections, lim->host_connections, on_end);
+    l->multi = multi_open(base, lim->connections, lim->host_connections, on_xfer_end);
     CHECK(l->kick != NULL);
     return l;
 }
@@ -797,7 +799,7 @@ static void set_callbacks(struct xfer *x)
     curl_easy_setopt(c, CURLOPT_HEADERDATA, x);
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_write);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, x);
-    curl_easy_setopt(c, CURLOPT_READFUNCTION, on_read);
+    curl_easy_setopt(c, CURLOPT_READFUNCTION, on_curl_read);
     curl_easy_setopt(c, CURLOPT_READDATA, x);
     curl_easy_setopt(c, CURLOPT_SEEKFUNCTION, on_seek);
     curl_easy_setopt(c, CURLOPT_SEEKDATA, x);

@@ -166,7 +166,7 @@ size_t flight_bytes(const struct flight_entry *x)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static int put(int fd, const char *p, size_t n)
+static int write_flight_bytes(int fd, const char *p, size_t n)
 {
     while (n > 0) {
         ssize_t did = write(fd, p, n);
@@ -203,7 +203,7 @@ static int put_entry(int fd, const struct flight_entry *x, uint64_t now_ns, uint
                  ", \"done_unix_ms\": %s}\n",
                  x->seq, flight_op_name(x->op), flight_dtype_name(x->dt), x->count, flight_bytes(x),
                  x->comm, unix_ms_of(x->posted_ns, now_ns, now_unix_ms), done);
-    return put(fd, line, (size_t)n);
+    return write_flight_bytes(fd, line, (size_t)n);
 }
 
 static int put_all(int fd, const struct flight *f, const char *head)
@@ -211,9 +211,9 @@ static int put_all(int fd, const struct flight *f, const char *head)
     uint64_t last = atomic_load(&f->posted), now_ns = clock_now_ns(), now_unix_ms = clock_unix_ms();
     uint64_t first = last > FLIGHT_ENTRIES ? last - FLIGHT_ENTRIES + 1 : 1;
     struct flight_entry x;
-    int rc = put(fd, head, strlen(head));
+    int rc = write_flight_bytes(fd, head, strlen(head));
 
-    rc = rc != 0 ? rc : put(fd, "\n", 1);
+    rc = rc != 0 ? rc : write_flight_bytes(fd, "\n", 1);
     for (uint64_t i = first; rc == 0 && i <= last; i++) {
         if (read_cell(f, i, &x)) {
             rc = put_entry(fd, &x, now_ns, now_unix_ms);

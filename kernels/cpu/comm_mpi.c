@@ -70,7 +70,7 @@ static struct ordered *ordered_open(int ranks)
 }
 
 /* Chunks of equal size, but for the last ones when n is no multiple. */
-static void cut(struct ordered *o, int n, int rank, int ranks)
+static void cut_ordered_range(struct ordered *o, int n, int rank, int ranks)
 {
     int chunk = (n + ranks - 1) / ranks;
 
@@ -144,7 +144,7 @@ static void add_up(enum dtype dt, void *to, const void *from, size_t step, int n
 }
 
 /* MPI only moves these: 16-bit types are numbers to us alone. */
-static MPI_Datatype type_of(enum dtype dt)
+static MPI_Datatype mpi_type_of(enum dtype dt)
 {
     switch (dt) {
     case DT_F64:
@@ -161,7 +161,7 @@ static MPI_Datatype type_of(enum dtype dt)
 /* In place, of host memory. */
 static int sum_in_order(struct mpi_comm *x, enum dtype dt, void *p, int n)
 {
-    MPI_Datatype type = type_of(dt);
+    MPI_Datatype type = mpi_type_of(dt);
     int rank = x->base.rank, ranks = x->base.size;
     struct ordered *o;
 
@@ -170,7 +170,7 @@ static int sum_in_order(struct mpi_comm *x, enum dtype dt, void *p, int n)
     if (o == NULL) {
         return E_NOSPACE;
     }
-    cut(o, n, rank, ranks);
+    cut_ordered_range(o, n, rank, ranks);
     if (MPI_Alltoallv(p, o->count, o->first, type, o->received, o->mine, o->place, type,
                       x->group) != MPI_SUCCESS) {
         return E_NETWORK;
@@ -190,7 +190,7 @@ static int sum_on_host(struct mpi_comm *x, enum dtype dt, void *p, int n)
     if (x->ordered || dtype_accum(dt) != dt) {
         return sum_in_order(x, dt, p, n);
     }
-    return MPI_Allreduce(MPI_IN_PLACE, p, n, type_of(dt), MPI_SUM, x->group) == MPI_SUCCESS
+    return MPI_Allreduce(MPI_IN_PLACE, p, n, mpi_type_of(dt), MPI_SUM, x->group) == MPI_SUCCESS
                ? 0
                : E_NETWORK;
 }
@@ -224,8 +224,8 @@ static int mpi_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, void
 
 /* Sends bytes of `out` + p * step to each other rank p, and receives as many from it at `in` + p *
  * step. */
-static int exchange(struct mpi_comm *x, const char *out, size_t out_step, char *in, size_t in_step,
-                    int bytes)
+static int exchange_mpi_blocks(struct mpi_comm *x, const char *out, size_t out_step, char *in,
+                               size_t in_step, int bytes)
 {
     MPI_Request *request = x->request;
     int n = 0;
@@ -271,9 +271,10 @@ static int trade(struct mpi_comm *x, struct kstream *ks, const char *src, size_t
             rc = x->k->mem_get(ks, x->sent + (size_t)p * step, src + (size_t)p * all + at, bytes);
         }
     }
-    return rc != 0            ? rc
-           : x->stage != NULL ? exchange(x, x->sent, step, x->received, step, (int)bytes)
-                              : exchange(x, src + at, all, x->received, step, (int)bytes);
+    return rc != 0 ? rc
+           : x->stage != NULL
+               ? exchange_mpi_blocks(x, x->sent, step, x->received, step, (int)bytes)
+               : exchange_mpi_blocks(x, src + at, all, x->received, step, (int)bytes);
 }
 
 static int mpi_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt, const void *src,
@@ -311,7 +312,7 @@ static int gather_staged(struct mpi_comm *x, struct kstream *ks, const char *src
         char *mine = x->received + (size_t)x->base.rank * step;
 
         rc = x->k->mem_get(ks, mine, src + at, bytes);
-        rc = rc != 0 ? rc : exchange(x, mine, 0, x->received, step, (int)bytes);
+        rc = rc != 0 ? rc : exchange_mpi_blocks(x, mine, 0, x->received, step, (int)bytes);
         for (int p = 0; rc == 0 && p < x->base.size; p++) {
             rc = x->k->mem_put(ks, dst + (size_t)p * all + at, x->received + (size_t)p * step,
                                bytes);
@@ -337,7 +338,7 @@ static int mpi_allgather(struct comm *c, struct kstream *ks, enum dtype dt, cons
     for (size_t at = 0; rc == 0 && at < all; at += DIRECT_BYTES) {
         size_t bytes = all - at < DIRECT_BYTES ? all - at : DIRECT_BYTES;
 
-        rc = exchange(x, mine + at, 0, (char *)dst + at, all, (int)bytes);
+        rc = exchange_mpi_blocks(x, mine + at, 0, (char *)dst + at, all, (int)bytes);
     }
     return rc;
 }

@@ -39,12 +39,12 @@ static size_t layout(struct trial *t)
     return used;
 }
 
-static uint16_t narrow(enum dtype dt, float x)
+static uint16_t narrow_value(enum dtype dt, float x)
 {
     return dt == DT_BF16 ? bf16_round(x) : f16_round(x);
 }
 
-static double widen(enum dtype dt, uint16_t x)
+static double widen_value(enum dtype dt, uint16_t x)
 {
     return (double)(dt == DT_BF16 ? bf16_widen(x) : f16_widen(x));
 }
@@ -59,7 +59,7 @@ static int put_random(struct kstream *ks, enum dtype dt, char *to, size_t size_b
 
     for (size_t i = 0; host != NULL && i < n; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        host[i] = narrow(dt, size * ((float)(seed >> 40) / (float)(1 << 23) - 1));
+        host[i] = narrow_value(dt, size * ((float)(seed >> 40) / (float)(1 << 23) - 1));
     }
     if (host != NULL) {
         rc = mem_put_cuda(ks, to, host, size_bytes);
@@ -86,8 +86,8 @@ static int distance(struct kstream *ks, enum dtype dt, char *const pair[2], size
             x = (double)((float *)(void *)a)[i];
             y = (double)((float *)(void *)b)[i];
         } else {
-            x = widen(dt, ((uint16_t *)(void *)a)[i]);
-            y = widen(dt, ((uint16_t *)(void *)b)[i]);
+            x = widen_value(dt, ((uint16_t *)(void *)a)[i]);
+            y = widen_value(dt, ((uint16_t *)(void *)b)[i]);
         }
         diff += (x - y) * (x - y);
         ref += y * y;
@@ -98,7 +98,8 @@ static int distance(struct kstream *ks, enum dtype dt, char *const pair[2], size
     return rc;
 }
 
-static int run(struct kstream *ks, enum dtype dt, const struct trial *t, bool for_training)
+static int run_attention_trial(struct kstream *ks, enum dtype dt, const struct trial *t,
+                               bool for_training)
 {
     struct cudnn_attention *a = ks->attention.cudnn;
     int rc = put_random(ks, dt, t->qkv, t->qkv_bytes, 2);
@@ -117,8 +118,8 @@ static int run(struct kstream *ks, enum dtype dt, const struct trial *t, bool fo
     return rc;
 }
 
-static int compare(struct kstream *ks, enum dtype dt, const struct trial *t, bool for_training,
-                   struct err *e)
+static int compare_attention_runs(struct kstream *ks, enum dtype dt, const struct trial *t,
+                                  bool for_training, struct err *e)
 {
     double out = 0, lse = 0, dqkv = 0, bound = bound_of(dt);
     int rc = distance(ks, dt, t->out, t->out_bytes, &out);
@@ -165,9 +166,9 @@ int attention_check(struct kstream *ks, enum dtype dt, const struct attention_sh
     }
     t.memory = memory;
     layout(&t);
-    rc = run(ks, dt, &t, for_training);
-    rc =
-        rc != 0 ? err_set(e, rc, "cuDNN's attention failed") : compare(ks, dt, &t, for_training, e);
+    rc = run_attention_trial(ks, dt, &t, for_training);
+    rc = rc != 0 ? err_set(e, rc, "cuDNN's attention failed")
+                 : compare_attention_runs(ks, dt, &t, for_training, e);
     mem_free_cuda(memory);
     return rc;
 }

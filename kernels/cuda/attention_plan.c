@@ -114,7 +114,7 @@ int attention_prepare_cuda(struct kstream *ks, enum dtype dt, const struct atten
     return 0;
 }
 
-static bool nothing(const struct attention_shape *s)
+static bool is_empty_attention(const struct attention_shape *s)
 {
     return s->batch == 0 || s->seq == 0;
 }
@@ -125,7 +125,7 @@ int attention_forward_cuda(struct kstream *ks, enum dtype dt, void *out, void *l
     if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
         return E_UNSUPPORTED;
     }
-    if (nothing(s)) {
+    if (is_empty_attention(s)) {
         return 0;
     }
     if (planned(ks, dt, s, false)) {
@@ -142,7 +142,7 @@ int attention_backward_cuda(struct kstream *ks, enum dtype dt, void *dqkv, const
     if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
         return E_UNSUPPORTED;
     }
-    if (nothing(s)) {
+    if (is_empty_attention(s)) {
         return 0;
     }
     if (planned(ks, dt, s, true)) {

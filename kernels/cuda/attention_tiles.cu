@@ -429,7 +429,8 @@ static dim3 grid_of(const attention_shape &s, int64_t heads)
 }
 
 template <typename T, int D>
-static int forward(struct kstream *ks, void *out, void *lse, const void *qkv, const layout &at)
+static int tiles_forward(struct kstream *ks, void *out, void *lse, const void *qkv,
+                         const layout &at)
 {
     const size_t room = 5 * TILE * D * sizeof(uint16_t);
 
@@ -443,8 +444,8 @@ static int forward(struct kstream *ks, void *out, void *lse, const void *qkv, co
 }
 
 template <typename T, int D>
-static int backward(struct kstream *ks, void *dqkv, const void *dout, const void *qkv,
-                    const void *out, const void *lse, float *delta, const layout &at)
+static int tiles_backward(struct kstream *ks, void *dqkv, const void *dout, const void *qkv,
+                          const void *out, const void *lse, float *delta, const layout &at)
 {
     /* A block keeps two results of D columns in registers: beside them there is room for this many
      * columns of scores. */
@@ -476,11 +477,11 @@ extern "C" int attention_tiles_forward(struct kstream *ks, enum dtype dt, void *
     bool narrow = s->head_dim <= 64;
 
     if (dt == DT_BF16) {
-        return narrow ? forward<bf16_tag, 64>(ks, out, lse, qkv, at)
-                      : forward<bf16_tag, 128>(ks, out, lse, qkv, at);
+        return narrow ? tiles_forward<bf16_tag, 64>(ks, out, lse, qkv, at)
+                      : tiles_forward<bf16_tag, 128>(ks, out, lse, qkv, at);
     }
-    return narrow ? forward<f16_tag, 64>(ks, out, lse, qkv, at)
-                  : forward<f16_tag, 128>(ks, out, lse, qkv, at);
+    return narrow ? tiles_forward<f16_tag, 64>(ks, out, lse, qkv, at)
+                  : tiles_forward<f16_tag, 128>(ks, out, lse, qkv, at);
 }
 
 extern "C" int attention_tiles_backward(struct kstream *ks, enum dtype dt, void *dqkv,
@@ -493,9 +494,9 @@ extern "C" int attention_tiles_backward(struct kstream *ks, enum dtype dt, void 
     bool narrow = s->head_dim <= 64;
 
     if (dt == DT_BF16) {
-        return narrow ? backward<bf16_tag, 64>(ks, dqkv, dout, qkv, out, lse, room, at)
-                      : backward<bf16_tag, 128>(ks, dqkv, dout, qkv, out, lse, room, at);
+        return narrow ? tiles_backward<bf16_tag, 64>(ks, dqkv, dout, qkv, out, lse, room, at)
+                      : tiles_backward<bf16_tag, 128>(ks, dqkv, dout, qkv, out, lse, room, at);
     }
-    return narrow ? backward<f16_tag, 64>(ks, dqkv, dout, qkv, out, lse, room, at)
-                  : backward<f16_tag, 128>(ks, dqkv, dout, qkv, out, lse, room, at);
+    return narrow ? tiles_backward<f16_tag, 64>(ks, dqkv, dout, qkv, out, lse, room, at)
+                  : tiles_backward<f16_tag, 128>(ks, dqkv, dout, qkv, out, lse, room, at);
 }

@@ -52,7 +52,7 @@ plugin_nccl_fn plugin_nccl;
 
 _Static_assert(sizeof(ncclUniqueId) == COMM_ID_BYTES, "the id travels as COMM_ID_BYTES");
 
-static ncclDataType_t type_of(enum dtype dt)
+static ncclDataType_t nccl_type_of(enum dtype dt)
 {
     switch (dt) {
     case DT_F32:
@@ -76,7 +76,7 @@ static void nap(void)
 
 /* The main thread's calls are between these. After the watchdog has begun to abort, it stays
  * here. */
-static void enter(struct nccl_comm *x)
+static void enter_nccl_call(struct nccl_comm *x)
 {
     atomic_store(&x->inside, true);
     while (atomic_load(&x->dying)) {
@@ -85,13 +85,13 @@ static void enter(struct nccl_comm *x)
     }
 }
 
-static void leave(struct nccl_comm *x)
+static void leave_nccl_call(struct nccl_comm *x)
 {
     atomic_store(&x->inside, false);
 }
 
 /* What repeats itself on every start, and what may go well on the next. */
-static int code_of(ncclResult_t rc)
+static int code_of_nccl(ncclResult_t rc)
 {
     return rc == ncclInvalidArgument || rc == ncclInvalidUsage ? E_CONFIG : E_NETWORK;
 }
@@ -111,7 +111,7 @@ static int failed(struct nccl_comm *x, ncclResult_t rc)
         snprintf(x->said, sizeof x->said, "%s%s%.120s", ncclGetErrorString(rc),
                  more[0] != '\0' ? ": " : "", more);
     }
-    return code_of(rc);
+    return code_of_nccl(rc);
 }
 
 static int device_failed(struct nccl_comm *x, cudaError_t rc)
@@ -125,14 +125,14 @@ static int device_failed(struct nccl_comm *x, cudaError_t rc)
 
 /* Until NCCL has done what it was asked for, on the host's side: it may do that in a thread of its
  * own. */
-static int settle(struct nccl_comm *x, ncclResult_t rc, uint64_t deadline_ms)
+static int wait_for_nccl(struct nccl_comm *x, ncclResult_t rc, uint64_t deadline_ms)
 {
     while (rc == ncclSuccess || rc == ncclInProgress) {
         ncclResult_t asked, state = ncclSuccess;
 
-        enter(x);
+        enter_nccl_call(x);
         asked = ncclCommGetAsyncError(x->comm, &state);
-        leave(x);
+        leave_nccl_call(x);
         rc = asked != ncclSuccess ? asked : state;
         if (rc == ncclSuccess) {
             return 0;
@@ -164,13 +164,13 @@ static int mark_here(struct nccl_comm *x, struct kstream *ks)
     return rc == cudaSuccess ? 0 : device_failed(x, rc);
 }
 
-/* After a call that posts an operation, from within enter(). */
+/* After a call that posts an operation, from within enter_nccl_call(). */
 static int posted(struct nccl_comm *x, struct kstream *ks, ncclResult_t rc)
 {
     int done;
 
-    leave(x);
-    done = settle(x, rc, UINT64_MAX); /* the watchdog knows how long this may take */
+    leave_nccl_call(x);
+    done = wait_for_nccl(x, rc, UINT64_MAX); /* the watchdog knows how long this may take */
     return done != 0 ? done : mark_here(x, ks);
 }
 
@@ -179,8 +179,8 @@ static int nccl_allreduce(struct comm *c, struct kstream *ks, enum dtype dt, voi
     struct nccl_comm *x = (struct nccl_comm *)c;
     ncclResult_t rc;
 
-    enter(x);
-    rc = ncclAllReduce(buf, buf, (size_t)n, type_of(dt), ncclSum, x->comm, ks->stream);
+    enter_nccl_call(x);
+    rc = ncclAllReduce(buf, buf, (size_t)n, nccl_type_of(dt), ncclSum, x->comm, ks->stream);
     return posted(x, ks, rc);
 }
 
@@ -204,9 +204,9 @@ static int nccl_poll(struct comm *c, uint64_t *oldest)
         x->connected = true;
         nccl_log_facts(c->facts, sizeof c->facts);
     }
-    enter(x);
+    enter_nccl_call(x);
     asked = ncclCommGetAsyncError(x->comm, &state);
-    leave(x);
+    leave_nccl_call(x);
     state = asked != ncclSuccess ? asked : state;
     return state == ncclSuccess || state == ncclInProgress ? 0 : failed(x, state);
 }
@@ -217,8 +217,8 @@ static int nccl_reduce_scatter(struct comm *c, struct kstream *ks, enum dtype dt
     struct nccl_comm *x = (struct nccl_comm *)c;
     ncclResult_t rc;
 
-    enter(x);
-    rc = ncclReduceScatter(src, dst, (size_t)n, type_of(dt), ncclSum, x->comm, ks->stream);
+    enter_nccl_call(x);
+    rc = ncclReduceScatter(src, dst, (size_t)n, nccl_type_of(dt), ncclSum, x->comm, ks->stream);
     return posted(x, ks, rc);
 }
 
@@ -228,8 +228,8 @@ static int nccl_allgather(struct comm *c, struct kstream *ks, enum dtype dt, con
     struct nccl_comm *x = (struct nccl_comm *)c;
     ncclResult_t rc;
 
-    enter(x);
-    rc = ncclAllGather(src, dst, (size_t)n, type_of(dt), x->comm, ks->stream);
+    enter_nccl_call(x);
+    rc = ncclAllGather(src, dst, (size_t)n, nccl_type_of(dt), x->comm, ks->stream);
     return posted(x, ks, rc);
 }
 
@@ -278,7 +278,7 @@ static void nccl_close(struct comm **cp)
     ncclResult_t rc = ncclCommFinalize(x->comm);
 
     *cp = NULL;
-    if (settle(x, rc, clock_now_ms() + CLOSE_MS) != 0) {
+    if (wait_for_nccl(x, rc, clock_now_ms() + CLOSE_MS) != 0) {
         return; /* a peer is gone: what is left goes with the process */
     }
     ncclCommDestroy(x->comm);
@@ -304,7 +304,7 @@ static int make_id(uint8_t *id, char *why, size_t room)
     return 0;
 }
 
-static int join(struct nccl_comm *x, const uint8_t *id, uint64_t timeout_ms)
+static int join_nccl_ranks(struct nccl_comm *x, const uint8_t *id, uint64_t timeout_ms)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     uint64_t deadline_ms = clock_now_ms() + timeout_ms;
@@ -314,7 +314,7 @@ static int join(struct nccl_comm *x, const uint8_t *id, uint64_t timeout_ms)
     memcpy(&unique, id, sizeof unique);
     config.blocking = 0;
     rc = ncclCommInitRankConfig(&x->comm, x->base.size, unique, x->base.rank, &config);
-    return settle(x, rc, deadline_ms);
+    return wait_for_nccl(x, rc, deadline_ms);
 }
 
 static int take_memory(struct nccl_comm *x)
@@ -365,11 +365,11 @@ static int nccl_split(struct comm *c, int color, struct comm **out)
         return done;
     }
     config.blocking = 0;
-    enter(all);
+    enter_nccl_call(all);
     rc = ncclCommSplit(all->comm, color, c->rank, &x->comm, &config);
-    leave(all);
-    done = settle(all, rc, clock_now_ms() + SPLIT_MS);
-    done = done != 0 ? done : settle(x, ncclSuccess, clock_now_ms() + SPLIT_MS);
+    leave_nccl_call(all);
+    done = wait_for_nccl(all, rc, clock_now_ms() + SPLIT_MS);
+    done = done != 0 ? done : wait_for_nccl(x, ncclSuccess, clock_now_ms() + SPLIT_MS);
     if (done == 0) {
         rc = ncclCommUserRank(x->comm, &x->base.rank);
         rc = rc != ncclSuccess ? rc : ncclCommCount(x->comm, &x->base.size);
@@ -415,7 +415,7 @@ int plugin_nccl(uint8_t *id, int rank, int size, uint64_t timeout_ms, struct com
         return E_NOSPACE;
     }
     rc = take_memory(x);
-    rc = rc != 0 ? rc : join(x, id, timeout_ms);
+    rc = rc != 0 ? rc : join_nccl_ranks(x, id, timeout_ms);
     if (rc != 0) {
         snprintf(why, room, "%s", x->said);
         /* It may have waited in vain for a peer that has failed. */

@@ -100,7 +100,7 @@ template <typename T> struct slope {
 };
 
 template <int N, typename T>
-static __device__ __forceinline__ void turn(const slope<T> &s, vec<T, N> x, int i)
+static __device__ __forceinline__ void add_slope_at(const slope<T> &s, vec<T, N> x, int i)
 {
     using R = real<T>;
 
@@ -174,11 +174,11 @@ static __global__ void __launch_bounds__(WARPS_MAX *WARP)
                          share * fast_exp2(at_target * LOG2_OF_E<R> - t.top) - s};
     for (int a = 0; a < AT_HAND; a++) {
         if (mine + a * step < vectors) {
-            turn(to, first[a], mine + a * step);
+            add_slope_at(to, first[a], mine + a * step);
         }
     }
     for (int i = mine + behind; i < vectors; i += step) {
-        turn(to, i < stays ? row_kept[i - behind] : take<N>(x, i, vocab), i);
+        add_slope_at(to, i < stays ? row_kept[i - behind] : take<N>(x, i, vocab), i);
     }
     for (int i = mine + vectors; i < stride / N; i += step) {
         store<N>(to.to + static_cast<int64_t>(i) * N, vec<T, N>{});
@@ -310,7 +310,7 @@ static __global__ void join_kernel(real<T> *loss, T *dlogits, const T *logits,
 
     for (int i = threadIdx.x; i < stride / N; i += blockDim.x) {
         if (i * N < vocab) {
-            turn(to, take<N>(x, i, vocab), i);
+            add_slope_at(to, take<N>(x, i, vocab), i);
         } else {
             store<N>(to.to + static_cast<int64_t>(i) * N, vec<T, N>{});
         }

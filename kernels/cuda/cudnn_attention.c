@@ -248,8 +248,8 @@ int cudnn_attention_build(const struct cudnn_lib *lib, const struct graph_target
 /* --- plans by shape --------------------------------------------------------------------------- */
 
 /* What cuDNN is known to refuse, or to do wrong. */
-static int takes(const struct cudnn_lib *lib, int sm, enum dtype dt,
-                 const struct attention_shape *s, struct err *e)
+static int check_attention_shape(const struct cudnn_lib *lib, int sm, enum dtype dt,
+                                 const struct attention_shape *s, struct err *e)
 {
     if (dt != DT_BF16 && dt != DT_F16) {
         return err_set(e, E_UNSUPPORTED, "cuDNN's attention supports only bf16 and f16");
@@ -270,7 +270,8 @@ static int takes(const struct cudnn_lib *lib, int sm, enum dtype dt,
     return 0;
 }
 
-static bool same(const struct shape_plan *p, enum dtype dt, const struct attention_shape *s)
+static bool same_shape_plan(const struct shape_plan *p, enum dtype dt,
+                            const struct attention_shape *s)
 {
     const struct attention_shape *x = &p->s;
 
@@ -278,11 +279,11 @@ static bool same(const struct shape_plan *p, enum dtype dt, const struct attenti
            x->kv_heads == s->kv_heads && x->head_dim == s->head_dim && x->any_order == s->any_order;
 }
 
-static struct shape_plan *find(struct cudnn_attention *a, enum dtype dt,
-                               const struct attention_shape *s)
+static struct shape_plan *find_shape_plan(struct cudnn_attention *a, enum dtype dt,
+                                          const struct attention_shape *s)
 {
     for (int i = 0; i < a->plans; i++) {
-        if (same(&a->plan[i], dt, s)) {
+        if (same_shape_plan(&a->plan[i], dt, s)) {
             return &a->plan[i];
         }
     }
@@ -292,7 +293,7 @@ static struct shape_plan *find(struct cudnn_attention *a, enum dtype dt,
 static bool attention_knows(struct cudnn_attention *a, enum dtype dt,
                             const struct attention_shape *s, bool backward)
 {
-    const struct shape_plan *p = find(a, dt, s);
+    const struct shape_plan *p = find_shape_plan(a, dt, s);
 
     return p != NULL && (backward ? p->backward.desc : p->forward.desc) != NULL;
 }
@@ -339,10 +340,10 @@ static size_t scratch_of(const struct cudnn_attention *a)
 }
 
 /* The shape's place, new or old; NULL when there is no more room. */
-static struct shape_plan *place_of(struct cudnn_attention *a, enum dtype dt,
-                                   const struct attention_shape *s)
+static struct shape_plan *shape_plan_slot(struct cudnn_attention *a, enum dtype dt,
+                                          const struct attention_shape *s)
 {
-    struct shape_plan *p = find(a, dt, s);
+    struct shape_plan *p = find_shape_plan(a, dt, s);
 
     if (p == NULL && a->plans < SHAPES_MAX) {
         p = &a->plan[a->plans++];
@@ -357,12 +358,12 @@ static int attention_plan(struct cudnn_attention *a, int sm, enum dtype dt,
 {
     const struct graph_target target = {.handle = a->handle};
     struct shape_plan *p;
-    int rc = takes(a->lib, sm, dt, s, e);
+    int rc = check_attention_shape(a->lib, sm, dt, s, e);
 
     if (rc != 0) {
         return rc;
     }
-    p = place_of(a, dt, s);
+    p = shape_plan_slot(a, dt, s);
     if (p == NULL) {
         return err_set(e, E_UNSUPPORTED,
                        "cuDNN has already planned %d shapes, which is the maximum", SHAPES_MAX);
@@ -401,7 +402,7 @@ static const char *behind(const void *qkv, const struct attention_shape *s, int6
 static int attention_forward(struct cudnn_attention *a, enum dtype dt, void *out, void *lse,
                              const void *qkv, const struct attention_shape *s, void *scratch)
 {
-    const struct shape_plan *p = find(a, dt, s);
+    const struct shape_plan *p = find_shape_plan(a, dt, s);
     const float scale = 1 / sqrtf((float)s->head_dim), masked = masked_value(a);
     const struct graph_place place[] = {
         {Q, qkv},
@@ -420,7 +421,7 @@ static int attention_backward(struct cudnn_attention *a, enum dtype dt, void *dq
                               const void *dout, const void *qkv, const void *out, const void *lse,
                               const struct attention_shape *s, void *scratch)
 {
-    const struct shape_plan *p = find(a, dt, s);
+    const struct shape_plan *p = find_shape_plan(a, dt, s);
     const float scale = 1 / sqrtf((float)s->head_dim), masked = masked_value(a);
     char *delta = scratch, *sums = delta + delta_bytes(s);
     const struct graph_place place[] = {

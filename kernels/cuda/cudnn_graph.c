@@ -21,7 +21,8 @@ void graph_fini(struct graph *g)
 }
 
 /* With cuDNN's own sentence, when it has one. */
-static int explain(const struct cudnn_lib *lib, cudnnStatus_t rc, const char *what, struct err *e)
+static int explain_cudnn_status(const struct cudnn_lib *lib, cudnnStatus_t rc, const char *what,
+                                struct err *e)
 {
     char said[128] = "";
 
@@ -35,14 +36,14 @@ static bool failed(const struct graph *g)
     return g->failure.code != 0;
 }
 
-static void check(struct graph *g, cudnnStatus_t rc, const char *what)
+static void check_cudnn_status(struct graph *g, cudnnStatus_t rc, const char *what)
 {
     if (rc != CUDNN_STATUS_SUCCESS && !failed(g)) {
-        explain(g->lib, rc, what, &g->failure);
+        explain_cudnn_status(g->lib, rc, what, &g->failure);
     }
 }
 
-static cudnnBackendDescriptor_t make(struct graph *g, cudnnBackendDescriptorType_t type)
+static cudnnBackendDescriptor_t make_descriptor(struct graph *g, cudnnBackendDescriptorType_t type)
 {
     cudnnBackendDescriptor_t d = NULL;
 
@@ -50,7 +51,7 @@ static cudnnBackendDescriptor_t make(struct graph *g, cudnnBackendDescriptorType
         err_set(&g->failure, E_TOOBIG, "a graph of more than %d descriptors", GRAPH_HELD_MAX);
     }
     if (!failed(g)) {
-        check(g, g->lib->cudnnBackendCreateDescriptor(type, &d), "a descriptor");
+        check_cudnn_status(g, g->lib->cudnnBackendCreateDescriptor(type, &d), "a descriptor");
     }
     if (d != NULL) {
         g->held[g->held_count++] = d;
@@ -58,30 +59,32 @@ static cudnnBackendDescriptor_t make(struct graph *g, cudnnBackendDescriptorType
     return d;
 }
 
-static void set(struct graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t n, const void *value)
+static void set_graph_attribute(struct graph *g, cudnnBackendDescriptor_t d,
+                                cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                                int64_t n, const void *value)
 {
     if (!failed(g)) {
-        check(g, g->lib->cudnnBackendSetAttribute(d, name, type, n, value), "an attribute");
+        check_cudnn_status(g, g->lib->cudnnBackendSetAttribute(d, name, type, n, value),
+                           "an attribute");
     }
 }
 
 static void set_desc(struct graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                      cudnnBackendDescriptor_t value)
 {
-    set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    set_graph_attribute(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static void finish(struct graph *g, cudnnBackendDescriptor_t d, const char *what)
+static void finalize_descriptor(struct graph *g, cudnnBackendDescriptor_t d, const char *what)
 {
     if (!failed(g)) {
-        check(g, g->lib->cudnnBackendFinalize(d), what);
+        check_cudnn_status(g, g->lib->cudnnBackendFinalize(d), what);
     }
 }
 
 static void finish_op(struct graph *g, cudnnBackendDescriptor_t d, const char *what)
 {
-    finish(g, d, what);
+    finalize_descriptor(g, d, what);
     if (g->ops == GRAPH_OPS_MAX) {
         err_set(&g->failure, E_TOOBIG, "a graph of more than %d operations", GRAPH_OPS_MAX);
         return;
@@ -109,21 +112,22 @@ static struct graph_tensor tensor(struct graph *g, enum kind kind, int64_t name,
                                   cudnnDataType_t type, struct graph_dims dims,
                                   struct graph_dims strides)
 {
-    struct graph_tensor t = {make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR), dims, strides};
+    struct graph_tensor t = {make_descriptor(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR), dims, strides};
     const int64_t alignment = ALIGNMENT;
     const bool yes = true;
 
-    set(g, t.desc, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &name);
-    set(g, t.desc, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    set(g, t.desc, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims.d);
-    set(g, t.desc, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.d);
-    set(g, t.desc, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    set_graph_attribute(g, t.desc, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &name);
+    set_graph_attribute(g, t.desc, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    set_graph_attribute(g, t.desc, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims.d);
+    set_graph_attribute(g, t.desc, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.d);
+    set_graph_attribute(g, t.desc, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
+                        &alignment);
     if (kind == VIRTUAL) {
-        set(g, t.desc, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
+        set_graph_attribute(g, t.desc, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
     } else if (kind == BY_VALUE) {
-        set(g, t.desc, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
+        set_graph_attribute(g, t.desc, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
     }
-    finish(g, t.desc, "a tensor");
+    finalize_descriptor(g, t.desc, "a tensor");
     return t;
 }
 
@@ -155,12 +159,12 @@ static struct graph_tensor between(struct graph *g, struct graph_dims dims)
 void graph_matmul_into(struct graph *g, const struct graph_tensor *a, const struct graph_tensor *b,
                        const struct graph_tensor *to)
 {
-    cudnnBackendDescriptor_t how = make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-    cudnnBackendDescriptor_t op = make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    cudnnBackendDescriptor_t how = make_descriptor(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    cudnnBackendDescriptor_t op = make_descriptor(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
 
-    set(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    finish(g, how, "a product's type");
+    set_graph_attribute(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
+    finalize_descriptor(g, how, "a product's type");
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a->desc);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b->desc);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, to->desc);
@@ -180,10 +184,10 @@ struct graph_tensor graph_matmul(struct graph *g, const struct graph_tensor *a,
 static cudnnBackendDescriptor_t pointwise(struct graph *g, cudnnPointwiseMode_t mode,
                                           cudnnDataType_t type)
 {
-    cudnnBackendDescriptor_t how = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    cudnnBackendDescriptor_t how = make_descriptor(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
 
-    set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    set_graph_attribute(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set_graph_attribute(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
     return how;
 }
 
@@ -192,9 +196,9 @@ static void apply(struct graph *g, cudnnBackendDescriptor_t how, const struct gr
                   const struct graph_tensor *b, const struct graph_tensor *t,
                   const struct graph_tensor *to)
 {
-    cudnnBackendDescriptor_t op = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    cudnnBackendDescriptor_t op = make_descriptor(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
 
-    finish(g, how, "an element's operation");
+    finalize_descriptor(g, how, "an element's operation");
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x->desc);
     if (b != NULL) {
@@ -243,7 +247,7 @@ static struct graph_tensor position(struct graph *g, const struct graph_tensor *
     struct graph_tensor to = graph_virtual(g, CUDNN_DATA_INT32, x->dims, graph_dense(x->dims));
     cudnnBackendDescriptor_t how = pointwise(g, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32);
 
-    set(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
+    set_graph_attribute(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
     apply(g, how, x, NULL, NULL, &to);
     return to;
 }
@@ -263,13 +267,14 @@ struct graph_tensor graph_lower_triangle(struct graph *g, const struct graph_ten
 void graph_reduce_into(struct graph *g, cudnnReduceTensorOp_t how, const struct graph_tensor *x,
                        const struct graph_tensor *to)
 {
-    cudnnBackendDescriptor_t d = make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    cudnnBackendDescriptor_t op = make(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    cudnnBackendDescriptor_t d = make_descriptor(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    cudnnBackendDescriptor_t op = make_descriptor(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
 
-    set(g, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how);
-    set(g, d, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    finish(g, d, "a reduction's type");
+    set_graph_attribute(g, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
+                        &how);
+    set_graph_attribute(g, d, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
+    finalize_descriptor(g, d, "a reduction's type");
     set_desc(g, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x->desc);
     set_desc(g, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to->desc);
     set_desc(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, d);
@@ -291,7 +296,7 @@ struct graph_tensor graph_transposed(struct graph *g, cudnnDataType_t type,
     const int64_t *d = x->dims.d, *s = x->strides.d;
     struct graph_tensor to = graph_virtual(g, type, graph_dims(d[0], d[1], d[3], d[2]),
                                            graph_dims(s[0], s[1], s[3], s[2]));
-    cudnnBackendDescriptor_t op = make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    cudnnBackendDescriptor_t op = make_descriptor(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
 
     set_desc(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x->desc);
     set_desc(g, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, to.desc);
@@ -305,31 +310,33 @@ struct graph_tensor graph_transposed(struct graph *g, cudnnDataType_t type,
 static int propose(struct graph *g, const struct graph_target *t,
                    cudnnBackendDescriptor_t proposal[PROPOSALS_MAX])
 {
-    cudnnBackendDescriptor_t graph = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    cudnnBackendDescriptor_t heur = make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    cudnnBackendDescriptor_t graph = make_descriptor(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    cudnnBackendDescriptor_t heur = make_descriptor(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     int64_t n = 0;
 
-    set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->ops, g->op);
+    set_graph_attribute(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                        g->ops, g->op);
     if (t->handle != NULL) {
-        set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &t->handle);
+        set_graph_attribute(g, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                            &t->handle);
     }
-    finish(g, graph, "the graph");
+    finalize_descriptor(g, graph, "the graph");
     set_desc(g, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    set(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    set_graph_attribute(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (t->handle == NULL) {
         set_desc(g, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, t->device);
     }
-    finish(g, heur, "the heuristics");
+    finalize_descriptor(g, heur, "the heuristics");
     for (int i = 0; i < PROPOSALS_MAX; i++) {
-        proposal[i] = make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        proposal[i] = make_descriptor(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     }
     if (!failed(g)) {
-        check(g,
-              g->lib->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, PROPOSALS_MAX, &n,
-                                               proposal),
-              "the proposals");
+        check_cudnn_status(g,
+                           g->lib->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                            CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                            PROPOSALS_MAX, &n, proposal),
+                           "the proposals");
     }
     if (!failed(g) && n == 0) {
         err_set(&g->failure, E_UNSUPPORTED, "cuDNN has no engine that can run the graph");
@@ -367,7 +374,7 @@ static bool build(struct graph *g, const struct graph_target *t, cudnnBackendDes
                                            CUDNN_TYPE_INT64, 1, &n, &out->workspace_bytes);
     }
     if (rc != CUDNN_STATUS_SUCCESS) {
-        explain(lib, rc, "a plan", e);
+        explain_cudnn_status(lib, rc, "a plan", e);
         graph_plan_fini(out);
     }
     return rc == CUDNN_STATUS_SUCCESS;
@@ -450,5 +457,7 @@ int graph_device(const struct cudnn_lib *lib, const char *json, cudnnBackendDesc
     if (rc == CUDNN_STATUS_SUCCESS) {
         rc = lib->cudnnBackendFinalize(*out);
     }
-    return rc == CUDNN_STATUS_SUCCESS ? 0 : explain(lib, rc, "the device's description", e);
+    return rc == CUDNN_STATUS_SUCCESS
+               ? 0
+               : explain_cudnn_status(lib, rc, "the device's description", e);
 }

@@ -4,7 +4,7 @@
 
 enum { VERSION_MIN = 90600, VERSION_END = 100000 };
 
-static bool find_all(struct cudnn_lib *lib, void *so)
+static bool find_cudnn_calls(struct cudnn_lib *lib, void *so)
 {
     bool found = true;
 
@@ -38,7 +38,7 @@ const struct cudnn_lib *cudnn_lib(struct err *e)
         err_set(e, E_UNSUPPORTED, "%s", why != NULL ? why : "libcudnn.so.9 could not be loaded");
         return NULL;
     }
-    if (!find_all(&lib, so)) {
+    if (!find_cudnn_calls(&lib, so)) {
         err_set(e, E_UNSUPPORTED, "libcudnn.so.9 lacks the backend interface");
     } else if (!taken(lib.cudnnGetVersion())) {
         err_set(e, E_UNSUPPORTED, "cuDNN %zu is not supported", lib.cudnnGetVersion());

@@ -73,7 +73,8 @@ static __device__ int sum_before(int mine, int32_t *warp, int *all)
 }
 
 /* Appends the rows from `base` on, WINDOW at most, whose tokens are the bucket's. */
-static __device__ void find(bucket &b, const int32_t *token, int64_t base, int64_t rows)
+static __device__ void collect_bucket_rows(bucket &b, const int32_t *token, int64_t base,
+                                           int64_t rows)
 {
     int64_t first = base + threadIdx.x * SPAN;
     int32_t mine[SPAN];
@@ -154,7 +155,7 @@ static __global__ void tokens_kernel(real<T> *dwte, const T *dy, const int32_t *
     }
     __syncthreads();
     for (int64_t base = 0; base < rows; base += WINDOW) {
-        find(b, token, base, rows);
+        collect_bucket_rows(b, token, base, rows);
         if (base + WINDOW < rows && b.count <= LIST - WINDOW) {
             continue; /* there is room for another window */
         }

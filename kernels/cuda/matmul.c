@@ -10,7 +10,7 @@
 /* What lies aside must have rows of so many elements. */
 enum { GELU_COLUMNS = 8 };
 
-static int multiply(struct kstream *ks, struct matmul_key *key, const struct matmul_operands *x)
+static int run_multiply(struct kstream *ks, struct matmul_key *key, const struct matmul_operands *x)
 {
     struct matmul_plan *plan;
 
@@ -32,7 +32,7 @@ static int with_gelu(struct kstream *ks, struct matmul_key key, struct matmul_op
                                       : EPILOGUE_GELU;
     x.bias = t->bias;
     x.aside = t->gelu_at != NULL ? t->gelu_at : t->pre_gelu;
-    return multiply(ks, &key, &x);
+    return run_multiply(ks, &key, &x);
 }
 
 /* Every row of c becomes the bias: the first one, and then what is there is copied behind
@@ -62,7 +62,7 @@ static int onto_bias(struct kstream *ks, struct matmul_key key, struct matmul_op
     key.adds = true;
     x.bias = NULL;
     x.c = x.d;
-    return rc != 0 ? rc : multiply(ks, &key, &x);
+    return rc != 0 ? rc : run_multiply(ks, &key, &x);
 }
 
 /* gelu behind the multiplication; bias and residual are part of it. */
@@ -77,7 +77,7 @@ static int before_gelu(struct kstream *ks, struct matmul_key key, struct matmul_
     x.bias = t->bias;
     x.d = t->pre_gelu != NULL ? t->pre_gelu : c;
     x.c = t->residual != NULL ? t->residual : x.d;
-    rc = multiply(ks, &key, &x);
+    rc = run_multiply(ks, &key, &x);
     if (rc == E_UNSUPPORTED && t->bias != NULL) {
         rc = onto_bias(ks, key, x, t);
     }

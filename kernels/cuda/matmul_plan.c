@@ -30,7 +30,7 @@ int matmul_plans_init(struct matmul_plans *p)
     return TRY_CUDA(cudaMalloc(&p->workspace, MATMUL_WORKSPACE_BYTES));
 }
 
-static void forget(struct matmul_plan *plan)
+static void forget_matmul_plan(struct matmul_plan *plan)
 {
     if (plan->op != NULL) {
         cublasLtMatmulDescDestroy(plan->op);
@@ -51,7 +51,7 @@ static void forget(struct matmul_plan *plan)
 void matmul_plans_fini(struct matmul_plans *p)
 {
     while (p->count > 0) {
-        forget(&p->plan[--p->count]);
+        forget_matmul_plan(&p->plan[--p->count]);
     }
     cudaFree(p->workspace);
     p->workspace = NULL;
@@ -75,7 +75,7 @@ uint32_t matmul_alignment(const struct matmul_operands *x)
  * op(b) is asked for as its transpose: op(b)^T op(a)^T, the operands swapped and each read as it
  * lies. */
 
-static cudaDataType_t type_of(enum dtype dt)
+static cudaDataType_t cuda_type_of(enum dtype dt)
 {
     switch (dt) {
     case DT_F32:
@@ -93,11 +93,11 @@ static cudaDataType_t type_of(enum dtype dt)
 /* A stored row-major [rows, cols] matrix. */
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, enum dtype dt, int64_t rows, int64_t cols)
 {
-    return cublasLtMatrixLayoutCreate(out, type_of(dt), (uint64_t)cols, (uint64_t)rows, cols);
+    return cublasLtMatrixLayoutCreate(out, cuda_type_of(dt), (uint64_t)cols, (uint64_t)rows, cols);
 }
 
-static cublasStatus_t set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t which,
-                          int32_t value)
+static cublasStatus_t set_matmul_attribute(cublasLtMatmulDesc_t op,
+                                           cublasLtMatmulDescAttributes_t which, int32_t value)
 {
     return cublasLtMatmulDescSetAttribute(op, which, &value, sizeof value);
 }
@@ -122,10 +122,12 @@ static cublasLtEpilogue_t epilogue_of(enum matmul_epilogue e)
 static cublasStatus_t describe_epilogue(const struct matmul_plan *plan)
 {
     const struct matmul_key *k = &plan->key;
-    cublasStatus_t rc = set(plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(k->epilogue));
+    cublasStatus_t rc =
+        set_matmul_attribute(plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(k->epilogue));
 
     if (rc == 0 && (k->epilogue == EPILOGUE_BIAS || k->epilogue == EPILOGUE_BIAS_GELU)) {
-        rc = set(plan->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(k->dt));
+        rc = set_matmul_attribute(plan->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                                  cuda_type_of(k->dt));
     }
     if (rc == 0 && k->epilogue >= EPILOGUE_GELU) {
         rc = cublasLtMatmulDescSetAttribute(plan->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &k->n,
@@ -134,16 +136,20 @@ static cublasStatus_t describe_epilogue(const struct matmul_plan *plan)
     return rc;
 }
 
-static cublasStatus_t describe(struct matmul_plan *plan)
+static cublasStatus_t describe_matmul(struct matmul_plan *plan)
 {
     const struct matmul_key *k = &plan->key;
     int ta = (k->flags & MATMUL_TA) != 0, tb = (k->flags & MATMUL_TB) != 0;
     cublasStatus_t rc = cublasLtMatmulDescCreate(
         &plan->op, k->dt == DT_F64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-        type_of(dtype_accum(k->dt)));
+        cuda_type_of(dtype_accum(k->dt)));
 
-    rc = rc != 0 ? rc : set(plan->op, CUBLASLT_MATMUL_DESC_TRANSA, tb ? CUBLAS_OP_T : CUBLAS_OP_N);
-    rc = rc != 0 ? rc : set(plan->op, CUBLASLT_MATMUL_DESC_TRANSB, ta ? CUBLAS_OP_T : CUBLAS_OP_N);
+    rc = rc != 0 ? rc
+                 : set_matmul_attribute(plan->op, CUBLASLT_MATMUL_DESC_TRANSA,
+                                        tb ? CUBLAS_OP_T : CUBLAS_OP_N);
+    rc = rc != 0 ? rc
+                 : set_matmul_attribute(plan->op, CUBLASLT_MATMUL_DESC_TRANSB,
+                                        ta ? CUBLAS_OP_T : CUBLAS_OP_N);
     rc = rc != 0 ? rc : describe_epilogue(plan);
     rc = rc != 0 ? rc : layout(&plan->b, k->dt, tb ? k->n : k->k, tb ? k->k : k->n);
     rc = rc != 0 ? rc : layout(&plan->a, k->dt, ta ? k->k : k->m, ta ? k->m : k->k);
@@ -214,9 +220,10 @@ static int propose(const struct matmul_plans *p, const struct matmul_plan *plan,
     return good;
 }
 
-static cublasStatus_t run(const struct matmul_plans *p, cudaStream_t stream,
-                          const struct matmul_plan *plan, const cublasLtMatmulAlgo_t *algo,
-                          const struct matmul_operands *x)
+static cublasStatus_t run_matmul_algo(const struct matmul_plans *p, cudaStream_t stream,
+                                      const struct matmul_plan *plan,
+                                      const cublasLtMatmulAlgo_t *algo,
+                                      const struct matmul_operands *x)
 {
     const double alpha_d = (plan->key.flags & MATMUL_SUB) != 0 ? -1 : 1, beta_d = plan->key.adds;
     const float alpha_f = (float)alpha_d, beta_f = (float)beta_d;
@@ -231,18 +238,18 @@ static cublasStatus_t run(const struct matmul_plans *p, cudaStream_t stream,
 }
 
 /* The fastest of some runs behind one that warms up; infinite when it does not run. */
-static float time_of(const struct matmul_plans *p, cudaStream_t stream,
-                     const struct matmul_plan *plan, const cublasLtMatmulAlgo_t *algo,
-                     const struct matmul_operands *x, cudaEvent_t begin, cudaEvent_t end)
+static float time_matmul_algo(const struct matmul_plans *p, cudaStream_t stream,
+                              const struct matmul_plan *plan, const cublasLtMatmulAlgo_t *algo,
+                              const struct matmul_operands *x, cudaEvent_t begin, cudaEvent_t end)
 {
     float best_ms = HUGE_VALF, ms;
 
-    if (run(p, stream, plan, algo, x) != CUBLAS_STATUS_SUCCESS) {
+    if (run_matmul_algo(p, stream, plan, algo, x) != CUBLAS_STATUS_SUCCESS) {
         return HUGE_VALF;
     }
     for (int i = 0; i < TIMED_RUNS; i++) {
         if (cudaEventRecord(begin, stream) != cudaSuccess ||
-            run(p, stream, plan, algo, x) != CUBLAS_STATUS_SUCCESS ||
+            run_matmul_algo(p, stream, plan, algo, x) != CUBLAS_STATUS_SUCCESS ||
             cudaEventRecord(end, stream) != cudaSuccess ||
             cudaEventSynchronize(end) != cudaSuccess ||
             cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) {
@@ -277,7 +284,7 @@ static int fastest(const struct matmul_plans *p, cudaStream_t stream,
     }
     if (cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess) {
         for (int i = 0; i < n; i++) {
-            float ms = time_of(p, stream, plan, &found[i].algo, &trial, begin, end);
+            float ms = time_matmul_algo(p, stream, plan, &found[i].algo, &trial, begin, end);
 
             if (ms < best_ms) {
                 best_ms = ms;
@@ -324,8 +331,8 @@ static void name_question(const struct matmul_key *k, char *to, size_t room)
 }
 
 /* What a file says is an algorithm for this multiplication, and one that we would have taken. */
-static bool fits(const struct matmul_plans *p, const struct matmul_plan *plan,
-                 const cublasLtMatmulAlgo_t *algo)
+static bool algo_fits_workspace(const struct matmul_plans *p, const struct matmul_plan *plan,
+                                const cublasLtMatmulAlgo_t *algo)
 {
     cublasLtMatmulHeuristicResult_t about;
     uint32_t scheme = 0;
@@ -370,7 +377,7 @@ static int add_splits(const struct matmul_plans *p, const struct matmul_plan *pl
                                                      &parts[s], sizeof parts[s]) == 0 &&
                 cublasLtMatmulAlgoConfigSetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
                                                      &ordered, sizeof ordered) == 0 &&
-                fits(p, plan, algo)) {
+                algo_fits_workspace(p, plan, algo)) {
                 all++;
             }
         }
@@ -382,7 +389,8 @@ static int add_splits(const struct matmul_plans *p, const struct matmul_plan *pl
 static bool take_given(const struct matmul_plans *p, struct matmul_plan *plan, const char *question)
 {
     for (int i = 0; i < p->givens; i++) {
-        if (strcmp(p->given[i].question, question) == 0 && fits(p, plan, &p->given[i].algo)) {
+        if (strcmp(p->given[i].question, question) == 0 &&
+            algo_fits_workspace(p, plan, &p->given[i].algo)) {
             plan->algo = p->given[i].algo;
             return true;
         }
@@ -391,9 +399,10 @@ static bool take_given(const struct matmul_plans *p, struct matmul_plan *plan, c
 }
 
 /* plan->algo: the given one, else the kept winner, else a new one, else the first proposal. */
-static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_plan *plan,
-                   cublasLtMatmulHeuristicResult_t found[CANDIDATES], int n,
-                   const struct matmul_operands *x)
+static void choose_matmul_algo(struct matmul_plans *p, cudaStream_t stream,
+                               struct matmul_plan *plan,
+                               cublasLtMatmulHeuristicResult_t found[CANDIDATES], int n,
+                               const struct matmul_operands *x)
 {
     const struct matmul_key *k = &plan->key;
     char question[MATMUL_QUESTION_BYTES];
@@ -409,7 +418,7 @@ static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_pl
     }
     name_machine(p);
     if (tuning_find(&p->tuning, question, &plan->algo, sizeof plan->algo)) {
-        if (fits(p, plan, &plan->algo)) {
+        if (algo_fits_workspace(p, plan, &plan->algo)) {
             return;
         }
         tuning_drop(&p->tuning, question);
@@ -422,7 +431,7 @@ static void choose(struct matmul_plans *p, cudaStream_t stream, struct matmul_pl
             plan->algo = found[n].algo;
         }
         if (n < 0 || !tuning_keep(&p->tuning, question, &plan->algo, sizeof plan->algo) ||
-            !fits(p, plan, &plan->algo)) {
+            !algo_fits_workspace(p, plan, &plan->algo)) {
             plan->algo = found[0].algo;
         }
     }
@@ -504,13 +513,13 @@ void matmul_plans_take(struct matmul_plans *p, const char *text)
         p->givens += read_given(text, n, &p->given[p->givens]);
     }
     while (p->count > 0) {
-        forget(&p->plan[--p->count]);
+        forget_matmul_plan(&p->plan[--p->count]);
     }
 }
 
 /* --- plans by key ----------------------------------------------------------------------------- */
 
-static bool same(const struct matmul_key *a, const struct matmul_key *b)
+static bool same_matmul_key(const struct matmul_key *a, const struct matmul_key *b)
 {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->dt == b->dt && a->out == b->out &&
            a->flags == b->flags && a->epilogue == b->epilogue && a->adds == b->adds &&
@@ -525,36 +534,36 @@ struct matmul_plan *matmul_plan_find(struct matmul_plans *p, cudaStream_t stream
     int n = 0;
 
     for (int i = 0; i < p->count; i++) {
-        if (same(&p->plan[i].key, key)) {
+        if (same_matmul_key(&p->plan[i].key, key)) {
             return p->plan[i].none ? NULL : &p->plan[i];
         }
     }
     /* Full: no model has so many shapes, but evaluation and tests may; the last place is used
      * again. */
     if (p->count == MATMUL_PLANS_MAX) {
-        forget(&p->plan[--p->count]);
+        forget_matmul_plan(&p->plan[--p->count]);
     }
     plan = &p->plan[p->count++];
     *plan = (struct matmul_plan){.key = *key};
-    if (describe(plan) == CUBLAS_STATUS_SUCCESS && point(plan, x) == CUBLAS_STATUS_SUCCESS) {
+    if (describe_matmul(plan) == CUBLAS_STATUS_SUCCESS && point(plan, x) == CUBLAS_STATUS_SUCCESS) {
         n = propose(p, plan, found);
     }
     if (n == 0) {
-        forget(plan);
+        forget_matmul_plan(plan);
         plan->none = true;
         return NULL;
     }
-    choose(p, stream, plan, found, n, x);
+    choose_matmul_algo(p, stream, plan, found, n, x);
     return plan;
 }
 
 int matmul_plan_run(const struct matmul_plans *p, cudaStream_t stream, struct matmul_plan *plan,
                     const struct matmul_operands *x)
 {
-    cublasStatus_t rc = run(p, stream, plan, &plan->algo, x);
+    cublasStatus_t rc = run_matmul_algo(p, stream, plan, &plan->algo, x);
 
     if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE) {
-        forget(plan);
+        forget_matmul_plan(plan);
         plan->none = true;
         return E_UNSUPPORTED;
     }

@@ -28,8 +28,8 @@ static __global__ void turn_kernel(T *qkv, const real<T> *cosine, const real<T> 
     store<N>(x + half, high);
 }
 
-static int turn(struct kstream *ks, enum dtype dt, void *qkv, const void *cosine, const void *sine,
-                int sign, const struct attention_shape *s)
+static int launch_rope(struct kstream *ks, enum dtype dt, void *qkv, const void *cosine,
+                       const void *sine, int sign, const struct attention_shape *s)
 {
     int64_t rows = s->batch * s->seq, half = s->head_dim / 2;
     int64_t pairs = (s->heads + s->kv_heads) * half;
@@ -54,11 +54,11 @@ static int turn(struct kstream *ks, enum dtype dt, void *qkv, const void *cosine
 extern "C" int rope_forward_cuda(struct kstream *ks, enum dtype dt, void *qkv, const void *cos,
                                  const void *sin, const struct attention_shape *s)
 {
-    return turn(ks, dt, qkv, cos, sin, 1, s);
+    return launch_rope(ks, dt, qkv, cos, sin, 1, s);
 }
 
 extern "C" int rope_backward_cuda(struct kstream *ks, enum dtype dt, void *dqkv, const void *cos,
                                   const void *sin, const struct attention_shape *s)
 {
-    return turn(ks, dt, dqkv, cos, sin, -1, s);
+    return launch_rope(ks, dt, dqkv, cos, sin, -1, s);
 }

@@ -45,7 +45,8 @@ static void explain_driver(char *why, size_t room)
 }
 
 /* What CUDA said in its own words, and what helps where we know it. */
-static int explain(cudaError_t rc, const struct cudaDeviceProp *prop, char *why, size_t room)
+static int explain_cuda_error(cudaError_t rc, const struct cudaDeviceProp *prop, char *why,
+                              size_t room)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
@@ -103,7 +104,7 @@ int plugin_cuda(int device, struct kops *out, char *why, size_t room)
         rc = probe_run();
     }
     if (rc != cudaSuccess) {
-        return explain(rc, &prop, why, room);
+        return explain_cuda_error(rc, &prop, why, room);
     }
     *out = (struct kops)
     {

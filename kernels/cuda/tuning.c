@@ -11,7 +11,7 @@
 enum { PATH_BYTES = 4096, NAME_MAX_BYTES = 96 };
 
 /* A name for a file out of a name for people. */
-static void plain(char *to, size_t room, const char *from)
+static void file_name_of_device(char *to, size_t room, const char *from)
 {
     size_t n = 0;
 
@@ -47,7 +47,7 @@ void tuning_open(struct tuning *t, const char *machine)
     char name[NAME_MAX_BYTES];
     int n = 0;
 
-    plain(name, sizeof name, machine);
+    file_name_of_device(name, sizeof name, machine);
     if (cache != NULL && cache[0] == '/') {
         n = snprintf(t->folder, sizeof t->folder, "%s/trainer/%s", cache, name);
     } else if (home != NULL && home[0] == '/') {
@@ -59,11 +59,11 @@ void tuning_open(struct tuning *t, const char *machine)
     }
 }
 
-static void path_of(const struct tuning *t, const char *question, char path[PATH_BYTES])
+static void path_of_tuning(const struct tuning *t, const char *question, char path[PATH_BYTES])
 {
     char name[NAME_MAX_BYTES];
 
-    plain(name, sizeof name, question);
+    file_name_of_device(name, sizeof name, question);
     snprintf(path, PATH_BYTES, "%s/%s", t->folder, name);
 }
 
@@ -76,7 +76,7 @@ bool tuning_find(const struct tuning *t, const char *question, void *answer, siz
     if (t->folder[0] == '\0') {
         return false;
     }
-    path_of(t, question, path);
+    path_of_tuning(t, question, path);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd == -1) {
         return false;
@@ -107,7 +107,7 @@ bool tuning_keep(const struct tuning *t, const char *question, void *answer, siz
     if (t->folder[0] == '\0') {
         return false;
     }
-    path_of(t, question, path);
+    path_of_tuning(t, question, path);
     snprintf(aside, sizeof aside, "%s.%ld", path, (long)getpid());
     kept = write_aside(aside, answer, size_bytes);
     /* A link is there whole or not at all, and never replaces another's. */
@@ -123,7 +123,7 @@ void tuning_drop(const struct tuning *t, const char *question)
     char path[PATH_BYTES];
 
     if (t->folder[0] != '\0') {
-        path_of(t, question, path);
+        path_of_tuning(t, question, path);
         unlink(path);
     }
 }

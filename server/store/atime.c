@@ -28,7 +28,7 @@ void atimes_fini(struct atimes *x)
 }
 
 /* Its slot, or a free one near it, or NULL. Digests are uniform: any of their bytes are a hash. */
-static struct atime *place(struct atimes *x, const struct digest *d)
+static struct atime *atime_slot(struct atimes *x, const struct digest *d)
 {
     size_t at = (size_t)be_get(d->b + 8, 8);
 
@@ -46,9 +46,9 @@ static bool due(const struct atime *a)
     return a->hour != 0 && (a->written == 0 || a->hour >= a->written + ATIME_STEP_HOURS);
 }
 
-static void note(struct atimes *x, const struct digest *d, uint32_t hour)
+static void note_atime(struct atimes *x, const struct digest *d, uint32_t hour)
 {
-    struct atime *a = place(x, d);
+    struct atime *a = atime_slot(x, d);
 
     if (a == NULL) {
         return;
@@ -73,7 +73,7 @@ static void atime_touch(struct atimes *x, const struct digest *d, uint32_t hour)
         return; /* the hot path: this blob was noted in this hour */
     }
     lock_take(&x->lock);
-    note(x, d, hour);
+    note_atime(x, d, hour);
     lock_drop(&x->lock);
     atomic_store_explicit(seen, tag, memory_order_relaxed);
 }
@@ -112,7 +112,7 @@ int atime_hour(struct store *s, const struct digest *d, uint32_t *hour, struct e
     *hour = rc == 0 && row.n >= 4 ? (uint32_t)be_get(row.p, 4) : 0;
     buf_free(&row);
     lock_take(&s->atimes.lock);
-    a = place(&s->atimes, d);
+    a = atime_slot(&s->atimes, d);
     if (a != NULL && a->hour > *hour) {
         *hour = a->hour;
     }

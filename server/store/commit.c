@@ -216,7 +216,7 @@ static bool frees_space(const struct batch *b)
     return false;
 }
 
-static bool fits(struct admission *a, const struct batch *b)
+static bool batch_fits_commit(struct admission *a, const struct batch *b)
 {
     uint64_t margin;
     uint64_t room = space_for_rows(a->s, &margin);
@@ -228,11 +228,11 @@ static bool fits(struct admission *a, const struct batch *b)
  * What frees space may go nearer to the edge than what takes some. */
 static int check_room(struct admission *a, const struct batch *b, struct err *e)
 {
-    if (fits(a, b)) {
+    if (batch_fits_commit(a, b)) {
         return 0;
     }
     space_exhausted(a->s); /* the ballast's bytes are for what frees */
-    return frees_space(b) && fits(a, b)
+    return frees_space(b) && batch_fits_commit(a, b)
                ? 0
                : err_set(
                      e, E_NOSPACE,
@@ -443,7 +443,7 @@ static void deliver(struct message *l)
     w->done(w, w->rc, &w->why);
 }
 
-static void answer(struct committer *c, struct commit_wait *w)
+static void wake_commit_waiter(struct committer *c, struct commit_wait *w)
 {
     if (w->reply != NULL) {
         batch_free(&w->batch); /* closing a big file's last descriptor is nothing for a loop */
@@ -489,7 +489,7 @@ static void commit_group(struct committer *c, struct list *group)
             w->batch->committed = true;
             afterwards(c, w->batch);
         }
-        answer(c, w);
+        wake_commit_waiter(c, w);
     }
 }
 

@@ -66,14 +66,15 @@ static void push_node(struct row_of_nodes *r, const struct child *c)
     r->child[r->count++] = *c;
 }
 
-static int by_digest(const void *a, const void *b)
+static int compare_edit_digests(const void *a, const void *b)
 {
     return memcmp(a, b, DIGEST_BYTES);
 }
 
 static bool known_upper(const struct editor *x, const struct digest *id)
 {
-    return x->uppers != 0 && bsearch(id, x->upper, x->uppers, sizeof *id, by_digest) != NULL;
+    return x->uppers != 0 &&
+           bsearch(id, x->upper, x->uppers, sizeof *id, compare_edit_digests) != NULL;
 }
 
 static void finish_node(struct editor *x)
@@ -190,14 +191,14 @@ static int list_base(struct editor *x, const struct digest *root, struct err *e)
     }
     node_free(&n);
     if (x->uppers != 0) {
-        qsort(x->upper, x->uppers, sizeof x->upper[0], by_digest);
+        qsort(x->upper, x->uppers, sizeof x->upper[0], compare_edit_digests);
     }
     return rc;
 }
 
 /* --- the edits --- */
 
-static int by_path(const void *a, const void *b)
+static int compare_edit_paths(const void *a, const void *b)
 {
     const struct tree_edit *const *x = a;
     const struct tree_edit *const *y = b;
@@ -233,7 +234,7 @@ static int sort_edits(struct editor *x, const struct tree_edit *edits, size_t co
         }
         x->edit[i] = &edits[i];
     }
-    qsort((void *)x->edit, count, sizeof x->edit[0], by_path);
+    qsort((void *)x->edit, count, sizeof x->edit[0], compare_edit_paths);
     for (size_t i = 0; i < count; i++) {
         if (i + 1 == count || !slice_eq(x->edit[i]->entry.path, x->edit[i + 1]->entry.path)) {
             x->edit[kept++] = x->edit[i];

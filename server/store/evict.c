@@ -217,7 +217,7 @@ static bool enough(struct evictor *x)
     return sp.used_bytes <= goal_now(x, &sp);
 }
 
-static void tell(struct evictor *x, const struct drop *d)
+static void report_evicted_blob(struct evictor *x, const struct drop *d)
 {
     struct slice repo, key;
     char kind;
@@ -250,7 +250,7 @@ static int evict_drops(struct evictor *x, struct drop *d, size_t count)
     }
     for (size_t i = 0; rc == 0 && i < count; i++) {
         x->freed += d[i].row.size_bytes;
-        tell(x, &d[i]);
+        report_evicted_blob(x, &d[i]);
     }
     return rc == E_CHANGED ? 0 : rc;
 }

@@ -5,7 +5,7 @@
 enum { RUNS_MAX = 1 << 20 }; /* of a decoded list */
 
 /* Index of the first run that ends at or after pos. */
-static size_t find(const struct extents *x, uint64_t pos)
+static size_t find_extent_at(const struct extents *x, uint64_t pos)
 {
     size_t lo = 0;
     size_t hi = x->count;
@@ -21,7 +21,7 @@ static size_t find(const struct extents *x, uint64_t pos)
     return lo;
 }
 
-static void make_room(struct extents *x, size_t count)
+static void make_room_for_extents(struct extents *x, size_t count)
 {
     if (count > x->room) {
         x->room = count + count / 2 + 8;
@@ -32,7 +32,7 @@ static void make_room(struct extents *x, size_t count)
 
 void extents_add(struct extents *x, uint64_t first, uint64_t end)
 {
-    size_t i = find(x, first);
+    size_t i = find_extent_at(x, first);
     size_t j = i;
 
     if (first >= end) {
@@ -44,7 +44,7 @@ void extents_add(struct extents *x, uint64_t first, uint64_t end)
         j++;
     }
     if (i == j) {
-        make_room(x, x->count + 1);
+        make_room_for_extents(x, x->count + 1);
     }
     if (x->count > j || i == j) {
         memmove(x->run + i + 1, x->run + j, (x->count - j) * sizeof *x->run);
@@ -55,7 +55,7 @@ void extents_add(struct extents *x, uint64_t first, uint64_t end)
 
 void extents_copy(struct extents *to, const struct extents *from)
 {
-    make_room(to, from->count);
+    make_room_for_extents(to, from->count);
     if (from->count > 0) {
         memcpy(to->run, from->run, from->count * sizeof *from->run);
     }
@@ -64,14 +64,14 @@ void extents_copy(struct extents *to, const struct extents *from)
 
 uint64_t extents_until(const struct extents *x, uint64_t pos)
 {
-    size_t i = find(x, pos);
+    size_t i = find_extent_at(x, pos);
 
     return i < x->count && x->run[i].first <= pos ? x->run[i].end : pos;
 }
 
 uint64_t extents_next(const struct extents *x, uint64_t pos)
 {
-    size_t i = find(x, pos);
+    size_t i = find_extent_at(x, pos);
 
     if (i < x->count && x->run[i].end == pos) {
         i++;
@@ -113,7 +113,7 @@ bool extents_decode(struct extents *x, struct slice *in, uint64_t total)
         return false;
     }
     x->count = 0;
-    make_room(x, (size_t)count);
+    make_room_for_extents(x, (size_t)count);
     for (uint64_t i = 0; i < count; i++) {
         struct extent r;
         if (!slice_be(in, 8, &r.first) || !slice_be(in, 8, &r.end) || r.first >= r.end ||

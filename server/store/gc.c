@@ -214,7 +214,7 @@ static struct slice referrer(struct gc *g, struct slice repo, struct slice key)
 }
 
 /* True when `row` is absent, and then the batch relies on it. */
-static int absent(struct gc *g, enum table t, struct slice key, bool *yes)
+static int row_is_absent(struct gc *g, enum table t, struct slice key, bool *yes)
 {
     int rc = kv_get(g->s->kv, t, key, &g->row, g->e);
 
@@ -247,7 +247,7 @@ static int tree_let_go(struct gc *g, const struct digest *d, struct slice tree, 
     if (!*yes) {
         return 0;
     }
-    rc = absent(g, TABLE_HEAD, tree, yes);
+    rc = row_is_absent(g, TABLE_HEAD, tree, yes);
     if (rc != 0 || *yes) {
         return rc;
     }
@@ -274,11 +274,11 @@ static int sweep_holder(void *arg, struct slice row_key, struct slice value)
     }
     memcpy(d.b, row_key.p, DIGEST_BYTES);
     if (kind == 'o') {
-        rc = absent(g, TABLE_OBJECT, referrer(g, repo, key), &gone);
+        rc = row_is_absent(g, TABLE_OBJECT, referrer(g, repo, key), &gone);
     } else if (kind == 's') {
-        rc = absent(g, TABLE_STAGE, referrer(g, repo, key), &gone);
+        rc = row_is_absent(g, TABLE_STAGE, referrer(g, repo, key), &gone);
     } else if (kind == 'u') {
-        rc = absent(g, TABLE_UPLOAD, key, &gone);
+        rc = row_is_absent(g, TABLE_UPLOAD, key, &gone);
     } else if (kind == 't') {
         rc = tree_let_go(g, &d, referrer(g, repo, key), &gone);
     }
@@ -371,7 +371,7 @@ static int sweep_alias(void *arg, struct slice key, struct slice value)
     if (!alias_decode(value, &d)) {
         return 0;
     }
-    rc = absent(g, TABLE_BLOB, digest_key(&d), &gone);
+    rc = row_is_absent(g, TABLE_BLOB, digest_key(&d), &gone);
     if (rc != 0 || !gone) {
         return rc;
     }
@@ -379,7 +379,7 @@ static int sweep_alias(void *arg, struct slice key, struct slice value)
     return ++g->rows == BATCH_ROWS ? flush_rows(g) : 0;
 }
 
-static int sweep(struct gc *g)
+static int sweep_unheld_blobs(struct gc *g)
 {
     struct kv *kv = g->s->kv;
     int rc = kv_scan_once(kv, NULL, TABLE_HOLDER, SLICE_NONE, SLICE_NONE, sweep_holder, g, g->e);
@@ -414,7 +414,7 @@ int gc_run(struct store *s, uint64_t grace_s, bool dry, struct gc_report *out, s
     g->e = e;
     rc = mark_run(s, view, NULL, &g->mark, e);
     kv_view_close(&view);
-    rc = rc != 0 ? rc : sweep(g);
+    rc = rc != 0 ? rc : sweep_unheld_blobs(g);
     for (size_t i = 0; i < g->drops; i++) {
         drop_free(&g->drop[i]);
     }

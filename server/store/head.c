@@ -90,7 +90,7 @@ struct head_walk {
     struct err *e;
 };
 
-static int on_head(void *arg, struct slice key, struct slice value)
+static int on_head_row(void *arg, struct slice key, struct slice value)
 {
     struct head_walk *w = arg;
     struct slice repo = slice_first(key, w->skip - 1);
@@ -116,7 +116,7 @@ int head_list(struct store *s, struct slice repo,
     buf_byte(&from, 0);
     buf_adds(&to, repo);
     buf_byte(&to, 1);
-    rc = kv_scan(s->kv, NULL, TABLE_HEAD, buf_slice(&from), buf_slice(&to), on_head, &w, e);
+    rc = kv_scan(s->kv, NULL, TABLE_HEAD, buf_slice(&from), buf_slice(&to), on_head_row, &w, e);
     buf_free(&from);
     buf_free(&to);
     return rc;

@@ -36,7 +36,7 @@ struct holder_walk {
     void *arg;
 };
 
-static int on_row(void *arg, struct slice row_key, struct slice value)
+static int on_holder_row(void *arg, struct slice row_key, struct slice value)
 {
     struct holder_walk *w = arg;
     struct slice repo, key;
@@ -80,7 +80,7 @@ int holder_each(struct store *s, const struct digest *d,
 {
     struct holder_walk w = {each, arg};
 
-    return scan_prefix(s, digest_key(d), on_row, &w, e);
+    return scan_prefix(s, digest_key(d), on_holder_row, &w, e);
 }
 
 int holder_each_of(struct store *s, const struct digest *d, struct slice repo, char kind,
@@ -92,7 +92,7 @@ int holder_each_of(struct store *s, const struct digest *d, struct slice repo, c
     int rc;
 
     holder_key(&prefix, d, repo, kind, SLICE(""));
-    rc = prefix.rc != 0 ? 0 : scan_prefix(s, buf_slice(&prefix), on_row, &w, e);
+    rc = prefix.rc != 0 ? 0 : scan_prefix(s, buf_slice(&prefix), on_holder_row, &w, e);
     buf_free(&prefix);
     return rc;
 }

@@ -39,7 +39,7 @@ static void unhashed_init(struct unhashed *r)
     r->bytes = 0;
 }
 
-static struct block *first_of(struct unhashed *r)
+static struct block *first_unhashed_block(struct unhashed *r)
 {
     return list_empty(&r->blocks) ? NULL : LIST_ITEM(r->blocks.next, struct block, node);
 }
@@ -73,7 +73,7 @@ static void unhashed_take(struct unhashed *from, uint64_t upto, struct unhashed 
 {
     struct block *b;
 
-    while ((b = first_of(from)) != NULL && b->at + b->bytes.n <= upto) {
+    while ((b = first_unhashed_block(from)) != NULL && b->at + b->bytes.n <= upto) {
         block_remove(from, b);
         to->bytes += b->bytes.n;
         list_push_back(&to->blocks, &b->node);
@@ -84,7 +84,7 @@ static void unhashed_drop(struct unhashed *r)
 {
     struct block *b;
 
-    while ((b = first_of(r)) != NULL) {
+    while ((b = first_unhashed_block(r)) != NULL) {
         block_remove(r, b);
         block_free(b);
     }
@@ -96,7 +96,7 @@ static int unhashed_hash(struct unhashed *r, struct hasher *h, int fd, uint64_t 
     struct block *b;
     int rc = 0;
 
-    while (rc == 0 && (b = first_of(r)) != NULL) {
+    while (rc == 0 && (b = first_unhashed_block(r)) != NULL) {
         if (b->at > hasher_count(h)) {
             rc = hasher_add_file(h, fd, min_u64(b->at, upto), e);
         }
@@ -143,7 +143,7 @@ static const struct state of_ingest[] = {
 const struct state_table ingest_states = STATE_TABLE("ingest", of_ingest);
 
 /* Two saves of a stage may both find that it is lost. */
-static void become(struct ingest *in, enum ingest_state to)
+static void set_ingest_state(struct ingest *in, enum ingest_state to)
 {
     enum ingest_state from = atomic_load(&in->state);
 
@@ -207,7 +207,7 @@ static bool makes_room(const struct ingest *in, uint64_t n)
     return in->how.make_room != NULL && in->how.make_room(in->how.make_room_arg, n) == 0;
 }
 
-static int open_stage(struct ingest *in, struct err *e)
+static int open_ingest_stage(struct ingest *in, struct err *e)
 {
     uint64_t expect = in->how.reserve ? in->how.length_bytes : 0;
     int rc = stage_open(in->s, expect, in->how.named, &in->stage, e);
@@ -254,12 +254,12 @@ static void recent_gone(struct ingest *in, uint64_t bytes)
 }
 
 /* The stage has gone where it goes. */
-static void end(struct ingest **ip)
+static void end_ingest(struct ingest **ip)
 {
     struct ingest *in = *ip;
 
     *ip = NULL;
-    become(in, INGEST_ENDED);
+    set_ingest_state(in, INGEST_ENDED);
     CHECK(in->stage == NULL);
     recent_gone(in, in->recent.bytes);
     unhashed_drop(&in->recent);
@@ -281,10 +281,10 @@ static void expect(struct ingest *in)
 int ingest_open(struct store *s, const struct ingest_how *how, struct ingest **out, struct err *e)
 {
     struct ingest *in = ingest_new(s, how, how->small ? INGEST_MEMORY : INGEST_FILE);
-    int rc = how->small ? 0 : open_stage(in, e);
+    int rc = how->small ? 0 : open_ingest_stage(in, e);
 
     if (rc != 0) {
-        end(&in);
+        end_ingest(&in);
     } else if (in->stage != NULL) {
         expect(in);
     }
@@ -292,7 +292,7 @@ int ingest_open(struct store *s, const struct ingest_how *how, struct ingest **o
     return rc;
 }
 
-static int verify(struct ingest *in, const struct partial *p, struct err *e)
+static int verify_resumed_bytes(struct ingest *in, const struct partial *p, struct err *e)
 {
     struct digest got;
     int rc = ingest_hash(in, in->at, e);
@@ -318,12 +318,12 @@ int ingest_resume(struct store *s, const struct partial *p, const struct ingest_
     rc = resume_stage(in, p->id, e);
     if (rc == 0) {
         expect(in);
-        rc = p->summed ? verify(in, p, e) : 0;
+        rc = p->summed ? verify_resumed_bytes(in, p, e) : 0;
     }
     if (rc != 0 && in->stage != NULL) {
         ingest_park(&in); /* it is for the caller to drop it */
     } else if (rc != 0) {
-        end(&in);
+        end_ingest(&in);
     }
     *out = in;
     return rc;
@@ -333,7 +333,7 @@ void ingest_park(struct ingest **ip)
 {
     if ((*ip)->has_row) {
         stage_park(&(*ip)->stage);
-        end(ip);
+        end_ingest(ip);
     } else {
         ingest_drop(ip);
     }
@@ -354,7 +354,7 @@ void ingest_drop(struct ingest **ip)
     batch_free(&b);
     if (in != NULL) {
         stage_abort(&in->stage);
-        end(ip);
+        end_ingest(ip);
     }
 }
 
@@ -373,7 +373,7 @@ int ingest_write(struct ingest *in, const void *p, size_t n, uint64_t off, struc
 }
 
 /* The disk is at work while bytes come: what the seal's sync finds left to do is little. */
-static int write_out(struct ingest *in, struct slice bytes, uint64_t at, struct err *e)
+static int write_ingest_bytes(struct ingest *in, struct slice bytes, uint64_t at, struct err *e)
 {
     uint64_t from = at / WRITEBACK_BYTES * WRITEBACK_BYTES;
     int rc = ingest_write(in, bytes.p, bytes.n, at, e);
@@ -407,7 +407,7 @@ int ingest_flush(struct ingest *in, struct err *e)
     int rc = 0;
 
     if (in->stage != NULL && in->small.n != 0) {
-        rc = write_out(in, buf_slice(&in->small), at, e);
+        rc = write_ingest_bytes(in, buf_slice(&in->small), at, e);
         if (rc == 0) {
             keep_recent(in, at);
         }
@@ -425,7 +425,7 @@ static int append_blocks(struct ingest *in, struct slice bytes, struct err *e)
         size_t n = (size_t)min_u64(bytes.n, SPARSE_BLOCK - in->at % SPARSE_BLOCK);
         if (in->small.n == 0 && n == SPARSE_BLOCK - in->at % SPARSE_BLOCK) {
             n += (bytes.n - n) / SPARSE_BLOCK * SPARSE_BLOCK;
-            rc = write_out(in, slice_first(bytes, n), in->at, e);
+            rc = write_ingest_bytes(in, slice_first(bytes, n), in->at, e);
             in->at += rc == 0 ? n : 0;
         } else {
             (void)buf_room(&in->small, SPARSE_BLOCK - in->small.n);
@@ -438,7 +438,7 @@ static int append_blocks(struct ingest *in, struct slice bytes, struct err *e)
     return rc;
 }
 
-static int append(struct ingest *in, struct slice bytes, struct err *e)
+static int append_ingest_bytes(struct ingest *in, struct slice bytes, struct err *e)
 {
     int rc = 0;
 
@@ -449,17 +449,17 @@ static int append(struct ingest *in, struct slice bytes, struct err *e)
             in->at += bytes.n;
             return 0;
         }
-        rc = open_stage(in, e);
+        rc = open_ingest_stage(in, e);
         if (rc == 0) {
             expect(in);
-            become(in, INGEST_FILE);
+            set_ingest_state(in, INGEST_FILE);
         }
     }
     if (rc == 0 && in->how.blocks) {
         return append_blocks(in, bytes, e);
     }
     rc = rc != 0 ? rc : ingest_flush(in, e);
-    rc = rc != 0 ? rc : write_out(in, bytes, in->at, e);
+    rc = rc != 0 ? rc : write_ingest_bytes(in, bytes, in->at, e);
     in->at += rc == 0 ? bytes.n : 0;
     return rc;
 }
@@ -467,7 +467,7 @@ static int append(struct ingest *in, struct slice bytes, struct err *e)
 int ingest_append(struct ingest *in, struct slice bytes, struct err *e)
 {
     uint64_t at = in->at;
-    int rc = append(in, bytes, e);
+    int rc = append_ingest_bytes(in, bytes, e);
 
     if (rc == 0 && at + bytes.n <= in->how.hash_bytes) {
         ingest_hash_along(in, bytes, at);
@@ -555,7 +555,7 @@ int ingest_finish(struct ingest *in, uint64_t size_bytes, struct digest *out, st
     hasher_final(in->hasher, &in->digest);
     *out = in->digest;
     if (!is(in, INGEST_LOST)) {
-        become(in, INGEST_WHOLE);
+        set_ingest_state(in, INGEST_WHOLE);
     }
     return 0;
 }
@@ -629,7 +629,7 @@ int ingest_sync(struct ingest *in, struct err *e)
     int rc = stage_sync(in->stage, e);
 
     if (stage_lost(in->stage)) {
-        become(in, INGEST_LOST);
+        set_ingest_state(in, INGEST_LOST);
     }
     return rc;
 }
@@ -678,6 +678,6 @@ int ingest_seal(struct ingest **ip, struct batch *b, struct blob **out, struct e
     if (rc == 0 && id != 0) {
         partial_del(b, id);
     }
-    end(ip);
+    end_ingest(ip);
     return rc;
 }

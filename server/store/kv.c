@@ -165,7 +165,7 @@ int kv_error_code(const char *text)
 }
 
 /* Takes text. */
-static int fail(struct err *e, const char *what, char *text)
+static int kv_error(struct err *e, const char *what, char *text)
 {
     int rc = err_set(e, kv_error_code(text), "metadata: %s: %s", what, text);
 
@@ -233,7 +233,7 @@ static int open_families(struct kv *kv, const char *dir, rocksdb_options_t *base
         rocksdb_options_destroy(own[f]);
     }
     rocksdb_cache_destroy(cache);
-    return text != NULL ? fail(e, dir, text) : 0;
+    return text != NULL ? kv_error(e, dir, text) : 0;
 }
 
 int kv_open(const char *dir, uint64_t cache_bytes, struct kv **out, struct err *e)
@@ -350,7 +350,7 @@ int kv_get(struct kv *kv, enum table t, struct slice key, struct buf *value, str
     pin = rocksdb_get_pinned_cf(kv->db, kv->read, family(kv, t), k.s.p, k.s.n, &text);
     free(k.heap);
     if (text != NULL) {
-        return fail(e, "read", text);
+        return kv_error(e, "read", text);
     }
     if (pin == NULL) {
         return err_set(e, E_NOTFOUND, "no such row");
@@ -399,7 +399,7 @@ static int iterated(rocksdb_iterator_t *it, struct bounds *b, rocksdb_readoption
 
     rocksdb_iter_get_error(it, &text);
     if (text != NULL) {
-        rc = fail(e, "scan", text);
+        rc = kv_error(e, "scan", text);
     }
     rocksdb_iter_destroy(it);
     rocksdb_readoptions_destroy(ro);
@@ -564,7 +564,7 @@ int kv_batch_get(struct kv *kv, struct kv_batch *b, enum table t, struct slice k
                                                        k.s.p, k.s.n, &n, &text);
     free(k.heap);
     if (text != NULL) {
-        return fail(e, "read", text);
+        return kv_error(e, "read", text);
     }
     if (p == NULL) {
         return err_set(e, E_NOTFOUND, "no such row");
@@ -580,7 +580,7 @@ int kv_write(struct kv *kv, struct kv_batch *b, bool sync, struct err *e)
 
     rocksdb_write_writebatch_wi(kv->db, sync ? kv->sync : kv->lazy, b->wb, &text);
     kv->broken = text != NULL;
-    return text != NULL ? fail(e, "write", text) : 0;
+    return text != NULL ? kv_error(e, "write", text) : 0;
 }
 
 /* --- numbers --- */

@@ -16,7 +16,7 @@ struct lineage {
     uint64_t seq;        /* of the version at work */
 };
 
-static void add(struct lineage *l, struct slice name)
+static void add_lineage_name(struct lineage *l, struct slice name)
 {
     struct path *p;
 
@@ -36,11 +36,11 @@ static int on_difference(void *arg, const struct entry *old, const struct entry 
     struct slice path = (new != NULL ? new : old)->path;
 
     if (new != NULL) {
-        add(l, path);
+        add_lineage_name(l, path);
     }
     for (size_t i = 0; i < path.n; i++) {
         if (path.p[i] == '/') {
-            add(l, slice_first(path, i));
+            add_lineage_name(l, slice_first(path, i));
         }
     }
     return HASH_COUNT(l->paths) > LINEAGE_PATHS;

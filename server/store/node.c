@@ -106,7 +106,7 @@ struct reader {
     bool bad;
 };
 
-static struct slice take(struct reader *r, size_t n)
+static struct slice take_node_bytes(struct reader *r, size_t n)
 {
     struct slice got;
 
@@ -119,20 +119,20 @@ static struct slice take(struct reader *r, size_t n)
     return got;
 }
 
-static uint64_t take_number(struct reader *r, unsigned bytes)
+static uint64_t take_node_number(struct reader *r, unsigned bytes)
 {
-    struct slice s = take(r, bytes);
+    struct slice s = take_node_bytes(r, bytes);
     return r->bad ? 0 : be_get(s.p, bytes);
 }
 
-static struct slice take_text(struct reader *r)
+static struct slice take_counted_text(struct reader *r)
 {
-    return take(r, (size_t)take_number(r, 2));
+    return take_node_bytes(r, (size_t)take_node_number(r, 2));
 }
 
-static void take_digest(struct reader *r, struct digest *d)
+static void take_node_digest(struct reader *r, struct digest *d)
 {
-    struct slice s = take(r, DIGEST_BYTES);
+    struct slice s = take_node_bytes(r, DIGEST_BYTES);
     if (!r->bad) {
         memcpy(d->b, s.p, DIGEST_BYTES);
     }
@@ -142,28 +142,28 @@ static void take_entry(struct reader *r, struct entry *en)
 {
     uint64_t type, flags;
 
-    *en = (struct entry){.path = take_text(r)};
-    type = take_number(r, 1);
-    flags = take_number(r, 1);
+    *en = (struct entry){.path = take_counted_text(r)};
+    type = take_node_number(r, 1);
+    flags = take_node_number(r, 1);
     en->executable = (flags & FLAG_EXECUTABLE) != 0;
-    en->mtime_ns = (int64_t)take_number(r, 8);
+    en->mtime_ns = (int64_t)take_node_number(r, 8);
     if (type == ENTRY_FILE) {
         en->type = ENTRY_FILE;
-        en->size_bytes = take_number(r, 8);
-        take_digest(r, &en->digest);
+        en->size_bytes = take_node_number(r, 8);
+        take_node_digest(r, &en->digest);
         if ((flags & FLAG_HARD_LINK) != 0) {
-            en->target = take_text(r);
+            en->target = take_counted_text(r);
             r->bad = r->bad || !tree_path_valid(en->target);
         }
     } else if (type == ENTRY_DIR) {
         en->type = ENTRY_DIR;
     } else if (type == ENTRY_LINK) {
         en->type = ENTRY_LINK;
-        en->target = take_text(r);
+        en->target = take_counted_text(r);
         r->bad = r->bad || en->target.n == 0 || en->target.n > TREE_PATH_MAX ||
                  slice_find(en->target, '\0') >= 0;
         if ((flags & FLAG_HARD_LINK) != 0) {
-            en->leader = take_text(r);
+            en->leader = take_counted_text(r);
             r->bad = r->bad || !tree_path_valid(en->leader);
         }
     } else {
@@ -175,14 +175,14 @@ static void take_entry(struct reader *r, struct entry *en)
 
 static void take_child(struct reader *r, struct child *c)
 {
-    c->first = take_text(r);
-    take_digest(r, &c->id);
-    c->entries = take_number(r, 8);
-    c->bytes = take_number(r, 8);
+    c->first = take_counted_text(r);
+    take_node_digest(r, &c->id);
+    c->entries = take_node_number(r, 8);
+    c->bytes = take_node_number(r, 8);
     r->bad = r->bad || !tree_path_valid(c->first) || c->entries == 0;
 }
 
-static struct slice path_of(const struct tree_node *n, size_t i)
+static struct slice path_of_node_child(const struct tree_node *n, size_t i)
 {
     return n->level == 0 ? n->entry[i].path : n->child[i].first;
 }
@@ -200,7 +200,8 @@ static void take_items(struct reader *r, struct tree_node *n)
         } else {
             take_child(r, &n->child[i]);
         }
-        r->bad = r->bad || (i > 0 && slice_cmp(path_of(n, i - 1), path_of(n, i)) >= 0);
+        r->bad = r->bad ||
+                 (i > 0 && slice_cmp(path_of_node_child(n, i - 1), path_of_node_child(n, i)) >= 0);
     }
 }
 
@@ -210,9 +211,9 @@ int node_decode(struct slice bytes, struct tree_node *out, struct err *e)
     uint64_t version, level, count;
 
     *out = (struct tree_node){.bytes = BUF_INIT(NODE_BYTES_MAX + NODE_TIME)};
-    version = take_number(&r, 1);
-    level = take_number(&r, 1);
-    count = take_number(&r, 4);
+    version = take_node_number(&r, 1);
+    level = take_node_number(&r, 1);
+    count = take_node_number(&r, 4);
     r.bad = r.bad || version != 1 || level >= NODE_LEVELS || count > NODE_COUNT_MAX ||
             (count == 0 && level != 0);
     if (!r.bad) {
@@ -296,7 +297,7 @@ ptrdiff_t node_find(const struct tree_node *n, struct slice path)
 
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (slice_cmp(path_of(n, mid), path) <= 0) {
+        if (slice_cmp(path_of_node_child(n, mid), path) <= 0) {
             low = mid + 1;
         } else {
             high = mid;

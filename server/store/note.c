@@ -40,7 +40,7 @@ void note_put(struct batch *b, struct slice repo, struct slice tree, uint64_t se
     buf_free(&row);
 }
 
-static int decode(struct slice row, struct note *out, struct err *e)
+static int decode_note(struct slice row, struct note *out, struct err *e)
 {
     size_t author, title, message;
 
@@ -70,7 +70,7 @@ int note_get(struct store *s, struct slice repo, struct slice tree, uint64_t seq
     *out = (struct note){SLICE(""), SLICE(""), SLICE("")};
     snap_key(&key, repo, tree, seq);
     rc = store_get(s, TABLE_NOTE, buf_slice(&key), &row, e);
-    rc = rc != 0 ? rc : decode(arena_copy(a, buf_slice(&row)), out, e);
+    rc = rc != 0 ? rc : decode_note(arena_copy(a, buf_slice(&row)), out, e);
     buf_free(&key);
     buf_free(&row);
     return rc;

@@ -82,7 +82,7 @@ void partial_del(struct batch *b, uint64_t id)
     batch_del(b, TABLE_PARTIAL, slice_of(key, sizeof key));
 }
 
-static bool take_digest(struct slice *row, struct digest *out)
+static bool take_partial_digest(struct slice *row, struct digest *out)
 {
     struct slice bytes;
 
@@ -93,7 +93,7 @@ static bool take_digest(struct slice *row, struct digest *out)
     return true;
 }
 
-static struct partial *decode(struct slice row)
+static struct partial *decode_partial_row(struct slice row)
 {
     struct slice key, source, validator;
     struct partial *p;
@@ -108,7 +108,7 @@ static struct partial *decode(struct slice row)
     p->validator = arena_copy(&p->arena, validator);
     p->digest_known = (flags & FLAG_DIGEST) != 0;
     p->summed = (flags & FLAG_SUM) != 0;
-    if (!take_digest(&row, &p->digest) || !take_digest(&row, &p->sum) ||
+    if (!take_partial_digest(&row, &p->digest) || !take_partial_digest(&row, &p->sum) ||
         !slice_be(&row, 8, &p->saved_unix_s) || !slice_be(&row, 8, &p->total_bytes) ||
         !extents_decode(&p->have, &row, p->total_bytes)) {
         partial_free(&p);
@@ -148,7 +148,7 @@ static struct partial *decode_old_fetch(struct slice row)
     p->source = arena_copy(&p->arena, origin);
     p->validator = arena_copy(&p->arena, validator);
     p->digest_known = known != 0;
-    if (!take_digest(&row, &p->digest) || !extents_decode(&p->have, &row, total)) {
+    if (!take_partial_digest(&row, &p->digest) || !extents_decode(&p->have, &row, total)) {
         partial_free(&p);
     }
     return p;
@@ -166,10 +166,10 @@ static struct partial *decode_old_sync(struct slice row)
 
     if (!slice_counted(&row, 2, &repo) || !slice_counted(&row, 2, &path) ||
         !slice_counted(&row, 2, &upstream) || !slice_be(&row, 1, &known) ||
-        !take_digest(&row, &digest) || !slice_be(&row, 2, &skip) ||
+        !take_partial_digest(&row, &digest) || !slice_be(&row, 2, &skip) ||
         !slice_take(&row, 24, &listed) || !slice_be(&row, 8, &saved) ||
         !slice_be(&row, 8, &bytes) || bytes == 0 || !slice_be(&row, 8, &skip) ||
-        !slice_take(&row, 4, &step) || !take_digest(&row, &sum)) {
+        !slice_take(&row, 4, &step) || !take_partial_digest(&row, &sum)) {
         return NULL;
     }
     buf_adds(&name, repo);
@@ -196,7 +196,7 @@ static struct partial *decode_old_sync(struct slice row)
 /* --- the table -------------------------------------------------------------------------------- */
 
 /* Under the lock, as the next two. */
-static struct partial *find(struct partials *x, struct slice key)
+static struct partial *find_partial_of(struct partials *x, struct slice key)
 {
     struct partial *p;
 
@@ -204,22 +204,22 @@ static struct partial *find(struct partials *x, struct slice key)
     return p;
 }
 
-static void lose(struct partials *x, struct partial *p)
+static void lose_partial(struct partials *x, struct partial *p)
 {
     HASH_DEL(x->parked, p);
     list_push_back(&x->lost, &p->node);
 }
 
-static void put(struct partials *x, struct partial *p)
+static void park_partial(struct partials *x, struct partial *p)
 {
-    struct partial *other = find(x, p->key);
+    struct partial *other = find_partial_of(x, p->key);
 
     if (other != NULL && extents_bytes(&other->have) >= extents_bytes(&p->have)) {
         list_push_back(&x->lost, &p->node);
         return;
     }
     if (other != NULL) {
-        lose(x, other);
+        lose_partial(x, other);
     }
     HASH_ADD_KEYPTR(hh, x->parked, p->key.p, p->key.n, p);
 }
@@ -227,7 +227,7 @@ static void put(struct partials *x, struct partial *p)
 void partial_give(struct store *s, struct partial **pp)
 {
     lock_take(&s->partials->lock);
-    put(s->partials, *pp);
+    park_partial(s->partials, *pp);
     lock_drop(&s->partials->lock);
     *pp = NULL;
 }
@@ -240,7 +240,7 @@ struct partial *partial_take(struct store *s, enum partial_kind kind, struct sli
     buf_byte(&key, (uint8_t)kind);
     buf_adds(&key, name);
     lock_take(&s->partials->lock);
-    p = key.rc == 0 ? find(s->partials, buf_slice(&key)) : NULL;
+    p = key.rc == 0 ? find_partial_of(s->partials, buf_slice(&key)) : NULL;
     if (p != NULL) {
         HASH_DEL(s->partials->parked, p);
     }
@@ -309,7 +309,7 @@ void partials_lose(struct store *s, enum partial_kind kind,
     HASH_ITER(hh, s->partials->parked, p, tmp)
     {
         if (is_kind(p, kind) && goes(arg, p)) {
-            lose(s->partials, p);
+            lose_partial(s->partials, p);
         }
     }
     lock_drop(&s->partials->lock);
@@ -343,7 +343,7 @@ static void lose_oldest_fetches(struct partials *x, uint64_t max_bytes)
     }
     for (size_t i = 0; bytes > max_bytes || count - i > FETCHES_MAX; i++) {
         bytes -= extents_bytes(&fill[i]->have);
-        lose(x, fill[i]);
+        lose_partial(x, fill[i]);
     }
     free(fill);
 }
@@ -357,7 +357,7 @@ void partials_lose_old(struct store *s, uint64_t now_unix_s, uint64_t max_bytes)
     HASH_ITER(hh, x->parked, p, tmp)
     {
         if (p->saved_unix_s + KEEP_S <= now_unix_s) {
-            lose(x, p);
+            lose_partial(x, p);
         }
     }
     lose_oldest_fetches(x, max_bytes);
@@ -424,7 +424,7 @@ static int load_row(void *arg, struct slice key, struct slice row)
         return 0;
     }
     if (slice_starts(row, ROW_MAGIC)) {
-        p = decode(slice_from(row, ROW_MAGIC.n));
+        p = decode_partial_row(slice_from(row, ROW_MAGIC.n));
     } else if (slice_starts(row, OLD_FETCH)) {
         p = decode_old_fetch(slice_from(row, OLD_FETCH.n));
     } else if (slice_starts(row, OLD_SYNC)) {
@@ -436,7 +436,7 @@ static int load_row(void *arg, struct slice key, struct slice row)
     }
     if (p != NULL) {
         p->id = id;
-        put(x, p);
+        park_partial(x, p);
     } else { /* damaged, or of a version that is not known */
         p = partial_new(PARTIAL_FETCH, SLICE_NONE);
         p->id = id;

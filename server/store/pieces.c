@@ -114,7 +114,8 @@ static int read_blob(struct blob *b, const _Atomic bool *stop, struct maker *m, 
 }
 
 /* Only while the blob is the one that was read: a row that outlives it would stay for good. */
-static void keep(struct store *s, const struct digest *d, struct slice blob_row, struct slice list)
+static void keep_pieces_row(struct store *s, const struct digest *d, struct slice blob_row,
+                            struct slice list)
 {
     struct batch *batch = batch_new();
 
@@ -145,7 +146,7 @@ int pieces_make(struct store *s, const struct digest *d, const _Atomic bool *sto
     }
     if (rc == 0) {
         be_put(out->p + HEAD - 4, 4, m.count);
-        keep(s, d, buf_slice(&blob_row), buf_slice(out));
+        keep_pieces_row(s, d, buf_slice(&blob_row), buf_slice(out));
     }
     hasher_free(&m.hasher);
     blob_release(&b);

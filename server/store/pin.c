@@ -72,7 +72,7 @@ struct listing {
     void *arg;
 };
 
-static int on_row(void *arg, struct slice scope, struct slice value)
+static int on_pin_row(void *arg, struct slice scope, struct slice value)
 {
     struct listing *x = arg;
     struct pin_info p = {.scope = scope, .keys = value};
@@ -86,7 +86,7 @@ int pin_list(struct store *s, int (*each)(void *arg, const struct pin_info *p), 
 {
     struct listing x = {each, arg};
 
-    return kv_scan(s->kv, NULL, TABLE_PIN, SLICE_NONE, SLICE_NONE, on_row, &x, e);
+    return kv_scan(s->kv, NULL, TABLE_PIN, SLICE_NONE, SLICE_NONE, on_pin_row, &x, e);
 }
 
 static uint64_t hash_of(struct slice repo, struct slice key)

@@ -89,7 +89,8 @@ int ref_decode(struct slice value, struct ref *out, struct err *e)
 }
 
 /* A ref's row: *row keeps the bytes that *out points into. */
-static int load(struct store *s, struct slice key, struct buf *row, struct ref *out, struct err *e)
+static int load_ref_row(struct store *s, struct slice key, struct buf *row, struct ref *out,
+                        struct err *e)
 {
     int rc = kv_get(s->kv, TABLE_REF, key, row, e);
 
@@ -107,7 +108,7 @@ int ref_get(struct store *s, struct slice repo, struct slice tree, enum ref_kind
     int rc;
 
     ref_key(&key, repo, tree, (char)kind, name);
-    rc = key.rc == 0 ? load(s, buf_slice(&key), &row, &r, e)
+    rc = key.rc == 0 ? load_ref_row(s, buf_slice(&key), &row, &r, e)
                      : err_set(e, E_NOTFOUND, "no such branch or tag");
     if (rc == 0) {
         rc = snap_get(s, repo, tree, r.seq, out, e);
@@ -129,7 +130,7 @@ struct ref_walk {
     struct err *e;
 };
 
-static int on_ref(void *arg, struct slice key, struct slice value)
+static int on_ref_row(void *arg, struct slice key, struct slice value)
 {
     struct ref_walk *w = arg;
     struct ref r;
@@ -153,7 +154,7 @@ int ref_list(struct store *s, struct slice repo, struct slice tree,
 
     ref_key(&from, repo, tree, 'a', SLICE(""));
     ref_key(&to, repo, tree, 'z', SLICE(""));
-    rc = kv_scan(s->kv, NULL, TABLE_REF, buf_slice(&from), buf_slice(&to), on_ref, &w, e);
+    rc = kv_scan(s->kv, NULL, TABLE_REF, buf_slice(&from), buf_slice(&to), on_ref_row, &w, e);
     buf_free(&from);
     buf_free(&to);
     return rc;
@@ -260,7 +261,7 @@ int ref_remove(struct store *s, struct slice repo, struct slice tree, enum ref_k
 
     if (rc == 0) {
         ref_key(&key, repo, tree, (char)kind, name);
-        rc = load(s, buf_slice(&key), &row, &r, e);
+        rc = load_ref_row(s, buf_slice(&key), &row, &r, e);
     }
     if (rc == 0) {
         batch_del(b, TABLE_REF, buf_slice(&key));
@@ -283,7 +284,7 @@ static int branch_begin(struct store *s, struct slice repo, struct slice tree, s
 
     if (rc == 0) {
         ref_key(key, repo, tree, REF_BRANCH, branch);
-        rc = load(s, buf_slice(key), row, r, e);
+        rc = load_ref_row(s, buf_slice(key), row, r, e);
     }
     return rc;
 }

@@ -27,7 +27,7 @@ struct renaming {
 
 /* --- rows that begin with the tree's name --- */
 
-static struct slice key_of(struct renaming *x, struct slice tree, struct slice rest)
+static struct slice key_of_renamed_row(struct renaming *x, struct slice tree, struct slice rest)
 {
     buf_clear(&x->key);
     head_key(&x->key, x->repo, tree);
@@ -46,8 +46,8 @@ static int move_row(void *arg, struct slice key, struct slice value)
     struct renaming *x = w->x;
 
     if (x->to.p != NULL) {
-        batch_put(x->b, w->table, key_of(x, x->to, slice_from(key, x->repo.n + 1 + x->from.n)),
-                  value);
+        batch_put(x->b, w->table,
+                  key_of_renamed_row(x, x->to, slice_from(key, x->repo.n + 1 + x->from.n)), value);
     }
     if (!x->copy) {
         batch_del(x->b, w->table, key);
@@ -191,7 +191,7 @@ static int move_leads(struct renaming *x)
     buf_byte(&to, 1);
     rc = kv_scan(x->s->kv, NULL, TABLE_MOVED, buf_slice(&from), buf_slice(&to), lead_on, x, x->e);
     if (rc == 0 && x->to.p != NULL) {
-        batch_put(x->b, TABLE_MOVED, key_of(x, x->from, SLICE("")), x->to);
+        batch_put(x->b, TABLE_MOVED, key_of_renamed_row(x, x->from, SLICE("")), x->to);
         rename_forget(x->b, x->repo, x->to);
     }
     buf_free(&from);
@@ -201,7 +201,7 @@ static int move_leads(struct renaming *x)
 
 /* --- all of it --- */
 
-static int move_head(struct renaming *x)
+static int move_renamed_head(struct renaming *x)
 {
     struct buf key = BUF_INIT(KEY_BYTES);
     struct buf row = BUF_INIT(ROW_BYTES);
@@ -220,10 +220,10 @@ static int move_head(struct renaming *x)
         rc = rc == 0            ? err_set(x->e, E_EXISTS, "a tree of that name already exists")
              : rc == E_NOTFOUND ? 0
                                 : rc;
-        batch_require_absent(x->b, TABLE_HEAD, key_of(x, x->to, SLICE("")));
-        batch_put(x->b, TABLE_HEAD, key_of(x, x->to, SLICE("")), buf_slice(&row));
+        batch_require_absent(x->b, TABLE_HEAD, key_of_renamed_row(x, x->to, SLICE("")));
+        batch_put(x->b, TABLE_HEAD, key_of_renamed_row(x, x->to, SLICE("")), buf_slice(&row));
         if (x->copy) { /* an old name does not come to lead past a tree: refuse_lead() looked before */
-            batch_require_absent(x->b, TABLE_MOVED, key_of(x, x->to, SLICE("")));
+            batch_require_absent(x->b, TABLE_MOVED, key_of_renamed_row(x, x->to, SLICE("")));
         }
     }
     buf_free(&key);
@@ -231,7 +231,7 @@ static int move_head(struct renaming *x)
     return rc;
 }
 
-static int run(struct renaming *x)
+static int run_repo_rename(struct renaming *x)
 {
     static const enum table tables[] = {TABLE_SNAP, TABLE_NOTE, TABLE_REF};
     int rc;
@@ -239,7 +239,7 @@ static int run(struct renaming *x)
     x->b = batch_new();
     x->key = BUF_INIT(KEY_BYTES);
     CHECK(getrandom(&x->seed, sizeof x->seed, 0) == (ssize_t)sizeof x->seed);
-    rc = move_head(x);
+    rc = move_renamed_head(x);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(tables); i++) {
         rc = move_table(x, tables[i]);
     }
@@ -260,7 +260,8 @@ int rename_run(struct store *s, struct slice repo, struct slice from, struct sli
     int rc = slice_eq(from, to) ? err_set(e, E_EXISTS, "the tree already has that name")
                                 : head_name_valid(repo, to, e);
 
-    return rc == 0 ? run(&(struct renaming){.s = s, .repo = repo, .from = from, .to = to, .e = e})
+    return rc == 0 ? run_repo_rename(
+                         &(struct renaming){.s = s, .repo = repo, .from = from, .to = to, .e = e})
                    : rc;
 }
 
@@ -286,10 +287,10 @@ int rename_copy(struct store *s, struct slice repo, struct slice from, struct sl
                                 : head_name_valid(repo, to, e);
 
     rc = rc != 0 ? rc : refuse_lead(s, repo, to, e);
-    return rc != 0 ? rc : run(&x);
+    return rc != 0 ? rc : run_repo_rename(&x);
 }
 
 int rename_drop(struct store *s, struct slice repo, struct slice name, struct err *e)
 {
-    return run(&(struct renaming){.s = s, .repo = repo, .from = name, .e = e});
+    return run_repo_rename(&(struct renaming){.s = s, .repo = repo, .from = name, .e = e});
 }

@@ -41,7 +41,7 @@ void seals_fini(struct seals *x)
     lock_fini(&x->lock);
 }
 
-static struct seal *find(struct seals *x, const struct digest *d)
+static struct seal *find_running_seal(struct seals *x, const struct digest *d)
 {
     LIST_EACH (&x->bucket[d->b[DIGEST_BYTES - 1]], it) {
         struct seal *seal = LIST_ITEM(it, struct seal, node);
@@ -58,7 +58,7 @@ void seal_enter(struct store *s, const struct digest *d)
     struct seal *seal;
 
     lock_take(&x->lock);
-    seal = find(x, d);
+    seal = find_running_seal(x, d);
     if (seal == NULL) {
         seal = NEW(struct seal);
         seal->digest = *d;
@@ -73,7 +73,7 @@ bool seal_entered(struct store *s, const struct digest *d)
     bool yes;
 
     lock_take(&s->seals.lock);
-    yes = find(&s->seals, d) != NULL;
+    yes = find_running_seal(&s->seals, d) != NULL;
     lock_drop(&s->seals.lock);
     return yes;
 }
@@ -94,7 +94,7 @@ static int remove_locked(struct store *s, const struct digest *d, enum seal_remo
     const char *hex;
     int fd;
 
-    if (find(&s->seals, d) != NULL || has_row(s, d)) {
+    if (find_running_seal(&s->seals, d) != NULL || has_row(s, d)) {
         return -1;
     }
     blob_path(d, path);
@@ -130,7 +130,7 @@ void seal_leave(struct store *s, const struct digest *d, bool named)
     int fd = -1;
 
     lock_take(&s->seals.lock);
-    seal = find(&s->seals, d);
+    seal = find_running_seal(&s->seals, d);
     CHECK(seal != NULL);
     if (--seal->count == 0) {
         list_remove(&seal->node);

@@ -31,8 +31,8 @@ int seek_load(struct store *s, const struct child *c, unsigned level, struct tre
 }
 
 /* parent NULL: the root. */
-static int step(struct seek *k, size_t depth, const struct tree_node *parent, const struct child *c,
-                struct tree_node **out, struct err *e)
+static int descend_into_child(struct seek *k, size_t depth, const struct tree_node *parent,
+                              const struct child *c, struct tree_node **out, struct err *e)
 {
     const struct digest *id = c != NULL ? &c->id : &k->root;
     int rc;
@@ -63,7 +63,7 @@ static int descend(struct seek *k, struct slice path, struct tree_node **leaf, s
                    struct err *e)
 {
     struct tree_node *n = NULL;
-    int rc = step(k, 0, NULL, NULL, &n, e);
+    int rc = descend_into_child(k, 0, NULL, NULL, &n, e);
 
     *next = SLICE_NONE;
     for (size_t depth = 1; rc == 0 && n->level != 0; depth++) {
@@ -72,7 +72,7 @@ static int descend(struct seek *k, struct slice path, struct tree_node **leaf, s
         if (i + 1 < n->count) {
             *next = n->child[i + 1].first;
         }
-        rc = step(k, depth, n, &n->child[i], &n, e);
+        rc = descend_into_child(k, depth, n, &n->child[i], &n, e);
     }
     *leaf = n;
     return rc;

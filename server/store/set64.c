@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static uint64_t *find(const struct set64 *x, uint64_t hash)
+static uint64_t *find_set64_slot(const struct set64 *x, uint64_t hash)
 {
     size_t at = (size_t)(hash * 0x9e3779b97f4a7c15u >> 20);
 
@@ -19,7 +19,7 @@ static void grow(struct set64 *x)
     more.slot = mem_array(more.room, sizeof more.slot[0]);
     for (size_t i = 0; i < x->room; i++) {
         if (x->slot[i] != 0) {
-            *find(&more, x->slot[i]) = x->slot[i];
+            *find_set64_slot(&more, x->slot[i]) = x->slot[i];
         }
     }
     free(x->slot);
@@ -34,7 +34,7 @@ bool set64_add(struct set64 *x, uint64_t hash)
     if (x->count * 5 >= x->room * 3) {
         grow(x);
     }
-    slot = find(x, hash);
+    slot = find_set64_slot(x, hash);
     if (*slot == hash) {
         return false;
     }
@@ -46,7 +46,7 @@ bool set64_add(struct set64 *x, uint64_t hash)
 bool set64_has(const struct set64 *x, uint64_t hash)
 {
     hash += hash == 0;
-    return x->room != 0 && *find(x, hash) == hash;
+    return x->room != 0 && *find_set64_slot(x, hash) == hash;
 }
 
 void set64_free(struct set64 *x)

@@ -13,7 +13,7 @@ enum { SNAP_BYTES = 66, TIME_BYTES = 8, ROW_MAX = 4096, KEY_MAX = 8192, TRIES = 
 
 /* version 1 | root 32 | parent 8 | created 8 | entries 8 | bytes 8 | label n 1 | label | top's
  * mtime 8, when it is known */
-static void put_row(struct batch *b, struct slice key, const struct snap *sn)
+static void put_snap_row(struct batch *b, struct slice key, const struct snap *sn)
 {
     char row[SNAP_BYTES + sizeof sn->label + TIME_BYTES] = {1};
     size_t n = strlen(sn->label);
@@ -79,7 +79,7 @@ void snap_put(struct batch *b, struct slice repo, struct slice name, const struc
     struct buf key = BUF_INIT(KEY_MAX);
 
     snap_key(&key, repo, name, sn->seq);
-    put_row(b, buf_slice(&key), sn);
+    put_snap_row(b, buf_slice(&key), sn);
     buf_free(&key);
 }
 
@@ -117,7 +117,7 @@ struct snap_walk {
     struct err *e;
 };
 
-static int on_snap(void *arg, struct slice key, struct slice value)
+static int on_snap_row(void *arg, struct slice key, struct slice value)
 {
     struct snap_walk *w = arg;
     struct slice tree;
@@ -143,7 +143,7 @@ int snap_list(struct store *s, struct slice repo, struct slice name,
     if (rc == 0) {
         snap_key(&from, repo, name, UINT64_MAX);
         snap_key(&to, repo, name, 0); /* not itself: numbers begin at 1 */
-        rc = kv_scan(s->kv, NULL, TABLE_SNAP, buf_slice(&from), buf_slice(&to), on_snap, &w, e);
+        rc = kv_scan(s->kv, NULL, TABLE_SNAP, buf_slice(&from), buf_slice(&to), on_snap_row, &w, e);
     }
     buf_free(&from);
     buf_free(&to);
@@ -323,7 +323,7 @@ static int names_it(void *arg, const struct ref *r)
 }
 
 /* Histories lead around what is gone. */
-static int take_over(void *arg, const struct snap *sn)
+static int relink_child_snap(void *arg, const struct snap *sn)
 {
     struct removal *x = arg;
     struct snap heir = *sn;
@@ -354,7 +354,7 @@ static int remove_once(struct store *s, struct slice repo, struct slice name, ui
         rc = snap_get(s, repo, name, seq, &gone, e);
         rc = rc == E_NOTFOUND ? 0 : rc;
     }
-    rc = rc != 0 ? rc : snap_list(s, repo, name, take_over, &x, e);
+    rc = rc != 0 ? rc : snap_list(s, repo, name, relink_child_snap, &x, e);
     if (rc == 0) {
         batch_require_value(b, TABLE_HEAD, buf_slice(&key), buf_slice(&old));
         h.names++; /* nobody else removes one of the same history meanwhile */

@@ -17,7 +17,7 @@ enum { LOOK_MS = 1000, GROW_BYTES = 1 << 20, ROWS_MARGIN_BYTES = 64 << 20 };
 /* --- the disk --- */
 
 /* Under the lock: one statvfs a second is nothing, and every caller wants its result. */
-static void look(struct store *s, uint64_t now_ms)
+static void measure_free_space(struct store *s, uint64_t now_ms)
 {
     struct space *x = &s->space;
     struct statvfs v;
@@ -39,7 +39,7 @@ static void look_if_old(struct store *s)
     uint64_t now = clock_now_ms();
 
     if (now - s->space.looked_ms >= LOOK_MS) {
-        look(s, now);
+        measure_free_space(s, now);
     }
 }
 
@@ -127,12 +127,12 @@ int space_open(struct store *s, struct err *e)
     }
     x->ballast_want = (uint64_t)v.f_blocks * v.f_frsize / 128;
     x->ballast_want = max_u64(min_u64(x->ballast_want, (uint64_t)256 << 20), (uint64_t)1 << 20);
-    look(s, clock_now_ms());
+    measure_free_space(s, clock_now_ms());
     if (fstatat(s->dir_fd, "ballast", &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_blocks != 0) {
         x->ballast_bytes = (uint64_t)st.st_size;
     } else if (x->free_bytes > 2 * x->ballast_want && make_ballast(s, x->ballast_want)) {
         x->ballast_bytes = x->ballast_want;
-        look(s, clock_now_ms());
+        measure_free_space(s, clock_now_ms());
     }
     return 0;
 }
@@ -177,7 +177,7 @@ void space_exhausted(struct store *s)
         log_error("store.full", "dir=%s freed_ballast_bytes=%" PRIu64, s->dir, freed);
     }
     x->full = true;
-    look(s, clock_now_ms());
+    measure_free_space(s, clock_now_ms());
     lock_drop(&x->lock);
 }
 
@@ -199,7 +199,7 @@ void space_tick(struct store *s)
         log_info("store.room", "dir=%s", s->dir);
     }
     x->full = false;
-    look(s, clock_now_ms());
+    measure_free_space(s, clock_now_ms());
     lock_drop(&x->lock);
 }
 
@@ -304,7 +304,7 @@ void space_release(struct store *s, uint64_t reserved, uint64_t written)
 void space_freed(struct store *s)
 {
     lock_take(&s->space.lock);
-    look(s, clock_now_ms());
+    measure_free_space(s, clock_now_ms());
     lock_drop(&s->space.lock);
 }
 
@@ -325,7 +325,7 @@ void store_set_space(struct store *s, const struct store_settings *set)
     x->set.reserve_ratio = set->reserve_ratio;
     x->set.high_ratio = set->high_ratio;
     x->set.low_ratio = set->low_ratio;
-    look(s, clock_now_ms()); /* the reserve, at once */
+    measure_free_space(s, clock_now_ms()); /* the reserve, at once */
     lock_drop(&x->lock);
 }
 

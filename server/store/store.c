@@ -21,7 +21,7 @@ enum { SCHEMA = 1, META_MAX = 4096 };
 
 /* --- the folder --- */
 
-static int open_folder(struct store *s, const char *name, int *fd, struct err *e)
+static int open_store_folder(struct store *s, const char *name, int *fd, struct err *e)
 {
     if (mkdirat(s->dir_fd, name, 0750) == -1 && errno != EEXIST) {
         return err_sys(e, "mkdir %s/%s", s->dir, name);
@@ -114,9 +114,9 @@ static int open_folders(struct store *s, struct err *e)
         return err_sys(e, "%s", s->dir);
     }
     rc = take_lock(s, e);
-    rc = rc != 0 ? rc : open_folder(s, "blobs", &s->blobs_fd, e);
-    rc = rc != 0 ? rc : open_folder(s, "partial", &s->partial_fd, e);
-    rc = rc != 0 ? rc : open_folder(s, "quarantine", &s->quarantine_fd, e);
+    rc = rc != 0 ? rc : open_store_folder(s, "blobs", &s->blobs_fd, e);
+    rc = rc != 0 ? rc : open_store_folder(s, "partial", &s->partial_fd, e);
+    rc = rc != 0 ? rc : open_store_folder(s, "quarantine", &s->quarantine_fd, e);
     /* Small blobs and tokens' hashes lie in there: not for everybody, which is how RocksDB would
      * make it. */
     if (rc == 0 && mkdirat(s->dir_fd, "meta", 0750) == -1 && errno != EEXIST) {

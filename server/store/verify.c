@@ -90,7 +90,7 @@ static int still_damaged(struct store *s, void *arg, struct err *e)
     return rc == 0 ? err_set(e, E_CHANGED, "the blob is complete") : rc == E_CORRUPT ? 0 : rc;
 }
 
-static void count(struct store *s)
+static void count_damaged_blob(struct store *s)
 {
     if (atomic_fetch_add(&s->damaged, 1) == 0) {
         atomic_store(&s->damaged_since_unix_s, clock_unix_s());
@@ -112,7 +112,7 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
 
     digest_format(d, hex);
     if (rc == 0 && how == DAMAGE_UNREADABLE && x.others != 0) {
-        count(s);
+        count_damaged_blob(s);
         log_error("store.unreadable", "blob=%s held=%zu", hex, x.others);
         rc = err_set(e, E_IO, "the blob cannot be read, and no origin has it");
     } else if (rc == E_NOTFOUND) {
@@ -125,7 +125,7 @@ int damage_confirm(struct store *s, const struct digest *d, enum damage how, str
         rc = store_commit(s, &b, COMMIT_SYNC, e);
     }
     if (rc == 0) {
-        count(s);
+        count_damaged_blob(s);
         log_error("store.damaged", "blob=%s objects=%zu held=%zu%s", hex, x.objects, x.others,
                   x.others != 0 && x.row.place != BLOB_INLINE ? " kept=quarantine" : "");
     }

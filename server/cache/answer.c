@@ -123,7 +123,7 @@ static void describe_fields(struct answer_box *x, const struct object *o)
 }
 
 /* o's strings are copied: a row's and a fetch's arena have lives of their own. */
-static void describe(struct answer_box *x, const struct object *o)
+static void describe_answer_object(struct answer_box *x, const struct object *o)
 {
     struct answer *p = &x->pub;
 
@@ -162,7 +162,7 @@ struct answer *answer_of_blob(struct cache *c, const struct object *o, struct bl
     struct answer_box *x = box_new(200, state);
 
     (void)c;
-    describe(x, o);
+    describe_answer_object(x, o);
     x->pub.blob = blob_hold(b);
     x->pub.total_bytes = o->size_bytes;
     set_digest(x, &o->digest);
@@ -174,7 +174,7 @@ struct answer *answer_of_fetch(struct fetch *f, const struct lookup *w, enum cac
 {
     struct answer_box *x = box_new(200, state);
 
-    describe(x, fetch_object(f));
+    describe_answer_object(x, fetch_object(f));
     x->fetch = fetch_hold(f);
     fetch_answered(f, w);
     x->pub.total_bytes = fetch_view(f).total_bytes;
@@ -248,7 +248,7 @@ static struct answer *of_words(struct cache *c, int status, enum cache_state sta
     struct arena a = {0};
     struct object *o = object_of_head(c, h, &a);
 
-    describe(x, o);
+    describe_answer_object(x, o);
     add_field(x, "etag", o->origin_etag);
     add_field(x, "last-modified", o->last_modified);
     x->pub.total_bytes = text.n;
@@ -280,7 +280,7 @@ struct answer *answer_of_head(struct cache *c, const struct origin_head *h, cons
         digest_format(&w->digest, hex);
         o->etag = arena_fmt(&a, "\"sha256-%s\"", hex);
     }
-    describe(x, o);
+    describe_answer_object(x, o);
     x->pub.total_bytes = h->content_length;
     if (w->digest_known) {
         set_digest(x, &w->digest);

@@ -199,7 +199,7 @@ static bool answers(const struct object *o, const struct lookup *w, uint64_t now
 }
 
 /* On a pool thread: the row alone answers most wants. */
-static void look(struct job *j)
+static void look_up_object_row(struct job *j)
 {
     struct cache_ask *k = CONTAINER_OF(j, struct cache_ask, job);
     struct cache *c = k->cache;
@@ -257,7 +257,7 @@ struct cache_ask *cache_lookup(struct cache *c, struct loop *l, const struct loo
         refuse_name(k);
         return k;
     }
-    k->job.work = look;
+    k->job.work = look_up_object_row;
     pool_submit(c->disk, &k->job, w->client);
     return k;
 }

@@ -65,7 +65,7 @@ static void print_slice(char *out, size_t room, struct slice s)
 }
 
 /* False: it rests, or is a HEAD. */
-static bool describe(struct fetch *f, struct fetch_info *out)
+static bool describe_running_fetch(struct fetch *f, struct fetch_info *out)
 {
     const struct lookup *w = fetch_lookup(f);
     struct fetch_view v = fetch_view(f);
@@ -89,7 +89,7 @@ size_t cache_fetches(struct cache *c, struct fetch_info *out, size_t room)
 
     lock_take(&c->lock);
     LIST_EACH (&c->fetches, it) {
-        n += n < room && describe(fetch_of(it), &out[n]);
+        n += n < room && describe_running_fetch(fetch_of(it), &out[n]);
     }
     lock_drop(&c->lock);
     return n;
@@ -122,7 +122,7 @@ static bool nothing_left(struct cache *c)
     return list_empty(&c->fetches) && c->busy == 0 && atomic_load(&c->asks) == 0;
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_cache_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct cache *c = arg;
     struct timeval tv = {c->closing ? 0 : 1, c->closing ? 5000 : 0};
@@ -152,7 +152,7 @@ static void on_forsaken(evutil_socket_t fd, short what, void *arg)
     entries_end_forsaken(arg);
 }
 
-static void on_close(struct message *l)
+static void on_cache_close(struct message *l)
 {
     struct cache *c = CONTAINER_OF(l, struct cache, close_message);
 
@@ -163,10 +163,10 @@ static void on_close(struct message *l)
         fetch_release(&f);
     }
     entries_drop_all(c);
-    on_tick(-1, 0, c);
+    on_cache_tick(-1, 0, c);
 }
 
-static void *run(void *arg)
+static void *run_cache_thread(void *arg)
 {
     struct cache *c = arg;
 
@@ -201,9 +201,9 @@ struct cache *cache_open(struct store *st, struct pool *disk, const struct cache
     c->origin_client = origin_client_open(c->base, ORIGIN_CLIENT_SHARED);
     c->forsake = event_new(c->base, -1, 0, on_forsaken, c);
     CHECK(c->forsake != NULL);
-    c->tick = evtimer_new(c->base, on_tick, c);
+    c->tick = evtimer_new(c->base, on_cache_tick, c);
     CHECK(c->tick != NULL && evtimer_add(c->tick, &soon) == 0);
-    c->thread = thread_start("fetch", run, c);
+    c->thread = thread_start("fetch", run_cache_thread, c);
     c->keeper = keeper_open(c);
     return c;
 }
@@ -217,7 +217,7 @@ void cache_close(struct cache **cp)
         return;
     }
     keeper_close(&c->keeper);
-    c->close_message.deliver = on_close;
+    c->close_message.deliver = on_cache_close;
     message_queue_post(c->mail, &c->close_message);
     pthread_join(c->thread, NULL);
     event_free(c->tick);

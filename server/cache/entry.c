@@ -26,7 +26,7 @@ enum {
     GROUP_MAX = 256, /* entries of one key */
 };
 
-static void advance(struct cache_entry *n);
+static void advance_cache_entry(struct cache_entry *n);
 
 /* --- Vary groups ------------------------------------------------------------------------------ */
 
@@ -53,7 +53,7 @@ static struct vary_group *group_of(struct cache *c, struct slice row_key)
 
 /* What is said of just these values goes before what is for everybody, and that before what nobody
  * knows yet. */
-static int rank(const struct cache_entry *n, const struct lookup *w)
+static int vary_match_rank(const struct cache_entry *n, const struct lookup *w)
 {
     if (!n->vary_key_known) {
         return 1;
@@ -73,7 +73,7 @@ static struct cache_entry *group_find(struct cache *c, struct slice row_key, con
     }
     LIST_EACH (&g->entries, it) {
         struct cache_entry *n = LIST_ITEM(it, struct cache_entry, node);
-        int r = rank(n, w);
+        int r = vary_match_rank(n, w);
         if (r > highest) {
             highest = r;
             best = n;
@@ -89,7 +89,7 @@ static bool group_is_full(struct cache *c, struct slice row_key)
     return g != NULL && g->count >= GROUP_MAX;
 }
 
-static void put(struct buf *to, struct slice s)
+static void set_entry_text(struct buf *to, struct slice s)
 {
     buf_clear(to);
     buf_adds(to, s);
@@ -98,10 +98,10 @@ static void put(struct buf *to, struct slice s)
 
 static void set_variant(struct cache_entry *n, struct slice vary_key)
 {
-    put(&n->vary_key, vary_key);
+    set_entry_text(&n->vary_key, vary_key);
     n->vary_key_known = true;
     if (n->group != NULL && vary_key.n != 0) {
-        put(&n->group->like, vary_key);
+        set_entry_text(&n->group->like, vary_key);
     }
 }
 
@@ -136,7 +136,7 @@ static void group_join(struct cache_entry *n, const struct lookup *w)
     }
 }
 
-static void free_if_empty(struct cache *c, struct vary_group *g)
+static void free_empty_vary_group(struct cache *c, struct vary_group *g)
 {
     if (g->count == 0 && !g->walked) {
         HASH_DEL(c->groups, g);
@@ -152,7 +152,7 @@ static void group_leave(struct cache_entry *n)
     n->group = NULL;
     list_remove(&n->node);
     g->count--;
-    free_if_empty(n->cache, g);
+    free_empty_vary_group(n->cache, g);
 }
 
 /* Of all row keys with that prefix. Those that are met may leave. */
@@ -172,7 +172,7 @@ static void groups_each(struct cache *c, struct slice key, bool below,
             each(LIST_ITEM(it, struct cache_entry, node));
         }
         g->walked = false;
-        free_if_empty(c, g);
+        free_empty_vary_group(c, g);
     }
 }
 
@@ -355,7 +355,7 @@ static void send_away(struct cache_ask *k)
 
 /* Somebody with little has come to a full crowd: whoever has most gives what came last. A place is
  * given by all of the client's who wait there; another's who waits there, too, has it then. */
-static void make_room(struct crowd *w)
+static void make_room_in_crowd(struct crowd *w)
 {
     struct crowd_place *p;
     struct crowd_ask *a;
@@ -398,7 +398,7 @@ void entry_answer(struct cache_entry *n, struct answer *a)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static size_t words_of(const struct cache_entry *n)
+static size_t entry_text_bytes(const struct cache_entry *n)
 {
     return n->memory != NULL ? n->memory->text.n : 0;
 }
@@ -408,7 +408,7 @@ static void end_rest(struct cache_entry *n)
     if (list_linked(&n->rest)) {
         list_remove(&n->rest);
         n->cache->resting_count--;
-        n->cache->resting_bytes -= words_of(n);
+        n->cache->resting_bytes -= entry_text_bytes(n);
     }
 }
 
@@ -473,7 +473,7 @@ static void rest_or_free(struct cache_entry *n, uint64_t now_ms)
     if (!list_linked(&n->rest)) {
         list_push_back(&c->resting, &n->rest);
         c->resting_count++;
-        c->resting_bytes += words_of(n);
+        c->resting_bytes += entry_text_bytes(n);
         n = group_rest(n);
         if (n != NULL) {
             entry_free(n);
@@ -500,7 +500,7 @@ static bool is_at_work(const struct cache_entry *n)
     return n->fetch != NULL || n->looking || n->settling > 0;
 }
 
-static void forget(struct cache_entry *n)
+static void forget_cache_entry(struct cache_entry *n)
 {
     leave_table(n);
     if (n->fetch != NULL) {
@@ -512,7 +512,7 @@ static void forget(struct cache_entry *n)
 
 void entries_forget(struct cache *c, struct slice key, bool below)
 {
-    groups_each(c, key, below, forget);
+    groups_each(c, key, below, forget_cache_entry);
 }
 
 /* What never changes goes on: nobody asks for it anew. */
@@ -524,7 +524,7 @@ static void expire(struct cache_entry *n)
                                  : &LIST_ITEM(n->asks.next, struct cache_ask, node)->lookup;
 
     if (w == NULL || w->class == LOOKUP_MUTABLE) {
-        forget(n);
+        forget_cache_entry(n);
     }
 }
 
@@ -628,7 +628,7 @@ void entry_is_for(struct cache_entry *n, struct slice vary_key)
             struct cache_entry *m = LIST_ITEM(it, struct cache_entry, node);
             if (m != n && m->fetch != NULL && fetch_is_headed(m->fetch) &&
                 slice_eq(buf_slice(&m->vary_key), vary_key)) {
-                forget(m);
+                forget_cache_entry(m);
             }
         }
     }
@@ -666,7 +666,7 @@ static bool has_stale(const struct cache_entry *n, const struct cache_ask *k)
            freshness_allows_stale_on_delay(&n->old->object, &k->lookup, clock_unix_s());
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg);
+static void on_lookup_timer(evutil_socket_t fd, short what, void *arg);
 
 /* For whoever loses patience first. */
 static void set_timer(struct cache_entry *n, uint64_t now_ms)
@@ -684,7 +684,7 @@ static void set_timer(struct cache_entry *n, uint64_t now_ms)
         return;
     }
     if (n->patience == NULL) {
-        n->patience = evtimer_new(n->cache->base, on_timer, n);
+        n->patience = evtimer_new(n->cache->base, on_lookup_timer, n);
         CHECK(n->patience != NULL);
     }
     tv = clock_timeval(first_ms - min_u64(first_ms, now_ms));
@@ -714,7 +714,7 @@ static void answer_without_word(struct cache_entry *n, struct cache_ask *k, cons
     goes_on_alone(n);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_lookup_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct cache_entry *n = arg;
     uint64_t now = clock_now_ms();
@@ -878,12 +878,12 @@ static void on_ended(void *arg, struct fetch *f, int rc, const struct err *why)
     }
     fetch_release(&n->fetch);
     hit_free(&n->old);
-    advance(n);
+    advance_cache_entry(n);
 }
 
 /* --- the look at the row, and what follows ---------------------------------------------------- */
 
-static void look(struct job *j)
+static void look_up_entry_row(struct job *j)
 {
     struct cache_entry *n = CONTAINER_OF(j, struct cache_entry, look);
     struct err e;
@@ -995,24 +995,24 @@ static void on_looked(struct job *j)
     k = entry_first(n);
     if (k == NULL) { /* all have left */
         hit_free(&n->old);
-        advance(n);
+        advance_cache_entry(n);
         return;
     }
     if (c->closing) {
         err_set(&why, E_CANCELLED, "the server is shutting down");
         entry_answer_trouble(n, E_CANCELLED, &why);
         hit_free(&n->old);
-        advance(n);
+        advance_cache_entry(n);
         return;
     }
     if (n->old != NULL && freshness_judge(&n->old->object, &k->lookup, now) == FRESH) {
         entry_answer(n, answer_of_blob(c, &n->old->object, n->old->blob, &k->lookup, CACHE_HIT));
         hit_free(&n->old);
-        advance(n);
+        advance_cache_entry(n);
     } else if (in_trouble(n)) {
         entry_answer_trouble(n, n->trouble.code, &n->trouble);
         hit_free(&n->old);
-        advance(n);
+        advance_cache_entry(n);
     } else if (patience_word(k, &why) != ORIGIN_SILENT) {
         begin_fetch(n, false);
         patience_begin(n);
@@ -1022,12 +1022,12 @@ static void on_looked(struct job *j)
     } else {
         entry_answer_trouble(n, why.code, &why);
         hit_free(&n->old);
-        advance(n);
+        advance_cache_entry(n);
     }
 }
 
 /* Nothing is under way: what do those who ask need? */
-static void advance(struct cache_entry *n)
+static void advance_cache_entry(struct cache_entry *n)
 {
     struct cache *c = n->cache;
     const struct cache_ask *k;
@@ -1043,7 +1043,7 @@ static void advance(struct cache_entry *n)
     k = entry_first(n);
     n->look_origin = origin_hold(k->origin);
     lookup_copy(&n->look_arena, &k->lookup, &n->look_lookup);
-    n->look = (struct job){.work = look, .done = on_looked, .reply = c->mail};
+    n->look = (struct job){.work = look_up_entry_row, .done = on_looked, .reply = c->mail};
     c->busy++;
     gather_clients(n);
     pool_submit(c->disk, &n->look, n->clients.client[0]);
@@ -1056,7 +1056,7 @@ void entry_settled(struct cache_entry *n)
 {
     n->settling--;
     if (!is_at_work(n)) {
-        advance(n);
+        advance_cache_entry(n);
     }
 }
 
@@ -1126,7 +1126,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         return;
     }
     if (n != NULL && !origin_owns(k->origin, n->origin)) {
-        forget(
+        forget_cache_entry(
             n); /* a reload changed the origin: what is known and fetched there is for those who asked before */
         n = NULL;
     }
@@ -1154,7 +1154,7 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         return;
     }
     if (n->fetch != NULL && fetch_is_headed(n->fetch) && fetch_view(n->fetch).use == USE_ASKERS) {
-        forget(n); /* that answer goes on for those who have it */
+        forget_cache_entry(n); /* that answer goes on for those who have it */
         n = entry_new(c, k);
     }
     if (remembered(n, k)) {
@@ -1175,11 +1175,11 @@ void entry_ask(struct cache *c, struct cache_ask *k)
     enlist(n, k);
     if (!is_at_work(n)) {
         end_rest(n);
-        advance(n);
+        advance_cache_entry(n);
     } else {
         patience_join(n, k);
     }
-    make_room(origin_crowd(origin));
+    make_room_in_crowd(origin_crowd(origin));
     origin_free(&origin);
 }
 

@@ -55,7 +55,7 @@ enum {
 
 static void go_on_alone(struct fetch *f);
 static void release_going(struct fetch *f);
-static void rest(struct fetch *f, uint64_t now_ms);
+static void rest_idle_fetch(struct fetch *f, uint64_t now_ms);
 static void abandon(struct fetch *f);
 
 static const struct state of_fetch[] = {
@@ -221,7 +221,7 @@ static bool is_variant(void *arg, const struct partial *p)
 
 /* An earlier life left a part of it. True: it is gone on with, on the condition that it is still
  * the same. */
-static bool take_part(struct fetch *f)
+static bool take_earlier_partial(struct fetch *f)
 {
     struct wanted x = {f->row_key, &f->lookup};
     struct store *s = f->cache->store;
@@ -251,7 +251,7 @@ static bool take_part(struct fetch *f)
 
 static bool resume_earlier(struct fetch *f, uint64_t *first, uint64_t *end)
 {
-    if (!take_part(f)) {
+    if (!take_earlier_partial(f)) {
         return false;
     }
     place_suffix(f, f->total_bytes);
@@ -559,7 +559,7 @@ int fetch_admit(struct fetch *f, uint64_t n, bool may_wait, struct err *e)
 }
 
 /* Its length is known, or forgotten with 0. */
-static void announce(struct fetch *f, uint64_t bytes)
+static void announce_fetched_bytes(struct fetch *f, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&f->cache->announced_bytes, bytes - f->announced_bytes,
                               memory_order_relaxed);
@@ -573,14 +573,14 @@ static bool is_named(struct fetch *f)
            f->total_bytes >= (fetch_aim(f) == AIM_WHOLE ? RESUMED_BYTES : PEEK_WHOLE_BYTES);
 }
 
-static void open_stage(struct job *j)
+static void open_fetch_stage(struct job *j)
 {
     struct fetch *f = CONTAINER_OF(j, struct fetch, stage_job);
     struct store *s = f->cache->store;
     struct ingest_how how = {.length_bytes = f->total_bytes == LENGTH_UNKNOWN ? 0 : f->total_bytes,
                              .named = is_named(f)};
 
-    announce(f, how.length_bytes);
+    announce_fetched_bytes(f, how.length_bytes);
     if (f->resume_id != 0 && f->have.count > 0) {
         f->job_rc = ingest_resume(s, f->earlier, &how, &f->ingest, &f->job_why);
     }
@@ -684,7 +684,7 @@ void fetch_learn(struct fetch *f, const struct origin_head *h, bool gives_ranges
     }
     learn_vary_key(f, h);
     fetch_becomes(f, FETCH_STAGING);
-    fetch_job(f, &f->stage_job, open_stage, on_staged);
+    fetch_job(f, &f->stage_job, open_fetch_stage, on_staged);
 }
 
 /* --- progress --------------------------------------------------------------------------------- */
@@ -959,8 +959,8 @@ static bool is_verified_later(const struct lookup *w)
 }
 
 /* [first, *end) is what it reads; *end becomes the object's. */
-static void join(struct fetch *f, struct fetch_reader *r, struct loop *l, uint64_t first,
-                 uint64_t *end)
+static void join_running_fetch(struct fetch *f, struct fetch_reader *r, struct loop *l,
+                               uint64_t first, uint64_t *end)
 {
     bool to_the_end;
 
@@ -995,7 +995,7 @@ struct body *fetch_body(struct fetch *f, struct answer *held, struct loop *l, ui
     r->magic = READER_MAGIC;
     r->fetch = f;
     r->answer = answer_hold(held);
-    join(f, r, l, first, &end);
+    join_running_fetch(f, r, l, first, &end);
     r->body = (struct body){.ops = &ops, .off = first, .end = end, .fd = f->fd};
     return &r->body;
 }
@@ -1060,7 +1060,7 @@ static void drop_stage(struct job *j)
     fetch_put_away(f, may_be_resumed(f));
 }
 
-static void leave(struct fetch *f)
+static void retire_fetch(struct fetch *f)
 {
     struct err why = f->why;
 
@@ -1077,7 +1077,7 @@ static void leave(struct fetch *f)
     lock_take(&f->cache->lock);
     list_remove(&f->node);
     lock_drop(&f->cache->lock);
-    announce(f, 0);
+    announce_fetched_bytes(f, 0);
     release_going(f);
     f->owner->ended(f->owner_arg, f, f->rc, &why);
 }
@@ -1087,7 +1087,7 @@ static void on_dropped(struct job *j)
     struct fetch *f = CONTAINER_OF(j, struct fetch, stage_job);
 
     fetch_job_done(f);
-    leave(f);
+    retire_fetch(f);
 }
 
 /* The end waits until no job touches the fetch any more. */
@@ -1101,7 +1101,7 @@ void fetch_settle(struct fetch *f)
     if (f->ingest != NULL) {
         fetch_job(f, &f->stage_job, drop_stage, on_dropped);
     } else {
-        leave(f);
+        retire_fetch(f);
     }
 }
 
@@ -1166,7 +1166,7 @@ void fetch_tick(struct fetch *f, uint64_t now_ms)
     if (f->state == FETCH_RUNNING && f->rc == 0) {
         wake_the_waiting(f, now_ms);
         fetch_save(f, now_ms);
-        rest(f, now_ms);
+        rest_idle_fetch(f, now_ms);
     }
 }
 
@@ -1289,7 +1289,7 @@ static bool worth_finishing(struct fetch *f)
            has_room_to_go_on(f);
 }
 
-static void end(struct fetch *f)
+static void end_fetch(struct fetch *f)
 {
     struct err why;
 
@@ -1300,7 +1300,7 @@ static void end(struct fetch *f)
 void fetch_forsake(struct fetch *f)
 {
     if (f->state == FETCH_ASKING && f->rc == 0) {
-        end(f);
+        end_fetch(f);
     }
 }
 
@@ -1319,7 +1319,7 @@ static void abandon(struct fetch *f)
     if (worth_finishing(f)) {
         go_on_alone(f);
     } else if (!f->splices || f->total_bytes == LENGTH_UNKNOWN) {
-        end(f); /* there is no way to go on later */
+        end_fetch(f); /* there is no way to go on later */
     } else {
         lock_take(&f->lock);
         aim_becomes(f, AIM_NOTHING);
@@ -1328,7 +1328,7 @@ static void abandon(struct fetch *f)
     }
 }
 
-static void rest(struct fetch *f, uint64_t now_ms)
+static void rest_idle_fetch(struct fetch *f, uint64_t now_ms)
 {
     struct cache *c = f->cache;
     enum fetch_aim aim;
@@ -1353,6 +1353,6 @@ static void rest(struct fetch *f, uint64_t now_ms)
                                atomic_load_explicit(&f->rate_bytes_per_s, memory_order_relaxed) <
                                    TRICKLE_BYTES_PER_S
                          : now_ms - f->idle_since_ms >= c->set.grace_ms || c->idle > IDLE_MAX) {
-        end(f);
+        end_fetch(f);
     }
 }

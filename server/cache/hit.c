@@ -63,7 +63,7 @@ struct walk {
     void *arg;
 };
 
-static int on_row(void *arg, struct slice row_key, struct slice row)
+static int on_object_row(void *arg, struct slice row_key, struct slice row)
 {
     struct walk *w = arg;
 
@@ -81,7 +81,7 @@ int variants_each(struct cache *c, struct slice row_key,
 
     variant_key(&from, row_key, SLICE("~"));
     variant_key(&to, row_key, SLICE("\x7f")); /* what follows '~' */
-    rc = store_scan(c->store, TABLE_OBJECT, buf_slice(&from), buf_slice(&to), on_row, &w, e);
+    rc = store_scan(c->store, TABLE_OBJECT, buf_slice(&from), buf_slice(&to), on_object_row, &w, e);
     buf_free(&from);
     buf_free(&to);
     return rc;
@@ -95,7 +95,7 @@ struct choice {
     struct buf like;
 };
 
-static void keep(struct buf *to, struct slice s)
+static void set_hit_field(struct buf *to, struct slice s)
 {
     buf_clear(to);
     buf_adds(to, s);
@@ -111,12 +111,12 @@ static int on_variant(void *arg, struct slice vary_key, struct slice row)
     if (object_decode(row, &a, &o)) {
         if (o.validated_unix_s >= x->like_unix_s) {
             x->like_unix_s = o.validated_unix_s;
-            keep(&x->like, vary_key);
+            set_hit_field(&x->like, vary_key);
         }
         if (o.validated_unix_s >= x->latest_unix_s && variant_answers(&o, vary_key, x->lookup)) {
             x->latest_unix_s = o.validated_unix_s;
-            keep(&x->vary_key, vary_key);
-            keep(&x->row, row);
+            set_hit_field(&x->vary_key, vary_key);
+            set_hit_field(&x->row, row);
         }
     }
     arena_fini(&a);
@@ -136,7 +136,7 @@ static int find_variant(struct cache *c, struct slice row_key, const struct look
                           : hit_of_row(c, buf_slice(&x.row), buf_slice(&x.vary_key), w, out, e);
     }
     if (like != NULL) {
-        keep(like, buf_slice(&x.like));
+        set_hit_field(like, buf_slice(&x.like));
     }
     buf_free(&x.vary_key);
     buf_free(&x.row);

@@ -40,7 +40,7 @@ static void on_forget(void *arg, struct slice repo, struct slice key)
     cache_changed_post(c, repo, key);
 }
 
-static void on_gone(void *arg, const struct digest *d)
+static void on_blob_gone(void *arg, const struct digest *d)
 {
     struct cache *c = arg;
 
@@ -57,7 +57,7 @@ static void tell_freed(struct cache *c, uint64_t freed)
 
 static int evict(struct cache *c, uint64_t need_bytes, struct err *e)
 {
-    struct evict_events ev = {on_forget, c, on_gone};
+    struct evict_events ev = {on_forget, c, on_blob_gone};
     uint64_t freed = 0;
     int rc;
 
@@ -150,7 +150,7 @@ static int evict_unused(struct cache *c, uint64_t n, const struct evict_events *
 
 int cache_make_room_beyond(struct cache *c, uint64_t client, uint64_t n, struct err *e)
 {
-    struct evict_events ev = {on_forget, c, on_gone};
+    struct evict_events ev = {on_forget, c, on_blob_gone};
     struct store_space space;
     uint64_t freed = 0;
     int rc = 0;
@@ -262,7 +262,7 @@ static void evict_to_marks(struct keeper *k, uint64_t now_ms)
     }
 }
 
-static void step(struct keeper *k, uint64_t now_ms)
+static void step_keeper(struct keeper *k, uint64_t now_ms)
 {
     struct store_space space;
 
@@ -278,7 +278,7 @@ static void step(struct keeper *k, uint64_t now_ms)
     }
 }
 
-static void *run(void *arg)
+static void *run_keeper_thread(void *arg)
 {
     struct keeper *k = arg;
 
@@ -287,7 +287,7 @@ static void *run(void *arg)
         cond_wait_ms(&k->wake, &k->lock, LOOK_MS);
         if (!k->closing) {
             lock_drop(&k->lock);
-            step(k, clock_now_ms());
+            step_keeper(k, clock_now_ms());
             lock_take(&k->lock);
         }
     }
@@ -305,7 +305,7 @@ struct keeper *keeper_open(struct cache *c)
     k->collect_due_ms = now + COLLECT_EVERY_MS;
     lock_init(&k->lock, LOCK_LEAF);
     cond_init(&k->wake);
-    k->thread = thread_start("keeper", run, k);
+    k->thread = thread_start("keeper", run_keeper_thread, k);
     return k;
 }
 

@@ -252,7 +252,7 @@ static void vary_names(const struct origin_head *h, bool count, struct vary_name
     }
 }
 
-static void add_names(struct buf *b, const struct vary_names *names)
+static void add_vary_names(struct buf *b, const struct vary_names *names)
 {
     for (size_t i = 0; i < names->n; i++) {
         if (b->n + 2 + names->name[i].n <= OBJECT_FIELD_BYTES / 2) {
@@ -278,8 +278,8 @@ static struct slice vary_of(const struct origin_head *h, struct arena *a)
     if (!counting.all || bytes > OBJECT_FIELD_BYTES / 2) {
         return SLICE("*");
     }
-    add_names(&b, &counting);
-    add_names(&b, &others);
+    add_vary_names(&b, &counting);
+    add_vary_names(&b, &others);
     s = b.n > 0 ? arena_copy(a, buf_slice(&b)) : SLICE_NONE;
     CHECK(b.rc == 0);
     buf_free(&b);
@@ -326,7 +326,8 @@ static void keep_fields(struct object *o, const struct origin_head *h, struct ar
     keep_those(&k, MEANS_LITTLE);
 }
 
-static void take(struct slice *to, const struct origin_head *h, const char *name, struct arena *a)
+static void take_header_field(struct slice *to, const struct origin_head *h, const char *name,
+                              struct arena *a)
 {
     struct slice v = slice_trim(origin_head_field(h, name));
 
@@ -335,9 +336,9 @@ static void take(struct slice *to, const struct origin_head *h, const char *name
 
 void object_learn(struct object *o, const struct origin_head *h, struct arena *a)
 {
-    take(&o->origin_etag, h, "etag", a);
-    take(&o->last_modified, h, "last-modified", a);
-    take(&o->content_type, h, "content-type", a);
+    take_header_field(&o->origin_etag, h, "etag", a);
+    take_header_field(&o->last_modified, h, "last-modified", a);
+    take_header_field(&o->content_type, h, "content-type", a);
     o->url = arena_copy(a, h->url);
     keep_fields(o, h, a);
 }
@@ -423,7 +424,7 @@ void object_renew(struct object *o, const struct origin_head *h, struct arena *a
 {
     struct object fresh = *o;
 
-    take(&fresh.last_modified, h, "last-modified", a);
+    take_header_field(&fresh.last_modified, h, "last-modified", a);
     if (fresh.last_modified.p != NULL) {
         o->last_modified = fresh.last_modified;
     }

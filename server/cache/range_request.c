@@ -16,7 +16,7 @@
  * states.
  *
  * threads  the fetch thread; a range request's job runs on a pool thread, which touches `data` and
- *          the result of write_out()
+ *          the result of write_fetched_bytes()
  */
 #include <event2/event.h>
 #include <inttypes.h>
@@ -82,9 +82,9 @@ struct range_request { /* one upstream request after the other, until its segmen
     struct err write_why;
 };
 
-static void ask(struct range_request *fl);
-static void settle(struct range_request *fl);
-static void on_done(void *arg, int rc, const struct err *why);
+static void send_range_request(struct range_request *fl);
+static void continue_range_request(struct range_request *fl);
+static void on_range_request_done(void *arg, int rc, const struct err *why);
 static void range_request_claim(struct range_request *fl);
 /* Gives up what lies at and behind `end`. */
 static void range_request_shorten(struct fetch *f, unsigned slot, uint64_t end);
@@ -409,7 +409,7 @@ static void range_request_rest(struct range_request *fl)
     }
 }
 
-static void resume(struct range_request *fl)
+static void resume_range_request(struct range_request *fl)
 {
     if (fl->paused && !fl->resting && fl->state == RANGE_REQUEST_ASKED &&
         fl->gather.n < GATHER_MAX / 2) {
@@ -427,7 +427,7 @@ static void range_request_wake(struct range_request *fl)
     if (fl->state == RANGE_REQUEST_ASKED) {
         origin_request_rest(fl->request, NULL);
     }
-    resume(fl);
+    resume_range_request(fl);
     if (fl->state == RANGE_REQUEST_DUE) {
         timer_in(fl, 0); /* its next try may have been due meanwhile */
     }
@@ -453,7 +453,7 @@ static void range_request_finish(struct range_request *fl)
     fl->paused = fl->resting = false;
     end_request(fl);
     fl->rc = 0;
-    settle(fl); /* may free it */
+    continue_range_request(fl); /* may free it */
 }
 
 void range_requests_do(struct fetch *f, enum range_requests_do what)
@@ -464,7 +464,7 @@ void range_requests_do(struct fetch *f, enum range_requests_do what)
         [RANGE_REQUESTS_WAKE] = range_request_wake,
         [RANGE_REQUESTS_HASTEN] = range_request_hasten,
         [RANGE_REQUESTS_FINISH] = range_request_finish,
-        [RANGE_REQUESTS_GO_ON] = settle,
+        [RANGE_REQUESTS_GO_ON] = continue_range_request,
     };
 
     for (unsigned i = 0; i < CLAIMS_MAX; i++) {
@@ -500,7 +500,7 @@ static void range_request_shorten(struct fetch *f, unsigned slot, uint64_t end)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static int compare(struct fetch *f, const char *p, size_t n, uint64_t at, struct err *e)
+static int compare_range_bytes(struct fetch *f, const char *p, size_t n, uint64_t at, struct err *e)
 {
     char there[COMPARE_BYTES];
     int rc = 0;
@@ -520,7 +520,7 @@ static int compare(struct fetch *f, const char *p, size_t n, uint64_t at, struct
 
 /* Bytes that are there were sent to readers already: they are never written again, but must be the
  * same. */
-static int put(struct range_request *fl, struct err *e)
+static int write_range_bytes(struct range_request *fl, struct err *e)
 {
     struct fetch *f = fl->fetch;
     const char *p = fl->data.p;
@@ -538,7 +538,7 @@ static int put(struct range_request *fl, struct err *e)
         lock_drop(&f->lock);
         upto = min_u64(end, there > at ? there : next);
         fl->fresh_bytes += there > at ? 0 : upto - at;
-        rc = there > at ? compare(f, p, (size_t)(upto - at), at, e)
+        rc = there > at ? compare_range_bytes(f, p, (size_t)(upto - at), at, e)
                         : ingest_write(f->ingest, p, (size_t)(upto - at), at, e);
         p += upto - at;
         at = upto;
@@ -553,15 +553,15 @@ static int put_if_admitted(struct range_request *fl, struct err *e)
     int rc = fetch_admit(f, fl->data.n, may_wait, e);
 
     if (rc == 0) {
-        rc = put(fl, e);
+        rc = write_range_bytes(fl, e);
         if (rc == E_NOSPACE && fetch_make_room(f, e) == 0) {
-            rc = put(fl, e);
+            rc = write_range_bytes(fl, e);
         }
     }
     return rc;
 }
 
-static void write_out(struct job *j)
+static void write_fetched_bytes(struct job *j)
 {
     struct range_request *fl = CONTAINER_OF(j, struct range_request, job);
     struct fetch *f = fl->fetch;
@@ -583,7 +583,7 @@ static void write_out(struct job *j)
 
 /* There is no room for these bytes until others of the client's fetches are sealed: the write is
  * tried again, for a while. */
-static bool hold(struct range_request *fl)
+static bool hold_range_bytes(struct range_request *fl)
 {
     struct fetch *f = fl->fetch;
     uint64_t now = clock_now_ms();
@@ -610,7 +610,8 @@ static void on_written(struct job *j)
     struct fetch *f = fetch_hold(fl->fetch);
 
     fetch_job_done(f);
-    if (fl->state != RANGE_REQUEST_STOPPED && f->rc == 0 && fl->write_rc == E_NOSPACE && hold(fl)) {
+    if (fl->state != RANGE_REQUEST_STOPPED && f->rc == 0 && fl->write_rc == E_NOSPACE &&
+        hold_range_bytes(fl)) {
         fetch_release(&f);
         return;
     }
@@ -625,15 +626,15 @@ static void on_written(struct job *j)
     } else if (fl->write_rc != 0) {
         fetch_fail(f, fl->write_rc, &fl->write_why);
     } else {
-        resume(fl);
-        settle(fl);
+        resume_range_request(fl);
+        continue_range_request(fl);
         fetch_hash(f);
     }
     fetch_release(&f);
 }
 
 /* The first bytes go out at once; those that follow closely wait for company. */
-static void write_on(struct range_request *fl)
+static void flush_range_bytes(struct range_request *fl)
 {
     struct fetch *f = fl->fetch;
     uint64_t now = clock_now_ms();
@@ -659,7 +660,7 @@ static void write_data(struct range_request *fl)
     struct fetch *f = fl->fetch;
 
     write_becomes(fl, RANGE_REQUEST_WRITE_OUT);
-    fetch_job(f, &fl->job, write_out, on_written);
+    fetch_job(f, &fl->job, write_fetched_bytes, on_written);
 }
 
 /* --- the end of a request --------------------------------------------------------------------- */
@@ -731,7 +732,7 @@ static void segment_done(struct range_request *fl)
 }
 
 /* Goes on where the last write or the end of the request left it. */
-static void settle(struct range_request *fl)
+static void continue_range_request(struct range_request *fl)
 {
     struct fetch *f = fl->fetch;
 
@@ -739,7 +740,7 @@ static void settle(struct range_request *fl)
         timer_in(fl, HELD_MS); /* the caller may have stopped it */
         return;
     }
-    write_on(fl);
+    flush_range_bytes(fl);
     if (fl->state != RANGE_REQUEST_OVER || fl->write != RANGE_REQUEST_WRITES_NONE ||
         fl->gather.n > 0 || f->rc != 0) {
         return;
@@ -750,14 +751,14 @@ static void settle(struct range_request *fl)
                fl->recv < fl->end) { /* a bounded request: on to the next */
         becomes(fl, RANGE_REQUEST_DUE);
         if (!fl->resting) { /* range_request_wake() has it asked */
-            ask(fl);
+            send_range_request(fl);
         }
     } else {
         segment_done(fl);
     }
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_range_request_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct range_request *fl = arg;
     struct fetch *f = fetch_hold(fl->fetch);
@@ -768,23 +769,23 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         write_data(fl);
     } else if (fl->no != NULL) { /* a trickle of words is not worth waiting for */
         origin_request_cancel(&fl->request);
-        on_done(fl, E_TIMEOUT, NULL);
+        on_range_request_done(fl, E_TIMEOUT, NULL);
     } else if (fl->state == RANGE_REQUEST_DUE && fl->recv < fl->end) {
         if (!fl->resting) {
-            ask(fl);
+            send_range_request(fl);
         }
     } else {
         if (fl->state == RANGE_REQUEST_DUE) {
             end_request(fl);
         }
-        settle(fl);
+        continue_range_request(fl);
     }
     fetch_release(&f);
 }
 
 /* --- events of the request -------------------------------------------------------------------- */
 
-static int on_head(void *arg, const struct origin_head *h)
+static int on_range_request_head(void *arg, const struct origin_head *h)
 {
     struct range_request *fl = arg;
     struct fetch *f = fetch_hold(fl->fetch);
@@ -800,7 +801,7 @@ static int on_head(void *arg, const struct origin_head *h)
     return rc;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_range_request_body(void *arg, struct slice bytes)
 {
     struct range_request *fl = arg;
     struct fetch *f = fetch_hold(fl->fetch);
@@ -825,7 +826,7 @@ static int on_body(void *arg, struct slice bytes)
         fetch_release(&f);
         return E_CANCELLED;
     }
-    write_on(fl);
+    flush_range_bytes(fl);
     if (full) {
         rc = E_CANCELLED;
     } else if (fl->gather.n >= GATHER_MAX || fl->resting) {
@@ -836,7 +837,7 @@ static int on_body(void *arg, struct slice bytes)
     return rc;
 }
 
-static void on_done(void *arg, int rc, const struct err *why)
+static void on_range_request_done(void *arg, int rc, const struct err *why)
 {
     struct range_request *fl = arg;
     struct fetch *f = fetch_hold(fl->fetch);
@@ -859,9 +860,9 @@ static void on_done(void *arg, int rc, const struct err *why)
         fl->end = LENGTH_UNKNOWN;
         fetch_aim_at_whole(f);
         range_request_claim(fl);
-        ask(fl);
+        send_range_request(fl);
     } else if (f->state == FETCH_ASKING || fl->verdict == HEAD_OTHER) {
-        bool ours = fl->rc != 0; /* on_head() had a reason */
+        bool ours = fl->rc != 0; /* on_range_request_head() had a reason */
         fetch_fail(f, ours ? fl->rc : rc != 0 ? rc : E_CANCELLED, ours ? &fl->why : why);
     } else {
         becomes(fl, RANGE_REQUEST_OVER);
@@ -873,7 +874,7 @@ static void on_done(void *arg, int rc, const struct err *why)
             fl->rc = rc;
             fl->why = *why;
         }
-        settle(fl);
+        continue_range_request(fl);
     }
     fetch_release(&f);
 }
@@ -892,9 +893,10 @@ static size_t forwarded(const struct lookup *w, struct http_field *out)
     return n;
 }
 
-static void ask(struct range_request *fl)
+static void send_range_request(struct range_request *fl)
 {
-    static const struct origin_request_events events = {on_head, on_body, on_done};
+    static const struct origin_request_events events = {
+        on_range_request_head, on_range_request_body, on_range_request_done};
     struct fetch *f = fl->fetch;
     bool asking = f->state == FETCH_ASKING;
     bool resumed = f->object.origin_etag.p != NULL;
@@ -957,10 +959,10 @@ void range_request_start(struct fetch *f, uint64_t first, uint64_t end, const st
     fl->old = old;
     fl->gather = BUF_INIT(GATHER_MAX + (2 << 20));
     fl->data = BUF_INIT(GATHER_MAX + (2 << 20));
-    fl->timer = evtimer_new(f->cache->base, on_timer, fl);
+    fl->timer = evtimer_new(f->cache->base, on_range_request_timer, fl);
     CHECK(fl->timer != NULL);
     range_request_claim(fl);
-    ask(fl);
+    send_range_request(fl);
 }
 
 /* --- which bytes next ------------------------------------------------------------------------- */

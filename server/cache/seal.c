@@ -67,7 +67,7 @@ static int on_reported(struct lookup_rows *rows, struct err *e)
     return batch_bytes(rows->batch) < ROWS_BYTES ? 0 : keep_rows(n, e);
 }
 
-static int read_all(struct note *n, void *state, struct buf *piece, struct err *e)
+static int read_note_pieces(struct note *n, void *state, struct buf *piece, struct err *e)
 {
     struct fetch *f = n->fetch;
     const struct lookup_reader *r = f->lookup.reader;
@@ -104,7 +104,7 @@ static int read_notes(struct fetch *f, struct err *e)
         modified = 0;
     }
     state = f->lookup.reader->open(&f->lookup, o->url, modified, o->validated_unix_s);
-    rc = read_all(&n, state, &piece, e);
+    rc = read_note_pieces(&n, state, &piece, e);
     f->lookup.reader->close(state);
     kept = keep_rows(&n, &why); /* also of one that is refused: they say what to do about it */
     if (kept != 0) {
@@ -178,7 +178,7 @@ struct trim {
     size_t rivals;
 };
 
-static void drop(struct trim *t, const struct rival *r)
+static void drop_rival_object(struct trim *t, const struct rival *r)
 {
     struct buf row_key = BUF_INIT(OBJECT_KEY_MAX);
     struct buf holder = BUF_INIT(OBJECT_KEY_MAX);
@@ -216,10 +216,10 @@ static void stays(struct trim *t, const struct rival *r)
         least = t->rival[i].used < t->rival[least].used ? i : least;
     }
     if (t->rival[least].used < r->used) {
-        drop(t, &t->rival[least]);
+        drop_rival_object(t, &t->rival[least]);
         t->rival[least] = *r;
     } else {
-        drop(t, r);
+        drop_rival_object(t, r);
     }
 }
 
@@ -237,7 +237,7 @@ static int on_variant(void *arg, struct slice vary_key, struct slice row)
         r.digest = o.digest;
         r.used = used(t->comes->cache, &o);
         if (vary_matches(vary_key, t->comes->lookup)) {
-            drop(t, &r);
+            drop_rival_object(t, &r);
         } else {
             stays(t, &r);
         }
@@ -350,7 +350,7 @@ static void mark_verified(struct fetch *f)
 }
 
 /* What was promised, by SHA-256, by git's name or by SHA-512. */
-static int verify(struct fetch *f, struct err *e)
+static int verify_fetched_blob(struct fetch *f, struct err *e)
 {
     char got[DIGEST_HEX + 1];
     struct git_oid oid;
@@ -380,7 +380,7 @@ static int verify(struct fetch *f, struct err *e)
     return rc;
 }
 
-static void seal(struct job *j)
+static void seal_fetched_blob(struct job *j)
 {
     struct fetch *f = CONTAINER_OF(j, struct fetch, seal_job);
     struct object *o = &f->object;
@@ -389,7 +389,7 @@ static void seal(struct job *j)
 
     o->size_bytes = f->total_bytes;
     f->job_rc = ingest_finish(f->ingest, f->total_bytes, &o->digest, &f->job_why);
-    f->job_rc = f->job_rc != 0 ? f->job_rc : verify(f, &f->job_why);
+    f->job_rc = f->job_rc != 0 ? f->job_rc : verify_fetched_blob(f, &f->job_why);
     if (f->job_rc == 0 && f->lookup.reader != NULL) {
         f->job_rc = read_notes(f, &f->job_why);
     }
@@ -411,7 +411,7 @@ static void seal(struct job *j)
     }
 }
 
-static void finish(struct fetch *f, int rc, const struct err *why)
+static void finish_fetch_seal(struct fetch *f, int rc, const struct err *why)
 {
     if (rc == 0 || f->rc != 0) {
         fetch_settle(f);
@@ -436,10 +436,10 @@ static void on_committed(struct commit_wait *w, int rc, const struct err *e)
         share_contributed(f->cache->share, f->lookup.client, &f->object.digest,
                           f->object.size_bytes);
     }
-    finish(f, rc, e);
+    finish_fetch_seal(f, rc, e);
 }
 
-static void on_sealed(struct job *j)
+static void on_fetch_sealed(struct job *j)
 {
     struct fetch *f = CONTAINER_OF(j, struct fetch, seal_job);
 
@@ -451,7 +451,7 @@ static void on_sealed(struct job *j)
         if (f->job_rc == 0) {
             fetch_use_less(f, USE_ALL);
         }
-        finish(f, f->job_rc, &f->job_why);
+        finish_fetch_seal(f, f->job_rc, &f->job_why);
         return;
     }
     f->jobs++;
@@ -472,7 +472,7 @@ void fetch_hash(struct fetch *f)
     frontier = fetch_frontier(f);
     if (fetch_complete(f) && range_request_count(f) == 0 && f->busy == 0) {
         fetch_becomes(f, FETCH_SEALING);
-        fetch_job(f, &f->seal_job, seal, on_sealed);
+        fetch_job(f, &f->seal_job, seal_fetched_blob, on_fetch_sealed);
     } else if (frontier >= ingest_hashed(f->ingest) + LAG_BYTES) {
         f->busy |= FETCH_HASHES;
         fetch_job(f, &f->hash_job, hash_step, on_hashed);
@@ -481,7 +481,7 @@ void fetch_hash(struct fetch *f)
 
 /* --- what survives a fetch -------------------------------------------------------------------- */
 
-static struct partial *describe(struct fetch *f)
+static struct partial *describe_fetch_partial(struct fetch *f)
 {
     struct partial *p = partial_new(PARTIAL_FETCH, f->row_key);
     char origin[8];
@@ -501,7 +501,7 @@ static struct partial *describe(struct fetch *f)
 /* Described first: what is published while we sync is not yet durable. */
 static int save_part(struct fetch *f, struct partial **out, struct err *e)
 {
-    struct partial *p = describe(f);
+    struct partial *p = describe_fetch_partial(f);
     int rc = ingest_save(f->ingest, p, NULL, COMMIT_LAZY, e);
 
     if (rc == 0 && out != NULL) {
@@ -512,7 +512,7 @@ static int save_part(struct fetch *f, struct partial **out, struct err *e)
     return rc;
 }
 
-static void save(struct job *j)
+static void save_fetch_progress(struct job *j)
 {
     struct fetch *f = CONTAINER_OF(j, struct fetch, sync_job);
 
@@ -548,7 +548,7 @@ void fetch_save(struct fetch *f, uint64_t now_ms)
     lock_drop(&f->lock);
     if (ingest_save_is_due(f->ingest, have, now_ms)) {
         f->busy |= FETCH_SAVES;
-        fetch_job(f, &f->sync_job, save, on_saved);
+        fetch_job(f, &f->sync_job, save_fetch_progress, on_saved);
     }
 }
 

@@ -166,7 +166,7 @@ static uint64_t limit_of(struct share *s, enum share_kind kind, uint64_t quota_b
     return set != 0 ? set : quota_bytes / OBJECT_PART;
 }
 
-static uint64_t left_of(uint64_t most, uint64_t wrote)
+static uint64_t share_left_bytes(uint64_t most, uint64_t wrote)
 {
     return most - (wrote < most ? wrote : most);
 }
@@ -183,10 +183,11 @@ uint64_t share_left(struct share *s, uint64_t client, enum share_kind kind, uint
     lock_take(&s->lock);
     c = client_find(s, client);
     if (c != NULL) {
-        left = left_of(left, window_sum(&c->wrote[kind], now_s));
+        left = share_left_bytes(left, window_sum(&c->wrote[kind], now_s));
     }
     if (kind == SHARE_RANGE) {
-        uint64_t all = left_of(quota_bytes / RANGE_ALL_PART, window_sum(&s->ranges, now_s));
+        uint64_t all =
+            share_left_bytes(quota_bytes / RANGE_ALL_PART, window_sum(&s->ranges, now_s));
         left = left < all ? left : all;
     }
     lock_drop(&s->lock);

@@ -20,7 +20,7 @@ static bool names(const struct http_field *fields, size_t nfields, struct slice 
     return false;
 }
 
-static void add(struct buf *b, const struct lookup_field *f)
+static void add_vary_field(struct buf *b, const struct lookup_field *f)
 {
     if (b->n == 0) {
         buf_byte(b, MARK);
@@ -33,7 +33,7 @@ static void add(struct buf *b, const struct lookup_field *f)
     buf_byte(b, '\n');
 }
 
-static struct slice settle(struct buf *b, struct arena *a)
+static struct slice finish_vary_text(struct buf *b, struct arena *a)
 {
     struct slice s = b->n != 0 ? arena_copy(a, buf_slice(b)) : SLICE("");
 
@@ -65,7 +65,7 @@ bool variant_ignores(struct slice name)
     return false;
 }
 
-static const struct lookup_field *field_of(const struct lookup *w, struct slice name)
+static const struct lookup_field *vary_field_of(const struct lookup *w, struct slice name)
 {
     for (size_t i = 0; i < w->forwards; i++) {
         if (slice_ieq(w->forward[i].name, name)) {
@@ -97,7 +97,7 @@ static void name_one(struct named *all, const struct lookup_field *f)
     all->n++;
 }
 
-static struct slice lower(struct slice s, struct arena *a)
+static struct slice lower_field(struct slice s, struct arena *a)
 {
     char *to = arena_alloc(a, s.n);
 
@@ -124,12 +124,12 @@ static void name_all(const struct lookup *w, struct slice vary, struct arena *a,
 {
     while (vary.n > 0) {
         struct slice name = slice_trim(slice_cut(&vary, ','));
-        const struct lookup_field *f = field_of(w, name);
+        const struct lookup_field *f = vary_field_of(w, name);
         if (f != NULL) {
             name_one(all, f);
         } else if (w->varies && name.n <= VARIANT_VALUE && is_field_name(name) &&
                    !variant_ignores(name)) {
-            struct lookup_field none = {.name = lower(name, a)};
+            struct lookup_field none = {.name = lower_field(name, a)};
             name_one(all, &none);
         }
     }
@@ -150,9 +150,9 @@ static struct slice vary_key_of(const struct named *all, struct arena *a)
     struct buf b = BUF_INIT(VARY_KEY_MAX);
 
     for (size_t i = 0; i < all->n; i++) {
-        add(&b, &all->field[i]);
+        add_vary_field(&b, &all->field[i]);
     }
-    return settle(&b, a);
+    return finish_vary_text(&b, a);
 }
 
 struct slice variant_of_answer(const struct lookup *w, const struct http_field *fields,
@@ -224,13 +224,13 @@ struct slice variant_like(const struct lookup *w, struct slice vary_key, struct 
     struct line l;
 
     while (next_line(&lines, &l)) {
-        const struct lookup_field *f = field_of(w, l.name);
+        const struct lookup_field *f = vary_field_of(w, l.name);
         struct lookup_field none = {.name = l.name};
         if (f != NULL || w->varies) {
-            add(&b, f != NULL ? f : &none);
+            add_vary_field(&b, f != NULL ? f : &none);
         }
     }
-    return settle(&b, a);
+    return finish_vary_text(&b, a);
 }
 
 static struct lookup_field *copy_fields(const struct lookup *w, struct arena *a)
@@ -287,7 +287,7 @@ bool variant_names_another(const struct http_field *fields, size_t nfields, char
     return false;
 }
 
-static struct slice value_of(const struct lookup *w, struct slice name)
+static struct slice vary_field_value(const struct lookup *w, struct slice name)
 {
     for (size_t i = 0; i < w->forwards; i++) {
         if (slice_eq(w->forward[i].name, name)) {
@@ -303,7 +303,7 @@ bool vary_matches(struct slice vary_key, const struct lookup *w)
     struct line l;
 
     while (next_line(&lines, &l)) {
-        struct slice has = value_of(w, l.name);
+        struct slice has = vary_field_value(w, l.name);
         if ((has.p == NULL) != (l.same.p == NULL) || !slice_eq(has, l.same)) {
             return false;
         }

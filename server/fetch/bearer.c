@@ -52,7 +52,7 @@ struct bearers {
 
 /* --- who may give tokens ---------------------------------------------------------------------- */
 
-static bool is_address(struct slice host)
+static bool is_address_host(struct slice host)
 {
     bool digits = host.n != 0;
 
@@ -89,7 +89,7 @@ static bool same_domain(const struct url *a, const struct url *b)
 {
     struct slice domain = registered_domain(a->host);
 
-    return !is_address(a->host) && slice_find(domain, '.') >= 0 &&
+    return !is_address_host(a->host) && slice_find(domain, '.') >= 0 &&
            slice_ieq(domain, registered_domain(b->host));
 }
 
@@ -177,7 +177,7 @@ static void bearer_free(struct bearer *t)
     free(t);
 }
 
-static struct bearer *find(struct bearers *b, struct slice scope)
+static struct bearer *find_scope_bearer(struct bearers *b, struct slice scope)
 {
     struct bearer *t = NULL;
 
@@ -189,7 +189,7 @@ static struct bearer *find(struct bearers *b, struct slice scope)
     return t;
 }
 
-static void make_room(struct bearers *b)
+static void make_room_for_bearer(struct bearers *b)
 {
     LIST_EACH (&b->used, it) {
         struct bearer *t = LIST_ITEM(it, struct bearer, node);
@@ -204,12 +204,12 @@ static void make_room(struct bearers *b)
 
 static struct bearer *find_or_make(struct bearers *b, struct slice scope)
 {
-    struct bearer *t = find(b, scope);
+    struct bearer *t = find_scope_bearer(b, scope);
 
     if (t != NULL) {
         return t;
     }
-    make_room(b);
+    make_room_for_bearer(b);
     t = NEW(struct bearer);
     t->of = b;
     t->scope = arena_copy(&t->arena, scope);
@@ -262,7 +262,7 @@ bool bearers_busy(const struct bearers *b)
 
 /* A callback may ask for another token, leave, or wait again, so each wait is taken off the list
  * first. The last to leave may free everything. */
-static void tell(struct list *reported, int rc, const struct err *why)
+static void notify_bearer_waiters(struct list *reported, int rc, const struct err *why)
 {
     struct list *n;
 
@@ -274,7 +274,7 @@ static void tell(struct list *reported, int rc, const struct err *why)
 
 static void start_next(struct bearers *b);
 
-static int on_head(void *arg, const struct xfer_head *h)
+static int on_bearer_head(void *arg, const struct xfer_head *h)
 {
     struct bearer *t = arg;
 
@@ -282,7 +282,7 @@ static int on_head(void *arg, const struct xfer_head *h)
     return 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_bearer_body(void *arg, struct slice bytes)
 {
     struct bearer *t = arg;
 
@@ -291,7 +291,7 @@ static int on_body(void *arg, struct slice bytes)
     return t->answer.rc;
 }
 
-static int judge(struct bearer *t, int rc, const struct err *why, struct err *e)
+static int read_bearer_reply(struct bearer *t, int rc, const struct err *why, struct err *e)
 {
     struct arena a = {0};
     struct slice token;
@@ -321,7 +321,7 @@ static int judge(struct bearer *t, int rc, const struct err *why, struct err *e)
     return rc;
 }
 
-static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+static void on_bearer_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct bearer *t = arg;
     struct list reported;
@@ -335,7 +335,7 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
     while ((n = list_pop_front(&t->waiting)) != NULL) {
         list_push_back(&reported, n);
     }
-    rc = judge(t, rc, why, &e);
+    rc = read_bearer_reply(t, rc, why, &e);
     if (t->answer.p != NULL) {
         explicit_bzero(t->answer.p, t->answer.n);
     }
@@ -344,12 +344,12 @@ static void on_done(void *arg, int rc, const struct err *why, uint64_t body_byte
         log_warn("fetch.token", "repo=%s host=%s why=\"%s\"", t->of->origin->repo, t->host, e.text);
     }
     start_next(t->of);
-    tell(&reported, rc, &e);
+    notify_bearer_waiters(&reported, rc, &e);
 }
 
-static void start(struct bearer *t)
+static void start_bearer_request(struct bearer *t)
 {
-    static const struct xfer_events events = {on_head, on_body, on_done};
+    static const struct xfer_events events = {on_bearer_head, on_bearer_body, on_bearer_done};
     const struct origin *o = t->of->origin;
     bool basic = o->authorization != NULL && strncasecmp(o->authorization, "Basic ", 6) == 0;
     struct slice lines[2] = {SLICE("Accept: application/json")};
@@ -387,7 +387,7 @@ static void start_next(struct bearers *b)
             return;
         }
         if (t->xfer == NULL && !list_empty(&t->waiting)) {
-            start(t);
+            start_bearer_request(t);
         }
     }
 }
@@ -396,7 +396,7 @@ enum bearer_state bearer_get(struct bearers *b, struct slice scope, uint64_t now
                              struct arena *a, struct slice *line, uint64_t *number,
                              struct bearer_wait *w)
 {
-    struct bearer *t = find(b, scope);
+    struct bearer *t = find_scope_bearer(b, scope);
 
     if (t == NULL || t->url.n == 0) {
         return BEARER_NONE;
@@ -408,7 +408,7 @@ enum bearer_state bearer_get(struct bearers *b, struct slice scope, uint64_t now
     }
     list_push_back(&t->waiting, &w->node);
     if (t->xfer == NULL && t->of->fetching < AT_ONCE) {
-        start(t);
+        start_bearer_request(t);
     }
     return BEARER_WAIT;
 }
@@ -449,7 +449,7 @@ static void write_url(struct bearer *t, const struct challenge *c)
     }
 }
 
-static int learn(struct bearer *t, const struct challenge *c, struct err *e)
+static int read_bearer_challenge(struct bearer *t, const struct challenge *c, struct err *e)
 {
     const struct origin *o = t->of->origin;
     struct url u;
@@ -473,7 +473,7 @@ static int learn(struct bearer *t, const struct challenge *c, struct err *e)
 bool bearer_refused(struct bearers *b, struct slice scope, uint64_t number,
                     const struct xfer_head *h, struct err *e)
 {
-    struct bearer *t = find(b, scope);
+    struct bearer *t = find_scope_bearer(b, scope);
     struct arena a = {0};
     struct challenge c;
     bool again = false;
@@ -490,7 +490,7 @@ bool bearer_refused(struct bearers *b, struct slice scope, uint64_t number,
         goto out;
     }
     t = find_or_make(b, scope);
-    again = learn(t, &c, e) == 0;
+    again = read_bearer_challenge(t, &c, e) == 0;
     buf_clear(&t->token);
 out:
     arena_fini(&a);

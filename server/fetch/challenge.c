@@ -2,7 +2,7 @@
 
 enum { VALUE_MAX = 4096 };
 
-static bool is_token(char c)
+static bool is_challenge_token_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
@@ -20,7 +20,7 @@ static struct slice take_token(struct slice *s)
     size_t n = 0;
     struct slice out;
 
-    while (n < s->n && is_token(s->p[n])) {
+    while (n < s->n && is_challenge_token_char(s->p[n])) {
         n++;
     }
     out = slice_first(*s, n);

@@ -11,7 +11,7 @@ struct crowd_account {
     struct list places, asks;
 };
 
-static struct crowd_account *find(const struct crowd *w, uint64_t client)
+static struct crowd_account *find_crowd_account(const struct crowd *w, uint64_t client)
 {
     struct crowd_account *a = NULL;
 
@@ -21,7 +21,7 @@ static struct crowd_account *find(const struct crowd *w, uint64_t client)
 
 static struct crowd_account *account_of(struct crowd *w, uint64_t client)
 {
-    struct crowd_account *a = find(w, client);
+    struct crowd_account *a = find_crowd_account(w, client);
 
     if (a == NULL) {
         a = NEW(struct crowd_account);
@@ -33,7 +33,7 @@ static struct crowd_account *account_of(struct crowd *w, uint64_t client)
     return a;
 }
 
-static void free_if_empty(struct crowd *w, struct crowd_account *a)
+static void free_empty_account(struct crowd *w, struct crowd_account *a)
 {
     if (a->nplaces == 0 && a->nasks == 0) {
         HASH_DEL(w->accounts, a);
@@ -74,7 +74,7 @@ static uint64_t asks_max(const struct crowd *w)
 /* Has it less than one of the others, with this one, too? Else nobody is to give for it. */
 bool crowd_admits(const struct crowd *w, uint64_t client, bool new_place)
 {
-    const struct crowd_account *a = find(w, client);
+    const struct crowd_account *a = find_crowd_account(w, client);
     uint32_t places = a != NULL ? a->nplaces : 0;
     uint32_t asks = a != NULL ? a->nasks : 0;
     uint32_t share = crowd_share_of_one(w->places_max);
@@ -104,7 +104,7 @@ void crowd_go(struct crowd *w, struct crowd_ask *k)
     a->nasks--;
     w->asks--;
     list_remove(&k->node);
-    free_if_empty(w, a);
+    free_empty_account(w, a);
 }
 
 void crowd_take(struct crowd *w, struct crowd_place *p, uint64_t client)
@@ -129,7 +129,7 @@ void crowd_give(struct crowd *w, struct crowd_place *p)
     a->nplaces--;
     w->places--;
     list_remove(&p->node);
-    free_if_empty(w, a);
+    free_empty_account(w, a);
 }
 
 struct crowd_place *crowd_place_over(const struct crowd *w)

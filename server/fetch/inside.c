@@ -91,7 +91,7 @@ static bool literal_is_inside(const char *host)
     return inet_aton(host, &v4.sin_addr) != 0 && address_is_inside((const struct sockaddr *)&v4);
 }
 
-static bool below(struct slice host, struct slice name)
+static bool host_is_below(struct slice host, struct slice name)
 {
     struct slice tail = slice_from(host, host.n > name.n ? host.n - name.n : 0);
 
@@ -117,7 +117,8 @@ bool host_is_inside(struct slice host)
     }
     memcpy(text, host.p, host.n);
     text[host.n] = '\0';
-    return below(host, SLICE("localhost")) || slice_ieq(host, SLICE("localhost.localdomain")) ||
+    return host_is_below(host, SLICE("localhost")) ||
+           slice_ieq(host, SLICE("localhost.localdomain")) ||
            slice_ieq(host, SLICE("ip6-localhost")) || slice_ieq(host, SLICE("ip6-loopback")) ||
            literal_is_inside(text);
 }
@@ -126,8 +127,8 @@ bool host_is_private(struct slice host)
 {
     host = without_dots(host);
     return (slice_find(host, '.') < 0 && slice_find(host, ':') < 0) ||
-           below(host, SLICE("internal")) || below(host, SLICE("local")) ||
-           below(host, SLICE("localdomain")) || below(host, SLICE("home.arpa")) ||
-           below(host, SLICE("lan")) || below(host, SLICE("home")) || below(host, SLICE("corp")) ||
-           below(host, SLICE("intranet"));
+           host_is_below(host, SLICE("internal")) || host_is_below(host, SLICE("local")) ||
+           host_is_below(host, SLICE("localdomain")) || host_is_below(host, SLICE("home.arpa")) ||
+           host_is_below(host, SLICE("lan")) || host_is_below(host, SLICE("home")) ||
+           host_is_below(host, SLICE("corp")) || host_is_below(host, SLICE("intranet"));
 }

@@ -42,7 +42,7 @@ static bool host_entry_matches(const char *entry, const struct url *u)
     return port.p == NULL || (slice_u64(port, &n) && n == u->port);
 }
 
-static bool listed(const struct origin *o, const struct url *u)
+static bool origin_lists_url(const struct origin *o, const struct url *u)
 {
     for (size_t i = 0; i < o->hosts_count; i++) {
         if (host_entry_matches(o->hosts[i], u)) {
@@ -267,7 +267,7 @@ bool origin_is_home(const struct origin *o, const struct url *u)
 
 bool origin_trusts_address(const struct origin *o, const struct url *u)
 {
-    return origin_is_home(o, u) || listed(o, u);
+    return origin_is_home(o, u) || origin_lists_url(o, u);
 }
 
 static bool admits_outside(void *arg, const struct sockaddr *sa)

@@ -77,7 +77,7 @@ static void call_in_soon(struct origin_queue *l)
     }
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_origin_queue_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct origin_queue *l = arg;
 
@@ -138,27 +138,27 @@ struct origin_queue *origin_queue_find(struct list *origin_queues, struct event_
     l->origin = origin_hold(o);
     fair_queue_init(&l->queue, 1, alone ? 0 : fair_share_of_one(o->connections));
     list_init(&l->lent);
-    l->timer = evtimer_new(base, on_timer, l);
+    l->timer = evtimer_new(base, on_origin_queue_timer, l);
     CHECK(l->timer != NULL);
     list_push_back(origin_queues, &l->node);
     return l;
 }
 
-static uint64_t name_of(uint64_t client)
+static uint64_t name_of_queue_client(uint64_t client)
 {
     return client != CLIENT_PROGRAM ? client : CLIENT_NONE;
 }
 
 void origin_queue_enter(struct origin_queue *l, struct origin_queue_slot *s, uint64_t client)
 {
-    fair_queue_push(&l->queue, &s->item, name_of(client), 1);
+    fair_queue_push(&l->queue, &s->item, name_of_queue_client(client), 1);
     pump(l);
     call_in_soon(l);
 }
 
 void origin_queue_move(struct origin_queue *l, struct origin_queue_slot *s, uint64_t client)
 {
-    if (fair_queue_move(&l->queue, &s->item, name_of(client))) {
+    if (fair_queue_move(&l->queue, &s->item, name_of_queue_client(client))) {
         pump(l);
     }
 }

@@ -157,15 +157,15 @@ static bool origin_request_shows_tokens(const struct origin_request *x)
     return x->home && x->origin->tokens && x->want.authorization.p == NULL;
 }
 
-static void add_line(struct origin_request *x, struct slice *lines, size_t *n, const char *name,
-                     struct slice value)
+static void add_origin_line(struct origin_request *x, struct slice *lines, size_t *n,
+                            const char *name, struct slice value)
 {
     if (value.p != NULL) {
         lines[(*n)++] = arena_fmt(&x->arena, "%s: " SLICE_FMT, name, SLICE_ARG(value));
     }
 }
 
-static void add_fields(struct origin_request *x, struct slice *lines, size_t *n)
+static void add_origin_fields(struct origin_request *x, struct slice *lines, size_t *n)
 {
     for (size_t i = 0; i < x->want.nfields; i++) {
         const struct http_field *f = &x->want.fields[i];
@@ -178,7 +178,7 @@ static void add_fields(struct origin_request *x, struct slice *lines, size_t *n)
 
 /* 1: one is on its way, x->token.go goes on. Who waits has no slot: a token server that hangs for
  * some keeps nobody whose token is good from the origin. */
-static int add_token(struct origin_request *x, struct slice *lines, size_t *n)
+static int add_bearer_token(struct origin_request *x, struct slice *lines, size_t *n)
 {
     struct slice line;
 
@@ -206,14 +206,14 @@ static int add_credential(struct origin_request *x, struct slice *lines, size_t 
 {
     size_t before = *n;
 
-    if (add_token(x, lines, n) != 0) {
+    if (add_bearer_token(x, lines, n) != 0) {
         return 1;
     }
     if (*n != before) {
         return 0;
     }
     if (x->want.authorization.p != NULL && x->origin->s3 == NULL) {
-        add_line(x, lines, n, "Authorization", x->want.authorization);
+        add_origin_line(x, lines, n, "Authorization", x->want.authorization);
         return 0;
     }
     return origin_credential(x->origin, x->want.head, clock_unix_s(), &x->url, &x->arena, lines, n,
@@ -274,13 +274,13 @@ static int origin_request_ask(struct origin_request *x, const struct xfer_events
         return rc > 0 ? 0 : rc; /* x->token.go asks again */
     }
     w.url = buf_slice(&x->url); /* signing has put it into another form */
-    add_line(x, lines, &w.nfields, "Accept", x->want.accept);
-    add_fields(x, lines, &w.nfields);
-    add_line(x, lines, &w.nfields, "Content-Type", x->want.body_type);
-    add_line(x, lines, &w.nfields, "If-Range", x->want.if_range);
-    add_line(x, lines, &w.nfields, "If-Match", x->want.if_match);
-    add_line(x, lines, &w.nfields, "If-None-Match", x->want.if_none_match);
-    add_line(x, lines, &w.nfields, "If-Modified-Since", x->want.if_modified_since);
+    add_origin_line(x, lines, &w.nfields, "Accept", x->want.accept);
+    add_origin_fields(x, lines, &w.nfields);
+    add_origin_line(x, lines, &w.nfields, "Content-Type", x->want.body_type);
+    add_origin_line(x, lines, &w.nfields, "If-Range", x->want.if_range);
+    add_origin_line(x, lines, &w.nfields, "If-Match", x->want.if_match);
+    add_origin_line(x, lines, &w.nfields, "If-None-Match", x->want.if_none_match);
+    add_origin_line(x, lines, &w.nfields, "If-Modified-Since", x->want.if_modified_since);
     x->got_bytes = 0;
     x->due_bytes = LENGTH_UNKNOWN;
     atomic_fetch_add_explicit(&x->origin->count->requests, 1, memory_order_relaxed);
@@ -299,7 +299,7 @@ enum {
     SLOWLY_MS = 500, /* a bucket's 503 says "slow down" and not for how long; doubled each time */
 };
 
-static void begin(struct origin_request *x);
+static void begin_origin_request(struct origin_request *x);
 
 /* --- one fetch's life ------------------------------------------------------------------------- */
 
@@ -309,7 +309,7 @@ static void timer_in(struct event *t, uint64_t ms)
     evtimer_add(t, &tv);
 }
 
-static void note_word(struct origin_request *x)
+static void note_origin_answer(struct origin_request *x)
 {
     if (x->word == WORD_AWAITED) {
         silence_answered(origin_queue_silence(x->origin_queue), clock_now_ms());
@@ -362,7 +362,7 @@ static void note_health(const struct origin_request *x, int rc, const struct err
     }
 }
 
-static void finish(struct origin_request *x, int rc, const struct err *why)
+static void finish_origin_request(struct origin_request *x, int rc, const struct err *why)
 {
     if (rc != 0 && rc != E_CANCELLED) {
         atomic_fetch_add_explicit(&x->origin->count->errors, 1, memory_order_relaxed);
@@ -401,7 +401,7 @@ static void enqueue(struct origin_request *x)
     }
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_origin_request_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct origin_request *x = arg;
 
@@ -409,7 +409,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     (void)what;
     CHECK(x->magic == ORIGIN_REQUEST_MAGIC);
     if (x->rc != 0) {
-        finish(x, x->rc, &x->why);
+        finish_origin_request(x, x->rc, &x->why);
     } else if (x->xfer == NULL) {
         enqueue(x);
     } else {
@@ -430,7 +430,7 @@ static void retry_in(struct origin_request *x, uint64_t ms)
 /* --- the answer's head ------------------------------------------------------------------------ */
 
 /* One that leads nowhere is an answer like others. */
-static bool redirects(const struct xfer_head *h)
+static bool is_redirect(const struct xfer_head *h)
 {
     int s = h->status;
 
@@ -540,7 +540,7 @@ static bool at_bucket(const struct origin_request *x)
 static bool is_of_other_content(struct origin_request *x, const struct xfer_head *h)
 {
     struct slice name = xfer_head_field(h, ORIGIN_CONTENT_FIELD);
-    bool leads = redirects(h);
+    bool leads = is_redirect(h);
 
     if (x->want.content.p == NULL || (!leads && h->status != 200 && h->status != 206)) {
         return false;
@@ -560,7 +560,7 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
     int rc;
 
     CHECK(x->magic == ORIGIN_REQUEST_MAGIC);
-    note_word(x);
+    note_origin_answer(x);
     if (at_bucket(x) && h->status == 503 && rest_ms == 0) {
         rest_ms = (uint64_t)SLOWLY_MS << x->tries;
     }
@@ -582,7 +582,7 @@ static int on_xfer_head(void *arg, const struct xfer_head *h)
         other.nfields = 0;
         h = &other;
     }
-    if (redirects(h)) {
+    if (is_redirect(h)) {
         return take_redirect(x, h);
     }
     if (h->status == 401 && origin_request_shows_tokens(x) && !x->challenged &&
@@ -614,7 +614,7 @@ static int on_xfer_body(void *arg, struct slice bytes)
     int rc;
 
     CHECK(x->magic == ORIGIN_REQUEST_MAGIC);
-    note_word(x);
+    note_origin_answer(x);
     atomic_fetch_add_explicit(&x->origin->count->bytes, bytes.n, memory_order_relaxed);
     if (x->refusal != NULL) {
         refusal_add(x->refusal, bytes);
@@ -667,7 +667,7 @@ static void give_refusal(struct origin_request *x)
             return;
         }
     }
-    finish(x, rc, &x->why);
+    finish_origin_request(x, rc, &x->why);
 }
 
 static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
@@ -688,33 +688,33 @@ static void on_xfer_done(void *arg, int rc, const struct err *why, uint64_t body
         x->answer = FOR_CALLER;
         x->swallowed_bytes = 0;
         if (follow) {
-            begin(x); /* keeps its slot: the origin queue counts chains, not hops */
+            begin_origin_request(x); /* keeps its slot: the origin queue counts chains, not hops */
         } else {
             retry_in(x, x->wait_ms);
         }
         return;
     }
     if (x->why.code != 0) { /* ours says more than what xfer made of it */
-        finish(x, x->why.code, &x->why);
+        finish_origin_request(x, x->why.code, &x->why);
     } else if (rc == 0 && x->due_bytes != LENGTH_UNKNOWN && x->got_bytes < x->due_bytes) {
-        finish(x,
-               err_set(&x->why, E_NETWORK,
-                       "the transfer ended after %" PRIu64 " of %" PRIu64 " bytes", x->got_bytes,
-                       x->due_bytes),
-               &x->why);
+        finish_origin_request(x,
+                              err_set(&x->why, E_NETWORK,
+                                      "the transfer ended after %" PRIu64 " of %" PRIu64 " bytes",
+                                      x->got_bytes, x->due_bytes),
+                              &x->why);
     } else if (rc == E_NETWORK && !x->head_given && x->tries + 1 < TRIES) {
         uint64_t ms = (uint64_t)BACKOFF_MS << x->tries;
         x->origin_client->seed =
             x->origin_client->seed * 6364136223846793005u + 1442695040888963407u;
         retry_in(x, ms / 2 + (x->origin_client->seed >> 33) % ms);
     } else {
-        finish(x, rc, why);
+        finish_origin_request(x, rc, why);
     }
 }
 
 /* --- its turns -------------------------------------------------------------------------------- */
 
-static void begin(struct origin_request *x)
+static void begin_origin_request(struct origin_request *x)
 {
     static const struct xfer_events events = {on_xfer_head, on_xfer_body, on_xfer_done};
     int rc = origin_request_ask(x, &events);
@@ -726,7 +726,7 @@ static void begin(struct origin_request *x)
 
 static void on_turn(struct origin_queue_slot *s)
 {
-    begin(CONTAINER_OF(s, struct origin_request, slot));
+    begin_origin_request(CONTAINER_OF(s, struct origin_request, slot));
 }
 
 static void on_wanted(struct origin_queue_slot *s)
@@ -738,7 +738,7 @@ static void on_wanted(struct origin_queue_slot *s)
 }
 
 /* There is a token now; or the token server's no, which is the origin's. */
-static void on_token(struct bearer_wait *w, int rc, const struct err *why)
+static void on_bearer_token(struct bearer_wait *w, int rc, const struct err *why)
 {
     struct origin_request *x = CONTAINER_OF(w, struct origin_request, token);
     struct xfer_head no = {.status = 401, .framed = true};
@@ -757,7 +757,7 @@ static void on_token(struct bearer_wait *w, int rc, const struct err *why)
             return;
         }
     }
-    finish(x, rc, why);
+    finish_origin_request(x, rc, why);
 }
 
 /* --- the outside ------------------------------------------------------------------------------ */
@@ -802,7 +802,7 @@ struct origin_request *origin_request_start(struct origin_client *f,
     x->slot.go = on_turn;
     x->slot.wanted = on_wanted;
     fair_clients_add(&x->clients, w->client);
-    x->token.go = on_token;
+    x->token.go = on_bearer_token;
     x->ev = *ev;
     x->arg = arg;
     x->want = *w;
@@ -822,7 +822,7 @@ struct origin_request *origin_request_start(struct origin_client *f,
     x->url = BUF_INIT(16384);
     x->via = BUF_INIT(16384);
     buf_adds(&x->url, w->url);
-    x->timer = evtimer_new(f->base, on_timer, x);
+    x->timer = evtimer_new(f->base, on_origin_request_timer, x);
     CHECK(x->timer != NULL);
     enqueue(x);
     return x;

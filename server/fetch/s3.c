@@ -203,7 +203,7 @@ static int canonical_url(const struct url *u, struct arena *a, struct slice *pat
 }
 
 /* Fields but for the host's, as they are signed and sent. */
-static size_t add_fields(const struct s3 *b, const char *date, struct http_field *f)
+static size_t add_s3_fields(const struct s3 *b, const char *date, struct http_field *f)
 {
     size_t n = 0;
 
@@ -246,7 +246,7 @@ int s3_sign(const struct s3 *b, bool head, uint64_t unix_s, struct buf *url, str
              r.query.n != 0 ? "?" : "", SLICE_ARG(r.query));
     name = slice_from(name, (size_t)slice_find(name, ':') + 3);
     sigv4_date(unix_s, date);
-    r.nfields = add_fields(b, date, fields);
+    r.nfields = add_s3_fields(b, date, fields);
     fields[r.nfields++] = (struct http_field){SLICE("host"), name};
     r.fields = fields;
     rc = sigv4_sign(&keys, &r, unix_s, &signature, e);
@@ -278,7 +278,7 @@ bool s3_checksum(struct slice value, struct slice type, struct digest *out)
 /* --- a no --- */
 
 /* What a stranger wrote, for a log and a page. */
-static void keep(char *to, size_t room, struct slice s)
+static void copy_printable_text(char *to, size_t room, struct slice s)
 {
     size_t n = 0;
 
@@ -288,21 +288,21 @@ static void keep(char *to, size_t room, struct slice s)
     to[n] = '\0';
 }
 
-static int on_close(void *arg, struct slice name, struct slice text, unsigned depth)
+static int on_s3_element_close(void *arg, struct slice name, struct slice text, unsigned depth)
 {
     struct s3_no *no = arg;
 
     if (depth == 1 && slice_eqs(name, "Code")) {
-        keep(no->code, sizeof no->code, text);
+        copy_printable_text(no->code, sizeof no->code, text);
     } else if (depth == 1 && slice_eqs(name, "Message")) {
-        keep(no->message, sizeof no->message, text);
+        copy_printable_text(no->message, sizeof no->message, text);
     } else if (depth == 1 && slice_eqs(name, "Region")) {
-        keep(no->region, sizeof no->region, text);
+        copy_printable_text(no->region, sizeof no->region, text);
     }
     return 0;
 }
 
-static int on_open(void *arg, struct slice name, unsigned depth)
+static int on_s3_element_open(void *arg, struct slice name, unsigned depth)
 {
     (void)arg;
     return depth != 0 || slice_eqs(name, "Error") ? 0 : E_INVALID;
@@ -321,12 +321,12 @@ bool s3_is_no(const struct xfer_head *h)
 
 void s3_no_read(struct slice body, struct slice region, struct s3_no *out)
 {
-    struct s3_xml_events ev = {on_open, on_close, out};
+    struct s3_xml_events ev = {on_s3_element_open, on_s3_element_close, out};
 
     *out = (struct s3_no){0};
     (void)!s3_xml_read(body, &ev, NULL); /* what came before it broke is worth having */
     if (out->region[0] == '\0') {
-        keep(out->region, sizeof out->region, region);
+        copy_printable_text(out->region, sizeof out->region, region);
     }
 }
 

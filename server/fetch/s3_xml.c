@@ -12,7 +12,7 @@ struct reader {
     const char *why; /* of an end that is ours */
 };
 
-static void stop(struct reader *r, int rc, const char *why)
+static void stop_xml_reader(struct reader *r, int rc, const char *why)
 {
     if (r->rc == 0) {
         r->rc = rc;
@@ -21,7 +21,7 @@ static void stop(struct reader *r, int rc, const char *why)
     }
 }
 
-static void XMLCALL on_open(void *arg, const XML_Char *name, const XML_Char **attributes)
+static void XMLCALL on_xml_open(void *arg, const XML_Char *name, const XML_Char **attributes)
 {
     struct reader *r = arg;
 
@@ -30,20 +30,20 @@ static void XMLCALL on_open(void *arg, const XML_Char *name, const XML_Char **at
         return;
     }
     if (r->depth == S3_XML_DEPTH) {
-        stop(r, E_INVALID, "the XML has too many nested elements");
+        stop_xml_reader(r, E_INVALID, "the XML has too many nested elements");
         return;
     }
     buf_clear(&r->text);
     if (r->ev->on_open != NULL) {
         int rc = r->ev->on_open(r->ev->arg, slice_str(name), r->depth);
         if (rc != 0) {
-            stop(r, rc, NULL);
+            stop_xml_reader(r, rc, NULL);
         }
     }
     r->depth++;
 }
 
-static void XMLCALL on_close(void *arg, const XML_Char *name)
+static void XMLCALL on_xml_close(void *arg, const XML_Char *name)
 {
     struct reader *r = arg;
     int rc;
@@ -55,7 +55,7 @@ static void XMLCALL on_close(void *arg, const XML_Char *name)
     rc = r->ev->on_close(r->ev->arg, slice_str(name),
                          slice_of(r->text.n != 0 ? r->text.p : "", r->text.n), r->depth);
     if (rc != 0) {
-        stop(r, rc, NULL);
+        stop_xml_reader(r, rc, NULL);
     }
     buf_clear(&r->text);
 }
@@ -67,7 +67,7 @@ static void XMLCALL on_text(void *arg, const XML_Char *p, int n)
     if (r->rc == 0) {
         buf_add(&r->text, p, (size_t)n);
         if (r->text.rc != 0) {
-            stop(r, E_INVALID, "the XML has a text that is too long");
+            stop_xml_reader(r, E_INVALID, "the XML has a text that is too long");
         }
     }
 }
@@ -80,7 +80,7 @@ static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *
     (void)system;
     (void)public;
     (void)subset;
-    stop(arg, E_INVALID, "the XML has a document type, which S3 never sends");
+    stop_xml_reader(arg, E_INVALID, "the XML has a document type, which S3 never sends");
 }
 
 int s3_xml_read(struct slice doc, const struct s3_xml_events *ev, struct err *e)
@@ -95,7 +95,7 @@ int s3_xml_read(struct slice doc, const struct s3_xml_events *ev, struct err *e)
     r.x = XML_ParserCreate(NULL);
     CHECK(r.x != NULL);
     XML_SetUserData(r.x, &r);
-    XML_SetElementHandler(r.x, on_open, on_close);
+    XML_SetElementHandler(r.x, on_xml_open, on_xml_close);
     XML_SetCharacterDataHandler(r.x, on_text);
     XML_SetStartDoctypeDeclHandler(r.x, on_doctype);
     ok = XML_Parse(r.x, doc.n != 0 ? doc.p : "", (int)doc.n, 1);

@@ -96,15 +96,15 @@ static int field_order(const void *x, const void *y)
     return slice_cmp(a->name, b->name);
 }
 
-static void add_names(const struct http_field *field, size_t n, struct buf *out)
+static void add_signed_names(const struct http_field *field, size_t n, struct buf *out)
 {
     for (size_t i = 0; i < n; i++) {
         buf_addf(out, "%s" SLICE_FMT, i != 0 ? ";" : "", SLICE_ARG(field[i].name));
     }
 }
 
-static int canonical(const struct sigv4_request *r, const struct http_field *field, size_t n,
-                     struct digest *out, struct err *e)
+static int canonical_sigv4_request(const struct sigv4_request *r, const struct http_field *field,
+                                   size_t n, struct digest *out, struct err *e)
 {
     struct buf b = BUF_INIT(CANONICAL_MAX);
     int rc;
@@ -118,7 +118,7 @@ static int canonical(const struct sigv4_request *r, const struct http_field *fie
         buf_byte(&b, '\n');
     }
     buf_byte(&b, '\n');
-    add_names(field, n, &b);
+    add_signed_names(field, n, &b);
     buf_byte(&b, '\n');
     buf_adds(&b, r->payload);
     rc = b.rc != 0
@@ -178,7 +178,7 @@ int sigv4_sign(const struct sigv4_keys *k, const struct sigv4_request *r, uint64
     }
     memcpy(field, r->fields, r->nfields * sizeof field[0]);
     qsort(field, r->nfields, sizeof field[0], field_order);
-    rc = canonical(r, field, r->nfields, &d, e);
+    rc = canonical_sigv4_request(r, field, r->nfields, &d, e);
     if (rc != 0) {
         return rc;
     }
@@ -194,7 +194,7 @@ int sigv4_sign(const struct sigv4_keys *k, const struct sigv4_request *r, uint64
     digest_format(&d, hex);
     buf_addf(out, "AWS4-HMAC-SHA256 Credential=" SLICE_FMT "/" SLICE_FMT ", SignedHeaders=",
              SLICE_ARG(k->access_key), SLICE_ARG(buf_slice(&scope)));
-    add_names(field, r->nfields, out);
+    add_signed_names(field, r->nfields, out);
     buf_addf(out, ", Signature=%s", hex);
     rc = scope.rc != 0 || text.rc != 0 || out->rc != 0
              ? err_set(e, E_TOOBIG, "the Authorization field has more than %zu bytes", out->max)

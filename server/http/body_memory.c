@@ -49,7 +49,7 @@ void body_memory_close(struct body_memory **mp)
 /* --- on a loop: uses that are to end ---------------------------------------------------------- */
 
 /* One that ends may take others with it. */
-static void on_message(struct message *l)
+static void on_body_memory_message(struct message *l)
 {
     struct body_port *p = CONTAINER_OF(l, struct body_port, message);
     struct list left, *n;
@@ -71,7 +71,7 @@ static void on_message(struct message *l)
 void body_port_init(struct body_port *p, struct message_queue *mail,
                     void (*end)(struct body_use *u))
 {
-    *p = (struct body_port){.mail = mail, .end = end, .message.deliver = on_message};
+    *p = (struct body_port){.mail = mail, .end = end, .message.deliver = on_body_memory_message};
     list_init(&p->uses);
 }
 
@@ -92,7 +92,7 @@ static struct body_holder *holder_of(struct body_memory *m, uint64_t client)
     return h;
 }
 
-static void free_if_empty(struct body_memory *m, struct body_holder *h)
+static void free_empty_holder(struct body_memory *m, struct body_holder *h)
 {
     if (list_empty(&h->uses)) {
         HASH_DEL(m->holders, h);
@@ -107,7 +107,7 @@ static void stay(struct body_memory *m, struct body_use *u)
     u->ends = u->leaves = false;
 }
 
-static void leave(struct body_memory *m, struct body_use *u)
+static void release_body_use(struct body_memory *m, struct body_use *u)
 {
     struct body_holder *h = u->holder;
 
@@ -118,7 +118,7 @@ static void leave(struct body_memory *m, struct body_use *u)
     stay(m, u);
     u->bytes = 0;
     u->holder = NULL;
-    free_if_empty(m, h);
+    free_empty_holder(m, h);
 }
 
 static struct body_holder *largest(struct body_memory *m)
@@ -194,8 +194,8 @@ static void end_one(struct body_memory *m, struct body_holder *h)
     }
 }
 
-static bool fits(struct body_memory *m, const struct body_holder *h, enum body_kind kind,
-                 uint64_t more)
+static bool body_fits_memory(struct body_memory *m, const struct body_holder *h,
+                             enum body_kind kind, uint64_t more)
 {
     uint64_t bytes_max = kind == BODY_CAN_WAIT ? m->bytes_max / 4 * 3 : m->bytes_max;
     struct body_holder *most;
@@ -234,7 +234,7 @@ bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_us
     }
     lock_take(&m->lock);
     h = holder_of(m, client);
-    yes = more == 0 || fits(m, h, kind, more);
+    yes = more == 0 || body_fits_memory(m, h, kind, more);
     if (yes && u->holder == NULL) {
         u->holder = h;
         u->port = p; /* from here on another loop may end it */
@@ -257,7 +257,7 @@ bool body_memory_hold(struct body_memory *m, struct body_port *p, struct body_us
     if (kind == BODY_SPARE) {
         end_spares(m, 0, m->bytes_max); /* others may have waited for it */
     }
-    free_if_empty(m, h);
+    free_empty_holder(m, h);
     lock_drop(&m->lock);
     if (yes && !list_linked(&u->local)) {
         list_push_back(&p->uses, &u->local);
@@ -271,7 +271,7 @@ void body_memory_drop(struct body_memory *m, struct body_use *u)
         return;
     }
     lock_take(&m->lock);
-    leave(m, u);
+    release_body_use(m, u);
     lock_drop(&m->lock);
     list_remove(&u->local);
 }

@@ -239,7 +239,7 @@ static void schedule(struct conn *c)
     }
 }
 
-static void settle(struct conn *c, int rc)
+static void finish_conn_event(struct conn *c, int rc)
 {
     int flushed = wire_flush(&c->wire, false);
 
@@ -278,7 +278,7 @@ static void conn_drive(struct conn *c)
         rc = c->ops->drive(c);
     } while (rc == 0 && c->again);
     c->driving = false;
-    settle(c, rc);
+    finish_conn_event(c, rc);
 }
 
 /* False: it waits for its turn already. */
@@ -325,7 +325,7 @@ static void on_socket(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void on_timer(struct timer *t)
+static void on_conn_timer(struct timer *t)
 {
     struct conn *c = CONTAINER_OF(t, struct conn, timer);
     uint64_t now_ms = c->http_loop->loop->now_ms;
@@ -341,7 +341,7 @@ static void on_timer(struct timer *t)
             conn_kick(c);
         }
     }
-    settle(c, rc);
+    finish_conn_event(c, rc);
 }
 
 static const struct state of_conn[] = {
@@ -426,7 +426,7 @@ void conn_open(struct http_loop *l, const struct accepted *a)
                        .client_id = client_of(&a->peer),
                        .spare = a->spare,
                        .client = client_enter(&l->clients, &a->peer),
-                       .timer.fire = on_timer};
+                       .timer.fire = on_conn_timer};
     c->in.own = BUF_INIT(INPUT_MORE + l->limits->header_bytes); /* a head and what follows it */
     wire_open(&c->wire, a->fd, identity != NULL ? tls_session(identity) : NULL, &l->scratch);
     c->out_ms = l->loop->now_ms;
@@ -495,7 +495,7 @@ static void end_idle(struct conn *c)
     c->driving = true;
     rc = c->ops->expire(c);
     c->driving = false;
-    settle(c, rc);
+    finish_conn_event(c, rc);
 }
 
 void conn_reap(struct http_loop *l, unsigned n)
@@ -593,7 +593,7 @@ static int end_now(struct conn *c)
     return CONN_END;
 }
 
-static void nothing(struct conn *c)
+static void no_conn_event(struct conn *c)
 {
     (void)c;
 }
@@ -615,7 +615,7 @@ static const struct conn_ops handshake_ops = {.drive = handshake_drive,
                                               .idle_ms = since_ms,
                                               .drain = drain_idle,
                                               .wake = no_exchange,
-                                              .close = nothing};
+                                              .close = no_conn_event};
 
 /* --- lingering -------------------------------------------------------------------------------- */
 
@@ -667,6 +667,6 @@ static const struct conn_ops linger_ops = {.drive = linger_drive,
                                            .due = linger_due,
                                            .expire = end_now,
                                            .idle_ms = since_ms,
-                                           .drain = nothing,
+                                           .drain = no_conn_event,
                                            .wake = no_exchange,
-                                           .close = nothing};
+                                           .close = no_conn_event};

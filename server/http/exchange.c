@@ -238,7 +238,7 @@ void exchange_set_client(struct exchange *x, uint64_t client)
     x->client = client;
 }
 
-static bool hold(struct exchange *x, size_t bytes, enum body_kind kind)
+static bool hold_body_bytes(struct exchange *x, size_t bytes, enum body_kind kind)
 {
     struct http_loop *l = x->conn->http_loop;
 
@@ -254,7 +254,7 @@ static bool hold(struct exchange *x, size_t bytes, enum body_kind kind)
 bool exchange_keep(struct exchange *x, size_t bytes, enum body_kind kind)
 {
     x->handler_sheds = kind == BODY_MAY_END && x->ev != NULL && x->ev->on_shed != NULL;
-    if (!hold(x, x->held.n + bytes, kind)) {
+    if (!hold_body_bytes(x, x->held.n + bytes, kind)) {
         return false;
     }
     x->kept = bytes;
@@ -263,7 +263,8 @@ bool exchange_keep(struct exchange *x, size_t bytes, enum body_kind kind)
 
 bool exchange_holds(struct exchange *x, size_t n)
 {
-    return hold(x, x->kept + n, x->request == REQUEST_UNREAD ? BODY_MAY_END : x->use.kind);
+    return hold_body_bytes(x, x->kept + n,
+                           x->request == REQUEST_UNREAD ? BODY_MAY_END : x->use.kind);
 }
 
 void exchange_end_use(struct body_use *u)

@@ -102,7 +102,7 @@ static ssize_t send_copy(struct conn *c, size_t n)
     return got;
 }
 
-static ssize_t send_file(struct conn *c, size_t n, bool whole)
+static ssize_t send_h1_file(struct conn *c, size_t n, bool whole)
 {
     struct exchange *x = c->h1.x;
     ssize_t rc = exchange_present(x, (size_t)min_u64(n, SENDFILE_BYTES));
@@ -154,7 +154,7 @@ static enum progress send_body(struct conn *c)
         if (n > 0) {
             bool by_file = body_is_file(x->body) && !c->h1.chunked && n > COPY_BYTES &&
                            wire_takes_files(&c->wire);
-            n = by_file ? send_file(c, (size_t)n, whole) : send_copy(c, (size_t)n);
+            n = by_file ? send_h1_file(c, (size_t)n, whole) : send_copy(c, (size_t)n);
         }
         if (n == E_AGAIN) {
             return WAITS;
@@ -203,7 +203,7 @@ static void h1_close(struct conn *c)
 }
 
 /* Not even a request: an answer without an exchange, and the end. */
-static enum progress refuse(struct conn *c, int status)
+static enum progress refuse_h1_request(struct conn *c, int status)
 {
     char text[320];
     const char *reason = http_reason(status);
@@ -238,7 +238,7 @@ static enum progress begin_exchange(struct conn *c, size_t n, const struct h1_li
 
     if (rc < 0) {
         exchange_finish(x, false);
-        return refuse(c, -rc);
+        return refuse_h1_request(c, -rc);
     }
     conn_consume(c, n);
     *h = (struct h1){.x = x,
@@ -277,7 +277,7 @@ static enum progress receive_head(struct conn *c)
         }
         end = h1_head_end(slice_of(c->in.p, c->in.n), &limits, &h->scanned);
         if (end < 0) {
-            return refuse(c, (int)-end);
+            return refuse_h1_request(c, (int)-end);
         }
         if (end > 0) {
             return begin_exchange(c, (size_t)end, &limits);
@@ -312,7 +312,7 @@ static enum progress take_body(struct conn *c)
                 return ENDS;
             }
             h1_close(c);
-            return refuse(c, -rc);
+            return refuse_h1_request(c, -rc);
         }
     }
     conn_consume(c, used);
@@ -356,7 +356,7 @@ static enum progress receive_body(struct conn *c)
 
 /* The request is whole and its answer on the way: the only news is more requests, kept for later,
  * or the end. */
-static enum progress watch(struct conn *c)
+static enum progress watch_h1_peer(struct conn *c)
 {
     int got;
 
@@ -383,7 +383,7 @@ static enum progress h1_receive(struct conn *c)
     if (x == NULL) {
         return receive_head(c);
     }
-    return x->arrived ? watch(c) : receive_body(c);
+    return x->arrived ? watch_h1_peer(c) : receive_body(c);
 }
 
 /* --- the state machine ------------------------------------------------------------------------ */
@@ -411,7 +411,7 @@ static int next_request(struct conn *c)
     return 0;
 }
 
-static bool finished(const struct h1 *h)
+static bool h1_request_finished(const struct h1 *h)
 {
     const struct exchange *x = h->x;
 
@@ -438,7 +438,7 @@ static int h1_drive(struct conn *c)
         if (out == ENDS) {
             return CONN_END;
         }
-        if (finished(&c->h1)) {
+        if (h1_request_finished(&c->h1)) {
             int rc = next_request(c);
             if (rc != 0 || c->state != CONN_HTTP1) {
                 return rc;
@@ -485,7 +485,7 @@ static int h1_expire(struct conn *c)
         return 0;
     }
     if (x == NULL && c->h1.head_begun_ms != 0 && !wire_blocked(&c->wire)) {
-        refuse(c, 408);
+        refuse_h1_request(c, 408);
         return 0;
     }
     if (x != NULL && !wire_blocked(&c->wire) && exchange_slow_due(x) != UINT64_MAX &&

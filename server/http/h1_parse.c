@@ -35,7 +35,7 @@ static const unsigned char classes[256] = {
     [']'] = HOST,
 };
 
-static bool is_token(unsigned char c)
+static bool is_h1_token_char(unsigned char c)
 {
     return (classes[c] & TOKEN) != 0;
 }
@@ -196,8 +196,8 @@ static int parse_request_line(struct slice line, const struct h1_limits *limits,
 
     h->method = slice_cut(&rest, ' ');
     h->target = slice_cut(&rest, ' ');
-    if (h->method.n == 0 || h->method.n > 32 || !all(h->method, is_token) || h->target.n == 0 ||
-        !all(h->target, is_target)) {
+    if (h->method.n == 0 || h->method.n > 32 || !all(h->method, is_h1_token_char) ||
+        h->target.n == 0 || !all(h->target, is_target)) {
         return -400;
     }
     rc = parse_version(rest, &h->version);
@@ -266,7 +266,7 @@ static int parse_field(char *line, size_t n, struct http_field *f)
 {
     size_t name = 0;
 
-    while (name < n && is_token((unsigned char)line[name])) {
+    while (name < n && is_h1_token_char((unsigned char)line[name])) {
         if (line[name] >= 'A' && line[name] <= 'Z') {
             line[name] = (char)(line[name] + 32);
         }
@@ -282,7 +282,7 @@ static int parse_field(char *line, size_t n, struct http_field *f)
     return all(f->value, is_value) ? 0 : -400;
 }
 
-static int settle(struct h1_head *h, const struct seen *seen, struct slice absolute_host)
+static int check_h1_framing(struct h1_head *h, const struct seen *seen, struct slice absolute_host)
 {
     if ((seen->length && seen->coding) || (!seen->host && h->version == HTTP_11)) {
         return -400;
@@ -344,7 +344,7 @@ int h1_parse_head(char *bytes, size_t n, const struct h1_limits *limits, struct 
         }
         line = lf + 1;
     }
-    return first ? -400 : settle(head, &seen, absolute_host);
+    return first ? -400 : check_h1_framing(head, &seen, absolute_host);
 }
 
 /* --- chunked bodies (RFC 9112 7.1) ------------------------------------------------------------ */
@@ -388,7 +388,7 @@ static int expect(struct h1_chunks *c, unsigned char b, unsigned char want,
 }
 
 /* One byte outside of data. */
-static int step(struct h1_chunks *c, unsigned char b)
+static int step_h1_chunk(struct h1_chunks *c, unsigned char b)
 {
     int digit;
 
@@ -431,12 +431,12 @@ static int step(struct h1_chunks *c, unsigned char b)
             return 0;
         }
         c->state = CHUNK_TRAILER_NAME;
-        return is_token(b) ? overhead(c) : -400;
+        return is_h1_token_char(b) ? overhead(c) : -400;
     case CHUNK_TRAILER_NAME:
         if (b == ':') {
             c->state = CHUNK_TRAILER;
         }
-        return b == ':' || is_token(b) ? overhead(c) : -400;
+        return b == ':' || is_h1_token_char(b) ? overhead(c) : -400;
     case CHUNK_TRAILER: /* trailers are dropped, whatever they say */
         if (b == '\r') {
             c->state = CHUNK_TRAILER_LF;
@@ -461,7 +461,7 @@ int h1_chunks_feed(struct h1_chunks *c, struct slice bytes, size_t *used, struct
 
     *data = SLICE_NONE;
     while (i < bytes.n && c->state != CHUNK_DATA && c->state != CHUNK_DONE && rc == 0) {
-        rc = step(c, (unsigned char)bytes.p[i++]);
+        rc = step_h1_chunk(c, (unsigned char)bytes.p[i++]);
     }
     if (rc == 0 && c->state == CHUNK_DATA && i < bytes.n) {
         size_t n = (size_t)min_u64(c->left, bytes.n - i);

@@ -87,7 +87,7 @@ static void closing_becomes(struct h2 *h, enum h2_closing to)
 
 /* --- limits ----------------------------------------------------------------------------------- */
 
-static bool take(struct bucket *b, uint64_t now_ms, uint32_t burst, uint32_t per_s)
+static bool take_bucket_token(struct bucket *b, uint64_t now_ms, uint32_t burst, uint32_t per_s)
 {
     uint64_t full = (uint64_t)burst * 1000;
 
@@ -108,7 +108,8 @@ void h2_calm(struct h2 *h)
 
 static void note_useless(struct h2 *h)
 {
-    if (!take(&h->useless, h->conn->http_loop->loop->now_ms, USELESS_BURST, USELESS_PER_S)) {
+    if (!take_bucket_token(&h->useless, h->conn->http_loop->loop->now_ms, USELESS_BURST,
+                           USELESS_PER_S)) {
         h2_calm(h);
     }
 }
@@ -118,7 +119,8 @@ static void note_reset(struct h2 *h)
 {
     const struct http_limits *l = h->conn->http_loop->limits;
 
-    if (!take(&h->resets, h->conn->http_loop->loop->now_ms, l->reset_burst, l->resets_per_s)) {
+    if (!take_bucket_token(&h->resets, h->conn->http_loop->loop->now_ms, l->reset_burst,
+                           l->resets_per_s)) {
         h2_calm(h);
     }
 }
@@ -155,7 +157,7 @@ void h2_put(struct h2 *h, uint8_t type, uint8_t flags, uint32_t stream, struct s
     h->queued += wire_blocked(w);
 }
 
-static void put_number(struct h2 *h, uint8_t type, uint32_t stream, uint32_t v)
+static void put_h2_frame_number(struct h2 *h, uint8_t type, uint32_t stream, uint32_t v)
 {
     char payload[4];
 
@@ -179,7 +181,7 @@ static void say_settings(struct h2 *h)
         put_be32(payload + 6 * i + 2, ours[i][1]);
     }
     h2_put(h, NGHTTP2_SETTINGS, 0, 0, slice_of(payload, sizeof payload));
-    put_number(h, NGHTTP2_WINDOW_UPDATE, 0, CONNECTION_WINDOW - WINDOW_USUAL);
+    put_h2_frame_number(h, NGHTTP2_WINDOW_UPDATE, 0, CONNECTION_WINDOW - WINDOW_USUAL);
 }
 
 static void say_goaway(struct h2 *h, uint32_t last, uint32_t code)
@@ -213,7 +215,7 @@ static bool is_its_fault(uint32_t code)
 
 void h2_refuse(struct h2 *h, uint32_t stream, uint32_t code)
 {
-    put_number(h, NGHTTP2_RST_STREAM, stream, code);
+    put_h2_frame_number(h, NGHTTP2_RST_STREAM, stream, code);
     if (is_its_fault(code)) {
         note_reset(h);
     }
@@ -221,7 +223,7 @@ void h2_refuse(struct h2 *h, uint32_t stream, uint32_t code)
 
 static void say_closed(struct h2 *h, uint32_t stream)
 {
-    put_number(h, NGHTTP2_RST_STREAM, stream, NGHTTP2_STREAM_CLOSED);
+    put_h2_frame_number(h, NGHTTP2_RST_STREAM, stream, NGHTTP2_STREAM_CLOSED);
 }
 
 void h2_kill(struct h2 *h, struct h2_stream *st, uint32_t code)
@@ -236,7 +238,7 @@ void h2_consume(struct h2 *h, size_t n)
 {
     h->owed += (uint32_t)n;
     if (h->owed >= CONNECTION_WINDOW / 2) {
-        put_number(h, NGHTTP2_WINDOW_UPDATE, 0, h->owed);
+        put_h2_frame_number(h, NGHTTP2_WINDOW_UPDATE, 0, h->owed);
         h->room += h->owed;
         h->owed = 0;
     }
@@ -247,7 +249,7 @@ void h2_consume_stream(struct h2 *h, struct h2_stream *st, size_t n)
     h2_consume(h, n);
     st->owed += (uint32_t)n;
     if (st->owed >= st->granted / 2 && !h2_has_all(st)) {
-        put_number(h, NGHTTP2_WINDOW_UPDATE, st->id, st->owed);
+        put_h2_frame_number(h, NGHTTP2_WINDOW_UPDATE, st->id, st->owed);
         st->room += st->owed;
         st->owed = 0;
     }
@@ -256,7 +258,7 @@ void h2_consume_stream(struct h2 *h, struct h2_stream *st, size_t n)
 void h2_widen(struct h2 *h, struct h2_stream *st, uint32_t window)
 {
     if (st->granted < window) {
-        put_number(h, NGHTTP2_WINDOW_UPDATE, st->id, window - st->granted);
+        put_h2_frame_number(h, NGHTTP2_WINDOW_UPDATE, st->id, window - st->granted);
         st->room += window - st->granted;
         st->granted = window;
     }
@@ -580,7 +582,7 @@ static void open_stream(struct h2 *h, const struct frame *f, bool ends)
     }
 }
 
-static void take_head(struct h2 *h, const struct frame *f)
+static void take_frame_head(struct h2 *h, const struct frame *f)
 {
     const uint8_t *p = f->p;
     size_t n = f->n;
@@ -778,7 +780,7 @@ static void take_frame(struct h2 *h, const struct frame *f)
 {
     switch (f->type) {
     case NGHTTP2_HEADERS:
-        take_head(h, f);
+        take_frame_head(h, f);
         break;
     case NGHTTP2_CONTINUATION:
         take_continuation(h, f);
@@ -850,7 +852,7 @@ static size_t next_frame(struct h2 *h, const char *p, size_t n)
     return FRAME_HEAD_BYTES + f.n;
 }
 
-static size_t greet(struct h2 *h, const char *p, size_t n)
+static size_t read_h2_preface(struct h2 *h, const char *p, size_t n)
 {
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     size_t have = n < sizeof preface - 1 ? n : sizeof preface - 1;
@@ -873,7 +875,7 @@ static size_t take_bytes(struct h2 *h, const char *p, size_t n)
     size_t used = 1;
 
     while (used != 0 && done < n && h->closing != H2_OVER) {
-        used = h->opening == H2_AWAITS_PREFACE ? greet(h, p + done, n - done)
+        used = h->opening == H2_AWAITS_PREFACE ? read_h2_preface(h, p + done, n - done)
                : h->data.stream != 0           ? take_data(h, p + done, n - done)
                                                : next_frame(h, p + done, n - done);
         done += used;
@@ -884,7 +886,7 @@ static size_t take_bytes(struct h2 *h, const char *p, size_t n)
 /* --- driving ---------------------------------------------------------------------------------- */
 
 /* 1: bytes arrived; 0: none now; the end of the connection is reported as E_CANCELLED. */
-static int receive(struct h2 *h)
+static int receive_h2_frames(struct h2 *h)
 {
     struct conn *c = h->conn;
 
@@ -948,7 +950,7 @@ static int h2_drive(struct conn *c)
         }
         h->queued = wire_blocked(&c->wire) && wire_flush(&c->wire, false) != 0 ? h->queued : 0;
         http_loop_tick(c->http_loop);
-        got = receive(h);
+        got = receive_h2_frames(h);
         if (h->closing == H2_OVER) {
             break;
         }

@@ -63,7 +63,7 @@ static char *put_numbered(struct h2 *h2, char *to, const struct http_reply *r)
     return to;
 }
 
-static char *put_head(struct h2 *h2, char *to, const struct exchange *x)
+static char *put_h2_head(struct h2 *h2, char *to, const struct exchange *x)
 {
     struct hpack *h = &h2->heads;
     const struct http_reply *r = x->reply;
@@ -88,7 +88,7 @@ static char *put_head(struct h2 *h2, char *to, const struct exchange *x)
 static void put_pieces(struct h2 *h, struct h2_stream *st, size_t bound, uint8_t flags)
 {
     char *block = arena_alloc(&st->x->arena, bound);
-    struct slice rest = slice_of(block, (size_t)(put_head(h, block, st->x) - block));
+    struct slice rest = slice_of(block, (size_t)(put_h2_head(h, block, st->x) - block));
     uint8_t type = NGHTTP2_HEADERS;
 
     do {
@@ -118,7 +118,7 @@ static void say_head(struct h2 *h, struct h2_stream *st, bool ends)
         return;
     }
     to = wire_reserve(w, FRAME_HEAD_BYTES + bound);
-    end = put_head(h, to + FRAME_HEAD_BYTES, x);
+    end = put_h2_head(h, to + FRAME_HEAD_BYTES, x);
     h2_frame_head(to, (size_t)(end - to) - FRAME_HEAD_BYTES, NGHTTP2_HEADERS,
                   flags | NGHTTP2_FLAG_END_HEADERS, st->id);
     wire_commit(w, (size_t)(end - to));
@@ -229,7 +229,7 @@ static ssize_t send_copies(struct h2 *h, struct h2_stream *st, size_t n)
     return got;
 }
 
-static ssize_t send_file(struct h2 *h, struct h2_stream *st, size_t most)
+static ssize_t send_h2_file(struct h2 *h, struct h2_stream *st, size_t most)
 {
     struct wire *w = &h->conn->wire;
     const struct body *b = st->x->body;
@@ -267,7 +267,7 @@ static ssize_t send_frames(struct h2 *h, struct h2_stream *st, size_t n)
     size_t frame = frame_bound(h);
 
     if (body_is_file(st->x->body) && min_u64(n, frame) >= FILE_FROM_BYTES) {
-        return send_file(h, st, min_u64(n, frame));
+        return send_h2_file(h, st, min_u64(n, frame));
     }
     if (body_is_file(st->x->body) && n > FRAME_USUAL && frame == FRAME_USUAL) {
         return send_copies(h, st, min_u64(n, FRAMES_A_READ * FRAME_USUAL));
@@ -277,7 +277,7 @@ static ssize_t send_frames(struct h2 *h, struct h2_stream *st, size_t n)
 
 /* A turn of x's body. True: it waits for its next turn; else it has ended, or something will wake
  * it. */
-static bool send_some(struct h2 *h, struct h2_stream *st)
+static bool send_stream_data(struct h2 *h, struct h2_stream *st)
 {
     size_t most = turn_bound(h, st);
     ssize_t n = st->x->cut ? E_IO : exchange_ready(st->x, most != 0 ? most : 1);
@@ -311,7 +311,7 @@ static bool send_some(struct h2 *h, struct h2_stream *st)
 
 static void take_turn(struct h2 *h, struct h2_stream *st)
 {
-    if (send_some(h, st)) {
+    if (send_stream_data(h, st)) {
         list_push_back(&h->sending, &st->sending);
     }
 }

@@ -21,7 +21,7 @@ enum { /* exchange.pseudo */
        SEEN_CONNECT = 128,
 };
 
-static bool first_of(struct h2_stream *st, unsigned bit, struct slice value)
+static bool is_first_pseudo_field(struct h2_stream *st, unsigned bit, struct slice value)
 {
     bool first = (st->pseudo & bit) == 0 && value.n > 0;
 
@@ -35,17 +35,17 @@ static bool pseudo_allowed(struct h2_stream *st, struct slice name, struct slice
         return false;
     }
     if (slice_eq(name, SLICE(":path"))) {
-        return first_of(st, SEEN_PATH, value);
+        return is_first_pseudo_field(st, SEEN_PATH, value);
     }
     if (slice_eq(name, SLICE(":method"))) {
         st->pseudo |= slice_eq(value, SLICE("CONNECT")) ? SEEN_CONNECT : 0;
-        return first_of(st, SEEN_METHOD, value) &&
+        return is_first_pseudo_field(st, SEEN_METHOD, value) &&
                nghttp2_check_method((const uint8_t *)value.p, value.n) != 0;
     }
     if (slice_eq(name, SLICE(":scheme"))) {
-        return first_of(st, SEEN_SCHEME, value);
+        return is_first_pseudo_field(st, SEEN_SCHEME, value);
     }
-    return slice_eq(name, SLICE(":authority")) && first_of(st, SEEN_AUTHORITY, value);
+    return slice_eq(name, SLICE(":authority")) && is_first_pseudo_field(st, SEEN_AUTHORITY, value);
 }
 
 /* 8.2.2: fields that are about the connection have no place here. */
@@ -81,11 +81,11 @@ static bool field_allowed(struct h2_stream *st, struct slice name, struct slice 
         return false;
     }
     if (slice_eq(name, SLICE("host"))) {
-        return first_of(st, SEEN_HOST, value);
+        return is_first_pseudo_field(st, SEEN_HOST, value);
     }
     if (slice_eq(name, SLICE("content-length"))) {
-        return trailer || (first_of(st, SEEN_LENGTH, value) && slice_u64(value, &st->announced) &&
-                           st->announced != LENGTH_UNKNOWN);
+        return trailer || (is_first_pseudo_field(st, SEEN_LENGTH, value) &&
+                           slice_u64(value, &st->announced) && st->announced != LENGTH_UNKNOWN);
     }
     return true;
 }
@@ -322,7 +322,7 @@ void h2_feed(struct h2 *h, struct h2_stream *st)
 
 /* Past the bound the peer gets no more window, and its stream an end: but not before the answer has
  * left. */
-static void discard(struct h2 *h, struct h2_stream *st, size_t n)
+static void discard_h2_body(struct h2 *h, struct h2_stream *st, size_t n)
 {
     st->discarded += n;
     if (st->discarded <= h->conn->http_loop->limits->discard_bytes) {
@@ -342,7 +342,7 @@ void h2_drop_held(struct h2 *h, struct h2_stream *st)
 
     if (n != 0) {
         buf_free(&st->x->held);
-        discard(h, st, n);
+        discard_h2_body(h, st, n);
     }
 }
 
@@ -355,7 +355,7 @@ void h2_body(struct h2 *h, struct h2_stream *st, struct slice bytes)
         h2_consume(h, bytes.n);
         h2_kill(h, st, NGHTTP2_PROTOCOL_ERROR);
     } else if (x->request == REQUEST_DROPPED) {
-        discard(h, st, bytes.n);
+        discard_h2_body(h, st, bytes.n);
     } else if (x->request == REQUEST_READING && x->held.n == 0) {
         exchange_deliver(x, bytes, false);
         h2_consume_stream(h, st, bytes.n);

@@ -58,7 +58,7 @@ static void drop_oldest(struct hpack *h)
     *at = NULL;
 }
 
-static void make_room(struct hpack *h, uint32_t bytes)
+static void make_room_in_hpack(struct hpack *h, uint32_t bytes)
 {
     while (h->count > 0 && h->used_bytes + bytes > h->max_bytes) {
         drop_oldest(h);
@@ -81,7 +81,7 @@ void hpack_limit(struct hpack *h, uint32_t bytes)
     h->max_bytes = bytes;
     h->least_bytes = bytes < h->least_bytes ? bytes : h->least_bytes;
     h->tell = true;
-    make_room(h, 0);
+    make_room_in_hpack(h, 0);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -145,7 +145,7 @@ char *hpack_status(char *to, int status)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static uint64_t load(const char *p, size_t n)
+static uint64_t load_hpack_word(const char *p, size_t n)
 {
     uint64_t v = 0;
 
@@ -159,9 +159,9 @@ static uint64_t mix(struct slice s)
     uint64_t v = s.n;
 
     if (s.n >= 8) {
-        v += load(s.p, 8) * 0x9e3779b97f4a7c15u;
-        v = (v ^ v >> 29) + load(s.p + s.n / 2 - 4, 8) * 0xbf58476d1ce4e5b9u;
-        v = (v ^ v >> 32) + load(s.p + s.n - 8, 8) * 0x94d049bb133111ebu;
+        v += load_hpack_word(s.p, 8) * 0x9e3779b97f4a7c15u;
+        v = (v ^ v >> 29) + load_hpack_word(s.p + s.n / 2 - 4, 8) * 0xbf58476d1ce4e5b9u;
+        v = (v ^ v >> 32) + load_hpack_word(s.p + s.n - 8, 8) * 0x94d049bb133111ebu;
     } else {
         for (size_t i = 0; i < s.n; i++) {
             v = v << 8 ^ (unsigned char)s.p[i];
@@ -181,7 +181,7 @@ static struct hpack_entry *entry_at(const struct hpack *h, uint32_t number)
     return number != 0 && h->last - number < h->count ? h->ring[number % HPACK_RING] : NULL;
 }
 
-static bool is_name(const struct hpack_entry *e, struct slice name)
+static bool is_entry_name(const struct hpack_entry *e, struct slice name)
 {
     return e->name_n == name.n && memcmp(e->bytes, name.p, name.n) == 0;
 }
@@ -194,7 +194,7 @@ static size_t find_field(const struct hpack *h, uint32_t hash, struct slice name
     const struct hpack_entry *e;
 
     for (; (e = entry_at(h, number)) != NULL; number = e->older) {
-        if (e->hash == hash && e->value_n == value.n && is_name(e, name) &&
+        if (e->hash == hash && e->value_n == value.n && is_entry_name(e, name) &&
             (value.n == 0 || memcmp(e->bytes + e->name_n, value.p, value.n) == 0)) {
             return STATIC_ENTRIES + 1 + (h->last - number);
         }
@@ -213,7 +213,7 @@ static size_t find_name(const struct hpack *h, uint64_t hash, struct slice name)
         }
     }
     e = entry_at(h, number);
-    return e != NULL && is_name(e, name) ? STATIC_ENTRIES + 1 + (h->last - number) : 0;
+    return e != NULL && is_entry_name(e, name) ? STATIC_ENTRIES + 1 + (h->last - number) : 0;
 }
 
 static void insert(struct hpack *h, uint64_t name_hash, uint32_t hash, struct slice name,
@@ -222,7 +222,7 @@ static void insert(struct hpack *h, uint64_t name_hash, uint32_t hash, struct sl
     struct hpack_entry *e = mem_new(sizeof *e + name.n + value.n);
     uint32_t bytes = ENTRY_OVERHEAD + (uint32_t)(name.n + value.n);
 
-    make_room(h, bytes);
+    make_room_in_hpack(h, bytes);
     h->last++;
     h->count++;
     h->used_bytes += bytes;

@@ -22,7 +22,7 @@ static bool same_tag(struct slice a, struct slice b, bool strong)
     return a.n != 0 && slice_eq(opaque(a), opaque(b));
 }
 
-static bool is_ours(struct slice tag, const struct validators *v, bool strong)
+static bool etag_matches(struct slice tag, const struct validators *v, bool strong)
 {
     return same_tag(tag, v->etag, strong) || same_tag(tag, v->etag_alias, strong) ||
            (!strong && same_tag(tag, v->etag_weak, false));
@@ -58,7 +58,7 @@ static bool list_names_ours(struct slice list, const struct validators *v, bool 
         return true; /* there is a representation: this one */
     }
     while (next_tag(&list, &tag)) {
-        if (is_ours(tag, v, strong)) {
+        if (etag_matches(tag, v, strong)) {
             return true;
         }
     }
@@ -233,7 +233,7 @@ static bool if_range_holds(const struct http_req *r, const struct validators *v)
         return true;
     }
     if (slice_starts(value, SLICE("\"")) || slice_starts(value, SLICE("W/"))) {
-        return is_ours(value, v, true);
+        return etag_matches(value, v, true);
     }
     return !v->is_commit_time && parse_date(r, value, v, &date) && date == v->last_modified_s;
 }

@@ -252,7 +252,7 @@ void server_conn_gone(struct http_server *s)
     }
 }
 
-static void close_all(struct http_loop *http_loop)
+static void close_all_conns(struct http_loop *http_loop)
 {
     while (!list_empty(&http_loop->conns)) {
         conn_close(LIST_ITEM(http_loop->conns.next, struct conn, node));
@@ -262,7 +262,7 @@ static void close_all(struct http_loop *http_loop)
 static void on_drain_over(struct timer *t)
 {
     struct http_loop *http_loop = CONTAINER_OF(t, struct http_loop, drain);
-    close_all(http_loop);
+    close_all_conns(http_loop);
 }
 
 static void drain_http_loop(struct loop *l, void *arg)
@@ -298,7 +298,7 @@ static void close_http_loop(struct loop *l, void *arg)
     struct http_server *s = arg;
     struct http_loop *http_loop = http_loop_at(s, l);
 
-    close_all(http_loop);
+    close_all_conns(http_loop);
     timer_stop(&http_loop->drain);
     http_loop_fini(http_loop);
     lock_take(&s->lock);
@@ -410,7 +410,7 @@ static int by_address(const void *a, const void *b)
     return memcmp(a, b, ADDRESS_BYTES); /* the first field */
 }
 
-static int by_bytes(const void *a, const void *b)
+static int compare_client_bytes(const void *a, const void *b)
 {
     const struct http_client *x = a, *y = b;
 
@@ -431,7 +431,7 @@ static size_t merge(struct http_client *c, size_t count)
             c[n++] = c[i];
         }
     }
-    qsort(c, n, sizeof *c, by_bytes);
+    qsort(c, n, sizeof *c, compare_client_bytes);
     return n;
 }
 

@@ -158,7 +158,7 @@ static void on_listening(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void on_stop(struct message *message)
+static void on_acceptor_stop(struct message *message)
 {
     struct acceptor *a = CONTAINER_OF(message, struct acceptor, stop);
     event_base_loopbreak(a->base);
@@ -187,7 +187,7 @@ struct acceptor *acceptor_open(struct loops *ls, uint32_t connections_max, _Atom
     a->connections_max = connections_max;
     a->open = open;
     a->ev = ev;
-    a->stop.deliver = on_stop;
+    a->stop.deliver = on_acceptor_stop;
     a->mail = message_queue_open(a->base);
     a->resume = event_new(a->base, -1, 0, on_resume, a);
     CHECK(a->resume != NULL);
@@ -206,7 +206,7 @@ static bool address_stays(const struct listener *l, struct listener *const *ls, 
     return false;
 }
 
-static void watch(struct acceptor *a, struct listener *const *ls, size_t count)
+static void watch_listeners(struct acceptor *a, struct listener *const *ls, size_t count)
 {
     for (size_t i = 0; i < a->nwatched; i++) {
         struct watched *w = &a->watched[i];
@@ -246,7 +246,7 @@ static void on_change(struct message *message)
 {
     struct change *c = CONTAINER_OF(message, struct change, message);
 
-    watch(c->acceptor, c->listeners, c->count);
+    watch_listeners(c->acceptor, c->listeners, c->count);
     lock_take(&c->lock);
     c->done = true;
     cond_signal(&c->over);
@@ -259,7 +259,7 @@ void acceptor_watch(struct acceptor *a, struct listener *const *ls, size_t count
         .message.deliver = on_change, .acceptor = a, .listeners = ls, .count = count};
 
     if (!a->running) {
-        watch(a, ls, count);
+        watch_listeners(a, ls, count);
         return;
     }
     lock_init(&c.lock, LOCK_LEAF);
@@ -301,7 +301,7 @@ void acceptor_close(struct acceptor **ap)
     }
     *ap = NULL;
     acceptor_stop(a);
-    watch(a, NULL, 0);
+    watch_listeners(a, NULL, 0);
     free(a->watched);
     event_free(a->resume);
     message_queue_close(&a->mail);

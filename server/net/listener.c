@@ -22,12 +22,12 @@ struct listener {
     struct tls_identity *identity;
 };
 
-static const char *copy(const char *s)
+static const char *copy_listener_text(const char *s)
 {
     return s != NULL ? mem_strdup(s) : NULL;
 }
 
-static bool same(const char *a, const char *b)
+static bool same_listener_text(const char *a, const char *b)
 {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
@@ -39,11 +39,11 @@ static struct listener *listener_new(const struct listener_settings *set)
     l->holds = 1;
     l->fd = -1;
     l->set = (struct listener_settings){
-        .address = copy(set->address),
-        .root = copy(set->root),
-        .tls_certificate = copy(set->tls_certificate),
-        .tls_key = copy(set->tls_key),
-        .tcp_congestion = copy(set->tcp_congestion),
+        .address = copy_listener_text(set->address),
+        .root = copy_listener_text(set->root),
+        .tls_certificate = copy_listener_text(set->tls_certificate),
+        .tls_key = copy_listener_text(set->tls_key),
+        .tcp_congestion = copy_listener_text(set->tcp_congestion),
     };
     return l;
 }
@@ -76,7 +76,7 @@ static void set_congestion(struct listener *l)
     }
 }
 
-static int prepare(struct listener *l, struct err *e)
+static int prepare_listener(struct listener *l, struct err *e)
 {
     sock_bound(l->fd, l->address);
     return l->set.tls_certificate == NULL
@@ -91,9 +91,10 @@ bool listener_named(const struct listener *l, const char *address)
 
 static bool is_same(const struct listener *l, const struct listener_settings *set)
 {
-    return listener_named(l, set->address) && same(l->set.root, set->root) &&
-           same(l->set.tls_certificate, set->tls_certificate) &&
-           same(l->set.tls_key, set->tls_key) && same(l->set.tcp_congestion, set->tcp_congestion);
+    return listener_named(l, set->address) && same_listener_text(l->set.root, set->root) &&
+           same_listener_text(l->set.tls_certificate, set->tls_certificate) &&
+           same_listener_text(l->set.tls_key, set->tls_key) &&
+           same_listener_text(l->set.tcp_congestion, set->tcp_congestion);
 }
 
 static int open_new(const struct listener_settings *set, struct listener **out, struct err *e)
@@ -101,7 +102,7 @@ static int open_new(const struct listener_settings *set, struct listener **out, 
     struct listener *l = listener_new(set);
     int rc = sock_listen(set->address, &l->fd, e);
 
-    rc = rc != 0 ? rc : prepare(l, e);
+    rc = rc != 0 ? rc : prepare_listener(l, e);
     if (rc == 0 && set->tcp_congestion != NULL) {
         set_congestion(l);
     }
@@ -121,7 +122,7 @@ static int open_again(const struct listener *old, const struct listener_settings
 
     l->again = true;
     l->fd = fcntl(old->fd, F_DUPFD_CLOEXEC, 0);
-    rc = l->fd != -1 ? prepare(l, e) : err_sys(e, "listener %s", set->address);
+    rc = l->fd != -1 ? prepare_listener(l, e) : err_sys(e, "listener %s", set->address);
     if (rc != 0) {
         listener_release(&l);
     }

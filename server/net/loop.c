@@ -42,7 +42,7 @@ void loop_refresh(struct loop *l)
     }
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_net_loop_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct loop *l = arg;
 
@@ -71,7 +71,7 @@ static void open_thread(struct loop_thread *t, unsigned index, struct event_conf
     t->loop.mail = message_queue_open(t->loop.base);
     loop_refresh(&t->loop);
     timers_init(&t->loop.timers, t->loop.now_ms);
-    t->tick = event_new(t->loop.base, -1, EV_PERSIST, on_tick, &t->loop);
+    t->tick = event_new(t->loop.base, -1, EV_PERSIST, on_net_loop_tick, &t->loop);
     CHECK(t->tick != NULL && event_add(t->tick, &step) == 0);
     t->thread = thread_start("loop", run_loop, t);
 }
@@ -159,7 +159,7 @@ void loop_call(struct loop *l, void (*fn)(struct loop *l, void *arg), void *arg)
     lock_fini(&s.lock);
 }
 
-static void on_stop(struct message *message)
+static void on_net_loop_stop(struct message *message)
 {
     struct loop_thread *t = CONTAINER_OF(message, struct loop_thread, stop);
     event_base_loopbreak(t->loop.base);
@@ -174,7 +174,7 @@ void loops_close(struct loops **lsp)
     }
     *lsp = NULL;
     for (unsigned i = 0; i < ls->count; i++) {
-        ls->at[i].stop.deliver = on_stop;
+        ls->at[i].stop.deliver = on_net_loop_stop;
         message_queue_post(ls->at[i].loop.mail, &ls->at[i].stop);
     }
     for (unsigned i = 0; i < ls->count; i++) {

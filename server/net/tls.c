@@ -25,7 +25,7 @@ struct tls_identity {
     char *key;
 };
 
-static int fail(struct err *e, const char *what, const char *path)
+static int server_tls_error(struct err *e, const char *what, const char *path)
 {
     char why[160];
 
@@ -75,11 +75,11 @@ static int context_new(const char *certificate, const char *key, SSL_CTX **out, 
 
     CHECK(ctx != NULL);
     if (!set_context(ctx)) {
-        rc = fail(e, "TLS settings", "openssl");
+        rc = server_tls_error(e, "TLS settings", "openssl");
     } else if (SSL_CTX_use_certificate_chain_file(ctx, certificate) != 1) {
-        rc = fail(e, "not a PEM certificate chain", certificate);
+        rc = server_tls_error(e, "not a PEM certificate chain", certificate);
     } else if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1) {
-        rc = fail(e, "not the certificate's PEM key", key);
+        rc = server_tls_error(e, "not the certificate's PEM key", key);
     } else {
         *out = ctx;
         ctx = NULL;
@@ -95,7 +95,7 @@ static int64_t unix_of(const ASN1_TIME *t)
     return ASN1_TIME_to_tm(t, &tm) == 1 ? timegm(&tm) : 0;
 }
 
-static void narrow(struct tls_validity *v, const X509 *cert)
+static void narrow_validity(struct tls_validity *v, const X509 *cert)
 {
     int64_t begins = unix_of(X509_get0_notBefore(cert)),
             expires = unix_of(X509_get0_notAfter(cert));
@@ -109,10 +109,10 @@ static struct tls_validity validity_of(SSL_CTX *ctx)
     struct tls_validity v = {INT64_MIN, INT64_MAX};
     STACK_OF(X509) *chain = NULL;
 
-    narrow(&v, SSL_CTX_get0_certificate(ctx));
+    narrow_validity(&v, SSL_CTX_get0_certificate(ctx));
     (void)SSL_CTX_get0_chain_certs(ctx, &chain);
     for (int i = 0; i < sk_X509_num(chain); i++) { /* -1 without a chain */
-        narrow(&v, sk_X509_value(chain, i));
+        narrow_validity(&v, sk_X509_value(chain, i));
     }
     return v;
 }
@@ -281,7 +281,7 @@ int tls_authorities_check(const char *path, struct err *e)
     CHECK(authorities != NULL);
     rc = X509_STORE_load_file(authorities, path) == 1
              ? 0
-             : fail(e, "the file contains no certificate", path);
+             : server_tls_error(e, "the file contains no certificate", path);
     found = X509_STORE_get1_all_certs(authorities);
     if (rc == 0 && sk_X509_num(found) == 0) { /* a list of revocations alone */
         rc = err_set(e, E_CONFIG, "%s: the file contains no certificate", path);

@@ -350,7 +350,7 @@ static void resume_piece(struct wire *w)
     }
 }
 
-static void resume(struct wire *w)
+static void resume_wire(struct wire *w)
 {
     while (wire_blocked(w) && w->writable && !w->broken) {
         if (w->unsent.n != 0) {
@@ -363,7 +363,7 @@ static void resume(struct wire *w)
 
 int wire_flush(struct wire *w, bool more)
 {
-    resume(w);
+    resume_wire(w);
     spill_plain(w, more);
     spill_cipher(w, more);
     if (w->broken) {

@@ -17,7 +17,7 @@ _Static_assert(VALUES *VALUE_ROOM + 1024 <= ACCESS_LINE_BYTES, "every line fits"
 
 /* --- pieces: each writes at `to` and returns where it ended --- */
 
-static inline char *put(char *to, struct slice s)
+static inline char *put_access_text(char *to, struct slice s)
 {
     if (s.n > 0) {
         memcpy(to, s.p, s.n);
@@ -35,7 +35,7 @@ static char *put_u64(char *to, uint64_t v)
 {
     char room[U64_DIGITS];
 
-    return put(to, slice_of_u64(room, v));
+    return put_access_text(to, slice_of_u64(room, v));
 }
 
 /* So many digits, with zeros in front. */
@@ -150,7 +150,7 @@ static char *put_client(char *to, const struct sockaddr_storage *peer)
 }
 
 /* Stays as it is wherever it stands; an 'm' may begin a token. */
-static inline bool plain(uint8_t c)
+static inline bool is_plain_byte(uint8_t c)
 {
     return c >= ' ' && c < 0x7f && c != '"' && c != '\\' && c != 'm';
 }
@@ -185,7 +185,7 @@ static char *put_escaped(char *to, struct slice s, bool json)
         size_t token;
 
         if (to > cut) {
-            return put(to, SLICE("..."));
+            return put_access_text(to, SLICE("..."));
         }
         if (s.n - i >= 8 && to + 7 <= cut) {
             uint64_t w;
@@ -197,13 +197,13 @@ static char *put_escaped(char *to, struct slice s, bool json)
                 continue;
             }
         }
-        if (plain(c)) {
+        if (is_plain_byte(c)) {
             to = put_byte(to, (char)c);
         } else if (c == 'm') {
             token = token_at(slice_from(s, i));
             if (token > TOKEN_SHOWN) {
-                to = put(to, slice_of(s.p + i, TOKEN_SHOWN));
-                to = put(to, SLICE("..."));
+                to = put_access_text(to, slice_of(s.p + i, TOKEN_SHOWN));
+                to = put_access_text(to, SLICE("..."));
                 i += token - 1;
             } else {
                 to = put_byte(to, 'm');
@@ -211,7 +211,7 @@ static char *put_escaped(char *to, struct slice s, bool json)
         } else if (c == '"' || c == '\\') {
             to = put_byte(put_byte(to, '\\'), (char)c);
         } else {
-            to = put(to, json ? SLICE("\\u00") : SLICE("\\x"));
+            to = put_access_text(to, json ? SLICE("\\u00") : SLICE("\\x"));
             to = put_byte(to, "0123456789abcdef"[c >> 4]);
             to = put_byte(to, "0123456789abcdef"[c & 15]);
         }
@@ -261,7 +261,7 @@ static char *put_status(char *to, int status)
 
 static inline char *put_value(char *to, struct slice lead, struct slice value)
 {
-    return put_byte(put_escaped(put(to, lead), value, true), '"');
+    return put_byte(put_escaped(put_access_text(to, lead), value, true), '"');
 }
 
 /* The path without the query: signatures and keys travel there. */
@@ -270,30 +270,31 @@ static char *put_json(char *to, const struct access_second *second, const struct
 {
     const struct http_req *r = en->req;
 
-    to = put(put(to, SLICE("{\"ts\":\"")), slice_of(second->iso, 19));
+    to = put_access_text(put_access_text(to, SLICE("{\"ts\":\"")), slice_of(second->iso, 19));
     to = put_digits(put_byte(to, '.'), 3, ms);
-    to = put(put(to, SLICE("Z\",\"id\":\"")), slice_str(r->id));
-    to = put_client(put(to, SLICE("\",\"client\":\"")), r->peer);
+    to = put_access_text(put_access_text(to, SLICE("Z\",\"id\":\"")), slice_str(r->id));
+    to = put_client(put_access_text(to, SLICE("\",\"client\":\"")), r->peer);
     to = put_value(to, SLICE("\",\"principal\":\""), en->who != NULL ? en->who->name : SLICE_NONE);
     to = put_value(to, SLICE(",\"method\":\""), r->method_text);
     to = put_value(to, SLICE(",\"host\":\""), r->host);
     to = put_value(to, SLICE(",\"path\":\""), r->path);
-    to = put(put(to, SLICE(",\"proto\":\"")), protocol_text(en));
-    to = put(to, r->tls ? SLICE("\",\"tls\":true") : SLICE("\",\"tls\":false"));
-    to = put_status(put(to, SLICE(",\"status\":")), en->status);
-    to = put_u64(put(to, SLICE(",\"bytes\":")), en->bytes);
-    to = put(to, en->complete ? SLICE(",\"complete\":true") : SLICE(",\"complete\":false"));
-    to = put_ms(put(to, SLICE(",\"dur_ms\":")), en->took_ns);
-    to = put_ms(put(to, SLICE(",\"ttfb_ms\":")), en->first_ns);
+    to = put_access_text(put_access_text(to, SLICE(",\"proto\":\"")), protocol_text(en));
+    to = put_access_text(to, r->tls ? SLICE("\",\"tls\":true") : SLICE("\",\"tls\":false"));
+    to = put_status(put_access_text(to, SLICE(",\"status\":")), en->status);
+    to = put_u64(put_access_text(to, SLICE(",\"bytes\":")), en->bytes);
+    to = put_access_text(to,
+                         en->complete ? SLICE(",\"complete\":true") : SLICE(",\"complete\":false"));
+    to = put_ms(put_access_text(to, SLICE(",\"dur_ms\":")), en->took_ns);
+    to = put_ms(put_access_text(to, SLICE(",\"ttfb_ms\":")), en->first_ns);
     to = put_value(to, SLICE(",\"cache\":\""), slice_str(en->cache));
     to = put_value(to, SLICE(",\"repo\":\""), en->repo);
     to = put_value(to, SLICE(",\"range\":\""), http_req_field(r, "range"));
     to = put_value(to, SLICE(",\"ua\":\""), http_req_field(r, "user-agent"));
     if (en->protocol != NULL) {
         to = put_value(to, SLICE(",\"outcome\":\""), slice_str(en->outcome));
-        to = put_u64(put(to, SLICE(",\"files\":")), en->files);
+        to = put_u64(put_access_text(to, SLICE(",\"files\":")), en->files);
     }
-    return put(to, SLICE("}\n"));
+    return put_access_text(to, SLICE("}\n"));
 }
 
 static char *put_or_dash(char *to, struct slice s)
@@ -306,17 +307,17 @@ static char *put_combined(char *to, const struct access_second *second,
 {
     const struct http_req *r = en->req;
 
-    to = put(put_client(to, r->peer), SLICE(" - "));
+    to = put_access_text(put_client(to, r->peer), SLICE(" - "));
     to = put_or_dash(to, en->who != NULL ? en->who->name : SLICE_NONE);
-    to = put(put(to, SLICE(" [")), slice_of(second->clf, 26));
-    to = put_escaped(put(to, SLICE("] \"")), r->method_text, false);
+    to = put_access_text(put_access_text(to, SLICE(" [")), slice_of(second->clf, 26));
+    to = put_escaped(put_access_text(to, SLICE("] \"")), r->method_text, false);
     to = put_escaped(put_byte(to, ' '), r->path, false);
-    to = put(put_byte(to, ' '), protocol_text(en));
-    to = put_status(put(to, SLICE("\" ")), en->status);
+    to = put_access_text(put_byte(to, ' '), protocol_text(en));
+    to = put_status(put_access_text(to, SLICE("\" ")), en->status);
     to = put_u64(put_byte(to, ' '), en->bytes);
-    to = put_or_dash(put(to, SLICE(" \"")), http_req_field(r, "referer"));
-    to = put_or_dash(put(to, SLICE("\" \"")), http_req_field(r, "user-agent"));
-    return put(to, SLICE("\"\n"));
+    to = put_or_dash(put_access_text(to, SLICE(" \"")), http_req_field(r, "referer"));
+    to = put_or_dash(put_access_text(to, SLICE("\" \"")), http_req_field(r, "user-agent"));
+    return put_access_text(to, SLICE("\"\n"));
 }
 
 struct slice access_line(char room[ACCESS_LINE_BYTES], struct access_second *second, bool json,

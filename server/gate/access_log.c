@@ -99,7 +99,7 @@ static void empty_log_shards(struct access_log *l)
     }
 }
 
-static void wait_for(sem_t *s)
+static void wait_for_log_writer(sem_t *s)
 {
     while (sem_wait(s) == -1 && errno == EINTR) {
     }
@@ -122,7 +122,7 @@ static void *carry(void *arg)
     struct access_log *l = arg;
 
     while (!atomic_load(&l->stop)) {
-        wait_for(&l->lines);
+        wait_for_log_writer(&l->lines);
         wait_for_others(l);
         /* Whoever posted before now put his line before now: one look is for all of them. */
         while (sem_trywait(&l->lines) == 0 || sem_trywait(&l->hurry) == 0) {

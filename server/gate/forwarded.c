@@ -58,7 +58,7 @@ bool proxies_have(const struct proxies *ps, const struct sockaddr_storage *peer)
 /* --- pieces of the fields --- */
 
 /* What stands behind the last `mark`; list keeps what is before it. */
-static struct slice cut_last(struct slice *list, char mark)
+static struct slice cut_last_hop(struct slice *list, char mark)
 {
     size_t at = list->n;
     struct slice last;
@@ -136,7 +136,7 @@ static void read_forwarded(const struct proxies *ps, struct slice list, struct f
     bool on = true;
 
     while (on && list.n != 0) {
-        struct slice element = cut_last(&list, ',');
+        struct slice element = cut_last_hop(&list, ',');
         struct slice node = SLICE_NONE;
         while (element.n != 0) {
             struct slice value = slice_trim(slice_cut(&element, ';'));
@@ -169,9 +169,9 @@ bool forwarded_read(const struct proxies *ps, const struct http_req *r, struct f
         read_forwarded(ps, http_req_list(r, "forwarded"), out);
         return true;
     }
-    while (nodes.n != 0 && step_out(ps, cut_last(&nodes, ','), out)) {
+    while (nodes.n != 0 && step_out(ps, cut_last_hop(&nodes, ','), out)) {
     }
-    take_scheme(cut_last(&scheme, ','), out);
-    take_host(cut_last(&host, ','), out);
+    take_scheme(cut_last_hop(&scheme, ','), out);
+    take_host(cut_last_hop(&host, ','), out);
     return true;
 }

@@ -212,7 +212,7 @@ out:
 
 /* --- the table --- */
 
-static int on_row(void *arg, struct slice key, struct slice value)
+static int on_token_row(void *arg, struct slice key, struct slice value)
 {
     struct tokens *ts = arg;
     struct token *t = row_read(key, value);
@@ -233,7 +233,7 @@ static int tokens_open(struct store *s, struct tokens **out, struct err *e)
     ts->store = s;
     lock_init(&ts->lock, LOCK_GATE);
     list_init(&ts->all);
-    rc = store_scan(s, TABLE_TOKEN, SLICE_NONE, SLICE_NONE, on_row, ts, e);
+    rc = store_scan(s, TABLE_TOKEN, SLICE_NONE, SLICE_NONE, on_token_row, ts, e);
     if (rc != 0) {
         tokens_close(&ts);
         return rc;
@@ -242,7 +242,7 @@ static int tokens_open(struct store *s, struct tokens **out, struct err *e)
     return 0;
 }
 
-static void drop(struct token *t)
+static void free_token_fields(struct token *t)
 {
     list_remove(&t->node);
     token_release(&t);
@@ -257,7 +257,7 @@ static void tokens_close(struct tokens **tp)
         return;
     }
     LIST_EACH (&ts->all, it) {
-        drop(LIST_ITEM(it, struct token, node));
+        free_token_fields(LIST_ITEM(it, struct token, node));
     }
     lock_fini(&ts->lock);
     free(ts);
@@ -316,7 +316,7 @@ static int tokens_find(struct tokens *ts, struct slice text, uint64_t now_unix_s
 
 /* --- changes --- */
 
-static struct token *by_name(struct tokens *ts, struct slice name)
+static struct token *find_token_by_name(struct tokens *ts, struct slice name)
 {
     LIST_EACH (&ts->all, it) {
         struct token *t = LIST_ITEM(it, struct token, node);
@@ -335,7 +335,7 @@ static int tokens_named(struct tokens *ts, struct slice name, uint64_t now_unix_
     struct token *t;
 
     lock_take(&ts->lock);
-    t = by_name(ts, name);
+    t = find_token_by_name(ts, name);
     if (t != NULL && t->expires_unix_s != 0 && t->expires_unix_s <= now_unix_s) {
         t = NULL;
     }
@@ -426,7 +426,7 @@ int token_create(struct gate *g, struct slice name, const char *const *scopes, s
     /* In the table before it is durable, so that two of one name cannot both pass; its holder does
      * not have it yet. */
     lock_take(&ts->lock);
-    taken = by_name(ts, name) != NULL;
+    taken = find_token_by_name(ts, name) != NULL;
     if (!taken) {
         list_push_back(&ts->all, &t->node);
     }
@@ -463,7 +463,7 @@ int token_revoke(struct gate *g, struct slice name, struct err *e)
     int rc;
 
     lock_take(&ts->lock);
-    t = by_name(ts, name);
+    t = find_token_by_name(ts, name);
     if (t != NULL) {
         list_remove(&t->node); /* refused from here on, whatever the disk says */
     }

@@ -58,7 +58,8 @@ static struct token_bucket **chain_of(struct token_buckets *bs, const struct tok
     return &(*s)->head[(uint32_t)h % bs->per_shard];
 }
 
-static struct token_bucket *find(struct token_bucket *b, const struct token_bucket_key *key)
+static struct token_bucket *find_client_bucket(struct token_bucket *b,
+                                               const struct token_bucket_key *key)
 {
     while (b != NULL && memcmp(&b->key, key, sizeof(*key)) != 0) {
         b = b->next;
@@ -94,7 +95,7 @@ static struct token_bucket *spare(struct token_buckets *bs, struct shard *s)
 static struct token_bucket *touch(struct token_buckets *bs, struct shard *s,
                                   struct token_bucket **chain, const struct token_bucket_key *key)
 {
-    struct token_bucket *b = find(*chain, key);
+    struct token_bucket *b = find_client_bucket(*chain, key);
 
     if (b != NULL) {
         list_remove(&b->used);
@@ -197,7 +198,7 @@ void token_buckets_disconnect(struct token_buckets *bs, const struct token_bucke
     struct token_bucket **chain = chain_of(bs, key, &s), *b;
 
     lock_take(&s->lock);
-    b = find(*chain, key);
+    b = find_client_bucket(*chain, key);
     if (b != NULL && b->connections > 0) {
         b->connections--; /* absent when the table was full of others with connections */
     }

@@ -11,7 +11,7 @@ struct modules {
     size_t doors;
 };
 
-static enum module_kind find(void *arg, struct slice name, struct module *out)
+static enum module_kind find_rsync_module(void *arg, struct slice name, struct module *out)
 {
     struct modules *m = arg;
     struct repo_set *rs = repo_set_hold(m->deps.repos);
@@ -98,7 +98,7 @@ int modules_open(const struct modules_deps *p, const struct conf *c, struct modu
                  struct err *e)
 {
     struct modules *m = NEW(struct modules);
-    struct door_site site = {p->store, p->gate, find, each, ended, m};
+    struct door_site site = {p->store, p->gate, find_rsync_module, each, ended, m};
     int rc = 0;
 
     m->deps = *p;

@@ -10,7 +10,7 @@ static void put_key(struct buf *out, const struct repo *r)
     buf_str(out, r->name);
 }
 
-static void put_row(struct buf *out, const struct repo *r)
+static void put_moved_row(struct buf *out, const struct repo *r)
 {
     buf_str(out, r->ops->name);
     buf_byte(out, 0);
@@ -18,7 +18,7 @@ static void put_row(struct buf *out, const struct repo *r)
 }
 
 /* was: the row of before. */
-static void say(const struct repo *r, struct slice was, struct buf *said)
+static void report_moved_repo(const struct repo *r, struct slice was, struct buf *said)
 {
     struct slice url = was, protocol = slice_cut(&url, '\0');
     struct buf text = BUF_INIT(8192);
@@ -58,13 +58,13 @@ void moved_note(struct store *s, const struct repo_set *rs, struct buf *said)
         buf_clear(&key);
         buf_clear(&row);
         put_key(&key, rs->repo[i]);
-        put_row(&row, rs->repo[i]);
+        put_moved_row(&row, rs->repo[i]);
         rc = store_get(s, TABLE_META, buf_slice(&key), &was, &why);
         if (rc == 0 && slice_eq(buf_slice(&was), buf_slice(&row))) {
             continue;
         }
         if (rc == 0) {
-            say(rs->repo[i], buf_slice(&was), said);
+            report_moved_repo(rs->repo[i], buf_slice(&was), said);
         }
         batch_put(b, TABLE_META, buf_slice(&key), buf_slice(&row));
     }

@@ -16,7 +16,7 @@ struct names { /* whom a limit may name */
     size_t count, room;
 };
 
-static void add_name(struct names *n, const char *name)
+static void add_notice_name(struct names *n, const char *name)
 {
     if (n->count == n->room) {
         n->room = n->room != 0 ? 2 * n->room : 64;
@@ -26,9 +26,9 @@ static void add_name(struct names *n, const char *name)
     n->at[n->count++] = arena_cstr(&n->arena, slice_str(name));
 }
 
-static void on_token(void *arg, const struct token_info *token)
+static void on_expiring_token(void *arg, const struct token_info *token)
 {
-    add_name(arg, token->name);
+    add_notice_name(arg, token->name);
 }
 
 static bool has_name(const struct names *n, const char *name)
@@ -41,8 +41,8 @@ static bool has_name(const struct names *n, const char *name)
     return false;
 }
 
-static void add_line(struct buf *said, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void add_line(struct buf *said, const char *fmt, ...)
+static void add_notice_line(struct buf *said, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void add_notice_line(struct buf *said, const char *fmt, ...)
 {
     va_list ap;
 
@@ -56,8 +56,8 @@ static void of_limits(struct gate *g, const struct conf *c, struct buf *said)
 {
     struct names names = {0};
 
-    add_name(&names, "anonymous");
-    token_each(g, on_token, &names);
+    add_notice_name(&names, "anonymous");
+    token_each(g, on_expiring_token, &names);
     for (size_t i = 0; i < c->limits_count; i++) {
         struct slice title = slice_str(c->limits[i].title);
         const char *near;
@@ -66,11 +66,12 @@ static void of_limits(struct gate *g, const struct conf *c, struct buf *said)
             continue;
         }
         near = nearest_word(names.at, names.count, title);
-        add_line(said,
-                 "limit \"" SLICE_FMT "\" applies to nobody: its title is not a network, and no "
-                 "token has that name%s%s%s",
-                 SLICE_ARG(title), near != NULL ? "; did you mean \"" : "",
-                 near != NULL ? near : "", near != NULL ? "\"?" : "");
+        add_notice_line(said,
+                        "limit \"" SLICE_FMT
+                        "\" applies to nobody: its title is not a network, and no "
+                        "token has that name%s%s%s",
+                        SLICE_ARG(title), near != NULL ? "; did you mean \"" : "",
+                        near != NULL ? near : "", near != NULL ? "\"?" : "");
     }
     arena_fini(&names.arena);
     free(names.at);
@@ -87,7 +88,8 @@ static void of_certificates(const struct conf *c, struct buf *said)
             continue;
         }
         tls_validity_format(&l->valid, now, text);
-        add_line(said, "the certificate of %s %s; see TLS in operations.md", l->address, text);
+        add_notice_line(said, "the certificate of %s %s; see TLS in operations.md", l->address,
+                        text);
     }
 }
 
@@ -99,7 +101,7 @@ static void of_origins(const struct conf *c, struct buf *said)
         buf_clear(&line);
         conf_warn_of_origin(&c->repos[i], &line);
         if (line.n > 0) {
-            add_line(said, SLICE_FMT, SLICE_ARG(buf_slice(&line)));
+            add_notice_line(said, SLICE_FMT, SLICE_ARG(buf_slice(&line)));
         }
     }
     buf_free(&line);

@@ -44,7 +44,7 @@ static struct slice subject(const struct repo *r, struct slice type, struct slic
                      k == INVENTORY_HOSTED ? "/" : "");
 }
 
-static bool may_read(void *arg, struct slice type, struct slice id)
+static bool may_read_inventory(void *arg, struct slice type, struct slice id)
 {
     const struct inventory_work *w = arg;
     struct arena a = {0};
@@ -57,12 +57,12 @@ static bool may_read(void *arg, struct slice type, struct slice id)
 
 /* --- the page --- */
 
-static int make(void *arg, struct buf *out, struct rendering *about, struct err *e)
+static int make_inventory_page(void *arg, struct buf *out, struct rendering *about, struct err *e)
 {
     struct inventory_work *w = arg;
 
     about->content_type = SLICE("text/html; charset=utf-8");
-    w->page.may = may_read;
+    w->page.may = may_read_inventory;
     w->page.arg = w;
     return w->one ? inventory_page_one(&w->page, out, e) : inventory_page_list(&w->page, out, e);
 }
@@ -85,9 +85,9 @@ static void on_made(struct request *c, struct rendering *r, int rc, const struct
     buf_free(&policy);
 }
 
-static void ask(struct request *c, const struct inventory_page *p, bool one)
+static void answer_inventory_page(struct request *c, const struct inventory_page *p, bool one)
 {
-    static const struct rendering_work work = {make, free};
+    static const struct rendering_work work = {make_inventory_page, free};
     struct inventory_work *w = NEW(struct inventory_work);
     struct digest of_text;
     char hex[DIGEST_HEX + 1];
@@ -154,5 +154,5 @@ void inventory_pages_answer(struct serve_loop *d, struct exchange *x, struct req
     if (page.p != NULL && (!slice_u64(page, &p.page) || p.page > PAGES_MOST)) {
         p.page = 0;
     }
-    ask(c, &p, rest.n != 0);
+    answer_inventory_page(c, &p, rest.n != 0);
 }

@@ -468,8 +468,8 @@ static bool vital(const struct http_req *req)
            slice_eqs(req->path, "/metrics");
 }
 
-static void answer(struct serve_loop *d, struct exchange *x, struct request_log *v,
-                   const struct route *to)
+static void answer_own_request(struct serve_loop *d, struct exchange *x, struct request_log *v,
+                               const struct route *to)
 {
     const struct http_req *req = exchange_req(x);
     struct slice path = req->path;
@@ -520,7 +520,7 @@ static struct route route(struct serve_loop *d, struct exchange *x)
 }
 
 /* Health is not: who looks after a busy server must see that it lives. */
-static bool counted(const struct http_req *req)
+static bool own_request_is_counted(const struct http_req *req)
 {
     return !slice_eqs(req->path, "/healthz") && !slice_eqs(req->path, "/readyz");
 }
@@ -538,8 +538,8 @@ static void challenge(const struct http_req *req, const struct conf *conf, bool 
     refusal_challenge(r);
 }
 
-static struct slice words(const struct http_req *req, struct slice why, struct arena *a,
-                          struct http_reply *r)
+static struct slice own_refusal_words(const struct http_req *req, struct slice why, struct arena *a,
+                                      struct http_reply *r)
 {
     return refusal_words(req, arena_fmt(a, SLICE_FMT "\n", SLICE_ARG(why)), a, r);
 }
@@ -547,12 +547,12 @@ static struct slice words(const struct http_req *req, struct slice why, struct a
 const struct frontend frontend_front = {
     .vital = vital,
     .route = route,
-    .answer = answer,
-    .counted = counted,
+    .answer = answer_own_request,
+    .counted = own_request_is_counted,
     .refuse_token = refuse_stranger,
     .refuse_rate_limited = refuse_rate_limited,
     .challenge = challenge,
-    .words = words,
+    .words = own_refusal_words,
 };
 
 /* --- what it shows --- */

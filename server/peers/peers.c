@@ -71,7 +71,7 @@ static uint64_t bit(size_t chunk)
     return UINT64_C(1) << (WORD - 1 - chunk % WORD);
 }
 
-static bool has(const uint64_t *set, size_t chunk)
+static bool chunk_set_has(const uint64_t *set, size_t chunk)
 {
     return (set[chunk / WORD] & bit(chunk)) != 0;
 }
@@ -95,7 +95,7 @@ static void set_lost(struct swarm *s, size_t chunk)
     CHECK(s->count[chunk] > 0);
     if (--s->count[chunk] == 0) {
         s->had--;
-        if (!has(s->leased, chunk)) {
+        if (!chunk_set_has(s->leased, chunk)) {
             set_open(s, chunk);
         }
     }
@@ -119,7 +119,7 @@ static void recount(struct swarm *s, struct member *m, size_t word, uint64_t is)
     }
 }
 
-static uint64_t word_of(const struct node_announcement *a, size_t word)
+static uint64_t announcement_word(const struct node_announcement *a, size_t word)
 {
     uint8_t bytes[8] = {0};
     size_t from = word * sizeof bytes, left = a->have_bytes - from;
@@ -171,7 +171,7 @@ static void settle_leases(struct swarm *s, struct member *m, uint64_t now_ms)
 {
     LIST_EACH (&m->leases, it) {
         struct lease *l = LIST_ITEM(it, struct lease, own);
-        if (has(m->have, l->chunk) && s->members > 1) { /* alone it is asked far ahead */
+        if (chunk_set_has(m->have, l->chunk) && s->members > 1) { /* alone it is asked far ahead */
             judge_window(s, now_ms - min_u64(now_ms, l->born_ms));
         }
         if (s->count[l->chunk] > 0) {
@@ -181,7 +181,7 @@ static void settle_leases(struct swarm *s, struct member *m, uint64_t now_ms)
 }
 
 /* One at least: who has nothing under way would lose patience. */
-static size_t share(const struct swarm *s)
+static size_t chunks_per_answer(const struct swarm *s)
 {
     size_t each = s->window / s->members;
 
@@ -192,7 +192,7 @@ static size_t share(const struct swarm *s)
 
 static void ask_for(struct swarm *s, struct member *m, unsigned take, uint64_t now_ms)
 {
-    while (take > 0 && m->nleases < share(s)) {
+    while (take > 0 && m->nleases < chunks_per_answer(s)) {
         while (s->first < s->words && s->open[s->first] == 0) {
             s->first++;
         }
@@ -325,7 +325,7 @@ static void member_see(struct swarm *s, struct member *m, uint64_t now_ms)
 /* --- which members are sent to which --- */
 
 /* Among all who give, those elsewhere first. */
-static size_t place_of(const struct swarm *s, const struct member *m)
+static size_t place_of_member(const struct swarm *s, const struct member *m)
 {
     return m->place + (m->local ? s->givers[0].n : 0);
 }
@@ -351,7 +351,7 @@ static bool drawn(const size_t *before, size_t n, size_t i)
 static void draw_peers(struct swarm *s, const struct member *m, struct swarm_answer *out)
 {
     size_t all = s->givers[0].n + (m->local ? s->givers[1].n : 0);
-    size_t self = m->at.port != 0 ? place_of(s, m) : all;
+    size_t self = m->at.port != 0 ? place_of_member(s, m) : all;
     size_t others = all - (self < all);
     size_t n = others < SWARM_PEERS ? others : SWARM_PEERS;
     size_t one[SWARM_PEERS];
@@ -404,7 +404,8 @@ static void swarm_free(struct swarm **sp)
     free(s);
 }
 
-static int judge(const struct swarm *s, const struct node_announcement *a, struct err *e)
+static int check_announcement(const struct swarm *s, const struct node_announcement *a,
+                              struct err *e)
 {
     size_t wanted = (s->chunks + 7) / 8;
 
@@ -426,7 +427,7 @@ static int swarm_announce(struct swarm *s, const struct node_announcement *a,
                           uint64_t now_ms, struct swarm_answer *out, struct err *e)
 {
     struct member *m;
-    int rc = judge(s, a, e);
+    int rc = check_announcement(s, a, e);
 
     if (rc != 0) {
         return rc;
@@ -442,7 +443,7 @@ static int swarm_announce(struct swarm *s, const struct node_announcement *a,
     member_see(s, m, now_ms);
     member_move(s, m, from, a->port);
     for (size_t w = 0; w < s->words; w++) {
-        recount(s, m, w, word_of(a, w));
+        recount(s, m, w, announcement_word(a, w));
     }
     settle_leases(s, m, now_ms);
     ask_for(s, m, a->take, now_ms);
@@ -548,7 +549,7 @@ static size_t chunks_of(uint64_t size_bytes)
     return (size_t)((size_bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
 }
 
-static struct entry *find(const struct peers *p, const struct digest *d)
+static struct entry *find_peers_entry(const struct peers *p, const struct digest *d)
 {
     struct entry *x;
 
@@ -589,7 +590,7 @@ static void account_leave(struct peers *p, struct account *a)
 
 /* --- all of them --- */
 
-static void forget(struct peers *p, struct entry *x)
+static void forget_peers_entry(struct peers *p, struct entry *x)
 {
     HASH_DEL(p->all, x);
     x->account->bytes -= x->bytes;
@@ -602,7 +603,7 @@ static void forget(struct peers *p, struct entry *x)
 }
 
 /* After anything happened to a swarm: the sums again, and whether it is over. */
-static void settle(struct peers *p, struct entry *x)
+static void update_peers_entry(struct peers *p, struct entry *x)
 {
     size_t chunks = chunks_of(x->size_bytes);
     size_t members = x->swarm->members;
@@ -618,12 +619,12 @@ static void settle(struct peers *p, struct entry *x)
     p->handed += handed - x->handed;
     x->handed = handed;
     if (members == 0) {
-        forget(p, x);
+        forget_peers_entry(p, x);
     }
 }
 
-static struct entry *begin(struct peers *p, const struct digest *d, uint64_t size_bytes,
-                           uint64_t client, uint64_t now_ms)
+static struct entry *add_peers_entry(struct peers *p, const struct digest *d, uint64_t size_bytes,
+                                     uint64_t client, uint64_t now_ms)
 {
     struct entry *x = NEW(struct entry);
     uint8_t key[SWARM_KEY];
@@ -668,7 +669,7 @@ static bool give_way(struct peers *p, uint64_t client, size_t more, bool bytes)
         youngest = x->account == most ? x : youngest;
     }
     CHECK(youngest != NULL);
-    forget(p, youngest);
+    forget_peers_entry(p, youngest);
     return true;
 }
 
@@ -693,21 +694,23 @@ static int room_for(struct peers *p, const struct entry *x, uint64_t size_bytes,
     return 0;
 }
 
-static void leave(struct peers *p, const struct digest *d, const uint8_t id[ANNOUNCEMENT_ID])
+static void remove_peer_node(struct peers *p, const struct digest *d,
+                             const uint8_t id[ANNOUNCEMENT_ID])
 {
-    struct entry *x = find(p, d);
+    struct entry *x = find_peers_entry(p, d);
 
     if (x != NULL) {
         swarm_leave(x->swarm, id);
-        settle(p, x);
+        update_peers_entry(p, x);
     }
 }
 
-static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes, uint64_t client,
-                    const struct node_announcement *a, const uint8_t from[SWARM_ADDRESS],
-                    uint64_t now_ms, struct swarm_answer *out, bool *began, struct err *e)
+static int record_announcement(struct peers *p, const struct digest *d, uint64_t size_bytes,
+                               uint64_t client, const struct node_announcement *a,
+                               const uint8_t from[SWARM_ADDRESS], uint64_t now_ms,
+                               struct swarm_answer *out, bool *began, struct err *e)
 {
-    struct entry *x = find(p, d);
+    struct entry *x = find_peers_entry(p, d);
     int rc;
 
     if (p->set.again_s == 0) {
@@ -717,8 +720,8 @@ static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes
     }
     if (x != NULL) {
         swarm_expire(x->swarm, &p->set, now_ms);
-        settle(p, x);
-        x = find(p, d); /* the last member may have gone with it, and so its key */
+        update_peers_entry(p, x);
+        x = find_peers_entry(p, d); /* the last member may have gone with it, and so its key */
     }
     if (x == NULL || member_find(x->swarm, a->id) == NULL) {
         rc = room_for(p, x, size_bytes, client, e);
@@ -728,10 +731,10 @@ static int announce(struct peers *p, const struct digest *d, uint64_t size_bytes
     }
     *began = x == NULL;
     if (x == NULL) {
-        x = begin(p, d, size_bytes, client, now_ms);
+        x = add_peers_entry(p, d, size_bytes, client, now_ms);
     }
     rc = swarm_announce(x->swarm, a, from, &p->set, now_ms, out, e);
-    settle(p, x);
+    update_peers_entry(p, x);
     return rc;
 }
 
@@ -744,10 +747,10 @@ int peers_announce(struct peers *p, const struct digest *d, uint64_t size_bytes,
     *began = false;
     lock_take(&p->lock);
     if (a->leave) {
-        leave(p, d, a->id);
+        remove_peer_node(p, d, a->id);
         rc = 0;
     } else {
-        rc = announce(p, d, size_bytes, client, a, from, now_ms, out, began, e);
+        rc = record_announcement(p, d, size_bytes, client, a, from, now_ms, out, began, e);
         p->announcements += rc == 0;
         p->refused += rc == E_BUSY;
     }
@@ -770,7 +773,7 @@ void peers_name(struct peers *p, const struct digest *d, struct slice repo, stru
     struct entry *x;
 
     lock_take(&p->lock);
-    x = find(p, d);
+    x = find_peers_entry(p, d);
     if (x != NULL) {
         copy_name(x->repo, repo);
         copy_name(x->key, key);
@@ -786,7 +789,7 @@ void peers_tick(struct peers *p, uint64_t now_ms)
     HASH_ITER(hh, p->all, x, next)
     {
         swarm_expire(x->swarm, &p->set, now_ms);
-        settle(p, x);
+        update_peers_entry(p, x);
     }
     lock_drop(&p->lock);
 }
@@ -828,7 +831,7 @@ static void forget_all(struct peers *p)
 
     HASH_ITER(hh, p->all, x, next)
     {
-        forget(p, x);
+        forget_peers_entry(p, x);
     }
 }
 

@@ -24,7 +24,7 @@ static struct document *complete(struct document_wait *w)
     return d;
 }
 
-static void look(void *arg)
+static void on_document_progress(void *arg)
 {
     struct document_wait *w = arg;
     struct document_wait was = *w;
@@ -45,10 +45,10 @@ void document_whole(struct cache *c, struct loop *l, struct answer *a, struct do
     CHECK(*slot == NULL);
     *w = (struct document_wait){.slot = slot, .answer = a, .done = done, .arg = arg};
     w->body = answer_body(c, a, l, 0, a->total_bytes);
-    w->body->wake = look;
+    w->body->wake = on_document_progress;
     w->body->wake_arg = w;
     *slot = w;
-    look(w);
+    on_document_progress(w);
 }
 
 void document_cancel(struct document_wait **dp)

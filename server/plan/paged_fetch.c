@@ -227,7 +227,7 @@ static struct paged_fetch_share *share_of(struct planner *all, uint64_t client)
     return s;
 }
 
-static void keep(struct paged_fetch *g)
+static void keep_paged_result(struct paged_fetch *g)
 {
     struct planner *all = g->all;
 
@@ -294,7 +294,8 @@ static void trim(struct planner *all)
 /* The time is part of it: until when a result holds is said for those who ask for that time. Who
  * may read a repository holds for five minutes, what its branch stands for one, and both are made
  * of the same document. So is whether all parts of a list are wanted, or the first alone. */
-static struct slice name_of(struct arena *a, const struct repo *r, const struct dependency *n)
+static struct slice name_of_dependency(struct arena *a, const struct repo *r,
+                                       const struct dependency *n)
 {
     struct buf b = BUF_INIT(sizeof r + sizeof n->lookup.ttl_s + 1 + n->key.n + 1 + n->lookup.key.n +
                             1 + n->lookup.principal.n);
@@ -349,7 +350,7 @@ static struct paged_fetch *paged_fetch_new(struct plan_run *r, struct slice name
 
 /* --- telling ---------------------------------------------------------------------------------- */
 
-static void tell(struct paged_fetch_use *u)
+static void notify_paged_use(struct paged_fetch_use *u)
 {
     struct result f = u->g->result;
 
@@ -357,7 +358,7 @@ static void tell(struct paged_fetch_use *u)
     u->came(u->run, &f);
 }
 
-static void finish(struct paged_fetch *g, int rc)
+static void finish_paged_fetch(struct paged_fetch *g, int rc)
 {
     struct list *n;
 
@@ -373,21 +374,21 @@ static void finish(struct paged_fetch *g, int rc)
     if (rc != 0) {
         unlist(g); /* the cache remembers a no for as long as it may */
     } else if (g->listed) {
-        keep(g);
+        keep_paged_result(g);
         trim(g->all);
     }
     while ((n = list_pop_front(&g->waiters)) != NULL) {
-        tell(LIST_ITEM(n, struct paged_fetch_use, node));
+        notify_paged_use(LIST_ITEM(n, struct paged_fetch_use, node));
     }
     release(g);
 }
 
-static void fail(struct paged_fetch *g, int rc, int status, struct slice why)
+static void fail_paged_fetch(struct paged_fetch *g, int rc, int status, struct slice why)
 {
     g->result.status = status;
     g->result.message =
         arena_copy_opt(&g->arena, slice_first(why, why.n < TEXT_BYTES ? why.n : TEXT_BYTES));
-    finish(g, rc);
+    finish_paged_fetch(g, rc);
 }
 
 /* --- ending early ----------------------------------------------------------------------------- */
@@ -429,7 +430,7 @@ static struct paged_fetch_use *waiter_of(struct paged_fetch *g, uint64_t client)
     return NULL;
 }
 
-static void refuse(struct paged_fetch_use *u)
+static void refuse_paged_use(struct paged_fetch_use *u)
 {
     struct result f = {.dependency = u->g->dependency,
                        .rc = E_BUSY,
@@ -452,7 +453,7 @@ static bool pass_account(struct paged_fetch *g)
     do {
         while ((u = waiter_of(g, g->client)) != NULL) {
             list_remove(&u->node);
-            refuse(u);
+            refuse_paged_use(u);
         }
         if (list_empty(&g->waiters)) {
             abandon(g); /* no run leaves inside refused(): its exchange ends later */
@@ -472,7 +473,7 @@ static bool count_memory(struct paged_fetch *g)
 }
 
 /* Others need its memory. */
-static void on_end(struct body_use *use)
+static void on_part_use_end(struct body_use *use)
 {
     struct paged_fetch *g = CONTAINER_OF(use, struct paged_fetch, use);
 
@@ -502,7 +503,7 @@ static void forget_part(struct paged_fetch *g)
     }
 }
 
-static void work(struct job *j)
+static void run_paged_fetch_job(struct job *j)
 {
     struct paged_fetch *g = CONTAINER_OF(j, struct paged_fetch, job);
     struct buf doc = BUF_INIT(g->all->deps.document_bytes);
@@ -544,9 +545,9 @@ static void worked(struct job *j)
         return;
     } else if (rc != 0) {
         log_warn("serve.gather_failed", "repo=%s why=\"%s\"", g->repo->name, g->why.text);
-        fail(g, rc, 502, slice_str(g->why.text));
+        fail_paged_fetch(g, rc, 502, slice_str(g->why.text));
     } else if (g->next.p == NULL) {
-        finish(g, 0);
+        finish_paged_fetch(g, 0);
     } else {
         g->lookup.url = g->next;
         g->lookup.key = part_key(g->dependency.lookup.key, g->deps, &g->arena);
@@ -582,14 +583,14 @@ static void note_part(struct paged_fetch *g, const struct answer *a)
 static void put_to_work(struct paged_fetch *g)
 {
     g->busy = true;
-    g->job = (struct job){.work = work, .done = worked, .reply = g->all->loop->mail};
+    g->job = (struct job){.work = run_paged_fetch_job, .done = worked, .reply = g->all->loop->mail};
     pool_submit(g->all->deps.readers, &g->job, g->clients.client[0]);
     for (unsigned i = 1; i < g->clients.count; i++) {
         pool_move(g->all->deps.readers, &g->job, g->clients.client[i]);
     }
 }
 
-static void on_whole(void *arg, struct document *d, int rc)
+static void on_whole_page(void *arg, struct document *d, int rc)
 {
     struct paged_fetch *g = arg;
 
@@ -605,7 +606,7 @@ static void on_whole(void *arg, struct document *d, int rc)
     }
     if (rc != 0) {
         document_free(&d);
-        fail(g, rc, 502, slice_str(g->why.text));
+        fail_paged_fetch(g, rc, 502, slice_str(g->why.text));
         return;
     }
     note_part(g, d->answer);
@@ -613,7 +614,7 @@ static void on_whole(void *arg, struct document *d, int rc)
     put_to_work(g);
 }
 
-static void on_answer(void *arg, struct answer *a)
+static void on_paged_fetch_answer(void *arg, struct answer *a)
 {
     struct paged_fetch *g = arg;
 
@@ -623,16 +624,16 @@ static void on_answer(void *arg, struct answer *a)
         int rc = part_of_head(a, &g->lookup, g->all->loop->unix_s, &g->result, &g->why);
         answer_release(&a);
         if (rc == 0) {
-            finish(g, 0);
+            finish_paged_fetch(g, 0);
         } else {
-            fail(g, rc, 502, slice_str(g->why.text));
+            fail_paged_fetch(g, rc, 502, slice_str(g->why.text));
         }
     } else if (a->status == 200) {
-        document_whole(g->all->deps.cache, g->all->loop, a, &g->wait, on_whole, g);
+        document_whole(g->all->deps.cache, g->all->loop, a, &g->wait, on_whole_page, g);
     } else {
         part_refused(a, &g->arena, &g->result);
         answer_release(&a);
-        finish(g, g->result.rc);
+        finish_paged_fetch(g, g->result.rc);
     }
 }
 
@@ -642,7 +643,7 @@ static void ask_part(struct paged_fetch *g)
 
     g->holds++; /* it may be over before cache_lookup() returns */
     g->answered = false;
-    ask = cache_lookup(g->all->deps.cache, g->all->loop, &g->lookup, on_answer, g);
+    ask = cache_lookup(g->all->deps.cache, g->all->loop, &g->lookup, on_paged_fetch_answer, g);
     if (!g->answered) {
         g->ask = ask;
         for (unsigned i = 1; i < g->clients.count; i++) {
@@ -653,7 +654,7 @@ static void ask_part(struct paged_fetch *g)
 }
 
 /* Another client waits for it: what is queued for it is done in whichever's turn comes first. */
-static void share(struct paged_fetch *g, uint64_t client)
+static void share_paged_fetch(struct paged_fetch *g, uint64_t client)
 {
     if (!fair_clients_add(&g->clients, client)) {
         return;
@@ -669,7 +670,7 @@ static void share(struct paged_fetch *g, uint64_t client)
 
 /* What is stale because the origin was in trouble may be shown again while the origin is asked:
  * else each one who asks would wait for an origin that does not even refuse. */
-static struct paged_fetch *find(struct plan_run *r, struct slice name)
+static struct paged_fetch *find_running_fetch(struct plan_run *r, struct slice name)
 {
     struct planner *all = r->planner;
     struct lookup *w = &r->plan->dependency.lookup;
@@ -710,8 +711,8 @@ void paged_fetch_dependency(struct plan_run *r,
                             void (*came)(struct plan_run *r, const struct result *f),
                             void (*refused)(struct plan_run *r, const struct result *f))
 {
-    struct slice name = name_of(r->arena, r->repo, &r->plan->dependency);
-    struct paged_fetch *g = find(r, name);
+    struct slice name = name_of_dependency(r->arena, r->repo, &r->plan->dependency);
+    struct paged_fetch *g = find_running_fetch(r, name);
     struct paged_fetch_use *u = NEW(struct paged_fetch_use);
     bool begins = g == NULL;
 
@@ -728,7 +729,7 @@ void paged_fetch_dependency(struct plan_run *r,
         list_remove(&g->lru);
         list_push_front(&g->all->lru, &g->lru);
         touch(g, g->all->loop->unix_s);
-        tell(u);
+        notify_paged_use(u);
         return;
     }
     list_push_back(&g->waiters, &u->node);
@@ -740,7 +741,7 @@ void paged_fetch_dependency(struct plan_run *r,
     } else if (begins) {
         ask_part(g);
     } else {
-        share(g, r->who->client);
+        share_paged_fetch(g, r->who->client);
     }
 }
 
@@ -787,7 +788,7 @@ struct planners *planners_open(const struct planner_deps *deps, struct loops *ls
     for (unsigned i = 0; i < n; i++) {
         ps->at[i] = (struct planner){.loop = loops_at(ls, i), .deps = *deps};
         list_init(&ps->at[i].lru);
-        body_port_init(&ps->at[i].port, ps->at[i].loop->mail, on_end);
+        body_port_init(&ps->at[i].port, ps->at[i].loop->mail, on_part_use_end);
     }
     return ps;
 }

@@ -30,7 +30,7 @@ static const struct state states[] = {
 
 const struct state_table plan_run_states = STATE_TABLE("run of a plan", states);
 
-static void become(struct plan_run *r, enum plan_run_state to)
+static void set_plan_run_state(struct plan_run *r, enum plan_run_state to)
 {
     r->state = state_step(&plan_run_states, r->state, to);
 }
@@ -75,7 +75,7 @@ static void known_free(struct known *k)
     free(k);
 }
 
-static void learn(struct plan_run *r, const struct result *f)
+static void add_plan_result(struct plan_run *r, const struct result *f)
 {
     r->results.result[r->results.count++] = *f;
 }
@@ -85,7 +85,7 @@ static void learn_known(struct plan_run *r, struct known *k)
     k->run = NULL;
     list_push_back(&r->known, &k->node);
     r->known_bytes += k->bytes.cap + k->arena.used_bytes;
-    learn(r, &k->result);
+    add_plan_result(r, &k->result);
 }
 
 /* --- rows: what the store knows --------------------------------------------------------------- */
@@ -189,9 +189,9 @@ static void learn_right(struct plan_run *r)
     learn_known(r, k);
 }
 
-static int refuse(struct plan_run *r, int rc)
+static int fail_plan_run(struct plan_run *r, int rc)
 {
-    become(r, PLAN_RUN_FAILED);
+    set_plan_run_state(r, PLAN_RUN_FAILED);
     return rc;
 }
 
@@ -199,51 +199,52 @@ enum { ANSWERED = 1 };
 
 /* What is known has been learned. 0: the state says what comes next. ANSWERED: nothing does, the
  * run is not to be touched. */
-static int step(struct plan_run *r, struct err *e)
+static int step_plan_run(struct plan_run *r, struct err *e)
 {
-    become(r, PLAN_RUN_ASKING);
+    set_plan_run_state(r, PLAN_RUN_ASKING);
     for (;;) {
         int rc;
         *r->plan = (struct plan){0};
         rc =
             r->repo->ops->plan(r->repo, r->req, r->path, r->who, &r->results, r->arena, r->plan, e);
         if (rc != 0) {
-            return refuse(r, rc);
+            return fail_plan_run(r, rc);
         }
         if (r->plan->kind != PLAN_REPLY && r->events != NULL && !r->events->admit(r->arg)) {
             return ANSWERED; /* it may be gone with its request */
         }
         if (r->plan->kind != PLAN_DEPENDENCY) {
-            become(r, PLAN_RUN_PLANNED);
+            set_plan_run_state(r, PLAN_RUN_PLANNED);
             return 0;
         }
         if (r->results.count == RESULTS_MAX) {
             log_error("plan.loops", "repo=%s path=" SLICE_FMT, r->repo->name, SLICE_ARG(r->path));
-            return refuse(r, err_set(e, E_INTERNAL,
-                                     "the plan for this path has more dependencies than allowed; "
-                                     "please report this bug"));
+            return fail_plan_run(
+                r, err_set(e, E_INTERNAL,
+                           "the plan for this path has more dependencies than allowed; "
+                           "please report this bug"));
         }
         switch (r->plan->dependency.kind) {
         case DEPENDENCY_RIGHT:
             learn_right(r);
             continue;
         case DEPENDENCY_BODY:
-            become(r, PLAN_RUN_BODY);
+            set_plan_run_state(r, PLAN_RUN_BODY);
             return 0;
         case DEPENDENCY_PAGES:
-            become(r, PLAN_RUN_FETCHING);
+            set_plan_run_state(r, PLAN_RUN_FETCHING);
             break;
         case DEPENDENCY_PUT:
         case DEPENDENCY_ROW:
         case DEPENDENCY_ROWS:
         case DEPENDENCY_HEAD:
         case DEPENDENCY_ENTRY:
-            become(r, PLAN_RUN_READING);
+            set_plan_run_state(r, PLAN_RUN_READING);
             break;
         }
         if (r->reads_only && (r->plan->dependency.kind == DEPENDENCY_PAGES ||
                               r->plan->dependency.kind == DEPENDENCY_PUT)) {
-            return refuse(
+            return fail_plan_run(
                 r, err_set(e, E_NOTFOUND, "the response needs data that is not in this mirror"));
         }
         return 0;
@@ -275,7 +276,7 @@ static void read_done(struct job *j)
         return;
     }
     log_error("plan.read_failed", "repo=%s why=\"%s\"", r->repo->name, k->why.text);
-    become(r, PLAN_RUN_FAILED);
+    set_plan_run_state(r, PLAN_RUN_FAILED);
     r->events->failed(r->arg, k->why.code, &k->why);
     known_free(k);
 }
@@ -290,21 +291,21 @@ static void read_on_pool(struct plan_run *r)
 
 static void on_gathered(struct plan_run *r, const struct result *f)
 {
-    learn(r, f);
+    add_plan_result(r, f);
     go(r);
 }
 
 static void on_no_memory(struct plan_run *r, const struct result *f)
 {
     (void)f;
-    become(r, PLAN_RUN_FAILED);
+    set_plan_run_state(r, PLAN_RUN_FAILED);
     r->events->no_memory(r->arg);
 }
 
 static void go(struct plan_run *r)
 {
     struct err why = {0};
-    int rc = step(r, &why);
+    int rc = step_plan_run(r, &why);
 
     if (rc == ANSWERED) {
         return;
@@ -349,7 +350,8 @@ void plan_run_start(struct plan_run *r, const struct plan_events *events, void *
 void plan_run_body(struct plan_run *r, int rc, struct slice bytes)
 {
     CHECK(r->state == PLAN_RUN_BODY);
-    learn(r, &(struct result){.dependency = r->plan->dependency, .rc = rc, .bytes = bytes});
+    add_plan_result(r,
+                    &(struct result){.dependency = r->plan->dependency, .rc = rc, .bytes = bytes});
     go(r);
 }
 
@@ -360,7 +362,7 @@ void plan_run_leave(struct plan_run *r)
         r->reading = NULL;
     }
     paged_fetch_leave(r);
-    become(r, PLAN_RUN_LEFT);
+    set_plan_run_state(r, PLAN_RUN_LEFT);
 }
 
 void plan_run_forget_rows(struct plan_run *r)
@@ -389,7 +391,7 @@ static void on_result(struct plan_run *r, const struct result *f)
 {
     struct waiter *w = r->waiter;
 
-    learn(r, f);
+    add_plan_result(r, f);
     lock_take(&w->lock);
     w->came = true;
     cond_signal(&w->news);
@@ -439,7 +441,7 @@ static int paged_fetch_here(struct plan_run *r, const _Atomic bool *stop, struct
     loop_call(l, begin_here, r);
     if (!wait_for_result(&w, stop)) {
         loop_call(l, leave_here, r);
-        become(r, PLAN_RUN_FAILED);
+        set_plan_run_state(r, PLAN_RUN_FAILED);
         rc = err_set(e, E_CANCELLED, "the request was canceled");
     }
     cond_fini(&w.news);
@@ -457,7 +459,7 @@ static int read_here(struct plan_run *r, struct err *e)
     if (rc == 0) {
         learn_known(r, k);
     } else {
-        become(r, PLAN_RUN_FAILED);
+        set_plan_run_state(r, PLAN_RUN_FAILED);
         err_set(e, rc, "%s", k->why.text);
         known_free(k);
     }
@@ -466,7 +468,7 @@ static int read_here(struct plan_run *r, struct err *e)
 
 int plan_run_wait(struct plan_run *r, const _Atomic bool *stop, struct err *e)
 {
-    int rc = step(r, e);
+    int rc = step_plan_run(r, e);
 
     while (rc == 0 && r->state != PLAN_RUN_PLANNED) {
         if (r->state == PLAN_RUN_FETCHING) {
@@ -475,9 +477,9 @@ int plan_run_wait(struct plan_run *r, const _Atomic bool *stop, struct err *e)
             rc = read_here(r, e);
         } else {
             CHECK(r->state == PLAN_RUN_BODY);
-            learn(r, &(struct result){.dependency = r->plan->dependency});
+            add_plan_result(r, &(struct result){.dependency = r->plan->dependency});
         }
-        rc = rc != 0 ? rc : step(r, e);
+        rc = rc != 0 ? rc : step_plan_run(r, e);
     }
     return rc;
 }

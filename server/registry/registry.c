@@ -14,8 +14,8 @@ enum { TOKEN_S = 3600, SCOPE_MAX = 1024 };
 
 /* --- refusals --- */
 
-static struct slice words(const struct http_req *req, struct slice why, struct arena *a,
-                          struct http_reply *r)
+static struct slice registry_refusal_words(const struct http_req *req, struct slice why,
+                                           struct arena *a, struct http_reply *r)
 {
     bool manifest = memmem(req->path.p, req->path.n, "/manifests/", 11) != NULL;
     bool list = slice_ends(req->path, SLICE("/tags/list"));
@@ -221,8 +221,8 @@ static void answer_unknown(struct serve_loop *d, struct exchange *x, struct slic
     refuse_coded(x, 404, OCI_NAME_UNKNOWN, why);
 }
 
-static void answer(struct serve_loop *d, struct exchange *x, struct request_log *v,
-                   const struct route *to)
+static void answer_registry_request(struct serve_loop *d, struct exchange *x, struct request_log *v,
+                                    const struct route *to)
 {
     const struct http_req *req = exchange_req(x);
     bool ours = slice_eqs(req->path, OCI_ROOT) || slice_eqs(req->path, "/v2") ||
@@ -252,7 +252,7 @@ static struct route route(struct serve_loop *d, struct exchange *x)
                           listener_root(req->listener), exchange_arena(x));
 }
 
-static bool counted(const struct http_req *req)
+static bool registry_request_is_counted(const struct http_req *req)
 {
     (void)req;
     return true;
@@ -264,10 +264,10 @@ const struct frontend frontend_registry = {
     .root = "/v2",
     .by_target = true,
     .route = route,
-    .answer = answer,
-    .counted = counted,
+    .answer = answer_registry_request,
+    .counted = registry_request_is_counted,
     .refuse_token = refuse_token,
     .refuse_rate_limited = refuse_rate_limited,
     .challenge = challenge,
-    .words = words,
+    .words = registry_refusal_words,
 };

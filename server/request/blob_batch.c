@@ -27,7 +27,7 @@ struct gleaning {
 };
 
 /* Its length and bytes, or why they are not here. */
-static void add_blob(struct gleaning *ss, struct store *s, const struct digest *d)
+static void add_batch_blob(struct gleaning *ss, struct store *s, const struct digest *d)
 {
     bool there = false;
     int rc = right_to_digest(s, ss->set, ss->who, d, &ss->last, NULL);
@@ -75,7 +75,7 @@ static void blob_batch_work(struct step *st)
 
     for (size_t at = 0; at < ss->digests.n && ss->out.n < BLOB_BATCH_BYTES; at += DIGEST_BYTES) {
         memcpy(d.b, ss->digests.p + at, DIGEST_BYTES);
-        add_blob(ss, s, &d);
+        add_batch_blob(ss, s, &d);
     }
     if (ss->may_pack) {
         pack(ss);

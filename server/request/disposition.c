@@ -1,6 +1,6 @@
 #include "server/request/disposition.h"
 
-static bool ends(struct slice s, struct slice with)
+static bool name_ends_with(struct slice s, struct slice with)
 {
     return s.n >= with.n && slice_ieq(slice_from(s, s.n - with.n), with);
 }
@@ -35,7 +35,7 @@ static bool is_document(struct slice type)
             return true;
         }
     }
-    return ends(type, SLICE("+xml")) || begins(type, SLICE("multipart/")) ||
+    return name_ends_with(type, SLICE("+xml")) || begins(type, SLICE("multipart/")) ||
            begins(type, SLICE("message/"));
 }
 

@@ -33,7 +33,7 @@ static int keep_rows(struct rewriting *w, struct batch **rows, struct err *e)
     return rc;
 }
 
-static int make(void *arg, struct buf *out, struct rendering *about, struct err *e)
+static int make_index_page(void *arg, struct buf *out, struct rendering *about, struct err *e)
 {
     struct rewriting *w = arg;
     const struct answer *a = w->doc->answer;
@@ -76,9 +76,9 @@ static void on_made(struct request *c, struct rendering *r, int rc, const struct
     request_send(c, h, !cache_state_is_stale(c->request_log->state));
 }
 
-static void on_whole(struct request *c, struct document *d)
+static void on_whole_index(struct request *c, struct document *d)
 {
-    static const struct rendering_work work = {make, work_free};
+    static const struct rendering_work work = {make_index_page, work_free};
     const struct answer *a = d->answer;
     struct rewriting *w = NEW(struct rewriting);
     struct slice key =
@@ -98,5 +98,5 @@ static void on_whole(struct request *c, struct document *d)
 
 void index_send(struct request *c, struct answer *a)
 {
-    request_document(c, a, on_whole);
+    request_document(c, a, on_whole_index);
 }

@@ -18,12 +18,12 @@ bool path_token_cut(struct slice *path, struct slice *token)
     return true;
 }
 
-static bool takes(const struct route *to)
+static bool route_takes_token(const struct route *to)
 {
     return to->repo != NULL && to->repo->ops->path_tokens;
 }
 
-static bool is_ours(struct slice token)
+static bool is_our_path_token(struct slice token)
 {
     return slice_starts(token, SLICE("mrd-")) || slice_starts(token, SLICE("mrd_"));
 }
@@ -34,7 +34,7 @@ static bool cut_all(struct slice *path, struct slice *token)
 {
     struct slice rest = slice_starts(*path, SLICE("t/")) ? slice_from(*path, 2) : SLICE_NONE;
 
-    if (!is_ours(rest)) {
+    if (!is_our_path_token(rest)) {
         return false;
     }
     *token = rest;
@@ -58,7 +58,7 @@ static void unlock(struct exchange *x, struct slice before, struct slice token, 
     struct slice credential = SLICE("");
     struct slice query = req->query;
 
-    if (is_ours(token)) {
+    if (is_our_path_token(token)) {
         credential = arena_fmt(a, "Bearer " SLICE_FMT, SLICE_ARG(token));
         for (size_t i = sizeof "Bearer " - 1; i < credential.n; i++) {
             char *c = (char *)(uintptr_t)credential.p + i;
@@ -80,18 +80,18 @@ struct route path_token_take(struct exchange *x, struct repo *const *repos, size
     struct slice path = slice_starts(whole, SLICE("/")) ? slice_from(whole, 1) : whole;
     struct slice token;
 
-    if (!slice_starts(path, SLICE("t/")) && !takes(&to)) {
+    if (!slice_starts(path, SLICE("t/")) && !route_takes_token(&to)) {
         return unless_shown(to, to.path); /* nearly all */
     }
     if (path_token_cut(&path, &token)) {
         behind = route_of(repos, count, slice_from(whole, whole.n - path.n - 1), root);
     }
-    if (takes(&behind)) {
+    if (route_takes_token(&behind)) {
         unlock(x, SLICE("/"), token, path);
         return route_of(repos, count, req->path, root);
     }
     path = to.path;
-    if (takes(&to) && (path_token_cut(&path, &token) || cut_all(&path, &token))) {
+    if (route_takes_token(&to) && (path_token_cut(&path, &token) || cut_all(&path, &token))) {
         unlock(x, slice_first(whole, whole.n - to.path.n), token, path);
         return route_of(repos, count, req->path, root);
     }

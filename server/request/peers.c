@@ -33,7 +33,7 @@ struct naming {
     const struct digest *digest;
 };
 
-static int name_it(void *arg, struct slice repo, char kind, struct slice key)
+static int name_announced_key(void *arg, struct slice repo, char kind, struct slice key)
 {
     struct naming *n = arg;
     const struct repo *r = repo_set_find(n->set, repo);
@@ -46,7 +46,7 @@ static int name_it(void *arg, struct slice repo, char kind, struct slice key)
     return r->anonymous_read || ++n->seen == HOLDERS_SEEN;
 }
 
-static int size_of(struct store *s, const struct digest *d, uint64_t *out, struct err *e)
+static int size_of_blob(struct store *s, const struct digest *d, uint64_t *out, struct err *e)
 {
     struct blob *b = NULL;
     int rc = blob_open(s, d, &b, e);
@@ -56,12 +56,12 @@ static int size_of(struct store *s, const struct digest *d, uint64_t *out, struc
     return rc == 0 && *out == 0 ? E_NOTFOUND : rc; /* of nothing there are no chunks */
 }
 
-static int announce(struct announcing *a, const struct serve_deps *deps, struct err *e)
+static int answer_announcement(struct announcing *a, const struct serve_deps *deps, struct err *e)
 {
     struct node_announcement said;
     uint64_t size_bytes;
     bool began = false;
-    int rc = size_of(deps->store, &a->digest, &size_bytes, e);
+    int rc = size_of_blob(deps->store, &a->digest, &size_bytes, e);
 
     if (rc != 0) {
         return rc;
@@ -78,7 +78,7 @@ static int announce(struct announcing *a, const struct serve_deps *deps, struct 
     }
     if (began) {
         struct naming n = {0, deps->peers, a->set, &a->digest};
-        (void)!holder_each(deps->store, &a->digest, name_it, &n,
+        (void)!holder_each(deps->store, &a->digest, name_announced_key, &n,
                            NULL); /* without one it is a digest */
     }
     return rc;
@@ -90,7 +90,7 @@ static void announce_work(struct step *s)
     const struct serve_deps *deps = s->request->serve_loop->deps;
 
     s->rc = right_to_digest(deps->store, a->set, a->who, &a->digest, NULL, &s->why);
-    s->rc = s->rc != 0 ? s->rc : announce(a, deps, &s->why);
+    s->rc = s->rc != 0 ? s->rc : answer_announcement(a, deps, &s->why);
 }
 
 /* --- the answer --- */
@@ -152,7 +152,7 @@ static void announce_done(struct step *s)
 
 /* --- what is asked for --- */
 
-static void on_body(struct request *c, int rc, struct slice body)
+static void on_announcement_body(struct request *c, int rc, struct slice body)
 {
     struct announcing *a;
 
@@ -191,7 +191,7 @@ void peers_answer(struct serve_loop *d, struct exchange *x, struct request_log *
     } else {
         struct request *c = request_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
         if (c != NULL) {
-            request_body(c, ANNOUNCEMENT_BYTES, on_body);
+            request_body(c, ANNOUNCEMENT_BYTES, on_announcement_body);
         }
     }
 }

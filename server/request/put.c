@@ -46,7 +46,7 @@ struct upload_flow {
     struct err why;
 };
 
-static void advance(struct upload_flow *f);
+static void advance_upload(struct upload_flow *f);
 
 /* --- on the pool --- */
 
@@ -124,7 +124,7 @@ static void work_form(struct upload_flow *f)
 
 /* --- a file, or none --- */
 
-static void work(struct job *j)
+static void run_upload_job(struct job *j)
 {
     struct upload_flow *f = CONTAINER_OF(j, struct upload_flow, job);
     const struct upload_body body = {f->request->req.content_length, yield, f};
@@ -158,7 +158,7 @@ static void work(struct job *j)
 
 /* --- on the loop --- */
 
-static void answer(struct upload_flow *f)
+static void answer_put_request(struct upload_flow *f)
 {
     struct request *c = f->request;
     struct upload_reply *u = &f->reply;
@@ -227,15 +227,15 @@ static void worked(struct job *j)
     struct upload_flow *f = CONTAINER_OF(j, struct upload_flow, job);
 
     f->busy = false;
-    advance(f);
+    advance_upload(f);
 }
 
-static void submit(struct upload_flow *f, enum flow_next next)
+static void submit_upload_step(struct upload_flow *f, enum flow_next next)
 {
     f->next = next;
     f->busy = true;
     f->now_unix_s = f->request->serve_loop->loop->unix_s;
-    f->job.work = work;
+    f->job.work = run_upload_job;
     f->job.done = worked;
     f->job.reply = f->request->serve_loop->loop->mail;
     pool_submit(f->request->serve_loop->deps->disk, &f->job, f->request->who.client);
@@ -246,7 +246,7 @@ static void on_yield(struct message *l)
     struct upload_flow *f = CONTAINER_OF(l, struct upload_flow, yield);
 
     f->yielded = true;
-    advance(f);
+    advance_upload(f);
 }
 
 static void ask_again(struct timer *t)
@@ -254,7 +254,7 @@ static void ask_again(struct timer *t)
     struct upload_flow *f = CONTAINER_OF(t, struct upload_flow, again);
 
     f->rc = 0;
-    submit(f, f->next);
+    submit_upload_step(f, f->next);
 }
 
 /* True: whoever wrote the file before is on the way out, which takes a moment. */
@@ -281,25 +281,25 @@ static void write_gathered(struct upload_flow *f)
         f->paused = false;
         exchange_pause(f->request->x, false);
     }
-    submit(f, FLOW_WRITE);
+    submit_upload_step(f, FLOW_WRITE);
 }
 
 /* Something takes the body in, and is to be closed. */
-static bool takes(const struct upload_flow *f)
+static bool upload_takes_body(const struct upload_flow *f)
 {
     return f->sink != NULL || f->changes != NULL || f->form_upload != NULL;
 }
 
 /* What came is kept, also of a client that has left: it will ask where to go on. False: that was
  * all. */
-static bool take_in(struct upload_flow *f)
+static bool take_in_upload_bytes(struct upload_flow *f)
 {
     struct request *c = f->request;
 
     if (f->gather.n != 0) {
         write_gathered(f);
     } else if (f->ended && (c->x != NULL || f->put.kind == PUT_UPLOAD_FILE)) {
-        submit(f, FLOW_FINISH);
+        submit_upload_step(f, FLOW_FINISH);
     } else if (c->x == NULL) {
         return false;
     } else if (f->yielded) {
@@ -313,25 +313,25 @@ static bool take_in(struct upload_flow *f)
 }
 
 /* What comes next, each time a job is back or bytes came. */
-static void advance(struct upload_flow *f)
+static void advance_upload(struct upload_flow *f)
 {
     if (f->busy || waits(f)) {
         return;
     }
-    if (takes(f) && f->rc == 0 && f->reply.status == 0 && take_in(f)) {
+    if (upload_takes_body(f) && f->rc == 0 && f->reply.status == 0 && take_in_upload_bytes(f)) {
         return;
     }
     if (!f->answered && (f->rc != 0 || f->reply.status != 0)) {
-        answer(f);
+        answer_put_request(f);
     }
-    if (takes(f)) {
-        submit(f, FLOW_CLOSE);
+    if (upload_takes_body(f)) {
+        submit_upload_step(f, FLOW_CLOSE);
     } else {
         end_flow(f);
     }
 }
 
-static void on_data(struct request *c, struct slice bytes, bool end)
+static void on_upload_data(struct request *c, struct slice bytes, bool end)
 {
     struct upload_flow *f = c->flow;
 
@@ -351,19 +351,19 @@ static void on_data(struct request *c, struct slice bytes, bool end)
         f->paused = true;
         exchange_pause(c->x, true);
     }
-    advance(f);
+    advance_upload(f);
 }
 
-static void on_gone(struct request *c)
+static void on_upload_gone(struct request *c)
 {
     if (c->flow != NULL) {
-        advance(c->flow);
+        advance_upload(c->flow);
     }
 }
 
 void put_start(struct request *c)
 {
-    static const struct request_reader reader = {on_data, on_gone};
+    static const struct request_reader reader = {on_upload_data, on_upload_gone};
     struct upload_flow *f = NEW(struct upload_flow);
 
     f->request = request_hold(c);
@@ -380,5 +380,5 @@ void put_start(struct request *c)
     c->reader = &reader;
     c->flow = f;
     c->serve_loop->flows++;
-    submit(f, put_has_body(f->put.kind) ? FLOW_OPEN : FLOW_RUN);
+    submit_upload_step(f, put_has_body(f->put.kind) ? FLOW_OPEN : FLOW_RUN);
 }

@@ -36,8 +36,8 @@ static void write_page(struct buf *out, const char *title, struct slice text)
     html_end(out, HTML_FOLDER);
 }
 
-static struct slice say(const struct http_req *req, const char *title, struct slice text,
-                        struct arena *a, struct http_reply *r)
+static struct slice write_refusal_page(const struct http_req *req, const char *title,
+                                       struct slice text, struct arena *a, struct http_reply *r)
 {
     struct buf page = BUF_INIT(PAGE_BYTES), policy = BUF_INIT(POLICY_BYTES);
 
@@ -64,7 +64,7 @@ struct slice refusal_words(const struct http_req *req, struct slice text, struct
     char title[64];
 
     snprintf(title, sizeof title, "%d %s", r->status, http_reason(r->status));
-    return say(req, title, text, a, r);
+    return write_refusal_page(req, title, text, a, r);
 }
 
 static void reply_words(struct exchange *x, struct http_reply *r, struct slice text)
@@ -138,7 +138,7 @@ static bool is_basic(struct slice credentials)
 }
 
 /* "https://host:port/path" -> "host:port"; p == NULL: no URL, as "null" is of a sandboxed page. */
-static struct slice host_of(struct slice url)
+static struct slice host_of_public_url(struct slice url)
 {
     static const char mark[] = "://";
     const char *at = memmem(url.p, url.n, mark, strlen(mark));
@@ -151,12 +151,13 @@ static struct slice host_of(struct slice url)
     return slice_cut(&rest, '/');
 }
 
-static bool is_ours(struct slice origin, struct slice host, const char *public_url)
+static bool is_same_site(struct slice origin, struct slice host, const char *public_url)
 {
-    struct slice from = host_of(origin);
+    struct slice from = host_of_public_url(origin);
 
-    return from.n != 0 && (slice_ieq(from, host) ||
-                           (public_url != NULL && slice_ieq(from, host_of(slice_str(public_url)))));
+    return from.n != 0 &&
+           (slice_ieq(from, host) ||
+            (public_url != NULL && slice_ieq(from, host_of_public_url(slice_str(public_url)))));
 }
 
 static bool is_cross_site(const struct http_req *r, const char *public_url)
@@ -172,7 +173,7 @@ static bool is_cross_site(const struct http_req *r, const char *public_url)
         return !slice_eqs(site, "same-origin") && !slice_eqs(site, "none");
     }
     origin = http_req_field(r, "origin");
-    return origin.p != NULL && !is_ours(origin, r->host, public_url);
+    return origin.p != NULL && !is_same_site(origin, r->host, public_url);
 }
 
 bool refuse_cross_site(struct exchange *x, const struct http_req *req, const char *public_url)
@@ -204,9 +205,9 @@ void refuse_login(struct exchange *x)
     r->status = 401;
     reply_add(r, SLICE("www-authenticate"), SLICE("Basic realm=\"mirrord\""));
     reply_add(r, SLICE("cache-control"), SLICE("no-store"));
-    exchange_reply(
-        x, r,
-        body_of_bytes(say(exchange_req(x), "logged out", slice_str(text), exchange_arena(x), r)));
+    exchange_reply(x, r,
+                   body_of_bytes(write_refusal_page(exchange_req(x), "logged out", slice_str(text),
+                                                    exchange_arena(x), r)));
 }
 
 void refuse_token(struct exchange *x, const char *why)

@@ -260,13 +260,13 @@ static void on_reported(struct message *l)
     free(w);
 }
 
-static void tell(struct waiter *w)
+static void notify_rendering_waiter(struct waiter *w)
 {
     w->message.deliver = on_reported;
     message_queue_post(w->request->serve_loop->loop->mail, &w->message);
 }
 
-static void make(struct job *j)
+static void make_rendering(struct job *j)
 {
     struct box *x = CONTAINER_OF(j, struct box, job);
     struct list waiters;
@@ -288,7 +288,7 @@ static void make(struct job *j)
     }
     lock_drop(&x->all->lock);
     while ((n = list_pop_front(&waiters)) != NULL) {
-        tell(LIST_ITEM(n, struct waiter, node));
+        notify_rendering_waiter(LIST_ITEM(n, struct waiter, node));
     }
     trim_recent(x->all, RECENT_BYTES, RECENT_MAX);
     box_release(x);
@@ -359,7 +359,7 @@ void rendering_ask(struct request *c, struct slice key, size_t bytes_max,
         x->what = what;
         x->arg = arg;
         x->out = BUF_INIT(bytes_max);
-        x->job.work = make;
+        x->job.work = make_rendering;
         pool_submit(all->makers, &x->job, x->client);
     } else {
         what->free(arg);
@@ -367,7 +367,7 @@ void rendering_ask(struct request *c, struct slice key, size_t bytes_max,
     }
     if (ready) {
         trim_recent(all, RECENT_BYTES, RECENT_MAX);
-        tell(w);
+        notify_rendering_waiter(w);
     }
 }
 

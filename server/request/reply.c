@@ -212,7 +212,7 @@ static void reply_words(struct request *c, const struct answer *a)
 
 /* An error of the network names a host and a reason: the client also reads whose host it is, and
  * what follows. */
-static struct slice words_of(struct request *c, const struct answer *a, struct slice why)
+static struct slice reply_reason(struct request *c, const struct answer *a, struct slice why)
 {
     return a->why.code == E_NETWORK || a->why.code == E_TIMEOUT
                ? arena_fmt(&c->arena,
@@ -243,7 +243,7 @@ void reply_status(struct request *c, const struct answer *a)
     if (a->retry_after_s != 0) {
         reply_addf(r, ar, "retry-after", "%" PRIu32, a->retry_after_s);
     }
-    reply_in_words(c, r, words_of(c, a, why), why);
+    reply_in_words(c, r, reply_reason(c, a, why), why);
 }
 
 void reply_trouble(struct request *c, int rc, const struct err *why)

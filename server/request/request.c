@@ -51,7 +51,7 @@ static void copy_request(struct arena *a, const struct http_req *from, struct ht
 
 enum { REQUEST_ARENA_BYTES = 16 << 10 }; /* beside the copy of the request */
 
-static size_t bytes_of(const struct http_req *req)
+static size_t bytes_of_request(const struct http_req *req)
 {
     size_t n = REQUEST_ARENA_BYTES + req->target.n + (req->nfields + 1) * sizeof *req->fields;
 
@@ -261,7 +261,7 @@ void request_send(struct request *c, struct cached_response *h, bool keep)
 
 /* --- its life --- */
 
-static void on_gone(void *arg)
+static void on_request_gone(void *arg)
 {
     struct request *c = arg;
 
@@ -276,7 +276,7 @@ static void on_gone(void *arg)
     }
 }
 
-static void on_data(void *arg, struct slice bytes, bool end)
+static void on_request_data(void *arg, struct slice bytes, bool end)
 {
     struct request *c = arg;
 
@@ -300,9 +300,9 @@ struct request *request_new(struct serve_loop *d, struct exchange *x, struct req
                             struct repo *r, struct slice path)
 {
     static const struct exchange_events events = {
-        .on_data = on_data, .on_gone = on_gone, .on_shed = on_shed};
+        .on_data = on_request_data, .on_gone = on_request_gone, .on_shed = on_shed};
     const struct http_req *req = exchange_req(x);
-    size_t counted_bytes = bytes_of(req);
+    size_t counted_bytes = bytes_of_request(req);
     struct request *c;
 
     if (!exchange_keep(x, counted_bytes, BODY_IN_USE)) {
@@ -376,7 +376,7 @@ bool request_changed(struct request *c)
     return true;
 }
 
-static void on_answer(void *arg, struct answer *a)
+static void on_request_answer(void *arg, struct answer *a)
 {
     struct request *c = arg;
 
@@ -396,7 +396,8 @@ void request_lookup(struct request *c, const struct lookup *w,
     c->answered = false;
     mine = *w;
     mine.client = c->who.client;
-    ask = cache_lookup(c->serve_loop->deps->cache, c->serve_loop->loop, &mine, on_answer, c);
+    ask =
+        cache_lookup(c->serve_loop->deps->cache, c->serve_loop->loop, &mine, on_request_answer, c);
     if (!c->answered) {
         c->ask = ask;
     }

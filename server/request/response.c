@@ -14,7 +14,7 @@ enum { REPORTED_S = 300 };
 #define LINKS_POLICY                                                                               \
     "default-src 'none'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 
-static void add(struct cached_response *h, const char *name, struct slice value)
+static void add_reply_field(struct cached_response *h, const char *name, struct slice value)
 {
     if (value.p != NULL) {
         reply_add(&h->reply, slice_str(name), arena_copy(&h->arena, value));
@@ -27,7 +27,7 @@ static void add_digest(struct cached_response *h, const struct digest *d)
     char hex[DIGEST_HEX + 1];
 
     digest_repr(d, repr);
-    add(h, "repr-digest", slice_str(repr));
+    add_reply_field(h, "repr-digest", slice_str(repr));
     /* The chunk list helps only where there is more than one chunk to fetch
      * (docs/protocols/peers.md). */
     if (h->valid.total_bytes != LENGTH_UNKNOWN && h->valid.total_bytes > CHUNK_BYTES &&
@@ -71,8 +71,8 @@ static bool origin_says(const struct request *c, const struct answer *a)
 }
 
 /* Up to `most` of the origin's fields that reach clients: those about freshness, or the others. */
-static void add_fields(struct cached_response *h, const struct repo *r, const struct answer *a,
-                       bool freshness, size_t most)
+static void add_response_fields(struct cached_response *h, const struct repo *r,
+                                const struct answer *a, bool freshness, size_t most)
 {
     for (size_t i = 0; i < a->nfields && h->reply.nfields < most; i++) {
         const struct http_field *f = &a->fields[i];
@@ -102,11 +102,11 @@ static void add_cache_control(struct request *c, struct cached_response *h)
     const char *who = c->repo->anonymous_read ? "public" : "private";
 
     if (origin_says(c, h->answer)) {
-        add_fields(h, c->repo, h->answer, true, h->reply.nfields + 4);
+        add_response_fields(h, c->repo, h->answer, true, h->reply.nfields + 4);
         return;
     }
     if (c->plan.cache_control.p != NULL) {
-        add(h, "cache-control", c->plan.cache_control);
+        add_reply_field(h, "cache-control", c->plan.cache_control);
     } else if (c->plan.kind == PLAN_LOOKUP && c->plan.lookup.class == LOOKUP_IMMUTABLE) {
         reply_addf(&h->reply, &h->arena, "cache-control", "%s, max-age=31536000, immutable", who);
     } else if (h->answer != NULL && h->fresh_until_unix_s > h->stored_unix_s &&
@@ -114,13 +114,13 @@ static void add_cache_control(struct request *c, struct cached_response *h)
         reply_addf(&h->reply, &h->arena, "cache-control", "%s, max-age=%" PRIu64, who,
                    h->fresh_until_unix_s - h->stored_unix_s);
     } else {
-        add(h, "cache-control",
-            c->repo->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache"));
+        add_reply_field(h, "cache-control",
+                        c->repo->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache"));
     }
 }
 
 /* Of an origin: its page is a list that people walk through. */
-static bool is_folder(struct slice path)
+static bool is_folder_path(struct slice path)
 {
     return path.n == 0 || path.p[path.n - 1] == '/';
 }
@@ -156,26 +156,26 @@ static void add_answer(struct request *c, struct cached_response *h, const struc
     if (c->plan.until_unix_s != 0) {
         h->fresh_until_unix_s = min_u64(h->fresh_until_unix_s, c->plan.until_unix_s);
     }
-    add(h, "content-type", type);
+    add_reply_field(h, "content-type", type);
     if (a->last_modified_s != 0 && !own) {
         httpdate_format(a->last_modified_s, date);
-        add(h, "last-modified", slice_str(date));
+        add_reply_field(h, "last-modified", slice_str(date));
     }
     if (a->digest_known && c->plan.framing == NULL) {
         add_digest(h, &a->digest);
     }
     if (!own) {
-        add(h, "content-disposition",
-            disposition_of(type, answer_field(a, "content-disposition"), is_folder(c->path),
-                           &h->arena));
-        add_fields(h, c->repo, a, false, ORIGIN_FIELDS_MAX);
+        add_reply_field(h, "content-disposition",
+                        disposition_of(type, answer_field(a, "content-disposition"),
+                                       is_folder_path(c->path), &h->arena));
+        add_response_fields(h, c->repo, a, false, ORIGIN_FIELDS_MAX);
         add_date(h, answer_field(a, "date"), c->serve_loop->loop->unix_s);
     }
 }
 
 /* A file of a tree. Where its modification time was not kept, Last-Modified is the time of the
  * version that was requested. */
-static void add_blob(struct request *c, struct cached_response *h, struct blob *b)
+static void add_response_blob(struct request *c, struct cached_response *h, struct blob *b)
 {
     char hex[DIGEST_HEX + 1];
     char date[40];
@@ -189,8 +189,9 @@ static void add_blob(struct request *c, struct cached_response *h, struct blob *
     h->valid.total_bytes = blob_size_bytes(b);
     h->stored_unix_s = 0;               /* ours: it has no age */
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
-    add(h, "content-type",
-        c->plan.content_type.p != NULL ? c->plan.content_type : SLICE("application/octet-stream"));
+    add_reply_field(h, "content-type",
+                    c->plan.content_type.p != NULL ? c->plan.content_type
+                                                   : SLICE("application/octet-stream"));
     h->valid.is_commit_time = c->plan.entry.mtime_ns <= 0;
     h->valid.may_go_back = true;
     h->valid.last_modified_s = h->valid.is_commit_time
@@ -198,7 +199,7 @@ static void add_blob(struct request *c, struct cached_response *h, struct blob *
                                    : (uint64_t)c->plan.entry.mtime_ns / 1000000000u;
     if (h->valid.last_modified_s != 0) {
         httpdate_format(h->valid.last_modified_s, date);
-        add(h, "last-modified", slice_str(date));
+        add_reply_field(h, "last-modified", slice_str(date));
     }
     if (c->plan.framing == NULL) {
         add_digest(h, blob_digest(b));
@@ -232,7 +233,7 @@ struct cached_response *response_of_object(struct request *c, struct slice name,
     if (a != NULL) {
         add_answer(c, h, a);
     } else if (b != NULL) {
-        add_blob(c, h, b);
+        add_response_blob(c, h, b);
     }
     if (c->plan.framing != NULL) {
         h->framing = c->plan.framing;
@@ -276,7 +277,7 @@ static struct cached_response *response_reply(struct request *c)
     h->for_all = c->plan.reuse == REUSE_ALL || c->plan.reuse == REUSE_KEPT;
     h->reply.status = c->plan.status;
     h->fresh_until_unix_s = reported_until(c);
-    add(h, "content-type", c->plan.content_type);
+    add_reply_field(h, "content-type", c->plan.content_type);
     for (size_t i = 0; i < c->plan.nfields; i++) {
         reply_add(&h->reply, arena_copy(&h->arena, c->plan.fields[i].name),
                   arena_copy(&h->arena, c->plan.fields[i].value));
@@ -308,7 +309,7 @@ struct cached_response *response_known(struct request *c)
     h->valid.etag = arena_copy(&h->arena, c->plan.etag);
     h->valid.total_bytes = c->plan.lookup.size_bytes;
     reply_add(&h->reply, SLICE("etag"), h->valid.etag);
-    add(h, "content-type", c->plan.content_type);
+    add_reply_field(h, "content-type", c->plan.content_type);
     if (c->plan.lookup.digest_known) {
         add_digest(h, &c->plan.lookup.digest);
     }

@@ -27,7 +27,7 @@ struct response_cache {
     uint64_t bytes_max;
 };
 
-static char *put(char *to, char before, struct slice s)
+static char *put_response_key(char *to, char before, struct slice s)
 {
     *to++ = before;
     return s.n != 0 ? (char *)memcpy(to, s.p, s.n) + s.n : to;
@@ -84,10 +84,10 @@ struct slice cached_response_name(const struct http_req *req, const struct repo 
         return SLICE_NONE;
     }
     name = to = arena_alloc(req->arena, 4 + repo.n + rest.n + accept.n + host.n + forward.n);
-    to = put(to, by_target ? 'v' : by_host && req->tls ? 's' : ' ', repo);
-    to = put(to, '/', rest); /* a target has no blank */
-    to = put(to, ' ', accept);
-    to = put(to, '\n', host);
+    to = put_response_key(to, by_target ? 'v' : by_host && req->tls ? 's' : ' ', repo);
+    to = put_response_key(to, '/', rest); /* a target has no blank */
+    to = put_response_key(to, ' ', accept);
+    to = put_response_key(to, '\n', host);
     if (forward.n != 0) {
         memcpy(to, forward.p, forward.n);
         to += forward.n;
@@ -173,8 +173,8 @@ void response_cache_close(struct response_cache **tp)
     free(t);
 }
 
-static struct cached_response *find(const struct response_cache *t, struct slice name,
-                                    uint64_t hash)
+static struct cached_response *find_response(const struct response_cache *t, struct slice name,
+                                             uint64_t hash)
 {
     struct cached_response *h = t->by_name[hash & t->mask];
 
@@ -192,7 +192,7 @@ static struct list *slot_of(struct response_cache *t, struct slice key)
 struct cached_response *response_cache_find(struct response_cache *t, const struct repo *r,
                                             struct slice name, uint64_t unix_s)
 {
-    struct cached_response *h = find(t, name, slice_hash(name));
+    struct cached_response *h = find_response(t, name, slice_hash(name));
 
     if (h == NULL) {
         return NULL;
@@ -229,7 +229,7 @@ struct cached_response *cached_response_new(struct repo_set *set, struct repo *r
 
 void response_cache_add(struct response_cache *t, struct cached_response *h)
 {
-    struct cached_response *old = find(t, h->name, h->hash);
+    struct cached_response *old = find_response(t, h->name, h->hash);
     struct cached_response **slot = &t->by_name[h->hash & t->mask];
 
     if (old != NULL) {

@@ -43,7 +43,7 @@ static bool as_the_last(struct store *s, const struct question *q)
     return yes;
 }
 
-static bool may_read(const struct question *q, struct slice repo, char kind, struct slice key)
+static bool may_read_key(const struct question *q, struct slice repo, char kind, struct slice key)
 {
     struct buf subject = BUF_INIT(HOLDER_MAX);
     struct slice path = key;
@@ -111,7 +111,7 @@ static int judge_holder(void *arg, struct slice repo, char kind, struct slice ke
         !r->ops->is_open(r, key, q->store)) {
         return 0;
     }
-    if (r->anonymous_read || may_read(q, repo, kind, key)) {
+    if (r->anonymous_read || may_read_key(q, repo, kind, key)) {
         remember(q, repo, kind, key);
         return 1;
     }

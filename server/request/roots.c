@@ -53,7 +53,7 @@ static bool read_query(struct slice query, struct roots_step *rs)
 }
 
 /* Takes the last segment off. */
-static struct slice cut_last(struct slice *path)
+static struct slice cut_last_root(struct slice *path)
 {
     size_t n = slice_behind(*path, '/');
     struct slice last = slice_from(*path, n);
@@ -66,11 +66,11 @@ static struct slice cut_last(struct slice *path)
  * read from the end. */
 static bool read_path(struct slice path, struct slice query, struct roots_step *rs)
 {
-    struct slice last = cut_last(&path);
+    struct slice last = cut_last_root(&path);
 
     rs->is_head = slice_eqs(last, "head");
     if (!rs->is_head) {
-        if (!digest_parse(last, &rs->id) || !slice_eq(cut_last(&path), SLICE("node"))) {
+        if (!digest_parse(last, &rs->id) || !slice_eq(cut_last_root(&path), SLICE("node"))) {
             return false;
         }
         rs->root = rs->id;
@@ -211,7 +211,7 @@ static bool shows_trees(const struct repo *r, struct slice tree)
     return r->synced ? tree.n == 0 : strcmp(r->ops->name, "hosted") == 0 && tree.n != 0;
 }
 
-static bool decode(struct arena *a, struct slice raw, struct slice *out)
+static bool decode_root_path(struct arena *a, struct slice raw, struct slice *out)
 {
     struct buf b = BUF_INIT(raw.n + 1);
     bool good = url_decode(raw, &b) && b.rc == 0;
@@ -229,7 +229,7 @@ void roots_answer(struct serve_loop *d, struct exchange *x, struct request_log *
     struct repo *r = NULL;
     struct request *c;
 
-    if (decode(exchange_arena(x), path, &path) && read_path(path, req->query, rs)) {
+    if (decode_root_path(exchange_arena(x), path, &path) && read_path(path, req->query, rs)) {
         r = repo_set_find(d->set, rs->repo);
     }
     if (r == NULL || !shows_trees(r, rs->tree)) {

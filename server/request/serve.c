@@ -15,15 +15,15 @@
  * ==== */
 
 static void on_request(void *arg, struct exchange *x); /* listen, parse: http brings us here */
-static bool enter(struct serve_loop *d, struct exchange *x, struct request_log *v,
-                  bool ours); /* gate */
+static bool pass_request_gate(struct serve_loop *d, struct exchange *x, struct request_log *v,
+                              bool ours); /* gate */
 static bool from_response_cache(struct serve_loop *d, struct exchange *x, struct request_log *v,
                                 struct repo *r, struct slice name);
 /* plan (plan/run.h), until it needs nothing more; then one of these */
 static void execute_lookup(struct request *c); /* cache */
 static void execute_reply(struct request *c);  /* refusal, redirect */
 /* and at the very end */
-static void on_end(void *arg, struct exchange *x, const struct exchange_end *end);
+static void on_exchange_end(void *arg, struct exchange *x, const struct exchange_end *end);
 
 static bool is_below(struct slice path, const char *root)
 {
@@ -60,7 +60,7 @@ static void on_request(void *arg, struct exchange *x)
         return;
     }
     to = v->frontend->route(d, x);
-    if (!enter(d, x, v, to.repo == NULL)) {
+    if (!pass_request_gate(d, x, v, to.repo == NULL)) {
         return;
     }
     if (to.repo == NULL) {
@@ -84,14 +84,14 @@ static bool admit(void *arg)
     return request_count_made(arg) && request_allowed(arg) && takes_method(arg);
 }
 
-static void on_body(struct request *c, int rc, struct slice body)
+static void on_control_body(struct request *c, int rc, struct slice body)
 {
     plan_run_body(&c->run, rc, body);
 }
 
 static void read_body(void *arg)
 {
-    request_body(arg, BODY_BYTES, on_body);
+    request_body(arg, BODY_BYTES, on_control_body);
 }
 
 static void on_refused(void *arg, int rc, const struct err *why)
@@ -160,7 +160,8 @@ void request_advance(struct request *c)
 
 /* ================================================================== gate ==== */
 
-static bool enter(struct serve_loop *d, struct exchange *x, struct request_log *v, bool ours)
+static bool pass_request_gate(struct serve_loop *d, struct exchange *x, struct request_log *v,
+                              bool ours)
 {
     const struct http_req *req = exchange_req(x);
     struct gate_decision g = {.pass = true};
@@ -438,7 +439,7 @@ static void execute_reply(struct request *c)
 
 /* ================================================================== the end of a visit ==== */
 
-static void on_end(void *arg, struct exchange *x, const struct exchange_end *end)
+static void on_exchange_end(void *arg, struct exchange *x, const struct exchange_end *end)
 {
     struct serve_loop *d = exchange_loop(x)->local;
     struct request_log *v = exchange_user(x);
@@ -498,6 +499,6 @@ struct exchange_handler serve_handler(struct serve *s)
     return (struct exchange_handler){.on_connect = on_connect,
                                      .on_disconnect = on_disconnect,
                                      .on_request = on_request,
-                                     .on_end = on_end,
+                                     .on_end = on_exchange_end,
                                      .arg = s};
 }

@@ -49,7 +49,7 @@ struct serve *serve_open(const struct serve_deps *deps, const struct frontend *c
     return s;
 }
 
-static void settle(struct loop *l, void *arg)
+static void refresh_loop_repos(struct loop *l, void *arg)
 {
     struct serve_loop *k = l->local;
 
@@ -61,7 +61,7 @@ static void settle(struct loop *l, void *arg)
 
 void serve_settle(struct serve *s)
 {
-    loops_each(s->deps.loops, settle, s);
+    loops_each(s->deps.loops, refresh_loop_repos, s);
 }
 
 struct forget {
@@ -71,7 +71,7 @@ struct forget {
     char text[];
 };
 
-static void forget(struct loop *l, void *arg)
+static void forget_loop_state(struct loop *l, void *arg)
 {
     struct forget *f = arg;
     struct serve_loop *k = l->local;
@@ -97,7 +97,7 @@ void serve_forget(struct serve *s, struct slice repo, struct slice key)
         f->key = slice_of(f->text + repo.n, key.n);
     }
     f->left = loops_count(s->deps.loops);
-    loops_each(s->deps.loops, forget, f);
+    loops_each(s->deps.loops, forget_loop_state, f);
 }
 
 struct quiet {

@@ -86,7 +86,7 @@ static bool sees(const void *arg, struct slice subject)
     return gate_allows(arg, "read", subject);
 }
 
-static int make(void *arg, struct buf *out, struct rendering *about, struct err *e)
+static int make_tree_page(void *arg, struct buf *out, struct rendering *about, struct err *e)
 {
     struct listing_work *l = arg;
     struct listing_sight sight = {sees, l->who};
@@ -148,7 +148,7 @@ static void on_listed(struct request *c, struct rendering *r, int rc, const stru
     request_send(c, h, is_reused(&c->plan));
 }
 
-static struct slice key_of(struct request *c)
+static struct slice key_of_tree_request(struct request *c)
 {
     const struct plan *p = &c->plan;
     char root[DIGEST_HEX + 1];
@@ -171,12 +171,12 @@ static struct slice key_of(struct request *c)
 
 void tree_send_listing(struct request *c)
 {
-    static const struct rendering_work work = {make, free};
+    static const struct rendering_work work = {make_tree_page, free};
     struct listing_work *l = NEW(struct listing_work);
 
     l->store = c->serve_loop->deps->store;
     l->repo = c->repo;
     l->plan = &c->plan;
     l->who = c->plan.sift ? &c->who : NULL;
-    rendering_ask(c, key_of(c), LISTING_BYTES, &work, l, on_listed);
+    rendering_ask(c, key_of_tree_request(c), LISTING_BYTES, &work, l, on_listed);
 }

@@ -60,7 +60,7 @@ static void name_free(struct step *s)
     buf_free(&n->bytes);
 }
 
-static void on_whole(struct request *c, struct document *d)
+static void on_whole_body(struct request *c, struct document *d)
 {
     struct naming *n;
 
@@ -85,6 +85,6 @@ void whole_send(struct request *c, struct answer *a)
         know(c, &a->digest);
         send_with(c, a, a->total_bytes);
     } else {
-        request_document(c, a, on_whole);
+        request_document(c, a, on_whole_body);
     }
 }

@@ -14,7 +14,7 @@ struct wording { /* what it points to is the call's */
     const struct plan *plan;
 };
 
-static int make(void *arg, struct buf *out, struct rendering *about, struct err *e)
+static int make_refusal_wording(void *arg, struct buf *out, struct rendering *about, struct err *e)
 {
     const struct wording *w = arg;
     int rc = w->plan->word(w->repo, w->plan, out, e);
@@ -38,7 +38,7 @@ static void on_worded(struct request *c, struct rendering *r, int rc, const stru
 
 void wording_send(struct request *c)
 {
-    static const struct rendering_work work = {make, free};
+    static const struct rendering_work work = {make_refusal_wording, free};
     struct wording *w = NEW(struct wording);
 
     *w = (struct wording){c->repo, &c->plan};

@@ -63,7 +63,7 @@ struct slice capability_seal(struct slice purpose, struct slice secret, uint64_t
     return slice_of(text, length);
 }
 
-static bool decode(struct slice text, uint8_t *out, size_t room, size_t *n)
+static bool decode_capability_text(struct slice text, uint8_t *out, size_t room, size_t *n)
 {
     char padded[BASE64_ROOM(SEALED_MAX) + 4];
     size_t length = text.n;
@@ -89,7 +89,7 @@ bool capability_open(struct slice text, struct slice purpose, uint64_t now_unix_
     int did;
     bool good;
 
-    if (text.n == 0 || !decode(text, in, sizeof in, &n) || n < NONCE + TIME + TAG) {
+    if (text.n == 0 || !decode_capability_text(text, in, sizeof in, &n) || n < NONCE + TIME + TAG) {
         return false;
     }
     pthread_once(&once, draw_key);

@@ -161,7 +161,7 @@ static void page_end(struct listing *l)
 
 /* --- one folder --- */
 
-static void file_row(struct listing *l, struct slice name, const struct entry *en)
+static void write_folder_row(struct listing *l, struct slice name, const struct entry *en)
 {
     char hex[DIGEST_HEX + 1];
     char note[DIGEST_HEX + 32];
@@ -224,7 +224,7 @@ static bool has_entry(const struct listing *l, struct slice folder)
 }
 
 /* Stops (1) at a folder: the walk goes on behind it, not through it. */
-static int on_entry(void *arg, const struct entry *en)
+static int on_folder_entry(void *arg, const struct entry *en)
 {
     struct listing *l = arg;
     struct slice name = slice_from(en->path, l->folder.n);
@@ -238,7 +238,7 @@ static int on_entry(void *arg, const struct entry *en)
         if (en->type == ENTRY_LINK) {
             link_row(l, name, en->target);
         } else if (en->type == ENTRY_FILE) {
-            file_row(l, name, en);
+            write_folder_row(l, name, en);
         } else if (!l->recursive) {
             buf_clear(&l->skip);
             buf_adds(&l->skip, name);
@@ -265,7 +265,7 @@ static int walk(struct listing *l, struct store *s, const struct digest *root, s
     l->s = s;
     l->root = root;
     do {
-        rc = tree_walk(s, root, l->folder, after, on_entry, l, e);
+        rc = tree_walk(s, root, l->folder, after, on_folder_entry, l, e);
         after = buf_slice(&l->skip);
     } while (rc == 1);
     if (rc == E_TOOBIG) {
@@ -372,7 +372,7 @@ static void page_tree(struct listing *l, struct slice name, const struct snap *s
     buf_free(&path);
 }
 
-static int on_tree(void *arg, struct slice name, const struct snap *sn)
+static int on_folder_tree(void *arg, struct slice name, const struct snap *sn)
 {
     struct listing *l = arg;
     char hex[DIGEST_HEX + 1];
@@ -411,7 +411,7 @@ static int list_trees(struct listing *l, struct store *s, const struct repo *r,
         jwrite_open(l->out, NULL, '{');
         jwrite_open(l->out, "trees", '[');
     }
-    rc = head_list(s, slice_str(r->name), on_tree, l, e);
+    rc = head_list(s, slice_str(r->name), on_folder_tree, l, e);
     if (l->html) {
         end_group(l);
         page_end(l);

@@ -76,7 +76,7 @@ static bool is_secret(struct slice name)
     return false;
 }
 
-static bool is_token(const char *name)
+static bool is_forwarded_field_name(const char *name)
 {
     for (const char *p = name; *p != '\0'; p++) {
         if (!isalnum((unsigned char)*p) && strchr("!#$%&'*+-.^_`|~", *p) == NULL) {
@@ -90,7 +90,7 @@ const char *forward_refuses(const char *name)
 {
     struct slice n = slice_str(name);
 
-    if (!is_token(name) || n.n > NAME_BYTES) {
+    if (!is_forwarded_field_name(name) || n.n > NAME_BYTES) {
         return "that is not a valid field name";
     }
     for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
@@ -110,7 +110,7 @@ static bool is_one_of(char c, const char *set)
     return c != '\0' && strchr(set, c) != NULL;
 }
 
-static bool is_blank(char c)
+static bool is_field_blank(char c)
 {
     return is_one_of(c, " \t");
 }
@@ -133,16 +133,16 @@ static struct slice squeeze(struct slice s, const char *separators, bool small, 
             to[n++] = c;
             c = s.p[++i];
         }
-        while (parts && n > 0 && is_blank(to[n - 1])) {
+        while (parts && n > 0 && is_field_blank(to[n - 1])) {
             n--;
         }
-        if (!quoted && is_blank(c) && (n == 0 || is_one_of(to[n - 1], separators))) {
+        if (!quoted && is_field_blank(c) && (n == 0 || is_one_of(to[n - 1], separators))) {
             continue;
         }
         value = !parts && (value || (!quoted && c == '='));
         to[n++] = small && !quoted && !value ? (char)tolower((unsigned char)c) : c;
     }
-    while (n > 0 && is_blank(to[n - 1])) {
+    while (n > 0 && is_field_blank(to[n - 1])) {
         n--;
     }
     return slice_of(to, n);

@@ -8,7 +8,7 @@
 enum { PATH_MAX_BYTES = 16 << 10 };
 
 /* Moves a buf's bytes to the arena and frees it. */
-static struct slice settle(struct buf *b, struct arena *a)
+static struct slice finish_plan_text(struct buf *b, struct arena *a)
 {
     struct slice s = arena_copy(a, slice_of(b->p != NULL ? b->p : "", b->n));
     buf_free(b);
@@ -26,7 +26,7 @@ int plan_path(struct slice raw, struct arena *a, struct slice *out, struct err *
     rc = whole.rc != 0 ? err_set(e, E_TOOBIG, "the path has %zu bytes, which is too long", raw.n)
                        : path_canonical(buf_slice(&whole), &clean, e);
     buf_free(&whole);
-    *out = rc == 0 ? slice_from(settle(&clean, a), 1) : SLICE_NONE;
+    *out = rc == 0 ? slice_from(finish_plan_text(&clean, a), 1) : SLICE_NONE;
     buf_free(&clean);
     return rc;
 }
@@ -63,7 +63,7 @@ struct slice plan_url(const char *base, struct slice path, struct slice query, s
         }
     }
     CHECK(b.rc == 0);
-    return settle(&b, a);
+    return finish_plan_text(&b, a);
 }
 
 struct slice plan_key(struct slice path, struct slice query, struct arena *a)
@@ -85,7 +85,7 @@ struct slice plan_key(struct slice path, struct slice query, struct arena *a)
         buf_adds(&b, query);
     }
     CHECK(b.rc == 0);
-    return settle(&b, a);
+    return finish_plan_text(&b, a);
 }
 
 void plan_become(struct plan *p, enum plan_kind kind)

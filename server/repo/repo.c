@@ -76,7 +76,7 @@ static char *without_user(const char *url)
     return out;
 }
 
-static const char *holds(const struct sync_conf *sync)
+static const char *sync_conf_kind(const struct sync_conf *sync)
 {
     static const char *const kinds[] = {"debian", "conda", "rpm"};
 
@@ -89,12 +89,12 @@ static const char *holds(const struct sync_conf *sync)
     return NULL;
 }
 
-static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
+static int fill_repo_conf(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
     int rc = rules_compile(conf->rules, conf->rules_count, &r->rules, e);
 
     r->synced = conf->sync != NULL;
-    r->holds = holds(conf->sync);
+    r->holds = sync_conf_kind(conf->sync);
     if (rc == 0 && conf->origin.url != NULL && origin_speaks(conf->origin.url)) {
         rc = origin_new(conf->name, &conf->origin, &r->origin, e);
     }
@@ -108,7 +108,7 @@ static int fill(struct repo *r, const struct repo_conf *conf, struct err *e)
 
 /* --- names of header fields ------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
+static int compare_repo_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -135,7 +135,7 @@ static void open_names(struct repo *r, const struct repo_conf *conf)
 
     r->forwards = conf->forward_count;
     r->forward = small_names(conf->forward, r->forwards, FORWARD_MAX);
-    qsort(r->forward, r->forwards, sizeof *r->forward, by_name);
+    qsort(r->forward, r->forwards, sizeof *r->forward, compare_repo_names);
     r->passes = conf->pass_headers_count;
     r->pass = small_names(conf->pass_headers, r->passes, ORIGIN_FIELD_NAMES);
     r->ntargets = conf->targeted_cache_control_count;
@@ -185,7 +185,7 @@ int repo_open(const struct repo_conf *conf, struct repo **out, struct err *e)
                      protocols + 2);
         goto out;
     }
-    rc = fill(r, conf, e);
+    rc = fill_repo_conf(r, conf, e);
     if (rc == 0) {
         *out = r;
         r = NULL;

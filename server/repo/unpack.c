@@ -51,7 +51,7 @@ enum packing packing_of(struct slice name, struct slice *bare)
     return PACKING_NONE;
 }
 
-static void begin(struct unpack *u)
+static void open_unpacker(struct unpack *u)
 {
     bool fine = true;
 
@@ -77,7 +77,7 @@ static void begin(struct unpack *u)
     CHECK(fine); /* else memory is out */
 }
 
-static void end(struct unpack *u)
+static void close_unpacker(struct unpack *u)
 {
     switch (u->how) {
     case PACKING_NONE:
@@ -109,7 +109,7 @@ struct unpack *unpack_open(enum packing how,
     u->arg = arg;
     u->max_bytes = max_bytes;
     u->whole = how == PACKING_NONE;
-    begin(u);
+    open_unpacker(u);
     return u;
 }
 
@@ -175,7 +175,7 @@ static enum step step_bzip2(struct unpack *u, struct slice *in, size_t *made)
     return rc == BZ_STREAM_END ? STEP_END : rc == BZ_OK ? STEP_MORE : STEP_BROKEN;
 }
 
-static enum step step(struct unpack *u, struct slice *in, size_t *made)
+static enum step step_unpack(struct unpack *u, struct slice *in, size_t *made)
 {
     switch (u->how) {
     case PACKING_GZIP:
@@ -192,7 +192,7 @@ static enum step step(struct unpack *u, struct slice *in, size_t *made)
     return STEP_BROKEN;
 }
 
-static int give(struct unpack *u, struct slice bytes, struct err *e)
+static int give_unpacked_bytes(struct unpack *u, struct slice bytes, struct err *e)
 {
     if (bytes.n > u->max_bytes - u->bytes) {
         return err_set(e, E_TOOBIG, "the unpacked index is larger than %llu bytes",
@@ -208,7 +208,7 @@ int unpack_feed(struct unpack *u, struct slice bytes, struct err *e)
 
     CHECK(bytes.n <= UINT32_MAX);
     if (u->how == PACKING_NONE) {
-        return give(u, bytes, e);
+        return give_unpacked_bytes(u, bytes, e);
     }
     while (rc == 0 && bytes.n != 0) {
         size_t made;
@@ -216,16 +216,16 @@ int unpack_feed(struct unpack *u, struct slice bytes, struct err *e)
             enum step s;
             size_t left = bytes.n;
             if (u->whole && bytes.n != 0) {
-                end(u);
-                begin(u);
+                close_unpacker(u);
+                open_unpacker(u);
                 u->whole = false;
             }
-            s = step(u, &bytes, &made);
+            s = step_unpack(u, &bytes, &made);
             if (s == STEP_BROKEN || (s == STEP_MORE && made == 0 && left != 0 && bytes.n == left)) {
                 return err_set(e, E_INVALID, "the index is not compressed as its name says");
             }
             u->whole = s == STEP_END;
-            rc = give(u, slice_of(u->out, made), e);
+            rc = give_unpacked_bytes(u, slice_of(u->out, made), e);
         } while (rc == 0 && made == OUT_BYTES && !u->whole);
     }
     return rc;
@@ -242,7 +242,7 @@ void unpack_close(struct unpack **up)
 
     *up = NULL;
     if (u != NULL) {
-        end(u);
+        close_unpacker(u);
         free(u);
     }
 }

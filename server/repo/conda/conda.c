@@ -55,7 +55,8 @@ struct reading {
 
 /* --- rows --- */
 
-static int put(struct reading *r, enum reported_kind kind, struct slice name, struct err *e)
+static int put_reported_row(struct reading *r, enum reported_kind kind, struct slice name,
+                            struct err *e)
 {
     reported_key(&r->key, r->repo, r->folder, kind, name);
     if (r->key.rc == 0 && r->row.rc == 0) {
@@ -79,10 +80,10 @@ static int note_file(struct reading *r, struct slice name, const struct digest *
         t.file.digest = *d;
     }
     reported_encode(&t, &r->row);
-    return put(r, REPORTED_FILE, name, e);
+    return put_reported_row(r, REPORTED_FILE, name, e);
 }
 
-static int on_file(void *arg, const struct repodata_file *f, struct err *e)
+static int on_repodata_file(void *arg, const struct repodata_file *f, struct err *e)
 {
     struct digest d;
 
@@ -131,7 +132,7 @@ static int on_base(void *arg, struct slice url, struct err *e)
     /* Also where it is only another spelling of "beside": its absolute form would lead past us. */
     t.place.packages = buf_slice(&r->base);
     reported_encode(&t, &r->row);
-    rc = put(r, REPORTED_REPODATA, SLICE(""), e);
+    rc = put_reported_row(r, REPORTED_REPODATA, SLICE(""), e);
     return rc != 0 || r->elsewhere ? rc
                                    : err_set(e, E_CHANGED,
                                              "the packages are not in this channel's folder, so "
@@ -195,7 +196,8 @@ static void *open_repodata(const struct lookup *w, struct slice url, uint64_t mo
                            uint64_t asked_unix_s, bool elsewhere)
 {
     struct reading *r = reading_new(w, url, modified_unix_s, asked_unix_s);
-    struct repodata_events ev = {.on_file = on_file, .arg = r, .on_base = on_base, .lenient = true};
+    struct repodata_events ev = {
+        .on_file = on_repodata_file, .arg = r, .on_base = on_base, .lenient = true};
     struct slice key = w->key;
 
     r->elsewhere = elsewhere;
@@ -230,7 +232,7 @@ static int finish_repodata(void *state, struct lookup_rows *rows, struct err *e)
         return rc;
     }
     reported_encode(&t, &r->row);
-    rc = put(r, REPORTED_GROUP, SLICE(""), e);
+    rc = put_reported_row(r, REPORTED_GROUP, SLICE(""), e);
     if (rc == 0 && r->elsewhere && !r->said) {
         reported_key(&r->key, r->repo, r->folder, REPORTED_REPODATA, SLICE(""));
         batch_del(rows->batch, TABLE_ORIGIN, buf_slice(&r->key));

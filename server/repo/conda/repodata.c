@@ -32,7 +32,7 @@ struct repodata {
     struct err *e;
 };
 
-static int stop(struct repodata *r, int rc)
+static int stop_repodata(struct repodata *r, int rc)
 {
     r->rc = rc;
     return 0; /* ends yajl */
@@ -56,25 +56,25 @@ static int end_file(struct repodata *r)
 
     if (r->name.rc != 0 || slice_find(r->file.name, '/') >= 0 || !tree_path_valid(r->file.name)) {
         r->name.rc = 0;
-        return r->ev.lenient
-                   ? 1
-                   : stop(r, err_set(r->e, E_INVALID, "repodata has an invalid file name"));
+        return r->ev.lenient ? 1
+                             : stop_repodata(r, err_set(r->e, E_INVALID,
+                                                        "repodata has an invalid file name"));
     }
     if (r->file.sum.kind == SUM_NONE) {
         r->file.sum = r->md5;
     }
     rc = r->ev.on_file(r->ev.arg, &r->file, r->e);
-    return rc == 0 ? 1 : stop(r, rc);
+    return rc == 0 ? 1 : stop_repodata(r, rc);
 }
 
-static int on_open(void *arg)
+static int on_repodata_map(void *arg)
 {
     struct repodata *r = arg;
 
     token(r);
     if (++r->depth > DEPTH_MAX) {
-        return stop(r,
-                    err_set(r->e, E_TOOBIG, "repodata is nested deeper than %d levels", DEPTH_MAX));
+        return stop_repodata(
+            r, err_set(r->e, E_TOOBIG, "repodata is nested deeper than %d levels", DEPTH_MAX));
     }
     if (r->depth == DEPTH_PACKAGE && r->packages) {
         begin_file(r);
@@ -87,10 +87,10 @@ static int on_open_array(void *arg)
     struct repodata *r = arg;
 
     if (r->packages && r->depth < DEPTH_PACKAGE) {
-        return stop(
+        return stop_repodata(
             r, err_set(r->e, E_INVALID, "repodata has a list in place of the map of packages"));
     }
-    return on_open(arg);
+    return on_repodata_map(arg);
 }
 
 static int on_close_map(void *arg)
@@ -112,7 +112,7 @@ static int on_close_array(void *arg)
     return token(r);
 }
 
-static int on_key(void *arg, const unsigned char *p, size_t n)
+static int on_repodata_key(void *arg, const unsigned char *p, size_t n)
 {
     struct repodata *r = arg;
     struct slice key = slice_of(p, n);
@@ -139,15 +139,16 @@ static int on_key(void *arg, const unsigned char *p, size_t n)
 }
 
 /* A value that is no map where a package must be, or no known one. */
-static int plain(struct repodata *r)
+static int on_plain_value(struct repodata *r)
 {
     if (r->packages && r->depth <= 2) {
-        return stop(r, err_set(r->e, E_INVALID, "repodata has an entry that is not a package"));
+        return stop_repodata(
+            r, err_set(r->e, E_INVALID, "repodata has an entry that is not a package"));
     }
     return token(r);
 }
 
-static int on_string(void *arg, const unsigned char *p, size_t n)
+static int on_repodata_string(void *arg, const unsigned char *p, size_t n)
 {
     struct repodata *r = arg;
     struct slice s = slice_of(p, n);
@@ -157,12 +158,13 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
         good = s.n == 0 || slice_eqs(s, ".") || slice_eqs(s, "./");
         if (!good && r->ev.on_base != NULL) {
             int rc = r->ev.on_base(r->ev.arg, s, r->e);
-            return rc == 0 ? token(r) : stop(r, rc);
+            return rc == 0 ? token(r) : stop_repodata(r, rc);
         }
         return good ? token(r)
-                    : stop(r, err_set(r->e, E_UNSUPPORTED,
-                                      "its packages are at another place (info.base_url), where a "
-                                      "mirror of this tree cannot get them"));
+                    : stop_repodata(
+                          r, err_set(r->e, E_UNSUPPORTED,
+                                     "its packages are at another place (info.base_url), where a "
+                                     "mirror of this tree cannot get them"));
     }
     if (r->depth == DEPTH_PACKAGE && r->field == FIELD_SHA256) {
         good = sum_parse(SLICE("sha256"), s, &r->file.sum);
@@ -171,12 +173,13 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
     }
     if (!good && r->ev.lenient) {
         *(r->field == FIELD_MD5 ? &r->md5 : &r->file.sum) = (struct sum){0};
-        return plain(r);
+        return on_plain_value(r);
     }
-    return good ? plain(r) : stop(r, err_set(r->e, E_INVALID, "repodata has an invalid digest"));
+    return good ? on_plain_value(r)
+                : stop_repodata(r, err_set(r->e, E_INVALID, "repodata has an invalid digest"));
 }
 
-static int on_number(void *arg, const char *p, size_t n)
+static int on_repodata_number(void *arg, const char *p, size_t n)
 {
     struct repodata *r = arg;
 
@@ -184,31 +187,31 @@ static int on_number(void *arg, const char *p, size_t n)
         !slice_u64(slice_of(p, n), &r->file.size_bytes)) {
         r->file.size_bytes = UINT64_MAX;
         if (r->ev.lenient) {
-            return plain(r);
+            return on_plain_value(r);
         }
-        return stop(r, err_set(r->e, E_INVALID, "repodata has an invalid size"));
+        return stop_repodata(r, err_set(r->e, E_INVALID, "repodata has an invalid size"));
     }
-    return plain(r);
+    return on_plain_value(r);
 }
 
-static int on_null(void *arg)
+static int on_repodata_null(void *arg)
 {
-    return plain(arg);
+    return on_plain_value(arg);
 }
 
 static int on_bool(void *arg, int value)
 {
     (void)value;
-    return plain(arg);
+    return on_plain_value(arg);
 }
 
 static const yajl_callbacks callbacks = {
-    .yajl_null = on_null,
+    .yajl_null = on_repodata_null,
     .yajl_boolean = on_bool,
-    .yajl_number = on_number,
-    .yajl_string = on_string,
-    .yajl_start_map = on_open,
-    .yajl_map_key = on_key,
+    .yajl_number = on_repodata_number,
+    .yajl_string = on_repodata_string,
+    .yajl_start_map = on_repodata_map,
+    .yajl_map_key = on_repodata_key,
     .yajl_end_map = on_close_map,
     .yajl_start_array = on_open_array,
     .yajl_end_array = on_close_array,
@@ -225,7 +228,7 @@ struct repodata *repodata_open(const struct repodata_events *ev)
     return r;
 }
 
-static int verdict(struct repodata *r, yajl_status status, struct err *e)
+static int repodata_end_status(struct repodata *r, yajl_status status, struct err *e)
 {
     if (r->rc != 0) {
         return r->rc;
@@ -242,7 +245,7 @@ int repodata_feed(struct repodata *r, struct slice bytes, struct err *e)
         struct slice piece = slice_first(bytes, bytes.n < PIECE_BYTES ? bytes.n : PIECE_BYTES);
         bytes = slice_from(bytes, piece.n);
         r->fed += piece.n;
-        rc = verdict(r, yajl_parse(r->y, (const unsigned char *)piece.p, piece.n), e);
+        rc = repodata_end_status(r, yajl_parse(r->y, (const unsigned char *)piece.p, piece.n), e);
         if (rc == 0 && r->fed - r->heard > SILENCE_BYTES) {
             rc = err_set(e, E_TOOBIG, "repodata has a value longer than %d bytes", SILENCE_BYTES);
         }
@@ -255,7 +258,7 @@ int repodata_finish(struct repodata *r, struct err *e)
     int rc;
 
     r->e = e;
-    rc = verdict(r, yajl_complete_parse(r->y), e);
+    rc = repodata_end_status(r, yajl_complete_parse(r->y), e);
     return rc != 0 || r->any ? rc : err_set(e, E_INVALID, "repodata has no packages");
 }
 

@@ -54,7 +54,7 @@ void reported_encode(const struct reported_row *t, struct buf *out)
     }
 }
 
-static bool read_file(struct slice row, struct reported_file *out)
+static bool read_reported_row(struct slice row, struct reported_file *out)
 {
     if (row.n != FILE_ROW) {
         return false;
@@ -95,7 +95,7 @@ bool reported_decode(struct slice row, struct reported_row *out)
     out->kind = row.n != 0 ? (enum reported_kind)row.p[0] : REPORTED_SHARDS;
     switch (out->kind) {
     case REPORTED_FILE:
-        return read_file(row, &out->file);
+        return read_reported_row(row, &out->file);
     case REPORTED_GROUP:
         return read_group(row, &out->group);
     case REPORTED_REPODATA:

@@ -29,7 +29,7 @@ static int map(struct slice *rest, uint64_t *pairs, struct err *e)
                          "the list of shards has a value of another type in place of a map");
 }
 
-static int key(struct slice *rest, struct slice *out, struct err *e)
+static int read_shard_key(struct slice *rest, struct slice *out, struct err *e)
 {
     struct mp_item it;
     int rc = mp_next(rest, &it, e);
@@ -62,7 +62,7 @@ static int field(struct slice *rest, struct shard_file *f, struct err *e)
 {
     struct slice name, value;
     struct mp_item it;
-    int rc = key(rest, &name, e);
+    int rc = read_shard_key(rest, &name, e);
 
     if (rc == 0) {
         value = *rest;
@@ -84,7 +84,7 @@ static int package(struct slice *rest,
 {
     struct shard_file f = {.size_bytes = UINT64_MAX};
     uint64_t fields = 0;
-    int rc = key(rest, &f.name, e);
+    int rc = read_shard_key(rest, &f.name, e);
 
     rc = rc != 0 ? rc : map(rest, &fields, e);
     for (uint64_t i = 0; rc == 0 && i < fields; i++) {
@@ -106,7 +106,7 @@ int shard_read(struct slice doc,
 
     for (uint64_t i = 0; rc == 0 && i < pairs; i++) {
         uint64_t packages = 0;
-        rc = key(&rest, &name, e);
+        rc = read_shard_key(&rest, &name, e);
         if (rc == 0 && !slice_eqs(name, "packages") && !slice_eqs(name, "packages.conda")) {
             rc = mp_skip(&rest, e);
         } else if (rc == 0) {
@@ -136,7 +136,7 @@ static int info(struct slice *rest, struct shards_places *was, struct said *said
         struct slice name, value;
         struct mp_item it;
         bool packages, shards;
-        rc = key(rest, &name, e);
+        rc = read_shard_key(rest, &name, e);
         value = *rest;
         rc = rc != 0 ? rc : mp_skip(rest, e);
         packages = rc == 0 && slice_eqs(name, "base_url");
@@ -169,7 +169,7 @@ int shards_rewrite(struct slice doc, struct shards_places *was, struct buf *out,
 
     *was = (struct shards_places){SLICE_NONE, SLICE_NONE};
     for (uint64_t i = 0; rc == 0 && i < pairs; i++) {
-        rc = key(&rest, &name, e);
+        rc = read_shard_key(&rest, &name, e);
         any = any || (rc == 0 && slice_eqs(name, "shards"));
         if (rc == 0) {
             rc = slice_eqs(name, "info") ? info(&rest, was, said, &count, e) : mp_skip(&rest, e);

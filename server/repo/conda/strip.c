@@ -69,7 +69,7 @@ static int on_array_end(void *arg)
     return close_it(arg, ']');
 }
 
-static int on_key(void *arg, const unsigned char *p, size_t n)
+static int on_repodata_strip_key(void *arg, const unsigned char *p, size_t n)
 {
     struct strip *s = arg;
     struct slice key = slice_of(p, n);
@@ -87,7 +87,7 @@ static int on_key(void *arg, const unsigned char *p, size_t n)
     return s->out->rc == 0;
 }
 
-static int on_string(void *arg, const unsigned char *p, size_t n)
+static int on_repodata_strip_string(void *arg, const unsigned char *p, size_t n)
 {
     struct strip *s = arg;
 
@@ -97,7 +97,7 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
     return s->out->rc == 0;
 }
 
-static int on_number(void *arg, const char *p, size_t n)
+static int on_repodata_strip_number(void *arg, const char *p, size_t n)
 {
     struct strip *s = arg;
 
@@ -117,7 +117,7 @@ static int on_bool(void *arg, int value)
     return s->out->rc == 0;
 }
 
-static int on_null(void *arg)
+static int on_repodata_strip_null(void *arg)
 {
     struct strip *s = arg;
 
@@ -130,12 +130,12 @@ static int on_null(void *arg)
 struct strip *strip_open(struct buf *out)
 {
     static const yajl_callbacks callbacks = {
-        .yajl_null = on_null,
+        .yajl_null = on_repodata_strip_null,
         .yajl_boolean = on_bool,
-        .yajl_number = on_number,
-        .yajl_string = on_string,
+        .yajl_number = on_repodata_strip_number,
+        .yajl_string = on_repodata_strip_string,
         .yajl_start_map = on_map,
-        .yajl_map_key = on_key,
+        .yajl_map_key = on_repodata_strip_key,
         .yajl_end_map = on_map_end,
         .yajl_start_array = on_array,
         .yajl_end_array = on_array_end,
@@ -148,7 +148,7 @@ struct strip *strip_open(struct buf *out)
     return s;
 }
 
-static int verdict(struct strip *s, yajl_status status, struct err *e)
+static int strip_end_status(struct strip *s, yajl_status status, struct err *e)
 {
     if (s->out->rc != 0 || s->depth > DEPTH_MAX) {
         return err_set(e, E_TOOBIG, "repodata is too large or too deep to be rewritten");
@@ -158,12 +158,12 @@ static int verdict(struct strip *s, yajl_status status, struct err *e)
 
 int strip_feed(struct strip *s, struct slice bytes, struct err *e)
 {
-    return verdict(s, yajl_parse(s->y, (const unsigned char *)bytes.p, bytes.n), e);
+    return strip_end_status(s, yajl_parse(s->y, (const unsigned char *)bytes.p, bytes.n), e);
 }
 
 int strip_finish(struct strip *s, struct err *e)
 {
-    return verdict(s, yajl_complete_parse(s->y), e);
+    return strip_end_status(s, yajl_complete_parse(s->y), e);
 }
 
 void strip_close(struct strip **sp)

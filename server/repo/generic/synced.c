@@ -3,7 +3,7 @@
 #include "server/repo/plan.h"
 
 /* What is mirrored must not run as ours in a browser. */
-static struct slice type_of(struct slice path)
+static struct slice content_type_of_synced(struct slice path)
 {
     static const struct {
         struct slice end, type;
@@ -25,7 +25,7 @@ static struct slice type_of(struct slice path)
 }
 
 /* found: where links lead; with a '/' behind it where one was asked for. */
-static struct slice folder_of(struct slice asked, struct slice found, struct arena *a)
+static struct slice folder_of_synced_path(struct slice asked, struct slice found, struct arena *a)
 {
     bool bare = asked.n != 0 && asked.p[asked.n - 1] != '/';
 
@@ -66,12 +66,12 @@ void synced_plan(const struct repo *r, const struct http_req *req, struct slice 
     }
     if (found->rc != 0 || found->entry.type != ENTRY_FILE) {
         /* Or nothing: the listing knows. */
-        plan_folder(p, req, clean, folder_of(path, found->entry.path, a), a);
+        plan_folder(p, req, clean, folder_of_synced_path(path, found->entry.path, a), a);
         return;
     }
     p->kind = PLAN_BLOB;
     p->entry = found->entry;
-    p->content_type = type_of(path);
+    p->content_type = content_type_of_synced(path);
     p->cache_control = version.n == 0      ? SLICE("no-cache")
                        : r->anonymous_read ? SLICE("public, max-age=31536000, immutable")
                                            : SLICE("private, max-age=31536000, immutable");

@@ -33,7 +33,7 @@ enum {
     PATH_BYTES = 16384,
 };
 
-static bool is_token(struct slice s)
+static bool is_bearer_text(struct slice s)
 {
     for (size_t i = 0; i < s.n; i++) {
         if (s.p[i] <= ' ' || s.p[i] >= 0x7f) {
@@ -78,7 +78,7 @@ void access_as(struct hf_ask *k, struct slice authorization)
     struct digest d;
 
     rest = slice_trim(rest);
-    if (state->service || !slice_ieq(scheme, SLICE("bearer")) || !is_token(rest) ||
+    if (state->service || !slice_ieq(scheme, SLICE("bearer")) || !is_bearer_text(rest) ||
         xet_is_nobody(rest)) {
         return;
     }
@@ -123,7 +123,7 @@ void access_as_caller(struct hf_ask *k, struct lookup *w)
     w->ruled |= RULED_SWR | RULED_SIE;
 }
 
-static bool is_no(const struct result *f)
+static bool is_refused_access(const struct result *f)
 {
     return f->rc == E_NOTFOUND || f->rc == E_DENIED;
 }
@@ -179,7 +179,7 @@ struct slice access_row(struct hf_ask *k, struct slice key, struct slice princip
     return row;
 }
 
-static struct slice row_of(struct hf_ask *k, struct slice key)
+static struct slice access_row_of(struct hf_ask *k, struct slice key)
 {
     return access_row(k, key, SLICE(""));
 }
@@ -190,7 +190,7 @@ static struct slice row_of(struct hf_ask *k, struct slice key)
 static const struct result *whose_result(struct hf_ask *k, const char *make, uint64_t since_unix_s,
                                          bool mine)
 {
-    struct slice own = row_of(k, key_info(k->at.type, k->at.id, k->at.rev, k->a));
+    struct slice own = access_row_of(k, key_info(k->at.type, k->at.id, k->at.rev, k->a));
     const struct result *f = plan_row(k->results, TABLE_OBJECT, own, k->p);
 
     if (f == NULL) {
@@ -221,7 +221,7 @@ static const struct result *branch_result(struct hf_ask *k, const char *make, ui
 }
 
 /* branch: what it stands for is asked, too. */
-static const struct result *look(struct hf_ask *k, bool branch, bool mine)
+static const struct result *look_up_access(struct hf_ask *k, bool branch, bool mine)
 {
     return branch ? branch_result(k, HF_MAKE_INFO, 0, mine)
                   : whose_result(k, HF_MAKE_OPEN, 0, mine);
@@ -271,7 +271,7 @@ static bool note_no(struct hf_ask *k)
         return false;
     }
     if (!n.here) {
-        struct slice files = row_of(k, key_files(k->at.type, k->at.id, k->a));
+        struct slice files = access_row_of(k, key_files(k->at.type, k->at.id, k->a));
         const struct result *f = plan_rows(k->results, TABLE_OBJECT, files, k->p);
         if (f == NULL || f->rc != 0) {
             return f != NULL;
@@ -312,8 +312,8 @@ static bool counts(const struct result *f, const struct repo_info *info,
 }
 
 /* A word that counts. False: the plan writes. */
-static bool note_word(struct hf_ask *k, const struct result *f, const struct repo_info *info,
-                      const struct openness_note *n)
+static bool note_access_word(struct hf_ask *k, const struct result *f, const struct repo_info *info,
+                             const struct openness_note *n)
 {
     bool back = n->openness == HUB_HIDDEN && n->number.n == 0; /* it, or another of that name? */
     bool same = !n->here || (!back && openness_is_of(n, info->id, info->number));
@@ -354,7 +354,7 @@ static bool learn_open(struct hf_ask *k, bool branch, const struct result **fp)
     struct openness_note n;
 
     if (f->rc != 0) {
-        return !is_no(f) || access_lacks_revision(f) || note_no(k);
+        return !is_refused_access(f) || access_lacks_revision(f) || note_no(k);
     }
     if (!info_read(f->bytes, &info)) {
         return true;
@@ -372,7 +372,7 @@ static bool learn_open(struct hf_ask *k, bool branch, const struct result **fp)
         }
         if (f->rc != 0 || !info_read(f->bytes, &info)) {
             *fp = f;
-            return !is_no(f) || access_lacks_revision(f) || note_no(k);
+            return !is_refused_access(f) || access_lacks_revision(f) || note_no(k);
         }
         if (!note_of(k, info.id, &n)) {
             return false;
@@ -387,7 +387,7 @@ static bool learn_open(struct hf_ask *k, bool branch, const struct result **fp)
         return true;
     }
     k->openness = level_of(&info);
-    return note_word(k, f, &info, &n);
+    return note_access_word(k, f, &info, &n);
 }
 
 bool access_learn(struct hf_ask *k, const struct result *f)
@@ -421,9 +421,9 @@ bool access_learn(struct hf_ask *k, const struct result *f)
 
 /* The Hub's document on the repository: as everybody sees it, else as this caller does. NULL: the
  * plan asks the Hub, or refuses. */
-static const struct result *word(struct hf_ask *k, bool branch)
+static const struct result *look_up_repo_info(struct hf_ask *k, bool branch)
 {
-    const struct result *f = look(k, branch, false);
+    const struct result *f = look_up_access(k, branch, false);
 
     if (f == NULL || ((const struct hf *)k->r->state)->service) {
         return f;
@@ -431,9 +431,9 @@ static const struct result *word(struct hf_ask *k, bool branch)
     if (!learn_open(k, branch, &f)) {
         return NULL;
     }
-    if (k->token.p != NULL && (is_no(f) || k->openness == HUB_HIDDEN)) {
+    if (k->token.p != NULL && (is_refused_access(f) || k->openness == HUB_HIDDEN)) {
         k->reader = k->caller;
-        return look(k, branch, true);
+        return look_up_access(k, branch, true);
     }
     if (f->rc == 0 && k->openness == HUB_HIDDEN) {
         say_error(k, 504, SLICE_NONE,
@@ -457,7 +457,7 @@ bool access_commit(struct hf_ask *k)
             return true;
         }
     }
-    f = word(k, !asks_commit(k));
+    f = look_up_repo_info(k, !asks_commit(k));
     return f != NULL && access_learn(k, f);
 }
 
@@ -465,7 +465,7 @@ bool access_commit(struct hf_ask *k)
  * since? It may be all that is known here. False: the plan asks. */
 static bool learn_carried(struct hf_ask *k, struct slice path, bool *carried)
 {
-    const struct result *f = plan_row(k->results, TABLE_OBJECT, row_of(k, path), k->p);
+    const struct result *f = plan_row(k->results, TABLE_OBJECT, access_row_of(k, path), k->p);
     struct openness_note n;
 
     if (f == NULL || !note_of(k, k->at.id, &n)) {
@@ -483,11 +483,11 @@ bool access_seen(struct hf_ask *k, struct slice path)
     if (k->r->synced || ((const struct hf *)k->r->state)->service) {
         return true;
     }
-    f = word(k, false);
+    f = look_up_repo_info(k, false);
     if (f == NULL || f->rc == 0) {
         return f != NULL;
     }
-    if (!is_no(f) && !learn_carried(k, path, &carried)) {
+    if (!is_refused_access(f) && !learn_carried(k, path, &carried)) {
         return false;
     }
     if (!carried) {
@@ -655,7 +655,7 @@ const struct result *access_json(struct hf_ask *k, struct slice path, struct sli
     }
     w.since_unix_s = k->changed_unix_s;
     f = plan_paged_fetch(k->results, make, &w, in_parts, k->p);
-    if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
+    if (k->reader.n == 0 && f != NULL && is_refused_access(f) && k->token.p != NULL) {
         k->reader = k->caller; /* what comes now is not everybody's */
         access_as_caller(k, &w);
         f = plan_paged_fetch(k->results, make, &w, in_parts, k->p);
@@ -694,7 +694,7 @@ const struct result *access_word(struct hf_ask *k, struct slice path, const char
         access_as_caller(k, &w);
     }
     f = plan_paged_fetch(k->results, slice_str(make), &w, true, k->p);
-    if (k->reader.n == 0 && f != NULL && is_no(f) && k->token.p != NULL) {
+    if (k->reader.n == 0 && f != NULL && is_refused_access(f) && k->token.p != NULL) {
         k->reader = k->caller;
         access_as_caller(k, &w);
         f = plan_paged_fetch(k->results, slice_str(make), &w, true, k->p);

@@ -126,8 +126,9 @@ static bool learn_change(struct hf_ask *k, const struct result *listing, uint64_
 }
 
 /* A catalog, as access_listing() says. NULL: the plan asks, or writes. */
-static const struct result *list(struct hf_ask *k, struct slice page, struct slice query,
-                                 const char *make, bool one_part, uint32_t least_s)
+static const struct result *list_bucket_page(struct hf_ask *k, struct slice page,
+                                             struct slice query, const char *make, bool one_part,
+                                             uint32_t least_s)
 {
     const struct result *f = access_listing(k, page, query, make, one_part, least_s);
 
@@ -237,7 +238,7 @@ static bool are_paths(const json_t *paths)
     return json_is_array(paths) && json_array_size(paths) <= PATHS_MAX;
 }
 
-static int by_bytes(const void *a, const void *b)
+static int compare_bucket_paths(const void *a, const void *b)
 {
     return slice_cmp(*(const struct slice *)a, *(const struct slice *)b);
 }
@@ -253,7 +254,7 @@ static struct slice *sorted(const json_t *paths, struct arena *a, size_t *count)
     {
         out[i] = jread_slice(one);
     }
-    qsort(out, json_array_size(paths), sizeof *out, by_bytes);
+    qsort(out, json_array_size(paths), sizeof *out, compare_bucket_paths);
     for (i = 0; i < json_array_size(paths); i++) {
         if (n == 0 || !slice_eq(out[i], out[n - 1])) {
             out[n++] = out[i];
@@ -271,13 +272,13 @@ static const struct result *list_at(struct hf_ask *k, struct slice path, const c
                                     struct catalog_file *out, bool *here)
 {
     struct slice page = page_of(k, "/tree", path), query = SLICE("recursive=true");
-    const struct result *f = list(k, page, query, make, true, 0);
+    const struct result *f = list_bucket_page(k, page, query, make, true, 0);
 
     *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
     if (f == NULL || f->rc != 0 || *here || f->next.p == NULL || catalog_in_order(f->bytes)) {
         return f;
     }
-    f = list(k, page, query, make, false, 0);
+    f = list_bucket_page(k, page, query, make, false, 0);
     *here = f != NULL && f->rc == 0 && catalog_find(f->bytes, path, out);
     return f;
 }
@@ -323,7 +324,7 @@ static bool find_paths(struct hf_ask *k, struct slice prefix, const struct slice
                        size_t count, struct answered *out)
 {
     struct slice page = page_of(k, "/tree", prefix), query = SLICE("recursive=true");
-    const struct result *f = list(k, page, query, HF_MAKE_FILES, true, 0);
+    const struct result *f = list_bucket_page(k, page, query, HF_MAKE_FILES, true, 0);
     size_t here = 0;
 
     if (f != NULL && f->rc == 0 && f->next.p != NULL) {
@@ -331,7 +332,7 @@ static bool find_paths(struct hf_ask *k, struct slice prefix, const struct slice
             here++;
         }
         if (count - here > APART_MAX || !catalog_in_order(f->bytes)) {
-            f = list(k, page, query, HF_MAKE_FILES, false, 0);
+            f = list_bucket_page(k, page, query, HF_MAKE_FILES, false, 0);
             here = count;
         }
     } else {
@@ -384,7 +385,7 @@ static void paths_of(struct hf_ask *k, const json_t *paths)
     }
 }
 
-static void plan_paths(struct hf_ask *k)
+static void plan_bucket_paths(struct hf_ask *k)
 {
     const struct result *body = plan_request_body(k->results, k->p);
     json_t *o;
@@ -404,7 +405,7 @@ static void plan_paths(struct hf_ask *k)
 
 /* --- where a file is -------------------------------------------------------------------------- */
 
-static struct slice folder_of(struct slice path)
+static struct slice folder_of_bucket_path(struct slice path)
 {
     size_t n = slice_behind(path, '/');
 
@@ -419,8 +420,8 @@ static bool find_file(struct hf_ask *k, struct catalog_file *out)
     bool here;
 
     if (k->req->method == METHOD_GET) {
-        f = list(k, page_of(k, "/tree", folder_of(k->at.path)), SLICE("recursive=false"),
-                 HF_MAKE_PATHS, true, 0);
+        f = list_bucket_page(k, page_of(k, "/tree", folder_of_bucket_path(k->at.path)),
+                             SLICE("recursive=false"), HF_MAKE_PATHS, true, 0);
         if (f == NULL) {
             return false;
         }
@@ -464,8 +465,8 @@ static bool look_at_hint(struct hf_ask *k, const struct digest *d, struct catalo
 static bool look_for_hash(struct hf_ask *k, uint32_t least_s, const struct digest *d,
                           struct catalog_file *out, bool *here, const struct result **fp)
 {
-    const struct result *f = list(k, page_of(k, "/tree", SLICE("")), SLICE("recursive=true"),
-                                  HF_MAKE_HASHES, false, least_s);
+    const struct result *f = list_bucket_page(
+        k, page_of(k, "/tree", SLICE("")), SLICE("recursive=true"), HF_MAKE_HASHES, false, least_s);
 
     *fp = f;
     if (f == NULL) {
@@ -647,7 +648,7 @@ static void give_empty(struct hf_ask *k)
                k->closed ? SLICE("private, no-cache") : SLICE("no-cache"));
 }
 
-static void plan_file(struct hf_ask *k)
+static void plan_bucket_file(struct hf_ask *k)
 {
     struct catalog_file f;
     struct xet_place at;
@@ -704,9 +705,9 @@ static void plan_token(struct hf_ask *k)
     }
 }
 
-/* The data's address always has a key (answer_data() refuses others), so its path and size are
+/* The data's address always has a key (answer_bucket_data() refuses others), so its path and size are
  * those that were sealed here. */
-static void answer_terms(struct hf_ask *k, const struct digest *d)
+static void answer_bucket_terms(struct hf_ask *k, const struct digest *d)
 {
     struct catalog_file f;
     struct xet_place at;
@@ -721,7 +722,7 @@ static void answer_terms(struct hf_ask *k, const struct digest *d)
     xet_terms(&at, k->req, d, f.size_bytes, key, k->a, k->p);
 }
 
-static void answer_data(struct hf_ask *k, const struct digest *d)
+static void answer_bucket_data(struct hf_ask *k, const struct digest *d)
 {
     struct xet_place at = place_at(k, k->at.rev);
     struct catalog_file f = {.path = k->at.rev, .named = true, .hash = *d};
@@ -761,9 +762,9 @@ static void plan_store(struct hf_ask *k)
     enum xet_ask ask = xet_path_parse(k->at.path, &d);
 
     if (ask == XET_ASK_TERMS && has_chunks(k)) {
-        answer_terms(k, &d);
+        answer_bucket_terms(k, &d);
     } else if (ask == XET_ASK_DATA && has_chunks(k)) {
-        answer_data(k, &d);
+        answer_bucket_data(k, &d);
     } else {
         say_error(k, 404, SLICE_NONE,
                   SLICE("no such path in this Xet store; it has reconstructions (v1) and data"));
@@ -785,13 +786,13 @@ static void plan_tree(struct hf_ask *k)
 void bucket_plan(struct hf_ask *k)
 {
     if (slice_eqs(k->at.verb, "resolve")) {
-        plan_file(k);
+        plan_bucket_file(k);
     } else if (slice_eqs(k->at.verb, "xet-read-token")) {
         plan_token(k);
     } else if (slice_eqs(k->at.verb, "xet")) {
         plan_store(k);
     } else if (slice_eqs(k->at.verb, "paths-info")) {
-        plan_paths(k);
+        plan_bucket_paths(k);
     } else if (slice_eqs(k->at.verb, "tree")) {
         plan_tree(k);
     } else {

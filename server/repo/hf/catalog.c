@@ -66,7 +66,7 @@ static void add_words(json_t *v, bool hashes, size_t at, struct record *r, struc
     }
 }
 
-static int add_file(json_t *v, enum catalog_order order, struct buf *out, struct err *e)
+static int add_catalog_file(json_t *v, enum catalog_order order, struct buf *out, struct err *e)
 {
     size_t at = out->n;
     struct slice path = jread_text(v, "path");
@@ -92,7 +92,7 @@ static int add_file(json_t *v, enum catalog_order order, struct buf *out, struct
     return out->rc;
 }
 
-static int by_path(const void *a, const void *b, void *bytes)
+static int compare_catalog_paths(const void *a, const void *b, void *bytes)
 {
     struct catalog_file left, right;
 
@@ -110,7 +110,7 @@ static int by_hash(const void *a, const void *b, void *bytes)
     return memcmp(left.hash.b, right.hash.b, DIGEST_BYTES);
 }
 
-static int finish(enum catalog_order order, struct buf *out, struct err *e)
+static int finish_catalog_row(enum catalog_order order, struct buf *out, struct err *e)
 {
     struct buf index = BUF_INIT((size_t)FILES_MAX * sizeof(uint64_t));
     struct tail t = {.index_at = out->n, .in_order = true};
@@ -128,8 +128,8 @@ static int finish(enum catalog_order order, struct buf *out, struct err *e)
         t.count++;
     }
     if (index.rc == 0 && index.n != 0) {
-        qsort_r(index.p, t.count, sizeof(uint64_t), order == CATALOG_BY_HASH ? by_hash : by_path,
-                out->p);
+        qsort_r(index.p, t.count, sizeof(uint64_t),
+                order == CATALOG_BY_HASH ? by_hash : compare_catalog_paths, out->p);
     }
     buf_adds(out, buf_slice(&index));
     buf_add(out, &t, sizeof t);
@@ -155,7 +155,7 @@ int catalog_add(struct slice page, enum catalog_order order, bool first, bool la
     }
     json_array_foreach(v, i, one)
     {
-        rc = add_file(one, order, out, e);
+        rc = add_catalog_file(one, order, out, e);
         if (rc != 0) {
             break;
         }
@@ -164,7 +164,7 @@ int catalog_add(struct slice page, enum catalog_order order, bool first, bool la
     if (rc == 0 && out->rc != 0) {
         rc = err_set(e, E_TOOBIG, "the Hub's listing is too large");
     }
-    return rc == 0 && last ? finish(order, out, e) : rc;
+    return rc == 0 && last ? finish_catalog_row(order, out, e) : rc;
 }
 
 int uploads_add(struct slice page, bool first, struct buf *out, struct err *e)
@@ -190,9 +190,9 @@ int uploads_add(struct slice page, bool first, struct buf *out, struct err *e)
 /* --- looking ---------------------------------------------------------------------------------- */
 
 /* The first file that is not less than the one that is looked for. False: none is. */
-static bool find(struct slice catalog,
-                 int (*compare)(const struct catalog_file *f, const void *key), const void *key,
-                 struct catalog_file *out)
+static bool find_catalog_file(struct slice catalog,
+                              int (*compare)(const struct catalog_file *f, const void *key),
+                              const void *key, struct catalog_file *out)
 {
     struct tail t;
     uint64_t low = 0, high;
@@ -233,12 +233,12 @@ static int compare_hash(const struct catalog_file *f, const void *key)
 
 bool catalog_find(struct slice catalog, struct slice path, struct catalog_file *out)
 {
-    return find(catalog, compare_path, &path, out);
+    return find_catalog_file(catalog, compare_path, &path, out);
 }
 
 bool catalog_find_hash(struct slice catalog, const struct digest *hash, struct catalog_file *out)
 {
-    return find(catalog, compare_hash, hash, out) && out->named;
+    return find_catalog_file(catalog, compare_hash, hash, out) && out->named;
 }
 
 static struct tail tail_of(struct slice catalog)

@@ -21,7 +21,7 @@ static bool file_lookup(struct hf_ask *k, const struct manifest *m, const struct
  * credential, so the second hands out a URL with one sealed inside, where one is needed.
  */
 
-static struct xet_place place_of(const struct hf_ask *k)
+static struct xet_place xet_place_of_file(const struct hf_ask *k)
 {
     return (struct xet_place){.home = plan_home(k->r, k->req, k->raw, k->a),
                               .type = k->at.type,
@@ -32,7 +32,7 @@ static struct xet_place place_of(const struct hf_ask *k)
 static void chunks_announce(struct hf_ask *k, const struct manifest_entry *f)
 {
     if (f->size_bytes >= k->r->xet_from_bytes) {
-        struct xet_place at = place_of(k);
+        struct xet_place at = xet_place_of_file(k);
         xet_announce(&at, &f->sha256, k->a, k->p);
     }
 }
@@ -46,7 +46,7 @@ void chunks_token(struct hf_ask *k)
         say_error(k, 404, SLICE_NONE,
                   SLICE("the Xet store of this mirror is disabled; fetch files over HTTP"));
     } else if (access_commit(k) && access_manifest(k, &m) && access_try(k)) {
-        at = place_of(k);
+        at = xet_place_of_file(k);
         xet_token(&at, http_req_field(k->req, "authorization"), clock_unix_s(), k->a, k->p);
     }
 }
@@ -66,9 +66,9 @@ enum xet_key chunks_use_key(struct hf_ask *k, const struct xet_place *at, const 
     return key;
 }
 
-static void answer_terms(struct hf_ask *k, const struct manifest_entry *f)
+static void answer_hf_file_terms(struct hf_ask *k, const struct manifest_entry *f)
 {
-    struct xet_place at = place_of(k);
+    struct xet_place at = xet_place_of_file(k);
     struct slice key = SLICE_NONE;
 
     if (k->closed || !k->r->anonymous_read) {
@@ -78,7 +78,8 @@ static void answer_terms(struct hf_ask *k, const struct manifest_entry *f)
     xet_terms(&at, k->req, &f->sha256, f->size_bytes, key, k->a, k->p);
 }
 
-static void answer_data(struct hf_ask *k, const struct manifest *m, const struct manifest_entry *f)
+static void answer_hf_file_data(struct hf_ask *k, const struct manifest *m,
+                                const struct manifest_entry *f)
 {
     if (!file_lookup(k, m, f)) {
         return;
@@ -96,7 +97,7 @@ void chunks_answer(struct hf_ask *k)
 {
     struct digest d;
     enum xet_ask ask = xet_path_parse(k->at.path, &d);
-    struct xet_place at = place_of(k);
+    struct xet_place at = xet_place_of_file(k);
     struct manifest_entry f;
     struct manifest m;
 
@@ -115,14 +116,14 @@ void chunks_answer(struct hf_ask *k)
     } else if (!access_try(k)) {
         return;
     } else if (ask == XET_ASK_TERMS) {
-        answer_terms(k, &f);
+        answer_hf_file_terms(k, &f);
     } else {
-        answer_data(k, &m, &f);
+        answer_hf_file_data(k, &m, &f);
     }
 }
 
 /* Never text/html: what people upload must not run as ours in a browser. */
-static struct slice type_of(struct slice path)
+static struct slice content_type_of_hf_file(struct slice path)
 {
     static const char *const texts[] = {".txt",  ".md",  ".py",  ".jsonl",
                                         ".yaml", ".yml", ".csv", ".gitattributes"};
@@ -156,7 +157,7 @@ static struct slice disposition(struct slice path, struct arena *a)
                      SLICE_ARG(url_encoded(name, a)), plain);
 }
 
-static void name_it(struct hf_ask *k, const struct manifest_entry *f, struct lookup *w)
+static void set_lookup_digest(struct hf_ask *k, const struct manifest_entry *f, struct lookup *w)
 {
     char room[ETAG_HEX + 1];
 
@@ -185,13 +186,13 @@ static bool file_lookup(struct hf_ask *k, const struct manifest *m, const struct
         if (!synced_file(k, f->path)) {
             return false;
         }
-        name_it(k, f, &w);
+        set_lookup_digest(k, f, &w);
         return true;
     }
     if (!access_lookup(k, named, named, &w)) {
         return false;
     }
-    name_it(k, f, &w);
+    set_lookup_digest(k, f, &w);
     w.key = key_file(k->at.type, id, f, k->a);
     w.url = arena_fmt(k->a, "%s" SLICE_FMT, origin_url(k->r->origin),
                       SLICE_ARG(key_resolve(k->at.prefix, id, k->commit, f->path, k->a)));
@@ -300,7 +301,7 @@ void file_plan(struct hf_ask *k)
     }
     k->p->reuse = k->reader.n == 0 && !k->closed ? REUSE_ALL : REUSE_USUAL;
     k->p->until_unix_s = k->until_unix_s;
-    k->p->content_type = type_of(k->at.path);
+    k->p->content_type = content_type_of_hf_file(k->at.path);
     if (k->closed) {
         k->p->cache_control = SLICE("private, no-cache");
     } else if (k->branch.p != NULL) {

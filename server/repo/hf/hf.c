@@ -85,7 +85,7 @@ static bool details_tree(struct hf_ask *k)
 
 /* --- of single paths: the Hub answers those by POST, its listing of their folders by GET ------ */
 
-static struct slice folder_of(struct slice path)
+static struct slice folder_of_hf_path(struct slice path)
 {
     size_t n = slice_behind(path, '/');
 
@@ -103,7 +103,7 @@ static bool has_folder(const struct details *d, struct slice folder)
 }
 
 /* Its entries by path: a request may name thousands of them. NULL: it is no list. */
-static json_t *by_path(struct slice doc)
+static json_t *parse_files_by_path(struct slice doc)
 {
     json_t *list = doc.n <= DOC_BYTES ? jread_parse(doc, 0, jread_values_of(doc.n)) : NULL;
     json_t *all = json_is_array(list) ? json_object() : NULL;
@@ -124,7 +124,7 @@ static json_t *by_path(struct slice doc)
 /* False: the plan asks. Always details_close(). */
 static bool details_learn(struct hf_ask *k, struct slice path, struct details *d)
 {
-    struct slice folder = folder_of(path);
+    struct slice folder = folder_of_hf_path(path);
     const struct result *f;
 
     if (has_folder(d, folder) || d->count == DETAILS_FOLDERS_MAX) {
@@ -137,7 +137,7 @@ static bool details_learn(struct hf_ask *k, struct slice path, struct details *d
     k->stale = k->stale || f->stale || f->rc != 0;
     k->in_trouble = k->in_trouble || f->in_trouble || f->rc != 0;
     d->folder[d->count] = folder;
-    d->entries[d->count++] = f->rc == 0 ? by_path(f->bytes) : NULL;
+    d->entries[d->count++] = f->rc == 0 ? parse_files_by_path(f->bytes) : NULL;
     return true;
 }
 
@@ -394,7 +394,7 @@ static bool write_paths(struct hf_ask *k, const struct manifest *m, struct slice
     return true;
 }
 
-static void plan_paths(struct hf_ask *k)
+static void plan_hf_paths(struct hf_ask *k)
 {
     const struct result *body = plan_request_body(k->results, k->p);
     struct buf out = BUF_INIT(PAGE_BYTES); /* a path may be named more than once */
@@ -635,7 +635,7 @@ static void plan_route(struct hf_ask *k, struct slice path)
         plan_tree(k);
         return;
     case HF_PATHS:
-        plan_paths(k);
+        plan_hf_paths(k);
         return;
     case HF_INFO:
         plan_info(k, path);

@@ -35,7 +35,7 @@ static void strip(json_t *v)
     }
 }
 
-static json_t *parse(struct slice doc, struct err *e)
+static json_t *parse_info_json(struct slice doc, struct err *e)
 {
     json_t *v = jread_parse(doc, JSON_ALLOW_NUL, jread_values_of(doc.n));
 
@@ -45,9 +45,9 @@ static json_t *parse(struct slice doc, struct err *e)
     return v;
 }
 
-static json_t *load(struct slice doc, struct err *e)
+static json_t *load_info_json(struct slice doc, struct err *e)
 {
-    json_t *v = parse(doc, e);
+    json_t *v = parse_info_json(doc, e);
 
     if (v != NULL) {
         strip(v);
@@ -80,7 +80,7 @@ static bool says_yes(const json_t *o, const char *key)
 
 int info_make(struct slice doc, struct buf *out, struct err *e)
 {
-    json_t *v = load(doc, e);
+    json_t *v = load_info_json(doc, e);
     struct slice id;
     struct slice sha;
     struct slice number;
@@ -117,7 +117,7 @@ int info_plain(struct slice doc, struct buf *out, struct err *e)
         "downloads", "downloadsAllTime",         "likes",       "trendingScore", "spaces",
         "inference", "inferenceProviderMapping", "usedStorage",
     };
-    json_t *v = load(doc, e);
+    json_t *v = load_info_json(doc, e);
 
     if (v == NULL) {
         return E_PROTOCOL;
@@ -132,7 +132,7 @@ int info_plain(struct slice doc, struct buf *out, struct err *e)
 
 int info_about(struct slice doc, struct buf *out, struct err *e)
 {
-    json_t *v = load(doc, e);
+    json_t *v = load_info_json(doc, e);
     int rc = E_PROTOCOL;
 
     if (v != NULL && hf_is_id(jread_text(v, "id"))) {
@@ -193,7 +193,7 @@ int json_filter(struct slice doc,
                 bool (*wanted)(void *arg, struct slice path, bool folder, uint64_t size_bytes),
                 void *arg, struct buf *out, struct err *e)
 {
-    json_t *v = load(doc, e), *from, *to = json_array(), *one;
+    json_t *v = load_info_json(doc, e), *from, *to = json_array(), *one;
     size_t i;
 
     CHECK(to != NULL);
@@ -223,7 +223,7 @@ int json_filter(struct slice doc,
 }
 
 /* Takes v. */
-static int join(json_t *v, bool first, struct buf *out, struct err *e)
+static int join_info_lists(json_t *v, bool first, struct buf *out, struct err *e)
 {
     size_t at = out->n;
 
@@ -250,9 +250,9 @@ static int join(json_t *v, bool first, struct buf *out, struct err *e)
 
 int json_join(struct slice doc, bool first, struct buf *out, struct err *e)
 {
-    json_t *v = load(doc, e);
+    json_t *v = load_info_json(doc, e);
 
-    return v != NULL ? join(v, first, out, e) : E_PROTOCOL;
+    return v != NULL ? join_info_lists(v, first, out, e) : E_PROTOCOL;
 }
 
 void json_bucket_file(json_t *file, bool hashes)
@@ -268,7 +268,7 @@ void json_bucket_file(json_t *file, bool hashes)
 
 int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out, struct err *e)
 {
-    json_t *v = parse(doc, e), *one;
+    json_t *v = parse_info_json(doc, e), *one;
     size_t i;
 
     if (v == NULL) {
@@ -285,5 +285,5 @@ int json_bucket(struct slice doc, bool hashes, bool first, struct buf *out, stru
     if (!json_is_array(v)) {
         strip(v);
     }
-    return join(v, first, out, e);
+    return join_info_lists(v, first, out, e);
 }

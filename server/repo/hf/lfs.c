@@ -77,7 +77,7 @@ static void say_download(struct hf_ask *k, const struct manifest_entry *f, struc
     jwrite_close(out, '}');
 }
 
-static void say_missing(struct hf_ask *k, struct buf *out)
+static void write_lfs_missing(struct hf_ask *k, struct buf *out)
 {
     jwrite_open(out, "error", '{');
     jwrite_u64(out, "code", 404);
@@ -114,7 +114,7 @@ static void say_object(struct hf_ask *k, const struct manifest_wanted *w, struct
     if (w->found) {
         say_download(k, &w->file, out);
     } else {
-        say_missing(k, out);
+        write_lfs_missing(k, out);
     }
     jwrite_close(out, '}');
 }

@@ -82,7 +82,7 @@ static void write_entry(const json_t *v, struct slice path, const struct record 
 
 /* What cannot be a path in a repository, or is neither file nor folder, is left out: nobody could
  * ask for it. */
-static int add_entry(const json_t *v, struct buf *out, struct err *e)
+static int add_manifest_entry(const json_t *v, struct buf *out, struct err *e)
 {
     struct slice type = jread_text(v, "type");
     struct slice path = jread_text(v, "path");
@@ -142,7 +142,7 @@ static void record_at(struct slice bytes, uint64_t at, struct record *r, struct 
     *path = slice_of(bytes.p + at + sizeof *r, r->path_n);
 }
 
-static int by_path(const void *a, const void *b, void *arg)
+static int compare_manifest_paths(const void *a, const void *b, void *arg)
 {
     const struct buf *all = arg;
     struct slice left;
@@ -160,7 +160,7 @@ static bool may_be_card(struct slice path)
     return hf_is_card(slice_from(path, slice_behind(path, '/')));
 }
 
-static int finish(struct buf *out, struct err *e)
+static int finish_manifest_row(struct buf *out, struct err *e)
 {
     struct buf index = BUF_INIT((size_t)ENTRIES_MAX * sizeof(uint64_t));
     uint64_t least = UINT64_MAX;
@@ -177,7 +177,7 @@ static int finish(struct buf *out, struct err *e)
         h.count++;
     }
     if (index.n != 0) {
-        qsort_r(index.p, h.count, sizeof(uint64_t), by_path, out);
+        qsort_r(index.p, h.count, sizeof(uint64_t), compare_manifest_paths, out);
     }
     h.smallest = h.count;
     rc = index.rc != 0 ? err_set(e, E_TOOBIG, "the Hub's listing has too many entries") : 0;
@@ -223,7 +223,7 @@ int manifest_add(struct slice page, struct slice url, bool first, bool last, str
     }
     json_array_foreach(v, i, item)
     {
-        rc = add_entry(item, out, e);
+        rc = add_manifest_entry(item, out, e);
         if (rc != 0) {
             break;
         }
@@ -232,7 +232,7 @@ int manifest_add(struct slice page, struct slice url, bool first, bool last, str
     if (rc == 0 && out->rc != 0) {
         rc = err_set(e, E_TOOBIG, "the Hub's listing is too large");
     }
-    return rc == 0 && last ? finish(out, e) : rc;
+    return rc == 0 && last ? finish_manifest_row(out, e) : rc;
 }
 
 /* --- looking ---------------------------------------------------------------------------------- */
@@ -326,7 +326,7 @@ bool manifest_find_lfs(const struct manifest *m, const struct digest *d, struct 
     return false;
 }
 
-static int by_digest(const void *a, const void *b)
+static int compare_wanted_digests(const void *a, const void *b)
 {
     const struct manifest_wanted *const *x = a, *const *y = b;
 
@@ -334,8 +334,8 @@ static int by_digest(const void *a, const void *b)
 }
 
 /* The first that wants this one, or NULL. */
-static struct manifest_wanted **first_of(struct manifest_wanted **wanted, size_t n,
-                                         const struct digest *d)
+static struct manifest_wanted **first_wanted_of(struct manifest_wanted **wanted, size_t n,
+                                                const struct digest *d)
 {
     size_t low = 0, high = n;
 
@@ -354,11 +354,11 @@ void manifest_find_all_lfs(const struct manifest *m, struct manifest_wanted **wa
 {
     struct manifest_wanted **end = wanted + n;
 
-    qsort(wanted, n, sizeof *wanted, by_digest);
+    qsort(wanted, n, sizeof *wanted, compare_wanted_digests);
     for (size_t i = 0; i < m->count; i++) {
         struct manifest_entry e;
         manifest_at(m, i, &e);
-        struct manifest_wanted **w = e.lfs ? first_of(wanted, n, &e.sha256) : NULL;
+        struct manifest_wanted **w = e.lfs ? first_wanted_of(wanted, n, &e.sha256) : NULL;
         for (; w != NULL && w < end && !(*w)->found && digest_eq(&(*w)->sha256, &e.sha256); w++) {
             (*w)->found = true;
             (*w)->file = e;

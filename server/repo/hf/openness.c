@@ -73,8 +73,8 @@ bool openness_is_of(const struct openness_note *n, struct slice id, struct slice
 
 /* --- by key ----------------------------------------------------------------------------------- */
 
-static void find(struct store *s, const char *repo, struct slice type, struct slice id,
-                 struct arena *a, struct openness_note *out)
+static void read_openness_row(struct store *s, const char *repo, struct slice type, struct slice id,
+                              struct arena *a, struct openness_note *out)
 {
     struct buf row = BUF_INIT(ROW_MAX);
     bool here = store_get(s, TABLE_LAST_WORD, openness_key(repo, type, id, a), &row, NULL) == 0;
@@ -89,7 +89,7 @@ bool openness_hides(struct store *s, const char *repo, struct slice type, struct
     struct arena a = {0};
     bool yes;
 
-    find(s, repo, type, id, &a, &n);
+    read_openness_row(s, repo, type, id, &a, &n);
     yes = n.here && n.openness == HUB_HIDDEN && slice_ieq(n.id, id);
     arena_fini(&a);
     return yes;
@@ -132,9 +132,9 @@ bool openness_holds(struct store *s, const char *repo, struct slice key)
     } else if (!key_read_file(key, &type, &id, &etag)) {
         return false;
     }
-    find(s, repo, type, id, &a, &n);
+    read_openness_row(s, repo, type, id, &a, &n);
     if (n.here && !slice_ieq(n.id, id)) {
-        find(s, repo, type, n.id, &a, &n);
+        read_openness_row(s, repo, type, n.id, &a, &n);
     }
     yes = n.here && n.openness == HUB_OPEN &&
           (n.since_unix_s == 0 || stored_unix_s(s, repo, key, &a) >= n.since_unix_s);

@@ -71,8 +71,8 @@ bool hf_is_card(struct slice path)
     return slice_eqs(path, "README.md") || slice_eqs(path, ".gitattributes");
 }
 
-static int decode(struct slice raw, size_t max, const char *what, struct arena *a,
-                  struct slice *out, struct err *e)
+static int decode_hf_segment(struct slice raw, size_t max, const char *what, struct arena *a,
+                             struct slice *out, struct err *e)
 {
     struct buf b = BUF_INIT(max);
     int rc = 0;
@@ -94,7 +94,7 @@ static int take_rev(struct slice raw, struct arena *a, struct hf_path *out, stru
     if (raw.n == 0) {
         return err_set(e, E_INVALID, "the revision is missing");
     }
-    return decode(raw, REV_MAX, "revision", a, &out->rev, e);
+    return decode_hf_segment(raw, REV_MAX, "revision", a, &out->rev, e);
 }
 
 static int take_path(struct slice raw, struct arena *a, struct hf_path *out, struct err *e)
@@ -102,7 +102,7 @@ static int take_path(struct slice raw, struct arena *a, struct hf_path *out, str
     while (raw.n != 0 && raw.p[raw.n - 1] == '/') {
         raw.n--;
     }
-    return decode(raw, PATH_MAX_BYTES, "path", a, &out->path, e);
+    return decode_hf_segment(raw, PATH_MAX_BYTES, "path", a, &out->path, e);
 }
 
 /* Cuts at `marker` behind one or two segments; marker NULL: any of the table. *which is its index
@@ -186,7 +186,7 @@ static int parse_other(struct slice rest, struct arena *a, struct hf_path *out, 
     while (rest.n != 0) {
         struct slice raw = slice_cut(&rest, '/');
         struct slice seg;
-        int rc = decode(raw, PATH_MAX_BYTES, "path", a, &seg, e);
+        int rc = decode_hf_segment(raw, PATH_MAX_BYTES, "path", a, &seg, e);
         if (rc != 0) {
             return rc;
         }
@@ -311,7 +311,7 @@ static void is_bucket(struct hf_path *out, enum hf_route route, struct slice id,
 /* A place in a bucket, of an address that bucket.c has made. "": none was said. */
 static int take_place(struct slice raw, struct arena *a, struct hf_path *out, struct err *e)
 {
-    return decode(raw, PATH_MAX_BYTES, "place in a bucket", a, &out->rev, e);
+    return decode_hf_segment(raw, PATH_MAX_BYTES, "place in a bucket", a, &out->rev, e);
 }
 
 /* rest: behind "api/buckets/". What else there is below a bucket changes it, or leads to the Hub's

@@ -54,7 +54,7 @@ void hf_folder(struct slice type, struct slice id, struct slice rev, struct buf 
     }
 }
 
-static struct slice path_of(struct hf_ask *k, struct slice rev, const char *below)
+static struct slice path_of_synced_file(struct hf_ask *k, struct slice rev, const char *below)
 {
     struct buf b = BUF_INIT(FOLDER_BYTES);
     struct slice out;
@@ -70,9 +70,10 @@ static struct slice path_of(struct hf_ask *k, struct slice rev, const char *belo
 /* --- the commit ------------------------------------------------------------------------------- */
 
 /* Its info in this snapshot; NULL: the plan asks. */
-static const struct result *look(struct hf_ask *k, const struct snap *sn, struct slice rev)
+static const struct result *look_up_synced_rev(struct hf_ask *k, const struct snap *sn,
+                                               struct slice rev)
 {
-    return plan_resolve(k->results, &sn->root, path_of(k, rev, "/info.json"), k->p);
+    return plan_resolve(k->results, &sn->root, path_of_synced_file(k, rev, "/info.json"), k->p);
 }
 
 /* A client that received a commit just before another was published continues with it: it is in
@@ -86,7 +87,7 @@ static const struct result *look_before(struct hf_ask *k, const struct snap **sn
         return head;
     }
     *sn = &head->snap;
-    return look(k, *sn, rev);
+    return look_up_synced_rev(k, *sn, rev);
 }
 
 static bool say_absent(struct hf_ask *k, const struct snap *live, struct slice rev)
@@ -94,7 +95,8 @@ static bool say_absent(struct hf_ask *k, const struct snap *live, struct slice r
     const struct result *other =
         slice_eqs(rev, "main")
             ? NULL
-            : plan_entry(k->results, &live->root, path_of(k, SLICE("main"), "/info.json"), k->p);
+            : plan_entry(k->results, &live->root,
+                         path_of_synced_file(k, SLICE("main"), "/info.json"), k->p);
     bool known = other != NULL && other->rc == 0;
 
     if (other == NULL && !slice_eqs(rev, "main")) {
@@ -126,7 +128,7 @@ bool synced_commit(struct hf_ask *k)
         return false;
     }
     sn = &live->snap;
-    info = look(k, sn, rev);
+    info = look_up_synced_rev(k, sn, rev);
     if (info != NULL && info->rc != 0 && hf_is_commit(rev) && sn->seq > 1) {
         info = look_before(k, &sn, rev);
     }

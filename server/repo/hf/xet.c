@@ -21,7 +21,7 @@ uint64_t xet_from_bytes(const char *setting)
                                                             : UINT64_MAX;
 }
 
-static struct slice below(const struct xet_place *at, const char *what, struct arena *a)
+static struct slice xet_path_below(const struct xet_place *at, const char *what, struct arena *a)
 {
     return arena_fmt(a, SLICE_FMT "/api/" SLICE_FMT "/" SLICE_FMT "/%s/" SLICE_FMT,
                      SLICE_ARG(at->home), SLICE_ARG(at->type), SLICE_ARG(at->id), what,
@@ -37,7 +37,7 @@ void xet_announce(const struct xet_place *at, const struct digest *d, struct are
     plan_field(p, SLICE("x-xet-hash"), arena_copy(a, slice_str(hex)));
     plan_field(p, SLICE("link"),
                arena_fmt(a, "<" SLICE_FMT ">; rel=\"xet-auth\"",
-                         SLICE_ARG(below(at, "xet-read-token", a))));
+                         SLICE_ARG(xet_path_below(at, "xet-read-token", a))));
 }
 
 struct slice xet_credential(struct slice authorization)
@@ -64,7 +64,7 @@ void xet_token_json(struct slice store, struct slice credential, uint64_t exp_un
 void xet_token(const struct xet_place *at, struct slice authorization, uint64_t now_unix_s,
                struct arena *a, struct plan *p)
 {
-    struct slice store = below(at, "xet", a);
+    struct slice store = xet_path_below(at, "xet", a);
     struct slice token = xet_credential(authorization);
     struct buf body = BUF_INIT(URL_BYTES);
 
@@ -195,8 +195,8 @@ void xet_terms(const struct xet_place *at, const struct http_req *req, const str
         return;
     }
     digest_format(d, hex);
-    url = arena_fmt(a, SLICE_FMT "/data/%s%s" SLICE_FMT, SLICE_ARG(below(at, "xet", a)), hex,
-                    key.p != NULL ? "?key=" : "", SLICE_ARG(key));
+    url = arena_fmt(a, SLICE_FMT "/data/%s%s" SLICE_FMT, SLICE_ARG(xet_path_below(at, "xet", a)),
+                    hex, key.p != NULL ? "?key=" : "", SLICE_ARG(key));
     t.end = first / XORB_CHUNK_BYTES;
     chunks_end = (end + XORB_CHUNK_BYTES - 1) / XORB_CHUNK_BYTES;
     jwrite_open(&body, NULL, '{');

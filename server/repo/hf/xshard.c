@@ -20,7 +20,7 @@ static uint32_t u32_at(const uint8_t *p)
     return (uint32_t)le_get(p, 4);
 }
 
-static const uint8_t *row_of(struct slice *rest)
+static const uint8_t *cut_xshard_row(struct slice *rest)
 {
     const uint8_t *p = (const uint8_t *)rest->p;
 
@@ -50,7 +50,7 @@ static bool is_end(const uint8_t *head)
 }
 
 /* False: cut short. */
-static bool read_file(const uint8_t *head, struct slice *rest, struct xshard_file *out)
+static bool read_xshard_file(const uint8_t *head, struct slice *rest, struct xshard_file *out)
 {
     uint32_t flags = u32_at(head + HASH);
     uint64_t terms = u32_at(head + HASH + 4);
@@ -66,7 +66,7 @@ static bool read_file(const uint8_t *head, struct slice *rest, struct xshard_fil
     if ((flags & HAS_METADATA) == 0) {
         return true;
     }
-    metadata = row_of(rest);
+    metadata = cut_xshard_row(rest);
     if (metadata == NULL) {
         return false;
     }
@@ -77,7 +77,7 @@ static bool read_file(const uint8_t *head, struct slice *rest, struct xshard_fil
 int xshard_each(struct slice bytes, int (*each)(void *arg, const struct xshard_file *f), void *arg,
                 struct err *e)
 {
-    const uint8_t *head = row_of(&bytes);
+    const uint8_t *head = cut_xshard_row(&bytes);
     struct xshard_file f;
     int rc = 0;
 
@@ -86,14 +86,14 @@ int xshard_each(struct slice bytes, int (*each)(void *arg, const struct xshard_f
         return err_set(e, E_PROTOCOL, "this is not a shard of version %d", VERSION);
     }
     while (rc == 0) {
-        head = row_of(&bytes);
+        head = cut_xshard_row(&bytes);
         if (head == NULL) {
             return err_set(e, E_PROTOCOL, "the shard is truncated");
         }
         if (is_end(head)) {
             return 0;
         }
-        if (!read_file(head, &bytes, &f)) {
+        if (!read_xshard_file(head, &bytes, &f)) {
             return err_set(e, E_PROTOCOL, "the shard is truncated within a file");
         }
         if (digest_is_zero(&f.sha256)) {

@@ -98,7 +98,7 @@ static int find_xorb(struct assembly *a, const char *hash, struct open_xorb **ou
 
 /* --- a file ----------------------------------------------------------------------------------- */
 
-static int flush(struct assembly *a)
+static int flush_assembly(struct assembly *a)
 {
     int rc = ingest_append(a->in, slice_of(a->out, a->out_n), a->e);
 
@@ -114,7 +114,7 @@ static int add_chunk(struct assembly *a, const struct open_xorb *x, uint32_t i)
     int rc = 0;
 
     if (a->out_n + XORB_CHUNK_BYTES > WRITE_BYTES) {
-        rc = flush(a);
+        rc = flush_assembly(a);
     }
     rc = rc != 0 ? rc
                  : blob_read(x->blob, x->at[i], stored, (size_t)min_u64(left, sizeof stored), a->e);
@@ -158,7 +158,7 @@ static int add_term(struct assembly *a, const struct xshard_term *t)
 }
 
 /* It is the offer's, until a commit names it. */
-static int hold(struct assembly *a, const struct xshard_file *f)
+static int hold_assembled_file(struct assembly *a, const struct xshard_file *f)
 {
     struct batch *b = batch_new();
     int rc = a->in != NULL ? ingest_seal(&a->in, b, NULL, a->e) : 0;
@@ -196,7 +196,7 @@ static int put_together(struct assembly *a, const struct xshard_file *f)
     if (rc != 0 || a->reply->status != 0) {
         return rc;
     }
-    rc = flush(a);
+    rc = flush_assembly(a);
     rc = rc != 0 ? rc : ingest_finish(a->in, ingest_bytes(a->in), &d, a->e);
     if (rc == 0 && !digest_eq(&d, &f->sha256)) {
         a->wrong = true;
@@ -246,7 +246,7 @@ static int forget_xorbs(struct assembly *a, const struct xshard_file *f)
     return rc;
 }
 
-static int on_file(void *arg, const struct xshard_file *f)
+static int on_xshard_file(void *arg, const struct xshard_file *f)
 {
     struct assembly *a = arg;
     bool has = false;
@@ -256,7 +256,7 @@ static int on_file(void *arg, const struct xshard_file *f)
         rc = put_together(a, f);
     }
     if (rc == 0 && a->reply->status == 0) {
-        rc = hold(a, f);
+        rc = hold_assembled_file(a, f);
     } else if (rc == 0 && a->wrong) {
         rc = forget_xorbs(a, f);
     }
@@ -269,7 +269,8 @@ static int forget_file(void *arg, const struct xshard_file *f)
     return forget_xorbs(arg, f);
 }
 
-static int forget(struct uploads *u, const struct session *s, struct slice shard, struct err *e)
+static int forget_xet_session(struct uploads *u, const struct session *s, struct slice shard,
+                              struct err *e)
 {
     struct assembly a = {.u = u, .session = s, .e = e};
     struct batch *b = batch_new();
@@ -289,7 +290,7 @@ static int assemble(struct uploads *u, const struct put *p, const struct session
 
     a.xorb = mem_array(OPEN_MAX, sizeof *a.xorb);
     a.out = mem_new(WRITE_BYTES);
-    rc = xshard_each(shard, on_file, &a, e);
+    rc = xshard_each(shard, on_xshard_file, &a, e);
     if (rc == E_PROTOCOL) {
         upload_refuse(reply, 400, "%s", e->text);
         rc = 0;
@@ -305,5 +306,7 @@ static int assemble(struct uploads *u, const struct put *p, const struct session
     return rc > 0 ? 0 : rc;
 }
 
-const struct assembler xet_assembler = {
-    .piece_bytes_max = 72 << 20, .list_bytes_max = 128 << 20, .run = assemble, .forget = forget};
+const struct assembler xet_assembler = {.piece_bytes_max = 72 << 20,
+                                        .list_bytes_max = 128 << 20,
+                                        .run = assemble,
+                                        .forget = forget_xet_session};

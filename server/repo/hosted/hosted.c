@@ -84,7 +84,7 @@ static struct slice plain_version(struct slice v, struct arena *a)
 }
 
 /* false: no such path can be. */
-static bool take_apart(struct slice clean, struct arena *a, struct place *out)
+static bool split_hosted_path(struct slice clean, struct arena *a, struct place *out)
 {
     struct slice rest = clean;
     struct slice kind = hosted_cut_kind(&rest);
@@ -169,8 +169,9 @@ static void plan_moved(const struct repo *r, const struct http_req *req, const s
     p->status = 307;
 }
 
-static void plan_read(const struct repo *r, const struct http_req *req, const struct place *at,
-                      const struct results *results, struct arena *a, struct plan *p)
+static void plan_hosted_read(const struct repo *r, const struct http_req *req,
+                             const struct place *at, const struct results *results, struct arena *a,
+                             struct plan *p)
 {
     const struct result *head =
         plan_head(results, at->tree, at->version.p != NULL ? at->version : SLICE(""), p);
@@ -320,8 +321,8 @@ static bool plan_target(struct slice path, struct plan *p)
     return true;
 }
 
-static void plan_upload(const struct http_req *req, struct slice rest, struct arena *a,
-                        struct plan *p)
+static void plan_hosted_upload(const struct http_req *req, struct slice rest, struct arena *a,
+                               struct plan *p)
 {
     struct slice below = rest;
     struct digest unused;
@@ -431,7 +432,7 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     if (rc != 0 || python_plan(&python) || hub_plan(&hub, &rc, e)) {
         return rc;
     }
-    if (!take_apart(clean, arena, &at)) {
+    if (!split_hosted_path(clean, arena, &at)) {
         plan_reply(out, 404,
                    SLICE("invalid path: write [datasets/|spaces/]<owner>/<name>[@version]/<path>; "
                          "owner and name have letters, digits, '_', '.' and '-'\n"));
@@ -466,7 +467,7 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
         struct slice rest = slice_from(at.path, uploads.n);
         out->right = RIGHT_PUBLISH;
         if (plan_branch(&at, out)) {
-            plan_upload(req, rest.n != 0 ? slice_from(rest, 1) : rest, arena, out);
+            plan_hosted_upload(req, rest.n != 0 ? slice_from(rest, 1) : rest, arena, out);
         }
     } else if (at.version.p == NULL && slice_starts(at.path, SLICE("-/objects/"))) {
         hub.tree = at.tree;
@@ -476,7 +477,7 @@ static int hosted_plan(const struct repo *r, const struct http_req *req, struct 
     } else if (at.bare) {
         plan_redirect_to_folder(out, req, clean, arena);
     } else {
-        plan_read(r, req, &at, results, arena, out);
+        plan_hosted_read(r, req, &at, results, arena, out);
     }
     return 0;
 }

@@ -23,7 +23,7 @@
  * changed a little, brings the rest.
  */
 
-static struct xet_place place_of(const struct hub_ask *k, struct slice commit)
+static struct xet_place xet_place_of_commit(const struct hub_ask *k, struct slice commit)
 {
     return (struct xet_place){.home = plan_home(k->r, k->req, k->path, k->a),
                               .type = k->at.type,
@@ -34,7 +34,7 @@ static struct xet_place place_of(const struct hub_ask *k, struct slice commit)
 static void hub_announce(struct hub_ask *k, const struct entry *en)
 {
     if (en->size_bytes >= k->r->xet_from_bytes) {
-        struct xet_place at = place_of(k, slice_str(k->commit));
+        struct xet_place at = xet_place_of_commit(k, slice_str(k->commit));
         xet_announce(&at, &en->digest, k->a, k->p);
     }
 }
@@ -45,7 +45,7 @@ static void hub_token(struct hub_ask *k)
         hub_say(k, 404, NULL,
                 SLICE("the Xet store of this mirror is disabled; fetch files over HTTP"));
     } else if (hub_version(k) != NULL) {
-        struct xet_place at = place_of(k, slice_str(k->commit));
+        struct xet_place at = xet_place_of_commit(k, slice_str(k->commit));
         xet_token(&at, http_req_field(k->req, "authorization"), clock_unix_s(), k->a, k->p);
     }
 }
@@ -83,7 +83,7 @@ bool hub_held(struct hub_ask *k, const struct digest *d, struct slice upload, st
 
 static bool use_key(struct hub_ask *k, const struct digest *d)
 {
-    struct xet_place at = place_of(k, k->at.rev);
+    struct xet_place at = xet_place_of_commit(k, k->at.rev);
     struct slice credential;
     enum xet_key key = xet_key_open(k->r, &at, d, k->req->query, clock_unix_s(), k->a, &credential);
 
@@ -97,9 +97,9 @@ static bool use_key(struct hub_ask *k, const struct digest *d)
     return true;
 }
 
-static void answer_terms(struct hub_ask *k, const struct entry *en)
+static void answer_hub_terms(struct hub_ask *k, const struct entry *en)
 {
-    struct xet_place at = place_of(k, k->at.rev);
+    struct xet_place at = xet_place_of_commit(k, k->at.rev);
     struct slice key = SLICE_NONE;
 
     if (!k->r->anonymous_read) {
@@ -108,7 +108,7 @@ static void answer_terms(struct hub_ask *k, const struct entry *en)
     xet_terms(&at, k->req, &en->digest, en->size_bytes, key, k->a, k->p);
 }
 
-static void answer_data(struct hub_ask *k, const struct entry *en)
+static void answer_hub_data(struct hub_ask *k, const struct entry *en)
 {
     char hex[DIGEST_HEX + 1];
 
@@ -133,9 +133,9 @@ static void hub_store(struct hub_ask *k)
     } else if ((ask == XET_ASK_DATA && !use_key(k, &d)) || !hub_held(k, &d, SLICE(""), &en)) {
         return;
     } else if (ask == XET_ASK_TERMS) {
-        answer_terms(k, &en);
+        answer_hub_terms(k, &en);
     } else {
-        answer_data(k, &en);
+        answer_hub_data(k, &en);
     }
 }
 
@@ -143,7 +143,7 @@ static void hub_store(struct hub_ask *k)
 
 void hub_write_token(struct hub_ask *k)
 {
-    struct xet_place at = place_of(k, SLICE(""));
+    struct xet_place at = xet_place_of_commit(k, SLICE(""));
     struct slice credential = xet_credential(http_req_field(k->req, "authorization"));
 
     if (k->r->xet_from_bytes == UINT64_MAX) {
@@ -440,7 +440,7 @@ static void plan_listing(struct hub_ask *k, enum hosted_list form)
     k->p->cache_control = SLICE("no-cache");
 }
 
-static void plan_paths(struct hub_ask *k)
+static void plan_hub_paths(struct hub_ask *k)
 {
     const struct result *body;
     struct slice why;
@@ -466,7 +466,7 @@ static void plan_paths(struct hub_ask *k)
     k->p->expand = k->p->expand || hub_query(body->bytes, "expand", SLICE("true"));
 }
 
-static void plan_file(struct hub_ask *k)
+static void plan_hub_file(struct hub_ask *k)
 {
     const struct snap *sn = hub_version(k);
     const struct result *f;
@@ -578,7 +578,7 @@ static void plan_trees(struct hub_ask *k)
     k->p->cache_control = k->r->anonymous_read ? SLICE("no-cache") : SLICE("private, no-cache");
 }
 
-static void plan_read(struct hub_ask *k)
+static void plan_hub_read(struct hub_ask *k)
 {
     if (k->req->method != METHOD_GET && k->req->method != METHOD_HEAD) {
         plan_method(k->p, SLICE("GET, HEAD"), SLICE("this path accepts GET and HEAD only\n"));
@@ -598,7 +598,7 @@ static void plan_read(struct hub_ask *k)
         plan_listing(k, LIST_HUB_COMMITS);
         break;
     case HF_FILE:
-        plan_file(k);
+        plan_hub_file(k);
         break;
     case HF_AUTH_CHECK:
         plan_auth_check(k);
@@ -642,7 +642,7 @@ static bool is_tree(struct slice id)
     return owner.n != id.n && hosted_segment_valid(owner) && hosted_segment_valid(name);
 }
 
-static bool is_ours(const struct hub_ask *k)
+static bool is_hub_repo(const struct hub_ask *k)
 {
     return is_tree(k->at.id) && !(slice_eqs(k->at.type, "models") && python_owns(k->at.id));
 }
@@ -653,7 +653,7 @@ static bool speaks(struct hub_ask *k, int rc)
     if (slice_starts(k->path, SLICE("api/"))) {
         return true;
     }
-    if (rc != 0 || slice_eqs(k->at.type, "kernels") || !is_ours(k)) {
+    if (rc != 0 || slice_eqs(k->at.type, "kernels") || !is_hub_repo(k)) {
         return false;
     }
     return k->at.route == HF_FILE
@@ -678,7 +678,7 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
     if (k->at.id.n != 0 && slice_eqs(k->at.type, "kernels")) {
         hub_say(k, 404, "RepoNotFound",
                 SLICE("hosted repositories are models, datasets and spaces"));
-    } else if (k->at.id.n != 0 && !is_ours(k)) {
+    } else if (k->at.id.n != 0 && !is_hub_repo(k)) {
         hub_say(k, 404, "RepoNotFound",
                 SLICE("hosted repositories are named <owner>/<name>; those of the owner \"simple\" "
                       "are Python projects"));
@@ -689,9 +689,9 @@ bool hub_plan(struct hub_ask *k, int *rc, struct err *e)
     } else if (k->at.route == HF_XET_PUT) {
         hub_chunks_put(k);
     } else if (k->at.route == HF_PATHS) {
-        plan_paths(k);
+        plan_hub_paths(k);
     } else {
-        plan_read(k);
+        plan_hub_read(k);
     }
     return true;
 }

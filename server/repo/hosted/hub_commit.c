@@ -55,8 +55,8 @@ static bool path_good(struct slice path, struct upload_reply *out)
     return true;
 }
 
-static int on_file(struct commit_reader *k, const json_t *v, struct changes *to,
-                   struct upload_reply *out, struct err *e)
+static int read_commit_file(struct commit_reader *k, const json_t *v, struct changes *to,
+                            struct upload_reply *out, struct err *e)
 {
     struct slice content = jread_text(v, "content");
     struct slice path = jread_text(v, "path");
@@ -140,8 +140,8 @@ static void on_header(const json_t *v, struct changes *to, struct upload_reply *
     changes_parent(to, jread_text(v, "parentCommit"), out);
 }
 
-static int on_object(struct commit_reader *k, const json_t *o, struct changes *to,
-                     struct upload_reply *out, struct err *e)
+static int read_commit_object(struct commit_reader *k, const json_t *o, struct changes *to,
+                              struct upload_reply *out, struct err *e)
 {
     struct slice key = jread_text(o, "key");
     const json_t *v = json_object_get(o, "value");
@@ -153,7 +153,7 @@ static int on_object(struct commit_reader *k, const json_t *o, struct changes *t
     } else if (k->count == 0) {
         on_header(v, to, out);
     } else if (slice_eqs(key, "file")) {
-        return on_file(k, v, to, out, e);
+        return read_commit_file(k, v, to, out, e);
     } else if (slice_eqs(key, "lfsFile")) {
         return on_lfs(v, to, out, e);
     } else if (slice_eqs(key, "deletedFile") || slice_eqs(key, "deletedFolder")) {
@@ -164,8 +164,8 @@ static int on_object(struct commit_reader *k, const json_t *o, struct changes *t
     return 0;
 }
 
-static int on_line(struct commit_reader *k, struct changes *to, struct upload_reply *out,
-                   struct err *e)
+static int read_commit_line(struct commit_reader *k, struct changes *to, struct upload_reply *out,
+                            struct err *e)
 {
     json_t *o;
     int rc;
@@ -182,7 +182,7 @@ static int on_line(struct commit_reader *k, struct changes *to, struct upload_re
         json_decref(o);
         return 0;
     }
-    rc = on_object(k, o, to, out, e);
+    rc = read_commit_object(k, o, to, out, e);
     json_decref(o);
     k->count++;
     return rc;
@@ -203,12 +203,12 @@ static int reader_read(void *state, struct slice bytes, bool end, struct changes
             upload_refuse(out, 413,
                           "the commit has a file of more than 8 MiB; upload it with LFS first");
         } else if (at >= 0) {
-            rc = on_line(k, to, out, e);
+            rc = read_commit_line(k, to, out, e);
             buf_clear(&k->line);
         }
     }
     if (end && rc == 0 && out->status == 0) {
-        rc = on_line(k, to, out, e);
+        rc = read_commit_line(k, to, out, e);
         if (rc == 0 && out->status == 0 && k->count == 0) {
             upload_refuse(out, 400, "invalid commit: it must begin with its header");
         }

@@ -113,7 +113,7 @@ struct refs {
     struct err *e;
 };
 
-static int on_ref(void *arg, const struct ref *r)
+static int on_hub_ref(void *arg, const struct ref *r)
 {
     struct refs *w = arg;
     struct about *l = w->l;
@@ -150,12 +150,12 @@ static int hub_refs(struct store *s, const struct repo *r, const struct plan *p,
     jwrite_open(l->out, NULL, '{');
     jwrite_open(l->out, "branches", '[');
     ref_row(l, "refs/heads/", SLICE("main"), &l->p->snap);
-    rc = ref_list(l->s, repo, l->p->name, on_ref, &w, e);
+    rc = ref_list(l->s, repo, l->p->name, on_hub_ref, &w, e);
     jwrite_close(l->out, ']');
     jwrite_word(l->out, "converts", SLICE("[]"));
     jwrite_open(l->out, "tags", '[');
     w.kind = REF_TAG;
-    rc = rc != 0 ? rc : ref_list(l->s, repo, l->p->name, on_ref, &w, e);
+    rc = rc != 0 ? rc : ref_list(l->s, repo, l->p->name, on_hub_ref, &w, e);
     rc = rc != 0 ? rc : snap_list(l->s, repo, l->p->name, on_label, l, e);
     jwrite_close(l->out, ']');
     jwrite_close(l->out, '}');
@@ -236,7 +236,8 @@ static int no(struct err *e, const char *what, struct slice path)
     return err_set(e, E_NOTFOUND, "%s: " SLICE_FMT, what, SLICE_ARG(path));
 }
 
-static int open_file(const struct tensors *t, struct slice path, struct blob **out, struct err *e)
+static int open_tensor_file(const struct tensors *t, struct slice path, struct blob **out,
+                            struct err *e)
 {
     struct arena a = {0};
     struct entry en;
@@ -280,7 +281,7 @@ static int write_header(const struct tensors *t, const char *shard, struct buf *
     struct blob *b = NULL;
     json_t *o = NULL;
     uint64_t n = 0;
-    int rc = open_file(t, path, &b, e);
+    int rc = open_tensor_file(t, path, &b, e);
 
     if (rc == 0 && blob_size_bytes(b) < LENGTH_BYTES) {
         rc = no(e, "not a safetensors file", path);
@@ -361,7 +362,7 @@ static int hub_tensors(struct store *s, const struct plan *p, struct buf *out, s
     struct buf text = BUF_INIT(INDEX_BYTES);
     struct blob *b = NULL;
     json_t *index = NULL;
-    int rc = open_file(&t, p->text, &b, e);
+    int rc = open_tensor_file(&t, p->text, &b, e);
 
     if (rc == 0 && (blob_size_bytes(b) > INDEX_BYTES ||
                     (index = read_object(b, 0, blob_size_bytes(b), &text, e)) == NULL)) {
@@ -491,7 +492,7 @@ static bool has_chunk_name(const struct hub_list *l, const struct entry *en)
             en->size_bytes != 0);
 }
 
-static void file_row(struct hub_list *l, const struct entry *en)
+static void write_hub_row(struct hub_list *l, const struct entry *en)
 {
     jwrite_open(l->out, NULL, '{');
     jwrite_str(l->out, "type", "file");
@@ -539,7 +540,7 @@ static void folders_of(struct hub_list *l, struct slice path)
     buf_adds(&l->before, path);
 }
 
-static int on_entry(void *arg, const struct entry *en)
+static int on_hub_entry(void *arg, const struct entry *en)
 {
     struct hub_list *l = arg;
     ptrdiff_t slash = slice_find(slice_from(en->path, l->folder.n), '/');
@@ -551,7 +552,7 @@ static int on_entry(void *arg, const struct entry *en)
     if (slash < 0 || l->recursive) {
         folders_of(l, en->path);
         if (en->type == ENTRY_FILE) {
-            file_row(l, en);
+            write_hub_row(l, en);
         }
         return 0;
     }
@@ -570,7 +571,7 @@ static int list_tree(struct hub_list *l, struct err *e)
 
     jwrite_open(l->out, NULL, '[');
     do {
-        rc = tree_walk(l->s, &l->p->snap.root, l->folder, after, on_entry, l, e);
+        rc = tree_walk(l->s, &l->p->snap.root, l->folder, after, on_hub_entry, l, e);
         after = buf_slice(&l->skip);
     } while (rc == 1);
     jwrite_close(l->out, ']');
@@ -601,7 +602,7 @@ static int path_row(struct hub_list *l, struct slice path, struct err *e)
     }
     rc = tree_get(l->s, &l->p->snap.root, path, &a, &en, e);
     if (rc == 0 && en.type == ENTRY_FILE) {
-        file_row(l, &en);
+        write_hub_row(l, &en);
     } else if (rc == E_NOTFOUND) {
         struct slice folder = arena_fmt(&a, SLICE_FMT "/", SLICE_ARG(path));
         rc = tree_walk(l->s, &l->p->snap.root, folder, SLICE_NONE, on_any, &below, e);

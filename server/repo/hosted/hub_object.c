@@ -164,7 +164,7 @@ static void say_where(const struct repo *r, const struct plan *p, const struct d
     jwrite_close(out, '}');
 }
 
-static void say_missing(struct buf *out)
+static void write_object_missing(struct buf *out)
 {
     jwrite_open(out, "error", '{');
     jwrite_u64(out, "code", 404);
@@ -189,7 +189,7 @@ static int write_object(struct store *s, const struct repo *r, const struct plan
     if (f.held) {
         say_where(r, p, &d, &f, out);
     } else {
-        say_missing(out);
+        write_object_missing(out);
     }
     jwrite_close(out, '}');
     return rc;

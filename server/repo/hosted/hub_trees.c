@@ -35,7 +35,7 @@ struct trees {
 
 /* --- what is asked for ------------------------------------------------------------------------ */
 
-static bool is_no(struct slice v)
+static bool is_false_text(struct slice v)
 {
     return slice_ieq(v, SLICE("false")) || slice_eqs(v, "0");
 }
@@ -71,7 +71,7 @@ static void read_field(struct search *s, struct slice name, struct slice value)
         s->by_time = slice_eqs(value, "lastModified") || slice_eqs(value, "createdAt");
     } else if (slice_eqs(name, "direction")) {
         s->rising = slice_eqs(value, "1");
-    } else if (is_filter(name) || (slice_eqs(name, "gated") && !is_no(value))) {
+    } else if (is_filter(name) || (slice_eqs(name, "gated") && !is_false_text(value))) {
         s->nothing = true;
     }
 }
@@ -93,7 +93,7 @@ static struct search read_query(struct slice query, struct arena *a)
 
 /* --- which trees ------------------------------------------------------------------------------ */
 
-static bool holds(struct slice text, struct slice word)
+static bool id_contains_word(struct slice text, struct slice word)
 {
     for (size_t i = 0; i + word.n <= text.n; i++) {
         if (slice_ieq(slice_first(slice_from(text, i), word.n), word)) {
@@ -103,7 +103,7 @@ static bool holds(struct slice text, struct slice word)
     return false;
 }
 
-static bool matches(const struct search *s, struct slice id)
+static bool search_matches(const struct search *s, struct slice id)
 {
     struct slice words = s->words;
     struct slice rest = id;
@@ -113,7 +113,7 @@ static bool matches(const struct search *s, struct slice id)
         return false;
     }
     while (words.n != 0) {
-        if (!holds(id, slice_cut(&words, ' '))) {
+        if (!id_contains_word(id, slice_cut(&words, ' '))) {
             return false;
         }
     }
@@ -133,14 +133,14 @@ static bool seen(struct trees *t, struct slice tree)
     return yes;
 }
 
-static int on_tree(void *arg, struct slice name, const struct snap *sn)
+static int on_hub_tree(void *arg, struct slice name, const struct snap *sn)
 {
     struct trees *t = arg;
     struct slice id = name;
     struct slice type = hub_cut_type(&id);
 
     if (image_is_tree(name) || python_owns(name) || !slice_eq(type, t->type) ||
-        !matches(&t->find, id) || !seen(t, name)) {
+        !search_matches(&t->find, id) || !seen(t, name)) {
         return 0;
     }
     if (t->count == TREES_MAX) {
@@ -157,8 +157,8 @@ static int on_tree(void *arg, struct slice name, const struct snap *sn)
 
 /* --- in order, in parts ----------------------------------------------------------------------- */
 
-static int compare(const struct search *s, uint64_t left_s, struct slice left, uint64_t right_s,
-                   struct slice right)
+static int compare_hub_trees(const struct search *s, uint64_t left_s, struct slice left,
+                             uint64_t right_s, struct slice right)
 {
     if (s->by_time && left_s != right_s) {
         return (left_s < right_s) == s->rising ? -1 : 1;
@@ -171,7 +171,7 @@ static int by_search(const void *a, const void *b, void *arg)
     const struct row *x = a;
     const struct row *y = b;
 
-    return compare(arg, x->snap.created_unix_s, x->id, y->snap.created_unix_s, y->id);
+    return compare_hub_trees(arg, x->snap.created_unix_s, x->id, y->snap.created_unix_s, y->id);
 }
 
 /* After the last one that was listed, "<seconds>:<id>", also when that one is gone. */
@@ -184,8 +184,8 @@ static size_t first_row(const struct trees *t)
     if (id.p == NULL || !slice_u64(slice_cut(&id, ':'), &unix_s)) {
         return 0;
     }
-    while (i < t->count &&
-           compare(&t->find, t->row[i].snap.created_unix_s, t->row[i].id, unix_s, id) <= 0) {
+    while (i < t->count && compare_hub_trees(&t->find, t->row[i].snap.created_unix_s, t->row[i].id,
+                                             unix_s, id) <= 0) {
         i++;
     }
     return i;
@@ -256,7 +256,7 @@ int hub_trees(struct store *s, const struct repo *r, const struct plan *p,
     out->content_type = SLICE("application/json");
     t.find = read_query(p->text, &t.arena);
     if (!t.find.nothing) {
-        rc = head_list(s, slice_str(r->name), on_tree, &t, e);
+        rc = head_list(s, slice_str(r->name), on_hub_tree, &t, e);
     }
     if (rc == 0) {
         if (t.count != 0) {

@@ -25,7 +25,7 @@ static bool hub_branch(struct hub_ask *k);
 
 /* May the caller read the tree? False: the plan asks, or says no. Without a right it is as if it
  * were not there. */
-static bool may_read(struct hub_ask *k, struct slice tree)
+static bool may_read_tree(struct hub_ask *k, struct slice tree)
 {
     const struct result *f;
 
@@ -46,15 +46,15 @@ static bool may_read(struct hub_ask *k, struct slice tree)
  * one. */
 static bool source(struct hub_ask *k, struct slice *tree)
 {
-    if (!may_read(k, k->tree) || hub_version(k) == NULL) {
+    if (!may_read_tree(k, k->tree) || hub_version(k) == NULL) {
         return false;
     }
     *tree = k->tree;
-    return may_read(k, k->tree);
+    return may_read_tree(k, k->tree);
 }
 
 /* From now on the plan is about the tree that is written to. */
-static void become(struct hub_ask *k, struct slice id)
+static void set_commit_target(struct hub_ask *k, struct slice id)
 {
     k->at.id = arena_copy(k->a, id);
     hub_name(k);
@@ -102,7 +102,7 @@ static void duplicate(struct hub_ask *k, const json_t *o)
     if (!hub_id_free(k, to) || !source(k, &from)) {
         return;
     }
-    become(k, to);
+    set_commit_target(k, to);
     to = k->tree;
     hub_put(k, PUT_TREE_COPY); /* p->text: the new tree's address */
     k->p->put.name = from;
@@ -133,7 +133,7 @@ static bool read_files(struct hub_ask *k, const json_t *list)
     return true;
 }
 
-static void share(struct hub_ask *k, const json_t *o)
+static void share_hub_objects(struct hub_ask *k, const json_t *o)
 {
     const json_t *target = json_object_get(o, "target");
     struct slice to = jread_text(target, "name");
@@ -143,7 +143,7 @@ static void share(struct hub_ask *k, const json_t *o)
         return;
     }
     if (hub_take_type(k, target)) {
-        become(k, to);
+        set_commit_target(k, to);
         if (hub_version(k) == NULL) {
             return;
         }
@@ -174,7 +174,7 @@ static bool hub_copies(struct hub_ask *k)
         k->p->right = RIGHT_KNOWN; /* what is written to, the body says */
         o = hub_body(k);
         if (o != NULL) {
-            (whole ? duplicate : share)(k, o);
+            (whole ? duplicate : share_hub_objects)(k, o);
             json_decref(o);
         }
     }
@@ -218,7 +218,7 @@ struct file {
     uint64_t size_bytes;
 };
 
-static bool read_file(const json_t *o, struct file *out)
+static bool read_pushed_file(const json_t *o, struct file *out)
 {
     out->path = jread_text(o, "path");
     return out->path.p != NULL && jread_u64(o, "size", &out->size_bytes);
@@ -246,7 +246,7 @@ static bool hub_modes_large(struct slice body)
 
     json_array_foreach(files, i, one)
     {
-        large = large || (read_file(one, &f) && comes_before(&f));
+        large = large || (read_pushed_file(one, &f) && comes_before(&f));
     }
     json_decref(o);
     return large;
@@ -270,8 +270,8 @@ static int git_name(struct store *s, const struct entry *en, char out[GIT_OID_HE
 
 /* *left: bytes that may still be hashed for this answer. "" : it has changed, or is new, or nobody
  * knows. */
-static int name_of(struct store *s, const struct plan *p, const struct file *f, uint64_t *left,
-                   char out[DIGEST_HEX + 1], struct err *e)
+static int name_of_pushed_file(struct store *s, const struct plan *p, const struct file *f,
+                               uint64_t *left, char out[DIGEST_HEX + 1], struct err *e)
 {
     struct arena a = {0};
     struct entry en;
@@ -291,11 +291,11 @@ static int name_of(struct store *s, const struct plan *p, const struct file *f, 
     return rc == E_NOTFOUND || rc == E_CORRUPT ? 0 : rc;
 }
 
-static int write_file(struct store *s, const struct plan *p, const struct file *f, uint64_t *left,
-                      struct buf *out, struct err *e)
+static int write_pushed_file(struct store *s, const struct plan *p, const struct file *f,
+                             uint64_t *left, struct buf *out, struct err *e)
 {
     char oid[DIGEST_HEX + 1];
-    int rc = name_of(s, p, f, left, oid, e);
+    int rc = name_of_pushed_file(s, p, f, left, oid, e);
 
     jwrite_open(out, NULL, '{');
     jwrite_text(out, "path", f->path);
@@ -324,8 +324,8 @@ int hub_modes(struct store *s, const struct plan *p, struct buf *out, struct err
     jwrite_open(out, "files", '[');
     json_array_foreach(files, i, one)
     {
-        rc = rc == 0 && !read_file(one, &f) ? E_INVALID : rc;
-        rc = rc != 0 ? rc : write_file(s, p, &f, &left, out, e);
+        rc = rc == 0 && !read_pushed_file(one, &f) ? E_INVALID : rc;
+        rc = rc != 0 ? rc : write_pushed_file(s, p, &f, &left, out, e);
     }
     jwrite_close(out, ']');
     jwrite_close(out, '}');

@@ -153,7 +153,7 @@ int image_listing(struct store *s, const struct plan *p, struct listing_out *out
 
 enum { PUT_VALUE_MAX = 1024, TYPE_MAX = 255 };
 
-static void put(struct image_ask *k, enum put_kind kind)
+static void plan_image_put(struct image_ask *k, enum put_kind kind)
 {
     plan_become(k->p, PLAN_PUT);
     k->p->put = (struct put){.kind = kind,
@@ -175,7 +175,7 @@ static struct slice ask_query(struct image_ask *k, const char *name)
 }
 
 /* text: as in a path or a query. It names what comes, and so ends it. */
-static bool take_digest(struct image_ask *k, struct slice text)
+static bool take_image_digest(struct image_ask *k, struct slice text)
 {
     struct oci_digest d;
 
@@ -228,9 +228,9 @@ static void plan_mount(struct image_ask *k, struct slice digest)
     if (asks) {
         return;
     }
-    put(k, PUT_APPEND_OPEN);
+    plan_image_put(k, PUT_APPEND_OPEN);
     k->p->put.location = arena_fmt(k->a, SLICE_FMT "/blobs/uploads", SLICE_ARG(k->base));
-    if (take_digest(k, digest) && may) {
+    if (take_image_digest(k, digest) && may) {
         k->p->put.to = arena_fmt(k->a, IMAGE_TREE SLICE_FMT, SLICE_ARG(from));
     }
 }
@@ -243,15 +243,15 @@ static void plan_begin(struct image_ask *k)
     if (k->req->method != METHOD_POST) {
         image_say(k, OCI_UNSUPPORTED, "start an upload with POST");
     } else if (digest.p != NULL) { /* all of it at once */
-        put(k, PUT_APPEND);
+        plan_image_put(k, PUT_APPEND);
         k->p->put.upload_id = SLICE("");
         if (plain_body(k)) {
-            (void)take_digest(k, digest);
+            (void)take_image_digest(k, digest);
         }
     } else if (mount.p != NULL) {
         plan_mount(k, mount);
     } else {
-        put(k, PUT_APPEND_OPEN);
+        plan_image_put(k, PUT_APPEND_OPEN);
         k->p->put.location = arena_fmt(k->a, SLICE_FMT "/blobs/uploads", SLICE_ARG(k->base));
     }
 }
@@ -286,20 +286,20 @@ static bool ends_with_bytes(const struct image_ask *k)
     return k->req->has_body && k->req->content_length != 0;
 }
 
-static void plan_upload(struct image_ask *k)
+static void plan_image_upload(struct image_ask *k)
 {
     enum method m = k->req->method;
 
-    put(k, m == METHOD_GET || m == METHOD_HEAD ? PUT_APPEND_STATUS
-           : m == METHOD_DELETE                ? PUT_APPEND_DROP
-                                               : PUT_APPEND);
+    plan_image_put(k, m == METHOD_GET || m == METHOD_HEAD ? PUT_APPEND_STATUS
+                      : m == METHOD_DELETE                ? PUT_APPEND_DROP
+                                                          : PUT_APPEND);
     k->p->put.upload_id = k->at.reference;
     if (k->at.reference.n != UPLOAD_ID) {
         image_say(k, OCI_BLOB_UPLOAD_UNKNOWN, "no such upload");
     } else if (m == METHOD_PATCH) {
         (void)(plain_body(k) && take_range(k));
     } else if (m == METHOD_PUT) {
-        (void)(plain_body(k) && take_digest(k, ask_query(k, "digest")) &&
+        (void)(plain_body(k) && take_image_digest(k, ask_query(k, "digest")) &&
                (!ends_with_bytes(k) || take_range(k)));
     } else if (m == METHOD_POST || m == METHOD_OPTIONS || m == METHOD_OTHER) {
         image_say(k, OCI_UNSUPPORTED,
@@ -313,12 +313,12 @@ static void plan_put_manifest(struct image_ask *k)
 {
     struct slice type = http_req_field(k->req, "content-type");
 
-    put(k, PUT_CHANGES);
+    plan_image_put(k, PUT_CHANGES);
     k->p->reader = &image_manifest_reader;
     k->p->put.path = k->at.by_digest ? SLICE("") : k->at.reference;
     k->p->put.location = k->base;
     k->p->put.to = slice_trim(slice_cut(&type, ';'));
-    if (k->at.by_digest && !take_digest(k, k->at.reference)) {
+    if (k->at.by_digest && !take_image_digest(k, k->at.reference)) {
         return;
     }
     (void)plain_body(k);
@@ -327,13 +327,13 @@ static void plan_put_manifest(struct image_ask *k)
 static void plan_delete_manifest(struct image_ask *k)
 {
     if (!k->at.by_digest) {
-        put(k, PUT_DELETE);
+        plan_image_put(k, PUT_DELETE);
         k->p->put.path = arena_fmt(k->a, "tags/" SLICE_FMT, SLICE_ARG(k->at.reference));
         return;
     }
-    put(k, PUT_CHANGES);
+    plan_image_put(k, PUT_CHANGES);
     k->p->reader = &image_removal_reader;
-    (void)take_digest(k, k->at.reference);
+    (void)take_image_digest(k, k->at.reference);
 }
 
 /* all but GET and HEAD; and of an upload these too */
@@ -345,7 +345,7 @@ static void image_write(struct image_ask *k)
     if (k->at.kind == OCI_UPLOADS) {
         plan_begin(k);
     } else if (k->at.kind == OCI_UPLOAD) {
-        plan_upload(k);
+        plan_image_upload(k);
     } else if (k->at.kind == OCI_MANIFEST && m == METHOD_PUT) {
         plan_put_manifest(k);
     } else if (k->at.kind == OCI_MANIFEST && m == METHOD_DELETE) {
@@ -361,7 +361,7 @@ static void image_write(struct image_ask *k)
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-static enum oci_code code_of(const struct plan *p, int status)
+static enum oci_code oci_code_of(const struct plan *p, int status)
 {
     bool manifest = p->put.kind == PUT_CHANGES || p->put.kind == PUT_DELETE;
 
@@ -393,7 +393,7 @@ static void word_no(const struct plan *p, struct upload_reply *u, struct arena *
 
     if (json_object_get(o, "errors") == NULL) {
         struct slice body =
-            oci_errors(code_of(p, u->status), why.p != NULL ? why : SLICE("refused"), a);
+            oci_errors(oci_code_of(p, u->status), why.p != NULL ? why : SLICE("refused"), a);
         buf_clear(&u->body);
         buf_adds(&u->body, body);
     }
@@ -523,8 +523,8 @@ static bool image_may(struct image_ask *k, const char *right, struct slice name,
 
 /* --- blobs ------------------------------------------------------------------------------------ */
 
-static const struct result *holder(struct image_ask *k, const struct digest *d, char kind,
-                                   struct slice name)
+static const struct result *look_up_image_holder(struct image_ask *k, const struct digest *d,
+                                                 char kind, struct slice name)
 {
     struct buf key = BUF_INIT(KEY_BYTES);
     const struct result *f;
@@ -545,14 +545,14 @@ static const struct result *staged_object(struct image_ask *k, const struct dige
     staged_object_key(&key, slice_str(k->r->name), k->tree, d);
     f = plan_row(k->results, TABLE_UPLOAD, arena_copy(k->a, buf_slice(&key)), k->p);
     buf_free(&key);
-    return f == NULL || f->rc != 0 ? f : holder(k, d, 'u', f->bytes);
+    return f == NULL || f->rc != 0 ? f : look_up_image_holder(k, d, 'u', f->bytes);
 }
 
 /* Who holds it, as far as the caller may know: a version of the tree, or an upload (*staged).
  * False: nobody, or the plan asks (*asks). */
 static bool find_blob(struct image_ask *k, const struct digest *d, bool *staged, bool *asks)
 {
-    const struct result *f = holder(k, d, 't', k->tree);
+    const struct result *f = look_up_image_holder(k, d, 't', k->tree);
 
     *asks = f == NULL;
     if (f == NULL || f->rc == 0) {
@@ -639,8 +639,8 @@ static const struct snap *live(struct image_ask *k)
 
 /* What a manifest was called when it came. p == NULL: there is none of that digest, or the plan
  * asks (*asks). */
-static struct slice type_of(struct image_ask *k, const struct snap *sn, const struct digest *d,
-                            bool *asks)
+static struct slice media_type_of_image(struct image_ask *k, const struct snap *sn,
+                                        const struct digest *d, bool *asks)
 {
     struct slice path =
         arena_fmt(k->a, SLICE_FMT "type", SLICE_ARG(image_manifest_folder(d, k->a)));
@@ -675,7 +675,7 @@ static const struct result *find_manifest(struct image_ask *k, const struct snap
     return f != NULL && f->rc == 0 ? f : NULL;
 }
 
-static struct slice name_of(struct image_ask *k, const struct digest *d)
+static struct slice name_of_image_blob(struct image_ask *k, const struct digest *d)
 {
     char hex[DIGEST_HEX + 1];
 
@@ -696,7 +696,7 @@ static void plan_manifest(struct image_ask *k)
     }
     f = find_manifest(k, sn, &asks);
     if (f != NULL) {
-        type = type_of(k, sn, &f->entry.digest, &asks);
+        type = media_type_of_image(k, sn, &f->entry.digest, &asks);
     }
     if (asks) {
         return;
@@ -705,7 +705,7 @@ static void plan_manifest(struct image_ask *k)
         image_say(k, OCI_MANIFEST_UNKNOWN, "this image does not have that tag or manifest");
         return;
     }
-    name = name_of(k, &f->entry.digest);
+    name = name_of_image_blob(k, &f->entry.digest);
     plan_become(k->p, PLAN_BLOB);
     k->p->entry = f->entry;
     k->p->snap = *sn;
@@ -760,7 +760,7 @@ static void plan_referrers(struct image_ask *k)
 
 /* --- which requests --------------------------------------------------------------------------- */
 
-static void plan_read(struct image_ask *k)
+static void plan_image_read(struct image_ask *k)
 {
     switch (k->at.kind) {
     case OCI_MANIFEST:
@@ -805,7 +805,7 @@ void image_plan(struct image_ask *k)
     k->p->subject = image_subject(k, k->at.name);
     k->p->variant = SLICE("oci");
     if (read) {
-        plan_read(k);
+        plan_image_read(k);
     } else if (k->at.kind == OCI_OTHER) {
         image_say(k, OCI_NAME_UNKNOWN, "no such path in a registry");
     } else {

@@ -48,7 +48,7 @@ static void manifest_close(void *state)
     }
 }
 
-static int refuse(struct manifest *m, int status, enum oci_code code, struct slice why)
+static int refuse_manifest(struct manifest *m, int status, enum oci_code code, struct slice why)
 {
     m->out->status = status;
     buf_clear(&m->out->body);
@@ -58,7 +58,7 @@ static int refuse(struct manifest *m, int status, enum oci_code code, struct sli
 
 static int invalid(struct manifest *m, const char *why)
 {
-    return refuse(m, 400, OCI_MANIFEST_INVALID, slice_str(why));
+    return refuse_manifest(m, 400, OCI_MANIFEST_INVALID, slice_str(why));
 }
 
 /* --- what kind of manifest -------------------------------------------------------------------- */
@@ -131,13 +131,13 @@ static bool stays_away(const struct descriptor *d)
 
 static int not_here(struct manifest *m, const struct descriptor *d, const char *what)
 {
-    return refuse(m, 404, OCI_MANIFEST_BLOB_UNKNOWN,
-                  arena_fmt(&m->arena,
-                            "push the %s before the manifest that refers to it: " SLICE_FMT, what,
-                            SLICE_ARG(d->digest.text)));
+    return refuse_manifest(
+        m, 404, OCI_MANIFEST_BLOB_UNKNOWN,
+        arena_fmt(&m->arena, "push the %s before the manifest that refers to it: " SLICE_FMT, what,
+                  SLICE_ARG(d->digest.text)));
 }
 
-static int add_blob(struct manifest *m, const json_t *o)
+static int add_manifest_blob(struct manifest *m, const json_t *o)
 {
     struct descriptor d;
     struct digest own;
@@ -160,7 +160,7 @@ static int add_blob(struct manifest *m, const json_t *o)
         return rc;
     }
     if (m->out->status == 400) {
-        return refuse(
+        return refuse_manifest(
             m, 400, OCI_SIZE_INVALID,
             arena_fmt(&m->arena,
                       "the size in the descriptor is not the size of that blob: " SLICE_FMT,
@@ -218,8 +218,8 @@ static int add_named(struct manifest *m, struct slice type)
     if (is_index(type)) {
         return each_of(m, "manifests", see_manifest);
     }
-    rc = add_blob(m, json_object_get(m->doc, "config"));
-    return rc == 0 && m->out->status == 0 ? each_of(m, "layers", add_blob) : rc;
+    rc = add_manifest_blob(m, json_object_get(m->doc, "config"));
+    return rc == 0 && m->out->status == 0 ? each_of(m, "layers", add_manifest_blob) : rc;
 }
 
 /* --- its subject ------------------------------------------------------------------------------ */
@@ -250,7 +250,7 @@ static char *descriptor_text(const struct manifest *m, struct slice type)
 }
 
 /* image.c words the answer with it: the manifest's name and, behind a blank, its subject's. */
-static void tell(struct manifest *m, struct slice subject)
+static void add_manifest_reply(struct manifest *m, struct slice subject)
 {
     int n = snprintf(m->out->word, sizeof m->out->word, SLICE_FMT "%s" SLICE_FMT,
                      SLICE_ARG(m->name), subject.n != 0 ? " " : "", SLICE_ARG(subject));
@@ -279,7 +279,7 @@ static int add_subject(struct manifest *m, struct slice type, const char *hex)
                                 SLICE_ARG(image_referrers_folder(&d.digest, &m->arena)), hex),
                       slice_str(text), m->out, m->e);
     free(text);
-    tell(m, d.digest.text);
+    add_manifest_reply(m, d.digest.text);
     return rc;
 }
 
@@ -304,8 +304,8 @@ static int add_itself(struct manifest *m, struct slice type, struct slice tag)
 
 static int wrong_digest(struct manifest *m)
 {
-    return refuse(m, 400, OCI_DIGEST_INVALID,
-                  SLICE("the bytes of the manifest do not match this digest"));
+    return refuse_manifest(m, 400, OCI_DIGEST_INVALID,
+                           SLICE("the bytes of the manifest do not match this digest"));
 }
 
 /* It is put under its SHA-512, and found by it from now on. */
@@ -327,7 +327,7 @@ static int name_otherwise(struct manifest *m, const struct sha512 *name)
     return changes_called(m->to, name, &m->digest, m->e);
 }
 
-static int judge(struct manifest *m)
+static int check_manifest_parts(struct manifest *m)
 {
     const struct put *p = changes_put(m->to);
     char hex[DIGEST_HEX + 1];
@@ -351,7 +351,7 @@ static int judge(struct manifest *m)
         return rc;
     }
     m->folder = image_manifest_folder(&m->digest, &m->arena);
-    tell(m, SLICE(""));
+    add_manifest_reply(m, SLICE(""));
     changes_make(m->to);
     changes_note(m->to,
                  p->path.n != 0 ? arena_fmt(&m->arena, "push " SLICE_FMT, SLICE_ARG(p->path))
@@ -374,10 +374,10 @@ static int manifest_read(void *state, struct slice bytes, bool end, struct chang
     m->e = e;
     buf_adds(&m->bytes, bytes);
     if (m->bytes.rc != 0) {
-        return refuse(m, 413, OCI_MANIFEST_INVALID,
-                      SLICE("a manifest has at most 4 MiB; put larger data into a blob"));
+        return refuse_manifest(m, 413, OCI_MANIFEST_INVALID,
+                               SLICE("a manifest has at most 4 MiB; put larger data into a blob"));
     }
-    return end ? judge(m) : 0;
+    return end ? check_manifest_parts(m) : 0;
 }
 
 const struct put_reader image_manifest_reader = {
@@ -416,8 +416,8 @@ static int removal_read(void *state, struct slice bytes, bool end, struct change
     rc = changes_find(to, &changes_put(to)->called, &d, &known, e);
     if (rc != 0 || !known) {
         return rc != 0 ? rc
-                       : refuse(m, 404, OCI_MANIFEST_UNKNOWN,
-                                SLICE("this image does not have that manifest"));
+                       : refuse_manifest(m, 404, OCI_MANIFEST_UNKNOWN,
+                                         SLICE("this image does not have that manifest"));
     }
     digest_format(&d, hex);
     changes_note(to, arena_fmt(&m->arena, "delete sha256:%.12s", hex), SLICE(""), out);

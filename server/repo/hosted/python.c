@@ -111,7 +111,7 @@ static void plan_project(struct python_ask *k, const struct spot *at)
     }
 }
 
-static void plan_file(struct python_ask *k, const struct spot *at)
+static void plan_wheel_file(struct python_ask *k, const struct spot *at)
 {
     const struct result *head = project_head(k, at);
     const struct result *file = NULL;
@@ -201,7 +201,7 @@ static void plan_change(struct python_ask *k, const struct spot *at)
 
 /* --- uploads ---------------------------------------------------------------------------------- */
 
-static void plan_upload(struct python_ask *k)
+static void plan_wheel_upload(struct python_ask *k)
 {
     struct plan *p = k->p;
     struct slice boundary;
@@ -279,7 +279,7 @@ void python_put_answer(const struct plan *p, struct upload_reply *u)
 /* --- which requests --------------------------------------------------------------------------- */
 
 /* True: the client is redirected to the page's canonical name. */
-static bool redirects(struct python_ask *k, const struct spot *at)
+static bool redirect_project(struct python_ask *k, const struct spot *at)
 {
     struct slice normal = pyname_normal(at->name, k->a);
     bool bare = at->file.p == NULL;
@@ -297,7 +297,7 @@ static bool redirects(struct python_ask *k, const struct spot *at)
 }
 
 /* False: no project has such a path. */
-static bool take_apart(struct slice rest, struct arena *a, struct spot *out)
+static bool split_python_path(struct slice rest, struct arena *a, struct spot *out)
 {
     struct slice name = slice_cut(&rest, '/');
     bool bare = name.p + name.n == rest.p && rest.n == 0;
@@ -324,7 +324,7 @@ static void plan_spot(struct python_ask *k, const struct spot *at)
     p->right = read ? RIGHT_READ : RIGHT_PUBLISH;
     p->subject = arena_fmt(k->a, "%s/simple/" SLICE_FMT "/" SLICE_FMT, k->r->name,
                            SLICE_ARG(at->name), SLICE_ARG(at->file));
-    if (read && redirects(k, at)) {
+    if (read && redirect_project(k, at)) {
         return;
     }
     if (!slice_eq(pyname_normal(at->name, k->a), at->name)) {
@@ -334,7 +334,7 @@ static void plan_spot(struct python_ask *k, const struct spot *at)
     } else if (at->file.n == 0) {
         plan_project(k, at);
     } else {
-        plan_file(k, at);
+        plan_wheel_file(k, at);
     }
 }
 
@@ -346,7 +346,7 @@ bool python_plan(struct python_ask *k)
     struct spot at;
 
     if (slice_eqs(first, "legacy") && rest.n == 0 && k->req->method == METHOD_POST) {
-        plan_upload(k);
+        plan_wheel_upload(k);
         return true;
     }
     if (!slice_eqs(first, "simple") || (read && wants_tree(k->req))) {
@@ -360,7 +360,7 @@ bool python_plan(struct python_ask *k)
         plan_redirect(k->p, SLICE("./simple/"));
     } else if (rest.n == 0) {
         plan_projects(k);
-    } else if (take_apart(rest, k->a, &at)) {
+    } else if (split_python_path(rest, k->a, &at)) {
         plan_spot(k, &at);
     } else {
         plan_reply(k->p, 404, SLICE("invalid path of a project: write simple/<name>/<file>\n"));

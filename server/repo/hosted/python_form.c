@@ -242,7 +242,7 @@ struct form {
 };
 
 /* Ends the reading: *out says why. */
-static int refuse(struct err *e)
+static int refuse_python_form(struct err *e)
 {
     return err_set(e, E_DENIED, "answered");
 }
@@ -266,7 +266,7 @@ static int may_bring(struct form *f, struct slice project, struct err *e)
                   "this token has no scope for the project " SLICE_FMT
                   ": it needs publish:" SLICE_FMT "*",
                   SLICE_ARG(project), SLICE_ARG(subject));
-    return refuse(e);
+    return refuse_python_form(e);
 }
 
 static int judge_name(struct form *f, struct err *e)
@@ -281,7 +281,7 @@ static int judge_name(struct form *f, struct err *e)
                       "invalid name of a project: it has letters and digits, with '-', '_' or '.' "
                       "between them, and at most %d characters",
                       PYTHON_NAME_MAX);
-        return refuse(e);
+        return refuse_python_form(e);
     }
     f->project = pyname_normal(name, &f->arena);
     return may_bring(f, f->project, e);
@@ -308,14 +308,14 @@ static int judge_file(struct form *f, struct err *e)
     if (!pyname_valid(file)) {
         upload_refuse(f->out, 400,
                       "the file name does not begin with a project: <name>-<version>...");
-        return refuse(e);
+        return refuse_python_form(e);
     }
     return may_bring(f, pyname_normal(file, &f->arena), e);
 }
 
 /* --- the form's parts ------------------------------------------------------------------------- */
 
-static int on_part(void *arg, const struct multipart_part *p, struct err *e)
+static int on_form_part(void *arg, const struct multipart_part *p, struct err *e)
 {
     struct form *f = arg;
 
@@ -330,7 +330,7 @@ static int on_part(void *arg, const struct multipart_part *p, struct err *e)
     }
     if (f->seen[f->now]) {
         upload_refuse(f->out, 400, "the form has \"%s\" more than once", field_names[f->now]);
-        return refuse(e);
+        return refuse_python_form(e);
     }
     f->seen[f->now] = true;
     if (f->now != FIELD_CONTENT) {
@@ -350,10 +350,10 @@ static int on_content(struct form *f, struct slice bytes, struct err *e)
         }
         blake2b_add(&f->blake2, bytes);
     }
-    return rc == 0 && f->out->status != 0 ? refuse(e) : rc;
+    return rc == 0 && f->out->status != 0 ? refuse_python_form(e) : rc;
 }
 
-static int on_data(void *arg, struct slice bytes, struct err *e)
+static int on_form_data(void *arg, struct slice bytes, struct err *e)
 {
     struct form *f = arg;
 
@@ -366,7 +366,7 @@ static int on_data(void *arg, struct slice bytes, struct err *e)
             upload_refuse(f->out, 413,
                           "the fields of the form, without the file, are larger than %d MiB",
                           OTHERS_BYTES >> 20);
-            return refuse(e);
+            return refuse_python_form(e);
         }
         return 0;
     }
@@ -374,7 +374,7 @@ static int on_data(void *arg, struct slice bytes, struct err *e)
     if (f->field[f->now].rc != 0) {
         upload_refuse(f->out, 413, "the form's \"%s\" is longer than %zu bytes",
                       field_names[f->now], f->field[f->now].max);
-        return refuse(e);
+        return refuse_python_form(e);
     }
     return 0;
 }
@@ -386,10 +386,10 @@ static int on_part_end(void *arg, struct err *e)
     return 0;
 }
 
-static const struct multipart_events parts = {on_part, on_data, on_part_end};
+static const struct multipart_events parts = {on_form_part, on_form_data, on_part_end};
 
 /* What the parser or an event found becomes the answer; our own trouble stays an rc. */
-static int settle(struct form *f, int rc, const struct err *why, struct err *e)
+static int answer_form_error(struct form *f, int rc, const struct err *why, struct err *e)
 {
     if (rc != 0 && f->out->status != 0) {
         return 0;
@@ -604,7 +604,7 @@ static int form_read(void *state, struct slice bytes, struct form_upload *to,
 
     f->to = to;
     f->out = out;
-    return settle(f, multipart_feed(&f->parser, bytes, &why), &why, e);
+    return answer_form_error(f, multipart_feed(&f->parser, bytes, &why), &why, e);
 }
 
 static int form_finish(void *state, uint64_t now_unix_s, struct form_upload *to,
@@ -625,7 +625,7 @@ static int form_finish(void *state, uint64_t now_unix_s, struct form_upload *to,
     if (rc == 0 && out->status == 0) {
         rc = publish(f, now_unix_s, &why);
     }
-    return settle(f, rc, &why, e);
+    return answer_form_error(f, rc, &why, e);
 }
 
 const struct form_reader python_form_reader = {

@@ -70,7 +70,7 @@ static void add_beside(struct project *p, struct slice path, const struct digest
     }
 }
 
-static int on_entry(void *arg, const struct entry *en)
+static int on_project_entry(void *arg, const struct entry *en)
 {
     struct project *p = arg;
     struct file *f;
@@ -142,7 +142,7 @@ static void read_about(struct project *p, const struct file *f, struct page_file
     buf_free(&raw);
 }
 
-static void add_file(struct project *p, struct page *page, const struct file *f)
+static void add_python_page_file(struct project *p, struct page *page, const struct file *f)
 {
     struct buf href = BUF_INIT(HREF_BYTES);
     char hex[DIGEST_HEX + 1], meta[DIGEST_HEX + 8] = "sha256=";
@@ -168,7 +168,7 @@ static void add_file(struct project *p, struct page *page, const struct file *f)
     buf_free(&href);
 }
 
-static void write_files(struct project *p, struct page *page)
+static void write_project_files(struct project *p, struct page *page)
 {
     const struct file *before = NULL;
 
@@ -181,7 +181,7 @@ static void write_files(struct project *p, struct page *page)
             buf_free(&v);
         }
         before = f;
-        add_file(p, page, f);
+        add_python_page_file(p, page, f);
     }
 }
 
@@ -201,14 +201,14 @@ static void drop_others(struct project *p)
 static int list_project(struct store *s, const struct plan *pl, struct page *page, struct err *e)
 {
     struct project p = {.s = s, .name = page->name};
-    int rc = tree_walk(s, &pl->snap.root, SLICE(""), SLICE_NONE, on_entry, &p, e);
+    int rc = tree_walk(s, &pl->snap.root, SLICE(""), SLICE_NONE, on_project_entry, &p, e);
 
     drop_others(&p);
     if (rc == 0 && p.count == 0) {
         rc = err_set(e, E_NOTFOUND, "this project has no files here");
     } else if (rc == 0) {
         qsort(p.file, p.count, sizeof *p.file, by_version);
-        write_files(&p, page);
+        write_project_files(&p, page);
     }
     free(p.file);
     arena_fini(&p.arena);
@@ -223,7 +223,7 @@ struct projects {
     const struct listing_sight *sight;
 };
 
-static int on_tree(void *arg, struct slice name, const struct snap *sn)
+static int on_project_tree(void *arg, struct slice name, const struct snap *sn)
 {
     struct projects *l = arg;
     struct buf subject = BUF_INIT(HREF_BYTES);
@@ -253,7 +253,7 @@ int python_listing(struct store *s, const struct repo *r, const struct plan *p,
         rc = list_project(s, p, &page, e);
     } else {
         struct projects all = {&page, r, sight};
-        rc = head_list(s, slice_str(r->name), on_tree, &all, e);
+        rc = head_list(s, slice_str(r->name), on_project_tree, &all, e);
     }
     rc = rc != 0 ? rc : page_finish(&page, out->body, e);
     out->content_type = page_format_type(f);

@@ -25,7 +25,7 @@ bool oci_is_hub(const char *const *names)
 }
 
 /* "host", or "host:5000" where the port is not the scheme's own. */
-static int host_of(const char *url, struct arena *a, struct slice *out, struct err *e)
+static int host_of_registry(const char *url, struct arena *a, struct slice *out, struct err *e)
 {
     struct buf text = BUF_INIT(1024);
     struct url u;
@@ -57,7 +57,7 @@ int oci_names(const struct repo_conf *conf, struct arena *a, const char ***out, 
         }
         return 0;
     }
-    rc = host_of(conf->origin.url, a, &host, e);
+    rc = host_of_registry(conf->origin.url, a, &host, e);
     if (rc == 0 && is_hub_name(host)) {
         memcpy(names, hub_names, sizeof hub_names);
     } else if (rc == 0) {

@@ -66,7 +66,7 @@ static const struct status_map refused_is_denied[] = {{401, 403}};
 /* --- the settings ----------------------------------------------------------------------------- */
 
 /* A reload frees the configuration that they come from. */
-static int take_names(struct repo *r, const struct repo_conf *conf, struct err *e)
+static int take_registry_names(struct repo *r, const struct repo_conf *conf, struct err *e)
 {
     struct arena a = {0};
     const char **names;
@@ -117,7 +117,7 @@ static int oci_open(struct repo *r, const struct repo_conf *conf, struct err *e)
     }
     r->state = state = NEW(struct oci);
     take_base(state, &u);
-    rc = take_names(r, conf, e);
+    rc = take_registry_names(r, conf, e);
     state->library = oci_is_hub(r->names);
     return rc;
 }
@@ -186,7 +186,7 @@ static void lookup(struct ask *k, struct slice path, struct slice query)
 
 /* The digest is its name: it is for ever, and held to it. Where all may read all, a layer that came
  * with one image is there for the others. */
-static void by_digest(struct ask *k, struct slice held_by)
+static void plan_by_digest(struct ask *k, struct slice held_by)
 {
     const struct oci_digest *d = &k->at.digest;
     struct plan *p = k->p;
@@ -211,7 +211,7 @@ static void plan_manifest(struct ask *k, struct slice path)
     p->delivery = DELIVERY_WHOLE;
     p->content_type = SLICE("application/vnd.oci.image.manifest.v1+json");
     if (k->at.by_digest) {
-        by_digest(k, SLICE("/manifests/"));
+        plan_by_digest(k, SLICE("/manifests/"));
     } else {
         p->lookup.class = LOOKUP_MUTABLE;
         p->lookup.repr_digest = REPR_DIGEST_ASKED;
@@ -223,7 +223,7 @@ static void plan_blob(struct ask *k, struct slice path)
     struct plan *p = k->p;
 
     lookup(k, path, SLICE_NONE);
-    by_digest(k, SLICE("/blobs/"));
+    plan_by_digest(k, SLICE("/blobs/"));
     p->lookup.redirects = REDIRECTS_HOLD;
     p->fields_of = FIELDS_OWN;
     p->content_type = SLICE("application/octet-stream");
@@ -260,7 +260,7 @@ static void plan_image(struct ask *k, struct slice path)
 }
 
 /* "<name>/manifests/<reference>" again, as the origin spells the name. */
-static struct slice path_of(struct ask *k)
+static struct slice path_of_synced_oci(struct ask *k)
 {
     static const char *const word[] = {
         [OCI_MANIFEST] = "/manifests/",
@@ -327,7 +327,7 @@ static int oci_plan(const struct repo *r, const struct http_req *req, struct sli
     if (refuses(&k)) {
         return 0;
     }
-    path = path_of(&k);
+    path = path_of_synced_oci(&k);
     k.rule = plan_rule(r, path, arena);
     if (k.rule->class == RULE_DENY) {
         oci_say(out, OCI_DENIED, SLICE("a rule of this repo denies this path"), arena);

@@ -94,7 +94,7 @@ bool oci_digest_parse(struct slice text, struct oci_digest *out)
 }
 
 /* Takes "/<last>" off the end; p == NULL: there is no '/'. */
-static struct slice cut_last(struct slice *path)
+static struct slice cut_last_segment(struct slice *path)
 {
     for (size_t i = path->n; i > 0; i--) {
         if (path->p[i - 1] == '/') {
@@ -107,10 +107,10 @@ static struct slice cut_last(struct slice *path)
 }
 
 /* "<name>/<word>/<last>", and of uploads "<name>/blobs/uploads/<last>". */
-static enum oci_kind take_apart(struct slice path, struct oci_path *out)
+static enum oci_kind split_oci_path(struct slice path, struct oci_path *out)
 {
-    struct slice last = cut_last(&path);
-    struct slice word = cut_last(&path);
+    struct slice last = cut_last_segment(&path);
+    struct slice word = cut_last_segment(&path);
 
     out->name = path;
     out->reference = last;
@@ -118,7 +118,7 @@ static enum oci_kind take_apart(struct slice path, struct oci_path *out)
         return OCI_OTHER;
     }
     if (slice_eqs(word, "uploads") && slice_ends(path, SLICE("/blobs"))) {
-        (void)cut_last(&out->name);
+        (void)cut_last_segment(&out->name);
         return last.n == 0 ? OCI_UPLOADS : OCI_UPLOAD;
     }
     if (slice_eqs(word, "blobs") && slice_eqs(last, "uploads")) {
@@ -135,7 +135,7 @@ static enum oci_kind take_apart(struct slice path, struct oci_path *out)
                                           : OCI_OTHER;
 }
 
-static int wrong(enum oci_code *code, enum oci_code c, struct err *e, const char *what)
+static int oci_path_error(enum oci_code *code, enum oci_code c, struct err *e, const char *what)
 {
     *code = c;
     return err_set(e, E_INVALID, "%s", what);
@@ -151,26 +151,28 @@ int oci_path_parse(struct slice raw, struct arena *a, struct oci_path *out, enum
         *code = OCI_NAME_INVALID;
         return E_INVALID;
     }
-    out->kind = take_apart(clean, out);
+    out->kind = split_oci_path(clean, out);
     if (out->kind == OCI_OTHER) {
         return 0;
     }
     if (!oci_name_valid(out->name)) {
-        return wrong(code, OCI_NAME_INVALID, e,
-                     "invalid name of an image: it must have lower-case letters and digits, with "
-                     "'.', '_', '-' and '/' between them, and at most 255 characters");
+        return oci_path_error(
+            code, OCI_NAME_INVALID, e,
+            "invalid name of an image: it must have lower-case letters and digits, with "
+            "'.', '_', '-' and '/' between them, and at most 255 characters");
     }
     out->by_digest = out->kind == OCI_BLOB || out->kind == OCI_REFERRERS ||
                      (out->kind == OCI_MANIFEST && slice_find(out->reference, ':') >= 0);
     if (out->by_digest && !oci_digest_parse(out->reference, &out->digest)) {
-        return wrong(
+        return oci_path_error(
             code, OCI_DIGEST_INVALID, e,
             "invalid digest: it must be sha256:<64 hex digits> or sha512:<128>, in lower case");
     }
     if (out->kind == OCI_MANIFEST && !out->by_digest && !oci_tag_valid(out->reference)) {
-        return wrong(code, OCI_MANIFEST_INVALID, e,
-                     "invalid tag: it must have letters, digits, '_', '.' and '-', and at most 128 "
-                     "characters");
+        return oci_path_error(
+            code, OCI_MANIFEST_INVALID, e,
+            "invalid tag: it must have letters, digits, '_', '.' and '-', and at most 128 "
+            "characters");
     }
     return 0;
 }

@@ -33,7 +33,7 @@ struct reader {
     struct err *e;
 };
 
-static bool is_space(char c)
+static bool is_html_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\f' || c == '\r';
 }
@@ -103,7 +103,7 @@ static size_t named_reference(struct slice s, struct buf *out)
     return 0;
 }
 
-static void decode(struct slice raw, struct buf *out)
+static void decode_html_entities(struct slice raw, struct buf *out)
 {
     while (raw.n > 0) {
         ptrdiff_t amp = slice_find(raw, '&');
@@ -131,7 +131,7 @@ static void decode(struct slice raw, struct buf *out)
 
 static void skip_space(struct slice *s)
 {
-    while (s->n > 0 && is_space(s->p[0])) {
+    while (s->n > 0 && is_html_space(s->p[0])) {
         *s = slice_from(*s, 1);
     }
 }
@@ -140,7 +140,8 @@ static struct slice take_until(struct slice *s, const char *stops)
 {
     size_t n = 0;
 
-    while (n < s->n && !is_space(s->p[n]) && (s->p[n] == '\0' || strchr(stops, s->p[n]) == NULL)) {
+    while (n < s->n && !is_html_space(s->p[n]) &&
+           (s->p[n] == '\0' || strchr(stops, s->p[n]) == NULL)) {
         n++;
     }
     *s = slice_from(*s, n);
@@ -173,7 +174,7 @@ static void add_attribute(struct reader *r, struct slice name, struct slice valu
         }
     }
     if (value.p != NULL) {
-        decode(value, &plain);
+        decode_html_entities(value, &plain);
         value = plain.rc == 0
                     ? arena_copy(&r->arena, slice_of(plain.n != 0 ? plain.p : "", plain.n))
                     : SLICE_NONE;
@@ -192,7 +193,7 @@ static void read_attributes(struct reader *r)
         struct slice name;
         struct slice value = SLICE_NONE;
 
-        while (s->n > 0 && (is_space(s->p[0]) || s->p[0] == '/')) {
+        while (s->n > 0 && (is_html_space(s->p[0]) || s->p[0] == '/')) {
             *s = slice_from(*s, 1);
         }
         if (s->n == 0) {
@@ -371,7 +372,7 @@ static void read_text(struct reader *r)
     size_t n = lt < 0 ? r->rest.n : (size_t)lt + 1;
 
     if (r->open && r->text.n < TEXT_BYTES) {
-        decode(slice_first(r->rest, n < TEXT_BYTES ? n : TEXT_BYTES), &r->text);
+        decode_html_entities(slice_first(r->rest, n < TEXT_BYTES ? n : TEXT_BYTES), &r->text);
     }
     r->rest = slice_from(r->rest, n);
 }

@@ -228,19 +228,19 @@ static bool outer_string(struct reader *r, struct slice s)
 
 /* --- yajl's events; each returns whether to go on --- */
 
-static int go_on(const struct reader *r)
+static int continue_pypi_reader(const struct reader *r)
 {
     return r->rc == 0 && (r->out == NULL || r->out->rc == 0);
 }
 
-static int on_null(void *arg)
+static int on_pypi_json_null(void *arg)
 {
     struct reader *r = arg;
 
     if (r->out != NULL) {
         jwrite_null(r->out, NULL);
     }
-    return go_on(r) && r->depth > 0;
+    return continue_pypi_reader(r) && r->depth > 0;
 }
 
 static int on_boolean(void *arg, int yes)
@@ -253,10 +253,10 @@ static int on_boolean(void *arg, int yes)
     if (r->out != NULL) {
         jwrite_bool(r->out, NULL, yes);
     }
-    return go_on(r) && r->depth > 0;
+    return continue_pypi_reader(r) && r->depth > 0;
 }
 
-static int on_number(void *arg, const char *p, size_t n)
+static int on_pypi_json_number(void *arg, const char *p, size_t n)
 {
     struct reader *r = arg;
 
@@ -267,10 +267,10 @@ static int on_number(void *arg, const char *p, size_t n)
     if (r->out != NULL) {
         jwrite_word(r->out, NULL, slice_of(p, n));
     }
-    return go_on(r) && r->depth > 0;
+    return continue_pypi_reader(r) && r->depth > 0;
 }
 
-static int on_string(void *arg, const unsigned char *p, size_t n)
+static int on_pypi_json_string(void *arg, const unsigned char *p, size_t n)
 {
     struct reader *r = arg;
     struct slice s = slice_of(p, n);
@@ -286,10 +286,10 @@ static int on_string(void *arg, const unsigned char *p, size_t n)
     if (r->out != NULL && !written) {
         jwrite_text(r->out, NULL, s);
     }
-    return go_on(r) && r->depth > 0;
+    return continue_pypi_reader(r) && r->depth > 0;
 }
 
-static int on_key(void *arg, const unsigned char *p, size_t n)
+static int on_pypi_json_key(void *arg, const unsigned char *p, size_t n)
 {
     struct reader *r = arg;
     struct slice s = slice_of(p, n);
@@ -310,10 +310,10 @@ static int on_key(void *arg, const unsigned char *p, size_t n)
     if (r->out != NULL) {
         jwrite_key(r->out, s);
     }
-    return go_on(r);
+    return continue_pypi_reader(r);
 }
 
-static int on_open(struct reader *r, char bracket)
+static int on_pypi_json_open(struct reader *r, char bracket)
 {
     if (r->depth == 0 && bracket != '{') {
         return 0;
@@ -329,10 +329,10 @@ static int on_open(struct reader *r, char bracket)
     if (r->out != NULL) {
         jwrite_open(r->out, NULL, bracket);
     }
-    return go_on(r);
+    return continue_pypi_reader(r);
 }
 
-static int on_close(struct reader *r, char bracket)
+static int on_pypi_json_close(struct reader *r, char bracket)
 {
     if (r->out != NULL) {
         jwrite_close(r->out, bracket);
@@ -341,37 +341,37 @@ static int on_close(struct reader *r, char bracket)
         end_file(r);
     }
     r->depth--;
-    return go_on(r);
+    return continue_pypi_reader(r);
 }
 
 static int on_start_map(void *arg)
 {
-    return on_open(arg, '{');
+    return on_pypi_json_open(arg, '{');
 }
 
 static int on_end_map(void *arg)
 {
-    return on_close(arg, '}');
+    return on_pypi_json_close(arg, '}');
 }
 
 static int on_start_array(void *arg)
 {
-    return on_open(arg, '[');
+    return on_pypi_json_open(arg, '[');
 }
 
 static int on_end_array(void *arg)
 {
-    return on_close(arg, ']');
+    return on_pypi_json_close(arg, ']');
 }
 
-static int parse(struct reader *r, struct slice doc)
+static int parse_pypi_chunk(struct reader *r, struct slice doc)
 {
     static const yajl_callbacks callbacks = {
-        .yajl_null = on_null,
+        .yajl_null = on_pypi_json_null,
         .yajl_boolean = on_boolean,
-        .yajl_number = on_number,
-        .yajl_string = on_string,
-        .yajl_map_key = on_key,
+        .yajl_number = on_pypi_json_number,
+        .yajl_string = on_pypi_json_string,
+        .yajl_map_key = on_pypi_json_key,
         .yajl_start_map = on_start_map,
         .yajl_end_map = on_end_map,
         .yajl_start_array = on_start_array,
@@ -401,12 +401,12 @@ int page_read_json(struct page *p, struct slice doc, struct err *e)
 {
     struct reader r = {.page = p, .e = e};
 
-    return parse(&r, doc);
+    return parse_pypi_chunk(&r, doc);
 }
 
 int page_edit_json(struct page *p, struct slice doc, struct buf *out, struct err *e)
 {
     struct reader r = {.page = p, .out = out, .e = e};
 
-    return parse(&r, doc);
+    return parse_pypi_chunk(&r, doc);
 }

@@ -133,7 +133,7 @@ void links_base(struct links *l, struct slice href)
     buf_free(&whole);
 }
 
-static bool admitted(const struct links *l, struct slice url)
+static bool url_is_admitted(const struct links *l, struct slice url)
 {
     return origin_admits(l->repo->origin, url, l->only_named ? SLICE_NONE : l->page_url, NULL) == 0;
 }
@@ -159,7 +159,7 @@ static const struct link_origin *origin_of(struct links *l, struct slice url)
     }
     l->origins++;
     l->origin[i].key = key;
-    l->origin[i].admitted = admitted(l, url);
+    l->origin[i].admitted = url_is_admitted(l, url);
     link_id(buf_slice(&key), l->page_path, l->origin[i].id);
     if (l->origin[i].admitted) {
         link_row_key(&row_key, slice_str(l->repo->name), slice_str(l->origin[i].id));
@@ -212,7 +212,7 @@ static bool read_page(struct links *l, struct slice url, struct link *out)
     return false;
 }
 
-static bool read_file(struct links *l, struct slice url, const struct url *u, struct link *out)
+static bool read_page_link(struct links *l, struct slice url, const struct url *u, struct link *out)
 {
     const struct link_origin *o = origin_of(l, url);
     struct slice path;
@@ -249,7 +249,7 @@ void links_read(struct links *l, struct slice href, struct link *out)
     }
     url = buf_slice(&whole);
     page = u.path.p[u.path.n - 1] == '/';
-    if (page ? !read_page(l, url, out) : !read_file(l, url, &u, out)) {
+    if (page ? !read_page(l, url, out) : !read_page_link(l, url, &u, out)) {
         *out = (struct link){0};
         l->dropped++;
     }
@@ -478,7 +478,7 @@ static void json_file(struct page *p, const struct page_file *f, const struct li
 
 /* --- what the readers tell --- */
 
-static void add_file(struct page *p, const struct page_file *f, const struct link *k)
+static void add_pypi_page_file(struct page *p, const struct page_file *f, const struct link *k)
 {
     struct page_file full = *f;
 
@@ -504,7 +504,7 @@ void page_add(struct page *p, const struct page_file *f, struct slice href, stru
 {
     struct link k = {.kind = LINK_FILE, .href = href, .name = name, .fragment = SLICE_NONE};
 
-    add_file(p, f, &k);
+    add_pypi_page_file(p, f, &k);
 }
 
 void page_version(struct page *p, struct slice version)
@@ -522,7 +522,7 @@ void page_file(struct page *p, const struct page_file *f)
     }
     links_read(&p->links, f->href, &k);
     if (k.kind == LINK_FILE) {
-        add_file(p, f, &k);
+        add_pypi_page_file(p, f, &k);
     }
     links_reset(&p->links);
 }
@@ -563,7 +563,7 @@ void page_anchor(struct page *p, const struct page_file *f, struct slice text)
     }
     links_read(&p->links, f->href, &k);
     if (k.kind == LINK_FILE && !p->list) {
-        add_file(p, f, &k);
+        add_pypi_page_file(p, f, &k);
     } else if (k.kind == LINK_PAGE && k.child) {
         label = label.n != 0 ? label : k.name;
         if (p->format == PAGE_JSON) {

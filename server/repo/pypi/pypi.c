@@ -152,8 +152,8 @@ static void plan_page(const struct repo *r, const struct http_req *req, struct s
 }
 
 /* True: the client is redirected to the page's canonical name. */
-static bool redirects(const struct http_req *req, struct slice path, struct arena *a,
-                      struct plan *p)
+static bool redirect_simple_page(const struct http_req *req, struct slice path, struct arena *a,
+                                 struct plan *p)
 {
     bool slash = path.n != 0 && path.p[path.n - 1] == '/';
     struct slice name;
@@ -265,8 +265,8 @@ static void plan_unknown_file(struct plan *p)
 
 /* "+f/<id>/<path>": the row of the link, then of the file; what they say does not come from the
  * client. */
-static void plan_file(const struct repo *r, const struct http_req *req, struct slice path,
-                      const struct results *results, struct arena *a, struct plan *p)
+static void plan_pypi_file(const struct repo *r, const struct http_req *req, struct slice path,
+                           const struct results *results, struct arena *a, struct plan *p)
 {
     const struct rule *rule = plan_rule(r, path, a);
     struct slice file = slice_from(path, 3);
@@ -380,7 +380,7 @@ static void plan_of_tree(const struct repo *r, const struct http_req *req, struc
     p->right = RIGHT_READ;
     p->subject = arena_fmt(a, "%s/" SLICE_FMT, r->name, SLICE_ARG(path));
     version = plan_cut_version(&path);
-    if (denied(plan_rule(r, path, a), p) || redirects(req, path, a, p)) {
+    if (denied(plan_rule(r, path, a), p) || redirect_simple_page(req, path, a, p)) {
         return;
     }
     sn = plan_synced(results, version, p);
@@ -412,8 +412,8 @@ static int pypi_plan(const struct repo *r, const struct http_req *req, struct sl
     if (r->synced) {
         plan_of_tree(r, req, clean, results, arena, out);
     } else if (slice_starts(clean, SLICE("+f/"))) {
-        plan_file(r, req, clean, results, arena, out);
-    } else if (redirects(req, clean, arena, out)) {
+        plan_pypi_file(r, req, clean, results, arena, out);
+    } else if (redirect_simple_page(req, clean, arena, out)) {
         return 0;
     } else if (is_page(clean)) {
         plan_page(r, req, clean, arena, out);

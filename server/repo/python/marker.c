@@ -71,14 +71,14 @@ struct eval {
     struct err *e;
 };
 
-static bool is_blank(char c)
+static bool is_marker_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 static void skip_blanks(struct eval *v)
 {
-    while (v->s.n > 0 && is_blank(v->s.p[0])) {
+    while (v->s.n > 0 && is_marker_blank(v->s.p[0])) {
         v->s = slice_from(v->s, 1);
     }
 }
@@ -100,7 +100,7 @@ static struct slice peek_word(struct eval *v)
     return slice_first(v->s, n);
 }
 
-static bool take_word(struct eval *v, const char *word)
+static bool take_marker_word(struct eval *v, const char *word)
 {
     if (!slice_eqs(peek_word(v), word)) {
         return false;
@@ -109,19 +109,19 @@ static bool take_word(struct eval *v, const char *word)
     return true;
 }
 
-static int wrong(struct eval *v, const char *what)
+static int marker_error(struct eval *v, const char *what)
 {
     return err_set(v->e, E_INVALID, "a marker lacks a %s at \"%.*s\"", what,
                    (int)(v->s.n < 40 ? v->s.n : 40), v->s.p != NULL ? v->s.p : "");
 }
 
-static void say(struct value *out, const char *text)
+static void set_marker_text(struct value *out, const char *text)
 {
     snprintf(out->room, sizeof out->room, "%s", text);
     out->text = slice_str(out->room);
 }
 
-static bool variable(const struct eval *v, struct slice name, struct value *out)
+static bool marker_variable(const struct eval *v, struct slice name, struct value *out)
 {
     const struct pyenv *env = v->env;
 
@@ -133,22 +133,22 @@ static bool variable(const struct eval *v, struct slice name, struct value *out)
         snprintf(out->room, sizeof out->room, "3.%u.%u", env->minor, env->micro);
         out->text = slice_str(out->room);
     } else if (slice_eqs(name, "os_name") || slice_eqs(name, "os.name")) {
-        say(out, env->os_name);
+        set_marker_text(out, env->os_name);
     } else if (slice_eqs(name, "sys_platform") || slice_eqs(name, "sys.platform")) {
-        say(out, env->sys_platform);
+        set_marker_text(out, env->sys_platform);
     } else if (slice_eqs(name, "platform_system")) {
-        say(out, env->platform_system);
+        set_marker_text(out, env->platform_system);
     } else if (slice_eqs(name, "platform_machine") || slice_eqs(name, "platform.machine")) {
-        say(out, env->platform_machine);
+        set_marker_text(out, env->platform_machine);
     } else if (slice_eqs(name, "platform_python_implementation") ||
                slice_eqs(name, "platform.python_implementation") ||
                slice_eqs(name, "python_implementation")) {
-        say(out, "CPython");
+        set_marker_text(out, "CPython");
     } else if (slice_eqs(name, "implementation_name")) {
-        say(out, "cpython");
+        set_marker_text(out, "cpython");
     } else if (slice_eqs(name, "platform_release") || slice_eqs(name, "platform_version") ||
                slice_eqs(name, "platform.version")) {
-        say(out, "");
+        set_marker_text(out, "");
         out->unknown = true;
     } else if (slice_eqs(name, "extra")) {
         out->text = v->extra;
@@ -170,14 +170,14 @@ static int read_value(struct eval *v, struct value *out)
             end++;
         }
         if (end == v->s.n) {
-            return wrong(v, "closing quote");
+            return marker_error(v, "closing quote");
         }
         out->text = slice_of(v->s.p + 1, end - 1);
         v->s = slice_from(v->s, end + 1);
         return 0;
     }
-    if (name.n == 0 || !variable(v, name, out)) {
-        return wrong(v, "variable or string");
+    if (name.n == 0 || !marker_variable(v, name, out)) {
+        return marker_error(v, "variable or string");
     }
     v->s = slice_from(v->s, name.n);
     return 0;
@@ -190,13 +190,13 @@ static int read_op(struct eval *v, enum compare *how, struct slice *op)
 {
     size_t n = 0;
 
-    if (take_word(v, "in")) {
+    if (take_marker_word(v, "in")) {
         *how = IS_IN;
         return 0;
     }
-    if (take_word(v, "not")) {
+    if (take_marker_word(v, "not")) {
         *how = IS_NOT_IN;
-        return take_word(v, "in") ? 0 : wrong(v, "\"in\" after \"not\"");
+        return take_marker_word(v, "in") ? 0 : marker_error(v, "\"in\" after \"not\"");
     }
     while (n < v->s.n && n < 3 && memchr("<>=!~", v->s.p[n], 5) != NULL) {
         n++;
@@ -208,7 +208,7 @@ static int read_op(struct eval *v, enum compare *how, struct slice *op)
                    slice_eqs(*op, "<=") || slice_eqs(*op, ">=") || slice_eqs(*op, "~=") ||
                    slice_eqs(*op, "<") || slice_eqs(*op, ">")
                ? 0
-               : wrong(v, "comparison");
+               : marker_error(v, "comparison");
 }
 
 /* --- judging ---------------------------------------------------------------------------------- */
@@ -248,7 +248,8 @@ static bool contains(struct slice all, struct slice part)
     return part.n == 0 || (all.n != 0 && memmem(all.p, all.n, part.p, part.n) != NULL);
 }
 
-static bool judge(const struct value *l, enum compare how, struct slice op, const struct value *r)
+static bool compare_marker_values(const struct value *l, enum compare how, struct slice op,
+                                  const struct value *r)
 {
     struct arena a = {0};
     bool out = false;
@@ -286,7 +287,7 @@ static int read_one(struct eval *v, bool *out)
         rc = read_or(v, out);
         skip_blanks(v);
         if (rc == 0 && (v->s.n == 0 || v->s.p[0] != ')')) {
-            rc = wrong(v, "closing parenthesis");
+            rc = marker_error(v, "closing parenthesis");
         }
         v->s = rc == 0 ? slice_from(v->s, 1) : v->s;
         v->depth--;
@@ -296,7 +297,7 @@ static int read_one(struct eval *v, bool *out)
     rc = rc != 0 ? rc : read_op(v, &how, &op);
     rc = rc != 0 ? rc : read_value(v, &r);
     if (rc == 0) {
-        *out = judge(&l, how, op, &r);
+        *out = compare_marker_values(&l, how, op, &r);
     }
     return rc;
 }
@@ -306,7 +307,7 @@ static int read_and(struct eval *v, bool *out)
     bool one = true;
     int rc = read_one(v, out);
 
-    while (rc == 0 && take_word(v, "and")) {
+    while (rc == 0 && take_marker_word(v, "and")) {
         rc = read_one(v, &one);
         *out = *out && one;
     }
@@ -318,7 +319,7 @@ static int read_or(struct eval *v, bool *out)
     bool one = false;
     int rc = read_and(v, out);
 
-    while (rc == 0 && take_word(v, "or")) {
+    while (rc == 0 && take_marker_word(v, "or")) {
         rc = read_and(v, &one);
         *out = *out || one;
     }
@@ -332,5 +333,5 @@ int marker_eval(struct slice text, const struct pyenv *env, struct slice extra, 
     int rc = read_or(&v, out);
 
     skip_blanks(&v);
-    return rc == 0 && v.s.n != 0 ? wrong(&v, "end") : rc;
+    return rc == 0 && v.s.n != 0 ? marker_error(&v, "end") : rc;
 }

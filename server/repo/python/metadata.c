@@ -2,7 +2,7 @@
 
 enum { REQUIRES_MAX = 10000 };
 
-static bool is_blank(char c)
+static bool is_metadata_blank(char c)
 {
     return c == ' ' || c == '\t';
 }
@@ -14,7 +14,7 @@ static struct slice cut_field(struct slice *rest)
 {
     struct slice line = slice_cut(rest, '\n');
 
-    while (rest->n != 0 && is_blank(rest->p[0])) {
+    while (rest->n != 0 && is_metadata_blank(rest->p[0])) {
         struct slice more = slice_cut(rest, '\n');
         line.n = (size_t)(more.p + more.n - line.p);
     }

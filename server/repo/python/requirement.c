@@ -28,7 +28,7 @@ static struct slice cut_name(struct slice *s)
     return name;
 }
 
-static int wrong(struct slice text, const char *what, struct err *e)
+static int requirement_error(struct slice text, const char *what, struct err *e)
 {
     return err_set(e, E_INVALID, "\"%.*s\" is not a requirement: %s",
                    (int)(text.n < 100 ? text.n : 100), text.p != NULL ? text.p : "", what);
@@ -76,14 +76,14 @@ int requirement_parse(struct slice text, struct arena *a, struct requirement *ou
     }
     name = cut_name(&rest);
     if (!pyname_valid(name)) {
-        return wrong(text, "it does not begin with a valid name", e);
+        return requirement_error(text, "it does not begin with a valid name", e);
     }
     out->name = pyname_normal(name, a);
     if (rest.n > 0 && rest.p[0] == '[') {
         struct slice inside = slice_from(rest, 1);
         ptrdiff_t end = slice_find(inside, ']');
         if (end < 0 || read_extras(slice_first(inside, (size_t)end), a, out) != 0) {
-            return wrong(text, "its extras are invalid", e);
+            return requirement_error(text, "its extras are invalid", e);
         }
         rest = pystrip(slice_from(inside, (size_t)end + 1));
     }
@@ -93,14 +93,14 @@ int requirement_parse(struct slice text, struct arena *a, struct requirement *ou
     specs = pystrip(rest);
     if (url) {
         out->url = pystrip(slice_from(specs, 1));
-        return out->url.n != 0 ? 0 : wrong(text, "its URL is missing", e);
+        return out->url.n != 0 ? 0 : requirement_error(text, "its URL is missing", e);
     }
     if (specs.n > 1 && specs.p[0] == '(' && specs.p[specs.n - 1] == ')') {
         specs = slice_of(specs.p + 1, specs.n - 2);
     }
     return pyspecs_parse(specs, a, &out->specs, e) == 0
                ? 0
-               : wrong(text, "its versions are invalid", e);
+               : requirement_error(text, "its versions are invalid", e);
 }
 
 /* --- files of them ---------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ struct reading {
     struct err *e;
 };
 
-static int read_file(struct reading *r, const char *path);
+static int read_requirements_file(struct reading *r, const char *path);
 
 /* A '#' begins a comment at the line's start or behind a blank. */
 static struct slice without_comment(struct slice line)
@@ -161,12 +161,12 @@ static int read_beside(struct reading *r, const char *path, struct slice name)
     }
     buf_adds(&b, name);
     rc = b.rc != 0 ? err_set(r->e, E_TOOBIG, "a path is too long: %zu bytes", name.n)
-                   : read_file(r, buf_cstr(&b));
+                   : read_requirements_file(r, buf_cstr(&b));
     buf_free(&b);
     return rc;
 }
 
-static int read_line(struct reading *r, const char *path, struct slice line)
+static int read_requirement_line(struct reading *r, const char *path, struct slice line)
 {
     struct slice value;
 
@@ -199,14 +199,14 @@ static int read_bytes(struct reading *r, struct slice rest, const char *path)
             continue;
         }
         rc = whole.rc != 0 ? err_set(r->e, E_TOOBIG, "%.100s: a line is too long", path)
-                           : read_line(r, path, buf_slice(&whole));
+                           : read_requirement_line(r, path, buf_slice(&whole));
         buf_clear(&whole);
     }
     buf_free(&whole);
     return rc;
 }
 
-static int read_file(struct reading *r, const char *path)
+static int read_requirements_file(struct reading *r, const char *path)
 {
     struct buf bytes = BUF_INIT(FILE_BYTES);
     int rc;
@@ -237,5 +237,5 @@ int requirements_file(const char *path, const struct requirements_events *ev, st
 {
     struct reading r = {.ev = ev, .e = e};
 
-    return read_file(&r, path);
+    return read_requirements_file(&r, path);
 }

@@ -33,7 +33,7 @@ static bool take_separator(struct slice *s)
 }
 
 /* Digits in front; without any *out is 0, and *ok false. */
-static bool take_number(struct slice *s, uint64_t *out, bool *ok)
+static bool take_version_number(struct slice *s, uint64_t *out, bool *ok)
 {
     size_t n = 0;
 
@@ -49,7 +49,7 @@ static bool take_number(struct slice *s, uint64_t *out, bool *ok)
     return true;
 }
 
-static bool take_word(struct slice *s, const char *word)
+static bool take_version_word(struct slice *s, const char *word)
 {
     size_t n = strlen(word);
 
@@ -69,11 +69,11 @@ static bool take_tagged(struct slice *s, const char *const *words, const char *l
 
     (void)take_separator(&try);
     for (size_t i = 0; words[i] != NULL; i++) {
-        if (take_word(&try, words[i])) {
+        if (take_version_word(&try, words[i])) {
             *which = letters[i];
             (void)take_separator(&try);
             *s = try;
-            return take_number(s, number, &some);
+            return take_version_number(s, number, &some);
         }
     }
     *which = 0;
@@ -85,7 +85,8 @@ static bool take_release(struct slice *s, struct pyversion *v)
     bool some;
 
     do {
-        if (v->parts == PYVERSION_PARTS || !take_number(s, &v->part[v->parts], &some) || !some) {
+        if (v->parts == PYVERSION_PARTS || !take_version_number(s, &v->part[v->parts], &some) ||
+            !some) {
             return false;
         }
         v->parts++;
@@ -104,7 +105,7 @@ static bool take_post(struct slice *s, struct pyversion *v)
     if (s->n > 1 && s->p[0] == '-' && is_digit(s->p[1])) {
         *s = slice_from(*s, 1);
         v->post = true;
-        return take_number(s, &v->post_n, &some);
+        return take_version_number(s, &v->post_n, &some);
     }
     if (!take_tagged(s, words, "ppp", &which, &v->post_n)) {
         return false;
@@ -140,9 +141,9 @@ bool pyversion_parse(struct slice text, struct pyversion *out)
     if (s.n > PYVERSION_BYTES) {
         return false;
     }
-    (void)take_word(&s, "v");
+    (void)take_version_word(&s, "v");
     behind = s;
-    if (!take_number(&behind, &out->epoch, &some)) {
+    if (!take_version_number(&behind, &out->epoch, &some)) {
         return false;
     }
     if (some && behind.n > 0 && behind.p[0] == '!') {
@@ -357,7 +358,8 @@ static bool is_post_of(const struct pyversion *v, const struct pyversion *of)
            v->pre_n == of->pre_n;
 }
 
-static bool holds(const struct pyspec *s, const struct pyversion *v, struct slice text)
+static bool spec_allows_version(const struct pyspec *s, const struct pyversion *v,
+                                struct slice text)
 {
     switch (s->op) {
     case PYSPEC_SAME_TEXT:
@@ -383,7 +385,7 @@ static bool holds(const struct pyspec *s, const struct pyversion *v, struct slic
 bool pyspecs_hold(const struct pyspecs *s, const struct pyversion *v, struct slice text)
 {
     for (size_t i = 0; i < s->count; i++) {
-        if (!holds(&s->one[i], v, text)) {
+        if (!spec_allows_version(&s->one[i], v, text)) {
             return false;
         }
     }
@@ -422,7 +424,7 @@ static bool take_op(struct slice *s, enum pyspec_op *op)
                {"<", PYSPEC_LT},          {">", PYSPEC_GT}};
 
     for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
-        if (take_word(s, ops[i].text)) {
+        if (take_version_word(s, ops[i].text)) {
             *op = ops[i].op;
             return true;
         }

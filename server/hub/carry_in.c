@@ -245,8 +245,8 @@ static bool is_here(struct carry_in *c, const struct carry_in_file *f)
     return yes;
 }
 
-static void put_file(struct carry_in *c, const struct session *s, const struct carry_in_file *f,
-                     struct batch *b)
+static void put_carried_file(struct carry_in *c, const struct session *s,
+                             const struct carry_in_file *f, struct batch *b)
 {
     struct manifest_entry en;
     struct session_file sf = {.sealed = true, .digest = f->digest};
@@ -269,7 +269,7 @@ static int hold_some(struct carry_in *c, const struct session *s, size_t first, 
     for (size_t i = first; i < end; i++) {
         c->file[i].here = is_here(c, &c->file[i]);
         if (c->file[i].here) {
-            put_file(c, s, &c->file[i], b);
+            put_carried_file(c, s, &c->file[i], b);
         }
     }
     rc = store_commit(c->is.hub->store, &b, COMMIT_LAZY, e);
@@ -347,7 +347,7 @@ struct file_import {
     struct upload_reply reply;
 };
 
-static int take_in(struct file_import *t, struct slice bytes, struct err *e)
+static int add_import_bytes(struct file_import *t, struct slice bytes, struct err *e)
 {
     if (t->git != NULL) {
         git_hasher_add(t->git, bytes);
@@ -375,7 +375,7 @@ static int pour(struct file_import *t, int fd, uint64_t size_bytes, bool (*over)
         }
         n = read(fd, room, lookup);
         if (n > 0) {
-            rc = take_in(t, slice_of(room, (size_t)n), e);
+            rc = add_import_bytes(t, slice_of(room, (size_t)n), e);
             at += (uint64_t)n;
         } else if (n == 0) {
             rc = err_set(e, E_INVALID, "the file ends after %llu of %llu bytes",
@@ -421,7 +421,7 @@ static int judge_git(struct file_import *t, const struct manifest_entry *entry, 
                : err_set(e, E_CORRUPT, "the bytes do not match the git id in the listing");
 }
 
-static int finish(struct file_import *t, struct err *e)
+static int finish_file_import(struct file_import *t, struct err *e)
 {
     int rc = upload_sink_finish(&t->sink, clock_unix_s(), &t->reply, e);
 
@@ -446,8 +446,8 @@ static int begin_group(struct carry_in *c, struct err *e)
     return rc;
 }
 
-static int gather(struct carry_in *c, const struct carry_in_file *f, struct slice bytes,
-                  struct err *e)
+static int gather_carried_bytes(struct carry_in *c, const struct carry_in_file *f,
+                                struct slice bytes, struct err *e)
 {
     struct carry_group *g = &c->group;
     struct digest d;
@@ -460,7 +460,7 @@ static int gather(struct carry_in *c, const struct carry_in_file *f, struct slic
     rc = begin_group(c, e);
     rc = rc != 0 ? rc : blob_put_bytes(c->is.hub->store, bytes, g->batch, NULL, e);
     if (rc == 0) {
-        put_file(c, &g->session, f, g->batch);
+        put_carried_file(c, &g->session, f, g->batch);
         g->files++;
         g->bytes += bytes.n;
     }
@@ -529,7 +529,7 @@ int carry_in_take(struct carry_in *c, struct carry_in_file *f, const struct mani
     rc = rc != 0 ? rc : pour(&t, fd, entry->size_bytes, over, arg, e);
     rc = rc != 0 ? rc : judge_git(&t, entry, e);
     if (rc == 0) {
-        rc = small ? gather(c, f, buf_slice(&t.bytes), e) : finish(&t, e);
+        rc = small ? gather_carried_bytes(c, f, buf_slice(&t.bytes), e) : finish_file_import(&t, e);
     }
     upload_sink_close(&t.sink);
     git_hasher_free(&t.git);

@@ -22,7 +22,7 @@ int carry_kind_of(const struct repo *r, enum inventory_kind *out, struct err *e)
 /* --- words, pulled through -------------------------------------------------------------------- */
 
 /* Sets id, commit, closed and the words for clients. */
-static int learn(struct carry *c, struct slice doc, struct err *e)
+static int read_carried_info(struct carry *c, struct slice doc, struct err *e)
 {
     struct buf made = BUF_INIT(CARRY_WORDS_BYTES);
     struct repo_info info;
@@ -42,7 +42,7 @@ static int learn(struct carry *c, struct slice doc, struct err *e)
     return rc;
 }
 
-static int add_part(void *arg, const struct paged_fetch_part *p, struct err *e)
+static int add_carried_part(void *arg, const struct paged_fetch_part *p, struct err *e)
 {
     struct carry *c = arg;
 
@@ -64,7 +64,7 @@ static int read_word(struct carry *c, const struct repo_index *x, struct err *e)
 
     if (rc == 0) {
         c->seen_unix_s = word->asked_unix_s;
-        rc = learn(c, buf_slice(&doc), e);
+        rc = read_carried_info(c, buf_slice(&doc), e);
     }
     buf_free(&doc);
     return rc;
@@ -81,7 +81,7 @@ static int words_through(struct carry *c, struct err *e)
         rc = read_word(c, x, e);
     }
     if (rc == 0) {
-        rc = repo_index_listing(&h, x, c->commit, add_part, c, e);
+        rc = repo_index_listing(&h, x, c->commit, add_carried_part, c, e);
         if (rc == E_NOTFOUND) {
             err_set(e, rc,
                     "this mirror does not have the listing of " SLICE_FMT " at " SLICE_FMT
@@ -123,7 +123,7 @@ static int words_synced(struct carry *c, struct err *e)
     if (rc == 0) {
         c->folder = slice_first(at, at.n - strlen("info.json"));
         tree = arena_fmt(&c->arena, SLICE_FMT "tree.json", SLICE_ARG(c->folder));
-        rc = learn(c, buf_slice(&doc), e);
+        rc = read_carried_info(c, buf_slice(&doc), e);
     }
     if (rc == 0) {
         buf_clear(&doc);
@@ -158,7 +158,7 @@ static int words_hosted(struct carry *c, struct err *e)
     c->seen_unix_s = p.snap.created_unix_s;
     p.form = LIST_HUB_INFO;
     rc = rc != 0 ? rc : hub_listing(c->hub->store, c->repo, &p, &doc, &type, e);
-    rc = rc != 0 ? rc : learn(c, buf_slice(&doc), e);
+    rc = rc != 0 ? rc : read_carried_info(c, buf_slice(&doc), e);
     c->closed = false; /* whoever may read the repo may read it: nobody else is asked */
     p.form = LIST_HUB_TREE;
     p.recursive = true;

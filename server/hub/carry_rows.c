@@ -35,8 +35,8 @@ static bool is_carried(const struct object *o)
 
 /* What is there under a key: *there false when it is of another origin, too; its holder goes with
  * what replaces it. */
-static int look(struct rows *w, struct slice key, struct buf *row, struct object *o, bool *there,
-                struct err *e)
+static int look_up_carried_row(struct rows *w, struct slice key, struct buf *row, struct object *o,
+                               bool *there, struct err *e)
 {
     struct buf row_key = BUF_INIT(KEY_BYTES);
     int rc;
@@ -49,7 +49,7 @@ static int look(struct rows *w, struct slice key, struct buf *row, struct object
     return rc == E_NOTFOUND ? 0 : rc;
 }
 
-/* The row, in the place of `old` (what look() read; empty: none). */
+/* The row, in the place of `old` (what look_up_carried_row() read; empty: none). */
 static void put_object(struct rows *w, struct slice key, const struct object *o, struct slice old)
 {
     struct buf row_key = BUF_INIT(KEY_BYTES), row = BUF_INIT(OBJECT_ROW_MAX);
@@ -90,7 +90,7 @@ static struct object object_of(struct rows *w, const struct digest *d, uint64_t 
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-static int put_file(struct rows *w, const struct carry_in_file *f, struct err *e)
+static int put_carried_row(struct rows *w, const struct carry_in_file *f, struct err *e)
 {
     const struct carry *is = &w->c->is;
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
@@ -103,7 +103,7 @@ static int put_file(struct rows *w, const struct carry_in_file *f, struct err *e
 
     manifest_at(&is->files, f->at, &en);
     key = key_file(is->type, is->id, &en, &w->arena);
-    rc = look(w, key, &row, &o, &there, e);
+    rc = look_up_carried_row(w, key, &row, &o, &there, e);
     if (rc == 0 && !(there && digest_eq(&o.digest, &f->digest))) {
         o = object_of(w, &f->digest, en.size_bytes, key_etag(&en, room));
         o.url = arena_fmt(&w->arena, "%s" SLICE_FMT, origin_url(is->repo->origin), SLICE_ARG(key));
@@ -114,7 +114,7 @@ static int put_file(struct rows *w, const struct carry_in_file *f, struct err *e
 }
 
 /* A file may be under several paths: its row is written once. */
-static int by_digest(const void *a, const void *b)
+static int compare_carried_digests(const void *a, const void *b)
 {
     return memcmp((*(const struct carry_in_file *const *)a)->digest.b,
                   (*(const struct carry_in_file *const *)b)->digest.b, DIGEST_BYTES);
@@ -129,7 +129,7 @@ static int put_files(struct rows *w, struct err *e)
     for (size_t i = 0; i < c->files; i++) {
         f[i] = &c->file[i];
     }
-    qsort(f, c->files, sizeof *f, by_digest);
+    qsort(f, c->files, sizeof *f, compare_carried_digests);
     for (size_t i = 0; rc == 0 && i < c->files; i++) {
         /* The same bytes have the same name, unless git has one and LFS another. */
         struct manifest_entry en, before;
@@ -140,7 +140,7 @@ static int put_files(struct rows *w, struct err *e)
             again = before.lfs == en.lfs;
         }
         if (!again) {
-            rc = put_file(w, f[i], e);
+            rc = put_carried_row(w, f[i], e);
         }
     }
     free(f);
@@ -149,7 +149,7 @@ static int put_files(struct rows *w, struct err *e)
 
 /* --- words ------------------------------------------------------------------------------------ */
 
-static struct object words_of(struct rows *w, const struct blob *b, struct slice url)
+static struct object document_object(struct rows *w, const struct blob *b, struct slice url)
 {
     char hex[DIGEST_HEX + 1];
     struct object o;
@@ -172,9 +172,9 @@ static int put_tree(struct rows *w, const struct blob *b, struct err *e)
         struct slice key = key_tree(is->type, w->c->names[i], is->commit, &w->arena);
         struct slice url = key_tree(is->type, is->id, is->commit, &w->arena);
         struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-        struct object old, o = words_of(w, b, url);
+        struct object old, o = document_object(w, b, url);
         bool there;
-        rc = look(w, key, &row, &old, &there, e);
+        rc = look_up_carried_row(w, key, &row, &old, &there, e);
         if (rc == 0) {
             put_object(w, key, &o, buf_slice(&row));
         }
@@ -188,9 +188,9 @@ static int put_alias(struct rows *w, struct slice key, const struct blob *b, boo
                      struct err *e)
 {
     struct buf row = BUF_INIT(OBJECT_ROW_MAX);
-    struct object old, o = words_of(w, b, key);
+    struct object old, o = document_object(w, b, key);
     bool there;
-    int rc = look(w, key, &row, &old, &there, e);
+    int rc = look_up_carried_row(w, key, &row, &old, &there, e);
 
     o.validated_unix_s = o.fresh_until_unix_s = w->c->is.seen_unix_s;
     o.swr_s = OBJECT_CARRIED_S;
@@ -287,7 +287,7 @@ static int put_refs_of(struct rows *w, struct slice name, struct err *e)
     struct object old;
     json_t *v = NULL;
     char *text = NULL;
-    int rc = look(w, key, &row, &old, &there, e);
+    int rc = look_up_carried_row(w, key, &row, &old, &there, e);
 
     if (rc != 0 || (there && !is_carried(&old))) {
         goto out;
@@ -353,7 +353,7 @@ static int end_session(struct rows *w, struct err *e)
     return rc;
 }
 
-static int attempt(struct carry_in *c, struct err *e)
+static int attempt_carried_rows(struct carry_in *c, struct err *e)
 {
     struct rows w = {.c = c,
                      .store = c->is.hub->store,
@@ -396,7 +396,7 @@ int carry_rows_commit(struct carry_in *c, struct err *e)
 
     memcpy(id, c->id, sizeof id);
     for (int i = 0; rc == E_CHANGED && i < TRIES; i++) {
-        rc = attempt(c, e);
+        rc = attempt_carried_rows(c, e);
     }
     if (rc == 0) {
         live_remove(c->is.hub->uploads, id);

@@ -38,7 +38,7 @@ struct walk {
     void *arg;
 };
 
-static int on_entry(void *arg, const struct entry *en)
+static int on_inventory_entry(void *arg, const struct entry *en)
 {
     struct walk *x = arg;
     struct inventory_file f;
@@ -66,7 +66,7 @@ static int walk_files(const struct inventory_view *v, const struct digest *root,
 {
     struct walk x = {sum, folder.n, each, arg};
 
-    return tree_walk(store_of(v), root, folder, SLICE_NONE, on_entry, &x, e);
+    return tree_walk(store_of(v), root, folder, SLICE_NONE, on_inventory_entry, &x, e);
 }
 
 static int no_revision(const struct inventory_view *v, struct slice id, struct slice rev,
@@ -89,7 +89,7 @@ struct hosted {
     void *arg;
 };
 
-static struct slice repo_of(const struct inventory_view *v)
+static struct slice repo_of_view(const struct inventory_view *v)
 {
     return slice_str(v->r->name);
 }
@@ -106,7 +106,7 @@ static int count_snap(void *arg, const struct snap *sn)
     return 0;
 }
 
-static int on_head(void *arg, struct slice tree, const struct snap *sn)
+static int on_inventory_head(void *arg, struct slice tree, const struct snap *sn)
 {
     struct hosted *x = arg;
     char commit[HUB_COMMIT_HEX + 1];
@@ -120,8 +120,9 @@ static int on_head(void *arg, struct slice tree, const struct snap *sn)
     }
     hub_commit_id(&sn->root, commit);
     out.commit = slice_str(commit);
-    if (snap_list(store_of(x->v), repo_of(x->v), tree, count_snap, &out.revisions, &unused) < 0 ||
-        head_held(store_of(x->v), repo_of(x->v), tree, &out.held, &unused) != 0) {
+    if (snap_list(store_of(x->v), repo_of_view(x->v), tree, count_snap, &out.revisions, &unused) <
+            0 ||
+        head_held(store_of(x->v), repo_of_view(x->v), tree, &out.held, &unused) != 0) {
         out.held = false;
     }
     return x->each_repo(x->arg, &out);
@@ -133,12 +134,13 @@ static int hosted_repos(const struct inventory_view *v, struct slice prefix,
 {
     struct hosted x = {.v = v, .prefix = prefix, .each_repo = each, .arg = arg};
 
-    return head_list(store_of(v), repo_of(v), on_head, &x, e);
+    return head_list(store_of(v), repo_of_view(v), on_inventory_head, &x, e);
 }
 
 /* --- hosted: revisions, main, branches, tags, versions ---------------------------------------- */
 
-static int tell(const struct hosted *x, struct slice name, bool held, const struct snap *sn)
+static int emit_inventory_repo(const struct hosted *x, struct slice name, bool held,
+                               const struct snap *sn)
 {
     char commit[HUB_COMMIT_HEX + 1];
     struct inventory_revision r = {
@@ -149,32 +151,33 @@ static int tell(const struct hosted *x, struct slice name, bool held, const stru
     return x->each_revision(x->arg, &r);
 }
 
-static int on_ref(void *arg, const struct ref *r)
+static int on_inventory_ref(void *arg, const struct ref *r)
 {
     const struct hosted *x = arg;
     struct err unused;
     struct snap sn;
 
-    return snap_get(store_of(x->v), repo_of(x->v), x->tree, r->seq, &sn, &unused) == 0
-               ? tell(x, r->name, false, &sn)
+    return snap_get(store_of(x->v), repo_of_view(x->v), x->tree, r->seq, &sn, &unused) == 0
+               ? emit_inventory_repo(x, r->name, false, &sn)
                : 0;
 }
 
-static int on_snap(void *arg, const struct snap *sn)
+static int on_inventory_snap(void *arg, const struct snap *sn)
 {
     const struct hosted *x = arg;
     char version[NAME_ROOM];
     int rc;
 
     snprintf(version, sizeof version, "v%" PRIu64, sn->seq);
-    rc = tell(x, slice_str(version), false, sn);
-    return rc == 0 && sn->label[0] != '\0' ? tell(x, slice_str(sn->label), false, sn) : rc;
+    rc = emit_inventory_repo(x, slice_str(version), false, sn);
+    return rc == 0 && sn->label[0] != '\0' ? emit_inventory_repo(x, slice_str(sn->label), false, sn)
+                                           : rc;
 }
 
 static int find_tree(const struct inventory_view *v, struct slice tree, struct snap *live,
                      struct err *e)
 {
-    int rc = head_get(store_of(v), repo_of(v), tree, live, e);
+    int rc = head_get(store_of(v), repo_of_view(v), tree, live, e);
 
     return rc == E_NOTFOUND || rc == E_INVALID
                ? err_set(e, E_NOTFOUND, "repo %s has no " SLICE_FMT "; see `mirrorctl hf ls %s`",
@@ -193,10 +196,10 @@ static int hosted_revisions(const struct inventory_view *v, struct slice type, s
 
     x.tree = hub_tree(type, id, &a);
     rc = find_tree(v, x.tree, &live, e);
-    rc = rc != 0 ? rc : head_held(store_of(v), repo_of(v), x.tree, &x.held, e);
-    rc = rc != 0 ? rc : tell(&x, SLICE("main"), x.held, &live);
-    rc = rc != 0 ? rc : ref_list(store_of(v), repo_of(v), x.tree, on_ref, &x, e);
-    rc = rc != 0 ? rc : snap_list(store_of(v), repo_of(v), x.tree, on_snap, &x, e);
+    rc = rc != 0 ? rc : head_held(store_of(v), repo_of_view(v), x.tree, &x.held, e);
+    rc = rc != 0 ? rc : emit_inventory_repo(&x, SLICE("main"), x.held, &live);
+    rc = rc != 0 ? rc : ref_list(store_of(v), repo_of_view(v), x.tree, on_inventory_ref, &x, e);
+    rc = rc != 0 ? rc : snap_list(store_of(v), repo_of_view(v), x.tree, on_inventory_snap, &x, e);
     arena_fini(&a);
     return rc;
 }
@@ -212,11 +215,11 @@ static int hosted_files(const struct inventory_view *v, struct slice type, struc
     int rc = find_tree(v, tree, &sn, e);
 
     if (rc == 0 && !slice_eqs(rev, "main") &&
-        snap_find(store_of(v), repo_of(v), tree, rev, &sn, e) != 0) {
+        snap_find(store_of(v), repo_of_view(v), tree, rev, &sn, e) != 0) {
         rc = no_revision(v, id, rev, e);
     }
     if (rc == 0 && slice_eqs(rev, "main")) {
-        rc = head_held(store_of(v), repo_of(v), tree, &about->held, e);
+        rc = head_held(store_of(v), repo_of_view(v), tree, &about->held, e);
     }
     if (rc != 0) {
         return rc;

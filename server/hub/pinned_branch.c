@@ -32,7 +32,7 @@ struct loading {
     struct held *to;
 };
 
-static int on_row(void *arg, struct slice key, struct slice value)
+static int on_pinned_row(void *arg, struct slice key, struct slice value)
 {
     struct loading *x = arg;
     struct held_branch b;
@@ -53,7 +53,7 @@ static int on_row(void *arg, struct slice key, struct slice value)
     return 0;
 }
 
-static int load(struct store *s, const struct repo *r, struct err *e)
+static int load_pinned_rows(struct store *s, const struct repo *r, struct err *e)
 {
     struct buf prefix = BUF_INIT(KEY_MAX);
     struct loading x = {.to = held_new()};
@@ -61,7 +61,7 @@ static int load(struct store *s, const struct repo *r, struct err *e)
 
     row_key(&prefix, slice_str(r->name), SLICE_NONE, SLICE_NONE, SLICE_NONE);
     x.prefix = buf_slice(&prefix);
-    rc = store_scan(s, TABLE_HELD, x.prefix, SLICE_NONE, on_row, &x, e);
+    rc = store_scan(s, TABLE_HELD, x.prefix, SLICE_NONE, on_pinned_row, &x, e);
     held_put(r->state, x.to); /* also when it fails: it is freed with the repo */
     buf_free(&prefix);
     return rc < 0 ? rc : 0;
@@ -74,7 +74,7 @@ int pinned_branch_load(struct store *s, const struct repo_set *rs, struct err *e
 
     for (size_t i = 0; rc == 0 && i < rs->count; i++) {
         if (inventory_kind_of(rs->repo[i], &k) && k == INVENTORY_PULLED) {
-            rc = load(s, rs->repo[i], e);
+            rc = load_pinned_rows(s, rs->repo[i], e);
         }
     }
     return rc;
@@ -83,8 +83,8 @@ int pinned_branch_load(struct store *s, const struct repo_set *rs, struct err *e
 /* --- pulled through --------------------------------------------------------------------------- */
 
 /* commit.p == NULL: released. */
-static int put_row(const struct hub_deps *hub, const struct repo *r, struct slice type,
-                   struct slice id, struct slice branch, struct slice commit, struct err *e)
+static int put_pinned_row(const struct hub_deps *hub, const struct repo *r, struct slice type,
+                          struct slice id, struct slice branch, struct slice commit, struct err *e)
 {
     struct buf key = BUF_INIT(KEY_MAX);
     struct batch *b = batch_new();
@@ -106,7 +106,7 @@ static int put_row(const struct hub_deps *hub, const struct repo *r, struct slic
         const struct repo *now = repo_set_find(rs, slice_str(r->name));
         enum inventory_kind k;
         if (now != NULL && inventory_kind_of(now, &k) && k == INVENTORY_PULLED) {
-            rc = load(hub->store, now, e);
+            rc = load_pinned_rows(hub->store, now, e);
         }
         repo_set_release(&rs);
     }
@@ -167,7 +167,7 @@ static int set_pulled(const struct hub_deps *hub, const struct inventory_name *n
     }
     if (rc == 0) {
         snprintf(out->id, sizeof out->id, SLICE_FMT, SLICE_ARG(id));
-        rc = put_row(hub, n->repo, n->type, id, branch, slice_str(out->commit), e);
+        rc = put_pinned_row(hub, n->repo, n->type, id, branch, slice_str(out->commit), e);
     }
     if (rc == 0) {
         log_info("hf.held", "repo=%s id=" SLICE_FMT " branch=" SLICE_FMT " commit=%s",
@@ -194,7 +194,7 @@ static int release_pulled(const struct hub_deps *hub, const struct inventory_nam
     rc = b == NULL ? err_set(e, E_NOTFOUND,
                              SLICE_FMT " of " SLICE_FMT " is not held; see `mirrorctl hf show`",
                              SLICE_ARG(branch), SLICE_ARG(n->id))
-                   : put_row(hub, n->repo, b->type, b->id, branch, SLICE_NONE, e);
+                   : put_pinned_row(hub, n->repo, b->type, b->id, branch, SLICE_NONE, e);
     arena_fini(&a);
     return rc;
 }
@@ -208,7 +208,7 @@ struct searching { /* for the newest snapshot that has the commit */
     struct snap found;
 };
 
-static int on_snap(void *arg, const struct snap *sn)
+static int on_pinned_snap(void *arg, const struct snap *sn)
 {
     struct searching *x = arg;
     struct arena a = {0};
@@ -241,7 +241,7 @@ static int find_synced(const struct hub_deps *hub, const struct inventory_name *
                        SLICE_ARG(n->id), SLICE_ARG(rev));
     x.info = arena_fmt(&a, SLICE_FMT "/" SLICE_FMT "@" SLICE_FMT "/info.json", SLICE_ARG(n->type),
                        SLICE_ARG(n->id), SLICE_ARG(branch));
-    rc = snap_list(hub->store, repo, SLICE(SYNC_TREE), on_snap, &x, e);
+    rc = snap_list(hub->store, repo, SLICE(SYNC_TREE), on_pinned_snap, &x, e);
     *out = x.found;
     arena_fini(&a);
     return rc < 0   ? rc

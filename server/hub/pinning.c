@@ -28,7 +28,8 @@ static struct slice files_of(struct arena *a, struct slice repo, struct slice ty
     return in_repo(a, repo, key_files(type, id, a));
 }
 
-static struct slice words_of(struct arena *a, struct slice repo, struct slice type, struct slice id)
+static struct slice pinned_repo_key(struct arena *a, struct slice repo, struct slice type,
+                                    struct slice id)
 {
     return in_repo(a, repo, key_words(type, id, a));
 }
@@ -39,7 +40,7 @@ struct keys {
     size_t count, room;
 };
 
-static void add(struct keys *k, struct slice key)
+static void add_pinning_key(struct keys *k, struct slice key)
 {
     if (k->count == k->room) {
         k->room = k->room != 0 ? 2 * k->room : 256;
@@ -52,13 +53,13 @@ static void add(struct keys *k, struct slice key)
 /* In its pages. */
 static void add_listing(struct keys *k, const struct plan_runner *x, struct slice key)
 {
-    add(k, key);
+    add_pinning_key(k, key);
     for (unsigned i = 1; i < PAGED_FETCH_PARTS_MAX; i++) {
         struct slice part = part_key(key, i, k->a);
         if (!kept_is_here(x->hub->store, slice_str(x->r->name), part)) {
             return;
         }
-        add(k, part);
+        add_pinning_key(k, part);
     }
 }
 
@@ -66,9 +67,9 @@ static void add_listing(struct keys *k, const struct plan_runner *x, struct slic
 static void add_docs(struct keys *k, const struct plan_runner *x, struct slice type,
                      struct slice id, struct slice rev, const struct plan_runner_commit *c)
 {
-    add(k, key_info(type, id, rev, k->a));
+    add_pinning_key(k, key_info(type, id, rev, k->a));
     if (!slice_eqs(rev, "main")) { /* whose it is is asked there */
-        add(k, key_info(type, id, SLICE("main"), k->a));
+        add_pinning_key(k, key_info(type, id, SLICE("main"), k->a));
     }
     add_listing(k, x, key_tree(type, c->id, c->commit, k->a));
     if (!slice_eq(c->id,
@@ -97,7 +98,7 @@ int pinning_set(struct plan_runner *x, struct slice type, struct slice id, struc
             continue;
         }
         ++*files;
-        add(&k, key_file(type, c->id, &f, &a));
+        add_pinning_key(&k, key_file(type, c->id, &f, &a));
     }
     rc = pin_set_keys(x->hub->store, scope, owner, k.at, k.count, e);
     free(k.at);
@@ -112,7 +113,7 @@ void pinning_import(struct slice repo, struct slice type, const struct slice *na
 
     batch_put(b, TABLE_PIN, files_of(&a, repo, type, names[0]), SLICE(OWNER_IMPORT));
     for (size_t i = 0; i < count; i++) {
-        batch_put(b, TABLE_PIN, words_of(&a, repo, type, names[i]), SLICE(OWNER_IMPORT));
+        batch_put(b, TABLE_PIN, pinned_repo_key(&a, repo, type, names[i]), SLICE(OWNER_IMPORT));
     }
     arena_fini(&a);
 }
@@ -134,7 +135,7 @@ static int on_pin(void *arg, const struct pin_info *p)
 
     if (x->rev.p == NULL && slice_eqs(p->owner, OWNER_IMPORT) &&
         (slice_ieq(p->scope, x->files) || slice_ieq(p->scope, x->words))) {
-        add(&x->found, arena_copy(&x->a, p->scope));
+        add_pinning_key(&x->found, arena_copy(&x->a, p->scope));
         return 0;
     }
     if (p->keys.n == 0 || p->scope.n < x->before.n ||
@@ -145,7 +146,7 @@ static int on_pin(void *arg, const struct pin_info *p)
     name = slice_starts(p->owner, SLICE(OWNER)) ? slice_from(p->owner, strlen(OWNER)) : SLICE("");
     if (x->rev.p == NULL || slice_eq(name, x->rev) ||
         (x->rev.n >= 7 && slice_starts(commit, x->rev))) {
-        add(&x->found, arena_copy(&x->a, p->scope));
+        add_pinning_key(&x->found, arena_copy(&x->a, p->scope));
     }
     return 0;
 }
@@ -159,7 +160,7 @@ int pinning_clear(struct store *s, struct slice repo, struct slice type, struct 
     x.found.a = &x.a;
     x.before = scope_of(&x.a, repo, type, id, SLICE(""));
     x.files = files_of(&x.a, repo, type, id);
-    x.words = words_of(&x.a, repo, type, id);
+    x.words = pinned_repo_key(&x.a, repo, type, id);
     rc = pin_list(s, on_pin, &x, e);
     *count = 0;
     for (size_t i = 0; rc == 0 && i < x.found.count; i++) {

@@ -61,7 +61,7 @@ static int plan_of(struct plan_runner *x, struct slice path, struct arena *a, st
     return plan_run_wait(&x->run, x->stop, e);
 }
 
-static struct slice field_of(const struct plan *p, const char *name)
+static struct slice plan_field_of(const struct plan *p, const char *name)
 {
     for (size_t i = 0; i < p->nfields; i++) {
         if (slice_eqs(p->fields[i].name, name)) {
@@ -110,10 +110,11 @@ static int rc_of_results(const struct plan_runner *x)
 }
 
 /* A reply that is none of what was asked for. */
-static int judge(const struct plan_runner *x, struct slice id, const struct plan *p, struct err *e)
+static int runner_plan_error(const struct plan_runner *x, struct slice id, const struct plan *p,
+                             struct err *e)
 {
-    struct slice code = field_of(p, "x-error-code");
-    struct slice says = field_of(p, "x-error-message");
+    struct slice code = plan_field_of(p, "x-error-code");
+    struct slice says = plan_field_of(p, "x-error-message");
 
     if (slice_eqs(code, "GatedRepo")) {
         return no_right(x, id, true, e);
@@ -144,12 +145,12 @@ int plan_runner_list(struct plan_runner *x, struct slice type, struct slice id, 
                       : plan_of(x, buf_slice(&path), &x->arena, &p, e);
     buf_free(&path);
     if (rc == 0 && (p.kind != PLAN_REPLY || p.status != 200)) {
-        rc = judge(x, id, &p, e);
+        rc = runner_plan_error(x, id, &p, e);
     }
     if (rc != 0) {
         return rc;
     }
-    out->commit = field_of(&p, "x-repo-commit");
+    out->commit = plan_field_of(&p, "x-repo-commit");
     for (size_t i = 0; i < x->run.results.count; i++) {
         const struct result *f = &x->run.results.result[i];
         if (slice_eqs(f->dependency.key, HF_MAKE_TREE) && f->rc == 0 &&
@@ -171,7 +172,7 @@ int plan_runner_lookup(struct plan_runner *x, struct slice prefix, struct slice 
 
     /* An empty file is answered by its listing; the want is made all the same. */
     if (rc == 0 && p.kind != PLAN_LOOKUP && (p.kind != PLAN_REPLY || p.status != 200)) {
-        rc = judge(x, id, &p, e);
+        rc = runner_plan_error(x, id, &p, e);
     }
     if (rc == 0) {
         if (p.kind == PLAN_LOOKUP) {

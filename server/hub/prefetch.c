@@ -149,7 +149,7 @@ static int forget_row(struct store *s, uint64_t id, struct err *e)
 
 /* --- ... read again --------------------------------------------------------------------------- */
 
-static uint64_t number(const json_t *o, const char *key)
+static uint64_t prefetch_json_number(const json_t *o, const char *key)
 {
     uint64_t n;
 
@@ -179,15 +179,15 @@ static void read_view(const json_t *o, struct prefetch_view *v)
     }
     snprintf(v->commit, sizeof v->commit, SLICE_FMT, SLICE_ARG(jread_text(o, "commit")));
     snprintf(v->why, sizeof v->why, SLICE_FMT, SLICE_ARG(jread_text(o, "why")));
-    v->code = -(int)number(o, "code");
-    v->files = number(o, "files");
-    v->files_done = number(o, "files_done");
-    v->files_failed = number(o, "files_failed");
-    v->bytes = number(o, "bytes");
-    v->bytes_done = number(o, "bytes_done");
-    v->here_bytes = number(o, "here_bytes");
-    v->began_unix_s = number(o, "began_unix_s");
-    v->ended_unix_s = number(o, "ended_unix_s");
+    v->code = -(int)prefetch_json_number(o, "code");
+    v->files = prefetch_json_number(o, "files");
+    v->files_done = prefetch_json_number(o, "files_done");
+    v->files_failed = prefetch_json_number(o, "files_failed");
+    v->bytes = prefetch_json_number(o, "bytes");
+    v->bytes_done = prefetch_json_number(o, "bytes_done");
+    v->here_bytes = prefetch_json_number(o, "here_bytes");
+    v->began_unix_s = prefetch_json_number(o, "began_unix_s");
+    v->ended_unix_s = prefetch_json_number(o, "ended_unix_s");
 }
 
 static struct prefetch *read_row(const json_t *o)
@@ -215,7 +215,7 @@ struct loading {
     void *arg;
 };
 
-static int on_row(void *arg, struct slice key, struct slice value)
+static int on_prefetch_row(void *arg, struct slice key, struct slice value)
 {
     struct loading *x = arg;
     json_t *o = json_loadb(value.p != NULL ? value.p : "", value.n, JSON_ALLOW_NUL, NULL);
@@ -237,10 +237,10 @@ static int load_rows(struct store *s, void (*each)(void *arg, struct prefetch *p
 {
     struct loading x = {each, arg};
 
-    return store_scan(s, TABLE_PREFETCH, SLICE_NONE, SLICE_NONE, on_row, &x, e);
+    return store_scan(s, TABLE_PREFETCH, SLICE_NONE, SLICE_NONE, on_prefetch_row, &x, e);
 }
 
-static bool is_over(const struct prefetch *p)
+static bool prefetch_has_ended(const struct prefetch *p)
 {
     return prefetch_is_over(&p->view);
 }
@@ -253,7 +253,7 @@ static struct prefetch *next_due(struct prefetches *all, uint64_t now_ms, uint64
     *wait_ms = IDLE_MS;
     LIST_EACH (&all->jobs, it) {
         struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
-        if (is_over(p) || p->running) {
+        if (prefetch_has_ended(p) || p->running) {
             continue;
         }
         if (p->next_ms <= now_ms) {
@@ -304,7 +304,7 @@ static void end_as(struct prefetch *p, enum prefetch_state state, int rc, const 
 }
 
 /* Under the lock. Whatever is not over goes on: after a pause, or at the next start. */
-static void judge(struct prefetch *p, int rc, const struct err *why)
+static void record_prefetch_end(struct prefetch *p, int rc, const struct err *why)
 {
     if (rc == 0) {
         end_as(p, PREFETCH_DONE, 0, NULL);
@@ -345,7 +345,7 @@ static void work_at(struct prefetch *p)
     int rc = prefetch_run(p, &why);
 
     lock_take(&all->lock);
-    judge(p, rc, &why);
+    record_prefetch_end(p, rc, &why);
     v = p->view;
     lock_drop(&all->lock);
     if (prefetch_is_over(&v)) {
@@ -396,7 +396,7 @@ static void on_loaded(void *arg, struct prefetch *p)
     p->moved_unix_s = clock_unix_s();
     all->last_id = max_u64(all->last_id, p->view.id);
     list_push_back(&all->jobs, &p->node);
-    if (is_over(p)) {
+    if (prefetch_has_ended(p)) {
         return;
     }
     if (p->had_token) {
@@ -483,7 +483,7 @@ static struct prefetch *find_same(struct prefetches *all, const struct prefetch_
 {
     LIST_EACH (&all->jobs, it) {
         struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
-        if (!is_over(p) && !p->reported_to_stop && is_same(&p->lookup, w)) {
+        if (!prefetch_has_ended(p) && !p->reported_to_stop && is_same(&p->lookup, w)) {
             p->next_ms = 0;
             return p;
         }
@@ -499,7 +499,7 @@ static struct prefetch *take_oldest(struct prefetches *all)
 
     LIST_EACH (&all->jobs, it) {
         struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
-        if (is_over(p) && !p->running) {
+        if (prefetch_has_ended(p) && !p->running) {
             oldest = oldest == NULL ? p : oldest;
             over++;
         }
@@ -586,7 +586,7 @@ int prefetch_stop(struct prefetches *all, struct slice repo, struct slice type, 
         lock_take(&all->lock);
         LIST_EACH (&all->jobs, it) {
             struct prefetch *p = LIST_ITEM(it, struct prefetch, node);
-            if (found == NULL && !is_over(p) && !p->reported_to_stop &&
+            if (found == NULL && !prefetch_has_ended(p) && !p->reported_to_stop &&
                 slice_eq(p->lookup.repo, repo) && slice_eq(p->lookup.type, type) &&
                 slice_eq(p->lookup.id, name) && (rev.p == NULL || slice_eq(p->lookup.rev, rev))) {
                 found = p;

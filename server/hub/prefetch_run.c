@@ -25,7 +25,7 @@ enum {
 
 /* --- which files ------------------------------------------------------------------------------ */
 
-static bool fits(const struct slice *pattern, size_t count, struct slice path)
+static bool path_fits_patterns(const struct slice *pattern, size_t count, struct slice path)
 {
     for (size_t i = 0; i < count; i++) {
         char glob[PREFETCH_PATTERN_BYTES + 1];
@@ -43,8 +43,8 @@ static bool fits(const struct slice *pattern, size_t count, struct slice path)
 
 bool prefetch_chooses(const struct prefetch_params *w, struct slice path)
 {
-    return (w->includes == 0 || fits(w->include, w->includes, path)) &&
-           !fits(w->exclude, w->excludes, path);
+    return (w->includes == 0 || path_fits_patterns(w->include, w->includes, path)) &&
+           !path_fits_patterns(w->exclude, w->excludes, path);
 }
 
 static bool chosen(const void *arg, struct slice path)
@@ -106,7 +106,7 @@ static void over(struct hand *h, int rc)
 }
 
 /* As far as it has come; the last 64 KiB show when all of it was found right. */
-static void look(void *arg)
+static void on_prefetch_progress(void *arg)
 {
     struct hand *h = arg;
     struct body *b = h->body;
@@ -120,7 +120,7 @@ static void look(void *arg)
     over(h, rc > 0 ? 0 : err_set(&h->why, rc, "the body ended early or does not match its digest"));
 }
 
-static void on_answer(void *arg, struct answer *a)
+static void on_prefetch_run_answer(void *arg, struct answer *a)
 {
     struct hand *h = arg;
 
@@ -138,23 +138,23 @@ static void on_answer(void *arg, struct answer *a)
         return;
     }
     h->body = answer_body(h->of->plan_runner.hub->cache, a, h->loop, 0, a->total_bytes);
-    h->body->wake = look;
+    h->body->wake = on_prefetch_progress;
     h->body->wake_arg = h;
-    look(h);
+    on_prefetch_progress(h);
 }
 
-static void begin(struct message *l)
+static void on_hand_begin(struct message *l)
 {
     struct hand *h = CONTAINER_OF(l, struct hand, begins);
     struct cache_ask *ask =
-        cache_lookup(h->of->plan_runner.hub->cache, h->loop, &h->lookup, on_answer, h);
+        cache_lookup(h->of->plan_runner.hub->cache, h->loop, &h->lookup, on_prefetch_run_answer, h);
 
     if (!h->answered) {
         h->ask = ask;
     }
 }
 
-static void let_go(struct loop *l, void *arg)
+static void release_prefetch(struct loop *l, void *arg)
 {
     struct hand *h = arg;
 
@@ -177,7 +177,7 @@ static void hand_start(struct attempt *x, struct hand *h)
     h->lookup.hint_first = 0;
     h->lookup.hint_end = LENGTH_UNKNOWN;
     h->lookup.hint_suffix = 0;
-    h->begins.deliver = begin;
+    h->begins.deliver = on_hand_begin;
     message_queue_post(h->loop->mail, &h->begins);
     x->busy++;
 }
@@ -185,7 +185,7 @@ static void hand_start(struct attempt *x, struct hand *h)
 /* Also before it is over: it is given up. */
 static void hand_end(struct attempt *x, struct hand *h)
 {
-    loop_call(h->loop, let_go, h); /* messages keep their order: it has begun by then */
+    loop_call(h->loop, release_prefetch, h); /* messages keep their order: it has begun by then */
     h->loop = NULL;
     arena_reset(&h->arena);
     x->busy--;
@@ -216,7 +216,7 @@ static void wait_for_hands(struct attempt *x)
     lock_drop(&x->lock);
 }
 
-static void tell(struct attempt *x, enum prefetch_state state)
+static void report_prefetch_state(struct attempt *x, enum prefetch_state state)
 {
     struct prefetch *p = x->p;
     uint64_t bytes = x->bytes;
@@ -260,7 +260,7 @@ static void file_failed(struct attempt *x, const char *path, int rc, struct err 
     }
 }
 
-static void start(struct attempt *x, struct hand *h)
+static void start_prefetch_file(struct attempt *x, struct hand *h)
 {
     struct manifest_entry f;
     struct err why = {0};
@@ -288,7 +288,7 @@ static void start(struct attempt *x, struct hand *h)
     arena_reset(&h->arena);
 }
 
-static void finish(struct attempt *x, struct hand *h)
+static void finish_prefetch_file(struct attempt *x, struct hand *h)
 {
     if (h->rc == 0) {
         x->files++;
@@ -311,15 +311,15 @@ static void fetch_all(struct attempt *x)
         for (size_t k = 0; k < HANDS; k++) {
             struct hand *h = &x->hand[k];
             while (h->loop == NULL && may_start(x)) {
-                start(x, h);
+                start_prefetch_file(x, h);
             }
             if (h->loop != NULL && hand_is_over(h)) {
-                finish(x, h);
+                finish_prefetch_file(x, h);
             } else if (h->loop != NULL && x->p->stop) {
                 hand_end(x, h);
             }
         }
-        tell(x, PREFETCH_FETCHING);
+        report_prefetch_state(x, PREFETCH_FETCHING);
         if (x->busy != 0) {
             wait_for_hands(x);
         }
@@ -332,7 +332,7 @@ static void fetch_all(struct attempt *x)
 /* --- before and after ------------------------------------------------------------------------- */
 
 /* How many files it has in all. */
-static size_t choose(struct attempt *x)
+static size_t choose_prefetch_files(struct attempt *x)
 {
     struct prefetch *p = x->p;
     uint64_t bytes = 0;
@@ -399,7 +399,7 @@ static bool words_are_kept(const struct attempt *x)
     return rc == 0;
 }
 
-static int settle(struct attempt *x, struct err *e)
+static int wait_for_prefetched_files(struct attempt *x, struct err *e)
 {
     unsigned looks = 0;
     size_t gone = 0;
@@ -442,7 +442,7 @@ static int try_right(struct attempt *x, struct err *e)
     return rc;
 }
 
-static int list(struct attempt *x, struct err *e)
+static int list_prefetch_files(struct attempt *x, struct err *e)
 {
     struct prefetch *p = x->p;
     struct slice rev = p->view.commit[0] != '\0' ? slice_str(p->view.commit) : p->lookup.rev;
@@ -450,12 +450,12 @@ static int list(struct attempt *x, struct err *e)
     size_t files;
     int rc;
 
-    tell(x, PREFETCH_ASKING);
+    report_prefetch_state(x, PREFETCH_ASKING);
     rc = plan_runner_list(&x->plan_runner, p->lookup.type, p->lookup.id, rev, &x->commit, e);
     if (rc != 0) {
         return rc;
     }
-    files = choose(x);
+    files = choose_prefetch_files(x);
     if (x->picks == 0 && files != 0) {
         return err_set(e, E_NOTFOUND, "none of the %zu %s matches --include and --exclude", files,
                        plural(files, "file", "files"));
@@ -469,7 +469,7 @@ static int list(struct attempt *x, struct err *e)
     return rc != 0 ? rc : prefetch_save(p, e); /* its commit is known */
 }
 
-static int verdict(struct attempt *x, struct err *e)
+static int prefetch_verdict(struct attempt *x, struct err *e)
 {
     if (x->p->stop) {
         return err_set(e, E_CANCELLED, "the prefetch was canceled");
@@ -482,7 +482,7 @@ static int verdict(struct attempt *x, struct err *e)
         return err_set(e, x->failed_why.code, "%" PRIu64 " of %zu %s could not be fetched: %.160s",
                        x->failed, x->picks, plural(x->picks, "file", "files"), x->failed_why.text);
     }
-    return settle(x, e);
+    return wait_for_prefetched_files(x, e);
 }
 
 static int run_in(struct prefetch *p, struct repo *r, struct err *e)
@@ -496,12 +496,12 @@ static int run_in(struct prefetch *p, struct repo *r, struct err *e)
     x.prefix = slice_eqs(p->lookup.type, "models")
                    ? SLICE("")
                    : arena_fmt(&x.plan_runner.arena, SLICE_FMT "/", SLICE_ARG(p->lookup.type));
-    rc = list(&x, e);
+    rc = list_prefetch_files(&x, e);
     if (rc == 0) {
-        tell(&x, PREFETCH_FETCHING);
+        report_prefetch_state(&x, PREFETCH_FETCHING);
         fetch_all(&x);
-        rc = verdict(&x, e);
-        tell(&x, PREFETCH_FETCHING);
+        rc = prefetch_verdict(&x, e);
+        report_prefetch_state(&x, PREFETCH_FETCHING);
     }
     free(x.pick);
     plan_runner_fini(&x.plan_runner);

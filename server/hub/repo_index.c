@@ -48,7 +48,8 @@ static struct repo_index *find_repo_index(const struct repo_indexes *h, struct s
     return x;
 }
 
-static struct repo_index *place(struct repo_indexes *h, struct slice type, struct slice id)
+static struct repo_index *repo_index_slot(struct repo_indexes *h, struct slice type,
+                                          struct slice id)
 {
     struct repo_index *x = find_repo_index(h, type, id);
 
@@ -84,7 +85,7 @@ static void add_doc(struct reading *r, const struct object_info *o, struct slice
                     const struct hf_path *at)
 {
     struct repo_indexes *h = r->repo_indexes;
-    struct repo_index *x = place(h, at->type, at->id);
+    struct repo_index *x = repo_index_slot(h, at->type, at->id);
     struct repo_index_doc *d = ARENA_NEW(&h->arena, struct repo_index_doc);
 
     d->listing = at->route == HF_TREE;
@@ -112,7 +113,7 @@ static struct repo_index_blob *blob_place(struct repo_indexes *h, struct repo_in
     return b;
 }
 
-static void add_blob(struct reading *r, const struct object_info *o, struct slice key)
+static void add_index_blob(struct reading *r, const struct object_info *o, struct slice key)
 {
     struct slice type, id, etag;
     struct repo_index_blob *b;
@@ -121,7 +122,7 @@ static void add_blob(struct reading *r, const struct object_info *o, struct slic
     if (!key_read_file(key, &type, &id, &etag) || !is_meant(r, type, id)) {
         return;
     }
-    x = place(r->repo_indexes, type, id);
+    x = repo_index_slot(r->repo_indexes, type, id);
     b = blob_place(r->repo_indexes, x, etag);
     if (!b->whole) {
         x->whole_bytes += o->size_bytes;
@@ -131,7 +132,7 @@ static void add_blob(struct reading *r, const struct object_info *o, struct slic
     note_asked(r, x, o);
 }
 
-static int on_object(void *arg, const struct object_info *o)
+static int on_index_object(void *arg, const struct object_info *o)
 {
     struct reading *r = arg;
     struct slice rest = o->key;
@@ -146,7 +147,7 @@ static int on_object(void *arg, const struct object_info *o)
     /* What came by a caller's right shows who is let in to what; files of closed repositories are
      * marked too, but that they exist is in the Hub's public listing. */
     if (!slice_starts(key, SLICE("api/"))) {
-        add_blob(r, o, key);
+        add_index_blob(r, o, key);
     } else if ((rest.n == 0 || r->repo_indexes->view->all) && slice_find(key, '?') < 0 &&
                hf_path_parse(key, &a, &at, &unused) == 0 && at.id.n != 0 &&
                ((at.route == HF_INFO) || (at.route == HF_TREE && at.path.n == 0)) &&
@@ -185,11 +186,11 @@ static int read_rows(struct repo_indexes *h, struct slice type, struct slice id,
     struct slice repo = slice_str(h->view->r->name);
     struct cache *c = h->view->hub->cache;
     struct arena *a = &h->arena;
-    int rc =
-        cache_list(c, repo, type.p != NULL ? key_words(type, id, a) : SLICE(""), on_object, &r, e);
+    int rc = cache_list(c, repo, type.p != NULL ? key_words(type, id, a) : SLICE(""),
+                        on_index_object, &r, e);
 
     if (rc == 0 && type.p != NULL) {
-        rc = cache_list(c, repo, key_files(type, id, a), on_object, &r, e);
+        rc = cache_list(c, repo, key_files(type, id, a), on_index_object, &r, e);
     }
     if (rc == 0) {
         cache_unfinished(c, repo, on_unfinished, &r);
@@ -211,7 +212,7 @@ void repo_indexes_free(struct repo_indexes *h)
 
 /* --- what the Hub said ------------------------------------------------------------------------ */
 
-static void learn(struct repo_indexes *h, struct repo_index *x)
+static void read_index_docs(struct repo_indexes *h, struct repo_index *x)
 {
     for (struct repo_index_doc *d = x->docs; d != NULL; d = d->next) {
         struct buf doc = BUF_INIT(DOC_BYTES), made = BUF_INIT(2 * (size_t)DOC_BYTES);
@@ -231,7 +232,7 @@ static void learn(struct repo_indexes *h, struct repo_index *x)
 }
 
 /* The name that the Hub knows it by; x's own, when it did not tell. */
-static struct slice canonical(const struct repo_index *x)
+static struct slice canonical_index_name(const struct repo_index *x)
 {
     const struct repo_index_doc *best = NULL;
 
@@ -262,11 +263,11 @@ static void learn_all(struct repo_indexes *h)
     HASH_ITER(hh, h->by_name, x, next)
     {
         struct slice id;
-        learn(h, x);
-        id = canonical(x);
+        read_index_docs(h, x);
+        id = canonical_index_name(x);
         if (!slice_eq(id, x->id)) {
             x->known_as = id;
-            move_docs(x, place(h, x->type, id));
+            move_docs(x, repo_index_slot(h, x->type, id));
         }
     }
     HASH_ITER(hh, h->by_name, x, next)
@@ -389,7 +390,7 @@ int repo_index_listing(const struct repo_indexes *h, const struct repo_index *x,
     return rc;
 }
 
-static int add_part(void *arg, const struct paged_fetch_part *p, struct err *e)
+static int add_index_part(void *arg, const struct paged_fetch_part *p, struct err *e)
 {
     struct buf *bytes = arg;
 
@@ -405,7 +406,7 @@ static int read_manifest(struct repo_indexes *h, const struct repo_index *x, str
     int rc;
 
     *bytes = BUF_INIT(MANIFEST_BYTES);
-    rc = repo_index_listing(h, x, commit, add_part, bytes, e);
+    rc = repo_index_listing(h, x, commit, add_index_part, bytes, e);
     if (rc == 0 && !manifest_open(buf_slice(bytes), out)) {
         rc = err_set(e, E_CORRUPT, "the listing of commit %.40s cannot be parsed", commit.p);
     }
@@ -480,7 +481,7 @@ static void add_revision(struct revisions *all, struct slice name, struct slice 
 }
 
 /* main, the other names, then commits that no name stands for: asked for last in front. */
-static int by_name(const void *a, const void *b)
+static int compare_revision_names(const void *a, const void *b)
 {
     const struct inventory_revision *x = a, *y = b;
 
@@ -562,7 +563,7 @@ static struct revisions revisions_of(struct repo_indexes *h, const struct repo_i
         }
     }
     if (all.count > 1) {
-        qsort(all.at, all.count, sizeof all.at[0], by_name);
+        qsort(all.at, all.count, sizeof all.at[0], compare_revision_names);
     }
     mark(h, x, &all);
     return all;
@@ -603,8 +604,8 @@ static int walk_files(const struct manifest *m, const struct repo_index *blobs, 
     return rc;
 }
 
-static int sum_up(struct repo_indexes *h, const struct repo_index *x, struct slice commit,
-                  struct walk *w, struct err *e)
+static int sum_up_revision(struct repo_indexes *h, const struct repo_index *x, struct slice commit,
+                           struct walk *w, struct err *e)
 {
     struct buf bytes = BUF_INIT(0);
     struct manifest m;
@@ -625,14 +626,15 @@ static void sum_only(struct repo_indexes *h, const struct repo_index *x,
     struct walk w = {.sum = &r->sum};
     struct err unused;
 
-    if (sum_up(h, x, r->commit, &w, &unused) != 0) {
+    if (sum_up_revision(h, x, r->commit, &w, &unused) != 0) {
         r->sum = (struct inventory_sum){0};
     }
 }
 
 /* --- all of them ------------------------------------------------------------------------------ */
 
-static void describe(struct repo_indexes *h, const struct repo_index *x, struct inventory_repo *out)
+static void describe_repo_index(struct repo_indexes *h, const struct repo_index *x,
+                                struct inventory_repo *out)
 {
     struct revisions all = revisions_of(h, x);
 
@@ -676,7 +678,7 @@ static int each_repo(const struct inventory_view *v, struct slice prefix,
             !inventory_shown(x->type, x->id, prefix)) {
             continue;
         }
-        describe(&h, x, &out);
+        describe_repo_index(&h, x, &out);
         rc = each(arg, &out);
     }
     repo_indexes_free(&h);
@@ -704,7 +706,8 @@ static int each_revision(const struct inventory_view *v, struct slice type, stru
 
 /* --- one -------------------------------------------------------------------------------------- */
 
-static const struct inventory_revision *choose(const struct revisions *all, struct slice rev)
+static const struct inventory_revision *choose_revision(const struct revisions *all,
+                                                        struct slice rev)
 {
     for (size_t i = 0; i < all->count; i++) {
         const struct inventory_revision *x = &all->at[i];
@@ -731,7 +734,7 @@ static int each_file(const struct inventory_view *v, struct slice type, struct s
         goto out;
     }
     all = revisions_of(&h, repo_index);
-    x = choose(&all, rev);
+    x = choose_revision(&all, rev);
     if (x == NULL) {
         rc = err_set(e, E_NOTFOUND,
                      "no revision \"" SLICE_FMT "\" of " SLICE_FMT
@@ -747,7 +750,7 @@ static int each_file(const struct inventory_view *v, struct slice type, struct s
     about->asked_unix_s = x->asked_unix_s;
     about->held = x->held;
     about->pinned = x->pinned;
-    rc = sum_up(&h, repo_index, x->commit, &w, e);
+    rc = sum_up_revision(&h, repo_index, x->commit, &w, e);
     if (rc == E_NOTFOUND) {
         err_set(e, rc,
                 "the listing of " SLICE_FMT

@@ -29,7 +29,7 @@ struct append {
 };
 
 /* The put says what the bytes are: it ends the upload. */
-static bool ends(const struct put *p)
+static bool append_ends_upload(const struct put *p)
 {
     return p->called.by != CALLED_NOT;
 }
@@ -39,10 +39,10 @@ static bool ends(const struct put *p)
 /* All that there will be is small: no file for it. */
 static bool is_small(const struct append *x, uint64_t length)
 {
-    return ends(&x->put) && length <= BLOB_INLINE_BYTES;
+    return append_ends_upload(&x->put) && length <= BLOB_INLINE_BYTES;
 }
 
-static int begin(struct append *x, uint64_t length, struct err *e)
+static int begin_upload_append(struct append *x, uint64_t length, struct err *e)
 {
     bool named = !x->at_once && !is_small(x, length);
     int rc = uploads_open_ingest(x->u, length, named, &x->file.in, e);
@@ -114,8 +114,8 @@ static void take_hasher(struct append *x)
     hasher_free(&h);
 }
 
-static int enter(struct append *x, const struct upload_body *body, struct upload_reply *reply,
-                 struct err *e)
+static int open_append_session(struct append *x, const struct upload_body *body,
+                               struct upload_reply *reply, struct err *e)
 {
     static const struct digest none; /* an upload grant has one of these */
     const char *why = "";
@@ -156,13 +156,13 @@ static int append_open(struct uploads *u, const struct put *p, const struct uplo
         .session = &x->session, .charge = &x->charge, .path = UPLOAD_GRANT_FILE, .total = UNKNOWN};
     charge_begin(&x->charge, u, x->session.id, 0);
     if (x->at_once) {
-        CHECK(ends(p));
+        CHECK(append_ends_upload(p));
         rc = publish_check(&(struct publish){.store = u->store, .put = p}, reply, e);
     } else {
-        rc = enter(x, body, reply, e);
+        rc = open_append_session(x, body, reply, e);
     }
     if (rc == 0 && reply->status == 0 && x->file.in == NULL) {
-        rc = begin(x, body->length, e);
+        rc = begin_upload_append(x, body->length, e);
     }
     if (rc == E_CHANGED) {
         upload_refuse_gone(reply);
@@ -193,8 +193,8 @@ static int append_write(void *arg, struct slice bytes, struct upload_reply *repl
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
-                struct upload_reply *reply, struct err *e)
+static int keep_appended_blob(struct append *x, const struct digest *d, uint64_t now_unix_s,
+                              struct upload_reply *reply, struct err *e)
 {
     uint64_t bytes = ingest_bytes(x->file.in);
     struct batch *b = batch_new();
@@ -229,7 +229,7 @@ static int keep(struct append *x, const struct digest *d, uint64_t now_unix_s,
 }
 
 /* Not what was announced: the upload ends. */
-static int discard(struct append *x, struct upload_reply *reply, struct err *e)
+static int discard_append(struct append *x, struct upload_reply *reply, struct err *e)
 {
     upload_refuse(reply, 422, "the bytes do not match this digest; send them again");
     if (x->at_once) {
@@ -240,7 +240,8 @@ static int discard(struct append *x, struct upload_reply *reply, struct err *e)
 }
 
 /* Are these the bytes that the put names? *d is their own digest. */
-static int compare(struct append *x, const struct digest *d, bool *same, struct err *e)
+static int compare_appended_digest(struct append *x, const struct digest *d, bool *same,
+                                   struct err *e)
 {
     struct sha512 other;
     int rc = 0;
@@ -254,18 +255,19 @@ static int compare(struct append *x, const struct digest *d, bool *same, struct 
     return rc;
 }
 
-static int end(struct append *x, uint64_t now_unix_s, struct upload_reply *reply, struct err *e)
+static int end_upload_append(struct append *x, uint64_t now_unix_s, struct upload_reply *reply,
+                             struct err *e)
 {
     struct digest d;
     bool same;
     int rc = ingest_finish(x->file.in, ingest_bytes(x->file.in), &d, e);
 
-    rc = rc != 0 ? rc : compare(x, &d, &same, e);
+    rc = rc != 0 ? rc : compare_appended_digest(x, &d, &same, e);
     if (rc == 0 && !same) {
         x->over = true;
-        rc = discard(x, reply, e);
+        rc = discard_append(x, reply, e);
     } else if (rc == 0) {
-        rc = keep(x, &d, now_unix_s, reply, e);
+        rc = keep_appended_blob(x, &d, now_unix_s, reply, e);
         x->over = rc == 0;
     }
     return rc;
@@ -277,8 +279,8 @@ static int append_finish(void *arg, uint64_t now_unix_s, struct upload_reply *re
     struct append *x = arg;
     int rc;
 
-    if (ends(&x->put)) {
-        return end(x, now_unix_s, reply, e);
+    if (append_ends_upload(&x->put)) {
+        return end_upload_append(x, now_unix_s, reply, e);
     }
     rc = arrival_save(&x->file, COMMIT_LAZY, e);
     if (rc == E_CHANGED) {
@@ -325,8 +327,9 @@ const struct sink_ops append_sink = {append_open, append_write, append_finish, a
 
 /* Its bytes are here, for this tree or the one that p->to names: the session has them from now on.
  * *yes: answered with 201. */
-static int take_over(struct uploads *u, const struct put *p, const struct digest *d,
-                     const struct session *s, bool *yes, struct upload_reply *out, struct err *e)
+static int adopt_held_blob(struct uploads *u, const struct put *p, const struct digest *d,
+                           const struct session *s, bool *yes, struct upload_reply *out,
+                           struct err *e)
 {
     struct blob *blob = NULL;
     struct batch *b;
@@ -376,7 +379,7 @@ static int run_open(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     }
     rc = alias_find(u->store, &p->called, &d, &known, e);
     if (rc == 0 && known) {
-        rc = take_over(u, p, &d, &s, &here, out, e);
+        rc = adopt_held_blob(u, p, &d, &s, &here, out, e);
     }
     if (rc == 0 && !here && live_admit(u, s.id, p->client, AWAITED_ANY, 1, out)) {
         b = batch_new();
@@ -393,8 +396,8 @@ out:
     return upload_trouble(out, rc, e);
 }
 
-static int run_status(struct uploads *u, const struct session *s, struct upload_reply *out,
-                      struct err *e)
+static int answer_append_status(struct uploads *u, const struct session *s,
+                                struct upload_reply *out, struct err *e)
 {
     struct session_file f = {0};
     int rc;
@@ -437,7 +440,8 @@ int append_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
         return run_open(u, p, now_unix_s, out, e);
     }
     if (upload_grant_begin(u->store, p, &s, out, &rc, e)) {
-        rc = p->kind == PUT_APPEND_STATUS ? run_status(u, &s, out, e) : run_drop(u, &s, out, e);
+        rc = p->kind == PUT_APPEND_STATUS ? answer_append_status(u, &s, out, e)
+                                          : run_drop(u, &s, out, e);
     }
     session_free(&s);
     return upload_trouble(out, rc, e);

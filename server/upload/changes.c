@@ -101,7 +101,7 @@ void changes_remove_where(struct changes *c, struct slice folder,
     c->where[c->wheres++] = (struct where){arena_copy(&c->arena, folder), which, *d};
 }
 
-static struct tree_edit *add(struct edits *m, struct slice path, bool remove)
+static struct tree_edit *add_tree_edit(struct edits *m, struct slice path, bool remove)
 {
     if (m->count == m->room) {
         m->room = m->room != 0 ? 2 * m->room : 64;
@@ -142,10 +142,10 @@ void changes_note(struct changes *c, struct slice title, struct slice message,
     }
 }
 
-static void add_file(struct changes *c, struct slice path, const struct digest *d,
-                     uint64_t size_bytes)
+static void add_changed_file(struct changes *c, struct slice path, const struct digest *d,
+                             uint64_t size_bytes)
 {
-    struct tree_edit *ed = add(&c->made, arena_copy(&c->arena, path), false);
+    struct tree_edit *ed = add_tree_edit(&c->made, arena_copy(&c->arena, path), false);
 
     ed->entry.type = ENTRY_FILE;
     ed->entry.digest = *d;
@@ -165,7 +165,7 @@ int changes_file(struct changes *c, struct slice path, struct slice bytes, struc
     b = batch_new();
     rc = blob_put_bytes(c->u->store, bytes, b, &blob, e);
     if (rc == 0) {
-        add_file(c, path, blob_digest(blob), bytes.n);
+        add_changed_file(c, path, blob_digest(blob), bytes.n);
         publish_hold(&c->put, blob_digest(blob), b);
         rc = store_commit(c->u->store, &b, COMMIT_LAZY, e);
     }
@@ -201,7 +201,7 @@ int changes_object(struct changes *c, struct slice path, const struct digest *d,
             "the size in the commit differs from the size of the uploaded bytes: " SLICE_FMT,
             SLICE_ARG(path));
     } else if (rc == 0) {
-        add_file(c, path, d, blob_size_bytes(blob));
+        add_changed_file(c, path, d, blob_size_bytes(blob));
     }
     blob_release(&blob);
     return rc;
@@ -211,7 +211,7 @@ int changes_remove(struct changes *c, struct slice path, struct upload_reply *ou
 {
     (void)e;
     if (room_for_one(c, out)) {
-        add(&c->made, arena_copy(&c->arena, path), true);
+        add_tree_edit(&c->made, arena_copy(&c->arena, path), true);
     }
     return 0;
 }
@@ -239,7 +239,7 @@ static int on_removed(void *arg, const struct entry *en)
     if (r->all.count >= r->most) {
         return TOO_MANY;
     }
-    add(&r->all, arena_copy(&r->arena, en->path), true);
+    add_tree_edit(&r->all, arena_copy(&r->arena, en->path), true);
     r->found++;
     return 0;
 }
@@ -251,7 +251,7 @@ static int on_maybe(void *arg, const struct entry *en)
     return r->where->which(en, &r->where->digest) ? on_removed(r, en) : 0;
 }
 
-static int by_path(const void *a, const void *b)
+static int compare_change_paths(const void *a, const void *b)
 {
     const struct tree_edit *x = *(const struct tree_edit *const *)a;
     const struct tree_edit *y = *(const struct tree_edit *const *)b;
@@ -270,7 +270,7 @@ static void sort_made(struct removal *r)
             r->made[r->made_count++] = &m->edit[i];
         }
     }
-    qsort(r->made, r->made_count, sizeof *r->made, by_path);
+    qsort(r->made, r->made_count, sizeof *r->made, compare_change_paths);
 }
 
 /* True: a change before it made that path. */
@@ -311,7 +311,7 @@ static int remove_from(struct removal *r, size_t at, const struct digest *root,
         if (rc == 0) {
             (void)on_removed(r, &en);
         } else if (rc == E_NOTFOUND && made_before(r, &r->c->made.edit[at])) {
-            add(&r->all, path, true);
+            add_tree_edit(&r->all, path, true);
             return 0;
         }
         rc = rc == E_NOTFOUND ? 0 : rc;
@@ -339,7 +339,7 @@ static int all_edits(struct removal *r, const struct digest *root, struct upload
         if (m->edit[i].remove) {
             rc = remove_from(r, i, root, out, e);
         } else {
-            *add(&r->all, m->edit[i].entry.path, false) = m->edit[i];
+            *add_tree_edit(&r->all, m->edit[i].entry.path, false) = m->edit[i];
         }
     }
     for (size_t i = 0; rc == 0 && out->status == 0 && i < r->c->wheres; i++) {
@@ -357,7 +357,8 @@ static bool on_parent(const struct changes *c, const struct digest *root)
     return c->parent.p == NULL || slice_starts(slice_of(hex, DIGEST_HEX), c->parent);
 }
 
-static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *out, struct err *e)
+static int attempt_changes(struct changes *c, uint64_t now_unix_s, struct upload_reply *out,
+                           struct err *e)
 {
     struct removal r = {.c = c};
     struct put put = c->put;
@@ -399,7 +400,7 @@ static int attempt(struct changes *c, uint64_t now_unix_s, struct upload_reply *
 
 /* Their upload grants need not hold them any longer. What is left behind goes with the upload
  * grant. */
-static void let_go(struct changes *c)
+static void release_changes(struct changes *c)
 {
     struct batch *b = batch_new();
     struct buf ids = BUF_INIT(UPLOAD_GRANTS_BYTES);
@@ -431,7 +432,7 @@ int changes_commit(struct changes *c, uint64_t now_unix_s, struct upload_reply *
     int rc = 0;
 
     for (int i = 0; i < TRIES; i++) {
-        rc = attempt(c, now_unix_s, out, e);
+        rc = attempt_changes(c, now_unix_s, out, e);
         if (rc != 0 || out->status != 412 || c->parent.p != NULL || i + 1 == TRIES) {
             break;
         }
@@ -442,7 +443,7 @@ int changes_commit(struct changes *c, uint64_t now_unix_s, struct upload_reply *
         out->status = 409;
     }
     if (rc == 0 && (out->status == 200 || out->status == 201)) {
-        let_go(c);
+        release_changes(c);
     }
     return upload_trouble(out, rc, e);
 }

@@ -184,8 +184,8 @@ static int begin_stage(struct uploads *u, const struct session *s, const struct 
     return rc;
 }
 
-static int open_stage(struct uploads *u, struct multipart_upload *j, const struct session *s,
-                      struct err *e)
+static int open_part_stage(struct uploads *u, struct multipart_upload *j, const struct session *s,
+                           struct err *e)
 {
     struct session_file f;
     struct ingest *in = NULL;
@@ -284,7 +284,8 @@ static bool find_place(struct part *x, const struct put *p, uint64_t length,
     return true;
 }
 
-static int enter(struct part *x, const struct put *p, const struct upload_body *body, struct err *e)
+static int open_part_session(struct part *x, const struct put *p, const struct upload_body *body,
+                             struct err *e)
 {
     const char *why = "";
     int rc;
@@ -302,10 +303,10 @@ static int enter(struct part *x, const struct put *p, const struct upload_body *
     return multipart_upload_enter(x->u, x->session.id, &p->digest, false, &x->multipart_upload, e);
 }
 
-static int begin(struct part *x, struct err *e)
+static int begin_part_upload(struct part *x, struct err *e)
 {
     struct session_file f;
-    int rc = open_stage(x->u, x->multipart_upload, &x->session, e);
+    int rc = open_part_stage(x->u, x->multipart_upload, &x->session, e);
 
     if (rc != 0) {
         return rc;
@@ -342,8 +343,8 @@ static int part_open(struct uploads *u, const struct put *p, const struct upload
     *out = x;
     if (upload_grant_begin(u->store, p, &x->session, reply, &rc, e) &&
         find_place(x, p, body->length, reply, &rc, e)) {
-        rc = enter(x, p, body, e);
-        rc = rc != 0 ? rc : begin(x, e);
+        rc = open_part_session(x, p, body, e);
+        rc = rc != 0 ? rc : begin_part_upload(x, e);
     }
     if (rc != 0 || reply->status != 0) {
         part_close(x);
@@ -356,7 +357,7 @@ static int part_open(struct uploads *u, const struct put *p, const struct upload
     return rc;
 }
 
-static int write_on(struct part *x, struct slice bytes, struct err *e)
+static int write_part_bytes(struct part *x, struct slice bytes, struct err *e)
 {
     struct ingest *in = x->multipart_upload->in;
     uint64_t at = x->first + x->written;
@@ -386,7 +387,7 @@ static int part_write(void *arg, struct slice bytes, struct upload_reply *reply,
     }
     CHECK(XXH3_128bits_update(x->summing, bytes.p, bytes.n) == XXH_OK);
     if (!x->there) {
-        rc = write_on(x, bytes, e);
+        rc = write_part_bytes(x, bytes, e);
     }
     x->written += bytes.n;
     if (rc == 0 && !x->there && x->written - x->synced >= SYNC_BYTES && x->written < x->bytes) {
@@ -396,7 +397,7 @@ static int part_write(void *arg, struct slice bytes, struct upload_reply *reply,
     return rc;
 }
 
-static void answer(const struct digest *sum, struct upload_reply *reply)
+static void answer_part_digest(const struct digest *sum, struct upload_reply *reply)
 {
     char hex[DIGEST_HEX + 1];
 
@@ -436,7 +437,7 @@ static int differs(struct part *x, struct upload_reply *reply, struct err *e)
     return rc;
 }
 
-static int keep(struct part *x, const struct digest *sum, struct err *e)
+static int keep_part_digest(struct part *x, const struct digest *sum, struct err *e)
 {
     struct session_file f = {.sealed = true, .bytes = x->bytes, .digest = *sum};
     struct batch *b = batch_new();
@@ -470,7 +471,7 @@ static int part_finish(void *arg, uint64_t now_unix_s, struct upload_reply *repl
     if (x->there && !digest_eq(&sum, &x->sum)) {
         rc = differs(x, reply, e);
     } else if (!x->there) {
-        rc = keep(x, &sum, e);
+        rc = keep_part_digest(x, &sum, e);
     }
     if (rc == E_CHANGED) {
         upload_refuse(reply, 404, "this upload has ended in the meantime; start a new one");
@@ -478,7 +479,7 @@ static int part_finish(void *arg, uint64_t now_unix_s, struct upload_reply *repl
         return 0;
     }
     if (rc == 0 && reply->status == 0) {
-        answer(&sum, reply);
+        answer_part_digest(&sum, reply);
     }
     return rc;
 }
@@ -536,7 +537,7 @@ static int all_here(struct ending *x)
 }
 
 /* As it is: whole, and of another digest. */
-static int drop(struct ending *x)
+static int drop_uploaded_parts(struct ending *x)
 {
     struct batch *b = batch_new();
     int rc;
@@ -552,7 +553,7 @@ static int drop(struct ending *x)
     return rc;
 }
 
-static int seal(struct ending *x)
+static int seal_joined_parts(struct ending *x)
 {
     struct ingest *in = x->multipart_upload->in;
     struct batch *b = batch_new();
@@ -577,7 +578,7 @@ static int seal(struct ending *x)
 static int close_object(struct ending *x)
 {
     struct digest d;
-    int rc = open_stage(x->u, x->multipart_upload, x->session, x->e);
+    int rc = open_part_stage(x->u, x->multipart_upload, x->session, x->e);
 
     if (rc == 0) {
         rc = all_here(x); /* again: where its file was lost, all are to be sent anew */
@@ -588,7 +589,7 @@ static int close_object(struct ending *x)
     if (rc != 0 || x->out->status != 0) {
         return rc;
     }
-    return digest_eq(&d, &x->put->digest) ? seal(x) : drop(x);
+    return digest_eq(&d, &x->put->digest) ? seal_joined_parts(x) : drop_uploaded_parts(x);
 }
 
 static int end_object(struct ending *x)

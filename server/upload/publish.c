@@ -53,8 +53,8 @@ out:
     return rc;
 }
 
-static int judge(const struct publish *p, const struct snap *head, struct upload_reply *out,
-                 struct err *e)
+static int check_publish_head(const struct publish *p, const struct snap *head,
+                              struct upload_reply *out, struct err *e)
 {
     if (p->put->match == MATCH_ROOT &&
         (head == NULL || !digest_eq(&head->root, &p->put->if_match))) {
@@ -99,9 +99,9 @@ static void end_session(const struct session *s, const struct snap *done, struct
 }
 
 /* The branch's head, with what is said of the new version. */
-static int move_head(const struct publish *p, const struct snap *head, const struct digest *root,
-                     uint64_t entries, uint64_t bytes, struct batch *b, struct snap *out,
-                     struct err *e)
+static int move_published_head(const struct publish *p, const struct snap *head,
+                               const struct digest *root, uint64_t entries, uint64_t bytes,
+                               struct batch *b, struct snap *out, struct err *e)
 {
     const struct put *put = p->put;
     int rc;
@@ -123,8 +123,8 @@ static int move_head(const struct publish *p, const struct snap *head, const str
 }
 
 /* One try. E_CHANGED: somebody was faster. */
-static int attempt(const struct publish *p, const struct snap *head, struct upload_reply *out,
-                   struct err *e)
+static int attempt_publish(const struct publish *p, const struct snap *head,
+                           struct upload_reply *out, struct err *e)
 {
     struct batch *b = batch_new();
     struct digest base;
@@ -153,7 +153,7 @@ static int attempt(const struct publish *p, const struct snap *head, struct uplo
         sn = *head;
     } else {
         hold_all(p, b);
-        rc = move_head(p, head, &root, entries, bytes, b, &sn, e);
+        rc = move_published_head(p, head, &root, entries, bytes, b, &sn, e);
         if (rc != 0) {
             goto out;
         }
@@ -193,8 +193,8 @@ static int refuse_moved(const struct publish *p, struct upload_reply *out, struc
 }
 
 /* *there: the tree has a head, in *head. */
-static int look(const struct publish *p, struct snap *head, bool *there, struct upload_reply *out,
-                struct err *e)
+static int read_publish_head(const struct publish *p, struct snap *head, bool *there,
+                             struct upload_reply *out, struct err *e)
 {
     int rc = publish_base(p->store, p->put, head, e);
 
@@ -209,7 +209,7 @@ static int look(const struct publish *p, struct snap *head, bool *there, struct 
     if (rc != 0 || out->status != 0) {
         return rc;
     }
-    return judge(p, *there ? head : NULL, out, e);
+    return check_publish_head(p, *there ? head : NULL, out, e);
 }
 
 int publish_check(const struct publish *p, struct upload_reply *out, struct err *e)
@@ -217,7 +217,7 @@ int publish_check(const struct publish *p, struct upload_reply *out, struct err 
     struct snap head;
     bool there;
 
-    return look(p, &head, &there, out, e);
+    return read_publish_head(p, &head, &there, out, e);
 }
 
 int publish_run(const struct publish *p, struct upload_reply *out, struct err *e)
@@ -228,11 +228,11 @@ int publish_run(const struct publish *p, struct upload_reply *out, struct err *e
         struct snap head;
         bool there;
 
-        rc = look(p, &head, &there, out, e);
+        rc = read_publish_head(p, &head, &there, out, e);
         if (rc != 0 || out->status != 0) {
             return rc;
         }
-        rc = attempt(p, there ? &head : NULL, out, e);
+        rc = attempt_publish(p, there ? &head : NULL, out, e);
     }
     if (rc == E_CHANGED) {
         upload_refuse(out, 409, "not published: the tree changes too fast; try again");

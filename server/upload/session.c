@@ -252,8 +252,8 @@ void session_require(const struct session *s, struct batch *b)
 }
 
 /* By the key of the row that it lives as long as. */
-static void holder(const struct session *s, struct slice path, const struct digest *d,
-                   struct buf *key)
+static void session_holder_key(const struct session *s, struct slice path, const struct digest *d,
+                               struct buf *key)
 {
     struct buf row = BUF_INIT(8192);
 
@@ -267,7 +267,7 @@ void session_hold(const struct session *s, struct slice path, const struct diges
 {
     struct buf key = BUF_INIT(16 << 10);
 
-    holder(s, path, d, &key);
+    session_holder_key(s, path, d, &key);
     batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE(""));
     buf_free(&key);
 }
@@ -277,7 +277,7 @@ void session_unhold(const struct session *s, struct slice path, const struct dig
 {
     struct buf key = BUF_INIT(16 << 10);
 
-    holder(s, path, d, &key);
+    session_holder_key(s, path, d, &key);
     batch_del(b, TABLE_HOLDER, buf_slice(&key));
     buf_free(&key);
 }

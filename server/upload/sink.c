@@ -58,7 +58,7 @@ static uint64_t offset_of(const struct upload_sink *k)
 }
 
 /* The body begins within what is here: what lies behind its first byte goes, the row first. */
-static int cut(struct upload_sink *k, uint64_t old_bytes, struct err *e)
+static int cut_session_file(struct upload_sink *k, uint64_t old_bytes, struct err *e)
 {
     int rc = arrival_save(&k->file, COMMIT_SYNC, e);
 
@@ -72,8 +72,8 @@ static int cut(struct upload_sink *k, uint64_t old_bytes, struct err *e)
 
 /* A body that says where it begins: behind, or within, what is here. Sets reply when it does not
  * fit. */
-static int resume(struct upload_sink *k, const struct session_file *old, struct upload_reply *reply,
-                  struct err *e)
+static int resume_session_file(struct upload_sink *k, const struct session_file *old,
+                               struct upload_reply *reply, struct err *e)
 {
     int rc;
 
@@ -92,7 +92,7 @@ static int resume(struct upload_sink *k, const struct session_file *old, struct 
     }
     k->file.saved = k->put.first;
     if (rc == 0 && k->file.saved < old->bytes) {
-        rc = cut(k, old->bytes, e);
+        rc = cut_session_file(k, old->bytes, e);
     }
     return rc;
 }
@@ -157,7 +157,8 @@ static int open_session_file(struct upload_sink *k, struct upload_reply *reply, 
         return 0;
     }
     if (k->put.first != 0) {
-        return resume(k, there ? &old : &(struct session_file){.total = k->file.total}, reply, e);
+        return resume_session_file(k, there ? &old : &(struct session_file){.total = k->file.total},
+                                   reply, e);
     }
     if (k->length <= BLOB_INLINE_BYTES && k->length == k->file.total && !there) {
         return uploads_open_ingest(k->u, k->file.total, false, &k->file.in, e);
@@ -165,7 +166,7 @@ static int open_session_file(struct upload_sink *k, struct upload_reply *reply, 
     return start_over(k, there ? &old : NULL, e);
 }
 
-static int open_file(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+static int open_sink_file(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     struct publish pub = {.store = k->u->store, .put = &k->put, .file = true};
     int rc = publish_check(&pub, reply, e);
@@ -264,7 +265,7 @@ int upload_sink_open(struct uploads *u, const struct put *p, const struct upload
     } else if (p->kind == PUT_OBJECT || p->kind == PUT_PIECE || p->kind == PUT_ASSEMBLE) {
         rc = open_object(k, reply, e);
     } else {
-        rc = open_file(k, reply, e);
+        rc = open_sink_file(k, reply, e);
     }
     if (rc == 0 && reply->status == 0) {
         *out = k;
@@ -400,7 +401,7 @@ static int finish_object(struct upload_sink *k, const struct digest *d, struct u
 }
 
 /* Not what was announced: the bytes go, the next try begins anew. */
-static int discard(struct upload_sink *k, struct upload_reply *reply, struct err *e)
+static int discard_session_file(struct upload_sink *k, struct upload_reply *reply, struct err *e)
 {
     struct batch *b;
     int rc;
@@ -482,7 +483,7 @@ int upload_sink_finish(struct upload_sink **kp, uint64_t now_unix_s, struct uplo
         return upload_trouble(reply, rc, e);
     }
     if (k->put.digest_known && !digest_eq(&d, &k->put.digest)) {
-        rc = discard(k, reply, e);
+        rc = discard_session_file(k, reply, e);
     } else if (k->put.kind == PUT_UPLOAD_FILE) {
         rc = finish_session_file(k, &d, reply, e);
     } else if (k->put.kind == PUT_ASSEMBLE) {

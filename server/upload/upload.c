@@ -52,8 +52,8 @@ out:
     return rc;
 }
 
-static int run_status(struct uploads *u, const struct put *p, struct upload_reply *out,
-                      struct err *e)
+static int answer_upload_status(struct uploads *u, const struct put *p, struct upload_reply *out,
+                                struct err *e)
 {
     struct session s;
     struct session_file f;
@@ -293,7 +293,7 @@ int upload_run(struct uploads *u, const struct put *p, uint64_t now_unix_s,
     case PUT_UPLOAD_OPEN:
         return run_open(u, p, now_unix_s, out, e);
     case PUT_UPLOAD_STATUS:
-        return run_status(u, p, out, e);
+        return answer_upload_status(u, p, out, e);
     case PUT_UPLOAD_COMMIT:
         return run_commit(u, p, now_unix_s, out, e);
     case PUT_UPLOAD_ABORT:

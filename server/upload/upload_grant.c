@@ -199,7 +199,7 @@ void upload_grant_forget_staged_object(struct store *store, const struct session
 
 /* --- the upload grant itself --- */
 
-static void answer(const struct session *s, struct upload_reply *out)
+static void answer_upload_grant(const struct session *s, struct upload_reply *out)
 {
     out->status = 200;
     out->until_unix_s = s->begun_unix_s + UPLOAD_EXPIRE_S;
@@ -207,8 +207,9 @@ static void answer(const struct session *s, struct upload_reply *out)
 }
 
 /* What is here, what parts have come of before, and what is to come to this upload grant. */
-static int look_at(struct store *store, const struct put *p, const struct session *s,
-                   const struct put_object *o, struct granted *f, struct batch *b, struct err *e)
+static int check_granted_object(struct store *store, const struct put *p, const struct session *s,
+                                const struct put_object *o, struct granted *f, struct batch *b,
+                                struct err *e)
 {
     uint64_t part_bytes = 0;
     int rc = upload_grant_tree_has(store, p, &o->digest, &f->held, NULL, e);
@@ -237,7 +238,7 @@ static int look_at_all(struct store *store, const struct put *p, const struct se
     parts_divide(p->objects, p->objects_count, part_bytes);
     for (size_t i = 0; rc == 0 && i < p->objects_count; i++) {
         out->granted[i].part_bytes = part_bytes[i];
-        rc = look_at(store, p, s, &p->objects[i], &out->granted[i], b, e);
+        rc = check_granted_object(store, p, s, &p->objects[i], &out->granted[i], b, e);
     }
     return rc;
 }
@@ -249,13 +250,13 @@ static bool begin_again(struct store *store, const struct put *p, uint64_t now_u
     bool yes = upload_grant_recall(store, p, UPLOAD_GRANT_PIECES, now_unix_s, &s, NULL) == 0;
 
     if (yes) {
-        answer(&s, out);
+        answer_upload_grant(&s, out);
     }
     session_free(&s);
     return yes;
 }
 
-static int by_digest(const void *a, const void *b)
+static int compare_granted_digests(const void *a, const void *b)
 {
     return memcmp(a, b, sizeof(struct digest));
 }
@@ -276,7 +277,7 @@ static size_t awaited_of(const struct put *p, const struct session *s,
             awaited[n++] = p->objects[i].digest;
         }
     }
-    qsort(awaited, n, sizeof awaited[0], by_digest);
+    qsort(awaited, n, sizeof awaited[0], compare_granted_digests);
     for (size_t i = 0; i < n; i++) {
         if (distinct == 0 || !digest_eq(&awaited[distinct - 1], &awaited[i])) {
             awaited[distinct++] = awaited[i];
@@ -312,7 +313,7 @@ static int run_upload_grant(struct uploads *u, const struct put *p, uint64_t now
     }
     rc = store_commit(u->store, &b, COMMIT_SYNC, e);
     if (rc == 0) {
-        answer(&s, out);
+        answer_upload_grant(&s, out);
     } else {
         live_remove(u, s.id);
     }

@@ -36,7 +36,7 @@ static int check_times(const struct sync_conf *c, struct err *e)
     return 0;
 }
 
-static bool is_folder(const char *name)
+static bool is_valid_folder(const char *name)
 {
     return tree_path_valid(slice_str(name)) && strlen(name) <= FOLDER_MAX;
 }
@@ -54,13 +54,13 @@ static int check_list(const struct sync_conf *c, struct err *e)
             "list = conda needs subdirs; write for example subdirs = {\"linux-64\", \"noarch\"}");
     }
     for (size_t i = 0; i < c->suites_count; i++) {
-        if (!is_folder(c->suites[i])) {
+        if (!is_valid_folder(c->suites[i])) {
             return err_set(e, E_CONFIG, "suites: \"%.60s\" is not a valid path below dists/",
                            c->suites[i]);
         }
     }
     for (size_t i = 0; i < c->subdirs_count; i++) {
-        if (!is_folder(c->subdirs[i])) {
+        if (!is_valid_folder(c->subdirs[i])) {
             return err_set(e, E_CONFIG, "subdirs: \"%.60s\" is not a valid path below the origin",
                            c->subdirs[i]);
         }

@@ -60,7 +60,7 @@ struct found {
     bool (*is_index)(struct slice path);
 };
 
-static int on_entry(void *arg, const struct entry *en)
+static int on_closure_entry(void *arg, const struct entry *en)
 {
     struct found *f = arg;
 
@@ -82,7 +82,8 @@ int closure_each(struct closure *x, bool (*is_index)(struct slice path),
                  struct err *e)
 {
     struct found f = {.is_index = is_index};
-    int rc = tree_walk(x->want->store, x->want->root, SLICE(""), SLICE_NONE, on_entry, &f, e);
+    int rc =
+        tree_walk(x->want->store, x->want->root, SLICE(""), SLICE_NONE, on_closure_entry, &f, e);
 
     for (size_t i = 0; rc == 0 && i < f.count; i++) {
         rc = check(x, &f.at[i], e);
@@ -99,7 +100,7 @@ int closure_each(struct closure *x, bool (*is_index)(struct slice path),
 /* --- what indexes say --- */
 
 /* "first; also NAME, NAME, and 12 more" is put together as they come. */
-static void note(struct closure *x, const char *sentence, struct slice name)
+static void note_closure_gap(struct closure *x, const char *sentence, struct slice name)
 {
     size_t n = strlen(x->more);
 
@@ -123,7 +124,7 @@ void closure_wrong(struct closure *x, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    note(x, text, slice_str(text));
+    note_closure_gap(x, text, slice_str(text));
 }
 
 /* The end of a long path tells more than its beginning. */
@@ -182,7 +183,7 @@ int closure_names(struct closure *x, struct slice index, struct slice path, uint
     path = tail(path, 72);
     snprintf(text, sizeof text, SLICE_FMT " names " SLICE_FMT ", which %s", SLICE_ARG(index),
              SLICE_ARG(path), there ? "does not match" : "is missing");
-    note(x, text, closure_name_of(path, NULL));
+    note_closure_gap(x, text, closure_name_of(path, NULL));
     return 0;
 }
 

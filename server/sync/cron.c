@@ -21,7 +21,7 @@ static const struct field fields[5] = {
     {"weekday", 0, 7, "sunmontuewedthufrisatsun"},
 };
 
-static bool value_of(const struct field *f, struct slice s, unsigned *out)
+static bool cron_field_value(const struct field *f, struct slice s, unsigned *out)
 {
     uint64_t n;
 
@@ -53,11 +53,11 @@ static bool item_of(const struct field *f, struct slice s, uint64_t *bits)
         struct slice whole = range;
         high = range;
         range = slice_cut(&high, '-');
-        if (!value_of(f, range, &first)) {
+        if (!cron_field_value(f, range, &first)) {
             return false;
         }
         if (range.n != whole.n) {
-            if (!value_of(f, high, &last)) {
+            if (!cron_field_value(f, high, &last)) {
                 return false;
             }
         } else if (by == 1) {
@@ -73,7 +73,7 @@ static bool item_of(const struct field *f, struct slice s, uint64_t *bits)
     return true;
 }
 
-static bool field_of(const struct field *f, struct slice s, uint64_t *bits)
+static bool read_cron_field(const struct field *f, struct slice s, uint64_t *bits)
 {
     *bits = 0;
     if (s.n == 0) {
@@ -134,7 +134,7 @@ int cron_parse(struct slice text, struct cron *out, struct err *e)
     }
     for (unsigned i = 0; i < 5; i++) {
         struct slice w = next_word(&rest);
-        if (!field_of(&fields[i], w, &bits[i])) {
+        if (!read_cron_field(&fields[i], w, &bits[i])) {
             return err_set(e, E_INVALID, "invalid %s; write five fields, such as \"17 3 * * *\"",
                            fields[i].name);
         }

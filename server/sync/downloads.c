@@ -152,7 +152,7 @@ static int open_ingest(struct file_download *t, struct err *e)
 
 /* --- what is kept of it ----------------------------------------------------------------------- */
 
-static void name_of(struct buf *out, struct slice repo, struct slice path)
+static void name_of_sync_partial(struct buf *out, struct slice repo, struct slice path)
 {
     buf_adds(out, repo);
     buf_byte(out, 0);
@@ -171,12 +171,12 @@ static void source_of(struct buf *out, const struct file_download *t)
     buf_be(out, 4, en->mtime_step_s);
 }
 
-static struct partial *describe(const struct file_download *t, uint64_t bytes)
+static struct partial *describe_download_partial(const struct file_download *t, uint64_t bytes)
 {
     struct buf text = BUF_INIT(NAME_MAX_BYTES);
     struct partial *p;
 
-    name_of(&text, slice_str(t->all->run->job->repo), t->entry.path);
+    name_of_sync_partial(&text, slice_str(t->all->run->job->repo), t->entry.path);
     p = partial_new(PARTIAL_SYNC, buf_slice(&text));
     buf_clear(&text);
     source_of(&text, t);
@@ -191,7 +191,7 @@ static struct partial *describe(const struct file_download *t, uint64_t bytes)
     return p;
 }
 
-static bool fits(const struct partial *p, const struct file_download *t)
+static bool partial_fits_download(const struct partial *p, const struct file_download *t)
 {
     struct buf source = BUF_INIT(NAME_MAX_BYTES);
     bool same;
@@ -213,7 +213,7 @@ static bool is_worth(const struct file_download *t)
 
 /* --- jobs ------------------------------------------------------------------------------------- */
 
-static int save(struct download_checkpoint *k)
+static int save_checkpoint(struct download_checkpoint *k)
 {
     int rc = ingest_save(k->in, k->part, NULL, COMMIT_LAZY, &k->why);
 
@@ -224,7 +224,7 @@ static int save(struct download_checkpoint *k)
 }
 
 /* What is damaged goes, what there is no room for now stays for another time. */
-static int resume(struct download_checkpoint *k)
+static int resume_checkpoint(struct download_checkpoint *k)
 {
     struct store *s = k->all->run->world.store;
     int rc = ingest_resume(s, k->part, &k->how, &k->in, &k->why);
@@ -237,10 +237,10 @@ static int resume(struct download_checkpoint *k)
     return rc;
 }
 
-static int leave(struct download_checkpoint *k)
+static int park_checkpoint(struct download_checkpoint *k)
 {
     if (k->part != NULL) {
-        k->rc = save(k);
+        k->rc = save_checkpoint(k);
         if (k->rc == 0) {
             partial_free(&k->kept);
             k->kept = k->part;
@@ -256,7 +256,7 @@ static int leave(struct download_checkpoint *k)
     return k->rc;
 }
 
-static void work(struct job *j)
+static void run_checkpoint_job(struct job *j)
 {
     struct download_checkpoint *k = CONTAINER_OF(j, struct download_checkpoint, job);
 
@@ -265,22 +265,22 @@ static void work(struct job *j)
         k->rc = ingest_hash(k->in, k->upto, &k->why);
         break;
     case DOWNLOAD_CHECKPOINT_SAVES:
-        k->rc = save(k);
+        k->rc = save_checkpoint(k);
         break;
     case DOWNLOAD_CHECKPOINT_RESUMES:
-        k->rc = resume(k);
+        k->rc = resume_checkpoint(k);
         break;
     case DOWNLOAD_CHECKPOINT_LEAVES:
-        k->rc = leave(k);
+        k->rc = park_checkpoint(k);
         break;
     }
 }
 
 static void on_worked(struct job *j);
 
-static void submit(struct download_checkpoint *k)
+static void submit_checkpoint(struct download_checkpoint *k)
 {
-    k->job = (struct job){.work = work, .done = on_worked, .reply = k->all->run->box};
+    k->job = (struct job){.work = run_checkpoint_job, .done = on_worked, .reply = k->all->run->box};
     k->all->jobs++;
     pool_submit(k->all->run->world.disk, &k->job, k->all->run->client);
 }
@@ -308,17 +308,18 @@ static void download_checkpoint_free(struct download_checkpoint **kp)
     free(k);
 }
 
-static void start(struct file_download *t, enum download_checkpoint_what what, uint64_t upto)
+static void start_checkpoint(struct file_download *t, enum download_checkpoint_what what,
+                             uint64_t upto)
 {
     struct download_checkpoint *k = download_checkpoint_new(t, what);
 
     k->upto = upto;
-    k->part = what == DOWNLOAD_CHECKPOINT_SAVES ? describe(t, upto) : NULL;
+    k->part = what == DOWNLOAD_CHECKPOINT_SAVES ? describe_download_partial(t, upto) : NULL;
     t->job = k;
-    submit(k);
+    submit_checkpoint(k);
 }
 
-static void counted(struct file_download *t, uint64_t bytes)
+static void count_downloaded_bytes(struct file_download *t, uint64_t bytes)
 {
     struct sync_run *r = t->all->run;
 
@@ -327,17 +328,17 @@ static void counted(struct file_download *t, uint64_t bytes)
     lock_drop(&r->lock);
 }
 
-static void look(struct file_download *t);
+static void schedule_checkpoint(struct file_download *t);
 static bool hash_rest(struct file_download *t);
 
-static void settle(struct download_checkpoint *k, struct file_download *t)
+static void finish_checkpoint(struct download_checkpoint *k, struct file_download *t)
 {
     t->job = NULL;
     if (k->what == DOWNLOAD_CHECKPOINT_RESUMES) {
         t->in = k->in;
         t->progress = kept_bytes(t);
         if (k->rc == 0) {
-            counted(t, t->progress);
+            count_downloaded_bytes(t, t->progress);
         } else {
             buf_clear(&t->validator);
         }
@@ -347,7 +348,7 @@ static void settle(struct download_checkpoint *k, struct file_download *t)
         run_say(k->all->run, "failed: " SLICE_FMT ": %s", SLICE_ARG(t->entry.path), k->why.text);
         downloads_fail(k->all, k->rc, &k->why);
     } else if (!t->came) {
-        look(t);
+        schedule_checkpoint(t);
     } else if (!hash_rest(t)) {
         downloads_came(t);
     }
@@ -367,7 +368,7 @@ static void settle_left(struct download_checkpoint *k, struct partial **kept)
         *kept = NULL;
     }
     if (next->in != NULL) {
-        submit(next);
+        submit_checkpoint(next);
     } else {
         download_checkpoint_free(&next);
     }
@@ -394,7 +395,7 @@ static void on_worked(struct job *j)
             partial_free(&k->t->kept);
             k->t->kept = kept;
         }
-        settle(k, k->t);
+        finish_checkpoint(k, k->t);
     } else {
         settle_left(k, &kept);
         partial_free(&kept);
@@ -412,13 +413,13 @@ static bool file_download_resume(struct file_download *t)
     struct blob *b = NULL;
     struct partial *p;
 
-    name_of(&name, slice_str(r->job->repo), t->entry.path);
+    name_of_sync_partial(&name, slice_str(r->job->repo), t->entry.path);
     p = partial_take(r->world.store, PARTIAL_SYNC, buf_slice(&name));
     buf_free(&name);
     if (p == NULL) {
         return false;
     }
-    if (!fits(p, t) || extents_bytes(&p->have) < LEAST_BYTES) {
+    if (!partial_fits_download(p, t) || extents_bytes(&p->have) < LEAST_BYTES) {
         partial_drop(r->world.store, &p);
         return false;
     }
@@ -426,7 +427,7 @@ static bool file_download_resume(struct file_download *t)
         buf_adds(&t->validator, p->validator);
         t->job = download_checkpoint_new(t, DOWNLOAD_CHECKPOINT_RESUMES);
         t->job->part = p;
-        submit(t->job);
+        submit_checkpoint(t->job);
         return true;
     }
     /* The engine copies what still fits from what is here. It stays until all has come: another cut
@@ -441,7 +442,7 @@ static bool file_download_resume(struct file_download *t)
 }
 
 /* Has the last word: what is kept is parked, unless all of it is void. */
-static void let_go(struct file_download *t, bool is_void)
+static void release_file_download(struct file_download *t, bool is_void)
 {
     struct download_checkpoint *k;
 
@@ -454,7 +455,7 @@ static void let_go(struct file_download *t, bool is_void)
     if (!is_void && is_worth(t)) {
         (void)!ingest_flush(t->in, NULL); /* else without the last block */
         if (ingest_written(t->in) > kept_bytes(t)) {
-            k->part = describe(t, ingest_written(t->in));
+            k->part = describe_download_partial(t, ingest_written(t->in));
         }
     }
     k->kept = t->kept;
@@ -466,14 +467,14 @@ static void let_go(struct file_download *t, bool is_void)
         t->job->next = k;
         t->job = NULL;
     } else {
-        submit(k);
+        submit_checkpoint(k);
     }
 }
 
 /* Nothing of it has come, or what has is void. */
 static void file_download_forget(struct file_download *t)
 {
-    let_go(t, true);
+    release_file_download(t, true);
 }
 
 static void file_download_free(struct file_download *t)
@@ -483,7 +484,7 @@ static void file_download_free(struct file_download *t)
     if (t->download != NULL) {
         x->run->ops->cancel(&t->download);
     }
-    let_go(t, false);
+    release_file_download(t, false);
     partial_free(&t->kept);
     event_free(t->timer);
     buf_free(&t->path);
@@ -499,7 +500,7 @@ static void file_download_free(struct file_download *t)
 
 static void file_download_begin_anew(struct file_download *t)
 {
-    counted(t, 0 - file_download_at(t)); /* they come again */
+    count_downloaded_bytes(t, 0 - file_download_at(t)); /* they come again */
     file_download_forget(t);
     t->came = false;
 }
@@ -508,7 +509,7 @@ static void file_download_begin_anew(struct file_download *t)
 
 /* Bytes came: hashed behind the writer, saved now and then. The hasher never is beyond save_at: no
  * job begins before that one is saved, whatever comes meanwhile. */
-static void look(struct file_download *t)
+static void schedule_checkpoint(struct file_download *t)
 {
     uint64_t written = ingest_written(t->in);
 
@@ -519,10 +520,11 @@ static void look(struct file_download *t)
         return;
     }
     if (t->save_at != 0) {
-        start(t, DOWNLOAD_CHECKPOINT_SAVES, t->save_at);
+        start_checkpoint(t, DOWNLOAD_CHECKPOINT_SAVES, t->save_at);
         t->save_at = 0;
     } else if (written >= ingest_hashed(t->in) + LAG_BYTES) {
-        start(t, DOWNLOAD_CHECKPOINT_HASHES, min_u64(written, ingest_hashed(t->in) + HASH_BYTES));
+        start_checkpoint(t, DOWNLOAD_CHECKPOINT_HASHES,
+                         min_u64(written, ingest_hashed(t->in) + HASH_BYTES));
     }
 }
 
@@ -532,10 +534,11 @@ static bool hash_rest(struct file_download *t)
     uint64_t hashed = ingest_hashed(t->in);
 
     if (t->job == NULL && t->save_at != 0) {
-        start(t, DOWNLOAD_CHECKPOINT_SAVES, t->save_at);
+        start_checkpoint(t, DOWNLOAD_CHECKPOINT_SAVES, t->save_at);
         t->save_at = 0;
     } else if (t->job == NULL && hashed < file_download_at(t)) {
-        start(t, DOWNLOAD_CHECKPOINT_HASHES, min_u64(file_download_at(t), hashed + HASH_BYTES));
+        start_checkpoint(t, DOWNLOAD_CHECKPOINT_HASHES,
+                         min_u64(file_download_at(t), hashed + HASH_BYTES));
     }
     return t->job != NULL;
 }
@@ -599,7 +602,7 @@ static int take_bytes(struct file_download *t, struct slice bytes, uint64_t wire
     r->look.wire_bytes += wire_bytes;
     r->look.saved_bytes += copied ? bytes.n : 0;
     lock_drop(&r->lock);
-    look(t);
+    schedule_checkpoint(t);
     return 0;
 }
 
@@ -663,7 +666,7 @@ static int seal_one(struct file_download *t, struct batch *b, struct err *e)
     return rc;
 }
 
-static void seal(struct job *j)
+static void seal_file_download(struct job *j)
 {
     struct sealing *g = CONTAINER_OF(j, struct sealing, job);
     struct batch *b = batch_new();
@@ -682,7 +685,7 @@ static void seal(struct job *j)
 
 static void start_small(struct downloads *x);
 
-static void on_sealed(struct job *j)
+static void on_download_sealed(struct job *j)
 {
     struct sealing *g = CONTAINER_OF(j, struct sealing, job);
     struct downloads *x = g->all;
@@ -717,7 +720,8 @@ static struct sealing *sealing_new(struct downloads *x, bool small)
 
     g->all = x;
     g->small = small;
-    g->job = (struct job){.work = seal, .done = on_sealed, .reply = x->run->box};
+    g->job =
+        (struct job){.work = seal_file_download, .done = on_download_sealed, .reply = x->run->box};
     list_init(&g->these);
     return g;
 }
@@ -853,7 +857,7 @@ static void give_up_run(struct file_download *t, int rc, const struct err *why)
 }
 
 /* The next try, or the end of a pause. */
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_downloads_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct file_download *t = arg;
 
@@ -881,7 +885,7 @@ static void try_again(struct file_download *t, int rc, const struct err *why)
 
 /* A digest that is not the announced one is asked for once more, from the start: it may have been
  * cut together of two. */
-static void judge(struct file_download *t)
+static void verify_downloaded_file(struct file_download *t)
 {
     struct err why = {0};
     int rc = file_download_finish(t, &why);
@@ -915,11 +919,11 @@ static void downloads_came(struct file_download *t)
         file_download_free(t);
         downloads_look_over(x);
     } else {
-        judge(t);
+        verify_downloaded_file(t);
     }
 }
 
-static void finish(struct file_download *t, const struct download_result *got)
+static void finish_file_download(struct file_download *t, const struct download_result *got)
 {
     struct err why = {0};
     int rc;
@@ -936,7 +940,8 @@ static void finish(struct file_download *t, const struct download_result *got)
     }
 }
 
-static void on_done(void *arg, int rc, const struct err *why, const struct download_result *got)
+static void on_engine_download_done(void *arg, int rc, const struct err *why,
+                                    const struct download_result *got)
 {
     struct file_download *t = arg;
     struct downloads *x = t->all;
@@ -964,7 +969,7 @@ static void on_done(void *arg, int rc, const struct err *why, const struct downl
             t->seen = t->old_seen;
             file_download_seal(t, got);
         } else {
-            finish(t, got);
+            finish_file_download(t, got);
         }
         return;
     case SYNC_ENTRY:
@@ -993,7 +998,7 @@ static const struct download_events events = {.on_begin = file_download_on_begin
                                               .on_body = file_download_on_body,
                                               .on_packed = file_download_on_packed,
                                               .on_copy = file_download_on_copy,
-                                              .on_done = on_done};
+                                              .on_done = on_engine_download_done};
 
 static void downloads_ask(struct file_download *t)
 {
@@ -1036,7 +1041,7 @@ static void look_back(struct file_download *t)
     arena_fini(&a);
 }
 
-static struct slice keep(struct buf *b, struct slice s)
+static struct slice keep_download_field(struct buf *b, struct slice s)
 {
     buf_adds(b, s);
     return buf_slice(b);
@@ -1071,11 +1076,11 @@ static void start_one(struct downloads *x, uint32_t index, bool twin, bool small
     t->validator = BUF_INIT(FILE_DOWNLOAD_VALIDATOR_MAX);
     t->listed_validator = BUF_INIT(FILE_DOWNLOAD_VALIDATOR_MAX);
     t->old_row = BUF_INIT(2 * FILE_DOWNLOAD_VALIDATOR_MAX);
-    t->timer = evtimer_new(r->base, on_timer, t);
+    t->timer = evtimer_new(r->base, on_downloads_timer, t);
     CHECK(t->timer != NULL);
     entry_list_get(r->entry_list, index, &t->entry);
-    t->entry.path = keep(&t->path, t->entry.path);
-    t->entry.validator = keep(&t->listed_validator, t->entry.validator);
+    t->entry.path = keep_download_field(&t->path, t->entry.path);
+    t->entry.validator = keep_download_field(&t->listed_validator, t->entry.validator);
     t->entry.target = t->entry.leader = SLICE_NONE;
     list_push_back(&x->active, &t->node);
     x->count++;
@@ -1106,7 +1111,7 @@ static size_t open_end(const struct downloads *x)
 }
 
 /* Is there room for that one? Small ones may come many at a time, and count by themselves. */
-static bool has_room(const struct downloads *x, uint32_t index, bool *small_one)
+static bool downloads_have_room(const struct downloads *x, uint32_t index, bool *small_one)
 {
     const struct engine_ops *ops = x->run->ops;
     uint64_t upto_bytes = 0;
@@ -1127,14 +1132,15 @@ static void start_more(struct downloads *x)
     size_t twins = p->todo_count - p->twins;
     bool small_one;
 
-    while (x->rc == 0 && x->next < open_end(x) && has_room(x, p->todo[x->next], &small_one)) {
+    while (x->rc == 0 && x->next < open_end(x) &&
+           downloads_have_room(x, p->todo[x->next], &small_one)) {
         size_t i = x->next++;
         start_one(x, p->todo[i], i >= twins, small_one);
     }
 }
 
 /* What is under way goes; what is being sealed is waited for, its rows are good. */
-static void stop_all(struct downloads *x)
+static void stop_downloads(struct downloads *x)
 {
     x->closing = true;
     LIST_EACH (&x->active, it) {
@@ -1191,7 +1197,7 @@ int run_download_all(struct sync_run *r, struct err *e)
     start_more(&x);
     x.over = x.count == 0;
     rc = run_turn(r, &x.over, e);
-    stop_all(&x);
+    stop_downloads(&x);
     r->downloads = NULL;
     if (rc == 0 && x.rc == 0) { /* before that, another attempt may want what was left */
         run_drop_left(r->world.store, slice_str(r->job->repo));

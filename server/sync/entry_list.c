@@ -87,7 +87,7 @@ void entry_list_free(struct entry_list **rp)
 
 /* --- writing records --- */
 
-static char *put_number(char *p, uint64_t v)
+static char *put_entry_number(char *p, uint64_t v)
 {
     while (v >= 0x80) {
         *p++ = (char)(v | 0x80);
@@ -97,9 +97,9 @@ static char *put_number(char *p, uint64_t v)
     return p;
 }
 
-static char *put_text(char *p, struct slice s)
+static char *put_entry_list_text(char *p, struct slice s)
 {
-    p = put_number(p, s.n);
+    p = put_entry_number(p, s.n);
     if (s.n != 0) {
         memcpy(p, s.p, s.n);
     }
@@ -111,7 +111,7 @@ static uint64_t zigzag(int64_t v)
     return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63);
 }
 
-static uint32_t folder_of(struct entry_list *r, struct slice path)
+static uint32_t folder_of_listed_path(struct entry_list *r, struct slice path)
 {
     struct folder *f;
 
@@ -138,7 +138,7 @@ static uint32_t folder_of(struct entry_list *r, struct slice path)
     return f->index;
 }
 
-static size_t encode(struct entry_list *r, const struct sync_entry *en, char *to)
+static size_t encode_list_entry(struct entry_list *r, const struct sync_entry *en, char *to)
 {
     struct slice target = en->type == SYNC_LINK ? en->target : en->leader;
     size_t name = slice_behind(en->path, '/');
@@ -156,27 +156,28 @@ static size_t encode(struct entry_list *r, const struct sync_entry *en, char *to
     flags |= (timed && ns != 0 ? HAS_NANOS : 0) |
              (en->mtime_step_s != 0 || en->size_step > 1 ? HAS_STEPS : 0);
     to[0] = (char)flags;
-    p = put_number(p, folder_of(r, slice_first(en->path, name)));
-    p = put_text(p, slice_from(en->path, name));
-    p = put_number(p, en->size_bytes + 1);        /* unknown becomes 0 */
-    p = put_number(p, timed ? zigzag(s) + 1 : 0); /* the same */
-    p = put_number(p, en->ref);
-    p = (flags & HAS_NANOS) != 0 ? put_number(p, (uint64_t)ns) : p;
+    p = put_entry_number(p, folder_of_listed_path(r, slice_first(en->path, name)));
+    p = put_entry_list_text(p, slice_from(en->path, name));
+    p = put_entry_number(p, en->size_bytes + 1);        /* unknown becomes 0 */
+    p = put_entry_number(p, timed ? zigzag(s) + 1 : 0); /* the same */
+    p = put_entry_number(p, en->ref);
+    p = (flags & HAS_NANOS) != 0 ? put_entry_number(p, (uint64_t)ns) : p;
     if ((flags & HAS_STEPS) != 0) {
-        p = put_number(p, en->mtime_step_s);
-        p = put_number(p, en->size_step);
+        p = put_entry_number(p, en->mtime_step_s);
+        p = put_entry_number(p, en->size_step);
     }
     if (en->digest_known) {
         memcpy(p, en->digest.b, DIGEST_BYTES);
         p += DIGEST_BYTES;
     }
-    p = target.n != 0 ? put_text(p, target) : p;
-    p = en->type == SYNC_LINK ? put_text(p, en->leader) : p;
-    p = en->validator.n != 0 ? put_text(p, en->validator) : p;
+    p = target.n != 0 ? put_entry_list_text(p, target) : p;
+    p = en->type == SYNC_LINK ? put_entry_list_text(p, en->leader) : p;
+    p = en->validator.n != 0 ? put_entry_list_text(p, en->validator) : p;
     return (size_t)(p - to);
 }
 
-static int judge(const struct entry_list *r, const struct sync_entry *en, struct err *e)
+static int check_listed_entry(const struct entry_list *r, const struct sync_entry *en,
+                              struct err *e)
 {
     struct slice target = en->type == SYNC_LINK ? en->target : en->leader;
 
@@ -201,12 +202,12 @@ int entry_list_add(struct entry_list *r, const struct sync_entry *en, struct err
 {
     char record[RECORD_MAX];
     size_t n;
-    int rc = judge(r, en, e);
+    int rc = check_listed_entry(r, en, e);
 
     if (rc != 0) {
         return rc;
     }
-    n = encode(r, en, record);
+    n = encode_list_entry(r, en, record);
     CHECK(n <= sizeof record);
     if (r->used + n > BLOCK_BYTES) {
         if (r->blocks == BLOCKS_MAX) {
@@ -294,7 +295,7 @@ static int compare_two(const struct two *a, const struct two *b)
     return na < nb ? -1 : na > nb;
 }
 
-static int by_path(const void *a, const void *b, void *arg)
+static int compare_entry_paths(const void *a, const void *b, void *arg)
 {
     const struct entry_list *r = arg;
     uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
@@ -436,7 +437,7 @@ void entry_list_sort(struct entry_list *r, uint64_t *left_out)
     size_t once;
 
     if (r->count > 1) {
-        qsort_r(r->at, r->count, sizeof r->at[0], by_path, r);
+        qsort_r(r->at, r->count, sizeof r->at[0], compare_entry_paths, r);
     }
     r->count = once = drop_doubles(r);
     r->count = drop_blocked(r);

@@ -65,7 +65,7 @@ void file_filter_free(struct file_filter **sp)
     }
 }
 
-static struct slice folder_of(struct slice path)
+static struct slice folder_of_filtered_path(struct slice path)
 {
     while (path.n > 0 && path.p[path.n - 1] != '/') {
         path.n--;
@@ -95,7 +95,8 @@ bool file_filter_wants_path(struct file_filter *s, struct slice path, bool is_fo
     if (s == NULL || s->rules == 0) {
         return true;
     }
-    return wants_folder(s, folder_of(path)) && filter_takes(&s->filter, path, is_folder);
+    return wants_folder(s, folder_of_filtered_path(path)) &&
+           filter_takes(&s->filter, path, is_folder);
 }
 
 bool file_filter_link_stays(struct slice path, struct slice target)

@@ -9,7 +9,7 @@ enum { ROW_MAX = 64 << 10, KEY_MAX_BYTES = 256, VERSION = 1, LINE_MAX_BYTES = 10
 
 /* --- keys: repo NUL number(s) --- */
 
-static void key_of(struct buf *out, struct slice repo, const uint64_t *n, size_t count)
+static void key_of_history_row(struct buf *out, struct slice repo, const uint64_t *n, size_t count)
 {
     buf_clear(out);
     buf_adds(out, repo);
@@ -70,7 +70,7 @@ int history_put(struct store *s, struct slice repo, const struct run_report *r, 
     buf_counted(&row, 2, slice_str(r->upstream));
     buf_counted(&row, 2, slice_str(r->why));
     buf_be(&row, 8, r->saved_bytes);
-    key_of(&key, repo, &id, 1);
+    key_of_history_row(&key, repo, &id, 1);
     batch_put(b, TABLE_RUN, buf_slice(&key), buf_slice(&row));
     rc = store_commit(s, &b, COMMIT_LAZY, e);
     buf_free(&key);
@@ -78,7 +78,7 @@ int history_put(struct store *s, struct slice repo, const struct run_report *r, 
     return rc;
 }
 
-static bool take_text(struct slice *rest, char *to, size_t room)
+static bool take_history_text(struct slice *rest, char *to, size_t room)
 {
     struct slice s;
 
@@ -109,8 +109,8 @@ static int report_decode(struct slice row, struct run_report *out, struct err *e
     }
     memcpy(out->root.b, row.p, DIGEST_BYTES);
     row = slice_from(row, DIGEST_BYTES);
-    if (!take_text(&row, out->upstream, sizeof out->upstream) ||
-        !take_text(&row, out->why, sizeof out->why)) {
+    if (!take_history_text(&row, out->upstream, sizeof out->upstream) ||
+        !take_history_text(&row, out->why, sizeof out->why)) {
         return err_set(e, E_CORRUPT, "the row of a run cannot be decoded");
     }
     out->saved_bytes = row.n >= 8 ? be_get(row.p, 8) : 0; /* older programs did not tell */
@@ -140,7 +140,7 @@ static int scan_repo(struct store *s, enum table t, struct slice repo, uint64_t 
     struct buf first = BUF_INIT(KEY_MAX_BYTES), end = BUF_INIT(KEY_MAX_BYTES);
     int rc;
 
-    key_of(&first, repo, &from, 1);
+    key_of_history_row(&first, repo, &from, 1);
     buf_adds(&end, repo);
     buf_byte(&end, 1);
     rc = store_scan(s, t, buf_slice(&first), buf_slice(&end), row, arg, e);
@@ -236,7 +236,7 @@ void history_line(struct batch *b, struct slice repo, uint64_t id, uint64_t line
 
     buf_be(&row, 8, unix_ms);
     buf_adds(&row, slice_first(text, text.n < LINE_MAX_BYTES ? text.n : LINE_MAX_BYTES));
-    key_of(&key, repo, n, 2);
+    key_of_history_row(&key, repo, n, 2);
     batch_put(b, TABLE_RUN_LOG, buf_slice(&key), buf_slice(&row));
     buf_free(&key);
     buf_free(&row);
@@ -249,7 +249,7 @@ struct line_walk {
     size_t repo_n;
 };
 
-static int on_line(void *arg, struct slice key, struct slice value)
+static int on_history_line(void *arg, struct slice key, struct slice value)
 {
     struct line_walk *w = arg;
 
@@ -264,7 +264,7 @@ int history_lines(struct store *s, struct slice repo, uint64_t id,
                   struct err *e)
 {
     struct line_walk w = {each, arg, id, repo.n};
-    int rc = scan_repo(s, TABLE_RUN_LOG, repo, id, on_line, &w, e);
+    int rc = scan_repo(s, TABLE_RUN_LOG, repo, id, on_history_line, &w, e);
 
     return rc < 0 ? rc : 0;
 }

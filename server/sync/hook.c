@@ -116,18 +116,18 @@ static void write_document(struct buf *out, enum hook h, const char *repo,
 static const char *const passed_on[] = {"PATH", "HOME", "LANG", "LC_ALL", "TZ"};
 enum { VARIABLES = ARRAY_LEN(passed_on) + 10 };
 
-static const char *variable(struct arena *a, const char *name, const char *value)
+static const char *hook_variable(struct arena *a, const char *name, const char *value)
 {
     return arena_fmt(a, "%s=%s", name, value).p;
 }
 
-static const char *number(struct arena *a, uint64_t n)
+static const char *hook_number_text(struct arena *a, uint64_t n)
 {
     return arena_fmt(a, "%" PRIu64, n).p;
 }
 
-static const char *const *environment(struct arena *a, enum hook h, const char *repo,
-                                      const struct run_report *r)
+static const char *const *hook_environment(struct arena *a, enum hook h, const char *repo,
+                                           const struct run_report *r)
 {
     const char **env = arena_alloc(a, VARIABLES * sizeof *env);
     struct buf text = BUF_INIT(4096);
@@ -138,7 +138,7 @@ static const char *const *environment(struct arena *a, enum hook h, const char *
     for (size_t i = 0; i < ARRAY_LEN(passed_on); i++) {
         const char *value = getenv(passed_on[i]);
         if (value != NULL) {
-            env[n++] = variable(a, passed_on[i], value);
+            env[n++] = hook_variable(a, passed_on[i], value);
         }
     }
     counts_of(r, count);
@@ -146,15 +146,15 @@ static const char *const *environment(struct arena *a, enum hook h, const char *
         buf_addf(&text, "%s%s=%" PRIu64, i != 0 ? " " : "", count[i].name, count[i].value);
     }
     root_of(r, root);
-    env[n++] = variable(a, "MIRRORD_HOOK", hook_name(h));
-    env[n++] = variable(a, "MIRRORD_REPO", repo);
-    env[n++] = variable(a, "MIRRORD_RUN", number(a, r->id));
-    env[n++] = variable(a, "MIRRORD_SEQ", number(a, r->seq));
-    env[n++] = variable(a, "MIRRORD_ROOT", root);
-    env[n++] = variable(a, "MIRRORD_OUTCOME", run_outcome_name(r->outcome));
-    env[n++] = variable(a, "MIRRORD_WHY", r->why);
-    env[n++] = variable(a, "MIRRORD_UPSTREAM", r->upstream);
-    env[n++] = variable(a, "MIRRORD_COUNTS", buf_cstr(&text));
+    env[n++] = hook_variable(a, "MIRRORD_HOOK", hook_name(h));
+    env[n++] = hook_variable(a, "MIRRORD_REPO", repo);
+    env[n++] = hook_variable(a, "MIRRORD_RUN", hook_number_text(a, r->id));
+    env[n++] = hook_variable(a, "MIRRORD_SEQ", hook_number_text(a, r->seq));
+    env[n++] = hook_variable(a, "MIRRORD_ROOT", root);
+    env[n++] = hook_variable(a, "MIRRORD_OUTCOME", run_outcome_name(r->outcome));
+    env[n++] = hook_variable(a, "MIRRORD_WHY", r->why);
+    env[n++] = hook_variable(a, "MIRRORD_UPSTREAM", r->upstream);
+    env[n++] = hook_variable(a, "MIRRORD_COUNTS", buf_cstr(&text));
     env[n] = NULL;
     buf_free(&text);
     return env;
@@ -193,7 +193,7 @@ static void on_out(void *arg, struct slice bytes)
     }
 }
 
-static void on_end(void *arg, const struct child_end *end)
+static void on_hook_child_end(void *arg, const struct child_end *end)
 {
     struct hooking *x = arg;
 
@@ -208,7 +208,7 @@ static bool is_stopping(const struct hooking *x)
     return x->site->stopping != NULL && *x->site->stopping;
 }
 
-static int judge(struct hooking *x, struct err *e)
+static int check_hook_end(struct hooking *x, struct err *e)
 {
     const char *name = hook_name(x->hook);
 
@@ -232,9 +232,9 @@ static int judge(struct hooking *x, struct err *e)
     return 0;
 }
 
-static int start(struct hooking *x, const struct child_params *w, struct err *e)
+static int start_hook_child(struct hooking *x, const struct child_params *w, struct err *e)
 {
-    static const struct child_events events = {on_out, NULL, on_end};
+    static const struct child_events events = {on_out, NULL, on_hook_child_end};
     int rc = child_start(x->site->base, w, &events, x, &x->child, e);
 
     return rc != 0 ? err_prefix(e, "hook_%s", hook_name(x->hook)) : 0;
@@ -261,17 +261,17 @@ int hook_run(const struct hook_site *s, const struct sync_conf *c, enum hook h, 
     words[n] = NULL;
     write_document(&document, h, repo, r);
     w.argv = words;
-    w.env = environment(&arena, h, repo, r);
+    w.env = hook_environment(&arena, h, repo, r);
     w.folder = "/";
     w.input = buf_slice(&document);
-    rc = start(&x, &w, e);
+    rc = start_hook_child(&x, &w, e);
     while (rc == 0 && !x.over) {
         if (is_stopping(&x)) {
             child_stop(x.child);
         }
         CHECK(event_base_loop(s->base, EVLOOP_ONCE) != -1);
     }
-    rc = rc != 0 ? rc : judge(&x, e);
+    rc = rc != 0 ? rc : check_hook_end(&x, e);
     child_close(&x.child);
     buf_free(&x.line);
     buf_free(&document);

@@ -61,7 +61,7 @@ static void put_first_line(struct buf *out, uint64_t unix_s)
 }
 
 /* "rsync://a.example:873/debian/" -> "a.example" */
-static struct slice host_of(const char *url)
+static struct slice host_of_upstream(const char *url)
 {
     struct slice rest = slice_str(url);
 
@@ -75,7 +75,7 @@ static void write_text(const struct sync_conf *c, const struct run_report *r, st
 {
     uint64_t now = clock_unix_s();
     char host[256] = "";
-    struct slice from = host_of(r->upstream);
+    struct slice from = host_of_upstream(r->upstream);
 
     (void)gethostname(host, sizeof host - 1);
     put_first_line(out, now);
@@ -172,7 +172,7 @@ static void build_hold(struct batch *b, struct slice repo, const struct digest *
     buf_free(&key);
 }
 
-static int flush(struct builder *x)
+static int flush_landed_edits(struct builder *x)
 {
     struct batch *b = batch_new();
     struct built next;
@@ -199,7 +199,7 @@ static int flush(struct builder *x)
     return rc;
 }
 
-static int add(struct builder *x, const struct entry *en, bool remove)
+static int add_landed_entry(struct builder *x, const struct entry *en, bool remove)
 {
     struct tree_edit *t = &x->edit[x->count++];
 
@@ -207,7 +207,7 @@ static int add(struct builder *x, const struct entry *en, bool remove)
     t->entry.path = arena_copy(&x->arena, en->path);
     t->entry.target = en->target.n != 0 ? arena_copy(&x->arena, en->target) : SLICE_NONE;
     t->entry.leader = en->leader.n != 0 ? arena_copy(&x->arena, en->leader) : SLICE_NONE;
-    return x->count == EDITS ? flush(x) : 0;
+    return x->count == EDITS ? flush_landed_edits(x) : 0;
 }
 
 /* --- what is listed no more --- */
@@ -242,7 +242,7 @@ static int on_old(void *arg, const struct entry *en)
     if (l->keep && file_filter_wants_old(l->x->p->file_filter, en)) {
         return 0;
     }
-    return add(l->x, &(struct entry){.path = en->path}, true);
+    return add_landed_entry(l->x, &(struct entry){.path = en->path}, true);
 }
 
 static int remove_gone(struct builder *x, bool keep)
@@ -250,7 +250,7 @@ static int remove_gone(struct builder *x, bool keep)
     struct leaving l = {.x = x, .keep = keep};
     int rc = tree_walk(x->p->store, &x->p->base, SLICE(""), SLICE_NONE, on_old, &l, x->e);
 
-    return rc != 0 ? rc : flush(x);
+    return rc != 0 ? rc : flush_landed_edits(x);
 }
 
 /* --- what is --- */
@@ -353,7 +353,7 @@ static int follower(struct builder *x, size_t i, const struct sync_entry *en)
     }
     out.path = path;
     out.target = leader;
-    return add(x, &out, false);
+    return add_landed_entry(x, &out, false);
 }
 
 static int write_entry(struct builder *x, size_t i)
@@ -389,7 +389,7 @@ static int write_entry(struct builder *x, size_t i)
         }
         break;
     }
-    return rc != 0 ? rc : add(x, &out, false);
+    return rc != 0 ? rc : add_landed_entry(x, &out, false);
 }
 
 /* keep_gone: what is not listed stays (the upstream could not read all of its own), but for what is
@@ -409,7 +409,7 @@ static int build_tree(struct sync_plan *p, bool keep_gone, struct built *out, st
     for (size_t i = 0; rc == 0 && i < entry_list_count(p->entry_list); i++) {
         rc = write_entry(&x, i);
     }
-    rc = rc != 0 ? rc : flush(&x);
+    rc = rc != 0 ? rc : flush_landed_edits(&x);
     seek_close(&x.base);
     seen_walk_close(&x.staged);
     arena_fini(&x.arena);
@@ -534,7 +534,7 @@ static int build_settle(struct sync_plan *p, struct err *e)
     return rc != 0 ? rc : settle_table(p, TABLE_SEEN, e);
 }
 
-static struct slice repo_of(const struct sync_run *r)
+static struct slice repo_of_landing(const struct sync_run *r)
 {
     return slice_str(r->job->repo);
 }
@@ -558,20 +558,20 @@ static int park(struct sync_run *r, const struct built *b, const struct digest *
         batch_free(&batch);
     } else {
         uint64_t old = r->state.held_seq;
-        rc = head_park(r->world.store, repo_of(r), SLICE(SYNC_TREE), &b->root, b->entries, b->bytes,
-                       clock_unix_s(), batch, &sn, e);
+        rc = head_park(r->world.store, repo_of_landing(r), SLICE(SYNC_TREE), &b->root, b->entries,
+                       b->bytes, clock_unix_s(), batch, &sn, e);
         if (rc == 0) {
-            snap_note_time(batch, repo_of(r), SLICE(SYNC_TREE), &sn, r->top_mtime_ns);
+            snap_note_time(batch, repo_of_landing(r), SLICE(SYNC_TREE), &sn, r->top_mtime_ns);
             r->state.held_seq = sn.seq;
             r->state.held_root = *plain;
-            sync_state_put(batch, repo_of(r), &r->state);
+            sync_state_put(batch, repo_of_landing(r), &r->state);
             crash_point("sync.park");
             rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
             crash_point("sync.parked");
         }
         batch_free(&batch);
         if (rc == 0 && old != 0) {
-            (void)!snap_remove(r->world.store, repo_of(r), SLICE(SYNC_TREE), old, NULL);
+            (void)!snap_remove(r->world.store, repo_of_landing(r), SLICE(SYNC_TREE), old, NULL);
         }
     }
     if (rc == 0) {
@@ -591,7 +591,7 @@ int run_put_state(struct sync_run *r, struct err *e)
 {
     struct batch *b = batch_new();
 
-    sync_state_put(b, repo_of(r), &r->state);
+    sync_state_put(b, repo_of_landing(r), &r->state);
     return store_commit(r->world.store, &b, COMMIT_LAZY, e);
 }
 
@@ -617,25 +617,25 @@ static void note_success(struct sync_run *r, uint64_t seq)
 static void drop_held(struct sync_run *r, uint64_t held)
 {
     if (held != 0) {
-        (void)!snap_remove(r->world.store, repo_of(r), SLICE(SYNC_TREE), held, NULL);
+        (void)!snap_remove(r->world.store, repo_of_landing(r), SLICE(SYNC_TREE), held, NULL);
     }
 }
 
-static int move_head(struct sync_run *r, const struct built *b, struct err *e)
+static int move_landed_head(struct sync_run *r, const struct built *b, struct err *e)
 {
     const bool fresh = r->head.seq == 0;
     struct batch *batch = batch_new();
     uint64_t held = r->state.held_seq;
     struct snap sn;
     int rc =
-        head_publish(r->world.store, repo_of(r), SLICE(SYNC_TREE), &b->root, b->entries, b->bytes,
-                     fresh ? NULL : &r->head.root, false, clock_unix_s(), batch, &sn, e);
+        head_publish(r->world.store, repo_of_landing(r), SLICE(SYNC_TREE), &b->root, b->entries,
+                     b->bytes, fresh ? NULL : &r->head.root, false, clock_unix_s(), batch, &sn, e);
 
     if (rc == 0) {
-        snap_note_time(batch, repo_of(r), SLICE(SYNC_TREE), &sn, r->top_mtime_ns);
+        snap_note_time(batch, repo_of_landing(r), SLICE(SYNC_TREE), &sn, r->top_mtime_ns);
         note_success(r, sn.seq);
         r->state.held_seq = 0;
-        sync_state_put(batch, repo_of(r), &r->state);
+        sync_state_put(batch, repo_of_landing(r), &r->state);
         crash_point("sync.publish");
         rc = store_commit(r->world.store, &batch, COMMIT_SYNC, e);
         crash_point("sync.published");
@@ -645,7 +645,7 @@ static int move_head(struct sync_run *r, const struct built *b, struct err *e)
         return rc;
     }
     run_outcome(r, RUN_PUBLISHED, sn.seq, &b->root);
-    r->world.on_published(r->world.arg, repo_of(r));
+    r->world.on_published(r->world.arg, repo_of_landing(r));
     run_say(r, "published v%" PRIu64 ": %" PRIu64 " entries, %" PRIu64 " bytes", sn.seq, b->entries,
             b->bytes);
     drop_held(r, held);
@@ -696,17 +696,18 @@ static int check_closure(struct sync_run *r, const struct built *b, struct err *
 }
 
 /* The run has published: that older ones stay longer than they should is no failure of it. */
-static void let_go(struct sync_run *r)
+static void release_landed_stage(struct sync_run *r)
 {
     struct err e = {0};
     uint64_t gone = 0;
 
-    if (retain_run(r->world.store, repo_of(r), r->job->conf, r->state.held_seq, &gone, &e) != 0) {
+    if (retain_run(r->world.store, repo_of_landing(r), r->job->conf, r->state.held_seq, &gone,
+                   &e) != 0) {
         run_say(r, "older snapshots were not removed: %s", e.text);
     }
     if (gone != 0) {
         run_say(r, "%" PRIu64 " older snapshots were removed", gone);
-        r->world.on_published(r->world.arg, repo_of(r)); /* "@v7" may lead nowhere now */
+        r->world.on_published(r->world.arg, repo_of_landing(r)); /* "@v7" may lead nowhere now */
         r->world.collect(r->world.arg);
     }
 }
@@ -740,8 +741,8 @@ static int count_unwanted(void *arg, const struct entry *en)
 
 /* What the settings exclude now was taken away by who wrote them, not by the upstream: it is judged
  * without. */
-static int judge(struct sync_run *r, const struct removal_limit *limit, struct err *reason,
-                 struct err *e)
+static int check_removals(struct sync_run *r, const struct removal_limit *limit, struct err *reason,
+                          struct err *e)
 {
     struct unwanted u = {.file_filter = r->file_filter};
     uint64_t listed = entry_list_count(r->entry_list), before = r->head.entries;
@@ -798,9 +799,9 @@ int run_land(struct sync_run *r, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    rc = judge(r, &limit, &reason, e);
+    rc = check_removals(r, &limit, &reason, e);
     if (rc == 0 && r->head.seq != 0) {
-        rc = head_held(r->world.store, repo_of(r), SLICE(SYNC_TREE), &held, e);
+        rc = head_held(r->world.store, repo_of_landing(r), SLICE(SYNC_TREE), &held, e);
         if (rc == 0 && held) {
             rc = err_set(&reason, E_REFUSED, "this repo is held because it was rolled back");
         }
@@ -813,11 +814,11 @@ int run_land(struct sync_run *r, struct err *e)
         return park(r, &b, &plain, &reason, e);
     }
     run_at(r, RUN_PUBLISH);
-    rc = rc != 0 ? rc : move_head(r, &b, e);
+    rc = rc != 0 ? rc : move_landed_head(r, &b, e);
     rc = rc != 0 ? rc : build_settle(&r->plan, e);
     crash_point("sync.settled");
     if (rc == 0) {
-        let_go(r);
+        release_landed_stage(r);
     }
     crash_point("sync.done");
     return rc;

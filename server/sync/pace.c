@@ -4,7 +4,7 @@
 
 enum { DAY_S = 86400, THURSDAY = 4, ALL_DAYS = 0x7f, PAUSE_MAX_MS = 2000 };
 
-static bool day_of(struct slice s, unsigned *out)
+static bool parse_day_of_week(struct slice s, unsigned *out)
 {
     static const char names[] = "sunmontuewedthufrisat";
 
@@ -24,11 +24,11 @@ static bool days_of(struct slice s, uint8_t *out)
     struct slice first = slice_cut(&last, '-');
     unsigned a, b;
 
-    if (!day_of(first, &a)) {
+    if (!parse_day_of_week(first, &a)) {
         return false;
     }
     b = a;
-    if (first.n != s.n && !day_of(last, &b)) {
+    if (first.n != s.n && !parse_day_of_week(last, &b)) {
         return false;
     }
     *out = 0;
@@ -41,7 +41,7 @@ static bool days_of(struct slice s, uint8_t *out)
 }
 
 /* "08:30"; 24:00 is the day's end. */
-static bool time_of(struct slice s, uint32_t *out)
+static bool parse_time_of_day(struct slice s, uint32_t *out)
 {
     struct slice minute = s;
     struct slice hour = slice_cut(&minute, ':');
@@ -55,7 +55,7 @@ static bool time_of(struct slice s, uint32_t *out)
     return true;
 }
 
-static struct slice word(struct slice *rest)
+static struct slice cut_pace_word(struct slice *rest)
 {
     struct slice w = slice_cut(rest, ' ');
 
@@ -68,13 +68,14 @@ int hours_parse(struct slice text, struct hours *out, struct err *e)
     struct slice rest = slice_trim(text), span, to;
 
     *out = (struct hours){.days = ALL_DAYS};
-    span = word(&rest);
+    span = cut_pace_word(&rest);
     if (days_of(span, &out->days)) {
-        span = word(&rest);
+        span = cut_pace_word(&rest);
     }
     to = span;
     span = slice_cut(&to, '-');
-    if (!time_of(span, &out->from_s) || !time_of(to, &out->to_s) || out->from_s == out->to_s) {
+    if (!parse_time_of_day(span, &out->from_s) || !parse_time_of_day(to, &out->to_s) ||
+        out->from_s == out->to_s) {
         return err_set(
             e, E_INVALID,
             "invalid window; write days, hours and a rate, such as \"mon-fri 08:00-18:00 10m/s\"");
@@ -85,7 +86,7 @@ int hours_parse(struct slice text, struct hours *out, struct err *e)
     return 0;
 }
 
-static bool fits(const struct hours *h, uint64_t unix_s)
+static bool time_fits_hours(const struct hours *h, uint64_t unix_s)
 {
     unsigned day = (unsigned)((unix_s / DAY_S + THURSDAY) % 7), before = (day + 6) % 7;
     uint32_t s = (uint32_t)(unix_s % DAY_S);
@@ -100,7 +101,7 @@ static bool fits(const struct hours *h, uint64_t unix_s)
 uint64_t pace_rate(const struct pace *p, uint64_t unix_s)
 {
     for (size_t i = 0; i < p->windows; i++) {
-        if (fits(&p->window[i], unix_s)) {
+        if (time_fits_hours(&p->window[i], unix_s)) {
             return p->window[i].rate_bytes_per_s != 0 ? p->window[i].rate_bytes_per_s : UINT64_MAX;
         }
     }

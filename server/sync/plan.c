@@ -30,7 +30,7 @@ struct planner {
     struct err *e;
 };
 
-static void push(uint32_t **list, size_t *count, size_t *room, size_t i)
+static void push_plan_index(uint32_t **list, size_t *count, size_t *room, size_t i)
 {
     if (*count == *room) {
         *room = *room != 0 ? 2 * *room : 256;
@@ -46,17 +46,17 @@ static void todo_add(struct planner *x, size_t i, const struct sync_entry *en)
     struct sync_plan *p = x->p;
 
     if (en->digest_known && !set64_add(&x->asked, be_get(en->digest.b, 8) | 1)) {
-        push(&x->twin, &x->twins, &x->twin_room, i);
+        push_plan_index(&x->twin, &x->twins, &x->twin_room, i);
         p->reused_bytes += en->size_bytes != SYNC_SIZE_UNKNOWN ? en->size_bytes : 0;
         return;
     }
-    push(&p->todo, &p->todo_count, &p->todo_room, i);
+    push_plan_index(&p->todo, &p->todo_count, &p->todo_room, i);
     if (en->size_bytes != SYNC_SIZE_UNKNOWN) {
         (void)!add_u64(p->fetch_bytes, en->size_bytes, &p->fetch_bytes);
     }
 }
 
-static int flush(struct planner *x)
+static int flush_planned_edits(struct planner *x)
 {
     int rc = x->nrows != 0 ? store_commit(x->p->store, &x->rows, COMMIT_LAZY, x->e) : 0;
 
@@ -90,7 +90,7 @@ static int reuse(struct planner *x, const struct sync_entry *en, bool *yes)
     x->p->reused_bytes += s.size_bytes;
     stage_row_put(x->rows, x->p->repo, en->path, &s);
     x->nrows++;
-    rc = x->nrows >= ROWS_A_BATCH ? flush(x) : 0;
+    rc = x->nrows >= ROWS_A_BATCH ? flush_planned_edits(x) : 0;
     blob_release(&b);
     return rc;
 }
@@ -355,9 +355,9 @@ int sync_plan_make(struct sync_plan *p, struct err *e)
     x.seen = seen_walk_open(p->store, TABLE_SEEN, p->repo);
     x.staged = seen_walk_open(p->store, TABLE_STAGE, p->repo);
     rc = judge_all(&x);
-    rc = rc != 0 ? rc : flush(&x);
+    rc = rc != 0 ? rc : flush_planned_edits(&x);
     for (size_t i = 0; i < x.twins; i++) {
-        push(&p->todo, &p->todo_count, &p->todo_room, x.twin[i]);
+        push_plan_index(&p->todo, &p->todo_count, &p->todo_room, x.twin[i]);
     }
     p->twins = x.twins;
     if (rc == 0) {

@@ -42,7 +42,7 @@ static bool cut_place(struct slice rest, struct proxy *out)
 }
 
 /* Of no use inside a request line, nor in a name. */
-static bool plain(struct slice s)
+static bool is_plain_proxy(struct slice s)
 {
     for (size_t i = 0; i < s.n; i++) {
         if ((unsigned char)s.p[i] <= ' ' || (unsigned char)s.p[i] >= 0x7f) {
@@ -86,7 +86,7 @@ int proxy_parse(struct slice text, struct proxy *out, struct err *e)
     if (slice_ends(rest, SLICE("/"))) {
         rest = slice_first(rest, rest.n - 1);
     }
-    if (!plain(text) || out->user.n > PROXY_USER_MAX || !cut_place(rest, out)) {
+    if (!is_plain_proxy(text) || out->user.n > PROXY_USER_MAX || !cut_place(rest, out)) {
         return err_set(e, E_INVALID, "invalid proxy; write http://[user:password@]host:port");
     }
     return 0;
@@ -105,7 +105,7 @@ static bool address_of(struct slice host, uint8_t out[16])
     return true;
 }
 
-static bool below(struct slice host, struct slice name)
+static bool proxy_host_is_below(struct slice host, struct slice name)
 {
     struct slice tail;
 
@@ -134,7 +134,7 @@ bool proxy_avoids(const char *no_proxy, struct slice host)
                 return true;
             }
             if (is_address ? network_parse(one, &n) && network_has(&n, address)
-                           : below(host, one)) {
+                           : proxy_host_is_below(host, one)) {
                 return true;
             }
         }
@@ -166,7 +166,7 @@ int proxy_ask(const struct proxy *p, struct slice host, uint16_t port, struct bu
     char coded[BASE64_ROOM(PROXY_USER_MAX)];
     int rc = 0;
 
-    if (!plain(host)) {
+    if (!is_plain_proxy(host)) {
         return err_set(e, E_INVALID, "invalid host name");
     }
     buf_str(out, "CONNECT ");

@@ -11,7 +11,7 @@ static uint64_t hour_of(uint64_t s)
     return s / HOUR_S;
 }
 
-static uint64_t day_of(uint64_t s)
+static uint64_t day_of_unix_time(uint64_t s)
 {
     return s / DAY_S;
 }
@@ -51,7 +51,7 @@ void retain_judge(const struct sync_conf *c, struct retained *snap, size_t count
         snap[i].keep = snap[i].must || i < c->keep_last;
     }
     keep_by(hour_of, c->keep_hourly, snap, count);
-    keep_by(day_of, c->keep_daily, snap, count);
+    keep_by(day_of_unix_time, c->keep_daily, snap, count);
     keep_by(week_of, c->keep_weekly, snap, count);
     keep_by(month_of, c->keep_monthly, snap, count);
 }
@@ -62,7 +62,7 @@ struct gathered {
     uint64_t live_seq, held_seq;
 };
 
-static int on_snap(void *arg, const struct snap *sn)
+static int on_retained_snap(void *arg, const struct snap *sn)
 {
     struct gathered *g = arg;
 
@@ -87,7 +87,7 @@ int retain_run(struct store *s, struct slice repo, const struct sync_conf *c, ui
 
     *gone = 0;
     g.live_seq = rc == 0 ? live.seq : 0;
-    rc = rc != 0 ? rc : snap_list(s, repo, SLICE(SYNC_TREE), on_snap, &g, e);
+    rc = rc != 0 ? rc : snap_list(s, repo, SLICE(SYNC_TREE), on_retained_snap, &g, e);
     if (rc == 0) {
         retain_judge(c, g.snap, g.count);
     }

@@ -46,7 +46,8 @@ struct telling {
 };
 
 /* "+ path, 123 bytes": added; "~" changed; "-" removed. */
-static void tell(struct telling *x, char what, struct slice path, bool sized, uint64_t bytes)
+static void report_sync_change(struct telling *x, char what, struct slice path, bool sized,
+                               uint64_t bytes)
 {
     if (x->said++ >= SAID_MAX) {
         x->unsaid++;
@@ -78,7 +79,7 @@ static int on_old(void *arg, const struct entry *en)
         }
         x->at++;
     }
-    tell(x, '-', en->path, en->type == ENTRY_FILE, en->size_bytes);
+    report_sync_change(x, '-', en->path, en->type == ENTRY_FILE, en->size_bytes);
     return 0;
 }
 
@@ -98,8 +99,9 @@ static int tell_listed(struct telling *x, struct err *e)
         entry_list_get(p->entry_list, i, &en);
         rc = seek_get(&base, en.path, &old, e);
         if (rc == 0 || rc == E_NOTFOUND) {
-            tell(x, rc == 0 ? '~' : '+', en.path,
-                 en.type == SYNC_FILE && en.size_bytes != SYNC_SIZE_UNKNOWN, en.size_bytes);
+            report_sync_change(x, rc == 0 ? '~' : '+', en.path,
+                               en.type == SYNC_FILE && en.size_bytes != SYNC_SIZE_UNKNOWN,
+                               en.size_bytes);
             rc = 0;
         }
     }
@@ -139,7 +141,7 @@ static void on_probe(void *arg, enum probe_answer a)
     r->answered = true;
 }
 
-static int on_entry(void *arg, const struct sync_entry *en)
+static int on_listed_entry(void *arg, const struct sync_entry *en)
 {
     struct sync_run *r = arg;
     struct sync_entry alone = *en;
@@ -247,8 +249,8 @@ static void on_broken(void *arg, int rc, const struct err *why)
     run_downloads_broken(r, rc, why);
 }
 
-static const struct engine_events engine_events = {on_probe, on_entry, on_listed, on_finished,
-                                                   on_broken};
+static const struct engine_events engine_events = {on_probe, on_listed_entry, on_listed,
+                                                   on_finished, on_broken};
 
 static int await(struct sync_run *r, struct err *e)
 {
@@ -319,7 +321,7 @@ static void run_close_attempt(struct sync_run *r)
 }
 
 /* True: nothing has changed since the head that is live now was published. */
-static int probe(struct sync_run *r, bool *same, struct err *e)
+static int probe_sync_upstream(struct sync_run *r, bool *same, struct err *e)
 {
     bool fits = r->head.seq != 0 && r->state.cursor_seq == r->head.seq && r->state.held_seq == 0;
     struct slice cursor = get_cursor(r);
@@ -336,7 +338,7 @@ static int probe(struct sync_run *r, bool *same, struct err *e)
     return rc;
 }
 
-static int list(struct sync_run *r, struct err *e)
+static int list_sync_upstream(struct sync_run *r, struct err *e)
 {
     uint64_t left_out = 0;
     int rc;
@@ -368,7 +370,7 @@ static int list(struct sync_run *r, struct err *e)
     return 0;
 }
 
-static int plan(struct sync_run *r, struct err *e)
+static int plan_sync_changes(struct sync_run *r, struct err *e)
 {
     struct sync_plan *p = &r->plan;
     bool traced = false;
@@ -453,7 +455,7 @@ static int run_attempt(struct sync_run *r, const struct run_upstream *u, struct 
     int rc = read_base(r, e);
 
     rc = rc != 0 ? rc : open_engine(r, u, e);
-    rc = rc != 0 ? rc : probe(r, &same, e);
+    rc = rc != 0 ? rc : probe_sync_upstream(r, &same, e);
     if (rc == 0 && same) {
         run_say(r, "the probe shows that nothing changed");
         run_outcome(r, RUN_UNCHANGED, r->head.seq, &r->head.root);
@@ -461,8 +463,8 @@ static int run_attempt(struct sync_run *r, const struct run_upstream *u, struct 
         r->state.last_ok_unix_s = clock_unix_s();
         return run_put_state(r, e);
     }
-    rc = rc != 0 ? rc : list(r, e);
-    rc = rc != 0 ? rc : plan(r, e);
+    rc = rc != 0 ? rc : list_sync_upstream(r, e);
+    rc = rc != 0 ? rc : plan_sync_changes(r, e);
     if (rc == 0 && r->job->dry) {
         rc = run_foretell(r, e);
         if (rc != 0) {
@@ -536,7 +538,7 @@ const char *run_outcome_name(enum run_outcome o)
 
 /* --- reports --- */
 
-static struct slice repo_of(const struct sync_run *r)
+static struct slice repo_of_sync_run(const struct sync_run *r)
 {
     return slice_str(r->job->repo);
 }
@@ -566,9 +568,9 @@ static void make_plain(char *text)
     }
 }
 
-static void say(struct sync_run *r, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
+static void note_sync_run(struct sync_run *r, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 
-static void say(struct sync_run *r, const char *fmt, va_list ap)
+static void note_sync_run(struct sync_run *r, const char *fmt, va_list ap)
 {
     char text[1024];
 
@@ -579,7 +581,8 @@ static void say(struct sync_run *r, const char *fmt, va_list ap)
         return;
     }
     lock_take(&r->lock);
-    history_line(r->lines, repo_of(r), r->look.id, r->line, clock_unix_ms(), slice_str(text));
+    history_line(r->lines, repo_of_sync_run(r), r->look.id, r->line, clock_unix_ms(),
+                 slice_str(text));
     lock_drop(&r->lock);
     if (++r->line == HISTORY_LINES) {
         log_info("sync.log_full", "repo=%s run=%" PRIu64, r->job->repo, r->look.id);
@@ -594,7 +597,7 @@ void run_say(struct sync_run *r, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    say(r, fmt, ap);
+    note_sync_run(r, fmt, ap);
     va_end(ap);
 }
 
@@ -603,7 +606,7 @@ void run_say_of(void *run, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    say(run, fmt, ap);
+    note_sync_run(run, fmt, ap);
     va_end(ap);
 }
 
@@ -667,7 +670,7 @@ static void run_wake(evutil_socket_t fd, short what, void *arg)
 }
 
 /* False: stopped meanwhile. */
-static bool rest(struct sync_run *r, uint64_t ms)
+static bool pause_sync_run(struct sync_run *r, uint64_t ms)
 {
     bool over = false;
     struct event *t = evtimer_new(r->base, run_wake, &over);
@@ -707,7 +710,8 @@ static void fail_run(struct sync_run *r, int rc, const struct err *why)
     make_plain(r->look.why);
     lock_drop(&r->lock);
     run_say(r, "%s: %s", run_outcome_name(r->look.outcome), r->look.why);
-    if (rc != E_CANCELLED && sync_state_get(r->world.store, repo_of(r), &r->state, &e) == 0) {
+    if (rc != E_CANCELLED &&
+        sync_state_get(r->world.store, repo_of_sync_run(r), &r->state, &e) == 0) {
         r->state.failures++;
         (void)!run_put_state(r, &e);
     }
@@ -725,7 +729,7 @@ static bool rest_between(struct sync_run *r, uint64_t ms, const char *why)
     r->look.stage = RUN_WAIT;
     r->stage_ms = clock_now_ms();
     lock_drop(&r->lock);
-    rested = rest(r, ms);
+    rested = pause_sync_run(r, ms);
     lock_take(&r->lock);
     r->look.next_try_unix_s = 0;
     r->look.why[0] = rested ? '\0' : r->look.why[0];
@@ -860,7 +864,7 @@ static void too_late(evutil_socket_t fd, short what, void *arg)
     ((struct sync_run *)arg)->too_late = true;
 }
 
-static void on_stop(struct message *l)
+static void on_sync_run_stop(struct message *l)
 {
     (void)l; /* it woke the loop: that is all */
 }
@@ -875,8 +879,8 @@ static void report(struct sync_run *r)
     look = r->look;
     lock_drop(&r->lock);
     commit_lines(r);
-    if (history_put(r->world.store, repo_of(r), &look, &e) != 0 ||
-        history_trim(r->world.store, repo_of(r), &e) != 0) {
+    if (history_put(r->world.store, repo_of_sync_run(r), &look, &e) != 0 ||
+        history_trim(r->world.store, repo_of_sync_run(r), &e) != 0) {
         log_warn("sync.history", "repo=%s why=\"%s\"", r->job->repo, e.text);
     }
     log_info("sync.done",
@@ -905,7 +909,7 @@ static void *run_main(void *arg)
     CHECK(alarm != NULL);
     evtimer_add(alarm, &tv);
     log_info("sync.start", "repo=%s run=%" PRIu64 " dry=%d", r->job->repo, r->look.id, r->job->dry);
-    rc = history_put(r->world.store, repo_of(r), &r->look, &e);
+    rc = history_put(r->world.store, repo_of_sync_run(r), &r->look, &e);
     rc = rc != 0 ? rc : start_hook(r, HOOK_BEFORE, &e);
     if (rc != 0) {
         fail_run(r, rc, &e);
@@ -952,7 +956,7 @@ int run_open(const struct run_world *w, const struct run_job *job, uint64_t id,
     r->reported_ms = clock_now_ms();
     r->look = (struct run_report){.id = id, .dry = job->dry, .started_unix_s = clock_unix_s()};
     lock_init(&r->lock, LOCK_SYNC_RUN);
-    r->stop_message.deliver = on_stop;
+    r->stop_message.deliver = on_sync_run_stop;
     if (!thread_try("sync-run", run_main, r, &r->thread)) {
         run_free(r);
         return err_set(e, E_BUSY,

@@ -106,7 +106,7 @@ void seen_walk_close(struct seen_walk **wp)
     }
 }
 
-static int on_row(void *arg, struct slice key, struct slice value)
+static int on_sync_seen_row(void *arg, struct slice key, struct slice value)
 {
     struct seen_walk *w = arg;
 
@@ -122,7 +122,7 @@ static int on_row(void *arg, struct slice key, struct slice value)
 }
 
 /* From `from` (behind the prefix) on. */
-static int load(struct seen_walk *w, struct slice from, struct err *e)
+static int load_seen_rows(struct seen_walk *w, struct slice from, struct err *e)
 {
     struct buf key = BUF_INIT(KEY_ROOM);
     int rc;
@@ -131,7 +131,7 @@ static int load(struct seen_walk *w, struct slice from, struct err *e)
     buf_adds(&key, from);
     buf_clear(&w->rows);
     w->at = w->left = 0;
-    rc = store_scan_once(w->s, w->table, buf_slice(&key), SLICE_NONE, on_row, w, e);
+    rc = store_scan_once(w->s, w->table, buf_slice(&key), SLICE_NONE, on_sync_seen_row, w, e);
     w->ended = w->ended || rc == 0;
     w->begun = true;
     buf_free(&key);
@@ -154,7 +154,7 @@ static int at_hand(struct seen_walk *w, struct slice *path, struct slice *value,
     if (w->left == 0 && w->begun && !w->ended) {
         int rc;
         buf_byte(&w->last, 0); /* the first key behind it */
-        rc = load(w, slice_from(buf_slice(&w->last), w->prefix.n), e);
+        rc = load_seen_rows(w, slice_from(buf_slice(&w->last), w->prefix.n), e);
         if (rc != 0) {
             return rc;
         }
@@ -175,7 +175,7 @@ int seen_walk_to(struct seen_walk *w, struct slice path, struct seen *out, struc
     int rc = 0, order;
 
     if (!w->begun) {
-        rc = load(w, path, e);
+        rc = load_seen_rows(w, path, e);
     }
     while (rc == 0 && (rc = at_hand(w, &there, &value, &next, e)) == 0) {
         order = slice_cmp(there, path);
@@ -195,7 +195,7 @@ int seen_walk_next(struct seen_walk *w, struct slice *path, struct seen *out, st
 {
     struct slice value;
     size_t next;
-    int rc = w->begun ? 0 : load(w, SLICE(""), e);
+    int rc = w->begun ? 0 : load_seen_rows(w, SLICE(""), e);
 
     rc = rc != 0 ? rc : at_hand(w, path, &value, &next, e);
     if (rc == 0) {

@@ -1,6 +1,6 @@
 #include "server/sync/sshurl.h"
 
-static int refuse(const char *why, struct err *e)
+static int refuse_ssh_url(const char *why, struct err *e)
 {
     return err_set(e, E_INVALID, "%s; write ssh://[user@]host[:port]/path/", why);
 }
@@ -21,7 +21,7 @@ static bool all_of_word(struct slice s)
     return s.n > 0 && s.n <= 255 && s.p[0] != '-';
 }
 
-static bool is_address(struct slice s)
+static bool is_ipv6_address(struct slice s)
 {
     for (size_t i = 0; i < s.n; i++) {
         if (s.p[i] == '\0' || strchr("0123456789abcdefABCDEF:.", s.p[i]) == NULL) {
@@ -47,7 +47,7 @@ static bool cut_host(struct slice *rest, struct ssh_url *out)
             return false;
         }
         *rest = slice_from(*rest, rest->n > 0 ? 1 : 0);
-        return is_address(address);
+        return is_ipv6_address(address);
     }
     out->host = slice_cut(rest, ':');
     return all_of_word(out->host);
@@ -71,25 +71,25 @@ int ssh_url_parse(struct slice url, struct ssh_url *out, struct err *e)
 
     *out = (struct ssh_url){.port = 0};
     if (!slice_starts(url, SLICE("ssh://"))) {
-        return refuse("unknown scheme", e);
+        return refuse_ssh_url("unknown scheme", e);
     }
     rest = whole = slice_from(url, strlen("ssh://"));
     authority = slice_cut(&rest, '/');
     if (slice_find(authority, '@') >= 0) {
         out->user = slice_cut(&authority, '@');
         if (!all_of_word(out->user)) {
-            return refuse(slice_find(out->user, ':') >= 0
-                              ? "the URL has a password, but ssh needs a key"
-                              : "invalid user",
-                          e);
+            return refuse_ssh_url(slice_find(out->user, ':') >= 0
+                                      ? "the URL has a password, but ssh needs a key"
+                                      : "invalid user",
+                                  e);
         }
     }
     if (!cut_host(&authority, out)) {
-        return refuse("no host", e);
+        return refuse_ssh_url("no host", e);
     }
     if (authority.n > 0) {
         if (!slice_u64(authority, &port) || port == 0 || port > 65535) {
-            return refuse("invalid port", e);
+            return refuse_ssh_url("invalid port", e);
         }
         out->port = (uint16_t)port;
     }
@@ -101,7 +101,8 @@ int ssh_url_parse(struct slice url, struct ssh_url *out, struct err *e)
     }
     return path_fits(out->path)
                ? 0
-               : refuse("the path does not end in '/', or has characters that a remote shell "
-                        "would interpret",
-                        e);
+               : refuse_ssh_url(
+                     "the path does not end in '/', or has characters that a remote shell "
+                     "would interpret",
+                     e);
 }

@@ -56,7 +56,7 @@ struct setup {
     bool scheduled;
 };
 
-static void count(struct task *t, const struct run_report *last);
+static void count_sync_run(struct task *t, const struct run_report *last);
 static int sync_need(struct sync *s, struct slice repo, struct task **out, struct err *e);
 
 /* --- setup ---
@@ -119,7 +119,7 @@ static int add_upstreams(struct setup *u, const struct sync_repo_settings *r, st
 
 /* What stands alone in its file was read as a token of HTTP's: others have no such word before
  * it. */
-static const char *bare(const char *authorization)
+static const char *bare_authorization(const char *authorization)
 {
     static const char word[] = "Bearer ";
     bool has = authorization != NULL && strncmp(authorization, word, sizeof word - 1) == 0;
@@ -140,7 +140,7 @@ static int setup_new(const struct sync_repo_settings *r, struct setup **out, str
     u->job = (struct run_job){
         .repo = r->conf->name,
         .conf = u->conf,
-        .secret = origin_speaks(o->url) ? NULL : bare(o->authorization),
+        .secret = origin_speaks(o->url) ? NULL : bare_authorization(o->authorization),
         .ca_file = o->ca_file,
         .proxy = o->proxy,
         .no_proxy = o->no_proxy,
@@ -413,7 +413,7 @@ static void task_free(struct task *t)
     free(t);
 }
 
-static void count(struct task *t, const struct run_report *last)
+static void count_sync_run(struct task *t, const struct run_report *last)
 {
     bool good = last->outcome == RUN_PUBLISHED || last->outcome == RUN_UNCHANGED ||
                 last->outcome == RUN_HELD || last->outcome == RUN_PLANNED ||
@@ -444,7 +444,7 @@ static bool reap_one(struct sync *s)
         }
         run_look(r, &last);
         t->runs[last.outcome]++;
-        count(t, &last);
+        count_sync_run(t, &last);
         lock_drop(&s->lock);
         run_close(&r);
         lock_take(&s->lock);
@@ -465,7 +465,7 @@ static bool reap_one(struct sync *s)
     return false;
 }
 
-static void begin(struct task *t, uint64_t now_unix_s)
+static void begin_sync_task(struct task *t, uint64_t now_unix_s)
 {
     struct err e = {0};
 
@@ -491,7 +491,7 @@ static void begin_due(struct sync *s)
         }
         t->due = true;
         if (may_begin(s, t)) {
-            begin(t, now);
+            begin_sync_task(t, now);
         }
     }
 }
@@ -527,7 +527,7 @@ struct sync *sync_open(const struct run_world *w)
     return s;
 }
 
-static struct task *find(struct sync *s, struct slice name)
+static struct task *find_sync_task(struct sync *s, struct slice name)
 {
     LIST_EACH (&s->tasks, it) {
         struct task *t = LIST_ITEM(it, struct task, node);
@@ -712,7 +712,7 @@ void sync_close(struct sync **sp)
 
 static int sync_need(struct sync *s, struct slice repo, struct task **out, struct err *e)
 {
-    *out = find(s, repo);
+    *out = find_sync_task(s, repo);
     return *out != NULL ? 0
                         : err_set(e, E_NOTFOUND,
                                   "repo \"" SLICE_FMT
@@ -754,8 +754,8 @@ void sync_await(struct sync *s, struct slice repo, uint64_t id, uint64_t ms)
     struct task *t;
 
     lock_take(&s->lock);
-    while ((t = find(s, repo)) != NULL && t->run != NULL && !t->ended && t->last_id == id &&
-           (now_ms = clock_now_ms()) < until_ms) {
+    while ((t = find_sync_task(s, repo)) != NULL && t->run != NULL && !t->ended &&
+           t->last_id == id && (now_ms = clock_now_ms()) < until_ms) {
         (void)cond_wait_ms(&s->news, &s->lock, until_ms - now_ms);
     }
     lock_drop(&s->lock);

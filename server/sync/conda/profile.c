@@ -10,7 +10,7 @@ struct reading {
     struct buf path;
 };
 
-static struct slice plain_name(struct slice path)
+static struct slice plain_conda_name(struct slice path)
 {
     struct slice name;
 
@@ -20,17 +20,17 @@ static struct slice plain_name(struct slice path)
 
 static bool is_read(struct slice path)
 {
-    struct slice name = plain_name(path);
+    struct slice name = plain_conda_name(path);
 
     return slice_eqs(name, "repodata.json") || slice_eqs(name, "current_repodata.json") ||
            slice_eqs(name, "repodata_shards.msgpack");
 }
 
-static unsigned rank(struct slice path)
+static unsigned conda_profile_rank(struct slice path)
 {
     static const char *const names[] = {"repodata_from_packages.json", "run_exports.json",
                                         "patch_instructions.json", "index.html"};
-    struct slice name = plain_name(path);
+    struct slice name = plain_conda_name(path);
 
     if (slice_eqs(name, "channeldata.json")) {
         return 2;
@@ -43,7 +43,7 @@ static unsigned rank(struct slice path)
     return is_read(path) ? 1 : 0;
 }
 
-static int on_file(void *arg, const struct repodata_file *f, struct err *e)
+static int on_conda_closure_file(void *arg, const struct repodata_file *f, struct err *e)
 {
     struct reading *r = arg;
 
@@ -53,7 +53,7 @@ static int on_file(void *arg, const struct repodata_file *f, struct err *e)
     return closure_names(r->x, r->index, buf_slice(&r->path), f->size_bytes, &f->sum, e);
 }
 
-static int feed(void *arg, struct slice bytes, struct err *e)
+static int feed_conda_closure(void *arg, struct slice bytes, struct err *e)
 {
     return repodata_feed(arg, bytes, e);
 }
@@ -61,17 +61,18 @@ static int feed(void *arg, struct slice bytes, struct err *e)
 static int check_index(struct closure *x, const struct closure_file *f, struct err *e)
 {
     struct reading r = {.x = x, .index = f->path, .path = BUF_INIT(8192)};
-    struct repodata_events ev = {.on_file = on_file, .arg = &r};
+    struct repodata_events ev = {.on_file = on_conda_closure_file, .arg = &r};
     struct repodata *p;
     int rc;
 
-    if (slice_eqs(plain_name(f->path), "repodata_shards.msgpack")) {
+    if (slice_eqs(plain_conda_name(f->path), "repodata_shards.msgpack")) {
         closure_report(x)->unread++;
         return 0;
     }
     closure_name_of(f->path, &r.folder);
     p = repodata_open(&ev);
-    rc = pieces_read(closure_store(x), &f->digest, packing_of(f->path, NULL), feed, p, e);
+    rc = pieces_read(closure_store(x), &f->digest, packing_of(f->path, NULL), feed_conda_closure, p,
+                     e);
     rc = rc != 0 ? rc : repodata_finish(p, e);
     repodata_close(&p);
     buf_free(&r.path);
@@ -79,9 +80,9 @@ static int check_index(struct closure *x, const struct closure_file *f, struct e
     return rc;
 }
 
-static int check(struct closure *x, struct err *e)
+static int check_conda_closure(struct closure *x, struct err *e)
 {
     return closure_each(x, is_read, check_index, e);
 }
 
-const struct profile profile_conda = {"conda", rank, check};
+const struct profile profile_conda = {"conda", conda_profile_rank, check_conda_closure};

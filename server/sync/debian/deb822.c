@@ -23,7 +23,7 @@ static int end_stanza(struct deb822 *d, struct err *e)
     return any ? d->ev.on_end(d->ev.arg, e) : 0;
 }
 
-static int take_line(struct deb822 *d, struct slice line, struct err *e)
+static int take_deb822_line(struct deb822 *d, struct slice line, struct err *e)
 {
     struct slice value;
     ptrdiff_t colon;
@@ -69,7 +69,7 @@ int deb822_feed(struct deb822 *d, struct slice bytes, struct err *e)
             }
         }
         if (end >= 0) {
-            rc = take_line(d, d->line.n != 0 ? buf_slice(&d->line) : part, e);
+            rc = take_deb822_line(d, d->line.n != 0 ? buf_slice(&d->line) : part, e);
             buf_clear(&d->line);
         }
     }
@@ -78,7 +78,7 @@ int deb822_feed(struct deb822 *d, struct slice bytes, struct err *e)
 
 int deb822_finish(struct deb822 *d, struct err *e)
 {
-    int rc = d->line.n != 0 ? take_line(d, buf_slice(&d->line), e) : 0;
+    int rc = d->line.n != 0 ? take_deb822_line(d, buf_slice(&d->line), e) : 0;
 
     buf_clear(&d->line);
     return rc != 0 ? rc : end_stanza(d, e);

@@ -51,7 +51,8 @@ static int add_source_file(struct packages *p, struct slice line, struct err *e)
     return 0;
 }
 
-static int on_line(void *arg, struct slice field, bool first, struct slice value, struct err *e)
+static int on_packages_field(void *arg, struct slice field, bool first, struct slice value,
+                             struct err *e)
 {
     struct packages *p = arg;
 
@@ -107,7 +108,7 @@ static int end_source(struct packages *p, struct err *e)
     return rc;
 }
 
-static int on_end(void *arg, struct err *e)
+static int on_packages_stanza_end(void *arg, struct err *e)
 {
     struct packages *p = arg;
     int rc = p->sources ? end_source(p, e) : end_package(p, e);
@@ -138,7 +139,7 @@ bool packages_named(struct slice path, struct slice *bare, bool *sources)
 struct packages *packages_open(bool sources, const struct packages_events *ev)
 {
     struct packages *p = NEW(struct packages);
-    struct deb822_events events = {on_line, on_end, p};
+    struct deb822_events events = {on_packages_field, on_packages_stanza_end, p};
 
     p->ev = *ev;
     p->sources = sources;

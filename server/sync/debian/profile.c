@@ -26,7 +26,7 @@ static bool is_release(struct slice path)
            (slice_ends(path, SLICE("/InRelease")) || slice_ends(path, SLICE("/Release")));
 }
 
-static unsigned rank(struct slice path)
+static unsigned debian_profile_rank(struct slice path)
 {
     struct slice name = closure_name_of(path, NULL);
 
@@ -38,8 +38,8 @@ static unsigned rank(struct slice path)
 
 /* --- what a Packages names --- */
 
-static int on_file(void *arg, struct slice path, uint64_t size_bytes, const struct digest *d,
-                   struct err *e)
+static int on_debian_closure_file(void *arg, struct slice path, uint64_t size_bytes,
+                                  const struct digest *d, struct err *e)
 {
     struct reading *r = arg;
     struct sum sum = {.kind = SUM_SHA256};
@@ -51,19 +51,20 @@ static int on_file(void *arg, struct slice path, uint64_t size_bytes, const stru
     return closure_names(r->x, r->index, buf_slice(&r->named), size_bytes, &sum, e);
 }
 
-static int feed(void *arg, struct slice bytes, struct err *e)
+static int feed_debian_closure(void *arg, struct slice bytes, struct err *e)
 {
     return packages_feed(arg, bytes, e);
 }
 
 static int check_index(struct reading *r, const struct closure_file *f, bool sources, struct err *e)
 {
-    struct packages_events ev = {on_file, r};
+    struct packages_events ev = {on_debian_closure_file, r};
     struct packages *p = packages_open(sources, &ev);
     int rc;
 
     r->index = f->path;
-    rc = pieces_read(closure_store(r->x), &f->digest, packing_of(f->path, NULL), feed, p, e);
+    rc = pieces_read(closure_store(r->x), &f->digest, packing_of(f->path, NULL),
+                     feed_debian_closure, p, e);
     rc = rc != 0 ? rc : packages_finish(p, e);
     packages_close(&p);
     closure_report(r->x)->indexes += rc == 0;
@@ -72,8 +73,8 @@ static int check_index(struct reading *r, const struct closure_file *f, bool sou
 
 /* --- what a Release names --- */
 
-static int find(struct reading *r, struct slice below, const char *ending, struct closure_file *f,
-                struct err *e)
+static int find_listed_file(struct reading *r, struct slice below, const char *ending,
+                            struct closure_file *f, struct err *e)
 {
     buf_clear(&r->path);
     buf_adds(&r->path, r->suite);
@@ -97,7 +98,7 @@ static bool is_read(struct reading *r, const struct release_file *f, bool *sourc
         if (packages_form[i].how == how) {
             return true;
         }
-        if (find(r, bare, packages_form[i].ending, &other, NULL) == 0) {
+        if (find_listed_file(r, bare, packages_form[i].ending, &other, NULL) == 0) {
             return false;
         }
     }
@@ -109,7 +110,7 @@ static int check_named(struct reading *r, const struct release_file *f, struct e
     struct closure_file at;
     struct buf path = BUF_INIT(PATH_ROOM);
     bool sources;
-    int rc = find(r, f->path, "", &at, e);
+    int rc = find_listed_file(r, f->path, "", &at, e);
 
     if (rc == E_NOTFOUND) {
         return 0; /* not mirrored, or only unpacked from what is */
@@ -128,7 +129,8 @@ static int check_named(struct reading *r, const struct release_file *f, struct e
     return rc;
 }
 
-static int load(struct reading *r, const struct digest *d, struct release *out, struct err *e)
+static int load_release_blob(struct reading *r, const struct digest *d, struct release *out,
+                             struct err *e)
 {
     struct buf text = BUF_INIT(RELEASE_BYTES);
     int rc = pieces_load(closure_store(r->x), d, &text, e);
@@ -139,11 +141,11 @@ static int load(struct reading *r, const struct digest *d, struct release *out, 
 }
 
 /* Beside an InRelease: both speak of the same. */
-static int compare(struct reading *r, const struct release *a, const struct digest *in,
-                   struct err *e)
+static int compare_releases(struct reading *r, const struct release *a, const struct digest *in,
+                            struct err *e)
 {
     struct release b;
-    int rc = load(r, in, &b, e);
+    int rc = load_release_blob(r, in, &b, e);
 
     for (size_t i = 0; rc == 0 && i < a->count; i++) {
         const struct release_file *f = release_find(&b, a->file[i].path);
@@ -165,15 +167,15 @@ static int check_release(struct closure *x, const struct closure_file *f, struct
     struct reading r = {.x = x, .path = BUF_INIT(PATH_ROOM), .named = BUF_INIT(PATH_ROOM)};
     struct closure_file other;
     struct release rel;
-    int rc = load(&r, &f->digest, &rel, e);
+    int rc = load_release_blob(&r, &f->digest, &rel, e);
 
     if (rc != 0) { /* a component's own Release names nothing */
         return rc == E_INVALID && !in ? 0 : rc;
     }
     r.root = slice_first(f->path, (size_t)(dists_in(f->path) - f->path.p));
     r.suite = slice_first(f->path, f->path.n - (in ? 9 : 7));
-    if (!in && find(&r, SLICE("InRelease"), "", &other, e) == 0) {
-        rc = compare(&r, &rel, &other.digest, e);
+    if (!in && find_listed_file(&r, SLICE("InRelease"), "", &other, e) == 0) {
+        rc = compare_releases(&r, &rel, &other.digest, e);
     } else {
         for (size_t i = 0; rc == 0 && i < rel.count; i++) {
             rc = check_named(&r, &rel.file[i], e);
@@ -185,9 +187,9 @@ static int check_release(struct closure *x, const struct closure_file *f, struct
     return rc;
 }
 
-static int check(struct closure *x, struct err *e)
+static int check_debian_closure(struct closure *x, struct err *e)
 {
     return closure_each(x, is_release, check_release, e);
 }
 
-const struct profile profile_debian = {"debian", rank, check};
+const struct profile profile_debian = {"debian", debian_profile_rank, check_debian_closure};

@@ -12,7 +12,7 @@ struct reader {
     bool sums; /* the field SHA256 was there */
 };
 
-static struct slice word(struct slice *rest)
+static struct slice cut_release_word(struct slice *rest)
 {
     size_t n = 0;
     struct slice w;
@@ -30,7 +30,7 @@ static struct slice word(struct slice *rest)
 static bool names_word(struct slice list, struct slice wanted)
 {
     while ((list = slice_trim(list)).n != 0) {
-        if (slice_eq(word(&list), wanted)) {
+        if (slice_eq(cut_release_word(&list), wanted)) {
             return true;
         }
     }
@@ -38,11 +38,11 @@ static bool names_word(struct slice list, struct slice wanted)
 }
 
 /* " <hex> <size> <path>" */
-static int add_file(struct reader *x, struct slice line, struct err *e)
+static int add_release_file(struct reader *x, struct slice line, struct err *e)
 {
     struct release *r = x->r;
     struct release_file f;
-    struct slice hex = word(&line), size = word(&line);
+    struct slice hex = cut_release_word(&line), size = cut_release_word(&line);
 
     f.path = slice_trim(line);
     if (!digest_parse(hex, &f.digest) || !slice_u64(size, &f.size_bytes) ||
@@ -63,13 +63,14 @@ static int add_file(struct reader *x, struct slice line, struct err *e)
     return 0;
 }
 
-static int on_line(void *arg, struct slice field, bool first, struct slice value, struct err *e)
+static int on_release_field(void *arg, struct slice field, bool first, struct slice value,
+                            struct err *e)
 {
     struct reader *x = arg;
 
     if (slice_ieq(field, SLICE("sha256"))) {
         x->sums = true;
-        return value.n != 0 ? add_file(x, value, e) : 0;
+        return value.n != 0 ? add_release_file(x, value, e) : 0;
     }
     if (first && slice_ieq(field, SLICE("components"))) {
         x->r->components = arena_copy(&x->r->arena, value);
@@ -81,7 +82,7 @@ static int on_line(void *arg, struct slice field, bool first, struct slice value
     return 0;
 }
 
-static int on_end(void *arg, struct err *e)
+static int on_release_stanza_end(void *arg, struct err *e)
 {
     (void)arg;
     (void)e;
@@ -111,7 +112,7 @@ static struct slice signed_text(struct slice all)
     return at != NULL ? slice_first(rest, (size_t)(at - rest.p) + 1) : rest;
 }
 
-static int by_path(const void *a, const void *b)
+static int compare_release_paths(const void *a, const void *b)
 {
     return slice_cmp(((const struct release_file *)a)->path,
                      ((const struct release_file *)b)->path);
@@ -120,7 +121,7 @@ static int by_path(const void *a, const void *b)
 int release_read(struct slice bytes, struct release *out, struct err *e)
 {
     struct reader x = {.r = out};
-    struct deb822_events ev = {on_line, on_end, &x};
+    struct deb822_events ev = {on_release_field, on_release_stanza_end, &x};
     struct deb822 d;
     int rc;
 
@@ -135,7 +136,7 @@ int release_read(struct slice bytes, struct release *out, struct err *e)
     if (rc != 0) {
         release_free(out);
     } else if (out->count != 0) {
-        qsort(out->file, out->count, sizeof out->file[0], by_path);
+        qsort(out->file, out->count, sizeof out->file[0], compare_release_paths);
     }
     return rc;
 }
@@ -151,12 +152,13 @@ const struct release_file *release_find(const struct release *r, struct slice pa
 {
     struct release_file wanted = {.path = path};
 
-    return r->count != 0 ? bsearch(&wanted, r->file, r->count, sizeof wanted, by_path) : NULL;
+    return r->count != 0 ? bsearch(&wanted, r->file, r->count, sizeof wanted, compare_release_paths)
+                         : NULL;
 }
 
 /* --- which of its files are wanted --- */
 
-static bool listed(const char *const *list, size_t n, struct slice all, struct slice word)
+static bool is_listed_word(const char *const *list, size_t n, struct slice all, struct slice word)
 {
     for (size_t i = 0; i < n; i++) {
         if (slice_eqs(word, list[i])) {
@@ -170,7 +172,7 @@ static bool wants_architecture(const struct sync_conf *c, const struct release *
                                struct slice arch)
 {
     return slice_eqs(arch, "all") ||
-           listed(c->architectures, c->architectures_count, r->architectures, arch) ||
+           is_listed_word(c->architectures, c->architectures_count, r->architectures, arch) ||
            (c->architectures_count == 0 && slice_eqs(arch, "source"));
 }
 

@@ -258,7 +258,7 @@ struct download {
     char path[];
 };
 
-static void download_free(struct download *t)
+static void free_exec_download(struct download *t)
 {
     list_remove_if(&t->node);
     if (t->fd != -1) {
@@ -270,7 +270,7 @@ static void download_free(struct download *t)
 
 /* --- on the pool --- */
 
-static int open_file(struct download *t)
+static int open_exec_download(struct download *t)
 {
     struct stat st;
 
@@ -306,14 +306,14 @@ static int read_piece(struct download *t)
     return 0;
 }
 
-static void work(struct job *j)
+static void run_exec_read(struct job *j)
 {
     struct download *t = CONTAINER_OF(j, struct download, job);
 
     if (atomic_load(&t->g->close)) {
         return;
     }
-    t->rc = t->fd == -1 ? open_file(t) : 0;
+    t->rc = t->fd == -1 ? open_exec_download(t) : 0;
     if (t->rc == 0) {
         t->rc = read_piece(t);
     }
@@ -321,22 +321,22 @@ static void work(struct job *j)
 
 /* --- on the run's thread --- */
 
-static void submit(struct download *t)
+static void submit_exec_download(struct download *t)
 {
     t->working = true;
     t->g->jobs++;
     pool_submit(t->g->site->disk, &t->job, t->g->site->client);
 }
 
-static void end(struct download *t, int rc)
+static void end_exec_download(struct download *t, int rc)
 {
     struct download_result got = {.mtime_ns = SYNC_TIME_UNKNOWN};
 
     t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
-    download_free(t);
+    free_exec_download(t);
 }
 
-static int tell(struct download *t)
+static int report_exec_download(struct download *t)
 {
     int rc = 0;
 
@@ -354,16 +354,16 @@ static int tell(struct download *t)
     return rc == DOWNLOAD_PAUSE && t->resumed ? 0 : rc;
 }
 
-static void go_on(struct download *t)
+static void continue_exec_download(struct download *t)
 {
     if (t->at == t->size) {
-        end(t, 0);
+        end_exec_download(t, 0);
     } else {
-        submit(t);
+        submit_exec_download(t);
     }
 }
 
-static void done(struct job *j)
+static void on_exec_download_done(struct job *j)
 {
     struct download *t = CONTAINER_OF(j, struct download, job);
     int rc;
@@ -371,19 +371,19 @@ static void done(struct job *j)
     t->working = false;
     t->g->jobs--;
     if (t->cancelled) {
-        download_free(t);
+        free_exec_download(t);
         return;
     }
-    rc = t->rc != 0 ? t->rc : tell(t);
+    rc = t->rc != 0 ? t->rc : report_exec_download(t);
     if (t->cancelled) {
-        download_free(t);
+        free_exec_download(t);
     } else if (rc == 0) {
-        go_on(t);
+        continue_exec_download(t);
     } else if (rc != DOWNLOAD_PAUSE) {
         if (t->why.code == 0) {
             err_set(&t->why, rc, "canceled: the received bytes could not be stored");
         }
-        end(t, rc);
+        end_exec_download(t, rc);
     }
 }
 
@@ -403,9 +403,10 @@ static struct download *exec_download(struct engine *eg, const struct download_p
     t->size = w->entry->size_bytes;
     t->piece = mem_new(PIECE_BYTES);
     memcpy(t->path, w->entry->path.p, n);
-    t->job = (struct job){.work = work, .done = done, .reply = g->site->box};
+    t->job =
+        (struct job){.work = run_exec_read, .done = on_exec_download_done, .reply = g->site->box};
     list_push_back(&g->downloads, &t->node);
-    submit(t);
+    submit_exec_download(t);
     return t;
 }
 
@@ -413,7 +414,7 @@ static void exec_resume(struct download *t)
 {
     t->resumed = t->telling;
     if (!t->working && !t->telling) {
-        go_on(t);
+        continue_exec_download(t);
     }
 }
 
@@ -427,7 +428,7 @@ static void exec_cancel(struct download **tp)
     }
     t->cancelled = true;
     if (!t->working && !t->telling) {
-        download_free(t);
+        free_exec_download(t);
     }
 }
 
@@ -449,13 +450,13 @@ enum {
 
 extern const struct engine_ops engine_exec;
 
-static void say(struct exec_engine *g, const char *what, struct slice text)
+static void log_exec_text(struct exec_engine *g, const char *what, struct slice text)
 {
     g->site->log(g->site->log_arg, "%s" SLICE_FMT, what,
                  SLICE_ARG(slice_first(text, text.n < 600 ? text.n : 600)));
 }
 
-static void on_soon(evutil_socket_t fd, short what, void *arg)
+static void on_exec_engine_soon(evutil_socket_t fd, short what, void *arg)
 {
     struct exec_engine *g = arg;
 
@@ -488,7 +489,7 @@ struct reading {
     struct err why;
 };
 
-static struct sync_entry entry_of(const struct file_list *l, uint32_t index, char *room)
+static struct sync_entry exec_sync_entry(const struct file_list *l, uint32_t index, char *room)
 {
     const struct list_entry *en = list_at(l, index);
     enum list_type type = list_type(en);
@@ -511,7 +512,7 @@ static int tell_entries(struct exec_engine *g, const struct file_list *l)
 
     for (uint32_t i = 0; rc == 0 && i < list_count(l); i++) {
         const struct list_entry *en = list_at(l, i);
-        struct sync_entry s = entry_of(l, i, room);
+        struct sync_entry s = exec_sync_entry(l, i, room);
         int32_t leader = list_leader(l, en);
         if (list_type(en) == LIST_BLANK || list_type(en) == LIST_OTHER) {
             continue;
@@ -593,11 +594,11 @@ static void on_error_line(void *arg, struct slice line)
     struct exec_engine *g = arg;
 
     if (g->lines++ < ERROR_LINES) {
-        say(g, "", line);
+        log_exec_text(g, "", line);
     }
 }
 
-static int judge(struct exec_engine *g, const struct child_end *end, struct err *e)
+static int check_exec_end(struct exec_engine *g, const struct child_end *end, struct err *e)
 {
     struct exec_ended x = {.exit_code = end->exit_code};
     int rc = said_sort(&g->said, e);
@@ -616,11 +617,11 @@ static int judge(struct exec_engine *g, const struct child_end *end, struct err 
     return exec_verdict(&x, &g->partial, e);
 }
 
-static void on_end(void *arg, const struct child_end *end)
+static void on_exec_child_end(void *arg, const struct child_end *end)
 {
     struct exec_engine *g = arg;
     struct err e = {.code = 0};
-    int rc = judge(g, end, &e);
+    int rc = check_exec_end(g, end, &e);
 
     child_close(&g->child);
     if (rc != 0) {
@@ -632,7 +633,7 @@ static void on_end(void *arg, const struct child_end *end)
 
 static int start_child(struct exec_engine *g, struct err *e)
 {
-    static const struct child_events events = {on_out, on_err, on_end};
+    static const struct child_events events = {on_out, on_err, on_exec_child_end};
     struct child_params w = {.argv = exec_argv(g),
                              .env = exec_env(g),
                              .folder = g->home,
@@ -730,7 +731,7 @@ static void try_lock(struct exec_engine *g)
     }
 }
 
-static void start(struct exec_engine *g)
+static void start_exec_child(struct exec_engine *g)
 {
     struct err e = {.code = 0};
     int rc = home_of(g, &e);
@@ -784,26 +785,26 @@ static int exec_open(const struct engine_site *site, const struct engine_events 
     }
     said_init(&g->said, on_error_line, g);
     list_init(&g->downloads);
-    g->soon = evtimer_new(site->base, on_soon, g);
+    g->soon = evtimer_new(site->base, on_exec_engine_soon, g);
     CHECK(g->soon != NULL);
     *out = (struct engine *)g;
     return 0;
 }
 
-static void unknown(struct exec_engine *g)
+static void exec_probe_unknown(struct exec_engine *g)
 {
     g->ev.on_probe(g->arg, PROBE_UNKNOWN);
 }
 
-static void probe(struct engine *eg, struct slice cursor)
+static void probe_exec_upstream(struct engine *eg, struct slice cursor)
 {
     (void)cursor;
-    soon((struct exec_engine *)eg, 0, unknown);
+    soon((struct exec_engine *)eg, 0, exec_probe_unknown);
 }
 
-static void list(struct engine *eg)
+static void start_exec_listing(struct engine *eg)
 {
-    soon((struct exec_engine *)eg, 0, start);
+    soon((struct exec_engine *)eg, 0, start_exec_child);
 }
 
 static unsigned window(const struct engine *eg)
@@ -812,14 +813,14 @@ static unsigned window(const struct engine *eg)
     return WINDOW;
 }
 
-static void finished(struct exec_engine *g)
+static void exec_engine_finished(struct exec_engine *g)
 {
     g->ev.on_finished(g->arg, 0, NULL);
 }
 
-static void finish(struct engine *eg)
+static void finish_exec_listing(struct engine *eg)
 {
-    soon((struct exec_engine *)eg, 0, finished);
+    soon((struct exec_engine *)eg, 0, exec_engine_finished);
 }
 
 static void close_engine(struct engine **gp)
@@ -853,11 +854,11 @@ static const char *const schemes[] = {"ssh", "rsync", NULL};
 const struct engine_ops engine_exec = {.name = "exec-rsync",
                                        .schemes = schemes,
                                        .open = exec_open,
-                                       .probe = probe,
-                                       .list = list,
+                                       .probe = probe_exec_upstream,
+                                       .list = start_exec_listing,
                                        .window = window,
                                        .download = exec_download,
                                        .resume = exec_resume,
                                        .cancel = exec_cancel,
-                                       .finish = finish,
+                                       .finish = finish_exec_listing,
                                        .close = close_engine};

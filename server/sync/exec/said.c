@@ -114,7 +114,7 @@ void said_err(struct said *s, struct slice bytes)
     }
 }
 
-static int compare(const void *a, const void *b)
+static int compare_said_paths(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -132,12 +132,12 @@ int said_sort(struct said *s, struct err *e)
         s->passed_at[i] = at;
         at += strlen(at) + 1;
     }
-    qsort(s->passed_at, s->passed_count, sizeof *s->passed_at, compare);
+    qsort(s->passed_at, s->passed_count, sizeof *s->passed_at, compare_said_paths);
     return 0;
 }
 
 bool said_passed(const struct said *s, const char *path)
 {
-    return s->passed_count != 0 &&
-           bsearch(&path, s->passed_at, s->passed_count, sizeof *s->passed_at, compare) != NULL;
+    return s->passed_count != 0 && bsearch(&path, s->passed_at, s->passed_count,
+                                           sizeof *s->passed_at, compare_said_paths) != NULL;
 }

@@ -2,7 +2,7 @@
 
 enum { RSYNC_PARTIAL = 23, RSYNC_VANISHED = 24, SSH_FAILED = 255, WORDS_MAX = 180 };
 
-static bool has(struct slice text, const char *words)
+static bool said_contains_words(struct slice text, const char *words)
 {
     size_t n = strlen(words);
 
@@ -51,7 +51,7 @@ static bool only_sums_up(struct slice line)
 static bool is_known(struct slice line)
 {
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (has(line, known[i].text)) {
+        if (said_contains_words(line, known[i].text)) {
             return true;
         }
     }
@@ -82,14 +82,14 @@ static struct slice last_words(struct slice said)
 static int by_words(struct slice said, int otherwise)
 {
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (has(said, known[i].text)) {
+        if (said_contains_words(said, known[i].text)) {
             return known[i].rc;
         }
     }
     return otherwise;
 }
 
-static int code_of(int exit_code, struct slice said)
+static int code_of_exit(int exit_code, struct slice said)
 {
     switch (exit_code) {
     case 1:   /* syntax: a setting, or an rsync that is too old for what we ask */
@@ -122,13 +122,15 @@ static int code_of(int exit_code, struct slice said)
 /* Of a partial one: nothing was there to begin with, or nothing more can be written here. */
 static int of_partial(struct slice said)
 {
-    if (has(said, "no space left on device") || has(said, "disk quota exceeded")) {
+    if (said_contains_words(said, "no space left on device") ||
+        said_contains_words(said, "disk quota exceeded")) {
         return E_NOSPACE;
     }
-    if (has(said, "change_dir ") && has(said, "no such file or directory")) {
+    if (said_contains_words(said, "change_dir ") &&
+        said_contains_words(said, "no such file or directory")) {
         return E_NOTFOUND;
     }
-    return has(said, "change_dir ") ? by_words(said, E_DENIED) : 0;
+    return said_contains_words(said, "change_dir ") ? by_words(said, E_DENIED) : 0;
 }
 
 int exec_verdict(const struct exec_ended *x, bool *partial, struct err *e)
@@ -140,7 +142,7 @@ int exec_verdict(const struct exec_ended *x, bool *partial, struct err *e)
     if (x->exit_code == 0 || x->exit_code == RSYNC_VANISHED || (*partial && rc == 0)) {
         return 0;
     }
-    rc = rc != 0 ? rc : code_of(x->exit_code, x->said);
+    rc = rc != 0 ? rc : code_of_exit(x->exit_code, x->said);
     return err_set(e, rc, "rsync exited with %d: " SLICE_FMT, x->exit_code,
                    SLICE_ARG(words.n != 0 ? words : SLICE("it printed no reason")));
 }

@@ -67,7 +67,7 @@ int walk_open(int top, const char *path, int flags)
     return at != top ? at : openat(top, ".", flags | O_NOFOLLOW | O_CLOEXEC);
 }
 
-static void push(struct walk *w, const char *path)
+static void push_walk_path(struct walk *w, const char *path)
 {
     size_t n = strlen(path) + 1;
     struct folder *f = mem_new(sizeof *f + n);
@@ -111,7 +111,7 @@ static bool is_kind(mode_t mode)
     return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode);
 }
 
-static int look_at(struct walk *w, int folder, const char *name, struct err *e)
+static int walk_exec_file(struct walk *w, int folder, const char *name, struct err *e)
 {
     struct slice target = SLICE("");
     struct stat st;
@@ -135,7 +135,7 @@ static int look_at(struct walk *w, int folder, const char *name, struct err *e)
         note_twin(w, &st);
     }
     if (S_ISDIR(st.st_mode)) {
-        push(w, w->path);
+        push_walk_path(w, w->path);
     }
     if (__builtin_mul_overflow((int64_t)st.st_mtim.tv_sec, 1000000000, &mtime_ns)) {
         mtime_ns = st.st_mtim.tv_sec < 0 ? INT64_MIN + 1 : INT64_MAX - 1000000000;
@@ -177,7 +177,7 @@ static int read_folder(struct walk *w, const char *path, struct err *e)
             continue;
         }
         memcpy(w->path + n, en->d_name, name + 1);
-        rc = look_at(w, fd, en->d_name, e);
+        rc = walk_exec_file(w, fd, en->d_name, e);
         if (rc == 0 && atomic_load(w->want->stop)) {
             rc = err_set(e, E_CANCELLED, "stopped");
         }
@@ -235,7 +235,7 @@ int walk_tree(const struct walk_params *want, struct file_list **out, uint64_t *
     w->want = want;
     w->list = list_new((struct list_form){.hard_links = true}, want->limits);
     list_init(&w->folders);
-    push(w, "");
+    push_walk_path(w, "");
     while ((n = list_pop_front(&w->folders)) != NULL) {
         struct folder *f = LIST_ITEM(n, struct folder, node);
         rc = rc != 0 ? rc : read_folder(w, f->path, e);

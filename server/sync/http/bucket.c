@@ -118,7 +118,7 @@ static void take_etag(struct reader *r, struct slice text)
     }
 }
 
-static int on_part(void *arg, struct slice name, struct slice text, unsigned depth)
+static int on_bucket_element(void *arg, struct slice name, struct slice text, unsigned depth)
 {
     struct reader *r = arg;
     uint64_t n;
@@ -154,7 +154,8 @@ int bucket_page_read(struct slice doc, const struct bucket_page_events *ev, stru
                        .key = BUF_INIT(BUCKET_KEY_MAX),
                        .raw_key = BUF_INIT(3 * BUCKET_KEY_MAX),
                        .etag = BUF_INIT(ETAG_MAX)};
-    struct s3_xml_events words = {on_root, on_word, &r}, parts = {on_element, on_part, &r};
+    struct s3_xml_events words = {on_root, on_word, &r},
+                         parts = {on_element, on_bucket_element, &r};
     int rc;
 
     *out = (struct bucket_page){0};
@@ -191,9 +192,9 @@ struct bucket {
     struct slice prefix;
 };
 
-static void ask(struct bucket *x);
+static void request_bucket_page(struct bucket *x);
 
-static void end(struct bucket *x, int rc, const struct err *why)
+static void end_bucket_listing(struct bucket *x, int rc, const struct err *why)
 {
     struct engine_listed l = {.left_out = x->left_out};
 
@@ -204,7 +205,7 @@ static void end(struct bucket *x, int rc, const struct err *why)
     http_listed(x->g, rc, why, &l);
 }
 
-static int on_object(void *arg, const struct bucket_object *o, struct err *e)
+static int on_bucket_object(void *arg, const struct bucket_object *o, struct err *e)
 {
     struct bucket *x = arg;
     struct sync_entry en = {.type = SYNC_FILE,
@@ -251,10 +252,10 @@ static int check_progress(struct bucket *x, struct err *e)
     return 0;
 }
 
-static void on_page(struct doc *d, int rc)
+static void on_bucket_page(struct doc *d, int rc)
 {
     struct bucket *x = d->arg;
-    struct bucket_page_events ev = {on_object, x};
+    struct bucket_page_events ev = {on_bucket_object, x};
     struct err why = d->why;
 
     x->pages++;
@@ -272,16 +273,16 @@ static void on_page(struct doc *d, int rc)
     }
     if (rc != 0) {
         err_prefix(&why, "page %" PRIu64 " of the list", x->pages);
-        end(x, rc, &why);
+        end_bucket_listing(x, rc, &why);
     } else if (x->page.more) {
-        ask(x);
+        request_bucket_page(x);
     } else {
-        end(x, 0, NULL);
+        end_bucket_listing(x, 0, NULL);
     }
 }
 
 /* Sorted and encoded as it will be signed. */
-static void ask(struct bucket *x)
+static void request_bucket_page(struct bucket *x)
 {
     struct buf url = BUF_INIT(32 << 10);
 
@@ -293,7 +294,7 @@ static void ask(struct bucket *x)
     }
     buf_str(&url, "encoding-type=url&list-type=2&max-keys=1000&prefix=");
     url_encode(x->prefix, &url);
-    x->doc = doc_ask(x->g, buf_cstr(&url), NULL, PAGE_BYTES, on_page, x);
+    x->doc = doc_ask(x->g, buf_cstr(&url), NULL, PAGE_BYTES, on_bucket_page, x);
     buf_free(&url);
 }
 
@@ -305,7 +306,7 @@ static void bucket_start(struct http_engine *g)
     x->of = origin_bucket(g->site->origin);
     x->prefix = slice_str(x->of->prefix);
     g->lister_state = x;
-    ask(x);
+    request_bucket_page(x);
 }
 
 static void bucket_free(struct http_engine *g)

@@ -34,14 +34,14 @@ struct conda {
     size_t folder; /* how much of the two is the subdirectory, with its '/' */
 };
 
-static void end(struct conda *c, int rc, const struct err *why)
+static void end_conda_listing(struct conda *c, int rc, const struct err *why)
 {
     struct engine_listed l = {.digests = true};
 
     http_listed(c->g, rc, why, &l);
 }
 
-static struct slice path_of(struct buf *b, size_t folder, struct slice name)
+static struct slice path_of_conda_file(struct buf *b, size_t folder, struct slice name)
 {
     b->n = folder;
     buf_adds(b, name);
@@ -50,24 +50,25 @@ static struct slice path_of(struct buf *b, size_t folder, struct slice name)
 
 /* --- what an index names --- */
 
-static int on_file(void *arg, const struct repodata_file *f, struct err *e)
+static int on_listed_conda(void *arg, const struct repodata_file *f, struct err *e)
 {
     struct conda *c = arg;
 
-    return http_give(c->g, path_of(&c->package, c->folder, f->name), f->size_bytes, &f->sum, 0, e);
+    return http_give(c->g, path_of_conda_file(&c->package, c->folder, f->name), f->size_bytes,
+                     &f->sum, 0, e);
 }
 
-static int feed(void *arg, struct slice bytes, struct err *e)
+static int feed_conda_repodata(void *arg, struct slice bytes, struct err *e)
 {
     return repodata_feed(arg, bytes, e);
 }
 
 static int read_packages(struct conda *c, const struct digest *d, struct err *e)
 {
-    struct repodata_events ev = {.on_file = on_file, .arg = c};
+    struct repodata_events ev = {.on_file = on_listed_conda, .arg = c};
     struct repodata *r = repodata_open(&ev);
-    int rc =
-        pieces_read(c->g->site->store, d, packing_of(slice_str(forms[c->form]), NULL), feed, r, e);
+    int rc = pieces_read(c->g->site->store, d, packing_of(slice_str(forms[c->form]), NULL),
+                         feed_conda_repodata, r, e);
 
     rc = rc != 0 ? rc : repodata_finish(r, e);
     repodata_close(&r);
@@ -82,8 +83,8 @@ static int give_beside(struct conda *c, struct err *e)
 
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(beside); i++) {
         if (strcmp(beside[i], forms[c->form]) != 0) {
-            rc = http_give(c->g, path_of(&c->package, c->folder, slice_str(beside[i])), UINT64_MAX,
-                           &unknown, REF_OPTIONAL, e);
+            rc = http_give(c->g, path_of_conda_file(&c->package, c->folder, slice_str(beside[i])),
+                           UINT64_MAX, &unknown, REF_OPTIONAL, e);
         }
     }
     if (rc == 0) {
@@ -111,23 +112,23 @@ static int take_index(struct conda *c, const struct doc *d, struct err *e)
 
 /* --- one subdirectory after the other --- */
 
-static void ask(struct conda *c);
+static void request_repodata(struct conda *c);
 
 static void next(struct conda *c)
 {
     const struct sync_conf *conf = c->g->site->conf;
 
     if (c->subdir == conf->subdirs_count) {
-        end(c, 0, NULL);
+        end_conda_listing(c, 0, NULL);
         return;
     }
     c->folder = 0;
-    path_of(&c->path, 0, slice_str(conf->subdirs[c->subdir]));
+    path_of_conda_file(&c->path, 0, slice_str(conf->subdirs[c->subdir]));
     buf_byte(&c->path, '/');
     c->folder = c->path.n;
-    (void)path_of(&c->package, 0, buf_slice(&c->path));
+    (void)path_of_conda_file(&c->package, 0, buf_slice(&c->path));
     c->form = 0;
-    ask(c);
+    request_repodata(c);
 }
 
 static void on_index(struct doc *d, int rc)
@@ -138,7 +139,7 @@ static void on_index(struct doc *d, int rc)
     if ((rc == E_NOTFOUND || rc == E_DENIED) && c->form + 1 < ARRAY_LEN(forms)) {
         doc_free(&c->doc);
         c->form++;
-        ask(c);
+        request_repodata(c);
         return;
     }
     if (rc == 0) {
@@ -149,19 +150,19 @@ static void on_index(struct doc *d, int rc)
     if (rc != 0) {
         why.code = rc;
         err_prefix(&why, "%.120s", buf_cstr(&c->path));
-        end(c, rc, &why);
+        end_conda_listing(c, rc, &why);
         return;
     }
     c->subdir++;
     next(c);
 }
 
-static void ask(struct conda *c)
+static void request_repodata(struct conda *c)
 {
     struct doc_want w = {.max_bytes = INDEX_BYTES};
     char *url;
 
-    (void)path_of(&c->path, c->folder, slice_str(forms[c->form]));
+    (void)path_of_conda_file(&c->path, c->folder, slice_str(forms[c->form]));
     url = http_url_of(c->g, buf_slice(&c->path));
     w.url = url;
     w.keep_as = buf_cstr(&c->path);

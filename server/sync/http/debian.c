@@ -44,7 +44,7 @@ struct debian {
     bool over;
 };
 
-static void end(struct debian *d, int rc, const struct err *why)
+static void end_debian_listing(struct debian *d, int rc, const struct err *why)
 {
     struct engine_listed l = {.left_out = d->left_out, .digests = true};
 
@@ -52,13 +52,13 @@ static void end(struct debian *d, int rc, const struct err *why)
     http_listed(d->g, rc, why, &l);
 }
 
-static void fail(struct debian *d, int rc, const char *what, const struct err *why)
+static void fail_debian_listing(struct debian *d, int rc, const char *what, const struct err *why)
 {
     struct err e = *why;
 
     e.code = rc;
     err_prefix(&e, "%.120s", what);
-    end(d, rc, &e);
+    end_debian_listing(d, rc, &e);
 }
 
 static const char *suite_of(const struct debian *d)
@@ -68,8 +68,8 @@ static const char *suite_of(const struct debian *d)
 
 /* --- entries --- */
 
-static int give(struct debian *d, struct slice path, uint64_t size_bytes,
-                const struct digest *digest, uint64_t ref, struct slice leader)
+static int give_debian_entry(struct debian *d, struct slice path, uint64_t size_bytes,
+                             const struct digest *digest, uint64_t ref, struct slice leader)
 {
     struct sync_entry en = {.type = SYNC_FILE,
                             .path = path,
@@ -85,7 +85,7 @@ static int give(struct debian *d, struct slice path, uint64_t size_bytes,
 
 /* --- indexes, in the forms that there are --- */
 
-static struct slice bare(struct slice path)
+static struct slice bare_index_path(struct slice path)
 {
     static const char *const ends[] = {".gz", ".xz", ".bz2", ".zst", ".lzma"};
 
@@ -115,7 +115,7 @@ static bool only_unpacked(const struct release *r, struct slice path)
         packed = packed || (packages_form[i].how != PACKING_NONE &&
                             variant(r, path, packages_form[i].ending) != NULL);
     }
-    return packed && bare(path).n == path.n;
+    return packed && bare_index_path(path).n == path.n;
 }
 
 static bool next_form(struct index *x)
@@ -169,33 +169,33 @@ static void index_free(struct index *x)
     free(x);
 }
 
-static int on_file(void *arg, struct slice path, uint64_t size_bytes, const struct digest *digest,
-                   struct err *e)
+static int on_listed_deb(void *arg, struct slice path, uint64_t size_bytes,
+                         const struct digest *digest, struct err *e)
 {
     struct debian *d = arg;
-    int rc = give(d, path, size_bytes, digest, 0, SLICE_NONE);
+    int rc = give_debian_entry(d, path, size_bytes, digest, 0, SLICE_NONE);
 
     return rc != 0 ? err_set(e, rc, "the indexes list too many files; raise max_entries") : 0;
 }
 
-static int feed(void *arg, struct slice bytes, struct err *e)
+static int feed_debian_index(void *arg, struct slice bytes, struct err *e)
 {
     return packages_feed(arg, bytes, e);
 }
 
-static int read_index(struct index *x, struct err *e)
+static int read_debian_index(struct index *x, struct err *e)
 {
-    struct packages_events ev = {on_file, x->d};
+    struct packages_events ev = {on_listed_deb, x->d};
     struct packages *p = packages_open(x->sources, &ev);
     int rc = pieces_read(x->d->g->site->store, &x->form[x->at].digest,
-                         packing_of(slice_str(x->path), NULL), feed, p, e);
+                         packing_of(slice_str(x->path), NULL), feed_debian_index, p, e);
 
     rc = rc != 0 ? rc : packages_finish(p, e);
     packages_close(&p);
     return rc;
 }
 
-static void go_on(struct debian *d);
+static void continue_debian_listing(struct debian *d);
 static void begin_index(struct debian *d, struct index *x);
 
 static void on_index(struct doc *doc, int rc)
@@ -211,26 +211,26 @@ static void on_index(struct doc *doc, int rc)
             list_remove(&x->node);
             d->count--;
             begin_index(d, x);
-            go_on(d);
+            continue_debian_listing(d);
             return;
         }
     }
     if (rc == 0) {
         err_clear(&why);
         rc = digest_eq(keep_digest(doc->keep), &x->form[x->at].digest)
-                 ? read_index(x, &why)
+                 ? read_debian_index(x, &why)
                  : err_set(&why, E_AGAIN, "its digest does not match the one in Release");
     } else if (rc == E_NOTFOUND) {
         rc = E_AGAIN; /* its Release has just been replaced */
     }
     d->count--;
     if (rc != 0) {
-        fail(d, rc, x->path, &why);
+        fail_debian_listing(d, rc, x->path, &why);
         index_free(x);
         return;
     }
     index_free(x);
-    go_on(d);
+    continue_debian_listing(d);
 }
 
 static void ask_index(struct debian *d, struct index *x)
@@ -263,9 +263,9 @@ static void begin_index(struct debian *d, struct index *x)
         ask_index(d, x);
         return;
     }
-    rc = read_index(x, &why);
+    rc = read_debian_index(x, &why);
     if (rc != 0) {
-        fail(d, rc, x->path, &why);
+        fail_debian_listing(d, rc, x->path, &why);
     }
     index_free(x);
 }
@@ -282,14 +282,14 @@ static int note_file(struct debian *d, const struct release *r, const struct rel
         return 0;
     }
     snprintf(leader, sizeof leader, "dists/%s/" SLICE_FMT, suite_of(d), SLICE_ARG(f->path));
-    rc = give(d, slice_str(leader), f->size_bytes, &f->digest,
-              REF_OPTIONAL | (r->by_hash ? REF_BY_HASH : 0), SLICE_NONE);
+    rc = give_debian_entry(d, slice_str(leader), f->size_bytes, &f->digest,
+                           REF_OPTIONAL | (r->by_hash ? REF_BY_HASH : 0), SLICE_NONE);
     if (rc == 0 && r->by_hash) {
         struct slice folder = slice_first(f->path, slice_behind(f->path, '/'));
         digest_format(&f->digest, hex);
         snprintf(path, sizeof path, "dists/%s/" SLICE_FMT "by-hash/SHA256/%s", suite_of(d),
                  SLICE_ARG(folder), hex);
-        rc = give(d, slice_str(path), f->size_bytes, &f->digest, 0, slice_str(leader));
+        rc = give_debian_entry(d, slice_str(path), f->size_bytes, &f->digest, 0, slice_str(leader));
     }
     if (rc == 0) {
         note_index(d, r, f);
@@ -331,14 +331,14 @@ static void suite_known(struct debian *d)
     release_free(&d->in);
     release_free(&d->plain);
     if (rc != 0) {
-        fail(d, rc, suite_of(d), &e);
+        fail_debian_listing(d, rc, suite_of(d), &e);
         return;
     }
     d->suite++;
-    go_on(d);
+    continue_debian_listing(d);
 }
 
-static int take_head(struct debian *d, struct slice body, struct err *e)
+static int take_release_head(struct debian *d, struct slice body, struct err *e)
 {
     char path[512];
     struct digest digest;
@@ -353,25 +353,25 @@ static int take_head(struct debian *d, struct slice body, struct err *e)
     }
     digest_of(body, &digest);
     snprintf(path, sizeof path, "dists/%s/%s", suite_of(d), heads[d->head]);
-    return rc != 0 ? rc : give(d, slice_str(path), body.n, &digest, 0, SLICE_NONE);
+    return rc != 0 ? rc : give_debian_entry(d, slice_str(path), body.n, &digest, 0, SLICE_NONE);
 }
 
 static void ask_head(struct debian *d);
 
-static void on_head(struct doc *doc, int rc)
+static void on_release_head(struct doc *doc, int rc)
 {
     struct debian *d = doc->arg;
     struct err why = doc->why;
 
     if (rc == 0) {
         err_clear(&why);
-        rc = take_head(d, buf_slice(&doc->body), &why);
+        rc = take_release_head(d, buf_slice(&doc->body), &why);
     } else if (rc == E_NOTFOUND) {
         rc = 0;
     }
     doc_free(&d->doc);
     if (rc != 0) {
-        fail(d, rc, heads[d->head], &why);
+        fail_debian_listing(d, rc, heads[d->head], &why);
     } else if (++d->head < ARRAY_LEN(heads)) {
         ask_head(d);
     } else {
@@ -386,11 +386,11 @@ static void ask_head(struct debian *d)
 
     snprintf(path, sizeof path, "dists/%s/%s", suite_of(d), heads[d->head]);
     url = http_url_of(d->g, slice_str(path));
-    d->doc = doc_ask(d->g, url, NULL, RELEASE_BYTES, on_head, d);
+    d->doc = doc_ask(d->g, url, NULL, RELEASE_BYTES, on_release_head, d);
     free(url);
 }
 
-static void go_on(struct debian *d)
+static void continue_debian_listing(struct debian *d)
 {
     if (d->over) {
         return;
@@ -407,7 +407,7 @@ static void go_on(struct debian *d)
         begin_index(d, LIST_ITEM(list_pop_front(&d->waiting), struct index, node));
     }
     if (!d->over && d->count == 0) {
-        end(d, 0, NULL);
+        end_debian_listing(d, 0, NULL);
     }
 }
 
@@ -419,10 +419,10 @@ static void debian_start(struct http_engine *g)
     list_init(&d->waiting);
     list_init(&d->coming);
     g->lister_state = d;
-    go_on(d);
+    continue_debian_listing(d);
 }
 
-static void free_all(struct list *indexes)
+static void free_debian_indexes(struct list *indexes)
 {
     LIST_EACH (indexes, it) {
         index_free(LIST_ITEM(it, struct index, node));
@@ -434,8 +434,8 @@ static void debian_free(struct http_engine *g)
     struct debian *d = g->lister_state;
 
     if (d != NULL) {
-        free_all(&d->waiting);
-        free_all(&d->coming);
+        free_debian_indexes(&d->waiting);
+        free_debian_indexes(&d->coming);
         doc_free(&d->doc);
         release_free(&d->in);
         release_free(&d->plain);

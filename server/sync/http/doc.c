@@ -147,13 +147,13 @@ static void keep_free(struct keep **kp)
 
 enum { TRIES = 4, RETRY_MS = 300, VALIDATOR_MAX = 256 };
 
-static void begin(struct doc *d);
+static void begin_doc_request(struct doc *d);
 
 static void on_retry(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    begin(arg);
+    begin_doc_request(arg);
 }
 
 static int verdict_of(int status, struct err *e)
@@ -192,7 +192,7 @@ static void note_next(struct doc *d, struct slice link, struct slice url)
     buf_free(&b);
 }
 
-static int on_head(void *arg, const struct origin_head *h)
+static int on_sync_doc_head(void *arg, const struct origin_head *h)
 {
     struct doc *d = arg;
     struct slice type = origin_head_field(h, "content-type");
@@ -236,7 +236,7 @@ static int on_head(void *arg, const struct origin_head *h)
     return 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_sync_doc_body(void *arg, struct slice bytes)
 {
     struct doc *d = arg;
     struct http_engine *g = d->g;
@@ -271,7 +271,7 @@ static void on_kept(void *arg, int rc, const struct err *why)
     d->done(d, rc);
 }
 
-static void on_done(void *arg, int rc, const struct err *why)
+static void on_sync_doc_done(void *arg, int rc, const struct err *why)
 {
     struct doc *d = arg;
 
@@ -298,9 +298,10 @@ static void on_done(void *arg, int rc, const struct err *why)
     d->done(d, rc);
 }
 
-static const struct origin_request_events events = {on_head, on_body, on_done};
+static const struct origin_request_events events = {on_sync_doc_head, on_sync_doc_body,
+                                                    on_sync_doc_done};
 
-static void begin(struct doc *d)
+static void begin_doc_request(struct doc *d)
 {
     struct origin_request_params w = {.origin = d->g->site->origin,
                                       .url = slice_str(d->url),
@@ -339,7 +340,7 @@ struct doc *doc_open(struct http_engine *g, const struct doc_want *w,
     d->retry = evtimer_new(g->site->base, on_retry, d);
     CHECK(d->retry != NULL);
     list_push_back(&g->docs, &d->node);
-    begin(d);
+    begin_doc_request(d);
     return d;
 }
 

@@ -32,7 +32,7 @@ void heads_free(struct heads **hp)
     }
 }
 
-static void begin(struct buf *b, const struct http_engine *g)
+static void begin_probe_cursor(struct buf *b, const struct http_engine *g)
 {
     struct buf settings = BUF_INIT(1 << 20);
     struct digest d;
@@ -52,7 +52,7 @@ static void begin(struct buf *b, const struct http_engine *g)
 void heads_begin(struct http_engine *g)
 {
     if (g->probe == NULL) { /* else that file tells */
-        begin(&g->cursor, g);
+        begin_probe_cursor(&g->cursor, g);
     }
 }
 
@@ -84,13 +84,13 @@ static bool read_text(struct heads *h, struct slice *out)
     return true;
 }
 
-static void answer(struct http_engine *g, enum probe_answer a)
+static void answer_head_probe(struct http_engine *g, enum probe_answer a)
 {
     heads_free(&g->heads);
     http_probed(g, a);
 }
 
-static bool ask(struct heads *h);
+static bool request_next_head(struct heads *h);
 
 static void on_doc(struct doc *d, int rc)
 {
@@ -100,13 +100,13 @@ static void on_doc(struct doc *d, int rc)
 
     doc_free(&h->doc);
     if (rc != E_EXISTS) {
-        answer(g, rc == E_CHANGED ? PROBE_CHANGED : PROBE_UNKNOWN);
-    } else if (!ask(h)) {
-        answer(g, whole ? PROBE_SAME : PROBE_UNKNOWN);
+        answer_head_probe(g, rc == E_CHANGED ? PROBE_CHANGED : PROBE_UNKNOWN);
+    } else if (!request_next_head(h)) {
+        answer_head_probe(g, whole ? PROBE_SAME : PROBE_UNKNOWN);
     }
 }
 
-static bool ask(struct heads *h)
+static bool request_next_head(struct heads *h)
 {
     struct slice path, validator;
     struct doc_want w = {0};
@@ -125,9 +125,9 @@ static bool ask(struct heads *h)
     return true;
 }
 
-static void unknown(struct http_engine *g)
+static void head_probe_unknown(struct http_engine *g)
 {
-    answer(g, PROBE_UNKNOWN);
+    answer_head_probe(g, PROBE_UNKNOWN);
 }
 
 void heads_probe(struct http_engine *g, struct slice cursor)
@@ -140,9 +140,9 @@ void heads_probe(struct http_engine *g, struct slice cursor)
     buf_adds(&h->cursor, cursor);
     h->at = HEAD;
     g->heads = h;
-    begin(&wanted, g);
-    if (!slice_starts(cursor, buf_slice(&wanted)) || !ask(h)) {
-        http_soon(g, unknown);
+    begin_probe_cursor(&wanted, g);
+    if (!slice_starts(cursor, buf_slice(&wanted)) || !request_next_head(h)) {
+        http_soon(g, head_probe_unknown);
     }
     buf_free(&wanted);
 }

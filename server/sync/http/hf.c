@@ -48,8 +48,8 @@ enum { /* kinds of `ref`, above the bits of http_engine.h; the repository's inde
        REF_KIND = 0xf0,
 };
 
-static int give(struct hub_repo *r, const char *below, struct slice more, struct sync_entry *en,
-                uint64_t kind)
+static int give_hub_entry(struct hub_repo *r, const char *below, struct slice more,
+                          struct sync_entry *en, uint64_t kind)
 {
     struct buf path = BUF_INIT(8192);
     struct hub_lister *l = r->all;
@@ -69,12 +69,13 @@ static int give(struct hub_repo *r, const char *below, struct slice more, struct
     return rc;
 }
 
-static int give_made(struct hub_repo *r, const char *name, const struct buf *made, uint64_t kind)
+static int give_made_hub_file(struct hub_repo *r, const char *name, const struct buf *made,
+                              uint64_t kind)
 {
     struct sync_entry en = {.size_bytes = made->n, .digest_known = true};
 
     digest_of(buf_slice(made), &en.digest);
-    return give(r, name, SLICE(""), &en, kind);
+    return give_hub_entry(r, name, SLICE(""), &en, kind);
 }
 
 static int give_files(struct hub_repo *r)
@@ -93,12 +94,12 @@ static int give_files(struct hub_repo *r)
             continue;
         }
         git_oid_format(&f.oid, oid);
-        rc = give(r, "files/", f.path,
-                  &(struct sync_entry){.size_bytes = f.size_bytes,
-                                       .digest_known = f.lfs,
-                                       .digest = f.sha256,
-                                       .validator = f.lfs ? SLICE_NONE : slice_str(oid)},
-                  REF_FILE);
+        rc = give_hub_entry(r, "files/", f.path,
+                            &(struct sync_entry){.size_bytes = f.size_bytes,
+                                                 .digest_known = f.lfs,
+                                                 .digest = f.sha256,
+                                                 .validator = f.lfs ? SLICE_NONE : slice_str(oid)},
+                            REF_FILE);
     }
     return rc;
 }
@@ -138,8 +139,8 @@ static int hf_give_repo(struct hub_repo *r)
 {
     int rc = file_filter_info(r, &r->all->g->why);
 
-    rc = rc != 0 ? rc : give_made(r, "info.json", &r->info, REF_INFO);
-    rc = rc != 0 ? rc : give_made(r, "tree.json", &r->tree, REF_TREE);
+    rc = rc != 0 ? rc : give_made_hub_file(r, "info.json", &r->info, REF_INFO);
+    rc = rc != 0 ? rc : give_made_hub_file(r, "tree.json", &r->tree, REF_TREE);
     rc = rc != 0 ? rc : give_files(r);
     buf_free(&r->manifest);
     return rc;
@@ -246,7 +247,7 @@ enum {
 
 /* --- each repository, so many at once --------------------------------------------------------- */
 
-static void go_on(struct hub_lister *l)
+static void continue_hf_listing(struct hub_lister *l)
 {
     while (!l->over && l->busy < l->g->site->parallel && l->next < l->count) {
         l->busy++;
@@ -263,7 +264,7 @@ static void for_each(struct hub_lister *l, void (*each)(struct hub_repo *r),
     l->each = each;
     l->then = then;
     l->failed = failed;
-    go_on(l);
+    continue_hf_listing(l);
 }
 
 static void repo_fails(struct hub_repo *r, int rc, const struct err *why)
@@ -292,13 +293,13 @@ static void repo_done(struct hub_repo *r)
         l->over = true;
         l->then(l);
     } else {
-        go_on(l);
+        continue_hf_listing(l);
     }
 }
 
 /* --- what a revision stands for --------------------------------------------------------------- */
 
-static int learn(struct hub_repo *r, struct slice doc, struct err *e)
+static int read_hub_repo(struct hub_repo *r, struct slice doc, struct err *e)
 {
     struct buf made = BUF_INIT(INFO_BYTES * 2), folder = BUF_INIT(4096);
     struct arena a = {0};
@@ -329,7 +330,7 @@ static void on_info(struct doc *d, int rc)
 
     if (rc == 0) {
         err_clear(&why);
-        rc = learn(r, buf_slice(&d->body), &why);
+        rc = read_hub_repo(r, buf_slice(&d->body), &why);
     }
     doc_free(&r->doc);
     if (rc != 0) {
@@ -423,7 +424,7 @@ static void hub_probe(struct http_engine *g, struct slice cursor)
 
 static void ask_page(struct hub_repo *r, const char *url);
 
-static bool is_wanted(void *arg, struct slice path, bool folder, uint64_t size_bytes)
+static bool is_wanted_hub_file(void *arg, struct slice path, bool folder, uint64_t size_bytes)
 {
     struct file_filter *s = arg;
 
@@ -438,7 +439,7 @@ static int add_page(struct hub_repo *r, struct doc *d, struct err *e)
     struct slice page = buf_slice(&d->body);
     bool first = r->pages == 0, last = d->next == NULL;
     size_t before = r->tree.n;
-    int rc = s != NULL ? json_filter(page, is_wanted, s, &sifted, e) : 0;
+    int rc = s != NULL ? json_filter(page, is_wanted_hub_file, s, &sifted, e) : 0;
 
     page = s != NULL ? buf_slice(&sifted) : page;
     rc = rc != 0 ? rc : manifest_add(page, slice_str(d->final_url), first, last, &r->manifest, e);
@@ -453,7 +454,7 @@ static int add_page(struct hub_repo *r, struct doc *d, struct err *e)
     return rc;
 }
 
-static void on_page(struct doc *d, int rc)
+static void on_hub_page(struct doc *d, int rc)
 {
     struct hub_repo *r = d->arg;
     struct http_engine *g = d->g;
@@ -483,7 +484,7 @@ static void on_page(struct doc *d, int rc)
 
 static void ask_page(struct hub_repo *r, const char *url)
 {
-    r->doc = doc_ask(r->all->g, url, "application/json", PAGE_BYTES, on_page, r);
+    r->doc = doc_ask(r->all->g, url, "application/json", PAGE_BYTES, on_hub_page, r);
 }
 
 static void ask_tree(struct hub_repo *r)

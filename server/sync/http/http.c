@@ -53,7 +53,7 @@ static bool is_etag(struct slice v)
     return v.n > 1 && v.p[0] == '"';
 }
 
-static void download_free(struct download *t)
+static void free_http_download(struct download *t)
 {
     origin_request_cancel(&t->request);
     list_remove(&t->node);
@@ -67,7 +67,7 @@ static void download_free(struct download *t)
     free(t);
 }
 
-static int refuse(struct download *t, const struct origin_head *h)
+static int refuse_http_reply(struct download *t, const struct origin_head *h)
 {
     int status = h->status;
     struct slice why = h->why.p != NULL ? h->why : SLICE("");
@@ -99,7 +99,7 @@ static int refuse(struct download *t, const struct origin_head *h)
     }
 }
 
-static void learn(struct download *t, const struct origin_head *h)
+static void read_http_validators(struct download *t, const struct origin_head *h)
 {
     struct slice etag = origin_head_field(h, "etag"), date = origin_head_field(h, "last-modified");
     uint64_t unix_s;
@@ -117,20 +117,20 @@ static void learn(struct download *t, const struct origin_head *h)
     }
 }
 
-static int on_head(void *arg, const struct origin_head *h)
+static int on_http_download_head(void *arg, const struct origin_head *h)
 {
     struct download *t = arg;
     int rc;
 
     if (h->status == 304 && t->conditional) {
         t->outcome = DOWNLOAD_UNCHANGED;
-        learn(t, h);
+        read_http_validators(t, h);
         return 0;
     }
     if (h->status != 200 && h->status != 206) {
-        return refuse(t, h);
+        return refuse_http_reply(t, h);
     }
-    learn(t, h);
+    read_http_validators(t, h);
     if (t->listed_etag.n != 0 && t->validator.n != 0 && is_etag(t->validator) &&
         !slice_eq(t->validator, t->listed_etag)) {
         return err_set(&t->why, E_CHANGED,
@@ -148,7 +148,7 @@ static int on_head(void *arg, const struct origin_head *h)
                    : 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_http_download_body(void *arg, struct slice bytes)
 {
     struct download *t = arg;
     int rc;
@@ -204,9 +204,9 @@ static int as_whole(struct download *t, int rc)
     return E_AGAIN;
 }
 
-static void begin(struct download *t);
+static void begin_http_download(struct download *t);
 
-static void on_done(void *arg, int rc, const struct err *why)
+static void on_http_download_done(void *arg, int rc, const struct err *why)
 {
     struct download *t = arg;
     struct download_result got;
@@ -224,7 +224,7 @@ static void on_done(void *arg, int rc, const struct err *why)
     if (rc == E_NOTFOUND && t->by_hash) {
         t->by_hash = false;
         err_clear(&t->why);
-        begin(t);
+        begin_http_download(t);
         return;
     }
     if (rc == E_NOTFOUND && t->optional) {
@@ -241,12 +241,13 @@ static void on_done(void *arg, int rc, const struct err *why)
         .digest = t->digest,
     };
     t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
-    download_free(t);
+    free_http_download(t);
 }
 
-static void begin(struct download *t)
+static void begin_http_download(struct download *t)
 {
-    static const struct origin_request_events events = {on_head, on_body, on_done};
+    static const struct origin_request_events events = {
+        on_http_download_head, on_http_download_body, on_http_download_done};
 
     t->want.url = slice_str(t->by_hash ? t->hash_url : t->url);
     git_hasher_free(&t->git);
@@ -277,7 +278,7 @@ static void made_done(struct download *t)
     struct download_result got = {.mtime_ns = SYNC_TIME_UNKNOWN};
 
     t->ev.on_done(t->arg, 0, NULL, &got);
-    download_free(t);
+    free_http_download(t);
 }
 
 static void take_on_soon(evutil_socket_t fd, short what, void *arg)
@@ -297,11 +298,11 @@ static void take_on_soon(evutil_socket_t fd, short what, void *arg)
     } else {
         err_set(&t->why, rc, "canceled: the received bytes could not be stored");
         t->ev.on_done(t->arg, rc, &t->why, NULL);
-        download_free(t);
+        free_http_download(t);
     }
 }
 
-static struct download *give_made(struct download *t)
+static struct download *give_made_download(struct download *t)
 {
     struct timeval now = {0};
 
@@ -331,7 +332,7 @@ static struct download *http_download(struct engine *eg, const struct download_p
     }
     list_push_back(&g->downloads, &t->node);
     if (t->source.bytes.p != NULL) {
-        return give_made(t);
+        return give_made_download(t);
     }
     t->url = t->source.url != NULL ? t->source.url : http_url_of(g, w->entry->path);
     t->hash_url = t->by_hash ? hash_url_of(g, w->entry) : NULL;
@@ -353,7 +354,7 @@ static struct download *http_download(struct engine *eg, const struct download_p
         f->end = t->listed != SYNC_SIZE_UNKNOWN && t->listed > t->have ? t->listed : END_OPEN;
         f->if_range = w->entry->digest_known ? SLICE_NONE : t->asked;
     }
-    begin(t);
+    begin_http_download(t);
     return t;
 }
 
@@ -372,14 +373,14 @@ static void http_download_cancel(struct download **tp)
 
     *tp = NULL;
     if (t != NULL) {
-        download_free(t);
+        free_http_download(t);
     }
 }
 
 static void http_downloads_cancel(struct http_engine *g)
 {
     LIST_EACH (&g->downloads, it) {
-        download_free(LIST_ITEM(it, struct download, node));
+        free_http_download(LIST_ITEM(it, struct download, node));
     }
 }
 
@@ -397,7 +398,7 @@ char *http_url_of(const struct http_engine *g, struct slice path)
     return url;
 }
 
-static void on_soon(evutil_socket_t fd, short what, void *arg)
+static void on_http_engine_soon(evutil_socket_t fd, short what, void *arg)
 {
     struct http_engine *g = arg;
 
@@ -441,7 +442,7 @@ static int http_open(const struct engine_site *site, const struct engine_events 
     list_init(&g->docs);
     list_init(&g->downloads);
     g->cursor = BUF_INIT(4096);
-    g->soon = evtimer_new(site->base, on_soon, g);
+    g->soon = evtimer_new(site->base, on_http_engine_soon, g);
     CHECK(g->soon != NULL);
     g->lister = listers[0];
     for (size_t i = 0; wanted != NULL && i < ARRAY_LEN(listers); i++) {
@@ -572,14 +573,14 @@ static unsigned http_window(const struct engine *eg)
     return ((const struct http_engine *)eg)->site->parallel;
 }
 
-static void finished(struct http_engine *g)
+static void http_engine_finished(struct http_engine *g)
 {
     g->ev.on_finished(g->arg, 0, NULL);
 }
 
 static void http_finish(struct engine *eg)
 {
-    http_soon((struct http_engine *)eg, finished);
+    http_soon((struct http_engine *)eg, http_engine_finished);
 }
 
 static void http_close(struct engine **gp)

@@ -56,7 +56,7 @@ static bool month(struct slice *s, unsigned *out)
 }
 
 /* "22-Nov-2026", "2026-11-22", "2026-Nov-22" */
-static bool day_of(struct slice *s, unsigned *y, unsigned *m, unsigned *d)
+static bool read_index_date(struct slice *s, unsigned *y, unsigned *m, unsigned *d)
 {
     struct slice t = *s;
 
@@ -81,7 +81,7 @@ static bool date_of(struct slice *s, struct index_item *out)
     unsigned y, m, d, hour, minute, second = 0;
     bool seconds;
 
-    if (!day_of(&t, &y, &m, &d) || !letter(&t, " \tT") || !digits(&t, 2, 2, &hour) ||
+    if (!read_index_date(&t, &y, &m, &d) || !letter(&t, " \tT") || !digits(&t, 2, 2, &hour) ||
         !letter(&t, ":") || !digits(&t, 2, 2, &minute)) {
         return false;
     }
@@ -118,7 +118,7 @@ static uint64_t unit_of(char c)
 }
 
 /* "1234", "1.2K", "12M"; "-" is nothing. Rounded ones know by how much. */
-static void size_of(struct slice s, struct index_item *out)
+static void read_item_size(struct slice s, struct index_item *out)
 {
     uint64_t whole = 0, unit = 0, tenths = 0;
     size_t i = 0;
@@ -163,7 +163,7 @@ static void read_tail(struct slice tail, struct index_item *out)
     out->mtime_step_s = 0;
     for (; tail.n != 0; tail = slice_from(tail, 1)) {
         if (isdigit((uint8_t)tail.p[0]) && date_of(&tail, out)) {
-            size_of(tail, out);
+            read_item_size(tail, out);
             return;
         }
         while (tail.n > 1 &&
@@ -218,7 +218,7 @@ static void unescape(struct slice s, struct buf *out)
 enum link { LINK_OTHER, LINK_WRONG, LINK_FILE, LINK_FOLDER };
 
 /* Which entry of this folder a link means. */
-static enum link judge(struct page *p, struct slice *name)
+static enum link classify_link(struct page *p, struct slice *name)
 {
     struct url u;
     struct slice rest;
@@ -259,7 +259,7 @@ static int finish_link(struct page *p)
         return 0;
     }
     p->open = false;
-    kind = judge(p, &it.name);
+    kind = classify_link(p, &it.name);
     if (kind == LINK_WRONG) {
         p->ev->left_out++;
     }
@@ -387,7 +387,7 @@ static int take_tag(struct page *p)
     return rc;
 }
 
-static void take_text(struct page *p)
+static void take_page_text(struct page *p)
 {
     ptrdiff_t at = slice_find(p->rest, '<');
     struct slice text = at < 0 ? p->rest : slice_first(p->rest, (size_t)at);
@@ -416,7 +416,7 @@ static int read_html(struct slice html, struct slice url, struct index_events *e
         rc = err_set(e, E_INVALID, "the page's URL is invalid or does not end in '/'");
     }
     while (rc == 0 && p.rest.n != 0) {
-        take_text(&p);
+        take_page_text(&p);
         if (p.rest.n != 0) {
             rc = take_tag(&p);
         }
@@ -434,7 +434,7 @@ static int read_html(struct slice html, struct slice url, struct index_events *e
 
 /* "Sun, 22 Nov 2026 12:21:05 GMT", "2026-11-22T12:21:05Z" with whatever behind the seconds, a
  * number. */
-static void time_of(const json_t *v, struct index_item *out)
+static void read_item_time(const json_t *v, struct index_item *out)
 {
     struct slice text = slice_str(json_string_value(v));
     struct index_item tail;
@@ -462,7 +462,7 @@ static const json_t *one_of(const json_t *o, const char *a, const char *b)
     return v != NULL ? v : json_object_get(o, b);
 }
 
-static bool is_folder(const json_t *o, struct slice *name)
+static bool is_json_folder(const json_t *o, struct slice *name)
 {
     if (name->n != 0 && name->p[name->n - 1] == '/') {
         name->n--;
@@ -483,13 +483,13 @@ static int take_item(const json_t *o, struct index_events *ev)
         return 0;
     }
     it.name = jread_slice(name);
-    it.folder = is_folder(o, &it.name);
+    it.folder = is_json_folder(o, &it.name);
     if (!tree_path_valid(it.name) || slice_eqs(type, "other")) {
         ev->left_out++;
         return 0;
     }
     (void)jread_u64(o, "size", &it.size_bytes);
-    time_of(one_of(o, "mtime", "mod_time"), &it);
+    read_item_time(one_of(o, "mtime", "mod_time"), &it);
     it.digest_known = !it.folder && digest_parse(jread_text(o, "sha256"), &it.digest);
     return ev->on_item(ev->arg, &it);
 }
@@ -565,7 +565,7 @@ static void folder_free(struct folder *f)
     free(f);
 }
 
-static void end(struct crawl *c, int rc, const struct err *why)
+static void end_index_crawl(struct crawl *c, int rc, const struct err *why)
 {
     struct engine_listed l = {.left_out = c->left_out, .partial = c->denied != 0};
 
@@ -646,9 +646,9 @@ static int read_page(struct folder *f, struct doc *d, struct err *e)
     return rc;
 }
 
-static void go_on(struct crawl *c);
+static void continue_index_crawl(struct crawl *c);
 
-static void on_page(struct doc *d, int rc)
+static void on_folder_page(struct doc *d, int rc)
 {
     struct folder *f = d->arg;
     struct crawl *c = f->c;
@@ -670,13 +670,13 @@ static void on_page(struct doc *d, int rc)
     folder_free(f);
     c->count--;
     if (rc != 0) {
-        end(c, rc, &why);
+        end_index_crawl(c, rc, &why);
     } else {
-        go_on(c);
+        continue_index_crawl(c);
     }
 }
 
-static void go_on(struct crawl *c)
+static void continue_index_crawl(struct crawl *c)
 {
     while (!c->over && c->count < c->g->site->parallel && !list_empty(&c->waiting)) {
         struct folder *f = LIST_ITEM(list_pop_front(&c->waiting), struct folder, node);
@@ -685,12 +685,12 @@ static void go_on(struct crawl *c)
         char *url = http_url_of(c->g, path);
         list_push_back(&c->coming, &f->node);
         c->count++;
-        f->doc = doc_ask(c->g, url, "application/json, */*;q=0.5", PAGE_BYTES, on_page, f);
+        f->doc = doc_ask(c->g, url, "application/json, */*;q=0.5", PAGE_BYTES, on_folder_page, f);
         free(url);
         arena_fini(&a);
     }
     if (!c->over && c->count == 0) {
-        end(c, 0, NULL);
+        end_index_crawl(c, 0, NULL);
     }
 }
 
@@ -703,10 +703,10 @@ static void crawl_start(struct http_engine *g)
     list_init(&c->coming);
     g->lister_state = c;
     folder_add(c, SLICE(""), 0);
-    go_on(c);
+    continue_index_crawl(c);
 }
 
-static void free_all(struct list *folders)
+static void free_index_folders(struct list *folders)
 {
     LIST_EACH (folders, it) {
         folder_free(LIST_ITEM(it, struct folder, node));
@@ -718,8 +718,8 @@ static void crawl_free(struct http_engine *g)
     struct crawl *c = g->lister_state;
 
     if (c != NULL) {
-        free_all(&c->waiting);
-        free_all(&c->coming);
+        free_index_folders(&c->waiting);
+        free_index_folders(&c->coming);
         free(c);
         g->lister_state = NULL;
     }

@@ -91,7 +91,8 @@ static char *pypi_doubt(struct py_lister *l)
 
 enum { PATH_ROOM = 4096 };
 
-static int give(struct py_lister *l, struct sync_entry *en, struct slice path, struct given what)
+static int give_pypi_entry(struct py_lister *l, struct sync_entry *en, struct slice path,
+                           struct given what)
 {
     if (l->givens == l->given_room) {
         l->given_room = l->given_room != 0 ? 2 * l->given_room : 256;
@@ -106,13 +107,13 @@ static int give(struct py_lister *l, struct sync_entry *en, struct slice path, s
     return l->g->ev.on_entry(l->g->arg, en);
 }
 
-static int give_made(struct py_lister *l, const char *path, const struct buf *made,
-                     struct given what)
+static int give_made_pypi_file(struct py_lister *l, const char *path, const struct buf *made,
+                               struct given what)
 {
     struct sync_entry en = {.size_bytes = made->n, .digest_known = true};
 
     digest_of(buf_slice(made), &en.digest);
-    return give(l, &en, slice_str(path), what);
+    return give_pypi_entry(l, &en, slice_str(path), what);
 }
 
 static int give_file(struct py_lister *l, struct py_project *p, struct py_file *f)
@@ -124,13 +125,13 @@ static int give_file(struct py_lister *l, struct py_project *p, struct py_file *
                                 f->size_bytes != LENGTH_UNKNOWN ? f->size_bytes : SYNC_SIZE_UNKNOWN,
                             .digest_known = f->digest_known,
                             .digest = f->digest};
-    int rc = give(l, &en, path, (struct given){.project = p, .file = f});
+    int rc = give_pypi_entry(l, &en, path, (struct given){.project = p, .file = f});
 
     if (rc == 0 && f->meta != NULL && f->meta->read && !f->meta->inside) {
         struct sync_entry m = {
             .size_bytes = SYNC_SIZE_UNKNOWN, .digest_known = true, .digest = f->meta->digest};
-        rc = give(l, &m, arena_fmt(&a, SLICE_FMT ".metadata", SLICE_ARG(path)),
-                  (struct given){.project = p, .file = f, .metadata = true});
+        rc = give_pypi_entry(l, &m, arena_fmt(&a, SLICE_FMT ".metadata", SLICE_ARG(path)),
+                             (struct given){.project = p, .file = f, .metadata = true});
     }
     arena_fini(&a);
     return rc;
@@ -213,11 +214,12 @@ static int give_project(struct py_lister *l, struct py_project *p, struct err *e
 
     rc = rc != 0 ? rc : write_page(p, PAGE_HTML, &p->html, e);
     if (rc == 0) {
-        rc = give_made(l, arena_fmt(&a, "%s.json", at.p).p, &p->json, (struct given){.project = p});
+        rc = give_made_pypi_file(l, arena_fmt(&a, "%s.json", at.p).p, &p->json,
+                                 (struct given){.project = p});
     }
     if (rc == 0) {
-        rc = give_made(l, arena_fmt(&a, "%s.html", at.p).p, &p->html,
-                       (struct given){.project = p, .html = true});
+        rc = give_made_pypi_file(l, arena_fmt(&a, "%s.html", at.p).p, &p->html,
+                                 (struct given){.project = p, .html = true});
     }
     for (size_t i = 0; rc == 0 && i < p->files; i++) {
         if (p->file[i].chosen) {
@@ -228,7 +230,7 @@ static int give_project(struct py_lister *l, struct py_project *p, struct err *e
     return rc;
 }
 
-static int by_name(const struct py_project *a, const struct py_project *b)
+static int compare_project_names(const struct py_project *a, const struct py_project *b)
 {
     return slice_cmp(a->name, b->name);
 }
@@ -257,16 +259,16 @@ static int pypi_give_all(struct py_lister *l, struct err *e)
     struct py_project *p, *tmp;
     int rc;
 
-    HASH_SORT(l->by_name, by_name);
+    HASH_SORT(l->by_name, compare_project_names);
     rc = write_list(l, PAGE_JSON, &l->json, e);
     rc = rc != 0 ? rc : write_list(l, PAGE_HTML, &l->html, e);
     if (rc == 0) {
-        rc = give_made(l, arena_fmt(&a, SLICE_FMT "index.json", SLICE_ARG(l->index)).p, &l->json,
-                       (struct given){0});
+        rc = give_made_pypi_file(l, arena_fmt(&a, SLICE_FMT "index.json", SLICE_ARG(l->index)).p,
+                                 &l->json, (struct given){0});
     }
     if (rc == 0) {
-        rc = give_made(l, arena_fmt(&a, SLICE_FMT "index.html", SLICE_ARG(l->index)).p, &l->html,
-                       (struct given){.html = true});
+        rc = give_made_pypi_file(l, arena_fmt(&a, SLICE_FMT "index.html", SLICE_ARG(l->index)).p,
+                                 &l->html, (struct given){.html = true});
     }
     HASH_ITER(hh, l->by_name, p, tmp)
     {
@@ -462,7 +464,7 @@ static uint64_t all_envs(const struct py_lister *l)
     return l->envs == 64 ? UINT64_MAX : ((uint64_t)1 << l->envs) - 1;
 }
 
-static int on_line(void *arg, struct slice text, struct err *e)
+static int on_requirement_line(void *arg, struct slice text, struct err *e)
 {
     struct py_lister *l = arg;
     struct requirement r;
@@ -484,7 +486,7 @@ static void on_odd(void *arg, struct slice line)
 static int pypi_require_settings(struct py_lister *l, struct err *e)
 {
     const struct sync_conf *c = l->g->site->conf;
-    const struct requirements_events ev = {on_line, on_odd, l};
+    const struct requirements_events ev = {on_requirement_line, on_odd, l};
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < c->python_count; i++) {
@@ -499,7 +501,7 @@ static int pypi_require_settings(struct py_lister *l, struct err *e)
     for (size_t i = 0; rc == 0 && i < c->requirements_count; i++) {
         const char *r = c->requirements[i];
         rc = strncmp(r, "file:", 5) == 0 ? requirements_file(r + 5, &ev, e)
-                                         : on_line(l, slice_str(r), e);
+                                         : on_requirement_line(l, slice_str(r), e);
     }
     return rc;
 }
@@ -516,7 +518,7 @@ void pypi_say(const struct py_lister *l, const char *fmt, ...)
 }
 
 /* Chooses anew, and asks again what was asked before, of more. */
-static int settle(struct py_project *p, struct err *e)
+static int choose_project_files(struct py_project *p, struct err *e)
 {
     int rc = 0;
 
@@ -538,9 +540,9 @@ static int settle(struct py_project *p, struct err *e)
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-static void go_on(struct py_lister *l);
+static void continue_pypi_listing(struct py_lister *l);
 
-static void end(struct py_lister *l, int rc, const struct err *why)
+static void end_pypi_listing(struct py_lister *l, int rc, const struct err *why)
 {
     if (!l->over) {
         l->over = true;
@@ -552,13 +554,13 @@ void pypi_answered(struct py_lister *l, int rc, const struct err *why)
 {
     l->busy--;
     if (rc != 0) {
-        end(l, rc, why);
+        end_pypi_listing(l, rc, why);
     } else {
-        go_on(l);
+        continue_pypi_listing(l);
     }
 }
 
-static void on_page(struct doc *d, int rc)
+static void on_project_page(struct doc *d, int rc)
 {
     struct py_project *p = d->arg;
     struct py_lister *l = p->l;
@@ -593,12 +595,12 @@ static void ask_page(struct py_project *p)
                                  SLICE_ARG(l->index), SLICE_ARG(p->name));
 
     l->busy++;
-    p->doc = doc_ask(l->g, url.p, accept, PYPI_PAGE_BYTES, on_page, p);
+    p->doc = doc_ask(l->g, url.p, accept, PYPI_PAGE_BYTES, on_project_page, p);
 }
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
-static void finish(struct py_lister *l)
+static void finish_pypi_listing(struct py_lister *l)
 {
     struct engine_listed done = {.left_out = l->left_out};
     struct err why = {0};
@@ -610,13 +612,14 @@ static void finish(struct py_lister *l)
     http_listed(l->g, rc, rc != 0 ? &why : NULL, &done);
 }
 
-static void go_on(struct py_lister *l)
+static void continue_pypi_listing(struct py_lister *l)
 {
     while (!l->over && l->busy < l->g->site->parallel) {
         struct err why = {0};
         int rc = 0;
         if (!list_empty(&l->dirty)) {
-            rc = settle(LIST_ITEM(list_pop_front(&l->dirty), struct py_project, dirty), &why);
+            rc = choose_project_files(
+                LIST_ITEM(list_pop_front(&l->dirty), struct py_project, dirty), &why);
         } else if (!list_empty(&l->unread)) {
             struct py_meta *m = LIST_ITEM(list_pop_front(&l->unread), struct py_meta, node);
             if (pypi_meta_have(m)) {
@@ -630,25 +633,25 @@ static void go_on(struct py_lister *l)
             break;
         }
         if (rc != 0) {
-            end(l, rc, &why);
+            end_pypi_listing(l, rc, &why);
         }
     }
     if (!l->over && l->busy == 0) {
-        finish(l);
+        finish_pypi_listing(l);
     }
 }
 
 /* --- the beginning ---------------------------------------------------------------------------- */
 
-static void begin(struct http_engine *g)
+static void begin_pypi_listing(struct http_engine *g)
 {
     struct py_lister *l = g->lister_state;
 
     err_clear(&g->why);
     if (pypi_require_settings(l, &g->why) != 0) {
-        end(l, g->why.code == E_NOTFOUND ? E_CONFIG : g->why.code, &g->why);
+        end_pypi_listing(l, g->why.code == E_NOTFOUND ? E_CONFIG : g->why.code, &g->why);
     } else {
-        go_on(l);
+        continue_pypi_listing(l);
     }
 }
 
@@ -670,7 +673,7 @@ static void py_start(struct http_engine *g)
     for (l->up = SLICE(""); parts > 0; parts--) {
         l->up = arena_fmt(&l->arena, "../" SLICE_FMT, SLICE_ARG(l->up));
     }
-    http_soon(g, begin);
+    http_soon(g, begin_pypi_listing);
 }
 
 static void project_free(struct py_project *p)

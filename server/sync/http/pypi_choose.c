@@ -90,7 +90,7 @@ static struct slice url_of(struct reading *r, struct slice href, struct slice *n
 }
 
 /* What the rules leave out is not there for any choice: another file or version may do. */
-static bool is_wanted(const struct py_project *p, struct slice name, uint64_t size_bytes)
+static bool is_wanted_release(const struct py_project *p, struct slice name, uint64_t size_bytes)
 {
     struct arena a = {0};
     struct slice path = arena_fmt(&a, SLICE_FMT "/" SLICE_FMT, SLICE_ARG(p->name), SLICE_ARG(name));
@@ -102,7 +102,7 @@ static bool is_wanted(const struct py_project *p, struct slice name, uint64_t si
     return yes;
 }
 
-static void on_file(void *arg, const struct page_file *pf)
+static void on_pypi_choice_file(void *arg, const struct page_file *pf)
 {
     struct reading *r = arg;
     struct slice name = SLICE("");
@@ -114,7 +114,7 @@ static void on_file(void *arg, const struct page_file *pf)
     if (f.url.p == NULL || !name_fine(name) || !distribution_parse(name, p->name, a, &f.dist)) {
         return; /* eggs, installers, signatures: nothing that is installed today */
     }
-    if (!is_wanted(p, name, pf->size_bytes)) {
+    if (!is_wanted_release(p, name, pf->size_bytes)) {
         return;
     }
     r->too_many = r->too_many || p->files == FILES_MAX;
@@ -165,7 +165,7 @@ int pypi_read_page(struct py_project *p, struct slice doc, const char *content_t
     size_t n = 0;
     int rc;
 
-    page_init_reported(&page, p->url, on_file, &r);
+    page_init_reported(&page, p->url, on_pypi_choice_file, &r);
     rc = is_json(doc, content_type) ? page_read_json(&page, doc, e) : page_read_html(&page, doc, e);
     page_fini(&page);
     if (rc == 0 && r.too_many) {
@@ -203,7 +203,7 @@ static enum policy policy_of(const struct sync_conf *c)
                                               : SDIST_MISSING;
 }
 
-static bool holds(const struct choice *x, const struct py_file *f, size_t env)
+static bool choice_allows_file(const struct choice *x, const struct py_file *f, size_t env)
 {
     if (x->specs != NULL) {
         return pyspecs_hold(x->specs, &f->dist.version, f->dist.version_text) &&
@@ -248,7 +248,7 @@ static bool choose_version(struct choice *x, size_t from, size_t to, size_t env)
 
     for (size_t i = from; i < to; i++) {
         struct py_file *f = &x->p->file[i];
-        if ((f->fits >> env & 1) != 0 && holds(x, f, env)) {
+        if ((f->fits >> env & 1) != 0 && choice_allows_file(x, f, env)) {
             wheel = wheel || f->dist.wheel;
             source = source || !f->dist.wheel;
         }
@@ -257,8 +257,9 @@ static bool choose_version(struct choice *x, size_t from, size_t to, size_t env)
     for (size_t i = from; i < to && (wheel || source); i++) {
         struct py_file *f = &x->p->file[i];
         bool fits = (f->fits >> env & 1) != 0;
-        if (holds(x, f, env) && (x->all_files ? f->dist.wheel || x->sdists != SDIST_NEVER
-                                              : fits && (f->dist.wheel ? wheel : source))) {
+        if (choice_allows_file(x, f, env) &&
+            (x->all_files ? f->dist.wheel || x->sdists != SDIST_NEVER
+                          : fits && (f->dist.wheel ? wheel : source))) {
             f->chosen = true;
         }
     }

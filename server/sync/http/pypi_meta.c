@@ -83,10 +83,10 @@ static bool pypi_wheel_have(struct py_meta *m)
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-static void ask(struct py_meta *m);
+static void request_pypi_metadata(struct py_meta *m);
 
 /* 0 and not done: more is to be asked for. */
-static int take_part(struct py_meta *m, struct doc *d, struct err *e)
+static int take_metadata_part(struct py_meta *m, struct doc *d, struct err *e)
 {
     struct wheel *w = &m->wheel;
     bool begun = w->size_bytes != 0;
@@ -125,7 +125,7 @@ static int take_whole(struct py_meta *m, struct doc *d, struct err *e)
     return rc;
 }
 
-static void on_part(struct doc *d, int rc)
+static void on_metadata_part(struct doc *d, int rc)
 {
     struct py_meta *m = d->arg;
     struct err why = d->why;
@@ -133,7 +133,7 @@ static void on_part(struct doc *d, int rc)
     m->asked_bytes += d->body.n;
     if (rc == 0) {
         err_clear(&why);
-        rc = d->status == 206 ? take_part(m, d, &why) : take_whole(m, d, &why);
+        rc = d->status == 206 ? take_metadata_part(m, d, &why) : take_whole(m, d, &why);
     } else if (rc == E_NOTFOUND) {
         rc = err_set(&why, E_AGAIN, "the upstream answers %d", d->status);
     } else if (rc == E_TOOBIG) {
@@ -143,13 +143,13 @@ static void on_part(struct doc *d, int rc)
     }
     doc_free(&m->doc);
     if (rc == 0 && m->wheel.step != WHEEL_DONE) {
-        ask(m);
+        request_pypi_metadata(m);
     } else {
         pypi_wheel_read(m, rc, &why);
     }
 }
 
-static void ask(struct py_meta *m)
+static void request_pypi_metadata(struct py_meta *m)
 {
     struct doc_want want = {.url = m->file->url.p,
                             .via = m->project->url,
@@ -158,7 +158,7 @@ static void ask(struct py_meta *m)
     bool more = m->wheel.size_bytes == 0 || wheel_wants(&m->wheel, &want.first, &want.end);
 
     CHECK(more);
-    m->doc = doc_open(m->project->l->g, &want, on_part, m);
+    m->doc = doc_open(m->project->l->g, &want, on_metadata_part, m);
 }
 
 /* ends with pypi_wheel_read() */
@@ -167,7 +167,7 @@ static void pypi_wheel_ask(struct py_meta *m)
     uint64_t size = m->file->size_bytes;
 
     wheel_begin(&m->wheel, m->project->name, size != LENGTH_UNKNOWN ? size : 0);
-    ask(m);
+    request_pypi_metadata(m);
 }
 
 enum {

@@ -23,34 +23,35 @@ struct rpm {
     size_t folder; /* how much of the two is the repository, with its '/' */
 };
 
-static void end(struct rpm *x, int rc, const struct err *why)
+static void end_rpm_listing(struct rpm *x, int rc, const struct err *why)
 {
     struct engine_listed l = {.digests = true};
 
     http_listed(x->g, rc, why, &l);
 }
 
-static void fail(struct rpm *x, int rc, const struct err *why)
+static void fail_rpm_listing(struct rpm *x, int rc, const struct err *why)
 {
     struct err e = *why;
 
     e.code = rc;
     err_prefix(&e, "%.120s", buf_cstr(&x->path));
     doc_free(&x->doc);
-    end(x, rc, &e);
+    end_rpm_listing(x, rc, &e);
 }
 
-static struct slice path_of(struct buf *b, size_t folder, struct slice below)
+static struct slice path_of_rpm_file(struct buf *b, size_t folder, struct slice below)
 {
     b->n = folder;
     buf_adds(b, below);
     return buf_slice(b);
 }
 
-static int give(struct rpm *x, struct slice below, uint64_t size_bytes, const struct sum *sum,
-                uint64_t ref, struct err *e)
+static int give_rpm_entry(struct rpm *x, struct slice below, uint64_t size_bytes,
+                          const struct sum *sum, uint64_t ref, struct err *e)
 {
-    return http_give(x->g, path_of(&x->package, x->folder, below), size_bytes, sum, ref, e);
+    return http_give(x->g, path_of_rpm_file(&x->package, x->folder, below), size_bytes, sum, ref,
+                     e);
 }
 
 static int give_kept(struct rpm *x, struct slice below, const struct digest *d, uint64_t size_bytes,
@@ -59,14 +60,14 @@ static int give_kept(struct rpm *x, struct slice below, const struct digest *d, 
     struct sum sum = {.kind = SUM_SHA256};
 
     memcpy(sum.b, d->b, DIGEST_BYTES);
-    return give(x, below, size_bytes, &sum, 0, e);
+    return give_rpm_entry(x, below, size_bytes, &sum, 0, e);
 }
 
-static void ask(struct rpm *x, struct slice below, uint64_t max_bytes,
-                void (*done)(struct doc *d, int rc))
+static void request_rpm_doc(struct rpm *x, struct slice below, uint64_t max_bytes,
+                            void (*done)(struct doc *d, int rc))
 {
     struct doc_want w = {.max_bytes = max_bytes};
-    char *url = http_url_of(x->g, path_of(&x->path, x->folder, below));
+    char *url = http_url_of(x->g, path_of_rpm_file(&x->path, x->folder, below));
 
     w.url = url;
     w.keep_as = buf_cstr(&x->path);
@@ -78,23 +79,23 @@ static void next(struct rpm *x);
 
 /* --- primary --- */
 
-static int on_file(void *arg, struct slice path, uint64_t size_bytes, const struct sum *sum,
-                   struct err *e)
+static int on_listed_rpm(void *arg, struct slice path, uint64_t size_bytes, const struct sum *sum,
+                         struct err *e)
 {
-    return give(arg, path, size_bytes, sum, 0, e);
+    return give_rpm_entry(arg, path, size_bytes, sum, 0, e);
 }
 
-static int feed(void *arg, struct slice bytes, struct err *e)
+static int feed_rpm_index(void *arg, struct slice bytes, struct err *e)
 {
     return primary_feed(arg, bytes, e);
 }
 
 static int read_packages(struct rpm *x, const struct digest *d, struct err *e)
 {
-    struct primary_events ev = {on_file, x};
+    struct primary_events ev = {on_listed_rpm, x};
     struct primary *p = primary_open(&ev);
     struct slice path = repomd_find(&x->md, "primary")->path;
-    int rc = pieces_read(x->g->site->store, d, packing_of(path, NULL), feed, p, e);
+    int rc = pieces_read(x->g->site->store, d, packing_of(path, NULL), feed_rpm_index, p, e);
 
     rc = rc != 0 ? rc : primary_finish(p, e);
     primary_close(&p);
@@ -115,8 +116,8 @@ static void take_primary(struct rpm *x, const struct digest *d, uint64_t size_by
     rc = rc != 0 ? rc : give_kept(x, named->path, d, size_bytes, &e);
     rc = rc != 0 ? rc : read_packages(x, d, &e);
     if (rc != 0) {
-        (void)path_of(&x->path, x->folder, named->path);
-        fail(x, rc, &e);
+        (void)path_of_rpm_file(&x->path, x->folder, named->path);
+        fail_rpm_listing(x, rc, &e);
         return;
     }
     doc_free(&x->doc);
@@ -133,7 +134,7 @@ static void on_primary(struct doc *d, int rc)
         struct digest digest = *keep_digest(d->keep);
         take_primary(x, &digest, keep_size(d->keep));
     } else { /* not there: its repomd.xml has just been replaced */
-        fail(x, rc == E_NOTFOUND ? E_AGAIN : rc, &d->why);
+        fail_rpm_listing(x, rc == E_NOTFOUND ? E_AGAIN : rc, &d->why);
     }
 }
 
@@ -150,7 +151,7 @@ static void ask_primary(struct rpm *x)
         blob_release(&b);
         return;
     }
-    ask(x, named->path, INDEX_BYTES, on_primary);
+    request_rpm_doc(x, named->path, INDEX_BYTES, on_primary);
 }
 
 /* --- repomd.xml --- */
@@ -174,11 +175,11 @@ static int take_repomd(struct rpm *x, const struct doc *d, struct err *e)
     for (size_t i = 0; rc == 0 && i < x->md.count; i++) {
         const struct repomd_data *named = &x->md.data[i];
         if (!slice_eqs(named->type, "primary")) {
-            rc = give(x, named->path, named->size_bytes, &named->sum, 0, e);
+            rc = give_rpm_entry(x, named->path, named->size_bytes, &named->sum, 0, e);
         }
     }
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(signatures); i++) {
-        rc = give(x, slice_str(signatures[i]), UINT64_MAX, &unknown, REF_OPTIONAL, e);
+        rc = give_rpm_entry(x, slice_str(signatures[i]), UINT64_MAX, &unknown, REF_OPTIONAL, e);
     }
     return rc;
 }
@@ -193,7 +194,7 @@ static void on_repomd(struct doc *d, int rc)
         rc = take_repomd(x, d, &why);
     }
     if (rc != 0) {
-        fail(x, rc, &why);
+        fail_rpm_listing(x, rc, &why);
         return;
     }
     doc_free(&x->doc);
@@ -207,7 +208,7 @@ static void next(struct rpm *x)
     const struct sync_conf *conf = x->g->site->conf;
 
     if (x->at == (conf->subdirs_count != 0 ? conf->subdirs_count : 1)) {
-        end(x, 0, NULL);
+        end_rpm_listing(x, 0, NULL);
         return;
     }
     x->path.n = x->package.n = 0;
@@ -217,7 +218,7 @@ static void next(struct rpm *x)
         buf_adds(&x->package, buf_slice(&x->path));
     }
     x->folder = x->path.n;
-    ask(x, SLICE("repodata/repomd.xml"), REPOMD_BYTES, on_repomd);
+    request_rpm_doc(x, SLICE("repodata/repomd.xml"), REPOMD_BYTES, on_repomd);
 }
 
 static void rpm_start(struct http_engine *g)

@@ -26,7 +26,8 @@ static bool unescape(struct slice s, struct buf *out)
 }
 
 /* "<hex>  path" or "<hex> *path"; "./" before a path is nothing. */
-static int take_line(struct slice line, struct buf *name, struct sums_events *ev, struct err *e)
+static int take_sums_line(struct slice line, struct buf *name, struct sums_events *ev,
+                          struct err *e)
 {
     bool escaped = line.n != 0 && line.p[0] == '\\';
     struct digest d;
@@ -67,7 +68,7 @@ int sums_read(struct slice bytes, struct sums_events *ev, struct err *e)
             line.n--;
         }
         if (line.n != 0 && line.p[0] != '#') {
-            rc = take_line(line, &name, ev, e);
+            rc = take_sums_line(line, &name, ev, e);
         }
     }
     buf_free(&name);
@@ -85,7 +86,7 @@ struct sums {
     struct doc *doc;
 };
 
-static int on_file(void *arg, struct slice path, const struct digest *d, struct err *e)
+static int on_sums_file(void *arg, struct slice path, const struct digest *d, struct err *e)
 {
     struct http_engine *g = arg;
     struct sync_entry en = {.type = SYNC_FILE,
@@ -100,27 +101,27 @@ static int on_file(void *arg, struct slice path, const struct digest *d, struct 
                    : 0;
 }
 
-static void ask(struct sums *x);
+static void request_sums_doc(struct sums *x);
 
 static void on_sums(struct doc *doc, int rc)
 {
     struct sums *x = doc->arg;
     struct http_engine *g = x->g;
-    struct sums_events ev = {on_file, g, 0};
+    struct sums_events ev = {on_sums_file, g, 0};
     struct err why = doc->why;
     struct engine_listed l = {.digests = true};
 
     if (rc == E_NOTFOUND && x->name + 1 < ARRAY_LEN(names)) {
         doc_free(&x->doc);
         x->name++;
-        ask(x);
+        request_sums_doc(x);
         return;
     }
     if (rc == 0) {
         struct digest d;
         err_clear(&why);
         digest_of(buf_slice(&doc->body), &d);
-        rc = on_file(g, slice_str(names[x->name]), &d, &why);
+        rc = on_sums_file(g, slice_str(names[x->name]), &d, &why);
         rc = rc != 0 ? rc : sums_read(buf_slice(&doc->body), &ev, &why);
     }
     l.left_out = ev.left_out;
@@ -128,7 +129,7 @@ static void on_sums(struct doc *doc, int rc)
     http_listed(g, rc, &why, &l);
 }
 
-static void ask(struct sums *x)
+static void request_sums_doc(struct sums *x)
 {
     char *url = http_url_of(x->g, slice_str(names[x->name]));
 
@@ -142,7 +143,7 @@ static void sums_start(struct http_engine *g)
 
     x->g = g;
     g->lister_state = x;
-    ask(x);
+    request_sums_doc(x);
 }
 
 static void sums_free(struct http_engine *g)

@@ -12,7 +12,7 @@
 
 static void download_done(struct download *t, int rc);
 static void take_whole(struct download *t);
-static void take_part(struct download *t, uint64_t end);
+static void request_download_part(struct download *t, uint64_t end);
 
 /* --- batches ---
  *
@@ -147,7 +147,7 @@ static void blob_batch_free(struct blob_batch *s)
 }
 
 /* The record at hand is nobody's any more; returns whose it was. */
-static struct download *let_go(struct blob_batch *s)
+static struct download *release_batch_download(struct blob_batch *s)
 {
     struct download *t = s->download[s->at];
 
@@ -159,7 +159,7 @@ static struct download *let_go(struct blob_batch *s)
 }
 
 /* What is the matter with the answers, if all else is to be asked for one by one; or NULL. */
-static const char *judge(struct blob_batch *s, int rc, const struct err *why)
+static const char *why_batch_failed(struct blob_batch *s, int rc, const struct err *why)
 {
     struct upstream *g = s->g;
 
@@ -183,7 +183,7 @@ static void blob_batch_end(struct blob_batch *s, int rc, const struct err *e)
 {
     struct upstream *g = s->g;
     struct err why = *e;
-    const char *wrong = judge(s, rc, &why);
+    const char *wrong = why_batch_failed(s, rc, &why);
     bool moved = s->at != 0;
     struct list rest;
     struct list *n;
@@ -193,7 +193,7 @@ static void blob_batch_end(struct blob_batch *s, int rc, const struct err *e)
     }
     list_init(&rest);
     for (; s->at < s->count; s->at++) {
-        struct download *t = let_go(s);
+        struct download *t = release_batch_download(s);
         if (t != NULL) {
             list_push_front(&rest, &t->waits);
         }
@@ -221,7 +221,7 @@ static int begin_record(struct blob_batch *s)
 
     s->g->proven = true;
     if (n == BLOB_BATCH_ABSENT || n == BLOB_BATCH_ALONE) {
-        (void)let_go(s);
+        (void)release_batch_download(s);
         s->at++;
         if (t != NULL && n == BLOB_BATCH_ALONE) {
             take_whole(t);
@@ -231,7 +231,7 @@ static int begin_record(struct blob_batch *s)
         return 0;
     }
     if (t != NULL && n != t->size) {
-        (void)let_go(s);
+        (void)release_batch_download(s);
         s->g->site->log(s->g->site->log_arg,
                         "%.12s...: %" PRIu32 " bytes were received instead of %" PRIu64
                         "; it is requested alone",
@@ -243,13 +243,13 @@ static int begin_record(struct blob_batch *s)
     }
     rc = t != NULL ? t->ev.on_begin(t->arg, 0, slice_str(t->validator)) : 0;
     if (rc != 0) {
-        download_done(let_go(s),
+        download_done(release_batch_download(s),
                       err_set(&t->why, rc, "canceled: the download cannot resume at this offset"));
     }
     return 0;
 }
 
-static int give(struct blob_batch *s, struct slice bytes)
+static int give_batch_bytes(struct blob_batch *s, struct slice bytes)
 {
     struct download *t = s->download[s->at];
     uint64_t wire_bytes = s->came - s->charged; /* with the heads of records before it */
@@ -260,7 +260,7 @@ static int give(struct blob_batch *s, struct slice bytes)
         rc = t->ev.on_packed(t->arg, bytes, wire_bytes);
     }
     if (rc < 0) {
-        download_done(let_go(s),
+        download_done(release_batch_download(s),
                       err_set(&t->why, rc, "canceled: the received bytes could not be stored"));
         return 0;
     }
@@ -269,7 +269,7 @@ static int give(struct blob_batch *s, struct slice bytes)
 
 static void end_record(struct blob_batch *s)
 {
-    struct download *t = let_go(s);
+    struct download *t = release_batch_download(s);
 
     s->at++;
     if (t != NULL) {
@@ -278,7 +278,7 @@ static void end_record(struct blob_batch *s)
 }
 
 /* 0: what has come is read; DOWNLOAD_PAUSE; or an E_*, in s->why too. */
-static int advance(struct blob_batch *s)
+static int advance_batch(struct blob_batch *s)
 {
     struct slice rest = slice_from(buf_slice(&s->in), s->used), some;
     int rc = 0;
@@ -295,7 +295,7 @@ static int advance(struct blob_batch *s)
             rc = begin_record(s);
             break;
         case BLOB_BATCH_SOME:
-            rc = give(s, some);
+            rc = give_batch_bytes(s, some);
             break;
         case BLOB_BATCH_WHOLE:
             end_record(s);
@@ -308,12 +308,12 @@ static int advance(struct blob_batch *s)
     return rc;
 }
 
-static void go_on(struct blob_batch *s)
+static void continue_batch_download(struct blob_batch *s)
 {
     int rc;
 
     s->paused = false;
-    rc = advance(s);
+    rc = advance_batch(s);
     if (rc < 0) {
         blob_batch_end(s, rc, &s->why);
     } else if (rc == 0) {
@@ -325,7 +325,7 @@ static void blob_batch_on_turn(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    go_on(arg);
+    continue_batch_download(arg);
 }
 
 static void blob_batches_resume(struct download *t)
@@ -333,7 +333,7 @@ static void blob_batches_resume(struct download *t)
     struct blob_batch *s = t->blob_batch;
 
     if (s != NULL && s->paused && s->download[s->at] == t) {
-        go_on(s);
+        continue_batch_download(s);
     }
 }
 
@@ -420,7 +420,7 @@ static int blob_batch_on_body(void *arg, struct slice bytes)
         buf_adds(&s->in, bytes);
     }
     CHECK(s->in.rc == 0); /* nothing comes while it pauses */
-    rc = rc != 0 ? rc : advance(s);
+    rc = rc != 0 ? rc : advance_batch(s);
     return rc == DOWNLOAD_PAUSE ? ORIGIN_REQUEST_PAUSE : rc;
 }
 
@@ -450,7 +450,7 @@ static void put_in(struct blob_batch *s, struct download *t, struct buf *asked)
     buf_add(asked, t->digest.b, DIGEST_BYTES);
 }
 
-static void start(struct upstream *g)
+static void start_batch_download(struct upstream *g)
 {
     static const struct origin_request_events events = {blob_batch_on_head, blob_batch_on_body,
                                                         blob_batch_on_done};
@@ -501,7 +501,7 @@ static void on_bind(evutil_socket_t fd, short what, void *arg)
             wait_no_more(t);
             take_whole(t);
         } else {
-            start(g);
+            start_batch_download(g);
         }
     }
 }
@@ -560,7 +560,7 @@ struct patching {
     char *path;
 };
 
-static uint64_t key(const struct digest *d)
+static uint64_t blob_set_key(const struct digest *d)
 {
     return be_get(d->b, 8) | 1;
 }
@@ -571,14 +571,14 @@ static bool patching_fits(const struct upstream *g, const struct download_params
 {
     return w->basis != NULL && w->entry->size_bytes >= LEAST_BYTES &&
            blob_size_bytes(w->basis) >= LEAST_BYTES &&
-           !set64_has(&g->patched, key(&w->entry->digest)) &&
+           !set64_has(&g->patched, blob_set_key(&w->entry->digest)) &&
            delta_pays(&g->delta, w->entry->path, w->entry->size_bytes, blob_size_bytes(w->basis));
 }
 
 /* Not again by pieces: the whole was not right, or ranges are not given. */
 static void patching_give_up(struct upstream *g, const struct digest *d)
 {
-    (void)set64_add(&g->patched, key(d));
+    (void)set64_add(&g->patched, blob_set_key(d));
 }
 
 /* NULL is fine */
@@ -604,7 +604,7 @@ static void patching_free(struct patching **pp)
     free(p);
 }
 
-static void say(const struct patching *p, const char *what)
+static void log_patching(const struct patching *p, const char *what)
 {
     const struct engine_site *site = p->t->g->site;
 
@@ -621,7 +621,7 @@ static void patching_soon(struct patching *p)
     evtimer_add(p->turn, &now);
 }
 
-static void finish(struct patching *p)
+static void finish_patching(struct patching *p)
 {
     struct download *t = p->t;
     const struct engine_site *site = t->g->site;
@@ -656,7 +656,7 @@ static int copy_some(struct patching *p, const struct stretch *s)
     return rc;
 }
 
-static void step(struct patching *p)
+static void step_patching(struct patching *p)
 {
     struct download *t = p->t;
     uint64_t before = p->copied;
@@ -669,7 +669,7 @@ static void step(struct patching *p)
             continue;
         }
         if (!s->here) {
-            take_part(t, s->end);
+            request_download_part(t, s->end);
             return;
         }
         if (p->copied - before >= TURN_BYTES) {
@@ -685,19 +685,19 @@ static void step(struct patching *p)
             return; /* until patching_resume() */
         }
     }
-    finish(p);
+    finish_patching(p);
 }
 
 static void patching_on_turn(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    step(arg);
+    step_patching(arg);
 }
 
 static void patching_went_on(struct download *t)
 {
-    step(t->patching);
+    step_patching(t->patching);
 }
 
 static void patching_resume(struct download *t)
@@ -716,7 +716,7 @@ static void patching_begin(struct patching *p, struct slice former)
     int rc = pieces_decode(former, &have, NULL);
 
     if (rc != 0) {
-        say(p, "the chunk list of the previous version cannot be parsed");
+        log_patching(p, "the chunk list of the previous version cannot be parsed");
         take_whole(t);
         return;
     }
@@ -725,7 +725,7 @@ static void patching_begin(struct patching *p, struct slice former)
     pieces_free(&p->want);
     if (!patch_pays(&p->patch, p->list_bytes)) {
         delta_learn(&t->g->delta, p->class, p->patch.here_bytes, t->size);
-        say(p, "too little of it is in the previous version");
+        log_patching(p, "too little of it is in the previous version");
         take_whole(t);
         return;
     }
@@ -736,7 +736,7 @@ static void patching_begin(struct patching *p, struct slice former)
         return;
     }
     p->room = mem_new(COPY_BYTES);
-    step(p);
+    step_patching(p);
 }
 
 static void cut_work(struct job *j)
@@ -761,7 +761,7 @@ static void cut_done(struct job *j)
         if (c->rc == 0) {
             patching_begin(p, buf_slice(&c->list));
         } else {
-            say(p, c->why.text);
+            log_patching(p, c->why.text);
             take_whole(p->t);
         }
     }
@@ -799,7 +799,7 @@ static void on_list(struct query *a, int rc)
     if (rc == 0) {
         cut_former(p);
     } else {
-        say(p, why.text);
+        log_patching(p, why.text);
         take_whole(t);
     }
 }
@@ -823,7 +823,7 @@ static void patching_start(struct download *t, const struct download_params *w)
                          on_list, p);
 }
 
-static void download_free(struct download *t)
+static void free_mirrord_download(struct download *t)
 {
     origin_request_cancel(&t->request);
     blob_batches_leave(t);
@@ -840,10 +840,10 @@ static void download_done(struct download *t, int rc)
 
     t->why.code = rc;
     t->ev.on_done(t->arg, rc, &t->why, rc == 0 ? &got : NULL);
-    download_free(t);
+    free_mirrord_download(t);
 }
 
-static int on_head(void *arg, const struct origin_head *h)
+static int on_mirrord_download_head(void *arg, const struct origin_head *h)
 {
     struct download *t = arg;
     uint64_t total = h->status == 206 ? h->total : h->content_length;
@@ -870,7 +870,7 @@ static int on_head(void *arg, const struct origin_head *h)
                    : 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_mirrord_download_body(void *arg, struct slice bytes)
 {
     struct download *t = arg;
     int rc;
@@ -886,7 +886,7 @@ static int on_body(void *arg, struct slice bytes)
     return rc != 0 ? err_set(&t->why, rc, "canceled: the received bytes could not be stored") : 0;
 }
 
-static void on_done(void *arg, int rc, const struct err *why)
+static void on_mirrord_download_done(void *arg, int rc, const struct err *why)
 {
     struct download *t = arg;
 
@@ -907,9 +907,10 @@ static void on_done(void *arg, int rc, const struct err *why)
 }
 
 /* [got, end) of it; then patching_went_on(). */
-static void take_part(struct download *t, uint64_t end)
+static void request_download_part(struct download *t, uint64_t end)
 {
-    static const struct origin_request_events events = {on_head, on_body, on_done};
+    static const struct origin_request_events events = {
+        on_mirrord_download_head, on_mirrord_download_body, on_mirrord_download_done};
     struct origin_request_params f = {
         .origin = t->g->site->origin, .url = slice_str(t->url), .end = LENGTH_UNKNOWN};
 
@@ -925,7 +926,7 @@ static void take_part(struct download *t, uint64_t end)
 static void take_whole(struct download *t)
 {
     patching_free(&t->patching);
-    take_part(t, t->size);
+    request_download_part(t, t->size);
 }
 
 struct download *upstream_download(struct engine *eg, const struct download_params *w,
@@ -974,7 +975,7 @@ void upstream_download_cancel(struct download **tp)
 
     *tp = NULL;
     if (t != NULL) {
-        download_free(t);
+        free_mirrord_download(t);
     }
 }
 
@@ -987,7 +988,7 @@ void upstream_downloads_init(struct upstream *g)
 void upstream_downloads_fini(struct upstream *g)
 {
     LIST_EACH (&g->downloads, it) {
-        download_free(LIST_ITEM(it, struct download, node));
+        free_mirrord_download(LIST_ITEM(it, struct download, node));
     }
     blob_batches_fini(g);
 }

@@ -18,13 +18,13 @@ static void upstream_soon(struct upstream *g, void (*news)(struct upstream *g));
 
 enum { TRIES = 4, RETRY_MS = 300 };
 
-static void begin(struct query *a);
+static void begin_mirrord_query(struct query *a);
 
 static void on_retry(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    begin(arg);
+    begin_mirrord_query(arg);
 }
 
 int upstream_refused(int status, struct err *e)
@@ -67,7 +67,7 @@ static int query_on_head(void *arg, const struct origin_head *h)
     return 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_query_body(void *arg, struct slice bytes)
 {
     struct query *a = arg;
     struct upstream *g = a->g;
@@ -80,7 +80,7 @@ static int on_body(void *arg, struct slice bytes)
     return 0;
 }
 
-static void on_done(void *arg, int rc, const struct err *why)
+static void on_query_done(void *arg, int rc, const struct err *why)
 {
     struct query *a = arg;
 
@@ -100,9 +100,10 @@ static void on_done(void *arg, int rc, const struct err *why)
     a->done(a, rc);
 }
 
-static void begin(struct query *a)
+static void begin_mirrord_query(struct query *a)
 {
-    static const struct origin_request_events events = {query_on_head, on_body, on_done};
+    static const struct origin_request_events events = {query_on_head, on_query_body,
+                                                        on_query_done};
     struct origin_request_params w = {.origin = a->g->site->origin,
                                       .url = slice_str(a->url),
                                       .end = LENGTH_UNKNOWN,
@@ -134,7 +135,7 @@ struct query *query_start(struct upstream *g, char *url, const char *accept,
     a->retry = evtimer_new(g->site->base, on_retry, a);
     CHECK(a->retry != NULL);
     list_push_back(&g->asks, &a->node);
-    begin(a);
+    begin_mirrord_query(a);
     return a;
 }
 
@@ -253,8 +254,8 @@ static bool counts(const struct tree_node *n, uint64_t said)
     return sum == said;
 }
 
-static int check(const struct walk *w, const struct inner *parent, size_t index,
-                 const struct tree_node *n, struct err *e)
+static int check_walked_node(const struct walk *w, const struct inner *parent, size_t index,
+                             const struct tree_node *n, struct err *e)
 {
     struct slice bound = bound_of(parent, index);
     bool good;
@@ -274,7 +275,7 @@ static int check(const struct walk *w, const struct inner *parent, size_t index,
 
 /* --- what it holds --- */
 
-static int tell(struct upstream *g, const struct entry *en)
+static int report_mirrord_entry(struct upstream *g, const struct entry *en)
 {
     struct sync_entry out = {.path = en->path,
                              .size_bytes = en->size_bytes,
@@ -305,10 +306,10 @@ static int accept_node(struct walk *w, struct inner *parent, size_t index, struc
                        struct err *e)
 {
     struct inner *x;
-    int rc = check(w, parent, index, n, e);
+    int rc = check_walked_node(w, parent, index, n, e);
 
     for (size_t i = 0; rc == 0 && n->level == 0 && i < n->count; i++) {
-        rc = tell(w->g, &n->entry[i]);
+        rc = report_mirrord_entry(w->g, &n->entry[i]);
     }
     if (rc != 0 || n->level == 0) {
         node_free(n);
@@ -328,7 +329,7 @@ static int accept_node(struct walk *w, struct inner *parent, size_t index, struc
 
 /* --- what is stored --- */
 
-static int flush(struct walk *w, struct err *e)
+static int flush_walked_entries(struct walk *w, struct err *e)
 {
     int rc = w->nrows != 0 ? store_commit(w->g->site->store, &w->rows, COMMIT_LAZY, e) : 0;
 
@@ -338,7 +339,8 @@ static int flush(struct walk *w, struct err *e)
     return rc;
 }
 
-static int keep(struct walk *w, struct slice encoding, const struct tree_node *n, struct err *e)
+static int put_walked_node(struct walk *w, struct slice encoding, const struct tree_node *n,
+                           struct err *e)
 {
     struct buf copy = BUF_INIT(NODE_BYTES_MAX);
     struct digest id;
@@ -347,14 +349,14 @@ static int keep(struct walk *w, struct slice encoding, const struct tree_node *n
     node_put(&copy, n->level, n->count, w->rows, &id);
     buf_free(&copy);
     w->came++;
-    return ++w->nrows >= NODES_A_BATCH ? flush(w, e) : 0;
+    return ++w->nrows >= NODES_A_BATCH ? flush_walked_entries(w, e) : 0;
 }
 
 /* --- the walk --- */
 
-static void turn(struct walk *w);
+static void advance_mirrord_walk(struct walk *w);
 
-static void end(struct walk *w, int rc, struct err *why)
+static void end_mirrord_walk(struct walk *w, int rc, struct err *why)
 {
     char hex[DIGEST_HEX + 1];
 
@@ -363,9 +365,9 @@ static void end(struct walk *w, int rc, struct err *why)
         coming_free(LIST_ITEM(it, struct coming, node));
     }
     if (rc == 0) {
-        rc = flush(w, why);
+        rc = flush_walked_entries(w, why);
     } else {
-        (void)!flush(w, NULL); /* the next walk finds them */
+        (void)!flush_walked_entries(w, NULL); /* the next walk finds them */
     }
     digest_format(&w->g->head.root, hex);
     w->g->site->log(w->g->site->log_arg,
@@ -405,7 +407,7 @@ static int take_node(struct walk *w, const struct coming *c, struct err *e)
         return rc;
     }
     n.bytes = bytes; /* what it points into */
-    rc = keep(w, buf_slice(&bytes), &n, e);
+    rc = put_walked_node(w, buf_slice(&bytes), &n, e);
     if (rc != 0) {
         node_free(&n);
         return rc;
@@ -426,9 +428,9 @@ static void on_node(struct query *a, int rc)
     }
     coming_free(c);
     if (rc != 0) {
-        end(w, rc, &why);
+        end_mirrord_walk(w, rc, &why);
     } else {
-        turn(w);
+        advance_mirrord_walk(w);
     }
 }
 
@@ -491,11 +493,11 @@ static int visit(struct walk *w, struct inner *parent, size_t index, struct err 
 static void next_turn(struct upstream *g)
 {
     if (!g->walk->over) {
-        turn(g->walk);
+        advance_mirrord_walk(g->walk);
     }
 }
 
-static void turn(struct walk *w)
+static void advance_mirrord_walk(struct walk *w)
 {
     struct err why = {0};
     int rc = 0;
@@ -518,7 +520,7 @@ static void turn(struct walk *w)
         rc = visit(w, x, x->next++, &why);
     }
     if (rc != 0 || (list_empty(&w->stack) && w->count == 0)) {
-        end(w, rc, &why);
+        end_mirrord_walk(w, rc, &why);
     }
 }
 
@@ -555,7 +557,7 @@ static void walk_free(struct walk **wp)
 
 enum { URL_ROOM = 16 << 10 };
 
-static void on_soon(evutil_socket_t fd, short what, void *arg)
+static void on_mirrord_engine_soon(evutil_socket_t fd, short what, void *arg)
 {
     struct upstream *g = arg;
 
@@ -649,7 +651,7 @@ static int upstream_open(const struct engine_site *site, const struct engine_eve
     g->ev = *ev;
     g->arg = arg;
     list_init(&g->asks);
-    g->soon = evtimer_new(site->base, on_soon, g);
+    g->soon = evtimer_new(site->base, on_mirrord_engine_soon, g);
     CHECK(g->soon != NULL);
     upstream_downloads_init(g);
     *out = (struct engine *)g;
@@ -674,7 +676,7 @@ static void ask_head(struct upstream *g, const struct digest *known,
     buf_free(&url);
 }
 
-static int take_head(struct upstream *g, const struct query *a, struct err *e)
+static int take_upstream_head(struct upstream *g, const struct query *a, struct err *e)
 {
     int rc = sync_head_read(buf_slice(&a->body), &g->head, e);
 
@@ -695,7 +697,7 @@ static void on_probed(struct query *a, int rc)
 
     if (rc == 0 && a->status == 304) {
         answer = PROBE_SAME;
-    } else if (rc == 0 && take_head(g, a, NULL) == 0) {
+    } else if (rc == 0 && take_upstream_head(g, a, NULL) == 0) {
         char hex[DIGEST_HEX + 1];
         digest_format(&g->head.root, hex);
         /* A cache in between may not know of conditions. */
@@ -730,12 +732,12 @@ static void start_walk(struct upstream *g)
     g->walk = walk_start(g);
 }
 
-static void on_head(struct query *a, int rc)
+static void on_query_head(struct query *a, int rc)
 {
     struct upstream *g = a->arg;
     struct err why = a->why;
 
-    rc = rc != 0 ? rc : take_head(g, a, &why);
+    rc = rc != 0 ? rc : take_upstream_head(g, a, &why);
     query_free(&g->head_ask);
     if (rc == 0) {
         start_walk(g);
@@ -751,7 +753,7 @@ static void upstream_list(struct engine *eg)
     if (g->has_head) {
         upstream_soon(g, start_walk);
     } else {
-        ask_head(g, NULL, on_head);
+        ask_head(g, NULL, on_query_head);
     }
 }
 
@@ -773,7 +775,7 @@ static unsigned upstream_window(const struct engine *eg)
     return ((const struct upstream *)eg)->site->parallel;
 }
 
-static void finished(struct upstream *g)
+static void mirrord_engine_finished(struct upstream *g)
 {
     g->ev.on_finished(g->arg, 0, NULL);
 }
@@ -785,7 +787,7 @@ static unsigned upstream_smalls(const struct engine *eg, uint64_t *upto_bytes)
 
 static void upstream_finish(struct engine *eg)
 {
-    upstream_soon((struct upstream *)eg, finished);
+    upstream_soon((struct upstream *)eg, mirrord_engine_finished);
 }
 
 static const char *const schemes[] = {"http", "https", NULL};

@@ -32,7 +32,7 @@ static void index_open(struct index *x, const struct pieces *have)
     }
 }
 
-static const struct blob_piece *find(const struct index *x, const struct blob_piece *p)
+static const struct blob_piece *find_same_piece(const struct index *x, const struct blob_piece *p)
 {
     size_t at = (size_t)be_get(p->id, 8) & x->mask;
 
@@ -47,7 +47,8 @@ static const struct blob_piece *find(const struct index *x, const struct blob_pi
 
 /* --- stretches --- */
 
-static void add(struct patch *out, const struct blob_piece *p, const struct blob_piece *got)
+static void add_patch_piece(struct patch *out, const struct blob_piece *p,
+                            const struct blob_piece *got)
 {
     struct stretch *last = out->count != 0 ? &out->stretch[out->count - 1] : NULL;
 
@@ -73,7 +74,7 @@ static size_t next_coming(const struct patch *p, size_t i)
 
 /* Short gaps between two that must come are no gaps. Several stretches may make one, when they lie
  * apart in the former version. */
-static void join(struct patch *p)
+static void join_patch_pieces(struct patch *p)
 {
     size_t n = 0;
 
@@ -99,10 +100,10 @@ void patch_make(const struct pieces *want, const struct pieces *have, struct pat
     *out = (struct patch){.stretch = mem_array(want->count + 1, sizeof out->stretch[0])};
     index_open(&x, have);
     for (size_t i = 0; i < want->count; i++) {
-        add(out, &want->piece[i], find(&x, &want->piece[i]));
+        add_patch_piece(out, &want->piece[i], find_same_piece(&x, &want->piece[i]));
     }
     free(x.slot);
-    join(out);
+    join_patch_pieces(out);
     for (size_t i = 0; i < out->count; i++) {
         *(out->stretch[i].here ? &out->here_bytes : &out->fetch_bytes) +=
             out->stretch[i].end - out->stretch[i].off;

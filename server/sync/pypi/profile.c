@@ -37,7 +37,7 @@ static bool is_page(struct slice path)
 }
 
 /* A page of pages comes last. */
-static unsigned rank(struct slice path)
+static unsigned pypi_profile_rank(struct slice path)
 {
     struct slice folder;
 
@@ -49,7 +49,7 @@ static unsigned rank(struct slice path)
 }
 
 /* False: it leads out of the tree, or to another page. */
-static bool path_of(struct reading *r, struct slice href)
+static bool path_of_pypi_href(struct reading *r, struct slice href)
 {
     struct url to;
 
@@ -66,7 +66,7 @@ static bool path_of(struct reading *r, struct slice href)
     return r->path.n != 0 && r->path.p[r->path.n - 1] != '/';
 }
 
-static void on_file(void *arg, const struct page_file *f)
+static void on_pypi_closure_file(void *arg, const struct page_file *f)
 {
     struct reading *r = arg;
     struct slice href = f->href, kind = f->hash_name, hash = f->hash;
@@ -81,7 +81,7 @@ static void on_file(void *arg, const struct page_file *f)
         hash = slice_cut(&fragment, '&');
         kind = slice_cut(&hash, '=');
     }
-    if (!path_of(r, href)) {
+    if (!path_of_pypi_href(r, href)) {
         return;
     }
     (void)!sum_parse(kind, hash,
@@ -101,7 +101,7 @@ static int check_page(struct closure *x, const struct closure_file *f, struct er
 
     buf_str(&url, place);
     url_encode_path(f->path, &url);
-    page_init_reported(&r.page, buf_slice(&url), on_file, &r);
+    page_init_reported(&r.page, buf_slice(&url), on_pypi_closure_file, &r);
     if (rc == 0) {
         rc = says_json(closure_name_of(f->path, NULL))
                  ? page_read_json(&r.page, buf_slice(&text), e)
@@ -119,9 +119,9 @@ static int check_page(struct closure *x, const struct closure_file *f, struct er
     return rc != 0 ? rc : r.rc;
 }
 
-static int check(struct closure *x, struct err *e)
+static int check_pypi_closure(struct closure *x, struct err *e)
 {
     return closure_each(x, is_page, check_page, e);
 }
 
-const struct profile profile_pypi = {"pypi", rank, check};
+const struct profile profile_pypi = {"pypi", pypi_profile_rank, check_pypi_closure};

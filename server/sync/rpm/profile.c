@@ -17,7 +17,7 @@ static bool is_repomd(struct slice path)
            slice_ends(path, SLICE("/repodata/repomd.xml"));
 }
 
-static unsigned rank(struct slice path)
+static unsigned rpm_profile_rank(struct slice path)
 {
     struct slice folder;
     struct slice name = closure_name_of(path, &folder);
@@ -37,13 +37,13 @@ static int names(struct reading *r, struct slice below, uint64_t size_bytes, con
     return closure_names(r->x, r->index, buf_slice(&r->path), size_bytes, sum, e);
 }
 
-static int on_file(void *arg, struct slice path, uint64_t size_bytes, const struct sum *sum,
-                   struct err *e)
+static int on_rpm_closure_file(void *arg, struct slice path, uint64_t size_bytes,
+                               const struct sum *sum, struct err *e)
 {
     return names(arg, path, size_bytes, sum, e);
 }
 
-static int feed(void *arg, struct slice bytes, struct err *e)
+static int feed_rpm_closure(void *arg, struct slice bytes, struct err *e)
 {
     return primary_feed(arg, bytes, e);
 }
@@ -51,7 +51,7 @@ static int feed(void *arg, struct slice bytes, struct err *e)
 /* A file that is missing or differs has been reported already. */
 static int check_primary(struct reading *r, const struct repomd_data *d, struct err *e)
 {
-    struct primary_events ev = {on_file, r};
+    struct primary_events ev = {on_rpm_closure_file, r};
     struct buf where = BUF_INIT(8192);
     struct closure_file f;
     struct primary *p;
@@ -63,7 +63,8 @@ static int check_primary(struct reading *r, const struct repomd_data *d, struct 
     if (rc == 0) {
         r->index = f.path;
         p = primary_open(&ev);
-        rc = pieces_read(closure_store(r->x), &f.digest, packing_of(f.path, NULL), feed, p, e);
+        rc = pieces_read(closure_store(r->x), &f.digest, packing_of(f.path, NULL), feed_rpm_closure,
+                         p, e);
         rc = rc != 0 ? rc : primary_finish(p, e);
         primary_close(&p);
         closure_report(r->x)->indexes += rc == 0;
@@ -98,9 +99,9 @@ static int check_repomd(struct closure *x, const struct closure_file *f, struct 
     return rc;
 }
 
-static int check(struct closure *x, struct err *e)
+static int check_rpm_closure(struct closure *x, struct err *e)
 {
     return closure_each(x, is_repomd, check_repomd, e);
 }
 
-const struct profile profile_rpm = {"rpm", rank, check};
+const struct profile profile_rpm = {"rpm", rpm_profile_rank, check_rpm_closure};

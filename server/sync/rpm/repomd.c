@@ -40,7 +40,7 @@ static void xml_stop(struct xml *x, int rc)
     XML_StopParser(x->p, XML_FALSE);
 }
 
-static const char *bare(const char *name)
+static const char *bare_element_name(const char *name)
 {
     const char *colon = strrchr(name, ':');
 
@@ -61,7 +61,7 @@ static void XMLCALL xml_on_open(void *arg, const XML_Char *name, const XML_Char 
             x, err_set(x->e, E_TOOBIG, "the index is nested more than %d levels deep", DEPTH_MAX));
         return;
     }
-    rc = x->ev.on_open(x->ev.arg, x->depth, bare(name), attributes, x->e);
+    rc = x->ev.on_open(x->ev.arg, x->depth, bare_element_name(name), attributes, x->e);
     if (rc != 0) {
         xml_stop(x, rc);
     }
@@ -75,7 +75,7 @@ static void XMLCALL xml_on_end(void *arg, const XML_Char *name)
     if (x->rc != 0) {
         return;
     }
-    rc = x->ev.on_end(x->ev.arg, x->depth--, bare(name),
+    rc = x->ev.on_end(x->ev.arg, x->depth--, bare_element_name(name),
                       slice_of(x->text.n != 0 ? x->text.p : "", x->text.n), x->e);
     buf_clear(&x->text);
     if (rc != 0) {
@@ -243,8 +243,8 @@ static int open_data(struct reader *x, const char **attributes, struct err *e)
     return 0;
 }
 
-static int on_open(void *arg, unsigned depth, const char *name, const char **attributes,
-                   struct err *e)
+static int on_repomd_element_open(void *arg, unsigned depth, const char *name,
+                                  const char **attributes, struct err *e)
 {
     struct reader *x = arg;
     struct slice path;
@@ -266,7 +266,8 @@ static int on_open(void *arg, unsigned depth, const char *name, const char **att
     return rc;
 }
 
-static int on_end(void *arg, unsigned depth, const char *name, struct slice text, struct err *e)
+static int on_repomd_element_end(void *arg, unsigned depth, const char *name, struct slice text,
+                                 struct err *e)
 {
     struct reader *x = arg;
 
@@ -286,7 +287,7 @@ static int on_end(void *arg, unsigned depth, const char *name, struct slice text
 int repomd_read(struct slice bytes, struct repomd *out, struct err *e)
 {
     struct reader x = {.r = out};
-    struct xml_events ev = {on_open, on_end, &x};
+    struct xml_events ev = {on_repomd_element_open, on_repomd_element_end, &x};
     struct xml *p = xml_open(&ev);
     int rc;
 

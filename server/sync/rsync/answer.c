@@ -8,7 +8,7 @@ void answer_reader_init(struct answer_reader *a, size_t digest_bytes)
 }
 
 /* What was read stands; or nothing happened yet, or it cannot be. */
-static int settle(const struct get *g, struct slice *in, int event, struct err *e)
+static int finish_get(const struct get *g, struct slice *in, int event, struct err *e)
 {
     if (g->rc == E_AGAIN) {
         return ANSWER_MORE;
@@ -30,7 +30,7 @@ static int at_index(struct answer_reader *a, struct slice *in, struct err *e)
     int event;
 
     if (g.rc == 0 && index == INDEX_DONE) {
-        return settle(&g, in, ANSWER_PHASE, e);
+        return finish_get(&g, in, ANSWER_PHASE, e);
     }
     flags = get_short(&g);
     if (g.rc == 0 && (index < 0 || (flags & ITEM_TRANSFER) == 0)) {
@@ -47,7 +47,7 @@ static int at_index(struct answer_reader *a, struct slice *in, struct err *e)
         }
     }
     head = get_sums_head(&g, a->digest_bytes);
-    event = settle(&g, in, ANSWER_BEGIN, e);
+    event = finish_get(&g, in, ANSWER_BEGIN, e);
     if (event == ANSWER_BEGIN) {
         a->coding = coding;
         a->index = index;
@@ -67,7 +67,7 @@ static int at_token(struct answer_reader *a, struct slice *in, struct err *e)
         return err_set(e, E_PROTOCOL, "the peer refers to block %u, but there are only %u",
                        (unsigned)~(uint32_t)token, (unsigned)a->head.count);
     }
-    event = settle(&g, in, token < 0 ? ANSWER_BLOCK : ANSWER_LITERAL, e);
+    event = finish_get(&g, in, token < 0 ? ANSWER_BLOCK : ANSWER_LITERAL, e);
     if (event == ANSWER_MORE || event < 0) {
         return event;
     }

@@ -147,8 +147,8 @@ static void on_turn(evutil_socket_t fd, short what, void *arg)
 }
 
 /* The first address of its family that is not in line yet, `other` or not; NULL: there is none. */
-static const struct addrinfo *first_of(const struct race *r, const struct addrinfo *all, int family,
-                                       bool other)
+static const struct addrinfo *first_address_of(const struct race *r, const struct addrinfo *all,
+                                               int family, bool other)
 {
     for (const struct addrinfo *a = all; a != NULL; a = a->ai_next) {
         size_t i = 0;
@@ -170,8 +170,8 @@ static void line_up(struct race *r, const struct addrinfo *all)
     while (a != NULL) {
         int family = a->ai_family;
         r->runner[r->count++] = (struct runner){.race = r, .to = a, .fd = -1};
-        a = first_of(r, all, family, true);
-        a = a != NULL ? a : first_of(r, all, family, false);
+        a = first_address_of(r, all, family, true);
+        a = a != NULL ? a : first_address_of(r, all, family, false);
     }
 }
 
@@ -237,7 +237,7 @@ static void tunnel_close(struct tunnel **tp)
     free(t);
 }
 
-static void finish(struct tunnel *t, int rc, const struct err *why)
+static void finish_tunnel(struct tunnel *t, int rc, const struct err *why)
 {
     int fd = rc == 0 ? t->fd : -1;
 
@@ -249,12 +249,12 @@ static void finish(struct tunnel *t, int rc, const struct err *why)
     t->done(t->arg, fd, why);
 }
 
-static void broken(struct tunnel *t)
+static void break_tunnel(struct tunnel *t)
 {
     struct err e = {.code = 0};
     int rc = err_set(&e, E_NETWORK, "the proxy closed the connection");
 
-    finish(t, rc, &e);
+    finish_tunnel(t, rc, &e);
 }
 
 static void can_write(evutil_socket_t fd, short what, void *arg)
@@ -269,7 +269,7 @@ static void can_write(evutil_socket_t fd, short what, void *arg)
     if (sent >= 0) {
         buf_drop(&t->ask, (size_t)sent);
     } else if (errno != EAGAIN) {
-        broken(t);
+        break_tunnel(t);
         return;
     }
     if (t->ask.n > 0) {
@@ -295,7 +295,7 @@ static void can_read(evutil_socket_t fd, short what, void *arg)
     } while (got == -1 && errno == EINTR);
     if (got <= 0) {
         if (got == 0 || errno != EAGAIN) {
-            broken(t);
+            break_tunnel(t);
         }
         return;
     }
@@ -305,9 +305,9 @@ static void can_read(evutil_socket_t fd, short what, void *arg)
         got = (ssize_t)(used - before);
     }
     if (recv(fd, room, (size_t)got, 0) != got) {
-        broken(t);
+        break_tunnel(t);
     } else if (rc != E_AGAIN) {
-        finish(t, rc, &e);
+        finish_tunnel(t, rc, &e);
     }
 }
 
@@ -340,7 +340,7 @@ struct dial {
 
 /* --- the name --------------------------------------------------------------------------------- */
 
-static void fail(struct dial *d, const char *why)
+static void fail_rsync_dial(struct dial *d, const char *why)
 {
     struct err e = {.code = 0};
 
@@ -354,7 +354,7 @@ static void on_won(void *arg, int fd, const char *why)
     int one = 1;
 
     if (fd == -1) {
-        fail(d, why);
+        fail_rsync_dial(d, why);
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -375,7 +375,7 @@ static void looked_up(void *arg, struct addrinfo *found, const char *why)
     if (found != NULL) {
         d->race = race_open(d->base, found, on_won, d);
     } else {
-        fail(d, why);
+        fail_rsync_dial(d, why);
     }
 }
 

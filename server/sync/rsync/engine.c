@@ -16,7 +16,7 @@ static void rsync_ended(struct engine *g, int rc, const struct err *why);
  * Passes the list of an rsync daemon to the pipeline; and what a probe learns from a list of one
  * file. */
 
-static struct sync_entry entry_of(const struct file_list *l, uint32_t index, char *room)
+static struct sync_entry rsync_sync_entry(const struct file_list *l, uint32_t index, char *room)
 {
     const struct list_entry *en = list_at(l, index);
     struct sync_entry s = {.path = list_path(l, en, room),
@@ -49,7 +49,7 @@ static int tell_entry(struct engine *g, const struct file_list *l, uint32_t inde
     char room[LIST_PATH_MAX + 1];
     char first[LIST_PATH_MAX + 1];
     const struct list_entry *en = list_at(l, index);
-    struct sync_entry s = entry_of(l, index, room);
+    struct sync_entry s = rsync_sync_entry(l, index, room);
     int32_t leader = list_leader(l, en);
 
     if (list_type(en) == LIST_FOLDER && slice_eq(s.path, SLICE("."))) {
@@ -169,12 +169,12 @@ struct download {
     unsigned class;       /* delta.h */
 };
 
-static struct download *first_of(const struct list *l)
+static struct download *first_listed_download(const struct list *l)
 {
     return list_empty(l) ? NULL : LIST_ITEM(l->next, struct download, node);
 }
 
-static void download_free(struct download *t)
+static void free_rsync_download(struct download *t)
 {
     list_remove_if(&t->node);
     blob_release(&t->basis);
@@ -185,8 +185,9 @@ static void rsync_downloads_free(struct engine *g)
 {
     struct download *t;
 
-    while ((t = first_of(&g->waiting)) != NULL || (t = first_of(&g->in_flight)) != NULL) {
-        download_free(t);
+    while ((t = first_listed_download(&g->waiting)) != NULL ||
+           (t = first_listed_download(&g->in_flight)) != NULL) {
+        free_rsync_download(t);
     }
 }
 
@@ -221,7 +222,7 @@ static bool write_sums(struct engine *g, struct download *t, uint64_t *spent)
     return true;
 }
 
-static void ask(struct engine *g, struct download *t)
+static void request_rsync_file(struct engine *g, struct download *t)
 {
     uint64_t basis = t->attempt < TRY_WHOLE && t->basis != NULL ? blob_size_bytes(t->basis) : 0;
 
@@ -249,14 +250,14 @@ static void rsync_fill(struct engine *g)
             }
             continue;
         }
-        t = first_of(&g->waiting);
+        t = first_listed_download(&g->waiting);
         if (t == NULL) {
             if (g->end == ENGINE_FINISHING && list_empty(&g->in_flight)) {
                 pull_end_phase(g->pull);
             }
             break;
         }
-        ask(g, t);
+        request_rsync_file(g, t);
     }
     if (g->link != NULL && !g->broken && !g->closed) {
         link_pump(g->link);
@@ -285,7 +286,7 @@ static int answered(struct engine *g, struct download *t, int rc)
 static int rsync_on_begin(void *arg, int32_t index)
 {
     struct engine *g = arg;
-    struct download *t = first_of(&g->in_flight);
+    struct download *t = first_listed_download(&g->in_flight);
 
     CHECK(t != NULL && t->index == index);
     return t->cancelled ? 0 : answered(g, t, t->ev.on_begin(t->arg, 0, SLICE_NONE));
@@ -307,7 +308,7 @@ static int copied(struct engine *g, size_t n)
 static int rsync_on_bytes(void *arg, struct slice bytes, bool here)
 {
     struct engine *g = arg;
-    struct download *t = first_of(&g->in_flight);
+    struct download *t = first_listed_download(&g->in_flight);
     int rc;
 
     t->came_bytes += bytes.n;
@@ -321,13 +322,13 @@ static int rsync_on_bytes(void *arg, struct slice bytes, bool here)
 static int rsync_read_basis(void *arg, uint64_t off, void *to, size_t n, struct err *e)
 {
     struct engine *g = arg;
-    struct download *t = first_of(&g->in_flight);
+    struct download *t = first_listed_download(&g->in_flight);
 
     t->found_bytes += n;
     return blob_read(t->basis, off, to, n, e);
 }
 
-static void done(struct download *t, int rc, const struct err *why)
+static void on_rsync_download_done(struct download *t, int rc, const struct err *why)
 {
     struct download_result got = {.mtime_ns = SYNC_TIME_UNKNOWN};
 
@@ -339,13 +340,13 @@ static void done(struct download *t, int rc, const struct err *why)
     if (!t->cancelled) {
         t->ev.on_done(t->arg, rc, why, rc == 0 ? &got : NULL);
     }
-    download_free(t);
+    free_rsync_download(t);
 }
 
 static int rsync_on_end(void *arg, int32_t index, bool good)
 {
     struct engine *g = arg;
-    struct download *t = first_of(&g->in_flight);
+    struct download *t = first_listed_download(&g->in_flight);
     bool again = !good && !t->cancelled && t->attempt < TRY_LAST;
     struct err e = {.code = 0};
 
@@ -354,7 +355,7 @@ static int rsync_on_end(void *arg, int32_t index, bool good)
         delta_learn(&g->delta, t->class, t->found_bytes, t->came_bytes);
     }
     if (good || t->cancelled) {
-        done(t, 0, NULL);
+        on_rsync_download_done(t, 0, NULL);
     } else {
         g->site.log(g->site.log_arg, "the digest of entry %d does not match%s", (int)index,
                     again ? "; it is requested again" : "");
@@ -364,7 +365,8 @@ static int rsync_on_end(void *arg, int32_t index, bool good)
             list_push_front(&g->waiting, &t->node);
             t->in_flight = false;
         } else {
-            done(t, err_set(&e, E_CORRUPT, "its digest does not match the peer's"), &e);
+            on_rsync_download_done(
+                t, err_set(&e, E_CORRUPT, "its digest does not match the peer's"), &e);
         }
     }
     if (!g->closed) {
@@ -381,7 +383,8 @@ static void rsync_on_missing(void *arg, int32_t index)
     LIST_EACH (&g->in_flight, it) {
         struct download *t = LIST_ITEM(it, struct download, node);
         if (t->index == index) {
-            done(t, err_set(&e, E_NOTFOUND, "the peer can no longer read it"), &e);
+            on_rsync_download_done(t, err_set(&e, E_NOTFOUND, "the peer can no longer read it"),
+                                   &e);
             break;
         }
     }
@@ -431,7 +434,7 @@ static void rsync_go_on(struct engine *g)
 
 static void rsync_resume(struct download *t)
 {
-    if (t == first_of(&t->engine->in_flight) && !t->engine->resting) {
+    if (t == first_listed_download(&t->engine->in_flight) && !t->engine->resting) {
         rsync_go_on(t->engine);
     }
 }
@@ -448,7 +451,7 @@ static void rsync_cancel(struct download **tp)
     if (t->in_flight) {
         rsync_resume(t);
     } else {
-        download_free(t);
+        free_rsync_download(t);
     }
 }
 
@@ -473,12 +476,12 @@ static void dispose(struct engine *g)
     free(g);
 }
 
-static void enter(struct engine *g)
+static void enter_rsync_engine(struct engine *g)
 {
     g->busy++;
 }
 
-static void leave(struct engine *g)
+static void leave_rsync_engine(struct engine *g)
 {
     if (--g->busy == 0 && g->closed) {
         dispose(g);
@@ -487,7 +490,7 @@ static void leave(struct engine *g)
 
 /* --- how it ends ------------------------------------------------------------------------------ */
 
-static void finished(struct engine *g, int rc, const struct err *why)
+static void rsync_engine_finished(struct engine *g, int rc, const struct err *why)
 {
     if (g->end != ENGINE_FINISHED) {
         g->end = ENGINE_FINISHED;
@@ -521,7 +524,7 @@ static void rsync_ended(struct engine *g, int rc, const struct err *why)
         g->listed = true;
         g->ev.on_listed(g->arg, rc, why, NULL);
     } else if (g->end == ENGINE_FINISHING && rsync_downloads_answered(g)) {
-        finished(g, rc, why);
+        rsync_engine_finished(g, rc, why);
     } else {
         g->ev.on_broken(g->arg, rc, why);
     }
@@ -557,7 +560,7 @@ static int link_bytes(void *arg, struct slice *in, struct err *e)
     struct engine *g = arg;
     int rc;
 
-    enter(g);
+    enter_rsync_engine(g);
     rc = pull_feed(g->pull, in, e);
     if (rc == 0 && g->broken) {
         rc = E_CANCELLED; /* a list that was refused: nothing more is read */
@@ -565,7 +568,7 @@ static int link_bytes(void *arg, struct slice *in, struct err *e)
     if (rc == 0 && !g->closed && pull_paused(g->pull)) {
         link_pause(g->link, true);
     }
-    leave(g);
+    leave_rsync_engine(g);
     return rc;
 }
 
@@ -579,17 +582,17 @@ static void link_sent(void *arg)
 {
     struct engine *g = arg;
 
-    enter(g);
+    enter_rsync_engine(g);
     if (pull_is_done(g->pull) && pull_out(g->pull)->n == 0) {
         if (g->probing) {
             probe_ended(g);
         } else {
-            finished(g, 0, NULL);
+            rsync_engine_finished(g, 0, NULL);
         }
     } else {
         rsync_fill(g);
     }
-    leave(g);
+    leave_rsync_engine(g);
 }
 
 static void link_quiet(void *arg)
@@ -603,7 +606,7 @@ static void link_end(void *arg, int rc, const struct err *why)
     struct engine *g = arg;
     struct err e = {.code = 0};
 
-    enter(g);
+    enter_rsync_engine(g);
     if (rc == 0) {
         rc = pull_eof(g->pull, &e);
         err_prefix(&e, SLICE_FMT, SLICE_ARG(g->url.host));
@@ -612,11 +615,11 @@ static void link_end(void *arg, int rc, const struct err *why)
     if (rc == 0 && g->probing) {
         probe_ended(g);
     } else if (rc == 0) {
-        finished(g, 0, NULL);
+        rsync_engine_finished(g, 0, NULL);
     } else {
         rsync_ended(g, rc, why);
     }
-    leave(g);
+    leave_rsync_engine(g);
 }
 
 static void on_kick(evutil_socket_t fd, short what, void *arg)
@@ -625,7 +628,7 @@ static void on_kick(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    enter(g);
+    enter_rsync_engine(g);
     if (g->early.code != 0) {
         rsync_ended(g, g->early.code, &g->early);
     } else if (g->probing && g->link == NULL) {
@@ -636,7 +639,7 @@ static void on_kick(evutil_socket_t fd, short what, void *arg)
         }
         rsync_fill(g);
     }
-    leave(g);
+    leave_rsync_engine(g);
 }
 
 /* --- the engine's door ------------------------------------------------------------------------ */
@@ -740,7 +743,7 @@ static void start_visit(struct engine *g, struct slice path)
     }
 }
 
-static void probe(struct engine *g, struct slice cursor)
+static void probe_rsync_upstream(struct engine *g, struct slice cursor)
 {
     struct buf path = BUF_INIT(2 * LIST_PATH_MAX);
 
@@ -757,7 +760,7 @@ static void probe(struct engine *g, struct slice cursor)
     buf_free(&path);
 }
 
-static void list(struct engine *g)
+static void start_rsync_listing(struct engine *g)
 {
     start_visit(g, g->url.path);
 }
@@ -768,7 +771,7 @@ static unsigned window(const struct engine *g)
     return WINDOW;
 }
 
-static void finish(struct engine *g)
+static void finish_rsync_listing(struct engine *g)
 {
     if (g->end == ENGINE_OPEN) {
         g->end = ENGINE_FINISHING;
@@ -794,12 +797,12 @@ static const char *const schemes[] = {"rsync", "rsyncs", NULL};
 const struct engine_ops engine_rsync = {.name = "rsync",
                                         .schemes = schemes,
                                         .open = open_engine,
-                                        .probe = probe,
-                                        .list = list,
+                                        .probe = probe_rsync_upstream,
+                                        .list = start_rsync_listing,
                                         .from_basis = true,
                                         .window = window,
                                         .download = rsync_download,
                                         .resume = rsync_resume,
                                         .cancel = rsync_cancel,
-                                        .finish = finish,
+                                        .finish = finish_rsync_listing,
                                         .close = close_engine};

@@ -31,7 +31,7 @@ bool handshake_parse(struct slice line, unsigned *version, struct slice *digests
     return true;
 }
 
-static const char *choose(struct slice theirs)
+static const char *choose_checksum(struct slice theirs)
 {
     for (size_t i = 0; i < ARRAY_LEN(digest_names); i++) {
         struct slice rest = theirs;
@@ -47,7 +47,7 @@ static const char *choose(struct slice theirs)
 bool handshake_answer(struct slice digests, struct slice password, struct slice challenge,
                       struct buf *out)
 {
-    const char *name = choose(digests);
+    const char *name = choose_checksum(digests);
     const EVP_MD *md = name != NULL ? EVP_get_digestbyname(name) : NULL;
     EVP_MD_CTX *x;
     uint8_t sum[EVP_MAX_MD_SIZE];
@@ -157,7 +157,7 @@ static int on_refusal(struct slice text, struct err *e)
     return err_set(e, code, "the peer says: %s", line);
 }
 
-static int on_line(struct handshake *g, struct slice line, struct err *e)
+static int on_handshake_line(struct handshake *g, struct slice line, struct err *e)
 {
     if (slice_starts(line, SLICE("@ERROR"))) {
         struct slice text = slice_from(line, strlen("@ERROR"));
@@ -204,7 +204,7 @@ int handshake_feed(struct handshake *g, struct slice *in, struct err *e)
         if (g->line.n > 0 && g->line.p[g->line.n - 1] == '\r') {
             g->line.n--;
         }
-        rc = on_line(g, buf_slice(&g->line), e);
+        rc = on_handshake_line(g, buf_slice(&g->line), e);
         if (rc != 0) {
             return rc;
         }

@@ -46,7 +46,7 @@ struct link {
 
 /* --- ends ------------------------------------------------------------------------------------- */
 
-static void end(struct link *l, int rc, const struct err *why)
+static void end_rsync_link(struct link *l, int rc, const struct err *why)
 {
     if (l->state != LINK_ENDED) {
         l->state = LINK_ENDED;
@@ -60,12 +60,12 @@ static void end(struct link *l, int rc, const struct err *why)
     }
 }
 
-static void fail(struct link *l, int code, const char *what)
+static void fail_rsync_link(struct link *l, int code, const char *what)
 {
     struct err e = {.code = 0};
 
     err_set(&e, code, "%s: %s", l->host, what);
-    end(l, code, &e);
+    end_rsync_link(l, code, &e);
 }
 
 static void dispose(struct link *l)
@@ -101,12 +101,12 @@ void link_close(struct link **lp)
     }
 }
 
-static void enter(struct link *l)
+static void enter_rsync_link(struct link *l)
 {
     l->busy++;
 }
 
-static void leave(struct link *l)
+static void leave_rsync_link(struct link *l)
 {
     if (--l->busy == 0 && l->doomed) {
         dispose(l);
@@ -157,7 +157,7 @@ static ssize_t read_some(struct link *l)
     }
 }
 
-static ssize_t send_some(struct link *l, const char *p, size_t n)
+static ssize_t send_link_bytes(struct link *l, const char *p, size_t n)
 {
     ssize_t sent;
     size_t took = 0;
@@ -182,7 +182,7 @@ static ssize_t send_some(struct link *l, const char *p, size_t n)
 }
 
 /* False: the link has ended. */
-static bool give(struct link *l)
+static bool give_link_bytes(struct link *l)
 {
     while ((l->in_n > 0 || l->rested) && !l->paused) {
         struct slice in = slice_of(l->in + l->in_at, l->in_n);
@@ -196,7 +196,7 @@ static bool give(struct link *l)
         }
         if (rc != 0) {
             err_prefix(&e, "%s", l->host);
-            end(l, rc, &e);
+            end_rsync_link(l, rc, &e);
             return false;
         }
         l->in_at += before - in.n;
@@ -233,12 +233,12 @@ static bool send_all(struct link *l)
     bool some = false;
 
     while (out->n > 0) {
-        ssize_t sent = send_some(l, out->p, out->n);
+        ssize_t sent = send_link_bytes(l, out->p, out->n);
         if (sent == E_AGAIN) {
             break;
         }
         if (sent < 0) {
-            fail(l, E_NETWORK, "the connection was lost while sending");
+            fail_rsync_link(l, E_NETWORK, "the connection was lost while sending");
             return false;
         }
         buf_drop(out, (size_t)sent);
@@ -251,7 +251,7 @@ static bool send_all(struct link *l)
     return l->state != LINK_ENDED;
 }
 
-static bool read_all(struct link *l)
+static bool read_link_bytes(struct link *l)
 {
     for (int turn = 0; turn < READS_A_TURN && !l->paused && l->in_n == 0; turn++) {
         ssize_t got = read_some(l);
@@ -259,18 +259,18 @@ static bool read_all(struct link *l)
             break;
         }
         if (got == 0) {
-            end(l, 0, NULL);
+            end_rsync_link(l, 0, NULL);
             return false;
         }
         if (got < 0) {
-            fail(l, E_NETWORK, "the connection was lost");
+            fail_rsync_link(l, E_NETWORK, "the connection was lost");
             return false;
         }
         l->moved_ms = clock_now_ms();
         l->bytes_in += (uint64_t)got;
         l->in_at = 0;
         l->in_n = (size_t)got;
-        if (!give(l)) {
+        if (!give_link_bytes(l)) {
             return false;
         }
     }
@@ -279,13 +279,13 @@ static bool read_all(struct link *l)
 
 /* Everything that can be done now. The owner's events may ask for more to be sent: so send after
  * reading. */
-static void work(struct link *l)
+static void pump_rsync_link(struct link *l)
 {
     if (l->state != LINK_OPEN) {
         return;
     }
     l->ssl_wants_write = false;
-    if (!give(l) || !read_all(l) || !send_all(l)) {
+    if (!give_link_bytes(l) || !read_link_bytes(l) || !send_all(l)) {
         return;
     }
     want_events(l);
@@ -302,7 +302,7 @@ static void opened(struct link *l)
 {
     l->state = LINK_OPEN;
     l->moved_ms = l->sent_ms = clock_now_ms();
-    work(l);
+    pump_rsync_link(l);
 }
 
 static void handshake(struct link *l)
@@ -331,9 +331,9 @@ static void handshake(struct link *l)
     }
     bad = SSL_get_verify_result(l->ssl);
     if (bad != X509_V_OK) {
-        fail(l, E_DENIED, X509_verify_cert_error_string(bad));
+        fail_rsync_link(l, E_DENIED, X509_verify_cert_error_string(bad));
     } else {
-        fail(l, E_NETWORK, "the TLS handshake failed");
+        fail_rsync_link(l, E_NETWORK, "the TLS handshake failed");
     }
 }
 
@@ -343,7 +343,8 @@ static void begin_tls(struct link *l)
     CHECK(l->ssl != NULL && SSL_set_fd(l->ssl, l->fd) == 1);
     SSL_set_tlsext_host_name(l->ssl, l->host);
     if (SSL_set1_host(l->ssl, l->host) != 1 && l->host[0] != '\0') {
-        fail(l, E_NETWORK, "the host name is invalid, so the certificate cannot be checked");
+        fail_rsync_link(l, E_NETWORK,
+                        "the host name is invalid, so the certificate cannot be checked");
         return;
     }
     X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(l->ssl), l->host); /* when it is an address */
@@ -357,19 +358,19 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    enter(l);
+    enter_rsync_link(l);
     switch (l->state) {
     case LINK_HANDSHAKE:
         handshake(l);
         break;
     case LINK_OPEN:
-        work(l);
+        pump_rsync_link(l);
         break;
     case LINK_DIALING:
     case LINK_ENDED:
         break;
     }
-    leave(l);
+    leave_rsync_link(l);
 }
 
 static void on_dialed(void *arg, int fd, const struct err *why)
@@ -378,11 +379,11 @@ static void on_dialed(void *arg, int fd, const struct err *why)
     struct err e = fd == -1 ? *why : (struct err){.code = 0}; /* it goes with the dial */
 
     dial_close(&l->dial);
-    enter(l);
+    enter_rsync_link(l);
     l->fd = fd;
     if (fd == -1) {
-        fail(l, e.code, e.text);
-        leave(l);
+        fail_rsync_link(l, e.code, e.text);
+        leave_rsync_link(l);
         return;
     }
     l->on_read = event_new(l->site.base, fd, EV_READ | EV_PERSIST, on_event, l);
@@ -393,39 +394,39 @@ static void on_dialed(void *arg, int fd, const struct err *why)
     } else {
         opened(l);
     }
-    leave(l);
+    leave_rsync_link(l);
 }
 
 static void tick(struct link *l, uint64_t now)
 {
     if (l->state < LINK_OPEN) {
         if (now - l->began_ms > l->connect_ms) {
-            fail(l, E_TIMEOUT, "the connection was not established in time");
+            fail_rsync_link(l, E_TIMEOUT, "the connection was not established in time");
         }
         return;
     }
     if (l->paused) {
         l->moved_ms = now;
     } else if (now - l->moved_ms > l->stall_ms) {
-        fail(l, E_TIMEOUT, "the peer stopped sending");
+        fail_rsync_link(l, E_TIMEOUT, "the peer stopped sending");
         return;
     }
     if (l->keep_alive_ms != 0 && now - l->sent_ms > l->keep_alive_ms) {
         l->sent_ms = now;
         l->ev.on_quiet(l->arg);
-        work(l);
+        pump_rsync_link(l);
     }
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void on_rsync_link_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct link *l = arg;
 
     (void)fd;
     (void)what;
-    enter(l);
+    enter_rsync_link(l);
     tick(l, clock_now_ms());
-    leave(l);
+    leave_rsync_link(l);
 }
 
 static int make_context(struct link *l, const char *ca_file, struct err *e)
@@ -466,7 +467,7 @@ int link_open(const struct link_settings *set, const struct link_site *site,
     l->keep_alive_ms = set->keep_alive_ms;
     l->in = mem_new(READ_BYTES);
     memcpy(l->host, set->host.p, set->host.n);
-    l->tick = event_new(site->base, -1, EV_PERSIST, on_tick, l);
+    l->tick = event_new(site->base, -1, EV_PERSIST, on_rsync_link_tick, l);
     l->kick = event_new(site->base, -1, 0, on_event, l);
     CHECK(l->tick != NULL && l->kick != NULL && event_add(l->tick, &step) == 0);
     l->began_ms = clock_now_ms();

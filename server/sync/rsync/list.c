@@ -344,7 +344,7 @@ static bool keep_name(struct file_list *l, struct list_entry *en)
     return to != NULL;
 }
 
-static int keep(struct file_list *l, const struct arriving *a, struct err *e)
+static int add_list_entry(struct file_list *l, const struct arriving *a, struct err *e)
 {
     struct list_entry *en;
     uint32_t target;
@@ -398,7 +398,7 @@ int list_add(struct file_list *l, struct slice path, uint32_t mode, uint64_t siz
 
     CHECK(path.n <= LIST_PATH_MAX && target.n <= LIST_PATH_MAX && l->order == NULL);
     a.nsec = (int32_t)(mtime_ns - a.mtime_s * 1000000000);
-    return keep(l, &a, e);
+    return add_list_entry(l, &a, e);
 }
 
 void list_set_mtime(struct file_list *l, uint32_t arrival, int64_t mtime_ns)
@@ -419,7 +419,7 @@ void list_set_leader(struct file_list *l, uint32_t arrival, uint32_t leader)
 }
 
 /* 0 with *in moved; E_AGAIN: the entry is not whole yet. */
-static int one(struct file_list *l, struct slice *in, bool *end, struct err *e)
+static int read_one_entry(struct file_list *l, struct slice *in, bool *end, struct err *e)
 {
     struct get t = get_from(*in);
     struct arriving a = {.leader = LIST_NONE};
@@ -445,14 +445,14 @@ static int one(struct file_list *l, struct slice *in, bool *end, struct err *e)
         return err_set(e, E_PROTOCOL, "the peer's list has an invalid number");
     }
     *in = slice_of(t.p, t.n);
-    return *end ? 0 : keep(l, &a, e);
+    return *end ? 0 : add_list_entry(l, &a, e);
 }
 
 int list_feed(struct file_list *l, struct slice *in, bool *done, struct err *e)
 {
     *done = false;
     while (!*done && in->n > 0) {
-        int rc = one(l, in, done, e);
+        int rc = read_one_entry(l, in, done, e);
         if (rc != 0) { /* half an end is none */
             *done = false;
             return rc == E_AGAIN ? 0 : rc;
@@ -565,18 +565,18 @@ int list_compare(struct slice a, bool a_folder, struct slice b, bool b_folder)
     return compare_keys(&x, &y);
 }
 
-static struct key key_of(const struct file_list *l, const struct list_entry *en)
+static struct key sort_key_of_entry(const struct file_list *l, const struct list_entry *en)
 {
     return (struct key){list_counted(l, en->folder), list_name(l, en), S_ISDIR(en->mode)};
 }
 
-static int compare(const void *x, const void *y, void *arg)
+static int compare_list_entries(const void *x, const void *y, void *arg)
 {
     const struct file_list *l = arg;
     uint32_t i = *(const uint32_t *)x;
     uint32_t j = *(const uint32_t *)y;
-    struct key a = key_of(l, list_arrived(l, i));
-    struct key b = key_of(l, list_arrived(l, j));
+    struct key a = sort_key_of_entry(l, list_arrived(l, i));
+    struct key b = sort_key_of_entry(l, list_arrived(l, j));
     int c = compare_keys(&a, &b);
 
     return c != 0 ? c : (i > j) - (i < j);
@@ -591,7 +591,7 @@ bool list_find(const struct file_list *l, struct slice path, bool is_folder, uin
     CHECK(l->order != NULL);
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        struct key have = key_of(l, list_at(l, mid));
+        struct key have = sort_key_of_entry(l, list_at(l, mid));
         int c = compare_keys(&have, &want);
         if (c == 0) {
             *index = mid;
@@ -610,8 +610,8 @@ static void blank_doubles(struct file_list *l)
 
     for (uint32_t i = 0; i < l->count; i++) {
         struct list_entry *en = list_arrived(l, l->order[i]);
-        struct key a = kept != NULL ? key_of(l, kept) : (struct key){.is_folder = false};
-        struct key b = key_of(l, en);
+        struct key a = kept != NULL ? sort_key_of_entry(l, kept) : (struct key){.is_folder = false};
+        struct key b = sort_key_of_entry(l, en);
         if (kept != NULL && compare_keys(&a, &b) == 0) {
             en->mode = 0;
         } else {
@@ -697,10 +697,10 @@ int list_sort(struct file_list *l, struct err *e)
     }
     for (uint32_t i = 0; i < l->count; i++) {
         l->order[i] = i;
-        sorted = sorted && (i == 0 || compare(&l->order[i - 1], &l->order[i], l) < 0);
+        sorted = sorted && (i == 0 || compare_list_entries(&l->order[i - 1], &l->order[i], l) < 0);
     }
     if (!sorted) {
-        qsort_r(l->order, l->count, sizeof *l->order, compare, l);
+        qsort_r(l->order, l->count, sizeof *l->order, compare_list_entries, l);
     }
     blank_doubles(l);
     if (l->led) {

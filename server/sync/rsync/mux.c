@@ -14,19 +14,19 @@ void mux_fini(struct mux *m)
     buf_free(&m->text);
 }
 
-static bool known(unsigned code)
+static bool is_known_code(unsigned code)
 {
     return code <= MUX_STATS || code == MUX_IO_ERROR || code == MUX_IO_TIMEOUT ||
            code == MUX_NOOP || code == MUX_ERROR_EXIT ||
            (code >= MUX_SUCCESS && code <= MUX_NO_SEND);
 }
 
-static int begin(struct mux *m, struct err *e)
+static int begin_mux_piece(struct mux *m, struct err *e)
 {
     unsigned top = m->head[3];
     size_t n = (size_t)le_get(m->head, 3);
 
-    if (top < MUX_BASE || !known(top - MUX_BASE)) {
+    if (top < MUX_BASE || !is_known_code(top - MUX_BASE)) {
         return err_set(e, E_PROTOCOL, "the peer sent a frame of unknown kind %d",
                        (int)top - MUX_BASE);
     }
@@ -60,7 +60,7 @@ int mux_next(struct mux *m, struct slice *in, struct mux_piece *out, struct err 
             m->head[m->head_n++] = (uint8_t)*p;
             *in = slice_from(*in, 1);
             if (m->head_n == MUX_HEAD) {
-                int rc = begin(m, e);
+                int rc = begin_mux_piece(m, e);
                 if (rc != 0) {
                     return rc;
                 }
@@ -96,7 +96,7 @@ bool mux_between(const struct mux *m)
            (m->head_n == MUX_HEAD && m->left == 0 && (m->code == MUX_DATA || m->reported));
 }
 
-static void put_head(struct buf *b, enum mux_code code, size_t n)
+static void put_mux_head(struct buf *b, enum mux_code code, size_t n)
 {
     buf_le(b, 3, n);
     buf_byte(b, (uint8_t)(MUX_BASE + code));
@@ -106,7 +106,7 @@ void mux_put(struct buf *b, enum mux_code code, struct slice bytes)
 {
     do {
         size_t n = bytes.n < MUX_DATA_MAX ? bytes.n : MUX_DATA_MAX;
-        put_head(b, code, n);
+        put_mux_head(b, code, n);
         buf_add(b, bytes.p, n);
         bytes = slice_from(bytes, n);
     } while (bytes.n > 0);

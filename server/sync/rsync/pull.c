@@ -502,7 +502,7 @@ static int on_block(struct pull *p, struct err *e)
     return rc != 0 ? rc : pass_bytes(p, slice_of(p->block, n), true, e);
 }
 
-static int on_end(struct pull *p)
+static int on_rsync_pull_end(struct pull *p)
 {
     uint8_t ours[CHECKSUM_BYTES_MAX];
     bool good;
@@ -536,7 +536,7 @@ static int feed_answers(struct pull *p, struct slice *in, struct err *e)
         rc = on_block(p, e);
         break;
     case ANSWER_END:
-        rc = on_end(p);
+        rc = on_rsync_pull_end(p);
         break;
     default:
         return event;
@@ -612,7 +612,7 @@ static int use_data(struct pull *p, struct slice *in, struct err *e)
     return rc == E_AGAIN ? 0 : rc;
 }
 
-static int on_data(struct pull *p, struct slice data, struct err *e)
+static int on_rsync_pull_data(struct pull *p, struct slice data, struct err *e)
 {
     bool carried = p->carry.n > 0;
     struct slice rest;
@@ -677,7 +677,7 @@ static int on_gave_up(struct pull *p, struct slice bytes, struct err *e)
                    p->last_error[0] != '\0' ? p->last_error : "it gave no reason");
 }
 
-static int on_message(struct pull *p, const struct mux_piece *m, struct err *e)
+static int on_mux_message(struct pull *p, const struct mux_piece *m, struct err *e)
 {
     struct get g = get_from(m->bytes);
 
@@ -719,13 +719,14 @@ static int feed_frames(struct pull *p, struct slice *in, struct err *e)
     int rc = 1;
 
     if (p->carry.n > 0) { /* what a pause left */
-        rc = on_data(p, SLICE_NONE, e);
+        rc = on_rsync_pull_data(p, SLICE_NONE, e);
         if (rc != 0) {
             return rc;
         }
     }
     while (!p->paused && (rc = mux_next(&p->mux, in, &piece, e)) == 1) {
-        rc = piece.code == MUX_DATA ? on_data(p, piece.bytes, e) : on_message(p, &piece, e);
+        rc = piece.code == MUX_DATA ? on_rsync_pull_data(p, piece.bytes, e)
+                                    : on_mux_message(p, &piece, e);
         if (rc != 0) {
             return rc;
         }

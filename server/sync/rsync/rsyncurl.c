@@ -2,7 +2,7 @@
 
 #include "server/sync/rsync/list.h"
 
-static int refuse(struct slice url, const char *why, struct err *e)
+static int refuse_rsync_url(struct slice url, const char *why, struct err *e)
 {
     return err_set(e, E_INVALID, SLICE_FMT ": %s; write rsync://host[:port]/module/path/",
                    SLICE_ARG(slice_first(url, url.n < 120 ? url.n : 120)), why);
@@ -47,22 +47,22 @@ int rsync_url_parse(struct slice url, struct rsync_url *out, struct err *e)
     } else if (slice_starts(url, SLICE("rsync://"))) {
         rest = slice_from(url, strlen("rsync://"));
     } else {
-        return refuse(url, "unknown scheme", e);
+        return refuse_rsync_url(url, "unknown scheme", e);
     }
     if (slice_find(url, '\n') >= 0 || slice_find(url, '\0') >= 0 || slice_find(url, '\r') >= 0) {
-        return refuse(url, "a control character in the URL", e);
+        return refuse_rsync_url(url, "a control character in the URL", e);
     }
     if (!cut_host(slice_cut(&rest, '/'), out)) {
-        return refuse(url, "no host", e);
+        return refuse_rsync_url(url, "no host", e);
     }
     out->module = slice_cut(&rest, '/');
     out->path = rest;
     if (out->module.n == 0 || out->module.n > 255) {
-        return refuse(url, "no module", e);
+        return refuse_rsync_url(url, "no module", e);
     }
     if (rest.n > 0 &&
         (!slice_ends(rest, SLICE("/")) || !list_name_valid(slice_first(rest, rest.n - 1)))) {
-        return refuse(url, "invalid path", e);
+        return refuse_rsync_url(url, "invalid path", e);
     }
     return 0;
 }

@@ -2,7 +2,7 @@
 
 #include "common/base/endian.h"
 
-static const uint8_t *step(struct get *t, size_t n)
+static const uint8_t *take_varint_bytes(struct get *t, size_t n)
 {
     const uint8_t *p = t->p;
 
@@ -19,25 +19,25 @@ static const uint8_t *step(struct get *t, size_t n)
 
 uint8_t get_byte(struct get *t)
 {
-    const uint8_t *p = step(t, 1);
+    const uint8_t *p = take_varint_bytes(t, 1);
     return p != NULL ? *p : 0;
 }
 
 uint16_t get_short(struct get *t)
 {
-    const uint8_t *p = step(t, 2);
+    const uint8_t *p = take_varint_bytes(t, 2);
     return p != NULL ? (uint16_t)le_get(p, 2) : 0;
 }
 
 int32_t get_int(struct get *t)
 {
-    const uint8_t *p = step(t, 4);
+    const uint8_t *p = take_varint_bytes(t, 4);
     return p != NULL ? (int32_t)(uint32_t)le_get(p, 4) : 0;
 }
 
 struct slice get_bytes(struct get *t, size_t n)
 {
-    const uint8_t *p = step(t, n);
+    const uint8_t *p = take_varint_bytes(t, n);
     return p != NULL ? slice_of(p, n) : SLICE_NONE;
 }
 
@@ -63,7 +63,7 @@ int32_t get_varint(struct get *t)
         t->rc = t->rc != 0 ? t->rc : E_PROTOCOL;
         return 0;
     }
-    p = step(t, more);
+    p = take_varint_bytes(t, more);
     if (p == NULL) {
         return 0;
     }
@@ -83,7 +83,7 @@ int64_t get_varlong(struct get *t, unsigned least_bytes)
         t->rc = t->rc != 0 ? t->rc : E_PROTOCOL;
         return 0;
     }
-    p = step(t, low);
+    p = take_varint_bytes(t, low);
     if (p == NULL) {
         return 0;
     }

@@ -52,7 +52,7 @@ static void line(struct lines *l, const char *client, const char *before, const 
 }
 
 /* "mirror" of "http://mirror:8080". */
-static struct slice host_of(struct slice base)
+static struct slice host_of_base_url(struct slice base)
 {
     return http_host_name(slice_from(base, slice_starts(base, SLICE("https://")) ? 8 : 7));
 }
@@ -77,7 +77,7 @@ static void pip_line(struct lines *l, const char *below)
     buf_addf(l->out, "/%s%s", l->r->name, below);
     if (slice_starts(l->base, SLICE("http://"))) { /* else pip passes over the index */
         buf_str(l->out, " --trusted-host ");
-        html_text(l->out, host_of(l->base));
+        html_text(l->out, host_of_base_url(l->base));
     }
     buf_str(l->out, " PACKAGE");
     client_end(l);
@@ -100,7 +100,7 @@ static bool has_rule_for(const struct repo *r, const char *path, const char *oth
     return !rule->built_in && rule != rules_match(r->rules, slice_str(other));
 }
 
-static const char *holds(const struct repo *r)
+static const char *guess_repo_kind(const struct repo *r)
 {
     return r->holds != NULL ? r->holds
            : has_rule_for(r, "dists/a/InRelease", "other/a/file") ||
@@ -113,7 +113,7 @@ static const char *holds(const struct repo *r)
 
 static void generic_lines(struct lines *l)
 {
-    const char *what = holds(l->r);
+    const char *what = guess_repo_kind(l->r);
 
     if (strcmp(what, "debian") == 0) {
         line(l, "apt", "deb ", " SUITE main");
@@ -182,7 +182,7 @@ static void rsync_line(struct lines *l, const char *address)
 
     client_begin(l, "rsync");
     buf_str(l->out, "rsync -a rsync://");
-    html_text(l->out, host_of(l->base));
+    html_text(l->out, host_of_base_url(l->base));
     buf_addf(l->out, "%s/%s/ FOLDER", port != NULL && strcmp(port, ":873") != 0 ? port : "",
              l->r->name);
     client_end(l);
@@ -238,7 +238,7 @@ void client_lines(struct buf *out, const struct repo *r, const struct client_doo
     const char *port = doors->tls != NULL ? strrchr(doors->tls, ':') : NULL, *agent;
 
     if (port != NULL && !is_tls(l.base)) {
-        buf_addf(&safe, "https://" SLICE_FMT "%s", SLICE_ARG(host_of(l.base)), port);
+        buf_addf(&safe, "https://" SLICE_FMT "%s", SLICE_ARG(host_of_base_url(l.base)), port);
         l.safe = buf_slice(&safe);
     }
 

@@ -95,7 +95,7 @@ int talk_need_repo(const struct talk *t, struct repo_set **rs, struct repo **out
 }
 
 /* As send(), with the descriptor that is to leave riding on the first byte. */
-static ssize_t send_some(struct talk *t, const char *p, size_t n)
+static ssize_t send_control_bytes(struct talk *t, const char *p, size_t n)
 {
     union {
         struct cmsghdr head;
@@ -127,7 +127,7 @@ static void send_all(struct talk *t)
     size_t at = 0;
 
     while (!t->gone && at < t->out->n) {
-        ssize_t n = send_some(t, t->out->p + at, t->out->n - at);
+        ssize_t n = send_control_bytes(t, t->out->p + at, t->out->n - at);
         if (n > 0) {
             at += (size_t)n;
             shut(&t->leaves);
@@ -239,7 +239,7 @@ static int run_verb(struct talk *t, struct err *e)
                    SLICE_ARG(verb));
 }
 
-static void answer(struct talk *t, struct slice line)
+static void answer_control_line(struct talk *t, struct slice line)
 {
     struct buf result = BUF_INIT(RESULT_BYTES);
     struct err e = {0};
@@ -290,7 +290,7 @@ static void answer(struct talk *t, struct slice line)
 
 /* Root, our own user, our own group: what the socket's mode says, said once more where it cannot be
  * changed. */
-static bool admitted(int fd)
+static bool client_is_admitted(int fd)
 {
     struct ucred who;
     socklen_t n = sizeof(who);
@@ -314,7 +314,7 @@ static bool admitted(int fd)
     return false;
 }
 
-static void leave(struct client *cl)
+static void close_control_client(struct client *cl)
 {
     struct control *c = cl->control;
 
@@ -329,7 +329,7 @@ static void leave(struct client *cl)
 /* As recv(), and the descriptor that came along; of more than one the others are closed. With a
  * time to wait for set, a process that was stopped and goes on finds it interrupted (signal(7)):
  * nobody has gone for that. */
-static ssize_t receive(struct talk *t, char *p, size_t n)
+static ssize_t receive_control_bytes(struct talk *t, char *p, size_t n)
 {
     union {
         struct cmsghdr head;
@@ -368,12 +368,12 @@ static void *serve_client(void *arg)
     while (!t.gone) {
         ptrdiff_t end = slice_find(buf_slice(&in), '\n');
         if (end >= 0) {
-            answer(&t, slice_first(buf_slice(&in), (size_t)end));
+            answer_control_line(&t, slice_first(buf_slice(&in), (size_t)end));
             buf_drop(&in, (size_t)end + 1);
             continue;
         }
         char *room = buf_room(&in, 4096);
-        ssize_t n = room != NULL ? receive(&t, room, 4096) : 0;
+        ssize_t n = room != NULL ? receive_control_bytes(&t, room, 4096) : 0;
         if (n <= 0) {
             break; /* gone, quiet for too long, or a request past its size */
         }
@@ -383,12 +383,12 @@ static void *serve_client(void *arg)
     shut(&t.came);
     buf_free(&in);
     buf_free(&out);
-    leave(cl);
+    close_control_client(cl);
     return NULL;
 }
 
 /* Before its request is read: to serve it takes a thread. */
-static void refuse(int fd, const char *why)
+static void refuse_control_client(int fd, const char *why)
 {
     struct buf out = BUF_INIT(1024);
     struct err e = {0};
@@ -406,7 +406,7 @@ static void slot(struct control *c, int fd)
     struct client *cl = NULL;
     pthread_t thread;
 
-    if (!admitted(fd)) {
+    if (!client_is_admitted(fd)) {
         log_warn("control.denied", "a client was disconnected: it runs neither as root nor as "
                                    "the daemon's user or group");
         close(fd);
@@ -423,14 +423,16 @@ static void slot(struct control *c, int fd)
     }
     lock_drop(&c->lock);
     if (cl == NULL) {
-        refuse(fd, "too many control clients are connected: the daemon serves 16 at a time");
+        refuse_control_client(
+            fd, "too many control clients are connected: the daemon serves 16 at a time");
         close(fd);
         return;
     }
     if (!thread_try("control-client", serve_client, cl, &thread)) {
-        refuse(fd, "the control client cannot be served: the system gives mirrord no more "
-                   "threads");
-        leave(cl);
+        refuse_control_client(
+            fd, "the control client cannot be served: the system gives mirrord no more "
+                "threads");
+        close_control_client(cl);
         return;
     }
     pthread_detach(thread); /* control_close() waits for the slot */

@@ -85,7 +85,7 @@ static void freshness_members(struct buf *row, const struct listing *l, const st
     asked_fini(&x);
 }
 
-static int on_object(void *arg, const struct object_info *o)
+static int on_cache_object(void *arg, const struct object_info *o)
 {
     struct listing *l = arg;
     struct slice variant = variant_of_row(o->key);
@@ -118,8 +118,8 @@ int verb_cache_ls(struct talk *t, struct err *e)
     int rc = talk_need_repo(t, &rs, &l.repo, e);
 
     if (rc == 0) {
-        rc = cache_list(t->deps->cache, slice_str(l.repo->name), talk_text(t, "prefix"), on_object,
-                        &l, e);
+        rc = cache_list(t->deps->cache, slice_str(l.repo->name), talk_text(t, "prefix"),
+                        on_cache_object, &l, e);
         jwrite_bool(t->result, "more", l.rows > l.most);
     }
     repo_set_release(&rs);

@@ -32,8 +32,8 @@ static int give_bytes(struct talk *t, struct slice a, struct slice b, struct err
     return rc;
 }
 
-static int file_row(struct talk *t, const struct carry *c, const struct manifest_entry *f,
-                    uint64_t *missing, uint64_t *missing_bytes, struct err *e)
+static int send_carry_row(struct talk *t, const struct carry *c, const struct manifest_entry *f,
+                          uint64_t *missing, uint64_t *missing_bytes, struct err *e)
 {
     struct digest d;
     bool here = false;
@@ -63,7 +63,7 @@ static int say_revision(struct talk *t, const struct carry *c, struct err *e)
     for (size_t i = 0; rc == 0 && i < c->files.count; i++) {
         struct manifest_entry f;
         manifest_at(&c->files, i, &f);
-        rc = f.folder ? 0 : file_row(t, c, &f, &missing, &missing_bytes, e);
+        rc = f.folder ? 0 : send_carry_row(t, c, &f, &missing, &missing_bytes, e);
     }
     jwrite_str(t->result, "repo", c->repo->name);
     jwrite_text(t->result, "type", c->type);
@@ -205,7 +205,7 @@ static int read_words(struct talk *t, struct buf *out, struct carry_in_ask *ask,
     return rc;
 }
 
-static int say_missing(struct talk *t, const struct carry_in *c)
+static int send_missing_rows(struct talk *t, const struct carry_in *c)
 {
     struct manifest_entry en;
     int rc = 0;
@@ -225,7 +225,7 @@ static int say_missing(struct talk *t, const struct carry_in *c)
     return rc;
 }
 
-static size_t take_names(struct talk *t, struct slice names[NAMES_MAX])
+static size_t take_carry_names(struct talk *t, struct slice names[NAMES_MAX])
 {
     const json_t *list = json_object_get(t->request, "names"), *one;
     size_t i, n = 0;
@@ -252,7 +252,7 @@ int verb_hf_import(struct talk *t, struct err *e)
     struct repo *r;
     int rc = talk_need_repo(t, &rs, &r, e);
 
-    ask.names_count = take_names(t, names);
+    ask.names_count = take_carry_names(t, names);
     rc = rc != 0 ? rc : talk_need(t, "type", &ask.type, e);
     rc = rc != 0 ? rc : talk_need(t, "id", &ask.id, e);
     rc = rc != 0 ? rc : talk_need(t, "revision", &ask.rev, e);
@@ -269,7 +269,7 @@ int verb_hf_import(struct talk *t, struct err *e)
     if (rc == 0) {
         log_info("import.begin", "repo=%s id=" SLICE_FMT " commit=" SLICE_FMT " missing=%zu",
                  r->name, SLICE_ARG(ask.id), SLICE_ARG(ask.commit), c->missing);
-        rc = say_missing(t, c);
+        rc = send_missing_rows(t, c);
     }
     buf_free(&words);
     repo_set_release(&rs);
@@ -277,7 +277,7 @@ int verb_hf_import(struct talk *t, struct err *e)
 }
 
 /* Waits until fd has something. True: the client has left, or nothing comes. */
-static bool is_over(void *arg, int fd)
+static bool wait_for_carry_input(void *arg, int fd)
 {
     const struct talk *t = arg;
     struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = t->fd, .events = POLLRDHUP}};
@@ -314,7 +314,7 @@ int verb_hf_import_file(struct talk *t, struct err *e)
     if (rc != 0 || f->here) {
         return rc;
     }
-    rc = carry_in_take(c, f, &en, fd, is_over, t, e);
+    rc = carry_in_take(c, f, &en, fd, wait_for_carry_input, t, e);
     close(fd);
     return rc;
 }

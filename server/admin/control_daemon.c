@@ -96,7 +96,7 @@ struct tally {
     uint64_t objects, bytes;
 };
 
-static int on_object(void *arg, const struct object_info *o)
+static int on_daemon_object(void *arg, const struct object_info *o)
 {
     struct tally *n = arg;
 
@@ -105,7 +105,7 @@ static int on_object(void *arg, const struct object_info *o)
     return 0;
 }
 
-static int on_head(void *arg, struct slice name, const struct snap *sn)
+static int on_daemon_head(void *arg, struct slice name, const struct snap *sn)
 {
     struct tally *n = arg;
 
@@ -127,9 +127,10 @@ int verb_repo_show(struct talk *t, struct err *e)
         goto out;
     }
     repo_members(t, t->result, r);
-    rc = r->origin != NULL
-             ? cache_list(t->deps->cache, slice_str(r->name), SLICE_NONE, on_object, &held, e)
-             : head_list(t->deps->store, slice_str(r->name), on_head, &held, e);
+    rc =
+        r->origin != NULL
+            ? cache_list(t->deps->cache, slice_str(r->name), SLICE_NONE, on_daemon_object, &held, e)
+            : head_list(t->deps->store, slice_str(r->name), on_daemon_head, &held, e);
     jwrite_u64(t->result, "objects", held.objects);
     jwrite_u64(t->result, "object_bytes", held.bytes);
     if (r->origin != NULL) {
@@ -280,7 +281,7 @@ int verb_token_create(struct talk *t, struct err *e)
     return rc;
 }
 
-static void on_token(void *arg, const struct token_info *tok)
+static void on_listed_token(void *arg, const struct token_info *tok)
 {
     struct buf *row = talk_row(arg);
 
@@ -300,7 +301,7 @@ static void on_token(void *arg, const struct token_info *tok)
 int verb_token_ls(struct talk *t, struct err *e)
 {
     (void)e;
-    token_each(t->deps->gate, on_token, t);
+    token_each(t->deps->gate, on_listed_token, t);
     return 0;
 }
 

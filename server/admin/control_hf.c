@@ -95,7 +95,7 @@ static int on_revision(void *arg, const struct inventory_revision *x)
     return talk_row_end(w->t);
 }
 
-static int on_file(void *arg, const struct inventory_file *f)
+static int on_control_hf_file(void *arg, const struct inventory_file *f)
 {
     struct telling *w = arg;
     struct buf *row = talk_row(w->t);
@@ -174,7 +174,7 @@ int verb_hf_show(struct talk *t, struct err *e)
     if (rc == 0 && rev.n == 0) {
         rc = inventory_revisions(&v, n.type, n.id, on_revision, &w, e);
     } else if (rc == 0) {
-        rc = inventory_files(&v, n.type, n.id, rev, &a, &about, on_file, &w, e);
+        rc = inventory_files(&v, n.type, n.id, rev, &a, &about, on_control_hf_file, &w, e);
         if (rc == 0) {
             revision_members(t->result, &about);
         }
@@ -322,7 +322,8 @@ static int must_pull(const struct inventory_name *n, const char *what, struct er
 
 /* Until it is over, or with `begin` until its files are known: what is wrong is mostly known by
  * then. */
-static int watch(struct talk *t, uint64_t id, bool begin, struct prefetch_view *v, struct err *e)
+static int watch_prefetch(struct talk *t, uint64_t id, bool begin, struct prefetch_view *v,
+                          struct err *e)
 {
     uint64_t began_ms = clock_now_ms(), reported_ms = 0, reported = UINT64_MAX;
     int rc;
@@ -376,7 +377,7 @@ int verb_hf_prefetch(struct talk *t, struct err *e)
         explicit_bzero((void *)(uintptr_t)w.authorization.p, w.authorization.n);
     }
     arena_fini(&a);
-    rc = rc != 0 ? rc : watch(t, id, !talk_flag(t, "wait"), &v, e);
+    rc = rc != 0 ? rc : watch_prefetch(t, id, !talk_flag(t, "wait"), &v, e);
     if (rc == 0 && (v.state == PREFETCH_FAILED || v.state == PREFETCH_STOPPED)) {
         return err_set(e, v.code, "%s", v.why);
     }
@@ -459,7 +460,8 @@ int verb_hf_pin(struct talk *t, struct err *e)
 }
 
 /* Pins are of the canonical name; people may write another. */
-static struct slice canonical(struct talk *t, const struct inventory_name *n, struct arena *a)
+static struct slice canonical_repo_name(struct talk *t, const struct inventory_name *n,
+                                        struct arena *a)
 {
     struct inventory_view v = {t->deps->hub, n->repo, true};
     struct slice id = n->id;
@@ -481,8 +483,8 @@ int verb_hf_unpin(struct talk *t, struct err *e)
 
     rc = rc != 0 ? rc : must_pull(&n, "unpin", e);
     if (rc == 0) {
-        rc = pinning_clear(t->deps->store, slice_str(n.repo->name), n.type, canonical(t, &n, &a),
-                           n.rev, &count, e);
+        rc = pinning_clear(t->deps->store, slice_str(n.repo->name), n.type,
+                           canonical_repo_name(t, &n, &a), n.rev, &count, e);
     }
     jwrite_u64(t->result, "unpinned", count);
     arena_fini(&a);

@@ -111,7 +111,7 @@ static void snap_members(struct buf *row, const struct snap *sn)
     jwrite_str(row, "label", sn->label);
 }
 
-static int on_head(void *arg, struct slice name, const struct snap *sn)
+static int on_snapshot_head(void *arg, struct slice name, const struct snap *sn)
 {
     struct snaps *s = arg;
     struct buf *row = talk_row(s->t);
@@ -163,7 +163,7 @@ static int say_more(struct snaps *s, struct buf *row, uint64_t seq)
     return rc == E_NOTFOUND ? 0 : rc;
 }
 
-static int on_snap(void *arg, const struct snap *sn)
+static int on_listed_snap(void *arg, const struct snap *sn)
 {
     struct snaps *s = arg;
     struct buf *row = talk_row(s->t);
@@ -178,11 +178,11 @@ static int on_snap(void *arg, const struct snap *sn)
 /* What it was made from, and so on. */
 static int list_history(struct snaps *s, struct snap sn, struct err *e)
 {
-    int rc = on_snap(s, &sn);
+    int rc = on_listed_snap(s, &sn);
 
     while (rc == 0 && sn.parent_seq != 0) {
         rc = snap_get(s->t->deps->store, s->x->repo_name, s->x->name, sn.parent_seq, &sn, e);
-        rc = rc != 0 ? rc : on_snap(s, &sn);
+        rc = rc != 0 ? rc : on_listed_snap(s, &sn);
     }
     return rc == E_NOTFOUND ? 0 : rc;
 }
@@ -195,7 +195,7 @@ int verb_snapshot_ls(struct talk *t, struct err *e)
     int rc = need_tree(t, true, &x, e);
 
     if (rc == 0 && x.name.n == 0) {
-        rc = head_list(t->deps->store, x.repo_name, on_head, &s, e);
+        rc = head_list(t->deps->store, x.repo_name, on_snapshot_head, &s, e);
     } else if (rc == 0) {
         rc = branch_get(t, &x, &head, e);
         s.head_seq = rc == 0 ? head.seq : 0;
@@ -203,7 +203,7 @@ int verb_snapshot_ls(struct talk *t, struct err *e)
         if (rc == 0 && x.branch.n != 0) {
             rc = list_history(&s, head, e);
         } else if (rc == 0) {
-            rc = snap_list(t->deps->store, x.repo_name, x.name, on_snap, &s, e);
+            rc = snap_list(t->deps->store, x.repo_name, x.name, on_listed_snap, &s, e);
         } else if (rc == E_NOTFOUND && x.repo->synced) {
             rc = 0; /* nothing is published yet */
         }

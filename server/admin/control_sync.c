@@ -87,8 +87,8 @@ static int need_repo_name(const struct talk *t, struct slice *out, struct err *e
 }
 
 /* Until the run is over, or the client has left; the run itself goes on then. */
-static int wait_for(struct talk *t, struct slice repo, uint64_t id, struct run_report *out,
-                    struct err *e)
+static int wait_for_sync_run(struct talk *t, struct slice repo, uint64_t id, struct run_report *out,
+                             struct err *e)
 {
     struct sync_view v;
     uint64_t reported = UINT64_MAX, attempts = 0;
@@ -136,7 +136,7 @@ int verb_sync_run(struct talk *t, struct err *e)
         jwrite_u64(t->result, "run", id);
         return 0;
     }
-    rc = rc != 0 ? rc : wait_for(t, repo, id, &r, e);
+    rc = rc != 0 ? rc : wait_for_sync_run(t, repo, id, &r, e);
     if (rc == 0) {
         report_members(t->result, &r);
     }
@@ -184,7 +184,7 @@ int verb_sync_show(struct talk *t, struct err *e)
     return rc;
 }
 
-static int on_line(void *arg, uint64_t unix_ms, struct slice text)
+static int on_sync_log_line(void *arg, uint64_t unix_ms, struct slice text)
 {
     struct talk *t = arg;
     struct buf *row = talk_row(t);
@@ -209,7 +209,7 @@ int verb_sync_logs(struct talk *t, struct err *e)
     }
     if (rc == 0) {
         jwrite_u64(t->result, "run", r.id);
-        rc = history_lines(t->deps->store, repo, r.id, on_line, t, e);
+        rc = history_lines(t->deps->store, repo, r.id, on_sync_log_line, t, e);
     }
     return rc;
 }

@@ -32,7 +32,7 @@ static bool greet_speaks(const char *url)
            strncmp(url, "ssh://", 6) == 0;
 }
 
-static void on_end(void *arg, int rc, const struct err *why)
+static void on_upstream_link_end(void *arg, int rc, const struct err *why)
 {
     struct greet *g = arg;
     struct err e = {.code = 0};
@@ -44,7 +44,7 @@ static void on_end(void *arg, int rc, const struct err *why)
     g->done(g->arg, rc, why);
 }
 
-static int on_bytes(void *arg, struct slice *in, struct err *e)
+static int on_upstream_bytes(void *arg, struct slice *in, struct err *e)
 {
     struct greet *g = arg;
     size_t left = strlen(g->word) - g->heard;
@@ -72,13 +72,13 @@ static struct buf *out(void *arg)
     return &g->out;
 }
 
-static void nothing(void *arg)
+static void no_probe_event(void *arg)
 {
     (void)arg;
 }
 
-static int place_of(struct greet *g, const struct origin_settings *o, struct link_settings *set,
-                    struct err *e)
+static int read_upstream_address(struct greet *g, const struct origin_settings *o,
+                                 struct link_settings *set, struct err *e)
 {
     struct rsync_url r;
     struct ssh_url s;
@@ -122,11 +122,11 @@ static int greet_open(const struct origin_settings *o, const struct link_site *s
                       void (*done)(void *arg, int rc, const struct err *why), void *arg,
                       struct greet **result, struct err *e)
 {
-    static const struct link_events events = {.on_bytes = on_bytes,
+    static const struct link_events events = {.on_bytes = on_upstream_bytes,
                                               .out = out,
-                                              .on_sent = nothing,
-                                              .on_quiet = nothing,
-                                              .on_end = on_end};
+                                              .on_sent = no_probe_event,
+                                              .on_quiet = no_probe_event,
+                                              .on_end = on_upstream_link_end};
     struct link_settings set = {
         .ca_file = o->ca_file, .connect_ms = o->connect_ms, .stall_ms = o->stall_ms};
     struct greet *g = NEW(struct greet);
@@ -134,7 +134,7 @@ static int greet_open(const struct origin_settings *o, const struct link_site *s
 
     g->done = done;
     g->arg = arg;
-    rc = place_of(g, o, &set, e);
+    rc = read_upstream_address(g, o, &set, e);
     rc = rc != 0 ? rc : link_open(&set, site, &events, g, &g->link, e);
     if (rc != 0) {
         greet_close(&g);
@@ -157,7 +157,7 @@ struct probe {
     struct err why;
 };
 
-static int on_head(void *arg, const struct xfer_head *h)
+static int on_control_upstream_head(void *arg, const struct xfer_head *h)
 {
     struct probe *p = arg;
 
@@ -165,7 +165,7 @@ static int on_head(void *arg, const struct xfer_head *h)
     return 0;
 }
 
-static int on_body(void *arg, struct slice bytes)
+static int on_control_upstream_body(void *arg, struct slice bytes)
 {
     (void)arg;
     (void)bytes;
@@ -189,7 +189,7 @@ static void answered(void *arg, int rc, const struct err *why)
     }
 }
 
-static void on_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
+static void on_control_upstream_done(void *arg, int rc, const struct err *why, uint64_t body_bytes)
 {
     struct probe *p = arg;
 
@@ -206,9 +206,10 @@ static void start_greet(const struct link_site *site, struct probe *p)
 }
 
 /* Of a bucket, the bucket: its prefix need not be an object. */
-static void start(struct xfer_loop *l, struct probe *p, struct arena *a)
+static void start_probe(struct xfer_loop *l, struct probe *p, struct arena *a)
 {
-    static const struct xfer_events events = {on_head, on_body, on_done};
+    static const struct xfer_events events = {on_control_upstream_head, on_control_upstream_body,
+                                              on_control_upstream_done};
     const struct origin_settings *o = &p->conf->origin;
     const struct origin_bucket *bucket = p->origin != NULL ? origin_bucket(p->origin) : NULL;
     struct slice lines[ORIGIN_LINES];
@@ -251,7 +252,7 @@ static void on_client(evutil_socket_t fd, short what, void *arg)
 
 /* Any answer means that the origin is there; what it thinks of a HEAD at its root is shown, not
  * judged, but for 5xx. */
-static void tell(struct talk *t, const struct probe *p)
+static void report_probe_result(struct talk *t, const struct probe *p)
 {
     struct buf *row = talk_row(t);
 
@@ -296,7 +297,7 @@ int verb_upstream_check(struct talk *t, struct err *e)
         if (greet_speaks(probes[i].conf->origin.url)) {
             start_greet(&site, &probes[i]);
         } else {
-            start(l, &probes[i], &a);
+            start_probe(l, &probes[i], &a);
         }
     }
     if (waiting > 0) {
@@ -312,7 +313,7 @@ int verb_upstream_check(struct talk *t, struct err *e)
     }
     message_queue_close(&box);
     for (size_t i = 0; i < n; i++) {
-        tell(t, &probes[i]);
+        report_probe_result(t, &probes[i]);
         down += !probes[i].up;
     }
     jwrite_u64(t->result, "down", down);

@@ -17,7 +17,7 @@ static bool is_model(struct slice type)
 }
 
 /* "datasets/org/name", or "org/name" of a model: as mirrorctl and paths have it. */
-static void add_name(struct buf *out, struct slice type, struct slice id)
+static void add_inventory_name(struct buf *out, struct slice type, struct slice id)
 {
     if (!is_model(type)) {
         buf_addf(out, SLICE_FMT "/", SLICE_ARG(type));
@@ -74,7 +74,7 @@ static void open_link(struct buf *out, const struct inventory_page *p, struct sl
     struct buf query = BUF_INIT(WORD_BYTES);
 
     buf_addf(out, "<a href=\"" INVENTORY_PAGES "%s/", p->view.r->name);
-    add_name(out, type, id);
+    add_inventory_name(out, type, id);
     if (rev.n != 0) {
         url_encode(rev, &query);
         buf_addf(out, "?rev=" SLICE_FMT, SLICE_ARG(buf_slice(&query)));
@@ -88,7 +88,7 @@ static void folder_link(struct buf *out, const struct inventory_page *p, struct 
                         struct slice id, const char *word)
 {
     buf_addf(out, "<a href=\"/%s/", p->view.r->name);
-    add_name(out, type, id);
+    add_inventory_name(out, type, id);
     buf_addf(out, "/\">%s</a>", word);
 }
 
@@ -118,7 +118,7 @@ static void pager(struct buf *out, const struct inventory_page *p, const char *n
     }
 }
 
-static bool on_page(const struct inventory_page *p, uint64_t n)
+static bool is_on_page(const struct inventory_page *p, uint64_t n)
 {
     return n / ROWS == p->page;
 }
@@ -137,7 +137,7 @@ static void heading(struct buf *out, const struct inventory_page *p, bool one)
     enum inventory_kind k;
 
     if (one) {
-        add_name(&title, p->type, p->id);
+        add_inventory_name(&title, p->type, p->id);
         buf_str(&title, " - ");
     }
     buf_addf(&title, "%s - mirrord", r->name);
@@ -149,7 +149,7 @@ static void heading(struct buf *out, const struct inventory_page *p, bool one)
              r->name, r->name);
     if (one) {
         buf_str(out, " / <bdi>");
-        add_name(out, p->type, p->id);
+        add_inventory_name(out, p->type, p->id);
         buf_str(out, "</bdi>");
     }
     CHECK(inventory_kind_of(r, &k));
@@ -193,7 +193,7 @@ static bool is_shown(const struct inventory_page *p, const struct inventory_repo
     struct buf name = BUF_INIT(WORD_BYTES);
     bool yes;
 
-    add_name(&name, x->type, x->id);
+    add_inventory_name(&name, x->type, x->id);
     yes = contains(buf_slice(&name), p->search) && p->may(p->arg, x->type, x->id);
     buf_free(&name);
     return yes;
@@ -204,12 +204,12 @@ static int on_repo(void *arg, const struct inventory_repo *x)
     struct listing *l = arg;
     struct buf *out = l->out;
 
-    if (!is_shown(l->p, x) || !on_page(l->p, l->seen++)) {
+    if (!is_shown(l->p, x) || !is_on_page(l->p, l->seen++)) {
         return 0;
     }
     buf_str(out, "<tr><td>");
     open_link(out, l->p, x->type, x->id, SLICE(""));
-    add_name(out, x->type, x->id);
+    add_inventory_name(out, x->type, x->id);
     buf_str(out, "</a>");
     marks(out, x->pinned, x->held);
     buf_addf(out, "<td>%" PRIu64, x->revisions);
@@ -298,12 +298,12 @@ static int on_revision(void *arg, const struct inventory_revision *x)
     return l->out->rc;
 }
 
-static int on_file(void *arg, const struct inventory_file *f)
+static int on_inventory_file(void *arg, const struct inventory_file *f)
 {
     struct listing *l = arg;
     char name[DIGEST_HEX + 1];
 
-    if (!on_page(l->p, l->seen++)) {
+    if (!is_on_page(l->p, l->seen++)) {
         return 0;
     }
     if (f->lfs) {
@@ -347,7 +347,7 @@ static void write_use(struct buf *out, const struct inventory_page *p, struct sl
     struct buf name = BUF_INIT(WORD_BYTES), word = BUF_INIT(WORD_BYTES),
                text = BUF_INIT(WORD_BYTES);
 
-    add_name(&name, p->type, p->id);
+    add_inventory_name(&name, p->type, p->id);
     html_shell_word(&word, rev);
     buf_addf(&text, "HF_ENDPOINT=" SLICE_FMT "/%s hf download " SLICE_FMT, SLICE_ARG(p->base), repo,
              SLICE_ARG(p->id));
@@ -410,14 +410,14 @@ static void write_about(struct buf *out, const struct inventory_page *p,
 }
 
 /* The files of a revision, or why they are unknown. */
-static int write_files(struct buf *out, const struct inventory_page *p, struct slice rev,
-                       struct err *e)
+static int write_inventory_files(struct buf *out, const struct inventory_page *p, struct slice rev,
+                                 struct err *e)
 {
     struct buf rows = BUF_INIT(out->max);
     struct listing l = {p, &rows, 0};
     struct inventory_revision about;
     struct arena a = {0};
-    int rc = inventory_files(&p->view, p->type, p->id, rev, &a, &about, on_file, &l, e);
+    int rc = inventory_files(&p->view, p->type, p->id, rev, &a, &about, on_inventory_file, &l, e);
 
     if (rc == 0) {
         write_about(out, p, &about);
@@ -459,7 +459,7 @@ int inventory_page_one(const struct inventory_page *p, struct buf *out, struct e
         folder_link(out, p, p->type, p->id, "browse the files of the current version");
         buf_str(out, "</p>\n");
     }
-    rc = rc != 0 ? rc : write_files(out, p, rev, e);
+    rc = rc != 0 ? rc : write_inventory_files(out, p, rev, e);
     buf_str(out, "<h2>Use it</h2>\n");
     write_use(out, p, rev);
     buf_str(out, "</main>\n");

@@ -30,7 +30,7 @@ static void head(struct text *t, const char *name, const char *type, const char 
     buf_addf(t->out, "# HELP %.*s %s\n# TYPE %.*s %s\n", (int)n, name, help, (int)n, name, type);
 }
 
-static void number(struct buf *out, double v)
+static void print_metric_value(struct buf *out, double v)
 {
     /* Whole numbers in full: a counter past 2^53 is beyond any machine's life. */
     if (v == floor(v) && fabs(v) < 9e15) {
@@ -40,10 +40,10 @@ static void number(struct buf *out, double v)
     }
 }
 
-static void one(struct text *t, double v)
+static void add_one_sample(struct text *t, double v)
 {
     buf_addf(t->out, "%s ", t->name);
-    number(t->out, v);
+    print_metric_value(t->out, v);
 }
 
 /* --- numbers of each repo, loop, pool --- */
@@ -52,7 +52,7 @@ static void one(struct text *t, double v)
 static void of_repo(struct text *t, const char *repo, double v)
 {
     buf_addf(t->out, "%s{repo=\"%s\"} ", t->name, repo);
-    number(t->out, v);
+    print_metric_value(t->out, v);
 }
 
 static void print_rsync_sessions(struct text *t)
@@ -249,21 +249,21 @@ static void process(struct text *t)
 
     getrusage(RUSAGE_SELF, &use);
     head(t, "process_cpu_seconds_total", "counter", "User and system time.");
-    one(t, (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-               (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6);
+    add_one_sample(t, (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+                          (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6);
     head(t, "process_resident_memory_bytes", "gauge", "Memory in use.");
-    one(t, (double)resident_bytes());
+    add_one_sample(t, (double)resident_bytes());
     head(t, "process_start_time_seconds", "gauge", "When the process started, unix time.");
-    one(t, (double)t->s->deps->lifecycle->started_unix_s);
+    add_one_sample(t, (double)t->s->deps->lifecycle->started_unix_s);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         head(t, "process_max_fds", "gauge", "Most files open at once.");
-        one(t, (double)files.rlim_cur);
+        add_one_sample(t, (double)files.rlim_cur);
     }
     /* The folder's size is their number from Linux 6.2 on; before that 0, and counting 10,000 takes
      * too long here. */
     if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) {
         head(t, "process_open_fds", "gauge", "Files open.");
-        one(t, (double)st.st_size);
+        add_one_sample(t, (double)st.st_size);
     }
 }
 
@@ -297,7 +297,7 @@ void metrics_text(const struct admin_deps *deps, bool openmetrics, struct buf *o
     sample_take(deps, &sample);
 #define METRIC(name, type, value, help)                                                            \
     head(&t, "mirrord_" #name, #type, help);                                                       \
-    one(&t, (value));
+    add_one_sample(&t, (value));
 #define METRIC_EACH(name, type, print, help)                                                       \
     head(&t, "mirrord_" #name, #type, help);                                                       \
     print(&t);

@@ -352,7 +352,7 @@ static void write_hit(struct view *v)
     ratio(v, &v->all);
 }
 
-static void write_out(struct view *v)
+static void write_out_cell(struct view *v)
 {
     html_size(v->out, v->s->sent_bytes);
 }
@@ -407,7 +407,7 @@ static const struct {
     {"SCRIPT", write_script},
     {"STATE", write_state},
     {"HIT", write_hit},
-    {"OUT", write_out},
+    {"OUT", write_out_cell},
     {"IN", write_in},
     {"OPEN", write_open},
     {"USED_SHARE", write_used_share},

@@ -18,7 +18,7 @@ struct teller {
     size_t count;
 };
 
-static void tell(struct teller *l, const struct trouble *t)
+static void report_one_trouble(struct teller *l, const struct trouble *t)
 {
     l->count++;
     if (l->each != NULL) {
@@ -51,8 +51,9 @@ static void look_at_store(struct teller *l)
         return;
     }
     add_why(what, l->whole, l->s->trouble.text);
-    tell(l, &(struct trouble){
-                .kind = "store", .what = what, .todo = "check the disk and the kernel's log"});
+    report_one_trouble(l, &(struct trouble){.kind = "store",
+                                            .what = what,
+                                            .todo = "check the disk and the kernel's log"});
 }
 
 /* Room is made from `high` on: what is far above it cannot be evicted. */
@@ -64,10 +65,11 @@ static void look_at_disk(struct teller *l)
     char what[SENTENCE], used[UNITS_TEXT], quota[UNITS_TEXT], unused[UNITS_TEXT];
 
     if (sp->full) {
-        tell(l, &(struct trouble){.kind = "disk",
-                                  .what = "the disk is full; only cached objects are served",
-                                  .todo = "free space on its file system; `mirrorctl cache gc` "
-                                          "removes files that nothing refers to"});
+        report_one_trouble(
+            l, &(struct trouble){.kind = "disk",
+                                 .what = "the disk is full; only cached objects are served",
+                                 .todo = "free space on its file system; `mirrorctl cache gc` "
+                                         "removes files that nothing refers to"});
         return;
     }
     if (sp->quota_bytes != 0 && sp->used_bytes <= sp->high_bytes + margin) {
@@ -80,20 +82,22 @@ static void look_at_disk(struct teller *l)
                  "the file system of the store is nearly full: %s are free, the store uses %s, and "
                  "pinned and uploaded files are not evicted",
                  unused, used);
-        tell(l, &(struct trouble){.kind = "disk",
-                                  .what = what,
-                                  .todo = "free space there, or enlarge it; `mirrorctl cache "
-                                          "pins` lists the pins"});
+        report_one_trouble(
+            l, &(struct trouble){.kind = "disk",
+                                 .what = what,
+                                 .todo = "free space there, or enlarge it; `mirrorctl cache "
+                                         "pins` lists the pins"});
     } else {
         size_format(sp->quota_bytes, quota);
         snprintf(what, sizeof what,
                  "the store is nearly full: %s of %s are used, and pinned and uploaded files "
                  "are not evicted",
                  used, quota);
-        tell(l, &(struct trouble){.kind = "disk",
-                                  .what = what,
-                                  .todo = "remove pins (`mirrorctl cache pins` lists them), or "
-                                          "raise `quota` of `storage`"});
+        report_one_trouble(
+            l, &(struct trouble){.kind = "disk",
+                                 .what = what,
+                                 .todo = "remove pins (`mirrorctl cache pins` lists them), or "
+                                         "raise `quota` of `storage`"});
     }
 }
 
@@ -109,12 +113,13 @@ static void look_at_damage(struct teller *l)
              " stored %s found damaged and set aside; files with an origin are fetched again, "
              "uploaded files must be published again",
              l->s->damaged, plural(l->s->damaged, "file was", "files were"));
-    tell(l, &(struct trouble){.kind = "damage",
-                              .what = what,
-                              .todo = "check the disk and the kernel's log; `mirrorctl verify` "
-                                      "lists the files that are missing and clears this warning "
-                                      "once none is",
-                              .since_unix_s = l->s->damaged_since_unix_s});
+    report_one_trouble(
+        l, &(struct trouble){.kind = "damage",
+                             .what = what,
+                             .todo = "check the disk and the kernel's log; `mirrorctl verify` "
+                                     "lists the files that are missing and clears this warning "
+                                     "once none is",
+                             .since_unix_s = l->s->damaged_since_unix_s});
 }
 
 static void look_at_reload(struct teller *l)
@@ -129,12 +134,13 @@ static void look_at_reload(struct teller *l)
     }
     at_unix_s = lifecycle_refusal(life, &why);
     add_why(what, l->whole, why.text);
-    tell(l,
-         &(struct trouble){.kind = "reload",
-                           .what = what,
-                           .todo = "`mirrorctl config test` names the line; when it is fixed, run "
-                                   "`mirrorctl config reload`",
-                           .since_unix_s = at_unix_s});
+    report_one_trouble(
+        l,
+        &(struct trouble){.kind = "reload",
+                          .what = what,
+                          .todo = "`mirrorctl config test` names the line; when it is fixed, run "
+                                  "`mirrorctl config reload`",
+                          .since_unix_s = at_unix_s});
 }
 
 static void look_at_certificates(struct teller *l)
@@ -149,13 +155,14 @@ static void look_at_certificates(struct teller *l)
         }
         tls_validity_format(&c->valid, now, text);
         snprintf(what, sizeof what, "the certificate of %s %s", c->listen, text);
-        tell(l, &(struct trouble){
-                    .kind = "certificate",
-                    .what = what,
-                    .todo = c->valid.begins_unix_s > now
-                                ? "check this machine's clock; if it is right, install a valid "
-                                  "certificate and run `mirrorctl config reload`"
-                                : "renew it, then run `mirrorctl config reload`"});
+        report_one_trouble(
+            l, &(struct trouble){
+                   .kind = "certificate",
+                   .what = what,
+                   .todo = c->valid.begins_unix_s > now
+                               ? "check this machine's clock; if it is right, install a valid "
+                                 "certificate and run `mirrorctl config reload`"
+                               : "renew it, then run `mirrorctl config reload`"});
     }
 }
 
@@ -180,11 +187,11 @@ static void look_at_origin(struct teller *l, const struct repo *r)
              "only cached objects are served until it answers; if it is up, check `origin`, "
              "`proxy` and the firewall, then run `mirrorctl upstream check %s`",
              r->name);
-    tell(l, &(struct trouble){.kind = "origin",
-                              .repo = r->name,
-                              .what = what,
-                              .todo = todo,
-                              .since_unix_s = h.since_unix_s});
+    report_one_trouble(l, &(struct trouble){.kind = "origin",
+                                            .repo = r->name,
+                                            .what = what,
+                                            .todo = todo,
+                                            .since_unix_s = h.since_unix_s});
 }
 
 static void tell_held(struct teller *l, const struct sync_view *v, bool seen)
@@ -197,12 +204,13 @@ static void tell_held(struct teller *l, const struct sync_view *v, bool seen)
              "`mirrorctl snapshot diff %s v%" PRIu64
              "` shows the changes, `mirrorctl sync approve %s` publishes them",
              v->name, v->held_seq, v->name);
-    tell(l,
-         &(struct trouble){.kind = "held",
-                           .repo = v->name,
-                           .what = what,
-                           .todo = todo,
-                           .since_unix_s = v->last.outcome == RUN_HELD ? v->last.ended_unix_s : 0});
+    report_one_trouble(
+        l,
+        &(struct trouble){.kind = "held",
+                          .repo = v->name,
+                          .what = what,
+                          .todo = todo,
+                          .since_unix_s = v->last.outcome == RUN_HELD ? v->last.ended_unix_s : 0});
 }
 
 static void look_at_sync(struct teller *l, const struct sync_view *v)
@@ -226,11 +234,11 @@ static void look_at_sync(struct teller *l, const struct sync_view *v)
     snprintf(todo, sizeof todo,
              "`mirrorctl sync logs %s` shows why; `mirrorctl sync run %s` tries again", v->name,
              v->name);
-    tell(l, &(struct trouble){.kind = "sync",
-                              .repo = v->name,
-                              .what = what,
-                              .todo = todo,
-                              .since_unix_s = v->last_ok_unix_s});
+    report_one_trouble(l, &(struct trouble){.kind = "sync",
+                                            .repo = v->name,
+                                            .what = what,
+                                            .todo = todo,
+                                            .since_unix_s = v->last_ok_unix_s});
 }
 
 size_t trouble_each(const struct sample *s, bool whole,

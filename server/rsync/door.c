@@ -83,7 +83,7 @@ static enum door_outcome outcome_of(int rc)
     }
 }
 
-static void note(struct door *d, struct door_visit *v)
+static void note_door_visit(struct door *d, struct door_visit *v)
 {
     v->outcome = outcome_of(v->rc);
     atomic_fetch_add(&d->sessions[v->outcome], 1);
@@ -104,7 +104,7 @@ static bool is_client(void *arg, uint64_t client, uint32_t *most)
     return client_slots_move(&v->door->slots, v->slot, client);
 }
 
-static void *serve(void *arg)
+static void *serve_rsync_visit(void *arg)
 {
     struct visitor *v = arg;
     struct door *d = v->door;
@@ -122,7 +122,7 @@ static void *serve(void *arg)
              visit.end.module, visit.end.user, visit.end.files, visit.end.bytes,
              visit.end.sent_bytes, visit.took_ns / 1000000, visit.end.steps,
              visit.rc == 0 ? "served" : e.text);
-    note(d, &visit);
+    note_door_visit(d, &visit);
     gate_disconnect(d->gate, &v->peer);
     atomic_fetch_sub(&d->open, 1);
     shutdown(v->fd, SHUT_RDWR);
@@ -130,7 +130,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static void reap(struct door *d, bool all)
+static void reap_door_visits(struct door *d, bool all)
 {
     LIST_EACH (&d->visitors, it) {
         struct visitor *v = LIST_ITEM(it, struct visitor, node);
@@ -160,7 +160,7 @@ static void turn_away(struct door *d, int fd, const struct sockaddr_storage *pee
                      most);
     struct visitor *v;
 
-    note(d, &visit);
+    note_door_visit(d, &visit);
     (void)!send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (d->parting >= PARTING_MAX) {
         close(fd);
@@ -180,7 +180,7 @@ static void let_in(struct door *d, int fd, const struct sockaddr_storage *peer)
     struct visitor *v;
     unsigned slot;
 
-    reap(d, false);
+    reap_door_visits(d, false);
     slot = client_slots_take(&d->slots, client_of(peer));
     if (slot == 0) {
         turn_away(d, fd, peer, d->count >= d->slots.count ? d->slots.count : d->slots.of_one);
@@ -197,7 +197,7 @@ static void let_in(struct door *d, int fd, const struct sockaddr_storage *peer)
     v->fd = fd;
     v->peer = *peer;
     v->slot = slot;
-    if (!thread_try("rsync", serve, v, &v->thread)) {
+    if (!thread_try("rsync", serve_rsync_visit, v, &v->thread)) {
         log_warn("rsync.busy", "why=\"no more threads\" open=%u", d->count);
         gate_disconnect(d->gate, peer);
         client_slots_leave(&d->slots, &slot);
@@ -219,7 +219,7 @@ static void *accept_all(void *arg)
         socklen_t peer_n = sizeof peer;
         int fd;
         if (poll(&p, 1, TICK_MS) <= 0) {
-            reap(d, false);
+            reap_door_visits(d, false);
             continue;
         }
         fd = descriptor_within(DESCRIPTORS_OF_CONNECTIONS,
@@ -308,7 +308,7 @@ void door_close(struct door **dp)
     if (d->started) {
         pthread_join(d->thread, NULL);
     }
-    reap(d, true);
+    reap_door_visits(d, true);
     close(d->fd);
     client_slots_fini(&d->slots);
     listings_close(&d->listings);

@@ -152,7 +152,7 @@ static bool has_entry(struct maker *m, size_t n)
     return yes;
 }
 
-static int open_folder(struct maker *m, size_t n)
+static int open_listing_folder(struct maker *m, size_t n)
 {
     bool has = n != 0 && has_entry(m, n);
     int rc = has ? 0
@@ -180,7 +180,7 @@ static int open_folders(struct maker *m, size_t shared)
     }
     for (size_t i = m->stack[m->depth - 1].path_bytes + 1; i < m->path_n && rc == 0; i++) {
         if (m->path[i] == '/') {
-            rc = open_folder(m, i);
+            rc = open_listing_folder(m, i);
         }
     }
     return rc;
@@ -188,7 +188,7 @@ static int open_folders(struct maker *m, size_t shared)
 
 /* A time that was not kept (uploads have none) becomes one that is the content's: clients look at
  * size and time to see whether a file is another. */
-static int64_t time_of(const struct maker *m, const struct entry *en)
+static int64_t maker_mtime_ns(const struct maker *m, const struct entry *en)
 {
     uint64_t h = 0;
 
@@ -232,7 +232,7 @@ static void look_at_first(struct maker *m, struct slice leader)
 }
 
 /* Is the first of its group the same still? A list says nothing but that of the others. */
-static bool holds(struct maker *m, const struct entry *en, struct slice leader)
+static bool is_same_as_leader(struct maker *m, const struct entry *en, struct slice leader)
 {
     const struct entry *first = &m->first_facts;
 
@@ -252,13 +252,13 @@ static void note_group(struct maker *m, const struct entry *en, struct slice lea
 
     buf_adds(&path, m->prefix);
     buf_adds(&path, leader);
-    if (path.rc == 0 && holds(m, en, leader)) {
+    if (path.rc == 0 && is_same_as_leader(m, en, leader)) {
         groups_note(&m->groups, buf_slice(&path), list_count(m->l->list) - 1);
     }
     buf_free(&path);
 }
 
-static int add_entry(void *arg, const struct entry *en)
+static int list_tree_entry(void *arg, const struct entry *en)
 {
     struct maker *m = arg;
     struct open_folder *top;
@@ -289,11 +289,11 @@ static int add_entry(void *arg, const struct entry *en)
         return rc;
     }
     top = &m->stack[m->depth - 1];
-    if (time_of(m, en) > top->newest_ns) {
-        top->newest_ns = time_of(m, en);
+    if (maker_mtime_ns(m, en) > top->newest_ns) {
+        top->newest_ns = maker_mtime_ns(m, en);
     }
     rc = list_add(m->l->list, slice_of(m->path, n), mode_of(en),
-                  en->type == ENTRY_LINK ? en->target.n : en->size_bytes, time_of(m, en),
+                  en->type == ENTRY_LINK ? en->target.n : en->size_bytes, maker_mtime_ns(m, en),
                   en->type == ENTRY_LINK ? en->target : SLICE_NONE, m->e);
     leader = en->type == ENTRY_FILE ? en->target : en->leader;
     if (rc == 0 && leader.n > 0) {
@@ -302,7 +302,7 @@ static int add_entry(void *arg, const struct entry *en)
     return rc;
 }
 
-static int make(struct listing *l, struct err *e)
+static int make_rsync_listing(struct listing *l, struct err *e)
 {
     struct maker m = {
         .l = l, .e = e, .first = BUF_INIT(LIST_PATH_MAX), .first_target = BUF_INIT(LIST_PATH_MAX)};
@@ -311,7 +311,7 @@ static int make(struct listing *l, struct err *e)
 
     l->list = list_new(form, LIST_LIMITS);
     m.stack = mem_array(DEPTH_MAX, sizeof *m.stack);
-    rc = open_folder(&m, 0);
+    rc = open_listing_folder(&m, 0);
     for (size_t i = 0; i < l->trees && rc == 0; i++) {
         struct buf prefix = BUF_INIT(LIST_PATH_MAX);
         buf_adds(&prefix, l->tree[i].name);
@@ -322,7 +322,7 @@ static int make(struct listing *l, struct err *e)
         m.root = &l->tree[i].root;
         m.times = prefix.n == 0;
         buf_clear(&m.first);
-        rc = tree_walk(l->store, &l->tree[i].root, SLICE_NONE, SLICE_NONE, add_entry, &m, e);
+        rc = tree_walk(l->store, &l->tree[i].root, SLICE_NONE, SLICE_NONE, list_tree_entry, &m, e);
         buf_free(&prefix);
     }
     while (rc == 0 && m.depth > 0) {
@@ -429,7 +429,7 @@ static void name_key(struct listing *l)
 }
 
 /* The one of this repo that the register has. */
-static struct listing *find(struct listings *ls, struct slice repo)
+static struct listing *find_repo_listing(struct listings *ls, struct slice repo)
 {
     LIST_EACH (&ls->all, it) {
         struct listing *l = LIST_ITEM(it, struct listing, node);
@@ -461,7 +461,7 @@ static int make_and_put(struct listings *ls, struct listing **lp, struct err *e)
 
     list_push_back(&ls->making, &making.node);
     lock_drop(&ls->lock);
-    rc = make(l, e);
+    rc = make_rsync_listing(l, e);
     lock_take(&ls->lock);
     list_remove(&making.node);
     cond_broadcast(&ls->made);
@@ -469,7 +469,7 @@ static int make_and_put(struct listings *ls, struct listing **lp, struct err *e)
         listing_release(lp);
         return rc;
     }
-    old = find(ls, l->repo);
+    old = find_repo_listing(ls, l->repo);
     if (old != NULL) {
         list_remove(&old->node);
         listing_release(&old);
@@ -499,7 +499,7 @@ int listing_acquire(struct listings *ls, struct slice repo, struct slice tree, s
     while (is_being_made(ls, repo)) { /* mostly the same: then one does the work for all who wait */
         cond_wait(&ls->made, &ls->lock);
     }
-    there = find(ls, repo);
+    there = find_repo_listing(ls, repo);
     if (there != NULL && digest_eq(&there->key, &l->key)) {
         listing_release(&l);
         l = there;

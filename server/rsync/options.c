@@ -13,7 +13,7 @@ static const struct {
     {"--remove-source-files", "the module is read-only"},
 };
 
-static int refuse(struct slice what, struct err *e)
+static int refuse_rsync_option(struct slice what, struct err *e)
 {
     const char *why = NULL;
 
@@ -132,7 +132,7 @@ static int long_option(struct slice a, struct client_options *o, struct err *e)
         o->compression.skip = slice_from(a, strlen("--skip-compress="));
     } else if (!stands_in(a, fine, ARRAY_LEN(fine), false) &&
                !stands_in(a, fine_values, ARRAY_LEN(fine_values), true)) {
-        return refuse(a, e);
+        return refuse_rsync_option(a, e);
     }
     return 0;
 }
@@ -198,7 +198,7 @@ static int messages(struct slice a, struct client_options *o, struct err *e)
             return 0;
         default: {
             char one[2] = {'-', a.p[i]};
-            return refuse(slice_of(one, 2), e);
+            return refuse_rsync_option(slice_of(one, 2), e);
         }
         }
     }
@@ -249,7 +249,7 @@ int options_parse(struct slice args, struct client_options *out, struct err *e)
         } else if (slice_starts(a, SLICE("-"))) {
             rc = messages(a, out, e);
         } else {
-            rc = refuse(a, e);
+            rc = refuse_rsync_option(a, e);
         }
     }
     if (out->names) { /* a folder that is named is sent, with -r or without */

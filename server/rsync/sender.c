@@ -283,7 +283,7 @@ enum { INDEX_DELETED = -3, DELETION_COUNTS = 5 };
 
 /* --- what is asked for ------------------------------------------------------------------------ */
 
-static int read_index(struct sender *s, int32_t *out, struct err *e)
+static int read_file_index(struct sender *s, int32_t *out, struct err *e)
 {
     uint8_t bytes[6];
     size_t n = 0;
@@ -420,7 +420,7 @@ static int cannot_send(struct sender *s, int32_t index)
     return 0;
 }
 
-static int answer(struct sender *s, int32_t index, struct err *e)
+static int answer_sender_index(struct sender *s, int32_t index, struct err *e)
 {
     static const struct sums_head whole = {.count = 0};
     struct request r = {.index = index};
@@ -506,7 +506,7 @@ static int answer_all(struct sender *s, struct err *e)
 
     while (rc == 0 && phase < 3) {
         int32_t index;
-        rc = read_index(s, &index, e);
+        rc = read_file_index(s, &index, e);
         if (rc == 0 && index == INDEX_DONE) {
             phase++;
             put_index(stream_draft(s->stream), &s->going, INDEX_DONE);
@@ -514,7 +514,7 @@ static int answer_all(struct sender *s, struct err *e)
                    index == INDEX_DELETED) { /* before a phase's end, or at the goodbye */
             rc = pass_deletions(s, e);
         } else if (rc == 0) {
-            rc = answer(s, index, e);
+            rc = answer_sender_index(s, index, e);
         }
     }
     return rc;
@@ -531,16 +531,16 @@ static int say_goodbye(struct sender *s, struct err *e)
     put_varlong(b, (int64_t)view_size_bytes(s->view), 3);
     put_varlong(b, 1, 3);
     put_varlong(b, 1, 3);
-    rc = read_index(s, &index, e);
+    rc = read_file_index(s, &index, e);
     if (rc == 0 && index == INDEX_DELETED) {
         rc = pass_deletions(s, e);
-        rc = rc != 0 ? rc : read_index(s, &index, e);
+        rc = rc != 0 ? rc : read_file_index(s, &index, e);
     }
     if (rc == 0 && index == INDEX_DONE && s->version >= 31) {
         put_index(b, &s->going, INDEX_DONE);
         rc = stream_flush(s->stream, e);
         if (rc == 0) { /* its last word; who has left by now had all */
-            (void)!read_index(s, &index, NULL);
+            (void)!read_file_index(s, &index, NULL);
         }
     }
     return rc;

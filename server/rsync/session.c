@@ -51,7 +51,7 @@ static void welcome_fini(struct welcome *w, const struct session_site *site)
     buf_free(&w->arguments);
 }
 
-static int say(struct stream *s, const char *text, struct err *e)
+static int send_session_text(struct stream *s, const char *text, struct err *e)
 {
     buf_str(stream_draft(s), text);
     return stream_flush(s, e);
@@ -77,7 +77,7 @@ static int tell_modules(struct welcome *w, struct stream *s, const struct sessio
     int rc;
 
     site->each(site->arg, tell_module, s);
-    rc = say(s, "@RSYNCD: EXIT\n", e);
+    rc = send_session_text(s, "@RSYNCD: EXIT\n", e);
     w->listed = rc == 0;
     return rc != 0 ? rc : err_set(e, E_CANCELLED, "only the list of modules was requested");
 }
@@ -228,7 +228,7 @@ static int welcome_client(struct welcome *w, struct stream *s, const struct sess
     struct buf line = BUF_INIT(HANDSHAKE_LINE_MAX);
     struct slice digests;
     unsigned version = 0;
-    int rc = say(s, "@RSYNCD: 31.0 sha512 sha256 sha1 md5\n", e);
+    int rc = send_session_text(s, "@RSYNCD: 31.0 sha512 sha256 sha1 md5\n", e);
 
     rc = rc != 0 ? rc : stream_line(s, &line, e);
     if (rc == 0 && !handshake_parse(buf_slice(&line), &version, &digests)) {
@@ -294,7 +294,7 @@ static int read_secluded(struct welcome *w, struct stream *s, size_t *count, str
 static int welcome_in(struct welcome *w, struct stream *s, struct err *e)
 {
     size_t count = 0;
-    int rc = say(s, "@RSYNCD: OK\n", e);
+    int rc = send_session_text(s, "@RSYNCD: OK\n", e);
 
     rc = rc != 0 ? rc : read_arguments(w, s, &count, e);
     if (rc == 0 && options_secluded(buf_slice(&w->arguments))) {
@@ -572,7 +572,7 @@ static int agree(struct session *s, struct err *e)
 }
 
 /* The client prints it and ends. */
-static int refuse(struct session *s, const struct err *why, int32_t exit_code)
+static int refuse_rsync_session(struct session *s, const struct err *why, int32_t exit_code)
 {
     char text[300];
     struct buf code = BUF_INIT(4);
@@ -697,7 +697,7 @@ static int come_in(struct session *s, struct err *e)
     return welcome_in(&s->welcome, &s->stream, e);
 }
 
-static int choose(struct session *s, struct err *e)
+static int choose_session_module(struct session *s, struct err *e)
 {
     s->stream.deadline_ms = 0; /* from here on its budget counts */
     s->choice.budget = &s->budget;
@@ -718,7 +718,7 @@ static bool is_reported(const struct session *s, int rc)
            (rc == E_TIMEOUT && s->choice.exit_code == CHOICE_EXIT_TIMEOUT);
 }
 
-static int begin(struct session *s, struct err *e)
+static int begin_rsync_session(struct session *s, struct err *e)
 {
     struct err why = {.code = 0};
     int refused;
@@ -767,18 +767,18 @@ static int begin(struct session *s, struct err *e)
         }
     }
     if (refused == 0) {
-        rc = choose(s, &why);
+        rc = choose_session_module(s, &why);
         refused = rc == E_UNSUPPORTED || is_reported(s, rc) ? rc : 0;
     }
     if (refused != 0 || rc != 0) {
         *e = why;
-        return refused != 0 ? refuse(s, &why, s->choice.exit_code) : rc;
+        return refused != 0 ? refuse_rsync_session(s, &why, s->choice.exit_code) : rc;
     }
     return 0;
 }
 
 /* The list, then what is asked for of it. */
-static int serve(struct session *s, struct err *e)
+static int serve_rsync_session(struct session *s, struct err *e)
 {
     char gone;
     int rc;
@@ -821,9 +821,9 @@ int session_run(const struct session_peer *peer, const struct session_site *site
     stream_init(&s->stream, peer->fd, site->stall_ms, &site->reader, site->stop);
     s->budget = (struct budget){.stream = &s->stream, .max = site->max_steps};
     s->stream.deadline_ms = clock_now_ms() + BEGIN_MS;
-    rc = begin(s, e);
+    rc = begin_rsync_session(s, e);
     s->stream.deadline_ms = 0;
-    rc = rc != 0 ? rc : serve(s, e);
+    rc = rc != 0 ? rc : serve_rsync_session(s, e);
     rc = s->welcome.listed ? 0 : rc;
     snprintf(out->module, sizeof out->module, "%s", s->welcome.module);
     snprintf(out->user, sizeof out->user, SLICE_FMT, SLICE_ARG(s->welcome.who.name));

@@ -39,7 +39,7 @@ static uint64_t patience(const struct stream *s)
 }
 
 /* Looked at first, then waited for: who is too late is so whatever has just come. */
-static int wait_for(struct stream *s, short what, uint64_t until, short *got, struct err *e)
+static int wait_for_stream(struct stream *s, short what, uint64_t until, short *got, struct err *e)
 {
     for (;;) {
         struct pollfd p = {.fd = s->fd, .events = what};
@@ -98,7 +98,7 @@ static int unframe(struct stream *s, struct err *e)
 }
 
 /* Bytes that are there, out of their frames. */
-static int receive(struct stream *s, struct err *e)
+static int receive_stream_bytes(struct stream *s, struct err *e)
 {
     char *room = buf_room(&s->raw, READ_BYTES);
     ssize_t got;
@@ -153,8 +153,8 @@ static int more(struct stream *s, struct err *e)
             return rc;
         }
     }
-    rc = rc != 0 ? rc : wait_for(s, POLLIN, patience(s), &got, e);
-    return rc != 0 ? rc : receive(s, e);
+    rc = rc != 0 ? rc : wait_for_stream(s, POLLIN, patience(s), &got, e);
+    return rc != 0 ? rc : receive_stream_bytes(s, e);
 }
 
 int stream_line(struct stream *s, struct buf *line, struct err *e)
@@ -298,7 +298,8 @@ void stream_part(struct stream *s)
     do {
         s->framed = false;
         buf_clear(&s->raw);
-    } while (wait_for(s, POLLIN, until, &got, NULL) == 0 && receive(s, NULL) == 0);
+    } while (wait_for_stream(s, POLLIN, until, &got, NULL) == 0 &&
+             receive_stream_bytes(s, NULL) == 0);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -359,9 +360,9 @@ static int wait_to_send(struct stream *s, uint64_t until, struct err *e)
 {
     bool room = s->framed && s->data.n + s->raw.n < STREAM_AHEAD;
     short got = 0;
-    int rc = wait_for(s, room ? POLLOUT | POLLIN : POLLOUT, until, &got, e);
+    int rc = wait_for_stream(s, room ? POLLOUT | POLLIN : POLLOUT, until, &got, e);
 
-    return rc == 0 && (got & POLLIN) != 0 ? receive(s, e) : rc;
+    return rc == 0 && (got & POLLIN) != 0 ? receive_stream_bytes(s, e) : rc;
 }
 
 /* *at: what went. */

@@ -9,7 +9,7 @@
 
 enum { ANSWER_MAX = 128 };
 
-static int open_file(const char *path, FILE **out, struct err *e)
+static int open_users_file(const char *path, FILE **out, struct err *e)
 {
     struct stat st;
     FILE *f = fopen(path, "re");
@@ -33,7 +33,7 @@ static int open_file(const char *path, FILE **out, struct err *e)
 int users_check(const char *path, struct err *e)
 {
     FILE *f;
-    int rc = open_file(path, &f, e);
+    int rc = open_users_file(path, &f, e);
 
     if (rc == 0) {
         fclose(f);
@@ -78,7 +78,7 @@ int users_prove(const char *path, struct slice user, struct slice challenge, str
     bool found = false;
     bool yes = false;
     FILE *f;
-    int rc = open_file(path, &f, e);
+    int rc = open_users_file(path, &f, e);
 
     if (rc != 0) {
         return rc;

@@ -18,7 +18,7 @@ static int elsewhere(struct err *e)
     return err_set(e, E_INVALID, "invalid path: it contains \"..\" or is too long");
 }
 
-static int add_part(struct ask *a, struct slice part, struct err *e)
+static int add_view_part(struct ask *a, struct slice part, struct err *e)
 {
     if (a->path_n + 1 + part.n > LIST_PATH_MAX || slice_eq(part, SLICE(".."))) {
         return elsewhere(e);
@@ -68,7 +68,7 @@ int ask_path(struct slice path, const struct client_options *o, struct ask *out,
                                "wildcards are supported only in the last part of a path");
             out->contents = false;
         } else {
-            rc = add_part(out, part, e);
+            rc = add_view_part(out, part, e);
             out->contents = last && path.p[path.n - 1] == '/';
         }
     }
@@ -122,7 +122,7 @@ int ask_name(const struct ask *base, struct slice name, const struct client_opti
                 marked = true;
             }
         } else if (part.n > 0) {
-            (void)!add_part(out, part, NULL); /* its length was seen to */
+            (void)!add_view_part(out, part, NULL); /* its length was seen to */
             out->contents = rest.n == 0 && folder;
         }
     }
@@ -169,7 +169,7 @@ static bool is_folder_at(const struct file_list *l, uint32_t at)
     return list_type(list_at(l, at)) == LIST_FOLDER;
 }
 
-static bool below(struct slice path, struct slice folder)
+static bool path_is_below(struct slice path, struct slice folder)
 {
     return path.n > folder.n && memcmp(path.p, folder.p, folder.n) == 0 && path.p[folder.n] == '/';
 }
@@ -183,14 +183,14 @@ static uint32_t behind(struct choosing *c, uint32_t at)
 
     for (at++; at < list_count(l) && goes_on(c, STEPS_ENTRY); at++) {
         if (list_type(list_at(l, at)) != LIST_BLANK &&
-            !below(list_path(l, list_at(l, at), room), top)) {
+            !path_is_below(list_path(l, list_at(l, at), room), top)) {
             break;
         }
     }
     return at;
 }
 
-static void put(struct choosing *c, uint32_t at, unsigned say)
+static void add_view_entry(struct choosing *c, uint32_t at, unsigned say)
 {
     struct view *v = c->v;
 
@@ -202,7 +202,7 @@ static void put(struct choosing *c, uint32_t at, unsigned say)
     v->entry[v->count++] = (struct view_entry){at, (uint16_t)c->strip, (uint8_t)say};
 }
 
-static bool takes(struct choosing *c, struct slice path, bool is_folder)
+static bool view_takes_path(struct choosing *c, struct slice path, bool is_folder)
 {
     return goes_on(c, STEPS_ENTRY) &&
            filter_takes_while(c->f, slice_from(path, c->strip), is_folder, goes_on, c);
@@ -217,21 +217,22 @@ static uint32_t put_tree(struct choosing *c, uint32_t at, unsigned say)
     struct slice top = list_path(l, list_at(l, at), room);
     struct slice left = SLICE_NONE; /* folder that was left out */
     bool is_folder = is_folder_at(l, at);
-    bool in = takes(c, top, is_folder) && (!is_folder || c->o->folders != FOLDERS_PASSED_OVER);
+    bool in =
+        view_takes_path(c, top, is_folder) && (!is_folder || c->o->folders != FOLDERS_PASSED_OVER);
     uint32_t end = is_folder ? behind(c, at) : at + 1;
 
     if (in) {
-        put(c, at, !is_folder ? 0 : c->o->folders == FOLDERS_ENTERED ? say : VIEW_BARE);
+        add_view_entry(c, at, !is_folder ? 0 : c->o->folders == FOLDERS_ENTERED ? say : VIEW_BARE);
     }
     for (uint32_t i = at + 1;
          in && c->o->folders == FOLDERS_ENTERED && i < end && goes_on(c, STEPS_ENTRY); i++) {
         const struct list_entry *en = list_at(l, i);
         struct slice path = list_path(l, en, room);
-        if (list_type(en) == LIST_BLANK || (left.p != NULL && below(path, left))) {
+        if (list_type(en) == LIST_BLANK || (left.p != NULL && path_is_below(path, left))) {
             continue;
         }
-        if (takes(c, path, list_type(en) == LIST_FOLDER)) {
-            put(c, i, 0);
+        if (view_takes_path(c, path, list_type(en) == LIST_FOLDER)) {
+            add_view_entry(c, i, 0);
         } else if (list_type(en) == LIST_FOLDER) {
             memcpy(out, path.p, path.n);
             left = slice_of(out, path.n);
@@ -251,7 +252,7 @@ static void put_children(struct choosing *c, uint32_t from, unsigned say)
         uint64_t steps = STEPS_ENTRY;
         struct slice path = list_path(l, list_at(l, i), room);
         struct slice name = list_name(l, list_at(l, i));
-        if (folder.n > 0 && !below(path, folder)) {
+        if (folder.n > 0 && !path_is_below(path, folder)) {
             break;
         }
         if (list_type(list_at(l, i)) == LIST_BLANK) {
@@ -272,19 +273,19 @@ static void put_way(struct choosing *c)
 
     if (c->a->dotted &&
         (c->strip == 0 || list_find(c->v->list, slice_of(c->a->path, c->strip - 1), true, &foot))) {
-        put(c, foot, VIEW_TOP | VIEW_BARE | VIEW_DOT);
+        add_view_entry(c, foot, VIEW_TOP | VIEW_BARE | VIEW_DOT);
     }
     for (size_t i = (size_t)max_u64(c->a->strip + 1, c->known); i < c->a->path_n; i++) {
         uint32_t at;
         if (c->a->path[i] == '/' && goes_on(c, STEPS_FIND) &&
             list_find(c->v->list, slice_of(c->a->path, i), true, &at)) {
-            put(c, at, VIEW_TOP | VIEW_BARE);
+            add_view_entry(c, at, VIEW_TOP | VIEW_BARE);
         }
     }
 }
 
 /* As the system would say it of the path of a file. */
-static int absent(const struct file_list *l, struct slice path, struct err *e)
+static int absent_view_path(const struct file_list *l, struct slice path, struct err *e)
 {
     uint32_t at;
     size_t from = 0;
@@ -308,7 +309,7 @@ static int absent(const struct file_list *l, struct slice path, struct err *e)
 
 /* The entry that the path names; *inside: for its contents. A file has no contents, and is sent
  * under its name. */
-static bool find(struct choosing *c, uint32_t *at, bool *inside)
+static bool find_view_path(struct choosing *c, uint32_t *at, bool *inside)
 {
     const struct ask *a = c->a;
     const struct file_list *l = c->v->list;
@@ -341,12 +342,12 @@ static int put_asked(struct choosing *c, struct err *e)
     if (!goes_on(c, STEPS_FIND + a->path_n)) {
         return c->rc;
     }
-    if (!find(c, &at, &inside)) {
-        return a->named ? absent(c->v->list, slice_of(a->path, a->path_n), e)
+    if (!find_view_path(c, &at, &inside)) {
+        return a->named ? absent_view_path(c->v->list, slice_of(a->path, a->path_n), e)
                         : err_set(e, E_NOTFOUND, "No such file or directory (2)");
     }
     if (a->pattern.n == 0 && a->path_n > c->strip &&
-        !takes(c, slice_of(a->path, a->path_n), is_folder_at(c->v->list, at))) {
+        !view_takes_path(c, slice_of(a->path, a->path_n), is_folder_at(c->v->list, at))) {
         return c->rc; /* a rule excludes it: it is not missing, and its way is not sent */
     }
     if (c->o->relative) {
@@ -356,12 +357,12 @@ static int put_asked(struct choosing *c, struct err *e)
         (void)put_tree(c, at, VIEW_TOP);
     } else if (a->pattern.n > 0) {
         if (c->o->relative && a->path_n > a->strip) {
-            put(c, at, VIEW_TOP | VIEW_BARE);
+            add_view_entry(c, at, VIEW_TOP | VIEW_BARE);
         }
         put_children(c, at, VIEW_TOP);
     } else {
         if (reported) {
-            put(c, at, VIEW_TOP | (a->path_n > a->strip ? 0 : VIEW_DOT));
+            add_view_entry(c, at, VIEW_TOP | (a->path_n > a->strip ? 0 : VIEW_DOT));
         }
         put_children(c, at, 0);
     }
@@ -381,7 +382,8 @@ static struct slice reported(const struct view *v, const struct view_entry *x, c
     return slice_from(list_path(v->list, list_at(v->list, x->at), room), x->strip);
 }
 
-static int compare(const struct view *v, const struct view_entry *a, const struct view_entry *b)
+static int compare_view_entries(const struct view *v, const struct view_entry *a,
+                                const struct view_entry *b)
 {
     char room_a[LIST_PATH_MAX + 1], room_b[LIST_PATH_MAX + 1];
 
@@ -405,7 +407,7 @@ static unsigned both(unsigned a, unsigned b)
 
 static int order(const struct view *v, const struct view_entry *a, const struct view_entry *b)
 {
-    return v->mixed ? compare(v, a, b) : (a->at > b->at) - (a->at < b->at);
+    return v->mixed ? compare_view_entries(v, a, b) : (a->at > b->at) - (a->at < b->at);
 }
 
 static uint64_t order_steps(const struct view *v)
@@ -825,7 +827,8 @@ static int find_base(struct view_choice *c, struct ask *base, struct err *e)
                    SLICE_ARG(slice_of(base->path, base->path_n)), c->module, why);
 }
 
-static int add_name(struct view_choice *c, const struct ask *base, struct slice name, struct err *e)
+static int add_view_name(struct view_choice *c, const struct ask *base, struct slice name,
+                         struct err *e)
 {
     struct err why = {.code = 0};
     struct ask a;
@@ -869,7 +872,7 @@ static int choice_read_names(struct view_choice *c, const struct ask *base, stru
     int rc;
 
     while ((rc = next_name(c, &name, &left, e)) == 0 && (name.n > 0 || name.rc != 0)) {
-        rc = name.rc == 0 ? add_name(c, base, buf_slice(&name), e)
+        rc = name.rc == 0 ? add_view_name(c, base, buf_slice(&name), e)
                           : tell_missing(c, "...", SLICE_NONE, &too_long, e);
         if (rc != 0) {
             break;
@@ -879,7 +882,7 @@ static int choice_read_names(struct view_choice *c, const struct ask *base, stru
     return rc;
 }
 
-static int add_names(struct view_choice *c, struct err *e)
+static int add_view_names(struct view_choice *c, struct err *e)
 {
     bool bare = c->version < 31;
     struct ask base;
@@ -903,7 +906,7 @@ int view_choose(struct view_choice *c, const struct file_list *l, struct err *e)
     view_init(&c->view, l, c->budget);
     rc = cvs ? cvs_rules(c->filter, e) : 0;
     if (rc == 0) {
-        rc = c->options->names ? add_names(c, e) : add_paths(c, e);
+        rc = c->options->names ? add_view_names(c, e) : add_paths(c, e);
     }
     return rc != 0 || !cvs ? rc : cvs_judge(&c->view, e);
 }

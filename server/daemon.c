@@ -39,7 +39,7 @@ static void on_change(void *arg, struct slice repo, struct slice key)
     }
 }
 
-static int make_room(void *arg, uint64_t need_bytes)
+static int make_room_on_disk(void *arg, uint64_t need_bytes)
 {
     return cache_make_room(arg, need_bytes, NULL);
 }
@@ -273,7 +273,7 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
                                d->planners, d->repos, d->lifecycle};
     d->serve = open_serve(d);
     cache_on_change(d->cache, on_change, d);
-    uploads_on_full(d->uploads, make_room, d->cache);
+    uploads_on_full(d->uploads, make_room_on_disk, d->cache);
     uploads_limit(d->uploads, c->store.client_uploads, c->store.client_upload_bytes);
     cache_limit(d->cache, c->store.client_store_bytes);
     d->http = http_server_open(d->loops, d->disk, d->memory, &c->http, serve_handler(d->serve));

@@ -44,7 +44,7 @@ static const char usage[] =
 
 /* One JSON object, when it is asked for: {"ok": true, ...members} or {"ok": false, "error":
  * {...}}. */
-static void print_json(struct slice members, const struct err *e)
+static void print_verify_json(struct slice members, const struct err *e)
 {
     struct buf out = BUF_INIT(members.n + 4096);
 
@@ -61,7 +61,7 @@ static void print_json(struct slice members, const struct err *e)
     buf_free(&out);
 }
 
-static int fail(const struct err *e)
+static int print_failure(const struct err *e)
 {
     fprintf(stderr, "mirrord: %s\n", e->text);
     return err_sysexit(e->code);
@@ -138,7 +138,7 @@ static int test_config(const char *path, bool json)
     }
     if (rc != 0) {
         if (json) {
-            print_json(SLICE_NONE, &why);
+            print_verify_json(SLICE_NONE, &why);
         }
         conf_free(&c);
         buf_free(&warnings);
@@ -151,7 +151,7 @@ static int test_config(const char *path, bool json)
         jwrite_u64(&out, "repos", c->repos_count);
         jwrite_u64(&out, "listeners", c->listeners_count);
         jwrite_text(&out, "warnings", buf_slice(&warnings));
-        print_json(buf_slice(&out), NULL);
+        print_verify_json(buf_slice(&out), NULL);
         buf_free(&out);
     } else {
         printf("%s: ok: %zu %s, %zu %s\n", path, c->repos_count,
@@ -214,7 +214,7 @@ static void print_report(const struct verify_report *r, const struct buf *findin
         jwrite_open(&out, "findings", '[');
         buf_adds(&out, buf_slice(findings));
         jwrite_close(&out, ']');
-        print_json(buf_slice(&out), NULL);
+        print_verify_json(buf_slice(&out), NULL);
     } else {
         printf("%" PRIu64 " blobs, %" PRIu64 " bytes; removed %" PRIu64 " orphans; damaged %" PRIu64
                ", missing %" PRIu64 ", bad rows %" PRIu64 ", repaired %" PRIu64 "\n",
@@ -223,7 +223,7 @@ static void print_report(const struct verify_report *r, const struct buf *findin
     buf_free(&out);
 }
 
-static int verify(const char *path, bool deep, bool repair, bool json)
+static int verify_store_files(const char *path, bool deep, bool repair, bool json)
 {
     struct buf findings = BUF_INIT(1 << 30);
     struct verify_report r = {0};
@@ -245,9 +245,9 @@ static int verify(const char *path, bool deep, bool repair, bool json)
         rc = verify_is_clean(&r) ? 0 : 65;
     } else {
         if (json) {
-            print_json(SLICE_NONE, &why);
+            print_verify_json(SLICE_NONE, &why);
         }
-        rc = fail(&why);
+        rc = print_failure(&why);
     }
     buf_free(&findings);
     return rc;
@@ -268,7 +268,7 @@ static void block_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static int serve(const char *path)
+static int serve_mirror(const char *path)
 {
     struct daemon *d = NULL;
     struct err why = {0};
@@ -284,11 +284,11 @@ static int serve(const char *path)
     }
     curl_global_cleanup();
     log_end();
-    return rc < 0 ? fail(&why) : rc;
+    return rc < 0 ? print_failure(&why) : rc;
 }
 
 /* said: as getopt stopped at it. */
-static int no_option(const struct option *options, const char *said)
+static int unknown_mirrord_option(const struct option *options, const char *said)
 {
     const char *name[16], *near;
     struct slice word = slice_str(said);
@@ -360,7 +360,7 @@ int main(int argc, char **argv)
                     argv[optind - 1]);
             return 64;
         default:
-            return no_option(options, argv[optind - 1]);
+            return unknown_mirrord_option(options, argv[optind - 1]);
         }
     }
     if ((deep || repair) &&
@@ -383,8 +383,8 @@ int main(int argc, char **argv)
     case 'T':
         return print_config(path);
     case OPT_VERIFY:
-        return verify(path, deep, repair, json);
+        return verify_store_files(path, deep, repair, json);
     default:
-        return serve(path);
+        return serve_mirror(path);
     }
 }

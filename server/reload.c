@@ -13,7 +13,7 @@
 #include "server/request/serve.h"
 #include "server/request/traffic.h"
 
-static bool same(const char *a, const char *b)
+static bool same_conf_text(const char *a, const char *b)
 {
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
@@ -31,19 +31,19 @@ static void compare_what_stays(const struct conf *was, const struct conf *is, st
 {
     const struct store_settings *a = &was->store, *b = &is->store;
 
-    stays_if(stays, !same(a->state_dir, b->state_dir), "state_dir", "");
+    stays_if(stays, !same_conf_text(a->state_dir, b->state_dir), "state_dir", "");
     stays_if(stays, was->threads != is->threads, "threads", "");
     stays_if(stays, was->disk_threads != is->disk_threads, "disk_threads", "");
-    stays_if(stays, !same(was->control_socket, is->control_socket), "control_socket", "");
+    stays_if(stays, !same_conf_text(was->control_socket, is->control_socket), "control_socket", "");
     stays_if(stays, a->block_cache_bytes != b->block_cache_bytes, "storage block_cache", "");
     stays_if(stays, memcmp(&was->cache, &is->cache, sizeof(is->cache)) != 0, "cache", "");
     stays_if(stays, memcmp(&was->http, &is->http, sizeof(is->http)) != 0, "http", "");
     for (size_t i = 0; i < is->doors_count || i < was->doors_count; i++) {
         if (i >= is->doors_count || i >= was->doors_count ||
-            !same(was->doors[i].address, is->doors[i].address) ||
+            !same_conf_text(was->doors[i].address, is->doors[i].address) ||
             was->doors[i].connections != is->doors[i].connections ||
             was->doors[i].stall_ms != is->doors[i].stall_ms ||
-            !same(was->doors[i].users, is->doors[i].users)) {
+            !same_conf_text(was->doors[i].users, is->doors[i].users)) {
             stays_if(stays, true, "rsync", (i < is->doors_count ? is : was)->doors[i].address);
         }
     }
@@ -54,8 +54,8 @@ static void compare_what_stays(const struct conf *was, const struct conf *is, st
 
 /* What can fail: the listeners' sockets and certificates, the log's file. The log is last: nothing
  * of it has to be undone. */
-static int prepare(struct daemon *d, const struct conf *is, struct http_listeners *listeners,
-                   struct err *e)
+static int prepare_reload(struct daemon *d, const struct conf *is, struct http_listeners *listeners,
+                          struct err *e)
 {
     int rc = http_server_bind(d->http, is->listeners, is->listeners_count, listeners, e);
 
@@ -80,7 +80,7 @@ static int try_repos(const struct conf *c, struct err *e)
     return rc;
 }
 
-/* As reload() and prepare(), in their order, but that nothing is kept. */
+/* As reload() and prepare_reload(), in their order, but that nothing is kept. */
 int daemon_try(struct daemon *d, const struct conf *c, struct err *e)
 {
     int rc = try_repos(c, e);
@@ -131,7 +131,7 @@ static int reload(struct daemon *d, struct reload_news *news, struct err *e)
         rc = pinned_branch_load(d->store, fresh, e);
     }
     if (rc == 0) {
-        rc = prepare(d, c, &listeners, e);
+        rc = prepare_reload(d, c, &listeners, e);
     }
     if (rc != 0) {
         repo_set_release(&fresh);

@@ -63,9 +63,9 @@ static int daemon_error(const json_t *error, struct err *e)
 }
 
 /* One line of the answer: true when it was the last. */
-static bool take_line(struct slice line, void (*row)(void *arg, const json_t *row),
-                      void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
-                      json_t **ok, int *rc, struct err *e)
+static bool take_reply_line(struct slice line, void (*row)(void *arg, const json_t *row),
+                            void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+                            json_t **ok, int *rc, struct err *e)
 {
     json_t *j = json_loadb(line.p, line.n, JSON_ALLOW_NUL, NULL), *v;
 
@@ -198,7 +198,7 @@ int line_say(struct line *l, json_t *req, int fd, struct err *e)
     return rc == E_CANCELLED ? 0 : rc;
 }
 
-static ssize_t receive(struct line *l, char *p, size_t n)
+static ssize_t receive_reply_bytes(struct line *l, char *p, size_t n)
 {
     union {
         struct cmsghdr head;
@@ -229,13 +229,13 @@ int line_hear(struct line *l, void (*row)(void *arg, const json_t *row),
     while (rc == 0 && !done) {
         ptrdiff_t end = slice_find(buf_slice(&l->in), '\n');
         if (end >= 0) {
-            done = take_line(slice_first(buf_slice(&l->in), (size_t)end), row, progress, arg, ok,
-                             &rc, e);
+            done = take_reply_line(slice_first(buf_slice(&l->in), (size_t)end), row, progress, arg,
+                                   ok, &rc, e);
             buf_drop(&l->in, (size_t)end + 1);
             continue;
         }
         char *room = buf_room(&l->in, 64 << 10);
-        ssize_t n = room != NULL ? receive(l, room, 64 << 10) : 0;
+        ssize_t n = room != NULL ? receive_reply_bytes(l, room, 64 << 10) : 0;
         if (n > 0) {
             buf_grew(&l->in, (size_t)n);
         } else if (n == -1 && errno == EAGAIN) {

@@ -54,8 +54,8 @@ static int no_manifest(const char *why, struct err *e)
                    why);
 }
 
-static int read_file(const json_t *v, struct arena *a, bool named, struct bundle_file *out,
-                     struct err *e)
+static int read_bundle_file(const json_t *v, struct arena *a, bool named, struct bundle_file *out,
+                            struct err *e)
 {
     struct slice path = jread_text(v, "path");
 
@@ -99,7 +99,7 @@ static int read_files(const json_t *v, struct arena *a, struct bundle_revision *
     r->file = mem_array(json_array_size(list) + 1, sizeof *r->file);
     json_array_foreach(list, i, one)
     {
-        rc = read_file(one, a, true, &r->file[r->files], e);
+        rc = read_bundle_file(one, a, true, &r->file[r->files], e);
         if (rc != 0) {
             return rc;
         }
@@ -127,8 +127,8 @@ static int read_revision(const json_t *v, struct arena *a, struct bundle_revisio
     r->closed = json_is_true(json_object_get(v, "closed"));
     (void)jread_u64(v, "seen_unix_s", &r->seen_unix_s);
     rc = read_names(v, a, r, e);
-    rc = rc != 0 ? rc : read_file(json_object_get(v, "info"), a, false, &r->info, e);
-    rc = rc != 0 ? rc : read_file(json_object_get(v, "tree"), a, false, &r->tree, e);
+    rc = rc != 0 ? rc : read_bundle_file(json_object_get(v, "info"), a, false, &r->info, e);
+    rc = rc != 0 ? rc : read_bundle_file(json_object_get(v, "tree"), a, false, &r->tree, e);
     return rc != 0 ? rc : read_files(v, a, r, e);
 }
 
@@ -140,7 +140,7 @@ struct bundle_revision *bundle_add(struct bundle *b)
     return &b->revision[b->revisions++];
 }
 
-static int read_all(const json_t *v, struct bundle *out, struct err *e)
+static int read_bundle_json(const json_t *v, struct bundle *out, struct err *e)
 {
     const json_t *list = json_object_get(v, "revisions"), *one;
     uint64_t version;
@@ -177,7 +177,8 @@ int bundle_read(struct slice json, struct bundle *out, struct err *e)
     int rc;
 
     *out = (struct bundle){0};
-    rc = json_is_object(v) ? read_all(v, out, e) : no_manifest("it is not a JSON object", e);
+    rc =
+        json_is_object(v) ? read_bundle_json(v, out, e) : no_manifest("it is not a JSON object", e);
     json_decref(v);
     if (rc != 0) {
         bundle_free(out);
@@ -187,7 +188,7 @@ int bundle_read(struct slice json, struct bundle *out, struct err *e)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static void write_file(struct buf *out, const char *key, const struct bundle_file *f)
+static void write_bundle_json(struct buf *out, const char *key, const struct bundle_file *f)
 {
     jwrite_open(out, key, '{');
     if (f->path != NULL) {
@@ -216,12 +217,12 @@ static void write_revision(struct buf *out, const struct bundle_revision *r)
     jwrite_str(out, "commit", r->commit);
     jwrite_bool(out, "closed", r->closed);
     jwrite_u64(out, "seen_unix_s", r->seen_unix_s);
-    write_file(out, "info", &r->info);
-    write_file(out, "tree", &r->tree);
+    write_bundle_json(out, "info", &r->info);
+    write_bundle_json(out, "tree", &r->tree);
     jwrite_open(out, "files", '[');
     for (size_t i = 0; i < r->files; i++) {
         buf_str(out, i != 0 ? ",\n" : "\n"); /* a file a line, for people */
-        write_file(out, NULL, &r->file[i]);
+        write_bundle_json(out, NULL, &r->file[i]);
     }
     jwrite_close(out, ']');
     jwrite_close(out, '}');
@@ -247,7 +248,7 @@ void bundle_write(const struct bundle *b, struct buf *out)
 /* --- items ------------------------------------------------------------------------------------ */
 
 /* "models--owner--name" */
-static char *folder_of(struct arena *a, const struct bundle_revision *r)
+static char *folder_of_revision(struct arena *a, const struct bundle_revision *r)
 {
     struct slice rest = slice_str(r->id);
     struct slice owner = slice_cut(&rest, '/');
@@ -293,7 +294,7 @@ static int index_revision(struct bundle *b, size_t i, struct err *e)
 {
     const struct bundle_revision *r = &b->revision[i];
     struct arena *a = &b->arena;
-    const char *folder = folder_of(a, r);
+    const char *folder = folder_of_revision(a, r);
     struct bundle_item info = item_of(&r->info, ITEM_INFO, i),
                        tree = item_of(&r->tree, ITEM_TREE, i);
     struct bundle_item ref = {.kind = ITEM_REF, .size_bytes = 40, .revision = (unsigned)i};

@@ -147,7 +147,7 @@ static void folder_next(struct bundle_in *in)
 
 /* --- tars ------------------------------------------------------------------------------------- */
 
-static int broken(const struct bundle_in *in, struct err *e)
+static int bundle_read_error(const struct bundle_in *in, struct err *e)
 {
     const char *why = archive_error_string(in->a);
 
@@ -166,7 +166,7 @@ static int next_entry(struct bundle_in *in, struct archive_entry **entry, const 
             return 0;
         }
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) {
-            return broken(in, e);
+            return bundle_read_error(in, e);
         }
         *path = archive_entry_pathname(*entry);
         *path = *path != NULL ? *path : archive_entry_pathname_utf8(*entry);
@@ -196,7 +196,7 @@ static int entry_bytes(struct bundle_in *in, const char *path, size_t *n, struct
     la_ssize_t got = most != 0 ? archive_read_data(in->a, in->room, most) : 0;
 
     if (got < 0 || (got == 0 && most != 0)) {
-        broken(in, e);
+        bundle_read_error(in, e);
         return err_prefix(e, "\"%.60s\"", path);
     }
     *n = (size_t)got;
@@ -310,7 +310,7 @@ int bundle_in_open(const char *from, struct bundle_in **out, struct err *e)
     if (stdin_too || !S_ISDIR(st.st_mode)) {
         rc = use_tar(in, e);
         if (rc == 0 && archive_read_open_fd(in->a, fd, BLOCK_BYTES) != ARCHIVE_OK) {
-            rc = broken(in, e);
+            rc = bundle_read_error(in, e);
         }
     }
     if (rc != 0) {
@@ -329,7 +329,7 @@ int bundle_in_open_bytes(struct slice tar, struct bundle_in **out, struct err *e
     in->fd = -1;
     rc = use_tar(in, e);
     if (rc == 0 && archive_read_open_memory(in->a, tar.p, tar.n) != ARCHIVE_OK) {
-        rc = broken(in, e);
+        rc = bundle_read_error(in, e);
     }
     if (rc != 0) {
         bundle_in_close(&in);
@@ -392,7 +392,7 @@ int bundle_in_next(struct bundle_in *in, struct bundle_item **out, struct bundle
     return rc;
 }
 
-static int judge(const struct bundle_item *it, const struct digest *d, struct err *e)
+static int check_bundle_item(const struct bundle_item *it, const struct digest *d, struct err *e)
 {
     return digest_eq(d, &it->sha256)
                ? 0
@@ -425,7 +425,7 @@ int bundle_in_bytes(struct bundle_in *in, const struct bundle_item *it, struct b
     }
     if (rc == 0) {
         digest_of(buf_slice(out), &d);
-        rc = judge(it, &d, e);
+        rc = check_bundle_item(it, &d, e);
     }
     return rc;
 }
@@ -454,7 +454,7 @@ int bundle_in_check(struct bundle_in *in, const struct bundle_item *it,
         hasher_final(h, &d);
     }
     hasher_free(&h);
-    return rc != 0 ? rc : judge(it, &d, e);
+    return rc != 0 ? rc : check_bundle_item(it, &d, e);
 }
 
 int bundle_in_fd(struct bundle_in *in, const struct bundle_item *it, int *fd, struct err *e)

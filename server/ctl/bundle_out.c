@@ -31,7 +31,7 @@ struct folder {
     char *path;
 };
 
-static struct folder *folder_of(struct bundle_out *o)
+static struct folder *folder_of_bundle_out(struct bundle_out *o)
 {
     return CONTAINER_OF(o, struct folder, o);
 }
@@ -139,10 +139,10 @@ static bool is_whole(const struct folder *f, const char *path, const struct bund
 
 static bool folder_has(struct bundle_out *o, const struct bundle_item *it)
 {
-    return is_whole(folder_of(o), it->path, it, o->deep || it->size_bytes < SMALL_BYTES);
+    return is_whole(folder_of_bundle_out(o), it->path, it, o->deep || it->size_bytes < SMALL_BYTES);
 }
 
-static int name_it(struct folder *f, const struct bundle_item *it, struct err *e)
+static int name_bundle_item(struct folder *f, const struct bundle_item *it, struct err *e)
 {
     return renameat(f->fd, part_name, f->fd, it->path) == 0
                ? 0
@@ -152,7 +152,7 @@ static int name_it(struct folder *f, const struct bundle_item *it, struct err *e
 static int folder_again(struct bundle_out *o, const struct bundle_item *it,
                         const struct bundle_item *as, struct err *e)
 {
-    struct folder *f = folder_of(o);
+    struct folder *f = folder_of_bundle_out(o);
     int fd, rc = make_above(f, it->path, e);
 
     if (rc != 0) {
@@ -160,7 +160,7 @@ static int folder_again(struct bundle_out *o, const struct bundle_item *it,
     }
     (void)unlinkat(f->fd, part_name, 0);
     if (linkat(f->fd, as->path, f->fd, part_name, 0) == 0) {
-        rc = name_it(f, it, e);
+        rc = name_bundle_item(f, it, e);
         (void)unlinkat(f->fd, part_name, 0); /* renaming one link over another does nothing */
         o->on_bytes(o->arg, it->size_bytes);
         return rc;
@@ -177,7 +177,7 @@ static int folder_again(struct bundle_out *o, const struct bundle_item *it,
 static int folder_write_file(struct bundle_out *o, const struct bundle_item *it, int from,
                              struct err *e)
 {
-    struct folder *f = folder_of(o);
+    struct folder *f = folder_of_bundle_out(o);
     int to, rc = make_above(f, it->path, e);
 
     if (rc != 0) {
@@ -200,7 +200,7 @@ static int folder_write_file(struct bundle_out *o, const struct bundle_item *it,
                      "written; check the disk",
                      it->path);
     }
-    rc = rc != 0 ? rc : name_it(f, it, e);
+    rc = rc != 0 ? rc : name_bundle_item(f, it, e);
     if (rc != 0) {
         (void)unlinkat(f->fd, part_name, 0);
     }
@@ -238,7 +238,7 @@ static int folder_put_text(const struct folder *f, const char *name, struct slic
 static int folder_finish(struct bundle_out *o, struct slice manifest, struct slice sums,
                          struct err *e)
 {
-    struct folder *f = folder_of(o);
+    struct folder *f = folder_of_bundle_out(o);
     int rc = syncfs(f->fd) == 0 ? 0 : err_sys(e, "%s: sync", f->path);
 
     rc = rc != 0 ? rc : folder_put_text(f, BUNDLE_SUMS, sums, e);
@@ -247,7 +247,7 @@ static int folder_finish(struct bundle_out *o, struct slice manifest, struct sli
 
 static void close_folder(struct bundle_out *o)
 {
-    struct folder *f = folder_of(o);
+    struct folder *f = folder_of_bundle_out(o);
 
     close(f->fd);
     free(f->path);
@@ -307,7 +307,7 @@ static int trouble(const struct tar *t, struct err *e)
 }
 
 /* The same bundle gives the same bytes: no owner, no time. */
-static struct archive_entry *entry_of(const char *path, uint64_t size_bytes)
+static struct archive_entry *new_archive_entry(const char *path, uint64_t size_bytes)
 {
     struct archive_entry *en = archive_entry_new();
 
@@ -340,21 +340,22 @@ static int put_bytes(struct tar *t, struct slice bytes, struct err *e)
     return 0;
 }
 
-static int put_text(struct tar *t, const char *path, struct slice text, struct err *e)
+static int put_tar_text(struct tar *t, const char *path, struct slice text, struct err *e)
 {
-    int rc = put_header(t, entry_of(path, text.n), e);
+    int rc = put_header(t, new_archive_entry(path, text.n), e);
 
     return rc != 0 ? rc : put_bytes(t, text, e);
 }
 
-static int begin(struct bundle_out *o, struct slice manifest, struct slice sums, struct err *e)
+static int begin_tar_bundle(struct bundle_out *o, struct slice manifest, struct slice sums,
+                            struct err *e)
 {
-    int rc = put_text(tar_of(o), BUNDLE_SUMS, sums, e);
+    int rc = put_tar_text(tar_of(o), BUNDLE_SUMS, sums, e);
 
-    return rc != 0 ? rc : put_text(tar_of(o), BUNDLE_MANIFEST, manifest, e);
+    return rc != 0 ? rc : put_tar_text(tar_of(o), BUNDLE_MANIFEST, manifest, e);
 }
 
-static bool has(struct bundle_out *o, const struct bundle_item *it)
+static bool bundle_has_item(struct bundle_out *o, const struct bundle_item *it)
 {
     (void)o;
     (void)it;
@@ -364,19 +365,20 @@ static bool has(struct bundle_out *o, const struct bundle_item *it)
 static int again(struct bundle_out *o, const struct bundle_item *it, const struct bundle_item *as,
                  struct err *e)
 {
-    struct archive_entry *en = entry_of(it->path, 0);
+    struct archive_entry *en = new_archive_entry(it->path, 0);
 
     archive_entry_set_hardlink(en, as->path);
     o->on_bytes(o->arg, it->size_bytes);
     return put_header(tar_of(o), en, e);
 }
 
-static int write_file(struct bundle_out *o, const struct bundle_item *it, int fd, struct err *e)
+static int write_bundle_data(struct bundle_out *o, const struct bundle_item *it, int fd,
+                             struct err *e)
 {
     struct tar *t = tar_of(o);
     struct hasher *h = hasher_new_whole();
     struct digest d;
-    int rc = put_header(t, entry_of(it->path, it->size_bytes), e);
+    int rc = put_header(t, new_archive_entry(it->path, it->size_bytes), e);
 
     for (uint64_t at = 0; rc == 0 && at < it->size_bytes;) {
         size_t n = (size_t)min_u64(READ_BYTES, it->size_bytes - at);
@@ -399,7 +401,8 @@ static int write_file(struct bundle_out *o, const struct bundle_item *it, int fd
     return rc;
 }
 
-static int finish(struct bundle_out *o, struct slice manifest, struct slice sums, struct err *e)
+static int finish_tar_bundle(struct bundle_out *o, struct slice manifest, struct slice sums,
+                             struct err *e)
 {
     struct tar *t = tar_of(o);
     int rc = archive_write_close(t->a) == ARCHIVE_OK ? 0 : trouble(t, e);
@@ -441,11 +444,11 @@ static int open_archive(struct tar *t, struct err *e)
 
 static int bundle_tar_open(const char *path, bool force, struct bundle_out **out, struct err *e)
 {
-    static const struct bundle_out_ops ops = {.begin = begin,
-                                              .has = has,
+    static const struct bundle_out_ops ops = {.begin = begin_tar_bundle,
+                                              .has = bundle_has_item,
                                               .again = again,
-                                              .file = write_file,
-                                              .finish = finish,
+                                              .file = write_bundle_data,
+                                              .finish = finish_tar_bundle,
                                               .close = close_tar};
     bool to_stdout = strcmp(path, "-") == 0;
     struct tar *t;

@@ -67,7 +67,7 @@ static void set_free(struct digest_set **set)
     }
 }
 
-static void on_bytes(void *arg, uint64_t n)
+static void on_exported_bytes(void *arg, uint64_t n)
 {
     struct exporting *x = arg;
 
@@ -77,7 +77,7 @@ static void on_bytes(void *arg, uint64_t n)
 
 /* --- what is to be carried -------------------------------------------------------------------- */
 
-static void on_file(void *arg, const json_t *row)
+static void on_export_row(void *arg, const json_t *row)
 {
     struct exporting *x = arg;
     struct bundle_revision *r = x->now;
@@ -103,7 +103,7 @@ static void on_file(void *arg, const json_t *row)
     x->left_out_bytes += f->left_out ? f->size_bytes : 0;
 }
 
-static char *copy(struct exporting *x, const json_t *o, const char *key)
+static char *copy_json_text(struct exporting *x, const json_t *o, const char *key)
 {
     return arena_cstr(&x->b.arena, slice_str(get_str(o, key)));
 }
@@ -150,17 +150,17 @@ static int ask_revision(struct exporting *x, const char *repo, const char *id, s
     }
     json_object_set_new(req, "id", json_string(id));
     rc = line_say(x->line, req, -1, e);
-    rc = rc != 0 ? rc : line_hear(x->line, on_file, NULL, x, &ok, &fd, e);
+    rc = rc != 0 ? rc : line_hear(x->line, on_export_row, NULL, x, &ok, &fd, e);
     if (rc == 0) {
-        r->type = copy(x, ok, "type");
-        r->id = copy(x, ok, "id");
-        r->revision = copy(x, ok, "revision");
-        r->commit = copy(x, ok, "commit");
-        r->repo = copy(x, ok, "repo");
+        r->type = copy_json_text(x, ok, "type");
+        r->id = copy_json_text(x, ok, "id");
+        r->revision = copy_json_text(x, ok, "revision");
+        r->commit = copy_json_text(x, ok, "commit");
+        r->repo = copy_json_text(x, ok, "repo");
         r->closed = get_bool(ok, "closed");
         r->seen_unix_s = get_u64(ok, "seen_unix_s");
         if (strcmp(get_str(ok, "asked"), r->id) != 0) {
-            r->names[r->names_count++] = copy(x, ok, "asked");
+            r->names[r->names_count++] = copy_json_text(x, ok, "asked");
         }
         rc = take_words(x, r, ok, fd, words, e);
     }
@@ -258,7 +258,7 @@ static int read_since(struct exporting *x, struct err *e)
     return rc;
 }
 
-static bool is_ours(const struct exporting *x, const struct bundle_revision *r)
+static bool is_exported_revision(const struct exporting *x, const struct bundle_revision *r)
 {
     for (size_t i = 0; i < x->revisions; i++) {
         const struct bundle_revision *o = &x->b.revision[i];
@@ -271,12 +271,12 @@ static bool is_ours(const struct exporting *x, const struct bundle_revision *r)
 }
 
 /* A folder gathers: what it carried before it carries on. Its strings stay in `old`. */
-static int take_over(struct exporting *x, struct bundle *old, struct err *e)
+static int take_over_old_bundle(struct exporting *x, struct bundle *old, struct err *e)
 {
     int rc = bundle_is_tar(x->to) ? 0 : read_manifest(x->to, true, old, e);
 
     for (size_t i = 0; rc == 0 && i < old->revisions; i++) {
-        if (!is_ours(x, &old->revision[i])) {
+        if (!is_exported_revision(x, &old->revision[i])) {
             struct bundle_revision *r = bundle_add(&x->b);
             *r = old->revision[i];
             old->revision[i].file = NULL;
@@ -344,7 +344,7 @@ static int carry_item(struct exporting *x, const struct bundle_item *it, struct 
         return 0;
     }
     if (x->out->ops->has(x->out, it)) {
-        on_bytes(x, it->size_bytes);
+        on_exported_bytes(x, it->size_bytes);
     } else if (it->revision >= x->revisions) {
         rc = err_set(e, E_INVALID,
                      "%.120s, from an earlier export into this folder, is no longer complete; "
@@ -393,7 +393,7 @@ static int carry_all(struct exporting *x, struct digest *digest, struct err *e)
 
 /* --- the verb --------------------------------------------------------------------------------- */
 
-static void tell(const struct exporting *x, const struct digest *digest)
+static void print_export_report(const struct exporting *x, const struct digest *digest)
 {
     FILE *to = strcmp(x->to, "-") == 0 ? stderr : stdout;
     char hex[DIGEST_HEX + 1], bytes[UNITS_TEXT];
@@ -437,7 +437,7 @@ static void tell(const struct exporting *x, const struct digest *digest)
     json_decref(all);
 }
 
-static void sum_up(struct exporting *x)
+static void sum_up_export(struct exporting *x)
 {
     for (const struct bundle_item *it = x->b.items; it != NULL; it = it->hh.next) {
         x->total += it->left_out ? 0 : it->size_bytes;
@@ -459,20 +459,20 @@ int ctl_hf_export(struct ctl *c, struct err *e)
 
     rc = rc != 0 ? rc : read_since(&x, e);
     rc = rc != 0 ? rc : ask_all(&x, e);
-    rc = rc != 0 ? rc : take_over(&x, &old, e);
+    rc = rc != 0 ? rc : take_over_old_bundle(&x, &old, e);
     rc = rc != 0 ? rc : bundle_index(&x.b, e);
     rc = rc != 0 ? rc : bundle_out_open(x.to, option_given(c, "--force"), &x.out, e);
     if (rc == 0) {
         x.out->deep = option_given(c, "--deep");
-        x.out->on_bytes = on_bytes;
+        x.out->on_bytes = on_exported_bytes;
         x.out->arg = &x;
         x.bar = c->json || c->quiet ? NULL : progress_open("export");
-        sum_up(&x);
+        sum_up_export(&x);
         rc = carry_all(&x, &digest, e);
         progress_close(&x.bar);
     }
     if (rc == 0) {
-        tell(&x, &digest);
+        print_export_report(&x, &digest);
     }
     bundle_out_close(&x.out);
     line_close(&x.line);

@@ -48,7 +48,7 @@ struct importing {
     uint64_t done, total, files, files_here;
 };
 
-static void on_bytes(void *arg, uint64_t n)
+static void on_imported_bytes(void *arg, uint64_t n)
 {
     struct importing *x = arg;
 
@@ -128,7 +128,7 @@ static void on_missing(void *arg, const json_t *row)
     HASH_ADD_KEYPTR(hh, x->now->wanted, w->path, strlen(w->path), w);
 }
 
-static bool is_wanted(const struct coming *r, const char *path)
+static bool is_wanted_import(const struct coming *r, const char *path)
 {
     struct wanted *w;
 
@@ -221,7 +221,7 @@ static int check_left_out(struct importing *x, struct err *e)
     for (size_t i = 0; i < x->b.revisions; i++) {
         const struct bundle_revision *r = &x->b.revision[i];
         for (size_t k = 0; k < r->files; k++) {
-            if (r->file[k].left_out && is_wanted(&x->coming[i], r->file[k].path)) {
+            if (r->file[k].left_out && is_wanted_import(&x->coming[i], r->file[k].path)) {
                 files++;
                 bytes += r->file[k].size_bytes;
             }
@@ -236,12 +236,12 @@ static int check_left_out(struct importing *x, struct err *e)
                                 files, plural(files, "file", "files"), text);
 }
 
-static void sum_up(struct importing *x)
+static void sum_up_import(struct importing *x)
 {
     for (const struct bundle_item *it = x->b.items; it != NULL; it = it->hh.next) {
         for (const struct bundle_item *at = it; at != NULL && it->kind == ITEM_FILE;
              at = at->next) {
-            if (x->deep || is_wanted(&x->coming[at->revision], at->file)) {
+            if (x->deep || is_wanted_import(&x->coming[at->revision], at->file)) {
                 x->total += it->size_bytes;
                 break;
             }
@@ -264,7 +264,7 @@ static int begin_all(struct importing *x, struct err *e)
         rc = begin_one(x, i, e);
     }
     rc = rc != 0 ? rc : check_left_out(x, e);
-    sum_up(x);
+    sum_up_import(x);
     return rc;
 }
 
@@ -279,7 +279,7 @@ static json_t *file_request(const struct importing *x, const struct bundle_item 
     return req;
 }
 
-static int hear(struct importing *x, struct err *e)
+static int wait_for_import_reply(struct importing *x, struct err *e)
 {
     json_t *ok = NULL;
     int rc = line_hear(x->line, NULL, NULL, NULL, &ok, NULL, e);
@@ -306,17 +306,17 @@ static int send_piped(struct importing *x, const struct bundle_item *it,
         close(ends[1]);
         return rc;
     }
-    rc = bundle_in_pump(x->in, it, ends[1], &left, on_bytes, x, e);
+    rc = bundle_in_pump(x->in, it, ends[1], &left, on_imported_bytes, x, e);
     close(ends[1]);
-    heard = hear(x, &said);
+    heard = wait_for_import_reply(x, &said);
     if (rc == 0 && heard != 0 && e != NULL) {
         *e = said;
     }
     return rc != 0 ? rc : heard;
 }
 
-static int send_file(struct importing *x, const struct bundle_item *it,
-                     const struct bundle_item *at, struct err *e)
+static int send_import_file(struct importing *x, const struct bundle_item *it,
+                            const struct bundle_item *at, struct err *e)
 {
     int fd, rc = bundle_in_fd(x->in, it, &fd, e);
 
@@ -324,11 +324,11 @@ static int send_file(struct importing *x, const struct bundle_item *it,
         return send_piped(x, it, at, e);
     }
     rc = rc != 0 ? rc : line_say(x->line, file_request(x, at), fd, e);
-    rc = rc != 0 ? rc : hear(x, e);
+    rc = rc != 0 ? rc : wait_for_import_reply(x, e);
     if (fd != -1) {
         close(fd);
     }
-    on_bytes(x, it->size_bytes);
+    on_imported_bytes(x, it->size_bytes);
     return rc;
 }
 
@@ -337,7 +337,7 @@ static int send_name(struct importing *x, const struct bundle_item *at, struct e
 {
     int rc = line_say(x->line, file_request(x, at), -1, e);
 
-    return rc != 0 ? rc : hear(x, e);
+    return rc != 0 ? rc : wait_for_import_reply(x, e);
 }
 
 /* as: whose bytes these are, they came before. */
@@ -348,20 +348,20 @@ static int take_file(struct importing *x, const struct bundle_item *it,
     int rc = 0;
 
     for (const struct bundle_item *at = it; rc == 0 && at != NULL; at = at->next) {
-        if (!is_wanted(&x->coming[at->revision], at->file)) {
+        if (!is_wanted_import(&x->coming[at->revision], at->file)) {
             continue;
         }
         if (was_sent(x, &it->sha256)) {
             rc = send_name(x, at, e);
         } else {
-            rc = send_file(x, it, at, e);
+            rc = send_import_file(x, it, at, e);
             read = true;
         }
         if (rc == 0) {
             note_sent(x, &it->sha256);
         }
     }
-    return rc == 0 && !read && x->deep ? bundle_in_check(x->in, it, on_bytes, x, e) : rc;
+    return rc == 0 && !read && x->deep ? bundle_in_check(x->in, it, on_imported_bytes, x, e) : rc;
 }
 
 static int take_all(struct importing *x, struct err *e)
@@ -420,12 +420,12 @@ static void give_up(struct importing *x)
     for (size_t i = 0; i < x->b.revisions && x->coming != NULL; i++) {
         if (x->coming[i].begun &&
             line_say(x->line, end_request(&x->coming[i], "hf.import.abort"), -1, NULL) == 0) {
-            (void)!hear(x, NULL);
+            (void)!wait_for_import_reply(x, NULL);
         }
     }
 }
 
-static void tell(const struct importing *x, const struct digest *digest)
+static void print_import_report(const struct importing *x, const struct digest *digest)
 {
     char hex[DIGEST_HEX + 1], bytes[UNITS_TEXT];
     json_t *all = json_array();
@@ -466,7 +466,7 @@ static void tell(const struct importing *x, const struct digest *digest)
     json_decref(all);
 }
 
-static void free_all(struct importing *x)
+static void free_import(struct importing *x)
 {
     struct sent *s, *tmp;
     struct wanted *w, *next;
@@ -523,9 +523,9 @@ int ctl_hf_import(struct ctl *c, struct err *e)
         if (rc != 0) {
             give_up(&x);
         } else {
-            tell(&x, &digest);
+            print_import_report(&x, &digest);
         }
     }
-    free_all(&x);
+    free_import(&x);
     return rc;
 }

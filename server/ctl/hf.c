@@ -65,7 +65,7 @@ static void revision_row(struct table *t, const json_t *row)
     add_marks(t, row);
 }
 
-static void file_row(struct table *t, const json_t *row)
+static void add_hf_file_row(struct table *t, const json_t *row)
 {
     bool lfs = !json_is_null(json_object_get(row, "sha256"));
     const char *name = get_str(row, lfs ? "sha256" : "git_oid");
@@ -105,7 +105,7 @@ int ctl_hf_show(struct ctl *c, struct err *e)
     json_t *req = of_id(c, "hf.show", &has_rev);
 
     if (has_rev) {
-        return list(c, req, "PATH,>SIZE,HERE,DIGEST", file_row, NULL, e);
+        return list(c, req, "PATH,>SIZE,HERE,DIGEST", add_hf_file_row, NULL, e);
     }
     return list(c, req, "REVISION,COMMIT,>ASKED,>FILES,>HERE,>OF,MARKS", revision_row, NULL, e);
 }
@@ -129,7 +129,7 @@ static void prefetch_row(struct table *t, const json_t *row)
 }
 
 /* A pipe or a file of any kind; what stands around the token is cut off by the daemon. */
-static int add_token(const struct ctl *c, json_t *req, struct err *e)
+static int add_hf_token(const struct ctl *c, json_t *req, struct err *e)
 {
     const char *path = option_text(c, "--token-file");
     struct buf text = BUF_INIT(4096);
@@ -159,7 +159,7 @@ static int add_token(const struct ctl *c, json_t *req, struct err *e)
     return rc;
 }
 
-static json_t *words(const struct words *w)
+static json_t *json_of_words(const struct words *w)
 {
     json_t *list = json_array();
 
@@ -294,11 +294,11 @@ static int begin_prefetch(struct ctl *c, struct err *e)
     int rc;
 
     json_object_set_new(req, "id", json_string(c->arg[0]));
-    json_object_set_new(req, "include", words(option_words(c, "--include")));
-    json_object_set_new(req, "exclude", words(option_words(c, "--exclude")));
+    json_object_set_new(req, "include", json_of_words(option_words(c, "--include")));
+    json_object_set_new(req, "exclude", json_of_words(option_words(c, "--exclude")));
     json_object_set_new(req, "pin", json_boolean(option_given(c, "--pin")));
     json_object_set_new(req, "wait", json_boolean(wait));
-    rc = add_token(c, req, e);
+    rc = add_hf_token(c, req, e);
     if (rc != 0) {
         json_decref(req);
         return rc;
@@ -343,7 +343,7 @@ int ctl_hf_pin(struct ctl *c, struct err *e)
     int rc;
 
     json_object_set_new(req, "id", json_string(c->arg[0]));
-    rc = add_token(c, req, e);
+    rc = add_hf_token(c, req, e);
     if (rc != 0) {
         json_decref(req);
         return rc;

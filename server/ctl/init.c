@@ -45,8 +45,8 @@ static bool name_taken(const struct found *f, const char *name)
 }
 
 /* The last part of the path, else `fallback`; small letters, made unique by a number. */
-static void name_of(const struct found *f, struct slice url, const char *fallback,
-                    char out[NAME_BYTES])
+static void name_of_init_repo(const struct found *f, struct slice url, const char *fallback,
+                              char out[NAME_BYTES])
 {
     struct slice rest, last = SLICE_NONE;
     struct url u;
@@ -112,7 +112,7 @@ static void found_url(struct found *f, enum source_kind kind, struct slice url, 
         return;
     }
     s->kind = kind;
-    name_of(f, kind == SOURCE_APT ? url : SLICE_NONE, name, s->name);
+    name_of_init_repo(f, kind == SOURCE_APT ? url : SLICE_NONE, name, s->name);
     s->url = strndup(url.p, url.n);
     f->count++;
 }
@@ -134,7 +134,7 @@ static struct slice first_line(const char *command, char *room, size_t room_byte
 
 /* --- apt --- */
 
-static bool is_blank(char c)
+static bool is_init_blank(char c)
 {
     return c == ' ' || c == '\t';
 }
@@ -145,7 +145,7 @@ static struct slice cut_word(struct slice *rest)
     struct slice word = slice_trim(*rest);
     size_t n = 0;
 
-    while (n < word.n && !is_blank(word.p[n])) {
+    while (n < word.n && !is_init_blank(word.p[n])) {
         n++;
     }
     *rest = slice_from(word, n);
@@ -179,7 +179,7 @@ static void apt_list(struct found *f, struct slice text)
 }
 
 /* As apt reads a switch. */
-static bool is_no(struct slice value)
+static bool is_no_answer(struct slice value)
 {
     static const char *const words[] = {"no", "false", "without", "off", "disable", "0"};
 
@@ -200,12 +200,12 @@ static void apt_sources(struct found *f, struct slice text)
 
     while (text.n > 0) {
         struct slice line = slice_cut(&text, '\n'), value = line, key;
-        bool more = line.n > 0 && is_blank(line.p[0]), ends = slice_trim(line).n == 0;
+        bool more = line.n > 0 && is_init_blank(line.p[0]), ends = slice_trim(line).n == 0;
         if (!more && !slice_starts(line, SLICE("#"))) {
             key = slice_cut(&value, ':');
             in_uris = slice_ieq(key, SLICE("uris"));
             if (slice_ieq(key, SLICE("enabled"))) {
-                enabled = !is_no(slice_trim(value));
+                enabled = !is_no_answer(slice_trim(value));
             }
         }
         if (in_uris && !slice_starts(line, SLICE("#"))) {
@@ -393,7 +393,8 @@ static void write_all(struct buf *out, const struct found *f, bool installed)
     }
 }
 
-static int save(const struct ctl *c, const char *path, const struct buf *text, struct err *e)
+static int save_init_file(const struct ctl *c, const char *path, const struct buf *text,
+                          struct err *e)
 {
     struct newfile *nf = NULL;
     int rc;
@@ -456,7 +457,7 @@ int ctl_init(struct ctl *c, struct err *e)
     find_conda(f);
     find_hub(f);
     write_all(&text, f, installed);
-    rc = save(c, path, &text, e);
+    rc = save_init_file(c, path, &text, e);
     if (rc == 0 && strcmp(path, "-") != 0) {
         rc = make_recipes(path, e);
     }

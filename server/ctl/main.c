@@ -72,7 +72,7 @@ static void title_of(const struct verb *v, char out[64])
 }
 
 /* "cache ls REPO [PREFIX]": the left column of a list of verbs. */
-static int left_of(const struct verb *v, char out[128])
+static int verb_left_column(const struct verb *v, char out[128])
 {
     char title[64];
 
@@ -87,12 +87,12 @@ static bool help_verbs(FILE *to, const char *noun)
     int width = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        int n = left_of(&verbs[i], left);
+        int n = verb_left_column(&verbs[i], left);
         width = (noun == NULL || strcmp(verbs[i].noun, noun) == 0) && n > width ? n : width;
     }
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
         if (noun == NULL || strcmp(verbs[i].noun, noun) == 0) {
-            left_of(&verbs[i], left);
+            verb_left_column(&verbs[i], left);
             fprintf(to, "  %-*s  %s\n", width, left, verbs[i].help);
         }
     }
@@ -138,7 +138,7 @@ static struct slice option_of(const struct verb *v, const char *option)
     return slice_of(at, (size_t)(end - at));
 }
 
-static bool takes(const struct verb *v, const char *option)
+static bool verb_takes_option(const struct verb *v, const char *option)
 {
     return option_of(v, option).n > 0;
 }
@@ -147,7 +147,7 @@ const struct words *option_words(const struct ctl *c, const char *name)
 {
     size_t i = 0;
 
-    CHECK(takes(c->verb, name)); /* it asks for what its line lists */
+    CHECK(verb_takes_option(c->verb, name)); /* it asks for what its line lists */
     while (strcmp(verb_options[i].name, name) != 0) {
         i++;
         CHECK(i < ARRAY_LEN(verb_options));
@@ -172,7 +172,7 @@ static void help_verb(const struct verb *v)
     size_t width = 0;
     char left[128];
 
-    left_of(v, left);
+    verb_left_column(v, left);
     printf("usage: mirrorctl %s%s%s\n\n%s\n", left, v->options[0] != '\0' ? " " : "", v->options,
            v->help);
     printf("%s", v->options[0] != '\0' ? "\n" : "");
@@ -191,7 +191,7 @@ static void help_verb(const struct verb *v)
     }
 }
 
-static int unknown(const char *noun, const char *word, struct err *e)
+static int unknown_ctl_word(const char *noun, const char *word, struct err *e)
 {
     char said[128], title[ARRAY_LEN(verbs)][64], words[256] = "";
     const char *titles[ARRAY_LEN(verbs)], *near;
@@ -241,7 +241,7 @@ static int find_verb(struct ctl *c, char **arg, int count, struct err *e)
             return 0;
         }
     }
-    return unknown(arg[0], word, e);
+    return unknown_ctl_word(arg[0], word, e);
 }
 
 static int check_args(const struct ctl *c, struct err *e)
@@ -285,7 +285,7 @@ static int take_value(struct words *values, const struct verb_option *o, const c
 }
 
 /* said: as getopt stopped at it; a letter of several is in optopt. */
-static int no_option(const struct option *options, const char *said, struct err *e)
+static int unknown_ctl_option(const struct option *options, const char *said, struct err *e)
 {
     const char *name[16 + ARRAY_LEN(verb_options)], *near;
     struct slice word = slice_str(said);
@@ -356,7 +356,7 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, struct
                           argv[optind - 1]);
             break;
         case '?':
-            now = no_option(options, argv[optind - 1], &why);
+            now = unknown_ctl_option(options, argv[optind - 1], &why);
             break;
         default:
             now = take_value(&given[o - OPT_OWN], &verb_options[o - OPT_OWN], optarg, &why);
@@ -370,13 +370,13 @@ static int read_options(struct ctl *c, int argc, char **argv, bool *help, struct
     return rc;
 }
 
-static int check_options(const struct ctl *c, struct err *e)
+static int check_ctl_options(const struct ctl *c, struct err *e)
 {
     char title[64];
 
     title_of(c->verb, title);
     for (size_t i = 0; i < ARRAY_LEN(verb_options); i++) {
-        if (c->given[i].count > 0 && !takes(c->verb, verb_options[i].name)) {
+        if (c->given[i].count > 0 && !verb_takes_option(c->verb, verb_options[i].name)) {
             return err_set(e, E_USAGE, "%s is not an option of %s, which has %s",
                            verb_options[i].name, title,
                            c->verb->options[0] != '\0' ? c->verb->options : "no options");
@@ -439,7 +439,7 @@ int main(int argc, char **argv)
         help_verb(c.verb);
         return 0;
     }
-    rc = rc != 0 ? rc : check_options(&c, &e);
+    rc = rc != 0 ? rc : check_ctl_options(&c, &e);
     rc = rc != 0 ? rc : check_args(&c, &e);
     if (rc == 0) {
         rc = c.verb->run(&c, &e);

@@ -4,7 +4,7 @@
 #include "server/ctl/ctl.h"
 
 /* Its label, the branches and tags that lead to it. */
-static void add_names(struct table *t, const json_t *row)
+static void add_snapshot_names(struct table *t, const json_t *row)
 {
     struct buf all = BUF_INIT(64 << 10);
     const json_t *names = json_object_get(row, "names");
@@ -24,7 +24,7 @@ static void snapshot_row(struct table *t, const json_t *row)
 {
     table_addf(t, "v%" PRIu64, get_u64(row, "seq"));
     table_text(t, row, "name");
-    add_names(t, row);
+    add_snapshot_names(t, row);
     table_count(t, row, "entries");
     table_size(t, get_u64(row, "bytes"));
     table_ago(t, get_u64(row, "created_unix_s"));

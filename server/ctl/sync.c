@@ -167,7 +167,7 @@ static void line_row(void *arg, const json_t *row)
     say(c, "%s\n", get_str(row, "text"));
 }
 
-static void gather(void *arg, const json_t *row)
+static void gather_sync_row(void *arg, const json_t *row)
 {
     const struct log_lines *x = arg;
 
@@ -190,7 +190,7 @@ int ctl_sync_logs(struct ctl *c, struct err *e)
                        which, c->arg[0]);
     }
     json_object_set_new(req, "run", json_integer((json_int_t)run));
-    rc = ask(c, req, c->json ? gather : line_row, NULL, &lines, &ok, e);
+    rc = ask(c, req, c->json ? gather_sync_row : line_row, NULL, &lines, &ok, e);
     if (rc == 0 && c->json) {
         print_json(lines.all);
     }
@@ -207,7 +207,7 @@ struct watch { /* a run that is waited for */
 };
 
 /* What it is at: "debian: fetch 12/100 files". */
-static void describe(const struct ctl *c, const json_t *r, char *out, size_t room)
+static void describe_sync_state(const struct ctl *c, const json_t *r, char *out, size_t room)
 {
     const char *stage = get_str(r, "stage");
 
@@ -252,7 +252,7 @@ static void on_run(void *arg, const json_t *r)
         snprintf(w->stage, sizeof w->stage, "retrying");
         return;
     }
-    describe(w->ctl, r, label, sizeof label);
+    describe_sync_state(w->ctl, r, label, sizeof label);
     if (w->bar != NULL) {
         progress_name(w->bar, label);
         progress_draw(w->bar, get_u64(r, "bytes_done"),
@@ -265,7 +265,7 @@ static void on_run(void *arg, const json_t *r)
 }
 
 /* What people want to know of a run, in one line. */
-static void tell(const struct ctl *c, const json_t *r)
+static void print_sync_run(const struct ctl *c, const json_t *r)
 {
     const char *outcome = get_str(r, "outcome");
     uint64_t files = get_u64(r, "files_done");
@@ -341,7 +341,7 @@ int ctl_sync_run(struct ctl *c, struct err *e)
     if (rc == 0 && !wait) {
         say(c, "run %" PRIu64 " of %s has started\n", get_u64(ok, "run"), c->arg[0]);
     } else if (rc == 0) {
-        tell(c, ok);
+        print_sync_run(c, ok);
         outcome = get_str(ok, "outcome");
         rc = strcmp(outcome, "failed") == 0                                    ? EXIT_FAILED
              : strcmp(outcome, "held") == 0 || strcmp(outcome, "stopped") == 0 ? EXIT_HELD

@@ -53,7 +53,7 @@ struct tls_files {
     struct user reader;
 };
 
-static int fail(struct err *e, const char *what)
+static int ctl_tls_error(struct err *e, const char *what)
 {
     char why[120];
 
@@ -64,7 +64,7 @@ static int fail(struct err *e, const char *what)
 
 /* --- names --- */
 
-static bool is_address(const char *name)
+static bool is_ip_name(const char *name)
 {
     uint8_t bytes[16];
 
@@ -91,14 +91,14 @@ static bool is_host(struct slice name)
     return name.n > 0 && name.n < NAME_BYTES && !dot;
 }
 
-static void add_name(struct tls_names *n, const char *name)
+static void add_certificate_name(struct tls_names *n, const char *name)
 {
     for (size_t i = 0; i < n->count; i++) {
         if (strcasecmp(n->at[i], name) == 0) {
             return;
         }
     }
-    if (n->count < NAMES_MAX && (is_address(name) || is_host(slice_str(name)))) {
+    if (n->count < NAMES_MAX && (is_ip_name(name) || is_host(slice_str(name)))) {
         snprintf(n->at[n->count++], NAME_BYTES, "%s", name);
     }
 }
@@ -111,10 +111,10 @@ static void add_hostnames(struct tls_names *n)
     if (gethostname(host, sizeof host - 1) != 0) {
         return;
     }
-    add_name(n, host);
+    add_certificate_name(n, host);
     if (getaddrinfo(host, NULL, &hints, &found) == 0) {
         if (found->ai_canonname != NULL) {
-            add_name(n, found->ai_canonname);
+            add_certificate_name(n, found->ai_canonname);
         }
         freeaddrinfo(found);
     }
@@ -142,7 +142,7 @@ static void add_addresses(struct tls_names *n)
         }
         if (address != NULL &&
             inet_ntop(a->ifa_addr->sa_family, address, text, sizeof text) != NULL) {
-            add_name(n, text);
+            add_certificate_name(n, text);
         }
     }
     freeifaddrs(all);
@@ -153,19 +153,19 @@ static int collect_names(const struct tls_options *o, struct tls_names *n, struc
 {
     for (size_t i = 0; i < o->names->count; i++) {
         const char *name = o->names->at[i];
-        if (!is_address(name) && !is_host(slice_str(name))) {
+        if (!is_ip_name(name) && !is_host(slice_str(name))) {
             return err_set(e, E_USAGE,
                            "--name \"%.80s\" is neither a host name nor an address; write one "
                            "such as mirror.example or 10.0.0.5",
                            name);
         }
-        add_name(n, name);
+        add_certificate_name(n, name);
     }
     add_hostnames(n);
-    add_name(n, "localhost");
+    add_certificate_name(n, "localhost");
     add_addresses(n);
-    add_name(n, "127.0.0.1");
-    add_name(n, "::1");
+    add_certificate_name(n, "127.0.0.1");
+    add_certificate_name(n, "::1");
     return 0;
 }
 
@@ -177,7 +177,7 @@ static GENERAL_NAMES *general_names(const struct tls_names *n)
     for (size_t i = 0; i < n->count; i++) {
         GENERAL_NAME *one = GENERAL_NAME_new();
         CHECK(one != NULL);
-        if (is_address(n->at[i])) {
+        if (is_ip_name(n->at[i])) {
             GENERAL_NAME_set0_value(one, GEN_IPADD, a2i_IPADDRESS(n->at[i]));
         } else {
             ASN1_IA5STRING *text = ASN1_IA5STRING_new();
@@ -249,7 +249,7 @@ static int make_certificate(EVP_PKEY *key, const struct tls_names *n, BIO *out, 
               add_extension(x, NID_subject_key_identifier, "hash") &&
               X509_add1_ext_i2d(x, NID_subject_alt_name, names, 0, X509V3_ADD_DEFAULT) == 1 &&
               X509_sign(x, key, EVP_sha256()) != 0 && PEM_write_bio_X509(out, x) == 1;
-    int rc = ok ? 0 : fail(e, "the certificate");
+    int rc = ok ? 0 : ctl_tls_error(e, "the certificate");
 
     *expires = end;
     X509_free(x);
@@ -267,7 +267,7 @@ static int make_request(EVP_PKEY *key, const struct tls_names *n, BIO *out, stru
               X509V3_add1_i2d(&exts, NID_subject_alt_name, names, 0, X509V3_ADD_DEFAULT) == 1 &&
               X509_REQ_add_extensions(r, exts) == 1 && X509_REQ_sign(r, key, EVP_sha256()) != 0 &&
               PEM_write_bio_X509_REQ(out, r) == 1;
-    int rc = ok ? 0 : fail(e, "the request");
+    int rc = ok ? 0 : ctl_tls_error(e, "the request");
 
     sk_X509_EXTENSION_pop_free(exts, X509_EXTENSION_free);
     X509_REQ_free(r);
@@ -302,7 +302,7 @@ static void find_reader(const struct ctl *c, struct tls_files *f)
 
 /* "tls" beside the configuration, or the folder that was named; made when it is not there. Held in
  * *dir, locked: who makes files in it at the same time waits, and finds them. */
-static int open_folder(const struct ctl *c, struct tls_files *f, int *dir, struct err *e)
+static int open_tls_folder(const struct ctl *c, struct tls_files *f, int *dir, struct err *e)
 {
     const char *slash = strrchr(c->config, '/');
     char *path = c->args > 0 ? mem_strdup(c->arg[0]) : slash == NULL ? mem_strdup("tls") : NULL;
@@ -373,10 +373,10 @@ static void names_of(const X509 *x, struct tls_names *n)
         if (one->type == GEN_DNS && len > 0 && len < NAME_BYTES) {
             char name[NAME_BYTES];
             snprintf(name, sizeof name, "%.*s", len, (const char *)data);
-            add_name(n, name);
+            add_certificate_name(n, name);
         } else if ((len == 4 || len == 16) &&
                    inet_ntop(len == 4 ? AF_INET : AF_INET6, data, text, sizeof text) != NULL) {
-            add_name(n, text);
+            add_certificate_name(n, text);
         }
     }
     GENERAL_NAMES_free(all);
@@ -384,7 +384,7 @@ static void names_of(const X509 *x, struct tls_names *n)
 
 static bool is_for(X509 *x, const char *name)
 {
-    return is_address(name) ? X509_check_ip_asc(x, name, 0) == 1
+    return is_ip_name(name) ? X509_check_ip_asc(x, name, 0) == 1
                             : X509_check_host(x, name, 0, 0, NULL) == 1;
 }
 
@@ -477,8 +477,8 @@ static int stage(const char *path, mode_t mode, const struct tls_files *readers,
 
 /* Both are written before one has its name: a key without its certificate would end the daemon's
  * next start. */
-static int write_files(const struct tls_options *o, const struct tls_files *f, EVP_PKEY *key,
-                       BIO *signed_, struct err *e)
+static int write_tls_files(const struct tls_options *o, const struct tls_files *f, EVP_PKEY *key,
+                           BIO *signed_, struct err *e)
 {
     BIO *text = BIO_new(BIO_s_secmem());
     struct newfile *first = NULL, *second = NULL;
@@ -487,7 +487,7 @@ static int write_files(const struct tls_options *o, const struct tls_files *f, E
 
     rc = rc != 0 ? rc : check_absent(o, beside, NULL, e);
     if (rc == 0 && PEM_write_bio_PrivateKey(text, key, NULL, NULL, 0, NULL, NULL) != 1) {
-        rc = fail(e, "the key's file");
+        rc = ctl_tls_error(e, "the key's file");
     }
     rc = rc != 0 ? rc
                  : stage(f->key, f->has_reader ? 0640 : 0600, f->has_reader ? f : NULL, text,
@@ -616,7 +616,7 @@ int ctl_tls_init(struct ctl *c, struct err *e)
     BIO *text = BIO_new(BIO_s_mem());
     int64_t expires = 0;
     int dir = -1;
-    int rc = key != NULL && text != NULL ? 0 : fail(e, "the key");
+    int rc = key != NULL && text != NULL ? 0 : ctl_tls_error(e, "the key");
 
     rc = rc != 0 ? rc : collect_names(&o, n, e);
     if (rc == 0) {
@@ -624,11 +624,11 @@ int ctl_tls_init(struct ctl *c, struct err *e)
     }
     if (rc == 0) {
         find_reader(c, &f);
-        rc = open_folder(c, &f, &dir, e);
+        rc = open_tls_folder(c, &f, &dir, e);
     }
     if (rc == 0) {
         f.kept = !o.force && !o.csr && keep_pair(&o, &f, n, &expires);
-        rc = f.kept ? 0 : write_files(&o, &f, key, text, e);
+        rc = f.kept ? 0 : write_tls_files(&o, &f, key, text, e);
     }
     if (rc == 0 && f.has_reader) {
         f.readable = reader_can_read(c, &f);

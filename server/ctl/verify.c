@@ -11,7 +11,7 @@ struct checking {
     json_t *findings;
 };
 
-static void on_row(void *arg, const json_t *row)
+static void on_ctl_verify_row(void *arg, const json_t *row)
 {
     struct checking *k = arg;
 
@@ -63,7 +63,7 @@ int ctl_verify(struct ctl *c, struct err *e)
     k.findings = json_array();
     k.bar = c->json || c->quiet ? NULL : progress_open("verify");
     progress_counts(k.bar, "files");
-    rc = ask(c, req, on_row, on_progress, &k, &ok, e);
+    rc = ask(c, req, on_ctl_verify_row, on_progress, &k, &ok, e);
     progress_close(&k.bar);
     if (rc == E_NETWORK) {
         json_decref(k.findings);

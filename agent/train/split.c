@@ -4,6 +4,7 @@
 #include <pcre2.h>
 #include <stdlib.h>
 
+#include "common/base/ascii.h"
 #include "common/codec/utf8.h"
 
 /* Unicode's White_Space, for use between brackets. */
@@ -134,11 +135,6 @@ static bool no_space_at(struct slice text, size_t at)
     return false;
 }
 
-static bool is_alnum(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 bool split_may_cut(enum split_kind kind, struct slice text, size_t at)
 {
     char left = text.p[at - 1], right = text.p[at];
@@ -148,7 +144,7 @@ bool split_may_cut(enum split_kind kind, struct slice text, size_t at)
     }
     if (right == '\n' ||
         right == '\r') { /* ... but for Llama-3's marks, which take newlines with them */
-        return kind == SPLIT_GPT2 ? !space_before(text, at) : is_alnum(left);
+        return kind == SPLIT_GPT2 ? !space_before(text, at) : ascii_is_alnum(left);
     }
     /* Llama-3's words with a newline end with the last one of a run; GPT-2's (?!\S) would see the
      * cut. */

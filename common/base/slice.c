@@ -2,12 +2,8 @@
 
 #include <xxhash.h>
 
+#include "common/base/ascii.h"
 #include "common/base/endian.h"
-
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
-}
 
 bool slice_ieq(struct slice a, struct slice b)
 {
@@ -15,7 +11,7 @@ bool slice_ieq(struct slice a, struct slice b)
         return false;
     }
     for (size_t i = 0; i < a.n; i++) {
-        if (lower(a.p[i]) != lower(b.p[i])) {
+        if (ascii_lower(a.p[i]) != ascii_lower(b.p[i])) {
             return false;
         }
     }
@@ -147,7 +143,7 @@ static int hex_digit(char c)
     if (c >= '0' && c <= '9') {
         return c - '0';
     }
-    c = lower(c);
+    c = ascii_lower(c);
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 

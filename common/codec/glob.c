@@ -12,64 +12,64 @@ struct parsed {
     uint16_t at[GLOB_PATTERN_MAX + 1];   /* of each, and of the end */
 };
 
-static bool is_digit(unsigned char c)
+static bool class_digit(unsigned char c)
 {
     return c >= '0' && c <= '9';
 }
 
-static bool is_lower(unsigned char c)
+static bool class_lower(unsigned char c)
 {
     return c >= 'a' && c <= 'z';
 }
 
-static bool is_upper(unsigned char c)
+static bool class_upper(unsigned char c)
 {
     return c >= 'A' && c <= 'Z';
 }
 
-static bool is_alpha(unsigned char c)
+static bool class_alpha(unsigned char c)
 {
-    return is_lower(c) || is_upper(c);
+    return class_lower(c) || class_upper(c);
 }
 
-static bool is_alnum(unsigned char c)
+static bool class_alnum(unsigned char c)
 {
-    return is_alpha(c) || is_digit(c);
+    return class_alpha(c) || class_digit(c);
 }
 
-static bool is_glob_blank(unsigned char c)
+static bool class_blank(unsigned char c)
 {
     return c == ' ' || c == '\t';
 }
 
-static bool is_cntrl(unsigned char c)
+static bool class_cntrl(unsigned char c)
 {
     return c < 0x20 || c == 0x7f;
 }
 
-static bool is_graph(unsigned char c)
+static bool class_graph(unsigned char c)
 {
     return c > 0x20 && c < 0x7f;
 }
 
-static bool is_print(unsigned char c)
+static bool class_print(unsigned char c)
 {
     return c >= 0x20 && c < 0x7f;
 }
 
-static bool is_punct(unsigned char c)
+static bool class_punct(unsigned char c)
 {
-    return is_graph(c) && !is_alnum(c);
+    return class_graph(c) && !class_alnum(c);
 }
 
-static bool is_glob_space(unsigned char c)
+static bool class_space(unsigned char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static bool is_xdigit(unsigned char c)
+static bool class_xdigit(unsigned char c)
 {
-    return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+    return class_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
 /* "[:alpha:]" at the beginning of what is left of a set: in the C locale, whatever ours is. 0:
@@ -80,10 +80,10 @@ static size_t class_has(struct slice set, unsigned char c, bool *found)
         const char *name;
         bool (*has)(unsigned char c);
     } classes[] = {
-        {"alnum", is_alnum},      {"alpha", is_alpha}, {"blank", is_glob_blank},
-        {"cntrl", is_cntrl},      {"digit", is_digit}, {"graph", is_graph},
-        {"lower", is_lower},      {"print", is_print}, {"punct", is_punct},
-        {"space", is_glob_space}, {"upper", is_upper}, {"xdigit", is_xdigit},
+        {"alnum", class_alnum}, {"alpha", class_alpha}, {"blank", class_blank},
+        {"cntrl", class_cntrl}, {"digit", class_digit}, {"graph", class_graph},
+        {"lower", class_lower}, {"print", class_print}, {"punct", class_punct},
+        {"space", class_space}, {"upper", class_upper}, {"xdigit", class_xdigit},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(classes); i++) {

@@ -2,36 +2,24 @@
 
 #include <string.h>
 
+#include "common/base/ascii.h"
+
 enum { INTEGER_DIGITS = 15, WHOLE_DIGITS = 12, FRACTION_DIGITS = 3 };
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_lower(char c)
-{
-    return c >= 'a' && c <= 'z';
-}
-
-static bool is_alpha(char c)
-{
-    return is_lower((char)(c | 0x20));
-}
 
 static bool is_key(char c)
 {
-    return is_lower(c) || is_digit(c) || (c != '\0' && strchr("_-.*", c) != NULL);
+    return ascii_is_lower(c) || ascii_is_digit(c) || (c != '\0' && strchr("_-.*", c) != NULL);
 }
 
 static bool is_structured_token_char(char c)
 {
-    return is_alpha(c) || is_digit(c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~:/", c) != NULL);
+    return ascii_is_alpha(c) || ascii_is_digit(c) ||
+           (c != '\0' && strchr("!#$%&'*+-.^_`|~:/", c) != NULL);
 }
 
 static bool is_base64(char c)
 {
-    return is_alpha(c) || is_digit(c) || (c != '\0' && strchr("+/=", c) != NULL);
+    return ascii_is_alpha(c) || ascii_is_digit(c) || (c != '\0' && strchr("+/=", c) != NULL);
 }
 
 static bool at(const struct slice *s, char c)
@@ -69,7 +57,7 @@ static void skip(struct slice *s, bool tabs)
 
 static bool read_structured_key(struct slice *s, struct slice *out)
 {
-    bool begins = s->n > 0 && (is_lower(s->p[0]) || s->p[0] == '*');
+    bool begins = s->n > 0 && (ascii_is_lower(s->p[0]) || s->p[0] == '*');
 
     *out = cut_leading_chars(s, is_key);
     return begins;
@@ -78,14 +66,14 @@ static bool read_structured_key(struct slice *s, struct slice *out)
 static bool skip_structured_number(struct slice *s, struct structured_member *m)
 {
     bool minus = eat(s, '-');
-    struct slice whole = cut_leading_chars(s, is_digit);
+    struct slice whole = cut_leading_chars(s, ascii_is_digit);
     uint64_t v;
 
     if (whole.n == 0 || whole.n > INTEGER_DIGITS || !slice_u64(whole, &v)) {
         return false;
     }
     if (eat(s, '.')) {
-        struct slice fraction = cut_leading_chars(s, is_digit);
+        struct slice fraction = cut_leading_chars(s, ascii_is_digit);
         m->kind = STRUCTURED_OTHER;
         return whole.n <= WHOLE_DIGITS && fraction.n > 0 && fraction.n <= FRACTION_DIGITS;
     }
@@ -130,7 +118,7 @@ static bool date(struct slice *s, struct structured_member *m)
 static bool bare_item(struct slice *s, struct structured_member *m)
 {
     m->kind = STRUCTURED_OTHER;
-    if (s->n > 0 && (s->p[0] == '-' || is_digit(s->p[0]))) {
+    if (s->n > 0 && (s->p[0] == '-' || ascii_is_digit(s->p[0]))) {
         return skip_structured_number(s, m);
     }
     if (eat(s, '"')) {
@@ -150,7 +138,7 @@ static bool bare_item(struct slice *s, struct structured_member *m)
     if (eat(s, '%')) {
         return eat(s, '"') && string(s);
     }
-    if (s->n > 0 && (is_alpha(s->p[0]) || s->p[0] == '*')) {
+    if (s->n > 0 && (ascii_is_alpha(s->p[0]) || s->p[0] == '*')) {
         (void)cut_leading_chars(s, is_structured_token_char);
         return true;
     }

@@ -1,21 +1,13 @@
 #include "common/codec/url.h"
 
+#include "common/base/ascii.h"
+
 enum { HOST_MAX = 253, URL_MAX = 64 << 10 };
-
-static bool is_alpha(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
 
 /* RFC 3986 2.3 */
 static bool is_unreserved(char c)
 {
-    return is_alpha(c) || is_digit(c) || c == '-' || c == '.' || c == '_' || c == '~';
+    return ascii_is_alpha(c) || ascii_is_digit(c) || c == '-' || c == '.' || c == '_' || c == '~';
 }
 
 static bool is_blank_or_wide(char c)
@@ -50,9 +42,9 @@ static bool host_ok(struct slice host, bool ipv6)
     }
     for (size_t i = 0; i < host.n; i++) {
         char c = host.p[i];
-        bool ok = ipv6 ? is_digit(c) || c == ':' || c == '.' || (c >= 'a' && c <= 'f') ||
+        bool ok = ipv6 ? ascii_is_digit(c) || c == ':' || c == '.' || (c >= 'a' && c <= 'f') ||
                              (c >= 'A' && c <= 'F')
-                       : is_alpha(c) || is_digit(c) || c == '-' || c == '.' || c == '_';
+                       : ascii_is_alpha(c) || ascii_is_digit(c) || c == '-' || c == '.' || c == '_';
         if (!ok) {
             return false;
         }
@@ -97,11 +89,11 @@ static size_t scheme_length(struct slice text)
 {
     size_t n = 0;
 
-    if (text.n == 0 || !is_alpha(text.p[0])) {
+    if (text.n == 0 || !ascii_is_alpha(text.p[0])) {
         return 0;
     }
-    while (n < text.n && (is_alpha(text.p[n]) || is_digit(text.p[n]) || text.p[n] == '+' ||
-                          text.p[n] == '-' || text.p[n] == '.')) {
+    while (n < text.n && (ascii_is_alpha(text.p[n]) || ascii_is_digit(text.p[n]) ||
+                          text.p[n] == '+' || text.p[n] == '-' || text.p[n] == '.')) {
         n++;
     }
     return n < text.n && text.p[n] == ':' ? n : 0;

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "common/base/ascii.h"
 #include "common/codec/jwrite.h"
 #include "common/codec/units.h"
 #include "common/codec/url.h"
@@ -169,16 +170,11 @@ struct listing {
     uint64_t seen;
 };
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
 static bool contains(struct slice text, struct slice part)
 {
     for (size_t at = 0; at + part.n <= text.n; at++) {
         size_t i = 0;
-        while (i < part.n && lower(text.p[at + i]) == lower(part.p[i])) {
+        while (i < part.n && ascii_lower(text.p[at + i]) == ascii_lower(part.p[i])) {
             i++;
         }
         if (i == part.n) {

@@ -2,24 +2,10 @@
 
 #include <inttypes.h>
 
+#include "common/base/ascii.h"
 #include "server/repo/python/name.h"
 
 enum { SPECS_MAX = 64 };
-
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c;
-}
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_alnum(char c)
-{
-    return is_digit(c) || (lower(c) >= 'a' && lower(c) <= 'z');
-}
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
@@ -37,7 +23,7 @@ static bool take_version_number(struct slice *s, uint64_t *out, bool *ok)
 {
     size_t n = 0;
 
-    while (n < s->n && is_digit(s->p[n])) {
+    while (n < s->n && ascii_is_digit(s->p[n])) {
         n++;
     }
     *out = 0;
@@ -90,7 +76,7 @@ static bool take_release(struct slice *s, struct pyversion *v)
             return false;
         }
         v->parts++;
-        some = s->n > 1 && s->p[0] == '.' && is_digit(s->p[1]);
+        some = s->n > 1 && s->p[0] == '.' && ascii_is_digit(s->p[1]);
         *s = some ? slice_from(*s, 1) : *s;
     } while (some);
     return true;
@@ -102,7 +88,7 @@ static bool take_post(struct slice *s, struct pyversion *v)
     char which;
     bool some;
 
-    if (s->n > 1 && s->p[0] == '-' && is_digit(s->p[1])) {
+    if (s->n > 1 && s->p[0] == '-' && ascii_is_digit(s->p[1])) {
         *s = slice_from(*s, 1);
         v->post = true;
         return take_version_number(s, &v->post_n, &some);
@@ -120,7 +106,7 @@ static bool local_valid(struct slice s)
 
     for (size_t i = 0; i < s.n; i++) {
         bool mark = s.p[i] == '.' || s.p[i] == '-' || s.p[i] == '_';
-        if (mark ? !before : !is_alnum(s.p[i])) {
+        if (mark ? !before : !ascii_is_alnum(s.p[i])) {
             return false;
         }
         before = !mark;
@@ -192,7 +178,7 @@ static struct slice cut_local(struct slice *rest)
     size_t n = 0;
     struct slice part;
 
-    while (n < rest->n && is_alnum(rest->p[n])) {
+    while (n < rest->n && ascii_is_alnum(rest->p[n])) {
         n++;
     }
     part = slice_first(*rest, n);
@@ -203,7 +189,7 @@ static struct slice cut_local(struct slice *rest)
 static bool all_digits(struct slice s)
 {
     for (size_t i = 0; i < s.n; i++) {
-        if (!is_digit(s.p[i])) {
+        if (!ascii_is_digit(s.p[i])) {
             return false;
         }
     }
@@ -224,8 +210,8 @@ static int cmp_digits(struct slice a, struct slice b)
 static int cmp_words(struct slice a, struct slice b)
 {
     for (size_t i = 0; i < a.n && i < b.n; i++) {
-        if (lower(a.p[i]) != lower(b.p[i])) {
-            return lower(a.p[i]) < lower(b.p[i]) ? -1 : 1;
+        if (ascii_lower(a.p[i]) != ascii_lower(b.p[i])) {
+            return ascii_lower(a.p[i]) < ascii_lower(b.p[i]) ? -1 : 1;
         }
     }
     return cmp_u64(a.n, b.n);
@@ -295,7 +281,7 @@ void pyversion_write(const struct pyversion *v, struct buf *out)
             part = slice_from(part, 1);
         }
         for (size_t i = 0; i < part.n; i++) {
-            buf_byte(out, (uint8_t)lower(part.p[i]));
+            buf_byte(out, (uint8_t)ascii_lower(part.p[i]));
         }
     }
 }

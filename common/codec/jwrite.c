@@ -169,3 +169,11 @@ void jwrite_err(struct buf *out, const char *key, const struct err *e)
     }
     jwrite_close(out, '}');
 }
+
+int jwrite_dumped(const char *p, size_t n, void *out)
+{
+    struct buf *b = out;
+
+    buf_add(b, p, n);
+    return b->rc != 0 ? -1 : 0;
+}

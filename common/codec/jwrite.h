@@ -34,5 +34,7 @@ void jwrite_word(struct buf *out, const char *key, struct slice word); /* a valu
 void jwrite_err(struct buf *out, const char *key, const struct err *e);
 
 void jwrite_quoted(struct buf *out, struct slice s); /* only the text in its quotes */
+/* A json_dump_callback_t: appends to the struct buf `out`. */
+int jwrite_dumped(const char *p, size_t n, void *out);
 
 #endif

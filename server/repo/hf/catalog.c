@@ -5,6 +5,7 @@
 
 #include "common/codec/isotime.h"
 #include "common/codec/jread.h"
+#include "common/codec/jwrite.h"
 #include "server/repo/hf/info.h"
 #include "server/repo/hf/path.h"
 
@@ -47,19 +48,13 @@ static uint64_t upload_of(const json_t *file)
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-static int into_buf(const char *p, size_t n, void *arg)
-{
-    buf_add(arg, p, n);
-    return ((struct buf *)arg)->rc != 0 ? -1 : 0;
-}
-
 /* In the form that clients get. */
 static void add_words(json_t *v, bool hashes, size_t at, struct record *r, struct buf *out)
 {
     size_t from = out->n;
 
     json_bucket_file(v, hashes);
-    (void)json_dump_callback(v, into_buf, out, JSON_COMPACT);
+    (void)json_dump_callback(v, jwrite_dumped, out, JSON_COMPACT);
     if (out->rc == 0) {
         r->words_n = (uint32_t)(out->n - from);
         memcpy(out->p + at, r, sizeof *r);

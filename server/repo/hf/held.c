@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/codec/jread.h"
+#include "common/codec/jwrite.h"
 #include "server/repo/hf/hf.h"
 
 struct held *held_new(void)
@@ -55,14 +56,6 @@ const struct held_branch *held_find(const struct hf *state, struct slice type, s
     return NULL;
 }
 
-static int into_buf(const char *p, size_t n, void *arg)
-{
-    struct buf *b = arg;
-
-    buf_add(b, p, n);
-    return b->rc != 0 ? -1 : 0;
-}
-
 bool held_refs(const struct hf *state, struct slice type, struct slice id, struct slice json,
                struct buf *out)
 {
@@ -83,7 +76,7 @@ bool held_refs(const struct hf *state, struct slice type, struct slice id, struc
             (void)json_object_set_new(one, "targetCommit", json_stringn(b->commit.p, b->commit.n));
         }
     }
-    any = any && json_dump_callback(v, into_buf, out, JSON_COMPACT) == 0;
+    any = any && json_dump_callback(v, jwrite_dumped, out, JSON_COMPACT) == 0;
     json_decref(v);
     return any;
 }

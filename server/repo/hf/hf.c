@@ -13,6 +13,7 @@
 
 #include "common/codec/form.h"
 #include "common/codec/jread.h"
+#include "common/codec/jwrite.h"
 #include "common/codec/url.h"
 #include "server/repo/hf/catalog.h"
 #include "server/repo/hf/key.h"
@@ -141,12 +142,6 @@ static bool details_learn(struct hf_ask *k, struct slice path, struct details *d
     return true;
 }
 
-static int into_buf(const char *p, size_t n, void *arg)
-{
-    buf_add(arg, p, n);
-    return ((struct buf *)arg)->rc != 0 ? -1 : 0;
-}
-
 /* False: nothing is known beyond the manifest. */
 static bool details_say(const struct details *d, struct slice path, struct buf *out)
 {
@@ -155,7 +150,7 @@ static bool details_say(const struct details *d, struct slice path, struct buf *
     for (size_t i = 0; i < d->count; i++) {
         const json_t *one = json_object_getn(d->entries[i], path.p, path.n);
         if (one != NULL) {
-            if (json_dump_callback(one, into_buf, out, JSON_COMPACT) == 0) {
+            if (json_dump_callback(one, jwrite_dumped, out, JSON_COMPACT) == 0) {
                 return true;
             }
             out->n = at;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/codec/jread.h"
+#include "common/codec/jwrite.h"
 #include "common/hash/digest.h"
 #include "server/repo/hf/path.h"
 
@@ -55,17 +56,10 @@ static json_t *load_info_json(struct slice doc, struct err *e)
     return v;
 }
 
-static int into_buf(const char *p, size_t n, void *arg)
-{
-    struct buf *b = arg;
-
-    buf_add(b, p, n);
-    return b->rc != 0 ? -1 : 0;
-}
-
 static void dump(const json_t *v, struct buf *out)
 {
-    if (json_dump_callback(v, into_buf, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0 && out->rc == 0) {
+    if (json_dump_callback(v, jwrite_dumped, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0 &&
+        out->rc == 0) {
         out->rc = E_TOOBIG;
     }
 }

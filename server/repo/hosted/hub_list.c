@@ -335,12 +335,6 @@ static int write_headers(const struct tensors *t, const json_t *index, struct er
     return rc;
 }
 
-static int into_buf(const char *p, size_t n, void *arg)
-{
-    buf_add(arg, p, n);
-    return ((struct buf *)arg)->rc != 0 ? -1 : 0;
-}
-
 /* The index without its weight_map, which repeats the names in the headers. */
 static int write_index(const struct tensors *t, const json_t *index)
 {
@@ -349,7 +343,7 @@ static int write_index(const struct tensors *t, const json_t *index)
     jwrite_open(t->out, "index", '{');
     if (metadata != NULL) {
         jwrite_key(t->out, SLICE("metadata"));
-        (void)json_dump_callback(metadata, into_buf, t->out, JSON_COMPACT | JSON_ENCODE_ANY);
+        (void)json_dump_callback(metadata, jwrite_dumped, t->out, JSON_COMPACT | JSON_ENCODE_ANY);
     }
     jwrite_close(t->out, '}');
     return t->out->rc;

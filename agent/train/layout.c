@@ -380,11 +380,6 @@ static int slice_at(const struct layout *l, int64_t offset)
     return low;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 struct numbering layout_number(const struct layout *l, int64_t offset, int64_t n)
 {
     int at = slice_at(l, offset);
@@ -395,11 +390,11 @@ struct numbering layout_number(const struct layout *l, int64_t offset, int64_t n
 
     if (offset >= end) {
         end = at + 1 < l->slices ? l->slice[at + 1].offset : l->size;
-        return (struct numbering){.n = least(n, end - offset), .first = -1};
+        return (struct numbering){.n = min_i64(n, end - offset), .first = -1};
     }
     t = &l->tensor[s->tensor];
     skip = offset - s->offset;
-    out = (struct numbering){.n = least(n, end - offset),
+    out = (struct numbering){.n = min_i64(n, end - offset),
                              .first = t->whole_offset + s->col0 +
                                       (l->hub[s->hub].first_row + s->row0) * t->whole_cols};
     if (s->cols == t->whole_cols) {

@@ -32,11 +32,6 @@ struct powersgd {
     bool compared; /* this process has made a mark */
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t aligned(int64_t n)
 {
     return (n + ALIGN_ELEMENTS - 1) / ALIGN_ELEMENTS * ALIGN_ELEMENTS;
@@ -69,7 +64,7 @@ static void add_matrix(struct powersgd *p, struct factored *x, const struct mode
                            .tensor = h->tensor,
                            .rows = h->rows,
                            .cols = h->cols,
-                           .rank = least(m->o.compress.rank, least(h->rows, h->cols)),
+                           .rank = min_i64(m->o.compress.rank, min_i64(h->rows, h->cols)),
                            .offset = t->offset + h->first_row * h->cols,
                            .error = p->errors,
                            .p = *group_ps,
@@ -91,7 +86,7 @@ struct powersgd *powersgd_new(const struct model *m)
                            .first = mem_array((size_t)l->groups + 1, sizeof *p->first)};
     for (int i = 0; i < l->hubs; i++) {
         const struct hub_tensor *h = &l->hub[i];
-        int64_t rank = least(m->o.compress.rank, least(h->rows, h->cols));
+        int64_t rank = min_i64(m->o.compress.rank, min_i64(h->rows, h->cols));
 
         while (group < group_of(l, h->tensor)) {
             p->first[++group] = n;
@@ -232,7 +227,7 @@ int powersgd_mark(struct model *m, uint16_t *mark, struct err *e)
     p->compared = true;
     x = &p->matrix[since / MARK_EVERY % p->first[m->layout.groups]];
     group = group_of(&m->layout, x->tensor);
-    n = least(x->rows * x->cols, MARK_ELEMENTS);
+    n = min_i64(x->rows * x->cols, MARK_ELEMENTS);
     made = mem_new(model_accum_bytes(m, n));
     rc = model_get(m, made, places_of(m, group, x).m, model_accum_bytes(m, n), e);
     *mark = (uint16_t)slice_hash(slice_of(made, model_accum_bytes(m, n)));

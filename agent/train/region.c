@@ -50,11 +50,6 @@ bool region_parse(struct slice name, struct slice *tensor, struct region *out)
            out->rows <= MOST_ELEMENTS / out->cols && out->from + out->n <= out->rows * out->cols;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 int64_t region_run(const struct region *a, int64_t at, const struct region *b, int64_t *in_b)
 {
     int64_t flat = a->from + at;
@@ -65,9 +60,9 @@ int64_t region_run(const struct region *a, int64_t at, const struct region *b, i
         return 0;
     }
     *in_b = there;
-    run = least(a->n - at, b->n - there);
+    run = min_i64(a->n - at, b->n - there);
     if (a->col == b->col && a->cols == b->cols) {
         return run;
     }
-    return least(run, least(a->cols - flat % a->cols, b->cols - col));
+    return min_i64(run, min_i64(a->cols - flat % a->cols, b->cols - col));
 }

@@ -59,8 +59,8 @@ static int run_gemm(void *arg)
 }
 
 /* One product; the tail's members that are not NULL are asked for, and made here. */
-static int gemm(struct workload *w, const char *layer, const char *pass, int64_t m, int64_t n,
-                int64_t depth, unsigned flags, const struct matmul_tail *tail, struct err *e)
+static int time_gemm(struct workload *w, const char *layer, const char *pass, int64_t m, int64_t n,
+                     int64_t depth, unsigned flags, const struct matmul_tail *tail, struct err *e)
 {
     struct workload_job j = job_of(w);
     struct score row = {.table = "gemm", .flop = 2 * (double)m * (double)n * (double)depth};
@@ -93,17 +93,17 @@ struct layer {
 static int gemm_layer(struct workload *w, const struct layer *l, struct err *e)
 {
     const struct matmul_tail none = {0};
-    int rc = gemm(w, l->name, "forward", l->rows, l->out, l->in, MATMUL_TB, &l->forward, e);
+    int rc = time_gemm(w, l->name, "forward", l->rows, l->out, l->in, MATMUL_TB, &l->forward, e);
 
-    rc = rc != 0 ? rc : gemm(w, l->name, "dgrad", l->rows, l->in, l->out, 0, &l->back, e);
-    return rc != 0
-               ? rc
-               : gemm(w, l->name, "wgrad", l->out, l->in, l->rows, MATMUL_TA | l->adding, &none, e);
+    rc = rc != 0 ? rc : time_gemm(w, l->name, "dgrad", l->rows, l->in, l->out, 0, &l->back, e);
+    return rc != 0 ? rc
+                   : time_gemm(w, l->name, "wgrad", l->out, l->in, l->rows, MATMUL_TA | l->adding,
+                               &none, e);
 }
 
 int workload_gemm(struct workload *w, struct err *e)
 {
-    static char wanted; /* stands for an operand that gemm() makes */
+    static char wanted; /* stands for an operand that time_gemm() makes */
     const struct model_config *c = &w->m->config;
     int64_t rows = w->batch * w->seq, att = c->heads * c->head_dim;
     int64_t qkv = att + 2 * c->kv_heads * c->head_dim;

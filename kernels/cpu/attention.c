@@ -46,7 +46,7 @@ int attention_forward_cpu(struct kstream *ks, enum dtype dt, void *out, void *ls
     if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
         return E_UNSUPPORTED;
     }
-    return EACH_REAL(dt, forward, (out, lse, qkv, s));
+    return EACH_REAL(dt, attention_forward, (out, lse, qkv, s));
 }
 
 int attention_backward_cpu(struct kstream *ks, enum dtype dt, void *dqkv, const void *dout,
@@ -58,15 +58,15 @@ int attention_backward_cpu(struct kstream *ks, enum dtype dt, void *dqkv, const 
     if (s->head_dim > ATTENTION_MAX_HEAD_DIM) {
         return E_UNSUPPORTED;
     }
-    return EACH_REAL(dt, backward, (dqkv, dout, qkv, out, lse, s));
+    return EACH_REAL(dt, attention_backward, (dqkv, dout, qkv, out, lse, s));
 }
 
 #else
 
 /* c = alpha * a * b + beta * c, [m, n] of [m, k] and [k, n]; a stored [k, m] with ta, b [n, k] with
  * tb. */
-static void FN(gemm)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a,
-                     const real *b, real beta, real *c)
+static void FN(attention_gemm)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, real alpha,
+                               const real *a, const real *b, real beta, real *c)
 {
     GEMM(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m,
          (int)n, (int)k, alpha, a, (int)(ta ? m : k), b, (int)(tb ? k : n), beta, c, (int)n);
@@ -82,7 +82,7 @@ static void FN(pack)(real *to, const elem *from, int64_t rows, int64_t step, int
     }
 }
 
-static void FN(unpack)(elem *to, const real *from, int64_t rows, int64_t step, int64_t dim)
+static void FN(unpack_rows)(elem *to, const real *from, int64_t rows, int64_t step, int64_t dim)
 {
     for (int64_t t = 0; t < rows; t++) {
         for (int64_t i = 0; i < dim; i++) {
@@ -133,18 +133,19 @@ static void FN(forward_group)(elem *out, real *lse, const elem *qkv,
             int64_t n = tile_at(s->seq, t), seen = t + n;
 
             FN(pack)(q, first + t * step + h * dim, n, step, dim);
-            FN(gemm)(false, true, n, seen, dim, scale, q, k, 0, p);
+            FN(attention_gemm)(false, true, n, seen, dim, scale, q, k, 0, p);
             for (int64_t r = 0; r < n; r++) {
                 FN(softmax)
                 (p + r * seen, lse + (b * s->heads + h) * s->seq + t + r, t + r + 1, seen);
             }
-            FN(gemm)(false, false, n, dim, seen, 1, p, v, 0, o);
-            FN(unpack)(out + (b * s->seq + t) * wide + h * dim, o, n, wide, dim);
+            FN(attention_gemm)(false, false, n, dim, seen, 1, p, v, 0, o);
+            FN(unpack_rows)(out + (b * s->seq + t) * wide + h * dim, o, n, wide, dim);
         }
     }
 }
 
-static void FN(forward)(elem *out, real *lse, const elem *qkv, const struct attention_shape *s)
+static void FN(attention_forward)(elem *out, real *lse, const elem *qkv,
+                                  const struct attention_shape *s)
 {
     size_t size = (size_t)(2 * (s->seq + TILE) * s->head_dim + TILE * s->seq) * sizeof(real);
 
@@ -210,25 +211,25 @@ static void FN(backward_group)(elem *dqkv, const elem *dout, const elem *qkv, co
             FN(pack)(q, qkv + q_at, n, step, dim);
             FN(pack)(o, out + o_at, n, wide, dim);
             FN(pack)(d, dout + o_at, n, wide, dim);
-            FN(gemm)(false, true, n, seen, dim, scale, q, k, 0, p);
-            FN(gemm)(false, true, n, seen, dim, 1, d, v, 0, ds);
+            FN(attention_gemm)(false, true, n, seen, dim, scale, q, k, 0, p);
+            FN(attention_gemm)(false, true, n, seen, dim, 1, d, v, 0, ds);
             for (int64_t r = 0; r < n; r++) {
                 FN(slope)
                 (p + r * seen, ds + r * seen, d + r * dim, o + r * dim,
                  lse[(b * s->heads + h) * s->seq + t + r], t + r + 1, seen, dim);
             }
-            FN(gemm)(true, false, seen, dim, n, 1, p, d, 1, dv);
-            FN(gemm)(true, false, seen, dim, n, 1, ds, q, 1, dk);
-            FN(gemm)(false, false, n, dim, seen, 1, ds, k, 0, dq);
-            FN(unpack)(dqkv + q_at, dq, n, step, dim);
+            FN(attention_gemm)(true, false, seen, dim, n, 1, p, d, 1, dv);
+            FN(attention_gemm)(true, false, seen, dim, n, 1, ds, q, 1, dk);
+            FN(attention_gemm)(false, false, n, dim, seen, 1, ds, k, 0, dq);
+            FN(unpack_rows)(dqkv + q_at, dq, n, step, dim);
         }
     }
-    FN(unpack)(dqkv + k_at, dk, s->seq, step, dim);
-    FN(unpack)(dqkv + v_at, dv, s->seq, step, dim);
+    FN(unpack_rows)(dqkv + k_at, dk, s->seq, step, dim);
+    FN(unpack_rows)(dqkv + v_at, dv, s->seq, step, dim);
 }
 
-static void FN(backward)(elem *dqkv, const elem *dout, const elem *qkv, const elem *out,
-                         const real *lse, const struct attention_shape *s)
+static void FN(attention_backward)(elem *dqkv, const elem *dout, const elem *qkv, const elem *out,
+                                   const real *lse, const struct attention_shape *s)
 {
     size_t size = (size_t)(4 * (s->seq + TILE) * s->head_dim + 2 * TILE * s->seq) * sizeof(real);
 

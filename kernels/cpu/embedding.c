@@ -7,7 +7,7 @@ int embedding_forward_cpu(struct kstream *ks, enum dtype dt, void *y, const int3
                           const void *wte, const void *wpe, int64_t rows, int64_t seq, int64_t cols)
 {
     (void)ks;
-    return EACH_REAL(dt, forward, (y, token, wte, wpe, rows, seq, cols));
+    return EACH_REAL(dt, embedding_forward, (y, token, wte, wpe, rows, seq, cols));
 }
 
 int embedding_backward_cpu(struct kstream *ks, enum dtype dt, void *dwte, void *dwpe,
@@ -16,13 +16,13 @@ int embedding_backward_cpu(struct kstream *ks, enum dtype dt, void *dwte, void *
 {
     (void)ks;
     (void)vocab;
-    return EACH_REAL(dt, backward, (dwte, dwpe, dy, token, rows, seq, cols));
+    return EACH_REAL(dt, embedding_backward, (dwte, dwpe, dy, token, rows, seq, cols));
 }
 
 #else
 
-static void FN(forward)(elem *y, const int32_t *token, const elem *wte, const elem *wpe,
-                        int64_t rows, int64_t seq, int64_t cols)
+static void FN(embedding_forward)(elem *y, const int32_t *token, const elem *wte, const elem *wpe,
+                                  int64_t rows, int64_t seq, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++) {
         const elem *t = token[r] < 0 ? NULL : wte + token[r] * cols;
@@ -36,8 +36,8 @@ static void FN(forward)(elem *y, const int32_t *token, const elem *wte, const el
     }
 }
 
-static void FN(backward)(real *dwte, real *dwpe, const elem *dy, const int32_t *token, int64_t rows,
-                         int64_t seq, int64_t cols)
+static void FN(embedding_backward)(real *dwte, real *dwpe, const elem *dy, const int32_t *token,
+                                   int64_t rows, int64_t seq, int64_t cols)
 {
     for (int64_t r = 0; r < rows; r++) {
         real *t = token[r] < 0 ? NULL : dwte + token[r] * cols;

@@ -13,14 +13,14 @@ static inline int64_t piece_at(int64_t n, int64_t i)
 int gelu_forward_cpu(struct kstream *ks, enum dtype dt, void *y, const void *x, int64_t n)
 {
     (void)ks;
-    return EACH_REAL(dt, forward, (y, x, n));
+    return EACH_REAL(dt, gelu_forward, (y, x, n));
 }
 
 int gelu_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, const void *dy, const void *x,
                       int64_t n)
 {
     (void)ks;
-    return EACH_REAL(dt, backward, (dx, dy, x, n));
+    return EACH_REAL(dt, gelu_backward, (dx, dy, x, n));
 }
 
 #else
@@ -48,7 +48,7 @@ WIDE static void FN(backward_piece)(elem *dx, const elem *dy, const elem *in, in
     }
 }
 
-static void FN(forward)(elem *y, const elem *x, int64_t n)
+static void FN(gelu_forward)(elem *y, const elem *x, int64_t n)
 {
 #    pragma omp parallel for if (EXPONENT * n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i += PIECE) {
@@ -56,7 +56,7 @@ static void FN(forward)(elem *y, const elem *x, int64_t n)
     }
 }
 
-static void FN(backward)(elem *dx, const elem *dy, const elem *x, int64_t n)
+static void FN(gelu_backward)(elem *dx, const elem *dy, const elem *x, int64_t n)
 {
 #    pragma omp parallel for if (EXPONENT * n > PARALLEL_FROM)
     for (int64_t i = 0; i < n; i += PIECE) {

@@ -8,7 +8,7 @@ int layernorm_forward_cpu(struct kstream *ks, enum dtype dt, void *y, void *mean
                           double eps)
 {
     (void)ks;
-    return EACH_REAL(dt, forward, (y, mean, rstd, x, g, b, rows, cols, eps));
+    return EACH_REAL(dt, layernorm_forward, (y, mean, rstd, x, g, b, rows, cols, eps));
 }
 
 int layernorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *db,
@@ -16,13 +16,13 @@ int layernorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg
                            const void *mean, const void *rstd, int64_t rows, int64_t cols)
 {
     (void)ks;
-    return EACH_REAL(dt, backward, (dx, dg, db, dsum, dy, x, g, mean, rstd, rows, cols));
+    return EACH_REAL(dt, layernorm_backward, (dx, dg, db, dsum, dy, x, g, mean, rstd, rows, cols));
 }
 
 #else
 
-static void FN(forward)(elem *y, real *mean, real *rstd, const elem *x, const elem *g,
-                        const elem *b, int64_t rows, int64_t cols, double eps)
+static void FN(layernorm_forward)(elem *y, real *mean, real *rstd, const elem *x, const elem *g,
+                                  const elem *b, int64_t rows, int64_t cols, double eps)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
@@ -47,9 +47,9 @@ static void FN(forward)(elem *y, real *mean, real *rstd, const elem *x, const el
 }
 
 /* With n = (x - mean) * rstd and d = dy * g: dx = rstd * (d - avg(d) - n * avg(d * n)). */
-static void FN(backward)(elem *dx, real *dg, real *db, real *dsum, const elem *dy, const elem *x,
-                         const elem *g, const real *mean, const real *rstd, int64_t rows,
-                         int64_t cols)
+static void FN(layernorm_backward)(elem *dx, real *dg, real *db, real *dsum, const elem *dy,
+                                   const elem *x, const elem *g, const real *mean, const real *rstd,
+                                   int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {

@@ -7,7 +7,7 @@ int rmsnorm_forward_cpu(struct kstream *ks, enum dtype dt, void *y, void *rstd, 
                         const void *g, int64_t rows, int64_t cols, double eps)
 {
     (void)ks;
-    return EACH_REAL(dt, forward, (y, rstd, x, g, rows, cols, eps));
+    return EACH_REAL(dt, rmsnorm_forward, (y, rstd, x, g, rows, cols, eps));
 }
 
 int rmsnorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, void *dsum,
@@ -15,13 +15,13 @@ int rmsnorm_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, void *dg, 
                          int64_t rows, int64_t cols)
 {
     (void)ks;
-    return EACH_REAL(dt, backward, (dx, dg, dsum, dy, x, g, rstd, rows, cols));
+    return EACH_REAL(dt, rmsnorm_backward, (dx, dg, dsum, dy, x, g, rstd, rows, cols));
 }
 
 #else
 
-static void FN(forward)(elem *y, real *rstd, const elem *x, const elem *g, int64_t rows,
-                        int64_t cols, double eps)
+static void FN(rmsnorm_forward)(elem *y, real *rstd, const elem *x, const elem *g, int64_t rows,
+                                int64_t cols, double eps)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
@@ -40,8 +40,8 @@ static void FN(forward)(elem *y, real *rstd, const elem *x, const elem *g, int64
 }
 
 /* With n = x * rstd and d = dy * g: dx = rstd * (d - n * avg(d * n)). */
-static void FN(backward)(elem *dx, real *dg, real *dsum, const elem *dy, const elem *x,
-                         const elem *g, const real *rstd, int64_t rows, int64_t cols)
+static void FN(rmsnorm_backward)(elem *dx, real *dg, real *dsum, const elem *dy, const elem *x,
+                                 const elem *g, const real *rstd, int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {

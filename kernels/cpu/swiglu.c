@@ -7,14 +7,14 @@ int swiglu_forward_cpu(struct kstream *ks, enum dtype dt, void *y, const void *x
                        int64_t cols)
 {
     (void)ks;
-    return EACH_REAL(dt, forward, (y, x, rows, cols));
+    return EACH_REAL(dt, swiglu_forward, (y, x, rows, cols));
 }
 
 int swiglu_backward_cpu(struct kstream *ks, enum dtype dt, void *dx, const void *dy, const void *x,
                         int64_t rows, int64_t cols)
 {
     (void)ks;
-    return EACH_REAL(dt, backward, (dx, dy, x, rows, cols));
+    return EACH_REAL(dt, swiglu_backward, (dx, dy, x, rows, cols));
 }
 
 #else
@@ -41,7 +41,7 @@ WIDE static void FN(backward_row)(elem *dgate, elem *dup, const elem *dy, const 
     }
 }
 
-static void FN(forward)(elem *y, const elem *x, int64_t rows, int64_t cols)
+static void FN(swiglu_forward)(elem *y, const elem *x, int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (EXPONENT * rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {
@@ -49,7 +49,7 @@ static void FN(forward)(elem *y, const elem *x, int64_t rows, int64_t cols)
     }
 }
 
-static void FN(backward)(elem *dx, const elem *dy, const elem *x, int64_t rows, int64_t cols)
+static void FN(swiglu_backward)(elem *dx, const elem *dy, const elem *x, int64_t rows, int64_t cols)
 {
 #    pragma omp parallel for if (EXPONENT * rows * cols > PARALLEL_FROM)
     for (int64_t r = 0; r < rows; r++) {

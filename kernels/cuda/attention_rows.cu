@@ -41,7 +41,7 @@ template <typename T> static __device__ void load(T *to, const T *from, int64_t 
 }
 
 template <typename T>
-static __global__ void forward_kernel(T *out, T *lse, const T *qkv, attention_shape s)
+static __global__ void rows_forward_kernel(T *out, T *lse, const T *qkv, attention_shape s)
 {
     __shared__ T query[WARPS][ATTENTION_MAX_HEAD_DIM];
     int64_t row = global_thread() / WARP, lane = threadIdx.x % WARP, dim = s.head_dim;
@@ -210,7 +210,7 @@ extern "C" int attention_rows_forward(struct kstream *ks, enum dtype dt, void *o
 
     return each_real(dt, [&](auto t) {
         using T = decltype(t);
-        forward_kernel<T><<<blocks_for(rows, WARPS), WARPS * WARP, 0, ks->stream>>>(
+        rows_forward_kernel<T><<<blocks_for(rows, WARPS), WARPS * WARP, 0, ks->stream>>>(
             static_cast<T *>(out), static_cast<T *>(lse), static_cast<const T *>(qkv), *s);
     });
 }

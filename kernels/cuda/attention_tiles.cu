@@ -233,7 +233,7 @@ static __device__ void soften(float (&s)[TILE / 8][4], float (&acc)[D / 8][4], r
 /* A block a tile of queries; the longest come first. */
 template <typename T, int D>
 static __global__ void __launch_bounds__(TILE_THREADS)
-    forward_kernel(uint16_t *out, float *lse, const uint16_t *qkv, layout at)
+    tiles_forward_kernel(uint16_t *out, float *lse, const uint16_t *qkv, layout at)
 {
     extern __shared__ __align__(128) uint16_t shared[];
     uint16_t *q = shared, *k = q + TILE * D,
@@ -434,10 +434,10 @@ static int tiles_forward(struct kstream *ks, void *out, void *lse, const void *q
 {
     const size_t room = 5 * TILE * D * sizeof(uint16_t);
 
-    if (!allow_shared(forward_kernel<T, D>, room)) {
+    if (!allow_shared(tiles_forward_kernel<T, D>, room)) {
         return E_CUDA;
     }
-    forward_kernel<T, D><<<grid_of(at.s, at.s.heads), TILE_THREADS, room, ks->stream>>>(
+    tiles_forward_kernel<T, D><<<grid_of(at.s, at.s.heads), TILE_THREADS, room, ks->stream>>>(
         static_cast<uint16_t *>(out), static_cast<float *>(lse), static_cast<const uint16_t *>(qkv),
         at);
     return launched();

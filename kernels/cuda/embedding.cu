@@ -2,8 +2,8 @@
 
 /* A block a row: its token is read once. */
 template <int N, typename T>
-static __global__ void forward_kernel(T *y, const int32_t *token, const T *wte, const T *wpe,
-                                      int64_t seq, int64_t cols)
+static __global__ void embedding_forward_kernel(T *y, const int32_t *token, const T *wte,
+                                                const T *wpe, int64_t seq, int64_t cols)
 {
     int64_t row = blockIdx.x, c = (static_cast<int64_t>(blockIdx.y) * THREADS + threadIdx.x) * N;
 
@@ -215,7 +215,7 @@ extern "C" int embedding_forward_cuda(struct kstream *ks, enum dtype dt, void *y
     return each_vector(dt, in_vectors(dt, cols, y, wte, wpe), [&](auto t, auto w) {
         using T = decltype(t);
         constexpr int N = w.value;
-        forward_kernel<N><<<grid_of<N>(rows, cols), THREADS, 0, ks->stream>>>(
+        embedding_forward_kernel<N><<<grid_of<N>(rows, cols), THREADS, 0, ks->stream>>>(
             static_cast<T *>(y), token, static_cast<const T *>(wte), static_cast<const T *>(wpe),
             seq, cols);
     });

@@ -333,7 +333,7 @@ void http_server_close(struct http_server **sp)
 
 /* --- what it has done ------------------------------------------------------------------------- */
 
-static uint64_t sum(const _Atomic uint64_t *n)
+static uint64_t load_counter(const _Atomic uint64_t *n)
 {
     return atomic_load_explicit(n, memory_order_relaxed);
 }
@@ -346,13 +346,13 @@ void http_server_stats(struct http_server *s, struct http_stats *out)
     }
     for (unsigned i = 0; i < loops_count(s->loops); i++) {
         const struct http_loop_counters *c = &s->http_loops[i].counters;
-        out->accepted += sum(&c->accepted);
-        out->open_h2 += sum(&c->h2);
-        out->open_tls += sum(&c->tls);
-        out->bytes_in += sum(&c->bytes_in);
-        out->bytes_out += sum(&c->bytes_out);
-        out->protocol_errors += sum(&c->protocol_errors);
-        out->limited += sum(&c->limited);
+        out->accepted += load_counter(&c->accepted);
+        out->open_h2 += load_counter(&c->h2);
+        out->open_tls += load_counter(&c->tls);
+        out->bytes_in += load_counter(&c->bytes_in);
+        out->bytes_out += load_counter(&c->bytes_out);
+        out->protocol_errors += load_counter(&c->protocol_errors);
+        out->limited += load_counter(&c->limited);
     }
 }
 

@@ -609,7 +609,7 @@ bool ingest_save_is_due(struct ingest *in, uint64_t have_bytes, uint64_t now_ms)
 }
 
 /* Of exactly what the row says is there. */
-static int sum(struct ingest *in, struct partial *p, struct err *e)
+static int sum_written(struct ingest *in, struct partial *p, struct err *e)
 {
     uint64_t upto = extents_until(&p->have, 0);
     int rc;
@@ -643,7 +643,7 @@ int ingest_save(struct ingest *in, struct partial *p, struct batch **bp, enum du
     CHECK(takes_bytes(in) && ingest_id(in) != 0);
     p->id = ingest_id(in);
     p->saved_unix_s = clock_unix_s();
-    rc = rc == 0 && p->summed ? sum(in, p, e) : rc;
+    rc = rc == 0 && p->summed ? sum_written(in, p, e) : rc;
     rc = rc == 0 && stage_written_bytes(in->stage) != 0 ? ingest_sync(in, e) : rc;
     rc = rc != 0 ? rc : partial_put(b, p, e);
     rc = rc != 0 ? rc : store_commit(in->s, &b, how, e);

@@ -114,7 +114,7 @@ static int take_index(struct conda *c, const struct doc *d, struct err *e)
 
 static void request_repodata(struct conda *c);
 
-static void next(struct conda *c)
+static void request_next_subdir(struct conda *c)
 {
     const struct sync_conf *conf = c->g->site->conf;
 
@@ -154,7 +154,7 @@ static void on_index(struct doc *d, int rc)
         return;
     }
     c->subdir++;
-    next(c);
+    request_next_subdir(c);
 }
 
 static void request_repodata(struct conda *c)
@@ -179,7 +179,7 @@ static void conda_start(struct http_engine *g)
     c->package = BUF_INIT(PATH_ROOM);
     g->lister_state = c;
     heads_begin(g);
-    next(c);
+    request_next_subdir(c);
 }
 
 static void conda_free(struct http_engine *g)

@@ -75,7 +75,7 @@ static void request_rpm_doc(struct rpm *x, struct slice below, uint64_t max_byte
     free(url);
 }
 
-static void next(struct rpm *x);
+static void request_next_repo(struct rpm *x);
 
 /* --- primary --- */
 
@@ -123,7 +123,7 @@ static void take_primary(struct rpm *x, const struct digest *d, uint64_t size_by
     doc_free(&x->doc);
     repomd_free(&x->md);
     x->at++;
-    next(x);
+    request_next_repo(x);
 }
 
 static void on_primary(struct doc *d, int rc)
@@ -203,7 +203,7 @@ static void on_repomd(struct doc *d, int rc)
 
 /* --- one repository after the other --- */
 
-static void next(struct rpm *x)
+static void request_next_repo(struct rpm *x)
 {
     const struct sync_conf *conf = x->g->site->conf;
 
@@ -230,7 +230,7 @@ static void rpm_start(struct http_engine *g)
     x->package = BUF_INIT(PATH_ROOM);
     g->lister_state = x;
     heads_begin(g);
-    next(x);
+    request_next_repo(x);
 }
 
 static void rpm_free(struct http_engine *g)

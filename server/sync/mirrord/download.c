@@ -379,7 +379,7 @@ static int blob_batch_on_head(void *arg, const struct origin_head *h)
 }
 
 /* Onto s->in, no more than an answer can have, whatever the frame says. */
-static int unpack(struct blob_batch *s, struct slice bytes)
+static int unpack_batch_bytes(struct blob_batch *s, struct slice bytes)
 {
     ZSTD_inBuffer in = {bytes.p, bytes.n, 0};
     bool full = true;
@@ -415,7 +415,7 @@ static int blob_batch_on_body(void *arg, struct slice bytes)
 
     s->came += bytes.n;
     if (s->z != NULL) {
-        rc = unpack(s, bytes);
+        rc = unpack_batch_bytes(s, bytes);
     } else {
         buf_adds(&s->in, bytes);
     }

@@ -377,7 +377,7 @@ static void end_mirrord_walk(struct walk *w, int rc, struct err *why)
     upstream_listed(w->g, rc, why);
 }
 
-static int unpack(const struct query *a, struct buf *out, struct err *e)
+static int unpack_node(const struct query *a, struct buf *out, struct err *e)
 {
     struct slice body = buf_slice(&a->body);
 
@@ -394,7 +394,7 @@ static int take_node(struct walk *w, const struct coming *c, struct err *e)
     struct buf bytes = BUF_INIT(NODE_BYTES_MAX);
     struct digest got;
     struct tree_node n;
-    int rc = unpack(c->ask, &bytes, e);
+    int rc = unpack_node(c->ask, &bytes, e);
 
     if (rc == 0) {
         digest_of(buf_slice(&bytes), &got);

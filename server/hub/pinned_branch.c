@@ -11,7 +11,7 @@
 #include "server/repo/hosted/hub.h"
 #include "server/store/ref.h"
 
-enum { KEY_MAX = 2048, COMMIT_HEX = 40, ROW_BYTES = COMMIT_HEX + 8 };
+enum { PINNED_KEY_MAX = 2048, COMMIT_HEX = 40, ROW_BYTES = COMMIT_HEX + 8 };
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
@@ -55,7 +55,7 @@ static int on_pinned_row(void *arg, struct slice key, struct slice value)
 
 static int load_pinned_rows(struct store *s, const struct repo *r, struct err *e)
 {
-    struct buf prefix = BUF_INIT(KEY_MAX);
+    struct buf prefix = BUF_INIT(PINNED_KEY_MAX);
     struct loading x = {.to = held_new()};
     int rc;
 
@@ -86,7 +86,7 @@ int pinned_branch_load(struct store *s, const struct repo_set *rs, struct err *e
 static int put_pinned_row(const struct hub_deps *hub, const struct repo *r, struct slice type,
                           struct slice id, struct slice branch, struct slice commit, struct err *e)
 {
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(PINNED_KEY_MAX);
     struct batch *b = batch_new();
     char value[ROW_BYTES];
     int rc;

@@ -4,7 +4,7 @@
 #include "common/base/log.h"
 #include "server/store/state.h"
 
-enum { HOLDERS_MAX = 64 << 20, ROW_MAX = 4096, KEY_MAX = 64 << 10, UNHELD_AT_ONCE = 64 };
+enum { HOLDERS_MAX = 64 << 20, ROW_MAX = 4096, UNHELD_AT_ONCE = 64 };
 
 static int add_holder(void *arg, struct slice key, struct slice value)
 {
@@ -76,7 +76,7 @@ void drop_put(const struct drop *x, struct batch *b, enum after_kind after)
 {
     static const enum table of_blob[] = {TABLE_BLOB, TABLE_INLINE, TABLE_CHUNKS, TABLE_PIECES,
                                          TABLE_ATIME};
-    struct buf object = BUF_INIT(KEY_MAX);
+    struct buf object = BUF_INIT(KV_KEY_MAX);
     struct slice row_key, repo, key;
     char kind;
 

@@ -172,7 +172,7 @@ int mark_run(struct store *s, struct kv_view *view, const struct mark_events *ev
 
 /* --- collection --- */
 
-enum { BATCH_ROWS = 64, KEY_MAX = 64 << 10, ROW_MAX = 64 << 20 };
+enum { BATCH_ROWS = 64, ROW_MAX = 64 << 20 };
 
 struct gc {
     struct store *s;
@@ -409,7 +409,7 @@ int gc_run(struct store *s, uint64_t grace_s, bool dry, struct gc_report *out, s
     g->dry = dry;
     g->out = out;
     g->batch = batch_new();
-    g->key = BUF_INIT(KEY_MAX);
+    g->key = BUF_INIT(KV_KEY_MAX);
     g->row = BUF_INIT(ROW_MAX);
     g->e = e;
     rc = mark_run(s, view, NULL, &g->mark, e);

@@ -98,7 +98,7 @@ static rocksdb_options_t *kv_options_family(rocksdb_options_t *base, const char 
     return o;
 }
 
-enum { MAX_FAMILIES = TABLES, KEY_MAX = 64 << 10 };
+enum { MAX_FAMILIES = TABLES };
 
 struct kv {
     rocksdb_t *db;
@@ -313,7 +313,7 @@ static struct slice full_key(struct full_key *k, enum table t, struct slice key)
         k->s = key.p != NULL ? key : SLICE("");
         return k->s;
     }
-    CHECK(key.n < KEY_MAX);
+    CHECK(key.n < KV_KEY_MAX);
     if (key.n + 1 > sizeof k->small) {
         p = k->heap = mem_new(key.n + 1);
     }

@@ -14,6 +14,8 @@
 
 #include "server/store/store.h"
 
+enum { KV_KEY_MAX = 64 << 10 }; /* bytes: each key is shorter */
+
 struct kv;
 
 /* E_BUSY: another process has it open. E_UNSUPPORTED: it has a family that this program does not

@@ -7,7 +7,7 @@
 #include "common/os/clock.h"
 #include "server/store/state.h"
 
-enum { ROW_MAX = 4 << 20, KEY_MAX = 64 << 10, KEEP_S = 7 * 86400, FETCHES_MAX = 4096 };
+enum { ROW_MAX = 4 << 20, KEEP_S = 7 * 86400, FETCHES_MAX = 4096 };
 enum { FLAG_DIGEST = 1, FLAG_SUM = 2 };
 #define ROW_MAGIC SLICE("ingest1")
 
@@ -161,7 +161,7 @@ static struct partial *decode_old_sync(struct slice row)
     struct slice repo, path, upstream, listed, step;
     uint64_t known, saved, bytes, skip;
     struct digest digest, sum;
-    struct buf name = BUF_INIT(KEY_MAX);
+    struct buf name = BUF_INIT(KV_KEY_MAX);
     struct partial *p;
 
     if (!slice_counted(&row, 2, &repo) || !slice_counted(&row, 2, &path) ||
@@ -234,7 +234,7 @@ void partial_give(struct store *s, struct partial **pp)
 
 struct partial *partial_take(struct store *s, enum partial_kind kind, struct slice name)
 {
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(KV_KEY_MAX);
     struct partial *p;
 
     buf_byte(&key, (uint8_t)kind);

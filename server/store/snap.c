@@ -7,7 +7,7 @@
 #include "server/store/ref.h"
 #include "server/store/state.h"
 
-enum { SNAP_BYTES = 66, TIME_BYTES = 8, ROW_MAX = 4096, KEY_MAX = 8192, TRIES = 8 };
+enum { SNAP_BYTES = 66, TIME_BYTES = 8, ROW_MAX = 4096, SNAP_KEY_MAX = 8192, TRIES = 8 };
 
 /* --- rows --- */
 
@@ -76,7 +76,7 @@ bool snap_key_parse(struct slice key, struct slice *tree, uint64_t *seq)
 
 void snap_put(struct batch *b, struct slice repo, struct slice name, const struct snap *sn)
 {
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(SNAP_KEY_MAX);
 
     snap_key(&key, repo, name, sn->seq);
     put_snap_row(b, buf_slice(&key), sn);
@@ -95,7 +95,7 @@ void snap_note_time(struct batch *b, struct slice repo, struct slice name, struc
 int snap_get(struct store *s, struct slice repo, struct slice name, uint64_t seq, struct snap *out,
              struct err *e)
 {
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(SNAP_KEY_MAX);
     struct buf row = BUF_INIT(ROW_MAX);
     int rc;
 
@@ -135,8 +135,8 @@ static int on_snap_row(void *arg, struct slice key, struct slice value)
 int snap_list(struct store *s, struct slice repo, struct slice name,
               int (*each)(void *arg, const struct snap *sn), void *arg, struct err *e)
 {
-    struct buf from = BUF_INIT(KEY_MAX);
-    struct buf to = BUF_INIT(KEY_MAX);
+    struct buf from = BUF_INIT(SNAP_KEY_MAX);
+    struct buf to = BUF_INIT(SNAP_KEY_MAX);
     struct snap_walk w = {each, arg, e};
     int rc = head_name_valid(repo, name, e);
 
@@ -261,7 +261,7 @@ static int label_free(struct store *s, struct slice repo, struct slice name, str
 static int tag_once(struct store *s, struct slice repo, struct slice name, uint64_t seq,
                     struct slice label, struct err *e)
 {
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(SNAP_KEY_MAX);
     struct buf old = BUF_INIT(ROW_MAX);
     struct batch *b = batch_new();
     struct snap sn;
@@ -338,7 +338,7 @@ static int relink_child_snap(void *arg, const struct snap *sn)
 static int remove_once(struct store *s, struct slice repo, struct slice name, uint64_t seq,
                        struct err *e)
 {
-    struct buf key = BUF_INIT(KEY_MAX);
+    struct buf key = BUF_INIT(SNAP_KEY_MAX);
     struct buf old = BUF_INIT(ROW_MAX);
     struct batch *b = batch_new();
     struct snap gone = {.seq = seq};

@@ -407,7 +407,7 @@ static int verify_partials(struct verify *v)
     return 0;
 }
 
-enum { ROW_MAX = 64 << 20, KEY_MAX = 64 << 10 };
+enum { ROW_MAX = 64 << 20 };
 
 /* Counts it, and says it to whoever listens. */
 static void verify_found(struct verify *v, uint64_t *kind, const char *fmt, ...)
@@ -623,7 +623,7 @@ static void bad_tree(void *arg, struct slice tree, uint64_t seq, const struct er
 static int check_file_of_tree(void *arg, struct slice tree, const struct entry *en, struct err *e)
 {
     struct verify *v = arg;
-    struct buf holder = BUF_INIT(KEY_MAX);
+    struct buf holder = BUF_INIT(KV_KEY_MAX);
     struct slice name = tree;
     struct slice repo = slice_cut(&name, '\0');
     char hex[DIGEST_HEX + 1];
@@ -786,7 +786,7 @@ int verify_run(struct store *s, bool deep, bool repair,
                        .finding = finding,
                        .arg = arg,
                        .out = out,
-                       .key = BUF_INIT(KEY_MAX),
+                       .key = BUF_INIT(KV_KEY_MAX),
                        .row = BUF_INIT(ROW_MAX),
                        .e = e};
     static int (*const passes[])(struct verify *) = {

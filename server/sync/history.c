@@ -5,7 +5,7 @@
 
 #include "common/base/endian.h"
 
-enum { ROW_MAX = 64 << 10, KEY_MAX_BYTES = 256, VERSION = 1, LINE_MAX_BYTES = 1000 };
+enum { ROW_MAX = 64 << 10, HISTORY_KEY_MAX = 256, VERSION = 1, LINE_MAX_BYTES = 1000 };
 
 /* --- keys: repo NUL number(s) --- */
 
@@ -53,7 +53,7 @@ static void report_numbers(struct run_report *r, uint64_t *n[REPORT_NUMBERS])
 int history_put(struct store *s, struct slice repo, const struct run_report *r, struct err *e)
 {
     struct run_report copy = *r;
-    struct buf key = BUF_INIT(KEY_MAX_BYTES), row = BUF_INIT(ROW_MAX);
+    struct buf key = BUF_INIT(HISTORY_KEY_MAX), row = BUF_INIT(ROW_MAX);
     struct batch *b = batch_new();
     uint64_t *n[REPORT_NUMBERS], id = ~r->id;
     int rc;
@@ -137,7 +137,7 @@ static int scan_repo(struct store *s, enum table t, struct slice repo, uint64_t 
                      int (*row)(void *arg, struct slice key, struct slice value), void *arg,
                      struct err *e)
 {
-    struct buf first = BUF_INIT(KEY_MAX_BYTES), end = BUF_INIT(KEY_MAX_BYTES);
+    struct buf first = BUF_INIT(HISTORY_KEY_MAX), end = BUF_INIT(HISTORY_KEY_MAX);
     int rc;
 
     key_of_history_row(&first, repo, &from, 1);
@@ -232,7 +232,7 @@ void history_line(struct batch *b, struct slice repo, uint64_t id, uint64_t line
                   struct slice text)
 {
     const uint64_t n[] = {id, line};
-    struct buf key = BUF_INIT(KEY_MAX_BYTES), row = BUF_INIT(ROW_MAX);
+    struct buf key = BUF_INIT(HISTORY_KEY_MAX), row = BUF_INIT(ROW_MAX);
 
     buf_be(&row, 8, unix_ms);
     buf_adds(&row, slice_first(text, text.n < LINE_MAX_BYTES ? text.n : LINE_MAX_BYTES));
@@ -281,7 +281,7 @@ static void pause_key(struct buf *out, struct slice repo)
 
 void sync_state_pause(struct batch *b, struct slice repo, bool pause)
 {
-    struct buf key = BUF_INIT(KEY_MAX_BYTES);
+    struct buf key = BUF_INIT(HISTORY_KEY_MAX);
 
     pause_key(&key, repo);
     batch_put(b, TABLE_SYNC, buf_slice(&key), pause ? SLICE("1") : SLICE("0"));
@@ -291,7 +291,7 @@ void sync_state_pause(struct batch *b, struct slice repo, bool pause)
 /* Without that row the state's own counts, as older programs wrote it. */
 static int read_pause(struct store *s, struct slice repo, bool *paused, struct err *e)
 {
-    struct buf key = BUF_INIT(KEY_MAX_BYTES), row = BUF_INIT(ROW_MAX);
+    struct buf key = BUF_INIT(HISTORY_KEY_MAX), row = BUF_INIT(ROW_MAX);
     int rc;
 
     pause_key(&key, repo);

@@ -25,7 +25,12 @@
 #include "common/os/clock.h"
 #include "server/net/sock.h"
 
-enum { INPUT_MORE = 128 * 1024, LINGER_MS = 2000, PREFACE_BYTES = 24, REAP_MAX = 64 };
+enum {
+    INPUT_MORE = 128 * 1024,
+    LINGER_MS = 2000,
+    PREFACE_BYTES = sizeof H2_PREFACE - 1,
+    REAP_MAX = 64
+};
 /* A turn costs the bytes that it moved, and for each answer as many as could be moved in the time
  * that a small one takes. In a round of the ready queue each client has a turn, and some more
  * follow: a look at the sockets costs a tenth of a small answer. */
@@ -530,7 +535,7 @@ void conn_reap(struct http_loop *l, unsigned n)
  * answered there. */
 static int choose_clear(struct conn *c)
 {
-    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    static const char preface[] = H2_PREFACE;
     const size_t line = strlen("PRI * HTTP/2.0\r\n");
 
     for (;;) {

@@ -25,6 +25,9 @@
 #include "server/net/acceptor.h"
 #include "server/net/wire.h"
 
+/* A client begins HTTP/2 with it (RFC 9113 3.4). */
+#define H2_PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
 enum { CONN_MAGIC = 0x636f6e6e, CONN_END = 1 };
 /* A connection's turn is short. With 100 readers of one growing file they stay within the same
  * pages, which are still in the processor's cache (3.7 s of CPU for 25.6 GB instead of 4.8 s with

@@ -854,7 +854,7 @@ static size_t next_frame(struct h2 *h, const char *p, size_t n)
 
 static size_t read_h2_preface(struct h2 *h, const char *p, size_t n)
 {
-    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    static const char preface[] = H2_PREFACE;
     size_t have = n < sizeof preface - 1 ? n : sizeof preface - 1;
 
     if (memcmp(p, preface, have) != 0) {

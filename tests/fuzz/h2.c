@@ -163,7 +163,7 @@ static void feed(int fd, const uint8_t *p, size_t n, bool slow)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    static const uint8_t preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
+    static const uint8_t preface[] = H2_PREFACE "\0\0\0\4\0\0\0\0\0";
     struct accepted a = {.fd = -1};
     int pair[2];
     bool slow;

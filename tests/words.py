@@ -26,6 +26,7 @@ FIGURES = {
     "glossary": ("terms of our own beyond twenty", 0, 0),
     "citations": ("citations that lead nowhere", 0, 0),
     "stems": ("pairs of one stem in a folder", 1, 0),
+    "statics": ("static names defined in three or more files", 0, 0),
     "columns": ("files with a line beyond the formatter's limit", 62, 0),
     "format": ("files that clang-format 14 would change", 0, 0),
 }
@@ -61,6 +62,12 @@ COLUMNS = 100
 KEPT = {"fillers", "shelf", "cache_fills_total", "cache_fills_open", "cache_fill_bytes_total"}  # settings and metrics: what users type
 SELF = ("tests/words.py", "tests/system/test_words.py")  # their examples are what is not wanted
 TOKEN = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[ \t]*include[^\n]*|(?P<name>[A-Za-z_]\w*)', re.S | re.M)
+SHARED = 3  # so many files with a static function of one name: grep does not find the place any more
+PROGRAMS = ("agent/", "common/", "kernels/", "server/")
+USUAL = {"main", "usage"}
+STATIC = re.compile(r"^static\b[^;{}=]*\{", re.M)
+ATTRIBUTE = re.compile(r"\b(?:__launch_bounds__|__attribute__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+DEFINED = re.compile(r"\bFN\((\w+)\)\s*\(|\b(\w+)\s*\(")  # FN(): a template of the CPU kernels, one function a type
 IRREGULAR = {"kept": "keep", "told": "tell", "held": "hold", "brought": "bring", "took": "take", "taken": "take", "sent": "send", "said": "say", "seen": "see"}
 CITED = re.compile(r"(?P<outside>\bresearch/[\w-]+|\b(?:DESIGN|STYLE)(?:\.md| \d+(?:\.\d+)*|'s\b))|\b(?P<doc>docs/[\w/.-]*\w)|\b(?P<decision>[Dd]ecisions?[ /](?P<number>\d{4}))")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)(?P<link>[^)#\s]+)")
@@ -113,6 +120,13 @@ def pairs(names):
                 yield f"{folder}: {group[0]}, {other}"
 
 
+def statics(text):
+    """The static functions that a file defines."""
+    bare = re.sub(r"/\*.*?\*/|//[^\n]*", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
+    found = (DEFINED.search(ATTRIBUTE.sub("", m[0])) for m in STATIC.finditer(bare))
+    return {m[1] or m[2] for m in found if m} - USUAL
+
+
 def dangling(root, name, text, decisions):
     for m in CITED.finditer(text):
         if m["outside"]:
@@ -147,6 +161,7 @@ def measure(root, quick):
     names = tracked(root)
     known = ours(root)
     identifiers, prose, files, lost, wide = Counter(), [], [], [], []
+    defined = defaultdict(list)
     decisions = {n.split("/")[-1][:4] for n in names if n.startswith("docs/decisions/")}
     for name in names:
         code = name.endswith(SOURCE)
@@ -161,6 +176,9 @@ def measure(root, quick):
         if code:
             if name.endswith(FORMATTED) and any(len(line) > COLUMNS for line in text.splitlines()):
                 wide.append(name)
+            if name.endswith((".c", ".cu")) and name.startswith(PROGRAMS):
+                for function in statics(text):
+                    defined[function].append(name)
             last = name.rpartition("/")[2].rpartition(".")[0]
             if terms & set(last.split("_")):
                 files.append(name)
@@ -175,6 +193,7 @@ def measure(root, quick):
             prose += [f"{name}:{i}: {line.strip()}" for i, line in enumerate(text.split("\n"), 1) if word.search(line)]
     return {"names": [f"{n} {c}" for n, c in sorted(identifiers.items())], "files": files, "prose": prose, "glossary": known[20:],
             "citations": lost, "stems": list(pairs(names)), "columns": wide,
+            "statics": [f"{n}: {', '.join(at)}" for n, at in sorted(defined.items()) if len(at) >= SHARED],
             "format": None if quick else unformatted(root, [n for n in names if n.endswith(FORMATTED)])}
 
 

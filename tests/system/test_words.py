@@ -14,7 +14,10 @@ TREE = {
     "agent/pins.c": "/* The fate of a corridor\n * and its errand. */\nint shelf_pin(int a); " + 80 * "/" + "\n",
     "common/os/locks.def": "LOCK(LOCK_LEAF)\n",
     "common/os/lock.c": "int lock;\n",
-    "agent/pin.c": "int pin;\n",
+    "agent/pin.c": "int pin;\nstatic void twice(void)\n{\n}\nstatic int usage(int a)\n{\n}\nstatic int begin(int a,\n                 int b)\n{\n}\n",
+    "agent/late.c": "static int begin(void);\nstatic int usage(int a)\n{\n}\nstatic void twice(void)\n{\n}\n",
+    "common/one.c": "static int usage(int a)\n{\n}\nstatic const char *begin(int a)\n{\n    return begins(a);\n}\n",
+    "kernels/cpu/one.c": "static void FN(begin)(int a)\n{\n}\n/* static void twice(void)\n{\n} */\nstatic const int twice[] = {1};\n",
 }
 
 
@@ -44,6 +47,7 @@ def test_a_small_tree(tmp_path):
         "docs/decisions/0001-one.md:1: research/one", "docs/decisions/0001-one.md:1: DESIGN 3",
         "docs/page.md:1: docs/gone.md", "docs/page.md:1: decision 0007", "docs/page.md:1: lost.md", "server/cache/fill.h:1: STYLE 2"]
     assert found["pairs of one stem in a folder"] == ["agent: pin, pins", "server/cache: fill, filler"]
+    assert found["static names defined in three or more files"] == ["begin: agent/pin.c, common/one.c, kernels/cpu/one.c"]
     assert found["files with a line beyond the formatter's limit"] == ["agent/pins.c"]
 
 

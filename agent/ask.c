@@ -327,7 +327,7 @@ static void on_mirror_done(void *arg, int rc, const struct err *why, uint64_t bo
         return;
     }
     q->ans.body = buf_slice(&q->body);
-    q->on_mirror_done(q->arg, rc, &e, &q->ans);
+    q->on_done(q->arg, rc, &e, &q->ans);
     ask_free(q);
 }
 

@@ -113,7 +113,7 @@ void notices_of_conf(struct gate *g, const struct conf *c, struct buf *said)
     of_certificates(c, said);
     of_origins(c, said);
     if (c->repos_count == 0) {
-        add_line(said, "%s", CONF_NO_REPOS);
+        add_notice_line(said, "%s", CONF_NO_REPOS);
     }
 }
 

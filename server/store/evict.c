@@ -405,7 +405,7 @@ static void empty_quarantine(struct evictor *x)
     closedir(d);
 }
 
-static int no_room(const struct store_space *sp, uint64_t need_bytes, struct err *e)
+static int say_nothing_to_evict(const struct store_space *sp, uint64_t need_bytes, struct err *e)
 {
     uint64_t held = sp->staged_bytes + sp->parked_bytes;
     char advice[SPACE_ADVICE];
@@ -437,7 +437,7 @@ int evict_run(struct store *s, uint64_t need_bytes, const struct evict_events *e
     x.goal_bytes -= min_u64(x.goal_bytes, held);
     held += min_u64(need_bytes, UINT64_MAX - held);
     if (held > sp.quota_bytes) {
-        return no_room(&sp, need_bytes, e);
+        return say_nothing_to_evict(&sp, need_bytes, e);
     }
     x.goal_bytes = min_u64(x.goal_bytes, sp.quota_bytes - held);
     rc = pins_load(s, &x.pins, e);

@@ -206,8 +206,8 @@ void space_tick(struct store *s)
 /* --- reservations --- */
 
 /* quota, free_bytes: what is left of each. */
-static int no_room(const struct space *x, uint64_t bytes, uint64_t quota, uint64_t free_bytes,
-                   struct err *e)
+static int say_no_room(const struct space *x, uint64_t bytes, uint64_t quota, uint64_t free_bytes,
+                       struct err *e)
 {
     struct store_space now = view_locked(x);
     char advice[SPACE_ADVICE];
@@ -231,7 +231,7 @@ static int reserve_locked(struct store *s, uint64_t bytes, struct err *e)
     quota = less(quota_now(x), x->counts.used_bytes + x->staged_bytes + x->parked_bytes);
     free_bytes = less(free_now(x), less(x->staged_bytes, x->written_bytes));
     if (x->full || bytes > quota || bytes > free_bytes) {
-        return no_room(x, bytes, quota, free_bytes, e);
+        return say_no_room(x, bytes, quota, free_bytes, e);
     }
     x->staged_bytes += bytes;
     return 0;

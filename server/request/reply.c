@@ -172,19 +172,22 @@ void reply_failure(struct request *c, struct http_reply *r, struct slice why)
     reply_in_words(c, r, why, why);
 }
 
-/* What is no object, as the origin said it. */
-static void reply_words(struct request *c, const struct answer *a)
+/* What is no object, as the origin said it; `why` where the origin gave no text of an error. */
+static void reply_words(struct request *c, const struct answer *a, struct slice why)
 {
     struct arena *ar = &c->arena;
     struct http_reply *r = ARENA_NEW(ar, struct http_reply);
     uint64_t now = c->serve_loop->loop->unix_s;
+    bool silent = a->text.n == 0 && a->status >= 400;
     struct slice said;
 
     r->status = a->status;
-    if (a->content_type.p != NULL) {
+    if (a->content_type.p != NULL && !silent) {
         reply_add(r, SLICE("content-type"), arena_copy(ar, a->content_type));
     }
-    said = disposition_of(a->content_type, answer_field(a, "content-disposition"), true, ar);
+    said = silent
+               ? SLICE_NONE
+               : disposition_of(a->content_type, answer_field(a, "content-disposition"), true, ar);
     if (said.p != NULL) {
         reply_add(r, SLICE("content-disposition"), said);
     }
@@ -207,7 +210,11 @@ static void reply_words(struct request *c, const struct answer *a)
     }
     reply_add(r, SLICE("age"), arena_u64(ar, now - min_u64(now, a->stored_unix_s)));
     reply_add(r, SLICE("cache-status"), slice_str(reply_cache_status(a->state)));
-    exchange_reply(c->x, r, a->text.n != 0 ? body_of_bytes(a->text) : NULL);
+    if (silent) {
+        reply_in_words(c, r, why, why);
+    } else {
+        exchange_reply(c->x, r, a->text.n != 0 ? body_of_bytes(a->text) : NULL);
+    }
 }
 
 /* An error of the network names a host and a reason: the client also reads whose host it is, and
@@ -232,7 +239,7 @@ void reply_status(struct request *c, const struct answer *a)
                         http_reason(a->status), c->repo->name);
 
     if (a->text.p != NULL && c->repo->ops->failed == NULL) {
-        reply_words(c, a);
+        reply_words(c, a, why);
         return;
     }
     r->status = a->status;

@@ -211,6 +211,19 @@ def test_no_words_of_a_no_come_late_or_without_end(data, wire):
         assert reply.status == 404 and b"origin of repo data" in reply.body
 
 
+@pytest.mark.parametrize("status", [404, 410, 451])
+def test_an_error_without_text_gets_one(data, status, wire):
+    """The origin's fields stay; the text is for the one who looks at the answer."""
+    data.origin.put("/n", status=status, fields="Cache-Control: max-age=600|X-Why: because")
+    for _ in range(2):
+        reply = data.get("/data/n", wire)
+        assert (reply.status, reply["x-why"], reply["cache-control"]) == (status, "because", "max-age=600")
+        assert reply["content-type"].startswith("text/plain") and b"the origin of repo data sent this status" in reply.body
+    head = data.get("/data/n", wire, head=True)
+    assert (head.status, head.body) == (status, b"")
+    assert data.get("/data/n", wire, headers={"Accept": "text/html"})["content-type"].startswith("text/html")
+
+
 def test_words_are_nobodys_where_a_right_is_needed(mirrord, origin):
     m = mirrord(f"""repo "secret" {{ protocol = "generic" origin = "{origin.url}/" access {{ anonymous = none }} }}""")
     reader = {"Authorization": f"Bearer {m.token('ci', 'read:secret/*')}"}

@@ -138,7 +138,8 @@ static void settle_places(struct agent *a)
 {
     bool ours;
 
-    a->local_cache_dir = from_environment(a->local_cache_dir, "TRAINAGENT_SHELF");
+    a->local_cache_dir = from_environment(a->local_cache_dir, "TRAINAGENT_CACHE");
+    a->local_cache_dir = from_environment(a->local_cache_dir, "TRAINAGENT_SHELF"); /* formerly */
     a->state_dir = from_environment(a->state_dir, "TRAINAGENT_STATE");
     a->token_file = from_environment(a->token_file, "TRAINAGENT_TOKEN_FILE");
     a->ca_file = from_environment(a->ca_file, "TRAINAGENT_CA_FILE");
@@ -150,7 +151,7 @@ static void settle_places(struct agent *a)
     }
     if (a->local_cache_dir == NULL) {
         a->local_cache_dir =
-            ours ? a->node.shelf : default_folder(a, a->node.shelf, "XDG_CACHE_HOME", ".cache");
+            ours ? a->node.cache : default_folder(a, a->node.cache, "XDG_CACHE_HOME", ".cache");
     }
     if (a->state_dir == NULL) {
         a->state_dir = default_folder(a, "/var/lib/trainagent", "XDG_STATE_HOME", ".local/state");
@@ -184,7 +185,7 @@ static int leave_local_cache_to_its_user(const struct agent *a, bool yields, str
     uid_t uid;
     gid_t gid;
 
-    if (geteuid() != 0 || !same_folder(a->local_cache_dir, a->node.shelf) ||
+    if (geteuid() != 0 || !same_folder(a->local_cache_dir, a->node.cache) ||
         node_user(&a->node, &uid, &gid, NULL) != 0 || uid == 0) {
         return 0;
     }
@@ -193,7 +194,7 @@ static int leave_local_cache_to_its_user(const struct agent *a, bool yields, str
                : err_set(e, E_DENIED,
                          "the local cache %.80s belongs to the user %.32s, who could not use files "
                          "that root creates there; run runuser -u %.32s -- trainagent ..., or give "
-                         "--shelf DIR",
+                         "--cache DIR",
                          a->local_cache_dir, a->node.user, a->node.user);
 }
 

@@ -1,7 +1,7 @@
 /* agent.h - the settings that every verb needs: the mirror, the local cache, the token, the
  * output.
  *
- * They come from the command line, else the environment ($TRAINAGENT_MIRROR, _SHELF, _STATE,
+ * They come from the command line, else the environment ($TRAINAGENT_MIRROR, _CACHE, _STATE,
  * _TOKEN_FILE, _CA_FILE), else the node's file (node_conf.h). The token of the node's file is
  * used only by root and the node's own user, for the node's mirror; its local cache belongs to
  * that user.

@@ -142,6 +142,7 @@ static int take_file(struct node_conf *n, const struct settings_node *nd, struct
 #define FILE_KEY(name, kind, absent, help)                                                         \
     rc = rc != 0 ? rc : read_##kind(n, nd, #name, absent, &n->name, e);
 #include "agent/node_conf.def"
+    n->cache = n->cache != NULL ? n->cache : n->shelf;
     return rc;
 }
 
@@ -247,8 +248,8 @@ int node_become(const struct node_conf *n, struct err *e)
     if (rc != 0 || geteuid() != 0) {
         return rc;
     }
-    if (mkdir(n->shelf, 0755) == 0 && chown(n->shelf, uid, gid) == -1) {
-        return err_sys(e, "%s", n->shelf);
+    if (mkdir(n->cache, 0755) == 0 && chown(n->cache, uid, gid) == -1) {
+        return err_sys(e, "%s", n->cache);
     }
     return take_rights(uid, gid, e);
 }

@@ -382,7 +382,7 @@ static int open_local_cache(struct stager *st, struct err *e)
     }
     agent_init(&st->agent);
     st->agent.conf_file = st->s->conf_file;
-    st->agent.local_cache_dir = st->s->node->shelf;
+    st->agent.local_cache_dir = st->s->node->cache;
     st->agent.quiet = st->agent.fleeting = true;
     rc = agent_open(&st->agent, AGENT_MIRROR, e);
     st->anyone = st->agent;
@@ -616,7 +616,7 @@ static int open_refusal(const struct staging *s, int *fd, struct err *e)
     char *slash;
     int rc = node_become(s->node, e);
 
-    pins_refusal(s->node->shelf, s->job, path);
+    pins_refusal(s->node->cache, s->job, path);
     slash = strrchr(path, '/');
     *slash = '\0';
     rc = rc != 0 ? rc : dir_make_unsynced(path, 0755, e);
@@ -704,7 +704,7 @@ static bool is_the_nodes(const struct local_cache *local_cache, const struct nod
     struct stat a;
     struct stat b;
 
-    return stat(local_cache_dir(local_cache), &a) == 0 && stat(n->shelf, &b) == 0 &&
+    return stat(local_cache_dir(local_cache), &a) == 0 && stat(n->cache, &b) == 0 &&
            a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
@@ -734,9 +734,9 @@ void staging_clear(void *arg)
     int rc;
 
     staging_log_to_journal(s->job);
-    rc = access(s->node->shelf, F_OK) == -1 ? E_NOTFOUND : node_become(s->node, &why);
+    rc = access(s->node->cache, F_OK) == -1 ? E_NOTFOUND : node_become(s->node, &why);
     if (rc == 0) {
-        rc = local_cache_open(s->node->shelf, &local_cache, &why);
+        rc = local_cache_open(s->node->cache, &local_cache, &why);
         rc = rc != 0
                  ? rc
                  : lock_job(local_cache, s->job, -1, &lock, &why); /* the worker stops by itself */

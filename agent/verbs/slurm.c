@@ -390,7 +390,7 @@ static int run_taskprolog(struct verb_line *v, struct err *e)
     rc = wait_for_staging(n, job, start_ms + n->slurm.wait, &text, e);
     if (rc != 0 && rc != E_TIMEOUT &&
         pins_job_ok(job)) { /* its prolog may have had no place for one */
-        pins_refusal(n->shelf, job, path);
+        pins_refusal(n->cache, job, path);
         buf_clear(&text);
         rc = buf_read_file(&text, path, e);
     }

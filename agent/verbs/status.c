@@ -18,7 +18,7 @@ static void print_cache_totals(const struct agent *a, const struct local_cache_t
         printf(
             "{\"%s\":{\"blobs\":%" PRIu64 ",\"blob_bytes\":%" PRIu64 ",\"trees\":%" PRIu64
             ",\"tree_bytes\":%" PRIu64 ",\"partials\":%" PRIu64 ",\"partial_bytes\":%" PRIu64 "}",
-            verb, t->blobs, t->blob_bytes, t->trees, t->tree_bytes, t->partials, t->partial_bytes);
+            key, t->blobs, t->blob_bytes, t->trees, t->tree_bytes, t->partials, t->partial_bytes);
         return;
     }
     size_format(t->blob_bytes, blobs);
@@ -26,7 +26,7 @@ static void print_cache_totals(const struct agent *a, const struct local_cache_t
     size_format(t->partial_bytes, partials);
     printf("%-8s %" PRIu64 " %s (%s), %" PRIu64 " unpacked %s (%s), %" PRIu64
            " unfinished %s (%s)\n",
-           verb, t->blobs, plural(t->blobs, "file", "files"), blobs, t->trees,
+           what, t->blobs, plural(t->blobs, "file", "files"), blobs, t->trees,
            plural(t->trees, "archive", "archives"), trees, t->partials,
            plural(t->partials, "download", "downloads"), partials);
 }

@@ -360,6 +360,18 @@ def test_a_reason_is_one_short_line_that_prints(agent, mirror, said, shown):
     assert agent.err.endswith("not found on the mirror (404)" + (f": {shown}" if shown else "") + "\n")
 
 
+def test_names_of_the_local_cache(agent, mirror, tmp_path):
+    """Options, then variables; each has a former name."""
+    places = [(tmp_path / name) for name in ("option", "former-option", "variable", "former-variable")]
+    env = {"TRAINAGENT_CACHE": str(places[2]), "TRAINAGENT_SHELF": str(places[3])}
+    for args, more, at in ((("--cache", places[0]), env, 0), (("--shelf", places[1]), env, 1), ((), env, 2),
+                           ((), {"TRAINAGENT_SHELF": env["TRAINAGENT_SHELF"]}, 3)):
+        said = agent("status", *args, **more).splitlines()
+        assert said[0].startswith("cache    0 files (0 B)") and said[1] == f"at       {places[at]}", said
+        assert "shelf" not in "".join(said) and (places[at] / "blobs").is_dir()
+        assert json.loads(agent("status", "--json", *args, **more))["shelf"]["blobs"] == 0
+
+
 def test_a_reason_is_not_waited_for_in_place_of_the_answer(agent, mirror):
     """The file is there by the time of the GET that asks why it was not: its bytes are no reason."""
     mirror.fail = {"/d/big.bin": [403]}

@@ -29,7 +29,7 @@ static void test_what_holds_without_a_file(void **state)
     assert_int_equal(read_text("", &n, NULL), 0);
     assert_null(n.mirror);
     assert_null(n.token_file);
-    assert_string_equal(n.shelf, "/var/cache/trainagent");
+    assert_string_equal(n.cache, "/var/cache/trainagent");
     assert_string_equal(n.user, "trainagent");
     assert_int_equal(n.slurm.deadline, 30000);
     assert_int_equal(n.slurm.wait, 1800000);
@@ -43,19 +43,33 @@ static void test_what_holds_without_a_file(void **state)
     node_fini(&n);
 }
 
+static void test_the_former_name_of_the_cache(void **state)
+{
+    struct node_conf n;
+
+    (void)state;
+    assert_int_equal(read_text("shelf = \"/s\"\n", &n, NULL), 0);
+    assert_string_equal(n.cache, "/s");
+    node_fini(&n);
+    assert_int_equal(read_text("shelf = \"/s\"\ncache = \"/c\"\n", &n, NULL), 0);
+    assert_string_equal(n.cache, "/c");
+    node_fini(&n);
+}
+
 static void test_all_of_it(void **state)
 {
     struct node_conf n;
 
     (void)state;
     assert_int_equal(
-        read_text("mirror = \"http://m:8080\"\nshelf = \"/s\"\nplaintext_token = true\n"
+        read_text("mirror = \"http://m:8080\"\ncache = \"/s\"\nplaintext_token = true\n"
                   "slurm { deadline = 5s stage = {\"a/b\", \"c/d/\"} export = {}\n"
                   "comments = false on_missing = warn }\n"
                   "peers { port = 7171 uploads = 3 min_size = 1g linger = 10m }\n",
                   &n, NULL),
         0);
     assert_string_equal(n.mirror, "http://m:8080");
+    assert_string_equal(n.cache, "/s");
     assert_true(n.plaintext_token && !n.slurm.comments);
     assert_int_equal(n.slurm.deadline, 5000);
     assert_string_equal(n.slurm.stage[1], "c/d/");
@@ -104,6 +118,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_holds_without_a_file),
+        cmocka_unit_test(test_the_former_name_of_the_cache),
         cmocka_unit_test(test_all_of_it),
         cmocka_unit_test(test_complaints),
     };

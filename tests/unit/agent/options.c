@@ -34,7 +34,7 @@ static int read_words(const char *text, uint64_t *said, struct err *e)
 static void test_every_option_fills_its_field(void **state)
 {
     static const char every[] =
-        "--mirror http://m --shelf=/s --state /st --node-file /n --token-file /t "
+        "--mirror http://m --cache=/s --state /st --node-file /n --token-file /t "
         "--plaintext-token --ca-file /ca --connections 9 --idle-timeout 70 --tries 3 VERB "
         "--to here --unpack --sha256 ab --copy --jitter 2s --ranks 4 --restarts 5 --checkpoints "
         "/ck "

@@ -25,7 +25,7 @@ def chunk_list(data):
 
 
 def trickle(kind, over):
-    """Answers to sheaves whose bytes come ten a second until it is over."""
+    """Answers to batches whose bytes come ten a second until it is over."""
     def answer(h, _digests):
         h.send_response(200)
         h.send_header("Content-Type", kind)
@@ -172,7 +172,7 @@ class Mirror:
                    json.dumps({"root": root, "version": f"v{len(self.commits)}", "entries": entries}).encode())
 
     def records(self, digests, of=None):
-        """docs/protocols/sync.md, sheaves. of(digest, bytes): a record instead of the right one."""
+        """docs/protocols/sync.md, batches. of(digest, bytes): a record instead of the right one."""
         known = {sha256(data): data for data in list(self.files.values())}
         out = []
         for d in digests:

@@ -1,5 +1,5 @@
 /* store_load - works on a store until it is killed, then says whether it is whole. Driven by
- * tests/crash/store_*_test.py.
+ * tests/crash/test_store_*.py.
  *
  *   write DIR SEED   publishes, fetches, evicts, collects; a line "kept <digest> <size>" once a blob must never be lost
  *   check DIR        reads such lines; deep verify, every kept blob read and hashed; exit 1 when something is wrong

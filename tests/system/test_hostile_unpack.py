@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from system.agent_test import agent, member, mirror, tar_of  # noqa: F401 (two fixtures)
+from system.test_agent_faulty_mirror import agent, member, mirror, tar_of  # noqa: F401 (two fixtures)
 
 MIB = 1 << 20
 NOISE = random.Random(3).randbytes(3 * MIB)

@@ -91,7 +91,7 @@ NOT_RUN = {
     "for node in gpu01 gpu02; do scp build/deb/trainagent_*.deb /etc/mirrord/tls/cert.pem root@$node:/root/; done": "needs other machines",
     "trainagent run --preempt-url URL": "asks a cloud's metadata service: test_preempt.py has the three kinds",
     "git pull && make deb": "there is no newer commit; test_an_upgrade_keeps_all_that_was_made installs another version",
-    "trainagent run job.conf": "runs a job: agent_test.py",
+    "trainagent run job.conf": "runs a job: test_agent_faulty_mirror.py",
     "ln -s /usr/bin/trainagent /etc/slurm/prolog.d/50-trainagent-prolog": "needs Slurm: test_slurm_real.py",
     "sbatch --comment='mirror=hf/openai-community/gpt2@main,datasets/wiki/' train.sbatch": "needs Slurm: test_slurm_real.py",
     "hf download": "the Hub's own client: tests/clients",

@@ -18,7 +18,7 @@ from system.test_sync_trouble import clean
 
 CORE = 'repo "x" {{ protocol = "generic" origin = "{0}" sync {{ list = sums backoff = "100ms" tries = 2 }} }}'
 EDGE = 'repo "x" {{ protocol = "generic" origin = "http://127.0.0.1:{0}/{1}" sync {{ engine = "mirrord" backoff = "100ms" tries = {2} }} }}'
-# A core that knows no sheaves (test_sync_sheaves.py), so that each file is a request.
+# A core that knows no batches (test_sync_batches.py), so that each file is a request.
 ONE_BY_ONE = (b"POST /-/sync/blobs ", b"POST /-/sync/none_ ")
 FILES = {f"pool/{i % 20:02}/file{i:04}": os.urandom(40 + i) for i in range(1000)}
 
@@ -319,7 +319,7 @@ class Liar:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 digests = [body[i:i + 32] for i in range(0, len(body), 32)]
                 outer.asked.append(digests)
-                if outer.many is None:  # as one who knows no sheaves
+                if outer.many is None:  # as one who knows no batches
                     self.send_response(405)
                     self.send_header("Content-Length", "0")
                     self.end_headers()

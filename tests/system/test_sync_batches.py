@@ -1,4 +1,4 @@
-"""Mirrord to mirrord, trees of many small files: they come many in an answer (docs/protocols/sync.md, sheaves). What a peer gets wrong
+"""Mirrord to mirrord, trees of many small files: they come many in an answer (docs/protocols/sync.md, batches). What a peer gets wrong
 costs at most that files are asked for one by one; what it has no right to, nobody gets."""
 import hashlib
 import os
@@ -355,7 +355,7 @@ ZSTD = "application/vnd.mirrord.blobs+zstd"
 ZEROS = bytes.fromhex("02001000")  # a block: 128 KiB of them
 BOMB, WIDE = bytes.fromhex("28b52ffd0058") + ZEROS * 32, bytes.fromhex("28b52ffd0088") + ZEROS
 SINGLY = "requested one by one"
-# what the peer answers, what the log says, do sheaves go on?
+# what the peer answers, what the log says, do batches go on?
 TROUBLE = {
     "wrong bytes in one": (lambda h, ds: answer(h, records(ds, instead(BAD, record(b"y" * len(BAD))))), "do not match its SHA-256", True),
     "one is longer": (lambda h, ds: answer(h, records(ds, instead(BAD, record(BAD + b"y")))), "81 bytes were received instead of 80", True),

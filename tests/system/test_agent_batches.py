@@ -1,4 +1,4 @@
-"""trainagent and folders of many small files: they come many in an answer (docs/protocols/sync.md, sheaves). What a mirror gets wrong costs
+"""trainagent and folders of many small files: they come many in an answer (docs/protocols/sync.md, batches). What a mirror gets wrong costs
 at most that files are asked for one by one; what came whole is not fetched again, whatever ends the agent."""
 import hashlib
 import json
@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from harness.fake_mirror import trickle
-from system.agent_test import Agent, agent, mirror, mount, sha, swept, until  # noqa: F401, fixtures
+from system.test_agent_faulty_mirror import Agent, agent, mirror, mount, sha, swept, until  # noqa: F401, fixtures
 from system.test_agent import Agent as Node
 
 SHEAF = "/-/sync/blobs"

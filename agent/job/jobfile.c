@@ -213,7 +213,7 @@ static int check_text(struct jobfile *j, const struct settings_given *g, struct 
     return settings_wrong(
         g->at, e,
         "{%.*s} is neither an artifact of this job nor {out}%s%s%s (write {{ for a literal brace)",
-        (int)min_u64(name.n, 64), name.p, near != NULL ? "; did you mean {" : "",
+        (int)min_u64(name.n, 64), name.p, near != NULL ? ", did you mean {" : "",
         near != NULL ? near : "", near != NULL ? "}?" : "");
 }
 

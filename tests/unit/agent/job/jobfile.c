@@ -125,7 +125,7 @@ static void test_complaints(void **state)
          "job:2: to = \"models/me\": it is not a tree of a repository; write "
          "<repo>/<owner>/<name>"},
         {"artifact \"corpus\" { from = \"x/y\" }\nrun { command = {\"x\",\n\"{corpsu}/*\"} }",
-         "job:3: {corpsu} is neither an artifact of this job nor {out}; did you mean {corpus}? "
+         "job:3: {corpsu} is neither an artifact of this job nor {out}, did you mean {corpus}? "
          "(write {{ for a literal brace)"},
         {"publish { from = \"{}\" to = \"r/o/n\" }",
          "job:1: {} is neither an artifact of this job nor {out}"},

@@ -136,7 +136,7 @@ static void test_how_often_sections_stand(void **state)
         E_CONFIG);
     assert_string_equal(e.text, "f:5: section crew appears again, first at f:2; merge the two");
     assert_int_equal(read_text(&g, "ship \"a\" { }\nship \"a\" { }", &a, &root, &e), E_CONFIG);
-    assert_non_null(strstr(e.text, "is used by two sections"));
+    assert_non_null(strstr(e.text, "is used twice"));
     assert_int_equal(read_text(&g, "name = a\nname = b", &a, &root, &e), E_CONFIG);
     assert_string_equal(e.text, "f:2: name is set twice, first at f:1; remove one of them");
     arena_fini(&a);

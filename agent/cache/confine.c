@@ -100,8 +100,8 @@ static void no_network_no_programs(void)
       SYS_unshare,
       SYS_setns,
       SYS_bpf,
-      /* Landlock does not judge what changes a file by its path but not its bytes. libarchive does that by descriptors, but
-         * for the times of symbolic links (utimensat). */
+      /* Landlock does not judge what changes a file by its path but not its bytes. libarchive does
+       * that by descriptors, but for the times of symbolic links (utimensat). */
       SYS_truncate,
       SYS_fchownat,
       SYS_fchmodat,

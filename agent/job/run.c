@@ -154,8 +154,8 @@ static int look_at_node(const struct run *r, struct err *e)
  * again. */
 static int look_at_gpus(const struct agent *agent, uint64_t began_ms, struct err *e)
 {
-    static const char checks[] =
-        "driver,gpus,handle,ecc,remap,retired,nvlink,fabric,cuda,xid"; /* what does not pass by itself */
+    /* Those whose failures do not pass by themselves. */
+    static const char checks[] = "driver,gpus,handle,ecc,remap,retired,nvlink,fabric,cuda,xid";
     struct expect *said = NEW(struct expect);
     struct preflight_params w = {.agent = agent, .said = said};
     char age[48];

@@ -226,7 +226,8 @@ struct hall { /* what all inbound peers share */
  * asks for (psk.h).
  *
  *   GET /<sha256>/have      200, the bitmap
- *   GET /<sha256>/<chunk>   200, Content-Length and the chunk; 404: it is not here; 503: all places are taken
+ *   GET /<sha256>/<chunk>   200, Content-Length and the chunk; 404: it is not here; 503:
+ *                           all places are taken
  *   anything else           400 and the end
  *
  * Its key names the one file that it may ask for. One request at a time; what comes behind it
@@ -648,8 +649,8 @@ static void arrive(evutil_socket_t fd, short what, void *arg)
         inbound_peer_open(&g->hall, inbound_peer, clock_now_ms());
     }
     if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-        event_del(
-            g->on_inbound_peer); /* no descriptor is left: those who wait are asked in with the next sweep */
+        /* No descriptor is left: waiting connections are accepted at the next sweep. */
+        event_del(g->on_inbound_peer);
     }
 }
 

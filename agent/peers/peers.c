@@ -31,8 +31,9 @@ enum {
     TURNED_AWAY_MS = 30000,
     ASK_PATIENCE_MS = 10000,
     TAKE_ALONE = 8,
-    BRINGERS =
-        4, /* connections to the mirror at once, of a small swarm together; of a large one each member has one */
+    /* Concurrent connections to the mirror, of a small swarm together; in a large one each member
+     * has one. */
+    BRINGERS = 4,
     TAKE_APART_MS = 25,
     TAKE_NONE_MS = 500,    /* after an answer that had nothing to bring */
     TAKE_NONE_EACH_MS = 4, /* more for each member: a thousand ask the mirror 200 times a second */

@@ -216,8 +216,8 @@ static int read_listing(struct artifact *a, struct slice text, struct err *e)
 /* --- what was found before: not asked again where it cannot change, and not sent again where it
  * has not --------------------
  *
- *   known/<key>   {"from", "etag", "root", "files": [{"name", "sha256", "size", "etag"}]}; key: of the mirror, the FROM, and
- *                 whether a token was shown
+ *   known/<key>   {"from", "etag", "root", "files": [{"name", "sha256", "size", "etag"}]}; key: of
+ *                 the mirror, the FROM, and whether a token was shown
  *
  * A repository of a Hub at a commit, and a folder of a hosted tree at a root (`models/me/gpt@<64
  * hex digits>/`), are fixed: nobody is asked. Of a branch its commit is asked for, and then the
@@ -771,7 +771,8 @@ static bool all_here(const struct agent *ag, struct artifact *a)
         }
         f->size_bytes = size;
         a->size_bytes += size;
-        if (!a->known) { /* whose list has been looked at just now, which gc takes as a use of all */
+        /* The list of a known one has just been looked at, which gc takes as a use of all files. */
+        if (!a->known) {
             local_cache_note(ag->local_cache, &f->digest, size, SLICE_NONE, SLICE_NONE);
         }
     }

@@ -7,7 +7,7 @@
  *                                                   the wrong digest
  *
  *   NEW, ASKING, LOCKING ──▶ DONE                         it is in the cache already
- *   ASKING, FETCHING, CHECKING ──▶ RESTARTING ──▶ NEW     the object changed, or what came is of no use
+ *   ASKING, FETCHING, CHECKING ──▶ RESTARTING ──▶ NEW     it changed, or the bytes are useless
  *   every state but DONE and FAILED ──▶ FAILING ──▶ FAILED
  *
  * A pull begins with a URL, and maybe a digest. HEAD gives size and digest (ASKING). A digest that

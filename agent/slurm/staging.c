@@ -54,7 +54,8 @@ struct stager {
  * holder sees; a boot does as well.
  *
  *   {"job": "42", "state": "staging"}
- *   {"job": "42", "state": "done", "staged": "/var/cache/trainagent/jobs/42", "run": true, "say": ["..."], "artifacts": [...]}
+ *   {"job": "42", "state": "done", "staged": "/var/cache/trainagent/jobs/42", "run": true,
+ *    "say": ["..."], "artifacts": [...]}
  *
  * threads  any; blocks as long as its file system does
  * errors   E_INVALID: no job's number */

@@ -107,8 +107,8 @@ static int time_steps(const struct options *o, struct model *m, struct optim *op
                       struct timing *out, struct err *e)
 {
     size_t n = (size_t)(m->batch * m->seq) + 1;
-    void *room =
-        NULL; /* such memory as a run's loader has: a copy from other memory may wait for the device */
+    /* Such memory as a run's loader has: a copy from other memory may wait for the device. */
+    void *room = NULL;
     int32_t *token;
     int rc = m->k->host_alloc(&room, n * sizeof *token);
 

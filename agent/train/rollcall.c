@@ -418,8 +418,8 @@ static void accept_one(struct rollcall *x)
     int fd = accept4(x->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct peer *p;
 
-    if (fd ==
-        -1) { /* one that waits stays: without a pause poll() would return at once, again and again */
+    /* A waiting connection stays: without a pause poll() would return at once, again and again. */
+    if (fd == -1) {
         x->accept_from_ms = clock_now_ms() + NO_ROOM_MS;
         return;
     }

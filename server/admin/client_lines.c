@@ -23,10 +23,10 @@ static void client_begin(struct lines *l, const char *client)
 {
     unsigned n = l->clients++;
 
-    buf_addf(
-        l->out,
-        "<input type=\"radio\" name=\"use-%s\" id=\"use-%s-%u\"%s><label for=\"use-%s-%u\">%s</label>",
-        l->r->name, l->r->name, n, n == 0 ? " checked" : "", l->r->name, n, client);
+    buf_addf(l->out,
+             "<input type=\"radio\" name=\"use-%s\" id=\"use-%s-%u\"%s>"
+             "<label for=\"use-%s-%u\">%s</label>",
+             l->r->name, l->r->name, n, n == 0 ? " checked" : "", l->r->name, n, client);
     buf_str(l->out, "<pre>");
 }
 

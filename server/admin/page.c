@@ -154,10 +154,9 @@ static void write_syncs(struct view *v)
     if (v->s->syncs == 0) {
         return;
     }
-    buf_str(
-        v->out,
-        "<h2>Mirrored whole</h2>\n<table class=\"syncs\"><thead><tr><th>Name<th>State<th>Last good<th>Next"
-        "<th>Snapshot<th>Entries<th>Size<th>Last run\n<tbody>\n");
+    buf_str(v->out, "<h2>Mirrored whole</h2>\n"
+                    "<table class=\"syncs\"><thead><tr><th>Name<th>State<th>Last good<th>Next"
+                    "<th>Snapshot<th>Entries<th>Size<th>Last run\n<tbody>\n");
     for (size_t i = 0; i < v->s->syncs; i++) {
         write_sync(v, &v->s->sync[i]);
     }

@@ -1126,8 +1126,8 @@ void entry_ask(struct cache *c, struct cache_ask *k)
         return;
     }
     if (n != NULL && !origin_owns(k->origin, n->origin)) {
-        forget_cache_entry(
-            n); /* a reload changed the origin: what is known and fetched there is for those who asked before */
+        /* A reload changed the origin: earlier clients keep what is known and fetched there. */
+        forget_cache_entry(n);
         n = NULL;
     }
     if (n == NULL && group_is_full(c, k->row_key)) {

@@ -399,13 +399,15 @@ enum verdict_fresh freshness_judge(const struct object *o, const struct lookup *
     bool heard = now >= o->validated_unix_s + w->floor_s; /* the client's Cache-Control counts */
 
     if (w->class == LOOKUP_IMMUTABLE) {
-        return FRESH; /* whatever the client says: pip sends no-cache with every 10 KiB of a wheel */
+        /* Whatever the client says: pip sends no-cache with every 10 KiB of a wheel. */
+        return FRESH;
     }
     if (o->must_ask || o->validated_unix_s < w->since_unix_s) {
         return STALE;
     }
     if (o->validated_unix_s > now + CLOCK_SLACK_S) {
-        return STALE; /* the clock has been set back: nothing that it dated may count as fresh till then */
+        /* The clock has been set back: nothing that it dated may count as fresh until then. */
+        return STALE;
     }
     if (heard && client_wants_newer(o, w, until, now)) {
         return STALE;

@@ -571,7 +571,8 @@ static void write_fetched_bytes(struct job *j)
     fl->write_rc = put_if_admitted(fl, e);
     if (fl->write_rc == E_NOSPACE) {
         fl->write_waits = fetch_may_wait(f);
-        if (!fl->write_waits) { /* what was in the way may have been sealed since: then there is room now */
+        /* What took the space may have been sealed since: then there is room now. */
+        if (!fl->write_waits) {
             fl->write_rc = put_if_admitted(fl, e);
         }
     }

@@ -26,8 +26,8 @@ static int mapped(const struct lookup *w, int status)
 
 static void on_lazy_commit(struct commit_wait *w, int rc, const struct err *e);
 
-struct
-    lazy { /* rows that no client waits for; who asks next does, for they would be read as they were */
+/* Rows that no client waits for. The next request waits: it would read them as they were. */
+struct lazy {
     struct commit_wait wait;
     struct cache_entry *entry;
 };

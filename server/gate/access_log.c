@@ -24,7 +24,8 @@ struct log_shard {
     _Atomic uint64_t dropped; /* found no room in the ring */
 };
 
-/* loop --> its ring --> the carrier, a thread --> the log writer of a file or of stderr --> its thread writes
+/* loop --> its ring --> the carrier, a thread --> the log writer of a file or of stderr --> its
+ * thread writes
  *
  * A loop touches its shard alone. Whatever takes from the rings, or puts another log writer there,
  * holds the lock. */

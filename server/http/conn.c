@@ -41,8 +41,7 @@ static void conn_drive(struct conn *c);
 static const struct conn_ops handshake_ops;
 static const struct conn_ops linger_ops;
 
-/* --- its clients
- * -------------------------------------------------------------------------------------------------------
+/* --- its clients ------------------------------------------------------------------------------
  *
  * What each has been sent is counted where the bytes leave, so that connections that come and go
  * still add up.

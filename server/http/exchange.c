@@ -560,7 +560,8 @@ static ssize_t fetch_pages(struct exchange *x, uint64_t at)
     size_t n = (size_t)min_u64(b->end - b->off, PAGES_AHEAD_BYTES);
 
     if (l->disk == NULL || x->present_end > at) {
-        return 0; /* or they were brought in and are gone again: memory is short, waiting here ends that race */
+        /* Or they were read and are gone again: memory is short; waiting here ends that race. */
+        return 0;
     }
     if (x->pages == NULL) {
         x->pages = pages_fetch(x, at, n);

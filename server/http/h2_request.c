@@ -8,7 +8,10 @@ enum {
     BLOCK_FACTOR = 8
 };
 
-/* --- what a head may hold (RFC 9113 8.2, 8.3), field by field. Targets and hosts are judged as over HTTP/1 ------------ */
+/* --- what a head may hold (RFC 9113 8.2, 8.3), field by field ---------------------------------
+ *
+ * Targets and hosts are judged as over HTTP/1.
+ */
 
 enum { /* exchange.pseudo */
        SEEN_METHOD = 1,

@@ -56,8 +56,8 @@ static bool chosen(const void *arg, struct slice path)
 
 struct attempt;
 
-struct
-    hand { /* brings one file as a client's GET would: whoever else asks for it meanwhile joins the same fill */
+/* Fetches one file as a client's GET would: other requests for it meanwhile join the same fetch. */
+struct hand {
     struct attempt *of;
     struct loop *loop; /* that it is followed on; NULL: nothing is under way */
     struct arena arena;

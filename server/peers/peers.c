@@ -517,8 +517,8 @@ static size_t swarm_member_cost(size_t chunks)
 /* What announcements may make us keep, whoever sends them. */
 enum { BYTES_MAX = 256 << 20 };
 
-struct
-    account { /* of a client that began swarms: they are on its account, with all of their members */
+/* Of a client that began swarms: they are on its account, with all of their members. */
+struct account {
     UT_hash_handle hh;
     uint64_t client;
     size_t swarms, bytes;

@@ -47,7 +47,10 @@ struct slice partial_name(const struct partial *p)
     return slice_from(p->key, 1);
 }
 
-/* --- rows: magic | key | source | validator | flags | digest | sum | saved | total | extents ---------------------- */
+/* --- rows -------------------------------------------------------------------------------------
+ *
+ * magic | key | source | validator | flags | digest | sum | saved | total | extents
+ */
 
 int partial_put(struct batch *b, const struct partial *p, struct err *e)
 {

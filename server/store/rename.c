@@ -222,7 +222,8 @@ static int move_renamed_head(struct renaming *x)
                                 : rc;
         batch_require_absent(x->b, TABLE_HEAD, key_of_renamed_row(x, x->to, SLICE("")));
         batch_put(x->b, TABLE_HEAD, key_of_renamed_row(x, x->to, SLICE("")), buf_slice(&row));
-        if (x->copy) { /* an old name does not come to lead past a tree: refuse_lead() looked before */
+        /* An old name must not lead past a tree: refuse_lead() looked before. */
+        if (x->copy) {
             batch_require_absent(x->b, TABLE_MOVED, key_of_renamed_row(x, x->to, SLICE("")));
         }
     }

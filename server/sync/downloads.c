@@ -85,9 +85,8 @@ enum {
     LEAST_BYTES = 4 << 20, /* of a file that is worth to be saved */
     LAG_BYTES = 1 << 20,   /* written and not hashed: worth a job, */
     HASH_BYTES = 8 << 20,  /* of so many at most; */
-    BEHIND_BYTES =
-        64
-        << 20, /* no more may come meanwhile: what is hashed lies in memory still, and an end waits for little */
+    /* No more may come meanwhile: what is hashed is still in memory, and an end waits briefly. */
+    BEHIND_BYTES = 64 << 20,
     NAME_MAX_BYTES = 8192,
 };
 

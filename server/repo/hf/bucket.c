@@ -198,7 +198,10 @@ static void rest_on(struct hf_ask *k, const struct result *f)
     k->in_trouble = k->in_trouble || f->in_trouble;
 }
 
-/* --- single paths: the Hub answers those by POST; here they are found in what it lists by GET ---------------------- */
+/* --- single paths -----------------------------------------------------------------------------
+ *
+ * The Hub answers those by POST; here they are found in what it lists by GET.
+ */
 
 /* Without a part of a character, or a '/', at its end. The Hub matches it letter by letter. */
 static struct slice common_prefix(const json_t *paths)
@@ -705,8 +708,8 @@ static void plan_token(struct hf_ask *k)
     }
 }
 
-/* The data's address always has a key (answer_bucket_data() refuses others), so its path and size are
- * those that were sealed here. */
+/* The data's address always has a key (answer_bucket_data() refuses others), so its path and size
+ * are those that were sealed here. */
 static void answer_bucket_terms(struct hf_ask *k, const struct digest *d)
 {
     struct catalog_file f;

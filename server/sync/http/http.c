@@ -78,7 +78,8 @@ static int refuse_http_reply(struct download *t, const struct origin_head *h)
         return err_set(&t->why, E_DENIED, ANSWERS, status, colon, SLICE_ARG(why));
     }
     switch (status) {
-    case 403: /* one file that cannot be read is no reason to stop, where others are of use without it */
+    case 403:
+        /* One unreadable file is no reason to stop where the others are of use without it. */
         return err_set(&t->why, t->source.whole ? E_DENIED : E_NOTFOUND, ANSWERS, status, colon,
                        SLICE_ARG(why));
     case 404:

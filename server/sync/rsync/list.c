@@ -461,7 +461,10 @@ int list_feed(struct file_list *l, struct slice *in, bool *done, struct err *e)
     return 0;
 }
 
-/* --- the order of both ends: at each level what is no folder first, then folders, by bytes; a folder's name ends in '/' ---- */
+/* --- the order of both ends -------------------------------------------------------------------
+ *
+ * At each level folders come last, each kind ordered by bytes; a folder's name ends in '/'.
+ */
 
 struct key {
     struct slice folder;

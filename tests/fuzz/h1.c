@@ -54,8 +54,8 @@ static void fuzz_head(struct slice all)
     ptrdiff_t end = h1_head_end(all, &limits, &scanned);
     char *copy;
 
-    if (all.n <
-        8192) { /* a refusal may come earlier in pieces, with another status; an end never differs */
+    /* A refusal may come earlier in pieces, with another status; an end never differs. */
+    if (all.n < 8192) {
         ptrdiff_t again = head_end_in_pieces(all);
         CHECK(end > 0 ? again == end : again <= 0);
     }

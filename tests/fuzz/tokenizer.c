@@ -40,8 +40,9 @@ static void try_text(const struct tokenizer *t, struct slice text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    struct slice fixed = SLICE(
-        "It's 12345  tokens\n\n <|a|> \xe4\xb8\xad\xe6\x96\x87\xe3\x80\x82\r\n\xf0\x9f\x98\x80 aaaaaaabab  ");
+    struct slice fixed =
+        SLICE("It's 12345  tokens\n\n <|a|> "
+              "\xe4\xb8\xad\xe6\x96\x87\xe3\x80\x82\r\n\xf0\x9f\x98\x80 aaaaaaabab  ");
     struct buf text = BUF_INIT(1 << 20);
     struct tokenizer *t;
     size_t used;

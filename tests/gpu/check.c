@@ -1,7 +1,8 @@
 /* gpu-check - every CUDA operation beside its CPU twin, then tiny models trained on both, then a
  * run repeated.
  *
- *     gpu-check [--look | --list] [--quick] [--models] [--only NAME+NAME] [--limit SECONDS] [--here]
+ *     gpu-check [--look | --list] [--quick] [--models] [--only NAME+NAME] [--limit SECONDS]
+ *               [--here]
  *
  * The rows run in a child (watch.h): one that crashes, hangs or breaks the device costs its own row
  * alone. A row's shapes depend on the row, not on what ran before it, so `--only` asks the same

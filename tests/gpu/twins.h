@@ -21,8 +21,8 @@ struct twins {
     const char *trouble; /* an operation that failed, */
     int trouble_rc;      /* and how */
     char shape[120];     /* of the round that runs, or that had trouble */
-    char told
-        [240]; /* the first element that is off by more than the bound: where, what came, what was wanted */
+    /* The first element that is off by more than the bound: where, what came, what was wanted. */
+    char told[240];
     char note[200]; /* for people: what ran it */
 };
 

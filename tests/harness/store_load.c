@@ -1,9 +1,12 @@
 /* store_load - works on a store until it is killed, then says whether it is whole. Driven by
  * tests/crash/test_store_*.py.
  *
- *   write DIR SEED   publishes, fetches, evicts, collects; a line "kept <digest> <size>" once a blob must never be lost
- *   check DIR        reads such lines; deep verify, every kept blob read and hashed; exit 1 when something is wrong
- *   fill DIR         fills the file system below DIR to its last byte, and lives on; exit 1 when something is lost
+ *   write DIR SEED   publishes, fetches, evicts, collects; a line "kept <digest> <size>" once a
+ *                    blob must never be lost
+ *   check DIR        reads such lines; deep verify, every kept blob read and hashed; exit 1 when
+ *                    something is wrong
+ *   fill DIR         fills the file system below DIR to its last byte, and lives on; exit 1 when
+ *                    something is lost
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -62,8 +62,8 @@ typedef enum {
 } cublasLtMatmulAlgoConfigAttributes_t;
 
 typedef struct {
-    uint64_t data
-        [8]; /* [0] the algorithm's number, [1] a mark of ours, [2] parts of a sum, [3] how they meet */
+    /* [0] the algorithm's number, [1] a mark of ours, [2] parts of a sum, [3] how they meet */
+    uint64_t data[8];
 } cublasLtMatmulAlgo_t;
 typedef struct {
     cublasLtMatmulAlgo_t algo;

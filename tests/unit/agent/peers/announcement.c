@@ -86,12 +86,12 @@ static void test_what_is_not_believed(void **state)
         assert_int_equal(t.npeers, 0);
     }
     assert_int_equal(
-        reported_read(
-            SLICE(
-                "{" KEY ", \"take\": [20, -1, \"3\", 19, 1e3], \"again_s\": 0, \"peers\": ["
-                "{\"address\": \"10.0.0.7\", \"port\": 0}, {\"address\": \"10.0.0.7\", \"port\": 65536}, 5,"
-                "{\"address\": \"10.0.0.7\"}]}"),
-            20, &t, NULL),
+        reported_read(SLICE("{" KEY
+                            ", \"take\": [20, -1, \"3\", 19, 1e3], \"again_s\": 0, \"peers\": ["
+                            "{\"address\": \"10.0.0.7\", \"port\": 0}, "
+                            "{\"address\": \"10.0.0.7\", \"port\": 65536}, 5,"
+                            "{\"address\": \"10.0.0.7\"}]}"),
+                      20, &t, NULL),
         0);
     assert_int_equal(t.ntake, 1);
     assert_int_equal(t.take[0], 19);

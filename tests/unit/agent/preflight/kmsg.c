@@ -11,9 +11,11 @@ static void test_lines_of_drivers(void **state)
         const char *line;
         struct kmsg is;
     } good[] = {
-        {"6,1234,5678901234,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.",
+        {"6,1234,5678901234,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, "
+         "GPU has fallen off the bus.",
          {KMSG_XID, 5678901234, 79, false, "0000:3b:00"}},
-        {"4,1,2,-,caller=T12;NVRM: Xid (PCI:0009:01:00): 119, Timeout after 45s of waiting for RPC response",
+        {"4,1,2,-,caller=T12;NVRM: Xid (PCI:0009:01:00): 119, "
+         "Timeout after 45s of waiting for RPC response",
          {KMSG_XID, 2, 119, false, "0009:01:00"}},
         {"3,1,7,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 46 LTSSM Fault Up",
          {KMSG_SXID, 7, 20034, true, "0000:c1:00.0"}},
@@ -25,7 +27,8 @@ static void test_lines_of_drivers(void **state)
          {KMSG_NO_START, 9, 0, false, "0000:01:00.0"}},
         {"3,1,9,-;NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
          {KMSG_OFF_BUS, 9, 0, false, "0000:3b:00.0"}},
-        {"3,1,9,-;NVRM: The NVIDIA GPU 0000:3b:00.0\\x0aNVRM: installed in this system has\\x0aNVRM: fallen off the bus",
+        {"3,1,9,-;NVRM: The NVIDIA GPU 0000:3b:00.0\\x0aNVRM: installed in this system has\\x0a"
+         "NVRM: fallen off the bus",
          {KMSG_OFF_BUS, 9, 0, false, "0000:3b:00.0"}},
     };
 
@@ -86,17 +89,23 @@ static void test_other_lines(void **state)
 static void test_lines_that_users_make(void **state)
 {
     static const char *const forged[] = {
-        "6,1,2,-;SXid (PCI:0000:[77]: segfault at 0 ip 1 sp 2 error 4 in SXid (PCI:0000:3b:00): 20034, Fatal[400000+1000]",
-        "6,1,2,-;a.out[77]: segfault at 0 ip 1 sp 2 error 4 in NVRM: Xid (PCI:0000:3b:00): 79[400000+1000]",
-        "6,1,2,-;NVRM: Xid (PCI:[77]: segfault at 0 ip 1 sp 2 error 4 in 0000:3b:00): 79[400000+1000]",
-        "6,1,2,-;NVRM: Xid (PCI:[77] bad frame in rt_sigreturn frame:1 ip:2 sp:3 orax:4 in 0000:3b:00): 79[400000+1000]",
+        "6,1,2,-;SXid (PCI:0000:[77]: segfault at 0 ip 1 sp 2 error 4 in "
+        "SXid (PCI:0000:3b:00): 20034, Fatal[400000+1000]",
+        "6,1,2,-;a.out[77]: segfault at 0 ip 1 sp 2 error 4 in "
+        "NVRM: Xid (PCI:0000:3b:00): 79[400000+1000]",
+        "6,1,2,-;NVRM: Xid (PCI:[77]: segfault at 0 ip 1 sp 2 error 4 in "
+        "0000:3b:00): 79[400000+1000]",
+        "6,1,2,-;NVRM: Xid (PCI:[77] bad frame in rt_sigreturn frame:1 ip:2 sp:3 orax:4 in "
+        "0000:3b:00): 79[400000+1000]",
         "6,1,2,-;NVRM: GPU 0:0.0[77]: unhandled exception: x in RmInitAdapter failed[400000+1000]",
         "6,1,2,-;NVRM: GPU 0:0.0[77] bad frame in x frame:1 in fallen off the bus[400000+1000]",
         "6,1,2,-;NVRM: GPU 0:0.0 invoked oom-killer: RmInitAdapter failed",
         "6,1,2,-;NVRM: The NVIDI[77]: unhandled exception: x in fallen off the bus[400000+1000]",
         "6,1,2,-;NVRM: [77]: unhandled exception: x in fallen off the bus[400000+1000]",
-        "6,1,2,-;traps: NVRM: Xid[77] trap invalid opcode ip:1 sp:2 error:0 in NVRM: Xid (PCI:0000:3b:00): 79[400000+1000]",
-        "6,1,2,-;nvidia-nvswitch[7] bad frame in x frame:1 in : SXid (PCI:0000:c1:00.0): 20034, Fatal[400000+1000]",
+        "6,1,2,-;traps: NVRM: Xid[77] trap invalid opcode ip:1 sp:2 error:0 in "
+        "NVRM: Xid (PCI:0000:3b:00): 79[400000+1000]",
+        "6,1,2,-;nvidia-nvswitch[7] bad frame in x frame:1 in : "
+        "SXid (PCI:0000:c1:00.0): 20034, Fatal[400000+1000]",
         "6,1,2,-;nvidia-nvswitch: SXid (PCI:0000:c1:00.0): 20034, Fatal",
         "6,1,2,-;my words: NVRM: Xid (PCI:0000:3b:00): 79, pid=1",
         "12,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79, written by a program",

@@ -150,8 +150,8 @@ static void test_refused(void **state)
         {GPT2("\"n_layer\":9223372036854775807,\"n_head\":1,\"n_embd\":8,\"vocab_size\":9,"
               "\"n_positions\":9"),
          E_CONFIG},
-        {GPT2(
-             "\"n_layer\":1,\"n_head\":1,\"n_embd\":8,\"vocab_size\":99999999999,\"n_positions\":9"),
+        {GPT2("\"n_layer\":1,\"n_head\":1,\"n_embd\":8,\"vocab_size\":99999999999,"
+              "\"n_positions\":9"),
          E_CONFIG},
     };
 

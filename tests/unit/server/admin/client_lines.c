@@ -91,10 +91,12 @@ static void uploads_use_tls(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bases); i++) {
         lines_at(&c, &(struct client_doors){.base = slice_str(bases[i]), .tls = "0.0.0.0:8443"});
-        HAS("<pre>SSL_CERT_FILE=cert.pem HF_TOKEN=$TOKEN HF_ENDPOINT=https://mirror:8443/own hf upload");
+        HAS("<pre>SSL_CERT_FILE=cert.pem HF_TOKEN=$TOKEN "
+            "HF_ENDPOINT=https://mirror:8443/own hf upload");
         HAS("<pre>CURL_CA_BUNDLE=cert.pem curl -H \"Authorization: Bearer $TOKEN\" -T FILE "
             "https://mirror:8443/own/OWNER/NAME/FILE</pre>");
-        HAS("<pre>TWINE_CERT=cert.pem twine upload --repository-url https://mirror:8443/own/legacy/");
+        HAS("<pre>TWINE_CERT=cert.pem twine upload "
+            "--repository-url https://mirror:8443/own/legacy/");
         HAS("<pre>docker push mirror:8443/own/OWNER/IMAGE:TAG</pre>");
     }
     lines_at(&c,

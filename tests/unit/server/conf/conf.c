@@ -52,8 +52,8 @@ static void wrong_files(void **state)
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {"",
-         "c:1: there is no listen section, so no client could connect; write listen \"0.0.0.0:8080\" { }"},
+        {"", "c:1: there is no listen section, so no client could connect; write "
+             "listen \"0.0.0.0:8080\" { }"},
         {LISTEN "\n# note\n// note\n/* two\nlines */ stroage { }\n",
          "c:6: unknown key \"stroage\": the file has no such key; did you mean \"storage\"?"},
         {LISTEN "storage {\n  quotta = 5\n}",
@@ -63,8 +63,8 @@ static void wrong_files(void **state)
         {LISTEN "threads = 2\nthreads = 3",
          "c:3: threads is set twice, first at c:2; remove one of them"},
         {LISTEN LISTEN,
-         "c:2: the title \":8080\" is used twice: two sections of a kind cannot have the same title; rename "
-         "or remove this one"},
+         "c:2: the title \":8080\" is used twice: two sections of a kind cannot have the "
+         "same title; rename or remove this one"},
         {LISTEN "storage { }\nstorage { }",
          "c:3: section storage appears again, first at c:2; merge the two"},
         {LISTEN "\naccess_log = \"${CONF_TEST_UNSET}\"",
@@ -79,7 +79,8 @@ static void wrong_files(void **state)
          "c:2: an escape is unknown: in double quotes there are \\\" \\\\ \\$ \\n \\r \\t; single "
          "quotes keep everything else unchanged"},
         {LISTEN "threads =",
-         "c:2: premature end of file: the syntax is key = value and section \"title\" { }; fix this line or the one above"},
+         "c:2: premature end of file: the syntax is key = value and section \"title\" { }; "
+         "fix this line or the one above"},
         {LISTEN "storage { quota = 5q }",
          "c:2: quota = \"5q\": invalid value; write a size, such as 64k or 10g"},
         {LISTEN "storage { high = 50% low = 60% }",
@@ -94,8 +95,8 @@ static void wrong_files(void **state)
          "c:2: trusted_proxies = \"10.0.0.1/8\": invalid network; write one such as 10.0.0.0/8 or "
          "fd00::/8"},
         {"listen \"8080\" { }",
-         "c:1: listen \"8080\": invalid address; write an address and a port, such as 0.0.0.0:8080 or "
-         "[::]:8443"},
+         "c:1: listen \"8080\": invalid address; write an address and a port, such as "
+         "0.0.0.0:8080 or [::]:8443"},
         {"listen \":1\" { root = \"hf\" }",
          "c:1: root = \"hf\": there is no repo of that name; add it or name another"},
         {"listen \":1\" {\n tls_certificate = \"cert.pem\"\n}",
@@ -114,28 +115,29 @@ static void wrong_files(void **state)
          "c:2: repo \"a\" has no origin to fetch from; write origin = "
          "\"https://...\""},
         {LISTEN "repo \"a\" { protocol = \"hosted\" origin = \"https://data.example/\" }",
-         "c:2: repo \"a\" is hosted and has an origin, but hosted files come from uploads; remove the "
-         "origin"},
+         "c:2: repo \"a\" is hosted and has an origin, but hosted files come from uploads; "
+         "remove the origin"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/?x\" }",
-         "c:2: origin = \"https://data.example/?x\": paths are appended to it; remove the query and "
-         "the fragment"},
+         "c:2: origin = \"https://data.example/?x\": paths are appended to it; "
+         "remove the query and the fragment"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
                 "authorization = \"Bearer geheim\" }",
-         "c:3: authorization contains the secret itself, but many users can read a configuration; write "
-         "credential:NAME or file:PATH"},
+         "c:3: authorization contains the secret itself, but many users can read a configuration; "
+         "write credential:NAME or file:PATH"},
         {LISTEN "repo \"a\" { protocol = \"pypi\" origin = \"https://pypi.example/\"\n"
                 "forward = {\"Accept\"} }",
          "c:3: repo \"a\" has forward, which is only for protocol generic with an "
          "http origin and no sync; remove it"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
                 "forward = {\"Accept\", \"Cookie\"} }",
-         "c:3: forward = {\"Cookie\"}: the response to one client's cookies would be served to all; remove it from the list"},
+         "c:3: forward = {\"Cookie\"}: the response to one client's cookies would be served to "
+         "all; remove it from the list"},
         {LISTEN "repo \"a\" { protocol = \"generic\" origin = \"https://data.example/\"\n"
                 "forward = {\"Accept\", \"accept\"} }",
          "c:3: forward = {\"accept\"}: it appears twice; remove it from the list"},
         {LISTEN "limit \"10.0.0.0/99\" { }",
-         "c:2: limit \"10.0.0.0/99\": invalid title; write \"anonymous\", the name of a token or a network "
-         "such as 10.0.0.0/8"},
+         "c:2: limit \"10.0.0.0/99\": invalid title; write \"anonymous\", the name of a token "
+         "or a network such as 10.0.0.0/8"},
         {LISTEN "include(\"none.conf\")",
          "c:2: none.conf cannot be included: there is no such file; write its path relative to c"},
         {LISTEN "}",

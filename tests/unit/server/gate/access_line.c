@@ -71,17 +71,17 @@ static void a_hit(void **state)
                               .complete = true};
 
     (void)state;
-    expect(
-        true, &en,
-        "{\"ts\":\"2026-11-24T00:20:35.007Z\",\"id\":\"0123456789abcdef\",\"client\":\"192.0.2.10\","
-        "\"principal\":\"ci\",\"method\":\"GET\",\"host\":\"m:8080\",\"path\":\"/hf/me/gpt/resolve/main/a b\","
-        "\"proto\":\"HTTP/1.1\",\"tls\":true,\"status\":206,\"bytes\":10,\"complete\":true,\"dur_ms\":1.500,"
-        "\"ttfb_ms\":0.250,\"cache\":\"HIT\",\"repo\":\"hf\",\"range\":\"bytes=0-9\","
-        "\"ua\":\"pip/24.0 {\\\"ci\\\":null}\"}\n");
-    expect(
-        false, &en,
-        "192.0.2.10 - ci [24/Nov/2026:00:20:35 +0000] \"GET /hf/me/gpt/resolve/main/a b HTTP/1.1\" 206 10 "
-        "\"https://a/b\" \"pip/24.0 {\\\"ci\\\":null}\"\n");
+    expect(true, &en,
+           "{\"ts\":\"2026-11-24T00:20:35.007Z\",\"id\":\"0123456789abcdef\","
+           "\"client\":\"192.0.2.10\",\"principal\":\"ci\",\"method\":\"GET\","
+           "\"host\":\"m:8080\",\"path\":\"/hf/me/gpt/resolve/main/a b\",\"proto\":\"HTTP/1.1\","
+           "\"tls\":true,\"status\":206,\"bytes\":10,\"complete\":true,\"dur_ms\":1.500,"
+           "\"ttfb_ms\":0.250,\"cache\":\"HIT\",\"repo\":\"hf\",\"range\":\"bytes=0-9\","
+           "\"ua\":\"pip/24.0 {\\\"ci\\\":null}\"}\n");
+    expect(false, &en,
+           "192.0.2.10 - ci [24/Nov/2026:00:20:35 +0000] "
+           "\"GET /hf/me/gpt/resolve/main/a b HTTP/1.1\" 206 10 "
+           "\"https://a/b\" \"pip/24.0 {\\\"ci\\\":null}\"\n");
 }
 
 /* Nobody, nothing, from nowhere; and cut off. */
@@ -92,11 +92,12 @@ static void nothing_known(void **state)
     struct access_entry en = {.req = &r, .cache = NULL, .status = 0};
 
     (void)state;
-    expect(
-        true, &en,
-        "{\"ts\":\"2026-11-24T00:20:35.007Z\",\"id\":\"-\",\"client\":\"-\",\"principal\":\"\",\"method\":\"\","
-        "\"host\":\"\",\"path\":\"\",\"proto\":\"HTTP/1.0\",\"tls\":false,\"status\":0,\"bytes\":0,"
-        "\"complete\":false,\"dur_ms\":0.000,\"ttfb_ms\":0.000,\"cache\":\"\",\"repo\":\"\",\"range\":\"\",\"ua\":\"\"}\n");
+    expect(true, &en,
+           "{\"ts\":\"2026-11-24T00:20:35.007Z\",\"id\":\"-\",\"client\":\"-\","
+           "\"principal\":\"\",\"method\":\"\",\"host\":\"\",\"path\":\"\","
+           "\"proto\":\"HTTP/1.0\",\"tls\":false,\"status\":0,\"bytes\":0,\"complete\":false,"
+           "\"dur_ms\":0.000,\"ttfb_ms\":0.000,\"cache\":\"\",\"repo\":\"\",\"range\":\"\","
+           "\"ua\":\"\"}\n");
     expect(false, &en, "- - - [24/Nov/2026:00:20:35 +0000] \"  HTTP/1.0\" 0 0 \"-\" \"-\"\n");
 }
 
@@ -119,12 +120,12 @@ static void a_session_of_rsync(void **state)
                               .complete = true};
 
     (void)state;
-    expect(
-        true, &en,
-        "{\"ts\":\"2026-11-24T00:20:35.007Z\",\"id\":\"-\",\"client\":\"2001:db8::1:0:0:7\",\"principal\":\"\","
-        "\"method\":\"RSYNC\",\"host\":\"\",\"path\":\"/debian\",\"proto\":\"rsync\",\"tls\":false,\"status\":200,"
-        "\"bytes\":18446744073709551615,\"complete\":true,\"dur_ms\":1000.000,\"ttfb_ms\":0.000,\"cache\":\"\","
-        "\"repo\":\"debian\",\"range\":\"\",\"ua\":\"\",\"outcome\":\"sent\",\"files\":12}\n");
+    expect(true, &en,
+           "{\"ts\":\"2026-11-24T00:20:35.007Z\",\"id\":\"-\",\"client\":\"2001:db8::1:0:0:7\","
+           "\"principal\":\"\",\"method\":\"RSYNC\",\"host\":\"\",\"path\":\"/debian\","
+           "\"proto\":\"rsync\",\"tls\":false,\"status\":200,\"bytes\":18446744073709551615,"
+           "\"complete\":true,\"dur_ms\":1000.000,\"ttfb_ms\":0.000,\"cache\":\"\","
+           "\"repo\":\"debian\",\"range\":\"\",\"ua\":\"\",\"outcome\":\"sent\",\"files\":12}\n");
 }
 
 static void escapes(void **state)
@@ -141,16 +142,17 @@ static void escapes(void **state)
     struct access_entry en = {.req = &r, .cache = "MISS", .status = 404};
 
     (void)state;
-    expect(
-        true, &en,
-        "{\"ts\":\"2026-11-24T00:20:35.007Z\",\"id\":\"0\",\"client\":\"::ffff:10.0.0.1\",\"principal\":\"\","
-        "\"method\":\"GET\",\"host\":\"\",\"path\":\"/a\\u0000b/mrd_01234567_.../mrd/m\",\"proto\":\"HTTP/2\","
-        "\"tls\":false,\"status\":404,\"bytes\":0,\"complete\":false,\"dur_ms\":0.000,\"ttfb_ms\":0.000,"
-        "\"cache\":\"MISS\",\"repo\":\"\",\"range\":\"\",\"ua\":\"\\u001b[31m\\\"\\\\\\u00c3\\u00a9\\u007f~\"}\n");
-    expect(
-        false, &en,
-        "::ffff:10.0.0.1 - - [24/Nov/2026:00:20:35 +0000] \"GET /a\\x00b/mrd_01234567_.../mrd/m HTTP/2\" 404 0 "
-        "\"-\" \"\\x1b[31m\\\"\\\\\\xc3\\xa9\\x7f~\"\n");
+    expect(true, &en,
+           "{\"ts\":\"2026-11-24T00:20:35.007Z\",\"id\":\"0\",\"client\":\"::ffff:10.0.0.1\","
+           "\"principal\":\"\",\"method\":\"GET\",\"host\":\"\","
+           "\"path\":\"/a\\u0000b/mrd_01234567_.../mrd/m\",\"proto\":\"HTTP/2\",\"tls\":false,"
+           "\"status\":404,\"bytes\":0,\"complete\":false,\"dur_ms\":0.000,\"ttfb_ms\":0.000,"
+           "\"cache\":\"MISS\",\"repo\":\"\",\"range\":\"\","
+           "\"ua\":\"\\u001b[31m\\\"\\\\\\u00c3\\u00a9\\u007f~\"}\n");
+    expect(false, &en,
+           "::ffff:10.0.0.1 - - [24/Nov/2026:00:20:35 +0000] "
+           "\"GET /a\\x00b/mrd_01234567_.../mrd/m HTTP/2\" 404 0 "
+           "\"-\" \"\\x1b[31m\\\"\\\\\\xc3\\xa9\\x7f~\"\n");
 }
 
 /* --- the twin --- */

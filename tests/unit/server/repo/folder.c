@@ -150,7 +150,8 @@ static void breadcrumbs(void **state)
     assert_non_null(strstr(
         buf_cstr(&out),
         "<h1><a href=/ >mirrord</a> / <a href=/models/ ><bdi>models</bdi></a> / "
-        "<a href=/models/me/ ><bdi>me</bdi></a> / <a href=/models/me/x%40a%2F%3Cb%3E/ ><bdi>x@a/&#60;b&#62;</bdi></a>"
+        "<a href=/models/me/ ><bdi>me</bdi></a> / "
+        "<a href=/models/me/x%40a%2F%3Cb%3E/ ><bdi>x@a/&#60;b&#62;</bdi></a>"
         " / <a href=/models/me/x%40a%2F%3Cb%3E/a.d/ ><bdi>a.d</bdi></a> / <bdi>e</bdi></h1>"));
     p.entry.path = p.text = SLICE("");
     assert_int_equal(list(f, &p, &out), 0);

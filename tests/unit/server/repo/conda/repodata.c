@@ -54,18 +54,17 @@ static void check(const char *text, int rc, const char *wanted)
 static void test_channel(void **state)
 {
     (void)state;
-    check(
-        "{\"info\":{\"subdir\":\"noarch\",\"base_url\":\"./\"},\"packages\":{\"a-1-0.tar.bz2\":{\"build\":\"0\",\"depends\":["
-        "\"python >=3\",[\"x\"]],\"md5\":\"" MD5 "\",\"sha256\":\"" ONES
-        "\",\"size\":7,\"x\":{\"size\":9,\"sha256\":\"no\"}},"
-        "\"old-1-0.tar.bz2\":{\"md5\":\"" MD5
-        "\",\"size\":8},\"bare-0\":{}},\"packages.conda\":{\"b-2-0.conda\":{"
-        "\"sha256\":\"" ONES
-        "\",\"size\":5000000000}},\"removed\":[\"gone-1.conda\"],\"repodata_version\":1,"
-        "\"more\":{\"z\":{\"size\":\"x\",\"sha256\":5}}}",
-        0,
-        "a-1-0.tar.bz2 7 3:11\nold-1-0.tar.bz2 8 1:22\nbare-0 -1 0:00\nb-2-0.conda 5000000000 "
-        "3:11\n");
+    check("{\"info\":{\"subdir\":\"noarch\",\"base_url\":\"./\"},\"packages\":{\"a-1-0.tar.bz2\":{"
+          "\"build\":\"0\",\"depends\":[\"python >=3\",[\"x\"]],\"md5\":\"" MD5
+          "\",\"sha256\":\"" ONES "\",\"size\":7,\"x\":{\"size\":9,\"sha256\":\"no\"}},"
+          "\"old-1-0.tar.bz2\":{\"md5\":\"" MD5
+          "\",\"size\":8},\"bare-0\":{}},\"packages.conda\":{\"b-2-0.conda\":{"
+          "\"sha256\":\"" ONES
+          "\",\"size\":5000000000}},\"removed\":[\"gone-1.conda\"],\"repodata_version\":1,"
+          "\"more\":{\"z\":{\"size\":\"x\",\"sha256\":5}}}",
+          0,
+          "a-1-0.tar.bz2 7 3:11\nold-1-0.tar.bz2 8 1:22\nbare-0 -1 0:00\nb-2-0.conda 5000000000 "
+          "3:11\n");
     check("{\"packages\":{},\"packages.conda\":{}}", 0, "");
 }
 
@@ -122,7 +121,8 @@ static void test_lenient(void **state)
     struct repodata *r = repodata_open(&ev);
     struct slice text = SLICE(
         "{\"info\":{\"base_url\":\"https://far.example/\"},\"packages\":{\"../a\":{\"size\":1},"
-        "\"b\":{\"sha256\":\"no\",\"md5\":\"no\",\"size\":-5},\"c\":{\"sha256\":\"no\",\"md5\":\"" MD5
+        "\"b\":{\"sha256\":\"no\",\"md5\":\"no\",\"size\":-5},"
+        "\"c\":{\"sha256\":\"no\",\"md5\":\"" MD5
         "\"}},\"packages.conda\":{\"d\":{\"sha256\":\"" ONES "\",\"size\":9}}}");
 
     (void)state;

@@ -32,12 +32,13 @@ static void check(const char *text, int rc, const char *wanted)
 static void only_that_is_left_out(void **state)
 {
     (void)state;
-    check(
-        "{\"info\": {\"subdir\": \"a\", \"base_url\": \"https://x/\", \"z\": [1, {\"base_url\": 2}]}, "
-        "\"packages\": {\"base_url\": {\"size\": 5e3, \"x\": null, \"y\": [true, -1.50], \"u\": \"\\u00e9\\\"\"}}}",
-        0,
-        "{\"info\":{\"subdir\":\"a\",\"z\":[1,{\"base_url\":2}]},\"packages\":{\"base_url\":{"
-        "\"size\":5e3,\"x\":null,\"y\":[true,-1.50],\"u\":\"\xc3\xa9\\\"\"}}}");
+    check("{\"info\": {\"subdir\": \"a\", \"base_url\": \"https://x/\", "
+          "\"z\": [1, {\"base_url\": 2}]}, "
+          "\"packages\": {\"base_url\": {\"size\": 5e3, \"x\": null, "
+          "\"y\": [true, -1.50], \"u\": \"\\u00e9\\\"\"}}}",
+          0,
+          "{\"info\":{\"subdir\":\"a\",\"z\":[1,{\"base_url\":2}]},\"packages\":{\"base_url\":{"
+          "\"size\":5e3,\"x\":null,\"y\":[true,-1.50],\"u\":\"\xc3\xa9\\\"\"}}}");
     check("{\"info\":{\"base_url\":{\"a\":[1,2,{}]}}}", 0, "{\"info\":{}}");
     check("{\"info\":{\"base_url\":[[],\"x\"],\"a\":1},\"info\":{\"base_url\":null}}", 0,
           "{\"info\":{\"a\":1},\"info\":{}}");

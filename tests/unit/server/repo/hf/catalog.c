@@ -107,8 +107,10 @@ static void an_empty_bucket_has_no_file(void **state)
 static void the_last_upload_is_known(void **state)
 {
     static const char *const pages[] = {
-        "[{\"type\":\"file\",\"path\":\"b\",\"size\":1,\"uploadedAt\":\"2026-01-02T03:04:06.789Z\"}]",
-        "[{\"type\":\"file\",\"path\":\"a\",\"size\":1,\"uploadedAt\":\"2026-01-02T03:04:05.000Z\"},"
+        "[{\"type\":\"file\",\"path\":\"b\",\"size\":1,"
+        "\"uploadedAt\":\"2026-01-02T03:04:06.789Z\"}]",
+        "[{\"type\":\"file\",\"path\":\"a\",\"size\":1,"
+        "\"uploadedAt\":\"2026-01-02T03:04:05.000Z\"},"
         "{\"type\":\"file\",\"path\":\"c\",\"size\":1,\"uploadedAt\":\"soon\"},"
         "{\"type\":\"file\",\"path\":\"d\",\"size\":1}]"};
     struct buf catalog = BUF_INIT(1 << 16), uploads = BUF_INIT(1 << 16), none;

@@ -264,7 +264,8 @@ static void has_id(const char *text, const char *f, const char *id)
 
 static const char html_page[] =
     "<!DOCTYPE html><html><head><meta name=\"pypi:repository-version\" content=\"1.1\">"
-    "<meta name='pypi:tracks' content='https://other.example/a&amp;b'><title><a href=\"x.whl\">no</a></title></head><body>\n"
+    "<meta name='pypi:tracks' content='https://other.example/a&amp;b'>"
+    "<title><a href=\"x.whl\">no</a></title></head><body>\n"
     "<!-- <a href=\"https://evil.example/x.whl\">x</a> -->\n"
     "<a href=\"https://files.example/p/torch-1.0%2Bcu130-py3.whl#sha256=" H64 "\" "
     "data-requires-python=\"&gt;=3.8,&lt;4\" data-yanked=\"broken &quot;wheel&quot;\" "
@@ -285,8 +286,8 @@ static void html_to_html(void **state)
     has_id(t, "<a href=\"../../+f/%s/p/torch-1.0%%2Bcu130-py3.whl#sha256=" H64 "\"", files_id);
     has(t, " data-requires-python=\"&gt;=3.8,&lt;4\" data-yanked=\"broken &quot;wheel&quot;\"");
     has(t, " data-core-metadata=\"sha256=" H64 "\" data-dist-info-metadata=\"sha256=" H64 "\"");
-    has(t,
-        " data-upload-time=\"2026-01-02T03:04:05Z\" data-later=\"v&amp;w\">torch-1.0+cu130-py3.whl</a>");
+    has(t, " data-upload-time=\"2026-01-02T03:04:05Z\" "
+           "data-later=\"v&amp;w\">torch-1.0+cu130-py3.whl</a>");
     has_id(
         t,
         "<a href=\"../../+f/%s/p/torch-2.0%%2Bcpu.tar.gz?sig=a&amp;b=c\">torch-2.0+cpu.tar.gz</a>",
@@ -305,17 +306,17 @@ static void html_to_json(void **state)
     char *t = rewrite_page("json", html_page);
 
     (void)state;
-    has(t,
-        "{\"meta\":{\"api-version\":\"1.0\",\"tracks\":[\"https://other.example/a&b\"]},\"name\":\"torch\",\"files\":[{");
-    has_id(
-        t,
-        "{\"filename\":\"torch-1.0+cu130-py3.whl\",\"url\":\"../../+f/%s/p/torch-1.0%%2Bcu130-py3.whl\","
-        "\"hashes\":{\"sha256\":\"" H64
-        "\"},\"requires-python\":\">=3.8,<4\",\"upload-time\":\"2026-01-02T03:04:05Z\","
-        "\"core-metadata\":{\"sha256\":\"" H64 "\"},\"dist-info-metadata\":{\"sha256\":\"" H64
-        "\"},"
-        "\"yanked\":\"broken \\\"wheel\\\"\"}",
-        files_id);
+    has(t, "{\"meta\":{\"api-version\":\"1.0\",\"tracks\":[\"https://other.example/a&b\"]},"
+           "\"name\":\"torch\",\"files\":[{");
+    has_id(t,
+           "{\"filename\":\"torch-1.0+cu130-py3.whl\","
+           "\"url\":\"../../+f/%s/p/torch-1.0%%2Bcu130-py3.whl\","
+           "\"hashes\":{\"sha256\":\"" H64
+           "\"},\"requires-python\":\">=3.8,<4\",\"upload-time\":\"2026-01-02T03:04:05Z\","
+           "\"core-metadata\":{\"sha256\":\"" H64 "\"},\"dist-info-metadata\":{\"sha256\":\"" H64
+           "\"},"
+           "\"yanked\":\"broken \\\"wheel\\\"\"}",
+           files_id);
     has(t, "\"hashes\":{\"md5\":\"00ff\"},\"yanked\":false}");
     has(t, "torch-4.zip\",\"hashes\":{},\"yanked\":false}]}");
     free(t);
@@ -326,12 +327,13 @@ static const char json_page[] =
     "\"},\"data-dist-info-metadata\":false,\"filename\":\"a-1.whl\","
     "\"hashes\":{\"blake2b\":\"11\",\"sha256\":\"" H64
     "\"},\"provenance\":\"https://pypi.example/integrity/a/provenance\","
-    "\"requires-python\":\">=3.8\",\"size\":123,\"upload-time\":\"T\",\"url\":\"https://files.example/a/a-1.whl\",\"yanked\":false,"
+    "\"requires-python\":\">=3.8\",\"size\":123,\"upload-time\":\"T\","
+    "\"url\":\"https://files.example/a/a-1.whl\",\"yanked\":false,"
     "\"new-key\":[1,2.50,{\"x\":null}]},"
     "{\"filename\":\"b\",\"hashes\":{},\"url\":\"javascript:alert(1)\",\"yanked\":true},"
     "{\"filename\":\"c.zip\",\"hashes\":{},\"url\":\"c.zip\",\"yanked\":\"why <b>\"}],"
-    "\"meta\":{\"_last-serial\":1e3,\"api-version\":\"1.4\"},\"name\":\"a\",\"project-status\":{\"status\":\"archived\"},"
-    "\"versions\":[\"1\"]}";
+    "\"meta\":{\"_last-serial\":1e3,\"api-version\":\"1.4\"},\"name\":\"a\","
+    "\"project-status\":{\"status\":\"archived\"},\"versions\":[\"1\"]}";
 
 static void json_to_json(void **state)
 {
@@ -343,9 +345,8 @@ static void json_to_json(void **state)
            "\"new-key\":[1,2.50,{\"x\":null}]},{\"filename\":\"c.zip\"",
            files_id);
     has_id(t, "\"provenance\":\"../../+f/%s/integrity/a/provenance\"", pypi_id);
-    has(t,
-        "\"meta\":{\"_last-serial\":1e3,\"api-version\":\"1.4\"},\"name\":\"a\",\"project-status\":{\"status\":\"archived\"},"
-        "\"versions\":[\"1\"]}");
+    has(t, "\"meta\":{\"_last-serial\":1e3,\"api-version\":\"1.4\"},\"name\":\"a\","
+           "\"project-status\":{\"status\":\"archived\"},\"versions\":[\"1\"]}");
     has_not(t, "javascript");
     free(t);
 }
@@ -373,8 +374,8 @@ static void project_lists(void **state)
         "<html><a href='../'>up</a><a href=\"/simple/foo/\">Foo</a><a href='bar/'>bar</a>"
         "<a href='https://other.example/simple/x/'>x</a><a href='/simple/a/b/'>deep</a>"
         "<a href='f.whl'>f</a></html>";
-    static const char json[] =
-        "{\"meta\":{\"api-version\":\"1.0\"},\"projects\":[{\"name\":\"Foo\",\"_last-serial\":7},{\"name\":\"b<r\"}]}";
+    static const char json[] = "{\"meta\":{\"api-version\":\"1.0\"},\"projects\":["
+                               "{\"name\":\"Foo\",\"_last-serial\":7},{\"name\":\"b<r\"}]}";
     char *t;
 
     (void)state;
@@ -449,7 +450,8 @@ static void odd_html(void **state)
         const char *doc;
         const char *has; /* NULL: no anchor at all */
     } row[] = {
-        {"<base href=\"https://files.example/b/\"><base href='https://no.example/'><a href='x.whl'>x</a>",
+        {"<base href=\"https://files.example/b/\">"
+         "<base href='https://no.example/'><a href='x.whl'>x</a>",
          "/b/x.whl\""},
         {"<a href=\"//files.example/y.whl\">y</a>", "/y.whl\""},
         {"<a href=x.whl>x", "/simple/torch/x.whl\""},

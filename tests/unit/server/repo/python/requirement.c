@@ -137,9 +137,9 @@ static void test_file(void **state)
 {
     struct seen s = {0};
     struct requirements_events ev = {on_line, on_odd, &s};
-    const char *text =
-        "# all\n\na==1 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\r\n"
-        "b[x]>=2  # why\n--index-url https://x.example\n-e .\nc @ https://x.example/c#egg=c\n./local\nd";
+    const char *text = "# all\n\na==1 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\r\n"
+                       "b[x]>=2  # why\n--index-url https://x.example\n"
+                       "-e .\nc @ https://x.example/c#egg=c\n./local\nd";
 
     (void)state;
     assert_int_equal(requirements_read(slice_str(text), "x", &ev, NULL), 0);
@@ -158,8 +158,9 @@ static void test_metadata(void **state)
     struct metadata_events ev = {on_line, &s};
     struct slice name, version;
     const char *text =
-        "Metadata-Version: 2.1\r\nName: Foo\r\nversion: 1.0\r\nRequires-Dist: a (>1)\r\nrequires-dist: b;\r\n"
-        "  extra == 'x'\r\nDescription: text\r\n        more: text\r\nRequires-Dist: c\r\n\r\nRequires-Dist: not\r\n";
+        "Metadata-Version: 2.1\r\nName: Foo\r\nversion: 1.0\r\nRequires-Dist: a (>1)\r\n"
+        "requires-dist: b;\r\n  extra == 'x'\r\nDescription: text\r\n        more: text\r\n"
+        "Requires-Dist: c\r\n\r\nRequires-Dist: not\r\n";
 
     (void)state;
     assert_int_equal(metadata_read(slice_str(text), &ev, &name, &version, NULL), 0);

@@ -42,14 +42,15 @@ static void test_servers(void **state)
         "<a href=\"sub/\">sub/</a>     22-Nov-2026 12:21       -\n"
         "<a href=\"x%20y.deb\">a very long name..&gt;</a>  22-Nov-2026 12:21     1234567\n</pre>",
         "sub/ -1/0 1795350060/60\nx y.deb 1234567/0 1795350060/60\n", 0);
-    expect(
-        "<tr><td><a href=\"?C=N;O=D\">Name</a></td></tr><tr><td><a href=\"/pub/\">Parent</a></td></tr>"
-        "<tr><td><img alt='[ ]'></td><td><a href=\"f.iso\">f.iso</a></td><td align=\"right\">2026-11-22 12:21  "
-        "</td><td align=\"right\">1.2G</td></tr>",
-        "f.iso 1288490188/107374182 1795350060/60\n", 0);
-    expect(
-        "<td class=\"n\"><a href=\"f\">f</a></td><td class=\"m\">2026-Nov-22 12:21:05</td><td class=\"s\">12K</td>",
-        "f 12288/1024 1795350065/1\n", 0);
+    expect("<tr><td><a href=\"?C=N;O=D\">Name</a></td></tr>"
+           "<tr><td><a href=\"/pub/\">Parent</a></td></tr>"
+           "<tr><td><img alt='[ ]'></td><td><a href=\"f.iso\">f.iso</a></td>"
+           "<td align=\"right\">2026-11-22 12:21  </td>"
+           "<td align=\"right\">1.2G</td></tr>",
+           "f.iso 1288490188/107374182 1795350060/60\n", 0);
+    expect("<td class=\"n\"><a href=\"f\">f</a></td><td class=\"m\">2026-Nov-22 12:21:05</td>"
+           "<td class=\"s\">12K</td>",
+           "f 12288/1024 1795350065/1\n", 0);
     expect("<li><a href=f.txt>f.txt</a></li><li><a href='g/'>g/</a></li>",
            "f.txt -1/0 -1/0\ng/ -1/0 -1/0\n", 0);
     expect("<a href=\"http://h/pub/a%20b/x\">x</a><a href=\"/pub/a%20b/y\">y</a>",
@@ -60,18 +61,17 @@ static void test_servers(void **state)
 static void test_links_that_are_none(void **state)
 {
     (void)state;
-    expect(
-        "<a href=\"../../etc/passwd\">x</a><a href=\"/\">x</a><a href=\"//other/x\">x</a><a href=\"https://h/pub/a%20b/x\">x</a>"
-        "<a href=\"#top\">x</a><a href=\"./\">x</a><a href=\"\">x</a><a href>x</a><a>x</a><a href=\"mailto:x\">x</a>"
-        "<a href=\"javascript:x\">x</a><a href=\"x?y=z\">x</a>",
-        "", 0);
-    expect(
-        "<a href=\"%2e%2e/\">x</a><a href=\"%2e%2e%2fx\">x</a><a href=\"a%2fb\">x</a><a href=\"a%00b\">x</a><a href=\"a/b\">x</a>"
-        "<a href=\"%2e\">x</a>",
-        "", 6);
-    expect(
-        "<!-- <a href=\"c\">c</a> --><script>'<a href=\"s\">'</script><style><a href=y></style><b href=\"b\">b</b><abbr href=q>",
-        "", 0);
+    expect("<a href=\"../../etc/passwd\">x</a><a href=\"/\">x</a><a href=\"//other/x\">x</a>"
+           "<a href=\"https://h/pub/a%20b/x\">x</a>"
+           "<a href=\"#top\">x</a><a href=\"./\">x</a><a href=\"\">x</a><a href>x</a><a>x</a>"
+           "<a href=\"mailto:x\">x</a><a href=\"javascript:x\">x</a><a href=\"x?y=z\">x</a>",
+           "", 0);
+    expect("<a href=\"%2e%2e/\">x</a><a href=\"%2e%2e%2fx\">x</a><a href=\"a%2fb\">x</a>"
+           "<a href=\"a%00b\">x</a><a href=\"a/b\">x</a><a href=\"%2e\">x</a>",
+           "", 6);
+    expect("<!-- <a href=\"c\">c</a> --><script>'<a href=\"s\">'</script>"
+           "<style><a href=y></style><b href=\"b\">b</b><abbr href=q>",
+           "", 0);
     expect("<!-- <a href=\"c\">", "", 0);
     expect("<a href=\"x", "", 0);
     expect("<a href=\"x\"", "", 0);

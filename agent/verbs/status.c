@@ -9,8 +9,9 @@
 #include "common/codec/units.h"
 #include "common/os/clock.h"
 
+/* `key` is the name in JSON. */
 static void print_cache_totals(const struct agent *a, const struct local_cache_totals *t,
-                               const char *verb)
+                               const char *key, const char *what)
 {
     char blobs[UNITS_TEXT], trees[UNITS_TEXT], partials[UNITS_TEXT];
 
@@ -41,7 +42,7 @@ static int run_status_verb(struct verb_line *v, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    print_cache_totals(v->agent, &t, "shelf");
+    print_cache_totals(v->agent, &t, "shelf", "cache");
     if (!v->agent->json) {
         printf("%-8s %s\n", "at", local_cache_dir(v->agent->local_cache));
     }
@@ -63,7 +64,7 @@ static int run_gc(struct verb_line *v, struct err *e)
     rc = rc != 0 ? rc : staging_sweep(v->agent->local_cache, &v->agent->node, &jobs, e);
     rc = rc != 0 ? rc : local_cache_gc(v->agent->local_cache, &w, &removed, e);
     if (rc == 0 && (v->agent->json || isatty(STDOUT_FILENO))) {
-        print_cache_totals(v->agent, &removed, "removed");
+        print_cache_totals(v->agent, &removed, "removed", "removed");
         if (v->agent->json) {
             puts("}");
         } else if (jobs > 0) {

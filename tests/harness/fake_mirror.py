@@ -84,7 +84,7 @@ class Mirror:
         self.lie_chunk_list = False  # well-formed, of the right digest, wrong chunks
         self.redirect = {}  # path -> Location
         self.meanwhile = None  # called once, before the next commit is judged: what others do to the tree
-        self.many = None  # many small files in an answer: called with (handler, [sha256, ...]), self.sheaf is right; None: 404, as of old
+        self.many = None  # many small files in an answer: called with (handler, [sha256, ...]), self.batch is right; None: 404, as of old
         self.asked = []  # the digests of each such request
         self.kept = {}  # upload path -> bytes that an earlier connection brought
         self.ranges_put = []  # Content-Range of what went on there
@@ -181,7 +181,7 @@ class Mirror:
             out.append((of(d, data) if of else None) or right)
         return out
 
-    def sheaf(self, h, digests, of=None):
+    def batch(self, h, digests, of=None):
         self.reply(h, 200, {"Content-Type": "application/vnd.mirrord.blobs"}, b"".join(self.records(digests, of)))
 
     def serve_chunks(self, h, want):

@@ -15,7 +15,7 @@ from harness.fake_mirror import trickle
 from system.test_agent_faulty_mirror import Agent, agent, mirror, mount, sha, swept, until  # noqa: F401, fixtures
 from system.test_agent import Agent as Node
 
-SHEAF = "/-/sync/blobs"
+BATCH = "/-/sync/blobs"
 RNG = random.Random(5)
 FILES = {f"f{i % 7}/{i:04}.txt": RNG.randbytes(50 + i) for i in range(300)}
 BAD = FILES["f3/0150.txt"]
@@ -27,7 +27,7 @@ KIND = "application/vnd.mirrord.blobs"
 def many(mirror):  # noqa: F811
     for name, data in FILES.items():
         mirror.files[f"/m/{name}"] = data
-    mirror.many = mirror.sheaf
+    mirror.many = mirror.batch
     return mirror
 
 
@@ -71,9 +71,9 @@ def test_a_folder_of_a_private_repo(mirrord, tmp_path):
     assert tree(tmp_path / "to") == files
     assert done["fetched_bytes"] == sum(map(len, set(files.values()))) and done["size"] == sum(map(len, files.values()))
     lines = lambda what: [line for line in m.access_log.read_text().splitlines() if what in line and '"ua":"trainagent' in line]  # noqa: E731
-    until(lambda: lines(SHEAF))
+    until(lambda: lines(BATCH))
     brought = [line for line in lines('"method":"GET"') if '"status":2' in line]  # publish asked, too, when there was no tree
-    assert len(lines(SHEAF)) == 1 and len(brought) <= 1 + 1 + 1 + 2  # a listing, what is above, a chunk list, two parts
+    assert len(lines(BATCH)) == 1 and len(brought) <= 1 + 1 + 1 + 2  # a listing, what is above, a chunk list, two parts
     assert not list(node.folder.glob("shelf/partial/*"))
     again = json.loads(node("pull", "models/me/tree/", "--to", tmp_path / "again", "--json"))
     assert again["fetched_bytes"] == 0 and tree(tmp_path / "again") == files
@@ -88,7 +88,7 @@ def test_without_the_right_to_it_nothing_comes(mirrord, tmp_path):
                     headers={"Accept": "application/json", "Authorization": "Bearer " + m.token("reader", "read:models/*")})
     digests = b"".join(bytes.fromhex(e["sha256"]) for e in json.loads(listing.body)["entries"] if e.get("sha256"))
     for token in (None, m.token("other", "read:others/*")):
-        got = m.put(SHEAF, digests, method="POST", token=token, headers={"Content-Type": "application/vnd.mirrord.digests"})
+        got = m.put(BATCH, digests, method="POST", token=token, headers={"Content-Type": "application/vnd.mirrord.digests"})
         assert got.body == b"\xff\xff\xff\xff" * (len(digests) // 32)
     del node.env["TRAINAGENT_TOKEN_FILE"]
     node("pull", "models/me/tree/", code=77)
@@ -100,7 +100,7 @@ def test_a_repository_of_a_hub(mirrord, hub, tmp_path):
     repo = hub.repo("org/many", files={"config.json": b"{}", **files})
     repo.lfs |= set(files)
     m = mirrord(hub.config())
-    asked = lambda: [line for line in m.access_log.read_text().splitlines() if SHEAF in line]  # noqa: E731
+    asked = lambda: [line for line in m.access_log.read_text().splitlines() if BATCH in line]  # noqa: E731
     for name in ("cold", "warm"):
         node = Node(tmp_path / name, m)
         done = json.loads(node("pull", "hf/org/many", "--to", tmp_path / f"{name}-home", "--json"))
@@ -154,7 +154,7 @@ def test_an_older_mirror(agent, many, tmp_path):  # noqa: F811
         many.many = lambda h, digests: many.reply(h, status)  # noqa: B023
         agent("pull", "m/", "--to", tmp_path / "to")
         assert tree(tmp_path / "to") == FILES and len(gets(many)) == len(FILES) and agent.err == ""
-        assert len([entry for entry in many.log if entry[1] == SHEAF]) == 1
+        assert len([entry for entry in many.log if entry[1] == BATCH]) == 1
 
 
 def cut(h, body, length=None):
@@ -190,13 +190,13 @@ def answer(m, h, body, status=200, kind=KIND):
 SINGLY = "one by one"
 # what the mirror answers; what the agent says of it; how many files are asked for by themselves at most
 TROUBLE = {
-    "wrong bytes in one": (lambda m, h, ds: m.sheaf(h, ds, instead(record(b"y" * len(BAD)))), "arrived damaged in a batch", 1),
-    "one is longer": (lambda m, h, ds: m.sheaf(h, ds, instead(record(BAD + b"y"))), "arrived damaged in a batch", 1),
-    "one is empty": (lambda m, h, ds: m.sheaf(h, ds, instead(record(b""))), "arrived damaged in a batch", 1),
-    "one is to be asked for alone": (lambda m, h, ds: m.sheaf(h, ds, instead(ALONE)), "", 1),
-    "one is absent": (lambda m, h, ds: m.sheaf(h, ds, instead(b"\xff" * 4)), "", 1),
+    "wrong bytes in one": (lambda m, h, ds: m.batch(h, ds, instead(record(b"y" * len(BAD)))), "arrived damaged in a batch", 1),
+    "one is longer": (lambda m, h, ds: m.batch(h, ds, instead(record(BAD + b"y"))), "arrived damaged in a batch", 1),
+    "one is empty": (lambda m, h, ds: m.batch(h, ds, instead(record(b""))), "arrived damaged in a batch", 1),
+    "one is to be asked for alone": (lambda m, h, ds: m.batch(h, ds, instead(ALONE)), "", 1),
+    "one is absent": (lambda m, h, ds: m.batch(h, ds, instead(b"\xff" * 4)), "", 1),
     "all are to be asked for alone": (lambda m, h, ds: answer(m, h, ALONE * len(ds)), "", 300),
-    "all are wrong": (lambda m, h, ds: m.sheaf(h, ds, lambda d, b: record(b"y" * len(b))), "too many files arrived damaged", 300),
+    "all are wrong": (lambda m, h, ds: m.batch(h, ds, lambda d, b: record(b"y" * len(b))), "too many files arrived damaged", 300),
     "one of another": (lambda m, h, ds: answer(m, h, b"".join(reversed(m.records(ds)))), "too many files arrived damaged", 300),
     "a length that cannot be": (lambda m, h, ds: answer(m, h, b"".join(m.records(ds)[:3]) + b"\x00\x00\x80\x01" + b"y" * 32769),
                                 "a record of 32769", 297),
@@ -229,7 +229,7 @@ def test_a_mirror_in_trouble(agent, many, tmp_path, how):  # noqa: F811
 
 
 def test_wrong_in_the_sheaf_and_by_itself(agent, many, tmp_path):  # noqa: F811
-    many.many = lambda h, digests: many.sheaf(h, digests, instead(record(b"y" * len(BAD))))
+    many.many = lambda h, digests: many.batch(h, digests, instead(record(b"y" * len(BAD))))
     many.damage = True
     agent("pull", "m/", "--to", tmp_path / "to", code=65)
     assert "f3/0150.txt" in agent.err and sha(BAD)[:16] in agent.err and not (tmp_path / "to").exists()
@@ -245,7 +245,7 @@ def test_a_busy_mirror(agent, many, tmp_path, status):  # noqa: F811
         if left[0] >= 0:
             many.reply(h, status, {"Retry-After": "0"})
         else:
-            many.sheaf(h, digests)
+            many.batch(h, digests)
     many.many = busy
     agent("pull", "m/", "--to", tmp_path / "to")
     assert tree(tmp_path / "to") == FILES and gets(many) == [] and agent.err == ""
@@ -265,7 +265,7 @@ def test_one_that_trickles(agent, many, tmp_path):  # noqa: F811
 
 
 def held(mirror, after, go):  # noqa: F811
-    """Sheaves of 16 files; the one behind so many waits for `go`."""
+    """Batches of 16 files; the one behind so many waits for `go`."""
     def slow(h, digests):
         if len(mirror.asked) > after:
             go.wait(120)
@@ -292,7 +292,7 @@ def test_what_came_whole_is_not_fetched_again(agent, many, tmp_path, end):  # no
         go.set()
     have = whole(agent)
     assert len(have) <= 48 and (end == signal.SIGKILL or len(have) == 48 == len(agent.blobs()))
-    many.many = many.sheaf
+    many.many = many.batch
     many.asked.clear()
     agent("pull", "m/", "--to", tmp_path / "to")
     asked = {d.hex() for digests in many.asked for d in digests}

@@ -15,7 +15,7 @@ from system.test_sync_full import STORAGE, fill_up, when_there_is_room
 from system.test_sync_mirrord import EDGE, Liar, Source, core, edge_of, item, node_of, root, way  # noqa: F401
 from system.test_sync_trouble import clean
 
-SHEAF = "/-/sync/blobs"
+BATCH = "/-/sync/blobs"
 FIRST, MOST = 16, 1024
 ABSENT, ALONE = struct.pack(">I", 0xffffffff), struct.pack(">I", 0xfffffffe)
 FILES = {f"pool/{i % 20:02}/file{i:04}": os.urandom(40 + i) for i in range(1500)}
@@ -42,7 +42,7 @@ def record(data):
 
 def ask(m, digests, wire="h1", token=None, accept=None, **kw):
     headers = {"Content-Type": "application/vnd.mirrord.digests", **({"Accept": accept} if accept else {})}
-    return m.put(SHEAF, b"".join(digests), wire=wire, token=token, headers=headers, method="POST", **kw)
+    return m.put(BATCH, b"".join(digests), wire=wire, token=token, headers=headers, method="POST", **kw)
 
 
 def sha(data):
@@ -52,11 +52,11 @@ def sha(data):
 # --- two mirrords ------------------------------------------------------------------------------------------------------
 
 def test_first_copy(mirrord, core, way):
-    """All of 1,501 files (the sums are one, too large for a sheaf) in a handful of requests."""
+    """All of 1,501 files (the sums are one, too large for a batch) in a handful of requests."""
     edge = edge_of(mirrord, way)
     done = run(edge)
     assert (done["outcome"], done["root"], done["files_done"]) == ("published", root(core), len(core.o.tree()))
-    assert len(way.asked("/-/blob/")) == 1 and 3 <= len(way.asked(SHEAF)) < 60
+    assert len(way.asked("/-/blob/")) == 1 and 3 <= len(way.asked(BATCH)) < 60
     assert done["wire_bytes"] < way.bytes
     look(edge, core.o.tree())
     clean(edge)
@@ -80,7 +80,7 @@ def test_one_file_is_asked_for_as_itself(mirrord, core, way):
     core.o.sums()
     run(core)
     assert run(edge)["root"] == root(core)
-    assert not way.asked(SHEAF) and len(way.asked("/-/blob/")) == 2  # and the sums
+    assert not way.asked(BATCH) and len(way.asked("/-/blob/")) == 2  # and the sums
 
 
 def test_text_comes_packed(mirrord, way, core):
@@ -104,7 +104,7 @@ def test_the_line_breaks_in_the_midst_of_answers(mirrord, core, way, tries):
     left = [6]
 
     def cut(target, n):
-        if SHEAF in target and n > 2000 and left[0] > 0:
+        if BATCH in target and n > 2000 and left[0] > 0:
             left[0] -= 1
             return "cut"
         return None
@@ -117,19 +117,19 @@ def test_the_line_breaks_in_the_midst_of_answers(mirrord, core, way, tries):
 
 def test_a_line_that_carries_no_answer_to_many(mirrord, core, way):
     """It breaks each time before the first file: then one by one."""
-    way.disturb = lambda target: "cut" if SHEAF in target else None
+    way.disturb = lambda target: "cut" if BATCH in target else None
     edge = edge_of(mirrord, way)
     assert run(edge)["root"] == root(core)
     assert "break off before the first" in lines(edge) and len(way.asked("/-/blob/")) == len(core.o.tree())
 
 
 def held(way, after):
-    """The sheaf behind so many others is not passed on; the event is set when it has been asked for."""
+    """The batch behind so many others is not passed on; the event is set when it has been asked for."""
     asked, go = threading.Event(), threading.Event()
     count = [after]
 
     def hold(target):
-        if SHEAF in target:
+        if BATCH in target:
             count[0] -= 1
             if count[0] < 0:
                 asked.set()
@@ -237,7 +237,7 @@ def test_who_may_read(mirrord, wire):
         assert ask(m, digests, wire).status == status
     assert ask(m, [bytes(32)] * MOST, wire).body == ABSENT * MOST
     for method in ("GET", "HEAD", "PUT", "DELETE"):
-        got = m.get(SHEAF, wire, method=method, **({"data": b"x"} if method == "PUT" else {}))
+        got = m.get(BATCH, wire, method=method, **({"data": b"x"} if method == "PUT" else {}))
         assert (got.status, got["allow"]) == (405, "POST")
     assert m.get("/-/sync/blobs/x", wire).status == 404
 
@@ -406,7 +406,7 @@ def test_a_peer_in_trouble(mirrord, liar, how):
     told = lines(edge)
     assert (SINGLY not in told) if goes_on else (SINGLY in told), told
     assert says is None or says in told, told
-    # A file that waits alone while no sheaf is under way goes alone: one at the beginning or the end, more where lookups are slow.
+    # A file that waits alone while no batch is under way goes alone: one at the beginning or the end, more where lookups are slow.
     assert len(liar.sent) <= len(TREE) and (not goes_on or "all" in how or len(liar.sent) <= len(TREE) // 20)
     if how == "it breaks after three":
         assert sum(map(len, liar.asked)) < 30 * len(TREE)  # digests: fewer go to one who answers few
@@ -415,7 +415,7 @@ def test_a_peer_in_trouble(mirrord, liar, how):
 
 
 def test_absent_ones_are_missing(mirrord, liar):
-    """What one file is to /-/blob/, many are in a sheaf: without them nothing is published."""
+    """What one file is to /-/blob/, many are in a batch: without them nothing is published."""
     liar.many = lambda h, ds: answer(h, records(ds, instead(BAD, ABSENT)))
     edge = edge_of(mirrord, liar, tries=1)
     failed = run(edge, rc=69)
@@ -428,7 +428,7 @@ def test_absent_ones_are_missing(mirrord, liar):
 
 
 def test_one_that_is_never_right(mirrord, liar):
-    """Wrong in the sheaf and wrong by itself: the run fails, names it, and publishes nothing."""
+    """Wrong in the batch and wrong by itself: the run fails, names it, and publishes nothing."""
     liar.many = lambda h, ds: answer(h, records(ds, instead(BAD, record(b"y" * len(BAD)))))
     liar.by_id[sha(BAD).hex()] = b"z" * len(BAD)
     edge = edge_of(mirrord, liar, tries=1)

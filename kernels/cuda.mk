@@ -36,7 +36,9 @@ SO_LDFLAGS  = $(filter-out -pie,$(LDFLAGS_ALL)) -shared
 
 CUDA_INC   := $(patsubst %,-isystem %/include,$(sort $(CUDA_HOME) $(CUDNN_HOME) $(NCCL_HOME)))
 
-CUDA_CU    := $(sort $(wildcard kernels/cuda/*.cu))
+# What small.cu includes is compiled in it.
+CUDA_SMALL := $(shell sed -n 's/^\#include "\(.*\.cu\)"$$/\1/p' kernels/cuda/small.cu)
+CUDA_CU    := $(filter-out $(CUDA_SMALL),$(sort $(wildcard kernels/cuda/*.cu)))
 CUDNN_C    := $(addprefix kernels/cuda/cudnn_,lib.c graph.c attention.c)
 NCCL_C     := kernels/cuda/comm_nccl.c kernels/cuda/nccl_log.c
 CUDA_C     := $(filter-out $(NCCL_C) $(if $(HAVE_CUDNN),kernels/cuda/cudnn_none.c,$(CUDNN_C)), \

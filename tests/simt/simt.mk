@@ -1,7 +1,7 @@
 # The CUDA kernels compiled for the host, for tests/unit/kernels/simt: libsimt.a.
 
 SIMT_SAN   := $(if $(SAN),,yes)
-SIMT_CU    := $(wildcard kernels/cuda/*.cu)
+SIMT_CU    := $(CUDA_CU)
 SIMT_CUH   := $(filter-out kernels/cuda/mma.cuh,$(wildcard kernels/cuda/*.cuh))
 SIMT_SRC   := $(B)/simt/src
 # The doubles of CUDA's own libraries.
@@ -29,6 +29,7 @@ $(B)/simt/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c17 $(SIMT_FLAGS) -c $< -o $@
 $(B)/libsimt.a: $(SIMT_O)
+$(B)/simt/kernels/cuda/small.o: $(CUDA_SMALL:%=$(SIMT_SRC)/%)
 .PRECIOUS: $(SIMT_SRC)/%
 
 $(B)/obj/tests/unit/kernels/simt.o: CFLAGS_ALL += $(if $(SIMT_SAN),-DHAVE_SIMT)

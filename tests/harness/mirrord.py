@@ -1,4 +1,6 @@
 """mirrord.py - a mirrord of our own: its folder, its configuration, its life, what it says about itself."""
+import atexit
+import functools
 import http.client
 import json
 import os
@@ -83,6 +85,20 @@ def patient(config):
     return config if "patience" in config else re.sub(r'protocol = "(hf|pypi|conda|oci)"', r'\g<0> patience = 1h', config)
 
 
+@functools.cache
+def empty_tables():
+    """The metadata of a store without a row: harness/empty_tables.c. None where no test programs are built."""
+    program = BUILD / "harness/empty_tables"
+    if not program.exists():
+        return None
+    folder = tempfile.mkdtemp(prefix="mirrord-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    subprocess.run([program, folder], check=True, env=dict(os.environ, **SANITIZERS))
+    for file in pathlib.Path(folder).glob("[LO]*"):  # RocksDB's LOG, LOCK and OPTIONS: each start writes its own
+        file.unlink()
+    return folder
+
+
 class Mirrord:
     """config: repos and whatever else, in the file's own syntax; listeners, folders and logs are added here."""
 
@@ -98,6 +114,7 @@ class Mirrord:
         self.config = config
         self.access_log = self.folder / "access.log"
         self.command = command  # what runs before the program: taskset, say
+        self.plain = self.owns_folder and state is None and build == BUILD and not command
         self.env = {}  # of its next start, beside ours
         self.child = None
         self.port = self.tls_port = 0
@@ -116,8 +133,15 @@ class Mirrord:
             text.append('storage { quota = "8g" reserve = "16m" }')
         self.conf.write_text("\n".join(text) + "\n" + patient(self.config) + "\n")
 
+    def prepare_state(self):
+        """Where a test says nothing of the state folder, a first start finds its tables made."""
+        if self.plain and not self.env and not self.state.exists() and empty_tables():
+            self.state.mkdir(0o750)
+            shutil.copytree(empty_tables(), self.state / "meta")
+
     def start(self, wait=True, fails=False):
         """A port may be taken between our look and its bind: then once more with another."""
+        self.prepare_state()
         for _ in range(5):
             self.port, self.tls_port = self.port or free_port(), self.tls_port or free_port()
             self.write_config()

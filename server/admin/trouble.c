@@ -56,48 +56,62 @@ static void look_at_store(struct teller *l)
                                             .todo = "check the disk and the kernel's log"});
 }
 
+static void report_full_disk(struct teller *l, const char *what, const char *todo)
+{
+    report_one_trouble(l, &(struct trouble){.kind = "disk", .what = what, .todo = todo});
+}
+
+/* What is free on the file system is the limit: a larger quota changes nothing. */
+static void report_full_file_system(struct teller *l, const struct store_space *sp)
+{
+    char what[SENTENCE], used[UNITS_TEXT], unused[UNITS_TEXT], reserve[UNITS_TEXT];
+
+    size_format(sp->used_bytes, used);
+    size_format(sp->disk_free_bytes, unused);
+    size_format(sp->reserve_bytes, reserve);
+    if (sp->quota_bytes == 0 && sp->used_bytes == 0) {
+        snprintf(what, sizeof what,
+                 "the store has no room: its file system has %s free and storage.reserve keeps %s "
+                 "free",
+                 unused, reserve);
+    } else {
+        snprintf(what, sizeof what,
+                 "the file system of the store is nearly full: %s are free, the store uses %s, "
+                 "storage.reserve keeps %s free, and pinned and uploaded files are not evicted",
+                 unused, used, reserve);
+    }
+    report_full_disk(
+        l, what,
+        "free space there, enlarge it, or lower `reserve` of `storage`; `mirrorctl cache "
+        "pins` lists the pins");
+}
+
 /* Room is made from `high` on: what is far above it cannot be evicted. */
 static void look_at_disk(struct teller *l)
 {
     const struct store_space *sp = &l->s->space;
     uint64_t margin = (sp->quota_bytes - min_u64(sp->high_bytes, sp->quota_bytes)) / 2;
-    uint64_t set_bytes = l->s->set->conf->store.quota_bytes; /* 0: all of the file system */
-    char what[SENTENCE], used[UNITS_TEXT], quota[UNITS_TEXT], unused[UNITS_TEXT];
+    char what[SENTENCE], used[UNITS_TEXT], quota[UNITS_TEXT];
 
     if (sp->full) {
-        report_one_trouble(
-            l, &(struct trouble){.kind = "disk",
-                                 .what = "the disk is full; only cached objects are served",
-                                 .todo = "free space on its file system; `mirrorctl cache gc` "
-                                         "removes files that nothing refers to"});
+        report_full_disk(
+            l, "the disk is full; only cached objects are served",
+            "free space on its file system; `mirrorctl cache gc` removes files that nothing "
+            "refers to");
+    } else if (sp->quota_bytes != 0 && sp->used_bytes <= sp->high_bytes + margin) {
         return;
-    }
-    if (sp->quota_bytes != 0 && sp->used_bytes <= sp->high_bytes + margin) {
-        return;
-    }
-    size_format(sp->used_bytes, used);
-    if (set_bytes == 0 || sp->quota_bytes < set_bytes) { /* what is free there ends it */
-        size_format(sp->disk_free_bytes, unused);
-        snprintf(what, sizeof what,
-                 "the file system of the store is nearly full: %s are free, the store uses %s, and "
-                 "pinned and uploaded files are not evicted",
-                 unused, used);
-        report_one_trouble(
-            l, &(struct trouble){.kind = "disk",
-                                 .what = what,
-                                 .todo = "free space there, or enlarge it; `mirrorctl cache "
-                                         "pins` lists the pins"});
+    } else if (sp->by_disk) {
+        report_full_file_system(l, sp);
     } else {
+        size_format(sp->used_bytes, used);
         size_format(sp->quota_bytes, quota);
         snprintf(what, sizeof what,
                  "the store is nearly full: %s of %s are used, and pinned and uploaded files "
                  "are not evicted",
                  used, quota);
-        report_one_trouble(
-            l, &(struct trouble){.kind = "disk",
-                                 .what = what,
-                                 .todo = "remove pins (`mirrorctl cache pins` lists them), or "
-                                         "raise `quota` of `storage`"});
+        report_full_disk(
+            l, what,
+            "remove pins (`mirrorctl cache pins` lists them), or raise `quota` of `storage`");
     }
 }
 

@@ -406,11 +406,32 @@ static void warn_of_repo(const struct settings_node *nd, const struct repo_conf 
     buf_free(&said);
 }
 
+bool conf_warn_of_reserve(const struct conf *c, struct buf *out)
+{
+    return store_warn_of_reserve(&c->store, out);
+}
+
+static void warn_of_reserve(const struct settings_node *root, const struct conf *c, struct buf *out)
+{
+    struct settings_place at = settings_where(root, "state_dir");
+    struct buf said = BUF_INIT(WARNING_BYTES);
+
+    for (const struct settings_node *nd = root->child; nd != NULL; nd = nd->next) {
+        at = nd->section == SECTION_STORAGE ? settings_where(nd, "reserve") : at;
+    }
+    if (conf_warn_of_reserve(c, &said)) {
+        buf_addf(out, "%s:%u: warning: " SLICE_FMT "\n", at.file, at.line,
+                 SLICE_ARG(buf_slice(&said)));
+    }
+    buf_free(&said);
+}
+
 void conf_warnings(const struct conf *c, struct buf *out)
 {
     const struct conf_file *cf = (const struct conf_file *)(const void *)c;
     size_t listener = 0, repo = 0;
 
+    warn_of_reserve(cf->root, c, out);
     for (const struct settings_node *nd = cf->root->child; nd != NULL; nd = nd->next) {
         if (nd->section == SECTION_LIMIT) {
             warn_of_limit(nd, out);

@@ -60,6 +60,8 @@ void conf_warnings(const struct conf *c, struct buf *out);
 /* The warning for a repository whose origin has a folder too many, which clients request below
  * the repository; nothing for others. */
 void conf_warn_of_origin(const struct repo_conf *r, struct buf *out);
+/* The warning for a file system that has less free space than the reserve; false: there is none. */
+bool conf_warn_of_reserve(const struct conf *c, struct buf *out);
 /* The effective settings, in a form that conf_read() accepts. */
 void conf_print(const struct conf *c, struct buf *out);
 

@@ -107,8 +107,19 @@ static void of_origins(const struct conf *c, struct buf *said)
     buf_free(&line);
 }
 
+static void of_reserve(const struct conf *c, struct buf *said)
+{
+    struct buf line = BUF_INIT(LINE_BYTES);
+
+    if (conf_warn_of_reserve(c, &line)) {
+        add_line(said, SLICE_FMT, SLICE_ARG(buf_slice(&line)));
+    }
+    buf_free(&line);
+}
+
 void notices_of_conf(struct gate *g, const struct conf *c, struct buf *said)
 {
+    of_reserve(c, said);
     of_limits(g, c, said);
     of_certificates(c, said);
     of_origins(c, said);

@@ -395,14 +395,21 @@ static void answer_text(struct serve_loop *d, struct exchange *x)
 
 static void answer_ready(struct serve_loop *d, struct exchange *x)
 {
+    struct store_space space;
     struct err why = {0};
 
+    store_space(d->deps->store, &space);
     if (d->deps->own->lifecycle->draining) {
         refuse(x, 503, "draining: this server is stopping\n");
     } else if (!store_healthy(d->deps->store, &why)) {
         refuse(x, 503, "the store has failed: %s\n", why.text);
     } else {
-        reply_text(x, 200, SLICE("ready\n"));
+        /* One that stores nothing new still serves what it has. */
+        reply_text(x, 200,
+                   space.full || space.disk_free_bytes < space.reserve_bytes
+                       ? SLICE("ready\nthe disk of the store is short of space: see `mirrorctl "
+                               "status`\n")
+                       : SLICE("ready\n"));
     }
 }
 

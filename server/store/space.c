@@ -1,8 +1,11 @@
 #include "server/store/space.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -16,6 +19,13 @@ enum { LOOK_MS = 1000, GROW_BYTES = 1 << 20, ROWS_MARGIN_BYTES = 64 << 20 };
 
 /* --- the disk --- */
 
+static uint64_t reserve_of(const struct store_settings *set, const struct statvfs *v)
+{
+    return set->reserve_bytes != 0
+               ? set->reserve_bytes
+               : (uint64_t)(set->reserve_ratio * (double)v->f_blocks * (double)v->f_frsize);
+}
+
 /* Under the lock: one statvfs a second is nothing, and every caller wants its result. */
 static void measure_free_space(struct store *s, uint64_t now_ms)
 {
@@ -26,10 +36,7 @@ static void measure_free_space(struct store *s, uint64_t now_ms)
         return; /* the old numbers stand */
     }
     x->free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
-    x->reserve_bytes =
-        x->set.reserve_bytes != 0
-            ? x->set.reserve_bytes
-            : (uint64_t)(x->set.reserve_ratio * (double)v.f_blocks * (double)v.f_frsize);
+    x->reserve_bytes = reserve_of(&x->set, &v);
     x->recent_bytes = 0;
     x->looked_ms = now_ms;
 }
@@ -339,19 +346,64 @@ void store_space(struct store *s, struct store_space *out)
     lock_drop(&x->lock);
 }
 
-const char *store_space_advice(const struct store_space *space, char out[SPACE_ADVICE])
+/* "has 3.2 GiB free and storage.reserve keeps 5.0 GiB free; ..." */
+static void say_reserve(uint64_t free_bytes, uint64_t reserve_bytes, char *out, size_t room)
 {
     char unused[UNITS_TEXT], reserve[UNITS_TEXT];
+
+    size_format(free_bytes, unused);
+    size_format(reserve_bytes, reserve);
+    snprintf(out, room,
+             "has %s free and storage.reserve keeps %s free; free space there, or lower "
+             "storage.reserve",
+             unused, reserve);
+}
+
+const char *store_space_advice(const struct store_space *space, char out[SPACE_ADVICE])
+{
+    static const char whose[] = "the file system of the store ";
+    size_t n = sizeof whose - 1;
 
     if (!space->by_disk) {
         snprintf(out, SPACE_ADVICE, "raise storage.quota");
         return out;
     }
-    size_format(space->disk_free_bytes, unused);
-    size_format(space->reserve_bytes, reserve);
-    snprintf(out, SPACE_ADVICE,
-             "the file system of the store has %s free and storage.reserve keeps %s free; free "
-             "space there, or lower storage.reserve",
-             unused, reserve);
+    memcpy(out, whose, n);
+    say_reserve(space->disk_free_bytes, space->reserve_bytes, out + n, SPACE_ADVICE - n);
     return out;
+}
+
+/* Of the folder, or of the nearest one above it that exists. */
+static int file_system_of(const char *dir, struct statvfs *out)
+{
+    char *path = mem_strdup(dir), *slash = NULL;
+    int rc;
+
+    while ((rc = statvfs(path, out)) == -1 && errno == ENOENT &&
+           (slash = strrchr(path, '/')) != NULL && slash != path) {
+        *slash = '\0';
+    }
+    if (rc == -1 && errno == ENOENT) {
+        rc = statvfs(slash == path ? "/" : ".", out);
+    }
+    free(path);
+    return rc;
+}
+
+bool store_warn_of_reserve(const struct store_settings *set, struct buf *out)
+{
+    char advice[SPACE_ADVICE];
+    struct statvfs v;
+    uint64_t free_bytes;
+
+    if (file_system_of(set->state_dir, &v) == -1) {
+        return false; /* what opens the folder says why */
+    }
+    free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    if (free_bytes >= reserve_of(set, &v)) {
+        return false;
+    }
+    say_reserve(free_bytes, reserve_of(set, &v), advice, sizeof advice);
+    buf_addf(out, "nothing new can be stored: the file system of %s %s", set->state_dir, advice);
+    return true;
 }

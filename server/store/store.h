@@ -127,6 +127,10 @@ enum { SPACE_ADVICE = 160 };
 /* What makes the quota larger, for the end of a message: "raise storage.quota", or, where the file
  * system is the limit, its free space, the reserve, and what to do. Returns `out`. */
 const char *store_space_advice(const struct store_space *space, char out[SPACE_ADVICE]);
+/* True where the file system of set->state_dir has less free space than the reserve, so that
+ * nothing new can be stored: a sentence for the operator with the figures is added to `out`. The
+ * folder need not exist yet. Blocks for a statvfs. */
+bool store_warn_of_reserve(const struct store_settings *set, struct buf *out);
 /* Changes quota, reserve and marks. Excess bytes are removed by the next eviction. */
 void store_set_space(struct store *s, const struct store_settings *set);
 

@@ -190,3 +190,23 @@ def test_a_reserve_above_the_free_space_is_named_to_clients(mirrord, origin, sma
     for got in answers:
         assert got.status == 507 and re.search(RESERVE.encode(), got.body), got
         assert b"lower storage.reserve" in got.body and b"raise" not in got.body, got.body
+
+
+def test_a_reserve_above_the_free_space_is_named_to_operators(mirrord, origin, small_disk):
+    """By the start's log, by tests and reloads of the configuration, and first of all by status; a mirror that serves hits is ready."""
+    m = cramped(mirrord, origin, small_disk)
+    assert re.search(f"config.notice .*{RESERVE}", m.log()), m.log()
+    assert re.search(f"warning: .*{RESERVE}", m.ctl("-c", m.conf, "config", "test").stderr)
+    alone = subprocess.run([BUILD / "mirrord", "-t", "-c", m.conf], capture_output=True, text=True, check=True)
+    assert re.search(rf"mirrord\.conf:\d+: warning: .*{RESERVE}", alone.stderr), alone.stderr
+    status = m.ctl("status", check=False)
+    assert status.returncode == 1
+    assert re.match(rf"TROUBLE the store has no room: its file system has {RESERVE}", status.stdout), status.stdout
+    ready = m.get("/readyz")
+    assert ready.status == 200 and ready.body.startswith(b"ready\n") and b"mirrorctl status" in ready.body
+    assert m.metric("mirrord_cache_quota_bytes") == 0 and m.metric("mirrord_disk_reserve_bytes") == 200 * MIB
+
+    m.conf.write_text(m.conf.read_text().replace('reserve = "200m"', 'reserve = "1m"'))
+    done = m.ctl("config", "reload")
+    assert "reserve" not in done.stderr and m.ctl("status").returncode == 0
+    assert m.get("/readyz").body == b"ready\n"

@@ -3,12 +3,15 @@
  * built in: without another one it is that. */
 #include <errno.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/codec/units.h"
 #include "common/codec/url.h"
 #include "common/os/newfile.h"
 #include "server/ctl/ctl.h"
@@ -16,6 +19,7 @@
 #define LISTEN     "0.0.0.0:8080"
 #define ACCESS_LOG "/var/log/mirrord/access.log"
 #define RECIPES    "conf.d"
+#define STATE_DIR  "/var/lib/mirrord"
 
 enum { SOURCES_MAX = 64, TEXT_BYTES = 1 << 20, NAME_BYTES = 48 };
 
@@ -352,17 +356,84 @@ static void write_limits(struct buf *out)
              LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
 }
 
+/* --- the reserve --- */
+
+/* mirrord's own choice keeps this share of the file system free. Where that would leave the store
+ * less than half of what is free, a share of the free space is kept instead. */
+enum { RESERVE_PERCENT = 5, RESERVE_FREE_PART = 10, MIB = 1 << 20 };
+
+struct reserve {
+    uint64_t bytes; /* 0: the usual share of the file system */
+    char usual[UNITS_TEXT], unused[UNITS_TEXT], chosen[UNITS_TEXT];
+};
+
+/* Of STATE_DIR, or of the nearest folder above it that exists. */
+static struct reserve choose_reserve(void)
+{
+    static const char *const folders[] = {STATE_DIR, "/var/lib", "/var", "/"};
+    struct reserve r = {0};
+    struct statvfs v;
+    uint64_t usual, unused;
+    size_t i = 0;
+
+    while (i < ARRAY_LEN(folders) && statvfs(folders[i], &v) == -1) {
+        i++;
+    }
+    if (i == ARRAY_LEN(folders)) {
+        return r;
+    }
+    usual = (uint64_t)v.f_blocks * v.f_frsize / 100 * RESERVE_PERCENT;
+    unused = (uint64_t)v.f_bavail * v.f_frsize;
+    if (usual > unused / 2) {
+        r.bytes = max_u64(unused / RESERVE_FREE_PART / MIB, 1) * MIB;
+        size_format(usual, r.usual);
+        size_format(unused, r.unused);
+        size_format(r.bytes, r.chosen);
+    }
+    return r;
+}
+
+static void write_storage(struct buf *out, const struct reserve *r)
+{
+    buf_addf(out,
+             "# The store. It may use all free space except %s, so its size changes as other "
+             "programs use\n"
+             "# the disk. storage { quota = ... } sets a fixed size.\n"
+             "state_dir = \"" STATE_DIR "\"\n",
+             r->bytes != 0 ? r->chosen : "5 % of the file system");
+    if (r->bytes != 0) {
+        buf_addf(out,
+                 "# 5 %% of this file system is %s, and only %s are free: with that share kept "
+                 "free, little or nothing\n"
+                 "# could be stored. On a larger disk, remove this line.\n"
+                 "storage { reserve = \"%" PRIu64 "m\" }\n",
+                 r->usual, r->unused, r->bytes / MIB);
+    }
+}
+
+static void say_storage(const struct ctl *c, const struct reserve *r)
+{
+    if (r->bytes == 0) {
+        say(c, "  storage: all free space in " STATE_DIR " except 5 %% of the file system; it "
+               "changes as others use the disk\n");
+        return;
+    }
+    say(c,
+        "  storage: all free space in " STATE_DIR " except %s; it changes as others use the disk.\n"
+        "    The usual reserve, 5 %% of the file system, is %s, and only %s are free: free space "
+        "there, or use a larger disk\n",
+        r->chosen, r->usual, r->unused);
+}
+
 /* installed: where the unit finds it, whose folders there are then. */
-static void write_all(struct buf *out, const struct found *f, bool installed)
+static void write_all(struct buf *out, const struct found *f, const struct reserve *reserve,
+                      bool installed)
 {
     buf_str(
         out,
         "# Written by `mirrorctl init` from the settings of this machine. See mirrord.conf(5).\n"
-        "\n"
-        "# The store. It may use all free space except 5 % of the file system, so its size "
-        "changes as other programs use\n"
-        "# the disk. storage { quota = ... } sets a fixed size.\n"
-        "state_dir = \"/var/lib/mirrord\"\n");
+        "\n");
+    write_storage(out, reserve);
     buf_str(out, installed ? "access_log = \"" ACCESS_LOG "\"\n" : "");
     buf_str(
         out,
@@ -449,6 +520,7 @@ int ctl_init(struct ctl *c, struct err *e)
     struct buf text = BUF_INIT(TEXT_BYTES);
     const char *path = c->args > 0 ? c->arg[0] : c->config;
     bool installed = strncmp(path, DEFAULT_FOLDER, sizeof DEFAULT_FOLDER - 1) == 0;
+    struct reserve reserve = choose_reserve();
     int rc;
 
     f->notes = BUF_INIT(TEXT_BYTES);
@@ -456,16 +528,17 @@ int ctl_init(struct ctl *c, struct err *e)
     find_pip(f);
     find_conda(f);
     find_hub(f);
-    write_all(&text, f, installed);
+    write_all(&text, f, &reserve, installed);
     rc = save_init_file(c, path, &text, e);
     if (rc == 0 && strcmp(path, "-") != 0) {
         rc = make_recipes(path, e);
     }
     if (rc == 0 && c->json) {
         json_t *ok =
-            json_pack("{s:s, s:i, s:s, s:{s:i, s:i, s:i}}", "path", path, "origins", (int)f->count,
-                      "listen", LISTEN, "limit_anonymous", "requests_per_s", LIMIT_REQUESTS,
-                      "burst", LIMIT_BURST, "connections", LIMIT_CONNECTIONS);
+            json_pack("{s:s, s:i, s:s, s:I, s:{s:i, s:i, s:i}}", "path", path, "origins",
+                      (int)f->count, "listen", LISTEN, "reserve_bytes", (json_int_t)reserve.bytes,
+                      "limit_anonymous", "requests_per_s", LIMIT_REQUESTS, "burst", LIMIT_BURST,
+                      "connections", LIMIT_CONNECTIONS);
         if (strcmp(path, "-") == 0) {
             json_object_set_new(ok, "text", json_string(buf_cstr(&text)));
         }
@@ -481,11 +554,10 @@ int ctl_init(struct ctl *c, struct err *e)
             "anonymous = none })\n"
             "  limit anonymous: %d requests a second, a burst of %d, %d connections, for each "
             "client address:\n"
-            "    tools that fetch thousands of files stay below it, a runaway script does not\n"
-            "  storage: all free space in /var/lib/mirrord except 5 %% of the file system; it "
-            "changes as others use the disk\n"
-            "  access log: %s\n",
-            LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS,
+            "    tools that fetch thousands of files stay below it, a runaway script does not\n",
+            LIMIT_REQUESTS, LIMIT_BURST, LIMIT_CONNECTIONS);
+        say_storage(c, &reserve);
+        say(c, "  access log: %s\n",
             installed ? ACCESS_LOG : "on standard error, unless access_log names a file");
         say(c, "next: mirrorctl -c %s config test\n", path);
     }

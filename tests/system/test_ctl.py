@@ -555,7 +555,7 @@ def test_init_writes_a_configuration_that_passes(tmp_path):
     assert done.returncode == 0
     # It listens on all addresses: what it chose for that is in force, and said with its reason.
     assert re.search(r'^limit "anonymous" \{\n    requests = "500/s"\n    burst = 5000\n    connections = 256\n\}', conf.read_text(), re.M)
-    for chosen in ("listen 0.0.0.0:8080", "limit anonymous: 500 requests a second, a burst of 5000, 256 connections", "except 5 % of the file system", "access log: on standard error"):
+    for chosen in ("listen 0.0.0.0:8080", "limit anonymous: 500 requests a second, a burst of 5000, 256 connections", "storage: all free space in /var/lib/mirrord except ", "access log: on standard error"):
         assert chosen in done.stdout, done.stdout
     assert "429" in conf.read_text() and "NAT" in conf.read_text()
     assert re.search(r'^repo "hf" \{\n    protocol = "hf"\n    origin = "http', conf.read_text(), re.M)
@@ -568,6 +568,23 @@ def test_init_writes_a_configuration_that_passes(tmp_path):
     nowhere = subprocess.run([BUILD / "mirrorctl", "init", tmp_path / "no/folder.conf"], check=False, capture_output=True,
                              text=True, timeout=120)
     assert nowhere.returncode == 66 and f"{tmp_path}/no/folder.conf cannot be written: its folder" in nowhere.stderr
+
+
+def test_init_chooses_a_reserve_that_the_disk_has(tmp_path):
+    """The usual 5 % left no room on a disk that is nearly full: nothing could be stored, and nothing said so."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no mount namespace may be made here")
+    conf = tmp_path / "mirrord.conf"
+    for used, reserve in ((970, "3m"), (0, None)):
+        done = subprocess.run(["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1000m tmpfs /var/lib && fallocate -l {used}m /var/lib/x && exec "$@"'
+                               if used else 'mount -t tmpfs -o size=1000m tmpfs /var/lib && exec "$@"', "sh", BUILD / "mirrorctl", "init", "--force", conf],
+                              check=True, capture_output=True, text=True, timeout=120)
+        if reserve:
+            assert re.search(r"5 % of the file system, is 50\.0 MiB, and only 30\.0 MiB are free", done.stdout), done.stdout
+            assert f'storage {{ reserve = "{reserve}" }}' in conf.read_text()
+        else:
+            assert "except 5 % of the file system" in done.stdout and "storage {" not in re.sub("#.*", "", conf.read_text())
+        subprocess.run([BUILD / "mirrord", "-T", "-c", conf], check=True, capture_output=True, timeout=60)
 
 
 def test_init_writes_the_access_log_of_the_unit(tmp_path):

@@ -32,6 +32,18 @@ for f, args in ((snapshot_download, ["org/none"]), (hf_hub_download, ["org/none"
             e = e.__cause__ or e.__context__
 print(json.dumps(said))
 """
+OPTIONAL = """
+import json
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError
+said = []
+for name in ("adapter_config.json", "chat_template.jinja"):
+    try:
+        said.append(hf_hub_download("org/demo", name))
+    except EntryNotFoundError as e:
+        said.append(f"{type(e).__name__} {e.response.status_code} {e.response.headers['x-error-code']}")
+print(json.dumps(said))
+"""
 
 
 @pytest.fixture
@@ -61,6 +73,24 @@ def test_what_is_warm(impatient, hub, gone, xet):
     assert world.python(bins, SNAPSHOT) == whole
     sha = hub.repos["models", "org/demo"].sha
     assert world.python(bins, ASK) == [sha, sha, sorted({"org/demo/" + p.split("/")[0] for p in FILES}), '{"a": 1}']
+    if gone:
+        hub.up()
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["silent", "gone"])
+def test_what_a_repository_lacks(impatient, hub, gone):
+    """transformers asks for optional files at every load, and fails on anything but this error."""
+    world, bins = impatient, client("", False)
+    world.python(bins, SNAPSHOT)
+    world.m.settle()
+    world.m.stop()
+    world.m.start()
+    hub.voice.clear()
+    if gone:
+        hub.down()
+    world.fresh()
+    said = world.python(bins, OPTIONAL)
+    assert [s.split(" ", 1)[1] for s in said] == ["404 EntryNotFound"] * 2, said
     if gone:
         hub.up()
 

@@ -112,7 +112,7 @@ static void of_reserve(const struct conf *c, struct buf *said)
     struct buf line = BUF_INIT(LINE_BYTES);
 
     if (conf_warn_of_reserve(c, &line)) {
-        add_line(said, SLICE_FMT, SLICE_ARG(buf_slice(&line)));
+        add_notice_line(said, SLICE_FMT, SLICE_ARG(buf_slice(&line)));
     }
     buf_free(&line);
 }

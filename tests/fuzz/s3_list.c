@@ -2,16 +2,16 @@
  * that is signed, times. */
 #include "common/codec/isotime.h"
 #include "server/fetch/s3.h"
+#include "server/fetch/s3_list.h"
 #include "server/fetch/sigv4.h"
-#include "server/sync/http/bucket.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-static int on_object(void *arg, const struct bucket_object *o, struct err *e)
+static int on_object(void *arg, const struct s3_object *o, struct err *e)
 {
     size_t *left = arg;
 
-    CHECK(o->key.n != 0 && o->key.n <= BUCKET_KEY_MAX);
+    CHECK(o->key.n != 0 && o->key.n <= S3_KEY_MAX);
     CHECK(o->etag.n == 0 || (o->etag.p[0] == '"' && o->etag.p[o->etag.n - 1] == '"'));
     CHECK(slice_find(o->etag, '\n') < 0);
     return (*left)-- == 0 ? err_set(e, E_TOOBIG, "enough") : 0;
@@ -19,15 +19,15 @@ static int on_object(void *arg, const struct bucket_object *o, struct err *e)
 
 static void read_page(struct slice doc, size_t stop_after)
 {
-    struct bucket_page_events ev = {on_object, &stop_after};
-    struct bucket_page page;
+    struct s3_list_events ev = {on_object, &stop_after};
+    struct s3_list_page page;
     struct err e = {0};
-    int rc = bucket_page_read(doc, &ev, &page, &e);
+    int rc = s3_list_read(doc, &ev, &page, &e);
 
     CHECK(rc == 0 || rc == E_INVALID || rc == E_TOOBIG);
     CHECK(rc == 0 || e.text[0] != '\0');
     CHECK(rc != 0 || !page.more || page.token[0] != '\0');
-    CHECK(strlen(page.token) <= BUCKET_TOKEN_MAX);
+    CHECK(strlen(page.token) <= S3_TOKEN_MAX);
 }
 
 static void read_no(struct slice doc)

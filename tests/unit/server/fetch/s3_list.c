@@ -1,4 +1,4 @@
-#include "server/sync/http/bucket.h"
+#include "server/fetch/s3_list.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@ struct seen {
     int rc; /* to answer */
 };
 
-static int on_object(void *arg, const struct bucket_object *o, struct err *e)
+static int on_object(void *arg, const struct s3_object *o, struct err *e)
 {
     struct seen *s = arg;
 
@@ -22,12 +22,12 @@ static int on_object(void *arg, const struct bucket_object *o, struct err *e)
     return s->rc != 0 ? err_set(e, s->rc, "enough") : 0;
 }
 
-static int page(const char *doc, struct bucket_page *p, const char *objects)
+static int page(const char *doc, struct s3_list_page *p, const char *objects)
 {
     struct seen s = {.text = BUF_INIT(64 << 10)};
-    struct bucket_page_events ev = {on_object, &s};
+    struct s3_list_events ev = {on_object, &s};
     struct err e = {0};
-    int rc = bucket_page_read(slice_str(doc), &ev, p, &e);
+    int rc = s3_list_read(slice_str(doc), &ev, p, &e);
 
     assert_true(rc == 0 || e.text[0] != '\0');
     if (objects != NULL) {
@@ -43,7 +43,7 @@ static int page(const char *doc, struct bucket_page *p, const char *objects)
 
 static void a_page_as_aws_writes_it(void **state)
 {
-    struct bucket_page p;
+    struct s3_list_page p;
 
     (void)state;
     assert_int_equal(
@@ -76,7 +76,7 @@ static void a_page_as_aws_writes_it(void **state)
 
 static void keys_are_raw_unless_the_page_says_otherwise(void **state)
 {
-    struct bucket_page p;
+    struct s3_list_page p;
 
     (void)state;
     assert_int_equal(
@@ -92,7 +92,7 @@ static void keys_are_raw_unless_the_page_says_otherwise(void **state)
 
 static void what_breaks_a_field_is_no_etag(void **state)
 {
-    struct bucket_page p;
+    struct s3_list_page p;
 
     (void)state;
     assert_int_equal(
@@ -127,7 +127,7 @@ static void pages_that_are_none(void **state)
         LIST("<a><a><a><a><a><a><a><a><a><a><a><a><a><a><a><a></a></a></a></a></a></a></a></a></a>"
              "</a></a></a></a></a></a></a>"),
     };
-    struct bucket_page p;
+    struct s3_list_page p;
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -138,11 +138,11 @@ static void pages_that_are_none(void **state)
 static void texts_and_tokens_have_bounds(void **state)
 {
     struct buf doc = BUF_INIT(1 << 20);
-    struct bucket_page p;
+    struct s3_list_page p;
 
     (void)state;
     buf_str(&doc, "<ListBucketResult><Contents><Key>");
-    for (int i = 0; i < BUCKET_KEY_MAX + 1; i++) {
+    for (int i = 0; i < S3_KEY_MAX + 1; i++) {
         buf_byte(&doc, 'k');
     }
     buf_str(&doc, "</Key></Contents></ListBucketResult>");
@@ -150,7 +150,7 @@ static void texts_and_tokens_have_bounds(void **state)
     assert_int_equal(p.left_out, 1);
     buf_clear(&doc);
     buf_str(&doc, "<ListBucketResult><NextContinuationToken>");
-    for (int i = 0; i < BUCKET_TOKEN_MAX + 1; i++) {
+    for (int i = 0; i < S3_TOKEN_MAX + 1; i++) {
         buf_byte(&doc, 't');
     }
     buf_str(&doc, "</NextContinuationToken></ListBucketResult>");
@@ -168,12 +168,12 @@ static void texts_and_tokens_have_bounds(void **state)
 static void who_takes_the_objects_may_end_it(void **state)
 {
     struct seen s = {.text = BUF_INIT(64), .rc = E_TOOBIG};
-    struct bucket_page_events ev = {on_object, &s};
-    struct bucket_page p;
+    struct s3_list_events ev = {on_object, &s};
+    struct s3_list_page p;
     struct err e = {0};
 
     (void)state;
-    assert_int_equal(bucket_page_read(SLICE(LIST(OBJECT("a") OBJECT("b"))), &ev, &p, &e), E_TOOBIG);
+    assert_int_equal(s3_list_read(SLICE(LIST(OBJECT("a") OBJECT("b"))), &ev, &p, &e), E_TOOBIG);
     assert_string_equal(e.text, "enough");
     assert_string_equal(buf_cstr(&s.text), "[a|1|-9223372036854775808|]");
     buf_free(&s.text);

@@ -172,7 +172,8 @@ int origin_credential(const struct origin *o, bool head, uint64_t unix_s, struct
 {
     *n = 0;
     if (o->s3 != NULL) {
-        return s3_sign(o->s3, head, unix_s, url, a, lines, n, e);
+        struct s3_request r = {.method = head ? XFER_HEAD : XFER_GET};
+        return s3_sign(o->s3, &r, unix_s, url, a, lines, n, e);
     }
     if (o->authorization != NULL) {
         lines[(*n)++] = arena_fmt(a, "Authorization: %s", o->authorization);

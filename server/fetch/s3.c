@@ -202,36 +202,58 @@ static int canonical_url(const struct url *u, struct arena *a, struct slice *pat
     return rc;
 }
 
+static struct slice method_name(enum xfer_method m)
+{
+    static const struct slice name[] = {
+        [XFER_GET] = {"GET", 3},   [XFER_HEAD] = {"HEAD", 4},     [XFER_PUT] = {"PUT", 3},
+        [XFER_POST] = {"POST", 4}, [XFER_DELETE] = {"DELETE", 6},
+    };
+
+    return name[m];
+}
+
 /* Fields but for the host's, as they are signed and sent. */
-static size_t add_s3_fields(const struct s3 *b, const char *date, struct http_field *f)
+static size_t add_s3_fields(const struct s3 *b, const struct s3_request *r, const char *date,
+                            struct slice payload, struct http_field *f)
 {
     size_t n = 0;
 
-    f[n++] = (struct http_field){SLICE("x-amz-checksum-mode"), SLICE("ENABLED")};
-    f[n++] = (struct http_field){SLICE("x-amz-content-sha256"), SLICE(SIGV4_EMPTY_PAYLOAD)};
+    if (r->method == XFER_GET || r->method == XFER_HEAD) {
+        f[n++] = (struct http_field){SLICE("x-amz-checksum-mode"), SLICE("ENABLED")};
+    }
+    f[n++] = (struct http_field){SLICE("x-amz-content-sha256"), payload};
     f[n++] = (struct http_field){SLICE("x-amz-date"), slice_str(date)};
     if (b->token != NULL) {
         f[n++] = (struct http_field){SLICE("x-amz-security-token"), slice_str(b->token)};
     }
+    for (size_t i = 0; i < r->nfields; i++) {
+        f[n++] = r->fields[i];
+    }
     return n;
 }
 
-int s3_sign(const struct s3 *b, bool head, uint64_t unix_s, struct buf *url, struct arena *a,
-            struct slice lines[ORIGIN_LINES], size_t *n, struct err *e)
+int s3_sign(const struct s3 *b, const struct s3_request *req, uint64_t unix_s, struct buf *url,
+            struct arena *a, struct slice lines[], size_t *n, struct err *e)
 {
     struct sigv4_keys keys = {slice_str(b->access_key), slice_str(b->secret),
                               slice_str(b->bucket.region), SLICE("s3")};
-    struct sigv4_request r = {.method = head ? SLICE("HEAD") : SLICE("GET"),
-                              .payload = SLICE(SIGV4_EMPTY_PAYLOAD)};
-    struct http_field fields[ORIGIN_LINES];
+    struct sigv4_request r = {.method = method_name(req->method),
+                              .payload = req->payload.p != NULL ? req->payload
+                                                                : SLICE(SIGV4_EMPTY_PAYLOAD)};
+    struct http_field fields[S3_LINES];
     struct buf host = BUF_INIT(1024), signature = BUF_INIT(4096);
     char date[SIGV4_DATE_ROOM];
     struct slice name;
     struct url u;
     int rc;
 
+    CHECK(req->nfields <= S3_FIELDS_MAX);
     *n = 0;
     if (b->access_key == NULL) {
+        for (size_t i = 0; i < req->nfields; i++) {
+            lines[(*n)++] = arena_fmt(a, SLICE_FMT ": " SLICE_FMT, SLICE_ARG(req->fields[i].name),
+                                      SLICE_ARG(req->fields[i].value));
+        }
         return 0;
     }
     rc = url_split(buf_slice(url), &u, e);
@@ -246,7 +268,7 @@ int s3_sign(const struct s3 *b, bool head, uint64_t unix_s, struct buf *url, str
              r.query.n != 0 ? "?" : "", SLICE_ARG(r.query));
     name = slice_from(name, (size_t)slice_find(name, ':') + 3);
     sigv4_date(unix_s, date);
-    r.nfields = add_s3_fields(b, date, fields);
+    r.nfields = add_s3_fields(b, req, date, r.payload, fields);
     fields[r.nfields++] = (struct http_field){SLICE("host"), name};
     r.fields = fields;
     rc = sigv4_sign(&keys, &r, unix_s, &signature, e);

@@ -13,6 +13,7 @@
 #include "common/hash/digest.h"
 #include "common/xfer/xfer.h"
 #include "server/fetch/origin.h"
+#include "server/http/msg.h"
 
 struct s3 {
     struct origin_bucket bucket;
@@ -24,10 +25,19 @@ MUST_USE int s3_open(const struct origin_settings *set, struct s3 **out, struct 
                      struct err *e);
 void s3_close(struct s3 **bp); /* NULL is fine */
 
-/* Changes *url to the form that is signed, and returns the lines to send with it, which are as
- * secret as the keys. */
-MUST_USE int s3_sign(const struct s3 *b, bool head, uint64_t unix_s, struct buf *url,
-                     struct arena *a, struct slice lines[ORIGIN_LINES], size_t *n, struct err *e);
+struct s3_request {
+    enum xfer_method method;
+    struct slice payload; /* hex SHA-256 of the body; p == NULL: no body */
+    /* More fields, signed and sent: lower-case names. At most S3_FIELDS_MAX. */
+    const struct http_field *fields;
+    size_t nfields;
+};
+enum { S3_FIELDS_MAX = 2, S3_LINES = ORIGIN_LINES + S3_FIELDS_MAX };
+/* Changes *url to the form that is signed, and returns the lines to send with it (at most
+ * ORIGIN_LINES and one for each of r->fields), which are as secret as the keys. */
+MUST_USE int s3_sign(const struct s3 *b, const struct s3_request *r, uint64_t unix_s,
+                     struct buf *url, struct arena *a, struct slice lines[], size_t *n,
+                     struct err *e);
 
 /* Parses a head's x-amz-checksum-sha256 and its -type (or p == NULL). False: it is not the digest
  * of the object's bytes but of its parts' sums, or there is none. */

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+static const struct s3_request get = {.method = XFER_GET}, head = {.method = XFER_HEAD};
+
 static int open_bucket(const struct origin_settings *set, struct s3 **b, const char *url)
 {
     struct buf got = BUF_INIT(4096);
@@ -131,7 +133,7 @@ static void what_is_signed_is_what_is_sent(void **state)
     assert_int_equal(open_bucket(&set, &b, "http://h.example:9000/b/"), 0);
     assert_string_equal(b->token, "to/k+en==");
     buf_str(&url, "http://h.example:9000/b/x=(1)+%2b%7E//%e4?z=1&a=b/c&up");
-    assert_int_equal(s3_sign(b, false, 1369353600, &url, &a, lines, &n, NULL), 0);
+    assert_int_equal(s3_sign(b, &get, 1369353600, &url, &a, lines, &n, NULL), 0);
     assert_string_equal(buf_cstr(&url),
                         "http://h.example:9000/b/x%3D%281%29%2B%2B~//%E4?a=b%2Fc&up=&z=1");
     assert_int_equal(n, 5);
@@ -145,7 +147,35 @@ static void what_is_signed_is_what_is_sent(void **state)
                     "token, Signature="));
     buf_clear(&url);
     buf_str(&url, "http://h.example:9000/b/%zz");
-    assert_int_equal(s3_sign(b, false, 0, &url, &a, lines, &n, NULL), E_INVALID);
+    assert_int_equal(s3_sign(b, &get, 0, &url, &a, lines, &n, NULL), E_INVALID);
+    s3_close(&b);
+    buf_free(&url);
+    arena_fini(&a);
+}
+
+static void a_body_and_conditions_are_signed(void **state)
+{
+    static const struct http_field more[] = {{{"if-none-match", 13}, {"*", 1}}};
+    struct s3_request put = {XFER_PUT, SLICE("abcd"), more, 1};
+    struct origin_settings set = {
+        .url = "s3://b", .endpoint = "http://h.example:9000", .authorization = "AK:sk"};
+    struct buf url = BUF_INIT(4096);
+    struct slice lines[S3_LINES];
+    struct arena a = {0};
+    struct s3 *b = NULL;
+    size_t n = 0;
+
+    (void)state;
+    assert_int_equal(open_bucket(&set, &b, "http://h.example:9000/b/"), 0);
+    buf_str(&url, "http://h.example:9000/b/log");
+    assert_int_equal(s3_sign(b, &put, 1369353600, &url, &a, lines, &n, NULL), 0);
+    assert_int_equal(n, 4);
+    assert_true(has(lines, n, "x-amz-content-sha256: abcd"));
+    assert_true(has(lines, n, "if-none-match: *"));
+    assert_true(has(lines, n,
+                    "Authorization: AWS4-HMAC-SHA256 Credential=AK/20130524/us-east-1/s3/"
+                    "aws4_request, SignedHeaders=host;if-none-match;x-amz-content-sha256;"
+                    "x-amz-date, Signature="));
     s3_close(&b);
     buf_free(&url);
     arena_fini(&a);
@@ -163,7 +193,7 @@ static void without_keys_nothing_is_added(void **state)
     (void)state;
     assert_int_equal(open_bucket(&set, &b, "https://b.s3.us-east-1.amazonaws.com/"), 0);
     buf_str(&url, "https://b.s3.us-east-1.amazonaws.com/x?b&a");
-    assert_int_equal(s3_sign(b, true, 0, &url, &a, lines, &n, NULL), 0);
+    assert_int_equal(s3_sign(b, &head, 0, &url, &a, lines, &n, NULL), 0);
     assert_int_equal(n, 0);
     assert_string_equal(buf_cstr(&url), "https://b.s3.us-east-1.amazonaws.com/x?b&a");
     s3_close(&b);
@@ -274,6 +304,7 @@ int main(void)
         cmocka_unit_test(settings_that_cannot_be),
         cmocka_unit_test(an_identity_is_that_of_its_place),
         cmocka_unit_test(what_is_signed_is_what_is_sent),
+        cmocka_unit_test(a_body_and_conditions_are_signed),
         cmocka_unit_test(without_keys_nothing_is_added),
         cmocka_unit_test(a_checksum_is_of_the_object_or_none),
         cmocka_unit_test(refusals_of_the_bucket_and_of_an_object),

@@ -171,6 +171,10 @@ ARROWS = {
         "server/sync/sync.h",  # the name of a synced tree
     },
     "server/page": COMMON,
+    "server/cluster": COMMON | {
+        "server/fetch",         # requests to S3
+        "server/http/msg.h",    # their fields
+    },
     "server/peers": COMMON,
     "server/ctl": COMMON,
     "server/request": COMMON | {  # the corridor

@@ -4,12 +4,14 @@ import concurrent.futures
 import http.client
 import json
 import os
+import re
 import subprocess
 import threading
 
 import pytest
 
 from harness import rgw
+from harness.cluster import Cluster, probe
 from harness.mirrord import until
 from harness.s3 import ACCESS, BUCKET, REGION, SECRET, Bucket, quoted, signed
 from system.test_s3 import ODD, check, url_of
@@ -62,19 +64,43 @@ class Client:
         self.server, self.host = server, server.url.removeprefix("http://")
         self.local = threading.local()
 
-    def do(self, method, path, body=b""):
+    def do(self, method, path, body=b"", query=""):
         if not hasattr(self.local, "c"):
             self.local.c = http.client.HTTPConnection(self.host, timeout=60)
-        self.local.c.request(method, path, body, signed(method, self.host, path, payload="UNSIGNED-PAYLOAD"))
+        fields = signed(method, self.host, path, payload="UNSIGNED-PAYLOAD", query=query)
+        self.local.c.request(method, f"{path}?{query}" if query else path, body, fields)
         answer = self.local.c.getresponse()
         text = answer.read()
         assert answer.status in (200, 204), (path, answer.status, text)
+        return text
 
     def put(self, key, data):
         self.do("PUT", f"/{BUCKET}/" + quoted(key.encode("latin-1"), "-._~/"), data)
 
     def rm(self, key):
         self.do("DELETE", f"/{BUCKET}/" + quoted(key.encode("latin-1"), "-._~/"))
+
+
+class ClusterBucket:
+    """As harness/bucket.py's, of a real gateway."""
+
+    def __init__(self, client, prefix):
+        self.client, self.prefix = client, prefix
+        self.endpoint, self.url = client.server.url, f"s3://{BUCKET}/{prefix}"
+
+    def keys_file(self, folder):
+        (folder / "keys").write_text(f"{ACCESS}:{SECRET}\n")
+        return folder / "keys"
+
+    def under(self, prefix):
+        keys, after = [], ""
+        while True:
+            page = self.client.do("GET", f"/{BUCKET}", query=f"list-type=2&prefix={quoted(self.prefix + prefix)}&start-after={quoted(after)}").decode()
+            found = re.findall("<Key>([^<]+)</Key>", page)
+            keys += found
+            if "<IsTruncated>true" not in page:
+                return [(k, self.client.do("GET", f"/{BUCKET}/{k}")) for k in keys]
+            after = found[-1]
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +146,19 @@ def test_ceph_takes_what_we_send(ceph, mirrord, tmp_path):
     assert m.get("/w/elsewhere").status == 502 and m.get("/none/x").status == 502
     until(lambda: "SignatureDoesNotMatch" in m.log() and "no bucket nosuch" in m.log())
     assert SECRET not in m.log()
+
+
+def test_ceph_carries_the_log_of_a_cluster(ceph, tmp_path):
+    """It keeps the one promise: of several who create a key, one succeeds."""
+    bucket = ClusterBucket(ceph.client, "prod/")
+    code, said = probe(bucket, tmp_path)
+    assert code == 0 and said.count(": ok") == 7, said
+    c = Cluster(bucket, tmp_path)
+    try:
+        for node in range(4):
+            c.start(node, 150)
+        c.end()
+    finally:
+        c.stop()
+    log, bad = c.judge()
+    assert not bad and c.count("unknown") == 0 and c.count("ok") == len(log.position) > 150

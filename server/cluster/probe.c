@@ -1,0 +1,315 @@
+#include "server/cluster/probe.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+
+enum { BODY_ROOM = 64, CLOCK_SKEW_S = 300, TRIES = 5, TRY_MS = 200, RANGE_BYTES = 4096 };
+
+struct probe {
+    struct bucket *b;
+    uint64_t nonce;
+    struct err note; /* what can be done without */
+};
+
+static const char *key_of(const struct probe *p, const char *what, unsigned n,
+                          char key[BUCKET_KEY_ROOM])
+{
+    snprintf(key, BUCKET_KEY_ROOM, "probe/%016" PRIx64 "-%s-%u", p->nonce, what, n);
+    return key;
+}
+
+static void sleep_ms(uint64_t ms)
+{
+    struct timespec t = {(time_t)(ms / 1000), (long)(ms % 1000 * 1000000)};
+
+    nanosleep(&t, NULL);
+}
+
+/* A busy bucket is asked again: whether it is slow is not the question here. */
+static int create(struct bucket *b, const char *key, struct slice body, struct err *e)
+{
+    int rc = E_AGAIN;
+
+    for (unsigned i = 0; i < TRIES && (rc == E_AGAIN || rc == E_TIMEOUT); i++) {
+        if (i != 0) {
+            sleep_ms(TRY_MS << i);
+        }
+        rc = bucket_create(b, key, body, e);
+    }
+    return rc;
+}
+
+static int get(struct bucket *b, const char *key, struct buf *out, struct err *e)
+{
+    int rc = E_AGAIN;
+
+    for (unsigned i = 0; i < TRIES && (rc == E_AGAIN || rc == E_TIMEOUT); i++) {
+        if (i != 0) {
+            sleep_ms(TRY_MS << i);
+        }
+        rc = bucket_get(b, key, out, e);
+    }
+    return rc;
+}
+
+/* --- the steps --- */
+
+static int check_reachable(struct probe *p, struct err *e)
+{
+    char key[BUCKET_KEY_ROOM];
+    struct buf got = BUF_INIT(BODY_ROOM);
+    int rc = get(p->b, key_of(p, "absent", 0, key), &got, e);
+
+    buf_free(&got);
+    return rc == E_NOTFOUND ? 0
+           : rc == 0        ? err_set(e, E_UNSUPPORTED, "a key that nobody wrote has bytes")
+                            : rc;
+}
+
+static int check_clock(struct probe *p, struct err *e)
+{
+    uint64_t theirs = bucket_date_unix_s(p->b), ours = clock_unix_s();
+    uint64_t skew = theirs > ours ? theirs - ours : ours - theirs;
+
+    if (theirs == 0) {
+        return err_set(e, E_UNSUPPORTED, "its responses have no Date field");
+    }
+    return skew <= CLOCK_SKEW_S
+               ? 0
+               : err_set(e, E_UNSUPPORTED,
+                         "its clock and this machine's differ by %" PRIu64
+                         " seconds; at most %d are allowed: check this machine's clock",
+                         skew, CLOCK_SKEW_S);
+}
+
+static int check_create(struct probe *p, struct err *e)
+{
+    struct buf got = BUF_INIT(BODY_ROOM);
+    char key[BUCKET_KEY_ROOM];
+    int rc = create(p->b, key_of(p, "create", 0, key), SLICE("first"), e);
+
+    if (rc != 0) {
+        return rc == E_EXISTS
+                   ? err_set(e, E_UNSUPPORTED, "a key that nobody wrote is said to exist already")
+                   : rc;
+    }
+    rc = bucket_create(p->b, key, SLICE("second"), e);
+    if (rc == 0) {
+        rc = err_set(e, E_UNSUPPORTED,
+                     "it ignores \"If-None-Match: *\" (an existing key was overwritten), so it "
+                     "cannot be shared by several writers");
+    } else if (rc == E_EXISTS || rc == E_AGAIN) {
+        rc = get(p->b, key, &got, e);
+        if (rc == 0 && !slice_eqs(buf_slice(&got), "first")) {
+            rc = err_set(e, E_UNSUPPORTED, "it refused to overwrite a key and then overwrote it");
+        }
+    }
+    buf_free(&got);
+    return rc;
+}
+
+/* --- the race --- */
+
+struct racer {
+    struct race *race;
+    pthread_t thread;
+    char body[BODY_ROOM];
+    int rc;
+    struct err why;
+};
+
+struct race {
+    struct bucket *b;
+    const char *key;
+    pthread_barrier_t start;
+    struct racer racer[PROBE_RACERS];
+};
+
+static void *run_racer(void *arg)
+{
+    struct racer *r = arg;
+
+    pthread_barrier_wait(&r->race->start);
+    r->rc = bucket_create(r->race->b, r->race->key, slice_str(r->body), &r->why);
+    return NULL;
+}
+
+static void run_race(struct race *r)
+{
+    pthread_barrier_init(&r->start, NULL, PROBE_RACERS);
+    for (unsigned i = 0; i < PROBE_RACERS; i++) {
+        r->racer[i] = (struct racer){.race = r};
+        snprintf(r->racer[i].body, BODY_ROOM, "racer %u", i);
+        r->racer[i].thread = thread_start("probe", run_racer, &r->racer[i]);
+    }
+    for (unsigned i = 0; i < PROBE_RACERS; i++) {
+        pthread_join(r->racer[i].thread, NULL);
+    }
+    pthread_barrier_destroy(&r->start);
+}
+
+/* E_AGAIN: nobody won, because the bucket decided nothing. */
+static int judge_race(struct race *r, struct err *e)
+{
+    struct buf got = BUF_INIT(BODY_ROOM);
+    const struct racer *winner = NULL;
+    unsigned winners = 0;
+    int rc;
+
+    for (unsigned i = 0; i < PROBE_RACERS; i++) {
+        const struct racer *x = &r->racer[i];
+        if (x->rc == 0) {
+            winner = x;
+            winners++;
+        } else if (x->rc != E_EXISTS && !bucket_is_undecided(x->rc)) {
+            *e = x->why;
+            return x->rc;
+        }
+    }
+    if (winners > 1) {
+        return err_set(e, E_UNSUPPORTED,
+                       "%u of %d requests that created the same key at the same time succeeded "
+                       "(\"If-None-Match: *\" is not atomic)",
+                       winners, PROBE_RACERS);
+    }
+    rc = get(r->b, r->key, &got, e);
+    if (rc == E_NOTFOUND && winners == 0) {
+        rc = err_set(e, E_AGAIN, "none of %d requests could create a key", PROBE_RACERS);
+    } else if (rc == E_NOTFOUND) {
+        rc = err_set(e, E_UNSUPPORTED, "a key that was created cannot be read afterwards");
+    } else if (rc == 0 && winner != NULL && !slice_eqs(buf_slice(&got), winner->body)) {
+        rc = err_set(e, E_UNSUPPORTED,
+                     "a key has other bytes than those of the request that created it");
+    }
+    buf_free(&got);
+    return rc;
+}
+
+static int check_race(struct probe *p, struct err *e)
+{
+    char key[BUCKET_KEY_ROOM];
+    struct race r = {.b = p->b, .key = key};
+    unsigned undecided = 0;
+    int rc = 0;
+
+    for (unsigned round = 0; rc == 0 && round < PROBE_ROUNDS; round++) {
+        key_of(p, "race", round, key);
+        run_race(&r);
+        rc = judge_race(&r, e);
+        if (rc == E_AGAIN && undecided++ < TRIES) {
+            sleep_ms(TRY_MS);
+            rc = 0;
+        }
+    }
+    return rc;
+}
+
+/* --- bytes --- */
+
+/* Can be done without: then uploads are read back. */
+static int check_checksum(struct probe *p, struct err *e)
+{
+    static const char wrong[] = "00000000000000000000000000000000"
+                                "00000000000000000000000000000000";
+    char key[BUCKET_KEY_ROOM];
+    int rc = bucket_create_as(p->b, key_of(p, "checksum", 0, key), SLICE("other bytes"), wrong, e);
+
+    if (rc == 0) {
+        err_set(&p->note, E_UNSUPPORTED,
+                "it stores bytes that do not match their announced SHA-256: uploads are read back");
+    }
+    err_clear(e);
+    return 0;
+}
+
+static int check_range(struct probe *p, struct err *e)
+{
+    struct buf body = BUF_INIT(RANGE_BYTES), got = BUF_INIT(RANGE_BYTES);
+    char key[BUCKET_KEY_ROOM];
+    int rc;
+
+    for (unsigned i = 0; i < RANGE_BYTES; i++) {
+        buf_byte(&body, (uint8_t)(i * 7 + i / 256));
+    }
+    rc = create(p->b, key_of(p, "range", 0, key), buf_slice(&body), e);
+    rc = rc != 0 ? rc : bucket_get_range(p->b, key, 1000, 300, &got, e);
+    if (rc == 0 && !slice_eq(buf_slice(&got), slice_of(body.p + 1000, 300))) {
+        rc = err_set(e, E_UNSUPPORTED, "a range of an object has other bytes than the object");
+    } else if (rc == E_PROTOCOL) {
+        rc = e->code = E_UNSUPPORTED;
+    }
+    buf_free(&body);
+    buf_free(&got);
+    return rc;
+}
+
+static int check_versions(struct probe *p, struct err *e)
+{
+    bool yes;
+    int rc = bucket_is_versioned(p->b, &yes, e);
+
+    if (rc == 0 && yes) {
+        return err_set(e, E_UNSUPPORTED,
+                       "it keeps old versions of objects, and nothing would ever be freed; "
+                       "suspend versioning, or use another bucket");
+    }
+    if (rc != 0) { /* not every key may ask, and not every store has versions */
+        err_set(&p->note, rc, "whether it keeps old versions of objects is unknown: %.160s",
+                e->text);
+        err_clear(e);
+    }
+    return 0;
+}
+
+static void remove_keys(struct probe *p)
+{
+    static const char *const once[] = {"create", "checksum", "range"};
+    char key[BUCKET_KEY_ROOM];
+
+    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++) {
+        (void)!bucket_delete(p->b, key_of(p, once[i], 0, key), NULL);
+    }
+    for (unsigned i = 0; i < PROBE_ROUNDS; i++) {
+        (void)!bucket_delete(p->b, key_of(p, "race", i, key), NULL);
+    }
+}
+
+int probe_run(struct bucket *b, uint64_t nonce, void (*step)(void *arg, const struct probe_step *s),
+              void *arg, struct err *e)
+{
+    static const struct {
+        const char *what;
+        int (*check)(struct probe *p, struct err *e);
+    } steps[] = {
+        {"it can be read", check_reachable},
+        {"its clock is right", check_clock},
+        {"a key is created once", check_create},
+        {"of simultaneous creations one succeeds", check_race},
+        {"bytes are checked when they arrive", check_checksum},
+        {"a range is that range", check_range},
+        {"it keeps no old versions", check_versions},
+    };
+    struct probe p = {.b = b, .nonce = nonce};
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < sizeof steps / sizeof steps[0]; i++) {
+        uint64_t began_ms = clock_now_ms();
+        struct err why = {0};
+
+        err_clear(&p.note);
+        rc = steps[i].check(&p, &why);
+        if (step != NULL) {
+            step(arg, &(struct probe_step){steps[i].what, rc, rc != 0 ? &why : &p.note,
+                                           clock_now_ms() - began_ms});
+        }
+        if (rc != 0) {
+            rc = err_set(e, rc, "%s: %s: %s", bucket_place(b), steps[i].what, why.text);
+        }
+    }
+    remove_keys(&p);
+    return rc;
+}

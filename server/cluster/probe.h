@@ -1,0 +1,32 @@
+/* probe.h - checks that a bucket keeps the promises on which a cluster relies.
+ *
+ * One promise carries everything: of several requests that create the same key at the same time,
+ * exactly one succeeds, and the key then has its bytes. Some stores keep it in a sequential test
+ * and break it under concurrency, so the probe races. It takes about 100 small requests, and
+ * removes the keys that it has made.
+ *
+ * threads  any except a loop's; blocks, and starts PROBE_RACERS threads for its races
+ * errors   E_UNSUPPORTED: the bucket breaks a promise; the sentence says which and how. Those of
+ *          bucket.h: it could not be tested
+ */
+#ifndef SERVER_CLUSTER_PROBE_H
+#define SERVER_CLUSTER_PROBE_H
+
+#include "server/cluster/bucket.h"
+
+enum { PROBE_RACERS = 8, PROBE_ROUNDS = 8 };
+
+struct probe_step {
+    const char *what; /* "a key is created once" */
+    int rc;
+    const struct err *why; /* of a failure, or what is missing but can be done without */
+    uint64_t took_ms;
+};
+
+/* step() is called after each step, also the one that failed, which is the last. It may be NULL.
+ * nonce: makes the keys of this run its own. */
+MUST_USE int probe_run(struct bucket *b, uint64_t nonce,
+                       void (*step)(void *arg, const struct probe_step *s), void *arg,
+                       struct err *e);
+
+#endif

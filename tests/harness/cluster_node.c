@@ -1,0 +1,306 @@
+/* cluster_node.c - a node of a cluster without a mirror around it: it publishes versions of trees
+ * through the log, and writes down what it asked and what it was told, for tests/harness/history.py.
+ *
+ * cluster_node ENDPOINT URL KEYS probe
+ *     Probes the bucket: prints each step, exits 0 or with the error's sysexits code.
+ * cluster_node ENDPOINT URL KEYS publish HISTORY NODE TREES COUNT SETTLE_MS [lost-is-no]
+ *     Publishes COUNT versions of trees that it draws among TREES, in groups of 1 to 4, and reads
+ *     after each. lost-is-no is a mistake for the checker to find: an outcome that is unknown is
+ *     reported as a failure.
+ *
+ * A tree is a row of table 1: its key is the tree's number, its value "VERSION NAME", where NAME is
+ * the value that this version added. Each publish requires the row that it read.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/dice.h"
+#include "common/os/clock.h"
+#include "common/os/newfile.h"
+#include "server/cluster/log.h"
+#include "server/cluster/probe.h"
+
+enum { TREES_MAX = 64, GROUP = 4, NAME_ROOM = 64, ROW_ROOM = 96, TRIES = 3 };
+
+struct tree {
+    uint64_t version;
+    char name[NAME_ROOM]; /* of the value that was added last */
+};
+
+struct node {
+    struct cluster_log *log;
+    struct tree tree[TREES_MAX], pending[TREES_MAX];
+    unsigned trees;
+    unsigned number;
+    uint64_t boot, counter, dice;
+    bool lost_is_no;
+    int history;
+};
+
+/* --- the history --- */
+
+static void say(struct node *n, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void say(struct node *n, const char *fmt, ...)
+{
+    struct buf line = BUF_INIT(1024);
+    va_list ap;
+
+    buf_addf(&line, "{\"node\": %u, \"boot\": \"%016" PRIx64 "\", \"at\": %" PRIu64 ", ", n->number,
+             n->boot, clock_now_ns());
+    va_start(ap, fmt);
+    buf_vaddf(&line, fmt, ap);
+    va_end(ap);
+    buf_str(&line, "}\n");
+    CHECK(line.rc == 0);
+    CHECK(write(n->history, line.p, line.n) == (ssize_t)line.n); /* O_APPEND: a line stays whole */
+    buf_free(&line);
+}
+
+/* --- rows --- */
+
+static void row_write(const struct tree *t, struct buf *out)
+{
+    buf_clear(out);
+    buf_addf(out, "%" PRIu64 " %s", t->version, t->name);
+}
+
+static void row_read(struct slice row, struct tree *t)
+{
+    struct slice version = slice_cut(&row, ' ');
+
+    CHECK(slice_u64(version, &t->version) && row.n < NAME_ROOM);
+    snprintf(t->name, NAME_ROOM, SLICE_FMT, SLICE_ARG(row));
+}
+
+static struct tree *tree_of(struct node *n, struct tree *in, const struct log_entry_step *st)
+{
+    uint64_t number;
+
+    CHECK(st->table == 1 && slice_u64(st->key, &number) && number < n->trees);
+    return &in[number];
+}
+
+static int take(struct node *n, struct slice batch, struct tree *in, struct err *e)
+{
+    struct buf row = BUF_INIT(ROW_ROOM);
+    struct slice rest = batch;
+    struct log_entry_step st;
+    int rc = 0;
+
+    while (rc == 0 && log_entry_step_next(&rest, &st)) {
+        struct tree *t = tree_of(n, in, &st);
+        row_write(t, &row);
+        if (st.op == LOG_ENTRY_REQUIRE_ABSENT && t->version != 0) {
+            rc = err_set(e, E_CHANGED, "the tree exists");
+        } else if (st.op == LOG_ENTRY_REQUIRE_VALUE && !slice_eq(buf_slice(&row), st.value)) {
+            rc = err_set(e, E_CHANGED, "the tree was changed in the meantime");
+        }
+    }
+    for (rest = batch; rc == 0 && log_entry_step_next(&rest, &st);) {
+        if (st.op == LOG_ENTRY_PUT) {
+            row_read(st.value, tree_of(n, in, &st));
+        }
+    }
+    buf_free(&row);
+    return rc;
+}
+
+static void on_begin(void *arg)
+{
+    struct node *n = arg;
+
+    memcpy(n->pending, n->tree, sizeof n->pending);
+}
+
+static int on_admit(void *arg, struct slice batch, struct err *e)
+{
+    struct node *n = arg;
+
+    return take(n, batch, n->pending, e);
+}
+
+static int on_apply(void *arg, const struct log_entry *en, struct err *e)
+{
+    struct node *n = arg;
+    struct slice rest = en->steps, batch;
+    int rc = 0;
+
+    on_begin(n);
+    while (rc == 0 && log_entry_batch_next(&rest, &batch)) {
+        rc = take(n, batch, n->pending, e);
+    }
+    if (rc == 0) {
+        memcpy(n->tree, n->pending, sizeof n->tree);
+    }
+    return rc;
+}
+
+/* --- publishing --- */
+
+struct publish {
+    unsigned tree;
+    char name[NAME_ROOM];
+    struct buf steps;
+};
+
+static void prepare(struct node *n, unsigned tree, struct publish *p)
+{
+    struct tree next = {.version = n->tree[tree].version + 1};
+    struct buf old = BUF_INIT(ROW_ROOM), row = BUF_INIT(ROW_ROOM);
+    char key[16];
+    bool is_new = n->tree[tree].version == 0;
+
+    p->tree = tree;
+    p->steps = BUF_INIT(4096);
+    snprintf(key, sizeof key, "%u", tree);
+    snprintf(p->name, NAME_ROOM, "%u-%016" PRIx64 "-%" PRIu64, n->number, n->boot, ++n->counter);
+    snprintf(next.name, NAME_ROOM, "%s", p->name);
+    row_write(&n->tree[tree], &old);
+    row_write(&next, &row);
+    log_entry_step_write(
+        &(struct log_entry_step){is_new ? LOG_ENTRY_REQUIRE_ABSENT : LOG_ENTRY_REQUIRE_VALUE, 1,
+                                 slice_str(key), is_new ? SLICE("") : buf_slice(&old)},
+        &p->steps);
+    log_entry_step_write(
+        &(struct log_entry_step){LOG_ENTRY_PUT, 1, slice_str(key), buf_slice(&row)}, &p->steps);
+    buf_free(&old);
+    buf_free(&row);
+    say(n, "\"t\": \"inv\", \"v\": \"%s\", \"tree\": %u", p->name, tree);
+}
+
+static const char *outcome(const struct node *n, int rc, bool open)
+{
+    return rc == 0 ? "ok" : rc == E_CHANGED || !open || n->lost_is_no ? "no" : "unknown";
+}
+
+static void read_tree(struct node *n, unsigned tree)
+{
+    say(n, "\"t\": \"read\", \"tree\": %u, \"n\": %" PRIu64 ", \"last\": \"%s\", \"seq\": %" PRIu64,
+        tree, n->tree[tree].version, n->tree[tree].name, log_applied(n->log));
+}
+
+/* The trees of a group differ, so each batch stands or falls by itself. */
+static void publish_group(struct node *n, unsigned count)
+{
+    struct log_batch batch[GROUP];
+    struct publish p[GROUP];
+    unsigned first = (unsigned)dice_below(&n->dice, n->trees);
+    struct err e = {0};
+    bool open;
+    int rc;
+
+    for (unsigned i = 0; i < count; i++) {
+        prepare(n, (first + i) % n->trees, &p[i]);
+        batch[i] = (struct log_batch){.steps = buf_slice(&p[i].steps)};
+    }
+    rc = log_commit(n->log, batch, count, &open, &e);
+    for (unsigned i = 0; i < count; i++) {
+        say(n, "\"t\": \"%s\", \"v\": \"%s\", \"why\": \"%s\"", outcome(n, batch[i].rc, open),
+            p[i].name, batch[i].rc != 0 ? err_name(batch[i].rc) : "");
+        buf_free(&p[i].steps);
+    }
+    if (rc != 0) {
+        fprintf(stderr, "commit: %s\n", e.text);
+    }
+    read_tree(n, first);
+}
+
+static int run_node(struct node *n, uint64_t count)
+{
+    struct err e = {0};
+    uint64_t done = 0;
+    int rc = 0;
+
+    while (done < count && !log_has_stopped(n->log, &e)) {
+        unsigned group = (unsigned)min_u64(1 + dice_below(&n->dice, GROUP), n->trees);
+        group = (unsigned)min_u64(group, count - done);
+        rc = log_poll(n->log, &e);
+        if (rc != 0) {
+            fprintf(stderr, "poll: %s\n", e.text);
+            continue;
+        }
+        read_tree(n, (unsigned)dice_below(&n->dice, n->trees));
+        publish_group(n, group);
+        done += group;
+    }
+    for (unsigned i = 0; i < TRIES && !log_has_stopped(n->log, &e); i++) {
+        rc = log_poll(n->log, &e); /* settles what is open */
+    }
+    if (log_has_stopped(n->log, &e)) {
+        say(n, "\"t\": \"stopped\", \"why\": \"%s\"", err_name(e.code));
+        fprintf(stderr, "stopped: %s\n", e.text);
+        return e.code;
+    }
+    for (unsigned t = 0; t < n->trees; t++) {
+        read_tree(n, t);
+    }
+    return rc;
+}
+
+static int publish(struct bucket *b, char **arg, bool lost_is_no)
+{
+    static const struct log_ops ops = {on_begin, on_admit, on_apply};
+    struct node *n = NEW(struct node);
+    struct log_settings set = {.ops = &ops, .arg = n};
+    int rc;
+
+    n->boot = clock_now_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
+    n->dice = n->boot | 1;
+    n->number = (unsigned)strtoul(arg[1], NULL, 10);
+    n->trees = (unsigned)strtoul(arg[2], NULL, 10);
+    n->lost_is_no = lost_is_no;
+    n->history = open(arg[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    CHECK(n->history != -1 && n->trees != 0 && n->trees <= TREES_MAX);
+    set.author.node[0] = (uint8_t)n->number;
+    set.author.boot = n->boot;
+    set.settle_ms = strtoul(arg[4], NULL, 10);
+    n->log = log_open(b, &set);
+    rc = run_node(n, strtoul(arg[3], NULL, 10));
+    log_close(&n->log);
+    close(n->history);
+    free(n);
+    return rc;
+}
+
+/* --- the program --- */
+
+static void on_step(void *arg, const struct probe_step *s)
+{
+    (void)arg;
+    printf("%s: %s%s%s\n", s->what, s->rc == 0 ? "ok" : "FAILED", s->why->code != 0 ? ": " : "",
+           s->why->text);
+}
+
+int main(int argc, char **argv)
+{
+    struct bucket_settings set = {.region = "eu-test-1"};
+    struct buf keys = BUF_INIT(4096);
+    struct bucket *b = NULL;
+    struct err e = {0};
+    int rc;
+
+    CHECK(argc >= 5);
+    set.endpoint = argv[1];
+    set.url = argv[2];
+    rc = buf_read_file(&keys, argv[3], &e);
+    while (keys.n != 0 && keys.p[keys.n - 1] == '\n') {
+        keys.n--;
+    }
+    set.authorization = buf_cstr(&keys);
+    rc = rc != 0 ? rc : bucket_open(&set, &b, &e);
+    if (rc == 0 && strcmp(argv[4], "probe") == 0) {
+        rc = probe_run(b, clock_now_ns(), on_step, NULL, &e);
+    } else if (rc == 0) {
+        CHECK(strcmp(argv[4], "publish") == 0 && argc >= 10);
+        rc = publish(b, argv + 5, argc > 10 && strcmp(argv[10], "lost-is-no") == 0);
+    }
+    if (rc != 0) {
+        fprintf(stderr, "cluster_node: %s\n", e.text);
+    }
+    bucket_close(&b);
+    buf_free(&keys);
+    return err_sysexit(rc);
+}

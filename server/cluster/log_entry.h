@@ -1,5 +1,5 @@
-/* log_entry.h - one entry of a cluster's log: the batches that one node committed together, and what
- * they required.
+/* log_entry.h - one entry of a cluster's log: the batches that one node committed together, and
+ * what they required.
  *
  *   "mrdlog01"                     8 bytes
  *   seq                            8, big-endian as all numbers

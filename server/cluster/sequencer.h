@@ -11,7 +11,8 @@
  * A batch may have a precondition or a holder whose blob is evicted between its check and its
  * application. The entry counts by then, so its shared rows are applied without the node's own.
  *
- * owns     borrows the store and the bucket; sequencer_stop() ends the thread. What waits then fails
+ * owns     borrows the store and the bucket; sequencer_stop() ends the thread, and what waits then
+ *          fails
  * threads  sequencer_poke() and the getters: any
  * errors   as log.h; a commit's are its caller's
  */

@@ -707,7 +707,7 @@ void store_answer(struct store *s, struct commit_wait *w, int rc, const struct e
     if (rc != 0) {
         w->why = *why;
     }
-    answer(s->committer, w);
+    wake_commit_waiter(s->committer, w);
 }
 
 void store_commit_async(struct store *s, struct batch **bp, enum durability how,

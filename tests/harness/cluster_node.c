@@ -1,5 +1,6 @@
 /* cluster_node.c - a node of a cluster without a mirror around it: it publishes versions of trees
- * through the log, and writes down what it asked and what it was told, for tests/harness/history.py.
+ * through the log, and writes down what it asked and what it was told, for
+ * tests/harness/history.py.
  *
  * cluster_node ENDPOINT URL KEYS probe
  *     Probes the bucket: prints each step, exits 0 or with the error's sysexits code.

@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from harness.curl import WIRES  # noqa: E402
 from harness.mirrord import BUILD, ROOT, Mirrord, certificate  # noqa: E402
+from harness.packing import pack  # noqa: E402
 
 
 @pytest.fixture(params=WIRES)
@@ -34,6 +35,16 @@ def once(tmp_path_factory):
                 path.write_text(json.dumps(make()))
         return json.loads(path.read_text())
     return result
+
+
+@pytest.fixture(scope="session")
+def packed(once, tmp_path_factory):
+    """packed() is the folder where the build was packed, once for all workers: harness/packing.py."""
+    def make():
+        folder = tmp_path_factory.mktemp("packed") / "deb"
+        pack(ROOT, folder)
+        return str(folder)
+    return lambda: pathlib.Path(once("packed", make))
 
 
 @pytest.fixture(scope="session")

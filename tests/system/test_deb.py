@@ -9,27 +9,22 @@ import pytest
 
 from harness.mirrord import ROOT, SLOW
 
-pytestmark = pytest.mark.xdist_group("deb")  # packed once, not by each worker
+pytestmark = pytest.mark.xdist_group("deb")  # unpacked once, not by each worker
 PACKAGES = ("mirrord", "trainagent", "trainer", "mirror-doc")
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory):
+def packages(packed, tmp_path_factory):
     """{name: its folder, unpacked}; built from a copy of debian/, so that nothing of the tree is touched."""
     if SLOW != 1:
         pytest.skip("a sanitizer build is not packed")
     if not os.access("/usr/bin/dh", os.X_OK):
         pytest.skip("debhelper is not installed")
-    work = tmp_path_factory.mktemp("deb")
-    subprocess.run(["cp", "-r", ROOT / "debian", work], check=True)
-    env = dict(os.environ, TOP=str(ROOT), DEST=str(work), DPKG_DEB_COMPRESSOR_LEVEL="0")
-    done = subprocess.run(["debian/rules", "binary"], cwd=work, env=env, capture_output=True, text=True, check=False, timeout=900)
-    assert done.returncode == 0, done.stdout + done.stderr
-    out = {}
-    (work / "unpacked").mkdir()
+    work, out = packed(), {}
+    unpacked = tmp_path_factory.mktemp("unpacked")
     for name in PACKAGES:
         file, = work.glob(f"{name}_*.deb")
-        out[name] = work / "unpacked" / name
+        out[name] = unpacked / name
         subprocess.run(["dpkg-deb", "-R", file, out[name]], check=True)
     out["all"] = work / "debian/tmp"
     out["files"] = [next(work.glob(f"{name}_*.deb")) for name in PACKAGES]

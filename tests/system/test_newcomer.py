@@ -18,6 +18,7 @@ import pytest
 from harness.hub import Hub
 from harness.machine import Machine, bare_root
 from harness.mirrord import BUILD, ROOT, SLOW
+from harness.packing import UNCOMPRESSED, pack
 from harness.python_index import Index
 from harness.registry import Registry
 from harness.tree_origin import TreeOrigin
@@ -196,16 +197,6 @@ def source(folder, commit=None):
     return folder
 
 
-def pack(tree, work, **env):
-    """The packages of a tree that is built."""
-    work.mkdir()
-    subprocess.run(["cp", "-r", tree / "debian", work], check=True)
-    done = subprocess.run(["debian/rules", "binary"], cwd=work, env={**os.environ, **env, "TOP": str(tree), "DEST": str(work)},
-                          capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return sorted(work.glob("*.deb"))
-
-
 def repack(packages, work):
     """The same packages as an older version. Its mirrord.conf is another one, and a conffile, as it was in the first packages."""
     work.mkdir()
@@ -220,7 +211,8 @@ def repack(packages, work):
             shipped.write_text((ROOT / "conf/mirrord.conf").read_text() + "# Of the version before.\n")
             listed = top / "DEBIAN/conffiles"
             listed.write_text("".join(f"{f}\n" for f in {*listed.read_text().split(), "/etc/mirrord/mirrord.conf"}))
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-b", top, work], check=True, capture_output=True)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-b", top, work], check=True, capture_output=True, env={**os.environ, **UNCOMPRESSED})
+        shutil.rmtree(top)
     return sorted(work.glob("*.deb"))
 
 
@@ -241,13 +233,13 @@ def bare(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def packages(bare, tmp_path_factory):
+def packages(bare, packed, tmp_path_factory):
     """The packages of this version: those of the build, or those that `make deb` makes on a bare machine."""
     if not os.access("/usr/bin/dh", os.X_OK):
         pytest.skip("debhelper is not installed")
-    folder = tmp_path_factory.mktemp("packages")
     if not HEAVY:
-        return pack(ROOT, folder / "new")
+        return sorted(packed().glob("*.deb"))
+    folder = tmp_path_factory.mktemp("packages")
     with Machine(bare, folder) as m:
         m.prepare("apt-get update -qq; apt-get install -qq --no-install-recommends git make")
         source(m.at("/root/mirror"))
@@ -268,7 +260,8 @@ def packages_before(packages, tmp_path_factory):
     compiler = "ccache gcc" if shutil.which("ccache") else "gcc"
     done = subprocess.run(["make", f"-j{os.cpu_count()}", f"CC={compiler}", "CUDA_HOME=/none", "all"], cwd=tree, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    return pack(tree, folder / "old", CUDA_HOME="/none")
+    pack(tree, folder / "old", CUDA_HOME="/none")
+    return sorted((folder / "old").glob("*.deb"))
 
 
 @pytest.fixture

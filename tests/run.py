@@ -44,12 +44,18 @@ def main():
     slow = 5 if args.build != "build" else 1  # sanitizers
     total = Counts(0, 0, 0)
     compiling = None if args.only else compile_tests()
-    if wanted(args.only, "unit"):
-        total = add(total, run_units(args, slow))
-    if compiling:
-        compiling.wait()
-    if any(wanted(args.only, folder) for folder in PYTEST_FOLDERS):
-        total = add(total, run_pytest(args, slow))
+    with concurrent.futures.ThreadPoolExecutor(args.workers) as pool:
+        units = start_units(args, slow, pool) if wanted(args.only, "unit") else []
+        # The last ones wait more than they compute, one of them for over a minute: the other tests begin beside them.
+        for _ in concurrent.futures.as_completed([future for _, future in units]):
+            if sum(not other.done() for _, other in units) <= CORES:
+                break
+        if compiling:
+            compiling.wait()
+        if any(wanted(args.only, folder) for folder in PYTEST_FOLDERS):
+            total = add(total, run_pytest(args, slow))
+        if units:
+            total = add(total, count_units(units))
     return finish(total)
 
 
@@ -81,22 +87,25 @@ def finish(c, may_be_empty=False):
 
 # --- unit: one program a file, each in a folder of its own -------------------------------------------------------------
 
-def run_units(args, slow):
+def start_units(args, slow, pool):
+    """[(program, future)]"""
     programs = [ROOT / args.build / "unit" / f.relative_to("tests/unit").with_suffix("")
                 for f in sorted(pathlib.Path("tests/unit").rglob("*.c"))
                 if wanted(args.only, str(f.with_suffix("").relative_to("tests")))]
-    total, began = Counts(0, 0, 0), time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(args.workers) as pool:
-        for program, (counts, output) in zip(programs, pool.map(lambda p: run_unit(p, 300 * slow), programs)):
-            name = program.relative_to(ROOT / args.build)
-            if counts.failed:
-                print(f"--- {name}\n{output}")
-                print(f"FAILED {name}: {counts.failed} of {sum(counts)}", flush=True)
-            for line in re.findall(r"^\[  SKIPPED \] (?!\d+ test)(.*)$", output, re.M):
-                print(f"skipped: {name}: {line}")
-            total = add(total, counts)
-    print(f"unit: {len(programs)} programs, {total.passed} passed, {total.failed} failed, "
-          f"{total.skipped} skipped in {time.monotonic() - began:.0f} s", flush=True)
+    return [(p.relative_to(ROOT / args.build), pool.submit(run_unit, p, 300 * slow)) for p in programs]
+
+
+def count_units(units):
+    total = Counts(0, 0, 0)
+    for name, future in units:
+        counts, output = future.result()
+        if counts.failed:
+            print(f"--- {name}\n{output}")
+            print(f"FAILED {name}: {counts.failed} of {sum(counts)}", flush=True)
+        for line in re.findall(r"^\[  SKIPPED \] (?!\d+ test)(.*)$", output, re.M):
+            print(f"skipped: {name}: {line}")
+        total = add(total, counts)
+    print(f"unit: {len(units)} programs, {total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return total
 
 

@@ -9,9 +9,7 @@
  *                                  operation (1), table (1), key (2 + n), value (4 + n)
  *   SHA-256 of all that precedes   32
  *
- * An entry's steps are what a batch of the store has: a precondition or a change of one row. All
- * preconditions are about the rows before the entry: no batch requires what another of the same
- * entry changes. Tables
+ * An entry's steps are what a batch of the store has: a precondition or a change of one row. Tables
  * are numbers here that never change their meaning, whatever the store's own enum does. The
  * checksum comes last in every version of the format, so damage is never taken for a later version.
  *

@@ -674,40 +674,14 @@ void committer_close(struct committer **cp)
     free(c);
 }
 
-static void begin_wait(struct commit_wait *w)
-{
-    w->node = (struct list){0};
-    w->rc = 0;
-    err_clear(&w->why);
-}
-
 static void enqueue(struct committer *c, struct commit_wait *w)
 {
     CHECK(!c->closing);
-    begin_wait(w);
+    w->node = (struct list){0};
+    w->rc = 0;
+    err_clear(&w->why);
     list_push_back(&c->queue, &w->node);
     cond_signal(&c->more);
-}
-
-/* --- shared rows --- */
-
-void store_set_sequencer(struct store *s, const struct sequencer *q)
-{
-    s->sequencer = q;
-}
-
-static bool is_sequenced(const struct store *s, const struct batch *b)
-{
-    return s->sequencer != NULL && batch_is_shared(b);
-}
-
-void store_answer(struct store *s, struct commit_wait *w, int rc, const struct err *why)
-{
-    w->rc = rc;
-    if (rc != 0) {
-        w->why = *why;
-    }
-    wake_commit_waiter(s->committer, w);
 }
 
 void store_commit_async(struct store *s, struct batch **bp, enum durability how,
@@ -719,18 +693,12 @@ void store_commit_async(struct store *s, struct batch **bp, enum durability how,
     w->batch = *bp;
     w->how = how;
     *bp = NULL;
-    if (is_sequenced(s, w->batch)) {
-        begin_wait(w);
-        s->sequencer->submit(s->sequencer->arg, w);
-        return;
-    }
     lock_take(&c->lock);
     enqueue(c, w);
     lock_drop(&c->lock);
 }
 
-static int wait_for_commit(struct store *s, struct batch **bp, enum durability how, bool sequenced,
-                           struct err *e)
+int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e)
 {
     struct committer *c = s->committer;
     struct sleeper z = {.w = {.batch = *bp, .how = how}};
@@ -738,14 +706,8 @@ static int wait_for_commit(struct store *s, struct batch **bp, enum durability h
     batch_sort(*bp); /* here, and not on the one thread that all wait for */
     *bp = NULL;
     cond_init(&z.over_cond);
-    if (sequenced) {
-        begin_wait(&z.w);
-        s->sequencer->submit(s->sequencer->arg, &z.w);
-    }
     lock_take(&c->lock);
-    if (!sequenced) {
-        enqueue(c, &z.w);
-    }
+    enqueue(c, &z.w);
     while (!z.over) {
         cond_wait(&z.over_cond, &c->lock);
     }
@@ -756,16 +718,6 @@ static int wait_for_commit(struct store *s, struct batch **bp, enum durability h
         *e = z.w.why;
     }
     return z.w.rc;
-}
-
-int store_commit(struct store *s, struct batch **bp, enum durability how, struct err *e)
-{
-    return wait_for_commit(s, bp, how, is_sequenced(s, *bp), e);
-}
-
-int store_apply(struct store *s, struct batch **bp, struct err *e)
-{
-    return wait_for_commit(s, bp, COMMIT_SYNC, false, e);
 }
 
 uint64_t store_stuck_ms(struct store *s, uint64_t now_ms)

@@ -29,9 +29,8 @@ struct store {
     struct seals seals;
     struct atimes atimes;
     struct committer *committer;
-    const struct sequencer *sequencer; /* or NULL */
-    struct list stages;                /* open ones; under space.lock */
-    struct parked *parked;             /* the same */
+    struct list stages;    /* open ones; under space.lock */
+    struct parked *parked; /* the same */
     struct partials *partials;
 };
 

@@ -24,7 +24,7 @@
 struct store;
 
 enum table {
-#define TABLE(name, cf, prefix, shared) name,
+#define TABLE(name, cf, prefix) name,
 #include "server/store/tables.def"
 #undef TABLE
     TABLES
@@ -106,22 +106,6 @@ struct commit_wait { /* the caller keeps it until done() has run, on reply's loo
 };
 void store_commit_async(struct store *s, struct batch **bp, enum durability how,
                         struct commit_wait *w);
-
-/* --- rows that the nodes of a cluster share (tables.def) ---
- *
- * With a sequencer, a batch that writes such rows is not committed here: it is handed to submit(),
- * which brings it into the order of the cluster's log, applies it with store_apply(), and ends the
- * wait with store_answer(). submit() runs on the thread that commits, takes the batch out of the
- * wait, and must not block. */
-struct sequencer {
-    void (*submit)(void *arg, struct commit_wait *w);
-    void *arg;
-};
-/* Borrowed until it is replaced; NULL: this store is alone. No commit may be under way. */
-void store_set_sequencer(struct store *s, const struct sequencer *q);
-/* Commits without asking the sequencer; synced. */
-MUST_USE int store_apply(struct store *s, struct batch **bp, struct err *e);
-void store_answer(struct store *s, struct commit_wait *w, int rc, const struct err *why);
 
 /* --- space --- */
 struct store_space {

@@ -21,15 +21,10 @@ class Cluster:
         return [NODE, self.bucket.endpoint, self.bucket.url, self.keys, *map(str, what)]
 
     def start(self, node, count, trees=5, settle_ms=30000, more=()):
-        self.boot(node, "publish", self.history, node, trees, count, settle_ms, *more)
-
-    def start_store(self, node, count, trees=5, settle_ms=30000):
-        self.boot(node, "store", self.history, node, trees, count, settle_ms, self.folder / f"state{node}")
-
-    def boot(self, node, *what):
         self.boots += 1
         log = open(self.folder / f"node{node}-{self.boots}.log", "wb")
-        self.children[node] = subprocess.Popen(self.command(*what), stdout=log, stderr=log, env=SANITIZERS)
+        self.children[node] = subprocess.Popen(self.command("publish", self.history, node, trees, count, settle_ms, *more), stdout=log, stderr=log,
+                                               env=SANITIZERS)
 
     def end(self, codes=(0,)):
         for node, child in self.children.items():

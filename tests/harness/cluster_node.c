@@ -9,10 +9,6 @@
  *     after each. lost-is-no is a mistake for the checker to find: an outcome that is unknown is
  *     reported as a failure.
  *
- * cluster_node ENDPOINT URL KEYS store HISTORY NODE TREES COUNT SETTLE_MS STATE_DIR
- *     The same through a store with a sequencer, by four clients at the same time. Trees are rows
- *     of TABLE_PIN, because those are shared and nothing else writes them here.
- *
  * A tree is a row of table 1: its key is the tree's number, its value "VERSION NAME", where NAME is
  * the value that this version added. Each publish requires the row that it read.
  */
@@ -24,10 +20,9 @@
 
 #include "common/base/dice.h"
 #include "common/os/clock.h"
-#include "common/os/lock.h"
+#include "common/os/newfile.h"
 #include "server/cluster/log.h"
 #include "server/cluster/probe.h"
-#include "server/cluster/sequencer.h"
 
 enum { TREES_MAX = 64, GROUP = 4, NAME_ROOM = 64, ROW_ROOM = 96, TRIES = 3 };
 
@@ -246,16 +241,6 @@ static int run_node(struct node *n, uint64_t count)
     return rc;
 }
 
-static void open_node(struct node *n, char **arg)
-{
-    n->boot = clock_now_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
-    n->dice = n->boot | 1;
-    n->number = (unsigned)strtoul(arg[1], NULL, 10);
-    n->trees = (unsigned)strtoul(arg[2], NULL, 10);
-    n->history = open(arg[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    CHECK(n->history != -1 && n->trees != 0 && n->trees <= TREES_MAX);
-}
-
 static int publish(struct bucket *b, char **arg, bool lost_is_no)
 {
     static const struct log_ops ops = {on_begin, on_admit, on_apply};
@@ -263,141 +248,19 @@ static int publish(struct bucket *b, char **arg, bool lost_is_no)
     struct log_settings set = {.ops = &ops, .arg = n};
     int rc;
 
-    open_node(n, arg);
+    n->boot = clock_now_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
+    n->dice = n->boot | 1;
+    n->number = (unsigned)strtoul(arg[1], NULL, 10);
+    n->trees = (unsigned)strtoul(arg[2], NULL, 10);
     n->lost_is_no = lost_is_no;
+    n->history = open(arg[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    CHECK(n->history != -1 && n->trees != 0 && n->trees <= TREES_MAX);
     set.author.node[0] = (uint8_t)n->number;
     set.author.boot = n->boot;
     set.settle_ms = strtoul(arg[4], NULL, 10);
     n->log = log_open(b, &set);
     rc = run_node(n, strtoul(arg[3], NULL, 10));
     log_close(&n->log);
-    close(n->history);
-    free(n);
-    return rc;
-}
-
-/* --- through a store --- */
-
-enum { CLIENTS = 4, POLL_MS = 50 };
-
-struct client {
-    struct node *n; /* of its own: counter, dice; the same number and boot */
-    struct store *store;
-    uint64_t count;
-    pthread_t thread;
-};
-
-static void load_tree(struct client *c, unsigned tree, struct tree *t, struct buf *row)
-{
-    char key[16];
-    int rc;
-
-    *t = (struct tree){0};
-    snprintf(key, sizeof key, "%u", tree);
-    rc = store_get(c->store, TABLE_PIN, slice_str(key), row, NULL);
-    CHECK(rc == 0 || rc == E_NOTFOUND);
-    if (rc == 0) {
-        row_read(buf_slice(row), t);
-    }
-    say(c->n, "\"t\": \"read\", \"tree\": %u, \"n\": %" PRIu64 ", \"last\": \"%s\"", tree,
-        t->version, t->name);
-}
-
-static int publish_row(struct client *c, unsigned tree)
-{
-    struct buf old = BUF_INIT(ROW_ROOM), row = BUF_INIT(ROW_ROOM);
-    struct batch *b = batch_new();
-    struct tree have, next;
-    struct err e = {0};
-    char key[16];
-    int rc;
-
-    load_tree(c, tree, &have, &old);
-    next.version = have.version + 1;
-    snprintf(next.name, NAME_ROOM, "%u-%016" PRIx64 "-%" PRIu64, c->n->number, c->n->boot,
-             ++c->n->counter);
-    row_write(&next, &row);
-    snprintf(key, sizeof key, "%u", tree);
-    if (have.version == 0) {
-        batch_require_absent(b, TABLE_PIN, slice_str(key));
-    } else {
-        batch_require_value(b, TABLE_PIN, slice_str(key), buf_slice(&old));
-    }
-    batch_put(b, TABLE_PIN, slice_str(key), buf_slice(&row));
-    /* rows of this node alone go with it, or not at all */
-    batch_put(b, TABLE_META, SLICE("test"), buf_slice(&row));
-    say(c->n, "\"t\": \"inv\", \"v\": \"%s\", \"tree\": %u", next.name, tree);
-    rc = store_commit(c->store, &b, COMMIT_SYNC, &e);
-    say(c->n, "\"t\": \"%s\", \"v\": \"%s\", \"why\": \"%s\"",
-        rc == 0           ? "ok"
-        : rc == E_CHANGED ? "no"
-                          : "unknown",
-        next.name, rc != 0 ? err_name(rc) : "");
-    load_tree(c, tree, &have, &old);
-    buf_free(&old);
-    buf_free(&row);
-    return rc;
-}
-
-static void *run_client(void *arg)
-{
-    struct client *c = arg;
-
-    for (uint64_t i = 0; i < c->count; i++) {
-        int rc = publish_row(c, (unsigned)dice_below(&c->n->dice, c->n->trees));
-        if (rc == E_CORRUPT || rc == E_UNSUPPORTED) {
-            break; /* the log has stopped */
-        }
-    }
-    return NULL;
-}
-
-static int run_clients(struct store *s, const struct node *n, uint64_t count)
-{
-    struct client c[CLIENTS];
-
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        c[i] = (struct client){.n = NEW(struct node), .store = s, .count = count / CLIENTS};
-        *c[i].n = *n;
-        c[i].n->counter = i * 1000000;
-        c[i].n->dice = (n->dice + i) * 0x9e3779b97f4a7c15u | 1;
-        c[i].thread = thread_start("client", run_client, &c[i]);
-    }
-    for (unsigned i = 0; i < CLIENTS; i++) {
-        pthread_join(c[i].thread, NULL);
-        free(c[i].n);
-    }
-    return 0;
-}
-
-static int publish_rows(struct bucket *b, char **arg)
-{
-    struct store_settings set = {
-        .state_dir = arg[5], .reserve_bytes = 1, .high_ratio = 0.9, .low_ratio = 0.85};
-    struct sequencer_settings seq = {.poll_ms = POLL_MS};
-    struct cluster_sequencer *q = NULL;
-    struct sequencer_status status;
-    struct node *n = NEW(struct node);
-    struct store *s = NULL;
-    struct err e = {0};
-    int rc = store_open(&set, &s, &e);
-
-    open_node(n, arg);
-    seq.node[0] = (uint8_t)n->number;
-    seq.boot = n->boot;
-    seq.settle_ms = strtoul(arg[4], NULL, 10);
-    rc = rc != 0 ? rc : sequencer_start(s, b, &seq, &q, &e);
-    rc = rc != 0 ? rc : run_clients(s, n, strtoul(arg[3], NULL, 10));
-    if (rc == 0) {
-        sequencer_status(q, &status);
-        rc = status.stopped ? status.why.code : 0;
-        e = status.why;
-    }
-    if (rc != 0) {
-        fprintf(stderr, "%s\n", e.text);
-    }
-    sequencer_stop(&q);
-    store_close(&s);
     close(n->history);
     free(n);
     return rc;
@@ -431,9 +294,6 @@ int main(int argc, char **argv)
     rc = rc != 0 ? rc : bucket_open(&set, &b, &e);
     if (rc == 0 && strcmp(argv[4], "probe") == 0) {
         rc = probe_run(b, clock_now_ns(), on_step, NULL, &e);
-    } else if (rc == 0 && strcmp(argv[4], "store") == 0) {
-        CHECK(argc == 11);
-        rc = publish_rows(b, argv + 5);
     } else if (rc == 0) {
         CHECK(strcmp(argv[4], "publish") == 0 && argc >= 10);
         rc = publish(b, argv + 5, argc > 10 && strcmp(argv[10], "lost-is-no") == 0);

@@ -7,8 +7,7 @@ The log is the order of all that happened, so judging is linear: no search. Node
   ok       it was acknowledged
   no       it was refused: it must never be seen
   unknown  nobody knows: it may be seen or not
-  read     a node had n values in a tree, the last of them `last`, and had applied the log up to seq (which who reads through a store does
-           not know: then only the tree is judged)
+  read     a node had n values in a tree, the last of them `last`, and had applied the log up to seq
 """
 import bisect
 import hashlib
@@ -65,14 +64,15 @@ class Log:
             if seq != n or said != before:
                 raise Broken(f"entry {n} does not follow the one before it")
             before, self.length = own, n
-            self.replay(n, [step for batch in batches for step in batch], rows)
+            for batch in batches:
+                self.replay(n, batch, rows)
 
-    def replay(self, seq, batches, rows):
-        for op, table, key, value in batches:
+    def replay(self, seq, batch, rows):
+        for op, table, key, value in batch:
             have = rows.get((table, key))
             if (op == ABSENT and have is not None) or (op == VALUE and have != value):
                 raise Broken(f"entry {seq} requires what is not so")
-        for op, table, key, value in batches:
+        for op, table, key, value in batch:
             if op == DELETE:
                 rows.pop((table, key), None)
             elif op == PUT:
@@ -89,7 +89,6 @@ def findings(log, lines, bound_ns):
     """What is wrong, in words; [] is what we want. bound_ns: how old a read may be."""
     bad, began, tree_of, oks, newest = [], {}, {}, [], {}
     lines = sorted(lines, key=lambda o: o["at"])
-    acknowledged = {}  # tree -> (when, the highest position so far), in order
     for o in lines:
         if o["t"] == "inv":
             began[o["v"]], tree_of[o["v"]] = o["at"], o["tree"]
@@ -98,8 +97,6 @@ def findings(log, lines, bound_ns):
                 bad.append(f"lost: {o['v']} was acknowledged")
             else:
                 oks.append((o["at"], log.position[o["v"]]))
-                of_tree = acknowledged.setdefault(tree_of[o["v"]], [])
-                of_tree.append((o["at"], max(log.position[o["v"]], of_tree[-1][1] if of_tree else 0)))
         elif o["t"] == "no" and o["v"] in log.position:
             bad.append(f"refused but there: {o['v']}")
         elif o["t"] == "read":
@@ -113,33 +110,25 @@ def findings(log, lines, bound_ns):
         i = bisect.bisect_left(times, at)
         if v in log.position and i and tops[i - 1] > log.position[v]:
             bad.append(f"real time: {v} stands before what was acknowledged before it began")
-    everything = list(zip(times, tops))
     for o in lines:
         if o["t"] == "read":
-            known = everything if "seq" in o else acknowledged.get(o["tree"], [])
-            i = bisect.bisect_left(known, (o["at"] - bound_ns, 0))
-            if i and known[i - 1][1] > position(log, o):
-                bad.append(f"stale: a read of tree {o['tree']} at {position(log, o)}, {bound_ns / 1e9} s after entry {known[i - 1][1]} was acknowledged")
+            i = bisect.bisect_left(times, o["at"] - bound_ns)
+            if i and tops[i - 1] > o["seq"]:
+                bad.append(f"stale: a read at {o['seq']} {bound_ns / 1e9} s after entry {tops[i - 1]} was acknowledged")
     return bad
-
-
-def position(log, o):
-    values = log.trees.get(o["tree"], [])
-    return o["seq"] if "seq" in o else values[o["n"] - 1][1] if 0 < o["n"] <= len(values) else 0
 
 
 def read(log, o, newest):
     values = log.trees.get(o["tree"], [])
-    session = (o["node"], o["boot"]) if "seq" in o else None  # clients of one store overtake each other
+    session = (o["node"], o["boot"])
     bad = []
     if o["n"] > len(values) or (o["n"] and values[o["n"] - 1][0] != o["last"]):
         bad.append(f"no prefix: tree {o['tree']} had {o['n']} values, the last {o['last']}")
-    elif session and sum(seq <= o["seq"] for _, seq in values) != o["n"]:
+    elif sum(seq <= o["seq"] for _, seq in values) != o["n"]:
         bad.append(f"wrong position: tree {o['tree']} had {o['n']} values at entry {o['seq']}")
-    if session:
-        if o["seq"] < newest.get(session, 0):
-            bad.append(f"went back: {session} from entry {newest[session]} to {o['seq']}")
-        newest[session] = max(o["seq"], newest.get(session, 0))
+    if o["seq"] < newest.get(session, 0):
+        bad.append(f"went back: {session} from entry {newest[session]} to {o['seq']}")
+    newest[session] = max(o["seq"], newest.get(session, 0))
     return bad
 
 

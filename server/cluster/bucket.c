@@ -177,7 +177,10 @@ static int judge_refusal(const struct call *c, struct err *e)
     }
     switch (c->status) {
     case 404:
-        return err_set(e, E_NOTFOUND, "not found in bucket %.80s", name);
+        return strcmp(no.code, "NoSuchKey") == 0
+                   ? err_set(e, E_NOTFOUND, "not found in bucket %.80s", name)
+                   : err_set(e, E_PROTOCOL,
+                             "bucket %.80s responded with a 404 that does not come from S3", name);
     case 412:
         return err_set(e, E_EXISTS, "the key exists already in bucket %.80s", name);
     case 401:
@@ -281,14 +284,14 @@ static int send_plain(struct bucket *b, const struct request *r, struct err *e)
 bool bucket_is_undecided(int rc)
 {
     switch (rc) {
-    case E_AGAIN:
-    case E_NETWORK:
-    case E_TIMEOUT:
-    case E_PROTOCOL:
-    case E_NOSPACE:
-        return true;
-    default:
+    case 0:
+    case E_EXISTS:
+    case E_DENIED:
+    case E_CONFIG:
+    case E_INVALID:
         return false;
+    default:
+        return true;
     }
 }
 

@@ -12,7 +12,7 @@
  * key      below the cluster's prefix; of our own making: letters, digits and "-_./"
  * owns     struct bucket owns a thread and its connections, from bucket_open() to bucket_close()
  * threads  any except a loop's; every call blocks until its response is there
- * errors   E_NOTFOUND: there is no such key; E_EXISTS: bucket_create() found one; E_AGAIN: the
+ * errors   E_NOTFOUND: there is no such key (a 404 that S3 did not send is E_PROTOCOL); E_EXISTS: bucket_create() found one; E_AGAIN: the
  *          bucket is busy or failed (409, 429, 5xx); E_NOSPACE; E_DENIED, E_CONFIG: no request can
  *          succeed before a person fixes something; E_NETWORK, E_TIMEOUT, E_PROTOCOL
  * source   AWS, "Amazon S3 API Reference"; docs/decisions/0025
@@ -41,7 +41,7 @@ MUST_USE int bucket_open(const struct bucket_settings *set, struct bucket **out,
 void bucket_close(struct bucket **bp);            /* no call is under way; NULL is fine */
 const char *bucket_place(const struct bucket *b); /* "s3://bucket/prefix/ at https://..." */
 
-/* Of a write: may it have happened, or happen yet? */
+/* Of a write: may it have happened, or happen yet? All but success, E_EXISTS and a refusal. */
 bool bucket_is_undecided(int rc);
 
 /* The whole object; out is cleared first. E_TOOBIG: it does not fit. */

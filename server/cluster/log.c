@@ -92,11 +92,11 @@ static int read_slot(struct cluster_log *l, struct log_entry *out, struct err *e
         log_warn("cluster.damaged", "entry=%" PRIu64 " why=\"%s\"", l->applied + 1,
                  e != NULL ? e->text : "");
     }
-    if (rc == E_CORRUPT || rc == E_UNSUPPORTED || rc == E_TOOBIG) {
+    if (rc == E_CORRUPT || rc == E_UNSUPPORTED) {
         struct err why = {0};
         err_set(&why, rc, "%s: %.180s", key, e->text);
         *e = why;
-        return stop(l, rc == E_TOOBIG ? E_CORRUPT : rc, &why);
+        return stop(l, rc, &why);
     }
     return rc;
 }

@@ -41,31 +41,6 @@ bool log_entry_batch_next(struct slice *rest, struct slice *batch)
     return rest->n != 0 && slice_counted(rest, 4, batch);
 }
 
-int log_entry_write(uint64_t seq, const struct digest *before, const struct log_entry_author *by,
-                    const struct slice *batch, size_t n, struct buf *out, struct digest *own,
-                    struct err *e)
-{
-    CHECK(n <= LOG_ENTRY_BATCHES_MAX);
-    buf_clear(out);
-    buf_adds(out, MAGIC);
-    buf_be(out, 8, seq);
-    buf_add(out, before->b, DIGEST_BYTES);
-    buf_add(out, by->node, LOG_ENTRY_NODE_BYTES);
-    buf_be(out, 8, by->boot);
-    buf_be(out, 8, by->counter);
-    buf_be(out, 4, n);
-    for (size_t i = 0; i < n; i++) {
-        buf_counted(out, 4, batch[i]);
-    }
-    if (out->rc != 0 || out->n + DIGEST_BYTES > LOG_ENTRY_BYTES_MAX) {
-        return err_set(e, E_TOOBIG, "an entry of the log has at most %d bytes",
-                       LOG_ENTRY_BYTES_MAX);
-    }
-    digest_of(buf_slice(out), own);
-    buf_add(out, own->b, DIGEST_BYTES);
-    return out->rc != 0 ? err_set(e, out->rc, "out of memory for an entry of the log") : 0;
-}
-
 static int check_batches(struct slice steps, uint32_t batches, struct err *e)
 {
     struct slice batch;
@@ -88,6 +63,37 @@ static int check_batches(struct slice steps, uint32_t batches, struct err *e)
                ? 0
                : err_set(e, E_CORRUPT, "the entry has %" PRIu32 " batches, but names %" PRIu32, n,
                          batches);
+}
+
+int log_entry_write(uint64_t seq, const struct digest *before, const struct log_entry_author *by,
+                    const struct slice *batch, size_t n, struct buf *out, struct digest *own,
+                    struct err *e)
+{
+    int rc;
+
+    CHECK(n <= LOG_ENTRY_BATCHES_MAX);
+    buf_clear(out);
+    buf_adds(out, MAGIC);
+    buf_be(out, 8, seq);
+    buf_add(out, before->b, DIGEST_BYTES);
+    buf_add(out, by->node, LOG_ENTRY_NODE_BYTES);
+    buf_be(out, 8, by->boot);
+    buf_be(out, 8, by->counter);
+    buf_be(out, 4, n);
+    for (size_t i = 0; i < n; i++) {
+        buf_counted(out, 4, batch[i]);
+    }
+    if (out->rc != 0 || out->n + DIGEST_BYTES > LOG_ENTRY_BYTES_MAX) {
+        return err_set(e, E_TOOBIG, "an entry of the log has at most %d bytes",
+                       LOG_ENTRY_BYTES_MAX);
+    }
+    rc = check_batches(slice_from(buf_slice(out), LOG_ENTRY_HEAD_BYTES), (uint32_t)n, e);
+    if (rc != 0) {
+        return rc;
+    }
+    digest_of(buf_slice(out), own);
+    buf_add(out, own->b, DIGEST_BYTES);
+    return out->rc != 0 ? err_set(e, out->rc, "out of memory for an entry of the log") : 0;
 }
 
 static bool take_head(struct slice rest, struct log_entry *out)

@@ -66,7 +66,8 @@ void log_entry_step_write(const struct log_entry_step *st, struct buf *batch);
  * log_entry_read() or written by log_entry_step_write(). */
 bool log_entry_step_next(struct slice *batch, struct log_entry_step *out);
 
-/* An entry of these batches (steps as log_entry_step_write() wrote them). out is cleared first. */
+/* An entry of these batches (steps as log_entry_step_write() wrote them). out is cleared first.
+ * E_CORRUPT: a batch is cut within a step. */
 MUST_USE int log_entry_write(uint64_t seq, const struct digest *before,
                              const struct log_entry_author *by, const struct slice *batch, size_t n,
                              struct buf *out, struct digest *own, struct err *e);

@@ -7,11 +7,20 @@
 #include "common/os/clock.h"
 #include "common/os/lock.h"
 
-enum { BODY_ROOM = 64, CLOCK_SKEW_S = 300, TRIES = 5, TRY_MS = 200, RANGE_BYTES = 4096 };
+enum {
+    BODY_ROOM = 64,
+    CLOCK_SKEW_S = 300,
+    TRIES = 5,
+    TRY_MS = 200,
+    RANGE_BYTES = 4096,
+    RACES_MAX = 4 * PROBE_ROUNDS,
+};
 
 struct probe {
     struct bucket *b;
     uint64_t nonce;
+    bool wrote;      /* there are keys to remove */
+    unsigned races;  /* keys of races that were made */
     struct err note; /* what can be done without */
 };
 
@@ -29,17 +38,29 @@ static void sleep_ms(uint64_t ms)
     nanosleep(&t, NULL);
 }
 
-/* A busy bucket is asked again: whether it is slow is not the question here. */
+static int get(struct bucket *b, const char *key, struct buf *out, struct err *e);
+
+/* A busy bucket is asked again: whether it is slow is not the question here. A try whose outcome was
+ * unknown may have created the key. */
 static int create(struct bucket *b, const char *key, struct slice body, struct err *e)
 {
+    struct buf got = BUF_INIT(RANGE_BYTES);
+    bool unknown = false;
     int rc = E_AGAIN;
 
-    for (unsigned i = 0; i < TRIES && (rc == E_AGAIN || rc == E_TIMEOUT); i++) {
+    for (unsigned i = 0; i < TRIES && (i == 0 || bucket_is_undecided(rc)); i++) {
         if (i != 0) {
+            unknown = true;
             sleep_ms(TRY_MS << i);
         }
         rc = bucket_create(b, key, body, e);
     }
+    if (rc == E_EXISTS && unknown) {
+        rc = get(b, key, &got, e);
+        rc = rc == 0 && !slice_eq(buf_slice(&got), body) ? err_set(e, E_EXISTS, "the key exists")
+                                                         : rc;
+    }
+    buf_free(&got);
     return rc;
 }
 
@@ -152,12 +173,12 @@ static void run_race(struct race *r)
     pthread_barrier_destroy(&r->start);
 }
 
-/* E_AGAIN: nobody won, because the bucket decided nothing. */
+/* E_AGAIN: nobody won, or some response does not say who did: the round proves nothing. */
 static int judge_race(struct race *r, struct err *e)
 {
     struct buf got = BUF_INIT(BODY_ROOM);
     const struct racer *winner = NULL;
-    unsigned winners = 0;
+    unsigned winners = 0, unknown = 0;
     int rc;
 
     for (unsigned i = 0; i < PROBE_RACERS; i++) {
@@ -165,7 +186,9 @@ static int judge_race(struct race *r, struct err *e)
         if (x->rc == 0) {
             winner = x;
             winners++;
-        } else if (x->rc != E_EXISTS && !bucket_is_undecided(x->rc)) {
+        } else if (bucket_is_undecided(x->rc)) {
+            unknown++;
+        } else if (x->rc != E_EXISTS) {
             *e = x->why;
             return x->rc;
         }
@@ -177,8 +200,12 @@ static int judge_race(struct race *r, struct err *e)
                        winners, PROBE_RACERS);
     }
     rc = get(r->b, r->key, &got, e);
-    if (rc == E_NOTFOUND && winners == 0) {
-        rc = err_set(e, E_AGAIN, "none of %d requests could create a key", PROBE_RACERS);
+    if (winners == 0 && unknown != 0 && (rc == 0 || rc == E_NOTFOUND)) {
+        rc = err_set(e, E_AGAIN, "the bucket is too busy: no response of %d says who created a key",
+                     PROBE_RACERS);
+    } else if (winners == 0 && (rc == 0 || rc == E_NOTFOUND)) {
+        rc = err_set(e, E_UNSUPPORTED, "none of %d requests could create a key that did not exist",
+                     PROBE_RACERS);
     } else if (rc == E_NOTFOUND) {
         rc = err_set(e, E_UNSUPPORTED, "a key that was created cannot be read afterwards");
     } else if (rc == 0 && winner != NULL && !slice_eqs(buf_slice(&got), winner->body)) {
@@ -189,21 +216,24 @@ static int judge_race(struct race *r, struct err *e)
     return rc;
 }
 
+/* Rounds that prove nothing are repeated, under other keys. */
 static int check_race(struct probe *p, struct err *e)
 {
     char key[BUCKET_KEY_ROOM];
     struct race r = {.b = p->b, .key = key};
-    unsigned undecided = 0;
+    unsigned good = 0;
     int rc = 0;
 
-    for (unsigned round = 0; rc == 0 && round < PROBE_ROUNDS; round++) {
+    for (unsigned round = 0; rc == 0 && good < PROBE_ROUNDS; round++) {
         key_of(p, "race", round, key);
         run_race(&r);
         rc = judge_race(&r, e);
-        if (rc == E_AGAIN && undecided++ < TRIES) {
+        good += rc == 0;
+        if (rc == E_AGAIN && round + 1 < RACES_MAX) {
             sleep_ms(TRY_MS);
             rc = 0;
         }
+        p->races = round + 1;
     }
     return rc;
 }
@@ -221,6 +251,8 @@ static int check_checksum(struct probe *p, struct err *e)
     if (rc == 0) {
         err_set(&p->note, E_UNSUPPORTED,
                 "it stores bytes that do not match their announced SHA-256: uploads are read back");
+    } else if (rc != E_DENIED && rc != E_PROTOCOL) { /* a status of 4xx that S3 explains */
+        err_set(&p->note, rc, "unknown, so uploads are read back: %.160s", e->text);
     }
     err_clear(e);
     return 0;
@@ -273,7 +305,7 @@ static void remove_keys(struct probe *p)
     for (size_t i = 0; i < sizeof once / sizeof once[0]; i++) {
         (void)!bucket_delete(p->b, key_of(p, once[i], 0, key), NULL);
     }
-    for (unsigned i = 0; i < PROBE_ROUNDS; i++) {
+    for (unsigned i = 0; i < p->races; i++) {
         (void)!bucket_delete(p->b, key_of(p, "race", i, key), NULL);
     }
 }
@@ -302,6 +334,7 @@ int probe_run(struct bucket *b, uint64_t nonce, void (*step)(void *arg, const st
 
         err_clear(&p.note);
         rc = steps[i].check(&p, &why);
+        p.wrote = p.wrote || steps[i].check == check_create;
         if (step != NULL) {
             step(arg, &(struct probe_step){steps[i].what, rc, rc != 0 ? &why : &p.note,
                                            clock_now_ms() - began_ms});
@@ -310,6 +343,8 @@ int probe_run(struct bucket *b, uint64_t nonce, void (*step)(void *arg, const st
             rc = err_set(e, rc, "%s: %s: %s", bucket_place(b), steps[i].what, why.text);
         }
     }
-    remove_keys(&p);
+    if (p.wrote) {
+        remove_keys(&p);
+    }
     return rc;
 }

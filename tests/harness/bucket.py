@@ -4,6 +4,7 @@
 A fault is Fault(kind, keys=regex, methods=..., p=probability); b.faults is the list in force. Kinds:
 
   500, 503, 409, 429     that status instead of doing the request
+  404                    a 404 that a proxy could send
   500-after, 503-after   that status after doing it
   cut, cut-after         the connection is closed instead of the response
   late, 500-late         the connection is closed now, or 500 is sent; the write lands 10 to 200 ms later
@@ -35,7 +36,7 @@ WORDS = {200: "OK", 204: "No Content", 206: "Partial Content", 400: "Bad Request
          412: "Precondition Failed", 429: "Too Many Requests", 500: "Internal Server Error", 501: "Not Implemented",
          503: "Service Unavailable", 507: "Insufficient Storage"}
 CODES = {"500": (500, "InternalError"), "503": (503, "SlowDown"), "409": (409, "ConditionalRequestConflict"), "429": (429, "TooManyRequests"),
-         "read-only": (403, "AccessDenied"), "full": (507, "InsufficientStorage")}
+         "404": (404, "NoSuchRoute"), "read-only": (403, "AccessDenied"), "full": (507, "InsufficientStorage")}
 
 
 @dataclasses.dataclass

@@ -34,6 +34,7 @@ class Cluster:
         return "".join(p.read_text()[-2000:] for p in sorted(self.folder.glob("node*.log")))
 
     def judge(self, bound_s=60):
+        assert self.count("stopped") == 0, self.said()
         log = history.Log(self.bucket.under("log/0/"))
         return log, history.findings(log, history.lines_of(self.history), int(bound_s * SLOW * 1e9))
 

@@ -3,11 +3,11 @@
  *
  * Nothing is retried here, because only the caller knows what a repetition means. (libcurl sends a
  * request again on a new connection when a kept one turns out to be closed. All requests here may
- * be repeated with the same bytes; only bucket_create() may then find its own.) A write whose
- * response was lost may have happened, and may still happen later: bucket_is_undecided() says so
- * of an error code. Of the bucket's features only bucket_create() is trusted for correctness
- * (PutObject with "If-None-Match: *"); the probe (probe.h) checks that the bucket keeps that
- * promise. Lists may be late.
+ * be repeated with the same bytes; only bucket_create() may then find the key that it created
+ * itself.) A write whose response was lost may have happened, and may still happen later:
+ * bucket_is_undecided() says so of an error code. Of the bucket's features only bucket_create() is
+ * trusted for correctness (PutObject with "If-None-Match: *"); the probe (probe.h) checks that the
+ * bucket keeps that promise. Lists may be late.
  *
  * key      below the cluster's prefix; of our own making: letters, digits and "-_./"
  * owns     struct bucket owns a thread and its connections, from bucket_open() to bucket_close()
@@ -56,7 +56,7 @@ MUST_USE int bucket_create(struct bucket *b, const char *key, struct slice body,
 /* As bucket_create(), but announces this SHA-256 (hex) instead of the true one: for the probe. */
 MUST_USE int bucket_create_as(struct bucket *b, const char *key, struct slice body,
                               const char *sha256_hex, struct err *e);
-/* A missing key is deleted already. */
+/* 0 also when there is no such key. */
 MUST_USE int bucket_delete(struct bucket *b, const char *key, struct err *e);
 
 struct bucket_key {

@@ -64,8 +64,8 @@ struct log_batch {
 };
 
 /* Commits the group: at most LOG_ENTRY_BATCHES_MAX batches. Each has its own result. The result of
- * the call is that of the entry; 0 also when every batch failed its preconditions. *open: the entry
- * may have been written, or may be yet. */
+ * the call is that of the entry; it is 0, too, when every batch failed its preconditions.
+ * *open: the entry may have been written, or may be yet. */
 MUST_USE int log_commit(struct cluster_log *l, struct log_batch *batch, size_t n, bool *open,
                         struct err *e);
 /* Applies what others have written, until the end of the log; first settles an open slot. */

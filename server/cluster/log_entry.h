@@ -9,8 +9,8 @@
  *                                  operation (1), table (1), key (2 + n), value (4 + n)
  *   SHA-256 of all that precedes   32
  *
- * An entry's steps are what a batch of the store has: a precondition or a change of one row. Tables
- * are numbers here that never change their meaning, whatever the store's own enum does. The
+ * An entry's steps are what a batch of the store has: a precondition or a change of one row. A
+ * table is a number here that never changes its meaning, whatever the store's own enum does. The
  * checksum comes last in every version of the format, so damage is never taken for a later version.
  *
  * owns     slices point into the entry's bytes

@@ -23,7 +23,7 @@ struct probe_step {
     uint64_t took_ms;
 };
 
-/* step() is called after each step, also the one that failed, which is the last. It may be NULL.
+/* step() is called after each step, also after the one that failed, which is last. It may be NULL.
  * nonce: makes the keys of this run its own. */
 MUST_USE int probe_run(struct bucket *b, uint64_t nonce,
                        void (*step)(void *arg, const struct probe_step *s), void *arg,

@@ -120,7 +120,7 @@ class Demo:
         before = self.m.metric("mirrord_upstream_bytes_total")
         began = time.monotonic()
         subprocess.run([self.build / "trainagent", *map(str, args)], check=True,
-                       env=dict(self.env, TRAINAGENT_SHELF=str(self.folder / shelf)))
+                       env=dict(self.env, TRAINAGENT_CACHE=str(self.folder / shelf)))
         took = time.monotonic() - began
         if size:
             self.note(name, size() if callable(size) else size, took, self.m.metric("mirrord_upstream_bytes_total") - before)

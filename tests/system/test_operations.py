@@ -208,7 +208,7 @@ def test_a_log_that_nobody_reads_holds_nothing_up(origin, tmp_path):
         assert child.wait(120 * SLOW) == 0
     with os.fdopen(read) as log:
         lines = log.read().splitlines()
-    assert "daemon.ready" in lines[0] and all(re.match(r"20\d\d-", line) for line in lines[:-1])
+    assert "store.created" in lines[0] and "daemon.ready" in lines[1] and all(re.match(r"20\d\d-", line) for line in lines[:-1])
 
 
 def test_sigterm_lets_transfers_end(data):

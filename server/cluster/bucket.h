@@ -12,9 +12,10 @@
  * key      below the cluster's prefix; of our own making: letters, digits and "-_./"
  * owns     struct bucket owns a thread and its connections, from bucket_open() to bucket_close()
  * threads  any except a loop's; every call blocks until its response is there
- * errors   E_NOTFOUND: there is no such key (a 404 that S3 did not send is E_PROTOCOL); E_EXISTS: bucket_create() found one; E_AGAIN: the
- *          bucket is busy or failed (409, 429, 5xx); E_NOSPACE; E_DENIED, E_CONFIG: no request can
- *          succeed before a person fixes something; E_NETWORK, E_TIMEOUT, E_PROTOCOL
+ * errors   E_NOTFOUND: there is no such key (a 404 that S3 did not send is E_PROTOCOL);
+ *          E_EXISTS: bucket_create() found one; E_AGAIN: the bucket is busy or failed (409, 429,
+ *          5xx); E_NOSPACE; E_DENIED, E_CONFIG: no request can succeed before a person fixes
+ *          something; E_NETWORK, E_TIMEOUT, E_PROTOCOL
  * source   AWS, "Amazon S3 API Reference"; docs/decisions/0025
  */
 #ifndef SERVER_CLUSTER_BUCKET_H

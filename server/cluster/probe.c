@@ -40,8 +40,8 @@ static void sleep_ms(uint64_t ms)
 
 static int get(struct bucket *b, const char *key, struct buf *out, struct err *e);
 
-/* A busy bucket is asked again: whether it is slow is not the question here. A try whose outcome was
- * unknown may have created the key. */
+/* A busy bucket is asked again: whether it is slow is not the question here. A try whose outcome
+ * was unknown may have created the key. */
 static int create(struct bucket *b, const char *key, struct slice body, struct err *e)
 {
     struct buf got = BUF_INIT(RANGE_BYTES);

@@ -193,6 +193,7 @@ def test_a_log_that_nobody_reads_holds_nothing_up(origin, tmp_path):
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     port = free_port()
     conf = tmp_path / "mirrord.conf"
+    (tmp_path / "state").mkdir()  # that it was made is no part of the first write, which the pipe takes whole or not at all
     conf.write_text(f'''state_dir = "{tmp_path}/state" access_log = none storage {{ reserve = "1m" }}
         listen "127.0.0.1:{port}" {{ }} repo "data" {{ protocol = "generic" origin = "{origin.url}/" }}''')
     with running(conf, stderr=write) as child:
@@ -208,7 +209,7 @@ def test_a_log_that_nobody_reads_holds_nothing_up(origin, tmp_path):
         assert child.wait(120 * SLOW) == 0
     with os.fdopen(read) as log:
         lines = log.read().splitlines()
-    assert "store.created" in lines[0] and "daemon.ready" in lines[1] and all(re.match(r"20\d\d-", line) for line in lines[:-1])
+    assert "daemon.ready" in lines[0] and all(re.match(r"20\d\d-", line) for line in lines[:-1])
 
 
 def test_sigterm_lets_transfers_end(data):

@@ -1,29 +1,31 @@
-/* log.h - the log of committed batches, which is the truth of a cluster: entries in a bucket, each
- * key created once.
+/* log.h - the log of committed batches, which decides what is true in a cluster. Its entries are
+ * objects in a bucket, and the key of each is created once.
  *
- * A node applies all entries in their order. It commits by creating the next key. Whoever creates
- * it first has decided what comes next, and the others apply that and check their own batches
- * again. There is no lease and no clock: a node that was paused finds its slot taken.
+ * A node applies all entries in their order. It commits a group of batches as one entry, by
+ * creating the next key (a slot). The node that creates the key first has decided which entry comes
+ * next. The other nodes apply that entry and check their own batches again. There is no lease and
+ * no clock: a node that was paused finds its slot taken.
  *
  * The life of a commit:
  *
- *   CHECK    each batch's preconditions, against what is applied and the batches before it in the
- *            group. Those that fail are E_CHANGED, alone.
- *   CREATE   the entry at the next slot. Success: APPLY. A slot that is taken, or a response that
- *            does not say what happened: SETTLE.
- *   SETTLE   read the slot. Our bytes: APPLY. Another entry: apply it, then CHECK again. Nothing
- *            there: the request may still arrive, so CREATE again with the same bytes. After
- *            settle_ms the slot stays open and the caller learns that the outcome is unknown;
- *            nothing else is done before the slot is settled.
- *   APPLY    through ops->apply(). Preconditions are checked there again, by every node: one that
- *            fails shows that the bucket let two entries into one slot. The log then stops: reads
- *            go on, commits are refused.
+ *   CHECK    the preconditions of each batch, as if all applied entries and the batches of the
+ *            group that passed before it were applied. A batch that fails gets E_CHANGED and is
+ *            left out; the rest of the group goes on.
+ *   CREATE   the entry in the next slot. Success: APPLY. If the slot is taken, or the response does
+ *            not say what happened: SETTLE.
+ *   SETTLE   read the slot. If it has our bytes: APPLY. If it has another entry: apply that entry,
+ *            then CHECK again. If it is empty: the request may still arrive, so CREATE again with
+ *            the same bytes. After settle_ms the caller learns that the outcome is unknown. The
+ *            slot then stays open, and the next call settles it before it does anything else.
+ *   APPLY    by ops->apply(). Every node checks the preconditions again there. A precondition that
+ *            fails shows that the bucket let two entries into one slot. The log then stops: what is
+ *            applied can still be read, but commits are refused.
  *
  * owns     borrows the bucket
  * threads  one at a time; every call blocks
  * errors   of a commit: E_AGAIN: the outcome is unknown, or the log cannot be written now (*open
- *          tells which); E_CHANGED; E_CORRUPT: the log has stopped; those of bucket.h that a person
- *          has to fix, when nothing was written
+ *          says which); E_CHANGED: a precondition failed; E_CORRUPT: the log has stopped; the codes
+ *          of bucket.h that a person has to fix: nothing was written
  * source   docs/decisions/0025
  */
 #ifndef SERVER_CLUSTER_LOG_H
@@ -35,13 +37,13 @@
 struct cluster_log;
 
 struct log_ops {
-    /* A group begins: forget the batches that admit() took before. */
+    /* A group begins: forgets the batches that admit() has admitted so far. */
     void (*begin)(void *arg);
-    /* Do the preconditions of this batch hold, after all that is applied and the batches that were
-     * admitted since begin()? 0 or E_CHANGED. */
+    /* Checks the preconditions of this batch, as if all applied entries and the batches admitted
+     * since begin() were applied. 0: the batch is admitted. E_CHANGED: a precondition fails. */
     int (*admit)(void *arg, struct slice batch, struct err *e);
-    /* Applies the entry, durably and as a whole, with its position. E_CHANGED: a precondition does
-     * not hold, and nothing was applied. */
+    /* Applies the entry and records its position, durably and in one step. E_CHANGED: a
+     * precondition does not hold, and nothing was applied. */
     int (*apply)(void *arg, const struct log_entry *en, struct err *e);
 };
 
@@ -63,15 +65,16 @@ struct log_batch {
     struct err why;
 };
 
-/* Commits the group: at most LOG_ENTRY_BATCHES_MAX batches. Each has its own result. The result of
- * the call is that of the entry; it is 0, too, when every batch failed its preconditions.
- * *open: the entry may have been written, or may be yet. */
+/* Commits the group, which has at most LOG_ENTRY_BATCHES_MAX batches. Each batch has its own
+ * result, rc. The call returns the result of the entry, or 0 if every batch failed its
+ * preconditions.
+ * *open: the entry may have been written, or may still be written. */
 MUST_USE int log_commit(struct cluster_log *l, struct log_batch *batch, size_t n, bool *open,
                         struct err *e);
-/* Applies what others have written, until the end of the log; first settles an open slot. */
+/* Settles an open slot, then applies the entries of other nodes up to the end of the log. */
 MUST_USE int log_poll(struct cluster_log *l, struct err *e);
 uint64_t log_applied(const struct cluster_log *l);
-/* Why the log has stopped; false: it has not. */
+/* Whether the log has stopped; *why then gets the reason. */
 bool log_has_stopped(const struct cluster_log *l, struct err *why);
 
 enum { LOG_KEY_ROOM = 32 };

@@ -3,19 +3,20 @@
  *
  *   "mrdlog01"                     8 bytes
  *   seq                            8, big-endian as all numbers
- *   the entry before               32: the SHA-256 that ends it; zeros for seq 1
- *   node, boot, counter            16, 8, 8: who wrote it; no two entries have the same
+ *   the entry before               32: the SHA-256 that ends that entry; zeros for seq 1
+ *   node, boot, counter            16, 8, 8: the author; no two entries have the same three
  *   batches                        4, then each: steps (4), then each step:
  *                                  operation (1), table (1), key (2 + n), value (4 + n)
  *   SHA-256 of all that precedes   32
  *
- * An entry's steps are what a batch of the store has: a precondition or a change of one row. A
- * table is a number here that never changes its meaning, whatever the store's own enum does. The
- * checksum comes last in every version of the format, so damage is never taken for a later version.
+ * A step is a precondition on one row or a change of one row, as in a batch of the store. Each
+ * table of the store has a number in this format. A number never changes its meaning, even if the
+ * store's own enum changes. The checksum comes last in every version of the format, so damage is
+ * never taken for a later version.
  *
  * owns     slices point into the entry's bytes
  * threads  any; pure
- * errors   E_CORRUPT: not an entry, a damaged one, or not the one that belongs there;
+ * errors   E_CORRUPT: not an entry, a damaged entry, or not the entry that belongs there;
  *          E_UNSUPPORTED: of a later format; E_TOOBIG
  */
 #ifndef SERVER_CLUSTER_LOG_ENTRY_H
@@ -54,24 +55,25 @@ struct log_entry_author {
 struct log_entry {
     uint64_t seq;
     struct digest before;
-    struct digest own; /* which the next entry names */
+    struct digest own; /* its SHA-256, which the next entry has as `before` */
     struct log_entry_author author;
     uint32_t batches;
     struct slice steps; /* of all batches; log_entry_batch_next() */
 };
 
-/* A batch is encoded by itself, because it may be refused and left out of the entry. */
+/* Appends the step to an encoded batch. Each batch is encoded by itself, because a batch may be
+ * refused and left out of the entry. */
 void log_entry_step_write(const struct log_entry_step *st, struct buf *batch);
-/* Iterates over the steps of an encoded batch: false at the end. It must have been read by
+/* Iterates over the steps of an encoded batch; false at the end. The batch must have been read by
  * log_entry_read() or written by log_entry_step_write(). */
 bool log_entry_step_next(struct slice *batch, struct log_entry_step *out);
 
-/* An entry of these batches (steps as log_entry_step_write() wrote them). out is cleared first.
- * E_CORRUPT: a batch is cut within a step. */
+/* Encodes an entry of these batches, whose steps log_entry_step_write() wrote. out is cleared
+ * first. E_CORRUPT: a batch ends within a step. */
 MUST_USE int log_entry_write(uint64_t seq, const struct digest *before,
                              const struct log_entry_author *by, const struct slice *batch, size_t n,
                              struct buf *out, struct digest *own, struct err *e);
-/* Checks everything: that it is whole, and each step's form. */
+/* Decodes an entry. Checks that the entry is whole and that each step is well formed. */
 MUST_USE int log_entry_read(struct slice bytes, struct log_entry *out, struct err *e);
 /* Iterates over the batches. *rest begins as en->steps; false at the end. */
 bool log_entry_batch_next(struct slice *rest, struct slice *batch);

@@ -1,13 +1,13 @@
 /* probe.h - checks that a bucket keeps the promises on which a cluster relies.
  *
- * One promise carries everything: of several requests that create the same key at the same time,
- * exactly one succeeds, and the key then has its bytes. Some stores keep it in a sequential test
- * and break it under concurrency, so the probe races. It takes about 100 small requests, and
- * removes the keys that it has made.
+ * One promise matters most: of several requests that create the same key at the same time, exactly
+ * one succeeds, and the key then has the bytes of that request. Some stores keep this promise in a
+ * sequential test and break it under concurrency, so the probe sends concurrent requests. A probe
+ * takes about 100 small requests, and removes the keys that it has made.
  *
  * threads  any except a loop's; blocks, and starts PROBE_RACERS threads for its races
- * errors   E_UNSUPPORTED: the bucket breaks a promise; the sentence says which and how. Those of
- *          bucket.h: it could not be tested
+ * errors   E_UNSUPPORTED: the bucket breaks a promise; the message says which and how. The codes of
+ *          bucket.h: the bucket could not be tested
  */
 #ifndef SERVER_CLUSTER_PROBE_H
 #define SERVER_CLUSTER_PROBE_H
@@ -23,8 +23,8 @@ struct probe_step {
     uint64_t took_ms;
 };
 
-/* step() is called after each step, also after the one that failed, which is last. It may be NULL.
- * nonce: makes the keys of this run its own. */
+/* step() is called after each step, also after a step that failed, which is the last. step may be
+ * NULL. nonce: makes the keys of this run differ from those of other runs. */
 MUST_USE int probe_run(struct bucket *b, uint64_t nonce,
                        void (*step)(void *arg, const struct probe_step *s), void *arg,
                        struct err *e);

@@ -151,7 +151,8 @@ def commands(program):
     """(page, words) of each place where a page gives this program something to do, in code."""
     for page in PAGES:
         for code in re.findall(r"`([^`\n]+)`|^(?:    |\t)(.+)$|^([A-Za-z][^|\n]*)$", page.read_text(), re.M):
-            for one in re.finditer(rf"(?:^|[\s`])(?:build/)?{program}((?: +[^\s#|&;]+)+)", code[0] or code[1]):
+            line = re.sub(r"\B-u \w+ -- ", "", code[0] or code[1])  # `runuser -u trainagent -- trainagent pull`: the first one is a user
+            for one in re.finditer(rf"(?:^|[\s`])(?:build/)?{program}((?: +[^\s#|&;]+)+)", line):
                 yield page.relative_to(ROOT), one[1].split()
 
 

@@ -38,10 +38,21 @@ static void sleep_ms(uint64_t ms)
     nanosleep(&t, NULL);
 }
 
-static int get(struct bucket *b, const char *key, struct buf *out, struct err *e);
+/* A busy bucket is asked again: whether it is slow is not the question here. */
+static int get(struct bucket *b, const char *key, struct buf *out, struct err *e)
+{
+    int rc = E_AGAIN;
 
-/* A busy bucket is asked again: whether it is slow is not the question here. A try whose outcome
- * was unknown may have created the key. */
+    for (unsigned i = 0; i < TRIES && (rc == E_AGAIN || rc == E_TIMEOUT); i++) {
+        if (i != 0) {
+            sleep_ms(TRY_MS << i);
+        }
+        rc = bucket_get(b, key, out, e);
+    }
+    return rc;
+}
+
+/* A try whose outcome was unknown may have created the key. */
 static int create(struct bucket *b, const char *key, struct slice body, struct err *e)
 {
     struct buf got = BUF_INIT(RANGE_BYTES);
@@ -61,19 +72,6 @@ static int create(struct bucket *b, const char *key, struct slice body, struct e
                                                          : rc;
     }
     buf_free(&got);
-    return rc;
-}
-
-static int get(struct bucket *b, const char *key, struct buf *out, struct err *e)
-{
-    int rc = E_AGAIN;
-
-    for (unsigned i = 0; i < TRIES && (rc == E_AGAIN || rc == E_TIMEOUT); i++) {
-        if (i != 0) {
-            sleep_ms(TRY_MS << i);
-        }
-        rc = bucket_get(b, key, out, e);
-    }
     return rc;
 }
 

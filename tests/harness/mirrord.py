@@ -37,17 +37,21 @@ def ports_of(worker, workers):
     return range(low + worker * share, low + (worker + 1) * share)
 
 
+def is_free(port):
+    with socket.socket() as s:
+        try:
+            s.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_port():
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
     ports = ports_of(int(worker.removeprefix("gw")), int(workers))
     for _ in range(1000):
         port = random.SystemRandom().choice(ports)
-        with socket.socket() as s:
-            try:
-                s.bind(("", port))
-            except OSError:
-                continue
-        if port not in _given:
+        if is_free(port) and port not in _given:
             _given.append(port)
             del _given[:-len(ports) // 2]  # a run asks for more than there are
             return port

@@ -11,11 +11,12 @@ from harness.mirrord import SLOW, until
 GREEDY, MODEST = "127.0.0.2", "127.0.0.3"
 PATHS = "/models/api/models/me/gpt/paths-info/main"
 MEMORY = 16 << 20
+ANY_RATE = 'min_rate = "0"'  # bodies that wait here are not cut for being slow
 
 
 @pytest.fixture
 def m(mirrord):
-    m = mirrord(f'repo "models" {{ protocol = "hosted" }}\nhttp {{ body_memory = "{MEMORY}" }}')
+    m = mirrord(f'repo "models" {{ protocol = "hosted" }}\nhttp {{ body_memory = "{MEMORY}"  {ANY_RATE} }}')
     m.api = m.token("ci", "publish:models/me/*")
     assert m.put("/models/me/gpt/a", b"x", token=m.api).status in (200, 201)
     return m
@@ -114,7 +115,7 @@ def test_bodies_that_nobody_reads(mirrord, origin):
     """Of requests that wait for the origin: what ends them is not answered a second time when the origin speaks."""
     origin.put("/slow", size=100, hold_at=0)
     m = mirrord(f'repo "models" {{ protocol = "hosted" }}\nrepo "data" {{ protocol = "generic" origin = "{origin.url}/" }}\n'
-                f'http {{ body_memory = "{MEMORY}" }}')
+                f'http {{ body_memory = "{MEMORY}"  {ANY_RATE} }}')
     m.api = m.token("ci", "publish:models/me/*")
     assert m.put("/models/me/gpt/a", b"x", token=m.api).status in (200, 201)
     conns = []
@@ -137,7 +138,7 @@ def test_bodies_that_nobody_reads(mirrord, origin):
 def test_bodies_that_are_too_long(mirrord, hub):
     """They are answered once, while they are still being sent, and hold nothing from then on."""
     hub.repo("org/demo", files={"config.json": b"{}"})
-    m = mirrord(hub.config() + f'\nrepo "models" {{ protocol = "hosted" }}\nhttp {{ body_memory = "{MEMORY}" }}')
+    m = mirrord(hub.config() + f'\nrepo "models" {{ protocol = "hosted" }}\nhttp {{ body_memory = "{MEMORY}"  {ANY_RATE} }}')
     m.api = m.token("ci", "publish:models/me/*")
     assert m.put("/models/me/gpt/a", b"x", token=m.api).status in (200, 201)
     head = ("POST /hf/api/models/org/demo/paths-info/main HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"

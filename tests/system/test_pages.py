@@ -8,7 +8,7 @@ import pytest
 
 from harness.browser import Browser
 from harness.hub import Big
-from harness.mirrord import SLOW, free_port
+from harness.mirrord import SLOW, free_port, is_free
 from harness.tls import Authority
 from harness.tree_origin import TreeOrigin
 
@@ -133,7 +133,7 @@ def test_both_colour_schemes_are_ours(full, client, tmp_path):
 
 def test_a_port_is_written_as_it_is(mirrord):
     """Whatever it begins with: the client's own host and port are filled in elsewhere."""
-    door = next(port for port in iter(free_port, None) if str(port).startswith("1"))
+    door = next(filter(is_free, range(1025, 2000)))
     m = mirrord(f'repo "models" {{ protocol = "hosted" }}\nrsync "127.0.0.1:{door}" {{ }}')
     page = m.get("/").body.decode()
     assert f"rsync://127.0.0.1:{door}/models/" in page and f"http://127.0.0.1:{m.port}/models" in page

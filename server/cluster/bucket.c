@@ -38,6 +38,9 @@ struct bucket {
     struct message_queue *mail;
     struct xfer_loop *transfers;
     struct message stop;
+    struct message interruption;
+    atomic_bool is_interrupted;
+    struct list calls; /* under way; the loop's thread alone */
     pthread_t thread;
 };
 
@@ -46,6 +49,8 @@ struct call {
     struct bucket *b;
     struct xfer_params params;
     struct message message;
+    struct list under_way; /* in bucket.calls */
+    struct xfer *transfer;
     struct lock lock;
     struct cond is_over;
     bool over;
@@ -99,6 +104,7 @@ static void on_response_end(void *arg, int rc, const struct err *why, uint64_t b
     struct call *c = arg;
 
     (void)body_bytes;
+    list_remove_if(&c->under_way);
     lock_take(&c->lock);
     c->rc = rc;
     if (rc != 0 && c->why.code == 0) {
@@ -109,12 +115,34 @@ static void on_response_end(void *arg, int rc, const struct err *why, uint64_t b
     lock_drop(&c->lock);
 }
 
+static void cancel_call(struct call *c)
+{
+    struct err why = {0};
+
+    xfer_cancel(&c->transfer);
+    on_response_end(c, err_set(&why, E_CANCELLED, "this program is ending"), &why, 0);
+}
+
 static void on_call(struct message *m)
 {
     static const struct xfer_events events = {on_response_head, on_response_body, on_response_end};
     struct call *c = CONTAINER_OF(m, struct call, message);
 
-    xfer_start(c->b->transfers, &c->params, &events, c);
+    if (atomic_load(&c->b->is_interrupted)) {
+        cancel_call(c);
+        return;
+    }
+    list_push_back(&c->b->calls, &c->under_way);
+    c->transfer = xfer_start(c->b->transfers, &c->params, &events, c);
+}
+
+static void on_interruption(struct message *m)
+{
+    struct bucket *b = CONTAINER_OF(m, struct bucket, interruption);
+
+    LIST_EACH (&b->calls, it) {
+        cancel_call(LIST_ITEM(it, struct call, under_way));
+    }
 }
 
 static void on_stop(struct message *m)
@@ -487,6 +515,7 @@ static void start_thread(struct bucket *b)
 
     CHECK(config != NULL);
     CHECK(event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_IGNORE_ENV) == 0);
+    list_init(&b->calls);
     b->base = event_base_new_with_config(config);
     CHECK(b->base != NULL);
     event_config_free(config);
@@ -527,6 +556,14 @@ out:
     buf_free(&url);
     buf_free(&place);
     return rc;
+}
+
+void bucket_interrupt(struct bucket *b)
+{
+    if (!atomic_exchange(&b->is_interrupted, true)) {
+        b->interruption.deliver = on_interruption;
+        message_queue_post(b->mail, &b->interruption);
+    }
 }
 
 void bucket_close(struct bucket **bp)

@@ -15,7 +15,7 @@
  * errors   E_NOTFOUND: there is no such key (a 404 that S3 did not send is E_PROTOCOL);
  *          E_EXISTS: the key of bucket_create() exists; E_AGAIN: the bucket is busy or failed (409,
  *          429, 5xx); E_NOSPACE; E_DENIED, E_CONFIG: no request can succeed before a person fixes
- *          something; E_NETWORK, E_TIMEOUT, E_PROTOCOL
+ *          something; E_NETWORK, E_TIMEOUT, E_PROTOCOL; E_CANCELLED, after bucket_interrupt()
  * source   AWS, "Amazon S3 API Reference"; docs/decisions/0025
  */
 #ifndef SERVER_CLUSTER_BUCKET_H
@@ -39,7 +39,10 @@ struct bucket_settings {
 
 struct bucket;
 MUST_USE int bucket_open(const struct bucket_settings *set, struct bucket **out, struct err *e);
-void bucket_close(struct bucket **bp);            /* no call is under way; NULL is fine */
+void bucket_close(struct bucket **bp); /* no call is under way; NULL is fine */
+/* All calls return E_CANCELLED from now on, also those that are under way. For a program that is
+ * about to end. A write that is cancelled may have happened. */
+void bucket_interrupt(struct bucket *b);
 const char *bucket_place(const struct bucket *b); /* "s3://bucket/prefix/ at https://..." */
 
 /* Whether a write that returned rc may have happened, or may still happen. False for success,

@@ -7,6 +7,7 @@
 #include "common/base/dice.h"
 #include "common/base/log.h"
 #include "common/os/clock.h"
+#include "common/os/lock.h"
 
 enum {
     SETTLE_MS = 30000,
@@ -23,14 +24,41 @@ struct cluster_log {
     uint64_t dice;
     struct err stopped; /* code 0: it runs */
     struct buf entry;   /* ours, for slot applied + 1 */
-    struct digest ours; /* its own */
+    struct digest ours; /* its own; zeros: none was written */
     bool open;          /* it was sent, and what became of it is unknown */
     struct buf theirs;  /* the last one read */
+    struct lock lock;   /* of what follows */
+    struct cond wake;
+    bool interrupted;
 };
 
 void log_key(uint64_t seq, char key[LOG_KEY_ROOM])
 {
     snprintf(key, LOG_KEY_ROOM, "log/0/%020" PRIu64, seq);
+}
+
+/* --- interruption --- */
+
+static int check_interrupted(struct cluster_log *l, struct err *e)
+{
+    bool interrupted;
+
+    lock_take(&l->lock);
+    interrupted = l->interrupted;
+    lock_drop(&l->lock);
+    return interrupted ? err_set(e, E_CANCELLED, "this program is ending") : 0;
+}
+
+static void pause_for(struct cluster_log *l, unsigned tries)
+{
+    uint64_t ms = min_u64((uint64_t)PAUSE_MS << (tries < 8 ? tries : 8), PAUSE_MAX_MS);
+    uint64_t until_ms = clock_now_ms() + ms / 2 + dice_below(&l->dice, ms), now_ms;
+
+    lock_take(&l->lock);
+    while (!l->interrupted && (now_ms = clock_now_ms()) < until_ms) {
+        cond_wait_ms(&l->wake, &l->lock, until_ms - now_ms);
+    }
+    lock_drop(&l->lock);
 }
 
 /* --- applying --- */
@@ -55,7 +83,7 @@ static int apply(struct cluster_log *l, const struct log_entry *en, struct err *
                      "%" PRIu64 "): the bucket lost or replaced an entry",
                      l->applied + 1, en->seq);
     } else {
-        rc = l->set.ops->apply(l->set.arg, en, &why);
+        rc = l->set.ops->apply(l->set.arg, en, digest_eq(&en->own, &l->ours), &why);
     }
     if (rc == E_CHANGED) {
         char text[sizeof why.text];
@@ -103,15 +131,6 @@ static int read_slot(struct cluster_log *l, struct log_entry *out, struct err *e
 
 /* --- writing a slot --- */
 
-static void pause_for(struct cluster_log *l, unsigned tries)
-{
-    uint64_t ms = min_u64((uint64_t)PAUSE_MS << (tries < 8 ? tries : 8), PAUSE_MAX_MS);
-    uint64_t jittered = ms / 2 + dice_below(&l->dice, ms);
-    struct timespec t = {(time_t)(jittered / 1000), (long)(jittered % 1000 * 1000000)};
-
-    nanosleep(&t, NULL);
-}
-
 /* 0: our entry is in the slot, and applied. E_CHANGED: another is, and is applied. E_NOTFOUND:
  * nothing is there. */
 static int look_into_slot(struct cluster_log *l, struct err *e)
@@ -141,8 +160,12 @@ static int settle(struct cluster_log *l, bool create_first, struct err *e)
     log_key(l->applied + 1, key);
     for (unsigned tries = 0;; tries++) {
         struct err why = {0};
-        int rc = E_EXISTS;
+        int rc = check_interrupted(l, e);
 
+        if (rc != 0) {
+            return rc;
+        }
+        rc = E_EXISTS;
         if (create) {
             rc = bucket_create(l->b, key, buf_slice(&l->entry), &why);
         }
@@ -160,7 +183,7 @@ static int settle(struct cluster_log *l, bool create_first, struct err *e)
             return rc;
         }
         rc = look_into_slot(l, &why);
-        if (rc == 0 || rc == E_CHANGED || l->stopped.code != 0) {
+        if (rc == 0 || rc == E_CHANGED || rc == E_CANCELLED || l->stopped.code != 0) {
             *e = why;
             return rc;
         }
@@ -270,7 +293,8 @@ int log_poll(struct cluster_log *l, struct err *e)
     int rc = settle_open_slot(l, e);
 
     while (rc == 0) {
-        rc = read_slot(l, &en, e);
+        rc = check_interrupted(l, e);
+        rc = rc != 0 ? rc : read_slot(l, &en, e);
         rc = rc != 0 ? rc : apply(l, &en, e);
     }
     return rc == E_NOTFOUND ? 0 : rc;
@@ -290,6 +314,8 @@ struct cluster_log *log_open(struct bucket *b, const struct log_settings *set)
     l->dice = set->author.boot | 1;
     l->entry = BUF_INIT(LOG_ENTRY_BYTES_MAX);
     l->theirs = BUF_INIT(LOG_ENTRY_BYTES_MAX);
+    lock_init(&l->lock, LOCK_LEAF);
+    cond_init(&l->wake);
     return l;
 }
 
@@ -303,7 +329,17 @@ void log_close(struct cluster_log **lp)
     }
     buf_free(&l->entry);
     buf_free(&l->theirs);
+    cond_fini(&l->wake);
+    lock_fini(&l->lock);
     free(l);
+}
+
+void log_interrupt(struct cluster_log *l)
+{
+    lock_take(&l->lock);
+    l->interrupted = true;
+    cond_broadcast(&l->wake);
+    lock_drop(&l->lock);
 }
 
 uint64_t log_applied(const struct cluster_log *l)

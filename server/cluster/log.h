@@ -22,10 +22,11 @@
  *            applied can still be read, but commits are refused.
  *
  * owns     borrows the bucket
- * threads  one at a time; every call blocks
+ * threads  one at a time; every call blocks. log_interrupt() may be called from any thread
  * errors   of a commit: E_AGAIN: the outcome is unknown, or the log cannot be written now (*open
- *          says which); E_CHANGED: a precondition failed; E_CORRUPT: the log has stopped; the codes
- *          of bucket.h that a person has to fix: nothing was written
+ *          says which); E_CHANGED: a precondition failed; E_CORRUPT: the log has stopped;
+ *          E_CANCELLED: log_interrupt() was called (*open says whether the outcome is unknown);
+ *          the codes of bucket.h that a person has to fix: nothing was written
  * source   docs/decisions/0025
  */
 #ifndef SERVER_CLUSTER_LOG_H
@@ -42,9 +43,11 @@ struct log_ops {
     /* Checks the preconditions of this batch, as if all applied entries and the batches admitted
      * since begin() were applied. 0: the batch is admitted. E_CHANGED: a precondition fails. */
     int (*admit)(void *arg, struct slice batch, struct err *e);
-    /* Applies the entry and records its position, durably and in one step. E_CHANGED: a
-     * precondition does not hold, and nothing was applied. */
-    int (*apply)(void *arg, const struct log_entry *en, struct err *e);
+    /* Applies the entry and records its position, durably and in one step. mine: it is the entry
+     * that this struct cluster_log wrote last; its batches are those that admit() has admitted
+     * since the last begin(). What this node wrote before its last start is not `mine`.
+     * E_CHANGED: a precondition does not hold, and nothing was applied. */
+    int (*apply)(void *arg, const struct log_entry *en, bool mine, struct err *e);
 };
 
 struct log_settings {
@@ -73,6 +76,9 @@ MUST_USE int log_commit(struct cluster_log *l, struct log_batch *batch, size_t n
                         struct err *e);
 /* Settles an open slot, then applies the entries of other nodes up to the end of the log. */
 MUST_USE int log_poll(struct cluster_log *l, struct err *e);
+/* The call under way, and every later one, returns E_CANCELLED soon. A request that is under way
+ * is not ended by this; bucket_interrupt() ends it. */
+void log_interrupt(struct cluster_log *l);
 uint64_t log_applied(const struct cluster_log *l);
 /* Whether the log has stopped; *why then gets the reason. */
 bool log_has_stopped(const struct cluster_log *l, struct err *why);

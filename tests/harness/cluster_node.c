@@ -7,19 +7,21 @@
  * cluster_node ENDPOINT URL KEYS publish HISTORY NODE TREES COUNT SETTLE_MS [lost-is-no]
  *     Publishes COUNT versions of trees that it draws among TREES, in groups of 1 to 4, and reads
  *     after each. lost-is-no is a mistake for the checker to find: an outcome that is unknown is
- *     reported as a failure.
+ *     reported as a failure. SIGTERM interrupts the log and the bucket: the node then ends soon.
  *
  * A tree is a row of table 1: its key is the tree's number, its value "VERSION NAME", where NAME is
  * the value that this version added. Each publish requires the row that it read.
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "common/base/dice.h"
 #include "common/os/clock.h"
+#include "common/os/lock.h"
 #include "common/os/newfile.h"
 #include "server/cluster/log.h"
 #include "server/cluster/probe.h"
@@ -32,6 +34,7 @@ struct tree {
 };
 
 struct node {
+    struct bucket *bucket;
     struct cluster_log *log;
     struct tree tree[TREES_MAX], pending[TREES_MAX];
     unsigned trees;
@@ -123,12 +126,13 @@ static int on_admit(void *arg, struct slice batch, struct err *e)
     return take(n, batch, n->pending, e);
 }
 
-static int on_apply(void *arg, const struct log_entry *en, struct err *e)
+static int on_apply(void *arg, const struct log_entry *en, bool mine, struct err *e)
 {
     struct node *n = arg;
     struct slice rest = en->steps, batch;
     int rc = 0;
 
+    CHECK(mine == (en->author.boot == n->boot));
     on_begin(n);
     while (rc == 0 && log_entry_batch_next(&rest, &batch)) {
         rc = take(n, batch, n->pending, e);
@@ -215,7 +219,7 @@ static int run_node(struct node *n, uint64_t count)
     uint64_t done = 0;
     int rc = 0;
 
-    while (done < count && !log_has_stopped(n->log, &e)) {
+    while (done < count && rc != E_CANCELLED && !log_has_stopped(n->log, &e)) {
         unsigned group = (unsigned)min_u64(1 + dice_below(&n->dice, GROUP), n->trees);
         group = (unsigned)min_u64(group, count - done);
         rc = log_poll(n->log, &e);
@@ -241,6 +245,36 @@ static int run_node(struct node *n, uint64_t count)
     return rc;
 }
 
+static void *wait_for_sigterm(void *arg)
+{
+    struct node *n = arg;
+    sigset_t set;
+    int which;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    CHECK(sigwait(&set, &which) == 0);
+    log_interrupt(n->log);
+    bucket_interrupt(n->bucket);
+    return NULL;
+}
+
+static int run_until_sigterm(struct node *n, uint64_t count)
+{
+    sigset_t set;
+    pthread_t waits;
+    int rc;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+    waits = thread_start("sigterm", wait_for_sigterm, n);
+    rc = run_node(n, count);
+    pthread_kill(waits, SIGTERM);
+    pthread_join(waits, NULL);
+    return rc;
+}
+
 static int publish(struct bucket *b, char **arg, bool lost_is_no)
 {
     static const struct log_ops ops = {on_begin, on_admit, on_apply};
@@ -248,6 +282,7 @@ static int publish(struct bucket *b, char **arg, bool lost_is_no)
     struct log_settings set = {.ops = &ops, .arg = n};
     int rc;
 
+    n->bucket = b;
     n->boot = clock_now_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
     n->dice = n->boot | 1;
     n->number = (unsigned)strtoul(arg[1], NULL, 10);
@@ -259,7 +294,7 @@ static int publish(struct bucket *b, char **arg, bool lost_is_no)
     set.author.boot = n->boot;
     set.settle_ms = strtoul(arg[4], NULL, 10);
     n->log = log_open(b, &set);
-    rc = run_node(n, strtoul(arg[3], NULL, 10));
+    rc = run_until_sigterm(n, strtoul(arg[3], NULL, 10));
     log_close(&n->log);
     close(n->history);
     free(n);

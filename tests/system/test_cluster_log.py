@@ -1,6 +1,7 @@
 """The log of a cluster: nodes publish to one bucket that fails in every way that buckets do, are killed and stopped, and what they were told
 is judged against what the bucket has (harness/history.py). Two deliberate mistakes must be found: a checker that never finds anything
 proves nothing."""
+import dataclasses
 import random
 import signal
 import time
@@ -132,6 +133,20 @@ def test_nodes_that_are_killed_and_stopped(cluster, seed):
     assert cluster.children.pop(9).wait(timeout=120 * SLOW) == 0, cluster.said()
     log, bad = cluster.judge()
     assert not bad and cluster.count("ok") > 50, (bad, cluster.said())
+
+
+@pytest.mark.parametrize("fault", [Fault("cut"), Fault("503"), Fault("slow", delay=600)], ids=["cut", "busy", "silent"])
+def test_a_node_that_is_asked_to_end(cluster, fault):
+    """It ends although its slot cannot be settled; what it was about to publish is open."""
+    cluster.start(0, 100000, settle_ms=3600 * 1000)
+    until(lambda: cluster.count("ok") > 20)
+    cluster.bucket.faults = [dataclasses.replace(fault, keys="log/", methods=("PUT",))]
+    before = cluster.bucket.counts["PUT", "log"]
+    until(lambda: cluster.bucket.counts["PUT", "log"] > before + (fault.kind != "slow"))
+    cluster.children[0].send_signal(signal.SIGTERM)
+    cluster.end((75,))
+    cluster.bucket.faults = []
+    assert not cluster.judge()[1] and "E_CANCELLED" in cluster.history.read_text()
 
 
 # --- mistakes that must be found ---

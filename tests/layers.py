@@ -174,6 +174,7 @@ ARROWS = {
     "server/cluster": COMMON | {
         "server/fetch",         # requests to S3
         "server/http/msg.h",    # their fields
+        "server/store",         # batches, and the rows that they are about
     },
     "server/peers": COMMON,
     "server/ctl": COMMON,

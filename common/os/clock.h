@@ -18,6 +18,14 @@ static inline uint64_t clock_now_ms(void) /* monotonic */
     return clock_now_ns() / 1000000u;
 }
 
+/* As monotonic, and goes on while the machine sleeps. */
+static inline uint64_t clock_boot_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_BOOTTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
+}
+
 static inline uint64_t clock_unix_s(void)
 {
     return (uint64_t)time(NULL);

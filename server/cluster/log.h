@@ -8,9 +8,9 @@
  *
  * The life of a commit:
  *
- *   CHECK    the preconditions of each batch, as if all applied entries and the batches of the
- *            group that passed before it were applied. A batch that fails gets E_CHANGED and is
- *            left out; the rest of the group goes on.
+ *   CHECK    the preconditions of each batch against the rows of all applied entries. A batch that
+ *            fails gets E_CHANGED and is left out; the rest of the group goes on. The caller forms
+ *            groups in which no batch requires what another one changes.
  *   CREATE   the entry in the next slot. Success: APPLY. If the slot is taken, or the response does
  *            not say what happened: SETTLE.
  *   SETTLE   read the slot. If it has our bytes: APPLY. If it has another entry: apply that entry,
@@ -38,10 +38,10 @@
 struct cluster_log;
 
 struct log_ops {
-    /* A group begins: forgets the batches that admit() has admitted so far. */
+    /* A group begins, or begins again: forgets what admit() has admitted so far. */
     void (*begin)(void *arg);
-    /* Checks the preconditions of this batch, as if all applied entries and the batches admitted
-     * since begin() were applied. 0: the batch is admitted. E_CHANGED: a precondition fails. */
+    /* Checks the preconditions of this batch against the rows of all applied entries. 0: the batch
+     * is admitted. E_CHANGED: a precondition fails. */
     int (*admit)(void *arg, struct slice batch, struct err *e);
     /* Applies the entry and records its position, durably and in one step. mine: it is the entry
      * that this struct cluster_log wrote last; its batches are those that admit() has admitted

@@ -14,6 +14,9 @@
  * store's own enum changes. The checksum comes last in every version of the format, so damage is
  * never taken for a later version.
  *
+ * Every precondition of an entry is about the rows before that entry: no batch requires what
+ * another batch of the same entry changes.
+ *
  * owns     slices point into the entry's bytes
  * threads  any; pure
  * errors   E_CORRUPT: not an entry, a damaged entry, or not the entry that belongs there;

@@ -80,6 +80,45 @@ bool batch_next(const struct batch *b, size_t *at, struct batch_step *out)
     return true;
 }
 
+static const uint8_t shared_number[TABLES] = {
+#define TABLE(name, cf, prefix, shared) [name] = (shared),
+#include "server/store/tables.def"
+#undef TABLE
+};
+
+uint8_t table_shared_number(enum table t)
+{
+    return shared_number[t];
+}
+
+bool table_of_shared_number(uint8_t number, enum table *out)
+{
+    for (int t = 0; number != 0 && t < TABLES; t++) {
+        if (shared_number[t] == number) {
+            *out = (enum table)t;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool batch_is_shared(const struct batch *b)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(b, &at, &st);) {
+        if ((st.op == OP_PUT || st.op == OP_DEL) && shared_number[st.table] != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void batch_step_add(struct batch *b, const struct batch_step *st)
+{
+    add_step(b, st->op, st->table, st->key, st->value);
+}
+
 struct place {
     uint64_t head; /* table, and how the key begins */
     const char *p; /* the step */
@@ -227,4 +266,17 @@ void batch_forget_seals(struct batch *b)
         }
     }
     b->nafter = kept;
+}
+
+struct batch *batch_shared_part(const struct batch *b)
+{
+    struct batch *shared = batch_new();
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(b, &at, &st);) {
+        if (shared_number[st.table] != 0) {
+            batch_step_add(shared, &st);
+        }
+    }
+    return shared;
 }

@@ -55,6 +55,15 @@ struct batch {
 void batch_sort(struct batch *b);
 /* Iterates over the steps: *at starts at 0; false at the end. */
 bool batch_next(const struct batch *b, size_t *at, struct batch_step *out);
+/* The table's number in a cluster's log; 0: it is not shared. */
+uint8_t table_shared_number(enum table t);
+MUST_USE bool table_of_shared_number(uint8_t number, enum table *out);
+/* Does it write a row of a shared table? */
+bool batch_is_shared(const struct batch *b);
+/* Adds one step as it stands. */
+void batch_step_add(struct batch *b, const struct batch_step *st);
+/* A batch of its steps on shared tables. */
+struct batch *batch_shared_part(const struct batch *b);
 void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
                  void *arg);
 /* Runs once the batch is durable, and only then: a delete removes the row first and the file

@@ -274,6 +274,14 @@ static void admission_put(struct admission *a, enum table t, struct slice key, s
     kv_batch_put(a->s->kv, a->kvb, t, key, value);
 }
 
+/* Nothing is pending afterwards. */
+static void admission_forget(struct admission *a)
+{
+    kv_batch_clear(a->kvb);
+    a->counts = a->written;
+    a->counted = false;
+}
+
 /* Nothing is pending afterwards, also when it fails. */
 static int admission_write(struct admission *a, bool sync, struct err *e)
 {
@@ -305,9 +313,11 @@ enum {
     ATIMES_A_WRITE = 1024,
 };
 
-/* A caller that sleeps in store_commit(). */
+/* A caller that sleeps until the commit thread has its result. */
 struct sleeper {
     struct commit_wait w;
+    int (*work)(struct committer *c, void *arg, struct err *e); /* instead of a batch, or NULL */
+    void *arg;
     struct cond over_cond;
     bool over;
 };
@@ -425,6 +435,16 @@ static void afterwards(struct committer *c, struct batch *b)
 
 /* --- groups --- */
 
+static struct sleeper *sleeper_of(struct commit_wait *w)
+{
+    return w->reply == NULL ? CONTAINER_OF(w, struct sleeper, w) : NULL;
+}
+
+static bool is_work(struct commit_wait *w)
+{
+    return sleeper_of(w) != NULL && sleeper_of(w)->work != NULL;
+}
+
 static bool needs_sync(const struct commit_wait *w)
 {
     /* A file must not go before the end of its row is on disk. */
@@ -445,12 +465,13 @@ static void deliver(struct message *l)
 
 static void wake_commit_waiter(struct committer *c, struct commit_wait *w)
 {
-    if (w->reply != NULL) {
+    struct sleeper *z = sleeper_of(w);
+
+    if (z == NULL) {
         batch_free(&w->batch); /* closing a big file's last descriptor is nothing for a loop */
         w->message.deliver = deliver;
         message_queue_post(w->reply, &w->message);
     } else {
-        struct sleeper *z = CONTAINER_OF(w, struct sleeper, w);
         lock_take(&c->lock);
         z->over = true;
         cond_signal(&z->over_cond);
@@ -493,25 +514,34 @@ static void commit_group(struct committer *c, struct list *group)
     }
 }
 
-/* Under the lock. A batch with a check of its own looks at the database itself, so nothing may be
- * pending: it is a group alone. */
+static void do_work(struct committer *c, struct list *group)
+{
+    struct commit_wait *w = LIST_ITEM(list_pop_front(group), struct commit_wait, node);
+    struct sleeper *z = sleeper_of(w);
+
+    w->rc = z->work(c, z->arg, &w->why);
+    wake_commit_waiter(c, w);
+}
+
+/* Under the lock. Work, and a batch with a check of its own, look at the database themselves, so
+ * nothing may be pending: each is a group alone. */
 static void take_group(struct committer *c, struct list *group)
 {
     size_t bytes = 0;
 
     for (size_t n = 0; n < GROUP_BATCHES && bytes < GROUP_BYTES && !list_empty(&c->queue); n++) {
         struct commit_wait *w = LIST_ITEM(c->queue.next, struct commit_wait, node);
-        bool alone = w->batch->check != NULL;
+        bool alone = is_work(w) || w->batch->check != NULL;
 
         if (alone && n != 0) {
             return;
         }
         list_remove(&w->node);
         list_push_back(group, &w->node);
-        bytes += w->batch->steps.n;
         if (alone) {
             return;
         }
+        bytes += w->batch->steps.n;
     }
 }
 
@@ -622,7 +652,9 @@ static void *run_commits(void *arg)
             write_atimes(c);
             return NULL;
         }
-        if (!list_empty(&group)) {
+        if (!list_empty(&group) && is_work(LIST_ITEM(group.next, struct commit_wait, node))) {
+            do_work(c, &group);
+        } else if (!list_empty(&group)) {
             commit_group(c, &group);
         }
         now = clock_now_ms();
@@ -674,14 +706,39 @@ void committer_close(struct committer **cp)
     free(c);
 }
 
-static void enqueue(struct committer *c, struct commit_wait *w)
+static void begin_wait(struct commit_wait *w)
 {
-    CHECK(!c->closing);
     w->node = (struct list){0};
     w->rc = 0;
     err_clear(&w->why);
+}
+
+static void enqueue(struct committer *c, struct commit_wait *w)
+{
+    CHECK(!c->closing);
+    begin_wait(w);
     list_push_back(&c->queue, &w->node);
     cond_signal(&c->more);
+}
+
+/* Under the lock. Its batch, if it has one, is freed. */
+static int sleep_until_over(struct committer *c, struct sleeper *z, struct err *e)
+{
+    while (!z->over) {
+        cond_wait(&z->over_cond, &c->lock);
+    }
+    lock_drop(&c->lock);
+    cond_fini(&z->over_cond);
+    batch_free(&z->w.batch);
+    if (z->w.rc != 0 && e != NULL) {
+        *e = z->w.why;
+    }
+    return z->w.rc;
+}
+
+static bool is_sequenced(const struct store *s, const struct batch *b)
+{
+    return s->sequencer != NULL && batch_is_shared(b);
 }
 
 void store_commit_async(struct store *s, struct batch **bp, enum durability how,
@@ -693,6 +750,11 @@ void store_commit_async(struct store *s, struct batch **bp, enum durability how,
     w->batch = *bp;
     w->how = how;
     *bp = NULL;
+    if (is_sequenced(s, w->batch)) {
+        begin_wait(w);
+        s->sequencer->submit(s->sequencer->arg, w);
+        return;
+    }
     lock_take(&c->lock);
     enqueue(c, w);
     lock_drop(&c->lock);
@@ -706,18 +768,144 @@ int store_commit(struct store *s, struct batch **bp, enum durability how, struct
     batch_sort(*bp); /* here, and not on the one thread that all wait for */
     *bp = NULL;
     cond_init(&z.over_cond);
+    if (is_sequenced(s, z.w.batch)) {
+        begin_wait(&z.w);
+        s->sequencer->submit(s->sequencer->arg, &z.w);
+        lock_take(&c->lock);
+    } else {
+        lock_take(&c->lock);
+        enqueue(c, &z.w);
+    }
+    return sleep_until_over(c, &z, e);
+}
+
+/* --- shared rows --- */
+
+void store_set_sequencer(struct store *s, const struct sequencer *q)
+{
+    s->sequencer = q;
+}
+
+void store_answer(struct store *s, struct commit_wait *w, int rc, const struct err *why)
+{
+    w->rc = rc;
+    if (rc != 0) {
+        w->why = *why;
+    }
+    wake_commit_waiter(s->committer, w);
+}
+
+static int on_commit_thread(struct store *s,
+                            int (*work)(struct committer *c, void *arg, struct err *e), void *arg,
+                            struct err *e)
+{
+    struct committer *c = s->committer;
+    struct sleeper z = {.work = work, .arg = arg};
+
+    cond_init(&z.over_cond);
     lock_take(&c->lock);
     enqueue(c, &z.w);
-    while (!z.over) {
-        cond_wait(&z.over_cond, &c->lock);
+    return sleep_until_over(c, &z, e);
+}
+
+struct judgement {
+    struct batch *const *batch;
+    size_t n;
+    int *rc;
+    struct err *why;
+};
+
+static int judge_batches(struct committer *c, void *arg, struct err *e)
+{
+    struct judgement *j = arg;
+
+    (void)e;
+    for (size_t i = 0; i < j->n; i++) {
+        j->rc[i] = admission_take(&c->admission, j->batch[i], &j->why[i]);
+        admission_forget(&c->admission);
     }
-    lock_drop(&c->lock);
-    cond_fini(&z.over_cond);
-    batch_free(&z.w.batch);
-    if (z.w.rc != 0 && e != NULL) {
-        *e = z.w.why;
+    return 0;
+}
+
+void store_judge(struct store *s, struct batch *const *batch, size_t n, int *rc, struct err *why)
+{
+    struct judgement j = {batch, n, rc, why};
+    int done = on_commit_thread(s, judge_batches, &j, NULL);
+
+    CHECK(done == 0);
+}
+
+struct application {
+    struct batch *entry;
+    struct batch *const *own;
+    size_t n;
+};
+
+/* The steps on rows of this node do not hold any more; those on shared rows count all the same. */
+static int take_shared_part(struct admission *a, const struct batch *own, const struct err *why,
+                            struct err *e)
+{
+    struct batch *shared = batch_shared_part(own);
+    int rc = admission_take(a, shared, e);
+
+    batch_free(&shared);
+    if (rc == 0) {
+        log_info("store.shared_part", "why=\"%s\"", why->text);
     }
-    return z.w.rc;
+    return rc;
+}
+
+static int take_log_entry(struct admission *a, const struct application *x, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < x->n; i++) {
+        struct err why = {0};
+        rc = admission_take(a, x->own[i], &why);
+        if (rc == E_CHANGED) {
+            rc = take_shared_part(a, x->own[i], &why, e);
+        } else if (rc != 0 && e != NULL) {
+            *e = why;
+        }
+    }
+    return rc != 0 ? rc : admission_take(a, x->entry, e);
+}
+
+static int apply_entry(struct committer *c, void *arg, struct err *e)
+{
+    const struct application *x = arg;
+    struct err why = {0};
+    int rc = take_log_entry(&c->admission, x, e);
+
+    if (rc != 0) {
+        admission_forget(&c->admission);
+        return rc;
+    }
+    rc = admission_write(&c->admission, true, &why);
+    space_counted(c->s, &c->admission.counts);
+    set_sick(c, rc, &why);
+    for (size_t i = 0; i < x->n; i++) {
+        if (rc != 0) {
+            doubt(c, x->own[i]);
+        } else {
+            x->own[i]->committed = true;
+            afterwards(c, x->own[i]);
+        }
+    }
+    if (rc != 0 && e != NULL) {
+        *e = why;
+    }
+    return rc;
+}
+
+int store_apply(struct store *s, struct batch **entry, struct batch *const *own, size_t n,
+                struct err *e)
+{
+    struct application x = {*entry, own, n};
+    int rc = on_commit_thread(s, apply_entry, &x, e);
+
+    batch_free(entry);
+    return rc;
 }
 
 uint64_t store_stuck_ms(struct store *s, uint64_t now_ms)

@@ -125,7 +125,7 @@ static const struct table_row {
     const char *family;
     char prefix;
 } table_rows[TABLES] = {
-#define TABLE(name, cf, prefix) [name] = {(cf), (prefix)},
+#define TABLE(name, cf, prefix, shared) [name] = {(cf), (prefix)},
 #include "server/store/tables.def"
 #undef TABLE
 };

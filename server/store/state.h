@@ -29,8 +29,9 @@ struct store {
     struct seals seals;
     struct atimes atimes;
     struct committer *committer;
-    struct list stages;    /* open ones; under space.lock */
-    struct parked *parked; /* the same */
+    const struct sequencer *sequencer; /* or NULL */
+    struct list stages;                /* open ones; under space.lock */
+    struct parked *parked;             /* the same */
     struct partials *partials;
 };
 

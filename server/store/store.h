@@ -24,7 +24,7 @@
 struct store;
 
 enum table {
-#define TABLE(name, cf, prefix) name,
+#define TABLE(name, cf, prefix, shared) name,
 #include "server/store/tables.def"
 #undef TABLE
     TABLES
@@ -106,6 +106,27 @@ struct commit_wait { /* the caller keeps it until done() has run, on reply's loo
 };
 void store_commit_async(struct store *s, struct batch **bp, enum durability how,
                         struct commit_wait *w);
+
+/* --- rows that the nodes of a cluster share (tables.def) ---
+ *
+ * A store with a sequencer does not commit a batch that writes such rows. It hands the batch to
+ * submit(). The sequencer brings the batch into the order of the cluster's log, applies it with
+ * store_apply(), and ends the wait with store_answer(). */
+struct sequencer {
+    void (*submit)(void *arg, struct commit_wait *w); /* takes w->batch; does not block */
+    void *arg;
+};
+/* q is borrowed until it is replaced; NULL: the store is alone. No commit may be under way. */
+void store_set_sequencer(struct store *s, const struct sequencer *q);
+void store_answer(struct store *s, struct commit_wait *w, int rc, const struct err *why);
+/* What a commit of each batch alone would return now: rc[i] and, if that is not 0, why[i]. */
+void store_judge(struct store *s, struct batch *const *batch, size_t n, int *rc, struct err *why);
+/* Commits an entry of the log in one write, synced: the batches of this store that are in it, and
+ * the steps of *entry. If a step on a row that is not shared does not hold any more (the blob of a
+ * holder was evicted), only the shared steps of its batch are applied, because the entry counts.
+ * Takes *entry. own stays the caller's: after a failure the call can be repeated. */
+MUST_USE int store_apply(struct store *s, struct batch **entry, struct batch *const *own, size_t n,
+                         struct err *e);
 
 /* --- space --- */
 struct store_space {

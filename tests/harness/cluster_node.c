@@ -9,6 +9,12 @@
  *     after each. lost-is-no is a mistake for the checker to find: an outcome that is unknown is
  *     reported as a failure. SIGTERM interrupts the log and the bucket: the node then ends soon.
  *
+ * cluster_node ENDPOINT URL KEYS store HISTORY NODE TREES COUNT SETTLE_MS STATE_DIR [used]
+ *     The same through a store with a sequencer, by four clients at the same time. Trees are rows
+ *     of TABLE_PIN, because those are shared and nothing else writes them here. Each publish also
+ *     writes a row of TABLE_META, which is not shared: the start reports what it has. used: the
+ *     store has a shared row before.
+ *
  * A tree is a row of table 1: its key is the tree's number, its value "VERSION NAME", where NAME is
  * the value that this version added. Each publish requires the row that it read.
  */
@@ -22,9 +28,9 @@
 #include "common/base/dice.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
-#include "common/os/newfile.h"
 #include "server/cluster/log.h"
 #include "server/cluster/probe.h"
+#include "server/cluster/sequencer.h"
 
 enum { TREES_MAX = 64, GROUP = 4, NAME_ROOM = 64, ROW_ROOM = 96, TRIES = 3 };
 
@@ -38,8 +44,10 @@ struct node {
     struct cluster_log *log;
     struct tree tree[TREES_MAX], pending[TREES_MAX];
     unsigned trees;
-    unsigned number;
+    unsigned number, client;
     uint64_t boot, counter, dice;
+    uint64_t confirmed_ns;  /* clock_now_ns(): the log had no further entry then */
+    uint64_t boot_ahead_ns; /* clock_boot_ms() is at most that much ahead */
     bool lost_is_no;
     int history;
 };
@@ -52,8 +60,9 @@ static void say(struct node *n, const char *fmt, ...)
     struct buf line = BUF_INIT(1024);
     va_list ap;
 
-    buf_addf(&line, "{\"node\": %u, \"boot\": \"%016" PRIx64 "\", \"at\": %" PRIu64 ", ", n->number,
-             n->boot, clock_now_ns());
+    buf_addf(&line,
+             "{\"node\": %u, \"boot\": \"%016" PRIx64 "\", \"client\": %u, \"at\": %" PRIu64 ", ",
+             n->number, n->boot, n->client, clock_now_ns());
     va_start(ap, fmt);
     buf_vaddf(&line, fmt, ap);
     va_end(ap);
@@ -183,8 +192,10 @@ static const char *outcome(const struct node *n, int rc, bool open)
 
 static void read_tree(struct node *n, unsigned tree)
 {
-    say(n, "\"t\": \"read\", \"tree\": %u, \"n\": %" PRIu64 ", \"last\": \"%s\", \"seq\": %" PRIu64,
-        tree, n->tree[tree].version, n->tree[tree].name, log_applied(n->log));
+    say(n,
+        "\"t\": \"read\", \"tree\": %u, \"n\": %" PRIu64 ", \"last\": \"%s\", \"seq\": %" PRIu64
+        ", \"confirmed\": %" PRIu64,
+        tree, n->tree[tree].version, n->tree[tree].name, log_applied(n->log), n->confirmed_ns);
 }
 
 /* The trees of a group differ, so each batch stands or falls by itself. */
@@ -213,6 +224,15 @@ static void publish_group(struct node *n, unsigned count)
     read_tree(n, first);
 }
 
+static int poll_log(struct node *n, struct err *e)
+{
+    uint64_t begun_ns = clock_now_ns();
+    int rc = log_poll(n->log, e);
+
+    n->confirmed_ns = rc == 0 ? begun_ns : n->confirmed_ns;
+    return rc;
+}
+
 static int run_node(struct node *n, uint64_t count)
 {
     struct err e = {0};
@@ -222,7 +242,7 @@ static int run_node(struct node *n, uint64_t count)
     while (done < count && rc != E_CANCELLED && !log_has_stopped(n->log, &e)) {
         unsigned group = (unsigned)min_u64(1 + dice_below(&n->dice, GROUP), n->trees);
         group = (unsigned)min_u64(group, count - done);
-        rc = log_poll(n->log, &e);
+        rc = poll_log(n, &e);
         if (rc != 0) {
             fprintf(stderr, "poll: %s\n", e.text);
             continue;
@@ -232,7 +252,7 @@ static int run_node(struct node *n, uint64_t count)
         done += group;
     }
     for (unsigned i = 0; i < TRIES && !log_has_stopped(n->log, &e); i++) {
-        rc = log_poll(n->log, &e); /* settles what is open */
+        rc = poll_log(n, &e); /* settles what is open */
     }
     if (log_has_stopped(n->log, &e)) {
         say(n, "\"t\": \"stopped\", \"why\": \"%s\"", err_name(e.code));
@@ -275,6 +295,17 @@ static int run_until_sigterm(struct node *n, uint64_t count)
     return rc;
 }
 
+static void open_node(struct node *n, char **arg)
+{
+    n->boot = clock_now_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
+    n->dice = n->boot | 1;
+    n->boot_ahead_ns = (clock_boot_ms() + 1) * 1000000 - clock_now_ns();
+    n->number = (unsigned)strtoul(arg[1], NULL, 10);
+    n->trees = (unsigned)strtoul(arg[2], NULL, 10);
+    n->history = open(arg[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    CHECK(n->history != -1 && n->trees != 0 && n->trees <= TREES_MAX);
+}
+
 static int publish(struct bucket *b, char **arg, bool lost_is_no)
 {
     static const struct log_ops ops = {on_begin, on_admit, on_apply};
@@ -282,20 +313,197 @@ static int publish(struct bucket *b, char **arg, bool lost_is_no)
     struct log_settings set = {.ops = &ops, .arg = n};
     int rc;
 
+    open_node(n, arg);
     n->bucket = b;
-    n->boot = clock_now_ns() * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
-    n->dice = n->boot | 1;
-    n->number = (unsigned)strtoul(arg[1], NULL, 10);
-    n->trees = (unsigned)strtoul(arg[2], NULL, 10);
     n->lost_is_no = lost_is_no;
-    n->history = open(arg[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    CHECK(n->history != -1 && n->trees != 0 && n->trees <= TREES_MAX);
     set.author.node[0] = (uint8_t)n->number;
     set.author.boot = n->boot;
     set.settle_ms = strtoul(arg[4], NULL, 10);
     n->log = log_open(b, &set);
     rc = run_until_sigterm(n, strtoul(arg[3], NULL, 10));
     log_close(&n->log);
+    close(n->history);
+    free(n);
+    return rc;
+}
+
+/* --- through a store --- */
+
+enum { CLIENTS = 4, POLL_MS = 50 };
+
+struct client {
+    struct node *n; /* of its own: counter, dice; the same number and boot */
+    struct store *store;
+    struct cluster_sequencer *sequencer;
+    uint64_t count;
+    pthread_t thread;
+};
+
+static void own_key(const struct client *c, char key[32])
+{
+    snprintf(key, 32, "test %u", c->n->client);
+}
+
+static int load_row(struct client *c, enum table table, const char *key, struct tree *t,
+                    struct buf *row)
+{
+    int rc = store_get(c->store, table, slice_str(key), row, NULL);
+
+    *t = (struct tree){0};
+    CHECK(rc == 0 || rc == E_NOTFOUND);
+    if (rc == 0) {
+        row_read(buf_slice(row), t);
+    }
+    return rc;
+}
+
+static void load_tree(struct client *c, unsigned tree, struct tree *t, struct buf *row)
+{
+    struct sequencer_status status;
+    char key[16];
+
+    sequencer_status(c->sequencer, &status);
+    snprintf(key, sizeof key, "%u", tree);
+    (void)load_row(c, TABLE_PIN, key, t, row);
+    say(c->n,
+        "\"t\": \"read\", \"tree\": %u, \"n\": %" PRIu64
+        ", \"last\": \"%s\", \"confirmed\": %" PRIu64,
+        tree, t->version, t->name, status.confirmed_ms * 1000000 - c->n->boot_ahead_ns);
+}
+
+static void report_own_row(struct client *c)
+{
+    struct buf row = BUF_INIT(ROW_ROOM);
+    struct tree t;
+    char key[32];
+
+    own_key(c, key);
+    (void)load_row(c, TABLE_META, key, &t, &row);
+    say(c->n, "\"t\": \"own\", \"v\": \"%s\"", t.name);
+    buf_free(&row);
+}
+
+static struct batch *next_version(struct client *c, unsigned tree, struct tree *next)
+{
+    struct buf old = BUF_INIT(ROW_ROOM), row = BUF_INIT(ROW_ROOM);
+    struct batch *b = batch_new();
+    struct tree have;
+    char key[32];
+
+    load_tree(c, tree, &have, &old);
+    next->version = have.version + 1;
+    snprintf(next->name, NAME_ROOM, "%u-%016" PRIx64 "-%u-%" PRIu64, c->n->number, c->n->boot,
+             c->n->client, ++c->n->counter);
+    row_write(next, &row);
+    snprintf(key, sizeof key, "%u", tree);
+    if (have.version == 0) {
+        batch_require_absent(b, TABLE_PIN, slice_str(key));
+    } else {
+        batch_require_value(b, TABLE_PIN, slice_str(key), buf_slice(&old));
+    }
+    batch_put(b, TABLE_PIN, slice_str(key), buf_slice(&row));
+    own_key(c, key);
+    batch_put(b, TABLE_META, slice_str(key), buf_slice(&row));
+    buf_free(&old);
+    buf_free(&row);
+    return b;
+}
+
+static int publish_row(struct client *c, unsigned tree)
+{
+    struct buf row = BUF_INIT(ROW_ROOM);
+    struct tree next = {0}, have;
+    struct batch *b = next_version(c, tree, &next);
+    struct err e = {0};
+    int rc;
+
+    say(c->n, "\"t\": \"inv\", \"v\": \"%s\", \"tree\": %u", next.name, tree);
+    rc = store_commit(c->store, &b, COMMIT_SYNC, &e);
+    say(c->n, "\"t\": \"%s\", \"v\": \"%s\", \"why\": \"%s\"",
+        rc == 0           ? "ok"
+        : rc == E_CHANGED ? "no"
+                          : "unknown",
+        next.name, rc != 0 ? err_name(rc) : "");
+    load_tree(c, tree, &have, &row);
+    buf_free(&row);
+    return rc;
+}
+
+static void *run_client(void *arg)
+{
+    struct client *c = arg;
+
+    report_own_row(c);
+    for (uint64_t i = 0; i < c->count; i++) {
+        int rc = publish_row(c, (unsigned)dice_below(&c->n->dice, c->n->trees));
+        if (rc == E_AGAIN) { /* refused at once while an outcome is unknown */
+            usleep(POLL_MS * 1000);
+        } else if (rc == E_CORRUPT || rc == E_UNSUPPORTED) {
+            break; /* the log has stopped */
+        }
+    }
+    return NULL;
+}
+
+static void run_clients(struct store *s, struct cluster_sequencer *q, const struct node *n,
+                        uint64_t count)
+{
+    struct client c[CLIENTS];
+
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        c[i] = (struct client){NEW(struct node), s, q, count / CLIENTS, 0};
+        *c[i].n = *n;
+        c[i].n->client = i;
+        c[i].n->dice = (n->dice + i) * 0x9e3779b97f4a7c15u | 1;
+        c[i].thread = thread_start("client", run_client, &c[i]);
+    }
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        pthread_join(c[i].thread, NULL);
+        free(c[i].n);
+    }
+}
+
+static int put_pin(struct store *s, struct err *e)
+{
+    struct batch *b = batch_new();
+
+    batch_put(b, TABLE_PIN, SLICE("0"), SLICE("1 mine"));
+    return store_commit(s, &b, COMMIT_SYNC, e);
+}
+
+static int publish_rows(struct bucket *b, char **arg, bool used)
+{
+    struct store_settings set = {
+        .state_dir = arg[5], .reserve_bytes = 1, .high_ratio = 0.9, .low_ratio = 0.85};
+    struct sequencer_settings seq = {.poll_ms = POLL_MS};
+    struct cluster_sequencer *q = NULL;
+    struct sequencer_status status = {0};
+    struct node *n = NEW(struct node);
+    struct store *s = NULL;
+    struct err e = {0};
+    int rc = store_open(&set, &s, &e);
+
+    rc = rc == 0 && used ? put_pin(s, &e) : rc;
+    open_node(n, arg);
+    seq.node[0] = (uint8_t)n->number;
+    seq.boot = n->boot;
+    seq.settle_ms = strtoul(arg[4], NULL, 10);
+    rc = rc != 0 ? rc : sequencer_start(s, b, &seq, &q, &e);
+    if (rc == 0) {
+        run_clients(s, q, n, strtoul(arg[3], NULL, 10));
+        sequencer_status(q, &status);
+        sequencer_stop(q);
+        rc = status.stopped ? status.why.code : 0;
+        e = status.why;
+    }
+    if (rc != 0) {
+        fprintf(stderr, "%s\n", e.text);
+    }
+    if (status.stopped) {
+        say(n, "\"t\": \"stopped\", \"why\": \"%s\"", err_name(rc));
+    }
+    store_close(&s);
+    sequencer_free(&q);
     close(n->history);
     free(n);
     return rc;
@@ -329,6 +537,9 @@ int main(int argc, char **argv)
     rc = rc != 0 ? rc : bucket_open(&set, &b, &e);
     if (rc == 0 && strcmp(argv[4], "probe") == 0) {
         rc = probe_run(b, clock_now_ns(), on_step, NULL, &e);
+    } else if (rc == 0 && strcmp(argv[4], "store") == 0) {
+        CHECK(argc >= 11);
+        rc = publish_rows(b, argv + 5, argc > 11 && strcmp(argv[11], "used") == 0);
     } else if (rc == 0) {
         CHECK(strcmp(argv[4], "publish") == 0 && argc >= 10);
         rc = publish(b, argv + 5, argc > 10 && strcmp(argv[10], "lost-is-no") == 0);

@@ -7,7 +7,9 @@ The log is the order of all that happened, so judging is linear: no search. Node
   ok       it was acknowledged
   no       it was refused: it must never be seen
   unknown  nobody knows: it may be seen or not
-  read     a node had n values in a tree, the last of them `last`, and had applied the log up to seq
+  read     a node had n values in a tree, the last of them `last`, and had applied the log up to seq (which who reads through a store does
+           not know: then only the tree is judged). `confirmed`: it says that it has all that was acknowledged before then
+  own      at a start, a node's own row had the value v, "" for none
 """
 import bisect
 import hashlib
@@ -64,15 +66,14 @@ class Log:
             if seq != n or said != before:
                 raise Broken(f"entry {n} does not follow the one before it")
             before, self.length = own, n
-            for batch in batches:
-                self.replay(n, batch, rows)
+            self.replay(n, [step for batch in batches for step in batch], rows)
 
-    def replay(self, seq, batch, rows):
-        for op, table, key, value in batch:
+    def replay(self, seq, batches, rows):
+        for op, table, key, value in batches:
             have = rows.get((table, key))
             if (op == ABSENT and have is not None) or (op == VALUE and have != value):
                 raise Broken(f"entry {seq} requires what is not so")
-        for op, table, key, value in batch:
+        for op, table, key, value in batches:
             if op == DELETE:
                 rows.pop((table, key), None)
             elif op == PUT:
@@ -85,10 +86,12 @@ class Log:
                 self.position[name] = seq
 
 
-def findings(log, lines, bound_ns):
-    """What is wrong, in words; [] is what we want. bound_ns: how old a read may be."""
+def findings(log, lines):
+    """What is wrong, in words; [] is what we want."""
     bad, began, tree_of, oks, newest = [], {}, {}, [], {}
     lines = sorted(lines, key=lambda o: o["at"])
+    acknowledged = {}  # tree -> (when, the highest position so far), in order
+    last_ok = {}  # client of a node -> the position of what it published last
     for o in lines:
         if o["t"] == "inv":
             began[o["v"]], tree_of[o["v"]] = o["at"], o["tree"]
@@ -96,11 +99,17 @@ def findings(log, lines, bound_ns):
             if o["v"] not in log.position:
                 bad.append(f"lost: {o['v']} was acknowledged")
             else:
-                oks.append((o["at"], log.position[o["v"]]))
+                seq = log.position[o["v"]]
+                oks.append((o["at"], seq))
+                of_tree = acknowledged.setdefault(tree_of[o["v"]], [])
+                of_tree.append((o["at"], max(seq, of_tree[-1][1] if of_tree else 0)))
+                last_ok[o["node"], o["client"]] = seq
         elif o["t"] == "no" and o["v"] in log.position:
             bad.append(f"refused but there: {o['v']}")
         elif o["t"] == "read":
             bad += read(log, o, newest)
+        elif o["t"] == "own":
+            bad += own(log, o, last_ok.get((o["node"], o["client"]), 0))
     tops, top = [], 0
     for _, seq in oks:
         top = max(top, seq)
@@ -110,26 +119,42 @@ def findings(log, lines, bound_ns):
         i = bisect.bisect_left(times, at)
         if v in log.position and i and tops[i - 1] > log.position[v]:
             bad.append(f"real time: {v} stands before what was acknowledged before it began")
+    everything = list(zip(times, tops))
     for o in lines:
         if o["t"] == "read":
-            i = bisect.bisect_left(times, o["at"] - bound_ns)
-            if i and tops[i - 1] > o["seq"]:
-                bad.append(f"stale: a read at {o['seq']} {bound_ns / 1e9} s after entry {tops[i - 1]} was acknowledged")
+            known = everything if "seq" in o else acknowledged.get(o["tree"], [])
+            i = bisect.bisect_left(known, (o["confirmed"], 0))
+            if i and known[i - 1][1] > position(log, o):
+                bad.append(f"stale: a read of tree {o['tree']} at {position(log, o)} says that it has all up to {o['confirmed']}, "
+                           f"and lacks entry {known[i - 1][1]}, acknowledged at {known[i - 1][0]}")
     return bad
+
+
+def position(log, o):
+    values = log.trees.get(o["tree"], [])
+    return o["seq"] if "seq" in o else values[o["n"] - 1][1] if 0 < o["n"] <= len(values) else 0
 
 
 def read(log, o, newest):
     values = log.trees.get(o["tree"], [])
-    session = (o["node"], o["boot"])
+    session = (o["node"], o["boot"], o["client"], o["tree"])
     bad = []
     if o["n"] > len(values) or (o["n"] and values[o["n"] - 1][0] != o["last"]):
         bad.append(f"no prefix: tree {o['tree']} had {o['n']} values, the last {o['last']}")
-    elif sum(seq <= o["seq"] for _, seq in values) != o["n"]:
+    elif "seq" in o and sum(seq <= o["seq"] for _, seq in values) != o["n"]:
         bad.append(f"wrong position: tree {o['tree']} had {o['n']} values at entry {o['seq']}")
-    if o["seq"] < newest.get(session, 0):
-        bad.append(f"went back: {session} from entry {newest[session]} to {o['seq']}")
-    newest[session] = max(o["seq"], newest.get(session, 0))
+    if o["n"] < newest.get(session, 0):
+        bad.append(f"went back: {session} from {newest[session]} values to {o['n']}")
+    newest[session] = max(o["n"], newest.get(session, 0))
     return bad
+
+
+def own(log, o, last_ok):
+    """A row of the node alone, which each publish writes together with the shared one."""
+    if o["v"] and o["v"] not in log.position:
+        return [f"own row without its publish: {o['v']}"]
+    have = log.position[o["v"]] if o["v"] else 0
+    return [f"own row is older than what was acknowledged: entry {have}, not {last_ok}"] if have < last_ok else []
 
 
 def lines_of(path):

@@ -93,11 +93,60 @@ static void test_too_much(void **state)
     batch_free(&b);
 }
 
+/* Numbers stand in logs that are older than this program. */
+static void test_shared_tables(void **state)
+{
+    static const struct {
+        enum table table;
+        uint8_t number;
+    } is[] = {
+        {TABLE_HEAD, 1},  {TABLE_SNAP, 2},  {TABLE_REF, 3},       {TABLE_NOTE, 4},
+        {TABLE_MOVED, 5}, {TABLE_TOKEN, 6}, {TABLE_PIN, 7},       {TABLE_HELD, 8},
+        {TABLE_SYNC, 10}, {TABLE_RUN, 11},  {TABLE_PREFETCH, 12},
+    };
+    size_t shared = 0;
+    enum table t;
+
+    (void)state;
+    for (int i = 0; i < TABLES; i++) {
+        shared += table_shared_number((enum table)i) != 0;
+    }
+    assert_int_equal(shared, sizeof is / sizeof is[0]);
+    for (size_t i = 0; i < shared; i++) {
+        assert_int_equal(table_shared_number(is[i].table), is[i].number);
+        assert_true(table_of_shared_number(is[i].number, &t) && t == is[i].table);
+    }
+    assert_false(table_of_shared_number(0, &t));
+    assert_false(table_of_shared_number(13, &t));
+}
+
+static void test_shared_part(void **state)
+{
+    struct batch *b = batch_new(), *shared;
+    struct batch_step st;
+    size_t at = 0;
+
+    (void)state;
+    batch_put(b, TABLE_META, SLICE("k"), SLICE("1"));
+    batch_require_absent(b, TABLE_TOKEN, SLICE("t"));
+    assert_false(batch_is_shared(b)); /* it only reads there */
+    batch_del(b, TABLE_TOKEN, SLICE("u"));
+    assert_true(batch_is_shared(b));
+    shared = batch_shared_part(b);
+    assert_true(batch_next(shared, &at, &st) && st.op == OP_REQUIRE_ABSENT);
+    assert_true(batch_next(shared, &at, &st) && st.op == OP_DEL && slice_eqs(st.key, "u"));
+    assert_false(batch_next(shared, &at, &st));
+    batch_free(&shared);
+    batch_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sorted_by_table_and_key),
         cmocka_unit_test(test_few_and_none),
+        cmocka_unit_test(test_shared_tables),
+        cmocka_unit_test(test_shared_part),
         cmocka_unit_test(test_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <event2/event.h>
 
 #include "common/os/lock.h"
+#include "server/store/drop.h"
 
 static void put_number(struct batch *b, struct slice key, uint64_t n)
 {
@@ -296,6 +297,165 @@ static void test_holder_needs_blob(void **state)
     buf_free(&key);
 }
 
+/* --- with a sequencer --- */
+
+struct submitted {
+    struct store *s;
+    unsigned count;
+    int rc; /* of each */
+};
+
+static void on_submit(void *arg, struct commit_wait *w)
+{
+    static const struct err why = {E_AGAIN, "not now"};
+    struct submitted *x = arg;
+
+    x->count++;
+    batch_free(&w->batch);
+    store_answer(x->s, w, x->rc, &why);
+}
+
+static void test_only_shared_rows_are_sequenced(void **state)
+{
+    struct fixture *f = *state;
+    struct submitted x = {.s = f->s, .rc = E_AGAIN};
+    struct sequencer q = {on_submit, &x};
+    struct err e = {0};
+    struct batch *b = batch_new();
+
+    store_set_sequencer(f->s, &q);
+    batch_put(b, TABLE_META, SLICE("own"), SLICE("1"));
+    batch_require_absent(b, TABLE_TOKEN, SLICE("k"));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, &e), 0);
+    assert_int_equal(x.count, 0);
+    b = batch_new();
+    batch_del(b, TABLE_TOKEN, SLICE("k"));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, &e), E_AGAIN);
+    assert_string_equal(e.text, "not now");
+    assert_null(b);
+    x.rc = 0;
+    b = batch_new();
+    put_number(b, SLICE("k"), 1);
+    assert_int_equal(store_commit(f->s, &b, COMMIT_LAZY, &e), 0);
+    assert_int_equal(x.count, 2);
+    assert_int_equal(get_number(f->s, SLICE("k")), 0); /* the sequencer applies */
+    store_set_sequencer(f->s, NULL);
+}
+
+/* Publishes k = n, and holds the blob in a row of this node. */
+static struct batch *publish_batch(uint64_t n, const struct digest *held)
+{
+    struct batch *b = batch_new();
+    struct buf key = BUF_INIT(256);
+
+    put_number(b, SLICE("k"), n);
+    batch_require_absent(b, TABLE_TOKEN, SLICE("k"));
+    holder_key(&key, held, SLICE("r"), 'o', SLICE("k"));
+    batch_put(b, TABLE_HOLDER, buf_slice(&key), SLICE_NONE);
+    buf_free(&key);
+    return b;
+}
+
+static struct batch *position_batch(uint64_t n)
+{
+    struct batch *b = batch_new();
+
+    put_number(b, SLICE("position"), n);
+    return b;
+}
+
+static struct digest sealed_blob(struct fixture *f)
+{
+    struct slice bytes = SLICE("hello");
+    struct batch *b = batch_new();
+    struct digest d;
+
+    digest_of(bytes, &d);
+    assert_int_equal(blob_put_bytes(f->s, bytes, b, NULL, NULL), 0);
+    assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
+    return d;
+}
+
+static unsigned holders(struct fixture *f, const struct digest *d)
+{
+    struct drop x;
+    unsigned n = 0;
+
+    if (drop_look(f->s, d, &x, NULL) == 0) {
+        n = (unsigned)x.objects;
+    }
+    drop_free(&x);
+    return n;
+}
+
+static void test_judging_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct digest there = sealed_blob(f), gone = {{1}};
+    struct batch *b[3] = {publish_batch(1, &there), publish_batch(2, &there),
+                          publish_batch(3, &gone)};
+    struct err why[3] = {{0}, {0}, {0}};
+    int rc[3];
+
+    store_judge(f->s, b, 3, rc, why); /* each alone */
+    assert_int_equal(rc[0], 0);
+    assert_int_equal(rc[1], 0);
+    assert_int_equal(rc[2], E_CHANGED);
+    assert_string_not_equal(why[2].text, "");
+    assert_int_equal(get_number(f->s, SLICE("k")), 0);
+    assert_int_equal(holders(f, &there), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        batch_free(&b[i]);
+    }
+}
+
+static void test_an_entry_counts_whatever_became_of_own_rows(void **state)
+{
+    struct fixture *f = *state;
+    struct digest there = sealed_blob(f), gone = {{1}};
+    struct batch *own[2] = {batch_new(), publish_batch(2, &gone)}, *entry = position_batch(1);
+    struct buf key = BUF_INIT(256);
+
+    put_number(own[0], SLICE("j"), 1);
+    holder_key(&key, &there, SLICE("r"), 'o', SLICE("k"));
+    batch_put(own[0], TABLE_HOLDER, buf_slice(&key), SLICE_NONE);
+    assert_int_equal(store_apply(f->s, &entry, own, 2, NULL), 0);
+    assert_null(entry);
+    assert_int_equal(get_number(f->s, SLICE("j")), 1);
+    assert_int_equal(get_number(f->s, SLICE("k")), 2);
+    assert_int_equal(get_number(f->s, SLICE("position")), 1);
+    assert_int_equal(holders(f, &there), 1);
+    assert_true(own[0]->committed && own[1]->committed);
+    buf_free(&key);
+    batch_free(&own[0]);
+    batch_free(&own[1]);
+}
+
+static void test_an_entry_is_all_or_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct digest there = sealed_blob(f);
+    struct batch *own[2] = {batch_new(), publish_batch(2, &there)}, *entry = position_batch(1), *b;
+
+    put_number(own[0], SLICE("j"), 1);
+    b = position_batch(7);
+    put_number(b, SLICE("k"), 7);
+    assert_int_equal(store_apply(f->s, &b, NULL, 0, NULL), 0);
+    assert_int_equal(store_apply(f->s, &entry, own, 2, NULL), E_CHANGED); /* k is there */
+    assert_int_equal(get_number(f->s, SLICE("j")), 0);
+    assert_int_equal(get_number(f->s, SLICE("position")), 7);
+    assert_int_equal(holders(f, &there), 0);
+    b = batch_new();
+    batch_del(b, TABLE_TOKEN, SLICE("k"));
+    assert_int_equal(store_commit(f->s, &b, COMMIT_SYNC, NULL), 0);
+    entry = position_batch(8);
+    assert_int_equal(store_apply(f->s, &entry, own, 2, NULL), 0); /* they can be tried again */
+    assert_int_equal(get_number(f->s, SLICE("j")), 1);
+    assert_int_equal(holders(f, &there), 1);
+    batch_free(&own[0]);
+    batch_free(&own[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,10 +465,12 @@ int main(void)
         T(test_producers),
         T(test_seals_and_removals),
         T(test_puts_that_change_nothing_are_taken_out),
-        T(test_producers),
-        T(test_seals_and_removals),
         T(test_async),
         T(test_holder_needs_blob),
+        T(test_only_shared_rows_are_sequenced),
+        T(test_judging_changes_nothing),
+        T(test_an_entry_counts_whatever_became_of_own_rows),
+        T(test_an_entry_is_all_or_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,7 +134,7 @@ static void test_tables_stay_where_they_are(void **state)
         const char *family;
         char prefix;
     } is[TABLES] = {
-#define TABLE(name, cf, byte) [name] = {(cf), (byte)},
+#define TABLE(name, cf, byte, shared) [name] = {(cf), (byte)},
 #include "server/store/tables.def"
 #undef TABLE
     };

@@ -1,0 +1,599 @@
+#include "server/cluster/sequencer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/base/endian.h"
+#include "common/base/list.h"
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+#include "server/store/batch.h"
+
+/* The position in the log, in TABLE_META: sequence (8), the entry's own digest (32). */
+#define POSITION_KEY SLICE("cluster position")
+
+enum {
+    POLL_MS = 1000,
+    POSITION_BYTES = 8 + DIGEST_BYTES,
+    QUEUE_BATCHES_MAX = 4096,
+    QUEUE_BYTES_MAX = 256 << 20,
+    GROUP_BYTES_MAX = 16 << 20, /* of all steps: what one write to RocksDB gets */
+    BATCH_HEAD_BYTES = 4,       /* in an entry */
+    STEPS_BYTES_MAX = LOG_ENTRY_BYTES_MAX - LOG_ENTRY_HEAD_BYTES - DIGEST_BYTES,
+};
+
+/* A batch on its way into the log. */
+struct pending {
+    struct list node;
+    struct commit_wait *wait; /* NULL: the caller has its answer */
+    struct batch *batch;
+    struct buf steps; /* on shared rows, as an entry has them */
+};
+
+struct cluster_sequencer {
+    struct store *store;
+    struct sequencer_settings set;
+    struct sequencer hook;
+    struct cluster_log *log;
+    pthread_t thread;
+    struct lock lock; /* LOCK_SEQUENCER; guards what follows, to `status` */
+    struct cond more;
+    struct list queue;
+    size_t queued, queued_bytes;
+    struct err refusal; /* code 0: batches are accepted */
+    bool stopping, poked;
+    struct sequencer_status status;
+    /* The thread's own: the group that is being committed, or whose outcome is unknown. */
+    struct pending *group[LOG_ENTRY_BATCHES_MAX];
+    size_t grouped;
+    int judged[LOG_ENTRY_BATCHES_MAX];
+    struct err judged_why[LOG_ENTRY_BATCHES_MAX];
+    size_t asked;                               /* of the group, by the log since on_begin() */
+    struct batch *entry[LOG_ENTRY_BATCHES_MAX]; /* those that are in the entry */
+    size_t entered;
+    bool last_is_mine; /* the last entry that was applied */
+    uint64_t polled_ms;
+};
+
+/* --- steps, here and in an entry --- */
+
+static enum log_entry_op log_op(enum batch_op op)
+{
+    switch (op) {
+    case OP_PUT:
+        return LOG_ENTRY_PUT;
+    case OP_DEL:
+        return LOG_ENTRY_DELETE;
+    case OP_REQUIRE_ABSENT:
+        return LOG_ENTRY_REQUIRE_ABSENT;
+    case OP_REQUIRE_VALUE:
+        break;
+    }
+    return LOG_ENTRY_REQUIRE_VALUE;
+}
+
+static enum batch_op store_op(enum log_entry_op op)
+{
+    switch (op) {
+    case LOG_ENTRY_PUT:
+        return OP_PUT;
+    case LOG_ENTRY_DELETE:
+        return OP_DEL;
+    case LOG_ENTRY_REQUIRE_ABSENT:
+        return OP_REQUIRE_ABSENT;
+    case LOG_ENTRY_REQUIRE_VALUE:
+        break;
+    }
+    return OP_REQUIRE_VALUE;
+}
+
+static void encode_shared(const struct batch *b, struct buf *out)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(b, &at, &st);) {
+        uint8_t number = table_shared_number(st.table);
+        bool bare = st.op == OP_DEL || st.op == OP_REQUIRE_ABSENT;
+        struct log_entry_step step = {log_op(st.op), number, st.key, bare ? SLICE("") : st.value};
+        if (number != 0) {
+            log_entry_step_write(&step, out);
+        }
+    }
+}
+
+/* E_UNSUPPORTED: a table that this version does not know. */
+static int decode_shared(struct slice steps, struct batch *out, struct err *e)
+{
+    struct log_entry_step st;
+    enum table table;
+
+    while (log_entry_step_next(&steps, &st)) {
+        if (!table_of_shared_number(st.table, &table)) {
+            return err_set(e, E_UNSUPPORTED,
+                           "the entry writes table %u, which this version does not know; upgrade "
+                           "this mirror",
+                           st.table);
+        }
+        batch_step_add(out, &(struct batch_step){store_op(st.op), table, st.key, st.value});
+    }
+    return 0;
+}
+
+/* --- batches that wait --- */
+
+static void pending_free(struct pending *p)
+{
+    batch_free(&p->batch);
+    buf_free(&p->steps);
+    free(p);
+}
+
+/* Once; the batch stays. */
+static void answer_pending(struct cluster_sequencer *q, struct pending *p, int rc,
+                           const struct err *why)
+{
+    if (p->wait != NULL) {
+        store_answer(q->store, p->wait, rc, why);
+        p->wait = NULL;
+    }
+}
+
+static void refuse_pending(struct cluster_sequencer *q, struct pending *p, const struct err *why)
+{
+    answer_pending(q, p, why->code, why);
+    pending_free(p);
+}
+
+static struct pending *pending_of(struct commit_wait *w)
+{
+    struct pending *p = NEW(struct pending);
+
+    p->wait = w;
+    p->batch = w->batch;
+    w->batch = NULL;
+    p->steps = BUF_INIT(STEPS_BYTES_MAX - BATCH_HEAD_BYTES);
+    CHECK(p->batch->check == NULL);
+    encode_shared(p->batch, &p->steps);
+    return p;
+}
+
+/* Under the lock. */
+static int check_queue(struct cluster_sequencer *q, const struct pending *p, struct err *e)
+{
+    if (p->steps.rc != 0 || p->batch->steps.rc != 0) {
+        return err_set(e, E_TOOBIG, "the batch has more than an entry of the cluster's log holds");
+    }
+    if (q->refusal.code != 0) {
+        *e = q->refusal;
+        return e->code;
+    }
+    if (q->queued == QUEUE_BATCHES_MAX ||
+        q->queued_bytes + batch_bytes(p->batch) > QUEUE_BYTES_MAX) {
+        return err_set(e, E_AGAIN, "too many commits wait for the cluster's bucket; try again");
+    }
+    return 0;
+}
+
+static void on_submit(void *arg, struct commit_wait *w)
+{
+    struct cluster_sequencer *q = arg;
+    struct pending *p = pending_of(w);
+    struct err e = {0};
+    int rc;
+
+    lock_take(&q->lock);
+    rc = check_queue(q, p, &e);
+    if (rc == 0) {
+        list_push_back(&q->queue, &p->node);
+        q->queued++;
+        q->queued_bytes += batch_bytes(p->batch);
+        cond_signal(&q->more);
+    }
+    lock_drop(&q->lock);
+    if (rc != 0) {
+        refuse_pending(q, p, &e);
+    }
+}
+
+/* Under the lock. */
+static struct pending *pop(struct cluster_sequencer *q)
+{
+    struct pending *p = LIST_ITEM(list_pop_front(&q->queue), struct pending, node);
+
+    q->queued--;
+    q->queued_bytes -= batch_bytes(p->batch);
+    return p;
+}
+
+/* From now on batches are refused, and so are those that wait. */
+static void refuse_all(struct cluster_sequencer *q, const struct err *why)
+{
+    struct list refused;
+
+    list_init(&refused);
+    lock_take(&q->lock);
+    q->refusal = *why;
+    while (!list_empty(&q->queue)) {
+        list_push_back(&refused, &pop(q)->node);
+    }
+    lock_drop(&q->lock);
+    while (!list_empty(&refused)) {
+        refuse_pending(q, LIST_ITEM(list_pop_front(&refused), struct pending, node), why);
+    }
+}
+
+/* --- groups --- */
+
+static bool is_precondition(const struct batch_step *st)
+{
+    return st->op == OP_REQUIRE_ABSENT || st->op == OP_REQUIRE_VALUE;
+}
+
+static bool changes_row(const struct batch *b, const struct batch_step *of)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(b, &at, &st);) {
+        if (!is_precondition(&st) && st.table == of->table && slice_eq(st.key, of->key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Does it require a row that a batch of the group changes? All preconditions of an entry are about
+ * the rows before that entry. */
+static bool depends_on_group(struct cluster_sequencer *q, const struct batch *b)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(b, &at, &st);) {
+        for (size_t i = 0; is_precondition(&st) && i < q->grouped; i++) {
+            if (changes_row(q->group[i]->batch, &st)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Under the lock. */
+static void take_group(struct cluster_sequencer *q)
+{
+    size_t bytes = 0, encoded = 0;
+
+    while (q->grouped < LOG_ENTRY_BATCHES_MAX && !list_empty(&q->queue)) {
+        struct pending *p = LIST_ITEM(q->queue.next, struct pending, node);
+        bytes += batch_bytes(p->batch);
+        encoded += BATCH_HEAD_BYTES + p->steps.n;
+        if (q->grouped != 0 && (bytes > GROUP_BYTES_MAX || encoded > STEPS_BYTES_MAX ||
+                                depends_on_group(q, p->batch))) {
+            return;
+        }
+        q->group[q->grouped++] = pop(q);
+    }
+}
+
+static void free_group(struct cluster_sequencer *q)
+{
+    for (size_t i = 0; i < q->grouped; i++) {
+        pending_free(q->group[i]);
+    }
+    q->grouped = q->entered = 0;
+}
+
+/* --- what the log asks --- */
+
+static void on_begin(void *arg)
+{
+    struct cluster_sequencer *q = arg;
+    struct batch *batch[LOG_ENTRY_BATCHES_MAX];
+
+    for (size_t i = 0; i < q->grouped; i++) {
+        batch[i] = q->group[i]->batch;
+    }
+    store_judge(q->store, batch, q->grouped, q->judged, q->judged_why);
+    q->asked = q->entered = 0;
+}
+
+/* The log asks for each batch that has not failed yet, in their order. */
+static int on_admit(void *arg, struct slice steps, struct err *e)
+{
+    struct cluster_sequencer *q = arg;
+    size_t i;
+
+    while (q->asked < q->grouped && q->group[q->asked]->steps.p != steps.p) {
+        q->asked++; /* failed in an earlier round */
+    }
+    CHECK(q->asked < q->grouped);
+    i = q->asked++;
+    if (q->judged[i] == 0) {
+        q->entry[q->entered++] = q->group[i]->batch;
+    } else {
+        *e = q->judged_why[i];
+    }
+    return q->judged[i];
+}
+
+static void add_position(struct batch *b, const struct log_entry *en)
+{
+    struct buf row = BUF_INIT(POSITION_BYTES);
+
+    buf_be(&row, 8, en->seq);
+    buf_add(&row, en->own.b, DIGEST_BYTES);
+    batch_put(b, TABLE_META, POSITION_KEY, buf_slice(&row));
+    buf_free(&row);
+}
+
+static int on_apply(void *arg, const struct log_entry *en, bool mine, struct err *e)
+{
+    struct cluster_sequencer *q = arg;
+    struct batch *b = batch_new();
+    struct slice rest = en->steps, steps;
+    int rc = 0;
+
+    q->last_is_mine = mine;
+    while (!mine && rc == 0 && log_entry_batch_next(&rest, &steps)) {
+        rc = decode_shared(steps, b, e);
+    }
+    if (rc != 0) {
+        batch_free(&b);
+        return rc;
+    }
+    add_position(b, en);
+    return store_apply(q->store, &b, q->entry, mine ? q->entered : 0, e);
+}
+
+/* --- the thread --- */
+
+/* begun_ms: when the requests began that confirmed the end of the log; 0: none did. */
+static void note_result(struct cluster_sequencer *q, uint64_t begun_ms, int rc,
+                        const struct err *why)
+{
+    bool failed;
+
+    lock_take(&q->lock);
+    failed = q->status.why.code != 0;
+    q->status.applied = log_applied(q->log);
+    q->status.stopped = log_has_stopped(q->log, &q->status.why);
+    if (rc == 0) {
+        q->status.confirmed_ms = begun_ms != 0 ? begun_ms : q->status.confirmed_ms;
+        err_clear(&q->status.why);
+    } else if (!q->status.stopped) {
+        q->status.why = *why;
+        q->status.why.code = rc;
+    }
+    lock_drop(&q->lock);
+    if (rc != 0 && !failed) {
+        log_warn("cluster.unreachable", "why=\"%s\"", why->text);
+    } else if (rc == 0 && failed) {
+        log_info("cluster.recovered", "entry=%" PRIu64, log_applied(q->log));
+    }
+}
+
+/* Settles the group whose outcome is unknown, if there is one. */
+static void poll_log(struct cluster_sequencer *q)
+{
+    uint64_t begun_ms = clock_boot_ms();
+    struct err e = {0};
+    int rc = log_poll(q->log, &e);
+
+    note_result(q, begun_ms, rc, &e);
+    q->polled_ms = clock_now_ms();
+    if (rc == 0 && q->grouped != 0) {
+        free_group(q);
+        lock_take(&q->lock);
+        if (!q->stopping) {
+            err_clear(&q->refusal);
+        }
+        lock_drop(&q->lock);
+    } else if (log_has_stopped(q->log, &e)) {
+        refuse_all(q, &e);
+    }
+}
+
+static void refuse_while_in_doubt(struct cluster_sequencer *q, const struct err *why)
+{
+    struct err refusal = {0};
+
+    err_set(&refusal, E_AGAIN, "the cluster's log cannot be written now (%.150s); try again",
+            why->text);
+    refuse_all(q, &refusal);
+}
+
+static void commit_group(struct cluster_sequencer *q)
+{
+    static const struct err unknown = {
+        E_AGAIN, "the cluster's bucket does not say whether this was committed; look, then try "
+                 "again"};
+    struct log_batch batch[LOG_ENTRY_BATCHES_MAX];
+    uint64_t begun_ms = clock_boot_ms();
+    struct err e = {0};
+    bool open, wrote;
+    int rc;
+
+    for (size_t i = 0; i < q->grouped; i++) {
+        batch[i] = (struct log_batch){.steps = buf_slice(&q->group[i]->steps)};
+    }
+    q->last_is_mine = false;
+    rc = log_commit(q->log, batch, q->grouped, &open, &e);
+    wrote = rc == 0 && q->last_is_mine; /* so its slot was the end of the log */
+    for (size_t i = 0; i < q->grouped; i++) {
+        bool in_doubt = open && rc != 0 && batch[i].rc == rc;
+        answer_pending(q, q->group[i], in_doubt ? E_AGAIN : batch[i].rc,
+                       in_doubt ? &unknown : &batch[i].why);
+    }
+    note_result(q, wrote ? begun_ms : 0, rc, &e);
+    if (wrote) {
+        q->polled_ms = clock_now_ms();
+    }
+    if (log_has_stopped(q->log, &e)) {
+        refuse_all(q, &e);
+    } else if (open) {
+        refuse_while_in_doubt(q, &e);
+        return;
+    }
+    free_group(q);
+}
+
+/* False: it is time to stop. *poll: it is time to poll. */
+static bool wait_for_work(struct cluster_sequencer *q, bool *poll)
+{
+    uint64_t now = clock_now_ms(), due = q->polled_ms + q->set.poll_ms;
+    bool stop;
+
+    lock_take(&q->lock);
+    if (list_empty(&q->queue) && !q->stopping && !q->poked && now < due) {
+        cond_wait_ms(&q->more, &q->lock, due - now);
+    }
+    *poll = q->poked || clock_now_ms() >= due;
+    q->poked = false;
+    stop = q->stopping;
+    if (!stop && q->grouped == 0) {
+        take_group(q);
+    } else {
+        *poll = true;
+    }
+    lock_drop(&q->lock);
+    return !stop;
+}
+
+static void *run_sequencer(void *arg)
+{
+    struct cluster_sequencer *q = arg;
+    bool poll;
+
+    while (wait_for_work(q, &poll)) {
+        bool in_doubt = q->entered != 0;
+        if (q->grouped != 0 && !in_doubt) {
+            commit_group(q);
+        }
+        if (poll) {
+            poll_log(q);
+        }
+    }
+    return NULL;
+}
+
+/* --- start and stop --- */
+
+static int load_position(struct store *s, uint64_t *seq, struct digest *own, struct err *e)
+{
+    struct buf row = BUF_INIT(256);
+    int rc = store_get(s, TABLE_META, POSITION_KEY, &row, e);
+
+    *seq = 0;
+    *own = (struct digest){{0}};
+    if (rc == 0 && row.n == POSITION_BYTES) {
+        *seq = be_get(row.p, 8);
+        memcpy(own->b, row.p + 8, DIGEST_BYTES);
+    } else if (rc == 0) {
+        rc = err_set(e, E_CORRUPT, "the row of the position in the cluster's log has %zu bytes",
+                     row.n);
+    }
+    buf_free(&row);
+    return rc;
+}
+
+static int has_row(void *arg, struct slice key, struct slice value)
+{
+    (void)arg;
+    (void)key;
+    (void)value;
+    return E_EXISTS;
+}
+
+static int check_no_shared_rows(struct store *s, struct err *e)
+{
+    int rc = 0;
+
+    for (int t = 0; rc == 0 && t < TABLES; t++) {
+        if (table_shared_number((enum table)t) != 0) {
+            rc = store_scan(s, (enum table)t, SLICE_NONE, SLICE_NONE, has_row, NULL, e);
+        }
+    }
+    return rc != E_EXISTS ? rc
+                          : err_set(e, E_EXISTS,
+                                    "%s has repositories, tokens or pins that are not the "
+                                    "cluster's; a mirror joins a cluster with an empty state_dir",
+                                    store_folder(s));
+}
+
+int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_settings *set,
+                    struct cluster_sequencer **out, struct err *e)
+{
+    static const struct log_ops ops = {on_begin, on_admit, on_apply};
+    struct cluster_sequencer *q = NEW(struct cluster_sequencer);
+    struct log_settings log = {
+        .author.boot = set->boot, .settle_ms = set->settle_ms, .ops = &ops, .arg = q};
+    uint64_t begun_ms = clock_boot_ms();
+    int rc;
+
+    *out = NULL;
+    q->store = s;
+    q->set = *set;
+    q->set.poll_ms = set->poll_ms != 0 ? set->poll_ms : POLL_MS;
+    lock_init(&q->lock, LOCK_SEQUENCER);
+    cond_init(&q->more);
+    list_init(&q->queue);
+    memcpy(log.author.node, set->node, LOG_ENTRY_NODE_BYTES);
+    rc = load_position(s, &log.applied, &log.applied_own, e);
+    rc = rc == E_NOTFOUND ? check_no_shared_rows(s, e) : rc;
+    q->log = log_open(b, &log);
+    rc = rc != 0 ? rc : log_poll(q->log, e);
+    if (rc != 0) {
+        sequencer_free(&q);
+        return rc;
+    }
+    note_result(q, begun_ms, 0, NULL);
+    q->polled_ms = clock_now_ms();
+    q->hook = (struct sequencer){on_submit, q};
+    q->thread = thread_start("cluster", run_sequencer, q);
+    store_set_sequencer(s, &q->hook);
+    *out = q;
+    return 0;
+}
+
+void sequencer_stop(struct cluster_sequencer *q)
+{
+    static const struct err why = {E_CANCELLED, "this mirror is shutting down"};
+
+    lock_take(&q->lock);
+    q->stopping = true;
+    cond_signal(&q->more);
+    lock_drop(&q->lock);
+    log_interrupt(q->log);
+    pthread_join(q->thread, NULL);
+    refuse_all(q, &why);
+    free_group(q); /* those whose outcome is unknown: the next start finds it */
+}
+
+void sequencer_free(struct cluster_sequencer **qp)
+{
+    struct cluster_sequencer *q = *qp;
+
+    *qp = NULL;
+    if (q == NULL) {
+        return;
+    }
+    log_close(&q->log);
+    cond_fini(&q->more);
+    lock_fini(&q->lock);
+    free(q);
+}
+
+void sequencer_poke(struct cluster_sequencer *q)
+{
+    lock_take(&q->lock);
+    q->poked = true;
+    cond_signal(&q->more);
+    lock_drop(&q->lock);
+}
+
+void sequencer_status(struct cluster_sequencer *q, struct sequencer_status *out)
+{
+    lock_take(&q->lock);
+    *out = q->status;
+    lock_drop(&q->lock);
+}

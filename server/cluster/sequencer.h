@@ -1,0 +1,56 @@
+/* sequencer.h - brings the batches of one mirror into the order of the cluster's log, and applies
+ * what the other mirrors have committed.
+ *
+ * The store hands over every batch that writes rows which the cluster shares (store.h). One thread
+ * takes the batches that wait as a group, has the store judge their preconditions, and appends one
+ * entry to the log. It applies the entry in one write: the batches, with their steps on rows of
+ * this node, and the position in the log. After a crash, the rows and the position agree, and the
+ * next start applies the rest of the log. Without commits the thread polls the log.
+ *
+ * A batch whose precondition depends on another batch of the group waits for the next group.
+ *
+ * If the bucket does not say what became of an entry, the batches of that entry are kept until it
+ * does, and their callers get E_AGAIN. Until then every other batch is refused at once.
+ *
+ * owns     borrows the store and the bucket; takes a batch from its wait and frees it. Start it
+ *          before anything commits, and free it after store_close(): a mirror of a cluster must
+ *          never write a shared row by itself
+ * threads  any but for start, stop and free; each commit waits for its own answer
+ * errors   a commit's: E_CHANGED: a precondition failed; E_AGAIN: the outcome is unknown, or the
+ *          log cannot be written now; E_TOOBIG: more than an entry holds; E_CANCELLED: the mirror
+ *          is shutting down; E_CORRUPT, E_UNSUPPORTED: the log has stopped
+ */
+#ifndef SERVER_CLUSTER_SEQUENCER_H
+#define SERVER_CLUSTER_SEQUENCER_H
+
+#include "server/cluster/log.h"
+#include "server/store/store.h"
+
+struct cluster_sequencer;
+
+struct sequencer_settings {
+    uint8_t node[LOG_ENTRY_NODE_BYTES];
+    uint64_t boot;
+    uint64_t poll_ms;   /* 0: 1 s */
+    uint64_t settle_ms; /* 0: as log.h */
+};
+
+/* Applies the whole log, then starts the thread. E_EXISTS: the store has shared rows and no
+ * position, so they are not the cluster's. */
+MUST_USE int sequencer_start(struct store *s, struct bucket *b,
+                             const struct sequencer_settings *set, struct cluster_sequencer **out,
+                             struct err *e);
+/* Ends the thread. Batches that wait or come later get E_CANCELLED. */
+void sequencer_stop(struct cluster_sequencer *q);
+void sequencer_free(struct cluster_sequencer **qp); /* after sequencer_stop() and store_close() */
+void sequencer_poke(struct cluster_sequencer *q);   /* the log has a new entry: poll now */
+
+struct sequencer_status {
+    uint64_t applied;      /* entries of the log */
+    uint64_t confirmed_ms; /* clock_boot_ms(): the log had no further entry then */
+    bool stopped;          /* for good, see why */
+    struct err why; /* of that, or of the last poll or commit, if it failed; code 0: it did not */
+};
+void sequencer_status(struct cluster_sequencer *q, struct sequencer_status *out);
+
+#endif

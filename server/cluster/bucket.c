@@ -57,10 +57,12 @@ struct call {
     int rc;
     struct err why;
     int status;
-    struct buf *body;   /* of a success; NULL: it is ignored */
-    struct buf refusal; /* the document of another status */
-    char region[40];    /* x-amz-bucket-region */
-    bool ranged;        /* `range` is valid */
+    struct buf *body;               /* of a success; NULL: it is ignored */
+    struct buf refusal;             /* the document of another status */
+    char region[40];                /* x-amz-bucket-region */
+    char etag[BUCKET_ETAG_ROOM];    /* "": none, or too long */
+    const struct bucket_body *sent; /* a body that is read, or NULL */
+    bool ranged;                    /* `range` is valid */
     struct content_range range;
 };
 
@@ -72,6 +74,7 @@ static int on_response_head(void *arg, const struct xfer_head *h)
     struct slice date = xfer_head_field(h, "date");
     struct slice region = xfer_head_field(h, "x-amz-bucket-region");
     struct slice range = xfer_head_field(h, "content-range");
+    struct slice etag = xfer_head_field(h, "etag");
     uint64_t unix_s;
 
     c->status = h->status;
@@ -79,6 +82,9 @@ static int on_response_head(void *arg, const struct xfer_head *h)
         atomic_store(&c->b->date_unix_s, unix_s);
     }
     snprintf(c->region, sizeof c->region, SLICE_FMT, SLICE_ARG(region));
+    if (etag.n < sizeof c->etag) {
+        snprintf(c->etag, sizeof c->etag, SLICE_FMT, SLICE_ARG(etag));
+    }
     c->ranged = range.p != NULL && content_range_parse(range, &c->range);
     return 0;
 }
@@ -123,6 +129,13 @@ static void cancel_call(struct call *c)
     on_response_end(c, err_set(&why, E_CANCELLED, "this program is ending"), &why, 0);
 }
 
+static ptrdiff_t on_request_body(void *arg, uint64_t offset, void *p, size_t n)
+{
+    const struct bucket_body *body = ((struct call *)arg)->sent;
+
+    return body->read(body->arg, offset, p, n);
+}
+
 static void on_call(struct message *m)
 {
     static const struct xfer_events events = {on_response_head, on_response_body, on_response_end};
@@ -164,11 +177,12 @@ static void *run_bucket(void *arg)
 
 struct request {
     enum xfer_method method;
-    const char *key;        /* NULL: the bucket itself */
-    const char *query;      /* or NULL */
-    struct slice body;      /* of a PUT */
-    const char *sha256_hex; /* of the body, if not the true one */
-    bool if_absent;         /* If-None-Match: * */
+    const char *key;                  /* NULL: the bucket itself */
+    const char *query;                /* or NULL */
+    struct slice body;                /* of a PUT or POST */
+    const char *sha256_hex;           /* of the body, if not the true one */
+    const struct bucket_body *hashed; /* instead of body and sha256_hex; NULL: none */
+    bool if_absent;                   /* If-None-Match: * */
     bool ranged;
     uint64_t first, last;
     struct buf *out;
@@ -205,7 +219,7 @@ static int judge_refusal(const struct call *c, struct err *e)
     }
     switch (c->status) {
     case 404:
-        return strcmp(no.code, "NoSuchKey") == 0
+        return strcmp(no.code, "NoSuchKey") == 0 || strcmp(no.code, "NoSuchUpload") == 0
                    ? err_set(e, E_NOTFOUND, "not found in bucket %.80s", name)
                    : err_set(e, E_PROTOCOL,
                              "bucket %.80s responded with a 404 that does not come from S3", name);
@@ -255,8 +269,12 @@ static int send_signed(struct call *c, const struct request *r, struct err *e)
     size_t n = 0;
     int rc;
 
-    if (r->method == XFER_PUT) {
-        digest_of(r->body, &d);
+    if (r->method == XFER_PUT || r->method == XFER_POST) {
+        if (r->hashed != NULL) {
+            d = r->hashed->sha256;
+        } else {
+            digest_of(r->body, &d);
+        }
         digest_format(&d, hex);
         s.payload = slice_str(r->sha256_hex != NULL ? r->sha256_hex : hex);
     }
@@ -274,6 +292,13 @@ static int send_signed(struct call *c, const struct request *r, struct err *e)
                                          .connect_timeout_ms = c->b->connect_ms,
                                          .idle_timeout_s = c->b->stall_s,
                                          .ca_file = c->b->ca_file};
+        if (r->hashed != NULL && r->hashed->bytes.p == NULL) {
+            c->sent = r->hashed;
+            c->params.body_bytes = r->hashed->size_bytes;
+            c->params.body_read = on_request_body;
+        } else if (r->hashed != NULL) {
+            c->params.body = r->hashed->bytes;
+        }
         wait_for_call(c);
     }
     arena_fini(&a);
@@ -375,11 +400,154 @@ int bucket_create_as(struct bucket *b, const char *key, struct slice body, const
     return send_plain(b, &r, e);
 }
 
+int bucket_create_body(struct bucket *b, const char *key, const struct bucket_body *body,
+                       struct err *e)
+{
+    struct request r = {.method = XFER_PUT, .key = key, .hashed = body, .if_absent = true};
+
+    return send_plain(b, &r, e);
+}
+
 int bucket_delete(struct bucket *b, const char *key, struct err *e)
 {
     struct request r = {.method = XFER_DELETE, .key = key};
     int rc = send_plain(b, &r, e);
 
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+/* --- an object in parts --- */
+
+struct parts_reply {
+    char *id;      /* BUCKET_UPLOAD_ID_ROOM; NULL: it is not asked for */
+    bool complete; /* the object is there */
+};
+
+static int on_parts_open(void *arg, struct slice name, unsigned depth)
+{
+    struct parts_reply *p = arg;
+
+    if (depth == 0) {
+        p->complete = slice_eqs(name, "CompleteMultipartUploadResult");
+    }
+    return 0;
+}
+
+static int on_parts_close(void *arg, struct slice name, struct slice text, unsigned depth)
+{
+    struct parts_reply *p = arg;
+
+    if (p->id != NULL && depth == 1 && slice_eqs(name, "UploadId") &&
+        text.n < BUCKET_UPLOAD_ID_ROOM) {
+        snprintf(p->id, BUCKET_UPLOAD_ID_ROOM, SLICE_FMT, SLICE_ARG(text));
+    }
+    return 0;
+}
+
+static void write_parts_query(struct buf *out, const char *id, unsigned number)
+{
+    if (number != 0) {
+        buf_addf(out, "partNumber=%u&", number);
+    }
+    buf_str(out, "uploadId=");
+    url_encode(slice_str(id), out);
+}
+
+int bucket_parts_create(struct bucket *b, const char *key, char id[BUCKET_UPLOAD_ID_ROOM],
+                        struct err *e)
+{
+    struct buf doc = BUF_INIT(REFUSAL_BYTES);
+    struct parts_reply reply = {.id = id};
+    struct s3_xml_events ev = {on_parts_open, on_parts_close, &reply};
+    struct request r = {.method = XFER_POST, .key = key, .query = "uploads=", .out = &doc};
+    int rc = send_plain(b, &r, e);
+
+    id[0] = '\0';
+    if (rc == 0 && (s3_xml_read(buf_slice(&doc), &ev, NULL) != 0 || id[0] == '\0')) {
+        rc = err_set(e, E_PROTOCOL, "bucket %.80s began an upload in parts without an id",
+                     b->s3->bucket.name);
+    }
+    buf_free(&doc);
+    return rc;
+}
+
+int bucket_part_put(struct bucket *b, const char *key, const char *id, unsigned number,
+                    const struct bucket_body *body, char etag[BUCKET_ETAG_ROOM], struct err *e)
+{
+    struct buf query = BUF_INIT(URL_BYTES);
+    struct request r = {.method = XFER_PUT, .key = key, .hashed = body};
+    struct call c;
+    int rc;
+
+    CHECK(number != 0 && number <= BUCKET_PARTS_MAX);
+    write_parts_query(&query, id, number);
+    r.query = buf_cstr(&query);
+    rc = send_request(b, &r, &c, e);
+    if (rc == 0 && (c.etag[0] == '\0' || strpbrk(c.etag, "<>&") != NULL)) {
+        rc = err_set(e, E_PROTOCOL, "bucket %.80s stored a part without an ETag",
+                     b->s3->bucket.name);
+    }
+    if (rc == 0) {
+        memcpy(etag, c.etag, BUCKET_ETAG_ROOM);
+    }
+    buf_free(&query);
+    return rc;
+}
+
+static void write_parts_list(struct buf *out, char (*etag)[BUCKET_ETAG_ROOM], unsigned parts)
+{
+    buf_str(out, "<CompleteMultipartUpload>");
+    for (unsigned i = 0; i < parts; i++) {
+        buf_addf(out, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1, etag[i]);
+    }
+    buf_str(out, "</CompleteMultipartUpload>");
+}
+
+/* A bucket may begin a response with status 200 and fail afterwards: the document decides. */
+static int judge_completion(const struct bucket *b, struct slice doc, struct err *e)
+{
+    struct parts_reply reply = {0};
+    struct s3_xml_events ev = {on_parts_open, on_parts_close, &reply};
+    struct s3_no no;
+
+    if (s3_xml_read(doc, &ev, NULL) == 0 && reply.complete) {
+        return 0;
+    }
+    s3_no_read(doc, SLICE_NONE, &no);
+    return err_set(e, E_AGAIN, "bucket %.80s did not complete an object in parts (%s)",
+                   b->s3->bucket.name, no.code);
+}
+
+int bucket_parts_complete(struct bucket *b, const char *key, const char *id,
+                          char (*etag)[BUCKET_ETAG_ROOM], unsigned parts, struct err *e)
+{
+    struct buf query = BUF_INIT(URL_BYTES), list = BUF_INIT(4 << 20), doc = BUF_INIT(REFUSAL_BYTES);
+    struct request r = {.method = XFER_POST, .key = key, .out = &doc};
+    int rc;
+
+    CHECK(parts != 0 && parts <= BUCKET_PARTS_MAX);
+    write_parts_query(&query, id, 0);
+    write_parts_list(&list, etag, parts);
+    r.query = buf_cstr(&query);
+    r.body = buf_slice(&list);
+    rc = send_plain(b, &r, e);
+    rc = rc != 0 ? rc : judge_completion(b, buf_slice(&doc), e);
+    buf_free(&query);
+    buf_free(&list);
+    buf_free(&doc);
+    return rc;
+}
+
+int bucket_parts_abort(struct bucket *b, const char *key, const char *id, struct err *e)
+{
+    struct buf query = BUF_INIT(URL_BYTES);
+    struct request r = {.method = XFER_DELETE, .key = key};
+    int rc;
+
+    write_parts_query(&query, id, 0);
+    r.query = buf_cstr(&query);
+    rc = send_plain(b, &r, e);
+    buf_free(&query);
     return rc == E_NOTFOUND ? 0 : rc;
 }
 

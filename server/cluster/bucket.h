@@ -23,6 +23,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/hash/digest.h"
 
 enum { BUCKET_KEY_ROOM = 256 };
 
@@ -62,6 +63,35 @@ MUST_USE int bucket_create(struct bucket *b, const char *key, struct slice body,
  * only. */
 MUST_USE int bucket_create_as(struct bucket *b, const char *key, struct slice body,
                               const char *sha256_hex, struct err *e);
+
+/* A body that the caller has hashed, in memory or read while it is sent. */
+struct bucket_body {
+    struct digest sha256;
+    struct slice bytes;  /* p == NULL: it is read */
+    uint64_t size_bytes; /* of what is read */
+    /* Reads 1 to n bytes, or fails with a negative E_*. It runs on the bucket's thread, where it
+     * delays all other requests, and may be called for an offset again. */
+    ptrdiff_t (*read)(void *arg, uint64_t offset, void *p, size_t n);
+    void *arg;
+};
+/* As bucket_create(). A body that does not match its SHA-256 is refused by a bucket that checks
+ * bodies. */
+MUST_USE int bucket_create_body(struct bucket *b, const char *key, const struct bucket_body *body,
+                                struct err *e);
+
+/* An object in parts, each of at least 5 MiB but the last. create, then put each part, numbered
+ * from 1, in any order and in parallel, then complete or abort. The object appears when it is
+ * complete. E_NOTFOUND: the bucket does not know (or no longer knows) this upload. */
+enum { BUCKET_UPLOAD_ID_ROOM = 512, BUCKET_ETAG_ROOM = 80, BUCKET_PARTS_MAX = 10000 };
+MUST_USE int bucket_parts_create(struct bucket *b, const char *key, char id[BUCKET_UPLOAD_ID_ROOM],
+                                 struct err *e);
+MUST_USE int bucket_part_put(struct bucket *b, const char *key, const char *id, unsigned number,
+                             const struct bucket_body *body, char etag[BUCKET_ETAG_ROOM],
+                             struct err *e);
+MUST_USE int bucket_parts_complete(struct bucket *b, const char *key, const char *id,
+                                   char (*etag)[BUCKET_ETAG_ROOM], unsigned parts, struct err *e);
+MUST_USE int bucket_parts_abort(struct bucket *b, const char *key, const char *id, struct err *e);
+
 /* Deletes the object. The result is 0 also when there is no such key. */
 MUST_USE int bucket_delete(struct bucket *b, const char *key, struct err *e);
 

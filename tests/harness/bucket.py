@@ -10,9 +10,13 @@ A fault is Fault(kind, keys=regex, methods=..., p=probability); b.faults is the 
   late, 500-late         the connection is closed now, or 500 is sent; the write lands 10 to 200 ms later
   slow                   the request is done after `delay` seconds
   truncate, flip         of a GET's body: half of it is sent, or one bit of it is wrong
+  damage                 of a PUT's body: one bit of it is wrong when it is stored
   ignore                 If-None-Match is ignored
   read-only, full        writes get 403 or 507
   stale                  of a list: without the keys of the last two seconds
+
+An object in parts (CreateMultipartUpload, UploadPart, CompleteMultipartUpload, AbortMultipartUpload) has its parts in b.uploads until it is
+complete.
 """
 import asyncio
 import dataclasses
@@ -43,7 +47,7 @@ CODES = {"500": (500, "InternalError"), "503": (503, "SlowDown"), "409": (409, "
 class Fault:
     kind: str
     keys: str = ""
-    methods: tuple = ("GET", "PUT", "DELETE")
+    methods: tuple = ("GET", "PUT", "DELETE", "POST")
     p: float = 1.0
     delay: float = 0.0
 
@@ -68,6 +72,7 @@ class Bucket:
 
     def __init__(self, port=None, seed=1):
         self.port, self.objects, self.counts, self.faults = port or free_port(), {}, {}, []
+        self.uploads = {}  # id -> (key, {number: bytes})
         self.versioned, self.atomic, self.checks_bodies, self.clock_ahead, self.down = False, True, True, 0, False
         self.dice, self.writers, self.loop = random.Random(seed), set(), asyncio.new_event_loop()
         self.ready = threading.Event()
@@ -194,6 +199,8 @@ class Bucket:
             raise Refused(*CODES[kind])
         if kind == "ignore":
             r.fields.pop("if-none-match", None)
+        if kind == "damage" and r.body:
+            r.body = self.flipped(r.body)
         if not self.atomic and r.method == "PUT" and "if-none-match" in r.fields and r.key not in self.objects:
             await asyncio.sleep(0.005)  # it has looked, and now it writes
             r.fields.pop("if-none-match")
@@ -205,9 +212,12 @@ class Bucket:
         if kind == "truncate":
             return *answer[:3], len(answer[1]) // 2
         if kind == "flip" and answer[1]:
-            at = self.dice.randrange(len(answer[1]))
-            return answer[0], answer[1][:at] + bytes([answer[1][at] ^ 1]) + answer[1][at + 1:], answer[2], None
+            return answer[0], self.flipped(answer[1]), answer[2], None
         return answer
+
+    def flipped(self, data):
+        at = self.dice.randrange(len(data))
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
 
     def fault_of(self, r):
         for f in self.faults:
@@ -224,6 +234,8 @@ class Bucket:
     # --- what a request does; it runs whole, on one thread ---
 
     def done(self, r, stale=False):
+        if "uploads" in r.query or "uploadId" in r.query:
+            return self.in_parts(r)
         if r.method == "PUT":
             if "if-none-match" in r.fields and r.key in self.objects:
                 raise Refused(412, "PreconditionFailed")
@@ -237,6 +249,30 @@ class Bucket:
         if r.key not in self.objects:
             raise Refused(404, "NoSuchKey")
         return self.object(r, self.objects[r.key][0])
+
+    def in_parts(self, r):
+        xml = {"Content-Type": "application/xml"}
+        if "uploads" in r.query:
+            name = f"up+load/{len(self.uploads)}.{self.dice.randrange(10**9)}"
+            self.uploads[name] = (r.key, {})
+            return 200, f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>".encode(), xml, None
+        key, parts = self.uploads.get(r.query["uploadId"], (None, None))
+        if key != r.key:
+            raise Refused(404, "NoSuchUpload")
+        if r.method == "DELETE":
+            del self.uploads[r.query["uploadId"]]
+            return 204, b"", {}, None
+        if r.method == "PUT":
+            parts[int(r.query["partNumber"])] = r.body
+            return 200, b"", {"ETag": f'"{hashlib.md5(r.body).hexdigest()}"'}, None
+        named = re.findall(r"<PartNumber>(\d+)</PartNumber><ETag>\"(\w+)\"</ETag>", r.body.decode())
+        if not named or any(hashlib.md5(parts.get(int(n), b"")).hexdigest() != tag for n, tag in named):
+            raise Refused(400, "InvalidPart")
+        if any(len(parts[int(n)]) < 5 << 20 for n, _ in named[:-1]):
+            raise Refused(400, "EntityTooSmall")
+        self.objects[r.key] = (b"".join(parts[int(n)] for n, _ in named), time.time())
+        del self.uploads[r.query["uploadId"]]
+        return 200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>", xml, None
 
     @staticmethod
     def object(r, body):

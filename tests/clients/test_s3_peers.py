@@ -12,6 +12,7 @@ import pytest
 
 from harness import rgw
 from harness.cluster import Cluster, probe
+from harness.cluster_content import MIB, Content, words
 from harness.mirrord import until
 from harness.s3 import ACCESS, BUCKET, REGION, SECRET, Bucket, quoted, signed
 from system.test_s3 import ODD, check, url_of
@@ -162,3 +163,19 @@ def test_ceph_carries_the_log_of_a_cluster(ceph, tmp_path):
         c.stop()
     log, bad = c.judge()
     assert not bad and c.count("unknown") == 0 and c.count("ok") == len(log.position) > 150
+
+
+def test_ceph_carries_the_content_of_a_cluster(ceph, tmp_path):
+    """Packs, objects of their own, an object in parts; and it refuses what does not match its SHA-256."""
+    data = os.urandom(140 * MIB) + words(4 * MIB)
+    c = Content(ClusterBucket(ceph.client, "content/"), tmp_path, data)
+    items = [("blob", 0, 0), ("blob", 7, 140 * MIB), ("chunks", 7, 140 * MIB), ("blob", 0, 64 * MIB), ("node", 140 * MIB, 2 * MIB),
+             *(("node", 140 * MIB + 5000 * i, 9000) for i in range(500)), *(("blob", 10000 * i, 30000) for i in range(1500))]
+    result = c.upload(items)
+    assert result.code == 0, result
+    done, files = c.fetch(result.index)
+    assert done.code == 0 and files == c.expected(items), done
+    for wrong in (("wrong", 0, 2 * MIB), ("wrong", 0, 70 * MIB)):
+        refused = c.upload([wrong])
+        assert refused.code == 65 and "do not match its SHA-256" in refused.errors, refused
+    assert b"<Upload>" not in ceph.client.do("GET", f"/{BUCKET}", query="uploads=")

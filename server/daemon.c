@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "server/admin/admin.h"
+#include "server/cluster/cluster.h"
 #include "server/request/traffic.h"
 #include "server/http/body_memory.h"
 #include "server/hub/pinned_branch.h"
@@ -107,6 +108,45 @@ static struct sync *open_sync(struct daemon *d)
                           .make_room = make_room_for_sync,
                           .arg = d};
     return sync_open(&w);
+}
+
+/* --- what other mirrors change --- */
+
+static void on_cluster_row(void *arg, enum table t, struct slice key)
+{
+    struct daemon *d = arg;
+    struct err why = {0};
+
+    switch (t) {
+    case TABLE_TOKEN:
+        if (gate_reload_tokens(d->gate, &why) != 0) {
+            log_error("cluster.tokens", "why=\"%s\"", why.text);
+        }
+        break;
+    case TABLE_HEAD:
+    case TABLE_SNAP:
+    case TABLE_REF:
+    case TABLE_NOTE:
+    case TABLE_MOVED:
+    case TABLE_HELD:
+        repos_changed(d->repos, slice_cut(&key, '\0'));
+        break;
+    default:
+        break;
+    }
+}
+
+static bool is_cluster_fresh(void *arg)
+{
+    return cluster_is_fresh(arg);
+}
+
+static int follow_cluster(struct daemon *d, struct err *e)
+{
+    gate_set_fresh(d->gate, is_cluster_fresh, d->cluster);
+    cluster_on_full(d->cluster, make_room_on_disk, d->cache);
+    cluster_on_row(d->cluster, on_cluster_row, d);
+    return gate_reload_tokens(d->gate, e); /* earlier changes were not reported */
 }
 
 /* --- opening, in order --- */
@@ -236,6 +276,13 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
                  "mirrord was not stopped cleanly last time; `mirrorctl verify` removes files "
                  "that were left over");
     }
+    if (c->cluster.bucket.url != NULL) {
+        notify_systemd("EXTEND_TIMEOUT_USEC=600000000\nSTATUS=reading the cluster's log");
+        rc = cluster_open(&c->cluster, d->store, &d->cluster, e);
+        if (rc != 0) {
+            goto out;
+        }
+    }
     moved_note(d->store, set, NULL);
     rc = pinned_branch_load(d->store, set, e);
     if (rc != 0) {
@@ -293,6 +340,12 @@ int daemon_open(const char *conf_path, struct daemon **out, struct err *e)
         goto out;
     }
     d->prefetches = prefetches_open(&d->hub);
+    if (d->cluster != NULL) {
+        rc = follow_cluster(d, e);
+        if (rc != 0) {
+            goto out;
+        }
+    }
     fill_admin(d);
     rc = control_open(&d->admin, c->control_socket, &d->control, e);
 out:
@@ -313,6 +366,7 @@ void daemon_close(struct daemon **dp)
         return;
     }
     *dp = NULL;
+    cluster_stop(d->cluster); /* who waits for the bucket hears that we end */
     control_close(&d->control);
     prefetches_close(&d->prefetches);
     modules_close(&d->modules);
@@ -335,6 +389,7 @@ void daemon_close(struct daemon **dp)
     gate_close(&d->gate);
     uploads_close(&d->uploads);
     store_close(&d->store);
+    cluster_close(&d->cluster);
     repo_set_release(&d->first);
     repos_close(&d->repos);
     traffic_close(&d->traffic);

@@ -18,6 +18,7 @@
 struct daemon {
     const char *conf_path;
     struct store *store;
+    struct cluster *cluster; /* NULL: this mirror stands alone */
     struct pool *disk;
     struct pool *readers; /* row lookups, rewriting, listings */
     struct pool *pieces; /* one thread that reads files whole, for lists of what they are made of */

@@ -26,6 +26,17 @@ static void stays_if(struct buf *stays, bool differs, const char *what, const ch
     }
 }
 
+static bool same_cluster(const struct cluster_settings *a, const struct cluster_settings *b)
+{
+    return same_conf_text(a->bucket.url, b->bucket.url) &&
+           same_conf_text(a->bucket.endpoint, b->bucket.endpoint) &&
+           same_conf_text(a->bucket.region, b->bucket.region) &&
+           same_conf_text(a->bucket.addressing, b->bucket.addressing) &&
+           same_conf_text(a->bucket.authorization, b->bucket.authorization) &&
+           same_conf_text(a->bucket.ca_file, b->bucket.ca_file) && a->poll_ms == b->poll_ms &&
+           a->stale_after_ms == b->stale_after_ms;
+}
+
 /* What the new file says otherwise and only a restart can change, by name. */
 static void compare_what_stays(const struct conf *was, const struct conf *is, struct buf *stays)
 {
@@ -36,6 +47,7 @@ static void compare_what_stays(const struct conf *was, const struct conf *is, st
     stays_if(stays, was->disk_threads != is->disk_threads, "disk_threads", "");
     stays_if(stays, !same_conf_text(was->control_socket, is->control_socket), "control_socket", "");
     stays_if(stays, a->block_cache_bytes != b->block_cache_bytes, "storage block_cache", "");
+    stays_if(stays, !same_cluster(&was->cluster, &is->cluster), "cluster", "");
     stays_if(stays, memcmp(&was->cache, &is->cache, sizeof(is->cache)) != 0, "cache", "");
     stays_if(stays, memcmp(&was->http, &is->http, sizeof(is->http)) != 0, "http", "");
     for (size_t i = 0; i < is->doors_count || i < was->doors_count; i++) {

@@ -156,6 +156,7 @@ ARROWS = {
     },
     "server/conf": COMMON | {  # settings of each part, as it takes them
         "server/cache/cache.h",
+        "server/cluster/cluster.h",
         "server/gate/gate.h",
         "server/http/server.h",
         "server/net/tls.h",       # until when a certificate is valid
@@ -215,6 +216,7 @@ ARROWS = {
     },
     "server": COMMON | {  # the daemon, which makes all of them but for the control tool
         "server/admin",
+        "server/cluster/cluster.h",
         "server/conf/schema.h",
         "server/http/body_memory.h",
         "server/hub",

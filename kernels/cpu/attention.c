@@ -14,14 +14,14 @@ static inline int64_t tile_at(int64_t seq, int64_t t)
     return seq - t < TILE ? seq - t : TILE;
 }
 
-static int64_t attention_work(const struct attention_shape *s);
+static inline int64_t attention_work(const struct attention_shape *s);
 
 #    define BODY "kernels/cpu/attention.c"
 #    include "kernels/cpu/each_real.h"
 
 /* Two products with each score, half of which lie ahead of their query; in the unit of
  * PARALLEL_FROM. */
-static int64_t attention_work(const struct attention_shape *s)
+static inline int64_t attention_work(const struct attention_shape *s)
 {
     int64_t scores = s->batch * s->heads * s->seq * s->seq / 2;
 

@@ -692,24 +692,50 @@ static void start_thread(struct bucket *b)
     b->thread = thread_start("bucket", run_bucket, b);
 }
 
-int bucket_open(const struct bucket_settings *set, struct bucket **out, struct err *e)
+static int open_s3(const struct bucket_settings *set, struct s3 **out, struct buf *url,
+                   struct err *e)
 {
     struct origin_settings s3 = {.url = set->url,
                                  .endpoint = set->endpoint,
                                  .region = set->region,
                                  .addressing = set->addressing,
                                  .authorization = set->authorization};
+    int rc;
+
+    *out = NULL;
+    if (strncmp(set->url, "s3://", 5) != 0) {
+        return err_set(e, E_CONFIG, "the URL names no bucket; write s3://bucket/prefix/");
+    }
+    rc = s3_open(&s3, out, url, e);
+    if (rc == 0 && (*out)->access_key == NULL) {
+        rc = err_set(e, E_CONFIG, "a bucket that is written to needs keys; set authorization");
+    }
+    if (rc != 0) {
+        s3_close(out);
+    }
+    return rc;
+}
+
+int bucket_check_settings(const struct bucket_settings *set, struct err *e)
+{
+    struct buf url = BUF_INIT(4096);
+    struct s3 *s3;
+    int rc = open_s3(set, &s3, &url, e);
+
+    s3_close(&s3);
+    buf_free(&url);
+    return rc;
+}
+
+int bucket_open(const struct bucket_settings *set, struct bucket **out, struct err *e)
+{
     struct bucket *b = NEW(struct bucket);
     struct buf url = BUF_INIT(4096), place = BUF_INIT(8192);
     int rc;
 
     *out = NULL;
-    rc = s3_open(&s3, &b->s3, &url, e);
-    if (rc == 0 && b->s3->access_key == NULL) {
-        rc = err_set(e, E_CONFIG, "a bucket that is written to needs keys; set authorization");
-    }
+    rc = open_s3(set, &b->s3, &url, e);
     if (rc != 0) {
-        s3_close(&b->s3);
         free(b);
         goto out;
     }

@@ -38,6 +38,9 @@ struct bucket_settings {
     unsigned stall_s;          /* 0: 20 s without a byte */
 };
 
+/* Whether bucket_open() accepts them; sends nothing. E_CONFIG. */
+MUST_USE int bucket_check_settings(const struct bucket_settings *set, struct err *e);
+
 struct bucket;
 MUST_USE int bucket_open(const struct bucket_settings *set, struct bucket **out, struct err *e);
 void bucket_close(struct bucket **bp); /* no call is under way; NULL is fine */

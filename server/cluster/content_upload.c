@@ -399,6 +399,9 @@ static int send_index(struct content_upload *u, struct err *e)
     send_from_memory(p);
     start_put(p);
     rc = wait_until_idle(u, e);
+    if (rc == 0 && u->set.on_index != NULL) {
+        rc = u->set.on_index(u->set.arg, nonce, buf_slice(&p->bytes), e);
+    }
     buf_free(&p->bytes);
     if (rc == 0) {
         u->done = realloc(u->done, (u->ndone + 1) * sizeof u->done[0]);

@@ -54,7 +54,9 @@ struct content_upload_settings {
     unsigned parallel; /* requests at the same time; 0: 4, at most 16 */
     uint64_t retry_ms; /* how long failures are repeated; 0: 30 s */
     const struct content_source *source;
-    void *arg;
+    /* Gets each index that was written (content_index_open() reads it), or NULL. */
+    int (*on_index)(void *arg, uint64_t nonce, struct slice bytes, struct err *e);
+    void *arg; /* of the source and of on_index() */
 };
 
 struct content_upload_counts {

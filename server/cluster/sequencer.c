@@ -28,7 +28,8 @@ struct pending {
     struct list node;
     struct commit_wait *wait; /* NULL: the caller has its answer */
     struct batch *batch;
-    struct buf steps; /* on shared rows, as an entry has them */
+    size_t counted_bytes; /* in waiting_bytes */
+    struct buf steps;     /* on shared rows, as an entry has them */
 };
 
 struct cluster_sequencer {
@@ -36,12 +37,12 @@ struct cluster_sequencer {
     struct sequencer_settings set;
     struct sequencer hook;
     struct cluster_log *log;
-    pthread_t thread;
+    pthread_t thread, preparer[SEQUENCER_PREPARERS];
     struct lock lock; /* LOCK_SEQUENCER; guards what follows, to `status` */
-    struct cond more;
-    struct list queue;
-    size_t queued, queued_bytes;
-    struct err refusal; /* code 0: batches are accepted */
+    struct cond more, more_to_prepare;
+    struct list queue, to_prepare;
+    size_t waiting, waiting_bytes; /* in both, or being prepared */
+    struct err refusal;            /* code 0: batches are accepted */
     bool stopping, poked;
     struct sequencer_status status;
     /* The thread's own: the group that is being committed, or whose outcome is unknown. */
@@ -154,55 +155,135 @@ static struct pending *pending_of(struct commit_wait *w)
     w->batch = NULL;
     p->steps = BUF_INIT(STEPS_BYTES_MAX - BATCH_HEAD_BYTES);
     CHECK(p->batch->check == NULL);
-    encode_shared(p->batch, &p->steps);
     return p;
 }
 
-/* Under the lock. */
-static int check_queue(struct cluster_sequencer *q, const struct pending *p, struct err *e)
+static bool must_prepare(struct cluster_sequencer *q, const struct pending *p)
 {
-    if (p->steps.rc != 0 || p->batch->steps.rc != 0) {
-        return err_set(e, E_TOOBIG, "the batch has more than an entry of the cluster's log holds");
-    }
+    return q->set.ops != NULL && q->set.ops->must_prepare(p->batch);
+}
+
+/* Under the lock: counts it. */
+static int check_queue(struct cluster_sequencer *q, struct pending *p, struct err *e)
+{
+    size_t bytes = batch_bytes(p->batch);
+
     if (q->refusal.code != 0) {
         *e = q->refusal;
         return e->code;
     }
-    if (q->queued == QUEUE_BATCHES_MAX ||
-        q->queued_bytes + batch_bytes(p->batch) > QUEUE_BYTES_MAX) {
+    if (q->waiting == QUEUE_BATCHES_MAX || q->waiting_bytes + bytes > QUEUE_BYTES_MAX) {
         return err_set(e, E_AGAIN, "too many commits wait for the cluster's bucket; try again");
     }
+    p->counted_bytes = bytes;
+    q->waiting++;
+    q->waiting_bytes += bytes;
     return 0;
+}
+
+/* Under the lock. */
+static void leave_room(struct cluster_sequencer *q, const struct pending *p)
+{
+    q->waiting--;
+    q->waiting_bytes -= p->counted_bytes;
+}
+
+/* A counted one that is ready for the log. */
+static void queue_pending(struct cluster_sequencer *q, struct pending *p)
+{
+    struct err e = {0};
+
+    encode_shared(p->batch, &p->steps);
+    if (p->steps.rc != 0 || p->batch->steps.rc != 0) {
+        err_set(&e, E_TOOBIG, "the batch has more than an entry of the cluster's log holds");
+    }
+    lock_take(&q->lock);
+    if (e.code == 0) {
+        e = q->refusal;
+    }
+    if (e.code == 0) {
+        list_push_back(&q->queue, &p->node);
+        cond_signal(&q->more);
+    } else {
+        leave_room(q, p);
+    }
+    lock_drop(&q->lock);
+    if (e.code != 0) {
+        refuse_pending(q, p, &e);
+    }
 }
 
 static void on_submit(void *arg, struct commit_wait *w)
 {
     struct cluster_sequencer *q = arg;
     struct pending *p = pending_of(w);
+    bool prepare = must_prepare(q, p);
     struct err e = {0};
     int rc;
 
     lock_take(&q->lock);
     rc = check_queue(q, p, &e);
-    if (rc == 0) {
-        list_push_back(&q->queue, &p->node);
-        q->queued++;
-        q->queued_bytes += batch_bytes(p->batch);
-        cond_signal(&q->more);
+    if (rc == 0 && prepare) {
+        list_push_back(&q->to_prepare, &p->node);
+        cond_signal(&q->more_to_prepare);
     }
     lock_drop(&q->lock);
     if (rc != 0) {
+        refuse_pending(q, p, &e);
+    } else if (!prepare) {
+        queue_pending(q, p);
+    }
+}
+
+static int prepare(struct cluster_sequencer *q, struct pending *p, struct err *e)
+{
+    struct err why = {0};
+    int rc = q->set.ops->prepare(q->set.arg, p->batch, &why);
+
+    if (rc != 0 && rc != E_CANCELLED && bucket_is_undecided(rc)) {
+        return err_set(e, E_AGAIN, "the cluster's bucket cannot be written now (%.150s); try again",
+                       why.text);
+    }
+    *e = why;
+    return rc;
+}
+
+static void *run_preparer(void *arg)
+{
+    struct cluster_sequencer *q = arg;
+
+    for (;;) {
+        struct pending *p = NULL;
+        struct err e = {0};
+
+        lock_take(&q->lock);
+        while (list_empty(&q->to_prepare) && !q->stopping) {
+            cond_wait(&q->more_to_prepare, &q->lock);
+        }
+        if (!q->stopping) {
+            p = LIST_ITEM(list_pop_front(&q->to_prepare), struct pending, node);
+        }
+        lock_drop(&q->lock);
+        if (p == NULL) {
+            return NULL;
+        }
+        if (prepare(q, p, &e) == 0) {
+            queue_pending(q, p);
+            continue;
+        }
+        lock_take(&q->lock);
+        leave_room(q, p);
+        lock_drop(&q->lock);
         refuse_pending(q, p, &e);
     }
 }
 
 /* Under the lock. */
-static struct pending *pop(struct cluster_sequencer *q)
+static struct pending *pop(struct cluster_sequencer *q, struct list *from)
 {
-    struct pending *p = LIST_ITEM(list_pop_front(&q->queue), struct pending, node);
+    struct pending *p = LIST_ITEM(list_pop_front(from), struct pending, node);
 
-    q->queued--;
-    q->queued_bytes -= batch_bytes(p->batch);
+    leave_room(q, p);
     return p;
 }
 
@@ -215,7 +296,10 @@ static void refuse_all(struct cluster_sequencer *q, const struct err *why)
     lock_take(&q->lock);
     q->refusal = *why;
     while (!list_empty(&q->queue)) {
-        list_push_back(&refused, &pop(q)->node);
+        list_push_back(&refused, &pop(q, &q->queue)->node);
+    }
+    while (!list_empty(&q->to_prepare)) {
+        list_push_back(&refused, &pop(q, &q->to_prepare)->node);
     }
     lock_drop(&q->lock);
     while (!list_empty(&refused)) {
@@ -271,7 +355,7 @@ static void take_group(struct cluster_sequencer *q)
                                 depends_on_group(q, p->batch))) {
             return;
         }
-        q->group[q->grouped++] = pop(q);
+        q->group[q->grouped++] = pop(q, &q->queue);
     }
 }
 
@@ -326,23 +410,66 @@ static void add_position(struct batch *b, const struct log_entry *en)
     buf_free(&row);
 }
 
-static int on_apply(void *arg, const struct log_entry *en, bool mine, struct err *e)
+static int apply_mine(struct cluster_sequencer *q, const struct log_entry *en, struct err *e)
 {
-    struct cluster_sequencer *q = arg;
     struct batch *b = batch_new();
+
+    add_position(b, en);
+    return store_apply(q->store, &b, q->entry, q->entered, e);
+}
+
+static int before_apply(struct cluster_sequencer *q, const struct batch *b, struct err *e)
+{
+    struct batch_step st;
+    int rc = 0;
+
+    for (size_t at = 0; rc == 0 && q->set.ops != NULL && batch_next(b, &at, &st);) {
+        if (st.op == OP_PUT) {
+            rc = q->set.ops->before_apply(q->set.arg, st.table, st.key, e);
+        }
+    }
+    return rc;
+}
+
+static void after_apply(struct cluster_sequencer *q, const struct batch *b)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; q->set.ops != NULL && batch_next(b, &at, &st);) {
+        if (!is_precondition(&st)) {
+            q->set.ops->after_apply(q->set.arg, st.table, st.key);
+        }
+    }
+}
+
+static int apply_theirs(struct cluster_sequencer *q, const struct log_entry *en, struct err *e)
+{
+    struct batch *b = batch_new(), *position = batch_new();
     struct slice rest = en->steps, steps;
     int rc = 0;
 
-    q->last_is_mine = mine;
-    while (!mine && rc == 0 && log_entry_batch_next(&rest, &steps)) {
+    while (rc == 0 && log_entry_batch_next(&rest, &steps)) {
         rc = decode_shared(steps, b, e);
     }
-    if (rc != 0) {
-        batch_free(&b);
-        return rc;
+    rc = rc != 0 ? rc : before_apply(q, b, e);
+    if (rc == 0) {
+        add_position(position, en);
+        rc = store_apply(q->store, &position, &b, 1, e);
     }
-    add_position(b, en);
-    return store_apply(q->store, &b, q->entry, mine ? q->entered : 0, e);
+    if (rc == 0) {
+        after_apply(q, b);
+    }
+    batch_free(&position);
+    batch_free(&b);
+    return rc;
+}
+
+static int on_apply(void *arg, const struct log_entry *en, bool mine, struct err *e)
+{
+    struct cluster_sequencer *q = arg;
+
+    q->last_is_mine = mine;
+    return mine ? apply_mine(q, en, e) : apply_theirs(q, en, e);
 }
 
 /* --- the thread --- */
@@ -536,7 +663,9 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
     q->set.poll_ms = set->poll_ms != 0 ? set->poll_ms : POLL_MS;
     lock_init(&q->lock, LOCK_SEQUENCER);
     cond_init(&q->more);
+    cond_init(&q->more_to_prepare);
     list_init(&q->queue);
+    list_init(&q->to_prepare);
     memcpy(log.author.node, set->node, LOG_ENTRY_NODE_BYTES);
     rc = load_position(s, &log.applied, &log.applied_own, e);
     rc = rc == E_NOTFOUND ? check_no_shared_rows(s, e) : rc;
@@ -550,6 +679,9 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
     q->polled_ms = clock_now_ms();
     q->hook = (struct sequencer){on_submit, q};
     q->thread = thread_start("cluster", run_sequencer, q);
+    for (size_t i = 0; i < SEQUENCER_PREPARERS; i++) {
+        q->preparer[i] = thread_start("prepare", run_preparer, q);
+    }
     store_set_sequencer(s, &q->hook);
     *out = q;
     return 0;
@@ -562,9 +694,13 @@ void sequencer_stop(struct cluster_sequencer *q)
     lock_take(&q->lock);
     q->stopping = true;
     cond_signal(&q->more);
+    cond_broadcast(&q->more_to_prepare);
     lock_drop(&q->lock);
     log_interrupt(q->log);
     pthread_join(q->thread, NULL);
+    for (size_t i = 0; i < SEQUENCER_PREPARERS; i++) {
+        pthread_join(q->preparer[i], NULL);
+    }
     refuse_all(q, &why);
     free_group(q); /* those whose outcome is unknown: the next start finds it */
 }
@@ -579,6 +715,7 @@ void sequencer_free(struct cluster_sequencer **qp)
     }
     log_close(&q->log);
     cond_fini(&q->more);
+    cond_fini(&q->more_to_prepare);
     lock_fini(&q->lock);
     free(q);
 }

@@ -1,8 +1,9 @@
 /* sequencer.h - brings the batches of one mirror into the order of the cluster's log, and applies
  * what the other mirrors have committed.
  *
- * The store hands over every batch that writes rows which the cluster shares (store.h). One thread
- * takes the batches that wait as a group, has the store judge their preconditions, and appends one
+ * The store hands over every batch that writes rows which the cluster shares (store.h). Batches
+ * that need something in the bucket first are prepared. One thread takes the batches that wait as
+ * a group, has the store judge their preconditions, and appends one
  * entry to the log. It applies the entry in one write: the batches, with their steps on rows of
  * this node, and the position in the log. After a crash, the rows and the position agree, and the
  * next start applies the rest of the log. Without commits the thread polls the log.
@@ -28,11 +29,28 @@
 
 struct cluster_sequencer;
 
+struct sequencer_ops {
+    /* Whether prepare() must see this batch. */
+    bool (*must_prepare)(const struct batch *b);
+    /* Makes a batch of this mirror ready for the log, and may add steps to it. Runs on one of
+     * SEQUENCER_PREPARERS threads, and may take long: other batches overtake this one. */
+    int (*prepare)(void *arg, struct batch *b, struct err *e);
+    /* Another mirror has put this row, and it is about to be applied. After an error the entry is
+     * tried again by the next poll. */
+    int (*before_apply)(void *arg, enum table t, struct slice key, struct err *e);
+    /* A row that another mirror has put or deleted has been applied. */
+    void (*after_apply)(void *arg, enum table t, struct slice key);
+};
+
+enum { SEQUENCER_PREPARERS = 2 };
+
 struct sequencer_settings {
     uint8_t node[LOG_ENTRY_NODE_BYTES];
     uint64_t boot;
-    uint64_t poll_ms;   /* 0: 1 s */
-    uint64_t settle_ms; /* 0: as log.h */
+    uint64_t poll_ms;                /* 0: 1 s */
+    uint64_t settle_ms;              /* 0: as log.h */
+    const struct sequencer_ops *ops; /* or NULL */
+    void *arg;
 };
 
 /* Applies the whole log, then starts the thread. E_EXISTS: the store has shared rows and no
@@ -40,7 +58,8 @@ struct sequencer_settings {
 MUST_USE int sequencer_start(struct store *s, struct bucket *b,
                              const struct sequencer_settings *set, struct cluster_sequencer **out,
                              struct err *e);
-/* Ends the thread. Batches that wait or come later get E_CANCELLED. */
+/* Ends the threads. Batches that wait or come later get E_CANCELLED. A prepare() that is under way
+ * ends first: its owner interrupts it. */
 void sequencer_stop(struct cluster_sequencer *q);
 void sequencer_free(struct cluster_sequencer **qp); /* after sequencer_stop() and store_close() */
 void sequencer_poke(struct cluster_sequencer *q);   /* the log has a new entry: poll now */

@@ -133,6 +133,25 @@ static int read_limit(const struct settings_node *nd, struct limit_conf *l, stru
     return 0;
 }
 
+static int read_cluster(const struct settings_node *nd, struct conf *c, struct arena *a,
+                        struct err *e)
+{
+    struct err why = {0};
+    int rc;
+
+    if (c->cluster.bucket.url != NULL) {
+        return settings_wrong(nd->at, e,
+                              "there are two cluster sections; a mirror belongs to one cluster");
+    }
+    rc = values_fill(nd, &c->cluster, a, e);
+    if (rc != 0) {
+        return rc;
+    }
+    c->cluster.bucket.url = nd->title;
+    rc = bucket_check_settings(&c->cluster.bucket, &why);
+    return rc == 0 ? 0 : settings_wrong(nd->at, e, "cluster \"%.80s\": %s", nd->title, why.text);
+}
+
 static int read_sections(struct conf_file *cf, struct err *e)
 {
     struct conf *c = &cf->conf;
@@ -162,6 +181,9 @@ static int read_sections(struct conf_file *cf, struct err *e)
             break;
         case SECTION_RSYNC:
             rc = read_rsync(nd, &c->doors[d++], a, e);
+            break;
+        case SECTION_CLUSTER:
+            rc = read_cluster(nd, c, a, e);
             break;
         case SECTION_ROOT:
         case SECTION_STORAGE:
@@ -305,6 +327,13 @@ struct conf *conf_hold(struct conf *c)
     return c;
 }
 
+static void forget_secret(const char *secret)
+{
+    if (secret != NULL) {
+        explicit_bzero((void *)(uintptr_t)secret, strlen(secret)); /* in our own arena */
+    }
+}
+
 void conf_free(struct conf **cp)
 {
     struct conf_file *cf = (struct conf_file *)(void *)*cp;
@@ -314,11 +343,9 @@ void conf_free(struct conf **cp)
         return;
     }
     for (size_t i = 0; i < cf->conf.repos_count; i++) {
-        const char *secret = cf->conf.repos[i].origin.authorization;
-        if (secret != NULL) {
-            explicit_bzero((void *)(uintptr_t)secret, strlen(secret)); /* in our own arena */
-        }
+        forget_secret(cf->conf.repos[i].origin.authorization);
     }
+    forget_secret(cf->conf.cluster.bucket.authorization);
     arena_fini(&cf->arena);
     free(cf);
 }

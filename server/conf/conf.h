@@ -12,6 +12,7 @@
 #define SERVER_CONF_CONF_H
 
 #include "server/cache/cache.h"
+#include "server/cluster/cluster.h"
 #include "server/gate/gate.h"
 #include "server/http/server.h"
 #include "server/peers/peers.h"
@@ -24,10 +25,11 @@ struct conf {
     struct cache_settings cache;
     struct http_limits http;
     uint32_t status_age_ms;
-    struct peers_settings peers; /* again_s 0: no such section */
-    unsigned threads;            /* loops; 0: one per core, at most 32 */
-    unsigned disk_threads;       /* 16 */
-    const char *public_url;      /* or NULL */
+    struct peers_settings peers;     /* again_s 0: no such section */
+    struct cluster_settings cluster; /* bucket.url NULL: this mirror stands alone */
+    unsigned threads;                /* loops; 0: one per core, at most 32 */
+    unsigned disk_threads;           /* 16 */
+    const char *public_url;          /* or NULL */
     const char *const *trusted_proxies;
     size_t trusted_proxies_count;
     const char *access_log;        /* path, "stderr", "none" */

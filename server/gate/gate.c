@@ -34,6 +34,8 @@ struct gate {
     _Atomic bool plaintext_token;
     _Atomic uint32_t connections_max; /* of an address without a limit; 0: any */
     _Atomic uint64_t refused;         /* by a limit */
+    bool (*fresh)(void *arg);         /* NULL: it is always known which tokens were revoked */
+    void *fresh_arg;
 };
 
 /* --- tokens ---
@@ -246,6 +248,40 @@ static void free_token_fields(struct token *t)
 {
     list_remove(&t->node);
     token_release(&t);
+}
+
+/* Under the lock. A token that stays keeps when it was last used. */
+static void take_tokens(struct tokens *ts, struct tokens *from)
+{
+    LIST_EACH (&from->all, it) {
+        struct token *t = LIST_ITEM(it, struct token, node);
+        LIST_EACH (&ts->all, old) {
+            const struct token *was = LIST_ITEM(old, struct token, node);
+            if (digest_eq(&was->digest, &t->digest)) {
+                t->last_used_unix_s = was->last_used_unix_s;
+            }
+        }
+    }
+    LIST_EACH (&ts->all, it) {
+        free_token_fields(LIST_ITEM(it, struct token, node));
+    }
+    while (!list_empty(&from->all)) {
+        list_push_back(&ts->all, list_pop_front(&from->all));
+    }
+}
+
+static int tokens_reload(struct tokens *ts, struct err *e)
+{
+    struct tokens *now;
+    int rc = tokens_open(ts->store, &now, e);
+
+    if (rc == 0) {
+        lock_take(&ts->lock);
+        take_tokens(ts, now);
+        lock_drop(&ts->lock);
+        tokens_close(&now);
+    }
+    return rc;
 }
 
 static void tokens_close(struct tokens **tp)
@@ -739,6 +775,12 @@ int gate_identify(struct gate *g, const struct http_req *r, struct principal *wh
     if (text.n == 0) {
         return 0;
     }
+    if (g->fresh != NULL && !g->fresh(g->fresh_arg)) {
+        rc = err_set(e, E_AGAIN,
+                     "this mirror cannot reach its cluster's bucket, so it does not know which "
+                     "tokens were revoked; try again, or ask another mirror");
+        goto out;
+    }
     if (!r->tls && !atomic_load(&g->plaintext_token) && !on_loopback(r)) {
         rc = err_set(e, E_DENIED,
                      "the token came over plain HTTP, where others can read it; use https:// "
@@ -752,6 +794,17 @@ int gate_identify(struct gate *g, const struct http_req *r, struct principal *wh
 out:
     explicit_bzero(room, sizeof(room));
     return rc;
+}
+
+int gate_reload_tokens(struct gate *g, struct err *e)
+{
+    return tokens_reload(g->tokens, e);
+}
+
+void gate_set_fresh(struct gate *g, bool (*fresh)(void *arg), void *arg)
+{
+    g->fresh_arg = arg;
+    g->fresh = fresh;
 }
 
 void gate_token_text(const struct http_req *r, char secret[TOKEN_TEXT])
@@ -768,7 +821,9 @@ void gate_token_text(const struct http_req *r, char secret[TOKEN_TEXT])
 int gate_named(struct gate *g, struct slice name, struct principal *who, struct err *e)
 {
     struct token *t = NULL;
-    int rc = tokens_named(g->tokens, name, clock_unix_s(), &t, e);
+    int rc = g->fresh == NULL || g->fresh(g->fresh_arg)
+                 ? tokens_named(g->tokens, name, clock_unix_s(), &t, e)
+                 : err_set(e, E_NOTFOUND, "it is not known which tokens were revoked");
 
     *who = rc == 0 ? principal_of(t) : (struct principal){.name = SLICE("")};
     return rc;

@@ -39,6 +39,11 @@ void gate_set_limits(struct gate *g, const struct limit_conf *limits, size_t cou
 void gate_set_connections(struct gate *g, uint32_t most);
 /* The trusted proxies; at first there are none. */
 void gate_set_proxies(struct gate *g, const char *const *networks, size_t count);
+/* Reads the tokens of the store anew: another mirror of the cluster has changed them. Blocks. */
+MUST_USE int gate_reload_tokens(struct gate *g, struct err *e);
+/* Before the loops start: whether it is known which tokens were revoked. While it is not, tokens
+ * are refused with E_AGAIN. */
+void gate_set_fresh(struct gate *g, bool (*fresh)(void *arg), void *arg);
 void gate_close(struct gate **gp);
 
 /* The client behind a trusted proxy; false: the request comes from its own address. Call it
@@ -47,9 +52,9 @@ bool gate_client(struct gate *g, const struct http_req *r, struct forwarded *out
 
 /* From Authorization: Bearer, or Basic with the token as password. rc 0 (maybe anonymous), or
  * E_DENIED: 401, the token is unknown, expired, or came unencrypted from another machine (text
- * says which). Credentials that are not an mrd_ token are meant for someone else (a client sends
- * those that it has for the origin): the client stays anonymous. who->token stays valid until
- * gate_release(). */
+ * says which); or E_AGAIN: 503, it is not known whether the token was revoked. Credentials that are
+ * not an mrd_ token are meant for someone else (a client sends those that it has for the origin):
+ * the client stays anonymous. who->token stays valid until gate_release(). */
 MUST_USE int gate_identify(struct gate *g, const struct http_req *r, struct principal *who,
                            struct err *e);
 /* The token of a name, for a client that has proved in another way that it owns it (rsync's

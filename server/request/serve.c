@@ -167,7 +167,13 @@ static bool pass_request_gate(struct serve_loop *d, struct exchange *x, struct r
     struct gate_decision g = {.pass = true};
     struct err why = {0};
 
-    if (gate_identify(d->deps->gate, req, &v->who, &why) != 0) {
+    int rc = gate_identify(d->deps->gate, req, &v->who, &why);
+
+    if (rc == E_AGAIN) {
+        refuse_busy(x, why.text);
+        return false;
+    }
+    if (rc != 0) {
         v->frontend->refuse_token(d, x, why.text);
         return false;
     }

@@ -119,14 +119,25 @@ void batch_step_add(struct batch *b, const struct batch_step *st)
     add_step(b, st->op, st->table, st->key, st->value);
 }
 
-struct place {
+/* --- in the order of their rows --- */
+
+struct located {
     uint64_t head; /* table, and how the key begins */
     const char *p; /* the step */
 };
 
+static uint64_t head_of_row(enum table t, struct slice key)
+{
+    char head[8] = {0};
+
+    head[0] = (char)t;
+    memcpy(head + 1, key.p, key.n < 7 ? key.n : 7);
+    return be_get(head, 8);
+}
+
 static int by_key(const void *x, const void *y)
 {
-    const struct place *a = x, *b = y;
+    const struct located *a = x, *b = y;
     size_t n;
     int rc;
 
@@ -137,35 +148,107 @@ static int by_key(const void *x, const void *y)
     return rc != 0 ? rc : a->p < b->p ? -1 : 1;
 }
 
-void batch_sort(struct batch *b)
+static size_t count_steps(const struct batch *b)
 {
-    struct buf sorted = BUF_INIT(BATCH_MAX);
-    struct place *place;
     struct batch_step st;
-    size_t count = 0, n = 0, bytes;
+    size_t count = 0;
 
     for (size_t at = 0; batch_next(b, &at, &st);) {
         count++;
     }
+    return count;
+}
+
+/* Sorted by table and key; steps of one key keep their order. */
+static struct located *located_steps(const struct batch *b, size_t count)
+{
+    struct located *at = mem_array(count + 1, sizeof at[0]);
+    const char *p = b->steps.p;
+    size_t bytes;
+
+    for (size_t i = 0; i < count; i++, p += bytes) {
+        struct batch_step st = step_at(p, &bytes);
+        at[i] = (struct located){head_of_row(st.table, st.key), p};
+    }
+    qsort(at, count, sizeof at[0], by_key);
+    return at;
+}
+
+void batch_sort(struct batch *b)
+{
+    struct buf sorted = BUF_INIT(BATCH_MAX);
+    struct located *at;
+    size_t count = count_steps(b), bytes;
+
     if (count < SORT_LEAST || b->steps.rc != 0) { /* E_TOOBIG: the commit refuses it */
         return;
     }
-    place = mem_array(count, sizeof place[0]);
-    for (const char *p = b->steps.p; n < count; p += bytes) {
-        char head[8] = {0};
-        st = step_at(p, &bytes);
-        head[0] = p[1];
-        memcpy(head + 1, st.key.p, st.key.n < 7 ? st.key.n : 7);
-        place[n++] = (struct place){be_get(head, 8), p};
-    }
-    qsort(place, count, sizeof place[0], by_key);
+    at = located_steps(b, count);
     for (size_t i = 0; i < count; i++) {
-        (void)step_at(place[i].p, &bytes);
-        buf_add(&sorted, place[i].p, bytes);
+        (void)step_at(at[i].p, &bytes);
+        buf_add(&sorted, at[i].p, bytes);
     }
-    free(place);
+    free(at);
     buf_free(&b->steps);
     b->steps = sorted;
+}
+
+struct batch_rows {
+    struct located *at;
+    size_t count;
+};
+
+struct batch_rows *batch_rows_open(const struct batch *b)
+{
+    struct batch_rows *r = NEW(struct batch_rows);
+
+    r->count = count_steps(b);
+    r->at = located_steps(b, r->count);
+    return r;
+}
+
+void batch_rows_close(struct batch_rows **rp)
+{
+    if (*rp != NULL) {
+        free((*rp)->at);
+        free(*rp);
+        *rp = NULL;
+    }
+}
+
+/* How many steps come before those of this row, or up to their end. */
+static size_t steps_before(const struct batch_rows *r, enum table t, struct slice key,
+                           bool or_equal)
+{
+    uint64_t head = head_of_row(t, key);
+    size_t low = 0, high = r->count, bytes;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const struct located *x = &r->at[mid];
+        int order =
+            x->head != head ? (x->head < head ? -1 : 1) : slice_cmp(step_at(x->p, &bytes).key, key);
+        if (order < 0 || (order == 0 && or_equal)) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return low;
+}
+
+bool batch_rows_get(const struct batch_rows *r, enum table t, struct slice key, struct slice *value)
+{
+    size_t from = steps_before(r, t, key, false), i = steps_before(r, t, key, true), bytes;
+
+    for (; i > from; i--) {
+        struct batch_step st = step_at(r->at[i - 1].p, &bytes);
+        if (st.op == OP_PUT || st.op == OP_DEL) {
+            *value = st.value;
+            return st.op == OP_PUT;
+        }
+    }
+    return false;
 }
 
 void batch_put(struct batch *b, enum table t, struct slice key, struct slice value)

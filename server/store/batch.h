@@ -64,6 +64,15 @@ bool batch_is_shared(const struct batch *b);
 void batch_step_add(struct batch *b, const struct batch_step *st);
 /* A batch of its steps on shared tables. */
 struct batch *batch_shared_part(const struct batch *b);
+
+/* The rows that a batch puts, for look-ups. Borrows the batch, which must not change meanwhile. */
+struct batch_rows;
+struct batch_rows *batch_rows_open(const struct batch *b);
+void batch_rows_close(struct batch_rows **rp);
+/* The value that the batch puts last. False: it does not put this row. */
+MUST_USE bool batch_rows_get(const struct batch_rows *r, enum table t, struct slice key,
+                             struct slice *value);
+
 void batch_check(struct batch *b, int (*check)(struct store *s, void *arg, struct err *e),
                  void *arg);
 /* Runs once the batch is durable, and only then: a delete removes the row first and the file

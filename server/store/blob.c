@@ -131,7 +131,7 @@ static int try_open(struct store *s, const struct digest *d, struct buf *row, st
 /* Between the look at the row and the look at the file an eviction may have taken both, and a seal
  * may have brought them back: what seems damaged is looked at again on the commit thread, where
  * nothing moves. */
-int blob_open(struct store *s, const struct digest *d, struct blob **out, struct err *e)
+static int open_here(struct store *s, const struct digest *d, struct blob **out, struct err *e)
 {
     struct buf row = BUF_INIT(ROW_MAX);
     int rc = 0;
@@ -145,6 +145,62 @@ int blob_open(struct store *s, const struct digest *d, struct blob **out, struct
         }
     }
     buf_free(&row);
+    return rc;
+}
+
+int blob_open(struct store *s, const struct digest *d, struct blob **out, struct err *e)
+{
+    const struct blob_source *src = s->blob_source;
+    int rc = open_here(s, d, out, e);
+
+    if ((rc == E_NOTFOUND || rc == E_CORRUPT) && src != NULL) { /* a damaged one was dropped */
+        struct err why = {0};
+        int brought = src->bring(src->arg, d, &why);
+        if (brought == 0) {
+            rc = open_here(s, d, out, e);
+        } else if (brought != E_NOTFOUND) {
+            rc = brought;
+            if (e != NULL) {
+                *e = why;
+            }
+        }
+    }
+    return rc;
+}
+
+bool blob_is_elsewhere(struct store *s, const struct digest *d)
+{
+    const struct blob_source *src = s->blob_source;
+
+    return src != NULL && src->has(src->arg, d);
+}
+
+void store_set_blob_source(struct store *s, const struct blob_source *src)
+{
+    s->blob_source = src;
+}
+
+int blob_open_early(struct store *s, const struct batch_rows *rows, const struct digest *d,
+                    struct blob **out, struct err *e)
+{
+    struct slice value;
+    struct blob_row r;
+    int rc;
+
+    *out = NULL;
+    if (!batch_rows_get(rows, TABLE_BLOB, digest_key(d), &value)) {
+        return blob_open(s, d, out, e);
+    }
+    rc = blob_row_decode(value, &r, e);
+    if (rc == 0 && r.place == BLOB_FILE) {
+        return blob_open_file(s, d, r.size_bytes, out, e);
+    }
+    if (rc == 0 && !batch_rows_get(rows, TABLE_INLINE, digest_key(d), &value)) {
+        return blob_open(s, d, out, e);
+    }
+    if (rc == 0) {
+        *out = blob_of_bytes(d, value);
+    }
     return rc;
 }
 

@@ -25,6 +25,10 @@ struct blob;
 /* E_NOTFOUND; E_CORRUPT when the file is missing or has the wrong size (the row is then removed, so
  * that a later request downloads it again). */
 MUST_USE int blob_open(struct store *s, const struct digest *d, struct blob **out, struct err *e);
+/* As blob_open(), for a blob whose rows may be in a batch that is not committed yet. */
+struct batch_rows;
+MUST_USE int blob_open_early(struct store *s, const struct batch_rows *rows, const struct digest *d,
+                             struct blob **out, struct err *e);
 /* The bytes of a blob that is inline in a row, by one lookup instead of two. *out is cleared first.
  * E_NOTFOUND: there is no such blob, it is in a file, or it is damaged; blob_open() says which. */
 MUST_USE int blob_inline(struct store *s, const struct digest *d, struct buf *out, struct err *e);

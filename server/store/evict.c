@@ -67,17 +67,23 @@ static bool young(const struct evictor *x, const struct blob_row *r)
     return r->created_unix_s + x->young_s > x->now_unix_s;
 }
 
-/* Reachable from pull-through objects alone, none of them pinned, and no seal under way. */
+/* Reachable from pull-through objects alone, or from trees and elsewhere, too; none of them pinned,
+ * and no seal under way. */
 static bool may_go(struct evictor *x, const struct drop *d)
 {
     struct slice repo, key;
+    bool elsewhere;
     char kind;
 
-    if (d->objects == 0 || d->others != 0 || young(x, &d->row) || seal_entered(x->s, &d->digest)) {
+    if (young(x, &d->row) || seal_entered(x->s, &d->digest)) {
+        return false;
+    }
+    elsewhere = (d->objects == 0 || d->others != 0) && blob_is_elsewhere(x->s, &d->digest);
+    if (!elsewhere && (d->objects == 0 || d->others != 0)) {
         return false;
     }
     for (size_t at = 0; drop_holder(d, &at, &repo, &kind, &key);) {
-        if (pins_cover(&x->pins, repo, key)) {
+        if (pins_cover(&x->pins, repo, key) || (kind != 'o' && kind != 't')) {
             return false;
         }
     }

@@ -128,6 +128,21 @@ void store_judge(struct store *s, struct batch *const *batch, size_t n, int *rc,
 MUST_USE int store_apply(struct store *s, struct batch **entry, struct batch *const *own, size_t n,
                          struct err *e);
 
+/* --- blobs that are elsewhere ---
+ *
+ * blob_open() asks the source for a blob that the store does not have or that is damaged, and opens
+ * it afterwards. What the source has may be evicted although a tree holds it, and a tree may name
+ * it although the store does not have it. */
+struct blob_source {
+    /* Brings the blob into the store. E_NOTFOUND: the source does not have it either. Blocks. */
+    int (*bring)(void *arg, const struct digest *d, struct err *e);
+    /* Whether the source has it. Reads a row. */
+    bool (*has)(void *arg, const struct digest *d);
+    void *arg;
+};
+/* Borrowed until it is replaced; NULL: there is none. */
+void store_set_blob_source(struct store *s, const struct blob_source *src);
+
 /* --- space --- */
 struct store_space {
     uint64_t quota_bytes;  /* in force */

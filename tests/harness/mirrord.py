@@ -103,6 +103,26 @@ def empty_tables():
     return folder
 
 
+CLUSTERED = os.environ.get("MIRROR_CLUSTER") == "1"  # every mirror of a test is the one node of a cluster of its own
+_clusters = {}
+
+
+@functools.cache
+def cluster_bucket():
+    from harness.bucket import Bucket
+    return Bucket().__enter__()
+
+
+def cluster_of(state):
+    """The section of a cluster, which stays that of this state folder."""
+    b = cluster_bucket()
+    keys = pathlib.Path(tempfile.gettempdir()) / f"mirrord-{os.getpid()}.keys"
+    if not keys.exists():
+        b.keys_file(keys.parent).rename(keys)
+    number = _clusters.setdefault(str(state), len(_clusters))
+    return f'cluster "s3://mirror/c{number}/" {{ endpoint = "{b.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "200ms" }}'
+
+
 class Mirrord:
     """config: repos and whatever else, in the file's own syntax; listeners, folders and logs are added here."""
 
@@ -133,6 +153,8 @@ class Mirrord:
                         f'{{ tls_certificate = "{self.cert[0]}" tls_key = "{self.cert[1]}" }}')
         if "status_age" not in self.config:
             text.append('status_age = "0s"')  # a test sees what is so now
+        if CLUSTERED and "cluster " not in self.config:
+            text.append(cluster_of(self.state))
         if "storage {" not in self.config:
             text.append('storage { quota = "8g" reserve = "16m" }')
         self.conf.write_text("\n".join(text) + "\n" + patient(self.config) + "\n")

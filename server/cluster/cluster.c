@@ -1,0 +1,305 @@
+#include "server/cluster/cluster.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "common/base/log.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+#include "server/cluster/probe.h"
+#include "server/cluster/sequencer.h"
+#include "server/cluster/tree_content.h"
+
+/* In TABLE_META. */
+#define NODE_KEY    SLICE("cluster node")
+#define CLUSTER_KEY SLICE("cluster id")
+
+/* In the bucket, created once. */
+#define IDENTITY_KEY "cluster.json"
+
+enum { ID_BYTES = 16, IDENTITY_BYTES_MAX = 4096 };
+
+struct cluster {
+    struct cluster_settings set;
+    struct store *store;
+    struct bucket *bucket;  /* of the log */
+    struct bucket *content; /* of packs and blobs: a slow disk delays its requests */
+    struct tree_content *trees;
+    struct cluster_sequencer *sequencer;
+    struct blob_source blob_source;
+    char node[2 * ID_BYTES + 1];
+    bool read_back;
+    struct lock lock; /* LOCK_CLUSTER; guards what follows */
+    void (*on_row)(void *arg, enum table t, struct slice key);
+    void *on_row_arg;
+    int (*make_room)(void *arg, uint64_t n);
+    void *make_room_arg;
+};
+
+/* --- what the sequencer and the store ask --- */
+
+static int on_prepare(void *arg, struct batch *b, struct err *e)
+{
+    struct cluster *c = arg;
+
+    return tree_content_upload(c->trees, b, e);
+}
+
+static int on_before_apply(void *arg, enum table t, struct slice key, struct err *e)
+{
+    struct cluster *c = arg;
+
+    return tree_content_learn(c->trees, t, key, e);
+}
+
+static void on_after_apply(void *arg, enum table t, struct slice key)
+{
+    struct cluster *c = arg;
+
+    lock_take(&c->lock);
+    if (c->on_row != NULL) {
+        c->on_row(c->on_row_arg, t, key);
+    }
+    lock_drop(&c->lock);
+}
+
+static int on_blob_wanted(void *arg, const struct digest *d, struct err *e)
+{
+    struct cluster *c = arg;
+
+    return tree_content_fetch(c->trees, d, e);
+}
+
+static bool on_blob_looked_up(void *arg, const struct digest *d)
+{
+    struct cluster *c = arg;
+
+    return tree_content_has(c->trees, d);
+}
+
+static int on_room_wanted(void *arg, uint64_t n)
+{
+    struct cluster *c = arg;
+    int (*make_room)(void *arg, uint64_t n);
+    void *make_room_arg;
+
+    lock_take(&c->lock);
+    make_room = c->make_room;
+    make_room_arg = c->make_room_arg;
+    lock_drop(&c->lock);
+    return make_room != NULL ? make_room(make_room_arg, n) : E_NOSPACE;
+}
+
+/* --- who we are --- */
+
+static uint64_t random_u64(void)
+{
+    uint64_t n;
+
+    CHECK(getrandom(&n, sizeof n, 0) == (ssize_t)sizeof n);
+    return n;
+}
+
+static void draw_id(char hex[2 * ID_BYTES + 1])
+{
+    snprintf(hex, 2 * ID_BYTES + 1, "%016" PRIx64 "%016" PRIx64, random_u64(), random_u64());
+}
+
+static int keep_row(struct store *s, struct slice key, const char *text, struct err *e)
+{
+    struct batch *b = batch_new();
+
+    batch_put(b, TABLE_META, key, slice_str(text));
+    return store_commit(s, &b, COMMIT_SYNC, e);
+}
+
+/* This node's id: drawn once. */
+static int load_node(struct cluster *c, struct err *e)
+{
+    struct buf row = BUF_INIT(256);
+    int rc = store_get(c->store, TABLE_META, NODE_KEY, &row, e);
+
+    if (rc == 0) {
+        snprintf(c->node, sizeof c->node, "%s", buf_cstr(&row));
+    } else if (rc == E_NOTFOUND) {
+        draw_id(c->node);
+        rc = keep_row(c->store, NODE_KEY, c->node, e);
+    }
+    buf_free(&row);
+    return rc;
+}
+
+/* The cluster's id, which the first node of a cluster creates. */
+static int read_identity(struct bucket *b, struct buf *out, struct err *e)
+{
+    struct buf mine = BUF_INIT(IDENTITY_BYTES_MAX);
+    char id[2 * ID_BYTES + 1];
+    int rc = bucket_get(b, IDENTITY_KEY, out, e);
+
+    if (rc == E_NOTFOUND) {
+        draw_id(id);
+        buf_addf(&mine, "{\"cluster\": \"%s\", \"format\": 1, \"created\": %" PRIu64 "}\n", id,
+                 clock_unix_s());
+        rc = bucket_create(b, IDENTITY_KEY, buf_slice(&mine), e);
+        rc = rc == 0 || rc == E_EXISTS ? bucket_get(b, IDENTITY_KEY, out, e) : rc;
+    }
+    buf_free(&mine);
+    return rc;
+}
+
+static int check_identity(struct cluster *c, struct err *e)
+{
+    struct buf now = BUF_INIT(IDENTITY_BYTES_MAX), before = BUF_INIT(IDENTITY_BYTES_MAX);
+    int rc = read_identity(c->bucket, &now, e);
+
+    if (rc == 0) {
+        rc = store_get(c->store, TABLE_META, CLUSTER_KEY, &before, e);
+        if (rc == E_NOTFOUND) {
+            rc = keep_row(c->store, CLUSTER_KEY, buf_cstr(&now), e);
+        } else if (rc == 0 && !slice_eq(buf_slice(&before), buf_slice(&now))) {
+            rc = err_set(e, E_CONFIG,
+                         "%s is the bucket of another cluster than the one that this mirror "
+                         "belongs to; correct the cluster section, or give the mirror a new "
+                         "state_dir",
+                         bucket_place(c->bucket));
+        }
+    }
+    buf_free(&now);
+    buf_free(&before);
+    return rc;
+}
+
+/* --- open and close --- */
+
+static void on_step(void *arg, const struct probe_step *s)
+{
+    struct cluster *c = arg;
+
+    if (s->rc != 0) {
+        log_error("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
+    } else if (s->why->code != 0) {
+        c->read_back = true;
+        log_warn("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
+    }
+}
+
+static int open_sequencer(struct cluster *c, struct err *e)
+{
+    static const struct sequencer_ops ops = {tree_content_is_new, on_prepare, on_before_apply,
+                                             on_after_apply};
+    struct sequencer_settings set = {
+        .boot = random_u64(), .poll_ms = c->set.poll_ms, .ops = &ops, .arg = c};
+
+    if (!slice_hex(slice_str(c->node), set.node, LOG_ENTRY_NODE_BYTES)) {
+        return err_set(e, E_CORRUPT, "the row of this node's id cannot be decoded");
+    }
+    return sequencer_start(c->store, c->bucket, &set, &c->sequencer, e);
+}
+
+int cluster_open(const struct cluster_settings *set, struct store *s, struct cluster **out,
+                 struct err *e)
+{
+    struct cluster *c = NEW(struct cluster);
+    int rc;
+
+    *out = NULL;
+    c->set = *set;
+    c->store = s;
+    lock_init(&c->lock, LOCK_CLUSTER);
+    rc = bucket_open(&set->bucket, &c->bucket, e);
+    rc = rc != 0 ? rc : bucket_open(&set->bucket, &c->content, e);
+    rc = rc != 0 ? rc : load_node(c, e);
+    rc = rc != 0 ? rc : probe_run(c->bucket, random_u64(), on_step, c, e);
+    rc = rc != 0 ? rc : check_identity(c, e);
+    if (rc != 0) {
+        cluster_close(&c);
+        return rc;
+    }
+    c->trees = tree_content_open(&(struct tree_content_settings){.store = s,
+                                                                 .bucket = c->content,
+                                                                 .read_back = c->read_back,
+                                                                 .make_room = on_room_wanted,
+                                                                 .arg = c});
+    rc = open_sequencer(c, e);
+    if (rc != 0) {
+        cluster_close(&c);
+        return rc;
+    }
+    c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, c};
+    store_set_blob_source(s, &c->blob_source);
+    log_info("cluster.joined", "bucket=\"%s\" node=%s", bucket_place(c->bucket), c->node);
+    *out = c;
+    return 0;
+}
+
+void cluster_on_row(struct cluster *c, void (*on_row)(void *arg, enum table t, struct slice key),
+                    void *arg)
+{
+    lock_take(&c->lock);
+    c->on_row = on_row;
+    c->on_row_arg = arg;
+    lock_drop(&c->lock);
+}
+
+void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n), void *arg)
+{
+    lock_take(&c->lock);
+    c->make_room = make_room;
+    c->make_room_arg = arg;
+    lock_drop(&c->lock);
+}
+
+void cluster_stop(struct cluster *c)
+{
+    if (c == NULL || c->sequencer == NULL) {
+        return;
+    }
+    cluster_on_row(c, NULL, NULL);
+    cluster_on_full(c, NULL, NULL);
+    tree_content_interrupt(c->trees);
+    bucket_interrupt(c->content);
+    bucket_interrupt(c->bucket);
+    sequencer_stop(c->sequencer);
+}
+
+void cluster_close(struct cluster **cp)
+{
+    struct cluster *c = *cp;
+
+    *cp = NULL;
+    if (c == NULL) {
+        return;
+    }
+    sequencer_free(&c->sequencer);
+    tree_content_close(&c->trees);
+    bucket_close(&c->content);
+    bucket_close(&c->bucket);
+    lock_fini(&c->lock);
+    free(c);
+}
+
+/* --- status --- */
+
+void cluster_status(struct cluster *c, struct cluster_status *out)
+{
+    struct sequencer_status q;
+    uint64_t now_ms = clock_boot_ms();
+
+    sequencer_status(c->sequencer, &q);
+    *out = (struct cluster_status){.place = bucket_place(c->bucket),
+                                   .applied = q.applied,
+                                   .lag_ms = now_ms - min_u64(now_ms, q.confirmed_ms),
+                                   .stopped = q.stopped,
+                                   .why = q.why};
+    memcpy(out->node, c->node, sizeof out->node);
+}
+
+bool cluster_is_fresh(struct cluster *c)
+{
+    struct sequencer_status q;
+
+    sequencer_status(c->sequencer, &q);
+    return clock_boot_ms() - q.confirmed_ms <= c->set.stale_after_ms;
+}

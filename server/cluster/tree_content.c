@@ -1,0 +1,776 @@
+#include "server/cluster/tree_content.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/base/endian.h"
+#include "common/base/list.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+#include "server/cluster/content_fetch.h"
+#include "server/cluster/content_index.h"
+#include "server/cluster/content_upload.h"
+#include "server/cluster/retry.h"
+#include "server/store/batch.h"
+#include "server/store/blob.h"
+#include "server/store/head.h"
+#include "server/store/ingest.h"
+#include "server/store/node.h"
+
+enum {
+    RETRY_MS = 30000,
+    INDEX_KEY_BYTES = 8,    /* of TABLE_INDEX: the nonce */
+    COMMIT_BYTES = 8 << 20, /* of places and nodes */
+    RUN_BYTES_MAX = 16 << 20,
+    RUN_GAP_BYTES = 64 << 10, /* between two nodes that one request reads */
+};
+
+struct tree_content {
+    struct tree_content_settings set;
+    atomic_bool stop;
+    struct lock lock; /* LOCK_CONTENT; guards what follows */
+    struct cond upload_ended, fetch_ended;
+    unsigned uploads;
+    struct content_upload *upload[TREE_UPLOADS]; /* those that are running */
+    struct list fetches;                         /* struct blob_run */
+};
+
+/* --- places --- */
+
+enum { PLACE_KEY_BYTES = DIGEST_BYTES + 1, PLACE_BYTES = 1 + 8 + 8 + 1 + 8 + 8 + 8 };
+
+static struct slice key_of_place(enum content_kind kind, const struct digest *d,
+                                 char key[PLACE_KEY_BYTES])
+{
+    memcpy(key, d->b, DIGEST_BYTES);
+    key[DIGEST_BYTES] = (char)kind;
+    return slice_of(key, PLACE_KEY_BYTES);
+}
+
+static void place_put(struct batch *b, const struct content_item *it,
+                      const struct content_object *o)
+{
+    char key[PLACE_KEY_BYTES], value[PLACE_BYTES];
+
+    value[0] = (char)o->kind;
+    be_put(value + 1, 8, o->nonce);
+    be_put(value + 9, 8, o->size_bytes);
+    value[17] = (char)it->coding;
+    be_put(value + 18, 8, it->offset);
+    be_put(value + 26, 8, it->stored_bytes);
+    be_put(value + 34, 8, it->length_bytes);
+    batch_put(b, TABLE_PLACE, key_of_place(it->kind, &it->digest, key),
+              slice_of(value, sizeof value));
+}
+
+static int decode_place(struct slice value, struct content_item *it, struct content_object *o,
+                        struct err *e)
+{
+    if (value.n != PLACE_BYTES) {
+        return err_set(e, E_CORRUPT, "the row of a place has %zu bytes", value.n);
+    }
+    o->kind = (enum content_object_kind)value.p[0];
+    o->nonce = be_get(value.p + 1, 8);
+    o->size_bytes = be_get(value.p + 9, 8);
+    it->coding = (enum content_coding)value.p[17];
+    it->offset = be_get(value.p + 18, 8);
+    it->stored_bytes = be_get(value.p + 26, 8);
+    it->length_bytes = be_get(value.p + 34, 8);
+    return content_fits(it, o) ? 0 : err_set(e, E_CORRUPT, "the row of a place cannot be decoded");
+}
+
+static int place_get(struct store *s, enum content_kind kind, const struct digest *d,
+                     struct content_item *it, struct content_object *o, struct err *e)
+{
+    struct buf value = BUF_INIT(PLACE_BYTES);
+    char key[PLACE_KEY_BYTES];
+    int rc = store_get(s, TABLE_PLACE, key_of_place(kind, d, key), &value, e);
+
+    it->digest = *d;
+    it->kind = kind;
+    rc = rc != 0 ? rc : decode_place(buf_slice(&value), it, o, e);
+    buf_free(&value);
+    return rc;
+}
+
+static int place_is_known(struct store *s, enum content_kind kind, const struct digest *d,
+                          bool *yes, struct err *e)
+{
+    struct buf value = BUF_INIT(PLACE_BYTES);
+    char key[PLACE_KEY_BYTES];
+    int rc = store_get(s, TABLE_PLACE, key_of_place(kind, d, key), &value, e);
+
+    *yes = rc == 0;
+    buf_free(&value);
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+/* ============================================================ into the bucket ==== */
+
+/* One call of tree_content_upload(). */
+struct publish {
+    struct tree_content *t;
+    struct batch_rows *rows; /* of the batch */
+    struct content_upload *upload;
+    struct batch *places;
+    struct digest *node; /* without a place; children come before their parents */
+    size_t nodes, node_room;
+};
+
+/* --- the items --- */
+
+struct source_item {
+    struct blob *blob;
+    struct buf bytes; /* of a node */
+};
+
+/* A node's row, in the batch or in the store. */
+static int node_row(struct publish *x, const struct digest *id, struct buf *row, struct err *e)
+{
+    struct slice value;
+
+    if (batch_rows_get(x->rows, TABLE_NODE, slice_of(id->b, DIGEST_BYTES), &value)) {
+        buf_clear(row);
+        buf_adds(row, value);
+        return row->rc;
+    }
+    return store_get(x->t->set.store, TABLE_NODE, slice_of(id->b, DIGEST_BYTES), row, e);
+}
+
+static int source_has_place(void *arg, enum content_kind kind, const struct digest *d, bool *yes,
+                            struct err *e)
+{
+    struct publish *x = arg;
+
+    return place_is_known(x->t->set.store, kind, d, yes, e);
+}
+
+static int source_open(void *arg, enum content_kind kind, const struct digest *d, void **item,
+                       uint64_t *length_bytes, struct err *e)
+{
+    struct publish *x = arg;
+    struct source_item *it = NEW(struct source_item);
+    int rc;
+
+    it->bytes = BUF_INIT(NODE_BYTES_MAX + NODE_TIME);
+    if (kind == CONTENT_NODE) {
+        rc = node_row(x, d, &it->bytes, e);
+        *length_bytes = it->bytes.n - NODE_TIME;
+    } else {
+        rc = blob_open_early(x->t->set.store, x->rows, d, &it->blob, e);
+        *length_bytes = rc == 0 ? blob_size_bytes(it->blob) : 0;
+    }
+    if (rc != 0) {
+        buf_free(&it->bytes);
+        free(it);
+        return rc;
+    }
+    *item = it;
+    return 0;
+}
+
+static int source_read(void *item, uint64_t offset, void *p, size_t n, struct err *e)
+{
+    struct source_item *it = item;
+
+    if (it->blob != NULL) {
+        return blob_read(it->blob, offset, p, n, e);
+    }
+    CHECK(NODE_TIME + offset + n <= it->bytes.n);
+    memcpy(p, it->bytes.p + NODE_TIME + offset, n);
+    return 0;
+}
+
+static void source_close(void *item)
+{
+    struct source_item *it = item;
+
+    blob_release(&it->blob);
+    buf_free(&it->bytes);
+    free(it);
+}
+
+/* --- the walk --- */
+
+static void note_node(struct publish *x, const struct digest *id)
+{
+    if (x->nodes == x->node_room) {
+        x->node_room = x->node_room != 0 ? 2 * x->node_room : 64;
+        x->node = realloc(x->node, x->node_room * sizeof x->node[0]);
+        CHECK(x->node != NULL);
+    }
+    x->node[x->nodes++] = *id;
+}
+
+static int add_files(struct publish *x, const struct tree_node *n, struct err *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < n->count; i++) {
+        if (n->entry[i].type == ENTRY_FILE) {
+            rc = content_upload_add(x->upload, CONTENT_BLOB, &n->entry[i].digest, e);
+        }
+    }
+    return rc;
+}
+
+static int visit(struct publish *x, const struct digest *id, unsigned depth, struct err *e);
+static int visit_node(struct publish *x, const struct digest *id, unsigned depth, struct err *e)
+{
+    struct buf row = BUF_INIT(NODE_BYTES_MAX + NODE_TIME);
+    struct tree_node n = {0};
+    int rc = node_row(x, id, &row, e);
+
+    if (rc == 0 && row.n < NODE_TIME) {
+        rc = err_set(e, E_CORRUPT, "the row of a tree's node cannot be decoded");
+    }
+    rc = rc != 0 ? rc : node_decode(slice_from(buf_slice(&row), NODE_TIME), &n, e);
+    if (rc == 0 && n.level == 0) {
+        rc = add_files(x, &n, e);
+    }
+    for (size_t i = 0; rc == 0 && n.level != 0 && i < n.count; i++) {
+        rc = visit(x, &n.child[i].id, depth + 1, e);
+    }
+    if (rc == 0) {
+        note_node(x, id);
+    }
+    node_free(&n);
+    buf_free(&row);
+    return rc;
+}
+
+static int visit(struct publish *x, const struct digest *id, unsigned depth, struct err *e)
+{
+    struct digest empty;
+    bool known;
+    int rc;
+
+    tree_empty_root(&empty);
+    if (digest_eq(id, &empty)) {
+        return 0; /* it has no row, anywhere */
+    }
+    rc = place_is_known(x->t->set.store, CONTENT_NODE, id, &known, e);
+    if (rc != 0 || known) {
+        return rc;
+    }
+    return depth < NODE_LEVELS ? visit_node(x, id, depth, e)
+                               : err_set(e, E_CORRUPT, "a tree has too many levels");
+}
+
+static bool adds_version(const struct batch_step *st)
+{
+    return st->op == OP_PUT && st->table == TABLE_SNAP;
+}
+
+static int walk_trees(struct publish *x, const struct batch *b, struct err *e)
+{
+    struct batch_step st;
+    int rc = 0;
+
+    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
+        struct snap sn;
+        if (adds_version(&st)) {
+            rc = snap_decode(st.value, 0, &sn, e);
+            rc = rc != 0 ? rc : visit(x, &sn.root, 0, e);
+        }
+    }
+    /* Nodes come last, so that they lie next to each other: every node of the cluster reads them
+     * when it applies the entry. */
+    for (size_t i = 0; rc == 0 && i < x->nodes; i++) {
+        rc = content_upload_add(x->upload, CONTENT_NODE, &x->node[i], e);
+    }
+    return rc;
+}
+
+/* --- what the batch gets --- */
+
+static void put_index(struct batch *b, uint64_t nonce)
+{
+    char key[INDEX_KEY_BYTES];
+
+    be_put(key, sizeof key, nonce);
+    batch_put(b, TABLE_INDEX, slice_of(key, sizeof key), SLICE(""));
+}
+
+static int on_index_written(void *arg, uint64_t nonce, struct slice bytes, struct err *e)
+{
+    struct publish *x = arg;
+    struct content_index ix;
+    int rc = content_index_open(bytes, &ix, e);
+
+    for (size_t i = 0; rc == 0 && i < ix.count; i++) {
+        struct content_item it;
+        struct content_object o;
+        content_index_row(&ix, i, &it, &o);
+        place_put(x->places, &it, &o);
+    }
+    if (rc == 0) {
+        put_index(x->places, nonce);
+    }
+    return rc;
+}
+
+static void add_steps(struct batch *to, const struct batch *from)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(from, &at, &st);) {
+        batch_step_add(to, &st);
+    }
+}
+
+/* --- one at a time, or a few --- */
+
+static int enter(struct tree_content *t, struct publish *x, struct err *e)
+{
+    static const struct content_source source = {source_has_place, source_open, source_read,
+                                                 source_close};
+    bool stop;
+
+    lock_take(&t->lock);
+    while (t->uploads == TREE_UPLOADS && !t->stop) {
+        cond_wait(&t->upload_ended, &t->lock);
+    }
+    stop = t->stop;
+    if (!stop) {
+        const struct content_upload_settings set = {.bucket = t->set.bucket,
+                                                    .read_back = t->set.read_back,
+                                                    .retry_ms = t->set.retry_ms,
+                                                    .source = &source,
+                                                    .on_index = on_index_written,
+                                                    .arg = x};
+        x->upload = content_upload_open(&set);
+        t->upload[t->upload[0] != NULL] = x->upload;
+        t->uploads++;
+    }
+    lock_drop(&t->lock);
+    return stop ? err_set(e, E_CANCELLED, "this mirror is shutting down") : 0;
+}
+
+static void leave(struct tree_content *t, struct publish *x)
+{
+    lock_take(&t->lock);
+    t->upload[t->upload[0] != x->upload] = NULL;
+    t->uploads--;
+    cond_signal(&t->upload_ended);
+    lock_drop(&t->lock);
+    content_upload_close(&x->upload);
+}
+
+int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e)
+{
+    struct publish x = {.t = t};
+    const uint64_t *index;
+    size_t indexes;
+    int rc;
+
+    x.rows = batch_rows_open(b);
+    x.places = batch_new();
+    rc = enter(t, &x, e);
+    if (rc == 0) {
+        rc = walk_trees(&x, b, e);
+        rc = rc != 0 ? rc : content_upload_finish(x.upload, &index, &indexes, e);
+        leave(t, &x);
+    }
+    batch_rows_close(&x.rows);
+    if (rc == 0) {
+        add_steps(b, x.places);
+    }
+    batch_free(&x.places);
+    free(x.node);
+    return rc;
+}
+
+bool tree_content_is_new(const struct batch *b)
+{
+    struct batch_step st;
+
+    for (size_t at = 0; batch_next(b, &at, &st);) {
+        if (adds_version(&st)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ========================================================== from the bucket ==== */
+
+/* --- an index: places and nodes --- */
+
+/* One call of learn_index(). */
+struct index_run {
+    struct tree_content *t;
+    struct batch *batch;
+    struct content_index index;
+    struct buf bytes; /* of a run of nodes in one object */
+};
+
+static int commit_if_full(struct index_run *x, size_t bytes, struct err *e)
+{
+    int rc = 0;
+
+    if (batch_bytes(x->batch) >= bytes) {
+        rc = store_commit(x->t->set.store, &x->batch, COMMIT_LAZY, e);
+        x->batch = batch_new();
+    }
+    return rc;
+}
+
+static int put_node(struct index_run *x, const struct content_item *it, struct slice stored,
+                    struct err *e)
+{
+    struct buf row = BUF_INIT(NODE_BYTES_MAX + NODE_TIME), node = BUF_INIT(CONTENT_WHOLE_BYTES);
+    int rc = content_decode(it, stored, &node, e);
+
+    if (rc == 0) {
+        buf_be(&row, NODE_TIME, clock_unix_s());
+        buf_adds(&row, buf_slice(&node));
+        batch_put(x->batch, TABLE_NODE, slice_of(it->digest.b, DIGEST_BYTES), buf_slice(&row));
+        rc = row.rc;
+    }
+    buf_free(&node);
+    buf_free(&row);
+    return rc != 0 ? rc : commit_if_full(x, COMMIT_BYTES, e);
+}
+
+struct located_node {
+    struct content_item item;
+    struct content_object object;
+};
+
+static int by_location(const void *x, const void *y)
+{
+    const struct located_node *a = x, *b = y;
+
+    if (a->object.nonce != b->object.nonce) {
+        return a->object.nonce < b->object.nonce ? -1 : 1;
+    }
+    return a->item.offset < b->item.offset ? -1 : a->item.offset > b->item.offset;
+}
+
+static uint64_t end_of(const struct located_node *n)
+{
+    return n->item.offset + n->item.stored_bytes;
+}
+
+/* How many nodes from node[0] on one request reads. */
+static size_t run_length(const struct located_node *node, size_t count)
+{
+    size_t n = 1;
+
+    while (n < count && node[n].object.nonce == node[0].object.nonce &&
+           node[n].item.offset <= end_of(&node[n - 1]) + RUN_GAP_BYTES &&
+           end_of(&node[n]) - node[0].item.offset <= RUN_BYTES_MAX) {
+        n++;
+    }
+    return n;
+}
+
+static int read_range(struct tree_content *t, const struct content_object *o, uint64_t first,
+                      uint64_t n, struct buf *out, struct err *e)
+{
+    struct retry again = {.limit_ms = t->set.retry_ms, .stop = &t->stop};
+    char key[CONTENT_KEY_ROOM];
+    int rc;
+
+    content_key(o, key);
+    do {
+        rc = bucket_get_range(t->set.bucket, key, first, n, out, e);
+    } while (rc != 0 && retry_wait(&again, rc));
+    return rc;
+}
+
+static int bring_run(struct index_run *x, const struct located_node *node, size_t count,
+                     struct err *e)
+{
+    uint64_t first = node[0].item.offset, last = end_of(&node[count - 1]);
+    int rc = read_range(x->t, &node[0].object, first, last - first, &x->bytes, e);
+
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        struct slice stored =
+            slice_of(x->bytes.p + (node[i].item.offset - first), (size_t)node[i].item.stored_bytes);
+        rc = put_node(x, &node[i].item, stored, e);
+    }
+    return rc;
+}
+
+static bool has_node(struct store *s, const struct digest *id)
+{
+    struct buf row = BUF_INIT(NODE_BYTES_MAX + NODE_TIME);
+    int rc = store_get(s, TABLE_NODE, slice_of(id->b, DIGEST_BYTES), &row, NULL);
+
+    buf_free(&row);
+    return rc == 0;
+}
+
+static int bring_nodes(struct index_run *x, struct located_node *node, size_t count, struct err *e)
+{
+    int rc = 0;
+
+    qsort(node, count, sizeof node[0], by_location);
+    for (size_t i = 0, n; rc == 0 && i < count; i += n) {
+        n = run_length(node + i, count - i);
+        rc = bring_run(x, node + i, n, e);
+        if (rc == E_CORRUPT) { /* the damage may be on the way */
+            rc = bring_run(x, node + i, n, e);
+        }
+    }
+    return rc;
+}
+
+static int take_index(struct index_run *x, struct err *e)
+{
+    struct located_node *node = mem_array(x->index.count + 1, sizeof node[0]);
+    size_t nodes = 0;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < x->index.count; i++) {
+        struct content_item it;
+        struct content_object o;
+        content_index_row(&x->index, i, &it, &o);
+        place_put(x->batch, &it, &o);
+        if (it.kind == CONTENT_NODE && !has_node(x->t->set.store, &it.digest)) {
+            node[nodes++] = (struct located_node){it, o};
+        }
+        rc = commit_if_full(x, COMMIT_BYTES, e);
+    }
+    rc = rc != 0 ? rc : bring_nodes(x, node, nodes, e);
+    free(node);
+    return rc != 0 ? rc : commit_if_full(x, 1, e);
+}
+
+/* A damaged index is read once more: the damage may be on the way. */
+static int read_index(struct tree_content *t, uint64_t nonce, struct buf *bytes,
+                      struct content_index *out, struct err *e)
+{
+    struct retry again = {.limit_ms = t->set.retry_ms, .stop = &t->stop};
+    char key[CONTENT_KEY_ROOM];
+    bool damaged = false;
+    int rc;
+
+    content_index_key(nonce, key);
+    for (;;) {
+        rc = bucket_get(t->set.bucket, key, bytes, e);
+        if (rc == 0) {
+            rc = content_index_open(buf_slice(bytes), out, e);
+            if (rc != E_CORRUPT || damaged) {
+                return rc;
+            }
+            damaged = true;
+        } else if (!retry_wait(&again, rc)) {
+            return rc;
+        }
+    }
+}
+
+static int not_in_bucket(int rc, struct err *e)
+{
+    return rc != E_NOTFOUND
+               ? rc
+               : err_set(e, E_CORRUPT, "the cluster's bucket lacks an object that its log names");
+}
+
+static int learn_index(struct tree_content *t, uint64_t nonce, struct err *e)
+{
+    struct index_run x = {.t = t, .bytes = BUF_INIT(RUN_BYTES_MAX + NODE_BYTES_MAX)};
+    struct buf index = BUF_INIT(CONTENT_INDEX_BYTES_MAX);
+    int rc = read_index(t, nonce, &index, &x.index, e);
+
+    x.batch = batch_new();
+    rc = rc != 0 ? rc : take_index(&x, e);
+    batch_free(&x.batch);
+    buf_free(&x.bytes);
+    buf_free(&index);
+    return not_in_bucket(rc, e);
+}
+
+int tree_content_learn(struct tree_content *t, enum table table, struct slice key, struct err *e)
+{
+    if (table != TABLE_INDEX) {
+        return 0;
+    }
+    return key.n == INDEX_KEY_BYTES
+               ? learn_index(t, be_get(key.p, INDEX_KEY_BYTES), e)
+               : err_set(e, E_CORRUPT, "the key of an index has %zu bytes", key.n);
+}
+
+/* --- a blob --- */
+
+struct blob_run {
+    struct list node;
+    struct digest digest;
+    unsigned waiting;
+    bool over;
+    int rc;
+    struct err why;
+    struct ingest *in;
+    struct err disk; /* why the ingest took no more */
+};
+
+static int on_bytes(void *arg, uint64_t offset, struct slice bytes)
+{
+    struct blob_run *r = arg;
+    int rc = 0;
+
+    if (offset == 0 && ingest_bytes(r->in) != 0) {
+        rc = ingest_cut(r->in, 0, ingest_bytes(r->in), &r->disk);
+    }
+    rc = rc != 0 ? rc : ingest_append(r->in, bytes, &r->disk);
+    if (rc == 0) {
+        err_clear(&r->disk); /* room was made */
+    }
+    return rc;
+}
+
+static int seal(struct tree_content *t, struct blob_run *r, uint64_t length_bytes, struct err *e)
+{
+    struct batch *batch = batch_new();
+    struct digest got;
+    int rc = ingest_finish(r->in, length_bytes, &got, e);
+
+    if (rc == 0 && !digest_eq(&got, &r->digest)) {
+        rc = err_set(e, E_CORRUPT, "the bytes of a blob changed on their way to the disk");
+    }
+    rc = rc != 0 ? rc : ingest_seal(&r->in, batch, NULL, e);
+    rc = rc != 0 ? rc : store_commit(t->set.store, &batch, COMMIT_LAZY, e);
+    batch_free(&batch);
+    return rc;
+}
+
+static int fetch_blob(struct tree_content *t, struct blob_run *r, struct err *e)
+{
+    struct content_fetch f = {t->set.bucket, t->set.retry_ms, &t->stop, on_bytes, r};
+    struct ingest_how how = {.small = true,
+                             .reserve = true,
+                             .blocks = true,
+                             .make_room = t->set.make_room,
+                             .make_room_arg = t->set.arg};
+    struct content_item it;
+    struct content_object o;
+    int rc = place_get(t->set.store, CONTENT_BLOB, &r->digest, &it, &o, e);
+
+    if (rc != 0) {
+        return rc;
+    }
+    how.length_bytes = how.hash_bytes = it.length_bytes;
+    rc = ingest_open(t->set.store, &how, &r->in, e);
+    if (rc == 0) {
+        rc = content_fetch(&f, &it, &o, e);
+        if (r->disk.code != 0) {
+            *e = r->disk;
+            rc = r->disk.code;
+        }
+        rc = not_in_bucket(rc, e);
+        rc = rc != 0 ? rc : seal(t, r, it.length_bytes, e);
+    }
+    ingest_drop(&r->in);
+    return rc;
+}
+
+/* Under the lock. */
+static struct blob_run *find_run(struct tree_content *t, const struct digest *d)
+{
+    LIST_EACH (&t->fetches, it) {
+        struct blob_run *r = LIST_ITEM(it, struct blob_run, node);
+        if (digest_eq(&r->digest, d)) {
+            return r;
+        }
+    }
+    return NULL;
+}
+
+/* Under the lock; the last one out frees it. */
+static int leave_run(struct blob_run *r, struct err *e)
+{
+    int rc = r->rc;
+
+    *e = r->why;
+    if (r->waiting-- == 0) {
+        free(r);
+    }
+    return rc;
+}
+
+int tree_content_fetch(struct tree_content *t, const struct digest *d, struct err *e)
+{
+    struct err why = {0};
+    struct blob_run *r;
+    int rc;
+
+    lock_take(&t->lock);
+    r = find_run(t, d);
+    if (r != NULL) {
+        r->waiting++;
+        while (!r->over) {
+            cond_wait(&t->fetch_ended, &t->lock);
+        }
+    } else {
+        r = NEW(struct blob_run);
+        r->digest = *d;
+        list_push_back(&t->fetches, &r->node);
+        lock_drop(&t->lock);
+        rc = fetch_blob(t, r, &why);
+        lock_take(&t->lock);
+        r->rc = rc;
+        r->why = why;
+        r->over = true;
+        list_remove(&r->node);
+        cond_broadcast(&t->fetch_ended);
+    }
+    rc = leave_run(r, &why);
+    lock_drop(&t->lock);
+    if (rc != 0 && e != NULL) {
+        *e = why;
+    }
+    return rc;
+}
+
+bool tree_content_has(struct tree_content *t, const struct digest *d)
+{
+    bool known;
+
+    return place_is_known(t->set.store, CONTENT_BLOB, d, &known, NULL) == 0 && known;
+}
+
+/* ============================================================ open and close ==== */
+
+struct tree_content *tree_content_open(const struct tree_content_settings *set)
+{
+    struct tree_content *t = NEW(struct tree_content);
+
+    t->set = *set;
+    t->set.retry_ms = set->retry_ms != 0 ? set->retry_ms : RETRY_MS;
+    lock_init(&t->lock, LOCK_CONTENT);
+    cond_init(&t->upload_ended);
+    cond_init(&t->fetch_ended);
+    list_init(&t->fetches);
+    return t;
+}
+
+void tree_content_interrupt(struct tree_content *t)
+{
+    lock_take(&t->lock);
+    t->stop = true;
+    for (size_t i = 0; i < TREE_UPLOADS; i++) {
+        if (t->upload[i] != NULL) {
+            content_upload_interrupt(t->upload[i]);
+        }
+    }
+    cond_broadcast(&t->upload_ended);
+    lock_drop(&t->lock);
+}
+
+void tree_content_close(struct tree_content **tp)
+{
+    struct tree_content *t = *tp;
+
+    *tp = NULL;
+    if (t == NULL) {
+        return;
+    }
+    CHECK(t->uploads == 0 && list_empty(&t->fetches));
+    cond_fini(&t->upload_ended);
+    cond_fini(&t->fetch_ended);
+    lock_fini(&t->lock);
+    free(t);
+}

@@ -1,0 +1,69 @@
+/* tree_content.h - content of trees: from this node's store into the cluster's bucket, before names
+ * of it are in the log; and from the bucket to this node.
+ *
+ *   a batch that adds a version of a tree
+ *     -> walk of the tree: nodes without a place, and what they name, as the batch will have it
+ *     -> their bytes, into packs and objects (content_upload.h), then the indexes
+ *     -> into the batch: a row of TABLE_INDEX for each index, which the other nodes get by the log,
+ *        and the places of the items, for this node
+ *   a row of TABLE_INDEX, from another node
+ *     -> the places of its items, and the nodes of the trees: so trees can be walked on every node
+ *        without the bucket
+ *   a file that somebody asks for
+ *     -> its bytes, by its place
+ *
+ * A place says where in the bucket an item lies. It is a row of TABLE_PLACE:
+ *
+ *   key    digest, kind (1)
+ *   value  object's kind (1), nonce (8), size (8), coding (1), offset (8), stored (8), length (8)
+ *
+ * A node that has a place stands for all that is below it: what its tree needs is uploaded before
+ * the node's index is written, and the whole index counts at once. The walk does not go below such
+ * a node, so its cost is that of what is new.
+ *
+ * owns     borrows the store and the bucket
+ * threads  any except a loop's; all block. TREE_UPLOADS publish at the same time, and further ones
+ *          wait. Of several calls for one blob, one brings it and the others wait for it
+ * errors   those of content_upload.h and content_fetch.h, E_NOTFOUND of the latter is E_CORRUPT
+ *          here: the bucket lacks what an index names. After a failed publish the batch is as
+ *          before
+ */
+#ifndef SERVER_CLUSTER_TREE_CONTENT_H
+#define SERVER_CLUSTER_TREE_CONTENT_H
+
+#include "server/cluster/bucket.h"
+#include "server/store/store.h"
+
+enum { TREE_UPLOADS = 2 };
+
+struct tree_content;
+
+struct tree_content_settings {
+    struct store *store;
+    struct bucket *bucket; /* for content alone (content_upload.h) */
+    bool read_back;        /* the bucket does not check the SHA-256 of bodies */
+    uint64_t retry_ms;     /* 0: 30 s */
+    /* Returns 0 when n bytes may fit into the store now. */
+    int (*make_room)(void *arg, uint64_t n);
+    void *arg;
+};
+
+struct tree_content *tree_content_open(const struct tree_content_settings *set);
+void tree_content_close(struct tree_content **tp); /* no call is under way; NULL is fine */
+/* Calls under way and later ones return E_CANCELLED. */
+void tree_content_interrupt(struct tree_content *t);
+
+/* Whether the batch adds a version of a tree. */
+bool tree_content_is_new(const struct batch *b);
+/* Uploads what the batch's trees need, and adds the rows about it. */
+MUST_USE int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e);
+/* Prepares this node for a row that another node has put: commits the places and the nodes of an
+ * index. Repeating it changes nothing. */
+MUST_USE int tree_content_learn(struct tree_content *t, enum table table, struct slice key,
+                                struct err *e);
+/* Afterwards the store has the blob. E_NOTFOUND: it has no place. */
+MUST_USE int tree_content_fetch(struct tree_content *t, const struct digest *d, struct err *e);
+/* Whether a blob has a place. */
+bool tree_content_has(struct tree_content *t, const struct digest *d);
+
+#endif

@@ -219,6 +219,7 @@ static void fill_admin(struct daemon *d)
 {
     d->admin = (struct admin_deps){.conf_path = d->conf_path,
                                    .store = d->store,
+                                   .cluster = d->cluster,
                                    .cache = d->cache,
                                    .disk = d->disk,
                                    .readers = d->readers,

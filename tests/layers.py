@@ -208,6 +208,7 @@ ARROWS = {
     },
     "server/own": COMMON | {  # the front entrance
         "server/admin",       # the pages it gives
+        "server/cluster/cluster.h",  # what other mirrors say
         "server/http",
         "server/page",
         "server/repo/hf/synced.h",  # a repository's name in a path

@@ -27,6 +27,7 @@ struct control_ops { /* needs the whole daemon; any thread but a loop */
 struct admin_deps {
     const char *conf_path;
     struct store *store;
+    struct cluster *cluster; /* NULL: this mirror stands alone */
     struct cache *cache;
     struct pool *disk, *readers;
     struct gate *gate;

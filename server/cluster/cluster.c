@@ -8,6 +8,8 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/member.h"
+#include "server/cluster/poke.h"
 #include "server/cluster/probe.h"
 #include "server/cluster/sequencer.h"
 #include "server/cluster/tree_content.h"
@@ -27,6 +29,8 @@ struct cluster {
     struct bucket *bucket;  /* of the log */
     struct bucket *content; /* of packs and blobs: a slow disk delays its requests */
     struct tree_content *trees;
+    struct members *members;
+    struct poker *poker; /* NULL: there is no secret */
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
@@ -63,6 +67,26 @@ static void on_after_apply(void *arg, enum table t, struct slice key)
         c->on_row(c->on_row_arg, t, key);
     }
     lock_drop(&c->lock);
+}
+
+static void on_announce(void *arg, uint64_t seq)
+{
+    struct cluster *c = arg;
+    struct member other[MEMBERS_MAX];
+    size_t n = c->poker != NULL ? members_others(c->members, other, MEMBERS_MAX) : 0;
+
+    if (n != 0) {
+        (void)poke_all(c->poker, other, n, seq);
+    }
+}
+
+static uint64_t on_applied_asked(void *arg)
+{
+    struct cluster *c = arg;
+    struct sequencer_status q = {0};
+
+    sequencer_status(c->sequencer, &q);
+    return q.applied;
 }
 
 static int on_blob_wanted(void *arg, const struct digest *d, struct err *e)
@@ -188,7 +212,7 @@ static void on_step(void *arg, const struct probe_step *s)
 static int open_sequencer(struct cluster *c, struct err *e)
 {
     static const struct sequencer_ops ops = {tree_content_is_new, on_prepare, on_before_apply,
-                                             on_after_apply};
+                                             on_after_apply, on_announce};
     struct sequencer_settings set = {
         .boot = random_u64(), .poll_ms = c->set.poll_ms, .ops = &ops, .arg = c};
 
@@ -196,6 +220,17 @@ static int open_sequencer(struct cluster *c, struct err *e)
         return err_set(e, E_CORRUPT, "the row of this node's id cannot be decoded");
     }
     return sequencer_start(c->store, c->bucket, &set, &c->sequencer, e);
+}
+
+static struct members *open_members(struct cluster *c)
+{
+    struct members_settings set = {.bucket = c->bucket, .applied = on_applied_asked, .arg = c};
+
+    snprintf(set.self.node, sizeof set.self.node, "%s", c->node);
+    snprintf(set.self.address, sizeof set.self.address, "%s",
+             c->set.address != NULL ? c->set.address : "");
+    snprintf(set.self.version, sizeof set.self.version, "%s", MIRROR_VERSION);
+    return members_open(&set);
 }
 
 int cluster_open(const struct cluster_settings *set, struct store *s, struct cluster **out,
@@ -222,11 +257,13 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
                                                                  .read_back = c->read_back,
                                                                  .make_room = on_room_wanted,
                                                                  .arg = c});
+    c->poker = set->secret != NULL ? poker_open(set->secret) : NULL;
     rc = open_sequencer(c, e);
     if (rc != 0) {
         cluster_close(&c);
         return rc;
     }
+    c->members = open_members(c);
     c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, c};
     store_set_blob_source(s, &c->blob_source);
     log_info("cluster.joined", "bucket=\"%s\" node=%s", bucket_place(c->bucket), c->node);
@@ -258,6 +295,7 @@ void cluster_stop(struct cluster *c)
     }
     cluster_on_row(c, NULL, NULL);
     cluster_on_full(c, NULL, NULL);
+    members_close(&c->members); /* it says that it leaves, while the bucket can be asked */
     tree_content_interrupt(c->trees);
     bucket_interrupt(c->content);
     bucket_interrupt(c->bucket);
@@ -273,11 +311,22 @@ void cluster_close(struct cluster **cp)
         return;
     }
     sequencer_free(&c->sequencer);
+    poker_close(&c->poker);
     tree_content_close(&c->trees);
     bucket_close(&c->content);
     bucket_close(&c->bucket);
     lock_fini(&c->lock);
     free(c);
+}
+
+bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature)
+{
+    return c->poker != NULL && poke_is_ours(c->poker, seq, signature);
+}
+
+bool cluster_poke(struct cluster *c, uint64_t seq)
+{
+    return sequencer_poke(c->sequencer, seq, POKE_WAIT_MS);
 }
 
 /* --- status --- */

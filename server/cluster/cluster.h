@@ -23,6 +23,8 @@
 
 struct cluster_settings {
     struct bucket_settings bucket;
+    const char *address; /* of this mirror, for the others; NULL: they cannot reach it */
+    const char *secret;  /* the same for all; NULL: they do not talk to each other */
     uint32_t poll_ms;
     uint32_t stale_after_ms;
 };
@@ -39,6 +41,11 @@ void cluster_on_row(struct cluster *c, void (*on_row)(void *arg, enum table t, s
 void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n), void *arg);
 void cluster_stop(struct cluster *c); /* NULL is fine */
 void cluster_close(struct cluster **cp);
+
+/* Whether another mirror of this cluster says that the log has this entry (poke.h). */
+MUST_USE bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature);
+/* Waits until the entry is applied, up to 250 ms: blocks. False: not yet. */
+MUST_USE bool cluster_poke(struct cluster *c, uint64_t seq);
 
 struct cluster_status {
     const char *place; /* of the bucket */

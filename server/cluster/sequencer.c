@@ -32,15 +32,21 @@ struct pending {
     struct buf steps;     /* on shared rows, as an entry has them */
 };
 
+/* A caller whose batch is in the log. */
+struct committed {
+    struct list node;
+    struct commit_wait *wait;
+};
+
 struct cluster_sequencer {
     struct store *store;
     struct sequencer_settings set;
     struct sequencer hook;
     struct cluster_log *log;
-    pthread_t thread, preparer[SEQUENCER_PREPARERS];
+    pthread_t thread, announcer, preparer[SEQUENCER_PREPARERS];
     struct lock lock; /* LOCK_SEQUENCER; guards what follows, to `status` */
-    struct cond more, more_to_prepare;
-    struct list queue, to_prepare;
+    struct cond more, more_to_prepare, more_committed, progress;
+    struct list queue, to_prepare, committed;
     size_t waiting, waiting_bytes; /* in both, or being prepared */
     struct err refusal;            /* code 0: batches are accepted */
     bool stopping, poked;
@@ -482,7 +488,10 @@ static void note_result(struct cluster_sequencer *q, uint64_t begun_ms, int rc,
 
     lock_take(&q->lock);
     failed = q->status.why.code != 0;
-    q->status.applied = log_applied(q->log);
+    if (q->status.applied != log_applied(q->log)) {
+        q->status.applied = log_applied(q->log);
+        cond_broadcast(&q->progress);
+    }
     q->status.stopped = log_has_stopped(q->log, &q->status.why);
     if (rc == 0) {
         q->status.confirmed_ms = begun_ms != 0 ? begun_ms : q->status.confirmed_ms;
@@ -529,6 +538,55 @@ static void refuse_while_in_doubt(struct cluster_sequencer *q, const struct err 
     refuse_all(q, &refusal);
 }
 
+static void *run_announcer(void *arg)
+{
+    struct cluster_sequencer *q = arg;
+    struct list group;
+    uint64_t seq;
+    bool stop;
+
+    do {
+        list_init(&group);
+        lock_take(&q->lock);
+        while (list_empty(&q->committed) && !q->stopping) {
+            cond_wait(&q->more_committed, &q->lock);
+        }
+        while (!list_empty(&q->committed)) {
+            list_push_back(&group, list_pop_front(&q->committed));
+        }
+        seq = q->status.applied;
+        stop = q->stopping;
+        lock_drop(&q->lock);
+        if (!list_empty(&group) && !stop) {
+            q->set.ops->announce(q->set.arg, seq);
+        }
+        while (!list_empty(&group)) {
+            struct committed *x = LIST_ITEM(list_pop_front(&group), struct committed, node);
+            store_answer(q->store, x->wait, 0, NULL);
+            free(x);
+        }
+    } while (!stop);
+    return NULL;
+}
+
+/* Its batch is in the log. */
+static void answer_committed(struct cluster_sequencer *q, struct pending *p)
+{
+    struct committed *x;
+
+    if (q->set.ops == NULL) {
+        answer_pending(q, p, 0, NULL);
+        return;
+    }
+    x = NEW(struct committed);
+    x->wait = p->wait;
+    p->wait = NULL;
+    lock_take(&q->lock);
+    list_push_back(&q->committed, &x->node);
+    cond_signal(&q->more_committed);
+    lock_drop(&q->lock);
+}
+
 static void commit_group(struct cluster_sequencer *q)
 {
     static const struct err unknown = {
@@ -546,12 +604,16 @@ static void commit_group(struct cluster_sequencer *q)
     q->last_is_mine = false;
     rc = log_commit(q->log, batch, q->grouped, &open, &e);
     wrote = rc == 0 && q->last_is_mine; /* so its slot was the end of the log */
-    for (size_t i = 0; i < q->grouped; i++) {
-        bool in_doubt = open && rc != 0 && batch[i].rc == rc;
-        answer_pending(q, q->group[i], in_doubt ? E_AGAIN : batch[i].rc,
-                       in_doubt ? &unknown : &batch[i].why);
-    }
     note_result(q, wrote ? begun_ms : 0, rc, &e);
+    for (size_t i = 0; i < q->grouped; i++) {
+        if (open && rc != 0 && batch[i].rc == rc) {
+            answer_pending(q, q->group[i], E_AGAIN, &unknown);
+        } else if (batch[i].rc != 0) {
+            answer_pending(q, q->group[i], batch[i].rc, &batch[i].why);
+        } else {
+            answer_committed(q, q->group[i]);
+        }
+    }
     if (wrote) {
         q->polled_ms = clock_now_ms();
     }
@@ -664,6 +726,9 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
     lock_init(&q->lock, LOCK_SEQUENCER);
     cond_init(&q->more);
     cond_init(&q->more_to_prepare);
+    cond_init(&q->more_committed);
+    cond_init(&q->progress);
+    list_init(&q->committed);
     list_init(&q->queue);
     list_init(&q->to_prepare);
     memcpy(log.author.node, set->node, LOG_ENTRY_NODE_BYTES);
@@ -679,6 +744,7 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
     q->polled_ms = clock_now_ms();
     q->hook = (struct sequencer){on_submit, q};
     q->thread = thread_start("cluster", run_sequencer, q);
+    q->announcer = thread_start("announce", run_announcer, q);
     for (size_t i = 0; i < SEQUENCER_PREPARERS; i++) {
         q->preparer[i] = thread_start("prepare", run_preparer, q);
     }
@@ -695,9 +761,14 @@ void sequencer_stop(struct cluster_sequencer *q)
     q->stopping = true;
     cond_signal(&q->more);
     cond_broadcast(&q->more_to_prepare);
+    cond_broadcast(&q->progress);
     lock_drop(&q->lock);
     log_interrupt(q->log);
     pthread_join(q->thread, NULL);
+    lock_take(&q->lock);
+    cond_signal(&q->more_committed);
+    lock_drop(&q->lock);
+    pthread_join(q->announcer, NULL);
     for (size_t i = 0; i < SEQUENCER_PREPARERS; i++) {
         pthread_join(q->preparer[i], NULL);
     }
@@ -716,16 +787,28 @@ void sequencer_free(struct cluster_sequencer **qp)
     log_close(&q->log);
     cond_fini(&q->more);
     cond_fini(&q->more_to_prepare);
+    cond_fini(&q->more_committed);
+    cond_fini(&q->progress);
     lock_fini(&q->lock);
     free(q);
 }
 
-void sequencer_poke(struct cluster_sequencer *q)
+bool sequencer_poke(struct cluster_sequencer *q, uint64_t seq, uint64_t wait_ms)
 {
+    uint64_t end_ms = clock_now_ms() + wait_ms, now;
+    bool applied;
+
     lock_take(&q->lock);
-    q->poked = true;
-    cond_signal(&q->more);
+    if (q->status.applied < seq) {
+        q->poked = true;
+        cond_signal(&q->more);
+    }
+    while (q->status.applied < seq && !q->stopping && (now = clock_now_ms()) < end_ms) {
+        cond_wait_ms(&q->progress, &q->lock, end_ms - now);
+    }
+    applied = q->status.applied >= seq;
     lock_drop(&q->lock);
+    return applied;
 }
 
 void sequencer_status(struct cluster_sequencer *q, struct sequencer_status *out)

@@ -40,6 +40,9 @@ struct sequencer_ops {
     int (*before_apply)(void *arg, enum table t, struct slice key, struct err *e);
     /* A row that another mirror has put or deleted has been applied. */
     void (*after_apply)(void *arg, enum table t, struct slice key);
+    /* Entries of this mirror, up to seq, are in the log. Their callers have their answers when this
+     * returns. Runs on a thread of its own, once for all entries that have come in the meantime. */
+    void (*announce)(void *arg, uint64_t seq);
 };
 
 enum { SEQUENCER_PREPARERS = 2 };
@@ -62,7 +65,9 @@ MUST_USE int sequencer_start(struct store *s, struct bucket *b,
  * ends first: its owner interrupts it. */
 void sequencer_stop(struct cluster_sequencer *q);
 void sequencer_free(struct cluster_sequencer **qp); /* after sequencer_stop() and store_close() */
-void sequencer_poke(struct cluster_sequencer *q);   /* the log has a new entry: poll now */
+/* The log has an entry of this number: polls now if it is not applied yet, and waits for it up to
+ * wait_ms. False: it is not applied. */
+MUST_USE bool sequencer_poke(struct cluster_sequencer *q, uint64_t seq, uint64_t wait_ms);
 
 struct sequencer_status {
     uint64_t applied;      /* entries of the log */

@@ -346,6 +346,7 @@ void conf_free(struct conf **cp)
         forget_secret(cf->conf.repos[i].origin.authorization);
     }
     forget_secret(cf->conf.cluster.bucket.authorization);
+    forget_secret(cf->conf.cluster.secret);
     arena_fini(&cf->arena);
     free(cf);
 }

@@ -9,6 +9,7 @@
 #include "common/codec/blob_batch.h"
 #include "server/admin/admin.h"
 #include "server/admin/inventory_page.h"
+#include "server/cluster/cluster.h"
 #include "server/http/status.h"
 #include "server/own/inventory_pages.h"
 #include "server/page/html.h"
@@ -159,6 +160,64 @@ static void answer_digest(struct serve_loop *d, struct exchange *x, struct reque
     c = request_new(d, x, v, d->set->repo[0], slice_first(exchange_req(x)->path, 0));
     if (c != NULL) {
         digest_start(c, &ds, false);
+    }
+}
+
+/* --- pokes of other mirrors (cluster/poke.h) --- */
+
+struct poke_step {
+    struct step step;
+    uint64_t seq;
+};
+
+static void poke_work(struct step *s)
+{
+    struct poke_step *p = (struct poke_step *)s;
+    struct cluster *c = s->request->serve_loop->deps->own->admin->cluster;
+
+    s->rc = cluster_poke(c, p->seq) ? 0 : E_AGAIN;
+}
+
+static void poke_done(struct step *s)
+{
+    struct exchange *x = s->request->x;
+    struct http_reply *r = ARENA_NEW(exchange_arena(x), struct http_reply);
+
+    r->status = s->rc == 0 ? 204 : 202;
+    exchange_reply(x, r, NULL);
+}
+
+static void poke_free(struct step *s)
+{
+    (void)s;
+}
+
+static void answer_poke(struct serve_loop *d, struct exchange *x, struct request_log *v)
+{
+    const struct http_req *req = exchange_req(x);
+    struct slice seq = slice_from(req->query, min_u64(req->query.n, strlen("seq=")));
+    struct cluster *cluster = d->deps->own->admin->cluster;
+    struct poke_step *p;
+    struct request *c;
+    uint64_t number;
+
+    if (cluster == NULL || d->set->count == 0 || req->method != METHOD_POST ||
+        !slice_u64(seq, &number)) {
+        refuse(x, 404, "not found: only the mirrors of a cluster ask for this\n");
+        return;
+    }
+    if (!cluster_signed_poke(cluster, number, http_req_field(req, "mirrord-poke"))) {
+        refuse(x, 403, "the signature is not that of a mirror of this cluster\n");
+        return;
+    }
+    c = request_new(d, x, v, d->set->repo[0], slice_first(req->path, 0));
+    if (c != NULL) {
+        p = NEW(struct poke_step);
+        p->seq = number;
+        p->step.work = poke_work;
+        p->step.done = poke_done;
+        p->step.free = poke_free;
+        request_step(c, d->deps->disk, &p->step);
     }
 }
 
@@ -486,6 +545,8 @@ static void answer_own_request(struct serve_loop *d, struct exchange *x, struct 
         blob_batch_answer(d, x, v);
     } else if (slice_starts(path, SLICE("/-/peers/"))) {
         peers_answer(d, x, v, slice_from(path, 9));
+    } else if (slice_eqs(path, "/-/cluster/poke")) {
+        answer_poke(d, x, v);
     } else if (req->method != METHOD_GET && req->method != METHOD_HEAD) {
         refuse_method(x, SLICE("GET, HEAD"), SLICE("this path accepts only GET and HEAD\n"));
     } else if (slice_eqs(path, "/healthz")) {
@@ -529,7 +590,8 @@ static struct route route(struct serve_loop *d, struct exchange *x)
 /* Health is not: who looks after a busy server must see that it lives. */
 static bool own_request_is_counted(const struct http_req *req)
 {
-    return !slice_eqs(req->path, "/healthz") && !slice_eqs(req->path, "/readyz");
+    return !slice_eqs(req->path, "/healthz") && !slice_eqs(req->path, "/readyz") &&
+           !slice_eqs(req->path, "/-/cluster/poke");
 }
 
 static void refuse_stranger(struct serve_loop *d, struct exchange *x, const char *why)

@@ -1,12 +1,14 @@
 """Several mirrors over one bucket: what one is given, the others have, and what the bucket lacks is nobody's."""
-import hashlib
 import os
 import random
+import signal
+import threading
+import time
 
 import pytest
 
 from harness.bucket import Bucket, Fault
-from harness.mirrord import until
+from harness.mirrord import free_port, until
 
 REPO = 'repo "models" { protocol = "hosted" }'
 
@@ -20,10 +22,17 @@ def bucket():
 @pytest.fixture
 def node(mirrord, bucket, tmp_path):
     """node() starts a mirror of the cluster."""
-    def start(more="", conf="", **kw):
-        keys = bucket.keys_file(tmp_path)
+    keys, secret = bucket.keys_file(tmp_path), tmp_path / "cluster.secret"
+    secret.write_text("a secret of this cluster\n")
+    secret.chmod(0o600)
+
+    def start(more="", conf="", poll="50ms", **kw):
+        """poll: None leaves it at one second, and gives it an address, so the others tell it what is new."""
+        port = free_port()
+        ways = f'poll = "{poll}"' if poll else f'secret = "file:{secret}" address = "http://127.0.0.1:{port}"'
         return mirrord(f'''{REPO} {conf}
-            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" poll = "50ms" {more} }}''', **kw)
+            listen "127.0.0.1:{port}" {{ }}
+            cluster "{bucket.url}" {{ endpoint = "{bucket.endpoint}" region = "eu-test-1" authorization = "file:{keys}" {ways} {more} }}''', **kw)
     return start
 
 
@@ -92,3 +101,100 @@ def test_a_disk_is_smaller_than_the_cluster(node):
             assert has(a, path, data), (path, a.get(path))
     assert a.metric("mirrord_store_used_bytes") < 24e6
     a.ctl("verify", "--deep")
+
+
+def know(bucket, count):
+    """Waits until so many nodes have announced themselves and have read of the others."""
+    until(lambda: sum(k.startswith("prod/node/") for k in bucket.objects) >= count)
+    beats = bucket.counts.get(("PUT", "node"), 0)
+    until(lambda: bucket.counts.get(("PUT", "node"), 0) >= beats + 2 * count)
+
+
+def test_who_has_written_reads_it_anywhere(node, bucket):
+    """With a poll of a minute: only because the other mirrors are told."""
+    a, b, c = nodes = [node('poll = "60s"', poll=None) for _ in range(3)]
+    know(bucket, 3)
+    token = a.token("ci", "publish:models/*")
+    dice = random.Random(1)
+    for i in range(30):
+        writer, reader = dice.sample(nodes, 2)
+        data = str(i).encode()
+        assert writer.put("/models/me/gpt/x", data, token=token).status in (200, 201)
+        assert has(reader, "/models/me/gpt/x", data), i
+    assert b.ctl("token", "revoke", "ci").returncode == 0
+    for m in nodes:
+        assert m.put("/models/me/gpt/y", b"no", token=token).status == 401
+
+
+def test_a_poke_of_a_stranger(node):
+    a = node(poll=None)
+    for query, headers in (("seq=5", {}), ("seq=5", {"Mirrord-Poke": "0" * 64}), ("seq=x", {}), ("", {})):
+        assert a.put(f"/-/cluster/poke?{query}", b"", method="POST", headers=headers).status in (403, 404)
+
+
+def test_a_mirror_that_does_not_answer_pokes(node, bucket):
+    a, b = node(poll=None), node(poll=None)
+    know(bucket, 2)
+    token = a.token("ci", "publish:models/*")
+    b.child.send_signal(signal.SIGSTOP)
+    try:
+        for i in range(5):
+            assert a.put(f"/models/me/gpt/{i}", b"x", token=token).status == 201
+    finally:
+        b.child.send_signal(signal.SIGCONT)
+    for i in range(5):
+        seen(b, f"/models/me/gpt/{i}", b"x")
+
+
+def test_a_bucket_that_goes_away(node, bucket):
+    """What is on the disk is served, tokens and writes are refused in words, and all comes back by itself."""
+    a = node('stale_after = "1s"')
+    token = a.token("ci", "publish:models/*")
+    assert a.put("/models/me/gpt/x", b"here", token=token).status == 201
+    bucket.faults = [Fault("cut")]
+    until(lambda: a.put("/models/me/gpt/y", b"no", token=token).status == 503)
+    refused = a.put("/models/me/gpt/y", b"no", token=token)
+    assert b"which tokens were revoked" in refused.body and refused["retry-after"]
+    assert has(a, "/models/me/gpt/x", b"here")
+    assert a.get("/readyz").status == 200
+    bucket.faults = []
+    until(lambda: a.put("/models/me/gpt/y", b"yes", token=token).status == 201)
+    assert has(a, "/models/me/gpt/y", b"yes")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_mirrors_that_are_killed(node, bucket, seed):
+    """What was acknowledged is there, on every mirror and on a new one; every tree verifies."""
+    dice = random.Random(seed)
+    nodes = [node() for _ in range(3)]
+    token = nodes[0].token("ci", "publish:models/*")
+    for m in nodes:
+        until(lambda m=m: m.put("/models/me/tree0/ready", b"", token=token).status in (200, 201))
+    bucket.faults = [Fault(k, p=0.02) for k in ("503", "cut", "503-after", "cut-after")]
+    acknowledged, stop = {}, threading.Event()
+
+    def publish(m, number):
+        i = 0
+        while not stop.is_set():
+            path, data = f"/models/me/tree{i % 3}/{number}-{i}", os.urandom(random.Random(i).choice((10, 5000, 70_000)))
+            if m.put(path, data, token=token, limit_s=20).status == 201:
+                acknowledged[path] = data
+            i += 1
+    threads = [threading.Thread(target=publish, args=(m, n)) for n, m in enumerate(nodes)]
+    for t in threads:
+        t.start()
+    for _ in range(8):
+        time.sleep(dice.uniform(0.2, 0.6))
+        m = dice.choice(nodes)
+        m.kill()
+        m.start()
+    until(lambda: len(acknowledged) > 60)
+    stop.set()
+    for t in threads:
+        t.join()
+    bucket.faults = []
+    nodes.append(node())
+    for m in nodes:
+        for path, data in acknowledged.items():
+            seen(m, path, data)
+        m.ctl("verify", "--deep")

@@ -1,0 +1,196 @@
+#include "server/cluster/member.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/codec/jread.h"
+#include "common/codec/jwrite.h"
+#include "common/os/clock.h"
+#include "common/os/lock.h"
+
+#define PREFIX "node/"
+
+enum { DOCUMENT_BYTES = 4096, DOCUMENT_VALUES = 64 };
+
+struct members {
+    struct members_settings set;
+    pthread_t thread;
+    struct lock lock; /* LOCK_MEMBERS; guards what follows */
+    struct cond wake;
+    bool closing;
+    struct member other[MEMBERS_MAX];
+    size_t count;
+};
+
+static void key_of_node(const char *node, char key[BUCKET_KEY_ROOM])
+{
+    snprintf(key, BUCKET_KEY_ROOM, PREFIX "%s", node);
+}
+
+/* --- this node --- */
+
+static int announce(struct members *m, struct err *e)
+{
+    struct buf doc = BUF_INIT(DOCUMENT_BYTES);
+    char key[BUCKET_KEY_ROOM];
+    int rc;
+
+    jwrite_open(&doc, NULL, '{');
+    jwrite_str(&doc, "address", m->set.self.address);
+    jwrite_str(&doc, "version", m->set.self.version);
+    jwrite_u64(&doc, "applied", m->set.applied(m->set.arg));
+    jwrite_close(&doc, '}');
+    key_of_node(m->set.self.node, key);
+    rc = bucket_put(m->set.bucket, key, buf_slice(&doc), e);
+    buf_free(&doc);
+    return rc;
+}
+
+/* --- the others --- */
+
+struct roll { /* one reading of the list */
+    struct members *m;
+    struct member seen[MEMBERS_MAX];
+    size_t count;
+};
+
+static int on_listed_node(void *arg, const struct bucket_key *k)
+{
+    struct roll *r = arg;
+    const char *node = k->key + strlen(PREFIX);
+
+    if (r->count < MEMBERS_MAX && strlen(node) < MEMBER_ID_ROOM &&
+        strcmp(node, r->m->set.self.node) != 0) {
+        struct member *x = &r->seen[r->count++];
+        *x = (struct member){.written_unix_s = k->modified_unix_s};
+        snprintf(x->node, sizeof x->node, "%s", node);
+    }
+    return 0;
+}
+
+static void copy_text(struct slice text, char *out, size_t room)
+{
+    snprintf(out, room, "%.*s", (int)(text.n < room ? text.n : 0), text.p);
+}
+
+static bool read_member(struct slice doc, struct member *x)
+{
+    json_t *o = jread_parse(doc, 0, DOCUMENT_VALUES);
+
+    copy_text(jread_text(o, "address"), x->address, sizeof x->address);
+    copy_text(jread_text(o, "version"), x->version, sizeof x->version);
+    jread_u64(o, "applied", &x->applied);
+    json_decref(o);
+    return o != NULL;
+}
+
+static bool fetch_member(struct members *m, struct member *x)
+{
+    struct buf doc = BUF_INIT(DOCUMENT_BYTES);
+    char key[BUCKET_KEY_ROOM];
+    bool ok;
+
+    key_of_node(x->node, key);
+    ok = bucket_get(m->set.bucket, key, &doc, NULL) == 0 && read_member(buf_slice(&doc), x);
+    buf_free(&doc);
+    return ok;
+}
+
+static int read_others(struct members *m, struct err *e)
+{
+    struct roll *r = NEW(struct roll);
+    size_t kept = 0;
+    uint64_t now_unix_s;
+    int rc;
+
+    r->m = m;
+    rc = bucket_list(m->set.bucket, PREFIX, "", MEMBERS_MAX, on_listed_node, r, e);
+    now_unix_s = bucket_date_unix_s(m->set.bucket);
+    for (size_t i = 0; rc == 0 && i < r->count; i++) {
+        struct member *x = &r->seen[i];
+        if (x->written_unix_s + MEMBER_DEAD_S >= now_unix_s && fetch_member(m, x)) {
+            r->seen[kept++] = *x;
+        }
+    }
+    if (rc == 0) {
+        lock_take(&m->lock);
+        memcpy(m->other, r->seen, kept * sizeof m->other[0]);
+        m->count = kept;
+        lock_drop(&m->lock);
+    }
+    free(r);
+    return rc;
+}
+
+/* --- the thread --- */
+
+static void *run_members(void *arg)
+{
+    struct members *m = arg;
+    bool closing = false;
+
+    while (!closing) {
+        struct err e = {0};
+        int rc = announce(m, &e);
+
+        rc = rc != 0 ? rc : read_others(m, &e);
+        if (rc != 0 && rc != E_CANCELLED) {
+            log_debug("cluster.members", "why=\"%s\"", e.text);
+        }
+        lock_take(&m->lock);
+        if (!m->closing) {
+            cond_wait_ms(&m->wake, &m->lock, m->set.beat_ms);
+        }
+        closing = m->closing;
+        lock_drop(&m->lock);
+    }
+    return NULL;
+}
+
+struct members *members_open(const struct members_settings *set)
+{
+    struct members *m = NEW(struct members);
+
+    m->set = *set;
+    m->set.beat_ms = set->beat_ms != 0 ? set->beat_ms : MEMBER_BEAT_MS;
+    lock_init(&m->lock, LOCK_MEMBERS);
+    cond_init(&m->wake);
+    m->thread = thread_start("members", run_members, m);
+    return m;
+}
+
+void members_close(struct members **mp)
+{
+    struct members *m = *mp;
+    char key[BUCKET_KEY_ROOM];
+    struct err e = {0};
+
+    *mp = NULL;
+    if (m == NULL) {
+        return;
+    }
+    lock_take(&m->lock);
+    m->closing = true;
+    cond_signal(&m->wake);
+    lock_drop(&m->lock);
+    pthread_join(m->thread, NULL);
+    key_of_node(m->set.self.node, key);
+    if (bucket_delete(m->set.bucket, key, &e) != 0) {
+        log_debug("cluster.members", "why=\"%s\"", e.text);
+    }
+    cond_fini(&m->wake);
+    lock_fini(&m->lock);
+    free(m);
+}
+
+size_t members_others(struct members *m, struct member *out, size_t room)
+{
+    size_t n;
+
+    lock_take(&m->lock);
+    n = min_u64(m->count, room);
+    memcpy(out, m->other, n * sizeof out[0]);
+    lock_drop(&m->lock);
+    return n;
+}

@@ -1,0 +1,52 @@
+/* member.h - the mirrors of a cluster, as they announce themselves in the bucket.
+ *
+ * Each node writes node/<id> every beat, and reads what the others have written:
+ *
+ *   {"address": "http://10.0.0.1:8080", "version": "0.1.0", "applied": 1234}
+ *
+ * A node is alive while the bucket's own clock says that its object is younger than MEMBER_DEAD_S.
+ * The clocks of nodes do not count. The list may lag: it serves to find nodes, and nothing that
+ * must be right depends on it.
+ *
+ * owns     a thread; borrows the bucket
+ * threads  any but for open and close
+ * errors   none: what fails is tried again with the next beat
+ */
+#ifndef SERVER_CLUSTER_MEMBER_H
+#define SERVER_CLUSTER_MEMBER_H
+
+#include "server/cluster/bucket.h"
+
+enum {
+    MEMBER_BEAT_MS = 5000,
+    MEMBER_DEAD_S = 20,
+    MEMBER_ID_ROOM = 33, /* hex */
+    MEMBER_ADDRESS_ROOM = 128,
+    MEMBERS_MAX = 64,
+};
+
+struct member {
+    char node[MEMBER_ID_ROOM];
+    char address[MEMBER_ADDRESS_ROOM]; /* "": it cannot be reached by others */
+    char version[32];
+    uint64_t applied;        /* entries of the log, when it wrote this */
+    uint64_t written_unix_s; /* by the bucket's clock */
+};
+
+struct members;
+
+struct members_settings {
+    struct bucket *bucket;
+    struct member self;
+    uint64_t beat_ms; /* 0: MEMBER_BEAT_MS */
+    uint64_t (*applied)(void *arg);
+    void *arg;
+};
+
+struct members *members_open(const struct members_settings *set);
+/* Removes this node's object if the bucket answers. NULL is fine. */
+void members_close(struct members **mp);
+/* The other nodes that are alive, at most `room`; the number of them. */
+size_t members_others(struct members *m, struct member *out, size_t room);
+
+#endif

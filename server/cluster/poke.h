@@ -1,0 +1,34 @@
+/* poke.h - tells the other mirrors that the log has a new entry, so that they read it now.
+ *
+ *   POST /-/cluster/poke?seq=<entry>     Mirrord-Poke: <HMAC-SHA256 of "poke <entry>", hex>
+ *   204: it has applied that entry       202: not yet       403: another secret
+ *
+ * A mirror that has published waits for the answers up to POKE_WAIT_MS before it answers its
+ * client. So a client that asks another mirror next finds what it has published. A mirror that does
+ * not answer is left out for POKE_REST_MS, and reads the entry at its next poll.
+ *
+ * A poke carries nothing that is secret, and one that is sent again does no harm: the signature
+ * keeps strangers from making a mirror poll.
+ *
+ * owns     a thread and its connections
+ * threads  poke_all(): one at a time, blocks; the rest: any
+ */
+#ifndef SERVER_CLUSTER_POKE_H
+#define SERVER_CLUSTER_POKE_H
+
+#include "common/base/slice.h"
+#include "server/cluster/member.h"
+
+enum { POKE_WAIT_MS = 250, POKE_REST_MS = 10000, POKE_SIGNATURE_ROOM = 65 };
+#define POKE_FIELD "mirrord-poke"
+
+struct poker;
+struct poker *poker_open(const char *secret); /* copied */
+void poker_close(struct poker **pp);          /* NULL is fine */
+/* The number of mirrors that have applied the entry. */
+size_t poke_all(struct poker *p, const struct member *to, size_t n, uint64_t seq);
+
+/* Whether the signature of a poke is right. */
+MUST_USE bool poke_is_ours(const struct poker *p, uint64_t seq, struct slice signature);
+
+#endif

@@ -3,8 +3,7 @@
  * Every item is checked against its SHA-256. An item that does not match is read once more, because
  * the damage may have happened on the way. Requests that fail are repeated (retry.h).
  *
- * memory   up to 16 MiB for an item of an object of its own (and 16 MiB that libcurl fills next to
- *          it); twice the length of an item of a pack
+ * memory   up to 32 MiB for an item of an object of its own, twice the length for one of a pack
  * threads  any except a loop's; blocks
  * errors   E_CORRUPT: the bytes in the bucket do not match the SHA-256; E_NOTFOUND: the object is
  *          not there; the other codes of bucket.h; the code that write() returned

@@ -29,9 +29,10 @@ struct in_parts {
     unsigned count;
 };
 
-/* One request to make. FREE -> READY by the caller's thread, READY -> RUNNING -> FREE by a thread
- * of the upload. */
-enum put_state { PUT_FREE, PUT_READY, PUT_RUNNING };
+/* One request to make. FREE -> FILLING -> READY by the caller's thread, READY -> RUNNING -> FREE by
+ * a thread of the upload; each step under the lock. The other fields belong to the thread that made
+ * it FILLING or RUNNING. */
+enum put_state { PUT_FREE, PUT_FILLING, PUT_READY, PUT_RUNNING };
 
 struct put {
     enum put_state state;
@@ -294,7 +295,7 @@ static int wait_until_idle(struct content_upload *u, struct err *e)
     return failure(u, e);
 }
 
-/* A put that no thread uses, emptied but for its memory. */
+/* A put that no thread uses, emptied but for its memory; start_put() follows. */
 static struct put *new_put(struct content_upload *u, const struct content_object *o)
 {
     struct put *p;
@@ -304,10 +305,10 @@ static struct put *new_put(struct content_upload *u, const struct content_object
     while ((p = find_put(u, PUT_FREE)) == NULL) {
         cond_wait(&u->changed, &u->lock);
     }
-    lock_drop(&u->lock);
     bytes = p->bytes;
     buf_clear(&bytes);
-    *p = (struct put){.upload = u, .bytes = bytes};
+    *p = (struct put){.state = PUT_FILLING, .upload = u, .bytes = bytes};
+    lock_drop(&u->lock);
     if (o != NULL) {
         content_key(o, p->key);
     }
@@ -521,13 +522,16 @@ static int send_parts(struct content_upload *u, struct in_parts *parts, void *it
     sha256_init(&sum, sha256_best());
     for (unsigned i = 1; rc == 0 && i <= parts->count; i++, at += step) {
         uint64_t some = min_u64(step, n - at);
-        struct put *p = new_put(u, NULL);
+        struct digest own;
+        struct put *p;
 
         sha256_part_begin(&sum);
         rc = hash_range(u, item, at, some, u->window, &sum, e);
-        sha256_part_end(&sum, p->body.sha256.b);
+        sha256_part_end(&sum, own.b);
         if (rc == 0) {
+            p = new_put(u, NULL);
             send_from_item(p, item, at, some);
+            p->body.sha256 = own;
             p->parts = parts;
             p->part = i;
             start_put(p);

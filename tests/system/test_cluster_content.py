@@ -231,6 +231,12 @@ def test_a_process_that_is_killed(content, bucket, seed):
     check_all_there(content, content.upload(items), items)
 
 
+def test_the_index_comes_last(content, bucket):
+    bucket.faults = [Fault("slow", "(pack|blob)/", WRITES, delay=0.5)]
+    result = content.upload(MANY[:700] + LARGE)
+    assert result.code == 0 and list(bucket.objects)[-1] == f"prod/idx/{result.index[0]}", (result, list(bucket.objects))
+
+
 def test_an_upload_that_is_interrupted(content, bucket):
     bucket.faults = [Fault("slow", methods=WRITES, delay=0.3)]
     child = content.start(MANY + LARGE)

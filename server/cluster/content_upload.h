@@ -3,7 +3,7 @@
  *
  *   add      an item of less than 1 MiB goes into the open pack, and a full pack is uploaded. A
  *            larger item is uploaded as an object of its own, in parts if it has more than 64 MiB.
- *            An item that has a place, or that was added before, is skipped.
+ *            An item that has a place, or that the open index has, is skipped.
  *   finish   waits until every object is there, then writes the index. It comes last, so all that
  *            an index names is in the bucket.
  *

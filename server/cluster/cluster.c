@@ -34,8 +34,8 @@ struct cluster {
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
-    bool read_back;
-    struct lock lock; /* LOCK_CLUSTER; guards what follows */
+    _Atomic bool read_back; /* as the probe found */
+    struct lock lock;       /* LOCK_CLUSTER; guards what follows */
     void (*on_row)(void *arg, enum table t, struct slice key);
     void *on_row_arg;
     int (*make_room)(void *arg, uint64_t n);
@@ -209,10 +209,23 @@ static void on_step(void *arg, const struct probe_step *s)
     }
 }
 
+/* Before anything else in the bucket. */
+static int on_check(void *arg, struct err *e)
+{
+    struct cluster *c = arg;
+    int rc = probe_run(c->bucket, random_u64(), on_step, c, e);
+
+    rc = rc != 0 ? rc : check_identity(c, e);
+    if (rc == 0) {
+        log_info("cluster.joined", "bucket=\"%s\" node=%s", bucket_place(c->bucket), c->node);
+    }
+    return rc;
+}
+
 static int open_sequencer(struct cluster *c, struct err *e)
 {
-    static const struct sequencer_ops ops = {tree_content_is_new, on_prepare, on_before_apply,
-                                             on_after_apply, on_announce};
+    static const struct sequencer_ops ops = {on_check,        tree_content_is_new, on_prepare,
+                                             on_before_apply, on_after_apply,      on_announce};
     struct sequencer_settings set = {
         .boot = random_u64(), .poll_ms = c->set.poll_ms, .ops = &ops, .arg = c};
 
@@ -246,15 +259,13 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     rc = bucket_open(&set->bucket, &c->bucket, e);
     rc = rc != 0 ? rc : bucket_open(&set->bucket, &c->content, e);
     rc = rc != 0 ? rc : load_node(c, e);
-    rc = rc != 0 ? rc : probe_run(c->bucket, random_u64(), on_step, c, e);
-    rc = rc != 0 ? rc : check_identity(c, e);
     if (rc != 0) {
         cluster_close(&c);
         return rc;
     }
     c->trees = tree_content_open(&(struct tree_content_settings){.store = s,
                                                                  .bucket = c->content,
-                                                                 .read_back = c->read_back,
+                                                                 .read_back = &c->read_back,
                                                                  .make_room = on_room_wanted,
                                                                  .arg = c});
     c->poker = set->secret != NULL ? poker_open(set->secret) : NULL;
@@ -266,7 +277,6 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->members = open_members(c);
     c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, c};
     store_set_blob_source(s, &c->blob_source);
-    log_info("cluster.joined", "bucket=\"%s\" node=%s", bucket_place(c->bucket), c->node);
     *out = c;
     return 0;
 }

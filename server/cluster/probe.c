@@ -52,21 +52,20 @@ static int get(struct bucket *b, const char *key, struct buf *out, struct err *e
     return rc;
 }
 
-/* A try whose outcome was unknown may have created the key. */
+/* A try whose outcome was unknown may have created the key, and so may one that was sent twice
+ * (bucket.h). */
 static int create(struct bucket *b, const char *key, struct slice body, struct err *e)
 {
     struct buf got = BUF_INIT(RANGE_BYTES);
-    bool unknown = false;
     int rc = E_AGAIN;
 
     for (unsigned i = 0; i < TRIES && (i == 0 || bucket_is_undecided(rc)); i++) {
         if (i != 0) {
-            unknown = true;
             sleep_ms(TRY_MS << i);
         }
         rc = bucket_create(b, key, body, e);
     }
-    if (rc == E_EXISTS && unknown) {
+    if (rc == E_EXISTS) {
         rc = get(b, key, &got, e);
         rc = rc == 0 && !slice_eq(buf_slice(&got), body) ? err_set(e, E_EXISTS, "the key exists")
                                                          : rc;
@@ -171,6 +170,16 @@ static void run_race(struct race *r)
     pthread_barrier_destroy(&r->start);
 }
 
+static bool has_body_of_racer(const struct race *r, struct slice bytes)
+{
+    for (unsigned i = 0; i < PROBE_RACERS; i++) {
+        if (slice_eqs(bytes, r->racer[i].body)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* E_AGAIN: nobody won, or some response does not say who did: the round proves nothing. */
 static int judge_race(struct race *r, struct err *e)
 {
@@ -201,6 +210,8 @@ static int judge_race(struct race *r, struct err *e)
     if (winners == 0 && unknown != 0 && (rc == 0 || rc == E_NOTFOUND)) {
         rc = err_set(e, E_AGAIN, "the bucket is too busy: no response of %d says who created a key",
                      PROBE_RACERS);
+    } else if (winners == 0 && rc == 0 && has_body_of_racer(r, buf_slice(&got))) {
+        rc = err_set(e, E_AGAIN, "the bucket is too busy: a request was sent twice");
     } else if (winners == 0 && (rc == 0 || rc == E_NOTFOUND)) {
         rc = err_set(e, E_UNSUPPORTED, "none of %d requests could create a key that did not exist",
                      PROBE_RACERS);

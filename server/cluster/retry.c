@@ -6,7 +6,7 @@
 
 enum { PAUSE_MS = 20, PAUSE_MAX_MS = 1000, SLICE_MS = 50 };
 
-static bool may_pass(int rc)
+bool retry_may_pass(int rc)
 {
     return rc == E_AGAIN || rc == E_NETWORK || rc == E_TIMEOUT || rc == E_PROTOCOL;
 }
@@ -31,7 +31,7 @@ bool retry_wait(struct retry *r, int rc)
         r->until_ms = now_ms + r->limit_ms;
         r->dice = clock_now_ns() | 1;
     }
-    if (!may_pass(rc) || now_ms >= r->until_ms || is_stopped(r)) {
+    if (!retry_may_pass(rc) || now_ms >= r->until_ms || is_stopped(r)) {
         return false;
     }
     pause_ms = min_u64((uint64_t)PAUSE_MS << min_u64(r->failures - 1, 8), PAUSE_MAX_MS);

@@ -21,6 +21,8 @@ struct retry {
     uint64_t until_ms, dice;
 };
 
+/* Whether a repetition may succeed without a person. */
+bool retry_may_pass(int rc);
 /* Sleeps, then returns true, if the request that failed with this code of bucket.h should be sent
  * again. False: no repetition helps, or the limit has passed. */
 bool retry_wait(struct retry *r, int rc);

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/retry.h"
 #include "server/store/batch.h"
 
 /* The position in the log, in TABLE_META: sequence (8), the entry's own digest (32). */
@@ -15,6 +16,8 @@
 
 enum {
     POLL_MS = 1000,
+    START_MS = 60000,      /* how long the bucket is tried at the start */
+    START_KNOWN_MS = 5000, /* by a store that can be read without it */
     POSITION_BYTES = 8 + DIGEST_BYTES,
     QUEUE_BATCHES_MAX = 4096,
     QUEUE_BYTES_MAX = 256 << 20,
@@ -56,6 +59,7 @@ struct cluster_sequencer {
     size_t grouped;
     int judged[LOG_ENTRY_BATCHES_MAX];
     struct err judged_why[LOG_ENTRY_BATCHES_MAX];
+    bool checked;                               /* the bucket */
     size_t asked;                               /* of the group, by the log since on_begin() */
     struct batch *entry[LOG_ENTRY_BATCHES_MAX]; /* those that are in the entry */
     size_t entered;
@@ -508,22 +512,36 @@ static void note_result(struct cluster_sequencer *q, uint64_t begun_ms, int rc,
     }
 }
 
+static int check_bucket(struct cluster_sequencer *q, struct err *e)
+{
+    int rc = q->checked || q->set.ops == NULL ? 0 : q->set.ops->check(q->set.arg, e);
+
+    q->checked = q->checked || rc == 0;
+    return rc;
+}
+
+static void accept_batches(struct cluster_sequencer *q)
+{
+    lock_take(&q->lock);
+    if (!q->stopping) {
+        err_clear(&q->refusal);
+    }
+    lock_drop(&q->lock);
+}
+
 /* Settles the group whose outcome is unknown, if there is one. */
 static void poll_log(struct cluster_sequencer *q)
 {
     uint64_t begun_ms = clock_boot_ms();
     struct err e = {0};
-    int rc = log_poll(q->log, &e);
+    int rc = check_bucket(q, &e);
 
+    rc = rc != 0 ? rc : log_poll(q->log, &e);
     note_result(q, begun_ms, rc, &e);
     q->polled_ms = clock_now_ms();
-    if (rc == 0 && q->grouped != 0) {
+    if (rc == 0) {
         free_group(q);
-        lock_take(&q->lock);
-        if (!q->stopping) {
-            err_clear(&q->refusal);
-        }
-        lock_drop(&q->lock);
+        accept_batches(q);
     } else if (log_has_stopped(q->log, &e)) {
         refuse_all(q, &e);
     }
@@ -709,6 +727,29 @@ static int check_no_shared_rows(struct store *s, struct err *e)
                                     store_folder(s));
 }
 
+/* For the first time. known: the store can be read without the bucket. */
+static int read_log(struct cluster_sequencer *q, bool known, struct err *e)
+{
+    struct retry again = {.limit_ms = known ? START_KNOWN_MS : START_MS};
+    uint64_t begun_ms;
+    int rc;
+
+    do {
+        begun_ms = clock_boot_ms();
+        rc = check_bucket(q, e);
+        rc = rc != 0 ? rc : log_poll(q->log, e);
+    } while (rc != 0 && retry_wait(&again, rc));
+    if (rc == 0 || (known && retry_may_pass(rc))) {
+        note_result(q, begun_ms, rc, e);
+        q->polled_ms = clock_now_ms();
+    }
+    if (rc != 0 && known && retry_may_pass(rc)) {
+        refuse_while_in_doubt(q, e);
+        return 0;
+    }
+    return rc;
+}
+
 int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_settings *set,
                     struct cluster_sequencer **out, struct err *e)
 {
@@ -716,7 +757,7 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
     struct cluster_sequencer *q = NEW(struct cluster_sequencer);
     struct log_settings log = {
         .author.boot = set->boot, .settle_ms = set->settle_ms, .ops = &ops, .arg = q};
-    uint64_t begun_ms = clock_boot_ms();
+    bool known;
     int rc;
 
     *out = NULL;
@@ -733,15 +774,14 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
     list_init(&q->to_prepare);
     memcpy(log.author.node, set->node, LOG_ENTRY_NODE_BYTES);
     rc = load_position(s, &log.applied, &log.applied_own, e);
+    known = rc == 0;
     rc = rc == E_NOTFOUND ? check_no_shared_rows(s, e) : rc;
     q->log = log_open(b, &log);
-    rc = rc != 0 ? rc : log_poll(q->log, e);
+    rc = rc != 0 ? rc : read_log(q, known, e);
     if (rc != 0) {
         sequencer_free(&q);
         return rc;
     }
-    note_result(q, begun_ms, 0, NULL);
-    q->polled_ms = clock_now_ms();
     q->hook = (struct sequencer){on_submit, q};
     q->thread = thread_start("cluster", run_sequencer, q);
     q->announcer = thread_start("announce", run_announcer, q);

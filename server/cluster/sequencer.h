@@ -30,6 +30,9 @@
 struct cluster_sequencer;
 
 struct sequencer_ops {
+    /* Whether the bucket may be used: called until it returns 0, before anything is read or
+     * written. */
+    int (*check)(void *arg, struct err *e);
     /* Whether prepare() must see this batch. */
     bool (*must_prepare)(const struct batch *b);
     /* Makes a batch of this mirror ready for the log, and may add steps to it. Runs on one of
@@ -56,8 +59,9 @@ struct sequencer_settings {
     void *arg;
 };
 
-/* Applies the whole log, then starts the thread. E_EXISTS: the store has shared rows and no
- * position, so they are not the cluster's. */
+/* Applies the whole log, then starts the threads. A store that has a position starts also when the
+ * bucket does not answer: it can be read, and goes on when the bucket is back. E_EXISTS: the store
+ * has shared rows and no position, so they are not the cluster's. */
 MUST_USE int sequencer_start(struct store *s, struct bucket *b,
                              const struct sequencer_settings *set, struct cluster_sequencer **out,
                              struct err *e);

@@ -334,7 +334,7 @@ static int enter(struct tree_content *t, struct publish *x, struct err *e)
     stop = t->stop;
     if (!stop) {
         const struct content_upload_settings set = {.bucket = t->set.bucket,
-                                                    .read_back = t->set.read_back,
+                                                    .read_back = *t->set.read_back,
                                                     .retry_ms = t->set.retry_ms,
                                                     .source = &source,
                                                     .on_index = on_index_written,

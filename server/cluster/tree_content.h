@@ -40,9 +40,9 @@ struct tree_content;
 
 struct tree_content_settings {
     struct store *store;
-    struct bucket *bucket; /* for content alone (content_upload.h) */
-    bool read_back;        /* the bucket does not check the SHA-256 of bodies */
-    uint64_t retry_ms;     /* 0: 30 s */
+    struct bucket *bucket;         /* for content alone (content_upload.h) */
+    const _Atomic bool *read_back; /* the bucket does not check the SHA-256 of bodies */
+    uint64_t retry_ms;             /* 0: 30 s */
     /* Returns 0 when n bytes may fit into the store now. */
     int (*make_room)(void *arg, uint64_t n);
     void *arg;

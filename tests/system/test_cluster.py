@@ -162,6 +162,20 @@ def test_a_bucket_that_goes_away(node, bucket):
     assert has(a, "/models/me/gpt/y", b"yes")
 
 
+def test_a_start_without_the_bucket(node, bucket):
+    """A mirror that has joined serves what it has; a new one has nothing to serve."""
+    a = node('stale_after = "1s"')
+    token = a.token("ci", "publish:models/*")
+    assert a.put("/models/me/gpt/x", b"here", token=token).status == 201
+    a.stop()
+    bucket.faults = [Fault("cut")]
+    a.start()
+    assert has(a, "/models/me/gpt/x", b"here")
+    assert a.put("/models/me/gpt/y", b"no", token=token).status == 503
+    bucket.faults = []
+    until(lambda: a.put("/models/me/gpt/y", b"yes", token=token).status == 201)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_mirrors_that_are_killed(node, bucket, seed):
     """What was acknowledged is there, on every mirror and on a new one; every tree verifies."""

@@ -33,7 +33,7 @@ SIZES = [700, 20 << 10, 40 << 10, 400 << 10, 3 << 20]
 LARGE = 64 << 20  # from here on what came of a broken transfer is kept, up to a tenth of the quota, and resumed
 POOL = [random.Random(i).randbytes(n) for i, n in enumerate([500, 20000, 40000, 300000, 1 << 20])]
 CONFIG = """log_level = "warn"
-storage {{ quota = "{quota}" reserve = "1m" }}
+storage {{ quota = "{quota}" reserve = "1m" {marks} }}
 cache {{ tries = 2 }}
 repo "data" {{ protocol = "generic" origin = "{origin}/" rule '.' {{ class = immutable }} }}
 repo "models" {{ protocol = "hosted" }}"""
@@ -278,7 +278,8 @@ def cuts_of(log, world, rng):
 def recorded(mirrord, origin, tmp_path):
     """recorded(state) is a mirrord whose changes go to tmp_path/record; recorded(state, False) one on a disk as usual."""
     def start(state, record=True):
-        config = CONFIG.format(origin=origin.url, quota="88m" if record else "1g")  # little room: eviction never rests
+        # Eviction begins below the size of all objects: clients that fill the quota with uploads need a minute for it.
+        config = CONFIG.format(origin=origin.url, quota="88m" if record else "1g", marks="high = 25% low = 20%" if record else "")
         command = ["env", f"LD_PRELOAD={RECORDER}", f"RECORD_ROOT={os.path.realpath(state)}", f"RECORD_LOG={tmp_path}/record",
                    "RECORD_SYNC_US=4000"] if record else []
         return mirrord(config, state=state, command=command)

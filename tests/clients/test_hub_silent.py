@@ -3,6 +3,7 @@ import pytest
 
 from clients.test_hub import FILES, TREE, World, client, digest
 from harness.hub import Big
+from harness.mirrord import until
 
 OLD = "patience = 1500ms stall = 1h rule '' { ttl = 1s stale_while = 0s neg_ttl = 0s }"
 ALICE = "hf_alice"
@@ -99,6 +100,8 @@ def test_what_is_cold_says_why(impatient, hub):
     world, bins = impatient, client("", False)
     world.python(bins, SNAPSHOT)
     hub.voice.clear()
+    # While all is fresh nobody asks the Hub, and the first to ask for what is cold waits for its answer.
+    until(lambda: "stale" in world.m.get("/hf/api/models/org/demo/revision/main")["cache-status"])
     world.fresh()
     world.python(bins, SNAPSHOT)
     said = world.python(bins, COLD)

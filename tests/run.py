@@ -26,6 +26,9 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORES = os.cpu_count() or 1
 SLOWEST = 20  # that are named at the end
+# Unit programs that wait far more than they compute. They begin first, beside the workers, and the other tests do not wait for them.
+WAITING = ("agent/train/watchdog", "common/xfer/xfer", "server/cache/fetch", "server/cache/lies", "server/cache/restart", "server/store/blob",
+           "server/store/ingest", "server/store/verify")
 # In the order of their start. The longest chains of tests that one worker runs one by one (xdist_group) are clients', and the longest test
 # is a crash test; begun last, they would leave the other workers idle.
 PYTEST_FOLDERS = ("clients", "crash", "system")
@@ -44,12 +47,9 @@ def main():
     slow = 5 if args.build != "build" else 1  # sanitizers
     total = Counts(0, 0, 0)
     compiling = None if args.only else compile_tests()
-    with concurrent.futures.ThreadPoolExecutor(args.workers) as pool:
-        units = start_units(args, slow, pool) if wanted(args.only, "unit") else []
-        # The last ones wait more than they compute, one of them for over a minute: the other tests begin beside them.
-        for _ in concurrent.futures.as_completed([future for _, future in units]):
-            if sum(not other.done() for _, other in units) <= CORES:
-                break
+    with concurrent.futures.ThreadPoolExecutor(args.workers) as pool, concurrent.futures.ThreadPoolExecutor(len(WAITING)) as beside:
+        units = start_units(args, slow, pool, beside) if wanted(args.only, "unit") else []
+        concurrent.futures.wait([future for program, future in units if not waits(program)])
         if compiling:
             compiling.wait()
         if any(wanted(args.only, folder) for folder in PYTEST_FOLDERS):
@@ -87,12 +87,17 @@ def finish(c, may_be_empty=False):
 
 # --- unit: one program a file, each in a folder of its own -------------------------------------------------------------
 
-def start_units(args, slow, pool):
-    """[(program, future)]"""
+def waits(program):
+    return str(program.relative_to("unit")) in WAITING
+
+
+def start_units(args, slow, pool, beside):
+    """[(program, future)]. beside: for those that wait."""
     programs = [ROOT / args.build / "unit" / f.relative_to("tests/unit").with_suffix("")
                 for f in sorted(pathlib.Path("tests/unit").rglob("*.c"))
                 if wanted(args.only, str(f.with_suffix("").relative_to("tests")))]
-    return [(p.relative_to(ROOT / args.build), pool.submit(run_unit, p, 300 * slow)) for p in programs]
+    names = [p.relative_to(ROOT / args.build) for p in programs]
+    return [(name, (beside if waits(name) else pool).submit(run_unit, p, 300 * slow)) for name, p in zip(names, programs)]
 
 
 def count_units(units):

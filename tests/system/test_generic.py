@@ -1,10 +1,10 @@
 """The generic protocol: cold, warm, ranges, conditionals, freshness, and an origin in trouble, over every wire."""
-import itertools
 import socket
 import subprocess
 
 import pytest
 
+from harness.corner import Corner
 from harness.curl import FLAGS
 from harness.mirrord import until
 from harness.origin import Origin
@@ -38,24 +38,7 @@ def common(shared_mirrord, shared_origin):
 
 @pytest.fixture
 def corner(common):
-    """A folder of the origin's, and of the repo before it, that is this test's own. For tests after which the next finds all as before."""
-    return Corner(common)
-
-
-class Corner:
-    count = itertools.count()
-
-    def __init__(self, m):
-        self.m, self.folder, self.settle = m, f"/{next(self.count)}", m.settle
-
-    def put(self, path, **script):
-        return self.m.origin.put(self.folder + path, **script)
-
-    def bytes_of(self, path, *span):
-        return self.m.origin.bytes_of(self.folder + path, *span)
-
-    def get(self, path, *wire, **how):
-        return self.m.get(f"/data{self.folder}{path}", *wire, **how)
+    return Corner(common, common.origin)
 
 
 def test_cold_then_warm(corner, wire):

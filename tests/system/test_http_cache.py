@@ -5,36 +5,49 @@ import time
 
 import pytest
 
+from harness.corner import Corner
 from harness.curl import FLAGS
 from harness.mirrord import BUILD, until
 
 MIB = 1 << 20
 
 
-@pytest.fixture
-def data(mirrord, origin):
+def before(origin):
     """A mirror that leaves all to the origin: no freshness of its own, no floor under a client's no-cache."""
-    m = mirrord(f"""cache {{ default_ttl = 0s }}
-                    repo "data" {{ protocol = "generic" origin = "{origin.url}/" pass_headers = {{"X-Word", "X-Kept", "X-More", "X-Why"}} rule '.' {{ refresh_floor = 0s }} }}""")
-    m.origin = origin
-    return m
+    return f"""cache {{ default_ttl = 0s }}
+               repo "data" {{ protocol = "generic" origin = "{origin.url}/" pass_headers = {{"X-Word", "X-Kept", "X-More", "X-Why"}} rule '.' {{ refresh_floor = 0s }} }}"""
+
+
+@pytest.fixture(scope="module")
+def common(shared_mirrord, shared_origin):
+    return shared_mirrord(before(shared_origin))
+
+
+@pytest.fixture
+def data(common, shared_origin):
+    return Corner(common, shared_origin)
+
+
+@pytest.fixture
+def own(mirrord, origin):
+    return Corner(mirrord(before(origin)), origin)
 
 
 def test_what_came_whole_but_is_not_fresh_is_asked_about(data, wire):
     """The next client may come before the object is on disk; it is asked about all the same."""
-    thing = data.origin.put("/n", size=500, fields="Cache-Control: max-age=0")
+    thing = data.put("/n", size=500, fields="Cache-Control: max-age=0")
     for _ in range(8):
-        assert data.get("/data/n", wire).status == 200
+        assert data.get("/n", wire).status == 200
     assert (thing.requests, thing.bytes) == (8, 500)
 
 
 @pytest.mark.parametrize("says", ["no-store", "private, max-age=600", "max-age=600, no-store"])
 def test_who_asks_after_its_head_does_not_share_what_is_not_to_be_kept(data, says, tmp_path):
-    thing = data.origin.put("/n", size=2 * MIB, hold_at=MIB, fields=f"Cache-Control: {says}")
+    thing = data.put("/n", size=2 * MIB, hold_at=MIB, fields=f"Cache-Control: {says}")
     clients = []
     try:
         for i in range(2):
-            clients.append(subprocess.Popen(["curl", "-qsS", "--noproxy", "*", *FLAGS["h1"], "-o", tmp_path / f"{i}", data.url("/data/n")]))
+            clients.append(subprocess.Popen(["curl", "-qsS", "--noproxy", "*", *FLAGS["h1"], "-o", tmp_path / f"{i}", data.url("/n")]))
             until(lambda: thing.requests == i + 1 and (tmp_path / f"{i}").exists() and (tmp_path / f"{i}").stat().st_size)
         thing.go.set()
         assert [c.wait(300) for c in clients] == [0, 0]
@@ -42,40 +55,40 @@ def test_who_asks_after_its_head_does_not_share_what_is_not_to_be_kept(data, say
         for c in clients:
             c.kill()
             c.wait()
-    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes() == data.origin.bytes_of("/n")
-    assert data.get("/data/n").status == 200 and thing.requests == 3
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes() == data.bytes_of("/n")
+    assert data.get("/n").status == 200 and thing.requests == 3
 
 
 def test_the_origins_date_and_expiry_are_passed_on(data, wire):
     """Our own Date beside its Expires would promise another time."""
     now = int(time.time())
     made, good = (email.utils.formatdate(t, usegmt=True) for t in (now - 100, now + 36000))
-    data.origin.put("/n", body=b"x", date=made, fields=f"Expires: {good}|Age: 300")
+    data.put("/n", body=b"x", date=made, fields=f"Expires: {good}|Age: 300")
     for _ in range(2):
-        reply = data.get("/data/n", wire)
+        reply = data.get("/n", wire)
         assert (reply["date"], reply["expires"], reply["cache-control"]) == (made, good, None)
         assert int(reply["age"]) > 200  # a loop's clock may be behind
         data.settle()
 
 
 def test_a_304_brings_new_words(data, wire):
-    thing = data.origin.put("/n", size=100, fields="Cache-Control: max-age=0|X-Word: old|X-Kept: yes")
-    assert data.get("/data/n", wire)["x-word"] == "old"
+    thing = data.put("/n", size=100, fields="Cache-Control: max-age=0|X-Word: old|X-Kept: yes")
+    assert data.get("/n", wire)["x-word"] == "old"
     thing.fields = "Cache-Control: max-age=600|X-Word: new|X-More: too"
     for _ in range(2):
-        reply = data.get("/data/n", wire)
+        reply = data.get("/n", wire)
         assert (reply["x-word"], reply["x-kept"], reply["x-more"], reply["cache-control"]) == ("new", "yes", "too", "max-age=600")
     assert (thing.requests, thing.bytes) == (2, 100)
 
 
 @pytest.mark.parametrize("sent,kept", [("text/plain;charset=utf-8", "text/plain;charset=utf-8"), ("text/html", "text/plain"), ("", "text/plain")])
 def test_a_304_says_more_of_a_type_but_no_other(data, wire, sent, kept):
-    thing = data.origin.put("/n", size=100, type="text/plain", fields="Cache-Control: max-age=0")
-    assert data.get("/data/n", wire)["content-type"] == "text/plain"
+    thing = data.put("/n", size=100, type="text/plain", fields="Cache-Control: max-age=0")
+    assert data.get("/n", wire)["content-type"] == "text/plain"
     data.settle()
     thing.fields = "Cache-Control: max-age=600" + (f"|Content-Type: {sent}" if sent else "")
     for _ in range(2):
-        assert data.get("/data/n", wire)["content-type"] == kept
+        assert data.get("/n", wire)["content-type"] == kept
         data.settle()
     assert (thing.requests, thing.bytes) == (2, 100)
 
@@ -130,34 +143,34 @@ DEMANDS = {  # of a copy that was 1000 s old when it came and stays fresh for 50
 
 @pytest.mark.parametrize("asked, goes", DEMANDS.values(), ids=DEMANDS.keys())
 def test_what_a_client_demands(data, wire, asked, goes):
-    thing = data.origin.put("/n", size=100, fields="Cache-Control: max-age=1500|Age: 1000")
+    thing = data.put("/n", size=100, fields="Cache-Control: max-age=1500|Age: 1000")
     for _ in range(2):
-        data.get("/data/n", wire)
-    reply = data.get("/data/n", wire, headers={"Cache-Control": asked})
+        data.get("/n", wire)
+    reply = data.get("/n", wire, headers={"Cache-Control": asked})
     assert reply.status == 200 and thing.requests == 1 + goes
 
 
 def test_only_if_cached_asks_nobody(data, wire):
-    thing = data.origin.put("/n", size=100, fields="Cache-Control: max-age=0")
+    thing = data.put("/n", size=100, fields="Cache-Control: max-age=0")
     for _ in range(2):
-        assert data.get("/data/n", wire, headers={"Cache-Control": "only-if-cached"}).status == 504
-        data.get("/data/n", wire)
+        assert data.get("/n", wire, headers={"Cache-Control": "only-if-cached"}).status == 504
+        data.get("/n", wire)
         data.settle()
     assert thing.requests == 2
-    stale = data.get("/data/n", wire, headers={"Cache-Control": "only-if-cached, max-stale"})
+    stale = data.get("/n", wire, headers={"Cache-Control": "only-if-cached, max-stale"})
     assert stale.status == 200 and "stale" in stale["cache-status"]
 
 
 def test_the_origins_weak_tag_matches_weakly(data, wire):
     """RFC 9110 13.1.2: a client may have it from the origin itself. It never fits where bytes must be the same."""
-    data.origin.put("/n", body=b"x" * 100, fields="Cache-Control: max-age=600", etag='W/"weak"')
-    data.get("/data/n", wire)
+    data.put("/n", body=b"x" * 100, fields="Cache-Control: max-age=600", etag='W/"weak"')
+    data.get("/n", wire)
     data.settle()
     for tag in ('W/"weak"', '"weak"', '"other", W/"weak"'):
-        assert data.get("/data/n", wire, headers={"If-None-Match": tag}).status == 304
-    assert data.get("/data/n", wire, headers={"If-None-Match": 'W/"other"'}).status == 200
-    assert data.get("/data/n", wire, headers={"If-Match": 'W/"weak"'}).status == 412
-    part = data.get("/data/n", wire, headers={"If-Range": 'W/"weak"', "Range": "bytes=1-2"})
+        assert data.get("/n", wire, headers={"If-None-Match": tag}).status == 304
+    assert data.get("/n", wire, headers={"If-None-Match": 'W/"other"'}).status == 200
+    assert data.get("/n", wire, headers={"If-Match": 'W/"weak"'}).status == 412
+    part = data.get("/n", wire, headers={"If-Range": 'W/"weak"', "Range": "bytes=1-2"})
     assert part.status == 200 and len(part.body) == 100
 
 
@@ -168,60 +181,60 @@ NOES = [203, 299, 301, 400, 404, 405, 410, 451, 499, 500, 503]
 
 @pytest.mark.parametrize("status", NOES)
 def test_what_is_no_object_is_given_as_the_origin_says_it(data, status, wire):
-    thing = data.origin.put("/n", status=status, words="the why and wherefore", fields="Cache-Control: no-cache|X-Why: because")
+    thing = data.put("/n", status=status, words="the why and wherefore", fields="Cache-Control: no-cache|X-Why: because")
     for i in range(2):
-        reply = data.get("/data/n", wire)
+        reply = data.get("/n", wire)
         assert (reply.status, reply.body, reply["x-why"], reply["content-type"]) == (status, b"the why and wherefore", "because", "text/plain")
         assert reply["cache-control"] == "no-cache" and (thing.requests == i + 1 or status >= 500)
 
 
 @pytest.mark.parametrize("status", NOES)
 def test_and_for_as_long_as_the_origin_says(data, status, wire):
-    thing = data.origin.put("/n", status=status, words="why", fields="Cache-Control: max-age=600|Age: 100")
+    thing = data.put("/n", status=status, words="why", fields="Cache-Control: max-age=600|Age: 100")
     for _ in range(2):
-        reply = data.get("/data/n", wire)
+        reply = data.get("/n", wire)
         assert (reply.status, reply.body) == (status, b"why") and int(reply["age"]) > 50  # a loop's clock may be behind
     assert thing.requests == 1
-    assert data.get("/data/n", wire, head=True).status == status and thing.requests == 1
-    assert data.get("/data/n", wire, headers={"Cache-Control": "no-cache"}).status == status and thing.requests == 2
+    assert data.get("/n", wire, head=True).status == status and thing.requests == 1
+    assert data.get("/n", wire, headers={"Cache-Control": "no-cache"}).status == status and thing.requests == 2
 
 
 @pytest.mark.parametrize("status, kept", [(203, True), (301, True), (405, True), (414, True), (501, True), (201, False), (400, False), (500, False), (599, False)])
 def test_and_for_a_tenth_of_its_age_where_http_allows_to_guess(data, status, kept):
     """RFC 9110 15.1 lists the statuses."""
-    thing = data.origin.put("/n", status=status, words="why", fields="Last-Modified: Thu, 01 Jan 2015 00:00:00 GMT")
-    assert [data.get("/data/n").status for _ in range(2)] == [status, status]
+    thing = data.put("/n", status=status, words="why", fields="Last-Modified: Thu, 01 Jan 2015 00:00:00 GMT")
+    assert [data.get("/n").status for _ in range(2)] == [status, status]
     assert thing.requests == (1 if kept else 2)
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_is_never_remembered(data, status):
-    thing = data.origin.put("/n", status=status, words="not you", fields="Cache-Control: max-age=600")
+    thing = data.put("/n", status=status, words="not you", fields="Cache-Control: max-age=600")
     for _ in range(2):
-        assert (data.get("/data/n").status, data.get("/data/n").body) == (status, b"not you")
+        assert (data.get("/n").status, data.get("/n").body) == (status, b"not you")
     assert thing.requests == 4
 
 
 def test_no_words_of_a_no_come_late_or_without_end(data, wire):
     """More than a page, and a text that breaks off: the status is told in words of ours."""
-    data.origin.put("/long", status=404, words="x" * 20000)
-    data.origin.put("/cut", status=404, words="x" * 2000, short=10)
+    data.put("/long", status=404, words="x" * 20000)
+    data.put("/cut", status=404, words="x" * 2000, short=10)
     for path in ("/long", "/cut"):
-        reply = data.get("/data" + path, wire)
+        reply = data.get(path, wire)
         assert reply.status == 404 and b"origin of repo data" in reply.body
 
 
 @pytest.mark.parametrize("status", [404, 410, 451])
 def test_an_error_without_text_gets_one(data, status, wire):
     """The origin's fields stay; the text is for the one who looks at the answer."""
-    data.origin.put("/n", status=status, fields="Cache-Control: max-age=600|X-Why: because")
+    data.put("/n", status=status, fields="Cache-Control: max-age=600|X-Why: because")
     for _ in range(2):
-        reply = data.get("/data/n", wire)
+        reply = data.get("/n", wire)
         assert (reply.status, reply["x-why"], reply["cache-control"]) == (status, "because", "max-age=600")
         assert reply["content-type"].startswith("text/plain") and b"the origin of repo data sent this status" in reply.body
-    head = data.get("/data/n", wire, head=True)
+    head = data.get("/n", wire, head=True)
     assert (head.status, head.body) == (status, b"")
-    assert data.get("/data/n", wire, headers={"Accept": "text/html"})["content-type"].startswith("text/html")
+    assert data.get("/n", wire, headers={"Accept": "text/html"})["content-type"].startswith("text/html")
 
 
 def test_words_are_nobodys_where_a_right_is_needed(mirrord, origin):
@@ -238,9 +251,9 @@ def test_words_are_nobodys_where_a_right_is_needed(mirrord, origin):
 @pytest.mark.parametrize("status,rest_s", [(500, 2), (502, 2), (503, 5)])
 def test_an_origin_in_trouble_is_left_alone(data, status, rest_s, says):
     """From the second error in a row on, its words are repeated for a while; those that may not be kept are replaced by ours."""
-    thing = data.origin.put("/n", status=status, words="oh dear", fields=says)
+    thing = data.put("/n", status=status, words="oh dear", fields=says)
     began = time.monotonic()
-    replies = [data.get("/data/n") for _ in range(20)]
+    replies = [data.get("/n") for _ in range(20)]
     assert thing.requests <= 2 + (time.monotonic() - began) / rest_s
     own = [r for r in replies if r.body == b"oh dear"]
     assert replies[0] is own[0] and {r.status for r in own} == {status}
@@ -252,24 +265,24 @@ def test_an_origin_in_trouble_is_left_alone(data, status, rest_s, says):
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 599])
 def test_a_lone_error_is_not_repeated(data, status, wire):
     """The next request asks again, and gets what the origin has by then: RFC 9111 lets nobody use such an answer twice."""
-    thing = data.origin.put("/n", status=status, words="oh dear", fields="Last-Modified: Thu, 01 Jan 2015 00:00:00 GMT")
-    assert data.get("/data/n", wire).status == status
+    thing = data.put("/n", status=status, words="oh dear", fields="Last-Modified: Thu, 01 Jan 2015 00:00:00 GMT")
+    assert data.get("/n", wire).status == status
     thing.status, thing.size = 200, 100
-    assert data.get("/data/n", wire).body == data.origin.bytes_of("/n") and thing.requests == 2
+    assert data.get("/n", wire).body == data.bytes_of("/n") and thing.requests == 2
 
 
 def test_an_error_after_a_good_answer_is_a_lone_one_again(data):
-    thing = data.origin.put("/n", status=502, words="oh dear", fields="Cache-Control: no-store")
+    thing = data.put("/n", status=502, words="oh dear", fields="Cache-Control: no-store")
     for status in (502, 200) * 3:
         thing.status, thing.size = status, 100
-        assert data.get("/data/n").status == status
+        assert data.get("/n").status == status
     assert thing.requests == 6
 
 
 def test_who_waits_shares_an_error(data):
     """Twenty clients at once are one request to an origin that fails."""
-    thing = data.origin.put("/n", status=502, words="oh dear", hold_at=0)
-    clients = [subprocess.Popen(["curl", "-qsS", "--noproxy", "*", data.url("/data/n")], stdout=subprocess.PIPE) for _ in range(20)]
+    thing = data.put("/n", status=502, words="oh dear", hold_at=0)
+    clients = [subprocess.Popen(["curl", "-qsS", "--noproxy", "*", data.url("/n")], stdout=subprocess.PIPE) for _ in range(20)]
     try:
         until(lambda: data.metric("mirrord_cache_waiting") == 20)
         thing.go.set()
@@ -282,15 +295,15 @@ def test_who_waits_shares_an_error(data):
 
 
 @pytest.mark.parametrize("status, says", [(429, ""), (503, "Retry-After: 600")])
-def test_an_origin_that_asks_to_be_left_alone_is_asked_once(data, status, says):
-    thing = data.origin.put("/n", status=status, words="not now", fields=says)
-    assert [data.get("/data/n").status for _ in range(3)][1:] == [503, 503] and thing.requests == 1
+def test_an_origin_that_asks_to_be_left_alone_is_asked_once(own, status, says):
+    thing = own.put("/n", status=status, words="not now", fields=says)
+    assert [own.get("/n").status for _ in range(3)][1:] == [503, 503] and thing.requests == 1
 
 
 def test_an_old_copy_is_better_than_the_words_of_trouble(data, wire):
-    data.origin.put("/n", size=100, fields="Cache-Control: max-age=0")
-    body = data.get("/data/n", wire).body
+    data.put("/n", size=100, fields="Cache-Control: max-age=0")
+    body = data.get("/n", wire).body
     data.settle()
-    data.origin.put("/n", status=500, words="oh dear")
-    reply = data.get("/data/n", wire)
+    data.put("/n", status=500, words="oh dear")
+    reply = data.get("/n", wire)
     assert (reply.status, reply.body) == (200, body) and "stale" in reply["cache-status"]

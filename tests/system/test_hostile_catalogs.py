@@ -67,7 +67,7 @@ def test_catalogs_that_are_kept(m, hub):
         m.settle()
     assert held(m) >= CATALOG
     modest_is_served(m)
-    until(lambda: held(m) <= MEMORY, 30)
+    until(lambda: held(m) <= MEMORY)
 
 
 def test_catalogs_that_are_being_made(m, hub):
@@ -87,7 +87,7 @@ def test_catalogs_that_are_being_made(m, hub):
     hub.cursor.set()
     greedy.join()
     modest_is_served(m)
-    until(lambda: held(m) <= MEMORY, 30)
+    until(lambda: held(m) <= MEMORY)
 
 
 def test_a_catalog_that_others_wait_for(m, hub):

@@ -575,7 +575,7 @@ def test_the_hubs_words_do_not_make_a_right_longer(mirrord, hub, private):
     hub.users.update({OWNER: "alice"})
     hub.fields.update(ALLOWS_STALE)
     c = Case(hub, "models", "card", private=private)
-    m = mirrord(hub.config(more="rule '^(rights|api/[a-z]+/[^/]+/[^/]+/revision)' { ttl = 1s sie = 2s }"))
+    m = mirrord(hub.config(more="rule '^(rights|api/[a-z]+/[^/]+/[^/]+/revision)' { ttl = 1s neg_ttl = 1s sie = 2s }"))
     owner = Caller(m, OWNER)
     assert owner.ask(c.file("config.json")).status == 200
     m.settle()
@@ -583,7 +583,7 @@ def test_the_hubs_words_do_not_make_a_right_longer(mirrord, hub, private):
     time.sleep(2)
     assert owner.ask(c.file("config.json")).status in (403, 404)
     c.repo.readers.add(OWNER)
-    until(lambda: owner.ask(c.file("config.json")).status == 200, 60)
+    until(lambda: owner.ask(c.file("config.json")).status == 200)
     m.settle()
     hub.down()
     time.sleep(4)

@@ -50,7 +50,7 @@ class Beside:
         self.port = port()
         self.m = mirrord(f'repo "m" {{ protocol = "generic" origin = "{self.daemon.url}/m/" {SYNC} }}\n'
                          f'rsync "127.0.0.1:{self.port}" {{ }}')
-        self.m.ctl("sync", "run", "m", "--wait", limit_s=60)
+        self.m.ctl("sync", "run", "m", "--wait")
 
     def take(self, url, to, names, options):
         run = subprocess.run([self.rsync, *options, "--files-from=-", url, f"{to}/"], input=names, capture_output=True,

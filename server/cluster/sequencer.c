@@ -728,7 +728,7 @@ static int check_no_shared_rows(struct store *s, struct err *e)
 }
 
 /* For the first time. known: the store can be read without the bucket. */
-static int read_log(struct cluster_sequencer *q, bool known, struct err *e)
+static int read_first_time(struct cluster_sequencer *q, bool known, struct err *e)
 {
     struct retry again = {.limit_ms = known ? START_KNOWN_MS : START_MS};
     uint64_t begun_ms;
@@ -777,7 +777,7 @@ int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_se
     known = rc == 0;
     rc = rc == E_NOTFOUND ? check_no_shared_rows(s, e) : rc;
     q->log = log_open(b, &log);
-    rc = rc != 0 ? rc : read_log(q, known, e);
+    rc = rc != 0 ? rc : read_first_time(q, known, e);
     if (rc != 0) {
         sequencer_free(&q);
         return rc;

@@ -63,6 +63,7 @@ struct call {
     char etag[BUCKET_ETAG_ROOM];    /* "": none, or too long */
     const struct bucket_body *sent; /* a body that is read, or NULL */
     bool ranged;                    /* `range` is valid */
+    uint64_t date_unix_s;
     struct content_range range;
 };
 
@@ -79,6 +80,7 @@ static int on_response_head(void *arg, const struct xfer_head *h)
 
     c->status = h->status;
     if (date.p != NULL && httpdate_parse(date, clock_unix_s(), &unix_s)) {
+        c->date_unix_s = unix_s;
         atomic_store(&c->b->date_unix_s, unix_s);
     }
     snprintf(c->region, sizeof c->region, SLICE_FMT, SLICE_ARG(region));
@@ -332,6 +334,16 @@ static int send_plain(struct bucket *b, const struct request *r, struct err *e)
     return send_request(b, r, &c, e);
 }
 
+static int send_dated(struct bucket *b, const struct request *r, uint64_t *date_unix_s,
+                      struct err *e)
+{
+    struct call c;
+    int rc = send_request(b, r, &c, e);
+
+    *date_unix_s = c.date_unix_s;
+    return rc;
+}
+
 /* --- the calls --- */
 
 bool bucket_is_undecided(int rc)
@@ -350,9 +362,17 @@ bool bucket_is_undecided(int rc)
 
 int bucket_get(struct bucket *b, const char *key, struct buf *out, struct err *e)
 {
+    uint64_t date_unix_s;
+
+    return bucket_get_dated(b, key, out, &date_unix_s, e);
+}
+
+int bucket_get_dated(struct bucket *b, const char *key, struct buf *out, uint64_t *date_unix_s,
+                     struct err *e)
+{
     struct request r = {.method = XFER_GET, .key = key, .out = out};
 
-    return send_plain(b, &r, e);
+    return send_dated(b, &r, date_unix_s, e);
 }
 
 int bucket_get_range(struct bucket *b, const char *key, uint64_t first, uint64_t n, struct buf *out,
@@ -389,6 +409,14 @@ int bucket_put(struct bucket *b, const char *key, struct slice body, struct err 
 int bucket_create(struct bucket *b, const char *key, struct slice body, struct err *e)
 {
     return bucket_create_as(b, key, body, NULL, e);
+}
+
+int bucket_create_dated(struct bucket *b, const char *key, struct slice body, uint64_t *date_unix_s,
+                        struct err *e)
+{
+    struct request r = {.method = XFER_PUT, .key = key, .body = body, .if_absent = true};
+
+    return send_dated(b, &r, date_unix_s, e);
 }
 
 int bucket_create_as(struct bucket *b, const char *key, struct slice body, const char *sha256_hex,

@@ -60,6 +60,12 @@ MUST_USE int bucket_get_range(struct bucket *b, const char *key, uint64_t first,
                               struct buf *out, struct err *e);
 /* Creates or replaces the object. */
 MUST_USE int bucket_put(struct bucket *b, const char *key, struct slice body, struct err *e);
+/* As bucket_get() and bucket_create(). *date_unix_s gets the Date field of this response, of
+ * whatever status; 0: there was no response, or none with a Date. */
+MUST_USE int bucket_get_dated(struct bucket *b, const char *key, struct buf *out,
+                              uint64_t *date_unix_s, struct err *e);
+MUST_USE int bucket_create_dated(struct bucket *b, const char *key, struct slice body,
+                                 uint64_t *date_unix_s, struct err *e);
 /* Creates the object. E_EXISTS: the key exists already. */
 MUST_USE int bucket_create(struct bucket *b, const char *key, struct slice body, struct err *e);
 /* As bucket_create(), but announces the given SHA-256 (hex) instead of the true one. For the probe

@@ -93,7 +93,7 @@ class ClusterBucket:
         (folder / "keys").write_text(f"{ACCESS}:{SECRET}\n")
         return folder / "keys"
 
-    def under(self, prefix):
+    def ever_under(self, prefix):
         keys, after = [], ""
         while True:
             page = self.client.do("GET", f"/{BUCKET}", query=f"list-type=2&prefix={quoted(self.prefix + prefix)}&start-after={quoted(after)}").decode()

@@ -7,6 +7,7 @@ A fault is Fault(kind, keys=regex, methods=..., p=probability); b.faults is the 
   404                    a 404 that a proxy could send
   500-after, 503-after   that status after doing it
   cut, cut-after         the connection is closed instead of the response
+  cut-there              the connection is closed if the key exists
   late, 500-late         the connection is closed now, or 500 is sent; the write lands 10 to 200 ms later
   slow                   the request is done after `delay` seconds
   truncate, flip         of a GET's body: half of it is sent, or one bit of it is wrong
@@ -68,12 +69,14 @@ class Request:
 
 
 class Bucket:
-    """objects: key -> (bytes, when it was written), below no prefix. counts: (method, first part of the key) -> requests."""
+    """objects: key -> (bytes, when it was written), below no prefix. counts: (method, first part of the key) -> requests. deleted: key -> the
+    bytes that it had when it was deleted first. most_at_once: requests for objects that were under way at the same time."""
 
     def __init__(self, port=None, seed=1):
         self.port, self.objects, self.counts, self.faults = port or free_port(), {}, {}, []
         self.uploads = {}  # id -> (key, {number: bytes})
         self.versioned, self.atomic, self.checks_bodies, self.clock_ahead, self.down = False, True, True, 0, False
+        self.deleted, self.at_once, self.most_at_once = {}, 0, 0
         self.dice, self.writers, self.loop = random.Random(seed), set(), asyncio.new_event_loop()
         self.ready = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -102,6 +105,11 @@ class Bucket:
     def under(self, prefix):
         """Keys below the cluster's prefix, sorted, with their bytes."""
         return [(k, self.objects[k][0]) for k in sorted(self.objects) if k.startswith("prod/" + prefix)]
+
+    def ever_under(self, prefix):
+        """As under(), with what was deleted. A key that was written again after its deletion has its first bytes."""
+        found = dict(self.under(prefix)) | {k: raw for k, raw in self.deleted.items() if k.startswith("prod/" + prefix)}
+        return sorted(found.items())
 
     # --- the server ---
 
@@ -141,7 +149,12 @@ class Bucket:
             if full.partition("/")[0] != NAME:
                 raise Refused(404, "NoSuchBucket")
             self.judge(r, path, query)
-            answer = await self.disturbed(r)
+            self.at_once += 1
+            self.most_at_once = max(self.at_once, self.most_at_once)
+            try:
+                answer = await self.disturbed(r)
+            finally:
+                self.at_once -= 1
         except Refused as no:
             answer = self.refusal(no)
         if answer is None:
@@ -188,7 +201,7 @@ class Bucket:
         kind, delay = self.fault_of(r)
         if kind == "slow":
             await asyncio.sleep(delay)
-        elif kind == "cut":
+        elif kind == "cut" or (kind == "cut-there" and r.key in self.objects):
             return None
         elif kind in ("late", "500-late"):
             self.loop.call_later(self.dice.uniform(0.01, 0.2), self.quietly, r)
@@ -242,7 +255,8 @@ class Bucket:
             self.objects[r.key] = (r.body, time.time())
             return 200, b"", {"ETag": f'"{hashlib.md5(r.body).hexdigest()}"'}, None
         if r.method == "DELETE":
-            self.objects.pop(r.key, None)
+            if r.key in self.objects:
+                self.deleted.setdefault(r.key, self.objects.pop(r.key)[0])
             return 204, b"", {}, None
         if r.key == "":
             return self.listing(r.query, stale)

@@ -9,7 +9,7 @@ NODE = BUILD / "harness/cluster_node"
 
 
 class Cluster:
-    """bucket: what has endpoint, url, keys_file(folder) and under(prefix)."""
+    """bucket: what has endpoint, url, keys_file(folder) and ever_under(prefix)."""
 
     def __init__(self, bucket, folder):
         self.bucket, self.folder, self.children = bucket, folder, {}
@@ -35,12 +35,28 @@ class Cluster:
         for node, child in self.children.items():
             assert child.wait(timeout=240 * SLOW) in codes, (node, child.returncode, self.said())
 
+    def run(self, *what):
+        done = subprocess.run(self.command(*what), capture_output=True, text=True, env=SANITIZERS, timeout=120 * SLOW)
+        return done.returncode, done.stdout, done.stderr
+
+    def checkpoint(self, trees=5, part_bytes=0):
+        """The key of a new one."""
+        code, key, said = self.run("checkpoint", self.history, 50, trees, part_bytes)
+        assert code == 0, said
+        return key.strip()
+
+    def trim(self, age_s):
+        """How many entries were deleted."""
+        code, counts, said = self.run("trim", age_s)
+        assert code == 0, said
+        return int(counts.split()[3])
+
     def said(self):
         return "".join(p.read_text()[-2000:] for p in sorted(self.folder.glob("node*.log")))
 
-    def judge(self):
+    def judge(self, void=None):
         assert self.count("stopped") == 0, self.said()
-        log = history.Log(self.bucket.under("log/0/"))
+        log = history.Log(self.bucket.ever_under("log/0/"), void)
         return log, history.findings(log, history.lines_of(self.history))
 
     def count(self, what):

@@ -4,10 +4,20 @@
  *
  * cluster_node ENDPOINT URL KEYS probe
  *     Probes the bucket: prints each step, exits 0 or with the error's sysexits code.
- * cluster_node ENDPOINT URL KEYS publish HISTORY NODE TREES COUNT SETTLE_MS [lost-is-no]
+ * cluster_node ENDPOINT URL KEYS publish HISTORY NODE TREES COUNT SETTLE_MS [OPTION...]
  *     Publishes COUNT versions of trees that it draws among TREES, in groups of 1 to 4, and reads
- *     after each. lost-is-no is a mistake for the checker to find: an outcome that is unknown is
- *     reported as a failure. SIGTERM interrupts the log and the bucket: the node then ends soon.
+ *     after each. SIGTERM interrupts the log and the bucket: the node then ends soon. Options:
+ *     lost-is-no     is a mistake for the checker to find: an outcome that is unknown is reported
+ *                    as a failure
+ *     gate=S         log_settings.gate_s. Without an end (gate=never) it is a mistake, too
+ *     state=FILE     keeps rows and position in FILE; without, a start begins with nothing
+ *     checkpoint=N   writes a checkpoint after each N groups
+ *     trim=S         and trims then what is older than S seconds
+ *     wait=FILE      publishes nothing more while FILE exists, and does not look at the log
+ * cluster_node ENDPOINT URL KEYS checkpoint HISTORY NODE TREES PART_BYTES
+ *     Catches up, then writes a checkpoint in parts of at most PART_BYTES, and prints its key.
+ * cluster_node ENDPOINT URL KEYS trim AGE_S
+ *     Trims, and prints what was deleted.
  *
  * cluster_node ENDPOINT URL KEYS store HISTORY NODE TREES COUNT SETTLE_MS STATE_DIR [used]
  *     The same through a store with a sequencer, by four clients at the same time. Trees are rows
@@ -28,21 +38,38 @@
 #include "common/base/dice.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/checkpoint.h"
 #include "server/cluster/log.h"
+#include "server/cluster/log_trim.h"
 #include "server/cluster/probe.h"
 #include "server/cluster/sequencer.h"
 
-enum { TREES_MAX = 64, GROUP = 4, NAME_ROOM = 64, ROW_ROOM = 96, TRIES = 3 };
+enum { TREES_MAX = 64, NODES_MAX = 64, GROUP = 4, NAME_ROOM = 64, ROW_ROOM = 96, TRIES = 3 };
+enum { KEY_ROOM = 16, WAIT_MS = 10 };
 
 struct tree {
     uint64_t version;
     char name[NAME_ROOM]; /* of the value that was added last */
 };
 
+/* What a restore replaces in one step, and what state=FILE keeps. */
+struct restored {
+    struct tree tree[TREES_MAX];
+    struct log_entry_author last[NODES_MAX]; /* counter 0: none */
+    uint64_t seq;
+    struct digest own;
+};
+
 struct node {
     struct bucket *bucket;
     struct cluster_log *log;
     struct tree tree[TREES_MAX], pending[TREES_MAX];
+    struct log_entry_author last[NODES_MAX];
+    struct digest own; /* of the last entry that is applied */
+    struct restored restored;
+    const char *state, *wait;
+    uint64_t checkpoint_groups, trim_s;
+    bool trims;
     unsigned trees;
     unsigned number, client;
     uint64_t boot, counter, dice;
@@ -135,6 +162,150 @@ static int on_admit(void *arg, struct slice batch, struct err *e)
     return take(n, batch, n->pending, e);
 }
 
+/* --- the state as a whole --- */
+
+static void keep_state(struct node *n, uint64_t seq)
+{
+    struct restored *r = &n->restored;
+    struct buf temporary = BUF_INIT(4096);
+    FILE *f;
+
+    if (n->state == NULL) {
+        return;
+    }
+    memcpy(r->tree, n->tree, sizeof r->tree);
+    memcpy(r->last, n->last, sizeof r->last);
+    r->seq = seq;
+    r->own = n->own;
+    buf_addf(&temporary, "%s.new", n->state);
+    f = fopen(buf_cstr(&temporary), "w");
+    CHECK(f != NULL && fwrite(r, sizeof *r, 1, f) == 1 && fclose(f) == 0);
+    CHECK(rename(buf_cstr(&temporary), n->state) == 0);
+    buf_free(&temporary);
+}
+
+static void use_restored(struct node *n)
+{
+    memcpy(n->tree, n->restored.tree, sizeof n->tree);
+    memcpy(n->last, n->restored.last, sizeof n->last);
+    n->own = n->restored.own;
+}
+
+static uint64_t load_state(struct node *n)
+{
+    FILE *f = n->state != NULL ? fopen(n->state, "r") : NULL;
+
+    if (f == NULL) {
+        return 0;
+    }
+    CHECK(fread(&n->restored, sizeof n->restored, 1, f) == 1 && fclose(f) == 0);
+    use_restored(n);
+    return n->restored.seq;
+}
+
+static int on_restore_begin(void *arg, struct err *e)
+{
+    struct node *n = arg;
+
+    (void)e;
+    n->restored = (struct restored){0};
+    return 0;
+}
+
+static int on_restore_commit(void *arg, const struct log_entry_author *last, struct err *e)
+{
+    struct node *n = arg;
+
+    if (last->node[0] >= NODES_MAX) {
+        return err_set(e, E_CORRUPT, "there is no node %u", last->node[0]);
+    }
+    n->restored.last[last->node[0]] = *last;
+    return 0;
+}
+
+static int on_restore_row(void *arg, uint8_t table, struct slice key, struct slice value,
+                          struct err *e)
+{
+    struct node *n = arg;
+    struct log_entry_step st = {LOG_ENTRY_PUT, table, key, value};
+
+    (void)e;
+    row_read(value, tree_of(n, n->restored.tree, &st));
+    return 0;
+}
+
+static int on_restore_end(void *arg, uint64_t seq, const struct digest *own, struct err *e)
+{
+    struct node *n = arg;
+
+    (void)e;
+    n->restored.own = *own;
+    use_restored(n);
+    keep_state(n, seq);
+    say(n, "\"t\": \"restored\", \"seq\": %" PRIu64, seq);
+    return 0;
+}
+
+static void on_restore_cancel(void *arg)
+{
+    struct node *n = arg;
+
+    n->restored = (struct restored){0};
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int write_checkpoint(struct node *n, size_t part_bytes, char key[CHECKPOINT_KEY_ROOM],
+                            struct err *e)
+{
+    struct checkpoint_writer *w = checkpoint_writer_open(n->bucket, log_applied(n->log), &n->own,
+                                                         dice_throw(&n->dice), part_bytes);
+    struct buf row = BUF_INIT(ROW_ROOM);
+    char keys[TREES_MAX][KEY_ROOM];
+    int rc = 0;
+
+    for (unsigned i = 0; i < NODES_MAX; i++) {
+        if (n->last[i].counter != 0) {
+            checkpoint_writer_commit(w, &n->last[i]);
+        }
+    }
+    for (unsigned i = 0; i < n->trees; i++) {
+        snprintf(keys[i], KEY_ROOM, "%u", i);
+    }
+    qsort(keys, n->trees, KEY_ROOM, by_key);
+    for (unsigned i = 0; rc == 0 && i < n->trees; i++) {
+        const struct tree *t = &n->tree[strtoul(keys[i], NULL, 10)];
+        row_write(t, &row);
+        if (t->version != 0) {
+            rc = checkpoint_writer_row(
+                w, &(struct checkpoint_row){1, slice_str(keys[i]), buf_slice(&row)}, e);
+        }
+    }
+    rc = rc != 0 ? rc : checkpoint_writer_finish(w, key, e);
+    checkpoint_writer_close(&w);
+    buf_free(&row);
+    return rc;
+}
+
+static void checkpoint_and_trim(struct node *n)
+{
+    char key[CHECKPOINT_KEY_ROOM];
+    struct log_trimmed trimmed = {0};
+    struct err e = {0};
+    int rc = write_checkpoint(n, 0, key, &e);
+
+    if (rc == 0 && n->trims) {
+        rc = log_trim(n->bucket, n->trim_s, &trimmed, &e);
+    }
+    say(n, "\"t\": \"checkpoint\", \"ok\": %d, \"trimmed\": %" PRIu64, rc == 0, trimmed.entries);
+    if (rc != 0) {
+        fprintf(stderr, "checkpoint: %s\n", e.text);
+    }
+}
+
 static int on_apply(void *arg, const struct log_entry *en, bool mine, struct err *e)
 {
     struct node *n = arg;
@@ -148,6 +319,12 @@ static int on_apply(void *arg, const struct log_entry *en, bool mine, struct err
     }
     if (rc == 0) {
         memcpy(n->tree, n->pending, sizeof n->tree);
+        CHECK(en->author.node[0] < NODES_MAX);
+        if (en->author.counter != 0) { /* it is not void */
+            n->last[en->author.node[0]] = en->author;
+        }
+        n->own = en->own;
+        keep_state(n, en->seq);
     }
     return rc;
 }
@@ -233,11 +410,45 @@ static int poll_log(struct node *n, struct err *e)
     return rc;
 }
 
+static void wait_a_moment(void)
+{
+    struct timespec t = {0, WAIT_MS * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+static void wait_while_told(struct node *n)
+{
+    if (n->wait == NULL || access(n->wait, F_OK) != 0) {
+        return;
+    }
+    say(n, "\"t\": \"waits\"");
+    while (access(n->wait, F_OK) == 0) {
+        wait_a_moment();
+    }
+}
+
+static int catch_up(struct node *n, struct err *e)
+{
+    int rc;
+
+    do { /* a bucket that fails is asked again */
+        uint64_t begun_ns = clock_now_ns();
+        rc = log_catch_up(n->log, e);
+        n->confirmed_ns = rc == 0 ? begun_ns : n->confirmed_ns;
+        if (rc != 0) {
+            fprintf(stderr, "catch-up: %s\n", e->text);
+            wait_a_moment();
+        }
+    } while (rc != 0 && rc != E_CANCELLED && !log_has_stopped(n->log, e));
+    return rc;
+}
+
 static int run_node(struct node *n, uint64_t count)
 {
     struct err e = {0};
-    uint64_t done = 0;
-    int rc = 0;
+    uint64_t done = 0, groups = 0;
+    int rc = catch_up(n, &e);
 
     while (done < count && rc != E_CANCELLED && !log_has_stopped(n->log, &e)) {
         unsigned group = (unsigned)min_u64(1 + dice_below(&n->dice, GROUP), n->trees);
@@ -250,6 +461,11 @@ static int run_node(struct node *n, uint64_t count)
         read_tree(n, (unsigned)dice_below(&n->dice, n->trees));
         publish_group(n, group);
         done += group;
+        groups++;
+        if (n->checkpoint_groups != 0 && groups % n->checkpoint_groups == 0) {
+            checkpoint_and_trim(n);
+        }
+        wait_while_told(n);
     }
     for (unsigned i = 0; i < TRIES && !log_has_stopped(n->log, &e); i++) {
         rc = poll_log(n, &e); /* settles what is open */
@@ -303,27 +519,119 @@ static void open_node(struct node *n, char **arg)
     n->number = (unsigned)strtoul(arg[1], NULL, 10);
     n->trees = (unsigned)strtoul(arg[2], NULL, 10);
     n->history = open(arg[0], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    CHECK(n->history != -1 && n->trees != 0 && n->trees <= TREES_MAX);
+    CHECK(n->history != -1 && n->trees != 0 && n->trees <= TREES_MAX && n->number < NODES_MAX);
 }
 
-static int publish(struct bucket *b, char **arg, bool lost_is_no)
+static bool option(const char *arg, const char *name, const char **value)
 {
-    static const struct log_ops ops = {on_begin, on_admit, on_apply};
+    size_t n = strlen(name);
+
+    if (strncmp(arg, name, n) != 0 || arg[n] != '=') {
+        return false;
+    }
+    *value = arg + n + 1;
+    return true;
+}
+
+static void read_option(struct node *n, struct log_settings *set, const char *arg)
+{
+    const char *value;
+
+    if (strcmp(arg, "lost-is-no") == 0) {
+        n->lost_is_no = true;
+    } else if (option(arg, "gate", &value)) {
+        set->gate_s = strcmp(value, "never") == 0 ? UINT64_MAX : strtoull(value, NULL, 10);
+    } else if (option(arg, "state", &value)) {
+        n->state = value;
+    } else if (option(arg, "wait", &value)) {
+        n->wait = value;
+    } else if (option(arg, "checkpoint", &value)) {
+        n->checkpoint_groups = strtoull(value, NULL, 10);
+    } else {
+        CHECK(option(arg, "trim", &value));
+        n->trims = true;
+        n->trim_s = strtoull(value, NULL, 10);
+    }
+}
+
+/* arg: HISTORY NODE TREES */
+static struct node *node_open(struct bucket *b, char **arg, struct log_settings *set)
+{
+    static const struct log_ops ops = {
+        .begin = on_begin,
+        .admit = on_admit,
+        .apply = on_apply,
+        .restore_begin = on_restore_begin,
+        .restore_commit = on_restore_commit,
+        .restore_row = on_restore_row,
+        .restore_end = on_restore_end,
+        .restore_cancel = on_restore_cancel,
+    };
     struct node *n = NEW(struct node);
-    struct log_settings set = {.ops = &ops, .arg = n};
-    int rc;
 
     open_node(n, arg);
     n->bucket = b;
-    n->lost_is_no = lost_is_no;
-    set.author.node[0] = (uint8_t)n->number;
-    set.author.boot = n->boot;
-    set.settle_ms = strtoul(arg[4], NULL, 10);
-    n->log = log_open(b, &set);
-    rc = run_until_sigterm(n, strtoul(arg[3], NULL, 10));
+    set->author.node[0] = (uint8_t)n->number;
+    set->author.boot = n->boot;
+    set->ops = &ops;
+    set->arg = n;
+    return n;
+}
+
+static void node_close(struct node **np)
+{
+    struct node *n = *np;
+
+    *np = NULL;
     log_close(&n->log);
     close(n->history);
     free(n);
+}
+
+/* arg: HISTORY NODE TREES COUNT SETTLE_MS [OPTION...] */
+static int publish(struct bucket *b, char **arg)
+{
+    struct log_settings set = {0};
+    struct node *n = node_open(b, arg, &set);
+    int rc;
+
+    set.settle_ms = strtoul(arg[4], NULL, 10);
+    for (unsigned i = 5; arg[i] != NULL; i++) {
+        read_option(n, &set, arg[i]);
+    }
+    set.applied = load_state(n);
+    set.applied_own = n->own;
+    n->log = log_open(b, &set);
+    rc = run_until_sigterm(n, strtoul(arg[3], NULL, 10));
+    node_close(&n);
+    return rc;
+}
+
+/* arg: HISTORY NODE TREES PART_BYTES */
+static int checkpoint(struct bucket *b, char **arg, struct err *e)
+{
+    struct log_settings set = {0};
+    struct node *n = node_open(b, arg, &set);
+    char key[CHECKPOINT_KEY_ROOM];
+    int rc;
+
+    n->log = log_open(b, &set);
+    rc = catch_up(n, e);
+    rc = rc != 0 ? rc : write_checkpoint(n, strtoul(arg[3], NULL, 10), key, e);
+    if (rc == 0) {
+        printf("%s\n", key);
+    }
+    node_close(&n);
+    return rc;
+}
+
+static int trim(struct bucket *b, char **arg, struct err *e)
+{
+    struct log_trimmed t;
+    int rc = log_trim(b, strtoul(arg[0], NULL, 10), &t, e);
+
+    printf("covered %" PRIu64 " entries %" PRIu64 " checkpoints %" PRIu64 " parts %" PRIu64 "\n",
+           t.covered, t.entries, t.checkpoints, t.parts);
     return rc;
 }
 
@@ -540,9 +848,15 @@ int main(int argc, char **argv)
     } else if (rc == 0 && strcmp(argv[4], "store") == 0) {
         CHECK(argc >= 11);
         rc = publish_rows(b, argv + 5, argc > 11 && strcmp(argv[11], "used") == 0);
+    } else if (rc == 0 && strcmp(argv[4], "checkpoint") == 0) {
+        CHECK(argc == 9);
+        rc = checkpoint(b, argv + 5, &e);
+    } else if (rc == 0 && strcmp(argv[4], "trim") == 0) {
+        CHECK(argc == 6);
+        rc = trim(b, argv + 5, &e);
     } else if (rc == 0) {
         CHECK(strcmp(argv[4], "publish") == 0 && argc >= 10);
-        rc = publish(b, argv + 5, argc > 10 && strcmp(argv[10], "lost-is-no") == 0);
+        rc = publish(b, argv + 5);
     }
     if (rc != 0) {
         fprintf(stderr, "cluster_node: %s\n", e.text);

@@ -55,13 +55,17 @@ def steps(raw):
 
 
 class Log:
-    """objects: (key, bytes) of log/0/, sorted. position: value -> seq. trees: number -> its values in order, each with its seq."""
+    """objects: (key, bytes) of log/0/, sorted, also those that were trimmed. void: seq -> digest that stands for the entry's.
+    position: value -> seq. trees: number -> its values in order, each with its seq."""
 
-    def __init__(self, objects):
+    def __init__(self, objects, void=None):
         self.position, self.trees, self.length, rows, before = {}, {}, 0, {}, bytes(32)
         for n, (key, raw) in enumerate(objects, 1):
             if int(key.rpartition("/")[2]) != n:
                 raise Broken(f"entry {n} is missing")
+            if n in (void or {}):
+                before, self.length = void[n], n
+                continue
             seq, said, own, _, batches = entry(raw)
             if seq != n or said != before:
                 raise Broken(f"entry {n} does not follow the one before it")

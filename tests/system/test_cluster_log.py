@@ -1,7 +1,8 @@
 """The log of a cluster: nodes publish to one bucket that fails in every way that buckets do, are killed and stopped, and what they were told
-is judged against what the bucket has (harness/history.py). Two deliberate mistakes must be found: a checker that never finds anything
+is judged against what the bucket has (harness/history.py). Three deliberate mistakes must be found: a checker that never finds anything
 proves nothing."""
 import dataclasses
+import hashlib
 import random
 import signal
 import time
@@ -82,9 +83,9 @@ def test_one_node(cluster):
     cluster.end()
     log, bad = cluster.judge()
     assert not bad and cluster.count("ok") == 200 and len(log.position) == 200
-    # A commit costs one PUT; a poll costs one GET, which finds nothing.
+    # A commit costs one PUT; a poll costs one GET, which finds nothing. The start costs two lists: of checkpoints, and of entries.
     assert cluster.bucket.counts["PUT", "log"] == log.length
-    assert ("GET", "list") not in cluster.bucket.counts
+    assert cluster.bucket.counts["GET", "list"] == 2
 
 
 def test_nodes_that_contend(cluster):
@@ -237,8 +238,8 @@ def test_a_bucket_that_ignores_some_conditions_is_found(cluster):
 
 # --- damage ---
 
-def written(cluster, count=40):
-    cluster.start(0, count)
+def written(cluster, count=40, node=0):
+    cluster.start(node, count)
     cluster.end()
     return sorted(k for k in cluster.bucket.objects if k.startswith("prod/log/0/"))
 
@@ -285,3 +286,407 @@ def test_a_bucket_that_is_away(cluster):
     cluster.children[0].kill()
     cluster.children[0].wait()
     assert not cluster.judge()[1]
+
+
+# --- checkpoints ---
+
+def of(cluster, prefix):
+    return [k.removeprefix("prod/") for k, _ in cluster.bucket.under(prefix)]
+
+
+def last_seq(cluster):
+    return int(of(cluster, "log/0/")[-1].rpartition("/")[2])
+
+
+def age(cluster, seconds=1000):
+    """All objects, and not those that are written from now on."""
+    for k, (raw, at) in list(cluster.bucket.objects.items()):
+        cluster.bucket.objects[k] = (raw, at - seconds)
+
+
+def restored(cluster, node=None):
+    return [o["seq"] for o in history.lines_of(cluster.history) if o["t"] == "restored" and node in (None, o["node"])]
+
+
+def changed(cluster, key, how):
+    raw, at = cluster.bucket.objects["prod/" + key]
+    cluster.bucket.objects["prod/" + key] = (how(raw), at)
+
+
+@pytest.mark.parametrize("part_bytes", [0, 1, 100])
+def test_a_checkpoint_stands_for_what_it_covers(cluster, part_bytes):
+    """A node that starts with nothing reads no entry that the checkpoint covers."""
+    written(cluster)
+    covered = last_seq(cluster)
+    key = cluster.checkpoint(part_bytes=part_bytes)
+    parts = of(cluster, "ckpt.part/")
+    assert of(cluster, "ckpt/") == [key] and len(parts) == {0: 1, 1: 5}.get(part_bytes, len(parts)) and (part_bytes != 100 or 1 < len(parts) < 5)
+    before = cluster.bucket.counts["GET", "log"]
+    cluster.start(1, 1)
+    cluster.end()
+    assert restored(cluster, 1) == [covered]
+    assert cluster.bucket.counts["GET", "log"] - before < 8
+    assert not cluster.judge()[1] and last_seq(cluster) == covered + 1
+
+
+def cut_short(raw):
+    return raw[:-1]
+
+
+def bit_wrong(raw):
+    return raw[:60] + bytes([raw[60] ^ 4]) + raw[61:]
+
+
+@pytest.mark.parametrize("what", ["ckpt/", "ckpt.part/"])
+@pytest.mark.parametrize("how", [cut_short, bit_wrong, lambda raw: b"", None])
+def test_a_damaged_checkpoint(cluster, what, how):
+    """The next older one is used, and the entries after it."""
+    written(cluster)
+    covered = last_seq(cluster)
+    cluster.checkpoint()
+    written(cluster, node=2)
+    cluster.checkpoint()
+    if how is None and what == "ckpt.part/":
+        del cluster.bucket.objects["prod/" + of(cluster, what)[0]]
+    elif how is not None:
+        changed(cluster, of(cluster, what)[0], how)
+    else:
+        changed(cluster, of(cluster, what)[0], lambda raw: cluster.bucket.objects["prod/" + of(cluster, what)[1]][0])  # the older one's bytes
+    cluster.start(1, 1)
+    cluster.end()
+    assert restored(cluster, 1) == [covered], cluster.said()
+    assert not cluster.judge()[1]
+
+
+def test_a_checkpoint_of_a_later_format(cluster):
+    written(cluster)
+    cluster.checkpoint()
+    changed(cluster, of(cluster, "ckpt/")[0], lambda raw: history.sealed(b"mrdckp02" + raw[8:-32]))
+    cluster.start(1, 1)
+    assert cluster.children[1].wait(timeout=60 * SLOW) == 69
+    assert "a format of a later version; upgrade this mirror" in cluster.said()
+
+
+def test_a_checkpoint_through_a_bucket_that_fails(cluster):
+    written(cluster)
+    cluster.bucket.faults = [Fault(k, "ckpt", p=0.1) for k in ("500", "503-after", "cut", "cut-after", "429")]
+    cluster.bucket.faults += [Fault(k, "ckpt", ("GET",), 0.1) for k in ("flip", "truncate")]
+    keys = [cluster.checkpoint(part_bytes=1) for _ in range(5)]
+    assert sorted(of(cluster, "ckpt/")) == sorted(keys)
+    cluster.start(1, 1)
+    cluster.end()
+    assert restored(cluster, 1) and not cluster.judge()[1]
+
+
+# --- the start ---
+
+def test_a_long_log_is_read_ahead(cluster):
+    cluster.start(0, 600)
+    cluster.end()
+    cluster.bucket.faults = [Fault(k, "log/", ("GET",), 0.05) for k in ("flip", "cut", "500", "truncate")]
+    cluster.bucket.faults += [Fault("slow", "log/", ("GET",), delay=0.02)]
+    cluster.start(1, 5)
+    cluster.end()
+    assert not cluster.judge()[1] and 8 < cluster.bucket.most_at_once <= 32
+
+
+@pytest.mark.parametrize("fault", ["stale", "500", "truncate"])
+def test_a_list_is_only_a_hint(cluster, fault):
+    """A list that lacks entries, or fails, makes the start slower and nothing else."""
+    written(cluster)
+    for k, (raw, _) in list(cluster.bucket.objects.items()):
+        cluster.bucket.objects[k] = (raw, time.time() + 3600)  # what a stale list lacks
+    if fault == "stale":
+        cluster.bucket.faults = [Fault("stale", "$", ("GET",))]
+    else:
+        cluster.bucket.faults = [Fault(fault, "$", ("GET",), 0.5)]
+    cluster.start(1, 5)
+    cluster.end()
+    assert not cluster.judge()[1] and cluster.count("ok") > 40
+
+
+def test_a_node_goes_on_where_it_was(cluster, tmp_path):
+    state = f"state={tmp_path}/state"
+    cluster.start(1, 20, more=(state,))
+    cluster.end()
+    written(cluster)
+    cluster.start(1, 20, more=(state,))
+    cluster.end()
+    assert not cluster.judge()[1] and cluster.count("ok") == 80
+
+
+@pytest.mark.parametrize("other", ["another log", "nothing", "a longer log with a checkpoint"])
+def test_another_bucket_is_refused(cluster, tmp_path, other):
+    state = f"state={tmp_path}/state"
+    cluster.start(1, 20, more=(state,))
+    cluster.end()
+    cluster.bucket.objects.clear()
+    cluster.history.write_text("")
+    if other != "nothing":
+        written(cluster, 100)
+    if "checkpoint" in other:
+        cluster.checkpoint()
+    cluster.start(1, 20, more=(state,))
+    assert cluster.children[1].wait(timeout=60 * SLOW) == 65
+    assert f"{'does not have' if other == 'nothing' else 'has another'} entry" in cluster.said()
+    assert "correct the bucket's address, or start with an empty state" in cluster.said()
+
+
+@pytest.mark.parametrize("lag", [0, 30])
+def test_a_start_after_the_last_entry_was_trimmed(cluster, tmp_path, lag):
+    """The checkpoint decides whether it is the same log."""
+    state = f"state={tmp_path}/state"
+    cluster.start(1, 20, more=(state,))
+    cluster.end()
+    if lag:
+        written(cluster, lag)
+    cluster.checkpoint(), cluster.checkpoint()
+    end = last_seq(cluster)
+    age(cluster)
+    assert cluster.trim(10) == end and not of(cluster, "log/0/")
+    cluster.start(1, 20, more=(state,))
+    cluster.end()
+    assert restored(cluster, 1) == ([end] if lag else [])
+    assert not cluster.judge()[1] and cluster.count("ok") == 40 + lag
+
+
+# --- trimming ---
+
+def test_what_is_kept(cluster):
+    """Two checkpoints, what follows the older one, and what is young."""
+    ends = []
+    for node in range(4):
+        written(cluster, 20, node=node)
+        ends.append(last_seq(cluster))
+        cluster.checkpoint(part_bytes=1)
+    heads = of(cluster, "ckpt/")
+    parts_of_two = [k for k in of(cluster, "ckpt.part/") if k.split("/")[1] in {h.split("/")[1] for h in heads[:2]}]
+    cluster.bucket.objects["prod/ckpt.part/" + "1" * 20 + "-0123456789abcdef/00000"] = (b"of a writer that was killed", time.time())
+    assert cluster.trim(10) == 0 and len(of(cluster, "log/0/")) == last_seq(cluster), "all is young"
+    age(cluster)
+    written(cluster, 20, node=4)
+    assert cluster.trim(2000) == 0
+    assert cluster.trim(10) == ends[2]
+    assert [int(k.split("/")[2]) for k in of(cluster, "log/0/")] == list(range(ends[2] + 1, last_seq(cluster) + 1))
+    assert of(cluster, "ckpt/") == heads[:2] and of(cluster, "ckpt.part/") == parts_of_two
+    assert cluster.trim(10) == 0
+    cluster.start(5, 1)
+    cluster.end()
+    assert not cluster.judge()[1] and restored(cluster, 5) == [ends[3]]
+
+
+def test_a_checkpoint_counts_only_if_it_is_old_and_whole(cluster):
+    written(cluster)
+    cluster.checkpoint()
+    age(cluster)
+    cluster.checkpoint()
+    cluster.bucket.objects = {k: v if k.startswith("prod/log") else (v[0], time.time()) for k, v in cluster.bucket.objects.items()}
+    assert cluster.trim(10) == 0, "the entries are old, and the checkpoints are not"
+    age(cluster)
+    for part in of(cluster, "ckpt.part/"):
+        changed(cluster, part, bit_wrong)
+    assert cluster.trim(10) == 0
+    cluster.start(1, 1)
+    assert cluster.children[1].wait(timeout=60 * SLOW) == 65
+    assert "may have been trimmed, and what covers it cannot be read" in cluster.said()
+
+
+def test_trimming_in_parts(cluster):
+    """A trim that fails is continued by the next one."""
+    written(cluster, 60)
+    end = last_seq(cluster)
+    cluster.checkpoint(), cluster.checkpoint()
+    age(cluster)
+    cluster.bucket.faults = [Fault("503", "log/", ("DELETE",), 0.2), Fault("cut-after", "log/", ("DELETE",), 0.1)]
+    until(lambda: cluster.run("trim", 10)[0] == 0)
+    assert not of(cluster, "log/0/")
+    cluster.bucket.faults = []
+    cluster.start(1, 5)
+    cluster.end()
+    assert not cluster.judge()[1] and restored(cluster, 1) == [end]
+
+
+# --- a node that was paused while its slot was trimmed ---
+
+def pause(cluster, node, how, tmp_path):
+    """At a moment when it has nothing under way, or at any."""
+    wait = tmp_path / "wait"
+    if how == "between":
+        wait.touch()
+        until(lambda: any(o["t"] == "waits" and o["node"] == node for o in history.lines_of(cluster.history)))
+    cluster.children[node].send_signal(signal.SIGSTOP)
+    if how == "between":
+        wait.unlink()
+
+
+def go_on_without(cluster, seconds=4):
+    """The others publish, and trim all that they have written; the bucket's clock moves on."""
+    for node in (7, 8):
+        written(cluster, 30, node=node)
+    cluster.checkpoint(), cluster.checkpoint()
+    age(cluster)
+    until(lambda: cluster.trim(2) > 0)
+    cluster.bucket.clock_ahead += seconds
+    assert not of(cluster, "log/0/")
+
+
+@pytest.mark.parametrize("how", ["between", "anywhere"])
+def test_a_node_that_was_paused_until_its_slot_was_trimmed(cluster, tmp_path, how):
+    cluster.start(1, 100000, more=("gate=1", f"wait={tmp_path}/wait"))
+    until(lambda: cluster.count("ok") > 20)
+    pause(cluster, 1, how, tmp_path)
+    paused = cluster.children.pop(1)
+    go_on_without(cluster)
+    before = cluster.count("ok")
+    cluster.children[1] = paused
+    paused.send_signal(signal.SIGCONT)
+    until(lambda: cluster.count("ok") > before + 20)
+    paused.send_signal(signal.SIGTERM)
+    cluster.end((0, 75))
+    assert len(restored(cluster, 1)) == 1
+    assert not cluster.judge()[1], cluster.said()
+
+
+def test_the_mistake_of_believing_a_slot_that_was_trimmed_is_found(cluster, tmp_path):
+    cluster.start(1, 100000, more=("gate=never", f"wait={tmp_path}/wait"))
+    until(lambda: cluster.count("ok") > 20)
+    pause(cluster, 1, "between", tmp_path)
+    paused = cluster.children.pop(1)
+    go_on_without(cluster)
+    before = cluster.count("ok")
+    cluster.children[1] = paused
+    paused.send_signal(signal.SIGCONT)
+    until(lambda: cluster.count("ok") > before + 20)
+    paused.kill()
+    paused.wait()
+    assert any(b.startswith("lost") for b in cluster.judge()[1])
+
+
+@pytest.mark.parametrize("kind, landed", [("cut-after", True), ("500-late", True), ("cut", False), ("500", False)])
+def test_the_checkpoint_says_what_became_of_a_commit(cluster, tmp_path, kind, landed):
+    """A node that is paused with an open slot, which is trimmed, learns from the list of last commits whether its entry was applied."""
+    cluster.start(1, 100000, settle_ms=3600 * 1000, more=("gate=1",))
+    until(lambda: cluster.count("ok") > 20)
+    puts = cluster.bucket.counts["PUT", "log"]
+    cluster.bucket.faults = [Fault(kind, "log/", ("PUT",)), Fault("cut-there", "log/", ("GET",))]
+    until(lambda: cluster.bucket.counts["PUT", "log"] > puts)
+    cluster.children[1].send_signal(signal.SIGSTOP)
+    paused = cluster.children.pop(1)
+    time.sleep(0.3)  # what is late has landed
+    cluster.bucket.faults = []
+    lines = history.lines_of(cluster.history)
+    said = {o["v"] for o in lines if o["t"] in ("ok", "no", "unknown")}
+    open_ones = [o["v"] for o in lines if o["t"] == "inv" and o["v"] not in said]
+    go_on_without(cluster)
+    before = cluster.count("ok")
+    cluster.children[1] = paused
+    paused.send_signal(signal.SIGCONT)
+    until(lambda: cluster.count("ok") > before + 20)
+    paused.send_signal(signal.SIGTERM)
+    cluster.end((0, 75))
+    log, bad = cluster.judge()
+    assert not bad and len(restored(cluster, 1)) == 1, (bad, cluster.said())
+    became = {o["v"]: o["t"] for o in history.lines_of(cluster.history) if o["t"] in ("ok", "no", "unknown")}
+    assert not landed or all(became[v] == "ok" and v in log.position for v in open_ones), (open_ones, became)
+    assert all(became[v] != "unknown" for v in open_ones)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_log_that_is_trimmed_all_the_time(cluster, seed):
+    """Nodes write checkpoints and trim within seconds, are killed, and are stopped for longer than anything is kept."""
+    dice = random.Random(seed)
+    more = ("gate=1", "trim=2", "checkpoint=10")
+    cluster.bucket.faults = list(UNSURE)
+    for node in range(4):
+        cluster.start(node, 100000, settle_ms=2000, more=more)
+    for turn in range(10):
+        node = dice.randrange(4)
+        if dice.random() < 0.4:
+            cluster.children[node].kill()
+            cluster.children[node].wait()
+            cluster.start(node, 100000, settle_ms=2000, more=more)
+            time.sleep(dice.uniform(0.1, 0.6))
+        else:
+            cluster.children[node].send_signal(signal.SIGSTOP)
+            time.sleep(dice.choice([0.3, 1, 5]))
+            cluster.children[node].send_signal(signal.SIGCONT)
+    until(lambda: cluster.count("ok") > 50 and any(k.startswith("prod/log/0/") for k in cluster.bucket.deleted))
+    cluster.stop()
+    cluster.bucket.faults = []
+    cluster.start(9, 1)
+    assert cluster.children.pop(9).wait(timeout=120 * SLOW) == 0, cluster.said()
+    _, bad = cluster.judge()
+    assert not bad and len(restored(cluster)) > 4, (bad, cluster.said())
+
+
+# --- an entry that is declared void ---
+
+def declare_void(cluster, seq, damaged, before):
+    cluster.bucket.objects[f"prod/void/0/{seq:020}"] = (f"{hashlib.sha256(damaged).hexdigest()} {before.hex()}\n".encode(), time.time())
+
+
+def torn(cluster):
+    """A damaged entry that no node has applied is the last one."""
+    written(cluster)
+    seq = last_seq(cluster) + 1
+    cluster.bucket.objects[f"prod/log/0/{seq:020}"] = (b"mrdlog01 and then nothing", time.time())
+    return seq, b"mrdlog01 and then nothing"
+
+
+def test_an_entry_that_is_declared_void(cluster):
+    seq, damaged = torn(cluster)
+    declare_void(cluster, seq, damaged, bytes(range(32)))
+    for node in (1, 2):
+        cluster.start(node, 30)
+    cluster.end()
+    log, bad = cluster.judge(void={seq: bytes(range(32))})
+    assert not bad and log.length > seq + 10 and cluster.count("ok") > 60
+
+
+@pytest.mark.parametrize("word", [b"", b"void", b"0" * 64 + b" " + b"1" * 64, b"1" * 1000, None])
+def test_a_word_that_does_not_name_the_damage(cluster, word):
+    seq, damaged = torn(cluster)
+    declare_void(cluster, seq, damaged, bytes(32))
+    if word is None:
+        changed(cluster, f"log/0/{seq:020}", lambda raw: raw + b"!")
+    else:
+        changed(cluster, f"void/0/{seq:020}", lambda _: word)
+    cluster.start(1, 1)
+    assert cluster.children[1].wait(timeout=60 * SLOW) == 65
+    assert "does not name the bytes of the damaged entry" in cluster.said()
+
+
+def test_a_word_about_an_entry_that_can_be_read_is_ignored(cluster):
+    written(cluster)
+    cluster.bucket.objects[f"prod/void/0/{3:020}"] = (b"no", time.time())
+    cluster.start(1, 5)
+    cluster.end()
+    assert not cluster.judge()[1] and ("GET", "void") not in cluster.bucket.counts
+
+
+def test_a_node_that_has_the_lost_rows_stops(cluster, tmp_path):
+    """Where an entry was declared void although a node had applied it, that node does not go on with rows that the others lack."""
+    state = f"state={tmp_path}/state"
+    cluster.start(1, 20, more=(state,))
+    cluster.end()
+    seq, damaged = last_seq(cluster), b"damaged"
+    changed(cluster, f"log/0/{seq:020}", lambda _: damaged)
+    declare_void(cluster, seq, damaged, bytes(range(32)))
+    cluster.start(2, 20)
+    cluster.end()
+    cluster.start(1, 20, more=(state,))
+    assert cluster.children[1].wait(timeout=60 * SLOW) == 65
+    assert "does not follow the entry before it" in cluster.said()
+
+
+def test_a_checkpoint_heals_a_damaged_entry(cluster, tmp_path):
+    """A node that has applied it writes the checkpoint; the others pass over the entry."""
+    state = f"state={tmp_path}/state"
+    written(cluster)
+    seq = last_seq(cluster)
+    cluster.start(1, 4, more=(state, "checkpoint=1"))
+    cluster.end()
+    changed(cluster, f"log/0/{seq:020}", bit_wrong)
+    cluster.start(2, 5)
+    cluster.end()
+    assert restored(cluster, 2)

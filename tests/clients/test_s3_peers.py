@@ -159,6 +159,17 @@ def test_ceph_carries_the_log_of_a_cluster(ceph, tmp_path):
         for node in range(4):
             c.start(node, 150)
         c.end()
+        c.checkpoint(part_bytes=100)
+        c.start(5, 20)
+        c.end()
+        assert c.count("restored") == 1
+        assert c.trim(3600) == 0, "all is young"
+        log, bad = c.judge()
+        c.checkpoint()
+        until(lambda: c.trim(2) > 0)
+        c.start(6, 20)
+        c.end()
+        assert c.count("restored") == 3 and c.count("stopped") == 0, "5, 6 and the writer of the second checkpoint"
     finally:
         c.stop()
     log, bad = c.judge()
@@ -179,3 +190,6 @@ def test_ceph_carries_the_content_of_a_cluster(ceph, tmp_path):
         refused = c.upload([wrong])
         assert refused.code == 65 and "do not match its SHA-256" in refused.errors, refused
     assert b"<Upload>" not in ceph.client.do("GET", f"/{BUCKET}", query="uploads=")
+
+
+    assert not bad and c.count("unknown") == 0 and c.count("ok") == len(log.position) + 20 > 170

@@ -51,6 +51,14 @@ class Fault:
     methods: tuple = ("GET", "PUT", "DELETE", "POST")
     p: float = 1.0
     delay: float = 0.0
+    first: int = 0  # if not 0: the first so many requests for each key
+    seen: dict = dataclasses.field(default_factory=dict)
+
+    def strikes(self, r, dice):
+        if r.method not in self.methods or not re.match(self.keys, r.key.removeprefix("prod/")) or dice.random() >= self.p:
+            return False
+        self.seen[r.key] = self.seen.get(r.key, 0) + 1
+        return not self.first or self.seen[r.key] <= self.first
 
 
 class Refused(Exception):
@@ -234,7 +242,7 @@ class Bucket:
 
     def fault_of(self, r):
         for f in self.faults:
-            if r.method in f.methods and re.match(f.keys, r.key.removeprefix("prod/")) and self.dice.random() < f.p:
+            if f.strikes(r, self.dice):
                 return f.kind, f.delay
         return None, 0
 

@@ -268,7 +268,7 @@ def test_an_entry_that_was_replaced_by_another(cluster):
 
 def test_damage_on_the_way_is_read_again(cluster):
     written(cluster)
-    cluster.bucket.faults = [Fault("flip", "log/", ("GET",), 0.05)]
+    cluster.bucket.faults = [Fault("flip", "log/", ("GET",), first=2)]
     cluster.start(1, 20)
     cluster.end()
     assert not cluster.judge()[1]
@@ -369,8 +369,8 @@ def test_a_checkpoint_of_a_later_format(cluster):
 
 def test_a_checkpoint_through_a_bucket_that_fails(cluster):
     written(cluster)
-    cluster.bucket.faults = [Fault(k, "ckpt", p=0.1) for k in ("500", "503-after", "cut", "cut-after", "429")]
-    cluster.bucket.faults += [Fault(k, "ckpt", ("GET",), 0.1) for k in ("flip", "truncate")]
+    cluster.bucket.faults = [Fault(k, "ckpt", p=0.03) for k in ("500", "503-after", "cut", "cut-after", "429")]
+    cluster.bucket.faults += [Fault("truncate", "ckpt", ("GET",), 0.03), Fault("flip", "ckpt", ("GET",), first=2)]
     keys = [cluster.checkpoint(part_bytes=1) for _ in range(5)]
     assert sorted(of(cluster, "ckpt/")) == sorted(keys)
     cluster.start(1, 1)
@@ -383,7 +383,7 @@ def test_a_checkpoint_through_a_bucket_that_fails(cluster):
 def test_a_long_log_is_read_ahead(cluster):
     cluster.start(0, 600)
     cluster.end()
-    cluster.bucket.faults = [Fault(k, "log/", ("GET",), 0.05) for k in ("flip", "cut", "500", "truncate")]
+    cluster.bucket.faults = [Fault(k, "log/", ("GET",), 0.05, first=2) for k in ("flip", "cut", "500", "truncate")]
     cluster.bucket.faults += [Fault("slow", "log/", ("GET",), delay=0.02)]
     cluster.start(1, 5)
     cluster.end()

@@ -363,8 +363,9 @@ static int look_into_slot(struct cluster_log *l, struct err *e)
 }
 
 /* 0: our entry is in the slot, and applied. E_CHANGED: a checkpoint was restored. Another code:
- * l->open says whether it was refused. */
-static int create_in_slot(struct cluster_log *l, const char *key, struct err *e)
+ * *created says whether our entry is in the slot, but could not be applied; !l->open: it was
+ * refused. */
+static int create_in_slot(struct cluster_log *l, const char *key, bool *created, struct err *e)
 {
     struct log_entry en;
     uint64_t date_unix_s;
@@ -380,6 +381,7 @@ static int create_in_slot(struct cluster_log *l, const char *key, struct err *e)
     if (rc != 0) {
         return rc == E_CHANGED ? settled_by_restore(l, e) : rc;
     }
+    *created = true;
     note_end(l, date_unix_s);
     rc = log_entry_read(buf_slice(&l->entry), &en, e);
     CHECK(rc == 0);
@@ -393,7 +395,7 @@ static int settle(struct cluster_log *l, bool create_first, struct err *e)
 {
     uint64_t limit_ms = clock_now_ms() + l->set.settle_ms;
     char key[LOG_KEY_ROOM];
-    bool create = create_first;
+    bool create = create_first, created = false;
 
     log_key(l->applied + 1, key);
     for (unsigned tries = 0;; tries++) {
@@ -401,14 +403,15 @@ static int settle(struct cluster_log *l, bool create_first, struct err *e)
         int rc = check_interrupted(l, &why);
 
         if (rc == 0 && create) {
-            rc = create_in_slot(l, key, &why);
-            if (rc != 0 && rc != E_CHANGED && l->open && l->stopped.code == 0) {
+            rc = create_in_slot(l, key, &created, &why);
+            if (rc != 0 && !created && l->open && l->stopped.code == 0) {
                 rc = look_into_slot(l, &why);
             }
         } else if (rc == 0) {
             rc = look_into_slot(l, &why);
         }
-        if (rc == 0 || rc == E_CHANGED || rc == E_CANCELLED || !l->open || l->stopped.code != 0) {
+        if (rc == 0 || rc == E_CHANGED || rc == E_CANCELLED || created || !l->open ||
+            l->stopped.code != 0) {
             *e = why; /* !l->open: refused, and never sent before */
             return rc;
         }

@@ -55,9 +55,9 @@
  * owns     borrows the bucket
  * threads  one at a time; every call blocks. log_interrupt() may be called from any thread
  * errors   of a commit: E_AGAIN: the outcome is unknown, or the log cannot be written now (*open
- *          says which); E_CHANGED: a precondition failed; E_CORRUPT: the log has stopped;
- *          E_CANCELLED: log_interrupt() was called (*open says whether the outcome is unknown);
- *          the codes of bucket.h that a person has to fix: nothing was written
+ *          says which); E_CHANGED: a precondition failed; E_CORRUPT, E_UNSUPPORTED: the log has
+ *          stopped; E_CANCELLED: log_interrupt() was called (*open says whether the outcome is
+ *          unknown); the codes of bucket.h that a person has to fix: nothing was written
  * source   docs/decisions/0025
  */
 #ifndef SERVER_CLUSTER_LOG_H
@@ -121,9 +121,10 @@ struct log_batch {
  * *open: the entry may have been written, or may still be written. */
 MUST_USE int log_commit(struct cluster_log *l, struct log_batch *batch, size_t n, bool *open,
                         struct err *e);
-/* For the start: compares the bucket with what is applied, restores the newest checkpoint if it is
- * ahead, then applies the entries up to the end of the log, and reads ahead. E_CORRUPT: the log has
- * stopped, also because this is not the bucket of the applied entries. */
+/* For the start, before any other call: compares the bucket with what is applied, restores the
+ * newest checkpoint if it is ahead, then applies the entries up to the end of the log, and reads
+ * ahead. E_CORRUPT: the log has stopped, also because this is not the bucket of the applied
+ * entries. */
 MUST_USE int log_catch_up(struct cluster_log *l, struct err *e);
 /* Settles an open slot, then applies the entries of other nodes up to the end of the log. */
 MUST_USE int log_poll(struct cluster_log *l, struct err *e);

@@ -78,12 +78,13 @@ class Request:
 
 class Bucket:
     """objects: key -> (bytes, when it was written), below no prefix. counts: (method, first part of the key) -> requests. deleted: key -> the
-    bytes that it had when it was deleted first. most_at_once: requests for objects that were under way at the same time."""
+    bytes that it had when it was deleted first. most_at_once: requests that were under way at the same time. dated: responses have a Date."""
 
     def __init__(self, port=None, seed=1):
         self.port, self.objects, self.counts, self.faults = port or free_port(), {}, {}, []
         self.uploads = {}  # id -> (key, {number: bytes})
         self.versioned, self.atomic, self.checks_bodies, self.clock_ahead, self.down = False, True, True, 0, False
+        self.dated = True
         self.deleted, self.at_once, self.most_at_once = {}, 0, 0
         self.dice, self.writers, self.loop = random.Random(seed), set(), asyncio.new_event_loop()
         self.ready = threading.Event()
@@ -168,8 +169,8 @@ class Bucket:
         if answer is None:
             return False
         status, out, more, sent = answer
-        lines = [f"HTTP/1.1 {status} {WORDS[status]}", f"Date: {email.utils.formatdate(time.time() + self.clock_ahead, usegmt=True)}",
-                 f"Content-Length: {len(out)}", *(f"{n}: {v}" for n, v in more.items())]
+        date = [f"Date: {email.utils.formatdate(time.time() + self.clock_ahead, usegmt=True)}"] if self.dated else []
+        lines = [f"HTTP/1.1 {status} {WORDS[status]}", *date, f"Content-Length: {len(out)}", *(f"{n}: {v}" for n, v in more.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode() + out[:sent])
         await writer.drain()
         return sent is None

@@ -205,6 +205,18 @@ def test_a_store_with_rows_of_its_own_does_not_join(cluster):
     cluster.start_store(0, 20, more=("used",))
     cluster.end((73,))
     assert "a mirror joins a cluster with an empty state_dir" in cluster.said() and cluster.bucket.objects == {}
+@pytest.mark.parametrize("keys", ["log/0/0+1$", "ckpt/", "ckpt.part/", "log/0/0*[1-9]"])
+def test_a_node_that_is_asked_to_end_while_it_starts(cluster, keys):
+    written(cluster)
+    if keys.startswith("ckpt"):
+        cluster.checkpoint()
+    cluster.bucket.faults = [Fault("slow", keys, ("GET",), delay=600)]
+    at_once = cluster.bucket.at_once
+    cluster.start(1, 1)
+    until(lambda: cluster.bucket.at_once > at_once)
+    cluster.children[1].send_signal(signal.SIGTERM)
+    assert cluster.children[1].wait(timeout=60 * SLOW) == 75
+    assert "stopped" not in cluster.said() and not restored(cluster)
 
 
 # --- mistakes that must be found ---
@@ -530,13 +542,17 @@ def go_on_without(cluster, seconds=4):
     assert not of(cluster, "log/0/")
 
 
-@pytest.mark.parametrize("how", ["between", "anywhere"])
-def test_a_node_that_was_paused_until_its_slot_was_trimmed(cluster, tmp_path, how):
-    cluster.start(1, 100000, more=("gate=1", f"wait={tmp_path}/wait"))
+@pytest.mark.parametrize("how, dated", [("between", True), ("anywhere", True), ("between", False)])
+def test_a_node_that_was_paused_until_its_slot_was_trimmed(cluster, tmp_path, how, dated):
+    """Without a clock of the bucket, a node looks for a checkpoint each time."""
+    cluster.bucket.dated = dated
+    cluster.start(1, 100000, more=(f"gate={1 if dated else 3600}", f"wait={tmp_path}/wait"))
     until(lambda: cluster.count("ok") > 20)
     pause(cluster, 1, how, tmp_path)
     paused = cluster.children.pop(1)
+    cluster.bucket.dated = True
     go_on_without(cluster)
+    cluster.bucket.dated = dated
     before = cluster.count("ok")
     cluster.children[1] = paused
     paused.send_signal(signal.SIGCONT)

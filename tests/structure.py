@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # name -> (what it counts, recorded, goal); None: not enforced
 FIGURES = {
-    "one_user_server": ("server: exported functions that one other file uses, %", 51, 50),
+    "one_user_server": ("server: exported functions that one other file uses, %", 52, 50),
     "one_user_agent": ("agent: exported functions that one other file uses, %", 50, 50),
     "bools": ("structs with 8 bools or more", 0, 2),
     "tags": ("struct tags that two headers define", 0, 0),

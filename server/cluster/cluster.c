@@ -8,6 +8,8 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/checkpoint.h"
+#include "server/cluster/log_trim.h"
 #include "server/cluster/member.h"
 #include "server/cluster/poke.h"
 #include "server/cluster/probe.h"
@@ -21,7 +23,11 @@
 /* In the bucket, created once. */
 #define IDENTITY_KEY "cluster.json"
 
-enum { ID_BYTES = 16, IDENTITY_BYTES_MAX = 4096 };
+enum {
+    ID_BYTES = 16,
+    IDENTITY_BYTES_MAX = 4096,
+    KEEP_MS = 5000, /* between looks whether a checkpoint is due */
+};
 
 struct cluster {
     struct cluster_settings set;
@@ -35,11 +41,15 @@ struct cluster {
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
     _Atomic bool read_back; /* as the probe found */
-    struct lock lock;       /* LOCK_CLUSTER; guards what follows */
+    pthread_t keeper;
+    bool keeps;       /* there is that thread */
+    struct lock lock; /* LOCK_CLUSTER; guards what follows */
     void (*on_row)(void *arg, enum table t, struct slice key);
     void *on_row_arg;
     int (*make_room)(void *arg, uint64_t n);
     void *make_room_arg;
+    struct cond wake; /* of the keeper */
+    bool stopping;
 };
 
 /* --- what the sequencer and the store ask --- */
@@ -195,6 +205,88 @@ static int check_identity(struct cluster *c, struct err *e)
     return rc;
 }
 
+/* --- checkpoints --- */
+
+static int on_newest(void *arg, const struct checkpoint_found *found)
+{
+    *(uint64_t *)arg = found->seq;
+    return 0;
+}
+
+/* One of the mirrors writes them: two would do no harm. */
+static bool is_first_member(struct cluster *c)
+{
+    struct member other[MEMBERS_MAX];
+    size_t n = members_others(c->members, other, MEMBERS_MAX);
+
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(other[i].node, c->node) < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* *newest: the entry of the newest checkpoint, as far as it is known. */
+static int keep_log(struct cluster *c, uint64_t *newest, struct err *e)
+{
+    struct log_trimmed trimmed;
+    struct sequencer_status q;
+    int rc;
+
+    sequencer_status(c->sequencer, &q);
+    if (q.applied < *newest + c->set.checkpoint_entries || !is_first_member(c)) {
+        return 0;
+    }
+    rc = checkpoint_list(c->bucket, 1, on_newest, newest, e); /* another one may have been it */
+    if (rc != 0 || q.applied < *newest + c->set.checkpoint_entries) {
+        return rc;
+    }
+    rc = sequencer_write_checkpoint(c->store, c->bucket, random_u64(), newest, e);
+    if (rc == 0) {
+        log_info("cluster.checkpoint", "entry=%" PRIu64, *newest);
+        rc = log_trim(c->bucket, 0, &trimmed, e);
+    }
+    if (rc == 0 && trimmed.entries + trimmed.checkpoints != 0) {
+        log_info("cluster.trimmed", "entries=%" PRIu64 " checkpoints=%" PRIu64, trimmed.entries,
+                 trimmed.checkpoints);
+    }
+    return rc;
+}
+
+static void *run_keeper(void *arg)
+{
+    struct cluster *c = arg;
+    uint64_t newest = 0;
+    bool stopping;
+
+    do {
+        struct err e = {0};
+        lock_take(&c->lock);
+        if (!c->stopping) {
+            cond_wait_ms(&c->wake, &c->lock, KEEP_MS);
+        }
+        stopping = c->stopping;
+        lock_drop(&c->lock);
+        if (!stopping && keep_log(c, &newest, &e) != 0) {
+            log_warn("cluster.checkpoint_failed", "why=\"%s\"", e.text);
+        }
+    } while (!stopping);
+    return NULL;
+}
+
+static void stop_keeper(struct cluster *c)
+{
+    lock_take(&c->lock);
+    c->stopping = true;
+    cond_signal(&c->wake);
+    lock_drop(&c->lock);
+    if (c->keeps) {
+        pthread_join(c->keeper, NULL);
+        c->keeps = false;
+    }
+}
+
 /* --- open and close --- */
 
 static void on_step(void *arg, const struct probe_step *s)
@@ -256,6 +348,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->set = *set;
     c->store = s;
     lock_init(&c->lock, LOCK_CLUSTER);
+    cond_init(&c->wake);
     rc = bucket_open(&set->bucket, &c->bucket, e);
     rc = rc != 0 ? rc : bucket_open(&set->bucket, &c->content, e);
     rc = rc != 0 ? rc : load_node(c, e);
@@ -275,6 +368,8 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
         return rc;
     }
     c->members = open_members(c);
+    c->keeper = thread_start("keeper", run_keeper, c);
+    c->keeps = true;
     c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, c};
     store_set_blob_source(s, &c->blob_source);
     *out = c;
@@ -305,11 +400,13 @@ void cluster_stop(struct cluster *c)
     }
     cluster_on_row(c, NULL, NULL);
     cluster_on_full(c, NULL, NULL);
-    members_close(&c->members); /* it says that it leaves, while the bucket can be asked */
+    members_leave(c->members); /* while the bucket can be asked */
     tree_content_interrupt(c->trees);
     bucket_interrupt(c->content);
     bucket_interrupt(c->bucket);
+    stop_keeper(c);
     sequencer_stop(c->sequencer);
+    members_close(&c->members);
 }
 
 void cluster_close(struct cluster **cp)
@@ -325,6 +422,7 @@ void cluster_close(struct cluster **cp)
     tree_content_close(&c->trees);
     bucket_close(&c->content);
     bucket_close(&c->bucket);
+    cond_fini(&c->wake);
     lock_fini(&c->lock);
     free(c);
 }

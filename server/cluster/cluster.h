@@ -27,6 +27,7 @@ struct cluster_settings {
     const char *secret;  /* the same for all; NULL: they do not talk to each other */
     uint32_t poll_ms;
     uint32_t stale_after_ms;
+    uint32_t checkpoint_entries;
 };
 
 struct cluster;

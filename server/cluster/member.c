@@ -160,13 +160,11 @@ struct members *members_open(const struct members_settings *set)
     return m;
 }
 
-void members_close(struct members **mp)
+void members_leave(struct members *m)
 {
-    struct members *m = *mp;
     char key[BUCKET_KEY_ROOM];
     struct err e = {0};
 
-    *mp = NULL;
     if (m == NULL) {
         return;
     }
@@ -179,9 +177,18 @@ void members_close(struct members **mp)
     if (bucket_delete(m->set.bucket, key, &e) != 0) {
         log_debug("cluster.members", "why=\"%s\"", e.text);
     }
-    cond_fini(&m->wake);
-    lock_fini(&m->lock);
-    free(m);
+}
+
+void members_close(struct members **mp)
+{
+    struct members *m = *mp;
+
+    *mp = NULL;
+    if (m != NULL) {
+        cond_fini(&m->wake);
+        lock_fini(&m->lock);
+        free(m);
+    }
 }
 
 size_t members_others(struct members *m, struct member *out, size_t room)

@@ -44,8 +44,9 @@ struct members_settings {
 };
 
 struct members *members_open(const struct members_settings *set);
-/* Removes this node's object if the bucket answers. NULL is fine. */
-void members_close(struct members **mp);
+/* Ends the announcements, and removes this node's object if the bucket answers. NULL is fine. */
+void members_leave(struct members *m);
+void members_close(struct members **mp); /* after members_leave(); NULL is fine */
 /* The other nodes that are alive, at most `room`; the number of them. */
 size_t members_others(struct members *m, struct member *out, size_t room);
 

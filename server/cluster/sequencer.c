@@ -8,17 +8,22 @@
 #include "common/base/log.h"
 #include "common/os/clock.h"
 #include "common/os/lock.h"
+#include "server/cluster/checkpoint.h"
 #include "server/cluster/retry.h"
 #include "server/store/batch.h"
 
-/* The position in the log, in TABLE_META: sequence (8), the entry's own digest (32). */
+/* In TABLE_META. The position in the log: sequence (8), the entry's own digest (32). */
 #define POSITION_KEY SLICE("cluster position")
+/* The last applied commit of a node, whose id (16) follows: boot (8), counter (8). */
+#define COMMIT_KEY SLICE("cluster commit ")
 
 enum {
     POLL_MS = 1000,
     START_MS = 60000,      /* how long the bucket is tried at the start */
     START_KNOWN_MS = 5000, /* by a store that can be read without it */
     POSITION_BYTES = 8 + DIGEST_BYTES,
+    COMMIT_BYTES = 8 + 8,
+    COMMIT_KEY_BYTES = 15 + LOG_ENTRY_NODE_BYTES,
     QUEUE_BATCHES_MAX = 4096,
     QUEUE_BYTES_MAX = 256 << 20,
     GROUP_BYTES_MAX = 16 << 20, /* of all steps: what one write to RocksDB gets */
@@ -63,7 +68,8 @@ struct cluster_sequencer {
     size_t asked;                               /* of the group, by the log since on_begin() */
     struct batch *entry[LOG_ENTRY_BATCHES_MAX]; /* those that are in the entry */
     size_t entered;
-    bool last_is_mine; /* the last entry that was applied */
+    bool last_is_mine;     /* the last entry that was applied */
+    struct batch *restore; /* the rows of a checkpoint that is being read */
     uint64_t polled_ms;
 };
 
@@ -410,14 +416,35 @@ static int on_admit(void *arg, struct slice steps, struct err *e)
     return q->judged[i];
 }
 
-static void add_position(struct batch *b, const struct log_entry *en)
+static void put_position(struct batch *b, uint64_t seq, const struct digest *own)
 {
     struct buf row = BUF_INIT(POSITION_BYTES);
 
-    buf_be(&row, 8, en->seq);
-    buf_add(&row, en->own.b, DIGEST_BYTES);
+    buf_be(&row, 8, seq);
+    buf_add(&row, own->b, DIGEST_BYTES);
     batch_put(b, TABLE_META, POSITION_KEY, buf_slice(&row));
     buf_free(&row);
+}
+
+static void put_commit(struct batch *b, const struct log_entry_author *last)
+{
+    struct buf key = BUF_INIT(COMMIT_KEY_BYTES), row = BUF_INIT(COMMIT_BYTES);
+
+    buf_adds(&key, COMMIT_KEY);
+    buf_add(&key, last->node, LOG_ENTRY_NODE_BYTES);
+    buf_be(&row, 8, last->boot);
+    buf_be(&row, 8, last->counter);
+    batch_put(b, TABLE_META, buf_slice(&key), buf_slice(&row));
+    buf_free(&key);
+    buf_free(&row);
+}
+
+static void add_position(struct batch *b, const struct log_entry *en)
+{
+    put_position(b, en->seq, &en->own);
+    if (en->batches != 0) { /* an entry that was declared void has no author */
+        put_commit(b, &en->author);
+    }
 }
 
 static int apply_mine(struct cluster_sequencer *q, const struct log_entry *en, struct err *e)
@@ -480,6 +507,182 @@ static int on_apply(void *arg, const struct log_entry *en, bool mine, struct err
 
     q->last_is_mine = mine;
     return mine ? apply_mine(q, en, e) : apply_theirs(q, en, e);
+}
+
+/* --- a checkpoint: all shared rows at once --- */
+
+static int on_restore_begin(void *arg, struct err *e)
+{
+    struct cluster_sequencer *q = arg;
+
+    (void)e;
+    q->restore = batch_new();
+    return 0;
+}
+
+static int on_restore_commit(void *arg, const struct log_entry_author *last, struct err *e)
+{
+    struct cluster_sequencer *q = arg;
+
+    (void)e;
+    put_commit(q->restore, last);
+    return 0;
+}
+
+static int on_restore_row(void *arg, uint8_t number, struct slice key, struct slice value,
+                          struct err *e)
+{
+    struct cluster_sequencer *q = arg;
+    enum table table;
+
+    if (!table_of_shared_number(number, &table)) {
+        return err_set(e, E_UNSUPPORTED,
+                       "the checkpoint has rows of table %u, which this version does not know; "
+                       "upgrade this mirror",
+                       number);
+    }
+    batch_put(q->restore, table, key, value);
+    return q->restore->steps.rc != 0
+               ? err_set(e, E_TOOBIG, "the checkpoint has more rows than fit into memory")
+           : q->set.ops != NULL ? q->set.ops->before_apply(q->set.arg, table, key, e)
+                                : 0;
+}
+
+struct replaced { /* rows that the checkpoint does not have */
+    struct batch *b;
+    const struct batch_rows *rows;
+    enum table table;
+};
+
+static int on_old_row(void *arg, struct slice key, struct slice value)
+{
+    struct replaced *r = arg;
+
+    (void)value;
+    if (!batch_rows_get(r->rows, r->table, key, &value)) {
+        batch_del(r->b, r->table, key);
+    }
+    return 0;
+}
+
+static int on_restore_end(void *arg, uint64_t seq, const struct digest *own, struct err *e)
+{
+    struct cluster_sequencer *q = arg;
+    struct batch *all = q->restore, *gone = batch_new();
+    struct batch_rows *rows = batch_rows_open(all);
+    struct replaced r = {.b = gone, .rows = rows};
+    int rc = 0;
+
+    q->restore = NULL;
+    for (int t = 0; rc == 0 && t < TABLES; t++) {
+        r.table = (enum table)t;
+        if (table_shared_number(r.table) != 0) {
+            rc = store_scan_once(q->store, r.table, SLICE_NONE, SLICE_NONE, on_old_row, &r, e);
+        }
+    }
+    batch_rows_close(&rows);
+    put_position(gone, seq, own);
+    if (rc == 0) {
+        rc = store_apply(q->store, &gone, &all, 1, e);
+    }
+    if (rc == 0) {
+        log_info("cluster.restored", "entry=%" PRIu64, seq);
+        after_apply(q, all);
+    }
+    batch_free(&gone);
+    batch_free(&all);
+    return rc;
+}
+
+static void on_restore_cancel(void *arg)
+{
+    struct cluster_sequencer *q = arg;
+
+    batch_free(&q->restore);
+}
+
+struct checkpoint_run {
+    struct checkpoint_writer *w;
+    uint8_t number;
+    struct err *e;
+};
+
+static int on_checkpoint_row(void *arg, struct slice key, struct slice value)
+{
+    struct checkpoint_run *r = arg;
+
+    return checkpoint_writer_row(r->w, &(struct checkpoint_row){r->number, key, value}, r->e);
+}
+
+static int on_checkpoint_commit(void *arg, struct slice key, struct slice value)
+{
+    struct checkpoint_run *r = arg;
+    struct log_entry_author last;
+
+    if (key.n != COMMIT_KEY_BYTES || value.n != COMMIT_BYTES) {
+        return err_set(r->e, E_CORRUPT, "the row of a node's last commit cannot be decoded");
+    }
+    memcpy(last.node, key.p + COMMIT_KEY.n, LOG_ENTRY_NODE_BYTES);
+    last.boot = be_get(value.p, 8);
+    last.counter = be_get(value.p + 8, 8);
+    checkpoint_writer_commit(r->w, &last);
+    return 0;
+}
+
+static int write_rows(struct store *s, struct kv_view *view, struct checkpoint_writer *w,
+                      struct err *e)
+{
+    struct checkpoint_run r = {.w = w, .e = e};
+    /* All keys that begin with COMMIT_KEY, whose last byte is a blank. */
+    int rc = store_view_scan(s, view, TABLE_META, COMMIT_KEY, SLICE("cluster commit!"),
+                             on_checkpoint_commit, &r, e);
+
+    for (unsigned number = 1; rc == 0 && number <= UINT8_MAX; number++) {
+        enum table table;
+        r.number = (uint8_t)number;
+        if (table_of_shared_number(r.number, &table)) {
+            rc = store_view_scan(s, view, table, SLICE_NONE, SLICE_NONE, on_checkpoint_row, &r, e);
+        }
+    }
+    return rc;
+}
+
+struct found_position {
+    uint64_t seq;
+    struct digest own;
+};
+
+static int on_position_row(void *arg, struct slice key, struct slice value)
+{
+    struct found_position *p = arg;
+
+    (void)key;
+    if (value.n == POSITION_BYTES) {
+        p->seq = be_get(value.p, 8);
+        memcpy(p->own.b, value.p + 8, DIGEST_BYTES);
+    }
+    return 0;
+}
+
+int sequencer_write_checkpoint(struct store *s, struct bucket *b, uint64_t nonce, uint64_t *seq,
+                               struct err *e)
+{
+    struct kv_view *view = store_view_open(s);
+    struct checkpoint_writer *w = NULL;
+    struct found_position at = {0};
+    char key[CHECKPOINT_KEY_ROOM];
+    int rc = store_view_scan(s, view, TABLE_META, POSITION_KEY, SLICE("cluster position!"),
+                             on_position_row, &at, e);
+
+    if (rc == 0) {
+        w = checkpoint_writer_open(b, at.seq, &at.own, nonce, 0);
+        rc = write_rows(s, view, w, e);
+    }
+    rc = rc != 0 ? rc : checkpoint_writer_finish(w, key, e);
+    checkpoint_writer_close(&w);
+    store_view_close(&view);
+    *seq = at.seq;
+    return rc;
 }
 
 /* --- the thread --- */
@@ -737,7 +940,7 @@ static int read_first_time(struct cluster_sequencer *q, bool known, struct err *
     do {
         begun_ms = clock_boot_ms();
         rc = check_bucket(q, e);
-        rc = rc != 0 ? rc : log_poll(q->log, e);
+        rc = rc != 0 ? rc : log_catch_up(q->log, e);
     } while (rc != 0 && retry_wait(&again, rc));
     if (rc == 0 || (known && retry_may_pass(rc))) {
         note_result(q, begun_ms, rc, e);
@@ -753,7 +956,14 @@ static int read_first_time(struct cluster_sequencer *q, bool known, struct err *
 int sequencer_start(struct store *s, struct bucket *b, const struct sequencer_settings *set,
                     struct cluster_sequencer **out, struct err *e)
 {
-    static const struct log_ops ops = {on_begin, on_admit, on_apply};
+    static const struct log_ops ops = {.begin = on_begin,
+                                       .admit = on_admit,
+                                       .apply = on_apply,
+                                       .restore_begin = on_restore_begin,
+                                       .restore_commit = on_restore_commit,
+                                       .restore_row = on_restore_row,
+                                       .restore_end = on_restore_end,
+                                       .restore_cancel = on_restore_cancel};
     struct cluster_sequencer *q = NEW(struct cluster_sequencer);
     struct log_settings log = {
         .author.boot = set->boot, .settle_ms = set->settle_ms, .ops = &ops, .arg = q};

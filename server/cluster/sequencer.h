@@ -73,6 +73,11 @@ void sequencer_free(struct cluster_sequencer **qp); /* after sequencer_stop() an
  * wait_ms. False: it is not applied. */
 MUST_USE bool sequencer_poke(struct cluster_sequencer *q, uint64_t seq, uint64_t wait_ms);
 
+/* Writes a checkpoint of the store's shared rows; *seq: as of which entry. Any thread, also while
+ * the sequencer commits. nonce: random. */
+MUST_USE int sequencer_write_checkpoint(struct store *s, struct bucket *b, uint64_t nonce,
+                                        uint64_t *seq, struct err *e);
+
 struct sequencer_status {
     uint64_t applied;      /* entries of the log */
     uint64_t confirmed_ms; /* clock_boot_ms(): the log had no further entry then */

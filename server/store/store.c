@@ -322,6 +322,23 @@ int store_scan(struct store *s, enum table t, struct slice from, struct slice to
     return kv_scan(s->kv, NULL, t, from, to, row, arg, e);
 }
 
+struct kv_view *store_view_open(struct store *s)
+{
+    return kv_view_open(s->kv);
+}
+
+void store_view_close(struct kv_view **vp)
+{
+    kv_view_close(vp);
+}
+
+int store_view_scan(struct store *s, struct kv_view *view, enum table t, struct slice from,
+                    struct slice to, int (*row)(void *arg, struct slice key, struct slice value),
+                    void *arg, struct err *e)
+{
+    return kv_scan_once(s->kv, view, t, from, to, row, arg, e);
+}
+
 int store_scan_once(struct store *s, enum table t, struct slice from, struct slice to,
                     int (*row)(void *arg, struct slice key, struct slice value), void *arg,
                     struct err *e)

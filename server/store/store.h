@@ -63,6 +63,17 @@ MUST_USE int store_scan_once(struct store *s, enum table t, struct slice from, s
                              int (*row)(void *arg, struct slice key, struct slice value), void *arg,
                              struct err *e);
 
+/* A view has the rows as of the moment when it was opened. Close it soon: it keeps what is deleted
+ * in the meantime on the disk. */
+struct kv_view;
+struct kv_view *store_view_open(struct store *s);
+void store_view_close(struct kv_view **vp);
+/* As store_scan_once(), of a view. */
+MUST_USE int store_view_scan(struct store *s, struct kv_view *view, enum table t, struct slice from,
+                             struct slice to,
+                             int (*row)(void *arg, struct slice key, struct slice value), void *arg,
+                             struct err *e);
+
 /* --- writes --- */
 enum durability {
     COMMIT_SYNC,

@@ -162,6 +162,27 @@ def test_a_bucket_that_goes_away(node, bucket):
     assert has(a, "/models/me/gpt/y", b"yes")
 
 
+def test_a_new_mirror_begins_with_a_checkpoint(node, bucket):
+    a = node("checkpoint = 10")
+    token = a.token("ci", "publish:models/*")
+    files = {f"/models/me/set{i % 3}/{i}": os.urandom(100 * i) for i in range(30)}
+    for path, data in files.items():
+        assert a.put(path, data, token=token).status == 201
+    until(lambda: any(k.startswith("prod/ckpt/") for k in bucket.objects))
+    for path in list(files)[:5]:
+        assert a.put(path, files[path] + b"!", token=token).status == 201
+        files[path] += b"!"
+    for key in [k for k in bucket.objects if k.startswith("prod/log/0/")][:10]:
+        del bucket.objects[key]  # a new mirror does not need them
+    b = node()
+    b.says("cluster.restored")
+    for path, data in files.items():
+        assert has(b, path, data), path
+    b.ctl("verify", "--deep")
+    assert b.put("/models/me/set0/new", b"1", token=token).status == 201
+    seen(a, "/models/me/set0/new", b"1")
+
+
 def test_a_start_without_the_bucket(node, bucket):
     """A mirror that has joined serves what it has; a new one has nothing to serve."""
     a = node('stale_after = "1s"')

@@ -191,6 +191,7 @@ static struct serve *open_serve(struct daemon *d)
                            .readers = d->readers,
                            .pieces = d->pieces,
                            .store = d->store,
+                           .cluster = d->cluster,
                            .cache = d->cache,
                            .uploads = d->uploads,
                            .gate = d->gate,

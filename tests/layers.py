@@ -173,6 +173,7 @@ ARROWS = {
     },
     "server/page": COMMON,
     "server/cluster": COMMON | {
+        "server/cache/lookup.h",  # content that the cache streams
         "server/fetch",         # requests to S3
         "server/http/msg.h",    # their fields
         "server/store",         # batches, and the rows that they are about
@@ -180,6 +181,7 @@ ARROWS = {
     "server/peers": COMMON,
     "server/ctl": COMMON,
     "server/request": COMMON | {  # the corridor
+        "server/cluster/cluster.h",  # what lies in the bucket
         "server/cache",
         "server/fetch/origin.h",  # what a repo's origins were asked is counted with what was answered
         "server/gate",

@@ -20,12 +20,16 @@
 #define NODE_KEY    SLICE("cluster node")
 #define CLUSTER_KEY SLICE("cluster id")
 
+/* The cache's name for what lies in the bucket. No repository has such a name. */
+#define CONTENT_REPO "/cluster"
+
 /* In the bucket, created once. */
 #define IDENTITY_KEY "cluster.json"
 
 enum {
     ID_BYTES = 16,
     IDENTITY_BYTES_MAX = 4096,
+    ORIGIN_CONNECTIONS = 32,
     KEEP_MS = 5000, /* between looks whether a checkpoint is due */
 };
 
@@ -34,6 +38,7 @@ struct cluster {
     struct store *store;
     struct bucket *bucket;  /* of the log */
     struct bucket *content; /* of packs and blobs: a slow disk delays its requests */
+    struct origin *origin;  /* the same bucket, for the cache */
     struct tree_content *trees;
     struct members *members;
     struct poker *poker; /* NULL: there is no secret */
@@ -327,6 +332,20 @@ static int open_sequencer(struct cluster *c, struct err *e)
     return sequencer_start(c->store, c->bucket, &set, &c->sequencer, e);
 }
 
+static int open_origin(struct cluster *c, struct err *e)
+{
+    const struct bucket_settings *b = &c->set.bucket;
+    struct origin_settings set = {.url = b->url,
+                                  .endpoint = b->endpoint,
+                                  .region = b->region,
+                                  .addressing = b->addressing,
+                                  .authorization = b->authorization,
+                                  .ca_file = b->ca_file,
+                                  .connections = ORIGIN_CONNECTIONS};
+
+    return origin_new(CONTENT_REPO, &set, &c->origin, e);
+}
+
 static struct members *open_members(struct cluster *c)
 {
     struct members_settings set = {.bucket = c->bucket, .applied = on_applied_asked, .arg = c};
@@ -351,6 +370,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     cond_init(&c->wake);
     rc = bucket_open(&set->bucket, &c->bucket, e);
     rc = rc != 0 ? rc : bucket_open(&set->bucket, &c->content, e);
+    rc = rc != 0 ? rc : open_origin(c, e);
     rc = rc != 0 ? rc : load_node(c, e);
     if (rc != 0) {
         cluster_close(&c);
@@ -420,11 +440,37 @@ void cluster_close(struct cluster **cp)
     sequencer_free(&c->sequencer);
     poker_close(&c->poker);
     tree_content_close(&c->trees);
+    origin_free(&c->origin);
     bucket_close(&c->content);
     bucket_close(&c->bucket);
     cond_fini(&c->wake);
     lock_fini(&c->lock);
     free(c);
+}
+
+bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a, struct lookup *out)
+{
+    struct content_object o;
+    char key[CONTENT_KEY_ROOM], hex[DIGEST_HEX + 1];
+
+    if (!tree_content_is_object(c->trees, d, &o)) {
+        return false;
+    }
+    content_key(&o, key);
+    digest_format(d, hex);
+    *out = (struct lookup){.repo = SLICE(CONTENT_REPO),
+                           .key = arena_fmt(a, "%s", hex),
+                           .class = LOOKUP_IMMUTABLE,
+                           .origin = c->origin,
+                           .url = arena_fmt(a, "%s%s", origin_url(c->origin), key),
+                           .digest_known = true,
+                           .digest = *d,
+                           .size_bytes = o.size_bytes,
+                           .ttl_s = TTL_ORIGIN,
+                           .floor_s = FLOOR_NEVER,
+                           .sie_s = UINT32_MAX,
+                           .hint_end = LENGTH_UNKNOWN};
+    return true;
 }
 
 bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature)

@@ -18,6 +18,7 @@
 #ifndef SERVER_CLUSTER_CLUSTER_H
 #define SERVER_CLUSTER_CLUSTER_H
 
+#include "server/cache/lookup.h"
 #include "server/cluster/bucket.h"
 #include "server/store/store.h"
 
@@ -42,6 +43,12 @@ void cluster_on_row(struct cluster *c, void (*on_row)(void *arg, enum table t, s
 void cluster_on_full(struct cluster *c, int (*make_room)(void *arg, uint64_t n), void *arg);
 void cluster_stop(struct cluster *c); /* NULL is fine */
 void cluster_close(struct cluster **cp);
+
+/* For a large blob that lies in the bucket and not in the store: fills a lookup by which the cache
+ * streams it while it arrives. Texts are in the arena. False: blob_open() is quick, or the blob is
+ * nowhere. Reads rows: blocks. */
+MUST_USE bool cluster_lookup(struct cluster *c, const struct digest *d, struct arena *a,
+                             struct lookup *out);
 
 /* Whether another mirror of this cluster says that the log has this entry (poke.h). */
 MUST_USE bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature);

@@ -725,6 +725,17 @@ int tree_content_fetch(struct tree_content *t, const struct digest *d, struct er
     return rc;
 }
 
+bool tree_content_is_object(struct tree_content *t, const struct digest *d,
+                            struct content_object *out)
+{
+    struct content_item it;
+    bool here;
+
+    return blob_exists(t->set.store, d, &here, NULL) == 0 && !here &&
+           place_get(t->set.store, CONTENT_BLOB, d, &it, out, NULL) == 0 &&
+           out->kind == CONTENT_ALONE;
+}
+
 bool tree_content_has(struct tree_content *t, const struct digest *d)
 {
     bool known;

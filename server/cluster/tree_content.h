@@ -32,6 +32,7 @@
 #define SERVER_CLUSTER_TREE_CONTENT_H
 
 #include "server/cluster/bucket.h"
+#include "server/cluster/content.h"
 #include "server/store/store.h"
 
 enum { TREE_UPLOADS = 2 };
@@ -63,6 +64,9 @@ MUST_USE int tree_content_learn(struct tree_content *t, enum table table, struct
                                 struct err *e);
 /* Afterwards the store has the blob. E_NOTFOUND: it has no place. */
 MUST_USE int tree_content_fetch(struct tree_content *t, const struct digest *d, struct err *e);
+/* Whether a blob that the store does not have is an object of its own. */
+MUST_USE bool tree_content_is_object(struct tree_content *t, const struct digest *d,
+                                     struct content_object *out);
 /* Whether a blob has a place. */
 bool tree_content_has(struct tree_content *t, const struct digest *d);
 

@@ -395,7 +395,8 @@ void request_lookup(struct request *c, const struct lookup *w,
     c->on_answer = fn;
     c->answered = false;
     mine = *w;
-    mine.client = c->who.client;
+    /* What the cluster's bucket has is brought here for everybody. */
+    mine.client = c->plan.kind == PLAN_BLOB ? CLIENT_PROGRAM : c->who.client;
     ask =
         cache_lookup(c->serve_loop->deps->cache, c->serve_loop->loop, &mine, on_request_answer, c);
     if (!c->answered) {

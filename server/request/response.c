@@ -175,18 +175,19 @@ static void add_answer(struct request *c, struct cached_response *h, const struc
 
 /* A file of a tree. Where its modification time was not kept, Last-Modified is the time of the
  * version that was requested. */
-static void add_response_blob(struct request *c, struct cached_response *h, struct blob *b)
+static void add_tree_file(struct request *c, struct cached_response *h, const struct digest *d,
+                          uint64_t size_bytes)
 {
     char hex[DIGEST_HEX + 1];
     char date[40];
 
-    digest_format(blob_digest(b), hex);
+    digest_format(d, hex);
     h->valid.etag = arena_fmt(&h->arena, "\"sha256-%s\"", hex);
     if (c->plan.etag.p != NULL) {
         h->valid.etag_alias = h->valid.etag;
         h->valid.etag = arena_copy(&h->arena, c->plan.etag);
     }
-    h->valid.total_bytes = blob_size_bytes(b);
+    h->valid.total_bytes = size_bytes;
     h->stored_unix_s = 0;               /* ours: it has no age */
     h->fresh_until_unix_s = UINT64_MAX; /* until the repo's generation moves */
     add_reply_field(h, "content-type",
@@ -202,7 +203,7 @@ static void add_response_blob(struct request *c, struct cached_response *h, stru
         add_reply_field(h, "last-modified", slice_str(date));
     }
     if (c->plan.framing == NULL) {
-        add_digest(h, blob_digest(b));
+        add_digest(h, d);
     }
 }
 
@@ -230,10 +231,12 @@ struct cached_response *response_of_object(struct request *c, struct slice name,
     if (c->plan.kind == PLAN_LOOKUP) {
         h->floor_s = c->plan.lookup.floor_s;
     }
-    if (a != NULL) {
+    if (a != NULL && c->plan.kind == PLAN_BLOB) { /* from elsewhere */
+        add_tree_file(c, h, &c->plan.entry.digest, a->total_bytes);
+    } else if (a != NULL) {
         add_answer(c, h, a);
     } else if (b != NULL) {
-        add_response_blob(c, h, b);
+        add_tree_file(c, h, blob_digest(b), blob_size_bytes(b));
     }
     if (c->plan.framing != NULL) {
         h->framing = c->plan.framing;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "server/cluster/cluster.h"
 #include "server/gate/gate.h"
 #include "server/http/status.h"
 #include "server/page/html.h"
@@ -20,12 +21,21 @@ struct blob_step {
     struct step step;
     struct digest digest;
     struct blob *blob;
+    struct arena arena; /* of the lookup */
+    struct lookup lookup;
+    bool elsewhere; /* a large one, which is sent while it arrives */
 };
 
 static void blob_work(struct step *s)
 {
     struct blob_step *b = (struct blob_step *)s;
-    s->rc = blob_open(s->request->serve_loop->deps->store, &b->digest, &b->blob, &s->why);
+    const struct serve_deps *deps = s->request->serve_loop->deps;
+
+    b->elsewhere =
+        deps->cluster != NULL && cluster_lookup(deps->cluster, &b->digest, &b->arena, &b->lookup);
+    if (!b->elsewhere) {
+        s->rc = blob_open(deps->store, &b->digest, &b->blob, &s->why);
+    }
 }
 
 /* Whoever comes next by this path and query may be answered so. */
@@ -34,18 +44,64 @@ static bool is_reused(const struct plan *p)
     return p->reuse != REUSE_NONE && p->reuse != REUSE_ALONE;
 }
 
+/* Never 404: its tree names it, and a damaged blob has lost its row. That must not look like "never
+ * was". */
+static void refuse_file(struct request *c, int rc, const char *why)
+{
+    int status = rc == E_NOTFOUND || rc == E_CORRUPT ? 500 : status_of_error(rc, STATUS_REQUEST);
+
+    log_error("serve.blob_missing", "repo=%s path=" SLICE_FMT " why=\"%s\"", c->repo->name,
+              SLICE_ARG(c->path), why);
+    if (status == 500) {
+        refuse(c->x, 500, "%s: the bytes of this file are damaged or missing; publish it again\n",
+               rc == E_NOTFOUND ? err_plain(E_CORRUPT) : err_plain(rc));
+    } else {
+        refuse(c->x, status, "the bytes of this file are not here now: %s; try again\n", why);
+    }
+}
+
+static void on_file_from_elsewhere(struct request *c, struct answer *a)
+{
+    c->request_log->cached = true;
+    c->request_log->state = a->state;
+    if (a->status != 200) {
+        refuse_file(c, a->status == 404 ? E_CORRUPT : E_AGAIN, a->why.text);
+        answer_release(&a);
+        return;
+    }
+    request_send(c, response_of_object(c, request_cached_name(c), c->plan.entry.path, a, NULL),
+                 a->blob != NULL && is_reused(&c->plan));
+}
+
+static void ask_elsewhere(struct request *c, struct blob_step *b)
+{
+    struct lookup *w = ARENA_NEW(&c->arena, struct lookup);
+    bool suffix = false;
+
+    *w = b->lookup;
+    w->key = arena_copy(&c->arena, w->key);
+    w->url = arena_copy(&c->arena, w->url);
+    w->head_only = c->req.method == METHOD_HEAD;
+    if (c->req.method == METHOD_GET && c->plan.framing == NULL &&
+        range_peek(&c->req, &w->hint_first, &w->hint_end, &suffix) && suffix) {
+        w->hint_suffix = w->hint_first;
+        w->hint_first = 0;
+        w->hint_end = LENGTH_UNKNOWN;
+    }
+    request_lookup(c, w, on_file_from_elsewhere);
+}
+
 static void blob_done(struct step *s)
 {
     struct blob_step *b = (struct blob_step *)s;
     struct request *c = s->request;
 
     if (s->rc != 0) {
-        log_error("serve.blob_missing", "repo=%s path=" SLICE_FMT " why=\"%s\"", c->repo->name,
-                  SLICE_ARG(c->path), s->why.text);
-        /* Never 404: its tree names it, and a damaged blob has lost its row. That must not look
-         * like "never was". */
-        refuse(c->x, 500, "%s: the bytes of this file are damaged or missing; publish it again\n",
-               s->rc == E_NOTFOUND ? err_plain(E_CORRUPT) : err_plain(s->rc));
+        refuse_file(c, s->rc, s->why.text);
+        return;
+    }
+    if (b->elsewhere) {
+        ask_elsewhere(c, b);
         return;
     }
     request_send(c,
@@ -56,7 +112,10 @@ static void blob_done(struct step *s)
 
 static void blob_free(struct step *s)
 {
-    blob_release(&((struct blob_step *)s)->blob);
+    struct blob_step *b = (struct blob_step *)s;
+
+    blob_release(&b->blob);
+    arena_fini(&b->arena);
 }
 
 void tree_send_file(struct request *c)

@@ -1,4 +1,5 @@
 """Several mirrors over one bucket: what one is given, the others have, and what the bucket lacks is nobody's."""
+import concurrent.futures
 import os
 import random
 import signal
@@ -233,3 +234,49 @@ def test_mirrors_that_are_killed(node, bucket, seed):
         for path, data in acknowledged.items():
             seen(m, path, data)
         m.ctl("verify", "--deep")
+
+
+def test_a_large_file_is_sent_while_it_arrives(node, bucket):
+    a, b = node(), node()
+    token = a.token("ci", "publish:models/*")
+    data = os.urandom(30 << 20)
+    assert a.put("/models/me/gpt/x", data, token=token).status == 201
+    seen(b, "/models/me/gpt/x", data)
+    c = node()
+    etag = a.get("/models/me/gpt/x")["etag"]
+    head = c.get("/models/me/gpt/x", method="HEAD")
+    assert head.status == 200 and head["content-length"] == str(len(data)) and head["etag"] == etag
+    bucket.faults = [Fault("truncate", "blob/", ("GET",), p=0.5)]
+    got = c.get("/models/me/gpt/x")
+    assert got.body == data and got["etag"] == etag
+    assert got["last-modified"] == a.get("/models/me/gpt/x")["last-modified"]
+    bucket.faults = []
+    d = node()
+    part = d.get("/models/me/gpt/x", headers={"Range": "bytes=20000000-20000099"})
+    assert part.status == 206 and part.body == data[20000000:20000100]
+    before = bucket.counts.get(("GET", "blob"), 0)
+    assert has(a, "/models/me/gpt/x", data) and bucket.counts.get(("GET", "blob"), 0) == before
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        for got in pool.map(lambda _: d.get("/models/me/gpt/x"), range(20)):
+            assert got.body == data
+    d.ctl("verify", "--deep")
+
+
+def test_a_large_file_that_is_damaged_in_the_bucket(node, bucket):
+    a = node()
+    token = a.token("ci", "publish:models/*")
+    data = os.urandom(5 << 20)
+    assert a.put("/models/me/gpt/x", data, token=token).status == 201
+    key, = (k for k in bucket.objects if k.startswith("prod/blob/"))
+    body, when = bucket.objects[key]
+    bucket.objects[key] = (body[:-5] + b"wrong", when)
+    b = node()
+    got = b.get("/models/me/gpt/x")
+    assert got.rc != 0 or got.status == 500 or got.status == 502 or got.status == 503
+    bucket.objects[key] = (body, when)
+    seen(b, "/models/me/gpt/x", data)
+    del bucket.objects[key]
+    c = node()
+    gone = c.get("/models/me/gpt/x")
+    assert gone.status in (500, 503), gone
+    assert has(a, "/models/me/gpt/x", data)

@@ -225,7 +225,7 @@ def test_the_mistake_of_taking_a_404_for_a_failure_is_found(cluster):
     """Iceberg and ClickHouse made it: a write whose response was lost is reported as failed, and lands afterwards. One node makes it here:
     nobody takes the slot before the write lands."""
     cluster.bucket.faults = [Fault("500-late", "log/", ("PUT",), 0.3)]
-    cluster.start(0, 60, settle_ms=1, more=("lost-is-no",))
+    cluster.start(0, 100, settle_ms=1, more=("lost-is-no",))
     cluster.end((0, 75))  # 75: what its last slot became was not known either
     _, bad = cluster.judge()
     assert any(b.startswith("refused but there") for b in bad), bad
@@ -398,7 +398,7 @@ def test_a_long_log_is_read_ahead(cluster):
     cluster.bucket.faults = [Fault(k, "log/", ("GET",), 0.05, first=2) for k in ("flip", "cut", "500", "truncate")]
     cluster.bucket.faults += [Fault("slow", "log/", ("GET",), delay=0.02)]
     cluster.start(1, 5)
-    cluster.end()
+    cluster.end((0, 75))  # 75: its last look at the end of the log failed
     assert not cluster.judge()[1] and 8 < cluster.bucket.most_at_once <= 32
 
 
@@ -575,7 +575,11 @@ def test_the_mistake_of_believing_a_slot_that_was_trimmed_is_found(cluster, tmp_
     until(lambda: cluster.count("ok") > before + 20)
     paused.kill()
     paused.wait()
-    assert any(b.startswith("lost") for b in cluster.judge()[1])
+    try:
+        bad = cluster.judge()[1]
+    except history.Broken:  # it went on beyond what was trimmed
+        return
+    assert any(b.startswith("lost") for b in bad)
 
 
 @pytest.mark.parametrize("kind, landed", [("cut-after", True), ("500-late", True), ("cut", False), ("500", False)])
@@ -632,7 +636,7 @@ def test_a_log_that_is_trimmed_all_the_time(cluster, seed):
     cluster.start(9, 1)
     assert cluster.children.pop(9).wait(timeout=120 * SLOW) == 0, cluster.said()
     _, bad = cluster.judge()
-    assert not bad and len(restored(cluster)) > 4, (bad, cluster.said())
+    assert not bad and restored(cluster, 9), (bad, cluster.said())
 
 
 # --- an entry that is declared void ---

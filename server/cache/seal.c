@@ -402,7 +402,7 @@ static void seal_fetched_blob(struct job *j)
     }
     f->batch = batch_new();
     f->sealed_id = ingest_id(f->ingest);
-    f->contributed = blob_exists(f->cache->store, &o->digest, &there, NULL) == 0 && !there;
+    f->contributed = blob_is_here(f->cache->store, &o->digest, &there, NULL) == 0 && !there;
     f->job_rc = ingest_seal(&f->ingest, f->batch, NULL, &f->job_why);
     if (f->job_rc == 0) {
         put_rows(f, f->batch);

@@ -66,11 +66,11 @@ static int on_prepare(void *arg, struct batch *b, struct err *e)
     return tree_content_upload(c->trees, b, e);
 }
 
-static int on_before_apply(void *arg, enum table t, struct slice key, struct err *e)
+static int on_before_apply(void *arg, const struct batch *b, struct batch *own, struct err *e)
 {
     struct cluster *c = arg;
 
-    return tree_content_learn(c->trees, t, key, e);
+    return tree_content_learn(c->trees, b, own, e);
 }
 
 static void on_after_apply(void *arg, enum table t, struct slice key)
@@ -111,11 +111,11 @@ static int on_blob_wanted(void *arg, const struct digest *d, struct err *e)
     return tree_content_fetch(c->trees, d, e);
 }
 
-static bool on_blob_looked_up(void *arg, const struct digest *d)
+static bool on_blob_looked_up(void *arg, const struct digest *d, uint64_t *size_bytes)
 {
     struct cluster *c = arg;
 
-    return tree_content_has(c->trees, d);
+    return tree_content_has(c->trees, d, size_bytes);
 }
 
 static int on_room_wanted(void *arg, uint64_t n)
@@ -382,16 +382,17 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
                                                                  .make_room = on_room_wanted,
                                                                  .arg = c});
     c->poker = set->secret != NULL ? poker_open(set->secret) : NULL;
+    c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, c};
+    store_set_blob_source(s, &c->blob_source);
     rc = open_sequencer(c, e);
     if (rc != 0) {
+        store_set_blob_source(s, NULL);
         cluster_close(&c);
         return rc;
     }
     c->members = open_members(c);
     c->keeper = thread_start("keeper", run_keeper, c);
     c->keeps = true;
-    c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, c};
-    store_set_blob_source(s, &c->blob_source);
     *out = c;
     return 0;
 }

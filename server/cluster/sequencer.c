@@ -455,17 +455,10 @@ static int apply_mine(struct cluster_sequencer *q, const struct log_entry *en, s
     return store_apply(q->store, &b, q->entry, q->entered, e);
 }
 
-static int before_apply(struct cluster_sequencer *q, const struct batch *b, struct err *e)
+static int before_apply(struct cluster_sequencer *q, const struct batch *b, struct batch *own,
+                        struct err *e)
 {
-    struct batch_step st;
-    int rc = 0;
-
-    for (size_t at = 0; rc == 0 && q->set.ops != NULL && batch_next(b, &at, &st);) {
-        if (st.op == OP_PUT) {
-            rc = q->set.ops->before_apply(q->set.arg, st.table, st.key, e);
-        }
-    }
-    return rc;
+    return q->set.ops != NULL ? q->set.ops->before_apply(q->set.arg, b, own, e) : 0;
 }
 
 static void after_apply(struct cluster_sequencer *q, const struct batch *b)
@@ -488,7 +481,7 @@ static int apply_theirs(struct cluster_sequencer *q, const struct log_entry *en,
     while (rc == 0 && log_entry_batch_next(&rest, &steps)) {
         rc = decode_shared(steps, b, e);
     }
-    rc = rc != 0 ? rc : before_apply(q, b, e);
+    rc = rc != 0 ? rc : before_apply(q, b, position, e);
     if (rc == 0) {
         add_position(position, en);
         rc = store_apply(q->store, &position, &b, 1, e);
@@ -544,8 +537,7 @@ static int on_restore_row(void *arg, uint8_t number, struct slice key, struct sl
     batch_put(q->restore, table, key, value);
     return q->restore->steps.rc != 0
                ? err_set(e, E_TOOBIG, "the checkpoint has more rows than fit into memory")
-           : q->set.ops != NULL ? q->set.ops->before_apply(q->set.arg, table, key, e)
-                                : 0;
+               : 0;
 }
 
 struct replaced { /* rows that the checkpoint does not have */
@@ -582,6 +574,7 @@ static int on_restore_end(void *arg, uint64_t seq, const struct digest *own, str
     }
     batch_rows_close(&rows);
     put_position(gone, seq, own);
+    rc = rc != 0 ? rc : before_apply(q, all, gone, e);
     if (rc == 0) {
         rc = store_apply(q->store, &gone, &all, 1, e);
     }

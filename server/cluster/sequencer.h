@@ -38,9 +38,9 @@ struct sequencer_ops {
     /* Makes a batch of this mirror ready for the log, and may add steps to it. Runs on one of
      * SEQUENCER_PREPARERS threads, and may take long: other batches overtake this one. */
     int (*prepare)(void *arg, struct batch *b, struct err *e);
-    /* Another mirror has put this row, and it is about to be applied. After an error the entry is
-     * tried again by the next poll. */
-    int (*before_apply)(void *arg, enum table t, struct slice key, struct err *e);
+    /* Other mirrors' rows are about to be applied. What is added to `own` is written with them.
+     * After an error the entry is tried again by the next poll. */
+    int (*before_apply)(void *arg, const struct batch *b, struct batch *own, struct err *e);
     /* A row that another mirror has put or deleted has been applied. */
     void (*after_apply)(void *arg, enum table t, struct slice key);
     /* Entries of this mirror, up to seq, are in the log. Their callers have their answers when this

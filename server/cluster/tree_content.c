@@ -15,6 +15,7 @@
 #include "server/store/blob.h"
 #include "server/store/head.h"
 #include "server/store/ingest.h"
+#include "server/store/keep.h"
 #include "server/store/node.h"
 
 enum {
@@ -22,6 +23,8 @@ enum {
     INDEX_KEY_BYTES = 8,    /* of TABLE_INDEX: the nonce */
     COMMIT_BYTES = 8 << 20, /* of places and nodes */
     RUN_BYTES_MAX = 16 << 20,
+    HOLDER_KEY_MAX = 16 << 10,
+    SNAP_KEY_MAX = 8 << 10,
     RUN_GAP_BYTES = 64 << 10, /* between two nodes that one request reads */
 };
 
@@ -584,14 +587,101 @@ static int learn_index(struct tree_content *t, uint64_t nonce, struct err *e)
     return not_in_bucket(rc, e);
 }
 
-int tree_content_learn(struct tree_content *t, enum table table, struct slice key, struct err *e)
+/* --- what trees hold --- */
+
+struct held {
+    struct batch *own;
+    struct slice repo, name;
+};
+
+static int on_difference(void *arg, const struct entry *old_en, const struct entry *new_en)
 {
-    if (table != TABLE_INDEX) {
-        return 0;
+    struct held *h = arg;
+    struct buf key = BUF_INIT(HOLDER_KEY_MAX);
+
+    if (new_en != NULL && new_en->type == ENTRY_FILE &&
+        (old_en == NULL || old_en->type != ENTRY_FILE ||
+         !digest_eq(&old_en->digest, &new_en->digest))) {
+        holder_key(&key, &new_en->digest, h->repo, 't', h->name);
+        batch_put(h->own, TABLE_HOLDER, buf_slice(&key), SLICE_NONE);
+        buf_free(&key);
     }
-    return key.n == INDEX_KEY_BYTES
-               ? learn_index(t, be_get(key.p, INDEX_KEY_BYTES), e)
-               : err_set(e, E_CORRUPT, "the key of an index has %zu bytes", key.n);
+    return h->own->steps.rc;
+}
+
+/* The version that this one was made from, whose files are held already: in the same batch, or in
+ * the store. The empty tree if there is none. */
+static int root_of_parent(struct tree_content *t, const struct batch_rows *rows,
+                          const struct held *h, uint64_t seq, struct digest *out, struct err *e)
+{
+    struct buf key = BUF_INIT(SNAP_KEY_MAX);
+    struct slice value;
+    struct snap sn;
+    int rc = E_NOTFOUND;
+
+    tree_empty_root(out);
+    if (seq != 0) {
+        snap_key(&key, h->repo, h->name, seq);
+        rc = batch_rows_get(rows, TABLE_SNAP, buf_slice(&key), &value)
+                 ? snap_decode(value, seq, &sn, e)
+                 : snap_get(t->set.store, h->repo, h->name, seq, &sn, e);
+        buf_free(&key);
+    }
+    if (rc == 0) {
+        *out = sn.root;
+    }
+    return rc == E_NOTFOUND ? 0 : rc;
+}
+
+static int learn_version(struct tree_content *t, const struct batch_rows *rows,
+                         const struct batch_step *st, struct batch *own, struct err *e)
+{
+    struct held h = {.own = own};
+    struct digest parent;
+    struct slice tree;
+    struct snap sn;
+    uint64_t seq;
+    int rc;
+
+    if (!snap_key_parse(st->key, &tree, &seq)) {
+        return err_set(e, E_CORRUPT, "the key of a snapshot cannot be decoded");
+    }
+    h.name = tree;
+    h.repo = slice_cut(&h.name, '\0');
+    rc = snap_decode(st->value, seq, &sn, e);
+    rc = rc != 0 ? rc : root_of_parent(t, rows, &h, sn.parent_seq, &parent, e);
+    return rc != 0 ? rc : tree_diff(t->set.store, &parent, &sn.root, on_difference, &h, e);
+}
+
+static int learn_indexes(struct tree_content *t, const struct batch *b, struct err *e)
+{
+    struct batch_step st;
+    int rc = 0;
+
+    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
+        if (st.op == OP_PUT && st.table == TABLE_INDEX) {
+            rc = st.key.n == INDEX_KEY_BYTES
+                     ? learn_index(t, be_get(st.key.p, INDEX_KEY_BYTES), e)
+                     : err_set(e, E_CORRUPT, "the key of an index has %zu bytes", st.key.n);
+        }
+    }
+    return rc;
+}
+
+int tree_content_learn(struct tree_content *t, const struct batch *b, struct batch *own,
+                       struct err *e)
+{
+    struct batch_rows *rows = batch_rows_open(b);
+    struct batch_step st;
+    int rc = learn_indexes(t, b, e);
+
+    for (size_t at = 0; rc == 0 && batch_next(b, &at, &st);) {
+        if (adds_version(&st)) {
+            rc = learn_version(t, rows, &st, own, e);
+        }
+    }
+    batch_rows_close(&rows);
+    return rc;
 }
 
 /* --- a blob --- */
@@ -731,16 +821,21 @@ bool tree_content_is_object(struct tree_content *t, const struct digest *d,
     struct content_item it;
     bool here;
 
-    return blob_exists(t->set.store, d, &here, NULL) == 0 && !here &&
+    return blob_is_here(t->set.store, d, &here, NULL) == 0 && !here &&
            place_get(t->set.store, CONTENT_BLOB, d, &it, out, NULL) == 0 &&
            out->kind == CONTENT_ALONE;
 }
 
-bool tree_content_has(struct tree_content *t, const struct digest *d)
+bool tree_content_has(struct tree_content *t, const struct digest *d, uint64_t *size_bytes)
 {
-    bool known;
+    struct content_item it;
+    struct content_object o;
 
-    return place_is_known(t->set.store, CONTENT_BLOB, d, &known, NULL) == 0 && known;
+    if (place_get(t->set.store, CONTENT_BLOB, d, &it, &o, NULL) != 0) {
+        return false;
+    }
+    *size_bytes = it.length_bytes;
+    return true;
 }
 
 /* ============================================================ open and close ==== */

@@ -58,9 +58,10 @@ void tree_content_interrupt(struct tree_content *t);
 bool tree_content_is_new(const struct batch *b);
 /* Uploads what the batch's trees need, and adds the rows about it. */
 MUST_USE int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e);
-/* Prepares this node for a row that another node has put: commits the places and the nodes of an
- * index. Repeating it changes nothing. */
-MUST_USE int tree_content_learn(struct tree_content *t, enum table table, struct slice key,
+/* Prepares this node for the rows that another node has put: commits the places and the nodes of
+ * indexes, and adds to `own` the rows by which this node's store knows what its trees hold
+ * (keep.h), to be written together with those of the batch. Repeating it changes nothing. */
+MUST_USE int tree_content_learn(struct tree_content *t, const struct batch *b, struct batch *own,
                                 struct err *e);
 /* Afterwards the store has the blob. E_NOTFOUND: it has no place. */
 MUST_USE int tree_content_fetch(struct tree_content *t, const struct digest *d, struct err *e);
@@ -68,6 +69,6 @@ MUST_USE int tree_content_fetch(struct tree_content *t, const struct digest *d, 
 MUST_USE bool tree_content_is_object(struct tree_content *t, const struct digest *d,
                                      struct content_object *out);
 /* Whether a blob has a place. */
-bool tree_content_has(struct tree_content *t, const struct digest *d);
+bool tree_content_has(struct tree_content *t, const struct digest *d, uint64_t *size_bytes);
 
 #endif

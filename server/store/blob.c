@@ -168,11 +168,12 @@ int blob_open(struct store *s, const struct digest *d, struct blob **out, struct
     return rc;
 }
 
-bool blob_is_elsewhere(struct store *s, const struct digest *d)
+bool blob_is_elsewhere(struct store *s, const struct digest *d, uint64_t *size_bytes)
 {
     const struct blob_source *src = s->blob_source;
+    uint64_t size;
 
-    return src != NULL && src->has(src->arg, d);
+    return src != NULL && src->has(src->arg, d, size_bytes != NULL ? size_bytes : &size);
 }
 
 void store_set_blob_source(struct store *s, const struct blob_source *src)
@@ -302,6 +303,14 @@ int blob_git_oid(struct blob *b, struct git_oid *out, struct err *e)
 }
 
 int blob_exists(struct store *s, const struct digest *d, bool *yes, struct err *e)
+{
+    int rc = blob_is_here(s, d, yes, e);
+
+    *yes = *yes || (rc == 0 && blob_is_elsewhere(s, d, NULL));
+    return rc;
+}
+
+int blob_is_here(struct store *s, const struct digest *d, bool *yes, struct err *e)
 {
     struct buf row = BUF_INIT(ROW_MAX);
     int rc = kv_get(s->kv, TABLE_BLOB, digest_key(d), &row, e);

@@ -165,6 +165,7 @@ static int change(struct admission *a, const struct batch_step *st, struct err *
 static int holder_has_blob(struct admission *a, const struct batch_step *st, struct err *e)
 {
     struct batch_step blob = {.table = TABLE_BLOB, .key = st->key};
+    struct digest d;
     int rc;
 
     if (st->key.n < DIGEST_BYTES) {
@@ -172,6 +173,10 @@ static int holder_has_blob(struct admission *a, const struct batch_step *st, str
     }
     blob.key.n = DIGEST_BYTES;
     rc = current(a, &blob, e);
+    if (rc == E_NOTFOUND) {
+        memcpy(d.b, blob.key.p, DIGEST_BYTES);
+        rc = blob_is_elsewhere(a->s, &d, NULL) ? 0 : rc;
+    }
     return rc == E_NOTFOUND ? err_set(e, E_CHANGED, "the blob was deleted in the meantime") : rc;
 }
 

@@ -130,7 +130,7 @@ int pieces_make(struct store *s, const struct digest *d, const _Atomic bool *sto
     struct buf blob_row = BUF_INIT(4096);
     struct maker m = {.hasher = hasher_new_whole(), .out = out};
     struct blob *b = NULL;
-    int rc = store_get(s, TABLE_BLOB, digest_key(d), &blob_row, e);
+    int rc = kv_get(s->kv, TABLE_BLOB, digest_key(d), &blob_row, e);
 
     buf_clear(out);
     rc = rc != 0 ? rc : blob_open(s, d, &b, e);

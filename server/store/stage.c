@@ -541,7 +541,7 @@ static int seal_file(struct stage *st, const struct digest *d, uint64_t size_byt
 
     seal_enter(s, d);
     batch_sealed(b, s, d);
-    rc = blob_exists(s, d, &exists, e);
+    rc = blob_is_here(s, d, &exists, e);
     if (rc == 0 && (!exists || blob_open_file(s, d, size_bytes, &blob, NULL) != 0)) {
         rc = give_name(st, d, size_bytes, e);
         rc = rc != 0 ? rc : blob_open_file(s, d, size_bytes, &blob, e);

@@ -40,7 +40,8 @@ enum { BLOB_PATH = 6 + DIGEST_HEX + 1 }; /* "ab/cd/<hex>" and NUL */
 void blob_path(const struct digest *d, char out[BLOB_PATH]);
 enum { STAGE_NAME = 16 + 1 };
 void stage_name(uint64_t id, char out[STAGE_NAME]);
-bool blob_is_elsewhere(struct store *s, const struct digest *d); /* the source has it */
+/* The source has it. size_bytes may be NULL. */
+bool blob_is_elsewhere(struct store *s, const struct digest *d, uint64_t *size_bytes);
 bool stage_is_open(struct store *s, uint64_t id);
 void parked_fini(struct store *s); /* forgets which stages are parked; their files stay */
 /* A handle of an existing file that must have that size; E_NOTFOUND, E_CORRUPT. */

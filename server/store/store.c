@@ -310,9 +310,40 @@ bool store_was_clean(const struct store *s)
 
 /* --- reads --- */
 
+/* A row about a blob that is elsewhere. Small bytes are brought here. */
+static int get_elsewhere(struct store *s, enum table t, struct slice key, struct buf *value,
+                         struct err *e)
+{
+    struct blob_row r = {.place = BLOB_FILE};
+    char row[BLOB_ROW_BYTES];
+    struct digest d;
+
+    if (key.n != DIGEST_BYTES) {
+        return E_NOTFOUND;
+    }
+    memcpy(d.b, key.p, DIGEST_BYTES);
+    if (!blob_is_elsewhere(s, &d, &r.size_bytes)) {
+        return E_NOTFOUND;
+    }
+    if (t == TABLE_INLINE) {
+        struct blob *b = NULL;
+        int rc = r.size_bytes <= BLOB_INLINE_BYTES ? blob_open(s, &d, &b, e) : E_NOTFOUND;
+        blob_release(&b);
+        return rc != 0 ? rc : kv_get(s->kv, t, key, value, e);
+    }
+    blob_row_encode(&r, row);
+    buf_clear(value);
+    buf_add(value, row, sizeof row);
+    return value->rc;
+}
+
 int store_get(struct store *s, enum table t, struct slice key, struct buf *value, struct err *e)
 {
-    return kv_get(s->kv, t, key, value, e);
+    int rc = kv_get(s->kv, t, key, value, e);
+
+    return rc == E_NOTFOUND && (t == TABLE_BLOB || t == TABLE_INLINE)
+               ? get_elsewhere(s, t, key, value, e)
+               : rc;
 }
 
 int store_scan(struct store *s, enum table t, struct slice from, struct slice to,

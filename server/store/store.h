@@ -49,7 +49,8 @@ struct store_settings {
 MUST_USE int store_open(const struct store_settings *set, struct store **out, struct err *e);
 void store_close(struct store **sp); /* drains the commit queue, flushes, marks clean */
 
-/* value is cleared first. E_NOTFOUND. */
+/* value is cleared first. E_NOTFOUND. For this function alone, a blob that is elsewhere (below) has
+ * rows in TABLE_BLOB and, if it is small, in TABLE_INLINE. */
 MUST_USE int store_get(struct store *s, enum table t, struct slice key, struct buf *value,
                        struct err *e);
 /* Rows with from <= key < to (to.p == NULL: to the end), in order, until row() returns nonzero,
@@ -99,8 +100,8 @@ size_t batch_bytes(const struct batch *b); /* of its steps */
 void batch_require_absent(struct batch *b, enum table t, struct slice key);
 void batch_require_value(struct batch *b, enum table t, struct slice key, struct slice value);
 /* A row in TABLE_HOLDER needs its blob: if the digest has no row in TABLE_BLOB after the batch, the
- * batch fails with E_CHANGED. So a reference to a blob that was found earlier cannot outlive the
- * blob's eviction. */
+ * batch fails with E_CHANGED, unless the blob is elsewhere. So a reference to a blob that was found
+ * earlier cannot outlive the blob's eviction. */
 
 /* Takes *bp, also when it fails. E_TOOBIG: more was put into it than a batch holds, and nothing of
  * it is written. */
@@ -148,7 +149,7 @@ struct blob_source {
     /* Brings the blob into the store. E_NOTFOUND: the source does not have it either. Blocks. */
     int (*bring)(void *arg, const struct digest *d, struct err *e);
     /* Whether the source has it. Reads a row. */
-    bool (*has)(void *arg, const struct digest *d);
+    bool (*has)(void *arg, const struct digest *d, uint64_t *size_bytes);
     void *arg;
 };
 /* Borrowed until it is replaced; NULL: there is none. */

@@ -632,7 +632,7 @@ static int check_file_of_tree(void *arg, struct slice tree, const struct entry *
     (void)e;
     digest_format(&en->digest, hex);
     holder_key(&holder, &en->digest, repo, 't', name);
-    if (blob_is_elsewhere(v->s, &en->digest)) {
+    if (blob_is_elsewhere(v->s, &en->digest, NULL)) {
         /* it may be evicted, and brought here again */
     } else if (!verify_has_row(v, TABLE_BLOB, digest_key(&en->digest))) {
         verify_found(v, &v->out->missing,

@@ -1,5 +1,7 @@
 """Several mirrors over one bucket: what one is given, the others have, and what the bucket lacks is nobody's."""
 import concurrent.futures
+import hashlib
+import json
 import os
 import random
 import signal
@@ -10,6 +12,7 @@ import pytest
 
 from harness.bucket import Bucket, Fault
 from harness.mirrord import free_port, until
+from system.test_hosted_hub import Hub
 
 REPO = 'repo "models" { protocol = "hosted" }'
 
@@ -280,3 +283,56 @@ def test_a_large_file_that_is_damaged_in_the_bucket(node, bucket):
     gone = c.get("/models/me/gpt/x")
     assert gone.status in (500, 503), gone
     assert has(a, "/models/me/gpt/x", data)
+
+
+@pytest.mark.parametrize("size", [100, 50_000, 3 << 20])
+def test_a_copy_of_what_another_mirror_has(node, size):
+    """The bytes need not come to the mirror that publishes them under another name."""
+    a = node()
+    data = os.urandom(size)
+    hub = Hub(a)
+    assert hub.create().status == 200
+    assert a.put("/models/me/gpt/first", data, token=hub.token).status == 201
+    b = node()
+    other = Hub.__new__(Hub)
+    other.m, other.wire, other.repo, other.token = b, "h1", "models", hub.token
+    copied = other.commit(("lfsFile", {"path": "second", "algo": "sha256", "oid": hashlib.sha256(data).hexdigest()}))
+    assert copied.status == 200, copied
+    for m in (a, b):
+        seen(m, "/models/me/gpt/second", data)
+        m.ctl("cache", "gc")
+        m.ctl("verify", "--deep")
+
+
+def test_an_image_is_pulled_from_another_mirror(node):
+    """Manifests and blobs by digest: what a tree holds is known on every mirror."""
+    a = node()
+    token = a.token("ci", "publish:models/*")
+    auth = {"Authorization": f"Bearer {token}"}
+    layer, config = os.urandom(3 << 20), b"{}"
+    manifest = json.dumps({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                           "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest(config), "size": len(config)},
+                           "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": digest(layer), "size": len(layer)}]}).encode()
+    for data in (layer, config):
+        started = a.put("/v2/models/me/app/blobs/uploads/", b"", method="POST", headers=auth)
+        assert started.status == 202, started
+        where = started["location"]
+        where = where[where.index("/v2/"):]
+        assert a.put(f"{where}{'&' if '?' in where else '?'}digest={digest(data)}", data, headers=auth).status == 201
+    kind = {"Content-Type": "application/vnd.oci.image.manifest.v1+json"}
+    assert a.put("/v2/models/me/app/manifests/v1", manifest, headers={**auth, **kind}).status == 201
+    b = node()
+    for m in (b, a):
+        got = m.get("/v2/models/me/app/manifests/v1", headers={"Accept": kind["Content-Type"]})
+        assert got.body == manifest, got
+        assert m.get(f"/v2/models/me/app/manifests/{digest(manifest)}", headers={"Accept": kind["Content-Type"]}).body == manifest
+        for data in (layer, config):
+            head = m.get(f"/v2/models/me/app/blobs/{digest(data)}", method="HEAD")
+            assert head.status == 200 and head["content-length"] == str(len(data))
+            assert m.get(f"/v2/models/me/app/blobs/{digest(data)}").body == data
+    b.ctl("cache", "gc")
+    b.ctl("verify", "--deep")
+
+
+def digest(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()

@@ -34,6 +34,8 @@ struct bucket {
     uint64_t connect_ms;
     unsigned stall_s;
     _Atomic uint64_t date_unix_s;
+    _Atomic uint64_t requests[BUCKET_METHODS][BUCKET_RESULTS];
+    _Atomic uint64_t sent_bytes, received_bytes;
     struct event_base *base;
     struct message_queue *mail;
     struct xfer_loop *transfers;
@@ -95,6 +97,7 @@ static int on_response_body(void *arg, struct slice bytes)
 {
     struct call *c = arg;
 
+    atomic_fetch_add(&c->b->received_bytes, bytes.n);
     if (c->status / 100 != 2) {
         size_t room = c->refusal.max - c->refusal.n;
         buf_add(&c->refusal, bytes.p, min_u64(bytes.n, room));
@@ -113,6 +116,10 @@ static void on_response_end(void *arg, int rc, const struct err *why, uint64_t b
 
     (void)body_bytes;
     list_remove_if(&c->under_way);
+    if (c->status != 0) {
+        atomic_fetch_add(&c->b->sent_bytes,
+                         c->params.body_read != NULL ? c->params.body_bytes : c->params.body.n);
+    }
     lock_take(&c->lock);
     c->rc = rc;
     if (rc != 0 && c->why.code == 0) {
@@ -308,6 +315,22 @@ static int send_signed(struct call *c, const struct request *r, struct err *e)
     return rc;
 }
 
+static void count_request(struct bucket *b, enum xfer_method method, int rc)
+{
+    static const enum bucket_method methods[] = {[XFER_GET] = BUCKET_GET,
+                                                 [XFER_PUT] = BUCKET_PUT,
+                                                 [XFER_POST] = BUCKET_POST,
+                                                 [XFER_DELETE] = BUCKET_DELETE};
+    enum bucket_result result = rc == 0                            ? BUCKET_OK
+                                : rc == E_NOTFOUND                 ? BUCKET_ABSENT
+                                : rc == E_EXISTS                   ? BUCKET_EXISTS
+                                : rc == E_AGAIN                    ? BUCKET_BUSY
+                                : rc == E_DENIED || rc == E_CONFIG ? BUCKET_DENIED
+                                                                   : BUCKET_FAILED;
+
+    atomic_fetch_add(&b->requests[methods[method]][result], 1);
+}
+
 /* *c: how it ended, with E_* in c->rc; the caller frees nothing. */
 static int send_request(struct bucket *b, const struct request *r, struct call *c, struct err *e)
 {
@@ -322,6 +345,9 @@ static int send_request(struct bucket *b, const struct request *r, struct call *
         rc = err_set(e, c->rc, "bucket %.80s: %s", b->s3->bucket.name, c->why.text);
     } else if (rc == 0 && c->status / 100 != 2) {
         rc = judge_refusal(c, e);
+    }
+    if (c->over) {
+        count_request(b, r->method, rc);
     }
     buf_free(&c->refusal);
     return rc;
@@ -697,6 +723,17 @@ int bucket_is_versioned(struct bucket *b, bool *yes, struct err *e)
 uint64_t bucket_date_unix_s(const struct bucket *b)
 {
     return atomic_load(&((struct bucket *)(uintptr_t)b)->date_unix_s);
+}
+
+void bucket_stats(struct bucket *b, struct bucket_stats *sum)
+{
+    for (size_t m = 0; m < BUCKET_METHODS; m++) {
+        for (size_t r = 0; r < BUCKET_RESULTS; r++) {
+            sum->requests[m][r] += atomic_load(&b->requests[m][r]);
+        }
+    }
+    sum->sent_bytes += atomic_load(&b->sent_bytes);
+    sum->received_bytes += atomic_load(&b->received_bytes);
 }
 
 const char *bucket_place(const struct bucket *b)

@@ -120,4 +120,21 @@ MUST_USE int bucket_is_versioned(struct bucket *b, bool *yes, struct err *e);
 /* The latest Date field of a response. 0: none yet. */
 uint64_t bucket_date_unix_s(const struct bucket *b);
 
+enum bucket_method { BUCKET_GET, BUCKET_PUT, BUCKET_POST, BUCKET_DELETE };
+enum bucket_result {
+    BUCKET_OK,
+    BUCKET_ABSENT, /* E_NOTFOUND */
+    BUCKET_EXISTS, /* E_EXISTS */
+    BUCKET_BUSY,   /* E_AGAIN */
+    BUCKET_DENIED, /* E_DENIED, E_CONFIG */
+    BUCKET_FAILED, /* every other code */
+};
+enum { BUCKET_METHODS = BUCKET_DELETE + 1, BUCKET_RESULTS = BUCKET_FAILED + 1 };
+struct bucket_stats {
+    uint64_t requests[BUCKET_METHODS][BUCKET_RESULTS]; /* that have ended */
+    uint64_t sent_bytes, received_bytes;               /* of bodies */
+};
+/* Adds to *sum what there was since bucket_open(). */
+void bucket_stats(struct bucket *b, struct bucket_stats *sum);
+
 #endif

@@ -45,7 +45,6 @@ struct cluster {
     struct cluster_sequencer *sequencer;
     struct blob_source blob_source;
     char node[2 * ID_BYTES + 1];
-    _Atomic bool read_back; /* as the probe found */
     pthread_t keeper;
     bool keeps;       /* there is that thread */
     struct lock lock; /* LOCK_CLUSTER; guards what follows */
@@ -301,7 +300,7 @@ static void on_step(void *arg, const struct probe_step *s)
     if (s->rc != 0) {
         log_error("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
     } else if (s->why->code != 0) {
-        c->read_back = true;
+        tree_content_read_back(c->trees);
         log_warn("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
     }
 }
@@ -378,7 +377,6 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     }
     c->trees = tree_content_open(&(struct tree_content_settings){.store = s,
                                                                  .bucket = c->content,
-                                                                 .read_back = &c->read_back,
                                                                  .make_room = on_room_wanted,
                                                                  .arg = c});
     c->poker = set->secret != NULL ? poker_open(set->secret) : NULL;

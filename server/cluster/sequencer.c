@@ -56,7 +56,9 @@ struct cluster_sequencer {
     struct cond more, more_to_prepare, more_committed, progress;
     struct list queue, to_prepare, committed;
     size_t waiting, waiting_bytes; /* in both, or being prepared */
+    size_t committing;             /* taken from the queue, and without an answer */
     struct err refusal;            /* code 0: batches are accepted */
+    struct err ban;                /* the same, by sequencer_refuse() */
     bool stopping, poked;
     struct sequencer_status status;
     /* The thread's own: the group that is being committed, or whose outcome is unknown. */
@@ -179,13 +181,19 @@ static bool must_prepare(struct cluster_sequencer *q, const struct pending *p)
     return q->set.ops != NULL && q->set.ops->must_prepare(p->batch);
 }
 
+/* Under the lock: why batches are refused now; code 0: they are not. */
+static const struct err *refusal_of(const struct cluster_sequencer *q)
+{
+    return q->refusal.code != 0 ? &q->refusal : &q->ban;
+}
+
 /* Under the lock: counts it. */
 static int check_queue(struct cluster_sequencer *q, struct pending *p, struct err *e)
 {
     size_t bytes = batch_bytes(p->batch);
 
-    if (q->refusal.code != 0) {
-        *e = q->refusal;
+    if (refusal_of(q)->code != 0) {
+        *e = *refusal_of(q);
         return e->code;
     }
     if (q->waiting == QUEUE_BATCHES_MAX || q->waiting_bytes + bytes > QUEUE_BYTES_MAX) {
@@ -215,7 +223,7 @@ static void queue_pending(struct cluster_sequencer *q, struct pending *p)
     }
     lock_take(&q->lock);
     if (e.code == 0) {
-        e = q->refusal;
+        e = *refusal_of(q);
     }
     if (e.code == 0) {
         list_push_back(&q->queue, &p->node);
@@ -303,14 +311,14 @@ static struct pending *pop(struct cluster_sequencer *q, struct list *from)
     return p;
 }
 
-/* From now on batches are refused, and so are those that wait. */
-static void refuse_all(struct cluster_sequencer *q, const struct err *why)
+/* From now on batches are refused, by `refusal` of the two, and so are those that wait. */
+static void refuse_all_by(struct cluster_sequencer *q, struct err *refusal, const struct err *why)
 {
     struct list refused;
 
     list_init(&refused);
     lock_take(&q->lock);
-    q->refusal = *why;
+    *refusal = *why;
     while (!list_empty(&q->queue)) {
         list_push_back(&refused, &pop(q, &q->queue)->node);
     }
@@ -321,6 +329,22 @@ static void refuse_all(struct cluster_sequencer *q, const struct err *why)
     while (!list_empty(&refused)) {
         refuse_pending(q, LIST_ITEM(list_pop_front(&refused), struct pending, node), why);
     }
+}
+
+static void refuse_all(struct cluster_sequencer *q, const struct err *why)
+{
+    refuse_all_by(q, &q->refusal, why);
+}
+
+void sequencer_refuse(struct cluster_sequencer *q, const struct err *why)
+{
+    if (why != NULL) {
+        refuse_all_by(q, &q->ban, why);
+        return;
+    }
+    lock_take(&q->lock);
+    err_clear(&q->ban);
+    lock_drop(&q->lock);
 }
 
 /* --- groups --- */
@@ -372,6 +396,7 @@ static void take_group(struct cluster_sequencer *q)
             return;
         }
         q->group[q->grouped++] = pop(q, &q->queue);
+        q->committing++;
     }
 }
 
@@ -693,6 +718,8 @@ static void note_result(struct cluster_sequencer *q, uint64_t begun_ms, int rc,
         cond_broadcast(&q->progress);
     }
     q->status.stopped = log_has_stopped(q->log, &q->status.why);
+    q->status.failures = rc == 0 ? 0 : q->status.failures + 1;
+    q->status.since_unix_s = rc == 0 ? 0 : failed ? q->status.since_unix_s : clock_unix_s();
     if (rc == 0) {
         q->status.confirmed_ms = begun_ms != 0 ? begun_ms : q->status.confirmed_ms;
         err_clear(&q->status.why);
@@ -719,6 +746,7 @@ static int check_bucket(struct cluster_sequencer *q, struct err *e)
 static void accept_batches(struct cluster_sequencer *q)
 {
     lock_take(&q->lock);
+    q->status.in_doubt = false;
     if (!q->stopping) {
         err_clear(&q->refusal);
     }
@@ -749,6 +777,9 @@ static void refuse_while_in_doubt(struct cluster_sequencer *q, const struct err 
 
     err_set(&refusal, E_AGAIN, "the cluster's log cannot be written now (%.150s); try again",
             why->text);
+    lock_take(&q->lock);
+    q->status.in_doubt = true;
+    lock_drop(&q->lock);
     refuse_all(q, &refusal);
 }
 
@@ -818,6 +849,9 @@ static void commit_group(struct cluster_sequencer *q)
     q->last_is_mine = false;
     rc = log_commit(q->log, batch, q->grouped, &open, &e);
     wrote = rc == 0 && q->last_is_mine; /* so its slot was the end of the log */
+    lock_take(&q->lock);
+    q->committing = 0;
+    lock_drop(&q->lock);
     note_result(q, wrote ? begun_ms : 0, rc, &e);
     for (size_t i = 0; i < q->grouped; i++) {
         if (open && rc != 0 && batch[i].rc == rc) {
@@ -1058,5 +1092,6 @@ void sequencer_status(struct cluster_sequencer *q, struct sequencer_status *out)
 {
     lock_take(&q->lock);
     *out = q->status;
+    out->waiting = q->waiting + q->committing;
     lock_drop(&q->lock);
 }

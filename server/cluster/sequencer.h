@@ -78,11 +78,18 @@ MUST_USE bool sequencer_poke(struct cluster_sequencer *q, uint64_t seq, uint64_t
 MUST_USE int sequencer_write_checkpoint(struct store *s, struct bucket *b, uint64_t nonce,
                                         uint64_t *seq, struct err *e);
 
+/* Refuses all batches with *why, also those that wait, until it is called with NULL. */
+void sequencer_refuse(struct cluster_sequencer *q, const struct err *why);
+
 struct sequencer_status {
     uint64_t applied;      /* entries of the log */
     uint64_t confirmed_ms; /* clock_boot_ms(): the log had no further entry then */
+    size_t waiting;        /* batches without an answer */
+    bool in_doubt;         /* the outcome of an entry is unknown */
     bool stopped;          /* for good, see why */
-    struct err why; /* of that, or of the last poll or commit, if it failed; code 0: it did not */
+    uint64_t failures;     /* polls and commits in a row */
+    uint64_t since_unix_s; /* when the first of them failed; 0: none has */
+    struct err why;        /* of the last one, or why the log has stopped; code 0: neither */
 };
 void sequencer_status(struct cluster_sequencer *q, struct sequencer_status *out);
 

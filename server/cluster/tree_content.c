@@ -30,10 +30,11 @@ enum {
 
 struct tree_content {
     struct tree_content_settings set;
-    atomic_bool stop;
+    atomic_bool stop, read_back;
     struct lock lock; /* LOCK_CONTENT; guards what follows */
     struct cond upload_ended, fetch_ended;
     unsigned uploads;
+    struct tree_content_stats stats;             /* but for what is under way */
     struct content_upload *upload[TREE_UPLOADS]; /* those that are running */
     struct list fetches;                         /* struct blob_run */
 };
@@ -337,7 +338,7 @@ static int enter(struct tree_content *t, struct publish *x, struct err *e)
     stop = t->stop;
     if (!stop) {
         const struct content_upload_settings set = {.bucket = t->set.bucket,
-                                                    .read_back = *t->set.read_back,
+                                                    .read_back = t->read_back,
                                                     .retry_ms = t->set.retry_ms,
                                                     .source = &source,
                                                     .on_index = on_index_written,
@@ -350,9 +351,16 @@ static int enter(struct tree_content *t, struct publish *x, struct err *e)
     return stop ? err_set(e, E_CANCELLED, "this mirror is shutting down") : 0;
 }
 
-static void leave(struct tree_content *t, struct publish *x)
+static void leave(struct tree_content *t, struct publish *x, int rc)
 {
+    struct content_upload_counts counts;
+
+    content_upload_counts(x->upload, &counts);
     lock_take(&t->lock);
+    if (rc == 0) {
+        t->stats.uploaded += counts.objects;
+        t->stats.uploaded_bytes += counts.object_bytes;
+    }
     t->upload[t->upload[0] != x->upload] = NULL;
     t->uploads--;
     cond_signal(&t->upload_ended);
@@ -373,7 +381,7 @@ int tree_content_upload(struct tree_content *t, struct batch *b, struct err *e)
     if (rc == 0) {
         rc = walk_trees(&x, b, e);
         rc = rc != 0 ? rc : content_upload_finish(x.upload, &index, &indexes, e);
-        leave(t, &x);
+        leave(t, &x, rc);
     }
     batch_rows_close(&x.rows);
     if (rc == 0) {
@@ -693,6 +701,7 @@ struct blob_run {
     bool over;
     int rc;
     struct err why;
+    uint64_t length_bytes;
     struct ingest *in;
     struct err disk; /* why the ingest took no more */
 };
@@ -742,7 +751,7 @@ static int fetch_blob(struct tree_content *t, struct blob_run *r, struct err *e)
     if (rc != 0) {
         return rc;
     }
-    how.length_bytes = how.hash_bytes = it.length_bytes;
+    how.length_bytes = how.hash_bytes = r->length_bytes = it.length_bytes;
     rc = ingest_open(t->set.store, &how, &r->in, e);
     if (rc == 0) {
         rc = content_fetch(&f, &it, &o, e);
@@ -767,6 +776,17 @@ static struct blob_run *find_run(struct tree_content *t, const struct digest *d)
         }
     }
     return NULL;
+}
+
+/* Under the lock. A blob without a place was never in the bucket. */
+static void count_fetch(struct tree_content *t, const struct blob_run *r)
+{
+    if (r->rc == 0) {
+        t->stats.fetched++;
+        t->stats.fetched_bytes += r->length_bytes;
+    } else if (r->rc != E_NOTFOUND && r->rc != E_CANCELLED) {
+        t->stats.failed++;
+    }
 }
 
 /* Under the lock; the last one out frees it. */
@@ -804,6 +824,7 @@ int tree_content_fetch(struct tree_content *t, const struct digest *d, struct er
         r->rc = rc;
         r->why = why;
         r->over = true;
+        count_fetch(t, r);
         list_remove(&r->node);
         cond_broadcast(&t->fetch_ended);
     }
@@ -813,6 +834,18 @@ int tree_content_fetch(struct tree_content *t, const struct digest *d, struct er
         *e = why;
     }
     return rc;
+}
+
+void tree_content_stats(struct tree_content *t, struct tree_content_stats *out)
+{
+    lock_take(&t->lock);
+    *out = t->stats;
+    out->uploads = t->uploads;
+    LIST_EACH (&t->fetches, it) {
+        (void)it;
+        out->fetches++;
+    }
+    lock_drop(&t->lock);
 }
 
 bool tree_content_is_object(struct tree_content *t, const struct digest *d,
@@ -851,6 +884,11 @@ struct tree_content *tree_content_open(const struct tree_content_settings *set)
     cond_init(&t->fetch_ended);
     list_init(&t->fetches);
     return t;
+}
+
+void tree_content_read_back(struct tree_content *t)
+{
+    t->read_back = true;
 }
 
 void tree_content_interrupt(struct tree_content *t)

@@ -42,7 +42,6 @@ struct tree_content;
 struct tree_content_settings {
     struct store *store;
     struct bucket *bucket;         /* for content alone (content_upload.h) */
-    const _Atomic bool *read_back; /* the bucket does not check the SHA-256 of bodies */
     uint64_t retry_ms;             /* 0: 30 s */
     /* Returns 0 when n bytes may fit into the store now. */
     int (*make_room)(void *arg, uint64_t n);
@@ -53,6 +52,9 @@ struct tree_content *tree_content_open(const struct tree_content_settings *set);
 void tree_content_close(struct tree_content **tp); /* no call is under way; NULL is fine */
 /* Calls under way and later ones return E_CANCELLED. */
 void tree_content_interrupt(struct tree_content *t);
+
+/* From now on what is uploaded is read back: the bucket does not check bodies any more. */
+void tree_content_read_back(struct tree_content *t);
 
 /* Whether the batch adds a version of a tree. */
 bool tree_content_is_new(const struct batch *b);
@@ -68,6 +70,12 @@ MUST_USE int tree_content_fetch(struct tree_content *t, const struct digest *d, 
 /* Whether a blob that the store does not have is an object of its own. */
 MUST_USE bool tree_content_is_object(struct tree_content *t, const struct digest *d,
                                      struct content_object *out);
+struct tree_content_stats {
+    unsigned uploads, fetches;               /* under way: publishes, and blobs */
+    uint64_t uploaded, uploaded_bytes;       /* objects with content, of publishes that succeeded */
+    uint64_t fetched, fetched_bytes, failed; /* blobs */
+};
+void tree_content_stats(struct tree_content *t, struct tree_content_stats *out);
 /* Whether a blob has a place. */
 bool tree_content_has(struct tree_content *t, const struct digest *d, uint64_t *size_bytes);
 

@@ -346,7 +346,7 @@ static int send_request(struct bucket *b, const struct request *r, struct call *
     } else if (rc == 0 && c->status / 100 != 2) {
         rc = judge_refusal(c, e);
     }
-    if (c->over) {
+    if (c->over && r->sha256_hex == NULL) { /* the probe has one that is to be refused */
         count_request(b, r->method, rc);
     }
     buf_free(&c->refusal);

@@ -12,9 +12,7 @@
 #include "server/cluster/log_trim.h"
 #include "server/cluster/member.h"
 #include "server/cluster/poke.h"
-#include "server/cluster/probe.h"
 #include "server/cluster/sequencer.h"
-#include "server/cluster/tree_content.h"
 
 /* In TABLE_META. */
 #define NODE_KEY    SLICE("cluster node")
@@ -30,7 +28,8 @@ enum {
     ID_BYTES = 16,
     IDENTITY_BYTES_MAX = 4096,
     ORIGIN_CONNECTIONS = 32,
-    KEEP_MS = 5000, /* between looks whether a checkpoint is due */
+    KEEP_MS = 5000,                  /* between looks whether a checkpoint is due */
+    CHECK_AGAIN_MS = 10 * 60 * 1000, /* after a check that failed */
 };
 
 struct cluster {
@@ -47,13 +46,20 @@ struct cluster {
     char node[2 * ID_BYTES + 1];
     pthread_t keeper;
     bool keeps;       /* there is that thread */
-    struct lock lock; /* LOCK_CLUSTER; guards what follows */
+    struct lock lock; /* LOCK_CLUSTER; guards what follows, to keeper_ends */
     void (*on_row)(void *arg, enum table t, struct slice key);
     void *on_row_arg;
     int (*make_room)(void *arg, uint64_t n);
     void *make_room_arg;
     struct cond wake; /* of the keeper */
-    bool stopping;
+    bool keeper_ends;
+    pthread_t checker;
+    struct lock check_lock; /* LOCK_LEAF; guards what follows */
+    struct cond check_changed;
+    bool stopping, checking;
+    bool broken; /* a key can be created twice */
+    uint64_t check_due_ms;
+    struct cluster_checked checked;
 };
 
 /* --- what the sequencer and the store ask --- */
@@ -267,10 +273,10 @@ static void *run_keeper(void *arg)
     do {
         struct err e = {0};
         lock_take(&c->lock);
-        if (!c->stopping) {
+        if (!c->keeper_ends) {
             cond_wait_ms(&c->wake, &c->lock, KEEP_MS);
         }
-        stopping = c->stopping;
+        stopping = c->keeper_ends;
         lock_drop(&c->lock);
         if (!stopping && keep_log(c, &newest, &e) != 0) {
             log_warn("cluster.checkpoint_failed", "why=\"%s\"", e.text);
@@ -282,7 +288,7 @@ static void *run_keeper(void *arg)
 static void stop_keeper(struct cluster *c)
 {
     lock_take(&c->lock);
-    c->stopping = true;
+    c->keeper_ends = true;
     cond_signal(&c->wake);
     lock_drop(&c->lock);
     if (c->keeps) {
@@ -291,25 +297,160 @@ static void stop_keeper(struct cluster *c)
     }
 }
 
-/* --- open and close --- */
+/* --- checks --- */
+
+struct check {
+    struct cluster *cluster;
+    void (*step)(void *arg, const struct probe_step *s);
+    void *arg;
+    enum probe_check reached;
+    const char *what; /* the same */
+};
 
 static void on_step(void *arg, const struct probe_step *s)
 {
-    struct cluster *c = arg;
+    struct check *k = arg;
+    struct cluster *c = k->cluster;
 
-    if (s->rc != 0) {
+    k->reached = s->check;
+    k->what = s->what;
+    if (s->rc != 0 && s->rc != E_CANCELLED) {
         log_error("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
-    } else if (s->why->code != 0) {
-        tree_content_read_back(c->trees);
         log_warn("cluster.probe", "step=\"%s\" why=\"%s\"", s->what, s->why->text);
     }
+    if (s->check == PROBE_BODIES && s->why->code != 0) {
+        tree_content_read_back(c->trees);
+    }
+    if (k->step != NULL) {
+        k->step(k->arg, s);
+    }
 }
+
+static bool lets_keys_be_created_twice(const struct check *k, int rc)
+{
+    return rc == E_UNSUPPORTED && (k->reached == PROBE_CREATE || k->reached == PROBE_RACE);
+}
+
+static void refuse_changes(struct cluster *c, const struct err *why)
+{
+    struct err refusal = {0};
+
+    err_set(&refusal, E_AGAIN,
+            "the cluster's bucket lets a key be created twice, so nothing can be changed until "
+            "that is repaired and `mirrorctl cluster check` passes (%.100s)",
+            why->text);
+    log_error("cluster.broken", "why=\"%s\"", why->text);
+    sequencer_refuse(c->sequencer, &refusal);
+}
+
+/* Under check_lock. */
+static void note_check(struct cluster *c, const struct check *k, uint64_t took_ms, int rc,
+                       const struct err *why)
+{
+    uint64_t wait_ms = rc == 0 ? c->set.check_ms : min_u64(c->set.check_ms, CHECK_AGAIN_MS);
+
+    c->check_due_ms = clock_now_ms() + wait_ms;
+    if (rc == E_CANCELLED) {
+        return;
+    }
+    c->checked = (struct cluster_checked){.at_unix_s = clock_unix_s(),
+                                          .took_ms = took_ms,
+                                          .step = rc != 0 ? k->what : NULL,
+                                          .why = *why};
+    c->checked.why.code = rc;
+    c->broken = lets_keys_be_created_twice(k, rc) || (c->broken && rc != 0);
+}
+
+static int check_bucket(struct check *k, struct err *e)
+{
+    struct cluster *c = k->cluster;
+    uint64_t began_ms = clock_now_ms();
+    struct err why = {0};
+    bool busy, was_broken, is_broken;
+    int rc;
+
+    lock_take(&c->check_lock);
+    busy = c->checking;
+    c->checking = true;
+    lock_drop(&c->check_lock);
+    if (busy) {
+        return err_set(e, E_BUSY, "the bucket is being checked; try again when that has ended");
+    }
+    rc = probe_run(c->bucket, random_u64(), on_step, k, &why);
+    lock_take(&c->check_lock);
+    was_broken = c->broken;
+    note_check(c, k, clock_now_ms() - began_ms, rc, &why);
+    is_broken = c->broken;
+    lock_drop(&c->check_lock);
+    if (is_broken && !was_broken && c->sequencer != NULL) {
+        refuse_changes(c, &why);
+    } else if (was_broken && !is_broken) {
+        log_info("cluster.repaired", "bucket=\"%s\"", bucket_place(c->bucket));
+        sequencer_refuse(c->sequencer, NULL);
+    }
+    lock_take(&c->check_lock);
+    c->checking = false;
+    cond_signal(&c->check_changed);
+    lock_drop(&c->check_lock);
+    return rc != 0 ? err_set(e, rc, "%s", why.text) : 0;
+}
+
+int cluster_check(struct cluster *c, void (*step)(void *arg, const struct probe_step *s), void *arg,
+                  struct err *e)
+{
+    struct check k = {.cluster = c, .step = step, .arg = arg};
+
+    return check_bucket(&k, e);
+}
+
+/* Under check_lock. True: a check is due. */
+static bool wait_for_check(struct cluster *c)
+{
+    uint64_t now_ms = clock_now_ms();
+
+    if (c->checking || c->broken || c->set.check_ms == 0) {
+        cond_wait(&c->check_changed, &c->check_lock);
+    } else if (now_ms < c->check_due_ms) {
+        cond_wait_ms(&c->check_changed, &c->check_lock, c->check_due_ms - now_ms);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static void *run_checker(void *arg)
+{
+    struct cluster *c = arg;
+    struct check k = {.cluster = c};
+
+    lock_take(&c->check_lock);
+    while (!c->stopping) {
+        if (wait_for_check(c)) {
+            lock_drop(&c->check_lock);
+            (void)!check_bucket(&k, NULL);
+            lock_take(&c->check_lock);
+        }
+    }
+    lock_drop(&c->check_lock);
+    return NULL;
+}
+
+static void stop_checker(struct cluster *c)
+{
+    lock_take(&c->check_lock);
+    c->stopping = true;
+    cond_signal(&c->check_changed);
+    lock_drop(&c->check_lock);
+    pthread_join(c->checker, NULL);
+}
+
+/* --- open and close --- */
 
 /* Before anything else in the bucket. */
 static int on_check(void *arg, struct err *e)
 {
     struct cluster *c = arg;
-    int rc = probe_run(c->bucket, random_u64(), on_step, c, e);
+    int rc = cluster_check(c, NULL, NULL, e);
 
     rc = rc != 0 ? rc : check_identity(c, e);
     if (rc == 0) {
@@ -367,6 +508,8 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->store = s;
     lock_init(&c->lock, LOCK_CLUSTER);
     cond_init(&c->wake);
+    lock_init(&c->check_lock, LOCK_LEAF);
+    cond_init(&c->check_changed);
     rc = bucket_open(&set->bucket, &c->bucket, e);
     rc = rc != 0 ? rc : bucket_open(&set->bucket, &c->content, e);
     rc = rc != 0 ? rc : open_origin(c, e);
@@ -375,10 +518,8 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
         cluster_close(&c);
         return rc;
     }
-    c->trees = tree_content_open(&(struct tree_content_settings){.store = s,
-                                                                 .bucket = c->content,
-                                                                 .make_room = on_room_wanted,
-                                                                 .arg = c});
+    c->trees = tree_content_open(&(struct tree_content_settings){
+        .store = s, .bucket = c->content, .make_room = on_room_wanted, .arg = c});
     c->poker = set->secret != NULL ? poker_open(set->secret) : NULL;
     c->blob_source = (struct blob_source){on_blob_wanted, on_blob_looked_up, c};
     store_set_blob_source(s, &c->blob_source);
@@ -391,6 +532,7 @@ int cluster_open(const struct cluster_settings *set, struct store *s, struct clu
     c->members = open_members(c);
     c->keeper = thread_start("keeper", run_keeper, c);
     c->keeps = true;
+    c->checker = thread_start("cluster-check", run_checker, c);
     *out = c;
     return 0;
 }
@@ -424,6 +566,7 @@ void cluster_stop(struct cluster *c)
     bucket_interrupt(c->content);
     bucket_interrupt(c->bucket);
     stop_keeper(c);
+    stop_checker(c);
     sequencer_stop(c->sequencer);
     members_close(&c->members);
 }
@@ -443,6 +586,8 @@ void cluster_close(struct cluster **cp)
     bucket_close(&c->content);
     bucket_close(&c->bucket);
     cond_fini(&c->wake);
+    cond_fini(&c->check_changed);
+    lock_fini(&c->check_lock);
     lock_fini(&c->lock);
     free(c);
 }
@@ -484,18 +629,57 @@ bool cluster_poke(struct cluster *c, uint64_t seq)
 
 /* --- status --- */
 
+const char *cluster_state_name(enum cluster_state s)
+{
+    switch (s) {
+    case CLUSTER_UP:
+        return "up";
+    case CLUSTER_AWAY:
+        return "away";
+    case CLUSTER_IN_DOUBT:
+        return "in doubt";
+    case CLUSTER_BROKEN:
+        return "broken";
+    case CLUSTER_STOPPED:
+        break;
+    }
+    return "stopped";
+}
+
+static uint64_t lag_ms(const struct sequencer_status *q)
+{
+    uint64_t now_ms = clock_boot_ms();
+
+    return now_ms - min_u64(now_ms, q->confirmed_ms);
+}
+
 void cluster_status(struct cluster *c, struct cluster_status *out)
 {
     struct sequencer_status q;
-    uint64_t now_ms = clock_boot_ms();
+    bool broken;
 
     sequencer_status(c->sequencer, &q);
     *out = (struct cluster_status){.place = bucket_place(c->bucket),
+                                   .why = q.why,
+                                   .failures = q.failures,
+                                   .since_unix_s = q.since_unix_s,
                                    .applied = q.applied,
-                                   .lag_ms = now_ms - min_u64(now_ms, q.confirmed_ms),
-                                   .stopped = q.stopped,
-                                   .why = q.why};
+                                   .lag_ms = lag_ms(&q),
+                                   .commits_waiting = q.waiting};
+    out->fresh = out->lag_ms <= c->set.stale_after_ms;
     memcpy(out->node, c->node, sizeof out->node);
+    bucket_stats(c->bucket, &out->bucket);
+    bucket_stats(c->content, &out->bucket);
+    tree_content_stats(c->trees, &out->content);
+    lock_take(&c->check_lock);
+    out->checked = c->checked;
+    broken = c->broken;
+    lock_drop(&c->check_lock);
+    out->state = q.stopped         ? CLUSTER_STOPPED
+                 : broken          ? CLUSTER_BROKEN
+                 : q.in_doubt      ? CLUSTER_IN_DOUBT
+                 : q.failures != 0 ? CLUSTER_AWAY
+                                   : CLUSTER_UP;
 }
 
 bool cluster_is_fresh(struct cluster *c)
@@ -503,5 +687,5 @@ bool cluster_is_fresh(struct cluster *c)
     struct sequencer_status q;
 
     sequencer_status(c->sequencer, &q);
-    return clock_boot_ms() - q.confirmed_ms <= c->set.stale_after_ms;
+    return lag_ms(&q) <= c->set.stale_after_ms;
 }

@@ -1,16 +1,25 @@
 /* cluster.h - this mirror as one of several over one bucket (docs/cluster.md).
  *
- *   bucket (bucket.h)      requests to S3; probed before anything else (probe.h)
+ *   bucket (bucket.h)      requests to S3
  *   sequencer              shared rows, in the order of the log (log.h)
  *   tree_content           content of trees: into the bucket before its names are in the log, and
  *                          from there to this node
+ *   checker                probes the bucket (probe.h): before anything else, then every check_ms,
+ *                          and when somebody asks
+ *
+ * If a later probe finds that a key can be created twice, all changes are refused: two mirrors
+ * could write the same entry of the log, and an acknowledged change would be lost. This ends with a
+ * check by hand that passes, or a new start. A check by the clock does not end it, and none is made
+ * any more: a store that breaks this promise now and then passes most checks. The other promises
+ * are only reported when they break. Content is checked by its SHA-256 wherever it is read, so it
+ * may be missing but never wrong; old versions of objects cost money alone.
  *
  * The store's part: its sequencer takes batches with shared rows, and its source of blobs that are
  * elsewhere is tree_content_fetch().
  *
  * owns     borrows the store: cluster_open() right after store_open(), cluster_stop() before and
  *          cluster_close() after store_close()
- * threads  any but for open, stop and close
+ * threads  any but for open, stop and close; cluster_check() blocks for seconds
  * errors   of cluster_open(): E_UNSUPPORTED: the bucket breaks a promise; E_EXISTS: the store has
  *          rows that are not the cluster's; E_CONFIG: the store belongs to another cluster; those
  *          of bucket.h and log.h
@@ -19,7 +28,8 @@
 #define SERVER_CLUSTER_CLUSTER_H
 
 #include "server/cache/lookup.h"
-#include "server/cluster/bucket.h"
+#include "server/cluster/probe.h"
+#include "server/cluster/tree_content.h"
 #include "server/store/store.h"
 
 struct cluster_settings {
@@ -29,6 +39,7 @@ struct cluster_settings {
     uint32_t poll_ms;
     uint32_t stale_after_ms;
     uint32_t checkpoint_entries;
+    uint32_t check_ms; /* 0: only at the start */
 };
 
 struct cluster;
@@ -54,16 +65,41 @@ MUST_USE bool cluster_lookup(struct cluster *c, const struct digest *d, struct a
 MUST_USE bool cluster_signed_poke(struct cluster *c, uint64_t seq, struct slice signature);
 /* Waits until the entry is applied, up to 250 ms: blocks. False: not yet. */
 MUST_USE bool cluster_poke(struct cluster *c, uint64_t seq);
+enum cluster_state {
+    CLUSTER_UP,
+    CLUSTER_AWAY,     /* the last request to the log failed, or its entry cannot be applied here */
+    CLUSTER_IN_DOUBT, /* the outcome of an entry is unknown: changes are refused meanwhile */
+    CLUSTER_BROKEN,   /* by the last check, a key can be created twice: changes are refused */
+    CLUSTER_STOPPED,  /* for good: the log cannot be followed any further */
+};
+const char *cluster_state_name(enum cluster_state s); /* "up", "in doubt" */
+
+struct cluster_checked {
+    uint64_t at_unix_s;
+    uint64_t took_ms;
+    const char *step; /* that failed (probe.h); NULL: none did */
+    struct err why;
+};
 
 struct cluster_status {
     const char *place; /* of the bucket */
     char node[33];     /* hex */
-    uint64_t applied;  /* entries of the log */
-    uint64_t lag_ms;   /* since the log was last known to have no further entry */
-    bool stopped;      /* for good, see why */
-    struct err why;    /* of the last poll or commit, if it failed; code 0: it did not */
+    enum cluster_state state;
+    struct err why;         /* of AWAY, IN_DOUBT and STOPPED */
+    uint64_t failures;      /* in a row, of requests to the log */
+    uint64_t since_unix_s;  /* when the first of them failed; 0: none has */
+    uint64_t applied;       /* entries of the log */
+    uint64_t lag_ms;        /* since the log was last known to have no further entry */
+    bool fresh;             /* cluster_is_fresh() */
+    size_t commits_waiting; /* changes without an answer */
+    struct bucket_stats bucket;
+    struct tree_content_stats content;
+    struct cluster_checked checked; /* the last check */
 };
 void cluster_status(struct cluster *c, struct cluster_status *out);
+/* Probes the bucket now, as probe_run() does. E_BUSY: another check is running. */
+MUST_USE int cluster_check(struct cluster *c, void (*step)(void *arg, const struct probe_step *s),
+                           void *arg, struct err *e);
 /* Whether rights may be judged: the log was confirmed within stale_after. */
 bool cluster_is_fresh(struct cluster *c);
 

@@ -59,7 +59,8 @@ static int create(struct bucket *b, const char *key, struct slice body, struct e
     struct buf got = BUF_INIT(RANGE_BYTES);
     int rc = E_AGAIN;
 
-    for (unsigned i = 0; i < TRIES && (i == 0 || bucket_is_undecided(rc)); i++) {
+    for (unsigned i = 0; i < TRIES && (i == 0 || (bucket_is_undecided(rc) && rc != E_CANCELLED));
+         i++) {
         if (i != 0) {
             sleep_ms(TRY_MS << i);
         }
@@ -326,13 +327,13 @@ int probe_run(struct bucket *b, uint64_t nonce, void (*step)(void *arg, const st
         const char *what;
         int (*check)(struct probe *p, struct err *e);
     } steps[] = {
-        {"it can be read", check_reachable},
-        {"its clock is right", check_clock},
-        {"a key is created once", check_create},
-        {"of simultaneous creations one succeeds", check_race},
-        {"bytes are checked when they arrive", check_checksum},
-        {"a range is that range", check_range},
-        {"it keeps no old versions", check_versions},
+        [PROBE_READ] = {"it can be read", check_reachable},
+        [PROBE_CLOCK] = {"its clock is right", check_clock},
+        [PROBE_CREATE] = {"a key is created once", check_create},
+        [PROBE_RACE] = {"of simultaneous creations one succeeds", check_race},
+        [PROBE_BODIES] = {"bytes are checked when they arrive", check_checksum},
+        [PROBE_RANGE] = {"a range is that range", check_range},
+        [PROBE_VERSIONS] = {"it keeps no old versions", check_versions},
     };
     struct probe p = {.b = b, .nonce = nonce};
     int rc = 0;
@@ -343,10 +344,10 @@ int probe_run(struct bucket *b, uint64_t nonce, void (*step)(void *arg, const st
 
         err_clear(&p.note);
         rc = steps[i].check(&p, &why);
-        p.wrote = p.wrote || steps[i].check == check_create;
+        p.wrote = p.wrote || i == PROBE_CREATE;
         if (step != NULL) {
-            step(arg, &(struct probe_step){steps[i].what, rc, rc != 0 ? &why : &p.note,
-                                           clock_now_ms() - began_ms});
+            step(arg, &(struct probe_step){(enum probe_check)i, steps[i].what, rc,
+                                           rc != 0 ? &why : &p.note, clock_now_ms() - began_ms});
         }
         if (rc != 0) {
             rc = err_set(e, rc, "%s: %s: %s", bucket_place(b), steps[i].what, why.text);

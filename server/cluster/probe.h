@@ -16,8 +16,19 @@
 
 enum { PROBE_RACERS = 8, PROBE_ROUNDS = 8 };
 
+enum probe_check {
+    PROBE_READ,     /* it can be read */
+    PROBE_CLOCK,    /* its clock is right */
+    PROBE_CREATE,   /* a key is created once */
+    PROBE_RACE,     /* of simultaneous creations one succeeds */
+    PROBE_BODIES,   /* bytes are checked when they arrive */
+    PROBE_RANGE,    /* a range is that range */
+    PROBE_VERSIONS, /* it keeps no old versions */
+};
+
 struct probe_step {
-    const char *what; /* "a key is created once" */
+    enum probe_check check;
+    const char *what; /* the same as a sentence */
     int rc;
     const struct err *why; /* of a failure, or what is missing but can be done without */
     uint64_t took_ms;

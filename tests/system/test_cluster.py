@@ -336,3 +336,14 @@ def test_an_image_is_pulled_from_another_mirror(node):
 
 def digest(data):
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def test_a_bucket_that_keeps_its_versions_to_itself(node, bucket):
+    """Whether it has old versions is then unknown. That is no reason to read back what was uploaded."""
+    bucket.faults = [Fault("read-only", keys="$", methods=("GET",))]  # 403 for everything but objects
+    a = node()
+    a.says("whether it keeps old versions of objects is unknown")
+    token = a.token("ci", "publish:models/*")
+    assert a.put("/models/me/set/large", os.urandom(2_000_000), token=token).status == 201
+    assert bucket.counts["PUT", "blob"] == 1 and ("GET", "blob") not in bucket.counts
+    assert a.get("/models/me/set/large").status == 200
